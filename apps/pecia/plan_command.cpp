@@ -87,15 +87,22 @@ int plan_of_job(const PlanOptions& options) {
   return 0;
 }
 
+int plan_of_runs(const PlanOptions& options) {
+  const auto plan = plan_calibration(options);
+  fmt::print("{}", options.json ? json_text(plan, 2) + "\n" : calibration_plan_text(plan));
+  return 0;
+}
+
 int plan_command(const PlanOptions& options) {
   if (!options.modes) {
-    if (options.job_file.empty() && options.model.empty())
+    if (options.calibrate.empty() && options.job_file.empty() && options.model.empty())
       fail<InputError>(
           "plan needs a job file or a --model, or --modes for the table of legal modes; pecia plan "
           "--help");
     if (options.cluster.empty() && !options.requests.empty())
       fail<InputError>("plan --request needs a --cluster, whose rates say how long it takes");
     if (options.cluster.empty()) only_ranks(options);
+    if (options.job_file.empty() && options.model.empty()) return plan_of_runs(options);
     return plan_of_job(options);
   }
   if (!options.job_file.empty()) return modes_of_job(options);
@@ -122,6 +129,7 @@ void add_plan(CLI::App& app, Context& context) {
           "pecia plan job.yaml --modes --ranks 8            # every legal grid for its model",
           "pecia plan --modes                               # the table itself",
           "pecia plan --model llama-3-8b --ranks 8 --cluster h100-gtt --request 128000:500",
+          "pecia plan --cluster this.yaml --calibrate runs/books --cluster-file fitted.yaml",
       }),
       [options, &context] {
         context.chosen = [options, &context] {
@@ -168,6 +176,18 @@ void add_plan(CLI::App& app, Context& context) {
        .type = "FILE.h5",
        .needs = "--cluster",
        .excludes = "--request"});
+  add({.name = "--calibrate",
+       .into = &options->calibrate,
+       .help =
+           "Fits the cluster to a finished run, by its output folder, and says how far off it was "
+           "(repeatable)",
+       .type = "RUN",
+       .needs = "--cluster"});
+  add({.name = "--cluster-file",
+       .into = &options->cluster_file,
+       .help = "Writes the cluster, fitted or not",
+       .type = "OUT",
+       .needs = "--cluster"});
   add({.name = "--trace",
        .into = &options->trace,
        .help = "With --cluster: writes traces of the last request's passes, as a run would",

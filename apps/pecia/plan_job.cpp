@@ -7,8 +7,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <tuple>
 
 #include "apps/pecia/plan_batch.hpp"
+#include "apps/pecia/plan_calibrate.hpp"
 #include "apps/pecia/plan_grid.hpp"
 #include "apps/pecia/plan_sweep.hpp"
 #include "apps/pecia/plan_times.hpp"
@@ -22,6 +24,7 @@
 #include "lib/job/job_model.hpp"
 #include "lib/measure/described_cluster.hpp"
 #include "lib/model/presets.hpp"
+#include "lib/report/atomic_file.hpp"
 #include "lib/report/format.hpp"
 #include "lib/resources/compute_place.hpp"
 #include "lib/resources/footprint.hpp"
@@ -105,6 +108,18 @@ machines::Cluster cluster_of(const PlanQuestion& question, const job::Job& job, 
                                 threads.cache_bytes, cluster::memory_facts().total_bytes);
   cluster.overhead.step_us = std::round(foresight::measure_step_us());
   return cluster;
+}
+
+/// The question's cluster, fitted to runs where it names some, and how.
+std::pair<machines::Cluster, Json> fitted_cluster(const PlanQuestion& question, const job::Job& job,
+                                                  int ranks) {
+  machines::Cluster cluster = cluster_of(question, job, ranks);
+  Json calibration;
+  if (!question.calibrate.empty())
+    calibration = calibrate({question.calibrate.begin(), question.calibrate.end()}, cluster);
+  if (!question.cluster_file.empty())
+    report::write_atomically(question.cluster_file, to_yaml(cluster));
+  return {std::move(cluster), std::move(calibration)};
 }
 
 /// A job that names no backend has that of the cluster.
@@ -239,12 +254,15 @@ Json plan_job(const PlanQuestion& question) {
   const int ranks = question.ranks.empty() ? fewest_ranks(job.parallel)
                                            : static_cast<int>(question.ranks.front());
   std::optional<machines::Cluster> cluster;
-  if (!question.cluster.empty()) cluster = cluster_of(question, job, ranks);
+  Json calibration;
+  if (!question.cluster.empty())
+    std::tie(cluster, calibration) = fitted_cluster(question, job, ranks);
   if (cluster) take_backend(job, cluster->rank);
   if (cluster) {
     Json plan = beginning_of(prompts, job, config, resources::weight_footprint(job, config),
                              resources::kv_footprint(job, config, nullptr, {}));
     plan["cluster"] = {{"name", question.cluster}, {"file", to_yaml(*cluster)}};
+    plan["calibration"] = calibration;
     const Json swept = sweep_of(question, job, config, *cluster, inputs ? &*inputs : nullptr,
                                 shapes_of(question, prompts, config.max_positions));
     plan.update(swept);
@@ -296,6 +314,18 @@ Json plan_job(const PlanQuestion& question) {
   return plan;
 }
 
+Json plan_calibration(const PlanQuestion& question) {
+  const auto [cluster, calibration] = fitted_cluster(question, {}, 1);
+  return {{"schema", "pecia.plan/1"},
+          {"cluster", {{"name", question.cluster}, {"file", to_yaml(cluster)}}},
+          {"calibration", calibration}};
+}
+
+std::string calibration_plan_text(const Json& plan) {
+  return plan["cluster"]["name"].get<std::string>() + "\n" + calibration_text(plan["calibration"]) +
+         cluster_text(plan);
+}
+
 std::string plan_text(const Json& plan) {
   const auto number = [](const Json& of, const char* key) { return of[key].get<int64_t>(); };
   const auto bytes = [](const Json& of, const char* key) {
@@ -318,6 +348,7 @@ std::string plan_text(const Json& plan) {
            fmt::format("  weights: {} {}; KV: {}, {} per token\n",
                        weights["dtype"].get<std::string>(), bytes(weights, "bytes"),
                        kv["dtype"].get<std::string>(), bytes(kv, "bytes_per_token")) +
+           (plan["calibration"].is_null() ? "" : calibration_text(plan["calibration"])) +
            sweep_text(plan);
   const Json &chosen = plan["plans"][0], &memory = chosen["memory_bytes_per_rank"];
   text += fmt::format(

@@ -16,7 +16,10 @@ struct PlanQuestion {
   std::vector<std::string> overrides;  ///< of the job's values
   /// Empty: the number that the job's degrees give, with cp: auto as 1.
   std::vector<int64_t> ranks;
-  std::string cluster;          ///< preset or cluster file; empty: no times are foreseen
+  std::string cluster;                 ///< preset or cluster file; empty: no times are foreseen
+  std::vector<std::string> calibrate;  ///< output folders of runs that the cluster is fitted to
+  std::filesystem::path
+      cluster_file;             ///< where the cluster is written, fitted or not; empty: nowhere
   std::filesystem::path trace;  ///< folder for traces of the last request; empty: none
   /// PROMPT[+CACHED][:NEW][xCOUNT] in place of the job's prompts; none: the job's
   std::vector<std::string> requests;
@@ -27,5 +30,9 @@ struct PlanQuestion {
 /// file, config.json, the prompts, the cluster file or the requests.
 nlohmann::ordered_json plan_job(const PlanQuestion& question);
 std::string plan_text(const nlohmann::ordered_json& plan);
+
+/// The cluster alone, fitted to runs, as {"schema", "cluster", "calibration"}.
+nlohmann::ordered_json plan_calibration(const PlanQuestion& question);
+std::string calibration_plan_text(const nlohmann::ordered_json& plan);
 
 }  // namespace pecia::app

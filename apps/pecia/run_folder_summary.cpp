@@ -20,17 +20,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Reads a JSON file that a run always replaces whole; null when it does not exist.
-Json read_json(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return nullptr;
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  Json json = try_json<Json>(text);
-  if (!json.is_object())
-    fail<InputError>("{}: no JSON object; the file is damaged, remove it", path.string());
-  return json;
-}
-
 /// Reads a number from a file that another program may have changed; absent when it is missing.
 std::optional<double> number(const Json& json, const char* key) {
   const auto found = json.find(key);
@@ -114,6 +103,16 @@ Json durable(const Json& results, const Json& kept) {
 }
 
 }  // namespace
+
+Json read_json(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return nullptr;
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  Json json = try_json<Json>(text);
+  if (!json.is_object())
+    fail<InputError>("{}: no JSON object; the file is damaged, remove it", path.string());
+  return json;
+}
 
 bool goes_on(const nlohmann::ordered_json& run_summary) {
   return run_summary["state"] == "starting" || run_summary["state"] == "running";

@@ -46,10 +46,12 @@ _pecia() {
         --cluster) :; return ;;
         --request) :; return ;;
         --requests) :; return ;;
+        --calibrate) :; return ;;
+        --cluster-file) :; return ;;
         --trace) _pecia_files; return ;;
         --modes) :; return ;;
       esac
-      if [[ $word == -* ]]; then _pecia_words space '-h --help --set --ranks --model --cluster --request --requests --trace --modes --json'
+      if [[ $word == -* ]]; then _pecia_words space '-h --help --set --ranks --model --cluster --request --requests --calibrate --cluster-file --trace --modes --json'
       else _pecia_files yaml yml json; fi ;;
     inspect)
       case $previous in

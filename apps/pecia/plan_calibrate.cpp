@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/pecia/plan_calibrate.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "apps/pecia/plan_times.hpp"
+#include "apps/pecia/summaries.hpp"
+#include "lib/batch/simulated_requests.hpp"
+#include "lib/core/error.hpp"
+#include "lib/core/json.hpp"
+#include "lib/foresight/fit.hpp"
+#include "lib/foresight/sweep.hpp"
+#include "lib/job/job_model.hpp"
+#include "lib/report/format.hpp"
+#include "lib/resources/footprint.hpp"
+
+namespace pecia::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// A run whose batch can be played again.
+struct FinishedRun {
+  job::Job job;  ///< with the layout that it had
+  model::ModelConfig config;
+  int ranks = 1;
+  int64_t batch_tokens = 1;
+  std::optional<foresight::Batch> batch;
+};
+
+Json report_in(const std::filesystem::path& folder) {
+  Json report = read_json(folder / "report.json");
+  if (report.is_null())
+    fail<InputError>("--calibrate {}: there is no report.json; name the output folder of a run",
+                     folder.string());
+  if (report.value("schema", "") != "pecia.report/1")
+    fail<InputError>("--calibrate {}: report.json is not of schema pecia.report/1",
+                     folder.string());
+  return report;
+}
+
+/// Throws where the report does not tell how long the whole batch took.
+void require_whole(const Json& report, const std::filesystem::path& folder) {
+  const auto refuse = [&](const char* why) {
+    fail<InputError>("--calibrate {}: {}; name a run that did its whole batch in one start",
+                     folder.string(), why);
+  };
+  if (report["starts"].size() != 1) refuse("the run had several starts");
+  const Json& counts = report["counts"];
+  if (counts["partial"] != 0 || counts["open"] != 0) refuse("the run is unfinished");
+  if (counts["failed"] != 0) refuse("some turns failed");
+  if (report["gpus"] != 0) refuse("runs on GPUs are not fitted in this version");
+}
+
+/// The job as its run resolved it, in the words of a job.
+job::Job job_of(const Json& report, const std::string& name) {
+  const Json &grid = report["grid"], &modes = report["modes"];
+  std::vector<std::string> settings;
+  const auto set = [&](const char* key, const std::string& value) {
+    settings.push_back(fmt::format("{}={}", key, value));
+  };
+  for (const char* degree : {"dp", "sp", "tp"})
+    set(fmt::format("parallel.{}", degree).c_str(), grid[degree].dump());
+  set("parallel.cp", report["elastic"].is_null() ? grid["cp"].dump() : "elastic");
+  if (modes["prefill"] != "single") {
+    set("parallel.prefill", modes["prefill"].get<std::string>());
+    set("parallel.decode", modes["decode"].get<std::string>());
+  }
+  if (!modes["shift_threshold"].is_null())
+    set("parallel.shift_threshold", modes["shift_threshold"].dump());
+  set("batch.max_sequences", modes["max_sequences"].dump());
+  set("batch.max_batch_tokens", modes["max_batch_tokens"].dump());
+  return job::parse_job(json_text(report["job"]), name, settings);
+}
+
+/// Answers that ended early are as long as they were, on average.
+void shorten_answers(std::vector<schedule::SimulatedRequest>& requests, int64_t output_tokens) {
+  int64_t full = 0;
+  for (const schedule::SimulatedRequest& request : requests)
+    for (const schedule::SimulatedTurn& turn : request.turns) full += turn.answer_tokens;
+  if (full <= output_tokens) return;
+  const double share = static_cast<double>(output_tokens) / static_cast<double>(full);
+  for (schedule::SimulatedRequest& request : requests)
+    for (schedule::SimulatedTurn& turn : request.turns)
+      if (turn.answer_tokens > 0)
+        turn.answer_tokens = std::max<int64_t>(
+            1, static_cast<int64_t>(share * static_cast<double>(turn.answer_tokens) + 0.5));
+}
+
+std::shared_ptr<const FinishedRun> run_of(const Json& report, const std::filesystem::path& folder) {
+  const auto run = std::make_shared<FinishedRun>();
+  run->job = job_of(report, (folder / "report.json").string());
+  run->config = job::read_model_config(run->job);
+  run->ranks = static_cast<int>(report["ranks"].size());
+  run->batch_tokens = report["modes"]["max_batch_tokens"].get<int64_t>();
+  const batch::Inputs inputs(run->job, run->config);
+  auto requests = batch::simulated_requests(inputs, run->job.batch);
+  if (requests.empty()) fail<InputError>("--calibrate {}: no request can run", folder.string());
+  shorten_answers(requests, report["counts"]["output_tokens"].get<int64_t>());
+  run->batch.emplace(std::move(requests), run->config);
+  return run;
+}
+
+foresight::WorkSeconds foreseen(const FinishedRun& run, const machines::Cluster& cluster) {
+  const resources::KvFootprint kv = resources::kv_footprint(run.job, run.config, nullptr, {});
+  foresight::Passes passes({.job = run.job,
+                            .config = run.config,
+                            .cluster = cluster,
+                            .weights = resources::float_type(run.job, run.config),
+                            .kv = kv.dtype,
+                            .operand_type = operands_of(cluster, run.job)});
+  job::Job::Parallel layout = run.job.parallel;
+  if (!layout.cp.degree) layout.cp.degree = run.ranks / (*layout.dp * *layout.sp * *layout.tp);
+  const auto plan = foresight::played_in(passes, *run.batch, layout, run.ranks, run.batch_tokens);
+  if (!plan.end)
+    fail<InputError>("a run that was made does not fit the cluster: {}; correct its memory_gib",
+                     plan.memory.why_not.value_or("it has no room"));
+  const double dp = *layout.dp;
+  const foresight::RankTimes &prefill = plan.end->prefill.times, &decode = plan.end->decode.times;
+  return {(prefill.gemm_s + decode.gemm_s) / dp, prefill.attention_s / dp, decode.attention_s / dp,
+          (prefill.other_s + decode.other_s) / dp,
+          (prefill.exposed_comm_s + decode.exposed_comm_s) / dp};
+}
+
+/// What a rank's ops took, on average. Products are the ops with FLOPs that are not attention.
+foresight::TakenSeconds taken(const Json& report) {
+  const auto ranks = static_cast<double>(report["ranks"].size());
+  foresight::TakenSeconds taken;
+  for (const Json& stage : report["stages"]) {
+    if (stage["kind"] != "compute") continue;
+    const double seconds = stage["seconds"].get<double>() / ranks;
+    if (stage["name"] == "attention")
+      taken.attention_s += seconds;
+    else if (stage["flops"].get<double>() > 0)
+      taken.gemm_s += seconds;
+    else
+      taken.other_s += seconds;
+  }
+  for (const auto& [name, phase] : report["phases"].items())
+    if (name == "prefill" || name == "decode") taken.all_s += phase["seconds"].get<double>();
+  return taken;
+}
+
+}  // namespace
+
+Json calibrate(const std::vector<std::filesystem::path>& folders, machines::Cluster& cluster) {
+  std::vector<foresight::Observation> observations;
+  Json runs = Json::array();
+  for (const std::filesystem::path& folder : folders) {
+    const Json report = report_in(folder);
+    require_whole(report, folder);
+    const auto run = run_of(report, folder);
+    const auto mode = report["modes"]["mode"].get<std::string>();
+    observations.push_back(
+        {fmt::format("{}, {}",
+                     folder.filename().empty() ? folder.parent_path().filename().string()
+                                               : folder.filename().string(),
+                     mode),
+         taken(report), [run](const machines::Cluster& with) { return foreseen(*run, with); }});
+    runs.push_back(folder.string());
+  }
+  const machines::Cluster before = cluster;
+  const foresight::FittedCluster fitted = foresight::fit_cluster(cluster, observations);
+  cluster = fitted.cluster;
+  const auto factor = [](double from, double to) { return Json{{"before", from}, {"after", to}}; };
+  const auto& from = before.efficiency;
+  const auto& to = cluster.efficiency;
+  Json found{{"runs", runs},
+             {"factors",
+              {{"gemm", factor(from.gemm.factor, to.gemm.factor)},
+               {"attention", factor(from.attention.factor, to.attention.factor)},
+               {"stream", factor(from.stream.value_or(from.copy).factor, to.stream->factor)},
+               {"copy", factor(from.copy.factor, to.copy.factor)}}},
+             {"residuals", Json::array()}};
+  for (const auto& each : fitted.residuals)
+    found["residuals"].push_back({{"run", each.name},
+                                  {"taken_s", each.taken_s},
+                                  {"before_s", each.before_s},
+                                  {"after_s", each.after_s},
+                                  {"off", each.after_s / each.taken_s - 1}});
+  return found;
+}
+
+std::string calibration_text(const Json& calibration) {
+  std::string text = fmt::format("  fitted to {} run{}:\n", calibration["runs"].size(),
+                                 calibration["runs"].size() == 1 ? "" : "s");
+  for (const auto& [name, factor] : calibration["factors"].items())
+    text += fmt::format("    {:<10} factor {:.3g}, was {:.3g}\n", name,
+                        factor["after"].get<double>(), factor["before"].get<double>());
+  text += fmt::format("    {:<44} {:>10} {:>10} {:>10} {:>8}\n", "passes of", "took", "foreseen",
+                      "before", "off");
+  for (const Json& each : calibration["residuals"])
+    text += fmt::format("    {:<44} {:>10} {:>10} {:>10} {:>+7.1f} %\n",
+                        each["run"].get<std::string>(), report::format_duration(each["taken_s"]),
+                        report::format_duration(each["after_s"]),
+                        report::format_duration(each["before_s"]), 100 * each["off"].get<double>());
+  return text;
+}
+
+}  // namespace pecia::app

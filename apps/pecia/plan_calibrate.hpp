@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A cluster file that fits what runs took.
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "lib/machines/cluster.hpp"
+
+namespace pecia::app {
+
+/// Fits the cluster to the runs in these output folders (foresight/fit.hpp): each run's batch is
+/// played in its layout, and its report tells how long products, attention and other ops took.
+/// Returns {"runs", "factors", "residuals"} and replaces the cluster. Throws InputError naming the
+/// folder where a run has no report, is unfinished, had several starts, or has failed turns, and where
+/// its model or prompts are gone.
+nlohmann::ordered_json calibrate(const std::vector<std::filesystem::path>& folders,
+                                 machines::Cluster& cluster);
+
+/// The residuals of a plan that is calibrated, as a table.
+std::string calibration_text(const nlohmann::ordered_json& calibration);
+
+}  // namespace pecia::app

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layouts that a run chooses by foreseen times, and clusters that are fitted to runs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import unittest
+from pathlib import Path
+from typing import Any
+
+from harness import ALL_DONE, DONE, DRAINED, PROGRAM, REFUSED, RunTest, random_requests, wait_for_state
+
+OPEN = {"dp": "auto", "cp": "auto", "sp": "auto", "tp": "auto"}
+GENERATION: dict[str, Any] = {"max_new_tokens": 16, "ignore_eos": True}
+
+
+class AutoTest(RunTest):
+    def setUp(self) -> None:
+        super().setUp()
+        self.cache = self.folder / "cache"  # where what was measured is kept; other tests have none
+
+    def run_here(self, job: Path, ranks: int, *options: str) -> str:
+        environment = {"XDG_CACHE_HOME": str(self.cache)}
+        return self.end(self.start(job, ranks, *options, environment=environment), ALL_DONE)
+
+    def clusters(self) -> dict[Path, float]:
+        """The kept descriptions, and when they were written."""
+        return {file: file.stat().st_mtime for file in self.cache.rglob("cluster-*.yaml")}
+
+    def plan(self, *options: object, expect: int = 0) -> str:
+        command = [str(word) for word in (PROGRAM, "plan", *options)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, expect, done.stderr)
+        return done.stdout if expect == 0 else done.stderr
+
+    def test_measures_once_and_says_what_it_expected(self) -> None:
+        requests = random_requests(12, 20, 300, seed=91)
+        job = self.write_job(requests, generation=GENERATION, parallel=OPEN)
+        alone = self.write_job(requests, "alone", generation=GENERATION)
+        self.run_job(alone, 1)
+        words = self.run_here(job, 2)
+        self.assertRegex(words, r"auto: .* foreseen for this batch.*; \d+ layouts")
+        kept = self.clusters()
+        self.assertEqual(len(kept), 1)
+        report = self.report(job)
+        expected = report["modes"]["expected"]
+        chosen = expected["chosen"]
+        self.assertEqual({key: chosen[key] for key in report["grid"]}, report["grid"])
+        self.assertEqual(chosen["mode"], report["modes"]["mode"])
+        for other in expected["alternatives"]:
+            self.assertGreaterEqual(other["expected_s"], chosen["expected_s"])
+        self.assertEqual(report["job"]["parallel"]["dp"], "auto")  # as its author has it
+        self.assert_same_answers(self.results(job), self.results(alone), range(12))
+
+        self.run_here(job, 2, "--fresh")
+        self.assertEqual(self.clusters(), kept)
+        self.assertEqual(self.report(job)["modes"]["expected"], expected)
+
+        # Modes alone are chosen where a description is kept, and by rule where there is none.
+        modes = self.write_job(requests, "modes", generation=GENERATION, parallel={"cp": "auto"})
+        self.run_here(modes, 2)
+        self.assertEqual(self.report(modes)["modes"]["expected"]["by_rule"]["cp"], 2)
+        self.run_job(modes, 2, "--fresh")
+        self.assertIsNone(self.report(modes)["modes"]["expected"])
+
+    def test_a_continued_run_keeps_the_layout_in_which_it_began(self) -> None:
+        requests = random_requests(40, 200, 400, seed=92)
+        generation = {**GENERATION, "max_new_tokens": 60}
+        job = self.write_job(
+            requests, generation=generation, parallel=OPEN, batch={"max_sequences": 1}
+        )
+        launch = self.start(job, 2, environment={"XDG_CACHE_HOME": str(self.cache)})
+        wait_for_state(self.output(job) / "results.h5", 0, DONE)
+        launch.ranks()
+        launch.signal_ranks(signal.SIGTERM)
+        self.end(launch, DRAINED)
+        grid = self.report(job)["grid"]
+        for file in self.clusters():
+            file.unlink()
+        words = self.run_here(job, 2)
+        self.assertIn("auto: the layout in which this run began", words)
+        self.assertEqual(self.report(job)["grid"], grid)
+        self.assertEqual(self.clusters(), {})
+        self.assertEqual(len(self.results(job).rows(DONE)), 40)
+
+    def test_a_cluster_is_fitted_to_runs(self) -> None:
+        requests = random_requests(8, 400, 800, seed=93)
+        runs = []
+        for name, parallel in (("replicas", {"dp": 2}), ("ring", {"cp": 2})):
+            job = self.write_job(requests, name, generation=GENERATION, parallel=parallel)
+            self.run_job(job, 2)
+            runs += ["--calibrate", self.output(job)]
+        # Ten times too fast, so that the fit has something to do.
+        described = self.folder / "described.yaml"
+        share = "{gemm: 0.9, attention: 0.9, copy: 0.9, send: 1, collective: 1}"
+        links = "{gbs: 10, us: 1, shared: false}"
+        described.write_text(
+            "ranks_per_server: 2\nservers_per_rack: 1\n"
+            "rank: {name: fast, backend: cpu, flops: {fp32: 5.0e12, bf16: 5.0e12},"
+            " memory_gbs: 500, memory_gib: 8}\n"
+            f"links: {{server: {links}, rack: {links}, system: {links}}}\n"
+            f"efficiency: {share}\noverhead: {{op_us: 0.1, step_us: 4}}\n"
+        )
+        fitted = self.folder / "fitted.yaml"
+        plan = json.loads(
+            self.plan("--cluster", described, *runs, "--cluster-file", fitted, "--json")
+        )
+        found = plan["calibration"]
+        self.assertEqual(len(found["residuals"]), 2)
+        for each in found["residuals"]:
+            self.assertLess(abs(each["after_s"] - each["taken_s"]), abs(each["before_s"] - each["taken_s"]))
+        for name, factor in found["factors"].items():
+            self.assertLess(factor["after"], factor["before"], name)
+        self.assertEqual(fitted.read_text(), plan["cluster"]["file"])
+        text = self.plan("--cluster", fitted, *runs)
+        self.assertIn("fitted to 2 runs", text)
+
+        complaint = self.plan("--cluster", described, "--calibrate", self.folder, expect=REFUSED)
+        self.assertIn("there is no report.json", complaint)
+
+
+if __name__ == "__main__":
+    unittest.main()
