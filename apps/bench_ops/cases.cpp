@@ -251,6 +251,49 @@ Case kv_store(const Model& model, int64_t rows, DType dtype) {
           }};
 }
 
+/// Of a step of decoding, with one product for q, k and v.
+Case rotate_and_store(const Model& model, int64_t rows, DType dtype) {
+  struct Inputs {
+    Tensor heads, cos, sin, q_out, keys, values;
+    std::vector<int64_t> slots;
+  };
+  const int64_t num_heads = model.num_heads, kv_heads = model.num_kv_heads, dim = model.head_dim;
+  const int64_t queries = num_heads * dim, keys = kv_heads * dim;
+  return {
+      "rotate_and_store",
+      fmt::format("{} × {} and {} heads of {} {}", rows, num_heads, kv_heads, dim, name_of(dtype)),
+      0,
+      bytes_of({rows, 2 * queries + 2 * keys}) + bytes_of({rows, dim}) +
+          vectors_bytes(2 * rows * kv_heads, dim, dtype),
+      [=](const Place& place) {
+        auto inputs =
+            std::make_shared<Inputs>(Inputs{{place, DType::fp32, {rows, queries + 2 * keys}},
+                                            {place, DType::fp32, {rows, dim / 2}},
+                                            {place, DType::fp32, {rows, dim / 2}},
+                                            {place, DType::fp32, {rows, num_heads, dim}},
+                                            {place, dtype, {kv_heads, rows, dim}},
+                                            {place, dtype, {kv_heads, rows, dim}},
+                                            std::vector<int64_t>(rows)});
+        std::iota(inputs->slots.begin(), inputs->slots.end(), 0);
+        return keep(inputs, [=](Inputs& i) {
+          place.backend.rotate_and_store({.q = i.heads.view.slice_columns(0, queries),
+                                          .k = i.heads.view.slice_columns(queries, keys),
+                                          .v = i.heads.view.slice_columns(queries + keys, keys),
+                                          .q_norm = {},
+                                          .k_norm = {},
+                                          .eps = 0,
+                                          .cos = i.cos.view,
+                                          .sin = i.sin.view,
+                                          .pairs = kernels::RopePairs::halves,
+                                          .q_out = i.q_out.view,
+                                          .slots = i.slots,
+                                          .keys = {i.keys.view},
+                                          .values = {i.values.view}},
+                                         place.stream);
+        });
+      }};
+}
+
 /// Sums for the last rows of a prompt, which see all keys.
 Case column_sums(const Model& model, int64_t rows, int64_t keys, DType dtype) {
   struct Inputs {
@@ -466,6 +509,7 @@ std::vector<Case> large_cases() {
       rope(llama, 8192, RopePairs::halves),
       kv_store(llama, 8192, DType::bf16),
       kv_store(llama, 8192, DType::fp8),
+      rotate_and_store(llama, 16, DType::bf16),
       merge(llama, 8192),
       gated_activation(llama, 8192),
       sample(llama, 16, "greedy", {}),

@@ -2,11 +2,13 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "apps/command_line/options.hpp"
 #include "apps/pecia/command.hpp"
@@ -90,17 +92,51 @@ HostRanks host_ranks(comm::Communicator& world, const cluster::CpuFacts& cpu) {
 
 GpuFacts gpu_facts() {
   GpuFacts facts{kernels::has_cuda(), {}, ""};
+  facts.host = cluster::gpu_host_facts();
+  facts.toolkit = kernels::cuda_toolkit();
   try {
-    for (int index = 0; index < kernels::num_cuda_devices(); ++index) {
+    const int count = kernels::num_cuda_devices();
+    for (int index = 0; index < count; ++index) {
       const auto gpu = kernels::make_cuda_device(index);
       const device::MemoryInfo memory = gpu->memory();
-      facts.gpus.push_back(
-          {gpu->info().name, gpu->info().driver, memory.total_bytes, memory.free_bytes});
+      const kernels::CudaAccess access = kernels::cuda_access(index);
+      facts.gpus.push_back({gpu->info().name, gpu->info().driver, memory.total_bytes,
+                            memory.free_bytes, gpu->info().uuid, access.by_network});
+      for (int other = 0; other < count; ++other)
+        if (other != index && !access.peers[other]) facts.apart.emplace_back(index, other);
     }
   } catch (const Error& error) {
     facts.problem = error.what();
   }
   return facts;
+}
+
+/// The GPUs that each rank of the host sees. Collective.
+std::vector<std::vector<std::string>> uuids_by_rank(comm::Communicator& world,
+                                                    const GpuFacts& facts) {
+  std::string mine;
+  for (const GpuFacts::Gpu& gpu : facts.gpus) mine += gpu.uuid + '\n';
+  std::vector<std::vector<std::string>> all;
+  for (const auto& bytes : world.split_by_host()->all_gather(std::as_bytes(std::span(mine)))) {
+    std::istringstream lines(
+        std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+    auto& uuids = all.emplace_back();
+    for (std::string line; std::getline(lines, line);) uuids.push_back(line);
+  }
+  return all;
+}
+
+NcclFacts nccl_facts(const GpuFacts& gpus, size_t servers) {
+  const auto direct = [](const GpuFacts::Gpu& gpu) { return gpu.gpu_direct; };
+  return {
+      .used = !gpus.gpus.empty(),
+      .servers = servers,
+      .interfaces = cluster::network_interfaces(),
+      .rdma = cluster::rdma_devices(),
+      .peer_memory = cluster::has_peer_memory_module() || std::ranges::all_of(gpus.gpus, direct),
+      .socket_names = cluster::variable("NCCL_SOCKET_IFNAME"),
+      .adapters = cluster::variable("NCCL_IB_HCA"),
+      .ib_disabled = cluster::variable("NCCL_IB_DISABLE")};
 }
 
 /// Collective. An error is returned in the facts on every rank alike.
@@ -130,6 +166,8 @@ std::vector<Finding> examine(const DoctorOptions& options, Context& context) {
   const cluster::LaunchFacts launch = cluster::launch_facts();
   const PlacesFacts places = places_facts(context.world);
   const size_t hosts = num_hosts(context.world);
+  const GpuFacts gpus = gpu_facts();
+  const auto uuids = uuids_by_rank(context.world, gpus);
   return {
       ok("pecia", fmt::format("{} (commit {}, {})", build.version, build.commit, build.build_type)),
       ok("compiler", build.compiler),
@@ -143,7 +181,11 @@ std::vector<Finding> examine(const DoctorOptions& options, Context& context) {
       isa_finding(),
       products_finding(context.world),
       foresight_finding(),
-      judge_gpus(gpu_facts(), host),
+      judge_gpus(gpus, host),
+      judge_driver(gpus),
+      judge_instances(uuids, cluster::variable("CUDA_VISIBLE_DEVICES")),
+      judge_peers(gpus, cluster::variable("NCCL_P2P_DISABLE")),
+      judge_nccl_network(nccl_facts(gpus, hosts)),
       judge_launch(launch, context.world.size()),
       judge_slurm(launch, static_cast<double>(std::time(nullptr))),
       judge_places(places),

@@ -16,12 +16,12 @@ constexpr int64_t enough_output_bytes = 1024 * mib;
 constexpr int64_t enough_files = 1000;
 constexpr int64_t enough_processes = 4096;
 
+}  // namespace
+
 std::string gib(int64_t bytes) {
   return fmt::format("{:.1f} GiB",
                      static_cast<double>(bytes) / (1024.0 * static_cast<double>(mib)));
 }
-
-}  // namespace
 
 Finding ok(std::string topic, std::string text) {
   return {std::move(topic), true, std::move(text), ""};
@@ -29,24 +29,6 @@ Finding ok(std::string topic, std::string text) {
 
 Finding warning(std::string topic, std::string text, std::string remedy) {
   return {std::move(topic), false, std::move(text), std::move(remedy)};
-}
-
-Finding judge_gpus(const GpuFacts& facts, const HostRanks& host) {
-  if (!facts.built) return ok("gpus", "none: this build has no CUDA");
-  if (!facts.problem.empty()) return warning("gpus", facts.problem, "until then set backend: cpu");
-  if (facts.gpus.empty())
-    return warning("gpus", "none is visible, though this build has CUDA",
-                   "ask for some (srun --gpus-per-task=1), load the driver, or set backend: cpu");
-  std::string text;
-  for (const GpuFacts::Gpu& gpu : facts.gpus)
-    text += fmt::format("{}{}, {} free of {}", text.empty() ? "" : "; ", gpu.name,
-                        gib(gpu.free_bytes), gib(gpu.memory_bytes));
-  text += fmt::format("; driver {}", facts.gpus.front().driver);
-  const auto count = static_cast<int>(facts.gpus.size());
-  if (count > 1 && count < host.ranks)
-    return warning("gpus", text,
-                   fmt::format("start at most {} ranks on this host: each wants a GPU", count));
-  return ok("gpus", text);
 }
 
 Finding judge_binding(const cluster::CpuFacts& cpu, const HostRanks& host) {

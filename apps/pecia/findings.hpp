@@ -4,8 +4,10 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "lib/cluster/gpu_host.hpp"
 #include "lib/cluster/launch.hpp"
 #include "lib/cluster/machine.hpp"
 #include "lib/comm/place.hpp"
@@ -23,6 +25,7 @@ struct Finding {
 
 Finding ok(std::string topic, std::string text);
 Finding warning(std::string topic, std::string text, std::string remedy);
+std::string gib(int64_t bytes);  ///< "80.0 GiB"
 
 /// The ranks of one host.
 struct HostRanks {
@@ -35,10 +38,25 @@ struct GpuFacts {
   struct Gpu {
     std::string name, driver;
     int64_t memory_bytes = 0, free_bytes = 0;
+    std::string uuid = {};
+    bool gpu_direct = false;  ///< network devices can reach its memory through DMA-BUF
   };
   bool built = false;  ///< this build can use GPUs
   std::vector<Gpu> gpus;
   std::string problem;  ///< why a GPU cannot be used
+  cluster::GpuHostFacts host = {};
+  std::string toolkit = {};  ///< CUDA that the program was built with, as "13.0"; "": none
+  std::vector<std::pair<int, int>> apart = {};  ///< GPUs without access to another's memory
+};
+
+/// What NCCL will connect servers by.
+struct NcclFacts {
+  bool used = false;  ///< the ranks have GPUs
+  size_t servers = 1;
+  std::vector<std::string> interfaces, rdma;  ///< of this host
+  bool peer_memory = false;  ///< RDMA devices reach the memory of its GPUs (GPUDirect)
+  /// NCCL_SOCKET_IFNAME, NCCL_IB_HCA and NCCL_IB_DISABLE.
+  std::optional<std::string> socket_names = {}, adapters = {}, ib_disabled = {};
 };
 
 /// The places of the ranks, or the reason why a run is not possible there.
@@ -48,6 +66,15 @@ struct PlacesFacts {
 };
 
 Finding judge_gpus(const GpuFacts& facts, const HostRanks& host);
+/// Judges the driver against the toolkit of the build.
+Finding judge_driver(const GpuFacts& facts);
+/// Judges instances of GPUs (MIG). `uuids_by_rank` has the GPUs that each rank of the host sees, and
+/// `visible` is CUDA_VISIBLE_DEVICES.
+Finding judge_instances(const std::vector<std::vector<std::string>>& uuids_by_rank,
+                        const std::optional<std::string>& visible);
+/// `disabled` is NCCL_P2P_DISABLE.
+Finding judge_peers(const GpuFacts& facts, const std::optional<std::string>& disabled);
+Finding judge_nccl_network(const NcclFacts& facts);
 Finding judge_binding(const cluster::CpuFacts& cpu, const HostRanks& host);
 Finding judge_thread_level(const std::string& provided);
 Finding judge_launch(const cluster::LaunchFacts& launch, int world_size);

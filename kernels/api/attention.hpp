@@ -62,8 +62,10 @@ struct AttentionArgs {
   int64_t num_kv_heads;  ///< divides num_heads
   float scale;           ///< usually 1/sqrt(head_dim)
   int64_t window = 0;    ///< 0: none
-  TensorView out;        ///< [rows, num_heads, head_dim] fp32, dense, written
-  TensorView lse;        ///< [rows, num_heads] fp32, dense, written
+  /// [rows, num_heads, head_dim], dense, written; fp32, or on backends with gains_by_fewer_ops()
+  /// bf16 or fp16, rounded once. Such a call does not go to a library.
+  TensorView out;
+  TensorView lse;  ///< [rows, num_heads] fp32, dense, written
   /// With `yes`, a row's bits follow only from its query, its position and the keys of its item, in
   /// their order. They depend neither on how the keys are cut into runs nor on later keys that the
   /// row does not see.

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/api/add.hpp"
 #include "kernels/api/attention.hpp"
@@ -25,6 +26,7 @@
 #include "kernels/api/quantize_rows.hpp"
 #include "kernels/api/rms_norm.hpp"
 #include "kernels/api/rope.hpp"
+#include "kernels/api/rotate_and_store.hpp"
 #include "kernels/api/route.hpp"
 #include "kernels/api/sampling.hpp"
 #include "kernels/api/shortlist.hpp"
@@ -50,8 +52,9 @@ class Backend {
   /// of the given type. It is fp32, or a narrower type to which x is rounded in any case.
   virtual DType operand_type(DType) const { return DType::fp32; }
 
-  /// Whether one product takes less time than two of the same rows, as where launches cost.
-  virtual bool gains_by_joined_products() const { return false; }
+  /// Tells whether launches cost so much that one op in place of several takes less time. Then there
+  /// are rotate_and_store and AttentionArgs::out of narrow types.
+  virtual bool gains_by_fewer_ops() const { return false; }
 
   virtual void embedding(const EmbeddingArgs& args, device::Stream& stream) = 0;
   virtual void linear(const LinearArgs& args, device::Stream& stream) = 0;
@@ -62,6 +65,8 @@ class Backend {
   virtual void rms_norm(const RmsNormArgs& args, device::Stream& stream) = 0;
   virtual void rope(const RopeArgs& args, device::Stream& stream) = 0;
   virtual void kv_store(const KvStoreArgs& args, device::Stream& stream) = 0;
+  /// Throws Unsupported without gains_by_fewer_ops().
+  virtual void rotate_and_store(const RotateAndStoreArgs& args, device::Stream& stream);
   virtual void attention(const AttentionArgs& args, device::Stream& stream) = 0;
   virtual void column_sums(const ColumnSumsArgs& args, device::Stream& stream) = 0;
   virtual void merge(const MergeArgs& args, device::Stream& stream) = 0;
@@ -156,6 +161,17 @@ bool has_cuda();
 
 /// Counts the GPUs that the process sees. There are 0 without a driver, and without has_cuda.
 int num_cuda_devices();
+
+/// The version of CUDA that this build was made with, as "13.0"; "" without has_cuda.
+std::string cuda_toolkit();
+
+/// Who reaches the memory of a GPU directly.
+struct CudaAccess {
+  std::vector<bool> peers;  ///< for each GPU that the process sees: can this one reach its memory?
+  bool by_network = false;  ///< the driver can hand its memory to network devices (DMA-BUF)
+};
+/// Throws as make_cuda_device does.
+CudaAccess cuda_access(int index);
 
 /// Makes a device of GPU `index` among the GPUs that the process sees. Throws Unsupported in a
 /// build without CUDA, if no driver or GPU is found, and for a GPU for which this build has no

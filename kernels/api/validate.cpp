@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/api/validate.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <string_view>
+#include <utility>
 
 #include "lib/core/codes.hpp"
 #include "lib/core/error.hpp"
@@ -252,21 +254,65 @@ void validate(const RopeArgs& args) {
               2 * args.cos.size(1), args.x.size(2));
 }
 
+namespace {
+void check_cache(const TensorView& cache, const TensorView& scales, int64_t heads,
+                 int64_t head_dim) {
+  check_rank("cache", cache, 3);
+  check_stored_kv("cache", cache.dtype());
+  check_shape("cache", cache, {heads, cache.size(1), head_dim});
+  if (cache.dtype() == DType::fp8) {
+    check_fp32("scales", scales);
+    check_shape("scales", scales, {cache.rows(), cache.size(1)});
+  } else {
+    PECIA_CHECK(!scales, "scales for a cache of {}", name_of(cache.dtype()));
+  }
+}
+}  // namespace
+
 void validate(const KvStoreArgs& args) {
   check_rank("x", args.x, 3);
   check_fp32("x", args.x);
   check_dense("x", args.x);
-  check_rank("cache", args.cache, 3);
-  check_stored_kv("cache", args.cache.dtype());
-  check_shape("cache", args.cache, {args.x.size(1), args.cache.size(1), args.x.size(2)});
+  check_cache(args.cache, args.scales, args.x.size(1), args.x.size(2));
   check_size("slots", args.slots.size(), args.x.rows());
   check_indices("slots", args.slots, args.cache.size(1));
-  if (args.cache.dtype() == DType::fp8) {
-    check_fp32("scales", args.scales);
-    check_shape("scales", args.scales, {args.cache.rows(), args.cache.size(1)});
-  } else {
-    PECIA_CHECK(!args.scales, "scales for a cache of {}", name_of(args.cache.dtype()));
+}
+
+void validate(const RotateAndStoreArgs& args) {
+  check_rank("q_out", args.q_out, 3);
+  check_fp32("q_out", args.q_out);
+  check_dense("q_out", args.q_out);
+  const int64_t rows = args.q_out.rows(), head_dim = args.q_out.size(2);
+  const int64_t heads = args.q_out.size(1), kv_heads = args.keys.vectors.rows();
+  for (const auto& [stored, x] : {std::pair{&args.keys, &args.k}, {&args.values, &args.v}}) {
+    check_cache(stored->vectors, stored->scales, kv_heads, head_dim);
+    check_fp32("x", *x);
+    check_shape("x", *x, {rows, kv_heads * head_dim});
   }
+  PECIA_CHECK(args.keys.vectors.dtype() == args.values.vectors.dtype(), "keys of {}, values of {}",
+              name_of(args.keys.vectors.dtype()), name_of(args.values.vectors.dtype()));
+  check_fp32("q", args.q);
+  check_shape("q", args.q, {rows, heads * head_dim});
+  check_size("slots", args.slots.size(), rows);
+  check_indices("slots", args.slots,
+                std::min(args.keys.vectors.size(1), args.values.vectors.size(1)));
+  PECIA_CHECK(static_cast<bool>(args.q_norm) == static_cast<bool>(args.k_norm) &&
+                  static_cast<bool>(args.cos) == static_cast<bool>(args.sin),
+              "one norm or one table without the other");
+  for (const TensorView* norm : {&args.q_norm, &args.k_norm}) {
+    if (!*norm) continue;
+    check_float("norm", norm->dtype());
+    check_shape("norm", *norm, {head_dim});
+    PECIA_CHECK(norm->dtype() == args.q_norm.dtype(), "norms of two types");
+  }
+  if (!args.cos) return;
+  check_rank("cos", args.cos, 2);
+  for (const TensorView* table : {&args.cos, &args.sin}) {
+    check_fp32("cos and sin", *table);
+    check_shape("cos and sin", *table, {rows, args.cos.size(1)});
+  }
+  PECIA_CHECK(2 * args.cos.size(1) <= head_dim, "rotary_dim {} of heads of {}",
+              2 * args.cos.size(1), head_dim);
 }
 
 namespace {
@@ -289,7 +335,7 @@ void validate(const AttentionArgs& args) {
   check_rank("q", args.q, 3);
   const int64_t rows = args.q.rows(), num_heads = args.q.size(1);
   check_fp32("q", args.q);
-  check_fp32("out", args.out);
+  check_float("out", args.out.dtype());
   check_fp32("lse", args.lse);
   check_shape("out", args.out, {rows, num_heads, args.q.size(2)});
   check_shape("lse", args.lse, {rows, num_heads});
@@ -313,6 +359,12 @@ void validate(const AttentionArgs& args) {
   for (size_t i = 0; i < args.runs.size(); ++i)
     check_run(args.runs[i], args.keys, args.kv_dtype, args.q.size(2), i);
   check_merged(args);
+}
+
+void refuse_rounded(const AttentionArgs& args, std::string_view backend) {
+  if (args.out.dtype() != DType::fp32)
+    fail<Unsupported>("the backend {} writes results of attention in fp32, not in {}", backend,
+                      name_of(args.out.dtype()));
 }
 
 void refuse_merged(const AttentionArgs& args, std::string_view backend) {

@@ -19,6 +19,7 @@
 #include "kernels/api/quantize_rows.hpp"
 #include "kernels/api/rms_norm.hpp"
 #include "kernels/api/rope.hpp"
+#include "kernels/api/rotate_and_store.hpp"
 #include "kernels/api/route.hpp"
 #include "kernels/api/sampling.hpp"
 #include "kernels/api/shortlist.hpp"
@@ -36,6 +37,9 @@ void validate(const RmsNormArgs& args);
 void validate(const RopeArgs& args);
 void validate(const KvStoreArgs& args);
 void validate(const AttentionArgs& args);
+void validate(const RotateAndStoreArgs& args);
+/// Throws Unsupported for results of a narrow type, on behalf of a backend that has none.
+void refuse_rounded(const AttentionArgs& args, std::string_view backend);
 /// Throws Unsupported for items that are merged, on behalf of a backend that does not merge.
 void refuse_merged(const AttentionArgs& args, std::string_view backend);
 void validate(const ColumnSumsArgs& args);

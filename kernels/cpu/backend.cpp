@@ -64,6 +64,7 @@ class CpuBackend : public Backend {
   }
   void attention(const AttentionArgs& args, device::Stream& stream) override {
     validate(args);
+    refuse_rounded(args, name());
     const cpu::Bf16Kernel* const kernel = kernel_for(args.q.rows(), args.row_invariant);
     if (kernel != nullptr && args.kv_dtype == DType::bf16)
       cpu::attention_bf16(*kernel, args, stream, workspace_, plan_);

@@ -20,7 +20,7 @@ class CudaBackend : public Backend {
     return context_.sdpa ? context_.sdpa->name() : "none: " + context_.why_no_sdpa;
   }
 
-  bool gains_by_joined_products() const override { return true; }
+  bool gains_by_fewer_ops() const override { return true; }
 
   void add(const AddArgs& args, device::Stream& stream) override { run(cuda::add, args, stream); }
   void mask_tokens(const MaskTokensArgs& args, device::Stream& stream) override {
@@ -46,6 +46,9 @@ class CudaBackend : public Backend {
   }
   void kv_store(const KvStoreArgs& args, device::Stream& stream) override {
     run(cuda::kv_store, args, stream);
+  }
+  void rotate_and_store(const RotateAndStoreArgs& args, device::Stream& stream) override {
+    run(cuda::rotate_and_store, args, stream);
   }
   void attention(const AttentionArgs& args, device::Stream& stream) override {
     refuse_merged(args, name());
@@ -89,6 +92,7 @@ class CudaBackend : public Backend {
   void drop_step(device::Stream& stream) override {
     stream.drop_step();
     context_.staging.drop_step();
+    context_.zeroed_arrivals = 0;  // that work may be dropped, too
   }
 
   template <typename Args>

@@ -46,6 +46,8 @@ struct Context {
       device, device::Memory::device};  ///< fp8 products; sums of splits; activations of experts
   device::Buffer bias{device, device::Memory::device};       ///< bias of a product, in fp32
   device::Buffer partials{device, device::Memory::device};   ///< partials of attention
+  device::Buffer arrivals{device, device::Memory::device};   ///< counters of attention's blocks
+  int64_t zeroed_arrivals = 0;                               ///< bytes of them that are counters
   device::Buffer rounded_q{device, device::Memory::device};  ///< for the library, like the next two
   device::Buffer part_out{device, device::Memory::device};
   device::Buffer part_lse{device, device::Memory::device};
@@ -66,6 +68,7 @@ void square_sums(const SquareSumsArgs& args, Context& context, device::Stream& s
 void rms_norm(const RmsNormArgs& args, Context& context, device::Stream& stream);
 void rope(const RopeArgs& args, Context& context, device::Stream& stream);
 void kv_store(const KvStoreArgs& args, Context& context, device::Stream& stream);
+void rotate_and_store(const RotateAndStoreArgs& args, Context& context, device::Stream& stream);
 void attention(const AttentionArgs& args, Context& context, device::Stream& stream);
 void column_sums(const ColumnSumsArgs& args, Context& context, device::Stream& stream);
 void merge(const MergeArgs& args, Context& context, device::Stream& stream);

@@ -19,6 +19,14 @@ int num_cuda_devices() {
   return 0;
 }
 
+std::string cuda_toolkit() {
+  return "";
+}
+
+CudaAccess cuda_access(int) {
+  refuse();
+}
+
 std::unique_ptr<device::Device> make_cuda_device(int) {
   refuse();
 }

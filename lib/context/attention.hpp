@@ -76,6 +76,18 @@ class Attention {
   }
   const parallel::ShardedRows& rows() const { return rows_; }
 
+  /// Tells whether run_fresh may take the place of start_keys and run in this pass: nothing is
+  /// exchanged, and all rows are stored as they come.
+  bool takes_fresh_heads() const {
+    const auto* ring = std::get_if<RingAttention>(&ring_);
+    return ring != nullptr && !exchanges_ && ring->stores_all_rows();
+  }
+  /// RingAttention::attends_once and run_fresh, where takes_fresh_heads says so.
+  bool attends_once() const { return std::get<RingAttention>(ring_).attends_once(); }
+  void run_fresh(int64_t layer, const kernels::RotateAndStoreArgs& heads, const TensorView& out) {
+    std::get<RingAttention>(ring_).run_fresh(layer, heads, out);
+  }
+
   /// Takes the keys and values of a layer and begins their exchange. `run` must follow and still
   /// needs them. The rows are rows().linear. The heads are the heads of weight_cut. k and v are
   /// [rows, KV heads, head_dim], fp32, dense.

@@ -83,6 +83,16 @@ void AttentionSteps::store(int64_t layer, const TensorView& k, const TensorView&
   put(v, cache_.v(layer));
 }
 
+void AttentionSteps::rotate_and_store(int64_t layer, kernels::RotateAndStoreArgs heads,
+                                      std::span<const int64_t> slots) {
+  const ScopedSpan span(compute_.recorder, "rotate_and_store", Kind::compute,
+                        heads.k.rows() * cache_.shape().layer_bytes_per_token());
+  const KvCache::Stored k = cache_.k(layer), v = cache_.v(layer);
+  heads.slots = slots;
+  heads.keys = {k.vectors, k.scales}, heads.values = {v.vectors, v.scales};
+  compute_.backend.rotate_and_store(heads, compute_.stream);
+}
+
 void AttentionSteps::attend(int64_t layer, const AttentionCall& call, const TensorView& q,
                             const kernels::StoredKeys& keys, const Partial& to) {
   const int64_t window = windows_[layer];

@@ -96,12 +96,16 @@ class AttentionSteps {
 
   void store(int64_t layer, const TensorView& k, const TensorView& v,
              std::span<const int64_t> slots);
+  /// Does kernels::rotate_and_store with the layer's cache, which `heads` leaves out.
+  void rotate_and_store(int64_t layer, kernels::RotateAndStoreArgs heads,
+                        std::span<const int64_t> slots);
   void attend(int64_t layer, const AttentionCall& call, const TensorView& q,
               const kernels::StoredKeys& keys, const Partial& to);
   /// Sets each layer's sink logits: one number for each of this rank's heads, [num_heads] in a float
   /// type. A sink competes with a row's keys for its attention and has no value. Empty: there are
   /// none.
   void set_sink_logits(std::vector<TensorView> logits) { sink_logits_ = std::move(logits); }
+  bool has_sinks() const { return !sink_logits_.empty(); }
   /// Merges the layer's sinks into results over all keys of the rows. Call it once for each row,
   /// however its keys were divided.
   void add_sinks(int64_t layer, const Partial& to);

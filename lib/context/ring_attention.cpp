@@ -304,6 +304,28 @@ void RingAttention::attend_part(int64_t layer, size_t part, const TensorView& q,
 void RingAttention::run(int64_t layer, const TensorView& q, const TensorView& k,
                         const TensorView& v, const TensorView& out) {
   store(layer, k, v);
+  attend(layer, q, k, v, out);
+}
+
+bool RingAttention::stores_all_rows() const {
+  const auto rows = static_cast<int64_t>(positions().size());
+  return team_.ring != parallel::Ring::levels && stored_rows_.size() == 1 &&
+         stored_rows_.front() == RowRange{0, rows};
+}
+
+bool RingAttention::attends_once() const {
+  return size() == 1 && team_.ring == parallel::Ring::pass_kv && !steps_.has_sinks();
+}
+
+void RingAttention::run_fresh(int64_t layer, const kernels::RotateAndStoreArgs& heads,
+                              const TensorView& out) {
+  PECIA_CHECK(stores_all_rows(), "heads of rows that are not all stored here");
+  steps_.rotate_and_store(layer, heads, slots_);
+  attend(layer, heads.q_out, heads.k, heads.v, out);  // keys travel from the cache
+}
+
+void RingAttention::attend(int64_t layer, const TensorView& q, const TensorView& k,
+                           const TensorView& v, const TensorView& out) {
   switch (team_.ring) {
     case parallel::Ring::pass_kv:
       return run_pass_kv(layer, q, k, v, out);

@@ -57,6 +57,15 @@ class RingAttention {
   void run(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
            const TensorView& out);
 
+  /// Tells whether all rows of the pass are stored as they come, so that run_fresh may be called.
+  bool stores_all_rows() const;
+  /// Tells whether `out` of run_fresh may be of a type that kernels::AttentionArgs::out takes: each
+  /// row's result is that of one call.
+  bool attends_once() const;
+  /// Does what `run` does for heads that are as the products gave them. They are normed and turned
+  /// on the way to the cache and to q_out (kernels::RotateAndStoreArgs, without slots and cache).
+  void run_fresh(int64_t layer, const kernels::RotateAndStoreArgs& heads, const TensorView& out);
+
   /// These functions do what `run` does in parts, for a ring of one rank. plan_parts comes after
   /// begin_pass, and `rows` has the rows of each part. Then every layer calls `store` once for all
   /// rows, and attend_part for each part. q and out have all rows. attend_part reads and writes the
@@ -96,6 +105,8 @@ class RingAttention {
   void add_items(AttentionCall& call, const Pass& pass, int query_rank, int key_rank,
                  std::span<const int64_t> positions, const SequenceRuns& runs) const;
 
+  void attend(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
+              const TensorView& out);
   void run_pass_kv(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
                    const TensorView& out);
   void run_pass_q(int64_t layer, const TensorView& q, const TensorView& out);

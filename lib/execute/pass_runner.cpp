@@ -49,7 +49,8 @@ void PassRunner::begin(const schedule::Plan& plan) {
                                     item.tokens.end());
 }
 
-schedule::Outcome PassRunner::execute(const schedule::Plan& plan) {
+schedule::Outcome PassRunner::execute(const schedule::Plan& plan,
+                                      const std::function<void()>& meanwhile) {
   schedule::Outcome outcome;
   if (plan.saves()) {
     outcome.kv = save(plan.save);
@@ -72,7 +73,7 @@ schedule::Outcome PassRunner::execute(const schedule::Plan& plan) {
   }
   if (!own) return outcome;
   try {
-    compute(plan, static_cast<int32_t>(*own), outcome);
+    compute(plan, static_cast<int32_t>(*own), outcome, meanwhile);
   } catch (const DeviceLost&) {
     throw;
   } catch (const SystemError& error) {
@@ -85,7 +86,8 @@ schedule::Outcome PassRunner::execute(const schedule::Plan& plan) {
   return outcome;
 }
 
-void PassRunner::compute(const schedule::Plan& plan, int32_t own, schedule::Outcome& outcome) {
+void PassRunner::compute(const schedule::Plan& plan, int32_t own, schedule::Outcome& outcome,
+                         const std::function<void()>& meanwhile) {
   const parallel::Team& team = plan.teams[own];
   const int index = team.index_of(settings_.instance).value();
   // The rows of this rank's block, and those among them that are sampled or have targets.
@@ -120,6 +122,7 @@ void PassRunner::compute(const schedule::Plan& plan, int32_t own, schedule::Outc
 
   start_finding_tokens(plan, sampled);
   model_.forward(rows, attention_);
+  if (meanwhile && compute_.device.info().is_gpu()) meanwhile();
   compute_.recorder.take_times();  // meanwhile a GPU still computes
   {
     const report::ScopedSpan span(compute_.recorder, "allowed_tokens", report::Kind::compute);

@@ -29,8 +29,11 @@ class PassRunner {
              context::Attention& attention, const context::KvFiles& kv_files,
              const context::Compute& compute);
 
-  /// Collective over the replica: every rank executes the same plan.
-  schedule::Outcome execute(const schedule::Plan& plan);
+  /// Collective over the replica: every rank executes the same plan. On a GPU `meanwhile` is called
+  /// once the work of the layers is enqueued, before the host waits for tokens. Elsewhere, and where
+  /// there is nothing to compute, it is not called.
+  schedule::Outcome execute(const schedule::Plan& plan,
+                            const std::function<void()>& meanwhile = {});
 
  private:
   /// Tokens of a sequence, kept only where penalties need them.
@@ -58,7 +61,8 @@ class PassRunner {
   schedule::KvOutcome restore(const schedule::Plan& plan);
   bool all_ranks_of(const schedule::Plan& plan, bool succeeded);
 
-  void compute(const schedule::Plan& plan, int32_t own_team, schedule::Outcome& outcome);
+  void compute(const schedule::Plan& plan, int32_t own_team, schedule::Outcome& outcome,
+               const std::function<void()>& meanwhile);
   void find_broken(const Asked& sampled, schedule::Outcome& outcome);
 
   // pass_runner_sampling.cpp

@@ -2,6 +2,8 @@
 #include "lib/execute/replica_loop.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace pecia::execute {
 namespace {
@@ -28,14 +30,35 @@ void note_rings(const std::vector<schedule::ChunkRing>& rings, report::Recorder&
   }
 }
 
+/// Turns that have ended and are not on disk yet. On a GPU they are written while it computes the
+/// next pass.
+class Unwritten {
+ public:
+  Unwritten(PassMaker* pass_maker, batch::ReplicaTotals& totals)
+      : pass_maker_(pass_maker), totals_(totals) {}
+
+  void add(std::vector<schedule::Finished> finished) {
+    std::ranges::move(finished, std::back_inserter(finished_));
+  }
+  void write() {
+    if (!finished_.empty()) record(*pass_maker_, std::exchange(finished_, {}), totals_);
+  }
+
+ private:
+  PassMaker* pass_maker_;
+  batch::ReplicaTotals& totals_;
+  std::vector<schedule::Finished> finished_;
+};
+
 /// Makes the next pass, a wait, a plan that keeps keys and values, or the last plan. Turns that end
-/// without a pass are recorded.
-schedule::Plan make_plan(PassMaker& pass_maker, bool stopping, double now,
+/// without a pass are recorded. If no pass is next, `unwritten` is written first.
+schedule::Plan make_plan(PassMaker& pass_maker, bool stopping, double now, Unwritten& unwritten,
                          batch::ReplicaTotals& totals) {
   constexpr double longest_wait_s = 0.1;  // then signals and limits are checked again
   schedule::Scheduler& scheduler = pass_maker.scheduler;
   stopping = stopping || (pass_maker.saves != nullptr && pass_maker.saves->draining());
   std::optional<schedule::Plan> plan = next_pass(pass_maker, stopping, now, totals);
+  if (!plan) unwritten.write();
   const auto arrival = pass_maker.source.next_arrival();
   const bool ends = !plan && (stopping || scheduler.out_of_time() || !arrival);
   if (ends && pass_maker.saves != nullptr) {
@@ -61,6 +84,18 @@ void wait(double seconds, const RunClock& clock, comm::Communicator& replica) {
   }
 }
 
+/// Executes the plan, and writes what is unwritten: also if the pass fails.
+schedule::Outcome execute(Worker& worker, const schedule::Plan& plan, Unwritten& unwritten) {
+  try {
+    schedule::Outcome outcome = worker.execute(plan, [&] { unwritten.write(); });
+    unwritten.write();
+    return outcome;
+  } catch (...) {
+    unwritten.write();
+    throw;
+  }
+}
+
 double flops_of(const report::Recorder& recorder) {
   return recorder.totals().flops;
 }
@@ -74,12 +109,13 @@ batch::ReplicaTotals run_replica(comm::Communicator& replica, Worker& worker,
   constexpr int64_t no_pass = -1;
   batch::ReplicaTotals totals;
   batch::PassCounter counter;
+  Unwritten unwritten(pass_maker, totals);
   bool any_told = false;
   for (;;) {
     schedule::Plan plan;
     if (pass_maker != nullptr)
-      plan =
-          make_plan(*pass_maker, pass_maker->stopping(any_told || told()), clock.seconds(), totals);
+      plan = make_plan(*pass_maker, pass_maker->stopping(any_told || told()), clock.seconds(),
+                       unwritten, totals);
     std::vector<std::byte> bytes;
     if (pass_maker != nullptr) bytes = to_bytes(plan);
     {
@@ -108,7 +144,7 @@ batch::ReplicaTotals run_replica(comm::Communicator& replica, Worker& worker,
     std::vector<std::vector<std::byte>> gathered;
     {
       const ScopedSpan span(recorder, batch::phase_name(plan), Kind::phase);
-      const Answer answer{told(), plan.number, 0, worker.execute(plan)};
+      const Answer answer{told(), plan.number, 0, execute(worker, plan, unwritten)};
       const ScopedSpan waiting(recorder, "gather_outcomes", Kind::comm);
       gathered = replica.gather(to_bytes(answer), root);
     }
@@ -127,7 +163,8 @@ batch::ReplicaTotals run_replica(comm::Communicator& replica, Worker& worker,
     if (outcomes.front().kv.done == 0) plan.restore.clear();  // reading failed, so it was computed
     // The shards are balanced, so all ranks compute about as much as this one.
     counter.count(plan, {begin, end, (flops_of(recorder) - flops) * replica.size()}, totals);
-    record(*pass_maker, pass_maker->scheduler.take_finished(), totals);
+    unwritten.add(pass_maker->scheduler.take_finished());
+    if (!worker.computes_beside_host()) unwritten.write();
     pass_maker->on_pass(totals);
   }
 }

@@ -32,7 +32,13 @@ class Worker {
   static parallel::WeightCut weight_cut(int rank, int tp) { return {tp, rank % tp}; }
 
   /// Collective over the replica: every rank executes the same plan.
-  schedule::Outcome execute(const schedule::Plan& plan) { return pass_runner_.execute(plan); }
+  /// `meanwhile`: PassRunner::execute.
+  schedule::Outcome execute(const schedule::Plan& plan,
+                            const std::function<void()>& meanwhile = {}) {
+    return pass_runner_.execute(plan, meanwhile);
+  }
+  /// Whether execute calls `meanwhile` in passes that compute.
+  bool computes_beside_host() const { return compute_.device.info().is_gpu(); }
 
   /// The executing thread calls `look` every few tens of microseconds while ops compute and while
   /// the host waits for a GPU. Everything that `look` uses must last as long as plans are executed.

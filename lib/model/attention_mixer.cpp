@@ -27,17 +27,29 @@ AttentionMixer::AttentionMixer(const ModelConfig& config, const context::Compute
       q_buffer_(compute.buffer()),
       k_buffer_(compute.buffer()),
       v_buffer_(compute.buffer()),
+      all_buffer_(compute.buffer()),
       mixed_buffer_(compute.buffer()),
       squares_buffer_(compute.buffer()) {}
 
-void AttentionMixer::begin(const AttentionWeights& weights, int64_t num_rows) {
+void AttentionMixer::begin(const AttentionWeights& weights, int64_t num_rows,
+                           const context::Attention& attention) {
+  // More rows take a while, so launches cost little beside them. A library attends them, which
+  // writes fp32, and copies of all heads would take memory.
+  constexpr int64_t few_rows = 128;
+  fresh_.reset();
+  const bool fresh = num_rows > 0 && num_rows < few_rows && tensor_.num_blocks() == 1 &&
+                     config_.qk_norm != QkNorm::all_heads &&
+                     compute_.backend.gains_by_fewer_ops() && attention.takes_fresh_heads();
+  if (fresh) fresh_.emplace();
+  const DType mixed = fresh && attention.attends_once() ? products_.operand_type() : DType::fp32;
   const auto heads = [&](device::Buffer& buffer, const LinearWeight& weight) {
     return buffer.tensor(DType::fp32,
                          {num_rows, weight.out() / config_.head_dim, config_.head_dim});
   };
   weights_ = &weights;
   q_ = heads(q_buffer_, weights.q), k_ = heads(k_buffer_, weights.k);
-  v_ = heads(v_buffer_, weights.v), mixed_ = heads(mixed_buffer_, weights.q);
+  v_ = heads(v_buffer_, weights.v);
+  mixed_ = mixed_buffer_.tensor(mixed, {num_rows, q_.size(1), config_.head_dim});
   q_norm_ = weights.q_norm, k_norm_ = weights.k_norm;
   if (config_.qk_norm != QkNorm::all_heads) return;
   const auto of_here = [&](const TensorView& all, CutUnit unit) {
@@ -96,7 +108,36 @@ void AttentionMixer::finish(const TensorView& heads, const TensorView& norm_weig
   compute_.backend.rope({heads, tables.cos, tables.sin, config_.rope.pairs}, compute_.stream);
 }
 
+/// One product for q, k and v where their weights lie in memory so, else one for each.
+void AttentionMixer::project_fresh(const Input& input) {
+  const AttentionWeights& weights = *weights_;
+  const int64_t queries = weights.q.out(), keys = weights.k.out();
+  TensorView q = flat(q_), k = flat(k_), v = flat(v_);
+  if (const auto all = products_.joined({&weights.q, &weights.k, &weights.v})) {
+    const TensorView heads =
+        all_buffer_.tensor(DType::fp32, {input.rows.rows(), queries + 2 * keys});
+    q = heads.slice_columns(0, queries), k = heads.slice_columns(queries, keys);
+    v = heads.slice_columns(queries + keys, keys);
+    products_.linear("qkv_proj", input.rows, *all, heads);
+  } else {
+    products_.linear("q_proj", input.rows, weights.q, q);
+    products_.linear("k_proj", input.rows, weights.k, k);
+    products_.linear("v_proj", input.rows, weights.v, v);
+  }
+  fresh_ = {.q = q,
+            .k = k,
+            .v = v,
+            .q_norm = q_norm_,
+            .k_norm = k_norm_,
+            .eps = products_.norm_eps(),
+            .cos = input.tables.cos,
+            .sin = input.tables.sin,
+            .pairs = config_.rope.pairs,
+            .q_out = q_};
+}
+
 void AttentionMixer::project(int block, const Input& input, context::Attention& attention) {
+  if (fresh_) return project_fresh(input);
   const bool all_heads = config_.qk_norm == QkNorm::all_heads;
   const TensorView k = multiply(block, input, "k_proj", weights_->k, k_);
   TensorView q;
@@ -113,6 +154,7 @@ void AttentionMixer::project(int block, const Input& input, context::Attention& 
 }
 
 void AttentionMixer::mix(int64_t layer, context::Attention& attention) {
+  if (fresh_) return attention.run_fresh(layer, *fresh_, mixed_);
   attention.run(layer, q_, mixed_);
 }
 

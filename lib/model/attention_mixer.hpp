@@ -3,6 +3,8 @@
 /// The mixer of a layer: computes q, k and v of the rows, attends to all keys of their sequences,
 /// and projects the result.
 
+#include <optional>
+
 #include "lib/context/attention.hpp"
 #include "lib/model/layer_rotations.hpp"
 #include "lib/model/products.hpp"
@@ -24,7 +26,8 @@ class AttentionMixer {
 
   /// Collective over the replica. Call these for each layer, in this order: begin; project for
   /// every block; mix; project_output for every block. `num_rows` counts the rows of all blocks.
-  void begin(const AttentionWeights& weights, int64_t num_rows);
+  void begin(const AttentionWeights& weights, int64_t num_rows,
+             const context::Attention& attention);
   void project(int block, const Input& input, context::Attention& attention);
   void mix(int64_t layer, context::Attention& attention);
   /// Starts adding the output of the block's rows to `hidden` (TensorParallel::add_product, which
@@ -34,6 +37,7 @@ class AttentionMixer {
  private:
   TensorView multiply(int block, const Input& input, const char* name, const LinearWeight& weight,
                       const TensorView& all);
+  void project_fresh(const Input& input);
   void start_squares(const TensorView& q, const TensorView& k);
   /// Norms the heads and rotates them.
   void finish(const TensorView& heads, const TensorView& norm_weight, const TensorView& squares,
@@ -43,11 +47,14 @@ class AttentionMixer {
   context::Compute compute_;
   Products& products_;
   TensorParallel& tensor_;
-  device::Buffer q_buffer_, k_buffer_, v_buffer_, mixed_buffer_, squares_buffer_;
+  device::Buffer q_buffer_, k_buffer_, v_buffer_, all_buffer_, mixed_buffer_, squares_buffer_;
 
   // State of the current layer.
   const AttentionWeights* weights_ = nullptr;
-  TensorView q_, k_, v_, mixed_;  ///< [rows, heads, head_dim] fp32
+  TensorView q_, k_, v_;  ///< [rows, heads, head_dim] fp32
+  TensorView mixed_;      ///< like q_; of the type of products if attention rounds to it
+  /// Heads as the products give them; absent if norms and rotations are ops of their own.
+  std::optional<kernels::RotateAndStoreArgs> fresh_;
   /// Sums of squares of all heads of the model, [rows of the block, heads], if these are normed
   /// together.
   TensorView q_squares_, k_squares_;

@@ -16,7 +16,9 @@ namespace {
 using device::Memory;
 
 /// Calls f(tensor) for every view that is copied unchanged, and of_matrix(part, kind) for every
-/// part of a matrix. Biases of matrices are copied unchanged.
+/// part of a matrix. Biases of matrices are copied unchanged. A layer's biases come after all of its
+/// matrices, so that matrices of one product may lie next to each other (joined), and so may their
+/// biases.
 void for_each_tensor(WeightViews& weights, const std::function<void(TensorView&)>& f,
                      const std::function<void(LinearWeight::Part&, MatrixKind)>& of_matrix) {
   f(weights.embedding);
@@ -24,7 +26,10 @@ void for_each_tensor(WeightViews& weights, const std::function<void(TensorView&)
     for (TensorView* norm : layer.norms()) f(*norm);
     f(layer.attention.sinks);
     layer.for_each_matrix([&](MatrixKind kind, LinearWeight& matrix) {
-      for (LinearWeight::Part& part : matrix.parts) of_matrix(part, kind), f(part.bias);
+      for (LinearWeight::Part& part : matrix.parts) of_matrix(part, kind);
+    });
+    layer.for_each_matrix([&](MatrixKind, LinearWeight& matrix) {
+      for (LinearWeight::Part& part : matrix.parts) f(part.bias);
     });
   }
   f(weights.final_norm);
@@ -68,11 +73,15 @@ struct Layout {
       if (place == nullptr) return;
       const int64_t rows = part.weight.rows(), columns = part.weight.size(1);
       place->offset = take(rows * row_elements(*type, columns), *type);
-      place->scales = take(rows * row_scales(*type, columns), DType::fp32);
+      place->scales = 0;  // below
       place->kind = kind;
       rounded_rows += rows;
     };
     for_each_tensor(views, copied, of_matrix);
+    for (Place& place : places)
+      if (place.rounded())
+        place.scales =
+            take(place.tensor.rows() * row_scales(place.type, place.tensor.size(1)), DType::fp32);
   }
 
   const Place& of(const TensorView& tensor, DType type) const {

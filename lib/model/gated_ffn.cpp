@@ -21,7 +21,7 @@ void GatedFfn::run(const GatedFfnWeights& weights, int block, const TensorView& 
                    const TensorView& hidden, const TensorParallel::Change& change) {
   const int64_t width = weights.gate.out();
   TensorView gate, up;
-  if (const auto both = products_.joined(weights.gate, weights.up)) {
+  if (const auto both = products_.joined({&weights.gate, &weights.up})) {
     const TensorView products = gate_.tensor(DType::fp32, {rows.rows(), 2 * width});
     gate = products.slice_columns(0, width), up = products.slice_columns(width, width);
     products_.linear("gate_up_proj", rows, *both, products);

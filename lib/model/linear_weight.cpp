@@ -71,18 +71,38 @@ LinearWeight slice_rows(const LinearWeight& weight, int64_t begin, int64_t count
   return slice;
 }
 
-std::optional<LinearWeight> joined(const LinearWeight& first, const LinearWeight& second) {
-  for (const LinearWeight* weight : {&first, &second})
-    if (weight->parts.size() != 1 || weight->parts.front().bias || weight->parts.front().scales ||
-        !weight->parts.front().weight.dense())
-      return std::nullopt;
-  const TensorView &a = first.parts.front().weight, &b = second.parts.front().weight;
+namespace {
+/// Makes `all` end with the rows of `next`, which must follow in memory; false if they do not.
+bool append_rows(TensorView& all, const TensorView& next) {
+  if (static_cast<bool>(all) != static_cast<bool>(next)) return false;
+  if (!all) return true;
   const auto* const end =
-      static_cast<const std::byte*>(a.data()) + a.elements() * size_of(a.dtype());
-  if (a.dtype() != b.dtype() || a.size(1) != b.size(1) || b.data() != end) return std::nullopt;
-  LinearWeight both;
-  both.parts.push_back({TensorView(a.data(), a.dtype(), {a.rows() + b.rows(), a.size(1)}), {}});
-  return both;
+      static_cast<const std::byte*>(all.data()) + all.elements() * size_of(all.dtype());
+  if (!all.dense() || !next.dense() || all.dtype() != next.dtype() || all.rank() != next.rank() ||
+      all.row_elements() != next.row_elements() || next.data() != end)
+    return false;
+  const int64_t rows = all.rows() + next.rows();
+  all = all.rank() == 1 ? TensorView(all.data(), all.dtype(), {rows})
+                        : TensorView(all.data(), all.dtype(), {rows, all.size(1)});
+  return true;
+}
+}  // namespace
+
+std::optional<LinearWeight> joined(std::initializer_list<const LinearWeight*> projections) {
+  LinearWeight all;
+  for (const LinearWeight* projection : projections) {
+    if (projection->parts.size() != 1) return std::nullopt;
+    const LinearWeight::Part& next = projection->parts.front();
+    if (all.parts.empty()) {
+      all.parts.push_back(next);
+      continue;
+    }
+    LinearWeight::Part& joint = all.parts.front();
+    if (!append_rows(joint.weight, next.weight) || !append_rows(joint.bias, next.bias) ||
+        !append_rows(joint.scales, next.scales))
+      return std::nullopt;
+  }
+  return all;
 }
 
 LinearWeight slice_columns(const LinearWeight& weight, int64_t begin, int64_t count) {

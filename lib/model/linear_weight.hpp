@@ -3,6 +3,7 @@
 /// A linear projection as views of stored matrices.
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <vector>
 
@@ -42,9 +43,10 @@ struct LinearWeight {
 /// blocks of rows.
 LinearWeight slice_rows(const LinearWeight& weight, int64_t begin, int64_t count);
 
-/// Both projections as one whose outputs are those of `first`, then those of `second`. Absent unless
-/// each is one dense matrix without bias and scales, and the second begins where the first ends.
-std::optional<LinearWeight> joined(const LinearWeight& first, const LinearWeight& second);
+/// Several projections as one, whose outputs follow each other. Absent unless each is one dense
+/// matrix of the same type and depth, and each begins where the one before ends, as do their biases
+/// and their scales if they have them.
+std::optional<LinearWeight> joined(std::initializer_list<const LinearWeight*> projections);
 
 /// A view of columns [begin, begin + count) of every block, as Part::columns gives them. The weight
 /// must consist of blocks of rows.

@@ -200,7 +200,7 @@ void Model::layer(int64_t index, const LayerWeights& weights, const PassTensors&
   };
   const LayerNorms& norms = norms_[index];
   // Only attention needs all rows at once. The stages before and after it go block by block.
-  mixer_.begin(weights.attention, pass.normed.rows());
+  mixer_.begin(weights.attention, pass.normed.rows(), pass.attention);
   for (int block = 0; block < blocks; ++block) {
     advance(block, mixer_norm(index), nullptr, pass);
     mixer_.project(block, {normed(block), tables(block)}, pass.attention);

@@ -31,10 +31,10 @@ class Products {
   void experts(const kernels::ExpertsArgs& args, std::span<const GatedFfnWeights> weights,
                kernels::Accumulate accumulate, int splits);
 
-  /// Two projections of the same rows as one, if they lie in memory so and the backend gains by it.
-  std::optional<LinearWeight> joined(const LinearWeight& first, const LinearWeight& second) const {
-    if (!compute_.backend.gains_by_joined_products()) return std::nullopt;
-    return model::joined(first, second);
+  /// Projections of the same rows as one, if they lie in memory so and the backend gains by it.
+  std::optional<LinearWeight> joined(std::initializer_list<const LinearWeight*> projections) const {
+    if (!compute_.backend.gains_by_fewer_ops()) return std::nullopt;
+    return model::joined(projections);
   }
 
   /// LinearArgs::splits for one rank's part of a product whose `parts` parts are added (o or down).
@@ -53,6 +53,7 @@ class Products {
   /// Writes the sums of squares of the heads in x [rows, heads, head_dim] to `sums` [rows, heads].
   void square_sums(const TensorView& x, const TensorView& sums);
 
+  float norm_eps() const { return norm_eps_; }
   /// Type of the operands that the layers' weights multiply; fp32 when the weights have several
   /// types.
   DType operand_type() const { return operand_; }

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "lib/report/profiler_ranges.hpp"
+
 namespace pecia::report {
 namespace {
 
@@ -41,6 +43,7 @@ void Recorder::set_team(int32_t team, int32_t instance) const {
 }
 
 std::optional<SpanClock::Pair> Recorder::opened(const Span& span) {
+  begin_profiler_range(span.name);
   const bool outermost = span.kind == Kind::phase && open_phases_++ == 0;
   if (activity_ != nullptr) {
     (outermost ? activity_->phase : activity_->span) = span.name;
@@ -53,6 +56,7 @@ std::optional<SpanClock::Pair> Recorder::opened(const Span& span) {
 }
 
 void Recorder::closed(const Span& span, std::optional<SpanClock::Pair> pair) {
+  end_profiler_range();
   if (span.kind == Kind::phase) --open_phases_;
   if (pair) {
     clock_->end(*pair);

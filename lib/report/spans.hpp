@@ -3,6 +3,8 @@
 /// Spans record what a rank did and when. Opening and closing one costs tens of nanoseconds. A
 /// report, the trace and a request's phase times are all read from the same spans.
 ///
+/// A profiler shows open spans as ranges (profiler_ranges.hpp).
+///
 /// Spans use the host's clock. On a GPU that would measure only the time to enqueue work. So there
 /// a recorder gets a SpanClock, and spans of ops and transfers use the device's clock. Such a span
 /// lasts from when the stream reaches its work until the work is done; its times are read later.

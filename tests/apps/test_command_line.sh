@@ -176,6 +176,14 @@ expect 0 'job 7, nodes: .* left' - env SLURM_JOB_ID=7 SLURM_JOB_END_TIME=$(($(da
 expect 0 '→ .*absent: cannot be read' - env PECIA_TOPOLOGY_FILE="$folder/absent" "$pecia" doctor
 expect 0 'at most files: 1.0 GiB' - bash -c "ulimit -f 1048576; exec $pecia doctor"
 expect 0 '"topic": "binding"' - "$pecia" doctor --json
+mkdir "$folder/with-gpus"
+printf '#!/bin/sh\ncase $1 in -L) echo "GPU 0: NVIDIA H100 (UUID: GPU-1)" ;; *) echo 580.65.06 ;; esac\n' \
+  >"$folder/with-gpus/nvidia-smi"
+chmod +x "$folder/with-gpus/nvidia-smi"
+if "$pecia" doctor | grep -q ' options  *.*CUDA off'; then # a build for no GPU, on a machine that has one
+  expect 0 'nvidia-smi lists 1: NVIDIA H100' - env PATH="$folder/with-gpus:$PATH" "$pecia" doctor
+  grep -q '→ build with --preset cuda' "$folder/out" || complain "no word about the build"
+fi
 
 expect 0 'DP 2 × CP 2 × SP 1 × TP 1' '*' "${mpiexec[@]}" 4 --bind-to none "$pecia" topology --dp 2
 [ "$(grep -c '^ *[0-9]' "$folder/out")" -eq 4 ] || complain "not one line per rank"

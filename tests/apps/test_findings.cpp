@@ -22,20 +22,6 @@ void expect_finding(const Finding& finding, bool ok) {
   EXPECT_FALSE(finding.text.empty()) << finding.topic;
 }
 
-TEST(JudgeGpus, WarnsWhereTheyAreMissingOrTooFew) {
-  const GpuFacts::Gpu gpu{"NVIDIA H200", "CUDA 13.0", int64_t{141} << 30, int64_t{140} << 30};
-  const HostRanks two{2, 2};
-  EXPECT_TRUE(judge_gpus({false, {}, ""}, two).ok);
-  EXPECT_FALSE(judge_gpus({true, {}, ""}, two).ok);
-  EXPECT_FALSE(judge_gpus({true, {}, "the driver is too old"}, two).ok);
-  EXPECT_TRUE(judge_gpus({true, {gpu}, ""}, two).ok) << "its own: a launcher shows it no other";
-  const Finding both = judge_gpus({true, {gpu, gpu}, ""}, two);
-  EXPECT_TRUE(both.ok);
-  EXPECT_NE(both.text.find("140.0 GiB free of 141.0 GiB; NVIDIA H200"), std::string::npos)
-      << both.text;
-  EXPECT_FALSE(judge_gpus({true, {gpu, gpu}, ""}, {3, 3}).ok);
-}
-
 TEST(JudgeBinding, WarnsOfSharedAndOfIdleCores) {
   expect_finding(judge_binding(bound_to({0, 1}, 4), {2, 4}), true);
   expect_finding(judge_binding(bound_to({0}, 4), {2, 2}), false);

@@ -4,12 +4,16 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
+#include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "lib/batch/arrivals.hpp"
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/execute/replica_loop.hpp"
 #include "lib/execute/team_loop.hpp"
+#include "lib/model/device_weights.hpp"
+#include "tests/support/separate_device.hpp"
 #include "tests/support/shards.hpp"
 #include "tests/support/temp_folder.hpp"
 
@@ -49,11 +53,17 @@ class ReplicaLoop : public testing::Test {
   batch::ReplicaTotals run(const std::vector<double>& arrivals = {},
                            const execute::RunClock& clock = execute::steady_run_clock()) {
     const model::Weights weights(config_, io::Checkpoint(model_), {});
-    const auto device = device::make_host_device(1);
+    const auto device = on_gpu_ ? make_separate_device({.info = {"separate", 90, 1, "", ""},
+                                                        .before_work = [this] { events_ += 'w'; }})
+                                : device::make_host_device(1);
     const auto stream = device->make_stream();
-    const auto backend = kernels::make_cpu_backend();
-    execute::Worker worker(*world_, config_, weights, {*device, *stream, *backend, recorder_},
-                           {.kv_tokens = limits_.kv_tokens});
+    const auto backend = on_gpu_ ? make_separate_backend() : kernels::make_cpu_backend();
+    std::optional<model::DeviceWeights> there;
+    if (on_gpu_) there.emplace(weights, *device, *stream, *backend);
+    execute::Worker worker(
+        *world_, config_, there ? *there : static_cast<const model::WeightViews&>(weights),
+        {*device, *stream, *backend, recorder_}, {.kv_tokens = limits_.kv_tokens});
+    events_.clear();
     const auto loop = [&](execute::PassMaker* pass_maker) {
       if (limits_.elastic)
         return execute::run_teams(*world_, worker, recorder_, pass_maker, told_, {}, clock);
@@ -84,10 +94,14 @@ class ReplicaLoop : public testing::Test {
     execute::PassMaker pass_maker{scheduler,
                                   replay ? static_cast<batch::Source&>(*replay) : list,
                                   results,
-                                  [](const std::string& ring) { return ring; },
+                                  [this](const std::string& ring) {
+                                    events_ += 'r';  // a turn is recorded
+                                    return ring;
+                                  },
                                   0,
                                   [](bool told) { return told; },
                                   [](const batch::ReplicaTotals&) {}};
+    pass_maker.on_begin = [this](const auto&, const auto&) { events_ += 'b'; };
     auto totals = loop(&pass_maker);
     for (int64_t row = 0; row < 3; ++row) {
       states_.push_back(results.state(row));
@@ -111,12 +125,48 @@ class ReplicaLoop : public testing::Test {
   report::Recorder recorder_{report::TraceDetail::summary};
   schedule::SchedulerLimits limits_;
   std::vector<int32_t> max_new_tokens_;  ///< by request; empty: four each
+  bool on_gpu_ = false;                  ///< whose work is done when the host waits for it
+  std::string events_;  ///< b: a pass begins; w: a piece of work of the GPU; r: a turn is recorded
   FakeClock time_;
   int asked_ = 0;
   std::function<bool()> told_ = [] { return false; };
   std::vector<io::TurnState> states_;  ///< where it was planned
   std::vector<io::TurnResult> results_;
 };
+
+/// Events of one letter only, where others come between them.
+std::vector<std::string> passes_of(const std::string& events) {
+  std::vector<std::string> passes;
+  for (const char event : events) {
+    if (event == 'b' || passes.empty()) passes.emplace_back();
+    if (passes.back().empty() || passes.back().back() != event || event == 'b')
+      passes.back() += event;
+  }
+  return passes;
+}
+
+TEST_F(ReplicaLoop, WritesTurnsWhileAGpuComputesTheNextPass) {
+  if (world_->size() > 1) GTEST_SKIP() << "transfers would need a double, too";
+  on_gpu_ = true;
+  limits_.ring = parallel::Ring::pass_kv;
+  EXPECT_EQ(run().done, 3);
+  const std::vector<std::string> passes = passes_of(events_);
+  ASSERT_GE(passes.size(), 4u);
+  EXPECT_EQ(passes.back(), "bwr") << "nothing comes after the last pass";
+  int beside = 0;
+  for (size_t i = 0; i + 1 < passes.size(); ++i) {
+    EXPECT_TRUE(passes[i] == "bw" || passes[i] == "brw") << passes[i];  // recorded before any work
+    beside += passes[i] == "brw";
+  }
+  EXPECT_EQ(beside, 2);
+}
+
+TEST_F(ReplicaLoop, WritesTurnsAtOnceWhereTheHostComputes) {
+  if (world_->size() > 1) GTEST_SKIP() << "it is counted once";
+  run();
+  const std::vector<std::string> passes = passes_of(events_);
+  EXPECT_EQ(std::ranges::count(passes, "br"), 3);
+}
 
 TEST_F(ReplicaLoop, CountsTokensAndSharesMixedPasses) {
   const batch::ReplicaTotals totals = run();

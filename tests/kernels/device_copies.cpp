@@ -92,6 +92,7 @@ class BackendOnCopies : public Backend {
 
   std::string_view name() const override { return backend_->name(); }
   DType operand_type(DType weight) const override { return backend_->operand_type(weight); }
+  bool gains_by_fewer_ops() const override { return backend_->gains_by_fewer_ops(); }
 
   void add(const AddArgs& args, device::Stream&) override {
     run(&Backend::add, args, [](Copies& copies, AddArgs& there) {
@@ -142,6 +143,14 @@ class BackendOnCopies : public Backend {
     run(&Backend::kv_store, args, [](Copies& copies, KvStoreArgs& there) {
       there.x = copies.in(there.x), there.cache = copies.in(there.cache);
       there.scales = copies.in(there.scales);
+    });
+  }
+  void rotate_and_store(const RotateAndStoreArgs& args, device::Stream&) override {
+    run(&Backend::rotate_and_store, args, [](Copies& copies, RotateAndStoreArgs& there) {
+      for (TensorView* view : {&there.q, &there.k, &there.v, &there.q_norm, &there.k_norm,
+                               &there.cos, &there.sin, &there.q_out, &there.keys.vectors,
+                               &there.keys.scales, &there.values.vectors, &there.values.scales})
+        *view = copies.in(*view);
     });
   }
   void attention(const AttentionArgs& args, device::Stream&) override {

@@ -92,23 +92,26 @@ struct Result {
   std::vector<float> out, lse;
 };
 
+AttentionArgs args_of(Problem& p, Tensor& out, Tensor& lse) {
+  return {.q = p.q.view(),
+          .query_positions = p.query_positions,
+          .items = p.items,
+          .runs = p.runs,
+          .keys = p.keys(),
+          .kv_dtype = p.dtype,
+          .num_kv_heads = p.heads.num_kv_heads,
+          .scale = 1 / std::sqrt(static_cast<float>(p.heads.head_dim)),
+          .window = p.window,
+          .out = out.view(),
+          .lse = lse.view(),
+          .row_invariant = p.row_invariant,
+          .merged = p.merged};
+}
+
 Result attend(Problem& p, Device& device) {
   Tensor out = Tensor::filled({p.num_rows, p.heads.num_heads, p.heads.head_dim}, 55.0f);
   Tensor lse = Tensor::filled({p.num_rows, p.heads.num_heads}, 55.0f);
-  device.backend->attention({.q = p.q.view(),
-                             .query_positions = p.query_positions,
-                             .items = p.items,
-                             .runs = p.runs,
-                             .keys = p.keys(),
-                             .kv_dtype = p.dtype,
-                             .num_kv_heads = p.heads.num_kv_heads,
-                             .scale = 1 / std::sqrt(static_cast<float>(p.heads.head_dim)),
-                             .window = p.window,
-                             .out = out.view(),
-                             .lse = lse.view(),
-                             .row_invariant = p.row_invariant,
-                             .merged = p.merged},
-                            device.stream);
+  device.backend->attention(args_of(p, out, lse), device.stream);
   return {out.values(), lse.values()};
 }
 
@@ -364,6 +367,29 @@ TEST_P(Attention, OfRandomRunsIsThatOfTheirPositions) {
     EXPECT_TRUE(all_close(actual.out, expected.out, tolerance));
     EXPECT_TRUE(all_close(actual.lse, expected.lse, tolerance, 0x1p-22));
   }
+}
+
+/// Long contexts of few rows, whose keys are divided among blocks, and short ones.
+TEST_P(Attention, WritesANarrowTypeRoundedOnce) {
+  for (const DType narrow : {DType::bf16, DType::fp16})
+    for (const Heads shape : {Heads{4, 2, 64}, Heads{3, 1, 20}})
+      for (const int64_t rows : {1, 30})
+        for (const int64_t keys : {40, 3000}) {
+          Problem p(shape, rows, keys, dtype_);
+          const auto elements = rows * shape.num_heads * shape.head_dim;
+          Tensor out({rows, shape.num_heads, shape.head_dim}, narrow,
+                     std::vector<float>(elements, -7.0f));
+          Tensor lse = Tensor::filled({rows, shape.num_heads}, -7.0f);
+          const AttentionArgs args = args_of(p, out, lse);
+          if (!device_.backend->gains_by_fewer_ops()) {
+            EXPECT_THROW(device_.backend->attention(args, device_.stream), Unsupported);
+            continue;
+          }
+          device_.backend->attention(args, device_.stream);
+          const Result wide = attend(p, device_);
+          EXPECT_EQ(out.values(), Tensor({elements}, narrow, wide.out).values()) << keys << " keys";
+          EXPECT_EQ(lse.values(), wide.lse);
+        }
 }
 
 TEST_P(Attention, KeepsItemsApart) {

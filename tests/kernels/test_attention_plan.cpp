@@ -65,6 +65,11 @@ void expect_every_seen_pair_once(const Problem& p, const PlanLimits& limits) {
       ASSERT_LE(tile.num_packed, list->tile_rows);
       if (tile.partial >= 0) {
         EXPECT_TRUE(partials.insert(tile.partial).second);
+        const PartialTile& whole = list->partial_tiles.at(tile.partial_tile);
+        EXPECT_TRUE(whole.first_partial <= tile.partial &&
+                    tile.partial < whole.first_partial + whole.num_partials);
+        EXPECT_TRUE(whole.first_row == tile.first_row && whole.first_packed == tile.first_packed &&
+                    whole.num_packed == tile.num_packed);
       }
       for (int index = 0; index < tile.num_packed; ++index) {
         const PackedRow row = unpack(tile, 0, p.group, index);

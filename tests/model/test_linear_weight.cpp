@@ -14,6 +14,10 @@ LinearWeight of_one(const TensorView& weight) {
   return linear;
 }
 
+std::optional<LinearWeight> both_of(const LinearWeight& first, const LinearWeight& second) {
+  return joined({&first, &second});
+}
+
 class Joined : public testing::Test {
  protected:
   std::array<float, 40> memory_{};
@@ -22,7 +26,7 @@ class Joined : public testing::Test {
 };
 
 TEST_F(Joined, AreTheRowsOfBothWhereOneBeginsAsTheOtherEnds) {
-  const auto both = joined(of_one(first_), of_one(second_));
+  const auto both = both_of(of_one(first_), of_one(second_));
   ASSERT_TRUE(both.has_value());
   EXPECT_EQ(both->out(), 8);
   EXPECT_EQ(both->in(), 4);
@@ -30,22 +34,49 @@ TEST_F(Joined, AreTheRowsOfBothWhereOneBeginsAsTheOtherEnds) {
 }
 
 TEST_F(Joined, AreNotOneWhereSomethingLiesBetweenOrTheyAreNotAlike) {
-  EXPECT_FALSE(joined(of_one(second_), of_one(first_))) << "the other order";
-  EXPECT_FALSE(joined(of_one(first_), of_one(second_.slice_rows(1, 4)))) << "a gap";
-  EXPECT_FALSE(joined(of_one(first_.slice_columns(0, 2)), of_one(second_))) << "not dense";
-  EXPECT_FALSE(joined(of_one(first_), of_one(TensorView(second_.data(), DType::fp32, {4, 5}))))
+  EXPECT_FALSE(both_of(of_one(second_), of_one(first_))) << "the other order";
+  EXPECT_FALSE(both_of(of_one(first_), of_one(second_.slice_rows(1, 4)))) << "a gap";
+  EXPECT_FALSE(both_of(of_one(first_.slice_columns(0, 2)), of_one(second_))) << "not dense";
+  EXPECT_FALSE(both_of(of_one(first_), of_one(TensorView(second_.data(), DType::fp32, {4, 5}))))
       << "another depth";
-  EXPECT_FALSE(joined(of_one(first_), of_one(TensorView(second_.data(), DType::bf16, {5, 4}))))
+  EXPECT_FALSE(both_of(of_one(first_), of_one(TensorView(second_.data(), DType::bf16, {5, 4}))))
       << "another type";
 }
 
-TEST_F(Joined, AreNotOneWithBiasesScalesOrSeveralParts) {
-  LinearWeight with_bias = of_one(first_), with_scales = of_one(first_), of_two = of_one(first_);
-  with_bias.parts.front().bias = TensorView(memory_.data() + 32, DType::fp32, {3});
-  with_scales.parts.front().scales = TensorView(memory_.data() + 32, DType::fp32, {3});
+TEST_F(Joined, TakeBiasesAndScalesThatFollowEachOther) {
+  LinearWeight first = of_one(first_), second = of_one(second_);
+  const auto numbers = [&](int64_t begin, int64_t count) {
+    return TensorView(memory_.data() + begin, DType::fp32, {count});
+  };
+  first.parts.front().bias = numbers(32, 3), second.parts.front().bias = numbers(35, 5);
+  first.parts.front().scales = numbers(12, 3), second.parts.front().scales = numbers(15, 5);
+  const auto both = both_of(first, second);
+  ASSERT_TRUE(both.has_value());
+  EXPECT_EQ(both->parts.front().bias.rows(), 8);
+  EXPECT_EQ(both->parts.front().bias.data(), memory_.data() + 32);
+  EXPECT_EQ(both->parts.front().scales.rows(), 8);
+
+  LinearWeight apart = second;
+  apart.parts.front().bias = numbers(34, 5);
+  EXPECT_FALSE(both_of(first, apart));
+  apart = second, apart.parts.front().scales = {};
+  EXPECT_FALSE(both_of(first, apart));
+}
+
+TEST_F(Joined, MayBeThree) {
+  const LinearWeight a = of_one(first_.slice_rows(0, 1)), b = of_one(first_.slice_rows(1, 2)),
+                     c = of_one(second_);
+  const auto all = joined({&a, &b, &c});
+  ASSERT_TRUE(all.has_value());
+  EXPECT_EQ(all->out(), 8);
+  EXPECT_FALSE(joined({&a, &c, &b}));
+}
+
+TEST_F(Joined, AreNotOneOfSeveralParts) {
+  LinearWeight of_two = of_one(first_);
   of_two.parts.push_back(of_two.parts.front());
-  for (const LinearWeight& other : {with_bias, with_scales, of_two})
-    EXPECT_FALSE(joined(other, of_one(second_)));
+  EXPECT_FALSE(both_of(of_two, of_one(second_)));
+  EXPECT_FALSE(both_of(of_one(first_), of_two));
 }
 
 }  // namespace

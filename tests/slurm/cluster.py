@@ -63,6 +63,7 @@ class SlurmTest(RunTest):
     """A cluster for all tests of a class, and a folder from which jobs are submitted."""
 
     state: Path
+    gpus = 0  # of each node
 
     @classmethod
     def setUpClass(cls) -> None:
@@ -70,7 +71,8 @@ class SlurmTest(RunTest):
         cls.addClassCleanup(shutil.rmtree, cls.state, ignore_errors=True)
         os.environ["SLURM_CONF"] = str(cls.state / "slurm.conf")
         cls.addClassCleanup(cls.sandbox, "stop")
-        cls.sandbox("start", "--port", free_ports(len(NODES) + 1), "--owner", os.getpid())
+        options = ("--port", free_ports(len(NODES) + 1), "--gpus", cls.gpus, "--owner", os.getpid())
+        cls.sandbox("start", *options)
 
     @classmethod
     def sandbox(cls, verb: str, *arguments: object) -> None:

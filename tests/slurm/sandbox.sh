@@ -3,13 +3,13 @@
 # A throw-away Slurm cluster on one machine: a slurmd per node n1…nN, in racks below one spine (topology/tree),
 # each with a host name of its own.
 #
-#   sandbox.sh start DIR --port P [--nodes N] [--racks R] [--cpus C] [--owner PID]
+#   sandbox.sh start DIR --port P [--nodes N] [--racks R] [--cpus C] [--gpus G] [--owner PID]
 #   sandbox.sh stop DIR
 #   sandbox.sh kill-node DIR nK      what a power cut looks like: daemon, its steps and their tasks vanish
 #   sandbox.sh start-node DIR nK     brings it back
 #
 # Everything is under DIR, whose path must be short (sockets in it have at most 108 bytes). SLURM_CONF=DIR/slurm.conf
-# makes sbatch and the rest speak to it. It takes the ports P to P+N. With --owner it stops when that process is gone.
+# makes sbatch and the rest speak to it. GPUs are files that Slurm counts and hands out as devices. It takes the ports P to P+N. With --owner it stops when that process is gone.
 # Needs root (namespaces), munge and Slurm 22.05 or newer.
 set -euo pipefail
 
@@ -26,14 +26,14 @@ verb=$1
 mkdir -p "$2"
 dir=$(cd "$2" && pwd)
 shift 2
-nodes=4 racks=2 cpus=4 port=0 owner=0 node=''
+nodes=4 racks=2 cpus=4 gpus=0 port=0 owner=0 node=''
 if [[ $verb != start ]]; then
   # shellcheck source=/dev/null
   source "$dir/parameters"
 fi
 while (($# > 0)); do
   case $1 in
-    --nodes | --racks | --cpus | --port | --owner)
+    --nodes | --racks | --cpus | --gpus | --port | --owner)
       printf -v "${1#--}" %d "$2"
       shift
       ;;
@@ -72,7 +72,7 @@ end_daemon() {
 rack_of() { echo $((($1 - 1) * racks / nodes + 1)); }
 
 write_configuration() {
-  local host user number rack members
+  local host user number rack members gres=''
   host=$(hostname -s)
   user=$(id -un)
   mkdir -p "$dir"/{state,run,log,spool,tmp}
@@ -115,9 +115,16 @@ SlurmdTimeout=10
 MessageTimeout=10
 PropagateResourceLimits=NONE
 CONF
+  if ((gpus > 0)); then
+    gres="Gres=gpu:$gpus"
+    mkdir -p "$dir/gpus"
+    for ((number = 0; number < gpus; ++number)); do touch "$dir/gpus/gpu$number"; done
+    echo "GresTypes=gpu" >>"$SLURM_CONF"
+    echo "Name=gpu File=$dir/gpus/gpu[0-$((gpus - 1))]" >"$dir/gres.conf"
+  fi
   echo "127.0.0.1 localhost $host" >"$dir/hosts"
   for ((number = 1; number <= nodes; ++number)); do
-    echo "NodeName=n$number NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + number)) CPUs=$cpus State=UNKNOWN"
+    echo "NodeName=n$number NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + number)) CPUs=$cpus $gres State=UNKNOWN"
     echo "127.0.0.1 n$number" >>"$dir/hosts"
   done >>"$SLURM_CONF"
   echo "PartitionName=batch Nodes=ALL Default=YES MaxTime=INFINITE State=UP" >>"$SLURM_CONF"
@@ -131,7 +138,7 @@ CONF
   echo "SwitchName=spine Switches=rack[1-$racks]" >>"$dir/topology.conf"
   # Cgroups are not used; naming version 1 keeps slurmd from probing what is mounted.
   echo "CgroupPlugin=cgroup/v1" >"$dir/cgroup.conf"
-  declare -p nodes racks cpus port | sed 's/^declare -[-i]* //' >"$dir/parameters"
+  declare -p nodes racks cpus gpus port | sed 's/^declare -[-i]* //' >"$dir/parameters"
 }
 
 # In a UTS namespace of its own, as Open MPI names its shared memory by host; /etc/hosts there knows all nodes.

@@ -40,6 +40,14 @@ int num_cuda_devices() {
   return 8;
 }
 
+std::string cuda_toolkit() {
+  return "13.0";
+}
+
+CudaAccess cuda_access(int) {
+  return {std::vector<bool>(num_cuda_devices(), true), true};
+}
+
 std::unique_ptr<device::Device> make_cuda_device(int index) {
   test::SeparateSettings settings;
   settings.info = {"fake GPU",
@@ -47,7 +55,7 @@ std::unique_ptr<device::Device> make_cuda_device(int index) {
                    4,
                    "CUDA 13.0",
                    fmt::format("0000:{:02x}:00", index),
-                   fmt::format("00000000-0000-0000-0000-{:012x}", index)};
+                   fmt::format("GPU-00000000-0000-0000-0000-{:012x}", index)};
   settings.memory_bytes = int64_t{64} << 30;
   settings.before_work = loss_of(index);
   return test::make_separate_device(std::move(settings));

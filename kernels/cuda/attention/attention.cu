@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "kernels/cuda/attention/attention_by_library.hpp"
-#include "kernels/cuda/attention/attention_combine_kernel.cuh"
 #include "kernels/cuda/attention/attention_fma_kernel.cuh"
 #include "kernels/cuda/attention/attention_mma_kernel.cuh"
 #include "kernels/cuda/attention/attention_plan.hpp"
@@ -110,6 +109,24 @@ void run(const Launch& with, DType dtype, bool on_tensor_cores, int64_t wide_row
   });
 }
 
+/// Counters for `count` partial tiles of KV heads (AttentionParams::arrived). Every kernel leaves
+/// them at zero, so they are zeroed where there are new ones.
+int32_t* arrival_counters(int64_t count, Context& context, device::Stream& stream) {
+  const int64_t bytes = count * size_of(DType::int32);
+  if (bytes > context.zeroed_arrivals) {
+    context.arrivals.reserve(bytes);
+    context.zeroed_arrivals = context.arrivals.bytes();
+    context.device.zero(context.arrivals.data(), context.zeroed_arrivals, stream);
+  }
+  return context.arrivals.as<int32_t>();
+}
+
+OutType out_type_of(DType dtype) {
+  return dtype == DType::bf16   ? OutType::bf16
+         : dtype == DType::fp16 ? OutType::fp16
+                                : OutType::fp32;
+}
+
 void attention_by_own_kernels(const AttentionArgs& args, bool lasts, Context& context,
                               device::Stream& stream) {
   const int64_t head_dim = args.q.size(2);
@@ -126,15 +143,18 @@ void attention_by_own_kernels(const AttentionArgs& args, bool lasts, Context& co
                             .runs = call->there.runs,
                             .keys = args.keys,
                             .query_tiles = nullptr,
-                            .out = args.out.as<float>(),
+                            .partial_tiles = nullptr,
+                            .out = args.out.data(),
                             .lse = args.lse.as<float>(),
                             .partial_out = nullptr,
                             .partial_lse = nullptr,
+                            .arrived = nullptr,
                             .num_heads = args.q.size(1),
                             .num_kv_heads = args.num_kv_heads,
                             .head_dim = head_dim,
                             .window = args.window,
-                            .scale = args.scale};
+                            .scale = args.scale,
+                            .out_type = out_type_of(args.out.dtype())};
   const auto attend = [&](const AttentionOnDevice::List& list, const PlanRoom::List& room,
                           int64_t tile_rows) {
     const int64_t partial_rows = room.partials * args.num_kv_heads * tile_rows;
@@ -142,10 +162,10 @@ void attention_by_own_kernels(const AttentionArgs& args, bool lasts, Context& co
     params.partial_out = partials.as<float>();
     params.partial_lse = params.partial_out + partial_rows * head_dim;
     params.query_tiles = list.query_tiles;
+    params.partial_tiles = list.partial_tiles;
+    params.arrived = arrival_counters(room.partial_tiles * args.num_kv_heads, context, stream);
     run({params, tile_rows, room.query_tiles, args.row_invariant, stream}, args.kv_dtype,
         on_tensor_cores, limits.wide_rows);
-    launch(stream, {.x = room.partial_tiles, .y = args.num_kv_heads}, attention_combine_kernel,
-           params, list.partial_tiles, static_cast<int>(tile_rows));
   };
   attend(call->there.wide, call->room.wide, limits.wide_rows);
   attend(call->there.narrow, call->room.narrow, limits.narrow_rows);
@@ -154,7 +174,8 @@ void attention_by_own_kernels(const AttentionArgs& args, bool lasts, Context& co
 }  // namespace
 
 void attention(const AttentionArgs& args, Context& context, device::Stream& stream) {
-  if (args.row_invariant == RowInvariant::yes)  // the library's order follows from its rectangles
+  // The library's order follows from its rectangles, and it adds them up in fp32.
+  if (args.row_invariant == RowInvariant::yes || args.out.dtype() != DType::fp32)
     return attention_by_own_kernels(args, true, context, stream);
   const std::vector<AttentionItem> rest = attention_by_library(args, context, stream);
   if (rest.empty()) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include "kernels/cuda/attention/attention_output.cuh"
+#include "kernels/cuda/attention/attention_combine.cuh"
 #include "kernels/cuda/shared/online_softmax.hpp"
 #include "kernels/cuda/shared/warp.cuh"
 
@@ -137,10 +137,10 @@ __global__ void attention_fma_kernel(AttentionParams params) {
     const bool empty = sum[r] == 0;
 #pragma unroll
     for (int s = 0; s < Slots; ++s)
-      if (const int i = lane + s * warp_size; i < dim)
-        to.out[i] = empty ? 0.0f : out[r][s] / sum[r];
+      if (const int i = lane + s * warp_size; i < dim) to.put(i, empty ? 0.0f : out[r][s] / sum[r]);
     if (lane == 0) *to.lse = empty ? minus_infinity : maximum[r] + logf(sum[r]);
   }
+  combine_if_last(params, fma_tile_rows);
 }
 
 }  // namespace pecia::kernels::cuda

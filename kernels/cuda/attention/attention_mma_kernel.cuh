@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include "kernels/cuda/attention/attention_output.cuh"
+#include "kernels/cuda/attention/attention_combine.cuh"
 #include "kernels/cuda/shared/fp8_pairs.cuh"
 #include "kernels/cuda/shared/fragments.hpp"
 #include "kernels/cuda/shared/online_softmax.hpp"
@@ -192,9 +192,10 @@ __device__ __forceinline__ int out_column(int lane, int block, int e) {
 /// while the other is used. Keys, values and their strides are aligned to 16 bytes. The steps are
 /// one function, because their fragments stay in registers from step to step; what dividing it
 /// costs has to be timed on a GPU first.
+/// A multiprocessor has room for three blocks of few rows, or two of many, by their registers.
 /// Grid: (query tiles, KV heads).
 template <typename T, int HeadDim, int WarpsM, int WarpsN>
-__global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)
+__global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
     attention_mma_kernel(AttentionParams params) {
   using Block = MmaBlock<T, HeadDim, WarpsM, WarpsN>;
   using Product = ProductOf<T>;
@@ -340,8 +341,8 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)
       for (int block = 0; block < 2 * depth_steps; ++block)
 #pragma unroll
         for (int e = 2 * half; e < 2 * half + 2; ++e)
-          to.out[out_column<Block>(lane, block, e)] =
-              empty ? 0.0f : out[block][e] / sum[half] + 0.0f;
+          to.put(out_column<Block>(lane, block, e),
+                 empty ? 0.0f : out[block][e] / sum[half] + 0.0f);
       if (lane % 4 == 0)
         *to.lse = empty ? minus_infinity : fmaf(maximum[half], ln_2, logf(sum[half]));
     }
@@ -377,10 +378,11 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)
       }
       const OutputRow to = output_row(params, tile, kv_head, index, Block::tile_rows);
       const bool empty = total == 0;
-      to.out[column] = empty ? 0.0f : value / total;
+      to.put(column, empty ? 0.0f : value / total);
       if (column == 0) *to.lse = empty ? minus_infinity : raised * ln_2 + logf(total);
     }
   }
+  combine_if_last(params, Block::tile_rows);
 }
 
 }  // namespace pecia::kernels::cuda

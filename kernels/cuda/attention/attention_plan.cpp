@@ -48,6 +48,7 @@ void divide(TileList& list, const AttentionArgs& args, int64_t blocks_wanted) {
       list.query_tiles.push_back(tile);
       continue;
     }
+    const auto partial_tile = static_cast<int32_t>(list.partial_tiles.size());
     list.partial_tiles.push_back({tile.first_row, tile.first_packed, tile.num_packed,
                                   static_cast<int32_t>(list.num_partials),
                                   static_cast<int32_t>(parts)});
@@ -58,6 +59,7 @@ void divide(TileList& list, const AttentionArgs& args, int64_t blocks_wanted) {
       QueryTile piece = rest;
       piece.keys.left = static_cast<int32_t>(keys);
       piece.partial = static_cast<int32_t>(list.num_partials++);
+      piece.partial_tile = partial_tile;
       list.query_tiles.push_back(piece);
       rest.keys.advance(args.runs.data(), keys);
     }

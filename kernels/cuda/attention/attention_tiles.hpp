@@ -74,7 +74,9 @@ struct QueryTile {
   int32_t num_packed;
   int32_t partial;  ///< −1 if the block writes out and lse itself; else its place in the partials
   KeyWalk keys;
-  PositionRange positions;  ///< positions of the rows
+  PositionRange positions;   ///< positions of the rows
+  int32_t partial_tile = 0;  ///< if it has a place in the partials: whose part it is
+  int32_t unused = 0;
 };
 
 /// The partial results of a query tile whose keys are divided among several blocks.
@@ -91,6 +93,9 @@ PECIA_HD PackedRow unpack(const QueryTile& tile, int64_t kv_head, int64_t group,
   return {tile.first_row + packed / group, kv_head * group + packed % group};
 }
 
+/// The types in which results may be written.
+enum class OutType : int32_t { fp32, bf16, fp16 };
+
 /// What a kernel gets: the tiles and all that it reads besides.
 struct AttentionParams {
   const float* q;                  ///< [rows, num_heads, head_dim]
@@ -98,12 +103,17 @@ struct AttentionParams {
   const KeyRun* runs;
   StoredKeys keys;
   const QueryTile* query_tiles;
-  float *out, *lse;  ///< [rows, num_heads, head_dim], [rows, num_heads]
+  const PartialTile* partial_tiles;
+  void* out;   ///< [rows, num_heads, head_dim]
+  float* lse;  ///< [rows, num_heads]
   /// [partials, num_kv_heads, tile rows, head_dim]. The lse has no head_dim.
   float *partial_out, *partial_lse;
+  /// Counts the blocks that have written their partials, [partial tiles, num_kv_heads]. It is zero
+  /// before and after a kernel.
+  int32_t* arrived;
   int64_t num_heads, num_kv_heads, head_dim, window;
   float scale;
-  int32_t unused = 0;  ///< stands for padding: equal arguments are equal bytes
+  OutType out_type;
 };
 
 }  // namespace pecia::kernels::cuda

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cuda_runtime_api.h>
 
+#include <cstring>
 #include <set>
 
 #include "kernels/api/backend.hpp"
@@ -50,20 +51,38 @@ class CudaEvent : public device::Event {
   device::Stream* stream_ = nullptr;  ///< of the mark
 };
 
-/// The UUID as nvidia-smi spells it. An instance of a GPU (MIG) has its own, which only the driver
-/// tells. If it does not, this is the UUID of the whole GPU, and two instances count as one GPU.
-std::string uuid_of(int index, cudaUUID_t uuid) {
+/// A function of the driver; null if the driver lacks it.
+void* driver_function(const char* name, unsigned since) {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found{};
+  if (cudaGetDriverEntryPointByVersion(name, &function, since, cudaEnableDefault, &found) ==
+      cudaSuccess)
+    return found == cudaDriverEntryPointSuccess ? function : nullptr;
+  cudaGetLastError();
+  return nullptr;
+}
+
+/// Whether the driver hands a GPU's memory to network devices without a module of its own.
+bool has_dma_buf(int index) {
+  constexpr int dma_buf_supported = 124;  // CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, CUDA 11.7
+  constexpr unsigned since = 11070;
+  int value = 0;
+  void* const function = driver_function("cuDeviceGetAttribute", since);
+  return function != nullptr &&
+         reinterpret_cast<int (*)(int*, int, int)>(function)(&value, dma_buf_supported, index) ==
+             0 &&
+         value != 0;
+}
+
+/// The UUID as nvidia-smi spells it. An instance of a GPU (MIG) has its own, which only the driver
+/// tells. If it does not, this is the UUID of the whole GPU, and two instances count as one GPU.
+std::string uuid_of(int index, const cudaUUID_t& whole) {
+  cudaUUID_t uuid = whole, own;
   constexpr unsigned since = 11040;  // CUDA 11.4, the first that knows instances
-  if (cudaGetDriverEntryPointByVersion("cuDeviceGetUuid", &function, since, cudaEnableDefault,
-                                       &found) != cudaSuccess)
-    cudaGetLastError();
-  else if (found == cudaDriverEntryPointSuccess) {
-    cudaUUID_t own;
+  if (void* const function = driver_function("cuDeviceGetUuid", since))
     if (reinterpret_cast<int (*)(cudaUUID_t*, int)>(function)(&own, index) == 0) uuid = own;
-  }
-  std::string text;
+  const bool instance = std::memcmp(whole.bytes, uuid.bytes, sizeof uuid.bytes) != 0;
+  std::string text = instance ? "MIG-" : "GPU-";
   for (int i = 0; i < 16; ++i)
     text += fmt::format("{}{:02x}", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
                         static_cast<unsigned char>(uuid.bytes[i]));
@@ -230,6 +249,23 @@ int num_cuda_devices() {
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
   cudaGetLastError();  // no driver, or none that is new enough: make_cuda_device says which
   return 0;
+}
+
+std::string cuda_toolkit() {
+  return fmt::format("{}.{}", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+}
+
+CudaAccess cuda_access(int index) {
+  int count = 0;
+  PECIA_CUDA_CHECK(cudaGetDeviceCount(&count));
+  CudaAccess access;
+  for (int other = 0; other < count; ++other) {
+    int reaches = 1;
+    if (other != index) PECIA_CUDA_CHECK(cudaDeviceCanAccessPeer(&reaches, index, other));
+    access.peers.push_back(reaches != 0);
+  }
+  access.by_network = has_dma_buf(index);
+  return access;
 }
 
 std::unique_ptr<device::Device> make_cuda_device(int index) {

@@ -74,6 +74,7 @@ T exchange(T value, int source) {
 inline void __syncthreads() {
   pecia::test::emulator::block_barrier();
 }
+inline void __threadfence() {}
 inline void __syncwarp() {
   pecia::test::emulator::warp_barrier();
 }
