@@ -31,10 +31,13 @@ std::vector<schedule::SimulatedRequest> part_of(std::vector<schedule::SimulatedR
   for (const schedule::SimulatedRequest& request : all)
     for (const schedule::SimulatedTurn& turn : request.turns) tokens += turn.answer_tokens;
   if (tokens <= most_answer_tokens) return all;
-  const auto requests = static_cast<int64_t>(all.size());
-  const int64_t most =
-      std::max<int64_t>(4 * int64_t{ranks}, most_answer_tokens * requests / tokens);
-  return part_of_a_replica(all, 1, static_cast<size_t>(most));
+  // Replicas must have something to choose from, also where a request has many turns.
+  const auto share = static_cast<double>(most_answer_tokens) / static_cast<double>(tokens);
+  const auto by_tokens = static_cast<size_t>(share * static_cast<double>(all.size()));
+  const size_t fewest = std::min<size_t>(4 * static_cast<size_t>(ranks),
+                                         requests_of_turns(all, 64 * int64_t{ranks}));
+  const size_t most = std::max(fewest, by_tokens);
+  return part_of_a_replica(all, 1, most);
 }
 
 Json json_of(const foresight::Foreseen& plan, foresight::Aim aim) {

@@ -59,7 +59,7 @@ class GpusTest(SlurmTest):
             encoding="utf-8",
         )
 
-    def test_each_rank_has_a_gpu_and_sees_all_of_its_node(self) -> None:
+    def test_each_rank_computes_on_a_gpu_of_its_own(self) -> None:
         # Transfers by way of the host, as there is no double of NCCL for whole runs.
         job = self.write_job(
             batch(20),
