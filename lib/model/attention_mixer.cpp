@@ -43,8 +43,8 @@ void AttentionMixer::begin(const AttentionWeights& weights, int64_t num_rows,
   if (fresh) fresh_.emplace();
   // fp8 products round what they are given, which differs where it was rounded to bf16 before.
   const bool rounds_once = weights.o.parts.front().weight.dtype() != DType::fp8;
-  const DType mixed = fresh && attention.attends_once() && rounds_once ? products_.operand_type()
-                                                                       : DType::fp32;
+  const DType mixed =
+      fresh && attention.attends_once() && rounds_once ? products_.operand_type() : DType::fp32;
   const auto heads = [&](device::Buffer& buffer, const LinearWeight& weight) {
     return buffer.tensor(DType::fp32,
                          {num_rows, weight.out() / config_.head_dim, config_.head_dim});

@@ -34,8 +34,8 @@ std::vector<schedule::SimulatedRequest> part_of(std::vector<schedule::SimulatedR
   // Replicas must have something to choose from, also where a request has many turns.
   const auto share = static_cast<double>(most_answer_tokens) / static_cast<double>(tokens);
   const auto by_tokens = static_cast<size_t>(share * static_cast<double>(all.size()));
-  const size_t fewest = std::min<size_t>(4 * static_cast<size_t>(ranks),
-                                         requests_of_turns(all, 64 * int64_t{ranks}));
+  const size_t fewest =
+      std::min<size_t>(4 * static_cast<size_t>(ranks), requests_of_turns(all, 64 * int64_t{ranks}));
   const size_t most = std::max(fewest, by_tokens);
   return part_of_a_replica(all, 1, most);
 }
