@@ -21,7 +21,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int most_ranks = 1024;
+constexpr int most_ranks = 64;                  // in up to 231 layouts, some seconds
+constexpr size_t most_with_arrivals = 40;       // layouts, all of which are played
 constexpr int64_t most_answer_tokens = 50'000;  // that are played in a layout: some 0.25 s
 
 /// A part of the batch for which playing it in many layouts takes no long time.
@@ -135,16 +136,19 @@ LayoutChoice choose_layout(const LayoutQuestion& question, comm::Communicator& w
     if (kept->empty()) return {};
     return {*kept, "the layout in which this run began", {}};
   }
-  const bool is_open = foresight::layouts_of(ranks, question.job, foresight::kept_degrees(parallel),
-                                             resources::shape_of(question.config))
-                           .size() > 1;
-  if (!is_open) return {};
+  const size_t layouts =
+      foresight::layouts_of(ranks, question.job, foresight::kept_degrees(parallel),
+                            resources::shape_of(question.config))
+          .size();
+  if (layouts <= 1) return {};
   const bool grid_is_open = !parallel.dp || !parallel.sp || !parallel.tp;
   const auto by_rule = [&](const char* why) {
     return LayoutChoice{{}, grid_is_open ? fmt::format("the grid is by rule: {}", why) : "", {}};
   };
   if (question.place.on_gpu()) return by_rule("GPUs cannot be measured yet");
   if (resources::is_tuned(question.job)) return by_rule("a tuned file is of one layout");
+  if (question.job.batch.arrivals == job::Arrivals::replay && layouts > most_with_arrivals)
+    return by_rule("requests arrive over time, and pecia plan --cluster compares so many layouts");
   if (ranks > most_ranks) return by_rule("pecia plan --cluster compares so many ranks");
 
   report::Recorder recorder;

@@ -33,6 +33,10 @@ void say_first_lines(const RunFacts& facts, const Setup& setup, const RunInputs&
   if (chief) {
     log.info(first_line(facts, static_cast<int64_t>(inputs.inputs->requests().size()),
                         inputs.inputs->prompt_tokens()));
+    if (const measure::ProductChoice& products = setup.products; products.is_new)
+      log.info("products of this machine, {}: {}", products.why,
+               measure::products_text(products.products));
+    if (!setup.products.warning.empty()) log.warn("{}", setup.products.warning);
     if (inputs.inputs->refused_requests() > 0)
       log.info("{} of them cannot run; the results say why", inputs.inputs->refused_requests());
     const auto why_not = why_not_shared(job, setup.config, setup.resources);

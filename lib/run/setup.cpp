@@ -132,10 +132,6 @@ Setup set_up(const RunOptions& options, comm::Communicator& world) {
   auto log = report::make_logger(ranks.ordered->rank(), world.size());
   if (options.quiet) log->set_level(std::max(log->level(), spdlog::level::warn));
   if (resources.gpus) log->info("attention of prompts by {}", place.backend->attention_library());
-  if (products.is_new)
-    log->info("products of this machine, {}: {}", products.why,
-              measure::products_text(products.products));
-  if (!products.warning.empty()) log->warn("{}", products.warning);
   return {options,
           asked,
           std::move(job),

@@ -13,7 +13,7 @@ from harness import ALL_DONE
 class FailureTest(SlurmTest):
     def slow_job(self, name: str) -> Path:
         return self.write_job(
-            batch(300), name, generation=GREEDY, batch={"max_sequences": 2, "order": "fcfs"}
+            batch(700), name, generation=GREEDY, batch={"max_sequences": 2, "order": "fcfs"}
         )
 
     def test_nodes_that_vanish(self) -> None:
