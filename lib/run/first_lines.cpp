@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/run/first_lines.hpp"
 
+#include <utility>
+
 #include "lib/comm/agree.hpp"
 #include "lib/execute/kv_saves.hpp"
 #include "lib/run/share_prefixes.hpp"
@@ -11,7 +13,10 @@ RunFacts facts_of(const Setup& setup, const LoadedWeights& weights) {
   const bool gpus = setup.resources.gpus;
   const DType held = weights.held();
   const resources::ComputePlace& place = setup.place;
-  return {setup.asked,
+  job::Job asked = setup.job;  // a tuned file's setting is in it
+  asked.parallel = setup.asked.parallel;
+  asked.batch.max_batch_tokens = setup.asked.batch.max_batch_tokens;
+  return {std::move(asked),
           setup.job,
           setup.config,
           setup.resources,
@@ -20,7 +25,7 @@ RunFacts facts_of(const Setup& setup, const LoadedWeights& weights) {
           gpus ? place.device->info().name : "",
           place.backend->attention_library(),
           gpus ? held : place.backend->operand_type(held),
-          types_text(weights.views()),
+          weights.rounding ? std::string(name_of(held)) : types_text(weights.views()),
           weights.rounding,
           weights.read_bytes};
 }

@@ -19,8 +19,8 @@ namespace pecia::run {
 
 /// Facts that stay the same during a run.
 struct RunFacts {
-  const job::Job& asked;  ///< as its author has it
-  const job::Job& job;    ///< with the layout that was chosen
+  job::Job asked;       ///< with what its author leaves open of the layout
+  const job::Job& job;  ///< with the layout that was chosen
   const model::ModelConfig& config;
   const resources::Resources& resources;
   int64_t weight_bytes = 0;                 ///< resident on this rank
