@@ -110,6 +110,18 @@ LayoutChoice foreseen_on(const machines::Cluster& cluster, const LayoutQuestion&
   return {settings_of(*choice), foresight::choice_text(*choice), json_of(*choice)};
 }
 
+/// Whether these settings leave all that the job gives of its layout as it is.
+bool keeps_what_is_given(const job::Job& job, const std::vector<std::string>& settings) {
+  const job::Job with = job::parse_job(to_yaml(job), "the job", settings);
+  const auto keeps = [](const auto& given, const auto& then) { return !given || given == then; };
+  const job::Job::Parallel &given = job.parallel, &then = with.parallel;
+  return keeps(given.dp, then.dp) && keeps(given.sp, then.sp) && keeps(given.tp, then.tp) &&
+         keeps(given.cp.degree, then.cp.degree) && (!given.cp.elastic || then.cp.elastic) &&
+         keeps(given.prefill, then.prefill) && keeps(given.decode, then.decode) &&
+         keeps(given.shift_threshold, then.shift_threshold) &&
+         keeps(job.batch.max_batch_tokens, with.batch.max_batch_tokens);
+}
+
 /// Sends rank 0's choice to all.
 LayoutChoice shared(const LayoutChoice& choice, comm::Communicator& world) {
   std::vector<std::byte> bytes;
@@ -132,7 +144,8 @@ LayoutChoice choose_layout(const LayoutQuestion& question, comm::Communicator& w
   const job::Job::Parallel& parallel = question.job.parallel;
   const int ranks = world.size();
   if (ranks == 1) return {};
-  if (const auto kept = measure::kept_layout(question.kept, ranks)) {
+  if (const auto kept = measure::kept_layout(question.kept, ranks);
+      kept && keeps_what_is_given(question.job, *kept)) {
     if (kept->empty()) return {};
     return {*kept, "the layout in which this run began", {}};
   }

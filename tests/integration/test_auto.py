@@ -65,7 +65,8 @@ class AutoTest(RunTest):
         self.run_job(modes, 2, "--fresh")
         self.assertIsNone(self.report(modes)["modes"]["expected"])
 
-    def test_a_continued_run_keeps_the_layout_in_which_it_began(self) -> None:
+    def drained(self) -> tuple[Path, dict[str, int]]:
+        """A job that was stopped after its first request, and its grid."""
         requests = random_requests(40, 200, 400, seed=92)
         generation = {**GENERATION, "max_new_tokens": 60}
         job = self.write_job(
@@ -77,6 +78,10 @@ class AutoTest(RunTest):
         launch.signal_ranks(signal.SIGTERM)
         self.end(launch, DRAINED)
         grid = self.report(job)["grid"]
+        return job, grid
+
+    def test_a_continued_run_keeps_the_layout_in_which_it_began(self) -> None:
+        job, grid = self.drained()
         for file in self.clusters():
             file.unlink()
         words = self.run_here(job, 2)
@@ -84,6 +89,13 @@ class AutoTest(RunTest):
         self.assertEqual(self.report(job)["grid"], grid)
         self.assertEqual(self.clusters(), {})
         self.assertEqual(len(self.results(job).rows(DONE)), 40)
+
+    def test_a_continued_run_has_the_grid_that_its_author_gives_now(self) -> None:
+        job, began = self.drained()
+        given = {"dp": 2, "cp": 1} if began["dp"] == 1 else {"dp": 1, "cp": 2}
+        given |= {"sp": 1, "tp": 1}
+        self.run_here(job, 2, *(f"--set=parallel.{key}={value}" for key, value in given.items()))
+        self.assertEqual(self.report(job)["grid"], given)
 
     def test_a_cluster_is_fitted_to_runs(self) -> None:
         requests = random_requests(8, 400, 800, seed=93)
