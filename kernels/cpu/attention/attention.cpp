@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <vector>
+#include <limits>
 
 #include "kernels/cpu/attention/attention_products.hpp"
 #include "kernels/cpu/attention/softmax.hpp"
@@ -97,10 +99,15 @@ class TileAttention {
     if (sight == Sight::some) find_positions(block);
     const int64_t step = queries_at_a_time(group_);
     for (int64_t query = 0; query < tile_.num_rows; query += step) {
-      const TileRows rows{query * group_, std::min(step, tile_.num_rows - query) * group_};
-      const ScoreBlock scores{scores_, block_keys, rows.count, block.num_keys};
+      const int64_t queries = std::min(step, tile_.num_rows - query);
+      const int64_t num_keys =
+          sight == Sight::some ? keys_up_to_last_seen(query, queries, block.num_keys)
+                               : block.num_keys;
+      if (num_keys == 0) continue;
+      const TileRows rows{query * group_, queries * group_};
+      const ScoreBlock scores{scores_, block_keys, rows.count, num_keys};
       float* const out = out_ + rows.first * head_dim_;
-      products_.multiply_keys(rows, scores_);
+      products_.multiply_keys(rows, num_keys, scores_);
       if (keys.k_scales) scale_columns(scores, keys.k_scales);
       if (sight == Sight::some)
         mask_scores(scores, group_, args_.query_positions.data() + tile_.first_row + query,
@@ -150,6 +157,17 @@ class TileAttention {
     });
     return {staged_k_, staged_v_, scaled ? staged_k_scales_ : nullptr,
             scaled ? staged_v_scales_ : nullptr};
+  }
+
+  /// Keys of the block after which some queries see none, in whole vectors and tiles: they weigh 0.
+  int64_t keys_up_to_last_seen(int64_t first_query, int64_t num_queries, int64_t num_keys) const {
+    constexpr int64_t unit = 32;
+    const auto positions =
+        args_.query_positions.subspan(tile_.first_row + first_query, num_queries);
+    const int64_t last = *std::max_element(positions.begin(), positions.end());
+    int64_t count = num_keys;
+    while (count > 0 && positions_[count - 1] > last) --count;
+    return std::min(num_keys, (count + unit - 1) / unit * unit);
   }
 
   void find_positions(const KeyBlock& block) {
@@ -236,16 +254,17 @@ void merge_tile(const AttentionArgs& args, const QueryTile& tile, int64_t kv_hea
                 to.out + t * to.row_stride + g * head_dim, to.lse[t * to.lse_stride + g]);
 }
 
-/// Blocks [begin, end) of an item against the rows of a tile.
+/// Blocks [begin, end) of an item against the rows of a tile, up to key `key_end`.
 struct Blocks {
-  int64_t item, begin, end;
+  int64_t item, begin, end, key_end;
 };
 
 template <typename Products>
 void add_blocks(TileAttention<Products>& work, const AttentionArgs& args, const QueryTile& tile,
                 const Blocks& blocks, const Worker& worker) {
   if (blocks.begin >= blocks.end) return;
-  BlockWalk walk(args, args.items[blocks.item], blocks.begin);
+  BlockWalk walk(args, args.items[blocks.item], blocks.begin,
+                 std::min(blocks.end * block_keys, blocks.key_end));
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
     const KeyBlock block = walk.next();
     const Sight sight = tile.sight(block, args.window);
@@ -262,8 +281,9 @@ void attend_merged(TileAttention<Products>& work, const AttentionArgs& args, con
                    int64_t kv_head, Carver scratch, const Worker& worker) {
   const int64_t group = args.q.size(1) / args.num_kv_heads, head_dim = args.q.size(2);
   const int64_t rows = tile.num_rows * group;
-  std::vector<PartOfRows> waiting(std::bit_width(static_cast<unsigned>(args.merged)));
-  for (PartOfRows& part : waiting)
+  const int levels = std::bit_width(static_cast<unsigned>(args.merged));
+  std::array<PartOfRows, std::numeric_limits<int>::digits> waiting;
+  for (PartOfRows& part : std::span(waiting).first(levels))
     part = {scratch.take<float>(rows * head_dim), scratch.take<float>(rows)};
   size_t count = 0;
   for (int leaf = 0; leaf < args.merged; ++leaf) {
@@ -272,7 +292,8 @@ void attend_merged(TileAttention<Products>& work, const AttentionArgs& args, con
                                     tile.max_position, args.window);
     if (leaf > 0) work.begin();
     add_blocks(work, args, tile,
-               {item, seen.begin / block_keys, (seen.end + block_keys - 1) / block_keys}, worker);
+               {item, seen.begin / block_keys, (seen.end + block_keys - 1) / block_keys, seen.end},
+               worker);
     work.write({waiting[count].out, waiting[count].lse, group * head_dim, group});
     ++count;
     for (int done = leaf; done % 2 == 1; done /= 2, --count)
@@ -315,7 +336,9 @@ void attend(const Bf16Kernel* kernel, const AttentionArgs& args, const device::S
       return attend_merged(work, args, tile, task.kv_head, scratch, worker);
     }
     add_blocks(work, args, tile,
-               {tile.item, tile.part_begin(task.part), tile.part_begin(task.part + 1)}, worker);
+               {tile.item, tile.part_begin(task.part), tile.part_begin(task.part + 1),
+                tile.key_end},
+               worker);
     const int64_t partial = tile.partial(task.kv_head, task.part);
     work.write(tile.num_parts == 1 ? result_of(args, tile, task.kv_head)
                                    : Destination{partials.out(partial), partials.lse(partial),

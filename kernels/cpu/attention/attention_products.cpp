@@ -49,7 +49,6 @@ bool WideProducts::reads_in_place() const {
 
 void WideProducts::set_block(const char* k, const char* v, int64_t num_keys) {
   k_ = k;
-  num_keys_ = num_keys;
   if (!reads_in_place())
     pack_transposed({.rows = k,
                      .dtype = shape_.kv_dtype,
@@ -61,7 +60,7 @@ void WideProducts::set_block(const char* k, const char* v, int64_t num_keys) {
              padded_columns(shape_.head_dim));
 }
 
-void WideProducts::multiply_keys(TileRows rows, float* scores) {
+void WideProducts::multiply_keys(TileRows rows, int64_t num_keys, float* scores) {
   const float* const q = q_ + rows.first * shape_.head_dim;
   if (reads_in_place())
     dot_rows({.a = q,
@@ -72,7 +71,7 @@ void WideProducts::multiply_keys(TileRows rows, float* scores) {
               .c = scores,
               .c_stride = block_keys,
               .rows = rows.count,
-              .columns = num_keys_,
+              .columns = num_keys,
               .depth = shape_.head_dim,
               .accumulate = false});
   else
@@ -84,7 +83,7 @@ void WideProducts::multiply_keys(TileRows rows, float* scores) {
           .c = scores,
           .c_stride = block_keys,
           .rows = rows.count,
-          .columns = num_keys_,
+          .columns = num_keys,
           .depth = shape_.head_dim,
           .accumulate = false});
 }
@@ -102,7 +101,7 @@ void WideProducts::add_values(const ScoreBlock& scores, const OnlineRows& state,
         .c_stride = state.out_stride,
         .rows = scores.rows,
         .columns = shape_.head_dim,
-        .depth = num_keys_,
+        .depth = scores.keys,
         .accumulate = true});
 }
 
@@ -141,7 +140,7 @@ bool Bf16Products::reads_in_place() const {
 void Bf16Products::set_block(const char* k, const char* v, int64_t num_keys) {
   k_ = reinterpret_cast<const uint16_t*>(k);
   v_ = reinterpret_cast<const uint16_t*>(v);
-  num_keys_ = num_keys;
+  v_depth_ = shape_.kernel->packed_depth(num_keys);
   if (reads_in_place()) return;
   shape_.kernel->pack({.rows = k_,
                        .row_stride = shape_.head_dim,
@@ -157,7 +156,7 @@ void Bf16Products::set_block(const char* k, const char* v, int64_t num_keys) {
                             .ahead = block_keys * shape_.head_dim});
 }
 
-void Bf16Products::multiply_keys(TileRows rows, float* scores) {
+void Bf16Products::multiply_keys(TileRows rows, int64_t num_keys, float* scores) {
   const uint16_t* const q = q_ + rows.first * q_stride_;
   if (reads_in_place())
     (shape_.row_invariant ? dot_bf16 : lane_dot_bf16)({.a = q,
@@ -167,7 +166,7 @@ void Bf16Products::multiply_keys(TileRows rows, float* scores) {
                                                        .c = scores,
                                                        .c_stride = block_keys,
                                                        .rows = rows.count,
-                                                       .columns = num_keys_,
+                                                       .columns = num_keys,
                                                        .depth = shape_.head_dim,
                                                        .accumulate = false,
                                                        .factor = factor_,
@@ -179,7 +178,7 @@ void Bf16Products::multiply_keys(TileRows rows, float* scores) {
                              .c = scores,
                              .c_stride = block_keys,
                              .rows = rows.count,
-                             .columns = num_keys_,
+                             .columns = num_keys,
                              .depth = shape_.head_dim,
                              .accumulate = false,
                              .factor = factor_});
@@ -198,7 +197,7 @@ void Bf16Products::add_values(const ScoreBlock& scores, const OnlineRows& state,
                           .c_stride = state.out_stride,
                           .rows = scores.rows,
                           .columns = shape_.head_dim,
-                          .depth = num_keys_,
+                          .depth = scores.keys,
                           .ahead = block_keys * shape_.head_dim});
   shape_.kernel->multiply({.a = weights_,
                            .a_stride = block_keys,
@@ -207,8 +206,9 @@ void Bf16Products::add_values(const ScoreBlock& scores, const OnlineRows& state,
                            .c_stride = state.out_stride,
                            .rows = scores.rows,
                            .columns = shape_.head_dim,
-                           .depth = num_keys_,
-                           .accumulate = true});
+                           .depth = scores.keys,
+                           .accumulate = true,
+                           .panel_depth = v_depth_});
 }
 
 }  // namespace pecia::kernels::cpu

@@ -35,8 +35,9 @@ class WideProducts {
   void set_queries(const float* from, float factor, int64_t first, int64_t count);
   /// Sets the block that the rows meet from now on. It must stay where it is.
   void set_block(const char* k, const char* v, int64_t num_keys);
-  /// scores[r, j] = Σ_i q[r, i] · k[j, i] for some rows. The rows of scores are block_keys apart.
-  void multiply_keys(TileRows rows, float* scores);
+  /// scores[r, j] = Σ_i q[r, i] · k[j, i] for some rows and the first keys of the block. The rows of
+  /// scores are block_keys apart.
+  void multiply_keys(TileRows rows, int64_t num_keys, float* scores);
   /// Does softmax_block. Then state.out[r, i] += Σ_j exp(score − maximum) · v_scales[j] · v[j, i].
   /// The scales are 1 if v_scales is null.
   void add_values(const ScoreBlock& scores, const OnlineRows& state, const float* v_scales);
@@ -46,7 +47,6 @@ class WideProducts {
 
   TileShape shape_;
   const char* k_ = nullptr;
-  int64_t num_keys_ = 0;
   float* q_;         ///< [rows, head_dim]
   float* packed_k_;  ///< [padded_columns(block_keys) · head_dim]
   float* wide_v_;    ///< [block_keys, padded_columns(head_dim)]
@@ -61,7 +61,7 @@ class Bf16Products {
 
   void set_queries(const float* from, float factor, int64_t first, int64_t count);
   void set_block(const char* k, const char* v, int64_t num_keys);
-  void multiply_keys(TileRows rows, float* scores);
+  void multiply_keys(TileRows rows, int64_t num_keys, float* scores);
   void add_values(const ScoreBlock& scores, const OnlineRows& state, const float* v_scales);
 
  private:
@@ -71,7 +71,7 @@ class Bf16Products {
   InThread use_;  ///< of the kernel
   const uint16_t* k_ = nullptr;
   const uint16_t* v_ = nullptr;
-  int64_t num_keys_ = 0;
+  int64_t v_depth_ = 0;     ///< keys of a panel of packed_v_
   float factor_ = 1;    ///< multiplies the scores, so that queries are rounded without it
   int64_t q_stride_;    ///< head_dim rounded up to the kernel's unit of depth
   uint16_t* q_;         ///< [rows, q_stride], padded with 0
