@@ -47,7 +47,7 @@ bool WideProducts::reads_in_place() const {
   return shape_.rows <= few_rows && !shape_.row_invariant;
 }
 
-void WideProducts::set_block(const char* k, const char* v, int64_t num_keys) {
+void WideProducts::set_block(const char* k, const char* v, int64_t num_keys, int64_t) {
   k_ = k;
   if (!reads_in_place())
     pack_transposed({.rows = k,
@@ -137,9 +137,11 @@ bool Bf16Products::reads_in_place() const {
   return shape_.rows <= few_rows_bf16 && (shape_.kernel->bits_of_few_rows || !shape_.row_invariant);
 }
 
-void Bf16Products::set_block(const char* k, const char* v, int64_t num_keys) {
+void Bf16Products::set_block(const char* k, const char* v, int64_t num_keys,
+                             int64_t bytes_to_next) {
   k_ = reinterpret_cast<const uint16_t*>(k);
   v_ = reinterpret_cast<const uint16_t*>(v);
+  ahead_ = bytes_to_next / static_cast<int64_t>(sizeof(uint16_t));
   v_depth_ = shape_.kernel->packed_depth(num_keys);
   if (reads_in_place()) return;
   shape_.kernel->pack({.rows = k_,
@@ -147,13 +149,13 @@ void Bf16Products::set_block(const char* k, const char* v, int64_t num_keys) {
                        .columns = num_keys,
                        .depth = shape_.head_dim,
                        .packed = packed_k_,
-                       .ahead = block_keys * shape_.head_dim});
+                       .ahead = ahead_});
   shape_.kernel->pack_rows({.rows = v_,
                             .row_stride = shape_.head_dim,
                             .columns = shape_.head_dim,
                             .depth = num_keys,
                             .packed = packed_v_,
-                            .ahead = block_keys * shape_.head_dim});
+                            .ahead = ahead_});
 }
 
 void Bf16Products::multiply_keys(TileRows rows, int64_t num_keys, float* scores) {
@@ -170,7 +172,7 @@ void Bf16Products::multiply_keys(TileRows rows, int64_t num_keys, float* scores)
                                                        .depth = shape_.head_dim,
                                                        .accumulate = false,
                                                        .factor = factor_,
-                                                       .ahead = block_keys * shape_.head_dim});
+                                                       .ahead = ahead_});
   else
     shape_.kernel->multiply({.a = q,
                              .a_stride = q_stride_,
@@ -198,7 +200,7 @@ void Bf16Products::add_values(const ScoreBlock& scores, const OnlineRows& state,
                           .rows = scores.rows,
                           .columns = shape_.head_dim,
                           .depth = scores.keys,
-                          .ahead = block_keys * shape_.head_dim});
+                          .ahead = ahead_});
   shape_.kernel->multiply({.a = weights_,
                            .a_stride = block_keys,
                            .b = packed_v_,
