@@ -21,6 +21,10 @@ namespace {
 constexpr int64_t few_rows = 4;
 constexpr int64_t few_rows_bf16 = 28;
 
+int64_t wide_elements(const TileShape& shape) {
+  return shape.kv_dtype == DType::fp8 ? block_keys * shape.head_dim : 0;
+}
+
 constexpr int64_t in_whole_panels(int64_t columns) {
   return (columns + bf16_panel - 1) / bf16_panel * bf16_panel;
 }
@@ -109,6 +113,7 @@ int64_t Bf16Products::scratch_bytes(const TileShape& shape) {
   const int64_t q_stride = shape.kernel->packed_depth(shape.head_dim);
   return Carver::bytes_of<uint16_t>(shape.rows * q_stride) +
          Carver::bytes_of<uint16_t>(shape.most_rows * block_keys) +
+         2 * Carver::bytes_of<uint16_t>(wide_elements(shape)) +
          Carver::bytes_of<uint16_t>(in_whole_panels(block_keys) * q_stride) +
          Carver::bytes_of<uint16_t>(shape.kernel->packed_depth(block_keys) *
                                     in_whole_panels(shape.head_dim));
@@ -120,6 +125,8 @@ Bf16Products::Bf16Products(const TileShape& shape, Carver& scratch)
       q_stride_(shape.kernel->packed_depth(shape.head_dim)),
       q_(scratch.take<uint16_t>(shape.rows * q_stride_)),
       weights_(scratch.take<uint16_t>(shape.most_rows * block_keys)),
+      wide_k_(scratch.take<uint16_t>(wide_elements(shape))),
+      wide_v_(scratch.take<uint16_t>(wide_elements(shape))),
       packed_k_(scratch.take<uint16_t>(in_whole_panels(block_keys) * q_stride_)),
       packed_v_(scratch.take<uint16_t>(shape.kernel->packed_depth(block_keys) *
                                        in_whole_panels(shape.head_dim))) {}
@@ -139,9 +146,15 @@ bool Bf16Products::reads_in_place() const {
 
 void Bf16Products::set_block(const char* k, const char* v, int64_t num_keys,
                              int64_t bytes_to_next) {
-  k_ = reinterpret_cast<const uint16_t*>(k);
-  v_ = reinterpret_cast<const uint16_t*>(v);
-  ahead_ = bytes_to_next / static_cast<int64_t>(sizeof(uint16_t));
+  if (shape_.kv_dtype == DType::fp8) {
+    const int64_t count = num_keys * shape_.head_dim;
+    fp8_to_bf16_native(reinterpret_cast<const uint8_t*>(k), count, bytes_to_next, wide_k_);
+    fp8_to_bf16_native(reinterpret_cast<const uint8_t*>(v), count, bytes_to_next, wide_v_);
+    k_ = wide_k_, v_ = wide_v_, ahead_ = shape_.head_dim;  // in the cache already
+  } else {
+    k_ = reinterpret_cast<const uint16_t*>(k), v_ = reinterpret_cast<const uint16_t*>(v);
+    ahead_ = bytes_to_next / static_cast<int64_t>(sizeof(uint16_t));
+  }
   v_depth_ = shape_.kernel->packed_depth(num_keys);
   if (reads_in_place()) return;
   shape_.kernel->pack({.rows = k_,
@@ -188,8 +201,7 @@ void Bf16Products::multiply_keys(TileRows rows, int64_t num_keys, float* scores)
 
 void Bf16Products::add_values(const ScoreBlock& scores, const OnlineRows& state,
                               const float* v_scales) {
-  PECIA_CHECK(v_scales == nullptr, "values of bf16 have scales");
-  softmax_block_bf16(scores, state, weights_, block_keys);
+  softmax_block_bf16(scores, state, weights_, block_keys, v_scales);
   if (reads_in_place())
     return add_rows_bf16({.a = weights_,
                           .a_stride = block_keys,

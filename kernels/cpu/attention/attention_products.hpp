@@ -53,8 +53,8 @@ class WideProducts {
   float* wide_v_;    ///< [block_keys, padded_columns(head_dim)]
 };
 
-/// The same products in bf16, the type of the keys and values. Queries and weights are rounded to
-/// it. Requires has_native_bf16().
+/// The same products in bf16, for keys and values of bf16 or fp8, whose codes are numbers of bf16.
+/// Queries and weights are rounded to it. Requires has_native_bf16().
 class Bf16Products {
  public:
   static int64_t scratch_bytes(const TileShape& shape);
@@ -78,8 +78,10 @@ class Bf16Products {
   int64_t q_stride_;     ///< head_dim rounded up to the kernel's unit of depth
   uint16_t* q_;          ///< [rows, q_stride], padded with 0
   uint16_t* weights_;    ///< [most_rows, block_keys]
-  uint16_t* packed_k_;   ///< in panels of keys
-  uint16_t* packed_v_;   ///< in panels of elements
+  uint16_t* wide_k_;     ///< [block_keys, head_dim]: numbers of a block of codes
+  uint16_t* wide_v_;
+  uint16_t* packed_k_;  ///< in panels of keys
+  uint16_t* packed_v_;  ///< in panels of elements
 };
 
 }  // namespace pecia::kernels::cpu
