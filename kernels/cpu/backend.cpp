@@ -66,7 +66,7 @@ class CpuBackend : public Backend {
     validate(args);
     refuse_rounded(args, name());
     const cpu::Bf16Kernel* const kernel = kernel_for(args.q.rows(), args.row_invariant);
-    if (kernel != nullptr && args.kv_dtype == DType::bf16)
+    if (kernel != nullptr && (args.kv_dtype == DType::bf16 || args.kv_dtype == DType::fp8))
       cpu::attention_bf16(*kernel, args, stream, workspace_, plan_);
     else
       cpu::attention(args, stream, workspace_, plan_);

@@ -139,11 +139,16 @@ TEST(TwinTiles, AreUsedOnlyBetweenBeginAndEnd) {
   EXPECT_THROW(TwinTiles::store<0>(sums, 64), InvalidArgument);
 }
 
-/// Rows [columns, depth] in panels of 32 columns, pairs and whole tiles, by plain loops.
+/// Rows [columns, depth] in panels of 32 columns, pairs and whole tiles, by plain loops. From whole
+/// tiles up to `panel_depth` there is `rest`.
 std::vector<uint16_t> packed_for_tiles(const std::vector<uint16_t>& rows, int64_t columns,
-                                       int64_t depth) {
-  const int64_t padded = (depth + 31) / 32 * 32, panels = (columns + 31) / 32;
+                                       int64_t depth, int64_t panel_depth, uint16_t rest) {
+  const int64_t whole = (depth + 31) / 32 * 32, panels = (columns + 31) / 32;
+  const int64_t padded = std::max(whole, panel_depth);
   std::vector<uint16_t> packed(panels * 32 * padded, 0);
+  for (int64_t panel = 0; panel < panels; ++panel)
+    std::fill(packed.begin() + (panel * padded + whole) * 32,
+              packed.begin() + (panel + 1) * padded * 32, rest);
   for (int64_t c = 0; c < columns; ++c)
     for (int64_t i = 0; i < depth; ++i)
       packed[c / 32 * 32 * padded + i / 2 * 64 + c % 32 * 2 + i % 2] = rows[c * depth + i];
@@ -161,6 +166,7 @@ struct Product {
   int64_t rows, columns, depth, gap;
   bool accumulate;
   float factor;
+  int64_t deeper = 0;  ///< elements that panels have after those of the product, all NaN
 
   template <class Tiles>
   std::vector<float> by() const {
@@ -171,7 +177,7 @@ struct Product {
       a.insert(a.end(), dense.begin() + r * depth, dense.begin() + (r + 1) * depth);
       a.insert(a.end(), gap, nan);
     }
-    const auto packed = packed_for_tiles(b, columns, depth);
+    const auto packed = packed_for_tiles(b, columns, depth, depth + deeper, nan);
     std::vector<float> c = random_floats(rows * (columns + gap), 3);
     const InTiles<Tiles> use;
     gemm_tiles<Tiles>({.a = a.data(),
@@ -183,7 +189,8 @@ struct Product {
                        .columns = columns,
                        .depth = depth,
                        .accumulate = accumulate,
-                       .factor = factor});
+                       .factor = factor,
+                       .panel_depth = deeper > 0 ? depth + deeper : 0});
     return c;
   }
 
@@ -219,6 +226,37 @@ TEST(GemmTiles, IsTheProductAtEverySize) {
     EXPECT_TRUE(all_close(product.by<TwinTiles>(), product.expected(), sum_tolerance(product.depth),
                           0x1p-22))
         << product.rows << " × " << product.columns << " × " << product.depth;
+}
+
+TEST(GemmTiles, TakesTheFirstElementsOfDeeperPanels) {
+  const Product product{40, 65, 96, 0, true, 1};
+  Product deeper = product;
+  deeper.deeper = 64;
+  EXPECT_EQ(deeper.by<TwinTiles>(), product.by<TwinTiles>());
+}
+
+TEST(GemmBf16, TakesTheFirstElementsOfDeeperPanels) {
+  if (!kernels::cpu_has_bf16_products()) GTEST_SKIP() << "no AVX512-BF16";
+  constexpr int64_t rows = 15, columns = 65, depth = 34, whole = 96, padded = 96;
+  const auto a = random_bf16(rows * whole, 1), b = random_bf16(columns * whole, 2);
+  std::vector<uint16_t> short_panels(padded * depth), long_panels(padded * whole);
+  pack_bf16({b.data(), whole, columns, depth, short_panels.data()});
+  pack_bf16({b.data(), whole, columns, whole, long_panels.data()});
+  const auto product = [&](const std::vector<uint16_t>& panels, int64_t panel_depth) {
+    std::vector<float> c(rows * columns);
+    gemm_bf16({.a = a.data(),
+               .a_stride = whole,
+               .b = panels.data(),
+               .c = c.data(),
+               .c_stride = columns,
+               .rows = rows,
+               .columns = columns,
+               .depth = depth,
+               .accumulate = false,
+               .panel_depth = panel_depth});
+    return c;
+  };
+  EXPECT_EQ(product(long_panels, whole), product(short_panels, 0));
 }
 
 TEST(GemmTiles, OfARowDoesNotDependOnTheRowsBesideIt) {

@@ -3,9 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/api/backend.hpp"
+#include "kernels/cpu/products/bf16_native.hpp"
+#include "lib/core/dtype.hpp"
 #include "lib/core/random.hpp"
 #include "lib/device/buffer.hpp"
 
@@ -37,6 +41,25 @@ std::vector<float> product(const CpuProducts& products, int64_t rows,
 bool same_bits(const std::vector<float>& one, const std::vector<float>& other) {
   return one.size() == other.size() &&
          std::memcmp(one.data(), other.data(), one.size() * sizeof(float)) == 0;
+}
+
+TEST(Fp8ToBf16, IsExactForEveryCodeAndWritesNoMore) {
+  if (!cpu_has_bf16_products()) GTEST_SKIP() << why_no_products(Products::bf16);
+  for (const int64_t count : {int64_t{1}, int64_t{32}, int64_t{33}, int64_t{256}}) {
+    std::vector<uint8_t> codes(count);
+    std::vector<uint16_t> found(count + 1, 0x1234);
+    for (int64_t i = 0; i < count; ++i) codes[i] = static_cast<uint8_t>(255 - i);
+    cpu::fp8_to_bf16_native(codes.data(), count, 0, found.data());
+    for (int64_t i = 0; i < count; ++i) {
+      const float number = fp8_to_float(codes[i]), wide = bf16_to_float(found[i]);
+      if (std::isnan(number))
+        EXPECT_TRUE(std::isnan(wide)) << "code " << int{codes[i]};
+      else
+        EXPECT_EQ(std::bit_cast<uint32_t>(wide), std::bit_cast<uint32_t>(number))
+            << "code " << int{codes[i]};
+    }
+    EXPECT_EQ(found[count], 0x1234);
+  }
 }
 
 TEST(CpuProducts, OfFewAndManyRowsAreThoseOfTheirKind) {

@@ -104,6 +104,47 @@ TEST_P(Merge, AgreesWithTheReference) {
     }
 }
 
+/// From equal parts to parts of which one weighs nothing.
+TEST_P(Merge, TakesTheLogarithmOfAnyShare) {
+  const int64_t rows = 200;
+  std::vector<float> of_rows(rows), of_parts(rows), expected(rows);
+  for (int64_t r = 0; r < rows; ++r) {
+    of_rows[r] = r % 2 == 0 ? 0.0f : 0.5f * static_cast<float>(r);
+    of_parts[r] = r % 2 == 0 ? 0.5f * static_cast<float>(r) : 0.0f;
+    expected[r] = static_cast<float>(std::log1p(std::exp(-0.5 * static_cast<double>(r))) +
+                                     0.5 * static_cast<double>(r));
+  }
+  Tensor out = Tensor::filled({rows, 1, 1}, 0), part_out = Tensor::filled({rows, 1, 1}, 0);
+  Tensor lse({rows, 1}, DType::fp32, of_rows), part_lse({rows, 1}, DType::fp32, of_parts);
+  device_.backend->merge({part_out.view(), part_lse.view(), {}, out.view(), lse.view()},
+                         device_.stream);
+  EXPECT_TRUE(all_close(lse.values(), expected, 0x1p-22, 0x1p-22));
+}
+
+TEST_P(Merge, OfAHeadDoesNotDependOnTheHeadsBesideIt) {
+  const int64_t heads = 37, head_dim = 24;
+  Tensor part_out = Tensor::random({heads, 1, head_dim}, DType::fp32, 1);
+  Tensor part_lse = Tensor::random({heads, 1}, DType::fp32, 2);
+  const Tensor out = Tensor::random({heads, 1, head_dim}, DType::fp32, 3);
+  const Tensor lse = Tensor::random({heads, 1}, DType::fp32, 4);
+  Tensor together = out, lse_together = lse, alone = out, lse_alone = lse;
+  device_.backend->merge({part_out.view().reshape({1, heads, head_dim}),
+                          part_lse.view().reshape({1, heads}),
+                          {},
+                          together.view().reshape({1, heads, head_dim}),
+                          lse_together.view().reshape({1, heads})},
+                         device_.stream);
+  for (int64_t h = 0; h < heads; ++h)
+    device_.backend->merge({part_out.view().slice_rows(h, 1),
+                            part_lse.view().slice_rows(h, 1),
+                            {},
+                            alone.view().slice_rows(h, 1),
+                            lse_alone.view().slice_rows(h, 1)},
+                           device_.stream);
+  EXPECT_EQ(together.values(), alone.values());
+  EXPECT_EQ(lse_together.values(), lse_alone.values());
+}
+
 TEST_P(Merge, RefusesRowsOutside) {
   Tensor out = Tensor::filled({1, 1, 1}, 1), lse = Tensor::filled({1, 1}, 0);
   const std::vector<int64_t> rows = {1};

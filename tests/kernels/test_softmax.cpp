@@ -68,6 +68,20 @@ TEST(SoftmaxBlockBf16, IsTheOtherOneRounded) {
   }
 }
 
+TEST(SoftmaxBlockBf16, FactorsMultiplyWeightsAndNotSums) {
+  if (!has_native_bf16()) GTEST_SKIP() << "no AVX512-BF16";
+  constexpr int64_t keys = 19;
+  std::vector<float> scores(32, 0), factors(keys);
+  for (int64_t j = 0; j < keys; ++j) factors[j] = static_cast<float>(j);
+  std::vector<uint16_t> weights(32, 1);
+  float maximum = 0, sum = 1, out = 7;
+  softmax_block_bf16({scores.data(), 32, 1, keys}, {&maximum, &sum, &out, 1, 1}, weights.data(), 32,
+                     factors.data());
+  EXPECT_EQ(sum, 1.0f + keys);
+  for (int64_t j = 0; j < 32; ++j)
+    EXPECT_EQ(bf16_to_float(weights[j]), j < keys ? factors[j] : 0.0f) << j;
+}
+
 TEST(SoftmaxBlockBf16, NaNStaysAndRowsThatSeeNothingStayEmpty) {
   if (!has_native_bf16()) return;
   std::vector<float> scores(32, -INFINITY);

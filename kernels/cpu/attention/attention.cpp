@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <vector>
+#include <limits>
+#include <optional>
+#include <span>
 
 #include "kernels/cpu/attention/attention_products.hpp"
 #include "kernels/cpu/attention/softmax.hpp"
@@ -91,16 +95,22 @@ class TileAttention {
     std::fill_n(sums_, rows_, 0.0f);
   }
 
-  void add(const KeyBlock& block, Sight sight) {
+  /// `next` is read after the block, and is asked for meanwhile.
+  void add(const KeyBlock& block, const std::optional<KeyBlock>& next, Sight sight) {
     const StagedKeys keys = stage(block);
-    products_.set_block(keys.k, keys.v, block.num_keys);
+    products_.set_block(keys.k, keys.v, block.num_keys, bytes_between(block, next));
     if (sight == Sight::some) find_positions(block);
     const int64_t step = queries_at_a_time(group_);
     for (int64_t query = 0; query < tile_.num_rows; query += step) {
-      const TileRows rows{query * group_, std::min(step, tile_.num_rows - query) * group_};
-      const ScoreBlock scores{scores_, block_keys, rows.count, block.num_keys};
+      const int64_t queries = std::min(step, tile_.num_rows - query);
+      const int64_t num_keys = sight == Sight::some
+                                   ? keys_up_to_last_seen(query, queries, block.num_keys)
+                                   : block.num_keys;
+      if (num_keys == 0) continue;
+      const TileRows rows{query * group_, queries * group_};
+      const ScoreBlock scores{scores_, block_keys, rows.count, num_keys};
       float* const out = out_ + rows.first * head_dim_;
-      products_.multiply_keys(rows, scores_);
+      products_.multiply_keys(rows, num_keys, scores_);
       if (keys.k_scales) scale_columns(scores, keys.k_scales);
       if (sight == Sight::some)
         mask_scores(scores, group_, args_.query_positions.data() + tile_.first_row + query,
@@ -122,10 +132,21 @@ class TileAttention {
   }
 
  private:
+  /// Of k, v and their scales.
+  int64_t element_of(const KeyRun& run, int64_t offset) const {
+    return run.offset + kv_head_ * run.head_stride + offset * head_dim_;
+  }
+
+  /// Where nothing is known to follow, or in another place than where a copy was made, the keys after
+  /// the block's may.
+  int64_t bytes_between(const KeyBlock& block, const std::optional<KeyBlock>& next) const {
+    if (!next || !block.in_place) return block_keys * row_bytes_;
+    return (element_of(args_.runs[next->run], next->offset) -
+            element_of(args_.runs[block.run], block.offset)) *
+           size_of(args_.kv_dtype);
+  }
+
   StagedKeys stage(const KeyBlock& block) {
-    const auto element_of = [&](const KeyRun& run, int64_t offset) {
-      return run.offset + kv_head_ * run.head_stride + offset * head_dim_;
-    };
     const auto at = [&](const void* base, int64_t element) {
       return static_cast<const char*>(base) + element * size_of(args_.kv_dtype);
     };
@@ -150,6 +171,17 @@ class TileAttention {
     });
     return {staged_k_, staged_v_, scaled ? staged_k_scales_ : nullptr,
             scaled ? staged_v_scales_ : nullptr};
+  }
+
+  /// Keys of the block after which some queries see none, in whole vectors and tiles: they weigh 0.
+  int64_t keys_up_to_last_seen(int64_t first_query, int64_t num_queries, int64_t num_keys) const {
+    constexpr int64_t unit = 32;
+    const auto positions =
+        args_.query_positions.subspan(tile_.first_row + first_query, num_queries);
+    const int64_t last = *std::max_element(positions.begin(), positions.end());
+    int64_t count = num_keys;
+    while (count > 0 && positions_[count - 1] > last) --count;
+    return std::min(num_keys, (count + unit - 1) / unit * unit);
   }
 
   void find_positions(const KeyBlock& block) {
@@ -236,23 +268,39 @@ void merge_tile(const AttentionArgs& args, const QueryTile& tile, int64_t kv_hea
                 to.out + t * to.row_stride + g * head_dim, to.lse[t * to.lse_stride + g]);
 }
 
-/// Blocks [begin, end) of an item against the rows of a tile.
+/// Blocks [begin, end) of an item against the rows of a tile, up to key `key_end`.
 struct Blocks {
-  int64_t item, begin, end;
+  int64_t item, begin, end, key_end;
 };
 
+BlockWalk walk_through(const AttentionArgs& args, const Blocks& blocks) {
+  return {args, args.items[blocks.item], blocks.begin,
+          std::min(blocks.end * block_keys, blocks.key_end)};
+}
+
+/// `after` is the block that is read after these, if it is known.
 template <typename Products>
 void add_blocks(TileAttention<Products>& work, const AttentionArgs& args, const QueryTile& tile,
-                const Blocks& blocks, const Worker& worker) {
+                const Blocks& blocks, const std::optional<KeyBlock>& after, const Worker& worker) {
   if (blocks.begin >= blocks.end) return;
-  BlockWalk walk(args, args.items[blocks.item], blocks.begin);
+  BlockWalk walk = walk_through(args, blocks);
+  KeyBlock block = walk.next();
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-    const KeyBlock block = walk.next();
+    const std::optional<KeyBlock> next = b + 1 < blocks.end ? walk.next() : after;
     const Sight sight = tile.sight(block, args.window);
-    if (sight == Sight::none) continue;
-    work.add(block, sight);
-    worker.poll();
+    if (sight != Sight::none) {
+      work.add(block, next, sight);
+      worker.poll();
+    }
+    if (next) block = *next;
   }
+}
+
+/// The blocks of an item that some row of the tile sees.
+Blocks seen_blocks(const AttentionArgs& args, const QueryTile& tile, int64_t item) {
+  const KeyRange seen =
+      seen_keys(runs_of(args, args.items[item]), tile.min_position, tile.max_position, args.window);
+  return {item, seen.begin / block_keys, (seen.end + block_keys - 1) / block_keys, seen.end};
 }
 
 /// The items whose results are merged, one after the other. A result waits for its sibling in the
@@ -262,17 +310,20 @@ void attend_merged(TileAttention<Products>& work, const AttentionArgs& args, con
                    int64_t kv_head, Carver scratch, const Worker& worker) {
   const int64_t group = args.q.size(1) / args.num_kv_heads, head_dim = args.q.size(2);
   const int64_t rows = tile.num_rows * group;
-  std::vector<PartOfRows> waiting(std::bit_width(static_cast<unsigned>(args.merged)));
-  for (PartOfRows& part : waiting)
+  const int levels = std::bit_width(static_cast<unsigned>(args.merged));
+  std::array<PartOfRows, std::numeric_limits<int>::digits> waiting;
+  for (PartOfRows& part : std::span(waiting).first(levels))
     part = {scratch.take<float>(rows * head_dim), scratch.take<float>(rows)};
   size_t count = 0;
+  Blocks blocks = seen_blocks(args, tile, tile.item);
   for (int leaf = 0; leaf < args.merged; ++leaf) {
-    const int64_t item = tile.item + leaf;
-    const KeyRange seen = seen_keys(runs_of(args, args.items[item]), tile.min_position,
-                                    tile.max_position, args.window);
+    const Blocks coming =
+        leaf + 1 < args.merged ? seen_blocks(args, tile, tile.item + leaf + 1) : Blocks{};
+    std::optional<KeyBlock> after;
+    if (coming.begin < coming.end) after = walk_through(args, coming).next();
     if (leaf > 0) work.begin();
-    add_blocks(work, args, tile,
-               {item, seen.begin / block_keys, (seen.end + block_keys - 1) / block_keys}, worker);
+    add_blocks(work, args, tile, blocks, after, worker);
+    blocks = coming;
     work.write({waiting[count].out, waiting[count].lse, group * head_dim, group});
     ++count;
     for (int done = leaf; done % 2 == 1; done /= 2, --count)
@@ -314,8 +365,10 @@ void attend(const Bf16Kernel* kernel, const AttentionArgs& args, const device::S
       scratch.take<char>(tile_bytes);
       return attend_merged(work, args, tile, task.kv_head, scratch, worker);
     }
-    add_blocks(work, args, tile,
-               {tile.item, tile.part_begin(task.part), tile.part_begin(task.part + 1)}, worker);
+    add_blocks(
+        work, args, tile,
+        {tile.item, tile.part_begin(task.part), tile.part_begin(task.part + 1), tile.key_end},
+        std::nullopt, worker);
     const int64_t partial = tile.partial(task.kv_head, task.part);
     work.write(tile.num_parts == 1 ? result_of(args, tile, task.kv_head)
                                    : Destination{partials.out(partial), partials.lse(partial),

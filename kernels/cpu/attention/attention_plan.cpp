@@ -22,8 +22,12 @@ Sight QueryTile::sight(const KeyBlock& block, int64_t window) const {
   return past && near ? Sight::all : Sight::some;
 }
 
-BlockWalk::BlockWalk(const AttentionArgs& args, const AttentionItem& item, int64_t first)
-    : runs_(args.runs), head_dim_(args.q.size(2)), end_run_(item.first_run + item.num_runs) {
+BlockWalk::BlockWalk(const AttentionArgs& args, const AttentionItem& item, int64_t first,
+                     int64_t end)
+    : runs_(args.runs),
+      head_dim_(args.q.size(2)),
+      end_run_(item.first_run + item.num_runs),
+      left_(end - first * block_keys) {
   const KeyPlace place = place_of(runs_of(args, item), first * block_keys);
   run_ = item.first_run + place.run;
   key_ = place.key;
@@ -32,17 +36,19 @@ BlockWalk::BlockWalk(const AttentionArgs& args, const AttentionItem& item, int64
 KeyBlock BlockWalk::next() {
   while (key_ == runs_[run_].num_keys) ++run_, key_ = 0;
   const int64_t first = runs_[run_].position_of(key_);
+  const int64_t most_keys = std::min(block_keys, left_);
   KeyBlock block{run_, key_, 0, first, first, true};
   for (;;) {
     const KeyRun& run = runs_[run_];
-    const int64_t count = std::min(block_keys - block.num_keys, run.num_keys - key_);
+    const int64_t count = std::min(most_keys - block.num_keys, run.num_keys - key_);
     if (count > 0) {
       block.min_position = std::min(block.min_position, run.position_of(key_));
       block.max_position = std::max(block.max_position, run.position_of(key_ + count - 1));
     }
     block.num_keys += count;
     key_ += count;
-    if (block.num_keys == block_keys || run_ + 1 == end_run_) return block;
+    left_ -= count;
+    if (block.num_keys == most_keys || run_ + 1 == end_run_) return block;
     const KeyRun& next = runs_[++run_];
     key_ = 0;
     block.in_place = block.in_place && next.head_stride == run.head_stride &&
@@ -75,6 +81,7 @@ void AttentionPlan::cut_queries(const AttentionArgs& args) {
           seen_keys(runs_of(args, item), tile.min_position, tile.max_position, args.window);
       tile.block_begin = seen.begin / block_keys;
       tile.block_end = (seen.end + block_keys - 1) / block_keys;
+      tile.key_end = seen.end;
       tile_rows_ = std::max(tile_rows_, tile.num_rows);
       tiles_.push_back(tile);
     }

@@ -27,9 +27,9 @@ struct KeyBlock {
 /// Goes through an item's keys block by block.
 class BlockWalk {
  public:
-  /// Begins at block `first` of the item.
-  BlockWalk(const AttentionArgs& args, const AttentionItem& item, int64_t first);
-  /// Returns the next block. The item must have one.
+  /// Goes from block `first` of the item to its key `end`.
+  BlockWalk(const AttentionArgs& args, const AttentionItem& item, int64_t first, int64_t end);
+  /// Returns the next block, which the end may cut. There must be one.
   KeyBlock next();
 
  private:
@@ -37,6 +37,7 @@ class BlockWalk {
   int64_t head_dim_;
   int64_t run_, end_run_;  ///< run of the next key, and end of the item's runs
   int64_t key_;            ///< next key of run_
+  int64_t left_;           ///< keys up to the end
 };
 
 enum class Sight { none, some, all };
@@ -48,6 +49,7 @@ struct QueryTile {
   int64_t min_position, max_position;
   /// Blocks of the item, from the first to the last of which a row sees a key.
   int64_t block_begin, block_end;
+  int64_t key_end;        ///< end of the item's keys that a row sees
   int64_t num_parts;      ///< parts into which these blocks are cut
   int64_t first_partial;  ///< the first of num_kv_heads · num_parts, if num_parts > 1
 

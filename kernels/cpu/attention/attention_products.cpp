@@ -21,6 +21,10 @@ namespace {
 constexpr int64_t few_rows = 4;
 constexpr int64_t few_rows_bf16 = 28;
 
+int64_t wide_elements(const TileShape& shape) {
+  return shape.kv_dtype == DType::fp8 ? block_keys * shape.head_dim : 0;
+}
+
 constexpr int64_t in_whole_panels(int64_t columns) {
   return (columns + bf16_panel - 1) / bf16_panel * bf16_panel;
 }
@@ -47,9 +51,8 @@ bool WideProducts::reads_in_place() const {
   return shape_.rows <= few_rows && !shape_.row_invariant;
 }
 
-void WideProducts::set_block(const char* k, const char* v, int64_t num_keys) {
+void WideProducts::set_block(const char* k, const char* v, int64_t num_keys, int64_t) {
   k_ = k;
-  num_keys_ = num_keys;
   if (!reads_in_place())
     pack_transposed({.rows = k,
                      .dtype = shape_.kv_dtype,
@@ -61,7 +64,7 @@ void WideProducts::set_block(const char* k, const char* v, int64_t num_keys) {
              padded_columns(shape_.head_dim));
 }
 
-void WideProducts::multiply_keys(TileRows rows, float* scores) {
+void WideProducts::multiply_keys(TileRows rows, int64_t num_keys, float* scores) {
   const float* const q = q_ + rows.first * shape_.head_dim;
   if (reads_in_place())
     dot_rows({.a = q,
@@ -72,7 +75,7 @@ void WideProducts::multiply_keys(TileRows rows, float* scores) {
               .c = scores,
               .c_stride = block_keys,
               .rows = rows.count,
-              .columns = num_keys_,
+              .columns = num_keys,
               .depth = shape_.head_dim,
               .accumulate = false});
   else
@@ -84,7 +87,7 @@ void WideProducts::multiply_keys(TileRows rows, float* scores) {
           .c = scores,
           .c_stride = block_keys,
           .rows = rows.count,
-          .columns = num_keys_,
+          .columns = num_keys,
           .depth = shape_.head_dim,
           .accumulate = false});
 }
@@ -102,7 +105,7 @@ void WideProducts::add_values(const ScoreBlock& scores, const OnlineRows& state,
         .c_stride = state.out_stride,
         .rows = scores.rows,
         .columns = shape_.head_dim,
-        .depth = num_keys_,
+        .depth = scores.keys,
         .accumulate = true});
 }
 
@@ -110,6 +113,7 @@ int64_t Bf16Products::scratch_bytes(const TileShape& shape) {
   const int64_t q_stride = shape.kernel->packed_depth(shape.head_dim);
   return Carver::bytes_of<uint16_t>(shape.rows * q_stride) +
          Carver::bytes_of<uint16_t>(shape.most_rows * block_keys) +
+         2 * Carver::bytes_of<uint16_t>(wide_elements(shape)) +
          Carver::bytes_of<uint16_t>(in_whole_panels(block_keys) * q_stride) +
          Carver::bytes_of<uint16_t>(shape.kernel->packed_depth(block_keys) *
                                     in_whole_panels(shape.head_dim));
@@ -121,6 +125,8 @@ Bf16Products::Bf16Products(const TileShape& shape, Carver& scratch)
       q_stride_(shape.kernel->packed_depth(shape.head_dim)),
       q_(scratch.take<uint16_t>(shape.rows * q_stride_)),
       weights_(scratch.take<uint16_t>(shape.most_rows * block_keys)),
+      wide_k_(scratch.take<uint16_t>(wide_elements(shape))),
+      wide_v_(scratch.take<uint16_t>(wide_elements(shape))),
       packed_k_(scratch.take<uint16_t>(in_whole_panels(block_keys) * q_stride_)),
       packed_v_(scratch.take<uint16_t>(shape.kernel->packed_depth(block_keys) *
                                        in_whole_panels(shape.head_dim))) {}
@@ -138,26 +144,34 @@ bool Bf16Products::reads_in_place() const {
   return shape_.rows <= few_rows_bf16 && (shape_.kernel->bits_of_few_rows || !shape_.row_invariant);
 }
 
-void Bf16Products::set_block(const char* k, const char* v, int64_t num_keys) {
-  k_ = reinterpret_cast<const uint16_t*>(k);
-  v_ = reinterpret_cast<const uint16_t*>(v);
-  num_keys_ = num_keys;
+void Bf16Products::set_block(const char* k, const char* v, int64_t num_keys,
+                             int64_t bytes_to_next) {
+  if (shape_.kv_dtype == DType::fp8) {
+    const int64_t count = num_keys * shape_.head_dim;
+    fp8_to_bf16_native(reinterpret_cast<const uint8_t*>(k), count, bytes_to_next, wide_k_);
+    fp8_to_bf16_native(reinterpret_cast<const uint8_t*>(v), count, bytes_to_next, wide_v_);
+    k_ = wide_k_, v_ = wide_v_, ahead_ = shape_.head_dim;  // in the cache already
+  } else {
+    k_ = reinterpret_cast<const uint16_t*>(k), v_ = reinterpret_cast<const uint16_t*>(v);
+    ahead_ = bytes_to_next / static_cast<int64_t>(sizeof(uint16_t));
+  }
+  v_depth_ = shape_.kernel->packed_depth(num_keys);
   if (reads_in_place()) return;
   shape_.kernel->pack({.rows = k_,
                        .row_stride = shape_.head_dim,
                        .columns = num_keys,
                        .depth = shape_.head_dim,
                        .packed = packed_k_,
-                       .ahead = block_keys * shape_.head_dim});
+                       .ahead = ahead_});
   shape_.kernel->pack_rows({.rows = v_,
                             .row_stride = shape_.head_dim,
                             .columns = shape_.head_dim,
                             .depth = num_keys,
                             .packed = packed_v_,
-                            .ahead = block_keys * shape_.head_dim});
+                            .ahead = ahead_});
 }
 
-void Bf16Products::multiply_keys(TileRows rows, float* scores) {
+void Bf16Products::multiply_keys(TileRows rows, int64_t num_keys, float* scores) {
   const uint16_t* const q = q_ + rows.first * q_stride_;
   if (reads_in_place())
     (shape_.row_invariant ? dot_bf16 : lane_dot_bf16)({.a = q,
@@ -167,11 +181,11 @@ void Bf16Products::multiply_keys(TileRows rows, float* scores) {
                                                        .c = scores,
                                                        .c_stride = block_keys,
                                                        .rows = rows.count,
-                                                       .columns = num_keys_,
+                                                       .columns = num_keys,
                                                        .depth = shape_.head_dim,
                                                        .accumulate = false,
                                                        .factor = factor_,
-                                                       .ahead = block_keys * shape_.head_dim});
+                                                       .ahead = ahead_});
   else
     shape_.kernel->multiply({.a = q,
                              .a_stride = q_stride_,
@@ -179,7 +193,7 @@ void Bf16Products::multiply_keys(TileRows rows, float* scores) {
                              .c = scores,
                              .c_stride = block_keys,
                              .rows = rows.count,
-                             .columns = num_keys_,
+                             .columns = num_keys,
                              .depth = shape_.head_dim,
                              .accumulate = false,
                              .factor = factor_});
@@ -187,8 +201,7 @@ void Bf16Products::multiply_keys(TileRows rows, float* scores) {
 
 void Bf16Products::add_values(const ScoreBlock& scores, const OnlineRows& state,
                               const float* v_scales) {
-  PECIA_CHECK(v_scales == nullptr, "values of bf16 have scales");
-  softmax_block_bf16(scores, state, weights_, block_keys);
+  softmax_block_bf16(scores, state, weights_, block_keys, v_scales);
   if (reads_in_place())
     return add_rows_bf16({.a = weights_,
                           .a_stride = block_keys,
@@ -198,8 +211,8 @@ void Bf16Products::add_values(const ScoreBlock& scores, const OnlineRows& state,
                           .c_stride = state.out_stride,
                           .rows = scores.rows,
                           .columns = shape_.head_dim,
-                          .depth = num_keys_,
-                          .ahead = block_keys * shape_.head_dim});
+                          .depth = scores.keys,
+                          .ahead = ahead_});
   shape_.kernel->multiply({.a = weights_,
                            .a_stride = block_keys,
                            .b = packed_v_,
@@ -207,8 +220,9 @@ void Bf16Products::add_values(const ScoreBlock& scores, const OnlineRows& state,
                            .c_stride = state.out_stride,
                            .rows = scores.rows,
                            .columns = shape_.head_dim,
-                           .depth = num_keys_,
-                           .accumulate = true});
+                           .depth = scores.keys,
+                           .accumulate = true,
+                           .panel_depth = v_depth_});
 }
 
 }  // namespace pecia::kernels::cpu

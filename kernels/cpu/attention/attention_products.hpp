@@ -33,10 +33,12 @@ class WideProducts {
   /// Rows [first, first + count) of the queries become factor · from. `from` is dense. All rows
   /// have the same factor.
   void set_queries(const float* from, float factor, int64_t first, int64_t count);
-  /// Sets the block that the rows meet from now on. It must stay where it is.
-  void set_block(const char* k, const char* v, int64_t num_keys);
-  /// scores[r, j] = Σ_i q[r, i] · k[j, i] for some rows. The rows of scores are block_keys apart.
-  void multiply_keys(TileRows rows, float* scores);
+  /// Sets the block that the rows meet from now on. It must stay where it is. The block that is read
+  /// next lies so many bytes after it, as far as that is known.
+  void set_block(const char* k, const char* v, int64_t num_keys, int64_t bytes_to_next);
+  /// scores[r, j] = Σ_i q[r, i] · k[j, i] for some rows and the first keys of the block. The rows of
+  /// scores are block_keys apart.
+  void multiply_keys(TileRows rows, int64_t num_keys, float* scores);
   /// Does softmax_block. Then state.out[r, i] += Σ_j exp(score − maximum) · v_scales[j] · v[j, i].
   /// The scales are 1 if v_scales is null.
   void add_values(const ScoreBlock& scores, const OnlineRows& state, const float* v_scales);
@@ -46,22 +48,21 @@ class WideProducts {
 
   TileShape shape_;
   const char* k_ = nullptr;
-  int64_t num_keys_ = 0;
   float* q_;         ///< [rows, head_dim]
   float* packed_k_;  ///< [padded_columns(block_keys) · head_dim]
   float* wide_v_;    ///< [block_keys, padded_columns(head_dim)]
 };
 
-/// The same products in bf16, the type of the keys and values. Queries and weights are rounded to
-/// it. Requires has_native_bf16().
+/// The same products in bf16, for keys and values of bf16 or fp8, whose codes are numbers of bf16.
+/// Queries and weights are rounded to it. Requires has_native_bf16().
 class Bf16Products {
  public:
   static int64_t scratch_bytes(const TileShape& shape);
   Bf16Products(const TileShape& shape, Carver& scratch);
 
   void set_queries(const float* from, float factor, int64_t first, int64_t count);
-  void set_block(const char* k, const char* v, int64_t num_keys);
-  void multiply_keys(TileRows rows, float* scores);
+  void set_block(const char* k, const char* v, int64_t num_keys, int64_t bytes_to_next);
+  void multiply_keys(TileRows rows, int64_t num_keys, float* scores);
   void add_values(const ScoreBlock& scores, const OnlineRows& state, const float* v_scales);
 
  private:
@@ -71,11 +72,14 @@ class Bf16Products {
   InThread use_;  ///< of the kernel
   const uint16_t* k_ = nullptr;
   const uint16_t* v_ = nullptr;
-  int64_t num_keys_ = 0;
-  float factor_ = 1;    ///< multiplies the scores, so that queries are rounded without it
-  int64_t q_stride_;    ///< head_dim rounded up to the kernel's unit of depth
-  uint16_t* q_;         ///< [rows, q_stride], padded with 0
-  uint16_t* weights_;   ///< [most_rows, block_keys]
+  int64_t ahead_ = 0;    ///< elements from a key to the key of the next block
+  int64_t v_depth_ = 0;  ///< keys of a panel of packed_v_
+  float factor_ = 1;     ///< multiplies the scores, so that queries are rounded without it
+  int64_t q_stride_;     ///< head_dim rounded up to the kernel's unit of depth
+  uint16_t* q_;          ///< [rows, q_stride], padded with 0
+  uint16_t* weights_;    ///< [most_rows, block_keys]
+  uint16_t* wide_k_;     ///< [block_keys, head_dim]: numbers of a block of codes
+  uint16_t* wide_v_;
   uint16_t* packed_k_;  ///< in panels of keys
   uint16_t* packed_v_;  ///< in panels of elements
 };

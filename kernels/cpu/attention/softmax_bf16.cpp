@@ -20,6 +20,10 @@ constexpr int64_t lanes = 16;
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float log2_of_e = 1.44269504f;
 
+PECIA_BF16_CODE inline __mmask16 lanes_of(int64_t count) {
+  return static_cast<__mmask16>(count >= lanes ? 0xffff : (1u << count) - 1);
+}
+
 /// 2^x for x ≤ 0, 0 below −126; NaN stays NaN.
 PECIA_BF16_CODE inline __m512 exp2_nonpositive(__m512 x) {
   const __m512 least = _mm512_set1_ps(-126.0f);
@@ -47,13 +51,17 @@ PECIA_BF16_CODE void raise(float* out, int64_t width, float factor) {
   for (int64_t i = 0; i < width; ++i) out[i] *= factor;
 }
 
-PECIA_BF16_CODE float weigh(const float* scores, int64_t padded, float maximum, uint16_t* weights) {
+/// There is a factor for each of `keys` scores, or none.
+PECIA_BF16_CODE float weigh(const float* scores, int64_t keys, float maximum, const float* factors,
+                            uint16_t* weights) {
   const __m512 scale = _mm512_set1_ps(log2_of_e), shift = _mm512_set1_ps(maximum);
   __m512 sum = _mm512_setzero_ps();
-  for (int64_t j = 0; j < padded; j += lanes) {
+  for (int64_t j = 0; j < keys; j += lanes) {
     const __m512 below = _mm512_sub_ps(_mm512_loadu_ps(scores + j), shift);
-    const __m512 weight = exp2_nonpositive(_mm512_mul_ps(below, scale));
+    __m512 weight = exp2_nonpositive(_mm512_mul_ps(below, scale));
     sum = _mm512_add_ps(sum, weight);
+    if (factors != nullptr)
+      weight = _mm512_mul_ps(weight, _mm512_maskz_loadu_ps(lanes_of(keys - j), factors + j));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(weights + j),
                         (__m256i)_mm512_cvtneps_pbh(weight));
   }
@@ -63,7 +71,8 @@ PECIA_BF16_CODE float weigh(const float* scores, int64_t padded, float maximum, 
 }  // namespace
 
 PECIA_BF16_CODE void softmax_block_bf16(const ScoreBlock& block, const OnlineRows& state,
-                                        uint16_t* weights, int64_t weights_stride) {
+                                        uint16_t* weights, int64_t weights_stride,
+                                        const float* factors) {
   const int64_t padded = (block.keys + lanes - 1) / lanes * lanes;
   for (int64_t row = 0; row < block.rows; ++row) {
     float* const scores = block.scores + row * block.stride;
@@ -77,7 +86,7 @@ PECIA_BF16_CODE void softmax_block_bf16(const ScoreBlock& block, const OnlineRow
       state.maxima[row] = maximum;
     }
     // Nothing seen yet: no shift makes these scores numbers, 0 makes their weights 0 (and NaN NaN).
-    state.sums[row] += weigh(scores, padded, maximum == -infinity ? 0.0f : maximum,
+    state.sums[row] += weigh(scores, block.keys, maximum == -infinity ? 0.0f : maximum, factors,
                              weights + row * weights_stride);
   }
 }

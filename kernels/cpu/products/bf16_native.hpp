@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Converts fp32 to bf16 by the CPU's own conversion (AVX512-BF16). It is one instruction, where
-/// the integer form takes seven.
+/// Converts to bf16 by the CPU's own instructions (AVX512-BF16). From fp32 it is one instruction,
+/// where the integer form takes seven.
 
 #include <cstdint>
 
@@ -14,5 +14,9 @@ bool has_native_bf16();
 /// makes NaN quiet. Only magnitudes below 2^-126 differ: they become a zero of their sign. Requires
 /// has_native_bf16().
 void store_bf16_native(const float* x, int64_t count, uint16_t* to);
+
+/// to[i] = codes[i] for i < count, exactly, without a scale. While codes are read, the codes `ahead`
+/// bytes after them are asked for. Requires has_native_bf16().
+void fp8_to_bf16_native(const uint8_t* codes, int64_t count, int64_t ahead, uint16_t* to);
 
 }  // namespace pecia::kernels::cpu

@@ -102,7 +102,7 @@ PECIA_BF16_CODE void multiply_rows(const GemmBf16Args& args, const uint16_t* a, 
                                    Lines& lines) {
   const int64_t num_pairs = (args.depth + 1) / 2;
   for (int64_t column = 0; column < args.columns; column += bf16_panel) {
-    const uint16_t* const b = args.b + column * 2 * num_pairs;
+    const uint16_t* const b = args.b + column * args.column_stride(2);
     const int64_t width = std::min(bf16_panel, args.columns - column);
     if (width == bf16_panel) {
       multiply_tile<kRows>(a, args.a_stride, b, num_pairs, c + column, args.c_stride,

@@ -55,6 +55,14 @@ struct GemmBf16Args {
   bool accumulate;
   float factor = 1;
   ComingRows coming = {};
+  /// Elements of depth, padding included, that a panel of b has, where these are more than the
+  /// product's. The product takes the first ones.
+  int64_t panel_depth = 0;
+
+  /// Elements from one column of b to the next, for panels packed in units of `unit`.
+  int64_t column_stride(int64_t unit) const {
+    return panel_depth > 0 ? panel_depth : (depth + unit - 1) / unit * unit;
+  }
 };
 void gemm_bf16(const GemmBf16Args& args);
 

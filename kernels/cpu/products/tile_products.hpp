@@ -128,7 +128,8 @@ void gemm_tiles(const GemmBf16Args& args) {
       const TileRows16 a = rows_for_tiles(args, row, rows, begin, depth, copy);
       for (int64_t column = 0; column < args.columns; column += bf16_panel) {
         const int64_t columns = std::min(bf16_panel, args.columns - column);
-        const uint16_t* const b = args.b + column * steps * tile_depth + begin * bf16_panel;
+        const uint16_t* const b =
+            args.b + column * args.column_stride(tile_depth) + begin * bf16_panel;
         float* const c = args.c + row * args.c_stride + column;
         multiply_part<Tiles>(a, b, end - first, c, args.c_stride, rows, columns,
                              args.accumulate || piece > 0);
