@@ -44,6 +44,12 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
                                  .help = "Tensor-parallel degree; cp is what is left of the ranks",
                                  .show_default = true,
                                  .sign = command_line::Sign::positive});
+  command_line::add_option(app,
+                           {.name = "--ep",
+                            .into = &options.ep,
+                            .help = "Ranks that experts are dealt out over, whole: 1, or sp x tp",
+                            .show_default = true,
+                            .sign = command_line::Sign::positive});
   command_line::add_option(app, {.name = "--sharding",
                                  .into = &options.sharding,
                                  .help = "Of the passes over SP x TP ranks",
@@ -90,6 +96,7 @@ job::Job ModelOptions::job() const {
   if (reproducible == "layout") job.reproducible = parallel::Reproducible::layout;
   job.parallel.sp = sp;
   job.parallel.tp = tp;
+  job.parallel.ep = ep;
   if (batch_tokens > 0) job.batch.max_batch_tokens = batch_tokens;
   return job;
 }
@@ -102,13 +109,18 @@ ReplicaSettings replica_settings(const ModelOptions& options, const LoadedModel&
   const int shards = options.sp * options.tp;
   if (!parallel::can_shard_heads(model.config.num_heads, model.config.num_kv_heads, shards) ||
       !parallel::can_shard_heads(model.config.num_heads, model.config.num_kv_heads, options.tp) ||
-      model.config.common_ffn() % shards != 0)
+      (options.ep == 1 && model.config.common_ffn() % shards != 0))
     fail<InputError>("--sp {} x --tp {} cannot cut {} heads over {} KV heads and {} FFN columns",
                      options.sp, options.tp, model.config.num_heads, model.config.num_kv_heads,
                      model.config.common_ffn());
+  if (options.ep != 1 &&
+      (options.ep != shards || !model.config.experts || model.config.experts->count < options.ep))
+    fail<InputError>("--ep {} is neither 1 nor --sp x --tp, or the model has fewer experts",
+                     options.ep);
   ReplicaSettings settings;
   settings.sp = options.sp;
   settings.tp = options.tp;
+  settings.ep = options.ep;
   settings.sharding = options.sharding == "sp_tp"      ? parallel::Sharding::sp_tp
                       : options.sharding == "shift"    ? parallel::Sharding::shift
                       : options.sharding == "gathered" ? parallel::Sharding::gathered
@@ -134,8 +146,9 @@ void refuse_check_of_codes(const ModelOptions& options) {
 }
 
 std::string grid(const ModelOptions& options, int ranks) {
-  return fmt::format("CP {} × SP {} × TP {}, {}{}", ranks / (options.sp * options.tp), options.sp,
-                     options.tp, options.sharding,
+  return fmt::format("CP {} × SP {} × TP {}{}, {}{}", ranks / (options.sp * options.tp), options.sp,
+                     options.tp, options.ep > 1 ? fmt::format(" × EP {}", options.ep) : "",
+                     options.sharding,
                      options.reproducible == "layout" ? ", reproducible: layout" : "");
 }
 

@@ -16,7 +16,7 @@ struct ModelOptions {
   std::string compute = "auto";
   std::string dtype = "auto";     ///< type of the layers' matrices; auto: as stored
   std::string kv_dtype = "auto";  ///< auto: the type of the stored weights
-  int sp = 1, tp = 1;
+  int sp = 1, tp = 1, ep = 1;
   std::string sharding = "base";
   int64_t batch_tokens = 0;  ///< 0: as a run chooses
   uint64_t seed = 1;

@@ -38,7 +38,7 @@ std::unique_ptr<LoadedModel> load_model(comm::Communicator& world,
 namespace {
 model::CodeUse code_use_of(const model::ModelConfig& config, const ReplicaSettings& settings) {
   return resources::code_use(settings.job, config, settings.sp * settings.tp,
-                             settings.job.backend == job::BackendKind::cuda);
+                             settings.job.backend == job::BackendKind::cuda, settings.ep);
 }
 
 /// Absent where the rank has the model's weights as they were loaded.
@@ -46,10 +46,10 @@ std::optional<model::Weights> cut_weights(const LoadedModel& model, int rank,
                                           const ReplicaSettings& settings) {
   const model::CodeUse codes = code_use_of(model.config, settings);
   const bool as_loaded = !model.config.quantization || codes == model::CodeUse{};
-  if (settings.tp == 1 && as_loaded) return {};
-  return std::optional<model::Weights>(std::in_place, model.config, io::Checkpoint(model.folder),
-                                       std::nullopt, execute::Worker::weight_cut(rank, settings.tp),
-                                       codes);
+  if (settings.tp == 1 && settings.ep == 1 && as_loaded) return {};
+  return std::optional<model::Weights>(
+      std::in_place, model.config, io::Checkpoint(model.folder), std::nullopt,
+      execute::Worker::weight_cut(rank, settings.sp, settings.tp, settings.ep), codes);
 }
 
 std::optional<model::DeviceWeights> copied(const model::WeightViews& weights, const job::Job& job,
@@ -101,7 +101,8 @@ Replica::Replica(comm::Communicator& ring, const LoadedModel& model,
              .kv_tokens = settings.kv_tokens,
              .logprobs = settings.logprobs,
              .layout_invariant = settings.virtual_ranks() > 0,
-             .sparse = settings.sparse}),
+             .sparse = settings.sparse,
+             .ep = settings.ep}),
       phantom_(model.config,
                {.ranks = ring.size(),
                 .rank = ring.rank(),
@@ -115,7 +116,8 @@ Replica::Replica(comm::Communicator& ring, const LoadedModel& model,
                            .kv_tokens = settings.kv_tokens,
                            .logprobs = settings.logprobs,
                            .layout_invariant = settings.virtual_ranks() > 0,
-                           .sparse = settings.sparse}}) {}
+                           .sparse = settings.sparse,
+                           .ep = settings.ep}}) {}
 
 int ReplicaSettings::virtual_ranks() const {
   return job.reproducible == parallel::Reproducible::layout ? parallel::layout_ranks : 0;
@@ -304,7 +306,7 @@ parallel::RingRates Replica::measure_rates() {
 int64_t Replica::measure_shift_threshold(int64_t limit) {
   const DType type = dtype_of_layers(weights());
   const parallel::SentPerToken sent =
-      execute::sent_per_token(model_.config, settings_.sp, settings_.tp);
+      execute::sent_per_token(model_.config, settings_.sp, settings_.tp, settings_.ep);
   return parallel::shift_threshold(
       measure::measure_shift_inputs(model_.config, type, code_use_of(model_.config, settings_),
                                     settings_.sp, settings_.tp, sent, ring_,

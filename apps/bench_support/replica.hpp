@@ -30,6 +30,7 @@ std::unique_ptr<LoadedModel> load_model(comm::Communicator& world,
 
 struct ReplicaSettings {
   int sp = 1, tp = 1;  ///< cp takes the rest of the ranks
+  int ep = 1;          ///< 1, or sp · tp
   parallel::Sharding sharding = parallel::Sharding::base;
   job::Job job;  ///< read for backend, allow_gpu_sharing, reproducible, and model.dtype fp8
   int threads = 1;

@@ -66,6 +66,7 @@ job::Job job_of(const Json& report, const std::string& name) {
   };
   for (const char* degree : {"dp", "sp", "tp"})
     set(fmt::format("parallel.{}", degree).c_str(), grid[degree].dump());
+  if (grid.contains("ep")) set("parallel.ep", grid["ep"].dump());
   set("parallel.cp", report["elastic"].is_null() ? grid["cp"].dump() : "elastic");
   if (modes["prefill"] != "single") {
     set("parallel.prefill", modes["prefill"].get<std::string>());

@@ -27,11 +27,8 @@ nlohmann::ordered_json outcome(const job::Job& job, const model::ModelConfig& co
   std::string why = resources.why;
   if (resources::may_become_elastic(job, config, resources))
     why += "; a run takes cp elastic if it expects that to end 5 % sooner";
-  return {{"dp", resources.dp},
-          {"cp", resources.cp},
-          {"sp", resources.sp},
-          {"tp", resources.tp},
-          {"mode", resources::mode_name(resources)},
+  return {{"dp", resources.dp}, {"cp", resources.cp}, {"sp", resources.sp},
+          {"tp", resources.tp}, {"ep", resources.ep}, {"mode", resources::mode_name(resources)},
           {"why", why}};
 } catch (const InputError& error) {
   return {{"refused", error.what()}};

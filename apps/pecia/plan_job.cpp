@@ -178,7 +178,7 @@ foresight::KeptDegrees kept_degrees(const PlanQuestion& question, const job::Job
     return named.contains(key) ? degree : std::nullopt;
   };
   return {kept("parallel.dp", parallel.dp), parallel.cp.degree, kept("parallel.sp", parallel.sp),
-          kept("parallel.tp", parallel.tp)};
+          kept("parallel.tp", parallel.tp), parallel.ep};
 }
 
 foresight::Batch batch_of(const PlanQuestion& question, const job::Job& job,

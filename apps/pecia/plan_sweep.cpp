@@ -59,6 +59,7 @@ Json json_of(const job::Job::Parallel& parallel, const resources::Resources& res
             {"cp_elastic", resources.elastic},
             {"sp", *parallel.sp},
             {"tp", *parallel.tp},
+            {"ep", resources.ep},
             {"prefill", word(parallel.prefill)},
             {"ring", word(parallel.ring)},
             {"decode", word(parallel.decode)}};
@@ -147,7 +148,8 @@ Json knee_of(const Json& plans) {
 
 std::string grid_text(const Json& parallel) {
   std::string text;
-  for (const auto& [key, name] : {std::pair("dp", "DP"), {"cp", "CP"}, {"sp", "SP"}, {"tp", "TP"}})
+  for (const auto& [key, name] :
+       {std::pair("dp", "DP"), {"cp", "CP"}, {"sp", "SP"}, {"tp", "TP"}, {"ep", "EP"}})
     if (parallel[key] != 1)
       text += fmt::format("{}{} {}", text.empty() ? "" : " × ", name, parallel[key].get<int>());
   return text.empty() ? "one rank" : text;
@@ -158,6 +160,7 @@ std::string job_line(const Json& parallel) {
   std::string line;
   for (const auto& [key, value] : parallel.items()) {
     if (key == "mode" || key == "why" || key == "cp_elastic" || value == "auto") continue;
+    if (key == "ep" && value == 1) continue;  // without experts there is nothing else
     const bool changes = key == "cp" && parallel["cp_elastic"].get<bool>();
     line += fmt::format("{}{}: {}", line.empty() ? "" : ", ", key,
                         changes             ? "elastic"

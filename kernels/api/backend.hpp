@@ -31,6 +31,7 @@
 #include "kernels/api/sampling.hpp"
 #include "kernels/api/shortlist.hpp"
 #include "kernels/api/square_sums.hpp"
+#include "kernels/api/sum_rows.hpp"
 #include "lib/device/device.hpp"
 
 namespace pecia::kernels {
@@ -62,6 +63,7 @@ class Backend {
   virtual void add(const AddArgs& args, device::Stream& stream) = 0;
   virtual void mask_tokens(const MaskTokensArgs& args, device::Stream& stream) = 0;
   virtual void square_sums(const SquareSumsArgs& args, device::Stream& stream) = 0;
+  virtual void sum_rows(const SumRowsArgs& args, device::Stream& stream) = 0;
   virtual void rms_norm(const RmsNormArgs& args, device::Stream& stream) = 0;
   virtual void rope(const RopeArgs& args, device::Stream& stream) = 0;
   virtual void kv_store(const KvStoreArgs& args, device::Stream& stream) = 0;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <cstdint>
+#include <iterator>
+#include <optional>
 #include <span>
 
 #include "kernels/api/gated_activation.hpp"
@@ -21,22 +24,37 @@ struct Expert {
 ///     f_e(x)  = down_e · activation(gate_e · x, up_e · x)        each product with its bias
 ///     y[t, :] = Σ_j weights[t, j] · f_e(x[t, :])        e = chosen[t, j]
 ///
-/// The three products of an expert are those of LinearArgs. The activation may be rounded to the
+/// The sum is over the experts that are here: some neighbours of all experts. The others belong to
+/// other ranks and add nothing. The three products of an expert are those of LinearArgs. The activation may be rounded to the
 /// type that `down` takes. A row's terms are added in the order of the experts' numbers, in fp32.
 /// Backends multiply all rows of an expert together. So the matrices of experts that no row chose
 /// are not touched. Zero rows do nothing.
 struct ExpertsArgs {
-  TensorView x;        ///< [rows, hidden] fp32, or as LinearArgs::x
-  TensorView chosen;   ///< [rows, k] int32, dense; the experts of a row differ
-  TensorView weights;  ///< [rows, k] fp32, dense
-  std::span<const Expert> experts;
-  TensorView y;  ///< [rows, hidden] fp32, written
+  TensorView x;                     ///< [rows, hidden] fp32, or as LinearArgs::x
+  TensorView chosen;                ///< [rows, k] int32, dense; the experts of a row differ
+  TensorView weights;               ///< [rows, k] fp32, dense
+  std::span<const Expert> experts;  ///< at least one
+  TensorView y;                     ///< [rows, hidden] fp32, written
   Activation activation = Activation::silu;
   RowInvariant row_invariant = RowInvariant::no;
+  int64_t first_expert = 0;           ///< the number of the first of `experts`
+  std::optional<int64_t> count = {};  ///< of all experts; absent: all are here
+  /// How many of the numbers in `chosen` are of experts that are here; absent: the host does not
+  /// know it.
+  std::optional<int64_t> pairs = {};
+
+  int64_t all_experts() const { return count.value_or(std::ssize(experts)); }
 };
 
 /// How many of `experts` experts are touched if each of `rows` rows chooses `k` different ones,
 /// independently and all alike. One row touches k.
-double touched_experts(int64_t rows, int64_t k, int64_t experts);
+double touched_experts(double rows, int64_t k, int64_t experts);
+
+/// How many pairs of a row and an expert there are to multiply, and how many experts are touched:
+/// as far as the host knows, and else as if rows chose at random. `here`: how many experts are.
+struct ExpertWork {
+  double pairs, touched;
+};
+ExpertWork work_of(const ExpertsArgs& args, int64_t here);
 
 }  // namespace pecia::kernels

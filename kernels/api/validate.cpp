@@ -198,6 +198,20 @@ void validate(const QuantizeRowsArgs& args) {
   check_dense("square_sums", args.square_sums);
 }
 
+void validate(const SumRowsArgs& args) {
+  check_rank("x", args.x, 2);
+  check_float("x", args.x.dtype());
+  check_shape("out", args.out, {args.out.rows(), args.x.size(1)});
+  PECIA_CHECK(args.out.dtype() == args.x.dtype(), "out is {}, and x is {}",
+              name_of(args.out.dtype()), name_of(args.x.dtype()));
+  const int64_t terms = args.terms();
+  check_size("which", args.which.size(), args.out.rows() * terms);
+  PECIA_CHECK(terms >= 1 || args.out.rows() == 0, "no terms for {} rows", args.out.rows());
+  if (terms > 1 || args.accumulate == Accumulate::yes) check_fp32("x", args.x);
+  for (const int32_t row : args.which)
+    PECIA_CHECK(row < args.x.rows(), "row {} of {}", row, args.x.rows());
+}
+
 void validate(const AddArgs& args) {
   check_rank("x", args.x, 2);
   check_fp32("x", args.x);
@@ -438,8 +452,12 @@ void validate(const ExpertsArgs& args) {
   check_choice(args.chosen, args.weights, args.x.rows());
   check_fp32("y", args.y);
   check_shape("y", args.y, {args.x.rows(), args.x.size(1)});
-  PECIA_CHECK(args.chosen.size(1) <= std::ssize(args.experts), "{} of {} experts",
-              args.chosen.size(1), args.experts.size());
+  PECIA_CHECK(args.chosen.size(1) <= args.all_experts(), "{} of {} experts", args.chosen.size(1),
+              args.all_experts());
+  PECIA_CHECK(!args.experts.empty() && args.first_expert >= 0 &&
+                  args.first_expert + std::ssize(args.experts) <= args.all_experts(),
+              "{} experts from {} on, of {}", args.experts.size(), args.first_expert,
+              args.all_experts());
   const int64_t hidden = args.x.size(1);
   for (const Expert& expert : args.experts) {
     check_rank("gate", expert.gate, 2);

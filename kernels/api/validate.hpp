@@ -24,10 +24,12 @@
 #include "kernels/api/sampling.hpp"
 #include "kernels/api/shortlist.hpp"
 #include "kernels/api/square_sums.hpp"
+#include "kernels/api/sum_rows.hpp"
 
 namespace pecia::kernels {
 
 void validate(const EmbeddingArgs& args);
+void validate(const SumRowsArgs& args);
 void validate(const LinearArgs& args);
 void validate(const QuantizeRowsArgs& args);
 void validate(const AddArgs& args);

@@ -49,6 +49,10 @@ class CpuBackend : public Backend {
     validate(args);
     cpu::square_sums(args, stream);
   }
+  void sum_rows(const SumRowsArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::sum_rows(args, stream);
+  }
   void rms_norm(const RmsNormArgs& args, device::Stream& stream) override {
     validate(args);
     takes(args.out);

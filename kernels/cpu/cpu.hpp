@@ -34,6 +34,7 @@ void quantize_rows(const QuantizeRowsArgs& args, const device::Stream& stream,
 void add(const AddArgs& args, const device::Stream& stream);
 void mask_tokens(const MaskTokensArgs& args, const device::Stream& stream);
 void square_sums(const SquareSumsArgs& args, const device::Stream& stream);
+void sum_rows(const SumRowsArgs& args, const device::Stream& stream);
 void rms_norm(const RmsNormArgs& args, const device::Stream& stream);
 void rope(const RopeArgs& args, const device::Stream& stream);
 void kv_store(const KvStoreArgs& args, const device::Stream& stream);

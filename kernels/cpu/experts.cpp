@@ -48,16 +48,22 @@ void add_weighted(const TensorView& from, std::span<const ExpertRow> rows, const
 void Experts::sort(const ExpertsArgs& args) {
   const int64_t k = args.chosen.size(1), pairs = args.x.rows() * k;
   const auto* const chosen = args.chosen.as<const int32_t>();
-  ends_.assign(args.experts.size() + 1, 0);
+  const int64_t count = std::ssize(args.experts);
+  const auto place = [&](int64_t i) {  // among the experts that are here; -1: it is not
+    const int64_t here = chosen[i] - args.first_expert;
+    return here >= 0 && here < count ? here : -1;
+  };
+  ends_.assign(count + 1, 0);
   for (int64_t i = 0; i < pairs; ++i) {
-    PECIA_CHECK(chosen[i] >= 0 && chosen[i] < std::ssize(args.experts), "expert {} of {}",
-                chosen[i], args.experts.size());
-    ++ends_[chosen[i] + 1];
+    PECIA_CHECK(chosen[i] >= 0 && chosen[i] < args.all_experts(), "expert {} of {}", chosen[i],
+                args.all_experts());
+    if (const int64_t here = place(i); here >= 0) ++ends_[here + 1];
   }
-  for (size_t e = 1; e < ends_.size(); ++e) ends_[e] += ends_[e - 1];
-  rows_.resize(pairs);
+  for (int64_t e = 0; e < count; ++e) ends_[e + 1] += ends_[e];
+  rows_.resize(ends_.back());
   for (int64_t i = 0; i < pairs; ++i)
-    rows_[ends_[chosen[i]]++] = {i / k, args.weights.as<const float>()[i]};
+    if (const int64_t here = place(i); here >= 0)
+      rows_[ends_[here]++] = {i / k, args.weights.as<const float>()[i]};
 }
 
 void Experts::run(const ExpertsArgs& args, const device::Stream& stream, const Linear& linear,

@@ -38,6 +38,9 @@ class CudaBackend : public Backend {
   void square_sums(const SquareSumsArgs& args, device::Stream& stream) override {
     run(cuda::square_sums, args, stream);
   }
+  void sum_rows(const SumRowsArgs& args, device::Stream& stream) override {
+    run(cuda::sum_rows, args, stream);
+  }
   void rms_norm(const RmsNormArgs& args, device::Stream& stream) override {
     run(cuda::rms_norm, args, stream);
   }

@@ -65,6 +65,7 @@ void embedding(const EmbeddingArgs& args, Context& context, device::Stream& stre
 void linear(const LinearArgs& args, Context& context, device::Stream& stream);
 void quantize_rows(const QuantizeRowsArgs& args, Context& context, device::Stream& stream);
 void square_sums(const SquareSumsArgs& args, Context& context, device::Stream& stream);
+void sum_rows(const SumRowsArgs& args, Context& context, device::Stream& stream);
 void rms_norm(const RmsNormArgs& args, Context& context, device::Stream& stream);
 void rope(const RopeArgs& args, Context& context, device::Stream& stream);
 void kv_store(const KvStoreArgs& args, Context& context, device::Stream& stream);

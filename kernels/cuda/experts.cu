@@ -24,6 +24,16 @@ struct ExpertMatrices {
   Bias gate_bias, up_bias, down_bias;
 };
 
+/// The experts that are here: `count` of them from number `first` on.
+template <typename W>
+struct ExpertTable {
+  const ExpertMatrices<W>* matrices;
+  int64_t first, count;
+
+  __device__ bool has(int32_t expert) const { return expert >= first && expert < first + count; }
+  __device__ const ExpertMatrices<W>& of(int32_t expert) const { return matrices[expert - first]; }
+};
+
 __device__ __forceinline__ float bias_at(const Bias& bias, int64_t index) {
   if (bias.data == nullptr) return 0;
   float value[1];
@@ -52,13 +62,13 @@ __device__ __forceinline__ float warp_dot(const A* a, const B* b, int64_t count,
 /// rounded up).
 template <typename X, typename W>
 __global__ void activated_kernel(Matrix<const X> x, const int32_t* chosen, int64_t k,
-                                 const ExpertMatrices<W>* experts, Matrix<float> out,
-                                 Activation activation) {
+                                 ExpertTable<W> experts, Matrix<float> out, Activation activation) {
   const int64_t pair = blockIdx.x;
   const int64_t column = int64_t{blockIdx.y} * warps_per_block + threadIdx.x / warp_size;
   if (column >= out.columns) return;  // a whole warp
   const int lane = threadIdx.x % warp_size;
-  const ExpertMatrices<W> expert = experts[chosen[pair]];
+  if (!experts.has(chosen[pair])) return;
+  const ExpertMatrices<W> expert = experts.of(chosen[pair]);
   const X* const row = x.row(pair / k);
   const float gate = bias_at(expert.gate_bias, column) +
                      warp_dot(row, expert.gate + column * expert.gate_stride, x.columns, lane);
@@ -78,8 +88,8 @@ __device__ __forceinline__ int64_t next_place(const int32_t* chosen, int64_t k, 
 /// A warp computes one element of y. Grid: (rows, hidden / warps_per_block, rounded up).
 template <typename W>
 __global__ void weighted_sum_kernel(Matrix<const float> activated, const int32_t* chosen,
-                                    const float* weights, int64_t k,
-                                    const ExpertMatrices<W>* experts, Matrix<float> y) {
+                                    const float* weights, int64_t k, ExpertTable<W> experts,
+                                    Matrix<float> y) {
   const int64_t row = blockIdx.x;
   const int64_t column = int64_t{blockIdx.y} * warps_per_block + threadIdx.x / warp_size;
   if (column >= y.columns) return;  // a whole warp
@@ -90,7 +100,8 @@ __global__ void weighted_sum_kernel(Matrix<const float> activated, const int32_t
   for (int64_t taken = 0; taken < k; ++taken) {
     const int64_t place = next_place(own, k, before);
     before = own[place];
-    const ExpertMatrices<W> expert = experts[before];
+    if (!experts.has(before)) continue;
+    const ExpertMatrices<W> expert = experts.of(before);
     const float product =
         warp_dot(activated.row(row * k + place), expert.down + column * expert.down_stride,
                  activated.columns, lane);
@@ -151,7 +162,8 @@ void experts(const ExpertsArgs& args, Context& context, device::Stream& stream) 
     with_stored_type(args.x.dtype(), [&](auto x_type) {
       using W = decltype(weight_type);
       using X = decltype(x_type);
-      const ExpertMatrices<W>* const table = send_experts<W>(args, context, stream);
+      const ExpertTable<W> table{send_experts<W>(args, context, stream), args.first_expert,
+                                 std::ssize(args.experts)};
       launch(stream, grid_of_warps(pairs, activated.columns), activated_kernel<X, W>,
              matrix<const X>(args.x), chosen, k, table, activated, args.activation);
       launch(

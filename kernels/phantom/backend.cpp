@@ -108,6 +108,14 @@ class PhantomBackend : public Backend {
     tell({"square_sums", args.x.dtype(), args.x.rows(), 0, bytes_of(args.x), bytes_of(args.sums)},
          stream);
   }
+  void sum_rows(const SumRowsArgs& args, device::Stream& stream) override {
+    validate(args);
+    const auto taken = std::ranges::count_if(args.which, [](int32_t row) { return row >= 0; });
+    const int64_t added = args.accumulate == Accumulate::yes ? bytes_of(args.out) : 0;
+    tell({"sum_rows", args.x.dtype(), args.out.rows(), 0,
+          taken * args.x.row_elements() * size_of(args.x.dtype()) + added, bytes_of(args.out)},
+         stream);
+  }
   void rms_norm(const RmsNormArgs& args, device::Stream& stream) override {
     validate(args);
     tell({"rms_norm", args.x.dtype(), args.x.rows(), 0,
@@ -179,13 +187,11 @@ class PhantomBackend : public Backend {
   /// As if each row chose its experts at random. The products' rows are those of one expert.
   void experts(const ExpertsArgs& args, device::Stream& stream) override {
     validate(args);
-    const int64_t rows = args.x.rows(), k = args.chosen.size(1);
-    const double touched = touched_experts(rows, k, std::ssize(args.experts));
-    const auto pairs = static_cast<double>(rows * k);
+    const auto [pairs, touched] = work_of(args, std::ssize(args.experts));
     const Expert& each = args.experts.front();
     const int64_t ffn = each.gate.rows(), hidden = args.x.size(1);
     tell({"experts", each.gate.dtype(),
-          rows == 0 ? 0 : static_cast<int64_t>(std::ceil(pairs / touched)),
+          pairs == 0 ? 0 : static_cast<int64_t>(std::ceil(pairs / touched)),
           6 * pairs * static_cast<double>(hidden) * static_cast<double>(ffn),
           bytes_of(args.x) + bytes_of(args.chosen) + bytes_of(args.weights) +
               std::llround(touched * static_cast<double>(bytes_of(each))),

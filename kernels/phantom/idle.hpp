@@ -16,6 +16,7 @@ class IdleBackend : public Backend {
   void add(const AddArgs&, device::Stream&) override {}
   void mask_tokens(const MaskTokensArgs&, device::Stream&) override {}
   void square_sums(const SquareSumsArgs&, device::Stream&) override {}
+  void sum_rows(const SumRowsArgs&, device::Stream&) override {}
   void rms_norm(const RmsNormArgs&, device::Stream&) override {}
   void rope(const RopeArgs&, device::Stream&) override {}
   void kv_store(const KvStoreArgs&, device::Stream&) override {}

@@ -30,6 +30,9 @@ class ReferenceBackend : public Backend {
   void square_sums(const SquareSumsArgs& args, device::Stream& stream) override {
     run(reference::square_sums, args, stream);
   }
+  void sum_rows(const SumRowsArgs& args, device::Stream& stream) override {
+    run(reference::sum_rows, args, stream);
+  }
   void rms_norm(const RmsNormArgs& args, device::Stream& stream) override {
     run(reference::rms_norm, args, stream);
   }

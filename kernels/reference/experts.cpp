@@ -39,7 +39,9 @@ void experts(const ExpertsArgs& args) {
     const auto* const chosen = static_cast<const int32_t*>(args.chosen.row(t));
     std::vector<double> sums(hidden);
     for (int64_t j = 0; j < k; ++j) {
-      const std::vector<float> out = of_expert(args, args.experts[chosen[j]], t);
+      const int64_t here = chosen[j] - args.first_expert;
+      if (here < 0 || here >= std::ssize(args.experts)) continue;
+      const std::vector<float> out = of_expert(args, args.experts[here], t);
       for (int64_t i = 0; i < hidden; ++i) sums[i] += double{row_of(args.weights, t)[j]} * out[i];
     }
     for (int64_t i = 0; i < hidden; ++i) row_of(args.y, t)[i] = static_cast<float>(sums[i]);

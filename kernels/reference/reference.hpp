@@ -14,6 +14,7 @@ void quantize_rows(const QuantizeRowsArgs& args);
 void add(const AddArgs& args);
 void mask_tokens(const MaskTokensArgs& args);
 void square_sums(const SquareSumsArgs& args);
+void sum_rows(const SumRowsArgs& args);
 void rms_norm(const RmsNormArgs& args);
 void rope(const RopeArgs& args);
 void kv_store(const KvStoreArgs& args);

@@ -18,7 +18,7 @@ namespace {
 
 /// Levels join the ranks that share a sequence's tokens. Where none do, they join those of TP.
 LevelRanks level_ranks(const ReplicaGroups& groups, HeadCounts heads) {
-  const auto& [sp, tp, sp_index, tp_index] = groups.place;
+  const int sp = groups.place.sp, tp = groups.place.tp;
   if (groups.cp > 1 || sp > 1 || tp == 1) return {groups.ring_places};
   const int64_t holders = std::max<int64_t>(1, tp / heads.num_kv_heads);
   return {groups.tp_places, groups.tp.get(), static_cast<int>(holders)};

@@ -8,16 +8,17 @@ namespace pecia::context {
 using Places = std::vector<comm::RackServerGpu>;
 
 ReplicaGroups make_replica_groups(comm::Communicator& replica, int sp, int tp,
-                                  std::span<const comm::RackServerGpu> places) {
+                                  std::span<const comm::RackServerGpu> places, int ep) {
   const int block = sp * tp, rank = replica.rank(), size = replica.size();
   PECIA_CHECK(sp >= 1 && tp >= 1 && size % block == 0, "{} ranks in blocks of SP {} × TP {}", size,
               sp, tp);
+  PECIA_CHECK(ep == 1 || ep == block, "experts over {} of the {} ranks of a block", ep, block);
   PECIA_CHECK(places.empty() || static_cast<int>(places.size()) == size, "{} places for {} ranks",
               places.size(), size);
   ReplicaGroups groups;
   groups.cp = size / block;
   groups.cp_index = rank / block;
-  groups.place = {sp, tp, rank % block / tp, rank % tp};
+  groups.place = {sp, tp, rank % block / tp, rank % tp, ep};
   const int cp_index = groups.cp_index, sp_index = groups.place.sp_index,
             tp_index = groups.place.tp_index;
   std::vector<int> ring, of_sp, of_tp, of_block;  // ranks of the replica

@@ -26,9 +26,10 @@ struct ReplicaGroups {
 
 /// Makes the groups of rank (cp_index · sp + sp_index) · tp + tp_index of `replica`, which has
 /// cp · sp · tp ranks. `places` has an entry for each rank of the replica. If it is empty, all
-/// ranks count as being on one server. The call is collective over `replica`.
+/// ranks count as being on one server. Experts are dealt out over `ep` ranks, 1 or sp · tp. The call
+/// is collective over `replica`.
 ReplicaGroups make_replica_groups(comm::Communicator& replica, int sp, int tp,
-                                  std::span<const comm::RackServerGpu> places = {});
+                                  std::span<const comm::RackServerGpu> places = {}, int ep = 1);
 
 /// Tells whether the host waits for no transfer between ops. Either the transfers are on the
 /// stream, or the rank is alone.

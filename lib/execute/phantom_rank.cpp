@@ -7,7 +7,7 @@ namespace {
 model::CodeUse codes_of(const model::ModelConfig& config, const PhantomSettings& settings) {
   const Worker::Settings& worker = settings.worker;
   if (!settings.keeps_codes) return {.kept = false};
-  return model::codes_kept(config, worker.sp * worker.tp, worker.layout_invariant);
+  return model::codes_kept(config, worker.sp * worker.tp, worker.layout_invariant, worker.ep);
 }
 
 }  // namespace
@@ -26,7 +26,9 @@ PhantomRank::PhantomRank(const model::ModelConfig& config, const PhantomSettings
           },
           settings.operand_type)),
       replica_(comm::make_phantom_communicator(settings.rank, settings.ranks, this)),
-      weights_(config, settings.weights, Worker::weight_cut(settings.rank, settings.worker.tp),
+      weights_(config, settings.weights,
+               Worker::weight_cut(settings.rank, settings.worker.sp, settings.worker.tp,
+                                  settings.worker.ep),
                device_, settings.quantize, codes_of(config, settings)),
       worker_(*replica_, config, weights_, {device_, *stream_, *backend_, recorder_},
               settings.worker) {

@@ -44,7 +44,8 @@ RankNeeds needs_of_rank(int rank, const job::Job& job, const model::ModelConfig&
                           .logprobs = job.generation.logprobs,
                           .prompt_logprobs = 0,
                           .layout_invariant = job.reproducible == parallel::Reproducible::layout,
-                          .sparse = resources.sparse}});
+                          .sparse = resources.sparse,
+                          .ep = resources.ep}});
   const int64_t before = phantom.peak_bytes();
   RankNeeds needs;
   needs.weight_bytes = before - kv_tokens * phantom.worker().cache().shape().bytes_per_token();
@@ -60,7 +61,7 @@ RankNeeds needs_of_rank(int rank, const job::Job& job, const model::ModelConfig&
   return needs;
 }
 
-parallel::SentPerToken sent_per_token(const model::ModelConfig& config, int sp, int tp) {
+parallel::SentPerToken sent_per_token(const model::ModelConfig& config, int sp, int tp, int ep) {
   const int ranks = sp * tp;
   const int64_t tokens = 16 * int64_t{ranks};  // the same number of rows on every rank
   const auto passes_in = [](parallel::Sharding sharding) {
@@ -71,10 +72,11 @@ parallel::SentPerToken sent_per_token(const model::ModelConfig& config, int sp, 
   int64_t base = 0, both = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     PhantomRank phantom(
-        config, {.ranks = ranks,
-                 .rank = rank,
-                 .memory_bytes = std::numeric_limits<int64_t>::max(),
-                 .worker = {.sp = sp, .tp = tp, .kv_tokens = 2 * in_base.slots(tokens + 1)}});
+        config,
+        {.ranks = ranks,
+         .rank = rank,
+         .memory_bytes = std::numeric_limits<int64_t>::max(),
+         .worker = {.sp = sp, .tp = tp, .kv_tokens = 2 * in_base.slots(tokens + 1), .ep = ep}});
     phantom.execute(in_base.feed(0, 1, tokens));
     base += phantom.sent().in_layers;
     phantom.execute(in_shift.feed(1, 1, tokens));

@@ -22,7 +22,8 @@ Worker::Worker(comm::Communicator& replica, const model::ModelConfig& config,
                const model::WeightViews& weights, const context::Compute& compute,
                const Settings& settings)
     : compute_(compute),
-      groups_(context::make_replica_groups(replica, settings.sp, settings.tp, settings.places)),
+      groups_(context::make_replica_groups(replica, settings.sp, settings.tp, settings.places,
+                                           settings.ep)),
       cache_(kv_shape(config, groups_.place, settings.kv_dtype), settings.kv_tokens,
              compute.device),
       attention_(groups_, {config.num_heads, config.num_kv_heads, config.attention_scale},
@@ -42,6 +43,11 @@ Worker::Worker(comm::Communicator& replica, const model::ModelConfig& config,
     if (replica.progress()) model_.progress();
   };
   compute_.stream.set_poll(move_transfers_);
+}
+
+parallel::WeightCut Worker::weight_cut(int rank, int sp, int tp, int ep) {
+  const int in_block = rank % (sp * tp);
+  return parallel::weight_cut(parallel::Sharding::base, {sp, tp, in_block / tp, in_block % tp, ep});
 }
 
 void Worker::while_computing(std::function<void()> look) {

@@ -17,6 +17,7 @@ class Worker {
     bool layout_invariant = false;  ///< bits depend on neither cp, sp and tp nor the batch
     std::optional<parallel::SparseSetting> sparse = {};  ///< for passes by levels
     std::shared_ptr<grammar::Grammars> grammars = {};    ///< required where an answer has a shape
+    int ep = 1;  ///< ranks that experts are dealt out over: 1, or sp · tp
   };
 
   /// `replica`: the ranks that run a request together, in the order of ProcessGrid. `weights`: cut
@@ -29,7 +30,7 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   /// The part of the weights that a rank of the replica holds.
-  static parallel::WeightCut weight_cut(int rank, int tp) { return {tp, rank % tp}; }
+  static parallel::WeightCut weight_cut(int rank, int sp, int tp, int ep = 1);
 
   /// Collective over the replica: every rank executes the same plan.
   /// `meanwhile`: PassRunner::execute.

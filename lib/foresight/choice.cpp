@@ -61,7 +61,7 @@ void choose_shifts(Passes& passes, const Batch& batch, Choice& choice) {
 }  // namespace
 
 KeptDegrees kept_degrees(const job::Job::Parallel& parallel) {
-  return {parallel.dp, parallel.cp.degree, parallel.sp, parallel.tp};
+  return {parallel.dp, parallel.cp.degree, parallel.sp, parallel.tp, parallel.ep};
 }
 
 job::Job::Parallel layout_by_rule(const PassSetting& setting, int ranks) {
@@ -71,7 +71,7 @@ job::Job::Parallel layout_by_rule(const PassSetting& setting, int ranks) {
   job::Job::Parallel layout = setting.job.parallel;
   // Levels take ranks of SP for ranks of CP; the job's grid has them where they were.
   layout.sp = resources.sparse ? layout.sp.value_or(1) : resources.sp;
-  layout.dp = resources.dp, layout.tp = resources.tp;
+  layout.dp = resources.dp, layout.tp = resources.tp, layout.ep = resources.ep;
   layout.cp.degree = ranks / (resources.dp * *layout.sp * resources.tp);
   if (resources.degrees().ranks() == 1) return layout;
   if (!layout.prefill) layout.prefill = resources.prefill;
@@ -106,8 +106,9 @@ std::optional<Choice> choose(Passes& passes, const Batch& batch, int ranks) {
 std::string layout_text(const Foreseen& plan) {
   const resources::Resources& resources = plan.resources;
   std::string text;
-  for (const auto& [name, degree] : {std::pair("dp", resources.dp), std::pair("cp", resources.cp),
-                                     std::pair("sp", resources.sp), std::pair("tp", resources.tp)})
+  for (const auto& [name, degree] :
+       {std::pair("dp", resources.dp), std::pair("cp", resources.cp), std::pair("sp", resources.sp),
+        std::pair("tp", resources.tp), std::pair("ep", resources.ep)})
     if (degree > 1) text += fmt::format("{}{} {}", text.empty() ? "" : " × ", name, degree);
   return fmt::format("{}{}{}", text, text.empty() ? "" : ", ", resources::mode_name(resources));
 }

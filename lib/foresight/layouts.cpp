@@ -26,6 +26,12 @@ std::vector<std::pair<int, parallel::Degrees>> grids_of(int ranks, const KeptDeg
   return grids;
 }
 
+/// The degrees of EP with these others: the one that is kept, legal or not, or all that are legal.
+std::vector<int> eps_of(const parallel::Degrees& degrees, const KeptDegrees& kept,
+                        const parallel::ModelShape& model) {
+  return kept.ep ? std::vector{*kept.ep} : parallel::expert_degrees(degrees, model);
+}
+
 parallel::Setting setting_of(const parallel::Degrees& degrees, const job::Job& job,
                              const job::Job::Parallel& parallel) {
   return {degrees,
@@ -80,13 +86,16 @@ std::vector<job::Job::Parallel> layouts_of(int ranks, const job::Job& job, const
         job::Job::Parallel layout = parallel;
         layout.dp = dp, layout.sp = degrees.sp, layout.tp = degrees.tp;
         if (degrees.ranks() > 1) layout.prefill = prefill, layout.decode = decode;
-        for (const bool teams : elastic) {
-          if (teams && degrees.cp == 1 && elastic.size() > 1) continue;  // it is the other one
-          layout.cp = {degrees.cp, teams && degrees.cp > 1};
-          if (!parallel::refusal(setting_of(cut, job, layout), model) &&
-              (!any_implemented || is_implemented(job, layout)))
-            layouts.push_back(layout);
-        }
+        for (const int ep : eps_of(cut, kept, model))
+          for (const bool teams : elastic) {
+            if (teams && degrees.cp == 1 && elastic.size() > 1) continue;  // it is the other one
+            layout.cp = {degrees.cp, teams && degrees.cp > 1};
+            layout.ep = ep;
+            const parallel::Degrees dealt{cut.cp, cut.sp, cut.tp, ep};
+            if (!parallel::refusal(setting_of(dealt, job, layout), model) &&
+                (!any_implemented || is_implemented(job, layout)))
+              layouts.push_back(layout);
+          }
       }
   }
   return layouts;
@@ -95,13 +104,16 @@ std::vector<job::Job::Parallel> layouts_of(int ranks, const job::Job& job, const
 std::string why_no_layout(int ranks, const job::Job& job, const KeptDegrees& kept,
                           const parallel::ModelShape& model) {
   const auto grids = grids_of(ranks, kept);
-  for (const auto& [dp, degrees] : grids)
-    if (const auto refused = parallel::refusal(setting_of(degrees, job, job.parallel), model))
+  for (const auto& [dp, degrees] : grids) {
+    const parallel::Degrees dealt{degrees.cp, degrees.sp, degrees.tp, kept.ep.value_or(1)};
+    if (const auto refused = parallel::refusal(setting_of(dealt, job, job.parallel), model))
       return refused->text();
+  }
   PECIA_CHECK(grids.empty(), "a legal grid of {} ranks has no layout", ranks);
   std::string given;
-  for (const auto& [name, degree] : {std::pair("dp", kept.dp), std::pair("cp", kept.cp),
-                                     std::pair("sp", kept.sp), std::pair("tp", kept.tp)})
+  for (const auto& [name, degree] :
+       {std::pair("dp", kept.dp), std::pair("cp", kept.cp), std::pair("sp", kept.sp),
+        std::pair("tp", kept.tp), std::pair("ep", kept.ep)})
     if (degree) given += fmt::format("{}{} {}", given.empty() ? "" : " × ", name, *degree);
   return fmt::format(
       "no grid of {} ranks has parallel.{}: use other --ranks, or leave one of the degrees out",

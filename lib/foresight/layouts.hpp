@@ -12,13 +12,14 @@ namespace pecia::foresight {
 
 /// What a job says of its layout; what is absent is to be found.
 struct KeptDegrees {
-  std::optional<int> dp = {}, cp = {}, sp = {}, tp = {};
+  std::optional<int> dp = {}, cp = {}, sp = {}, tp = {}, ep = {};
 };
 
 /// A job's `parallel` for each grid DP × CP × SP × TP of `ranks` ranks and each legal pair of modes
 /// (parallel/modes.hpp), with the degrees and modes that are kept, and with what the job says of
 /// teams that change, of bits and of levels. A job with cp: auto that names no mode has layouts of
-/// either kind, with and without such teams. More replicas come first, then more of CP and of SP.
+/// either kind, with and without such teams. A model with experts has layouts with and without
+/// experts that are dealt out. More replicas come first, then more of CP and of SP.
 /// Levels take ranks of SP for ranks of CP, so such grids count once. What this version refuses
 /// of a job that it runs otherwise is left out. None: no grid of these ranks is legal for the model and
 /// what is kept.

@@ -13,6 +13,7 @@ using schedule::PassKind;
 resources::Resources resources_of(const PassSetting& setting, const PassShape& shape) {
   resources::Resources resources;
   resources.cp = shape.degrees.cp, resources.sp = shape.degrees.sp, resources.tp = shape.degrees.tp;
+  resources.ep = shape.degrees.ep;
   resources.kv_dtype = setting.kv;
   resources.sparse = shape.levels;
   return resources;

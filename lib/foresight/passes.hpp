@@ -47,8 +47,9 @@ struct PassShape {
   std::optional<int64_t> tokens_per_pass = {};  ///< as in execute::TrialPasses
 
   auto key() const {
-    return std::tuple(kind, degrees.cp, degrees.sp, degrees.tp, ring, sharding, sequences, tokens,
-                      cached, masters, levels ? levels->micro.value_or(1) : 0, tokens_per_pass);
+    return std::tuple(kind, degrees.cp, degrees.sp, degrees.tp, degrees.ep, ring, sharding,
+                      sequences, tokens, cached, masters, levels ? levels->micro.value_or(1) : 0,
+                      tokens_per_pass);
   }
 };
 

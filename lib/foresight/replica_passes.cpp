@@ -57,7 +57,8 @@ execute::PhantomSettings settings_of(const Replica& replica, const machines::Clu
                      .prompt_logprobs = 0,
                      .places = cluster.places(replica.ranks()),
                      .layout_invariant = is_layout(replica),
-                     .sparse = settled_levels(replica, cluster)}};
+                     .sparse = settled_levels(replica, cluster),
+                     .ep = resources.ep}};
 }
 
 Program program_of(const Replica& replica, const machines::Cluster& cluster,

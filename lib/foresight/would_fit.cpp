@@ -22,7 +22,7 @@ std::vector<Change> changes(const job::Job& job, const KeptDegrees& kept, int ra
     if (tokens < job.batch.max_batch_tokens.value_or(longest))
       all.push_back({fmt::format("--set batch.max_batch_tokens={}", tokens), fewer, kept, ranks});
   }
-  if (kept.dp || kept.cp || kept.sp || kept.tp)
+  if (kept.dp || kept.cp || kept.sp || kept.tp || kept.ep)
     all.push_back({"other degrees than the job gives", job, {}, ranks});
   job::Job narrow = job;
   narrow.kv.dtype = job::Precision::fp8;

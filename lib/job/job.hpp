@@ -117,6 +117,7 @@ struct Job {
     CpSetting cp;
     ElasticRange elastic;
     std::optional<int> sp = 1, tp = 1;
+    std::optional<int> ep;  ///< ranks that experts are dealt out over
     std::optional<PrefillMode> prefill;
     std::optional<RingMode> ring;
     std::optional<DecodeMode> decode;

@@ -78,7 +78,7 @@ void AttentionMixer::start_squares(const TensorView& q, const TensorView& k) {
   k_squares_ = both.slice_rows(rows * num_heads, rows * num_kv_heads).reshape({rows, num_kv_heads});
   compute_.device.zero(both.data(), both.elements() * size_of(DType::fp32), compute_.stream);
   const auto add = [&](const TensorView& heads, const TensorView& squares, CutUnit unit) {
-    const auto [count, index] = tensor_.cut();
+    const int count = tensor_.cut().count, index = tensor_.cut().index;
     const parallel::RowRange here = unit_part(config_, unit, {count, index});
     const int64_t counted = index == 0 ? 0 : unit_part(config_, unit, {count, index - 1}).end;
     const int64_t first = std::max(here.begin, counted) / config_.head_dim;

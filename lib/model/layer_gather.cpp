@@ -16,8 +16,10 @@ int64_t aligned(int64_t bytes) {
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
-bool is_cut(MatrixKind kind) {
-  return role_of(kind).unit != CutUnit::experts;
+/// Whether ranks hold parts of matrices of this kind. Experts that are dealt out stay where they are.
+bool is_cut(MatrixKind kind, parallel::WeightCut cut) {
+  const CutUnit unit = role_of(kind).unit;
+  return unit != CutUnit::experts && !(unit == CutUnit::expert_ffn && cut.deals_experts());
 }
 
 }  // namespace
@@ -40,7 +42,7 @@ std::vector<LayerGather::Piece> LayerGather::pieces(int64_t index, int64_t& bloc
   std::vector<Piece> pieces;
   block_bytes = 0;
   weights_.layers[index].for_each_matrix([&](MatrixKind kind, const LinearWeight& weight) {
-    if (!is_cut(kind)) return;
+    if (!is_cut(kind, weights_.part)) return;
     const LinearWeight::Part& first = weight.parts.front();
     const DType dtype = first.weight.dtype();
     const bool has_bias = role_of(kind).has_bias(config_);
@@ -130,7 +132,7 @@ LayerWeights LayerGather::layer(int64_t index) {
   const std::vector<Piece> layout = pieces(index, block_bytes);
   auto piece = layout.begin();
   whole.for_each_matrix([&](MatrixKind kind, LinearWeight& matrix) {
-    if (!is_cut(kind)) return;
+    if (!is_cut(kind, weights_.part)) return;
     const MatrixRole& role = role_of(kind);
     const bool adds = role.side == MatrixRole::Side::inputs;
     LinearWeight weight;

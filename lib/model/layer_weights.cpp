@@ -37,6 +37,13 @@ LayerWeights cut_layer(const LayerWeights& layer, const ModelConfig& config, Wei
                        WeightCut cut) {
   if (held == cut) return layer;
   LayerWeights part = layer;
+  if (!layer.mixture.experts.empty() && held.expert_ranks != cut.expert_ranks) {
+    PECIA_CHECK(!held.deals_experts(), "experts of {} ranks for {}", held.expert_ranks,
+                cut.expert_ranks);
+    const parallel::RowRange own = experts_of(config, cut);
+    part.mixture.experts.assign(layer.mixture.experts.begin() + own.begin,
+                                layer.mixture.experts.begin() + own.end);
+  }
   part.for_each_matrix([&](MatrixKind kind, LinearWeight& matrix) {
     if (!matrix.parts.empty()) matrix = cut_matrix(matrix, kind, config, held, cut);
   });

@@ -10,7 +10,7 @@
 /// When weights are cut in `count` parts, part `index` has the query heads and KV heads of
 /// head_shard and the same part of the FFN's columns. It holds the rows of q, k, v, gate and up
 /// that produce them, and the columns of o and down that consume them (matrix_role.hpp). Each expert
-/// is cut like a dense FFN.
+/// is cut like a dense FFN, or experts are dealt out whole (parallel/expert_routes.hpp).
 
 #include <vector>
 
@@ -36,7 +36,7 @@ struct GatedFfnWeights {
 /// The weights of a mixture: logits of the experts are router · x, and each expert is a gated FFN.
 struct MixtureWeights {
   LinearWeight router;
-  std::vector<GatedFfnWeights> experts;
+  std::vector<GatedFfnWeights> experts;  ///< all, or those that are dealt out to the rank
 };
 
 struct LayerWeights {

@@ -2,6 +2,7 @@
 #include "lib/model/matrix_role.hpp"
 
 #include "lib/core/error.hpp"
+#include "lib/parallel/expert_routes.hpp"
 #include "lib/parallel/heads.hpp"
 
 namespace pecia::model {
@@ -86,6 +87,7 @@ RowRange unit_part(const ModelConfig& config, CutUnit unit, WeightCut cut) {
     case CutUnit::ffn:
       return parallel::row_part({0, config.ffn}, cut.count, cut.index);
     case CutUnit::expert_ffn:
+      if (cut.deals_experts()) return {0, experts().ffn};
       return parallel::row_part({0, experts().ffn}, cut.count, cut.index);
     case CutUnit::experts:
       return {0, experts().count};
@@ -93,6 +95,14 @@ RowRange unit_part(const ModelConfig& config, CutUnit unit, WeightCut cut) {
       return parallel::row_part({0, config.vocab}, cut.count, cut.index);
   }
   fail<InvalidArgument>("a unit of number {}", static_cast<int>(unit));
+}
+
+bool has_added_bias(CutUnit unit, WeightCut cut) {
+  return cut.index == 0 || (unit == CutUnit::expert_ffn && cut.deals_experts());
+}
+
+RowRange experts_of(const ModelConfig& config, WeightCut cut) {
+  return parallel::held_experts(config.experts.value().count, cut);
 }
 
 LinearWeight cut_matrix(const LinearWeight& matrix, MatrixKind kind, const ModelConfig& config,
@@ -103,7 +113,7 @@ LinearWeight cut_matrix(const LinearWeight& matrix, MatrixKind kind, const Model
   const int64_t begin = inner.begin - outer.begin;
   if (role.side == MatrixRole::Side::outputs) return slice_rows(matrix, begin, inner.size());
   LinearWeight part = slice_columns(matrix, begin, inner.size());
-  if (cut.index == 0)
+  if (has_added_bias(role.unit, cut))
     for (size_t i = 0; i < part.parts.size(); ++i) part.parts[i].bias = matrix.parts[i].bias;
   return part;
 }

@@ -35,8 +35,8 @@ inline constexpr std::array layer_kinds{MatrixKind::q,   MatrixKind::k,    Matri
 inline constexpr size_t num_matrix_kinds = static_cast<size_t>(MatrixKind::head) + 1;
 
 /// The unit that is divided over ranks: elements of the query heads, of the KV heads, of a dense
-/// feed-forward's width, of each expert's width, or of the vocabulary. The experts themselves are
-/// not divided: every rank has a part of each and the whole router.
+/// feed-forward's width, of each expert's width, or of the vocabulary. Every rank has the whole
+/// router. Experts that are dealt out (WeightCut) are not divided.
 enum class CutUnit : uint8_t { query_heads, kv_heads, ffn, expert_ffn, experts, vocab };
 
 struct MatrixRole {
@@ -61,6 +61,12 @@ int64_t num_matrices(const ModelConfig& config, MatrixKind kind);
 /// The range of the unit's elements that belongs to a cut. Parts of KV heads overlap when several
 /// ranks share a head.
 parallel::RowRange unit_part(const ModelConfig& config, CutUnit unit, parallel::WeightCut cut);
+
+/// Whether the part has the biases that are added once for all parts.
+bool has_added_bias(CutUnit unit, parallel::WeightCut cut);
+
+/// The experts that a cut has: all, or those that are dealt out to it.
+parallel::RowRange experts_of(const ModelConfig& config, parallel::WeightCut cut);
 
 /// A view of the part `cut` of a matrix that is itself the part `held` (see cut_layer).
 LinearWeight cut_matrix(const LinearWeight& matrix, MatrixKind kind, const ModelConfig& config,

@@ -24,7 +24,7 @@ Model::Model(const ModelConfig& config, const WeightViews& weights,
       products_(config, weights, compute, row_invariant, groups.tp->size()),
       mixer_(config, compute, products_, tensor_),
       ffn_(config, compute, products_, tensor_),
-      mixture_(config, compute, products_, tensor_),
+      mixture_(config, groups, compute, products_, tensor_),
       norms_(norms_of(weights)),
       stays_on_stream_(context::stays_on_stream(groups)),
       marks_(compute.buffer()),
@@ -80,6 +80,7 @@ void Model::forward(const Rows& rows, context::Attention& attention) {
               rows.rope_lengths.size());
   const parallel::Sharding sharding = attention.sharding();
   tensor_.begin_pass(sharding, count);
+  mixture_.begin_pass(sharding, count);
   const bool gathered = sharding == parallel::Sharding::gathered;
   if (gathered) gather_.begin_pass();
 
@@ -94,7 +95,8 @@ void Model::forward(const Rows& rows, context::Attention& attention) {
   // When the host waits for transfers, work that is held back would begin late. So only small
   // passes that stay on the stream are held back as a step.
   constexpr int64_t most_rows_of_a_step = 256;
-  const bool as_step = stays_on_stream_ && attention.may_be_step() && count <= most_rows_of_a_step;
+  const bool as_step = stays_on_stream_ && attention.may_be_step() &&
+                       !mixture_.waits_for_device() && count <= most_rows_of_a_step;
   std::optional<report::ScopedGroup> ops;  // device time marks between the ops would cut a step up
   if (as_step || !compute_.recorder.keeps_ops()) ops.emplace(compute_.recorder, "layers");
   std::optional<kernels::Step> step;

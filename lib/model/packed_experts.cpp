@@ -140,18 +140,21 @@ std::vector<GatedFfnWeights> read_packed_experts(const ModelConfig& config, Weig
   const bool rows_stay = stays(MatrixKind::expert_gate),
              down_stays = stays(MatrixKind::expert_down);
   Reader reader(pool, memory);
-  std::vector<GatedFfnWeights> weights(experts.count);
-  for (int64_t e = 0; e < experts.count; ++e) {
+  const RowRange held = experts_of(config, cut);
+  std::vector<GatedFfnWeights> weights(held.size());
+  for (int64_t e = held.begin; e < held.end; ++e) {
+    GatedFfnWeights& expert = weights[e - held.begin];
     const auto of_gate_up = [&](Outputs outputs) {
       LinearWeight::Part made = reader.matrix(gate_up, e, outputs, {0, hidden}, rows_stay);
       made.bias = reader.bias(gate_up_bias, e, outputs);
       return LinearWeight{{made}};
     };
-    weights[e].gate = of_gate_up(gates);
-    weights[e].up = of_gate_up(ups);
+    expert.gate = of_gate_up(gates);
+    expert.up = of_gate_up(ups);
     LinearWeight::Part made = reader.matrix(down, e, {0, hidden}, part, down_stays);
-    if (cut.index == 0) made.bias = reader.bias(down_bias, e, {0, hidden});
-    weights[e].down = {{made}};
+    if (has_added_bias(CutUnit::expert_ffn, cut))
+      made.bias = reader.bias(down_bias, e, {0, hidden});
+    expert.down = {{made}};
   }
   return weights;
 }

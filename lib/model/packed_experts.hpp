@@ -20,7 +20,7 @@
 
 namespace pecia::model {
 
-/// Reads the part `cut` of a layer's experts. Matrices of MXFP4 that stay codes are views of the
+/// Reads the part `cut` of a layer's experts, or the experts that are dealt out to it. Matrices of MXFP4 that stay codes are views of the
 /// file, in which the rows of gate and up are two apart. Others become bf16, which holds their
 /// numbers exactly. Matrices in other types are copied, since they lie inputs first. The memory of
 /// copies is added to `memory`. Throws InputError as WeightLoader does.

@@ -35,7 +35,8 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
       made.scales = block(rows, row_scales(type, columns, shared_by(type)), scale_type(type));
     else if (is_code(type))
       made.scales = vector(rows, scale_type(type));
-    if (role.has_bias(config) && (outputs || cut.index == 0)) made.bias = vector(rows, stored);
+    if (role.has_bias(config) && (outputs || has_added_bias(role.unit, cut)))
+      made.bias = vector(rows, stored);
     return LinearWeight{{made}};
   };
   const int64_t vocab = unit_part(config, CutUnit::vocab, cut).size();
@@ -54,7 +55,7 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
     if (config.attention_sinks) layer.attention.sinks = vector(config.num_heads, stored);
     if (config.feed_forward(index) == FeedForward::experts) {
       layer.mixture.router = matrix(MatrixKind::router);
-      layer.mixture.experts.resize(config.experts.value().count);
+      layer.mixture.experts.resize(experts_of(config, cut).size());
     }
     layer.for_each_matrix([&](MatrixKind kind, LinearWeight& of_layer) {
       if (kind != MatrixKind::router) of_layer = matrix(kind);

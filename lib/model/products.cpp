@@ -121,9 +121,8 @@ void Products::sum_columns(const TensorView& x, std::span<const LinearWeight::Pa
 
 void Products::experts(const kernels::ExpertsArgs& args, std::span<const GatedFfnWeights> weights,
                        Accumulate accumulate, int splits) {
-  const int64_t k = args.chosen.size(1), columns = weights.front().gate.out();
-  const double pairs = static_cast<double>(args.x.rows()) * static_cast<double>(k);
-  const double touched = kernels::touched_experts(args.x.rows(), k, std::ssize(weights));
+  const auto [pairs, touched] = work_of(args, std::ssize(weights));
+  const int64_t columns = weights.front().gate.out();
   const int64_t bytes =
       weights.front().gate.bytes() + weights.front().up.bytes() + weights.front().down.bytes();
   const ScopedSpan span(

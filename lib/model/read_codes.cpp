@@ -49,17 +49,46 @@ void pass_over_zeros(WeightLoader& loader, const std::string& name, int64_t size
                        loader.file_of(name), name);
 }
 
+/// The module's name in the checkpoint.
+std::string stored_name(const ModelConfig& config, int64_t layer, MatrixKind kind, int64_t expert) {
+  const std::string_view module = module_of(traits_of(config.family).names, kind);
+  return layer_name(layer, fmt::format(fmt::runtime(module), expert));
+}
+
+/// Checks the matrices of an expert that another rank holds, so that they are no left-overs.
+void pass_over_expert(const ModelConfig& config, WeightLoader& loader, int64_t layer,
+                      int64_t expert) {
+  for (const MatrixKind kind :
+       {MatrixKind::expert_gate, MatrixKind::expert_up, MatrixKind::expert_down}) {
+    const std::string name = stored_name(config, layer, kind, expert);
+    if (loader.has_numbers(name + ".weight")) continue;
+    const MatrixRole& role = role_of(kind);
+    const int64_t out = role.out(config);
+    const CodedMatrix stored(loader, name, out, role.in(config), *config.quantization);
+    if (role.has_bias(config))
+      loader.vector(name + ".bias", out);
+    else
+      pass_over_zeros(loader, name + ".bias", out);
+  }
+}
+
 }  // namespace
 
 void read_codes(const ModelConfig& config, WeightLoader& loader, int64_t layer,
                 parallel::WeightCut cut, const CodeUse& use, std::optional<DType> dtype,
                 device::ThreadPool& pool, std::vector<device::Buffer>& memory, LayerWeights& to) {
   const DType wide = dtype.value_or(config.stored_dtype.value_or(DType::bf16));
-  int64_t expert = 0;
+  parallel::RowRange held;
+  if (!to.mixture.experts.empty()) {
+    held = experts_of(config, cut);
+    for (int64_t expert = 0; expert < config.experts->count; ++expert)
+      if (expert < held.begin || expert >= held.end)
+        pass_over_expert(config, loader, layer, expert);
+  }
+  int64_t expert = held.begin;
   to.for_each_matrix([&](MatrixKind kind, LinearWeight& matrix) {
     const MatrixRole& role = role_of(kind);
-    const std::string name = layer_name(
-        layer, fmt::format(fmt::runtime(module_of(traits_of(config.family).names, kind)), expert));
+    const std::string name = stored_name(config, layer, kind, expert);
     if (kind == MatrixKind::expert_down) ++expert;
     if (!matrix.parts.empty()) return;
     const int64_t out = role.out(config), in = role.in(config);
@@ -80,7 +109,8 @@ void read_codes(const ModelConfig& config, WeightLoader& loader, int64_t layer,
             rows.begin + *index / columns.size(), name_of(wide));
     if (role.has_bias(config)) {
       const TensorView bias = loader.vector(name + ".bias", out);
-      if (outputs || cut.index == 0) made.bias = bias.slice_rows(rows.begin, rows.size());
+      if (outputs || has_added_bias(role.unit, cut))
+        made.bias = bias.slice_rows(rows.begin, rows.size());
     } else {
       pass_over_zeros(loader, name + ".bias", out);
     }

@@ -8,8 +8,8 @@
 
 namespace pecia::model {
 
-CodeUse codes_kept(const ModelConfig& config, int cut_ranks, bool layout) {
-  if (!layout) return {.kept = true, .row_parts = cut_ranks};
+CodeUse codes_kept(const ModelConfig& config, int cut_ranks, bool layout, int ep) {
+  if (!layout) return {.kept = true, .row_parts = cut_ranks, .whole_experts = ep > 1};
   if (config.quantization && config.quantization->form != StoredForm::mxfp4)
     return {.kept = false};  // LinearArgs: no row-invariant products
   const int splits = parallel::layout_splits(config.num_heads, config.common_ffn());
@@ -26,7 +26,8 @@ std::optional<DType> resident_code(const ModelConfig& config, MatrixKind kind, c
   if (!is_stored_as_codes(config, kind) || !use.kept) return {};
   const std::optional<DType> code = config.quantization->code();
   const MatrixRole& role = role_of(kind);
-  const bool rows_are_cut = role.side == MatrixRole::Side::inputs && use.row_parts > 1;
+  const bool is_whole = use.whole_experts && role.unit == CutUnit::expert_ffn;
+  const bool rows_are_cut = role.side == MatrixRole::Side::inputs && use.row_parts > 1 && !is_whole;
   if (code && rows_are_cut && role.in(config) % (use.row_parts * numbers_of(*code)) != 0) return {};
   return code;
 }

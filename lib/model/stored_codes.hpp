@@ -17,13 +17,14 @@ struct CodeUse {
   bool kept = true;  ///< false: all become numbers, as on GPUs
   /// Into how many equal parts the rows of a matrix are cut, by ranks or by the splits of a sum.
   int row_parts = 1;
+  bool whole_experts = false;  ///< experts are dealt out, and not cut
 
   bool operator==(const CodeUse&) const = default;
 };
 
 /// Codes on CPUs, where sp · tp ranks cut the weights and, with `layout`, sums have the splits of
-/// parallel::layout_splits.
-CodeUse codes_kept(const ModelConfig& config, int cut_ranks, bool layout);
+/// parallel::layout_splits. With `ep` above 1 experts are dealt out.
+CodeUse codes_kept(const ModelConfig& config, int cut_ranks, bool layout, int ep = 1);
 
 /// Whether matrices of this kind are stored as codes, but for modules that the model leaves out.
 bool is_stored_as_codes(const ModelConfig& config, MatrixKind kind);

@@ -202,7 +202,8 @@ Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::opti
                  WeightCut cut, device::ThreadPool& pool, const CodeUse& codes)
     : checkpoint_(std::move(checkpoint)) {
   part = cut;
-  const CodeUse use{codes.kept && !dtype, codes.row_parts};
+  CodeUse use = codes;
+  use.kept = codes.kept && !dtype;
   const WeightNames& names = traits_of(config.family).names;
   WeightLoader loader(checkpoint_);
   Residence residence(checkpoint_, dtype, config.norm_weight_offset, pool);

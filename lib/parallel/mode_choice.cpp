@@ -21,7 +21,10 @@ PrefillMode choose_with_tp_alone(const Degrees& degrees, const ModelShape& model
     why = fmt::format("a pass of {} tokens has no row for each of {} ranks", tokens, degrees.tp);
     return PrefillMode::tp;
   }
-  const bool gather = gather_pays(model, degrees.tp, tokens);
+  // Experts that are dealt out stay where they are, and their rows travel with either mode.
+  ModelShape moved = model;
+  if (degrees.ep > 1) moved.ffn = moved.all_ffn = 0;
+  const bool gather = gather_pays(moved, degrees.tp, tokens);
   why = fmt::format("in passes of {} tokens gathering the weights moves {} than gathering the rows",
                     tokens, gather ? "less" : "no less");
   return gather ? PrefillMode::ulysses : PrefillMode::sp_tp;

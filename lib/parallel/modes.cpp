@@ -127,6 +127,35 @@ std::optional<Refusal> cp_refusal(const Setting& setting) {
                  "cp 1, 2, 4 or 8, and dp for more ranks"};
 }
 
+/// The model of which TP and shift cut what is not dealt out.
+ModelShape cut_shape(const Degrees& degrees, ModelShape model) {
+  if (degrees.ep > 1) model.ffn = model.dense_ffn;
+  return model;
+}
+
+std::optional<Refusal> ep_refusal(const Setting& setting, const ModelShape& model) {
+  const int ep = setting.degrees.ep;
+  if (ep == 1) return {};
+  const int block = setting.degrees.sp * setting.degrees.tp;
+  const auto refused = [&](const std::string& why, std::string nearest) {
+    return Refusal{"parallel.ep", fmt::format("parallel.ep {} {}", ep, why), std::move(nearest)};
+  };
+  if (model.experts == 0) return refused("deals out experts, and this model has none", "ep 1");
+  if (ep != block)
+    return refused(fmt::format("is neither 1 nor the {} ranks of parallel.sp {} × parallel.tp {}",
+                               block, setting.degrees.sp, setting.degrees.tp),
+                   block > 1 && block <= model.experts ? fmt::format("ep 1 or {}", block) : "ep 1");
+  if (ep > model.experts)
+    return refused(fmt::format("leaves ranks without any of the {} experts", model.experts),
+                   "ep 1");
+  if (setting.reproducible == Reproducible::layout)
+    return refused(
+        "adds the results of each rank's experts first, and reproducible: layout needs an order "
+        "that no layout changes",
+        "ep 1");
+  return {};
+}
+
 /// An elastic team keeps keys as they pass, and its answers' queries go to the holders alone.
 std::optional<Refusal> elastic_refusal(const Setting& setting) {
   if (!setting.elastic) return {};
@@ -182,7 +211,7 @@ std::string grid_text(const Degrees& degrees) {
 
 /// Shift cuts each weight once more, over SP × TP.
 std::optional<std::string> shift_problem(const Setting& setting, const ModelShape& model) {
-  const auto [cp, sp, tp] = setting.degrees;
+  const int sp = setting.degrees.sp, tp = setting.degrees.tp;
   const int64_t parts = int64_t{sp} * tp;
   if (model.ffn % parts != 0)
     return fmt::format(
@@ -268,6 +297,7 @@ std::string to_string(const Degrees& degrees) {
   add("CP", degrees.cp);
   add("SP", degrees.sp);
   add("TP", degrees.tp);
+  add("EP", degrees.ep);
   return text;
 }
 
@@ -301,12 +331,14 @@ std::string needs(DecodeMode mode) {
   return needs_of(mode);
 }
 
-std::optional<Refusal> refusal(const Setting& setting, const ModelShape& model) {
+std::optional<Refusal> refusal(const Setting& setting, const ModelShape& whole) {
   const Degrees& degrees = setting.degrees;
+  const ModelShape model = cut_shape(degrees, whole);
   const ModeRow& row = row_of(degrees);
   if (auto refused = cp_refusal(setting)) return refused;
   if (auto refused = tp_refusal(setting, model)) return refused;
   if (auto refused = sp_refusal(degrees, model)) return refused;
+  if (auto refused = ep_refusal(setting, model)) return refused;
   if (auto refused = mode_refusal("prefill", setting.prefill, row.prefill, degrees)) return refused;
   if (setting.ring && degrees.cp == 1)
     return Refusal{"parallel.ring",
@@ -352,14 +384,23 @@ std::vector<Degrees> grids_of(int ranks) {
   return grids;
 }
 
+std::vector<int> expert_degrees(const Degrees& degrees, const ModelShape& model) {
+  const int block = degrees.sp * degrees.tp;
+  if (model.experts == 0 || block == 1) return {1};
+  return {1, block};
+}
+
 std::vector<ModePair> legal_modes(int ranks, const ModelShape& model, Reproducible reproducible) {
   std::vector<ModePair> legal;
   for (const Degrees& degrees : grids_of(ranks)) {
     const ModeRow& row = row_of(degrees);
     for (const PrefillMode prefill : row.prefill)
       for (const DecodeMode decode : row.decode)
-        if (!refusal({degrees, prefill, {}, decode, {}, reproducible}, model))
-          legal.push_back({degrees, prefill, decode});
+        for (const int ep : expert_degrees(degrees, model)) {
+          const Degrees dealt{degrees.cp, degrees.sp, degrees.tp, ep};
+          if (!refusal({dealt, prefill, {}, decode, {}, reproducible}, model))
+            legal.push_back({dealt, prefill, decode});
+        }
   }
   return legal;
 }

@@ -43,9 +43,10 @@ inline constexpr std::array named_ring_modes{RingMode::pass_kv, RingMode::pass_q
 inline constexpr std::array named_decode_modes{DecodeMode::pass_q, DecodeMode::broadcast_q,
                                                DecodeMode::sp, DecodeMode::tp, DecodeMode::shift};
 
-/// The grid of the ranks of one replica.
+/// The grid of the ranks of one replica. EP is no further axis: experts are dealt out over the ranks
+/// of SP × TP, or they are not (1).
 struct Degrees {
-  int cp = 1, sp = 1, tp = 1;
+  int cp = 1, sp = 1, tp = 1, ep = 1;
 
   int64_t ranks() const { return int64_t{cp} * sp * tp; }
   bool operator==(const Degrees&) const = default;
@@ -61,6 +62,8 @@ struct ModelShape {
   int64_t hidden = 1, head_dim = 1;
   /// Columns of the feed-forwards in an average layer, those of all experts; 0: as many as ffn.
   int64_t all_ffn = 0;
+  int64_t experts = 0;    ///< of a layer with experts; 0: there is none
+  int64_t dense_ffn = 0;  ///< columns of the feed-forwards that are not experts; 0: there are none
 };
 
 /// A row of the table. It says which degrees are above 1 and which are 1. For such degrees, every
@@ -115,8 +118,11 @@ struct ModePair {
 /// Lists all grids CP × SP × TP with this number of ranks. CP descends first, then SP.
 std::vector<Degrees> grids_of(int ranks);
 
+/// The degrees of EP that go with a grid: 1, and SP · TP where the model has experts.
+std::vector<int> expert_degrees(const Degrees& degrees, const ModelShape& model);
+
 /// Lists every legal pair of modes on every grid of `ranks` ranks, in the order of grids_of and of
-/// the table.
+/// the table, and with each degree of EP.
 std::vector<ModePair> legal_modes(int ranks, const ModelShape& model,
                                   Reproducible reproducible = Reproducible::run);
 

@@ -135,6 +135,20 @@ std::string modes_markdown() {
       "one.\n"
       "- TP divides the KV heads, or they divide TP; TP divides the FFN's columns.\n"
       "- With decode shift, P divides the FFN's columns.\n\n"
+      "With `ep: P` a mixture's experts are dealt out whole over the SP × TP ranks, instead of "
+      "being cut by TP (expert\n"
+      "parallelism). It goes with every row and pair of modes, with cp elastic and csa, and needs "
+      "P "
+      "experts or more. The\n"
+      "columns of experts then need not be divisible. Where SP cuts rows, and with ulysses over "
+      "TP, "
+      "each row travels once\n"
+      "to each rank that holds experts of it, and the sums come back. With shift, and where SP is "
+      "1, "
+      "all ranks have the\n"
+      "rows, and the results are added like TP's. `reproducible: layout` needs ep 1. With csa, P "
+      "is "
+      "TP.\n\n"
       "`reproducible: layout`, the same bits on all of them, takes every mode of the table with\n"
       "- cp 1, 2, 4 or 8;\n"
       "- TP, and P with decode shift, that divides 8, the query heads and the FFN's columns;\n"
@@ -154,43 +168,53 @@ Json modes_json() {
 }
 
 std::string modes_text(int ranks, const ModelShape& model, Reproducible reproducible) {
-  std::string text =
-      fmt::format("{:>6} {:>6} {:>6}  {:<20} {}\n", "cp", "sp", "tp", "prefill", "decode");
-  for (const Degrees& degrees : grids_of(ranks)) {
-    text += fmt::format("{:>6} {:>6} {:>6}  ", degrees.cp, degrees.sp, degrees.tp);
-    if (const auto refused = refusal({degrees, {}, {}, {}, {}, reproducible}, model)) {
-      text += fmt::format("none: {}\n", refused->text());
-      continue;
+  const bool experts = model.experts > 0;
+  const auto column = [&](const auto& ep) {
+    return experts ? fmt::format(" {:>6}", ep) : std::string();
+  };
+  std::string text = fmt::format("{:>6} {:>6} {:>6}{}  {:<20} {}\n", "cp", "sp", "tp", column("ep"),
+                                 "prefill", "decode");
+  for (const Degrees& grid : grids_of(ranks))
+    for (const int ep : expert_degrees(grid, model)) {
+      const Degrees degrees{grid.cp, grid.sp, grid.tp, ep};
+      text += fmt::format("{:>6} {:>6} {:>6}{}  ", degrees.cp, degrees.sp, degrees.tp, column(ep));
+      if (const auto refused = refusal({degrees, {}, {}, {}, {}, reproducible}, model)) {
+        text += fmt::format("none: {}\n", refused->text());
+        continue;
+      }
+      const ModeRow& row = row_of(degrees);
+      std::vector<DecodeMode> legal;
+      std::string reasons;
+      for (const DecodeMode decode : row.decode) {
+        const auto refused = refusal({degrees, {}, {}, decode, {}, reproducible}, model);
+        if (refused)
+          reasons += fmt::format("; {}", refused->text());
+        else
+          legal.push_back(decode);
+      }
+      text += fmt::format("{:<20} {}{}\n", joined(row.prefill), joined(legal), reasons);
     }
-    const ModeRow& row = row_of(degrees);
-    std::vector<DecodeMode> legal;
-    std::string reasons;
-    for (const DecodeMode decode : row.decode) {
-      const auto refused = refusal({degrees, {}, {}, decode, {}, reproducible}, model);
-      if (refused)
-        reasons += fmt::format("; {}", refused->text());
-      else
-        legal.push_back(decode);
-    }
-    text += fmt::format("{:<20} {}{}\n", joined(row.prefill), joined(legal), reasons);
-  }
   return text;
 }
 
 Json modes_json(int ranks, const ModelShape& model, Reproducible reproducible) {
   Json pairs = Json::array();
-  for (const Degrees& degrees : grids_of(ranks))
-    for (const PrefillMode prefill : prefill_candidates(degrees))
-      for (const DecodeMode decode : decode_candidates(degrees)) {
-        const auto refused = refusal({degrees, prefill, {}, decode, {}, reproducible}, model);
-        pairs.push_back({{"cp", degrees.cp},
-                         {"sp", degrees.sp},
-                         {"tp", degrees.tp},
-                         {"prefill", std::string(name_of(prefill))},
-                         {"decode", std::string(name_of(decode))},
-                         {"legal", !refused},
-                         {"reason", refused ? Json(refused->text()) : Json()}});
-      }
+  for (const Degrees& grid : grids_of(ranks))
+    for (const int ep : expert_degrees(grid, model)) {
+      const Degrees degrees{grid.cp, grid.sp, grid.tp, ep};
+      for (const PrefillMode prefill : prefill_candidates(degrees))
+        for (const DecodeMode decode : decode_candidates(degrees)) {
+          const auto refused = refusal({degrees, prefill, {}, decode, {}, reproducible}, model);
+          pairs.push_back({{"cp", degrees.cp},
+                           {"sp", degrees.sp},
+                           {"tp", degrees.tp},
+                           {"ep", degrees.ep},
+                           {"prefill", std::string(name_of(prefill))},
+                           {"decode", std::string(name_of(decode))},
+                           {"legal", !refused},
+                           {"reason", refused ? Json(refused->text()) : Json()}});
+        }
+    }
   return pairs;
 }
 

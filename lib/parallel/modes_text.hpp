@@ -22,7 +22,7 @@ std::string modes_text(int ranks, const ModelShape& model,
                        Reproducible reproducible = Reproducible::run);
 
 /// Returns every pair of modes on every grid in JSON:
-/// [{"cp", "sp", "tp", "prefill", "decode", "legal", "reason": null | "…"}]
+/// [{"cp", "sp", "tp", "ep", "prefill", "decode", "legal", "reason": null | "…"}]
 nlohmann::ordered_json modes_json(int ranks, const ModelShape& model,
                                   Reproducible reproducible = Reproducible::run);
 

@@ -15,9 +15,13 @@ RowRange row_part(RowRange rows, int count, int index) {
 }
 
 std::vector<RowRange> row_blocks(RowRange rows, int weight_parts) {
+  return row_blocks(rows, weight_parts, rows.size());
+}
+
+std::vector<RowRange> row_blocks(RowRange rows, int weight_parts, int64_t fewest) {
   int count = 1;
-  if (weight_parts > 1 && rows.size() >= 2 * min_block_rows)
-    count = static_cast<int>(std::clamp<int64_t>(rows.size() / full_block_rows, 2, max_row_blocks));
+  if (weight_parts > 1 && fewest >= 2 * min_block_rows)
+    count = static_cast<int>(std::clamp<int64_t>(fewest / full_block_rows, 2, max_row_blocks));
   std::vector<RowRange> blocks;
   for (int block = 0; block < count; ++block) blocks.push_back(row_part(rows, count, block));
   return blocks;
@@ -54,7 +58,9 @@ ShardedRows sharded_rows(Sharding sharding, const BlockPlace& place, int64_t num
           row_part(all, place.sp * place.tp, kv_shard(place.sp, place.sp_index, place.tp_index));
       break;
   }
-  rows.blocks = row_blocks(rows.linear, weight_cut(sharding, place).count);
+  // Ranks of SP may have a row more than others. Rows go to experts block by block.
+  const int64_t fewest = sharding == Sharding::shift ? num_rows : num_rows / place.sp;
+  rows.blocks = row_blocks(rows.linear, weight_cut(sharding, place).count, fewest);
   for (const RowRange& block : rows.blocks)
     rows.own.push_back(sharding == Sharding::sp_tp ? row_part(block, place.tp, place.tp_index)
                                                    : block);
@@ -62,16 +68,21 @@ ShardedRows sharded_rows(Sharding sharding, const BlockPlace& place, int64_t num
 }
 
 WeightCut weight_cut(Sharding sharding, const BlockPlace& place) {
+  const int in_block = kv_shard(place.sp, place.sp_index, place.tp_index);
+  WeightCut cut;
+  if (place.ep > 1) cut.expert_ranks = place.ep, cut.expert_index = in_block;
   switch (sharding) {
     case Sharding::base:
     case Sharding::sp_tp:
-      return {place.tp, place.tp_index};
+      cut.count = place.tp, cut.index = place.tp_index;
+      break;
     case Sharding::shift:
-      return {place.sp * place.tp, kv_shard(place.sp, place.sp_index, place.tp_index)};
+      cut.count = place.sp * place.tp, cut.index = in_block;
+      break;
     case Sharding::gathered:
       break;
   }
-  return {};
+  return cut;
 }
 
 }  // namespace pecia::parallel

@@ -45,6 +45,7 @@ RowRange row_part(RowRange rows, int count, int index);
 struct BlockPlace {
   int sp = 1, tp = 1;  ///< degrees of the job
   int sp_index = 0, tp_index = 0;
+  int ep = 1;  ///< ranks that experts are dealt out over: 1, or all of the block
 };
 
 /// Cuts a rank's rows into blocks. While one block's sums over the ranks travel, the others are
@@ -55,6 +56,10 @@ struct BlockPlace {
 ///     1100 rows, weights in 2 parts     [0,550) [550,1100)
 ///     1600 rows, weights in 2 parts     [0,533) [533,1066) [1066,1600)
 std::vector<RowRange> row_blocks(RowRange rows, int weight_parts);
+
+/// The same, where several ranks cut rows into equally many blocks: as many as `fewest` rows are
+/// cut into.
+std::vector<RowRange> row_blocks(RowRange rows, int weight_parts, int64_t fewest);
 
 /// Every block packs the weights anew. 2048 rows in blocks of 512, 256 and 128 take 2, 5 and 15 %
 /// longer than at once (matrices of 576 to 4096, fp32 and bf16, one thread with AVX-512).
@@ -79,9 +84,12 @@ struct ShardedRows {
 ShardedRows sharded_rows(Sharding sharding, const BlockPlace& place, int64_t num_rows);
 
 /// The number of parts into which a layer's weights are cut, and the part that the rank multiplies
-/// by.
+/// by. Experts are cut as dense weights are, or they are dealt out whole (expert_routes.hpp).
 struct WeightCut {
   int count = 1, index = 0;
+  int expert_ranks = 1, expert_index = 0;  ///< of experts that are dealt out; 1: they are cut
+
+  bool deals_experts() const { return expert_ranks > 1; }
   bool operator==(const WeightCut&) const = default;
 };
 WeightCut weight_cut(Sharding sharding, const BlockPlace& place);

@@ -104,6 +104,7 @@ bool may_become_elastic(const job::Job& job, const model::ModelConfig& config,
 void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num_ranks,
                   Resources& resources) {
   resolve_degrees(job.parallel, num_ranks, resources);
+  resources.ep = job.parallel.ep.value_or(1);
   resources.sparse = sparse_setting(job.attention);
   std::optional<parallel::PrefillMode> prefill = job.parallel.prefill;
   if (resources.sparse) {
@@ -140,8 +141,14 @@ parallel::ModelShape shape_of(const model::ModelConfig& config) {
   const int64_t of_experts = config.experts ? config.experts->count * config.experts->ffn : 0;
   const int64_t all_ffn = config.num_layers(FeedForward::dense) * config.ffn +
                           config.num_layers(FeedForward::experts) * of_experts;
-  return {config.num_heads, config.num_kv_heads, config.common_ffn(),
-          config.hidden,    config.head_dim,     all_ffn / std::max<int64_t>(1, config.layers)};
+  return {.num_heads = config.num_heads,
+          .num_kv_heads = config.num_kv_heads,
+          .ffn = config.common_ffn(),
+          .hidden = config.hidden,
+          .head_dim = config.head_dim,
+          .all_ffn = all_ffn / std::max<int64_t>(1, config.layers),
+          .experts = config.num_layers(FeedForward::experts) > 0 ? config.experts->count : 0,
+          .dense_ffn = config.num_layers(FeedForward::dense) > 0 ? config.ffn : 0};
 }
 
 DType dtype_of(job::Precision precision) {
@@ -189,10 +196,11 @@ model::Quantize quantize_of(const job::Job& job) {
 }
 
 model::CodeUse code_use(const job::Job& job, const model::ModelConfig& config, int cut_ranks,
-                        bool gpus) {
+                        bool gpus, int ep) {
   if (gpus || (job.model.dtype && quantize_of(job) == model::Quantize::nothing))
     return {.kept = false};
-  return model::codes_kept(config, cut_ranks, job.reproducible == parallel::Reproducible::layout);
+  return model::codes_kept(config, cut_ranks, job.reproducible == parallel::Reproducible::layout,
+                           ep);
 }
 
 void require_room(const model::WeightViews& weights, model::Quantize quantize, int64_t free_bytes,
@@ -200,7 +208,7 @@ void require_room(const model::WeightViews& weights, model::Quantize quantize, i
   const int64_t needed = model::DeviceWeights::bytes_of(weights, quantize);
   const int64_t room = free_bytes - activation_bytes(gpu);
   if (needed <= room) return;
-  const int64_t whole = needed * weights.part.count;
+  const int64_t whole = needed * std::max(weights.part.count, weights.part.expert_ranks);
   fail<InputError>(
       "the weights of a rank are {} bytes, its {} {} free, of which {} are for activations: "
       "{}take a narrower model.dtype or {} that nobody else uses",

@@ -18,7 +18,7 @@
 namespace pecia::resources {
 
 struct Resources {
-  int dp = 1, cp = 1, sp = 1, tp = 1;
+  int dp = 1, cp = 1, sp = 1, tp = 1, ep = 1;
   bool elastic = false;                      ///< teams of the cp instances change from pass to pass
   int min_instances = 1, max_instances = 1;  ///< of a request, if elastic
   job::Objective objective = job::Objective::throughput;  ///< of elastic teams
@@ -35,7 +35,7 @@ struct Resources {
   int64_t max_sequences = 1;
   int64_t max_batch_tokens = 1;
 
-  parallel::Degrees degrees() const { return {cp, sp, tp}; }
+  parallel::Degrees degrees() const { return {cp, sp, tp, ep}; }
   /// Instances that a sequence's tokens are shared out to in equal parts.
   int shares() const { return elastic ? 1 : cp; }
   /// New tokens of a pass of `instances` instances, at most.
@@ -98,7 +98,7 @@ model::Quantize quantize_of(const job::Job& job);
 /// What becomes of matrices that the checkpoint stores as codes. They stay codes on CPUs, unless
 /// model.dtype names a type of numbers. `cut_ranks`: sp · tp.
 model::CodeUse code_use(const job::Job& job, const model::ModelConfig& config, int cut_ranks,
-                        bool gpus);
+                        bool gpus, int ep = 1);
 
 /// Throws InputError where a rank lacks room for its own copy of the weights and a pass's
 /// activations. `free_bytes` is what it has free on its GPU, or its share of the host's memory. The

@@ -47,6 +47,7 @@ Json json_of(const foresight::Foreseen& plan, foresight::Aim aim) {
             {"cp", resources.cp},
             {"sp", resources.sp},
             {"tp", resources.tp},
+            {"ep", resources.ep},
             {"cp_elastic", resources.elastic},
             {"mode", resources::mode_name(resources)},
             {"max_batch_tokens", resources.max_batch_tokens},
@@ -79,6 +80,7 @@ std::vector<std::string> settings_of(const foresight::Choice& choice) {
   };
   set("parallel.dp", *parallel.dp), set("parallel.sp", *parallel.sp);
   set("parallel.tp", *parallel.tp);
+  if (parallel.ep.value_or(1) > 1) set("parallel.ep", *parallel.ep);
   if (parallel.cp.elastic)
     set("parallel.cp", "elastic");
   else
@@ -116,9 +118,9 @@ bool keeps_what_is_given(const job::Job& job, const std::vector<std::string>& se
   const auto keeps = [](const auto& given, const auto& then) { return !given || given == then; };
   const job::Job::Parallel &given = job.parallel, &then = with.parallel;
   return keeps(given.dp, then.dp) && keeps(given.sp, then.sp) && keeps(given.tp, then.tp) &&
-         keeps(given.cp.degree, then.cp.degree) && (!given.cp.elastic || then.cp.elastic) &&
-         keeps(given.prefill, then.prefill) && keeps(given.decode, then.decode) &&
-         keeps(given.shift_threshold, then.shift_threshold) &&
+         keeps(given.ep, then.ep) && keeps(given.cp.degree, then.cp.degree) &&
+         (!given.cp.elastic || then.cp.elastic) && keeps(given.prefill, then.prefill) &&
+         keeps(given.decode, then.decode) && keeps(given.shift_threshold, then.shift_threshold) &&
          keeps(job.batch.max_batch_tokens, with.batch.max_batch_tokens);
 }
 

@@ -17,8 +17,9 @@
 namespace pecia::run {
 
 model::CodeUse code_use_of(const Setup& setup) {
-  return resources::code_use(setup.job, setup.config, setup.resources.sp * setup.resources.tp,
-                             setup.resources.gpus);
+  const resources::Resources& resources = setup.resources;
+  return resources::code_use(setup.job, setup.config, resources.sp * resources.tp, resources.gpus,
+                             resources.ep);
 }
 
 namespace {
@@ -48,8 +49,9 @@ model::Weights read_weights(const Setup& setup, const Hosts& hosts,
   const job::Job& job = setup.job;
   std::optional<model::Weights> weights;
   device::ThreadPool pool(setup.resources.threads.count);
-  const parallel::WeightCut cut =
-      execute::Worker::weight_cut(setup.ranks.replica->rank(), setup.resources.tp);
+  const resources::Resources& resources = setup.resources;
+  const parallel::WeightCut cut = execute::Worker::weight_cut(
+      setup.ranks.replica->rank(), resources.sp, resources.tp, resources.ep);
   comm::together(setup.world(), [&] {
     std::optional<DType> resident;  // absent: as stored; rounding to codes comes later
     if (job.model.dtype && resources::quantize_of(job) == model::Quantize::nothing)

@@ -39,7 +39,8 @@ execute::Worker::Settings worker_settings(const Setup& setup, const RunInputs& i
           .places = setup.ranks.replica_places(),
           .layout_invariant = job.reproducible == parallel::Reproducible::layout,
           .sparse = resources.sparse,
-          .grammars = inputs.grammars};
+          .grammars = inputs.grammars,
+          .ep = resources.ep};
 }
 
 }  // namespace

@@ -279,10 +279,10 @@ std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_t
       "{} "
       "host{}{}{}{}",
       facts.job.model.path.filename().string(), facts.weights,
-      report::format_bytes(facts.weight_bytes), resources.tp > 1 ? " per rank" : "", requests,
-      requests == 1 ? "" : "s", report::format_count(static_cast<double>(prompt_tokens)),
-      facts.config.max_positions, name_of(resources.kv_dtype), report::format_bytes(kv_bytes),
-      ranks, ranks == 1 ? "" : "s",
+      report::format_bytes(facts.weight_bytes),
+      resources.tp > 1 || resources.ep > 1 ? " per rank" : "", requests, requests == 1 ? "" : "s",
+      report::format_count(static_cast<double>(prompt_tokens)), facts.config.max_positions,
+      name_of(resources.kv_dtype), report::format_bytes(kv_bytes), ranks, ranks == 1 ? "" : "s",
       facts.gpu.empty() ? threads_text(resources.threads) : "1 " + facts.gpu, hosts,
       hosts == 1 ? "" : "s", grid_text(resources), sparse.empty() ? "" : " · " + sparse,
       resources.why.empty() ? "" : "\n       auto: " + resources.why);
@@ -314,8 +314,11 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
                         {"gpu", facts.gpu.empty() ? Json() : Json(facts.gpu)}};
   report.topology = Json::array();
   for (const auto& place : facts.places) report.topology.push_back(comm::to_string(place));
-  report.grid =
-      Json{{"dp", resources.dp}, {"cp", resources.cp}, {"sp", resources.sp}, {"tp", resources.tp}};
+  report.grid = Json{{"dp", resources.dp},
+                     {"cp", resources.cp},
+                     {"sp", resources.sp},
+                     {"tp", resources.tp},
+                     {"ep", resources.ep}};
   const std::string_view ring = ring_text(resources);
   report.modes = Json{
       {"mode", resources::mode_name(resources)},

@@ -89,7 +89,8 @@ measure::Measured settle_choices(Setup& setup, const parallel::RingRates& rates,
                                  execute::ReplicaRank& rank) {
   const auto known = measure::parse_measured(setup.kept, setup.resources);
   const auto sent = [&] {
-    return execute::sent_per_token(setup.config, setup.resources.sp, setup.resources.tp);
+    return execute::sent_per_token(setup.config, setup.resources.sp, setup.resources.tp,
+                                   setup.resources.ep);
   };
   measure::Measured measured =
       known

@@ -53,7 +53,7 @@ def layouts(model: Path, batch: str, ranks: int) -> list[Line]:
         said = json.loads(
             launched(1, BIN / "pecia", "plan", job, "--modes", "--ranks", ranks, "--json")
         )
-        degrees = ("cp", "sp", "tp", "prefill", "decode")
+        degrees = ("cp", "sp", "tp", "ep", "prefill", "decode")
         legal = [mode for mode in said["modes"] if mode["legal"]]
         found += [{"dp": dp, **{key: mode[key] for key in degrees}} for mode in legal]
         found.append({"dp": dp, "cp": "elastic", "sp": 1, "tp": 1})
@@ -71,7 +71,8 @@ def run_in(model: Path, batch: str, ranks: int, parallel: Line) -> Line:
 
 
 def name_of(grid: Line, mode: str) -> str:
-    degrees = " × ".join(f"{key} {grid[key]}" for key in ("dp", "cp", "sp", "tp") if grid[key] != 1)
+    keys = ("dp", "cp", "sp", "tp", "ep")
+    degrees = " × ".join(f"{key} {grid[key]}" for key in keys if grid[key] != 1)
     return f"{degrees or 'one rank'}, {mode}"
 
 

@@ -25,7 +25,7 @@ PARTS = (
     ("waiting for messages", "orange", ("prefill", "exposed_comm_s"), ("decode", "exposed_comm_s")),
     ("answers", "ink", ("decode", "gemm_s"), ("decode", "attention_s"), ("decode", "other_s")),
 )
-DEGREES = ("dp", "cp", "sp", "tp")
+DEGREES = ("dp", "cp", "sp", "tp", "ep")
 
 
 def check_plan(path: Path, plan: dict[str, Any]) -> None:
@@ -58,7 +58,7 @@ def front(plans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def grid(plan: dict[str, Any]) -> str:
-    degrees = [f"{name.upper()} {plan['parallel'][name]}" for name in DEGREES if plan["parallel"][name] > 1]
+    degrees = [f"{name.upper()} {plan['parallel'][name]}" for name in DEGREES if plan["parallel"].get(name, 1) > 1]
     return " × ".join(degrees) or "one rank"
 
 

@@ -117,6 +117,38 @@ TEST(PhantomRank, CountsTheExpertsThatTokensTake) {
   }
 }
 
+/// Rows choose at random, so a row takes one of the 32 experts of another rank with probability
+/// 1 − (3/4)⁸, nearly, and goes there once.
+TEST(PhantomRank, SendsEachRowOnceToTheRanksOfItsExperts) {
+  const model::ModelConfig config = mixture();
+  constexpr int64_t tokens = 4000, ranks = 4;
+  double sent = 0, flops = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    PhantomSettings settings = gpu_of(1, 1, rank, 8192);
+    settings.ranks = ranks;
+    settings.quantize = model::Quantize::nothing;
+    settings.worker.sp = ranks, settings.worker.ep = ranks;
+    PhantomRank phantom(config, settings);
+    EXPECT_LT(static_cast<double>(phantom.peak_bytes()),
+              0.55 * 2 * static_cast<double>(config.parameters()))
+        << "a rank has a quarter of the experts";
+    phantom.execute(prefill(1, tokens, 8192, Ring::pass_kv));
+    sent += static_cast<double>(phantom.worker().groups().sp->traffic().bytes);
+    flops += phantom.work().flops;
+    settings.worker.ep = 1;
+    PhantomRank without(config, settings);
+    without.execute(prefill(1, tokens, 8192, Ring::pass_kv));
+    sent -= static_cast<double>(without.worker().groups().sp->traffic().bytes);
+    flops -= without.work().flops;
+  }
+  const double taken = 1 - std::pow(0.75, 8);
+  const double row_bytes = (2.0 + 4.0) * config.hidden;  // bf16 there, sums of fp32 back
+  const double choices = 8.0 * 8;
+  const double wanted = config.layers * tokens * (ranks - 1) * (taken * row_bytes + choices);
+  EXPECT_NEAR(sent / wanted, 1, 0.02);
+  EXPECT_NEAR(flops / (config.flops_per_token() * tokens), 0, 0.001) << "no row is left out";
+}
+
 TEST(PhantomRank, NeedsTheMemoryThatTheMachineHas) {
   const model::ModelConfig config = llama_405b();
   PhantomSettings settings = gpu_of(1, 8, 3, 100'000);

@@ -26,8 +26,9 @@ class BothReplicas {
         job_(job),
         resources_(resources),
         cluster_(foresight::small_cluster()),
-        weights_(config_, io::Checkpoint(model), {},
-                 execute::Worker::weight_cut(world.rank(), resources.tp)),
+        weights_(
+            config_, io::Checkpoint(model), {},
+            execute::Worker::weight_cut(world.rank(), resources.sp, resources.tp, resources.ep)),
         worker_(world, config_, weights_, compute_,
                 foresight::settings_of(replica(), cluster_, world.rank(), 4096, 0).worker) {}
 

@@ -100,6 +100,7 @@ class Fp8 : public testing::TestWithParam<std::string> {
                                parallel::name_of(pair.prefill), parallel::name_of(pair.decode)));
       settings.sp = pair.degrees.sp;
       settings.tp = pair.degrees.tp;
+      settings.ep = pair.degrees.ep;
       settings.modes = parallel::pass_modes(pair, 6);
       settings.ring = number % 2 == 0 ? Ring::pass_kv : Ring::pass_q;
       settings.place = place(++number);

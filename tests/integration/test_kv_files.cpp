@@ -48,7 +48,7 @@ class Machine {
         layout_(layout),
         config_(model::read_config(golden(model_name))),
         weights_(config_, io::Checkpoint(golden(model_name)), {},
-                 execute::Worker::weight_cut(replica.rank(), layout.tp)),
+                 execute::Worker::weight_cut(replica.rank(), 1, layout.tp)),
         compute_(layout.separate ? std::make_unique<OwnedCompute>(make_separate_device(),
                                                                   make_separate_backend())
                                  : std::make_unique<CpuCompute>()) {

@@ -49,7 +49,7 @@ class ModeTest(RunTest):
         rings = itertools.cycle(("pass_kv", "pass_q", "auto"))
         policies = itertools.cycle(("chunked", "prefill_first"))
         for index, mode in enumerate(modes):
-            parallel = {key: mode[key] for key in ("cp", "sp", "tp", "prefill", "decode")}
+            parallel = {key: mode[key] for key in ("cp", "sp", "tp", "ep", "prefill", "decode")}
             if mode["cp"] > 1:
                 parallel["ring"] = next(rings)
             if mode["decode"] == "shift":

@@ -50,8 +50,7 @@ std::vector<Variant> variants_of(const model::ModelConfig& config, int ranks) {
         for (const Ring ring : {Ring::pass_kv, Ring::pass_q}) {
           if (pair.degrees.cp == 1 && ring == Ring::pass_q) continue;
           Variant variant{
-              fmt::format("CP {} × SP {} × TP {}, {} + {}, {}, {} tokens a pass, {}",
-                          pair.degrees.cp, pair.degrees.sp, pair.degrees.tp,
+              fmt::format("{}, {} + {}, {}, {} tokens a pass, {}", to_string(pair.degrees),
                           parallel::name_of(pair.prefill), parallel::name_of(pair.decode),
                           parallel::name_of(ring), max_batch_tokens,
                           policy == job::Policy::chunked ? "chunked" : "prefill first"),
@@ -59,6 +58,7 @@ std::vector<Variant> variants_of(const model::ModelConfig& config, int ranks) {
           ReplicaSettings& settings = variant.settings;
           settings.sp = pair.degrees.sp;
           settings.tp = pair.degrees.tp;
+          settings.ep = pair.degrees.ep;
           settings.modes = parallel::pass_modes(pair, 6);
           settings.ring = ring;
           settings.policy = policy;
@@ -102,12 +102,12 @@ std::vector<Variant> variants_of_prefill(const model::ModelConfig& config, int r
   std::vector<Variant> variants;
   std::set<std::string> names;
   for (const parallel::ModePair& pair : parallel::legal_modes(ranks, resources::shape_of(config))) {
-    Variant variant{fmt::format("CP {} × SP {} × TP {}, {}", pair.degrees.cp, pair.degrees.sp,
-                                pair.degrees.tp, parallel::name_of(pair.prefill)),
+    Variant variant{fmt::format("{}, {}", to_string(pair.degrees), parallel::name_of(pair.prefill)),
                     {}};
     if (!names.insert(variant.name).second) continue;
     variant.settings.sp = pair.degrees.sp;
     variant.settings.tp = pair.degrees.tp;
+    variant.settings.ep = pair.degrees.ep;
     variant.settings.modes = parallel::pass_modes(pair, 6);
     variant.settings.ring = variants.size() % 2 == 0 ? Ring::pass_kv : Ring::pass_q;
     if (variants.size() % 3 == 0) variant.settings.places = two_servers(ranks);

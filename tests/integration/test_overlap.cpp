@@ -30,7 +30,7 @@ WorkClock prefill(int sp, int tp, Sharding sharding, int64_t tokens) {
   const model::ModelConfig config = model::read_config(folder);
   EXPECT_EQ(config.layers, layers);
   const model::Weights weights(config, io::Checkpoint(folder), {},
-                               execute::Worker::weight_cut(world->rank(), tp));
+                               execute::Worker::weight_cut(world->rank(), 1, tp));
   CpuCompute compute;
   execute::Worker worker(*world, config, weights, compute,
                          {.sp = sp, .tp = tp, .kv_tokens = tokens});

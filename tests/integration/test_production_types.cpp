@@ -158,6 +158,7 @@ TEST_P(ProductionTypes, GiveWhatFp32GivesInEveryMode) {
     ReplicaSettings settings = of_production();
     settings.sp = pair.degrees.sp;
     settings.tp = pair.degrees.tp;
+    settings.ep = pair.degrees.ep;
     settings.modes = parallel::pass_modes(pair, 6);
     settings.ring = number++ % 2 == 0 ? parallel::Ring::pass_kv : parallel::Ring::pass_q;
     if (settings.place == TestPlace::emulated_staged && number % 2 == 0)

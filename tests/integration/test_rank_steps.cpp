@@ -32,6 +32,7 @@ TEST(RankSteps, AreGraphsThatComeAgainAndGiveTheSameBits) {
     ReplicaSettings settings;
     settings.sp = pair.degrees.sp;
     settings.tp = pair.degrees.tp;
+    settings.ep = pair.degrees.ep;
     settings.modes = parallel::pass_modes(pair, 6);
     settings.ring = parallel::Ring::pass_q;
     device::GraphCounts one_by_one, as_graphs;

@@ -59,6 +59,7 @@ TEST_P(EveryModel, GivesTheBitsOfTheHostInEveryMode) {
       ReplicaSettings settings;
       settings.sp = pair.degrees.sp;
       settings.tp = pair.degrees.tp;
+      settings.ep = pair.degrees.ep;
       settings.modes = parallel::pass_modes(pair, shift_threshold);
       settings.ring = number % 2 == 0 ? Ring::pass_q : Ring::pass_kv;
       settings.max_batch_tokens = number % 3 == 0 ? 64 : 4096;

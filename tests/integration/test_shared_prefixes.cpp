@@ -69,15 +69,15 @@ TEST_P(EveryModel, AnswersInEveryModeWhatARequestAloneGets) {
       ReplicaSettings of = settings;
       of.sp = pair.degrees.sp;
       of.tp = pair.degrees.tp;
+      of.ep = pair.degrees.ep;
       of.modes = parallel::pass_modes(pair, 6);
       of.ring = policy == job::Policy::chunked ? parallel::Ring::pass_q : parallel::Ring::pass_kv;
       of.policy = policy;
       of.max_batch_tokens = policy == job::Policy::chunked ? 4096 : 23;
       of.max_sequences = 3;
-      expect_wanted(of,
-                    fmt::format("CP {} × SP {} × TP {}, {} + {}", pair.degrees.cp, pair.degrees.sp,
-                                pair.degrees.tp, parallel::name_of(pair.prefill),
-                                parallel::name_of(pair.decode)));
+      expect_wanted(
+          of, fmt::format("{}, {} + {}", to_string(pair.degrees), parallel::name_of(pair.prefill),
+                          parallel::name_of(pair.decode)));
     }
   ReplicaSettings elastic = settings;
   elastic.elastic = true;

@@ -59,7 +59,7 @@ struct Variant {
 /// Whether levels attend prompts in these modes. The ranks of SP would count as those of CP.
 bool goes_by_levels(const parallel::ModePair& pair) {
   using P = parallel::PrefillMode;
-  const auto& [cp, sp, tp] = pair.degrees;
+  const auto& [cp, sp, tp, ep] = pair.degrees;
   if (sp > 1 || cp * tp == 1) return false;
   return cp == 1 || pair.prefill == P::ring || pair.prefill == P::sp_tp;
 }
@@ -69,7 +69,7 @@ bool goes_by_levels(const parallel::ModePair& pair) {
 std::vector<Variant> variants_of(const model::ModelConfig& config, int ranks) {
   std::vector<Variant> variants;
   for (const parallel::ModePair& pair : parallel::legal_modes(ranks, resources::shape_of(config))) {
-    const auto& [cp, sp, tp] = pair.degrees;
+    const auto& [cp, sp, tp, ep] = pair.degrees;
     if (!goes_by_levels(pair)) continue;
     const int of_part = cp > 1 ? tp : 1;  // ranks
     std::set<int> counts;
@@ -88,12 +88,13 @@ std::vector<Variant> variants_of(const model::ModelConfig& config, int ranks) {
       if (!counts.insert(count).second) continue;
       for (const auto micro : {std::optional<int>(), std::optional(3)}) {
         if (micro && cp == 1) continue;
-        Variant variant{fmt::format("CP {} × TP {}, {}+{}, {} levels in {}", cp, tp,
+        Variant variant{fmt::format("{}, {}+{}, {} levels in {}", to_string(pair.degrees),
                                     parallel::name_of(pair.prefill), parallel::name_of(pair.decode),
                                     count, micro.value_or(1)),
                         count,
                         {}};
         variant.settings.tp = tp;
+        variant.settings.ep = ep;
         variant.settings.modes = parallel::pass_modes(pair, {});
         variant.settings.places = of_ranks;
         variant.settings.max_batch_tokens = max_batch_tokens;

@@ -38,7 +38,7 @@ class Machine {
           const execute::Worker::Settings& settings)
       : config_(model::read_config(model)),
         weights_(config_, io::Checkpoint(model), {},
-                 execute::Worker::weight_cut(world.rank(), settings.tp)),
+                 execute::Worker::weight_cut(world.rank(), settings.sp, settings.tp, settings.ep)),
         worker_(world, config_, weights_, compute_, settings),
         phantom_(config_, {.ranks = world.size(),
                            .rank = world.rank(),

@@ -49,7 +49,7 @@ input: [a.h5, 'b*.h5']
 output: "runs/x"
 backend: cpu
 topology: hosts.txt
-parallel: {dp: 2, cp: 4, sp: 1, tp: 1, prefill: ring, ring: pass_q, decode: pass_q, shift_threshold: 64}
+parallel: {dp: 2, cp: 4, sp: 1, tp: 1, ep: 1, prefill: ring, ring: pass_q, decode: pass_q, shift_threshold: 64}
 attention: {sparse: csa, geometry: nested, levels: 3, drop: 0.22, pipeline: 8, objective: {loss: 0.01}, decode: sparse}
 generation: {max_new_tokens: 7, temperature: 0.7, top_k: 40, top_p: 0.9, min_p: 0.05,
              repetition_penalty: 1.1, presence_penalty: -0.5, frequency_penalty: 2, seed: -3,
@@ -74,6 +74,7 @@ reproducible: layout
   EXPECT_FALSE(job.batch.prefix_sharing);
   EXPECT_EQ(job.parallel.dp, 2);
   EXPECT_EQ(job.parallel.cp.degree, 4);
+  EXPECT_EQ(job.parallel.ep, 1);
   EXPECT_EQ(job.parallel.ring, RingMode::pass_q);
   EXPECT_EQ(job.parallel.shift_threshold, 64);
   EXPECT_EQ(job.attention.sparse, Sparse::csa);

@@ -126,6 +126,11 @@ class BackendOnCopies : public Backend {
       there.x = copies.in(there.x), there.sums = copies.in(there.sums);
     });
   }
+  void sum_rows(const SumRowsArgs& args, device::Stream&) override {
+    run(&Backend::sum_rows, args, [](Copies& copies, SumRowsArgs& there) {
+      there.x = copies.in(there.x), there.out = copies.in(there.out);
+    });
+  }
   void rms_norm(const RmsNormArgs& args, device::Stream&) override {
     run(&Backend::rms_norm, args, [](Copies& copies, RmsNormArgs& there) {
       there.x = copies.in(there.x), there.weight = copies.in(there.weight);

@@ -145,6 +145,49 @@ TEST_P(Experts, OfARowDoNotDependOnOtherRowsWhereAsked) {
   }
 }
 
+TEST_P(Experts, OfOneRankAndOfTheOthersAddUpToAll) {
+  constexpr int64_t rows = 30, hidden = 16, count = 7, k = 3;
+  Layer layer(rows, hidden, 8, count, k, dtype_);
+  Tensor whole = Tensor::filled({rows, hidden}, 0);
+  layer.run(device_, whole.view());
+  std::vector<float> sum(rows * hidden);
+  const std::vector<Expert> all = layer.experts();
+  for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 2}, {2, 3}, {3, 7}}) {
+    Tensor part = Tensor::filled({rows, hidden}, 5, 2);
+    device_.backend->experts({.x = layer.x.view(),
+                              .chosen = TensorView(layer.chosen.data(), DType::int32, {rows, k}),
+                              .weights = TensorView(layer.weights.data(), DType::fp32, {rows, k}),
+                              .experts = std::span(all).subspan(begin, end - begin),
+                              .y = part.view(),
+                              .first_expert = begin,
+                              .count = count},
+                             device_.stream);
+    EXPECT_TRUE(part.gaps_intact());
+    const std::vector<float> values = part.values();
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
+  }
+  // Only sums of k terms of size √8 · hidden are in another order.
+  EXPECT_TRUE(all_close(sum, whole.values(), 64 * sum_tolerance(k) * hidden, 0));
+}
+
+TEST_P(Experts, ThatAreNotAmongAllAreRefused) {
+  Layer layer(2, 8, 4, 2, 1, dtype_);
+  Tensor y = Tensor::filled({2, 8}, 0);
+  const std::vector<Expert> all = layer.experts();
+  const auto run = [&](std::span<const Expert> experts, int64_t first, int64_t count) {
+    device_.backend->experts({.x = layer.x.view(),
+                              .chosen = TensorView(layer.chosen.data(), DType::int32, {2, 1}),
+                              .weights = TensorView(layer.weights.data(), DType::fp32, {2, 1}),
+                              .experts = experts,
+                              .y = y.view(),
+                              .first_expert = first,
+                              .count = count},
+                             device_.stream);
+  };
+  EXPECT_THROW(run(all, 1, 2), InvalidArgument);
+  EXPECT_THROW(run({}, 0, 2), InvalidArgument);
+}
+
 TEST_P(Experts, AreRefusedWithMatricesThatDoNotFit) {
   Layer layer(2, 8, 4, 2, 1, dtype_);
   Tensor y = Tensor::filled({2, 8}, 0), other = Tensor::filled({8, 5}, 1);
@@ -153,6 +196,18 @@ TEST_P(Experts, AreRefusedWithMatricesThatDoNotFit) {
   Layer few(2, 8, 4, 2, 2, dtype_);
   few.gates.pop_back();
   EXPECT_THROW(few.run(device_, y.view()), InvalidArgument);
+}
+
+TEST(ExpertWork, IsTheShareOfTheExpertsThatAreHere) {
+  const void* const nowhere = nullptr;
+  kernels::ExpertsArgs args{.x = TensorView(nowhere, DType::fp32, {1000, 4}),
+                            .chosen = TensorView(nowhere, DType::int32, {1000, 8}),
+                            .count = 128};
+  EXPECT_DOUBLE_EQ(work_of(args, 32).pairs, 2000);
+  EXPECT_NEAR(work_of(args, 32).touched, 32, 1e-6);
+  args.pairs = 2;  // those of one row, if it chose evenly
+  EXPECT_DOUBLE_EQ(work_of(args, 32).pairs, 2);
+  EXPECT_DOUBLE_EQ(work_of(args, 32).touched, 2);
 }
 
 TEST(TouchedExperts, AreKForOneRowAndAllForMany) {

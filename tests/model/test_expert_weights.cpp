@@ -226,6 +226,27 @@ TEST_P(PackedExperts, AreReadAsFarAsARankNeedsThem) {
   EXPECT_EQ(values_of(expert.down)[1], 4);
 }
 
+TEST_P(PackedExperts, ThatAreDealtOutAreWholeAndHaveTheirBiases) {
+  const parallel::WeightCut cut{.count = 2, .index = 1, .expert_ranks = 2, .expert_index = 1};
+  const Weights whole = load_part();
+  const Weights dealt = load_part(cut, 2);
+  ASSERT_EQ(dealt.layers[0].mixture.experts.size(), 1u);
+  const GatedFfnWeights &expert = dealt.layers[0].mixture.experts[0],
+                        &wanted = whole.layers[0].mixture.experts[1];
+  EXPECT_EQ(values_of(expert.gate), values_of(wanted.gate));
+  EXPECT_EQ(values_of(expert.down), values_of(wanted.down));
+  EXPECT_EQ(first(expert.down.parts[0].bias), 30 + 32);
+  EXPECT_EQ(dealt.layers[0].attention.q.out(), whole.layers[0].attention.q.out() / 2);
+}
+
+/// A block of 32 inputs is in no way divided, though there are more ranks than blocks.
+TEST(KeptExperts, ThatAreDealtOutStayCodesOnAnyNumberOfRanks) {
+  const CodeUse cut = codes_kept(small_gpt_oss(), 4, false);
+  const CodeUse dealt = codes_kept(small_gpt_oss(), 4, false, 4);
+  EXPECT_EQ(resident_code(small_gpt_oss(), MatrixKind::expert_down, cut), std::nullopt);
+  EXPECT_EQ(resident_code(small_gpt_oss(), MatrixKind::expert_down, dealt), DType::mxfp4);
+}
+
 TEST(KeptExperts, AreMappedAndTakeFourBitsAndAByteForEach32) {
   const Weights kept = load(small_gpt_oss(), gpt_oss_file());
   const Weights widened = load(small_gpt_oss(), gpt_oss_file(), {}, {}, {.kept = false});
@@ -249,8 +270,11 @@ TEST(KeptExperts, WhoseBlocksACutDividesAreWidenedAlone) {
 
 TEST(KeptExperts, AreForeseenInTheirTypesAndShapes) {
   device::PhantomDevice device({"phantom", 0, 1, "", ""}, int64_t{1} << 30);
-  for (const CodeUse& use : {CodeUse{}, {.row_parts = 2}, {.row_parts = 4}, {.kept = false}}) {
-    const parallel::WeightCut cut{.count = 2, .index = 1};
+  const CodeUse dealt{.row_parts = 4, .whole_experts = true};
+  for (const CodeUse& use :
+       {CodeUse{}, {.row_parts = 2}, {.row_parts = 4}, {.kept = false}, dealt}) {
+    parallel::WeightCut cut{.count = 2, .index = 1};
+    if (use.whole_experts) cut.expert_ranks = 2, cut.expert_index = 1;
     const Weights real = load(small_gpt_oss(), gpt_oss_file(), {}, cut, use);
     const PhantomWeights foreseen(small_gpt_oss(), DType::bf16, cut, device, {}, use);
     const auto matrices_of = [](const WeightViews& weights) {

@@ -12,22 +12,25 @@
 namespace pecia::parallel {
 
 void PrintTo(const ModePair& pair, std::ostream* out) {
-  *out << "cp " << pair.degrees.cp << " sp " << pair.degrees.sp << " tp " << pair.degrees.tp << ' '
-       << name_of(pair.prefill) << '+' << name_of(pair.decode);
+  *out << "cp " << pair.degrees.cp << " sp " << pair.degrees.sp << " tp " << pair.degrees.tp
+       << " ep " << pair.degrees.ep << ' ' << name_of(pair.prefill) << '+' << name_of(pair.decode);
 }
 
 namespace {
 
 /// Legality from what each mode is, without the table.
 bool is_legal(const ModePair& pair, const ModelShape& model, Reproducible reproducible) {
-  const auto [cp, sp, tp] = pair.degrees;
+  const auto [cp, sp, tp, ep] = pair.degrees;
+  if (ep != 1 && (ep != sp * tp || model.experts < ep || reproducible == Reproducible::layout))
+    return false;
   const int64_t both = int64_t{sp} * tp;
-  if (model.num_heads % both != 0 || model.ffn % tp != 0) return false;
+  const int64_t ffn = ep == 1 ? model.ffn : model.dense_ffn;  // what TP cuts
+  if (model.num_heads % both != 0 || ffn % tp != 0) return false;
   if (model.num_kv_heads % both != 0 && both % model.num_kv_heads != 0) return false;
   if (model.num_kv_heads % tp != 0 && tp % model.num_kv_heads != 0) return false;
   if (reproducible == Reproducible::layout) {
     const int64_t parts = pair.decode == DecodeMode::shift ? both : tp;
-    if (8 % cp != 0 || 8 % parts != 0 || model.ffn % parts != 0) return false;
+    if (8 % cp != 0 || 8 % parts != 0 || ffn % parts != 0) return false;
   }
   const bool alone = cp == 1 && sp == 1 && tp == 1;
   const auto prefill = [&] {
@@ -59,7 +62,7 @@ bool is_legal(const ModePair& pair, const ModelShape& model, Reproducible reprod
       case DecodeMode::tp:
         return tp > 1 && cp == 1 && sp == 1;
       case DecodeMode::shift:
-        return sp > 1 && cp == 1 && model.ffn % both == 0;
+        return sp > 1 && cp == 1 && ffn % both == 0;
     }
     return false;
   };
@@ -75,6 +78,11 @@ const ModelShape mha{.num_heads = 12, .num_kv_heads = 12, .ffn = 48};
 const ModelShape gqa{.num_heads = 9, .num_kv_heads = 3, .ffn = 1536};
 const ModelShape wide{.num_heads = 64, .num_kv_heads = 8, .ffn = 28672};
 const ModelShape mqa{.num_heads = 8, .num_kv_heads = 1, .ffn = 12};
+/// Experts whose columns no rank but one and three divide, beside dense layers; experts alone.
+const ModelShape dense_too{
+    .num_heads = 24, .num_kv_heads = 6, .ffn = 3, .experts = 6, .dense_ffn = 96};
+const ModelShape experts_alone{
+    .num_heads = 64, .num_kv_heads = 8, .ffn = 2880, .experts = 32, .dense_ffn = 0};
 const ModelShape odd{.num_heads = 36, .num_kv_heads = 6, .ffn = 100};
 
 class EveryModel : public testing::TestWithParam<ModelShape> {};
@@ -86,12 +94,16 @@ void expect_legal_modes(int ranks, const ModelShape& model, Reproducible reprodu
       for (int tp = 1; tp <= ranks; ++tp)
         for (const PrefillMode prefill : all_prefill)
           for (const DecodeMode decode : all_decode) {
-            const ModePair pair{{cp, sp, tp}, prefill, decode};
             if (cp * sp * tp != ranks) continue;
-            const bool legal = is_legal(pair, model, reproducible);
-            EXPECT_EQ(!refusal({pair.degrees, prefill, {}, decode, {}, reproducible}, model), legal)
-                << testing::PrintToString(pair);
-            if (legal) expected.push_back(pair);
+            for (const int ep : {1, 2, 3, sp * tp}) {
+              const ModePair pair{{cp, sp, tp, ep}, prefill, decode};
+              const bool legal = is_legal(pair, model, reproducible);
+              EXPECT_EQ(!refusal({pair.degrees, prefill, {}, decode, {}, reproducible}, model),
+                        legal)
+                  << testing::PrintToString(pair);
+              if (legal && std::ranges::find(expected, pair) == expected.end())
+                expected.push_back(pair);
+            }
           }
   EXPECT_THAT(legal_modes(ranks, model, reproducible),
               testing::UnorderedElementsAreArray(expected));
@@ -152,7 +164,7 @@ TEST_P(EveryModel, IsToldTheSameInJson) {
       const auto prefill = pair["prefill"].get<std::string>(),
                  decode = pair["decode"].get<std::string>();
       if (pair["legal"])
-        legal.push_back({{pair["cp"], pair["sp"], pair["tp"]},
+        legal.push_back({{pair["cp"], pair["sp"], pair["tp"], pair["ep"]},
                          *std::find_if(std::begin(all_prefill), std::end(all_prefill), is(prefill)),
                          *std::find_if(std::begin(all_decode), std::end(all_decode), is(decode))});
     }
@@ -160,7 +172,8 @@ TEST_P(EveryModel, IsToldTheSameInJson) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(OfTheTable, EveryModel, testing::Values(mha, gqa, wide, mqa, odd));
+INSTANTIATE_TEST_SUITE_P(OfTheTable, EveryModel,
+                         testing::Values(mha, gqa, wide, mqa, odd, dense_too, experts_alone));
 
 struct Refused {
   Setting setting;
@@ -213,6 +226,33 @@ INSTANTIATE_TEST_SUITE_P(
                 mqa,
                 "parallel.tp",
                 "parallel.tp 8 does not divide the FFN's 12 columns: use tp 4"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    DealtExperts, EveryReason,
+    testing::Values(
+        Refused{{{1, 2, 1, 2}, {}, {}, {}, {}},
+                mha,
+                "parallel.ep",
+                "parallel.ep 2 deals out experts, and this model has none: use ep 1"},
+        Refused{{{2, 2, 2, 2}, {}, {}, {}, {}},
+                experts_alone,
+                "parallel.ep",
+                "parallel.ep 2 is neither 1 nor the 4 ranks of parallel.sp 2 × parallel.tp 2: use "
+                "ep 1 or 4"},
+        Refused{{{2, 1, 1, 2}, {}, {}, {}, {}},
+                experts_alone,
+                "parallel.ep",
+                "parallel.ep 2 is neither 1 nor the 1 ranks of parallel.sp 1 × parallel.tp 1: use "
+                "ep 1"},
+        Refused{{{1, 4, 3, 12}, {}, {}, {}, {}},
+                dense_too,
+                "parallel.ep",
+                "parallel.ep 12 leaves ranks without any of the 6 experts: use ep 1"},
+        Refused{{{1, 2, 1, 2}, {}, {}, {}, {}, Reproducible::layout},
+                experts_alone,
+                "parallel.ep",
+                "parallel.ep 2 adds the results of each rank's experts first, and reproducible: "
+                "layout needs an order that no layout changes: use ep 1"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Modes, EveryReason,

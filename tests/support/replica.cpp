@@ -117,9 +117,10 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
       parts.kernels == Parts::cpu || settings.layout_invariant || settings.as_stored
           ? std::nullopt
           : std::optional(DType::fp32),
-      execute::Worker::weight_cut(comm.rank(), settings.tp),
+      execute::Worker::weight_cut(comm.rank(), settings.sp, settings.tp, settings.ep),
       parts.kernels == Parts::cpu && !settings.widened
-          ? model::codes_kept(config, settings.sp * settings.tp, settings.layout_invariant)
+          ? model::codes_kept(config, settings.sp * settings.tp, settings.layout_invariant,
+                              settings.ep)
           : model::CodeUse{.kept = false});
   const resources::ComputePlace place = make_place(parts, settings.products, settings.sdpa);
   std::optional<model::DeviceWeights> there;
@@ -164,7 +165,8 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
                              .prompt_logprobs = settings.prompt_logprobs,
                              .places = settings.places,
                              .layout_invariant = settings.layout_invariant,
-                             .sparse = settings.sparse});
+                             .sparse = settings.sparse,
+                             .ep = settings.ep});
 
   // Every rank schedules the same; only the outcomes travel.
   schedule::Scheduler scheduler(limits);

@@ -41,6 +41,7 @@ TestPlace place_of_tests();
 
 struct ReplicaSettings {
   int sp = 1, tp = 1;    ///< cp is what is left of the ranks
+  int ep = 1;            ///< 1, or sp · tp
   bool elastic = false;  ///< teams change; passes of an iteration run side by side
   parallel::PassModes modes;
   std::vector<comm::RackServerGpu> places;  ///< by rank; none: all on one server

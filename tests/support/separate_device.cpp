@@ -283,6 +283,12 @@ class SeparateBackend : public kernels::Backend {
   void square_sums(const kernels::SquareSumsArgs& args, device::Stream& stream) override {
     own(stream).enqueue([this, args] { cpu_->square_sums(args, cpu_stream_); });
   }
+  void sum_rows(const kernels::SumRowsArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, later = args, which = kept(args.which)]() mutable {
+      later.which = which;
+      cpu_->sum_rows(later, cpu_stream_);
+    });
+  }
   void rms_norm(const kernels::RmsNormArgs& args, device::Stream& stream) override {
     own(stream).enqueue([this, args] { cpu_->rms_norm(args, cpu_stream_); });
   }

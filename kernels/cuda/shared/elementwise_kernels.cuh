@@ -72,6 +72,29 @@ __global__ void add_kernel(Matrix<const float> x, Matrix<float> y) {
   }
 }
 
+/// See SumRowsArgs. A row of one term is copied: floats of 16 bits are the same after both roundings.
+template <int Count, typename T>
+__global__ void sum_rows_kernel(Matrix<const T> x, const int32_t* which, int64_t terms, bool adds,
+                                Matrix<T> out) {
+  const int64_t row = blockIdx.x;
+  for (int64_t i = first_column<Count>(); i < out.columns; i += column_step<Count>()) {
+    float sums[Count] = {}, values[Count];
+    for (int64_t j = 0; j < terms; ++j) {
+      const int32_t from = which[row * terms + j];
+      if (from < 0) continue;
+      load<Count>(x.row(from) + i, values);
+#pragma unroll
+      for (int c = 0; c < Count; ++c) sums[c] += values[c];
+    }
+    if (adds) {
+      load<Count>(out.row(row) + i, values);
+#pragma unroll
+      for (int c = 0; c < Count; ++c) sums[c] += values[c];
+    }
+    store<Count>(sums, out.row(row) + i);
+  }
+}
+
 template <int Count, typename T>
 __global__ void embedding_kernel(Matrix<const T> table, const int32_t* tokens, int64_t first_token,
                                  float scale, Matrix<float> out) {
