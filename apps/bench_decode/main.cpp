@@ -345,7 +345,7 @@ class Decode {
                     {"exposed_comm_share", shares.exposed_comm},
                     {"idle_share", shares.idle},
                     {"stages_s_of_rank_0", taken}});
-    if (session_.options.check) check_together(world_, sent.problem());
+    if (session_.options.check) check_together(world_, sent.problem(settings_));
     return step_s.median;
   }
 
@@ -368,7 +368,7 @@ class Decode {
     const int64_t vocab = model_.config.vocab;
     const auto steps_on = [&](comm::Communicator& ring, int64_t per_pass) {
       if (ring.size() == 1) {
-        settings.sp = settings.tp = 1;
+        settings.sp = settings.tp = settings.ep = 1;
         settings.sharding = parallel::Sharding::base;
       }
       settings.masters = ring.size() == 1 ? 0 : static_cast<int>(one.masters);

@@ -237,7 +237,7 @@ class Prefill {
                     {"exposed_comm_share", shares.exposed_comm},
                     {"max_rss_bytes", rss_bytes},
                     {"stages_s_of_rank_0", taken}});
-    if (session_.options.check) check_together(world_, sent.problem());
+    if (session_.options.check) check_together(world_, sent.problem(settings_));
   }
 
   /// What travels by the rule in the first pass of the prompt, by rates measured now.
@@ -278,7 +278,7 @@ class Prefill {
     const Answer ours = predicted(world_);
     std::string problem;
     if (world_.rank() == 0) {
-      settings.sp = settings.tp = 1;
+      settings.sp = settings.tp = settings.ep = 1;
       settings.sharding = parallel::Sharding::base;
       settings.batch_tokens = (tokens + 1) / 2;
       settings.kv_tokens = Replica::slots(settings, 1, cached_before(options_, tokens),

@@ -5,7 +5,8 @@
 
 #include "apps/command_line/options.hpp"
 #include "lib/job/job.hpp"
-#include "lib/parallel/heads.hpp"
+#include "lib/parallel/expert_routes.hpp"
+#include "lib/parallel/modes.hpp"
 #include "lib/resources/resources.hpp"
 
 namespace pecia::bench {
@@ -106,17 +107,12 @@ ReplicaSettings replica_settings(const ModelOptions& options, const LoadedModel&
   if (options.sp < 1 || options.tp < 1 || ranks % (options.sp * options.tp) != 0)
     fail<InputError>("--sp {} x --tp {} does not divide the {} ranks", options.sp, options.tp,
                      ranks);
-  const int shards = options.sp * options.tp;
-  if (!parallel::can_shard_heads(model.config.num_heads, model.config.num_kv_heads, shards) ||
-      !parallel::can_shard_heads(model.config.num_heads, model.config.num_kv_heads, options.tp) ||
-      (options.ep == 1 && model.config.common_ffn() % shards != 0))
-    fail<InputError>("--sp {} x --tp {} cannot cut {} heads over {} KV heads and {} FFN columns",
-                     options.sp, options.tp, model.config.num_heads, model.config.num_kv_heads,
-                     model.config.common_ffn());
-  if (options.ep != 1 &&
-      (options.ep != shards || !model.config.experts || model.config.experts->count < options.ep))
-    fail<InputError>("--ep {} is neither 1 nor --sp x --tp, or the model has fewer experts",
-                     options.ep);
+  parallel::Setting asked{
+      .degrees = {ranks / (options.sp * options.tp), options.sp, options.tp, options.ep}};
+  if (options.sharding == "shift") asked.decode = parallel::DecodeMode::shift;
+  asked.reproducible = options.job().reproducible;
+  if (const auto refused = parallel::refusal(asked, resources::shape_of(model.config)))
+    fail<InputError>("{}", refused->text());
   ReplicaSettings settings;
   settings.sp = options.sp;
   settings.tp = options.tp;
@@ -169,7 +165,9 @@ Sent Sent::operator-(const Sent& before) const {
           expected_outside - before.expected_outside};
 }
 
-std::string Sent::problem() const {
+std::string Sent::problem(const ReplicaSettings& settings) const {
+  const parallel::BlockPlace place{settings.sp, settings.tp, 0, 0, settings.ep};
+  if (settings.ep > 1 && expert_peers(settings.sharding, place).size() > 1) return "";
   const double expected = expected_in_layers + expected_outside;
   return total == expected ? "" : fmt::format("{} bytes sent, {} by a phantom", total, expected);
 }

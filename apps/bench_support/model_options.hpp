@@ -64,8 +64,9 @@ struct Sent {
   /// Sent bytes without those that a phantom sends for embedding and logits.
   double in_layers() const { return total - expected_outside; }
   Sent operator-(const Sent& before) const;
-  /// "" when the ranks have sent as many bytes as their phantoms.
-  std::string problem() const;
+  /// "" when the ranks have sent as many bytes as their phantoms, and where rows travel to their
+  /// experts: those of phantoms choose at random.
+  std::string problem(const ReplicaSettings& settings) const;
 };
 /// Sums over all ranks. Collective.
 Sent sent_by_all(comm::Communicator& world, Replica& replica);

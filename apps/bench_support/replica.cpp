@@ -129,7 +129,7 @@ int64_t Replica::slots(const ReplicaSettings& settings, int num_ranks, int64_t t
   if (const int players = settings.virtual_ranks(); players > 0) {
     ReplicaSettings of_player = settings;
     of_player.job.reproducible = parallel::Reproducible::run;
-    of_player.sp = of_player.tp = 1;
+    of_player.sp = of_player.tp = of_player.ep = 1;
     return players / ranks * slots(of_player, players, tokens, steps);
   }
   const int masters = settings.masters > 0 ? settings.masters : ranks;

@@ -112,9 +112,11 @@ std::vector<Field> make_schema() {
             "Ranks that share a pass's rows and its heads (Ulysses)."),
       field("parallel.tp", PECIA_MEMBER(parallel.tp), auto_or(whole32(1, max_degree)),
             "Ranks that share the weights."),
-      field("parallel.ep", PECIA_MEMBER(parallel.ep), auto_or(whole32(1, max_degree)),
-            "Ranks that experts are dealt out over, whole: 1, or sp × tp (expert parallelism); "
-            "auto: 1, or sp × tp where the batch should end 5 % sooner."),
+      field(
+          "parallel.ep", PECIA_MEMBER(parallel.ep), auto_or(whole32(1, max_degree)),
+          "Ranks that experts are dealt out over, whole: 1, or sp × tp (expert parallelism); "
+          "auto: 1, or sp × tp where the batch should end sooner, by 5 % if the other degrees are "
+          "given."),
       field("parallel.prefill", PECIA_MEMBER(parallel.prefill),
             auto_or(word(words_of(parallel::named_prefill_modes))), "How prompts are read."),
       field("parallel.ring", PECIA_MEMBER(parallel.ring),

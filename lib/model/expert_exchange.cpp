@@ -109,14 +109,13 @@ ExpertExchange::Arrived ExpertExchange::send(const TensorView& rows, const Tenso
                                              std::span<const int64_t> counts) {
   gather_choices(chosen, weights, counts);
   const int own_rank = group_->rank();
-  Indices leaving;
+  which_.clear();
   for (int rank = 0; rank < group_->size(); ++rank) {
     leaves_[rank] = rows_taking(choices_of(own_rank), per_row_, held_[rank]);
     comes_[rank] = rows_taking(choices_of(rank), per_row_, held_[own_rank]);
     num_leaving_[rank] = std::ssize(leaves_[rank]), num_coming_[rank] = std::ssize(comes_[rank]);
-    leaving.insert(leaving.end(), leaves_[rank].begin(), leaves_[rank].end());
+    which_.insert(which_.end(), leaves_[rank].begin(), leaves_[rank].end());
   }
-  which_ = std::move(leaving);
   const int64_t width = rows.size(1);
   const TensorView packed = leaving_.tensor(rows.dtype(), {sum_of(num_leaving_), width});
   const TensorView arrived = arrived_.tensor(rows.dtype(), {sum_of(num_coming_), width});

@@ -20,10 +20,11 @@
 
 namespace pecia::model {
 
-/// Reads the part `cut` of a layer's experts, or the experts that are dealt out to it. Matrices of MXFP4 that stay codes are views of the
-/// file, in which the rows of gate and up are two apart. Others become bf16, which holds their
-/// numbers exactly. Matrices in other types are copied, since they lie inputs first. The memory of
-/// copies is added to `memory`. Throws InputError as WeightLoader does.
+/// Reads the part `cut` of a layer's experts, or the experts that are dealt out to it. Matrices of
+/// MXFP4 that stay codes are views of the file, in which the rows of gate and up are two apart.
+/// Others become bf16, which holds their numbers exactly. Matrices in other types are copied, since
+/// they lie inputs first. The memory of copies is added to `memory`. Throws InputError as
+/// WeightLoader does.
 std::vector<GatedFfnWeights> read_packed_experts(const ModelConfig& config, WeightLoader& loader,
                                                  int64_t layer, parallel::WeightCut cut,
                                                  const CodeUse& codes, device::ThreadPool& pool,

@@ -203,6 +203,29 @@ TEST_P(ElasticFamilies, AnswerAsOneRankDoes) {
   expect_answers(run_requests(*world, model, requests, settings), wanted);
 }
 
+/// Rows travel to experts inside each instance.
+TEST(Teams, WhoseExpertsAreDealtOutAnswerAsOneRankDoes) {
+  const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(200));
+  const std::filesystem::path model = golden("qwen3moe-raw-step2");
+  const int64_t words = model::read_config(model).vocab;
+  ReplicaSettings settings;
+  settings.max_batch_tokens = 16;
+  settings.max_sequences = 7;
+  settings.logprobs = 2;
+  settings.prompt_logprobs = 1;
+  const std::vector<Request> requests = make_requests(words);
+  const auto wanted = run_alone(*world, model, requests, settings);
+  if (world->size() % 2 != 0) return;
+  settings.elastic = true;
+  settings.kv_tokens = 120;
+  settings.ep = 2;
+  for (const auto& [sp, tp] : {std::pair(2, 1), std::pair(1, 2)}) {
+    SCOPED_TRACE(fmt::format("SP {} × TP {}", sp, tp));
+    settings.sp = sp, settings.tp = tp;
+    expect_answers(run_requests(*world, model, requests, settings), wanted);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, ElasticFamilies,
                          testing::Values("glm-partial-rope", "internlm2-dynamic-bias", "llama-mqa",
                                          "llama-mha-tied", "llama-odd-sizes", "llama-rope-dynamic",
