@@ -314,11 +314,9 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
                         {"gpu", facts.gpu.empty() ? Json() : Json(facts.gpu)}};
   report.topology = Json::array();
   for (const auto& place : facts.places) report.topology.push_back(comm::to_string(place));
-  report.grid = Json{{"dp", resources.dp},
-                     {"cp", resources.cp},
-                     {"sp", resources.sp},
-                     {"tp", resources.tp},
-                     {"ep", resources.ep}};
+  report.grid =
+      Json{{"dp", resources.dp}, {"cp", resources.cp}, {"sp", resources.sp}, {"tp", resources.tp}};
+  if (facts.config.experts) report.grid["ep"] = resources.ep;
   const std::string_view ring = ring_text(resources);
   report.modes = Json{
       {"mode", resources::mode_name(resources)},

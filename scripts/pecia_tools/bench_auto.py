@@ -72,7 +72,7 @@ def run_in(model: Path, batch: str, ranks: int, parallel: Line) -> Line:
 
 def name_of(grid: Line, mode: str) -> str:
     keys = ("dp", "cp", "sp", "tp", "ep")
-    degrees = " × ".join(f"{key} {grid[key]}" for key in keys if grid[key] != 1)
+    degrees = " × ".join(f"{key} {grid[key]}" for key in keys if grid.get(key, 1) != 1)
     return f"{degrees or 'one rank'}, {mode}"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import h5py
 
-from harness import DONE, PROGRAM, Results, RunTest, random_requests
+from harness import DONE, MODEL, PROGRAM, Results, RunTest, random_requests
 
 GENERATION: dict[str, Any] = {"max_new_tokens": 12, "ignore_eos": True, "logprobs": 2}
 RANKS = 4
@@ -81,6 +81,37 @@ class ModeTest(RunTest):
         self.assertEqual(self.of_job["modes"]["weight_bytes"], base)
         self.assertGreater(base, whole / 2)  # norms are not cut
         self.assertLess(base, 0.55 * whole)
+
+
+class ExpertsTest(RunTest):
+    """Experts that are dealt out over SP × TP, through the whole program."""
+
+    def test_dealt_experts_answer_as_one_rank(self) -> None:
+        def results_of(name: str, ranks: int, parallel: dict[str, Any]) -> Results:
+            self.job = self.write_job(
+                random_requests(8, 1, 90, seed=73, every_second_turn=3),
+                name,
+                model={"path": str(MODEL.parent / "qwen3moe-raw-step2"), "compute": "fp32"},
+                generation=GENERATION,
+                parallel=parallel,
+                batch={"max_sequences": 4, "max_batch_tokens": 64},
+            )
+            self.run_job(self.job, ranks)
+            return self.results(self.job)
+
+        wanted = results_of("alone", 1, {})
+        grid = self.report(self.job)["grid"]
+        self.assertEqual(grid, {"dp": 1, "cp": 1, "sp": 1, "tp": 1, "ep": 1})
+        for number, parallel in enumerate((
+            {"cp": 2, "sp": 2, "ep": 2},
+            {"sp": 2, "tp": 2, "ep": 4, "decode": "shift", "shift_threshold": 4},
+            {"cp": 2, "tp": 2, "ep": 2, "prefill": "sp_tp"},
+            {"cp": "elastic", "tp": 2, "ep": 2},
+        )):
+            with self.subTest(parallel=parallel):
+                found = results_of(f"dealt-{number}", RANKS, parallel)
+                self.assert_same_answers(found, wanted, wanted.rows(DONE))
+                self.assertEqual(self.report(self.job)["grid"]["ep"], parallel["ep"])
 
 
 class ResumeTest(RunTest):
