@@ -40,6 +40,9 @@ struct AttentionItem {
   int64_t first_run, num_runs;  ///< entries of AttentionArgs::runs
 };
 
+/// What an attention call begins with: no keys, or a result over other keys of the same rows.
+enum class AttentionFrom { nothing, result };
+
 /// Attention of query rows to one part of their keys. The results of several parts can be merged.
 ///
 ///     scores[t,h,s] = q[t,h] · k[s,g] · scale        g = h / (num_heads / num_kv_heads)
@@ -53,7 +56,9 @@ struct AttentionItem {
 /// key position > query position − w. Positions are global. Neither rows nor runs need be in order.
 /// Rows that are in no item are not written. The op polls the stream between tiles.
 struct AttentionArgs {
-  TensorView q;                              ///< [rows, num_heads, head_dim] fp32, dense
+  /// [rows, num_heads, head_dim], dense; fp32, or on backends with continues_attention() in
+  /// operand_type(kv_dtype), to which the op would round it.
+  TensorView q;
   std::span<const int64_t> query_positions;  ///< [rows]
   std::span<const AttentionItem> items;
   std::span<const KeyRun> runs;  ///< runs of `keys`
@@ -78,6 +83,11 @@ struct AttentionArgs {
   ///
   /// It is only for backends with merges_attention(), and with RowInvariant::yes.
   int merged = 1;
+  /// With `result`, out and lse hold a result over other keys. They become the result over those
+  /// and the call's keys, which is what MergeArgs says, up to rounding. A row that sees no key keeps
+  /// its bits. It is only for backends with continues_attention(), with out in fp32, merged 1 and
+  /// RowInvariant::no.
+  AttentionFrom from = AttentionFrom::nothing;
 };
 
 /// Counts the bytes of device memory that a backend keeps for each row that it leaves to a library

@@ -49,6 +49,9 @@ class Backend {
   /// Tells whether `attention` takes AttentionArgs::merged.
   virtual bool merges_attention() const { return false; }
 
+  /// Tells whether `attention` takes AttentionFrom::result, and queries of operand_type(kv_dtype).
+  virtual bool continues_attention() const { return false; }
+
   /// Returns the dtype in which producers should write x to avoid a copy, for products with weights
   /// of the given type. It is fp32, or a narrower type to which x is rounded in any case.
   virtual DType operand_type(DType) const { return DType::fp32; }

@@ -343,12 +343,19 @@ void check_merged(const AttentionArgs& args) {
         "items[{}] is merged with another one's rows", i);
   }
 }
+
+void check_continued(const AttentionArgs& args) {
+  if (args.from == AttentionFrom::nothing) return;
+  check_fp32("out that is continued", args.out);
+  PECIA_CHECK(args.merged == 1 && args.row_invariant == RowInvariant::no,
+              "a result is continued with items that are merged, or with RowInvariant");
+}
 }  // namespace
 
 void validate(const AttentionArgs& args) {
   check_rank("q", args.q, 3);
   const int64_t rows = args.q.rows(), num_heads = args.q.size(1);
-  check_fp32("q", args.q);
+  check_float("q", args.q.dtype());
   check_float("out", args.out.dtype());
   check_fp32("lse", args.lse);
   check_shape("out", args.out, {rows, num_heads, args.q.size(2)});
@@ -373,12 +380,21 @@ void validate(const AttentionArgs& args) {
   for (size_t i = 0; i < args.runs.size(); ++i)
     check_run(args.runs[i], args.keys, args.kv_dtype, args.q.size(2), i);
   check_merged(args);
+  check_continued(args);
 }
 
 void refuse_rounded(const AttentionArgs& args, std::string_view backend) {
   if (args.out.dtype() != DType::fp32)
     fail<Unsupported>("the backend {} writes results of attention in fp32, not in {}", backend,
                       name_of(args.out.dtype()));
+}
+
+void refuse_continued(const AttentionArgs& args, std::string_view backend) {
+  if (args.from != AttentionFrom::nothing)
+    fail<Unsupported>("the backend {} continues no results of attention", backend);
+  if (args.q.dtype() != DType::fp32)
+    fail<Unsupported>("the backend {} takes queries in fp32, not in {}", backend,
+                      name_of(args.q.dtype()));
 }
 
 void refuse_merged(const AttentionArgs& args, std::string_view backend) {

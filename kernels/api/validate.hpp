@@ -42,6 +42,9 @@ void validate(const AttentionArgs& args);
 void validate(const RotateAndStoreArgs& args);
 /// Throws Unsupported for results of a narrow type, on behalf of a backend that has none.
 void refuse_rounded(const AttentionArgs& args, std::string_view backend);
+/// Throws Unsupported for results that are continued and for rounded queries, on behalf of a backend
+/// without continues_attention().
+void refuse_continued(const AttentionArgs& args, std::string_view backend);
 /// Throws Unsupported for items that are merged, on behalf of a backend that does not merge.
 void refuse_merged(const AttentionArgs& args, std::string_view backend);
 void validate(const ColumnSumsArgs& args);

@@ -20,6 +20,7 @@ class CpuBackend : public Backend {
 
   std::string_view name() const override { return "cpu"; }
   bool merges_attention() const override { return true; }
+  bool continues_attention() const override { return true; }
   DType operand_type(DType weight) const override {
     const bool always = kernels_.few != nullptr && kernels_.many != nullptr;
     return always && of_bf16(weight) ? DType::bf16 : DType::fp32;
@@ -69,6 +70,8 @@ class CpuBackend : public Backend {
   void attention(const AttentionArgs& args, device::Stream& stream) override {
     validate(args);
     refuse_rounded(args, name());
+    PECIA_CHECK(args.q.dtype() == DType::fp32 || args.q.dtype() == operand_type(args.kv_dtype),
+                "queries of {} for the CPU backend", name_of(args.q.dtype()));
     const cpu::Bf16Kernel* const kernel = kernel_for(args.q.rows(), args.row_invariant);
     if (kernel != nullptr && (args.kv_dtype == DType::bf16 || args.kv_dtype == DType::fp8))
       cpu::attention_bf16(*kernel, args, stream, workspace_, plan_);

@@ -55,6 +55,7 @@ class CudaBackend : public Backend {
   }
   void attention(const AttentionArgs& args, device::Stream& stream) override {
     refuse_merged(args, name());
+    refuse_continued(args, name());
     run(cuda::attention, args, stream);
   }
   void column_sums(const ColumnSumsArgs& args, device::Stream& stream) override {

@@ -45,6 +45,7 @@ class ReferenceBackend : public Backend {
   void attention(const AttentionArgs& args, device::Stream& stream) override {
     refuse_merged(args, name());
     refuse_rounded(args, name());
+    refuse_continued(args, name());
     run(reference::attention, args, stream);
   }
   void column_sums(const ColumnSumsArgs& args, device::Stream& stream) override {

@@ -32,6 +32,8 @@ AttentionSteps::AttentionSteps(const Compute& compute, KvCache& cache, int64_t n
       row_invariant_(row_invariant),
       scale_(scale.value_or(1.0f / std::sqrt(static_cast<float>(head_dim())))),
       sink_part_(compute),
+      rounded_q_(compute.buffer()),
+      part_(compute),
       travelling_{compute.buffer(), compute.buffer()} {
   PECIA_CHECK(static_cast<int64_t>(windows_.size()) == cache.shape().layers,
               "{} windows for {} layers", windows_.size(), cache.shape().layers);
@@ -95,6 +97,37 @@ void AttentionSteps::rotate_and_store(int64_t layer, kernels::RotateAndStoreArgs
 
 void AttentionSteps::attend(int64_t layer, const AttentionCall& call, const TensorView& q,
                             const kernels::StoredKeys& keys, const Partial& to) {
+  attend(layer, call, q, keys, to, kernels::AttentionFrom::nothing);
+}
+
+void AttentionSteps::attend_more(int64_t layer, const AttentionCall& call, const TensorView& q,
+                                 const kernels::StoredKeys& keys, const Partial& to) {
+  if (compute_.backend.continues_attention())
+    return attend(layer, call, q, keys, to, kernels::AttentionFrom::result);
+  const Partial part = partial(part_, q.rows());
+  attend(layer, call, q, keys, part);
+  merge(part, to);
+}
+
+/// Rows of all heads are stored as rows of one head of a cache.
+TensorView AttentionSteps::queries_of_calls(const TensorView& q) {
+  const DType dtype = compute_.backend.operand_type(cache_.shape().dtype);
+  if (!compute_.backend.continues_attention() || dtype == DType::fp32) return q;
+  const int64_t rows = q.rows(), width = q.row_elements();
+  const ScopedSpan span(compute_.recorder, "round_queries", Kind::compute,
+                        rows * width * size_of(dtype));
+  const TensorView rounded = rounded_q_.tensor(dtype, {rows, num_heads_, head_dim()});
+  row_places_.resize(rows);
+  std::iota(row_places_.begin(), row_places_.end(), 0);
+  compute_.backend.kv_store(
+      {q.reshape({rows, 1, width}), row_places_, rounded.reshape({1, rows, width})},
+      compute_.stream);
+  return rounded;
+}
+
+void AttentionSteps::attend(int64_t layer, const AttentionCall& call, const TensorView& q,
+                            const kernels::StoredKeys& keys, const Partial& to,
+                            kernels::AttentionFrom from) {
   const int64_t window = windows_[layer];
   const auto flops = call.flops.find(window);
   const ScopedSpan span(compute_.recorder, "attention", Kind::compute, 0,
@@ -112,7 +145,8 @@ void AttentionSteps::attend(int64_t layer, const AttentionCall& call, const Tens
                               .out = to.out,
                               .lse = to.lse,
                               .row_invariant = row_invariant_,
-                              .merged = call.merged},
+                              .merged = call.merged,
+                              .from = from},
                              compute_.stream);
 }
 

@@ -101,6 +101,12 @@ class AttentionSteps {
                         std::span<const int64_t> slots);
   void attend(int64_t layer, const AttentionCall& call, const TensorView& q,
               const kernels::StoredKeys& keys, const Partial& to);
+  /// Adds keys to the result in `to`.
+  void attend_more(int64_t layer, const AttentionCall& call, const TensorView& q,
+                   const kernels::StoredKeys& keys, const Partial& to);
+  /// Returns the queries for several calls. Where each call would round them, they are rounded here,
+  /// into memory that the next call of this function takes again.
+  TensorView queries_of_calls(const TensorView& q);
   /// Sets each layer's sink logits: one number for each of this rank's heads, [num_heads] in a float
   /// type. A sink competes with a row's keys for its attention and has no value. Empty: there are
   /// none.
@@ -148,6 +154,8 @@ class AttentionSteps {
   void pack_cached(const TensorView& cached, std::byte* message);
   void pack_rows(const TensorView& x, std::byte* vectors, float* scales);
   void keep(int64_t layer, int step);
+  void attend(int64_t layer, const AttentionCall& call, const TensorView& q,
+              const kernels::StoredKeys& keys, const Partial& to, kernels::AttentionFrom from);
 
   comm::Communicator* ring_ = nullptr;
   Compute compute_;
@@ -163,6 +171,9 @@ class AttentionSteps {
   std::vector<int64_t> message_tokens_;        ///< by step
   std::vector<std::vector<KeptTokens>> kept_;  ///< by step; empty: nothing is kept
   std::vector<int64_t> block_slots_;           ///< places of a block's rows
+  std::vector<int64_t> row_places_;            ///< 0, 1, … of queries_of_calls
+  device::Buffer rounded_q_;
+  Buffers part_;  ///< of attend_more, where the backend continues no results
   device::Buffer travelling_[2];
 };
 

@@ -69,7 +69,7 @@ void RingAttention::run_broadcast_q(int64_t layer, const TensorView& q, const Te
   }
   steps_.wait(*ring_->start_all_to_all(queries), "broadcast_q", sent);
 
-  const Partial batch = steps_.partial(part_, total);
+  const Partial batch = steps_.partial(batch_part_, total);
   steps_.attend(layer, batch_, batch_q, steps_.cached(layer), batch);
 
   // The own part is where the others are merged into.

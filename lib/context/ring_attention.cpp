@@ -30,7 +30,7 @@ RingAttention::RingAttention(comm::Communicator& ranks, const Compute& compute, 
       travelling_{compute.buffer(), compute.buffer()},
       lse_(compute.buffer()),
       batch_q_(compute.buffer()),
-      part_(compute) {
+      batch_part_(compute) {
   for (int rank = 0; rank < ranks.size(); ++rank) {
     away_.emplace_back(compute);
     home_.emplace_back(compute);
@@ -341,11 +341,12 @@ void RingAttention::attend(int64_t layer, const TensorView& q, const TensorView&
 void RingAttention::run_pass_kv(int64_t layer, const TensorView& q, const TensorView& k,
                                 const TensorView& v, const TensorView& out) {
   const Partial to{out, steps_.lse(lse_, q.rows())};
+  const TensorView queries = size() > 1 ? steps_.queries_of_calls(q) : q;
   steps_.pass_keys(layer, k, v, [&](int step, const kernels::StoredKeys& keys) {
-    if (step == 0) return steps_.attend(layer, visits_[0], q, keys, to);
-    const Partial part = steps_.partial(part_, q.rows());
-    steps_.attend(layer, visits_[step], q, keys, part);
-    steps_.merge(part, to);
+    if (step == 0)
+      steps_.attend(layer, visits_[0], queries, keys, to);
+    else
+      steps_.attend_more(layer, visits_[step], queries, keys, to);
   });
   steps_.add_sinks(layer, to);
 }

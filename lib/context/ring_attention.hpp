@@ -159,7 +159,7 @@ class RingAttention {
 
   // Workspaces. They grow and are kept.
   device::Buffer travelling_[2], lse_, batch_q_;
-  AttentionSteps::Buffers part_;
+  AttentionSteps::Buffers batch_part_;
   /// By rank: the outputs of its queries over this rank's keys, and the outputs of this rank's
   /// queries over its keys.
   std::vector<AttentionSteps::Buffers> away_, home_;

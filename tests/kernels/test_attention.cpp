@@ -12,6 +12,7 @@ namespace pecia::test {
 namespace {
 
 using kernels::AttentionArgs;
+using kernels::AttentionFrom;
 using kernels::AttentionItem;
 using kernels::empty_lse;
 using kernels::KeyRun;
@@ -112,6 +113,16 @@ Result attend(Problem& p, Device& device) {
   Tensor out = Tensor::filled({p.num_rows, p.heads.num_heads, p.heads.head_dim}, 55.0f);
   Tensor lse = Tensor::filled({p.num_rows, p.heads.num_heads}, 55.0f);
   device.backend->attention(args_of(p, out, lse), device.stream);
+  return {out.values(), lse.values()};
+}
+
+/// The result over the keys before and those of the problem.
+Result attend_more(Problem& p, const Result& before, Device& device) {
+  Tensor out({p.num_rows, p.heads.num_heads, p.heads.head_dim}, DType::fp32, before.out);
+  Tensor lse({p.num_rows, p.heads.num_heads}, DType::fp32, before.lse);
+  AttentionArgs args = args_of(p, out, lse);
+  args.from = AttentionFrom::result;
+  device.backend->attention(args, device.stream);
   return {out.values(), lse.values()};
 }
 
@@ -242,6 +253,75 @@ TEST_P(Attention, TakesKeysInAnyOrderFromManyRuns) {
   expect_equal_to_reference(p, device_);
   p.window = 100;
   expect_equal_to_reference(p, device_);
+}
+
+/// Key by key range in any order, as in a ring, against all keys at once.
+TEST_P(Attention, ContinuesAResultOverOtherKeys) {
+  struct Lengths {
+    int64_t rows, keys, cut;
+  };
+  // Few rows of many keys are split; 200 rows of three heads are two tiles.
+  for (const auto [rows, keys, cut] :
+       {Lengths{1, 2, 1}, {5, 300, 131}, {1, 9000, 4500}, {200, 600, 500}})
+    for (const int64_t window : {0, 150}) {
+      SCOPED_TRACE(testing::Message() << rows << " rows, " << keys << " keys, window " << window);
+      Problem p({6, 2, 24}, rows, keys, dtype_);
+      p.window = window;
+      Device oracle = make_device("reference");
+      const Result expected = attend(p, oracle);
+      p.cut_runs({cut, keys});
+      Result result = attend(p, device_);
+      p.cut_runs({0, cut});
+      if (!device_.backend->continues_attention()) {
+        EXPECT_THROW(attend_more(p, result, device_), Unsupported);
+        return;
+      }
+      result = attend_more(p, result, device_);
+      const double tolerance = 8e-6 + 12 * device_.rounding(dtype_);
+      EXPECT_TRUE(all_close(result.out, expected.out, tolerance));
+      EXPECT_TRUE(all_close(result.lse, expected.lse, tolerance, 0x1p-21));
+    }
+}
+
+/// Rows that see nothing more, rows of no item, and a result that is empty so far.
+TEST_P(Attention, KeepsTheBitsOfAResultWhereNoKeyIsSeen) {
+  if (!device_.backend->continues_attention()) return;
+  Problem p({2, 1, 8}, 5, 3, dtype_);
+  p.query_positions = {11, 12, 2, 40, 2};
+  p.key_positions = {9, 10, 11};
+  p.cut_runs({0, 3});
+  const Result fresh = attend(p, device_);
+  p.items = {{0, 3, 0, 1}, {3, 1, 1, 0}};  // row 2 sees no key, row 3 has no runs, row 4 no item
+  Result before{random_floats(5 * 2 * 8, 7), random_floats(5 * 2, 8)};
+  for (const int64_t row : {0, 2}) {  // nothing yet
+    std::fill_n(before.out.begin() + row * 16, 16, 0.0f);
+    std::fill_n(before.lse.begin() + row * 2, 2, empty_lse);
+  }
+  const Result result = attend_more(p, before, device_);
+  const auto row = [](const Result& of, int64_t index) {
+    return std::pair(
+        std::vector<float>(of.out.begin() + index * 16, of.out.begin() + index * 16 + 16),
+        std::vector<float>(of.lse.begin() + index * 2, of.lse.begin() + index * 2 + 2));
+  };
+  EXPECT_EQ(row(result, 0), row(fresh, 0));
+  EXPECT_NE(row(result, 1), row(before, 1));
+  EXPECT_NE(row(result, 1), row(fresh, 1));
+  for (const int64_t kept : {2, 3, 4}) EXPECT_EQ(row(result, kept), row(before, kept));
+}
+
+TEST_P(Attention, TakesQueriesThatAreRoundedAlready) {
+  Problem p({6, 2, 24}, 40, 300, dtype_);
+  const Result rounded_by_op = attend(p, device_);
+  const std::vector<float> q = p.q.values();
+  p.q = Tensor({40, 6, 24}, DType::bf16, q);
+  if (device_.backend->continues_attention() &&
+      device_.backend->operand_type(dtype_) == DType::bf16) {
+    const Result result = attend(p, device_);
+    EXPECT_EQ(result.out, rounded_by_op.out);
+    EXPECT_EQ(result.lse, rounded_by_op.lse);
+  } else {
+    EXPECT_ANY_THROW(attend(p, device_));
+  }
 }
 
 /// Queries that the products' type holds exactly: then tensor cores, too, sum exact products of q

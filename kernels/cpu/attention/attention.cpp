@@ -81,10 +81,11 @@ class TileAttention {
         positions_(scratch.take<int64_t>(block_keys)),
         staged_k_scales_(scratch.take<float>(block_keys)),
         staged_v_scales_(scratch.take<float>(block_keys)) {
+    const DType dtype = args.q.dtype();
     for (int64_t t = 0; t < tile.num_rows; ++t)
-      products_.set_queries(
-          static_cast<const float*>(args.q.row(tile.first_row + t)) + kv_head * group_ * head_dim_,
-          args.scale, t * group_, group_);
+      products_.set_queries(static_cast<const char*>(args.q.row(tile.first_row + t)) +
+                                kv_head * group_ * head_dim_ * size_of(dtype),
+                            dtype, args.scale, t * group_, group_);
     begin();
   }
 
@@ -93,6 +94,17 @@ class TileAttention {
     std::fill_n(out_, rows_ * head_dim_, 0.0f);
     std::fill_n(maxima_, rows_, empty_lse);
     std::fill_n(sums_, rows_, 0.0f);
+  }
+
+  /// Begins with a result over other keys, as `write` writes it.
+  void begin_with(const Destination& result) {
+    for (int64_t r = 0; r < rows_; ++r) {
+      const int64_t t = r / group_, g = r % group_;
+      std::copy_n(result.out + t * result.row_stride + g * head_dim_, head_dim_,
+                  out_ + r * head_dim_);
+      maxima_[r] = result.lse[t * result.lse_stride + g];
+      sums_[r] = maxima_[r] == empty_lse ? 0.0f : 1.0f;
+    }
   }
 
   /// `next` is read after the block, and is asked for meanwhile.
@@ -355,16 +367,19 @@ void attend(const Bf16Kernel* kernel, const AttentionArgs& args, const device::S
   workspace.reserve_threads(stream.num_threads(),
                             tile_bytes + merged_scratch_bytes(args, plan.tile_rows()));
 
+  const bool continues = args.from == AttentionFrom::result;
   const auto num_tasks = static_cast<int64_t>(plan.tasks().size());
   for_each_task(stream, num_tasks, [&](int64_t index, const Worker& worker) {
     const AttentionTask& task = plan.tasks()[index];
     const QueryTile& tile = plan.tiles()[task.tile];
+    if (continues && tile.block_begin == tile.block_end) return;
     Carver scratch = workspace.of_thread(worker.thread);
     TileAttention<Products> work(args, tile, task.kv_head, kernel, scratch);
     if (args.merged > 1) {
       scratch.take<char>(tile_bytes);
       return attend_merged(work, args, tile, task.kv_head, scratch, worker);
     }
+    if (continues && task.part == 0) work.begin_with(result_of(args, tile, task.kv_head));
     add_blocks(
         work, args, tile,
         {tile.item, tile.part_begin(task.part), tile.part_begin(task.part + 1), tile.key_end},

@@ -43,8 +43,11 @@ WideProducts::WideProducts(const TileShape& shape, Carver& scratch)
       packed_k_(scratch.take<float>(padded_columns(block_keys) * shape.head_dim)),
       wide_v_(scratch.take<float>(block_keys * padded_columns(shape.head_dim))) {}
 
-void WideProducts::set_queries(const float* from, float factor, int64_t first, int64_t count) {
-  scale_row(from, factor, count * shape_.head_dim, q_ + first * shape_.head_dim);
+void WideProducts::set_queries(const void* from, DType dtype, float factor, int64_t first,
+                               int64_t count) {
+  PECIA_CHECK(dtype == DType::fp32, "queries of {} for products of fp32", name_of(dtype));
+  scale_row(static_cast<const float*>(from), factor, count * shape_.head_dim,
+            q_ + first * shape_.head_dim);
 }
 
 bool WideProducts::reads_in_place() const {
@@ -131,12 +134,17 @@ Bf16Products::Bf16Products(const TileShape& shape, Carver& scratch)
       packed_v_(scratch.take<uint16_t>(shape.kernel->packed_depth(block_keys) *
                                        in_whole_panels(shape.head_dim))) {}
 
-void Bf16Products::set_queries(const float* from, float factor, int64_t first, int64_t count) {
+void Bf16Products::set_queries(const void* from, DType dtype, float factor, int64_t first,
+                               int64_t count) {
   factor_ = factor;
   for (int64_t r = 0; r < count; ++r) {
     uint16_t* const to = q_ + (first + r) * q_stride_;
     std::fill(to + shape_.head_dim, to + q_stride_, 0);
-    store_bf16_native(from + r * shape_.head_dim, shape_.head_dim, to);
+    const int64_t begin = r * shape_.head_dim;
+    if (dtype == DType::bf16)
+      std::copy_n(static_cast<const uint16_t*>(from) + begin, shape_.head_dim, to);
+    else
+      store_bf16_native(static_cast<const float*>(from) + begin, shape_.head_dim, to);
   }
 }
 

@@ -30,9 +30,9 @@ class WideProducts {
   static int64_t scratch_bytes(const TileShape& shape);
   WideProducts(const TileShape& shape, Carver& scratch);
 
-  /// Rows [first, first + count) of the queries become factor · from. `from` is dense. All rows
-  /// have the same factor.
-  void set_queries(const float* from, float factor, int64_t first, int64_t count);
+  /// Rows [first, first + count) of the queries become factor · from. `from` is dense and fp32. All
+  /// rows have the same factor.
+  void set_queries(const void* from, DType dtype, float factor, int64_t first, int64_t count);
   /// Sets the block that the rows meet from now on. It must stay where it is. The block that is read
   /// next lies so many bytes after it, as far as that is known.
   void set_block(const char* k, const char* v, int64_t num_keys, int64_t bytes_to_next);
@@ -60,7 +60,8 @@ class Bf16Products {
   static int64_t scratch_bytes(const TileShape& shape);
   Bf16Products(const TileShape& shape, Carver& scratch);
 
-  void set_queries(const float* from, float factor, int64_t first, int64_t count);
+  /// `from` may be rounded already.
+  void set_queries(const void* from, DType dtype, float factor, int64_t first, int64_t count);
   void set_block(const char* k, const char* v, int64_t num_keys, int64_t bytes_to_next);
   void multiply_keys(TileRows rows, int64_t num_keys, float* scores);
   void add_values(const ScoreBlock& scores, const OnlineRows& state, const float* v_scales);
