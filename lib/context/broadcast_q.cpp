@@ -41,11 +41,11 @@ void RingAttention::plan_visitors(const Pass& pass) {
     }
   }
   const SequenceRuns own = runs_in_cache();
-  add_items(batch_, pass, rank, rank, query_positions_[rank], own);
+  add_items(batch_, pass, rank, query_positions_[rank], own);
   for (int other = 0; other < size(); ++other) {
     const auto& [sequences, positions] = visitors[other];
     visiting_[other] = static_cast<int64_t>(positions.size());
-    add_items(batch_, sequences, other, rank, positions, own);
+    add_items(batch_, sequences, other, positions, own);
   }
 }
 

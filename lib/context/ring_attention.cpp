@@ -51,6 +51,7 @@ void RingAttention::begin_pass(const std::vector<TeamPass>& teams, int64_t numbe
   stored_rows_.clear();
   visits_.clear();
   placed_.clear();
+  halos_.clear();
   const std::optional<size_t> own = team_of(teams, ledger_.instance());
   if (own) join(teams[*own].team, number), plan_rows(teams[*own]), plan_placements(teams[*own]);
   const bool by_levels = own && team_.ring == parallel::Ring::levels;
@@ -71,17 +72,18 @@ void RingAttention::begin_pass(const std::vector<TeamPass>& teams, int64_t numbe
   }
   if (team_.ring == parallel::Ring::pass_q) {
     const SequenceRuns cached = runs_in_cache();
-    for (int step = 0; step < size(); ++step)
-      visits_.push_back(call(pass, visiting(step), index_, cached));
+    for (int step = 0; step < size(); ++step) visits_.push_back(call(pass, visiting(step), cached));
     return;
   }
   plan_messages(teams[*own]);
-  const bool keys_go_round =
-      !by_levels || std::ranges::any_of(windows_, [](int64_t window) { return window > 0; });
+  plan_halos(teams[*own]);
+  const bool keys_go_round = std::ranges::any_of(windows_, [&](int64_t window) {
+    return (window > 0 || !by_levels) && !halos_.contains(window);
+  });
   for (int step = 0; step < (keys_go_round ? size() : 1); ++step) {
     const bool in_cache = step == 0 && !steps_.own_keys_in_message();
-    visits_.push_back(call(pass, index_, visiting(step),
-                           in_cache ? runs_in_cache() : runs_in_message(visiting(step))));
+    visits_.push_back(
+        call(pass, index_, in_cache ? runs_in_cache() : runs_in_message(visiting(step))));
   }
 }
 
@@ -152,8 +154,8 @@ void RingAttention::plan_messages(const TeamPass& own) {
   for (const SequenceId sequence : key_sequences_) {
     const auto* travelling = placed(sequence);
     const int64_t tokens = held(sequence, index_);
-    blocks.push_back(
-        {sequence, 0, travelling != nullptr ? travelling->at(index_).cached : tokens, tokens});
+    const int64_t cached = travelling != nullptr ? travelling->at(index_).cached : tokens;
+    blocks.push_back({part_of(ledger_.slots(sequence), 0, cached), tokens});
   }
   int64_t row = 0;
   for (const PassSequence& sequence : own.rows) {
@@ -231,15 +233,15 @@ std::span<const kernels::KeyRun> RingAttention::of_sequence(SequenceId sequence,
   return std::span(runs.runs).subspan(begin, runs.ends[index] - begin);
 }
 
-AttentionCall RingAttention::call(const Pass& pass, int query_rank, int key_rank,
+AttentionCall RingAttention::call(const Pass& pass, int query_rank,
                                   const SequenceRuns& runs) const {
   AttentionCall call;
-  add_items(call, pass, query_rank, key_rank, query_positions_[query_rank], runs);
+  add_items(call, pass, query_rank, query_positions_[query_rank], runs);
   return call;
 }
 
-/// Rows of `query_rank` in the pass, at `positions`, against the runs of keys of `key_rank`.
-void RingAttention::add_items(AttentionCall& call, const Pass& pass, int query_rank, int key_rank,
+/// Rows of `query_rank` in the pass, at `positions`, against these runs of keys.
+void RingAttention::add_items(AttentionCall& call, const Pass& pass, int query_rank,
                               std::span<const int64_t> positions, const SequenceRuns& runs) const {
   auto row = static_cast<int64_t>(call.positions.size());
   call.positions.insert(call.positions.end(), positions.begin(), positions.end());
@@ -248,11 +250,13 @@ void RingAttention::add_items(AttentionCall& call, const Pass& pass, int query_r
     int64_t rows = 0;
     for (const GlobalRange& range : new_rows) rows += range.size();
     kernels::AttentionItem item{row, rows, static_cast<int64_t>(call.runs.size()), 0};
-    for (const SequenceId member : ledger_.map().lineage(sequence.sequence)) {
-      const std::span<const kernels::KeyRun> keys = of_sequence(member, runs);
-      call.runs.insert(call.runs.end(), keys.begin(), keys.end());
-      steps_.count_flops(call, new_rows, ranges(member, key_rank));
-    }
+    std::vector<parallel::StridedRange> seen;
+    for (const SequenceId member : ledger_.map().lineage(sequence.sequence))
+      for (const kernels::KeyRun& run : of_sequence(member, runs)) {
+        call.runs.push_back(run);
+        seen.push_back({run.position, run.num_keys, run.stride});
+      }
+    steps_.count_flops(call, new_rows, seen);
     item.num_runs = static_cast<int64_t>(call.runs.size()) - item.first_run;
     call.items.push_back(item);
     row += rows;
@@ -277,7 +281,7 @@ void RingAttention::plan_parts(const Pass& pass, const std::vector<RowRange>& ro
       sequence.count = end - begin;
       sequences.push_back(sequence);
     }
-    add_items(parts_.emplace_back(), sequences, 0, 0,
+    add_items(parts_.emplace_back(), sequences, 0,
               std::span(query_positions_[0]).subspan(part.begin, part.size()), own);
   }
 }
@@ -340,6 +344,8 @@ void RingAttention::attend(int64_t layer, const TensorView& q, const TensorView&
 
 void RingAttention::run_pass_kv(int64_t layer, const TensorView& q, const TensorView& k,
                                 const TensorView& v, const TensorView& out) {
+  const auto halo = halos_.find(windows_[layer]);
+  if (halo != halos_.end()) return run_halo(layer, halo->second, q, out);
   const Partial to{out, steps_.lse(lse_, q.rows())};
   steps_.pass_keys(layer, k, v, [&](int step, const kernels::StoredKeys& keys) {
     if (step == 0) return steps_.attend(layer, visits_[0], q, keys, to);

@@ -13,6 +13,7 @@
 #include "lib/context/attention_steps.hpp"
 #include "lib/context/kv_ledger.hpp"
 #include "lib/context/level_attention.hpp"
+#include "lib/parallel/halo.hpp"
 #include "lib/parallel/sharding.hpp"
 
 namespace pecia::context {
@@ -82,6 +83,11 @@ class RingAttention {
     std::vector<size_t> ends;  ///< end of each sequence's runs, in the order of key_sequences_
   };
   using Pass = std::vector<parallel::PassSequence>;
+  /// What travels in layers with a window, and the call for what comes.
+  struct Halo {
+    HaloMessages messages;
+    AttentionCall call;
+  };
 
   // Ranks are places in the team's ring.
   int size() const { return team_.size(); }
@@ -100,9 +106,8 @@ class RingAttention {
   SequenceRuns runs_in_message(int rank) const;
   std::span<const kernels::KeyRun> of_sequence(parallel::SequenceId sequence,
                                                const SequenceRuns& runs) const;
-  AttentionCall call(const Pass& pass, int query_rank, int key_rank,
-                     const SequenceRuns& runs) const;
-  void add_items(AttentionCall& call, const Pass& pass, int query_rank, int key_rank,
+  AttentionCall call(const Pass& pass, int query_rank, const SequenceRuns& runs) const;
+  void add_items(AttentionCall& call, const Pass& pass, int query_rank,
                  std::span<const int64_t> positions, const SequenceRuns& runs) const;
 
   void attend(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
@@ -110,6 +115,14 @@ class RingAttention {
   void run_pass_kv(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
                    const TensorView& out);
   void run_pass_q(int64_t layer, const TensorView& q, const TensorView& out);
+
+  // halo.cpp
+  void plan_halos(const parallel::TeamPass& own);
+  std::vector<parallel::HaloSequence> halo_sequences(const Pass& pass) const;
+  HaloMessages halo_messages(const parallel::Halo& plan) const;
+  SequenceRuns runs_that_come(const std::vector<parallel::HaloSequence>& sequences,
+                              const parallel::Halo& plan) const;
+  void run_halo(int64_t layer, const Halo& halo, const TensorView& q, const TensorView& out);
 
   // ring_levels.cpp
   std::vector<LevelAttention::Sequence> level_sequences(const Pass& pass) const;
@@ -147,6 +160,7 @@ class RingAttention {
   std::vector<parallel::SequenceId> key_sequences_;  ///< sequences with keys that it needs, sorted
   std::map<parallel::SequenceId, std::vector<parallel::TravellingTokens>> placed_;
   std::vector<AttentionCall> visits_;  ///< by step
+  std::map<int64_t, Halo> halos_;      ///< by window; keys of other layers go round the ring
   std::vector<AttentionCall> parts_;
   AttentionCall within_parts_;  ///< by levels at home: each part to itself
   std::vector<parallel::RowRange> part_rows_;
