@@ -83,6 +83,19 @@ class RingAttention {
     std::vector<size_t> ends;  ///< end of each sequence's runs, in the order of key_sequences_
   };
   using Pass = std::vector<parallel::PassSequence>;
+  /// Rows of one sequence.
+  struct Rows {
+    parallel::SequenceId sequence;
+    std::vector<parallel::GlobalRange> ranges;  ///< their positions
+  };
+  /// Queries that go straight to the ranks with keys that they see: the rows of this rank that go
+  /// to each rank, the number of rows that come from each rank, and the call for the own rows and the
+  /// rows that come.
+  struct Visitors {
+    std::vector<std::vector<int64_t>> leaving;
+    std::vector<int64_t> coming;
+    AttentionCall batch;
+  };
   /// What travels in layers with a window, and the call for what comes.
   struct Halo {
     HaloMessages messages;
@@ -106,9 +119,10 @@ class RingAttention {
   SequenceRuns runs_in_message(int rank) const;
   std::span<const kernels::KeyRun> of_sequence(parallel::SequenceId sequence,
                                                const SequenceRuns& runs) const;
+  std::vector<Rows> rows_at(const Pass& pass, int rank) const;
   AttentionCall call(const Pass& pass, int query_rank, const SequenceRuns& runs) const;
-  void add_items(AttentionCall& call, const Pass& pass, int query_rank,
-                 std::span<const int64_t> positions, const SequenceRuns& runs) const;
+  void add_items(AttentionCall& call, const std::vector<Rows>& rows,
+                 const SequenceRuns& runs) const;
 
   void attend(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
               const TensorView& out);
@@ -137,9 +151,11 @@ class RingAttention {
   std::vector<LevelAttention::Sequence> home_sequences(const Pass& pass);
 
   // broadcast_q.cpp
-  bool holds_keys(const parallel::PassSequence& sequence, int rank) const;
+  std::vector<parallel::IndexRun> rows_that_see(int64_t window, const Rows& rows, int rank) const;
+  Visitors visitors(const Pass& pass, int64_t window) const;
   void plan_visitors(const Pass& pass);
-  void run_broadcast_q(int64_t layer, const TensorView& q, const TensorView& out);
+  void run_broadcast_q(int64_t layer, const Visitors& visitors, const TensorView& q,
+                       const TensorView& out);
 
   comm::Communicator& ranks_;
   Compute compute_;
@@ -159,17 +175,12 @@ class RingAttention {
   std::vector<parallel::RowRange> stored_rows_;        ///< these rows
   std::vector<parallel::SequenceId> key_sequences_;  ///< sequences with keys that it needs, sorted
   std::map<parallel::SequenceId, std::vector<parallel::TravellingTokens>> placed_;
-  std::vector<AttentionCall> visits_;  ///< by step
-  std::map<int64_t, Halo> halos_;      ///< by window; keys of other layers go round the ring
+  std::vector<AttentionCall> visits_;     ///< by step
+  std::map<int64_t, Visitors> visitors_;  ///< by window, where queries go straight
+  std::map<int64_t, Halo> halos_;         ///< by window; keys of other layers go round the ring
   std::vector<AttentionCall> parts_;
   AttentionCall within_parts_;  ///< by levels at home: each part to itself
   std::vector<parallel::RowRange> part_rows_;
-
-  // The pass with broadcast-Q: the rows of this rank that go to each rank, the number of rows that
-  // come from each rank, and the call for the own rows and the rows that came.
-  std::vector<std::vector<int64_t>> leaving_;
-  std::vector<int64_t> visiting_;
-  AttentionCall batch_;
 
   // Workspaces. They grow and are kept.
   device::Buffer travelling_[2], lse_, batch_q_;

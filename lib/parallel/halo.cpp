@@ -3,11 +3,31 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "lib/core/error.hpp"
 #include "lib/parallel/kv_map.hpp"
 
 namespace pecia::parallel {
+namespace {
+
+/// The same tokens in ascending runs that do not touch each other.
+std::vector<IndexRun> joined(std::vector<IndexRun> runs) {
+  std::sort(runs.begin(), runs.end(),
+            [](const IndexRun& a, const IndexRun& b) { return a.begin < b.begin; });
+  std::vector<IndexRun> all;
+  for (const IndexRun& run : runs) {
+    if (all.empty() || run.begin > all.back().begin + all.back().count) {
+      all.push_back(run);
+      continue;
+    }
+    IndexRun& last = all.back();
+    last.count = std::max(last.count, run.begin + run.count - last.begin);
+  }
+  return all;
+}
+
+}  // namespace
 
 std::vector<IndexRun> seen_through(int64_t window, const std::vector<GlobalRange>& rows,
                                    const std::vector<StridedRange>& keys) {
@@ -22,18 +42,32 @@ std::vector<IndexRun> seen_through(int64_t window, const std::vector<GlobalRange
     }
     before += range.count;
   }
-  std::sort(found.begin(), found.end(),
-            [](const IndexRun& a, const IndexRun& b) { return a.begin < b.begin; });
-  std::vector<IndexRun> joined;
-  for (const IndexRun& run : found) {
-    if (joined.empty() || run.begin > joined.back().begin + joined.back().count) {
-      joined.push_back(run);
-      continue;
+  return joined(std::move(found));
+}
+
+std::vector<IndexRun> rows_that_see(int64_t window, const std::vector<GlobalRange>& rows,
+                                    const std::vector<StridedRange>& keys) {
+  PECIA_CHECK(window > 0, "a window of {} tokens", window);
+  std::vector<IndexRun> found;
+  int64_t before = 0;
+  for (const GlobalRange& seeing : rows) {
+    if (seeing.size() <= 0) continue;
+    const auto add = [&](int64_t first_key, int64_t last_key) {
+      const int64_t begin = std::max(first_key, seeing.begin);
+      const int64_t end = std::min(last_key + window, seeing.end);
+      found.push_back({before + begin - seeing.begin, end - begin});
+    };
+    for (const StridedRange& range : keys) {
+      const auto [first, count] = indices_between(range, seeing.begin - window + 1, seeing.end);
+      if (range.stride <= window && count > 0)
+        add(range.position(first), range.position(first + count - 1));
+      else
+        for (int64_t key = first; key < first + count; ++key)
+          add(range.position(key), range.position(key));
     }
-    IndexRun& last = joined.back();
-    last.count = std::max(last.count, run.begin + run.count - last.begin);
+    before += seeing.size();
   }
-  return joined;
+  return joined(std::move(found));
 }
 
 std::vector<StridedRange> positions_of(const std::vector<IndexRun>& runs,

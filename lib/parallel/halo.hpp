@@ -23,6 +23,13 @@ namespace pecia::parallel {
 std::vector<IndexRun> seen_through(int64_t window, const std::vector<GlobalRange>& rows,
                                    const std::vector<StridedRange>& keys);
 
+/// Returns the rows that see some of the keys through the window, counted in the same way among all
+/// rows.
+///
+///     keys at 0 1 2 3 and 12 13 14 15, rows at 4 … 7, window 3     rows [0,2)
+std::vector<IndexRun> rows_that_see(int64_t window, const std::vector<GlobalRange>& rows,
+                                    const std::vector<StridedRange>& keys);
+
 /// Returns the positions of the tokens `runs` of `keys`, in their order.
 std::vector<StridedRange> positions_of(const std::vector<IndexRun>& runs,
                                        const std::vector<StridedRange>& keys);

@@ -41,6 +41,18 @@ TEST(SeenThrough, JoinsWhatSeveralRowsSee) {
               ElementsAre(IndexRun{8, 8}));
 }
 
+TEST(RowsThatSee, IsTheWorkedExample) {
+  EXPECT_THAT(rows_that_see(3, {{4, 8}}, {{0, 4, 1}, {12, 4, 1}}), ElementsAre(IndexRun{0, 2}));
+  EXPECT_THAT(rows_that_see(3, {{0, 4}, {12, 16}}, {{4, 8, 1}}), ElementsAre(IndexRun{4, 2}));
+}
+
+TEST(RowsThatSee, KnowsKeysFartherApartThanTheWindow) {
+  // Keys 0, 10, 20, 30: rows 10 11 and 20 21 of 5 … 21.
+  EXPECT_THAT(rows_that_see(2, {{5, 22}}, {{0, 4, 10}}),
+              ElementsAre(IndexRun{5, 2}, IndexRun{15, 2}));
+  EXPECT_THAT(rows_that_see(2, {{5, 10}, {12, 20}}, {{0, 4, 10}}), IsEmpty());
+}
+
 /// Positions of tokens, by their place.
 std::vector<int64_t> all_of(const std::vector<StridedRange>& ranges) {
   std::vector<int64_t> positions;
@@ -90,6 +102,17 @@ TEST(Halo, HasEachKeyThatARowSeesOnceAndNoOther) {
               const auto found = positions_of(halo.leaving[other][0], of.keys[rank]);
               ASSERT_EQ(all_of(found), expected) << "from " << rank << " to " << other;
               ASSERT_EQ(count_tokens(halo.leaving[other][0]), std::ssize(expected));
+              std::vector<int64_t> seeing, found_rows;  // rows of the other rank
+              int64_t row = 0;
+              for (const GlobalRange& range : of.rows[other])
+                for (int64_t at = range.begin; at < range.end; ++at, ++row)
+                  if (std::ranges::any_of(all_of(of.keys[rank]), [&](int64_t key) {
+                        return key <= at && key > at - window;
+                      }))
+                    seeing.push_back(row);
+              for (const IndexRun& run : rows_that_see(window, of.rows[other], of.keys[rank]))
+                for (int64_t i = 0; i < run.count; ++i) found_rows.push_back(run.begin + i);
+              ASSERT_EQ(found_rows, seeing) << "rows of " << other << ", keys of " << rank;
               ASSERT_EQ(halo.leaving[other][0],
                         halo_of({of}, team.size(), other, window).coming[rank][0]);
               sent += std::ssize(expected);

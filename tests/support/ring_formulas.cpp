@@ -85,6 +85,29 @@ int64_t halo(const parallel::TeamPass& pass, const parallel::KvMap& map, int ran
   return tokens * shape.kv_bytes_per_token;
 }
 
+/// Pairs of a row and a rank with keys that it sees: rows of this rank and other ranks, or rows of
+/// others and this rank.
+int64_t rows_that_see(const parallel::TeamPass& pass, const parallel::KvMap& map, int instance,
+                      int rank, bool of_this_rank, int64_t window) {
+  int64_t count = 0;
+  for (int other = 0; other < pass.team.size(); ++other) {
+    if (other == rank) continue;
+    const int rows_at = of_this_rank ? rank : other;
+    const int keys_at = of_this_rank ? pass.team.instances[other] : instance;
+    for (const PassSequence& rows : pass.rows)
+      for (const auto& range : rows_of(rows, pass.team, rows_at))
+        for (int64_t row = range.begin; row < range.end; ++row) {
+          bool sees = false;
+          for (const SequenceId member : map.lineage(rows.sequence))
+            for (const auto& keys : map.ranges(member, keys_at))
+              for (int64_t i = 0; i < keys.count; ++i)
+                sees |= keys.position(i) <= row && keys.position(i) > row - window;
+          count += sees ? 1 : 0;
+        }
+  }
+  return count;
+}
+
 /// Whether keys go straight to the ranks that see them.
 bool goes_straight(const parallel::TeamPass& pass, const parallel::KvMap& map,
                    const RingShape& shape) {
@@ -118,6 +141,9 @@ int64_t ring_bytes(const std::vector<parallel::TeamPass>& teams, const parallel:
                : pass_kv(teams[*own], map, before, rank, shape);
   const int64_t query = shape.num_heads * shape.head_dim * 4;  // fp32
   const int64_t home = query + shape.num_heads * 4;            // with its log-sum
+  if (shape.window > 0 && !shape.layout_invariant)
+    return rows_that_see(teams[*own], map, instance, rank, true, shape.window) * query +
+           rows_that_see(teams[*own], map, instance, rank, false, shape.window) * home;
   int64_t bytes = 0;
   for (const PassSequence& sequence : rows)
     for (int other = 0; other < size; ++other) {
