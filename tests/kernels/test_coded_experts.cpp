@@ -34,7 +34,7 @@ class CodedMatrix {
     }
     for (int64_t i = 0; i < rows * of_row_; ++i) {
       const float step =
-          (1.0f + static_cast<float>(random(i)) / 256) / (type == DType::int8 ? 100 : 5);
+          (1.0f + static_cast<float>(random(i)) / 256) / (type == DType::int8 ? 110 : 7);
       const bool least = type == DType::int4 && i % 2 == 1;
       scales_.push_back(least ? -8 * scales_.back() : step);
     }
