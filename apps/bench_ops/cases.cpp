@@ -108,7 +108,8 @@ Case linear(const Model& model, int64_t rows, int64_t out, int64_t in, DType dty
                                     .weight_scales = scales_of(i.scales.view, dtype)},
                                    place.stream);
             });
-          }};
+          },
+          splits > 0};
 }
 
 Case quantize_rows(const Model& model, int64_t rows, int64_t columns) {

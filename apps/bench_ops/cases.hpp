@@ -24,6 +24,7 @@ struct Case {
   double flops;  ///< useful FLOPs: causal attention counts visible pairs
   double bytes;  ///< bytes to be read or written at least once
   std::function<std::function<void()>(const Place&)> make;
+  bool row_invariant = false;  ///< of `reproducible: layout` alone
 };
 
 /// Cases for a CPU, which takes milliseconds to seconds for each.

@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -19,9 +20,12 @@
 #include "apps/bench_ops/floors.hpp"
 #include "apps/bench_ops/timing.hpp"
 #include "apps/command_line/options.hpp"
+#include "kernels/phantom/phantom.hpp"
 #include "lib/core/build_info.hpp"
 #include "lib/core/isa.hpp"
 #include "lib/core/json.hpp"
+#include "lib/device/phantom_device.hpp"
+#include "lib/foresight/timed_ops.hpp"
 
 namespace pecia::bench {
 namespace {
@@ -131,6 +135,18 @@ std::vector<Measurement> measurements(std::vector<Case> cases, const Bench& benc
   return found;
 }
 
+/// The ops that the case calls, as pecia plan --calibrate reads them.
+nlohmann::json work_of(const Case& one, const kernels::Backend& backend) {
+  device::PhantomDevice device({"phantom", 0, 1, "", ""}, std::numeric_limits<int64_t>::max());
+  const auto stream = device.make_stream();
+  auto work = nlohmann::json::array();
+  const auto phantom = kernels::make_phantom_backend(
+      [&](const kernels::OpWork& op) { work.push_back(foresight::work_json(op)); },
+      [&](DType type) { return backend.operand_type(type); });
+  one.make({*phantom, device, *stream})();
+  return work;
+}
+
 void measure(const Measurement& measurement, const Options& options, const Bench& bench,
              const EarlierTimes* earlier) {
   const auto& [one, place] = measurement;
@@ -146,7 +162,9 @@ void measure(const Measurement& measurement, const Options& options, const Bench
                         {"best_s", times.front()},
                         {"flops", one.flops},
                         {"bytes", one.bytes},
-                        {"share_of_floor", floor / seconds}};
+                        {"share_of_floor", floor / seconds},
+                        {"work", work_of(one, place.backend)}};
+    if (one.row_invariant) line["row_invariant"] = true;
     if (earlier) line.update({{"earlier_s", before}, {"ratio", seconds / before}});
     std::puts(json_text(line).c_str());
     return;

@@ -15,6 +15,7 @@
 #include "lib/core/json.hpp"
 #include "lib/foresight/fit.hpp"
 #include "lib/foresight/sweep.hpp"
+#include "lib/foresight/timed_ops.hpp"
 #include "lib/job/job_model.hpp"
 #include "lib/report/format.hpp"
 #include "lib/resources/footprint.hpp"
@@ -36,8 +37,10 @@ struct FinishedRun {
 Json report_in(const std::filesystem::path& folder) {
   Json report = read_json(folder / "report.json");
   if (report.is_null())
-    fail<InputError>("--calibrate {}: there is no report.json; name the output folder of a run",
-                     folder.string());
+    fail<InputError>(
+        "--calibrate {}: there is no report.json; name the output folder of a run, or a file of "
+        "bench_ops --json",
+        folder.string());
   if (report.value("schema", "") != "pecia.report/1")
     fail<InputError>("--calibrate {}: report.json is not of schema pecia.report/1",
                      folder.string());
@@ -147,23 +150,27 @@ foresight::TakenSeconds taken(const Json& report) {
   return taken;
 }
 
+foresight::Observation observed_run(const std::filesystem::path& folder) {
+  const Json report = report_in(folder);
+  require_whole(report, folder);
+  const auto run = run_of(report, folder);
+  const auto name = folder.filename().empty() ? folder.parent_path().filename() : folder.filename();
+  return {fmt::format("{}, {}", name.string(), report["modes"]["mode"].get<std::string>()),
+          taken(report), [run](const machines::Cluster& with) { return foreseen(*run, with); }};
+}
+
 }  // namespace
 
-Json calibrate(const std::vector<std::filesystem::path>& folders, machines::Cluster& cluster) {
+Json calibrate(const std::vector<std::filesystem::path>& sources, machines::Cluster& cluster) {
   std::vector<foresight::Observation> observations;
   Json runs = Json::array();
-  for (const std::filesystem::path& folder : folders) {
-    const Json report = report_in(folder);
-    require_whole(report, folder);
-    const auto run = run_of(report, folder);
-    const auto mode = report["modes"]["mode"].get<std::string>();
-    observations.push_back(
-        {fmt::format("{}, {}",
-                     folder.filename().empty() ? folder.parent_path().filename().string()
-                                               : folder.filename().string(),
-                     mode),
-         taken(report), [run](const machines::Cluster& with) { return foreseen(*run, with); }});
-    runs.push_back(folder.string());
+  for (const std::filesystem::path& source : sources) {
+    if (std::filesystem::is_regular_file(source))
+      std::ranges::move(foresight::timed_ops(source, cluster.rank.gpu),
+                        std::back_inserter(observations));
+    else
+      observations.push_back(observed_run(source));
+    runs.push_back(source.string());
   }
   const machines::Cluster before = cluster;
   const foresight::FittedCluster fitted = foresight::fit_cluster(cluster, observations);
@@ -188,15 +195,16 @@ Json calibrate(const std::vector<std::filesystem::path>& folders, machines::Clus
 }
 
 std::string calibration_text(const Json& calibration) {
-  std::string text = fmt::format("  fitted to {} run{}:\n", calibration["runs"].size(),
-                                 calibration["runs"].size() == 1 ? "" : "s");
+  std::vector<std::string> runs;
+  for (const Json& run : calibration["runs"]) runs.push_back(run.get<std::string>());
+  std::string text = fmt::format("  fitted to {}:\n", fmt::join(runs, ", "));
   for (const auto& [name, factor] : calibration["factors"].items())
     text += fmt::format("    {:<10} factor {:.3g}, was {:.3g}\n", name,
                         factor["after"].get<double>(), factor["before"].get<double>());
-  text += fmt::format("    {:<44} {:>10} {:>10} {:>10} {:>8}\n", "passes of", "took", "foreseen",
+  text += fmt::format("    {:<64} {:>10} {:>10} {:>10} {:>8}\n", "passes or op", "took", "foreseen",
                       "before", "off");
   for (const Json& each : calibration["residuals"])
-    text += fmt::format("    {:<44} {:>10} {:>10} {:>10} {:>+7.1f} %\n",
+    text += fmt::format("    {:<64} {:>10} {:>10} {:>10} {:>+7.1f} %\n",
                         each["run"].get<std::string>(), report::format_duration(each["taken_s"]),
                         report::format_duration(each["after_s"]),
                         report::format_duration(each["before_s"]), 100 * each["off"].get<double>());

@@ -11,12 +11,13 @@
 
 namespace pecia::app {
 
-/// Fits the cluster to the runs in these output folders (foresight/fit.hpp): each run's batch is
-/// played in its layout, and its report tells how long products, attention and other ops took.
+/// Fits the cluster to runs and timed ops (foresight/fit.hpp). A folder is a run's output: the batch
+/// is played in its layout, and its report tells how long products, attention and other ops took. A
+/// file has lines of `bench_ops --json` (foresight/timed_ops.hpp).
 /// Returns {"runs", "factors", "residuals"} and replaces the cluster. Throws InputError naming the
 /// folder where a run has no report, is unfinished, had several starts, or has failed turns, and where
-/// its model or prompts are gone.
-nlohmann::ordered_json calibrate(const std::vector<std::filesystem::path>& folders,
+/// its model or prompts are gone; for a file as timed_ops does.
+nlohmann::ordered_json calibrate(const std::vector<std::filesystem::path>& sources,
                                  machines::Cluster& cluster);
 
 /// The residuals of a plan that is calibrated, as a table.

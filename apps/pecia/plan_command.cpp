@@ -179,9 +179,9 @@ void add_plan(CLI::App& app, Context& context) {
   add({.name = "--calibrate",
        .into = &options->calibrate,
        .help =
-           "Fits the cluster to a finished run, by its output folder, and says how far off it was "
-           "(repeatable)",
-       .type = "RUN",
+           "Fits the cluster to a finished run, by its output folder, or to what bench_ops --json "
+           "printed, and says how far off it was (repeatable)",
+       .type = "RUN|BENCH.jsonl",
        .needs = "--cluster"});
   add({.name = "--cluster-file",
        .into = &options->cluster_file,

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <tuple>
@@ -20,15 +19,14 @@
 #include "lib/core/error.hpp"
 #include "lib/core/json.hpp"
 #include "lib/execute/rank_needs.hpp"
-#include "lib/foresight/step_time.hpp"
 #include "lib/job/job_model.hpp"
-#include "lib/measure/described_cluster.hpp"
 #include "lib/model/presets.hpp"
 #include "lib/report/atomic_file.hpp"
 #include "lib/report/format.hpp"
 #include "lib/resources/compute_place.hpp"
 #include "lib/resources/footprint.hpp"
 #include "lib/resources/tuned_setting.hpp"
+#include "lib/run/this_cluster.hpp"
 
 namespace pecia::app {
 namespace {
@@ -102,12 +100,9 @@ machines::Cluster cluster_of(const PlanQuestion& question, const job::Job& job, 
   const resources::ComputePlace place =
       resources::make_compute_place(job, resources::computes_on_gpus(job, *alone), threads, *alone);
   report::Recorder recorder;
-  machines::Cluster cluster =
-      measure::describe_cluster(*alone, {comm::RackServerGpu{"", cluster::host_name(), 0}},
-                                {*place.device, *place.stream, *place.backend, recorder},
-                                threads.cache_bytes, cluster::memory_facts().total_bytes);
-  cluster.overhead.step_us = std::round(foresight::measure_step_us());
-  return cluster;
+  return run::measure_this_cluster(*alone, {comm::RackServerGpu{"", cluster::host_name(), 0}},
+                                   {*place.device, *place.stream, *place.backend, recorder},
+                                   threads.cache_bytes);
 }
 
 /// The question's cluster, fitted to runs where it names some, and how.

@@ -70,11 +70,9 @@ Json json_of(const job::Job::Parallel& parallel, const resources::Resources& res
 }
 
 Json json_of(const foresight::RankMemory& memory, int64_t kv_per_token) {
-  return {{"weights", memory.weight_bytes},
-          {"kv_per_token", kv_per_token},
-          {"kv", memory.kv_bytes},
-          {"work", memory.work_bytes},
-          {"free", memory.free_bytes}};
+  return {{"program", memory.program_bytes}, {"weights", memory.weight_bytes},
+          {"kv_per_token", kv_per_token},    {"kv", memory.kv_bytes},
+          {"work", memory.work_bytes},       {"free", memory.free_bytes}};
 }
 
 Json parts_of(const foresight::RankTimes& times, double divisor) {
@@ -191,7 +189,8 @@ std::string row_text(const Json& plan) {
   std::string row = fmt::format("  {:>6}  {:<26} {:<30}", plan["ranks"].get<int>(),
                                 grid_text(parallel), parallel["mode"].get<std::string>());
   const auto bytes = [&](const char* key) { return memory[key].get<int64_t>(); };
-  const std::string used = report::format_bytes(bytes("weights") + bytes("kv") + bytes("work"));
+  const std::string used =
+      report::format_bytes(bytes("program") + bytes("weights") + bytes("kv") + bytes("work"));
   if (!plan["fits"].get<bool>()) return row + "  does not fit\n";
   double ttft_s = 0;
   for (const Json& request : plan["requests"])

@@ -13,8 +13,8 @@ enum class Accumulate { no, yes };
 /// `weight` and `y` may be strided (a slice of columns is a view). Zero rows do nothing.
 ///
 /// Weights of int8, int4 and mxfp4 are the numbers that lib/core/codes.hpp defines. They are
-/// multiplied like weights of bf16. Only the CPU backend has them, int8 and int4 only without
-/// RowInvariant::yes. There a split of mxfp4 must be whole blocks.
+/// multiplied like weights of bf16; numbers may be rounded to bf16 or not. int8 and int4 are
+/// refused with RowInvariant::yes. On CPUs a split of mxfp4 must be whole blocks.
 ///
 /// Weights may be fp8: weight[o, i] = code · weight_scales[o]. Then x is rounded, too. Each row
 /// becomes codes with a scale s[t], as QuantizeRowsArgs says, and

@@ -3,6 +3,7 @@
 
 #include "kernels/api/validate.hpp"
 #include "kernels/cuda/cuda.hpp"
+#include "lib/core/codes.hpp"
 
 namespace pecia::kernels::cuda {
 namespace {
@@ -13,9 +14,7 @@ class CudaBackend : public Backend {
       : context_(device, std::move(libraries)) {}
 
   std::string_view name() const override { return "cuda"; }
-  DType operand_type(DType weight) const override {
-    return weight == DType::fp8 ? DType::bf16 : weight;
-  }
+  DType operand_type(DType weight) const override { return is_code(weight) ? DType::bf16 : weight; }
   std::string attention_library() const override {
     return context_.sdpa ? context_.sdpa->name() : "none: " + context_.why_no_sdpa;
   }

@@ -251,12 +251,13 @@ int64_t Inputs::max_slots(const InputRequest& request, int ring_size,
   int64_t slots = 0;
   for (size_t turn = 0; turn < prompt(request).turns.size(); ++turn) {
     if (!counts_[row(request, turn)]) continue;
-    // An earlier run's answer may be fed again, and so may the last token of the answer before.
+    // What an earlier run left of an answer is fed again, and the rest is generated. The last token
+    // of the answer before may be fed, too.
     const int64_t answer =
         std::max(answer_tokens(request, turn), earlier(request, turn).output_tokens);
     const int64_t fed = kept_tokens(request, turn) - request.spared_tokens + answer + 1;
     const int64_t chunks = fed / max_batch_tokens + 1;
-    slots += fed / ring_size + 2 * (chunks + 1) + (answer + ring_size - 1) / ring_size;
+    slots += fed / ring_size + 2 * (chunks + 1) + 1;  // 1: both parts of an answer are rounded
   }
   return slots;
 }

@@ -21,6 +21,27 @@ std::vector<parallel::SequenceId> sequences_seen(const std::vector<parallel::Pas
   return seen;
 }
 
+namespace {
+
+int64_t num_slots(const std::vector<parallel::SlotRange>& slots) {
+  int64_t count = 0;
+  for (const parallel::SlotRange& range : slots) count += range.size();
+  return count;
+}
+
+}  // namespace
+
+int64_t HaloMessages::tokens_leaving() const {
+  int64_t tokens = 0;
+  for (const std::vector<MessageBlock>& blocks : leaving)
+    for (const MessageBlock& block : blocks) tokens += block.tokens;
+  return tokens;
+}
+
+int64_t HaloMessages::tokens_coming() const {
+  return std::accumulate(coming.begin(), coming.end(), int64_t{0});
+}
+
 AttentionSteps::AttentionSteps(const Compute& compute, KvCache& cache, int64_t num_heads,
                                std::vector<int64_t> windows, kernels::RowInvariant row_invariant,
                                std::optional<float> scale)
@@ -193,22 +214,23 @@ AttentionSteps::MessageParts AttentionSteps::parts(const device::Buffer& message
   return {k, v, scales, scales + vectors};
 }
 
-/// Writes the blocks' cached tokens of one of the cache's tensors.
-void AttentionSteps::pack_cached(const TensorView& cached, std::byte* message) {
+/// Writes the blocks' cached tokens of one of the cache's tensors. Returns the end of the blocks.
+std::byte* AttentionSteps::pack_cached(const TensorView& cached,
+                                       const std::vector<MessageBlock>& blocks,
+                                       std::byte* message) {
   const int64_t token_bytes = (cached.rank() == 3 ? head_dim() : 1) * size_of(cached.dtype());
-  for (const MessageBlock& block : blocks_) {
-    const auto slots = part_of(cache_.slots(block.sequence, block.part), 0, block.held);
+  for (const MessageBlock& block : blocks)
     for (int64_t head = 0; head < cache_.shape().num_kv_heads; ++head) {
       const auto* from = static_cast<const std::byte*>(cached.row(head));
       std::byte* to = message;
-      for (const parallel::SlotRange& range : slots) {
+      for (const parallel::SlotRange& range : block.cached) {
         compute_.device.copy(to, from + range.begin * token_bytes, range.size() * token_bytes,
                              compute_.stream);
         to += range.size() * token_bytes;
       }
       message += block.tokens * token_bytes;
     }
-  }
+  return message;
 }
 
 /// Writes the rows that the blocks have after their cached tokens. A block is a small cache: its
@@ -219,7 +241,7 @@ void AttentionSteps::pack_rows(const TensorView& x, std::byte* vectors, float* s
     const int64_t places = shape.num_kv_heads * block.tokens;
     if (block.rows > 0) {
       block_slots_.resize(block.rows);
-      std::iota(block_slots_.begin(), block_slots_.end(), block.held);
+      std::iota(block_slots_.begin(), block_slots_.end(), num_slots(block.cached));
       TensorView of_scales;
       if (scales != nullptr)
         of_scales = {static_cast<void*>(scales), DType::fp32, {shape.num_kv_heads, block.tokens}};
@@ -240,11 +262,11 @@ void AttentionSteps::pack(int64_t layer, const TensorView& k, const TensorView& 
   const ScopedSpan span(compute_.recorder, "pack", Kind::compute, message_bytes(0));
   const MessageParts to = parts(travelling_[0], message_tokens_[0]);
   const KvCache::Stored cached_k = cache_.k(layer), cached_v = cache_.v(layer);
-  pack_cached(cached_k.vectors, to.k);
-  pack_cached(cached_v.vectors, to.v);
+  pack_cached(cached_k.vectors, blocks_, to.k);
+  pack_cached(cached_v.vectors, blocks_, to.v);
   if (to.k_scales != nullptr) {
-    pack_cached(cached_k.scales, reinterpret_cast<std::byte*>(to.k_scales));
-    pack_cached(cached_v.scales, reinterpret_cast<std::byte*>(to.v_scales));
+    pack_cached(cached_k.scales, blocks_, reinterpret_cast<std::byte*>(to.k_scales));
+    pack_cached(cached_v.scales, blocks_, reinterpret_cast<std::byte*>(to.v_scales));
   }
   pack_rows(k, to.k, to.k_scales);
   pack_rows(v, to.v, to.v_scales);
@@ -312,6 +334,46 @@ void AttentionSteps::pass_keys(
     if (own_keys_in_message()) keep(layer, step);
     if (transfer) wait(*transfer, "ring_pass_kv", message_bytes(step));
   }
+}
+
+void AttentionSteps::exchange_halo(
+    int64_t layer, const HaloMessages& messages,
+    const std::function<void(const kernels::StoredKeys& keys)>& visit_own,
+    const std::function<void(const kernels::StoredKeys& keys)>& visit_halo) {
+  const KvShape& shape = cache_.shape();
+  const int64_t leaving = messages.tokens_leaving(), coming = messages.tokens_coming();
+  const int64_t token_bytes = shape.layer_bytes_per_token();
+  travelling_[0].reserve(leaving * token_bytes);
+  travelling_[1].reserve(coming * token_bytes);
+  const MessageParts out = parts(travelling_[0], leaving), in = parts(travelling_[1], coming);
+  const KvCache::Stored k = cache_.k(layer), v = cache_.v(layer);
+  comm::Exchange exchange;
+  const auto add = [&](const TensorView& cached, void* to, void* from) {
+    if (!cached) return;
+    auto *packed = static_cast<std::byte*>(to), *received = static_cast<std::byte*>(from);
+    const int64_t bytes = shape.num_kv_heads * (cached.rank() == 3 ? shape.head_dim : 1) *
+                          size_of(cached.dtype());  // of a token
+    for (int rank = 0; rank < ring_->size(); ++rank) {
+      std::byte* const begin = packed;
+      packed = pack_cached(cached, messages.leaving[rank], packed);
+      if (packed != begin) exchange.sends.push_back({{begin, packed}, rank});
+      const int64_t tokens = messages.coming[rank];
+      if (tokens > 0)
+        exchange.receives.push_back({{received, static_cast<size_t>(tokens * bytes)}, rank});
+      received += tokens * bytes;
+    }
+  };
+  {
+    const ScopedSpan span(compute_.recorder, "pack", Kind::compute, leaving * token_bytes);
+    add(k.vectors, out.k, in.k);
+    add(v.vectors, out.v, in.v);
+    add(k.scales, out.k_scales, in.k_scales);
+    add(v.scales, out.v_scales, in.v_scales);
+  }
+  const auto transfer = ring_->start_exchange(exchange, {"halo", ring_->next_operation()});
+  visit_own(cached(layer));
+  wait(*transfer, "halo", leaving * token_bytes);
+  if (coming > 0) visit_halo({in.k, in.v, in.k_scales, in.v_scales});
 }
 
 void AttentionSteps::send_home(const std::vector<Partial>& away, const std::vector<Partial>& home) {

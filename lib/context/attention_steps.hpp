@@ -32,14 +32,23 @@ struct AttentionCall {
   int merged = 1;                   ///< AttentionArgs::merged
 };
 
-/// Keys that travel together. They are the first `held` tokens of a part of a sequence in the
-/// cache, and then the pass's rows [first_row, first_row + rows), which need not be cached. The
-/// block has `tokens` tokens. What is beyond these two is padding.
+/// Keys that travel together. They are the tokens in these slots of the cache, and then the pass's
+/// rows [first_row, first_row + rows), which need not be cached. The block has `tokens` tokens. What
+/// is beyond these two is padding.
 struct MessageBlock {
-  parallel::SequenceId sequence;
-  int part;
-  int64_t held, tokens;
+  std::vector<parallel::SlotRange> cached;
+  int64_t tokens;
   int64_t first_row = 0, rows = 0;
+};
+
+/// Keys that go straight to the ranks that see them (parallel/halo.hpp), by rank of the ring. The
+/// rank itself has none.
+struct HaloMessages {
+  std::vector<std::vector<MessageBlock>> leaving;  ///< without padding
+  std::vector<int64_t> coming;                     ///< tokens
+
+  int64_t tokens_leaving() const;
+  int64_t tokens_coming() const;
 };
 
 /// Tokens of a block that are copied into slots of this rank's cache as they pass.
@@ -139,6 +148,13 @@ class AttentionSteps {
   void pass_keys(int64_t layer, const TensorView& k, const TensorView& v,
                  const std::function<void(int step, const kernels::StoredKeys& keys)>& visit);
   bool own_keys_in_message() const { return !kept_.empty(); }
+  /// Sends keys straight to the ranks that see them. Visits the rank's own keys, in the cache, while
+  /// they travel, and then what has come, if anything has. The messages that came lie one after the
+  /// other by rank: K [num_kv_heads, tokens] of each block of each message in turn, and then V and
+  /// the scales in the same way. The call is collective over the ring.
+  void exchange_halo(int64_t layer, const HaloMessages& messages,
+                     const std::function<void(const kernels::StoredKeys& keys)>& visit_own,
+                     const std::function<void(const kernels::StoredKeys& keys)>& visit_halo);
   /// Sends away[r] to rank r and receives home[r] from there. The call is collective over the ring.
   void send_home(const std::vector<Partial>& away, const std::vector<Partial>& home);
   void wait(comm::Transfer& transfer, const char* name, int64_t bytes);
@@ -151,7 +167,8 @@ class AttentionSteps {
   };
   MessageParts parts(const device::Buffer& message, int64_t tokens) const;
   void pack(int64_t layer, const TensorView& k, const TensorView& v);
-  void pack_cached(const TensorView& cached, std::byte* message);
+  std::byte* pack_cached(const TensorView& cached, const std::vector<MessageBlock>& blocks,
+                         std::byte* message);
   void pack_rows(const TensorView& x, std::byte* vectors, float* scales);
   void keep(int64_t layer, int step);
   void attend(int64_t layer, const AttentionCall& call, const TensorView& q,

@@ -122,7 +122,8 @@ void InvariantAttention::plan_key_sequences(const Pass& pass) {
       for (int i = 0; i < played(); ++i)
         needed.padded_tokens = std::max(needed.padded_tokens, map.held(sequence, rank, i));
     for (int i = 0; i < played(); ++i)
-      blocks.push_back({sequence, i, map.held(sequence, ring_.rank(), i), needed.padded_tokens});
+      blocks.push_back({part_of(ledger_.slots(sequence, i), 0, map.held(sequence, ring_.rank(), i)),
+                        needed.padded_tokens});
     tokens += played() * needed.padded_tokens;
     key_sequences_.push_back(needed);
   }

@@ -51,6 +51,8 @@ void RingAttention::begin_pass(const std::vector<TeamPass>& teams, int64_t numbe
   stored_rows_.clear();
   visits_.clear();
   placed_.clear();
+  halos_.clear();
+  visitors_.clear();
   const std::optional<size_t> own = team_of(teams, ledger_.instance());
   if (own) join(teams[*own].team, number), plan_rows(teams[*own]), plan_placements(teams[*own]);
   const bool by_levels = own && team_.ring == parallel::Ring::levels;
@@ -70,18 +72,23 @@ void RingAttention::begin_pass(const std::vector<TeamPass>& teams, int64_t numbe
     levels_->begin_pass(*ring_, std::move(sequences));
   }
   if (team_.ring == parallel::Ring::pass_q) {
+    if (size() > 1) plan_visitors(pass);
+    const bool go_round =
+        std::ranges::any_of(windows_, [&](int64_t window) { return !visitors_.contains(window); });
     const SequenceRuns cached = runs_in_cache();
-    for (int step = 0; step < size(); ++step)
-      visits_.push_back(call(pass, visiting(step), index_, cached));
+    for (int step = 0; go_round && step < size(); ++step)
+      visits_.push_back(call(pass, visiting(step), cached));
     return;
   }
   plan_messages(teams[*own]);
-  const bool keys_go_round =
-      !by_levels || std::ranges::any_of(windows_, [](int64_t window) { return window > 0; });
+  plan_halos(teams[*own]);
+  const bool keys_go_round = std::ranges::any_of(windows_, [&](int64_t window) {
+    return (window > 0 || !by_levels) && !halos_.contains(window);
+  });
   for (int step = 0; step < (keys_go_round ? size() : 1); ++step) {
     const bool in_cache = step == 0 && !steps_.own_keys_in_message();
-    visits_.push_back(call(pass, index_, visiting(step),
-                           in_cache ? runs_in_cache() : runs_in_message(visiting(step))));
+    visits_.push_back(
+        call(pass, index_, in_cache ? runs_in_cache() : runs_in_message(visiting(step))));
   }
 }
 
@@ -152,8 +159,8 @@ void RingAttention::plan_messages(const TeamPass& own) {
   for (const SequenceId sequence : key_sequences_) {
     const auto* travelling = placed(sequence);
     const int64_t tokens = held(sequence, index_);
-    blocks.push_back(
-        {sequence, 0, travelling != nullptr ? travelling->at(index_).cached : tokens, tokens});
+    const int64_t cached = travelling != nullptr ? travelling->at(index_).cached : tokens;
+    blocks.push_back({part_of(ledger_.slots(sequence), 0, cached), tokens});
   }
   int64_t row = 0;
   for (const PassSequence& sequence : own.rows) {
@@ -231,31 +238,39 @@ std::span<const kernels::KeyRun> RingAttention::of_sequence(SequenceId sequence,
   return std::span(runs.runs).subspan(begin, runs.ends[index] - begin);
 }
 
-AttentionCall RingAttention::call(const Pass& pass, int query_rank, int key_rank,
+std::vector<RingAttention::Rows> RingAttention::rows_at(const Pass& pass, int rank) const {
+  std::vector<Rows> rows;
+  for (const PassSequence& sequence : pass)
+    rows.push_back({sequence.sequence, rows_of(sequence, team_, rank)});
+  return rows;
+}
+
+AttentionCall RingAttention::call(const Pass& pass, int query_rank,
                                   const SequenceRuns& runs) const {
   AttentionCall call;
-  add_items(call, pass, query_rank, key_rank, query_positions_[query_rank], runs);
+  add_items(call, rows_at(pass, query_rank), runs);
   return call;
 }
 
-/// Rows of `query_rank` in the pass, at `positions`, against the runs of keys of `key_rank`.
-void RingAttention::add_items(AttentionCall& call, const Pass& pass, int query_rank, int key_rank,
-                              std::span<const int64_t> positions, const SequenceRuns& runs) const {
-  auto row = static_cast<int64_t>(call.positions.size());
-  call.positions.insert(call.positions.end(), positions.begin(), positions.end());
-  for (const PassSequence& sequence : pass) {
-    const std::vector<GlobalRange> new_rows = rows_of(sequence, team_, query_rank);
-    int64_t rows = 0;
-    for (const GlobalRange& range : new_rows) rows += range.size();
-    kernels::AttentionItem item{row, rows, static_cast<int64_t>(call.runs.size()), 0};
-    for (const SequenceId member : ledger_.map().lineage(sequence.sequence)) {
-      const std::span<const kernels::KeyRun> keys = of_sequence(member, runs);
-      call.runs.insert(call.runs.end(), keys.begin(), keys.end());
-      steps_.count_flops(call, new_rows, ranges(member, key_rank));
-    }
+/// The rows, after those that the call has, against these runs of keys.
+void RingAttention::add_items(AttentionCall& call, const std::vector<Rows>& rows,
+                              const SequenceRuns& runs) const {
+  for (const auto& [sequence, positions] : rows) {
+    const auto first_row = static_cast<int64_t>(call.positions.size());
+    for (const GlobalRange& range : positions)
+      for (int64_t position = range.begin; position < range.end; ++position)
+        call.positions.push_back(position);
+    kernels::AttentionItem item{first_row, std::ssize(call.positions) - first_row,
+                                static_cast<int64_t>(call.runs.size()), 0};
+    std::vector<parallel::StridedRange> seen;
+    for (const SequenceId member : ledger_.map().lineage(sequence))
+      for (const kernels::KeyRun& run : of_sequence(member, runs)) {
+        call.runs.push_back(run);
+        seen.push_back({run.position, run.num_keys, run.stride});
+      }
+    steps_.count_flops(call, positions, seen);
     item.num_runs = static_cast<int64_t>(call.runs.size()) - item.first_run;
     call.items.push_back(item);
-    row += rows;
   }
 }
 
@@ -265,20 +280,15 @@ void RingAttention::plan_parts(const Pass& pass, const std::vector<RowRange>& ro
   part_rows_ = rows;
   parts_.clear();
   for (const RowRange& part : rows) {
-    // On one rank a sequence's rows are all its new tokens, so that some of them are a pass too.
-    Pass sequences;
+    std::vector<Rows> sequences;  // on one rank a sequence's rows are all its new tokens
     int64_t row = 0;
-    for (PassSequence sequence : pass) {
-      const int64_t first_row = row;
+    for (const PassSequence& sequence : pass) {
+      const int64_t begin = std::max(row, part.begin);
+      const int64_t end = std::min(row + sequence.count, part.end), first = sequence.first - row;
+      if (begin < end) sequences.push_back({sequence.sequence, {{first + begin, first + end}}});
       row += sequence.count;
-      const int64_t begin = std::max(first_row, part.begin), end = std::min(row, part.end);
-      if (begin >= end) continue;
-      sequence.first += begin - first_row;
-      sequence.count = end - begin;
-      sequences.push_back(sequence);
     }
-    add_items(parts_.emplace_back(), sequences, 0, 0,
-              std::span(query_positions_[0]).subspan(part.begin, part.size()), own);
+    add_items(parts_.emplace_back(), sequences, own);
   }
 }
 
@@ -332,7 +342,7 @@ void RingAttention::attend(int64_t layer, const TensorView& q, const TensorView&
     case parallel::Ring::pass_q:
       return run_pass_q(layer, q, out);
     case parallel::Ring::broadcast_q:
-      return run_broadcast_q(layer, q, out);
+      return run_broadcast_q(layer, visitors_.at(windows_[layer]), q, out);
     case parallel::Ring::levels:
       return run_levels(layer, q, k, v, out);
   }
@@ -340,6 +350,8 @@ void RingAttention::attend(int64_t layer, const TensorView& q, const TensorView&
 
 void RingAttention::run_pass_kv(int64_t layer, const TensorView& q, const TensorView& k,
                                 const TensorView& v, const TensorView& out) {
+  const auto halo = halos_.find(windows_[layer]);
+  if (halo != halos_.end()) return run_halo(layer, halo->second, q, out);
   const Partial to{out, steps_.lse(lse_, q.rows())};
   const TensorView queries = size() > 1 ? steps_.queries_of_calls(q) : q;
   steps_.pass_keys(layer, k, v, [&](int step, const kernels::StoredKeys& keys) {
@@ -352,6 +364,8 @@ void RingAttention::run_pass_kv(int64_t layer, const TensorView& q, const Tensor
 }
 
 void RingAttention::run_pass_q(int64_t layer, const TensorView& q, const TensorView& out) {
+  const auto straight = visitors_.find(windows_[layer]);
+  if (straight != visitors_.end()) return run_broadcast_q(layer, straight->second, q, out);
   const int rank = index_, right = (rank + 1) % size(), left = (rank + size() - 1) % size();
   const auto rows = [&](int of) { return static_cast<int64_t>(query_positions_[of].size()); };
   const Partial to{out, steps_.lse(lse_, q.rows())};

@@ -13,6 +13,7 @@
 #include "lib/context/attention_steps.hpp"
 #include "lib/context/kv_ledger.hpp"
 #include "lib/context/level_attention.hpp"
+#include "lib/parallel/halo.hpp"
 #include "lib/parallel/sharding.hpp"
 
 namespace pecia::context {
@@ -82,6 +83,24 @@ class RingAttention {
     std::vector<size_t> ends;  ///< end of each sequence's runs, in the order of key_sequences_
   };
   using Pass = std::vector<parallel::PassSequence>;
+  /// Rows of one sequence.
+  struct Rows {
+    parallel::SequenceId sequence;
+    std::vector<parallel::GlobalRange> ranges;  ///< their positions
+  };
+  /// Queries that go straight to the ranks with keys that they see: the rows of this rank that go
+  /// to each rank, the number of rows that come from each rank, and the call for the own rows and the
+  /// rows that come.
+  struct Visitors {
+    std::vector<std::vector<int64_t>> leaving;
+    std::vector<int64_t> coming;
+    AttentionCall batch;
+  };
+  /// What travels in layers with a window, and the call for what comes.
+  struct Halo {
+    HaloMessages messages;
+    AttentionCall call;
+  };
 
   // Ranks are places in the team's ring.
   int size() const { return team_.size(); }
@@ -100,16 +119,24 @@ class RingAttention {
   SequenceRuns runs_in_message(int rank) const;
   std::span<const kernels::KeyRun> of_sequence(parallel::SequenceId sequence,
                                                const SequenceRuns& runs) const;
-  AttentionCall call(const Pass& pass, int query_rank, int key_rank,
-                     const SequenceRuns& runs) const;
-  void add_items(AttentionCall& call, const Pass& pass, int query_rank, int key_rank,
-                 std::span<const int64_t> positions, const SequenceRuns& runs) const;
+  std::vector<Rows> rows_at(const Pass& pass, int rank) const;
+  AttentionCall call(const Pass& pass, int query_rank, const SequenceRuns& runs) const;
+  void add_items(AttentionCall& call, const std::vector<Rows>& rows,
+                 const SequenceRuns& runs) const;
 
   void attend(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
               const TensorView& out);
   void run_pass_kv(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
                    const TensorView& out);
   void run_pass_q(int64_t layer, const TensorView& q, const TensorView& out);
+
+  // halo.cpp
+  void plan_halos(const parallel::TeamPass& own);
+  std::vector<parallel::HaloSequence> halo_sequences(const Pass& pass) const;
+  HaloMessages halo_messages(const parallel::Halo& plan) const;
+  SequenceRuns runs_that_come(const std::vector<parallel::HaloSequence>& sequences,
+                              const parallel::Halo& plan) const;
+  void run_halo(int64_t layer, const Halo& halo, const TensorView& q, const TensorView& out);
 
   // ring_levels.cpp
   std::vector<LevelAttention::Sequence> level_sequences(const Pass& pass) const;
@@ -124,9 +151,11 @@ class RingAttention {
   std::vector<LevelAttention::Sequence> home_sequences(const Pass& pass);
 
   // broadcast_q.cpp
-  bool holds_keys(const parallel::PassSequence& sequence, int rank) const;
+  std::vector<parallel::IndexRun> rows_that_see(int64_t window, const Rows& rows, int rank) const;
+  Visitors visitors(const Pass& pass, int64_t window) const;
   void plan_visitors(const Pass& pass);
-  void run_broadcast_q(int64_t layer, const TensorView& q, const TensorView& out);
+  void run_broadcast_q(int64_t layer, const Visitors& visitors, const TensorView& q,
+                       const TensorView& out);
 
   comm::Communicator& ranks_;
   Compute compute_;
@@ -146,16 +175,12 @@ class RingAttention {
   std::vector<parallel::RowRange> stored_rows_;        ///< these rows
   std::vector<parallel::SequenceId> key_sequences_;  ///< sequences with keys that it needs, sorted
   std::map<parallel::SequenceId, std::vector<parallel::TravellingTokens>> placed_;
-  std::vector<AttentionCall> visits_;  ///< by step
+  std::vector<AttentionCall> visits_;     ///< by step
+  std::map<int64_t, Visitors> visitors_;  ///< by window, where queries go straight
+  std::map<int64_t, Halo> halos_;         ///< by window; keys of other layers go round the ring
   std::vector<AttentionCall> parts_;
   AttentionCall within_parts_;  ///< by levels at home: each part to itself
   std::vector<parallel::RowRange> part_rows_;
-
-  // The pass with broadcast-Q: the rows of this rank that go to each rank, the number of rows that
-  // come from each rank, and the call for the own rows and the rows that came.
-  std::vector<std::vector<int64_t>> leaving_;
-  std::vector<int64_t> visiting_;
-  AttentionCall batch_;
 
   // Workspaces. They grow and are kept.
   device::Buffer travelling_[2], lse_, batch_q_;

@@ -34,7 +34,7 @@ RankNeeds needs_of_rank(int rank, const job::Job& job, const model::ModelConfig&
                .rank = rank,
                .weights = weights,
                .quantize = resources::quantize_of(job),
-               .keeps_codes = resources::code_use(job, config, 1, resources.gpus).kept,
+               .keeps_codes = resources::code_use(job, config, 1).kept,
                .memory_bytes = std::numeric_limits<int64_t>::max(),
                .operand_type = std::move(operand_type),
                .worker = {.sp = resources.sp,

@@ -25,6 +25,15 @@ std::string short_of(const std::string& what, int64_t needed, int64_t there,
                      rank.name, report::format_bytes(there));
 }
 
+/// A batch makes no larger passes than all its prompts and no more answers at once than it has.
+resources::Resources of_batch(resources::Resources resources, const Batch& batch) {
+  const resources::BatchWork& work = batch.work();
+  resources.max_batch_tokens =
+      std::clamp<int64_t>(work.prompt_tokens, 1, resources.max_batch_tokens);
+  resources.max_sequences = std::clamp<int64_t>(work.answers, 1, resources.max_sequences);
+  return resources;
+}
+
 /// What the first rank needs. Where all layers are alike, three of them say what all of them do.
 execute::RankNeeds needs_of(const PassSetting& setting, const resources::Resources& resources) {
   const auto of_layers = [&](int64_t layers) {
@@ -49,16 +58,18 @@ execute::RankNeeds needs_of(const PassSetting& setting, const resources::Resourc
 RankMemory rank_memory(const PassSetting& setting, const resources::Resources& resources,
                        const Batch& batch) {
   const machines::RankPeaks& rank = setting.cluster.rank;
-  const auto all_bytes = static_cast<int64_t>(rank.memory_gib * 0x1p30);
-  const execute::RankNeeds needs = needs_of(setting, resources);
+  const resources::Resources largest = of_batch(resources, batch);
+  const execute::RankNeeds needs = needs_of(setting, largest);
   RankMemory memory;
+  memory.program_bytes = static_cast<int64_t>(rank.program_gib * 0x1p30);
+  const int64_t room_bytes = static_cast<int64_t>(rank.memory_gib * 0x1p30) - memory.program_bytes;
   memory.weight_bytes = needs.weight_bytes;
   memory.work_bytes = needs.work_bytes;
 
   const int64_t per_token = resources::kv_bytes_of_rank(setting.config, resources);
   const int64_t aside =
       resources.gpus ? std::max(resources::activation_bytes(true), needs.work_bytes) : 0;
-  const int64_t left = std::max<int64_t>(0, all_bytes - needs.weight_bytes - aside);
+  const int64_t left = std::max<int64_t>(0, room_bytes - needs.weight_bytes - aside);
   const int64_t room =
       setting.job.kv.memory.value_or(static_cast<int64_t>(0.8 * static_cast<double>(left))) /
       per_token;
@@ -67,22 +78,22 @@ RankMemory rank_memory(const PassSetting& setting, const resources::Resources& r
     memory.kv_wanted += slots_of(batch.cached()[i], resources, is_layout);
   memory.kv_tokens = std::min(room, memory.kv_wanted);
   memory.kv_bytes = memory.kv_tokens * per_token;
-  memory.free_bytes = all_bytes - memory.weight_bytes - memory.kv_bytes - memory.work_bytes;
+  memory.free_bytes = room_bytes - memory.weight_bytes - memory.kv_bytes - memory.work_bytes;
 
   const int64_t longest = slots_of(batch.cached().front(), resources, is_layout) * per_token;
-  if (memory.weight_bytes > all_bytes)
-    memory.why_not = short_of("the model", memory.weight_bytes, all_bytes, rank);
-  else if (memory.weight_bytes + memory.work_bytes > all_bytes)
+  if (memory.weight_bytes > room_bytes)
+    memory.why_not = short_of("the model", memory.weight_bytes, room_bytes, rank);
+  else if (memory.weight_bytes + memory.work_bytes > room_bytes)
     memory.why_not =
-        short_of(fmt::format("a pass of {} tokens beside the weights", resources.max_batch_tokens),
-                 memory.work_bytes, all_bytes - memory.weight_bytes, rank);
+        short_of(fmt::format("a pass of {} tokens beside the weights", largest.max_batch_tokens),
+                 memory.work_bytes, room_bytes - memory.weight_bytes, rank);
   else if (longest > room * per_token)
     memory.why_not = fmt::format(
         "the longest request needs {} of keys and values on each rank, and {} {} {}",
         report::format_bytes(longest), rank.name,
         setting.job.kv.memory ? "may use" : "has room for", report::format_bytes(room * per_token));
   else if (memory.free_bytes < 0)
-    memory.why_not = short_of("all together", all_bytes - memory.free_bytes, all_bytes, rank);
+    memory.why_not = short_of("all together", room_bytes - memory.free_bytes, room_bytes, rank);
   return memory;
 }
 

@@ -11,7 +11,9 @@
 namespace pecia::foresight {
 
 struct RankMemory {
-  int64_t weight_bytes = 0, kv_bytes = 0, work_bytes = 0;
+  int64_t program_bytes = 0;  ///< rank.program_gib of the cluster
+  int64_t weight_bytes = 0, kv_bytes = 0;
+  int64_t work_bytes = 0;              ///< of the largest passes that the batch can make
   int64_t free_bytes = 0;              ///< negative where it does not fit
   int64_t kv_tokens = 0;               ///< slots, as a run would take them
   int64_t kv_wanted = 0;               ///< slots for all sequences that may run at once

@@ -45,7 +45,7 @@ execute::PhantomSettings settings_of(const Replica& replica, const machines::Clu
           .rank = rank,
           .weights = replica.weights,
           .quantize = resources::quantize_of(replica.job),
-          .keeps_codes = resources::code_use(replica.job, replica.config, 1, cluster.rank.gpu).kept,
+          .keeps_codes = resources::code_use(replica.job, replica.config, 1).kept,
           .device = {cluster.rank.name, 0, 1, "", ""},
           .memory_bytes = memory_bytes,
           .operand_type = replica.operand_type,

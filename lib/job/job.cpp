@@ -60,6 +60,17 @@ std::string known_keys(std::string_view unknown) {
   return fmt::format("{} has the keys {}", section, keys_of(section));
 }
 
+/// Jobs with a pipeline are for another command, which sets the key to off in the runs that it makes.
+void refuse_pipeline(YamlNode& root, const std::string& name) {
+  const YamlNode* const pipeline = root.find(std::string(pipeline_key));
+  if (pipeline == nullptr || pipeline->kind != YamlNode::Kind::map) return;
+  fail<InputError>(
+      "{}: this job has a {} of several runs: pecia-summarize --job {} makes them. With --set "
+      "{}=off "
+      "it is a job of one run, which needs an input",
+      pipeline->where, pipeline_key, name, pipeline_key);
+}
+
 void read_key(Job& job, const std::string& key, const YamlNode& node, std::set<std::string>& seen,
               Problems& problems) {
   const auto field = std::find_if(schema().begin(), schema().end(),
@@ -154,6 +165,7 @@ Job parse_job(const std::string& text, const std::string& name,
     fail<InputError>("{}: {} instead of keys with values; pecia run --print-default shows one",
                      name, describe(root));
   for (const std::string& assignment : overrides) apply_override(root, assignment);
+  refuse_pipeline(root, name);
 
   Job job;
   Problems problems;

@@ -59,6 +59,19 @@ Codec<float> penalty() {
   return number("a number from -2 to 2", [](float value) { return value >= -2 && value <= 2; });
 }
 
+Field pipeline_field() {
+  return {std::string(pipeline_key),
+          "off; a map is for pecia-summarize --job",
+          "Books to summaries in several runs, as {kind: summary, books: [books/]}; "
+          "pecia-summarize --help has its keys.",
+          {},
+          [](Job&, const YamlNode& node) {
+            return node.kind == YamlNode::Kind::null ||
+                   (node.kind == YamlNode::Kind::scalar && node.text == "off");
+          },
+          [](const Job&) { return "off"; }};
+}
+
 /// One table: every key of a job file, in the order in which it is printed.
 std::vector<Field> make_schema() {
   constexpr int32_t max_degree = 1 << 20;
@@ -261,6 +274,7 @@ std::vector<Field> make_schema() {
           word<Reproducible>({{"run", Reproducible::run}, {"layout", Reproducible::layout}}),
           "run: same layout, same text; layout: same bits on every cp × sp × tp that it takes, in "
           "every mode and batch."),
+      pipeline_field(),
   };
 }
 

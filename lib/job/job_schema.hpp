@@ -26,6 +26,10 @@ struct Field {
   std::string_view name() const;     ///< "top_p"
 };
 
+/// A job file with this key makes several runs, so pecia-summarize reads it, and it is no member of
+/// Job.
+inline constexpr std::string_view pipeline_key = "pipeline";
+
 /// All fields in the order of the contract; the fields of a section stand together.
 const std::vector<Field>& schema();
 

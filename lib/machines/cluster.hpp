@@ -25,6 +25,8 @@ struct RankPeaks {
   double memory_gbs = 0;          ///< 1e9 B/s, while all ranks of a server work
   double memory_gib = 0;          ///< 2^30 B
   double alone = 1;  ///< how many times memory_gbs a rank has while the others of its server wait
+  double program_gib =
+      0;  ///< what the program itself takes of memory_gib: libraries, buffers of MPI
 
   bool operator==(const RankPeaks&) const = default;
 };
@@ -66,7 +68,7 @@ struct Cluster {
 };
 
 /// Reads a cluster file (YAML). Each key is required, so that no figure is hidden, but for
-/// rank.alone (1) and efficiency.stream (as copy). Throws InputError
+/// rank.alone (1), rank.program_gib (0) and efficiency.stream (as copy). Throws InputError
 /// naming the line and the key: no file, not YAML, an unknown key (with the nearest known one), a
 /// key that is missing, a rate that is zero or negative, a share outside (0, 1], sizes of a curve
 /// that do not ascend.

@@ -180,6 +180,10 @@ RankPeaks rank_of(Section section) {
   if (const YamlNode* alone = section.find("alone"))
     rank.alone = number(*alone, section.name("alone"), "a number from 1 on",
                         [](double value) { return value >= 1; });
+  if (const YamlNode* program = section.find("program_gib"))
+    rank.program_gib = number(*program, section.name("program_gib"),
+                              "a number of GiB, 0 or more, below memory_gib",
+                              [&](double gib) { return gib >= 0 && gib < rank.memory_gib; });
   Section flops = section.in("flops", {"fp32", "bf16", "fp8"});
   for (const DType type : {DType::fp32, DType::bf16, DType::fp8}) {
     const std::string name(name_of(type));
@@ -233,8 +237,8 @@ Cluster parse_cluster(const std::string& file_text, const std::string& name) {
   Cluster cluster;
   cluster.ranks_per_server = file.get("ranks_per_server", count);
   cluster.servers_per_rack = file.get("servers_per_rack", count);
-  cluster.rank =
-      rank_of(file.in("rank", {"name", "backend", "flops", "memory_gbs", "memory_gib", "alone"}));
+  cluster.rank = rank_of(file.in(
+      "rank", {"name", "backend", "flops", "memory_gbs", "memory_gib", "alone", "program_gib"}));
 
   Section links = file.in("links", {comm::link_level_names.begin(), comm::link_level_names.end()});
   for (int level = 0; level < comm::num_link_levels; ++level)
@@ -277,11 +281,12 @@ std::string to_yaml(const Cluster& cluster) {
     flops.push_back(fmt::format("{}: {}", name_of(type), value));
   std::string yaml = fmt::format(
       "ranks_per_server: {}\nservers_per_rack: {}\n"
-      "rank: {{name: {}, backend: {}, flops: {{{}}}, memory_gbs: {}, memory_gib: {}, alone: {}}}\n"
+      "rank: {{name: {}, backend: {}, flops: {{{}}}, memory_gbs: {}, memory_gib: {}, alone: {},"
+      " program_gib: {}}}\n"
       "links:  # gbs: 1e9 B/s per rank and direction, or per server or rack where it is shared\n",
       cluster.ranks_per_server, cluster.servers_per_rack, quoted(rank.name),
       rank.gpu ? "cuda" : "cpu", fmt::join(flops, ", "), rank.memory_gbs, rank.memory_gib,
-      rank.alone);
+      rank.alone, rank.program_gib);
   for (int level = 0; level < comm::num_link_levels; ++level) {
     const Link& link = cluster.links[level];
     yaml += fmt::format("  {}: {{gbs: {}, us: {}, shared: {}}}\n", comm::link_level_names[level],

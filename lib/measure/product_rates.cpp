@@ -86,8 +86,8 @@ double measure_product_flops(const context::Compute& compute, DType weights,
   const int64_t size = on_gpu ? 8192 : 768;
   constexpr int runs = 6;
   constexpr double slow_s = 0.5;  // an emulated CPU; one product is long enough
-  // On CPUs this is the type as which weights are multiplied: codes become numbers of that type.
-  const DType multiplied = on_gpu ? weights : compute.backend.operand_type(weights);
+  // The type as which weights are multiplied: codes other than fp8 become numbers of that type.
+  const DType multiplied = weights == DType::fp8 ? weights : compute.backend.operand_type(weights);
   RandomProduct product(compute, size, size, size, multiplied);
   const auto flops = 2.0 * static_cast<double>(size * size * size);
   const double one_s = seconds_of([&] { product.run(1); });

@@ -16,15 +16,18 @@ namespace {
 using device::Memory;
 
 /// Calls f(tensor) for every view that is copied unchanged, and of_matrix(part, kind) for every
-/// part of a matrix. Biases of matrices are copied unchanged. A layer's biases come after all of its
-/// matrices, so that matrices of one product may lie next to each other (joined), and so may their
-/// biases.
+/// part of a matrix. Biases of matrices, and scales of matrices that are codes already, are copied
+/// unchanged. Those of a layer come before and after all of its matrices, so that matrices of one
+/// product may lie next to each other (joined), and so may their biases and scales.
 void for_each_tensor(WeightViews& weights, const std::function<void(TensorView&)>& f,
                      const std::function<void(LinearWeight::Part&, MatrixKind)>& of_matrix) {
   f(weights.embedding);
   for (LayerWeights& layer : weights.layers) {
     for (TensorView* norm : layer.norms()) f(*norm);
     f(layer.attention.sinks);
+    layer.for_each_matrix([&](MatrixKind, LinearWeight& matrix) {
+      for (LinearWeight::Part& part : matrix.parts) f(part.scales);
+    });
     layer.for_each_matrix([&](MatrixKind kind, LinearWeight& matrix) {
       for (LinearWeight::Part& part : matrix.parts) of_matrix(part, kind);
     });
@@ -68,7 +71,7 @@ struct Layout {
     };
     const auto of_matrix = [&](const LinearWeight::Part& part, MatrixKind kind) {
       const std::optional<DType> type = type_of_part(quantize, kind, part);
-      if (!type) return copied(part.weight), copied(part.scales);
+      if (!type) return copied(part.weight);
       Place* const place = add(part.weight, *type);
       if (place == nullptr) return;
       const int64_t rows = part.weight.rows(), columns = part.weight.size(1);
@@ -196,7 +199,7 @@ DeviceWeights::DeviceWeights(const WeightViews& host, device::Device& device,
   };
   const auto of_matrix = [&](LinearWeight::Part& matrix, MatrixKind kind) {
     const std::optional<DType> type = type_of_part(quantize, kind, matrix);
-    if (!type) return copied(matrix.weight), copied(matrix.scales);
+    if (!type) return copied(matrix.weight);
     const Layout::Place& place = layout.of(matrix.weight, *type);
     matrix.weight = codes_of(place);
     matrix.scales = scales_of(place);

@@ -35,12 +35,13 @@ std::optional<DType> resident_code(const ModelConfig& config, MatrixKind kind, c
 std::string why_widened(const ModelConfig& config, MatrixKind kind, const CodeUse& use) {
   if (!is_stored_as_codes(config, kind) || resident_code(config, kind, use)) return "";
   const StoredQuantization& quantization = *config.quantization;
-  if (quantization.form == StoredForm::fp8) return "no products on CPUs take codes of fp8";
+  if (quantization.form == StoredForm::fp8) return "no products take stored codes of fp8";
   if (quantization.reordered)
     return "desc_act or actorder spread the numbers of a group over a row";
   if (!use.kept)
-    return "products take codes on CPUs alone, with model.dtype auto, int8 or int4, and but for "
-           "mxfp4 with reproducible: run";
+    return "model.dtype names a type of numbers, or reproducible: layout has no products with "
+           "codes "
+           "other than mxfp4";
   return fmt::format("{} parts of a row of {} do not begin with groups of codes", use.row_parts,
                      role_of(kind).in(config));
 }

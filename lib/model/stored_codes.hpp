@@ -14,7 +14,7 @@ namespace pecia::model {
 
 /// How the codes of a checkpoint are used.
 struct CodeUse {
-  bool kept = true;  ///< false: all become numbers, as on GPUs
+  bool kept = true;  ///< false: all become numbers
   /// Into how many equal parts the rows of a matrix are cut, by ranks or by the splits of a sum.
   int row_parts = 1;
   bool whole_experts = false;  ///< experts are dealt out, and not cut
@@ -22,7 +22,7 @@ struct CodeUse {
   bool operator==(const CodeUse&) const = default;
 };
 
-/// Codes on CPUs, where sp · tp ranks cut the weights and, with `layout`, sums have the splits of
+/// What sp · tp ranks that cut the weights keep. With `layout` sums have the splits of
 /// parallel::layout_splits. With `ep` above 1 experts are dealt out.
 CodeUse codes_kept(const ModelConfig& config, int cut_ranks, bool layout, int ep = 1);
 

@@ -196,9 +196,8 @@ model::Quantize quantize_of(const job::Job& job) {
 }
 
 model::CodeUse code_use(const job::Job& job, const model::ModelConfig& config, int cut_ranks,
-                        bool gpus, int ep) {
-  if (gpus || (job.model.dtype && quantize_of(job) == model::Quantize::nothing))
-    return {.kept = false};
+                        int ep) {
+  if (job.model.dtype && quantize_of(job) == model::Quantize::nothing) return {.kept = false};
   return model::codes_kept(config, cut_ranks, job.reproducible == parallel::Reproducible::layout,
                            ep);
 }

@@ -95,10 +95,10 @@ int64_t kv_bytes_of_rank(const model::ModelConfig& config, const Resources& reso
 /// How the job's model.dtype rounds the layers' matrices at load.
 model::Quantize quantize_of(const job::Job& job);
 
-/// What becomes of matrices that the checkpoint stores as codes. They stay codes on CPUs, unless
-/// model.dtype names a type of numbers. `cut_ranks`: sp · tp.
+/// What becomes of matrices that the checkpoint stores as codes. They stay codes, unless model.dtype
+/// names a type of numbers. `cut_ranks`: sp · tp.
 model::CodeUse code_use(const job::Job& job, const model::ModelConfig& config, int cut_ranks,
-                        bool gpus, int ep = 1);
+                        int ep = 1);
 
 /// Throws InputError where a rank lacks room for its own copy of the weights and a pass's
 /// activations. `free_bytes` is what it has free on its GPU, or its share of the host's memory. The

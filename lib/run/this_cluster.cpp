@@ -8,14 +8,17 @@
 #include "lib/foresight/step_time.hpp"
 #include "lib/measure/described_cluster.hpp"
 #include "lib/measure/kept_cluster.hpp"
+#include "lib/report/memory.hpp"
 
 namespace pecia::run {
 
 machines::Cluster measure_this_cluster(comm::Communicator& world,
                                        const std::vector<comm::RackServerGpu>& places,
                                        const context::Compute& compute, int64_t cache_bytes) {
+  const int64_t program_bytes = world.all_reduce_max(report::peak_rss_bytes());
   machines::Cluster cluster = measure::describe_cluster(world, places, compute, cache_bytes,
                                                         cluster::memory_facts().total_bytes);
+  cluster.rank.program_gib = std::round(1e3 * static_cast<double>(program_bytes) / 0x1p30) / 1e3;
   cluster.overhead.step_us = std::round(foresight::measure_step_us());
   const std::string key = measure::ranks_key(world, compute);
   comm::together(world, [&] {

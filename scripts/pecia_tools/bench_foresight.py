@@ -189,6 +189,9 @@ def run_batch(ranks: int, threads: int, model: Path, cluster: Path, name: str) -
     asked = ["--ranks", ranks, "--cluster", cluster, "--set", "parallel.dp=1", "--json"]
     kept = ["--set", f"parallel.cp={ranks}", "--set", "parallel.sp=1", "--set", "parallel.tp=1"]
     plan = json.loads(launched(1, BIN / "pecia", "plan", job, *asked, *kept))["plans"][0]
+    keys = ("dp", "cp", "sp", "tp", "prefill", "ring", "decode", "shift_threshold")
+    chosen = {key: plan["parallel"][key] for key in keys if plan["parallel"].get(key) is not None}
+    job.write_text(json.dumps({**values, "parallel": chosen}), encoding="utf-8")
     launched(ranks, BIN / "pecia", "run", job, "--fresh")
     report = json.loads((output / "report.json").read_text())
     began = sum(value for key, value in report["startup"].items() if key.endswith("_s") and "unix" not in key)
@@ -198,7 +201,7 @@ def run_batch(ranks: int, threads: int, model: Path, cluster: Path, name: str) -
         "end by the plan": (plan["end_s"], report["seconds"] - began),
         "end by the run": (report["predicted"]["seconds"], report["seconds"]),
         "memory in GB": (
-            1e-9 * (memory["weights"] + memory["kv"] + memory["work"]),
+            1e-9 * (memory["program"] + memory["weights"] + memory["kv"] + memory["work"]),
             1e-9 * max(rank["peak_rss_bytes"] for rank in report["ranks"]),
         ),
     }

@@ -14,6 +14,7 @@ from .modes_report import read, show
 PROGRAM = "csa-report"
 WAITS = (
     "ring_pass_kv",
+    "halo",
     "level_tokens",
     "level_outputs",
     "importance_samples",

@@ -133,7 +133,7 @@ def table(plan: dict[str, Any]) -> Table:
                 duration(each["end_s"]),
                 f"{each['gpu_hours']:.2f}",
                 duration(ttft),
-                size(memory["weights"] + memory["kv"] + memory["work"]),
+                size(memory["program"] + memory["weights"] + memory["kv"] + memory["work"]),
                 each["limit"],
             )
         )

@@ -26,6 +26,7 @@ DECLARED_BY = {
     "ring": (
         "ring_pass_kv",
         "ring_pass_q",
+        "halo",
         "all_to_all",
         "broadcast_q",
         "all_queries",

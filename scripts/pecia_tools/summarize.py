@@ -20,17 +20,16 @@ from .formats import CONVERTED, require_packages
 from .inputs import Document, InputFile, Place, Sampling, Source, find_files
 from .model_folder import ModelFolder
 from .openai_batch import JobSettings
-from .options import parse
 from .packed import PackedRequest
 from .parts import Splitter
 from .prompts import PromptMaker, encode
 from .run_requests import Request
 from .sources import Reading, Survey, good_sources, listed, read_sources, survey
 from .structure import CHAPTER
-from .summarize_options import make_parser
+from .summarize_options import parse_options
 from .summary_files import write_summaries
 from .summary_prompts import DEFAULTS, make_prompt
-from .summary_round import DRAINED, Answer, Drained, Round
+from .summary_round import DRAINED, Answer, Drained, Round, Runner
 from .summary_tree import SEPARATOR, Group, Node, groups, merged
 
 PROGRAM = "pecia-summarize"
@@ -45,6 +44,7 @@ TOLD = 20
 class Summarizer:
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
+        self._runner = Runner(options.launch, options.pecia, options.set, options.job)
         self._model = ModelFolder(options.model)
         self._prompts = {
             kind: make_prompt(kind, getattr(options, f"prompt_{kind}")) for kind in DEFAULTS
@@ -76,7 +76,7 @@ class Summarizer:
             shutil.rmtree(options.output / "rounds", ignore_errors=True)
         first = self._round(1)
         found = self._read_books(first)
-        first.run(options.launch, options.pecia, options.set)
+        first.run(self._runner)
         answers = first.answers()
         books = books_of([answer.request for answer in answers])
         levels = [_nodes_of(answers)]
@@ -114,7 +114,7 @@ class Summarizer:
 
     def _read_books(self, first: Round) -> Survey:
         options = self._options
-        files = list(find_files(options.inputs, options.glob, "auto"))
+        files = list(find_files(options.books, options.glob, "auto"))
         _check_kinds(files)
         decoder = Decoder()
         books = [f for f in files if isinstance(f, InputFile) and f.kind in CONVERTED]
@@ -155,7 +155,7 @@ class Summarizer:
         prompts = (maker.of_document(_merge_document(name, g)) for name, g in asked.items())
         this = self._round(number)
         this.pack(encode(self._model, prompts), replaces=True)
-        this.run(self._options.launch, self._options.pecia, self._options.set)
+        this.run(self._runner)
         answers = {answer.request.request_id: answer for answer in this.answers()}
         after = []
         for group in planned:
@@ -242,7 +242,7 @@ def _ignore(size_bytes: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    options = parse(make_parser(), arguments)
+    options = parse_options(arguments)
     try:
         return Summarizer(options).run()
     except Drained:

@@ -6,13 +6,34 @@ from __future__ import annotations
 import argparse
 import shlex
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
+from .command import UserError
+from .options import parse
 from .pack_options import whole
+from .summary_job import OF_JOB, SECTION, take_job
 from .summary_prompts import DEFAULTS
 
 BUILT = Path(__file__).resolve().parents[2] / "build/release/bin/pecia"
 FEWEST_TOKENS = 16
+
+
+def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = make_parser()
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--job", type=Path)
+    job = first.parse_known_args(arguments)[0].job
+    if job is not None:
+        take_job(parser, job)
+    options = parse(parser, arguments)
+    for setting in options.set:
+        key = setting.partition("=")[0]
+        if key in OF_JOB:
+            raise UserError(f"--set {setting}: say --{OF_JOB[key].replace('_', '-')} instead")
+        if key == "input" or key.partition(".")[0] == SECTION:
+            raise UserError(f"--set {setting}: {key} belongs to the rounds; leave it out")
+    return options
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -24,7 +45,12 @@ def make_parser() -> argparse.ArgumentParser:
 examples:
   pecia-summarize library/ --model models/qwen3 --output summaries/ --launch "mpirun -np 4 --bind-to none"
   pecia-summarize book.epub --model models/qwen3 --output summaries/ --set kv.dtype=bf16 --prompt-merge merge.txt
+  pecia-summarize --job summaries.yaml
   srun is a launch as well: --launch srun. The same command continues what was interrupted.
+
+A job file has all keys of pecia run but input, and pipeline: {kind: summary, books: [library/], launch: srun} with the
+options of this command by their names, as prompt_merge. They and its model.path, output and
+generation.max_new_tokens count where the command line says nothing.
 
 Below OUTPUT stand BOOK.txt with the summary and what it covers, levels/BOOK.txt with those of parts and chapters,
 index.csv, and rounds/ with the runs.
@@ -36,7 +62,8 @@ else.
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("inputs", nargs="+", metavar="BOOK", help="files and folders, as pecia-pack takes them")
+    add("books", nargs="+", metavar="BOOK", help="files and folders, as pecia-pack takes them")
+    add("--job", type=Path, metavar="FILE", help="a job file with the section pipeline")
     add("--model", required=True, type=Path, metavar="DIR", help="Hugging Face folder of the model")
     add("--output", required=True, type=Path, metavar="DIR", help="folder for summaries and runs")
     add(

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Optional
 
 import h5py
 import numpy as np
@@ -22,6 +23,7 @@ from .prompt_shard import open_shards
 from .results import Results
 from .run_requests import Request, read_requests
 from .shard import ShardWriter
+from .summary_job import SECTION
 
 CREATED_BY = "pecia-summarize 1"
 DRAINED = 75
@@ -37,6 +39,34 @@ class Answer:
 
 class Drained(Exception):
     """The run was told to end; the same command continues it."""
+
+
+@dataclass(frozen=True)
+class Runner:
+    """How rounds are run."""
+
+    launch: Sequence[str]  # what starts the ranks
+    pecia: Path
+    settings: Sequence[str]  # KEY=VALUE
+    job: Optional[Path]  # the user's, which has other keys of the runs; None: a round makes its own
+
+    def command(self, folder: Path, model: ModelFolder) -> list[str]:
+        settings = list(self.settings)
+        job = self.job
+        if job is None:
+            job = folder / JOB
+            keys = {"model": {"path": str(model.path.resolve())}, "input": [SHARD], "output": RUN}
+            with temporary_file(job) as temporary:
+                temporary.write_text(json.dumps(keys, indent=1) + "\n", encoding="utf-8")
+        else:
+            settings += [
+                f"{SECTION}=off",
+                f"model.path={json.dumps(str(model.path.resolve()))}",
+                f"input={json.dumps([str((folder / SHARD).resolve())])}",
+                f"output={json.dumps(str((folder / RUN).resolve()))}",
+            ]
+        words = [word for setting in settings for word in ("--set", setting)]
+        return [*self.launch, str(self.pecia), "run", str(job), *words]
 
 
 class Round:
@@ -74,21 +104,12 @@ class Round:
             writer.close()
             fresh.unlink(missing_ok=True)
 
-    def run(self, launch: Sequence[str], pecia: Path, settings: Sequence[str]) -> None:
+    def run(self, runner: Runner) -> None:
         """Runs what is not done. Raises Drained, or Failure where the run ended otherwise than by an answer or an error
         for each request."""
         if self._is_done():
             return
-        job = {
-            "model": {"path": str(self._model.path.resolve())},
-            "input": [SHARD],
-            "output": RUN,
-        }
-        with temporary_file(self.folder / JOB) as temporary:
-            temporary.write_text(json.dumps(job, indent=1) + "\n", encoding="utf-8")
-        command = [*launch, str(pecia), "run", str(self.folder / JOB)]
-        for setting in settings:
-            command += ["--set", setting]
+        command = runner.command(self.folder, self._model)
         try:
             code = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
         except OSError as error:
@@ -96,7 +117,7 @@ class Round:
         if code == DRAINED:
             raise Drained
         if not self._is_done():
-            raise Failure(f"the run of {self.folder / JOB} ended with code {code}; see above")
+            raise Failure(f"the run in {self.folder / RUN} ended with code {code}; see above")
 
     def answers(self) -> list[Answer]:
         """In the order of the requests."""

@@ -114,7 +114,7 @@ ends = [p["end_s"] for p in plan["plans"]]
 assert ends == sorted(ends) and chosen["end_range_s"][0] <= ends[0] <= chosen["end_range_s"][1]
 assert abs(chosen["gpu_hours"] - 4 * ends[0] / 3600) < 1e-9
 memory = chosen["memory_bytes_per_rank"]
-assert sum(memory[part] for part in ("weights", "kv", "work", "free")) == int(89.4 * 2**30)
+assert sum(memory[part] for part in ("program", "weights", "kv", "work", "free")) == int(89.4 * 2**30)
 assert set(chosen["bytes_by_level"]) == {"server", "rack", "system"} and chosen["bytes_by_level"]["server"] > 0
 assert chosen["limit"] in ("compute", "memory bandwidth", "memory", "link server")
 assert plan["layouts"] == len(plan["plans"]) + sum(plan["left_out"].values())

@@ -304,7 +304,7 @@ TEST_F(Shards, AskForNoMoreThanTheModelsLengthHolds) {
   const Inputs all = inputs();
   const InputRequest& request = all.requests().front();
   EXPECT_EQ(all.load(request).turns[0].max_new_tokens, 40);
-  EXPECT_LT(all.max_slots(request, 1, 4096), 200);
+  EXPECT_LT(all.max_slots(request, 1, 4096), 110) << "an answer is counted once";
 }
 
 TEST_F(Shards, NeedNoMoreSlotsThanIsSaidBeforehand) {

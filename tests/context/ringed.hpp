@@ -71,10 +71,10 @@ class Ringed {
     attention_.begin_pass(teams, ++passes_);
     EXPECT_EQ(comm_.traffic().bytes, before);  // forming teams costs no message
     if (const auto own = team_of(teams, comm_.rank())) run(teams[*own]);
-    EXPECT_EQ(
-        comm_.traffic().bytes - before,
-        test::ring_bytes(teams, map(), map_before, comm_.rank(),
-                         {heads, kv_heads, head_dim, cache_.shape().layer_bytes_per_token()}));
+    EXPECT_EQ(comm_.traffic().bytes - before,
+              test::ring_bytes(teams, map(), map_before, comm_.rank(),
+                               {heads, kv_heads, head_dim, cache_.shape().layer_bytes_per_token(),
+                                false, window_}));
   }
 
  private:

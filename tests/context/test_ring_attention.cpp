@@ -94,6 +94,41 @@ TEST(Traffic, PassKvSendsScalesWithCodes) {
   EXPECT_EQ(comm->traffic().bytes - before, bytes);
 }
 
+/// Chunks of 32 tokens and a window of 9: the last 8 keys of each chunk go to the rank with the next
+/// chunk, if that is another one. So every rank but the first and the last one has two neighbours.
+TEST(Traffic, AWindowSendsItsHaloToNeighboursAlone) {
+  const auto comm = world();
+  const int size = comm->size(), rank = comm->rank();
+  for (const DType dtype : {DType::fp32, DType::fp8}) {
+    Ringed ringed(*comm, 9, dtype);
+    ringed.add(1, 64 * size);
+    const comm::Traffic before = comm->traffic();
+    ringed.pass({{1, 0, 64 * size}}, Ring::pass_kv);
+    const int64_t neighbours = (rank > 0 ? 1 : 0) + (rank + 1 < size ? 1 : 0);
+    const int64_t vector_bytes = dtype == DType::fp8 ? head_dim + 4 : head_dim * 4;
+    EXPECT_EQ(comm->traffic().bytes - before.bytes, neighbours * 8 * 2 * kv_heads * vector_bytes);
+    const int64_t tensors = dtype == DType::fp8 ? 4 : 2;  // keys, values and their scales
+    EXPECT_EQ(comm->traffic().messages - before.messages, neighbours * tensors);
+  }
+}
+
+/// A window of 9 after 64 tokens for each rank: the last 8 cached tokens lie on rank 0.
+TEST(Traffic, AWindowsQueriesGoToTheRanksWithKeysThatTheySee) {
+  const auto comm = world();
+  const int size = comm->size(), last = size - 1;
+  for (const Ring ring : {Ring::pass_q, Ring::broadcast_q}) {
+    Ringed ringed(*comm, 9);
+    ringed.add(1, 65 * size);
+    ringed.pass({{1, 0, 64 * size}}, Ring::pass_kv);
+    const comm::Traffic before = comm->traffic();
+    ringed.pass({{1, 64 * size, 1, last}}, ring);
+    const int64_t query = heads * head_dim * 4, home = query + heads * 4;
+    const bool asks = size > 1 && comm->rank() == last, answers = size > 1 && comm->rank() == 0;
+    EXPECT_EQ(comm->traffic().bytes - before.bytes, asks ? query : answers ? home : 0);
+    EXPECT_EQ(comm->traffic().messages - before.messages, asks ? 1 : answers ? 2 : 0);
+  }
+}
+
 TEST(Traffic, PassQSendsTheFormulasBytes) {
   const auto comm = world();
   const int size = comm->size();

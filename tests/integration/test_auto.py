@@ -127,7 +127,7 @@ class AutoTest(RunTest):
             self.assertLess(factor["after"], factor["before"], name)
         self.assertEqual(fitted.read_text(), plan["cluster"]["file"])
         text = self.plan("--cluster", fitted, *runs)
-        self.assertIn("fitted to 2 runs", text)
+        self.assertIn(f"fitted to {runs[1]}, {runs[3]}:", text)
 
         complaint = self.plan("--cluster", described, "--calibrate", self.folder, expect=REFUSED)
         self.assertIn("there is no report.json", complaint)

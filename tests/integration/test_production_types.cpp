@@ -15,6 +15,7 @@
 #include "lib/model/config.hpp"
 #include "lib/resources/resources.hpp"
 #include "tests/kernels/emulator/plain_sdpa.hpp"
+#include "tests/support/goldens.hpp"
 #include "tests/support/prediction_difference.hpp"
 #include "tests/support/replica.hpp"
 #include "tests/support/safetensors_writer.hpp"
@@ -42,13 +43,63 @@ NamedTensor random_matrix(const std::string& name, int64_t out, int64_t in, uint
   return float_tensor(name, DType::bf16, {out, in}, values);
 }
 
-/// A Llama of bf16 whose heads have `head_dim` elements.
-void write_model(const TempFolder& folder, int64_t head_dim, int64_t layers = few_layers) {
+/// How the matrices of layers are stored: numbers of bf16, or codes as compressed-tensors has them.
+/// Codes of int4 share a scale in groups of so many numbers.
+enum class Stored { bf16, int8, int4_by_32, int4_by_64, int4_by_128 };
+
+int64_t group_of(Stored stored) {
+  return stored == Stored::int4_by_32 ? 32 : stored == Stored::int4_by_64 ? 64 : 128;
+}
+
+/// Adds the matrix NAME.weight, in bf16 or as codes of the same deviation.
+void add_matrix(std::vector<NamedTensor>& to, Stored stored, const std::string& name, int64_t out,
+                int64_t in, uint64_t seed) {
+  if (stored == Stored::bf16) return to.push_back(random_matrix(name + ".weight", out, in, seed));
+  const bool bytes = stored == Stored::int8;
+  std::vector<std::byte> codes(bytes ? out * in : out * in / 2);
+  for (size_t i = 0; i < codes.size(); ++i) {
+    const auto code = static_cast<uint8_t>(mix(seed, i));
+    codes[i] = std::byte{bytes && code == 0x80 ? uint8_t{0} : code};  // −128 is no code
+  }
+  // Codes of −127 … 127 have a deviation of 73, those of −8 … 7 of 4.6.
+  const double step = 1 / std::sqrt(double(in)) / (bytes ? 73 : 4.6);
+  const int64_t groups = bytes ? 1 : in / group_of(stored);
+  std::vector<float> scales(out * groups);
+  for (size_t i = 0; i < scales.size(); ++i)
+    scales[i] = static_cast<float>(step * (0.5 + uniform(seed + 1000, i)));
+  to.push_back({name + (bytes ? ".weight" : ".weight_packed"),
+                bytes ? "I8" : "I32",
+                {out, bytes ? in : in / 8},
+                codes});
+  to.push_back(float_tensor(name + ".weight_scale", DType::bf16, {out, groups}, scales));
+  if (bytes) return;
+  const int64_t shape[] = {out, in};
+  const auto* const begin = reinterpret_cast<const std::byte*>(shape);
+  to.push_back({name + ".weight_shape", "I64", {2}, {begin, begin + sizeof shape}});
+}
+
+nlohmann::json quantization_of(Stored stored) {
+  if (stored == Stored::bf16) return nullptr;
+  const bool bytes = stored == Stored::int8;
+  nlohmann::json weights = {{"num_bits", bytes ? 8 : 4},
+                            {"type", "int"},
+                            {"symmetric", true},
+                            {"strategy", bytes ? "channel" : "group"}};
+  if (!bytes) weights["group_size"] = group_of(stored);
+  return {{"quant_method", "compressed-tensors"},
+          {"format", bytes ? "int-quantized" : "pack-quantized"},
+          {"config_groups", {{"group_0", {{"targets", {"Linear"}}, {"weights", weights}}}}}};
+}
+
+/// A Llama whose heads have `head_dim` elements.
+void write_model(const TempFolder& folder, int64_t head_dim, int64_t layers = few_layers,
+                 Stored stored = Stored::bf16) {
+  const int64_t width = stored == Stored::bf16 ? ffn : 2 * ffn;  // of whole groups
   folder.write("config.json", nlohmann::json{{"model_type", "llama"},
                                              {"architectures", {"LlamaForCausalLM"}},
                                              {"vocab_size", vocab},
                                              {"hidden_size", hidden},
-                                             {"intermediate_size", ffn},
+                                             {"intermediate_size", width},
                                              {"num_hidden_layers", layers},
                                              {"num_attention_heads", num_heads},
                                              {"num_key_value_heads", num_kv_heads},
@@ -58,29 +109,30 @@ void write_model(const TempFolder& folder, int64_t head_dim, int64_t layers = fe
                                              {"rms_norm_eps", 1e-5},
                                              {"rope_theta", 10000.0},
                                              {"tie_word_embeddings", true},
-                                             {"torch_dtype", "bfloat16"}}
+                                             {"torch_dtype", "bfloat16"},
+                                             {"quantization_config", quantization_of(stored)}}
                                   .dump());
   uint64_t seed = 1;
   std::vector<NamedTensor> tensors;
   const auto matrix = [&](const std::string& name, int64_t out, int64_t in) {
-    tensors.push_back(random_matrix(name, out, in, seed++));
+    add_matrix(tensors, stored, name, out, in, seed++);
   };
   const auto norm = [&](const std::string& name) {
     tensors.push_back(float_tensor(name, DType::bf16, {hidden}, std::vector<float>(hidden, 1)));
   };
-  matrix("model.embed_tokens.weight", vocab, hidden);
+  tensors.push_back(random_matrix("model.embed_tokens.weight", vocab, hidden, seed++));
   norm("model.norm.weight");
   for (int64_t layer = 0; layer < layers; ++layer) {
     const std::string prefix = fmt::format("model.layers.{}.", layer);
     norm(prefix + "input_layernorm.weight");
     norm(prefix + "post_attention_layernorm.weight");
-    matrix(prefix + "self_attn.q_proj.weight", num_heads * head_dim, hidden);
-    matrix(prefix + "self_attn.k_proj.weight", num_kv_heads * head_dim, hidden);
-    matrix(prefix + "self_attn.v_proj.weight", num_kv_heads * head_dim, hidden);
-    matrix(prefix + "self_attn.o_proj.weight", hidden, num_heads * head_dim);
-    matrix(prefix + "mlp.gate_proj.weight", ffn, hidden);
-    matrix(prefix + "mlp.up_proj.weight", ffn, hidden);
-    matrix(prefix + "mlp.down_proj.weight", hidden, ffn);
+    matrix(prefix + "self_attn.q_proj", num_heads * head_dim, hidden);
+    matrix(prefix + "self_attn.k_proj", num_kv_heads * head_dim, hidden);
+    matrix(prefix + "self_attn.v_proj", num_kv_heads * head_dim, hidden);
+    matrix(prefix + "self_attn.o_proj", hidden, num_heads * head_dim);
+    matrix(prefix + "mlp.gate_proj", width, hidden);
+    matrix(prefix + "mlp.up_proj", width, hidden);
+    matrix(prefix + "mlp.down_proj", hidden, width);
   }
   write_safetensors(folder / "model.safetensors", tensors);
 }
@@ -95,10 +147,8 @@ std::vector<schedule::Request> make_requests(const std::vector<int64_t>& lengths
   return requests;
 }
 
-class ProductionTypes : public testing::TestWithParam<int64_t> {
+class OfProduction : public testing::Test {
  protected:
-  ProductionTypes() { write_model(model_, GetParam()); }
-
   static ReplicaSettings of_all_logprobs() {
     ReplicaSettings settings;
     settings.logprobs = settings.prompt_logprobs = -1;
@@ -127,8 +177,34 @@ class ProductionTypes : public testing::TestWithParam<int64_t> {
   std::unique_ptr<comm::Communicator> all_ =
       comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
   std::unique_ptr<comm::Communicator> alone_ = all_->split(all_->rank(), 0);
+  /// In every mode of the ranks, with `wanted` of one rank.
+  void expect_near_in_every_mode(const std::vector<int64_t>& lengths, const Results& wanted) {
+    const model::ModelConfig config = model::read_config(model_.path());
+    int64_t number = 0;
+    for (const parallel::ModePair& pair :
+         parallel::legal_modes(all_->size(), resources::shape_of(config))) {
+      SCOPED_TRACE(fmt::format("{}, {} + {}", parallel::to_string(pair.degrees),
+                               parallel::name_of(pair.prefill), parallel::name_of(pair.decode)));
+      ReplicaSettings settings = of_production();
+      settings.sp = pair.degrees.sp;
+      settings.tp = pair.degrees.tp;
+      settings.ep = pair.degrees.ep;
+      settings.modes = parallel::pass_modes(pair, 6);
+      settings.ring = number++ % 2 == 0 ? parallel::Ring::pass_kv : parallel::Ring::pass_q;
+      if (settings.place == TestPlace::emulated_staged && number % 2 == 0)
+        settings.place = TestPlace::emulated_nccl;
+      expect_near(run_requests(*all_, model_.path(), make_requests(lengths), settings), wanted);
+    }
+    EXPECT_GT(number, 0);
+  }
+
   TempFolder model_;
   SdpaCalls sdpa_;
+};
+
+class ProductionTypes : public OfProduction, public testing::WithParamInterface<int64_t> {
+ protected:
+  ProductionTypes() { write_model(model_, GetParam()); }
 };
 
 TEST_P(ProductionTypes, GiveWhatFp32GivesOnOneRank) {
@@ -148,24 +224,7 @@ TEST_P(ProductionTypes, GiveWhatFp32GivesOnOneRank) {
 TEST_P(ProductionTypes, GiveWhatFp32GivesInEveryMode) {
   if (all_->size() == 1) GTEST_SKIP() << "one rank has one mode";
   const std::vector<int64_t> lengths = {70, 9};
-  const Results wanted = in_fp32(lengths);
-  const model::ModelConfig config = model::read_config(model_.path());
-  int64_t number = 0;
-  for (const parallel::ModePair& pair :
-       parallel::legal_modes(all_->size(), resources::shape_of(config))) {
-    SCOPED_TRACE(fmt::format("{}, {} + {}", parallel::to_string(pair.degrees),
-                             parallel::name_of(pair.prefill), parallel::name_of(pair.decode)));
-    ReplicaSettings settings = of_production();
-    settings.sp = pair.degrees.sp;
-    settings.tp = pair.degrees.tp;
-    settings.ep = pair.degrees.ep;
-    settings.modes = parallel::pass_modes(pair, 6);
-    settings.ring = number++ % 2 == 0 ? parallel::Ring::pass_kv : parallel::Ring::pass_q;
-    if (settings.place == TestPlace::emulated_staged && number % 2 == 0)
-      settings.place = TestPlace::emulated_nccl;
-    expect_near(run_requests(*all_, model_.path(), make_requests(lengths), settings), wanted);
-  }
-  EXPECT_GT(number, 0);
+  expect_near_in_every_mode(lengths, in_fp32(lengths));
 }
 
 /// The pieces of work that a layer of a decode step adds, on one rank after a long prompt. They are
@@ -192,6 +251,72 @@ TEST_P(ProductionTypes, ADecodeLayerHasFewPiecesOfWork) {
 
 INSTANTIATE_TEST_SUITE_P(HeadsOf, ProductionTypes, testing::Values(64, 128),
                          [](const auto& head) { return std::to_string(head.param); });
+
+/// Matrices that stay codes on GPUs, in prompts of more and fewer rows than are widened in registers,
+/// with products of their numbers in fp32.
+class ProductionCodes : public OfProduction, public testing::WithParamInterface<Stored> {
+ protected:
+  ProductionCodes() { write_model(model_, 64, few_layers, GetParam()); }
+};
+
+TEST_P(ProductionCodes, GiveWhatTheirNumbersGive) {
+  const std::vector<int64_t> lengths = {1, 150, 37};
+  const Results wanted = in_fp32(lengths);
+  if (all_->size() > 1) return expect_near_in_every_mode({1, 150, 37}, wanted);
+  ReplicaSettings settings = of_production();
+  const Results found = run_requests(*alone_, model_.path(), make_requests(lengths), settings);
+  expect_near(found, wanted);
+  settings.max_batch_tokens = 20;
+  expect_near(run_requests(*alone_, model_.path(), make_requests(lengths), settings), wanted);
+  settings.widened = true;  // the same as numbers of bf16
+  const Results as_numbers = run_requests(*alone_, model_.path(), make_requests(lengths), settings);
+  EXPECT_GT(prediction_difference(found, as_numbers, vocab), 0) << "codes were widened at load";
+}
+
+INSTANTIATE_TEST_SUITE_P(StoredAs, ProductionCodes,
+                         testing::Values(Stored::int8, Stored::int4_by_32, Stored::int4_by_64,
+                                         Stored::int4_by_128),
+                         [](const auto& stored) {
+                           const bool bytes = stored.param == Stored::int8;
+                           return bytes ? "int8"
+                                        : "int4_by_" + std::to_string(group_of(stored.param));
+                         });
+
+/// Experts of MXFP4 are the same numbers in bf16, so the same products are rounded alike, and rows
+/// choose the same experts.
+TEST_F(OfProduction, ExpertsOfMxfp4GiveWhatTheirNumbersGive) {
+  const std::filesystem::path folder = golden("gptoss-mxfp4");
+  const model::ModelConfig config = model::read_config(folder);
+  const auto run = [&](comm::Communicator& comm, const ReplicaSettings& settings) {
+    std::vector<schedule::Request> requests;
+    for (const int64_t length : {1, 70, 5})
+      requests.push_back(
+          greedy_request(std::ssize(requests), random_tokens(length, config.vocab, 3), 3));
+    return run_requests(comm, folder, requests, settings);
+  };
+  ReplicaSettings as_numbers = of_production();
+  as_numbers.sdpa = nullptr;
+  as_numbers.widened = true;
+  const Results wanted = run(*alone_, as_numbers);
+  int64_t compared = 0;
+  for (const parallel::ModePair& pair :
+       parallel::legal_modes(all_->size(), resources::shape_of(config))) {
+    SCOPED_TRACE(fmt::format("{}, {} + {}", parallel::to_string(pair.degrees),
+                             parallel::name_of(pair.prefill), parallel::name_of(pair.decode)));
+    if (pair.degrees.cp > 1) continue;  // whose rounding is another
+    ReplicaSettings settings = of_production();
+    settings.sdpa = nullptr;
+    settings.sp = pair.degrees.sp;
+    settings.tp = pair.degrees.tp;
+    settings.ep = pair.degrees.ep;
+    settings.modes = parallel::pass_modes(pair, 6);
+    const Results found = run(*all_, settings);
+    const double off = prediction_difference(found, wanted, config.vocab);
+    EXPECT_LE(off, tolerance);
+    ++compared;
+  }
+  EXPECT_GT(compared, 0);
+}
 
 }  // namespace
 }  // namespace pecia::test

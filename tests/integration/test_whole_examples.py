@@ -5,6 +5,7 @@ model is a tiny one under the demo's name, and sbatch is a loop."""
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 import shutil
@@ -82,7 +83,7 @@ class Workplace(RunTest):
 
     def run_commands(self, name: str) -> None:
         commands = commands_of(self.folder / "configs" / name)
-        self.assertGreaterEqual(len(commands), 3)
+        self.assertGreater(len(commands), 0)
         for command in commands:
             self.run_command(command)
 
@@ -105,6 +106,18 @@ class WholeExamples(Workplace):
         self.assertEqual(len(found.rows(DONE)), 6, "two chapters of three books")
         texts = {path.stem for path in (self.folder / "texts/shelf").glob("book*.txt")}
         self.assertEqual(texts, {"book0", "book1", "book2"})
+
+    def test_summaries(self) -> None:
+        self.write_books(self.folder / "books", 2)
+        (self.folder / "books/long.md").write_text(f"# Long\n\n{some_words(9000)}\n")
+        self.run_commands("summaries.yaml")
+        for name in ("book0", "book1", "long"):
+            text = (self.folder / f"summaries/{name}.txt").read_text()
+            self.assertRegex(text, r"\A\[(\d+) of \1 parts?, 100 % of ")
+        rounds = {path.name for path in (self.folder / "summaries/rounds").iterdir()}
+        self.assertEqual(rounds, {"1", "2"}, "parts of the long one, then both together")
+        report = json.loads((self.folder / "summaries/rounds/2/run/report.json").read_text())
+        self.assertEqual(report["job"]["generation"]["repetition_penalty"], 1.05)
 
     def test_filings(self) -> None:
         folder = self.folder / "filings"

@@ -256,6 +256,36 @@ TEST(Worker, SendsRoundTheRingWhatItExpects) {
   }
 }
 
+/// Layers with a window of 16 beside others, on one and on several ranks of a block: on many ranks
+/// short prompts go round the ring, and long ones send their halo.
+TEST(Worker, SendsInLayersWithAWindowWhatItExpects) {
+  const auto comm = world();
+  for (const char* model : {"gemma3-windows", "olmo3-window-yarn", "mistral-window16"})
+    for (const Ring ring : {Ring::pass_kv, Ring::pass_q, Ring::broadcast_q}) {
+      SCOPED_TRACE(model);
+      Machine machine(*comm, golden(model),
+                      {.sp = comm->size() % 2 == 0 ? 2 : 1, .tp = 1, .kv_tokens = 5000});
+      const auto sent = [&] { return machine.worker().groups().ring->traffic().bytes; };
+      int64_t length = 0;
+      for (const int64_t tokens : {61, 611, 7, 1}) {
+        const int64_t before = sent();
+        const int32_t owner = tokens == 1 ? 0 : PassSequence::balanced;
+        machine.feed(tokens, ring, Sharding::base, owner);
+        const context::KvShape& cache = machine.worker().cache().shape();
+        const int64_t group = machine.config().num_heads / machine.config().num_kv_heads;
+        int64_t expected = 0;
+        for (const int64_t window : machine.config().windows())
+          expected += ring_bytes(
+              {{parallel::team_of_all(machine.instances(), ring), {{0, length, tokens, owner}}}},
+              machine.worker().attention().ledger().map(), machine.worker().groups().cp_index,
+              {cache.num_kv_heads * group, cache.num_kv_heads, cache.head_dim,
+               cache.layer_bytes_per_token(), false, window});
+        EXPECT_EQ(sent() - before, expected);
+        length += tokens;
+      }
+    }
+}
+
 /// Of five layers, of which the middle three drop. execute compares with a phantom. With TP alone the
 /// ranks tell each other numbers of tokens, also where they hold the same KV head.
 TEST(Worker, SendsByLevelsWhatItsPhantomSends) {

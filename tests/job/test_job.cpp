@@ -378,6 +378,13 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"attention: {window: 64}",
             "job.yaml:4: unknown key attention.window; attention has the keys sparse, geometry, "
             "levels, drop, pipeline, first_tokens, selection, objective, decode"},
+        Bad{"pipeline: {kind: summary}",
+            "job.yaml:4: this job has a pipeline of several runs: pecia-summarize --job job.yaml "
+            "makes them. With --set pipeline=off it is a job of one run, which needs an input"},
+        Bad{"pipeline: on",
+            "job.yaml:4: pipeline is on; it may be off; a map is for "
+            "pecia-summarize --job"},
+        Bad{"pipline: {}", "job.yaml:4: unknown key pipline; did you mean pipeline?"},
         Bad{"kv.dtype: fp32",
             "job.yaml:4: kv.dtype has a dot; in a job file a key stands under its section's name"},
         Bad{"output: twice", "job.yaml:4: key 'output' is given twice; keep one"},
@@ -393,6 +400,18 @@ TEST(ParseJob, NamesEveryProblemAtOnce) {
   const std::string message = refusal("kv: {dtype: x}\nbatch:\n  ordr: fcfs\n");
   EXPECT_NE(message.find("job.yaml:4: kv.dtype is x"), std::string::npos) << message;
   EXPECT_NE(message.find("job.yaml:6: unknown key batch.ordr"), std::string::npos) << message;
+}
+
+TEST(ParseJob, PipelineIsRefusedBeforeWhatOneRunWouldMiss) {
+  const std::string text = "model: {path: m}\noutput: x\npipeline: {kind: summary}\n";
+  try {
+    parse_job(text, "job.yaml");
+    FAIL() << "a pipeline was taken for a run";
+  } catch (const InputError& error) {
+    EXPECT_EQ(std::string(error.what()).find("input is missing"), std::string::npos);
+  }
+  const Job round = parse_job(text, "job.yaml", {"pipeline=off", "input=[\"a.h5\"]"});
+  EXPECT_EQ(round.input, std::vector<std::filesystem::path>{"a.h5"});
 }
 
 TEST(ParseJob, NamesWhatIsMissing) {

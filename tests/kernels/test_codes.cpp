@@ -46,14 +46,12 @@ struct Codes {
 /// Body over (device, type of codes).
 class CodesTest : public OpTest {
  protected:
-  /// Only CPUs have such codes.
-  bool refused() {
+  /// Only CPUs make such codes.
+  bool does_not_round() {
     if (device_.backend->name() != "cuda") return false;
-    Tensor x = Tensor::filled({1, 1}, 1), y = Tensor::filled({1, 1}, 7);
+    Tensor x = Tensor::filled({1, 1}, 1);
     Codes codes(dtype_, 1, 1);
     EXPECT_THROW(quantize(device_, x, codes), Unsupported);
-    EXPECT_THROW(multiply(device_, x, codes, {}, y), Unsupported);
-    EXPECT_EQ(y.values(), std::vector<float>{7});
     return true;
   }
   static std::vector<float> quantize(Device& device, Tensor& x, Codes& to) {
@@ -95,7 +93,7 @@ TEST(Int4, NumberOfAGroupIsWhereItIsSaidToBe) {
 }
 
 TEST_P(CodesTest, RoundsByTheRangeOfTheRowOrGroup) {
-  if (refused()) return;
+  if (does_not_round()) return;
   std::vector<float> values(2 * 130, 0.0f);
   values[0] = -127, values[1] = 30.5f, values[2] = 31.5f, values[129] = 25.25f;
   Tensor x({2, 130}, DType::fp32, values);
@@ -123,7 +121,7 @@ TEST_P(CodesTest, RoundsByTheRangeOfTheRowOrGroup) {
 }
 
 TEST_P(CodesTest, AreTheBitsOfTheReference) {
-  if (refused()) return;
+  if (does_not_round()) return;
   Device oracle = make_device("reference");
   for (const int64_t columns : {0, 1, 15, 16, 33, 127, 128, 129, 500, 1536})
     for (const int64_t rows : {0, 1, 3, 40})
@@ -139,7 +137,7 @@ TEST_P(CodesTest, AreTheBitsOfTheReference) {
 }
 
 TEST_P(CodesTest, ErrByHalfAStepAtMost) {
-  if (refused()) return;
+  if (does_not_round()) return;
   constexpr int64_t rows = 20, columns = 500;
   Tensor x = Tensor::random({rows, columns}, DType::fp32, 3);
   const std::vector<float> values = x.values();
@@ -160,16 +158,16 @@ TEST_P(CodesTest, ErrByHalfAStepAtMost) {
   EXPECT_GT(difference, 0);
 }
 
-/// Around groups of 128, vectors of 32, tiles of 14 rows and 4 columns, panels of 16 and 32 columns
-/// and blocks of 640 and 1024 of depth.
+/// Around groups of 128, vectors of 32, tiles of 14 and 16 rows and 4, 8 and 32 columns, panels of 16
+/// and 32 columns and blocks of 640 and 1024 of depth. With 64 rows and 2048 columns a GPU changes
+/// its way.
 const Size sizes[] = {{1, 1, 1},     {1, 33, 17},   {2, 5, 32},     {3, 4, 127},    {4, 130, 128},
                       {5, 31, 129},  {8, 17, 640},  {16, 40, 160},  {17, 40, 33},   {33, 40, 9},
                       {29, 31, 641}, {85, 129, 20}, {50, 70, 1300}, {70, 33, 2048}, {600, 36, 300},
-                      {7, 3, 0},     {70, 3, 0}};
+                      {64, 9, 600},  {65, 9, 600},  {3, 2053, 200}, {7, 3, 0},      {70, 3, 0}};
 
 TEST_P(CodesTest, AreMultipliedAsTheNumbersTheyStandFor) {
   if (std::get<0>(GetParam()) == "reference") GTEST_SKIP() << "the oracle itself";
-  if (refused()) return;
   Device oracle = make_device("reference");
   for (const Size& size : sizes)
     for (const auto& [gap, with_bias, accumulate] : every_pair_of_options(1)) {
@@ -191,7 +189,6 @@ TEST_P(CodesTest, AreMultipliedAsTheNumbersTheyStandFor) {
 }
 
 TEST_P(CodesTest, ProductsOfARowDoNotDependOnTheRowsBesideIt) {
-  if (refused()) return;
   for (const auto& [all_rows, some_rows] : {std::pair{60, 40}, {9, 1}}) {
     Tensor x = Tensor::random({all_rows, 700}, DType::fp32, 1);
     Codes weight = random_codes(dtype_, 50, 700);
@@ -208,7 +205,6 @@ TEST_P(CodesTest, ProductsOfARowDoNotDependOnTheRowsBesideIt) {
 }
 
 TEST_P(CodesTest, ARowThatIsNoNumberIsAloneInThat) {
-  if (refused()) return;
   for (const int64_t rows : {5, 60}) {
     Tensor x = Tensor::random({rows, 200}, DType::fp32, 1);
     Codes weight = random_codes(dtype_, 16, 200);

@@ -51,15 +51,6 @@ TEST_F(OnDevice, WeightsAreDenseCopiesOfTheirPart) {
   EXPECT_EQ(there.bytes(), DeviceWeights::bytes_of(host));
 }
 
-TEST_F(OnDevice, TiedWeightsAreThereOnce) {
-  ModelConfig config = small_model(Family::llama);
-  config.tied_embeddings = true;
-  CheckpointFile file = llama_file();
-  file.tensors.erase("lm_head.weight");
-  const DeviceWeights there(load(config, file, {}, {}), *device, *stream, *backend);
-  EXPECT_EQ(there.embedding.data(), there.head.parts.front().weight.data());
-}
-
 /// What codes and scales stand for, in row order; rows of `columns` numbers, or as many as there
 /// are elements.
 std::vector<float> widened(const LinearWeight& weight, int64_t columns = 0) {
@@ -73,6 +64,48 @@ std::vector<float> widened(const LinearWeight& weight, int64_t columns = 0) {
                                      part.scales.as<float>() + row * row_scales(type, numbers), i));
   }
   return values;
+}
+
+/// So that they may be one product.
+TEST_F(OnDevice, CodesOfOneProductLieNextToEachOtherAndSoDoTheirScales) {
+  ModelConfig config = small_model(Family::llama);
+  const Weights loaded = load(config, llama_file(), {}, {});
+  WeightViews host = loaded;
+  constexpr int64_t rows = 64, columns = 128;
+  std::vector<int8_t> codes(3 * rows * columns);
+  std::vector<float> scales(3 * rows);
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<int8_t>(i % 251 - 125);
+  for (size_t i = 0; i < scales.size(); ++i) scales[i] = static_cast<float>(i);
+  AttentionWeights& attention = host.layers.front().attention;
+  int64_t next = 2;  // in another order than on the device
+  for (LinearWeight* matrix : {&attention.q, &attention.k, &attention.v}) {
+    matrix->parts = {
+        {TensorView(codes.data() + next * rows * columns, DType::int8, {rows, columns}),
+         {},
+         TensorView(scales.data() + next * rows, DType::fp32, {rows})}};
+    next = (next + 2) % 3;
+  }
+  EXPECT_FALSE(joined({&attention.q, &attention.k, &attention.v}));
+  const DeviceWeights there(host, *device, *stream, *backend);
+  const AttentionWeights& copy = there.layers.front().attention;
+  for (const auto& [found, wanted] :
+       {std::pair(&copy.q, &attention.q), {&copy.k, &attention.k}, {&copy.v, &attention.v}}) {
+    EXPECT_NE(found->parts.front().weight.data(), wanted->parts.front().weight.data());
+    EXPECT_EQ(widened(*found), widened(*wanted));
+  }
+  const auto all = joined({&copy.q, &copy.k, &copy.v});
+  ASSERT_TRUE(all);
+  EXPECT_EQ(all->out(), 3 * rows);
+  EXPECT_EQ(all->parts.front().scales.rows(), 3 * rows);
+}
+
+TEST_F(OnDevice, TiedWeightsAreThereOnce) {
+  ModelConfig config = small_model(Family::llama);
+  config.tied_embeddings = true;
+  CheckpointFile file = llama_file();
+  file.tensors.erase("lm_head.weight");
+  const DeviceWeights there(load(config, file, {}, {}), *device, *stream, *backend);
+  EXPECT_EQ(there.embedding.data(), there.head.parts.front().weight.data());
 }
 
 TEST_F(OnDevice, MatricesOfLayersAreRoundedOnTheWay) {

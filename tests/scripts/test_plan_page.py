@@ -24,7 +24,7 @@ def foreseen(ranks: int, dp: int, cp: int, end_s: float) -> dict[str, Any]:
         },
         "fits": True,
         "why_not": None,
-        "memory_bytes_per_rank": {"weights": 2 * GIB, "kv": GIB, "work": GIB, "free": GIB},
+        "memory_bytes_per_rank": {"program": 0, "weights": 2 * GIB, "kv": GIB, "work": GIB, "free": GIB},
         "requests": [{"prompt_tokens": 100, "cached_tokens": 0, "new_tokens": 5, "ttft_s": 3.0, "tbt_s": 0.1}],
         "end_s": end_s,
         "end_range_s": [0.9 * end_s, 1.1 * end_s],

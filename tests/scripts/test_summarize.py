@@ -24,12 +24,17 @@ import h5py
 from support import make_results, make_tokenizer
 assert sys.argv[1] == "run"
 job_path = pathlib.Path(sys.argv[2])
-job = json.loads(job_path.read_text())
+settings = dict(word.split("=", 1) for word in sys.argv[4::2])
+if "input" in settings:
+    shard, output = pathlib.Path(json.loads(settings["input"])[0]), json.loads(settings["output"])
+else:
+    job = json.loads(job_path.read_text())
+    shard, output = job_path.parent / job["input"][0], job_path.parent / job["output"]
+number = shard.parent.name
 with open({log!r}, "a") as log:
-    log.write(json.dumps([job_path.parent.name, sys.argv[3:]]) + "\\n")
-if job_path.parent.name == os.environ.get("PECIA_TEST_DRAINED"):
+    log.write(json.dumps([number, sys.argv[3:]]) + "\\n")
+if number == os.environ.get("PECIA_TEST_DRAINED"):
     sys.exit(75)
-shard = job_path.parent / job["input"][0]
 with h5py.File(shard) as file:
     names = [name.decode() for name in file["request_id"][:]]
     slots = file["max_new_tokens"][:].tolist()
@@ -42,7 +47,7 @@ for name, room in zip(names, slots):
     if name == os.environ.get("PECIA_TEST_FAILING"):
         row = dict(id=name, state=3, slots=room, reason=3, error="no")
     rows.append(row)
-output = job_path.parent / job["output"]
+output = pathlib.Path(output)
 output.mkdir()
 path = make_results(output / "results.h5", rows)
 with h5py.File(path, "a") as file:
@@ -141,6 +146,97 @@ class Books(SummarizeTest):
         self.assertEqual(
             json.loads(self.log.read_text().splitlines()[0])[1], ["--set", "kv.dtype=bf16"]
         )
+
+
+class JobFiles(SummarizeTest):
+    def write_job(self, pipeline: str = "kind: summary, books: [../books]", rest: str = "") -> Path:
+        return self.write(
+            "jobs/shelf.yaml",
+            f"model: {{path: ../tiny}}\noutput: ../out\ngeneration: {{max_new_tokens: 60, top_k: 5}}\n{rest}"
+            f"pipeline: {{{pipeline}}}\n",
+        )
+
+    def run_job(self, job: Path, *arguments: object, code: int = 0) -> str:
+        found, out, said = quietly(
+            summarize.main, "--job", job, "--pecia", self.pecia, *arguments
+        )
+        self.assertEqual((found, out), (code, ""), said)
+        return said
+
+    def test_job_file_says_what_options_say(self) -> None:
+        self.summarize("--prompt-part", self.write("p", "{text}\nPart {part}."))
+        by_options = self.index(), self.asked(1)
+        self.output = self.output.rename(self.folder / "before")
+        self.write("jobs/p", "{text}\nPart {part}.")
+        job = self.write_job(
+            "kind: summary, books: ../books, context: 700, prompt_part: p, launch: env A=b"
+        )
+        self.output = self.folder / "out"
+        self.run_job(job, "--set", "kv.dtype=bf16")
+        self.assertEqual((self.index(), self.asked(1)), by_options)
+        number, words = json.loads(self.log.read_text().splitlines()[-1])
+        settings = words[1::2]
+        self.assertEqual(settings[:2], ["kv.dtype=bf16", "pipeline=off"])
+        run = json.dumps(str((self.output / f"rounds/{number}/run").resolve()))
+        self.assertIn(f"output={run}", settings)
+        self.assertIn(f'model.path="{self.model.resolve()}"', settings)
+
+    def test_command_line_comes_before_it(self) -> None:
+        job = self.write_job("kind: summary, books: [../nothing], context: 100")
+        self.run_job(job, "--context", 700, "--output", self.folder / "mine", self.books)
+        self.assertFalse(self.output.exists())
+        self.assertTrue((self.folder / "mine/short.txt").exists())
+
+    def test_same_command_continues(self) -> None:
+        job = self.write_job("kind: summary, books: [../books], context: 700")
+        os.environ["PECIA_TEST_DRAINED"] = "2"
+        self.run_job(job, code=75)
+        del os.environ["PECIA_TEST_DRAINED"]
+        self.run_job(job)
+        self.assertEqual(self.runs()[:3], ["1", "2", "2"])
+
+    def test_wrong_keys_and_values_are_named_with_their_line(self) -> None:
+        kind = "kind: summary, books: [../books]"
+        for pipeline, rest, parts in (
+            (f"{kind}, promt_part: p", "", ("shelf.yaml:4", "promt_part'", "'prompt_part'?")),
+            (f"{kind}, webhook: p", "", ("shelf.yaml:4", "has the keys kind, books, launch")),
+            (f"{kind}, model: p", "", ("pipeline.model stands elsewhere", "model.path")),
+            (f"{kind}, max_new_tokens: 9", "", ("stands elsewhere", "generation.max_new_tokens")),
+            (f"{kind}, fresh: true", "", ("option of the command alone: --fresh",)),
+            (f"{kind}, context: 0", "", ("pipeline.context is 0", "must be from 1")),
+            (f"{kind}, context: many", "", ("pipeline.context is 'many'; it may be N",)),
+            (f"{kind}, no_chat: 1", "", ("pipeline.no_chat is 1", "true | false")),
+            (f"{kind}, prompt_part: [p]", "", ("pipeline.prompt_part is ['p']", "FILE")),
+            ("books: [../books]", "", ("shelf.yaml: pipeline.kind is missing",)),
+            ("kind: index, books: [../books]", "", ("pipeline.kind is 'index'", "summary")),
+            (kind, "input: [a.h5]\n", ("shelf.yaml:4", "pipeline.books")),
+        ):
+            with self.subTest(pipeline + rest):
+                job = self.write_job(pipeline, rest)
+                self.assert_refused(*parts, call=lambda: self.run_job(job))  # noqa: B023
+
+    def test_text_that_is_no_job_is_refused(self) -> None:
+        for text, parts in (
+            ("- a\n", ("no job file",)),
+            ("pipeline: off\n", ("yaml:1", "pipeline is no section")),
+            ("a: b\npipeline: {kind: summary\n", ("yaml:3",)),
+            (b"\xff", ("byte 0 is not UTF-8",)),
+        ):
+            with self.subTest(text):
+                job = self.write("job.yaml", text)
+                self.assert_refused(*parts, call=lambda: self.run_job(job))  # noqa: B023
+        self.assert_refused("cannot be read", call=lambda: self.run_job(self.folder / "none"))
+
+    def test_settings_that_would_move_a_round_are_refused(self) -> None:
+        for setting, remedy in (
+            ("output=x", "say --output"),
+            ("generation.max_new_tokens=9", "say --max-new-tokens"),
+            ("input=[x]", "leave it out"),
+            ("pipeline=off", "leave it out"),
+        ):
+            with self.subTest(setting):
+                call = lambda: self.summarize("--set", setting)  # noqa: B023, E731
+                self.assert_refused(f"--set {setting}", remedy, call=call)
 
 
 class Interruptions(SummarizeTest):

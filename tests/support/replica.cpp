@@ -118,7 +118,7 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
           ? std::nullopt
           : std::optional(DType::fp32),
       execute::Worker::weight_cut(comm.rank(), settings.sp, settings.tp, settings.ep),
-      parts.kernels == Parts::cpu && !settings.widened
+      (parts.kernels == Parts::cpu || settings.as_stored) && !settings.widened
           ? model::codes_kept(config, settings.sp * settings.tp, settings.layout_invariant,
                               settings.ep)
           : model::CodeUse{.kept = false});

@@ -2,7 +2,10 @@
 #include "tests/support/ring_formulas.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
+
+#include "lib/parallel/halo.hpp"
 
 namespace pecia::test {
 
@@ -61,6 +64,63 @@ int64_t pass_kv(const parallel::TeamPass& pass, const parallel::KvMap& map,
   return tokens * shape.kv_bytes_per_token;
 }
 
+/// Each key that a rank has goes once to each other rank with a row that sees it.
+int64_t halo(const parallel::TeamPass& pass, const parallel::KvMap& map, int rank,
+             const RingShape& shape) {
+  int64_t tokens = 0;
+  for (int other = 0; other < pass.team.size(); ++other) {
+    std::map<SequenceId, std::set<int64_t>> seen;  // positions
+    for (const PassSequence& rows : pass.rows)
+      for (const SequenceId member : map.lineage(rows.sequence))
+        for (const auto& range : rows_of(rows, pass.team, other))
+          for (int64_t row = range.begin; row < range.end; ++row)
+            for (int64_t key = row; key >= 0 && key > row - shape.window; --key)
+              seen[member].insert(key);
+    if (other == rank) continue;
+    for (const auto& [sequence, positions] : seen)
+      for (const auto& range : map.ranges(sequence, pass.team.instances[rank]))
+        for (int64_t i = 0; i < range.count; ++i)
+          tokens += positions.contains(range.position(i)) ? 1 : 0;
+  }
+  return tokens * shape.kv_bytes_per_token;
+}
+
+/// Pairs of a row and a rank with keys that it sees: rows of this rank and other ranks, or rows of
+/// others and this rank.
+int64_t rows_that_see(const parallel::TeamPass& pass, const parallel::KvMap& map, int instance,
+                      int rank, bool of_this_rank, int64_t window) {
+  int64_t count = 0;
+  for (int other = 0; other < pass.team.size(); ++other) {
+    if (other == rank) continue;
+    const int rows_at = of_this_rank ? rank : other;
+    const int keys_at = of_this_rank ? pass.team.instances[other] : instance;
+    for (const PassSequence& rows : pass.rows)
+      for (const auto& range : rows_of(rows, pass.team, rows_at))
+        for (int64_t row = range.begin; row < range.end; ++row) {
+          bool sees = false;
+          for (const SequenceId member : map.lineage(rows.sequence))
+            for (const auto& keys : map.ranges(member, keys_at))
+              for (int64_t i = 0; i < keys.count; ++i)
+                sees |= keys.position(i) <= row && keys.position(i) > row - window;
+          count += sees ? 1 : 0;
+        }
+  }
+  return count;
+}
+
+/// Whether keys go straight to the ranks that see them.
+bool goes_straight(const parallel::TeamPass& pass, const parallel::KvMap& map,
+                   const RingShape& shape) {
+  if (shape.window == 0 || !pass.placements.empty()) return false;
+  std::vector<int64_t> held;
+  for (const int instance : pass.team.instances) {
+    held.push_back(0);
+    for (const SequenceId sequence : seen_in(pass, map))
+      held.back() += map.held(sequence, instance);
+  }
+  return parallel::halo_goes_straight(pass.rows, pass.team, shape.window, held);
+}
+
 }  // namespace
 
 int64_t ring_bytes(const std::vector<parallel::TeamPass>& teams, const parallel::KvMap& map,
@@ -76,9 +136,14 @@ int64_t ring_bytes(const std::vector<parallel::TeamPass>& teams, const parallel:
   const int size = team.size(), rank = team.index_of(instance).value();
   if (team.ring == Ring::pass_kv)
     return shape.layout_invariant ? padded_pass_kv(teams[*own], map, shape)
-                                  : pass_kv(teams[*own], map, before, rank, shape);
+           : goes_straight(teams[*own], map, shape)
+               ? halo(teams[*own], map, rank, shape)
+               : pass_kv(teams[*own], map, before, rank, shape);
   const int64_t query = shape.num_heads * shape.head_dim * 4;  // fp32
   const int64_t home = query + shape.num_heads * 4;            // with its log-sum
+  if (shape.window > 0 && !shape.layout_invariant)
+    return rows_that_see(teams[*own], map, instance, rank, true, shape.window) * query +
+           rows_that_see(teams[*own], map, instance, rank, false, shape.window) * home;
   int64_t bytes = 0;
   for (const PassSequence& sequence : rows)
     for (int other = 0; other < size; ++other) {

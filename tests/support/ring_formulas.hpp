@@ -14,6 +14,7 @@ struct RingShape {
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
   int64_t kv_bytes_per_token = 0;  ///< K and V in one layer
   bool layout_invariant = false;   ///< InvariantAttention: queries go straight to all instances
+  int64_t window = 0;              ///< of the layer; 0: none
 };
 
 /// Bytes that the rank of an instance sends; `map`: with the pass appended.

@@ -1,41 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/cuda.hpp"
+#include "kernels/cuda/linear/coded_linear.hpp"
 #include "kernels/cuda/linear/linear_invariant.hpp"
+#include "kernels/cuda/linear/operand.hpp"
 #include "kernels/cuda/linear/scale_products_kernel.cuh"
 #include "kernels/cuda/shared/elementwise.cuh"
 #include "kernels/cuda/shared/elementwise_kernels.cuh"
+#include "lib/core/codes.hpp"
 
 namespace pecia::kernels::cuda {
 namespace {
-
-/// Room for x in another type, whose rows begin at multiples of 16 bytes.
-TensorView room_for(const TensorView& x, DType dtype, device::Buffer& buffer) {
-  const int64_t aligned = 16 / size_of(dtype);
-  const int64_t padded = (x.size(1) + aligned - 1) / aligned * aligned;
-  return buffer.tensor(dtype, {x.rows(), padded}).slice_columns(0, x.size(1));
-}
-
-/// x as the product wants it: itself, or a copy rounded to `dtype`. A value too large for fp16
-/// becomes infinity.
-TensorView operand_of_type(const TensorView& x, DType dtype, device::Buffer& buffer,
-                           device::Stream& stream) {
-  if (dtype == x.dtype()) return x;
-  const int64_t rows = x.rows(), columns = x.size(1);
-  const TensorView copy = room_for(x, dtype, buffer);
-  with_stored_type(dtype, [&](auto type) {
-    using T = decltype(type);
-    if constexpr (!std::is_same_v<T, float>) {
-      const auto from = matrix<const float>(x);
-      if (aligned_to<4>(x))
-        launch(stream, grid_of_rows(rows, columns / 4), convert_kernel<4, float, T>, from,
-               matrix<T>(copy));
-      else
-        launch(stream, grid_of_rows(rows, columns), convert_kernel<1, float, T>, from,
-               matrix<T>(copy));
-    }
-  });
-  return copy;
-}
 
 /// As cuBLASLt takes it: fp32, aligned to 16 bytes.
 const float* bias_in_fp32(const TensorView& bias, device::Buffer& buffer, device::Stream& stream) {
@@ -104,17 +78,23 @@ void fp8_linear(const LinearArgs& args, const float* bias, Context& context,
 void linear(const LinearArgs& args, Context& context, device::Stream& stream) {
   const bool row_invariant = args.row_invariant == RowInvariant::yes;
   const DType type = args.weight.dtype();
-  if (type == DType::int8 || type == DType::int4 || type == DType::mxfp4)
-    fail<Unsupported>("the CUDA backend has no weights of {}; use fp8 or bf16", name_of(type));
-  if (row_invariant && args.weight.dtype() == DType::fp8)
+  if (row_invariant && is_code(type) && type != DType::mxfp4)
     fail<Unsupported>(
-        "the CUDA backend keeps a row's bits the same in every call with weights of fp32, bf16 or "
-        "fp16, not of fp8; set model.dtype: bf16, or reproducible: run");
+        "the CUDA backend keeps a row's bits the same in every call with weights of fp32, bf16, "
+        "fp16 or mxfp4, not of {}; set model.dtype: bf16, or reproducible: run",
+        name_of(type));
   if (args.y.elements() == 0) return;
+  const bool has_depth = args.x.size(1) > 0;
+  if (has_depth && is_coded(args)) {
+    const TensorView x = aligned_operand(args.x, context.operand, stream);
+    if (x.rows() <= most_coded_rows && !row_invariant) return coded_few_rows(args, x, stream);
+    const float* const bias = bias_in_fp32(args.bias, context.bias, stream);
+    return widened_linear(args, x, bias, context, stream);
+  }
   const float* const bias = bias_in_fp32(args.bias, context.bias, stream);
-  if (args.x.size(1) == 0) return add_bias(args, bias, stream);
-  if (args.weight.dtype() == DType::fp8) return fp8_linear(args, bias, context, stream);
-  const TensorView x = operand_of_type(args.x, args.weight.dtype(), context.operand, stream);
+  if (!has_depth) return add_bias(args, bias, stream);
+  if (type == DType::fp8) return fp8_linear(args, bias, context, stream);
+  const TensorView x = operand_of_type(args.x, type, context.operand, stream);
   if (row_invariant) return linear_invariant(args, x, bias, context, stream);
   context.matmul->run({x, args.weight, args.y, bias, args.accumulate}, stream);
 }

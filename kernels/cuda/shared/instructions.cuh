@@ -44,6 +44,13 @@ __device__ __forceinline__ uint32_t multiply_pairs(uint32_t a, uint32_t b) {
   return product;
 }
 
+/// Returns both bf16 sums of two pairs, rounded.
+__device__ __forceinline__ uint32_t add_pairs(uint32_t a, uint32_t b) {
+  uint32_t sum;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(0x3f803f80u), "r"(b));
+  return sum;
+}
+
 /// d += a · b of 16×16 by 16×8. fragments.hpp says which lane holds what.
 template <typename T>
 __device__ __forceinline__ void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,

@@ -135,6 +135,11 @@ inline uint32_t multiply_pairs(uint32_t a, uint32_t b) {
                     half_of<Bf16>(a, 1) * half_of<Bf16>(b, 1));
 }
 
+inline uint32_t add_pairs(uint32_t a, uint32_t b) {
+  return pack<Bf16>(half_of<Bf16>(a, 0) + half_of<Bf16>(b, 0),
+                    half_of<Bf16>(a, 1) + half_of<Bf16>(b, 1));
+}
+
 /// By the tables of the PTX ISA (mma.m16n8k16): g = lane / 4, t = lane % 4.
 template <typename T>
 void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {

@@ -38,6 +38,7 @@ class Pecia(CMakePackage):
         depends_on("py-jinja2", type="run")
         depends_on("py-ml-dtypes", type="run")
         depends_on("py-numpy", type="run")
+        depends_on("py-pyyaml", type="run")
         depends_on("py-safetensors", type="run")
         depends_on("py-tokenizers", type="run")
         depends_on("py-tqdm", type="run")

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Every row multiplies with its experts by itself, in two kernels. So weights are read once for
-/// each row that chose their expert, and a row's bits depend on nothing else.
+/// Experts of bf16 and of codes are multiplied by grouped_experts. For experts of fp32 and fp16 every
+/// row multiplies with its experts by itself, in two kernels. So weights are read once for each row
+/// that chose their expert, and a row's bits depend on nothing else.
 
 #include "kernels/cuda/cuda.hpp"
+#include "kernels/cuda/experts/grouped_experts.hpp"
+#include "kernels/cuda/experts/next_place.cuh"
+#include "kernels/cuda/linear/operand.hpp"
+#include "kernels/cuda/shared/bias.cuh"
 #include "kernels/cuda/shared/elementwise_kernels.cuh"
 #include "kernels/cuda/shared/launch.cuh"
 #include "kernels/cuda/shared/warp.cuh"
@@ -11,11 +16,6 @@ namespace pecia::kernels::cuda {
 namespace {
 
 constexpr int warps_per_block = 8;
-
-struct Bias {
-  const void* data;  ///< null: there is none
-  DType type;
-};
 
 template <typename W>
 struct ExpertMatrices {
@@ -33,18 +33,6 @@ struct ExpertTable {
   __device__ bool has(int32_t expert) const { return expert >= first && expert < first + count; }
   __device__ const ExpertMatrices<W>& of(int32_t expert) const { return matrices[expert - first]; }
 };
-
-__device__ __forceinline__ float bias_at(const Bias& bias, int64_t index) {
-  if (bias.data == nullptr) return 0;
-  float value[1];
-  if (bias.type == DType::fp32)
-    load<1>(static_cast<const float*>(bias.data) + index, value);
-  else if (bias.type == DType::bf16)
-    load<1>(static_cast<const Bf16*>(bias.data) + index, value);
-  else
-    load<1>(static_cast<const Fp16*>(bias.data) + index, value);
-  return value[0];
-}
 
 template <typename A, typename B>
 __device__ __forceinline__ float warp_dot(const A* a, const B* b, int64_t count, int lane) {
@@ -75,14 +63,6 @@ __global__ void activated_kernel(Matrix<const X> x, const int32_t* chosen, int64
   const float up = bias_at(expert.up_bias, column) +
                    warp_dot(row, expert.up + column * expert.up_stride, x.columns, lane);
   if (lane == 0) out.row(pair)[column] = activated(gate, up, activation);
-}
-
-/// Returns the place of the smallest chosen expert above `before`.
-__device__ __forceinline__ int64_t next_place(const int32_t* chosen, int64_t k, int32_t before) {
-  int64_t next = -1;
-  for (int64_t j = 0; j < k; ++j)
-    if (chosen[j] > before && (next < 0 || chosen[j] < chosen[next])) next = j;
-  return next;
 }
 
 /// A warp computes one element of y. Grid: (rows, hidden / warps_per_block, rounded up).
@@ -123,7 +103,6 @@ const ExpertMatrices<W>* send_experts(const ExpertsArgs& args, Context& context,
   const auto rows_of = [](const TensorView& weight) {
     return static_cast<const W*>(weight.data());
   };
-  const auto bias_of = [](const TensorView& bias) { return Bias{bias.data(), bias.dtype()}; };
   for (const Expert& expert : args.experts)
     experts.push_back({rows_of(expert.gate), rows_of(expert.up), rows_of(expert.down),
                        expert.gate.row_stride(), expert.up.row_stride(), expert.down.row_stride(),
@@ -142,23 +121,26 @@ void refuse_other_types(const ExpertsArgs& args) {
     for (const TensorView* weight : {&expert.gate, &expert.up, &expert.down})
       if (!is_float(weight->dtype()) || weight->dtype() != type)
         fail<Unsupported>(
-            "the CUDA backend multiplies experts whose matrices are all fp32, bf16 or fp16, not {} "
-            "and {}",
+            "the CUDA backend multiplies experts whose matrices are all fp32 or all fp16, or each "
+            "bf16, int8, int4 or mxfp4, not {} and {}",
             name_of(type), name_of(weight->dtype()));
 }
 
 }  // namespace
 
 void experts(const ExpertsArgs& args, Context& context, device::Stream& stream) {
-  refuse_other_types(args);
+  const bool grouped = takes_grouped(args);
+  if (!grouped) refuse_other_types(args);
   if (args.x.rows() == 0) return;
+  if (grouped)
+    return grouped_experts(args, aligned_operand(args.x, context.operand, stream), context, stream);
   const Expert& first = args.experts.front();
   const int64_t k = args.chosen.size(1), pairs = args.x.rows() * k;
   const auto* const chosen = args.chosen.as<const int32_t>();
   const auto activated =
       matrix<float>(context.products.tensor(DType::fp32, {pairs, first.gate.rows()}));
   const auto y = matrix<float>(args.y);
-  with_stored_type(first.gate.dtype(), [&](auto weight_type) {
+  const auto run = [&](auto weight_type) {
     with_stored_type(args.x.dtype(), [&](auto x_type) {
       using W = decltype(weight_type);
       using X = decltype(x_type);
@@ -171,7 +153,11 @@ void experts(const ExpertsArgs& args, Context& context, device::Stream& stream) 
           Matrix<const float>{activated.data, activated.rows, activated.columns, activated.stride},
           chosen, args.weights.as<const float>(), k, table, y);
     });
-  });
+  };
+  if (first.gate.dtype() == DType::fp16)
+    run(Fp16());
+  else
+    run(float());
 }
 
 }  // namespace pecia::kernels::cuda

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Views of codes and their scales, as kernels take them.
+
+#include <bit>
+
+#include "kernels/cuda/linear/codes.cuh"
+#include "lib/core/codes.hpp"
+
+namespace pecia::kernels::cuda {
+
+/// Rows of so many numbers.
+inline CodeRows code_rows_of(const TensorView& weight, int64_t numbers) {
+  const int64_t size = size_of(weight.dtype());
+  return {static_cast<const uint8_t*>(weight.data()), weight.rows(), numbers, weight.size(1) * size,
+          weight.row_stride() * size};
+}
+
+/// The scales of such rows, as LinearArgs has them.
+inline CodeScales code_scales_of(const TensorView& weight, const TensorView& scales) {
+  constexpr int64_t whole_row = 62;
+  const auto shift_of = [](int64_t shared_by) {
+    return static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(shared_by)));
+  };
+  if (scales.rank() == 1) return {scales.data(), 1, 1, whole_row};
+  const int64_t count = scales.size(1);
+  if (weight.dtype() == DType::int4)
+    return {scales.data(), scales.row_stride(), count / 2,
+            shift_of(int4_shared_by(count, weight.size(1)))};
+  return {scales.data(), scales.row_stride(), count, shift_of(mxfp4_block)};
+}
+
+inline bool begin_at_chunks(const CodeRows& rows) {
+  return reinterpret_cast<uintptr_t>(rows.data) % chunk_bytes == 0 &&
+         rows.stride % chunk_bytes == 0;
+}
+
+/// Calls body(Codes{}, std::bool_constant<Aligned>{}) for codes of a type. `aligned`: their rows
+/// begin at chunks.
+template <typename Body>
+void with_codes(DType type, bool aligned, const Body& body) {
+  const auto aligned_or_not = [&](auto codes) {
+    if (aligned)
+      body(codes, std::true_type());
+    else
+      body(codes, std::false_type());
+  };
+  if (type == DType::int8)
+    aligned_or_not(Int8Codes());
+  else if (type == DType::int4)
+    aligned_or_not(Int4Codes());
+  else
+    aligned_or_not(Mxfp4Codes());
+}
+
+}  // namespace pecia::kernels::cuda

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "kernels/cuda/cuda.hpp"
+
+namespace pecia::kernels::cuda {
+
+/// Up to how many rows of x codes are widened in registers, 16 rows at a time. The blocks of the
+/// same codes run side by side, so a cache has them for all but the first. Not measured.
+inline constexpr int64_t most_coded_rows = 64;
+
+/// Tells whether the numbers of these weights multiply x as it is, which the functions below do.
+bool is_coded(const LinearArgs& args);
+
+/// Computes `linear` with weights that are codes, for up to most_coded_rows rows. x is bf16, with
+/// rows at multiples of 16 bytes. Neither y nor the sum is empty.
+void coded_few_rows(const LinearArgs& args, const TensorView& x, device::Stream& stream);
+
+/// Does the same for any number of rows. Some rows of the weights at a time become bf16 beside them,
+/// so few that a cache holds them, and are multiplied as weights of bf16 are. `bias` is that of
+/// `args` in fp32, or null.
+void widened_linear(const LinearArgs& args, const TensorView& x, const float* bias,
+                    Context& context, device::Stream& stream);
+
+}  // namespace pecia::kernels::cuda

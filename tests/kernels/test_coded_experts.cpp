@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Experts whose matrices are codes, on every backend beside the reference.
+
+#include <cmath>
+
+#include "lib/core/codes.hpp"
+#include "lib/core/random.hpp"
+#include "tests/kernels/tensors.hpp"
+
+namespace pecia::test {
+namespace {
+
+using kernels::Expert;
+
+/// A matrix of random numbers of deviation near 1, in a type of codes or in bf16.
+class CodedMatrix {
+ public:
+  CodedMatrix(DType type, int64_t rows, int64_t columns, uint64_t seed)
+      : type_(type), rows_(rows), elements_(row_elements(type, columns)) {
+    bytes_.resize(rows * elements_ * size_of(type));
+    const auto random = [&](size_t i) { return static_cast<uint8_t>(mix(seed, i)); };
+    if (type == DType::bf16) {
+      Tensor numbers = Tensor::random({rows, columns}, type, seed);
+      const auto* const from = static_cast<const uint8_t*>(numbers.view().data());
+      bytes_.assign(from, from + bytes_.size());
+      return;
+    }
+    for (size_t i = 0; i < bytes_.size(); ++i) bytes_[i] = random(i);
+    of_row_ = row_scales(type, columns);
+    if (type == DType::mxfp4) {
+      for (int64_t i = 0; i < rows * of_row_; ++i)
+        powers_.push_back(static_cast<uint8_t>(125 + random(i) % 2));
+      return;
+    }
+    for (int64_t i = 0; i < rows * of_row_; ++i) {
+      const float step =
+          (1.0f + static_cast<float>(random(i)) / 256) / (type == DType::int8 ? 110 : 7);
+      const bool least = type == DType::int4 && i % 2 == 1;
+      scales_.push_back(least ? -8 * scales_.back() : step);
+    }
+  }
+  TensorView view() { return {bytes_.data(), type_, {rows_, elements_}}; }
+  TensorView scales() {
+    if (type_ == DType::bf16) return {};
+    if (type_ == DType::mxfp4) return {powers_.data(), DType::uint8, {rows_, of_row_}};
+    if (type_ == DType::int8) return {scales_.data(), DType::fp32, {rows_}};
+    return {scales_.data(), DType::fp32, {rows_, of_row_}};
+  }
+
+ private:
+  DType type_;
+  int64_t rows_, elements_, of_row_ = 0;
+  std::vector<uint8_t> bytes_, powers_;
+  std::vector<float> scales_;
+};
+
+struct CodedLayer {
+  CodedLayer(int64_t rows, int64_t hidden, int64_t ffn, int64_t count, int64_t taken, DType gate,
+             DType down)
+      : k(taken), x(Tensor::random({rows, hidden}, DType::fp32, 1, 3)) {
+    for (int64_t e = 0; e < count; ++e) {
+      const auto seed = static_cast<uint64_t>(10 * e);
+      matrices.emplace_back(gate, ffn, hidden, seed + 2);
+      matrices.emplace_back(gate, ffn, hidden, seed + 3);
+      matrices.emplace_back(down, hidden, ffn, seed + 4);
+      biases.push_back(Tensor::random({ffn}, DType::bf16, seed + 5));
+      biases.push_back(Tensor::random({hidden}, DType::fp32, seed + 6));
+    }
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t j = 0; j < k; ++j) {  // the last is chosen by none, the first by most
+        const int64_t expert = j == 0 && row % 4 != 0 ? 0 : 1 + (row + j) % (count - 2);
+        chosen.push_back(static_cast<int32_t>(expert));
+        weights.push_back(0.25f + 0.5f * static_cast<float>((row + j) % 3));
+      }
+  }
+  /// By the experts [first, first + here).
+  std::vector<float> run(Device& device, int64_t rows, int64_t first, int64_t here) {
+    std::vector<Expert> experts;
+    const int64_t count = std::ssize(matrices) / 3;
+    for (int64_t e = first; e < first + here; ++e) {
+      CodedMatrix &gate = matrices[3 * e], &up = matrices[3 * e + 1], &down = matrices[3 * e + 2];
+      experts.push_back({.gate = gate.view(),
+                         .up = up.view(),
+                         .down = down.view(),
+                         .gate_scales = gate.scales(),
+                         .up_scales = up.scales(),
+                         .down_scales = down.scales(),
+                         .gate_bias = biases[2 * e].view(),
+                         .up_bias = {},
+                         .down_bias = biases[2 * e + 1].view()});
+    }
+    Tensor y = Tensor::filled({rows, x.view().size(1)}, 7, 4);
+    device.backend->experts({.x = x.view().slice_rows(0, rows),
+                             .chosen = TensorView(chosen.data(), DType::int32, {rows, k}),
+                             .weights = TensorView(weights.data(), DType::fp32, {rows, k}),
+                             .experts = experts,
+                             .y = y.view(),
+                             .first_expert = first,
+                             .count = count},
+                            device.stream);
+    EXPECT_TRUE(y.gaps_intact());
+    return y.values();
+  }
+
+  int64_t k;
+  Tensor x;
+  std::vector<CodedMatrix> matrices;
+  std::vector<Tensor> biases;
+  std::vector<int32_t> chosen;
+  std::vector<float> weights;
+};
+
+class CodedExperts : public OpTest {
+ protected:
+  /// Products of numbers of deviation near 1: gate and up are of size √hidden, their product of size
+  /// hidden, and a sum of ffn of these, k times. What is multiplied may be rounded to bf16.
+  static double tolerance(int64_t hidden, int64_t ffn, int64_t k) {
+    return 8 * 0x1p-8 * static_cast<double>(hidden) * std::sqrt(static_cast<double>(ffn * k));
+  }
+};
+const DType of_experts[] = {DType::bf16, DType::int8, DType::int4, DType::mxfp4};
+PECIA_INSTANTIATE_OP_TEST_OF(CodedExperts, of_experts);
+
+TEST_P(CodedExperts, AgreeWithTheReference) {
+  if (std::get<0>(GetParam()) == "reference") GTEST_SKIP() << "the oracle itself";
+  Device oracle = make_device("reference");
+  struct Shape {
+    int64_t rows, hidden, ffn, count, k;
+  };
+  for (const Shape& shape : {Shape{0, 32, 32, 3, 1}, Shape{1, 160, 96, 5, 2},
+                             Shape{45, 96, 160, 4, 2}, Shape{20, 40, 33, 6, 1}})
+    for (const DType down : {dtype_, DType::bf16, DType::int8}) {
+      CodedLayer layer(shape.rows, shape.hidden, shape.ffn, shape.count, shape.k, dtype_, down);
+      const auto wanted = layer.run(oracle, shape.rows, 0, shape.count);
+      EXPECT_TRUE(all_close(layer.run(device_, shape.rows, 0, shape.count), wanted,
+                            tolerance(shape.hidden, shape.ffn, shape.k), 0))
+          << shape.rows << " rows, " << shape.hidden << " × " << shape.ffn << ", down "
+          << name_of(down);
+    }
+}
+
+TEST_P(CodedExperts, OfOneRankAndOfTheOthersAddUpToAll) {
+  constexpr int64_t rows = 21, hidden = 64, ffn = 32, count = 6, k = 3;
+  CodedLayer layer(rows, hidden, ffn, count, k, dtype_, dtype_);
+  const auto all = layer.run(device_, rows, 0, count);
+  auto sum = layer.run(device_, rows, 0, 2);
+  const auto others = layer.run(device_, rows, 2, count - 2);
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += others[i];
+  EXPECT_TRUE(all_close(sum, all, 0x1p-18 * tolerance(hidden, ffn, k), 0x1p-18));
+}
+
+TEST_P(CodedExperts, OfARowDoNotDependOnOtherRowsOnGpus) {
+  if (device_.backend->name() != "cuda") GTEST_SKIP() << "CPUs promise it where it is asked for";
+  CodedLayer layer(50, 96, 64, 5, 2, dtype_, dtype_);
+  const auto all = layer.run(device_, 50, 0, 5);
+  for (const int64_t rows : {1, 17, 33}) {
+    const auto some = layer.run(device_, rows, 0, 5);
+    EXPECT_EQ(some, std::vector<float>(all.begin(), all.begin() + rows * 96)) << rows;
+  }
+}
+
+}  // namespace
+}  // namespace pecia::test
