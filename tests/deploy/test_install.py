@@ -155,7 +155,7 @@ class InstalledTree(RunTest):
         for name in names:
             installed = (self.tree / "share/pecia/configs" / name).read_text()
             self.assertNotRegex(installed, r"build/|scripts/pecia-")
-            self.assertIn(f"pecia run configs/{name}", installed)
+            self.assertRegex(installed, rf"(pecia run|pecia-summarize --job) configs/{name}")
             settings = [
                 [line for line in text.splitlines() if not line.startswith("#")]
                 for text in (installed, (SOURCE / "configs" / name).read_text())
