@@ -85,8 +85,8 @@ struct AttentionArgs {
   int merged = 1;
   /// With `result`, out and lse hold a result over other keys. They become the result over those
   /// and the call's keys, which is what MergeArgs says, up to rounding. A row that sees no key keeps
-  /// its bits. It is only for backends with continues_attention(), with out in fp32, merged 1 and
-  /// RowInvariant::no.
+  /// its bits. It is only for backends with continues_attention(), with out in fp32 and
+  /// RowInvariant::no (so nothing is merged).
   AttentionFrom from = AttentionFrom::nothing;
 };
 

@@ -309,6 +309,21 @@ TEST_P(Attention, KeepsTheBitsOfAResultWhereNoKeyIsSeen) {
   for (const int64_t kept : {2, 3, 4}) EXPECT_EQ(row(result, kept), row(before, kept));
 }
 
+/// The bits of such results would depend on which keys come first.
+TEST_P(Attention, ContinuesNoResultThatIsRowInvariantOrMerged) {
+  if (!device_.backend->continues_attention()) return;
+  Problem p({2, 1, 8}, 3, 6, dtype_);
+  const Result before = attend(p, device_);
+  EXPECT_NO_THROW(attend_more(p, before, device_));
+  p.row_invariant = RowInvariant::yes;
+  EXPECT_THROW(attend_more(p, before, device_), InvalidArgument);
+  p.cut_runs({0, 3, 6});
+  p.items = {{0, 3, 0, 1}, {0, 3, 1, 1}};
+  p.merged = 2;
+  EXPECT_NO_THROW(attend(p, device_));
+  EXPECT_THROW(attend_more(p, before, device_), InvalidArgument);
+}
+
 TEST_P(Attention, TakesQueriesThatAreRoundedAlready) {
   Problem p({6, 2, 24}, 40, 300, dtype_);
   const Result rounded_by_op = attend(p, device_);
