@@ -95,9 +95,7 @@ void RingAttention::run_halo(int64_t layer, const Halo& halo, const TensorView& 
   const TensorView queries = steps_.queries_of_calls(q);
   steps_.exchange_halo(
       layer, halo.messages,
-      [&](const kernels::StoredKeys& keys) {
-        steps_.attend(layer, visits_[0], queries, keys, to);
-      },
+      [&](const kernels::StoredKeys& keys) { steps_.attend(layer, visits_[0], queries, keys, to); },
       [&](const kernels::StoredKeys& keys) {
         steps_.attend_more(layer, halo.call, queries, keys, to);
       });
