@@ -257,6 +257,7 @@ class SeparateBackend : public kernels::Backend {
 
   std::string_view name() const override { return "separate"; }
   std::string attention_library() const override { return "none: a separate device has none"; }
+  bool continues_attention() const override { return cpu_->continues_attention(); }
 
   void embedding(const kernels::EmbeddingArgs& args, device::Stream& stream) override {
     own(stream).enqueue([this, later = args, tokens = kept(args.tokens)]() mutable {
