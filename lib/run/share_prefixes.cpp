@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/run/share_prefixes.hpp"
 
+#include <algorithm>
 #include <vector>
 
 #include "lib/comm/agree.hpp"
@@ -36,6 +37,20 @@ std::vector<batch::SharedPrefix> unpacked(const std::vector<std::byte>& bytes) {
   return prefixes;
 }
 
+/// "3 requests of several turns share nothing with others: …"; "" without such requests, or where
+/// there are no others.
+std::string several_turns_line(const batch::Inputs& inputs) {
+  const auto& requests = inputs.requests();
+  const auto several = std::count_if(requests.begin(), requests.end(), [&](const auto& request) {
+    return inputs.prompt(request).turns.size() > 1;
+  });
+  if (several == 0 || requests.size() < 2) return "";
+  return fmt::format(
+      "{} request{} of several turns share{} nothing with others: only requests of one turn are "
+      "joined. A fork still reads its first turn once",
+      several, several == 1 ? "" : "s", several == 1 ? "s" : "");
+}
+
 }  // namespace
 
 std::string why_not_shared(const job::Job& job, const model::ModelConfig& config,
@@ -69,14 +84,16 @@ void share_prefixes(const Setup& setup, RunInputs& inputs) {
 std::string sharing_line(const batch::Inputs& inputs, const std::string& why_not) {
   const auto& prefixes = inputs.shared_prefixes();
   if (!why_not.empty()) return fmt::format("requests that begin alike share nothing: {}", why_not);
-  if (prefixes.empty()) return "";
+  const std::string left_out = several_turns_line(inputs);
+  if (prefixes.empty()) return left_out;
   int64_t requests = 0;
   for (const batch::SharedPrefix& prefix : prefixes) requests += std::ssize(prefix.requests);
   return fmt::format(
       "{} requests begin alike in {} group{}: {} of all prompt tokens are not "
-      "computed again (batch.prefix_sharing)",
+      "computed again (batch.prefix_sharing){}{}",
       requests, prefixes.size(), prefixes.size() == 1 ? "" : "s",
-      report::format_count(static_cast<double>(inputs.shared_tokens())));
+      report::format_count(static_cast<double>(inputs.shared_tokens())),
+      left_out.empty() ? "" : "; ", left_out);
 }
 
 }  // namespace pecia::run

@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Optional
 
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 
 from .headings import Outline
 from .inputs import Document, Place, Source
 from .split import Part, TokenizedText, split
+from .token_offsets import token_offsets
 
-BATCH_CHARACTERS = 4_000_000  # encoded together: enough for all threads, little enough to hold
+BATCH_CHARACTERS = 1_000_000  # encoded together: enough for all threads, little enough to hold
 
 
 @dataclass
@@ -40,13 +41,11 @@ class Splitter:
 
     def _split_batch(self, batch: list[Source]) -> Iterator[Source]:
         documents = [source for source in batch if isinstance(source, Document)]
-        encodings = iter(self._encode([document.text for document in documents]))
+        offsets = iter(token_offsets(self.tokenizer, [document.text for document in documents]))
         for source in batch:
             if isinstance(source, Document):
                 known = source.structure.headings if source.structure else ()
-                yield from self._parts_of(
-                    source, TokenizedText(source.text, next(encodings), known)
-                )
+                yield from self._parts_of(source, TokenizedText(source.text, next(offsets), known))
             else:
                 yield source
 
@@ -81,15 +80,25 @@ class Splitter:
         parts = split(text, self.max_tokens, self.split_at, self.overlap)
         room = self.max_tokens
         while room is not None and len(parts) > 1:
-            longest = max(len(encoding) for encoding in self._encode([p.text for p in parts]))
+            longest = self._longest(parts)
             if longest <= self.max_tokens or room == 1:
                 break
             room = max(1, room - (longest - self.max_tokens))
             parts = split(text, room, self.split_at, min(self.overlap, room // 2))
         return parts
 
-    def _encode(self, texts: list[str]) -> list[Encoding]:
-        return self.tokenizer.encode_batch(texts, add_special_tokens=False)
+    def _longest(self, parts: Sequence[Part]) -> int:
+        """Tokens of the part that has most when it is encoded alone."""
+        longest = characters = 0
+        batch: list[str] = []
+        for number, part in enumerate(parts, start=1):
+            batch.append(part.text)
+            characters += len(part.text)
+            if characters >= BATCH_CHARACTERS or number == len(parts):
+                found = self.tokenizer.encode_batch(batch, add_special_tokens=False)
+                longest = max(longest, *map(len, found))
+                batch, characters = [], 0
+        return longest
 
 
 def with_headings(document: Document, outline: Outline) -> Document:

@@ -18,7 +18,7 @@ from .model_folder import ModelFolder
 from .packed import PackedRequest
 from .prompt_kinds import ChainPrompt, CompletionPrompt, ForkPrompt, Prompt
 
-BATCH_CHARACTERS = 4_000_000  # encoded together: enough for all threads, little enough to hold
+BATCH_CHARACTERS = 1_000_000  # encoded together: enough for all threads, little enough to hold
 QUESTION_MARK = "PeciaQuestionx"
 
 

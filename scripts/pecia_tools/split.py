@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Optional
 
 import numpy as np
-from tokenizers import Encoding
 
 from .headings import Heading, Outline
 
@@ -40,13 +39,12 @@ class Part:
 
 
 class TokenizedText:
-    """A text with the places between its tokens where it can be cut. `headings`: what is known of them, else they are
-    looked for."""
+    """A text with the places between its tokens where it can be cut. `offsets`: of token_offsets. `headings`: what is
+    known of them, else they are looked for."""
 
-    def __init__(self, text: str, encoding: Encoding, headings: Iterable[Heading] = ()) -> None:
+    def __init__(self, text: str, offsets: np.ndarray, headings: Iterable[Heading] = ()) -> None:
         self.text = text
         self._known_headings = headings
-        offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
         self.num_tokens = len(offsets)
         ended = np.maximum.accumulate(offsets[:, 1])
         # Several tokens can be bytes of one character; a text is not cut between these.

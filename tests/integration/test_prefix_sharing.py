@@ -118,6 +118,36 @@ class PrefixSharingTest(RunTest):
                             found.slots(row, name).tobytes(), wanted.slots(row, name).tobytes()
                         )
 
+    def test_requests_of_several_turns_are_left_out_and_the_rest_shares(self) -> None:
+        requests = questions()
+        several = [1, 5]  # of the questions
+        for row in several:
+            requests[row].turns.append([7, 8, 9])
+        wanted = self.alone(requests=requests)
+        job = self.job("several", requests=requests)
+        words = self.run_job(job, 1)
+        self.assertIn(f"{QUESTIONS - len(several)} requests begin alike in 1 group", words)
+        self.assertIn("2 requests of several turns share nothing with others", words)
+        found = self.results(job)
+        self.assertEqual(len(found.rows(DONE)), len(requests) + len(several))
+        self.assert_same_answers(found, wanted, found.rows(DONE))
+
+    def test_what_is_left_out_says_why(self) -> None:
+        two_turns = random_requests(3, 20, 40, seed=5, every_second_turn=1)
+        dynamic = {"rope_scaling": {"type": "dynamic", "factor": 2}}
+        cases: tuple[tuple[str, int, dict[str, Any]], ...] = (
+            ("attention.sparse keeps other", 2, {"attention": {"sparse": "csa"}}),
+            ("prompt_logprobs has every", 1, {"generation": {**GENERATION, "prompt_logprobs": 1}}),
+            ("dynamic RoPE scaling rotates", 1, {"model": dynamic}),
+            ("3 requests of several turns share nothing", 1, {"requests": two_turns}),
+        )
+        for why, ranks, sections in cases:
+            with self.subTest(why):
+                job = self.job("left-out", **sections)
+                self.assertIn(why, self.end(self.start(job, ranks, "--fresh"), 0))
+                spared = self.report(job)["prefix_sharing"]
+                self.assertTrue("none" in spared or spared["spared_tokens"] == 0, spared)
+
     def test_files_share_too(self) -> None:
         wanted = self.alone()
         requests = questions()

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
+import subprocess
 import unittest
+import venv
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +48,48 @@ SCHEMA: dict[str, Any] = {
 }
 
 
+# Numbers and texts have ends, so that every answer ends long before max_new_tokens.
+CATALOGUE: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["kind", "books", "note"],
+    "properties": {
+        "kind": {"enum": ["novel", "letters", "log 7"]},
+        "books": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": 3,
+            "items": {"$ref": "#/$defs/book"},
+        },
+        "note": {"anyOf": [{"type": "null"}, {"type": "string", "pattern": "^[A-C]{2,5}$"}]},
+    },
+    "$defs": {
+        "book": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["name", "pages"],
+            "properties": {
+                "name": {"type": "string", "pattern": "^[a-z]{1,8}$"},
+                "pages": {"type": "integer", "minimum": 1, "maximum": 5000},
+                "lent": {"type": "boolean"},
+            },
+        }
+    },
+}
+# Lines of answers on stdin; prints what is wrong with each, or an empty line.
+VALIDATE = """\
+import json, sys
+from jsonschema import Draft202012Validator
+schema = json.load(open(sys.argv[1]))
+Draft202012Validator.check_schema(schema)
+validator = Draft202012Validator(schema)
+for line in sys.stdin:
+    wrong = validator.iter_errors(json.loads(line))
+    print("; ".join(error.message.replace("\\n", " ") for error in wrong))
+"""
+
+
 def tokenizer() -> Tokenizer:
     texts = [*CHARACTERS.replace(" ", "Ġ"), *(text.replace(" ", "Ġ") for text in LONGER)]
     texts += [f"{first}{second}" for first in "xyz" for second in "abcdefghijklmnop"]
@@ -66,6 +111,21 @@ def fits(value: Any) -> bool:
         and all(type(page) is int for page in value["pages"])
         and type(value["read"]) is bool
     )
+
+
+def jsonschema_python() -> Path:
+    """The Python of an environment that has jsonschema, which is made once."""
+    place = Path(os.environ["PECIA_BUILD"]) / "tests/jsonschema"
+    wanted = Path(__file__).with_name("requirements-jsonschema.txt")
+    stamp = place / wanted.name
+    if not stamp.exists() or stamp.read_bytes() != wanted.read_bytes():
+        venv.create(place, clear=True, with_pip=True)
+        pip = [place / "bin/pip", "install", "-q", "--disable-pip-version-check", "-r", wanted]
+        got = subprocess.run(pip, capture_output=True, text=True, check=False)
+        if got.returncode != 0:
+            raise unittest.SkipTest(f"jsonschema cannot be had: {got.stderr.strip()[-200:]}")
+        shutil.copy(wanted, stamp)
+    return place / "bin/python"
 
 
 class ShapeTest(RunTest):
@@ -124,6 +184,32 @@ class ShapeTest(RunTest):
         texts = self.texts(self.results(job))
         self.assertEqual([texts[0], texts[1], texts[3]], ["yes", "no", "no"])
         self.assertRegex(texts[2], "^[a-c]{3}$")
+
+    def test_a_hundred_answers_are_valid_for_an_independent_validator(self) -> None:
+        python = jsonschema_python()
+        schema = self.folder / "catalogue.json"
+        schema.write_text(json.dumps(CATALOGUE))
+        shape = {"schema": "catalogue.json"}
+        job = self.job("hundred", shape, 100, generation={"max_new_tokens": 250})
+        self.run_job(job, 2)
+        found = self.results(job)
+        self.assertEqual(len(found.rows(DONE)), 100)
+        texts = self.texts(found)
+        self.assertGreater(len(set(texts)), 90, "they are not one answer a hundred times")
+
+        def wrong(answers: list[str]) -> list[str]:
+            command = [python, "-c", VALIDATE, schema]
+            lines = "".join(f"{json.dumps(json.loads(answer))}\n" for answer in answers)
+            ended = subprocess.run(
+                command, input=lines, capture_output=True, text=True, check=False
+            )
+            self.assertEqual(ended.returncode, 0, ended.stderr)
+            return ended.stdout.splitlines()
+
+        self.assertEqual(wrong(texts), [""] * 100)
+        bad = json.loads(texts[0])
+        bad["books"][0]["pages"] = 0
+        self.assertIn("less than the minimum", wrong([json.dumps(bad)])[0])
 
     def test_layouts_do_not_matter(self) -> None:
         shape = {"schema": "schema.json"}

@@ -2,11 +2,12 @@
 import random
 import unittest
 from typing import Optional
-from unittest import mock
 
+import numpy as np
 from pecia_tools.inputs import Document
 from pecia_tools.parts import Splitter
 from pecia_tools.split import TokenizedText
+from pecia_tools.token_offsets import token_offsets
 from support import PROSE, make_tokenizer
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
 
@@ -85,7 +86,8 @@ class Boundaries(SplitTest):
 
     def test_a_title_ends_no_sentence(self) -> None:
         words = "He met Mr. Bennet and J. Lucas. Who else? “Nobody.” 好。人"
-        text = TokenizedText(words, self.tokenizer.encode(words, add_special_tokens=False))
+        (offsets,) = token_offsets(self.tokenizer, [words])
+        text = TokenizedText(words, offsets)
         places = [text.character(int(token)) for token in text.sentences]
         self.assertEqual(
             [words[place:].split()[0] for place in places], ["Who", "“Nobody.”", "好。人", "人"]
@@ -108,8 +110,7 @@ class Boundaries(SplitTest):
     def test_odd_texts_take_no_time(self) -> None:
         """Seconds, if a pattern were quadratic; the limit is that of the test."""
         for text in ("a" + " " * 200_000 + "b.", "# a" + "#" * 200_000 + "b", "." * 200_000 + "b"):
-            encoding = mock.Mock(offsets=[(0, 1), (len(text) - 1, len(text))])
-            tokens = TokenizedText(text, encoding)
+            tokens = TokenizedText(text, np.array([(0, 1), (len(text) - 1, len(text))]))
             for kind in ("chapters", "paragraphs", "sentences", "lines", "words"):
                 self.assertLessEqual(len(getattr(tokens, kind)), 1)
 

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pecia-summarize with real runs: whatever moment it is killed at, the same command ends with the same tree."""
+
+from __future__ import annotations
+
+import os
+import unittest
+from pathlib import Path
+
+from harness import DONE, MPIEXEC, PROGRAM, SOURCE, Launch, Results, RunTest, random_draw, wait_for
+from word_model import make_word_model, some_words
+
+KILLS = int(os.environ.get("PECIA_TEST_ROUNDS", "3"))  # at random moments, in runs.summaries.long
+LAUNCH = f"{MPIEXEC} -np 2 --bind-to none"
+CONTEXT, ANSWER = 600, 60
+
+
+class Killed(RunTest):
+    """A book of 25 parts in three chapters, which come to one summary in several rounds, and a short one."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.model = make_word_model(self.folder / "model")
+        books = self.folder / "books"
+        books.mkdir()
+        chapters = [f"# Part {n}\n\n{some_words(1900 + 200 * n, n)}\n" for n in range(3)]
+        (books / "long.md").write_text("\n".join(chapters))
+        (books / "short.md").write_text(f"# Short\n\n{some_words(60)}\n")
+
+    def summarize(self, output: str) -> Launch:
+        # Answers do not depend on what else is in a pass, and all of them have words.
+        settings = (
+            *("reproducible=layout", "generation.temperature=1", "generation.ignore_eos=true"),
+            *("report.trace=off", "report.progress=off"),
+        )
+        return self.launch(
+            [
+                *(SOURCE / "scripts/pecia-summarize", self.folder / "books"),
+                *("--model", self.model, "--output", self.folder / output, "--pecia", PROGRAM),
+                *("--launch", LAUNCH, "--context", CONTEXT, "--max-new-tokens", ANSWER),
+                *(word for setting in settings for word in ("--set", setting)),
+            ]
+        )
+
+    def finish(self, output: str) -> None:
+        launch = self.summarize(output)
+        self.assertEqual(launch.wait(), 0, launch.words())
+
+    def tree(self, output: str) -> dict[str, str]:
+        """Every file that a reader of summaries sees."""
+        folder = self.folder / output
+        found = {
+            str(path.relative_to(folder)): path.read_text()
+            for path in folder.rglob("*")
+            if path.suffix in (".txt", ".csv") and "rounds" not in path.relative_to(folder).parts
+        }
+        self.assertIn("levels/long.txt", found)
+        return found
+
+    def rounds(self, output: str) -> list[Path]:
+        folder = self.folder / output / "rounds"
+        return sorted(folder.iterdir(), key=lambda path: int(path.name)) if folder.exists() else []
+
+    def assert_same(self, output: str, wanted: str) -> None:
+        self.assertEqual(self.tree(output), self.tree(wanted))
+        for one, other in zip(self.rounds(output), self.rounds(wanted), strict=True):
+            found, expected = (Results.read(path / "run/results.h5") for path in (one, other))
+            self.assertEqual(found.rows(DONE), expected.rows(DONE), one.name)
+            for row in expected.rows(DONE):
+                self.assertEqual(found.tokens(row), expected.tokens(row), f"round {one.name}")
+
+    def test_in_every_round(self) -> None:
+        self.finish("whole")
+        last = len(self.rounds("whole"))
+        self.assertGreaterEqual(last, 3, "parts, chapters, the book")
+        for number in range(1, last + 1):
+            launch = self.summarize("killed")
+            results = self.folder / "killed/rounds" / str(number) / "run/results.h5"
+            wait_for(f"round {number}", results.exists)
+            launch.kill()
+        self.finish("killed")
+        self.assert_same("killed", "whole")
+        self.assertRegex(self.tree("killed")["long.txt"], r"\A\[(\d+) of \1 parts, 100 % of ")
+
+    def test_at_random_moments(self) -> None:
+        draw = random_draw()
+        self.finish("whole")
+        killed = again = 0
+        while killed < KILLS:
+            output = f"killed-{again}"
+            again += 1
+            for _ in range(4):  # then it may come to its end
+                launch = self.summarize(output)
+                if not launch.runs_for(draw.uniform(0.2, 4.0)):
+                    break
+                launch.kill()
+                killed += 1
+            self.finish(output)
+            self.assert_same(output, "whole")
+
+
+if __name__ == "__main__":
+    unittest.main()
