@@ -213,9 +213,7 @@ Json beginning_of(const Json& prompts, const job::Job& job, const model::ModelCo
       {"model", json_of(config, job)},
       {"prompts", prompts},
       {"weights",
-       {{"dtype", std::string(name_of(weights.dtype))},
-        {"assumed", weights.assumed},
-        {"bytes", weights.bytes}}},
+       {{"dtype", weights.types}, {"assumed", weights.assumed}, {"bytes", weights.bytes}}},
       {"kv", {{"dtype", std::string(name_of(kv.dtype))}, {"bytes_per_token", kv.bytes_per_token}}}};
 }
 
