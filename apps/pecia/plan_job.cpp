@@ -58,6 +58,12 @@ Json json_of(const resources::PromptFootprint& prompts, const job::Job& job) {
           {"truncated_tokens", prompts.truncated_tokens}};
 }
 
+/// Null where layers with a window send nothing, or there are none.
+Json json_of(const context::WindowTotals& windows) {
+  if (windows.whole_ring_bytes == 0) return {};
+  return {{"sent", windows.sent_bytes}, {"whole_ring", windows.whole_ring_bytes}};
+}
+
 /// What the first rank of a replica needs and sends; its parts of what is cut are the largest.
 execute::RankNeeds needs_of_first_rank(const job::Job& job, const model::ModelConfig& config,
                                        const resources::Resources& resources, DType stored) {
@@ -130,6 +136,15 @@ std::string plural(int64_t number, const char* what) {
   return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
 }
 
+/// What a rank sends for a prompt in layers with a window. Steps of the plan follow short prompts,
+/// so they say little.
+std::string windows_text(const Json& windows) {
+  if (windows.is_null()) return "";
+  return fmt::format("; for the prompt, layers with a window send {} in place of {} round a ring",
+                     report::format_bytes(windows["sent"].get<int64_t>()),
+                     report::format_bytes(windows["whole_ring"].get<int64_t>()));
+}
+
 std::string prompts_text(const Json& prompts, int64_t length) {
   if (prompts.is_null()) return "";
   if (prompts.contains("missing"))
@@ -198,9 +213,7 @@ Json beginning_of(const Json& prompts, const job::Job& job, const model::ModelCo
       {"model", json_of(config, job)},
       {"prompts", prompts},
       {"weights",
-       {{"dtype", std::string(name_of(weights.dtype))},
-        {"assumed", weights.assumed},
-        {"bytes", weights.bytes}}},
+       {{"dtype", weights.types}, {"assumed", weights.assumed}, {"bytes", weights.bytes}}},
       {"kv", {{"dtype", std::string(name_of(kv.dtype))}, {"bytes_per_token", kv.bytes_per_token}}}};
 }
 
@@ -291,7 +304,9 @@ Json plan_job(const PlanQuestion& question) {
     sent = {{"prefill_tokens", resources.max_batch_tokens},
             {"prefill_pass", needs.prefill_sent_bytes},
             {"decode_sequences", resources.max_sequences},
-            {"decode_step", needs.decode_sent_bytes}};
+            {"decode_step", needs.decode_sent_bytes},
+            {"prefill_windows", json_of(needs.prefill_windows)},
+            {"decode_windows", json_of(needs.decode_windows)}};
   }
   Json plan = beginning_of(prompts, job, config, weights, kv);
   plan["kv"]["max_sequences"] = kv.max_sequences;
@@ -369,6 +384,7 @@ std::string plan_text(const Json& plan) {
                           bytes(sent, "prefill_pass"), number(sent, "prefill_tokens"),
                           bytes(sent, "decode_step"),
                           plural(number(sent, "decode_sequences"), "sequence"));
+    text += windows_text(sent["prefill_windows"]);
   }
   text += fmt::format("\n  {}: {}", plural(number(chosen, "ranks"), "rank"),
                       outcome_text(chosen["parallel"]));

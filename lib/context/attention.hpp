@@ -54,6 +54,12 @@ class Attention {
     return ring != nullptr ? ring->sparse_totals() : SparseTotals{};
   }
 
+  /// What layers with a window have sent; nothing with `row_invariant`, where windows spare no bytes.
+  WindowTotals window_totals() const {
+    const auto* ring = std::get_if<RingAttention>(&ring_);
+    return ring != nullptr ? ring->window_totals() : WindowTotals{};
+  }
+
   /// Begins a pass. The layers that follow work on the rows of this instance's team. A rank without
   /// a team has no rows and does not call what follows. All ranks of a team give the same team and
   /// the same `number`, which is higher than in any pass before.

@@ -65,13 +65,17 @@ void RingAttention::begin_pass(const std::vector<TeamPass>& teams, int64_t numbe
   if (!own) return;
   const Pass& pass = teams[*own].rows;
   key_sequences_ = sequences_seen(pass, ledger_.map());
-  if (team_.ring == parallel::Ring::broadcast_q) return plan_visitors(pass);
+  if (team_.ring == parallel::Ring::broadcast_q) {
+    whole_ring_bytes_ = whole_ring_bytes(pass);
+    return plan_visitors(pass);
+  }
   if (by_levels) {
     if (at_home) sequences = home_sequences(pass);
     add_level_runs(pass, sequences);
     levels_->begin_pass(*ring_, std::move(sequences));
   }
   if (team_.ring == parallel::Ring::pass_q) {
+    whole_ring_bytes_ = whole_ring_bytes(pass);
     if (size() > 1) plan_visitors(pass);
     const bool go_round =
         std::ranges::any_of(windows_, [&](int64_t window) { return !visitors_.contains(window); });
@@ -81,6 +85,7 @@ void RingAttention::begin_pass(const std::vector<TeamPass>& teams, int64_t numbe
     return;
   }
   plan_messages(teams[*own]);
+  whole_ring_bytes_ = whole_ring_bytes(pass);
   plan_halos(teams[*own]);
   const bool keys_go_round = std::ranges::any_of(windows_, [&](int64_t window) {
     return (window > 0 || !by_levels) && !halos_.contains(window);
@@ -336,16 +341,59 @@ void RingAttention::run_fresh(int64_t layer, const kernels::RotateAndStoreArgs& 
 
 void RingAttention::attend(int64_t layer, const TensorView& q, const TensorView& k,
                            const TensorView& v, const TensorView& out) {
+  const int64_t sent_before = ring_->traffic().bytes;
   switch (team_.ring) {
     case parallel::Ring::pass_kv:
-      return run_pass_kv(layer, q, k, v, out);
+      run_pass_kv(layer, q, k, v, out);
+      break;
     case parallel::Ring::pass_q:
-      return run_pass_q(layer, q, out);
+      run_pass_q(layer, q, out);
+      break;
     case parallel::Ring::broadcast_q:
-      return run_broadcast_q(layer, visitors_.at(windows_[layer]), q, out);
+      run_broadcast_q(layer, visitors_.at(windows_[layer]), q, out);
+      break;
     case parallel::Ring::levels:
       return run_levels(layer, q, k, v, out);
   }
+  count_window(layer, sent_before);
+}
+
+/// What this rank sends in a layer without a window: keys that go round, or queries and the results
+/// that go home. Levels send keys round in layers with a window alone.
+int64_t RingAttention::whole_ring_bytes(const Pass& pass) const {
+  if (size() == 1) return 0;
+  int64_t bytes = 0;
+  const int64_t query = steps_.num_heads() * steps_.head_dim() * size_of(DType::fp32);
+  const int64_t result = query + steps_.num_heads() * size_of(DType::fp32);  // with log-sums
+  switch (team_.ring) {
+    case parallel::Ring::pass_kv:
+    case parallel::Ring::levels:
+      for (int step = 0; step + 1 < size(); ++step) bytes += steps_.message_bytes(step);
+      return bytes;
+    case parallel::Ring::pass_q:
+      for (int step = 0; step < size(); ++step) {
+        const auto rows = static_cast<int64_t>(query_positions_[visiting(step)].size());
+        if (step + 1 < size()) bytes += rows * query;
+        if (step > 0) bytes += rows * result;
+      }
+      return bytes;
+    case parallel::Ring::broadcast_q:
+      for (int other = 0; other < size(); ++other) {
+        if (other == index_) continue;
+        for (const Rows& rows : rows_at(pass, index_))
+          bytes += count_tokens(rows_that_see(0, rows, other)) * query;
+        for (const Rows& rows : rows_at(pass, other))
+          bytes += count_tokens(rows_that_see(0, rows, index_)) * result;
+      }
+      return bytes;
+  }
+  return bytes;
+}
+
+/// Counts the layer, if it has a window, in whose attention all bytes after `sent_before` were sent.
+void RingAttention::count_window(int64_t layer, int64_t sent_before) {
+  if (windows_[layer] == 0 || size() == 1) return;
+  window_totals_ += {ring_->traffic().bytes - sent_before, whole_ring_bytes_};
 }
 
 void RingAttention::run_pass_kv(int64_t layer, const TensorView& q, const TensorView& k,

@@ -13,6 +13,7 @@
 #include "lib/context/attention_steps.hpp"
 #include "lib/context/kv_ledger.hpp"
 #include "lib/context/level_attention.hpp"
+#include "lib/context/window_totals.hpp"
 #include "lib/parallel/halo.hpp"
 #include "lib/parallel/sharding.hpp"
 
@@ -39,6 +40,9 @@ class RingAttention {
   }
   /// What passes by levels have done; empty without a sparse setting.
   SparseTotals sparse_totals() const { return levels_ ? levels_->totals() : SparseTotals{}; }
+
+  /// What layers with a window have sent in passes of several instances.
+  const WindowTotals& window_totals() const { return window_totals_; }
 
   /// Begins a pass. The layers that follow work on the rows of this instance's team, in the team's
   /// ring. A rank without a team has no rows and does not call what follows. All ranks of a team
@@ -126,6 +130,8 @@ class RingAttention {
 
   void attend(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
               const TensorView& out);
+  int64_t whole_ring_bytes(const Pass& pass) const;
+  void count_window(int64_t layer, int64_t sent_before);
   void run_pass_kv(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
                    const TensorView& out);
   void run_pass_q(int64_t layer, const TensorView& q, const TensorView& out);
@@ -164,6 +170,7 @@ class RingAttention {
   std::vector<int64_t> windows_;  ///< by layer
   std::optional<LevelAttention> levels_;
   KvLedger ledger_;
+  WindowTotals window_totals_;
 
   // The pass.
   parallel::Team team_;
@@ -178,6 +185,7 @@ class RingAttention {
   std::vector<AttentionCall> visits_;     ///< by step
   std::map<int64_t, Visitors> visitors_;  ///< by window, where queries go straight
   std::map<int64_t, Halo> halos_;         ///< by window; keys of other layers go round the ring
+  int64_t whole_ring_bytes_ = 0;          ///< that this rank sends in a layer without a window
   std::vector<AttentionCall> parts_;
   AttentionCall within_parts_;  ///< by levels at home: each part to itself
   std::vector<parallel::RowRange> part_rows_;

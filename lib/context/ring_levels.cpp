@@ -102,7 +102,9 @@ void RingAttention::run_levels(int64_t layer, const TensorView& q, const TensorV
                                const TensorView& v, const TensorView& out) {
   const Partial to{out, steps_.lse(lse_, q.rows())};
   if (windows_[layer] > 0) {
+    const int64_t sent_before = ring_->traffic().bytes;
     run_pass_kv(layer, q, k, v, out);
+    count_window(layer, sent_before);
   } else {
     levels_->start(layer, q);
     steps_.attend(layer, levels_->at_home() ? within_parts_ : visits_[0], q, steps_.cached(layer),

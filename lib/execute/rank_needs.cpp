@@ -49,14 +49,19 @@ RankNeeds needs_of_rank(int rank, const job::Job& job, const model::ModelConfig&
   const int64_t before = phantom.peak_bytes();
   RankNeeds needs;
   needs.weight_bytes = before - kv_tokens * phantom.worker().cache().shape().bytes_per_token();
-  const auto sent_by = [&](const schedule::Plan& plan) {
-    const int64_t sent = phantom.sent().total();
+  const auto windows = [&] { return phantom.worker().attention().window_totals(); };
+  const auto run = [&](const schedule::Plan& plan, int64_t& sent,
+                       context::WindowTotals& in_windows) {
+    const int64_t sent_before = phantom.sent().total();
+    const context::WindowTotals before_pass = windows();
     phantom.execute(plan);
-    return phantom.sent().total() - sent;
+    sent = phantom.sent().total() - sent_before;
+    in_windows = windows() - before_pass;
   };
-  needs.prefill_sent_bytes = sent_by(passes.feed(0, 1, prompt));
+  run(passes.feed(0, 1, prompt), needs.prefill_sent_bytes, needs.prefill_windows);
   phantom.execute(passes.feed(1, sequences, passes.short_tokens()));
-  needs.decode_sent_bytes = sent_by(passes.step(1, sequences, passes.short_tokens()));
+  run(passes.step(1, sequences, passes.short_tokens()), needs.decode_sent_bytes,
+      needs.decode_windows);
   needs.work_bytes = phantom.peak_bytes() - before;
   return needs;
 }

@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "lib/context/window_totals.hpp"
 #include "lib/core/dtype.hpp"
 #include "lib/job/job.hpp"
 #include "lib/model/config.hpp"
@@ -20,6 +21,7 @@ struct RankNeeds {
   int64_t work_bytes = 0;
   int64_t prefill_sent_bytes = 0;  ///< in a pass of max_batch_tokens tokens of one prompt
   int64_t decode_sent_bytes = 0;   ///< in a step of max_sequences sequences, held by all instances
+  context::WindowTotals prefill_windows, decode_windows;  ///< of the same
 };
 
 /// Runs the largest pass with prompts and a step of the largest batch. `resources`: with degrees,

@@ -102,6 +102,8 @@ void CodedMatrix::read_scales_of_rows(WeightLoader& loader, const std::string& m
   const int64_t rows = quantization_.block_rows, columns = quantization_.block_columns;
   if (rows > 0) {
     scales_ = loader.tensor(name, {(out_ + rows - 1) / rows, (in_ + columns - 1) / columns});
+  } else if (loader.has_shape(name, {})) {
+    scales_ = loader.tensor(name, {}).reshape({1});
   } else if (loader.has_shape(name, {1})) {
     scales_ = loader.tensor(name, {1});
   } else {

@@ -21,8 +21,8 @@ class JsonSection;
 ///              bits 4·j of a word have output 8·c + (0 2 4 6 1 3 5 7)[j]
 ///     packed   M.weight_packed [out, in / 8], M.weight_scale [out, groups], M.weight_shape [2],
 ///              M.weight_zero_point [out / 8, groups] where there are zero points
-///     int8     M.weight [out, in], M.weight_scale [out, 1] or [1]
-///     fp8      M.weight [out, in], and M.weight_scale [out, 1] or [1], or of blocks in
+///     int8     M.weight [out, in], M.weight_scale [out, 1], [1] or []
+///     fp8      M.weight [out, in], and M.weight_scale [out, 1], [1] or [], or of blocks in
 ///              M.weight_scale or M.weight_scale_inv
 ///
 /// A number is scale · (code − zero). In gptq stored zeros may be one less than they mean.

@@ -178,19 +178,23 @@ TensorView tied_matrix(const ModelConfig& config, WeightLoader& loader) {
 
 }  // namespace
 
+std::string types_text(DType layers, const std::vector<DType>& experts) {
+  std::vector<std::string_view> names;  // without repetition
+  for (const DType type : experts)
+    if (std::ranges::find(names, name_of(type)) == names.end()) names.push_back(name_of(type));
+  const std::string_view first = name_of(layers);
+  if (names.empty() || (names.size() == 1 && names.front() == first)) return std::string(first);
+  return fmt::format("{} with experts of {}", first, fmt::join(names, " and "));
+}
+
 std::string types_text(const WeightViews& weights) {
-  std::vector<std::string_view> experts;  // without repetition, in order of use
+  std::vector<DType> experts;
   for (const LayerWeights& layer : weights.layers)
     layer.for_each_matrix([&](MatrixKind kind, const LinearWeight& matrix) {
-      const std::string_view type = name_of(matrix.parts.front().weight.dtype());
-      if (role_of(kind).unit == CutUnit::expert_ffn &&
-          std::ranges::find(experts, type) == experts.end())
-        experts.push_back(type);
+      if (role_of(kind).unit == CutUnit::expert_ffn)
+        experts.push_back(matrix.parts.front().weight.dtype());
     });
-  const std::string_view first = name_of(weights.matrix_type());
-  if (experts.empty() || (experts.size() == 1 && experts.front() == first))
-    return std::string(first);
-  return fmt::format("{} with experts of {}", first, fmt::join(experts, " and "));
+  return types_text(weights.matrix_type(), experts);
 }
 
 Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype,

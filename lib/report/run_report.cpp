@@ -194,6 +194,12 @@ Json json_of(const KvReport& kv) {
           {"not_worth_keeping", kv.not_worth_keeping}};
 }
 
+Json json_of(const WindowReport& windows) {
+  return {{"sent_bytes", windows.sent_bytes},
+          {"whole_ring_bytes", windows.whole_ring_bytes},
+          {"saved_share", windows.saved_share()}};
+}
+
 std::string requests_text(int64_t requests) {
   return fmt::format("{} request{}", requests, requests == 1 ? "" : "s");
 }
@@ -271,6 +277,7 @@ Json to_json(const RunReport& report) {
       {"elastic", report.elastic},
       {"prefix_sharing", report.prefix_sharing},
       {"sparse", report.sparse},
+      {"windows", report.windows ? json_of(*report.windows) : Json()},
       {"counts", json_of(report.counts)},
       {"kv", json_of(report.kv)},
       {"seconds", report.seconds},
@@ -356,6 +363,10 @@ std::string last_line(const RunReport& report, const std::filesystem::path& path
   }
   if (const auto exposed = exposed_communication(report.ranks))
     line += " · exposed communication " + format_percent(*exposed);
+  if (report.windows)
+    line += fmt::format(" · window layers sent {}, {} less than a whole ring",
+                        format_bytes(report.windows->sent_bytes),
+                        format_percent(report.windows->saved_share()));
   if (peak)
     line += fmt::format(" · peak {}, {}", peak_text(*report.peak, *peak),
                         rate_text(report.peak->bandwidth.best, "B/s"));

@@ -104,12 +104,24 @@ struct KvReport {
   int64_t not_worth_keeping = 0;  ///< requests that are cheaper to read again
 };
 
+/// What all ranks sent round rings in layers with a sliding window, and what they would have sent
+/// without windows in the same passes and modes.
+struct WindowReport {
+  int64_t sent_bytes = 0, whole_ring_bytes = 0;  ///< the latter is positive
+
+  double saved_share() const {
+    return 1 - static_cast<double>(sent_bytes) / static_cast<double>(whole_ring_bytes);
+  }
+};
+
 struct RunReport {
   // These sections describe the run; the modules that know the facts write them.
   nlohmann::ordered_json job, model, machine, topology, grid, modes;
   nlohmann::ordered_json elastic;         ///< what teams that change did, or null
   nlohmann::ordered_json prefix_sharing;  ///< what requests that begin alike were spared
   nlohmann::ordered_json sparse;          ///< what attention by levels did, or null
+
+  std::optional<WindowReport> windows = {};  ///< absent: nothing was sent, with windows or without
 
   Counts counts;
   KvReport kv;

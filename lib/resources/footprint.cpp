@@ -17,22 +17,27 @@ DType float_type(const job::Job& job, const model::ModelConfig& config) {
 WeightFootprint weight_footprint(const job::Job& job, const model::ModelConfig& config) {
   const model::Quantize quantize = quantize_of(job);
   const DType plain = float_type(job, config);
-  WeightFootprint found{plain, false, config.parameters() * size_of(plain)};
+  WeightFootprint found{"", false, config.parameters() * size_of(plain)};
   found.assumed =
       !config.stored_dtype && (!job.model.dtype || quantize != model::Quantize::nothing);
-  if (quantize != model::Quantize::nothing) found.dtype = dtype_of(*job.model.dtype);
   const int cut_ranks = job.parallel.sp.value_or(1) * job.parallel.tp.value_or(1);
   const model::CodeUse codes = code_use(job, config, cut_ranks, job.parallel.ep.value_or(1));
+  std::vector<DType> of_experts;
   for (size_t i = 0; i < model::num_matrix_kinds; ++i) {
     const auto kind = static_cast<model::MatrixKind>(i);
     const int64_t count = num_matrices(config, kind);
     if (count == 0 || kind == model::MatrixKind::head) continue;
     const DType type = resident_type(config, kind, plain, quantize, codes);
     const model::MatrixRole& role = model::role_of(kind);
+    if (role.unit == model::CutUnit::expert_ffn) of_experts.push_back(type);
     const int64_t columns = role.in(config);
     found.bytes += count * role.out(config) *
                    (resident_row_bytes(config, type, columns) - row_bytes(plain, columns));
   }
+  const DType of_layers = resident_type(config, model::MatrixKind::q, plain, quantize, codes);
+  found.types = quantize != model::Quantize::nothing
+                    ? std::string(name_of(dtype_of(*job.model.dtype)))
+                    : model::types_text(of_layers, of_experts);
   if (const auto head = type_of_matrix(quantize, model::MatrixKind::head)) {
     // beside a tied embedding, which stays
     found.bytes += config.vocab * row_bytes(*head, config.hidden);

@@ -16,10 +16,10 @@ namespace pecia::resources {
 /// The type of weights that are not rounded to codes.
 DType float_type(const job::Job& job, const model::ModelConfig& config);
 
-/// Resident weights. `dtype` is the type of the layers' matrices; model.dtype int4 keeps some of
-/// them in int8.
+/// Resident weights. `types` is model::types_text of them; with model.dtype int8 or int4 it is that
+/// type, although int4 keeps some matrices in int8.
 struct WeightFootprint {
-  DType dtype = DType::fp32;
+  std::string types;
   bool assumed =
       false;          ///< neither the job nor config.json names a type: fp32, as transformers does
   int64_t bytes = 0;  ///< bytes of the whole model

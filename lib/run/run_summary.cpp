@@ -28,6 +28,7 @@ struct RankFacts {
   static constexpr std::array<const char*, 4> groups{"ring", "sp", "tp", "block"};
   std::array<comm::Traffic, groups.size()> traffic;
   context::SparseTotals sparse;
+  context::WindowTotals windows;
   int32_t cores = 0;
   struct Stage {
     std::string name;
@@ -48,7 +49,7 @@ struct RankFacts {
     archive(host), archive(cpu), archive(compute_s), archive(comm_s), archive(idle_s),
         archive(peak_rss_bytes), archive(memory_bytes), archive(cores);
     for (comm::Traffic& of : traffic) archive(of.messages_by_level), archive(of.bytes_by_level);
-    sparse.visit(archive);
+    sparse.visit(archive), windows.visit(archive);
     visit_all(archive, stages);
     totals.visit(archive);
   }
@@ -122,6 +123,7 @@ RankFacts own_facts(const execute::Worker& worker, const report::Recorder& recor
   facts.traffic = {groups.ring->traffic(), groups.sp->traffic(), groups.tp->traffic(),
                    groups.block->traffic()};
   facts.sparse = worker.attention().sparse_totals();
+  facts.windows = worker.attention().window_totals();
   for (const report::Stage& stage : recorder.stages())
     facts.stages.push_back(
         {stage.name, stage.kind, stage.count, stage.bytes, stage.seconds, stage.flops});
@@ -344,6 +346,9 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
     for (const RankFacts& rank : ranks) sparse.push_back(rank.sparse);
     report.sparse = sparse_json(resources, sparse);
   }
+  context::WindowTotals windows;
+  for (const RankFacts& rank : ranks) windows += rank.windows;
+  if (windows.whole_ring_bytes > 0) report.windows = {windows.sent_bytes, windows.whole_ring_bytes};
   add_totals(ranks, facts.job.batch.arrivals, report);
   add_stages(ranks, report);
   for (size_t rank = 0; rank < ranks.size(); ++rank) {

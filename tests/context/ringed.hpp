@@ -66,15 +66,21 @@ class Ringed {
   }
   void pass(const std::vector<parallel::TeamPass>& teams) {
     const int64_t before = comm_.traffic().bytes;
+    const WindowTotals windows_before = attention_.window_totals();
     attention_.ledger().settle();
     const parallel::KvMap map_before = map();
     attention_.begin_pass(teams, ++passes_);
     EXPECT_EQ(comm_.traffic().bytes, before);  // forming teams costs no message
     if (const auto own = team_of(teams, comm_.rank())) run(teams[*own]);
-    EXPECT_EQ(comm_.traffic().bytes - before,
-              test::ring_bytes(teams, map(), map_before, comm_.rank(),
-                               {heads, kv_heads, head_dim, cache_.shape().layer_bytes_per_token(),
-                                false, window_}));
+    const auto by_formula = [&](int64_t window) {
+      return test::ring_bytes(
+          teams, map(), map_before, comm_.rank(),
+          {heads, kv_heads, head_dim, cache_.shape().layer_bytes_per_token(), false, window});
+    };
+    const int64_t sent = by_formula(window_);
+    EXPECT_EQ(comm_.traffic().bytes - before, sent);
+    EXPECT_EQ(attention_.window_totals() - windows_before,
+              window_ > 0 ? (WindowTotals{sent, by_formula(0)}) : WindowTotals{});
   }
 
  private:

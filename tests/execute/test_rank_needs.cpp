@@ -33,9 +33,9 @@ resources::Resources resources_of(int cp, int sp, int tp) {
   return resources;
 }
 
-RankNeeds needs(int rank, const resources::Resources& resources) {
-  return needs_of_rank(rank, {}, small_model(), resources, DType::fp32,
-                       [](DType) { return DType::fp32; });
+RankNeeds needs(int rank, const resources::Resources& resources,
+                const model::ModelConfig& config = small_model()) {
+  return needs_of_rank(rank, {}, config, resources, DType::fp32, [](DType) { return DType::fp32; });
 }
 
 TEST(RankNeeds, OfOneRankAreAllWeightsAndNoMessage) {
@@ -59,6 +59,22 @@ TEST(RankNeeds, OfARingAreThePapersBytes) {
   // next one's, and sends results of all but its own home.
   constexpr int64_t query = heads * dim * 4, home = query + heads * 4;
   EXPECT_EQ(of_ring.decode_sent_bytes, layers * ((5 - 1) * query + (5 - 2) * home));
+}
+
+/// Chunks of 64 tokens on 2 ranks and two layers with a window of 9: rank 0 has [0,64) and [192,256),
+/// and sends the last 8 keys of the first. A step of 5 sequences: rank 1 has the prompts' last rows.
+TEST(RankNeeds, SayWhatWindowsSpare) {
+  constexpr int64_t token = 2 * 4 * 8 * 4;  // bytes of K and V in a layer
+  model::ModelConfig windowed = small_model();
+  windowed.pattern[0].window = windowed.pattern[2].window = 9;
+  const resources::Resources ring = resources_of(2, 1, 1);
+  const RankNeeds found = needs(0, ring, windowed);
+  EXPECT_EQ(found.prefill_windows, (context::WindowTotals{2 * 8 * token, 2 * 128 * token}));
+  EXPECT_EQ(found.prefill_sent_bytes, (2 * 8 + 128) * token);
+  EXPECT_GT(found.decode_windows.whole_ring_bytes, 0);
+  EXPECT_LE(found.decode_windows.sent_bytes, found.decode_windows.whole_ring_bytes);
+  EXPECT_EQ(needs(0, ring).prefill_windows, context::WindowTotals{});
+  EXPECT_EQ(needs(0, resources_of(1, 2, 1), windowed).prefill_windows, context::WindowTotals{});
 }
 
 TEST(RankNeeds, FallWithTensorParallelism) {

@@ -59,12 +59,13 @@ def gptq(group: int, shuffled: bool = False, less_one: bool = True) -> Form:
     def make(draw: np.random.Generator, out: int, inputs: int) -> tuple[Tensors, np.ndarray]:
         size = inputs if group == -1 else group
         codes, zeros, scales = int4(draw, out, inputs, size)
+        zeros[::7, 0] = 0  # less one, it is stored as 15
         group_of = np.arange(inputs) // size
         if shuffled:
             draw.shuffle(group_of)
         tensors = {
             "qweight": np.ascontiguousarray(words(codes).T),
-            "qzeros": words(zeros.T - (1 if less_one else 0)),
+            "qzeros": words(zeros.T - (1 if less_one else 0) & 15),
             "scales": np.ascontiguousarray(scales.T),
             "g_idx": group_of.astype(np.int32),
         }
@@ -115,6 +116,19 @@ def int8(of_tensor: bool = False) -> Form:
         return {"weight": codes, "weight_scale": scales}, codes * scales.astype(np.float64)
 
     return make
+
+
+def fp8_static(draw: np.random.Generator, out: int, inputs: int) -> tuple[Tensors, np.ndarray]:
+    """One scale without dimensions for the matrix and one for its inputs, which is not taken."""
+    codes = draw.integers(0, 256, (out, inputs)).astype(np.uint8)
+    codes[(codes & 127) > 0x70] = 0x38
+    scale = np.float32(draw.uniform(0.01, 0.04) / np.sqrt(inputs))
+    tensors: dict[str, Any] = {
+        "weight": Fp8(codes),
+        "weight_scale": np.array(scale),
+        "input_scale": np.array(np.float32(0.5)),
+    }
+    return tensors, Fp8(codes).numbers() * np.float64(scale)
 
 
 def fp8(block: int = 0, scale_name: str = "weight_scale") -> Form:

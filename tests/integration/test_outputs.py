@@ -231,6 +231,19 @@ class ReportTest(RunTest):
         self.assertEqual(progress["output_tokens"], 48)
         self.assertEqual(progress["work_share"], 1)
 
+    def test_what_windows_spared_is_reported(self) -> None:
+        model = {"path": str(MODEL.parent / "gemma3-windows")}
+        job, _ = self.run_job_with(3, output="windows", model=model, parallel={"ring": "pass_kv"})
+        report = self.report(job)
+        windows = report["windows"]
+        sent = sum(link["bytes"] for link in report["links"] if link["pattern"] == "ring")
+        self.assertTrue(0 < windows["sent_bytes"] < windows["whole_ring_bytes"], windows)
+        self.assertLess(windows["sent_bytes"], sent)
+        share = 1 - windows["sent_bytes"] / windows["whole_ring_bytes"]
+        self.assertAlmostEqual(windows["saved_share"], share)
+        job, _ = self.run_job_with(1, output="alone", model=model)
+        self.assertIsNone(self.report(job)["windows"])
+
     def test_every_kind_of_run_is_foreseen(self) -> None:
         sparse = {"sparse": "csa", "drop": 0.2}
         for name, ranks, sections in (

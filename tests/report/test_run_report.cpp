@@ -231,6 +231,18 @@ TEST(LastLine, SaysWhatWasDoneHowFastAndWhereToLook) {
       "TFLOP/s (AVX2 VFMADD231PS), 41.0 GB/s · runs/books/report.json");
 }
 
+TEST(LastLine, SaysWhatWindowsSpared) {
+  RunReport report = books();
+  EXPECT_TRUE(to_json(report).at("windows").is_null());
+  report.windows = {3 << 20, 24 << 20};
+  EXPECT_EQ(json(to_json(report).at("windows")), json::parse(R"({"sent_bytes": 3145728,
+    "whole_ring_bytes": 25165824, "saved_share": 0.875})"));
+  EXPECT_NE(
+      last_line(report, "r").find(" · window layers sent 3.0 MiB, 88 % less than a whole ring · "),
+      std::string::npos)
+      << last_line(report, "r");
+}
+
 TEST(LastLine, OfAContinuedRunHasThisStartAndAllStarts) {
   RunReport report;
   report.counts = {.done = 4, .failed = 1, .prompt_tokens = 4000, .output_tokens = 100};

@@ -36,6 +36,30 @@ TEST(WeightFootprint, CountsExpertsAsTheyAreHeld) {
   EXPECT_EQ(code_use(job_of({"model.dtype=int8"}), config, 1).kept, true);
 }
 
+/// In the words of the run that follows.
+TEST(WeightFootprint, NamesTheTypesThatAreHeld) {
+  const model::ModelConfig config = model::read_config(goldens / "gptoss-mxfp4");
+  const auto held = [&](const model::CodeUse& use) {
+    return types_text(
+        model::Weights(config, io::Checkpoint(goldens / "gptoss-mxfp4"), {}, {}, use));
+  };
+  const auto planned = [&](const std::vector<std::string>& settings) {
+    return weight_footprint(job_of(settings), config).types;
+  };
+  const std::string codes = planned({"backend=cpu"});
+  EXPECT_TRUE(codes.ends_with(" with experts of mxfp4")) << codes;
+  EXPECT_EQ(codes, held({}));
+  EXPECT_EQ(planned({"backend=cpu", "parallel.tp=4"}), held({.row_parts = 4}));
+  EXPECT_NE(planned({"backend=cpu", "parallel.tp=4"}), codes);
+  EXPECT_EQ(planned({"model.dtype=bf16"}), "bf16");
+  EXPECT_EQ(planned({"model.dtype=int8"}), "int8");
+  model::ModelConfig gptq = model::read_config(goldens / "llama-gqa-fp32");
+  gptq.quantization = {.form = model::StoredForm::gptq, .group = 32, .zeros = true};
+  EXPECT_EQ(weight_footprint(job_of({}), gptq).types, "int4");
+  gptq.quantization->reordered = true;
+  EXPECT_EQ(weight_footprint(job_of({}), gptq).types, "fp32");
+}
+
 TEST(WeightFootprint, OfADenseModelIsThatOfItsParameters) {
   const model::ModelConfig config = model::read_config(goldens / "llama-gqa-fp32");
   EXPECT_EQ(weight_footprint(job_of({}), config).bytes, config.parameters() * 4);
