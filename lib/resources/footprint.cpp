@@ -22,7 +22,8 @@ WeightFootprint weight_footprint(const job::Job& job, const model::ModelConfig& 
       !config.stored_dtype && (!job.model.dtype || quantize != model::Quantize::nothing);
   if (quantize != model::Quantize::nothing) found.dtype = dtype_of(*job.model.dtype);
   const int cut_ranks = job.parallel.sp.value_or(1) * job.parallel.tp.value_or(1);
-  const model::CodeUse codes = code_use(job, config, cut_ranks, job.parallel.ep.value_or(1));
+  const model::CodeUse codes = code_use(job, config, cut_ranks, job.parallel.ep.value_or(1),
+                                        job.backend == job::BackendKind::cuda);
   for (size_t i = 0; i < model::num_matrix_kinds; ++i) {
     const auto kind = static_cast<model::MatrixKind>(i);
     const int64_t count = num_matrices(config, kind);
