@@ -37,7 +37,8 @@ std::unique_ptr<LoadedModel> load_model(comm::Communicator& world,
 
 namespace {
 model::CodeUse code_use_of(const model::ModelConfig& config, const ReplicaSettings& settings) {
-  return resources::code_use(settings.job, config, settings.sp * settings.tp, settings.ep);
+  return resources::code_use(settings.job, config, settings.sp * settings.tp, settings.ep,
+                             settings.job.backend == job::BackendKind::cuda);
 }
 
 /// Absent where the rank has the model's weights as they were loaded.

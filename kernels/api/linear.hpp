@@ -16,14 +16,14 @@ enum class Accumulate { no, yes };
 /// multiplied like weights of bf16; numbers may be rounded to bf16 or not. int8 and int4 are
 /// refused with RowInvariant::yes. On CPUs a split of mxfp4 must be whole blocks.
 ///
-/// Weights may be fp8: weight[o, i] = code · weight_scales[o]. Then x is rounded, too. Each row
-/// becomes codes with a scale s[t], as QuantizeRowsArgs says, and
-///
+/// Stored fp8 with scales [out, n], n = 1 or fp8_blocks(in), is multiplied in the same way, on GPUs.
+/// Weights of fp8 may have scales [out]. Then x is rounded, too: each row becomes codes with a scale
+/// s[t], as QuantizeRowsArgs says, and
 ///     y[t, o] (+)= s[t] · weight_scales[o] · Σ_i code_x[t, i] · code_w[o, i] + bias[o]
 ///
-/// A NaN or an infinity in a row of x makes that row of y NaN, and no other row. In fp8, cuBLASLt
+/// A NaN or an infinity in a row of x makes that row of y NaN, and no other row. Here cuBLASLt
 /// takes `in` and `out` only if they are multiples of 16, and rows of weights and y only if they
-/// begin at multiples of 16 bytes. The CUDA backend refuses fp8 with RowInvariant::yes.
+/// begin at multiples of 16 bytes. The CUDA backend refuses all fp8 with RowInvariant::yes.
 struct LinearArgs {
   TensorView x;       ///< [rows, in] fp32, or the weights' type if bf16 or fp16, or bf16 with codes
   TensorView weight;  ///< [out, row_elements(in)]: fp32, bf16, fp16, or codes (codes.hpp)
@@ -42,7 +42,7 @@ struct LinearArgs {
   /// gets the same bits.
   int splits = 1;
   /// The scales of weights that are codes: [out] fp32, or [out, row_scales], fp32 for int4 and uint8
-  /// for mxfp4, whose rows may be strided. For int4 they may be twice or four times as many, for
+  /// for mxfp4; rows may be strided. For int4 they may be twice or four times as many, for
   /// groups of 64 or 32 (int4_shared_by). They are absent for other weights.
   TensorView weight_scales = {};
 };

@@ -9,6 +9,7 @@
 
 #include "lib/core/codes.hpp"
 #include "lib/core/error.hpp"
+#include "lib/core/fp8_blocks.hpp"
 
 namespace pecia::kernels {
 namespace {
@@ -63,6 +64,8 @@ void check_codes(std::string_view name, const TensorView& codes, const TensorVie
       (scales.size(1) == row_scales(type, numbers, 64) ||
        scales.size(1) == row_scales(type, numbers, 32)))
     check_shape("scales", scales, {rows, scales.size(1)});
+  else if (type == DType::fp8 && scales.rank() == 2)
+    check_shape("scales", scales, {rows, scales.size(1) == 1 ? 1 : fp8_blocks(numbers)});
   else if (numbers_of(type) > 1)
     check_shape("scales", scales, {rows, row_scales(type, numbers)});
   else
@@ -191,6 +194,8 @@ void validate(const QuantizeRowsArgs& args) {
   PECIA_CHECK(args.codes.dtype() != DType::int4 ||
                   args.scales.size(1) == row_scales(DType::int4, args.x.size(1)),
               "numbers are rounded in groups of {} alone", int4_group);
+  PECIA_CHECK(args.codes.dtype() != DType::fp8 || args.scales.rank() == 1,
+              "rows are rounded to fp8 with one scale each");
   check_dense("scales", args.scales);
   if (!args.square_sums) return;
   check_fp32("square_sums", args.square_sums);

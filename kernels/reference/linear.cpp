@@ -3,6 +3,7 @@
 
 #include "kernels/reference/reference.hpp"
 #include "lib/core/codes.hpp"
+#include "lib/core/fp8_blocks.hpp"
 
 namespace pecia::kernels::reference {
 namespace {
@@ -17,7 +18,8 @@ Operand operand(const LinearArgs& args, int64_t t) {
   Operand row{std::vector<float>(args.x.size(1))};
   for (int64_t i = 0; i < args.x.size(1); ++i)
     row.values[i] = load_as_float(args.x.row(t), args.x.dtype(), i);
-  if (args.weight.dtype() == DType::fp8) row.scale = round_to_codes(row.values);
+  if (args.weight.dtype() == DType::fp8 && args.weight_scales.rank() == 1)
+    row.scale = round_to_codes(row.values);
   return row;
 }
 
@@ -28,9 +30,13 @@ double product(const LinearArgs& args, const Operand& x, int64_t o, int64_t begi
   const void* const scales = args.weight_scales ? args.weight_scales.row(o) : nullptr;
   const int64_t shared_by =
       type == DType::int4 ? int4_shared_by(args.weight_scales.size(1), args.weight.size(1)) : 0;
+  const bool in_blocks =
+      type == DType::fp8 && args.weight_scales.rank() == 2 && args.weight_scales.size(1) > 1;
   double sum = 0;
-  for (int64_t i = begin; i < end; ++i)
-    sum += double{x.values[i]} * load_number(args.weight.row(o), type, scales, i, shared_by);
+  for (int64_t i = begin; i < end; ++i) {
+    const void* const own = in_blocks ? static_cast<const float*>(scales) + i / fp8_block : scales;
+    sum += double{x.values[i]} * load_number(args.weight.row(o), type, own, i, shared_by);
+  }
   return before + x.scale * sum;
 }
 

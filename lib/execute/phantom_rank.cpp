@@ -7,7 +7,8 @@ namespace {
 model::CodeUse codes_of(const model::ModelConfig& config, const PhantomSettings& settings) {
   const Worker::Settings& worker = settings.worker;
   if (!settings.keeps_codes) return {.kept = false};
-  return model::codes_kept(config, worker.sp * worker.tp, worker.layout_invariant, worker.ep);
+  return model::codes_kept(config, worker.sp * worker.tp, worker.layout_invariant, worker.ep,
+                           settings.gpus);
 }
 
 }  // namespace

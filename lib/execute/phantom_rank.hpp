@@ -23,6 +23,7 @@ struct PhantomSettings {
   DType weights = DType::bf16;  ///< type of tensors that are not codes
   model::Quantize quantize = model::Quantize::nothing;
   bool keeps_codes = true;  ///< model::CodeUse::kept
+  bool gpus = false;        ///< ranks compute on GPUs
   device::DeviceInfo device = {"phantom", 0, 1, "", ""};
   int64_t memory_bytes = 0;  ///< memory of the rank's device
   /// Backend::operand_type of the device; absent: fp32.

@@ -41,11 +41,14 @@ execute::TrialPasses passes_of(const Replica& replica, const parallel::PassModes
 execute::PhantomSettings settings_of(const Replica& replica, const machines::Cluster& cluster,
                                      int rank, int64_t kv_tokens, int64_t memory_bytes) {
   const resources::Resources& resources = replica.resources;
+  const model::CodeUse codes =
+      resources::code_use(replica.job, replica.config, 1, 1, resources.gpus);
   return {.ranks = replica.ranks(),
           .rank = rank,
           .weights = replica.weights,
           .quantize = resources::quantize_of(replica.job),
-          .keeps_codes = resources::code_use(replica.job, replica.config, 1).kept,
+          .keeps_codes = codes.kept,
+          .gpus = resources.gpus,
           .device = {cluster.rank.name, 0, 1, "", ""},
           .memory_bytes = memory_bytes,
           .operand_type = replica.operand_type,

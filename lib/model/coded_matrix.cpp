@@ -7,6 +7,8 @@
 #include <atomic>
 
 #include "lib/core/codes.hpp"
+#include "lib/core/fp8_blocks.hpp"
+#include "lib/model/stored_codes.hpp"
 
 namespace pecia::model {
 namespace {
@@ -163,14 +165,19 @@ CodedMatrix::Scale CodedMatrix::scale(int64_t row, int64_t group) const {
   return {step, -static_cast<float>(zero) * step};
 }
 
+/// The scale of a number of int8 or fp8.
+float CodedMatrix::step_of_bytes(int64_t row, int64_t column) const {
+  const int64_t index =
+      quantization_.block_rows > 0
+          ? row / quantization_.block_rows * scales_.size(1) + column / quantization_.block_columns
+      : scales_.rows() == 1 ? 0
+                            : row;
+  return load_as_float(scales_.data(), scales_.dtype(), index);
+}
+
 float CodedMatrix::number(int64_t row, int64_t column) const {
   if (quantization_.form == StoredForm::int8 || quantization_.form == StoredForm::fp8) {
-    const int64_t index = quantization_.block_rows > 0
-                              ? row / quantization_.block_rows * scales_.size(1) +
-                                    column / quantization_.block_columns
-                          : scales_.rows() == 1 ? 0
-                                                : row;
-    const float factor = load_as_float(scales_.data(), scales_.dtype(), index);
+    const float factor = step_of_bytes(row, column);
     return load_number(codes_.row(row), codes_.dtype(), &factor, column);
   }
   const Scale of_group = scale(row, group_of(column));
@@ -193,16 +200,25 @@ void CodedMatrix::pack_row(int64_t row, RowRange columns, void* codes, float* sc
   }
 }
 
+/// A view of codes of 8 bits, with scales that are written anew for each row.
+LinearWeight::Part CodedMatrix::bytes(RowRange rows, RowRange columns,
+                                      std::vector<device::Buffer>& memory) const {
+  const bool fp8 = quantization_.form == StoredForm::fp8;
+  const int64_t each = fp8 ? stored_fp8_scales(quantization_, columns.size()) : 1;
+  float* const scales = memory.emplace_back(rows.size() * each * size_of(DType::fp32)).as<float>();
+  for (int64_t i = 0; i < rows.size(); ++i)
+    for (int64_t j = 0; j < each; ++j)
+      scales[i * each + j] = step_of_bytes(rows.begin + i, columns.begin + j * fp8_block);
+  return {codes_.slice_rows(rows.begin, rows.size()).slice_columns(columns.begin, columns.size()),
+          TensorView(),
+          fp8 ? TensorView(scales, DType::fp32, {rows.size(), each})
+              : TensorView(scales, DType::fp32, {rows.size()})};
+}
+
 LinearWeight::Part CodedMatrix::codes(RowRange rows, RowRange columns, device::ThreadPool& pool,
                                       std::vector<device::Buffer>& memory) const {
-  if (quantization_.form == StoredForm::int8) {
-    device::Buffer& scales = memory.emplace_back(rows.size() * size_of(DType::fp32));
-    for (int64_t i = 0; i < rows.size(); ++i)
-      scales.as<float>()[i] =
-          load_as_float(scales_.data(), scales_.dtype(), scales_.rows() == 1 ? 0 : rows.begin + i);
-    return {codes_.slice_rows(rows.begin, rows.size()).slice_columns(columns.begin, columns.size()),
-            TensorView(), TensorView(scales.data(), DType::fp32, {rows.size()})};
-  }
+  if (quantization_.form == StoredForm::int8 || quantization_.form == StoredForm::fp8)
+    return bytes(rows, columns, memory);
   const int64_t elements = row_elements(DType::int4, columns.size());
   const int64_t of_row = row_scales(DType::int4, columns.size(), quantization_.shared_by());
   std::byte* const made =

@@ -37,6 +37,9 @@ class CodedMatrix {
   struct Scale {
     float step, least;
   };
+  float step_of_bytes(int64_t row, int64_t column) const;
+  LinearWeight::Part bytes(parallel::RowRange rows, parallel::RowRange columns,
+                           std::vector<device::Buffer>& memory) const;
   int code(int64_t row, int64_t column) const;
   int64_t group_of(int64_t column) const;
   Scale scale(int64_t row, int64_t group) const;

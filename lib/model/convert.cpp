@@ -151,6 +151,7 @@ std::optional<int64_t> first_not_finite(const TensorView& tensor, int64_t begin,
     case DType::fp16:
       return first_not_finite_of<uint16_t>(tensor.as<uint16_t>(), 0x7c00u, begin, end, pool);
     case DType::fp8:
+      return first_not_finite_of<uint8_t>(tensor.as<uint8_t>(), 0x7fu, begin, end, pool);
     case DType::int8:
     case DType::int4:
     case DType::mxfp4:

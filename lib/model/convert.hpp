@@ -16,8 +16,8 @@ namespace pecia::model {
 /// strided.
 void convert(const TensorView& from, const TensorView& to, device::ThreadPool& pool);
 
-/// The first of elements [begin, end) of a dense tensor (fp32, bf16 or fp16) that is NaN or
-/// infinite. Uses the pool's threads.
+/// The first of elements [begin, end) of a dense tensor (fp32, bf16, fp16 or fp8) that is NaN
+/// or infinite. Uses the pool's threads.
 std::optional<int64_t> first_not_finite(const TensorView& tensor, int64_t begin, int64_t end,
                                         device::ThreadPool& pool);
 

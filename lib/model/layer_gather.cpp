@@ -113,10 +113,10 @@ LinearWeight::Part LayerGather::part_at(const Piece& piece, std::byte* block) {
   part.weight = TensorView(block + piece.offset, piece.dtype, {piece.rows, piece.columns});
   if (piece.has_bias) part.bias = TensorView(block + piece.bias_offset, DType::fp32, {piece.rows});
   std::byte* const scales = block + piece.scales_offset;
-  if (numbers_of(piece.dtype) > 1)
-    part.scales = TensorView(scales, scale_type(piece.dtype), {piece.rows, piece.row_scales});
-  else if (is_code(piece.dtype))
-    part.scales = TensorView(scales, scale_type(piece.dtype), {piece.rows});
+  const TensorView& held = piece.held->parts.front().scales;
+  if (!held) return part;
+  part.scales = held.rank() == 2 ? TensorView(scales, held.dtype(), {piece.rows, piece.row_scales})
+                                 : TensorView(scales, held.dtype(), {piece.rows});
   return part;
 }
 

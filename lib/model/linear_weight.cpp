@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "lib/core/codes.hpp"
+#include "lib/core/fp8_blocks.hpp"
 
 namespace pecia::model {
 namespace {
@@ -19,6 +20,12 @@ LinearWeight::Part LinearWeight::Part::columns(int64_t begin, int64_t count) con
   PECIA_CHECK(begin % unit == 0 && count % unit == 0, "columns [{}, {}) of {}", begin,
               begin + count, name_of(weight.dtype()));
   Part part{weight.slice_columns(begin / unit, count / unit), TensorView(), scales};
+  if (unit == 1 && scales && scales.rank() == 2 && scales.size(1) > 1) {
+    PECIA_CHECK(
+        begin % fp8_block == 0 && (count % fp8_block == 0 || begin + count == weight.size(1)),
+        "columns [{}, {}) of blocks of {}", begin, begin + count, name_of(weight.dtype()));
+    part.scales = scales.slice_columns(begin / fp8_block, fp8_blocks(count));
+  }
   if (unit == 1) return part;
   const int64_t of_each = scales.size(1) / weight.size(1);
   part.scales = scales.slice_columns(begin / unit * of_each, count / unit * of_each);

@@ -33,6 +33,8 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
     made.weight = block(rows, row_elements(type, columns), type);
     if (numbers_of(type) > 1)
       made.scales = block(rows, row_scales(type, columns, shared_by(type)), scale_type(type));
+    else if (type == DType::fp8 && resident_code(config, kind, codes))
+      made.scales = block(rows, stored_fp8_scales(*config.quantization, columns), scale_type(type));
     else if (is_code(type))
       made.scales = vector(rows, scale_type(type));
     if (role.has_bias(config) && (outputs || has_added_bias(role.unit, cut)))

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "lib/core/codes.hpp"
+#include "lib/core/fp8_blocks.hpp"
 #include "lib/model/config_json.hpp"
 
 namespace pecia::model {
@@ -169,7 +170,8 @@ std::optional<DType> StoredQuantization::code() const {
     case StoredForm::int8:
       return DType::int8;
     case StoredForm::fp8:
-      return {};
+      return block_columns == 0 || block_columns == fp8_block ? std::optional(DType::fp8)
+                                                              : std::nullopt;
   }
   return {};
 }

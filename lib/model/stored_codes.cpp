@@ -4,12 +4,20 @@
 #include <algorithm>
 
 #include "lib/core/codes.hpp"
+#include "lib/core/fp8_blocks.hpp"
 #include "lib/parallel/virtual_ranks.hpp"
 
 namespace pecia::model {
+namespace {
+/// How many neighbours of a row a cut keeps together.
+int64_t uncut(const StoredQuantization& quantization, DType code) {
+  return quantization.block_columns > 0 ? quantization.block_columns : numbers_of(code);
+}
+}  // namespace
 
-CodeUse codes_kept(const ModelConfig& config, int cut_ranks, bool layout, int ep) {
-  if (!layout) return {.kept = true, .row_parts = cut_ranks, .whole_experts = ep > 1};
+CodeUse codes_kept(const ModelConfig& config, int cut_ranks, bool layout, int ep, bool gpus) {
+  if (!layout)
+    return {.kept = true, .row_parts = cut_ranks, .whole_experts = ep > 1, .stored_fp8 = gpus};
   if (config.quantization && config.quantization->form != StoredForm::mxfp4)
     return {.kept = false};  // LinearArgs: no row-invariant products
   const int splits = parallel::layout_splits(config.num_heads, config.common_ffn());
@@ -25,17 +33,24 @@ bool is_stored_as_codes(const ModelConfig& config, MatrixKind kind) {
 std::optional<DType> resident_code(const ModelConfig& config, MatrixKind kind, const CodeUse& use) {
   if (!is_stored_as_codes(config, kind) || !use.kept) return {};
   const std::optional<DType> code = config.quantization->code();
+  if (code == DType::fp8 && !use.stored_fp8) return {};
   const MatrixRole& role = role_of(kind);
   const bool is_whole = use.whole_experts && role.unit == CutUnit::expert_ffn;
   const bool rows_are_cut = role.side == MatrixRole::Side::inputs && use.row_parts > 1 && !is_whole;
-  if (code && rows_are_cut && role.in(config) % (use.row_parts * numbers_of(*code)) != 0) return {};
+  if (code && rows_are_cut &&
+      role.in(config) % (use.row_parts * uncut(*config.quantization, *code)) != 0)
+    return {};
   return code;
 }
 
 std::string why_widened(const ModelConfig& config, MatrixKind kind, const CodeUse& use) {
   if (!is_stored_as_codes(config, kind) || resident_code(config, kind, use)) return "";
   const StoredQuantization& quantization = *config.quantization;
-  if (quantization.form == StoredForm::fp8) return "no products take stored codes of fp8";
+  if (quantization.form == StoredForm::fp8 && use.kept && !use.stored_fp8)
+    return "no products on CPUs take codes of fp8";
+  if (quantization.form == StoredForm::fp8 && !quantization.code())
+    return fmt::format("products take blocks of {} columns, and not of {}", fp8_block,
+                       quantization.block_columns);
   if (quantization.reordered)
     return "desc_act or actorder spread the numbers of a group over a row";
   if (!use.kept)
@@ -46,7 +61,13 @@ std::string why_widened(const ModelConfig& config, MatrixKind kind, const CodeUs
                      role_of(kind).in(config));
 }
 
+int64_t stored_fp8_scales(const StoredQuantization& quantization, int64_t numbers) {
+  return quantization.block_columns == 0 ? 1 : fp8_blocks(numbers);
+}
+
 int64_t resident_row_bytes(const ModelConfig& config, DType type, int64_t numbers) {
+  if (type == DType::fp8 && config.quantization && config.quantization->code() == type)
+    return numbers + stored_fp8_scales(*config.quantization, numbers) * size_of(scale_type(type));
   return row_bytes(type, numbers,
                    config.quantization ? config.quantization->shared_by() : int4_group);
 }

@@ -18,13 +18,15 @@ struct CodeUse {
   /// Into how many equal parts the rows of a matrix are cut, by ranks or by the splits of a sum.
   int row_parts = 1;
   bool whole_experts = false;  ///< experts are dealt out, and not cut
+  bool stored_fp8 = false;     ///< products take codes of fp8 as they are stored, as those of GPUs
 
   bool operator==(const CodeUse&) const = default;
 };
 
 /// What sp · tp ranks that cut the weights keep. With `layout` sums have the splits of
 /// parallel::layout_splits. With `ep` above 1 experts are dealt out.
-CodeUse codes_kept(const ModelConfig& config, int cut_ranks, bool layout, int ep = 1);
+CodeUse codes_kept(const ModelConfig& config, int cut_ranks, bool layout, int ep = 1,
+                   bool gpus = false);
 
 /// Whether matrices of this kind are stored as codes, but for modules that the model leaves out.
 bool is_stored_as_codes(const ModelConfig& config, MatrixKind kind);
@@ -34,6 +36,9 @@ std::optional<DType> resident_code(const ModelConfig& config, MatrixKind kind, c
 
 /// Why matrices that are stored as codes are resident as numbers; "" if they are not.
 std::string why_widened(const ModelConfig& config, MatrixKind kind, const CodeUse& use);
+
+/// The scales of a resident row of `numbers` numbers of fp8 that were stored so.
+int64_t stored_fp8_scales(const StoredQuantization& quantization, int64_t numbers);
 
 /// The bytes of a resident row of `numbers` numbers of a type, with the scales that the model's
 /// codes have.

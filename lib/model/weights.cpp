@@ -259,6 +259,12 @@ void Weights::check_scales(int share, int num_shares) const {
   }
 }
 
+namespace {
+bool may_hold_nan(DType dtype) {
+  return is_float(dtype) || dtype == DType::fp8;
+}
+}  // namespace
+
 void Weights::check_finite(int share, int num_shares, device::ThreadPool& pool) const {
   PECIA_CHECK(num_shares >= 1 && share >= 0 && share < num_shares, "share {} of {}", share,
               num_shares);
@@ -266,7 +272,7 @@ void Weights::check_finite(int share, int num_shares, device::ThreadPool& pool) 
   int64_t total = 0;
   for (const std::string& name : used_) {
     const TensorView tensor = checkpoint_.tensor(name);
-    if (!is_float(tensor.dtype())) continue;
+    if (!may_hold_nan(tensor.dtype())) continue;
     total += tensor.elements() * size_of(tensor.dtype());
   }
   const auto begin_of = [&](int64_t which) {
@@ -277,7 +283,7 @@ void Weights::check_finite(int share, int num_shares, device::ThreadPool& pool) 
   int64_t offset = 0;  // of the tensor's first byte among the bytes of all tensors
   for (const std::string& name : used_) {
     const TensorView tensor = checkpoint_.tensor(name);
-    if (!is_float(tensor.dtype())) continue;
+    if (!may_hold_nan(tensor.dtype())) continue;
     const int64_t element_bytes = size_of(tensor.dtype());
     // An element that a share's border cuts belongs to the share that holds its first byte.
     const auto element_at = [&](int64_t byte) {

@@ -196,10 +196,10 @@ model::Quantize quantize_of(const job::Job& job) {
 }
 
 model::CodeUse code_use(const job::Job& job, const model::ModelConfig& config, int cut_ranks,
-                        int ep) {
+                        int ep, bool gpus) {
   if (job.model.dtype && quantize_of(job) == model::Quantize::nothing) return {.kept = false};
   return model::codes_kept(config, cut_ranks, job.reproducible == parallel::Reproducible::layout,
-                           ep);
+                           ep, gpus);
 }
 
 void require_room(const model::WeightViews& weights, model::Quantize quantize, int64_t free_bytes,

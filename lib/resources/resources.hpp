@@ -96,9 +96,9 @@ int64_t kv_bytes_of_rank(const model::ModelConfig& config, const Resources& reso
 model::Quantize quantize_of(const job::Job& job);
 
 /// What becomes of matrices that the checkpoint stores as codes. They stay codes, unless model.dtype
-/// names a type of numbers. `cut_ranks`: sp · tp.
+/// names a type of numbers. `cut_ranks`: sp · tp. `gpus`: every rank computes on a GPU.
 model::CodeUse code_use(const job::Job& job, const model::ModelConfig& config, int cut_ranks,
-                        int ep = 1);
+                        int ep, bool gpus);
 
 /// Throws InputError where a rank lacks room for its own copy of the weights and a pass's
 /// activations. `free_bytes` is what it has free on its GPU, or its share of the host's memory. The

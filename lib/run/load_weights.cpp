@@ -18,7 +18,8 @@ namespace pecia::run {
 
 model::CodeUse code_use_of(const Setup& setup) {
   const resources::Resources& resources = setup.resources;
-  return resources::code_use(setup.job, setup.config, resources.sp * resources.tp, resources.ep);
+  return resources::code_use(setup.job, setup.config, resources.sp * resources.tp, resources.ep,
+                             resources.gpus);
 }
 
 namespace {

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/comm/mpi_communicator.hpp"
+#include "lib/core/fp8_blocks.hpp"
 #include "lib/core/random.hpp"
 #include "lib/model/config.hpp"
 #include "lib/resources/resources.hpp"
@@ -45,7 +46,11 @@ NamedTensor random_matrix(const std::string& name, int64_t out, int64_t in, uint
 
 /// How the matrices of layers are stored: numbers of bf16, or codes as compressed-tensors has them.
 /// Codes of int4 share a scale in groups of so many numbers.
-enum class Stored { bf16, int8, int4_by_32, int4_by_64, int4_by_128 };
+enum class Stored { bf16, int8, fp8_rows, fp8_blocks, int4_by_32, int4_by_64, int4_by_128 };
+
+bool is_fp8(Stored stored) {
+  return stored == Stored::fp8_rows || stored == Stored::fp8_blocks;
+}
 
 int64_t group_of(Stored stored) {
   return stored == Stored::int4_by_32 ? 32 : stored == Stored::int4_by_64 ? 64 : 128;
@@ -55,23 +60,29 @@ int64_t group_of(Stored stored) {
 void add_matrix(std::vector<NamedTensor>& to, Stored stored, const std::string& name, int64_t out,
                 int64_t in, uint64_t seed) {
   if (stored == Stored::bf16) return to.push_back(random_matrix(name + ".weight", out, in, seed));
-  const bool bytes = stored == Stored::int8;
+  const bool fp8 = is_fp8(stored), bytes = fp8 || stored == Stored::int8;
   std::vector<std::byte> codes(bytes ? out * in : out * in / 2);
   for (size_t i = 0; i < codes.size(); ++i) {
     const auto code = static_cast<uint8_t>(mix(seed, i));
-    codes[i] = std::byte{bytes && code == 0x80 ? uint8_t{0} : code};  // −128 is no code
+    const bool is_none = fp8 ? (code & 0x7f) == 0x7f : bytes && code == 0x80;  // NaN; −128
+    codes[i] = std::byte{is_none ? uint8_t{0} : code};
   }
-  // Codes of −127 … 127 have a deviation of 73, those of −8 … 7 of 4.6.
-  const double step = 1 / std::sqrt(double(in)) / (bytes ? 73 : 4.6);
-  const int64_t groups = bytes ? 1 : in / group_of(stored);
-  std::vector<float> scales(out * groups);
+  // Codes of int8 have a deviation of 73, of fp8 of 118, and of −8 … 7 of 4.6.
+  const double step = 1 / std::sqrt(double(in)) / (fp8 ? 118 : bytes ? 73 : 4.6);
+  const bool blocks = stored == Stored::fp8_blocks;
+  const int64_t groups = bytes && !blocks ? 1 : (in + group_of(stored) - 1) / group_of(stored);
+  const int64_t scaled_rows = blocks ? fp8_blocks(out) : out;
+  std::vector<float> scales(scaled_rows * groups);
   for (size_t i = 0; i < scales.size(); ++i)
     scales[i] = static_cast<float>(step * (0.5 + uniform(seed + 1000, i)));
   to.push_back({name + (bytes ? ".weight" : ".weight_packed"),
-                bytes ? "I8" : "I32",
+                fp8     ? "F8_E4M3"
+                : bytes ? "I8"
+                        : "I32",
                 {out, bytes ? in : in / 8},
                 codes});
-  to.push_back(float_tensor(name + ".weight_scale", DType::bf16, {out, groups}, scales));
+  to.push_back(float_tensor(name + (blocks ? ".weight_scale_inv" : ".weight_scale"), DType::bf16,
+                            {scaled_rows, groups}, scales));
   if (bytes) return;
   const int64_t shape[] = {out, in};
   const auto* const begin = reinterpret_cast<const std::byte*>(shape);
@@ -80,14 +91,18 @@ void add_matrix(std::vector<NamedTensor>& to, Stored stored, const std::string& 
 
 nlohmann::json quantization_of(Stored stored) {
   if (stored == Stored::bf16) return nullptr;
-  const bool bytes = stored == Stored::int8;
+  if (stored == Stored::fp8_blocks)
+    return {{"quant_method", "fp8"}, {"fmt", "e4m3"}, {"weight_block_size", {128, 128}}};
+  const bool fp8 = is_fp8(stored), bytes = fp8 || stored == Stored::int8;
   nlohmann::json weights = {{"num_bits", bytes ? 8 : 4},
-                            {"type", "int"},
+                            {"type", fp8 ? "float" : "int"},
                             {"symmetric", true},
                             {"strategy", bytes ? "channel" : "group"}};
   if (!bytes) weights["group_size"] = group_of(stored);
   return {{"quant_method", "compressed-tensors"},
-          {"format", bytes ? "int-quantized" : "pack-quantized"},
+          {"format", fp8     ? "float-quantized"
+                     : bytes ? "int-quantized"
+                             : "pack-quantized"},
           {"config_groups", {{"group_0", {{"targets", {"Linear"}}, {"weights", weights}}}}}};
 }
 
@@ -274,12 +289,15 @@ TEST_P(ProductionCodes, GiveWhatTheirNumbersGive) {
 }
 
 INSTANTIATE_TEST_SUITE_P(StoredAs, ProductionCodes,
-                         testing::Values(Stored::int8, Stored::int4_by_32, Stored::int4_by_64,
+                         testing::Values(Stored::int8, Stored::fp8_rows, Stored::fp8_blocks,
+                                         Stored::int4_by_32, Stored::int4_by_64,
                                          Stored::int4_by_128),
                          [](const auto& stored) {
-                           const bool bytes = stored.param == Stored::int8;
-                           return bytes ? "int8"
-                                        : "int4_by_" + std::to_string(group_of(stored.param));
+                           if (stored.param == Stored::fp8_rows) return std::string("fp8_rows");
+                           if (stored.param == Stored::fp8_blocks) return std::string("fp8_blocks");
+                           return stored.param == Stored::int8
+                                      ? "int8"
+                                      : "int4_by_" + std::to_string(group_of(stored.param));
                          });
 
 /// Experts of MXFP4 are the same numbers in bf16, so the same products are rounded alike, and rows

@@ -48,16 +48,16 @@ KEPT = {
 }
 WIDENED = {
     "gptq-ordered": (forms.gptq(64, shuffled=True), gptq_config(64, desc_act=True), "desc_act"),
-    "fp8": (forms.fp8(), forms.compressed("float-quantized", FP8), "no products take stored codes of fp8"),
+    "fp8": (forms.fp8(), forms.compressed("float-quantized", FP8), "no products on CPUs take codes of fp8"),
     "fp8-static": (
         forms.fp8_static,
         {"quant_method": "fp8", "activation_scheme": "static"},
-        "no products take stored codes of fp8",
+        "no products on CPUs take codes of fp8",
     ),
     "fp8-blocks": (
         forms.fp8(128, "weight_scale_inv"),
         {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]},
-        "no products take stored codes of fp8",
+        "no products on CPUs take codes of fp8",
     ),
 }
 

@@ -61,7 +61,7 @@ class CheckpointFile {
         bytes += static_cast<char>(static_cast<uint8_t>(value));
       return bytes;
     }
-    if (!is_float(tensor.dtype))
+    if (!is_float(tensor.dtype) && tensor.dtype != DType::fp8)
       return std::string(tensor.values.size() * size_of(tensor.dtype), '\1');
     const std::vector<std::byte> bytes = stored_as(tensor.dtype, tensor.values);
     return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());

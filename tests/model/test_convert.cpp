@@ -89,6 +89,15 @@ TEST(Convert, RefusesWhatDoesNotFit) {
   EXPECT_THROW(convert(integers, vector_of(four), converters), InvalidArgument);
 }
 
+TEST(Convert, FindsNanAmongCodesOfFp8) {
+  std::vector<uint8_t> codes(256);
+  for (int i = 0; i < 256; ++i) codes[i] = static_cast<uint8_t>(i);
+  const TensorView tensor(codes.data(), DType::fp8, {256});
+  EXPECT_EQ(first_not_finite(tensor, 0, 256, converters), 0x7f);
+  EXPECT_EQ(first_not_finite(tensor, 0x80, 256, converters), 0xff);
+  EXPECT_EQ(first_not_finite(tensor, 0x80, 255, converters), std::nullopt);
+}
+
 class FirstNotFinite : public testing::TestWithParam<DType> {};
 
 TEST_P(FirstNotFinite, FindsEachKindWhereverItStands) {

@@ -18,6 +18,21 @@ std::optional<LinearWeight> both_of(const LinearWeight& first, const LinearWeigh
   return joined({&first, &second});
 }
 
+TEST(LinearWeight, ColumnsOfFp8InBlocksTakeTheScalesOfTheirBlocks) {
+  std::vector<uint8_t> codes(2 * 300);
+  std::vector<float> scales = {1, 2, 3, 4, 5, 6};
+  const LinearWeight::Part part{TensorView(codes.data(), DType::fp8, {2, 300}),
+                                {},
+                                TensorView(scales.data(), DType::fp32, {2, 3})};
+  const LinearWeight::Part last = part.columns(128, 172);
+  EXPECT_EQ(last.weight.data(), codes.data() + 128);
+  EXPECT_EQ(last.scales.size(1), 2);
+  EXPECT_EQ(static_cast<const float*>(last.scales.row(1))[0], 5);
+  EXPECT_EQ(part.columns(0, 128).scales.size(1), 1);
+  EXPECT_THROW(part.columns(64, 128), InvalidArgument);
+  EXPECT_THROW(part.columns(0, 64), InvalidArgument);
+}
+
 class Joined : public testing::Test {
  protected:
   std::array<float, 40> memory_{};

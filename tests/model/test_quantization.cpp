@@ -122,6 +122,29 @@ TEST(CodeUse, IsOfWholeGroupsInEveryPartOfARow) {
               HasSubstr("2 parts of a row of 640"));
 }
 
+TEST(CodeUse, KeepsStoredFp8OnGpusAloneInBlocksThatProductsTake) {
+  const auto of_blocks = [](int64_t columns) {
+    return read("llama", fmt::format(R"({{"quant_method": "fp8", "weight_block_size": [128, {}]}})",
+                                     columns));
+  };
+  const ModelConfig blocks = of_blocks(128), others = of_blocks(64);
+  const ModelConfig rows = read("llama", R"({"quant_method": "fp8"})");
+  const CodeUse cpus = codes_kept(blocks, 2, false), gpus = codes_kept(blocks, 2, false, 1, true);
+  EXPECT_EQ(resident_code(blocks, MatrixKind::q, cpus), std::nullopt);
+  EXPECT_EQ(resident_code(blocks, MatrixKind::q, gpus), DType::fp8);
+  EXPECT_EQ(resident_code(blocks, MatrixKind::o, gpus), DType::fp8);       // 2 · 128
+  EXPECT_EQ(resident_code(blocks, MatrixKind::down, gpus), std::nullopt);  // 2 · 320
+  EXPECT_EQ(resident_code(rows, MatrixKind::down, gpus), DType::fp8);
+  EXPECT_EQ(resident_code(others, MatrixKind::q, gpus), std::nullopt);
+  EXPECT_EQ(codes_kept(rows, 2, true, 1, true).kept, false);
+  EXPECT_THAT(why_widened(blocks, MatrixKind::q, cpus), HasSubstr("no products on CPUs"));
+  EXPECT_EQ(why_widened(blocks, MatrixKind::q, gpus), "");
+  EXPECT_THAT(why_widened(others, MatrixKind::q, gpus),
+              HasSubstr("blocks of 128 columns, and not of 64"));
+  EXPECT_EQ(resident_row_bytes(blocks, DType::fp8, 640), 640 + 5 * 4);
+  EXPECT_EQ(resident_row_bytes(rows, DType::fp8, 640), 640 + 4);
+}
+
 TEST(CodeUse, CountsTheBytesThatCodesSave) {
   const ModelConfig config = read("llama", gptq_64);
   const int64_t rows = 2 * (256 + 128 + 128 + 256 + 640 + 640), of_down = 2 * 256;

@@ -339,6 +339,26 @@ TEST(Weights, RefuseTensorsThatAreNoFloats) {
               testing::AllOf(HasSubstr("model.layers.0.mlp.up_proj.weight"), HasSubstr("uint8")));
 }
 
+TEST(Weights, NameNanAmongCodesOfFp8) {
+  ModelConfig config = small_model(Family::llama);
+  config.quantization = StoredQuantization{.form = StoredForm::fp8};
+  const std::string name = "model.layers.0.mlp.up_proj";
+  CheckpointFile file = llama_file();
+  file.tensors[name + ".weight"].dtype = DType::fp8;
+  file.add(name + ".weight_scale", {1}, 1);
+  const CodeUse use{.stored_fp8 = true};
+  EXPECT_NO_THROW(load(config, file, {}, {}, use).check_finite(0, 1, pool));
+  file.tensors[name + ".weight"].values[5] = NAN;
+  const Weights weights = load(config, file, {}, {}, use);
+  try {
+    weights.check_finite(0, 1, pool);
+    FAIL() << "NaN passed";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(),
+                testing::AllOf(HasSubstr("'" + name + ".weight'"), HasSubstr("element 5")));
+  }
+}
+
 class CheckFinite : public testing::TestWithParam<DType> {};
 
 TEST_P(CheckFinite, ExactlyOneShareNamesTheTensorAndElement) {

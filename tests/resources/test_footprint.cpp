@@ -32,8 +32,8 @@ TEST(WeightFootprint, CountsExpertsAsTheyAreHeld) {
   // Four parts of 64 columns are half blocks.
   EXPECT_EQ(planned({"backend=cpu", "parallel.tp=4"}), held({.row_parts = 4}));
   EXPECT_GT(held({.row_parts = 4}), held({}));
-  EXPECT_EQ(code_use(job_of({"model.dtype=bf16"}), config, 1).kept, false);
-  EXPECT_EQ(code_use(job_of({"model.dtype=int8"}), config, 1).kept, true);
+  EXPECT_EQ(code_use(job_of({"model.dtype=bf16"}), config, 1, 1, false).kept, false);
+  EXPECT_EQ(code_use(job_of({"model.dtype=int8"}), config, 1, 1, false).kept, true);
 }
 
 /// In the words of the run that follows.

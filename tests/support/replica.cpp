@@ -120,7 +120,7 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
       execute::Worker::weight_cut(comm.rank(), settings.sp, settings.tp, settings.ep),
       (parts.kernels == Parts::cpu || settings.as_stored) && !settings.widened
           ? model::codes_kept(config, settings.sp * settings.tp, settings.layout_invariant,
-                              settings.ep)
+                              settings.ep, parts.kernels != Parts::cpu)
           : model::CodeUse{.kept = false});
   const resources::ComputePlace place = make_place(parts, settings.products, settings.sdpa);
   std::optional<model::DeviceWeights> there;

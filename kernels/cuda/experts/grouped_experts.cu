@@ -12,8 +12,10 @@ namespace {
 // The products of a row with its experts wait for their sum in so much memory.
 constexpr int64_t products_bytes = int64_t{64} << 20;
 
-bool is_grouped_type(DType type) {
-  return type == DType::bf16 || type == DType::int8 || type == DType::int4 || type == DType::mxfp4;
+bool is_grouped(const TensorView& weight, const TensorView& scales) {
+  const DType type = weight.dtype();
+  return type == DType::bf16 || type == DType::int8 || type == DType::int4 ||
+         type == DType::mxfp4 || (type == DType::fp8 && scales.rank() == 2);
 }
 
 /// with_codes, with bf16.
@@ -64,7 +66,7 @@ Tables send_tables(const ExpertsArgs& args, Context& context, device::Stream& st
 
 bool takes_grouped(const ExpertsArgs& args) {
   const Expert& first = args.experts.front();
-  return is_grouped_type(first.gate.dtype()) && is_grouped_type(first.down.dtype()) &&
+  return is_grouped(first.gate, first.gate_scales) && is_grouped(first.down, first.down_scales) &&
          std::ranges::all_of(args.experts, [&](const Expert& expert) {
            return expert.gate.dtype() == first.gate.dtype() &&
                   expert.up.dtype() == first.gate.dtype() &&

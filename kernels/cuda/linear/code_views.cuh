@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/linear/codes.cuh"
 #include "lib/core/codes.hpp"
+#include "lib/core/fp8_blocks.hpp"
 
 namespace pecia::kernels::cuda {
 
@@ -27,6 +28,9 @@ inline CodeScales code_scales_of(const TensorView& weight, const TensorView& sca
   if (weight.dtype() == DType::int4)
     return {scales.data(), scales.row_stride(), count / 2,
             shift_of(int4_shared_by(count, weight.size(1)))};
+  if (weight.dtype() == DType::fp8)
+    return {scales.data(), scales.row_stride(), count,
+            count == 1 ? whole_row : shift_of(fp8_block)};
   return {scales.data(), scales.row_stride(), count, shift_of(mxfp4_block)};
 }
 
@@ -49,6 +53,8 @@ void with_codes(DType type, bool aligned, const Body& body) {
     aligned_or_not(Int8Codes());
   else if (type == DType::int4)
     aligned_or_not(Int4Codes());
+  else if (type == DType::fp8)
+    aligned_or_not(Fp8Codes());
   else
     aligned_or_not(Mxfp4Codes());
 }

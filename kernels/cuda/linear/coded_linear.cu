@@ -33,7 +33,8 @@ void widen(const TensorView& weight, const TensorView& scales, const TensorView&
 
 bool is_coded(const LinearArgs& args) {
   const DType type = args.weight.dtype();
-  return type == DType::int8 || type == DType::int4 || type == DType::mxfp4;
+  return type == DType::int8 || type == DType::int4 || type == DType::mxfp4 ||
+         (type == DType::fp8 && args.weight_scales.rank() == 2);
 }
 
 void coded_few_rows(const LinearArgs& args, const TensorView& x, device::Stream& stream) {

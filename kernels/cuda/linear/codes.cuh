@@ -157,6 +157,28 @@ struct Mxfp4Codes {
   }
 };
 
+/// Scales are those of rows, or of blocks of a row that are whole stretches.
+struct Fp8Codes {
+  static constexpr int runs = 2, numbers = 64;
+  static constexpr bool in_groups = true, has_least = false;
+
+  PECIA_HD static int first_of(int place, int run) { return 16 * place + run_numbers * run; }
+  PECIA_HD static int chunk_scale(const CodeScales&, int64_t, int64_t) { return 0; }
+  PECIA_HD static bool ends_group(int run, int64_t) { return run == runs - 1; }
+  PECIA_HD static Affine affine(const CodeScales& scales, int64_t row, int64_t number) {
+    return {static_cast<const float*>(scales.data)[row * scales.stride + scales.index_of(number)],
+            0.0f};
+  }
+  static __device__ __forceinline__ void values(const Chunk& chunk, int run, int,
+                                                uint32_t (&pairs)[4]) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      pairs[2 * i] = widen_01(chunk.words[2 * run + i]);
+      pairs[2 * i + 1] = widen_23(chunk.words[2 * run + i]);
+    }
+  }
+};
+
 /// Weights of bf16, which are their own values.
 struct Bf16Rows {
   static constexpr int runs = 1, numbers = 32;
