@@ -183,6 +183,15 @@ def _speed_cards(run: RunFolder) -> list[Card]:
                 "of all ranks' time",
             )
         )
+    if windows := report.document.get("windows"):
+        sent, whole = size(windows["sent_bytes"]), size(windows["whole_ring_bytes"])
+        found.append(
+            Card(
+                f"{100 * windows['saved_share']:.1f} %",
+                "saved by windows",
+                f"their layers sent {sent}, and {whole} round a whole ring",
+            )
+        )
     return found
 
 

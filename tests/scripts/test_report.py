@@ -115,6 +115,14 @@ class Page(PageTest):
         self.assertFalse("exposed communication</span>" in page)
         self.assert_says(page, "The folder has no trace/")
 
+    def test_windows_say_what_they_saved(self) -> None:
+        sent = {"sent_bytes": 3 << 20, "whole_ring_bytes": 2 << 30, "saved_share": 0.99854}
+        self.make(document=report_json(windows=sent))
+        page = self.page()
+        self.assert_says(page, "99.9 %", "saved by windows", "sent 3.0 MiB, and 2.0 GiB round a")
+        self.make(document=report_json(windows=None))
+        self.assertFalse("saved by windows" in self.page())
+
     def test_many_ranks_and_requests_stay_small(self) -> None:
         rng = np.random.default_rng(0)
         rows = [
