@@ -22,7 +22,7 @@ WeightFootprint weight_footprint(const job::Job& job, const model::ModelConfig& 
       !config.stored_dtype && (!job.model.dtype || quantize != model::Quantize::nothing);
   const int cut_ranks = job.parallel.sp.value_or(1) * job.parallel.tp.value_or(1);
   const model::CodeUse codes = code_use(job, config, cut_ranks, job.parallel.ep.value_or(1),
-                                         job.backend == job::BackendKind::cuda);
+                                        job.backend == job::BackendKind::cuda);
   std::vector<DType> of_experts;
   for (size_t i = 0; i < model::num_matrix_kinds; ++i) {
     const auto kind = static_cast<model::MatrixKind>(i);
