@@ -176,14 +176,6 @@ def write_shard(file: Path, sizes: Sequence[tuple[int, int, int]], vocabulary: i
         shard["max_new_tokens"] = np.array([new for _, new in requests], dtype=np.int32)
 
 
-def have_memory_at_hand() -> None:
-    """Touches the memory that a run will touch. The host of a virtual machine takes back what is free, and brings it
-    at 0.4 GB/s where the machine's own kernel gives 12: no figure of a cluster could foresee which of them comes."""
-    megabytes = 1024 * [b""]
-    for number in range(len(megabytes)):
-        megabytes[number] = b"\1" * (1 << 20)
-
-
 def run_batch(ranks: int, threads: int, model: Path, cluster: Path, name: str) -> list[Line]:
     """What the plan and the run say of a batch, beside what the run takes."""
     shard, output, job = WORK / "batch.h5", WORK / "batch.run", WORK / "batch.yaml"
@@ -199,7 +191,6 @@ def run_batch(ranks: int, threads: int, model: Path, cluster: Path, name: str) -
     keys = ("dp", "cp", "sp", "tp", "prefill", "ring", "decode", "shift_threshold")
     chosen = {key: plan["parallel"][key] for key in keys if plan["parallel"].get(key) is not None}
     job.write_text(json.dumps({**values, "parallel": chosen}), encoding="utf-8")
-    have_memory_at_hand()
     launched(ranks, BIN / "pecia", "run", job, "--fresh")
     report = json.loads((output / "report.json").read_text())
     began = sum(value for key, value in report["startup"].items() if key.endswith("_s") and "unix" not in key)
