@@ -9,4 +9,8 @@ void Backend::rotate_and_store(const RotateAndStoreArgs&, device::Stream&) {
   fail<Unsupported>("the backend {} rotates and stores by single ops", name());
 }
 
+void Backend::gated_linear(const GatedLinearArgs&, device::Stream&) {
+  fail<Unsupported>("the backend {} gates by single ops", name());
+}
+
 }  // namespace pecia::kernels

@@ -19,6 +19,7 @@
 #include "kernels/api/embedding.hpp"
 #include "kernels/api/experts.hpp"
 #include "kernels/api/gated_activation.hpp"
+#include "kernels/api/gated_linear.hpp"
 #include "kernels/api/kv_store.hpp"
 #include "kernels/api/linear.hpp"
 #include "kernels/api/mask_tokens.hpp"
@@ -76,6 +77,10 @@ class Backend {
   virtual void column_sums(const ColumnSumsArgs& args, device::Stream& stream) = 0;
   virtual void merge(const MergeArgs& args, device::Stream& stream) = 0;
   virtual void gated_activation(const GatedActivationArgs& args, device::Stream& stream) = 0;
+  /// Tells whether gated_linear takes these arguments, and gains by it.
+  virtual bool takes_gated_linear(const GatedLinearArgs&) const { return false; }
+  /// Throws Unsupported without takes_gated_linear(args).
+  virtual void gated_linear(const GatedLinearArgs& args, device::Stream& stream);
   virtual void route(const RouteArgs& args, device::Stream& stream) = 0;
   virtual void experts(const ExpertsArgs& args, device::Stream& stream) = 0;
   virtual void sample(const SamplingArgs& args, device::Stream& stream) = 0;

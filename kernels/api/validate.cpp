@@ -457,6 +457,18 @@ void validate(const GatedActivationArgs& args) {
   check_shape("out", args.out, {args.gate.rows(), args.gate.size(1)});
 }
 
+void validate(const GatedLinearArgs& args) {
+  check_rank("x", args.x, 2);
+  check_rank("gate", args.gate, 2);
+  const int64_t ffn = args.gate.rows(), in = args.x.size(1);
+  check_weights("gate", args.gate, args.gate_scales, ffn, in, args.x.dtype());
+  check_weights("up", args.up, args.up_scales, ffn, in, args.x.dtype());
+  check_bias("gate_bias", args.gate_bias, ffn);
+  check_bias("up_bias", args.up_bias, ffn);
+  check_float("out", args.out.dtype());
+  check_shape("out", args.out, {args.x.rows(), ffn});
+}
+
 void validate(const RouteArgs& args) {
   check_rank("logits", args.logits, 2);
   check_fp32("logits", args.logits);

@@ -12,6 +12,7 @@
 #include "kernels/api/embedding.hpp"
 #include "kernels/api/experts.hpp"
 #include "kernels/api/gated_activation.hpp"
+#include "kernels/api/gated_linear.hpp"
 #include "kernels/api/kv_store.hpp"
 #include "kernels/api/linear.hpp"
 #include "kernels/api/mask_tokens.hpp"
@@ -50,6 +51,7 @@ void refuse_merged(const AttentionArgs& args, std::string_view backend);
 void validate(const ColumnSumsArgs& args);
 void validate(const MergeArgs& args);
 void validate(const GatedActivationArgs& args);
+void validate(const GatedLinearArgs& args);
 void validate(const RouteArgs& args);
 void validate(const ExpertsArgs& args);
 void validate(const SamplingArgs& args);

@@ -66,6 +66,16 @@ class CudaBackend : public Backend {
   void gated_activation(const GatedActivationArgs& args, device::Stream& stream) override {
     run(cuda::gated_activation, args, stream);
   }
+  bool takes_gated_linear(const GatedLinearArgs& args) const override {
+    return cuda::takes_gated_linear(args);
+  }
+  void gated_linear(const GatedLinearArgs& args, device::Stream& stream) override {
+    validate(args);
+    if (!takes_gated_linear(args))
+      fail<Unsupported>("{} rows of {} are gated by single ops", args.x.rows(),
+                        name_of(args.gate.dtype()));
+    cuda::gated_linear(args, context_, stream);
+  }
   void route(const RouteArgs& args, device::Stream& stream) override {
     run(cuda::route, args, stream);
   }

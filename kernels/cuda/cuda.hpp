@@ -79,6 +79,8 @@ void merge(const MergeArgs& args, Context& context, device::Stream& stream);
 void route(const RouteArgs& args, Context& context, device::Stream& stream);
 void experts(const ExpertsArgs& args, Context& context, device::Stream& stream);
 void gated_activation(const GatedActivationArgs& args, Context& context, device::Stream& stream);
+bool takes_gated_linear(const GatedLinearArgs& args);
+void gated_linear(const GatedLinearArgs& args, Context& context, device::Stream& stream);
 void sample(const SamplingArgs& args, Context& context, device::Stream& stream);
 void log_probs(const LogProbsArgs& args, Context& context, device::Stream& stream);
 void shortlist(const ShortlistArgs& args, Context& context, device::Stream& stream);

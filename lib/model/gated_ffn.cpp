@@ -19,7 +19,21 @@ GatedFfn::GatedFfn(const ModelConfig& config, const context::Compute& compute, P
 
 void GatedFfn::run(const GatedFfnWeights& weights, int block, const TensorView& rows,
                    const TensorView& hidden, const TensorParallel::Change& change) {
+  const TensorView activated = activate(weights, rows);
+  const auto multiply = [&](const TensorView& to, Accumulate accumulate) {
+    products_.linear("down_proj", activated, weights.down, to, accumulate,
+                     products_.splits_of_part(tensor_.cut().count));
+  };
+  tensor_.add_product(block, hidden, multiply, change);
+}
+
+TensorView GatedFfn::activate(const GatedFfnWeights& weights, const TensorView& rows) {
   const int64_t width = weights.gate.out();
+  const DType operand = products_.operand_type();
+  const bool narrow = operand != DType::fp32;
+  const TensorView narrow_out =
+      narrow ? activated_.tensor(operand, {rows.rows(), width}) : TensorView();
+  if (narrow && products_.gated(rows, weights, activation_, narrow_out)) return narrow_out;
   TensorView gate, up;
   if (const auto both = products_.joined({&weights.gate, &weights.up})) {
     const TensorView products = gate_.tensor(DType::fp32, {rows.rows(), 2 * width});
@@ -31,18 +45,10 @@ void GatedFfn::run(const GatedFfnWeights& weights, int block, const TensorView& 
     products_.linear("gate_proj", rows, weights.gate, gate);
     products_.linear("up_proj", rows, weights.up, up);
   }
-  const DType operand = products_.operand_type();
-  const TensorView activated =
-      operand == DType::fp32 ? gate : activated_.tensor(operand, {rows.rows(), gate.size(1)});
-  {
-    const ScopedSpan span(compute_.recorder, "swiglu", Kind::compute);
-    compute_.backend.gated_activation({gate, up, activated, activation_}, compute_.stream);
-  }
-  const auto multiply = [&](const TensorView& to, Accumulate accumulate) {
-    products_.linear("down_proj", activated, weights.down, to, accumulate,
-                     products_.splits_of_part(tensor_.cut().count));
-  };
-  tensor_.add_product(block, hidden, multiply, change);
+  const TensorView activated = narrow ? narrow_out : gate;
+  const ScopedSpan span(compute_.recorder, "swiglu", Kind::compute);
+  compute_.backend.gated_activation({gate, up, activated, activation_}, compute_.stream);
+  return activated;
 }
 
 }  // namespace pecia::model

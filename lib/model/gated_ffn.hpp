@@ -20,6 +20,9 @@ class GatedFfn {
            const TensorView& hidden, const TensorParallel::Change& change);
 
  private:
+  /// activation(gate · x) ∘ up · x of the rows [rows, hidden], as products take it: [rows, ffn].
+  TensorView activate(const GatedFfnWeights& weights, const TensorView& rows);
+
   kernels::Activation activation_;
   context::Compute compute_;
   Products& products_;

@@ -100,6 +100,29 @@ void Products::linear(const char* name, const TensorView& x, const LinearWeight&
   }
 }
 
+bool Products::gated(const TensorView& x, const GatedFfnWeights& weights,
+                     kernels::Activation activation, const TensorView& out) {
+  if (row_invariant_ == kernels::RowInvariant::yes || weights.gate.parts.size() != 1 ||
+      weights.up.parts.size() != 1)
+    return false;
+  const LinearWeight::Part &gate = weights.gate.parts.front(), &up = weights.up.parts.front();
+  const kernels::GatedLinearArgs args{.x = x,
+                                      .gate = gate.weight,
+                                      .up = up.weight,
+                                      .out = out,
+                                      .activation = activation,
+                                      .gate_scales = gate.scales,
+                                      .up_scales = up.scales,
+                                      .gate_bias = gate.bias,
+                                      .up_bias = up.bias};
+  if (!compute_.backend.takes_gated_linear(args)) return false;
+  const ScopedSpan span(compute_.recorder, "gated_linear", Kind::compute, gate.bytes() + up.bytes(),
+                        4.0 * static_cast<double>(x.rows()) * static_cast<double>(x.size(1)) *
+                            static_cast<double>(out.size(1)));
+  compute_.backend.gated_linear(args, compute_.stream);
+  return true;
+}
+
 /// Multiplies blocks of columns and adds the products in the order in which ranks would add them.
 /// Each block has its share of the splits.
 void Products::sum_columns(const TensorView& x, std::span<const LinearWeight::Part> parts,

@@ -31,6 +31,11 @@ class Products {
   void experts(const kernels::ExpertsArgs& args, std::span<const GatedFfnWeights> weights,
                kernels::Accumulate accumulate, int splits);
 
+  /// Writes activation(gate · x, up · x) to `out` [rows, ffn] operand_type by one op. Returns false,
+  /// and writes nothing, where the backend has no such op or gains nothing by it.
+  bool gated(const TensorView& x, const GatedFfnWeights& weights, kernels::Activation activation,
+             const TensorView& out);
+
   /// Projections of the same rows as one, if they lie in memory so and the backend gains by it.
   std::optional<LinearWeight> joined(std::initializer_list<const LinearWeight*> projections) const {
     if (!compute_.backend.gains_by_fewer_ops()) return std::nullopt;

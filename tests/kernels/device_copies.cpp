@@ -186,6 +186,16 @@ class BackendOnCopies : public Backend {
       there.out = copies.in(there.out);
     });
   }
+  bool takes_gated_linear(const GatedLinearArgs& args) const override {
+    return backend_->takes_gated_linear(args);
+  }
+  void gated_linear(const GatedLinearArgs& args, device::Stream&) override {
+    run(&Backend::gated_linear, args, [](Copies& copies, GatedLinearArgs& there) {
+      for (TensorView* view : {&there.x, &there.gate, &there.up, &there.out, &there.gate_scales,
+                               &there.up_scales, &there.gate_bias, &there.up_bias})
+        *view = copies.in(*view);
+    });
+  }
   void route(const RouteArgs& args, device::Stream&) override {
     run(&Backend::route, args, [](Copies& copies, RouteArgs& there) {
       there.logits = copies.in(there.logits);

@@ -96,6 +96,19 @@ inline std::string name_of_param(
   PECIA_INSTANTIATE_OP_TEST_OF(Suite, types)
 #define PECIA_OP_TEST(Suite) PECIA_OP_TEST_OF(Suite, stored_types)
 
+/// y (+)= x · weightᵀ + bias. `scales` are those of weights that are codes; `bias` may be absent.
+inline void multiply(Device& device, const TensorView& x, const TensorView& weight,
+                     const TensorView& scales, const TensorView& bias, const TensorView& y,
+                     kernels::Accumulate accumulate = kernels::Accumulate::no) {
+  device.backend->linear({.x = x,
+                          .weight = weight,
+                          .bias = bias,
+                          .y = y,
+                          .accumulate = accumulate,
+                          .weight_scales = scales},
+                         device.stream);
+}
+
 /// Rounding of a sum of `depth` products of standard normal numbers in fp32, with a margin of six
 /// times its deviation: each addition errs by up to 2⁻²⁴ of a partial sum that grows as √depth.
 inline double sum_tolerance(int64_t depth) {

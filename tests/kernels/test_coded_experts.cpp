@@ -3,65 +3,12 @@
 
 #include <cmath>
 
-#include "lib/core/codes.hpp"
-#include "lib/core/fp8_blocks.hpp"
-#include "lib/core/random.hpp"
-#include "tests/kernels/tensors.hpp"
+#include "tests/kernels/coded_matrix.hpp"
 
 namespace pecia::test {
 namespace {
 
 using kernels::Expert;
-
-/// A matrix of random numbers of deviation near 1, in a type of codes or in bf16.
-class CodedMatrix {
- public:
-  CodedMatrix(DType type, int64_t rows, int64_t columns, uint64_t seed)
-      : type_(type), rows_(rows), elements_(row_elements(type, columns)) {
-    bytes_.resize(rows * elements_ * size_of(type));
-    const auto random = [&](size_t i) { return static_cast<uint8_t>(mix(seed, i)); };
-    if (type == DType::bf16) {
-      Tensor numbers = Tensor::random({rows, columns}, type, seed);
-      const auto* const from = static_cast<const uint8_t*>(numbers.view().data());
-      bytes_.assign(from, from + bytes_.size());
-      return;
-    }
-    for (size_t i = 0; i < bytes_.size(); ++i) bytes_[i] = random(i);
-    of_row_ = row_scales(type, columns);
-    if (type == DType::fp8) {  // stored in blocks; codes other than NaN have a deviation of 118
-      for (uint8_t& code : bytes_)
-        if ((code & 0x7f) == 0x7f) code = 0;
-      of_row_ = fp8_blocks(columns);
-      for (int64_t i = 0; i < rows * of_row_; ++i)
-        scales_.push_back((0.5f + static_cast<float>(random(i)) / 256) / 118);
-      return;
-    }
-    if (type == DType::mxfp4) {
-      for (int64_t i = 0; i < rows * of_row_; ++i)
-        powers_.push_back(static_cast<uint8_t>(125 + random(i) % 2));
-      return;
-    }
-    for (int64_t i = 0; i < rows * of_row_; ++i) {
-      const float step =
-          (1.0f + static_cast<float>(random(i)) / 256) / (type == DType::int8 ? 110 : 7);
-      const bool least = type == DType::int4 && i % 2 == 1;
-      scales_.push_back(least ? -8 * scales_.back() : step);
-    }
-  }
-  TensorView view() { return {bytes_.data(), type_, {rows_, elements_}}; }
-  TensorView scales() {
-    if (type_ == DType::bf16) return {};
-    if (type_ == DType::mxfp4) return {powers_.data(), DType::uint8, {rows_, of_row_}};
-    if (type_ == DType::int8) return {scales_.data(), DType::fp32, {rows_}};
-    return {scales_.data(), DType::fp32, {rows_, of_row_}};
-  }
-
- private:
-  DType type_;
-  int64_t rows_, elements_, of_row_ = 0;
-  std::vector<uint8_t> bytes_, powers_;
-  std::vector<float> scales_;
-};
 
 struct CodedLayer {
   CodedLayer(int64_t rows, int64_t hidden, int64_t ffn, int64_t count, int64_t taken, DType gate,

@@ -67,16 +67,6 @@ class CodesTest : public OpTest {
     quantize(oracle, x, codes);
     return codes;
   }
-  static void multiply(Device& device, Tensor& x, Codes& weight, const TensorView& bias, Tensor& y,
-                       Accumulate accumulate = Accumulate::no) {
-    device.backend->linear({.x = x.view(),
-                            .weight = weight.view(),
-                            .bias = bias,
-                            .y = y.view(),
-                            .accumulate = accumulate,
-                            .weight_scales = weight.scale_view()},
-                           device.stream);
-  }
 };
 const DType code_types[] = {DType::int8, DType::int4};
 PECIA_INSTANTIATE_OP_TEST_OF(CodesTest, code_types);
@@ -176,8 +166,10 @@ TEST_P(CodesTest, AreMultipliedAsTheNumbersTheyStandFor) {
       Tensor bias = Tensor::random({size.out}, DType::bf16, 3);
       Tensor y = Tensor::random({size.rows, size.out}, DType::fp32, 4, gap), expected = y;
       const TensorView maybe_bias = with_bias ? bias.view() : TensorView();
-      multiply(device_, x, weight, maybe_bias, y, accumulate);
-      multiply(oracle, x, weight, maybe_bias, expected, accumulate);
+      multiply(device_, x.view(), weight.view(), weight.scale_view(), maybe_bias, y.view(),
+               accumulate);
+      multiply(oracle, x.view(), weight.view(), weight.scale_view(), maybe_bias, expected.view(),
+               accumulate);
       // x and numbers may each be rounded to bf16; see test_linear.cpp.
       const double depth = static_cast<double>(size.in);
       const double of_operands = 2 * device_.rounding(DType::bf16) * (10 + 3.5 * std::sqrt(depth));
@@ -196,8 +188,8 @@ TEST_P(CodesTest, ProductsOfARowDoNotDependOnTheRowsBesideIt) {
     std::vector<float> part = x.values();
     part.assign(part.begin() + 7 * 700, part.begin() + (7 + some_rows) * 700);
     Tensor rows({some_rows, 700}, DType::fp32, part);
-    multiply(device_, x, weight, {}, all);
-    multiply(device_, rows, weight, {}, some);
+    multiply(device_, x.view(), weight.view(), weight.scale_view(), {}, all.view());
+    multiply(device_, rows.view(), weight.view(), weight.scale_view(), {}, some.view());
     const auto whole = all.values();
     EXPECT_EQ(some.values(),
               std::vector<float>(whole.begin() + 7 * 50, whole.begin() + (7 + some_rows) * 50));
@@ -209,12 +201,12 @@ TEST_P(CodesTest, ARowThatIsNoNumberIsAloneInThat) {
     Tensor x = Tensor::random({rows, 200}, DType::fp32, 1);
     Codes weight = random_codes(dtype_, 16, 200);
     Tensor whole = Tensor::filled({rows, 16}, 9), y = Tensor::filled({rows, 16}, 9);
-    multiply(device_, x, weight, {}, whole);
+    multiply(device_, x.view(), weight.view(), weight.scale_view(), {}, whole.view());
     std::vector<float> values = x.values();
     values[1 * 200 + 3] = NAN;
     values[3 * 200 + 199] = std::numeric_limits<float>::infinity();
     Tensor some({rows, 200}, DType::fp32, values);
-    multiply(device_, some, weight, {}, y);
+    multiply(device_, some.view(), weight.view(), weight.scale_view(), {}, y.view());
     for (int64_t i = 0; i < rows * 16; ++i)
       if (i / 16 == 1 || i / 16 == 3)
         EXPECT_FALSE(std::isfinite(y.values()[i])) << i;
@@ -228,8 +220,10 @@ TEST_P(CodesTest, RefusesWhatContradictsBeforeWriting) {
          half = Tensor::random({2, 140}, DType::fp16, 1);
   Tensor y = Tensor::filled({2, 3}, 9);
   Codes weight(dtype_, 3, 140), short_one(dtype_, 3, 12);
-  EXPECT_THROW(multiply(device_, half, weight, {}, y), InvalidArgument);
-  EXPECT_THROW(multiply(device_, x, short_one, {}, y), InvalidArgument);
+  EXPECT_THROW(multiply(device_, half.view(), weight.view(), weight.scale_view(), {}, y.view()),
+               InvalidArgument);
+  EXPECT_THROW(multiply(device_, x.view(), short_one.view(), short_one.scale_view(), {}, y.view()),
+               InvalidArgument);
   EXPECT_THROW(quantize(device_, x, weight), InvalidArgument);
   const auto linear = [&](const TensorView& scales, kernels::RowInvariant row_invariant) {
     device_.backend->linear({.x = x.view(),

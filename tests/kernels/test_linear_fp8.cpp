@@ -19,19 +19,10 @@ class LinearFp8 : public OpTest {
     Tensor x = Tensor::random({1, 16}, dtype_, 1), y = Tensor::filled({1, 16}, 7);
     Tensor weight({16, 16}, DType::fp8, std::vector<float>(256, 1)),
         scales = Tensor::filled({16}, 1);
-    EXPECT_THROW(multiply(device_, x, weight, scales, {}, y), Unsupported);
+    EXPECT_THROW(multiply(device_, x.view(), weight.view(), scales.view(), {}, y.view()),
+                 Unsupported);
     EXPECT_EQ(y.values(), std::vector<float>(16, 7));
     return true;
-  }
-  static void multiply(Device& device, Tensor& x, Tensor& weight, Tensor& scales,
-                       const TensorView& bias, Tensor& y, Accumulate accumulate = Accumulate::no) {
-    device.backend->linear({.x = x.view(),
-                            .weight = weight.view(),
-                            .bias = bias,
-                            .y = y.view(),
-                            .accumulate = accumulate,
-                            .weight_scales = scales.view()},
-                           device.stream);
   }
   /// The codes are the reference's, so only the sums differ: those of tensor cores lose up to 2⁻¹³
   /// of a partial sum in each of a few additions before fp32 takes over.
@@ -59,14 +50,14 @@ TEST_P(LinearFp8, MultipliesCodesAndScales) {
   Tensor x({2, size}, dtype_, rows), weight({size, size}, DType::fp8, codes);
   Tensor scales({size}, DType::fp32, weight_scales), bias({size}, DType::bf16, of_bias);
   Tensor y = Tensor::filled({2, size}, 9);
-  multiply(device_, x, weight, scales, {}, y);
+  multiply(device_, x.view(), weight.view(), scales.view(), {}, y.view());
   EXPECT_EQ(y.values()[0], 224);
   EXPECT_EQ(y.values()[1], 2 * (448 + 16));
   EXPECT_EQ(y.values()[size + 2], 0.5f * (-7 + 2 * 3.25f));
   EXPECT_EQ(y.values()[size + 3], 2 * (-7 + 3 * 3.25f));
-  multiply(device_, x, weight, scales, bias.view(), y);
+  multiply(device_, x.view(), weight.view(), scales.view(), bias.view(), y.view());
   EXPECT_EQ(y.values()[1], 2 * (448 + 16) + 100);
-  multiply(device_, x, weight, scales, bias.view(), y, Accumulate::yes);
+  multiply(device_, x.view(), weight.view(), scales.view(), bias.view(), y.view(), Accumulate::yes);
   EXPECT_EQ(y.values()[1], 2 * (2 * (448 + 16) + 100));
 }
 
@@ -84,8 +75,10 @@ TEST_P(LinearFp8, AgreesWithTheReferenceAtEverySize) {
           Tensor bias = Tensor::random({size.out}, DType::bf16, 4);
           Tensor y = Tensor::random({size.rows, size.out}, DType::fp32, 5, gap), expected = y;
           const TensorView maybe_bias = with_bias ? bias.view() : TensorView();
-          multiply(device_, x, weight, scales, maybe_bias, y, accumulate);
-          multiply(oracle, x, weight, scales, maybe_bias, expected, accumulate);
+          multiply(device_, x.view(), weight.view(), scales.view(), maybe_bias, y.view(),
+                   accumulate);
+          multiply(oracle, x.view(), weight.view(), scales.view(), maybe_bias, expected.view(),
+                   accumulate);
           EXPECT_TRUE(all_close(y.values(), expected.values(), 4 * tolerance(size.in), 0x1p-22))
               << size.rows << " rows, " << size.out << " × " << size.in << ", gap " << gap;
           EXPECT_TRUE(y.gaps_intact());
@@ -97,7 +90,7 @@ TEST_P(LinearFp8, OfNoColumnsIsTheBias) {
   Tensor x = Tensor::random({2, 0}, dtype_, 1), weight = Tensor::random({16, 0}, DType::fp8, 2);
   Tensor scales = Tensor::filled({16}, 1), bias = Tensor::filled({16}, 3);
   Tensor y = Tensor::filled({2, 16}, 9);
-  multiply(device_, x, weight, scales, bias.view(), y);
+  multiply(device_, x.view(), weight.view(), scales.view(), bias.view(), y.view());
   EXPECT_EQ(y.values(), std::vector<float>(32, 3));
 }
 
@@ -105,13 +98,13 @@ TEST_P(LinearFp8, ARowThatIsNoNumberIsAloneInThat) {
   if (refused()) return;
   Tensor x = Tensor::random({5, 16}, dtype_, 1), weight = Tensor::random({16, 16}, DType::fp8, 2);
   Tensor scales = Tensor::filled({16}, 1), whole = Tensor::filled({5, 16}, 9);
-  multiply(device_, x, weight, scales, {}, whole);
+  multiply(device_, x.view(), weight.view(), scales.view(), {}, whole.view());
   std::vector<float> values = x.values();
   values[1 * 16 + 3] = NAN;
   values[3 * 16 + 15] = std::numeric_limits<float>::infinity();
   std::fill_n(values.begin() + 4 * 16, 16, 0.0f);
   Tensor some({5, 16}, dtype_, values), y = Tensor::filled({5, 16}, 9);
-  multiply(device_, some, weight, scales, {}, y);
+  multiply(device_, some.view(), weight.view(), scales.view(), {}, y.view());
   for (int64_t i = 0; i < 5 * 16; ++i) {
     const int64_t row = i / 16;
     if (row == 1 || row == 3)
@@ -128,9 +121,12 @@ TEST_P(LinearFp8, RefusesWhatContradictsBeforeWriting) {
   Tensor plain = Tensor::random({16, 16}, DType::bf16, 2), y = Tensor::filled({2, 16}, 9);
   EXPECT_THROW(device_.backend->linear({x.view(), weight.view(), {}, y.view()}, device_.stream),
                InvalidArgument);
-  EXPECT_THROW(multiply(device_, x, weight, fewer, {}, y), InvalidArgument);
-  EXPECT_THROW(multiply(device_, half, weight, scales, {}, y), InvalidArgument);
-  EXPECT_THROW(multiply(device_, x, plain, scales, {}, y), InvalidArgument);
+  EXPECT_THROW(multiply(device_, x.view(), weight.view(), fewer.view(), {}, y.view()),
+               InvalidArgument);
+  EXPECT_THROW(multiply(device_, half.view(), weight.view(), scales.view(), {}, y.view()),
+               InvalidArgument);
+  EXPECT_THROW(multiply(device_, x.view(), plain.view(), scales.view(), {}, y.view()),
+               InvalidArgument);
   EXPECT_EQ(y.values(), std::vector<float>(32, 9));
 }
 

@@ -4,21 +4,9 @@
 /// multiplied together: an expert's weights are read once for every 16 rows that chose it.
 
 #include "kernels/cuda/experts/next_place.cuh"
-#include "kernels/cuda/linear/coded_products.cuh"
-#include "kernels/cuda/shared/bias.cuh"
-#include "kernels/cuda/shared/elementwise_kernels.cuh"
+#include "kernels/cuda/linear/gated_products.cuh"
 
 namespace pecia::kernels::cuda {
-
-/// A matrix of an expert.
-struct ExpertMatrix {
-  CodeRows rows;
-  CodeScales scales;
-  Bias bias;
-};
-struct GateAndUp {
-  ExpertMatrix gate, up;
-};
 
 /// The pairs of a row and an expert that is here. `order` has the pairs of each expert after those
 /// of the one before; pair p is of row p / k. Those of expert e are from offsets[e] to offsets[e + 1].
@@ -65,32 +53,19 @@ template <typename Codes, bool Aligned>
 __global__ void __launch_bounds__(coded_threads, 2)
     expert_gate_kernel(Matrix<const Bf16> x, int64_t k, const GateAndUp* experts, ExpertPairs pairs,
                        Activation activation, Matrix<Bf16> out) {
-  constexpr int tiles = 2 * gate_tiles, columns = 8 * gate_tiles;
-  __shared__ CodedSums<tiles> sums;
+  __shared__ CodedSums<2 * gate_tiles> sums;
   const int32_t begin = pairs.offsets[blockIdx.y], end = pairs.offsets[blockIdx.y + 1];
   if (begin == end) return;  // the whole block
   const GateAndUp expert = experts[blockIdx.y];
-  const int64_t first_column = int64_t{blockIdx.x} * columns;
-  const auto tile_of = [&](int tile) {
-    const ExpertMatrix& matrix = tile < gate_tiles ? expert.gate : expert.up;
-    return CodeTile{matrix.rows, matrix.scales, first_column + 8 * (tile % gate_tiles)};
-  };
+  const int64_t first_column = int64_t{blockIdx.x} * 8 * gate_tiles;
   for (int32_t first = begin; first < end; first += coded_rows) {
     const auto row_of_x = [&](int t) -> const Bf16* {
       return first + t < end ? x.row(pairs.order[first + t] / k) : nullptr;
     };
-    multiply_codes<Codes, tiles, Aligned>(row_of_x, tile_of, sums);
-    for (int i = threadIdx.x; i < coded_rows * columns; i += coded_threads) {
-      const int t = i / columns, tile = i % columns / 8, index = i % 8;
-      const int64_t column = first_column + i % columns;
-      if (first + t >= end || column >= out.columns) continue;
-      const float gate = coded_sum<Codes, tiles>(sums, t, tile, index, tile_of(tile)) +
-                         bias_at(expert.gate.bias, column);
-      const float up =
-          coded_sum<Codes, tiles>(sums, t, tile + gate_tiles, index, tile_of(tile + gate_tiles)) +
-          bias_at(expert.up.bias, column);
-      out.row(pairs.order[first + t])[column] = rounded_to<Bf16>(activated(gate, up, activation));
-    }
+    multiply_gated<Codes, gate_tiles, Aligned>(
+        row_of_x, expert, first_column, activation, sums, [&](int t, int64_t column, float value) {
+          if (first + t < end) out.row(pairs.order[first + t])[column] = rounded_to<Bf16>(value);
+        });
     __syncthreads();  // the sums are written again
   }
 }
@@ -99,13 +74,13 @@ __global__ void __launch_bounds__(coded_threads, 2)
 /// down_tiles), rounded up; experts).
 template <typename Codes, bool Aligned>
 __global__ void __launch_bounds__(coded_threads, 2)
-    expert_down_kernel(Matrix<const Bf16> activated, const ExpertMatrix* experts, ExpertPairs pairs,
+    expert_down_kernel(Matrix<const Bf16> activated, const CodedMatrix* experts, ExpertPairs pairs,
                        Matrix<float> out) {
   constexpr int columns = 8 * down_tiles;
   __shared__ CodedSums<down_tiles> sums;
   const int32_t begin = pairs.offsets[blockIdx.y], end = pairs.offsets[blockIdx.y + 1];
   if (begin == end) return;  // the whole block
-  const ExpertMatrix expert = experts[blockIdx.y];
+  const CodedMatrix expert = experts[blockIdx.y];
   const int64_t first_column = int64_t{blockIdx.x} * columns;
   const auto tile_of = [&](int tile) {
     return CodeTile{expert.rows, expert.scales, first_column + 8 * tile};

@@ -4,6 +4,7 @@
 #include "kernels/cuda/experts/expert_kernels.cuh"
 #include "kernels/cuda/experts/grouped_experts.hpp"
 #include "kernels/cuda/linear/code_views.cuh"
+#include "kernels/cuda/linear/coded_linear.hpp"
 #include "kernels/cuda/shared/elementwise.cuh"
 
 namespace pecia::kernels::cuda {
@@ -13,48 +14,31 @@ namespace {
 constexpr int64_t products_bytes = int64_t{64} << 20;
 
 bool is_grouped(const TensorView& weight, const TensorView& scales) {
-  const DType type = weight.dtype();
-  return type == DType::bf16 || type == DType::int8 || type == DType::int4 ||
-         type == DType::mxfp4 || (type == DType::fp8 && scales.rank() == 2);
-}
-
-/// with_codes, with bf16.
-template <typename Body>
-void with_rows(DType type, bool aligned, const Body& body) {
-  if (type != DType::bf16) return with_codes(type, aligned, body);
-  if (aligned)
-    body(Bf16Rows(), std::true_type());
-  else
-    body(Bf16Rows(), std::false_type());
-}
-
-ExpertMatrix matrix_of(const TensorView& weight, const TensorView& scales, const TensorView& bias,
-                       int64_t depth) {
-  return {code_rows_of(weight, depth), code_scales_of(weight, scales), bias_of(bias)};
+  return weight.dtype() == DType::bf16 || is_coded(weight.dtype(), scales);
 }
 
 /// The tables of experts on the device, and whether all their rows begin at multiples of 16 bytes.
 struct Tables {
   const GateAndUp* gates;
-  const ExpertMatrix* downs;
+  const CodedMatrix* downs;
   bool aligned_gates = true, aligned_downs = true;
 };
 
 Tables send_tables(const ExpertsArgs& args, Context& context, device::Stream& stream) {
   Tables tables{};
   std::vector<GateAndUp> gates;
-  std::vector<ExpertMatrix> downs;
+  std::vector<CodedMatrix> downs;
   const int64_t hidden = args.x.size(1), ffn = args.experts.front().gate.rows();
   for (const Expert& expert : args.experts) {
-    gates.push_back({matrix_of(expert.gate, expert.gate_scales, expert.gate_bias, hidden),
-                     matrix_of(expert.up, expert.up_scales, expert.up_bias, hidden)});
-    downs.push_back(matrix_of(expert.down, expert.down_scales, expert.down_bias, ffn));
+    gates.push_back({coded_matrix_of(expert.gate, expert.gate_scales, expert.gate_bias, hidden),
+                     coded_matrix_of(expert.up, expert.up_scales, expert.up_bias, hidden)});
+    downs.push_back(coded_matrix_of(expert.down, expert.down_scales, expert.down_bias, ffn));
     tables.aligned_gates = tables.aligned_gates && begin_at_chunks(gates.back().gate.rows) &&
                            begin_at_chunks(gates.back().up.rows);
     tables.aligned_downs = tables.aligned_downs && begin_at_chunks(downs.back().rows);
   }
   const std::span<const GateAndUp> all_gates = gates;
-  const std::span<const ExpertMatrix> all_downs = downs;
+  const std::span<const CodedMatrix> all_downs = downs;
   context.staging.begin(Staging::bytes_of(all_gates) + Staging::bytes_of(all_downs), stream);
   tables.gates = context.staging.add(all_gates);
   tables.downs = context.staging.add(all_downs);

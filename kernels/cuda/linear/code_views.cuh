@@ -4,7 +4,7 @@
 
 #include <bit>
 
-#include "kernels/cuda/linear/codes.cuh"
+#include "kernels/cuda/linear/gated_products.cuh"
 #include "lib/core/codes.hpp"
 #include "lib/core/fp8_blocks.hpp"
 
@@ -34,6 +34,12 @@ inline CodeScales code_scales_of(const TensorView& weight, const TensorView& sca
   return {scales.data(), scales.row_stride(), count, shift_of(mxfp4_block)};
 }
 
+/// A matrix of bf16 or of codes, of rows of so many numbers. `bias` may be absent.
+inline CodedMatrix coded_matrix_of(const TensorView& weight, const TensorView& scales,
+                                   const TensorView& bias, int64_t numbers) {
+  return {code_rows_of(weight, numbers), code_scales_of(weight, scales), bias_of(bias)};
+}
+
 inline bool begin_at_chunks(const CodeRows& rows) {
   return reinterpret_cast<uintptr_t>(rows.data) % chunk_bytes == 0 &&
          rows.stride % chunk_bytes == 0;
@@ -57,6 +63,16 @@ void with_codes(DType type, bool aligned, const Body& body) {
     aligned_or_not(Fp8Codes());
   else
     aligned_or_not(Mxfp4Codes());
+}
+
+/// Does the same for codes and bf16.
+template <typename Body>
+void with_rows(DType type, bool aligned, const Body& body) {
+  if (type != DType::bf16) return with_codes(type, aligned, body);
+  if (aligned)
+    body(Bf16Rows(), std::true_type());
+  else
+    body(Bf16Rows(), std::false_type());
 }
 
 }  // namespace pecia::kernels::cuda

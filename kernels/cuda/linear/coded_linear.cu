@@ -31,10 +31,9 @@ void widen(const TensorView& weight, const TensorView& scales, const TensorView&
 
 }  // namespace
 
-bool is_coded(const LinearArgs& args) {
-  const DType type = args.weight.dtype();
+bool is_coded(DType type, const TensorView& scales) {
   return type == DType::int8 || type == DType::int4 || type == DType::mxfp4 ||
-         (type == DType::fp8 && args.weight_scales.rank() == 2);
+         (type == DType::fp8 && scales.rank() == 2);
 }
 
 void coded_few_rows(const LinearArgs& args, const TensorView& x, device::Stream& stream) {

@@ -8,8 +8,9 @@ namespace pecia::kernels::cuda {
 /// same codes run side by side, so a cache has them for all but the first. Not measured.
 inline constexpr int64_t most_coded_rows = 64;
 
-/// Tells whether the numbers of these weights multiply x as it is, which the functions below do.
-bool is_coded(const LinearArgs& args);
+/// Tells whether the numbers of weights of a type multiply x as it is, which the functions below do.
+/// Their scales tell fp8 that was stored from fp8 that rounds x, too.
+bool is_coded(DType type, const TensorView& scales);
 
 /// Computes `linear` with weights that are codes, for up to most_coded_rows rows. x is bf16, with
 /// rows at multiples of 16 bytes. Neither y nor the sum is empty.

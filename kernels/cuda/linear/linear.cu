@@ -85,7 +85,7 @@ void linear(const LinearArgs& args, Context& context, device::Stream& stream) {
         name_of(type));
   if (args.y.elements() == 0) return;
   const bool has_depth = args.x.size(1) > 0;
-  if (has_depth && is_coded(args)) {
+  if (has_depth && is_coded(type, args.weight_scales)) {
     const TensorView x = aligned_operand(args.x, context.operand, stream);
     if (x.rows() <= most_coded_rows && !row_invariant) return coded_few_rows(args, x, stream);
     const float* const bias = bias_in_fp32(args.bias, context.bias, stream);
