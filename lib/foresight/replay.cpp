@@ -166,7 +166,7 @@ class Replay {
   /// replicas do.
   double others_that_work(int index) const {
     const int per_server = cluster_.ranks_per_server;
-    if (per_server == 1 || cluster_.rank.alone == 1) return 1;
+    if (per_server == 1 || (cluster_.rank.alone == 1 && cluster_.rank.alone_flops == 1)) return 1;
     const int first = index / per_server * per_server;
     int idle = 0;
     for (int other = first; other < std::min(size(), first + per_server); ++other)

@@ -6,9 +6,9 @@
 ///
 /// Messages move when both sides have started them. The exchanges of a collective follow each other
 /// by themselves, as they do where ranks poll or a GPU's stream holds them. What adds up partial
-/// sums takes no time of its own; the share of collectives has it. Ops that wait for memory are
-/// faster while other ranks of the server wait for messages, as far as the cluster says so
-/// (RankPeaks::alone): what the others do at the op's begin counts.
+/// sums takes no time of its own; the share of collectives has it. Ops are faster
+/// while other ranks of the server wait for messages, as far as the cluster says so
+/// (RankPeaks::alone, alone_flops): what the others do at the op's begin counts.
 ///
 /// Where layers repeat, all ranks and all messages under way often are where they were some layers
 /// before, to a millionth of the time between. Then what follows is the same as well. The layers up

@@ -24,7 +24,9 @@ struct RankPeaks {
   std::map<DType, double> flops;  ///< FLOP/s of products, by the type of their operands
   double memory_gbs = 0;          ///< 1e9 B/s, while all ranks of a server work
   double memory_gib = 0;          ///< 2^30 B
-  double alone = 1;  ///< how many times memory_gbs a rank has while the others of its server wait
+  /// How many times memory_gbs, and how many times flops, a rank has while the others of its server
+  /// wait. The second is above 1 where ranks share cores, or cores share a clock or units.
+  double alone = 1, alone_flops = 1;
   double program_gib =
       0;  ///< what the program itself takes of memory_gib: libraries, buffers of MPI
 

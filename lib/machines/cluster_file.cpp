@@ -177,9 +177,11 @@ RankPeaks rank_of(Section section) {
                  {},
                  section.get("memory_gbs", rate),
                  section.get("memory_gib", rate)};
-  if (const YamlNode* alone = section.find("alone"))
-    rank.alone = number(*alone, section.name("alone"), "a number from 1 on",
-                        [](double value) { return value >= 1; });
+  for (const auto& [key, times] :
+       {std::pair("alone", &rank.alone), {"alone_flops", &rank.alone_flops}})
+    if (const YamlNode* found = section.find(key))
+      *times = number(*found, section.name(key), "a number from 1 on",
+                      [](double value) { return value >= 1; });
   if (const YamlNode* program = section.find("program_gib"))
     rank.program_gib = number(*program, section.name("program_gib"),
                               "a number of GiB, 0 or more, below memory_gib",
@@ -237,8 +239,8 @@ Cluster parse_cluster(const std::string& file_text, const std::string& name) {
   Cluster cluster;
   cluster.ranks_per_server = file.get("ranks_per_server", count);
   cluster.servers_per_rack = file.get("servers_per_rack", count);
-  cluster.rank = rank_of(file.in(
-      "rank", {"name", "backend", "flops", "memory_gbs", "memory_gib", "alone", "program_gib"}));
+  cluster.rank = rank_of(file.in("rank", {"name", "backend", "flops", "memory_gbs", "memory_gib",
+                                          "alone", "alone_flops", "program_gib"}));
 
   Section links = file.in("links", {comm::link_level_names.begin(), comm::link_level_names.end()});
   for (int level = 0; level < comm::num_link_levels; ++level)
@@ -282,11 +284,11 @@ std::string to_yaml(const Cluster& cluster) {
   std::string yaml = fmt::format(
       "ranks_per_server: {}\nservers_per_rack: {}\n"
       "rank: {{name: {}, backend: {}, flops: {{{}}}, memory_gbs: {}, memory_gib: {}, alone: {},"
-      " program_gib: {}}}\n"
+      " alone_flops: {}, program_gib: {}}}\n"
       "links:  # gbs: 1e9 B/s per rank and direction, or per server or rack where it is shared\n",
       cluster.ranks_per_server, cluster.servers_per_rack, quoted(rank.name),
       rank.gpu ? "cuda" : "cpu", fmt::join(flops, ", "), rank.memory_gbs, rank.memory_gib,
-      rank.alone, rank.program_gib);
+      rank.alone, rank.alone_flops, rank.program_gib);
   for (int level = 0; level < comm::num_link_levels; ++level) {
     const Link& link = cluster.links[level];
     yaml += fmt::format("  {}: {{gbs: {}, us: {}, shared: {}}}\n", comm::link_level_names[level],

@@ -24,9 +24,9 @@ double memory_seconds(double bytes, const Efficiency& share, const Cluster& clus
   return bytes / (cluster.rank.memory_gbs * 1e9 * share.of({.bytes = bytes}));
 }
 
-/// How many times its part of the memory's rate a rank has.
-double gain(double others, const Cluster& cluster) {
-  return std::lerp(cluster.rank.alone, 1.0, others);
+/// How many times its part of what ranks share a rank has: `alone` times without others.
+double gain(double alone, double others) {
+  return std::lerp(alone, 1.0, others);
 }
 
 }  // namespace
@@ -50,12 +50,13 @@ double op_seconds(const kernels::OpWork& op, const Cluster& cluster, double othe
   const auto [computing, moving] = parts_of(op, cluster);
   // Shares of products with few rows may tell what their weights take to be read.
   const bool waits_for_memory = computing < 2 * moving;
-  return std::max(computing, moving) / (waits_for_memory ? gain(others, cluster) : 1) +
-         1e-6 * cluster.overhead.op_us;
+  const double alone = waits_for_memory ? cluster.rank.alone : cluster.rank.alone_flops;
+  return std::max(computing, moving) / gain(alone, others) + 1e-6 * cluster.overhead.op_us;
 }
 
 double copy_seconds(double bytes, const Cluster& cluster, double others) {
-  return memory_seconds(2 * bytes, cluster.efficiency.copy, cluster) / gain(others, cluster) +
+  return memory_seconds(2 * bytes, cluster.efficiency.copy, cluster) /
+             gain(cluster.rank.alone, others) +
          1e-6 * cluster.overhead.op_us;
 }
 

@@ -20,8 +20,9 @@ OpParts parts_of(const kernels::OpWork& op, const Cluster& cluster);
 /// The peak is that of the operands' type. Operands of a type without a peak are widened, from fp8
 /// to bf16 to fp32, and fp16 counts as bf16; where nothing wider has a peak, the next narrower one
 /// counts.
-/// `others`: the share of the other ranks of its server that work meanwhile, from 0 to 1. An op that
-/// waits for memory (it takes less than twice the time of its bytes) is `alone` times as fast at 0.
+/// `others`: the share of the other ranks of its server that work meanwhile, from 0 to 1. At 0 an op
+/// that waits for memory (it takes less than twice the time of its bytes) is `alone` times as fast,
+/// and one that computes is `alone_flops` times as fast.
 double op_seconds(const kernels::OpWork& op, const Cluster& cluster, double others = 1);
 
 /// Seconds of copying `bytes` within a rank's memory, which reads and writes them.

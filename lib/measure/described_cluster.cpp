@@ -36,13 +36,10 @@ class Describer {
  public:
   Describer(comm::Communicator& world, const context::Compute& compute, int64_t cache_bytes,
             const AttentionShape& heads)
-      : timer_(world, compute, cache_bytes), heads_(heads) {}
+      : timer_(world, compute, cache_bytes), heads_(heads), has_others_(world.size() > 1) {}
 
   /// Seconds of an op that has nothing to do.
   double smallest_op() { return elementwise_s(3 * 64 * size_of(DType::fp32)); }
-
-  double lasting_share() const { return timer_.lasting_share(usual_rows); }
-  double lasting_share_of_memory() const { return timer_.lasting_share(1); }
 
   std::vector<RatesBySize> products() {
     const auto rate = [&](int64_t r, int64_t d, int64_t w) {
@@ -93,7 +90,20 @@ class Describer {
     })};
   }
 
-  double gain_alone() const { return timer_.gain_alone(); }
+  /// Spread over the rounds, as what others do to this machine changes within seconds.
+  struct Shared {
+    double lasting = 1;  ///< share of the best rate that all have in the mean
+    double alone = 1;    ///< times the rate while the others wait
+  };
+  Shared products_of(int64_t rows) {
+    Stretches& all = stretches_[rows];
+    all.add(timer_.stretches(rows, pairs_of_round));
+    const double best_s = best({'p', rows, usual_depth, usual_width},
+                               [&] { return timer_.product(rows, usual_depth, usual_width); });
+    return {measure::lasting_share(all, best_s), has_others_ ? gain_alone(all) : 1};
+  }
+  Shared computing() { return products_of(usual_rows); }
+  Shared waiting_for_memory() { return products_of(1); }
 
   /// B/s.
   RatesBySize elementwise() {
@@ -106,6 +116,7 @@ class Describer {
  private:
   /// Sizes of products along the axes that are not measured just now.
   static constexpr int64_t usual_rows = 256, usual_depth = 1024, usual_width = 1024;
+  static constexpr int pairs_of_round = 50;
   using Key = std::vector<int64_t>;
 
   double best(const Key& key, const std::function<double()>& measure) {
@@ -127,7 +138,9 @@ class Describer {
 
   OpTimer timer_;
   AttentionShape heads_;
+  bool has_others_;
   std::map<Key, double> found_;
+  std::map<int64_t, Stretches> stretches_;  ///< by rows
   double smallest_s_ = smallest_op();
 };
 
@@ -148,17 +161,19 @@ void describe_rank(comm::Communicator& world, const context::Compute& compute, i
   std::vector<machines::Slice> attention;
   RatesBySize copies, stream;
   double op_s = 0;
+  Describer::Shared computing, memory_waits;
   for (int round = 0; round < rounds; ++round) {
     op_s = describer.smallest_op();
     products = describer.products();
     attention = describer.attention();
     copies = describer.elementwise();
     stream = describer.stream();
+    computing = describer.computing();
+    memory_waits = describer.waiting_for_memory();
   }
   const auto [fp32_flops, bandwidth] = peaks(world, compute, DType::fp32, cache_bytes);
   cluster.rank.flops[DType::fp32] = rounded(fp32_flops);
-  const double lasting = rounded(describer.lasting_share()),
-               memory_lasts = rounded(describer.lasting_share_of_memory());
+  const double lasting = rounded(computing.lasting), memory_lasts = rounded(memory_waits.lasting);
   let_memory_last(products[0].curve, memory_lasts / lasting);
   double& flops = cluster.rank.flops[operands];
   if (operands != DType::fp32) flops = peaks(world, compute, operands, cache_bytes).first;
@@ -169,7 +184,8 @@ void describe_rank(comm::Communicator& world, const context::Compute& compute, i
   flops = rounded(flops);
   const double memory = std::max({bandwidth, copies.most(), stream.most()});
   cluster.rank.memory_gbs = rounded(1e-9 * memory);
-  cluster.rank.alone = rounded(describer.gain_alone());
+  cluster.rank.alone = rounded(memory_waits.alone);
+  cluster.rank.alone_flops = rounded(computing.alone);
   cluster.efficiency.gemm = shares_of(products, flops, lasting);
   for (machines::Slice& slice : attention)
     for (auto& [rows, share] : slice.rows.points) share = share_of(share, flops);

@@ -19,7 +19,6 @@ namespace {
 
 constexpr int64_t unit = int64_t{1} << 20;
 constexpr double stretch_s = 0.003;
-constexpr int few_stretches = 3;
 
 /// Four times the caches, so that nothing is cached when its turn comes again.
 int64_t more_than_cached(int64_t cache_bytes) {
@@ -80,23 +79,30 @@ OpTimer::OpTimer(comm::Communicator& world, const context::Compute& compute, int
   compute_.stream.synchronize();
 }
 
-OpTimer::Seconds OpTimer::seconds_of(const Call& call, int stretches, int ranks) const {
+double OpTimer::stretch(const Call& call, int64_t calls, int ranks, double& own_best) const {
   const bool works = world_.rank() < ranks;
-  double own_best = std::numeric_limits<double>::infinity(), sum = 0;
-  const auto timed = [&](int64_t calls) {
-    return seconds_of_all(world_, [&] {
-      const double seconds = own_seconds([&] {
-        for (int64_t i = 0; works && i < calls; ++i) call();
-        compute_.stream.synchronize();
-      });
-      own_best = std::min(own_best, seconds / static_cast<double>(calls));
+  const double all = seconds_of_all(world_, [&] {
+    const double seconds = own_seconds([&] {
+      for (int64_t i = 0; works && i < calls; ++i) call();
+      compute_.stream.synchronize();
     });
-  };
-  timed(1);  // wakes threads and touches pages
-  const int64_t calls = 1 + static_cast<int64_t>(stretch_s / timed(1));
-  for (int i = 0; i < stretches; ++i) sum += timed(calls) / static_cast<double>(calls);
-  const auto slowest_ps = world_.all_reduce_max(std::llround(1e12 * own_best));
-  return {1e-12 * static_cast<double>(slowest_ps), sum / stretches};
+    own_best = std::min(own_best, seconds / static_cast<double>(calls));
+  });
+  return all / static_cast<double>(calls);
+}
+
+int64_t OpTimer::calls_of_stretch(const Call& call) const {
+  double ignored = 0;
+  stretch(call, 1, world_.size(), ignored);  // wakes threads and touches pages
+  return 1 + static_cast<int64_t>(stretch_s / stretch(call, 1, world_.size(), ignored));
+}
+
+double OpTimer::best_seconds(const Call& call) const {
+  constexpr int stretches = 3;
+  const int64_t calls = calls_of_stretch(call);
+  double own_best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < stretches; ++i) stretch(call, calls, world_.size(), own_best);
+  return 1e-12 * static_cast<double>(world_.all_reduce_max(std::llround(1e12 * own_best)));
 }
 
 TensorView OpTimer::zeroed(device::Buffer& buffer, int64_t rows, int64_t columns) const {
@@ -105,39 +111,36 @@ TensorView OpTimer::zeroed(device::Buffer& buffer, int64_t rows, int64_t columns
   return tensor;
 }
 
-OpTimer::Seconds OpTimer::seconds_of_product(int64_t rows, int64_t depth, int64_t width,
-                                             int stretches, int ranks) const {
+template <typename Measure>
+auto OpTimer::with_product(int64_t rows, int64_t depth, int64_t width,
+                           const Measure& measure) const {
   auto buffers = compute_.buffers(2);
   const DType operands = compute_.backend.operand_type(DType::bf16);
   const TensorView x = buffers[0].tensor(operands, {rows, depth});
   compute_.device.zero(x.data(), x.elements() * size_of(operands), compute_.stream);
   kernels::LinearArgs args{x, {}, {}, zeroed(buffers[1], rows, width)};
   Turns weights(weights_.bytes(), width * depth * size_of(DType::bf16));
-  return seconds_of(
-      [&] {
-        args.weight = TensorView(weights.next(), DType::bf16, {width, depth});
-        compute_.backend.linear(args, compute_.stream);
-      },
-      stretches, ranks);
+  return measure([&] {
+    args.weight = TensorView(weights.next(), DType::bf16, {width, depth});
+    compute_.backend.linear(args, compute_.stream);
+  });
 }
 
 double OpTimer::product(int64_t rows, int64_t depth, int64_t width) const {
-  return seconds_of_product(rows, depth, width, few_stretches, world_.size()).best;
+  return with_product(rows, depth, width, [&](const Call& call) { return best_seconds(call); });
 }
 
-double OpTimer::gain_alone() const {
-  constexpr int stretches = 200;
-  const auto seconds = [&](int ranks) {
-    return seconds_of_product(1, 1024, 1024, stretches, ranks).usual;
-  };
-  return world_.size() == 1 ? 1 : std::max(1.0, seconds(world_.size()) / seconds(1));
-}
-
-double OpTimer::lasting_share(int64_t rows) const {
-  constexpr double lasting_s = 1;
-  const Seconds seconds =
-      seconds_of_product(rows, 1024, 1024, static_cast<int>(lasting_s / stretch_s), world_.size());
-  return std::min(1.0, seconds.best / seconds.usual);
+Stretches OpTimer::stretches(int64_t rows, int pairs) const {
+  return with_product(rows, 1024, 1024, [&](const Call& call) {
+    const int64_t calls = calls_of_stretch(call);
+    double ignored = 0;
+    Stretches found;
+    for (int pair = 0; pair < pairs; ++pair) {
+      found.together_s.push_back(stretch(call, calls, world_.size(), ignored));
+      found.alone_s.push_back(stretch(call, calls, 1, ignored));
+    }
+    return found;
+  });
 }
 
 double OpTimer::attention(const AttentionShape& shape, int64_t rows, int64_t cached) const {
@@ -167,7 +170,7 @@ double OpTimer::attention(const AttentionShape& shape, int64_t rows, int64_t cac
     args.keys.v = static_cast<const std::byte*>(args.keys.k) + bytes;
     compute_.backend.attention(args, compute_.stream);
   };
-  return seconds_of(attend, few_stretches).best;
+  return best_seconds(attend);
 }
 
 double OpTimer::elementwise(int64_t bytes) const {
@@ -182,10 +185,8 @@ double OpTimer::elementwise(int64_t bytes) const {
     calls.push_back({gate, zeroed(buffers[2 * i + 1], rows, columns), gate});
   }
   size_t next = 0;
-  return seconds_of(
-             [&] { compute_.backend.gated_activation(calls[next++ % pairs], compute_.stream); },
-             few_stretches)
-      .best;
+  return best_seconds(
+      [&] { compute_.backend.gated_activation(calls[next++ % pairs], compute_.stream); });
 }
 
 }  // namespace pecia::measure

@@ -10,6 +10,7 @@
 #include "lib/comm/communicator.hpp"
 #include "lib/context/compute.hpp"
 #include "lib/measure/calibration.hpp"
+#include "lib/measure/gain_alone.hpp"
 
 namespace pecia::measure {
 
@@ -48,27 +49,24 @@ class OpTimer {
   /// for attention. It reads two tensors and writes one, `bytes` in all. Each time they are others,
   /// which were used as many bytes ago as the caches hold.
   double elementwise(int64_t bytes) const;
-  /// How many times as fast rank 0 reads weights in the mean while the other ranks wait. 1 for one
-  /// rank.
-  double gain_alone() const;
-  /// The share of the best rate of a product that all ranks together have in the mean, over a
-  /// second in which they wait for each other often, as in a run. A product of one row waits for
-  /// memory, which all programs of a host share.
-  double lasting_share(int64_t rows) const;
+  /// Seconds of a product of `rows` rows with weights of 1024 × 1024 in the mean of each of `pairs`
+  /// stretches, on all ranks until all are done, and on rank 0 while the other ranks wait, by turns.
+  /// A product of one row waits for memory, which all programs of a host share; one of many rows
+  /// computes. Ranks wait for each other often, as in a run. A pair takes about 6 ms.
+  Stretches stretches(int64_t rows, int pairs) const;
 
  private:
   using Call = std::function<void()>;
-  struct Seconds {
-    double best;   ///< of one call, on the slowest rank
-    double usual;  ///< of one call until all ranks are done, in the mean
-  };
-  /// On the `ranks` first ranks; the others wait.
-  Seconds seconds_of(const Call& call, int stretches, int ranks) const;
-  Seconds seconds_of(const Call& call, int stretches) const {
-    return seconds_of(call, stretches, world_.size());
-  }
-  Seconds seconds_of_product(int64_t rows, int64_t depth, int64_t width, int stretches,
-                             int ranks) const;
+  /// Seconds of one call at best, on the slowest rank.
+  double best_seconds(const Call& call) const;
+  /// Seconds of one of `calls` calls on the `ranks` first ranks until all are done; the others wait.
+  /// `own_best` becomes the least of it and of this rank's own seconds.
+  double stretch(const Call& call, int64_t calls, int ranks, double& own_best) const;
+  /// As many calls as take about a stretch.
+  int64_t calls_of_stretch(const Call& call) const;
+  /// Hands a product with other weights each time to `measure`.
+  template <typename Measure>
+  auto with_product(int64_t rows, int64_t depth, int64_t width, const Measure& measure) const;
   TensorView zeroed(device::Buffer& buffer, int64_t rows, int64_t columns) const;
 
   comm::Communicator& world_;

@@ -122,6 +122,17 @@ TEST(Replay, ReadsFasterWhileOthersOfTheServerWait) {
   EXPECT_NEAR(time.seconds, 2 + 1 + 6, 1e-6) << "later both read";
 }
 
+TEST(Replay, ComputesFasterWhileOthersOfTheServerWait) {
+  machines::Cluster cluster = slow_cluster();
+  cluster.ranks_per_server = 2;
+  cluster.rank.alone_flops = 2;
+  const std::vector<Program> programs{program({op(6), send_receive(1, 1, 1), wait(1), op(6)}),
+                                      program({send_receive(0, 0, 1), wait(1), op(6)})};
+  const PassTime time = replay(programs, cluster);
+  EXPECT_NEAR(time.ranks[1].exposed_comm_s, 3 + 1, 1e-6);
+  EXPECT_NEAR(time.seconds, 3 + 1 + 6, 1e-6) << "later both compute";
+}
+
 TEST(Replay, SaysWhoWaitsInVainAndForWhat) {
   const auto why = [](const std::vector<Program>& programs) -> std::string {
     try {

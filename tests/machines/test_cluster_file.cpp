@@ -81,9 +81,11 @@ TEST(ClusterFile, MayHaveSlicesAndRatesOfWaitingServers) {
   std::string text = replaced(small, "attention: 0.4",
                               "attention: {rows_at_depth: [[16, [[1, 0.1], [4, 0.2]]], [64, [[1, "
                               "0.3]]]]}\n  stream: {bytes: [[1024, 0.2]]}");
-  text = replaced(text, "memory_gib: 12", "memory_gib: 12\n  alone: 1.5\n  program_gib: 0.25");
+  text = replaced(text, "memory_gib: 12",
+                  "memory_gib: 12\n  alone: 1.5\n  alone_flops: 1.25\n  program_gib: 0.25");
   const Cluster cluster = parse_cluster(text, "c.yaml");
   EXPECT_EQ(cluster.rank.alone, 1.5);
+  EXPECT_EQ(cluster.rank.alone_flops, 1.25);
   EXPECT_EQ(cluster.rank.program_gib, 0.25);
   ASSERT_EQ(cluster.efficiency.attention.slices.size(), 2u);
   EXPECT_DOUBLE_EQ(cluster.efficiency.attention.of({.rows = 2, .depth = 16}), 0.15);
@@ -94,6 +96,8 @@ TEST(ClusterFile, MayHaveSlicesAndRatesOfWaitingServers) {
   EXPECT_THAT(refusal(replaced(text, "[64, [[", "[16, [[")), HasSubstr("rows_at_depth must be"));
   EXPECT_THAT(refusal(replaced(text, "[4, 0.2]", "[4, 1.1]")), HasSubstr("rows_at_depth is 1.1"));
   EXPECT_THAT(refusal(replaced(text, "alone: 1.5", "alone: 0.5")), HasSubstr("rank.alone is 0.5"));
+  EXPECT_THAT(refusal(replaced(text, "alone_flops: 1.25", "alone_flops: 0")),
+              HasSubstr("rank.alone_flops is 0"));
   EXPECT_THAT(refusal(replaced(text, "program_gib: 0.25", "program_gib: 12")),
               HasSubstr("rank.program_gib is 12; it must be a number of GiB, 0 or more, below"));
 }

@@ -40,7 +40,8 @@ TEST(DescribedCluster, IsAFileOfThisMachine) {
   EXPECT_EQ(shares.copy.curves.size(), 1u) << "bytes";
   ASSERT_TRUE(shares.stream);
   EXPECT_GE(cluster.rank.alone, 1);
-  EXPECT_TRUE(world->size() > 1 || cluster.rank.alone == 1);
+  EXPECT_GE(cluster.rank.alone_flops, 1);
+  EXPECT_TRUE(world->size() > 1 || (cluster.rank.alone == 1 && cluster.rank.alone_flops == 1));
   EXPECT_EQ(shares.attention.factor, shares.gemm.factor) << "neighbours slow all that computes";
   EXPECT_EQ(shares.stream->factor, shares.copy.factor) << "neighbours share memory";
   EXPECT_EQ(cluster.links[0].us > 0, world->size() > 1);
