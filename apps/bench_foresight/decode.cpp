@@ -50,7 +50,7 @@ Parts parts_of(const model::ModelConfig& config, const machines::Cluster& cluste
   settings.ranks = ranks;
   settings.quantize = model::Quantize::fp8;
   settings.memory_bytes = std::numeric_limits<int64_t>::max();
-  settings.operand_type = [](DType) { return DType::bf16; };
+  settings.traits.operand_type = [](DType) { return DType::bf16; };
   settings.worker.tp = gpus_per_server;
   settings.worker.kv_dtype = DType::bf16;
   settings.worker.kv_tokens = row.batch * passes.slots(row.context + 2 * row.servers);

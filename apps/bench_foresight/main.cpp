@@ -77,7 +77,7 @@ class Pass {
                    .rank = rank,
                    .quantize = model::Quantize::fp8,
                    .memory_bytes = std::numeric_limits<int64_t>::max(),
-                   .operand_type = [](DType) { return DType::bf16; },
+                   .traits = {[](DType) { return DType::bf16; }},
                    .worker = {.tp = gpus_per_server,
                               .kv_dtype = DType::bf16,
                               .kv_tokens = passes.slots(cached) + passes.slots(tokens + servers)}},

@@ -142,7 +142,7 @@ nlohmann::json work_of(const Case& one, const kernels::Backend& backend) {
   auto work = nlohmann::json::array();
   const auto phantom = kernels::make_phantom_backend(
       [&](const kernels::OpWork& op) { work.push_back(foresight::work_json(op)); },
-      [&](DType type) { return backend.operand_type(type); });
+      kernels::traits_of(backend));
   one.make({*phantom, device, *stream})();
   return work;
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "apps/pecia/plan_times.hpp"
 #include "apps/pecia/summaries.hpp"
@@ -17,6 +18,7 @@
 #include "lib/foresight/sweep.hpp"
 #include "lib/foresight/timed_ops.hpp"
 #include "lib/job/job_model.hpp"
+#include "lib/measure/kept_cluster.hpp"
 #include "lib/report/format.hpp"
 #include "lib/resources/footprint.hpp"
 
@@ -117,7 +119,7 @@ foresight::WorkSeconds foreseen(const FinishedRun& run, const machines::Cluster&
                             .cluster = cluster,
                             .weights = resources::float_type(run.job, run.config),
                             .kv = kv.dtype,
-                            .operand_type = operands_of(cluster, run.job)});
+                            .traits = traits_of(cluster, run.job)});
   job::Job::Parallel layout = run.job.parallel;
   if (!layout.cp.degree) layout.cp.degree = run.ranks / (*layout.dp * *layout.sp * *layout.tp);
   const auto plan = foresight::played_in(passes, *run.batch, layout, run.ranks, run.batch_tokens);
@@ -150,8 +152,23 @@ foresight::TakenSeconds taken(const Json& report) {
   return taken;
 }
 
-foresight::Observation observed_run(const std::filesystem::path& folder) {
-  const Json report = report_in(folder);
+/// The key of the run's ranks; "" where nothing was foreseen.
+std::string ranks_of(const Json& report) {
+  const Json& predicted = report["predicted"];
+  return predicted.is_object() ? predicted.value("ranks", "") : "";
+}
+
+/// Keeps the cluster for later runs if it describes the ranks that these runs had: the description
+/// that is kept for them has its name. Returns whether it is kept.
+bool kept_for(const std::set<std::string>& keys, const machines::Cluster& cluster) {
+  if (keys.size() != 1) return false;
+  const auto earlier = measure::kept_cluster(*keys.begin());
+  if (!earlier || earlier->rank.name != cluster.rank.name) return false;
+  measure::keep_cluster(*keys.begin(), cluster);
+  return true;
+}
+
+foresight::Observation observed_run(const Json& report, const std::filesystem::path& folder) {
   require_whole(report, folder);
   const auto run = run_of(report, folder);
   const auto name = folder.filename().empty() ? folder.parent_path().filename() : folder.filename();
@@ -163,13 +180,17 @@ foresight::Observation observed_run(const std::filesystem::path& folder) {
 
 Json calibrate(const std::vector<std::filesystem::path>& sources, machines::Cluster& cluster) {
   std::vector<foresight::Observation> observations;
+  std::set<std::string> keys;
   Json runs = Json::array();
   for (const std::filesystem::path& source : sources) {
-    if (std::filesystem::is_regular_file(source))
+    if (std::filesystem::is_regular_file(source)) {
       std::ranges::move(foresight::timed_ops(source, cluster.rank.gpu),
                         std::back_inserter(observations));
-    else
-      observations.push_back(observed_run(source));
+    } else {
+      const Json report = report_in(source);
+      observations.push_back(observed_run(report, source));
+      keys.insert(ranks_of(report));
+    }
     runs.push_back(source.string());
   }
   const machines::Cluster before = cluster;
@@ -184,6 +205,7 @@ Json calibrate(const std::vector<std::filesystem::path>& sources, machines::Clus
                {"attention", factor(from.attention.factor, to.attention.factor)},
                {"stream", factor(from.stream.value_or(from.copy).factor, to.stream->factor)},
                {"copy", factor(from.copy.factor, to.copy.factor)}}},
+             {"kept", kept_for(keys, cluster)},
              {"residuals", Json::array()}};
   for (const auto& each : fitted.residuals)
     found["residuals"].push_back({{"run", each.name},
@@ -201,6 +223,8 @@ std::string calibration_text(const Json& calibration) {
   for (const auto& [name, factor] : calibration["factors"].items())
     text += fmt::format("    {:<10} factor {:.3g}, was {:.3g}\n", name,
                         factor["after"].get<double>(), factor["before"].get<double>());
+  if (calibration["kept"] == true)
+    text += "    kept: later runs with such ranks foresee their time by it\n";
   text += fmt::format("    {:<64} {:>10} {:>10} {:>10} {:>8}\n", "passes or op", "took", "foreseen",
                       "before", "off");
   for (const Json& each : calibration["residuals"])

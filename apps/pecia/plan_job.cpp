@@ -67,12 +67,9 @@ Json json_of(const context::WindowTotals& windows) {
 /// What the first rank of a replica needs and sends; its parts of what is cut are the largest.
 execute::RankNeeds needs_of_first_rank(const job::Job& job, const model::ModelConfig& config,
                                        const resources::Resources& resources, DType stored) {
-  // Tensor cores take bf16 rows; a CPU takes what this one's products do.
-  const auto operands = [&](DType type) {
-    return resources.gpus && type != DType::fp32 ? DType::bf16
-                                                 : kernels::make_cpu_backend()->operand_type(type);
-  };
-  return execute::needs_of_rank(0, job, config, resources, stored, operands);
+  const auto cpu = kernels::make_cpu_backend();
+  return execute::needs_of_rank(0, job, config, resources, stored,
+                                resources.gpus ? tensor_core_traits() : kernels::traits_of(*cpu));
 }
 
 /// The job without a file. Its prompts and its output have no meaning.
@@ -227,7 +224,7 @@ Json sweep_of(const PlanQuestion& question, const job::Job& job, const model::Mo
                             .cluster = cluster,
                             .weights = resources::float_type(job, config),
                             .kv = kv.dtype,
-                            .operand_type = operands_of(cluster, job)});
+                            .traits = traits_of(cluster, job)});
   foresight::SweepQuestion asked;
   asked.kept = kept_degrees(question, job);
   for (const int64_t ranks : question.ranks) asked.ranks.push_back(static_cast<int>(ranks));

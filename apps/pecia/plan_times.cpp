@@ -26,14 +26,24 @@ std::string indented(const std::string& lines) {
   return text;
 }
 
+DType bf16_operands(DType weights) {
+  return weights != DType::fp32 ? DType::bf16 : DType::fp32;
+}
+
 }  // namespace
 
-std::function<DType(DType)> operands_of(const machines::Cluster& cluster, const job::Job& job) {
+kernels::BackendTraits traits_of(const machines::Cluster& cluster, const job::Job& job) {
   const bool in_bf16 =
       cluster.rank.flops.contains(DType::bf16) && job.model.compute != job::Precision::fp32;
-  return [in_bf16](DType weights) {
-    return in_bf16 && weights != DType::fp32 ? DType::bf16 : DType::fp32;
-  };
+  kernels::BackendTraits traits = tensor_core_traits();
+  if (!in_bf16) traits.operand_type = {};
+  if (!cluster.rank.gpu)
+    traits.continues_attention = kernels::make_cpu_backend()->continues_attention();
+  return traits;
+}
+
+kernels::BackendTraits tensor_core_traits() {
+  return {bf16_operands, false};
 }
 
 std::string cluster_text(const Json& plan) {

@@ -58,13 +58,12 @@ double visible_pairs(const AttentionArgs& args, const AttentionItem& item) {
 
 class PhantomBackend : public Backend {
  public:
-  PhantomBackend(std::function<void(const OpWork&)> on_op, std::function<DType(DType)> operand_type)
-      : on_op_(std::move(on_op)), operand_type_(std::move(operand_type)) {}
+  PhantomBackend(std::function<void(const OpWork&)> on_op, BackendTraits traits)
+      : on_op_(std::move(on_op)), traits_(std::move(traits)) {}
 
   std::string_view name() const override { return "phantom"; }
-  DType operand_type(DType weights) const override {
-    return operand_type_ ? operand_type_(weights) : DType::fp32;
-  }
+  DType operand_type(DType weights) const override { return traits_.operands_of(weights); }
+  bool continues_attention() const override { return traits_.continues_attention; }
 
   void embedding(const EmbeddingArgs& args, device::Stream& stream) override {
     validate(args);
@@ -148,12 +147,13 @@ class PhantomBackend : public Backend {
       item_rows += of_item * static_cast<double>(item.num_rows);
       keys += num_keys(runs_of(args, item));
     }
+    const int64_t results = bytes_of(args.out) + bytes_of(args.lse);
+    const int64_t earlier = args.from == AttentionFrom::result ? results : 0;
     tell({"attention", args.kv_dtype, args.q.rows(),
           4 * pairs * static_cast<double>(heads * head_dim),
-          bytes_of(args.q) + kv_bytes(keys, args.num_kv_heads, head_dim, args.kv_dtype),
-          bytes_of(args.out) + bytes_of(args.lse), args.kv_dtype,
-          pairs / static_cast<double>(std::max<int64_t>(1, args.q.rows())), heads * head_dim,
-          pairs > 0 ? item_rows / pairs : 0},
+          bytes_of(args.q) + kv_bytes(keys, args.num_kv_heads, head_dim, args.kv_dtype) + earlier,
+          results, args.kv_dtype, pairs / static_cast<double>(std::max<int64_t>(1, args.q.rows())),
+          heads * head_dim, pairs > 0 ? item_rows / pairs : 0},
          stream);
   }
   void column_sums(const ColumnSumsArgs& args, device::Stream& stream) override {
@@ -259,14 +259,14 @@ class PhantomBackend : public Backend {
   }
 
   std::function<void(const OpWork&)> on_op_;
-  std::function<DType(DType)> operand_type_;
+  BackendTraits traits_;
 };
 
 }  // namespace
 
 std::unique_ptr<Backend> make_phantom_backend(std::function<void(const OpWork&)> on_op,
-                                              std::function<DType(DType)> operand_type) {
-  return std::make_unique<PhantomBackend>(std::move(on_op), std::move(operand_type));
+                                              BackendTraits traits) {
+  return std::make_unique<PhantomBackend>(std::move(on_op), std::move(traits));
 }
 
 }  // namespace pecia::kernels

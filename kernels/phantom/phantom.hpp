@@ -7,7 +7,7 @@
 #include <memory>
 #include <string_view>
 
-#include "kernels/api/backend.hpp"
+#include "kernels/api/traits.hpp"
 
 namespace pecia::kernels {
 
@@ -38,9 +38,9 @@ inline bool multiplies_weights(const OpWork& op) {
 
 /// Checks arguments as the other backends do and tells `on_op` of every call; nothing is computed.
 /// What is written to the host's memory is as if all logits were equal: token 0, or the one that
-/// is wanted, with log-probability −log(vocabulary). `operand_type`: Backend::operand_type of the
-/// machine that this stands for; absent: fp32.
+/// is wanted, with log-probability −log(vocabulary). `traits`: those of the backend that this stands
+/// for.
 std::unique_ptr<Backend> make_phantom_backend(std::function<void(const OpWork&)> on_op,
-                                              std::function<DType(DType)> operand_type = {});
+                                              BackendTraits traits = {});
 
 }  // namespace pecia::kernels

@@ -25,7 +25,7 @@ PhantomRank::PhantomRank(const model::ModelConfig& config, const PhantomSettings
             work_.bytes_written += op.bytes_written;
             if (watcher_ != nullptr) watcher_->computed(op);
           },
-          settings.operand_type)),
+          settings.traits)),
       replica_(comm::make_phantom_communicator(settings.rank, settings.ranks, this)),
       weights_(config, settings.weights,
                Worker::weight_cut(settings.rank, settings.worker.sp, settings.worker.tp,

@@ -25,9 +25,8 @@ struct PhantomSettings {
   bool keeps_codes = true;  ///< model::CodeUse::kept
   bool gpus = false;        ///< ranks compute on GPUs
   device::DeviceInfo device = {"phantom", 0, 1, "", ""};
-  int64_t memory_bytes = 0;  ///< memory of the rank's device
-  /// Backend::operand_type of the device; absent: fp32.
-  std::function<DType(DType)> operand_type = {};
+  int64_t memory_bytes = 0;            ///< memory of the rank's device
+  kernels::BackendTraits traits = {};  ///< of the backend on the device
   Worker::Settings worker;
   PhantomWatcher* watcher = nullptr;  ///< outlives the rank, if there is one
 };

@@ -24,7 +24,7 @@ TrialPasses passes_of(const job::Job& job, const resources::Resources& resources
 
 RankNeeds needs_of_rank(int rank, const job::Job& job, const model::ModelConfig& config,
                         const resources::Resources& resources, DType weights,
-                        std::function<DType(DType)> operand_type) {
+                        const kernels::BackendTraits& traits) {
   const TrialPasses passes = passes_of(job, resources);
   const int64_t prompt = resources.max_batch_tokens, sequences = resources.max_sequences;
   const int64_t kv_tokens = passes.slots(prompt + passes.short_tokens()) +
@@ -37,7 +37,7 @@ RankNeeds needs_of_rank(int rank, const job::Job& job, const model::ModelConfig&
                .keeps_codes = resources::code_use(job, config, 1, 1, resources.gpus).kept,
                .gpus = resources.gpus,
                .memory_bytes = std::numeric_limits<int64_t>::max(),
-               .operand_type = std::move(operand_type),
+               .traits = traits,
                .worker = {.sp = resources.sp,
                           .tp = resources.tp,
                           .kv_dtype = resources.kv_dtype,

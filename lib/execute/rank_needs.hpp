@@ -3,8 +3,7 @@
 /// What a rank of a job needs and sends, before there is one: a phantom of the rank runs passes as
 /// the job's would be.
 
-#include <functional>
-
+#include "kernels/api/traits.hpp"
 #include "lib/context/window_totals.hpp"
 #include "lib/core/dtype.hpp"
 #include "lib/job/job.hpp"
@@ -27,10 +26,10 @@ struct RankNeeds {
 /// Runs the largest pass with prompts and a step of the largest batch. `resources`: with degrees,
 /// modes, kv_dtype, max_batch_tokens and max_sequences; a ring that is chosen by rule is taken to be
 /// pass-KV, and without a shift threshold no pass shifts. `weights`: type of tensors that are not
-/// codes. `operand_type`: Backend::operand_type of the machine.
+/// codes. `traits`: of the machine's backend.
 RankNeeds needs_of_rank(int rank, const job::Job& job, const model::ModelConfig& config,
                         const resources::Resources& resources, DType weights,
-                        std::function<DType(DType)> operand_type);
+                        const kernels::BackendTraits& traits);
 
 /// What the rule of the shift configuration counts: averages over the ranks of an SP × TP block.
 /// They send in proportion to the tokens, and no weights, so these may have any type.

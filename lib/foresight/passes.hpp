@@ -22,11 +22,11 @@ struct PassSetting {
   const machines::Cluster& cluster;
   DType weights = DType::bf16;  ///< type of tensors that are not codes
   DType kv = DType::bf16;
-  std::function<DType(DType)> operand_type = {};  ///< Backend::operand_type of the ranks
+  kernels::BackendTraits traits = {};  ///< of the backend of the ranks
 
   /// A replica with such resources, which outlive it.
   Replica replica(const resources::Resources& resources) const {
-    return {job, config, resources, weights, operand_type};
+    return {job, config, resources, weights, traits};
   }
 };
 

@@ -41,7 +41,7 @@ execute::RankNeeds needs_of(const PassSetting& setting, const resources::Resourc
     config.layers = layers;
     config.pattern.resize(layers);
     return execute::needs_of_rank(0, setting.job, config, resources, setting.weights,
-                                  setting.operand_type);
+                                  setting.traits);
   };
   constexpr int64_t few = 3;
   const int64_t layers = setting.config.layers;

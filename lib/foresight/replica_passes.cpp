@@ -51,7 +51,7 @@ execute::PhantomSettings settings_of(const Replica& replica, const machines::Clu
           .gpus = resources.gpus,
           .device = {cluster.rank.name, 0, 1, "", ""},
           .memory_bytes = memory_bytes,
-          .operand_type = replica.operand_type,
+          .traits = replica.traits,
           .worker = {.sp = resources.sp,
                      .tp = resources.tp,
                      .kv_dtype = resources.kv_dtype,

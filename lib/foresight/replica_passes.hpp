@@ -20,8 +20,8 @@ struct Replica {
   const model::ModelConfig& config;
   /// With degrees and kv_dtype, and with max_batch_tokens where micro-partitions are to be chosen.
   const resources::Resources& resources;
-  DType weights;                                  ///< type of tensors that are not codes
-  std::function<DType(DType)> operand_type = {};  ///< Backend::operand_type of the ranks
+  DType weights;                       ///< type of tensors that are not codes
+  kernels::BackendTraits traits = {};  ///< of the backend of the ranks
 
   int ranks() const { return resources.cp * resources.sp * resources.tp; }
 };

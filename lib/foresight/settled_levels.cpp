@@ -18,7 +18,7 @@ double attention_flops(const Replica& replica, const machines::Cluster& cluster)
   const DType held = resources.kv_dtype;
   kernels::OpWork op{"attention", held};
   op.rows = std::max<int64_t>(1, resources.max_batch_tokens / replica.ranks());
-  op.operands = replica.operand_type ? replica.operand_type(held) : DType::fp32;
+  op.operands = replica.traits.operands_of(held);
   op.depth = static_cast<double>(op.rows);
   op.width = config.num_heads * config.head_dim;
   op.flops = 4.0 * op.depth * static_cast<double>(op.rows * op.width);

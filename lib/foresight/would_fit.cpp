@@ -54,7 +54,7 @@ std::optional<std::string> would_fit(const PassSetting& setting, const Batch& ba
   for (const Change& change :
        changes(setting.job, question.kept, ranks, batch.work().prompt_tokens)) {
     PassSetting changed{change.job,      setting.config, setting.cluster,
-                        setting.weights, setting.kv,     setting.operand_type};
+                        setting.weights, setting.kv,     setting.traits};
     if (change.job.kv.dtype) changed.kv = resources::dtype_of(*change.job.kv.dtype);
     if (fits_somewhere(changed, batch, change.kept, change.ranks)) return change.words;
   }

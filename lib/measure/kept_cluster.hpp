@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Descriptions of this machine that `pecia topology` measured, in the user's cache. A run foresees
-/// its time by the one of ranks like its own. Losing them costs only a new measurement.
+/// Descriptions of this machine that `pecia topology` measured, and those that `pecia plan` fitted to
+/// runs, in the user's cache. A run foresees its time by the last one of ranks like its own. Losing
+/// them costs only a new measurement.
 
 #include <optional>
 #include <string>

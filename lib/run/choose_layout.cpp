@@ -58,7 +58,7 @@ Json json_of(const foresight::Foreseen& plan, foresight::Aim aim) {
 
 Json json_of(const foresight::Choice& choice) {
   constexpr size_t most = 8;
-  Json json{{"by", "the cluster that pecia topology measured with such ranks"},
+  Json json{{"by", "the cluster that is kept for such ranks"},
             {"aim", choice.aim == foresight::Aim::batch_end ? "batch end" : "mean first token"},
             {"chosen", json_of(choice.chosen, choice.aim)},
             {"by_rule", json_of(choice.by_rule, choice.aim)},
@@ -100,13 +100,12 @@ LayoutChoice foreseen_on(const machines::Cluster& cluster, const LayoutQuestion&
   auto requests = part_of(batch::simulated_requests(inputs, job.batch), ranks);
   if (requests.empty()) return {{}, "the layout is by rule: no request can run", {}};
   const kernels::Backend& backend = *question.place.backend;
-  foresight::Passes passes(
-      {.job = job,
-       .config = question.config,
-       .cluster = cluster,
-       .weights = resources::float_type(job, question.config),
-       .kv = resources::kv_footprint(job, question.config, nullptr, {}).dtype,
-       .operand_type = [&](DType type) { return backend.operand_type(type); }});
+  foresight::Passes passes({.job = job,
+                            .config = question.config,
+                            .cluster = cluster,
+                            .weights = resources::float_type(job, question.config),
+                            .kv = resources::kv_footprint(job, question.config, nullptr, {}).dtype,
+                            .traits = kernels::traits_of(backend)});
   const auto choice = foresight::choose(passes, {std::move(requests), question.config}, ranks);
   if (!choice) return {{}, "the layout is by rule: in none is the batch foreseen to fit", {}};
   return {settings_of(*choice), foresight::choice_text(*choice), json_of(*choice)};

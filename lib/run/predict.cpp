@@ -113,13 +113,12 @@ Json foreseen(const PredictionInputs& from, const machines::Cluster& cluster,
                        static_cast<double>(of_played.prompts + of_played.answers) * resources.dp /
                        setup.resources.dp;
 
-  foresight::Passes passes(
-      {.job = setup.job,
-       .config = setup.config,
-       .cluster = cluster,
-       .weights = from.weights.views().embedding.dtype(),
-       .kv = resources.kv_dtype,
-       .operand_type = [&](DType type) { return compute.backend.operand_type(type); }});
+  foresight::Passes passes({.job = setup.job,
+                            .config = setup.config,
+                            .cluster = cluster,
+                            .weights = from.weights.views().embedding.dtype(),
+                            .kv = resources.kv_dtype,
+                            .traits = kernels::traits_of(compute.backend)});
   resources.shift_threshold = from.measured.shift_threshold;
   const foresight::ReplicaTimes times(passes, resources,
                                       foresight::span_of({played, setup.config}, resources),
@@ -159,10 +158,12 @@ Json predict(const PredictionInputs& from, const context::Compute& compute) {
   if (!why.empty()) return {{"none", why}};
   try {
     Json json = foreseen(from, *cluster, compute);
-    if (json.contains("by"))
+    if (json.contains("by")) {
+      json["ranks"] = key;
       json["by"] = measures ? "rates measured at the start; pecia topology --measure "
                               "--cluster-file on these ranks tells more"
-                            : "the cluster that pecia topology measured with such ranks";
+                            : "the cluster that is kept for such ranks";
+    }
     return json;
   } catch (const Error& error) {
     return {{"none", error.what()}};

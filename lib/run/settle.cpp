@@ -28,10 +28,9 @@ int64_t free_gpu_bytes(const Setup& setup) {
 /// Collective.
 void make_room_for_passes(Setup& setup, const LoadedWeights& weights, RunInputs& inputs,
                           int64_t free_bytes) {
-  const auto operands = [&](DType type) { return setup.place.backend->operand_type(type); };
-  const execute::RankNeeds needs =
-      execute::needs_of_rank(setup.ranks.replica->rank(), setup.job, setup.config, setup.resources,
-                             weights.views().embedding.dtype(), operands);
+  const execute::RankNeeds needs = execute::needs_of_rank(
+      setup.ranks.replica->rank(), setup.job, setup.config, setup.resources,
+      weights.views().embedding.dtype(), kernels::traits_of(*setup.place.backend));
   const int64_t beyond = setup.world().all_reduce_max(
       std::max<int64_t>(0, needs.work_bytes - resources::activation_bytes(true)));
   if (beyond == 0) return;

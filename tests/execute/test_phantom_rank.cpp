@@ -33,7 +33,7 @@ PhantomSettings gpu_of(int cp, int tp, int rank, int64_t kv_tokens) {
           .quantize = model::Quantize::fp8,
           .device = {"H100", 90, 132, "", ""},
           .memory_bytes = int64_t{80} << 30,
-          .operand_type = [](DType) { return DType::bf16; },
+          .traits = {[](DType) { return DType::bf16; }},
           .worker = {.tp = tp, .kv_dtype = DType::bf16, .kv_tokens = kv_tokens}};
 }
 

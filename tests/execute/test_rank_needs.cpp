@@ -35,7 +35,7 @@ resources::Resources resources_of(int cp, int sp, int tp) {
 
 RankNeeds needs(int rank, const resources::Resources& resources,
                 const model::ModelConfig& config = small_model()) {
-  return needs_of_rank(rank, {}, config, resources, DType::fp32, [](DType) { return DType::fp32; });
+  return needs_of_rank(rank, {}, config, resources, DType::fp32, {});
 }
 
 TEST(RankNeeds, OfOneRankAreAllWeightsAndNoMessage) {

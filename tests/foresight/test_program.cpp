@@ -43,7 +43,7 @@ TEST(Program, MultipliesRowsOfFp32AsTheWeightsAreMultiplied) {
   const Grid& alone = grids().front();
   for (const DType multiplied : {DType::fp32, DType::bf16}) {
     execute::PhantomSettings settings = alone.settings(0);
-    settings.operand_type = [=](DType) { return multiplied; };
+    settings.traits.operand_type = [=](DType) { return multiplied; };
     const Program program =
         record(config, {settings, {}, alone.passes().feed(0, 1, 8)}, Layers::each);
     int products = 0;
@@ -54,6 +54,25 @@ TEST(Program, MultipliesRowsOfFp32AsTheWeightsAreMultiplied) {
       }
     EXPECT_GT(products, 0);
   }
+}
+
+/// Attention of a ring's later blocks goes on from the result so far, or is a part that is merged.
+TEST(Program, MergesPartsOnlyWhereTheBackendDoesNotContinueResults) {
+  const model::ModelConfig config = small_model(2);
+  const Grid& ring = grids()[1];
+  const auto count = [&](bool continues, std::string_view name) {
+    execute::PhantomSettings settings = ring.settings(0);
+    settings.traits.continues_attention = continues;
+    const Program program =
+        record(config, {settings, {}, ring.passes().feed(0, 1, 48)}, Layers::each);
+    int64_t calls = 0;
+    for (const auto& [layer, step] : flat(program))
+      if (const auto* op = std::get_if<kernels::OpWork>(&step.what)) calls += op->name == name;
+    return calls;
+  };
+  EXPECT_GT(count(false, "merge"), 0);
+  EXPECT_EQ(count(true, "merge"), 0);
+  EXPECT_EQ(count(true, "attention"), count(false, "attention"));
 }
 
 TEST(Program, HasEachLayerWhereLayersDiffer) {

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import unittest
@@ -31,7 +32,10 @@ class AutoTest(RunTest):
 
     def plan(self, *options: object, expect: int = 0) -> str:
         command = [str(word) for word in (PROGRAM, "plan", *options)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        environment = {**os.environ, "XDG_CACHE_HOME": str(self.cache)}
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment
+        )
         self.assertEqual(done.returncode, expect, done.stderr)
         return done.stdout if expect == 0 else done.stderr
 
@@ -128,6 +132,19 @@ class AutoTest(RunTest):
         self.assertEqual(fitted.read_text(), plan["cluster"]["file"])
         text = self.plan("--cluster", fitted, *runs)
         self.assertIn(f"fitted to {runs[1]}, {runs[3]}:", text)
+
+        # Another machine's description is not kept, and that of these ranks is.
+        self.assertFalse(found["kept"])
+        measuring = self.write_job(requests, "auto", generation=GENERATION, parallel=OPEN)
+        self.run_here(measuring, 2)
+        (kept,) = self.clusters()
+        measured = kept.read_text()
+        again = json.loads(self.plan("--cluster", kept, *runs, "--json"))
+        self.assertTrue(again["calibration"]["kept"])
+        self.assertNotEqual(kept.read_text(), measured)
+        self.assertIn(again["cluster"]["file"], kept.read_text())
+        self.run_here(job, 2, "--fresh")
+        self.assertIn("the cluster that is kept", self.report(job)["predicted"]["by"])
 
         complaint = self.plan("--cluster", described, "--calibrate", self.folder, expect=REFUSED)
         self.assertIn("there is no report.json", complaint)
