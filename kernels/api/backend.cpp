@@ -13,4 +13,12 @@ void Backend::gated_linear(const GatedLinearArgs&, device::Stream&) {
   fail<Unsupported>("the backend {} gates by single ops", name());
 }
 
+void Backend::make_panels(const PanelsArgs&, device::Stream&) {
+  fail<Unsupported>("the backend {} has no use for panels", name());
+}
+
+void Backend::use_panels(const TensorView&, const void*) {
+  fail<Unsupported>("the backend {} has no use for panels", name());
+}
+
 }  // namespace pecia::kernels

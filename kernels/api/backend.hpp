@@ -24,6 +24,7 @@
 #include "kernels/api/linear.hpp"
 #include "kernels/api/mask_tokens.hpp"
 #include "kernels/api/merge.hpp"
+#include "kernels/api/panels.hpp"
 #include "kernels/api/quantize_rows.hpp"
 #include "kernels/api/rms_norm.hpp"
 #include "kernels/api/rope.hpp"
@@ -60,6 +61,15 @@ class Backend {
   /// Tells whether launches cost so much that one op in place of several takes less time. Then there
   /// are rotate_and_store and AttentionArgs::out of narrow types.
   virtual bool gains_by_fewer_ops() const { return false; }
+
+  /// Returns how many bytes the panels of a matrix take, or 0 if the backend reads it as it is. The
+  /// bits of products do not depend on panels, except for one or two rows without RowInvariant.
+  virtual int64_t panel_bytes(const TensorView&) const { return 0; }
+  /// Writes panels, or a part of them. Throws Unsupported where panel_bytes is 0.
+  virtual void make_panels(const PanelsArgs& args, device::Stream& stream);
+  /// From now on products with views of the matrix read its panels, which are made. Both stay as
+  /// they are as long as the backend is used. Throws Unsupported where panel_bytes is 0.
+  virtual void use_panels(const TensorView& matrix, const void* panels);
 
   virtual void embedding(const EmbeddingArgs& args, device::Stream& stream) = 0;
   virtual void linear(const LinearArgs& args, device::Stream& stream) = 0;

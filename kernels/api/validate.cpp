@@ -186,6 +186,14 @@ void validate(const LinearArgs& args) {
   check_bias("bias", args.bias, args.weight.rows());
 }
 
+void validate(const PanelsArgs& args) {
+  check_rank("matrix", args.matrix, 2);
+  const int64_t rows = args.matrix.rows(), unit = PanelsArgs::panel_rows;
+  PECIA_CHECK(args.begin >= 0 && args.begin <= args.end && args.end <= rows &&
+                  args.begin % unit == 0 && (args.end % unit == 0 || args.end == rows),
+              "panels of rows [{}, {}) of {}", args.begin, args.end, rows);
+}
+
 void validate(const QuantizeRowsArgs& args) {
   check_rank("x", args.x, 2);
   check_float("x", args.x.dtype());

@@ -17,6 +17,7 @@
 #include "kernels/api/linear.hpp"
 #include "kernels/api/mask_tokens.hpp"
 #include "kernels/api/merge.hpp"
+#include "kernels/api/panels.hpp"
 #include "kernels/api/quantize_rows.hpp"
 #include "kernels/api/rms_norm.hpp"
 #include "kernels/api/rope.hpp"
@@ -32,6 +33,7 @@ namespace pecia::kernels {
 void validate(const EmbeddingArgs& args);
 void validate(const SumRowsArgs& args);
 void validate(const LinearArgs& args);
+void validate(const PanelsArgs& args);
 void validate(const QuantizeRowsArgs& args);
 void validate(const AddArgs& args);
 void validate(const MaskTokensArgs& args);

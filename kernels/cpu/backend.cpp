@@ -34,6 +34,19 @@ class CpuBackend : public Backend {
     validate(args);
     multiply(args, stream);
   }
+  int64_t panel_bytes(const TensorView& matrix) const override {
+    const bool by_bf16 = operand_type(matrix.dtype()) == DType::bf16;
+    return by_bf16 && matrix.dtype() == DType::bf16 ? cpu::WeightPanels::bytes_of(matrix) : 0;
+  }
+  void make_panels(const PanelsArgs& args, device::Stream& stream) override {
+    if (panel_bytes(args.matrix) == 0) return Backend::make_panels(args, stream);
+    validate(args);
+    cpu::WeightPanels::make(args, stream);
+  }
+  void use_panels(const TensorView& matrix, const void* panels) override {
+    if (panel_bytes(matrix) == 0) return Backend::use_panels(matrix, panels);
+    panels_.add(matrix, panels);
+  }
   void quantize_rows(const QuantizeRowsArgs& args, device::Stream& stream) override {
     validate(args);
     cpu::quantize_rows(args, stream, workspace_);
@@ -119,7 +132,7 @@ class CpuBackend : public Backend {
   void multiply(const LinearArgs& args, device::Stream& stream) {
     const cpu::Bf16Kernel* const kernel = kernel_for(args.x.rows(), args.row_invariant);
     if (kernel != nullptr && of_bf16(args.weight.dtype()))
-      cpu::linear_bf16(*kernel, args, stream, workspace_, kernels_.most_few);
+      cpu::linear_bf16(*kernel, args, panels_, stream, workspace_, kernels_.most_few);
     else
       cpu::linear(args, stream, workspace_,
                   kernels_.most_few.value_or(usual_most_few(Products::fp32)));
@@ -140,6 +153,7 @@ class CpuBackend : public Backend {
   }
 
   cpu::KernelsByRows kernels_;
+  cpu::WeightPanels panels_;
   cpu::Workspace workspace_;
   cpu::AttentionPlan plan_;
   cpu::Experts experts_;

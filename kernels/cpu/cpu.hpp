@@ -8,6 +8,7 @@
 #include "kernels/api/backend.hpp"
 #include "kernels/cpu/attention/attention_plan.hpp"
 #include "kernels/cpu/products/bf16_kernels.hpp"
+#include "kernels/cpu/products/weight_panels.hpp"
 #include "kernels/cpu/shared/workspace.hpp"
 
 namespace pecia::kernels::cpu {
@@ -25,10 +26,11 @@ void embedding(const EmbeddingArgs& args, const device::Stream& stream);
 void linear(const LinearArgs& args, const device::Stream& stream, Workspace& workspace,
             int64_t most_few);
 /// Computes `linear` for weights of bf16, int8 or int4. x may be bf16, too. Many rows are multiplied
-/// by the kernel. Weights of bf16 are read in place for up to `most_few` rows, otherwise packed.
-/// Requires has_native_bf16().
-void linear_bf16(const Bf16Kernel& kernel, const LinearArgs& args, const device::Stream& stream,
-                 Workspace& workspace, std::optional<int64_t> most_few);
+/// by the kernel. Weights of bf16 are read from `weights` where they are there. Otherwise they are
+/// read in place for up to `most_few` rows, and packed for more. Requires has_native_bf16().
+void linear_bf16(const Bf16Kernel& kernel, const LinearArgs& args, const WeightPanels& weights,
+                 const device::Stream& stream, Workspace& workspace,
+                 std::optional<int64_t> most_few);
 void quantize_rows(const QuantizeRowsArgs& args, const device::Stream& stream,
                    Workspace& workspace);
 void add(const AddArgs& args, const device::Stream& stream);

@@ -10,6 +10,7 @@
 #include "kernels/cpu/products/bf16_kernels.hpp"
 #include "kernels/cpu/products/bf16_native.hpp"
 #include "kernels/cpu/products/lane_dot.hpp"
+#include "kernels/cpu/products/weight_panels.hpp"
 #include "kernels/cpu/shared/parallel.hpp"
 #include "lib/core/codes.hpp"
 
@@ -92,14 +93,16 @@ struct Scratch {
   uint16_t *packed, *numbers;  ///< numbers: a panel of codes, before it is packed
 };
 
-/// Multiplies pieces of one call, from weights packed block by block.
+/// Multiplies pieces of one call, from panels that are there, or from weights packed block by block.
 class Multiply {
  public:
-  Multiply(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x, const Packed& most)
+  Multiply(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x, const Packed& most,
+           const Panels& panels)
       : kernel_(kernel),
         args_(args),
         x_(x),
-        block_{depth_of_block(args, most.depth), most.columns} {}
+        block_{depth_of_block(args, most.depth), most.columns},
+        panels_(panels) {}
 
   int64_t scratch_bytes() const {
     return Carver::bytes_of<uint16_t>(packed_elements()) + Carver::bytes_of<uint16_t>(numbers());
@@ -116,7 +119,7 @@ class Multiply {
     for (int64_t begin = piece.begin; begin == piece.begin || begin < piece.end;
          begin += block_.depth) {
       const int64_t depth = std::min(block_.depth, piece.end - begin);
-      pack(piece, begin, depth, scratch);
+      if (!panels_) pack(piece, begin, depth, scratch);
       for (int64_t done = 0; done < piece.num_rows; done += rows_per_poll) {
         Piece part = piece;
         part.row += done;
@@ -126,20 +129,23 @@ class Multiply {
         if (begin == piece.begin) put_bias(args_, part, sums);
         kernel_.multiply({.a = x_.data + part.row * x_.stride + begin,
                           .a_stride = x_.stride,
-                          .b = scratch.packed,
+                          .b = panels_ ? panels_.at(piece.column, begin) : scratch.packed,
                           .c = sums.c,
                           .c_stride = sums.stride,
                           .rows = part.num_rows,
                           .columns = piece.num_columns,
                           .depth = depth,
-                          .accumulate = begin > piece.begin || to.begins_with_something()});
+                          .accumulate = begin > piece.begin || to.begins_with_something(),
+                          .panel_depth = panels_.depth});
         worker.poll();
       }
     }
   }
 
  private:
-  int64_t packed_elements() const { return kernel_.packed_depth(block_.depth) * block_.columns; }
+  int64_t packed_elements() const {
+    return panels_ ? 0 : kernel_.packed_depth(block_.depth) * block_.columns;
+  }
   int64_t numbers() const { return is_code(args_.weight.dtype()) ? bf16_panel * block_.depth : 0; }
 
   /// Elements [begin, begin + depth) of the weights of a piece. What is stored as codes goes through
@@ -162,6 +168,7 @@ class Multiply {
   const LinearArgs& args_;
   const Operand& x_;
   Packed block_;
+  Panels panels_;
 };
 
 /// Weights of bf16 by `dot_bf16`, in place.
@@ -202,6 +209,34 @@ class MultiplyInPlace {
 
   const LinearArgs& args_;
   const Operand& x_;
+};
+
+/// Weights of bf16 by `dot_panels`. The bits are those of dot_bf16 for any number of rows.
+class MultiplyPanels {
+ public:
+  MultiplyPanels(const LinearArgs& args, const Operand& x, const Panels& panels)
+      : args_(args), x_(x), panels_(panels) {}
+
+  int64_t scratch_bytes() const { return 0; }
+  std::nullptr_t scratch(Carver&) const { return nullptr; }
+  void operator()(const Piece& piece, const Target& to, std::nullptr_t, const Worker&) const {
+    put_bias(args_, piece, to);
+    dot_panels({.a = x_.data + piece.row * x_.stride + piece.begin,
+                .a_stride = x_.stride,
+                .b = panels_.at(piece.column, piece.begin),
+                .b_stride = panels_.depth,
+                .c = to.c,
+                .c_stride = to.stride,
+                .rows = piece.num_rows,
+                .columns = piece.num_columns,
+                .depth = piece.end - piece.begin,
+                .accumulate = to.begins_with_something()});
+  }
+
+ private:
+  const LinearArgs& args_;
+  const Operand& x_;
+  const Panels& panels_;
 };
 
 /// Codes, which become numbers in registers.
@@ -249,11 +284,15 @@ void few(const MultiplyFew& multiply, int64_t columns, const LinearArgs& args,
 }
 
 /// By the kernel only where its bits are wanted, or the bits of one chain from codes.
-void few(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x,
+void few(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x, const Panels& panels,
          const device::Stream& stream, Workspace& workspace) {
   if (args.row_invariant == RowInvariant::yes &&
       (!kernel.bits_of_few_rows || is_code(args.weight.dtype())))
-    return few(Multiply(kernel, args, x, for_few), for_few.columns, args, stream, workspace);
+    return few(Multiply(kernel, args, x, for_few, panels), for_few.columns, args, stream,
+               workspace);
+  if (panels)
+    return few(MultiplyPanels(args, x, panels),
+               args.splits == 1 ? args.y.size(1) : for_few.columns, args, stream, workspace);
   if (is_code(args.weight.dtype()))
     return few(MultiplyCodes(args, x), args.y.size(1), args, stream, workspace);
   few(MultiplyInPlace(args, x), args.splits == 1 ? args.y.size(1) : for_few.columns, args, stream,
@@ -261,10 +300,10 @@ void few(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x,
 }
 
 /// Tasks cut the rows, too, where they are enough for that.
-void many(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x,
+void many(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x, const Panels& panels,
           const device::Stream& stream, Workspace& workspace) {
   const int64_t rows = args.x.rows(), out = args.y.size(1);
-  const Multiply multiply(kernel, args, x, for_many);
+  const Multiply multiply(kernel, args, x, for_many, panels);
   const LinearTile most{args.splits == 1 ? rows : std::min(rows, most_split_rows),
                         for_many.columns};
   const LinearTile tile = choose_tile(rows, out, stream.num_threads(), most, bf16_panel);
@@ -287,18 +326,20 @@ void many(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x,
 
 }  // namespace
 
-void linear_bf16(const Bf16Kernel& kernel, const LinearArgs& args, const device::Stream& stream,
-                 Workspace& workspace, std::optional<int64_t> most_few) {
+void linear_bf16(const Bf16Kernel& kernel, const LinearArgs& args, const WeightPanels& weights,
+                 const device::Stream& stream, Workspace& workspace,
+                 std::optional<int64_t> most_few) {
   require_row_invariant(args);
   if (args.x.rows() == 0 || args.y.size(1) == 0) return;
   const bool tiles = args.x.rows() > (is_code(args.weight.dtype())
                                           ? most_few_of_codes(args.x.size(1))
                                           : most_few.value_or(usual_most_few(Products::bf16)));
   const Operand x = rounded(args.x, tiles, stream, workspace);
+  const Panels panels = weights.of(args.weight, args.splits, kernel.depth_unit);
   if (tiles)
-    many(kernel, args, x, stream, workspace);
+    many(kernel, args, x, panels, stream, workspace);
   else
-    few(kernel, args, x, stream, workspace);
+    few(kernel, args, x, panels, stream, workspace);
 }
 
 }  // namespace pecia::kernels::cpu

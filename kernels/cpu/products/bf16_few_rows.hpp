@@ -26,6 +26,20 @@ struct DotBf16Args {
 };
 void dot_bf16(const DotBf16Args& args);
 
+/// The same product, from panels that pack_bf16 or pack_bf16_tiles made before.
+struct DotPanelsArgs {
+  const uint16_t* a;
+  int64_t a_stride;
+  const uint16_t* b;  ///< of the first column, which begins a panel, and of the first pair
+  int64_t b_stride;   ///< elements of depth that a panel has, padding included
+  float* c;
+  int64_t c_stride;
+  int64_t rows, columns, depth;
+  bool accumulate;
+  float factor = 1;
+};
+void dot_panels(const DotPanelsArgs& args);
+
 /// c[r, i] += Σ_j a[r, j] · b[j, i]. If the depth is odd, a[r, depth] is read and must be finite.
 struct AddRowsArgs {
   const uint16_t* a;

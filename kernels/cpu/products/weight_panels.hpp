@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Matrices of bf16 that are there a second time, packed in panels. A product with any view of such
+/// a matrix can read the panels in its place.
+
+#include <cstdint>
+#include <map>
+
+#include "kernels/api/panels.hpp"
+#include "lib/device/stream.hpp"
+
+namespace pecia::kernels::cpu {
+
+/// Panels of a view's columns of y, from its first element on. pack_bf16_tiles made them.
+struct Panels {
+  const uint16_t* data = nullptr;
+  int64_t depth = 0;  ///< elements of depth that a panel has, padding included
+
+  explicit operator bool() const { return data != nullptr; }
+  /// From a column that begins a panel, and an even element, on.
+  const uint16_t* at(int64_t column, int64_t element) const;
+};
+
+class WeightPanels {
+ public:
+  static int64_t bytes_of(const TensorView& matrix);
+  static void make(const PanelsArgs& args, const device::Stream& stream);
+
+  /// From now on `panels` stand for the matrix. Both stay as they are while this object is used.
+  void add(const TensorView& matrix, const void* panels);
+
+  /// The panels of a view of some rows and columns. Absent unless the view begins with a panel, and
+  /// its depth, cut into `splits`, consists of whole units of `depth_unit` (the last may lack
+  /// elements where the matrix ends), which begin with a unit of the matrix.
+  Panels of(const TensorView& view, int splits, int64_t depth_unit) const;
+
+ private:
+  struct Matrix {
+    TensorView rows;
+    const uint16_t* panels;
+  };
+  std::map<const std::byte*, Matrix> matrices_;  ///< by their first byte
+};
+
+}  // namespace pecia::kernels::cpu

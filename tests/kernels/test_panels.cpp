@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Products from panels against products from the matrices that they stand for.
+
+#include <cstring>
+
+#include "lib/device/buffer.hpp"
+#include "tests/kernels/tensors.hpp"
+
+namespace pecia::test {
+namespace {
+
+using kernels::Accumulate;
+using kernels::LinearArgs;
+using kernels::RowInvariant;
+
+class Panels : public testing::TestWithParam<std::string> {
+ protected:
+  Device plain_ = make_device(GetParam()), panelled_ = make_device(GetParam());
+
+  /// Panels of the matrix, made in two parts, which the second backend uses from now on.
+  void use_panels(const TensorView& matrix) {
+    constexpr int64_t unit = kernels::PanelsArgs::panel_rows;
+    kernels::Backend& backend = *panelled_.backend;
+    const int64_t bytes = backend.panel_bytes(matrix), rows = matrix.rows();
+    ASSERT_GE(bytes, matrix.elements() * size_of(DType::bf16));
+    memory_.emplace_back(bytes + 1);
+    auto* const panels = memory_.back().as<std::byte>();
+    std::memset(panels, 0xff, bytes + 1);  // NaN, wherever nothing is written
+    const int64_t middle = rows / 2 / unit * unit;
+    backend.make_panels({matrix, panels, middle, rows}, panelled_.stream);
+    backend.make_panels({matrix, panels, 0, middle}, panelled_.stream);
+    EXPECT_EQ(panels[bytes], std::byte{0xff}) << "written past the end";
+    backend.use_panels(matrix, panels);
+  }
+
+  /// The same product by both backends has the same bits.
+  void expect_same(const LinearArgs& args, const std::string& what) {
+    std::vector<float> found[2];
+    for (const int i : {0, 1}) {
+      Device& device = i == 0 ? plain_ : panelled_;
+      Tensor y = Tensor::random({args.x.rows(), args.weight.rows()}, DType::fp32, 9, 3);
+      LinearArgs own = args;
+      own.y = y.view();
+      device.backend->linear(own, device.stream);
+      found[i] = y.values();
+      EXPECT_TRUE(y.gaps_intact()) << what;
+    }
+    EXPECT_EQ(std::memcmp(found[0].data(), found[1].data(), found[0].size() * sizeof(float)), 0)
+        << what;
+  }
+
+  std::vector<device::Buffer> memory_;
+};
+
+std::vector<std::string> devices_with_panels() {
+  std::vector<std::string> devices;
+  for (const std::string& name : every_device()) {
+    Tensor matrix = Tensor::filled({1, 1}, 0);
+    const TensorView bf16(matrix.view().data(), DType::bf16, {1, 1});
+    if (make_device(name).backend->panel_bytes(bf16) > 0) devices.push_back(name);
+  }
+  return devices;
+}
+INSTANTIATE_TEST_SUITE_P(Devices, Panels, testing::ValuesIn(devices_with_panels()));
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Panels);
+
+TEST_P(Panels, HaveTheBitsOfTheMatrix) {
+  for (const auto& [rows, out, in] :
+       {std::array<int64_t, 3>{1, 64, 96}, {2, 33, 130}, {3, 31, 33}, {8, 100, 640}, {14, 32, 64},
+        {15, 70, 1300}, {33, 97, 250}, {64, 40, 31}, {70, 129, 1030}, {130, 260, 2048}}) {
+    Tensor x = Tensor::random({rows, in}, DType::fp32, 1, 1);
+    Tensor matrix = Tensor::random({out, in}, DType::bf16, 2, in % 3);
+    Tensor bias = Tensor::random({out}, DType::bf16, 3);
+    use_panels(matrix.view());
+    for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes})
+      for (const bool with_bias : {false, true})
+        expect_same({x.view(), matrix.view(), with_bias ? bias.view() : TensorView(), {}, accumulate,
+                     RowInvariant::yes},
+                    fmt::format("{} rows, {} × {}", rows, out, in));
+  }
+}
+
+TEST_P(Panels, ServeViewsOfRowsAndColumns) {
+  const int64_t out = 200, in = 320;
+  Tensor matrix = Tensor::random({out, in}, DType::bf16, 2);
+  use_panels(matrix.view());
+  const TensorView all = matrix.view();
+  for (const int64_t rows : {1, 5, 20, 80})
+    for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 200}, {64, 96}, {32, 7}, {5, 9}})
+      for (const auto& [begin, depth] :
+           {std::pair<int64_t, int64_t>{0, 320}, {160, 160}, {64, 32}, {72, 72}, {288, 32}, {7, 40}})
+        for (const int splits : {1, 4}) {
+          if (depth % splits != 0) continue;
+          Tensor x = Tensor::random({rows, depth}, DType::fp32, 1);
+          LinearArgs args{x.view(), all.slice_rows(first, count).slice_columns(begin, depth), {}, {}};
+          args.row_invariant = RowInvariant::yes;
+          args.splits = splits;
+          expect_same(args, fmt::format("{} rows, rows {} + {}, columns {} + {}, {} splits", rows,
+                                        first, count, begin, depth, splits));
+        }
+}
+
+/// What is packed is read: with other panels than the matrix's, other numbers come out.
+TEST_P(Panels, AreReadInPlaceOfTheMatrix) {
+  Tensor x = Tensor::random({9, 64}, DType::fp32, 1);
+  Tensor matrix = Tensor::random({96, 64}, DType::bf16, 2), other = Tensor::filled({96, 64}, 0);
+  use_panels(matrix.view());
+  const int64_t bytes = panelled_.backend->panel_bytes(matrix.view());
+  std::memset(memory_.back().data(), 0, bytes);
+  for (const int64_t rows : {1, 9}) {
+    Tensor y = Tensor::filled({rows, 32}, 7);
+    panelled_.backend->linear(
+        {x.view().slice_rows(0, rows), matrix.view().slice_rows(64, 32), {}, y.view()},
+        panelled_.stream);
+    EXPECT_EQ(y.values(), std::vector<float>(rows * 32, 0)) << rows << " rows";
+  }
+  // Matrices beside it are read as they are.
+  Tensor beside = Tensor::random({96, 64}, DType::bf16, 2);
+  expect_same({x.view(), beside.view(), {}, {}, Accumulate::no, RowInvariant::yes}, "beside");
+}
+
+TEST_P(Panels, OfOtherTypesAreRefused) {
+  Tensor matrix = Tensor::random({32, 32}, DType::fp32, 1);
+  EXPECT_EQ(panelled_.backend->panel_bytes(matrix.view()), 0);
+  EXPECT_THROW(panelled_.backend->use_panels(matrix.view(), matrix.view().data()), Unsupported);
+  Tensor narrow = Tensor::random({40, 32}, DType::bf16, 1);
+  std::vector<std::byte> memory(panelled_.backend->panel_bytes(narrow.view()));
+  for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 16}, {8, 40}, {0, 41}, {32, 0}})
+    EXPECT_THROW(
+        panelled_.backend->make_panels({narrow.view(), memory.data(), begin, end}, panelled_.stream),
+        InvalidArgument)
+        << begin << " to " << end;
+}
+
+}  // namespace
+}  // namespace pecia::test
