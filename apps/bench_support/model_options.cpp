@@ -72,6 +72,11 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
                                  .help = "layout: the bits are the same on every layout",
                                  .show_default = true,
                                  .among = {"run", "layout"}});
+  command_line::add_option(app, {.name = "--prepack",
+                                 .into = &options.prepack,
+                                 .help = "Weights of bf16 are packed before they are multiplied",
+                                 .show_default = true,
+                                 .among = {"auto", "no"}});
   command_line::add_option(app, {.name = "--backend",
                                  .into = &options.backend,
                                  .help = "What computes",
@@ -95,6 +100,7 @@ job::Job ModelOptions::job() const {
   if (dtype == "int8") job.model.dtype = job::Precision::int8;
   if (dtype == "int4") job.model.dtype = job::Precision::int4;
   if (reproducible == "layout") job.reproducible = parallel::Reproducible::layout;
+  if (prepack == "no") job.model.prepack = false;
   job.parallel.sp = sp;
   job.parallel.tp = tp;
   job.parallel.ep = ep;

@@ -21,6 +21,7 @@ struct ModelOptions {
   int64_t batch_tokens = 0;  ///< 0: as a run chooses
   uint64_t seed = 1;
   std::string reproducible = "run";
+  std::string prepack = "auto";
   bool stages = false;
   std::string backend = "cpu";
   bool allow_gpu_sharing = false;

@@ -60,6 +60,16 @@ std::optional<model::DeviceWeights> copied(const model::WeightViews& weights, co
                                              *place.backend, quantize);
 }
 
+/// As a run packs, whatever room there is.
+std::unique_ptr<model::SharedPanels> packed(const model::WeightViews& weights, const job::Job& job,
+                                            const resources::ComputePlace& place,
+                                            comm::Communicator& ring) {
+  const int64_t bytes = model::panel_bytes(weights, *place.backend);
+  const auto host = ring.split_by_host();
+  if (job.model.prepack == false || ring.all_reduce_max(bytes) == 0) return nullptr;
+  return std::make_unique<model::SharedPanels>(*host, weights, *place.backend, *place.stream);
+}
+
 DType dtype_of_layers(const model::WeightViews& weights) {
   return weights.matrix_type();
 }
@@ -93,6 +103,7 @@ Replica::Replica(comm::Communicator& ring, const LoadedModel& model,
       cut_(cut_weights(model, ring.rank(), settings)),
       place_(make_place(settings, model, ring)),
       own_(copied(stored_weights(), settings.job, place_)),
+      panels_(packed(weights(), settings.job, place_, ring)),
       rank_(ring, resources::tensor_group(settings.job, ring, place_), place_, model.config,
             weights(), recorder_,
             {.sp = settings.sp,

@@ -12,6 +12,7 @@
 #include "lib/execute/phantom_rank.hpp"
 #include "lib/execute/replica_rank.hpp"
 #include "lib/model/device_weights.hpp"
+#include "lib/model/shared_panels.hpp"
 #include "lib/parallel/ring_rule.hpp"
 #include "lib/resources/compute_place.hpp"
 
@@ -32,7 +33,8 @@ struct ReplicaSettings {
   int sp = 1, tp = 1;  ///< cp takes the rest of the ranks
   int ep = 1;          ///< 1, or sp · tp
   parallel::Sharding sharding = parallel::Sharding::base;
-  job::Job job;  ///< read for backend, allow_gpu_sharing, reproducible, and model.dtype fp8
+  job::Job
+      job;  ///< read for backend, allow_gpu_sharing, reproducible, model.prepack and model.dtype
   int threads = 1;
   DType kv_dtype = DType::fp32;
   int64_t kv_tokens = 0;     ///< slots on each rank
@@ -119,6 +121,7 @@ class Replica {
   std::optional<model::Weights> cut_;  ///< present with TP
   resources::ComputePlace place_;
   std::optional<model::DeviceWeights> own_;
+  std::unique_ptr<model::SharedPanels> panels_;
   report::Recorder recorder_;
   execute::ReplicaRank rank_;
   execute::Worker& worker_ = rank_.worker();

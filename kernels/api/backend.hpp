@@ -67,8 +67,8 @@ class Backend {
   virtual int64_t panel_bytes(const TensorView&) const { return 0; }
   /// Writes panels, or a part of them. Throws Unsupported where panel_bytes is 0.
   virtual void make_panels(const PanelsArgs& args, device::Stream& stream);
-  /// From now on products with views of the matrix read its panels, which are made. Both stay as
-  /// they are as long as the backend is used. Throws Unsupported where panel_bytes is 0.
+  /// From now on products with views of the matrix read its panels, which are made, and both stay
+  /// as they are. With null they read the matrix again. Throws Unsupported where panel_bytes is 0.
   virtual void use_panels(const TensorView& matrix, const void* panels);
 
   virtual void embedding(const EmbeddingArgs& args, device::Stream& stream) = 0;

@@ -45,7 +45,7 @@ class CpuBackend : public Backend {
   }
   void use_panels(const TensorView& matrix, const void* panels) override {
     if (panel_bytes(matrix) == 0) return Backend::use_panels(matrix, panels);
-    panels_.add(matrix, panels);
+    panels_.set(matrix, panels);
   }
   void quantize_rows(const QuantizeRowsArgs& args, device::Stream& stream) override {
     validate(args);

@@ -21,6 +21,9 @@ class MappedFile {
   /// process (SIGBUS).
   std::span<const std::byte> bytes() const { return bytes_; }
 
+  /// Lets go of the pages that were touched. They are mapped again when they are touched again.
+  void release_pages() const;
+
  private:
   std::span<const std::byte> bytes_;
 };

@@ -198,6 +198,10 @@ fs::path Checkpoint::file_of(const std::string& name) const {
   return impl_->shards[impl_->entry(name).shard].path;
 }
 
+void Checkpoint::release_pages() const {
+  for (const auto& shard : impl_->shards) shard.file.release_pages();
+}
+
 int64_t Checkpoint::total_bytes() const {
   int64_t total = 0;
   for (const auto& [name, entry] : impl_->entries) total += entry.tensor.end - entry.tensor.begin;

@@ -51,6 +51,9 @@ class Checkpoint {
 
   int64_t total_bytes() const;  ///< sum over all tensors
 
+  /// Lets go of the mapped pages, which are mapped again where they are touched again.
+  void release_pages() const;
+
   /// sha256 (hex) of the index: name, dtype, shape, file and offsets of every tensor.
   std::string index_sha256() const;
 

@@ -102,7 +102,8 @@ struct Job {
     std::optional<Precision> compute;  ///< type of the operands of matrix products
     std::optional<RopeOverride> rope_scaling;
     Load load = Load::mapped;
-    bool replicate = false;  ///< a copy of the weights for each rank, near its cores
+    bool replicate = false;       ///< a copy of the weights for each rank, near its cores
+    std::optional<bool> prepack;  ///< panels of the weights on each host; auto: where they fit
   } model;
 
   /// parse_job leaves patterns as written; load_job gives existing files, sorted per pattern.

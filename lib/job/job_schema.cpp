@@ -98,6 +98,10 @@ std::vector<Field> make_schema() {
           "model.replicate", PECIA_MEMBER(model.replicate), boolean(),
           "Each rank keeps weights of its own, near its cores, for hosts with several NUMA nodes; "
           "false: the ranks of a host share the mapped files."),
+      field(
+          "model.prepack", PECIA_MEMBER(model.prepack), auto_or(boolean()),
+          "CPUs: each host keeps the weights of bf16 a second time, in the order in which products "
+          "read them fastest; auto: where that takes at most half of its free memory."),
       field("input", PECIA_MEMBER(input), paths(), "Prompt shards, schema pecia.prompts/1.",
             "[prompts/*.h5]"),
       field("output", PECIA_MEMBER(output), path(),

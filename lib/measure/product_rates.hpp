@@ -4,8 +4,10 @@
 /// hardware can give (peak.hpp).
 
 #include <functional>
+#include <optional>
 
 #include "lib/context/compute.hpp"
+#include "lib/measure/own_panels.hpp"
 
 namespace pecia::measure {
 
@@ -25,13 +27,14 @@ class RandomProduct {
   RandomProduct(const context::Compute& compute, int64_t rows, int64_t in, int64_t out,
                 DType weights);
 
-  /// Runs the product `times` times and waits for the end.
+  /// Runs the product, from panels where the backend has them, `times` times and waits for the end.
   void run(int times);
 
  private:
   context::Compute compute_;
   device::Buffer x_, weight_, y_, scales_;
   kernels::LinearArgs args_;
+  std::optional<OwnPanels> panels_;
 };
 
 /// FLOP/s of a matrix product, as the mean over about 20 ms, so that ranks which measure at the

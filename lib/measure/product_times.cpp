@@ -71,6 +71,8 @@ std::vector<ProductTime> measure_products(const std::vector<Products>& kinds, DT
   for (const int64_t rows : rows_packed)
     for (size_t kind = 0; kind < kinds.size(); ++kind) add(kinds[kind], true, rows, *packed[kind]);
 
+  for (const Way& way : ways)  // packs the weights for each backend
+    seconds_of({{way.time.products, way.time.packed, 1, 0}, way.backend, unit});
   double spent_s = 0;
   for (int round = 0; round < most_rounds && spent_s < enough_s; ++round)
     for (Way& way : ways) {

@@ -22,6 +22,7 @@ RotatingProduct::RotatingProduct(const context::Compute& compute, int64_t most_r
 }
 
 void RotatingProduct::run(const context::Compute& compute, int64_t rows, int64_t columns) {
+  panels_.try_emplace(&compute.backend, compute, weight_);
   if (next_ + columns > weight_.rows()) next_ = 0;
   const DType stored = weight_.dtype();
   const bool narrow = compute.backend.operand_type(stored) == DType::bf16;

@@ -2,7 +2,10 @@
 #pragma once
 /// Products of random numbers on a CPU whose weights come from memory, as those of a model do.
 
+#include <map>
+
 #include "lib/context/compute.hpp"
+#include "lib/measure/own_panels.hpp"
 
 namespace pecia::measure {
 
@@ -20,13 +23,15 @@ class RotatingProduct {
 
   int64_t columns() const { return weight_.rows(); }
 
-  /// Multiplies by the backend of `compute`, whose memory is the host's, and waits for the end.
-  /// `columns`: whole units, at most all.
+  /// Multiplies by the backend of `compute`, whose memory is the host's, and waits for the end. The
+  /// first time, the weights are packed for it. `columns`: whole units, at most all. The backend
+  /// outlives this object.
   void run(const context::Compute& compute, int64_t rows, int64_t columns);
 
  private:
   device::Buffer weight_buffer_, scale_buffer_, x_buffer_, narrow_x_buffer_, y_buffer_;
   TensorView weight_, scales_, x_, narrow_x_;
+  std::map<const kernels::Backend*, OwnPanels> panels_;
   int64_t next_ = 0;  ///< the first column of the next product
 };
 

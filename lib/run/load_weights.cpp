@@ -9,6 +9,7 @@
 #include <numeric>
 #include <utility>
 
+#include "lib/cluster/machine.hpp"
 #include "lib/comm/agree.hpp"
 #include "lib/execute/worker.hpp"
 #include "lib/report/format.hpp"
@@ -89,6 +90,48 @@ std::optional<model::DeviceWeights> copied(const Setup& setup, const model::Weig
   return there;
 }
 
+/// Why the weights are not packed, though the job asks for it; "" if they can be.
+std::string why_not_packed(const Setup& setup, const LoadedWeights& weights, int64_t bytes) {
+  if (setup.job.model.replicate) return "with model.replicate ranks do not share weights";
+  if (bytes == 0)
+    return fmt::format("weights of {} have none on this backend", name_of(weights.held()));
+  return "";
+}
+
+/// Panels of the weights where the job wants them or, with auto, where mapped weights have them and
+/// the host has room. All ranks or none. Collective.
+std::unique_ptr<model::SharedPanels> packed(const Setup& setup, const Hosts& hosts,
+                                            const LoadedWeights& weights) {
+  const std::optional<bool>& wanted = setup.job.model.prepack;
+  if (wanted == false) return {};
+  comm::Communicator& world = setup.world();
+  const resources::ComputePlace& place = setup.place;
+  const int64_t bytes = model::panel_bytes(weights.views(), *place.backend);
+  const std::string why_not = why_not_packed(setup, weights, bytes);
+  comm::together(world, [&] {
+    if (wanted && !why_not.empty()) fail<InputError>("model.prepack: {}; use auto", why_not);
+  });
+  const bool is_mapped = weights.stored.converted_bytes() == 0 && !weights.own &&
+                         setup.job.model.load == job::Load::mapped;
+  const auto parts = hosts.ranks->split(weights.views().part.index, hosts.ranks->rank());
+  const auto of_host = static_cast<double>(parts->rank() == 0 ? bytes : 0);
+  const auto room = 0.5 * static_cast<double>(cluster::memory_facts().available_bytes);
+  const bool fits = hosts.ranks->all_reduce_sum(of_host) <= room;
+  const bool packs = wanted.value_or(why_not.empty() && is_mapped && fits);
+  if (world.all_reduce_max(static_cast<int64_t>(!packs)) > 0) return {};
+
+  auto panels = std::make_unique<model::SharedPanels>(
+      *hosts.ranks, weights.views(), *place.backend, *place.stream,
+      [&] { weights.stored.checkpoint().release_pages(); });
+  const int64_t made = panels->is_first() ? panels->bytes() : 0;
+  const auto on_host = world.all_reduce_max(
+      static_cast<int64_t>(hosts.ranks->all_reduce_sum(static_cast<double>(made))));
+  const auto ms = world.all_reduce_max(static_cast<int64_t>(1e3 * panels->seconds()) + 1);
+  setup.log->info("weights packed: {} on each host, in {:.1f} s", report::format_bytes(on_host),
+                  1e-3 * static_cast<double>(ms));
+  return panels;
+}
+
 /// Says which matrices are wider in memory than in the checkpoint, and why.
 void say_what_is_widened(const Setup& setup) {
   const model::CodeUse use = code_use_of(setup);
@@ -109,13 +152,14 @@ void say_what_is_widened(const Setup& setup) {
 LoadedWeights load_weights(const Setup& setup) {
   const Hosts hosts(setup.world());
   const std::optional<SpreadFiles> spread = spread_files(setup, hosts);
-  LoadedWeights weights{read_weights(setup, hosts, spread), {}, {}, {}};
+  LoadedWeights weights{read_weights(setup, hosts, spread), {}, {}, {}, {}};
   weights.read_bytes =
       hosts.of_each(spread ? spread->read_bytes() : weights.stored.checkpoint().total_bytes());
   if (setup.chief()) say_what_is_widened(setup);
   weights.own = copied(setup, weights.stored);
   // All ranks have copies or none has. Those of the stored weights are not touched any more.
   if (weights.own && spread) spread->clear();
+  weights.panels = packed(setup, hosts, weights);
   const DType held = weights.held();
   if (setup.job.model.compute == job::Precision::bf16 &&
       setup.place.backend->operand_type(held) != DType::bf16)

@@ -2,11 +2,13 @@
 #pragma once
 /// Loads the model's weights to the place where this rank uses them.
 
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "lib/measure/rounding.hpp"
 #include "lib/model/device_weights.hpp"
+#include "lib/model/shared_panels.hpp"
 #include "lib/model/weights.hpp"
 #include "lib/run/setup.hpp"
 
@@ -17,6 +19,8 @@ struct LoadedWeights {
   /// This rank's own copy: on its GPU, as codes, or because the job wants one. Absent where mapped
   /// weights are used, or converted ones, which are a copy already.
   std::optional<model::DeviceWeights> own;
+  /// Panels of the weights, which the backend reads. Absent where it has none or has no room.
+  std::unique_ptr<model::SharedPanels> panels;
   std::optional<measure::WeightRounding> rounding;  ///< present where weights were rounded at load
   /// Bytes of the checkpoint's tensors that each host has read. Mapped files are read from the
   /// host's page cache if it has them.

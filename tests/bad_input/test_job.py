@@ -49,6 +49,7 @@ WORDS = (
     "model.compute",
     "model.load",
     "model.replicate",
+    "model.prepack",
     "backend",
     "allow_gpu_sharing",
     "parallel.prefill",

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks that keep weights of their own, or that have them from memory into which hosts read them together, compute what
-those that share the mapped files do."""
+those that share the mapped files do. So do ranks that share packed weights."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ import unittest
 from pathlib import Path
 
 from harness import DONE, MODEL, Results, RunTest, random_requests
+
+
+BF16_MODEL = MODEL.parent / "qwen3moe-norm-dense"
+HAS_BF16 = "avx512_bf16" in Path("/proc/cpuinfo").read_text()
 
 
 class OwnWeightsTest(RunTest):
@@ -56,6 +60,44 @@ class OwnWeightsTest(RunTest):
                         self.assertEqual(
                             spread.slots(row, column).tobytes(), mapped.slots(row, column).tobytes()
                         )
+
+    def packed_job(self, prepack: bool | str, **settings: object) -> Path:
+        model = {"path": str(BF16_MODEL), "prepack": prepack} | settings.pop("model", {})
+        return self.write_job(
+            random_requests(4, 5, 60, seed=3),
+            f"packed-{prepack}-{'-'.join(settings)}",
+            generation={"max_new_tokens": 6, "ignore_eos": True, "logprobs": 2},
+            model=model,
+            reproducible="layout",
+            **settings,
+        )
+
+    @unittest.skipUnless(HAS_BF16, "this CPU has no products of bf16")
+    def test_packed(self) -> None:
+        """With reproducible: layout the bits do not depend on panels. auto packs mapped weights of bf16."""
+        whole = self.packed_job(False)
+        self.assertNotIn("weights packed", self.run_job(whole, 1))
+        wanted = self.results(whole)
+        self.assertEqual(wanted.rows(DONE), [0, 1, 2, 3])
+        for prepack, ranks, parallel in (("auto", 1, {}), (True, 2, {"cp": 2}), (True, 2, {"tp": 2})):
+            with self.subTest(prepack=prepack, parallel=parallel):
+                job = self.packed_job(prepack, parallel=parallel)
+                self.assertRegex(self.run_job(job, ranks), r"weights packed: [\d.]+ [KM]iB on each host")
+                found = self.results(job)
+                for row in range(4):
+                    for column in ("tokens", "token_logprob"):
+                        self.assertEqual(
+                            found.slots(row, column).tobytes(), wanted.slots(row, column).tobytes()
+                        )
+
+    def test_what_cannot_be_packed(self) -> None:
+        for settings, reason in (
+            ({"compute": "fp32"}, "model.prepack: weights of bf16 have none on this backend"),
+            ({"replicate": True}, "model.prepack: with model.replicate ranks do not share weights"),
+        ):
+            with self.subTest(**settings):
+                job = self.packed_job(True, model=settings)
+                self.assertIn(reason, self.run_job(job, 1, expect=2))
 
     def test_what_is_converted_is_not_copied_again(self) -> None:
         own, words = self.run_with(True, "fp16", cp=2)

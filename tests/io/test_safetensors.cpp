@@ -6,6 +6,7 @@
 #include "lib/core/error.hpp"
 #include "lib/io/file.hpp"
 #include "lib/io/memory_file.hpp"
+#include "lib/io/memory_map.hpp"
 #include "lib/io/safetensors.hpp"
 #include "tests/io/expect_error.hpp"
 #include "tests/support/compare.hpp"
@@ -119,6 +120,26 @@ TEST(Checkpoint, MapsACopyWhereItIsToldOfOne) {
   write_safetensors(file, {float_tensor("b", DType::fp32, {1}, one)});
   EXPECT_EQ(checkpoint.tensor("a").as<float>()[0], 1);
   EXPECT_EQ(checkpoint.file_of("a"), file) << "messages name the file that was copied";
+}
+
+TEST(Checkpoint, MapsPagesAgainThatItLetGo) {
+  const test::TempFolder folder;
+  const std::vector<float> values(4096, 3);
+  write_safetensors(folder / "model.safetensors", {float_tensor("a", DType::fp32, {4096}, values)});
+  const Checkpoint checkpoint(folder.path());
+  const TensorView tensor = checkpoint.tensor("a");
+  EXPECT_EQ(tensor.as<float>()[4095], 3);
+  checkpoint.release_pages();
+  for (int64_t i = 0; i < 4096; ++i) ASSERT_EQ(tensor.as<float>()[i], 3) << i;
+}
+
+TEST(MemoryMap, IsSharedByAllWhoMapIt) {
+  const MemoryFile memory(100);
+  const MemoryMap one(memory.path(), 100), other(memory.path(), 100);
+  one.bytes()[99] = std::byte{7};
+  EXPECT_EQ(other.bytes()[99], std::byte{7});
+  EXPECT_TRUE(MemoryMap(memory.path(), 0).bytes().empty());
+  EXPECT_THROW(MemoryMap("/proc/self/fd/-1", 1), SystemError);
 }
 
 TEST(Checkpoint, TakesTheSingleFileWhereAnIndexStandsBesideIt) {

@@ -65,16 +65,27 @@ INSTANTIATE_TEST_SUITE_P(Devices, Panels, testing::ValuesIn(devices_with_panels(
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Panels);
 
 TEST_P(Panels, HaveTheBitsOfTheMatrix) {
-  for (const auto& [rows, out, in] :
-       {std::array<int64_t, 3>{1, 64, 96}, {2, 33, 130}, {3, 31, 33}, {8, 100, 640}, {14, 32, 64},
-        {15, 70, 1300}, {33, 97, 250}, {64, 40, 31}, {70, 129, 1030}, {130, 260, 2048}}) {
+  for (const auto& [rows, out, in] : {std::array<int64_t, 3>{1, 64, 96},
+                                      {2, 33, 130},
+                                      {3, 31, 33},
+                                      {8, 100, 640},
+                                      {14, 32, 64},
+                                      {15, 70, 1300},
+                                      {33, 97, 250},
+                                      {64, 40, 31},
+                                      {70, 129, 1030},
+                                      {130, 260, 2048}}) {
     Tensor x = Tensor::random({rows, in}, DType::fp32, 1, 1);
     Tensor matrix = Tensor::random({out, in}, DType::bf16, 2, in % 3);
     Tensor bias = Tensor::random({out}, DType::bf16, 3);
     use_panels(matrix.view());
     for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes})
       for (const bool with_bias : {false, true})
-        expect_same({x.view(), matrix.view(), with_bias ? bias.view() : TensorView(), {}, accumulate,
+        expect_same({x.view(),
+                     matrix.view(),
+                     with_bias ? bias.view() : TensorView(),
+                     {},
+                     accumulate,
                      RowInvariant::yes},
                     fmt::format("{} rows, {} × {}", rows, out, in));
   }
@@ -86,13 +97,19 @@ TEST_P(Panels, ServeViewsOfRowsAndColumns) {
   use_panels(matrix.view());
   const TensorView all = matrix.view();
   for (const int64_t rows : {1, 5, 20, 80})
-    for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 200}, {64, 96}, {32, 7}, {5, 9}})
-      for (const auto& [begin, depth] :
-           {std::pair<int64_t, int64_t>{0, 320}, {160, 160}, {64, 32}, {72, 72}, {288, 32}, {7, 40}})
+    for (const auto& [first, count] :
+         {std::pair<int64_t, int64_t>{0, 200}, {64, 96}, {32, 7}, {5, 9}})
+      for (const auto& [begin, depth] : {std::pair<int64_t, int64_t>{0, 320},
+                                         {160, 160},
+                                         {64, 32},
+                                         {72, 72},
+                                         {288, 32},
+                                         {7, 40}})
         for (const int splits : {1, 4}) {
           if (depth % splits != 0) continue;
           Tensor x = Tensor::random({rows, depth}, DType::fp32, 1);
-          LinearArgs args{x.view(), all.slice_rows(first, count).slice_columns(begin, depth), {}, {}};
+          LinearArgs args{
+              x.view(), all.slice_rows(first, count).slice_columns(begin, depth), {}, {}};
           args.row_invariant = RowInvariant::yes;
           args.splits = splits;
           expect_same(args, fmt::format("{} rows, rows {} + {}, columns {} + {}, {} splits", rows,
@@ -126,9 +143,9 @@ TEST_P(Panels, OfOtherTypesAreRefused) {
   Tensor narrow = Tensor::random({40, 32}, DType::bf16, 1);
   std::vector<std::byte> memory(panelled_.backend->panel_bytes(narrow.view()));
   for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 16}, {8, 40}, {0, 41}, {32, 0}})
-    EXPECT_THROW(
-        panelled_.backend->make_panels({narrow.view(), memory.data(), begin, end}, panelled_.stream),
-        InvalidArgument)
+    EXPECT_THROW(panelled_.backend->make_panels({narrow.view(), memory.data(), begin, end},
+                                                panelled_.stream),
+                 InvalidArgument)
         << begin << " to " << end;
 }
 

@@ -291,8 +291,8 @@ void few(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x, con
     return few(Multiply(kernel, args, x, for_few, panels), for_few.columns, args, stream,
                workspace);
   if (panels)
-    return few(MultiplyPanels(args, x, panels),
-               args.splits == 1 ? args.y.size(1) : for_few.columns, args, stream, workspace);
+    return few(MultiplyPanels(args, x, panels), args.splits == 1 ? args.y.size(1) : for_few.columns,
+               args, stream, workspace);
   if (is_code(args.weight.dtype()))
     return few(MultiplyCodes(args, x), args.y.size(1), args, stream, workspace);
   few(MultiplyInPlace(args, x), args.splits == 1 ? args.y.size(1) : for_few.columns, args, stream,

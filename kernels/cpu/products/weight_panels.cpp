@@ -41,10 +41,13 @@ void WeightPanels::make(const PanelsArgs& args, const device::Stream& stream) {
   });
 }
 
-void WeightPanels::add(const TensorView& matrix, const void* panels) {
+void WeightPanels::set(const TensorView& matrix, const void* panels) {
   PECIA_CHECK(matrix.dtype() == DType::bf16, "panels of {}", name_of(matrix.dtype()));
-  matrices_.insert_or_assign(first_byte(matrix),
-                             Matrix{matrix, static_cast<const uint16_t*>(panels)});
+  if (panels == nullptr)
+    matrices_.erase(first_byte(matrix));
+  else
+    matrices_.insert_or_assign(first_byte(matrix),
+                               Matrix{matrix, static_cast<const uint16_t*>(panels)});
 }
 
 Panels WeightPanels::of(const TensorView& view, int splits, int64_t depth_unit) const {

@@ -26,8 +26,8 @@ class WeightPanels {
   static int64_t bytes_of(const TensorView& matrix);
   static void make(const PanelsArgs& args, const device::Stream& stream);
 
-  /// From now on `panels` stand for the matrix. Both stay as they are while this object is used.
-  void add(const TensorView& matrix, const void* panels);
+  /// From now on `panels` stand for the matrix, and both stay as they are. Null: none does.
+  void set(const TensorView& matrix, const void* panels);
 
   /// The panels of a view of some rows and columns. Absent unless the view begins with a panel, and
   /// its depth, cut into `splits`, consists of whole units of `depth_unit` (the last may lack

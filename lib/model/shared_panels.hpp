@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Panels of a rank's weights (kernels::PanelsArgs), in memory that the ranks of its host share.
+/// Ranks that hold the same part of the weights have one copy, and each of them packs a share:
+///
+///     ranks 0 and 2 hold part 0, ranks 1 and 3 hold part 1:
+///     memory of 0, 2   q k v o …      0 packs the first half of each matrix, 2 the second
+///     memory of 1, 3   q k v o …      1 packs the first half, 3 the second
+///
+/// Experts are read where they are, since most passes touch few of them.
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "kernels/api/backend.hpp"
+#include "lib/comm/communicator.hpp"
+#include "lib/io/memory_file.hpp"
+#include "lib/io/memory_map.hpp"
+#include "lib/model/weights.hpp"
+
+namespace pecia::model {
+
+/// Bytes of the panels that the backend has for `weights`; 0 where it has none.
+int64_t panel_bytes(const WeightViews& weights, const kernels::Backend& backend);
+
+class SharedPanels {
+ public:
+  /// Packs, and lets the backend use the panels. `host`: the ranks of this host. `packed_some` is
+  /// called after each layer, when the stored matrices of this layer are not needed any more. The
+  /// weights and the backend outlive this object. Throws SystemError where there is no such memory.
+  /// Collective over `host`.
+  SharedPanels(comm::Communicator& host, const WeightViews& weights, kernels::Backend& backend,
+               device::Stream& stream, const std::function<void()>& packed_some = {});
+  ~SharedPanels();
+  SharedPanels(const SharedPanels&) = delete;
+  SharedPanels& operator=(const SharedPanels&) = delete;
+
+  int64_t bytes() const { return static_cast<int64_t>(map_.bytes().size()); }
+  double seconds() const { return seconds_; }          ///< time that the packing took
+  bool is_first() const { return file_.has_value(); }  ///< this rank made the memory of its part
+
+ private:
+  kernels::Backend& backend_;
+  std::vector<TensorView> used_;        ///< matrices whose panels the backend reads
+  std::optional<io::MemoryFile> file_;  ///< on the first rank that holds the part
+  io::MemoryMap map_;
+  double seconds_ = 0;
+};
+
+}  // namespace pecia::model
