@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lib/core/random.hpp"
+#include "lib/io/memory_file.hpp"
 #include "lib/measure/product_rates.hpp"
 
 namespace pecia::measure {
@@ -54,9 +55,46 @@ void fill(std::span<std::byte> memory) {
     std::memcpy(memory.data() + at, list.data(), std::min(step, std::ssize(memory) - at));
 }
 
+/// Whether a run on this backend packs weights of bf16.
+bool has_panels(const kernels::Backend& backend) {
+  uint16_t number = 0;
+  return backend.panel_bytes(TensorView(&number, DType::bf16, {1, 1})) > 0;
+}
+
+/// Matrices [width, depth] of bf16 side by side, whose numbers are taken for those of their own
+/// panels, too, while this object lives. Where panels need padding, the matrices are read in place.
+class TakenForPanels {
+ public:
+  TakenForPanels(kernels::Backend& backend, std::span<std::byte> memory, int64_t width,
+                 int64_t depth)
+      : backend_(backend) {
+    const int64_t bytes = width * depth * size_of(DType::bf16);
+    for (int64_t at = 0; at + bytes <= std::ssize(memory); at += bytes) {
+      const TensorView matrix(memory.data() + at, DType::bf16, {width, depth});
+      if (backend.panel_bytes(matrix) != bytes) continue;
+      backend.use_panels(matrix, matrix.data());
+      matrices_.push_back(matrix);
+    }
+  }
+  TakenForPanels(const TakenForPanels&) = delete;
+  TakenForPanels& operator=(const TakenForPanels&) = delete;
+  ~TakenForPanels() {
+    for (const TensorView& matrix : matrices_) backend_.use_panels(matrix, nullptr);
+  }
+
+ private:
+  kernels::Backend& backend_;
+  std::vector<TensorView> matrices_;
+};
+
 }  // namespace
 
-SmallPages::SmallPages(int64_t bytes) {
+WeightPages::WeightPages(int64_t bytes, bool packed) {
+  if (packed) {
+    shared_ = io::MemoryMap(io::MemoryFile(bytes).path(), bytes);
+    bytes_ = shared_.bytes();
+    return;
+  }
   void* const data =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) fail<SystemError>("out of memory: {} bytes cannot be mapped", bytes);
@@ -64,15 +102,15 @@ SmallPages::SmallPages(int64_t bytes) {
   bytes_ = {static_cast<std::byte*>(data), static_cast<size_t>(bytes)};
 }
 
-SmallPages::~SmallPages() {
-  ::munmap(bytes_.data(), bytes_.size());
+WeightPages::~WeightPages() {
+  if (shared_.bytes().empty()) ::munmap(bytes_.data(), bytes_.size());
 }
 
 OpTimer::OpTimer(comm::Communicator& world, const context::Compute& compute, int64_t cache_bytes)
     : world_(world),
       compute_(compute),
       cache_bytes_(cache_bytes),
-      weights_(more_than_cached(cache_bytes)),
+      weights_(more_than_cached(cache_bytes), has_panels(compute.backend)),
       keys_(compute.buffer(more_than_cached(cache_bytes))) {
   fill(weights_.bytes());
   compute_.device.zero(keys_.data(), keys_.bytes(), compute_.stream);
@@ -120,6 +158,7 @@ auto OpTimer::with_product(int64_t rows, int64_t depth, int64_t width,
   compute_.device.zero(x.data(), x.elements() * size_of(operands), compute_.stream);
   kernels::LinearArgs args{x, {}, {}, zeroed(buffers[1], rows, width)};
   Turns weights(weights_.bytes(), width * depth * size_of(DType::bf16));
+  const TakenForPanels panels(compute_.backend, weights_.bytes(), width, depth);
   return measure([&] {
     args.weight = TensorView(weights.next(), DType::bf16, {width, depth});
     compute_.backend.linear(args, compute_.stream);

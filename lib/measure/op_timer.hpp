@@ -9,24 +9,27 @@
 
 #include "lib/comm/communicator.hpp"
 #include "lib/context/compute.hpp"
+#include "lib/io/memory_map.hpp"
 #include "lib/measure/calibration.hpp"
 #include "lib/measure/gain_alone.hpp"
 
 namespace pecia::measure {
 
-/// Memory in small pages, as a mapped checkpoint has them. (On an EPYC one core read 20 GB/s from
-/// small pages and 33 GB/s from huge ones.)
-class SmallPages {
+/// Memory as a run has its weights in: packed ones in memory that a host's ranks share, others in
+/// small pages, as those of a mapped checkpoint. (On an EPYC one core read 20 GB/s from small pages
+/// and 33 GB/s from huge ones.)
+class WeightPages {
  public:
   /// Throws SystemError when there is not enough memory.
-  explicit SmallPages(int64_t bytes);
-  ~SmallPages();
-  SmallPages(const SmallPages&) = delete;
-  SmallPages& operator=(const SmallPages&) = delete;
+  WeightPages(int64_t bytes, bool packed);
+  ~WeightPages();
+  WeightPages(const WeightPages&) = delete;
+  WeightPages& operator=(const WeightPages&) = delete;
 
   std::span<std::byte> bytes() const { return bytes_; }
 
  private:
+  io::MemoryMap shared_;
   std::span<std::byte> bytes_;
 };
 
@@ -40,7 +43,7 @@ class OpTimer {
   OpTimer(comm::Communicator& world, const context::Compute& compute, int64_t cache_bytes);
 
   /// y [rows, width] = x [rows, depth] · weights [width, depth] of bf16, each time with other
-  /// weights.
+  /// weights, which are packed where the backend has panels.
   double product(int64_t rows, int64_t depth, int64_t width) const;
   /// `rows` queries after `cached` tokens, each of which sees all before it, each time with other
   /// keys.
@@ -72,7 +75,7 @@ class OpTimer {
   comm::Communicator& world_;
   context::Compute compute_;
   int64_t cache_bytes_;
-  SmallPages weights_;
+  WeightPages weights_;
   device::Buffer keys_;
 };
 
