@@ -30,7 +30,10 @@ class Watch {
     Clock::time_point at;
   };
 
-  explicit Watch(std::chrono::seconds timeout) : timeout_(timeout) {}
+  Watch(std::chrono::seconds timeout, CallWatch::Late late)
+      : timeout_(timeout), calls_(timeout, std::move(late)) {}
+
+  CallWatch& calls() { return calls_; }
 
   void add(Nccl& group) { groups_.push_back(&group); }
   void remove(Nccl& group) { groups_.remove(&group); }
@@ -81,6 +84,7 @@ class Watch {
   std::deque<Started> started_;
   std::vector<std::shared_ptr<device::Event>> free_;  ///< events whose marks are reached
   Clock::time_point looked_;
+  CallWatch calls_;
 };
 
 /// A part of a group for some of its calls only, and the blocks registered with it.
@@ -136,10 +140,14 @@ class Queue {
     watch_->look();
     ready_->record(computing_);
     ready_->make_wait(*sending_);
-    groups(*sending_);
+    ++number_;
+    {
+      const CallWatch::Call call = watch_->calls().begin(operation, number_, peers);
+      groups(*sending_);
+    }
     std::shared_ptr<device::Event> done = watch_->event(device_);
     done->record(*sending_);
-    watch_->add({operation, ++number_, std::move(peers), done, Clock::now()});
+    watch_->add({operation, number_, std::move(peers), done, Clock::now()});
     return std::make_unique<OnStream>(std::move(done), computing_);
   }
 
@@ -162,17 +170,23 @@ class Queue {
   device::Stream& computing() const { return computing_; }
   /// Makes a part that is watched like the group itself.
   std::unique_ptr<Part> split_part(int color, int key) const {
-    auto part = std::make_unique<Part>(nccl_->split(color, key), device_, *sending_);
+    auto part = std::make_unique<Part>(split_nccl(color, key), device_, *sending_);
     watch_->add(*part->nccl);
     return part;
   }
   void give_back(Part& part) const { watch_->remove(*part.nccl); }
   std::shared_ptr<Queue> split(int color, int key, int rank, int size) const {
-    return std::make_shared<Queue>(nccl_->split(color, key), device_, computing_, sending_, watch_,
+    return std::make_shared<Queue>(split_nccl(color, key), device_, computing_, sending_, watch_,
                                    rank, size);
   }
 
  private:
+  std::unique_ptr<Nccl> split_nccl(int color, int key) const {
+    const std::string peers = "all ranks";
+    const CallWatch::Call call = watch_->calls().begin("split", 1, peers);
+    return nccl_->split(color, key);
+  }
+
   class OnStream : public Transfer {
    public:
     OnStream(std::shared_ptr<device::Event> done, device::Stream& computing)
@@ -415,10 +429,10 @@ class NcclCommunicator : public CommunicatorOver {
 
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host,
                                                      std::unique_ptr<Nccl> nccl,
-                                                     device::Device& device,
-                                                     device::Stream& stream) {
+                                                     device::Device& device, device::Stream& stream,
+                                                     CallWatch::Late late) {
   const int rank = host->rank(), size = host->size();
-  auto watch = std::make_shared<Watch>(host->wait_timeout());
+  auto watch = std::make_shared<Watch>(host->wait_timeout(), std::move(late));
   auto queue = std::make_shared<Queue>(std::move(nccl), device, stream,
                                        std::shared_ptr<device::Stream>(device.make_stream()),
                                        std::move(watch), rank, size);

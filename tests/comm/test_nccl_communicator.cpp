@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <future>
 
 #include "lib/comm/collectives.hpp"
 #include "lib/comm/communicator_over.hpp"
@@ -94,7 +96,10 @@ class LoggedNccl : public Nccl {
       : log_(log), error_(error), registers_(registers), name_(std::move(name)) {}
 
   void start_group() override { say("{"); }
-  void end_group() override { say("}"); }
+  void end_group() override {
+    say("}");
+    if (in_end_group) in_end_group();
+  }
   void send(std::span<const std::byte> bytes, int to, device::Stream& stream) override {
     say(fmt::format("send {} to {} on {}", bytes.size(), to, test_name(stream)));
   }
@@ -124,6 +129,8 @@ class LoggedNccl : public Nccl {
   }
   std::string asynchronous_error() override { return error_; }
   void abort() noexcept override { say("abort"); }
+
+  static inline std::function<void()> in_end_group;  ///< what a call waits for
 
  private:
   struct LoggedRegistration : Registration {
@@ -163,6 +170,7 @@ struct NcclCalls : testing::Test {
   LoggedDevice device;
   LoggedStream computing{"computing"};
   std::string error;
+  std::promise<std::string> late;  ///< what is said of a call that does not return
   std::unique_ptr<Communicator> comm = make(std::chrono::seconds(60));
   std::array<std::byte, 64> memory{};
 
@@ -170,7 +178,8 @@ struct NcclCalls : testing::Test {
                                      bool registers = true) {
     return make_nccl_communicator(std::make_unique<RankOne>(timeout, size),
                                   std::make_unique<LoggedNccl>(device.log, error, registers),
-                                  device, computing);
+                                  device, computing,
+                                  [this](const std::string& words) { late.set_value(words); });
   }
   std::span<std::byte> bytes(size_t count) { return std::span(memory).first(count); }
   std::span<float> floats(size_t count) { return {reinterpret_cast<float*>(memory.data()), count}; }
@@ -391,6 +400,18 @@ TEST_F(NcclCalls, ATransferThatIsNotDoneInTimeIsNamed) {
   hasty->make_collectives({0, 0, 0}, SumOrder::any)->start_all_reduce(floats(5));
   EXPECT_NE(complaint(*hasty).find("all_reduce #2 with all ranks: nothing arrived for 1 s"),
             std::string::npos);
+}
+
+/// As when a rank never comes to the first transfer with this one.
+TEST_F(NcclCalls, ACallThatDoesNotReturnIsNamedFromAnotherThread) {
+  const auto hasty = make(std::chrono::seconds(1));
+  hasty->start_send_receive(bytes(8), 2, bytes(4), 0);
+  std::string said;
+  LoggedNccl::in_end_group = [&] { said = late.get_future().get(); };
+  hasty->make_collectives({0, 0, 0}, SumOrder::any)->start_all_reduce(floats(5));
+  LoggedNccl::in_end_group = nullptr;
+  EXPECT_EQ(said.find("all_reduce #2 with all ranks: the call has not returned for 1 s"), 0u)
+      << said;
 }
 
 }  // namespace
