@@ -31,6 +31,12 @@ class Nccl {
   virtual void reduce(std::span<const float> values, std::span<float> sum, int root,
                       device::Stream& stream) = 0;
   virtual void all_reduce(std::span<float> values, device::Stream& stream) = 0;
+  /// `all` has a block of equal size for each rank. Copies each rank's own block to all ranks.
+  virtual void all_gather(std::span<std::byte> all, device::Stream& stream) = 0;
+  /// `values` has a block of equal size for each rank, and `mine` becomes the sum of all ranks'
+  /// values of this rank's block, which may be its memory.
+  virtual void reduce_scatter(std::span<const float> values, std::span<float> mine,
+                              device::Stream& stream) = 0;
 
   /// Keeps memory registered while it lives, so that transfers may use the memory without a copy in
   /// between. Destroy it before the memory and the group are freed, when none of its transfers is

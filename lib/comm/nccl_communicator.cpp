@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/comm/nccl_communicator.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <deque>
@@ -211,6 +212,16 @@ class Queue {
   TrafficMeter traffic_;
 };
 
+/// The memory of all blocks, if they are of one size and follow each other; else empty.
+std::span<std::byte> whole_of(const std::vector<std::span<std::byte>>& blocks) {
+  const std::span<std::byte> first = blocks.front();
+  for (size_t rank = 0; rank < blocks.size(); ++rank)
+    if (blocks[rank].size() != first.size() ||
+        blocks[rank].data() != first.data() + rank * first.size())
+      return {};
+  return {first.data(), blocks.size() * first.size()};
+}
+
 class NcclCollectives : public Collectives {
  public:
   explicit NcclCollectives(std::shared_ptr<Queue> queue) : queue_(std::move(queue)) {}
@@ -222,6 +233,8 @@ class NcclCollectives : public Collectives {
     queue_->count_to_all(blocks[queue_->rank()].size());
     for (const auto& block : blocks) queue_->use(block);
     return queue_->start("all_gather", "all ranks", [&](Nccl& nccl, device::Stream& stream) {
+      if (const std::span<std::byte> whole = whole_of(blocks); !whole.empty())
+        return nccl.all_gather(whole, stream);
       for (int root = 0; root < queue_->size(); ++root)
         if (!blocks[root].empty()) nccl.broadcast(blocks[root], root, stream);
     });
@@ -233,6 +246,11 @@ class NcclCollectives : public Collectives {
     queue_->use(std::as_bytes(partial));
     queue_->use(std::as_bytes(mine));
     return queue_->start("reduce_scatter", "all ranks", [&](Nccl& nccl, device::Stream& stream) {
+      const bool equal = std::ranges::all_of(counts, [&](int64_t n) { return n == counts[0]; });
+      if (equal && counts[0] > 0) {
+        for (int root = 0; root < queue_->size(); ++root) queue_->count(mine.size_bytes(), root);
+        return nccl.reduce_scatter(partial, mine, stream);
+      }
       int64_t begin = 0;
       for (int root = 0; root < queue_->size(); ++root) {
         const auto block = partial.subspan(begin, counts[root]);

@@ -36,8 +36,10 @@ ncclConfig_t blocking() {
 class NcclGroup : public Nccl {
  public:
   /// `registers`: memory of transfers is registered, on all ranks of the group.
-  explicit NcclGroup(ncclComm_t comm, bool registers = false)
-      : comm_(comm), registers_(registers) {}
+  explicit NcclGroup(ncclComm_t comm, bool registers = false) : comm_(comm), registers_(registers) {
+    check_nccl(ncclCommUserRank(comm_, &rank_), "ncclCommUserRank", comm_);
+    check_nccl(ncclCommCount(comm_, &size_), "ncclCommCount", comm_);
+  }
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
   // ncclCommDestroy would wait for ranks that may be lost. Nothing is under way any more, so abort
@@ -70,6 +72,19 @@ class NcclGroup : public Nccl {
     check_nccl(ncclAllReduce(values.data(), values.data(), values.size(), ncclFloat, ncclSum, comm_,
                              native(stream)),
                "ncclAllReduce", comm_);
+  }
+
+  void all_gather(std::span<std::byte> all, device::Stream& stream) override {
+    const size_t own = all.size() / static_cast<size_t>(size_);
+    check_nccl(ncclAllGather(all.data() + own * static_cast<size_t>(rank_), all.data(), own,
+                             ncclInt8, comm_, native(stream)),
+               "ncclAllGather", comm_);
+  }
+  void reduce_scatter(std::span<const float> values, std::span<float> mine,
+                      device::Stream& stream) override {
+    check_nccl(ncclReduceScatter(values.data(), mine.data(), mine.size(), ncclFloat, ncclSum, comm_,
+                                 native(stream)),
+               "ncclReduceScatter", comm_);
   }
 
   bool registers() const override { return registers_; }
@@ -135,6 +150,7 @@ class NcclGroup : public Nccl {
 
   ncclComm_t comm_;
   bool registers_;
+  int rank_ = 0, size_ = 0;
 };
 
 void require_same_version(Communicator& host) {

@@ -117,6 +117,14 @@ class LoggedNccl : public Nccl {
   void all_reduce(std::span<float> values, device::Stream& stream) override {
     say(fmt::format("all_reduce {} on {}", values.size(), test_name(stream)));
   }
+  void all_gather(std::span<std::byte> all, device::Stream& stream) override {
+    say(fmt::format("all_gather {} on {}", all.size(), test_name(stream)));
+  }
+  void reduce_scatter(std::span<const float> values, std::span<float> mine,
+                      device::Stream& stream) override {
+    say(fmt::format("reduce_scatter {} to {} on {}", values.size(), mine.size(),
+                    test_name(stream)));
+  }
   bool registers() const override { return registers_; }
   std::unique_ptr<Registration> register_block(std::span<std::byte> block) override {
     say(fmt::format("register {}", block.size()));
@@ -242,6 +250,28 @@ TEST_F(NcclCalls, CollectivesAreNcclsOwn) {
   const std::vector<int64_t> counts = {2, 3, 0};
   collectives->start_reduce_scatter(floats(5), counts, floats(3));
   EXPECT_EQ(calls(), (Log{"reduce 2 to 0 on sending", "reduce 3 to 1, me on sending"}));
+}
+
+/// Of equal blocks that follow each other; otherwise one by one, as above.
+TEST_F(NcclCalls, EqualBlocksAreOneCall) {
+  const auto collectives = comm->make_collectives({0, 0, 0}, SumOrder::any);
+  const auto calls = [&] {
+    const Log log = asked();
+    return Log{log.begin() + 3, log.end() - 2};
+  };
+  const std::span<std::byte> all = bytes(24);
+  const Traffic before = comm->traffic();
+  collectives->start_all_gather({all.first(8), all.subspan(8, 8), all.last(8)});
+  EXPECT_EQ(calls(), Log{"all_gather 24 on sending"});
+  EXPECT_EQ(comm->traffic().bytes - before.bytes, 2 * 8);
+  const std::vector<int64_t> counts = {2, 2, 2};
+  collectives->start_reduce_scatter(floats(6), counts, floats(6).subspan(2, 2));
+  EXPECT_EQ(calls(), Log{"reduce_scatter 6 to 2 on sending"});
+  EXPECT_EQ(comm->traffic().bytes - before.bytes, 2 * 8 + 2 * 8);
+  collectives->start_all_gather({all.first(8), all.last(8), all.subspan(8, 8)});
+  EXPECT_EQ(calls().size(), 3u) << "blocks out of order";
+  collectives->start_all_gather({all.first(0), all.first(0), all.first(0)});
+  EXPECT_EQ(calls(), Log());
 }
 
 /// Rank 1's pairs are ranks 0 1, then 1 3: which has ((0 + 1) + (2 + 3)) in the end.
