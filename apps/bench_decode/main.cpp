@@ -154,7 +154,9 @@ class Decode {
     results_.line(
         fmt::format("floor of all ranks: reads {:.1f} GB/s, matrix product {:.1f} GFLOP/s",
                     floors.read_bandwidth * 1e-9, floors.flops * 1e-9));
-    const schedule::PassTimes expected = expected_times(model_, settings_, floors, world_.size());
+    const schedule::PassTimes expected =
+        expected_times(model_, settings_, floors, world_.size(),
+                       resources::computes_on_gpus(settings_.job, world_));
     times_.emplace(expected, schedule::TeamCosts{.bytes_per_second = 1e9}, instances());
     results_.columns({"context", "batch", "masters", "ms/step", "min ms", "max ms", "tok/s",
                       "MB/step", "GFLOP/step", "bound by", "% of floor", "B/token/layer",
@@ -198,7 +200,8 @@ class Decode {
     // Work memory of a pass of few rows, and what libraries keep, take less than a tenth.
     constexpr double share_for_caches = 0.9;
     const int64_t weights =
-        resources::weight_footprint(options_.model.job(), model_.config).bytes / settings_.tp;
+        resources::weight_footprint(options_.model.job(), model_.config, place.on_gpu()).bytes /
+        settings_.tp;
     const auto room = static_cast<int64_t>(
         share_for_caches * static_cast<double>(place.device->memory().free_bytes - weights));
     const int64_t slot_bytes = model_.config.kv_bytes_per_token(settings_.kv_dtype) /

@@ -364,6 +364,68 @@ Case gated_activation(const Model& model, int64_t rows) {
           }};
 }
 
+/// Compare with one product of twice as many columns, and with gated_activation.
+Case gated_linear(const Model& model, int64_t rows, DType dtype) {
+  struct Inputs {
+    Tensor x, gate, up, gate_scales, up_scales, out;
+  };
+  const int64_t ffn = model.ffn, hidden = model.hidden;
+  return {"gated_linear",
+          fmt::format("{} rows × {}×{} {}, {}", rows, ffn, hidden, name_of(dtype), model.name),
+          4.0 * static_cast<double>(rows) * static_cast<double>(ffn) * static_cast<double>(hidden),
+          2 * bytes_of({ffn, row_elements(dtype, hidden)}, dtype) +
+              2 * bytes_of({ffn, row_scales(dtype, hidden)}) +
+              bytes_of({rows, hidden}, DType::bf16) + bytes_of({rows, ffn}, DType::bf16),
+          [=](const Place& place) {
+            const int64_t scales = std::max<int64_t>(1, row_scales(dtype, hidden));
+            const auto matrix = [&] {
+              return Tensor{place, dtype, {ffn, row_elements(dtype, hidden)}};
+            };
+            const auto scale = [&] { return Tensor{place, DType::fp32, {ffn, scales}}; };
+            auto inputs = std::make_shared<Inputs>(Inputs{{place, DType::bf16, {rows, hidden}},
+                                                          matrix(),
+                                                          matrix(),
+                                                          scale(),
+                                                          scale(),
+                                                          {place, DType::bf16, {rows, ffn}}});
+            return keep(inputs, [=](Inputs& i) {
+              place.backend.gated_linear({.x = i.x.view,
+                                          .gate = i.gate.view,
+                                          .up = i.up.view,
+                                          .out = i.out.view,
+                                          .gate_scales = scales_of(i.gate_scales.view, dtype),
+                                          .up_scales = scales_of(i.up_scales.view, dtype)},
+                                         place.stream);
+            });
+          }};
+}
+
+Case rope_tables(const Model& model, int64_t rows) {
+  struct Inputs {
+    Tensor cos, sin;
+    std::vector<int64_t> positions;
+    std::vector<int32_t> sets;
+    std::vector<float> frequencies;
+  };
+  const int64_t pairs = model.head_dim / 2;
+  return {"rope_tables", fmt::format("{} × {}", rows, pairs), 0, 2 * bytes_of({rows, pairs}),
+          [=](const Place& place) {
+            auto inputs = std::make_shared<Inputs>(Inputs{{place, DType::fp32, {rows, pairs}},
+                                                          {place, DType::fp32, {rows, pairs}},
+                                                          std::vector<int64_t>(rows),
+                                                          std::vector<int32_t>(rows, 0),
+                                                          std::vector<float>(pairs)});
+            std::iota(inputs->positions.begin(), inputs->positions.end(), int64_t{100'000});
+            for (int64_t i = 0; i < pairs; ++i)
+              inputs->frequencies[i] =
+                  std::pow(5e5f, -static_cast<float>(i) / static_cast<float>(pairs));
+            return keep(inputs, [place](Inputs& i) {
+              place.backend.rope_tables(
+                  {i.positions, i.sets, i.frequencies, 1, i.cos.view, i.sin.view}, place.stream);
+            });
+          }};
+}
+
 Case add(const Model& model, int64_t rows) {
   struct Inputs {
     Tensor x, y;
@@ -454,6 +516,7 @@ std::vector<Case> all_cases() {
       rope(smol, 2048, RopePairs::halves),
       rope(llama, 2048, RopePairs::halves),
       rope(llama, 2048, RopePairs::interleaved),
+      rope_tables(llama, 2048),
       kv_store(smol, 2048, DType::bf16),
       kv_store(llama, 8192, DType::bf16),
       kv_store(llama, 8192, DType::fp16),
@@ -484,6 +547,11 @@ std::vector<Case> large_cases() {
       linear(llama, 8192, llama.hidden, llama.ffn),
       linear(llama, 1, llama.ffn, llama.hidden),
       linear(llama, 16, llama.ffn, llama.hidden),
+      linear(llama, 1, 2 * llama.ffn, llama.hidden),
+      linear(llama, 16, 2 * llama.ffn, llama.hidden),
+      gated_linear(llama, 1, DType::bf16),
+      gated_linear(llama, 16, DType::bf16),
+      gated_linear(llama, 16, DType::int8),
       linear(llama, 16, llama.vocab, llama.hidden),
       linear(llama, 8192, llama.ffn, llama.hidden, DType::bf16, 1),
       linear(llama, 8192, llama.hidden, llama.ffn, DType::bf16, 8),
@@ -510,6 +578,7 @@ std::vector<Case> large_cases() {
       rope(llama, 8192, RopePairs::halves),
       kv_store(llama, 8192, DType::bf16),
       kv_store(llama, 8192, DType::fp8),
+      rope_tables(llama, 8192),
       rotate_and_store(llama, 16, DType::bf16),
       merge(llama, 8192),
       gated_activation(llama, 8192),

@@ -159,11 +159,13 @@ class Prefill {
       measure(tokens, floors);
       if (session_.options.check) check(tokens);
     }
-    print_held_out(results_, timed_,
-                   expected_times(model_, settings_, floors, world_.size()).prefill);
+    print_held_out(
+        results_, timed_,
+        expected_times(model_, settings_, floors, world_.size(), computes_on_gpus()).prefill);
   }
 
  private:
+  bool computes_on_gpus() const { return resources::computes_on_gpus(settings_.job, world_); }
   int instances() const { return world_.size() / (options_.model.sp * options_.model.tp); }
 
   void measure(int64_t tokens, const Floors& floors) {

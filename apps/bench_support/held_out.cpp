@@ -11,7 +11,7 @@
 namespace pecia::bench {
 
 schedule::PassTimes expected_times(const LoadedModel& model, const ReplicaSettings& settings,
-                                   const Floors& floors, int ranks) {
+                                   const Floors& floors, int ranks, bool gpus) {
   resources::Resources resources;
   resources.elastic = true;
   resources.cp = ranks / (settings.sp * settings.tp);
@@ -19,7 +19,8 @@ schedule::PassTimes expected_times(const LoadedModel& model, const ReplicaSettin
   resources.kv_dtype = settings.kv_dtype;
   return resources::estimated_times(
       model.config, resources, model.config.stored_dtype.value_or(DType::fp32),
-      model::codes_kept(model.config, settings.sp * settings.tp, false), floors.peak.start.best);
+      model::codes_kept(model.config, settings.sp * settings.tp, false, settings.ep, gpus),
+      floors.peak.start.best);
 }
 
 std::vector<double> held_out_errors(const std::vector<TimedWork>& measured,

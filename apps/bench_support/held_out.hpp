@@ -17,9 +17,10 @@ struct TimedWork {
   double seconds = 0;
 };
 
-/// The times that a run with elastic teams expects of an instance before it has measured any.
+/// The times that a run with elastic teams expects of an instance before it has measured any. `gpus`:
+/// the ranks compute on GPUs.
 schedule::PassTimes expected_times(const LoadedModel& model, const ReplicaSettings& settings,
-                                   const Floors& floors, int ranks);
+                                   const Floors& floors, int ranks, bool gpus);
 
 /// Returns |foretold / measured − 1| for each of at least two works. Each is foretold by the rates
 /// that a run would fit to all the others, from `expected` on.

@@ -264,7 +264,8 @@ Json plan_job(const PlanQuestion& question) {
     std::tie(cluster, calibration) = fitted_cluster(question, job, ranks);
   if (cluster) take_backend(job, cluster->rank);
   if (cluster) {
-    Json plan = beginning_of(prompts, job, config, resources::weight_footprint(job, config),
+    Json plan = beginning_of(prompts, job, config,
+                             resources::weight_footprint(job, config, cluster->rank.gpu),
                              resources::kv_footprint(job, config, nullptr, {}));
     plan["cluster"] = {{"name", question.cluster}, {"file", to_yaml(*cluster)}};
     plan["calibration"] = calibration;
@@ -274,7 +275,8 @@ Json plan_job(const PlanQuestion& question) {
     return plan;
   }
   resources::Resources resources;
-  resources.gpus = job.backend == job::BackendKind::cuda;
+  // As a run on this machine would take it.
+  resources.gpus = resources::computes_on_gpus(job, *comm::make_null_communicator());
   Json grid = outcome(job, config, ranks, resources);
   if (inputs && !grid.contains("refused")) try {
       const int64_t longest = resources::prompt_footprint(job, config, *inputs).longest_tokens;
@@ -283,7 +285,7 @@ Json plan_job(const PlanQuestion& question) {
     } catch (const InputError& error) {
       grid = {{"refused", error.what()}};
     }
-  const auto weights = resources::weight_footprint(job, config);
+  const auto weights = resources::weight_footprint(job, config, resources.gpus);
   const auto kv = resources::kv_footprint(job, config, inputs ? &*inputs : nullptr, resources);
   Json weights_of_rank, work, sent;
   if (!grid.contains("refused")) {

@@ -28,6 +28,7 @@
 #include "kernels/api/quantize_rows.hpp"
 #include "kernels/api/rms_norm.hpp"
 #include "kernels/api/rope.hpp"
+#include "kernels/api/rope_tables.hpp"
 #include "kernels/api/rotate_and_store.hpp"
 #include "kernels/api/route.hpp"
 #include "kernels/api/sampling.hpp"
@@ -80,6 +81,7 @@ class Backend {
   virtual void sum_rows(const SumRowsArgs& args, device::Stream& stream) = 0;
   virtual void rms_norm(const RmsNormArgs& args, device::Stream& stream) = 0;
   virtual void rope(const RopeArgs& args, device::Stream& stream) = 0;
+  virtual void rope_tables(const RopeTablesArgs& args, device::Stream& stream) = 0;
   virtual void kv_store(const KvStoreArgs& args, device::Stream& stream) = 0;
   /// Throws Unsupported without gains_by_fewer_ops().
   virtual void rotate_and_store(const RotateAndStoreArgs& args, device::Stream& stream);

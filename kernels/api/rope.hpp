@@ -15,7 +15,7 @@ enum class RopePairs {
 ///
 ///     (a, b) → (a·cos[t,i] − b·sin[t,i],  b·cos[t,i] + a·sin[t,i])      i = 0 … rotary_dim/2 − 1
 ///
-/// The tables are made once per pass from the rows' global positions (lib/model/rotary.hpp).
+/// `rope_tables` makes the tables once per pass from the rows' global positions.
 struct RopeArgs {
   TensorView x;         ///< [rows, heads, head_dim] fp32, dense, changed in place
   TensorView cos, sin;  ///< [rows, rotary_dim/2] fp32

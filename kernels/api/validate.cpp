@@ -281,6 +281,22 @@ void validate(const RopeArgs& args) {
               2 * args.cos.size(1), args.x.size(2));
 }
 
+void validate(const RopeTablesArgs& args) {
+  check_rank("cos", args.cos, 2);
+  const int64_t rows = args.cos.rows(), pairs = args.cos.size(1);
+  check_fp32("cos", args.cos);
+  check_fp32("sin", args.sin);
+  check_shape("sin", args.sin, {rows, pairs});
+  check_size("positions", args.positions.size(), rows);
+  check_size("sets", args.sets.size(), rows);
+  if (pairs == 0) return;
+  const auto sets = std::ssize(args.frequencies) / pairs;
+  check_size("frequencies", args.frequencies.size(), sets * pairs);
+  for (int64_t t = 0; t < rows; ++t)
+    PECIA_CHECK(args.sets[t] >= 0 && args.sets[t] < sets, "sets[{}] is {}, outside [0, {})", t,
+                args.sets[t], sets);
+}
+
 namespace {
 void check_cache(const TensorView& cache, const TensorView& scales, int64_t heads,
                  int64_t head_dim) {

@@ -21,6 +21,7 @@
 #include "kernels/api/quantize_rows.hpp"
 #include "kernels/api/rms_norm.hpp"
 #include "kernels/api/rope.hpp"
+#include "kernels/api/rope_tables.hpp"
 #include "kernels/api/rotate_and_store.hpp"
 #include "kernels/api/route.hpp"
 #include "kernels/api/sampling.hpp"
@@ -40,6 +41,7 @@ void validate(const MaskTokensArgs& args);
 void validate(const SquareSumsArgs& args);
 void validate(const RmsNormArgs& args);
 void validate(const RopeArgs& args);
+void validate(const RopeTablesArgs& args);
 void validate(const KvStoreArgs& args);
 void validate(const AttentionArgs& args);
 void validate(const RotateAndStoreArgs& args);

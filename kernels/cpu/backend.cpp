@@ -76,6 +76,10 @@ class CpuBackend : public Backend {
     validate(args);
     cpu::rope(args, stream);
   }
+  void rope_tables(const RopeTablesArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::rope_tables(args, stream);
+  }
   void kv_store(const KvStoreArgs& args, device::Stream& stream) override {
     validate(args);
     cpu::kv_store(args, stream);

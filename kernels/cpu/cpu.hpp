@@ -39,6 +39,7 @@ void square_sums(const SquareSumsArgs& args, const device::Stream& stream);
 void sum_rows(const SumRowsArgs& args, const device::Stream& stream);
 void rms_norm(const RmsNormArgs& args, const device::Stream& stream);
 void rope(const RopeArgs& args, const device::Stream& stream);
+void rope_tables(const RopeTablesArgs& args, const device::Stream& stream);
 void kv_store(const KvStoreArgs& args, const device::Stream& stream);
 void attention(const AttentionArgs& args, const device::Stream& stream, Workspace& workspace,
                AttentionPlan& plan);

@@ -46,6 +46,9 @@ class CudaBackend : public Backend {
   void rope(const RopeArgs& args, device::Stream& stream) override {
     run(cuda::rope, args, stream);
   }
+  void rope_tables(const RopeTablesArgs& args, device::Stream& stream) override {
+    run(cuda::rope_tables, args, stream);
+  }
   void kv_store(const KvStoreArgs& args, device::Stream& stream) override {
     run(cuda::kv_store, args, stream);
   }

@@ -71,6 +71,7 @@ void square_sums(const SquareSumsArgs& args, Context& context, device::Stream& s
 void sum_rows(const SumRowsArgs& args, Context& context, device::Stream& stream);
 void rms_norm(const RmsNormArgs& args, Context& context, device::Stream& stream);
 void rope(const RopeArgs& args, Context& context, device::Stream& stream);
+void rope_tables(const RopeTablesArgs& args, Context& context, device::Stream& stream);
 void kv_store(const KvStoreArgs& args, Context& context, device::Stream& stream);
 void rotate_and_store(const RotateAndStoreArgs& args, Context& context, device::Stream& stream);
 void attention(const AttentionArgs& args, Context& context, device::Stream& stream);

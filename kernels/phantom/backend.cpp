@@ -128,6 +128,14 @@ class PhantomBackend : public Backend {
           bytes_of(args.x) + bytes_of(args.cos) + bytes_of(args.sin), bytes_of(args.x)},
          stream);
   }
+  void rope_tables(const RopeTablesArgs& args, device::Stream& stream) override {
+    validate(args);
+    tell({"rope_tables", args.cos.dtype(), args.cos.rows(), 0,
+          static_cast<int64_t>(args.positions.size_bytes() + args.sets.size_bytes() +
+                               args.frequencies.size_bytes()),
+          bytes_of(args.cos) + bytes_of(args.sin)},
+         stream);
+  }
   void kv_store(const KvStoreArgs& args, device::Stream& stream) override {
     validate(args);
     const int64_t vectors = args.x.rows() * args.x.size(1);

@@ -19,6 +19,7 @@ class IdleBackend : public Backend {
   void sum_rows(const SumRowsArgs&, device::Stream&) override {}
   void rms_norm(const RmsNormArgs&, device::Stream&) override {}
   void rope(const RopeArgs&, device::Stream&) override {}
+  void rope_tables(const RopeTablesArgs&, device::Stream&) override {}
   void kv_store(const KvStoreArgs&, device::Stream&) override {}
   void attention(const AttentionArgs&, device::Stream&) override {}
   void column_sums(const ColumnSumsArgs&, device::Stream&) override {}

@@ -39,6 +39,9 @@ class ReferenceBackend : public Backend {
   void rope(const RopeArgs& args, device::Stream& stream) override {
     run(reference::rope, args, stream);
   }
+  void rope_tables(const RopeTablesArgs& args, device::Stream& stream) override {
+    run(reference::rope_tables, args, stream);
+  }
   void kv_store(const KvStoreArgs& args, device::Stream& stream) override {
     run(reference::kv_store, args, stream);
   }

@@ -17,6 +17,7 @@ void square_sums(const SquareSumsArgs& args);
 void sum_rows(const SumRowsArgs& args);
 void rms_norm(const RmsNormArgs& args);
 void rope(const RopeArgs& args);
+void rope_tables(const RopeTablesArgs& args);
 void kv_store(const KvStoreArgs& args);
 void attention(const AttentionArgs& args);
 void column_sums(const ColumnSumsArgs& args);

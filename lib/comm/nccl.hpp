@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The part of NCCL that this program uses: the calls of one group, on memory of the rank's GPU,
-/// enqueued on a stream. A build without CUDA has no NCCL; tests bring their own implementation.
+/// enqueued on a stream. end_group and split return when their work is enqueued, for which other
+/// ranks may have to come. A build without CUDA has no NCCL; tests bring their own implementation.
 
 #include <memory>
 #include <span>
 #include <string>
 
+#include "lib/comm/call_watch.hpp"
 #include "lib/comm/communicator.hpp"
 #include "lib/device/device.hpp"
 
@@ -29,6 +31,12 @@ class Nccl {
   virtual void reduce(std::span<const float> values, std::span<float> sum, int root,
                       device::Stream& stream) = 0;
   virtual void all_reduce(std::span<float> values, device::Stream& stream) = 0;
+  /// `all` has a block of equal size for each rank. Copies each rank's own block to all ranks.
+  virtual void all_gather(std::span<std::byte> all, device::Stream& stream) = 0;
+  /// `values` has a block of equal size for each rank, and `mine` becomes the sum of all ranks'
+  /// values of this rank's block, which may be its memory.
+  virtual void reduce_scatter(std::span<const float> values, std::span<float> mine,
+                              device::Stream& stream) = 0;
 
   /// Keeps memory registered while it lives, so that transfers may use the memory without a copy in
   /// between. Destroy it before the memory and the group are freed, when none of its transfers is
@@ -60,8 +68,9 @@ class Nccl {
 
 /// Collective over `host`: makes a group of its ranks, each of which has its own GPU. Throws
 /// SystemError, also when the ranks' versions of NCCL differ, and Unsupported in a build without
-/// CUDA.
-std::unique_ptr<Nccl> make_nccl(Communicator& host, device::Device& device);
+/// CUDA. If the other ranks do not take part within wait_timeout, `late` is told so, and is to end
+/// the job.
+std::unique_ptr<Nccl> make_nccl(Communicator& host, device::Device& device, CallWatch::Late late);
 
 /// "2.28.9"; "none: this build has no CUDA".
 std::string nccl_version();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/comm/nccl_communicator.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <deque>
@@ -30,7 +31,10 @@ class Watch {
     Clock::time_point at;
   };
 
-  explicit Watch(std::chrono::seconds timeout) : timeout_(timeout) {}
+  Watch(std::chrono::seconds timeout, CallWatch::Late late)
+      : timeout_(timeout), calls_(timeout, std::move(late)) {}
+
+  CallWatch& calls() { return calls_; }
 
   void add(Nccl& group) { groups_.push_back(&group); }
   void remove(Nccl& group) { groups_.remove(&group); }
@@ -81,6 +85,7 @@ class Watch {
   std::deque<Started> started_;
   std::vector<std::shared_ptr<device::Event>> free_;  ///< events whose marks are reached
   Clock::time_point looked_;
+  CallWatch calls_;
 };
 
 /// A part of a group for some of its calls only, and the blocks registered with it.
@@ -136,10 +141,14 @@ class Queue {
     watch_->look();
     ready_->record(computing_);
     ready_->make_wait(*sending_);
-    groups(*sending_);
+    ++number_;
+    {
+      const CallWatch::Call call = watch_->calls().begin(operation, number_, peers);
+      groups(*sending_);
+    }
     std::shared_ptr<device::Event> done = watch_->event(device_);
     done->record(*sending_);
-    watch_->add({operation, ++number_, std::move(peers), done, Clock::now()});
+    watch_->add({operation, number_, std::move(peers), done, Clock::now()});
     return std::make_unique<OnStream>(std::move(done), computing_);
   }
 
@@ -162,17 +171,23 @@ class Queue {
   device::Stream& computing() const { return computing_; }
   /// Makes a part that is watched like the group itself.
   std::unique_ptr<Part> split_part(int color, int key) const {
-    auto part = std::make_unique<Part>(nccl_->split(color, key), device_, *sending_);
+    auto part = std::make_unique<Part>(split_nccl(color, key), device_, *sending_);
     watch_->add(*part->nccl);
     return part;
   }
   void give_back(Part& part) const { watch_->remove(*part.nccl); }
   std::shared_ptr<Queue> split(int color, int key, int rank, int size) const {
-    return std::make_shared<Queue>(nccl_->split(color, key), device_, computing_, sending_, watch_,
+    return std::make_shared<Queue>(split_nccl(color, key), device_, computing_, sending_, watch_,
                                    rank, size);
   }
 
  private:
+  std::unique_ptr<Nccl> split_nccl(int color, int key) const {
+    const std::string peers = "all ranks";
+    const CallWatch::Call call = watch_->calls().begin("split", 1, peers);
+    return nccl_->split(color, key);
+  }
+
   class OnStream : public Transfer {
    public:
     OnStream(std::shared_ptr<device::Event> done, device::Stream& computing)
@@ -197,6 +212,16 @@ class Queue {
   TrafficMeter traffic_;
 };
 
+/// The memory of all blocks, if they are of one size and follow each other; else empty.
+std::span<std::byte> whole_of(const std::vector<std::span<std::byte>>& blocks) {
+  const std::span<std::byte> first = blocks.front();
+  for (size_t rank = 0; rank < blocks.size(); ++rank)
+    if (blocks[rank].size() != first.size() ||
+        blocks[rank].data() != first.data() + rank * first.size())
+      return {};
+  return {first.data(), blocks.size() * first.size()};
+}
+
 class NcclCollectives : public Collectives {
  public:
   explicit NcclCollectives(std::shared_ptr<Queue> queue) : queue_(std::move(queue)) {}
@@ -208,6 +233,8 @@ class NcclCollectives : public Collectives {
     queue_->count_to_all(blocks[queue_->rank()].size());
     for (const auto& block : blocks) queue_->use(block);
     return queue_->start("all_gather", "all ranks", [&](Nccl& nccl, device::Stream& stream) {
+      if (const std::span<std::byte> whole = whole_of(blocks); !whole.empty())
+        return nccl.all_gather(whole, stream);
       for (int root = 0; root < queue_->size(); ++root)
         if (!blocks[root].empty()) nccl.broadcast(blocks[root], root, stream);
     });
@@ -219,6 +246,11 @@ class NcclCollectives : public Collectives {
     queue_->use(std::as_bytes(partial));
     queue_->use(std::as_bytes(mine));
     return queue_->start("reduce_scatter", "all ranks", [&](Nccl& nccl, device::Stream& stream) {
+      const bool equal = std::ranges::all_of(counts, [&](int64_t n) { return n == counts[0]; });
+      if (equal && counts[0] > 0) {
+        for (int root = 0; root < queue_->size(); ++root) queue_->count(mine.size_bytes(), root);
+        return nccl.reduce_scatter(partial, mine, stream);
+      }
       int64_t begin = 0;
       for (int root = 0; root < queue_->size(); ++root) {
         const auto block = partial.subspan(begin, counts[root]);
@@ -415,10 +447,10 @@ class NcclCommunicator : public CommunicatorOver {
 
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host,
                                                      std::unique_ptr<Nccl> nccl,
-                                                     device::Device& device,
-                                                     device::Stream& stream) {
+                                                     device::Device& device, device::Stream& stream,
+                                                     CallWatch::Late late) {
   const int rank = host->rank(), size = host->size();
-  auto watch = std::make_shared<Watch>(host->wait_timeout());
+  auto watch = std::make_shared<Watch>(host->wait_timeout(), std::move(late));
   auto queue = std::make_shared<Queue>(std::move(nccl), device, stream,
                                        std::shared_ptr<device::Stream>(device.make_stream()),
                                        std::move(watch), rank, size);

@@ -4,6 +4,7 @@
 /// computing stream holds when they are started. Work that is enqueued there after a wait follows
 /// the transfer. The host waits for none of this.
 
+#include "lib/comm/call_watch.hpp"
 #include "lib/comm/communicator.hpp"
 #include "lib/comm/nccl.hpp"
 
@@ -15,12 +16,13 @@ namespace pecia::comm {
 /// progress(), which the stream calls while the host waits for it, and starting a transfer throw
 /// SystemError when NCCL met an error, or when a transfer is not done within wait_timeout of its
 /// start. The error names the oldest unfinished transfer, its number and its peers. All transfers
-/// under way are aborted then.
+/// under way are aborted then. A call of NCCL may wait for other ranks: if it does not return within
+/// wait_timeout, `late` is told which, and is to end the job.
 ///
 /// Traffic counts collectives as if every rank sent to every other.
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host,
                                                      std::unique_ptr<Nccl> nccl,
-                                                     device::Device& device,
-                                                     device::Stream& stream);
+                                                     device::Device& device, device::Stream& stream,
+                                                     CallWatch::Late late);
 
 }  // namespace pecia::comm

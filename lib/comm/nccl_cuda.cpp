@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <nccl.h>
 
-#include <chrono>
 #include <cstring>
-#include <thread>
+#include <utility>
 
 #include "kernels/cuda/device/cuda_stream.hpp"
 #include "lib/comm/nccl.hpp"
@@ -22,22 +21,24 @@ using kernels::cuda::native;
                     last != nullptr ? last : "");
 }
 
-/// Communicators are non-blocking, so a call that is still in progress is not an error.
 void check_nccl(ncclResult_t result, const char* call, ncclComm_t comm = nullptr) {
-  if (result != ncclSuccess && result != ncclInProgress) throw_nccl_error(result, call, comm);
+  if (result != ncclSuccess) throw_nccl_error(result, call, comm);
+}
+
+/// Of blocking communicators: with others each group of calls makes a thread to enqueue its work,
+/// which takes longer than most transfers of a decode step.
+ncclConfig_t blocking() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 1;
+  return config;
 }
 
 class NcclGroup : public Nccl {
  public:
   /// `registers`: memory of transfers is registered, on all ranks of the group.
-  NcclGroup(ncclComm_t comm, std::chrono::seconds timeout, bool registers = false)
-      : comm_(comm), timeout_(timeout), registers_(registers) {
-    try {
-      finish("making a communicator of NCCL");
-    } catch (...) {
-      abort();
-      throw;
-    }
+  explicit NcclGroup(ncclComm_t comm, bool registers = false) : comm_(comm), registers_(registers) {
+    check_nccl(ncclCommUserRank(comm_, &rank_), "ncclCommUserRank", comm_);
+    check_nccl(ncclCommCount(comm_, &size_), "ncclCommCount", comm_);
   }
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
@@ -46,10 +47,7 @@ class NcclGroup : public Nccl {
   ~NcclGroup() override { abort(); }
 
   void start_group() override { check_nccl(ncclGroupStart(), "ncclGroupStart"); }
-  void end_group() override {
-    check_nccl(ncclGroupEnd(), "ncclGroupEnd", comm_);
-    finish("ncclGroupEnd");
-  }
+  void end_group() override { check_nccl(ncclGroupEnd(), "ncclGroupEnd", comm_); }
 
   void send(std::span<const std::byte> bytes, int to, device::Stream& stream) override {
     check_nccl(ncclSend(bytes.data(), bytes.size(), ncclInt8, to, comm_, native(stream)),
@@ -76,12 +74,24 @@ class NcclGroup : public Nccl {
                "ncclAllReduce", comm_);
   }
 
+  void all_gather(std::span<std::byte> all, device::Stream& stream) override {
+    const size_t own = all.size() / static_cast<size_t>(size_);
+    check_nccl(ncclAllGather(all.data() + own * static_cast<size_t>(rank_), all.data(), own,
+                             ncclInt8, comm_, native(stream)),
+               "ncclAllGather", comm_);
+  }
+  void reduce_scatter(std::span<const float> values, std::span<float> mine,
+                      device::Stream& stream) override {
+    check_nccl(ncclReduceScatter(values.data(), mine.data(), mine.size(), ncclFloat, ncclSum, comm_,
+                                 native(stream)),
+               "ncclReduceScatter", comm_);
+  }
+
   bool registers() const override { return registers_; }
   std::unique_ptr<Registration> register_block(std::span<std::byte> block) override {
     void* handle = nullptr;
     check_nccl(ncclCommRegister(comm_, block.data(), block.size(), &handle), "ncclCommRegister",
                comm_);
-    finish("ncclCommRegister");
     return std::make_unique<OfBlock>(*this, handle);
   }
   /// Collective over `host`, which has the group's ranks: tries to register a block on each rank.
@@ -102,12 +112,10 @@ class NcclGroup : public Nccl {
   }
 
   std::unique_ptr<Nccl> split(int color, int key) override {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
+    ncclConfig_t config = blocking();
     ncclComm_t part = nullptr;
     check_nccl(ncclCommSplit(comm_, color, key, &part, &config), "ncclCommSplit", comm_);
-    finish("ncclCommSplit");
-    return std::make_unique<NcclGroup>(part, timeout_, registers_);
+    return std::make_unique<NcclGroup>(part, registers_);
   }
 
   std::string asynchronous_error() override {
@@ -140,24 +148,9 @@ class NcclGroup : public Nccl {
     void* handle_;
   };
 
-  /// Waits until the requested operation is enqueued, not until it is done.
-  void finish(const char* call) {
-    const auto begin = std::chrono::steady_clock::now();
-    ncclResult_t state = ncclInProgress;
-    for (;;) {
-      check_nccl(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError", comm_);
-      if (state == ncclSuccess) return;
-      check_nccl(state, call, comm_);
-      if (timeout_.count() > 0 && std::chrono::steady_clock::now() - begin > timeout_)
-        fail<SystemError>("{}: the other ranks did not take part within {} s", call,
-                          timeout_.count());
-      std::this_thread::yield();
-    }
-  }
-
   ncclComm_t comm_;
-  std::chrono::seconds timeout_;
   bool registers_;
+  int rank_ = 0, size_ = 0;
 };
 
 void require_same_version(Communicator& host) {
@@ -179,7 +172,7 @@ std::string nccl_version() {
   return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
 }
 
-std::unique_ptr<Nccl> make_nccl(Communicator& host, device::Device& device) {
+std::unique_ptr<Nccl> make_nccl(Communicator& host, device::Device& device, CallWatch::Late late) {
   constexpr int root = 0;
   require_same_version(host);
   device.memory();  // makes this GPU current for this thread
@@ -189,12 +182,16 @@ std::unique_ptr<Nccl> make_nccl(Communicator& host, device::Device& device) {
   if (host.rank() == root) std::memcpy(bytes.data(), &id, sizeof id);
   host.broadcast(bytes, root);
   std::memcpy(&id, bytes.data(), sizeof id);
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
+  ncclConfig_t config = blocking();
   ncclComm_t comm = nullptr;
-  check_nccl(ncclCommInitRankConfig(&comm, host.size(), id, host.rank(), &config),
-             "ncclCommInitRankConfig", comm);
-  auto group = std::make_unique<NcclGroup>(comm, host.wait_timeout());
+  {
+    const std::string peers = "all ranks";
+    CallWatch watch(host.wait_timeout(), std::move(late));
+    const CallWatch::Call call = watch.begin("making a communicator of NCCL", 1, peers);
+    check_nccl(ncclCommInitRankConfig(&comm, host.size(), id, host.rank(), &config),
+               "ncclCommInitRankConfig", comm);
+  }
+  auto group = std::make_unique<NcclGroup>(comm);
   group->try_to_register(host, device);
   return group;
 }

@@ -6,7 +6,7 @@
 
 namespace pecia::comm {
 
-std::unique_ptr<Nccl> make_nccl(Communicator&, device::Device&) {
+std::unique_ptr<Nccl> make_nccl(Communicator&, device::Device&, CallWatch::Late) {
   fail<Unsupported>("NCCL: this pecia was built without CUDA");
 }
 

@@ -42,8 +42,6 @@ class Device {
   virtual const DeviceInfo& info() const = 0;
   /// The device's memory as it reports it now; other programs change these figures.
   virtual MemoryInfo memory() const = 0;
-  /// Whether memory has contents. If not, nobody needs to compute what is copied there.
-  virtual bool has_contents() const { return true; }
 
   virtual std::unique_ptr<Stream> make_stream() = 0;
   virtual std::unique_ptr<Event> make_event() = 0;

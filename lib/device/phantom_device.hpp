@@ -19,7 +19,6 @@ class PhantomDevice : public Device {
 
   const DeviceInfo& info() const override { return info_; }
   MemoryInfo memory() const override { return {memory_bytes_ - used_bytes_, memory_bytes_}; }
-  bool has_contents() const override { return false; }
 
   std::unique_ptr<Stream> make_stream() override;
   std::unique_ptr<Event> make_event() override;

@@ -5,17 +5,13 @@
 
 namespace pecia::model {
 
-LayerRotations::One::One(const RopeConfig& config, const context::Compute& compute)
-    : rotary(config),
-      pinned_cos(compute.device, device::Memory::pinned),
-      pinned_sin(compute.device, device::Memory::pinned),
-      cos(compute.buffer()),
-      sin(compute.buffer()) {}
-
 LayerRotations::LayerRotations(const ModelConfig& config, const context::Compute& compute)
-    : compute_(compute), sent_(compute.device.make_event()) {
-  all_.emplace_back(config.rope, compute);
-  if (config.local_rope) all_.emplace_back(*config.local_rope, compute);
+    : compute_(compute) {
+  const auto add = [&](const RopeConfig& rope) {
+    all_.push_back({Rotary(rope), compute.buffer(), compute.buffer()});
+  };
+  add(config.rope);
+  if (config.local_rope) add(*config.local_rope);
 }
 
 int64_t LayerRotations::width(const ModelConfig& config) {
@@ -24,19 +20,17 @@ int64_t LayerRotations::width(const ModelConfig& config) {
 
 void LayerRotations::make(std::span<const int64_t> positions, std::span<const int64_t> lengths) {
   const report::ScopedSpan span(compute_.recorder, "rope_tables", report::Kind::compute);
-  sent_->synchronize();
   const auto rows = static_cast<int64_t>(positions.size());
   for (One& one : all_) {
     const auto table = [&](device::Buffer& buffer) {
       return buffer.tensor(DType::fp32, {rows, one.rotary.rotary_dim() / 2});
     };
-    const TensorView cos = table(one.pinned_cos), sin = table(one.pinned_sin);
-    if (compute_.device.has_contents()) one.rotary.tables(positions, lengths, cos, sin);
+    one.rows = one.rotary.frequencies_of(lengths);
     one.tables = {table(one.cos), table(one.sin)};
-    compute_.copy(cos, one.tables.cos);
-    compute_.copy(sin, one.tables.sin);
+    compute_.backend.rope_tables({positions, one.rows.sets, one.rows.frequencies,
+                                  one.rotary.attention_factor(), one.tables.cos, one.tables.sin},
+                                 compute_.stream);
   }
-  sent_->record(compute_.stream);
 }
 
 RotationTables LayerRotations::of(Rotation rotation) const {

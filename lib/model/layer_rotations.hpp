@@ -2,7 +2,6 @@
 #pragma once
 /// The rotary tables of a pass in device memory: one pair for each way in which layers rotate.
 
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -21,8 +20,9 @@ class LayerRotations {
  public:
   LayerRotations(const ModelConfig& config, const context::Compute& compute);
 
-  /// Makes the tables of the rows at global `positions`; `lengths` as in Rotary::tables. They are
-  /// valid until the next call. Waits until the tables of the call before are copied.
+  /// Enqueues making the tables of the rows at global `positions`, whose sequences have these
+  /// `lengths` (rope_length). They are valid until the next call. In a step `positions` must stay as
+  /// it is.
   void make(std::span<const int64_t> positions, std::span<const int64_t> lengths);
   RotationTables of(Rotation rotation) const;
 
@@ -31,15 +31,14 @@ class LayerRotations {
 
  private:
   struct One {
-    One(const RopeConfig& config, const context::Compute& compute);
     Rotary rotary;
-    device::Buffer pinned_cos, pinned_sin, cos, sin;
-    RotationTables tables;
+    device::Buffer cos, sin;
+    RowFrequencies rows = {};
+    RotationTables tables = {};
   };
 
   context::Compute compute_;
   std::vector<One> all_;  ///< main, then local if there is one
-  std::unique_ptr<device::Event> sent_;
 };
 
 }  // namespace pecia::model

@@ -89,8 +89,6 @@ void Model::forward(const Rows& rows, context::Attention& attention) {
                          hidden_.tensor(DType::fp32, {tensor_.rows().num_own(), config_.hidden}),
                          marks_.tensor(DType::int32, {tensor_.rows().num_own()}),
                          normed_.tensor(operand_type(), {linear.size(), config_.hidden})};
-  rotations_.make(std::span(attention.positions()).subspan(linear.begin, linear.size()),
-                  std::span(rows.rope_lengths).subspan(linear.begin, linear.size()));
 
   // When the host waits for transfers, work that is held back would begin late. So only small
   // passes that stay on the stream are held back as a step.
@@ -103,6 +101,8 @@ void Model::forward(const Rows& rows, context::Attention& attention) {
   if (as_step) step.emplace(compute_.backend, compute_.stream);
   compute_.device.zero(pass.marks.data(), pass.marks.rows() * size_of(DType::int32),
                        compute_.stream);
+  rotations_.make(std::span(attention.positions()).subspan(linear.begin, linear.size()),
+                  std::span(rows.rope_lengths).subspan(linear.begin, linear.size()));
   embed(rows, pass.hidden);
   for (int block = 0; block < tensor_.num_blocks(); ++block)
     advance(block, nullptr, mixer_norm(0), pass);

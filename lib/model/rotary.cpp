@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <unordered_map>
 #include <utility>
 
 namespace pecia::model {
@@ -128,10 +129,15 @@ Rotary::Rotary(RopeConfig config)
   }
 }
 
+/// Lengths with equal frequencies have the same; 0 is that of the plain ones.
+int64_t Rotary::counted_length(int64_t length) const {
+  if (length <= config_.original_max_positions) return 0;
+  if (config_.scaling == RopeScaling::dynamic) return length;
+  return config_.scaling == RopeScaling::longrope ? config_.original_max_positions + 1 : 0;
+}
+
 std::vector<float> Rotary::frequencies(int64_t length) const {
-  const bool by_length =
-      config_.scaling == RopeScaling::dynamic || config_.scaling == RopeScaling::longrope;
-  if (!by_length || length <= config_.original_max_positions) return inverse_;
+  if (counted_length(length) == 0) return inverse_;
   if (config_.scaling == RopeScaling::longrope) return stretched(config_, config_.long_factors);
   const auto factor = static_cast<float>(config_.factor);
   const auto dim = static_cast<double>(config_.rotary_dim);
@@ -148,31 +154,22 @@ int64_t rope_length(RopeScaling scaling, int64_t position, int64_t prompt_end, i
   return scaling == RopeScaling::longrope ? std::max(longest, here) : here;
 }
 
-void Rotary::tables(std::span<const int64_t> positions, std::span<const int64_t> lengths,
-                    TensorView cos, TensorView sin) const {
-  const auto rows = static_cast<int64_t>(positions.size());
-  const int64_t pairs = config_.rotary_dim / 2;
-  PECIA_CHECK(lengths.size() == positions.size(), "{} lengths for {} rows", lengths.size(), rows);
-  for (const TensorView& table : {cos, sin})
-    PECIA_CHECK(table.dtype() == DType::fp32 && table.rank() == 2 && table.rows() == rows &&
-                    table.size(1) == pairs,
-                "rotary tables are fp32 [{}, {}]", rows, pairs);
-
-  std::vector<float> inverse;
-  int64_t inverse_length = -1;  // rows of one prompt are adjacent and share their length
-  for (int64_t row = 0; row < rows; ++row) {
-    if (lengths[row] != inverse_length) {
-      inverse_length = lengths[row];
-      inverse = frequencies(inverse_length);
+RowFrequencies Rotary::frequencies_of(std::span<const int64_t> lengths) const {
+  RowFrequencies rows;
+  std::unordered_map<int64_t, int32_t> known;  // by counted_length
+  for (size_t t = 0; t < lengths.size(); ++t) {
+    if (t > 0 && lengths[t] == lengths[t - 1]) {  // rows of one prompt are adjacent
+      rows.sets.push_back(rows.sets.back());
+      continue;
     }
-    auto* cos_row = static_cast<float*>(cos.row(row));
-    auto* sin_row = static_cast<float*>(sin.row(row));
-    for (int64_t i = 0; i < pairs; ++i) {
-      const float angle = static_cast<float>(positions[row]) * inverse[i];
-      cos_row[i] = static_cast<float>(std::cos(double{angle})) * attention_factor_;
-      sin_row[i] = static_cast<float>(std::sin(double{angle})) * attention_factor_;
-    }
+    const auto number = static_cast<int32_t>(known.size());
+    const auto [at, is_new] = known.emplace(counted_length(lengths[t]), number);
+    rows.sets.push_back(at->second);
+    if (!is_new) continue;
+    const std::vector<float> own = frequencies(lengths[t]);
+    rows.frequencies.insert(rows.frequencies.end(), own.begin(), own.end());
   }
+  return rows;
 }
 
 }  // namespace pecia::model

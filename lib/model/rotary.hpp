@@ -1,35 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// cos and sin tables of rotary position embedding, for every rope_scaling kind.
+/// The frequencies of rotary position embedding, for every rope_scaling kind.
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "lib/core/tensor_view.hpp"
 #include "lib/model/config.hpp"
 
 namespace pecia::model {
 
-/// Computes frequencies as transformers' modeling_rope_utils does, in fp32. Both tables include the
-/// attention factor.
+/// The frequencies by which some rows turn, as kernels::RopeTablesArgs takes them.
+struct RowFrequencies {
+  std::vector<int32_t> sets;       ///< [rows]
+  std::vector<float> frequencies;  ///< [number of sets, rotary_dim / 2]
+};
+
+/// Computes frequencies as transformers' modeling_rope_utils does, in fp32.
 class Rotary {
  public:
   explicit Rotary(RopeConfig config);
 
   int64_t rotary_dim() const { return config_.rotary_dim; }
 
-  /// Tables of the rows at global `positions`. The angle is the fp32 product position × frequency,
-  /// as the models were trained. `lengths[t]` is the sequence length that dynamic scaling and
-  /// longrope use for row t (rope_length).
-  void tables(std::span<const int64_t> positions, std::span<const int64_t> lengths, TensorView cos,
-              TensorView sin) const;  ///< each [rows, rotary_dim/2] fp32, overwritten
-
   /// Frequencies [rotary_dim/2] for a sequence of `length` tokens.
   std::vector<float> frequencies(int64_t length) const;
+  /// The same for rows whose sequences have these lengths (rope_length): each set once.
+  RowFrequencies frequencies_of(std::span<const int64_t> lengths) const;
+  /// Factor of cos and sin.
   float attention_factor() const { return attention_factor_; }
 
  private:
+  int64_t counted_length(int64_t length) const;
+
   RopeConfig config_;
   std::vector<float> inverse_;  ///< [rotary_dim/2], frequencies of the short length
   float attention_factor_ = 1.0f;

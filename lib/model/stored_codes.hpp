@@ -24,9 +24,8 @@ struct CodeUse {
 };
 
 /// What sp · tp ranks that cut the weights keep. With `layout` sums have the splits of
-/// parallel::layout_splits. With `ep` above 1 experts are dealt out.
-CodeUse codes_kept(const ModelConfig& config, int cut_ranks, bool layout, int ep = 1,
-                   bool gpus = false);
+/// parallel::layout_splits. With `ep` above 1 experts are dealt out. `gpus`: the ranks compute on GPUs.
+CodeUse codes_kept(const ModelConfig& config, int cut_ranks, bool layout, int ep, bool gpus);
 
 /// Whether matrices of this kind are stored as codes, but for modules that the model leaves out.
 bool is_stored_as_codes(const ModelConfig& config, MatrixKind kind);

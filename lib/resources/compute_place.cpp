@@ -5,6 +5,7 @@
 
 #include "lib/cluster/machine.hpp"
 #include "lib/comm/agree.hpp"
+#include "lib/comm/mpi_environment.hpp"
 #include "lib/comm/nccl_communicator.hpp"
 #include "lib/comm/staged_communicator.hpp"
 #include "lib/core/archive.hpp"
@@ -90,15 +91,26 @@ ComputePlace make_compute_place(const job::Job& job, bool gpus, const Threads& t
   return place;
 }
 
+namespace {
+/// Ends the job from the thread that finds a call late.
+comm::CallWatch::Late ends_job(int rank) {
+  return [rank](const std::string& words) {
+    fmt::print(stderr, "pecia: rank {} of its replica: {}\n", rank, words);
+    comm::MpiEnvironment::abort(1);
+  };
+}
+}  // namespace
+
 std::unique_ptr<comm::Communicator> tensor_group(const job::Job& job, comm::Communicator& replica,
                                                  const ComputePlace& place) {
   if (!place.on_gpu()) return nullptr;
   auto host = replica.split(0, replica.rank());
   if (job.allow_gpu_sharing || replica.size() == 1)
     return comm::make_staged_communicator(std::move(host), *place.device, *place.stream);
-  auto nccl = comm::make_nccl(*host, *place.device);
+  const comm::CallWatch::Late late = ends_job(host->rank());
+  auto nccl = comm::make_nccl(*host, *place.device, late);
   return comm::make_nccl_communicator(std::move(host), std::move(nccl), *place.device,
-                                      *place.stream);
+                                      *place.stream, late);
 }
 
 }  // namespace pecia::resources

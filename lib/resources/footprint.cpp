@@ -14,15 +14,14 @@ DType float_type(const job::Job& job, const model::ModelConfig& config) {
   return config.stored_dtype.value_or(DType::fp32);
 }
 
-WeightFootprint weight_footprint(const job::Job& job, const model::ModelConfig& config) {
+WeightFootprint weight_footprint(const job::Job& job, const model::ModelConfig& config, bool gpus) {
   const model::Quantize quantize = quantize_of(job);
   const DType plain = float_type(job, config);
   WeightFootprint found{"", false, config.parameters() * size_of(plain)};
   found.assumed =
       !config.stored_dtype && (!job.model.dtype || quantize != model::Quantize::nothing);
   const int cut_ranks = job.parallel.sp.value_or(1) * job.parallel.tp.value_or(1);
-  const model::CodeUse codes = code_use(job, config, cut_ranks, job.parallel.ep.value_or(1),
-                                        job.backend == job::BackendKind::cuda);
+  const model::CodeUse codes = code_use(job, config, cut_ranks, job.parallel.ep.value_or(1), gpus);
   std::vector<DType> of_experts;
   for (size_t i = 0; i < model::num_matrix_kinds; ++i) {
     const auto kind = static_cast<model::MatrixKind>(i);

@@ -24,7 +24,8 @@ struct WeightFootprint {
       false;          ///< neither the job nor config.json names a type: fp32, as transformers does
   int64_t bytes = 0;  ///< bytes of the whole model
 };
-WeightFootprint weight_footprint(const job::Job& job, const model::ModelConfig& config);
+/// `gpus`: every rank computes on a GPU, where other codes stay codes than on CPUs.
+WeightFootprint weight_footprint(const job::Job& job, const model::ModelConfig& config, bool gpus);
 
 /// The prompts as the run will read them.
 struct PromptFootprint {

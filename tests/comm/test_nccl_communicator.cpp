@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <future>
 
 #include "lib/comm/collectives.hpp"
 #include "lib/comm/communicator_over.hpp"
@@ -94,7 +96,10 @@ class LoggedNccl : public Nccl {
       : log_(log), error_(error), registers_(registers), name_(std::move(name)) {}
 
   void start_group() override { say("{"); }
-  void end_group() override { say("}"); }
+  void end_group() override {
+    say("}");
+    if (in_end_group) in_end_group();
+  }
   void send(std::span<const std::byte> bytes, int to, device::Stream& stream) override {
     say(fmt::format("send {} to {} on {}", bytes.size(), to, test_name(stream)));
   }
@@ -112,6 +117,14 @@ class LoggedNccl : public Nccl {
   void all_reduce(std::span<float> values, device::Stream& stream) override {
     say(fmt::format("all_reduce {} on {}", values.size(), test_name(stream)));
   }
+  void all_gather(std::span<std::byte> all, device::Stream& stream) override {
+    say(fmt::format("all_gather {} on {}", all.size(), test_name(stream)));
+  }
+  void reduce_scatter(std::span<const float> values, std::span<float> mine,
+                      device::Stream& stream) override {
+    say(fmt::format("reduce_scatter {} to {} on {}", values.size(), mine.size(),
+                    test_name(stream)));
+  }
   bool registers() const override { return registers_; }
   std::unique_ptr<Registration> register_block(std::span<std::byte> block) override {
     say(fmt::format("register {}", block.size()));
@@ -124,6 +137,8 @@ class LoggedNccl : public Nccl {
   }
   std::string asynchronous_error() override { return error_; }
   void abort() noexcept override { say("abort"); }
+
+  static inline std::function<void()> in_end_group;  ///< what a call waits for
 
  private:
   struct LoggedRegistration : Registration {
@@ -163,6 +178,7 @@ struct NcclCalls : testing::Test {
   LoggedDevice device;
   LoggedStream computing{"computing"};
   std::string error;
+  std::promise<std::string> late;  ///< what is said of a call that does not return
   std::unique_ptr<Communicator> comm = make(std::chrono::seconds(60));
   std::array<std::byte, 64> memory{};
 
@@ -170,7 +186,8 @@ struct NcclCalls : testing::Test {
                                      bool registers = true) {
     return make_nccl_communicator(std::make_unique<RankOne>(timeout, size),
                                   std::make_unique<LoggedNccl>(device.log, error, registers),
-                                  device, computing);
+                                  device, computing,
+                                  [this](const std::string& words) { late.set_value(words); });
   }
   std::span<std::byte> bytes(size_t count) { return std::span(memory).first(count); }
   std::span<float> floats(size_t count) { return {reinterpret_cast<float*>(memory.data()), count}; }
@@ -233,6 +250,28 @@ TEST_F(NcclCalls, CollectivesAreNcclsOwn) {
   const std::vector<int64_t> counts = {2, 3, 0};
   collectives->start_reduce_scatter(floats(5), counts, floats(3));
   EXPECT_EQ(calls(), (Log{"reduce 2 to 0 on sending", "reduce 3 to 1, me on sending"}));
+}
+
+/// Of equal blocks that follow each other; otherwise one by one, as above.
+TEST_F(NcclCalls, EqualBlocksAreOneCall) {
+  const auto collectives = comm->make_collectives({0, 0, 0}, SumOrder::any);
+  const auto calls = [&] {
+    const Log log = asked();
+    return Log{log.begin() + 3, log.end() - 2};
+  };
+  const std::span<std::byte> all = bytes(24);
+  const Traffic before = comm->traffic();
+  collectives->start_all_gather({all.first(8), all.subspan(8, 8), all.last(8)});
+  EXPECT_EQ(calls(), Log{"all_gather 24 on sending"});
+  EXPECT_EQ(comm->traffic().bytes - before.bytes, 2 * 8);
+  const std::vector<int64_t> counts = {2, 2, 2};
+  collectives->start_reduce_scatter(floats(6), counts, floats(6).subspan(2, 2));
+  EXPECT_EQ(calls(), Log{"reduce_scatter 6 to 2 on sending"});
+  EXPECT_EQ(comm->traffic().bytes - before.bytes, 2 * 8 + 2 * 8);
+  collectives->start_all_gather({all.first(8), all.last(8), all.subspan(8, 8)});
+  EXPECT_EQ(calls().size(), 3u) << "blocks out of order";
+  collectives->start_all_gather({all.first(0), all.first(0), all.first(0)});
+  EXPECT_EQ(calls(), Log());
 }
 
 /// Rank 1's pairs are ranks 0 1, then 1 3: which has ((0 + 1) + (2 + 3)) in the end.
@@ -391,6 +430,18 @@ TEST_F(NcclCalls, ATransferThatIsNotDoneInTimeIsNamed) {
   hasty->make_collectives({0, 0, 0}, SumOrder::any)->start_all_reduce(floats(5));
   EXPECT_NE(complaint(*hasty).find("all_reduce #2 with all ranks: nothing arrived for 1 s"),
             std::string::npos);
+}
+
+/// As when a rank never comes to the first transfer with this one.
+TEST_F(NcclCalls, ACallThatDoesNotReturnIsNamedFromAnotherThread) {
+  const auto hasty = make(std::chrono::seconds(1));
+  hasty->start_send_receive(bytes(8), 2, bytes(4), 0);
+  std::string said;
+  LoggedNccl::in_end_group = [&] { said = late.get_future().get(); };
+  hasty->make_collectives({0, 0, 0}, SumOrder::any)->start_all_reduce(floats(5));
+  LoggedNccl::in_end_group = nullptr;
+  EXPECT_EQ(said.find("all_reduce #2 with all ranks: the call has not returned for 1 s"), 0u)
+      << said;
 }
 
 }  // namespace

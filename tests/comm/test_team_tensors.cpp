@@ -28,7 +28,8 @@ struct TeamTensors : testing::Test {
   std::unique_ptr<device::Stream> stream = device->make_stream();
   std::unique_ptr<Communicator> parent = make_nccl_communicator(
       world->split(0, world->rank()),
-      test::make_fake_nccl(world->split(0, world->rank()), test::SumsOf::host), *device, *stream);
+      test::make_fake_nccl(world->split(0, world->rank()), test::SumsOf::host), *device, *stream,
+      [](const std::string& words) { ADD_FAILURE() << words; });
 
   /// The ranks of this rank's half, the highest first.
   std::vector<int> own_half() const {

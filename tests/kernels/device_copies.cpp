@@ -144,6 +144,11 @@ class BackendOnCopies : public Backend {
       there.cos = copies.in(there.cos), there.sin = copies.in(there.sin);
     });
   }
+  void rope_tables(const RopeTablesArgs& args, device::Stream&) override {
+    run(&Backend::rope_tables, args, [](Copies& copies, RopeTablesArgs& there) {
+      there.cos = copies.in(there.cos), there.sin = copies.in(there.sin);
+    });
+  }
   void kv_store(const KvStoreArgs& args, device::Stream&) override {
     run(&Backend::kv_store, args, [](Copies& copies, KvStoreArgs& there) {
       there.x = copies.in(there.x), there.cache = copies.in(there.cache);

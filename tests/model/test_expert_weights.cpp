@@ -241,8 +241,8 @@ TEST_P(PackedExperts, ThatAreDealtOutAreWholeAndHaveTheirBiases) {
 
 /// A block of 32 inputs is in no way divided, though there are more ranks than blocks.
 TEST(KeptExperts, ThatAreDealtOutStayCodesOnAnyNumberOfRanks) {
-  const CodeUse cut = codes_kept(small_gpt_oss(), 4, false);
-  const CodeUse dealt = codes_kept(small_gpt_oss(), 4, false, 4);
+  const CodeUse cut = codes_kept(small_gpt_oss(), 4, false, 1, false);
+  const CodeUse dealt = codes_kept(small_gpt_oss(), 4, false, 4, false);
   EXPECT_EQ(resident_code(small_gpt_oss(), MatrixKind::expert_down, cut), std::nullopt);
   EXPECT_EQ(resident_code(small_gpt_oss(), MatrixKind::expert_down, dealt), DType::mxfp4);
 }

@@ -110,15 +110,16 @@ TEST(CodeUse, IsOfWholeGroupsInEveryPartOfARow) {
   const auto type = [&](MatrixKind kind, const CodeUse& use) {
     return resident_code(config, kind, use);
   };
-  EXPECT_EQ(type(MatrixKind::down, codes_kept(config, 1, false)), DType::int4);
-  EXPECT_EQ(type(MatrixKind::down, codes_kept(config, 2, false)), std::nullopt);  // 2 · 320
-  EXPECT_EQ(type(MatrixKind::o, codes_kept(config, 2, false)), DType::int4);      // 2 · 128
-  EXPECT_EQ(type(MatrixKind::gate, codes_kept(config, 4, false)), DType::int4);
-  EXPECT_EQ(type(MatrixKind::head, codes_kept(config, 1, false)), std::nullopt);
-  EXPECT_EQ(type(MatrixKind::q, codes_kept(config, 1, true)), std::nullopt);
+  EXPECT_EQ(type(MatrixKind::down, codes_kept(config, 1, false, 1, false)), DType::int4);
+  EXPECT_EQ(type(MatrixKind::down, codes_kept(config, 2, false, 1, false)),
+            std::nullopt);                                                              // 2 · 320
+  EXPECT_EQ(type(MatrixKind::o, codes_kept(config, 2, false, 1, false)), DType::int4);  // 2 · 128
+  EXPECT_EQ(type(MatrixKind::gate, codes_kept(config, 4, false, 1, false)), DType::int4);
+  EXPECT_EQ(type(MatrixKind::head, codes_kept(config, 1, false, 1, false)), std::nullopt);
+  EXPECT_EQ(type(MatrixKind::q, codes_kept(config, 1, true, 1, false)), std::nullopt);
   EXPECT_EQ(type(MatrixKind::q, CodeUse{.kept = false}), std::nullopt);
-  EXPECT_EQ(why_widened(config, MatrixKind::o, codes_kept(config, 2, false)), "");
-  EXPECT_THAT(why_widened(config, MatrixKind::down, codes_kept(config, 2, false)),
+  EXPECT_EQ(why_widened(config, MatrixKind::o, codes_kept(config, 2, false, 1, false)), "");
+  EXPECT_THAT(why_widened(config, MatrixKind::down, codes_kept(config, 2, false, 1, false)),
               HasSubstr("2 parts of a row of 640"));
 }
 
@@ -129,7 +130,8 @@ TEST(CodeUse, KeepsStoredFp8OnGpusAloneInBlocksThatProductsTake) {
   };
   const ModelConfig blocks = of_blocks(128), others = of_blocks(64);
   const ModelConfig rows = read("llama", R"({"quant_method": "fp8"})");
-  const CodeUse cpus = codes_kept(blocks, 2, false), gpus = codes_kept(blocks, 2, false, 1, true);
+  const CodeUse cpus = codes_kept(blocks, 2, false, 1, false),
+                gpus = codes_kept(blocks, 2, false, 1, true);
   EXPECT_EQ(resident_code(blocks, MatrixKind::q, cpus), std::nullopt);
   EXPECT_EQ(resident_code(blocks, MatrixKind::q, gpus), DType::fp8);
   EXPECT_EQ(resident_code(blocks, MatrixKind::o, gpus), DType::fp8);       // 2 · 128

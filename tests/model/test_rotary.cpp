@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include "kernels/api/backend.hpp"
 #include "lib/model/rotary.hpp"
 #include "tests/support/compare.hpp"
 
@@ -114,29 +116,40 @@ struct Tables {
 Tables tables_of(const RopeConfig& config, const std::vector<int64_t>& positions,
                  const std::vector<int64_t>& lengths) {
   const Rotary rotary(config);
+  const RowFrequencies of_rows = rotary.frequencies_of(lengths);
   const auto rows = static_cast<int64_t>(positions.size());
   const int64_t pairs = rotary.rotary_dim() / 2;
   Tables tables{std::vector<float>(rows * pairs, NAN), std::vector<float>(rows * pairs, NAN)};
-  rotary.tables(positions, lengths, TensorView(tables.cos.data(), DType::fp32, {rows, pairs}),
-                TensorView(tables.sin.data(), DType::fp32, {rows, pairs}));
+  device::Stream stream;
+  kernels::make_reference_backend()->rope_tables(
+      {positions, of_rows.sets, of_rows.frequencies, rotary.attention_factor(),
+       TensorView(tables.cos.data(), DType::fp32, {rows, pairs}),
+       TensorView(tables.sin.data(), DType::fp32, {rows, pairs})},
+      stream);
   return tables;
 }
 
-TEST(RotaryTables, HoldCosineAndSineOfPositionTimesFrequency) {
-  const Tables tables = tables_of(eight_dimensions(RopeScaling::none, 1, 0), {0, 3}, {4, 4});
-  EXPECT_TRUE(all_close(
-      tables.cos, std::vector<float>{1, 1, 1, 1, -0.9899925f, 0.95533649f, 0.99955003f, 0.9999955f},
-      1e-7));
-  EXPECT_TRUE(all_close(
-      tables.sin,
-      std::vector<float>{0, 0, 0, 0, 0.14112001f, 0.29552021f, 0.0299955f, 0.0029999955f}, 1e-7));
-}
-
-TEST(RotaryTables, AngleIsTheProductInFp32) {
-  // 100003 · 0.1 is 10000.2998046875 in fp32; the cosine of 10000.3 would be -0.81931354.
-  const Tables tables = tables_of(eight_dimensions(RopeScaling::none, 1, 0), {100003}, {100004});
-  EXPECT_NEAR(tables.cos[1], -0.81942551, 1e-7);
-  EXPECT_NEAR(tables.sin[1], -0.57318570, 1e-7);
+TEST(RotaryRows, HaveEachSetOfFrequenciesOnce) {
+  const auto sets_of = [](RopeScaling scaling, const std::vector<int64_t>& lengths) {
+    RopeConfig config = eight_dimensions(scaling, 2, 512);
+    config.short_factors = {1, 1.25, 2, 4};
+    config.long_factors = {1, 2, 4, 8};
+    const Rotary rotary(config);
+    const RowFrequencies rows = rotary.frequencies_of(lengths);
+    for (size_t t = 0; t < lengths.size(); ++t) {
+      const auto begin = rows.frequencies.begin() + 4 * rows.sets[t];
+      EXPECT_EQ(std::vector<float>(begin, begin + 4), rotary.frequencies(lengths[t])) << t;
+    }
+    EXPECT_EQ(std::ssize(rows.frequencies),
+              4 * (1 + *std::max_element(rows.sets.begin(), rows.sets.end())));
+    return rows.sets;
+  };
+  const std::vector<int64_t> lengths = {9, 9, 600, 512, 700, 600, 1};
+  using Sets = std::vector<int32_t>;
+  EXPECT_EQ(sets_of(RopeScaling::none, lengths), Sets(7, 0));
+  EXPECT_EQ(sets_of(RopeScaling::linear, lengths), Sets(7, 0));
+  EXPECT_EQ(sets_of(RopeScaling::dynamic, lengths), (Sets{0, 0, 1, 0, 2, 1, 0}));
+  EXPECT_EQ(sets_of(RopeScaling::longrope, lengths), (Sets{0, 0, 1, 0, 1, 1, 0}));
 }
 
 TEST(RotaryTables, HoldTheAttentionFactor) {
@@ -165,16 +178,6 @@ TEST(RotaryTables, DoNotDependOnHowRowsAreChunked) {
   const Tables last = tables_of(config, {999}, {1000});
   EXPECT_THAT(last.cos, testing::ElementsAreArray(whole.cos.end() - 4, whole.cos.end()));
   EXPECT_THAT(last.sin, testing::ElementsAreArray(whole.sin.end() - 4, whole.sin.end()));
-}
-
-TEST(RotaryTables, RefuseOutputsOfAnotherShape) {
-  const Rotary rotary(eight_dimensions(RopeScaling::none, 1, 0));
-  std::vector<float> table(8);
-  const TensorView right(table.data(), DType::fp32, {1, 4}),
-      wrong(table.data(), DType::fp32, {1, 8});
-  const std::vector<int64_t> one = {0};
-  EXPECT_THROW(rotary.tables(one, one, right, wrong), InvalidArgument);
-  EXPECT_THROW(rotary.tables(one, {}, right, right), InvalidArgument);
 }
 
 }  // namespace

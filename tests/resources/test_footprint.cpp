@@ -20,13 +20,13 @@ TEST(WeightFootprint, CountsExpertsAsTheyAreHeld) {
   const std::filesystem::path folder = goldens / "gptoss-mxfp4";
   const model::ModelConfig config = model::read_config(folder);
   const auto planned = [&](const std::vector<std::string>& settings) {
-    return weight_footprint(job_of(settings), config).bytes;
+    return weight_footprint(job_of(settings), config, false).bytes;
   };
   const auto held = [&](const model::CodeUse& use, std::optional<DType> dtype = {}) {
     return model::Weights(config, io::Checkpoint(folder), dtype, {}, use).resident_bytes();
   };
   EXPECT_EQ(planned({"backend=cpu"}), held({}));
-  EXPECT_EQ(planned({"backend=cuda"}), held({}));
+  EXPECT_EQ(weight_footprint(job_of({}), config, true).bytes, held({}));
   EXPECT_EQ(planned({"model.dtype=bf16"}), held({.kept = false}));
   EXPECT_LT(held({}), held({.kept = false}));
   // Four parts of 64 columns are half blocks.
@@ -44,7 +44,7 @@ TEST(WeightFootprint, NamesTheTypesThatAreHeld) {
         model::Weights(config, io::Checkpoint(goldens / "gptoss-mxfp4"), {}, {}, use));
   };
   const auto planned = [&](const std::vector<std::string>& settings) {
-    return weight_footprint(job_of(settings), config).types;
+    return weight_footprint(job_of(settings), config, false).types;
   };
   const std::string codes = planned({"backend=cpu"});
   EXPECT_TRUE(codes.ends_with(" with experts of mxfp4")) << codes;
@@ -55,14 +55,30 @@ TEST(WeightFootprint, NamesTheTypesThatAreHeld) {
   EXPECT_EQ(planned({"model.dtype=int8"}), "int8");
   model::ModelConfig gptq = model::read_config(goldens / "llama-gqa-fp32");
   gptq.quantization = {.form = model::StoredForm::gptq, .group = 32, .zeros = true};
-  EXPECT_EQ(weight_footprint(job_of({}), gptq).types, "int4");
+  EXPECT_EQ(weight_footprint(job_of({}), gptq, false).types, "int4");
   gptq.quantization->reordered = true;
-  EXPECT_EQ(weight_footprint(job_of({}), gptq).types, "fp32");
+  EXPECT_EQ(weight_footprint(job_of({}), gptq, false).types, "fp32");
+}
+
+/// Where the backend is chosen by what the machine has (`backend: auto`), its GPUs decide.
+TEST(WeightFootprint, CountsStoredFp8AsCodesOnGpusAlone) {
+  model::ModelConfig config = model::read_config(goldens / "llama-gqa-fp32");
+  const int64_t numbers = weight_footprint(job_of({}), config, true).bytes;
+  config.quantization = {.form = model::StoredForm::fp8, .group = 0, .zeros = false};
+  const WeightFootprint cpus = weight_footprint(job_of({}), config, false);
+  const WeightFootprint gpus = weight_footprint(job_of({}), config, true);
+  EXPECT_EQ(cpus.bytes, numbers);
+  EXPECT_EQ(cpus.types, "fp32");
+  EXPECT_EQ(gpus.bytes, numbers + bytes_by_codes(config, DType::fp32,
+                                                 model::codes_kept(config, 1, false, 1, true)));
+  EXPECT_LT(gpus.bytes, numbers);
+  EXPECT_EQ(gpus.types, "fp8");
+  EXPECT_EQ(weight_footprint(job_of({"model.dtype=bf16"}), config, true).types, "bf16");
 }
 
 TEST(WeightFootprint, OfADenseModelIsThatOfItsParameters) {
   const model::ModelConfig config = model::read_config(goldens / "llama-gqa-fp32");
-  EXPECT_EQ(weight_footprint(job_of({}), config).bytes, config.parameters() * 4);
+  EXPECT_EQ(weight_footprint(job_of({}), config, false).bytes, config.parameters() * 4);
 }
 
 }  // namespace

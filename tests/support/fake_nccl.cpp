@@ -111,6 +111,22 @@ class FakeNccl : public comm::Nccl {
     });
   }
 
+  void all_gather(std::span<std::byte> all, device::Stream& stream) override {
+    const size_t own = all.size() / static_cast<size_t>(host_->size());
+    PECIA_CHECK(own * static_cast<size_t>(host_->size()) == all.size(), "{} bytes of {} ranks",
+                all.size(), host_->size());
+    for (int root = 0; root < host_->size(); ++root)
+      broadcast(all.subspan(own * static_cast<size_t>(root), own), root, stream);
+  }
+  void reduce_scatter(std::span<const float> values, std::span<float> mine,
+                      device::Stream& stream) override {
+    PECIA_CHECK(mine.size() * static_cast<size_t>(host_->size()) == values.size(),
+                "{} values of {} ranks for {}", values.size(), host_->size(), mine.size());
+    for (int root = 0; root < host_->size(); ++root)
+      reduce(values.subspan(mine.size() * static_cast<size_t>(root), mine.size()),
+             root == host_->rank() ? mine : std::span<float>(), root, stream);
+  }
+
   bool registers() const override { return true; }
   std::unique_ptr<Registration> register_block(std::span<std::byte> block) override {
     PECIA_CHECK(!in_group_, "a block is registered in a group");

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "lib/comm/mpi_environment.hpp"
 #include "lib/comm/nccl_communicator.hpp"
 #include "lib/comm/staged_communicator.hpp"
 #include "lib/core/fp8_vector.hpp"
@@ -82,6 +83,11 @@ resources::ComputePlace make_place(const Parts& parts, kernels::Products product
   return place;
 }
 
+void end_test(const std::string& words) {
+  fmt::print(stderr, "{}\n", words);
+  comm::MpiEnvironment::abort(1);
+}
+
 /// Null: comm's own transfers do.
 std::unique_ptr<comm::Communicator> tensor_group(const Parts& parts, comm::Communicator& comm,
                                                  const resources::ComputePlace& place,
@@ -90,10 +96,10 @@ std::unique_ptr<comm::Communicator> tensor_group(const Parts& parts, comm::Commu
   auto host = comm.split(0, comm.rank());
   if (parts.transfers == Parts::staged)
     return comm::make_staged_communicator(std::move(host), *place.device, *place.stream);
-  auto nccl = parts.device == Parts::gpu ? comm::make_nccl(*host, *place.device)
+  auto nccl = parts.device == Parts::gpu ? comm::make_nccl(*host, *place.device, end_test)
                                          : make_fake_nccl(comm.split(0, comm.rank()), sums);
   return comm::make_nccl_communicator(std::move(host), std::move(nccl), *place.device,
-                                      *place.stream);
+                                      *place.stream, end_test);
 }
 
 }  // namespace

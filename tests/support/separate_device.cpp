@@ -296,6 +296,15 @@ class SeparateBackend : public kernels::Backend {
   void rope(const kernels::RopeArgs& args, device::Stream& stream) override {
     own(stream).enqueue([this, args] { cpu_->rope(args, cpu_stream_); });
   }
+  void rope_tables(const kernels::RopeTablesArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, later = args, positions = kept(args.positions),
+                         sets = kept(args.sets), frequencies = kept(args.frequencies)]() mutable {
+      later.positions = positions;
+      later.sets = sets;
+      later.frequencies = frequencies;
+      cpu_->rope_tables(later, cpu_stream_);
+    });
+  }
   void kv_store(const kernels::KvStoreArgs& args, device::Stream& stream) override {
     own(stream).enqueue([this, later = args, slots = kept(args.slots)]() mutable {
       later.slots = slots;
