@@ -81,7 +81,8 @@ class PhantomBackend : public Backend {
           bytes_of(args.x) + bytes_of(args.weight) + bytes_of(args.weight_scales) +
               bytes_of(args.bias) + added,
           bytes_of(args.y), operands_of(args.x.dtype(), args.weight.dtype(), args.row_invariant),
-          static_cast<double>(args.x.size(1)), args.y.size(1)},
+          static_cast<double>(args.x.size(1)), args.y.size(1), 0,
+          args.weight.dense() ? 0 : args.weight.row_elements() * size_of(args.weight.dtype())},
          stream);
   }
   void quantize_rows(const QuantizeRowsArgs& args, device::Stream& stream) override {

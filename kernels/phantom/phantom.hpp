@@ -27,6 +27,8 @@ struct OpWork {
   double depth = 0;
   int64_t width = 0;
   double item_rows = 0;  ///< of attention: rows that read the same keys, in the mean over pairs
+  /// Of a product whose weights are a column slice: bytes of one of its rows, which lie apart; else 0.
+  int64_t piece_bytes = 0;
 
   bool operator==(const OpWork&) const = default;
 };

@@ -86,13 +86,13 @@ bool Network::is_valid(const Change& change) const {
   return change.version < 0 || change.version == flows_[change.message].version;
 }
 
-int64_t Network::send(double now, int from, int to, double bytes, double share) {
+int64_t Network::send(double now, int from, int to, double bytes, double share, double more_s) {
   PECIA_CHECK(bytes > 0 && share > 0 && from != to, "{} bytes from rank {} to {}, share {}", bytes,
               from, to, share);
   const auto message = static_cast<int64_t>(flows_.size());
   const Route& way = route(from, to);
   flows_.push_back({&way, bytes / share});
-  push({now + way.latency, message, -1});
+  push({now + way.latency + more_s, message, -1});
   return message;
 }
 

@@ -28,8 +28,9 @@ class Network {
   static constexpr double never = std::numeric_limits<double>::infinity();
 
   /// Sends `bytes` > 0 at time `now`, which is not before any time given so far; `share` is the share
-  /// of a link that a message of its size achieves alone. Returns the message's number: 0, 1, …
-  int64_t send(double now, int from, int to, double bytes, double share);
+  /// of a link that a message of its size achieves alone, and `more_s` is added to its latency.
+  /// Returns the message's number: 0, 1, …
+  int64_t send(double now, int from, int to, double bytes, double share, double more_s = 0);
 
   /// When something changes next: `advance` to this time before a later message is sent.
   double next_change() const { return changes_.empty() ? never : changes_.front().at; }

@@ -70,7 +70,8 @@ class Walk {
     for (size_t level = 0; level < out.size(); ++level) {
       const double bytes = std::max(out[level], in[level]);
       const machines::Link& link = cluster_.links[level];
-      const double done_s = begin + 1e-6 * link.us + bytes / (1e9 * link.gbs);
+      const double latency_us = link.us + (start.in_series ? 0 : cluster_.overhead.exchange_us);
+      const double done_s = begin + 1e-6 * latency_us + bytes / (1e9 * link.gbs);
       if (bytes > 0 && done_s > sent.done_s) sent = {done_s, level};
     }
     sent_.push_back(sent);

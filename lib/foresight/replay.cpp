@@ -259,7 +259,8 @@ class Replay {
     const auto bytes = static_cast<double>(side.bytes);
     const auto& shares = cluster_.efficiency;
     const double share = (in_series ? shares.send : shares.collective).of({.bytes = bytes});
-    const int64_t message = network_.send(now, match.from, match.to, bytes, share);
+    const double more_s = in_series ? 0 : 1e-6 * cluster_.overhead.exchange_us;
+    const int64_t message = network_.send(now, match.from, match.to, bytes, share, more_s);
     PECIA_CHECK(message == static_cast<int64_t>(sides_.size()), "message {} of {}", message,
                 sides_.size());
     sides_.push_back({side, there});

@@ -54,11 +54,15 @@ struct Cluster {
   struct Shares {
     Efficiency gemm, attention, copy, send, collective;
     std::optional<Efficiency> stream = {};  ///< absent: as copy
+    /// Of the rate of products that wait for memory, where rows of their weights lie apart, by the
+    /// bytes of a row. (A core's prefetcher reads on into the columns of other ranks.) Absent: 1.
+    std::optional<Efficiency> pieces = {};
     bool operator==(const Shares&) const = default;
   } efficiency;
-  /// What work takes beside: for each op or copy, and for each pass.
+  /// What work takes beside: for each op or copy, for each pass, and for each step of a collective:
+  /// starting and finding its messages, and waiting for ranks that had the slower moment.
   struct Overhead {
-    double op_us = 0, step_us = 0;
+    double op_us = 0, step_us = 0, exchange_us = 0;
     bool operator==(const Overhead&) const = default;
   } overhead;
 
@@ -70,7 +74,8 @@ struct Cluster {
 };
 
 /// Reads a cluster file (YAML). Each key is required, so that no figure is hidden, but for
-/// rank.alone (1), rank.program_gib (0) and efficiency.stream (as copy). Throws InputError
+/// the optional ones: rank.alone and alone_flops (1), rank.program_gib (0), efficiency.stream (as
+/// copy), efficiency.pieces (1) and overhead.exchange_us (0). Throws InputError
 /// naming the line and the key: no file, not YAML, an unknown key (with the nearest known one), a
 /// key that is missing, a rate that is zero or negative, a share outside (0, 1], sizes of a curve
 /// that do not ascend.

@@ -51,7 +51,12 @@ double op_seconds(const kernels::OpWork& op, const Cluster& cluster, double othe
   // Shares of products with few rows may tell what their weights take to be read.
   const bool waits_for_memory = computing < 2 * moving;
   const double alone = waits_for_memory ? cluster.rank.alone : cluster.rank.alone_flops;
-  return std::max(computing, moving) / gain(alone, others) + 1e-6 * cluster.overhead.op_us;
+  const auto& pieces = cluster.efficiency.pieces;
+  const double share = waits_for_memory && op.piece_bytes > 0 && pieces
+                           ? pieces->of({.bytes = static_cast<double>(op.piece_bytes)})
+                           : 1;
+  return std::max(computing, moving) / (share * gain(alone, others)) +
+         1e-6 * cluster.overhead.op_us;
 }
 
 double copy_seconds(double bytes, const Cluster& cluster, double others) {

@@ -22,7 +22,8 @@ OpParts parts_of(const kernels::OpWork& op, const Cluster& cluster);
 /// counts.
 /// `others`: the share of the other ranks of its server that work meanwhile, from 0 to 1. At 0 an op
 /// that waits for memory (it takes less than twice the time of its bytes) is `alone` times as fast,
-/// and one that computes is `alone_flops` times as fast.
+/// and one that computes is `alone_flops` times as fast. A product that waits for memory has the share
+/// `pieces` of its rate where rows of its weights lie apart.
 double op_seconds(const kernels::OpWork& op, const Cluster& cluster, double others = 1);
 
 /// Seconds of copying `bytes` within a rank's memory, which reads and writes them.

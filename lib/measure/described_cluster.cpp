@@ -90,6 +90,25 @@ class Describer {
     })};
   }
 
+  /// Shares of the rate of dense weights, by bytes of a row of a slice of them.
+  RatesBySize pieces() {
+    constexpr int64_t parts = 2, bytes = 2 << 20;
+    return {curve(Axis::bytes, {256, 512, 1024, 2048, 4096}, [&](int64_t piece) {
+      const int64_t depth = piece / size_of(DType::bf16), width = bytes / piece;
+      const double dense_s =
+          best({'p', 1, depth, width}, [&] { return timer_.product(1, depth, width); });
+      const double slice_s =
+          best({'c', depth, width}, [&] { return timer_.product_of_slice(depth, width, parts); });
+      return beside_op(dense_s) / beside_op(slice_s);
+    })};
+  }
+
+  /// Seconds of one exchange of a sum.
+  double exchange_s() {
+    exchanges_s_.push_back(timer_.all_reduce() / 2);
+    return mean_of_middle_half(exchanges_s_);
+  }
+
   /// Spread over the rounds, as what others do to this machine changes within seconds.
   struct Shared {
     double lasting = 1;  ///< share of the best rate that all have in the mean
@@ -139,6 +158,7 @@ class Describer {
   OpTimer timer_;
   AttentionShape heads_;
   bool has_others_;
+  std::vector<double> exchanges_s_;
   std::map<Key, double> found_;
   std::map<int64_t, Stretches> stretches_;  ///< by rows
   double smallest_s_ = smallest_op();
@@ -159,8 +179,8 @@ void describe_rank(comm::Communicator& world, const context::Compute& compute, i
   Describer describer(world, compute, cache_bytes, {8, 2, 64, operands});
   std::vector<RatesBySize> products;
   std::vector<machines::Slice> attention;
-  RatesBySize copies, stream;
-  double op_s = 0;
+  RatesBySize copies, stream, pieces;
+  double op_s = 0, exchange_s = 0;
   Describer::Shared computing, memory_waits;
   for (int round = 0; round < rounds; ++round) {
     op_s = describer.smallest_op();
@@ -168,6 +188,8 @@ void describe_rank(comm::Communicator& world, const context::Compute& compute, i
     attention = describer.attention();
     copies = describer.elementwise();
     stream = describer.stream();
+    pieces = describer.pieces();
+    exchange_s = describer.exchange_s();
     computing = describer.computing();
     memory_waits = describer.waiting_for_memory();
   }
@@ -192,7 +214,9 @@ void describe_rank(comm::Communicator& world, const context::Compute& compute, i
   cluster.efficiency.attention = {lasting, {}, std::move(attention)};
   cluster.efficiency.copy = shares_of({copies}, memory, memory_lasts);
   cluster.efficiency.stream = shares_of({stream}, memory, memory_lasts);
-  cluster.overhead = {.op_us = rounded(1e6 * op_s), .step_us = 0};
+  for (auto& [bytes, share] : pieces.curve.points) share = share_of(share, 1);
+  cluster.efficiency.pieces = {1, {std::move(pieces.curve)}};
+  cluster.overhead = {.op_us = rounded(1e6 * op_s), .step_us = 0, .exchange_us = 1e6 * exchange_s};
 }
 
 /// The best of some measurements, since a rank may lose its core during one.
@@ -240,6 +264,8 @@ machines::Cluster describe_cluster(comm::Communicator& world,
     for (size_t wider = level; wider < cluster.links.size(); ++wider)
       cluster.links[wider] = {rounded(gb_s), rounded(latency_us), false};
   }
+  double& exchange_us = cluster.overhead.exchange_us;  // with a message's time up to here
+  exchange_us = rounded(std::max(0.0, exchange_us - cluster.links.back().us));
   const double widest = 1e9 * cluster.links.back().gbs;
   cluster.efficiency.send = {share_of(rates.bandwidth, widest)};
   cluster.efficiency.collective = {share_of(rates.all_to_all_bandwidth, widest)};

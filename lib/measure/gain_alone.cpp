@@ -13,14 +13,14 @@ double mean(std::vector<double>::const_iterator begin, std::vector<double>::cons
   return std::accumulate(begin, end, 0.0) / static_cast<double>(end - begin);
 }
 
+}  // namespace
+
 double mean_of_middle_half(std::vector<double> seconds) {
   PECIA_CHECK(!seconds.empty(), "no stretch was measured");
   std::ranges::sort(seconds);
   const std::ptrdiff_t quarter = std::ssize(seconds) / 4;
   return mean(seconds.begin() + quarter, seconds.end() - quarter);
 }
-
-}  // namespace
 
 void Stretches::add(const Stretches& more) {
   together_s.insert(together_s.end(), more.together_s.begin(), more.together_s.end());

@@ -13,6 +13,9 @@ struct Stretches {
   void add(const Stretches& more);
 };
 
+/// Leaves out moments in which a rank had no core. At least one.
+double mean_of_middle_half(std::vector<double> seconds);
+
 /// How many times as fast rank 0 is alone: the mean of the middle half of together_s over that of
 /// alone_s, at least 1. The middle half leaves out moments in which a rank had no core. It is a mean,
 /// since the stretches may be of several kinds of minutes: a host moves the cores of a virtual

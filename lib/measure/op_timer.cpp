@@ -61,16 +61,18 @@ bool has_panels(const kernels::Backend& backend) {
   return backend.panel_bytes(TensorView(&number, DType::bf16, {1, 1})) > 0;
 }
 
-/// Matrices [width, depth] of bf16 side by side, whose numbers are taken for those of their own
-/// panels, too, while this object lives. Where panels need padding, the matrices are read in place.
+/// Matrices [width, depth] of bf16 side by side, each the first of `parts` parts of its rows, whose
+/// numbers are taken for those of their own panels, too, while this object lives. Where panels need
+/// padding, the matrices are read in place.
 class TakenForPanels {
  public:
   TakenForPanels(kernels::Backend& backend, std::span<std::byte> memory, int64_t width,
-                 int64_t depth)
+                 int64_t depth, int64_t parts)
       : backend_(backend) {
     const int64_t bytes = width * depth * size_of(DType::bf16);
-    for (int64_t at = 0; at + bytes <= std::ssize(memory); at += bytes) {
-      const TensorView matrix(memory.data() + at, DType::bf16, {width, depth});
+    for (int64_t at = 0; at + parts * bytes <= std::ssize(memory); at += parts * bytes) {
+      const TensorView whole(memory.data() + at, DType::bf16, {width, parts * depth});
+      const TensorView matrix = whole.slice_columns(0, depth);
       if (backend.panel_bytes(matrix) != bytes) continue;
       backend.use_panels(matrix, matrix.data());
       matrices_.push_back(matrix);
@@ -150,23 +152,53 @@ TensorView OpTimer::zeroed(device::Buffer& buffer, int64_t rows, int64_t columns
 }
 
 template <typename Measure>
-auto OpTimer::with_product(int64_t rows, int64_t depth, int64_t width,
-                           const Measure& measure) const {
+auto OpTimer::with_product(int64_t rows, int64_t depth, int64_t width, const Measure& measure,
+                           int64_t parts) const {
   auto buffers = compute_.buffers(2);
   const DType operands = compute_.backend.operand_type(DType::bf16);
   const TensorView x = buffers[0].tensor(operands, {rows, depth});
   compute_.device.zero(x.data(), x.elements() * size_of(operands), compute_.stream);
   kernels::LinearArgs args{x, {}, {}, zeroed(buffers[1], rows, width)};
-  Turns weights(weights_.bytes(), width * depth * size_of(DType::bf16));
-  const TakenForPanels panels(compute_.backend, weights_.bytes(), width, depth);
+  Turns weights(weights_.bytes(), width * parts * depth * size_of(DType::bf16));
+  const TakenForPanels panels(compute_.backend, weights_.bytes(), width, depth, parts);
   return measure([&] {
-    args.weight = TensorView(weights.next(), DType::bf16, {width, depth});
+    args.weight =
+        TensorView(weights.next(), DType::bf16, {width, parts * depth}).slice_columns(0, depth);
     compute_.backend.linear(args, compute_.stream);
   });
 }
 
 double OpTimer::product(int64_t rows, int64_t depth, int64_t width) const {
   return with_product(rows, depth, width, [&](const Call& call) { return best_seconds(call); });
+}
+
+double OpTimer::product_of_slice(int64_t depth, int64_t width, int64_t parts) const {
+  return with_product(
+      1, depth, width, [&](const Call& call) { return best_seconds(call); }, parts);
+}
+
+double OpTimer::all_reduce() const {
+  if (world_.size() == 1) return 0;
+  constexpr int pairs = 50;
+  const auto collectives =
+      world_.make_collectives(std::vector<int>(world_.size(), 0), comm::SumOrder::any);
+  std::vector<float> values(1024);
+  return with_product(1, 512, 512, [&](const Call& product) {
+    const Call both = [&] {
+      product();
+      compute_.stream.synchronize();
+      collectives->start_all_reduce(values)->wait();
+    };
+    const int64_t calls = calls_of_stretch(both);
+    double ignored = 0;
+    Stretches found;  // with the sum, and without it
+    for (int pair = 0; pair < pairs; ++pair) {
+      found.together_s.push_back(stretch(both, calls, world_.size(), ignored));
+      found.alone_s.push_back(stretch(product, calls, world_.size(), ignored));
+    }
+    return std::max(0.0,
+                    mean_of_middle_half(found.together_s) - mean_of_middle_half(found.alone_s));
+  });
 }
 
 Stretches OpTimer::stretches(int64_t rows, int pairs) const {

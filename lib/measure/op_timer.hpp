@@ -52,6 +52,12 @@ class OpTimer {
   /// for attention. It reads two tensors and writes one, `bytes` in all. Each time they are others,
   /// which were used as many bytes ago as the caches hold.
   double elementwise(int64_t bytes) const;
+  /// y [1, width] = x · weights, of which this is a column slice of a matrix of `parts` times the
+  /// depth, as a rank of tensor parallelism has it.
+  double product_of_slice(int64_t depth, int64_t width, int64_t parts) const;
+  /// Seconds that a sum over all ranks adds to a product of one row before it, in the mean of the
+  /// middle half of some stretches; 0 for one rank. The sum has two exchanges of a few KiB.
+  double all_reduce() const;
   /// Seconds of a product of `rows` rows with weights of 1024 × 1024 in the mean of each of `pairs`
   /// stretches, on all ranks until all are done, and on rank 0 while the other ranks wait, by turns.
   /// A product of one row waits for memory, which all programs of a host share; one of many rows
@@ -69,7 +75,8 @@ class OpTimer {
   int64_t calls_of_stretch(const Call& call) const;
   /// Hands a product with other weights each time to `measure`.
   template <typename Measure>
-  auto with_product(int64_t rows, int64_t depth, int64_t width, const Measure& measure) const;
+  auto with_product(int64_t rows, int64_t depth, int64_t width, const Measure& measure,
+                    int64_t parts = 1) const;
   TensorView zeroed(device::Buffer& buffer, int64_t rows, int64_t columns) const;
 
   comm::Communicator& world_;

@@ -66,7 +66,9 @@ def words(text: str, ranks: int) -> list[str]:
 
 def launched(ranks: int, *command: object) -> str:
     """What the command prints on the ranks."""
-    launch = ["mpirun", "-np", ranks, "--bind-to", "core" if ranks > 1 else "none"]
+    has_cores = 1 < ranks <= len(os.sched_getaffinity(0))
+    binding = ["--bind-to", "core"] if has_cores else ["--bind-to", "none", "--oversubscribe"]
+    launch = ["mpirun", "-np", ranks, *binding]
     root = {f"OMPI_ALLOW_RUN_AS_ROOT{suffix}": "1" for suffix in ("", "_CONFIRM")}
     done = subprocess.run(
         [str(word) for word in [*(launch if ranks > 1 else []), *command]],

@@ -75,6 +75,22 @@ TEST(Program, MergesPartsOnlyWhereTheBackendDoesNotContinueResults) {
   EXPECT_EQ(count(true, "attention"), count(false, "attention"));
 }
 
+/// Ranks of TP have columns of o and down, as slices of one resident matrix.
+TEST(Program, SaysWhereRowsOfWeightsLieApart) {
+  const model::ModelConfig config = small_model(2);
+  for (const Grid& grid : {grids()[0], grids()[6]}) {
+    const Program program =
+        record(config, {grid.settings(0), {}, grid.passes().step(0, 1, 16, true)}, Layers::each);
+    int64_t apart = 0;
+    for (const auto& [layer, step] : flat(program))
+      if (const auto* op = std::get_if<kernels::OpWork>(&step.what); op && op->piece_bytes > 0) {
+        ++apart;
+        EXPECT_DOUBLE_EQ(static_cast<double>(op->piece_bytes), 2 * op->depth) << step.span;
+      }
+    EXPECT_EQ(apart, grid.tp > 1 ? 2 * config.layers : 0) << grid.name;
+  }
+}
+
 TEST(Program, HasEachLayerWhereLayersDiffer) {
   model::ModelConfig config = small_model(7);
   config.pattern[4].window = 16;

@@ -105,6 +105,21 @@ TEST(Replay, AddsTheOverheadOfOpsAndOfThePass) {
   EXPECT_DOUBLE_EQ(replay({program({op(1), op(2)})}, cluster).seconds, 8);
 }
 
+TEST(Replay, AddsTheOverheadOfStepsOfCollectives) {
+  machines::Cluster cluster = slow_cluster();
+  const auto exchanges = [](int peer) {
+    return program({exchange(0, peer, 1'000'000'000), exchange(1, peer, 1'000'000'000), wait(1)});
+  };
+  const auto sends = [](int peer) {
+    return program({send_receive(peer, peer, 1'000'000'000), wait(1)});
+  };
+  const double before = replay({exchanges(1), exchanges(0)}, cluster).seconds;
+  const double message = replay({sends(1), sends(0)}, cluster).seconds;
+  cluster.overhead.exchange_us = 3e6;
+  EXPECT_DOUBLE_EQ(replay({exchanges(1), exchanges(0)}, cluster).seconds, before + 2 * 3);
+  EXPECT_DOUBLE_EQ(replay({sends(1), sends(0)}, cluster).seconds, message);
+}
+
 TEST(Replay, ReadsFasterWhileOthersOfTheServerWait) {
   // Rank 0 reads for 6 s, or for 2 s alone, and then sends; rank 1 waits for it. The third rank of
   // the server belongs to another replica, which works.

@@ -80,13 +80,14 @@ TEST(ClusterFile, IsWrittenSoThatItIsReadBack) {
 TEST(ClusterFile, MayHaveSlicesAndRatesOfWaitingServers) {
   std::string text = replaced(small, "attention: 0.4",
                               "attention: {rows_at_depth: [[16, [[1, 0.1], [4, 0.2]]], [64, [[1, "
-                              "0.3]]]]}\n  stream: {bytes: [[1024, 0.2]]}");
+                              "0.3]]]]}\n  stream: {bytes: [[1024, 0.2]]}\n  pieces: 0.7");
   text = replaced(text, "memory_gib: 12",
                   "memory_gib: 12\n  alone: 1.5\n  alone_flops: 1.25\n  program_gib: 0.25");
   const Cluster cluster = parse_cluster(text, "c.yaml");
   EXPECT_EQ(cluster.rank.alone, 1.5);
   EXPECT_EQ(cluster.rank.alone_flops, 1.25);
   EXPECT_EQ(cluster.rank.program_gib, 0.25);
+  EXPECT_EQ(cluster.efficiency.pieces, Efficiency{0.7});
   ASSERT_EQ(cluster.efficiency.attention.slices.size(), 2u);
   EXPECT_DOUBLE_EQ(cluster.efficiency.attention.of({.rows = 2, .depth = 16}), 0.15);
   EXPECT_DOUBLE_EQ(cluster.efficiency.stream->of({.bytes = 5}), 0.2);

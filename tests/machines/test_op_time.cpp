@@ -96,5 +96,18 @@ TEST(OpTime, IsShorterWhileOthersWait) {
   }
 }
 
+TEST(OpTime, IsLongerWhereWeightsOfFewRowsLieApart) {
+  Cluster made = cluster();
+  made.efficiency.pieces = {1, {{Axis::bytes, {{512, 0.5}, {2048, 1}}}}};
+  kernels::OpWork reads = product(1e3, 1'000'000, DType::fp32),
+                  computes = product(1e9, 1000, DType::fp32);
+  const double dense_s = op_seconds(reads, made), computing_s = op_seconds(computes, made);
+  reads.piece_bytes = computes.piece_bytes = 512;
+  EXPECT_DOUBLE_EQ(op_seconds(reads, made), 2 * (dense_s - 1e-6) + 1e-6);
+  EXPECT_DOUBLE_EQ(op_seconds(computes, made), computing_s);
+  reads.piece_bytes = 4096;
+  EXPECT_DOUBLE_EQ(op_seconds(reads, made), dense_s);
+}
+
 }  // namespace
 }  // namespace pecia::machines

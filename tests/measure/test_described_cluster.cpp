@@ -39,6 +39,9 @@ TEST(DescribedCluster, IsAFileOfThisMachine) {
   EXPECT_EQ(shares.attention.slices.size(), 5u) << "rows at some depths";
   EXPECT_EQ(shares.copy.curves.size(), 1u) << "bytes";
   ASSERT_TRUE(shares.stream);
+  ASSERT_TRUE(shares.pieces);
+  EXPECT_EQ(shares.pieces->curves.size(), 1u) << "bytes";
+  EXPECT_TRUE(world->size() > 1 || cluster.overhead.exchange_us == 0);
   EXPECT_GE(cluster.rank.alone, 1);
   EXPECT_GE(cluster.rank.alone_flops, 1);
   EXPECT_TRUE(world->size() > 1 || (cluster.rank.alone == 1 && cluster.rank.alone_flops == 1));
