@@ -2,7 +2,6 @@
 #include "lib/run/open_results.hpp"
 
 #include "lib/batch/identity.hpp"
-#include "lib/batch/journals.hpp"
 #include "lib/comm/agree.hpp"
 #include "lib/execute/kv_saves.hpp"
 #include "lib/report/run_report.hpp"
@@ -34,7 +33,6 @@ RunResults open_results(const Setup& setup, const LoadedWeights& weights, const 
         job.output, layout_of(setup, weights, inputs, measured), options.fresh,
         options.retry_failed, [&](const std::string& text) { setup.log->info(text); });
     results.file.emplace(results.output->results_path());
-    if (setup.resources.dp > 1) batch::make_journal_folder(job.output);
     if (results.output->continues())
       results.earlier_starts = report::read_starts(job.output / "progress.json");
     if (keeps_kv(job))

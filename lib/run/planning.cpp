@@ -198,7 +198,10 @@ void Planning::plan(const PlanningInputs& from, const RunBegin& begin,
       }});
   pass_maker_->saves = saves_ ? &*saves_ : nullptr;
   pass_maker_->journal = journal_ ? &*journal_ : nullptr;
-  if (chief && journal_) gathering_.emplace(job.output);
+  if (chief && journal_) {
+    batch::make_journal_folder(job.output);
+    gathering_.emplace(job.output);
+  }
   if (chief)
     pass_maker_->on_plan = [](const schedule::Plan& plan, std::optional<double> seconds) {
       DrainSignals::stops_after(to_text(plan, seconds));

@@ -4,15 +4,25 @@
 from __future__ import annotations
 
 import os
-import random
 import struct
+import subprocess
 import unittest
 import zlib
 from pathlib import Path
 
-from harness import DONE, REFUSED, Launch, Results, RunTest, random_requests, wait_for
+from harness import (
+    DONE,
+    PROGRAM,
+    REFUSED,
+    Launch,
+    Results,
+    RunTest,
+    random_draw,
+    random_requests,
+    wait_for,
+)
 
-ROUNDS = int(os.environ.get("PECIA_TEST_KILL_ROUNDS", "8"))
+ROUNDS = int(os.environ.get("PECIA_TEST_ROUNDS", "6"))
 REPLICAS = 4
 HEAD = "pecia.journal/1\n"
 HEAD_BYTES = len(HEAD) + 65
@@ -79,9 +89,7 @@ class JournalTest(RunTest):
         self.assertFalse((self.output(job) / "journal").exists())
 
     def test_killed_at_any_moment_nothing_is_lost_or_done_twice(self) -> None:
-        seed = int(os.environ.get("PECIA_TEST_SEED", random.SystemRandom().randrange(2**32)))
-        print(f"PECIA_TEST_SEED={seed}", flush=True)
-        draw = random.Random(seed)
+        draw = random_draw()
         only_in_journals = 0
         for number in range(ROUNDS):
             job = self.new_job(f"killed-{number}")
@@ -94,16 +102,14 @@ class JournalTest(RunTest):
                 safe = self.safe(job)
                 waiting = safe - set(self.results(job).rows(DONE))
                 only_in_journals += len(waiting)
-                said = self.run_job(job, draw.choice((REPLICAS, REPLICAS, 1)), *self.grid(draw))
+                replicas = draw.choice((REPLICAS, REPLICAS, 1))
+                said = self.run_job(job, replicas, "--set", f"parallel.dp={replicas}")
                 if waiting:
                     self.assertIn("of the earlier start came from its journals", said)
                 self.check_whole(job)
                 if len(safe) < self.turns:
                     self.assertEqual(self.report(job)["counts"]["done"], self.turns - len(safe))
         self.assertGreater(only_in_journals, 0, "no kill left rows in journals alone")
-
-    def grid(self, draw: random.Random) -> list[str]:
-        return ["--set", "parallel.dp=1"] if draw.random() < 0.3 else []
 
     def killed(self, name: str) -> Path:
         """A job whose killed run has left journals."""
@@ -121,14 +127,20 @@ class JournalTest(RunTest):
         self.assertEqual(self.report(job)["counts"]["done"], self.turns)
         self.assertTrue((self.output(job) / "results.1.h5").exists())
 
+    def inspect(self, job: Path) -> str:
+        return subprocess.check_output([PROGRAM, "inspect", self.output(job)], text=True)
+
     def test_a_torn_row_is_left_out_with_a_line(self) -> None:
         job = self.killed("torn")
         path = sorted((self.output(job) / "journal").glob("*.rows"))[0]
         content = path.read_bytes()
         (length,) = struct.unpack_from("<q", content, HEAD_BYTES)
         path.write_bytes(content[: HEAD_BYTES + 12 + length - 1])
+        wait_for("the kill to be seen", lambda: "run, killed" in self.inspect(job))
+        self.assertRegex(self.inspect(job), r"\d+ journals of replicas are left \([\d.]+ KiB\)")
         safe = self.safe(job)
         said = self.run_job(job, REPLICAS)
+        self.assertNotIn("journals", self.inspect(job))
         self.assertIn(f"{path}: its last {length + 11} bytes are left out", said)
         self.check_whole(job)
         self.assertEqual(self.report(job)["counts"]["done"], self.turns - len(safe))
