@@ -9,8 +9,10 @@
 #include <optional>
 
 #include "apps/pecia/summaries.hpp"
+#include "lib/batch/journals.hpp"
 #include "lib/core/error.hpp"
 #include "lib/core/json.hpp"
+#include "lib/io/journal.hpp"
 #include "lib/io/kv_save.hpp"
 #include "lib/io/run_lock.hpp"
 #include "lib/report/format.hpp"
@@ -92,7 +94,21 @@ Json kept_kv(const std::filesystem::path& folder) {
   return {{"requests", requests}, {"tokens", tokens}, {"bytes", bytes}};
 }
 
-/// The part of the run's work that would survive a kill at this moment.
+/// Counts the journals whose rows a running or killed run has in part not brought into the results.
+Json journals(const std::filesystem::path& folder) {
+  const auto journal_folder = batch::journal_folder(folder);
+  int64_t files = 0, bytes = 0;
+  for (const io::JournalName& name : io::journals_in(journal_folder)) {
+    std::error_code gone;
+    const auto size = std::filesystem::file_size(journal_folder / io::file_name(name), gone);
+    if (gone) continue;
+    ++files;
+    bytes += static_cast<int64_t>(size);
+  }
+  return {{"files", files}, {"bytes", bytes}};
+}
+
+/// The part of the run's work, as `results` tell, that would survive a kill at this moment.
 Json durable(const Json& results, const Json& kept) {
   const auto count = [&](const char* key) {
     return results.is_null() ? 0 : results[key].get<int64_t>();
@@ -133,6 +149,7 @@ nlohmann::ordered_json summarize_run(const std::filesystem::path& folder) {
           {"holder", json_of(holder)},
           {"results", results},
           {"kept_kv", kept},
+          {"journals", journals(folder)},
           {"durable", durable(results, kept)},
           {"progress", with_age(read_json(folder / "progress.json"))},
           {"report", figures_of(read_json(folder / "report.json"))}};
@@ -155,6 +172,10 @@ std::string run_text(const nlohmann::ordered_json& summary) {
     text += fmt::format("  keys and values of {} unfinished requests are kept: {} tokens, {}\n",
                         kept["requests"].get<int64_t>(), kept["tokens"].get<int64_t>(),
                         report::format_bytes(kept["bytes"].get<int64_t>()));
+  if (const Json& left = summary["journals"]; left["files"] > 0 && !goes_on(summary))
+    text += fmt::format("  {} journals of replicas are left ({}): the next start brings them in\n",
+                        left["files"].get<int64_t>(),
+                        report::format_bytes(left["bytes"].get<int64_t>()));
   if (!summary["results"].is_null()) text += results_text(summary["results"]);
   return text;
 }

@@ -2,7 +2,9 @@
 #include "lib/batch/output.hpp"
 
 #include "lib/batch/carry_over.hpp"
+#include "lib/batch/journals.hpp"
 #include "lib/core/error.hpp"
+#include "lib/io/journal.hpp"
 
 namespace pecia::batch {
 namespace {
@@ -39,6 +41,7 @@ void reopen(const std::filesystem::path& path, const Continuation& next) {
 Output::Output(const std::filesystem::path& folder, const io::ResultsLayout& layout, bool fresh,
                bool retry_failed, const std::function<void(const std::string&)>& say)
     : lock_(made(folder)), results_path_(folder / "results.h5") {
+  if (fresh) io::remove_journals(journal_folder(folder));
   if (fresh && std::filesystem::exists(results_path_)) set_aside(results_path_, say);
   if (!std::filesystem::exists(results_path_)) {
     io::ResultsFile::create(results_path_, layout);

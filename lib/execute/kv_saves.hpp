@@ -82,7 +82,8 @@ class KvSaves {
   void commit(const schedule::Plan& plan, const std::vector<schedule::Outcome>& outcomes,
               batch::ReplicaTotals& totals);
 
-  /// Removes the saves of requests that are done or failed.
+  /// Removes the saves of requests that the results have as done or failed. Where results come by
+  /// way of journals, the file may learn of it later: from a later call, or sweep_kv_saves.
   void forget_settled();
 
  private:

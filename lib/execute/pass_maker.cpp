@@ -19,7 +19,10 @@ void record(PassMaker& pass_maker, std::vector<schedule::Finished> finished,
   }
   totals.sharing = pass_maker.scheduler.sharing();
   if (updates.empty()) return;
-  pass_maker.results.write_all(updates);
+  if (pass_maker.journal != nullptr)
+    pass_maker.journal->append(updates);
+  else
+    pass_maker.results.write_all(updates);
   if (pass_maker.saves != nullptr) pass_maker.saves->forget_settled();
 }
 

@@ -8,6 +8,7 @@
 #include "lib/batch/replica_totals.hpp"
 #include "lib/batch/source.hpp"
 #include "lib/execute/kv_saves.hpp"
+#include "lib/io/journal.hpp"
 #include "lib/schedule/scheduler.hpp"
 
 namespace pecia::execute {
@@ -29,7 +30,8 @@ struct PassMaker {
   std::function<void(const schedule::Plan&, std::optional<double> seconds)> on_plan = {};
   /// Called before every pass.
   std::function<void(const schedule::Plan&, const batch::ReplicaTotals&)> on_begin = {};
-  KvSaves* saves = nullptr;  ///< null: nothing is kept, and no save is read
+  io::JournalWriter* journal = nullptr;  ///< null: turns that end go straight into `results`
+  KvSaves* saves = nullptr;              ///< null: nothing is kept, and no save is read
 };
 
 /// Writes the results of turns that have ended, and counts them.

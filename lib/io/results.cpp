@@ -205,6 +205,10 @@ TurnResult ResultsFile::read(int64_t turn) const {
   return result;
 }
 
+void ResultsFile::check(std::span<const TurnUpdate> updates) const {
+  for (const TurnUpdate& update : updates) impl_->check(update);
+}
+
 void ResultsFile::write(int64_t turn, const TurnResult& result, TurnState state) {
   const TurnUpdate update{turn, result, state};
   write_all(std::span(&update, 1));
@@ -213,7 +217,7 @@ void ResultsFile::write(int64_t turn, const TurnResult& result, TurnState state)
 void ResultsFile::write_all(std::span<const TurnUpdate> updates) {
   if (updates.empty()) return;
   const ResultsColumns& columns = impl_->columns;
-  for (const TurnUpdate& update : updates) impl_->check(update);
+  check(updates);
   try {
     bool any_partial = false;
     for (const TurnUpdate& update : updates) impl_->write_row(update);
@@ -229,13 +233,7 @@ void ResultsFile::write_all(std::span<const TurnUpdate> updates) {
     for (const TurnUpdate& update : updates) columns.put("/state", update.turn, update.state);
     columns.file().sync_data();
   } catch (const SystemError& error) {
-    const TurnUpdate& first = updates.front();
-    const ResultTurn& turn = columns.layout().turns[first.turn];
-    fail<SystemError>(
-        "{}\nRow {} (request '{}', turn {}){} was not recorded; make room and run the same command "
-        "to continue",
-        error.what(), first.turn, turn.request_id, turn.turn,
-        updates.size() > 1 ? fmt::format(" and {} more", updates.size() - 1) : "");
+    fail_unrecorded(error, columns.layout(), updates);
   }
 }
 
@@ -243,6 +241,17 @@ void ResultsFile::reopen(int64_t turn) {
   if (state(turn) == TurnState::open) return;
   impl_->columns.put("/state", turn, TurnState::open);
   impl_->columns.file().sync_data();
+}
+
+void fail_unrecorded(const Error& error, const ResultsLayout& layout,
+                     std::span<const TurnUpdate> updates) {
+  const TurnUpdate& first = updates.front();
+  const ResultTurn& turn = layout.turns[first.turn];
+  fail<SystemError>(
+      "{}\nRow {} (request '{}', turn {}){} was not recorded; make room and run the same command "
+      "to continue",
+      error.what(), first.turn, turn.request_id, turn.turn,
+      updates.size() > 1 ? fmt::format(" and {} more", updates.size() - 1) : "");
 }
 
 }  // namespace pecia::io

@@ -5,7 +5,7 @@
 ///
 /// Rows are written by plain pwrite at the datasets' offsets and made durable with fdatasync. Only
 /// then are they marked in /state. So several processes of a host may write different turns of one
-/// file.
+/// file. A run with several replicas has one that does, and journals (journal_gatherer.hpp).
 
 #include <cstdint>
 #include <filesystem>
@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/core/error.hpp"
 #include "lib/io/file.hpp"
 
 namespace pecia::io {
@@ -105,6 +106,9 @@ class ResultsFile {
   /// Reads the row of a finished, failed or partial turn.
   TurnResult read(int64_t turn) const;
 
+  /// Throws InvalidArgument unless write_all would take these rows.
+  void check(std::span<const TurnUpdate> updates) const;
+
   /// Writes the row, then its state (which must not be `open`); durable on return. The turn must be
   /// open or partial. A partial turn only grows: its tokens begin with the tokens in the file,
   /// whose slots are not written again. Throws InvalidArgument when lengths contradict the layout.
@@ -124,5 +128,9 @@ class ResultsFile {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// Throws the error again, with the rows that could not be written and what to do.
+[[noreturn]] void fail_unrecorded(const Error& error, const ResultsLayout& layout,
+                                  std::span<const TurnUpdate> updates);
 
 }  // namespace pecia::io

@@ -10,6 +10,7 @@
 
 #include "lib/batch/arrivals.hpp"
 #include "lib/batch/identity.hpp"
+#include "lib/batch/journals.hpp"
 #include "lib/comm/agree.hpp"
 #include "lib/report/format.hpp"
 #include "lib/run/scheduler_limits.hpp"
@@ -169,6 +170,8 @@ void Planning::plan(const PlanningInputs& from, const RunBegin& begin,
   if (limits.team_times) begin_as_kept(job.output, from.start, *limits.team_times);
   scheduler_.emplace(limits);
   if (keeps_kv(job)) saves_.emplace(kv_settings(setup_, results), results);
+  if (setup_.resources.dp > 1)
+    journal_.emplace(batch::journal_folder(job.output), setup_.ranks.dp, results);
   if (chief) {
     leave_out_too_large(setup_, results, limits, inputs);
     progress_.show(job, inputs, results, from.results.earlier_starts,
@@ -189,8 +192,16 @@ void Planning::plan(const PlanningInputs& from, const RunBegin& begin,
       *scheduler_, *source_, results,
       [this](const std::string& ring) { return resources::mode_name(setup_.resources, ring); },
       setup_.ranks.dp, [this](bool told) { return stop_.agreed(told); },
-      [this](const batch::ReplicaTotals& totals) { progress_.update(totals); }});
+      [this](const batch::ReplicaTotals& totals) {
+        if (gathering_) gathering_->check();
+        progress_.update(totals);
+      }});
   pass_maker_->saves = saves_ ? &*saves_ : nullptr;
+  pass_maker_->journal = journal_ ? &*journal_ : nullptr;
+  if (chief && journal_) {
+    batch::make_journal_folder(job.output);
+    gathering_.emplace(job.output);
+  }
   if (chief)
     pass_maker_->on_plan = [](const schedule::Plan& plan, std::optional<double> seconds) {
       DrainSignals::stops_after(to_text(plan, seconds));
@@ -212,7 +223,11 @@ void Planning::finish_with(const batch::ReplicaTotals& totals) {
   }
   constexpr std::chrono::microseconds often(100), seldom(200'000);
   wait_for_replicas(*finished_, setup_.resources.dp, stop_, holds_counters() ? often : seldom,
-                    [this] { look(); });
+                    [this] {
+                      if (gathering_) gathering_->check();
+                      look();
+                    });
+  if (gathering_) gathering_->finish();
 }
 
 StopReason Planning::agreed_reason() const {

@@ -8,6 +8,7 @@
 
 #include "lib/execute/replica_loop.hpp"
 #include "lib/execute/replica_rank.hpp"
+#include "lib/run/gather_results.hpp"
 #include "lib/run/open_results.hpp"
 #include "lib/run/run_progress.hpp"
 #include "lib/run/run_summary.hpp"
@@ -57,7 +58,8 @@ class Planning {
   void look();
   const schedule::Scheduler& scheduler() const { return *scheduler_; }  ///< on planning ranks
 
-  /// Call it after the replica has finished: adds its totals, then waits for all replicas.
+  /// Call it after the replica has finished: adds its totals, then waits for all replicas. On the
+  /// chief the results are then whole.
   void finish_with(const batch::ReplicaTotals& totals);
   /// Why the run ends; none if its work is done. Collective; the same on every rank.
   StopReason agreed_reason() const;
@@ -74,6 +76,8 @@ class Planning {
   std::unique_ptr<batch::Source> source_;
   std::optional<schedule::Scheduler> scheduler_;
   std::optional<execute::KvSaves> saves_;
+  std::optional<io::JournalWriter> journal_;  ///< on planning ranks, if there are several replicas
+  std::optional<GatherResults> gathering_;    ///< on the chief then
   std::optional<execute::PassMaker> pass_maker_;
 };
 

@@ -6,19 +6,23 @@
 #include <string>
 #include <vector>
 
+#include "lib/batch/journals.hpp"
 #include "lib/comm/agree.hpp"
 #include "lib/core/archive.hpp"
 
 namespace pecia::run {
 namespace {
 
-/// What earlier starts left; the same on every rank.
+/// What earlier starts left, in their journals too; the same on every rank.
 batch::Earlier agreed_earlier(const Setup& setup) {
   const RunOptions& options = setup.options;
   batch::Earlier earlier;
   comm::together(setup.world(), [&] {
-    if (setup.chief())
-      earlier = batch::read_earlier(setup.job, options.fresh, options.retry_failed);
+    if (!setup.chief()) return;
+    if (!options.fresh)
+      batch::replay_journals(setup.job.output,
+                             [&](const std::string& text) { setup.log->info(text); });
+    earlier = batch::read_earlier(setup.job, options.fresh, options.retry_failed);
   });
   std::vector<std::byte> bytes = to_bytes(earlier);
   setup.ranks.ordered->broadcast(bytes, 0);

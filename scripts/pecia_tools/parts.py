@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Optional
@@ -41,11 +42,11 @@ class Splitter:
 
     def _split_batch(self, batch: list[Source]) -> Iterator[Source]:
         documents = [source for source in batch if isinstance(source, Document)]
-        offsets = iter(token_offsets(self.tokenizer, [document.text for document in documents]))
+        offsets = deque(token_offsets(self.tokenizer, [document.text for document in documents]))
         for source in batch:
             if isinstance(source, Document):
                 known = source.structure.headings if source.structure else ()
-                yield from self._parts_of(source, TokenizedText(source.text, next(offsets), known))
+                yield from self._parts_of(source, TokenizedText(source.text, offsets.popleft(), known))
             else:
                 yield source
 

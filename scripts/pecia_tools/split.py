@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Optional
+from typing import Literal, Optional
 
 import numpy as np
 
@@ -46,11 +46,17 @@ class TokenizedText:
         self.text = text
         self._known_headings = headings
         self.num_tokens = len(offsets)
-        ended = np.maximum.accumulate(offsets[:, 1])
         # Several tokens can be bytes of one character; a text is not cut between these.
-        between = np.flatnonzero(offsets[1:, 0] >= ended[:-1]) + 1
-        self._tokens = np.concatenate(([0], between, [self.num_tokens]))
-        self._characters = np.concatenate(([0], offsets[between, 0], [len(text)]))
+        is_cut = offsets[1:, 0] >= np.maximum.accumulate(offsets[:, 1])[:-1]
+        size = np.count_nonzero(is_cut) + 2
+        # The type of the offsets, which is half as large as numpy's own for places.
+        self._tokens = np.zeros(size, offsets.dtype)
+        self._tokens[1:-1] = np.flatnonzero(is_cut)
+        self._tokens[1:-1] += 1
+        self._tokens[-1] = self.num_tokens
+        self._characters = np.zeros(size, offsets.dtype)
+        self._characters[1:-1] = offsets[1:, 0][is_cut]
+        self._characters[-1] = len(text)
 
     @cached_property
     def outline(self) -> Outline:
@@ -82,7 +88,7 @@ class TokenizedText:
 
     def character(self, token: int) -> int:
         """Where the text of the tokens from `token` on begins."""
-        return int(self._characters[np.searchsorted(self._tokens, token)])
+        return int(self._characters[_place(self._tokens, token)])
 
     def slice(self, begin: int, end: int) -> str:
         return self.text[self.character(begin) : self.character(end)].strip()
@@ -94,7 +100,7 @@ class TokenizedText:
 
     def last_cut(self, after: int, limit: int) -> int:
         """The last token in (after, limit] that a part may begin with, else the first behind."""
-        at = int(np.searchsorted(self._tokens, limit, side="right")) - 1
+        at = _place(self._tokens, limit, "right") - 1
         return int(self._tokens[at if self._tokens[at] > after else at + 1])
 
     def _at(self, boundary: re.Pattern[str]) -> np.ndarray:
@@ -116,8 +122,8 @@ class TokenizedText:
     def _between(self, spans: list[tuple[int, int]]) -> np.ndarray:
         """For each span of blank space the last cut inside, as a token; none where a token crosses it."""
         if not spans:
-            return np.zeros(0, dtype=np.int64)
-        first, last = np.array(spans, dtype=np.int64).T
+            return np.zeros(0, self._tokens.dtype)
+        first, last = np.array(spans, self._characters.dtype).T
         at = np.searchsorted(self._characters, last, side="right") - 1
         return np.unique(self._tokens[at[self._characters[at] >= first]])
 
@@ -152,7 +158,7 @@ def _cut(text: TokenizedText, new: int, limit: int) -> int:
     kinds = ("chapters", "headings", "paragraphs", "sentences", "lines", "words")
     for kind in kinds:
         cuts = getattr(text, kind)
-        at = int(np.searchsorted(cuts, limit, side="right")) - 1
+        at = _place(cuts, limit, "right") - 1
         if at >= 0 and cuts[at] > new and cuts[at] - new >= MINIMUM_SHARE * (limit - new):
             return int(cuts[at])
     return text.last_cut(new, limit)
@@ -162,7 +168,12 @@ def _overlap_begin(text: TokenizedText, earliest: int, new: int, overlap: int) -
     """The first sentence, else line or word, among the `overlap` tokens before `new`."""
     earliest = max(earliest, new - overlap)
     for cuts in (text.sentences, text.lines, text.words):
-        at = int(np.searchsorted(cuts, earliest))
+        at = _place(cuts, earliest)
         if at < len(cuts) and cuts[at] < new:
             return int(cuts[at])
     return new
+
+
+def _place(rising: np.ndarray, value: int, side: Literal["left", "right"] = "left") -> int:
+    """np.searchsorted with a value of the array's type: else all of the array is converted at each call."""
+    return int(rising.searchsorted(rising.dtype.type(value), side))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Optional
 
 from tqdm import tqdm
@@ -30,7 +30,7 @@ from .summarize_options import parse_options
 from .summary_files import write_summaries
 from .summary_prompts import DEFAULTS, make_prompt
 from .summary_round import DRAINED, Answer, Drained, Round, Runner
-from .summary_tree import SEPARATOR, Group, Node, groups, merged
+from .summary_tree import SEPARATOR, Gap, Group, Node, groups, merged
 
 PROGRAM = "pecia-summarize"
 EXIT_INCOMPLETE = 3
@@ -80,17 +80,18 @@ class Summarizer:
         answers = first.answers()
         books = books_of([answer.request for answer in answers])
         levels = [_nodes_of(answers)]
+        self._gaps = _gaps_of(answers)
         while any(count > 1 for count in Counter(node.book for node in levels[-1]).values()):
             levels.append(self._merge(levels[-1], len(levels) + 1))
         return self._write(books, levels, found)
 
     def _write(self, books: list[Book], levels: list[list[Node]], found: Survey) -> int:
-        outcome = write_summaries(self._options.output, books, levels)
+        outcome = write_summaries(self._options.output, books, levels, self._gaps)
         for name in outcome.kept:
             note(PROGRAM, f"{self._options.output / name}: kept, since somebody changed it")
         whole = sum(book.is_whole for book in outcome.books)
         for book in [book for book in outcome.books if not book.is_whole][:TOLD]:
-            note(PROGRAM, f"{book.name}: {book.coverage}")
+            note(PROGRAM, "\n".join([f"{book.name}: {book.coverage}", *_told(book.gaps)]))
         if found.problems:
             note(
                 PROGRAM,
@@ -163,6 +164,9 @@ class Summarizer:
                 after.append(group[0])
             elif (answer := answers[_merge_id(group, number)]).text:
                 after.append(merged(group, answer.text, answer.is_cut))
+            else:
+                parts = tuple(part for node in group for part in node.parts)
+                self._gaps.append(Gap(group[0].book, parts, group[0].num_parts, number, answer.why))
         return after
 
     def _num_tokens(self, text: str) -> int:
@@ -198,6 +202,21 @@ def _nodes_of(answers: list[Answer]) -> list[Node]:
         for answer in answers
         if answer.text
     ]
+
+
+def _gaps_of(answers: list[Answer]) -> list[Gap]:
+    """The parts that the first round has no summary of."""
+    return [
+        Gap(origin.book, (origin.part,), origin.num_parts, 1, answer.why)
+        for answer in answers
+        if not answer.text
+        for origin in [answer.request.origin]
+    ]
+
+
+def _told(gaps: Sequence[Gap]) -> list[str]:
+    lines = [f"  missing: {gap}" for gap in gaps[:TOLD]]
+    return [*lines, f"  … and {len(gaps) - TOLD} more"] if len(gaps) > TOLD else lines
 
 
 def _chapter_depth(requests: list[Request]) -> Optional[int]:

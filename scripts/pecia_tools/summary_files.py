@@ -11,13 +11,22 @@ from typing import Optional
 from .answer_table import write_csv
 from .books import Book, Coverage, union_length
 from .own_files import OwnFiles
-from .summary_tree import Node
+from .summary_tree import Gap, Node
 from .text_files import file_name
 
 RECORD = ".pecia-summarize.json"
 INDEX = "index.csv"
 LEVELS = "levels"
-COLUMNS = ("book", "document_title", "parts", "parts_covered", "tokens", "tokens_covered", "rounds")
+COLUMNS = (
+    "book",
+    "document_title",
+    "parts",
+    "parts_covered",
+    "tokens",
+    "tokens_covered",
+    "rounds",
+    "missing",
+)
 
 
 @dataclass(frozen=True)
@@ -26,6 +35,7 @@ class Summary:
     node: Optional[Node]  # None: there is none
     coverage: Coverage  # of the parts that its summary tells of
     rounds: int
+    gaps: Sequence[Gap]
 
     @property
     def is_whole(self) -> bool:
@@ -39,10 +49,10 @@ class Written:
 
 
 def write_summaries(
-    folder: Path, books: Sequence[Book], levels: Sequence[Sequence[Node]]
+    folder: Path, books: Sequence[Book], levels: Sequence[Sequence[Node]], gaps: Sequence[Gap]
 ) -> Written:
     """`levels`: the summaries after each round, the parts' first."""
-    summaries = [summary_of(book, levels) for book in books]
+    summaries = [summary_of(book, levels, gaps) for book in books]
     source = {"results": str((folder / "rounds/1").resolve())}
     with OwnFiles(folder, RECORD, source, force=False) as files:
         for summary in summaries:
@@ -55,7 +65,9 @@ def write_summaries(
         return Written(summaries, files.commit().kept)
 
 
-def summary_of(book: Book, levels: Sequence[Sequence[Node]]) -> Summary:
+def summary_of(
+    book: Book, levels: Sequence[Sequence[Node]], gaps: Sequence[Gap]
+) -> Summary:
     last = [node for node in levels[-1] if node.book == book.name]
     rounds = 1 + sum(
         [n for n in before if n.book == book.name] != [n for n in after if n.book == book.name]
@@ -70,12 +82,14 @@ def summary_of(book: Book, levels: Sequence[Sequence[Node]]) -> Summary:
         tokens_done=union_length(part.origin.span for part in covered),
         tokens=max(part.origin.book_tokens for part in book.parts),
     )
-    return Summary(book.name, node, coverage, rounds)
+    return Summary(
+        book.name, node, coverage, rounds, [gap for gap in gaps if gap.book == book.name]
+    )
 
 
 def _text(summary: Summary, node: Node) -> str:
     """Text in brackets is not the model's."""
-    head = [f"[{summary.coverage}]"]
+    head = [f"[{summary.coverage}]", *(f"[missing: {gap}]" for gap in summary.gaps)]
     if where := str(node.where):
         head.append(f"[source: {where}]")
     return "\n".join([*head, "", *_lines(node)])
@@ -106,4 +120,5 @@ def _row(summary: Summary) -> dict[str, object]:
         "tokens": summary.coverage.tokens,
         "tokens_covered": summary.coverage.tokens_done,
         "rounds": summary.rounds,
+        "missing": "; ".join(map(str, summary.gaps)),
     }

@@ -20,7 +20,7 @@ from .command import Failure, UserError, temporary_file
 from .model_folder import ModelFolder
 from .packed import PackedRequest
 from .prompt_shard import open_shards
-from .results import Results
+from .results import Results, Turn
 from .run_requests import Request, read_requests
 from .shard import ShardWriter
 from .summary_job import SECTION
@@ -33,8 +33,9 @@ SHARD, JOB, RUN = "prompts.h5", "job.json", "run"
 @dataclass(frozen=True)
 class Answer:
     request: Request
-    text: str  # "": the request failed
+    text: str  # "": there is none
     is_cut: bool  # at its longest length
+    why: str = ""  # there is no text
 
 
 class Drained(Exception):
@@ -125,10 +126,11 @@ class Round:
         found = []
         for request in read_requests(results, open_shards(results, self.folder)):
             (turn,) = request.turns
-            text = ""
+            text, why = "", turn.error or f"its turn is {turn.state}"
             if turn.state == "done":
                 text = answer_text(self._model.tokenizer, turn, results.tokens(turn)).strip()
-            found.append(Answer(request, text, turn.finish_reason == "length"))
+                why = "" if text else _why_empty(turn)
+            found.append(Answer(request, text, turn.finish_reason == "length", why))
         results.close()
         return found
 
@@ -139,6 +141,13 @@ class Round:
         done = all(turn.state in ("done", "failed") for turn in results.turns())
         results.close()
         return done
+
+
+def _why_empty(turn: Turn) -> str:
+    if turn.output_tokens < 2:
+        return "the model ended its answer at once"
+    end = "then ended it" if turn.finish_reason == "stop" else "up to its longest length"
+    return f"the model wrote {turn.output_tokens} tokens without a text, {end}"
 
 
 def _are_same(a: Path, b: Path) -> bool:

@@ -28,15 +28,34 @@ class Node:
     @property
     def label(self) -> str:
         """'Parts 3-5 of 12, CHAPTER 3. Ink, pages 12–20'."""
-        first, last = self.parts[0], self.parts[-1]
-        which = f"Part {first}" if first == last else f"Parts {first}-{last}"
         place = str(Citation("", self.where.chapters, self.where.pages))
-        return ", ".join(filter(None, [f"{which} of {self.num_parts}", place]))
+        return ", ".join(filter(None, [_which(self.parts, self.num_parts).capitalize(), place]))
 
     @property
     def block(self) -> str:
         """What a prompt to merge has of it."""
         return f"[{self.label}]\n{self.text}"
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Parts of a book that no summary tells of after a round, and why."""
+
+    book: str
+    parts: tuple[int, ...]
+    num_parts: int
+    round: int
+    why: str
+
+    def __str__(self) -> str:
+        """'parts 3-5 of 12, merged in round 2: …'."""
+        which = _which(self.parts, self.num_parts)
+        return f"{which}{f', merged in round {self.round}' if self.round > 1 else ''}: {self.why}"
+
+
+def _which(parts: Sequence[int], num_parts: int) -> str:
+    first, last = parts[0], parts[-1]
+    return f"{f'part {first}' if first == last else f'parts {first}-{last}'} of {num_parts}"
 
 
 Group = tuple[Node, ...]  # summaries that become one; a group of one stays as it is

@@ -26,7 +26,7 @@ AT_ONCE = 4  # pieces, in all threads
 def token_offsets(
     tokenizer: Tokenizer, texts: Sequence[str], piece: int = PIECE, overlap: int = OVERLAP
 ) -> list[np.ndarray]:
-    """For each text the characters [begin, end) of its tokens, int64 [tokens, 2], without special tokens that the
+    """For each text the characters [begin, end) of its tokens, int32 [tokens, 2], without special tokens that the
     tokenizer adds. The tokens are those of the whole text."""
     short = [text for text in texts if len(text) <= piece]
     found = iter(_encode(tokenizer, short))
@@ -38,10 +38,12 @@ def token_offsets(
 
 def _encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
     encodings = tokenizer.encode_batch(list(texts), add_special_tokens=False)
-    return [np.array(e.offsets, dtype=np.int64).reshape(-1, 2) for e in encodings]
+    return [np.array(e.offsets, dtype=np.int32).reshape(-1, 2) for e in encodings]
 
 
 def _in_pieces(tokenizer: Tokenizer, text: str, piece: int, overlap: int) -> np.ndarray:
+    if len(text) > np.iinfo(np.int32).max:
+        raise ValueError(f"a text of {len(text)} characters: at most 2^31 − 1 can be cut")
     begins = list(range(0, len(text) - overlap, piece - overlap))
     found: list[np.ndarray] = []
     for first in range(0, len(begins), AT_ONCE):

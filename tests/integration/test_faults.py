@@ -233,7 +233,7 @@ class FullDiskTest(RunTest):
         requests = random_requests(24, 5, 40, seed=3)
         # The whole vocabulary's log-probabilities are the file's last and largest part, in row order.
         sections = {
-            "generation": {"max_new_tokens": 48, "ignore_eos": True, "logprobs": -1},
+            "generation": {"max_new_tokens": 600, "ignore_eos": True, "logprobs": -1},
             "batch": {"max_sequences": 1, "order": "fcfs"},
         }
         reference = self.write_job(requests, "reference", **sections)

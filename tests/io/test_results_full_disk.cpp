@@ -1,40 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
 
 #include "lib/core/error.hpp"
 #include "lib/io/results.hpp"
 #include "tests/io/expect_error.hpp"
+#include "tests/io/file_size_limit.hpp"
 #include "tests/io/results_samples.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace pecia::io {
 namespace {
 
+using test::FileSizeLimit;
 using test::sample_result;
-
-/// While it lives no file of this process grows or is written beyond `bytes`: write fails with
-/// EFBIG there, after a short count where it begins below. The same path as a full disk's ENOSPC.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    previous_ = ::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit = {bytes, before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    ::signal(SIGXFSZ, previous_);
-  }
-
- private:
-  rlimit before_{};
-  void (*previous_)(int) = SIG_DFL;
-};
 
 ResultsLayout two_long_turns() {
   ResultsLayout layout = test::sample_layout(2, 0, 0);

@@ -44,6 +44,8 @@ for name, room in zip(names, slots):
     row = dict(id=name, state=2, slots=room, reason=1, tokens=[*tokens, 4])
     if name == os.environ.get("PECIA_TEST_CUT"):
         row = dict(row, slots=len(tokens) + 1, reason=2)
+    if name == os.environ.get("PECIA_TEST_EMPTY"):
+        row = dict(row, tokens=[4])
     if name == os.environ.get("PECIA_TEST_FAILING"):
         row = dict(id=name, state=3, slots=room, reason=3, error="no")
     rows.append(row)
@@ -69,7 +71,7 @@ class SummarizeTest(ScriptTest):
         self.books = self.folder / "books"
         self.write("books/long.txt", BOOK)
         self.write("books/short.md", "# Short\n\nEvery rank holds a part.")
-        for name in ("PECIA_TEST_DRAINED", "PECIA_TEST_FAILING", "PECIA_TEST_CUT"):
+        for name in ("PECIA_TEST_DRAINED", "PECIA_TEST_FAILING", "PECIA_TEST_CUT", "PECIA_TEST_EMPTY"):
             self.addCleanup(os.environ.pop, name, None)
 
     def summarize(self, *arguments: object, code: int = 0) -> str:
@@ -267,9 +269,29 @@ class Interruptions(SummarizeTest):
         self.assertEqual(int(row["parts_covered"]), int(row["parts"]) - 1)
         self.assertLess(int(row["tokens_covered"]), int(row["tokens"]))
         self.assertIn(f"long: {row['parts_covered']} of {row['parts']} parts", said)
-        self.assertTrue(
-            (self.output / "long.txt").read_text().startswith(f"[{row['parts_covered']} of")
-        )
+        self.assertIn(f"\n  missing: part 2 of {row['parts']}: no\n", said)
+        self.assertEqual(row["missing"], f"part 2 of {row['parts']}: no")
+        text = (self.output / "long.txt").read_text()
+        self.assertTrue(text.startswith(f"[{row['parts_covered']} of"))
+        self.assertIn(f"]\n[missing: part 2 of {row['parts']}: no]\n", text)
+
+    def test_part_without_a_text_is_missing_with_the_reason(self) -> None:
+        os.environ["PECIA_TEST_EMPTY"] = "long#002"
+        said = self.summarize(code=3)
+        row = self.index()["long"]
+        why = f"part 2 of {row['parts']}: the model ended its answer at once"
+        self.assertEqual(int(row["parts_covered"]), int(row["parts"]) - 1)
+        self.assertEqual(row["missing"], why)
+        self.assertIn(f"\n  missing: {why}\n", said)
+        self.assertEqual(self.index()["short"]["missing"], "")
+
+    def test_merge_without_a_text_names_its_parts(self) -> None:
+        self.summarize()
+        names = [name for name in self.asked(2) if name.startswith("long@2.")]
+        os.environ["PECIA_TEST_EMPTY"] = names[0]
+        self.summarize("--fresh", code=3)
+        missing = self.index()["long"]["missing"]
+        self.assertRegex(missing, r"^parts 1-\d+ of \d+, merged in round 2: the model ended")
 
     def test_book_without_any_summary_has_no_file(self) -> None:
         os.environ["PECIA_TEST_FAILING"] = "short"

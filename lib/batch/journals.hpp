@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The journals of a run with several replicas (io/journal.hpp), in OUTPUT/journal.
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+namespace pecia::batch {
+
+std::filesystem::path journal_folder(const std::filesystem::path& output);
+
+/// Makes the folder for journals, on the disk. Throws SystemError naming it.
+void make_journal_folder(const std::filesystem::path& output);
+
+/// Brings what a killed run has left in journals into its results, so that the next start finds all
+/// that is done. Call it on one rank before the results are read. Holds the folder's lock meanwhile,
+/// and does nothing where there are no journals. `say` is told how many rows came, and what was
+/// torn. Throws InputError when another run holds the folder or a journal cannot be read, and
+/// SystemError when the results cannot be written; the journals then stay.
+void replay_journals(const std::filesystem::path& output,
+                     const std::function<void(const std::string&)>& say);
+
+}  // namespace pecia::batch

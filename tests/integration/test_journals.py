@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results of several replicas: each has a journal, and what a killed run has left there is found by the next start."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import unittest
+import zlib
+from pathlib import Path
+
+from harness import (
+    DONE,
+    PROGRAM,
+    REFUSED,
+    Launch,
+    Results,
+    RunTest,
+    random_draw,
+    random_requests,
+    wait_for,
+)
+
+ROUNDS = int(os.environ.get("PECIA_TEST_ROUNDS", "6"))
+REPLICAS = 4
+HEAD = "pecia.journal/1\n"
+HEAD_BYTES = len(HEAD) + 65
+GENERATION = {"max_new_tokens": 24, "ignore_eos": True}
+
+
+def journaled(output: Path) -> dict[int, int]:
+    """State by row, of the whole rows of all journals: this test's own reading of their schema."""
+    found = {}
+    for path in sorted((output / "journal").glob("*.rows")):
+        content = path.read_bytes()
+        assert content.startswith(HEAD.encode()), path
+        at = HEAD_BYTES
+        while at + 12 <= len(content):
+            length, checksum = struct.unpack_from("<qI", content, at)
+            body = content[at + 12 : at + 12 + length]
+            if length <= 0 or len(body) < length:
+                break
+            if zlib.crc32(content[at : at + 8] + body) != checksum:
+                break
+            row, state = struct.unpack_from("<qB", body)
+            found[row] = state
+            at += 12 + length
+    return found
+
+
+class JournalTest(RunTest):
+    def setUp(self) -> None:
+        super().setUp()
+        self.requests = random_requests(40, 5, 60, seed=91, every_second_turn=2)
+        self.turns = sum(len(request.turns) for request in self.requests)
+        reference = self.write_job(self.requests, "reference", generation=GENERATION)
+        self.run_job(reference, 1)
+        self.reference = self.results(reference)
+        self.assertFalse((self.output(reference) / "journal").exists(), "one replica has none")
+
+    def new_job(self, name: str) -> Path:
+        batch = {"max_sequences": 2}
+        parallel = {"dp": REPLICAS}
+        return self.write_job(
+            self.requests, name, generation=GENERATION, batch=batch, parallel=parallel
+        )
+
+    def start_until_rows(self, job: Path, rows: int) -> Launch:
+        launch = self.start(job, REPLICAS)
+        wait_for("all ranks", lambda: len(launch.ranks()) == REPLICAS)
+        wait_for("rows", lambda: launch.process.poll() is not None or len(self.safe(job)) >= rows)
+        return launch
+
+    def safe(self, job: Path) -> set[int]:
+        """Rows that are done in the results or in a journal."""
+        path = self.output(job) / "results.h5"
+        try:
+            states = journaled(self.output(job))
+            done = Results.read(path).rows(DONE) if path.exists() else []
+        except FileNotFoundError:  # brought in and removed meanwhile
+            return set()
+        return {row for row, state in states.items() if state == DONE} | set(done)
+
+    def check_whole(self, job: Path) -> None:
+        found = self.results(job)
+        self.assertEqual(found.rows(DONE), list(range(self.turns)))
+        self.assert_same_answers(found, self.reference, range(self.turns))
+        self.assertFalse((self.output(job) / "journal").exists())
+
+    def test_killed_at_any_moment_nothing_is_lost_or_done_twice(self) -> None:
+        draw = random_draw()
+        only_in_journals = 0
+        for number in range(ROUNDS):
+            job = self.new_job(f"killed-{number}")
+            with self.subTest(round=number):
+                for _ in range(draw.choice((1, 1, 2))):
+                    more = len(self.safe(job)) + draw.randint(1, self.turns // 3)
+                    launch = self.start_until_rows(job, more)
+                    launch.runs_for(draw.uniform(0, 0.05))
+                    launch.kill()
+                safe = self.safe(job)
+                waiting = safe - set(self.results(job).rows(DONE))
+                only_in_journals += len(waiting)
+                replicas = draw.choice((REPLICAS, REPLICAS, 1))
+                said = self.run_job(job, replicas, "--set", f"parallel.dp={replicas}")
+                if waiting:
+                    self.assertIn("of the earlier start came from its journals", said)
+                self.check_whole(job)
+                if len(safe) < self.turns:
+                    self.assertEqual(self.report(job)["counts"]["done"], self.turns - len(safe))
+        self.assertGreater(only_in_journals, 0, "no kill left rows in journals alone")
+
+    def killed(self, name: str) -> Path:
+        """A job whose killed run has left journals."""
+        for attempt in range(20):
+            job = self.new_job(f"{name}-{attempt}")
+            self.start_until_rows(job, 4).kill()
+            if journaled(self.output(job)):
+                return job
+        raise AssertionError("no kill left journals")
+
+    def test_fresh_removes_journals(self) -> None:
+        job = self.killed("fresh")
+        self.run_job(job, REPLICAS, "--fresh")
+        self.check_whole(job)
+        self.assertEqual(self.report(job)["counts"]["done"], self.turns)
+        self.assertTrue((self.output(job) / "results.1.h5").exists())
+
+    def inspect(self, job: Path) -> str:
+        return subprocess.check_output([PROGRAM, "inspect", self.output(job)], text=True)
+
+    def test_a_torn_row_is_left_out_with_a_line(self) -> None:
+        job = self.killed("torn")
+        path = sorted((self.output(job) / "journal").glob("*.rows"))[0]
+        content = path.read_bytes()
+        (length,) = struct.unpack_from("<q", content, HEAD_BYTES)
+        path.write_bytes(content[: HEAD_BYTES + 12 + length - 1])
+        wait_for("the kill to be seen", lambda: "run, killed" in self.inspect(job))
+        self.assertRegex(self.inspect(job), r"\d+ journals of replicas are left \([\d.]+ KiB\)")
+        safe = self.safe(job)
+        said = self.run_job(job, REPLICAS)
+        self.assertNotIn("journals", self.inspect(job))
+        self.assertIn(f"{path}: its last {length + 11} bytes are left out", said)
+        self.check_whole(job)
+        self.assertEqual(self.report(job)["counts"]["done"], self.turns - len(safe))
+
+    def test_journals_of_another_version_are_refused_by_name(self) -> None:
+        job = self.killed("older")
+        path = sorted((self.output(job) / "journal").glob("*.rows"))[0]
+        content = path.read_bytes()
+        path.write_bytes(content.replace(HEAD.encode(), b"pecia.journal/9\n", 1))
+        said = self.run_job(job, REPLICAS, expect=REFUSED)
+        self.assertIn(f"{path} is of schema 'pecia.journal/9'", said)
+        self.assertEqual(said.count("pecia.journal/9"), 1, said)
+        path.write_bytes(content)
+        self.run_job(job, REPLICAS)
+        self.check_whole(job)
+
+    def test_journals_go_with_results_that_are_gone(self) -> None:
+        job = self.killed("gone")
+        (self.output(job) / "results.h5").unlink()
+        said = self.run_job(job, REPLICAS)
+        self.assertIn(f"{self.output(job) / 'journal'} is removed: its results are gone", said)
+        self.check_whole(job)
+        self.assertEqual(self.report(job)["counts"]["done"], self.turns)
+
+
+if __name__ == "__main__":
+    unittest.main()

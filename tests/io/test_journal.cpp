@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "lib/core/error.hpp"
+#include "lib/io/journal.hpp"
+#include "lib/io/sha256.hpp"
+#include "tests/io/expect_error.hpp"
+#include "tests/io/file_size_limit.hpp"
+#include "tests/io/results_samples.hpp"
+#include "tests/support/temp_folder.hpp"
+
+namespace pecia::io {
+namespace {
+
+namespace fs = std::filesystem;
+using test::sample_result;
+
+constexpr int64_t all_bytes = int64_t{1} << 40;
+/// What the layout of the first test below gives; see the schema's comment before changing it.
+constexpr const char* sha256_of_schema_1 =
+    "09bad5dac3179ddd7c71c67450430e96384a62ee2d5b0b715278f3ddc0f6d232";
+
+/// Results of 6 turns, and a folder for their journals.
+struct JournalTest : testing::Test {
+  JournalTest() {
+    ResultsFile::create(folder / "r.h5", test::sample_layout(6, 2, 1));
+    results.emplace(folder / "r.h5");
+    fs::create_directory(journals());
+  }
+
+  fs::path journals() const { return folder / "journal"; }
+  fs::path path(int64_t number = 0) const { return journals() / file_name({3, number}); }
+  std::string head() const { return journal_head(results->layout()); }
+  TurnResult row(int64_t turn) const {
+    return sample_result(results->layout(), turn, results->layout().turns[turn].slots);
+  }
+  void write(JournalWriter& writer, const std::vector<int64_t>& turns) const {
+    std::vector<TurnResult> rows;
+    for (const int64_t turn : turns) rows.push_back(row(turn));
+    std::vector<TurnUpdate> updates;
+    for (size_t i = 0; i < turns.size(); ++i)
+      updates.push_back({turns[i], rows[i], TurnState::done});
+    writer.append(updates);
+  }
+  std::vector<JournalRow> read(JournalReader& reader, int64_t most_bytes = all_bytes) const {
+    std::vector<JournalRow> rows = reader.read(most_bytes);
+    for (const JournalRow& read : rows) {
+      EXPECT_EQ(read.state, TurnState::done);
+      EXPECT_TRUE(read.result == row(read.turn)) << "turn " << read.turn;
+    }
+    return rows;
+  }
+
+  const test::TempFolder folder;
+  std::optional<ResultsFile> results;
+};
+
+std::string journal_text(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void set_journal_text(const fs::path& path, std::string_view text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+TEST_F(JournalTest, GivesBackWhatWasAppended) {
+  JournalWriter writer(journals(), 3, *results);
+  EXPECT_TRUE(fs::is_empty(journals())) << "a replica without results has no journal";
+  write(writer, {4, 0});
+  write(writer, {});
+  JournalReader reader(path(), head());
+  EXPECT_EQ(read(reader).size(), 2u);
+  EXPECT_EQ(read(reader).size(), 0u);
+  write(writer, {5});
+  const auto later = read(reader);
+  ASSERT_EQ(later.size(), 1u);
+  EXPECT_EQ(later.front().turn, 5);
+  EXPECT_EQ(reader.bytes_left(), 0);
+  EXPECT_EQ(reader.bytes_read(), static_cast<int64_t>(fs::file_size(path())));
+}
+
+TEST_F(JournalTest, HasTheBytesOfItsSchema) {
+  JournalWriter writer(journals(), 3, *results);
+  write(writer, {4, 0});
+  Sha256 hash;
+  hash.update(journal_text(path()));
+  EXPECT_EQ(hash.hex(), sha256_of_schema_1) << "other bytes need another number in the schema";
+}
+
+TEST_F(JournalTest, RefusesRowsThatTheResultsWouldNotTake) {
+  JournalWriter writer(journals(), 3, *results);
+  TurnResult wrong = row(1);
+  wrong.token_logprobs.pop_back();
+  const TurnUpdate update{1, wrong, TurnState::done};
+  EXPECT_THROW(writer.append(std::span(&update, 1)), InvalidArgument);
+  results->write(2, row(2), TurnState::done);
+  EXPECT_THROW(write(writer, {2}), InvalidArgument);
+  EXPECT_TRUE(fs::is_empty(journals()));
+}
+
+TEST_F(JournalTest, BeginsTheNextFileOnceOneIsLarge) {
+  JournalWriter writer(journals(), 3, *results, 200);
+  for (int64_t turn = 0; turn < 3; ++turn) write(writer, {turn});
+  const std::vector<JournalName> names = {{3, 0}, {3, 1}, {3, 2}};
+  EXPECT_EQ(journals_in(journals()), names);
+  for (int64_t turn = 0; turn < 3; ++turn) {
+    JournalReader reader(path(turn), head());
+    const auto rows = read(reader);
+    ASSERT_EQ(rows.size(), 1u);
+    EXPECT_EQ(rows.front().turn, turn);
+  }
+}
+
+TEST_F(JournalTest, IsReadInParts) {
+  ResultsLayout layout = test::sample_layout(40, -1, 0);
+  for (ResultTurn& turn : layout.turns) turn.slots = turn.request == 7 ? 20'000 : 300;
+  ResultsFile::create(folder / "long.h5", layout);
+  results.emplace(folder / "long.h5");
+  JournalWriter writer(journals(), 3, *results);
+  std::vector<int64_t> turns(40);
+  std::iota(turns.begin(), turns.end(), 0);
+  write(writer, turns);
+  JournalReader reader(path(), head());
+  int64_t turn = 0;
+  int parts = 0;
+  for (auto rows = read(reader, 1); !rows.empty(); rows = read(reader, 1), ++parts)
+    for (const JournalRow& found : rows) EXPECT_EQ(found.turn, turn++);
+  EXPECT_EQ(turn, 40);
+  EXPECT_GT(parts, 8) << "of 64 KiB or a row each";
+  EXPECT_EQ(reader.bytes_left(), 0);
+}
+
+TEST_F(JournalTest, CutAnywhereItHasTheRowsBeforeTheCut) {
+  JournalWriter writer(journals(), 3, *results);
+  std::vector<size_t> ends = {head().size()};
+  for (const int64_t turn : {1, 4, 0}) {
+    write(writer, {turn});
+    ends.push_back(fs::file_size(path()));
+  }
+  const std::string whole = journal_text(path());
+  for (size_t cut = 0; cut <= whole.size(); ++cut) {
+    set_journal_text(path(), whole.substr(0, cut));
+    JournalReader reader(path(), head());
+    const auto rows = read(reader);
+    const auto expected = std::upper_bound(ends.begin() + 1, ends.end(), cut) - ends.begin() - 1;
+    ASSERT_EQ(std::ssize(rows), expected) << "cut at byte " << cut;
+    const size_t left = cut < ends.front() ? cut : cut - ends[expected];
+    ASSERT_EQ(reader.bytes_left(), static_cast<int64_t>(left)) << "cut at byte " << cut;
+  }
+}
+
+TEST_F(JournalTest, AWrongByteEndsItThere) {
+  JournalWriter writer(journals(), 3, *results);
+  std::vector<size_t> ends = {head().size()};
+  for (const int64_t turn : {1, 4, 0}) {
+    write(writer, {turn});
+    ends.push_back(fs::file_size(path()));
+  }
+  const std::string whole = journal_text(path());
+  for (size_t at = ends.front(); at < whole.size(); ++at) {
+    for (const char wrong : {'\x00', '\xff', static_cast<char>(whole[at] ^ 1)}) {
+      if (wrong == whole[at]) continue;
+      std::string damaged = whole;
+      damaged[at] = wrong;
+      set_journal_text(path(), damaged);
+      JournalReader reader(path(), head());
+      const auto before = std::upper_bound(ends.begin() + 1, ends.end(), at) - ends.begin() - 1;
+      ASSERT_EQ(std::ssize(read(reader)), before) << "byte " << at;
+      ASSERT_EQ(reader.bytes_left(), static_cast<int64_t>(whole.size() - ends[before]));
+    }
+  }
+  set_journal_text(path(), whole + std::string(4096, '\0'));
+  JournalReader reader(path(), head());
+  EXPECT_EQ(read(reader).size(), 3u) << "zeros after a crash are no rows";
+}
+
+TEST_F(JournalTest, OfOthersIsRefusedByName) {
+  const auto refused = [&](const std::string& text, const std::vector<std::string>& words) {
+    set_journal_text(path(), text);
+    test::expect_error<InputError>([&] { JournalReader(path(), head()); }, words);
+  };
+  const std::string schema = "pecia.journal/1\n", hash = head().substr(schema.size());
+  refused("pecia.journal/0\n" + hash, {path().string(), "'pecia.journal/0'", "--fresh"});
+  refused("pecia.journal/12\n" + hash, {path().string(), "'pecia.journal/12'", "--fresh"});
+  refused(schema + std::string(64, '0') + "\n", {path().string(), "other results", "--fresh"});
+  refused("# notes", {path().string(), "no journal"});
+  ResultsLayout other = results->layout();
+  other.turns.back().slots += 1;
+  EXPECT_NE(journal_head(other), head());
+  other = results->layout();
+  other.identity = R"({"model":"n"})";
+  EXPECT_NE(journal_head(other), head());
+}
+
+TEST_F(JournalTest, OnAFullDiskKeepsWhatItHadAndGoesOn) {
+  JournalWriter writer(journals(), 3, *results);
+  {
+    const test::FileSizeLimit full(0);
+    test::expect_error<SystemError>(
+        [&] { write(writer, {1}); },
+        {path().string(), "Row 1 (request 'request-0', turn 1)", "make room"});
+  }
+  EXPECT_TRUE(fs::is_empty(journals())) << "no unfinished file is left";
+  write(writer, {1});
+  {
+    const test::FileSizeLimit full(fs::file_size(path()) + 100);
+    test::expect_error<SystemError>(
+        [&] {
+          write(writer, {4, 0});
+        },
+        {path().string(), "File too large", "Row 4", "and 1 more"});
+  }
+  JournalReader before(path(), head());
+  EXPECT_EQ(read(before).size(), 1u);
+  EXPECT_EQ(before.bytes_left(), 100);
+  write(writer, {0});
+  JournalReader after(path(), head());
+  const auto rows = read(after);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[1].turn, 0);
+}
+
+}  // namespace
+}  // namespace pecia::io
