@@ -230,6 +230,7 @@ TEST(KvTokens, AreWhatTheMemoryHolds) {
 struct RecentTokens : testing::Test {
   RecentTokens() {
     config = small_model();
+    config.pattern.resize(3);
     config.pattern[0].window = 40, config.pattern[2].window = 100;
     resources.kv_dtype = DType::fp32;
     resources.max_sequences = 3;
