@@ -38,7 +38,7 @@ enum class Keeps : uint8_t {
 
 /// The layers that keep recent tokens alone.
 struct RecentLayers {
-  int64_t window = 0;          ///< the widest of their windows; 0: there are no such layers
+  int64_t window = 0;          ///< tokens that they keep; 0: there are no such layers
   int64_t capacity = 0;        ///< slots in each of them, a multiple of RecentSlots::block
   std::vector<bool> are = {};  ///< by layer; empty: none is
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/context/kv_ledger.hpp"
 
+#include "lib/parallel/halo.hpp"
+
 namespace pecia::context {
 
 KvLedger::KvLedger(KvCache& cache, int instances, int instance, int virtual_ranks)
@@ -75,6 +77,14 @@ HeldTokens KvLedger::held(parallel::SequenceId sequence) const {
     all.slots.insert(all.slots.end(), slots_held.begin(), slots_held.end());
   }
   return all;
+}
+
+HeldTokens KvLedger::held_recently(parallel::SequenceId sequence) const {
+  const int64_t gone = recent_->gone(sequence, instance_);
+  const int64_t kept = map_.held(sequence, instance_) - gone;
+  if (kept == 0) return {};
+  return {positions_of({{gone, kept}}, map_.ranges(sequence, instance_)),
+          part_of(recent_->slots(sequence), 0, kept)};
 }
 
 }  // namespace pecia::context

@@ -78,6 +78,8 @@ class KvLedger {
   /// Returns the sequence's own tokens that this rank holds, without its parent's. The tokens of
   /// each virtual rank follow the tokens of the one before.
   HeldTokens held(parallel::SequenceId sequence) const;
+  /// The same in layers that keep recent tokens.
+  HeldTokens held_recently(parallel::SequenceId sequence) const;
 
  private:
   void verify() const;

@@ -27,8 +27,11 @@ namespace pecia::context {
 class RecentSlots {
  public:
   static constexpr int64_t block = 128;  ///< tokens
+  /// Tokens beyond the window that are kept, too. A save of the keys of a sequence (KvFiles) may be
+  /// read without its last tokens, up to so many, and what is read then still has its window.
+  static constexpr int64_t margin = 128;
 
-  /// `window`: the widest of the layers'. `capacity` is a multiple of `block`. `instance` is this
+  /// `window`: the widest of the layers', and the margin. `capacity` is a multiple of `block`. `instance` is this
   /// rank's instance, one of `instances`.
   RecentSlots(int64_t window, int64_t capacity, int instances, int instance);
 

@@ -23,6 +23,7 @@ context::RecentLayers recent_layers(const model::ModelConfig& config,
     recent.window = std::max(recent.window, window);
     recent.are.push_back(window > 0);
   }
+  recent.window += context::RecentSlots::margin;
   recent.capacity = settings.kv_recent_tokens;
   return recent;
 }
@@ -43,7 +44,8 @@ Worker::Worker(comm::Communicator& replica, const model::ModelConfig& config,
              recent_layers(config, settings)),
       attention_(groups_, {config.num_heads, config.num_kv_heads, config.attention_scale},
                  config.windows(), compute, cache_, row_invariant(settings), settings.sparse),
-      kv_files_(groups_, {config.num_heads, config.num_kv_heads}, attention_, cache_, compute),
+      kv_files_(groups_, {config.num_heads, config.num_kv_heads}, config.windows(), attention_,
+                cache_, compute),
       model_(config, weights, groups_, compute, row_invariant(settings)),
       pass_runner_({groups_.cp_index, groups_.cp, config.vocab, settings.logprobs,
                     settings.prompt_logprobs, settings.layout_invariant, settings.grammars},

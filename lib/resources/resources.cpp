@@ -323,7 +323,8 @@ bool may_keep_recent_alone(const job::Job& job, const Resources& resources) {
 int64_t enough_recent_slots(int64_t window, const Resources& resources) {
   const int64_t sequences = 2 * resources.max_sequences;
   return context::RecentSlots::enough(
-      window, sequences, resources.max_batch_tokens / resources.shares() + 2 * sequences);
+      window + context::RecentSlots::margin, sequences,
+      resources.max_batch_tokens / resources.shares() + 2 * sequences);
 }
 
 }  // namespace
@@ -336,9 +337,10 @@ KvSlots kv_slots(const job::Job& job, const model::ModelConfig& config, const Re
   const WindowLayers windows = window_layers(config, resources);
   if (windows.widest == 0 || !may_keep_recent_alone(job, resources)) return all;
   const int64_t recent = enough_recent_slots(windows.widest, resources);
-  const int64_t left = memory / windows.bytes < recent ? 0 : memory - recent * windows.bytes;
   const int64_t others = per_token - windows.bytes;
-  const int64_t wider = left == 0 ? 0 : others == 0 ? wanted : left / others;
+  const int64_t wider = memory / windows.bytes < recent ? 0
+                        : others == 0                   ? wanted
+                                      : (memory - recent * windows.bytes) / others;
   const KvSlots alone{std::min(wider, wanted), recent, wider};
   const bool gains =
       alone.tokens > all.tokens || (alone.tokens == all.tokens && recent < all.tokens);

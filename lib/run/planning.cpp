@@ -163,12 +163,12 @@ void Planning::plan(const PlanningInputs& from, const RunBegin& begin,
   schedule::SchedulerLimits limits = scheduler_limits(
       setup_, from.measured,
       schedule::TimeLimit{
-          .end_s = start_s, .times = times, .keeps_kv = keeps_kv(setup_), .assumed = !stated},
+          .end_s = start_s, .times = times, .keeps_kv = keeps_kv(job), .assumed = !stated},
       from.inputs.detokenizer);
   limits.grammars = from.inputs.grammars;
   if (limits.team_times) begin_as_kept(job.output, from.start, *limits.team_times);
   scheduler_.emplace(limits);
-  if (keeps_kv(setup_)) saves_.emplace(kv_settings(setup_, results), results);
+  if (keeps_kv(job)) saves_.emplace(kv_settings(setup_, results), results);
   if (chief) {
     leave_out_too_large(setup_, results, limits, inputs);
     progress_.show(job, inputs, results, from.results.earlier_starts,

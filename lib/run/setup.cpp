@@ -151,8 +151,4 @@ bool keeps_kv(const job::Job& job) {
   return job.kv.save.on && job.generation.prompt_logprobs == 0;
 }
 
-bool keeps_kv(const Setup& setup) {
-  return keeps_kv(setup.job) && setup.resources.kv_recent_tokens == 0;
-}
-
 }  // namespace pecia::run

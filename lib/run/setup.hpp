@@ -63,7 +63,5 @@ Setup set_up(const RunOptions& options, comm::Communicator& world);
 /// Whether requests' keys and values are kept for a later start. This is useful only where the job
 /// asks for no log-probabilities of prompts.
 bool keeps_kv(const job::Job& job);
-/// The same of this start. Where layers with a window keep recent tokens alone, nothing is kept.
-bool keeps_kv(const Setup& setup);
 
 }  // namespace pecia::run

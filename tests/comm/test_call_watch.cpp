@@ -30,7 +30,8 @@ TEST(CallWatch, NamesTheCallThatDoesNotReturnAndNoOther) {
   const std::string all = "all ranks", two = "ranks 0 and 2";
   {
     CallWatch watch(20ms, said.late());
-    for (int number = 1; number < 100; ++number) const auto call = watch.begin("quick", number, all);
+    for (int number = 1; number < 100; ++number)
+      const auto call = watch.begin("quick", number, all);
     const auto call = watch.begin("send_receive", 100, two);
     ASSERT_EQ(said.words.wait_for(60s), std::future_status::ready);
   }

@@ -37,8 +37,9 @@ struct RecentTokens : testing::TestWithParam<std::tuple<const char*, DType>> {
     const auto wanted = run_requests(*all, model, requests, settings);
     const int instances = all->size() / settings.sp / settings.tp;
     const int64_t sequences = 2 * settings.max_sequences;
-    settings.kv_recent_tokens = context::RecentSlots::enough(
-        window, sequences, settings.max_batch_tokens / instances + 2 * sequences);
+    settings.kv_recent_tokens =
+        context::RecentSlots::enough(window + context::RecentSlots::margin, sequences,
+                                     settings.max_batch_tokens / instances + 2 * sequences);
     int64_t most = 0;
     settings.most_recent_tokens = &most;
     expect_same_bits(run_requests(*all, model, requests, settings), wanted);

@@ -243,8 +243,9 @@ struct RecentTokens : testing::Test {
   job::Job job;
   model::ModelConfig config;
   Resources resources;
-  /// Six sequences with the window, and two blocks that are not full; a pass; two rows more of each.
-  static constexpr int64_t enough = (6 * (99 + 2 * 128) + 1000 + 12 + 127) / 128 * 128;
+  /// Six sequences with the window, a margin and two blocks that are not full; a pass; two rows more
+  /// of each.
+  static constexpr int64_t enough = (6 * (99 + 128 + 2 * 128) + 1000 + 12 + 127) / 128 * 128;
   static constexpr int64_t plenty = int64_t{1} << 40;
 };
 
