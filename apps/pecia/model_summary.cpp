@@ -112,9 +112,15 @@ std::vector<std::string> legal_grids(const ModelConfig& config, int ranks) {
 
 nlohmann::ordered_json summarize_model(const std::filesystem::path& folder) {
   const ModelConfig config = model::read_config(folder);
-  nlohmann::ordered_json kv, grids;
-  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp8})
+  nlohmann::ordered_json kv, window_kv, grids;
+  const std::vector<int64_t> windows = config.windows();
+  const int64_t with_window =
+      std::ranges::count_if(windows, [](int64_t window) { return window > 0; });
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp8}) {
     kv[std::string(name_of(dtype))] = config.kv_bytes_per_token(dtype);
+    window_kv[std::string(name_of(dtype))] =
+        config.kv_bytes_per_token(dtype) / config.layers * with_window;
+  }
   for (const int ranks : {2, 4, 8}) grids[std::to_string(ranks)] = legal_grids(config, ranks);
   return {{"kind", "model"},
           {"path", folder.string()},
@@ -137,6 +143,7 @@ nlohmann::ordered_json summarize_model(const std::filesystem::path& folder) {
           {"layers", config.layers},
           {"kinds_of_layers", kinds_of_layers(config)},
           {"kv_bytes_per_token", kv},
+          {"kv_bytes_of_windows", with_window > 0 ? window_kv : nlohmann::ordered_json()},
           {"legal_grids", grids}};
 }
 
@@ -186,6 +193,11 @@ std::string model_text(const nlohmann::ordered_json& summary) {
   text += "  KV cache per token:";
   for (const auto& [dtype, bytes] : summary["kv_bytes_per_token"].items())
     text += fmt::format(" {} {}", report::format_bytes(bytes.get<int64_t>()), dtype);
+  if (const auto& windows = summary["kv_bytes_of_windows"]; !windows.is_null()) {
+    text += "\n  of these in layers with a window, for recent tokens alone:";
+    for (const auto& [dtype, bytes] : windows.items())
+      text += fmt::format(" {} {}", report::format_bytes(bytes.get<int64_t>()), dtype);
+  }
   text += "\n";
   for (const auto& [ranks, grids] : summary["legal_grids"].items())
     text += fmt::format("  grids of {} ranks: {}\n", ranks,

@@ -315,7 +315,9 @@ Json plan_job(const PlanQuestion& question) {
                   {"memory_bytes_per_rank",
                    {{"weights", weights_of_rank},
                     {"kv_per_token", kv.bytes_per_token_of_rank},
-                    {"kv", inputs ? Json(kv.tokens_of_rank * kv.bytes_per_token_of_rank) : Json()},
+                    {"kv", inputs ? Json(kv.bytes_of_rank) : Json()},
+                    {"kv_recent_tokens",
+                     kv.recent_tokens_of_rank > 0 ? Json(kv.recent_tokens_of_rank) : Json()},
                     {"kv_allowed", job.kv.memory ? Json(*job.kv.memory) : Json()},
                     {"work", work}}},
                   {"sent_bytes_per_rank", sent}};
@@ -373,6 +375,9 @@ std::string plan_text(const Json& plan) {
         "; up to {} on each rank ({} at once)", bytes(memory, "kv"),
         plural(std::min(number(kv, "max_sequences"), number(plan["prompts"], "requests")),
                "request"));
+  if (!memory["kv_recent_tokens"].is_null())
+    text += fmt::format("; layers with a window keep recent tokens alone, in {} slots",
+                        number(memory, "kv_recent_tokens"));
   if (!memory["kv_allowed"].is_null())
     text += fmt::format("; kv.memory allows {}", bytes(memory, "kv_allowed"));
   if (!memory["work"].is_null()) {

@@ -70,9 +70,14 @@ Json json_of(const job::Job::Parallel& parallel, const resources::Resources& res
 }
 
 Json json_of(const foresight::RankMemory& memory, int64_t kv_per_token) {
-  return {{"program", memory.program_bytes}, {"weights", memory.weight_bytes},
-          {"kv_per_token", kv_per_token},    {"kv", memory.kv_bytes},
-          {"work", memory.work_bytes},       {"free", memory.free_bytes}};
+  return {
+      {"program", memory.program_bytes},
+      {"weights", memory.weight_bytes},
+      {"kv_per_token", kv_per_token},
+      {"kv", memory.kv_bytes},
+      {"kv_recent_tokens", memory.kv_recent_tokens > 0 ? Json(memory.kv_recent_tokens) : Json()},
+      {"work", memory.work_bytes},
+      {"free", memory.free_bytes}};
 }
 
 Json parts_of(const foresight::RankTimes& times, double divisor) {

@@ -75,10 +75,12 @@ class Attention {
     return std::visit(
         [](const auto& ring) -> auto& { return ring.positions(); }, ring_);
   }
-  /// The slots of this rank's cache that have the keys and values of these rows.
-  const std::vector<int64_t>& slots() const {
-    return std::visit(
-        [](const auto& ring) -> auto& { return ring.slots(); }, ring_);
+  /// The slots of this rank's cache that have the keys and values of these rows, in layers that
+  /// keep all tokens, or recent ones.
+  const std::vector<int64_t>& slots(Keeps keeps = Keeps::all) const {
+    if (const auto* ring = std::get_if<RingAttention>(&ring_)) return ring->slots(keeps);
+    PECIA_CHECK(keeps == Keeps::all, "virtual ranks keep all tokens");
+    return std::get<InvariantAttention>(ring_).slots();
   }
   const parallel::ShardedRows& rows() const { return rows_; }
 

@@ -196,11 +196,10 @@ void AttentionSteps::merge(const Partial& part, const Partial& into,
   compute_.backend.merge({part.out, part.lse, rows, into.out, into.lse}, compute_.stream);
 }
 
-void AttentionSteps::plan_messages(std::vector<MessageBlock> blocks, std::vector<int64_t> tokens,
+void AttentionSteps::plan_messages(Keeps keeps, std::vector<MessageBlock> blocks,
+                                   std::vector<int64_t> tokens,
                                    std::vector<std::vector<KeptTokens>> kept) {
-  blocks_ = std::move(blocks);
-  message_tokens_ = std::move(tokens);
-  kept_ = std::move(kept);
+  messages_[static_cast<size_t>(keeps)] = {std::move(blocks), std::move(tokens), std::move(kept)};
 }
 
 AttentionSteps::MessageParts AttentionSteps::parts(const device::Buffer& message,
@@ -235,9 +234,10 @@ std::byte* AttentionSteps::pack_cached(const TensorView& cached,
 
 /// Writes the rows that the blocks have after their cached tokens. A block is a small cache: its
 /// places are slots.
-void AttentionSteps::pack_rows(const TensorView& x, std::byte* vectors, float* scales) {
+void AttentionSteps::pack_rows(const std::vector<MessageBlock>& blocks, const TensorView& x,
+                               std::byte* vectors, float* scales) {
   const KvShape& shape = cache_.shape();
-  for (const MessageBlock& block : blocks_) {
+  for (const MessageBlock& block : blocks) {
     const int64_t places = shape.num_kv_heads * block.tokens;
     if (block.rows > 0) {
       block_slots_.resize(block.rows);
@@ -259,33 +259,36 @@ void AttentionSteps::pack_rows(const TensorView& x, std::byte* vectors, float* s
 }
 
 void AttentionSteps::pack(int64_t layer, const TensorView& k, const TensorView& v) {
-  const ScopedSpan span(compute_.recorder, "pack", Kind::compute, message_bytes(0));
-  const MessageParts to = parts(travelling_[0], message_tokens_[0]);
+  const Keeps keeps = cache_.keeps(layer);
+  const Messages& messages = messages_of(keeps);
+  const ScopedSpan span(compute_.recorder, "pack", Kind::compute, message_bytes(keeps, 0));
+  const MessageParts to = parts(travelling_[0], messages.tokens[0]);
   const KvCache::Stored cached_k = cache_.k(layer), cached_v = cache_.v(layer);
-  pack_cached(cached_k.vectors, blocks_, to.k);
-  pack_cached(cached_v.vectors, blocks_, to.v);
+  pack_cached(cached_k.vectors, messages.blocks, to.k);
+  pack_cached(cached_v.vectors, messages.blocks, to.v);
   if (to.k_scales != nullptr) {
-    pack_cached(cached_k.scales, blocks_, reinterpret_cast<std::byte*>(to.k_scales));
-    pack_cached(cached_v.scales, blocks_, reinterpret_cast<std::byte*>(to.v_scales));
+    pack_cached(cached_k.scales, messages.blocks, reinterpret_cast<std::byte*>(to.k_scales));
+    pack_cached(cached_v.scales, messages.blocks, reinterpret_cast<std::byte*>(to.v_scales));
   }
-  pack_rows(k, to.k, to.k_scales);
-  pack_rows(v, to.v, to.v_scales);
+  pack_rows(messages.blocks, k, to.k, to.k_scales);
+  pack_rows(messages.blocks, v, to.v, to.v_scales);
 }
 
 /// Copies what this rank keeps of the message that is here at `step`.
 void AttentionSteps::keep(int64_t layer, int step) {
   const KvShape& shape = cache_.shape();
+  const Messages& messages = messages_of(cache_.keeps(layer));
   int64_t tokens = 0;
-  for (const KeptTokens& kept : kept_[step])
+  for (const KeptTokens& kept : messages.kept[step])
     for (const parallel::SlotRange& range : kept.slots) tokens += range.size();
   if (tokens == 0) return;
   const ScopedSpan span(compute_.recorder, "keep", Kind::compute,
                         tokens * shape.layer_bytes_per_token());
-  const MessageParts from = parts(travelling_[step % 2], message_tokens_[step]);
+  const MessageParts from = parts(travelling_[step % 2], messages.tokens[step]);
   const auto copy = [&](const void* message, const TensorView& to) {
     if (!to) return;
     const int64_t token_bytes = (to.rank() == 3 ? head_dim() : 1) * size_of(to.dtype());
-    for (const KeptTokens& kept : kept_[step])
+    for (const KeptTokens& kept : messages.kept[step])
       for (int64_t head = 0; head < shape.num_kv_heads; ++head) {
         const std::byte* next =
             static_cast<const std::byte*>(message) +
@@ -311,28 +314,30 @@ void AttentionSteps::pass_keys(
     const std::function<void(int step, const kernels::StoredKeys& keys)>& visit) {
   const int size = ring_->size(), rank = ring_->rank();
   const int right = (rank + 1) % size, left = (rank + size - 1) % size;
+  const Keeps keeps = cache_.keeps(layer);
+  const bool own_in_message = !messages_of(keeps).kept.empty();
   if (size > 1) {
     int64_t most = 0;
-    for (int step = 0; step < size; ++step) most = std::max(most, message_bytes(step));
+    for (int step = 0; step < size; ++step) most = std::max(most, message_bytes(keeps, step));
     for (device::Buffer& buffer : travelling_) buffer.reserve(most);
     pack(layer, k, v);
   }
   const auto message = [&](int step) {
     return std::span(travelling_[step % 2].as<std::byte>(),
-                     static_cast<size_t>(message_bytes(step)));
+                     static_cast<size_t>(message_bytes(keeps, step)));
   };
   for (int step = 0; step < size; ++step) {
     std::unique_ptr<comm::Transfer> transfer;
     if (step + 1 < size)
       transfer = ring_->start_send_receive(message(step), right, message(step + 1), left);
-    if (step == 0 && !own_keys_in_message()) {
+    if (step == 0 && !own_in_message) {
       visit(step, cached(layer));
     } else {
-      const MessageParts here = parts(travelling_[step % 2], message_tokens_[step]);
+      const MessageParts here = parts(travelling_[step % 2], messages_of(keeps).tokens[step]);
       visit(step, {here.k, here.v, here.k_scales, here.v_scales});
     }
-    if (own_keys_in_message()) keep(layer, step);
-    if (transfer) wait(*transfer, "ring_pass_kv", message_bytes(step));
+    if (own_in_message) keep(layer, step);
+    if (transfer) wait(*transfer, "ring_pass_kv", message_bytes(keeps, step));
   }
 }
 

@@ -4,6 +4,7 @@
 /// keys round, and sending results home. Either keys or queries may travel. Each step is a span of
 /// the recorder.
 
+#include <array>
 #include <functional>
 #include <map>
 #include <optional>
@@ -86,10 +87,8 @@ class AttentionSteps {
   int64_t num_heads() const { return num_heads_; }
   int64_t head_dim() const { return cache_.shape().head_dim; }
   float scale() const { return scale_; }  ///< multiplies scores
-  /// Bytes of the message that a rank has at this step.
-  int64_t message_bytes(int step) const {
-    return message_tokens_.at(step) * cache_.shape().layer_bytes_per_token();
-  }
+  /// Bytes of the message that a rank has at this step, of layers that keep all tokens.
+  int64_t message_bytes(int step) const { return message_bytes(Keeps::all, step); }
   kernels::StoredKeys cached(int64_t layer) const;
   TensorView queries(device::Buffer& buffer, int64_t rows) const {
     return buffer.tensor(DType::fp32, {rows, num_heads_, head_dim()});
@@ -134,20 +133,21 @@ class AttentionSteps {
                 const std::vector<parallel::StridedRange>& positions,
                 const std::vector<parallel::SlotRange>& slots, int64_t offset,
                 int64_t head_stride) const;
-  /// Plans the pass's messages. A message has K [num_kv_heads, tokens] of each block in turn, and
+  /// Plans the pass's messages of layers that keep all tokens, or of those that keep recent ones. A
+  /// message has K [num_kv_heads, tokens] of each block in turn, and
   /// then V in the same way. In fp8 the scales of K [num_kv_heads, tokens] of each block follow, and
   /// then the scales of V. Padding is never written, and no call ever points at it.
   ///   blocks   the blocks of this rank's own message
   ///   tokens   the tokens of the message that is here at each step, padding included
   ///   kept     what is copied from that message into this rank's cache, by step, if anything is
-  void plan_messages(std::vector<MessageBlock> blocks, std::vector<int64_t> tokens,
+  void plan_messages(Keeps keeps, std::vector<MessageBlock> blocks, std::vector<int64_t> tokens,
                      std::vector<std::vector<KeptTokens>> kept = {});
   /// Visits each rank's keys in turn, while the keys of the next step are on their way. Step 0
   /// visits the rank's own keys. These are in the cache, or, if any are kept elsewhere, in the
   /// rank's message. `k` and `v` are the pass's rows. The call is collective over the ring.
   void pass_keys(int64_t layer, const TensorView& k, const TensorView& v,
                  const std::function<void(int step, const kernels::StoredKeys& keys)>& visit);
-  bool own_keys_in_message() const { return !kept_.empty(); }
+  bool own_keys_in_message() const { return !messages_of(Keeps::all).kept.empty(); }
   /// Sends keys straight to the ranks that see them. Visits the rank's own keys, in the cache, while
   /// they travel, and then what has come, if anything has. The messages that came lie one after the
   /// other by rank: K [num_kv_heads, tokens] of each block of each message in turn, and then V and
@@ -166,10 +166,21 @@ class AttentionSteps {
     float *k_scales = nullptr, *v_scales = nullptr;  ///< in fp8
   };
   MessageParts parts(const device::Buffer& message, int64_t tokens) const;
+  /// The plan of messages.
+  struct Messages {
+    std::vector<MessageBlock> blocks;
+    std::vector<int64_t> tokens;                ///< by step
+    std::vector<std::vector<KeptTokens>> kept;  ///< by step; empty: nothing is kept
+  };
+  const Messages& messages_of(Keeps keeps) const { return messages_[static_cast<size_t>(keeps)]; }
+  int64_t message_bytes(Keeps keeps, int step) const {
+    return messages_of(keeps).tokens.at(step) * cache_.shape().layer_bytes_per_token();
+  }
   void pack(int64_t layer, const TensorView& k, const TensorView& v);
   std::byte* pack_cached(const TensorView& cached, const std::vector<MessageBlock>& blocks,
                          std::byte* message);
-  void pack_rows(const TensorView& x, std::byte* vectors, float* scales);
+  void pack_rows(const std::vector<MessageBlock>& blocks, const TensorView& x, std::byte* vectors,
+                 float* scales);
   void keep(int64_t layer, int step);
   void attend(int64_t layer, const AttentionCall& call, const TensorView& q,
               const kernels::StoredKeys& keys, const Partial& to, kernels::AttentionFrom from);
@@ -184,11 +195,9 @@ class AttentionSteps {
   float scale_;
   std::vector<TensorView> sink_logits_;  ///< by layer, or empty
   Buffers sink_part_;
-  std::vector<MessageBlock> blocks_;
-  std::vector<int64_t> message_tokens_;        ///< by step
-  std::vector<std::vector<KeptTokens>> kept_;  ///< by step; empty: nothing is kept
-  std::vector<int64_t> block_slots_;           ///< places of a block's rows
-  std::vector<int64_t> row_places_;            ///< 0, 1, … of queries_of_calls
+  std::array<Messages, 2> messages_;  ///< by Keeps
+  std::vector<int64_t> block_slots_;  ///< places of a block's rows
+  std::vector<int64_t> row_places_;   ///< 0, 1, … of queries_of_calls
   device::Buffer rounded_q_;
   Buffers part_;  ///< of attend_more, where the backend continues no results
   device::Buffer travelling_[2];

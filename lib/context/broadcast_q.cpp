@@ -31,7 +31,7 @@ std::vector<IndexRun> RingAttention::rows_that_see(int64_t window, const Rows& r
 /// rank's rows first, then the visitors' by rank.
 RingAttention::Visitors RingAttention::visitors(const Pass& pass, int64_t window) const {
   Visitors visitors{std::vector<std::vector<int64_t>>(size()), std::vector<int64_t>(size()), {}};
-  const SequenceRuns cached = runs_in_cache();
+  const SequenceRuns cached = runs_in_cache(keeps_of(window));
   const std::vector<Rows> own = rows_at(pass, index_);
   add_items(visitors.batch, own, cached);
   for (int other = 0; other < size(); ++other) {

@@ -46,11 +46,12 @@ void RingAttention::plan_halos(const parallel::TeamPass& own) {
       continue;
     if (sequences.empty()) sequences = halo_sequences(own.rows);
     const parallel::Halo plan = parallel::halo_of(sequences, size(), index_, window);
-    halos_[window] = {halo_messages(plan), call(own.rows, index_, runs_that_come(sequences, plan))};
+    halos_[window] = {halo_messages(keeps_of(window), plan),
+                      call(own.rows, index_, runs_that_come(sequences, plan))};
   }
 }
 
-HaloMessages RingAttention::halo_messages(const parallel::Halo& plan) const {
+HaloMessages RingAttention::halo_messages(Keeps keeps, const parallel::Halo& plan) const {
   HaloMessages messages{std::vector<std::vector<MessageBlock>>(size()),
                         std::vector<int64_t>(size())};
   for (int rank = 0; rank < size(); ++rank)
@@ -58,8 +59,10 @@ HaloMessages RingAttention::halo_messages(const parallel::Halo& plan) const {
       messages.coming[rank] += count_tokens(plan.coming[rank][i]);
       const std::vector<IndexRun>& leaving = plan.leaving[rank][i];
       MessageBlock block{{}, count_tokens(leaving)};
+      const int64_t gone = ledger_.gone(keeps, key_sequences_[i], ledger_.instance());
       for (const IndexRun& run : leaving) {
-        const auto slots = part_of(ledger_.slots(key_sequences_[i]), run.begin, run.count);
+        const auto slots =
+            part_of(ledger_.kept_slots(keeps, key_sequences_[i]), run.begin - gone, run.count);
         block.cached.insert(block.cached.end(), slots.begin(), slots.end());
       }
       if (block.tokens > 0) messages.leaving[rank].push_back(std::move(block));
@@ -95,7 +98,9 @@ void RingAttention::run_halo(int64_t layer, const Halo& halo, const TensorView& 
   const TensorView queries = steps_.queries_of_calls(q);
   steps_.exchange_halo(
       layer, halo.messages,
-      [&](const kernels::StoredKeys& keys) { steps_.attend(layer, visits_[0], queries, keys, to); },
+      [&](const kernels::StoredKeys& keys) {
+        steps_.attend(layer, visits_[at(cache_.keeps(layer))][0], queries, keys, to);
+      },
       [&](const kernels::StoredKeys& keys) {
         steps_.attend_more(layer, halo.call, queries, keys, to);
       });

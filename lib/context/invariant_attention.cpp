@@ -127,7 +127,7 @@ void InvariantAttention::plan_key_sequences(const Pass& pass) {
     tokens += played() * needed.padded_tokens;
     key_sequences_.push_back(needed);
   }
-  steps_.plan_messages(std::move(blocks), std::vector<int64_t>(size(), tokens));
+  steps_.plan_messages(Keeps::all, std::move(blocks), std::vector<int64_t>(size(), tokens));
 }
 
 /// The keys of a sequence that one of a rank's virtual ranks holds, in the order they were cached:

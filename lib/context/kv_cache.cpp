@@ -2,19 +2,26 @@
 #include "lib/context/kv_cache.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace pecia::context {
 namespace {
 
-int64_t storage_bytes(const KvShape& shape, int64_t capacity) {
-  PECIA_CHECK(capacity >= 0, "a KV cache of {} tokens", capacity);
+int64_t storage_bytes(const KvShape& shape, int64_t slots) {
   PECIA_CHECK(shape.dtype != DType::fp8 || shape.head_dim % 2 == 0,  // scales come after the codes
               "fp8 keys of {} elements: their scales would be misaligned", shape.head_dim);
   int64_t bytes = 0;
-  if (__builtin_mul_overflow(shape.bytes_per_token(), capacity, &bytes))
-    fail<InvalidArgument>("a KV cache of {} tokens of {} bytes is beyond 2^63 bytes", capacity,
-                          shape.bytes_per_token());
+  if (slots < 0 || __builtin_mul_overflow(shape.layer_bytes_per_token(), slots, &bytes))
+    fail<InvalidArgument>("a KV cache of {} slots of {} bytes is beyond 2^63 bytes", slots,
+                          shape.layer_bytes_per_token());
   return bytes;
+}
+
+int64_t slots_of_layers(int64_t layers, int64_t capacity) {
+  int64_t slots = 0;
+  PECIA_CHECK(capacity >= 0 && !__builtin_mul_overflow(layers, capacity, &slots),
+              "a KV cache of {} tokens", capacity);
+  return slots;
 }
 
 }  // namespace
@@ -34,58 +41,37 @@ std::vector<parallel::SlotRange> part_of(const std::vector<parallel::SlotRange>&
   return part;
 }
 
-KvCache::KvCache(const KvShape& shape, int64_t capacity, device::Device& device)
+KvCache::KvCache(const KvShape& shape, int64_t capacity, device::Device& device,
+                 RecentLayers recent)
     : shape_(shape),
-      capacity_(capacity),
-      free_tokens_(capacity),
-      storage_(device, device::Memory::device, storage_bytes(shape, capacity)) {
-  if (capacity > 0) free_[0] = capacity;
+      recent_(std::move(recent)),
+      pool_(capacity),
+      first_slot_(shape.layers),
+      storage_(device, device::Memory::device) {
+  PECIA_CHECK(!recent_.any() || std::ssize(recent_.are) == shape.layers,
+              "{} of {} layers keep recent tokens or all", recent_.are.size(), shape.layers);
+  for (const Keeps which : {Keeps::all, Keeps::recent}) {
+    int64_t layers = 0;
+    for (int64_t layer = 0; layer < shape.layers; ++layer)
+      if (keeps(layer) == which)
+        first_slot_[layer] = all_slots_ + slots_of_layers(layers++, this->capacity(which));
+    all_slots_ += slots_of_layers(layers, this->capacity(which));
+  }
+  storage_ = device::Buffer(device, device::Memory::device, storage_bytes(shape, all_slots_));
 }
 
 void KvCache::reserve(parallel::SequenceId sequence, int64_t tokens, int parts) {
   PECIA_CHECK(!taken_.contains(sequence), "sequence {} has slots already", sequence);
   PECIA_CHECK(tokens % parts == 0, "{} slots in {} parts", tokens, parts);
-  PECIA_CHECK(tokens <= free_tokens_, "sequence {} wants {} KV slots, {} are free", sequence,
-              tokens, free_tokens_);
+  PECIA_CHECK(tokens <= free_tokens(), "sequence {} wants {} KV slots, {} are free", sequence,
+              tokens, free_tokens());
   std::vector<Slots> taken;
-  for (int part = 0; part < parts; ++part) taken.push_back(take(tokens / parts));
+  for (int part = 0; part < parts; ++part) taken.push_back(pool_.take(tokens / parts));
   taken_[sequence] = std::move(taken);
 }
 
-KvCache::Slots KvCache::take(int64_t tokens) {
-  free_tokens_ -= tokens;
-  Slots slots;
-  while (tokens > 0) {
-    // One gap that holds them all if there is one, else the first.
-    auto gap = std::find_if(free_.begin(), free_.end(),
-                            [&](const auto& free) { return free.second - free.first >= tokens; });
-    if (gap == free_.end()) gap = free_.begin();
-    const auto [begin, end] = *gap;
-    const int64_t taken = std::min(tokens, end - begin);
-    free_.erase(gap);
-    if (begin + taken < end) free_[begin + taken] = end;
-    slots.push_back({begin, begin + taken});
-    tokens -= taken;
-  }
-  return slots;
-}
-
-void KvCache::give_back(const Slots& slots) {
-  for (const parallel::SlotRange& range : slots) {
-    free_tokens_ += range.size();
-    auto next = free_.upper_bound(range.begin);
-    int64_t begin = range.begin, end = range.end;
-    if (next != free_.end() && next->first == end) {
-      end = next->second;
-      next = free_.erase(next);
-    }
-    if (next != free_.begin() && std::prev(next)->second == begin) begin = std::prev(next)->first;
-    free_[begin] = end;
-  }
-}
-
 void KvCache::release(parallel::SequenceId sequence) {
-  for (const Slots& slots : parts(sequence)) give_back(slots);
+  for (const Slots& slots : parts(sequence)) pool_.give_back(slots);
   taken_.erase(sequence);
 }
 
@@ -96,13 +82,13 @@ void KvCache::resize(parallel::SequenceId sequence, int64_t tokens) {
   int64_t had = 0;
   for (const parallel::SlotRange& range : slots) had += range.size();
   if (tokens < had) {
-    give_back(part_of(slots, tokens, had - tokens));
+    pool_.give_back(part_of(slots, tokens, had - tokens));
     slots = part_of(slots, 0, tokens);
     return;
   }
-  PECIA_CHECK(tokens - had <= free_tokens_, "sequence {} wants {} more KV slots, {} are free",
-              sequence, tokens - had, free_tokens_);
-  const Slots more = take(tokens - had);
+  PECIA_CHECK(tokens - had <= free_tokens(), "sequence {} wants {} more KV slots, {} are free",
+              sequence, tokens - had, free_tokens());
+  const Slots more = pool_.take(tokens - had);
   slots.insert(slots.end(), more.begin(), more.end());
 }
 
@@ -112,19 +98,20 @@ const std::vector<KvCache::Slots>& KvCache::parts(parallel::SequenceId sequence)
   return found->second;
 }
 
-KvCache::Stored KvCache::at(int64_t index) const {
-  const int64_t count = shape_.num_kv_heads * capacity_;
-  const int64_t bytes = count * shape_.head_dim * size_of(shape_.dtype);
+KvCache::Stored KvCache::at(int64_t layer, int64_t side) const {
+  const int64_t slots = capacity(keeps(layer)), heads = shape_.num_kv_heads;
+  // K of a layer, then V, one layer after another; then the scales in the same order.
+  const int64_t before = heads * (2 * first_slot_.at(layer) + side * slots);  // vectors
   std::byte* const vectors = storage_.as<std::byte>();
-  Stored stored{{static_cast<void*>(vectors + index * bytes),
+  const int64_t vector_bytes = shape_.head_dim * size_of(shape_.dtype);
+  Stored stored{{static_cast<void*>(vectors + before * vector_bytes),
                  shape_.dtype,
-                 {shape_.num_kv_heads, capacity_, shape_.head_dim}},
+                 {heads, slots, shape_.head_dim}},
                 {}};
   if (shape_.dtype == DType::fp8) {
-    std::byte* const scales = vectors + 2 * shape_.layers * bytes;
-    stored.scales = {static_cast<void*>(scales + index * count * size_of(DType::fp32)),
-                     DType::fp32,
-                     {shape_.num_kv_heads, capacity_}};
+    std::byte* const scales = vectors + 2 * heads * all_slots_ * vector_bytes;
+    stored.scales = {
+        static_cast<void*>(scales + before * size_of(DType::fp32)), DType::fp32, {heads, slots}};
   }
   return stored;
 }

@@ -1,7 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/context/kv_ledger.hpp"
 
+#include "lib/parallel/halo.hpp"
+
 namespace pecia::context {
+
+KvLedger::KvLedger(KvCache& cache, int instances, int instance, int virtual_ranks)
+    : cache_(cache), map_(instances, virtual_ranks), instance_(instance) {
+  const RecentLayers& recent = cache.recent();
+  if (!recent.any()) return;
+  PECIA_CHECK(virtual_ranks == 1, "{} virtual ranks, and layers that keep recent tokens",
+              virtual_ranks);
+  recent_.emplace(recent.window, recent.capacity, instances, instance);
+}
 
 void KvLedger::add(parallel::SequenceId sequence, const std::vector<int64_t>& reserved,
                    std::optional<parallel::SequenceId> parent) {
@@ -11,11 +22,15 @@ void KvLedger::add(parallel::SequenceId sequence, const std::vector<int64_t>& re
 void KvLedger::remove(parallel::SequenceId sequence) {
   map_.remove(sequence);
   cache_.release(sequence);
+  if (recent_) recent_->remove(sequence);
 }
 
 void KvLedger::append(const parallel::PassSequence& rows, const parallel::Team& team,
                       const parallel::Placement* placement) {
+  PECIA_CHECK(!recent_ || placement == nullptr,
+              "tokens of sequence {} are placed, and layers keep recent ones", rows.sequence);
   map_.append(rows, team, placement);
+  if (recent_) grown_.push_back(rows.sequence);
   if (placement != nullptr && placement->gathers != 0 && !placement->has_share(instance_))
     left_.push_back(rows.sequence);
 }
@@ -23,6 +38,9 @@ void KvLedger::append(const parallel::PassSequence& rows, const parallel::Team& 
 void KvLedger::settle() {
   for (const parallel::SequenceId sequence : left_) cache_.resize(sequence, 0);
   left_.clear();
+  for (const parallel::SequenceId sequence : grown_)
+    if (map_.contains(sequence)) recent_->forget(map_, sequence);
+  grown_.clear();
 #ifndef NDEBUG
   verify();
 #endif
@@ -43,6 +61,10 @@ void KvLedger::set_state(parallel::SequenceId sequence, const parallel::Sequence
   else
     cache_.reserve(sequence, state.reserved[instance_], map_.virtual_ranks());
   map_.set_state(sequence, state);
+  if (!recent_ || state.held.empty()) return;
+  recent_->remove(sequence);
+  recent_->forget(map_, sequence);
+  recent_->extend(sequence, map_.held(sequence, instance_), 0);
 }
 
 HeldTokens KvLedger::held(parallel::SequenceId sequence) const {
@@ -55,6 +77,14 @@ HeldTokens KvLedger::held(parallel::SequenceId sequence) const {
     all.slots.insert(all.slots.end(), slots_held.begin(), slots_held.end());
   }
   return all;
+}
+
+HeldTokens KvLedger::held_recently(parallel::SequenceId sequence) const {
+  const int64_t gone = recent_->gone(sequence, instance_);
+  const int64_t kept = map_.held(sequence, instance_) - gone;
+  if (kept == 0) return {};
+  return {positions_of({{gone, kept}}, map_.ranges(sequence, instance_)),
+          part_of(recent_->slots(sequence), 0, kept)};
 }
 
 }  // namespace pecia::context

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lib/context/kv_cache.hpp"
+#include "lib/context/recent_slots.hpp"
 #include "lib/parallel/kv_map.hpp"
 
 namespace pecia::context {
@@ -21,8 +22,9 @@ class KvLedger {
  public:
   /// `instance` is this rank's instance, one of `instances`. `virtual_ranks` has the same meaning
   /// as for KvMap. `cache` must outlive this object. Nothing else may reserve slots in it.
-  KvLedger(KvCache& cache, int instances, int instance, int virtual_ranks = 1)
-      : cache_(cache), map_(instances, virtual_ranks), instance_(instance) {}
+  /// Layers that keep recent tokens go with one virtual rank, and with tokens that stay where they
+  /// are cached.
+  KvLedger(KvCache& cache, int instances, int instance, int virtual_ranks = 1);
   KvLedger(const KvLedger&) = delete;
   KvLedger& operator=(const KvLedger&) = delete;
 
@@ -34,8 +36,9 @@ class KvLedger {
   /// slots until `settle`, since they travel from there.
   void append(const parallel::PassSequence& rows, const parallel::Team& team,
               const parallel::Placement* placement = nullptr);
-  /// Gives back the slots of tokens that have left. Call it when the pass has run. Builds without
-  /// NDEBUG also verify the map, and that the cache has the slots that the map reserves.
+  /// Gives back the slots of tokens that have left, and the slots of tokens that layers with a
+  /// window read no more. Call it when the pass has run. Builds without NDEBUG also verify the map,
+  /// and that the cache has the slots that the map reserves.
   void settle();
   /// Does KvMap::set_state. This instance reserves what the state says.
   void set_state(parallel::SequenceId sequence, const parallel::SequenceState& state);
@@ -55,9 +58,28 @@ class KvLedger {
     return part_of(slots(sequence, virtual_rank), map_.held(sequence, instance_, virtual_rank),
                    count);
   }
+  /// Counts the sequence's first tokens that an instance holds, but not in layers that keep recent
+  /// tokens. Where all layers are asked about, it is 0.
+  int64_t gone(Keeps keeps, parallel::SequenceId sequence, int instance) const {
+    return keeps == Keeps::recent ? recent_->gone(sequence, instance) : 0;
+  }
+  /// Returns the slots of the tokens after those that are gone here, and then of the tokens that
+  /// this instance will hold, as far as there are slots for them.
+  std::vector<parallel::SlotRange> kept_slots(Keeps keeps, parallel::SequenceId sequence) const {
+    return keeps == Keeps::recent ? recent_->slots(sequence) : slots(sequence);
+  }
+  /// Returns next_slots in layers that keep recent tokens. The slots are taken by this call.
+  std::vector<parallel::SlotRange> next_recent_slots(parallel::SequenceId sequence, int64_t count) {
+    return recent_->extend(sequence, map_.held(sequence, instance_), count);
+  }
+  /// The slots of layers that keep recent tokens; null if there are none.
+  const RecentSlots* recent() const { return recent_ ? &*recent_ : nullptr; }
+
   /// Returns the sequence's own tokens that this rank holds, without its parent's. The tokens of
   /// each virtual rank follow the tokens of the one before.
   HeldTokens held(parallel::SequenceId sequence) const;
+  /// The same in layers that keep recent tokens.
+  HeldTokens held_recently(parallel::SequenceId sequence) const;
 
  private:
   void verify() const;
@@ -65,7 +87,9 @@ class KvLedger {
   KvCache& cache_;
   parallel::KvMap map_;
   int instance_;
-  std::vector<parallel::SequenceId> left_;  ///< sequences whose tokens have left this instance
+  std::vector<parallel::SequenceId> left_;   ///< sequences whose tokens have left this instance
+  std::vector<parallel::SequenceId> grown_;  ///< since the last call of `settle`
+  std::optional<RecentSlots> recent_;
 };
 
 }  // namespace pecia::context

@@ -47,9 +47,9 @@ int RingAttention::visiting(int step) const {
 void RingAttention::begin_pass(const std::vector<TeamPass>& teams, int64_t number) {
   check_teams(teams, ranks_.size());
   for (auto& positions : query_positions_) positions.clear();
-  slots_.clear();
+  for (auto& slots : slots_) slots.clear();
   stored_rows_.clear();
-  visits_.clear();
+  for (auto& visits : visits_) visits.clear();
   placed_.clear();
   halos_.clear();
   visitors_.clear();
@@ -79,22 +79,27 @@ void RingAttention::begin_pass(const std::vector<TeamPass>& teams, int64_t numbe
     if (size() > 1) plan_visitors(pass);
     const bool go_round =
         std::ranges::any_of(windows_, [&](int64_t window) { return !visitors_.contains(window); });
-    const SequenceRuns cached = runs_in_cache();
-    for (int step = 0; go_round && step < size(); ++step)
-      visits_.push_back(call(pass, visiting(step), cached));
+    if (!go_round) return;
+    for_each_keeps([&](Keeps keeps) {
+      const SequenceRuns cached = runs_in_cache(keeps);
+      for (int step = 0; step < size(); ++step)
+        visits_[at(keeps)].push_back(call(pass, visiting(step), cached));
+    });
     return;
   }
   plan_messages(teams[*own]);
   whole_ring_bytes_ = whole_ring_bytes(pass);
   plan_halos(teams[*own]);
-  const bool keys_go_round = std::ranges::any_of(windows_, [&](int64_t window) {
-    return (window > 0 || !by_levels) && !halos_.contains(window);
+  for_each_keeps([&](Keeps keeps) {
+    const bool keys_go_round = std::ranges::any_of(windows_, [&](int64_t window) {
+      return keeps_of(window) == keeps && (window > 0 || !by_levels) && !halos_.contains(window);
+    });
+    for (int step = 0; step < (keys_go_round ? size() : 1); ++step) {
+      const bool in_cache = step == 0 && (keeps == Keeps::recent || !steps_.own_keys_in_message());
+      visits_[at(keeps)].push_back(call(
+          pass, index_, in_cache ? runs_in_cache(keeps) : runs_in_message(keeps, visiting(step))));
+    }
   });
-  for (int step = 0; step < (keys_go_round ? size() : 1); ++step) {
-    const bool in_cache = step == 0 && !steps_.own_keys_in_message();
-    visits_.push_back(
-        call(pass, index_, in_cache ? runs_in_cache() : runs_in_message(visiting(step))));
-  }
 }
 
 const std::vector<TravellingTokens>* RingAttention::placed(SequenceId sequence) const {
@@ -114,6 +119,18 @@ const std::vector<parallel::StridedRange>& RingAttention::ranges(SequenceId sequ
   const auto* travelling = placed(sequence);
   return travelling != nullptr ? travelling->at(rank).ranges
                                : ledger_.map().ranges(sequence, team_.instances[rank]);
+}
+
+int64_t RingAttention::kept(Keeps keeps, SequenceId sequence, int rank) const {
+  return held(sequence, rank) - ledger_.gone(keeps, sequence, team_.instances[rank]);
+}
+
+std::vector<parallel::StridedRange> RingAttention::kept_ranges(Keeps keeps, SequenceId sequence,
+                                                               int rank) const {
+  const std::vector<parallel::StridedRange>& all = ranges(sequence, rank);
+  const int64_t gone = ledger_.gone(keeps, sequence, team_.instances[rank]);
+  if (gone == 0) return all;
+  return positions_of({{gone, kept(keeps, sequence, rank)}}, all);
 }
 
 /// The team's ring: all ranks where it is all instances in their order, else a group of its own,
@@ -143,8 +160,13 @@ void RingAttention::plan_rows(const TeamPass& own) {
           query_positions_[rank].push_back(position);
     const auto end = static_cast<int64_t>(positions().size());
     if (before == end || own.placement(sequence.sequence) != nullptr) continue;
-    for (const SlotRange& range : ledger_.next_slots(sequence.sequence, end - before))
-      for (int64_t slot = range.begin; slot < range.end; ++slot) slots_.push_back(slot);
+    for_each_keeps([&](Keeps keeps) {
+      for (const SlotRange& range : keeps == Keeps::recent
+                                        ? ledger_.next_recent_slots(sequence.sequence, end - before)
+                                        : ledger_.next_slots(sequence.sequence, end - before))
+        for (int64_t slot = range.begin; slot < range.end; ++slot)
+          slots_[at(keeps)].push_back(slot);
+    });
     if (!stored_rows_.empty() && stored_rows_.back().end == before)
       stored_rows_.back().end = end;
     else
@@ -184,7 +206,21 @@ void RingAttention::plan_messages(const TeamPass& own) {
     for (const SequenceId sequence : key_sequences_) tokens[step] += held(sequence, visiting(step));
     if (!placed_.empty()) kept.push_back(kept_of(own, visiting(step)));
   }
-  steps_.plan_messages(std::move(blocks), std::move(tokens), std::move(kept));
+  steps_.plan_messages(Keeps::all, std::move(blocks), std::move(tokens), std::move(kept));
+  if (cache_.recent().any()) plan_recent_messages();
+}
+
+/// Keys of layers with a window that go round the ring: those that are kept.
+void RingAttention::plan_recent_messages() {
+  std::vector<MessageBlock> blocks;
+  std::vector<int64_t> tokens(size());
+  for (const SequenceId sequence : key_sequences_) {
+    const int64_t own = kept(Keeps::recent, sequence, index_);
+    blocks.push_back({part_of(ledger_.kept_slots(Keeps::recent, sequence), 0, own), own});
+    for (int step = 0; step < size(); ++step)
+      tokens[step] += kept(Keeps::recent, sequence, visiting(step));
+  }
+  steps_.plan_messages(Keeps::recent, std::move(blocks), std::move(tokens));
 }
 
 /// What this rank keeps of the message of `source`. The map has the pass's tokens already: what is
@@ -210,24 +246,25 @@ std::vector<KeptTokens> RingAttention::kept_of(const TeamPass& own, int source) 
 }
 
 /// This rank's own keys, where they are cached.
-RingAttention::SequenceRuns RingAttention::runs_in_cache() const {
-  const int64_t head_stride = cache_.capacity() * steps_.head_dim();
+RingAttention::SequenceRuns RingAttention::runs_in_cache(Keeps keeps) const {
+  const int64_t head_stride = cache_.capacity(keeps) * steps_.head_dim();
   SequenceRuns all;
   for (const SequenceId sequence : key_sequences_) {
-    steps_.add_runs(all.runs, ranges(sequence, index_), ledger_.slots(sequence), 0, head_stride);
+    steps_.add_runs(all.runs, kept_ranges(keeps, sequence, index_),
+                    ledger_.kept_slots(keeps, sequence), 0, head_stride);
     all.ends.push_back(all.runs.size());
   }
   return all;
 }
 
 /// The keys of `rank` in its travelling message.
-RingAttention::SequenceRuns RingAttention::runs_in_message(int rank) const {
+RingAttention::SequenceRuns RingAttention::runs_in_message(Keeps keeps, int rank) const {
   const int64_t head_dim = steps_.head_dim();
   SequenceRuns all;
   int64_t offset = 0;  // among the tokens of the message
   for (const SequenceId sequence : key_sequences_) {
-    const int64_t tokens = held(sequence, rank);
-    steps_.add_runs(all.runs, ranges(sequence, rank), {{0, tokens}},
+    const int64_t tokens = kept(keeps, sequence, rank);
+    steps_.add_runs(all.runs, kept_ranges(keeps, sequence, rank), {{0, tokens}},
                     offset * cache_.shape().num_kv_heads * head_dim, tokens * head_dim);
     all.ends.push_back(all.runs.size());
     offset += tokens;
@@ -281,9 +318,10 @@ void RingAttention::add_items(AttentionCall& call, const std::vector<Rows>& rows
 
 void RingAttention::plan_parts(const Pass& pass, const std::vector<RowRange>& rows) {
   PECIA_CHECK(size() == 1, "parts of the rows of one of {} ranks", size());
-  const SequenceRuns own = runs_in_cache();
+  std::array<SequenceRuns, 2> own;
+  for_each_keeps([&](Keeps keeps) { own[at(keeps)] = runs_in_cache(keeps); });
   part_rows_ = rows;
-  parts_.clear();
+  for (auto& parts : parts_) parts.clear();
   for (const RowRange& part : rows) {
     std::vector<Rows> sequences;  // on one rank a sequence's rows are all its new tokens
     int64_t row = 0;
@@ -293,7 +331,9 @@ void RingAttention::plan_parts(const Pass& pass, const std::vector<RowRange>& ro
       if (begin < end) sequences.push_back({sequence.sequence, {{first + begin, first + end}}});
       row += sequence.count;
     }
-    add_items(parts_.emplace_back(), sequences, own);
+    for_each_keeps([&](Keeps keeps) {
+      add_items(parts_[at(keeps)].emplace_back(), sequences, own[at(keeps)]);
+    });
   }
 }
 
@@ -302,7 +342,7 @@ void RingAttention::store(int64_t layer, const TensorView& k, const TensorView& 
   for (const RowRange& rows : stored_rows_) {
     steps_.store(layer, k.slice_rows(rows.begin, rows.size()),
                  v.slice_rows(rows.begin, rows.size()),
-                 std::span(slots_).subspan(slot, rows.size()));
+                 std::span(slots(cache_.keeps(layer))).subspan(slot, rows.size()));
     slot += rows.size();
   }
 }
@@ -311,7 +351,7 @@ void RingAttention::attend_part(int64_t layer, size_t part, const TensorView& q,
                                 const TensorView& out) {
   const RowRange& rows = part_rows_[part];
   const auto of = [&](const TensorView& all) { return all.slice_rows(rows.begin, rows.size()); };
-  steps_.attend(layer, parts_[part], of(q), steps_.cached(layer),
+  steps_.attend(layer, parts_[at(cache_.keeps(layer))][part], of(q), steps_.cached(layer),
                 {of(out), steps_.lse(lse_, rows.size())});
   steps_.add_sinks(layer, {of(out), steps_.lse(lse_, rows.size())});
 }
@@ -335,7 +375,7 @@ bool RingAttention::attends_once() const {
 void RingAttention::run_fresh(int64_t layer, const kernels::RotateAndStoreArgs& heads,
                               const TensorView& out) {
   PECIA_CHECK(stores_all_rows(), "heads of rows that are not all stored here");
-  steps_.rotate_and_store(layer, heads, slots_);
+  steps_.rotate_and_store(layer, heads, slots(cache_.keeps(layer)));
   attend(layer, heads.q_out, heads.k, heads.v, out);  // keys travel from the cache
 }
 
@@ -403,11 +443,12 @@ void RingAttention::run_pass_kv(int64_t layer, const TensorView& q, const Tensor
   if (halo != halos_.end()) return run_halo(layer, halo->second, q, out);
   const Partial to{out, steps_.lse(lse_, q.rows())};
   const TensorView queries = size() > 1 ? steps_.queries_of_calls(q) : q;
+  const std::vector<AttentionCall>& visits = visits_[at(cache_.keeps(layer))];
   steps_.pass_keys(layer, k, v, [&](int step, const kernels::StoredKeys& keys) {
     if (step == 0)
-      steps_.attend(layer, visits_[0], queries, keys, to);
+      steps_.attend(layer, visits[0], queries, keys, to);
     else
-      steps_.attend_more(layer, visits_[step], queries, keys, to);
+      steps_.attend_more(layer, visits[step], queries, keys, to);
   });
   steps_.add_sinks(layer, to);
 }
@@ -427,7 +468,7 @@ void RingAttention::run_pass_q(int64_t layer, const TensorView& q, const TensorV
       coming = steps_.queries(travelling_[step % 2], rows(visiting(step + 1)));
       transfer = ring_->start_send_receive(bytes_of(visiting_q), right, bytes_of(coming), left);
     }
-    steps_.attend(layer, visits_[step], visiting_q, steps_.cached(layer),
+    steps_.attend(layer, visits_[at(cache_.keeps(layer))][step], visiting_q, steps_.cached(layer),
                   step == 0 ? to : steps_.partial(away_[owner], rows(owner)));
     if (!transfer) break;
     steps_.wait(*transfer, "ring_pass_q", static_cast<int64_t>(bytes_of(visiting_q).size()));

@@ -52,8 +52,11 @@ class RingAttention {
 
   /// The global positions of this rank's rows, in the order of q, k, v and out.
   const std::vector<int64_t>& positions() const { return query_positions_[index_]; }
-  /// The slots of the cache that have their keys and values, but not of rows that are placed.
-  const std::vector<int64_t>& slots() const { return slots_; }
+  /// The slots of the cache that have their keys and values, but not of rows that are placed: of
+  /// layers that keep all tokens, or recent ones.
+  const std::vector<int64_t>& slots(Keeps keeps = Keeps::all) const {
+    return slots_[static_cast<size_t>(keeps)];
+  }
 
   /// Caches k and v of this rank's rows. Then attends q to all keys of its sequences, on all ranks.
   ///   q [rows, num_heads, head_dim], k and v [rows, num_kv_heads, head_dim], out like q; fp32,
@@ -114,13 +117,29 @@ class RingAttention {
   /// from there if the pass places them.
   int64_t held(parallel::SequenceId sequence, int rank) const;
   const std::vector<parallel::StridedRange>& ranges(parallel::SequenceId sequence, int rank) const;
+  /// Those of these tokens that layers keep.
+  int64_t kept(Keeps keeps, parallel::SequenceId sequence, int rank) const;
+  std::vector<parallel::StridedRange> kept_ranges(Keeps keeps, parallel::SequenceId sequence,
+                                                  int rank) const;
+  /// What layers with this window keep.
+  Keeps keeps_of(int64_t window) const {
+    return window > 0 && cache_.recent().any() ? Keeps::recent : Keeps::all;
+  }
+  /// Calls `make` for what layers of the cache keep.
+  template <typename Make>
+  void for_each_keeps(const Make& make) const {
+    make(Keeps::all);
+    if (cache_.recent().any()) make(Keeps::recent);
+  }
+  static size_t at(Keeps keeps) { return static_cast<size_t>(keeps); }
   void join(const parallel::Team& team, int64_t number);
   void plan_rows(const parallel::TeamPass& own);
   void plan_placements(const parallel::TeamPass& own);
   void plan_messages(const parallel::TeamPass& own);
+  void plan_recent_messages();
   std::vector<KeptTokens> kept_of(const parallel::TeamPass& own, int source) const;
-  SequenceRuns runs_in_cache() const;
-  SequenceRuns runs_in_message(int rank) const;
+  SequenceRuns runs_in_cache(Keeps keeps) const;
+  SequenceRuns runs_in_message(Keeps keeps, int rank) const;
   std::span<const kernels::KeyRun> of_sequence(parallel::SequenceId sequence,
                                                const SequenceRuns& runs) const;
   std::vector<Rows> rows_at(const Pass& pass, int rank) const;
@@ -139,7 +158,7 @@ class RingAttention {
   // halo.cpp
   void plan_halos(const parallel::TeamPass& own);
   std::vector<parallel::HaloSequence> halo_sequences(const Pass& pass) const;
-  HaloMessages halo_messages(const parallel::Halo& plan) const;
+  HaloMessages halo_messages(Keeps keeps, const parallel::Halo& plan) const;
   SequenceRuns runs_that_come(const std::vector<parallel::HaloSequence>& sequences,
                               const parallel::Halo& plan) const;
   void run_halo(int64_t layer, const Halo& halo, const TensorView& q, const TensorView& out);
@@ -178,16 +197,17 @@ class RingAttention {
   std::unique_ptr<comm::Communicator> group_;  ///< group of a team that is not all instances
   comm::Communicator* ring_ = nullptr;         ///< the team's ring
   std::vector<std::vector<int64_t>> query_positions_;  ///< by rank
-  std::vector<int64_t> slots_;                         ///< slots of this rank's rows that stay here
-  std::vector<parallel::RowRange> stored_rows_;        ///< these rows
+  std::array<std::vector<int64_t>, 2>
+      slots_;  ///< slots of this rank's rows that stay here, by Keeps
+  std::vector<parallel::RowRange> stored_rows_;      ///< these rows
   std::vector<parallel::SequenceId> key_sequences_;  ///< sequences with keys that it needs, sorted
   std::map<parallel::SequenceId, std::vector<parallel::TravellingTokens>> placed_;
-  std::vector<AttentionCall> visits_;     ///< by step
-  std::map<int64_t, Visitors> visitors_;  ///< by window, where queries go straight
-  std::map<int64_t, Halo> halos_;         ///< by window; keys of other layers go round the ring
-  int64_t whole_ring_bytes_ = 0;          ///< that this rank sends in a layer without a window
-  std::vector<AttentionCall> parts_;
-  AttentionCall within_parts_;  ///< by levels at home: each part to itself
+  std::array<std::vector<AttentionCall>, 2> visits_;  ///< by Keeps and step
+  std::map<int64_t, Visitors> visitors_;              ///< by window, where queries go straight
+  std::map<int64_t, Halo> halos_;  ///< by window; keys of other layers go round the ring
+  int64_t whole_ring_bytes_ = 0;   ///< that this rank sends in a layer without a window
+  std::array<std::vector<AttentionCall>, 2> parts_;  ///< by Keeps and part
+  AttentionCall within_parts_;                       ///< by levels at home: each part to itself
   std::vector<parallel::RowRange> part_rows_;
 
   // Workspaces. They grow and are kept.

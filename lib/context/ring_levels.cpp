@@ -19,7 +19,7 @@ std::vector<LevelAttention::Sequence> RingAttention::level_sequences(const Pass&
   std::vector<LevelAttention::Sequence> sequences;
   const parallel::KvMap& map = ledger_.map();
   std::vector<int64_t> first_row(size());
-  auto slot = slots_.begin();
+  auto slot = slots().begin();
   for (const PassSequence& of : pass) {
     PECIA_CHECK(of.owner == PassSequence::contiguous, "rows of sequence {} are not contiguous",
                 of.sequence);
@@ -88,7 +88,7 @@ void RingAttention::keep_borders(const PassSequence& of, LevelAttention::Sequenc
 /// Adds where this rank's keys lie, which the map says with the pass's rows in it.
 void RingAttention::add_level_runs(const Pass& pass,
                                    std::vector<LevelAttention::Sequence>& sequences) const {
-  const SequenceRuns own = runs_in_cache();
+  const SequenceRuns own = runs_in_cache(Keeps::all);
   for (size_t i = 0; i < pass.size(); ++i)
     for (const SequenceId member : ledger_.map().lineage(pass[i].sequence)) {
       const auto runs = of_sequence(member, own);
@@ -107,8 +107,8 @@ void RingAttention::run_levels(int64_t layer, const TensorView& q, const TensorV
     count_window(layer, sent_before);
   } else {
     levels_->start(layer, q);
-    steps_.attend(layer, levels_->at_home() ? within_parts_ : visits_[0], q, steps_.cached(layer),
-                  to);
+    steps_.attend(layer, levels_->at_home() ? within_parts_ : visits_[at(Keeps::all)][0], q,
+                  steps_.cached(layer), to);
     levels_->finish(layer, q, to);
     steps_.add_sinks(layer, to);
   }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <system_error>
 
+#include "lib/context/recent_slots.hpp"
 #include "lib/core/fp8_vector.hpp"
 #include "lib/io/sha256.hpp"
 #include "lib/report/format.hpp"
@@ -83,7 +84,15 @@ bool settled(const io::ResultsFile& results, int64_t row) {
 }  // namespace
 
 int64_t KvBytes::all(int64_t tokens) const {
-  return 2 * layers * kv_heads * vector_bytes(dtype, head_dim) * tokens;
+  const int64_t recent = window_layers > 0 ? std::min(tokens, recent_tokens) : 0;
+  return 2 * kv_heads * vector_bytes(dtype, head_dim) *
+         ((layers - window_layers) * tokens + window_layers * recent);
+}
+
+double KvBytes::share(int64_t tokens) const {
+  if (window_layers == 0 || tokens <= recent_tokens) return 1;
+  const double of_windows = static_cast<double>(window_layers) / static_cast<double>(layers);
+  return 1 - of_windows * (1 - static_cast<double>(recent_tokens) / static_cast<double>(tokens));
 }
 
 std::optional<int64_t> shortest_worth_keeping(double linear_s, double quadratic_s,
@@ -97,12 +106,18 @@ std::optional<int64_t> shortest_worth_keeping(double linear_s, double quadratic_
 }
 
 KvBytes kv_bytes(const model::ModelConfig& config, const resources::Resources& resources) {
-  return {config.layers,
-          config.num_kv_heads,
-          config.head_dim,
-          resources.kv_dtype,
-          resources::kv_bytes_of_rank(config, resources),
-          resources.shares()};
+  KvBytes bytes{config.layers,
+                config.num_kv_heads,
+                config.head_dim,
+                resources.kv_dtype,
+                resources::kv_bytes_of_rank(config, resources),
+                resources.shares()};
+  if (resources.kv_recent_tokens == 0) return bytes;
+  for (const int64_t window : config.windows()) {
+    bytes.window_layers += window > 0 ? 1 : 0;
+    bytes.recent_tokens = std::max(bytes.recent_tokens, window + context::RecentSlots::margin);
+  }
+  return bytes;
 }
 
 std::string keeping_line(const model::ModelConfig& config, const batch::Inputs& inputs,
@@ -149,7 +164,7 @@ void KvSaves::find(schedule::Request& request) {
     if (save->tokens > std::ssize(known) ||
         sha256_of(std::span(known).first(save->tokens)) != save->tokens_sha256)
       return reread("kept for other tokens");
-    request.saved = {folder.string(), save->tokens, row};
+    request.saved = {folder.string(), save->tokens, row, save->least};
     saves_.insert_or_assign(row, std::move(*save));
   } catch (const InputError& error) {
     reread(error.what());
@@ -232,6 +247,11 @@ void KvSaves::make(const schedule::KeepableKv& kept, schedule::Plan& plan) {
   save.kv_heads = settings_.bytes.kv_heads;
   save.head_dim = settings_.bytes.head_dim;
   save.dtype = settings_.bytes.dtype;
+  if (const int64_t layers = settings_.bytes.window_layers; layers > 0) {
+    save.window_layers = layers;
+    save.recent_from = std::max<int64_t>(0, end - settings_.bytes.recent_tokens + 1);
+    save.least = std::max<int64_t>(0, end - context::RecentSlots::margin);
+  }
   plan.save = {kept.sequence,
                kept.begin,
                end,

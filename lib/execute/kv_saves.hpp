@@ -28,12 +28,16 @@ struct KvBytes {
   DType dtype = DType::fp32;
   int64_t of_rank = 0;  ///< bytes of a token on a rank that holds it
   int ring_size = 1;    ///< ranks that a sequence's tokens are shared out to
+  /// The layers that keep recent tokens alone, and how many; 0: all layers keep all tokens.
+  int64_t window_layers = 0, recent_tokens = 0;
 
   /// Bytes of `tokens` tokens of a sequence: `each` on each rank, `all` everything written.
   double each(int64_t tokens) const {
-    return static_cast<double>(tokens * of_rank) / static_cast<double>(ring_size);
+    return share(tokens) * static_cast<double>(tokens * of_rank) / static_cast<double>(ring_size);
   }
   int64_t all(int64_t tokens) const;
+  /// The share that is kept of so many tokens in all layers.
+  double share(int64_t tokens) const;
 };
 
 /// Seconds to write and read the keys and values. Keeping pays if computing them again takes

@@ -97,6 +97,7 @@ class PassRunner {
   std::map<int64_t, schedule::TurnStart> turns_;
   std::map<int64_t, History> histories_;
   std::optional<std::pair<std::string, io::KvSave>> restored_;  ///< the last save read, by folder
+  bool restores_recent_ = false;  ///< it has recent tokens alone in layers with a window
   std::string team_;  ///< of the pass, for messages: "instance 4 in team 1 of …"; "": all instances
   device::Buffer logits_, candidates_;
   AllowedTokens allowed_;

@@ -27,20 +27,17 @@ schedule::KvOutcome PassRunner::save(const schedule::KvSaveOrder& order) {
   };
   schedule::KvOutcome outcome;
   try {
-    auto part = kv_files_.save(
+    outcome.parts = kv_files_.save(
         {order.sequence, order.begin, order.end, order.folder, order.request_id, order.stamp},
         go_on);
-    if (part) outcome.parts.push_back(std::move(*part));
     outcome.done = 1;
   } catch (const DeviceLost&) {
     throw;
   } catch (const SystemError& error) {
     outcome.error = error.what();
   }
-  if (!outcome.parts.empty()) {
-    const context::KvShape& cache = kv_files_.shape();
-    outcome.bytes = outcome.parts.front().tokens() * cache.bytes_per_token();
-  }
+  for (const io::KvPart& part : outcome.parts)
+    outcome.bytes += part.tokens() * kv_files_.bytes_per_token(part.layers);
   outcome.seconds = seconds_since(begin);
   return outcome;
 }
@@ -71,6 +68,7 @@ schedule::KvOutcome PassRunner::restore(const schedule::Plan& plan) {
       if (!found) fail<InputError>("{} is no save any more", plan.restore);
       restored_.emplace(plan.restore, std::move(*found));
     }
+    restores_recent_ = restored_->second.window_layers > 0;
     kv_files_.restore(plan.restore, restored_->second, rows.first, rows.count);
   } catch (const DeviceLost&) {
     throw;
@@ -81,6 +79,11 @@ schedule::KvOutcome PassRunner::restore(const schedule::Plan& plan) {
   }
   if (!outcome.error.empty()) restored_.reset();
   outcome.done = all_ranks_of(plan, outcome.error.empty()) ? 1 : 0;
+  if (outcome.done == 0 && rows.first > 0 && restores_recent_)
+    fail<SystemError>(
+        "{} was whole when its first tokens were read, and it is no more{}{}. Layers with a window "
+        "have nothing to go on from: remove this folder and start again",
+        plan.restore, outcome.error.empty() ? "" : ": ", outcome.error);
   outcome.bytes =
       static_cast<int64_t>(attention_.slots().size()) * kv_files_.shape().bytes_per_token();
   outcome.seconds = seconds_since(begin);

@@ -49,7 +49,7 @@ RankNeeds needs_of_rank(int rank, const job::Job& job, const model::ModelConfig&
                           .ep = resources.ep}});
   const int64_t before = phantom.peak_bytes();
   RankNeeds needs;
-  needs.weight_bytes = before - kv_tokens * phantom.worker().cache().shape().bytes_per_token();
+  needs.weight_bytes = before - phantom.worker().cache().bytes();
   const auto windows = [&] { return phantom.worker().attention().window_totals(); };
   const auto run = [&](const schedule::Plan& plan, int64_t& sent,
                        context::WindowTotals& in_windows) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/execute/worker.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace pecia::execute {
@@ -10,6 +11,21 @@ context::KvShape kv_shape(const model::ModelConfig& config, const parallel::Bloc
                           DType dtype) {
   const auto heads = context::Attention::held_heads(place, {config.num_heads, config.num_kv_heads});
   return {config.layers, heads.kv.size(), config.head_dim, dtype};
+}
+
+context::RecentLayers recent_layers(const model::ModelConfig& config,
+                                    const Worker::Settings& settings) {
+  context::RecentLayers recent;
+  if (settings.kv_recent_tokens == 0) return recent;
+  PECIA_CHECK(!settings.layout_invariant && !settings.sparse,
+              "layers that keep recent tokens, with passes by levels or for virtual ranks");
+  for (const int64_t window : config.windows()) {
+    recent.window = std::max(recent.window, window);
+    recent.are.push_back(window > 0);
+  }
+  recent.window += context::RecentSlots::margin;
+  recent.capacity = settings.kv_recent_tokens;
+  return recent;
 }
 
 kernels::RowInvariant row_invariant(const Worker::Settings& settings) {
@@ -24,11 +40,12 @@ Worker::Worker(comm::Communicator& replica, const model::ModelConfig& config,
     : compute_(compute),
       groups_(context::make_replica_groups(replica, settings.sp, settings.tp, settings.places,
                                            settings.ep)),
-      cache_(kv_shape(config, groups_.place, settings.kv_dtype), settings.kv_tokens,
-             compute.device),
+      cache_(kv_shape(config, groups_.place, settings.kv_dtype), settings.kv_tokens, compute.device,
+             recent_layers(config, settings)),
       attention_(groups_, {config.num_heads, config.num_kv_heads, config.attention_scale},
                  config.windows(), compute, cache_, row_invariant(settings), settings.sparse),
-      kv_files_(groups_, {config.num_heads, config.num_kv_heads}, attention_, cache_, compute),
+      kv_files_(groups_, {config.num_heads, config.num_kv_heads}, config.windows(), attention_,
+                cache_, compute),
       model_(config, weights, groups_, compute, row_invariant(settings)),
       pass_runner_({groups_.cp_index, groups_.cp, config.vocab, settings.logprobs,
                     settings.prompt_logprobs, settings.layout_invariant, settings.grammars},

@@ -11,7 +11,11 @@ class Worker {
   struct Settings {
     int sp = 1, tp = 1;  ///< cp takes the rest of the replica's ranks
     DType kv_dtype = DType::fp32;
-    int64_t kv_tokens = 0;                         ///< slots on this rank
+    int64_t kv_tokens = 0;  ///< slots on this rank
+    /// Slots on this rank in layers with a sliding window, which keep recent tokens alone; 0: they
+    /// keep all tokens. It goes with neither layout_invariant nor sparse, and with teams of all
+    /// instances.
+    int64_t kv_recent_tokens = 0;
     int logprobs = 0, prompt_logprobs = 0;         ///< as in job files
     std::vector<comm::RackServerGpu> places = {};  ///< by rank of the replica; empty: on one server
     bool layout_invariant = false;  ///< bits depend on neither cp, sp and tp nor the batch

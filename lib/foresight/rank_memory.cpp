@@ -66,32 +66,38 @@ RankMemory rank_memory(const PassSetting& setting, const resources::Resources& r
   memory.weight_bytes = needs.weight_bytes;
   memory.work_bytes = needs.work_bytes;
 
-  const int64_t per_token = resources::kv_bytes_of_rank(setting.config, resources);
   const int64_t aside =
       resources.gpus ? std::max(resources::activation_bytes(true), needs.work_bytes) : 0;
   const int64_t left = std::max<int64_t>(0, room_bytes - needs.weight_bytes - aside);
-  const int64_t room =
-      setting.job.kv.memory.value_or(static_cast<int64_t>(0.8 * static_cast<double>(left))) /
-      per_token;
+  const int64_t kv_room =
+      setting.job.kv.memory.value_or(static_cast<int64_t>(0.8 * static_cast<double>(left)));
   const bool is_layout = setting.job.reproducible == parallel::Reproducible::layout;
   for (size_t i = 0; i < batch.cached().size() && std::cmp_less(i, resources.max_sequences); ++i)
     memory.kv_wanted += slots_of(batch.cached()[i], resources, is_layout);
-  memory.kv_tokens = std::min(room, memory.kv_wanted);
-  memory.kv_bytes = memory.kv_tokens * per_token;
+  const resources::KvSlots slots =
+      resources::kv_slots(setting.job, setting.config, resources, kv_room, memory.kv_wanted);
+  resources::Resources settled = resources;
+  slots.write_to(settled);
+  memory.kv_tokens = slots.tokens, memory.kv_recent_tokens = slots.recent_tokens;
+  memory.kv_bytes = resources::kv_memory_of_rank(setting.config, settled);
   memory.free_bytes = room_bytes - memory.weight_bytes - memory.kv_bytes - memory.work_bytes;
 
-  const int64_t longest = slots_of(batch.cached().front(), resources, is_layout) * per_token;
+  const int64_t longest = slots_of(batch.cached().front(), resources, is_layout);
+  const auto bytes_of = [&](int64_t tokens) {
+    settled.kv_tokens = tokens;
+    return report::format_bytes(resources::kv_memory_of_rank(setting.config, settled));
+  };
   if (memory.weight_bytes > room_bytes)
     memory.why_not = short_of("the model", memory.weight_bytes, room_bytes, rank);
   else if (memory.weight_bytes + memory.work_bytes > room_bytes)
     memory.why_not =
         short_of(fmt::format("a pass of {} tokens beside the weights", largest.max_batch_tokens),
                  memory.work_bytes, room_bytes - memory.weight_bytes, rank);
-  else if (longest > room * per_token)
-    memory.why_not = fmt::format(
-        "the longest request needs {} of keys and values on each rank, and {} {} {}",
-        report::format_bytes(longest), rank.name,
-        setting.job.kv.memory ? "may use" : "has room for", report::format_bytes(room * per_token));
+  else if (longest > slots.room)
+    memory.why_not =
+        fmt::format("the longest request needs {} of keys and values on each rank, and {} {} {}",
+                    bytes_of(longest), rank.name,
+                    setting.job.kv.memory ? "may use" : "has room for", bytes_of(slots.room));
   else if (memory.free_bytes < 0)
     memory.why_not = short_of("all together", room_bytes - memory.free_bytes, room_bytes, rank);
   return memory;

@@ -16,6 +16,7 @@ struct RankMemory {
   int64_t work_bytes = 0;              ///< of the largest passes that the batch can make
   int64_t free_bytes = 0;              ///< negative where it does not fit
   int64_t kv_tokens = 0;               ///< slots, as a run would take them
+  int64_t kv_recent_tokens = 0;        ///< Resources::kv_recent_tokens
   int64_t kv_wanted = 0;               ///< slots for all sequences that may run at once
   std::optional<std::string> why_not;  ///< absent: it fits
 };

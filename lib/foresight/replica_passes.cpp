@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "lib/context/recent_slots.hpp"
 #include "lib/foresight/settled_levels.hpp"
 #include "lib/parallel/virtual_ranks.hpp"
 
@@ -18,6 +19,12 @@ int64_t reserved_slots(const schedule::Plan& pass, int instances) {
     for (int instance = 0; instance < instances; ++instance)
       slots[instance] += added.state.reserved.at(instance);
   return std::ranges::max(slots);
+}
+
+/// As many, and the blocks of a sequence that are not full.
+int64_t recent_slots(int64_t slots, const schedule::Plan& pass) {
+  constexpr int64_t block = context::RecentSlots::block;
+  return (slots / block + 1 + 2 * std::ssize(pass.added)) * block;
 }
 
 bool is_layout(const Replica& replica) {
@@ -39,7 +46,8 @@ execute::TrialPasses passes_of(const Replica& replica, const parallel::PassModes
 }
 
 execute::PhantomSettings settings_of(const Replica& replica, const machines::Cluster& cluster,
-                                     int rank, int64_t kv_tokens, int64_t memory_bytes) {
+                                     int rank, int64_t kv_tokens, int64_t memory_bytes,
+                                     int64_t kv_recent_tokens) {
   const resources::Resources& resources = replica.resources;
   const model::CodeUse codes =
       resources::code_use(replica.job, replica.config, 1, 1, resources.gpus);
@@ -56,6 +64,7 @@ execute::PhantomSettings settings_of(const Replica& replica, const machines::Clu
                      .tp = resources.tp,
                      .kv_dtype = resources.kv_dtype,
                      .kv_tokens = kv_tokens,
+                     .kv_recent_tokens = kv_recent_tokens,
                      .logprobs = replica.job.generation.logprobs,
                      .prompt_logprobs = 0,
                      .places = cluster.places(replica.ranks()),
@@ -68,8 +77,9 @@ Program program_of(const Replica& replica, const machines::Cluster& cluster,
                    const schedule::Plan& pass, int rank) {
   constexpr int64_t any_memory = std::numeric_limits<int64_t>::max();
   const int64_t kv_tokens = reserved_slots(pass, replica.resources.cp);
+  const int64_t recent = replica.resources.kv_recent_tokens > 0 ? recent_slots(kv_tokens, pass) : 0;
   return record(replica.config,
-                {settings_of(replica, cluster, rank, kv_tokens, any_memory), {}, pass},
+                {settings_of(replica, cluster, rank, kv_tokens, any_memory, recent), {}, pass},
                 Layers::folded);
 }
 

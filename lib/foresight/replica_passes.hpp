@@ -32,9 +32,10 @@ execute::TrialPasses passes_of(const Replica& replica, const parallel::PassModes
                                parallel::Ring prefill_ring, std::optional<int64_t> tokens_per_pass);
 
 /// What a phantom of the replica's rank needs to execute passes that reserve `kv_tokens` slots on
-/// it.
+/// it, and in layers that keep recent tokens `kv_recent_tokens`.
 execute::PhantomSettings settings_of(const Replica& replica, const machines::Cluster& cluster,
-                                     int rank, int64_t kv_tokens, int64_t memory_bytes);
+                                     int rank, int64_t kv_tokens, int64_t memory_bytes,
+                                     int64_t kv_recent_tokens = 0);
 
 /// The program of a rank in a pass that begins all of its sequences.
 Program program_of(const Replica& replica, const machines::Cluster& cluster,

@@ -30,6 +30,7 @@ ReplicaTimes times_of(const resources::Resources& resources, Passes& passes, con
 bool fit(Foreseen& plan, Passes& passes, const Batch& batch) {
   plan.memory = rank_memory(passes.setting(), plan.resources, batch);
   plan.resources.kv_tokens = plan.memory.kv_tokens;
+  plan.resources.kv_recent_tokens = plan.memory.kv_recent_tokens;
   if (plan.memory.why_not) return false;
   plan.times.emplace(times_of(plan.resources, passes, batch, HowFar::played));
   return true;

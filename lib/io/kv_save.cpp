@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <system_error>
 
 #include "lib/core/error.hpp"
@@ -19,7 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* save_schema = "pecia.kv-save/1";
+constexpr const char* save_schema = "pecia.kv-save/2";
+constexpr std::array<std::string_view, 3> layers_words{"all", "without_window", "with_window"};
 constexpr std::array dtypes = {DType::fp32, DType::bf16, DType::fp16, DType::fp8};
 
 Json to_json(const KvPart& part) {
@@ -30,6 +32,7 @@ Json to_json(const KvPart& part) {
           {"stamp", part.stamp},
           {"head_begin", part.head_begin},
           {"head_end", part.head_end},
+          {"layers", std::string(layers_words.at(static_cast<size_t>(part.layers)))},
           {"positions", positions}};
 }
 
@@ -46,6 +49,10 @@ KvPart part_of(const Json& json) {
   part.stamp = json.at("stamp").get<int64_t>();
   part.head_begin = json.at("head_begin").get<int64_t>();
   part.head_end = json.at("head_end").get<int64_t>();
+  const auto word = json.at("layers").get<std::string>();
+  const auto found = std::ranges::find(layers_words, word);
+  if (found == layers_words.end()) fail<InputError>("layers are '{}'", word);
+  part.layers = static_cast<KvLayers>(found - layers_words.begin());
   for (const Json& range : json.at("positions"))
     part.positions.push_back(
         {range.at(0).get<int64_t>(), range.at(1).get<int64_t>(), range.at(2).get<int64_t>()});
@@ -67,6 +74,12 @@ int64_t KvPart::tokens() const {
   return count;
 }
 
+int64_t KvSave::layers_of(const KvPart& part) const {
+  return part.layers == KvLayers::all              ? layers
+         : part.layers == KvLayers::without_window ? layers - window_layers
+                                                   : window_layers;
+}
+
 void write_kv_save(const fs::path& folder, const KvSave& save) {
   Json parts = Json::array();
   for (const KvPart& part : save.parts) parts.push_back(to_json(part));
@@ -79,6 +92,9 @@ void write_kv_save(const fs::path& folder, const KvSave& save) {
                   {"kv_heads", save.kv_heads},
                   {"head_dim", save.head_dim},
                   {"dtype", std::string(name_of(save.dtype))},
+                  {"window_layers", save.window_layers},
+                  {"recent_from", save.recent_from},
+                  {"least", save.least},
                   {"bytes", save.bytes},
                   {"parts", parts}};
   sync_folder(folder);  // makes the files' names durable before save.json names them
@@ -111,6 +127,9 @@ std::optional<KvSave> read_kv_save(const fs::path& folder) {
     save.kv_heads = body.at("kv_heads").get<int64_t>();
     save.head_dim = body.at("head_dim").get<int64_t>();
     save.dtype = dtype_named(body.at("dtype").get<std::string>());
+    save.window_layers = body.at("window_layers").get<int64_t>();
+    save.recent_from = body.at("recent_from").get<int64_t>();
+    save.least = body.at("least").get<int64_t>();
     save.bytes = body.at("bytes").get<int64_t>();
     for (const Json& part : body.at("parts")) save.parts.push_back(part_of(part));
     return save;

@@ -14,17 +14,23 @@
 
 namespace pecia::io {
 
+/// The layers that a file has. Where layers with a window keep recent tokens alone, files of the
+/// other layers and files of these layers have different positions.
+enum class KvLayers : uint8_t { all, without_window, with_window };
+
 /// One file, with some KV heads of some positions.
 struct KvPart {
   std::string file;  ///< name of the file in the folder
   int64_t stamp = 0;
   int64_t head_begin = 0, head_end = 0;
   std::vector<KvPositions> positions;  ///< in the order of the file's tokens
+  KvLayers layers = KvLayers::all;
 
   int64_t tokens() const;
   template <typename A>
   void visit(A& archive) {
-    archive(file), archive(stamp), archive(head_begin), archive(head_end), archive(positions);
+    archive(file), archive(stamp), archive(head_begin), archive(head_end), archive(positions),
+        archive(layers);
   }
 };
 
@@ -36,11 +42,16 @@ struct KvSave {
   std::string tokens_sha256;  ///< of the token ids of these positions, int32 one after another
   int64_t layers = 0, kv_heads = 0, head_dim = 0;
   DType dtype = DType::fp32;
+  /// Where some files have recent tokens alone: the layers with a window, the first position from
+  /// which on these have all tokens, and the fewest of the save's tokens whose last one still has
+  /// its window there. 0: all layers have all tokens.
+  int64_t window_layers = 0, recent_from = 0, least = 0;
   int64_t bytes = 0;  ///< sum over all files
   std::vector<KvPart> parts;
 
+  int64_t layers_of(const KvPart& part) const;
   KvFileShape shape_of(const KvPart& part) const {
-    return {layers, part.head_end - part.head_begin, part.tokens(), head_dim, dtype};
+    return {layers_of(part), part.head_end - part.head_begin, part.tokens(), head_dim, dtype};
   }
 };
 

@@ -51,6 +51,12 @@ struct RopeOverride {
   double factor = 1.0;
 };
 
+/// Which tokens' keys and values layers with a sliding window keep.
+enum class KvKeeping {
+  what_is_read,  ///< those that the window still reaches, where that saves memory
+  all
+};
+
 /// Whether, and in which folder, a draining run keeps the keys and values of unfinished prompts.
 struct KvSaving {
   bool on = true;
@@ -154,6 +160,7 @@ struct Job {
   struct Kv {
     std::optional<Precision> dtype;
     std::optional<int64_t> memory;  ///< bytes per rank
+    KvKeeping keep = KvKeeping::what_is_read;
     KvSaving save;
   } kv;
 

@@ -224,6 +224,10 @@ std::vector<Field> make_schema() {
           "head."),
       field("kv.memory", PECIA_MEMBER(kv.memory), auto_or(size_in_bytes()),
             "For the cache, per rank; auto: what the batch needs and the machine has."),
+      field("kv.keep", PECIA_MEMBER(kv.keep),
+            word<KvKeeping>({{"auto", KvKeeping::what_is_read}, {"all", KvKeeping::all}}),
+            "Tokens that layers with a sliding window keep; auto: those that the window reaches, "
+            "where that saves memory."),
       field("kv.save", PECIA_MEMBER(kv.save), kv_saving(),
             "A run that has to stop keeps what it has read of unfinished prompts where that is "
             "cheaper than reading them again; auto: in kv/ of the output, else in this folder."),

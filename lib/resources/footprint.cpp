@@ -87,8 +87,12 @@ KvFootprint kv_footprint(const job::Job& job, const model::ModelConfig& config,
   if (inputs == nullptr) return found;
   job::Job unlimited = job;
   unlimited.kv.memory.reset();
-  found.tokens_of_rank = resolve_kv_tokens(unlimited, config, inputs, resources,
-                                           std::numeric_limits<int64_t>::max(), *world);
+  resolve_kv_slots(unlimited, config, inputs, resources, std::numeric_limits<int64_t>::max(),
+                   *world)
+      .write_to(resources);
+  found.tokens_of_rank = resources.kv_tokens;
+  found.recent_tokens_of_rank = resources.kv_recent_tokens;
+  found.bytes_of_rank = kv_memory_of_rank(config, resources);
   return found;
 }
 

@@ -48,6 +48,8 @@ struct KvFootprint {
   int64_t bytes_per_token_of_rank = 0;  ///< bytes on a rank that holds the token
   int64_t max_sequences = 0;            ///< sequences running at once
   int64_t tokens_of_rank = 0;           ///< slots that the largest batch can use; 0 without prompts
+  int64_t recent_tokens_of_rank = 0;    ///< Resources::kv_recent_tokens for them
+  int64_t bytes_of_rank = 0;            ///< bytes of these slots
 };
 KvFootprint kv_footprint(const job::Job& job, const model::ModelConfig& config,
                          const batch::Inputs* inputs, Resources resources);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lib/cluster/machine.hpp"
+#include "lib/context/recent_slots.hpp"
 #include "lib/core/codes.hpp"
 #include "lib/model/model.hpp"
 #include "lib/parallel/virtual_ranks.hpp"
@@ -294,17 +295,71 @@ int64_t most_slots(const job::Job& job, const batch::Inputs& inputs,
   return dealt_to / shares * inputs.max_slots(request, dealt_to, resources.max_batch_tokens);
 }
 
-int64_t resolve_kv_tokens(const job::Job& job, const model::ModelConfig& config,
-                          const batch::Inputs* inputs, const Resources& resources,
-                          int64_t free_bytes, comm::Communicator& world) {
-  const int64_t memory =
-      job.kv.memory.value_or(static_cast<int64_t>(0.8 * static_cast<double>(free_bytes)));
+namespace {
+
+/// Of the layers with a sliding window; the bytes are of a token on a rank that holds it.
+struct WindowLayers {
+  int64_t widest = 0;  ///< 0: there are none
+  int64_t bytes = 0;
+};
+
+WindowLayers window_layers(const model::ModelConfig& config, const Resources& resources) {
+  WindowLayers found;
+  const std::vector<int64_t> windows = config.windows();
+  for (const int64_t window : windows) found.widest = std::max(found.widest, window);
+  const int64_t with = std::ranges::count_if(windows, [](int64_t window) { return window > 0; });
+  found.bytes = kv_bytes_of_rank(config, resources) / config.layers * with;
+  return found;
+}
+
+/// Tokens that teams move, that levels look for, or that virtual ranks hold may lie anywhere.
+bool may_keep_recent_alone(const job::Job& job, const Resources& resources) {
+  return job.kv.keep == job::KvKeeping::what_is_read && !resources.elastic && !resources.sparse &&
+         job.reproducible != parallel::Reproducible::layout;
+}
+
+/// Stems of forks keep their tokens beside the sequences that run, and each of them has a branch
+/// that runs. A rank has a share of a pass's rows, and of each sequence up to two more.
+int64_t enough_recent_slots(int64_t window, const Resources& resources) {
+  const int64_t sequences = 2 * resources.max_sequences;
+  return context::RecentSlots::enough(
+      window + context::RecentSlots::margin, sequences,
+      resources.max_batch_tokens / resources.shares() + 2 * sequences);
+}
+
+}  // namespace
+
+KvSlots kv_slots(const job::Job& job, const model::ModelConfig& config, const Resources& resources,
+                 int64_t memory, int64_t wanted) {
   const int64_t per_token = kv_bytes_of_rank(config, resources);
-  const int64_t room = -world.all_reduce_max(-(memory / per_token));  // the least of all ranks
-  if (room < 1)
-    fail<InputError>(
-        "kv.memory of {} bytes on a rank holds no token of {} bytes; raise it, or free memory",
-        memory, per_token);
+  const int64_t room = memory / per_token;
+  const KvSlots all{std::min(room, wanted), 0, room};
+  const WindowLayers windows = window_layers(config, resources);
+  if (windows.widest == 0 || !may_keep_recent_alone(job, resources)) return all;
+  const int64_t recent = enough_recent_slots(windows.widest, resources);
+  const int64_t others = per_token - windows.bytes;
+  const int64_t wider = memory / windows.bytes < recent ? 0
+                        : others == 0                   ? wanted
+                                      : (memory - recent * windows.bytes) / others;
+  const KvSlots alone{std::min(wider, wanted), recent, wider};
+  const bool gains =
+      alone.tokens > all.tokens || (alone.tokens == all.tokens && recent < all.tokens);
+  return gains ? alone : all;
+}
+
+int64_t kv_memory_of_rank(const model::ModelConfig& config, const Resources& resources) {
+  const int64_t per_token = kv_bytes_of_rank(config, resources);
+  if (resources.kv_recent_tokens == 0) return resources.kv_tokens * per_token;
+  const int64_t of_windows = window_layers(config, resources).bytes;
+  return resources.kv_tokens * (per_token - of_windows) + resources.kv_recent_tokens * of_windows;
+}
+
+KvSlots resolve_kv_slots(const job::Job& job, const model::ModelConfig& config,
+                         const batch::Inputs* inputs, const Resources& resources,
+                         int64_t free_bytes, comm::Communicator& world) {
+  const int64_t of_rank =
+      job.kv.memory.value_or(static_cast<int64_t>(0.8 * static_cast<double>(free_bytes)));
+  const int64_t memory = -world.all_reduce_max(-of_rank);  // the least of all ranks
   // The slots that the largest requests of a full batch use together.
   int64_t most = 1;
   if (inputs != nullptr) {
@@ -313,9 +368,15 @@ int64_t resolve_kv_tokens(const job::Job& job, const model::ModelConfig& config,
       wanted.push_back(most_slots(job, *inputs, request, resources));
     std::sort(wanted.begin(), wanted.end(), std::greater<>());
     for (size_t i = 0; i < wanted.size() && static_cast<int64_t>(i) < resources.max_sequences; ++i)
-      if (__builtin_add_overflow(most, wanted[i], &most)) most = room;
+      if (__builtin_add_overflow(most, wanted[i], &most))
+        most = std::numeric_limits<int64_t>::max();
   }
-  return std::min(room, world.all_reduce_max(most));
+  const KvSlots slots = kv_slots(job, config, resources, memory, world.all_reduce_max(most));
+  if (slots.tokens < 1)
+    fail<InputError>(
+        "kv.memory of {} bytes on a rank holds no token of {} bytes; raise it, or free memory",
+        memory, kv_bytes_of_rank(config, resources));
+  return slots;
 }
 
 DType resolve_kv_dtype(const job::Job& job, DType matrices, DType embedding) {
@@ -332,7 +393,7 @@ void resolve_memory(const job::Job& job, const model::ModelConfig& config,
   resources.max_batch_tokens = resolve_batch_tokens(
       job, config, parallel::row_ranks(pass, resources.prefill), resources.gpus);
   resources.max_sequences = resolve_max_sequences(job, config, inputs, resources, world);
-  resources.kv_tokens = resolve_kv_tokens(job, config, inputs, resources, free_bytes, world);
+  resolve_kv_slots(job, config, inputs, resources, free_bytes, world).write_to(resources);
 }
 
 schedule::PassTimes estimated_times(const model::ModelConfig& config, const Resources& resources,

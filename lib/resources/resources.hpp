@@ -32,6 +32,9 @@ struct Resources {
   bool gpus = false;  ///< every rank computes on a GPU
   DType kv_dtype = DType::fp32;
   int64_t kv_tokens = 0;  ///< slots on each rank
+  /// Slots on each rank in layers with a sliding window, which then keep recent tokens alone
+  /// (context/recent_slots.hpp); 0: all layers keep all tokens.
+  int64_t kv_recent_tokens = 0;
   int64_t max_sequences = 1;
   int64_t max_batch_tokens = 1;
 
@@ -135,19 +138,40 @@ int64_t sequences_for(const BatchWork& work, const model::ModelConfig& config,
 int64_t most_slots(const job::Job& job, const batch::Inputs& inputs,
                    const batch::InputRequest& request, const Resources& resources);
 
+/// KV slots on each rank.
+struct KvSlots {
+  int64_t tokens = 0;         ///< Resources::kv_tokens
+  int64_t recent_tokens = 0;  ///< Resources::kv_recent_tokens
+  int64_t room = 0;           ///< `tokens` if more were wanted
+
+  void write_to(Resources& resources) const {
+    resources.kv_tokens = tokens, resources.kv_recent_tokens = recent_tokens;
+  }
+};
+
+/// The slots for up to `wanted` tokens at a time in `memory` bytes of a rank. Layers with a window
+/// keep recent tokens alone if this makes room for more of the wanted tokens or takes less memory,
+/// and the job, its modes and `resources` allow it. `resources`: with degrees, modes, kv_dtype,
+/// max_batch_tokens and max_sequences.
+KvSlots kv_slots(const job::Job& job, const model::ModelConfig& config, const Resources& resources,
+                 int64_t memory, int64_t wanted);
+
+/// Bytes of the KV cache on a rank, by kv_tokens and kv_recent_tokens.
+int64_t kv_memory_of_rank(const model::ModelConfig& config, const Resources& resources);
+
 /// KV slots on each rank: what kv.memory holds, or (auto) 80 % of `free_bytes`, the free memory
 /// where the rank computes. It is never more than the job's requests can use at a time. Throws
 /// InputError when not one token fits. `inputs` are given on at least one rank and null on the
 /// others. Collective over `world`.
-int64_t resolve_kv_tokens(const job::Job& job, const model::ModelConfig& config,
-                          const batch::Inputs* inputs, const Resources& resources,
-                          int64_t free_bytes, comm::Communicator& world);
+KvSlots resolve_kv_slots(const job::Job& job, const model::ModelConfig& config,
+                         const batch::Inputs* inputs, const Resources& resources,
+                         int64_t free_bytes, comm::Communicator& world);
 
 /// The type of cached keys and values: the job's, or (auto) the resident type of the layers'
 /// matrices, and the embedding's type where these are rounded to codes.
 DType resolve_kv_dtype(const job::Job& job, DType matrices, DType embedding);
 
-/// Resolves kv_dtype, max_batch_tokens, max_sequences and kv_tokens. Collective over `world`.
+/// Resolves kv_dtype, max_batch_tokens, max_sequences, kv_tokens and kv_recent_tokens. Collective over `world`.
 void resolve_memory(const job::Job& job, const model::ModelConfig& config,
                     const model::WeightViews& weights, const batch::Inputs* inputs,
                     int64_t free_bytes, Resources& resources, comm::Communicator& world);

@@ -55,6 +55,9 @@ void say_first_lines(const RunFacts& facts, const Setup& setup, const RunInputs&
   });
   if (chief && job.kv.save.on && !keeps_kv(job))
     log.info("kv.save: nothing is kept, as generation.prompt_logprobs has every prompt computed");
+  if (chief && setup.resources.kv_recent_tokens > 0)
+    log.info("layers with a window keep recent tokens alone, in {} slots on each rank",
+             setup.resources.kv_recent_tokens);
   if (chief && keeps_kv(job)) {
     const auto line = execute::keeping_line(setup.config, *inputs.inputs, setup.resources,
                                             product_flops / setup.resources.dp);

@@ -34,6 +34,7 @@ execute::Worker::Settings worker_settings(const Setup& setup, const RunInputs& i
           .tp = resources.tp,
           .kv_dtype = resources.kv_dtype,
           .kv_tokens = resources.kv_tokens,
+          .kv_recent_tokens = resources.kv_recent_tokens,
           .logprobs = job.generation.logprobs,
           .prompt_logprobs = job.generation.prompt_logprobs,
           .places = setup.ranks.replica_places(),

@@ -271,8 +271,7 @@ int64_t num_gpus(const RunFacts& facts) {
 
 std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_tokens) {
   const resources::Resources& resources = facts.resources;
-  const int64_t kv_bytes =
-      resources.kv_tokens * resources::kv_bytes_of_rank(facts.config, resources);
+  const int64_t kv_bytes = resources::kv_memory_of_rank(facts.config, resources);
   const int hosts = num_hosts(facts);
   const auto ranks = static_cast<int>(facts.places.size());
   const std::string sparse = sparse_text(resources, facts.places);
@@ -333,6 +332,8 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
        facts.attention_library.empty() ? Json() : Json(facts.attention_library)},
       {"kv_dtype", std::string(name_of(resources.kv_dtype))},
       {"kv_tokens_per_rank", resources.kv_tokens},
+      {"kv_recent_tokens_per_rank",
+       resources.kv_recent_tokens > 0 ? Json(resources.kv_recent_tokens) : Json()},
       {"weight_bytes", facts.weight_bytes},
       {"max_sequences", resources.max_sequences},
       {"max_batch_tokens", resources.max_batch_tokens}};

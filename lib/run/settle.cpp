@@ -34,9 +34,9 @@ void make_room_for_passes(Setup& setup, const LoadedWeights& weights, RunInputs&
   const int64_t beyond = setup.world().all_reduce_max(
       std::max<int64_t>(0, needs.work_bytes - resources::activation_bytes(true)));
   if (beyond == 0) return;
-  setup.resources.kv_tokens =
-      resources::resolve_kv_tokens(setup.job, setup.config, inputs.get(), setup.resources,
-                                   std::max<int64_t>(0, free_bytes - beyond), setup.world());
+  resources::resolve_kv_slots(setup.job, setup.config, inputs.get(), setup.resources,
+                              std::max<int64_t>(0, free_bytes - beyond), setup.world())
+      .write_to(setup.resources);
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ schedule::SchedulerLimits limits_of(const job::Job& job, const model::ModelConfi
   limits.max_instances = resources.max_instances;
   limits.kv_tokens = plenty;
   if (job.kv.memory)
-    limits.kv_tokens = *job.kv.memory / resources::kv_bytes_of_rank(config, resources);
+    limits.kv_tokens = resources::kv_slots(job, config, resources, *job.kv.memory, plenty).tokens;
   limits.max_batch_tokens = resources.max_batch_tokens;
   limits.max_positions = config.max_positions;
   limits.vocab = config.vocab;

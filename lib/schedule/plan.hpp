@@ -169,7 +169,8 @@ struct KvOutcome {
   std::string error;  ///< this rank's error
   double seconds = 0;
   int64_t bytes = 0;
-  std::vector<io::KvPart> parts;  ///< parts written: one, or none where other ranks hold the same
+  /// Parts written: one or two, or none where other ranks hold the same.
+  std::vector<io::KvPart> parts;
 
   template <typename A>
   void visit(A& archive) {

@@ -56,6 +56,7 @@ struct SavedKv {
   std::string folder;
   int64_t tokens = 0;
   int64_t row = Turn::no_row;  ///< kept_row of the request when it was found
+  int64_t least = 0;           ///< the fewest of these tokens that may be read (io::KvSave)
 };
 
 struct Request {

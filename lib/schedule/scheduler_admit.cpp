@@ -208,6 +208,7 @@ void Scheduler::start_turn(Plan& plan, Running& running) {
     running.restore_end =
         std::min<int64_t>(family.request.saved.tokens, std::ssize(running.feed) - 1) /
         restore_unit() * restore_unit();
+  if (running.restore_end < family.request.saved.least) running.restore_end = 0;
   running.begun = true;
   running.timed = false;
   sharing_.requests += turn.shared_tokens > 0;

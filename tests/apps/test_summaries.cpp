@@ -68,11 +68,14 @@ TEST_F(Summaries, OfAModelSayWhatItsLayersAre) {
   EXPECT_EQ(summary["kinds_of_layers"][0]["rotation"], "base 10000");
   EXPECT_EQ(summary["kinds_of_layers"][1]["rotation"], "base 1000000");
   EXPECT_EQ(summary["kv_bytes_per_token"]["bf16"], 6 * 2 * 2 * 16 * 2);
+  EXPECT_EQ(summary["kv_bytes_of_windows"]["bf16"], 5 * 2 * 2 * 16 * 2);
   EXPECT_EQ(summary["legal_grids"]["2"], (std::vector<std::string>{"CP 2", "SP 2", "TP 2"}));
   const std::string text = model_text(summary);
-  for (const char* words : {"gemma3_text", "in bf16", "5 × a window of 512, base 10000: layers 0 1",
-                            "1 × all tokens, base 1000000: layers 5", "768 B bf16",
-                            "grids of 4 ranks: CP 4", "norms before and after blocks"})
+  for (const char* words :
+       {"gemma3_text", "in bf16", "5 × a window of 512, base 10000: layers 0 1",
+        "1 × all tokens, base 1000000: layers 5", "768 B bf16",
+        "in layers with a window, for recent tokens alone: 1.2 KiB fp32 640 B bf16",
+        "grids of 4 ranks: CP 4", "norms before and after blocks"})
     EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
 }
 
@@ -85,6 +88,7 @@ TEST_F(Summaries, OfAMixtureSayHowManyParametersATokenMeets) {
   const auto summary = summarize_model(folder_);
   const int64_t all = summary["parameters"].get<int64_t>();
   EXPECT_EQ(summary["active_parameters"], all - 2 * 6 * 3 * 64 * 32);
+  EXPECT_TRUE(summary["kv_bytes_of_windows"].is_null());
   EXPECT_EQ(summary["experts"]["count"], 8);
   EXPECT_EQ(summary["experts"]["per_token"], 2);
   EXPECT_EQ(summary["kinds_of_layers"][0]["feed_forward"], "dense");

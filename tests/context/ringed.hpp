@@ -32,12 +32,15 @@ inline std::vector<float> vector_of(uint64_t kind, int64_t sequence, int64_t pos
 /// Instances of one rank each, fed with pass after pass; checks every output row.
 class Ringed {
  public:
-  Ringed(comm::Communicator& comm, int64_t window, DType dtype = DType::fp32)
+  /// `recent_slots`: of the layer, which then keeps the tokens that its window reaches; 0: all.
+  Ringed(comm::Communicator& comm, int64_t window, DType dtype = DType::fp32,
+         int64_t recent_slots = 0)
       : comm_(comm),
         window_(window),
         dtype_(dtype),
         compute_(1, kernels::make_reference_backend()),
-        cache_({1, kv_heads, head_dim, dtype}, capacity, *compute_.device),
+        cache_({1, kv_heads, head_dim, dtype}, capacity, *compute_.device,
+               recent_slots > 0 ? RecentLayers{window, recent_slots, {true}} : RecentLayers{}),
         attention_(comm, compute_, cache_, heads, {window}) {}
 
   void add(int64_t sequence, const std::vector<int64_t>& reserved,
@@ -57,6 +60,8 @@ class Ringed {
   }
   void remove(int64_t sequence) { attention_.ledger().remove(sequence); }
   const parallel::KvMap& map() const { return attention_.ledger().map(); }
+  const RecentSlots* recent() const { return attention_.ledger().recent(); }
+  void settle() { attention_.ledger().settle(); }
   int64_t free_slots() const { return cache_.free_tokens(); }
   int64_t length(int64_t sequence) const { return map().length(sequence); }
 
@@ -73,9 +78,9 @@ class Ringed {
     EXPECT_EQ(comm_.traffic().bytes, before);  // forming teams costs no message
     if (const auto own = team_of(teams, comm_.rank())) run(teams[*own]);
     const auto by_formula = [&](int64_t window) {
-      return test::ring_bytes(
-          teams, map(), map_before, comm_.rank(),
-          {heads, kv_heads, head_dim, cache_.shape().layer_bytes_per_token(), false, window});
+      return test::ring_bytes(teams, map(), map_before, comm_.rank(),
+                              {heads, kv_heads, head_dim, cache_.shape().layer_bytes_per_token(),
+                               false, window, recent() != nullptr ? RecentSlots::block : 0});
     };
     const int64_t sent = by_formula(window_);
     EXPECT_EQ(comm_.traffic().bytes - before, sent);

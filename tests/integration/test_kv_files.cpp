@@ -30,15 +30,24 @@ struct Layout {
   DType dtype = DType::fp32;
   bool invariant = false;
   bool separate = false;  ///< in memory that the host cannot touch
+  bool windows = false;   ///< a model with windows in two of three layers
+  bool recent = false;    ///< these keep recent tokens alone
 };
 
 std::string text_of(const Layout& of) {
-  return fmt::format("{} ranks, SP {}, TP {}, {}{}{}", of.ranks, of.sp, of.tp, name_of(of.dtype),
-                     of.invariant ? ", invariant" : "", of.separate ? ", separate" : "");
+  return fmt::format("{} ranks, SP {}, TP {}, {}{}{}{}", of.ranks, of.sp, of.tp, name_of(of.dtype),
+                     of.invariant ? ", invariant" : "", of.separate ? ", separate" : "",
+                     of.recent ? ", recent tokens" : "");
 }
 
-constexpr const char* model_name = "llama-gqa-fp32";  // 8 heads over 4 KV heads, 2 layers
+/// 8 heads over 4 KV heads, 2 layers; or 4 over 2, windows of 16 in two of 3 layers.
+const char* model_name(const Layout& of) {
+  return of.windows ? "gemma3-windows" : "llama-gqa-fp32";
+}
 constexpr int64_t sequence = 3;
+/// What layers with a window keep, and the fewest of 2048 tokens that may be read.
+constexpr int64_t recent_tokens = 16 + context::RecentSlots::margin;
+constexpr int64_t least_of_2048 = 2048 - context::RecentSlots::margin;
 
 /// A replica that feeds one sequence.
 class Machine {
@@ -46,8 +55,8 @@ class Machine {
   Machine(comm::Communicator& replica, const Layout& layout)
       : replica_(replica),
         layout_(layout),
-        config_(model::read_config(golden(model_name))),
-        weights_(config_, io::Checkpoint(golden(model_name)), {},
+        config_(model::read_config(golden(model_name(layout)))),
+        weights_(config_, io::Checkpoint(golden(model_name(layout))), {},
                  execute::Worker::weight_cut(replica.rank(), 1, layout.tp)),
         compute_(layout.separate ? std::make_unique<OwnedCompute>(make_separate_device(),
                                                                   make_separate_backend())
@@ -65,6 +74,7 @@ class Machine {
                                               .tp = layout.tp,
                                               .kv_dtype = layout.dtype,
                                               .kv_tokens = 6000,
+                                              .kv_recent_tokens = layout.recent ? 2048 + 512 : 0,
                                               .layout_invariant = layout.invariant});
   }
 
@@ -107,6 +117,11 @@ class Machine {
     save.kv_heads = config_.num_kv_heads;
     save.head_dim = config_.head_dim;
     save.dtype = layout_.dtype;
+    if (layout_.recent) {
+      save.window_layers = 2;
+      save.recent_from = std::max<int64_t>(0, end - recent_tokens + 1);
+      save.least = std::max<int64_t>(0, end - context::RecentSlots::margin);
+    }
     replica_.barrier();
     if (replica_.rank() == 0) io::write_kv_save(folder, save);
     replica_.barrier();
@@ -182,6 +197,16 @@ class Machine {
   std::optional<execute::Worker> worker_;
   int64_t length_ = 0, number_ = 0;
 };
+
+/// After the first of `parts` equal parts of the file, which is among its keys or values.
+void flip_a_bit_of(const std::filesystem::path& path, int parts) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  const auto at = static_cast<std::streamoff>(std::filesystem::file_size(path)) / parts;
+  file.seekg(at);
+  const char old = static_cast<char>(file.get());
+  file.seekp(at);
+  file.put(static_cast<char>(old ^ 0x10));
+}
 
 class KvFiles : public testing::Test {
  protected:
@@ -335,6 +360,77 @@ TEST_F(KvFiles, LetAnAnswerGoOn) {
   }
 }
 
+/// Caches that keep all tokens and caches that keep recent ones write for each other.
+TEST_F(KvFiles, OfRecentTokensLetAnAnswerGoOn) {
+  const int most = world_->size() >= 4 ? 4 : world_->size();
+  for (const Layout& writer : {Layout{1}, Layout{most}, most % 2 == 0 ? Layout{most, 2} : Layout{1},
+                               most % 2 == 0 ? Layout{most, 1, 2} : Layout{1}})
+    for (const bool writes_recent : {true, false}) {
+      const auto folder = fresh_folder();
+      double straight = 0;
+      Layout from = writer;
+      from.windows = true, from.recent = writes_recent;
+      on(from, [&](Machine& machine) {
+        machine.feed(700);
+        io::KvSave save;
+        machine.save(folder, 0, machine.length(), save);
+        machine.feed(324);
+        machine.feed(1024);
+        machine.save(folder, 700, machine.length(), save);
+        straight = machine.logprob(machine.feed(300, {}, true));
+      });
+      for (const bool reads_recent : {true, false})
+        for (const int ranks : {1, most}) {
+          Layout to{ranks};
+          to.windows = true, to.recent = reads_recent;
+          double again = 0;
+          on(to, [&](Machine& machine) {
+            EXPECT_EQ(machine.feed(1000, folder).kv.error, "");
+            EXPECT_EQ(machine.feed(least_of_2048 - 1000, folder).kv.error, "");
+            machine.feed(2048 - least_of_2048);
+            again = machine.logprob(machine.feed(300, {}, true));
+          });
+          if (world_->rank() != 0) continue;
+          EXPECT_LT(straight, 0);
+          EXPECT_NEAR(again, straight, 1e-4) << text_of(from) << " for " << text_of(to);
+        }
+    }
+}
+
+/// A pass in the middle could not be computed, so the first one finds it.
+TEST_F(KvFiles, OfRecentTokensAreVerifiedBeforeTheFirstIsRead) {
+  const Layout layout{.ranks = std::min(world_->size(), 2), .windows = true, .recent = true};
+  const auto folder = fresh_folder();
+  on(layout, [&](Machine& machine) {
+    io::KvSave save;
+    machine.feed(2048);
+    machine.save(folder, 0, machine.length(), save);
+  });
+  const auto save = io::read_kv_save(folder);
+  ASSERT_TRUE(save.has_value());
+  for (const io::KvPart& part : save->parts)
+    EXPECT_EQ(part.layers == io::KvLayers::with_window, part.tokens() <= 3 * 128) << part.file;
+  const auto path = folder / save->parts.back().file;  // of recent tokens
+  const auto flip_a_bit = [&] {
+    world_->barrier();
+    if (world_->rank() == 0) flip_a_bit_of(path, 2);
+    world_->barrier();
+  };
+  flip_a_bit();
+  on(layout, [&](Machine& machine) { EXPECT_EQ(machine.feed(500, folder).kv.done, 0); });
+  flip_a_bit();
+  std::optional<Machine> reader;
+  const auto group = world_->split(world_->rank() < layout.ranks ? 0 : 1, world_->rank());
+  if (world_->rank() < layout.ranks) {
+    reader.emplace(*group, layout);
+    EXPECT_EQ(reader->feed(500, folder).kv.error, "");
+  }
+  flip_a_bit();
+  if (reader) {
+    EXPECT_THROW(reader->feed(least_of_2048 - 500, folder), SystemError);
+  }
+}
+
 TEST_F(KvFiles, ThatAreDamagedAreComputedByAllRanks) {
   const Layout layout{world_->size() == 3 ? 3 : std::min(world_->size(), 4)};
   const auto folder = fresh_folder();
@@ -342,16 +438,7 @@ TEST_F(KvFiles, ThatAreDamagedAreComputedByAllRanks) {
   if (world_->rank() == 0) {
     const auto save = io::read_kv_save(folder);
     ASSERT_TRUE(save.has_value());
-    for (const io::KvPart& part : save->parts) {
-      // A byte in the middle of each file's keys.
-      std::fstream file(folder / part.file, std::ios::in | std::ios::out | std::ios::binary);
-      const auto at =
-          static_cast<std::streamoff>(std::filesystem::file_size(folder / part.file) / 3);
-      file.seekg(at);
-      const char old = static_cast<char>(file.get());
-      file.seekp(at);
-      file.put(static_cast<char>(old ^ 0x10));
-    }
+    for (const io::KvPart& part : save->parts) flip_a_bit_of(folder / part.file, 3);
   }
   world_->barrier();
   const auto computed = read(layout, folder, false);

@@ -202,7 +202,7 @@ TEST(KvTokens, AreWhatTheMemoryHolds) {
     resources.kv_dtype = dtype;
     resources.max_sequences = max_sequences;
     resources.max_batch_tokens = 4096;
-    return resolve_kv_tokens(job, config, &inputs, resources, free_host_bytes(*comm), *comm);
+    return resolve_kv_slots(job, config, &inputs, resources, free_host_bytes(*comm), *comm).tokens;
   };
   // 3 layers × K and V × 2 heads × 16 × 4 bytes = 768 a token.
   EXPECT_GE(tokens(DType::fp32, 8), 900 + 100 + 20);
@@ -224,6 +224,68 @@ TEST(KvTokens, AreWhatTheMemoryHolds) {
   test::expect_error<InputError>([&] { tokens(DType::fp32, 8); }, {"kv.memory", "767", "768"});
   job.kv.memory.reset();
   EXPECT_GE(tokens(DType::fp32, 8), 900 + 100 + 20) << "of what is free on this machine";
+}
+
+/// Two of three layers have a window of 100 tokens. A token takes 256 bytes in a layer.
+struct RecentTokens : testing::Test {
+  RecentTokens() {
+    config = small_model();
+    config.pattern.resize(3);
+    config.pattern[0].window = 40, config.pattern[2].window = 100;
+    resources.kv_dtype = DType::fp32;
+    resources.max_sequences = 3;
+    resources.max_batch_tokens = 1000;
+  }
+  KvSlots slots(int64_t memory, int64_t wanted) {
+    return kv_slots(job, config, resources, memory, wanted);
+  }
+
+  job::Job job;
+  model::ModelConfig config;
+  Resources resources;
+  /// Six sequences with the window, a margin and two blocks that are not full; a pass; two rows more
+  /// of each.
+  static constexpr int64_t enough = (6 * (99 + 128 + 2 * 128) + 1000 + 12 + 127) / 128 * 128;
+  static constexpr int64_t plenty = int64_t{1} << 40;
+};
+
+TEST_F(RecentTokens, AreKeptAloneWhereThisSavesMemory) {
+  EXPECT_EQ(slots(plenty, enough).recent_tokens, 0);
+  EXPECT_EQ(slots(plenty, enough + 1).recent_tokens, enough);
+  slots(plenty, 100'000).write_to(resources);
+  EXPECT_EQ(resources.kv_tokens, 100'000);
+  EXPECT_EQ(kv_memory_of_rank(config, resources), 256 * (100'000 + 2 * enough));
+  resources.kv_recent_tokens = 0;
+  EXPECT_EQ(kv_memory_of_rank(config, resources), 768 * 100'000);
+}
+
+TEST_F(RecentTokens, MakeRoomForMoreInLittleMemory) {
+  const KvSlots found = slots(256 * (2 * enough + 7000) + 255, 100'000);
+  EXPECT_EQ(found.tokens, 7000);
+  EXPECT_EQ(found.recent_tokens, enough);
+  EXPECT_EQ(found.room, 7000);
+  const KvSlots few = slots(256 * 2 * enough, 100'000);  // nothing is left for the third layer
+  EXPECT_EQ(few.tokens, 256 * 2 * enough / 768);
+  EXPECT_EQ(few.recent_tokens, 0);
+}
+
+TEST_F(RecentTokens, AreAllThatLayersKeepWhereAllHaveAWindow) {
+  config.pattern[1].window = 100;
+  EXPECT_EQ(slots(768 * enough, 100'000).tokens, 100'000);
+  EXPECT_EQ(slots(768 * enough - 1, 100'000).tokens, enough - 1);
+}
+
+TEST_F(RecentTokens, GoWithARingOfFixedInstancesAlone) {
+  const auto kept = [&] { return slots(plenty, 100'000).recent_tokens; };
+  ASSERT_GT(kept(), 0);
+  resources.elastic = true;
+  EXPECT_EQ(kept(), 0);
+  resources.elastic = false, resources.sparse.emplace();
+  EXPECT_EQ(kept(), 0);
+  resources.sparse.reset(), job.reproducible = parallel::Reproducible::layout;
+  EXPECT_EQ(kept(), 0);
+  job.reproducible = parallel::Reproducible::run, job.kv.keep = job::KvKeeping::all;
+  EXPECT_EQ(kept(), 0);
 }
 
 }  // namespace

@@ -56,6 +56,11 @@ TEST(SavedKv, IsReadInWholeUnitsAndThePromptGoesOnInItsChunks) {
   EXPECT_EQ(with(37, 9), "r8 2 10 10 7s");
   EXPECT_EQ(with(30, 30), "r10 r10 r8 2s") << "the last token is fed, for its logits";
   EXPECT_EQ(with(31, 31), "r10 r10 r10 1s");
+  Request needs_all = ask(0, 37, 1, 30);
+  needs_all.saved.least = 30;
+  EXPECT_EQ(passes(serve(limits, {needs_all}).plans), "r10 r10 r10 7s");
+  needs_all.saved.tokens = needs_all.saved.least = 29;
+  EXPECT_EQ(passes(serve(limits, {needs_all}).plans), "10 10 10 7s") << "28 would be too few";
   limits.layout_invariant = true;
   EXPECT_EQ(with(37, 29), "r10 r10 10 7s") << "where bits would show another cut";
 }

@@ -167,6 +167,7 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
                              .tp = settings.tp,
                              .kv_dtype = settings.kv_dtype,
                              .kv_tokens = limits.kv_tokens,
+                             .kv_recent_tokens = settings.kv_recent_tokens,
                              .logprobs = settings.logprobs,
                              .prompt_logprobs = settings.prompt_logprobs,
                              .places = settings.places,
@@ -213,6 +214,8 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
     take();
   }
   take();
+  if (settings.most_recent_tokens != nullptr)
+    *settings.most_recent_tokens = rank.worker().attention().ledger().recent()->most_taken();
   if (settings.graphs != nullptr)
     *settings.graphs = dynamic_cast<device::GraphStream&>(*place.stream).graph_counts();
   return results;

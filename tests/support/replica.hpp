@@ -48,7 +48,10 @@ struct ReplicaSettings {
   DType kv_dtype = DType::fp32;
   int64_t max_batch_tokens = 4096;
   int64_t max_sequences = 64;
-  int64_t kv_tokens = 0;  ///< on each rank; 0: enough for everything at once
+  int64_t kv_tokens = 0;         ///< on each rank; 0: enough for everything at once
+  int64_t kv_recent_tokens = 0;  ///< Worker::Settings::kv_recent_tokens
+  /// Set at the end: the most slots of layers that keep recent tokens that this rank had taken.
+  int64_t* most_recent_tokens = nullptr;
   int logprobs = 0, prompt_logprobs = 0;
   std::vector<int32_t> stop_token_ids;
   job::Policy policy = job::Policy::prefill_first;

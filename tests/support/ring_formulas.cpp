@@ -44,6 +44,18 @@ int64_t padded_pass_kv(const parallel::TeamPass& pass, const parallel::KvMap& ma
   return (pass.team.size() - 1) * tokens * shape.kv_bytes_per_token;
 }
 
+/// The first tokens of a sequence at an instance that no row from the end of `before` on sees, in
+/// whole blocks.
+int64_t gone(const parallel::KvMap& before, SequenceId sequence, int instance,
+             const RingShape& shape) {
+  if (shape.recent_block == 0 || shape.window == 0 || !before.contains(sequence)) return 0;
+  int64_t tokens = 0;
+  for (const auto& range : before.ranges(sequence, instance))
+    for (int64_t i = 0; i < range.count; ++i)
+      tokens += range.position(i) <= before.length(sequence) - shape.window ? 1 : 0;
+  return tokens / shape.recent_block * shape.recent_block;
+}
+
 /// The wanted keys of every instance but the next one in the ring, where they are last.
 int64_t pass_kv(const parallel::TeamPass& pass, const parallel::KvMap& map,
                 const parallel::KvMap& before, int rank, const RingShape& shape) {
@@ -57,7 +69,7 @@ int64_t pass_kv(const parallel::TeamPass& pass, const parallel::KvMap& map,
         return each.sequence == sequence && pass.placement(sequence) != nullptr;
       });
       tokens += rows == pass.rows.end()
-                    ? map.held(sequence, instance)
+                    ? map.held(sequence, instance) - gone(before, sequence, instance, shape)
                     : before.held(sequence, instance) + num_rows({*rows}, pass.team, other);
     }
   }

@@ -15,6 +15,7 @@ struct RingShape {
   int64_t kv_bytes_per_token = 0;  ///< K and V in one layer
   bool layout_invariant = false;   ///< InvariantAttention: queries go straight to all instances
   int64_t window = 0;              ///< of the layer; 0: none
+  int64_t recent_block = 0;        ///< tokens beyond the window go in such blocks; 0: they are kept
 };
 
 /// Bytes that the rank of an instance sends; `map`: with the pass appended.
