@@ -30,7 +30,7 @@ PhantomRank::PhantomRank(const model::ModelConfig& config, const PhantomSettings
       weights_(config, settings.weights,
                Worker::weight_cut(settings.rank, settings.worker.sp, settings.worker.tp,
                                   settings.worker.ep),
-               device_, settings.quantize, codes_of(config, settings)),
+               device_, settings.quantize, codes_of(config, settings), !settings.gpus),
       worker_(*replica_, config, weights_, {device_, *stream_, *backend_, recorder_},
               settings.worker) {
   recorder_.publish_to(activity_);

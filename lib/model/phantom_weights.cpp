@@ -7,7 +7,7 @@ namespace pecia::model {
 
 PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel::WeightCut cut,
                                device::PhantomDevice& device, Quantize quantize,
-                               const CodeUse& codes) {
+                               const CodeUse& codes, bool in_place) {
   part = cut;
   const auto vector = [&](int64_t size, DType type) {
     return memory_.emplace_back(device, device::Memory::device).tensor(type, {size});
@@ -31,6 +31,11 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
     const DType type = resident_type(config, kind, stored, quantize, codes);
     LinearWeight::Part made;
     made.weight = block(rows, row_elements(type, columns), type);
+    if (in_place && !outputs && is_float(type)) {
+      const int64_t all_columns = unit_part(config, role.unit, {}).size();
+      made.weight =
+          TensorView(made.weight.data(), type, {rows, all_columns}).slice_columns(0, columns);
+    }
     if (numbers_of(type) > 1)
       made.scales = block(rows, row_scales(type, columns, shared_by(type)), scale_type(type));
     else if (type == DType::fp8 && resident_code(config, kind, codes))

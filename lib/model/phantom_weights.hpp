@@ -10,14 +10,17 @@
 namespace pecia::model {
 
 /// Has the shapes and types that a rank's weights would have in device memory, and takes as much of
-/// it. Every matrix is one block of rows.
+/// it. Every matrix is one block of rows, except for float matrices whose columns are cut and that
+/// are used in place.
 class PhantomWeights : public WeightViews {
  public:
   /// `stored` is the type of all tensors that neither `quantize` converts to codes nor `codes` keeps
-  /// as such. `device` outlives this object. Throws SystemError when the weights exceed its memory.
+  /// as such. `in_place`: ranks use a mapped checkpoint where it lies, as CPUs do, so columns of a
+  /// matrix keep its row stride. `device` outlives this object. Throws SystemError when the weights
+  /// exceed its memory.
   PhantomWeights(const ModelConfig& config, DType stored, parallel::WeightCut cut,
                  device::PhantomDevice& device, Quantize quantize = Quantize::nothing,
-                 const CodeUse& codes = {});
+                 const CodeUse& codes = {}, bool in_place = false);
 
  private:
   std::vector<device::Buffer> memory_;
