@@ -216,7 +216,10 @@ std::vector<io::KvPart> KvFiles::save(const KvSaveTarget& target,
 std::optional<io::KvPart> KvFiles::save(KvLayers layers, const HeldTokens& held,
                                         const KvSaveTarget& target,
                                         const std::function<void()>& go_on) const {
-  Chosen chosen = choose(held, target.begin, target.end);
+  const int64_t begin = layers == KvLayers::with_window
+                            ? std::max(target.begin, target.end - cache_.recent().window + 1)
+                            : target.begin;
+  Chosen chosen = choose(held, begin, target.end);
   if (chosen.slots.empty()) return {};
   const parallel::BlockPlace& place = groups_.place;
   const int rank = (groups_.cp_index * place.sp + place.sp_index) * place.tp + place.tp_index;
