@@ -129,8 +129,10 @@ class KvSaveTest(RunTest):
         self.assertIn("keep recent tokens alone", self.run_job(straight, 2))
         for name in ("tokens", "token_logprob"):
             for row in (0, 1):
-                found = self.results(straight).slots(row, name)
-                self.assertEqual(found.tobytes(), self.results(all_tokens).slots(row, name).tobytes())
+                found, wanted = (
+                    self.results(each).slots(row, name) for each in (straight, all_tokens)
+                )
+                self.assertEqual(found.tobytes(), wanted.tobytes())
 
     def test_elastic_teams_keep_and_go_on(self) -> None:
         reference = self.results(self.reference())
