@@ -120,6 +120,8 @@ Validation validate(job::Job job, int num_ranks, bool fresh, bool retry_failed) 
   batch::reorder_inputs(job, earlier.order);
   batch::Inputs inputs(job, config, earlier.turns);
   inputs.detokenizer();
+  resources.max_sequences = resources::resolve_max_sequences(job, config, &inputs, resources,
+                                                             *comm::make_null_communicator());
   const int64_t longest = resources::prompt_footprint(job, config, inputs).longest_tokens;
   resources::settle_tuned(job, config, std::min(longest, config.max_positions), {}, resources);
   Validation found;

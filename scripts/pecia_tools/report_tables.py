@@ -277,7 +277,11 @@ def _weights_text(report: Report) -> Optional[str]:
 
 def _kv_text(modes: dict[str, Any]) -> Optional[str]:
     tokens = modes.get("kv_tokens_per_rank")
-    return None if tokens is None else f"{modes.get('kv_dtype')}, {tokens} tokens per rank"
+    if tokens is None:
+        return None
+    recent = modes.get("kv_recent_tokens_per_rank")
+    windows = "" if recent is None else f", {recent} in layers with a window"
+    return f"{modes.get('kv_dtype')}, {tokens} tokens per rank{windows}"
 
 
 def _processor_text(machine: dict[str, Any]) -> Optional[str]:

@@ -14,6 +14,7 @@ from typing import Any, Optional
 from harness import (
     DONE,
     DRAINED,
+    MODEL,
     Launch,
     Request,
     RunTest,
@@ -32,9 +33,9 @@ SECTIONS: dict[str, Any] = {
 }
 
 
-def a_short_and_a_long_one() -> list[Request]:
+def a_short_and_a_long_one(length: int = LENGTH) -> list[Request]:
     short, long = random_requests(2, 20, 40, seed=5)
-    long.turns = [(long.turns[0] * (LENGTH // len(long.turns[0]) + 1))[:LENGTH]]
+    long.turns = [(long.turns[0] * (length // len(long.turns[0]) + 1))[:length]]
     return [short, long]
 
 
@@ -106,6 +107,32 @@ class KvSaveTest(RunTest):
                 self.assertFalse((self.output(job) / "kv").exists(), "the request is done")
                 if not more:
                     self.assert_same_answers(self.results(job), reference, [0, 1])
+
+    def test_layers_with_a_window_keep_recent_tokens_alone(self) -> None:
+        """Windows of 16 tokens in two of three layers; the same answers, from less memory."""
+        requests = a_short_and_a_long_one(32_000)  # its layers take less time
+        model = {"path": str(MODEL.parent / "gemma3-windows"), "compute": "fp32"}
+        kv = {"dtype": "fp32"}  # a narrower one rounds differently on another number of ranks
+        all_tokens = self.job("all", requests, model=model, kv={**kv, "keep": "all"})
+        self.run_job(all_tokens, 2)
+        self.assertIsNone(self.report(all_tokens)["modes"]["kv_recent_tokens_per_rank"])
+        job = self.job("recent", requests, model=model, kv=kv)
+        self.stop_in_the_prompt(job, 2)
+        slots = self.report(job)["modes"]["kv_recent_tokens_per_rank"]
+        self.assertLess(slots, self.report(job)["modes"]["kv_tokens_per_rank"] // 4)
+        kept = self.kv(job)["kept_tokens"]
+        self.assertGreaterEqual(kept, 64)
+        self.run_job(job, 3)
+        self.assert_restored(job, kept)
+        self.assert_same_answers(self.results(job), self.results(all_tokens), [0, 1])
+        straight = self.job("straight", requests, model=model, kv=kv)
+        self.assertIn("keep recent tokens alone", self.run_job(straight, 2))
+        for name in ("tokens", "token_logprob"):
+            for row in (0, 1):
+                found, wanted = (
+                    self.results(each).slots(row, name) for each in (straight, all_tokens)
+                )
+                self.assertEqual(found.tobytes(), wanted.tobytes())
 
     def test_elastic_teams_keep_and_go_on(self) -> None:
         reference = self.results(self.reference())
