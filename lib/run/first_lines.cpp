@@ -5,6 +5,7 @@
 
 #include "lib/comm/agree.hpp"
 #include "lib/execute/kv_saves.hpp"
+#include "lib/report/format.hpp"
 #include "lib/run/share_prefixes.hpp"
 
 namespace pecia::run {
@@ -27,7 +28,9 @@ RunFacts facts_of(const Setup& setup, const LoadedWeights& weights) {
           gpus ? held : place.backend->operand_type(held),
           weights.rounding ? std::string(name_of(held)) : types_text(weights.views()),
           weights.rounding,
-          weights.read_bytes};
+          weights.read_bytes,
+          weights.packed_bytes,
+          weights.packing_s};
 }
 
 void say_first_lines(const RunFacts& facts, const Setup& setup, const RunInputs& inputs,
@@ -41,6 +44,9 @@ void say_first_lines(const RunFacts& facts, const Setup& setup, const RunInputs&
     if (const measure::ProductChoice& products = setup.products; products.is_new)
       log.info("products of this machine, {}: {}", products.why,
                measure::products_text(products.products));
+    if (facts.packed_bytes > 0)
+      log.info("weights packed: {} on each host, in {:.1f} s",
+               report::format_bytes(facts.packed_bytes), facts.packing_s);
     if (!setup.products.warning.empty()) log.warn("{}", setup.products.warning);
     if (inputs.inputs->refused_requests() > 0)
       log.info("{} of them cannot run; the results say why", inputs.inputs->refused_requests());

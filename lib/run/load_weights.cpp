@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -100,10 +101,9 @@ std::string why_not_packed(const Setup& setup, const LoadedWeights& weights, int
 
 /// Panels of the weights where the job wants them or, with auto, where mapped weights have them and
 /// the host has room. All ranks or none. Collective.
-std::unique_ptr<model::SharedPanels> packed(const Setup& setup, const Hosts& hosts,
-                                            const LoadedWeights& weights) {
+void pack(const Setup& setup, const Hosts& hosts, LoadedWeights& weights) {
   const std::optional<bool>& wanted = setup.job.model.prepack;
-  if (wanted == false) return {};
+  if (wanted == false) return;
   comm::Communicator& world = setup.world();
   const resources::ComputePlace& place = setup.place;
   const int64_t bytes = model::panel_bytes(weights.views(), *place.backend);
@@ -118,18 +118,17 @@ std::unique_ptr<model::SharedPanels> packed(const Setup& setup, const Hosts& hos
   const auto room = 0.5 * static_cast<double>(cluster::memory_facts().available_bytes);
   const bool fits = hosts.ranks->all_reduce_sum(of_host) <= room;
   const bool packs = wanted.value_or(why_not.empty() && is_mapped && fits);
-  if (world.all_reduce_max(static_cast<int64_t>(!packs)) > 0) return {};
+  if (world.all_reduce_max(static_cast<int64_t>(!packs)) > 0) return;
 
-  auto panels = std::make_unique<model::SharedPanels>(
+  weights.panels = std::make_unique<model::SharedPanels>(
       *hosts.ranks, weights.views(), *place.backend, *place.stream,
       [&] { weights.stored.checkpoint().release_pages(); });
-  const int64_t made = panels->is_first() ? panels->bytes() : 0;
-  const auto on_host = world.all_reduce_max(
-      static_cast<int64_t>(hosts.ranks->all_reduce_sum(static_cast<double>(made))));
-  const auto ms = world.all_reduce_max(static_cast<int64_t>(1e3 * panels->seconds()) + 1);
-  setup.log->info("weights packed: {} on each host, in {:.1f} s", report::format_bytes(on_host),
-                  1e-3 * static_cast<double>(ms));
-  return panels;
+  const model::SharedPanels& panels = *weights.panels;
+  const auto made = static_cast<double>(panels.is_first() ? panels.bytes() : 0);
+  weights.packed_bytes =
+      world.all_reduce_max(static_cast<int64_t>(hosts.ranks->all_reduce_sum(made)));
+  weights.packing_s =
+      1e-6 * static_cast<double>(world.all_reduce_max(std::llround(1e6 * panels.seconds())));
 }
 
 /// Says which matrices are wider in memory than in the checkpoint, and why.
@@ -159,7 +158,7 @@ LoadedWeights load_weights(const Setup& setup) {
   weights.own = copied(setup, weights.stored);
   // All ranks have copies or none has. Those of the stored weights are not touched any more.
   if (weights.own && spread) spread->clear();
-  weights.panels = packed(setup, hosts, weights);
+  pack(setup, hosts, weights);
   const DType held = weights.held();
   if (setup.job.model.compute == job::Precision::bf16 &&
       setup.place.backend->operand_type(held) != DType::bf16)

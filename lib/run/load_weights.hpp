@@ -21,6 +21,8 @@ struct LoadedWeights {
   std::optional<model::DeviceWeights> own;
   /// Panels of the weights, which the backend reads. Absent where it has none or has no room.
   std::unique_ptr<model::SharedPanels> panels;
+  int64_t packed_bytes = 0;                         ///< of the panels of the host that has most
+  double packing_s = 0;                             ///< that the slowest rank took
   std::optional<measure::WeightRounding> rounding;  ///< present where weights were rounded at load
   /// Bytes of the checkpoint's tensors that each host has read. Mapped files are read from the
   /// host's page cache if it has them.

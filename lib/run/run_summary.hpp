@@ -31,6 +31,8 @@ struct RunFacts {
   std::string weights = "fp32";             ///< model::types_text of what is resident
   std::optional<measure::WeightRounding> rounding = {};  ///< where they were rounded at load
   std::vector<int64_t> read_bytes = {};                  ///< LoadedWeights::read_bytes
+  int64_t packed_bytes = 0;                              ///< LoadedWeights::packed_bytes
+  double packing_s = 0;                                  ///< LoadedWeights::packing_s
 };
 
 /// The number of GPUs that the ranks compute on; 0 where they compute on cores.
