@@ -11,7 +11,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from harness import ALL_DONE, DONE, DRAINED, PROGRAM, REFUSED, RunTest, random_requests, wait_for_state
+from harness import ALL_DONE, DONE, DRAINED, PROGRAM, REFUSED, RunTest, random_requests, wait_for
 
 OPEN = {"dp": "auto", "cp": "auto", "sp": "auto", "tp": "auto"}
 GENERATION: dict[str, Any] = {"max_new_tokens": 16, "ignore_eos": True}
@@ -70,14 +70,15 @@ class AutoTest(RunTest):
         self.assertIsNone(self.report(modes)["modes"]["expected"])
 
     def drained(self) -> tuple[Path, dict[str, int]]:
-        """A job that was stopped after its first request, and its grid."""
-        requests = random_requests(40, 200, 400, seed=92)
-        generation = {**GENERATION, "max_new_tokens": 60}
+        """A job that was stopped after its first requests, and its grid. Replicas write rows to the
+        results some tenths of a second after they are done, and the batch takes some seconds."""
+        requests = random_requests(60, 200, 400, seed=92)
+        generation = {**GENERATION, "max_new_tokens": 1000}
         job = self.write_job(
             requests, generation=generation, parallel=OPEN, batch={"max_sequences": 1}
         )
         launch = self.start(job, 2, environment={"XDG_CACHE_HOME": str(self.cache)})
-        wait_for_state(self.output(job) / "results.h5", 0, DONE)
+        wait_for("a request that is done", lambda: self.done(job) > 0)
         launch.ranks()
         launch.signal_ranks(signal.SIGTERM)
         self.end(launch, DRAINED)
@@ -92,7 +93,7 @@ class AutoTest(RunTest):
         self.assertIn("auto: the layout in which this run began", words)
         self.assertEqual(self.report(job)["grid"], grid)
         self.assertEqual(self.clusters(), {})
-        self.assertEqual(len(self.results(job).rows(DONE)), 40)
+        self.assertEqual(len(self.results(job).rows(DONE)), 60)
 
     def test_a_continued_run_has_the_grid_that_its_author_gives_now(self) -> None:
         job, began = self.drained()

@@ -65,7 +65,7 @@ class OwnWeightsTest(RunTest):
         model = {"path": str(BF16_MODEL), "prepack": prepack} | settings.pop("model", {})
         return self.write_job(
             random_requests(4, 5, 60, seed=3),
-            f"packed-{prepack}-{'-'.join(settings)}",
+            "-".join(["packed", str(prepack), *settings.get("parallel", {}), *model]),
             generation={"max_new_tokens": 6, "ignore_eos": True, "logprobs": 2},
             model=model,
             reproducible="layout",
