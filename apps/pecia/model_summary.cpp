@@ -34,7 +34,8 @@ std::string rotation_words(const ModelConfig& config, model::Rotation rotation) 
   return "";
 }
 
-/// Layers that are alike: their numbers, window, rotation and feed-forward, in the order of their first layers.
+/// Layers that are alike: their numbers, window, rotation and feed-forward, in the order of their
+/// first layers.
 nlohmann::ordered_json kinds_of_layers(const ModelConfig& config) {
   auto kinds = nlohmann::ordered_json::array();
   std::vector<model::LayerConfig> seen;

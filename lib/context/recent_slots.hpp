@@ -31,8 +31,8 @@ class RecentSlots {
   /// read without its last tokens, up to so many, and what is read then still has its window.
   static constexpr int64_t margin = 128;
 
-  /// `window`: the widest of the layers', and the margin. `capacity` is a multiple of `block`. `instance` is this
-  /// rank's instance, one of `instances`.
+  /// `window`: the widest of the layers', and the margin. `capacity` is a multiple of `block`.
+  /// `instance` is this rank's instance, one of `instances`.
   RecentSlots(int64_t window, int64_t capacity, int instances, int instance);
 
   /// Returns the slots for `count` more tokens of a sequence, after the `held` that this instance

@@ -398,8 +398,9 @@ void RingAttention::attend(int64_t layer, const TensorView& q, const TensorView&
   count_window(layer, sent_before);
 }
 
-/// What this rank sends in a layer without a window, where other layers have one: keys that go round, or queries and the results
-/// that go home. Levels send keys round in layers with a window alone.
+/// What this rank sends in a layer without a window, where other layers have one: keys that go
+/// round, or queries and the results that go home. Levels send keys round in layers with a window
+/// alone.
 int64_t RingAttention::whole_ring_bytes(const Pass& pass) const {
   const auto has_window = [](int64_t window) { return window > 0; };
   if (size() == 1 || std::ranges::none_of(windows_, has_window)) return 0;

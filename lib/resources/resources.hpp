@@ -171,7 +171,8 @@ KvSlots resolve_kv_slots(const job::Job& job, const model::ModelConfig& config,
 /// matrices, and the embedding's type where these are rounded to codes.
 DType resolve_kv_dtype(const job::Job& job, DType matrices, DType embedding);
 
-/// Resolves kv_dtype, max_batch_tokens, max_sequences, kv_tokens and kv_recent_tokens. Collective over `world`.
+/// Resolves kv_dtype, max_batch_tokens, max_sequences, kv_tokens and kv_recent_tokens. Collective
+/// over `world`.
 void resolve_memory(const job::Job& job, const model::ModelConfig& config,
                     const model::WeightViews& weights, const batch::Inputs* inputs,
                     int64_t free_bytes, Resources& resources, comm::Communicator& world);

@@ -22,14 +22,15 @@ struct PredictionInputs {
 };
 
 /// The numbers of report.json that are foreseen, in their places there, and "by", which says from
-/// what: `seconds`, of phases their `seconds` and `tokens_per_s`, and `ttft_s`; and "ranks", the key
-/// of ranks like these (measure::ranks_key). {"none": why} where nothing is foreseen. On the chief; null elsewhere.
+/// what: `seconds`, of phases their `seconds` and `tokens_per_s`, and `ttft_s`; and "ranks", the
+/// key of ranks like these (measure::ranks_key). {"none": why} where nothing is foreseen. On the
+/// chief; null elsewhere.
 ///
-/// Replays of some passes on a cluster (foresight/replica_times.hpp) give the times of all passes, and
-/// the scheduler plays the batch with them; of large batches it plays a part. All answers are taken
-/// to have their full length. The cluster is the one that is kept for ranks like these
-/// (measure/kept_cluster.hpp), or else one with the rates that the run has measured at its start. Collective over all
-/// ranks; a problem fails no run.
+/// Replays of some passes on a cluster (foresight/replica_times.hpp) give the times of all passes,
+/// and the scheduler plays the batch with them; of large batches it plays a part. All answers are
+/// taken to have their full length. The cluster is the one that is kept for ranks like these
+/// (measure/kept_cluster.hpp), or else one with the rates that the run has measured at its start.
+/// Collective over all ranks; a problem fails no run.
 nlohmann::ordered_json predict(const PredictionInputs& from, const context::Compute& compute);
 
 /// "foreseen: 42 s, …", or why not.
