@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# bench-modes.sh local|net [--json FILE] [--rounds N]: times every parallel mode, in turn, and prints tables.
+# bench-modes.sh local|net|experts [--json FILE] [--rounds N]: times every parallel mode, in turn, and prints tables.
 #   local   two ranks of one thread in each mode beside one rank of two threads
 #   net     four ranks on four servers in two racks with slow links between them, made of network namespaces; needs root
-# JSON lines of all runs are appended to FILE (runs/bench-modes-local.jsonl, …-net.jsonl); a table counts those of this call.
+#   experts a mixture of experts on the same four servers, with experts cut over ranks and dealt out over them
+# JSON lines of all runs are appended to FILE (runs/bench-modes-local.jsonl, …-net.jsonl, …-experts.jsonl); a table counts those of this call.
 # Other work on the machine moves the figures: the load is printed before and after.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -93,11 +94,26 @@ bench_net() {
   done
 }
 
+# Inside the shaped network. The cluster file has what the plan foresees the same cases with.
+bench_experts() {
+  local round degrees all=n1,n2,n3,n4 model=$root/models/bench-moe-2-layers
+  for round in $(seq "$rounds"); do
+    say "round $round of $rounds, load $(load)"
+    for degrees in "--tp 4" "--tp 4 --ep 4" "--sp 4" "--sp 4 --ep 4"; do
+      # shellcheck disable=SC2086  # these are words
+      run 4 "$all" bench_prefill --model "$model" --threads 1 --tokens 512,2048 --runs 3 $degrees
+      # shellcheck disable=SC2086
+      run 4 "$all" bench_decode --model "$model" --threads 1 --contexts 512 --batches 1,8,32 --runs 3 $degrees
+    done
+  done
+  logged mpirun -np 4 -H "$all" --bind-to none "$bin/pecia" topology --measure --cluster-file "$log.cluster.yaml"
+}
+
 inside=
 json=
 case ${1:-} in
-  local | net) mode=$1 ;;
-  --inside) inside=yes mode=net ;;
+  local | net | experts) mode=$1 ;;
+  --inside) inside=yes mode=$2 && shift ;;
   *) usage ;;
 esac
 shift
@@ -116,18 +132,20 @@ log=$root/runs/bench-modes-$mode.log
 lines=$log.jsonl
 
 if [[ $inside == yes ]]; then
-  bench_net
+  "bench_$mode"
   exit
 fi
-if [[ $mode == net ]]; then needs_root; fi
+if [[ $mode != local ]]; then needs_root; fi
 rm -f "$lines" "$log"
-build bench_prefill bench_decode bench_comm
-if [[ $mode == net ]]; then
-  make_model bench-2-layers --layers 2 --ffn 2048
-  "$root/scripts/pecia_tools/shaped_network.sh" "$node_mbit" "$rack_mbit" "$0" --inside --json "$json" --rounds "$rounds"
-else
+build bench_prefill bench_decode bench_comm pecia
+if [[ $mode == local ]]; then
   on_this_machine
   bench_local
+else
+  make_model bench-2-layers --layers 2 --ffn 2048
+  make_model bench-moe-2-layers --layers 2 --ffn 512 --experts 16 --experts-per-token 4
+  "$root/scripts/pecia_tools/shaped_network.sh" "$node_mbit" "$rack_mbit" "$0" --inside "$mode" --json "$json" \
+    --rounds "$rounds"
 fi
 say "done, load $(load)"
 cat "$lines" >>"$json"

@@ -146,9 +146,10 @@ enum class Products { fp32, bf16, amx };
 
 inline constexpr Products all_products[] = {Products::fp32, Products::bf16, Products::amx};
 
-/// Up to how many rows weights of 16 bits are read in place, and not packed. Measured crossovers: for
-/// fp32 48 rows with AVX-512 and 24 to 32 with AVX2, at depths 576 and 4096; for bf16 64 rows at
-/// depth 576, and 32 at 1536 (Zen 5).
+/// Up to how many rows a product reads weights of 16 bits as they lie, in the matrix or in its
+/// panels (PanelsArgs), and packs nothing of its own. Measured crossovers without panels: for fp32
+/// 48 rows with AVX-512 and 24 to 32 with AVX2, at depths 576 and 4096; for bf16 64 rows at depth
+/// 576, and 32 at 1536 (Zen 5).
 constexpr int64_t usual_most_few(Products products) {
   return products == Products::fp32 ? 32 : 64;
 }
@@ -160,7 +161,7 @@ struct CpuProducts {
       : few(of_few), many(of_many), most_few(most) {}
   bool operator==(const CpuProducts&) const = default;
 
-  Products few;   ///< of few rows, which read weights in place; amx has vectors there
+  Products few;   ///< of few rows, up to most_few; amx has vectors there
   Products many;  ///< of more rows, and of RowInvariant::yes with any number of rows
   std::optional<int64_t> most_few = {};  ///< how many rows are few; absent: usual_most_few
 };

@@ -6,7 +6,7 @@
 
 #include "lib/cluster/machine.hpp"
 #include "lib/comm/collectives.hpp"
-#include "lib/core/archive.hpp"
+#include "lib/comm/of_first.hpp"
 #include "lib/core/build_info.hpp"
 #include "lib/core/codes.hpp"
 #include "lib/core/isa.hpp"
@@ -196,9 +196,8 @@ std::string rates_key(comm::Communicator& world, const comm::Communicator& ring,
 parallel::RingRates calibrate(comm::Communicator& world, comm::Communicator& ring,
                               const context::Compute& compute, const AttentionShape& shape,
                               spdlog::logger& log) {
-  constexpr int root = 0;
   const std::string key = rates_key(world, ring, compute, shape);
-  const auto path = world.rank() == root ? rates_cache_path() : std::nullopt;
+  const auto path = world.rank() == 0 ? rates_cache_path() : std::nullopt;
   CachedRates cached;
   Found found;
   if (path) {
@@ -208,9 +207,7 @@ parallel::RingRates calibrate(comm::Communicator& world, comm::Communicator& rin
     if (const auto kept = cached.by_key.find(key); kept != cached.by_key.end())
       found = {1, kept->second};
   }
-  auto bytes = to_bytes(found);
-  world.broadcast(bytes, root);
-  found = from_bytes<Found>(bytes);
+  found = comm::of_first(world, found);
   if (found.there != 0) return found.rates;
 
   const parallel::RingRates rates = measure_rates(world, ring, compute, shape);

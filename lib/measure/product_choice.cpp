@@ -7,7 +7,7 @@
 #include <map>
 
 #include "lib/comm/agree.hpp"
-#include "lib/core/archive.hpp"
+#include "lib/comm/of_first.hpp"
 #include "lib/core/codes.hpp"
 #include "lib/measure/kept_products.hpp"
 #include "lib/resources/compute_place.hpp"
@@ -68,12 +68,6 @@ struct Known {
   }
 };
 
-Known from_root(const Known& known, comm::Communicator& world) {
-  auto bytes = to_bytes(known);
-  world.broadcast(bytes, 0);
-  return from_bytes<Known>(bytes);
-}
-
 /// Measures now, and keeps it on rank 0.
 Known measured_now(const std::string& key, const std::vector<Products>& kinds, DType weights,
                    const resources::Threads& threads, comm::Communicator& world) {
@@ -85,7 +79,7 @@ Known measured_now(const std::string& key, const std::vector<Products>& kinds, D
       known.problem = error.what();
     }
   }
-  return from_root(known, world);
+  return comm::of_first(world, known);
 }
 
 }  // namespace
@@ -140,7 +134,7 @@ ProductChoice choose_products(const job::Job& job, DType weights, const resource
     known.keeps = keeps_products() ? 1 : 0;
     if (auto times = kept_products(key)) known.there = 1, known.times = std::move(*times);
   }
-  known = from_root(known, world);
+  known = comm::of_first(world, known);
   if (known.keeps == 0) return because("the usual ones, as nothing is kept between runs");
   choice.is_new = known.there == 0;
   if (choice.is_new) known = measured_now(key, kinds, weights, threads, world);

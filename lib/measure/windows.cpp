@@ -3,7 +3,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
+
+#include "lib/comm/of_first.hpp"
 
 namespace pecia::measure {
 namespace {
@@ -19,11 +20,7 @@ double now_s() {
 /// a time of its own; that must not make a rank wait for long.
 double shared_begin(comm::Communicator& host) {
   constexpr double lead_s = 0.5e-3, most_s = 0.1;
-  double begin = now_s() + lead_s;
-  std::vector<std::byte> bytes(sizeof begin);
-  std::memcpy(bytes.data(), &begin, sizeof begin);
-  host.broadcast(bytes, 0);
-  std::memcpy(&begin, bytes.data(), sizeof begin);
+  const double begin = comm::of_first(host, now_s() + lead_s);
   const double now = now_s();
   return std::clamp(begin, now - most_s, now + most_s);
 }

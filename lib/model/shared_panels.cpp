@@ -6,6 +6,7 @@
 #include <string>
 
 #include "lib/comm/agree.hpp"
+#include "lib/comm/of_first.hpp"
 #include "lib/parallel/sharding.hpp"
 
 namespace pecia::model {
@@ -35,25 +36,17 @@ std::vector<Matrices> matrices_of(const WeightViews& weights, const kernels::Bac
   return groups;
 }
 
-std::filesystem::path path_of_first(comm::Communicator& ranks,
-                                    const std::optional<io::MemoryFile>& file) {
-  std::vector<std::byte> bytes;
-  if (file) {
-    const std::string text = file->path().string();
-    const auto* const data = reinterpret_cast<const std::byte*>(text.data());
-    bytes.assign(data, data + text.size());
-  }
-  ranks.broadcast(bytes, 0);
-  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+int64_t bytes_of(const std::vector<Matrices>& groups, const kernels::Backend& backend) {
+  int64_t bytes = 0;
+  for (const Matrices& group : groups)
+    for (const TensorView& matrix : group) bytes += backend.panel_bytes(matrix);
+  return bytes;
 }
 
 }  // namespace
 
 int64_t panel_bytes(const WeightViews& weights, const kernels::Backend& backend) {
-  int64_t bytes = 0;
-  for (const Matrices& group : matrices_of(weights, backend))
-    for (const TensorView& matrix : group) bytes += backend.panel_bytes(matrix);
-  return bytes;
+  return bytes_of(matrices_of(weights, backend), backend);
 }
 
 SharedPanels::SharedPanels(comm::Communicator& host, const WeightViews& weights,
@@ -62,15 +55,16 @@ SharedPanels::SharedPanels(comm::Communicator& host, const WeightViews& weights,
     : backend_(backend) {
   const auto begin = std::chrono::steady_clock::now();
   const auto ranks = host.split(weights.part.index, host.rank());  // the same part of the matrices
-  const int64_t bytes = panel_bytes(weights, backend);
+  const std::vector<Matrices> groups = matrices_of(weights, backend);
+  const int64_t bytes = bytes_of(groups, backend);
   comm::together(host, [&] {
     if (ranks->rank() == 0) file_.emplace(bytes);
   });
-  const std::filesystem::path path = path_of_first(*ranks, file_);
+  const std::filesystem::path path = comm::of_first(*ranks, file_ ? file_->path().string() : "");
   comm::together(host, [&] {
     map_ = io::MemoryMap(path, bytes);
     std::byte* panels = map_.bytes().data();
-    for (const Matrices& group : matrices_of(weights, backend)) {
+    for (const Matrices& group : groups) {
       for (const TensorView& matrix : group) {
         constexpr int64_t unit = kernels::PanelsArgs::panel_rows;
         const int64_t num_panels = (matrix.rows() + unit - 1) / unit;

@@ -7,6 +7,7 @@
 #include "lib/batch/inputs.hpp"
 #include "lib/batch/simulated_requests.hpp"
 #include "lib/comm/agree.hpp"
+#include "lib/comm/of_first.hpp"
 #include "lib/core/json.hpp"
 #include "lib/foresight/choice.hpp"
 #include "lib/measure/kept_cluster.hpp"
@@ -125,16 +126,10 @@ bool keeps_what_is_given(const job::Job& job, const std::vector<std::string>& se
 
 /// Sends rank 0's choice to all.
 LayoutChoice shared(const LayoutChoice& choice, comm::Communicator& world) {
-  std::vector<std::byte> bytes;
-  if (world.rank() == 0) {
-    const std::string text = json_text(
-        Json{{"settings", choice.settings}, {"why", choice.why}, {"expected", choice.expected}});
-    const auto* data = reinterpret_cast<const std::byte*>(text.data());
-    bytes.assign(data, data + text.size());
-  }
-  world.broadcast(bytes, 0);
   const Json json =
-      parse_json<Json>(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+      parse_json<Json>(comm::of_first(world, json_text(Json{{"settings", choice.settings},
+                                                            {"why", choice.why},
+                                                            {"expected", choice.expected}})));
   return {json["settings"].get<std::vector<std::string>>(), json["why"].get<std::string>(),
           json["expected"]};
 }

@@ -8,7 +8,7 @@
 
 #include "lib/batch/journals.hpp"
 #include "lib/comm/agree.hpp"
-#include "lib/core/archive.hpp"
+#include "lib/comm/of_first.hpp"
 
 namespace pecia::run {
 namespace {
@@ -24,10 +24,7 @@ batch::Earlier agreed_earlier(const Setup& setup) {
                              [&](const std::string& text) { setup.log->info(text); });
     earlier = batch::read_earlier(setup.job, options.fresh, options.retry_failed);
   });
-  std::vector<std::byte> bytes = to_bytes(earlier);
-  setup.ranks.ordered->broadcast(bytes, 0);
-  if (!setup.chief()) earlier = from_bytes<batch::Earlier>(bytes);
-  return earlier;
+  return comm::of_first(*setup.ranks.ordered, std::move(earlier));
 }
 
 /// The grammars of this rank. Those of `shapes` are compiled, to see that they can be.
@@ -58,12 +55,7 @@ void leave_out_bad_tokens(const Setup& setup, batch::Inputs* inputs) {
   comm::together(setup.world(), [&] {
     if (setup.chief()) rows = inputs->rows_with_bad_tokens();
   });
-  Writer writer;
-  writer(rows);
-  std::vector<std::byte> bytes = writer.take();
-  setup.ranks.ordered->broadcast(bytes, 0);
-  Reader reader(bytes);
-  reader(rows);
+  rows = comm::of_first(*setup.ranks.ordered, std::move(rows));
   if (inputs != nullptr) inputs->leave_out(rows);
 }
 

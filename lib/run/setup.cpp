@@ -9,6 +9,7 @@
 
 #include "lib/cluster/process_grid.hpp"
 #include "lib/comm/agree.hpp"
+#include "lib/comm/of_first.hpp"
 #include "lib/core/build_info.hpp"
 #include "lib/io/results.hpp"
 #include "lib/job/job_model.hpp"
@@ -37,19 +38,16 @@ job::Job agreed_job(const RunOptions& options, comm::Communicator& world) {
 /// `world`; every rank gets it.
 std::string kept_measurement(const job::Job& job, bool fresh, comm::Communicator& world) {
   const auto path = job.output / "results.h5";
-  std::vector<std::byte> bytes;
+  std::string measured;
   std::error_code unreachable;  // opening the results reports what is wrong with the folder
   if (world.rank() == 0 && !fresh && std::filesystem::exists(path, unreachable)) {
     try {
-      const std::string text = io::ResultsFile(path).layout().measured;
-      const auto* data = reinterpret_cast<const std::byte*>(text.data());
-      bytes.assign(data, data + text.size());
+      measured = io::ResultsFile(path).layout().measured;
     } catch (const Error&) {
       // Opening the results for the run reports what is wrong with them.
     }
   }
-  world.broadcast(bytes, 0);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  return comm::of_first(world, measured);
 }
 
 Ranks make_ranks(const std::vector<comm::RackServerGpu>& places,

@@ -8,7 +8,7 @@
 
 #include "lib/cluster/machine.hpp"
 #include "lib/comm/agree.hpp"
-#include "lib/core/archive.hpp"
+#include "lib/comm/of_first.hpp"
 #include "lib/core/error.hpp"
 #include "lib/io/file.hpp"
 
@@ -43,9 +43,7 @@ std::vector<NamedFile> agreed(comm::Communicator& world,
     for (const auto& file : files)
       named.all.push_back({file.string(), io::File::open_input(file).size()});
   });
-  std::vector<std::byte> bytes = to_bytes(named);
-  world.broadcast(bytes, 0);
-  return from_bytes<NamedFiles>(bytes).all;
+  return comm::of_first(world, std::move(named)).all;
 }
 
 }  // namespace
@@ -142,14 +140,8 @@ void SpreadFiles::spread(const std::filesystem::path& path, int64_t bytes, int64
     if (error) std::rethrow_exception(error);
   });
 
-  std::vector<std::byte> place;
-  if (hosts_.is_first()) {
-    const std::string text = memory_.back().path().string();
-    const auto* data = reinterpret_cast<const std::byte*>(text.data());
-    place.assign(data, data + text.size());
-  }
-  hosts_.ranks->broadcast(place, 0);
-  in_memory_[path] = std::string(reinterpret_cast<const char*>(place.data()), place.size());
+  const std::string place = hosts_.is_first() ? memory_.back().path().string() : "";
+  in_memory_[path] = comm::of_first(*hosts_.ranks, place);
 }
 
 std::filesystem::path SpreadFiles::in_memory(const std::filesystem::path& file) const {

@@ -3,23 +3,12 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
+#include "lib/comm/of_first.hpp"
 #include "lib/core/error.hpp"
 #include "lib/run/signals.hpp"
 
 namespace pecia::run {
-namespace {
-
-/// Gives rank 0's text to every rank.
-std::string shared_text(std::string text, comm::Communicator& world) {
-  const auto* data = reinterpret_cast<const std::byte*>(text.data());
-  std::vector<std::byte> bytes(data, data + text.size());
-  world.broadcast(bytes, 0);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-}  // namespace
 
 std::filesystem::path watch_ranks(watch::Watch& watch, const job::Job& job,
                                   comm::Communicator& world, spdlog::logger& log) {
@@ -30,7 +19,7 @@ std::filesystem::path watch_ranks(watch::Watch& watch, const job::Job& job,
     } catch (const SystemError&) {
       why.clear();  // opening the results there will fail and say what is wrong
     }
-  const std::filesystem::path folder = shared_text(made, world);
+  const std::filesystem::path folder = comm::of_first(world, made);
   std::unique_ptr<watch::WatchBoard> board;
   if (!folder.empty()) try {
       board = std::make_unique<watch::WatchBoard>(folder, world.rank(), world.size());

@@ -22,7 +22,7 @@ from . import demo_model
 from .bench_common import MODEL, ROOT, build, cores, run_script
 from .command import Failure, UserError, note, run, temporary_file
 from .export_gguf import export_gguf
-from .model_folder import ModelFolder
+from .model_folder import ModelFolder, read_json
 from .modes_report import Line
 from .peers_options import (
     BATCH_NEW,
@@ -46,7 +46,10 @@ LAST_WORDS = 2000  # characters of a log that an error shows
 
 
 def prompt(model: Path, text: Path, count: int) -> np.ndarray:
-    """The text's tokens, again and again."""
+    """The text's tokens, again and again; random ones for a model without a tokenizer."""
+    if not (model / "tokenizer.json").is_file():
+        vocab = read_json(model / "config.json")["vocab_size"]
+        return np.random.default_rng(1).integers(0, vocab, count, dtype=np.int32)
     if not text.is_file():
         raise UserError(f"{text}: no such file. Name a text of your own with --text")
     ids = ModelFolder(model).tokenizer.encode(text.read_text("utf-8"), add_special_tokens=False).ids

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Hugging Face folder of a Llama to a GGUF file in fp32 without a vocabulary: what llama.cpp runs on token ids."""
+"""A Hugging Face folder of a Llama or a Qwen3 mixture of experts to a GGUF file in fp32 without a vocabulary: what
+llama.cpp runs on token ids."""
 
 from __future__ import annotations
 
@@ -17,6 +18,17 @@ from .gguf_weights import LAYER, TOP
 from .model_folder import read_json
 
 NO_VOCABULARY = "none"  # llama.cpp's name of it
+MIXTURE = "qwen3_moe"
+ARCHITECTURES = {"llama": ARCHITECTURE, MIXTURE: "qwen3moe"}  # by model_type
+DENSE = ("ffn_gate", "ffn_up", "ffn_down")  # what a layer of experts does not have
+MIXTURE_LAYER = {
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_gate_inp": "mlp.gate",
+}
+EXPERTS = {"ffn_gate_exps": "gate_proj", "ffn_up_exps": "up_proj", "ffn_down_exps": "down_proj"}
+
+Sources = list[tuple[Path, str]]  # the file that holds a tensor, and its name there
 
 
 def export_gguf(folder: Path, path: Path) -> None:
@@ -24,36 +36,54 @@ def export_gguf(folder: Path, path: Path) -> None:
     config = read_json(folder / "config.json")
     problem = unsupported(config)
     if problem:
-        raise UserError(f"{folder}: {problem}; only a plain Llama can be written as GGUF")
+        raise UserError(
+            f"{folder}: {problem}; only a plain Llama or {MIXTURE} can be written as GGUF"
+        )
     sources = tensors(folder, config)
     with temporary_file(path) as temporary:
-        writer = GGUFWriter(temporary, ARCHITECTURE)
+        writer = GGUFWriter(temporary, ARCHITECTURES[config["model_type"]])
         write_config(writer, config)
-        for name, (file, source) in sources.items():
+        for name, parts in sources.items():
+            file, source = parts[0]
             with safe_open(file, "numpy") as opened:
                 shape = opened.get_slice(source).get_shape()
+            if is_of_experts(name):
+                shape = [len(parts), *shape]
             writer.add_tensor_info(name, shape, np.dtype(np.float32), 4 * int(np.prod(shape)))
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
-        for name, (file, source) in sources.items():
-            with safe_open(file, "numpy") as opened:
-                values = opened.get_tensor(source).astype(np.float32)
-            if ".attn_q." in name:
+        for name, parts in sources.items():
+            values = np.stack([read_fp32(*part) for part in parts])
+            if not is_of_experts(name):
+                values = values[0]
+            if config["model_type"] == "llama" and ".attn_q." in name:
                 values = pairs_from_halves(values, config["num_attention_heads"])
-            elif ".attn_k." in name:
+            elif config["model_type"] == "llama" and ".attn_k." in name:
                 values = pairs_from_halves(values, kv_heads(config))
             writer.write_tensor_data(np.ascontiguousarray(values))
         writer.close()
 
 
+def is_of_experts(name: str) -> bool:
+    """Of a tensor in GGUF that stacks those of all experts."""
+    return name.split(".")[-2] in EXPERTS
+
+
+def read_fp32(file: Path, source: str) -> np.ndarray:
+    with safe_open(file, "numpy") as opened:
+        return opened.get_tensor(source).astype(np.float32)
+
+
 def unsupported(config: dict[str, Any]) -> str:
     """Why not, or ""."""
-    if config.get("model_type") != "llama":
+    if config.get("model_type") not in ARCHITECTURES:
         return f"model_type is '{config.get('model_type')}'"
     scaling = config.get("rope_scaling") or {}
     if scaling.get("rope_type", scaling.get("type", "default")) != "default":
         return f"rope_scaling is {scaling}"
+    if config.get("mlp_only_layers") or config.get("decoder_sparse_step", 1) != 1:
+        return "some layers have no experts"
     for key in ("attention_bias", "mlp_bias"):
         if config.get(key):
             return f"{key} is true"
@@ -80,24 +110,39 @@ def write_config(writer: GGUFWriter, config: dict[str, Any]) -> None:
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
     writer.add_tokenizer_model(NO_VOCABULARY)
+    if config["model_type"] == MIXTURE:
+        writer.add_expert_count(config["num_experts"])
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
 
 
-def tensors(folder: Path, config: dict[str, Any]) -> dict[str, tuple[Path, str]]:
-    """By GGUF name: the file that holds a tensor, and its name there."""
-    wanted = {f"{top}.weight": f"{source}.weight" for top, source in TOP.items()}
+def tensors(folder: Path, config: dict[str, Any]) -> dict[str, Sources]:
+    """By GGUF name: a tensor, or those of all experts."""
+    wanted = {f"{top}.weight": [f"{source}.weight"] for top, source in TOP.items()}
     if config.get("tie_word_embeddings"):
         del wanted["output.weight"]
+    parts = LAYER
+    if config["model_type"] == MIXTURE:
+        parts = {part: LAYER[part] for part in LAYER if part not in DENSE} | MIXTURE_LAYER
     for layer in range(config["num_hidden_layers"]):
-        for part, source in LAYER.items():
-            wanted[f"blk.{layer}.{part}.weight"] = f"model.layers.{layer}.{source}.weight"
+        prefix = f"model.layers.{layer}"
+        for part, source in parts.items():
+            wanted[f"blk.{layer}.{part}.weight"] = [f"{prefix}.{source}.weight"]
+        if config["model_type"] != MIXTURE:
+            continue
+        for part, source in EXPERTS.items():
+            wanted[f"blk.{layer}.{part}.weight"] = [
+                f"{prefix}.mlp.experts.{expert}.{source}.weight"
+                for expert in range(config["num_experts"])
+            ]
     held: dict[str, Path] = {}
     for file in sorted(folder.glob("*.safetensors")):
         with safe_open(file, "numpy") as opened:
             held.update(dict.fromkeys(opened.keys(), file))
-    missing = [source for source in wanted.values() if source not in held]
+    missing = [one for sources in wanted.values() for one in sources if one not in held]
     if missing:
         raise UserError(f"{folder}: {len(missing)} tensors are missing, first {missing[0]}")
-    return {name: (held[source], source) for name, source in wanted.items()}
+    return {name: [(held[one], one) for one in sources] for name, sources in wanted.items()}
 
 
 def pairs_from_halves(weight: np.ndarray, num_heads: int) -> np.ndarray:

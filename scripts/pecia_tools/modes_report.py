@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""modes_report local|net|layout FILE: tables of what bench-modes.sh and bench-layout.sh measured. A figure is the median of
+"""modes_report local|net|experts|layout FILE: tables of what bench-modes.sh and bench-layout.sh measured. A figure is the median of
 its case.
 
 modes_report layout-line MODE PHASE REPRODUCIBLE REPORT: a line for `layout` from a run's report.json.
@@ -203,6 +203,31 @@ def shifts(lines: Sequence[Line]) -> None:
     )
 
 
+def experts(lines: Sequence[Line]) -> None:
+    """Experts cut over the ranks (EP 1) against experts dealt out over them."""
+    times: dict[tuple[str, str], dict[str, list[Line]]] = {}
+    for line in lines:
+        grid, _, ep = line["grid"].rsplit(", ", 1)[0].partition(" × EP ")
+        case = (
+            f"prefill of {line['tokens']}"
+            if line["bench"] == "bench_prefill"
+            else f"step of {line['batch']}"
+        )
+        times.setdefault((grid, case), {}).setdefault("dealt out" if ep else "cut", []).append(line)
+    rows = []
+    for (grid, case), ways in times.items():
+        key = "seconds" if case.startswith("prefill") else "step_seconds"
+        medians = {way: seconds(found, key) for way, found in ways.items()}
+        fast, margin = winner(medians)
+        in_ms = [f"{1e3 * medians[way]:.2f}" for way in ("cut", "dealt out")]
+        rows.append([grid, case, *in_ms, fast, f"{100 * margin:.0f} %"])
+    show(
+        "Experts across slow links",
+        ("grid", "case", "cut ms", "dealt out ms", "faster", "by"),
+        rows,
+    )
+
+
 def collectives(lines: Sequence[Line]) -> None:
     times: dict[tuple[str, int], dict[str, list[float]]] = {}
     for line in lines:
@@ -275,13 +300,16 @@ def main(arguments: list[str]) -> int:
     if len(arguments) == 5 and arguments[0] == "layout-line":
         print(json.dumps(layout_line(*arguments[1:4], Path(arguments[4]))))
         return 0
-    if len(arguments) != 2 or arguments[0] not in ("local", "net", "layout"):
+    if len(arguments) != 2 or arguments[0] not in ("local", "net", "experts", "layout"):
         raise UserError(
-            "usage: modes_report local|net|layout FILE | modes_report layout-line MODE PHASE REPRODUCIBLE REPORT"
+            "usage: modes_report local|net|experts|layout FILE | modes_report layout-line MODE PHASE REPRODUCIBLE REPORT"
         )
     lines = read(Path(arguments[1]))
     if arguments[0] == "layout":
         layouts(lines)
+        return 0
+    if arguments[0] == "experts":
+        experts(lines)
         return 0
     of = {
         name: [line for line in lines if line["bench"] == f"bench_{name}"]

@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
+#include <algorithm>
+
 #include "lib/comm/agree.hpp"
 #include "lib/comm/mpi_communicator.hpp"
+#include "lib/comm/of_first.hpp"
 #include "lib/core/error.hpp"
 
 namespace pecia::comm {
@@ -91,6 +94,29 @@ TEST(RequireSame, NamesTheFirstRankThatDiffers) {
         fmt::format("ranks 0 and {} have different job files", odd == 0 ? 1 : odd);
     EXPECT_EQ(message.substr(0, begin.size()), begin);
   }
+}
+
+struct Named {
+  std::string name;
+  std::vector<int32_t> values;
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(name), archive(values);
+  }
+};
+
+TEST(OfFirst, GivesTheValueOfRank0ToAll) {
+  const auto comm = world();
+  const int rank = comm->rank();
+  EXPECT_EQ(of_first(*comm, 0.5 + rank), 0.5);
+  EXPECT_EQ(of_first(*comm, rank == 0 ? std::string("a path") : std::string("")), "a path");
+  EXPECT_EQ(of_first(*comm, rank == 0 ? std::string() : std::string("lost")), "");
+  EXPECT_EQ(of_first(*comm, std::vector<int64_t>(3 - std::min(rank, 3), 7)),
+            (std::vector<int64_t>{7, 7, 7}));
+  const Named named = of_first(*comm, rank == 0 ? Named{"first", {1, 2}} : Named{});
+  EXPECT_EQ(named.name, "first");
+  EXPECT_EQ(named.values, (std::vector<int32_t>{1, 2}));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "lib/comm/mpi_communicator.hpp"
+#include "lib/comm/of_first.hpp"
 #include "lib/comm/staged_communicator.hpp"
 #include "lib/execute/worker.hpp"
 #include "lib/model/device_weights.hpp"
@@ -212,11 +213,7 @@ class KvFiles : public testing::Test {
  protected:
   KvFiles() {
     if (world_->rank() == 0) own_.emplace();
-    const std::string text = own_ ? own_->path().string() : "";
-    const auto* data = reinterpret_cast<const std::byte*>(text.data());
-    std::vector<std::byte> bytes(data, data + text.size());
-    world_->broadcast(bytes, 0);
-    folder_ = std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    folder_ = comm::of_first(*world_, own_ ? own_->path().string() : "");
   }
   ~KvFiles() override { world_->barrier(); }
 

@@ -8,6 +8,7 @@
 
 #include "lib/comm/agree.hpp"
 #include "lib/comm/mpi_communicator.hpp"
+#include "lib/comm/of_first.hpp"
 #include "lib/core/error.hpp"
 #include "lib/io/mapped_file.hpp"
 #include "lib/run/spread_files.hpp"
@@ -36,11 +37,7 @@ void write(const fs::path& path, const std::string& text) {
 
 /// Rank 0's folder, which all ranks see.
 fs::path shared_folder(comm::Communicator& world, const test::TempFolder& own) {
-  const std::string text = own.path().string();
-  std::vector<std::byte> bytes(text.size());
-  std::ranges::transform(text, bytes.begin(), [](char c) { return static_cast<std::byte>(c); });
-  world.broadcast(bytes, 0);
-  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  return comm::of_first(world, own.path().string());
 }
 
 /// Simulated hosts of one rank, of two ranks, and one host.

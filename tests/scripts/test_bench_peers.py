@@ -73,6 +73,13 @@ class Prompt(ScriptTest):
         self.assertEqual(found, once + once[:3])
         self.assertEqual(bench_peers.prompt(model, text, 2).tolist(), once[:2])
 
+    def test_a_model_without_a_tokenizer_has_random_tokens(self) -> None:
+        model = self.folder / "model"
+        quietly(bench_model.main, model, *SHAPE)
+        found = bench_peers.prompt(model, self.folder / "none", 1000)
+        self.assertEqual((len(found), found.dtype), (1000, np.int32))
+        self.assertEqual((found.min(), found.max()), (0, 63))
+
     def test_no_text(self) -> None:
         model = make_model(self.folder / "model")
         for text, words in ((self.folder / "none", "--text"), (self.write("empty", ""), "no text")):
@@ -464,6 +471,27 @@ class Weights(ScriptTest):
             self.assertEqual(set(ours.keys()), set(back.keys()))
             for name in ours.keys():  # noqa: SIM118 - it has no iterator
                 np.testing.assert_array_equal(ours.get_tensor(name), back.get_tensor(name), name)
+
+    def test_experts_are_stacked(self) -> None:
+        folder = self.folder / "mixture"
+        quietly(bench_model.main, folder, *SHAPE, "--experts=3", "--experts-per-token=2")
+        export_gguf(folder, self.folder / "F32.gguf")
+        reader = GGUFReader(self.folder / "F32.gguf")
+        held = {tensor.name: tensor for tensor in reader.tensors}
+        self.assertEqual(reader.fields["qwen3moe.expert_count"].contents(), 3)
+        self.assertEqual(reader.fields["qwen3moe.expert_used_count"].contents(), 2)
+        self.assertEqual(len(held), 2 + 2 * 12)
+        with safe_open(folder / "model.safetensors", "numpy") as ours:
+            for name, source in (
+                ("ffn_up_exps", "mlp.experts.{}.up_proj"),
+                ("ffn_down_exps", "mlp.experts.{}.down_proj"),
+            ):
+                for expert in range(3):
+                    theirs = held[f"blk.1.{name}.weight"].data[expert]
+                    own = ours.get_tensor(f"model.layers.1.{source.format(expert)}.weight")
+                    np.testing.assert_array_equal(theirs, own.astype(np.float32))
+            queries = ours.get_tensor("model.layers.0.self_attn.q_proj.weight").astype(np.float32)
+            np.testing.assert_array_equal(held["blk.0.attn_q.weight"].data, queries)
 
     def test_files_are_made_once_and_again_of_another_checkpoint(self) -> None:
         bench = Bench(parse(["--model", str(self.model)]))

@@ -94,6 +94,19 @@ class ModesReport(unittest.TestCase):
         self.assertEqual(ends, ["right |", "wrong |", "within 5 % |"])
         self.assertIn("not always right: 1 of 3", text)
 
+    def test_experts_dealt_out_are_held_against_experts_cut(self) -> None:
+        lines = []
+        for ep, value in (("", 0.3), (" × EP 4", 0.1)):
+            grid = f"CP 1 × SP 4 × TP 1{ep}, base"
+            prompt = prefill("pass_kv", 512, value, "")
+            lines.append({**prompt, "grid": grid})
+            step = {"bench": "bench_decode", "batch": 8, "step_seconds": {"median": 1e-2 / value}}
+            lines.append({**step, "grid": grid})
+        text = printed(lines, "experts")
+        base = "| CP 1 × SP 4 × TP 1 |"
+        self.assertIn(f"{base} prefill of 512 | 300.00 | 100.00 | dealt out | 200 % |", text)
+        self.assertIn(f"{base} step of 8 | 33.33 | 100.00 | cut | 200 % |", text)
+
     def test_shares_are_of_one_rank_in_the_same_case(self) -> None:
         lines = []
         for ranks, tokens, rate in ((1, 2048, 100), (2, 2048, 90), (1, 8192, 50), (2, 8192, 48)):

@@ -6,6 +6,7 @@
 
 #include "lib/comm/mpi_environment.hpp"
 #include "lib/comm/nccl_communicator.hpp"
+#include "lib/comm/of_first.hpp"
 #include "lib/comm/staged_communicator.hpp"
 #include "lib/core/fp8_vector.hpp"
 #include "lib/core/random.hpp"
@@ -280,10 +281,8 @@ std::map<int64_t, schedule::Finished> run_alone(comm::Communicator& world,
     for (auto& [row, finished] :
          run_requests(*comm::make_null_communicator(), folder, requests, settings))
       all.results.push_back({std::move(finished)});
-  std::vector<std::byte> bytes = to_bytes(all);
-  world.broadcast(bytes, 0);
   std::map<int64_t, schedule::Finished> results;
-  for (Travelling& each : from_bytes<TravellingResults>(bytes).results)
+  for (Travelling& each : comm::of_first(world, std::move(all)).results)
     results[each.finished.row] = std::move(each.finished);
   return results;
 }
