@@ -103,10 +103,10 @@ bench_experts() {
       # shellcheck disable=SC2086  # these are words
       run 4 "$all" bench_prefill --model "$model" --threads 1 --tokens 512,2048 --runs 3 $degrees
       # shellcheck disable=SC2086
-      run 4 "$all" bench_decode --model "$model" --threads 1 --contexts 512 --batches 1,8,32 --runs 3 $degrees
+      run 4 "$all" bench_decode --model "$model" --threads 1 --contexts 512 --batches 1,8,32,128 --runs 3 $degrees
     done
   done
-  logged mpirun -np 4 -H "$all" --bind-to none "$bin/pecia" topology --measure --cluster-file "$log.cluster.yaml"
+  OMP_NUM_THREADS=1 logged mpirun -np 4 -H "$all" --bind-to none -x OMP_NUM_THREADS "$bin/pecia" topology --measure --cluster-file "$log.cluster.yaml"
 }
 
 inside=

@@ -193,19 +193,24 @@ class PhantomBackend : public Backend {
           bytes_of(args.chosen) + bytes_of(args.weights)},
          stream);
   }
-  /// As if each row chose its experts at random. The products' rows are those of one expert.
+  /// As if each row chose its experts at random. The products' rows are those of one expert. Each
+  /// pair has rows of its own between the products: x, gate, up, activated and out.
   void experts(const ExpertsArgs& args, device::Stream& stream) override {
     validate(args);
     const auto [pairs, touched] = work_of(args, std::ssize(args.experts));
     const Expert& each = args.experts.front();
     const int64_t ffn = each.gate.rows(), hidden = args.x.size(1);
+    const double between =
+        pairs * static_cast<double>(args.x.row_elements() * size_of(args.x.dtype()) +
+                                    3 * ffn * size_of(DType::fp32) + hidden * size_of(DType::fp32));
     tell({"experts", each.gate.dtype(),
           pairs == 0 ? 0 : static_cast<int64_t>(std::ceil(pairs / touched)),
           6 * pairs * static_cast<double>(hidden) * static_cast<double>(ffn),
           bytes_of(args.x) + bytes_of(args.chosen) + bytes_of(args.weights) +
-              std::llround(touched * static_cast<double>(bytes_of(each))),
-          bytes_of(args.y), operands_of(args.x.dtype(), each.gate.dtype(), args.row_invariant),
-          static_cast<double>(hidden), ffn},
+              std::llround(touched * static_cast<double>(bytes_of(each)) + between),
+          bytes_of(args.y) + std::llround(between),
+          operands_of(args.x.dtype(), each.gate.dtype(), args.row_invariant),
+          static_cast<double>(hidden), ffn, touched > 0 ? pairs / touched : 0},
          stream);
   }
   void sample(const SamplingArgs& args, device::Stream& stream) override {

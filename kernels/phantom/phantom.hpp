@@ -26,7 +26,9 @@ struct OpWork {
   DType operands = DType::fp32;
   double depth = 0;
   int64_t width = 0;
-  double item_rows = 0;  ///< of attention: rows that read the same keys, in the mean over pairs
+  /// Of attention: rows that read the same keys, in the mean over pairs. Of experts: rows of each
+  /// that has some, in the mean.
+  double item_rows = 0;
   /// Of a product whose weights are a column slice: bytes of one of its rows, which lie apart; else 0.
   int64_t piece_bytes = 0;
 

@@ -204,7 +204,7 @@ def shifts(lines: Sequence[Line]) -> None:
 
 
 def experts(lines: Sequence[Line]) -> None:
-    """Experts cut over the ranks (EP 1) against experts dealt out over them."""
+    """Experts cut over TP, or all on each rank of SP (EP 1), against experts dealt out over the ranks."""
     times: dict[tuple[str, str], dict[str, list[Line]]] = {}
     for line in lines:
         grid, _, ep = line["grid"].rsplit(", ", 1)[0].partition(" × EP ")
@@ -213,17 +213,17 @@ def experts(lines: Sequence[Line]) -> None:
             if line["bench"] == "bench_prefill"
             else f"step of {line['batch']}"
         )
-        times.setdefault((grid, case), {}).setdefault("dealt out" if ep else "cut", []).append(line)
+        times.setdefault((grid, case), {}).setdefault(f"EP {ep}" if ep else "EP 1", []).append(line)
     rows = []
     for (grid, case), ways in times.items():
         key = "seconds" if case.startswith("prefill") else "step_seconds"
         medians = {way: seconds(found, key) for way, found in ways.items()}
         fast, margin = winner(medians)
-        in_ms = [f"{1e3 * medians[way]:.2f}" for way in ("cut", "dealt out")]
+        in_ms = [f"{1e3 * medians[way]:.2f}" for way in ("EP 1", "EP 4")]
         rows.append([grid, case, *in_ms, fast, f"{100 * margin:.0f} %"])
     show(
         "Experts across slow links",
-        ("grid", "case", "cut ms", "dealt out ms", "faster", "by"),
+        ("grid", "case", "EP 1 ms", "EP 4 ms", "faster", "by"),
         rows,
     )
 

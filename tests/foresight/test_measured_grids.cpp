@@ -140,5 +140,52 @@ TEST(MeasuredGrids, OfDecodeStepsHaveTheConfigurationThatWasFaster) {
   EXPECT_GE(decided, 5) << "the model decides nearly all cells";
 }
 
+/// What the ranks measured of themselves there when experts were measured: products of few rows are
+/// the share of two cores that read 40 GB/s.
+machines::Cluster slow_racks_of_packed_weights() {
+  machines::Cluster cluster = slow_racks();
+  cluster.rank.flops = {{DType::bf16, 500e9}};
+  cluster.rank.memory_gbs = 42, cluster.rank.alone = 1.9;
+  cluster.efficiency.gemm = {
+      0.62, {{machines::Axis::rows, {{1, 0.047}, {2, 0.088}, {8, 0.34}, {32, 0.81}, {256, 1}}}}};
+  cluster.efficiency.copy = {0.69};
+  return cluster;
+}
+
+/// With SP a rank has all experts (EP 1) or every fourth (EP 4). With TP the two sides differ by at
+/// most 5 %, or the rounds do not agree.
+TEST(MeasuredGrids, OfExpertsHaveTheDegreeThatWasFaster) {
+  struct Cell {
+    schedule::PassKind kind;
+    int64_t sequences, tokens;
+    double ep1_ms, ep4_ms;
+  };
+  using enum schedule::PassKind;
+  constexpr Cell cells[] = {
+      {prefill, 1, 512, 45, 97}, {prefill, 1, 2048, 189, 402}, {decode, 128, 1, 20.6, 27.6}};
+  const job::Job job;
+  model::ModelConfig config = two_layers();
+  config.experts = {
+      .count = 16, .per_token = 4, .ffn = 512, .routing = kernels::Routing::of_chosen};
+  for (model::LayerConfig& layer : config.pattern) layer.feed_forward = model::FeedForward::experts;
+  const machines::Cluster cluster = slow_racks_of_packed_weights();
+  Passes passes = passes_over_slow_racks(job, config, cluster);
+  for (const Cell& cell : cells) {
+    const auto foreseen_s = [&](int ep) {
+      return passes
+          .played({.kind = cell.kind,
+                   .degrees = {1, 4, 1, ep},
+                   .sequences = cell.sequences,
+                   .tokens = cell.tokens,
+                   .cached = cell.kind == decode ? 512 : 0})
+          .seconds;
+    };
+    const double ep1_s = foreseen_s(1), ep4_s = foreseen_s(4);
+    EXPECT_GT(ep4_s, margin * ep1_s) << cell.sequences << " × " << cell.tokens;
+    EXPECT_NEAR(ep1_s, 1e-3 * cell.ep1_ms, 0.15e-3 * cell.ep1_ms) << cell.sequences;
+    EXPECT_NEAR(ep4_s, 1e-3 * cell.ep4_ms, 0.25e-3 * cell.ep4_ms) << cell.sequences;
+  }
+}
+
 }  // namespace
 }  // namespace pecia::foresight

@@ -104,8 +104,8 @@ class ModesReport(unittest.TestCase):
             lines.append({**step, "grid": grid})
         text = printed(lines, "experts")
         base = "| CP 1 × SP 4 × TP 1 |"
-        self.assertIn(f"{base} prefill of 512 | 300.00 | 100.00 | dealt out | 200 % |", text)
-        self.assertIn(f"{base} step of 8 | 33.33 | 100.00 | cut | 200 % |", text)
+        self.assertIn(f"{base} prefill of 512 | 300.00 | 100.00 | EP 4 | 200 % |", text)
+        self.assertIn(f"{base} step of 8 | 33.33 | 100.00 | EP 1 | 200 % |", text)
 
     def test_shares_are_of_one_rank_in_the_same_case(self) -> None:
         lines = []

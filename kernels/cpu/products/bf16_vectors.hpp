@@ -67,11 +67,12 @@ inline void ask_for(const void* from, int64_t ahead) {
                _MM_HINT_T1);
 }
 
-/// Returns how many bytes to ask ahead by, in whole rows of `row_bytes`, if the rows after these
-/// are read next.
-inline int64_t bytes_ahead(int64_t row_bytes) {
+/// Returns how many bytes to ask ahead by if the rows after these are read next, in whole rows that
+/// begin `row_bytes` apart. The first `read_bytes` of each are read; so shorter ones are asked for
+/// from further away.
+inline int64_t bytes_ahead(int64_t row_bytes, int64_t read_bytes) {
   constexpr int64_t enough = 8192;
-  return row_bytes > 0 ? (enough + row_bytes - 1) / row_bytes * row_bytes : 0;
+  return read_bytes > 0 ? (enough + read_bytes - 1) / read_bytes * row_bytes : 0;
 }
 
 /// The 16 numbers of a group of int4, by step and least, twice over. Where words of codes are the

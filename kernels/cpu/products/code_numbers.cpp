@@ -69,9 +69,14 @@ const Mxfp4Numbers* mxfp4_numbers() {
   return tables.of_scale;
 }
 
+int64_t bytes_ahead_of(const CodeRows& rows, int64_t numbers) {
+  const int64_t element = size_of(rows.dtype);
+  return bytes_ahead(rows.row_stride * element, row_elements(rows.dtype, numbers) * element);
+}
+
 void codes_to_bf16(const CodeRows& from, int64_t rows, int64_t begin, int64_t count, uint16_t* to,
                    int64_t to_stride) {
-  const int64_t ahead = bytes_ahead(from.row_stride * size_of(from.dtype));
+  const int64_t ahead = bytes_ahead_of(from, count);
   for (int64_t row = 0; row < rows; ++row, to += to_stride) {
     const CodeRows one = from.from(row);
     if (from.dtype == DType::int8)

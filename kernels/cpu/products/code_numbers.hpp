@@ -26,6 +26,9 @@ struct CodeRows {
   const float* factors() const { return static_cast<const float*>(scales); }
 };
 
+/// How many bytes to ask ahead by (bytes_ahead) if `numbers` of each row are read, row after row.
+int64_t bytes_ahead_of(const CodeRows& rows, int64_t numbers);
+
 /// The 16 numbers of a block of mxfp4, in bf16, twice over, for each scale.
 using Mxfp4Numbers = uint16_t[32];
 const Mxfp4Numbers* mxfp4_numbers();
