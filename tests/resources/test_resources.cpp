@@ -31,6 +31,14 @@ Resources resolved(std::vector<std::string> settings, int num_ranks,
   return resources;
 }
 
+TEST(ReservedBytes, AreAFifthAndOnGpusAtMostTwoGib) {
+  constexpr int64_t gib = int64_t{1} << 30;
+  EXPECT_EQ(reserved_bytes(100 * gib, false), 20 * gib);
+  EXPECT_EQ(reserved_bytes(100 * gib, true), 2 * gib);
+  EXPECT_EQ(reserved_bytes(5 * gib, true), gib);
+  EXPECT_EQ(reserved_bytes(0, true), 0);
+}
+
 TEST(Grid, GivesARingWhatTheOthersLeave) {
   EXPECT_EQ(resolved({}, 6).cp, 6);
   EXPECT_EQ(resolved({"dp=3"}, 6).cp, 2);
