@@ -282,7 +282,7 @@ Json plan_job(const PlanQuestion& question) {
   Json calibration;
   if (!question.cluster.empty())
     std::tie(cluster, calibration) = fitted_cluster(question, job, ranks);
-  const char* const backend_by = job.backend ? "job" : cluster ? "cluster" : "this machine";
+  const char* const backend_by = cluster ? "cluster" : job.backend ? "job" : "this machine";
   if (cluster) {
     take_backend(job, cluster->rank);
     Json plan = beginning_of(prompts, job, config,
