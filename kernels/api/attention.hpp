@@ -95,8 +95,8 @@ struct AttentionArgs {
 /// which has 16 bits, lse, and a row of out in fp32 where results are added up before they are
 /// rounded.
 inline constexpr int64_t library_bytes_per_row(int64_t num_heads, int64_t head_dim) {
-  return num_heads * (head_dim * (2 * size_of(DType::bf16) + size_of(DType::fp32)) +
-                      size_of(DType::fp32));
+  return num_heads *
+         (head_dim * (2 * size_of(DType::bf16) + size_of(DType::fp32)) + size_of(DType::fp32));
 }
 
 inline constexpr float empty_lse = -std::numeric_limits<float>::infinity();
