@@ -21,6 +21,7 @@ namespace pecia::app {
 namespace {
 
 struct PlanOptions : PlanQuestion {
+  std::string backend;  ///< in place of the job's; empty: the job's
   bool modes = false, json = false;
 };
 
@@ -93,7 +94,8 @@ int plan_of_runs(const PlanOptions& options) {
   return 0;
 }
 
-int plan_command(const PlanOptions& options) {
+int plan_command(PlanOptions options) {
+  if (!options.backend.empty()) options.overrides.push_back("backend=" + options.backend);
   if (!options.modes) {
     if (options.calibrate.empty() && options.job_file.empty() && options.model.empty())
       fail<InputError>(
@@ -145,6 +147,12 @@ void add_plan(CLI::App& app, Context& context) {
        .into = &options->overrides,
        .help = "Replaces a value of the job file, as in run",
        .type = "KEY.PATH=VALUE"});
+  add({.name = "--backend",
+       .into = &options->backend,
+       .help = "Plans for CPUs or GPUs, whatever the job says and this machine has, as on a login "
+               "node (default: the job's, the cluster's, this machine's)",
+       .type = "BACKEND",
+       .among = {"cpu", "cuda"}});
   add({.name = "--ranks",
        .into = &options->ranks,
        .help = "Ranks of the run (default: dp × cp × sp × tp, cp auto being 1); with --cluster "

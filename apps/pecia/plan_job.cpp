@@ -14,6 +14,7 @@
 #include "apps/pecia/plan_sweep.hpp"
 #include "apps/pecia/plan_times.hpp"
 #include "apps/pecia/printable.hpp"
+#include "kernels/api/gpu_traits.hpp"
 #include "lib/batch/simulated_requests.hpp"
 #include "lib/cluster/machine.hpp"
 #include "lib/core/error.hpp"
@@ -69,7 +70,7 @@ execute::RankNeeds needs_of_first_rank(const job::Job& job, const model::ModelCo
                                        const resources::Resources& resources, DType stored) {
   const auto cpu = kernels::make_cpu_backend();
   return execute::needs_of_rank(0, job, config, resources, stored,
-                                resources.gpus ? tensor_core_traits() : kernels::traits_of(*cpu));
+                                resources.gpus ? kernels::gpu_traits() : kernels::traits_of(*cpu));
 }
 
 /// The job without a file. Its prompts and its output have no meaning.
@@ -202,11 +203,30 @@ foresight::Batch batch_of(const PlanQuestion& question, const job::Job& job,
   return {std::move(requests), config};
 }
 
+/// Whose backend the plan is for: "job", "cluster" or "this machine" says so.
+Json backend_json(bool gpus, const char* said_by) {
+  return {{"name", name_of(gpus ? job::BackendKind::cuda : job::BackendKind::cpu)},
+          {"said_by", said_by}};
+}
+
+std::string backend_text(const Json& backend) {
+  const bool gpus = backend["name"] == name_of(job::BackendKind::cuda);
+  const auto said_by = backend["said_by"].get<std::string>();
+  return fmt::format("  planned for {} (backend: {}), {}\n", gpus ? "GPUs" : "CPUs",
+                     backend["name"].get<std::string>(),
+                     said_by == "job"       ? "as the job or --backend says"
+                     : said_by == "cluster" ? "as the cluster's ranks are"
+                     : gpus                 ? "as this machine has; --backend cpu plans for CPUs"
+                            : "as no GPU is seen here; --backend cuda plans for GPUs");
+}
+
 /// What every plan begins with.
 Json beginning_of(const Json& prompts, const job::Job& job, const model::ModelConfig& config,
-                  const resources::WeightFootprint& weights, const resources::KvFootprint& kv) {
+                  const resources::WeightFootprint& weights, const resources::KvFootprint& kv,
+                  const Json& backend) {
   return {
       {"schema", "pecia.plan/1"},
+      {"backend", backend},
       {"model", json_of(config, job)},
       {"prompts", prompts},
       {"weights",
@@ -262,11 +282,13 @@ Json plan_job(const PlanQuestion& question) {
   Json calibration;
   if (!question.cluster.empty())
     std::tie(cluster, calibration) = fitted_cluster(question, job, ranks);
-  if (cluster) take_backend(job, cluster->rank);
+  const char* const backend_by = cluster ? "cluster" : job.backend ? "job" : "this machine";
   if (cluster) {
+    take_backend(job, cluster->rank);
     Json plan = beginning_of(prompts, job, config,
                              resources::weight_footprint(job, config, cluster->rank.gpu),
-                             resources::kv_footprint(job, config, nullptr, {}));
+                             resources::kv_footprint(job, config, nullptr, {}),
+                             backend_json(cluster->rank.gpu, backend_by));
     plan["cluster"] = {{"name", question.cluster}, {"file", to_yaml(*cluster)}};
     plan["calibration"] = calibration;
     const Json swept = sweep_of(question, job, config, *cluster, inputs ? &*inputs : nullptr,
@@ -275,7 +297,7 @@ Json plan_job(const PlanQuestion& question) {
     return plan;
   }
   resources::Resources resources;
-  // As a run on this machine would take it.
+  // Unless the job says it, as a run on this machine would take it.
   resources.gpus = resources::computes_on_gpus(job, *comm::make_null_communicator());
   Json grid = outcome(job, config, ranks, resources);
   if (inputs && !grid.contains("refused")) try {
@@ -307,7 +329,8 @@ Json plan_job(const PlanQuestion& question) {
             {"prefill_windows", json_of(needs.prefill_windows)},
             {"decode_windows", json_of(needs.decode_windows)}};
   }
-  Json plan = beginning_of(prompts, job, config, weights, kv);
+  Json plan =
+      beginning_of(prompts, job, config, weights, kv, backend_json(resources.gpus, backend_by));
   plan["kv"]["max_sequences"] = kv.max_sequences;
   const Json only{{"ranks", ranks},
                   {"cp_auto", !job.parallel.cp.degree.has_value()},
@@ -354,6 +377,7 @@ std::string plan_text(const Json& plan) {
       number(model, "layers"), number(model, "num_heads"), number(model, "num_kv_heads"),
       number(model, "head_dim"), number(model, "length"));
   text += prompts_text(plan["prompts"], number(model, "length"));
+  text += backend_text(plan["backend"]);
   if (plan.contains("batch"))
     return text +
            fmt::format("  weights: {} {}; KV: {}, {} per token\n",

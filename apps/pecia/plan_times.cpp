@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "kernels/api/gpu_traits.hpp"
 #include "lib/core/error.hpp"
 #include "lib/report/format.hpp"
 
@@ -26,6 +27,7 @@ std::string indented(const std::string& lines) {
   return text;
 }
 
+/// The CPU's products, if its ranks have a peak for bf16.
 DType bf16_operands(DType weights) {
   return weights != DType::fp32 ? DType::bf16 : DType::fp32;
 }
@@ -35,15 +37,17 @@ DType bf16_operands(DType weights) {
 kernels::BackendTraits traits_of(const machines::Cluster& cluster, const job::Job& job) {
   const bool in_bf16 =
       cluster.rank.flops.contains(DType::bf16) && job.model.compute != job::Precision::fp32;
-  kernels::BackendTraits traits = tensor_core_traits();
+  kernels::BackendTraits traits;
+  if (cluster.rank.gpu) {
+    traits = kernels::gpu_traits();
+  } else {
+    const auto cpu = kernels::make_cpu_backend();
+    traits.continues_attention = cpu->continues_attention();
+    traits.merges_attention = cpu->merges_attention();
+    traits.operand_type = bf16_operands;
+  }
   if (!in_bf16) traits.operand_type = {};
-  if (!cluster.rank.gpu)
-    traits.continues_attention = kernels::make_cpu_backend()->continues_attention();
   return traits;
-}
-
-kernels::BackendTraits tensor_core_traits() {
-  return {bf16_operands, false};
 }
 
 std::string cluster_text(const Json& plan) {

@@ -13,8 +13,6 @@ namespace pecia::app {
 /// Of the backend on the cluster's ranks. Products take bf16 where the ranks have a peak for it and
 /// the job does not ask for fp32.
 kernels::BackendTraits traits_of(const machines::Cluster& cluster, const job::Job& job);
-/// Of GPUs' backend: tensor cores take bf16 rows.
-kernels::BackendTraits tensor_core_traits();
 
 /// The cluster file as indented lines.
 std::string cluster_text(const nlohmann::ordered_json& plan);

@@ -68,7 +68,7 @@ struct AttentionArgs {
   float scale;           ///< usually 1/sqrt(head_dim)
   int64_t window = 0;    ///< 0: none
   /// [rows, num_heads, head_dim], dense, written; fp32, or on backends with gains_by_fewer_ops()
-  /// bf16 or fp16, rounded once. Such a call does not go to a library.
+  /// bf16 or fp16, rounded once to the bits of a result in fp32 that is rounded afterwards.
   TensorView out;
   TensorView lse;  ///< [rows, num_heads] fp32, dense, written
   /// With `yes`, a row's bits follow only from its query, its position and the keys of its item, in
@@ -92,9 +92,11 @@ struct AttentionArgs {
 
 /// Counts the bytes of device memory that a backend keeps for each row that it leaves to a library
 /// at once (Backend::attention_library). They hold a row of q and a row of out in the keys' type,
-/// which has 16 bits, and lse.
+/// which has 16 bits, lse, and a row of out in fp32 where results are added up before they are
+/// rounded.
 inline constexpr int64_t library_bytes_per_row(int64_t num_heads, int64_t head_dim) {
-  return num_heads * (2 * head_dim * size_of(DType::bf16) + size_of(DType::fp32));
+  return num_heads *
+         (head_dim * (2 * size_of(DType::bf16) + size_of(DType::fp32)) + size_of(DType::fp32));
 }
 
 inline constexpr float empty_lse = -std::numeric_limits<float>::infinity();

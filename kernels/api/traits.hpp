@@ -11,6 +11,10 @@ namespace pecia::kernels {
 struct BackendTraits {
   std::function<DType(DType)> operand_type = {};  ///< Backend::operand_type; absent: fp32
   bool continues_attention = false;               ///< Backend::continues_attention
+  bool merges_attention = false;                  ///< Backend::merges_attention
+  bool gains_by_fewer_ops = false;                ///< Backend::gains_by_fewer_ops
+  /// Backend::takes_gated_linear; absent: no
+  std::function<bool(const GatedLinearArgs&)> takes_gated_linear = {};
 
   DType operands_of(DType weights) const {
     return operand_type ? operand_type(weights) : DType::fp32;
@@ -19,8 +23,12 @@ struct BackendTraits {
 
 /// Those of `backend`, which outlives them.
 inline BackendTraits traits_of(const Backend& backend) {
-  return {[&backend](DType weights) { return backend.operand_type(weights); },
-          backend.continues_attention()};
+  return {.operand_type = [&backend](DType weights) { return backend.operand_type(weights); },
+          .continues_attention = backend.continues_attention(),
+          .merges_attention = backend.merges_attention(),
+          .gains_by_fewer_ops = backend.gains_by_fewer_ops(),
+          .takes_gated_linear =
+              [&backend](const GatedLinearArgs& args) { return backend.takes_gated_linear(args); }};
 }
 
 }  // namespace pecia::kernels

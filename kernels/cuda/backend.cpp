@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/api/backend.hpp"
 
+#include "kernels/api/gpu_traits.hpp"
 #include "kernels/api/validate.hpp"
 #include "kernels/cuda/cuda.hpp"
-#include "lib/core/codes.hpp"
 
 namespace pecia::kernels::cuda {
 namespace {
@@ -14,7 +14,7 @@ class CudaBackend : public Backend {
       : context_(device, std::move(libraries)) {}
 
   std::string_view name() const override { return "cuda"; }
-  DType operand_type(DType weight) const override { return is_code(weight) ? DType::bf16 : weight; }
+  DType operand_type(DType weight) const override { return gpu_operand_type(weight); }
   std::string attention_library() const override {
     return context_.sdpa ? context_.sdpa->name() : "none: " + context_.why_no_sdpa;
   }

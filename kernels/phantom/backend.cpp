@@ -64,6 +64,11 @@ class PhantomBackend : public Backend {
   std::string_view name() const override { return "phantom"; }
   DType operand_type(DType weights) const override { return traits_.operands_of(weights); }
   bool continues_attention() const override { return traits_.continues_attention; }
+  bool merges_attention() const override { return traits_.merges_attention; }
+  bool gains_by_fewer_ops() const override { return traits_.gains_by_fewer_ops; }
+  bool takes_gated_linear(const GatedLinearArgs& args) const override {
+    return traits_.takes_gated_linear && traits_.takes_gated_linear(args);
+  }
 
   void embedding(const EmbeddingArgs& args, device::Stream& stream) override {
     validate(args);
@@ -144,6 +149,17 @@ class PhantomBackend : public Backend {
           vectors * vector_bytes(args.cache.dtype(), args.x.size(2))},
          stream);
   }
+  void rotate_and_store(const RotateAndStoreArgs& args, device::Stream& stream) override {
+    validate(args);
+    const TensorView& cache = args.keys.vectors;
+    const int64_t rows = args.q_out.rows(), kv_heads = cache.rows(), head_dim = cache.size(2);
+    const int64_t heads = args.q_out.size(1) + 2 * kv_heads;
+    tell({"rotate_and_store", cache.dtype(), rows, 0,
+          rows * heads * head_dim * size_of(DType::fp32) + bytes_of(args.q_norm) +
+              bytes_of(args.k_norm) + bytes_of(args.cos) + bytes_of(args.sin),
+          bytes_of(args.q_out) + 2 * rows * kv_heads * vector_bytes(cache.dtype(), head_dim)},
+         stream);
+  }
   void attention(const AttentionArgs& args, device::Stream& stream) override {
     validate(args);
     const int64_t heads = args.q.size(1), head_dim = args.q.size(2);
@@ -185,6 +201,22 @@ class PhantomBackend : public Backend {
     validate(args);
     tell({"gated_activation", args.gate.dtype(), args.gate.rows(), 0,
           bytes_of(args.gate) + bytes_of(args.up), bytes_of(args.out)},
+         stream);
+  }
+  void gated_linear(const GatedLinearArgs& args, device::Stream& stream) override {
+    validate(args);
+    const int64_t ffn = args.gate.rows(), depth = args.x.size(1);
+    const auto bytes_of_half = [](const TensorView& weight, const TensorView& scales,
+                                  const TensorView& bias) {
+      return bytes_of(weight) + bytes_of(scales) + bytes_of(bias);
+    };
+    tell({"gated_linear", args.gate.dtype(), args.x.rows(),
+          4 * static_cast<double>(args.x.rows()) * static_cast<double>(depth) *
+              static_cast<double>(ffn),
+          bytes_of(args.x) + bytes_of_half(args.gate, args.gate_scales, args.gate_bias) +
+              bytes_of_half(args.up, args.up_scales, args.up_bias),
+          bytes_of(args.out), operands_of(args.x.dtype(), args.gate.dtype(), RowInvariant::no),
+          static_cast<double>(depth), 2 * ffn},
          stream);
   }
   void route(const RouteArgs& args, device::Stream& stream) override {

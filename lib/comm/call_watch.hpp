@@ -4,8 +4,8 @@
 ///
 /// A call of a blocking NCCL communicator returns when its work is enqueued. The first transfer
 /// between two ranks connects them, and for this both must have come. If one never does, the call
-/// never returns: another thread may not use the communicator, and so nothing can end the call but
-/// the end of the process. So a thread of its own measures how long calls take.
+/// never returns. Another thread may abort the communicator, which NCCL does not promise to end the
+/// call, or end the process. So a thread of its own measures how long calls take.
 
 #include <chrono>
 #include <condition_variable>
@@ -20,7 +20,8 @@ namespace pecia::comm {
 class CallWatch {
  public:
   using Clock = std::chrono::steady_clock;
-  /// Gets "all_reduce #7 with all ranks: …", and is to end the job.
+  /// Gets "all_reduce #7 with all ranks: …", may abort what the call waits for, and is to end the
+  /// job.
   using Late = std::function<void(const std::string&)>;
 
   /// `late` is called once, from the watch's thread, with the first call that takes longer than

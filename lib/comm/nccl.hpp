@@ -62,7 +62,9 @@ class Nccl {
   /// blocks.
   virtual std::string asynchronous_error() = 0;
   /// Ends all operations under way, even if they wait for other ranks. No operation can be started
-  /// afterwards.
+  /// afterwards. It may be called once more, and from another thread while a call waits for other
+  /// ranks: the call returns with an error then. NCCL promises neither that such a call always
+  /// returns nor that this one does, so whoever calls it waits for a time only.
   virtual void abort() noexcept = 0;
 };
 

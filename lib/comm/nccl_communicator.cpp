@@ -5,7 +5,10 @@
 #include <bit>
 #include <chrono>
 #include <deque>
+#include <future>
 #include <list>
+#include <mutex>
+#include <thread>
 
 #include "lib/comm/collectives.hpp"
 #include "lib/comm/communicator_over.hpp"
@@ -20,6 +23,50 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// A group and its splits, which may be aborted together from any thread.
+class Groups {
+ public:
+  void add(Nccl& group) {
+    const std::lock_guard lock(mutex_);
+    all_.push_back(&group);
+  }
+  /// Returns when the group is not being aborted.
+  void remove(Nccl& group) {
+    const std::lock_guard lock(mutex_);
+    all_.remove(&group);
+  }
+  void abort() {
+    const std::lock_guard lock(mutex_);
+    for (Nccl* group : all_) group->abort();
+  }
+  std::string asynchronous_error() {
+    const std::lock_guard lock(mutex_);
+    for (Nccl* group : all_)
+      if (std::string words = group->asynchronous_error(); !words.empty()) return words;
+    return "";
+  }
+
+ private:
+  std::mutex mutex_;
+  std::list<Nccl*> all_;
+};
+
+/// Aborts the groups from a thread of its own, and tells `late` when that is done or `patience` is
+/// over: a library in which one call does not return may not return from another.
+CallWatch::Late aborting(std::shared_ptr<Groups> groups, Clock::duration patience,
+                         CallWatch::Late late) {
+  return [groups = std::move(groups), patience, late = std::move(late)](const std::string& words) {
+    auto aborted = std::make_shared<std::promise<void>>();
+    const std::future<void> done = aborted->get_future();
+    std::thread([groups, aborted] {
+      groups->abort();
+      aborted->set_value();
+    }).detach();
+    const bool in_time = done.wait_for(patience) == std::future_status::ready;
+    late(words + (in_time ? "" : "; NCCL did not abort it in time"));
+  };
+}
+
 /// The operations under way in a group and its splits. look() checks that they make progress.
 class Watch {
  public:
@@ -32,12 +79,14 @@ class Watch {
   };
 
   Watch(std::chrono::seconds timeout, CallWatch::Late late)
-      : timeout_(timeout), calls_(timeout, std::move(late)) {}
+      : timeout_(timeout),
+        calls_(timeout,
+               aborting(groups_, std::min(timeout, most_abort_patience), std::move(late))) {}
 
   CallWatch& calls() { return calls_; }
 
-  void add(Nccl& group) { groups_.push_back(&group); }
-  void remove(Nccl& group) { groups_.remove(&group); }
+  void add(Nccl& group) { groups_->add(group); }
+  void remove(Nccl& group) { groups_->remove(group); }
   void add(Started started) { started_.push_back(std::move(started)); }
 
   /// Returns an event that no transfer uses any more, or a new one.
@@ -59,8 +108,7 @@ class Watch {
     if (now - looked_ < std::chrono::milliseconds(1)) return false;
     looked_ = now;
     forget_done();
-    for (Nccl* group : groups_)
-      if (const std::string words = group->asynchronous_error(); !words.empty()) give_up(words);
+    if (const std::string words = groups_->asynchronous_error(); !words.empty()) give_up(words);
     if (timeout_.count() > 0 && !started_.empty() && now - started_.front().at > timeout_)
       give_up(fmt::format("nothing arrived for {} s", timeout_.count()));
     return true;
@@ -74,14 +122,16 @@ class Watch {
     }
   }
   [[noreturn]] void give_up(const std::string& words) {
-    for (Nccl* group : groups_) group->abort();
+    groups_->abort();
     if (started_.empty()) fail<SystemError>("NCCL: {}", words);
     const Started& oldest = started_.front();
     fail<SystemError>("{} #{} with {}: {}", oldest.operation, oldest.number, oldest.peers, words);
   }
 
+  static constexpr std::chrono::seconds most_abort_patience{10};
+
   std::chrono::seconds timeout_;
-  std::list<Nccl*> groups_;
+  std::shared_ptr<Groups> groups_ = std::make_shared<Groups>();
   std::deque<Started> started_;
   std::vector<std::shared_ptr<device::Event>> free_;  ///< events whose marks are reached
   Clock::time_point looked_;

@@ -17,7 +17,9 @@ namespace pecia::comm {
 /// SystemError when NCCL met an error, or when a transfer is not done within wait_timeout of its
 /// start. The error names the oldest unfinished transfer, its number and its peers. All transfers
 /// under way are aborted then. A call of NCCL may wait for other ranks: if it does not return within
-/// wait_timeout, `late` is told which, and is to end the job.
+/// wait_timeout, all groups are aborted from another thread, so that their peers meet an error, too.
+/// Then `late` is told which call it was, and is to end the job. It is told within another
+/// wait_timeout, 10 s at most, also where NCCL does not abort.
 ///
 /// Traffic counts collectives as if every rank sent to every other.
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <nccl.h>
 
+#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -119,17 +120,16 @@ class NcclGroup : public Nccl {
   }
 
   std::string asynchronous_error() override {
-    if (comm_ == nullptr) return "";
+    const ncclComm_t comm = comm_;
+    if (comm == nullptr) return "";
     ncclResult_t state = ncclSuccess;
-    check_nccl(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError", comm_);
+    check_nccl(ncclCommGetAsyncError(comm, &state), "ncclCommGetAsyncError", comm);
     if (state == ncclSuccess || state == ncclInProgress) return "";
     return ncclGetErrorString(state);
   }
 
   void abort() noexcept override {
-    if (comm_ == nullptr) return;
-    ncclCommAbort(comm_);
-    comm_ = nullptr;
+    if (const ncclComm_t comm = comm_.exchange(nullptr); comm != nullptr) ncclCommAbort(comm);
   }
 
  private:
@@ -140,7 +140,7 @@ class NcclGroup : public Nccl {
     OfBlock& operator=(const OfBlock&) = delete;
     /// An aborted group has no registrations any more.
     ~OfBlock() override {
-      if (group_.comm_ != nullptr) ncclCommDeregister(group_.comm_, handle_);
+      if (const ncclComm_t comm = group_.comm_; comm != nullptr) ncclCommDeregister(comm, handle_);
     }
 
    private:
@@ -148,7 +148,7 @@ class NcclGroup : public Nccl {
     void* handle_;
   };
 
-  ncclComm_t comm_;
+  std::atomic<ncclComm_t> comm_;  ///< null once it is aborted, which another thread may do
   bool registers_;
   int rank_ = 0, size_ = 0;
 };

@@ -90,8 +90,13 @@ class Attention {
     const auto* ring = std::get_if<RingAttention>(&ring_);
     return ring != nullptr && !exchanges_ && ring->stores_all_rows();
   }
-  /// RingAttention::attends_once and run_fresh, where takes_fresh_heads says so.
-  bool attends_once() const { return std::get<RingAttention>(ring_).attends_once(); }
+  /// Tells whether `out` of run and run_fresh may be of a type that kernels::AttentionArgs::out
+  /// takes: each row's result is that of one call and is not exchanged.
+  bool attends_once() const {
+    const auto* ring = std::get_if<RingAttention>(&ring_);
+    return ring != nullptr && !exchanges_ && ring->attends_once();
+  }
+  /// RingAttention::run_fresh, where takes_fresh_heads says so.
   void run_fresh(int64_t layer, const kernels::RotateAndStoreArgs& heads, const TensorView& out) {
     std::get<RingAttention>(ring_).run_fresh(layer, heads, out);
   }
@@ -103,7 +108,7 @@ class Attention {
 
   /// Caches the layer's keys and values. Then attends q to all keys of its sequences, on all ranks.
   /// The rows and heads are the same as for start_keys. q and out are [rows, query heads,
-  /// head_dim], fp32, dense. The call is collective over the team. It returns when `out` is
+  /// head_dim], dense; q is fp32, and out is where attends_once says no more. The call is collective over the team. It returns when `out` is
   /// complete.
   void run(int64_t layer, const TensorView& q, const TensorView& out);
 

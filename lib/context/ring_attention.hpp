@@ -59,15 +59,15 @@ class RingAttention {
   }
 
   /// Caches k and v of this rank's rows. Then attends q to all keys of its sequences, on all ranks.
-  ///   q [rows, num_heads, head_dim], k and v [rows, num_kv_heads, head_dim], out like q; fp32,
-  ///   dense.
+  ///   q [rows, num_heads, head_dim], k and v [rows, num_kv_heads, head_dim], out like q; fp32
+  ///   (out: unless attends_once), dense.
   /// The call is collective over the team's ring. It returns when `out` is complete.
   void run(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
            const TensorView& out);
 
   /// Tells whether all rows of the pass are stored as they come, so that run_fresh may be called.
   bool stores_all_rows() const;
-  /// Tells whether `out` of run_fresh may be of a type that kernels::AttentionArgs::out takes: each
+  /// Tells whether `out` of run and run_fresh may be of a type that kernels::AttentionArgs::out takes: each
   /// row's result is that of one call.
   bool attends_once() const;
   /// Does what `run` does for heads that are as the products gave them. They are normed and turned

@@ -41,10 +41,12 @@ struct Line {
 };
 
 OpWork op_of(const Line& line) {
-  // Names live as long as the program, and the cost model asks for these two.
+  // Names live as long as the program, and the cost model asks for these three.
   const std::string name = line.text("op");
   OpWork op{};
-  op.name = name == "linear" ? "linear" : name == "experts" ? "experts" : "other";
+  constexpr std::string_view products[] = {"linear", "gated_linear", "experts"};
+  const auto* const product = std::ranges::find(products, name);
+  op.name = product != std::end(products) ? *product : "other";
   const std::string operands = line.text("operands");
   constexpr DType types[] = {DType::fp32, DType::bf16, DType::fp16, DType::fp8};
   const auto* const type = std::ranges::find(types, operands, name_of);

@@ -223,7 +223,9 @@ std::vector<Field> make_schema() {
           "and "
           "head."),
       field("kv.memory", PECIA_MEMBER(kv.memory), auto_or(size_in_bytes()),
-            "For the cache, per rank; auto: what the batch needs and the machine has."),
+            "For the cache, per rank; auto: what the batch needs and the machine has. Of free "
+            "memory a "
+            "fifth is left to others, on GPUs at most 2 GiB."),
       field("kv.keep", PECIA_MEMBER(kv.keep),
             word<KvKeeping>({{"auto", KvKeeping::what_is_read}, {"all", KvKeeping::all}}),
             "Tokens that layers with a sliding window keep; auto: those that the window reaches, "

@@ -33,18 +33,18 @@ AttentionMixer::AttentionMixer(const ModelConfig& config, const context::Compute
 
 void AttentionMixer::begin(const AttentionWeights& weights, int64_t num_rows,
                            const context::Attention& attention) {
-  // More rows take a while, so launches cost little beside them. A library attends them, which
-  // writes fp32, and copies of all heads would take memory.
+  // More rows take a while, so launches cost little beside them, and copies of all heads would take
+  // memory.
   constexpr int64_t few_rows = 128;
   fresh_.reset();
-  const bool fresh = num_rows > 0 && num_rows < few_rows && tensor_.num_blocks() == 1 &&
-                     config_.qk_norm != QkNorm::all_heads &&
-                     compute_.backend.gains_by_fewer_ops() && attention.takes_fresh_heads();
+  const bool gains = compute_.backend.gains_by_fewer_ops();
+  const bool fresh = gains && num_rows > 0 && num_rows < few_rows && tensor_.num_blocks() == 1 &&
+                     config_.qk_norm != QkNorm::all_heads && attention.takes_fresh_heads();
   if (fresh) fresh_.emplace();
   // fp8 products round what they are given, which differs where it was rounded to bf16 before.
   const bool rounds_once = weights.o.parts.front().weight.dtype() != DType::fp8;
   const DType mixed =
-      fresh && attention.attends_once() && rounds_once ? products_.operand_type() : DType::fp32;
+      gains && attention.attends_once() && rounds_once ? products_.operand_type() : DType::fp32;
   const auto heads = [&](device::Buffer& buffer, const LinearWeight& weight) {
     return buffer.tensor(DType::fp32,
                          {num_rows, weight.out() / config_.head_dim, config_.head_dim});

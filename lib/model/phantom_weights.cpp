@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/model/phantom_weights.hpp"
 
+#include <algorithm>
+
 #include "lib/core/codes.hpp"
 
 namespace pecia::model {
@@ -22,10 +24,12 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
     const bool stored_so = config.quantization && config.quantization->code() == type;
     return stored_so ? config.quantization->shared_by() : int4_group;
   };
-  const auto matrix = [&](MatrixKind kind) {
+  const auto width_of = [&](MatrixKind kind) {
+    return unit_part(config, role_of(kind).unit, cut).size();
+  };
+  const auto matrix_of_width = [&](MatrixKind kind, int64_t width) {
     const MatrixRole& role = role_of(kind);
     const bool outputs = role.side == MatrixRole::Side::outputs;
-    const int64_t width = unit_part(config, role.unit, cut).size();
     const int64_t rows = outputs ? width : config.hidden;
     const int64_t columns = outputs ? config.hidden : width;
     const DType type = resident_type(config, kind, stored, quantize, codes);
@@ -46,6 +50,27 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
       made.bias = vector(rows, stored);
     return LinearWeight{{made}};
   };
+  const auto matrix = [&](MatrixKind kind) { return matrix_of_width(kind, width_of(kind)); };
+  const auto projections = [&](std::initializer_list<std::pair<MatrixKind, LinearWeight*>> all) {
+    const auto like = [&](const auto& one) {
+      const MatrixKind kind = one.first, first = all.begin()->first;
+      return resident_type(config, kind, stored, quantize, codes) ==
+                 resident_type(config, first, stored, quantize, codes) &&
+             role_of(kind).has_bias(config) == role_of(first).has_bias(config);
+    };
+    if (!std::ranges::all_of(all, like)) {
+      for (const auto& [kind, made] : all) *made = matrix(kind);
+      return;
+    }
+    int64_t rows = 0;
+    for (const auto& [kind, made] : all) rows += width_of(kind);
+    const LinearWeight together = matrix_of_width(all.begin()->first, rows);
+    int64_t first_row = 0;
+    for (const auto& [kind, made] : all) {
+      *made = slice_rows(together, first_row, width_of(kind));
+      first_row += width_of(kind);
+    }
+  };
   const int64_t vocab = unit_part(config, CutUnit::vocab, cut).size();
   embedding = block(vocab, config.hidden, stored);
   for (int64_t index = 0; index < config.layers; ++index) {
@@ -64,8 +89,13 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
       layer.mixture.router = matrix(MatrixKind::router);
       layer.mixture.experts.resize(experts_of(config, cut).size());
     }
+    projections({{MatrixKind::q, &layer.attention.q},
+                 {MatrixKind::k, &layer.attention.k},
+                 {MatrixKind::v, &layer.attention.v}});
+    if (config.feed_forward(index) != FeedForward::experts)
+      projections({{MatrixKind::gate, &layer.ffn.gate}, {MatrixKind::up, &layer.ffn.up}});
     layer.for_each_matrix([&](MatrixKind kind, LinearWeight& of_layer) {
-      if (kind != MatrixKind::router) of_layer = matrix(kind);
+      if (kind != MatrixKind::router && of_layer.parts.empty()) of_layer = matrix(kind);
     });
   }
   final_norm =

@@ -11,7 +11,8 @@ namespace pecia::model {
 
 /// Has the shapes and types that a rank's weights would have in device memory, and takes as much of
 /// it. Every matrix is one block of rows, except for float matrices whose columns are cut and that
-/// are used in place.
+/// are used in place. q, k and v, and gate and up, lie next to each other where they are of one
+/// type, so they may be one product (joined).
 class PhantomWeights : public WeightViews {
  public:
   /// `stored` is the type of all tensors that neither `quantize` converts to codes nor `codes` keeps

@@ -354,11 +354,16 @@ int64_t kv_memory_of_rank(const model::ModelConfig& config, const Resources& res
   return resources.kv_tokens * (per_token - of_windows) + resources.kv_recent_tokens * of_windows;
 }
 
+int64_t reserved_bytes(int64_t free_bytes, bool gpus) {
+  const int64_t fifth = free_bytes / 5;
+  return gpus ? std::min(fifth, int64_t{2} << 30) : fifth;
+}
+
 KvSlots resolve_kv_slots(const job::Job& job, const model::ModelConfig& config,
                          const batch::Inputs* inputs, const Resources& resources,
                          int64_t free_bytes, comm::Communicator& world) {
   const int64_t of_rank =
-      job.kv.memory.value_or(static_cast<int64_t>(0.8 * static_cast<double>(free_bytes)));
+      job.kv.memory.value_or(free_bytes - reserved_bytes(free_bytes, resources.gpus));
   const int64_t memory = -world.all_reduce_max(-of_rank);  // the least of all ranks
   // The slots that the largest requests of a full batch use together.
   int64_t most = 1;

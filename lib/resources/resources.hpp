@@ -159,8 +159,13 @@ KvSlots kv_slots(const job::Job& job, const model::ModelConfig& config, const Re
 /// Bytes of the KV cache on a rank, by kv_tokens and kv_recent_tokens.
 int64_t kv_memory_of_rank(const model::ModelConfig& config, const Resources& resources);
 
-/// KV slots on each rank: what kv.memory holds, or (auto) 80 % of `free_bytes`, the free memory
-/// where the rank computes. It is never more than the job's requests can use at a time. Throws
+/// Bytes of free memory that a rank's KV cache leaves to others when kv.memory does not say its size.
+/// On GPUs these are 2 GiB, for the buffers of libraries and NCCL; what passes need is not among
+/// `free_bytes` there. On CPUs, and where 2 GiB are more than that, they are a fifth.
+int64_t reserved_bytes(int64_t free_bytes, bool gpus);
+
+/// KV slots on each rank: what kv.memory holds, or (auto) `free_bytes`, the free memory where the
+/// rank computes, without reserved_bytes. It is never more than the job's requests can use at a time. Throws
 /// InputError when not one token fits. `inputs` are given on at least one rank and null on the
 /// others. Collective over `world`.
 KvSlots resolve_kv_slots(const job::Job& job, const model::ModelConfig& config,

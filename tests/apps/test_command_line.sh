@@ -93,6 +93,11 @@ if grep -q elastic "$folder/out"; then complain "a ring that is named is one rin
 expect 0 '^  3 ranks: this job is refused: parallel.sp 3 does not divide' - \
   "${needs[@]}" --ranks 3 --set parallel.sp=3
 expect 0 'kv.memory allows 2.0 GiB$' - "${needs[@]}" --set kv.memory=2G
+expect 0 '^  planned for CPUs (backend: cpu), as the job or --backend says$' - "${needs[@]}" --backend cpu
+expect 0 '^  planned for GPUs (backend: cuda), as the job or --backend says$' - "${needs[@]}" --backend cuda
+expect 0 '^  planned for GPUs (backend: cuda), as the job or --backend says$' - "${needs[@]}" --set backend=cuda
+expect 0 '"said_by": "this machine"' - "${needs[@]}" --json
+expect 2 - 'tpu' "${needs[@]}" --backend tpu
 expect 0 '"schema": "pecia.plan/1"' - "${needs[@]}" --json
 python3 -m json.tool "$folder/out" >/dev/null || complain "no JSON"
 expect 2 - 'h5' "${needs[@]}" --set input=[p.h5]

@@ -136,9 +136,13 @@ class LoggedNccl : public Nccl {
     return std::make_unique<LoggedNccl>(log_, error_, registers_, "part: ");
   }
   std::string asynchronous_error() override { return error_; }
-  void abort() noexcept override { say("abort"); }
+  void abort() noexcept override {
+    if (in_abort) in_abort();
+    say("abort");
+  }
 
   static inline std::function<void()> in_end_group;  ///< what a call waits for
+  static inline std::function<void()> in_abort;      ///< what aborting waits for
 
  private:
   struct LoggedRegistration : Registration {
@@ -442,6 +446,40 @@ TEST_F(NcclCalls, ACallThatDoesNotReturnIsNamedFromAnotherThread) {
   LoggedNccl::in_end_group = nullptr;
   EXPECT_EQ(said.find("all_reduce #2 with all ranks: the call has not returned for 1 s"), 0u)
       << said;
+}
+
+/// As NCCL does, a call returns once its group is aborted, and all groups are before the job ends.
+TEST_F(NcclCalls, ACallThatDoesNotReturnIsAbortedWithAllGroupsBeforeTheJobEnds) {
+  const auto hasty = make(std::chrono::seconds(1));
+  const auto part = hasty->split(0, 0);
+  asked();
+  std::future<std::string> told = late.get_future();
+  LoggedNccl::in_end_group = [&] {
+    EXPECT_EQ(told.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  };
+  part->start_send_receive(bytes(8), 2, bytes(4), 0);
+  LoggedNccl::in_end_group = nullptr;
+  const Log log = asked();
+  EXPECT_EQ(std::ranges::count(log, "abort"), 1);
+  EXPECT_EQ(std::ranges::count(log, "part: abort"), 1);
+  EXPECT_EQ(told.get().find("NCCL did not abort"), std::string::npos);
+}
+
+TEST_F(NcclCalls, TheJobEndsAlsoWhereNcclDoesNotAbort) {
+  std::promise<void> forever;
+  {
+    const auto hasty = make(std::chrono::seconds(1));
+    std::future<std::string> told = late.get_future();
+    LoggedNccl::in_abort = [&] { forever.get_future().wait(); };
+    LoggedNccl::in_end_group = [&] {
+      EXPECT_EQ(told.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+    };
+    hasty->start_send_receive(bytes(8), 2, bytes(4), 0);
+    LoggedNccl::in_end_group = nullptr;
+    EXPECT_NE(told.get().find("; NCCL did not abort it in time"), std::string::npos);
+    forever.set_value();  // a job has ended by now; here the group waits until it is aborted
+  }
+  LoggedNccl::in_abort = nullptr;
 }
 
 }  // namespace

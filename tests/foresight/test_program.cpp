@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <map>
+
+#include "kernels/api/gpu_traits.hpp"
 #include "lib/parallel/virtual_ranks.hpp"
 #include "tests/foresight/small_cluster.hpp"
 #include "tests/foresight/small_grid.hpp"
@@ -73,6 +76,58 @@ TEST(Program, MergesPartsOnlyWhereTheBackendDoesNotContinueResults) {
   EXPECT_GT(count(false, "merge"), 0);
   EXPECT_EQ(count(true, "merge"), 0);
   EXPECT_EQ(count(true, "attention"), count(false, "attention"));
+}
+
+/// The ops that test_production_types counts on the CUDA backend, here from a machine without it.
+TEST(Program, HasAGpusOpsInALayerOfADecodeStep) {
+  const model::ModelConfig two = small_model(2), one = small_model(1);
+  const auto ops = [](const model::ModelConfig& config, int64_t rows) {
+    execute::PhantomSettings settings = grids().front().settings(0);
+    settings.traits = kernels::gpu_traits();
+    const Program program = record(
+        config, {settings, {}, grids().front().passes().step(0, rows, 16, true)}, Layers::each);
+    std::map<std::string_view, int64_t> count;
+    for (const auto& [layer, step] : flat(program))
+      if (const auto* op = std::get_if<kernels::OpWork>(&step.what)) ++count[op->name];
+    return count;
+  };
+  using Count = std::map<std::string_view, int64_t>;
+  const auto of_a_layer = [&](int64_t rows) {
+    Count count = ops(two, rows);
+    for (const auto& [name, times] : ops(one, rows))
+      if ((count[name] -= times) == 0) count.erase(name);
+    return count;
+  };
+  EXPECT_EQ(of_a_layer(16), (Count{{"attention", 1},
+                                   {"gated_linear", 1},
+                                   {"linear", 3},
+                                   {"rms_norm", 2},
+                                   {"rotate_and_store", 1}}));
+  EXPECT_EQ(of_a_layer(17), (Count{{"attention", 1},
+                                   {"gated_activation", 1},
+                                   {"linear", 4},
+                                   {"rms_norm", 2},
+                                   {"rotate_and_store", 1}}));
+}
+
+/// `reproducible: layout` has the parts of virtual ranks as items of one call, or as single calls.
+TEST(Program, AttendsPartsOfLayoutInOneCallWhereTheBackendMergesThem) {
+  const model::ModelConfig config = small_model(1);
+  const auto calls = [&](bool merges, std::string_view name) {
+    execute::PhantomSettings settings = grids().front().settings(0);
+    settings.traits.merges_attention = merges;
+    settings.worker.layout_invariant = true;
+    execute::TrialPasses passes = grids().front().passes();
+    passes.virtual_ranks = 8;
+    const Program program = record(config, {settings, {}, passes.feed(0, 1, 48)}, Layers::each);
+    int64_t count = 0;
+    for (const auto& [layer, step] : flat(program))
+      if (const auto* op = std::get_if<kernels::OpWork>(&step.what)) count += op->name == name;
+    return count;
+  };
+  EXPECT_EQ(calls(true, "attention"), 1);
+  EXPECT_EQ(calls(true, "merge"), 0);
+  EXPECT_GT(calls(false, "attention") + calls(false, "merge"), 1);
 }
 
 /// Ranks of TP have columns of o and down, as slices of one resident matrix.

@@ -242,6 +242,56 @@ TEST_P(ProductionTypes, GiveWhatFp32GivesInEveryMode) {
   expect_near_in_every_mode(lengths, in_fp32(lengths));
 }
 
+/// A place for each of the two ways in which tensors travel.
+std::vector<TestPlace> both_places(TestPlace place) {
+  if (place == TestPlace::emulated_staged) return {place, TestPlace::emulated_nccl};
+  return {place};
+}
+
+/// Requests on as many ranks as they need, side by side.
+TEST_P(ProductionTypes, GiveWhatFp32GivesInElasticTeams) {
+  if (all_->size() == 1) GTEST_SKIP() << "one rank has one team";
+  const std::vector<int64_t> lengths = {70, 9, 33, 120};
+  const Results wanted = in_fp32(lengths);
+  for (const TestPlace place : both_places(of_production().place)) {
+    ReplicaSettings settings = of_production();
+    settings.place = place;
+    settings.elastic = true;
+    settings.max_batch_tokens = 32;
+    settings.kv_tokens = (130 + all_->size() - 1) / all_->size() + 20;
+    int narrow = 0, wide = 0;
+    settings.on_plan = [&](const schedule::Plan& plan) {
+      narrow += plan.teams.front().size() < all_->size();
+      wide += plan.teams.front().workers() > 1;
+    };
+    expect_near(run_requests(*all_, model_.path(), make_requests(lengths), settings), wanted);
+    EXPECT_GT(narrow, 0);
+    EXPECT_GT(wide, 0);
+  }
+}
+
+/// Prompts by levels of near and far tokens (csa), none of which is dropped.
+TEST_P(ProductionTypes, GiveWhatFp32GivesByLevels) {
+  if (all_->size() == 1) GTEST_SKIP() << "one rank has one level";
+  const std::vector<int64_t> lengths = {70, 9, 333};
+  const Results wanted = in_fp32(lengths);
+  for (const TestPlace place : both_places(of_production().place)) {
+    ReplicaSettings settings = of_production();
+    settings.place = place;
+    settings.max_batch_tokens = 250;
+    settings.levels_from = 24;
+    settings.sparse = {{parallel::Geometry::disjoint, 0}, {}, {}};
+    for (int rank = 0; rank < all_->size(); ++rank)  // two ranks on a server
+      settings.places.push_back({"0", std::to_string(rank / 2), rank});
+    int by_levels = 0;
+    settings.on_plan = [&](const schedule::Plan& plan) {
+      by_levels += plan.teams.front().ring == parallel::Ring::levels;
+    };
+    expect_near(run_requests(*all_, model_.path(), make_requests(lengths), settings), wanted);
+    EXPECT_GT(by_levels, 1);
+  }
+}
+
 /// The pieces of work that a layer of a decode step adds, on one rank after a long prompt. They are
 /// two norms, products for q with k and v, o, gate with up and their activation, and down, the
 /// rotation and storing of heads, and attention.
@@ -276,6 +326,7 @@ class ProductionCodes : public OfProduction, public testing::WithParamInterface<
 
 TEST_P(ProductionCodes, GiveWhatTheirNumbersGive) {
   const std::vector<int64_t> lengths = {1, 150, 37};
+  if (all_->size() > 2) GTEST_SKIP() << "codes are cut over ranks as numbers of bf16 are";
   const Results wanted = in_fp32(lengths);
   if (all_->size() > 1) return expect_near_in_every_mode({1, 150, 37}, wanted);
   ReplicaSettings settings = of_production();

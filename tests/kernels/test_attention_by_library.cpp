@@ -89,7 +89,62 @@ TEST_F(AttentionByLibrary, GivesTheSameBitsEachTime) {
   EXPECT_EQ(attend(DType::bf16, *with_), attend(DType::bf16, *with_));
 }
 
-/// On a device that counts its memory, by pages: what a call takes is kept for the next.
+/// Rows of one or several rectangles; with `first_key` the first rows see no key.
+struct Results {
+  std::vector<float> out, lse;
+};
+Results attend_runs(kernels::Backend& backend, DType keys, DType out_type, int num_runs,
+                    int64_t first_key) {
+  constexpr int64_t rows = 1024, heads = 2, head_dim = 16;
+  Tensor q = Tensor::random({rows, heads, head_dim}, DType::fp32, 4);
+  Tensor k = Tensor::random({2, rows, head_dim}, keys, 5);
+  Tensor v = Tensor::random({2, rows, head_dim}, keys, 6);
+  Tensor out = Tensor::random({rows, heads, head_dim}, out_type, 7);
+  Tensor lse = Tensor::filled({rows, heads}, 55.0f);
+  std::vector<int64_t> positions(rows);
+  std::iota(positions.begin(), positions.end(), 0);
+  std::vector<kernels::KeyRun> runs;
+  const int64_t each = rows / num_runs, gap = num_runs > 1 ? 8 : 0;  // tokens between the runs
+  for (int64_t run = 0; run < num_runs; ++run)
+    runs.push_back({run * each * head_dim, rows * head_dim, each - gap, first_key + run * each});
+  const std::vector<kernels::AttentionItem> items = {{0, rows, 0, num_runs}};
+  device::Stream stream(1);
+  backend.attention({.q = q.view(),
+                     .query_positions = positions,
+                     .items = items,
+                     .runs = runs,
+                     .keys = {k.view().data(), v.view().data()},
+                     .kv_dtype = keys,
+                     .num_kv_heads = 2,
+                     .scale = 0.25f,
+                     .out = out.view(),
+                     .lse = lse.view()},
+                    stream);
+  return {out.values(), lse.values()};
+}
+
+/// The next product would round results in fp32 to these bits.
+TEST_F(AttentionByLibrary, RoundsResultsToTheBitsOfFp32RoundedAfterwards) {
+  for (const DType keys : {DType::bf16, DType::fp16})
+    for (const DType narrow : {DType::bf16, DType::fp16})
+      for (const int runs : {1, 2})
+        for (const int64_t first_key : {0, 100}) {
+          SCOPED_TRACE(fmt::format("keys of {} in {} runs from {}, out of {}", name_of(keys), runs,
+                                   first_key, name_of(narrow)));
+          calls_.run.clear();
+          const Results wide = attend_runs(*with_, keys, DType::fp32, runs, first_key);
+          const size_t rectangles = calls_.run.size();
+          EXPECT_GE(rectangles, static_cast<size_t>(runs));
+          const Results found = attend_runs(*with_, keys, narrow, runs, first_key);
+          EXPECT_EQ(calls_.run.size(), 2 * rectangles) << "the library does both";
+          const Tensor rounded({std::ssize(wide.out)}, narrow, wide.out);
+          EXPECT_EQ(found.out, rounded.values());
+          EXPECT_EQ(found.lse, wide.lse);
+        }
+}
+
+/// On a device that counts its memory, by pages: what a call takes is kept for the next. Results of
+/// another type than the keys wait in fp32.
 TEST(LibraryMemory, IsThatOfTheFormula) {
   constexpr int64_t rows = 512, heads = 4, head_dim = 64;
   const auto device = make_separate_device();
@@ -101,7 +156,7 @@ TEST(LibraryMemory, IsThatOfTheFormula) {
       lse(*device, device::Memory::device);
   std::vector<int64_t> positions(rows);
   std::iota(positions.begin(), positions.end(), 0);
-  const auto attend = [&] {
+  const auto attend = [&](DType out_type) {
     const std::vector<kernels::KeyRun> runs = {{0, rows * head_dim, rows, 0}};
     const std::vector<kernels::AttentionItem> items = {{0, rows, 0, 1}};
     backend->attention({.q = q.tensor(DType::fp32, {rows, heads, head_dim}),
@@ -113,7 +168,7 @@ TEST(LibraryMemory, IsThatOfTheFormula) {
                         .kv_dtype = DType::bf16,
                         .num_kv_heads = 1,
                         .scale = 0.125f,
-                        .out = out.tensor(DType::fp32, {rows, heads, head_dim}),
+                        .out = out.tensor(out_type, {rows, heads, head_dim}),
                         .lse = lse.tensor(DType::fp32, {rows, heads})},
                        *stream);
   };
@@ -122,12 +177,15 @@ TEST(LibraryMemory, IsThatOfTheFormula) {
     device->zero(buffer->data(), buffer->bytes(), *stream);
   }
   const int64_t before = device->memory().free_bytes;
+  const auto taken = [&] { return before - device->memory().free_bytes; };
+  attend(DType::bf16);
+  EXPECT_EQ(calls.run.size(), 1u);
+  EXPECT_LT(taken(), rows * kernels::library_bytes_per_row(heads, head_dim)) << "in place";
   for (int call = 0; call < 2; ++call) {
-    attend();
-    EXPECT_EQ(before - device->memory().free_bytes,
-              rows * kernels::library_bytes_per_row(heads, head_dim));
+    attend(DType::fp16);
+    EXPECT_EQ(taken(), rows * kernels::library_bytes_per_row(heads, head_dim));
   }
-  EXPECT_EQ(calls.run.size(), 2u);
+  EXPECT_EQ(calls.run.size(), 3u);
 }
 
 TEST_F(AttentionByLibrary, IsNamedByTheBackend) {

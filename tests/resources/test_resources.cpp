@@ -31,6 +31,14 @@ Resources resolved(std::vector<std::string> settings, int num_ranks,
   return resources;
 }
 
+TEST(ReservedBytes, AreAFifthAndOnGpusAtMostTwoGib) {
+  constexpr int64_t gib = int64_t{1} << 30;
+  EXPECT_EQ(reserved_bytes(100 * gib, false), 20 * gib);
+  EXPECT_EQ(reserved_bytes(100 * gib, true), 2 * gib);
+  EXPECT_EQ(reserved_bytes(5 * gib, true), gib);
+  EXPECT_EQ(reserved_bytes(0, true), 0);
+}
+
 TEST(Grid, GivesARingWhatTheOthersLeave) {
   EXPECT_EQ(resolved({}, 6).cp, 6);
   EXPECT_EQ(resolved({"dp=3"}, 6).cp, 2);
@@ -161,7 +169,8 @@ TEST(BatchTokens, OfGpusLeaveRoomForWhatALibraryOfAttentionTakes) {
   config.hidden = 8192, config.ffn = 28672, config.layers = 80;
   config.num_heads = 64, config.num_kv_heads = 8, config.head_dim = 128;
   const int64_t rows = resolve_batch_tokens({}, config, 1, true);
-  const int64_t each = model::Model::activation_bytes_per_row(config) + 64 * (2 * 128 * 2 + 4);
+  const int64_t each =
+      model::Model::activation_bytes_per_row(config) + 64 * (2 * 128 * 2 + 128 * 4 + 4);
   EXPECT_LE(rows * each, activation_bytes(true));
   EXPECT_GT((rows + 256) * each, activation_bytes(true));
 }

@@ -41,6 +41,7 @@ _pecia() {
     plan)
       case $previous in
         --set) _pecia_words nospace "$keys"; return ;;
+        --backend) :; return ;;
         --ranks) :; return ;;
         --model) :; return ;;
         --cluster) :; return ;;
@@ -51,7 +52,7 @@ _pecia() {
         --trace) _pecia_files; return ;;
         --modes) :; return ;;
       esac
-      if [[ $word == -* ]]; then _pecia_words space '-h --help --set --ranks --model --cluster --request --requests --calibrate --cluster-file --trace --modes --json'
+      if [[ $word == -* ]]; then _pecia_words space '-h --help --set --backend --ranks --model --cluster --request --requests --calibrate --cluster-file --trace --modes --json'
       else _pecia_files yaml yml json; fi ;;
     inspect)
       case $previous in

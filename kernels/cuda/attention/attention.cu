@@ -174,8 +174,8 @@ void attention_by_own_kernels(const AttentionArgs& args, bool lasts, Context& co
 }  // namespace
 
 void attention(const AttentionArgs& args, Context& context, device::Stream& stream) {
-  // The library's order follows from its rectangles, and it adds them up in fp32.
-  if (args.row_invariant == RowInvariant::yes || args.out.dtype() != DType::fp32)
+  // The library's order follows from its rectangles.
+  if (args.row_invariant == RowInvariant::yes)
     return attention_by_own_kernels(args, true, context, stream);
   const std::vector<AttentionItem> rest = attention_by_library(args, context, stream);
   if (rest.empty()) return;

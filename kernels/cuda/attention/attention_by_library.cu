@@ -18,7 +18,17 @@ bool suits_library(const AttentionArgs& args) {
          aligned(args.keys.k) && aligned(args.keys.v);
 }
 
-/// Computes rectangles one after the other, with one scratch memory for all.
+/// Tells whether each row's result is that of one rectangle.
+bool has_one_result_each(const RectangleRows& rows) {
+  return rows.unseen.empty() && std::ranges::all_of(rows.rectangles, [](const Rectangle& each) {
+           return std::ranges::all_of(each.folds,
+                                      [](const FoldRows& fold) { return fold.how == Fold::write; });
+         });
+}
+
+/// Computes rectangles one after the other, with one scratch memory for all. Where `out` has the
+/// library's type, the library writes results of one rectangle there itself. Other results are
+/// added up in fp32, and rounded where `out` is narrow.
 class Computer {
  public:
   Computer(const AttentionArgs& args, Context& context, device::Stream& stream)
@@ -43,44 +53,80 @@ class Computer {
 
   /// Returns false if the library could not start.
   bool compute(const RectangleRows& rows) {
+    const TensorView out = rows_of(args_.out, rows.first_row, rows.num_rows);
+    const bool in_place = out.dtype() == args_.kv_dtype && has_one_result_each(rows);
+    const bool rounds = out.dtype() != DType::fp32 && !in_place;
+    first_row_ = rows.first_row;
+    out_ = rounds ? context_.partials.tensor(DType::fp32, {out.rows(), out.size(1)}) : out;
+    if (!(in_place ? compute_in_place(rows) : compute_and_fold(rows))) return false;
+    if (rounds) round(out_, out);
+    return true;
+  }
+
+ private:
+  bool compute_in_place(const RectangleRows& rows) {
+    const TensorView q = rounded_queries(rows);
+    return std::ranges::all_of(rows.rectangles, [&](const Rectangle& rectangle) {
+      const int64_t count = rectangle.num_rows;
+      const TensorView part_lse = context_.part_lse.tensor(DType::fp32, {num_heads_, count});
+      if (!run(rectangle, q, out_.row(rectangle.first_row - first_row_), part_lse)) return false;
+      constexpr int threads = 128;
+      launch(stream_, {.x = (count * num_heads_ + threads - 1) / threads, .threads = threads},
+             attention_lse_kernel, part_lse.as<const float>(), count, lse(rectangle.first_row),
+             count, num_heads_);
+      return true;
+    });
+  }
+
+  bool compute_and_fold(const RectangleRows& rows) {
     for (const FoldRows& unseen : rows.unseen)
       launch(stream_, warps_for(unseen.num_rows), attention_empty_kernel, out(unseen.first_row),
              lse(unseen.first_row), unseen.num_rows * num_heads_, head_dim_);
     if (rows.rectangles.empty()) return true;
     const TensorView q = rounded_queries(rows);
     return std::ranges::all_of(rows.rectangles, [&](const Rectangle& rectangle) {
-      return compute(rectangle,
-                     q.slice_rows(rectangle.first_row - rows.first_row, rectangle.num_rows));
+      return compute_and_fold(rectangle, q);
     });
   }
 
- private:
-  TensorView rounded_queries(const RectangleRows& rows) {
-    const int64_t columns = num_heads_ * head_dim_;
-    const TensorView from =
-        args_.q.slice_rows(rows.first_row, rows.num_rows).reshape({rows.num_rows, columns});
-    const TensorView to = context_.rounded_q.tensor(args_.kv_dtype, {rows.num_rows, columns});
-    with_stored_type(args_.kv_dtype, [&](auto type) {
+  TensorView rows_of(const TensorView& heads, int64_t first_row, int64_t count) const {
+    return heads.slice_rows(first_row, count).reshape({count, num_heads_ * head_dim_});
+  }
+
+  /// Rounds rows of fp32 to the type of `to`, which has 16 bits.
+  void round(const TensorView& from, const TensorView& to) {
+    with_stored_type(to.dtype(), [&](auto type) {
       using T = decltype(type);
       if constexpr (!std::is_same_v<T, float>)
-        launch(stream_, grid_of_rows(rows.num_rows, columns / 4), convert_kernel<4, float, T>,
+        launch(stream_, grid_of_rows(to.rows(), to.size(1) / 4), convert_kernel<4, float, T>,
                matrix<const float>(from), matrix<T>(to));
     });
+  }
+
+  TensorView rounded_queries(const RectangleRows& rows) {
+    const TensorView from = rows_of(args_.q, rows.first_row, rows.num_rows);
+    const TensorView to = context_.rounded_q.tensor(args_.kv_dtype, {from.rows(), from.size(1)});
+    round(from, to);
     return to;
   }
 
-  bool compute(const Rectangle& rectangle, const TensorView& q) {
+  /// `q` has the rows from first_row_ on.
+  bool run(const Rectangle& rectangle, const TensorView& q, void* out, const TensorView& part_lse) {
     const KeyRun& run = args_.runs[rectangle.run];
     const int64_t offset = (run.offset + rectangle.first_key * head_dim_) * size_of(args_.kv_dtype);
+    return context_.sdpa->run(
+        {shape_of(rectangle), q.row(rectangle.first_row - first_row_),
+         static_cast<const char*>(args_.keys.k) + offset,
+         static_cast<const char*>(args_.keys.v) + offset, out, part_lse.as<float>()},
+        stream_);
+  }
+
+  bool compute_and_fold(const Rectangle& rectangle, const TensorView& q) {
     const int64_t rows = rectangle.num_rows;
     const TensorView part =
         context_.part_out.tensor(args_.kv_dtype, {rows, num_heads_ * head_dim_});
     const TensorView part_lse = context_.part_lse.tensor(DType::fp32, {num_heads_, rows});
-    if (!context_.sdpa->run(
-            {shape_of(rectangle), q.data(), static_cast<const char*>(args_.keys.k) + offset,
-             static_cast<const char*>(args_.keys.v) + offset, part.data(), part_lse.as<float>()},
-            stream_))
-      return false;
+    if (!run(rectangle, q, part.data(), part_lse)) return false;
     for (const FoldRows& fold : rectangle.folds) {
       const int64_t first = fold.first_row - rectangle.first_row;
       const FoldParams params = {part.row(first),
@@ -107,13 +153,17 @@ class Computer {
     constexpr int threads = 128, warps = threads / warp_size;
     return {.x = (rows * num_heads_ + warps - 1) / warps, .threads = threads};
   }
-  float* out(int64_t row) const { return args_.out.as<float>() + row * num_heads_ * head_dim_; }
+  float* out(int64_t row) const {
+    return out_.as<float>() + (row - first_row_) * num_heads_ * head_dim_;
+  }
   float* lse(int64_t row) const { return args_.lse.as<float>() + row * num_heads_; }
 
   const AttentionArgs& args_;
   Context& context_;
   device::Stream& stream_;
   int64_t num_heads_, head_dim_;
+  int64_t first_row_ = 0;  ///< of the rows that are being computed
+  TensorView out_;         ///< their results, [rows, num_heads · head_dim]: args.out or fp32
 };
 
 }  // namespace

@@ -45,6 +45,15 @@ __global__ void attention_fold_kernel(FoldParams params) {
   if (lane == 0) *lse = Merges ? weights.lse : part_lse;
 }
 
+/// Writes lse of `num_rows` rows as rows [num_heads], from `part_lse`, which is laid out as in
+/// FoldParams. There is a thread for each head of each row.
+static __global__ void attention_lse_kernel(const float* part_lse, int64_t part_rows, float* lse,
+                                            int64_t num_rows, int64_t num_heads) {
+  const int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (index >= num_rows * num_heads) return;
+  lse[index] = part_lse[index % num_heads * part_rows + index / num_heads];
+}
+
 /// Writes what rows get that see no key. There is a warp for each head of each row, as above.
 static __global__ void attention_empty_kernel(float* out, float* lse, int64_t num_heads_of_rows,
                                               int64_t head_dim) {

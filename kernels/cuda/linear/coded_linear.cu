@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "kernels/api/gpu_traits.hpp"
 #include "kernels/cuda/linear/code_views.cuh"
 #include "kernels/cuda/linear/coded_few_rows_kernel.cuh"
 #include "kernels/cuda/linear/coded_linear.hpp"
@@ -32,8 +33,7 @@ void widen(const TensorView& weight, const TensorView& scales, const TensorView&
 }  // namespace
 
 bool is_coded(DType type, const TensorView& scales) {
-  return type == DType::int8 || type == DType::int4 || type == DType::mxfp4 ||
-         (type == DType::fp8 && scales.rank() == 2);
+  return gpu_multiplies_codes(type, scales);
 }
 
 void coded_few_rows(const LinearArgs& args, const TensorView& x, device::Stream& stream) {

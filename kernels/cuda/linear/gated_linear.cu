@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/api/gpu_traits.hpp"
 #include "kernels/cuda/linear/code_views.cuh"
 #include "kernels/cuda/linear/coded_linear.hpp"
 #include "kernels/cuda/linear/gated_linear_kernel.cuh"
@@ -12,24 +13,12 @@ namespace {
 // multiprocessors, or nearly.
 constexpr int64_t columns_of_wide_blocks = 2048;
 
-/// Up to how many rows one kernel reads the weights. It takes 16 rows at a time, and reads weights
-/// again for the next 16. Codes are read so by `linear`, too. Weights of bf16 are long, and cuBLASLt
-/// reads them once for all rows. Not measured.
-int64_t most_rows(DType weights) {
-  return weights == DType::bf16 ? coded_rows : most_coded_rows;
-}
-
-bool alike(const TensorView& a, const TensorView& b) {
-  return a.rank() == b.rank() && (a.rank() < 2 || a.size(1) == b.size(1));
-}
+static_assert(coded_rows == gpu_tile_rows && most_coded_rows == gpu_most_coded_rows);
 
 }  // namespace
 
 bool takes_gated_linear(const GatedLinearArgs& args) {
-  const DType type = args.gate.dtype();
-  const bool multiplied = type == DType::bf16 || is_coded(type, args.gate_scales);
-  return multiplied && args.up.dtype() == type && alike(args.gate_scales, args.up_scales) &&
-         args.out.dtype() == DType::bf16 && args.x.rows() <= most_rows(type);
+  return gpu_takes_gated_linear(args);
 }
 
 void gated_linear(const GatedLinearArgs& args, Context& context, device::Stream& stream) {

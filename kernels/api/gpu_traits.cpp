@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/api/gpu_traits.hpp"
+
+#include "lib/core/codes.hpp"
+
+namespace pecia::kernels {
+namespace {
+
+bool alike(const TensorView& a, const TensorView& b) {
+  return a.rank() == b.rank() && (a.rank() < 2 || a.size(1) == b.size(1));
+}
+
+}  // namespace
+
+DType gpu_operand_type(DType weights) {
+  return is_code(weights) ? DType::bf16 : weights;
+}
+
+bool gpu_multiplies_codes(DType type, const TensorView& scales) {
+  return type == DType::int8 || type == DType::int4 || type == DType::mxfp4 ||
+         (type == DType::fp8 && scales.rank() == 2);
+}
+
+bool gpu_takes_gated_linear(const GatedLinearArgs& args) {
+  const DType type = args.gate.dtype();
+  const bool multiplied = type == DType::bf16 || gpu_multiplies_codes(type, args.gate_scales);
+  const int64_t most_rows = type == DType::bf16 ? gpu_tile_rows : gpu_most_coded_rows;
+  return multiplied && args.up.dtype() == type && alike(args.gate_scales, args.up_scales) &&
+         args.out.dtype() == DType::bf16 && args.x.rows() <= most_rows;
+}
+
+BackendTraits gpu_traits() {
+  return {.operand_type = gpu_operand_type,
+          .gains_by_fewer_ops = true,
+          .takes_gated_linear = gpu_takes_gated_linear};
+}
+
+}  // namespace pecia::kernels

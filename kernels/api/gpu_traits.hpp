@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What callers adapt to on GPUs. The CUDA backend answers by these functions, and so do plans for
+/// GPUs on a machine that has none. None of the limits is measured.
+
+#include "kernels/api/traits.hpp"
+
+namespace pecia::kernels {
+
+/// Rows of x that a tile of tensor cores multiplies with weights that are read once for them.
+inline constexpr int64_t gpu_tile_rows = 16;
+/// Up to how many rows of x codes are widened in registers, a tile of rows at a time. The blocks of
+/// the same codes run side by side, so a cache has them for all but the first.
+inline constexpr int64_t gpu_most_coded_rows = 64;
+
+/// Backend::operand_type on GPUs.
+DType gpu_operand_type(DType weights);
+
+/// Tells whether numbers of a type multiply x as it is. Their scales tell fp8 that was stored from
+/// fp8 that rounds x, too.
+bool gpu_multiplies_codes(DType type, const TensorView& scales);
+
+/// Backend::takes_gated_linear on GPUs. Weights of bf16 are long, and a library reads them once for
+/// all rows, so they are taken for the rows of one tile. Codes are read again for each tile.
+bool gpu_takes_gated_linear(const GatedLinearArgs& args);
+
+BackendTraits gpu_traits();
+
+}  // namespace pecia::kernels
