@@ -405,7 +405,7 @@ Case rope_tables(const Model& model, int64_t rows) {
     Tensor cos, sin;
     std::vector<int64_t> positions;
     std::vector<int32_t> sets;
-    std::vector<float> frequencies;
+    std::vector<float> frequencies, factors;
   };
   const int64_t pairs = model.head_dim / 2;
   return {"rope_tables", fmt::format("{} × {}", rows, pairs), 0, 2 * bytes_of({rows, pairs}),
@@ -414,14 +414,16 @@ Case rope_tables(const Model& model, int64_t rows) {
                                                           {place, DType::fp32, {rows, pairs}},
                                                           std::vector<int64_t>(rows),
                                                           std::vector<int32_t>(rows, 0),
-                                                          std::vector<float>(pairs)});
+                                                          std::vector<float>(pairs),
+                                                          {1}});
             std::iota(inputs->positions.begin(), inputs->positions.end(), int64_t{100'000});
             for (int64_t i = 0; i < pairs; ++i)
               inputs->frequencies[i] =
                   std::pow(5e5f, -static_cast<float>(i) / static_cast<float>(pairs));
             return keep(inputs, [place](Inputs& i) {
               place.backend.rope_tables(
-                  {i.positions, i.sets, i.frequencies, 1, i.cos.view, i.sin.view}, place.stream);
+                  {i.positions, i.sets, i.frequencies, i.factors, i.cos.view, i.sin.view},
+                  place.stream);
             });
           }};
 }

@@ -292,6 +292,7 @@ void validate(const RopeTablesArgs& args) {
   if (pairs == 0) return;
   const auto sets = std::ssize(args.frequencies) / pairs;
   check_size("frequencies", args.frequencies.size(), sets * pairs);
+  check_size("factors", args.factors.size(), sets);
   for (int64_t t = 0; t < rows; ++t)
     PECIA_CHECK(args.sets[t] >= 0 && args.sets[t] < sets, "sets[{}] is {}, outside [0, {})", t,
                 args.sets[t], sets);

@@ -133,7 +133,7 @@ class PhantomBackend : public Backend {
     validate(args);
     tell({"rope_tables", args.cos.dtype(), args.cos.rows(), 0,
           static_cast<int64_t>(args.positions.size_bytes() + args.sets.size_bytes() +
-                               args.frequencies.size_bytes()),
+                               args.frequencies.size_bytes() + args.factors.size_bytes()),
           bytes_of(args.cos) + bytes_of(args.sin)},
          stream);
   }

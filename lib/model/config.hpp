@@ -23,6 +23,8 @@ namespace pecia::model {
 enum class Family {
   llama,
   mistral,
+  ministral,
+  ministral3,
   qwen2,
   qwen3,
   glm,
@@ -65,7 +67,10 @@ struct RopeConfig {
   double beta_fast = 32.0, beta_slow = 1.0;                        ///< yarn
   std::optional<double> attention_factor, mscale, mscale_all_dim;  ///< yarn
   bool truncate = true;                                            ///< yarn
-  std::vector<double> short_factors, long_factors;                 ///< longrope, [rotary_dim/2]
+  /// yarn: the query at position p is multiplied by 1 + beta · ln(1 + ⌊p / original_max_positions⌋),
+  /// as Llama 4 tunes the temperature of attention; 0: it is not.
+  double temperature_beta = 0;
+  std::vector<double> short_factors, long_factors;  ///< longrope, [rotary_dim/2]
 };
 
 /// How a layer rotates q and k: not at all, by ModelConfig::rope, or by its local_rope.

@@ -298,10 +298,12 @@ class SeparateBackend : public kernels::Backend {
   }
   void rope_tables(const kernels::RopeTablesArgs& args, device::Stream& stream) override {
     own(stream).enqueue([this, later = args, positions = kept(args.positions),
-                         sets = kept(args.sets), frequencies = kept(args.frequencies)]() mutable {
+                         sets = kept(args.sets), frequencies = kept(args.frequencies),
+                         factors = kept(args.factors)]() mutable {
       later.positions = positions;
       later.sets = sets;
       later.frequencies = frequencies;
+      later.factors = factors;
       cpu_->rope_tables(later, cpu_stream_);
     });
   }

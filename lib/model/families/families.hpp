@@ -9,6 +9,8 @@ namespace pecia::model::families {
 
 FamilyTraits llama();
 FamilyTraits mistral();
+FamilyTraits ministral();
+FamilyTraits ministral3();
 FamilyTraits qwen2();
 FamilyTraits qwen3();
 FamilyTraits glm();
