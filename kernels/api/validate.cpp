@@ -482,6 +482,13 @@ void validate(const GatedActivationArgs& args) {
   check_shape("out", args.out, {args.gate.rows(), args.gate.size(1)});
 }
 
+void validate(const XieluArgs& args) {
+  check_rank("x", args.x, 2);
+  check_fp32("x", args.x);
+  check_float("out", args.out.dtype());
+  check_shape("out", args.out, {args.x.rows(), args.x.size(1)});
+}
+
 void validate(const GatedLinearArgs& args) {
   check_rank("x", args.x, 2);
   check_rank("gate", args.gate, 2);

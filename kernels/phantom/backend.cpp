@@ -187,6 +187,10 @@ class PhantomBackend : public Backend {
           bytes_of(args.gate) + bytes_of(args.up), bytes_of(args.out)},
          stream);
   }
+  void xielu(const XieluArgs& args, device::Stream& stream) override {
+    validate(args);
+    tell({"xielu", args.x.dtype(), args.x.rows(), 0, bytes_of(args.x), bytes_of(args.out)}, stream);
+  }
   void route(const RouteArgs& args, device::Stream& stream) override {
     validate(args);
     tell({"route", DType::fp32, args.logits.rows(), 0, bytes_of(args.logits),

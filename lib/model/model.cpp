@@ -63,7 +63,9 @@ int64_t Model::activation_bytes_per_row(const ModelConfig& config) {
   const int64_t squares =
       config.qk_norm == QkNorm::all_heads ? config.num_heads + config.num_kv_heads : 0;
   const int64_t rows = 3 * config.hidden;  // hidden states, normed rows, products to be summed
-  const int64_t dense = config.num_layers(FeedForward::dense) > 0 ? 2 * config.ffn : 0;
+  const int64_t dense = config.num_layers(FeedForward::dense) > 0
+                            ? (config.matrices_of_dense_ffn() - 1) * config.ffn
+                            : 0;
   const int64_t mixture =
       config.experts ? config.experts->count + 2 * config.experts->per_token + config.hidden : 0;
   return size_of(DType::fp32) *

@@ -64,6 +64,7 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
       layer.mixture.router = matrix(MatrixKind::router);
       layer.mixture.experts.resize(experts_of(config, cut).size());
     }
+    if (config.xielu) layer.ffn.xielu.emplace();
     layer.for_each_matrix([&](MatrixKind kind, LinearWeight& of_layer) {
       if (kind != MatrixKind::router) of_layer = matrix(kind);
     });

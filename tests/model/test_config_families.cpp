@@ -175,6 +175,21 @@ TEST(Ministral3, ScalesQueriesByTheirPosition) {
   EXPECT_THAT(config.windows(), Each(0));
 }
 
+TEST(Apertus, HasNoGate) {
+  const std::string scaled = R"({"rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+      "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192},
+      "hidden_act": "xielu"})";
+  const ModelConfig config = small("apertus", scaled);
+  EXPECT_TRUE(config.xielu);
+  EXPECT_EQ(config.qk_norm, QkNorm::each_head);
+  EXPECT_EQ(config.rope.theta, 12e6);
+  // Each layer: q and o of 64 × 64, k and v of 64 × 32, two of 64 × 96, norms of 64, 64, 16, 16, and
+  // two curvatures.
+  const int64_t matrices = 2 * 64 * 64 + 2 * 64 * 32 + 2 * 64 * 96;
+  EXPECT_EQ(config.parameters(), 6 * (matrices + 2 * 64 + 2 * 16 + 2) + 64 + 2 * 100 * 64);
+  EXPECT_EQ(config.flops_per_token(), 2.0 * (6 * matrices + 100 * 64));
+}
+
 TEST(Gemma3, HasTwoBasesAndFiveLayersOfSixWithAWindow) {
   const ModelConfig config = small("gemma3_text", R"({"hidden_size": 81, "sliding_window": 512})");
   EXPECT_THAT(config.windows(), ElementsAre(512, 512, 512, 512, 512, 0));
@@ -281,6 +296,9 @@ INSTANTIATE_TEST_SUITE_P(
                    {"layer_types", "chunked_attention", "layer 0"}},
         FamilyKeys{"gemma3", "{}", {"text_config", "missing"}},
         FamilyKeys{"mistral3", "{}", {"text_config", "missing"}},
+        FamilyKeys{"apertus", "{}", {"rope_scaling", "missing"}},
+        FamilyKeys{"apertus", R"({"hidden_act": "silu"})", {"hidden_act", "only xielu"}},
+        FamilyKeys{"llama", R"({"hidden_act": "xielu"})", {"hidden_act", "only silu"}},
         FamilyKeys{"mistral",
                    R"({"rope_scaling": {"rope_type": "yarn", "factor": 4.0,
                     "llama_4_scaling_beta": 0.1}})",

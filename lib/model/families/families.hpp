@@ -25,5 +25,6 @@ FamilyTraits qwen3_moe();
 FamilyTraits mixtral();
 FamilyTraits olmoe();
 FamilyTraits gpt_oss();
+FamilyTraits apertus();
 
 }  // namespace pecia::model::families
