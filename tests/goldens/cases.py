@@ -244,7 +244,7 @@ CASES = (
         ),
     ),
     Case("mistral-window16", config_of("MistralForCausalLM", head_dim=None, sliding_window=16)),
-    # As Mistral Small 3.1: the text part of a model that reads images, in the keys of transformers 4.
+    # As Mistral Small 3.1: the text part of a model that reads images.
     Case(
         "mistral3-text-part",
         {

@@ -89,9 +89,8 @@ def wrong_scalings(config: Config) -> Iterator[tuple[str, Config]]:
         return
     needed = {}
     if "llama_4_scaling_beta" in scaling:
-        needed = {
-            key: scaling[key] for key in ("llama_4_scaling_beta", "original_max_position_embeddings")
-        }
+        keys_of_all = ("llama_4_scaling_beta", "original_max_position_embeddings")
+        needed = {key: scaling[key] for key in keys_of_all}
     for other, keys in SCALINGS.items():
         if other != kind:
             wrong = {"rope_type": other, **keys, **needed}
