@@ -364,6 +364,21 @@ Case gated_activation(const Model& model, int64_t rows) {
           }};
 }
 
+Case xielu(const Model& model, int64_t rows) {
+  struct Inputs {
+    Tensor x, out;
+  };
+  const int64_t ffn = model.ffn;
+  return {"xielu", fmt::format("{} × {}", rows, ffn), 0, 2 * bytes_of({rows, ffn}),
+          [=](const Place& place) {
+            auto inputs = std::make_shared<Inputs>(
+                Inputs{{place, DType::fp32, {rows, ffn}}, {place, DType::fp32, {rows, ffn}}});
+            return keep(inputs, [place](Inputs& i) {
+              place.backend.xielu({i.x.view, i.out.view, {0.8f, 0.8f, 0.5f, -1e-6f}}, place.stream);
+            });
+          }};
+}
+
 /// Compare with one product of twice as many columns, and with gated_activation.
 Case gated_linear(const Model& model, int64_t rows, DType dtype) {
   struct Inputs {
@@ -405,7 +420,7 @@ Case rope_tables(const Model& model, int64_t rows) {
     Tensor cos, sin;
     std::vector<int64_t> positions;
     std::vector<int32_t> sets;
-    std::vector<float> frequencies;
+    std::vector<float> frequencies, factors;
   };
   const int64_t pairs = model.head_dim / 2;
   return {"rope_tables", fmt::format("{} × {}", rows, pairs), 0, 2 * bytes_of({rows, pairs}),
@@ -414,14 +429,16 @@ Case rope_tables(const Model& model, int64_t rows) {
                                                           {place, DType::fp32, {rows, pairs}},
                                                           std::vector<int64_t>(rows),
                                                           std::vector<int32_t>(rows, 0),
-                                                          std::vector<float>(pairs)});
+                                                          std::vector<float>(pairs),
+                                                          {1}});
             std::iota(inputs->positions.begin(), inputs->positions.end(), int64_t{100'000});
             for (int64_t i = 0; i < pairs; ++i)
               inputs->frequencies[i] =
                   std::pow(5e5f, -static_cast<float>(i) / static_cast<float>(pairs));
             return keep(inputs, [place](Inputs& i) {
               place.backend.rope_tables(
-                  {i.positions, i.sets, i.frequencies, 1, i.cos.view, i.sin.view}, place.stream);
+                  {i.positions, i.sets, i.frequencies, i.factors, i.cos.view, i.sin.view},
+                  place.stream);
             });
           }};
 }
@@ -526,6 +543,7 @@ std::vector<Case> all_cases() {
       merge(llama, 2048),
       gated_activation(smol, 2048),
       gated_activation(llama, 512),
+      xielu(llama, 512),
       add(smol, 2048),
       add(llama, 512),
       sample(smol, 16, "greedy", {}),
@@ -582,6 +600,7 @@ std::vector<Case> large_cases() {
       rotate_and_store(llama, 16, DType::bf16),
       merge(llama, 8192),
       gated_activation(llama, 8192),
+      xielu(llama, 8192),
       sample(llama, 16, "greedy", {}),
       sample(llama, 16, "temperature 0.8, top_p 0.95", {.temperature = 0.8f, .top_p = 0.95f}),
   };

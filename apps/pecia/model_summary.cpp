@@ -93,7 +93,7 @@ nlohmann::ordered_json json_of_codes(const ModelConfig& config) {
   if (!config.quantization) return nullptr;
   const auto code = config.quantization->code();
   return {
-      {"stored", name_of(config.quantization->form)},
+      {"stored", config.quantization->name()},
       {"matrices", config.quantization->form == model::StoredForm::mxfp4 ? "experts" : "layers"},
       {"group", config.quantization->group},
       {"resident", code ? std::string(name_of(*code)) : ""}};
@@ -136,7 +136,7 @@ nlohmann::ordered_json summarize_model(const std::filesystem::path& folder) {
           {"hidden", config.hidden},
           {"ffn", config.ffn},
           {"experts", json_of_experts(config)},
-          {"activation", activation_word(config.activation)},
+          {"activation", config.xielu ? "xielu" : activation_word(config.activation)},
           {"num_heads", config.num_heads},
           {"num_kv_heads", config.num_kv_heads},
           {"head_dim", config.head_dim},

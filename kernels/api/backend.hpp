@@ -35,6 +35,7 @@
 #include "kernels/api/shortlist.hpp"
 #include "kernels/api/square_sums.hpp"
 #include "kernels/api/sum_rows.hpp"
+#include "kernels/api/xielu.hpp"
 #include "lib/device/device.hpp"
 
 namespace pecia::kernels {
@@ -89,6 +90,7 @@ class Backend {
   virtual void column_sums(const ColumnSumsArgs& args, device::Stream& stream) = 0;
   virtual void merge(const MergeArgs& args, device::Stream& stream) = 0;
   virtual void gated_activation(const GatedActivationArgs& args, device::Stream& stream) = 0;
+  virtual void xielu(const XieluArgs& args, device::Stream& stream) = 0;
   /// Tells whether gated_linear takes these arguments, and gains by it.
   virtual bool takes_gated_linear(const GatedLinearArgs&) const { return false; }
   /// Throws Unsupported without takes_gated_linear(args).

@@ -292,6 +292,7 @@ void validate(const RopeTablesArgs& args) {
   if (pairs == 0) return;
   const auto sets = std::ssize(args.frequencies) / pairs;
   check_size("frequencies", args.frequencies.size(), sets * pairs);
+  check_size("factors", args.factors.size(), sets);
   for (int64_t t = 0; t < rows; ++t)
     PECIA_CHECK(args.sets[t] >= 0 && args.sets[t] < sets, "sets[{}] is {}, outside [0, {})", t,
                 args.sets[t], sets);
@@ -479,6 +480,13 @@ void validate(const GatedActivationArgs& args) {
   check_float("out", args.out.dtype());
   check_shape("up", args.up, {args.gate.rows(), args.gate.size(1)});
   check_shape("out", args.out, {args.gate.rows(), args.gate.size(1)});
+}
+
+void validate(const XieluArgs& args) {
+  check_rank("x", args.x, 2);
+  check_fp32("x", args.x);
+  check_float("out", args.out.dtype());
+  check_shape("out", args.out, {args.x.rows(), args.x.size(1)});
 }
 
 void validate(const GatedLinearArgs& args) {

@@ -28,6 +28,7 @@
 #include "kernels/api/shortlist.hpp"
 #include "kernels/api/square_sums.hpp"
 #include "kernels/api/sum_rows.hpp"
+#include "kernels/api/xielu.hpp"
 
 namespace pecia::kernels {
 
@@ -55,6 +56,7 @@ void refuse_merged(const AttentionArgs& args, std::string_view backend);
 void validate(const ColumnSumsArgs& args);
 void validate(const MergeArgs& args);
 void validate(const GatedActivationArgs& args);
+void validate(const XieluArgs& args);
 void validate(const GatedLinearArgs& args);
 void validate(const RouteArgs& args);
 void validate(const ExpertsArgs& args);

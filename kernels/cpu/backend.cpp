@@ -108,6 +108,11 @@ class CpuBackend : public Backend {
     takes(args.out);
     cpu::gated_activation(args, stream);
   }
+  void xielu(const XieluArgs& args, device::Stream& stream) override {
+    validate(args);
+    takes(args.out);
+    cpu::xielu(args, stream);
+  }
   void route(const RouteArgs& args, device::Stream& stream) override {
     validate(args);
     cpu::route(args, stream);

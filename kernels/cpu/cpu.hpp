@@ -50,6 +50,7 @@ void attention_bf16(const Bf16Kernel& kernel, const AttentionArgs& args,
 void column_sums(const ColumnSumsArgs& args, const device::Stream& stream, Workspace& workspace);
 void merge(const MergeArgs& args, const device::Stream& stream);
 void gated_activation(const GatedActivationArgs& args, const device::Stream& stream);
+void xielu(const XieluArgs& args, const device::Stream& stream);
 void route(const RouteArgs& args, const device::Stream& stream);
 void sample(const SamplingArgs& args, const device::Stream& stream, Workspace& workspace);
 void log_probs(const LogProbsArgs& args, const device::Stream& stream, Workspace& workspace);

@@ -13,12 +13,13 @@ void rope_tables(const RopeTablesArgs& args, const device::Stream& stream) {
     for (int64_t t = begin; t < end; ++t) {
       const auto position = static_cast<float>(args.positions[t]);
       const float* const frequencies = args.frequencies.data() + args.sets[t] * pairs;
+      const float factor = args.factors[args.sets[t]];
       auto* const cos = static_cast<float*>(args.cos.row(t));
       auto* const sin = static_cast<float*>(args.sin.row(t));
       for (int64_t i = 0; i < pairs; ++i) {
         const float angle = position * frequencies[i];
-        cos[i] = static_cast<float>(std::cos(double{angle})) * args.factor;
-        sin[i] = static_cast<float>(std::sin(double{angle})) * args.factor;
+        cos[i] = static_cast<float>(std::cos(double{angle})) * factor;
+        sin[i] = static_cast<float>(std::sin(double{angle})) * factor;
       }
     }
   };

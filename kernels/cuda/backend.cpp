@@ -69,6 +69,9 @@ class CudaBackend : public Backend {
   void gated_activation(const GatedActivationArgs& args, device::Stream& stream) override {
     run(cuda::gated_activation, args, stream);
   }
+  void xielu(const XieluArgs& args, device::Stream& stream) override {
+    run(cuda::xielu, args, stream);
+  }
   bool takes_gated_linear(const GatedLinearArgs& args) const override {
     return cuda::takes_gated_linear(args);
   }

@@ -9,14 +9,15 @@ void rope_tables(const RopeTablesArgs& args, Context& context, device::Stream& s
   if (args.cos.elements() == 0) return;
   Staging& staging = context.staging;
   staging.begin(Staging::bytes_of(args.positions) + Staging::bytes_of(args.sets) +
-                    Staging::bytes_of(args.frequencies),
+                    Staging::bytes_of(args.frequencies) + Staging::bytes_of(args.factors),
                 stream);
   const int64_t* const positions = staging.add(args.positions);
   const int32_t* const sets = staging.add(args.sets);
   const float* const frequencies = staging.add(args.frequencies);
+  const float* const factors = staging.add(args.factors);
   staging.send(stream);
   launch(stream, grid_of_rows(args.cos.rows(), args.cos.size(1)), rope_tables_kernel, positions,
-         sets, frequencies, args.factor, matrix<float>(args.cos), matrix<float>(args.sin));
+         sets, frequencies, factors, matrix<float>(args.cos), matrix<float>(args.sin));
 }
 
 }  // namespace pecia::kernels::cuda

@@ -138,7 +138,7 @@ class PhantomBackend : public Backend {
     validate(args);
     tell({"rope_tables", args.cos.dtype(), args.cos.rows(), 0,
           static_cast<int64_t>(args.positions.size_bytes() + args.sets.size_bytes() +
-                               args.frequencies.size_bytes()),
+                               args.frequencies.size_bytes() + args.factors.size_bytes()),
           bytes_of(args.cos) + bytes_of(args.sin)},
          stream);
   }
@@ -218,6 +218,10 @@ class PhantomBackend : public Backend {
           bytes_of(args.out), operands_of(args.x.dtype(), args.gate.dtype(), RowInvariant::no),
           static_cast<double>(depth), 2 * ffn},
          stream);
+  }
+  void xielu(const XieluArgs& args, device::Stream& stream) override {
+    validate(args);
+    tell({"xielu", args.x.dtype(), args.x.rows(), 0, bytes_of(args.x), bytes_of(args.out)}, stream);
   }
   void route(const RouteArgs& args, device::Stream& stream) override {
     validate(args);

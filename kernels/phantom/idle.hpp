@@ -25,6 +25,7 @@ class IdleBackend : public Backend {
   void column_sums(const ColumnSumsArgs&, device::Stream&) override {}
   void merge(const MergeArgs&, device::Stream&) override {}
   void gated_activation(const GatedActivationArgs&, device::Stream&) override {}
+  void xielu(const XieluArgs&, device::Stream&) override {}
   void route(const RouteArgs&, device::Stream&) override {}
   void experts(const ExpertsArgs&, device::Stream&) override {}
   void sample(const SamplingArgs&, device::Stream&) override {}

@@ -60,6 +60,9 @@ class ReferenceBackend : public Backend {
   void gated_activation(const GatedActivationArgs& args, device::Stream& stream) override {
     run(reference::gated_activation, args, stream);
   }
+  void xielu(const XieluArgs& args, device::Stream& stream) override {
+    run(reference::xielu, args, stream);
+  }
   void route(const RouteArgs& args, device::Stream& stream) override {
     run(reference::route, args, stream);
   }

@@ -23,6 +23,7 @@ void attention(const AttentionArgs& args);
 void column_sums(const ColumnSumsArgs& args);
 void merge(const MergeArgs& args);
 void gated_activation(const GatedActivationArgs& args);
+void xielu(const XieluArgs& args);
 void route(const RouteArgs& args);
 void experts(const ExpertsArgs& args);
 void sample(const SamplingArgs& args);

@@ -39,7 +39,9 @@ void AttentionMixer::begin(const AttentionWeights& weights, int64_t num_rows,
   fresh_.reset();
   const bool gains = compute_.backend.gains_by_fewer_ops();
   const bool fresh = gains && num_rows > 0 && num_rows < few_rows && tensor_.num_blocks() == 1 &&
-                     config_.qk_norm != QkNorm::all_heads && attention.takes_fresh_heads();
+                     config_.qk_norm != QkNorm::all_heads &&
+                     config_.rope.temperature_beta == 0 &&  // else q has tables of its own
+                     attention.takes_fresh_heads();
   if (fresh) fresh_.emplace();
   // fp8 products round what they are given, which differs where it was rounded to bf16 before.
   const bool rounds_once = weights.o.parts.front().weight.dtype() != DType::fp8;
@@ -133,8 +135,8 @@ void AttentionMixer::project_fresh(const Input& input) {
             .q_norm = q_norm_,
             .k_norm = k_norm_,
             .eps = products_.norm_eps(),
-            .cos = input.tables.cos,
-            .sin = input.tables.sin,
+            .cos = input.keys.cos,
+            .sin = input.keys.sin,
             .pairs = config_.rope.pairs,
             .q_out = q_};
 }
@@ -150,10 +152,10 @@ void AttentionMixer::project(int block, const Input& input, context::Attention& 
   }
   multiply(block, input, "v_proj", weights_->v, v_);
   if (all_heads) tensor_.wait_parts();
-  finish(k, k_norm_, k_squares_, input.tables);
+  finish(k, k_norm_, k_squares_, input.keys);
   if (block + 1 == tensor_.num_blocks()) attention.start_keys(k_, v_);  // travels beside q
   if (!all_heads) q = multiply(block, input, "q_proj", weights_->q, q_);
-  finish(q, q_norm_, q_squares_, input.tables);
+  finish(q, q_norm_, q_squares_, input.queries);
 }
 
 void AttentionMixer::mix(int64_t layer, context::Attention& attention) {

@@ -20,8 +20,8 @@ class AttentionMixer {
 
   /// The rows of one block that the mixer reads.
   struct Input {
-    TensorView rows;        ///< [rows, hidden], as products take them
-    RotationTables tables;  ///< of the layer
+    TensorView rows;               ///< [rows, hidden], as products take them
+    RotationTables keys, queries;  ///< of the layer
   };
 
   /// Collective over the replica. Call these for each layer, in this order: begin; project for

@@ -15,14 +15,8 @@ namespace {
 
 using parallel::RowRange;
 
-constexpr int64_t codes_of_word = 8;
-
 uint32_t word_at(const TensorView& words, int64_t index) {
   return words.as<uint32_t>()[index];
-}
-
-int nibble(uint32_t word, int64_t index) {
-  return static_cast<int>(word >> (4 * index) & 15);
 }
 
 /// Where awq keeps output 8·c + i in a word.
@@ -55,11 +49,12 @@ CodedMatrix::CodedMatrix(WeightLoader& loader, const std::string& module, int64_
     : quantization_(quantization),
       out_(out),
       in_(in),
+      codes_of_word_(32 / quantization.bits),
       group_(quantization.group > 0 ? quantization.group : in),
       groups_((in + group_ - 1) / group_) {
   const auto named = [&](const char* what) { return module + what; };
-  const int64_t words_in = (in + codes_of_word - 1) / codes_of_word;
-  const int64_t words_out = (out + codes_of_word - 1) / codes_of_word;
+  const int64_t words_in = (in + codes_of_word_ - 1) / codes_of_word_;
+  const int64_t words_out = (out + codes_of_word_ - 1) / codes_of_word_;
   switch (quantization.form) {
     case StoredForm::mxfp4:
       fail<InvalidArgument>("{} as a coded matrix", module);
@@ -100,7 +95,8 @@ CodedMatrix::CodedMatrix(WeightLoader& loader, const std::string& module, int64_
 void CodedMatrix::read_scales_of_rows(WeightLoader& loader, const std::string& module) {
   const std::string inverse = module + ".weight_scale_inv";
   const std::string name = loader.contains(inverse) ? inverse : module + ".weight_scale";
-  for (const char* other : {".input_scale", ".weight_zero_point"}) loader.ignore(module + other);
+  for (const char* other : {".input_scale", ".activation_scale", ".weight_zero_point"})
+    loader.ignore(module + other);
   const int64_t rows = quantization_.block_rows, columns = quantization_.block_columns;
   if (rows > 0) {
     scales_ = loader.tensor(name, {(out_ + rows - 1) / rows, (in_ + columns - 1) / columns});
@@ -127,22 +123,29 @@ void CodedMatrix::check_groups(WeightLoader& loader, const std::string& name) co
   }
 }
 
+int CodedMatrix::code_of(uint32_t word, int64_t place) const {
+  const int bits = quantization_.bits;
+  return static_cast<int>(word >> (bits * place) & ((1u << bits) - 1));
+}
+
 int CodedMatrix::code(int64_t row, int64_t column) const {
   const int64_t width = codes_.size(1);
   switch (quantization_.form) {
     case StoredForm::gptq:
-      return nibble(word_at(codes_, column / codes_of_word * width + row), column % codes_of_word);
+      return code_of(word_at(codes_, column / codes_of_word_ * width + row),
+                     column % codes_of_word_);
     case StoredForm::awq:
-      return nibble(word_at(codes_, column * width + row / codes_of_word),
-                    place_of_awq(row % codes_of_word));
+      return code_of(word_at(codes_, column * width + row / codes_of_word_),
+                     place_of_awq(row % codes_of_word_));
     case StoredForm::packed:
-      return nibble(word_at(codes_, row * width + column / codes_of_word), column % codes_of_word);
+      return code_of(word_at(codes_, row * width + column / codes_of_word_),
+                     column % codes_of_word_);
     case StoredForm::mxfp4:
     case StoredForm::int8:
     case StoredForm::fp8:
       break;
   }
-  fail<InvalidArgument>("codes of 4 bits of {}", name_of(quantization_.form));
+  fail<InvalidArgument>("codes in words of {}", quantization_.name());
 }
 
 int64_t CodedMatrix::group_of(int64_t column) const {
@@ -153,15 +156,16 @@ CodedMatrix::Scale CodedMatrix::scale(int64_t row, int64_t group) const {
   const bool by_row = quantization_.form == StoredForm::packed;
   const int64_t index = by_row ? row * groups_ + group : group * out_ + row;
   const float step = load_as_float(scales_.data(), scales_.dtype(), index);
-  int zero = 8;
+  const int codes = 1 << quantization_.bits;
+  int zero = codes / 2;
   if (zeros_) {
-    const int64_t word = row / codes_of_word, place = row % codes_of_word;
-    zero = by_row ? nibble(word_at(zeros_, word * groups_ + group), place)
-                  : nibble(word_at(zeros_, group * zeros_.size(1) + word),
-                           quantization_.form == StoredForm::awq ? place_of_awq(place) : place);
+    const int64_t word = row / codes_of_word_, place = row % codes_of_word_;
+    zero = by_row ? code_of(word_at(zeros_, word * groups_ + group), place)
+                  : code_of(word_at(zeros_, group * zeros_.size(1) + word),
+                            quantization_.form == StoredForm::awq ? place_of_awq(place) : place);
   }
-  // Zeros are stored less one in four bits: 15 there is −1, and its zero is 0.
-  if (quantization_.zeros_less_one) zero = (zero + 1) & 15;
+  // Zeros are stored less one: the largest code there is −1, and its zero is 0.
+  if (quantization_.zeros_less_one) zero = (zero + 1) % codes;
   return {step, -static_cast<float>(zero) * step};
 }
 
@@ -215,10 +219,27 @@ LinearWeight::Part CodedMatrix::bytes(RowRange rows, RowRange columns,
               : TensorView(scales, DType::fp32, {rows.size()})};
 }
 
+/// Codes of 8 bits out of words, whose zero is 128 there, with one scale for each row.
+LinearWeight::Part CodedMatrix::unpacked_bytes(RowRange rows, RowRange columns,
+                                               device::ThreadPool& pool,
+                                               std::vector<device::Buffer>& memory) const {
+  auto* const made = memory.emplace_back(rows.size() * columns.size()).as<int8_t>();
+  float* const scales = memory.emplace_back(rows.size() * size_of(DType::fp32)).as<float>();
+  for_each_row(pool, rows.size(), [&](int64_t i) {
+    for (int64_t j = 0; j < columns.size(); ++j)
+      made[i * columns.size() + j] =
+          static_cast<int8_t>(code(rows.begin + i, columns.begin + j) - 128);
+    scales[i] = scale(rows.begin + i, 0).step;
+  });
+  return {TensorView(made, DType::int8, {rows.size(), columns.size()}), TensorView(),
+          TensorView(scales, DType::fp32, {rows.size()})};
+}
+
 LinearWeight::Part CodedMatrix::codes(RowRange rows, RowRange columns, device::ThreadPool& pool,
                                       std::vector<device::Buffer>& memory) const {
   if (quantization_.form == StoredForm::int8 || quantization_.form == StoredForm::fp8)
     return bytes(rows, columns, memory);
+  if (quantization_.bits == 8) return unpacked_bytes(rows, columns, pool, memory);
   const int64_t elements = row_elements(DType::int4, columns.size());
   const int64_t of_row = row_scales(DType::int4, columns.size(), quantization_.shared_by());
   std::byte* const made =

@@ -23,8 +23,8 @@ class CodedMatrix {
               const StoredQuantization& quantization);
 
   /// Some rows and columns, without a bias, as the codes that StoredQuantization::code says.
-  /// `columns` begins with a group. Codes of 8 bits are views of the file. The others are packed
-  /// anew by the pool's threads, and their memory and that of scales is added to `memory`.
+  /// `columns` begins with a group. Codes of 8 bits outside of words are views of the file. The others
+  /// are packed anew by the pool's threads, and their memory and that of scales is added to `memory`.
   LinearWeight::Part codes(parallel::RowRange rows, parallel::RowRange columns,
                            device::ThreadPool& pool, std::vector<device::Buffer>& memory) const;
 
@@ -40,6 +40,10 @@ class CodedMatrix {
   float step_of_bytes(int64_t row, int64_t column) const;
   LinearWeight::Part bytes(parallel::RowRange rows, parallel::RowRange columns,
                            std::vector<device::Buffer>& memory) const;
+  LinearWeight::Part unpacked_bytes(parallel::RowRange rows, parallel::RowRange columns,
+                                    device::ThreadPool& pool,
+                                    std::vector<device::Buffer>& memory) const;
+  int code_of(uint32_t word, int64_t place) const;
   int code(int64_t row, int64_t column) const;
   int64_t group_of(int64_t column) const;
   Scale scale(int64_t row, int64_t group) const;
@@ -52,6 +56,7 @@ class CodedMatrix {
 
   const StoredQuantization& quantization_;
   int64_t out_, in_;
+  int64_t codes_of_word_;
   int64_t group_;   ///< numbers that share a scale
   int64_t groups_;  ///< of a row
   TensorView codes_, scales_, zeros_, group_of_;

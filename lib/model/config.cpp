@@ -100,10 +100,11 @@ void refuse_unimplemented(const JsonSection& file, const FamilyTraits& traits) {
 }
 
 void refuse_other_activations(const JsonSection& file, const FamilyTraits& traits) {
+  using Names = std::array<std::string_view, 2>;
   const bool silu = traits.activation != kernels::Activation::gelu_tanh;
-  const std::array<std::string_view, 2> known =
-      silu ? std::array<std::string_view, 2>{"silu", "swish"}
-           : std::array<std::string_view, 2>{"gelu_pytorch_tanh", "gelu_pytorch_tanh"};
+  const Names known = traits.names.xielu != "" ? Names{"xielu", "xielu"}
+                      : silu                   ? Names{"silu", "swish"}
+                                               : Names{"gelu_pytorch_tanh", "gelu_pytorch_tanh"};
   for (const std::string_view key : {"hidden_act", "hidden_activation"}) {
     const auto name = file.text(key);
     if (name && *name != known[0] && *name != known[1])
@@ -219,8 +220,9 @@ std::optional<DType> read_stored_dtype(const JsonSection& file) {
 int64_t matrix_elements(const ModelConfig& config, int64_t experts) {
   const int64_t query_width = config.num_heads * config.head_dim;
   const int64_t kv_width = config.num_kv_heads * config.head_dim;
-  int64_t columns = config.layers * (2 * query_width + 2 * kv_width) +
-                    config.num_layers(FeedForward::dense) * 3 * config.ffn;
+  int64_t columns =
+      config.layers * (2 * query_width + 2 * kv_width) +
+      config.num_layers(FeedForward::dense) * config.matrices_of_dense_ffn() * config.ffn;
   if (config.experts)
     columns += config.num_layers(FeedForward::experts) *
                (config.experts->count + experts * 3 * config.experts->ffn);
@@ -264,6 +266,7 @@ ModelConfig config_of(const JsonSection& all, const JsonSection* generation) {
   config.family = traits.family;
   read_sizes(file, traits, config);
   config.activation = traits.activation;
+  config.xielu = !traits.names.xielu.empty();
   if (traits.activation == kernels::Activation::clamped) refuse_other_clamps(file);
   config.expert_bias = traits.expert_bias;
   config.attention_sinks = traits.attention_sinks;
@@ -334,6 +337,7 @@ int64_t ModelConfig::parameters() const {
   if (attention_output_bias) layer += hidden;
   if (mlp_bias) layer += 2 * ffn + hidden;
   if (attention_sinks) layer += num_heads;
+  if (xielu) layer += 2;  // its curvatures
   if (qk_norm == QkNorm::each_head) layer += 2 * head_dim;
   if (qk_norm == QkNorm::all_heads) layer += query_width + kv_width;
   const int64_t all = experts ? experts->count : 0;

@@ -19,10 +19,12 @@
 namespace pecia::model {
 
 /// Families read from checkpoints. All are decoders whose layers are attention
-/// and either a gated FFN or a mixture of them.
+/// and either a gated FFN, an FFN without a gate, or a mixture of gated ones.
 enum class Family {
   llama,
   mistral,
+  ministral,
+  ministral3,
   qwen2,
   qwen3,
   glm,
@@ -36,7 +38,8 @@ enum class Family {
   qwen3_moe,
   mixtral,
   olmoe,
-  gpt_oss
+  gpt_oss,
+  apertus
 };
 
 std::string_view name_of(Family family);
@@ -65,7 +68,10 @@ struct RopeConfig {
   double beta_fast = 32.0, beta_slow = 1.0;                        ///< yarn
   std::optional<double> attention_factor, mscale, mscale_all_dim;  ///< yarn
   bool truncate = true;                                            ///< yarn
-  std::vector<double> short_factors, long_factors;                 ///< longrope, [rotary_dim/2]
+  /// yarn: the query at position p is multiplied by 1 + beta · ln(1 + ⌊p / original_max_positions⌋),
+  /// as Llama 4 tunes the temperature of attention; 0: it is not.
+  double temperature_beta = 0;
+  std::vector<double> short_factors, long_factors;  ///< longrope, [rotary_dim/2]
 };
 
 /// How a layer rotates q and k: not at all, by ModelConfig::rope, or by its local_rope.
@@ -73,7 +79,7 @@ enum class Rotation : uint8_t { none, main, local };
 
 /// What a layer has after its attention.
 enum class FeedForward : uint8_t {
-  dense,   ///< a gated FFN
+  dense,   ///< one FFN
   experts  ///< a router, and several gated FFNs of which each token takes some
 };
 
@@ -124,6 +130,7 @@ struct ModelConfig {
   bool norm_before = true, norm_after = false;  ///< where a layer's two blocks have RMS norms
   double norm_weight_offset = 0;  ///< what is added to stored weights of norms, in fp32
   kernels::Activation activation = kernels::Activation::silu;
+  bool xielu = false;  ///< dense feed-forwards have no gate: down · xielu(up · x)
   std::optional<float> attention_scale;  ///< what multiplies scores; absent: head_dim^-½
   double embedding_scale = 1;            ///< what multiplies embeddings, but not a tied head
   double residual_scale = 1;             ///< what multiplies what a block adds
@@ -144,6 +151,7 @@ struct ModelConfig {
   int64_t parameters() const;  ///< counts tied embeddings once
   /// The parameters that a token meets: of the experts, those that it takes.
   int64_t active_parameters() const;
+  int64_t matrices_of_dense_ffn() const { return xielu ? 2 : 3; }
   double flops_per_token() const;  ///< 2 × weights of the layers and the head that a token meets
   int64_t kv_bytes_per_token(DType dtype) const;  ///< K and V of all layers
 };
@@ -151,8 +159,8 @@ struct ModelConfig {
 /// Reads and validates the configuration. Throws InputError naming file, key, value and remedy: no
 /// file, not JSON, a required key missing, a value of wrong type or out of range, keys that
 /// contradict each other (heads not divisible by KV heads, …). Throws Unsupported naming an
-/// architecture or an option that would change the result and is not implemented (hidden_act other
-/// than silu, quantization_config, logit soft-capping, shared experts, an unknown rope type, …).
+/// architecture or an option that would change the result and is not implemented (another
+/// hidden_act than the family has, quantization_config, logit soft-capping, shared experts, an unknown rope type, …).
 ModelConfig read_config(const std::filesystem::path& folder);
 
 /// The same of the text of a config.json; `name` stands for the file in errors.

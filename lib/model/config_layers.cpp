@@ -21,6 +21,7 @@ int64_t read_window(const JsonSection& file, const FamilyTraits& traits, int64_t
       if (!file.flag("use_sliding_window").value_or(false)) return 0;
       break;
     case WindowRule::every_layer:
+    case WindowRule::by_list_or_every_layer:
     case WindowRule::by_type:
       break;
   }
@@ -40,6 +41,7 @@ std::vector<int64_t> windows_by_rule(const JsonSection& file, const FamilyTraits
   switch (traits.windows) {
     case WindowRule::never:
     case WindowRule::every_layer:
+    case WindowRule::by_list_or_every_layer:
       break;
     case WindowRule::by_layer:
       std::fill_n(

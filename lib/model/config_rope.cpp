@@ -50,8 +50,11 @@ const RopeKind& rope_kind_of(const JsonSection& rope) {
                            "yarn and longrope");
 }
 
+constexpr std::string_view temperature_key = "llama_4_scaling_beta";
+
 /// Throws for unknown keys, because they would change the frequencies.
-void refuse_unknown_keys(const JsonSection& rope, const RopeKind& kind) {
+void refuse_unknown_keys(const JsonSection& rope, const RopeKind& kind,
+                         const FamilyTraits& traits) {
   constexpr std::array<std::string_view, 5> always = {"type", "rope_type", "rope_theta",
                                                       "partial_rotary_factor", "finetuned"};
   for (const auto& [key, value] : rope.object().items()) {
@@ -59,6 +62,10 @@ void refuse_unknown_keys(const JsonSection& rope, const RopeKind& kind) {
       return std::find(keys.begin(), keys.end(), key) != keys.end();
     };
     if (value.is_null() || among(always) || among(kind.keys)) continue;
+    // Files with a temperature also name the longest length once more, which has no effect.
+    constexpr std::array<std::string_view, 2> of_temperature = {temperature_key,
+                                                                "max_position_embeddings"};
+    if (traits.query_temperature && among(of_temperature)) continue;
     rope.refuse<Unsupported>(
         key, fmt::format("and is not implemented with rope type {}; remove it if it is a leftover",
                          kind.name));
@@ -165,6 +172,13 @@ void read_longrope(const JsonSection& file, const JsonSection& rope, const Famil
   config.attention_factor = rope.number("attention_factor", 1e-6, max_factor);
 }
 
+void read_temperature(const JsonSection& rope, RopeConfig& config) {
+  if (config.scaling != RopeScaling::yarn)
+    rope.refuse<Unsupported>(rope.names("rope_type") ? "rope_type" : "type",
+                             "and only yarn is implemented for this family");
+  config.temperature_beta = rope.required_number(temperature_key, 0.0, max_factor);
+}
+
 /// `length` multiplied by `factor`, bounded so that positions stay far from overflow.
 int64_t scaled_length(int64_t length, double factor) {
   const double scaled = static_cast<double>(length) * factor;
@@ -177,11 +191,11 @@ void read_scaling(const JsonSection& file, const JsonSection* rope, const Family
                   int64_t& max_positions, RopeConfig& config) {
   if (!rope) return;
   const RopeKind& kind = rope_kind_of(*rope);
-  refuse_unknown_keys(*rope, kind);
+  refuse_unknown_keys(*rope, kind, traits);
   config.scaling = kind.scaling;
   switch (kind.scaling) {
     case RopeScaling::none:
-      return;
+      break;
     case RopeScaling::linear:
     case RopeScaling::dynamic:
       config.factor = rope->required_number("factor", 1.0, max_factor);
@@ -200,6 +214,7 @@ void read_scaling(const JsonSection& file, const JsonSection* rope, const Family
       read_longrope(file, *rope, traits, max_positions, config);
       break;
   }
+  if (traits.query_temperature) read_temperature(*rope, config);
   if (kind.scaling == RopeScaling::dynamic && config.rotary_dim == 2)
     rope->refuse("factor", "but dynamic scaling needs more than 2 rotated dimensions");
 }

@@ -15,10 +15,11 @@ namespace pecia::model {
 /// Which layers may have a sliding window.
 enum class WindowRule {
   never,
-  every_layer,  ///< sliding_window, if present, holds for all layers
-  by_layer,     ///< by use_sliding_window and layer_types, or from layer max_window_layers on
-  by_list,      ///< by use_sliding_window and layer_types, which must then be there
-  by_type       ///< by layer_types, or in all but each full_period-th layer
+  every_layer,             ///< sliding_window, if present, holds for all layers
+  by_list_or_every_layer,  ///< by layer_types, or in all layers
+  by_layer,  ///< by use_sliding_window and layer_types, or from layer max_window_layers on
+  by_list,   ///< by use_sliding_window and layer_types, which must then be there
+  by_type    ///< by layer_types, or in all but each full_period-th layer
 };
 
 /// Order of the rows of a packed q, k and v.
@@ -62,6 +63,7 @@ struct FamilyTraits {
   double local_theta = 0;                 ///< when that key is absent
   /// max_position_embeddings counts the positions of linear scaling already.
   bool length_is_scaled = false;
+  bool query_temperature = false;  ///< has RopeConfig::temperature_beta
   int64_t original_length = 0;     ///< longrope's original_max_position_embeddings when absent
   int64_t unrotated_period = 0;    ///< no_rope_layer_interval when absent; 0: all layers rotate
   bool multipliers = false;        ///< has granite's four multipliers

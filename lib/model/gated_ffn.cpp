@@ -28,11 +28,12 @@ void GatedFfn::run(const GatedFfnWeights& weights, int block, const TensorView& 
 }
 
 TensorView GatedFfn::activate(const GatedFfnWeights& weights, const TensorView& rows) {
-  const int64_t width = weights.gate.out();
+  const int64_t width = weights.up.out();
   const DType operand = products_.operand_type();
   const bool narrow = operand != DType::fp32;
   const TensorView narrow_out =
       narrow ? activated_.tensor(operand, {rows.rows(), width}) : TensorView();
+  if (weights.xielu) return curve(weights, rows, narrow_out);
   if (narrow && products_.gated(rows, weights, activation_, narrow_out)) return narrow_out;
   TensorView gate, up;
   if (const auto both = products_.joined({&weights.gate, &weights.up})) {
@@ -48,6 +49,16 @@ TensorView GatedFfn::activate(const GatedFfnWeights& weights, const TensorView& 
   const TensorView activated = narrow ? narrow_out : gate;
   const ScopedSpan span(compute_.recorder, "swiglu", Kind::compute);
   compute_.backend.gated_activation({gate, up, activated, activation_}, compute_.stream);
+  return activated;
+}
+
+TensorView GatedFfn::curve(const GatedFfnWeights& weights, const TensorView& rows,
+                           const TensorView& narrow_out) {
+  const TensorView up = up_.tensor(DType::fp32, {rows.rows(), weights.up.out()});
+  products_.linear("up_proj", rows, weights.up, up);
+  const TensorView activated = narrow_out ? narrow_out : up;
+  const ScopedSpan span(compute_.recorder, "xielu", Kind::compute);
+  compute_.backend.xielu({up, activated, *weights.xielu}, compute_.stream);
   return activated;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The feed-forward of a layer: down · (activation(gate · x) ∘ up · x).
+/// The feed-forward of a layer: down · (activation(gate · x) ∘ up · x), or down · xielu(up · x).
 
 #include "lib/model/products.hpp"
 #include "lib/model/tensor_parallel.hpp"
@@ -20,8 +20,12 @@ class GatedFfn {
            const TensorView& hidden, const TensorParallel::Change& change);
 
  private:
-  /// activation(gate · x) ∘ up · x of the rows [rows, hidden], as products take it: [rows, ffn].
+  /// activation(gate · x) ∘ up · x, or xielu(up · x), of the rows [rows, hidden], as products take
+  /// it: [rows, ffn].
   TensorView activate(const GatedFfnWeights& weights, const TensorView& rows);
+  /// xielu(up · x), in `narrow_out` if there is one.
+  TensorView curve(const GatedFfnWeights& weights, const TensorView& rows,
+                   const TensorView& narrow_out);
 
   kernels::Activation activation_;
   context::Compute compute_;

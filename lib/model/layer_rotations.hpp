@@ -25,17 +25,25 @@ class LayerRotations {
   /// it is.
   void make(std::span<const int64_t> positions, std::span<const int64_t> lengths);
   RotationTables of(Rotation rotation) const;
+  /// The tables of queries, which have factors of their own in some families.
+  RotationTables of_queries(Rotation rotation) const;
 
   /// Elements of all tables together, for each row.
   static int64_t width(const ModelConfig& config);
 
  private:
-  struct One {
-    Rotary rotary;
+  struct Made {
     device::Buffer cos, sin;
     RowFrequencies rows = {};
     RotationTables tables = {};
   };
+  struct One {
+    Rotary rotary;
+    Made all, queries;  ///< queries: empty unless they have factors of their own
+  };
+
+  void make(Made& made, std::span<const int64_t> positions, int64_t pairs);
+  const One& one_of(Rotation rotation) const;
 
   context::Compute compute_;
   std::vector<One> all_;  ///< main, then local if there is one

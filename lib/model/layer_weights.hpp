@@ -12,8 +12,10 @@
 /// that produce them, and the columns of o and down that consume them (matrix_role.hpp). Each expert
 /// is cut like a dense FFN, or experts are dealt out whole (parallel/expert_routes.hpp).
 
+#include <optional>
 #include <vector>
 
+#include "kernels/api/xielu.hpp"
 #include "lib/model/matrix_role.hpp"
 #include "lib/parallel/sharding.hpp"
 
@@ -28,9 +30,11 @@ struct AttentionWeights {
   LinearWeight q, k, v, o;  ///< heads × head_dim rows in head order; o: [hidden, heads × head_dim]
 };
 
-/// The weights of the feed-forward: down · (activation(gate · x) ∘ up · x).
+/// The weights of the feed-forward: down · (activation(gate · x) ∘ up · x), or down · xielu(up · x)
+/// without a gate.
 struct GatedFfnWeights {
   LinearWeight gate, up, down;
+  std::optional<kernels::XieluCurve> xielu = {};  ///< in place of a gate; whole on every rank
 };
 
 /// The weights of a mixture: logits of the experts are router · x, and each expert is a gated FFN.
@@ -58,7 +62,8 @@ struct LayerWeights {
     f(MatrixKind::q, attention.q), f(MatrixKind::k, attention.k), f(MatrixKind::v, attention.v);
     f(MatrixKind::o, attention.o);
     if (mixture.router.parts.empty()) {
-      f(MatrixKind::gate, ffn.gate), f(MatrixKind::up, ffn.up), f(MatrixKind::down, ffn.down);
+      if (!ffn.xielu) f(MatrixKind::gate, ffn.gate);
+      f(MatrixKind::up, ffn.up), f(MatrixKind::down, ffn.down);
       return;
     }
     f(MatrixKind::router, mixture.router);

@@ -45,6 +45,7 @@ int64_t num_matrices(const ModelConfig& config, MatrixKind kind) {
     case MatrixKind::o:
       return config.layers;
     case MatrixKind::gate:
+      return config.xielu ? 0 : config.num_layers(FeedForward::dense);
     case MatrixKind::up:
     case MatrixKind::down:
       return config.num_layers(FeedForward::dense);

@@ -63,7 +63,9 @@ int64_t Model::activation_bytes_per_row(const ModelConfig& config) {
   const int64_t squares =
       config.qk_norm == QkNorm::all_heads ? config.num_heads + config.num_kv_heads : 0;
   const int64_t rows = 3 * config.hidden;  // hidden states, normed rows, products to be summed
-  const int64_t dense = config.num_layers(FeedForward::dense) > 0 ? 2 * config.ffn : 0;
+  const int64_t dense = config.num_layers(FeedForward::dense) > 0
+                            ? (config.matrices_of_dense_ffn() - 1) * config.ffn
+                            : 0;
   const int64_t mixture =
       config.experts ? config.experts->count + 2 * config.experts->per_token + config.hidden : 0;
   return size_of(DType::fp32) *
@@ -194,18 +196,20 @@ void Model::layer(int64_t index, const LayerWeights& weights, const PassTensors&
     tensor_.wait_gather(block);
     return tensor_.block_of(pass.normed, block);
   };
-  const RotationTables all_tables = rotations_.of(config_.pattern[index].rotation);
-  const auto tables = [&](int block) {
-    if (!all_tables.cos) return RotationTables{};
-    return RotationTables{tensor_.block_of(all_tables.cos, block),
-                          tensor_.block_of(all_tables.sin, block)};
+  const auto block_of = [&](const RotationTables& all, int block) {
+    if (!all.cos) return RotationTables{};
+    return RotationTables{tensor_.block_of(all.cos, block), tensor_.block_of(all.sin, block)};
   };
+  const Rotation rotation = config_.pattern[index].rotation;
+  const RotationTables of_keys = rotations_.of(rotation);
+  const RotationTables of_queries = rotations_.of_queries(rotation);
   const LayerNorms& norms = norms_[index];
   // Only attention needs all rows at once. The stages before and after it go block by block.
   mixer_.begin(weights.attention, pass.normed.rows(), pass.attention);
   for (int block = 0; block < blocks; ++block) {
     advance(block, mixer_norm(index), nullptr, pass);
-    mixer_.project(block, {normed(block), tables(block)}, pass.attention);
+    mixer_.project(block, {normed(block), block_of(of_keys, block), block_of(of_queries, block)},
+                   pass.attention);
   }
   mixer_.mix(index, pass.attention);
   for (int block = 0; block < blocks; ++block) {

@@ -92,7 +92,9 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
     projections({{MatrixKind::q, &layer.attention.q},
                  {MatrixKind::k, &layer.attention.k},
                  {MatrixKind::v, &layer.attention.v}});
-    if (config.feed_forward(index) != FeedForward::experts)
+    if (config.xielu)
+      layer.ffn.xielu.emplace();
+    else if (config.feed_forward(index) != FeedForward::experts)
       projections({{MatrixKind::gate, &layer.ffn.gate}, {MatrixKind::up, &layer.ffn.up}});
     layer.for_each_matrix([&](MatrixKind kind, LinearWeight& of_layer) {
       if (kind != MatrixKind::router && of_layer.parts.empty()) of_layer = matrix(kind);

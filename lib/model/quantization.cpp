@@ -28,10 +28,13 @@ void require_flag(const JsonSection& file, std::string_view key, bool known) {
     file.refuse<Unsupported>(key, fmt::format("and only {} is implemented", known));
 }
 
-void require_bits(const JsonSection& file, std::string_view key, int64_t known) {
-  if (file.required_integer(key, 1, 64) != known)
-    file.refuse<Unsupported>(key,
-                             fmt::format("and only {} is implemented; use a model with it", known));
+/// Returns the number of bits, and throws Unsupported unless it is known.
+int bits_of(const JsonSection& file, std::string_view key, std::initializer_list<int64_t> known) {
+  const int64_t bits = file.required_integer(key, 1, 64);
+  if (std::ranges::find(known, bits) == known.end())
+    file.refuse<Unsupported>(key, fmt::format("and only {} is implemented; use a model with it",
+                                              fmt::join(known, " or ")));
+  return static_cast<int>(bits);
 }
 
 /// Throws Unsupported for a list or an object that is not empty.
@@ -52,12 +55,12 @@ int64_t group_size(const JsonSection& file, std::string_view key) {
 }
 
 StoredQuantization gptq(const JsonSection& file) {
-  require_bits(file, "bits", 4);
   require_text(file, "checkpoint_format", {"gptq", "gptq_v2"});
   require_flag(file, "is_marlin_format", false);
   require_flag(file, "lm_head", false);
   require_nothing(file, "dynamic");
   return {.form = StoredForm::gptq,
+          .bits = bits_of(file, "bits", {4, 8}),
           .group = group_size(file, "group_size"),
           .zeros = true,
           .zeros_less_one = file.text("checkpoint_format") != "gptq_v2",
@@ -65,8 +68,7 @@ StoredQuantization gptq(const JsonSection& file) {
 }
 
 StoredQuantization awq(const JsonSection& file) {
-  require_bits(file, file.names("bits") ? "bits" : "w_bit", 4);
-  require_flag(file, "zero_point", true);
+  bits_of(file, file.names("bits") ? "bits" : "w_bit", {4});
   require_text(file, "version", {"gemm", "GEMM"});
   return {.form = StoredForm::awq,
           .group = group_size(file, file.names("group_size") ? "group_size" : "q_group_size"),
@@ -112,7 +114,7 @@ StoredQuantization compressed_tensors(const JsonSection& file) {
   if (format == "pack-quantized") {
     found.form = StoredForm::packed;
     require_text(*weights, "type", {"int"});
-    require_bits(*weights, "num_bits", 4);
+    found.bits = bits_of(*weights, "num_bits", {4, 8});
     require_text(*weights, "strategy", {"group", "channel"});
     if (strategy == "group") found.group = group_size(*weights, "group_size");
     found.zeros = !weights->flag("symmetric").value_or(true);
@@ -121,13 +123,13 @@ StoredQuantization compressed_tensors(const JsonSection& file) {
   } else if (format == "int-quantized") {
     found.form = StoredForm::int8;
     require_text(*weights, "type", {"int"});
-    require_bits(*weights, "num_bits", 8);
+    bits_of(*weights, "num_bits", {8});
     require_text(*weights, "strategy", {"channel", "tensor"});
     require_flag(*weights, "symmetric", true);
   } else if (format == "float-quantized") {
     found.form = StoredForm::fp8;
     require_text(*weights, "type", {"float"});
-    require_bits(*weights, "num_bits", 8);
+    bits_of(*weights, "num_bits", {8});
     require_text(*weights, "strategy", {"channel", "tensor", "block"});
     require_flag(*weights, "symmetric", true);
     if (strategy == "block") read_blocks(*weights, "block_structure", found);
@@ -141,16 +143,16 @@ StoredQuantization compressed_tensors(const JsonSection& file) {
 
 }  // namespace
 
-std::string_view name_of(StoredForm form) {
+std::string StoredQuantization::name() const {
   switch (form) {
     case StoredForm::mxfp4:
       return "mxfp4";
     case StoredForm::gptq:
-      return "gptq int4";
+      return fmt::format("gptq int{}", bits);
     case StoredForm::awq:
       return "awq int4";
     case StoredForm::packed:
-      return "packed int4";
+      return fmt::format("packed int{}", bits);
     case StoredForm::int8:
       return "int8";
     case StoredForm::fp8:
@@ -166,7 +168,10 @@ std::optional<DType> StoredQuantization::code() const {
     case StoredForm::gptq:
     case StoredForm::awq:
     case StoredForm::packed:
-      return reordered ? std::nullopt : std::optional(DType::int4);
+      if (reordered) return {};
+      if (bits == 4) return DType::int4;
+      return form == StoredForm::packed && group == 0 && !zeros ? std::optional(DType::int8)
+                                                                : std::nullopt;
     case StoredForm::int8:
       return DType::int8;
     case StoredForm::fp8:

@@ -7,6 +7,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "lib/core/error.hpp"
+
 namespace pecia::model {
 namespace {
 
@@ -168,6 +170,24 @@ RowFrequencies Rotary::frequencies_of(std::span<const int64_t> lengths) const {
     if (!is_new) continue;
     const std::vector<float> own = frequencies(lengths[t]);
     rows.frequencies.insert(rows.frequencies.end(), own.begin(), own.end());
+    rows.factors.push_back(attention_factor_);
+  }
+  return rows;
+}
+
+RowFrequencies Rotary::frequencies_of_queries(std::span<const int64_t> positions) const {
+  PECIA_CHECK(scales_queries() && config_.scaling == RopeScaling::yarn,
+              "queries scaled with rope scaling {}", name_of(config_.scaling));
+  RowFrequencies rows;
+  std::unordered_map<int64_t, int32_t> known;  // by how often the original length has passed
+  for (const int64_t position : positions) {
+    const int64_t passed = position / config_.original_max_positions;
+    const auto [at, is_new] = known.emplace(passed, static_cast<int32_t>(known.size()));
+    rows.sets.push_back(at->second);
+    if (!is_new) continue;
+    const double growth = 1 + config_.temperature_beta * std::log(1 + static_cast<double>(passed));
+    rows.frequencies.insert(rows.frequencies.end(), inverse_.begin(), inverse_.end());
+    rows.factors.push_back(attention_factor_ * static_cast<float>(growth));
   }
   return rows;
 }

@@ -14,6 +14,7 @@ namespace pecia::model {
 struct RowFrequencies {
   std::vector<int32_t> sets;       ///< [rows]
   std::vector<float> frequencies;  ///< [number of sets, rotary_dim / 2]
+  std::vector<float> factors;      ///< [number of sets]: of cos and sin
 };
 
 /// Computes frequencies as transformers' modeling_rope_utils does, in fp32.
@@ -27,6 +28,10 @@ class Rotary {
   std::vector<float> frequencies(int64_t length) const;
   /// The same for rows whose sequences have these lengths (rope_length): each set once.
   RowFrequencies frequencies_of(std::span<const int64_t> lengths) const;
+  /// Whether queries have factors of their own, by RopeConfig::temperature_beta.
+  bool scales_queries() const { return config_.temperature_beta > 0; }
+  /// Those of queries at global `positions`, if scales_queries().
+  RowFrequencies frequencies_of_queries(std::span<const int64_t> positions) const;
   /// Factor of cos and sin.
   float attention_factor() const { return attention_factor_; }
 

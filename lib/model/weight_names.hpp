@@ -22,8 +22,9 @@ struct WeightNames {
   std::string_view gate, up;
   std::string_view gate_up;  ///< rows of gate above rows of up
   std::string_view down;
-  std::string_view sinks = "";                                          ///< without ".weight"
-  std::string_view router = "";                                         ///< of experts
+  std::string_view xielu = "";   ///< constants of the activation; empty: there is a gate
+  std::string_view sinks = "";   ///< without ".weight"
+  std::string_view router = "";  ///< of experts
   std::string_view expert_gate = "", expert_up = "", expert_down = "";  ///< {} is the expert
 };
 

@@ -2,6 +2,7 @@
 #include "lib/model/weights.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "lib/core/codes.hpp"
@@ -71,7 +72,10 @@ class LayerReader {
 
   GatedFfnWeights gated_ffn() {
     GatedFfnWeights weights;
-    if (names_.gate_up.empty()) {
+    if (config_.xielu) {
+      weights.xielu = xielu();
+      weights.up = matrix(names_.up, MatrixKind::up);
+    } else if (names_.gate_up.empty()) {
       weights.gate = matrix(names_.gate, MatrixKind::gate);
       weights.up = matrix(names_.up, MatrixKind::up);
     } else {
@@ -82,6 +86,24 @@ class LayerReader {
     }
     weights.down = matrix(names_.down, MatrixKind::down);
     return weights;
+  }
+
+  /// The curvatures are stored as what softplus makes them of. The one below zero is stored without
+  /// the slope.
+  kernels::XieluCurve xielu() {
+    const auto stored = [&](const char* constant) {
+      const std::string name = layer_name(layer_, fmt::format("{}.{}", names_.xielu, constant));
+      const TensorView one =
+          loader_.has_shape(name, {}) ? loader_.tensor(name, {}) : loader_.tensor(name, {1});
+      return static_cast<double>(load_as_float(one.data(), one.dtype(), 0));
+    };
+    const auto softplus = [](double x) {
+      return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
+    };
+    const double slope = stored("beta");
+    return {static_cast<float>(softplus(stored("alpha_p"))),
+            static_cast<float>(slope + softplus(stored("alpha_n"))), static_cast<float>(slope),
+            static_cast<float>(stored("eps"))};
   }
 
   /// Packed experts are missing: only a part of them is ever unpacked.

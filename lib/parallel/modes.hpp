@@ -64,6 +64,7 @@ struct ModelShape {
   int64_t all_ffn = 0;
   int64_t experts = 0;    ///< of a layer with experts; 0: there is none
   int64_t dense_ffn = 0;  ///< columns of the feed-forwards that are not experts; 0: there are none
+  int64_t ffn_matrices = 3;  ///< of a feed-forward: gate, up and down, or two without a gate
 };
 
 /// A row of the table. It says which degrees are above 1 and which are 1. For such degrees, every

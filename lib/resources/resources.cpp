@@ -149,7 +149,8 @@ parallel::ModelShape shape_of(const model::ModelConfig& config) {
           .head_dim = config.head_dim,
           .all_ffn = all_ffn / std::max<int64_t>(1, config.layers),
           .experts = config.num_layers(FeedForward::experts) > 0 ? config.experts->count : 0,
-          .dense_ffn = config.num_layers(FeedForward::dense) > 0 ? config.ffn : 0};
+          .dense_ffn = config.num_layers(FeedForward::dense) > 0 ? config.ffn : 0,
+          .ffn_matrices = config.experts ? 3 : config.matrices_of_dense_ffn()};
 }
 
 DType dtype_of(job::Precision precision) {

@@ -143,7 +143,7 @@ void say_what_is_widened(const Setup& setup) {
   }
   for (const auto& [why, names] : kinds)
     setup.log->info("weights of {} are stored as {} and widened: {}", fmt::join(names, ", "),
-                    name_of(setup.config.quantization->form), why);
+                    setup.config.quantization->name(), why);
 }
 
 }  // namespace

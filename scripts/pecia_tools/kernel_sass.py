@@ -36,6 +36,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "quantize_rows_kernel<8": ("loads of 128 bits",),
     "rms_norm_kernel<256, 4": ("loads of 128 bits",),
     "scale_products_kernel<4": ("loads of 128 bits", "stores of 128 bits"),
+    "xielu_kernel<4": ("loads of 128 bits",),
 }
 
 

@@ -23,6 +23,7 @@ class Case:
     seed: int = 1
     mxfp4: bool = False  # experts are stored so
     prefix: str = ""  # what names begin with where a model has other parts, too
+    transformers: int = 4  # the major version that makes it
 
     @property
     def oracle_config(self) -> Config:
@@ -117,6 +118,26 @@ def gptoss(**keys: Any) -> Config:
         pad_token_id=0,
     )
     return config_of("GptOssForCausalLM", **{**own, **keys})
+
+
+def ministral3(**keys: Any) -> Config:
+    return config_of(
+        "Ministral3ForCausalLM",
+        **{**dict(head_dim=16, max_position_embeddings=256, sliding_window=None), **keys},
+    )
+
+
+# So short that prompts pass the original length, and with a slope that shows.
+TEMPERATURE = {
+    "rope_type": "yarn",
+    "factor": 4.0,
+    "original_max_position_embeddings": 64,
+    "beta_fast": 2.0,
+    "beta_slow": 0.25,
+    "mscale": 1.0,
+    "mscale_all_dim": 0.5,
+    "llama_4_scaling_beta": 0.5,
+}
 
 
 # Published Qwen2 models name a window too that use_sliding_window then forbids.
@@ -223,6 +244,78 @@ CASES = (
         ),
     ),
     Case("mistral-window16", config_of("MistralForCausalLM", head_dim=None, sliding_window=16)),
+    # As Mistral Small 3.1: the text part of a model that reads images.
+    Case(
+        "mistral3-text-part",
+        {
+            "architectures": ["Mistral3ForConditionalGeneration"],
+            "model_type": "mistral3",
+            "torch_dtype": "bfloat16",
+            "text_config": config_of(
+                "MistralForCausalLM",
+                architectures=ABSENT,
+                bos_token_id=ABSENT,
+                eos_token_id=ABSENT,
+                torch_dtype=ABSENT,
+                tie_word_embeddings=ABSENT,
+                head_dim=16,
+                rope_theta=1000000000.0,
+                sliding_window=None,
+            ),
+            "vision_config": {"model_type": "pixtral"},
+        },
+        oracle=config_of(
+            "MistralForCausalLM", head_dim=16, rope_theta=1000000000.0, sliding_window=None
+        ),
+        prefix="language_model.",
+        transformers=5,
+    ),
+    Case(
+        "ministral-window-lists",
+        config_of(
+            "MinistralForCausalLM",
+            head_dim=16,
+            num_hidden_layers=3,
+            sliding_window=16,
+            layer_types=["full_attention", "sliding_attention", "sliding_attention"],
+        ),
+        transformers=5,
+    ),
+    Case(
+        "ministral3-temperature",
+        ministral3(
+            rope_theta=ABSENT,
+            torch_dtype=ABSENT,
+            dtype="bfloat16",
+            rope_parameters=dict(
+                type="yarn", rope_theta=10000.0, max_position_embeddings=256, **TEMPERATURE
+            ),
+        ),
+        oracle=ministral3(rope_scaling=TEMPERATURE),
+        transformers=5,
+    ),
+    Case(
+        "apertus-xielu",
+        config_of(
+            "ApertusForCausalLM",
+            hidden_act="xielu",
+            attention_bias=False,
+            mlp_bias=False,
+            qk_norm=True,
+            post_norm=False,
+            max_position_embeddings=512,
+            rope_scaling={
+                "rope_type": "llama3",
+                "type": "llama3",
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 64,
+            },
+        ),
+        transformers=5,
+        seed=2,
+    ),
     Case(
         "qwen2-biases",
         config_of("Qwen2ForCausalLM", use_sliding_window=False, vocab_size=101, **QWEN2),

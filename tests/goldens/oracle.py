@@ -5,11 +5,20 @@ import copy
 from typing import Any
 
 import torch
+import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from cases import Config
+from cases import Case, Config
 
 Tensors = dict[str, torch.Tensor]
+
+
+def makes(case: Case) -> bool:
+    """Whether the installed transformers is of the version that makes the case; says so if not."""
+    major = int(transformers.__version__.split(".")[0])
+    if major != case.transformers:
+        print(f"{case.name}: left to transformers {case.transformers}", flush=True)
+    return major == case.transformers
 
 
 def new_model(config: Config) -> PreTrainedModel:

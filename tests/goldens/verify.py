@@ -29,7 +29,8 @@ def verify_all(goldens: Path) -> None:
     names = sorted(path.name for path in goldens.iterdir() if (path / "config.json").exists())
     if names != sorted(case.name for case in CASES):
         raise SystemExit(f"{goldens} holds {names}, not the folders of cases.py")
-    failures = [failure for case in CASES for failure in verify(case, goldens / case.name)]
+    cases = [case for case in CASES if oracle.makes(case)]
+    failures = [failure for case in cases for failure in verify(case, goldens / case.name)]
     if failures:
         raise SystemExit("\n".join(["", "FAILED", *failures]))
 

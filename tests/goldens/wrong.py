@@ -87,9 +87,14 @@ def wrong_scalings(config: Config) -> Iterator[tuple[str, Config]]:
         longer = 4 * config["max_position_embeddings"]
         yield "another attention factor", {"max_position_embeddings": longer}
         return
+    needed = {}
+    if "llama_4_scaling_beta" in scaling:
+        keys_of_all = ("llama_4_scaling_beta", "original_max_position_embeddings")
+        needed = {key: scaling[key] for key in keys_of_all}
     for other, keys in SCALINGS.items():
         if other != kind:
-            yield f"rope scaling {other}", {"rope_scaling": {"rope_type": other, **keys}}
+            wrong = {"rope_type": other, **keys, **needed}
+            yield f"rope scaling {other}", {"rope_scaling": wrong}
     kept = {key: value for key, value in scaling.items() if key != "type"} | {"rope_type": kind}
     changes: list[Config] = [{"factor": scaling["factor"] + 1}]
     if kind == "llama3":
@@ -99,6 +104,8 @@ def wrong_scalings(config: Config) -> Iterator[tuple[str, Config]]:
         defaults: Config = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
         defaults |= {"mscale": None, "attention_factor": None}
         changes += [{key: default} for key, default in defaults.items() if key in scaling]
+    if needed:
+        changes += [{"llama_4_scaling_beta": 0.0}]
     for change in changes:
         yield f"rope scaling with {change}", {"rope_scaling": kept | change}
 
@@ -133,6 +140,8 @@ def wrong_weights(config: Config, weights: Tensors) -> Iterator[tuple[str, Tenso
         "post_attention_layernorm",
         "pre_feedforward_layernorm",
         "post_feedforward_layernorm",
+        ".attention_layernorm",
+        ".feedforward_layernorm",
         "model.norm",
         "q_norm",
         "k_norm",
@@ -150,7 +159,9 @@ def wrong_weights(config: Config, weights: Tensors) -> Iterator[tuple[str, Tenso
             yield f"no {bias}", {name: torch.zeros_like(x) for name, x in found.items()}
     if routers := named("mlp.gate.", weights) | named("block_sparse_moe.gate.", weights):
         yield "experts reversed", {name: x.flip(0) for name, x in routers.items()}
-    yield "gate and up exchanged", with_gate_and_up_exchanged(weights)
+    if exchanged := with_gate_and_up_exchanged(weights):
+        yield "gate and up exchanged", exchanged
+    yield from wrong_xielu(weights)
 
     def heads(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.unflatten(0, (-1, oracle.head_dim_of(config)))
@@ -164,6 +175,12 @@ def wrong_weights(config: Config, weights: Tensors) -> Iterator[tuple[str, Tenso
     exchanged = {name: heads(x)[:, order].flatten(0, 1) for name, x in rotated.items()}
     if exchanged:
         yield "rotated halves and neighbours exchanged", exchanged
+
+
+def wrong_xielu(weights: Tensors) -> Iterator[tuple[str, Tensors]]:
+    for constant, other in (("alpha_p", 0.0), ("alpha_n", 0.0), ("beta", 0.5), ("eps", -1e-6)):
+        if found := named(f"act_fn.{constant}", weights):
+            yield f"{constant} {other}", {n: torch.full_like(x, other) for n, x in found.items()}
 
 
 def named(part: str, weights: Tensors) -> Tensors:

@@ -33,21 +33,23 @@ class Fp8:
         return np.where(codes & 128, -magnitude, magnitude)
 
 
-def words(nibbles: np.ndarray) -> np.ndarray:
-    """Eight numbers below 16 along the last axis become an int32, the first one in the lowest bits."""
-    groups = nibbles.astype(np.uint32).reshape(*nibbles.shape[:-1], -1, 8)
+def words(codes: np.ndarray, bits: int = 4) -> np.ndarray:
+    """Codes along the last axis, eight of 4 bits or four of 8, become an int32, the first one in the lowest bits."""
+    groups = codes.astype(np.uint32).reshape(*codes.shape[:-1], -1, 32 // bits)
     packed = np.zeros(groups.shape[:-1], np.uint32)
-    for place in range(8):
-        packed |= groups[..., place] << np.uint32(4 * place)
+    for place in range(32 // bits):
+        packed |= groups[..., place] << np.uint32(bits * place)
     return np.ascontiguousarray(packed).view(np.int32)
 
 
-def int4(draw: np.random.Generator, out: int, inputs: int, group: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def in_groups(
+    draw: np.random.Generator, out: int, inputs: int, group: int, bits: int = 4
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Codes [out, in], zeros and scales [out, groups] that make numbers of about 1/sqrt(in)."""
-    groups = inputs // group
-    codes = draw.integers(0, 16, (out, inputs))
-    zeros = draw.integers(1, 16, (out, groups))
-    scales = (draw.uniform(0.1, 0.3, (out, groups)) / np.sqrt(inputs)).astype(np.float16)
+    groups, most = inputs // group, 2**bits
+    codes = draw.integers(0, most, (out, inputs))
+    zeros = draw.integers(1, most, (out, groups))
+    scales = (draw.uniform(1.6, 4.8, (out, groups)) / most / np.sqrt(inputs)).astype(np.float16)
     return codes, zeros, scales
 
 
@@ -55,17 +57,17 @@ def numbers(codes: np.ndarray, zeros: np.ndarray, scales: np.ndarray, group_of: 
     return (codes - zeros[:, group_of]) * scales.astype(np.float64)[:, group_of]
 
 
-def gptq(group: int, shuffled: bool = False, less_one: bool = True) -> Form:
+def gptq(group: int, shuffled: bool = False, less_one: bool = True, bits: int = 4) -> Form:
     def make(draw: np.random.Generator, out: int, inputs: int) -> tuple[Tensors, np.ndarray]:
         size = inputs if group == -1 else group
-        codes, zeros, scales = int4(draw, out, inputs, size)
-        zeros[::7, 0] = 0  # less one, it is stored as 15
+        codes, zeros, scales = in_groups(draw, out, inputs, size, bits)
+        zeros[::7, 0] = 0  # less one, it is stored as the largest code
         group_of = np.arange(inputs) // size
         if shuffled:
             draw.shuffle(group_of)
         tensors = {
-            "qweight": np.ascontiguousarray(words(codes).T),
-            "qzeros": words(zeros.T - (1 if less_one else 0) & 15),
+            "qweight": np.ascontiguousarray(words(codes, bits).T),
+            "qzeros": words(zeros.T - (1 if less_one else 0) & (2**bits - 1), bits),
             "scales": np.ascontiguousarray(scales.T),
             "g_idx": group_of.astype(np.int32),
         }
@@ -76,7 +78,7 @@ def gptq(group: int, shuffled: bool = False, less_one: bool = True) -> Form:
 
 def awq(group: int) -> Form:
     def make(draw: np.random.Generator, out: int, inputs: int) -> tuple[Tensors, np.ndarray]:
-        codes, zeros, scales = int4(draw, out, inputs, group)
+        codes, zeros, scales = in_groups(draw, out, inputs, group)
 
         def in_order(values: np.ndarray) -> np.ndarray:
             return words(values.reshape(values.shape[0], -1, 8)[:, :, AWQ_ORDER].reshape(values.shape))
@@ -91,19 +93,20 @@ def awq(group: int) -> Form:
     return make
 
 
-def packed(group: int, symmetric: bool = True) -> Form:
+def packed(group: int, symmetric: bool = True, bits: int = 4) -> Form:
     def make(draw: np.random.Generator, out: int, inputs: int) -> tuple[Tensors, np.ndarray]:
-        codes, zeros, scales = int4(draw, out, inputs, group)
+        size = inputs if group == -1 else group
+        codes, zeros, scales = in_groups(draw, out, inputs, size, bits)
         if symmetric:
-            zeros = np.full_like(zeros, 8)
+            zeros = np.full_like(zeros, 2 ** (bits - 1))
         tensors = {
-            "weight_packed": words(codes),
+            "weight_packed": words(codes, bits),
             "weight_scale": scales,
             "weight_shape": np.array([out, inputs], np.int64),
         }
         if not symmetric:
-            tensors["weight_zero_point"] = np.ascontiguousarray(words(zeros.T).T)
-        return tensors, numbers(codes, zeros, scales, np.arange(inputs) // group)
+            tensors["weight_zero_point"] = np.ascontiguousarray(words(zeros.T, bits).T)
+        return tensors, numbers(codes, zeros, scales, np.arange(inputs) // size)
 
     return make
 
@@ -120,13 +123,20 @@ def int8(of_tensor: bool = False) -> Form:
 
 def fp8_static(draw: np.random.Generator, out: int, inputs: int) -> tuple[Tensors, np.ndarray]:
     """One scale without dimensions for the matrix and one for its inputs, which is not taken."""
+    tensors, values = fp8_inverse(draw, out, inputs)
+    named = {"weight": "weight", "weight_scale_inv": "weight_scale", "activation_scale": "input_scale"}
+    return {named[name]: tensor for name, tensor in tensors.items()}, values
+
+
+def fp8_inverse(draw: np.random.Generator, out: int, inputs: int) -> tuple[Tensors, np.ndarray]:
+    """The same under the names that transformers gives them, as in Ministral 3."""
     codes = draw.integers(0, 256, (out, inputs)).astype(np.uint8)
     codes[(codes & 127) > 0x70] = 0x38
     scale = np.float32(draw.uniform(0.01, 0.04) / np.sqrt(inputs))
     tensors: dict[str, Any] = {
         "weight": Fp8(codes),
-        "weight_scale": np.array(scale),
-        "input_scale": np.array(np.float32(0.5)),
+        "weight_scale_inv": np.array(scale),
+        "activation_scale": np.array(np.float32(0.5)),
     }
     return tensors, Fp8(codes).numbers() * np.float64(scale)
 

@@ -43,12 +43,29 @@ KEPT = {
         forms.compressed("pack-quantized", {**INT4, "group_size": 64, "symmetric": False}),
         "int4",
     ),
+    "packed-rows-8": (
+        forms.packed(-1, bits=8),
+        forms.compressed("pack-quantized", {**INT8, "strategy": "channel"}),
+        "int8",
+    ),
+    "awq-symmetric": (forms.awq(64), {**awq_config(64), "zero_point": False}, "int4"),
     "int8": (forms.int8(), forms.compressed("int-quantized", INT8), "int8"),
     "int8-tensor": (forms.int8(True), forms.compressed("int-quantized", {**INT8, "strategy": "tensor"}), "int8"),
 }
 WIDENED = {
     "gptq-ordered": (forms.gptq(64, shuffled=True), gptq_config(64, desc_act=True), "desc_act"),
     "fp8": (forms.fp8(), forms.compressed("float-quantized", FP8), "no products on CPUs take codes of fp8"),
+    "gptq-8": (forms.gptq(64, bits=8), {**gptq_config(64), "bits": 8}, "8 bits only with one scale"),
+    "packed-zeros-8": (
+        forms.packed(64, symmetric=False, bits=8),
+        forms.compressed("pack-quantized", {**INT4, "num_bits": 8, "group_size": 64, "symmetric": False}),
+        "8 bits only with one scale",
+    ),
+    "fp8-inverse": (
+        forms.fp8_inverse,
+        {"quant_method": "fp8", "activation_scheme": "static", "weight_block_size": None},
+        "no products on CPUs take codes of fp8",
+    ),
     "fp8-static": (
         forms.fp8_static,
         {"quant_method": "fp8", "activation_scheme": "static"},
@@ -199,7 +216,7 @@ class StoredCodesTest(RunTest):
         form, config, _ = KEPT["gptq-128"]
         forms.write_model(self.folder / "model", form, config)
         for changed, words in (
-            ({"bits": 8}, "quantization_config.bits is 8, and only 4 is implemented"),
+            ({"bits": 3}, "quantization_config.bits is 3, and only 4 or 8 is implemented"),
             ({"group_size": 48}, "quantization_config.group_size is 48"),
             ({"lm_head": True}, "quantization_config.lm_head is true"),
             ({"quant_method": "bitsandbytes"}, "quantization_config.quant_method is \"bitsandbytes\""),

@@ -191,6 +191,11 @@ class BackendOnCopies : public Backend {
       there.out = copies.in(there.out);
     });
   }
+  void xielu(const XieluArgs& args, device::Stream&) override {
+    run(&Backend::xielu, args, [](Copies& copies, XieluArgs& there) {
+      there.x = copies.in(there.x), there.out = copies.in(there.out);
+    });
+  }
   bool takes_gated_linear(const GatedLinearArgs& args) const override {
     return backend_->takes_gated_linear(args);
   }

@@ -10,20 +10,20 @@ using kernels::RopeTablesArgs;
 
 struct TablesOf {
   TablesOf(std::vector<int64_t> of_positions, std::vector<int32_t> of_sets,
-           std::vector<float> of_frequencies, int64_t pairs, float of_factor = 1)
+           std::vector<float> of_frequencies, int64_t pairs, std::vector<float> of_factors = {1})
       : positions(std::move(of_positions)),
         sets(std::move(of_sets)),
         frequencies(std::move(of_frequencies)),
-        factor(of_factor),
+        factors(std::move(of_factors)),
         cos(Tensor::filled({std::ssize(positions), pairs}, 9, 3)),
         sin(cos) {}
-  RopeTablesArgs args() { return {positions, sets, frequencies, factor, cos.view(), sin.view()}; }
+  RopeTablesArgs args() { return {positions, sets, frequencies, factors, cos.view(), sin.view()}; }
   void make(Device& device) { device.backend->rope_tables(args(), device.stream); }
 
   std::vector<int64_t> positions;
   std::vector<int32_t> sets;
   std::vector<float> frequencies;
-  float factor;
+  std::vector<float> factors;
   Tensor cos, sin;
 };
 
@@ -52,12 +52,12 @@ TEST_P(RopeTables, TakeTheAngleAsAProductInFp32) {
   EXPECT_NEAR(tables.sin.values()[0], -0.57318570, 1e-7);
 }
 
-TEST_P(RopeTables, TurnEachRowByItsSetAndHoldTheFactor) {
-  TablesOf tables({7, 7, 1}, {1, 0, 1}, {0.1f, 1, 0.069336127f, 2}, 2, 2.5f);
+TEST_P(RopeTables, TurnEachRowByItsSetAndHoldItsFactor) {
+  TablesOf tables({7, 7, 1}, {1, 0, 1}, {0.1f, 1, 0.069336127f, 2}, 2, {0.5f, 2.5f});
   tables.make(device_);
   const auto cos = tables.cos.values(), sin = tables.sin.values();
   EXPECT_NEAR(sin[0], 2.5 * std::sin(7 * 0.069336127), 1e-6);
-  EXPECT_NEAR(sin[2], 2.5 * std::sin(0.7), 1e-6);
+  EXPECT_NEAR(sin[2], 0.5 * std::sin(0.7), 1e-6);
   EXPECT_NEAR(cos[5], 2.5 * std::cos(2), 1e-6);
 }
 
@@ -77,7 +77,7 @@ TEST_P(RopeTables, HaveTheValuesOfTheReference) {
         positions.push_back(t % 2 == 0 ? t : 1'048'575 - 977 * t);
         sets.push_back(static_cast<int32_t>(t % 3));
       }
-      TablesOf found(positions, sets, frequencies, pairs, 1.1386294f), wanted = found;
+      TablesOf found(positions, sets, frequencies, pairs, {1.1386294f, 1, 0.7f}), wanted = found;
       found.make(device_);
       wanted.make(oracle);
       // Only a GPU's own cosine differs: by a unit of fp32, which the factor's rounding may double.
@@ -90,7 +90,7 @@ TEST_P(RopeTables, HaveTheValuesOfTheReference) {
 
 TEST_P(RopeTables, RefuseWhatContradictsItself) {
   const auto refused = [&](const auto& change) {
-    TablesOf tables({0, 1}, {0, 1}, {1, 0.5f, 0.25f, 0.125f}, 2);
+    TablesOf tables({0, 1}, {0, 1}, {1, 0.5f, 0.25f, 0.125f}, 2, {1, 1});
     RopeTablesArgs args = tables.args();
     change(args);
     EXPECT_THROW(device_.backend->rope_tables(args, device_.stream), InvalidArgument);
@@ -100,6 +100,7 @@ TEST_P(RopeTables, RefuseWhatContradictsItself) {
   refused([](auto& args) { args.sets = args.sets.first(1); });
   refused([](auto& args) { args.frequencies = args.frequencies.first(2); });
   refused([](auto& args) { args.frequencies = args.frequencies.first(3); });
+  refused([](auto& args) { args.factors = args.factors.first(1); });
   refused([](auto& args) { args.sin = args.sin.slice_columns(0, 1); });
 }
 

@@ -124,6 +124,72 @@ TEST(Olmo3, ScalesFullLayersOnly) {
   }
 }
 
+TEST(Mistral, IsReadFromAModelThatReadsImages) {
+  const ModelConfig config = parse_config(R"({
+      "architectures": ["Mistral3ForConditionalGeneration"], "model_type": "mistral3",
+      "spatial_merge_size": 2, "torch_dtype": "bfloat16", "vision_feature_layer": -1,
+      "text_config": {"attention_dropout": 0.0, "head_dim": 128, "hidden_act": "silu",
+                      "hidden_size": 5120, "intermediate_size": 32768,
+                      "max_position_embeddings": 131072, "model_type": "mistral",
+                      "num_attention_heads": 32, "num_hidden_layers": 40,
+                      "num_key_value_heads": 8, "rms_norm_eps": 1e-05,
+                      "rope_theta": 1000000000.0, "sliding_window": null, "vocab_size": 131072},
+      "vision_config": {"model_type": "pixtral"}})",
+                                          "config.json");
+  EXPECT_EQ(config.family, Family::mistral);
+  EXPECT_EQ(config.rope.theta, 1e9);
+  EXPECT_THAT(config.windows(), Each(0));
+  EXPECT_EQ(config.stored_dtype, DType::bf16);
+}
+
+TEST(Ministral, HasWindowsInTheLayersThatTheFileListsOrInAll) {
+  EXPECT_THAT(small("ministral").windows(), Each(4096));
+  EXPECT_THAT(small("ministral", R"({"sliding_window": 128, "layer_types": [
+                    "full_attention", "sliding_attention", "sliding_attention",
+                    "sliding_attention", "full_attention", "sliding_attention"]})")
+                  .windows(),
+              ElementsAre(0, 128, 128, 128, 0, 128));
+}
+
+/// The keys of Ministral 3 8B, whose text part is such a model.
+TEST(Ministral3, ScalesQueriesByTheirPosition) {
+  const ModelConfig config = parse_config(R"({
+      "architectures": ["Mistral3ForConditionalGeneration"], "model_type": "mistral3",
+      "dtype": "bfloat16",
+      "text_config": {"head_dim": 128, "hidden_act": "silu", "hidden_size": 4096,
+                      "intermediate_size": 14336, "max_position_embeddings": 262144,
+                      "model_type": "ministral3", "num_attention_heads": 32,
+                      "num_hidden_layers": 34, "num_key_value_heads": 8, "rms_norm_eps": 1e-05,
+                      "rope_parameters": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 16.0,
+                          "llama_4_scaling_beta": 0.1, "max_position_embeddings": 262144,
+                          "mscale": 1.0, "mscale_all_dim": 1.0,
+                          "original_max_position_embeddings": 16384,
+                          "rope_theta": 1000000.0, "rope_type": "yarn", "type": "yarn"},
+                      "sliding_window": null, "vocab_size": 131072},
+      "vision_config": {"model_type": "pixtral"}})",
+                                          "config.json");
+  EXPECT_EQ(config.family, Family::ministral3);
+  EXPECT_EQ(config.rope.scaling, RopeScaling::yarn);
+  EXPECT_EQ(config.rope.temperature_beta, 0.1);
+  EXPECT_EQ(config.max_positions, 262144);
+  EXPECT_THAT(config.windows(), Each(0));
+}
+
+TEST(Apertus, HasNoGate) {
+  const std::string scaled = R"({"rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+      "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192},
+      "hidden_act": "xielu"})";
+  const ModelConfig config = small("apertus", scaled);
+  EXPECT_TRUE(config.xielu);
+  EXPECT_EQ(config.qk_norm, QkNorm::each_head);
+  EXPECT_EQ(config.rope.theta, 12e6);
+  // Each layer: q and o of 64 × 64, k and v of 64 × 32, two of 64 × 96, norms of 64, 64, 16, 16, and
+  // two curvatures.
+  const int64_t matrices = 2 * 64 * 64 + 2 * 64 * 32 + 2 * 64 * 96;
+  EXPECT_EQ(config.parameters(), 6 * (matrices + 2 * 64 + 2 * 16 + 2) + 64 + 2 * 100 * 64);
+  EXPECT_EQ(config.flops_per_token(), 2.0 * (6 * matrices + 100 * 64));
+}
+
 TEST(Gemma3, HasTwoBasesAndFiveLayersOfSixWithAWindow) {
   const ModelConfig config = small("gemma3_text", R"({"hidden_size": 81, "sliding_window": 512})");
   EXPECT_THAT(config.windows(), ElementsAre(512, 512, 512, 512, 512, 0));
@@ -229,6 +295,23 @@ INSTANTIATE_TEST_SUITE_P(
                     "full_attention"]})",
                    {"layer_types", "chunked_attention", "layer 0"}},
         FamilyKeys{"gemma3", "{}", {"text_config", "missing"}},
+        FamilyKeys{"mistral3", "{}", {"text_config", "missing"}},
+        FamilyKeys{"apertus", "{}", {"rope_scaling", "missing"}},
+        FamilyKeys{"apertus", R"({"hidden_act": "silu"})", {"hidden_act", "only xielu"}},
+        FamilyKeys{"llama", R"({"hidden_act": "xielu"})", {"hidden_act", "only silu"}},
+        FamilyKeys{"mistral",
+                   R"({"rope_scaling": {"rope_type": "yarn", "factor": 4.0,
+                    "llama_4_scaling_beta": 0.1}})",
+                   {"rope_scaling.llama_4_scaling_beta", "not implemented"}},
+        FamilyKeys{"ministral3", "{}", {"rope_scaling", "missing"}},
+        FamilyKeys{"ministral3",
+                   R"({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}})",
+                   {"rope_parameters.llama_4_scaling_beta", "missing"}},
+        FamilyKeys{"ministral3",
+                   R"({"rope_parameters": {"rope_type": "default", "llama_4_scaling_beta": 0.1}})",
+                   {"rope_parameters.rope_type", "only yarn"}},
+        FamilyKeys{
+            "ministral", R"({"layer_types": ["sliding_attention"]})", {"layer_types", "1 entries"}},
         FamilyKeys{
             "gemma3",
             R"({"text_config": {"model_type": "gemma3_text", "hidden_size": 64, "intermediate_size": 96,

@@ -49,6 +49,24 @@ TEST(Quantization, OfGptqSaysGroupsZerosAndOrder) {
   EXPECT_EQ(other.code(), std::nullopt);
 }
 
+TEST(Quantization, OfEightBitsInWordsStaysCodesWhereARowHasOneScale) {
+  const auto code = [](const std::string& text) {
+    return read("llama", text).quantization->code();
+  };
+  const auto packed = [](const std::string& weights) {
+    return R"({"quant_method": "compressed-tensors", "format": "pack-quantized",
+               "config_groups": {"g": {"targets": ["Linear"], "weights": {"num_bits": 8, )" +
+           weights + "}}}}";
+  };
+  EXPECT_EQ(code(packed(R"("strategy": "channel")")), DType::int8);
+  EXPECT_EQ(code(packed(R"("strategy": "channel", "symmetric": false)")), std::nullopt);
+  EXPECT_EQ(code(packed(R"("strategy": "group", "group_size": 64)")), std::nullopt);
+  EXPECT_EQ(code(R"({"quant_method": "gptq", "bits": 8, "group_size": 64})"), std::nullopt);
+  const ModelConfig config = read("llama", packed(R"("strategy": "group", "group_size": 64)"));
+  EXPECT_EQ(config.quantization->name(), "packed int8");
+  EXPECT_THAT(why_widened(config, MatrixKind::q, CodeUse{}), HasSubstr("one scale for each row"));
+}
+
 TEST(Quantization, IsAbsentWhereNothingSaysSo) {
   EXPECT_FALSE(read("llama", "null").quantization);
   EXPECT_FALSE(read("llama", "false").quantization);
@@ -68,8 +86,7 @@ TEST(Quantization, RefusesWhatIsNotImplementedByName) {
               HasSubstr("dynamic"));
   EXPECT_THAT(refusal(R"({"quant_method": "awq", "bits": 4, "version": "gemv"})"),
               HasSubstr("version is \"gemv\""));
-  EXPECT_THAT(refusal(R"({"quant_method": "awq", "bits": 4, "zero_point": false})"),
-              HasSubstr("zero_point is false"));
+  EXPECT_THAT(refusal(R"({"quant_method": "awq", "bits": 8})"), HasSubstr("bits is 8"));
   EXPECT_THAT(refusal(R"({"quant_method": "fp8", "fmt": "e5m2"})"), HasSubstr("fmt is \"e5m2\""));
   EXPECT_THAT(refusal(gptq_64, "phi3"), HasSubstr("packs projections"));
 }
@@ -96,8 +113,8 @@ TEST(Quantization, OfCompressedTensorsHasThreeFormats) {
             StoredForm::fp8);
   EXPECT_THAT(refusal(compressed("nvfp4-pack-quantized", R"({"num_bits": 4})")),
               HasSubstr("format is \"nvfp4-pack-quantized\""));
-  EXPECT_THAT(refusal(compressed("pack-quantized", R"({"num_bits": 8, "strategy": "group"})")),
-              HasSubstr("config_groups.group_0.weights.num_bits is 8"));
+  EXPECT_THAT(refusal(compressed("pack-quantized", R"({"num_bits": 2, "strategy": "group"})")),
+              HasSubstr("config_groups.group_0.weights.num_bits is 2, and only 4 or 8"));
   EXPECT_THAT(refusal(compressed("int-quantized", R"({"num_bits": 8, "symmetric": false})")),
               HasSubstr("symmetric is false"));
   EXPECT_THAT(refusal(compressed("int-quantized", R"({"num_bits": 8, "strategy": "channel"})",

@@ -122,7 +122,7 @@ Tables tables_of(const RopeConfig& config, const std::vector<int64_t>& positions
   Tables tables{std::vector<float>(rows * pairs, NAN), std::vector<float>(rows * pairs, NAN)};
   device::Stream stream;
   kernels::make_reference_backend()->rope_tables(
-      {positions, of_rows.sets, of_rows.frequencies, rotary.attention_factor(),
+      {positions, of_rows.sets, of_rows.frequencies, of_rows.factors,
        TensorView(tables.cos.data(), DType::fp32, {rows, pairs}),
        TensorView(tables.sin.data(), DType::fp32, {rows, pairs})},
       stream);
@@ -150,6 +150,25 @@ TEST(RotaryRows, HaveEachSetOfFrequenciesOnce) {
   EXPECT_EQ(sets_of(RopeScaling::linear, lengths), Sets(7, 0));
   EXPECT_EQ(sets_of(RopeScaling::dynamic, lengths), (Sets{0, 0, 1, 0, 2, 1, 0}));
   EXPECT_EQ(sets_of(RopeScaling::longrope, lengths), (Sets{0, 0, 1, 0, 1, 1, 0}));
+}
+
+TEST(RotaryRows, OfQueriesHaveAFactorForEachTimeThatTheOriginalLengthHasPassed) {
+  RopeConfig config = eight_dimensions(RopeScaling::yarn, 4, 1024);
+  EXPECT_FALSE(Rotary(config).scales_queries());
+  config.attention_factor = 2.0;
+  config.temperature_beta = 0.1;
+  const Rotary rotary(config);
+  ASSERT_TRUE(rotary.scales_queries());
+  const std::vector<int64_t> positions = {0, 1023, 1024, 4096, 2047};
+  const RowFrequencies rows = rotary.frequencies_of_queries(positions);
+  EXPECT_THAT(rows.sets, testing::ElementsAre(0, 0, 1, 2, 1));
+  // 2 (1 + 0.1 ln (1 + n)) for n = 0, 1, 4.
+  EXPECT_TRUE(all_close(rows.factors, std::vector<float>{2, 2.13862944f, 2.32188758f}, 0, 1e-6));
+  const std::vector<float> own = rotary.frequencies(1);
+  for (int set = 0; set < 3; ++set)
+    EXPECT_EQ(std::vector<float>(rows.frequencies.begin() + 4 * set,
+                                 rows.frequencies.begin() + 4 * set + 4),
+              own);
 }
 
 TEST(RotaryTables, HoldTheAttentionFactor) {

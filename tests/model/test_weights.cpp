@@ -191,6 +191,38 @@ TEST(Weights, Olmo2HasNormsAfterBlocksAndOverAllHeads) {
   EXPECT_EQ(layer.attention.k_norm.rows(), 4);
 }
 
+TEST(Weights, ApertusHasConstantsInPlaceOfAGate) {
+  ModelConfig config = small_model(Family::apertus);
+  config.xielu = true;
+  config.qk_norm = QkNorm::each_head;
+  CheckpointFile file = llama_file();
+  for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {
+    for (const char* name : {"input_layernorm", "post_attention_layernorm", "mlp.gate_proj"})
+      file.tensors.erase(layer + name + ".weight");
+    file.add(layer + "attention_layernorm.weight", {4}, 30);
+    file.add(layer + "feedforward_layernorm.weight", {4}, 31);
+    file.add(layer + "self_attn.q_norm.weight", {2}, 32);
+    file.add(layer + "self_attn.k_norm.weight", {2}, 33);
+    file.add(layer + "mlp.act_fn.alpha_p", {1}, 0);
+    file.add(layer + "mlp.act_fn.alpha_n", {1}, 2);
+    file.add(layer + "mlp.act_fn.beta", {}, 3);
+    file.add(layer + "mlp.act_fn.eps", {1}, -1);
+  }
+  const Weights weights = load(config, file, {}, {.count = 2, .index = 1});
+  const LayerWeights& layer = weights.layers[1];
+  EXPECT_EQ(first(layer.attention_norm), 30);
+  EXPECT_EQ(first(layer.ffn_norm), 31);
+  EXPECT_TRUE(layer.ffn.gate.parts.empty());
+  expect_shape(layer.ffn.up, 3, 4);
+  ASSERT_TRUE(layer.ffn.xielu);
+  EXPECT_NEAR(layer.ffn.xielu->positive, 0.69314718, 1e-6);      // ln (1 + e⁰)
+  EXPECT_NEAR(layer.ffn.xielu->negative, 3 + 2.12692801, 1e-6);  // 3 + ln (1 + e²)
+  EXPECT_EQ(layer.ffn.xielu->slope, 3);
+  EXPECT_EQ(layer.ffn.xielu->most, -1);
+  file.tensors.erase("model.layers.1.mlp.act_fn.eps");
+  EXPECT_THAT(error_of(config, file), HasSubstr("'model.layers.1.mlp.act_fn.eps' is missing"));
+}
+
 TEST(Weights, NormsGetTheOffsetAndTheFinalOneIsDivided) {
   ModelConfig config = small_model(Family::llama);
   config.norm_weight_offset = 1;

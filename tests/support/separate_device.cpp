@@ -298,10 +298,12 @@ class SeparateBackend : public kernels::Backend {
   }
   void rope_tables(const kernels::RopeTablesArgs& args, device::Stream& stream) override {
     own(stream).enqueue([this, later = args, positions = kept(args.positions),
-                         sets = kept(args.sets), frequencies = kept(args.frequencies)]() mutable {
+                         sets = kept(args.sets), frequencies = kept(args.frequencies),
+                         factors = kept(args.factors)]() mutable {
       later.positions = positions;
       later.sets = sets;
       later.frequencies = frequencies;
+      later.factors = factors;
       cpu_->rope_tables(later, cpu_stream_);
     });
   }
@@ -334,6 +336,9 @@ class SeparateBackend : public kernels::Backend {
   }
   void gated_activation(const kernels::GatedActivationArgs& args, device::Stream& stream) override {
     own(stream).enqueue([this, args] { cpu_->gated_activation(args, cpu_stream_); });
+  }
+  void xielu(const kernels::XieluArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, args] { cpu_->xielu(args, cpu_stream_); });
   }
   void route(const kernels::RouteArgs& args, device::Stream& stream) override {
     own(stream).enqueue([this, args] { cpu_->route(args, cpu_stream_); });

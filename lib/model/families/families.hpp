@@ -9,6 +9,8 @@ namespace pecia::model::families {
 
 FamilyTraits llama();
 FamilyTraits mistral();
+FamilyTraits ministral();
+FamilyTraits ministral3();
 FamilyTraits qwen2();
 FamilyTraits qwen3();
 FamilyTraits glm();
@@ -23,5 +25,6 @@ FamilyTraits qwen3_moe();
 FamilyTraits mixtral();
 FamilyTraits olmoe();
 FamilyTraits gpt_oss();
+FamilyTraits apertus();
 
 }  // namespace pecia::model::families

@@ -7,8 +7,9 @@ FamilyTraits mistral() {
   FamilyTraits traits = llama();
   traits.family = Family::mistral;
   traits.model_type = "mistral";
-  traits.architectures = {"MistralForCausalLM"};
-  traits.examples = "Mistral 7B, Mistral Nemo";
+  traits.outer_type = "mistral3";
+  traits.architectures = {"MistralForCausalLM", "Mistral3ForConditionalGeneration"};
+  traits.examples = "Mistral 7B, Mistral Nemo, Mistral Small 3 to 3.2 (text)";
   traits.beyond = "sliding window";
   traits.bias_key = "";
   traits.bias_on_output = false;
