@@ -11,7 +11,9 @@ from .structure import Page, Structure, StructuredText
 
 PARAGRAPH, LINE = "\n\n", "\n"
 # Characters that programs put for each other in titles.
-_ALIKE = {char: f"[{chars}]" for chars in ("'’‘ʼ", '"“”„', "\\-‐‑‒–—") for char in chars.strip("\\")}
+_ALIKE = {
+    char: f"[{chars}]" for chars in ("'’‘ʼ", '"“”„', "\\-‐‑‒–—") for char in chars.strip("\\")
+}
 
 
 class Unreadable(Exception):

@@ -55,7 +55,9 @@ class Books(unittest.TestCase):
                 }
                 self.assertEqual(chapters.keys() - {"The Scribes"}, self.titles(name))
                 for title, (depth, text) in chapters.items():
-                    self.assertTrue(text.replace("’", "'").startswith(title.replace("’", "'")), text)
+                    self.assertTrue(
+                        text.replace("’", "'").startswith(title.replace("’", "'")), text
+                    )
                     self.assertEqual(depth, 2 if "day" in title or "end" in title else 1, title)
 
     def titles(self, name: str) -> set[str]:
@@ -73,7 +75,10 @@ class Books(unittest.TestCase):
 
     def test_bookmarks_and_pages_of_a_pdf(self) -> None:
         self.assertEqual(
-            [(kind, label, text.split("\n")[0]) for kind, _, label, text in cited(read_book("reportlab.pdf"))],
+            [
+                (kind, label, text.split("\n")[0])
+                for kind, _, label, text in cited(read_book("reportlab.pdf"))
+            ],
             [
                 ("chapter", "The exemplar", "The exemplar"),
                 ("chapter", "The copy", "The copy"),
