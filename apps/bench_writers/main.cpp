@@ -11,6 +11,7 @@
 #include <exception>
 #include <thread>
 
+#include "apps/bench_support/agreement.hpp"
 #include "apps/bench_support/results.hpp"
 #include "apps/command_line/options.hpp"
 #include "lib/batch/journals.hpp"
@@ -173,14 +174,15 @@ Times by_journals(const Output& output, int64_t writers, const Options& options)
   return times;
 }
 
-void check_rows(const Output& output, const Options& options) {
+/// "" when the results have every row as it was written, and no journal is left.
+std::string problem_of(const Output& output, const Options& options) {
   const io::ResultsFile results(output.results());
   for (int64_t row = 0; row < results.num_turns(); ++row)
     if (results.state(row) != io::TurnState::done ||
         results.read(row).tokens != answer_of(row, options.answer).tokens)
-      fail<SystemError>("row {} of {} is not as it was written", row, results.num_turns());
-  if (fs::exists(batch::journal_folder(output.folder())))
-    fail<SystemError>("{} is left", batch::journal_folder(output.folder()).string());
+      return fmt::format("row {} of {} is not as it was written", row, results.num_turns());
+  const fs::path journals = batch::journal_folder(output.folder());
+  return fs::exists(journals) ? fmt::format("{} is left", journals.string()) : "";
 }
 
 void run(const Session& session, const Options& options) {
@@ -201,7 +203,7 @@ void run(const Session& session, const Options& options) {
       for (int run = 0; run < session.options.runs; ++run) {
         const Output output(options.folder, rows, options.answer);
         const Times times = way(output, writers, options);
-        if (session.options.check) check_rows(output, options);
+        if (session.options.check) check_together(session.world, problem_of(output, options));
         const double thousands = 1e-3 * static_cast<double>(rows);
         written.push_back(times.written_s / thousands);
         whole.push_back(times.whole_s / thousands);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/batch/journals.hpp"
 
+#include "lib/batch/set_aside.hpp"
 #include "lib/core/error.hpp"
 #include "lib/io/file.hpp"
 #include "lib/io/journal_gatherer.hpp"
@@ -9,30 +10,18 @@
 namespace pecia::batch {
 namespace {
 
-namespace fs = std::filesystem;
+using Say = std::function<void(const std::string&)>;
 
-}  // namespace
-
-fs::path journal_folder(const fs::path& output) {
-  return output / "journal";
-}
-
-void make_journal_folder(const fs::path& output) {
-  std::error_code error;
-  fs::create_directories(journal_folder(output), error);
-  if (error)
-    fail<SystemError>("{} cannot be made: {}", journal_folder(output).string(), error.message());
-  io::sync_folder(output);
-}
-
-void replay_journals(const fs::path& output, const std::function<void(const std::string&)>& say) {
-  const fs::path folder = journal_folder(output), results = output / "results.h5";
+bool there_are_journals(const std::filesystem::path& output) {
   std::error_code unreachable;  // opening the results reports what is wrong with the folder
-  if (!fs::exists(folder, unreachable)) return;
-  const io::RunLock lock(output);
-  if (!fs::exists(results)) {
-    say(fmt::format("{} is removed: its results are gone", folder.string()));
-    io::remove_journals(folder);
+  return std::filesystem::exists(journal_folder(output), unreachable);
+}
+
+void replay(const std::filesystem::path& output, const Say& say) {
+  const auto folder = journal_folder(output), results = output / "results.h5";
+  if (!std::filesystem::exists(results)) {
+    say(fmt::format("the results of {} are gone; it is now {}", folder.string(),
+                    set_aside(folder).string()));
     return;
   }
   io::JournalGatherer gatherer(folder, results);
@@ -42,6 +31,36 @@ void replay_journals(const fs::path& output, const std::function<void(const std:
   if (const int64_t rows = gatherer.rows_written(); rows > 0)
     say(fmt::format("{} turn{} of the earlier start came from its journals", rows,
                     rows == 1 ? "" : "s"));
+}
+
+}  // namespace
+
+std::filesystem::path journal_folder(const std::filesystem::path& output) {
+  return output / "journal";
+}
+
+void make_journal_folder(const std::filesystem::path& output) {
+  std::error_code error;
+  std::filesystem::create_directories(journal_folder(output), error);
+  if (error)
+    fail<SystemError>("{} cannot be made: {}", journal_folder(output).string(), error.message());
+  io::sync_folder(output);
+}
+
+void replay_journals(const std::filesystem::path& output, const Say& say) {
+  if (!there_are_journals(output)) return;
+  const io::RunLock lock(output);
+  replay(output, say);
+}
+
+void replay_journals_before_fresh(const std::filesystem::path& output, const Say& say) {
+  if (!there_are_journals(output)) return;
+  try {
+    replay(output, say);
+  } catch (const InputError& unreadable) {
+    say(fmt::format("--fresh: {} is now {}: {}", journal_folder(output).string(),
+                    set_aside(journal_folder(output)).string(), unreadable.what()));
+  }
 }
 
 }  // namespace pecia::batch

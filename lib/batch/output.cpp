@@ -3,8 +3,8 @@
 
 #include "lib/batch/carry_over.hpp"
 #include "lib/batch/journals.hpp"
+#include "lib/batch/set_aside.hpp"
 #include "lib/core/error.hpp"
-#include "lib/io/journal.hpp"
 
 namespace pecia::batch {
 namespace {
@@ -18,18 +18,6 @@ std::filesystem::path made(const std::filesystem::path& folder) {
   return folder;
 }
 
-void set_aside(const std::filesystem::path& results,
-               const std::function<void(const std::string&)>& say) {
-  for (int number = 1;; ++number) {
-    const std::filesystem::path older =
-        results.parent_path() / fmt::format("results.{}.h5", number);
-    if (std::filesystem::exists(older)) continue;
-    std::filesystem::rename(results, older);
-    say(fmt::format("--fresh: the earlier results are now {}", older.string()));
-    return;
-  }
-}
-
 void reopen(const std::filesystem::path& path, const Continuation& next) {
   io::ResultsFile results(path);
   for (size_t row = 0; row < next.fates.size(); ++row)
@@ -41,8 +29,9 @@ void reopen(const std::filesystem::path& path, const Continuation& next) {
 Output::Output(const std::filesystem::path& folder, const io::ResultsLayout& layout, bool fresh,
                bool retry_failed, const std::function<void(const std::string&)>& say)
     : lock_(made(folder)), results_path_(folder / "results.h5") {
-  if (fresh) io::remove_journals(journal_folder(folder));
-  if (fresh && std::filesystem::exists(results_path_)) set_aside(results_path_, say);
+  if (fresh) replay_journals_before_fresh(folder, say);
+  if (fresh && std::filesystem::exists(results_path_))
+    say(fmt::format("--fresh: the earlier results are now {}", set_aside(results_path_).string()));
   if (!std::filesystem::exists(results_path_)) {
     io::ResultsFile::create(results_path_, layout);
     return;

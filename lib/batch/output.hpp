@@ -16,8 +16,9 @@ class Output {
  public:
   /// Makes or takes over the folder and its results.h5; one rank of the job does this. Throws
   /// InputError when another run holds the folder or the results belong to another run. With
-  /// `fresh`, older results are renamed, never removed; journals of a killed run are. `say` is told
-  /// the new name, and how settings and inputs differ from the earlier start (carry_over.hpp).
+  /// `fresh`, older results are renamed, never removed, after journals of a killed run have been
+  /// brought in (journals.hpp). `say` is told of this, and how settings and inputs differ from the
+  /// earlier start (carry_over.hpp).
   Output(const std::filesystem::path& folder, const io::ResultsLayout& layout, bool fresh,
          bool retry_failed, const std::function<void(const std::string&)>& say);
 

@@ -91,6 +91,10 @@ void File::write_at(int64_t offset, std::span<const std::byte> bytes) const {
   }
 }
 
+void File::reserve(int64_t bytes) const {
+  ::fallocate(descriptor_, FALLOC_FL_KEEP_SIZE, 0, bytes);
+}
+
 void File::sync_data() const {
   if (::fdatasync(descriptor_) != 0)
     fail<SystemError>("{}: cannot be brought to the disk: {}", path_.string(), errno_text(errno));

@@ -40,6 +40,10 @@ class File {
   void prefetch(int64_t offset, int64_t bytes) const;
   void write_at(int64_t offset, std::span<const std::byte> bytes) const;
 
+  /// Asks the system for disk space for the first `bytes`, in few pieces. The size stays. This is a
+  /// hint alone: without it writes find their space one after the other.
+  void reserve(int64_t bytes) const;
+
   /// Returns when all writes to the file by any process of this host are on the disk.
   void sync_data() const;
 

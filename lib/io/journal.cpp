@@ -81,6 +81,7 @@ void JournalWriter::begin_next() {
   report::write_atomically(path, head_);
   sync_folder(folder_);
   file_.emplace(path, Access::write);
+  file_->reserve(most_bytes_);
   name_ = next;
   end_ = std::ssize(head_);
 }

@@ -45,6 +45,7 @@ class JournalWriter {
 
   /// `folder` exists and has no journal of the replica. `results` are those to which the rows
   /// belong; they outlive this object and are only read. After `most_bytes` the next journal begins.
+  /// Each asks for so much disk space at once: a file in few pieces is removed sooner.
   JournalWriter(std::filesystem::path folder, int32_t replica, const ResultsFile& results,
                 int64_t most_bytes = usual_bytes);
 

@@ -23,10 +23,22 @@ INLINE = words(
     "small span strike strong sub sup time tt u var wbr"
 )
 ROWS = words("li tr dt dd option")  # these follow each other without an empty line
+TABLE_PARTS = words("thead tbody tfoot")
 ITEM = "- "
 HEADING = re.compile(r"h([1-6])")
 _BLANK = re.compile(r"[ \t\r\n\f]+")
 _AROUND_BREAK = re.compile(r" *([\n\t]) *")
+
+
+def _is_next_row(element: Any) -> bool:
+    """Whether it follows a row or an item, be it in an earlier part of its table."""
+    if element.tag not in ROWS:
+        return False
+    if element.getprevious() is not None:
+        return True
+    part = element.getparent()
+    before = part.getprevious() if part is not None and part.tag in TABLE_PARTS else None
+    return before is not None and before.tag in TABLE_PARTS
 
 
 @dataclass(frozen=True)
@@ -84,8 +96,7 @@ class HtmlText:
         elif tag not in INLINE and tag not in ("td", "th"):
             self._flush()
             if not self._inline:
-                is_next_row = tag in ROWS and element.getprevious() is not None
-                self._separator = LINE if is_next_row else PARAGRAPH
+                self._separator = LINE if _is_next_row(element) else PARAGRAPH
             if tag == "li":
                 self._inline.append(ITEM)
             self._preformatted += tag == "pre"

@@ -6,17 +6,17 @@ from __future__ import annotations
 from typing import Optional
 
 import numpy as np
-from tokenizers import Encoding
 
 from .inputs import Document
 from .packed import Span
 from .structure import Position, positions
+from .token_offsets import AnyEncoding
 
 UNKNOWN = (-1, -1)
 
 
 def located(
-    document: Document, text_begin: Optional[int], encoding: Encoding, num_tokens: int
+    document: Document, text_begin: Optional[int], encoding: AnyEncoding, num_tokens: int
 ) -> list[tuple[Position, Span]]:
     """Chapters and pages that lie in the document's text, each with its tokens among the first `num_tokens` of
     `encoding`. `text_begin`: the character of the encoded text that the document begins at; None: it is not known, and

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Optional
 
-from tokenizers import Encoding
-
 from .command import UserError
 from .inputs import Completion, Sampling, Source
 from .packed import PackedTurn
+from .token_offsets import AnyEncoding
 
 SHARED_TAIL = 2000  # characters before a question that are encoded with it
 SAME_TOKENS = 64  # that must come out the same before a question, in whichever surroundings
@@ -31,7 +30,7 @@ class Prompt(ABC):
         self.document_begin: Optional[int] = None  # character of texts[0]; None: it is in no text
 
     @abstractmethod
-    def turns(self, encodings: list[Encoding]) -> Optional[list[PackedTurn]]:
+    def turns(self, encodings: list[AnyEncoding]) -> Optional[list[PackedTurn]]:
         """None: the texts do not suffice, those of in_full() are needed."""
 
     def in_full(self) -> Prompt:
@@ -54,7 +53,7 @@ class ChainPrompt(Prompt):
         self._samplings = samplings
         self._stop_token_ids = stop_token_ids
 
-    def turns(self, encodings: list[Encoding]) -> list[PackedTurn]:
+    def turns(self, encodings: list[AnyEncoding]) -> list[PackedTurn]:
         packed = []
         for turn, (encoding, sampling) in enumerate(zip(encodings, self._samplings)):
             ids = encoding.ids
@@ -80,7 +79,7 @@ class CompletionPrompt(Prompt):
         super().__init__(source, texts, [True] * len(texts))
         self._sampling = sampling
 
-    def turns(self, encodings: list[Encoding]) -> list[PackedTurn]:
+    def turns(self, encodings: list[AnyEncoding]) -> list[PackedTurn]:
         tokens = encodings[0].ids if self._tokens is None else self._tokens
         return [PackedTurn(tokens, self._sampling)]
 
@@ -122,7 +121,7 @@ class ForkPrompt(Prompt):
             self.source, self._shared_text, self._rests, self._samplings, self._special_tokens, True
         )
 
-    def turns(self, encodings: list[Encoding]) -> Optional[list[PackedTurn]]:
+    def turns(self, encodings: list[AnyEncoding]) -> Optional[list[PackedTurn]]:
         if self._tail_begin == 0:
             head, prompts = [], _before(encodings, len(self._shared_text))
         else:
@@ -143,7 +142,7 @@ class ForkPrompt(Prompt):
         ]
 
     def _head(
-        self, whole: list[int], encodings: list[Encoding]
+        self, whole: list[int], encodings: list[AnyEncoding]
     ) -> tuple[list[int], list[tuple[list[int], int]]]:
         """The tokens that all prompts begin with, and for each what follows them and how many of it end before the
         question. No tokens where a tail does not go as the whole text."""
@@ -157,7 +156,7 @@ class ForkPrompt(Prompt):
         return whole[: len(whole) - same], [(tail[start:], n - start) for tail, n in tails]
 
 
-def _before(encodings: list[Encoding], character: int) -> list[tuple[list[int], int]]:
+def _before(encodings: list[AnyEncoding], character: int) -> list[tuple[list[int], int]]:
     """Each encoding's tokens, and how many of them end up to a character."""
     return [
         (encoding.ids, bisect_right([end for _, end in encoding.offsets], character))

@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Optional
 
-from tokenizers import Encoding
-
 from .chat import ChatTemplate, Message
 from .command import UserError
 from .decoding import BadInput
@@ -17,6 +15,7 @@ from .located import located
 from .model_folder import ModelFolder
 from .packed import PackedRequest
 from .prompt_kinds import ChainPrompt, CompletionPrompt, ForkPrompt, Prompt
+from .token_offsets import AnyEncoding, encode_texts
 
 BATCH_CHARACTERS = 1_000_000  # encoded together: enough for all threads, little enough to hold
 QUESTION_MARK = "PeciaQuestionx"
@@ -154,9 +153,9 @@ def encode(model: ModelFolder, prompts: Iterable[Prompt]) -> Iterator[PackedRequ
     yield from _encode_batch(model, batch)
 
 
-def _encode_texts(model: ModelFolder, batch: list[Prompt]) -> list[list[Encoding]]:
+def _encode_texts(model: ModelFolder, batch: list[Prompt]) -> list[list[AnyEncoding]]:
     """The encodings of each prompt's texts."""
-    found: dict[tuple[int, int], Encoding] = {}
+    found: dict[tuple[int, int], AnyEncoding] = {}
     for special_tokens in (False, True):
         places = [
             (p, t)
@@ -165,7 +164,7 @@ def _encode_texts(model: ModelFolder, batch: list[Prompt]) -> list[list[Encoding
             if prompt.special_tokens[t] == special_tokens
         ]
         texts = [batch[p].texts[t] for p, t in places]
-        encodings = model.tokenizer.encode_batch(texts, add_special_tokens=special_tokens)
+        encodings = encode_texts(model.tokenizer, texts, special_tokens)
         found.update(zip(places, encodings))
     return [[found[p, t] for t in range(len(prompt.texts))] for p, prompt in enumerate(batch)]
 
@@ -190,7 +189,7 @@ def _encode_batch(model: ModelFolder, batch: list[Prompt]) -> Iterator[PackedReq
         )
 
 
-def _origin_of(prompt: Prompt, encodings: list[Encoding], num_tokens: int) -> dict[str, Any]:
+def _origin_of(prompt: Prompt, encodings: list[AnyEncoding], num_tokens: int) -> dict[str, Any]:
     """What a request keeps of its document."""
     document = prompt.source
     if not isinstance(document, Document):

@@ -10,6 +10,7 @@ import zipfile
 from typing import Any, Optional
 
 from .decoding import Decoder
+from .html_text import ITEM
 from .structure import StructuredText
 from .text_builder import LINE, PARAGRAPH, TextBuilder, Unreadable
 
@@ -45,6 +46,13 @@ class _Reader:
             if (level := _style_level(style)) is not None
         }
 
+        self._item_styles = {
+            style.style_id
+            for style in document.styles
+            if style.element.find(f"{W}pPr/{W}numPr") is not None
+        }
+        self._after_item = False
+
     def read(self) -> StructuredText:
         self._add_all(self._document.element.body)
         return self._builder.finish(self._document.core_properties.title or "")
@@ -62,11 +70,21 @@ class _Reader:
         text = self._text(paragraph).strip()
         if not text:
             return
-        is_item = paragraph.find(f"{W}pPr/{W}numPr") is not None
-        begin = self._builder.add(text, LINE if is_item else PARAGRAPH)
         level = self._level(paragraph)
+        is_item = level is None and self._is_item(paragraph)
+        separator = LINE if is_item and self._after_item else PARAGRAPH
+        begin = self._builder.add(f"{ITEM}{text}" if is_item else text, separator)
+        self._after_item = is_item
         if level is not None:
             self._builder.heading(begin, level, text)
+
+    def _is_item(self, paragraph: Any) -> bool:
+        """Whether it, or else its style, is numbered or has a bullet."""
+        number = paragraph.find(f"{W}pPr/{W}numPr/{W}numId")
+        if number is not None:
+            return number.get(f"{W}val") != "0"  # 0 takes back what the style says
+        style = paragraph.find(f"{W}pPr/{W}pStyle")
+        return style is not None and style.get(f"{W}val") in self._item_styles
 
     def _add_table(self, table: Any) -> None:
         separator = PARAGRAPH
@@ -78,6 +96,7 @@ class _Reader:
             if any(cells):
                 self._builder.add("\t".join(cells).strip(), separator)
                 separator = LINE
+                self._after_item = False
 
     def _level(self, paragraph: Any) -> Optional[int]:
         """1 to 9, of the paragraph itself or of its style; None: it is no heading."""

@@ -10,6 +10,10 @@ from .headings import Heading, make_heading
 from .structure import Page, Structure, StructuredText
 
 PARAGRAPH, LINE = "\n\n", "\n"
+# Characters that programs put for each other in titles.
+_ALIKE = {
+    char: f"[{chars}]" for chars in ("'’‘ʼ", '"“”„', "\\-‐‑‒–—") for char in chars.strip("\\")
+}
 
 
 class Unreadable(Exception):
@@ -60,11 +64,13 @@ class TextBuilder:
 
 
 def find_title(text: str, title: str, begin: int = 0) -> Optional[re.Match[str]]:
-    """Where the title's words stand in the text, whatever blank space and case they have there."""
+    """Where the title's words stand in the text, whatever blank space, case, apostrophes, quotation marks and dashes
+    they have there."""
     words = title.split()
     if not words:
         return None
-    return re.compile(r"\s+".join(map(re.escape, words)), re.IGNORECASE).search(text, begin)
+    patterns = ("".join(_ALIKE.get(char, re.escape(char)) for char in word) for word in words)
+    return re.compile(r"\s+".join(patterns), re.IGNORECASE).search(text, begin)
 
 
 def _with_end(text: str, heading: Heading) -> Heading:

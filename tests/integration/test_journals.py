@@ -112,20 +112,39 @@ class JournalTest(RunTest):
         self.assertGreater(only_in_journals, 0, "no kill left rows in journals alone")
 
     def killed(self, name: str) -> Path:
-        """A job whose killed run has left journals."""
+        """A job whose killed run has left rows in journals alone."""
         for attempt in range(20):
             job = self.new_job(f"{name}-{attempt}")
             self.start_until_rows(job, 4).kill()
-            if journaled(self.output(job)):
+            if journaled(self.output(job)).keys() - set(self.results(job).rows(DONE)):
                 return job
-        raise AssertionError("no kill left journals")
+        raise AssertionError("no kill left rows in journals alone")
 
-    def test_fresh_removes_journals(self) -> None:
-        job = self.killed("fresh")
-        self.run_job(job, REPLICAS, "--fresh")
+    def begins_anew(self, job: Path, *options: str) -> str:
+        said = self.run_job(job, REPLICAS, *options)
         self.check_whole(job)
         self.assertEqual(self.report(job)["counts"]["done"], self.turns)
-        self.assertTrue((self.output(job) / "results.1.h5").exists())
+        return said
+
+    def test_fresh_brings_journals_into_the_results_that_it_renames(self) -> None:
+        job = self.killed("fresh")
+        safe = self.safe(job)
+        said = self.begins_anew(job, "--fresh")
+        older = self.output(job) / "results.1.h5"
+        self.assertIn(f"--fresh: the earlier results are now {older}", said)
+        earlier = Results.read(older)
+        self.assertEqual(set(earlier.rows(DONE)), safe)
+        self.assert_same_answers(earlier, self.reference, sorted(safe))
+
+    def test_fresh_renames_journals_that_cannot_be_read(self) -> None:
+        job = self.killed("unread")
+        folder = self.output(job) / "journal"
+        path = sorted(folder.glob("*.rows"))[0]
+        content = path.read_bytes().replace(HEAD.encode(), b"pecia.journal/9\n", 1)
+        path.write_bytes(content)
+        said = self.begins_anew(job, "--fresh")
+        self.assertIn(f"--fresh: {folder} is now {folder}.1: {path} is of schema", said)
+        self.assertEqual((folder.with_name("journal.1") / path.name).read_bytes(), content)
 
     def inspect(self, job: Path) -> str:
         return subprocess.check_output([PROGRAM, "inspect", self.output(job)], text=True)
@@ -157,13 +176,15 @@ class JournalTest(RunTest):
         self.run_job(job, REPLICAS)
         self.check_whole(job)
 
-    def test_journals_go_with_results_that_are_gone(self) -> None:
+    def test_journals_are_renamed_where_their_results_are_gone(self) -> None:
         job = self.killed("gone")
+        folder = self.output(job) / "journal"
+        content = {path.name: path.read_bytes() for path in folder.iterdir()}
         (self.output(job) / "results.h5").unlink()
-        said = self.run_job(job, REPLICAS)
-        self.assertIn(f"{self.output(job) / 'journal'} is removed: its results are gone", said)
-        self.check_whole(job)
-        self.assertEqual(self.report(job)["counts"]["done"], self.turns)
+        said = self.begins_anew(job)
+        self.assertIn(f"the results of {folder} are gone; it is now {folder}.1", said)
+        kept = {path.name: path.read_bytes() for path in folder.with_name("journal.1").iterdir()}
+        self.assertEqual(kept, content)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,15 @@ constexpr int64_t all_bytes = int64_t{1} << 40;
 constexpr const char* sha256_of_schema_1 =
     "09bad5dac3179ddd7c71c67450430e96384a62ee2d5b0b715278f3ddc0f6d232";
 
+std::string journal_text(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void set_journal_text(const fs::path& path, std::string_view text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
 /// Results of 6 turns, and a folder for their journals.
 struct JournalTest : testing::Test {
   JournalTest() {
@@ -56,15 +65,6 @@ struct JournalTest : testing::Test {
   const test::TempFolder folder;
   std::optional<ResultsFile> results;
 };
-
-std::string journal_text(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-void set_journal_text(const fs::path& path, std::string_view text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
 
 TEST_F(JournalTest, GivesBackWhatWasAppended) {
   JournalWriter writer(journals(), 3, *results);
@@ -133,48 +133,48 @@ TEST_F(JournalTest, IsReadInParts) {
   EXPECT_EQ(reader.bytes_left(), 0);
 }
 
-TEST_F(JournalTest, CutAnywhereItHasTheRowsBeforeTheCut) {
-  JournalWriter writer(journals(), 3, *results);
-  std::vector<size_t> ends = {head().size()};
-  for (const int64_t turn : {1, 4, 0}) {
-    write(writer, {turn});
-    ends.push_back(fs::file_size(path()));
+/// A journal of three rows, and what is read of it when it is damaged.
+struct DamagedJournalTest : JournalTest {
+  DamagedJournalTest() {
+    JournalWriter writer(journals(), 3, *results);
+    for (const int64_t turn : {1, 4, 0}) {
+      write(writer, {turn});
+      ends.push_back(fs::file_size(path()));
+    }
+    whole = journal_text(path());
   }
-  const std::string whole = journal_text(path());
-  for (size_t cut = 0; cut <= whole.size(); ++cut) {
-    set_journal_text(path(), whole.substr(0, cut));
+
+  /// `good`: the bytes of `text` before the damage. Rows that end among them are read.
+  void expect_rows_before(size_t good, std::string_view text) const {
+    set_journal_text(path(), text);
     JournalReader reader(path(), head());
-    const auto rows = read(reader);
-    const auto expected = std::upper_bound(ends.begin() + 1, ends.end(), cut) - ends.begin() - 1;
-    ASSERT_EQ(std::ssize(rows), expected) << "cut at byte " << cut;
-    const size_t left = cut < ends.front() ? cut : cut - ends[expected];
-    ASSERT_EQ(reader.bytes_left(), static_cast<int64_t>(left)) << "cut at byte " << cut;
+    const auto rows = std::upper_bound(ends.begin(), ends.end(), good) - ends.begin();
+    ASSERT_EQ(std::ssize(read(reader)), rows) << "damaged at byte " << good;
+    const size_t end = rows > 0 ? ends[rows - 1] : good < head().size() ? 0 : head().size();
+    ASSERT_EQ(reader.bytes_left(), std::ssize(text) - static_cast<int64_t>(end))
+        << "damaged at byte " << good;
   }
+
+  std::vector<size_t> ends;  ///< offsets after each row
+  std::string whole;
+};
+
+TEST_F(DamagedJournalTest, CutAnywhereHasTheRowsBeforeTheCut) {
+  for (size_t cut = 0; cut <= whole.size(); ++cut) expect_rows_before(cut, whole.substr(0, cut));
 }
 
-TEST_F(JournalTest, AWrongByteEndsItThere) {
-  JournalWriter writer(journals(), 3, *results);
-  std::vector<size_t> ends = {head().size()};
-  for (const int64_t turn : {1, 4, 0}) {
-    write(writer, {turn});
-    ends.push_back(fs::file_size(path()));
-  }
-  const std::string whole = journal_text(path());
-  for (size_t at = ends.front(); at < whole.size(); ++at) {
+TEST_F(DamagedJournalTest, EndsBeforeAWrongByte) {
+  for (size_t at = head().size(); at < whole.size(); ++at)
     for (const char wrong : {'\x00', '\xff', static_cast<char>(whole[at] ^ 1)}) {
       if (wrong == whole[at]) continue;
       std::string damaged = whole;
       damaged[at] = wrong;
-      set_journal_text(path(), damaged);
-      JournalReader reader(path(), head());
-      const auto before = std::upper_bound(ends.begin() + 1, ends.end(), at) - ends.begin() - 1;
-      ASSERT_EQ(std::ssize(read(reader)), before) << "byte " << at;
-      ASSERT_EQ(reader.bytes_left(), static_cast<int64_t>(whole.size() - ends[before]));
+      expect_rows_before(at, damaged);
     }
-  }
-  set_journal_text(path(), whole + std::string(4096, '\0'));
-  JournalReader reader(path(), head());
-  EXPECT_EQ(read(reader).size(), 3u) << "zeros after a crash are no rows";
+}
+
+TEST_F(DamagedJournalTest, HasNoRowsInZerosAfterACrash) {
+  expect_rows_before(whole.size(), whole + std::string(4096, '\0'));
 }
 
 TEST_F(JournalTest, OfOthersIsRefusedByName) {

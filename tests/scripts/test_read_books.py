@@ -78,7 +78,7 @@ class Html(unittest.TestCase):
             "<html><head><title>A  book</title><style>p {}</style></head><body><nav>Home</nav>"
             "<h1>One</h1>\n<p>A <b>bold</b>\n  word.<br>Next&nbsp;line.<script>x()</script> End.</p>"
             "<ul><li>first</li> <li><p>second</p></li><li></li></ul><p>after</p>"
-            "<table><tr><th>a</th><th>b</th></tr><tr><td>1</td><td>2</td></tr></table>"
+            "<table><thead><tr><th>a</th><th>b</th></tr></thead><tbody><tr><td>1</td><td>2</td></tr></tbody></table>"
             "<pre>x = 1\n  y = 2</pre><!-- no -->tail</body></html>"
         )
         self.assertEqual(
@@ -193,6 +193,22 @@ class Docx(unittest.TestCase):
         )
         self.assertIn("Before\tthe table.\n\na\tb\n1\t2\n\nA section", found.text)
         self.assertEqual(found.structure.title, "The Scribes")
+
+    def test_items_and_numbered_headings(self) -> None:
+        document = docx.Document()
+        document.add_paragraph("Before.")
+        for text in ("one", "two"):
+            document.add_paragraph(text, style="List Bullet")
+        heading = document.add_heading("A numbered chapter", 1)
+        properties = heading._p.get_or_add_pPr()
+        properties.get_or_add_numPr().get_or_add_numId().val = 1
+        document.add_paragraph("three", style="List Number")
+        plain = document.add_paragraph("No item.", style="List Number")
+        plain._p.get_or_add_pPr().get_or_add_numPr().get_or_add_numId().val = 0
+        self.assertEqual(
+            self.read(document).text,
+            "Before.\n\n- one\n- two\n\nA numbered chapter\n\n- three\n\nNo item.",
+        )
 
     def test_text_is_as_the_last_revision_has_it(self) -> None:
         document = docx.Document()

@@ -5,9 +5,9 @@ import unittest
 
 import numpy as np
 from pecia_tools import token_offsets as module
-from pecia_tools.token_offsets import token_offsets
+from pecia_tools.token_offsets import LongEncoding, encode_texts, token_offsets
 from support import PROSE, make_tokenizer
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 
 
 def metaspace_tokenizer() -> Tokenizer:
@@ -26,7 +26,7 @@ class TokenOffsets(unittest.TestCase):
 
     def test_pieces_give_the_tokens_of_the_whole(self) -> None:
         draw = np.random.default_rng(5)
-        letters = list("abe   \n\n.!é好😀") + ["scribe ", "rank", "<s>"]
+        letters = [*"abe   \n\n.!é好😀", "scribe ", "rank", "<s>"]
         for tokenizer in (make_tokenizer(), metaspace_tokenizer()):
             for round_ in range(20):
                 prose = PROSE * 6 if round_ == 0 else ""
@@ -35,6 +35,24 @@ class TokenOffsets(unittest.TestCase):
                 found = token_offsets(tokenizer, ["short", text, ""], piece, overlap)
                 self.assertEqual(found[1].tolist(), list(map(list, self.whole(tokenizer, text))))
                 self.assertEqual([len(f) > 0 for f in found], [True, True, False])
+
+    def test_encodings_in_pieces_are_those_of_whole_texts(self) -> None:
+        plain, around, inside = make_tokenizer(), make_tokenizer(), make_tokenizer()
+        ids = [("<s>", plain.token_to_id("<s>"))]
+        around.post_processor = processors.TemplateProcessing("<s> $A <s> <s>", None, ids)
+        inside.post_processor = processors.TemplateProcessing("$A <s> $A", None, ids)
+        text = PROSE * 6 + "é好😀 scribe"
+        texts = ["short", text, "", text[::-1]]
+        for tokenizer, adds, long in (
+            *((plain, False, True), (plain, True, True)),
+            *((around, True, True), (around, False, True), (inside, True, False)),
+        ):
+            found = encode_texts(tokenizer, texts, adds, 700, 200)
+            wanted = tokenizer.encode_batch(texts, add_special_tokens=adds)
+            self.assertEqual([isinstance(f, LongEncoding) for f in found], [False, long] * 2)
+            for one, whole in zip(found, wanted):
+                self.assertEqual(one.ids, whole.ids)
+                self.assertEqual([tuple(o) for o in one.offsets], whole.offsets)
 
     def test_pieces_are_what_is_encoded(self) -> None:
         """Else the test before would compare the whole with the whole."""
