@@ -22,9 +22,11 @@ from . import demo_model
 from .bench_common import MODEL, ROOT, build, cores, run_script
 from .command import Failure, UserError, note, run, temporary_file
 from .export_gguf import export_gguf
+from .export_gpt_oss import export_gpt_oss
 from .model_folder import ModelFolder, read_json
 from .modes_report import Line
 from .peers_options import (
+    AS_STORED,
     BATCH_NEW,
     BATCH_PROMPT,
     BATCHING,
@@ -236,9 +238,11 @@ class Bench:
         source = self.sources()
         if path.is_file() and made_of.is_file() and made_of.read_text("utf-8") == source:
             return path
-        exact = None if kind == EXACT else self.make_gguf(EXACT)
+        exact = None if kind in (EXACT, AS_STORED) else self.make_gguf(EXACT)
         note(PROGRAM, f"making {path}")
-        if exact is None:
+        if kind == AS_STORED:
+            export_gpt_oss(self.options.model, path)
+        elif exact is None:
             export_gguf(self.options.model, path)
         else:
             with temporary_file(path) as temporary:

@@ -28,7 +28,8 @@ OWN_OPTIONS = {
     **{dtype: ["--dtype", dtype] for dtype in INTEGERS},
 }
 EXACT = "F32"  # the type that the other GGUF files are made from
-GGUF_TYPES = (EXACT, "BF16", "F16", "Q8_0", "Q4_0")
+AS_STORED = "MXFP4"  # experts of gpt-oss, which are not made from fp32
+GGUF_TYPES = (EXACT, "BF16", "F16", "Q8_0", "Q4_0", AS_STORED)
 UBATCHES = (512, 2048)
 OPENVINO = {"bf16": "fp16", "int8": "int8"}  # weights that optimum-cli writes for each setting
 BATCH_PROMPT, BATCH_NEW = 512, 128  # tokens of each prompt of a batch, and of each answer

@@ -15,9 +15,11 @@ import h5py
 import ml_dtypes  # noqa: F401 - makes numpy know bfloat16
 import numpy as np
 from gguf import GGUFReader
+from gguf.quants import dequantize
 from pecia_tools import bench_model, bench_peers, peer_process, peers_report
 from pecia_tools.bench_peers import Bench, Failure, of_pecia, read_lines
 from pecia_tools.export_gguf import export_gguf, pairs_from_halves
+from pecia_tools.export_gpt_oss import export_gpt_oss
 from pecia_tools.gguf_model import GgufModel
 from pecia_tools.gguf_weights import halves_from_pairs, write_safetensors
 from pecia_tools.peers_options import Configuration, chosen, parse
@@ -43,7 +45,7 @@ def line(peer: str, settings: str, rate: float, **others: Any) -> dict[str, Any]
 
 class Choice(ScriptTest):
     def test_a_name_means_all_that_begins_with_its_parts(self) -> None:
-        self.assertEqual(len(chosen("")), 4 + 2 + 5 * 2 * 2 + 2)
+        self.assertEqual(len(chosen("")), 4 + 2 + 6 * 2 * 2 + 2)
         self.assertEqual(len(chosen("llama.cpp/F16")), 4)
         names = [one.name for one in chosen("llama.cpp/Q8_0/fa-on,pecia/auto")]
         self.assertEqual(
@@ -492,6 +494,38 @@ class Weights(ScriptTest):
                     np.testing.assert_array_equal(theirs, own.astype(np.float32))
             queries = ours.get_tensor("model.layers.0.self_attn.q_proj.weight").astype(np.float32)
             np.testing.assert_array_equal(held["blk.0.attn_q.weight"].data, queries)
+
+    def test_experts_of_gpt_oss_are_kept_as_stored(self) -> None:
+        folder = self.folder / "gpt-oss"
+        shape = [*SHAPE, "--ffn=64", "--experts=3", "--experts-per-token=2", "--gpt-oss"]
+        quietly(bench_model.main, folder, *shape)
+        export_gpt_oss(folder, self.folder / "MXFP4.gguf")
+        reader = GGUFReader(self.folder / "MXFP4.gguf")
+        held = {tensor.name: tensor for tensor in reader.tensors}
+        self.assertEqual(reader.fields["gpt-oss.expert_count"].contents(), 3)
+        self.assertEqual(reader.fields["gpt-oss.rope.scaling.type"].contents(), "yarn")
+        with safe_open(folder / "model.safetensors", "numpy") as ours:
+            experts = "model.layers.1.mlp.experts"
+            blocks = ours.get_tensor(f"{experts}.gate_up_proj_blocks")
+            scales = ours.get_tensor(f"{experts}.gate_up_proj_scales")
+            codes = np.stack([blocks & 15, blocks >> 4], axis=-1).reshape(*scales.shape, 32)
+            sizes = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=np.float32)
+            numbers = np.concatenate([sizes, -sizes])[codes]
+            numbers *= np.exp2(scales[..., None].astype(np.float32) - 127)
+            expected = numbers.reshape(3, 128, 32)
+            for first, name in enumerate(("gate", "up")):
+                found = held[f"blk.1.ffn_{name}_exps.weight"]
+                values = dequantize(found.data, found.tensor_type).reshape(3, 64, 32)
+                np.testing.assert_array_equal(values, expected[:, first::2])
+                bias = ours.get_tensor(f"{experts}.gate_up_proj_bias").astype(np.float32)
+                np.testing.assert_array_equal(
+                    held[f"blk.1.ffn_{name}_exps.bias"].data, bias[:, first::2]
+                )
+            sinks = ours.get_tensor("model.layers.0.self_attn.sinks").astype(np.float32)
+            np.testing.assert_array_equal(held["blk.0.attn_sinks.weight"].data, sinks)
+        self.assert_refused(
+            "not 'gpt_oss'", call=lambda: export_gpt_oss(self.model, self.folder / "other.gguf")
+        )
 
     def test_files_are_made_once_and_again_of_another_checkpoint(self) -> None:
         bench = Bench(parse(["--model", str(self.model)]))
