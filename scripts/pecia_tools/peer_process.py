@@ -27,6 +27,7 @@ import numpy as np
 BATCH = 2048  # tokens of one call of llama.cpp, which cuts them into ubatches: its programs' own default
 PRODUCT_RUNS = 7
 PADDING = 256  # of llama.cpp's context
+WITHOUT_SDPA = ("gpt_oss",)  # models whose attention transformers has in plain PyTorch alone
 OPENVINO_BATCHED_TOKENS = 2048  # of one pass; its default of 256 is slower
 FLASH_ATTENTION = {"off": 0, "on": 1}  # llama_flash_attn_type
 FILE_TYPES = {"F16": 1, "Q4_0": 2, "Q8_0": 7, "BF16": 32}  # llama_ftype
@@ -42,10 +43,16 @@ class Transformers:
         torch.set_num_threads(options.threads)
         torch.set_grad_enabled(False)
         self.torch = torch
+        config = json.loads((options.model / "config.json").read_text("utf-8"))
+        attention = "eager" if config["model_type"] in WITHOUT_SDPA else "sdpa"
         self.model = transformers.AutoModelForCausalLM.from_pretrained(
-            options.model, dtype=getattr(torch, options.dtype), attn_implementation="sdpa"
+            options.model, dtype=getattr(torch, options.dtype), attn_implementation=attention
         ).eval()
-        self.versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+        self.versions = {
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "attention": attention,
+        }
         self.cache: Any = None
 
     def reset(self) -> None:
