@@ -139,13 +139,15 @@ std::vector<PromptPrefix> Inputs::prompt_prefixes(int64_t block) const {
   for (size_t index = 0; index < requests_.size(); ++index) {
     const InputRequest& request = requests_[index];
     const EarlierTurn before = earlier(request, 0);
-    if (prompt(request).turns.size() > 1 || !counts_[request.first_row] || before.done() ||
-        before.failed())
-      continue;
+    const size_t turns = prompt(request).turns.size();
+    const bool forks = turns > 1 && followup(request) == io::Followup::fork;
+    if (forks || !counts_[request.first_row] || before.done() || before.failed()) continue;
     PromptPrefix& found = prompts.emplace_back();
     found.request = static_cast<int64_t>(index);
     found.prompt_tokens = kept_tokens(request, 0);
     found.answer_tokens = answer_tokens(request, 0);
+    for (size_t turn = 1; turn < turns; ++turn)  // what comes after the first prompt
+      found.answer_tokens += kept_tokens(request, turn) + answer_tokens(request, turn);
     // longrope rotates all tokens of a long request by other factors.
     const bool is_long =
         config_.rope.scaling == model::RopeScaling::longrope &&

@@ -65,8 +65,8 @@ class Inputs {
   void leave_out(const std::vector<int64_t>& rows);
 
   /// The prompts that may share a beginning with others, with hashes of blocks of `block` tokens. It
-  /// reads all their tokens. Requests of several turns are not among them, and neither are those
-  /// that earlier starts have done.
+  /// reads all their tokens. Forks are not among them, and neither are requests whose first turn
+  /// earlier starts have done.
   std::vector<PromptPrefix> prompt_prefixes(int64_t block) const;
   /// Notes which requests share a beginning. All figures of this object then count it once for
   /// each group, and not for its other requests.

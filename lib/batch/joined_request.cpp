@@ -38,18 +38,21 @@ std::optional<schedule::Request> joined(const std::vector<schedule::Request>& re
   const auto beginning = std::span(first).first(tokens);
   all.turns.emplace_back().row = schedule::Turn::no_row;
   all.turns.front().tokens.assign(beginning.begin(), beginning.end());
-  for (const schedule::Request& request : requests) {
-    PECIA_CHECK(request.turns.size() == 1, "a joined request of {} turns", request.turns.size());
-    schedule::Turn turn = request.turns.front();
-    const bool begins_so = std::ssize(turn.tokens) > tokens &&
-                           std::ranges::equal(std::span(turn.tokens).first(tokens), beginning);
-    if (!begins_so) return {};
-    turn.tokens.erase(turn.tokens.begin(), turn.tokens.begin() + tokens);
-    turn.shared_tokens = static_cast<int32_t>(tokens);
-    all.turns.push_back(std::move(turn));
-  }
-  std::stable_partition(all.turns.begin() + 1, all.turns.end(),
-                        [](const schedule::Turn& turn) { return !turn.answer.tokens.empty(); });
+  // Answers that earlier starts began come first.
+  for (const bool began : {true, false})
+    for (const schedule::Request& request : requests) {
+      const auto& prompt = request.turns.front().tokens;
+      const bool begins_so = std::ssize(prompt) > tokens &&
+                             std::ranges::equal(std::span(prompt).first(tokens), beginning);
+      if (!begins_so) return {};
+      if (request.turns.front().answer.tokens.empty() == began) continue;
+      const size_t first = all.turns.size();
+      all.turns.insert(all.turns.end(), request.turns.begin(), request.turns.end());
+      for (size_t turn = first; turn + 1 < all.turns.size(); ++turn) all.turns[turn].goes_on = true;
+      schedule::Turn& joins = all.turns[first];
+      joins.tokens.erase(joins.tokens.begin(), joins.tokens.begin() + tokens);
+      joins.shared_tokens = static_cast<int32_t>(tokens);
+    }
   return all;
 }
 

@@ -27,7 +27,8 @@ struct SharedPrefix {
 /// A prompt as the search sees it.
 struct PromptPrefix {
   int64_t request = 0;
-  int64_t prompt_tokens = 0, answer_tokens = 0;
+  int64_t prompt_tokens = 0;
+  int64_t answer_tokens = 0;     ///< at most, with the prompts and answers of later turns
   std::vector<uint64_t> hashes;  ///< of prefix_hashes
 };
 

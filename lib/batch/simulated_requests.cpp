@@ -15,11 +15,15 @@ schedule::SimulatedRequest simulated(const Inputs& inputs, const RequestGroup& g
     request.followup = io::Followup::fork;
     request.turns.push_back({group.shared_tokens, 0});
   }
-  const int64_t shared = group.requests.size() > 1 ? group.shared_tokens : 0;
-  for (const InputRequest* of : group.requests)
-    for (size_t turn = 0; turn < inputs.prompt(*of).turns.size(); ++turn)
+  const bool joined = group.requests.size() > 1;
+  for (const InputRequest* of : group.requests) {
+    const size_t turns = inputs.prompt(*of).turns.size();
+    for (size_t turn = 0; turn < turns; ++turn) {
+      const int64_t shared = joined && turn == 0 ? group.shared_tokens : 0;
       request.turns.push_back({std::max<int64_t>(1, inputs.kept_tokens(*of, turn) - shared),
-                               inputs.answer_tokens(*of, turn)});
+                               inputs.answer_tokens(*of, turn), joined && turn + 1 < turns});
+    }
+  }
   return request;
 }
 

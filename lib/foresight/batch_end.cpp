@@ -18,11 +18,15 @@ using schedule::SimulatedRequest;
 template <typename Each>
 void for_turns(const SimulatedRequest& request, const Each& each) {
   const bool chain = request.followup == io::Followup::chain;
-  int64_t before = 0;
+  int64_t before = 0, of_branch = 0;
   for (size_t i = 0; i < request.turns.size(); ++i) {
     const schedule::SimulatedTurn& turn = request.turns[i];
-    each(turn, before);
-    if (chain || i == 0) before += turn.prompt_tokens + turn.answer_tokens;
+    each(turn, before + of_branch);
+    const int64_t tokens = turn.prompt_tokens + turn.answer_tokens;
+    if (chain || i == 0)
+      before += tokens;
+    else
+      of_branch = turn.goes_on ? of_branch + tokens : 0;
   }
 }
 
@@ -101,12 +105,14 @@ double least_end_s(const Batch& batch, const resources::Resources& resources,
     double own_s = std::numeric_limits<double>::infinity();
     for (int own = degree; own <= resources.cp; ++own) {
       PassWork own_prompts, own_answers;
-      int64_t most_steps = 0;
+      int64_t most_steps = 0, steps = 0;
       for_turns(request, [&](const schedule::SimulatedTurn& turn, int64_t before) {
         const int64_t batch_tokens = resources.batch_tokens_of_team(own);
         const auto [prompt, answer] = work_of(turn, before, batch_tokens, own);
         own_prompts += prompt, own_answers += answer;
-        most_steps = std::max(most_steps, turn.answer_tokens - 1);
+        steps += std::max<int64_t>(0, turn.answer_tokens - 1);
+        most_steps = std::max(most_steps, steps);
+        if (!turn.goes_on) steps = 0;
         if (own == degree)
           held += answer.passes * static_cast<double>(before + turn.prompt_tokens) / degree;
       });

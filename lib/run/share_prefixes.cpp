@@ -37,18 +37,18 @@ std::vector<batch::SharedPrefix> unpacked(const std::vector<std::byte>& bytes) {
   return prefixes;
 }
 
-/// "3 requests of several turns share nothing with others: …"; "" without such requests, or where
-/// there are no others.
-std::string several_turns_line(const batch::Inputs& inputs) {
+/// "3 forks share nothing with others: …"; "" without such requests, or where there are no others.
+std::string forks_line(const batch::Inputs& inputs) {
   const auto& requests = inputs.requests();
-  const auto several = std::count_if(requests.begin(), requests.end(), [&](const auto& request) {
-    return inputs.prompt(request).turns.size() > 1;
+  const auto forks = std::count_if(requests.begin(), requests.end(), [&](const auto& request) {
+    return inputs.prompt(request).turns.size() > 1 &&
+           inputs.followup(request) == io::Followup::fork;
   });
-  if (several == 0 || requests.size() < 2) return "";
+  if (forks == 0 || requests.size() < 2) return "";
   return fmt::format(
-      "{} request{} of several turns share{} nothing with others: only requests of one turn are "
-      "joined. A fork still reads its first turn once",
-      several, several == 1 ? "" : "s", several == 1 ? "s" : "");
+      "{} fork{} share{} nothing with others: only single turns and chains of turns are joined. A "
+      "fork still reads its first turn once",
+      forks, forks == 1 ? "" : "s", forks == 1 ? "s" : "");
 }
 
 }  // namespace
@@ -84,7 +84,7 @@ void share_prefixes(const Setup& setup, RunInputs& inputs) {
 std::string sharing_line(const batch::Inputs& inputs, const std::string& why_not) {
   const auto& prefixes = inputs.shared_prefixes();
   if (!why_not.empty()) return fmt::format("requests that begin alike share nothing: {}", why_not);
-  const std::string left_out = several_turns_line(inputs);
+  const std::string left_out = forks_line(inputs);
   if (prefixes.empty()) return left_out;
   int64_t requests = 0;
   for (const batch::SharedPrefix& prefix : prefixes) requests += std::ssize(prefix.requests);

@@ -58,8 +58,9 @@ void Scheduler::refuse(Turn& turn, const std::string& why) {
 void Scheduler::refuse_from(Request& request, size_t first, const std::string& why) {
   const std::string after = "an earlier turn of this request failed: " + why;
   refuse(request.turns[first], why);
-  if (request.followup == io::Followup::fork && first > 0) return;
-  for (size_t later = first + 1; later < request.turns.size(); ++later) {
+  const bool branch = request.followup == io::Followup::fork && first > 0;
+  const size_t end = branch ? end_of_branch(request, first) : request.turns.size();
+  for (size_t later = first + 1; later < end; ++later) {
     Turn& turn = request.turns[later];
     refuse(turn, turn.refused.empty() ? after : std::string(turn.refused));
   }
@@ -75,17 +76,14 @@ void Scheduler::refuse_too_large(Request& request) {
   };
   const bool fork = request.followup == io::Followup::fork;
   for (size_t i = 0; i < request.turns.size(); ++i) {
-    Turn& turn = request.turns[i];
     const bool whole = !fork || i == 0;
-    if (!whole && settled(turn)) continue;
+    if (!whole && (!begins_branch(request, i) || branch_settled(request, i))) continue;
     const int64_t needed = slots_alone(request, i);
     if (needed <= limits_.most_slots()) continue;
     const std::string text = why(needed);
-    if (!whole)
-      refuse(turn, text);
-    else
-      for (Turn& each : request.turns)
-        if (!settled(each)) refuse(each, text);
+    const size_t end = whole ? request.turns.size() : end_of_branch(request, i);
+    for (size_t turn = i; turn < end; ++turn)
+      if (!settled(request.turns[turn])) refuse(request.turns[turn], text);
   }
 }
 

@@ -40,6 +40,7 @@ struct Turn {
   std::vector<int32_t> tokens;
   int32_t truncated_tokens = 0;  ///< prompt tokens cut off, not in `tokens`
   int32_t shared_tokens = 0;  ///< of a joined request: its prompt's tokens that the first turn has
+  bool goes_on = false;       ///< of a joined request: the next turn is of the same request
   int32_t max_new_tokens = 0;
   kernels::SamplingParams params;
   uint64_t random_key = 0;
@@ -68,7 +69,8 @@ struct Request {
   std::optional<double> arrival_s = {};
   SavedKv saved = {};
 
-  /// Several requests that begin alike, as a fork of their common beginning.
+  /// Several requests that begin alike, as a fork of their common beginning. Each is a branch, with
+  /// all of its turns one after the other.
   bool is_joined() const { return turns.front().row == Turn::no_row; }
 };
 
@@ -293,7 +295,7 @@ class Scheduler {
   int32_t virtual_ranks_of_rows() const;
   int64_t feed_slots(int64_t tokens) const;
   int64_t answer_slots(const Turn& turn) const;
-  int64_t chain_slots(const Request& request) const;
+  int64_t slots_of(std::span<const Turn> turns) const;
   int64_t slots_alone(const Request& request, size_t turn) const;
   int64_t stem_slots(const Request& request) const;
   int64_t branch_slots(const Request& request, size_t turn) const;

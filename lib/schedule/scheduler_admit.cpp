@@ -78,6 +78,7 @@ bool Scheduler::admit_request(Plan& plan, const std::shared_ptr<Family>& family,
     keep_back(*family, family->credit);
     running.is_stem = true;
   }
+  running.end = family->is_fork() ? 1 : family->request.turns.size();
   add_sequence(plan, running, reserved);
   return true;
 }
@@ -108,7 +109,8 @@ bool Scheduler::admit_branch(Plan& plan, const std::shared_ptr<Family>& family) 
     return false;
   }
   running.family = family;
-  running.turn = family->next_branch++;
+  running.turn = family->next_branch;
+  running.end = family->next_branch = end_of_branch(family->request, running.turn);
   running.timed = true;
   running.sequence = next_sequence_++;
   ++family->live_branches;
@@ -132,12 +134,12 @@ std::optional<Scheduler::Slots> Scheduler::places_beside(const Family& family,
 void Scheduler::start_turn(Plan& plan, Running& running) {
   Family& family = *running.family;
   auto& turns = family.request.turns;
-  while (!family.is_fork() && running.turn < turns.size() && turns[running.turn].finished) {
+  while (!running.is_stem && running.turn < running.end && turns[running.turn].finished) {
     const Turn& done = turns[running.turn++];
     running.unfed.insert(running.unfed.end(), done.tokens.begin(), done.tokens.end());
     running.unfed.insert(running.unfed.end(), done.answer.tokens.begin(), done.answer.tokens.end());
   }
-  if (running.turn == turns.size() || !turns[running.turn].refused.empty()) return;
+  if (running.turn == running.end || !turns[running.turn].refused.empty()) return;
 
   Turn& turn = turns[running.turn];
   const int64_t cached = map_.length(running.sequence);

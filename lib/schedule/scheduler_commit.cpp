@@ -88,8 +88,7 @@ void Scheduler::commit(const Plan& plan, const std::vector<Outcome>& outcomes, d
       answered(running, *sampled[i], now);
     else
       finish_turn(running, io::FinishReason::length, now);
-    const bool last =
-        running.family->is_fork() || running.turn == running.family->request.turns.size();
+    const bool last = running.is_stem || running.turn == running.end;
     if (!running.begun && last) end(of_item[i]);
   }
 }
@@ -162,15 +161,15 @@ void Scheduler::answered(Running& running, int32_t token, double now) {
   }
 }
 
-/// There is no next token, or the answer has not its shape. This ends a chain; the branches of a
-/// stem go on.
+/// There is no next token, or the answer has not its shape. This ends a chain or a branch; the
+/// branches of a stem go on.
 void Scheduler::fail_turn(Running& running, const std::string& why, double now) {
   auto& turns = running.family->request.turns;
   refuse(turns[running.turn], why);
-  if (!running.family->is_fork()) {
-    for (size_t later = running.turn + 1; later < turns.size(); ++later)
+  if (!running.is_stem) {
+    for (size_t later = running.turn + 1; later < running.end; ++later)
       refuse(turns[later], "an earlier turn of this request failed: " + why);
-    running.turn = turns.size();
+    running.turn = running.end;
   }
   running.begun = false;
   running.result = {};
@@ -188,6 +187,7 @@ void Scheduler::finish_turn(Running& running, io::FinishReason reason, double no
     running.result = {};
     return;
   }
+  running.ready = now;
   if (!running.is_branch()) running.family->ready = now;
   if (running.max_new_tokens > 0 && running.samples) {
     ++answered_turns_;
@@ -205,7 +205,7 @@ void Scheduler::finish_turn(Running& running, io::FinishReason reason, double no
   }
   running.result = {};
   running.first_token.reset();
-  if (!running.family->is_fork()) ++running.turn;
+  if (!running.is_stem) ++running.turn;
 }
 
 /// The sequence takes part in no more passes. Frees its slots, and the stem's with a fork's last

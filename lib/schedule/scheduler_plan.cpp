@@ -136,7 +136,8 @@ void Scheduler::note_begin(Running& running, double now) const {
   if (running.fed > 0) return;
   running.ttft_begin = asked(running).value_or(now);
   if (running.result.tokens.empty())
-    running.result.queue_s = static_cast<float>(now - running.family->ready);
+    running.result.queue_s =
+        static_cast<float>(now - running.ready.value_or(running.family->ready));
 }
 
 /// Plans prefill: the next chunk of each of these sequences in turn, as long as the chunks fit the

@@ -2,6 +2,7 @@
 /// How many KV slots a request needs on each rank.
 
 #include <algorithm>
+#include <span>
 
 #include "lib/parallel/ring.hpp"
 #include "lib/parallel/virtual_ranks.hpp"
@@ -59,9 +60,10 @@ int64_t Scheduler::answer_slots(const Turn& turn) const {
   return dealt_to / shares() * ((tokens + dealt_to - 1) / dealt_to);
 }
 
-int64_t Scheduler::chain_slots(const Request& request) const {
+/// Slots for turns that follow each other.
+int64_t Scheduler::slots_of(std::span<const Turn> turns) const {
   int64_t slots = 0, unfed = 0;
-  for (const Turn& turn : request.turns) {
+  for (const Turn& turn : turns) {
     if (!turn.refused.empty()) break;
     unfed += static_cast<int64_t>(turn.tokens.size() + turn.answer.tokens.size());
     if (turn.finished) continue;
@@ -76,10 +78,10 @@ int64_t Scheduler::stem_slots(const Request& request) const {
 }
 
 int64_t Scheduler::branch_slots(const Request& request, size_t turn) const {
+  if (turn > 0)
+    return slots_of(std::span(request.turns).subspan(turn, end_of_branch(request, turn) - turn));
   const Turn& branch = request.turns[turn];
   const auto answered = static_cast<int64_t>(branch.answer.tokens.size());
-  if (turn > 0)
-    return feed_slots(static_cast<int64_t>(branch.tokens.size()) + answered) + answer_slots(branch);
   // The first token of the first turn's answer comes from the stem, or from an earlier run.
   if (branch.max_new_tokens <= 1) return 0;
   return feed_slots(std::max<int64_t>(1, answered)) + answer_slots(branch);
@@ -87,15 +89,15 @@ int64_t Scheduler::branch_slots(const Request& request, size_t turn) const {
 
 /// Slots of a turn with what comes before it, if nothing else runs.
 int64_t Scheduler::slots_alone(const Request& request, size_t turn) const {
-  if (request.followup == io::Followup::chain) return chain_slots(request);
-  return stem_slots(request) + (settled(request.turns[turn]) ? 0 : branch_slots(request, turn));
+  if (request.followup == io::Followup::chain) return slots_of(request.turns);
+  return stem_slots(request) + (branch_settled(request, turn) ? 0 : branch_slots(request, turn));
 }
 
 int64_t Scheduler::tokens_needed(const Request& request) const {
-  if (request.followup == io::Followup::chain) return chain_slots(request);
+  if (request.followup == io::Followup::chain) return slots_of(request.turns);
   int64_t most = 0;
-  for (size_t turn = 0; turn < request.turns.size(); ++turn)
-    if (!settled(request.turns[turn])) most = std::max(most, branch_slots(request, turn));
+  for (size_t turn = 0; turn < request.turns.size(); turn = end_of_branch(request, turn))
+    if (!branch_settled(request, turn)) most = std::max(most, branch_slots(request, turn));
   return stem_slots(request) + most;
 }
 

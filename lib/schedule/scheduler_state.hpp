@@ -19,6 +19,23 @@ inline bool settled(const Turn& turn) {
   return turn.finished || !turn.refused.empty();
 }
 
+/// The turn after the last one of the branch, whose turns follow each other as in a chain.
+inline size_t end_of_branch(const Request& request, size_t turn) {
+  while (request.turns[turn].goes_on) ++turn;
+  return turn + 1;
+}
+
+inline bool begins_branch(const Request& request, size_t turn) {
+  return turn == 0 || !request.turns[turn - 1].goes_on;
+}
+
+/// Whether all turns of the branch that begins with this turn are settled.
+inline bool branch_settled(const Request& request, size_t turn) {
+  const auto begin = request.turns.begin();
+  return std::all_of(begin + static_cast<std::ptrdiff_t>(turn),
+                     begin + static_cast<std::ptrdiff_t>(end_of_branch(request, turn)), settled);
+}
+
 inline int64_t sum_of(const std::vector<int64_t>& slots) {
   return std::accumulate(slots.begin(), slots.end(), int64_t{0});
 }
@@ -35,7 +52,8 @@ inline int64_t top_width(int wanted, int64_t vocab) {
 }
 
 /// A request under way. The first turn of a fork is its stem, which is computed once. Each turn
-/// that generates is a branch: a sequence of its own that begins with the stem's tokens.
+/// that generates is a branch: a sequence of its own that begins with the stem's tokens. Turns that
+/// go on (Turn::goes_on) are one branch together.
 struct Scheduler::Family {
   Request request;
   double ready = 0;       ///< when its next turn could have begun
@@ -56,9 +74,10 @@ struct Scheduler::Family {
 
   bool is_fork() const { return request.followup == io::Followup::fork; }
   bool branches_left() const { return next_branch < request.turns.size(); }
-  /// Advances next_branch to the next turn that still has to run.
+  /// Advances next_branch to the next branch that still has to run.
   void skip_settled() {
-    while (branches_left() && settled(request.turns[next_branch])) ++next_branch;
+    while (branches_left() && branch_settled(request, next_branch))
+      next_branch = end_of_branch(request, next_branch);
   }
   bool keeps_tokens() const;
 };
@@ -67,7 +86,8 @@ struct Scheduler::Family {
 struct Scheduler::Running {
   std::shared_ptr<Family> family;
   int64_t sequence = 0;
-  size_t turn = 0;
+  size_t turn = 0, end = 0;     ///< end: the turn after its last one
+  std::optional<double> ready;  ///< when a branch's later turn could have begun
   bool is_stem = false;
   bool uses_credit = false;
   bool begun = false;          ///< the turn has begun
@@ -109,13 +129,14 @@ inline int64_t first_tokens(const Request& request) {
 /// The most positions that a sequence of the request may come to: all turns of a chain with their
 /// answers, or a fork's first turn and its longest branch.
 inline int64_t longest_of(const Request& request) {
-  int64_t chain = 0, branch = 0;
+  int64_t all = 0, branch = 0, longest = 0;
   for (const Turn& turn : request.turns) {
     const int64_t tokens = std::ssize(turn.tokens) + turn.max_new_tokens;
-    chain += tokens;
-    branch = std::max(branch, tokens);
+    all += tokens, branch += tokens;
+    longest = std::max(longest, branch);
+    if (!turn.goes_on) branch = 0;
   }
-  return request.followup == io::Followup::fork ? first_tokens(request) + branch : chain;
+  return request.followup == io::Followup::fork ? first_tokens(request) + longest : all;
 }
 
 /// Answers under way on an instance, where teams change.

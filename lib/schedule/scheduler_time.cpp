@@ -65,17 +65,17 @@ double Scheduler::expected_answer(const Turn& turn, int64_t given) const {
 /// Work ahead of a turn that has not begun, including what has to be read again before it.
 Scheduler::Ahead Scheduler::ahead_of_turn(const Request& request, size_t turn) const {
   int64_t before = 0;
-  if (request.followup == io::Followup::fork && turn > 0)
-    before = static_cast<int64_t>(request.turns.front().tokens.size());
-  if (request.followup == io::Followup::chain)
-    for (size_t i = 0; i < turn; ++i)
-      before += static_cast<int64_t>(request.turns[i].tokens.size() +
-                                     request.turns[i].answer.tokens.size());
+  const bool branch = request.followup == io::Followup::fork && turn > 0;
+  if (branch) before = first_tokens(request);
+  size_t first = branch ? turn : 0;
+  while (branch && !begins_branch(request, first)) --first;
+  for (size_t i = first; i < turn; ++i)
+    before += static_cast<int64_t>(request.turns[i].tokens.size() +
+                                   request.turns[i].answer.tokens.size());
   const Turn& own = request.turns[turn];
   const auto given = static_cast<int64_t>(own.answer.tokens.size());
   const int64_t read = before + static_cast<int64_t>(own.tokens.size()) + given;
   // What an earlier start has kept is taken to be read in no time.
-  const bool branch = request.followup == io::Followup::fork && turn > 0;
   const int64_t kept = branch ? 0 : std::min(request.saved.tokens, read - 1);
   Ahead ahead;
   ahead.prompts = work_of(static_cast<double>(kept), static_cast<double>(read - kept),
@@ -177,12 +177,11 @@ bool Scheduler::could_finish(int64_t prompt_tokens, int64_t answer_tokens, doubl
   return !limited() || seconds_alone(prompt_tokens, answer_tokens) <= left_s(now);
 }
 
-/// Whether a later turn of a chain, whose earlier turns are cached, can be done in time.
+/// Whether a later turn of a chain or branch, whose earlier turns are cached, can be done in time.
 bool Scheduler::turn_in_time(const Running& running, double now) {
   if (!limited() || running.timed || limits_.time->keeps_kv || limits_.time->assumed) return true;
   const auto& turns = running.family->request.turns;
-  if (running.family->is_fork() || running.turn == turns.size() || settled(turns[running.turn]))
-    return true;
+  if (running.is_stem || running.turn == running.end || settled(turns[running.turn])) return true;
   const Turn& turn = turns[running.turn];
   const auto given = static_cast<int64_t>(turn.answer.tokens.size());
   const auto cached = static_cast<double>(map_.length(running.sequence));

@@ -24,6 +24,7 @@ Request request_of(const SimulatedRequest& simulated, int64_t first_row) {
     turn.row = first_row++;
     turn.tokens.assign(of.prompt_tokens, any_token);
     turn.max_new_tokens = static_cast<int32_t>(of.answer_tokens);
+    turn.goes_on = of.goes_on;
   }
   return request;
 }

@@ -16,6 +16,7 @@ namespace pecia::schedule {
 
 struct SimulatedTurn {
   int64_t prompt_tokens = 1, answer_tokens = 0;
+  bool goes_on = false;  ///< Turn::goes_on
 };
 
 struct SimulatedRequest {

@@ -118,28 +118,43 @@ class PrefixSharingTest(RunTest):
                             found.slots(row, name).tobytes(), wanted.slots(row, name).tobytes()
                         )
 
-    def test_requests_of_several_turns_are_left_out_and_the_rest_shares(self) -> None:
+    def test_chains_of_turns_share_too(self) -> None:
         requests = questions()
-        several = [1, 5]  # of the questions
-        for row in several:
-            requests[row].turns.append([7, 8, 9])
+        for row in (1, 5):  # of the questions
+            requests[row].turns += [[7, 8, 9], [10, 11]]
         wanted = self.alone(requests=requests)
-        job = self.job("several", requests=requests)
+        for ranks, sections in ((1, {}), (3, {}), (2, {"parallel": {"cp": "elastic"}})):
+            with self.subTest(ranks=ranks, **sections):
+                job = self.job(f"chains-{ranks}", requests=requests, **sections)
+                words = self.run_job(job, ranks)
+                self.assertRegex(words, f"{QUESTIONS} requests begin alike in [12] group")
+                found = self.results(job)
+                self.assertEqual(len(found.rows(DONE)), len(requests) + 4)
+                self.assert_same_answers(found, wanted, found.rows(DONE))
+                for name in ("prompt_tokens", "cached_tokens"):
+                    self.assertEqual(found[name].tolist(), wanted[name].tolist())
+
+    def test_forks_are_left_out_and_the_rest_shares(self) -> None:
+        forks = questions(shared=SHARED)[1:3]
+        for index, fork in enumerate(forks):
+            fork.id = f"fork-{index}"
+            fork.turns.append([7, 8, 9])
+        write_shard(self.folder / "forked.h5", forks, followup="fork")
+        wanted = self.alone(input=["alone.h5", "forked.h5"])
+        job = self.job("forks", input=["forks.h5", "forked.h5"])
         words = self.run_job(job, 1)
-        self.assertIn(f"{QUESTIONS - len(several)} requests begin alike in 1 group", words)
-        self.assertIn("2 requests of several turns share nothing with others", words)
+        self.assertIn(f"{QUESTIONS} requests begin alike in 1 group", words)
+        self.assertIn("2 forks share nothing with others", words)
         found = self.results(job)
-        self.assertEqual(len(found.rows(DONE)), len(requests) + len(several))
+        self.assertEqual(len(found.rows(DONE)), QUESTIONS + 4 + 4)
         self.assert_same_answers(found, wanted, found.rows(DONE))
 
     def test_what_is_left_out_says_why(self) -> None:
-        two_turns = random_requests(3, 20, 40, seed=5, every_second_turn=1)
         dynamic = {"rope_scaling": {"type": "dynamic", "factor": 2}}
         cases: tuple[tuple[str, int, dict[str, Any]], ...] = (
             ("attention.sparse keeps other", 2, {"attention": {"sparse": "csa"}}),
             ("prompt_logprobs has every", 1, {"generation": {**GENERATION, "prompt_logprobs": 1}}),
             ("dynamic RoPE scaling rotates", 1, {"model": dynamic}),
-            ("3 requests of several turns share nothing", 1, {"requests": two_turns}),
         )
         for why, ranks, sections in cases:
             with self.subTest(why):

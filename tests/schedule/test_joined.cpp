@@ -17,7 +17,7 @@ using batch::joined;
 using schedule::Request;
 using schedule::SchedulerLimits;
 
-/// Requests of one turn that begin with the same `shared` tokens.
+/// Requests that begin with the same `shared` tokens. Some have several turns, one after the other.
 std::vector<Request> alike(Draw& draw, int64_t& row, int64_t shared) {
   std::vector<int32_t> beginning(shared);
   for (int32_t& token : beginning) token = static_cast<int32_t>(draw(5, 95));
@@ -27,6 +27,11 @@ std::vector<Request> alike(Draw& draw, int64_t& row, int64_t shared) {
     schedule::Turn& turn = request.turns.front();
     turn.tokens.insert(turn.tokens.begin(), beginning.begin(), beginning.end());
     turn.random_key = static_cast<uint64_t>(draw(0, 1 << 30));
+    for (int64_t later = draw.of<int64_t>({0, 0, 1, 2}); later > 0; --later) {
+      Request next = ask(row++, draw(1, 20), static_cast<int32_t>(draw(0, 12)));
+      next.turns.front().random_key = static_cast<uint64_t>(draw(0, 1 << 30));
+      request.turns.push_back(std::move(next.turns.front()));
+    }
   }
   return requests;
 }
@@ -75,11 +80,19 @@ TEST_P(JoinedRequests, GoOnAfterAStop) {
   std::map<int64_t, schedule::Finished> rows;
   std::vector<Request> open = requests;
   for (int64_t passes = 3; !open.empty(); passes *= 2) {
-    const auto served = serve(limits, {together(open, shared)}, passes);
+    // A request whose first turn is done goes on by itself.
+    const auto joins = std::stable_partition(open.begin(), open.end(), [](const Request& request) {
+      return request.turns.front().recorded;
+    });
+    std::vector<Request> asked(open.begin(), joins);
+    if (joins != open.end()) asked.push_back(together({joins, open.end()}, shared));
+    const auto served = serve(limits, asked, passes);
     for (const auto& [of, finished] : served.rows)
       EXPECT_TRUE(rows.emplace(of, finished).second) << "row " << of << " is answered again";
     open = resumed(std::move(open), served);
-    std::erase_if(open, [](const Request& request) { return request.turns.front().recorded; });
+    std::erase_if(open, [](const Request& request) {
+      return std::ranges::all_of(request.turns, &schedule::Turn::recorded);
+    });
   }
   expect_same(rows, expected(limits, requests));
 }
@@ -90,13 +103,12 @@ TEST(Joined, ComputeTheirBeginningOnce) {
   Draw draw(1);
   int64_t row = 0;
   const auto requests = alike(draw, row, 48);
-  int64_t own = 0;
-  for (const Request& request : requests) own += std::ssize(request.turns.front().tokens) - 48;
   SchedulerLimits limits;
   limits.kv_tokens = 10000, limits.max_positions = 10000;
   limits.max_sequences = 64, limits.max_batch_tokens = 32;
   limits.detokenizer = fake_detokenizer();
-  EXPECT_EQ(computed_tokens(serve(limits, {together(requests, 48)})), 48 + own);
+  EXPECT_EQ(computed_tokens(serve(limits, {together(requests, 48)})),
+            computed_tokens(serve(limits, requests)) - 48 * (std::ssize(requests) - 1));
 }
 
 TEST(Joined, AreKnownByTheirTokens) {
@@ -117,7 +129,7 @@ TEST(Joined, BeginWithAnswersUnderWay) {
   requests.back().turns.front().answer.tokens = {7};
   const Request all = joined(requests, 48).value();
   EXPECT_EQ(all.turns[1].row, requests.back().turns.front().row);
-  EXPECT_EQ(schedule::kept_row(all), requests.back().turns.front().row) << "the last row";
+  EXPECT_EQ(schedule::kept_row(all), requests.back().turns.back().row) << "the last row";
 }
 
 /// A beginning that was kept under a row stays known by it only as long as that row is open.
