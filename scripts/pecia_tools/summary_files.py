@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
+from . import summary_page
 from .answer_table import write_csv
 from .books import Book, Coverage, union_length
 from .own_files import OwnFiles
@@ -16,6 +17,7 @@ from .text_files import file_name
 
 RECORD = ".pecia-summarize.json"
 INDEX = "index.csv"
+PAGE = "summaries.html"
 LEVELS = "levels"
 COLUMNS = (
     "book",
@@ -62,6 +64,15 @@ def write_summaries(
                 files.write(f"{LEVELS}/{file_name(summary.name)}", _levels(summary.name, levels))
         with files.open(INDEX) as file:
             write_csv(file, COLUMNS, map(_row, summaries))
+        with files.open(PAGE) as file:
+            file.write(summary_page.HEAD)
+            for summary in summaries:
+                file.write(
+                    summary_page.book_section(
+                        summary.name, str(summary.coverage), summary.node, levels, summary.gaps
+                    )
+                )
+            file.write(summary_page.END)
         return Written(summaries, files.commit().kept)
 
 

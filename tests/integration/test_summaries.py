@@ -52,7 +52,7 @@ class Killed(RunTest):
         found = {
             str(path.relative_to(folder)): path.read_text()
             for path in folder.rglob("*")
-            if path.suffix in (".txt", ".csv") and "rounds" not in path.relative_to(folder).parts
+            if path.suffix in (".txt", ".csv", ".html") and "rounds" not in path.relative_to(folder).parts
         }
         self.assertIn("levels/long.txt", found)
         return found
