@@ -41,11 +41,11 @@ std::optional<schedule::Request> joined(const std::vector<schedule::Request>& re
   // Answers that earlier starts began come first.
   for (const bool began : {true, false})
     for (const schedule::Request& request : requests) {
+      if (request.turns.front().answer.tokens.empty() == began) continue;
       const auto& prompt = request.turns.front().tokens;
       const bool begins_so = std::ssize(prompt) > tokens &&
                              std::ranges::equal(std::span(prompt).first(tokens), beginning);
       if (!begins_so) return {};
-      if (request.turns.front().answer.tokens.empty() == began) continue;
       const size_t first = all.turns.size();
       all.turns.insert(all.turns.end(), request.turns.begin(), request.turns.end());
       for (size_t turn = first; turn + 1 < all.turns.size(); ++turn) all.turns[turn].goes_on = true;

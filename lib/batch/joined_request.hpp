@@ -21,8 +21,8 @@ std::vector<RequestGroup> grouped(const Inputs& inputs,
                                   const std::vector<const InputRequest*>& requests);
 
 /// A fork whose first turn is the common beginning of `tokens` tokens, and whose other turns are
-/// these requests; those of one request follow each other (Turn::goes_on). Answers that an earlier start began come first. Absent
-/// where the requests do not begin with the same tokens after all.
+/// these requests; those of one request follow each other (Turn::goes_on). Answers that an earlier
+/// start began come first. Absent where the requests do not begin with the same tokens after all.
 std::optional<schedule::Request> joined(const std::vector<schedule::Request>& requests,
                                         int64_t tokens);
 
