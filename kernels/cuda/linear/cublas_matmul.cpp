@@ -127,15 +127,17 @@ class CublasMatmul : public Matmul {
  private:
   void enqueue(const Product& product, const MatmulArgs& args, cudaStream_t stream) {
     if (args.bias != nullptr) set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias);
-    if (args.x_scales != nullptr) {
-      set(product.operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, args.weight_scales);
-      set(product.operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, args.x_scales);
-    }
+    if (args.x_scales != nullptr) set_scales(product, args);
     const float one = 1, beta = args.accumulate == Accumulate::yes ? 1 : 0;
     PECIA_CUBLAS_CHECK(cublasLtMatmul(
         handle_, product.operation.get(), &one, args.weight.data(), product.weight.get(),
         args.x.data(), product.x.get(), &beta, args.y.data(), product.y.get(), args.y.data(),
         product.y.get(), &product.algorithm, workspace_.data(), workspace_bytes, stream));
+  }
+
+  static void set_scales(const Product& product, const MatmulArgs& args) {
+    set(product.operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, args.weight_scales);
+    set(product.operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, args.x_scales);
   }
 
   /// Null if there is no algorithm.
@@ -171,9 +173,11 @@ class CublasMatmul : public Matmul {
       set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias);
       set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F);
     }
-    if (args.x_scales != nullptr)
+    if (args.x_scales != nullptr) {
       for (const auto mode : {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_MODE})
         set(product.operation, mode, int32_t{CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F});
+      set_scales(product, args);  // with this mode the heuristic refuses pointers that are null
+    }
     product.weight = transpose_of(args.weight);
     product.x = transpose_of(args.x);
     product.y = transpose_of(args.y);
