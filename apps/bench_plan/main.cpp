@@ -52,7 +52,7 @@ void add_options(CLI::App& app, Options& options) {
 // address space; none is read or written.
 constexpr int64_t num_heads = 32, num_kv_heads = 8, head_dim = 16;
 constexpr kernels::cuda::PlanLimits limits = {
-    .wide_rows = 64, .narrow_rows = 16, .blocks_wanted = 4 * 132};
+    .wide_rows = 64, .narrow_rows = 16, .blocks_wanted = 2 * 132};
 
 /// Plans attention as the CUDA backend does, and computes nothing.
 class PlanningBackend : public kernels::IdleBackend {

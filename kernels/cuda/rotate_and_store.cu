@@ -36,7 +36,7 @@ void run(const RotateAndStoreArgs& args, const int64_t* slots, device::Stream& s
                             .at_once = head_dim % 4 == 0 ? 4 : 1,
                             .eps = args.eps,
                             .pairs = args.pairs};
-  launch(stream,
+  launch_early(stream,
          {.x = args.q_out.rows(),
           .y = (heads + warps - 1) / warps,
           .threads = static_cast<int>(warps) * warp_size,

@@ -90,6 +90,8 @@ __device__ __forceinline__ void store_head(const float* head, int head_dim, int6
 template <typename T, typename W>
 __global__ void rotate_and_store_kernel(RotateParams<W> params, CacheOfHeads<T> keys,
                                         CacheOfHeads<T> values) {
+  let_next_kernel_begin();
+  wait_for_earlier_kernels();
   const int warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
   const int dim = params.head_dim;
   const auto heads = static_cast<int>(params.q.columns / dim);

@@ -18,12 +18,16 @@ constexpr const char* variable = "PECIA_CUDA_GRAPHS";
 
 }  // namespace
 
-GraphStream::GraphStream() {
-  const char* const text = std::getenv(variable);
-  if (text == nullptr || std::string_view(text) == "1") return;
+bool is_switched_on(const char* name, const char* what) {
+  const char* const text = std::getenv(name);
+  if (text == nullptr || std::string_view(text) == "1") return true;
   if (std::string_view(text) != "0")
-    fail<InputError>("{} is '{}'; it is 0 (no graphs) or 1", variable, text);
-  counts_.why_not = std::string(variable) + "=0";
+    fail<InputError>("{} is '{}'; it is 0 (no {}) or 1", name, text, what);
+  return false;
+}
+
+GraphStream::GraphStream() {
+  if (!is_switched_on(variable, "graphs")) counts_.why_not = std::string(variable) + "=0";
 }
 
 void GraphStream::begin_step() {

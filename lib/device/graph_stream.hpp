@@ -38,6 +38,10 @@ struct GraphCounts {
   }
 };
 
+/// Tells whether a variable of the environment is absent or 1. Throws InputError where it is neither
+/// of these nor 0, which `what` names what is switched off by.
+bool is_switched_on(const char* name, const char* what);
+
 class GraphStream : public Stream {
  public:
   GraphStream();

@@ -153,13 +153,25 @@ TEST(AttentionPlan, DividesLongContextsOfFewRowsAmongTheBlocks) {
   Problem p = Problem::sequence(1, {64 * 100});
   p.group = 4;
   p.num_kv_heads = 2;
-  const AttentionPlan plan = plan_attention(p.args(), {64, 16, 40});
+  const AttentionPlan plan = plan_attention(p.args(), {64, 16, 20});
   EXPECT_TRUE(plan.wide.query_tiles.empty());
-  // 100 tiles on 40 / 2 blocks per KV head: five each.
-  EXPECT_EQ(plan.narrow.query_tiles.size(), 20u);
-  for (const QueryTile& tile : plan.narrow.query_tiles) EXPECT_EQ(tile.keys.left, 5 * 64);
+  // 100 tiles on 20 / 2 blocks per KV head: ten each.
+  EXPECT_EQ(plan.narrow.query_tiles.size(), 10u);
+  for (const QueryTile& tile : plan.narrow.query_tiles) EXPECT_EQ(tile.keys.left, 10 * 64);
   ASSERT_EQ(plan.narrow.partial_tiles.size(), 1u);
-  EXPECT_EQ(plan.narrow.partial_tiles[0].num_partials, 20);
+  EXPECT_EQ(plan.narrow.partial_tiles[0].num_partials, 10);
+}
+
+TEST(AttentionPlan, DividesLongPartsMoreFinely) {
+  Problem p = Problem::sequence(1, {64 * 4000});
+  // 4000 tiles on 20 blocks are 200 each, which is more than max_tiles_per_part.
+  const AttentionPlan plan = plan_attention(p.args(), {64, 16, 20});
+  EXPECT_EQ(plan.narrow.query_tiles.size(), 20u * blocks_to_balance);
+}
+
+TEST(AttentionPlan, LeavesShortContextsWhole) {
+  const Problem p = Problem::sequence(1, {64 * min_tiles_per_part});
+  EXPECT_EQ(plan_attention(p.args(), {64, 16, 100}).narrow.num_partials, 0);
 }
 
 TEST(AttentionPlan, LeavesOutWhatNoRowSeesAndBeginsWithTheLongest) {
@@ -207,12 +219,13 @@ TEST(AttentionPlan, DoesNotGrowWithTheContext) {
       p.runs.push_back({0, 0, context + 1, 0});
       p.items.push_back({i, 1, i, 1});
     }
-    const PlanRoom room = exact_room(p.args(), plan_attention(p.args(), {64, 16, 528}));
+    const PlanRoom room = exact_room(p.args(), plan_attention(p.args(), {64, 16, 264}));
     return std::vector<int64_t>{room.runs, room.wide.query_tiles, room.narrow.query_tiles,
                                 room.narrow.partial_tiles, room.narrow.partials};
   };
-  EXPECT_EQ(entries(8191), entries(65535));
-  EXPECT_LE(entries(65535)[2], 2 * 64);
+  EXPECT_EQ(entries(65535), entries(524287));
+  EXPECT_LE(entries(8191)[2], 5 * 64);
+  EXPECT_LE(entries(65535)[2], 5 * 64);
 }
 
 /// 64 sequences of random lengths that grow, end and are followed by others, on a large GPU: the

@@ -50,7 +50,7 @@ struct Launch {
 template <typename T, int HeadDim, int WarpsM, int WarpsN>
 void run_mma(const Launch& with) {
   using Block = MmaBlock<T, HeadDim, WarpsM, WarpsN>;
-  launch(with.stream,
+  launch_early(with.stream,
          {.x = with.blocks_x,
           .y = with.params.num_kv_heads,
           .threads = Block::threads,
@@ -136,7 +136,7 @@ void attention_by_own_kernels(const AttentionArgs& args, bool lasts, Context& co
   const bool on_tensor_cores = suits_tensor_cores(args);
   const PlanLimits limits = {.wide_rows = on_tensor_cores ? 16 * wide_warps : fma_tile_rows,
                              .narrow_rows = on_tensor_cores ? 16 : 0,
-                             .blocks_wanted = 4 * int64_t{context.device.info().multiprocessors}};
+                             .blocks_wanted = 2 * int64_t{context.device.info().multiprocessors}};
   const auto call = context.attention_calls.plan(args, limits, lasts, stream);
   AttentionParams params = {.q = args.q.as<const float>(),
                             .query_positions = call->there.query_positions,

@@ -2,12 +2,36 @@
 #pragma once
 #include "kernels/cuda/attention/attention_output.cuh"
 #include "kernels/cuda/shared/online_softmax.hpp"
+#include "kernels/cuda/shared/vectors.cuh"
 #include "kernels/cuda/shared/warp.cuh"
 
 namespace pecia::kernels::cuda {
 
+/// Adds up Count neighbouring columns of a row's partial results, each times its weight, in their
+/// order. Several partials are read at once, since a block does this while no other has work.
+/// Weights after the last are 0, and what they weigh is the last again.
+template <int Count, typename WeightOf, typename PartialAt>
+__device__ __forceinline__ void add_partials(int num_partials, const WeightOf& weight_of,
+                                             const PartialAt& partial_at, float (&sums)[Count]) {
+  constexpr int at_once = 16;
+  for (int first = 0; first < num_partials; first += at_once) {
+    float values[at_once][Count];
+#pragma unroll
+    for (int p = 0; p < at_once; ++p)
+      load<Count>(partial_at(first + p < num_partials ? first + p : num_partials - 1), values[p]);
+    const float weight = weight_of(first + static_cast<int>(threadIdx.x) % at_once);
+#pragma unroll
+    for (int p = 0; p < at_once; ++p) {
+      const float factor = __shfl_sync(all_lanes, weight, p);
+#pragma unroll
+      for (int i = 0; i < Count; ++i) sums[i] += factor * values[p][i];
+    }
+  }
+}
+
 /// Puts the partial results of a divided query tile together, all at once and in their order. Each
 /// warp of the block takes one packed row after another.
+template <int Count>
 __device__ __forceinline__ void combine_partials(const AttentionParams& params,
                                                  const PartialTile& tile, int kv_head,
                                                  int tile_rows) {
@@ -23,20 +47,28 @@ __device__ __forceinline__ void combine_partials(const AttentionParams& params,
     for (int p = lane; p < tile.num_partials; p += warp_size)
       maximum = fmaxf(maximum, params.partial_lse[partial_row(p)]);
     const float base = exponent_base(warp_max(maximum));
+    const auto weight_of = [&](int partial) {
+      return partial < tile.num_partials ? expf(params.partial_lse[partial_row(partial)] - base)
+                                         : 0.0f;
+    };
     float sum = 0;
-    for (int p = lane; p < tile.num_partials; p += warp_size)
-      sum += expf(params.partial_lse[partial_row(p)] - base);
+    for (int p = lane; p < tile.num_partials; p += warp_size) sum += weight_of(p);
     sum = warp_sum(sum);
 
     const int64_t packed = tile.first_packed + index;
     const OutputRow to =
         whole_row(params, tile.first_row + packed / group, kv_head * group + packed % group);
-    for (int64_t i = lane; i < params.head_dim; i += warp_size) {
-      float value = 0;
-      for (int p = 0; p < tile.num_partials; ++p)
-        value += expf(params.partial_lse[partial_row(p)] - base) *
-                 params.partial_out[partial_row(p) * params.head_dim + i];
-      to.put(i, sum == 0 ? 0.0f : value / sum);
+    for (int64_t first = 0; first < params.head_dim; first += Count * warp_size) {
+      const int64_t column = first + Count * lane;
+      const bool exists = column < params.head_dim;
+      const float* const from = params.partial_out + (exists ? column : 0);
+      float sums[Count] = {};
+      add_partials<Count>(
+          tile.num_partials, weight_of,
+          [&](int partial) { return from + partial_row(partial) * params.head_dim; }, sums);
+#pragma unroll
+      for (int i = 0; i < Count; ++i)
+        if (exists) to.put(column + i, sum == 0 ? 0.0f : sums[i] / sum);
     }
     if (lane == 0) *to.lse = sum == 0 ? minus_infinity : base + logf(sum);
   }
@@ -63,7 +95,10 @@ __device__ __forceinline__ void combine_if_last(const AttentionParams& params, i
   __syncthreads();
   if (!is_last) return;
   __threadfence();
-  combine_partials(params, whole, kv_head, tile_rows);
+  if (params.head_dim % 4 == 0)
+    combine_partials<4>(params, whole, kv_head, tile_rows);
+  else
+    combine_partials<1>(params, whole, kv_head, tile_rows);
 }
 
 }  // namespace pecia::kernels::cuda

@@ -203,7 +203,9 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
   constexpr int stage_elements = Block::stage_bytes / sizeof(T);
   constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 
+  let_next_kernel_begin();
   const QueryTile tile = params.query_tiles[blockIdx.x];
+  wait_for_earlier_kernels();
   if (tile.num_packed == 0) return;
   const int kv_head = blockIdx.y, warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
   const int warp_row = WarpsN == 1 ? 16 * warp : 0;

@@ -26,7 +26,7 @@ struct AttentionPlan {
 };
 
 /// Rows per tile of the two kernels, and the number of blocks that keep the device busy. If there
-/// are fewer blocks, tiles with many keys are divided.
+/// are not many times as many blocks, tiles with many keys are divided.
 struct PlanLimits {
   int64_t wide_rows, narrow_rows;
   int64_t blocks_wanted;
@@ -34,8 +34,11 @@ struct PlanLimits {
   bool operator==(const PlanLimits&) const = default;
 };
 
-/// A part with fewer key tiles than this is not worth its merging.
-inline constexpr int64_t min_tiles_per_part = 4;
+/// A part with fewer key tiles than this is not worth its merging. Where blocks_wanted parts would
+/// have more than max_tiles_per_part, there are blocks_to_balance times as many parts: they run in
+/// several waves, and the last ones end together. Measured on an H100 with 1 to 40 sequences of
+/// 8192 and 32768 keys (apps/performance.md).
+inline constexpr int64_t min_tiles_per_part = 8, max_tiles_per_part = 64, blocks_to_balance = 8;
 
 /// Plans a call. An item's key tiles are its keys in their order, keys_per_tile each from the first
 /// on, wherever its runs end. A query tile has the key tiles from the first to the last of which it

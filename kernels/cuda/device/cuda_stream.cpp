@@ -35,6 +35,10 @@ Capture capture(cudaStream_t stream, const device::Commands& work) {
 
 CudaStream::CudaStream() {
   PECIA_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  int index = 0, major = 0;
+  PECIA_CUDA_CHECK(cudaGetDevice(&index));
+  PECIA_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index));
+  launches_early_ = major >= 9 && device::is_switched_on("PECIA_CUDA_EARLY", "early launches");
 }
 
 CudaStream::~CudaStream() {

@@ -14,6 +14,8 @@ class CudaStream : public device::GraphStream {
   ~CudaStream() override;
 
   cudaStream_t get() const { return stream_; }
+  /// Tells whether the device can begin a kernel before the one before it has ended.
+  bool launches_early() const { return launches_early_; }
   void synchronize() override;
 
  private:
@@ -22,6 +24,7 @@ class CudaStream : public device::GraphStream {
   void drop_graphs() override;
 
   cudaStream_t stream_ = nullptr;
+  bool launches_early_ = false;
   std::vector<cudaGraphExec_t> graphs_;  ///< by slot; null in a slot without a graph
 };
 

@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(coded_threads, 2)
     const auto row_of_x = [&](int t) -> const Bf16* {
       return first + t < end ? activated.row(pairs.order[first + t]) : nullptr;
     };
-    multiply_codes<Codes, down_tiles, Aligned>(row_of_x, tile_of, sums);
+    multiply_codes<Codes, down_tiles, Aligned, coded_warps>(row_of_x, tile_of, sums);
     for (int i = threadIdx.x; i < coded_rows * columns; i += coded_threads) {
       const int t = i / columns, tile = i % columns / 8;
       const int64_t column = first_column + i % columns;

@@ -12,9 +12,14 @@ inline constexpr int64_t most_coded_rows = 64;
 /// Their scales tell fp8 that was stored from fp8 that rounds x, too.
 bool is_coded(DType type, const TensorView& scales);
 
-/// Computes `linear` with weights that are codes, for up to most_coded_rows rows. x is bf16, with
-/// rows at multiples of 16 bytes. Neither y nor the sum is empty.
-void coded_few_rows(const LinearArgs& args, const TensorView& x, device::Stream& stream);
+/// Computes `linear` with weights that are codes, for up to most_coded_rows rows, or of bf16. x is
+/// bf16, with rows at multiples of 16 bytes. Neither y nor the sum is empty.
+void coded_few_rows(const LinearArgs& args, const TensorView& x, const Context& context,
+                    device::Stream& stream);
+
+/// Tells whether `linear` leaves weights of bf16 to coded_few_rows: for the rows of one tile, since
+/// it reads the weights again for each, and where it can read them 16 bytes at a time.
+bool reads_few_rows(const LinearArgs& args);
 
 /// Does the same for any number of rows. Some rows of the weights at a time become bf16 beside them,
 /// so few that a cache holds them, and are multiplied as weights of bf16 are. `bias` is that of

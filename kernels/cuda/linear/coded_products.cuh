@@ -38,8 +38,8 @@ __device__ __forceinline__ void load_run(const Bf16* row, int64_t begin, int64_t
 }
 
 /// The sums of products of a block, in its shared memory.
-template <int Tiles>
-using CodedSums = float[coded_warps][coded_rows][8 * Tiles];
+template <int Tiles, int Warps = coded_warps>
+using CodedSums = float[Warps][coded_rows][8 * Tiles];
 
 /// Computes Σ_i x[t, i] · number[o, i] for 16 rows t and the rows o of each tile. `row_of_x(t)` is
 /// null where there is no row; others are aligned to 16 bytes. `tile_of(tile)` is a CodeTile; all
@@ -47,41 +47,37 @@ using CodedSums = float[coded_warps][coded_rows][8 * Tiles];
 /// change within a row, they are applied to the sums over each of their groups: step to that of the
 /// values, least to that of x. Elsewhere step is left out.
 ///
-/// The block's warps take stretches of the depth in turn. What they return in `to` is added by
+/// The block's warps take stretches of the depth in turn. Each reads its next stretch while it
+/// multiplies one; to read more of them made products of bf16 slower (H100, 1 and 16 rows). What they return in `to` is added by
 /// coded_sum in their order. So a sum depends on nothing but its own row of x and its own codes.
-template <typename Codes, int Tiles, bool Aligned, typename RowOfX, typename TileOf>
+template <typename Codes, int Tiles, bool Aligned, int Warps, typename RowOfX, typename TileOf>
 __device__ __forceinline__ void multiply_codes(const RowOfX& row_of_x, const TileOf& tile_of,
-                                               CodedSums<Tiles>& to) {
+                                               CodedSums<Tiles, Warps>& to) {
   const int warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
   const int own_row = lane / 4, place = lane % 4;
   const Bf16* const low = row_of_x(own_row);
   const Bf16* const high = row_of_x(own_row + 8);
   const int64_t depth = tile_of(0).rows.numbers;
 
-  Chunk chunks[Tiles], next[Tiles];
-  int chunk_scales[Tiles], next_scales[Tiles];
-  const auto load_stretch = [&](int64_t stretch) {
+  struct Loaded {
+    Chunk chunks[Tiles];
+    int scales[Tiles];
+  };
+  const auto load_stretch = [&](int64_t stretch, Loaded& loaded) {
 #pragma unroll
     for (int tile = 0; tile < Tiles; ++tile) {
       const CodeTile of = tile_of(tile);
       const int64_t row = of.row(own_row);
-      next[tile] =
+      loaded.chunks[tile] =
           load_chunk<Aligned>(of.rows.row(row), chunks_of_stretch * stretch + place, of.rows.bytes);
-      next_scales[tile] =
+      loaded.scales[tile] =
           Codes::chunk_scale(of.scales, row, stretch * Codes::numbers + Codes::first_of(place, 0));
     }
   };
 
   float sums[Tiles][4] = {}, group[Tiles][4] = {}, x_sums[4] = {};
   const int64_t stretches = (depth + Codes::numbers - 1) / Codes::numbers;
-  if (warp < stretches) load_stretch(warp);
-  for (int64_t stretch = warp; stretch < stretches; stretch += coded_warps) {
-#pragma unroll
-    for (int tile = 0; tile < Tiles; ++tile) {
-      chunks[tile] = next[tile];
-      chunk_scales[tile] = next_scales[tile];
-    }
-    if (stretch + coded_warps < stretches) load_stretch(stretch + coded_warps);
+  const auto multiply_stretch = [&](int64_t stretch, const Loaded& loaded) {
 #pragma unroll
     for (int run = 0; run < Codes::runs; ++run) {
       const int64_t begin = stretch * Codes::numbers + Codes::first_of(place, run);
@@ -93,7 +89,7 @@ __device__ __forceinline__ void multiply_codes(const RowOfX& row_of_x, const Til
 #pragma unroll
       for (int tile = 0; tile < Tiles; ++tile) {
         uint32_t b[4];
-        Codes::values(chunks[tile], run, chunk_scales[tile], b);
+        Codes::values(loaded.chunks[tile], run, loaded.scales[tile], b);
         float(&into)[4] = Codes::in_groups ? group[tile] : sums[tile];
         mma_16x8x16<Bf16>(into, first, b[0], b[1]);
         mma_16x8x16<Bf16>(into, second, b[2], b[3]);
@@ -121,6 +117,15 @@ __device__ __forceinline__ void multiply_codes(const RowOfX& row_of_x, const Til
         for (int e = 0; e < 4; ++e) x_sums[e] = 0;
       }
     }
+  };
+
+  Loaded next;
+  if (warp < stretches) load_stretch(warp, next);
+  wait_for_earlier_kernels();  // no kernel writes weights, but the one before may write x
+  for (int64_t stretch = warp; stretch < stretches; stretch += Warps) {
+    const Loaded now = next;
+    if (stretch + Warps < stretches) load_stretch(stretch + Warps, next);
+    multiply_stretch(stretch, now);
   }
 #pragma unroll
   for (int tile = 0; tile < Tiles; ++tile)
@@ -133,12 +138,12 @@ __device__ __forceinline__ void multiply_codes(const RowOfX& row_of_x, const Til
 }
 
 /// The sum of row t of x and row `index` of a tile, after multiply_codes.
-template <typename Codes, int Tiles>
-__device__ __forceinline__ float coded_sum(const CodedSums<Tiles>& sums, int t, int tile, int index,
+template <typename Codes, int Tiles, int Warps = coded_warps>
+__device__ __forceinline__ float coded_sum(const CodedSums<Tiles, Warps>& sums, int t, int tile, int index,
                                            const CodeTile& of) {
   float sum = 0;
 #pragma unroll
-  for (int warp = 0; warp < coded_warps; ++warp) sum += sums[warp][t][8 * tile + index];
+  for (int warp = 0; warp < Warps; ++warp) sum += sums[warp][t][8 * tile + index];
   return Codes::in_groups ? sum : sum * Codes::affine(of.scales, of.row(index), 0).step;
 }
 

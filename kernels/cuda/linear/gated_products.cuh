@@ -32,7 +32,7 @@ __device__ __forceinline__ void multiply_gated(const RowOfX& row_of_x, const Gat
     const CodedMatrix& matrix = tile < Tiles ? weights.gate : weights.up;
     return CodeTile{matrix.rows, matrix.scales, first_column + 8 * (tile % Tiles)};
   };
-  multiply_codes<Codes, 2 * Tiles, Aligned>(row_of_x, tile_of, sums);
+  multiply_codes<Codes, 2 * Tiles, Aligned, coded_warps>(row_of_x, tile_of, sums);
   for (int i = threadIdx.x; i < coded_rows * columns; i += coded_threads) {
     const int t = i / columns, tile = i % columns / 8, index = i % 8;
     const int64_t column = first_column + i % columns;

@@ -87,10 +87,13 @@ void linear(const LinearArgs& args, Context& context, device::Stream& stream) {
   const bool has_depth = args.x.size(1) > 0;
   if (has_depth && is_coded(type, args.weight_scales)) {
     const TensorView x = aligned_operand(args.x, context.operand, stream);
-    if (x.rows() <= most_coded_rows && !row_invariant) return coded_few_rows(args, x, stream);
+    if (x.rows() <= most_coded_rows && !row_invariant)
+      return coded_few_rows(args, x, context, stream);
     const float* const bias = bias_in_fp32(args.bias, context.bias, stream);
     return widened_linear(args, x, bias, context, stream);
   }
+  if (has_depth && reads_few_rows(args))
+    return coded_few_rows(args, aligned_operand(args.x, context.operand, stream), context, stream);
   const float* const bias = bias_in_fp32(args.bias, context.bias, stream);
   if (!has_depth) return add_bias(args, bias, stream);
   if (type == DType::fp8) return fp8_linear(args, bias, context, stream);

@@ -38,10 +38,27 @@ __device__ __forceinline__ Best block_best(Best best, Best* scratch) {
   return of_warp(lane < static_cast<int>(blockDim.x) / warp_size ? scratch[lane] : scratch[0]);
 }
 
+/// Calls body(token, score) for the thread's tokens of a row in their order. Several are read at
+/// once, as a row has one block and a block alone waits for each read.
+template <typename Body>
+__device__ __forceinline__ void for_each_score(const float* scores, int64_t vocab,
+                                               const Body& body) {
+  constexpr int at_once = 8;
+  for (int64_t first = threadIdx.x; first < vocab; first += int64_t{at_once} * blockDim.x) {
+    const auto token = [&](int i) { return first + int64_t{i} * blockDim.x; };
+    float read[at_once];
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) read[i] = token(i) < vocab ? scores[token(i)] : 0.0f;
+#pragma unroll
+    for (int i = 0; i < at_once; ++i)
+      if (token(i) < vocab) body(static_cast<int32_t>(token(i)), read[i]);
+  }
+}
+
 __device__ __forceinline__ Best best_of_row(const float* scores, int64_t vocab, Best* scratch) {
   Best best = {minus_infinity, no_token_yet};
-  for (int64_t i = threadIdx.x; i < vocab; i += blockDim.x)
-    best = better(best, {scores[i], static_cast<int32_t>(i)});
+  for_each_score(scores, vocab,
+                 [&](int32_t token, float score) { best = better(best, {score, token}); });
   return block_best(best, scratch);
 }
 
@@ -52,8 +69,9 @@ static __global__ void softmax_kernel(const float* logits, int64_t vocab, RowSof
   const float* const row = logits + blockIdx.x * vocab;
   const Best best = best_of_row(row, vocab, bests);
   double sum = 0;
-  for (int64_t i = threadIdx.x; i < vocab; i += blockDim.x)
-    sum += row[i] == minus_infinity ? 0 : expf(row[i] - best.score);
+  for_each_score(row, vocab, [&](int32_t, float score) {
+    sum += score == minus_infinity ? 0 : expf(score - best.score);
+  });
   sum = block_sum(sum, sums);
   if (threadIdx.x == 0) rows[blockIdx.x] = {log(sum) + best.score, best.token};
 }

@@ -21,6 +21,20 @@ __device__ __forceinline__ uint32_t shared_address(const void* data) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(data));
 }
 
+/// Waits until the kernels before this one have ended and what they wrote is seen, where this one
+/// was launched before that (launch_early). Until then it may only read what no kernel writes.
+__device__ __forceinline__ void wait_for_earlier_kernels() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/// Lets the next kernel begin where it was launched early, once all blocks of this one have said so.
+__device__ __forceinline__ void let_next_kernel_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 /// Packs two values into one register, with `low` in the lower half.
 template <typename T>
 __device__ __forceinline__ uint32_t pack(float low, float high) {

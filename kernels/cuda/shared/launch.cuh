@@ -29,11 +29,9 @@ inline constexpr int64_t max_grid_x = (int64_t{1} << 31) - 1, max_grid_y = 65535
 #ifdef __CUDACC__
 namespace pecia::kernels::cuda {
 
-/// Enqueues the kernel. Throws InvalidArgument for a grid that CUDA does not take, and SystemError
-/// if the launch is refused.
 template <typename... Params, typename... Args>
-void launch(const device::Stream& stream, const Grid& grid, void (*kernel)(Params...),
-            Args... args) {
+void launch_as(bool early, const device::Stream& stream, const Grid& grid,
+               void (*kernel)(Params...), Args... args) {
   if (grid.x == 0 || grid.y == 0) return;
   PECIA_CHECK(grid.x <= max_grid_x && grid.y <= max_grid_y, "a grid of {} × {} blocks", grid.x,
               grid.y);
@@ -45,10 +43,38 @@ void launch(const device::Stream& stream, const Grid& grid, void (*kernel)(Param
   CudaStream& on = cuda_stream(stream);
   on.submit(
       [=, &on] {
-        kernel<<<blocks, grid.threads, grid.shared_bytes, on.get()>>>(args...);
-        PECIA_CUDA_CHECK(cudaGetLastError());
+        cudaLaunchAttribute attribute;
+        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute.val.programmaticStreamSerializationAllowed = 1;
+        cudaLaunchConfig_t config = {};
+        config.gridDim = blocks;
+        config.blockDim = dim3(grid.threads);
+        config.dynamicSmemBytes = grid.shared_bytes;
+        config.stream = on.get();
+        config.attrs = &attribute;
+        config.numAttrs = early && on.launches_early() ? 1 : 0;
+        PECIA_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...));
       },
       kernel, grid.x, grid.y, grid.threads, grid.shared_bytes, args...);
+}
+
+/// Enqueues the kernel. Throws InvalidArgument for a grid that CUDA does not take, and SystemError
+/// if the launch is refused.
+template <typename... Params, typename... Args>
+void launch(const device::Stream& stream, const Grid& grid, void (*kernel)(Params...),
+            Args... args) {
+  launch_as(false, stream, grid, kernel, args...);
+}
+
+/// Does the same for a kernel of which every thread calls wait_for_earlier_kernels before it reads
+/// what another kernel writes, and before it writes. It may begin while the kernel before it still
+/// runs, where that one calls let_next_kernel_begin (programmatic dependent launch, CUDA C++
+/// Programming Guide, "Programmatic Dependent Launch and Synchronization"). GPUs before compute
+/// capability 9.0 launch it as any other.
+template <typename... Params, typename... Args>
+void launch_early(const device::Stream& stream, const Grid& grid, void (*kernel)(Params...),
+                  Args... args) {
+  launch_as(true, stream, grid, kernel, args...);
 }
 
 }  // namespace pecia::kernels::cuda

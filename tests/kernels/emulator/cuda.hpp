@@ -225,5 +225,13 @@ void launch(const device::Stream& stream, const Grid& grid, void (*kernel)(Param
       stream, [=] { test::emulator::run(grid, [&] { kernel(args...); }); }, kernel, grid.x, grid.y,
       grid.threads, grid.shared_bytes, args...);
 }
+template <typename... Params, typename... Args>
+void launch_early(const device::Stream& stream, const Grid& grid, void (*kernel)(Params...),
+                  Args... args) {
+  launch(stream, grid, kernel, args...);
+}
+/// A kernel runs after the one before it.
+inline void wait_for_earlier_kernels() {}
+inline void let_next_kernel_begin() {}
 
 }  // namespace pecia::kernels::cuda
