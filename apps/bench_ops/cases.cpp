@@ -128,8 +128,10 @@ Case quantize_rows(const Model& model, int64_t rows, int64_t columns) {
           }};
 }
 
-/// Attention of the last `rows` of `keys` tokens of one sequence, causal.
-Case attention(const Model& model, int64_t rows, int64_t keys, DType dtype = DType::bf16) {
+/// Attention of the last `rows` of `keys` tokens of one sequence, causal. `heads` is the type of q and
+/// out.
+Case attention(const Model& model, int64_t rows, int64_t keys, DType dtype = DType::bf16,
+               DType heads = DType::fp32) {
   struct Inputs {
     Tensor q, k, v, scales, out, lse;
     std::vector<int64_t> query_positions;
@@ -140,22 +142,23 @@ Case attention(const Model& model, int64_t rows, int64_t keys, DType dtype = DTy
   const double pairs = static_cast<double>(rows) *
                        (static_cast<double>(keys - rows) + static_cast<double>(rows + 1) / 2);
   return {"attention",
-          fmt::format("{} queries, {} keys, {}/{} heads of {} {}", rows, keys, m.num_heads,
-                      m.num_kv_heads, m.head_dim, name_of(dtype)),
+          fmt::format("{} {}queries, {} keys, {}/{} heads of {} {}", rows,
+                      heads == DType::fp32 ? "" : fmt::format("{} ", name_of(heads)), keys,
+                      m.num_heads, m.num_kv_heads, m.head_dim, name_of(dtype)),
           4.0 * pairs * static_cast<double>(m.num_heads * m.head_dim),
           2 * vectors_bytes(m.num_kv_heads * keys, m.head_dim, dtype) +
-              2 * bytes_of({rows, m.num_heads, m.head_dim}),
+              2 * bytes_of({rows, m.num_heads, m.head_dim}, heads),
           [=](const Place& place) {
-            auto inputs = std::make_shared<Inputs>(
-                Inputs{{place, DType::fp32, {rows, m.num_heads, m.head_dim}},
-                       {place, dtype, {m.num_kv_heads, keys, m.head_dim}},
-                       {place, dtype, {m.num_kv_heads, keys, m.head_dim}},
-                       {place, DType::fp32, {m.num_kv_heads, keys}},
-                       {place, DType::fp32, {rows, m.num_heads, m.head_dim}},
-                       {place, DType::fp32, {rows, m.num_heads}},
-                       std::vector<int64_t>(rows),
-                       {{0, keys * m.head_dim, keys, 0}},
-                       {{0, rows, 0, 1}}});
+            auto inputs =
+                std::make_shared<Inputs>(Inputs{{place, heads, {rows, m.num_heads, m.head_dim}},
+                                                {place, dtype, {m.num_kv_heads, keys, m.head_dim}},
+                                                {place, dtype, {m.num_kv_heads, keys, m.head_dim}},
+                                                {place, DType::fp32, {m.num_kv_heads, keys}},
+                                                {place, heads, {rows, m.num_heads, m.head_dim}},
+                                                {place, DType::fp32, {rows, m.num_heads}},
+                                                std::vector<int64_t>(rows),
+                                                {{0, keys * m.head_dim, keys, 0}},
+                                                {{0, rows, 0, 1}}});
             std::iota(inputs->query_positions.begin(), inputs->query_positions.end(), keys - rows);
             return keep(inputs, [place, m, dtype](Inputs& i) {
               const float* scales = dtype == DType::fp8 ? i.scales.view.as<float>() : nullptr;
@@ -210,22 +213,27 @@ Case rms_norm(const Model& model, int64_t rows) {
           }};
 }
 
-Case rope(const Model& model, int64_t rows, kernels::RopePairs pairs) {
+Case rope(const Model& model, int64_t rows, kernels::RopePairs pairs, DType out = DType::fp32) {
   struct Inputs {
-    Tensor x, cos, sin;
+    Tensor x, cos, sin, out;
   };
   const int64_t heads = model.num_heads, head_dim = model.head_dim;
   return {"rope",
-          fmt::format("{} × {} heads of {}, {}", rows, heads, head_dim,
-                      pairs == kernels::RopePairs::halves ? "halves" : "interleaved"),
-          0, 2 * bytes_of({rows, heads, head_dim}) + 2 * bytes_of({rows, head_dim / 2}),
+          fmt::format("{} × {} heads of {}, {}{}", rows, heads, head_dim,
+                      pairs == kernels::RopePairs::halves ? "halves" : "interleaved",
+                      out == DType::fp32 ? "" : fmt::format(", to {}", name_of(out))),
+          0,
+          bytes_of({rows, heads, head_dim}) + bytes_of({rows, heads, head_dim}, out) +
+              2 * bytes_of({rows, head_dim / 2}),
           [=](const Place& place) {
             auto inputs =
                 std::make_shared<Inputs>(Inputs{{place, DType::fp32, {rows, heads, head_dim}},
                                                 {place, DType::fp32, {rows, head_dim / 2}},
-                                                {place, DType::fp32, {rows, head_dim / 2}}});
-            return keep(inputs, [place, pairs](Inputs& i) {
-              place.backend.rope({i.x.view, i.cos.view, i.sin.view, pairs}, place.stream);
+                                                {place, DType::fp32, {rows, head_dim / 2}},
+                                                {place, out, {rows, heads, head_dim}}});
+            return keep(inputs, [place, pairs, out](Inputs& i) {
+              const TensorView& to = out == DType::fp32 ? i.x.view : i.out.view;
+              place.backend.rope({i.x.view, i.cos.view, i.sin.view, pairs, to}, place.stream);
             });
           }};
 }
@@ -582,18 +590,19 @@ std::vector<Case> large_cases() {
       linear(llama, 16, llama.hidden, llama.ffn, DType::fp8),
       quantize_rows(llama, 8192, llama.hidden),
       quantize_rows(llama, 8192, llama.ffn),
-      attention(llama, 8192, 8192),
-      attention(llama, 32768, 32768),
-      attention(llama, 131072, 131072),
-      attention(llama, 2048, 32768),
+      attention(llama, 8192, 8192, DType::bf16, DType::bf16),
+      attention(llama, 32768, 32768, DType::bf16, DType::bf16),
+      attention(llama, 131072, 131072, DType::bf16, DType::bf16),
+      attention(llama, 2048, 32768, DType::bf16, DType::bf16),
       attention(llama, 1, 32768),
       attention(llama, 1, 131072),
-      attention(llama, 2048, 32768, DType::fp8),
+      attention(llama, 2048, 32768, DType::fp8, DType::bf16),
       attention(llama, 1, 131072, DType::fp8),
       column_sums(llama, 256, 131072, DType::bf16),
       embedding(llama, 8192),
       rms_norm(llama, 8192),
       rope(llama, 8192, RopePairs::halves),
+      rope(llama, 8192, RopePairs::halves, DType::bf16),
       kv_store(llama, 8192, DType::bf16),
       kv_store(llama, 8192, DType::fp8),
       rope_tables(llama, 8192),

@@ -33,7 +33,8 @@ std::vector<Case> all_cases();
 /// The product that is the floor for a CPU's products of bf16.
 Case square_product();
 
-/// Cases for a GPU: prefill of 8192 rows, attention of up to 131072, decode of long contexts.
+/// Cases for a GPU: prefill of 8192 rows, attention of up to 131072, decode of long contexts. Prefills
+/// have queries and results of attention in bf16, as passes of many rows do.
 std::vector<Case> large_cases();
 
 }  // namespace pecia::bench

@@ -45,8 +45,9 @@ kernels::BackendTraits traits_of(const machines::Cluster& cluster, const job::Jo
     traits.continues_attention = cpu->continues_attention();
     traits.merges_attention = cpu->merges_attention();
     traits.operand_type = bf16_operands;
+    traits.query_type = [](DType keys, int64_t) { return bf16_operands(keys); };
   }
-  if (!in_bf16) traits.operand_type = {};
+  if (!in_bf16) traits.operand_type = {}, traits.query_type = {};
   return traits;
 }
 

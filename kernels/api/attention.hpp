@@ -56,8 +56,7 @@ enum class AttentionFrom { nothing, result };
 /// key position > query position − w. Positions are global. Neither rows nor runs need be in order.
 /// Rows that are in no item are not written. The op polls the stream between tiles.
 struct AttentionArgs {
-  /// [rows, num_heads, head_dim], dense; fp32, or on backends with continues_attention() in
-  /// operand_type(kv_dtype), to which the op would round it.
+  /// [rows, num_heads, head_dim], dense; fp32 or Backend::query_type. Both give the same bits.
   TensorView q;
   std::span<const int64_t> query_positions;  ///< [rows]
   std::span<const AttentionItem> items;
@@ -93,7 +92,7 @@ struct AttentionArgs {
 /// Counts the bytes of device memory that a backend keeps for each row that it leaves to a library
 /// at once (Backend::attention_library). They hold a row of q and a row of out in the keys' type,
 /// which has 16 bits, lse, and a row of out in fp32 where results are added up before they are
-/// rounded.
+/// rounded. Where q comes in the keys' type, its row is the caller's.
 inline constexpr int64_t library_bytes_per_row(int64_t num_heads, int64_t head_dim) {
   return num_heads *
          (head_dim * (2 * size_of(DType::bf16) + size_of(DType::fp32)) + size_of(DType::fp32));

@@ -53,8 +53,12 @@ class Backend {
   /// Tells whether `attention` takes AttentionArgs::merged.
   virtual bool merges_attention() const { return false; }
 
-  /// Tells whether `attention` takes AttentionFrom::result, and queries of operand_type(kv_dtype).
+  /// Tells whether `attention` takes AttentionFrom::result.
   virtual bool continues_attention() const { return false; }
+
+  /// Returns the dtype in which producers should write q to avoid a copy, for attention to keys of
+  /// the given type. It is fp32, or a narrower type to which every such call rounds q in any case.
+  virtual DType query_type(DType /*keys*/, int64_t /*head_dim*/) const { return DType::fp32; }
 
   /// Returns the dtype in which producers should write x to avoid a copy, for products with weights
   /// of the given type. It is fp32, or a narrower type to which x is rounded in any case.

@@ -16,6 +16,15 @@ DType gpu_operand_type(DType weights) {
   return is_code(weights) ? DType::bf16 : weights;
 }
 
+bool gpu_attends_on_tensor_cores(DType keys, int64_t head_dim) {
+  return keys != DType::fp32 && (head_dim == 64 || (head_dim == 80 && keys != DType::fp8) ||
+                                 head_dim == 96 || head_dim == 128);
+}
+
+DType gpu_query_type(DType keys, int64_t head_dim) {
+  return gpu_attends_on_tensor_cores(keys, head_dim) ? gpu_operand_type(keys) : DType::fp32;
+}
+
 bool gpu_multiplies_codes(DType type, const TensorView& scales) {
   return type == DType::int8 || type == DType::int4 || type == DType::mxfp4 ||
          (type == DType::fp8 && scales.rank() == 2);
@@ -31,6 +40,7 @@ bool gpu_takes_gated_linear(const GatedLinearArgs& args) {
 
 BackendTraits gpu_traits() {
   return {.operand_type = gpu_operand_type,
+          .query_type = gpu_query_type,
           .gains_by_fewer_ops = true,
           .takes_gated_linear = gpu_takes_gated_linear};
 }

@@ -16,6 +16,12 @@ inline constexpr int64_t gpu_most_coded_rows = 64;
 /// Backend::operand_type on GPUs.
 DType gpu_operand_type(DType weights);
 
+/// Tells whether heads of this size have a kernel for tensor cores. The others are computed in fp32.
+bool gpu_attends_on_tensor_cores(DType keys, int64_t head_dim);
+
+/// Backend::query_type on GPUs: tensor cores multiply rounded queries.
+DType gpu_query_type(DType keys, int64_t head_dim);
+
 /// Tells whether numbers of a type multiply x as it is. Their scales tell fp8 that was stored from
 /// fp8 that rounds x, too.
 bool gpu_multiplies_codes(DType type, const TensorView& scales);

@@ -10,16 +10,17 @@ enum class RopePairs {
   interleaved  ///< (2i, 2i + 1), for GLM-4
 };
 
-/// Applies the rotary position embedding, in place, to the first rotary_dim = 2 · cos.size(1)
-/// elements of each head:
+/// Applies the rotary position embedding to the first rotary_dim = 2 · cos.size(1) elements of each
+/// head. The other elements stay as they are.
 ///
 ///     (a, b) → (a·cos[t,i] − b·sin[t,i],  b·cos[t,i] + a·sin[t,i])      i = 0 … rotary_dim/2 − 1
 ///
 /// `rope_tables` makes the tables once per pass from the rows' global positions.
 struct RopeArgs {
-  TensorView x;         ///< [rows, heads, head_dim] fp32, dense, changed in place
+  TensorView x;         ///< [rows, heads, head_dim] fp32, dense
   TensorView cos, sin;  ///< [rows, rotary_dim/2] fp32
   RopePairs pairs;
+  TensorView out;  ///< like x, and may be x; fp32 or Backend::operand_type, rounded once
 };
 
 }  // namespace pecia::kernels

@@ -9,21 +9,27 @@
 namespace pecia::kernels {
 
 struct BackendTraits {
-  std::function<DType(DType)> operand_type = {};  ///< Backend::operand_type; absent: fp32
-  bool continues_attention = false;               ///< Backend::continues_attention
-  bool merges_attention = false;                  ///< Backend::merges_attention
-  bool gains_by_fewer_ops = false;                ///< Backend::gains_by_fewer_ops
+  std::function<DType(DType)> operand_type = {};         ///< Backend::operand_type; absent: fp32
+  std::function<DType(DType, int64_t)> query_type = {};  ///< Backend::query_type; absent: fp32
+  bool continues_attention = false;                      ///< Backend::continues_attention
+  bool merges_attention = false;                         ///< Backend::merges_attention
+  bool gains_by_fewer_ops = false;                       ///< Backend::gains_by_fewer_ops
   /// Backend::takes_gated_linear; absent: no
   std::function<bool(const GatedLinearArgs&)> takes_gated_linear = {};
 
   DType operands_of(DType weights) const {
     return operand_type ? operand_type(weights) : DType::fp32;
   }
+  DType queries_of(DType keys, int64_t head_dim) const {
+    return query_type ? query_type(keys, head_dim) : DType::fp32;
+  }
 };
 
 /// Those of `backend`, which outlives them.
 inline BackendTraits traits_of(const Backend& backend) {
   return {.operand_type = [&backend](DType weights) { return backend.operand_type(weights); },
+          .query_type = [&backend](DType keys,
+                                   int64_t head_dim) { return backend.query_type(keys, head_dim); },
           .continues_attention = backend.continues_attention(),
           .merges_attention = backend.merges_attention(),
           .gains_by_fewer_ops = backend.gains_by_fewer_ops(),

@@ -272,6 +272,9 @@ void validate(const RopeArgs& args) {
   check_rank("x", args.x, 3);
   check_fp32("x", args.x);
   check_dense("x", args.x);
+  check_float("out", args.out.dtype());
+  check_shape("out", args.out, {args.x.rows(), args.x.size(1), args.x.size(2)});
+  check_dense("out", args.out);
   check_rank("cos", args.cos, 2);
   check_fp32("cos", args.cos);
   check_fp32("sin", args.sin);
@@ -421,9 +424,12 @@ void refuse_rounded(const AttentionArgs& args, std::string_view backend) {
 void refuse_continued(const AttentionArgs& args, std::string_view backend) {
   if (args.from != AttentionFrom::nothing)
     fail<Unsupported>("the backend {} continues no results of attention", backend);
-  if (args.q.dtype() != DType::fp32)
-    fail<Unsupported>("the backend {} takes queries in fp32, not in {}", backend,
-                      name_of(args.q.dtype()));
+}
+
+void refuse_other_queries(const AttentionArgs& args, DType query_type, std::string_view backend) {
+  if (args.q.dtype() != DType::fp32 && args.q.dtype() != query_type)
+    fail<Unsupported>("the backend {} takes no queries in {} for keys in {} and heads of {}",
+                      backend, name_of(args.q.dtype()), name_of(args.kv_dtype), args.q.size(2));
 }
 
 void refuse_merged(const AttentionArgs& args, std::string_view backend) {

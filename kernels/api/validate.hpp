@@ -48,9 +48,11 @@ void validate(const AttentionArgs& args);
 void validate(const RotateAndStoreArgs& args);
 /// Throws Unsupported for results of a narrow type, on behalf of a backend that has none.
 void refuse_rounded(const AttentionArgs& args, std::string_view backend);
-/// Throws Unsupported for results that are continued and for rounded queries, on behalf of a backend
-/// without continues_attention().
+/// Throws Unsupported for results that are continued, on behalf of a backend without
+/// continues_attention().
 void refuse_continued(const AttentionArgs& args, std::string_view backend);
+/// Throws Unsupported for queries that are neither in fp32 nor in the backend's query_type.
+void refuse_other_queries(const AttentionArgs& args, DType query_type, std::string_view backend);
 /// Throws Unsupported for items that are merged, on behalf of a backend that does not merge.
 void refuse_merged(const AttentionArgs& args, std::string_view backend);
 void validate(const ColumnSumsArgs& args);

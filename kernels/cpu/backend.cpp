@@ -25,6 +25,7 @@ class CpuBackend : public Backend {
     const bool always = kernels_.few != nullptr && kernels_.many != nullptr;
     return always && of_bf16(weight) ? DType::bf16 : DType::fp32;
   }
+  DType query_type(DType keys, int64_t) const override { return operand_type(keys); }
 
   void embedding(const EmbeddingArgs& args, device::Stream& stream) override {
     validate(args);
@@ -74,6 +75,7 @@ class CpuBackend : public Backend {
   }
   void rope(const RopeArgs& args, device::Stream& stream) override {
     validate(args);
+    takes(args.out);
     cpu::rope(args, stream);
   }
   void rope_tables(const RopeTablesArgs& args, device::Stream& stream) override {
@@ -87,8 +89,7 @@ class CpuBackend : public Backend {
   void attention(const AttentionArgs& args, device::Stream& stream) override {
     validate(args);
     refuse_rounded(args, name());
-    PECIA_CHECK(args.q.dtype() == DType::fp32 || args.q.dtype() == operand_type(args.kv_dtype),
-                "queries of {} for the CPU backend", name_of(args.q.dtype()));
+    refuse_other_queries(args, query_type(args.kv_dtype, args.q.size(2)), name());
     const cpu::Bf16Kernel* const kernel = kernel_for(args.q.rows(), args.row_invariant);
     if (kernel != nullptr && (args.kv_dtype == DType::bf16 || args.kv_dtype == DType::fp8))
       cpu::attention_bf16(*kernel, args, stream, workspace_, plan_);

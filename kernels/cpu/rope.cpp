@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <vector>
+
 #include "kernels/cpu/cpu.hpp"
+#include "kernels/cpu/products/bf16_native.hpp"
 #include "kernels/cpu/shared/parallel.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -51,18 +55,25 @@ HWY_INLINE void rope_interleaved(float* head, const float* cos, const float* sin
   for (; i < half; ++i) turn_one(head[2 * i], head[2 * i + 1], cos[i], sin[i]);
 }
 
+/// Heads turn where they shall be. If these are rounded, they turn in memory of their own before.
 void RopeRows(const RopeArgs& args, int64_t begin, int64_t end) {
   const int64_t heads = args.x.size(1), head_dim = args.x.size(2), half = args.cos.size(1);
+  const bool rounds = args.out.dtype() == DType::bf16;
+  std::vector<float> wide(rounds ? heads * head_dim : 0);
   for (int64_t t = begin; t < end; ++t) {
     const auto* cos = static_cast<const float*>(args.cos.row(t));
     const auto* sin = static_cast<const float*>(args.sin.row(t));
-    auto* x = static_cast<float*>(args.x.row(t));
+    const auto* x = static_cast<const float*>(args.x.row(t));
+    auto* const turned = rounds ? wide.data() : static_cast<float*>(args.out.row(t));
+    if (turned != x) std::copy_n(x, heads * head_dim, turned);
     for (int64_t h = 0; h < heads; ++h) {
       if (args.pairs == RopePairs::halves)
-        rope_halves(x + h * head_dim, cos, sin, half);
+        rope_halves(turned + h * head_dim, cos, sin, half);
       else
-        rope_interleaved(x + h * head_dim, cos, sin, half);
+        rope_interleaved(turned + h * head_dim, cos, sin, half);
     }
+    if (rounds)
+      store_bf16_native(turned, heads * head_dim, static_cast<uint16_t*>(args.out.row(t)));
   }
 }
 

@@ -15,6 +15,9 @@ class CudaBackend : public Backend {
 
   std::string_view name() const override { return "cuda"; }
   DType operand_type(DType weight) const override { return gpu_operand_type(weight); }
+  DType query_type(DType keys, int64_t head_dim) const override {
+    return gpu_query_type(keys, head_dim);
+  }
   std::string attention_library() const override {
     return context_.sdpa ? context_.sdpa->name() : "none: " + context_.why_no_sdpa;
   }
@@ -58,6 +61,7 @@ class CudaBackend : public Backend {
   void attention(const AttentionArgs& args, device::Stream& stream) override {
     refuse_merged(args, name());
     refuse_continued(args, name());
+    refuse_other_queries(args, query_type(args.kv_dtype, args.q.size(2)), name());
     run(cuda::attention, args, stream);
   }
   void column_sums(const ColumnSumsArgs& args, device::Stream& stream) override {

@@ -52,10 +52,8 @@ __device__ __forceinline__ void turn_head(const RotateParams<W>& params, int64_t
   const auto half = static_cast<int>(params.cos.columns);
   for (int angle = threadIdx.x % warp_size; angle < half; angle += warp_size) {
     const RopePair pair = rope_pair(params.pairs, angle, half);
-    const float c = params.cos.row(row)[angle], s = params.sin.row(row)[angle];
-    const float a = head[pair.first], b = head[pair.second];
-    head[pair.first] = a * c - b * s;
-    head[pair.second] = b * c + a * s;
+    turn(head[pair.first], head[pair.second], params.cos.row(row)[angle],
+         params.sin.row(row)[angle]);
   }
   __syncwarp();
 }

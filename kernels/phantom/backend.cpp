@@ -63,6 +63,9 @@ class PhantomBackend : public Backend {
 
   std::string_view name() const override { return "phantom"; }
   DType operand_type(DType weights) const override { return traits_.operands_of(weights); }
+  DType query_type(DType keys, int64_t head_dim) const override {
+    return traits_.queries_of(keys, head_dim);
+  }
   bool continues_attention() const override { return traits_.continues_attention; }
   bool merges_attention() const override { return traits_.merges_attention; }
   bool gains_by_fewer_ops() const override { return traits_.gains_by_fewer_ops; }
@@ -131,7 +134,7 @@ class PhantomBackend : public Backend {
   void rope(const RopeArgs& args, device::Stream& stream) override {
     validate(args);
     tell({"rope", args.x.dtype(), args.x.rows(), 0,
-          bytes_of(args.x) + bytes_of(args.cos) + bytes_of(args.sin), bytes_of(args.x)},
+          bytes_of(args.x) + bytes_of(args.cos) + bytes_of(args.sin), bytes_of(args.out)},
          stream);
   }
   void rope_tables(const RopeTablesArgs& args, device::Stream& stream) override {

@@ -49,6 +49,7 @@ class ReferenceBackend : public Backend {
     refuse_merged(args, name());
     refuse_rounded(args, name());
     refuse_continued(args, name());
+    refuse_other_queries(args, query_type(args.kv_dtype, args.q.size(2)), name());
     run(reference::attention, args, stream);
   }
   void column_sums(const ColumnSumsArgs& args, device::Stream& stream) override {

@@ -96,6 +96,12 @@ class Attention {
     const auto* ring = std::get_if<RingAttention>(&ring_);
     return ring != nullptr && !exchanges_ && ring->attends_once();
   }
+  /// Returns the type that q of `run` may have besides fp32, and has with less work and fewer bytes
+  /// of messages. It is the same on all ranks of the block, and so must the choice between the two be.
+  DType query_type() const {
+    const auto* ring = std::get_if<RingAttention>(&ring_);
+    return ring != nullptr ? ring->query_type() : DType::fp32;
+  }
   /// RingAttention::run_fresh, where takes_fresh_heads says so.
   void run_fresh(int64_t layer, const kernels::RotateAndStoreArgs& heads, const TensorView& out) {
     std::get<RingAttention>(ring_).run_fresh(layer, heads, out);
@@ -108,8 +114,8 @@ class Attention {
 
   /// Caches the layer's keys and values. Then attends q to all keys of its sequences, on all ranks.
   /// The rows and heads are the same as for start_keys. q and out are [rows, query heads,
-  /// head_dim], dense; q is fp32, and out is where attends_once says no more. The call is collective over the team. It returns when `out` is
-  /// complete.
+  /// head_dim], dense; q is fp32 or query_type, and out is fp32 unless attends_once. The call is
+  /// collective over the team. It returns when `out` is complete.
   void run(int64_t layer, const TensorView& q, const TensorView& out);
 
  private:

@@ -132,8 +132,8 @@ void AttentionSteps::attend_more(int64_t layer, const AttentionCall& call, const
 
 /// Rows of all heads are stored as rows of one head of a cache.
 TensorView AttentionSteps::queries_of_calls(const TensorView& q) {
-  const DType dtype = compute_.backend.operand_type(cache_.shape().dtype);
-  if (!compute_.backend.continues_attention() || dtype == DType::fp32) return q;
+  const DType dtype = query_type();
+  if (!compute_.backend.continues_attention() || dtype == q.dtype()) return q;
   const int64_t rows = q.rows(), width = q.row_elements();
   const ScopedSpan span(compute_.recorder, "round_queries", Kind::compute,
                         rows * width * size_of(dtype));

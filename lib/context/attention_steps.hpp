@@ -112,6 +112,8 @@ class AttentionSteps {
   /// Adds keys to the result in `to`.
   void attend_more(int64_t layer, const AttentionCall& call, const TensorView& q,
                    const kernels::StoredKeys& keys, const Partial& to);
+  /// kernels::Backend::query_type for the cache's keys.
+  DType query_type() const { return compute_.backend.query_type(cache_.shape().dtype, head_dim()); }
   /// Returns the queries for several calls. Where each call would round them, they are rounded here,
   /// into memory that the next call of this function takes again.
   TensorView queries_of_calls(const TensorView& q);

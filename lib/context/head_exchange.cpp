@@ -26,7 +26,7 @@ void HeadExchange::copy_heads(const TensorView& from, int64_t from_head, const T
 /// The heads `wanted` of a tensor that begins with head `first_held`, as a dense block.
 TensorView HeadExchange::pack_heads(const TensorView& from, int64_t first_held,
                                     const HeadRange& wanted, device::Buffer& buffer) const {
-  const TensorView block = buffer.tensor(DType::fp32, {from.rows(), wanted.size(), from.size(2)});
+  const TensorView block = buffer.tensor(from.dtype(), {from.rows(), wanted.size(), from.size(2)});
   copy_heads(from, wanted.begin - first_held, block, 0, wanted.size());
   return block;
 }
@@ -88,7 +88,8 @@ HeadExchange::Keys HeadExchange::wait_keys() {
 TensorView HeadExchange::start_queries(const TensorView& q) {
   const int size = group_->size(), own = group_->rank();
   const HeadRange &held = plan_.held.q, &mine = plan_.wanted[own].q;
-  const TensorView all = q_.tensor(DType::fp32, {num_rows_, mine.size(), head_dim_});
+  queries_type_ = q.dtype();
+  const TensorView all = q_.tensor(q.dtype(), {num_rows_, mine.size(), head_dim_});
   {
     const ScopedSpan span(compute_.recorder, "pack_heads", Kind::compute);
     copy_heads(q, mine.begin - held.begin, rows_of(all, own), 0, mine.size());
@@ -98,7 +99,7 @@ TensorView HeadExchange::start_queries(const TensorView& q) {
   for (int distance = 1; distance < size; ++distance) {
     const int to = at(-distance), from = at(distance);
     const TensorView packed =
-        packed_q_[to].tensor(DType::fp32, {q.rows(), plan_.wanted[to].q.size(), head_dim_});
+        packed_q_[to].tensor(q.dtype(), {q.rows(), plan_.wanted[to].q.size(), head_dim_});
     queries_[distance] =
         group_->start_send_receive(bytes_of(packed), to, bytes_of(rows_of(all, from)), from);
   }
@@ -109,7 +110,7 @@ void HeadExchange::wait_queries(int distance) {
   const int64_t elements =
       plan_.rows[group_->rank()].size() * plan_.wanted[at(-distance)].q.size() * head_dim_;
   const ScopedSpan span(compute_.recorder, "all_to_all_heads", Kind::comm,
-                        elements * size_of(DType::fp32));
+                        elements * size_of(queries_type_));
   queries_[distance]->wait();
 }
 

@@ -41,8 +41,9 @@ class HeadExchange {
   /// [own rows, held KV heads, head_dim], fp32, dense. They are copied.
   void start_keys(const TensorView& k, const TensorView& v);
 
-  /// Begins to send the queries. q is [own rows, held query heads, head_dim] and is copied, too.
-  /// Returns the queries of all rows with the heads wanted here. The own queries are there at once.
+  /// Begins to send the queries. q is [own rows, held query heads, head_dim], dense, of a type that
+  /// is the same on all ranks of the group. It is copied, too. Returns the queries of all rows with
+  /// the heads wanted here. The own queries are there at once.
   TensorView start_queries(const TensorView& q);
 
   struct Keys {
@@ -82,6 +83,7 @@ class HeadExchange {
   // The layer.
   Keys keys_;
   int64_t keys_bytes_ = 0;  ///< bytes sent for keys and values
+  DType queries_type_ = DType::fp32;
   std::unique_ptr<comm::Transfer> k_transfer_, v_transfer_;
   std::vector<std::unique_ptr<comm::Transfer>> queries_, outputs_;  ///< by distance, from 1
 };

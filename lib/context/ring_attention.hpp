@@ -60,7 +60,7 @@ class RingAttention {
 
   /// Caches k and v of this rank's rows. Then attends q to all keys of its sequences, on all ranks.
   ///   q [rows, num_heads, head_dim], k and v [rows, num_kv_heads, head_dim], out like q; fp32
-  ///   (out: unless attends_once), dense.
+  ///   (q: or query_type; out: unless attends_once), dense.
   /// The call is collective over the team's ring. It returns when `out` is complete.
   void run(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
            const TensorView& out);
@@ -70,6 +70,11 @@ class RingAttention {
   /// Tells whether `out` of run and run_fresh may be of a type that kernels::AttentionArgs::out takes: each
   /// row's result is that of one call.
   bool attends_once() const;
+  /// Returns the type that q of `run` and of attend_part may have besides fp32, and has with less
+  /// work. It is fp32 where queries travel.
+  DType query_type() const {
+    return team_.ring == parallel::Ring::pass_kv ? steps_.query_type() : DType::fp32;
+  }
   /// Does what `run` does for heads that are as the products gave them. They are normed and turned
   /// on the way to the cache and to q_out (kernels::RotateAndStoreArgs, without slots and cache).
   void run_fresh(int64_t layer, const kernels::RotateAndStoreArgs& heads, const TensorView& out);

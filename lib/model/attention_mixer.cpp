@@ -29,7 +29,8 @@ AttentionMixer::AttentionMixer(const ModelConfig& config, const context::Compute
       v_buffer_(compute.buffer()),
       all_buffer_(compute.buffer()),
       mixed_buffer_(compute.buffer()),
-      squares_buffer_(compute.buffer()) {}
+      squares_buffer_(compute.buffer()),
+      rotated_buffer_(compute.buffer()) {}
 
 void AttentionMixer::begin(const AttentionWeights& weights, int64_t num_rows,
                            const context::Attention& attention) {
@@ -51,6 +52,9 @@ void AttentionMixer::begin(const AttentionWeights& weights, int64_t num_rows,
     return buffer.tensor(DType::fp32,
                          {num_rows, weight.out() / config_.head_dim, config_.head_dim});
   };
+  // All ranks that exchange queries count the same rows of their block.
+  const bool many_rows = std::ssize(attention.positions()) >= few_rows;
+  query_type_ = gains && many_rows ? attention.query_type() : DType::fp32;
   weights_ = &weights;
   q_ = heads(q_buffer_, weights.q), k_ = heads(k_buffer_, weights.k);
   v_ = heads(v_buffer_, weights.v);
@@ -95,7 +99,8 @@ void AttentionMixer::start_squares(const TensorView& q, const TensorView& k) {
 }
 
 void AttentionMixer::finish(const TensorView& heads, const TensorView& norm_weight,
-                            const TensorView& squares, const RotationTables& tables) {
+                            const TensorView& squares, const RotationTables& tables,
+                            const TensorView& to) {
   switch (config_.qk_norm) {
     case QkNorm::none:
       break;
@@ -110,7 +115,7 @@ void AttentionMixer::finish(const TensorView& heads, const TensorView& norm_weig
   }
   if (!tables.cos) return;
   const ScopedSpan span(compute_.recorder, "rope", Kind::compute);
-  compute_.backend.rope({heads, tables.cos, tables.sin, config_.rope.pairs}, compute_.stream);
+  compute_.backend.rope({heads, tables.cos, tables.sin, config_.rope.pairs, to}, compute_.stream);
 }
 
 /// One product for q, k and v where their weights lie in memory so, else one for each.
@@ -152,15 +157,17 @@ void AttentionMixer::project(int block, const Input& input, context::Attention& 
   }
   multiply(block, input, "v_proj", weights_->v, v_);
   if (all_heads) tensor_.wait_parts();
-  finish(k, k_norm_, k_squares_, input.keys);
+  finish(k, k_norm_, k_squares_, input.keys, k);
   if (block + 1 == tensor_.num_blocks()) attention.start_keys(k_, v_);  // travels beside q
   if (!all_heads) q = multiply(block, input, "q_proj", weights_->q, q_);
-  finish(q, q_norm_, q_squares_, input.queries);
+  const bool rounds = query_type_ != DType::fp32 && input.queries.cos;
+  queries_ = rounds ? rotated_buffer_.tensor(query_type_, {q_.rows(), q_.size(1), q_.size(2)}) : q_;
+  finish(q, q_norm_, q_squares_, input.queries, tensor_.block_of(queries_, block));
 }
 
 void AttentionMixer::mix(int64_t layer, context::Attention& attention) {
   if (fresh_) return attention.run_fresh(layer, *fresh_, mixed_);
-  attention.run(layer, q_, mixed_);
+  attention.run(layer, queries_, mixed_);
 }
 
 void AttentionMixer::project_output(int block, const TensorView& hidden,

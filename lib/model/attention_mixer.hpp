@@ -39,20 +39,23 @@ class AttentionMixer {
                       const TensorView& all);
   void project_fresh(const Input& input);
   void start_squares(const TensorView& q, const TensorView& k);
-  /// Norms the heads and rotates them.
+  /// Norms the heads, and rotates them into `to`, which may be the heads.
   void finish(const TensorView& heads, const TensorView& norm_weight, const TensorView& squares,
-              const RotationTables& tables);
+              const RotationTables& tables, const TensorView& to);
 
   const ModelConfig& config_;
   context::Compute compute_;
   Products& products_;
   TensorParallel& tensor_;
   device::Buffer q_buffer_, k_buffer_, v_buffer_, all_buffer_, mixed_buffer_, squares_buffer_;
+  device::Buffer rotated_buffer_;
 
   // State of the current layer.
   const AttentionWeights* weights_ = nullptr;
-  TensorView q_, k_, v_;  ///< [rows, heads, head_dim] fp32
-  TensorView mixed_;      ///< like q_; of the type of products if attention rounds to it
+  TensorView q_, k_, v_;            ///< [rows, heads, head_dim] fp32
+  DType query_type_ = DType::fp32;  ///< of queries that are rotated by an op of their own
+  TensorView queries_;  ///< like q_; what is attended: q_, or its rotation in query_type_
+  TensorView mixed_;    ///< like q_; of the type of products if attention rounds to it
   /// Heads as the products give them; absent if norms and rotations are ops of their own.
   std::optional<kernels::RotateAndStoreArgs> fresh_;
   /// Sums of squares of all heads of the model, [rows of the block, heads], if these are normed

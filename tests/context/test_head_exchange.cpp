@@ -17,29 +17,31 @@ using parallel::RowRange;
 
 constexpr int64_t num_heads = 8, num_kv_heads = 2, head_dim = 3;
 
-enum class What { key = 1, value, query, output };
+enum class What { query, key, value, output };
 
-/// Of one element of row `row` and head `head` of the whole model.
+/// Of one element of row `row` and head `head` of the whole model. fp16 holds those of queries.
 float number(What what, int64_t row, int64_t head, int64_t dimension) {
-  return static_cast<float>(1000 * static_cast<int64_t>(what) + 100 * dimension) +
-         static_cast<float>(head) + static_cast<float>(row) / 64;
+  return static_cast<float>(2000 * static_cast<int64_t>(what) +
+                            (row * num_heads + head) * head_dim + dimension);
 }
 
 void fill(const TensorView& tensor, What what, RowRange rows, HeadRange heads) {
-  auto* next = tensor.as<float>();
+  int64_t next = 0;
   for (int64_t row = rows.begin; row < rows.end; ++row)
     for (int64_t head = heads.begin; head < heads.end; ++head)
-      for (int64_t d = 0; d < head_dim; ++d) *next++ = number(what, row, head, d);
+      for (int64_t d = 0; d < head_dim; ++d)
+        store_from_float(tensor.data(), tensor.dtype(), next++, number(what, row, head, d));
 }
 
 void expect(const TensorView& tensor, What what, RowRange rows, HeadRange heads) {
   ASSERT_EQ(tensor.rows(), rows.size());
   ASSERT_EQ(tensor.size(1), heads.size());
-  const auto* next = tensor.as<float>();
+  int64_t next = 0;
   for (int64_t row = rows.begin; row < rows.end; ++row)
     for (int64_t head = heads.begin; head < heads.end; ++head)
       for (int64_t d = 0; d < head_dim; ++d)
-        ASSERT_EQ(*next++, number(what, row, head, d)) << "row " << row << ", head " << head;
+        ASSERT_EQ(load_as_float(tensor.data(), tensor.dtype(), next++), number(what, row, head, d))
+            << "row " << row << ", head " << head;
 }
 
 TEST(HeadExchange, GivesEveryRankAllRowsOfItsHeads) {
@@ -61,13 +63,14 @@ TEST(HeadExchange, GivesEveryRankAllRowsOfItsHeads) {
     exchange.begin_pass(*world, plan);
     device::Buffer k_memory = place.buffer(), v_memory = place.buffer(), q_memory = place.buffer(),
                    out_memory = place.buffer(), attended_memory = place.buffer();
-    const auto tensor = [](device::Buffer& memory, int64_t rows, HeadRange heads) {
-      return memory.tensor(DType::fp32, {rows, heads.size(), head_dim});
+    const auto tensor = [](device::Buffer& memory, int64_t rows, HeadRange heads,
+                           DType dtype = DType::fp32) {
+      return memory.tensor(dtype, {rows, heads.size(), head_dim});
     };
-    for (int layer = 0; layer < 2; ++layer) {
+    for (const DType query_type : {DType::fp32, DType::fp16}) {  // of two layers
       const TensorView k = tensor(k_memory, own.size(), held.kv);
       const TensorView v = tensor(v_memory, own.size(), held.kv);
-      const TensorView q = tensor(q_memory, own.size(), held.q);
+      const TensorView q = tensor(q_memory, own.size(), held.q, query_type);
       const TensorView out = tensor(out_memory, own.size(), held.q);
       const TensorView attended = tensor(attended_memory, num_rows, wanted.q);
       fill(k, What::key, own, held.kv);
@@ -83,6 +86,7 @@ TEST(HeadExchange, GivesEveryRankAllRowsOfItsHeads) {
         exchange.wait_queries(distance);
         exchange.start_outputs(distance, attended);
       }
+      EXPECT_EQ(queries.dtype(), query_type);
       expect(queries, What::query, all, wanted.q);
       exchange.wait_outputs(attended, out);
       expect(out, What::output, own, held.q);

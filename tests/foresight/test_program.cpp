@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 
 #include "kernels/api/gpu_traits.hpp"
@@ -108,6 +109,39 @@ TEST(Program, HasAGpusOpsInALayerOfADecodeStep) {
                                    {"linear", 4},
                                    {"rms_norm", 2},
                                    {"rotate_and_store", 1}}));
+}
+
+/// Queries of 128 rows or more: of type fp32 from their product, rounded where they are rotated.
+TEST(Program, HasRoundedQueriesInPassesOfManyRowsOfAGpu) {
+  model::ModelConfig config = small_model(1);
+  config.head_dim = config.rope.rotary_dim = 64;
+  for (const Grid& grid : {grids()[0], grids()[4]})
+    for (const int64_t rows : {127, 128}) {
+      SCOPED_TRACE(testing::Message() << grid.name << ", " << rows << " rows");
+      const auto work = [&](bool rounds) {
+        execute::PhantomSettings settings = grid.settings(0);
+        settings.traits = kernels::gpu_traits();
+        settings.worker.kv_dtype = DType::bf16;
+        if (!rounds) settings.traits.query_type = {};
+        int64_t rope = 0, attention = 0, messages = 0;
+        for (const auto& [layer, step] :
+             flat(record(config, {settings, {}, grid.passes().feed(0, 1, rows)}, Layers::each))) {
+          if (const auto* op = std::get_if<kernels::OpWork>(&step.what)) {
+            if (op->name == "rope") rope += op->bytes_written;
+            if (op->name == "attention") attention += op->bytes_read;
+          }
+          if (const auto* start = std::get_if<comm::PhantomStart>(&step.what))
+            for (const comm::PhantomMessage& message : start->sends) messages += message.bytes;
+        }
+        return std::array{rope, attention, messages};
+      };
+      const auto rounded = work(true), wide = work(false);
+      // Two bytes less for each number: those that a rank has, attends and sends.
+      const int64_t numbers = rows == 128 ? 2 * rows * config.num_heads * config.head_dim : 0;
+      EXPECT_EQ(wide[0] - rounded[0], numbers / grid.sp);
+      EXPECT_EQ(wide[1] - rounded[1], numbers / grid.sp);
+      EXPECT_EQ(wide[2] - rounded[2], grid.sp == 1 ? 0 : numbers / 4);
+    }
 }
 
 /// `reproducible: layout` has the parts of virtual ranks as items of one call, or as single calls.

@@ -242,6 +242,16 @@ TEST_P(ProductionTypes, GiveWhatFp32GivesInEveryMode) {
   expect_near_in_every_mode(lengths, in_fp32(lengths));
 }
 
+/// Passes of so many rows have rounded queries, which travel to the ranks that attend them.
+TEST_P(ProductionTypes, GiveWhatFp32GivesWhereRoundedQueriesTravel) {
+  if (all_->size() == 1) GTEST_SKIP() << "one rank sends none";
+  const std::vector<int64_t> lengths = {300};
+  ReplicaSettings settings = of_production();
+  settings.sp = 2;  // four ranks are a ring of two
+  expect_near(run_requests(*all_, model_.path(), make_requests(lengths), settings),
+              in_fp32(lengths));
+}
+
 /// A place for each of the two ways in which tensors travel.
 std::vector<TestPlace> both_places(TestPlace place) {
   if (place == TestPlace::emulated_staged) return {place, TestPlace::emulated_nccl};

@@ -92,6 +92,9 @@ class BackendOnCopies : public Backend {
 
   std::string_view name() const override { return backend_->name(); }
   DType operand_type(DType weight) const override { return backend_->operand_type(weight); }
+  DType query_type(DType keys, int64_t head_dim) const override {
+    return backend_->query_type(keys, head_dim);
+  }
   bool gains_by_fewer_ops() const override { return backend_->gains_by_fewer_ops(); }
 
   void add(const AddArgs& args, device::Stream&) override {
@@ -140,7 +143,7 @@ class BackendOnCopies : public Backend {
   }
   void rope(const RopeArgs& args, device::Stream&) override {
     run(&Backend::rope, args, [](Copies& copies, RopeArgs& there) {
-      there.x = copies.in(there.x);
+      there.x = copies.in(there.x), there.out = copies.in(there.out);
       there.cos = copies.in(there.cos), there.sin = copies.in(there.sin);
     });
   }

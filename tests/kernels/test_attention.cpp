@@ -325,18 +325,38 @@ TEST_P(Attention, ContinuesNoResultThatIsRowInvariantOrMerged) {
 }
 
 TEST_P(Attention, TakesQueriesThatAreRoundedAlready) {
-  Problem p({6, 2, 24}, 40, 300, dtype_);
-  const Result rounded_by_op = attend(p, device_);
+  for (const int64_t head_dim : {24, 64, 80, 96, 128})
+    for (const int64_t rows : {1, 40})  // many heads and keys to one row, tiles of rows
+      for (const DType narrow : {DType::bf16, DType::fp16}) {
+        SCOPED_TRACE(testing::Message()
+                     << rows << " rows of " << head_dim << ", " << name_of(narrow));
+        Problem p({6, 2, head_dim}, rows, 300, dtype_);
+        const Result rounded_by_op = attend(p, device_);
+        const std::vector<float> q = p.q.values();
+        p.q = Tensor({rows, 6, head_dim}, narrow, q);
+        if (device_.backend->query_type(dtype_, head_dim) == narrow) {
+          const Result result = attend(p, device_);
+          EXPECT_EQ(result.out, rounded_by_op.out);
+          EXPECT_EQ(result.lse, rounded_by_op.lse);
+        } else {
+          EXPECT_THROW(attend(p, device_), Unsupported);
+        }
+      }
+}
+
+/// No kernel for tensor cores reads such keys; another one takes rounded queries as they are.
+TEST_P(Attention, TakesRoundedQueriesForKeysAtAnyAddress) {
+  Problem p({2, 1, 64}, 5, 40, dtype_);
+  const DType narrow = device_.backend->query_type(dtype_, 64);
   const std::vector<float> q = p.q.values();
-  p.q = Tensor({40, 6, 24}, DType::bf16, q);
-  if (device_.backend->continues_attention() &&
-      device_.backend->operand_type(dtype_) == DType::bf16) {
-    const Result result = attend(p, device_);
-    EXPECT_EQ(result.out, rounded_by_op.out);
-    EXPECT_EQ(result.lse, rounded_by_op.lse);
-  } else {
-    EXPECT_ANY_THROW(attend(p, device_));
-  }
+  p.q = Tensor({5, 2, 64}, DType::fp32, Tensor({5, 2, 64}, narrow, q).values());
+  p.skewed_bytes = static_cast<int64_t>(size_of(dtype_));
+  p.runs[0].num_keys -= 1;
+  const Result of_fp32 = attend(p, device_);
+  p.q = Tensor({5, 2, 64}, narrow, q);
+  const Result result = attend(p, device_);
+  EXPECT_EQ(result.out, of_fp32.out);
+  EXPECT_EQ(result.lse, of_fp32.lse);
 }
 
 /// Queries that the products' type holds exactly: then tensor cores, too, sum exact products of q

@@ -14,15 +14,18 @@ class Rope : public testing::TestWithParam<std::string> {
 };
 INSTANTIATE_TEST_SUITE_P(Backends, Rope, testing::ValuesIn(every_device()));
 
+void rotate(Device& device, Tensor& x, Tensor& cos, Tensor& sin, RopePairs pairs) {
+  device.backend->rope({x.view(), cos.view(), sin.view(), pairs, x.view()}, device.stream);
+}
+
 TEST_P(Rope, TurnsTheElementsThatBelongTogether) {
   // One row, two heads of four elements; quarter turns of the first pair, none of the second.
   Tensor cos({1, 2}, DType::fp32, {0, 1}), sin({1, 2}, DType::fp32, {1, 0});
   Tensor halves({1, 2, 4}, DType::fp32, {1, 2, 3, 4, 5, 6, 7, 8});
   Tensor interleaved = halves;
 
-  device_.backend->rope({halves.view(), cos.view(), sin.view(), RopePairs::halves}, device_.stream);
-  device_.backend->rope({interleaved.view(), cos.view(), sin.view(), RopePairs::interleaved},
-                        device_.stream);
+  rotate(device_, halves, cos, sin, RopePairs::halves);
+  rotate(device_, interleaved, cos, sin, RopePairs::interleaved);
 
   EXPECT_EQ(halves.values(), (std::vector<float>{-3, 2, 1, 4, -7, 6, 5, 8}));
   EXPECT_EQ(interleaved.values(), (std::vector<float>{-2, 1, 3, 4, -6, 5, 7, 8}));
@@ -31,7 +34,7 @@ TEST_P(Rope, TurnsTheElementsThatBelongTogether) {
 TEST_P(Rope, LeavesWhatIsBeyondRotaryDim) {
   Tensor cos({1, 1}, DType::fp32, {0}), sin({1, 1}, DType::fp32, {1});
   Tensor x({1, 1, 5}, DType::fp32, {1, 2, 3, 4, 5});
-  device_.backend->rope({x.view(), cos.view(), sin.view(), RopePairs::halves}, device_.stream);
+  rotate(device_, x, cos, sin, RopePairs::halves);
   EXPECT_EQ(x.values(), (std::vector<float>{-2, 1, 3, 4, 5}));
 }
 
@@ -52,8 +55,8 @@ TEST_P(Rope, AgreesWithTheReferenceAndKeepsLengths) {
         Tensor expected = x;
         const std::vector<float> before = x.values();
 
-        device_.backend->rope({x.view(), cos.view(), sin.view(), pairs}, device_.stream);
-        oracle.backend->rope({expected.view(), cos.view(), sin.view(), pairs}, oracle.stream);
+        rotate(device_, x, cos, sin, pairs);
+        rotate(oracle, expected, cos, sin, pairs);
 
         const std::vector<float> after = x.values();
         EXPECT_TRUE(all_close(after, expected.values(), 1e-6)) << "half " << half;
@@ -66,8 +69,38 @@ TEST_P(Rope, AgreesWithTheReferenceAndKeepsLengths) {
 
 TEST_P(Rope, RefusesTablesLongerThanHeads) {
   Tensor cos = Tensor::filled({1, 3}, 1), x = Tensor::filled({1, 1, 4}, 1);
+  EXPECT_THROW(rotate(device_, x, cos, cos, RopePairs::halves), InvalidArgument);
+}
+
+/// Each head has elements beyond rotary_dim, or none.
+TEST_P(Rope, WritesElsewhereWhatItWritesInPlaceRoundedOnce) {
+  for (const DType stored : stored_types)
+    for (const RopePairs pairs : {RopePairs::halves, RopePairs::interleaved})
+      for (const int64_t half : {0, 3, 4, 32})
+        for (const int64_t beyond : {0, 4, 5}) {
+          if (half + beyond == 0) continue;
+          const DType narrow = device_.backend->operand_type(stored);
+          SCOPED_TRACE(testing::Message()
+                       << name_of(narrow) << ", half " << half << ", " << beyond << " beyond");
+          Tensor cos = Tensor::random({7, half}, DType::fp32, 1);
+          Tensor sin = Tensor::random({7, half}, DType::fp32, 2);
+          Tensor x = Tensor::random({7, 3, 2 * half + beyond}, DType::fp32, 3);
+          const std::vector<float> before = x.values();
+          Tensor out({7, 3, 2 * half + beyond}, narrow, std::vector<float>(before.size(), 55.0f));
+          device_.backend->rope({x.view(), cos.view(), sin.view(), pairs, out.view()},
+                                device_.stream);
+          EXPECT_EQ(x.values(), before);
+          rotate(device_, x, cos, sin, pairs);
+          EXPECT_EQ(out.values(), Tensor({7, 3, 2 * half + beyond}, narrow, x.values()).values());
+        }
+}
+
+TEST_P(Rope, RefusesResultsOfAnotherShape) {
+  Tensor cos = Tensor::filled({1, 2}, 1), x = Tensor::filled({1, 2, 4}, 1);
+  Tensor out = Tensor::filled({1, 1, 8}, 1);
   EXPECT_THROW(
-      device_.backend->rope({x.view(), cos.view(), cos.view(), RopePairs::halves}, device_.stream),
+      device_.backend->rope({x.view(), cos.view(), cos.view(), RopePairs::halves, out.view()},
+                            device_.stream),
       InvalidArgument);
 }
 

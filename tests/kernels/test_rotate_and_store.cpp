@@ -94,7 +94,8 @@ struct Problem {
       const TensorView each = heads_of.view().reshape({rows * count, head_dim});
       if (norms) device.backend->rms_norm({each, norm.view(), eps, each}, device.stream);
       if (turns())
-        device.backend->rope({heads_of.view(), cos.view(), sin.view(), pairs}, device.stream);
+        device.backend->rope({heads_of.view(), cos.view(), sin.view(), pairs, heads_of.view()},
+                             device.stream);
     };
     Tensor turned = keys.scales, dense({rows, kv_heads, head_dim}, DType::fp32, v.values());
     finish(q_out, q.values(), heads, q_norm);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "kernels/api/gpu_traits.hpp"
 #include "kernels/cuda/attention/attention_by_library.hpp"
 #include "kernels/cuda/attention/attention_fma_kernel.cuh"
 #include "kernels/cuda/attention/attention_mma_kernel.cuh"
@@ -14,13 +15,6 @@ namespace {
 constexpr int64_t max_head_dim = 256;
 constexpr int wide_warps = 4, narrow_warps = 4;
 
-bool has_tensor_core_kernel(const AttentionArgs& args) {
-  const int64_t head_dim = args.q.size(2);
-  return args.kv_dtype != DType::fp32 &&
-         (head_dim == 64 || (head_dim == 80 && args.kv_dtype != DType::fp8) || head_dim == 96 ||
-          head_dim == 128);
-}
-
 /// As that kernel copies keys.
 bool aligned_keys(const AttentionArgs& args) {
   const int64_t chunk = 16 / static_cast<int64_t>(size_of(args.kv_dtype));
@@ -33,7 +27,7 @@ bool aligned_keys(const AttentionArgs& args) {
 
 /// The two kernels round differently: a row must not go to the other one for its neighbours' keys.
 bool suits_tensor_cores(const AttentionArgs& args) {
-  if (!has_tensor_core_kernel(args)) return false;
+  if (!gpu_attends_on_tensor_cores(args.kv_dtype, args.q.size(2))) return false;
   const bool aligned = aligned_keys(args);
   PECIA_CHECK(aligned || args.row_invariant == RowInvariant::no,
               "keys that begin at no multiple of 16 bytes, with row invariance");
@@ -138,7 +132,7 @@ void attention_by_own_kernels(const AttentionArgs& args, bool lasts, Context& co
                              .narrow_rows = on_tensor_cores ? 16 : 0,
                              .blocks_wanted = 2 * int64_t{context.device.info().multiprocessors}};
   const auto call = context.attention_calls.plan(args, limits, lasts, stream);
-  AttentionParams params = {.q = args.q.as<const float>(),
+  AttentionParams params = {.q = args.q.data(),
                             .query_positions = call->there.query_positions,
                             .runs = call->there.runs,
                             .keys = args.keys,
@@ -154,6 +148,7 @@ void attention_by_own_kernels(const AttentionArgs& args, bool lasts, Context& co
                             .head_dim = head_dim,
                             .window = args.window,
                             .scale = args.scale,
+                            .q_is_rounded = args.q.dtype() != DType::fp32,
                             .out_type = out_type_of(args.out.dtype())};
   const auto attend = [&](const AttentionOnDevice::List& list, const PlanRoom::List& room,
                           int64_t tile_rows) {

@@ -105,6 +105,7 @@ class Computer {
 
   TensorView rounded_queries(const RectangleRows& rows) {
     const TensorView from = rows_of(args_.q, rows.first_row, rows.num_rows);
+    if (from.dtype() == args_.kv_dtype) return from;
     const TensorView to = context_.rounded_q.tensor(args_.kv_dtype, {from.rows(), from.size(1)});
     round(from, to);
     return to;

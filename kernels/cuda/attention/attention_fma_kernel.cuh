@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include "kernels/cuda/attention/attention_combine.cuh"
+#include "kernels/cuda/attention/attention_queries.cuh"
 #include "kernels/cuda/shared/online_softmax.hpp"
 #include "kernels/cuda/shared/warp.cuh"
 
@@ -60,7 +61,8 @@ __global__ void attention_fma_kernel(AttentionParams params) {
 
   for (int i = threadIdx.x; i < tile.num_packed * dim; i += blockDim.x) {
     const PackedRow row = unpack(tile, kv_head, group, i / dim);
-    queries[i] = params.q[(row.row * params.num_heads + row.head) * dim + i % dim];
+    queries[i] = query_element<ProductOf<T>>(
+        params, (row.row * params.num_heads + row.head) * dim + i % dim);
   }
 
   int64_t positions[fma_rows_per_warp];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include "kernels/cuda/attention/attention_combine.cuh"
+#include "kernels/cuda/attention/attention_queries.cuh"
 #include "kernels/cuda/shared/fp8_pairs.cuh"
 #include "kernels/cuda/shared/fragments.hpp"
 #include "kernels/cuda/shared/online_softmax.hpp"
@@ -223,14 +224,13 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
     const bool exists = index < tile.num_packed;
     const PackedRow row = unpack(tile, kv_head, group, exists ? index : 0);
     if (exists) positions[half] = params.query_positions[row.row];
-    const float* const q = params.q + (row.row * params.num_heads + row.head) * HeadDim;
+    const int64_t q = (row.row * params.num_heads + row.head) * HeadDim;
 #pragma unroll
     for (int step = 0; step < depth_steps; ++step)
 #pragma unroll
       for (int reg = half; reg < 4; reg += 2) {
         const int depth = Block::scaled ? fp8_depth(lane, reg) : a_place(lane, reg).column;
-        const float* const pair = q + 16 * step + depth;
-        queries[step][reg] = exists ? pack<Product>(pair[0], pair[1]) : 0;
+        queries[step][reg] = exists ? query_pair<Product>(params, q + 16 * step + depth) : 0;
       }
   }
 

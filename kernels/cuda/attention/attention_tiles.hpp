@@ -98,7 +98,7 @@ enum class OutType : int32_t { fp32, bf16, fp16 };
 
 /// What a kernel gets: the tiles and all that it reads besides.
 struct AttentionParams {
-  const float* q;                  ///< [rows, num_heads, head_dim]
+  const void* q;                   ///< [rows, num_heads, head_dim]
   const int64_t* query_positions;  ///< [rows]
   const KeyRun* runs;
   StoredKeys keys;
@@ -113,6 +113,7 @@ struct AttentionParams {
   int32_t* arrived;
   int64_t num_heads, num_kv_heads, head_dim, window;
   float scale;
+  bool q_is_rounded;  ///< to the type of products (ProductOf the keys' type); else it is fp32
   OutType out_type;
 };
 

@@ -127,20 +127,28 @@ __global__ void kv_store_kernel(Matrix<const float> x, int64_t head_dim, const i
   }
 }
 
-/// Columns here are (head, angle): one thread turns one pair.
-static __global__ void rope_kernel(Matrix<float> x, int64_t heads, int64_t head_dim,
-                                   Matrix<const float> cos, Matrix<const float> sin,
-                                   RopePairs pairs) {
+/// Columns here are (head, angle): a thread turns `Count` pairs at a time. Several at a time are
+/// pairs of halves, whose number in a head `Count` divides. `out` may be x.
+template <int Count, typename Out>
+__global__ void rope_kernel(Matrix<const float> x, int64_t heads, int64_t head_dim,
+                            Matrix<const float> cos, Matrix<const float> sin, RopePairs pairs,
+                            Matrix<Out> out) {
   const int64_t row = blockIdx.x;
   const int half = static_cast<int>(cos.columns);
-  for (int64_t i = first_column<1>(); i < heads * half; i += column_step<1>()) {
+  for (int64_t i = first_column<Count>(); i < heads * half; i += column_step<Count>()) {
     const int head = static_cast<int>(i) / half, angle = static_cast<int>(i) % half;
     const RopePair pair = rope_pair(pairs, angle, half);
-    float* const begin = x.row(row) + head * head_dim;
-    const float c = cos.row(row)[angle], s = sin.row(row)[angle];
-    const float a = begin[pair.first], b = begin[pair.second];
-    begin[pair.first] = a * c - b * s;
-    begin[pair.second] = b * c + a * s;
+    const float* const from = x.row(row) + head * head_dim;
+    Out* const to = out.row(row) + head * head_dim;
+    float c[Count], s[Count], a[Count], b[Count];
+    load<Count>(cos.row(row) + angle, c);
+    load<Count>(sin.row(row) + angle, s);
+    load<Count>(from + pair.first, a);
+    load<Count>(from + pair.second, b);
+#pragma unroll
+    for (int j = 0; j < Count; ++j) turn(a[j], b[j], c[j], s[j]);
+    store<Count>(a, to + pair.first);
+    store<Count>(b, to + pair.second);
   }
 }
 
