@@ -44,8 +44,10 @@ __device__ __forceinline__ void copy_keys(const StoredKeys& from, int num_keys, 
   constexpr int chunks = HeadDim / Block::chunk;
   const T* const k = static_cast<const T*>(from.k);
   const T* const v = static_cast<const T*>(from.v);
-#pragma unroll 4
-  for (int i = threadIdx.x; i < keys_per_tile * chunks; i += Block::threads) {
+  static_assert(keys_per_tile * chunks % Block::threads == 0);
+#pragma unroll 8
+  for (int step = 0; step < keys_per_tile * chunks / Block::threads; ++step) {
+    const int i = static_cast<int>(threadIdx.x) + step * Block::threads;
     const int key = i / chunks, column = i % chunks * Block::chunk;
     const bool exists = key < num_keys;
     const int64_t element = exists ? element_of(key) + column : element_of(0);
@@ -98,13 +100,21 @@ __device__ __forceinline__ void copy_tile(const AttentionParams& params, const K
                                [elements](int key) { return elements[key]; });
 }
 
+/// A walk, and what the queries see of the tile where it stands.
+struct VisibleWalk {
+  KeyWalk at;
+  TileVisibility seen;
+};
+
 /// Returns the walk at the first tile, from here on, of which a query may see a key.
-__device__ __forceinline__ KeyWalk to_visible(const AttentionParams& params, const QueryTile& tile,
-                                              KeyWalk walk) {
-  while (walk.left > 0 && tile_visibility(tile.positions, positions_of(walk.tile(), params.runs),
-                                          params.window) == TileVisibility::none)
+__device__ __forceinline__ VisibleWalk to_visible(const AttentionParams& params,
+                                                  const QueryTile& tile, KeyWalk walk) {
+  auto seen = TileVisibility::none;
+  while (walk.left > 0 &&
+         (seen = tile_visibility(tile.positions, positions_of(walk.tile(), params.runs),
+                                 params.window)) == TileVisibility::none)
     walk.advance(params.runs);
-  return walk;
+  return {walk, seen};
 }
 
 /// Computes the warp's scores, q · k of its 16 rows and keys. They are [2 · key_steps] products
@@ -204,8 +214,8 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
   constexpr int stage_elements = Block::stage_bytes / sizeof(T);
   constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 
-  let_next_kernel_begin();
   const QueryTile tile = params.query_tiles[blockIdx.x];
+  prefetch_partial_tile(params, tile);
   wait_for_earlier_kernels();
   if (tile.num_packed == 0) return;
   const int kv_head = blockIdx.y, warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
@@ -213,6 +223,10 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
   const int warp_key = WarpsN == 1 ? 0 : Block::warp_keys * warp;
   const int64_t group = params.num_heads / params.num_kv_heads;
   T* const shared = reinterpret_cast<T*>(dynamic_shared());
+
+  VisibleWalk walk = to_visible(params, tile, tile.keys);
+  if (walk.at.left > 0) copy_tile<T, HeadDim, Block>(params, walk.at.tile(), kv_head, shared);
+  commit_copies();
 
   // The lane has two rows, r and r + 8 of the warp's sixteen. Beyond the tile's rows they are
   // zeros.
@@ -238,22 +252,19 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
   float out[2 * depth_steps][4] = {};
   const float factor_to_log2 = params.scale * log2_e;
 
-  KeyWalk walk = to_visible(params, tile, tile.keys);
-  if (walk.left > 0) copy_tile<T, HeadDim, Block>(params, walk.tile(), kv_head, shared);
-  commit_copies();
-  for (int stage = 0; walk.left > 0; stage ^= 1) {
-    KeyWalk next = walk;
-    next.advance(params.runs);
-    next = to_visible(params, tile, next);
-    if (next.left > 0)
-      copy_tile<T, HeadDim, Block>(params, next.tile(), kv_head,
+  for (int stage = 0; walk.at.left > 0; stage ^= 1) {
+    KeyWalk after = walk.at;
+    after.advance(params.runs);
+    const VisibleWalk next = to_visible(params, tile, after);
+    if (next.at.left > 0)
+      copy_tile<T, HeadDim, Block>(params, next.at.tile(), kv_head,
                                    shared + (stage ^ 1) * stage_elements);
     commit_copies();
     wait_for_copies<1>();
     __syncthreads();
 
     if (warp_row < tile.num_packed) {
-      const KeyTile key_tile = walk.tile();
+      const KeyTile key_tile = walk.at.tile();
       const T* const tile_data = shared + stage * stage_elements;
       const T* const keys = tile_data + warp_key * Block::stride;
       const T* const values = keys + Block::tile_elements;
@@ -264,9 +275,8 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
       float scores[2 * key_steps][4] = {};
       multiply_keys<T, Block, depth_steps, key_steps>(queries, keys, lane, scores);
 
-      const bool masked = key_tile.num_keys < keys_per_tile ||
-                          tile_visibility(tile.positions, positions_of(key_tile, params.runs),
-                                          params.window) != TileVisibility::all;
+      const bool masked =
+          key_tile.num_keys < keys_per_tile || walk.seen != TileVisibility::all;
       const int64_t* const key_positions = positions_in<Block>(tile_data);
 #pragma unroll
       for (int block = 0; block < 2 * key_steps; ++block)
@@ -328,6 +338,7 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
     walk = next;
   }
   wait_for_copies<0>();
+  let_next_kernel_begin();
 
 #pragma unroll
   for (int half = 0; half < 2; ++half) sum[half] = warp_sum<4>(sum[half]);

@@ -83,6 +83,8 @@ AttentionPlan plan_attention(const AttentionArgs& args, const PlanLimits& limits
   const int64_t group = args.q.size(1) / args.num_kv_heads;
   for (const AttentionItem& item : args.items) {
     const int64_t num_packed = item.num_rows * group;
+    PECIA_CHECK(num_packed <= std::numeric_limits<uint32_t>::max(), "{} rows × heads of one item",
+                num_packed);
     TileList& list = num_packed <= limits.narrow_rows ? plan.narrow : plan.wide;
     for (int64_t first = 0; first < num_packed; first += list.tile_rows) {
       const int64_t count = std::min(list.tile_rows, num_packed - first);

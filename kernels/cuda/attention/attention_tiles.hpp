@@ -88,9 +88,13 @@ struct PartialTile {
 struct PackedRow {
   int64_t row, head;
 };
+/// A plan has no item of 2³² packed rows. GPUs divide 32 bits in a quarter of the time of 64.
+PECIA_HD PackedRow unpack(int64_t first_row, int64_t packed, int64_t kv_head, int64_t group) {
+  const auto number = static_cast<uint32_t>(packed), heads = static_cast<uint32_t>(group);
+  return {first_row + number / heads, kv_head * group + number % heads};
+}
 PECIA_HD PackedRow unpack(const QueryTile& tile, int64_t kv_head, int64_t group, int index) {
-  const int64_t packed = tile.first_packed + index;
-  return {tile.first_row + packed / group, kv_head * group + packed % group};
+  return unpack(tile.first_row, tile.first_packed + index, kv_head, group);
 }
 
 /// The types in which results may be written.

@@ -14,7 +14,6 @@ template <typename Codes, int Tiles, bool Aligned, int Warps, int Blocks>
 __global__ void __launch_bounds__(warp_size* Warps, Blocks)
     coded_few_rows_kernel(Matrix<const Bf16> x, CodeRows weight, CodeScales scales, Bias bias,
                           Accumulate accumulate, Matrix<float> y) {
-  let_next_kernel_begin();
   __shared__ CodedSums<Tiles, Warps> sums;
   constexpr int columns = 8 * Tiles;
   const int64_t row_tiles = (x.rows + coded_rows - 1) / coded_rows;

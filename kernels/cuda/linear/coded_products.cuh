@@ -127,6 +127,7 @@ __device__ __forceinline__ void multiply_codes(const RowOfX& row_of_x, const Til
     if (stretch + Warps < stretches) load_stretch(stretch + Warps, next);
     multiply_stretch(stretch, now);
   }
+  let_next_kernel_begin();  // sooner, the next kernel's blocks took room from this one's
 #pragma unroll
   for (int tile = 0; tile < Tiles; ++tile)
 #pragma unroll

@@ -12,7 +12,6 @@ template <typename Codes, bool Aligned, int Blocks>
 __global__ void __launch_bounds__(coded_threads, Blocks)
     gated_linear_kernel(Matrix<const Bf16> x, GateAndUp weights, Activation activation,
                         Matrix<Bf16> out) {
-  let_next_kernel_begin();
   __shared__ CodedSums<2> sums;
   const int64_t row_tiles = (x.rows + coded_rows - 1) / coded_rows;
   const int64_t first_row = blockIdx.x % row_tiles * coded_rows;

@@ -38,10 +38,7 @@ RowSoftmax* describe_rows(const Args& args, const Answers& answers, Context& con
   const int64_t rows = answers.rows, vocab = answers.vocab;
   context.answers.reserve(answers.count() * 4);
   const AnswerPointers to(context.answers, answers);
-  auto* const softmax = static_cast<RowSoftmax*>(
-      context.statistics.tensor(DType::uint8, {rows, sizeof(RowSoftmax)}).data());
-  launch(stream, {.x = rows, .threads = sampling_threads(vocab)}, softmax_kernel, logits, vocab,
-         softmax);
+  RowSoftmax* const softmax = softmax_of_rows(logits, rows, vocab, context, stream);
   if (args.num_top < 0)
     launch(stream, grid_of_rows(rows, vocab), all_logprobs_kernel, logits, softmax, vocab,
            to.top_logprobs);

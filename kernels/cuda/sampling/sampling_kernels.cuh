@@ -62,17 +62,40 @@ __device__ __forceinline__ Best best_of_row(const float* scores, int64_t vocab, 
   return block_best(best, scratch);
 }
 
-/// Computes the plain softmax of each row. Grid: rows.
-static __global__ void softmax_kernel(const float* logits, int64_t vocab, RowSoftmax* rows) {
+/// Computes Σ exp(score − best) of each piece of a row, which has `tokens` tokens, and its best.
+/// Grid: (rows, pieces).
+static __global__ void softmax_pieces_kernel(const float* logits, int64_t vocab, int64_t tokens,
+                                             SoftmaxPiece* pieces) {
   __shared__ Best bests[warp_size];
   __shared__ double sums[warp_size];
-  const float* const row = logits + blockIdx.x * vocab;
-  const Best best = best_of_row(row, vocab, bests);
+  const int64_t first = blockIdx.y * tokens;
+  const int64_t count = vocab - first < tokens ? vocab - first : tokens;
+  const float* const scores = logits + blockIdx.x * vocab + first;
+  const Best best = best_of_row(scores, count, bests);
   double sum = 0;
-  for_each_score(row, vocab, [&](int32_t, float score) {
+  for_each_score(scores, count, [&](int32_t, float score) {
     sum += score == minus_infinity ? 0 : expf(score - best.score);
   });
   sum = block_sum(sum, sums);
+  const bool none = best.token == no_token_yet;
+  if (threadIdx.x == 0)
+    pieces[int64_t{blockIdx.x} * gridDim.y + blockIdx.y] = {
+        sum, best.score, none ? best.token : best.token + static_cast<int32_t>(first)};
+}
+
+/// Puts the pieces of each row together. Grid: rows, of one warp each.
+static __global__ void softmax_kernel(const SoftmaxPiece* pieces, int num_pieces,
+                                      RowSoftmax* rows) {
+  __shared__ Best bests[warp_size];
+  pieces += int64_t{blockIdx.x} * num_pieces;
+  Best best = {minus_infinity, no_token_yet};
+  for (int p = static_cast<int>(threadIdx.x); p < num_pieces; p += warp_size)
+    best = better(best, {pieces[p].score, pieces[p].token});
+  best = block_best(best, bests);
+  double sum = 0;
+  for (int p = static_cast<int>(threadIdx.x); p < num_pieces; p += warp_size)
+    sum += pieces[p].sum * (pieces[p].score == best.score ? 1 : expf(pieces[p].score - best.score));
+  sum = warp_sum(sum);
   if (threadIdx.x == 0) rows[blockIdx.x] = {log(sum) + best.score, best.token};
 }
 

@@ -36,6 +36,13 @@ PECIA_HD float log_prob(float logit, const RowSoftmax& row) {
   return static_cast<float>(logit - row.normaliser);
 }
 
+/// The same of some tokens of a row, before the logarithm.
+struct SoftmaxPiece {
+  double sum;  ///< Σ exp(logit − score)
+  float score;
+  int32_t token;  ///< the best one's
+};
+
 /// Tokens [first, first + count) of all tokens that were sent. They are counted for a row.
 struct TokenList {
   int64_t row, first, count;

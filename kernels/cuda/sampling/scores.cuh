@@ -23,6 +23,23 @@ inline Ranked rank_rows(const float* scores, int64_t rows, int64_t vocab, Contex
   return ranked;
 }
 
+/// Computes the plain softmax of each row, in the device's memory until the next call. One block for
+/// a row would take most of a multiprocessor's time to read it, so it is cut into pieces.
+inline RowSoftmax* softmax_of_rows(const float* logits, int64_t rows, int64_t vocab,
+                                   Context& context, device::Stream& stream) {
+  constexpr int64_t tokens = 4096;
+  const int64_t pieces = (vocab + tokens - 1) / tokens;
+  const TensorView memory = context.statistics.tensor(
+      DType::uint8, {rows, static_cast<int64_t>(sizeof(RowSoftmax) + pieces * sizeof(SoftmaxPiece))});
+  auto* const softmax = static_cast<RowSoftmax*>(memory.data());
+  auto* const of_pieces = reinterpret_cast<SoftmaxPiece*>(softmax + rows);
+  launch(stream, {.x = rows, .y = pieces, .threads = sampling_threads(vocab)},
+         softmax_pieces_kernel, logits, vocab, tokens, of_pieces);
+  launch(stream, {.x = rows, .threads = warp_size}, softmax_kernel, of_pieces, static_cast<int>(pieces),
+         softmax);
+  return softmax;
+}
+
 inline RowSampling on_device(const SamplingRow& row) {
   const SamplingParams& p = row.params;
   return {row.uniform,

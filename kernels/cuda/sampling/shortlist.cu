@@ -58,10 +58,7 @@ void shortlist(const ShortlistArgs& args, Context& context, device::Stream& stre
   if (rows == 0) return;
   const auto* const logits = args.logits.as<const float>();
   const Lists lists(context.answers, args);
-  auto* const softmax = static_cast<RowSoftmax*>(
-      context.statistics.tensor(DType::uint8, {rows, sizeof(RowSoftmax)}).data());
-  launch(stream, {.x = rows, .threads = sampling_threads(vocab)}, softmax_kernel, logits, vocab,
-         softmax);
+  const RowSoftmax* const softmax = softmax_of_rows(logits, rows, vocab, context, stream);
   launch(stream, grid_over(rows), log_sums_kernel, softmax, rows, lists.log_sums);
   list_candidates(args, logits, softmax, lists, context, stream);
   if (args.num_top > 0) {

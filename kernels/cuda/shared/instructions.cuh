@@ -35,6 +35,12 @@ __device__ __forceinline__ void let_next_kernel_begin() {
 #endif
 }
 
+/// Asks for the cache line of an address, which the L2 cache will have soon. It reads nothing, so it
+/// may stand before wait_for_earlier_kernels.
+__device__ __forceinline__ void prefetch(const void* global) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
+}
+
 /// Packs two values into one register, with `low` in the lower half.
 template <typename T>
 __device__ __forceinline__ uint32_t pack(float low, float high) {

@@ -233,5 +233,6 @@ void launch_early(const device::Stream& stream, const Grid& grid, void (*kernel)
 /// A kernel runs after the one before it.
 inline void wait_for_earlier_kernels() {}
 inline void let_next_kernel_begin() {}
+inline void prefetch(const void*) {}
 
 }  // namespace pecia::kernels::cuda
