@@ -6,14 +6,17 @@
 namespace pecia::kernels::cuda {
 namespace {
 
+/// A thread reads 16 bytes at once where rows are aligned to them.
 template <typename In, typename Out>
 void run(const GatedActivationArgs& args, device::Stream& stream) {
-  const bool in_vectors =
-      aligned_to<4>(args.gate) && aligned_to<4>(args.up) && aligned_to<4>(args.out);
-  launch(stream, grid_of_rows(args.out.rows(), args.out.size(1) / (in_vectors ? 4 : 1)),
-         in_vectors ? gated_activation_kernel<4, In, Out> : gated_activation_kernel<1, In, Out>,
-         matrix<const In>(args.gate), matrix<const In>(args.up), matrix<Out>(args.out),
-         args.activation);
+  constexpr int several = 16 / sizeof(In);
+  const bool in_vectors = aligned_to<several>(args.gate) && aligned_to<several>(args.up) &&
+                          aligned_to<several>(args.out);
+  launch(
+      stream, grid_of_rows(args.out.rows(), args.out.size(1) / (in_vectors ? several : 1)),
+      in_vectors ? gated_activation_kernel<several, In, Out> : gated_activation_kernel<1, In, Out>,
+      matrix<const In>(args.gate), matrix<const In>(args.up), matrix<Out>(args.out),
+      args.activation);
 }
 
 }  // namespace
