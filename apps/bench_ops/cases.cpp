@@ -78,25 +78,27 @@ TensorView scales_of(const TensorView& scales, DType weights) {
   return weights == DType::int4 ? scales : scales.reshape({scales.rows()});
 }
 
-/// `splits`: parts of a row-invariant sum; 0: the product is not row invariant.
+/// `splits`: parts of a row-invariant sum; 0: the product is not row invariant. `result` is the type of
+/// y; x has it, too.
 Case linear(const Model& model, int64_t rows, int64_t out, int64_t in, DType dtype = DType::bf16,
-            int splits = 0) {
+            int splits = 0, DType result = DType::fp32) {
   struct Inputs {
     Tensor x, weight, scales, y;
   };
   return {"linear",
-          fmt::format("{} rows × {}×{} {}, {}{}", rows, out, in, name_of(dtype), model.name,
-                      splits == 0 ? "" : fmt::format(", row invariant, splits {}", splits)),
+          fmt::format("{} rows × {}×{} {}, {}{}{}", rows, out, in, name_of(dtype), model.name,
+                      splits == 0 ? "" : fmt::format(", row invariant, splits {}", splits),
+                      result == DType::fp32 ? "" : fmt::format(", to {}", name_of(result))),
           2.0 * static_cast<double>(rows) * static_cast<double>(out) * static_cast<double>(in),
           bytes_of({out, row_elements(dtype, in)}, dtype) + bytes_of({out, row_scales(dtype, in)}) +
-              bytes_of({rows, in}) + bytes_of({rows, out}),
+              bytes_of({rows, in}, result) + bytes_of({rows, out}, result),
           [=](const Place& place) {
             const int64_t scales = std::max<int64_t>(1, row_scales(dtype, in));
             auto inputs =
-                std::make_shared<Inputs>(Inputs{{place, DType::fp32, {rows, in}},
+                std::make_shared<Inputs>(Inputs{{place, result, {rows, in}},
                                                 {place, dtype, {out, row_elements(dtype, in)}},
                                                 {place, DType::fp32, {out, scales}},
-                                                {place, DType::fp32, {rows, out}}});
+                                                {place, result, {rows, out}}});
             return keep(inputs, [=](Inputs& i) {
               place.backend.linear({.x = i.x.view,
                                     .weight = i.weight.view,
@@ -356,20 +358,23 @@ Case merge(const Model& model, int64_t rows) {
       }};
 }
 
-Case gated_activation(const Model& model, int64_t rows) {
+/// `type` is that of all three tensors.
+Case gated_activation(const Model& model, int64_t rows, DType type = DType::fp32) {
   struct Inputs {
     Tensor gate, up, out;
   };
   const int64_t ffn = model.ffn;
-  return {"gated_activation", fmt::format("{} × {}", rows, ffn), 0, 3 * bytes_of({rows, ffn}),
-          [=](const Place& place) {
-            auto inputs = std::make_shared<Inputs>(Inputs{{place, DType::fp32, {rows, ffn}},
-                                                          {place, DType::fp32, {rows, ffn}},
-                                                          {place, DType::fp32, {rows, ffn}}});
-            return keep(inputs, [place](Inputs& i) {
-              place.backend.gated_activation({i.gate.view, i.up.view, i.out.view}, place.stream);
-            });
-          }};
+  return {
+      "gated_activation",
+      fmt::format("{} × {}{}", rows, ffn,
+                  type == DType::fp32 ? "" : fmt::format(" {}", name_of(type))),
+      0, 3 * bytes_of({rows, ffn}, type), [=](const Place& place) {
+        auto inputs = std::make_shared<Inputs>(Inputs{
+            {place, type, {rows, ffn}}, {place, type, {rows, ffn}}, {place, type, {rows, ffn}}});
+        return keep(inputs, [place](Inputs& i) {
+          place.backend.gated_activation({i.gate.view, i.up.view, i.out.view}, place.stream);
+        });
+      }};
 }
 
 Case xielu(const Model& model, int64_t rows) {
@@ -571,6 +576,8 @@ std::vector<Case> large_cases() {
       linear(llama, 8192, llama.hidden, llama.hidden),
       linear(llama, 8192, llama.ffn, llama.hidden),
       linear(llama, 8192, llama.hidden, llama.ffn),
+      linear(llama, 8192, 2 * llama.ffn, llama.hidden),
+      linear(llama, 8192, 2 * llama.ffn, llama.hidden, DType::bf16, 0, DType::bf16),
       linear(llama, 1, llama.ffn, llama.hidden),
       linear(llama, 16, llama.ffn, llama.hidden),
       linear(llama, 1, 2 * llama.ffn, llama.hidden),
@@ -609,6 +616,7 @@ std::vector<Case> large_cases() {
       rotate_and_store(llama, 16, DType::bf16),
       merge(llama, 8192),
       gated_activation(llama, 8192),
+      gated_activation(llama, 8192, DType::bf16),
       xielu(llama, 8192),
       sample(llama, 16, "greedy", {}),
       sample(llama, 16, "temperature 0.8, top_p 0.95", {.temperature = 0.8f, .top_p = 0.95f}),

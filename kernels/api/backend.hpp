@@ -64,6 +64,10 @@ class Backend {
   /// of the given type. It is fp32, or a narrower type to which x is rounded in any case.
   virtual DType operand_type(DType) const { return DType::fp32; }
 
+  /// Tells whether `linear` writes y in bf16, for weights whose operand_type it is, and
+  /// gated_activation reads it. It halves the bytes of passes whose products are long.
+  virtual bool rounds_products() const { return false; }
+
   /// Tells whether launches cost so much that one op in place of several takes less time. Then there
   /// are rotate_and_store and AttentionArgs::out of narrow types.
   virtual bool gains_by_fewer_ops() const { return false; }

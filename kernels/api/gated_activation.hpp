@@ -18,11 +18,12 @@ inline constexpr float gelu_slope = 1.5957691216057308f, gelu_cube = 0.044715f;
 /// The factor in s, and the limit of g and |u|, of `clamped`.
 inline constexpr float clamped_slope = 1.702f, clamped_limit = 7.0f;
 
-/// out[t, i] = activation(gate[t, i], up[t, i]). NaN stays NaN. `out` may be `gate` or `up` if it is fp32.
+/// out[t, i] = activation(gate[t, i], up[t, i]), computed in fp32. NaN stays NaN. `out` may be `gate`
+/// or `up` if it has their type.
 struct GatedActivationArgs {
-  TensorView gate;  ///< [rows, ffn] fp32
-  TensorView up;    ///< [rows, ffn] fp32
-  TensorView out;   ///< [rows, ffn] fp32 or Backend::operand_type, written, rounded once
+  /// [rows, ffn] fp32, or on backends with rounds_products() both bf16, and then `out`, too
+  TensorView gate, up;
+  TensorView out;  ///< [rows, ffn] fp32 or Backend::operand_type, written, rounded once
   Activation activation = Activation::silu;
 };
 

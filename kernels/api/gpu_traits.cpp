@@ -41,6 +41,7 @@ bool gpu_takes_gated_linear(const GatedLinearArgs& args) {
 BackendTraits gpu_traits() {
   return {.operand_type = gpu_operand_type,
           .query_type = gpu_query_type,
+          .rounds_products = true,
           .gains_by_fewer_ops = true,
           .takes_gated_linear = gpu_takes_gated_linear};
 }

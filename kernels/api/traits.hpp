@@ -11,6 +11,7 @@ namespace pecia::kernels {
 struct BackendTraits {
   std::function<DType(DType)> operand_type = {};         ///< Backend::operand_type; absent: fp32
   std::function<DType(DType, int64_t)> query_type = {};  ///< Backend::query_type; absent: fp32
+  bool rounds_products = false;                          ///< Backend::rounds_products
   bool continues_attention = false;                      ///< Backend::continues_attention
   bool merges_attention = false;                         ///< Backend::merges_attention
   bool gains_by_fewer_ops = false;                       ///< Backend::gains_by_fewer_ops
@@ -30,6 +31,7 @@ inline BackendTraits traits_of(const Backend& backend) {
   return {.operand_type = [&backend](DType weights) { return backend.operand_type(weights); },
           .query_type = [&backend](DType keys,
                                    int64_t head_dim) { return backend.query_type(keys, head_dim); },
+          .rounds_products = backend.rounds_products(),
           .continues_attention = backend.continues_attention(),
           .merges_attention = backend.merges_attention(),
           .gains_by_fewer_ops = backend.gains_by_fewer_ops(),

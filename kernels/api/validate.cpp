@@ -94,6 +94,14 @@ void check_bias(std::string_view name, const TensorView& bias, int64_t size) {
   check_shape(name, bias, {size});
 }
 
+void check_products(const LinearArgs& args) {
+  if (args.y.dtype() != DType::bf16) return check_fp32("y", args.y);
+  const DType type = args.weight.dtype();
+  PECIA_CHECK(is_code(type) || type == DType::bf16, "y is bf16, and weights are {}", name_of(type));
+  PECIA_CHECK(args.accumulate == Accumulate::no, "products are added to y in bf16");
+  PECIA_CHECK(args.row_invariant == RowInvariant::no, "y is bf16 with RowInvariant");
+}
+
 void check_choice(const TensorView& chosen, const TensorView& weights, int64_t rows) {
   PECIA_CHECK(chosen.dtype() == DType::int32, "chosen is {}, expected int32",
               name_of(chosen.dtype()));
@@ -174,7 +182,7 @@ void validate(const EmbeddingArgs& args) {
 void validate(const LinearArgs& args) {
   check_rank("x", args.x, 2);
   check_rank("weight", args.weight, 2);
-  check_fp32("y", args.y);
+  check_products(args);
   check_weights("weight", args.weight, args.weight_scales, args.weight.rows(), args.x.size(1),
                 args.x.dtype());
   check_shape("y", args.y, {args.x.rows(), args.weight.rows()});
@@ -421,6 +429,12 @@ void refuse_rounded(const AttentionArgs& args, std::string_view backend) {
                       name_of(args.out.dtype()));
 }
 
+void refuse_rounded_products(const TensorView& products, std::string_view backend) {
+  if (products.dtype() != DType::fp32)
+    fail<Unsupported>("the backend {} has products in fp32, not in {}", backend,
+                      name_of(products.dtype()));
+}
+
 void refuse_continued(const AttentionArgs& args, std::string_view backend) {
   if (args.from != AttentionFrom::nothing)
     fail<Unsupported>("the backend {} continues no results of attention", backend);
@@ -481,9 +495,12 @@ void validate(const MergeArgs& args) {
 
 void validate(const GatedActivationArgs& args) {
   check_rank("gate", args.gate, 2);
-  check_fp32("gate", args.gate);
-  check_fp32("up", args.up);
   check_float("out", args.out.dtype());
+  const DType narrow = args.out.dtype() == DType::bf16 ? DType::bf16 : DType::fp32;
+  PECIA_CHECK(args.gate.dtype() == args.up.dtype() &&
+                  (args.gate.dtype() == DType::fp32 || args.gate.dtype() == narrow),
+              "gate is {}, up {} and out {}", name_of(args.gate.dtype()), name_of(args.up.dtype()),
+              name_of(args.out.dtype()));
   check_shape("up", args.up, {args.gate.rows(), args.gate.size(1)});
   check_shape("out", args.out, {args.gate.rows(), args.gate.size(1)});
 }

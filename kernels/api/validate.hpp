@@ -48,6 +48,9 @@ void validate(const AttentionArgs& args);
 void validate(const RotateAndStoreArgs& args);
 /// Throws Unsupported for results of a narrow type, on behalf of a backend that has none.
 void refuse_rounded(const AttentionArgs& args, std::string_view backend);
+/// Throws Unsupported for products of a narrow type, on behalf of a backend without
+/// rounds_products().
+void refuse_rounded_products(const TensorView& products, std::string_view backend);
 /// Throws Unsupported for results that are continued, on behalf of a backend without
 /// continues_attention().
 void refuse_continued(const AttentionArgs& args, std::string_view backend);

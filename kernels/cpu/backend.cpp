@@ -33,6 +33,7 @@ class CpuBackend : public Backend {
   }
   void linear(const LinearArgs& args, device::Stream& stream) override {
     validate(args);
+    refuse_rounded_products(args.y, name());
     multiply(args, stream);
   }
   int64_t panel_bytes(const TensorView& matrix) const override {
@@ -107,6 +108,7 @@ class CpuBackend : public Backend {
   void gated_activation(const GatedActivationArgs& args, device::Stream& stream) override {
     validate(args);
     takes(args.out);
+    refuse_rounded_products(args.gate, name());
     cpu::gated_activation(args, stream);
   }
   void xielu(const XieluArgs& args, device::Stream& stream) override {

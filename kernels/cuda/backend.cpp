@@ -22,6 +22,7 @@ class CudaBackend : public Backend {
     return context_.sdpa ? context_.sdpa->name() : "none: " + context_.why_no_sdpa;
   }
 
+  bool rounds_products() const override { return true; }
   bool gains_by_fewer_ops() const override { return true; }
 
   void add(const AddArgs& args, device::Stream& stream) override { run(cuda::add, args, stream); }

@@ -44,13 +44,14 @@ struct Context {
   device::Buffer operand_scales{device, device::Memory::device};  ///< scales of its rows, in fp8
   device::Buffer products{device,
                           device::Memory::device};  ///< fp8 products; sums of splits; of experts
-  device::Buffer widened{device, device::Memory::device};       ///< rows of codes as bf16
-  device::Buffer expert_pairs{device, device::Memory::device};  ///< pairs of rows and experts
-  device::Buffer activated{device, device::Memory::device};     ///< activations of experts in bf16
-  device::Buffer bias{device, device::Memory::device};          ///< bias of a product, in fp32
-  device::Buffer partials{device, device::Memory::device};      ///< partials of attention
-  device::Buffer arrivals{device, device::Memory::device};      ///< counters of attention's blocks
-  int64_t zeroed_arrivals = 0;                                  ///< bytes of them that are counters
+  device::Buffer wide_products{device, device::Memory::device};  ///< fp32, to be rounded into y
+  device::Buffer widened{device, device::Memory::device};        ///< rows of codes as bf16
+  device::Buffer expert_pairs{device, device::Memory::device};   ///< pairs of rows and experts
+  device::Buffer activated{device, device::Memory::device};      ///< activations of experts in bf16
+  device::Buffer bias{device, device::Memory::device};           ///< bias of a product, in fp32
+  device::Buffer partials{device, device::Memory::device};       ///< partials of attention
+  device::Buffer arrivals{device, device::Memory::device};       ///< counters of attention's blocks
+  int64_t zeroed_arrivals = 0;                               ///< bytes of them that are counters
   device::Buffer rounded_q{device, device::Memory::device};  ///< for the library, like the next two
   device::Buffer part_out{device, device::Memory::device};
   device::Buffer part_lse{device, device::Memory::device};

@@ -4,19 +4,26 @@
 #include "kernels/cuda/shared/elementwise_kernels.cuh"
 
 namespace pecia::kernels::cuda {
+namespace {
+
+/// A thread reads 16 bytes at once where rows are aligned to them.
+template <typename In, typename Out>
+void run(const GatedActivationArgs& args, device::Stream& stream) {
+  constexpr int several = 16 / sizeof(In);
+  const bool in_vectors = aligned_to<several>(args.gate) && aligned_to<several>(args.up) &&
+                          aligned_to<several>(args.out);
+  launch(
+      stream, grid_of_rows(args.out.rows(), args.out.size(1) / (in_vectors ? several : 1)),
+      in_vectors ? gated_activation_kernel<several, In, Out> : gated_activation_kernel<1, In, Out>,
+      matrix<const In>(args.gate), matrix<const In>(args.up), matrix<Out>(args.out),
+      args.activation);
+}
+
+}  // namespace
 
 void gated_activation(const GatedActivationArgs& args, Context&, device::Stream& stream) {
-  const auto gate = matrix<const float>(args.gate), up = matrix<const float>(args.up);
-  with_stored_type(args.out.dtype(), [&](auto type) {
-    using Out = decltype(type);
-    const auto out = matrix<Out>(args.out);
-    if (aligned_to<4>(args.gate) && aligned_to<4>(args.up) && aligned_to<4>(args.out))
-      launch(stream, grid_of_rows(out.rows, out.columns / 4), gated_activation_kernel<4, Out>, gate,
-             up, out, args.activation);
-    else
-      launch(stream, grid_of_rows(out.rows, out.columns), gated_activation_kernel<1, Out>, gate, up,
-             out, args.activation);
-  });
+  if (args.gate.dtype() == DType::bf16) return run<Bf16, Bf16>(args, stream);
+  with_stored_type(args.out.dtype(), [&](auto out) { run<float, decltype(out)>(args, stream); });
 }
 
 }  // namespace pecia::kernels::cuda

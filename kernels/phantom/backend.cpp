@@ -66,6 +66,7 @@ class PhantomBackend : public Backend {
   DType query_type(DType keys, int64_t head_dim) const override {
     return traits_.queries_of(keys, head_dim);
   }
+  bool rounds_products() const override { return traits_.rounds_products; }
   bool continues_attention() const override { return traits_.continues_attention; }
   bool merges_attention() const override { return traits_.merges_attention; }
   bool gains_by_fewer_ops() const override { return traits_.gains_by_fewer_ops; }

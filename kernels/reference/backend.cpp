@@ -11,6 +11,7 @@ namespace {
 class ReferenceBackend : public Backend {
  public:
   std::string_view name() const override { return "reference"; }
+  bool rounds_products() const override { return true; }
 
   void embedding(const EmbeddingArgs& args, device::Stream& stream) override {
     run(reference::embedding, args, stream);

@@ -28,11 +28,13 @@ double activated(double gate, double up, Activation activation) {
 }  // namespace
 
 void gated_activation(const GatedActivationArgs& args) {
+  const DType type = args.gate.dtype();
   for (int64_t t = 0; t < args.out.rows(); ++t)
     for (int64_t i = 0; i < args.out.size(1); ++i)
-      store_from_float(args.out.row(t), args.out.dtype(), i,
-                       static_cast<float>(activated(row_of(args.gate, t)[i], row_of(args.up, t)[i],
-                                                    args.activation)));
+      store_from_float(
+          args.out.row(t), args.out.dtype(), i,
+          static_cast<float>(activated(load_as_float(args.gate.row(t), type, i),
+                                       load_as_float(args.up.row(t), type, i), args.activation)));
 }
 
 }  // namespace pecia::kernels::reference

@@ -55,10 +55,11 @@ void linear(const LinearArgs& args) {
   for (int64_t t = 0; t < args.y.rows(); ++t) {
     const Operand x = operand(args, t);
     for (int64_t o = 0; o < args.y.size(1); ++o) {
-      float& y = row_of(args.y, t)[o];
       const double bias = args.bias ? load_as_float(args.bias.data(), args.bias.dtype(), o) : 0.0;
+      const float before = adds ? row_of(args.y, t)[o] : 0.0f;
       if (args.splits == 1) {
-        y = static_cast<float>(product(args, x, o, 0, depth, adds ? bias + y : bias));
+        const double sum = product(args, x, o, 0, depth, bias + before);
+        store_from_float(args.y.row(t), args.y.dtype(), o, static_cast<float>(sum));
         continue;
       }
       std::vector<float> sums;
@@ -66,7 +67,7 @@ void linear(const LinearArgs& args) {
         sums.push_back(static_cast<float>(
             product(args, x, o, split * width, (split + 1) * width, split == 0 ? bias : 0.0)));
       const float sum = tree_sum(std::move(sums));
-      y = adds ? y + sum : sum;
+      row_of(args.y, t)[o] = adds ? before + sum : sum;
     }
   }
 }

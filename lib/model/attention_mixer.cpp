@@ -34,12 +34,9 @@ AttentionMixer::AttentionMixer(const ModelConfig& config, const context::Compute
 
 void AttentionMixer::begin(const AttentionWeights& weights, int64_t num_rows,
                            const context::Attention& attention) {
-  // More rows take a while, so launches cost little beside them, and copies of all heads would take
-  // memory.
-  constexpr int64_t few_rows = 128;
   fresh_.reset();
   const bool gains = compute_.backend.gains_by_fewer_ops();
-  const bool fresh = gains && num_rows > 0 && num_rows < few_rows && tensor_.num_blocks() == 1 &&
+  const bool fresh = gains && num_rows > 0 && num_rows < many_rows && tensor_.num_blocks() == 1 &&
                      config_.qk_norm != QkNorm::all_heads &&
                      config_.rope.temperature_beta == 0 &&  // else q has tables of its own
                      attention.takes_fresh_heads();
@@ -53,8 +50,8 @@ void AttentionMixer::begin(const AttentionWeights& weights, int64_t num_rows,
                          {num_rows, weight.out() / config_.head_dim, config_.head_dim});
   };
   // All ranks that exchange queries count the same rows of their block.
-  const bool many_rows = std::ssize(attention.positions()) >= few_rows;
-  query_type_ = gains && many_rows ? attention.query_type() : DType::fp32;
+  const bool many = std::ssize(attention.positions()) >= many_rows;
+  query_type_ = gains && many ? attention.query_type() : DType::fp32;
   weights_ = &weights;
   q_ = heads(q_buffer_, weights.q), k_ = heads(k_buffer_, weights.k);
   v_ = heads(v_buffer_, weights.v);

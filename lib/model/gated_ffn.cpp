@@ -35,14 +35,15 @@ TensorView GatedFfn::activate(const GatedFfnWeights& weights, const TensorView& 
       narrow ? activated_.tensor(operand, {rows.rows(), width}) : TensorView();
   if (weights.xielu) return curve(weights, rows, narrow_out);
   if (narrow && products_.gated(rows, weights, activation_, narrow_out)) return narrow_out;
+  const DType product = products_.result_type(rows.rows());
   TensorView gate, up;
   if (const auto both = products_.joined({&weights.gate, &weights.up})) {
-    const TensorView products = gate_.tensor(DType::fp32, {rows.rows(), 2 * width});
+    const TensorView products = gate_.tensor(product, {rows.rows(), 2 * width});
     gate = products.slice_columns(0, width), up = products.slice_columns(width, width);
     products_.linear("gate_up_proj", rows, *both, products);
   } else {
-    gate = gate_.tensor(DType::fp32, {rows.rows(), width});
-    up = up_.tensor(DType::fp32, {rows.rows(), width});
+    gate = gate_.tensor(product, {rows.rows(), width});
+    up = up_.tensor(product, {rows.rows(), width});
     products_.linear("gate_proj", rows, weights.gate, gate);
     products_.linear("up_proj", rows, weights.up, up);
   }

@@ -56,21 +56,23 @@ std::vector<Model::LayerNorms> Model::norms_of(const WeightViews& weights) {
   return norms;
 }
 
-int64_t Model::activation_bytes_per_row(const ModelConfig& config) {
+int64_t Model::activation_bytes_per_row(const ModelConfig& config, DType gated) {
   const int64_t heads = 2 * config.num_heads + 2 * config.num_kv_heads;  // q, mixed, k, v
   const int64_t partial = config.num_heads * config.head_dim;  // the ring's partial output
   const int64_t sinks = config.attention_sinks ? config.num_heads * config.head_dim : 0;
   const int64_t squares =
       config.qk_norm == QkNorm::all_heads ? config.num_heads + config.num_kv_heads : 0;
   const int64_t rows = 3 * config.hidden;  // hidden states, normed rows, products to be summed
-  const int64_t dense = config.num_layers(FeedForward::dense) > 0
-                            ? (config.matrices_of_dense_ffn() - 1) * config.ffn
-                            : 0;
+  const int64_t before_down = config.matrices_of_dense_ffn() - 1;
+  const int64_t of_ffn = gated == DType::fp32 || before_down == 1
+                             ? before_down * size_of(DType::fp32)
+                             : 3 * size_of(gated);  // gate, up and their activation
+  const int64_t dense = config.num_layers(FeedForward::dense) > 0 ? of_ffn * config.ffn : 0;
   const int64_t mixture =
       config.experts ? config.experts->count + 2 * config.experts->per_token + config.hidden : 0;
-  return size_of(DType::fp32) *
-         (rows + heads * config.head_dim + partial + std::max(dense, mixture) +
-          LayerRotations::width(config) + squares + sinks);
+  return size_of(DType::fp32) * (rows + heads * config.head_dim + partial +
+                                 LayerRotations::width(config) + squares + sinks) +
+         std::max(dense, size_of(DType::fp32) * mixture);
 }
 
 void Model::forward(const Rows& rows, context::Attention& attention) {

@@ -86,8 +86,9 @@ class Model {
   }
 
   /// Bytes of activations that forward needs per row when no heads are exchanged. An exchange needs
-  /// q, k, v and attention's output twice more.
-  static int64_t activation_bytes_per_row(const ModelConfig& config);
+  /// q, k, v and attention's output twice more. `gated` is the type of gate and up
+  /// (Products::result_type).
+  static int64_t activation_bytes_per_row(const ModelConfig& config, DType gated = DType::fp32);
 
  private:
   /// The tensors that the layers of a pass work on.

@@ -12,6 +12,10 @@
 
 namespace pecia::model {
 
+/// Passes of so many rows take a while, so launches cost little beside them, and copies of their
+/// tensors take memory.
+inline constexpr int64_t many_rows = 128;
+
 class Products {
  public:
   /// All references outlive this object. `ranks` is the most ranks that a layer's weights are cut
@@ -20,7 +24,7 @@ class Products {
            kernels::RowInvariant row_invariant, int ranks);
 
   /// y [rows, out] = x [rows, in] · weightᵀ + bias; it is added to y if `accumulate` says so. y is
-  /// fp32. `splits` is LinearArgs::splits.
+  /// fp32, or without `accumulate` of result_type. `splits` is LinearArgs::splits.
   void linear(const char* name, const TensorView& x, const LinearWeight& weight,
               const TensorView& y, kernels::Accumulate accumulate = kernels::Accumulate::no,
               int splits = 1);
@@ -62,6 +66,13 @@ class Products {
   /// Type of the operands that the layers' weights multiply; fp32 when the weights have several
   /// types.
   DType operand_type() const { return operand_; }
+  /// Type of products of so many rows that one op reads and writes in operand_type: bf16 where that
+  /// saves bytes, else fp32.
+  DType result_type(int64_t rows) const {
+    const bool narrow =
+        operand_ == DType::bf16 && rows >= many_rows && row_invariant_ == kernels::RowInvariant::no;
+    return narrow && compute_.backend.rounds_products() ? operand_ : DType::fp32;
+  }
 
  private:
   void sum_columns(const TensorView& x, std::span<const LinearWeight::Part> parts, int splits,

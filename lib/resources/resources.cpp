@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/api/gpu_traits.hpp"
 #include "lib/cluster/machine.hpp"
 #include "lib/context/recent_slots.hpp"
 #include "lib/core/codes.hpp"
@@ -182,7 +183,10 @@ int64_t activation_bytes(bool gpus) {
 int64_t resolve_batch_tokens(const job::Job& job, const model::ModelConfig& config, int row_ranks,
                              bool gpus) {
   if (job.batch.max_batch_tokens) return *job.batch.max_batch_tokens;
-  int64_t row_bytes = model::Model::activation_bytes_per_row(config);
+  const bool rounds_gates = gpus && job.reproducible != parallel::Reproducible::layout &&
+                            kernels::gpu_operand_type(held_dtype(job, config)) == DType::bf16;
+  int64_t row_bytes =
+      model::Model::activation_bytes_per_row(config, rounds_gates ? DType::bf16 : DType::fp32);
   if (gpus) row_bytes += kernels::library_bytes_per_row(config.num_heads, config.head_dim);
   const int64_t rows = activation_bytes(gpus) / row_bytes;
   const int ranks =

@@ -144,6 +144,28 @@ TEST(Program, HasRoundedQueriesInPassesOfManyRowsOfAGpu) {
     }
 }
 
+/// What gate and up write and their activation reads.
+TEST(Program, HasRoundedGatesInPassesOfManyRowsOfAGpu) {
+  model::ModelConfig config = small_model(1);
+  config.ffn = 192;  // more columns than q, k and v have together
+  const Grid& alone = grids().front();
+  for (const int64_t rows : {127, 128}) {
+    execute::PhantomSettings settings = alone.settings(0);
+    settings.traits = kernels::gpu_traits();
+    int64_t of_products = 0, of_activation = 0;
+    for (const auto& [layer, step] :
+         flat(record(config, {settings, {}, alone.passes().feed(0, 1, rows)}, Layers::each)))
+      if (const auto* op = std::get_if<kernels::OpWork>(&step.what)) {
+        if (op->name == "linear" && op->width >= config.ffn) of_products += op->bytes_written;
+        if (op->name == "gated_activation") of_activation += op->bytes_read;
+      }
+    const int64_t numbers = 2 * rows * config.ffn;
+    const int64_t vocab = config.vocab * size_of(DType::fp32);  // of the last row
+    EXPECT_EQ(of_products - vocab, numbers * (rows == 128 ? 2 : 4)) << rows;
+    EXPECT_EQ(of_activation, numbers * (rows == 128 ? 2 : 4)) << rows;
+  }
+}
+
 /// `reproducible: layout` has the parts of virtual ranks as items of one call, or as single calls.
 TEST(Program, AttendsPartsOfLayoutInOneCallWhereTheBackendMergesThem) {
   const model::ModelConfig config = small_model(1);

@@ -95,6 +95,7 @@ class BackendOnCopies : public Backend {
   DType query_type(DType keys, int64_t head_dim) const override {
     return backend_->query_type(keys, head_dim);
   }
+  bool rounds_products() const override { return backend_->rounds_products(); }
   bool gains_by_fewer_ops() const override { return backend_->gains_by_fewer_ops(); }
 
   void add(const AddArgs& args, device::Stream&) override {

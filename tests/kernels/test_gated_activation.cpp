@@ -118,6 +118,47 @@ TEST_P(GatedActivation, IsRoundedOnceToTheOperandsType) {
     }
 }
 
+/// As of the same numbers in fp32.
+TEST_P(GatedActivation, ReadsRoundedProducts) {
+  for (const auto activation :
+       {kernels::Activation::silu, kernels::Activation::gelu_tanh, kernels::Activation::clamped})
+    for (const int64_t width : {7, 64, 1001})
+      for (const int64_t gap : {0, 3, 8}) {
+        SCOPED_TRACE(testing::Message() << width << " columns, gap " << gap);
+        Tensor gate = Tensor::random({5, width}, DType::bf16, 1, gap);
+        Tensor up = Tensor::random({5, width}, DType::bf16, 2, gap);
+        Tensor out({5, width}, DType::bf16, std::vector<float>(5 * width), gap);
+        const auto run = [&](Device& device, Tensor& g, Tensor& u, Tensor& to) {
+          device.backend->gated_activation({g.view(), u.view(), to.view(), activation},
+                                           device.stream);
+        };
+        if (!device_.backend->rounds_products()) {
+          EXPECT_ANY_THROW(run(device_, gate, up, out));
+          continue;
+        }
+        run(device_, gate, up, out);
+        EXPECT_TRUE(out.gaps_intact());
+        Tensor wide_gate({5, width}, DType::fp32, gate.values());
+        Tensor wide_up({5, width}, DType::fp32, up.values());
+        Tensor wide = Tensor::filled({5, width}, 0);
+        run(device_, wide_gate, wide_up, wide);
+        EXPECT_EQ(out.values(), Tensor({5, width}, DType::bf16, wide.values()).values());
+        run(device_, gate, up, gate);
+        EXPECT_EQ(gate.values(), out.values()) << "in place";
+      }
+}
+
+TEST_P(GatedActivation, RefusesProductsOfTwoTypes) {
+  Tensor gate = Tensor::random({2, 3}, DType::bf16, 1), out = gate, up = Tensor::filled({2, 3}, 1);
+  Tensor wide = up;
+  EXPECT_THROW(
+      device_.backend->gated_activation({gate.view(), up.view(), out.view()}, device_.stream),
+      InvalidArgument);
+  EXPECT_THROW(
+      device_.backend->gated_activation({gate.view(), gate.view(), wide.view()}, device_.stream),
+      InvalidArgument);
+}
+
 TEST_P(GatedActivation, RefusesMismatchedShapes) {
   Tensor gate = Tensor::filled({2, 3}, 1), up = Tensor::filled({3, 2}, 1);
   EXPECT_THROW(

@@ -168,11 +168,14 @@ TEST(BatchTokens, OfGpusLeaveRoomForWhatALibraryOfAttentionTakes) {
   model::ModelConfig config;
   config.hidden = 8192, config.ffn = 28672, config.layers = 80;
   config.num_heads = 64, config.num_kv_heads = 8, config.head_dim = 128;
-  const int64_t rows = resolve_batch_tokens({}, config, 1, true);
-  const int64_t each =
-      model::Model::activation_bytes_per_row(config) + 64 * (2 * 128 * 2 + 128 * 4 + 4);
-  EXPECT_LE(rows * each, activation_bytes(true));
-  EXPECT_GT((rows + 256) * each, activation_bytes(true));
+  for (const DType stored : {DType::fp32, DType::bf16}) {
+    config.stored_dtype = stored;
+    const int64_t rows = resolve_batch_tokens({}, config, 1, true);
+    const int64_t each =
+        model::Model::activation_bytes_per_row(config, stored) + 64 * (2 * 128 * 2 + 128 * 4 + 4);
+    EXPECT_LE(rows * each, activation_bytes(true));
+    EXPECT_GT((rows + 256) * each, activation_bytes(true));
+  }
 }
 
 TEST(BatchTokens, GrowWithTheRanksThatShareRows) {

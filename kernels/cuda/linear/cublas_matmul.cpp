@@ -90,7 +90,7 @@ struct Product {
 
 /// All that the choice of an algorithm depends on.
 using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, uint32_t, uint32_t,
-                       uint32_t, DType, bool, bool, bool>;
+                       uint32_t, DType, DType, bool, bool, bool>;
 
 /// cuBLAS 12.8 and what lies beside a newer program know no scales of rows.
 constexpr size_t first_version_with_row_scales = 120900;
@@ -114,10 +114,12 @@ class CublasMatmul : public Matmul {
     auto product = product_for(args);
     if (product == nullptr)
       fail<Unsupported>(
-          "cuBLASLt has no algorithm for {} rows × [{}, {}] of {}{} with row strides {}, {} and {}",
+          "cuBLASLt has no algorithm for {} rows × [{}, {}] of {}{} into {} with row strides {}, "
+          "{} "
+          "and {}",
           args.x.rows(), args.weight.rows(), args.x.size(1), name_of(args.weight.dtype()),
-          args.x_scales != nullptr ? " with scales" : "", args.x.row_stride(),
-          args.weight.row_stride(), args.y.row_stride());
+          args.x_scales != nullptr ? " with scales" : "", name_of(args.y.dtype()),
+          args.x.row_stride(), args.weight.row_stride(), args.y.row_stride());
     CudaStream& on = cuda_stream(stream);
     on.submit(
         [this, product = std::move(product), args, &on] { enqueue(*product, args, on.get()); },
@@ -153,6 +155,7 @@ class CublasMatmul : public Matmul {
                      alignment_of(args.weight),
                      alignment_of(args.y),
                      args.weight.dtype(),
+                     args.y.dtype(),
                      has_bias,
                      adds,
                      args.x_scales != nullptr};

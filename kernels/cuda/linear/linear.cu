@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "kernels/cuda/cuda.hpp"
 #include "kernels/cuda/linear/coded_linear.hpp"
 #include "kernels/cuda/linear/linear_invariant.hpp"
@@ -42,12 +44,37 @@ void scale_products(const TensorView& products, const float* x_scales, const Lin
          weight_scales, bias, args.accumulate, matrix<float>(y));
 }
 
-/// Rows of x are rounded to codes first. Where the product of this shape takes no scales, some rows
-/// of it at a time are made beside y, so few that the cache holds them, and scaled into it.
+/// Rows are multiplied some at a time where their products are changed afterwards, so few that a
+/// cache holds the products.
+int64_t rows_at_once(int64_t columns) {
+  constexpr int64_t products_bytes = int64_t{32} << 20;
+  return std::max<int64_t>(16, products_bytes / (columns * size_of(DType::fp32)));
+}
+
+bool rows_are_aligned(const TensorView& y) {
+  return reinterpret_cast<uintptr_t>(y.data()) % 16 == 0 &&
+         y.row_stride() * size_of(y.dtype()) % 16 == 0;
+}
+
+/// y in bf16 that no library writes: from products in fp32.
+void linear_then_round(const LinearArgs& args, Context& context, device::Stream& stream) {
+  const int64_t rows = args.x.rows(), out = args.y.size(1), most = rows_at_once(out);
+  for (int64_t first = 0; first < rows; first += most) {
+    const int64_t count = std::min(most, rows - first);
+    LinearArgs part = args;
+    part.x = args.x.slice_rows(first, count);
+    part.y = context.wide_products.tensor(DType::fp32, {count, out});
+    linear(part, context, stream);
+    launch(stream, grid_of_rows(count, out), convert_kernel<1, float, Bf16>,
+           matrix<const float>(part.y), matrix<Bf16>(args.y.slice_rows(first, count)));
+  }
+}
+
+/// Rows of x are rounded to codes first. Where the product of this shape takes no scales, it is made
+/// beside y and scaled into it.
 void fp8_linear(const LinearArgs& args, const float* bias, Context& context,
                 device::Stream& stream) {
-  constexpr int64_t products_bytes = int64_t{32} << 20;
-  const int64_t rows = args.x.rows(), out = args.y.size(1);
+  const int64_t rows = args.x.rows(), out = args.y.size(1), most = rows_at_once(out);
   const TensorView codes = room_for(args.x, DType::fp8, context.operand);
   const TensorView scales = context.operand_scales.tensor(DType::fp32, {rows});
   quantize_rows({args.x, codes, scales}, context, stream);
@@ -62,7 +89,7 @@ void fp8_linear(const LinearArgs& args, const float* bias, Context& context,
     if (bias != nullptr) add_bias(args, bias, stream);
     return context.matmul->run(scaled, stream);
   }
-  const int64_t most = std::max<int64_t>(16, products_bytes / (out * size_of(DType::fp32)));
+  if (args.y.dtype() != DType::fp32) return linear_then_round(args, context, stream);
   for (int64_t first = 0; first < rows; first += most) {
     const int64_t count = std::min(most, rows - first);
     const TensorView products = context.products.tensor(DType::fp32, {count, out});
@@ -85,14 +112,19 @@ void linear(const LinearArgs& args, Context& context, device::Stream& stream) {
         name_of(type));
   if (args.y.elements() == 0) return;
   const bool has_depth = args.x.size(1) > 0;
-  if (has_depth && is_coded(type, args.weight_scales)) {
+  const bool coded = has_depth && is_coded(type, args.weight_scales);
+  const bool few_rows = coded ? args.x.rows() <= most_coded_rows && !row_invariant
+                              : has_depth && reads_few_rows(args);
+  const bool written_by_library = !args.bias && has_depth && !few_rows && rows_are_aligned(args.y);
+  if (args.y.dtype() != DType::fp32 && !written_by_library)
+    return linear_then_round(args, context, stream);
+  if (coded) {
     const TensorView x = aligned_operand(args.x, context.operand, stream);
-    if (x.rows() <= most_coded_rows && !row_invariant)
-      return coded_few_rows(args, x, context, stream);
+    if (few_rows) return coded_few_rows(args, x, context, stream);
     const float* const bias = bias_in_fp32(args.bias, context.bias, stream);
     return widened_linear(args, x, bias, context, stream);
   }
-  if (has_depth && reads_few_rows(args))
+  if (few_rows)
     return coded_few_rows(args, aligned_operand(args.x, context.operand, stream), context, stream);
   const float* const bias = bias_in_fp32(args.bias, context.bias, stream);
   if (!has_depth) return add_bias(args, bias, stream);

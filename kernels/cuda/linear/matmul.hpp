@@ -13,15 +13,16 @@ namespace pecia::kernels::cuda {
 /// y[t, o] (+)= x_scales[t] · weight_scales[o] · Σ_i x[t, i] · weight[o, i].
 struct MatmulArgs {
   TensorView x, weight;  ///< [rows, in], [out, in] of one type: fp32, bf16, fp16 or fp8; in > 0
-  TensorView y;          ///< [rows, out] fp32; no view is empty
-  const float* bias;     ///< [out], or null; null with fp8
+  /// [rows, out] fp32; bf16 if x is bf16 or fp8, without bias and Accumulate::yes. No view is empty.
+  TensorView y;
+  const float* bias;  ///< [out], or null; null with fp8
   Accumulate accumulate;
   const float* x_scales = nullptr;       ///< [rows], for fp8; null: no scales
   const float* weight_scales = nullptr;  ///< [out], for fp8; null: no scales
 };
 
 /// Returns all that a product's work follows from, without padding.
-inline std::array<int64_t, 14> work_of(const MatmulArgs& args) {
+inline std::array<int64_t, 15> work_of(const MatmulArgs& args) {
   const auto at = [](const void* data) {
     return static_cast<int64_t>(reinterpret_cast<intptr_t>(data));
   };
@@ -35,6 +36,7 @@ inline std::array<int64_t, 14> work_of(const MatmulArgs& args) {
           static_cast<int64_t>(args.weight.dtype()),
           at(args.y.data()),
           args.y.row_stride(),
+          static_cast<int64_t>(args.y.dtype()),
           at(args.bias),
           at(args.x_scales),
           at(args.weight_scales),

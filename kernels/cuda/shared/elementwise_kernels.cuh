@@ -45,9 +45,9 @@ __device__ __forceinline__ float activated(float gate, float up, Activation acti
   return gate / (1.0f + expf(-slope)) * up;
 }
 
-template <int Count, typename Out>
-__global__ void gated_activation_kernel(Matrix<const float> gate, Matrix<const float> up,
-                                        Matrix<Out> out, Activation activation) {
+template <int Count, typename In, typename Out>
+__global__ void gated_activation_kernel(Matrix<const In> gate, Matrix<const In> up, Matrix<Out> out,
+                                        Activation activation) {
   const int64_t row = blockIdx.x;
   for (int64_t i = first_column<Count>(); i < out.columns; i += column_step<Count>()) {
     float gates[Count], ups[Count];

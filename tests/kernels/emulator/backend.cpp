@@ -24,6 +24,11 @@ class PlainMatmul : public kernels::cuda::Matmul {
   void run(const kernels::cuda::MatmulArgs& args, device::Stream& stream) override {
     PECIA_CHECK(args.x.dtype() == args.weight.dtype() && takes(args), "{} by {}, depth {}",
                 name_of(args.x.dtype()), name_of(args.weight.dtype()), args.x.size(1));
+    const bool narrow = args.x.dtype() == DType::bf16 || args.x.dtype() == DType::fp8;
+    PECIA_CHECK(args.y.dtype() == DType::fp32 ||
+                    (args.y.dtype() == DType::bf16 && narrow && args.bias == nullptr &&
+                     args.accumulate == kernels::Accumulate::no),
+                "products of {} into {}", name_of(args.x.dtype()), name_of(args.y.dtype()));
     submit(
         stream, [args] { multiply(args); }, kernels::cuda::work_of(args));
   }
@@ -32,15 +37,15 @@ class PlainMatmul : public kernels::cuda::Matmul {
   static void multiply(const kernels::cuda::MatmulArgs& args) {
     for (int64_t t = 0; t < args.y.rows(); ++t)
       for (int64_t o = 0; o < args.y.size(1); ++o) {
-        float& y = static_cast<float*>(args.y.row(t))[o];
         double sum = 0;
         for (int64_t i = 0; i < args.x.size(1); ++i)
           sum += double{load_as_float(args.x.row(t), args.x.dtype(), i)} *
                  load_as_float(args.weight.row(o), args.weight.dtype(), i);
         if (args.x_scales != nullptr) sum *= double{args.x_scales[t]} * args.weight_scales[o];
         if (args.bias != nullptr) sum += args.bias[o];
-        if (args.accumulate == kernels::Accumulate::yes) sum += y;
-        y = static_cast<float>(sum);
+        if (args.accumulate == kernels::Accumulate::yes)
+          sum += static_cast<const float*>(args.y.row(t))[o];
+        store_from_float(args.y.row(t), args.y.dtype(), o, static_cast<float>(sum));
       }
   }
 
