@@ -28,7 +28,9 @@ __device__ __forceinline__ void wait_for_earlier_kernels() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-/// Lets the next kernel begin where it was launched early, once all blocks of this one have said so.
+/// Lets the next kernel begin where it was launched early, once all blocks of this one have said so
+/// or ended. Short kernels say so first: then the next one asks for its weights or keys meanwhile.
+/// Long ones say so when they have read theirs, as waiting blocks take room from their own.
 __device__ __forceinline__ void let_next_kernel_begin() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
