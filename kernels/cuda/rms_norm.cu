@@ -20,13 +20,14 @@ void run(const RmsNormArgs& args, device::Stream& stream) {
   const int64_t whole_width = args.squares ? args.whole_width : x.columns;
   if (x.columns <= warp_row) {
     constexpr int rows_per_block = block_threads / warp_size;
-    launch_early(stream, {.x = (x.rows + rows_per_block - 1) / rows_per_block, .threads = block_threads},
-           rms_norm_kernel<warp_size, Count, W, Out>, x, weight, args.eps, out, marks, args.mark,
-           parts, whole_width);
+    launch_early(stream,
+                 {.x = (x.rows + rows_per_block - 1) / rows_per_block, .threads = block_threads},
+                 rms_norm_kernel<warp_size, Count, W, Out>, x, weight, args.eps, out, marks,
+                 args.mark, parts, whole_width);
   } else {
     launch_early(stream, {.x = x.rows, .threads = block_threads},
-           rms_norm_kernel<block_threads, Count, W, Out>, x, weight, args.eps, out, marks,
-           args.mark, parts, whole_width);
+                 rms_norm_kernel<block_threads, Count, W, Out>, x, weight, args.eps, out, marks,
+                 args.mark, parts, whole_width);
   }
 }
 

@@ -37,11 +37,12 @@ void run(const RotateAndStoreArgs& args, const int64_t* slots, device::Stream& s
                             .eps = args.eps,
                             .pairs = args.pairs};
   launch_early(stream,
-         {.x = args.q_out.rows(),
-          .y = (heads + warps - 1) / warps,
-          .threads = static_cast<int>(warps) * warp_size,
-          .shared_bytes = warps * head_dim * static_cast<int64_t>(sizeof(float))},
-         rotate_and_store_kernel<T, W>, params, cache_of<T>(args.keys), cache_of<T>(args.values));
+               {.x = args.q_out.rows(),
+                .y = (heads + warps - 1) / warps,
+                .threads = static_cast<int>(warps) * warp_size,
+                .shared_bytes = warps * head_dim * static_cast<int64_t>(sizeof(float))},
+               rotate_and_store_kernel<T, W>, params, cache_of<T>(args.keys),
+               cache_of<T>(args.values));
 }
 
 }  // namespace

@@ -45,11 +45,11 @@ template <typename T, int HeadDim, int WarpsM, int WarpsN>
 void run_mma(const Launch& with) {
   using Block = MmaBlock<T, HeadDim, WarpsM, WarpsN>;
   launch_early(with.stream,
-         {.x = with.blocks_x,
-          .y = with.params.num_kv_heads,
-          .threads = Block::threads,
-          .shared_bytes = Block::shared_bytes},
-         attention_mma_kernel<T, HeadDim, WarpsM, WarpsN>, with.params);
+               {.x = with.blocks_x,
+                .y = with.params.num_kv_heads,
+                .threads = Block::threads,
+                .shared_bytes = Block::shared_bytes},
+               attention_mma_kernel<T, HeadDim, WarpsM, WarpsN>, with.params);
 }
 
 template <typename T, int HeadDim>

@@ -297,8 +297,7 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
       float scores[2 * key_steps][4] = {};
       multiply_keys<T, Block, depth_steps, key_steps>(queries, keys, lane, scores);
 
-      const bool masked =
-          key_tile.num_keys < keys_per_tile || walk.seen != TileVisibility::all;
+      const bool masked = key_tile.num_keys < keys_per_tile || walk.seen != TileVisibility::all;
       const int64_t* const key_positions = positions_in<Block>(tile_data);
 #pragma unroll
       for (int block = 0; block < 2 * key_steps; ++block)

@@ -29,8 +29,9 @@ __global__ void __launch_bounds__(warp_size* Warps, Blocks)
     const int t = i / columns, index = i % columns;
     const int64_t row = first_row + t, column = first_column + index;
     if (row >= x.rows || column >= weight.rows) continue;
-    const float sum = coded_sum<Codes, Tiles, Warps>(sums, t, index / 8, index % 8, tile_of(index / 8)) +
-                      bias_at(bias, column);
+    const float sum =
+        coded_sum<Codes, Tiles, Warps>(sums, t, index / 8, index % 8, tile_of(index / 8)) +
+        bias_at(bias, column);
     float* const to = y.row(row) + column;
     *to = accumulate == Accumulate::yes ? *to + sum : sum;
   }

@@ -43,8 +43,7 @@ bool reads_few_rows(const LinearArgs& args) {
 void coded_few_rows(const LinearArgs& args, const TensorView& x, const Context& context,
                     device::Stream& stream) {
   const CodeRows rows = code_rows_of(args.weight, x.size(1));
-  const int64_t tiles_for_each =
-      rows.rows / (int64_t{8} * context.device.info().multiprocessors);
+  const int64_t tiles_for_each = rows.rows / (int64_t{8} * context.device.info().multiprocessors);
   with_rows(args.weight.dtype(), begin_at_chunks(rows), [&](auto codes, auto aligned) {
     const auto run = [&](auto tiles, auto warps, auto blocks) {
       const int64_t columns = 8 * tiles;

@@ -152,8 +152,8 @@ __device__ __forceinline__ void multiply_codes(const RowOfX& row_of_x, const Til
 
 /// The sum of row t of x and row `index` of a tile, after multiply_codes.
 template <typename Codes, int Tiles, int Warps = coded_warps>
-__device__ __forceinline__ float coded_sum(const CodedSums<Tiles, Warps>& sums, int t, int tile, int index,
-                                           const CodeTile& of) {
+__device__ __forceinline__ float coded_sum(const CodedSums<Tiles, Warps>& sums, int t, int tile,
+                                           int index, const CodeTile& of) {
   float sum = 0;
 #pragma unroll
   for (int warp = 0; warp < Warps; ++warp) sum += sums[warp][t][8 * tile + index];

@@ -57,8 +57,9 @@ __device__ __forceinline__ void for_each_score(const float* scores, int64_t voca
 
 __device__ __forceinline__ Best best_of_row(const float* scores, int64_t vocab, Best* scratch) {
   Best best = {minus_infinity, no_token_yet};
-  for_each_score(scores, vocab,
-                 [&](int32_t token, float score) { best = better(best, {score, token}); });
+  for_each_score(scores, vocab, [&](int32_t token, float score) {
+    best = better(best, {score, token});
+  });
   return block_best(best, scratch);
 }
 

@@ -30,13 +30,14 @@ inline RowSoftmax* softmax_of_rows(const float* logits, int64_t rows, int64_t vo
   constexpr int64_t tokens = 4096;
   const int64_t pieces = (vocab + tokens - 1) / tokens;
   const TensorView memory = context.statistics.tensor(
-      DType::uint8, {rows, static_cast<int64_t>(sizeof(RowSoftmax) + pieces * sizeof(SoftmaxPiece))});
+      DType::uint8,
+      {rows, static_cast<int64_t>(sizeof(RowSoftmax) + pieces * sizeof(SoftmaxPiece))});
   auto* const softmax = static_cast<RowSoftmax*>(memory.data());
   auto* const of_pieces = reinterpret_cast<SoftmaxPiece*>(softmax + rows);
   launch(stream, {.x = rows, .y = pieces, .threads = sampling_threads(vocab)},
          softmax_pieces_kernel, logits, vocab, tokens, of_pieces);
-  launch(stream, {.x = rows, .threads = warp_size}, softmax_kernel, of_pieces, static_cast<int>(pieces),
-         softmax);
+  launch(stream, {.x = rows, .threads = warp_size}, softmax_kernel, of_pieces,
+         static_cast<int>(pieces), softmax);
   return softmax;
 }
 
