@@ -14,11 +14,11 @@ template <int Threads, int Count, typename W, typename Out>
 __global__ void rms_norm_kernel(Matrix<const float> x, const W* weight, float eps, Matrix<Out> out,
                                 int32_t* marks, int32_t mark, Matrix<const float> parts,
                                 int64_t whole_width) {
-  let_next_kernel_begin();
   constexpr int line = 128 / sizeof(W);
   for (int64_t i = int64_t{line} * threadIdx.x; i < x.columns; i += int64_t{line} * blockDim.x)
     prefetch(weight + i);
   wait_for_earlier_kernels();
+  let_next_kernel_begin();
   __shared__ float scratch[warp_size];
   const int rows_per_block = blockDim.x / Threads;
   const int64_t row = int64_t{blockIdx.x} * rows_per_block + threadIdx.x / Threads;

@@ -88,13 +88,13 @@ __device__ __forceinline__ void store_head(const float* head, int head_dim, int6
 template <typename T, typename W>
 __global__ void rotate_and_store_kernel(RotateParams<W> params, CacheOfHeads<T> keys,
                                         CacheOfHeads<T> values) {
-  let_next_kernel_begin();
   const int warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
   if (warp == 0 && lane * 32 < params.cos.columns) {
     prefetch(params.cos.row(blockIdx.x) + 32 * lane);
     prefetch(params.sin.row(blockIdx.x) + 32 * lane);
   }
   wait_for_earlier_kernels();
+  let_next_kernel_begin();
   const int dim = params.head_dim;
   const auto heads = static_cast<int>(params.q.columns / dim);
   const auto kv_heads = static_cast<int>(params.k.columns / dim);

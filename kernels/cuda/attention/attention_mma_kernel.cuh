@@ -100,25 +100,6 @@ __device__ __forceinline__ void copy_tile(const AttentionParams& params, const K
                                [elements](int key) { return elements[key]; });
 }
 
-/// Asks for the first keys and values of a query tile, which the kernel before this one may still
-/// write to: the cache that they come to is the one that it writes through.
-template <typename T, int HeadDim>
-__device__ __forceinline__ void prefetch_keys(const AttentionParams& params, const QueryTile& tile,
-                                              int kv_head) {
-  if (tile.keys.left <= 0) return;
-  const KeyRun run = params.runs[tile.keys.run];
-  const int64_t of_run = run.num_keys - tile.keys.key;
-  int64_t keys = tile.keys.left < of_run ? tile.keys.left : of_run;
-  keys = keys < 2 * keys_per_tile ? keys : 2 * keys_per_tile;
-  const int64_t first = run.offset + kv_head * run.head_stride + tile.keys.key * HeadDim;
-  constexpr int line = 128 / sizeof(T);
-  for (int i = line * static_cast<int>(threadIdx.x); i < keys * HeadDim;
-       i += line * static_cast<int>(blockDim.x)) {
-    prefetch(static_cast<const T*>(params.keys.k) + first + i);
-    prefetch(static_cast<const T*>(params.keys.v) + first + i);
-  }
-}
-
 /// A walk, and what the queries see of the tile where it stands.
 struct VisibleWalk {
   KeyWalk at;
@@ -233,11 +214,8 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
   constexpr int stage_elements = Block::stage_bytes / sizeof(T);
   constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 
-  // Where few rows leave room, the product after this one asks for its weights beside it.
-  if constexpr (WarpsN > 1) let_next_kernel_begin();
   const QueryTile tile = params.query_tiles[blockIdx.x];
   prefetch_partial_tile(params, tile);
-  prefetch_keys<T, HeadDim>(params, tile, blockIdx.y);
   wait_for_earlier_kernels();
   if (tile.num_packed == 0) return;
   const int kv_head = blockIdx.y, warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
@@ -359,6 +337,7 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
     walk = next;
   }
   wait_for_copies<0>();
+  let_next_kernel_begin();
 
 #pragma unroll
   for (int half = 0; half < 2; ++half) sum[half] = warp_sum<4>(sum[half]);

@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(coded_threads, 2)
     const auto row_of_x = [&](int t) -> const Bf16* {
       return first + t < end ? x.row(pairs.order[first + t] / k) : nullptr;
     };
-    multiply_gated<Codes, gate_tiles, Aligned, false>(
+    multiply_gated<Codes, gate_tiles, Aligned>(
         row_of_x, expert, first_column, activation, sums, [&](int t, int64_t column, float value) {
           if (first + t < end) out.row(pairs.order[first + t])[column] = rounded_to<Bf16>(value);
         });

@@ -23,7 +23,6 @@ __global__ void __launch_bounds__(warp_size* Warps, Blocks)
     return first_row + t < x.rows ? x.row(first_row + t) : nullptr;
   };
   const auto tile_of = [&](int tile) { return CodeTile{weight, scales, first_column + 8 * tile}; };
-  prefetch_tiles<Tiles, Warps>(tile_of);
   multiply_codes<Codes, Tiles, Aligned, Warps>(row_of_x, tile_of, sums);
   for (int i = threadIdx.x; i < coded_rows * columns; i += warp_size * Warps) {
     const int t = i / columns, index = i % columns;

@@ -37,18 +37,6 @@ __device__ __forceinline__ void load_run(const Bf16* row, int64_t begin, int64_t
   for (int i = 0; i < 4; ++i) to[i] = run.words[i];
 }
 
-/// Asks for the beginnings of the rows of all tiles, while kernels before this one still run. All
-/// blocks that an H100 has room for ask for up to half of its L2 cache.
-template <int Tiles, int Warps, typename TileOf>
-__device__ __forceinline__ void prefetch_tiles(const TileOf& tile_of) {
-  constexpr int line_bytes = 128, lines = 32;
-  for (int i = static_cast<int>(threadIdx.x); i < Tiles * 8 * lines; i += Warps * warp_size) {
-    const CodeTile of = tile_of(i / (8 * lines));
-    const int begin = line_bytes * (i % lines);
-    if (begin < of.rows.bytes) prefetch(of.rows.row(of.row(i / lines % 8)) + begin);
-  }
-}
-
 /// The sums of products of a block, in its shared memory.
 template <int Tiles, int Warps = coded_warps>
 using CodedSums = float[Warps][coded_rows][8 * Tiles];

@@ -22,9 +22,8 @@ struct GateAndUp {
 
 /// Computes activation(gate · x, up · x) for 16 rows of x and 8 · Tiles columns from `first_column`
 /// on. `row_of_x` is as multiply_codes wants it. `write(t, column, value)` is called once for each
-/// row and each column before the matrices' last. Threads may read `sums` when this returns. With
-/// `Prefetch` the first weights are asked for before x is waited for.
-template <typename Codes, int Tiles, bool Aligned, bool Prefetch, typename RowOfX, typename Write>
+/// row and each column before the matrices' last. Threads may read `sums` when this returns.
+template <typename Codes, int Tiles, bool Aligned, typename RowOfX, typename Write>
 __device__ __forceinline__ void multiply_gated(const RowOfX& row_of_x, const GateAndUp& weights,
                                                int64_t first_column, Activation activation,
                                                CodedSums<2 * Tiles>& sums, const Write& write) {
@@ -33,7 +32,6 @@ __device__ __forceinline__ void multiply_gated(const RowOfX& row_of_x, const Gat
     const CodedMatrix& matrix = tile < Tiles ? weights.gate : weights.up;
     return CodeTile{matrix.rows, matrix.scales, first_column + 8 * (tile % Tiles)};
   };
-  if constexpr (Prefetch) prefetch_tiles<2 * Tiles, coded_warps>(tile_of);
   multiply_codes<Codes, 2 * Tiles, Aligned, coded_warps>(row_of_x, tile_of, sums);
   for (int i = threadIdx.x; i < coded_rows * columns; i += coded_threads) {
     const int t = i / columns, tile = i % columns / 8, index = i % 8;

@@ -29,8 +29,9 @@ __device__ __forceinline__ void wait_for_earlier_kernels() {
 #endif
 }
 /// Lets the next kernel begin where it was launched early, once all blocks of this one have said so
-/// or ended. Short kernels say so first: then the next one asks for its weights or keys meanwhile.
-/// Long ones say so when they have read theirs, as waiting blocks take room from their own.
+/// or ended. Short kernels say so when they begin, long ones when they have read their weights or
+/// keys: sooner, waiting blocks took room from theirs, and steps of 16 rows were 12 % slower (H100).
+/// The waiting kernel's weights and keys are not prefetched: with that, steps were 5 % slower (H200).
 __device__ __forceinline__ void let_next_kernel_begin() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
