@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What callers adapt to on GPUs. The CUDA backend answers by these functions, and so do plans for
-/// GPUs on a machine that has none. None of the limits is measured.
+/// GPUs on a machine that has none. The limits of codes are not measured.
 
 #include "kernels/api/traits.hpp"
 
