@@ -149,8 +149,11 @@ class Decode {
     if (options_.ring == "pass_kv") settings_.decode_ring = parallel::Ring::pass_kv;
     check_masters();
     if (session_.options.check) refuse_check_of_codes(options_.model);
-    const Floors floors = measure_floors(world_, make_place(settings_, model_, world_),
-                                         options_.model.product_type());
+    const Floors floors = [&] {
+      const resources::ComputePlace place = make_place(settings_, model_, world_);
+      results_.on_device(place.device->info());
+      return measure_floors(world_, place, options_.model.product_type());
+    }();
     results_.line(
         fmt::format("floor of all ranks: reads {:.1f} GB/s, matrix product {:.1f} GFLOP/s",
                     floors.read_bandwidth * 1e-9, floors.flops * 1e-9));

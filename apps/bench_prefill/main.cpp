@@ -142,8 +142,11 @@ class Prefill {
     if (session_.options.check) refuse_check_of_codes(options_.model);
     if (session_.options.check && options_.drop > 0)
       fail<InputError>("--check compares with one rank, which drops nothing: use --drop 0");
-    const Floors floors = measure_floors(world_, make_place(settings_, model_, world_),
-                                         options_.model.product_type());
+    const Floors floors = [&] {
+      const resources::ComputePlace place = make_place(settings_, model_, world_);
+      results_.on_device(place.device->info());
+      return measure_floors(world_, place, options_.model.product_type());
+    }();
     if (instances() > 1) rates_ = replica_.measure_rates();
     results_.line(fmt::format(
         "floor of all ranks: matrix product {:.1f} GFLOP/s; the hardware gives {:.1f} by {}",

@@ -55,6 +55,12 @@ Results::Results(const Session& session, const std::string& what, Json facts)
       build.compiler, session.mpi, session.options.runs, plural(session.options.runs)));
 }
 
+void Results::on_device(const device::DeviceInfo& info) {
+  if (!info.is_gpu()) return;
+  facts_["gpu"] = info.name;
+  line("computes on " + info.name);
+}
+
 void Results::line(const std::string& text) const {
   if (!first_) return;
   fmt::print("{}\n", text);

@@ -8,6 +8,7 @@
 
 #include "apps/bench_support/program.hpp"
 #include "apps/bench_support/timing.hpp"
+#include "lib/device/device.hpp"
 
 namespace pecia::bench {
 
@@ -17,6 +18,9 @@ class Results {
   /// Prints the first line: machine, ranks, threads, versions, and `what` is measured. `facts` go
   /// into every JSON line, together with those of the first line. Collective.
   Results(const Session& session, const std::string& what, nlohmann::ordered_json facts);
+
+  /// Names the GPU that is measured, here and in every JSON line. Does nothing on a CPU.
+  void on_device(const device::DeviceInfo& info);
 
   void line(const std::string& text) const;
 

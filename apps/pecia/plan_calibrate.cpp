@@ -216,6 +216,16 @@ Json calibrate(const std::vector<std::filesystem::path>& sources, machines::Clus
   return found;
 }
 
+namespace {
+
+/// An op may take microseconds, a batch hours.
+std::string time_of(double seconds) {
+  return seconds < 1e-2 ? fmt::format("{:.3f} ms", 1e3 * seconds)
+                        : report::format_duration(seconds);
+}
+
+}  // namespace
+
 std::string calibration_text(const Json& calibration) {
   std::vector<std::string> runs;
   for (const Json& run : calibration["runs"]) runs.push_back(run.get<std::string>());
@@ -228,10 +238,10 @@ std::string calibration_text(const Json& calibration) {
   text += fmt::format("    {:<64} {:>10} {:>10} {:>10} {:>8}\n", "passes or op", "took", "foreseen",
                       "before", "off");
   for (const Json& each : calibration["residuals"])
-    text += fmt::format("    {:<64} {:>10} {:>10} {:>10} {:>+7.1f} %\n",
-                        each["run"].get<std::string>(), report::format_duration(each["taken_s"]),
-                        report::format_duration(each["after_s"]),
-                        report::format_duration(each["before_s"]), 100 * each["off"].get<double>());
+    text +=
+        fmt::format("    {:<64} {:>10} {:>10} {:>10} {:>+7.1f} %\n", each["run"].get<std::string>(),
+                    time_of(each["taken_s"]), time_of(each["after_s"]), time_of(each["before_s"]),
+                    100 * each["off"].get<double>());
   return text;
 }
 
