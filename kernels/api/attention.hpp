@@ -98,6 +98,10 @@ inline constexpr int64_t library_bytes_per_row(int64_t num_heads, int64_t head_d
          (head_dim * (2 * size_of(DType::bf16) + size_of(DType::fp32)) + size_of(DType::fp32));
 }
 
+/// The device memory that a backend has, at most, for keys and values of fp8 that it widens for a
+/// library.
+inline constexpr int64_t library_key_bytes = int64_t{128} << 20;
+
 inline constexpr float empty_lse = -std::numeric_limits<float>::infinity();
 
 }  // namespace pecia::kernels

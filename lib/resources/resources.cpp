@@ -188,7 +188,9 @@ int64_t resolve_batch_tokens(const job::Job& job, const model::ModelConfig& conf
   int64_t row_bytes =
       model::Model::activation_bytes_per_row(config, rounds_gates ? DType::bf16 : DType::fp32);
   if (gpus) row_bytes += kernels::library_bytes_per_row(config.num_heads, config.head_dim);
-  const int64_t rows = activation_bytes(gpus) / row_bytes;
+  const bool widens_keys = gpus && job.kv.dtype == job::Precision::fp8;
+  const int64_t rows =
+      (activation_bytes(gpus) - (widens_keys ? kernels::library_key_bytes : 0)) / row_bytes;
   const int ranks =
       job.reproducible == parallel::Reproducible::layout ? 1 : row_ranks;  // cuts show in the bits
   return std::clamp<int64_t>(rows / 256 * 256, 256, gpus ? 16384 : 4096) * ranks;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -66,6 +67,50 @@ TEST_F(AttentionByLibrary, TakesTheLongItemAlone) {
     const double rounding = dtype == DType::bf16 ? 0x1p-9 : 0x1p-12;
     EXPECT_TRUE(all_close(by_both, attend(dtype, *without_), 12 * rounding));
   }
+}
+
+/// The library gets fp8 keys and values times their scales, in bf16.
+TEST_F(AttentionByLibrary, GetsCodesOfFp8AsNumbers) {
+  constexpr int64_t rows = 300, keys = 500, kv_heads = 2, all_heads = 4;
+  Tensor q = Tensor::random({rows, all_heads, head_dim}, DType::fp32, 1);
+  Tensor k = Tensor::random({kv_heads, keys, head_dim}, DType::fp8, 2);
+  Tensor v = Tensor::random({kv_heads, keys, head_dim}, DType::fp8, 3);
+  std::vector<float> factors(kv_heads * keys);
+  for (size_t i = 0; i < factors.size(); ++i) factors[i] = 0.5f + static_cast<float>(i % 7) / 8;
+  Tensor k_scales({kv_heads, keys}, DType::fp32, factors);
+  std::reverse(factors.begin(), factors.end());
+  Tensor v_scales({kv_heads, keys}, DType::fp32, factors);
+  std::vector<int64_t> queries(rows);
+  std::iota(queries.begin(), queries.end(), keys - rows);
+  const std::vector<kernels::KeyRun> runs = {{0, keys * head_dim, 120, 0},
+                                             {120 * head_dim, keys * head_dim, keys - 120, 120}};
+  const std::vector<kernels::AttentionItem> items = {{0, rows, 0, 2}};
+  const auto attend_with = [&](kernels::Backend& backend) {
+    Tensor out = Tensor::filled({rows, all_heads, head_dim}, 55.0f);
+    Tensor lse = Tensor::filled({rows, all_heads}, 55.0f);
+    device::Stream stream(1);
+    backend.attention({.q = q.view(),
+                       .query_positions = queries,
+                       .items = items,
+                       .runs = runs,
+                       .keys = {k.view().data(), v.view().data(), k_scales.view().as<float>(),
+                                v_scales.view().as<float>()},
+                       .kv_dtype = DType::fp8,
+                       .num_kv_heads = kv_heads,
+                       .scale = 0.25f,
+                       .out = out.view(),
+                       .lse = lse.view()},
+                      stream);
+    return std::pair(out.values(), lse.values());
+  };
+  const auto by_library = attend_with(*with_), by_kernels = attend_with(*without_);
+  ASSERT_EQ(calls_.run.size(), 1u);
+  EXPECT_EQ(calls_.run[0],
+            (kernels::cuda::SdpaShape{DType::bf16, all_heads, kv_heads, head_dim, rows, keys,
+                                      keys * head_dim, Mask::causal, 0, 0.25f}));
+  // Keys, values and results are rounded to bf16 beside what the kernels round.
+  EXPECT_TRUE(all_close(by_library.first, by_kernels.first, 16 * 0x1p-9));
+  EXPECT_TRUE(all_close(by_library.second, by_kernels.second, 16 * 0x1p-9));
 }
 
 TEST_F(AttentionByLibrary, IsNotAskedForKeysInFp32) {

@@ -109,6 +109,7 @@ void expect_every_seen_pair_once(MaskedItem p, const RectangleLimits& limits = t
     ASSERT_LE(rows.num_rows, limits.max_rows);
     for (const Rectangle& r : rows.rectangles) {
       ASSERT_TRUE(r.mask == Mask::full || r.num_rows <= r.num_keys);
+      ASSERT_LE(r.num_keys, limits.max_keys);
       int64_t next_row = r.first_row;
       for (const FoldRows& fold : r.folds) {
         ASSERT_EQ(fold.first_row, next_row);
@@ -210,6 +211,17 @@ TEST(AttentionRectangles, OfALongPrefixInPiecesAreOne) {
                                                         {0, 4, 2, 0, 8, Mask::full},
                                                         {0, 4, 4, 0, 4, Mask::causal}}));
   EXPECT_EQ(apart.cut()[0].rectangles[2].folds, (std::vector<FoldRows>{{0, 4, Fold::merge}}));
+}
+
+TEST(AttentionRectangles, HaveNoMoreKeysThanAllowed) {
+  for (const int64_t window : {0, 5, 30})
+    for (const bool gaps : {false, true})
+      for (const std::vector<int64_t>& ends : {std::vector<int64_t>{80}, {30, 33, 80}}) {
+        MaskedItem p{positions({{40, 80}}), positions({{0, 80}}), ends};
+        p.window = window;
+        p.gaps = gaps;
+        expect_every_seen_pair_once(p, {.min_rows = 1, .min_pairs = 0, .max_keys = 16});
+      }
 }
 
 TEST(AttentionRectangles, LeaveSmallAndScatteredItemsToOthers) {

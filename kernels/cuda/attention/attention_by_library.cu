@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/attention/attention_by_library.hpp"
 #include "kernels/cuda/attention/attention_fold_kernel.cuh"
+#include "kernels/cuda/attention/widen_keys_kernel.cuh"
 #include "kernels/cuda/shared/elementwise.cuh"
 #include "kernels/cuda/shared/elementwise_kernels.cuh"
 
@@ -13,9 +14,21 @@ bool suits_library(const AttentionArgs& args) {
   const auto aligned = [](const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; };
   for (const KeyRun& run : args.runs)
     if (run.num_keys > 0 && (run.offset % 8 != 0 || run.head_stride % 8 != 0)) return false;
-  return (args.kv_dtype == DType::bf16 || args.kv_dtype == DType::fp16) &&
-         args.q.size(2) % 8 == 0 && aligned(args.q.data()) && aligned(args.out.data()) &&
-         aligned(args.keys.k) && aligned(args.keys.v);
+  return args.kv_dtype != DType::fp32 && args.q.size(2) % 8 == 0 && aligned(args.q.data()) &&
+         aligned(args.out.data()) && aligned(args.keys.k) && aligned(args.keys.v);
+}
+
+/// The type of keys that the library gets. Those of fp8 are widened for it: it takes one scale for
+/// all of them, and they have one for each token and head.
+DType library_type(const AttentionArgs& args) {
+  return args.kv_dtype == DType::fp8 ? DType::bf16 : args.kv_dtype;
+}
+
+/// Widened keys and values of a rectangle have room in library_key_bytes.
+RectangleLimits limits_of(const AttentionArgs& args) {
+  if (args.kv_dtype != DType::fp8) return {};
+  const int64_t bytes = 2 * args.num_kv_heads * args.q.size(2) * size_of(DType::bf16);
+  return {.max_keys = std::max<int64_t>(1, library_key_bytes / bytes)};
 }
 
 /// Tells whether each row's result is that of one rectangle.
@@ -35,17 +48,19 @@ class Computer {
       : args_(args),
         context_(context),
         stream_(stream),
+        type_(library_type(args)),
         num_heads_(args.q.size(1)),
         head_dim_(args.q.size(2)) {}
 
   SdpaShape shape_of(const Rectangle& rectangle) const {
-    return {.dtype = args_.kv_dtype,
+    return {.dtype = type_,
             .num_heads = num_heads_,
             .num_kv_heads = args_.num_kv_heads,
             .head_dim = head_dim_,
             .num_rows = rectangle.num_rows,
             .num_keys = rectangle.num_keys,
-            .kv_head_stride = args_.runs[rectangle.run].head_stride,
+            .kv_head_stride =
+                widens() ? rectangle.num_keys * head_dim_ : args_.runs[rectangle.run].head_stride,
             .mask = rectangle.mask,
             .window = rectangle.mask == Mask::band ? args_.window : 0,
             .scale = args_.scale};
@@ -54,7 +69,7 @@ class Computer {
   /// Returns false if the library could not start.
   bool compute(const RectangleRows& rows) {
     const TensorView out = rows_of(args_.out, rows.first_row, rows.num_rows);
-    const bool in_place = out.dtype() == args_.kv_dtype && has_one_result_each(rows);
+    const bool in_place = out.dtype() == type_ && has_one_result_each(rows);
     const bool rounds = out.dtype() != DType::fp32 && !in_place;
     first_row_ = rows.first_row;
     out_ = rounds ? context_.partials.tensor(DType::fp32, {out.rows(), out.size(1)}) : out;
@@ -105,27 +120,49 @@ class Computer {
 
   TensorView rounded_queries(const RectangleRows& rows) {
     const TensorView from = rows_of(args_.q, rows.first_row, rows.num_rows);
-    if (from.dtype() == args_.kv_dtype) return from;
-    const TensorView to = context_.rounded_q.tensor(args_.kv_dtype, {from.rows(), from.size(1)});
+    if (from.dtype() == type_) return from;
+    const TensorView to = context_.rounded_q.tensor(type_, {from.rows(), from.size(1)});
     round(from, to);
     return to;
   }
 
+  bool widens() const { return args_.kv_dtype == DType::fp8; }
+
+  struct Keys {
+    const void *k, *v;
+  };
+  Keys keys_of(const Rectangle& rectangle) {
+    const KeyRun& run = args_.runs[rectangle.run];
+    const int64_t first = run.offset + rectangle.first_key * head_dim_;
+    if (!widens()) {
+      const int64_t offset = first * size_of(args_.kv_dtype);
+      return {static_cast<const char*>(args_.keys.k) + offset,
+              static_cast<const char*>(args_.keys.v) + offset};
+    }
+    const int64_t vectors = args_.num_kv_heads * rectangle.num_keys;
+    const TensorView wide = context_.widened.tensor(type_, {2, vectors * head_dim_});
+    constexpr int threads = 256, warps = threads / warp_size;
+    const auto widen = [&](const void* codes, const float* scales, void* to) {
+      launch(stream_, {.x = (vectors + warps - 1) / warps, .threads = threads}, widen_keys_kernel,
+             static_cast<const Fp8*>(codes), scales, first, run.head_stride, rectangle.num_keys,
+             vectors, head_dim_, static_cast<Bf16*>(to));
+    };
+    widen(args_.keys.k, args_.keys.k_scales, wide.row(0));
+    widen(args_.keys.v, args_.keys.v_scales, wide.row(1));
+    return {wide.row(0), wide.row(1)};
+  }
+
   /// `q` has the rows from first_row_ on.
   bool run(const Rectangle& rectangle, const TensorView& q, void* out, const TensorView& part_lse) {
-    const KeyRun& run = args_.runs[rectangle.run];
-    const int64_t offset = (run.offset + rectangle.first_key * head_dim_) * size_of(args_.kv_dtype);
-    return context_.sdpa->run(
-        {shape_of(rectangle), q.row(rectangle.first_row - first_row_),
-         static_cast<const char*>(args_.keys.k) + offset,
-         static_cast<const char*>(args_.keys.v) + offset, out, part_lse.as<float>()},
-        stream_);
+    const Keys keys = keys_of(rectangle);
+    return context_.sdpa->run({shape_of(rectangle), q.row(rectangle.first_row - first_row_), keys.k,
+                               keys.v, out, part_lse.as<float>()},
+                              stream_);
   }
 
   bool compute_and_fold(const Rectangle& rectangle, const TensorView& q) {
     const int64_t rows = rectangle.num_rows;
-    const TensorView part =
-        context_.part_out.tensor(args_.kv_dtype, {rows, num_heads_ * head_dim_});
+    const TensorView part = context_.part_out.tensor(type_, {rows, num_heads_ * head_dim_});
     const TensorView part_lse = context_.part_lse.tensor(DType::fp32, {num_heads_, rows});
     if (!run(rectangle, q, part.data(), part_lse)) return false;
     for (const FoldRows& fold : rectangle.folds) {
@@ -138,7 +175,7 @@ class Computer {
                                  fold.num_rows,
                                  num_heads_,
                                  head_dim_};
-      with_stored_type(args_.kv_dtype, [&](auto type) {
+      with_stored_type(type_, [&](auto type) {
         using T = decltype(type);
         if constexpr (!std::is_same_v<T, float>)
           launch(stream_, warps_for(fold.num_rows),
@@ -162,6 +199,7 @@ class Computer {
   const AttentionArgs& args_;
   Context& context_;
   device::Stream& stream_;
+  DType type_;
   int64_t num_heads_, head_dim_;
   int64_t first_row_ = 0;  ///< of the rows that are being computed
   TensorView out_;         ///< their results, [rows, num_heads · head_dim]: args.out or fp32
@@ -175,7 +213,7 @@ std::vector<AttentionItem> attention_by_library(const AttentionArgs& args, Conte
   if (context.sdpa == nullptr || !suits_library(args)) return rest;
   Computer computer(args, context, stream);
   std::erase_if(rest, [&](const AttentionItem& item) {
-    const auto rectangles = cut_rectangles(args, item, RectangleLimits{});
+    const auto rectangles = cut_rectangles(args, item, limits_of(args));
     if (!rectangles) return false;
     for (const RectangleRows& rows : *rectangles)
       for (const Rectangle& rectangle : rows.rectangles)

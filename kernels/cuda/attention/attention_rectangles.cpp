@@ -59,12 +59,14 @@ class Memory {
   int64_t head_dim_;
 };
 
-/// Of an item, in the order of its runs. Cut where positions jump or memory does.
+/// Of an item, in the order of its runs. Cut where positions jump or memory does, and after
+/// max_keys.
 std::vector<KeySpan> consecutive_keys(const AttentionArgs& args, const AttentionItem& item,
-                                      const Memory& memory) {
+                                      const Memory& memory, int64_t max_keys) {
   std::vector<KeySpan> spans;
   const auto add = [&](int64_t run, int64_t key, Positions positions) {
     if (!spans.empty() && spans.back().positions.end == positions.begin &&
+        spans.back().positions.size() + positions.size() <= max_keys &&
         memory.follows(spans.back().run, spans.back().first_key, spans.back().positions.size(), run,
                        key))
       spans.back().positions.end = positions.end;
@@ -73,9 +75,10 @@ std::vector<KeySpan> consecutive_keys(const AttentionArgs& args, const Attention
   };
   for (int64_t r = item.first_run; r < item.first_run + item.num_runs; ++r) {
     const KeyRun& run = args.runs[r];
-    const int64_t together = run.stride == 1 ? run.num_keys : 1;
-    for (int64_t key = 0; key < run.num_keys; key += together) {
+    const int64_t most = run.stride == 1 ? std::min(run.num_keys, max_keys) : 1;
+    for (int64_t key = 0; key < run.num_keys; key += most) {
       if (spans.size() == max_span_pairs) return {};
+      const int64_t together = std::min(most, run.num_keys - key);
       add(r, key, {run.position_of(key), run.position_of(key) + together});
     }
   }
@@ -85,8 +88,8 @@ std::vector<KeySpan> consecutive_keys(const AttentionArgs& args, const Attention
 /// Finds the rectangles of some rows, one span of keys after the other.
 class Cutter {
  public:
-  Cutter(const RowSpan& rows, int64_t window, const Memory& memory)
-      : rows_(rows), window_(window), memory_(memory) {}
+  Cutter(const RowSpan& rows, int64_t window, const Memory& memory, int64_t max_keys)
+      : rows_(rows), window_(window), memory_(memory), max_keys_(max_keys) {}
 
   void add(const KeySpan& keys) {
     const Positions q = rows_.positions, k = keys.positions;
@@ -135,7 +138,7 @@ class Cutter {
   /// Keys that all rows see, and after them in memory the next: together they are as the next.
   bool continues(const Rectangle& before, const Rectangle& next) const {
     return before.mask == Mask::full && before.first_row == next.first_row &&
-           before.num_rows == next.num_rows &&
+           before.num_rows == next.num_rows && before.num_keys + next.num_keys <= max_keys_ &&
            memory_.follows(before.run, before.first_key, before.num_keys, next.run, next.first_key);
   }
 
@@ -171,6 +174,7 @@ class Cutter {
   const RowSpan& rows_;
   int64_t window_;
   const Memory& memory_;
+  int64_t max_keys_;
   std::vector<Rectangle> rectangles_;
 };
 
@@ -207,12 +211,12 @@ std::optional<std::vector<RectangleRows>> cut_rectangles(const AttentionArgs& ar
   const Memory memory(args);
   const std::vector<RowSpan> row_spans = consecutive_rows(args, item, limits.max_rows);
   if (row_spans.empty()) return std::nullopt;
-  const std::vector<KeySpan> key_spans = consecutive_keys(args, item, memory);
+  const std::vector<KeySpan> key_spans = consecutive_keys(args, item, memory, limits.max_keys);
   if (row_spans.size() * key_spans.size() > max_span_pairs) return std::nullopt;
 
   std::vector<RectangleRows> all;
   for (const RowSpan& rows : row_spans) {
-    Cutter cutter(rows, args.window, memory);
+    Cutter cutter(rows, args.window, memory, limits.max_keys);
     for (const KeySpan& keys : key_spans) cutter.add(keys);
     all.push_back(std::move(cutter).result());
   }

@@ -15,6 +15,7 @@
 /// With a window, rows see a band of the keys around them, and the mirror of the keys at its far
 /// end.
 
+#include <limits>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -68,6 +69,8 @@ struct RectangleLimits {
   /// takes about as long as its launch.
   int64_t min_pairs = int64_t{1} << 17;
   int64_t max_rows = 16384;  ///< rows computed at once
+  /// Keys of a rectangle.
+  int64_t max_keys = std::numeric_limits<int64_t>::max();
 };
 
 /// Returns all rows of the item. The result is absent if the item is small, or if its positions
