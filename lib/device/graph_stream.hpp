@@ -39,8 +39,8 @@ struct GraphCounts {
   }
 };
 
-/// Tells whether a variable of the environment is absent or 1. Throws InputError where it is neither
-/// of these nor 0, which `what` names what is switched off by.
+/// Tells whether a variable of the environment is absent or 1, and not 0. Throws InputError for
+/// another value; its message says that 0 means no `what`.
 bool is_switched_on(const char* name, const char* what);
 
 class GraphStream : public Stream {
