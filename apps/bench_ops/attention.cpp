@@ -6,8 +6,6 @@
 
 namespace pecia::bench {
 
-/// Attention of the last `rows` of `keys` tokens of one sequence, causal. `heads` is the type of q and
-/// out.
 Case attention(const Model& model, int64_t rows, int64_t keys, DType dtype, DType heads) {
   struct Inputs {
     Tensor q, k, v, scales, out, lse;
@@ -129,7 +127,6 @@ Case kv_store(const Model& model, int64_t rows, DType dtype) {
           }};
 }
 
-/// Of a step of decoding, with one product for q, k and v.
 Case rotate_and_store(const Model& model, int64_t rows, DType dtype) {
   struct Inputs {
     Tensor heads, cos, sin, q_out, keys, values;
@@ -172,7 +169,6 @@ Case rotate_and_store(const Model& model, int64_t rows, DType dtype) {
       }};
 }
 
-/// Sums for the last rows of a prompt, which see all keys.
 Case column_sums(const Model& model, int64_t rows, int64_t keys, DType dtype) {
   struct Inputs {
     Tensor q, lse, k, sums;

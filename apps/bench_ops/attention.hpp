@@ -4,8 +4,8 @@
 
 namespace pecia::bench {
 
-/// Attention of the last `rows` of `keys` tokens of one sequence, causal. `heads` is the type of q and
-/// out.
+/// Attention of the last `rows` of `keys` tokens of one sequence, causal. `heads` is the type of q
+/// and out.
 Case attention(const Model& model, int64_t rows, int64_t keys, DType dtype = DType::bf16,
                DType heads = DType::fp32);
 

@@ -3,8 +3,6 @@
 
 namespace pecia::bench {
 
-/// `splits`: parts of a row-invariant sum; 0: the product is not row invariant. `result` is the type of
-/// y; x has it, too.
 Case linear(const Model& model, int64_t rows, int64_t out, int64_t in, DType dtype, int splits,
             DType result) {
   struct Inputs {
@@ -55,7 +53,6 @@ Case quantize_rows(const Model& model, int64_t rows, int64_t columns) {
           }};
 }
 
-/// Compare with one product of twice as many columns, and with gated_activation.
 Case gated_linear(const Model& model, int64_t rows, DType dtype) {
   struct Inputs {
     Tensor x, gate, up, gate_scales, up_scales, out;

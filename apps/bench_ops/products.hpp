@@ -4,8 +4,8 @@
 
 namespace pecia::bench {
 
-/// `splits`: parts of a row-invariant sum; 0: the product is not row invariant. `result` is the type of
-/// y; x has it, too.
+/// `splits`: parts of a row-invariant sum; 0: the product is not row invariant. `result` is the type
+/// of y; x has it, too.
 Case linear(const Model& model, int64_t rows, int64_t out, int64_t in, DType dtype = DType::bf16,
             int splits = 0, DType result = DType::fp32);
 

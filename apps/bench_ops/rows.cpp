@@ -41,7 +41,6 @@ Case rms_norm(const Model& model, int64_t rows) {
           }};
 }
 
-/// `type` is that of all three tensors.
 Case gated_activation(const Model& model, int64_t rows, DType type) {
   struct Inputs {
     Tensor gate, up, out;

@@ -5,10 +5,10 @@
 /// and given up. The device defines what a graph is.
 ///
 /// Work that is not enqueued by `submit` cuts a step into segments, and so does the end of its first
-/// few works. For the i-th segment that is
-/// long enough, the last few works are known that stood there in earlier steps. Work that is new is
-/// launched piece by piece, since it may never come again, as that of a prompt. The second time a
-/// graph is made of it, and from then on the graph is launched. So a batch whose number of rows
+/// few works. For the i-th segment that is long enough, the last few works are known that stood there
+/// in earlier steps. Work that is new is launched piece by piece, since it may never come again, as
+/// that of a prompt. The second time a graph is made of it, and from then on the graph is launched.
+/// So a batch whose number of rows
 /// goes up and down by a few finds its graphs again.
 ///
 /// Where a graph cannot be made, all work is launched piece by piece from then on.

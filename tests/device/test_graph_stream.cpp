@@ -83,6 +83,24 @@ TEST(GraphStream, EachSegmentIsHeldAgainstItsOwnOfEarlierSteps) {
   EXPECT_EQ(stream.step("hij|abc|defg"), "hij|abc|defg");
 }
 
+/// The device begins before the host has given all works.
+TEST(GraphStream, TheFirstWorksAreLaunchedWhileTheOthersAreGiven) {
+  LoggedStream stream;
+  const std::string first(24, 'a'), rest(40, 'b');
+  stream.step(first + rest);
+  stream.log.clear();
+  stream.begin_step();
+  stream.give(first.substr(1));
+  EXPECT_EQ(stream.log, "");
+  stream.give("a");
+  EXPECT_EQ(stream.log, "m0(" + first + ")g0 ");
+  stream.give(rest);
+  EXPECT_EQ(stream.log, "m0(" + first + ")g0 ") << "only once in a step";
+  stream.end_step();
+  EXPECT_EQ(stream.log, "m0(" + first + ")g0 m8(" + rest + ")g8 ");
+  EXPECT_EQ(stream.step(first + rest), "g0 g8 ");
+}
+
 TEST(GraphStream, ShortSegmentsAreNoGraphs) {
   LoggedStream stream;
   EXPECT_EQ(stream.step("ab||c|defg|"), "ab||c|defg|");

@@ -29,7 +29,6 @@ from harness import (
     random_draw,
     random_requests,
     wait_for,
-    wait_for_state,
 )
 
 ROUNDS = int(os.environ.get("PECIA_TEST_ROUNDS", "6"))
@@ -250,7 +249,8 @@ class FullDiskTest(RunTest):
                 wait_for(
                     "ranks", lambda launch=launch, ranks=ranks: len(launch.ranks()) == max(ranks, 1)
                 )
-                wait_for_state(path, 0, DONE)
+                # Not for a row that is done: replicas' rows come to the file late, and all may be there by then.
+                wait_for(f"{path}", path.exists)
                 # As a disk that is full from now on: of a sparse file its later half is missing.
                 for process in launch.known_ranks:
                     limit_file_size(process, path.stat().st_size // 2)

@@ -14,6 +14,7 @@ namespace {
 
 // Half of the L2 cache of an H100, so that widened rows do not leave it before they are read.
 constexpr int64_t widened_bytes = int64_t{24} << 20;
+
 void widen(const TensorView& weight, const TensorView& scales, const TensorView& to,
            device::Stream& stream) {
   const CodeRows rows = code_rows_of(weight, to.size(1));

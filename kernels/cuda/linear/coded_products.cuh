@@ -48,8 +48,9 @@ using CodedSums = float[Warps][coded_rows][8 * Tiles];
 /// values, least to that of x. Elsewhere step is left out.
 ///
 /// The block's warps take stretches of the depth in turn. Each reads its next stretch while it
-/// multiplies one; to read more of them made products of bf16 slower (H100, 1 and 16 rows). What they return in `to` is added by
-/// coded_sum in their order. So a sum depends on nothing but its own row of x and its own codes.
+/// multiplies one; to read more of them made products of bf16 slower (H100, 1 and 16 rows). What
+/// they return in `to` is added by coded_sum in their order. So a sum depends on nothing but its own
+/// row of x and its own codes.
 template <typename Codes, int Tiles, bool Aligned, int Warps, typename RowOfX, typename TileOf>
 __device__ __forceinline__ void multiply_codes(const RowOfX& row_of_x, const TileOf& tile_of,
                                                CodedSums<Tiles, Warps>& to) {

@@ -114,9 +114,8 @@ class CublasMatmul : public Matmul {
     auto product = product_for(args);
     if (product == nullptr)
       fail<Unsupported>(
-          "cuBLASLt has no algorithm for {} rows × [{}, {}] of {}{} into {} with row strides {}, "
-          "{} "
-          "and {}",
+          "cuBLASLt has no algorithm for {} rows × [{}, {}] of {}{} into {} with row strides "
+          "{}, {} and {}",
           args.x.rows(), args.weight.rows(), args.x.size(1), name_of(args.weight.dtype()),
           args.x_scales != nullptr ? " with scales" : "", name_of(args.y.dtype()),
           args.x.row_stride(), args.weight.row_stride(), args.y.row_stride());

@@ -39,7 +39,7 @@ __device__ __forceinline__ Best block_best(Best best, Best* scratch) {
 }
 
 /// Calls body(token, score) for the thread's tokens of a row in their order. Several are read at
-/// once, as a row has one block and a block alone waits for each read.
+/// once, as few blocks share a row, and they would wait for each read.
 template <typename Body>
 __device__ __forceinline__ void for_each_score(const float* scores, int64_t vocab,
                                                const Body& body) {
