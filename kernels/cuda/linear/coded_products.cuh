@@ -77,7 +77,8 @@ __device__ __forceinline__ void multiply_codes(const RowOfX& row_of_x, const Til
   };
 
   float sums[Tiles][4] = {}, group[Tiles][4] = {}, x_sums[4] = {};
-  const int64_t stretches = (depth + Codes::numbers - 1) / Codes::numbers;
+  // 32 bits, as two registers more would not fit (2^31 stretches of a row have no room in a GPU)
+  const auto stretches = static_cast<int>((depth + Codes::numbers - 1) / Codes::numbers);
   const auto multiply_stretch = [&](int64_t stretch, const Loaded& loaded) {
 #pragma unroll
     for (int run = 0; run < Codes::runs; ++run) {
@@ -123,7 +124,7 @@ __device__ __forceinline__ void multiply_codes(const RowOfX& row_of_x, const Til
   Loaded next;
   if (warp < stretches) load_stretch(warp, next);
   wait_for_earlier_kernels();  // no kernel writes weights, but the one before may write x
-  for (int64_t stretch = warp; stretch < stretches; stretch += Warps) {
+  for (int stretch = warp; stretch < stretches; stretch += Warps) {
     const Loaded now = next;
     if (stretch + Warps < stretches) load_stretch(stretch + Warps, next);
     multiply_stretch(stretch, now);
