@@ -91,10 +91,15 @@ class TakenForPanels {
 
 }  // namespace
 
-WeightPages::WeightPages(int64_t bytes, bool packed) {
-  if (packed) {
+WeightPages::WeightPages(int64_t bytes, bool packed, int sharing) {
+  if (packed && sharing > 1) {
     shared_ = io::MemoryMap(io::MemoryFile(bytes).path(), bytes);
     bytes_ = shared_.bytes();
+    return;
+  }
+  if (packed) {
+    own_ = device::Buffer(bytes);
+    bytes_ = {own_.as<std::byte>(), static_cast<size_t>(bytes)};
     return;
   }
   void* const data =
@@ -105,14 +110,15 @@ WeightPages::WeightPages(int64_t bytes, bool packed) {
 }
 
 WeightPages::~WeightPages() {
-  if (shared_.bytes().empty()) ::munmap(bytes_.data(), bytes_.size());
+  if (shared_.bytes().empty() && own_.bytes() == 0) ::munmap(bytes_.data(), bytes_.size());
 }
 
 OpTimer::OpTimer(comm::Communicator& world, const context::Compute& compute, int64_t cache_bytes)
     : world_(world),
       compute_(compute),
       cache_bytes_(cache_bytes),
-      weights_(more_than_cached(cache_bytes), has_panels(compute.backend)),
+      weights_(more_than_cached(cache_bytes), has_panels(compute.backend),
+               world.split_by_host()->size()),
       keys_(compute.buffer(more_than_cached(cache_bytes))) {
   fill(weights_.bytes());
   compute_.device.zero(keys_.data(), keys_.bytes(), compute_.stream);

@@ -9,19 +9,21 @@
 
 #include "lib/comm/communicator.hpp"
 #include "lib/context/compute.hpp"
+#include "lib/device/buffer.hpp"
 #include "lib/io/memory_map.hpp"
 #include "lib/measure/calibration.hpp"
 #include "lib/measure/gain_alone.hpp"
 
 namespace pecia::measure {
 
-/// Memory as a run has its weights in: packed ones in memory that a host's ranks share, others in
-/// small pages, as those of a mapped checkpoint. (On an EPYC one core read 20 GB/s from small pages
-/// and 33 GB/s from huge ones.)
+/// Memory as a run has its weights in: packed ones in memory that a host's ranks share, or in large
+/// pages (model::SharedPanels), others in small pages, as those of a mapped checkpoint. (On an EPYC
+/// one core read 20 GB/s from small pages and 33 GB/s from large ones.)
 class WeightPages {
  public:
-  /// Throws SystemError when there is not enough memory.
-  WeightPages(int64_t bytes, bool packed);
+  /// `sharing`: ranks of the host that have the same weights. Throws SystemError when there is not
+  /// enough memory.
+  WeightPages(int64_t bytes, bool packed, int sharing);
   ~WeightPages();
   WeightPages(const WeightPages&) = delete;
   WeightPages& operator=(const WeightPages&) = delete;
@@ -30,6 +32,7 @@ class WeightPages {
 
  private:
   io::MemoryMap shared_;
+  device::Buffer own_;
   std::span<std::byte> bytes_;
 };
 

@@ -56,14 +56,19 @@ SharedPanels::SharedPanels(comm::Communicator& host, const WeightViews& weights,
   const auto begin = std::chrono::steady_clock::now();
   const auto ranks = host.split(weights.part.index, host.rank());  // the same part of the matrices
   const std::vector<Matrices> groups = matrices_of(weights, backend);
-  const int64_t bytes = bytes_of(groups, backend);
+  const bool alone = ranks->size() == 1;
+  bytes_ = bytes_of(groups, backend);
+  is_first_ = ranks->rank() == 0;
   comm::together(host, [&] {
-    if (ranks->rank() == 0) file_.emplace(bytes);
+    if (alone)
+      own_ = device::Buffer(bytes_);
+    else if (is_first_)
+      file_.emplace(bytes_);
   });
   const std::filesystem::path path = comm::of_first(*ranks, file_ ? file_->path().string() : "");
   comm::together(host, [&] {
-    map_ = io::MemoryMap(path, bytes);
-    std::byte* panels = map_.bytes().data();
+    if (!alone) map_ = io::MemoryMap(path, bytes_);
+    std::byte* panels = alone ? own_.as<std::byte>() : map_.bytes().data();
     for (const Matrices& group : groups) {
       for (const TensorView& matrix : group) {
         constexpr int64_t unit = kernels::PanelsArgs::panel_rows;

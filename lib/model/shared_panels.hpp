@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Panels of a rank's weights (kernels::PanelsArgs), in memory that the ranks of its host share.
-/// Ranks that hold the same part of the weights have one copy, and each of them packs a share:
+/// Ranks that hold the same part of the weights have one copy, and each of them packs a share. A
+/// part that one rank of the host holds is in its own memory, in large pages, which most systems
+/// have for no other (apps/performance.md, "Large pages"):
 ///
 ///     ranks 0 and 2 hold part 0, ranks 1 and 3 hold part 1:
 ///     memory of 0, 2   q k v o …      0 packs the first half of each matrix, 2 the second
@@ -15,6 +17,7 @@
 
 #include "kernels/api/backend.hpp"
 #include "lib/comm/communicator.hpp"
+#include "lib/device/buffer.hpp"
 #include "lib/io/memory_file.hpp"
 #include "lib/io/memory_map.hpp"
 #include "lib/model/weights.hpp"
@@ -36,15 +39,18 @@ class SharedPanels {
   SharedPanels(const SharedPanels&) = delete;
   SharedPanels& operator=(const SharedPanels&) = delete;
 
-  int64_t bytes() const { return static_cast<int64_t>(map_.bytes().size()); }
+  int64_t bytes() const { return bytes_; }
   double seconds() const { return seconds_; }          ///< time that the packing took
-  bool is_first() const { return file_.has_value(); }  ///< this rank made the memory of its part
+  bool is_first() const { return is_first_; }  ///< this rank made the memory of its part
 
  private:
   kernels::Backend& backend_;
   std::vector<TensorView> used_;        ///< matrices whose panels the backend reads
+  device::Buffer own_;                  ///< of a rank that holds a part alone; else:
   std::optional<io::MemoryFile> file_;  ///< on the first rank that holds the part
   io::MemoryMap map_;
+  int64_t bytes_ = 0;
+  bool is_first_ = false;
   double seconds_ = 0;
 };
 
