@@ -40,7 +40,7 @@ class SharedPanels {
   SharedPanels& operator=(const SharedPanels&) = delete;
 
   int64_t bytes() const { return bytes_; }
-  double seconds() const { return seconds_; }          ///< time that the packing took
+  double seconds() const { return seconds_; }  ///< time that the packing took
   bool is_first() const { return is_first_; }  ///< this rank made the memory of its part
 
  private:
