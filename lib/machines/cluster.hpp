@@ -57,6 +57,10 @@ struct Cluster {
     /// Of the rate of products that wait for memory, where rows of their weights lie apart, by the
     /// bytes of a row. (A core's prefetcher reads on into the columns of other ranks.) Absent: 1.
     std::optional<Efficiency> pieces = {};
+    /// Of the rate of products that wait for memory, by the bytes of their weights: small matrices
+    /// end before memory is busy. A product waits for memory that takes less than twice as long as
+    /// one of one row. Its bytes then count, and of gemm its rows alone. Absent: depth and width do, too.
+    std::optional<Efficiency> weights = {};
     bool operator==(const Shares&) const = default;
   } efficiency;
   /// What work takes beside: for each op or copy, for each pass, and for each step of a collective:
@@ -75,8 +79,8 @@ struct Cluster {
 
 /// Reads a cluster file (YAML). Each key is required, so that no figure is hidden, but for
 /// the optional ones: rank.alone and alone_flops (1), rank.program_gib (0), efficiency.stream (as
-/// copy), efficiency.pieces (1) and overhead.exchange_us (0). Throws InputError
-/// naming the line and the key: no file, not YAML, an unknown key (with the nearest known one), a
+/// copy), efficiency.pieces (1), efficiency.weights (none) and overhead.exchange_us (0). Throws
+/// InputError naming the line and the key: no file, not YAML, an unknown key (with the nearest known one), a
 /// key that is missing, a rate that is zero or negative, a share outside (0, 1], sizes of a curve
 /// that do not ascend.
 Cluster read_cluster(const std::filesystem::path& file);

@@ -247,8 +247,8 @@ Cluster parse_cluster(const std::string& file_text, const std::string& name) {
     cluster.links[level] =
         link_of(links.in(comm::link_level_names[level], {"gbs", "us", "shared"}));
 
-  Section shares = file.in("efficiency",
-                           {"gemm", "attention", "copy", "stream", "pieces", "send", "collective"});
+  Section shares = file.in("efficiency", {"gemm", "attention", "copy", "stream", "weights",
+                                          "pieces", "send", "collective"});
   const auto over = [](std::vector<Axis> over_axes) {
     return [over_axes](YamlNode& node, const std::string& key) {
       return efficiency_of(node, key, over_axes);
@@ -261,7 +261,9 @@ Cluster parse_cluster(const std::string& file_text, const std::string& name) {
   cluster.efficiency.stream =
       shares.find("stream") != nullptr ? shares.get("stream", of_bytes) : cluster.efficiency.copy;
 
-  if (shares.find("pieces") != nullptr) cluster.efficiency.pieces = shares.get("pieces", of_bytes);
+  for (const auto& [key, share] :
+       {std::pair{"pieces", &cluster.efficiency.pieces}, {"weights", &cluster.efficiency.weights}})
+    if (shares.find(key) != nullptr) *share = shares.get(key, of_bytes);
 
   Section overhead = file.in("overhead", {"op_us", "step_us", "exchange_us"});
   cluster.overhead = {overhead.get("op_us", time), overhead.get("step_us", time)};
@@ -279,6 +281,12 @@ Cluster read_cluster(const std::filesystem::path& path) {
   file.read_at(0, std::as_writable_bytes(std::span(text)));
   return parse_cluster(text, path.string());
 }
+
+namespace {
+std::string line_of(std::string_view key, const std::optional<Efficiency>& share) {
+  return share ? fmt::format("  {}: {}\n", key, text_of(*share)) : "";
+}
+}  // namespace
 
 std::string to_yaml(const Cluster& cluster) {
   const RankPeaks& rank = cluster.rank;
@@ -302,13 +310,13 @@ std::string to_yaml(const Cluster& cluster) {
   return yaml + fmt::format(
                     "efficiency:  # shares of these peaks: numbers, or curves of [size, share]\n"
                     "  gemm: {}\n  attention: {}\n  copy: {}\n  stream: {}\n  send: {}\n"
-                    "  collective: {}\n{}"
+                    "  collective: {}\n{}{}"
                     "overhead: {{op_us: {}, step_us: {}, exchange_us: {}}}\n",
                     text_of(shares.gemm), text_of(shares.attention), text_of(shares.copy),
                     text_of(shares.stream.value_or(shares.copy)), text_of(shares.send),
-                    text_of(shares.collective),
-                    shares.pieces ? fmt::format("  pieces: {}\n", text_of(*shares.pieces)) : "",
-                    cluster.overhead.op_us, cluster.overhead.step_us, cluster.overhead.exchange_us);
+                    text_of(shares.collective), line_of("pieces", shares.pieces),
+                    line_of("weights", shares.weights), cluster.overhead.op_us,
+                    cluster.overhead.step_us, cluster.overhead.exchange_us);
 }
 
 }  // namespace pecia::machines

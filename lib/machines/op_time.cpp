@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lib/core/codes.hpp"
 #include "lib/core/error.hpp"
 
 namespace pecia::machines {
@@ -29,6 +30,40 @@ double gain(double alone, double others) {
   return std::lerp(alone, 1.0, others);
 }
 
+double rows_of(const kernels::OpWork& op) {
+  return op.item_rows > 0 ? op.item_rows : static_cast<double>(op.rows);
+}
+
+/// What products reach with these rows where depth and width do not count.
+double share_of_rows(double rows, const Efficiency& gemm) {
+  double share = gemm.factor;
+  for (const Curve& curve : gemm.curves)
+    if (curve.axis == Axis::rows) share *= curve.at(rows);
+  return share;
+}
+
+/// Whether a product of so many rows takes less than twice as long as one of one row.
+bool waits_for_weights(double rows, const Efficiency& gemm) {
+  return rows / share_of_rows(rows, gemm) < 2 / share_of_rows(1, gemm);
+}
+
+/// Seconds of a product that waits for its weights, as long as their bytes take beside so many rows.
+/// One row of weights of bf16, by which shares of few rows are known, has a byte for each FLOP. Codes
+/// have fewer bytes, but no more FLOP/s than the fewest rows that do not wait.
+double reading_seconds(const kernels::OpWork& op, double bytes, const Cluster& cluster) {
+  const Efficiency& gemm = cluster.efficiency.gemm;
+  const double rows = rows_of(op), peak = peak_of(DType::bf16, cluster.rank);
+  const double reading = bytes / (peak * share_of_rows(rows, gemm) / rows *
+                                  cluster.efficiency.weights->of({.bytes = bytes}));
+  if (!is_code(op.dtype)) return reading;
+  double computing = 0;
+  for (const Curve& curve : gemm.curves)
+    for (const Curve::Point& point : curve.points)
+      if (curve.axis == Axis::rows && computing == 0 && !waits_for_weights(point.size, gemm))
+        computing = op.flops / (peak * share_of_rows(point.size, gemm));
+  return std::max(reading, computing);
+}
+
 }  // namespace
 
 OpParts parts_of(const kernels::OpWork& op, const Cluster& cluster) {
@@ -36,12 +71,15 @@ OpParts parts_of(const kernels::OpWork& op, const Cluster& cluster) {
   const auto bytes = static_cast<double>(op.bytes_read + op.bytes_written);
   if (op.flops == 0) return {0, memory_seconds(bytes, shares.copy, cluster)};
   const bool attends = !kernels::multiplies_weights(op);
+  const double peak = peak_of(op.operands, cluster.rank), rows = rows_of(op);
   const Efficiency& share = attends ? shares.attention : shares.gemm;
-  const double rows = op.item_rows > 0 ? op.item_rows : static_cast<double>(op.rows);
+  if (!attends && shares.weights && waits_for_weights(rows, share)) {
+    const double reading = reading_seconds(op, bytes, cluster);
+    return {reading, reading};
+  }
   const double computing =
       op.flops /
-      (peak_of(op.operands, cluster.rank) *
-       share.of({.rows = rows, .depth = op.depth, .width = static_cast<double>(op.width)}));
+      (peak * share.of({.rows = rows, .depth = op.depth, .width = static_cast<double>(op.width)}));
   const Efficiency& moving = attends && shares.stream ? *shares.stream : shares.copy;
   return {computing, memory_seconds(bytes, moving, cluster)};
 }

@@ -17,6 +17,8 @@ OpParts parts_of(const kernels::OpWork& op, const Cluster& cluster);
 ///
 ///     max(FLOPs / (peak · share of its size), bytes / (memory_gbs · share of stream or copy)) + op_us
 ///
+/// Where the cluster has shares of `weights`, a product that waits for them takes their bytes at the
+/// rate of so few rows: bytes / (peak · share of its rows / rows · share of its bytes).
 /// The peak is that of the operands' type. Operands of a type without a peak are widened, from fp8
 /// to bf16 to fp32, and fp16 counts as bf16; where nothing wider has a peak, the next narrower one
 /// counts.

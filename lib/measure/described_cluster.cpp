@@ -90,6 +90,18 @@ class Describer {
     })};
   }
 
+  /// B/s of products of one row, by the bytes of their weights.
+  RatesBySize weights() {
+    const auto rate = [&](int64_t bytes) {
+      const int64_t width = bytes / (usual_depth * size_of(DType::bf16));
+      const double seconds =
+          best({'p', 1, usual_depth, width}, [&] { return timer_.product(1, usual_depth, width); });
+      return static_cast<double>(bytes) / beside_op(seconds);
+    };
+    return {curve(Axis::bytes, {128 << 10, 512 << 10, usual_weights_bytes, 8 << 20}, rate),
+            usual_weights_bytes};
+  }
+
   /// Shares of the rate of dense weights, by bytes of a row of a slice of them.
   RatesBySize pieces() {
     constexpr int64_t parts = 2, bytes = 2 << 20;
@@ -135,6 +147,7 @@ class Describer {
  private:
   /// Sizes of products along the axes that are not measured just now.
   static constexpr int64_t usual_rows = 256, usual_depth = 1024, usual_width = 1024;
+  static constexpr int64_t usual_weights_bytes = usual_depth * usual_width * size_of(DType::bf16);
   static constexpr int pairs_of_round = 50;
   using Key = std::vector<int64_t>;
 
@@ -166,10 +179,19 @@ class Describer {
 
 /// Scales the rates by rows of products that wait for memory: they read more than half of what the
 /// product with the fewest rows reads in the same time.
-void let_memory_last(Curve& by_rows, double factor) {
+void scale_waiting(Curve& by_rows, double factor) {
   const auto [fewest, rate] = by_rows.points.front();
   for (auto& [rows, share] : by_rows.points)
-    if (2 * share / rows > rate / fewest) share *= std::min(1.0, factor);
+    if (2 * share / rows > rate / fewest) share *= factor;
+}
+
+/// What shares_of makes of rates of products at the reference sizes is relative to the best depth and
+/// width. Products that wait for memory go by rows and the bytes of their weights instead.
+double level_of_waiting(const std::vector<RatesBySize>& products, const RatesBySize& weights) {
+  double level = weights.most() / weights.at_reference();
+  for (size_t i = 1; i < products.size(); ++i)
+    level *= products[i].at_reference() / products[i].most();
+  return level;
 }
 
 /// Describes what each rank does alone, into `rank`, `efficiency` and `overhead`.
@@ -179,7 +201,7 @@ void describe_rank(comm::Communicator& world, const context::Compute& compute, i
   Describer describer(world, compute, cache_bytes, {8, 2, 64, operands});
   std::vector<RatesBySize> products;
   std::vector<machines::Slice> attention;
-  RatesBySize copies, stream, pieces;
+  RatesBySize copies, stream, weights, pieces;
   double op_s = 0, exchange_s = 0;
   Describer::Shared computing, memory_waits;
   for (int round = 0; round < rounds; ++round) {
@@ -188,6 +210,7 @@ void describe_rank(comm::Communicator& world, const context::Compute& compute, i
     attention = describer.attention();
     copies = describer.elementwise();
     stream = describer.stream();
+    weights = describer.weights();
     pieces = describer.pieces();
     exchange_s = describer.exchange_s();
     computing = describer.computing();
@@ -196,7 +219,8 @@ void describe_rank(comm::Communicator& world, const context::Compute& compute, i
   const auto [fp32_flops, bandwidth] = peaks(world, compute, DType::fp32, cache_bytes);
   cluster.rank.flops[DType::fp32] = rounded(fp32_flops);
   const double lasting = rounded(computing.lasting), memory_lasts = rounded(memory_waits.lasting);
-  let_memory_last(products[0].curve, memory_lasts / lasting);
+  scale_waiting(products[0].curve,
+                std::min(1.0, memory_lasts / lasting) * level_of_waiting(products, weights));
   double& flops = cluster.rank.flops[operands];
   if (operands != DType::fp32) flops = peaks(world, compute, operands, cache_bytes).first;
   // On a shared machine the peak may have been measured at a worse moment.
@@ -214,6 +238,7 @@ void describe_rank(comm::Communicator& world, const context::Compute& compute, i
   cluster.efficiency.attention = {lasting, {}, std::move(attention)};
   cluster.efficiency.copy = shares_of({copies}, memory, memory_lasts);
   cluster.efficiency.stream = shares_of({stream}, memory, memory_lasts);
+  cluster.efficiency.weights = shares_of({weights}, weights.most(), 1);
   for (auto& [bytes, share] : pieces.curve.points) share = share_of(share, 1);
   cluster.efficiency.pieces = {1, {std::move(pieces.curve)}};
   cluster.overhead = {.op_us = rounded(1e6 * op_s), .step_us = 0, .exchange_us = 1e6 * exchange_s};

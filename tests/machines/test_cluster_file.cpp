@@ -78,9 +78,10 @@ TEST(ClusterFile, IsWrittenSoThatItIsReadBack) {
 }
 
 TEST(ClusterFile, MayHaveSlicesAndRatesOfWaitingServers) {
-  std::string text = replaced(small, "attention: 0.4",
-                              "attention: {rows_at_depth: [[16, [[1, 0.1], [4, 0.2]]], [64, [[1, "
-                              "0.3]]]]}\n  stream: {bytes: [[1024, 0.2]]}\n  pieces: 0.7");
+  std::string text =
+      replaced(small, "attention: 0.4",
+               "attention: {rows_at_depth: [[16, [[1, 0.1], [4, 0.2]]], [64, [[1, "
+               "0.3]]]]}\n  stream: {bytes: [[1024, 0.2]]}\n  pieces: 0.7\n  weights: 0.6");
   text = replaced(text, "memory_gib: 12",
                   "memory_gib: 12\n  alone: 1.5\n  alone_flops: 1.25\n  program_gib: 0.25");
   const Cluster cluster = parse_cluster(text, "c.yaml");
@@ -88,6 +89,7 @@ TEST(ClusterFile, MayHaveSlicesAndRatesOfWaitingServers) {
   EXPECT_EQ(cluster.rank.alone_flops, 1.25);
   EXPECT_EQ(cluster.rank.program_gib, 0.25);
   EXPECT_EQ(cluster.efficiency.pieces, Efficiency{0.7});
+  EXPECT_EQ(cluster.efficiency.weights, Efficiency{0.6});
   ASSERT_EQ(cluster.efficiency.attention.slices.size(), 2u);
   EXPECT_DOUBLE_EQ(cluster.efficiency.attention.of({.rows = 2, .depth = 16}), 0.15);
   EXPECT_DOUBLE_EQ(cluster.efficiency.stream->of({.bytes = 5}), 0.2);

@@ -96,6 +96,31 @@ TEST(OpTime, IsShorterWhileOthersWait) {
   }
 }
 
+TEST(OpTime, OfFewRowsGoesByTheBytesOfTheWeights) {
+  Cluster made = cluster();
+  made.rank.alone = 3;
+  // 64 rows take 1.6 times as long as one row, and 128 rows 2.56 times.
+  made.efficiency.gemm = {
+      0.5, {{Axis::rows, {{1, 0.01}, {64, 0.4}, {128, 0.5}}}, {Axis::depth, {{128, 0.5}}}}};
+  made.efficiency.weights = {1, {{Axis::bytes, {{1000, 0.25}, {100'000, 1}}}}};
+  const auto seconds = [&](int64_t rows, int64_t bytes, double others = 1,
+                           DType weights = DType::bf16) {
+    kernels::OpWork op = product(1e3 * rows, bytes, DType::bf16);
+    op.dtype = weights, op.rows = rows;
+    return op_seconds(op, made, others) - 1e-6;
+  };
+  constexpr double error = 1e-15;
+  EXPECT_NEAR(seconds(1, 1000), 1000 / (4e11 * 0.5 * 0.01 * 0.25), error);
+  EXPECT_NEAR(seconds(64, 1000), 1000 / (4e11 * 0.5 * 0.4 / 64 * 0.25), error);
+  EXPECT_NEAR(seconds(64, 100'000), 100'000 / (4e11 * 0.5 * 0.4 / 64), error);
+  EXPECT_NEAR(seconds(64, 1000, 0), seconds(64, 1000) / 3, error) << "it waits for memory";
+  EXPECT_NEAR(seconds(128, 1000), 128e3 / (4e11 * 0.5 * 0.5 * 0.5), error) << "by rows and depth";
+  EXPECT_NEAR(seconds(128, 1000, 0), seconds(128, 1000), error);
+  // Half of the bytes are read in half of the time, but not multiplied as fast as one likes.
+  EXPECT_NEAR(seconds(1, 500, 1, DType::int8), 500 / (4e11 * 0.5 * 0.01 * 0.25), error);
+  EXPECT_NEAR(seconds(64, 1, 1, DType::int8), 64e3 / (4e11 * 0.5 * 0.5), error);
+}
+
 TEST(OpTime, IsLongerWhereWeightsOfFewRowsLieApart) {
   Cluster made = cluster();
   made.efficiency.pieces = {1, {{Axis::bytes, {{512, 0.5}, {2048, 1}}}}};

@@ -39,7 +39,8 @@ TEST(DescribedCluster, IsAFileOfThisMachine) {
   EXPECT_EQ(shares.attention.slices.size(), 5u) << "rows at some depths";
   EXPECT_EQ(shares.copy.curves.size(), 1u) << "bytes";
   ASSERT_TRUE(shares.stream);
-  ASSERT_TRUE(shares.pieces);
+  ASSERT_TRUE(shares.weights && shares.pieces);
+  EXPECT_EQ(shares.weights->curves.size(), 1u) << "bytes";
   EXPECT_EQ(shares.pieces->curves.size(), 1u) << "bytes";
   EXPECT_TRUE(world->size() > 1 || cluster.overhead.exchange_us == 0);
   EXPECT_GE(cluster.rank.alone, 1);
