@@ -32,8 +32,9 @@ bool gpu_multiplies_codes(DType type, const TensorView& scales) {
 
 bool gpu_takes_gated_linear(const GatedLinearArgs& args) {
   const DType type = args.gate.dtype();
-  const bool multiplied = type == DType::bf16 || gpu_multiplies_codes(type, args.gate_scales);
-  const int64_t most_rows = type == DType::bf16 ? gpu_tile_rows : gpu_most_coded_rows;
+  const bool codes = gpu_multiplies_codes(type, args.gate_scales);
+  const bool multiplied = codes || type == DType::bf16 || type == DType::fp8;
+  const int64_t most_rows = codes ? gpu_most_coded_rows : gpu_tile_rows;
   return multiplied && args.up.dtype() == type && alike(args.gate_scales, args.up_scales) &&
          args.out.dtype() == DType::bf16 && args.x.rows() <= most_rows;
 }

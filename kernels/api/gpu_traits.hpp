@@ -27,7 +27,8 @@ DType gpu_query_type(DType keys, int64_t head_dim);
 bool gpu_multiplies_codes(DType type, const TensorView& scales);
 
 /// Backend::takes_gated_linear on GPUs. Weights of bf16 are long, and a library reads them once for
-/// all rows, so they are taken for the rows of one tile. Codes are read again for each tile.
+/// all rows, so they are taken for the rows of one tile, and fp8 that rounds more rows, too. Other
+/// codes are read again for each tile.
 bool gpu_takes_gated_linear(const GatedLinearArgs& args);
 
 BackendTraits gpu_traits();

@@ -20,10 +20,12 @@ enum class Accumulate { no, yes };
 /// Weights of fp8 may have scales [out]. Then x is rounded, too: each row becomes codes with a scale
 /// s[t], as QuantizeRowsArgs says, and
 ///     y[t, o] (+)= s[t] · weight_scales[o] · Σ_i code_x[t, i] · code_w[o, i] + bias[o]
+/// GPUs round rows of x to bf16 instead where there are no more than gpu_tile_rows.
 ///
-/// A NaN or an infinity in a row of x makes that row of y NaN, and no other row. Here cuBLASLt
-/// takes `in` and `out` only if they are multiples of 16, and rows of weights and y only if they
-/// begin at multiples of 16 bytes. The CUDA backend refuses all fp8 with RowInvariant::yes.
+/// A NaN or an infinity in a row of x leaves no finite number in that row of y, and changes no other
+/// row. Here cuBLASLt takes `in` and `out` only if they are multiples of 16, and rows of weights and
+/// y only if they begin at multiples of 16 bytes. The CUDA backend refuses all fp8 with
+/// RowInvariant::yes.
 struct LinearArgs {
   TensorView x;       ///< [rows, in] fp32, or the weights' type if bf16 or fp16, or bf16 with codes
   TensorView weight;  ///< [out, row_elements(in)]: fp32, bf16, fp16, or codes (codes.hpp)

@@ -107,10 +107,9 @@ class Fp8 : public testing::TestWithParam<std::string> {
       const Results found = run_requests(*all_, model, make_requests(), settings);
       EXPECT_LE(difference(found, wanted), tolerance);
       // Where columns of o and down are cut, a rank's rows of them and of their inputs have scales
-      // of their own, so that this differs from one rank's by as much as either from fp32. Else
-      // all codes are one rank's, but for one here and there that lies between two.
-      const bool cut = pair.degrees.tp > 1 || pair.decode == parallel::DecodeMode::shift;
-      EXPECT_LE(difference(found, one_rank), cut ? tolerance : tolerance / 16);
+      // of their own, and ranks with few rows do not round these, so that this differs from one
+      // rank's by as much as either from fp32.
+      EXPECT_LE(difference(found, one_rank), tolerance);
     }
     EXPECT_GT(number, 0);
   }

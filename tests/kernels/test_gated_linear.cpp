@@ -127,6 +127,25 @@ TEST_P(GatedLinear, OfARowDoesNotDependOnOtherRows) {
   EXPECT_EQ(out.values(), std::vector<float>(whole.begin() + 13 * 40, whole.end()));
 }
 
+/// Weights of fp8 with a scale for each row multiply up to 16 rows of x as they are.
+TEST_P(GatedLinear, TakesFewRowsOfFp8ThatRoundsMore) {
+  if (dtype_ != DType::fp8) return;
+  for (const int64_t rows : {1, 16, 17}) {
+    GatedProblem problem({rows, 40, 160}, dtype_, DType::bf16, 0);
+    GatedLinearArgs args = problem.args();
+    Tensor scales = Tensor::random({40}, DType::fp32, 6);
+    args.gate_scales = args.up_scales = scales.view();
+    EXPECT_EQ(device_.backend->takes_gated_linear(args), is_of_a_gpu() && rows <= 16);
+    if (!taken(args)) continue;
+    device_.backend->gated_linear(args, device_.stream);
+    GatedLinearArgs stored = args;
+    stored.gate_scales = stored.up_scales = scales.view().reshape({40, 1});
+    const auto wanted = problem.wanted(stored);
+    const double off = 8 * sum_tolerance(160) * 118 * 118 * 160;
+    EXPECT_TRUE(all_close(problem.out.values(), wanted, off, 0x1p-8)) << rows << " rows";
+  }
+}
+
 TEST_P(GatedLinear, LeavesToSingleOpsWhatItDoesNotTake) {
   const auto refused = [&](const Size& size, const auto& change) {
     GatedProblem problem(size, dtype_, DType::bf16, 0);

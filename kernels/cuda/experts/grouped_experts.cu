@@ -80,14 +80,14 @@ void grouped_experts(const ExpertsArgs& args, const TensorView& x, Context& cont
     const TensorView activated =
         context.activated.tensor(DType::bf16, {pairs, padded_ffn}).slice_columns(0, ffn);
     const TensorView products = context.products.tensor(DType::fp32, {pairs, hidden});
-    with_rows(expert.gate.dtype(), tables.aligned_gates, [&](auto codes, auto aligned) {
+    with_rows(expert.gate.dtype(), false, tables.aligned_gates, [&](auto codes, auto aligned) {
       constexpr int64_t columns = 8 * gate_tiles;
       launch(stream, {.x = (ffn + columns - 1) / columns, .y = count, .threads = coded_threads},
              expert_gate_kernel<decltype(codes), decltype(aligned)::value>,
              matrix<const Bf16>(x.slice_rows(first, rows)), k, tables.gates, grouped,
              args.activation, matrix<Bf16>(activated));
     });
-    with_rows(expert.down.dtype(), tables.aligned_downs, [&](auto codes, auto aligned) {
+    with_rows(expert.down.dtype(), false, tables.aligned_downs, [&](auto codes, auto aligned) {
       constexpr int64_t columns = 8 * down_tiles;
       launch(stream, {.x = (hidden + columns - 1) / columns, .y = count, .threads = coded_threads},
              expert_down_kernel<decltype(codes), decltype(aligned)::value>,

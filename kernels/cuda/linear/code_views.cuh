@@ -65,14 +65,18 @@ void with_codes(DType type, bool aligned, const Body& body) {
     aligned_or_not(Mxfp4Codes());
 }
 
-/// Does the same for codes and bf16.
+/// Does the same for codes and bf16. `one_scale`: each row of codes has one, of any type.
 template <typename Body>
-void with_rows(DType type, bool aligned, const Body& body) {
-  if (type != DType::bf16) return with_codes(type, aligned, body);
-  if (aligned)
-    body(Bf16Rows(), std::true_type());
-  else
-    body(Bf16Rows(), std::false_type());
+void with_rows(DType type, bool one_scale, bool aligned, const Body& body) {
+  const auto aligned_or_not = [&](auto rows) {
+    if (aligned)
+      body(rows, std::true_type());
+    else
+      body(rows, std::false_type());
+  };
+  if (type == DType::bf16) return aligned_or_not(Bf16Rows());
+  if (type == DType::fp8 && one_scale) return aligned_or_not(Fp8RowCodes());
+  with_codes(type, aligned, body);
 }
 
 }  // namespace pecia::kernels::cuda

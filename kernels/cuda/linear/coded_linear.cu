@@ -33,40 +33,43 @@ bool is_coded(DType type, const TensorView& scales) {
 }
 
 bool reads_few_rows(const LinearArgs& args) {
-  return args.weight.dtype() == DType::bf16 && args.row_invariant == RowInvariant::no &&
+  const DType type = args.weight.dtype();
+  return (type == DType::bf16 || type == DType::fp8) && args.row_invariant == RowInvariant::no &&
          args.x.rows() <= gpu_tile_rows && begin_at_chunks(code_rows_of(args.weight, 0));
 }
 
 /// Blocks have tiles of 8 columns. Weights of bf16 are read the fastest where each multiprocessor
 /// has 32 warps with two tiles (measured on an H100 with 1 and 16 rows, apps/performance.md). Where
-/// the columns suffice for two blocks on each only, a block has 16 warps. Widened codes have no room
-/// for as many warps.
+/// the columns suffice for two blocks on each only, a block has 16 warps. Other codes than fp8 with
+/// a scale for each row have no room for as many warps. Codes are not measured.
 void coded_few_rows(const LinearArgs& args, const TensorView& x, const Context& context,
                     device::Stream& stream) {
   const CodeRows rows = code_rows_of(args.weight, x.size(1));
   const int64_t tiles_for_each = rows.rows / (int64_t{8} * context.device.info().multiprocessors);
-  with_rows(args.weight.dtype(), begin_at_chunks(rows), [&](auto codes, auto aligned) {
-    const auto run = [&](auto tiles, auto warps, auto blocks) {
-      const int64_t columns = 8 * tiles;
-      const int64_t grid =
-          (x.rows() + coded_rows - 1) / coded_rows * ((rows.rows + columns - 1) / columns);
-      launch_early(stream, {.x = grid, .threads = warps * warp_size},
-                   coded_few_rows_kernel<decltype(codes), tiles, aligned, warps, blocks>,
-                   matrix<const Bf16>(x), rows, code_scales_of(args.weight, args.weight_scales),
-                   bias_of(args.bias), args.accumulate, matrix<float>(args.y));
-    };
-    constexpr std::integral_constant<int, 1> one;
-    constexpr std::integral_constant<int, 2> two;
-    constexpr std::integral_constant<int, 4> four;
-    constexpr std::integral_constant<int, coded_warps> eight;
-    constexpr std::integral_constant<int, 2 * coded_warps> sixteen;
-    if constexpr (!std::is_same_v<decltype(codes), Bf16Rows>)
-      tiles_for_each >= 2 ? run(two, eight, two) : run(one, eight, two);
-    else if (tiles_for_each > 4)
-      run(two, eight, four);
-    else
-      tiles_for_each >= 2 ? run(two, sixteen, two) : run(one, sixteen, two);
-  });
+  const CodeScales scales = code_scales_of(args.weight, args.weight_scales);
+  with_rows(
+      args.weight.dtype(), scales.count == 1, begin_at_chunks(rows), [&](auto codes, auto aligned) {
+        const auto run = [&](auto tiles, auto warps, auto blocks) {
+          const int64_t columns = 8 * tiles;
+          const int64_t grid =
+              (x.rows() + coded_rows - 1) / coded_rows * ((rows.rows + columns - 1) / columns);
+          launch_early(stream, {.x = grid, .threads = warps * warp_size},
+                       coded_few_rows_kernel<decltype(codes), tiles, aligned, warps, blocks>,
+                       matrix<const Bf16>(x), rows, scales, bias_of(args.bias), args.accumulate,
+                       matrix<float>(args.y));
+        };
+        constexpr std::integral_constant<int, 1> one;
+        constexpr std::integral_constant<int, 2> two;
+        constexpr std::integral_constant<int, 4> four;
+        constexpr std::integral_constant<int, coded_warps> eight;
+        constexpr std::integral_constant<int, 2 * coded_warps> sixteen;
+        if constexpr (!many_warps_fit<decltype(codes)>)
+          tiles_for_each >= 2 ? run(two, eight, two) : run(one, eight, two);
+        else if (tiles_for_each > 4)
+          run(two, eight, four);
+        else
+          tiles_for_each >= 2 ? run(two, sixteen, two) : run(one, sixteen, two);
+      });
 }
 
 void widened_linear(const LinearArgs& args, const TensorView& x, const float* bias,

@@ -17,8 +17,9 @@ bool is_coded(DType type, const TensorView& scales);
 void coded_few_rows(const LinearArgs& args, const TensorView& x, const Context& context,
                     device::Stream& stream);
 
-/// Tells whether `linear` leaves weights of bf16 to coded_few_rows: for the rows of one tile, since
-/// it reads the weights again for each, and where it can read them 16 bytes at a time.
+/// Tells whether `linear` leaves weights of bf16, or of fp8 that rounds x elsewhere, to
+/// coded_few_rows: for the rows of one tile, since it reads the weights again for each, and where it
+/// can read them 16 bytes at a time. x is not rounded to fp8 there.
 bool reads_few_rows(const LinearArgs& args);
 
 /// Does the same for any number of rows. Some rows of the weights at a time become bf16 beside them,

@@ -23,8 +23,7 @@ struct CodeTile {
 };
 
 /// Eight elements of a row of x from `begin` on, with zeros from `end` on; all zeros without a row.
-__device__ __forceinline__ void load_run(const Bf16* row, int64_t begin, int64_t end,
-                                         uint32_t (&to)[4]) {
+__device__ __forceinline__ void load_run(const Bf16* row, int begin, int end, uint32_t (&to)[4]) {
   Chunk run{};
   if (row != nullptr && begin + run_numbers <= end) {
     run = *reinterpret_cast<const Chunk*>(row + begin);
@@ -58,13 +57,14 @@ __device__ __forceinline__ void multiply_codes(const RowOfX& row_of_x, const Til
   const int own_row = lane / 4, place = lane % 4;
   const Bf16* const low = row_of_x(own_row);
   const Bf16* const high = row_of_x(own_row + 8);
-  const int64_t depth = tile_of(0).rows.numbers;
+  // 32 bits, as two registers more would not fit (rows of 2^31 numbers have no room in a GPU)
+  const auto depth = static_cast<int>(tile_of(0).rows.numbers);
 
   struct Loaded {
     Chunk chunks[Tiles];
     int scales[Tiles];
   };
-  const auto load_stretch = [&](int64_t stretch, Loaded& loaded) {
+  const auto load_stretch = [&](int stretch, Loaded& loaded) {
 #pragma unroll
     for (int tile = 0; tile < Tiles; ++tile) {
       const CodeTile of = tile_of(tile);
@@ -77,12 +77,11 @@ __device__ __forceinline__ void multiply_codes(const RowOfX& row_of_x, const Til
   };
 
   float sums[Tiles][4] = {}, group[Tiles][4] = {}, x_sums[4] = {};
-  // 32 bits, as two registers more would not fit (2^31 stretches of a row have no room in a GPU)
-  const auto stretches = static_cast<int>((depth + Codes::numbers - 1) / Codes::numbers);
-  const auto multiply_stretch = [&](int64_t stretch, const Loaded& loaded) {
+  const int stretches = (depth + Codes::numbers - 1) / Codes::numbers;
+  const auto multiply_stretch = [&](int stretch, const Loaded& loaded) {
 #pragma unroll
     for (int run = 0; run < Codes::runs; ++run) {
-      const int64_t begin = stretch * Codes::numbers + Codes::first_of(place, run);
+      const int begin = stretch * Codes::numbers + Codes::first_of(place, run);
       uint32_t of_low[4], of_high[4];
       load_run(low, begin, depth, of_low);
       load_run(high, begin, depth, of_high);
@@ -104,7 +103,7 @@ __device__ __forceinline__ void multiply_codes(const RowOfX& row_of_x, const Til
       if constexpr (Codes::in_groups) {
         if (!Codes::ends_group(run, tile_of(0).scales.shift)) continue;
         // What all lanes have of these runs belongs to one group of each row.
-        const int64_t number = stretch * Codes::numbers + Codes::first_of(0, run);
+        const int number = stretch * Codes::numbers + Codes::first_of(0, run);
 #pragma unroll
         for (int tile = 0; tile < Tiles; ++tile) {
           const CodeTile of = tile_of(tile);

@@ -7,6 +7,7 @@
 /// products of tensor cores. A number is value · step + least, where the value is exact in bf16.
 
 #include <bit>
+#include <type_traits>
 
 #include "kernels/cuda/shared/fp8_pairs.cuh"
 #include "kernels/cuda/shared/matrix.hpp"
@@ -179,6 +180,12 @@ struct Fp8Codes {
   }
 };
 
+/// Each row has one scale.
+struct Fp8RowCodes : Fp8Codes {
+  static constexpr bool in_groups = false;
+  PECIA_HD static bool ends_group(int, int64_t) { return false; }
+};
+
 /// Weights of bf16, which are their own values.
 struct Bf16Rows {
   static constexpr int runs = 1, numbers = 32;
@@ -194,6 +201,11 @@ struct Bf16Rows {
     for (int i = 0; i < 4; ++i) pairs[i] = chunk.words[i];
   }
 };
+
+/// Whether 32 warps that multiply such rows with few others have room on a multiprocessor.
+template <typename Codes>
+inline constexpr bool many_warps_fit =
+    std::is_same_v<Codes, Bf16Rows> || std::is_same_v<Codes, Fp8RowCodes>;
 
 /// Chunk `index` of a row, with zeros after its end. With `Aligned`, rows begin at multiples of 16
 /// bytes.

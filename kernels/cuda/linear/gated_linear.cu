@@ -27,10 +27,10 @@ void gated_linear(const GatedLinearArgs& args, Context& context, device::Stream&
   const GateAndUp weights = {matrix_of(args.gate, args.gate_scales, args.gate_bias),
                              matrix_of(args.up, args.up_scales, args.up_bias)};
   const bool in_chunks = begin_at_chunks(weights.gate.rows) && begin_at_chunks(weights.up.rows);
-  with_rows(args.gate.dtype(), in_chunks, [&](auto codes, auto aligned) {
-    // Four blocks of bf16 read 2.75 TB/s on an H100, two 2.6 (235 MB). Widened codes of four have
-    // no room in a thread's registers.
-    constexpr int blocks = std::is_same_v<decltype(codes), Bf16Rows> ? 4 : 2;
+  const bool one_scale = weights.gate.scales.count == 1;
+  with_rows(args.gate.dtype(), one_scale, in_chunks, [&](auto codes, auto aligned) {
+    // Four blocks of bf16 read 2.75 TB/s on an H100, two 2.6 (235 MB).
+    constexpr int blocks = many_warps_fit<decltype(codes)> ? 4 : 2;
     const int64_t row_tiles = (x.rows() + coded_rows - 1) / coded_rows;
     const int64_t column_tiles = (args.out.size(1) + 7) / 8;
     launch_early(stream, {.x = row_tiles * column_tiles, .threads = coded_threads},
