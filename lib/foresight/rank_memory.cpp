@@ -53,6 +53,17 @@ execute::RankNeeds needs_of(const PassSetting& setting, const resources::Resourc
   return needs;
 }
 
+/// What a tied head that is packed takes beside the table that embeds (model::SharedPanels).
+int64_t packed_head_bytes(const PassSetting& setting, const resources::Resources& resources) {
+  const job::Job& job = setting.job;
+  const bool packs = !resources.gpus && job.model.prepack != false && !job.model.replicate &&
+                     setting.weights == DType::bf16 &&
+                     resources::quantize_of(job) == model::Quantize::nothing &&
+                     setting.traits.operands_of(DType::bf16) == DType::bf16;
+  if (!packs || !setting.config.tied_embeddings) return 0;
+  return setting.config.vocab * setting.config.hidden * size_of(DType::bf16) / resources.tp;
+}
+
 }  // namespace
 
 RankMemory rank_memory(const PassSetting& setting, const resources::Resources& resources,
@@ -63,12 +74,12 @@ RankMemory rank_memory(const PassSetting& setting, const resources::Resources& r
   RankMemory memory;
   memory.program_bytes = static_cast<int64_t>(rank.program_gib * 0x1p30);
   const int64_t room_bytes = static_cast<int64_t>(rank.memory_gib * 0x1p30) - memory.program_bytes;
-  memory.weight_bytes = needs.weight_bytes;
+  memory.weight_bytes = needs.weight_bytes + packed_head_bytes(setting, resources);
   memory.work_bytes = needs.work_bytes;
 
   const int64_t aside =
       resources.gpus ? std::max(resources::activation_bytes(true), needs.work_bytes) : 0;
-  const int64_t left = std::max<int64_t>(0, room_bytes - needs.weight_bytes - aside);
+  const int64_t left = std::max<int64_t>(0, room_bytes - memory.weight_bytes - aside);
   const int64_t kv_room =
       setting.job.kv.memory.value_or(static_cast<int64_t>(0.8 * static_cast<double>(left)));
   const bool is_layout = setting.job.reproducible == parallel::Reproducible::layout;

@@ -340,6 +340,26 @@ TEST(RankMemory, IsThatOfAllLayers) {
   }
 }
 
+TEST(RankMemory, CountsATiedHeadThatIsPackedBesideItsTable) {
+  SmallJob small;
+  const Batch batch(requests_of({500, 300}, 4), small.config);
+  const auto weights = [&](bool is_tied, DType type) {
+    small.config.tied_embeddings = is_tied;
+    PassSetting setting = small.setting();
+    setting.weights = type;
+    setting.traits.operand_type = [](DType stored) { return stored; };
+    const auto resources =
+        layout_resources(setting, {.dp = 1, .cp = 1, .sp = 1, .tp = 1}, 1, batch);
+    return rank_memory(setting, resources, batch).weight_bytes;
+  };
+  // Untied, the head is a matrix of its own, and only its panels stay.
+  EXPECT_EQ(weights(true, DType::bf16), weights(false, DType::bf16));
+  small.job.model.prepack = false;
+  EXPECT_LT(weights(true, DType::bf16), weights(false, DType::bf16));
+  small.job.model.prepack = {};
+  EXPECT_LT(weights(true, DType::fp32), weights(false, DType::fp32));
+}
+
 TEST(Sweep, RefusesRanksThatNoGridFits) {
   SmallJob small;
   small.job.parallel.tp = 3;
