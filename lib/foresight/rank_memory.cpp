@@ -56,7 +56,8 @@ execute::RankNeeds needs_of(const PassSetting& setting, const resources::Resourc
 /// What a tied head that is packed takes beside the table that embeds (model::SharedPanels).
 int64_t packed_head_bytes(const PassSetting& setting, const resources::Resources& resources) {
   const job::Job& job = setting.job;
-  const bool packs = !resources.gpus && job.model.prepack != false && !job.model.replicate &&
+  const bool packs = !resources.gpus && !job.model.replicate &&
+                     job.model.prepack.value_or(job.model.load == job::Load::mapped) &&
                      setting.weights == DType::bf16 &&
                      resources::quantize_of(job) == model::Quantize::nothing &&
                      setting.traits.operands_of(DType::bf16) == DType::bf16;

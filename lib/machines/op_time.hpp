@@ -7,7 +7,8 @@
 
 namespace pecia::machines {
 
-/// Seconds in which an op would compute if it moved nothing, and in which it reads and writes.
+/// Seconds in which an op would compute if it moved nothing, and in which it reads and writes. They
+/// are the same for a product that waits for its weights, where only both together are known.
 struct OpParts {
   double computing = 0, moving = 0;
 };

@@ -45,38 +45,37 @@ inline bool begin_at_chunks(const CodeRows& rows) {
          rows.stride % chunk_bytes == 0;
 }
 
+template <typename Rows, typename Body>
+void aligned_or_not(Rows rows, bool aligned, const Body& body) {
+  if (aligned)
+    body(rows, std::true_type());
+  else
+    body(rows, std::false_type());
+}
+
 /// Calls body(Codes{}, std::bool_constant<Aligned>{}) for codes of a type. `aligned`: their rows
 /// begin at chunks.
 template <typename Body>
 void with_codes(DType type, bool aligned, const Body& body) {
-  const auto aligned_or_not = [&](auto codes) {
-    if (aligned)
-      body(codes, std::true_type());
-    else
-      body(codes, std::false_type());
-  };
   if (type == DType::int8)
-    aligned_or_not(Int8Codes());
+    aligned_or_not(Int8Codes(), aligned, body);
   else if (type == DType::int4)
-    aligned_or_not(Int4Codes());
+    aligned_or_not(Int4Codes(), aligned, body);
   else if (type == DType::fp8)
-    aligned_or_not(Fp8Codes());
+    aligned_or_not(Fp8Codes(), aligned, body);
   else
-    aligned_or_not(Mxfp4Codes());
+    aligned_or_not(Mxfp4Codes(), aligned, body);
 }
 
 /// Does the same for codes and bf16. `one_scale`: each row of codes has one, of any type.
 template <typename Body>
 void with_rows(DType type, bool one_scale, bool aligned, const Body& body) {
-  const auto aligned_or_not = [&](auto rows) {
-    if (aligned)
-      body(rows, std::true_type());
-    else
-      body(rows, std::false_type());
-  };
-  if (type == DType::bf16) return aligned_or_not(Bf16Rows());
-  if (type == DType::fp8 && one_scale) return aligned_or_not(Fp8RowCodes());
-  with_codes(type, aligned, body);
+  if (type == DType::bf16)
+    aligned_or_not(Bf16Rows(), aligned, body);
+  else if (type == DType::fp8 && one_scale)
+    aligned_or_not(Fp8RowCodes(), aligned, body);
+  else
+    with_codes(type, aligned, body);
 }
 
 }  // namespace pecia::kernels::cuda
