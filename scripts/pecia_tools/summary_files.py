@@ -83,9 +83,7 @@ def write_summaries(
         return Written(summaries, files.commit().kept)
 
 
-def summary_of(
-    book: Book, levels: Sequence[Sequence[Node]], gaps: Sequence[Gap]
-) -> Summary:
+def summary_of(book: Book, levels: Sequence[Sequence[Node]], gaps: Sequence[Gap]) -> Summary:
     last = [node for node in levels[-1] if node.book == book.name]
     rounds = 1 + sum(
         [n for n in before if n.book == book.name] != [n for n in after if n.book == book.name]
