@@ -94,7 +94,7 @@ class Summarizer:
             note(PROGRAM, f"{self._options.output / name}: kept, since somebody changed it")
         whole = sum(book.is_whole for book in outcome.books)
         for book in [book for book in outcome.books if not book.is_whole][:TOLD]:
-            note(PROGRAM, "\n".join([f"{book.name}: {book.coverage}", *_told(book.gaps)]))
+            note(PROGRAM, "\n".join([f"{book.name}: {book.statement}", *_told(book.gaps)]))
         if found.problems:
             note(
                 PROGRAM,

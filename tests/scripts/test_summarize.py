@@ -125,7 +125,7 @@ class Books(SummarizeTest):
         self.summarize()
         short = (self.output / "short.txt").read_text()
         self.assertEqual(
-            short, "[1 of 1 part, 100 % of 14 tokens]\n[source: Short]\n\nSum of short\n"
+            short, "[1 of 1 part, 100 % of 14 tokens, in 1 level]\n[source: Short]\n\nSum of short\n"
         )
         asked = self.asked(1)
         self.assertIn("Summarize this text", asked["short"])
@@ -150,6 +150,7 @@ class Books(SummarizeTest):
         text = (self.output / "long.txt").read_text()
         self.assertIn("[source: CHAPTER 1. Title 1 – CHAPTER 6. Title 6]", text)
         self.assertTrue(text.endswith(f"\n\nSum of long@{last}.001\n"))
+        self.assertRegex(text, rf"\A\[(\d+) of \1 parts, 100 % of [\d,]+ tokens, in {last} levels\]\n")
         levels = (self.output / "levels/long.txt").read_text()
         for name in (name for name in self.asked(1) if name.startswith("long#")):
             self.assertIn(f"Sum of {name}\n", levels)
@@ -327,6 +328,9 @@ class Interruptions(SummarizeTest):
         self.summarize(code=3)
         self.assertFalse((self.output / "short.txt").exists())
         self.assertEqual(self.index()["short"]["parts_covered"], "0")
+        page = (self.output / "summaries.html").read_text()
+        self.assertIn(">0 of 1 part, 0 % of 14 tokens<", page)
+        self.assertRegex(page, r">(\d+) of \1 parts, 100 % of [\d,]+ tokens, in \d levels<")
 
     def test_summary_that_was_cut_says_so(self) -> None:
         os.environ["PECIA_TEST_CUT"] = "short"
