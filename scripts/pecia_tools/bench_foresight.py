@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench-foresight: what `pecia plan` foresees for this machine beside what it takes. For each number of ranks it writes
-the machine's cluster file, asks for the times of prompts and decode steps in every mode, and times them. With
---batches it runs whole batches of mixed requests: their end by the plan and by the run's own first lines, and the
-memory of a rank.
+"""bench-foresight: what `pecia plan` foresees for this machine beside what it takes. For each number of ranks and each
+mode it asks for the times of prompts and decode steps, and times them. With --batches it runs whole batches of mixed
+requests: their end by the plan and by the run's own first lines, and the memory of a rank.
 
-Prints tables with the error of each time, and their median. Other work on the machine moves the figures.
+The machine is described (its cluster file is measured) right before and right after each mode, and the mean of both
+plans counts: other guests of a host change the speed of its memory within minutes. Prints tables with the error of each
+time, and their median. Other work on the machine moves the figures.
 """
 
 from __future__ import annotations
@@ -138,26 +139,44 @@ def measured(
     return prompts, steps
 
 
-def compare(options: argparse.Namespace, cluster: Path, ranks: int, name: str) -> list[Line]:
-    mode = (ALONE | SHARED)[name]
-    threads = max(1, options.threads // ranks)
-    plan = foresee(cluster, options.model, ranks, mode, options.tokens)
-    pass_tokens = plan["max_batch_tokens"]
+class Described:
+    """The machine's cluster file, measured again each time, or the user's."""
+
+    def __init__(self, ranks: int, threads: int, given: Path | None) -> None:
+        self.ranks, self.threads, self._given = ranks, threads, given
+        self.file = given or describe(ranks, threads)
+
+    def again(self) -> Path:
+        self.file = self._given or describe(self.ranks, self.threads)
+        return self.file
+
+
+def compare(options: argparse.Namespace, machine: Described, name: str) -> list[Line]:
+    mode, ranks, threads = (ALONE | SHARED)[name], machine.ranks, machine.threads
+    before = foresee(machine.file, options.model, ranks, mode, options.tokens)
+    pass_tokens = before["max_batch_tokens"]
     prompts, steps = measured(ranks, threads, options.model, mode, options.tokens, pass_tokens)
+    after = foresee(machine.again(), options.model, ranks, mode, options.tokens)
     common = {"model": options.model.name, "ranks": ranks, "threads": threads, "mode": name}
     found: list[Line] = []
-    for request in plan["requests"]:
-        tokens = request["prompt_tokens"]
-        for what, foreseen, seconds in (
-            ("prompt", request["ttft_s"], prompts.get(tokens)),
-            ("step", request["tbt_s"], steps.get(tokens)),
+    for first, second in zip(before["requests"], after["requests"], strict=True):
+        tokens = first["prompt_tokens"]
+        for what, key, seconds in (
+            ("prompt", "ttft_s", prompts.get(tokens)),
+            ("step", "tbt_s", steps.get(tokens)),
         ):
             if seconds is not None:
-                line = {"what": what, "tokens": tokens, "foreseen_s": foreseen, "seconds": seconds}
+                line = {"what": what, "tokens": tokens, "seconds": seconds}
                 if what == "prompt":
-                    line["parts"] = request["prefill"]
-                found.append({**common, **line, "off": foreseen / seconds - 1})
+                    line["parts"] = first["prefill"]
+                found.append({**common, **line, **foreseen(first[key], second[key], seconds)})
     return found
+
+
+def foreseen(before: float, after: float, measured: float) -> Line:
+    """What was foreseen by the descriptions before and after what was measured."""
+    mean = statistics.mean([before, after])
+    return {"foreseen_s": mean, "by_descriptions": [before, after], "off": mean / measured - 1}
 
 
 def write_shard(file: Path, sizes: Sequence[tuple[int, int, int]], vocabulary: int) -> None:
@@ -178,8 +197,9 @@ def write_shard(file: Path, sizes: Sequence[tuple[int, int, int]], vocabulary: i
         shard["max_new_tokens"] = np.array([new for _, new in requests], dtype=np.int32)
 
 
-def run_batch(ranks: int, threads: int, model: Path, cluster: Path, name: str) -> list[Line]:
+def run_batch(model: Path, machine: Described, name: str) -> list[Line]:
     """What the plan and the run say of a batch, beside what the run takes."""
+    ranks, threads = machine.ranks, machine.threads
     shard, output, job = WORK / "batch.h5", WORK / "batch.run", WORK / "batch.yaml"
     config = json.loads((model / "config.json").read_text())
     write_shard(shard, BATCHES[name], config["vocab_size"])
@@ -187,9 +207,8 @@ def run_batch(ranks: int, threads: int, model: Path, cluster: Path, name: str) -
     values["generation"] = {"ignore_eos": True}
     job.write_text(json.dumps(values), encoding="utf-8")  # JSON is YAML
     os.environ["OMP_NUM_THREADS"] = str(threads)
-    asked = ["--ranks", ranks, "--cluster", cluster, "--set", "parallel.dp=1", "--json"]
     kept = ["--set", f"parallel.cp={ranks}", "--set", "parallel.sp=1", "--set", "parallel.tp=1"]
-    plan = json.loads(launched(1, BIN / "pecia", "plan", job, *asked, *kept))["plans"][0]
+    plan = plan_batch(job, machine, kept)
     keys = ("dp", "cp", "sp", "tp", "prefill", "ring", "decode", "shift_threshold")
     chosen = {key: plan["parallel"][key] for key in keys if plan["parallel"].get(key) is not None}
     job.write_text(json.dumps({**values, "parallel": chosen}), encoding="utf-8")
@@ -197,20 +216,30 @@ def run_batch(ranks: int, threads: int, model: Path, cluster: Path, name: str) -
     report = json.loads((output / "report.json").read_text())
     began = sum(value for key, value in report["startup"].items() if key.endswith("_s") and "unix" not in key)
     began -= report["startup"]["mpi_s"]
+    machine.again()
+    end_after = plan_batch(job, machine, [])["end_s"]
     memory = plan["memory_bytes_per_rank"]
-    pairs = {
-        "end by the plan": (plan["end_s"], report["seconds"] - began),
-        "end by the run": (report["predicted"]["seconds"], report["seconds"]),
-        "memory in GB": (
-            1e-9 * (memory["program"] + memory["weights"] + memory["kv"] + memory["work"]),
-            1e-9 * max(rank["peak_rss_bytes"] for rank in report["ranks"]),
-        ),
+    told, resident = (
+        1e-9 * (memory["program"] + memory["weights"] + memory["kv"] + memory["work"]),
+        1e-9 * max(rank["peak_rss_bytes"] for rank in report["ranks"]),
+    )
+    by_run = report["predicted"]["seconds"]
+    cases = {
+        "end by the plan": (plan["end_s"], end_after, report["seconds"] - began),
+        "end by the run": (by_run, by_run, report["seconds"]),
+        "memory in GB": (told, told, resident),
     }
     common = {"model": model.name, "ranks": ranks, "threads": threads, "mode": name, "tokens": 0}
     return [
-        {**common, "what": what, "foreseen_s": foreseen, "seconds": found, "off": foreseen / found - 1}
-        for what, (foreseen, found) in pairs.items()
+        {**common, "what": what, "seconds": case[-1], **foreseen(*case)}
+        for what, case in cases.items()
     ]
+
+
+def plan_batch(job: Path, machine: Described, settings: Sequence[str]) -> Line:
+    asked = ["--ranks", machine.ranks, "--cluster", machine.file, "--set", "parallel.dp=1", "--json"]
+    plan: Line = json.loads(launched(1, BIN / "pecia", "plan", job, *asked, *settings))["plans"][0]
+    return plan
 
 
 def batch_table(lines: Sequence[Line]) -> None:
@@ -302,18 +331,17 @@ def main(arguments: list[str]) -> int:
         for ranks in options.ranks:
             load = f"load {os.getloadavg()[0]:.2f}"
             note(PROGRAM, f"round {number} of {options.rounds}, {ranks} ranks, {load}")
-            threads = max(1, options.threads // ranks)
-            cluster = options.cluster or describe(ranks, threads)
+            machine = Described(ranks, max(1, options.threads // ranks), options.cluster)
             if options.batches:
                 for name in BATCHES:
-                    found = run_batch(ranks, threads, options.model, cluster, name)
+                    found = run_batch(options.model, machine, name)
                     lines += keep(options.json, number, found)
                 continue
             for name in ALONE if ranks == 1 else SHARED:
                 if name not in options.modes:
                     continue
                 try:
-                    found = compare(options, cluster, ranks, name)
+                    found = compare(options, machine, name)
                 except Refused as refused:
                     note(PROGRAM, f"{name} is left out: {refused}")
                     continue

@@ -11,7 +11,8 @@ from support import ScriptTest, quietly
 
 
 class Foresight(ScriptTest):
-    """The programs are played: a plan foresees a tenth more than they take, and this model has no SP."""
+    """The programs are played: by the descriptions before and after a mode, plans foresee as much as it takes and a
+    fifth more, in one order or the other, and this model has no SP."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -46,11 +47,13 @@ class Foresight(ScriptTest):
         if any(word.startswith("parallel.sp=") for word in words):
             raise bench_foresight.Refused("2 ranks of SP do not divide 3 heads")
         asked = [words[i + 1] for i, word in enumerate(words) if word == "--request"]
+        descriptions = sum("topology" in command for command in self.asked)
+        share = 1.0 if descriptions % 2 else 1.2
         requests = [
             {
                 "prompt_tokens": int(one.split(":")[0]),
-                "ttft_s": int(one.split(":")[0]) * 1.1e-3,
-                "tbt_s": 0.011,
+                "ttft_s": int(one.split(":")[0]) * share * 1e-3,
+                "tbt_s": share * 0.01,
                 "prefill": {"gemm_s": 1},
             }
             for one in asked
@@ -64,7 +67,8 @@ class Foresight(ScriptTest):
         code, out, err = quietly(bench_foresight.main, *options)
         self.assertEqual(code, 0)
         self.assertEqual(self.asked[0], "1 × pecia topology")
-        self.assertEqual(self.asked.count("2 × pecia topology"), 1)
+        # Before the first mode, and after each that can run.
+        self.assertEqual(self.asked.count("2 × pecia topology"), 1 + 5)
         self.assertIn("sp is left out: 2 ranks of SP do not divide 3 heads", err)
         self.assertIn("1 × 2 | alone | 512 | 563.2 | 512.0 | +10.0 % |", out)
         self.assertIn("2 × 1 | tp sp_tp | 1024 | 1126.4 | 1024.0 | +10.0 % |", out)
