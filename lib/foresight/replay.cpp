@@ -179,20 +179,28 @@ class Replay {
     const PlayedRank& rank = ranks_[index];
     if (rank.waits_for >= 0 || next_step(index) == nullptr) return false;
     if (rank.now > now) return true;
-    const std::vector<Step>& steps = programs_[index][rank.section].steps;
+    const Program& program = programs_[index];
     auto begun = static_cast<int64_t>(rank.started.size());
-    for (size_t i = rank.step; i < steps.size(); ++i) {
-      if (std::holds_alternative<PhantomStart>(steps[i].what)) {
-        ++begun;
-      } else if (const auto* wait = std::get_if<Wait>(&steps[i].what)) {
-        const int64_t number = begun - wait->starts_ago;
-        if (number >= std::ssize(rank.started) || !rank.started[number].done()) return false;
-      } else if (const auto* op = std::get_if<kernels::OpWork>(&steps[i].what);
-                 op == nullptr || op->rows > 0) {
-        return true;
+    size_t first = rank.step;
+    for (size_t section = rank.section; section < program.size();) {
+      const std::vector<Step>& steps = program[section].steps;
+      for (size_t i = first; i < steps.size(); ++i) {
+        if (std::holds_alternative<PhantomStart>(steps[i].what)) {
+          ++begun;
+        } else if (const auto* wait = std::get_if<Wait>(&steps[i].what)) {
+          const int64_t number = begun - wait->starts_ago;
+          if (number >= std::ssize(rank.started) || !rank.started[number].done()) return false;
+        } else if (const auto* op = std::get_if<kernels::OpWork>(&steps[i].what);
+                   op == nullptr || op->rows > 0) {
+          return true;
+        }
       }
+      // Where a whole section has neither, its repetitions have neither.
+      const bool repeats = first > 0 && rank.time_of_section + 1 < program[section].times;
+      if (!repeats) ++section;
+      first = 0;
     }
-    return true;
+    return false;
   }
 
   void spend(int index, const Step& step, double seconds, double& sum, int64_t bytes) {

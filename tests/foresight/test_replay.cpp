@@ -32,7 +32,8 @@ machines::Cluster slow_cluster() {
 }
 
 Step op(double seconds) {
-  return {"op", kernels::OpWork{.name = "linear", .dtype = DType::fp32, .flops = seconds}};
+  return {"op",
+          kernels::OpWork{.name = "linear", .dtype = DType::fp32, .rows = 1, .flops = seconds}};
 }
 Step send_receive(int to, int from, int64_t bytes) {
   return {"",
@@ -146,6 +147,23 @@ TEST(Replay, ComputesFasterWhileOthersOfTheServerWait) {
   const PassTime time = replay(programs, cluster);
   EXPECT_NEAR(time.ranks[1].exposed_comm_s, 3 + 1, 1e-6);
   EXPECT_NEAR(time.seconds, 3 + 1 + 6, 1e-6) << "later both compute";
+}
+
+TEST(Replay, ReadsFasterWhileOthersHaveNoRowsUntilTheyWaitInALaterLayer) {
+  // Decode of one sequence over CP: rank 1 has no rows of the layers' products, and waits next in
+  // the second or third layer, or not at all any more.
+  machines::Cluster cluster = slow_cluster();
+  cluster.ranks_per_server = 2;
+  cluster.rank.alone_flops = 2;
+  const Step nothing{"op", kernels::OpWork{.name = "linear", .dtype = DType::fp32}};
+  const std::vector<Step> computes{send_receive(1, 1, 1), wait(1), op(6)};
+  const std::vector<Step> waits{send_receive(0, 0, 1), wait(1), nothing};
+  for (const int64_t layers : {1, 2, 3}) {
+    const Program first{{computes, layers, 0}, {{op(6)}, 1, -1}, {computes, 1, -1}};
+    const Program second{{waits, layers, 0}, {{nothing}, 1, -1}, {waits, 1, -1}};
+    const double seconds = replay({first, second}, cluster).seconds;
+    EXPECT_NEAR(seconds, static_cast<double>(layers + 1) * (1 + 3) + 3, 1e-6);
+  }
 }
 
 TEST(Replay, SaysWhoWaitsInVainAndForWhat) {
