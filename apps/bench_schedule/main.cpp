@@ -17,8 +17,10 @@
 #include <random>
 
 #include "apps/bench_schedule/plans.hpp"
+#include "apps/bench_schedule/spread.hpp"
 #include "apps/bench_support/results.hpp"
 #include "apps/command_line/options.hpp"
+#include "lib/run/spread_files.hpp"
 #include "lib/schedule/simulate.hpp"
 
 namespace pecia::bench {
@@ -30,6 +32,8 @@ struct Options {
   std::vector<int64_t> instances = {4, 16, 64};
   int64_t requests = 512, max_tokens = 497000;
   std::vector<int64_t> plan_ranks, plan_sequences = {1, 64, 256};
+  std::vector<int64_t> spread_hosts, spread_gb = {16, 141};
+  int64_t storage_gbs = 50;
 };
 
 void add_options(CLI::App& app, Options& options) {
@@ -46,6 +50,11 @@ void add_options(CLI::App& app, Options& options) {
   add("--plan-ranks", &options.plan_ranks,
       "Instead, count bytes of plans for a ring of so many ranks, and model their broadcast");
   add("--plan-sequences", &options.plan_sequences, "Sequences of these plans");
+  add("--spread-hosts", &options.spread_hosts,
+      "Instead, model how long so many hosts take to load weights, mapped and spread");
+  add("--spread-gb", &options.spread_gb, "1e9 bytes of these weights");
+  add("--storage-gbs", &options.storage_gbs,
+      "1e9 bytes per second that their file system gives to all hosts together");
 }
 
 constexpr int64_t kv_bytes_per_token = 2 * 32 * 4096 * 2;
@@ -114,18 +123,20 @@ Decided decide(int64_t instances, const std::vector<schedule::SimulatedRequest>&
   return found;
 }
 
+/// Of the modelled network: 5 µs for a message, and 12.5 GB/s (100 Gb/s).
+constexpr double message_s = 5e-6, link_bytes_per_second = 12.5e9;
+
 /// Each pass's plan goes to all ranks of its replica. Its bytes are those that a run would send; the
-/// time is a model's, with a message of 5 µs and 12.5 GB/s (100 Gb/s).
+/// time is a model's.
 void run_plans(const Session& session, const Options& options) {
-  constexpr double message_s = 5e-6, bytes_per_second = 12.5e9;
   Results results(session, "plans and their broadcast (modelled), a ring of all ranks",
-                  {{"message_us", 1e6 * message_s}, {"gbs", 1e-9 * bytes_per_second}});
+                  {{"message_us", 1e6 * message_s}, {"gbs", 1e-9 * link_bytes_per_second}});
   results.columns({"ranks", "sequences", "prefill bytes", "us", "decode bytes", "   us"});
   for (const int64_t ranks : options.plan_ranks)
     for (const int64_t sequences : options.plan_sequences) {
       const PlanBytes bytes = plan_bytes(ranks, sequences);
       const auto us = [&](int64_t of_plan) {
-        return 1e6 * tree_seconds(ranks, of_plan, message_s, bytes_per_second);
+        return 1e6 * tree_seconds(ranks, of_plan, message_s, link_bytes_per_second);
       };
       results.row({std::to_string(ranks), std::to_string(sequences), std::to_string(bytes.prefill),
                    fmt::format("{:.0f}", us(bytes.prefill)), std::to_string(bytes.decode),
@@ -137,11 +148,37 @@ void run_plans(const Session& session, const Options& options) {
     }
 }
 
+/// What model.load: spread spares a file system, and what it takes.
+void run_spread(const Session& session, const Options& options) {
+  const LoadModel model{message_s, link_bytes_per_second,
+                        1e9 * static_cast<double>(options.storage_gbs)};
+  Results results(session, "loading weights by many hosts (modelled)",
+                  {{"message_us", 1e6 * message_s},
+                   {"gbs", 1e-9 * link_bytes_per_second},
+                   {"storage_gbs", options.storage_gbs}});
+  results.columns({"hosts", "GB", "GB read, mapped", "spread", "s mapped", "spread by trees",
+                   "spread at least"});
+  for (const int64_t gigabytes : options.spread_gb)
+    for (const int64_t hosts : options.spread_hosts) {
+      const LoadSeconds found = load_seconds(hosts, gigabytes * 1'000'000'000,
+                                             run::SpreadFiles::default_piece_bytes, model);
+      const auto seconds = [](double value) { return fmt::format("{:.1f}", value); };
+      results.row({std::to_string(hosts), std::to_string(gigabytes),
+                   std::to_string(hosts * gigabytes), std::to_string(gigabytes),
+                   seconds(found.mapped), seconds(found.trees), seconds(found.least)});
+      results.write(
+          {{"hosts", hosts},
+           {"gb", gigabytes},
+           {"s", {{"mapped", found.mapped}, {"trees", found.trees}, {"least", found.least}}}});
+    }
+}
+
 void run(const Session& session, const Options& options) {
   if (session.world.size() > 1)
     fail<InputError>("bench_schedule plays all instances itself; it was started with {} ranks",
                      session.world.size());
   if (!options.plan_ranks.empty()) return run_plans(session, options);
+  if (!options.spread_hosts.empty()) return run_spread(session, options);
   Results results(session, fmt::format("decisions of elastic teams, {} requests", options.requests),
                   {{"requests", options.requests}});
   results.columns({"instances", " objective", "   us mean", "   us p99", "us longest", " passes",

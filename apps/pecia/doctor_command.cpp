@@ -21,6 +21,7 @@
 #include "lib/core/error.hpp"
 #include "lib/core/isa.hpp"
 #include "lib/core/json.hpp"
+#include "lib/grammar/grammars.hpp"
 #include "lib/io/hdf5.hpp"
 #include "lib/measure/deviations.hpp"
 #include "lib/measure/product_choice.hpp"
@@ -177,6 +178,8 @@ std::vector<Finding> examine(const DoctorOptions& options, Context& context) {
       ok("hdf5", io::hdf5_version()),
       ok("blas", blas_version()),
       ok("hwloc", cluster::hwloc_version()),
+      ok("shapes", grammar::why_none().empty() ? "answers can have one, by XGrammar"
+                                               : std::string(grammar::why_none())),
       ok("cpu", cpu.model),
       isa_finding(),
       products_finding(context.world),

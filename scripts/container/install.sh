@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# install.sh SOURCE: what an image is made by, on Debian 12 as root: builds the command, installs it and the helpers'
-# Python environment in /opt/pecia, and leaves of the packages only what they need when they run.
+# install.sh SOURCE: what an image is made by, on Debian 12 as root: builds the command with XGrammar, installs it and
+# the helpers' Python environment in /opt/pecia, and leaves of the packages only what they need when they run.
 set -euo pipefail
 source=$1
 prefix=/opt/pecia
@@ -16,6 +16,7 @@ to_run=(openmpi-bin openssh-client python3)
 
 apt-get -q update
 apt-get -q install -y --no-install-recommends "${to_build[@]}" "${to_run[@]}"
+"$source/scripts/setup.sh" grammar
 cmake -S "$source" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DPECIA_BUILD_TESTS=OFF
 cmake --build "$build" --target pecia
 cmake --install "$build" --prefix "$prefix" --strip
@@ -28,4 +29,4 @@ mapfile -t packages < <({ dpkg -S "${libraries[@]}" 2>/dev/null || true; } | cut
 apt-mark auto "${to_build[@]}" >/dev/null
 apt-mark manual "${packages[@]}" "${to_run[@]}" ca-certificates >/dev/null
 apt-get -q purge -y --auto-remove
-rm -rf "$build" "$source" /var/lib/apt/lists/*
+rm -rf "$build" "$source" /var/lib/apt/lists/* ~/.cache/pip

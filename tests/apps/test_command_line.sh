@@ -175,6 +175,7 @@ expect 0 '^ok    mpi ' - "$pecia" doctor --output "$folder/not/made"
 for topic in options launch slurm places transports threads numa processes sizes writing; do
   grep -q "^ok  *$topic \|^warn  *$topic " "$folder/out" || complain "nothing about $topic"
 done
+expect 0 '^ok    shapes .*XGrammar' - "$pecia" doctor
 expect 0 'OMP_NUM_THREADS=1000' - env OMP_NUM_THREADS=1000 "$pecia" doctor
 expect 0 '→ more threads than cores' - env OMP_NUM_THREADS=1000 "$pecia" doctor
 expect 0 'job 7, nodes: .* left' - env SLURM_JOB_ID=7 SLURM_JOB_END_TIME=$(($(date +%s) + 60)) "$pecia" doctor

@@ -98,6 +98,7 @@ class ContainerTest(RunTest):
         self.assertEqual(found.rows(DONE), list(range(5)))
         self.assert_same_answers(found, self.results(here), found.rows(DONE))
         self.inside(root, environment + "pecia-report /job/job.run")
+        self.assertIn("by XGrammar", self.inside(root, environment + "pecia doctor"))
         megabytes = int(self.inside(root, "du -smx /").split()[0])
         print(f"\nthe image holds {megabytes} MB", flush=True)
         script = self.definition["runscript"].strip()

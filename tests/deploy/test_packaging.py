@@ -171,26 +171,42 @@ class Conda(RattlerBuild):
 
 class Modules(unittest.TestCase):
     tree: ClassVar[Path]
-    lmod: ClassVar[Path]
+    place: ClassVar[Path]
+    init: str  # a line of bash that makes the command `module`
 
     @classmethod
     def setUpClass(cls) -> None:
-        found = [path for path in LMOD if path.exists()]
-        if not found:
-            raise unittest.SkipTest("there is no Lmod (Debian: lmod)")
-        cls.lmod = found[0]
         folder = tempfile.TemporaryDirectory(prefix="pecia-modules-")
         cls.addClassCleanup(folder.cleanup)
-        made = Path(folder.name) / "made"
+        cls.place = Path(folder.name)
+        made, cls.tree = cls.place / "made", cls.place / "moved"
         subprocess.run(
             [CMAKE, "--install", BUILD, "--prefix", made], check=True, stdout=subprocess.DEVNULL
         )
-        cls.tree = Path(folder.name) / "moved"
         made.rename(cls.tree)
+
+    def use_lmod(self) -> None:
+        found = [path for path in LMOD if path.exists()]
+        if not found:
+            self.skipTest("there is no Lmod (Debian: lmod)")
+        self.init = f"source {found[0]}"
+
+    def use_environment_modules(self) -> None:
+        """Debian's package is unpacked, since it cannot be installed beside Lmod."""
+        program = next(Path("/usr/lib").glob("*/modulecmd.tcl"), None)
+        if program is None:
+            command = (
+                "apt-get -q download environment-modules && dpkg -x environment-modules_*.deb tree"
+            )
+            subprocess.run(command, shell=True, cwd=self.place, capture_output=True, check=False)
+            program = next(self.place.glob("tree/usr/lib/*/modulecmd.tcl"), None)
+        if program is None or shutil.which("tclsh") is None:
+            self.skipTest("Environment Modules cannot be had (Debian: environment-modules, tcl)")
+        self.init = f'module() {{ eval "$(tclsh {program} bash "$@")"; }}'
 
     def module(self, *lines: str) -> str:
         script = "\n".join(
-            (f"source {self.lmod}", f"module use {self.tree}/share/pecia/modulefiles", *lines)
+            (self.init, f"module use {self.tree}/share/pecia/modulefiles", *lines)
         )
         ended = subprocess.run(
             ["bash", "-c", script],
@@ -214,33 +230,41 @@ class Modules(unittest.TestCase):
         self.assertIn(f"pecia/{version}", self.module("module avail 2>&1"))
         self.assertIn("pecia doctor", self.module("module help pecia"))
         gone = self.module(
-            "module load pecia", "module unload pecia", "command -v pecia || echo gone"
+            "module load pecia", "module unload pecia", "command -v pecia || echo gone=$PECIA_HOME."
         )
-        self.assertEqual(gone.splitlines()[-1], "gone")
+        self.assertEqual(gone.splitlines()[-1], "gone=.")
+
+    def check_copy(self, name: str, path: str) -> None:
+        """In another place, the file says where it belongs."""
+        copy = self.place / "copy" / name
+        self.addCleanup(shutil.rmtree, self.place / "copy")
+        copy.parent.mkdir(parents=True)
+        shutil.copy(PACKAGING / "modulefiles" / path, copy)
+        words = self.module(
+            f"module unuse {self.tree}/share/pecia/modulefiles",
+            f"module use {self.place}/copy",
+            "module load pecia",
+        )
+        self.assertIn("PREFIX/share/pecia/modulefiles/pecia", words)
 
     def test_lmod(self) -> None:
+        self.use_lmod()
         self.check()
+        self.check_copy("pecia/1.lua", "pecia.lua")
 
-    def test_environment_modules(self) -> None:
-        """Lmod reads Tcl modules, too, where there is no other."""
+    def test_lmod_reads_the_tcl_file_where_there_is_no_other(self) -> None:
+        self.use_lmod()
         lua = self.tree / f"share/pecia/modulefiles/pecia/{project_version()}.lua"
         hidden = lua.with_name(".hidden")
         lua.rename(hidden)
         self.addCleanup(hidden.rename, lua)
         self.check()
+        self.check_copy("pecia/1", "pecia.tcl")
 
-    def test_a_copy_in_another_place_says_where_it_belongs(self) -> None:
-        for suffix, path in ((".lua", "pecia.lua"), ("", "pecia.tcl")):
-            with tempfile.TemporaryDirectory() as folder:
-                copy = Path(folder) / f"pecia/1{suffix}"
-                copy.parent.mkdir()
-                shutil.copy(PACKAGING / "modulefiles" / path, copy)
-                words = self.module(
-                    f"module unuse {self.tree}/share/pecia/modulefiles",
-                    f"module use {folder}",
-                    "module load pecia",
-                )
-                self.assertIn("PREFIX/share/pecia/modulefiles/pecia", words)
+    def test_environment_modules(self) -> None:
+        self.use_environment_modules()
+        self.check()
+        self.check_copy("pecia/1", "pecia.tcl")
 
 
 if __name__ == "__main__":
