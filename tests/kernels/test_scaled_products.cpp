@@ -16,12 +16,12 @@ class ScaledProducts : public testing::TestWithParam<Products> {
   Device device_{make_emulated_backend(*host_, GetParam()), device::Stream(1)};
   Device oracle_ = make_device("reference");
 
-  void expect_reference(const Size& size, bool with_bias, Accumulate accumulate) {
+  void expect_reference(const Size& size, bool with_bias, Accumulate accumulate, int gap = 3) {
     Tensor x = Tensor::random({size.rows, size.in}, DType::fp32, 1);
     Tensor weight = Tensor::random({size.out, size.in}, DType::fp8, 2, 16);
     Tensor scales = Tensor::random({size.out}, DType::fp32, 3);
     Tensor bias = Tensor::random({size.out}, DType::bf16, 4);
-    Tensor y = Tensor::random({size.rows, size.out}, DType::fp32, 5, 3), expected = y;
+    Tensor y = Tensor::random({size.rows, size.out}, DType::fp32, 5, gap), expected = y;
     for (const bool wanted : {false, true}) {
       Device& device = wanted ? oracle_ : device_;
       device.backend->linear({.x = x.view(),
@@ -44,6 +44,12 @@ TEST_P(ScaledProducts, AreTheReferences) {
     for (const bool with_bias : {false, true})
       for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes})
         expect_reference(size, with_bias, accumulate);
+}
+
+/// Rows of y that begin at multiples of 16 bytes are scaled four elements at a time.
+TEST_P(ScaledProducts, AreTheReferencesInAlignedRows) {
+  for (const Size& size : {Size{17, 16, 16}, {33, 36, 130}})
+    expect_reference(size, true, Accumulate::yes, 4);
 }
 
 /// More rows than are made at a time: 16 of so wide a product.
