@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tests/kernels/emulator/launches.hpp"
+
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +15,8 @@
 
 namespace pecia::test::emulator {
 namespace {
+
+std::atomic<int64_t> launched = 0;
 
 class Launches {
  public:
@@ -39,10 +44,15 @@ class Launches {
 }  // namespace
 
 void note_launch(const void* kernel, const kernels::cuda::Grid& grid) {
+  ++launched;
   static const char* const file = std::getenv("PECIA_KERNEL_LAUNCHES");
   if (file == nullptr) return;
   static Launches launches(file);
   launches.note(kernel, grid);
+}
+
+int64_t num_launches() {
+  return launched;
 }
 
 }  // namespace pecia::test::emulator
