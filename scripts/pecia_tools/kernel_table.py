@@ -81,10 +81,15 @@ def is_ours(kernel: Kernel) -> bool:
     return "pecia7kernels4cuda" in kernel.name and "N3cub" not in kernel.name
 
 
-def launches(lines: list[str]) -> dict[str, set[Launch]]:
-    """By the kernels' readable names: the emulator's and CUDA's compilers mangle some of them differently."""
+def launches(file: Path) -> dict[str, set[Launch]]:
+    """By the kernels' readable names: the emulator's and CUDA's compilers mangle some of them differently. Raises
+    ValueError where a program was built again after it wrote the file, as its kernels then lie elsewhere.
+    """
+    lines = file.read_text(encoding="utf-8").splitlines()
     names: dict[tuple[str, int], str] = {}
     for program in sorted({line.split()[0] for line in lines}):
+        if Path(program).stat().st_mtime > file.stat().st_mtime:
+            raise ValueError(f"{program} is newer than {file}; run it again")
         symbols = subprocess.run(["nm", "--defined-only", program], capture_output=True, text=True, check=True).stdout
         code = [line.split() for line in symbols.splitlines() if re.match(r"[0-9a-f]+ [tTwW] ", line)]
         for readable_name, (offset, _, _) in zip(readable([name for _, _, name in code]), code):
@@ -104,7 +109,11 @@ def main(arguments: list[str]) -> int:
     if not ours:
         print("kernel-table: the log has no kernels; was everything built before?", file=sys.stderr)
         return 1
-    launched = launches(Path(arguments[1]).read_text(encoding="utf-8").splitlines()) if len(arguments) == 2 else {}
+    try:
+        launched = launches(Path(arguments[1])) if len(arguments) == 2 else {}
+    except (OSError, ValueError) as error:
+        print(f"kernel-table: {error}", file=sys.stderr)
+        return 1
     without_room = without_launch = 0
     print("| kernel | for | registers | shared bytes | stack | spills | threads | dynamic bytes | blocks |")
     print("|---|---|---|---|---|---|---|---|---|")

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import subprocess
 import unittest
@@ -59,6 +60,11 @@ class KernelTable(ScriptTest):
         launches = f"{program} {offset} 128 {101 << 10}\n"
         self.assertEqual(self.table(CLEAN, launches)[0], 0)
         self.assertEqual(self.table(CLEAN.replace("sm_90a", "sm_120"), launches)[0], 1)
+
+    def test_refuses_launches_that_are_older_than_their_program(self) -> None:
+        program, offset = self.program()
+        os.utime(program, (2e9, 2e9))
+        self.assertEqual(self.table(CLEAN, f"{program} {offset} 128 0\n"), (1, ""))
 
     def test_fails_where_one_spills(self) -> None:
         code, text = self.table(CLEAN + SPILLS)
