@@ -7,10 +7,10 @@
 #                                                        python: makes .venv, and nothing else; books: adds what
 #                                                        pecia-pack reads PDF, EPUB, HTML, DOCX and tables with; report:
 #                                                        adds what pecia-report draws with; cuda: gets the headers of
-#                                                        cudnn-frontend, and nothing else; grammar: gets the sources
-#                                                        of XGrammar, for generation.schema; peers and
-#                                                        peers-openvino: make build/peers and build/peers-openvino,
-#                                                        what bench-peers measures
+#                                                        cudnn-frontend, and cuobjdump into build/cuda-tools (x86-64);
+#                                                        grammar: gets the sources of XGrammar, for
+#                                                        generation.schema; peers and peers-openvino: make build/peers
+#                                                        and build/peers-openvino, what bench-peers measures
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 log="$root/build/setup.log"
@@ -135,6 +135,23 @@ get_cudnn_frontend() {
   cp "$list" "$folder/unpacked"
 }
 
+# cuobjdump and the disassembler that it calls, out of their wheels into build/cuda-tools/bin, unless they are there.
+# `pecia_tools.kernel_sass` reads what it prints. Other processors have no such wheels, or may have the tools from CUDA.
+get_cuobjdump() {
+  local list="$root/scripts/requirements-cuda-tools.txt" folder="$root/build/cuda-tools" wheel
+  if [[ $(uname -m) != x86_64 ]] || cmp -s "$list" "$folder/unpacked"; then return; fi
+  rm -rf "$folder"
+  step "getting cuobjdump" "$root/.venv/bin/pip" download --disable-pip-version-check --no-input -q --no-deps \
+    --require-hashes --only-binary :all: -d "$folder/wheels" -r "$list"
+  for wheel in "$folder"/wheels/*.whl; do
+    step "unpacking $(basename "$wheel")" "$root/.venv/bin/python" -m zipfile -e "$wheel" "$folder"
+  done
+  mv "$folder"/nvidia/*/bin "$folder/bin"
+  chmod +x "$folder"/bin/*
+  rm -r "$folder/wheels" "$folder/nvidia"
+  cp "$list" "$folder/unpacked"
+}
+
 # The C++ sources of XGrammar, out of its source distribution into build/xgrammar, unless those have been unpacked. pip
 # makes an environment for a moment to read the distribution's metadata, and builds nothing.
 get_xgrammar() {
@@ -173,7 +190,7 @@ make_environment
 case "${1:-}" in
   books) install_requirements requirements-books ;;
   report) install_requirements requirements-report ;;
-  cuda) get_cudnn_frontend ;;
+  cuda) get_cudnn_frontend && get_cuobjdump ;;
   grammar) get_xgrammar ;;
   peers | peers-openvino) make_peers "$1" ;;
 esac

@@ -97,6 +97,7 @@ std::vector<Case> large_cases() {
       linear(llama, 8192, llama.hidden, llama.ffn, DType::fp8),
       linear(llama, 16, llama.ffn, llama.hidden, DType::fp8),
       linear(llama, 16, llama.hidden, llama.ffn, DType::fp8),
+      linear(llama, 64, llama.hidden, llama.ffn, DType::fp8),
       quantize_rows(llama, 8192, llama.hidden),
       quantize_rows(llama, 8192, llama.ffn),
       attention(llama, 8192, 8192, DType::bf16, DType::bf16),

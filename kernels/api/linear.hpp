@@ -6,6 +6,7 @@
 namespace pecia::kernels {
 
 enum class Accumulate { no, yes };
+enum class SameX { no, yes };
 
 /// y[t, o] (+)= Σ_i x[t, i] · weight[o, i] + bias[o]
 ///
@@ -50,6 +51,9 @@ struct LinearArgs {
   /// for mxfp4; rows may be strided. For int4 they may be twice or four times as many, for
   /// groups of 64 or 32 (int4_shared_by). They are absent for other weights.
   TensorView weight_scales = {};
+  /// Yes: the last call of linear on this backend had the same x, and nothing has written to it since.
+  /// So a backend that rounds x may use what it rounded then.
+  SameX same_x = SameX::no;
 };
 
 }  // namespace pecia::kernels

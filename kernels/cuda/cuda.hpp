@@ -40,8 +40,10 @@ struct Context {
   std::unique_ptr<RowSort> row_sort;
   std::unique_ptr<Sdpa> sdpa;  ///< may be null: then our own kernels do all attention
   std::string why_no_sdpa;
-  device::Buffer operand{device, device::Memory::device};         ///< x of a product, in its type
-  device::Buffer operand_scales{device, device::Memory::device};  ///< scales of its rows, in fp8
+  device::Buffer operand{device, device::Memory::device};      ///< x of a product, in its type
+  device::Buffer codes{device, device::Memory::device};        ///< x of a product, in fp8
+  device::Buffer code_scales{device, device::Memory::device};  ///< scales of its rows
+  TensorView rounded_x;  ///< whose codes they are; empty: of no x that is still the same
   device::Buffer products{device,
                           device::Memory::device};  ///< fp8 products; sums of splits; of experts
   device::Buffer wide_products{device, device::Memory::device};  ///< fp32, to be rounded into y

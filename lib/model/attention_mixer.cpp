@@ -66,9 +66,13 @@ void AttentionMixer::begin(const AttentionWeights& weights, int64_t num_rows,
 }
 
 TensorView AttentionMixer::multiply(int block, const Input& input, const char* name,
-                                    const LinearWeight& weight, const TensorView& all) {
+                                    const LinearWeight& weight, const TensorView& all,
+                                    kernels::SameX same_x) {
   const TensorView heads = tensor_.block_of(all, block);
-  products_.linear(name, input.rows, weight, flat(heads));
+  if (same_x == kernels::SameX::yes)
+    products_.linear_of_same_x(name, input.rows, weight, flat(heads));
+  else
+    products_.linear(name, input.rows, weight, flat(heads));
   return heads;
 }
 
@@ -128,8 +132,8 @@ void AttentionMixer::project_fresh(const Input& input) {
     products_.linear("qkv_proj", input.rows, *all, heads);
   } else {
     products_.linear("q_proj", input.rows, weights.q, q);
-    products_.linear("k_proj", input.rows, weights.k, k);
-    products_.linear("v_proj", input.rows, weights.v, v);
+    products_.linear_of_same_x("k_proj", input.rows, weights.k, k);
+    products_.linear_of_same_x("v_proj", input.rows, weights.v, v);
   }
   fresh_ = {.q = q,
             .k = k,
@@ -146,17 +150,18 @@ void AttentionMixer::project_fresh(const Input& input) {
 void AttentionMixer::project(int block, const Input& input, context::Attention& attention) {
   if (fresh_) return project_fresh(input);
   const bool all_heads = config_.qk_norm == QkNorm::all_heads;
-  const TensorView k = multiply(block, input, "k_proj", weights_->k, k_);
+  using enum kernels::SameX;
+  const TensorView k = multiply(block, input, "k_proj", weights_->k, k_, no);
   TensorView q;
   if (all_heads) {  // the sums travel beside v's product
-    q = multiply(block, input, "q_proj", weights_->q, q_);
+    q = multiply(block, input, "q_proj", weights_->q, q_, yes);
     start_squares(q, k);
   }
-  multiply(block, input, "v_proj", weights_->v, v_);
+  multiply(block, input, "v_proj", weights_->v, v_, yes);
   if (all_heads) tensor_.wait_parts();
   finish(k, k_norm_, k_squares_, input.keys, k);
   if (block + 1 == tensor_.num_blocks()) attention.start_keys(k_, v_);  // travels beside q
-  if (!all_heads) q = multiply(block, input, "q_proj", weights_->q, q_);
+  if (!all_heads) q = multiply(block, input, "q_proj", weights_->q, q_, yes);
   const bool rounds = query_type_ != DType::fp32 && input.queries.cos;
   queries_ = rounds ? rotated_buffer_.tensor(query_type_, {q_.rows(), q_.size(1), q_.size(2)}) : q_;
   finish(q, q_norm_, q_squares_, input.queries, tensor_.block_of(queries_, block));

@@ -36,7 +36,7 @@ class AttentionMixer {
 
  private:
   TensorView multiply(int block, const Input& input, const char* name, const LinearWeight& weight,
-                      const TensorView& all);
+                      const TensorView& all, kernels::SameX same_x);
   void project_fresh(const Input& input);
   void start_squares(const TensorView& q, const TensorView& k);
   /// Norms the heads, and rotates them into `to`, which may be the heads.

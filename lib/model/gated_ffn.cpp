@@ -45,7 +45,7 @@ TensorView GatedFfn::activate(const GatedFfnWeights& weights, const TensorView& 
     gate = gate_.tensor(product, {rows.rows(), width});
     up = up_.tensor(product, {rows.rows(), width});
     products_.linear("gate_proj", rows, weights.gate, gate);
-    products_.linear("up_proj", rows, weights.up, up);
+    products_.linear_of_same_x("up_proj", rows, weights.up, up);
   }
   const TensorView activated = narrow ? narrow_out : gate;
   const ScopedSpan span(compute_.recorder, "swiglu", Kind::compute);

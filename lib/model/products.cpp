@@ -77,8 +77,9 @@ Products::Products(const ModelConfig& config, const WeightViews& weights,
       part_sums_(compute.buffers(ranks)),
       expert_sums_(compute.buffers(ranks * splits_)) {}
 
-void Products::linear(const char* name, const TensorView& x, const LinearWeight& weight,
-                      const TensorView& y, Accumulate accumulate, int splits) {
+void Products::multiply(const char* name, const TensorView& x, const LinearWeight& weight,
+                        const TensorView& y, Accumulate accumulate, int splits,
+                        kernels::SameX same_x) {
   const ScopedSpan span(compute_.recorder, name, Kind::compute, weight.bytes(),
                         2.0 * static_cast<double>(x.rows()) * static_cast<double>(x.size(1)) *
                             static_cast<double>(y.size(1)));
@@ -94,9 +95,10 @@ void Products::linear(const char* name, const TensorView& x, const LinearWeight&
   for (const LinearWeight::Part& part : weight.parts) {
     const int64_t width = part.weight.rows();
     compute_.backend.linear({x, part.weight, part.bias, y.slice_columns(column, width), accumulate,
-                             row_invariant_, splits, part.scales},
+                             row_invariant_, splits, part.scales, same_x},
                             compute_.stream);
     column += width;
+    same_x = kernels::SameX::yes;
   }
 }
 

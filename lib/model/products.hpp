@@ -27,7 +27,14 @@ class Products {
   /// fp32, or without `accumulate` of result_type. `splits` is LinearArgs::splits.
   void linear(const char* name, const TensorView& x, const LinearWeight& weight,
               const TensorView& y, kernels::Accumulate accumulate = kernels::Accumulate::no,
-              int splits = 1);
+              int splits = 1) {
+    multiply(name, x, weight, y, accumulate, splits, kernels::SameX::no);
+  }
+  /// The same with the x of the last product, which nothing has written to since.
+  void linear_of_same_x(const char* name, const TensorView& x, const LinearWeight& weight,
+                        const TensorView& y) {
+    multiply(name, x, weight, y, kernels::Accumulate::no, 1, kernels::SameX::yes);
+  }
 
   /// kernels::experts by `weights`, which `args` lacks; added to args.y if `accumulate` says so. The
   /// experts' columns are cut into `splits` parts. Each part's results are summed over a row's
@@ -75,6 +82,9 @@ class Products {
   }
 
  private:
+  void multiply(const char* name, const TensorView& x, const LinearWeight& weight,
+                const TensorView& y, kernels::Accumulate accumulate, int splits,
+                kernels::SameX same_x);
   void sum_columns(const TensorView& x, std::span<const LinearWeight::Part> parts, int splits,
                    size_t depth, const TensorView& y);
   void sum_experts(const kernels::ExpertsArgs& args,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """kernel-sass DUMP: whether our CUDA kernels have the instructions that make them fast, out of what `cuobjdump -sass`
-prints of libpecia_kernels_cuda.a. Exit code 1: a kernel lacks one, or the dump has no kernel that a rule is about.
+prints of libpecia_kernels_cuda.a (`scripts/setup.sh cuda` gets cuobjdump). Exit code 1: a kernel lacks one, or the dump
+has no kernel that a rule is about.
 """
 
 from __future__ import annotations
@@ -21,23 +22,36 @@ INSTRUCTIONS = {
 }
 
 # Patterns of the beginnings of kernels' names, and what each of these kernels must have. Those that take four elements of
-# fp32 at a time load or store 128 bits. Invariant products copy 128 bits where rows are aligned.
+# fp32 at a time load or store 128 bits. Invariant products copy 128 bits where rows are aligned. Products with codes load
+# rows of x by 128 bits, and chunks of codes where these are aligned.
 RULES: dict[str, tuple[str, ...]] = {
     "attention_mma_kernel<": ("tensor cores", "matrices from shared memory", "asynchronous copies of 128 bits"),
+    "coded_few_rows_kernel<": ("tensor cores", "loads of 128 bits"),
+    "gated_linear_kernel<": ("tensor cores", "loads of 128 bits"),
+    "expert_gate_kernel<": ("tensor cores", "loads of 128 bits"),
+    "expert_down_kernel<": ("tensor cores", "loads of 128 bits"),
     "linear_invariant_mma_kernel<": ("tensor cores", "matrices from shared memory"),
     "linear_invariant_mma_kernel<.*, true>": ("asynchronous copies of 128 bits",),
     "add_kernel<4": ("loads of 128 bits", "stores of 128 bits"),
+    "attention_fold_kernel<": ("stores of 128 bits",),
+    "attention_fold_kernel<.*, true>": ("loads of 128 bits",),
     "convert_kernel<4, float": ("loads of 128 bits",),
     "embedding_kernel<4": ("stores of 128 bits",),
-    "gated_activation_kernel<4": ("loads of 128 bits",),
+    "gated_activation_kernel<[48]": ("loads of 128 bits",),
     "kv_store_kernel<4": ("loads of 128 bits",),
     "kv_store_scaled_kernel<4": ("loads of 128 bits",),
     "quantize_rows_kernel<4, float": ("loads of 128 bits",),
     "quantize_rows_kernel<8": ("loads of 128 bits",),
-    "rms_norm_kernel<256, 4": ("loads of 128 bits",),
+    "rms_norm_kernel<(256|32), 4": ("loads of 128 bits",),
+    "rope_kernel<4": ("loads of 128 bits",),
     "scale_products_kernel<4": ("loads of 128 bits", "stores of 128 bits"),
+    "sum_rows_kernel<4, float": ("loads of 128 bits", "stores of 128 bits"),
+    "widen_codes_kernel<": ("stores of 128 bits",),
+    "widen_codes_kernel<.*, true>": ("loads of 128 bits",),
     "xielu_kernel<4": ("loads of 128 bits",),
 }
+# The few lines of a dump that say something.
+TELLING = re.compile(r"code for |arch = |Function : |MMA\.|LDSM\.|LDGSTS|LDG\.|STG\.")
 
 
 def kernels(lines: Iterable[str]) -> dict[tuple[str, str], set[str]]:
@@ -45,7 +59,7 @@ def kernels(lines: Iterable[str]) -> dict[tuple[str, str], set[str]]:
     found: dict[tuple[str, str], set[str]] = {}
     architecture = ""
     has: set[str] = set()
-    for line in lines:
+    for line in filter(TELLING.search, lines):
         if match := re.match(r"\s*(?:code for|arch =) (sm_\w+)", line):
             architecture = match[1]
         elif match := re.match(r"\s*Function : (\w+)", line):

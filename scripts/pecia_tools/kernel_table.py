@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kernel-table LOG: what each of our CUDA kernels takes, out of a build's output (ptxas -v): registers, shared memory,
-spills, and how many warps a multiprocessor then has room for. Exit code 1: a kernel spills, or the log has none.
+"""kernel-table LOG [LAUNCHES]: what each of our CUDA kernels takes, out of a build's output (ptxas -v): registers,
+shared memory and spills. LAUNCHES is what test_kernels_emulated writes (PECIA_KERNEL_LAUNCHES): the blocks that kernels
+are launched with. With it, the table also has how many of them a multiprocessor has room for. Exit code 1: a kernel
+spills, a block has no room, or the log has no kernels.
 
 Kernels of libraries that are compiled with ours (CUB) are left out.
 """
@@ -11,14 +13,19 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
+from pecia_tools.occupancy import blocks_of_multiprocessor
+
 OURS = "pecia::kernels::cuda::"
-REGISTERS_OF_MULTIPROCESSOR = 65536  # of compute capability 8.0 to 12.0
-WARP = 32
-REGISTER_UNIT = 8  # per thread, by which they are handed out
-MOST_WARPS = 64
+
+
+@dataclass(frozen=True)
+class Launch:
+    threads: int
+    dynamic_bytes: int  # of shared memory
 
 
 @dataclass(frozen=True)
@@ -30,10 +37,9 @@ class Kernel:
     stack_bytes: int
     spill_bytes: int
 
-    def warps(self) -> int:
-        """By registers alone; dynamic shared memory may leave room for fewer."""
-        of_thread = -(-self.registers // REGISTER_UNIT) * REGISTER_UNIT
-        return min(MOST_WARPS, REGISTERS_OF_MULTIPROCESSOR // (of_thread * WARP))
+    def blocks(self, launch: Launch) -> int:
+        shared_bytes = self.shared_bytes + launch.dynamic_bytes
+        return blocks_of_multiprocessor(self.architecture, self.registers, shared_bytes, launch.threads)
 
 
 def kernels(text: str) -> list[Kernel]:
@@ -75,24 +81,66 @@ def is_ours(kernel: Kernel) -> bool:
     return "pecia7kernels4cuda" in kernel.name and "N3cub" not in kernel.name
 
 
+def launches(file: Path) -> dict[str, set[Launch]]:
+    """By the kernels' readable names: the emulator's and CUDA's compilers mangle some of them differently. Raises
+    ValueError where a program was built again after it wrote the file, as its kernels then lie elsewhere.
+    """
+    lines = file.read_text(encoding="utf-8").splitlines()
+    names: dict[tuple[str, int], str] = {}
+    for program in sorted({line.split()[0] for line in lines}):
+        if Path(program).stat().st_mtime > file.stat().st_mtime:
+            raise ValueError(f"{program} is newer than {file}; run it again")
+        symbols = subprocess.run(["nm", "--defined-only", program], capture_output=True, text=True, check=True).stdout
+        code = [line.split() for line in symbols.splitlines() if re.match(r"[0-9a-f]+ [tTwW] ", line)]
+        for readable_name, (offset, _, _) in zip(readable([name for _, _, name in code]), code):
+            names[program, int(offset, 16)] = short(readable_name)
+    found: dict[str, set[Launch]] = defaultdict(set)
+    for line in lines:
+        program, offset, threads, dynamic_bytes = line.split()
+        found[names[program, int(offset, 16)]].add(Launch(int(threads), int(dynamic_bytes)))
+    return found
+
+
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 1:
-        print("usage: kernel-table LOG", file=sys.stderr)
+    if len(arguments) not in (1, 2):
+        print("usage: kernel-table LOG [LAUNCHES]", file=sys.stderr)
         return 2
     ours = [kernel for kernel in kernels(Path(arguments[0]).read_text(encoding="utf-8")) if is_ours(kernel)]
     if not ours:
         print("kernel-table: the log has no kernels; was everything built before?", file=sys.stderr)
         return 1
-    print("| kernel | for | registers | shared bytes | stack | spills | warps by registers |")
-    print("|---|---|---|---|---|---|---|")
-    for name, kernel in sorted(zip(readable([kernel.name for kernel in ours]), ours), key=lambda pair: pair[0]):
+    try:
+        launched = launches(Path(arguments[1])) if len(arguments) == 2 else {}
+    except (OSError, ValueError) as error:
+        print(f"kernel-table: {error}", file=sys.stderr)
+        return 1
+    without_room = without_launch = 0
+    print("| kernel | for | registers | shared bytes | stack | spills | threads | dynamic bytes | blocks |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    names = [short(name) for name in readable([kernel.name for kernel in ours])]
+    for name, kernel in sorted(zip(names, ours), key=lambda pair: pair[0]):
         print(
-            f"| `{short(name)}` | {kernel.architecture} | {kernel.registers} | {kernel.shared_bytes} | "
-            f"{kernel.stack_bytes} | {kernel.spill_bytes} | {kernel.warps()} |"
+            f"| `{name}` | {kernel.architecture} | {kernel.registers} | {kernel.shared_bytes} | "
+            f"{kernel.stack_bytes} | {kernel.spill_bytes} | ",
+            end="",
         )
-    spilling = [kernel for kernel in ours if kernel.spill_bytes > 0]
-    print(f"kernel-table: {len(ours)} kernels, {len(spilling)} of them spill", file=sys.stderr)
-    return 1 if spilling else 0
+        if name not in launched:
+            print("– | – | – |")
+            without_launch += 1
+            continue
+        # The launch with the fewest warps on a multiprocessor says what may go wrong.
+        launch = min(launched[name], key=lambda one: (kernel.blocks(one) * one.threads, -one.threads))
+        print(f"{launch.threads} | {launch.dynamic_bytes} | {kernel.blocks(launch)} |")
+        without_room += kernel.blocks(launch) == 0
+    spilling = sum(kernel.spill_bytes > 0 for kernel in ours)
+    print(f"kernel-table: {len(ours)} kernels, {spilling} of them spill", file=sys.stderr)
+    if launched:
+        print(
+            f"kernel-table: {without_launch} of them are launched by no emulated test, and {without_room} have launches "
+            "whose blocks a multiprocessor has no room for",
+            file=sys.stderr,
+        )
+    return 1 if spilling or without_room else 0
 
 
 if __name__ == "__main__":

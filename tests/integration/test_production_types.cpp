@@ -15,6 +15,7 @@
 #include "lib/core/random.hpp"
 #include "lib/model/config.hpp"
 #include "lib/resources/resources.hpp"
+#include "tests/kernels/emulator/launches.hpp"
 #include "tests/kernels/emulator/plain_sdpa.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/prediction_difference.hpp"
@@ -322,6 +323,55 @@ TEST_P(ProductionTypes, ADecodeLayerHasFewPiecesOfWork) {
   };
   constexpr int64_t steps = new_tokens - 1;  // the prompt has too many rows for a step
   EXPECT_EQ(pieces(more_layers) - pieces(few_layers), 8 * steps * (more_layers - few_layers));
+}
+
+/// With more rows than our kernels multiply, gate and up are cuBLASLt's product, and their activation
+/// is a ninth piece.
+TEST_P(ProductionTypes, ADecodeLayerOfMoreRowsHasOnePieceMore) {
+  if (all_->size() > 1 || GetParam() != 64 || place_of_tests() != TestPlace::host)
+    GTEST_SKIP() << "it is counted once";
+  constexpr int64_t new_tokens = 3, more_layers = 4;
+  for (const int64_t rows : {17, 64}) {
+    const auto pieces = [&](int64_t layers) {
+      const TempFolder model;
+      write_model(model, GetParam(), layers);
+      device::GraphCounts counts;
+      ReplicaSettings settings = of_production();
+      settings.logprobs = settings.prompt_logprobs = 0;
+      settings.graphs = &counts;
+      std::vector<schedule::Request> requests;
+      for (int64_t row = 0; row < rows; ++row)
+        requests.push_back(greedy_request(row, random_tokens(1, vocab, uint64_t(row)), new_tokens));
+      run_requests(*alone_, model.path(), requests, settings);
+      return counts.pieces;
+    };
+    EXPECT_EQ(pieces(more_layers) - pieces(few_layers), 9 * new_tokens * (more_layers - few_layers))
+        << rows << " rows";
+  }
+}
+
+/// The kernels that a layer adds to a prompt's pass, where x is rounded to fp8 once for q, k and v,
+/// for o, for gate with up, and for down. The other kernels are two norms, two rotations, storing k
+/// and v, attention, and the activation.
+TEST_P(ProductionTypes, AnFp8LayerOfManyRowsRoundsEveryInputOnce) {
+  if (all_->size() > 1 || GetParam() != 64 || place_of_tests() != TestPlace::host)
+    GTEST_SKIP() << "it is counted once";
+  constexpr int64_t more_layers = 4;
+  const auto launches = [&](int64_t layers) {
+    const TempFolder model;
+    write_model(model, GetParam(), layers);
+    ReplicaSettings settings = of_production();
+    settings.as_stored = false;
+    settings.quantize = model::Quantize::fp8;
+    settings.logprobs = settings.prompt_logprobs = 0;
+    const int64_t before = emulator::num_launches();
+    run_requests(*alone_, model.path(), {greedy_request(0, random_tokens(150, vocab, 1), 1)},
+                 settings);
+    return emulator::num_launches() - before;
+  };
+  constexpr int64_t of_loading = 7;  // one for each matrix
+  EXPECT_EQ(launches(more_layers) - launches(few_layers),
+            (of_loading + 12) * (more_layers - few_layers));
 }
 
 INSTANTIATE_TEST_SUITE_P(HeadsOf, ProductionTypes, testing::Values(64, 128),

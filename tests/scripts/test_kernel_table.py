@@ -3,9 +3,13 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import re
+import subprocess
 import unittest
 
 from pecia_tools import kernel_table
+from pecia_tools.occupancy import blocks_of_multiprocessor
 from support import ScriptTest
 
 CLEAN = """\
@@ -20,17 +24,47 @@ OF_CUB = SPILLS.replace("_ZN5pecia7kernels4cuda", "_ZN3cub6kernelN5pecia7kernels
 
 
 class KernelTable(ScriptTest):
-    def table(self, log: str) -> tuple[int, str]:
+    def table(self, log: str, launches: str = "") -> tuple[int, str]:
         out = io.StringIO()
+        files = [str(self.write("log", log))] + ([str(self.write("launches", launches))] if launches else [])
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
-            code = kernel_table.main([str(self.write("log", log))])
+            code = kernel_table.main(files)
         return code, out.getvalue()
+
+    def program(self) -> tuple[str, str]:
+        """One with add_kernel<4>, and that kernel's offset in it."""
+        source = (
+            "namespace pecia::kernels::cuda { template <typename T> struct Matrix {}; template <int N> __attribute__"
+            "((noinline)) void add_kernel(Matrix<const float>) {} template void add_kernel<4>(Matrix<const float>); }"
+        )
+        object_file = str(self.write("add.cpp", source)).replace(".cpp", ".o")
+        subprocess.run(["c++", "-c", object_file.replace(".o", ".cpp"), "-o", object_file], check=True)
+        symbols = subprocess.run(["nm", object_file], capture_output=True, text=True, check=True).stdout
+        return object_file, re.search(r"(\w+) W .*add_kernel", symbols)[1]
 
     def test_has_a_row_for_each_of_our_kernels(self) -> None:
         code, text = self.table(CLEAN + OF_CUB)
         self.assertEqual(code, 0)
         self.assertEqual(len(text.splitlines()), 3, text)
-        self.assertRegex(text, r"add_kernel.* \| sm_90a \| 40 \| 2048 \| 0 \| 0 \| 51 \|")
+        self.assertRegex(text, r"add_kernel.* \| sm_90a \| 40 \| 2048 \| 0 \| 0 \| – \| – \| – \|")
+
+    def test_says_how_many_blocks_have_room_of_the_launch_that_leaves_most_idle(self) -> None:
+        program, offset = self.program()
+        launches = f"{program} {offset} 128 0\n{program} {offset} 256 60000\n"
+        code, text = self.table(CLEAN, launches)
+        self.assertEqual(code, 0)
+        self.assertIn("| 2048 | 0 | 0 | 256 | 60000 | 3 |", text)
+
+    def test_fails_where_a_block_has_no_room(self) -> None:
+        program, offset = self.program()
+        launches = f"{program} {offset} 128 {101 << 10}\n"
+        self.assertEqual(self.table(CLEAN, launches)[0], 0)
+        self.assertEqual(self.table(CLEAN.replace("sm_90a", "sm_120"), launches)[0], 1)
+
+    def test_refuses_launches_that_are_older_than_their_program(self) -> None:
+        program, offset = self.program()
+        os.utime(program, (2e9, 2e9))
+        self.assertEqual(self.table(CLEAN, f"{program} {offset} 128 0\n"), (1, ""))
 
     def test_fails_where_one_spills(self) -> None:
         code, text = self.table(CLEAN + SPILLS)
@@ -39,6 +73,22 @@ class KernelTable(ScriptTest):
 
     def test_fails_where_nothing_was_compiled(self) -> None:
         self.assertEqual(self.table("ninja: no work to do.\n")[0], 1)
+
+    def test_blocks_are_those_of_cudas_own_rules(self) -> None:
+        # What cudaOccMaxActiveBlocksPerMultiprocessor of CUDA 13.0 says: registers, shared bytes, threads.
+        for architecture, registers, shared_bytes, threads, blocks in (
+            ("sm_80", 16, 0, 32, 32),
+            ("sm_80", 204, 0, 128, 2),
+            ("sm_90", 40, 0, 256, 6),
+            ("sm_90a", 168, 70000, 128, 3),
+            ("sm_100", 128, 200000, 64, 1),
+            ("sm_120", 16, 0, 32, 24),
+            ("sm_120", 40, 49152, 128, 2),
+            ("sm_120", 40, 102400, 128, 0),
+            ("sm_90", 72, 0, 1024, 0),
+        ):
+            with self.subTest(f"{architecture} {registers} {shared_bytes} {threads}"):
+                self.assertEqual(blocks_of_multiprocessor(architecture, registers, shared_bytes, threads), blocks)
 
 
 if __name__ == "__main__":

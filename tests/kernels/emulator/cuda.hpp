@@ -39,6 +39,11 @@ extern Index thread_index, block_index, block_size, grid_size;
 /// Runs `kernel` once for each thread of the grid. What one throws is thrown here.
 void run(const kernels::cuda::Grid& grid, const std::function<void()>& kernel);
 
+/// Where the environment variable PECIA_KERNEL_LAUNCHES names a file, this process writes a line
+/// there for each kernel and size of block: the program's file, the kernel's offset in it (hex),
+/// threads, and bytes of dynamic shared memory. `pecia_tools.kernel_table` reads them.
+void note_launch(const void* kernel, const kernels::cuda::Grid& grid);
+
 unsigned char* dynamic_shared_memory();
 void block_barrier();
 /// Returns when all lanes of the warp have called it; each has then seen the others' writes to
@@ -221,6 +226,7 @@ template <typename... Params, typename... Args>
 void launch(const device::Stream& stream, const Grid& grid, void (*kernel)(Params...),
             Args... args) {
   if (grid.x == 0 || grid.y == 0) return;
+  test::emulator::note_launch(reinterpret_cast<const void*>(kernel), grid);
   test::submit(
       stream, [=] { test::emulator::run(grid, [&] { kernel(args...); }); }, kernel, grid.x, grid.y,
       grid.threads, grid.shared_bytes, args...);
