@@ -8,6 +8,7 @@
 #include <mpi.h>
 
 #include <cmath>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "lib/comm/mpi_communicator.hpp"
@@ -45,9 +46,23 @@ NamedTensor random_matrix(const std::string& name, int64_t out, int64_t in, uint
   return float_tensor(name, DType::bf16, {out, in}, values);
 }
 
-/// How the matrices of layers are stored: numbers of bf16, or codes as compressed-tensors has them.
-/// Codes of int4 share a scale in groups of so many numbers.
-enum class Stored { bf16, int8, fp8_rows, fp8_blocks, int4_by_32, int4_by_64, int4_by_128 };
+/// How the matrices of layers are stored: numbers of bf16, codes as compressed-tensors has them, or
+/// codes of int4 as GPTQ and AWQ have them. Codes of int4 share a scale in groups of so many numbers.
+enum class Stored {
+  bf16,
+  int8,
+  fp8_rows,
+  fp8_blocks,
+  int4_by_32,
+  int4_by_64,
+  int4_by_128,
+  gptq,
+  awq
+};
+
+bool has_zeros(Stored stored) {
+  return stored == Stored::gptq || stored == Stored::awq;
+}
 
 bool is_fp8(Stored stored) {
   return stored == Stored::fp8_rows || stored == Stored::fp8_blocks;
@@ -57,10 +72,41 @@ int64_t group_of(Stored stored) {
   return stored == Stored::int4_by_32 ? 32 : stored == Stored::int4_by_64 ? 64 : 128;
 }
 
+/// Adds the matrix NAME.qweight with zeros of 7 to 9, which GPTQ stores less one.
+void add_with_zeros(std::vector<NamedTensor>& to, Stored stored, const std::string& name,
+                    int64_t out, int64_t in, uint64_t seed) {
+  const auto words = [&](const char* what, std::vector<int64_t> shape, const auto& word) {
+    std::vector<std::byte> bytes(4 * shape[0] * (shape.size() > 1 ? shape[1] : 1));
+    for (size_t i = 0; i < bytes.size() / 4; ++i) {
+      const uint32_t value = word(i);
+      std::memcpy(bytes.data() + 4 * i, &value, sizeof value);
+    }
+    to.push_back({name + what, "I32", std::move(shape), std::move(bytes)});
+  };
+  const bool gptq = stored == Stored::gptq;
+  const int64_t groups = (in + group_of(stored) - 1) / group_of(stored);
+  words(".qweight", gptq ? std::vector{in / 8, out} : std::vector{in, out / 8},
+        [&](size_t i) { return static_cast<uint32_t>(mix(seed, i)); });
+  words(".qzeros", {groups, out / 8}, [&](size_t i) {
+    uint32_t zeros = 0;
+    for (int place = 0; place < 8; ++place)
+      zeros |= static_cast<uint32_t>((gptq ? 6 : 7) + mix(seed + 2000, 8 * i + place) % 3)
+               << (4 * place);
+    return zeros;
+  });
+  if (gptq)
+    words(".g_idx", {in}, [&](size_t i) { return static_cast<uint32_t>(i) / group_of(stored); });
+  std::vector<float> scales(groups * out);
+  for (size_t i = 0; i < scales.size(); ++i)  // codes have a deviation of 4.6
+    scales[i] = static_cast<float>((0.5 + uniform(seed + 1000, i)) / std::sqrt(double(in)) / 4.6);
+  to.push_back(float_tensor(name + ".scales", DType::fp16, {groups, out}, scales));
+}
+
 /// Adds the matrix NAME.weight, in bf16 or as codes of the same deviation.
 void add_matrix(std::vector<NamedTensor>& to, Stored stored, const std::string& name, int64_t out,
                 int64_t in, uint64_t seed) {
   if (stored == Stored::bf16) return to.push_back(random_matrix(name + ".weight", out, in, seed));
+  if (has_zeros(stored)) return add_with_zeros(to, stored, name, out, in, seed);
   const bool fp8 = is_fp8(stored), bytes = fp8 || stored == Stored::int8;
   std::vector<std::byte> codes(bytes ? out * in : out * in / 2);
   for (size_t i = 0; i < codes.size(); ++i) {
@@ -92,6 +138,10 @@ void add_matrix(std::vector<NamedTensor>& to, Stored stored, const std::string& 
 
 nlohmann::json quantization_of(Stored stored) {
   if (stored == Stored::bf16) return nullptr;
+  if (has_zeros(stored))
+    return {{"quant_method", stored == Stored::gptq ? "gptq" : "awq"},
+            {"bits", 4},
+            {"group_size", group_of(stored)}};
   if (stored == Stored::fp8_blocks)
     return {{"quant_method", "fp8"}, {"fmt", "e4m3"}, {"weight_block_size", {128, 128}}};
   const bool fp8 = is_fp8(stored), bytes = fp8 || stored == Stored::int8;
@@ -402,10 +452,12 @@ TEST_P(ProductionCodes, GiveWhatTheirNumbersGive) {
 INSTANTIATE_TEST_SUITE_P(StoredAs, ProductionCodes,
                          testing::Values(Stored::int8, Stored::fp8_rows, Stored::fp8_blocks,
                                          Stored::int4_by_32, Stored::int4_by_64,
-                                         Stored::int4_by_128),
+                                         Stored::int4_by_128, Stored::gptq, Stored::awq),
                          [](const auto& stored) {
                            if (stored.param == Stored::fp8_rows) return std::string("fp8_rows");
                            if (stored.param == Stored::fp8_blocks) return std::string("fp8_blocks");
+                           if (has_zeros(stored.param))
+                             return std::string(stored.param == Stored::gptq ? "gptq" : "awq");
                            return stored.param == Stored::int8
                                       ? "int8"
                                       : "int4_by_" + std::to_string(group_of(stored.param));
