@@ -269,7 +269,7 @@ class PrefixSharingTest(RunTest):
             "requests": questions(shared=book),
             "model": {"rope_scaling": {"type": "linear", "factor": 8}},
             "limits": {"grace": "40s"},
-            "batch": {"max_batch_tokens": 64},
+            "batch": {"max_batch_tokens": 16},  # so that the book takes seconds
         }
         wanted = self.alone(**dict(sections))
         job = self.job("kept", **dict(sections))
