@@ -26,8 +26,8 @@ std::vector<RequestGroup> grouped(const Inputs& inputs,
 /// Answers that an earlier start began come first. Absent where the requests do not begin with the
 /// same tokens after all.
 ///
-///     shared  a b c      chain  d, e              branches  d, e   the beginning is a b c; of the
-///             a b c             fork   f; g; h              f, f g, f h   fork's first turn, f is left
+///     chain  a b c d; e        beginning  a b c
+///     fork   a b c f; g; h     branches   d, then e     f     f g     f h
 std::optional<schedule::Request> joined(const std::vector<schedule::Request>& requests,
                                         int64_t tokens);
 

@@ -39,11 +39,11 @@ struct Turn {
   int64_t row = 0;  ///< in the results; no_row: the common beginning of joined requests
   std::vector<int32_t> tokens;
   int32_t truncated_tokens = 0;  ///< prompt tokens cut off, not in `tokens`
-  /// Of a joined request: tokens of a request's prompt that the first turn has. The request's first
-  /// turn has them, and of a fork the first open turn, too.
+  /// Of a joined request: tokens of the request's first prompt that the common beginning has. Noted
+  /// at the request's first turn, and at the first open turn of a fork.
   int32_t shared_tokens = 0;
-  /// Of a joined request, a fork's later turn: so many of `tokens`, the first ones, are the end of the
-  /// fork's own first turn. They are no part of this turn's prompt.
+  /// Of a joined request, at a fork's later turn: the number of tokens at the front of `tokens` that
+  /// are the end of the fork's own first turn. They are no part of this turn's prompt.
   int32_t stem_end_tokens = 0;
   bool goes_on = false;  ///< of a joined request: the next turn is of the same chain
   int32_t max_new_tokens = 0;
