@@ -43,10 +43,13 @@ is_packed() {
 }
 
 pack_documents() {
+  local code=0
   rm -rf "$run"
   mkdir -p "$run"
   scripts/pecia-pack --model "$model" --split-tokens "$part_tokens" --instruction "$instruction" \
-    --output "$run/prompts.h5" "${documents[@]}"
+    --output "$run/prompts.h5" "${documents[@]}" || code=$?
+  # 3: packed, without the bad documents that it has named.
+  if ((code != 0 && code != 3)); then exit "$code"; fi
   fingerprint >"$run/prompts.sha256"
 }
 

@@ -84,6 +84,12 @@ void add_run(CLI::App& app, Context& context) {
   add({.name = "--retry-failed",
        .into = &options->run.retry_failed,
        .help = "Takes failed requests again"});
+  add({.name = "--rounds",
+       .into = &options->run.rounds,
+       .help =
+           "Then takes further rounds from standard input while the ranks and the weights stay: "
+           "lines as {\"input\": [\"prompts.h5\"], \"output\": \"folder\"}. A line on standard "
+           "output says how each round has ended"});
   add({.name = "--validate",
        .into = &options->validate,
        .help = "Checks the job file, the model folder, the inputs and the grid of the ranks it is "

@@ -8,9 +8,6 @@
 namespace pecia::run {
 namespace {
 
-constexpr int exit_failed_turns = 3;
-constexpr int exit_drained = 75;
-
 const char* words_of(StopReason reason) {
   return reason == StopReason::wall_time ? "the wall time is nearly over"
                                          : "asked to stop by a signal";

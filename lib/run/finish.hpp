@@ -6,6 +6,9 @@
 
 namespace pecia::run {
 
+inline constexpr int exit_failed_turns = 3;
+inline constexpr int exit_drained = 75;
+
 /// Says that there is nothing to do, and returns the exit code.
 int nothing_left(const Setup& setup, const RunResults& results);
 

@@ -11,7 +11,7 @@
 namespace pecia::run {
 
 RunFacts facts_of(const Setup& setup, const LoadedWeights& weights) {
-  const bool gpus = setup.resources.gpus;
+  const bool gpus = setup.resources.gpus, is_first = setup.round == 1;
   const DType held = weights.held();
   const resources::ComputePlace& place = setup.place;
   job::Job asked = setup.job;  // a tuned file's setting is in it
@@ -28,9 +28,9 @@ RunFacts facts_of(const Setup& setup, const LoadedWeights& weights) {
           gpus ? held : place.backend->operand_type(held),
           weights.rounding ? std::string(name_of(held)) : types_text(weights.views()),
           weights.rounding,
-          weights.read_bytes,
+          is_first ? weights.read_bytes : std::vector<int64_t>(weights.read_bytes.size()),
           weights.packed_bytes,
-          weights.packing_s};
+          is_first ? weights.packing_s : 0};
 }
 
 void say_first_lines(const RunFacts& facts, const Setup& setup, const RunInputs& inputs,
@@ -44,7 +44,9 @@ void say_first_lines(const RunFacts& facts, const Setup& setup, const RunInputs&
     if (const measure::ProductChoice& products = setup.products; products.is_new)
       log.info("products of this machine, {}: {}", products.why,
                measure::products_text(products.products));
-    if (facts.packed_bytes > 0)
+    if (setup.round > 1)
+      log.info("round {}: the weights stay", setup.round);
+    else if (facts.packed_bytes > 0)
       log.info("weights packed: {} on each host, in {:.1f} s",
                report::format_bytes(facts.packed_bytes), facts.packing_s);
     if (!setup.products.warning.empty()) log.warn("{}", setup.products.warning);

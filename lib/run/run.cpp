@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/run/run.hpp"
 
+#include <unistd.h>
+
+#include <algorithm>
+
 #include "lib/execute/replica_rank.hpp"
 #include "lib/execute/team_loop.hpp"
 #include "lib/measure/peak.hpp"
@@ -13,6 +17,7 @@
 #include "lib/run/planning.hpp"
 #include "lib/run/predict.hpp"
 #include "lib/run/read_inputs.hpp"
+#include "lib/run/rounds.hpp"
 #include "lib/run/settle.hpp"
 #include "lib/run/setup.hpp"
 #include "lib/run/share_prefixes.hpp"
@@ -44,33 +49,33 @@ execute::Worker::Settings worker_settings(const Setup& setup, const RunInputs& i
           .ep = resources.ep};
 }
 
-}  // namespace
+/// What the rounds of a run have in common.
+struct Run {
+  Setup& setup;
+  const LoadedWeights& weights;
+  const DrainSignals& signals;
+  watch::Watch& watch;
+  std::filesystem::path board;
+};
 
-int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& watch,
-            report::Startup& startup) {
-  const RunBegin begin;
-  const DrainSignals signals;  // first, so that a signal at startup also drains
-  Activity& activity = *watch.activity();
+/// Runs the requests of the setup's job. `begin`: of the round. Collective; returns the exit code.
+int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
+  Setup& setup = run.setup;
+  comm::Communicator& world = setup.world();
+  Activity& activity = *run.watch.activity();
   const auto begin_phase = [&](const char* name) {
     activity.phase = name;
     startup.begin(name);
   };
-  startup.begin("read_job");
-  Setup setup = set_up(options, world);
-  const std::filesystem::path board = watch_ranks(watch, setup.job, world, *setup.log);
-
-  begin_phase("load_weights");
-  const LoadedWeights weights = load_weights(setup);
-
   begin_phase("read_inputs");
   RunInputs inputs = read_inputs(setup);
   share_prefixes(setup, inputs);
-  settle_memory(setup, weights, inputs);
+  settle_memory(setup, run.weights, inputs);
 
   begin_phase("measure");
   report::Recorder recorder(trace_detail(setup.job.report.trace));
   recorder.publish_to(activity);
-  const DType held = weights.held();
+  const DType held = run.weights.held();
   const context::Compute compute{*setup.place.device, *setup.place.stream, *setup.place.backend,
                                  recorder};
   // Expected times of passes are computed from the speed of our own products.
@@ -78,34 +83,35 @@ int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& 
   comm::Communicator& replica = *setup.ranks.replica;
   auto tensors = resources::tensor_group(setup.job, replica, setup.place);
   const parallel::RingRates rates = settle_rates(setup, tensors ? *tensors : replica, compute);
-  choose_teams(setup, weights, inputs, rates, product_flops);
-  settle_levels(setup, weights, inputs, rates);
-  execute::ReplicaRank rank(replica, std::move(tensors), setup.place, setup.config, weights.views(),
-                            recorder, worker_settings(setup, inputs));
+  choose_teams(setup, run.weights, inputs, rates, product_flops);
+  settle_levels(setup, run.weights, inputs, rates);
+  execute::ReplicaRank rank(replica, std::move(tensors), setup.place, setup.config,
+                            run.weights.views(), recorder, worker_settings(setup, inputs));
   if (!rank.tensors_by().empty() && replica.size() > 1)
     setup.log->info("tensors travel by {}", rank.tensors_by());
   const measure::Measured measured = settle_choices(setup, rates, rank);
+  setup.kept = to_json(measured, setup.resources);
 
   begin_phase("open_results");
-  RunResults results = open_results(setup, weights, inputs, measured, board);
+  RunResults results = open_results(setup, run.weights, inputs, measured, run.board);
   if (results.is_finished) return nothing_left(setup, results);
 
   begin_phase("measure_peak");
   report::PeakReport peak =
       measure::measure_peak(world, rank.compute(), held, setup.resources.threads.cache_bytes);
-  const RunFacts facts = facts_of(setup, weights);
+  const RunFacts facts = facts_of(setup, run.weights);
   const Start start = start_of(setup.resources, facts.compute);
   say_first_lines(facts, setup, inputs, results, start, product_flops);
 
   begin_phase("foresee");
   const nlohmann::ordered_json predicted = predict(
-      {setup, weights, inputs, results, measured, peak, product_flops, begin.seconds_since()},
+      {setup, run.weights, inputs, results, measured, peak, product_flops, begin.seconds_since()},
       rank.compute());
   if (setup.chief()) setup.log->info("{}", prediction_line(predicted));
 
   begin_phase("schedule");
-  Planning planning({setup, weights, inputs, results, measured, facts, start, product_flops}, begin,
-                    signals, rank);
+  Planning planning({setup, run.weights, inputs, results, measured, facts, start, product_flops},
+                    begin, run.signals, rank);
   startup.end();
 
   const auto told = [&] { return planning.stop().reason() != StopReason::none; };
@@ -133,6 +139,54 @@ int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& 
                 seconds, predicted},
                rank.worker(), recorder);
   return exit_code(left, reason);
+}
+
+/// Runs rounds as long as others are asked for. `begin`: of the run; `code`: of the round that has
+/// just ended. Collective; returns the exit code.
+int run_further_rounds(Run& run, const RunBegin& begin, int code) {
+  Setup& setup = run.setup;
+  comm::Communicator& world = setup.world();
+  LineReader lines(STDIN_FILENO);
+  const std::optional<double> drain_s = setup.drain_s;
+  const auto left_s = [&]() -> std::optional<double> {
+    if (!drain_s) return {};
+    return *drain_s - begin.seconds_since();
+  };
+  int worst = code;
+  for (;;) {
+    if (setup.chief()) tell_end_of_round(setup.job, code);
+    if (code == exit_drained) return code;
+    run.watch.activity()->phase = "wait_for_round";
+    DrainSignals::stops_after("the wait for another round");
+    const NextRound next = next_round(
+        world, lines, [&] { return DrainSignals::received() || left_s().value_or(1) <= 0; });
+    if (next.stopped) setup.log->info("stopped while it waited for another round");
+    if (!next.line) return next.stopped ? exit_drained : worst;
+    const RunBegin begin_of_round;
+    report::Startup startup("read_job", report::unix_time());
+    set_up_round(job_of_round(setup.asked, setup.options, *next.line, world), left_s(), setup);
+    run.board = watch_ranks(run.watch, setup.job, world, *setup.log);
+    code = run_round(run, begin_of_round, startup);
+    worst = std::max(worst, code);
+  }
+}
+
+}  // namespace
+
+int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& watch,
+            report::Startup& startup) {
+  const RunBegin begin;
+  const DrainSignals signals;  // first, so that a signal at startup also drains
+  startup.begin("read_job");
+  Setup setup = set_up(options, world);
+  std::filesystem::path board = watch_ranks(watch, setup.job, world, *setup.log);
+
+  startup.begin("load_weights");
+  watch.activity()->phase = "load_weights";
+  const LoadedWeights weights = load_weights(setup);
+  Run run{setup, weights, signals, watch, std::move(board)};
+  const int code = run_round(run, begin, startup);
+  return options.rounds ? run_further_rounds(run, begin, code) : code;
 }
 
 }  // namespace pecia::run

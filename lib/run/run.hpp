@@ -19,12 +19,14 @@ struct RunOptions {
   bool retry_failed = false;  ///< run failed turns again
   bool by_rule = false;       ///< nothing of the layout is chosen by foreseen times
   bool quiet = false;         ///< log only warnings and errors
+  bool rounds = false;        ///< further rounds come on standard input (rounds.hpp)
 };
 
-/// Runs the job on all ranks of `world`; collective. Returns the exit code, the same on every rank:
-/// 0 done, 3 some requests failed, 75 drained and resumable. Throws InputError before anything
-/// starts. `watch` watches the ranks from the moment the job is known until `watch` itself ends.
-/// `startup` has timed the phases before this call; the report has its phases until the first pass.
+/// Runs the job on all ranks of `world`, and with `rounds` every round that is asked for; collective.
+/// Returns the exit code, the same on every rank: 0 done, 3 some requests failed, 75 drained and
+/// resumable. Throws InputError before anything of a round starts. `watch` watches the ranks from
+/// the moment the job is known until `watch` itself ends. `startup` has timed the phases before
+/// this call; the report has its phases until the first pass.
 int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& watch,
             report::Startup& startup);
 

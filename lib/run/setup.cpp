@@ -85,6 +85,11 @@ std::optional<resources::TunedQuestion> settle_tuned(const model::ModelConfig& c
   return question;
 }
 
+/// Puts a reason before others.
+void add_reason(const std::string& reason, std::string& others) {
+  others = reason + (others.empty() ? "" : "; ") + others;
+}
+
 }  // namespace
 
 std::vector<comm::RackServerGpu> Ranks::replica_places() const {
@@ -123,8 +128,11 @@ Setup set_up(const RunOptions& options, comm::Communicator& world) {
     job = job::parse_job(to_yaml(job), "the job", layout.settings);
     resources::resolve_grid(job, config, world.size(), resources);
   }
-  if (!layout.why.empty())
-    resources.why = layout.why + (resources.why.empty() ? "" : "; ") + resources.why;
+  BeforeInputs before{job, resources};
+  if (!layout.why.empty()) {
+    add_reason(layout.why, resources.why);
+    add_reason("the layout of the first round", before.resources.why);
+  }
   Ranks ranks = make_ranks(places, resources, world);
   auto tuned = settle_tuned(config, ranks, resources, job);
   auto log = report::make_logger(ranks.ordered->rank(), world.size());
@@ -142,7 +150,22 @@ Setup set_up(const RunOptions& options, comm::Communicator& world) {
           std::move(products),
           std::move(place),
           std::move(ranks),
-          std::move(log)};
+          std::move(log),
+          std::move(before)};
+}
+
+void set_up_round(const job::Job& round, std::optional<double> end_s, Setup& setup) {
+  setup.job = setup.before_inputs.job;
+  for (job::Job* job : {&setup.asked, &setup.job})
+    job->input = round.input, job->output = round.output;
+  setup.resources = setup.before_inputs.resources;
+  setup.layout.expected = {};  // it was for the inputs of the first round
+  setup.products.is_new = false;
+  ++setup.round;
+  setup.drain_s = end_s;
+  std::string kept = kept_measurement(setup.job, setup.options.fresh, setup.world());
+  if (!kept.empty()) setup.kept = std::move(kept);
+  setup.tuned = settle_tuned(setup.config, setup.ranks, setup.resources, setup.job);
 }
 
 bool keeps_kv(const job::Job& job) {

@@ -36,6 +36,12 @@ struct Ranks {
   std::vector<comm::RackServerGpu> replica_places() const;
 };
 
+/// What a run has settled before it looks at its inputs; every round begins with it.
+struct BeforeInputs {
+  job::Job job;
+  resources::Resources resources;
+};
+
 struct Setup {
   const RunOptions& options;
   job::Job asked;  ///< as its author has it
@@ -51,6 +57,8 @@ struct Setup {
   resources::ComputePlace place;
   Ranks ranks;
   std::shared_ptr<spdlog::logger> log;
+  BeforeInputs before_inputs;
+  int round = 1;  ///< 1, 2, …; from the second on, ranks and weights are those of the round before
 
   comm::Communicator& world() const { return ranks.world; }
   bool chief() const { return ranks.chief(); }
@@ -59,6 +67,11 @@ struct Setup {
 
 /// Collective over `world`; fails on all ranks together. `options` outlive the result.
 Setup set_up(const RunOptions& options, comm::Communicator& world);
+
+/// Makes the setup one of another round of the same run: the job has the inputs and the output of
+/// `round`, and the same layout. `end_s`: until the run has to drain, from now. Collective over all
+/// ranks; fails on all together.
+void set_up_round(const job::Job& round, std::optional<double> end_s, Setup& setup);
 
 /// Whether requests' keys and values are kept for a later start. This is useful only where the job
 /// asks for no log-probabilities of prompts.

@@ -19,6 +19,7 @@
 #include "lib/report/log.hpp"
 #include "lib/resources/footprint.hpp"
 #include "lib/resources/tuned_setting.hpp"
+#include "lib/run/finish.hpp"
 #include "lib/run/run.hpp"
 #include "lib/run/scheduler_limits.hpp"
 #include "lib/run/setup.hpp"
@@ -277,11 +278,10 @@ TuneOutcome tune_job(const TuneOptions& options, comm::Communicator& world,
       code = run_job(of_run, world, watch, startup);
       world.barrier();  // nobody watches a rank that has left
     }
-    constexpr int drained = 75;
-    if (code == drained) {
+    if (code == exit_drained) {
       log->info("stopped by a signal after {} of {} runs; the same command begins anew", number - 1,
                 runs.size());
-      return {drained, {}};
+      return {exit_drained, {}};
     }
     comm::together(world, [&] {
       results.emplace_back();

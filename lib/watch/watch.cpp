@@ -29,15 +29,20 @@ Watch::Watch(std::function<void()> end_job, std::shared_ptr<Activity> activity)
     : end_job_(std::move(end_job)), activity_(std::move(activity)) {}
 
 Watch::~Watch() {
-  if (thread_.joinable()) {
-    thread_.request_stop();
-    thread_.join();
-  }
+  end_thread();
+}
+
+void Watch::end_thread() {
+  if (!thread_.joinable()) return;
+  thread_.request_stop();
+  thread_.join();
 }
 
 void Watch::begin(std::unique_ptr<WatchBoard> board, Seconds silence,
                   std::function<bool()> asked_to_stop) {
+  end_thread();
   board_ = std::move(board);
+  beats_ = -1, silent_rounds_ = 0;
   silence_ = silence;
   round_ = round_of(board_->size(), silence);
   asked_to_stop_ = std::move(asked_to_stop);

@@ -34,9 +34,9 @@ class Watch {
   /// What this rank shows to others. Communicators and recorders write into it from the start.
   const std::shared_ptr<Activity>& activity() const { return activity_; }
 
-  /// Begins to watch. Every rank calls this after all ranks have made their board. `asked_to_stop`
-  /// returns whether a launcher wants the process to end, which happens shortly after another
-  /// process has died. It is called from the watch's thread.
+  /// Begins to watch, and leaves an earlier board. Every rank calls this after all ranks have made
+  /// their board. `asked_to_stop` returns whether a launcher wants the process to end, which happens
+  /// shortly after another process has died. It is called from the watch's thread.
   void begin(std::unique_ptr<WatchBoard> board, std::chrono::duration<double> silence,
              std::function<bool()> asked_to_stop);
 
@@ -48,6 +48,7 @@ class Watch {
   std::string account() const;
 
  private:
+  void end_thread();
   void watch(const std::stop_token& stop);
   void look_at_ward();
   void end_with(const std::string& fault);

@@ -38,6 +38,11 @@ _NAMED = re.compile(
 _ROMAN = re.compile(r"(?=[IVXLC])C{0,3}(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})\.?")
 _MARKDOWN = re.compile(r" {0,3}(#{1,6})[ \t]+(\S.*?)[ \t]*#*")
 _UNDERLINE = re.compile(r"={3,}|-{3,}")
+_ATTRIBUTE = r'(?:[#.][^\s{}]+|[\w-]+=(?:"[^"]*"|[^\s{}]+)|-)'
+_ATTRIBUTES = re.compile(
+    rf"\s+\{{{_ATTRIBUTE}(?:\s+{_ATTRIBUTE})*\}}$"
+)  # pandoc's: "# Ink {#ink .wide}"
+_COLUMNS = re.compile(r"\S {3,}\S")  # a row of a table, with the table's line below it
 _BLANK = re.compile(r"\s*")
 _FENCE = "```"  # lines of code may begin with '#'
 
@@ -105,7 +110,7 @@ def _find(text: str) -> list[Heading]:
         elif is_code:
             pass
         elif len(line) <= LONGEST_MARKDOWN and (markdown := _MARKDOWN.fullmatch(line)):
-            found.append(_heading([(begin, line)], len(markdown[1]), markdown[2]))
+            found.append(_heading([(begin, line)], len(markdown[1]), _plain(markdown[2])))
             paragraph = []
         elif line:
             paragraph.append((begin, line))
@@ -122,7 +127,9 @@ def _of_paragraph(lines: list[tuple[int, str]]) -> list[Heading]:
         return []
     first, last = lines[0][1].strip(), lines[-1][1].strip()
     if len(lines) == 2 and _UNDERLINE.fullmatch(last):
-        return [_heading(lines, 1 if last[0] == "=" else 2, first)]
+        if _COLUMNS.search(first):
+            return []
+        return [_heading(lines, 1 if last[0] == "=" else 2, _plain(first))]
     for depth, pattern in _NUMBERED:
         if pattern.match(first):
             return [_heading(lines, depth, " ".join(line for _, line in lines))]
@@ -131,6 +138,10 @@ def _of_paragraph(lines: list[tuple[int, str]]) -> list[Heading]:
     if len(lines) == 1 and _ROMAN.fullmatch(first):
         return [_heading(lines, SECTION, first)]
     return []
+
+
+def _plain(title: str) -> str:
+    return _ATTRIBUTES.sub("", title)
 
 
 def _heading(lines: list[tuple[int, str]], depth: int, text: str) -> Heading:

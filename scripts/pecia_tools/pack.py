@@ -222,11 +222,23 @@ class Packer:
                 self._files, self._reading(decoder, conversions), progress.update
             )
             found = survey(self._with_refusals(sources), self._options.limit)
-        if not self._options.skip_bad:
-            found.check()
+        if self._is_strict() or not found.has_good:
+            found.check(self._remedy())
+        elif hint := found.encoding_hint:
+            note(PROGRAM, hint)
         report_repairs(decoder.repairs, decoder.encoding)
         report_notes(conversions.notes)
         return found
+
+    def _is_strict(self) -> bool:
+        """A bad file of several stops no other. A single one had better be mended than packed in part."""
+        return self._options.strict or (len(self._files) == 1 and not self._options.skip_bad)
+
+    def _remedy(self) -> str:
+        if not self._is_strict():  # and nothing is left
+            return "Correct them"
+        how = "with --skip-bad" if len(self._files) == 1 else "by packing without --strict"
+        return f"Correct them, or leave them out {how}"
 
     def _converted(self) -> list[InputFile]:
         """Files that become text by a library; of each comes one document, so --limit holds for them as well."""

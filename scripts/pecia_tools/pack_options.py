@@ -20,13 +20,13 @@ examples:
   pecia-pack --model models/qwen3 --output qa.h5 book.txt --question "Who is Ishmael?" --question "What is a whale?"
   pecia-pack --model models/qwen3 --output parts.h5 book.txt --split-at chapter --split-tokens 8000 --overlap 200
   pecia-pack --model models/qwen3 --output batch.h5 batch.jsonl
-  pecia-pack --model models/qwen3 --output library.h5 library/ --split-at chapter --skip-bad
+  pecia-pack --model models/qwen3 --output library.h5 library/ --split-at chapter
 
 A request's name is its document's: the file's name without the suffix, in a folder its path there, in JSONL and
 tables the id. PDF, EPUB, HTML, DOCX, tables and .zst need packages of Python; pecia-setup books installs them.
 
-Exit codes: 0 packed; 3 packed, without what --skip-bad left out; 2 the options or inputs are wrong and the message says
-where, nothing was written; 1 anything else, as a full disk."""
+Exit codes: 0 packed; 3 packed, without what OUTPUT.skipped.txt lists; 2 the options or inputs are wrong and the message
+says where, nothing was written; 1 anything else, as a full disk."""
 
 
 def whole(minimum: int, maximum: int = 2**31 - 1) -> Callable[[str], int]:
@@ -125,11 +125,18 @@ def make_parser() -> argparse.ArgumentParser:
     reading.add_argument(
         "--limit", type=whole(1), metavar="N", help="only the first N documents and JSONL lines"
     )
-    reading.add_argument(
+    bad = reading.add_mutually_exclusive_group()
+    bad.add_argument(
+        "--strict",
+        action="store_true",
+        help="write nothing where a file, row or line cannot be packed; else the others are packed, OUTPUT.skipped.txt "
+        "lists what was left out, and the exit code is 3",
+    )
+    bad.add_argument(
         "--skip-bad",
         action="store_true",
-        help="go on without files, rows and lines that cannot be packed; OUTPUT.skipped.txt lists them, and the exit "
-        "code is 3",
+        help="also go on without bad rows and lines of a single input file, for which --strict is the default; with "
+        "several files this option changes nothing",
     )
     reading.add_argument(
         "--encoding",

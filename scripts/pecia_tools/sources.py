@@ -74,15 +74,22 @@ class Survey:
     is_limited: bool = False  # whether there is more than the limit allows
     problems: list[BadInput] = field(default_factory=list)
 
-    def check(self) -> None:
-        """One error that lists all problems."""
+    @property
+    def has_good(self) -> bool:
+        return len(self.problems) < self.num_documents_and_lines
+
+    @property
+    def encoding_hint(self) -> str:
+        """What helps where bytes are no text; "": nothing is wrong with any."""
+        if not any(isinstance(problem, Undecodable) for problem in self.problems):
+            return ""
+        return "Bytes that are no text: name the --encoding, or use --encoding-errors replace"
+
+    def check(self, remedy: str) -> None:
+        """One error that lists all problems, and says what to do about "them"."""
         if not self.problems:
             return
-        remedy = "Correct them, or leave them out with --skip-bad"
-        if any(isinstance(problem, Undecodable) for problem in self.problems):
-            remedy += (
-                ". Bytes that are no text: name the --encoding, or use --encoding-errors replace"
-            )
+        remedy = ". ".join(filter(None, [remedy, self.encoding_hint]))
         if len(self.problems) == 1:
             raise UserError(f"{self.problems[0]}. {remedy.replace('them', 'it')}")
         raise UserError(

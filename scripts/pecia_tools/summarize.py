@@ -29,10 +29,10 @@ from .structure import CHAPTER
 from .summarize_options import parse_options
 from .summary_files import write_summaries
 from .summary_prompts import DEFAULTS, make_prompt
-from .summary_round import DRAINED, Answer, Drained, Round, Runner
+from .summary_round import Answer, Round
+from .summary_run import DRAINED, PROGRAM, Drained, Runner
 from .summary_tree import SEPARATOR, Gap, Group, Node, groups, merged
 
-PROGRAM = "pecia-summarize"
 EXIT_INCOMPLETE = 3
 SPARE_TOKENS = (
     64  # of a prompt: for titles that its template names, and for tokens that join at edges
@@ -44,8 +44,10 @@ TOLD = 20
 class Summarizer:
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
-        self._runner = Runner(options.launch, options.pecia, options.set, options.job)
         self._model = ModelFolder(options.model)
+        self._runner = Runner(
+            options.launch, options.pecia, options.set, options.job, self._model
+        )
         self._prompts = {
             kind: make_prompt(kind, getattr(options, f"prompt_{kind}")) for kind in DEFAULTS
         }
@@ -76,13 +78,14 @@ class Summarizer:
             shutil.rmtree(options.output / "rounds", ignore_errors=True)
         first = self._round(1)
         found = self._read_books(first)
-        first.run(self._runner)
-        answers = first.answers()
-        books = books_of([answer.request for answer in answers])
-        levels = [_nodes_of(answers)]
-        self._gaps = _gaps_of(answers)
-        while any(count > 1 for count in Counter(node.book for node in levels[-1]).values()):
-            levels.append(self._merge(levels[-1], len(levels) + 1))
+        with self._runner:
+            first.run(self._runner)
+            answers = first.answers()
+            books = books_of([answer.request for answer in answers])
+            levels = [_nodes_of(answers)]
+            self._gaps = _gaps_of(answers)
+            while any(count > 1 for count in Counter(node.book for node in levels[-1]).values()):
+                levels.append(self._merge(levels[-1], len(levels) + 1))
         return self._write(books, levels, found)
 
     def _write(self, books: list[Book], levels: list[list[Node]], found: Survey) -> int:
@@ -91,7 +94,7 @@ class Summarizer:
             note(PROGRAM, f"{self._options.output / name}: kept, since somebody changed it")
         whole = sum(book.is_whole for book in outcome.books)
         for book in [book for book in outcome.books if not book.is_whole][:TOLD]:
-            note(PROGRAM, "\n".join([f"{book.name}: {book.coverage}", *_told(book.gaps)]))
+            note(PROGRAM, "\n".join([f"{book.name}: {book.statement}", *_told(book.gaps)]))
         if found.problems:
             note(
                 PROGRAM,

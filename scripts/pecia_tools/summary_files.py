@@ -36,12 +36,19 @@ class Summary:
     name: str
     node: Optional[Node]  # None: there is none
     coverage: Coverage  # of the parts that its summary tells of
-    rounds: int
+    rounds: int  # that changed what is told of it: the levels of its tree
     gaps: Sequence[Gap]
 
     @property
     def is_whole(self) -> bool:
         return self.node is not None and self.coverage.is_whole
+
+    @property
+    def statement(self) -> str:
+        """'46 of 46 parts, 100 % of 412,331 tokens, in 3 levels': the parts' level is the first one."""
+        if self.node is None:
+            return str(self.coverage)
+        return f"{self.coverage}, in {self.rounds} level{'s' if self.rounds > 1 else ''}"
 
 
 @dataclass(frozen=True)
@@ -69,16 +76,14 @@ def write_summaries(
             for summary in summaries:
                 file.write(
                     summary_page.book_section(
-                        summary.name, str(summary.coverage), summary.node, levels, summary.gaps
+                        summary.name, summary.statement, summary.node, levels, summary.gaps
                     )
                 )
             file.write(summary_page.END)
         return Written(summaries, files.commit().kept)
 
 
-def summary_of(
-    book: Book, levels: Sequence[Sequence[Node]], gaps: Sequence[Gap]
-) -> Summary:
+def summary_of(book: Book, levels: Sequence[Sequence[Node]], gaps: Sequence[Gap]) -> Summary:
     last = [node for node in levels[-1] if node.book == book.name]
     rounds = 1 + sum(
         [n for n in before if n.book == book.name] != [n for n in after if n.book == book.name]
@@ -100,7 +105,7 @@ def summary_of(
 
 def _text(summary: Summary, node: Node) -> str:
     """Text in brackets is not the model's."""
-    head = [f"[{summary.coverage}]", *(f"[missing: {gap}]" for gap in summary.gaps)]
+    head = [f"[{summary.statement}]", *(f"[missing: {gap}]" for gap in summary.gaps)]
     if where := str(node.where):
         head.append(f"[source: {where}]")
     return "\n".join([*head, "", *_lines(node)])

@@ -1,33 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One round of pecia-summarize: a prompt shard, a job, its run, and the answers. What is there is not made again."""
+"""One round of pecia-summarize: a prompt shard, its run, and the answers. What is there is not made again."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
 
 import h5py
 import numpy as np
 
 from .answers import answer_text
-from .command import Failure, UserError, temporary_file
+from .command import Failure, UserError
 from .model_folder import ModelFolder
 from .packed import PackedRequest
 from .prompt_shard import open_shards
 from .results import Results, Turn
 from .run_requests import Request, read_requests
 from .shard import ShardWriter
-from .summary_job import SECTION
+from .summary_run import DRAINED, RUN, SHARD, Drained, Runner
 
 CREATED_BY = "pecia-summarize 1"
-DRAINED = 75
-SHARD, JOB, RUN = "prompts.h5", "job.json", "run"
 
 
 @dataclass(frozen=True)
@@ -36,38 +31,6 @@ class Answer:
     text: str  # "": there is none
     is_cut: bool  # at its longest length
     why: str = ""  # there is no text
-
-
-class Drained(Exception):
-    """The run was told to end; the same command continues it."""
-
-
-@dataclass(frozen=True)
-class Runner:
-    """How rounds are run."""
-
-    launch: Sequence[str]  # what starts the ranks
-    pecia: Path
-    settings: Sequence[str]  # KEY=VALUE
-    job: Optional[Path]  # the user's, which has other keys of the runs; None: a round makes its own
-
-    def command(self, folder: Path, model: ModelFolder) -> list[str]:
-        settings = list(self.settings)
-        job = self.job
-        if job is None:
-            job = folder / JOB
-            keys = {"model": {"path": str(model.path.resolve())}, "input": [SHARD], "output": RUN}
-            with temporary_file(job) as temporary:
-                temporary.write_text(json.dumps(keys, indent=1) + "\n", encoding="utf-8")
-        else:
-            settings += [
-                f"{SECTION}=off",
-                f"model.path={json.dumps(str(model.path.resolve()))}",
-                f"input={json.dumps([str((folder / SHARD).resolve())])}",
-                f"output={json.dumps(str((folder / RUN).resolve()))}",
-            ]
-        words = [word for setting in settings for word in ("--set", setting)]
-        return [*self.launch, str(self.pecia), "run", str(job), *words]
 
 
 class Round:
@@ -110,11 +73,7 @@ class Round:
         for each request."""
         if self._is_done():
             return
-        command = runner.command(self.folder, self._model)
-        try:
-            code = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
-        except OSError as error:
-            raise UserError(f"{command[0]}: cannot be started ({error.strerror})") from error
+        code = runner.run(self.folder)
         if code == DRAINED:
             raise Drained
         if not self._is_done():

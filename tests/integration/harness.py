@@ -154,7 +154,13 @@ def wait_for(what: str, condition: Callable[[], bool], limit_s: float = LIMIT_S)
 class Launch:
     """A run under way: mpirun, or the program alone with 0 ranks, and all processes they start."""
 
-    def __init__(self, arguments: Sequence[object], folder: Path, environment: dict[str, str]):
+    def __init__(
+        self,
+        arguments: Sequence[object],
+        folder: Path,
+        environment: dict[str, str],
+        stdin: int = subprocess.DEVNULL,
+    ):
         self.mark = f"{MARK}={uuid.uuid4().hex}"
         name, value = self.mark.split("=")
         self.out, self.err = (folder / f"{value}.{stream}" for stream in ("out", "err"))
@@ -162,7 +168,7 @@ class Launch:
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(
                 [str(argument) for argument in arguments],
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=out,
                 stderr=err,
                 env={**os.environ, **environment, name: value},
@@ -275,17 +281,25 @@ class RunTest(unittest.TestCase):
         return len(Results.read(path).rows(DONE)) if path.exists() else 0
 
     def start(
-        self, job: Path, ranks: int, *options: str, environment: Optional[dict[str, str]] = None
+        self,
+        job: Path,
+        ranks: int,
+        *options: str,
+        environment: Optional[dict[str, str]] = None,
+        stdin: int = subprocess.DEVNULL,
     ) -> Launch:
         command = [PROGRAM, "run", job, *options, *one_ring(job, ranks, options)]
         if ranks > 0:
             command = [MPIEXEC, "-np", ranks, "--bind-to", "none", *command]
-        return self.launch(command, environment)
+        return self.launch(command, environment, stdin)
 
     def launch(
-        self, command: Sequence[object], environment: Optional[dict[str, str]] = None
+        self,
+        command: Sequence[object],
+        environment: Optional[dict[str, str]] = None,
+        stdin: int = subprocess.DEVNULL,
     ) -> Launch:
-        launch = Launch(command, self.folder, environment or {})
+        launch = Launch(command, self.folder, environment or {}, stdin)
         self.addCleanup(launch.kill)
         return launch
 

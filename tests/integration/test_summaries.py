@@ -80,7 +80,7 @@ class Killed(RunTest):
             launch.kill()
         self.finish("killed")
         self.assert_same("killed", "whole")
-        self.assertRegex(self.tree("killed")["long.txt"], r"\A\[(\d+) of \1 parts, 100 % of ")
+        self.assertRegex(self.tree("killed")["long.txt"], rf"\A\[(\d+) of \1 parts, 100 % of [\d,]+ tokens, in {last} levels\]")
 
     def test_at_random_moments(self) -> None:
         draw = random_draw()

@@ -183,6 +183,7 @@ class Snakemake(Workplace):
     def test_every_folder_becomes_texts(self) -> None:
         for shelf, books in (("novels", 2), ("letters", 1)):
             self.write_books(self.folder / "books" / shelf, books)
+        (self.folder / "books/novels/bad.txt").write_bytes(b"\xff")  # stops no other
         command = commands_of(self.folder / "configs/workflows/Snakefile")[0]
         self.run_command(command, self.place / "bin")
         for shelf, books in (("novels", 2), ("letters", 1)):

@@ -116,16 +116,16 @@ class PackBooks(ScriptTest):
         self.arguments = ["--model", model, "--output", self.shard, self.folder / "books"]
 
     def test_folder_of_books(self) -> None:
-        code, _, said = quietly(pack.main, *self.arguments, "--skip-bad", "--processes", 2)
+        code, _, said = quietly(pack.main, *self.arguments, "--processes", 2)
         self.assertEqual((code, list(read_turns(self.shard))), (3, ["a", "deep/b"]))
         self.assertIn("a.pdf: 1 of 2 pages have no text: 2", said)
         self.assertIn("skipped 1, listed in", said)
         self.assertIn("c.pdf: not a readable PDF", said)
 
-    def test_bad_book_is_named_before_anything_is_written(self) -> None:
+    def test_strict_names_a_bad_book_before_anything_is_written(self) -> None:
         self.assert_refused(
-            *("c.pdf: not a readable PDF", "--skip-bad"),
-            call=lambda: quietly(pack.main, *self.arguments),
+            *("c.pdf: not a readable PDF", "without --strict"),
+            call=lambda: quietly(pack.main, *self.arguments, "--strict"),
         )
         self.assertFalse(self.shard.exists())
 
@@ -138,7 +138,7 @@ class PackBooks(ScriptTest):
         with mock.patch("importlib.util.find_spec", without):
             self.assert_refused(
                 *("a.pdf: is read with the Python package pypdfium2", "pecia-setup books"),
-                call=lambda: quietly(pack.main, *self.arguments, "--skip-bad"),
+                call=lambda: quietly(pack.main, *self.arguments),
             )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from book_files import cited, named
 from pecia_tools.convert import Conversions
 from pecia_tools.decoding import BadInput, Decoder
+from pecia_tools.headings import Outline
 from pecia_tools.inputs import Document, read_document
 from pecia_tools.read_table import read_rows
 from pecia_tools.structure import StructuredText
@@ -88,6 +89,32 @@ class Books(unittest.TestCase):
         )
 
 
+class Markdown(unittest.TestCase):
+    TITLES = ("The exemplar", "The copy", "The scribe's day", "The end")
+
+    def outline(self, name: str) -> list[tuple[int, str]]:
+        text = read_document(named(FOREIGN / name), Decoder()).text
+        self.assertIn("Here the book ends.", text)
+        return [(heading.depth, heading.title) for heading in Outline(text).headings]
+
+    def test_headings_are_found_without_their_attributes(self) -> None:
+        wanted = list(zip((1, 1, 2, 2), self.TITLES))
+        for name, before in (
+            ("scribes.md", []),
+            ("docx.md", []),  # underlined
+            ("epub.md", []),
+            ("html.md", [(1, "The Scribes")]),  # {#the-scribes .title}
+        ):
+            with self.subTest(name):
+                self.assertEqual(self.outline(name), [*before, *wanted])
+
+    def test_compressed_text_is_the_same(self) -> None:
+        whole = read_document(named(FOREIGN / "scribes.md"), Decoder()).text
+        for suffix in ("gz", "zst"):
+            found = named(FOREIGN / f"scribes.md.{suffix}")
+            self.assertEqual(read_document(found, Decoder()).text, whole)
+
+
 class Damaged(ScriptTest):
     def test_no_damage_stops_the_other_files(self) -> None:
         paths = []
@@ -123,20 +150,26 @@ class Damaged(ScriptTest):
 
 
 class Tables(ScriptTest):
+    NAMES = (
+        *("duckdb.parquet", "fastparquet.parquet"),
+        *("polars.arrow", "polars.stream.arrow", "polars.feather"),
+    )
+
     def test_rows_of_other_writers(self) -> None:
-        for name in ("duckdb.parquet", "fastparquet.parquet"):
+        for name in self.NAMES:
             with self.subTest(name):
                 found = list(read_rows(named(FOREIGN / name), "text", None))
                 texts = [(row.name, row.text) for row in found if isinstance(row, Document)]
                 self.assertEqual(texts, [("exemplar", EXEMPLAR), ("copy", f"{COPIED}.")])
                 bad = [row.reason for row in found if isinstance(row, BadInput)]
-                self.assertEqual(len(bad), 1 if name.startswith("duckdb") else 0, bad)
+                self.assertEqual(len(bad), 0 if name.startswith("fast") else 1, bad)
 
     def test_damaged_tables_are_told(self) -> None:
-        for name in ("duckdb.parquet", "fastparquet.parquet"):
+        for name in self.NAMES:
             with self.subTest(name):
                 whole = (FOREIGN / name).read_bytes()
-                (problem,) = read_rows(named(self.write(name, whole[:-9])), "text", None)
+                end = -9 if "stream" not in name else len(whole) // 2  # a stream needs no end mark
+                *_, problem = read_rows(named(self.write(name, whole[:end])), "text", None)
                 assert isinstance(problem, BadInput)
                 self.assertIn("cannot be read", problem.reason)
 

@@ -22,6 +22,10 @@ class Kinds(unittest.TestCase):
             ("###  Of *ships*  ##", "Of *ships*"),
             ("Whales\n======", "Whales"),
             ("Whales\n---", "Whales"),
+            ("# Whales {#whales .big}", "Whales"),
+            ("Whales {.big key=1}\n------", "Whales"),
+            ("# {#whales}", "{#whales}"),
+            ("# Sets {a, b}", "Sets {a, b}"),
             ("CHAPTER 1. Loomings.", "CHAPTER 1. Loomings."),
             ("Chapter 61", "Chapter 61"),
             ("CHAPTER IV", "CHAPTER IV"),
@@ -48,6 +52,7 @@ class Kinds(unittest.TestCase):
             "MIX",
             "=====",
             "a\nb\n---",
+            "57     180\n-----------",
             "Epilogue of a life",
             "```\n# a comment\n```",
         ):

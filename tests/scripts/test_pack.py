@@ -480,9 +480,8 @@ class BadInputs(PackTest):
                 "in.jsonl:1: the name 'a' is taken by",
                 "in.jsonl:2:2: key 'id' must be a string",
                 "absent.txt: no such file",
-                "--skip-bad",
-                "--encoding",
-                call=lambda: self.pack(*self.inputs),
+                "leave them out by packing without --strict. Bytes that are no text: name the --encoding",
+                call=lambda: self.pack(*self.inputs, "--strict"),
             )
             encode.assert_not_called()
         self.assertEqual(self.left_in_folder(), [])
@@ -496,8 +495,8 @@ class BadInputs(PackTest):
             self.pack(self.write("x.jsonl", '{"id": "a", "prompt": "x", "n": 0}'))
         self.assertNotIn("--encoding", str(caught.exception))
 
-    def test_skip_bad_goes_on_and_lists_what_it_left_out(self) -> None:
-        message = self.pack(*self.inputs, "--skip-bad", code=3)
+    def test_bad_ones_stop_no_other_and_are_listed(self) -> None:
+        message = self.pack(*self.inputs, code=3)
         self.assertEqual(list(read_turns(self.shard)), ["a", "d", "e"])
         skipped = self.folder / "out.h5.skipped.txt"
         self.assertIn(f"skipped 5, listed in {skipped}", message)
@@ -507,8 +506,26 @@ class BadInputs(PackTest):
             ["b.txt", "c.txt", "in.jsonl:1", "in.jsonl:2:2", "absent.txt"],
         )
         self.assertEqual(rows[1][1], "the document is empty")
+        self.assertIn("Bytes that are no text: name the --encoding", message)
+        before = self.shard.read_bytes()
+        self.pack(*self.inputs, "--skip-bad", "--force", code=3)
+        self.assertEqual(self.shard.read_bytes(), before)
         self.pack(self.folder / "docs/a.txt", "--force")
         self.assertFalse(skipped.exists())
+
+    def test_single_file_is_packed_in_part_only_where_that_is_asked_for(self) -> None:
+        for more in ((), ("--strict",)):
+            self.assert_refused(
+                *("in.jsonl:2:2", "leave it out with --skip-bad"),
+                call=lambda more=more: self.pack(self.lines, *more),
+            )
+        self.pack(self.lines, "--skip-bad", code=3)
+        self.assertEqual(list(read_turns(self.shard)), ["a", "e"])
+
+    def test_strict_and_skip_bad_exclude_each_other(self) -> None:
+        with self.assertRaises(SystemExit) as caught:
+            self.pack(*self.inputs, "--strict", "--skip-bad")
+        self.assertEqual(caught.exception.code, 2)
 
     def test_lines_that_the_chat_template_or_fork_refuses(self) -> None:
         refusing = "{% if messages[0].content[0] == 'b' %}{{ raise_exception('no b') }}{% endif %}"
@@ -524,10 +541,16 @@ class BadInputs(PackTest):
         self.assertIn("in.jsonl:4: --fork needs a document", message)
 
     def test_nothing_left(self) -> None:
-        self.assert_refused(
-            "no request is left",
-            call=lambda: self.pack(self.folder / "docs/b.txt", "--skip-bad"),
-        )
+        for more, files in (
+            (("--skip-bad",), ("docs/b.txt",)),
+            ((), ("docs/b.txt", "docs/c.txt")),
+        ):
+            self.assert_refused(
+                *("b.txt: byte 3 (0xe9) is not utf-8", "Correct ", "--encoding"),
+                call=lambda more=more, files=files: self.pack(
+                    *(self.folder / name for name in files), *more
+                ),
+            )
         self.assertEqual(self.left_in_folder(), [])
 
     def test_what_changes_after_the_first_look_is_refused(self) -> None:
@@ -560,7 +583,7 @@ class BadInputs(PackTest):
 
     def test_exit_code_is_two(self) -> None:
         for arguments in (
-            ["--model", self.model, "--output", self.shard, *self.inputs],
+            ["--model", self.model, "--output", self.shard, "--strict", *self.inputs],
             ["--model", self.model, "--output", self.shard, "--encoding", "no-such", "-"],
             [
                 "--model",
@@ -690,7 +713,8 @@ class Refusals(PackTest):
 
     def test_same_name_twice(self) -> None:
         self.refuse(
-            self.write("a.txt", "x"), self.write("a.md", "y"), says=("'a'", "a.txt", "a.md")
+            *(self.write("a.txt", "x"), self.write("a.md", "y"), "--strict"),
+            says=("'a'", "a.txt", "a.md"),
         )
 
     def test_failure_in_a_late_shard_leaves_none(self) -> None:

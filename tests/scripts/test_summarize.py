@@ -22,39 +22,52 @@ import json, os, pathlib, sys
 sys.path.insert(0, {here!r})
 import h5py
 from support import make_results, make_tokenizer
-assert sys.argv[1] == "run"
+assert sys.argv[1] == "run" and sys.argv[3] == "--rounds"
 job_path = pathlib.Path(sys.argv[2])
-settings = dict(word.split("=", 1) for word in sys.argv[4::2])
+settings = dict(word.split("=", 1) for word in sys.argv[5::2])
+
+def answers(names, slots):
+    for name, room in zip(names, slots):
+        tokens = make_tokenizer().encode("Sum of " + name, add_special_tokens=False).ids[:room - 1]
+        row = dict(id=name, state=2, slots=room, reason=1, tokens=[*tokens, 4])
+        if name == os.environ.get("PECIA_TEST_CUT"):
+            row = dict(row, slots=len(tokens) + 1, reason=2)
+        if name == os.environ.get("PECIA_TEST_EMPTY"):
+            row = dict(row, tokens=[4])
+        if name == os.environ.get("PECIA_TEST_FAILING"):
+            row = dict(id=name, state=3, slots=room, reason=3, error="no")
+        yield row
+
+def run(shard, output):
+    number = shard.parent.name
+    with open({log!r}, "a") as log:
+        log.write(json.dumps(dict(round=number, words=sys.argv[4:], process=os.getpid())) + "\\n")
+    if number == os.environ.get("PECIA_TEST_DRAINED"):
+        sys.exit(75)
+    with h5py.File(shard) as file:
+        names = [name.decode() for name in file["request_id"][:]]
+        rows = list(answers(names, file["max_new_tokens"][:].tolist()))
+    output.mkdir()
+    path = make_results(output / "results.h5", rows)
+    with h5py.File(path, "a") as file:
+        file.attrs["inputs"] = json.dumps([str(shard)])
+    code = 3 if any(row["state"] == 3 for row in rows) else 0
+    print("words of a launcher")
+    print(json.dumps(dict(output=str(output), exit_code=code)), flush=True)
+    return code
+
 if "input" in settings:
     shard, output = pathlib.Path(json.loads(settings["input"])[0]), json.loads(settings["output"])
 else:
     job = json.loads(job_path.read_text())
     shard, output = job_path.parent / job["input"][0], job_path.parent / job["output"]
-number = shard.parent.name
-with open({log!r}, "a") as log:
-    log.write(json.dumps([number, sys.argv[3:]]) + "\\n")
-if number == os.environ.get("PECIA_TEST_DRAINED"):
-    sys.exit(75)
-with h5py.File(shard) as file:
-    names = [name.decode() for name in file["request_id"][:]]
-    slots = file["max_new_tokens"][:].tolist()
-rows = []
-for name, room in zip(names, slots):
-    tokens = make_tokenizer().encode("Sum of " + name, add_special_tokens=False).ids[:room - 1]
-    row = dict(id=name, state=2, slots=room, reason=1, tokens=[*tokens, 4])
-    if name == os.environ.get("PECIA_TEST_CUT"):
-        row = dict(row, slots=len(tokens) + 1, reason=2)
-    if name == os.environ.get("PECIA_TEST_EMPTY"):
-        row = dict(row, tokens=[4])
-    if name == os.environ.get("PECIA_TEST_FAILING"):
-        row = dict(id=name, state=3, slots=room, reason=3, error="no")
-    rows.append(row)
-output = pathlib.Path(output)
-output.mkdir()
-path = make_results(output / "results.h5", rows)
-with h5py.File(path, "a") as file:
-    file.attrs["inputs"] = json.dumps([str(shard)])
-sys.exit(3 if any(row["state"] == 3 for row in rows) else 0)
+codes = [run(shard, pathlib.Path(output))]
+if "PECIA_TEST_NO_INPUT" in os.environ:
+    sys.exit(max(codes))
+for line in sys.stdin:
+    told = json.loads(line)
+    codes.append(run(pathlib.Path(told["input"][0]), pathlib.Path(told["output"])))
+sys.exit(max(codes))
 """
 
 
@@ -71,7 +84,7 @@ class SummarizeTest(ScriptTest):
         self.books = self.folder / "books"
         self.write("books/long.txt", BOOK)
         self.write("books/short.md", "# Short\n\nEvery rank holds a part.")
-        for name in ("PECIA_TEST_DRAINED", "PECIA_TEST_FAILING", "PECIA_TEST_CUT", "PECIA_TEST_EMPTY"):
+        for name in ("PECIA_TEST_DRAINED", "PECIA_TEST_FAILING", "PECIA_TEST_CUT", "PECIA_TEST_EMPTY", "PECIA_TEST_NO_INPUT"):
             self.addCleanup(os.environ.pop, name, None)
 
     def summarize(self, *arguments: object, code: int = 0) -> str:
@@ -83,11 +96,14 @@ class SummarizeTest(ScriptTest):
         self.assertEqual((found, out), (code, ""), said)
         return said
 
+    def logged(self) -> list[dict[str, Any]]:
+        """What the program that stands for pecia was asked, round by round."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [json.loads(line) for line in lines]
+
     def runs(self) -> list[str]:
         """The rounds that were run, in order."""
-        if not self.log.exists():
-            return []
-        return [json.loads(line)[0] for line in self.log.read_text().splitlines()]
+        return [round["round"] for round in self.logged()]
 
     def index(self) -> dict[str, dict[str, str]]:
         rows = csv.DictReader(io.StringIO((self.output / "index.csv").read_text()))
@@ -109,7 +125,7 @@ class Books(SummarizeTest):
         self.summarize()
         short = (self.output / "short.txt").read_text()
         self.assertEqual(
-            short, "[1 of 1 part, 100 % of 14 tokens]\n[source: Short]\n\nSum of short\n"
+            short, "[1 of 1 part, 100 % of 14 tokens, in 1 level]\n[source: Short]\n\nSum of short\n"
         )
         asked = self.asked(1)
         self.assertIn("Summarize this text", asked["short"])
@@ -134,6 +150,7 @@ class Books(SummarizeTest):
         text = (self.output / "long.txt").read_text()
         self.assertIn("[source: CHAPTER 1. Title 1 – CHAPTER 6. Title 6]", text)
         self.assertTrue(text.endswith(f"\n\nSum of long@{last}.001\n"))
+        self.assertRegex(text, rf"\A\[(\d+) of \1 parts, 100 % of [\d,]+ tokens, in {last} levels\]\n")
         levels = (self.output / "levels/long.txt").read_text()
         for name in (name for name in self.asked(1) if name.startswith("long#")):
             self.assertIn(f"Sum of {name}\n", levels)
@@ -145,9 +162,23 @@ class Books(SummarizeTest):
             "Merge long from 1.",
             self.asked(max(map(int, self.runs())))[f"long@{max(map(int, self.runs()))}.001"],
         )
-        self.assertEqual(
-            json.loads(self.log.read_text().splitlines()[0])[1], ["--set", "kv.dtype=bf16"]
-        )
+        self.assertEqual(self.logged()[0]["words"], ["--set", "kv.dtype=bf16"])
+
+    def test_one_process_has_all_rounds(self) -> None:
+        said = self.summarize()
+        self.assertGreater(len(self.logged()), 1)
+        self.assertEqual(len({round["process"] for round in self.logged()}), 1)
+        self.assertIn("words of a launcher", said)
+
+    def test_launcher_that_passes_no_input_on_starts_each_round(self) -> None:
+        self.summarize()
+        wanted, rounds = self.index(), self.runs()
+        self.output = self.output.rename(self.folder / "before").with_name("out")
+        self.log.unlink()
+        os.environ["PECIA_TEST_NO_INPUT"] = "1"
+        self.summarize()
+        self.assertEqual((self.index(), self.runs()), (wanted, rounds))
+        self.assertEqual(len({round["process"] for round in self.logged()}), len(rounds))
 
 
 class JobFiles(SummarizeTest):
@@ -176,10 +207,9 @@ class JobFiles(SummarizeTest):
         self.output = self.folder / "out"
         self.run_job(job, "--set", "kv.dtype=bf16")
         self.assertEqual((self.index(), self.asked(1)), by_options)
-        number, words = json.loads(self.log.read_text().splitlines()[-1])
-        settings = words[1::2]
+        settings = self.logged()[-1]["words"][1::2]
         self.assertEqual(settings[:2], ["kv.dtype=bf16", "pipeline=off"])
-        run = json.dumps(str((self.output / f"rounds/{number}/run").resolve()))
+        run = json.dumps(str((self.output / "rounds/1/run").resolve()))
         self.assertIn(f"output={run}", settings)
         self.assertIn(f'model.path="{self.model.resolve()}"', settings)
 
@@ -298,6 +328,9 @@ class Interruptions(SummarizeTest):
         self.summarize(code=3)
         self.assertFalse((self.output / "short.txt").exists())
         self.assertEqual(self.index()["short"]["parts_covered"], "0")
+        page = (self.output / "summaries.html").read_text()
+        self.assertIn(">0 of 1 part, 0 % of 14 tokens<", page)
+        self.assertRegex(page, r">(\d+) of \1 parts, 100 % of [\d,]+ tokens, in \d levels<")
 
     def test_summary_that_was_cut_says_so(self) -> None:
         os.environ["PECIA_TEST_CUT"] = "short"

@@ -26,7 +26,7 @@ _pecia() {
       case $previous in
         --set) _pecia_words nospace "$keys"; return ;;
       esac
-      if [[ $word == -* ]]; then _pecia_words space '-h --help --set --fresh --retry-failed --validate --print-default --print-output'
+      if [[ $word == -* ]]; then _pecia_words space '-h --help --set --fresh --retry-failed --rounds --validate --print-default --print-output'
       else _pecia_files yaml yml json; fi ;;
     tune)
       case $previous in
