@@ -119,8 +119,15 @@ void Inputs::count_shared() {
     bool computed = false;
     for (const int64_t index : prefix.requests) {
       InputRequest& request = requests_.at(index);
-      request.spared_tokens = 0;
-      if (!counts_[request.first_row] || !std::exchange(computed, true)) continue;
+      request.spared_tokens = request.stem_end_tokens = 0;
+      if (!counts_[request.first_row]) continue;
+      if (followup(request) == io::Followup::fork) {
+        request.stem_end_tokens = kept_tokens(request, 0) - prefix.tokens;
+        const int64_t again = (branches(request) - 1) * request.stem_end_tokens;
+        request.work += static_cast<double>(again) * config_.flops_per_token();
+        shared_tokens_ -= again;
+      }
+      if (!std::exchange(computed, true)) continue;
       request.spared_tokens = prefix.tokens;
       request.work -= flops_of(static_cast<double>(prefix.tokens));
       shared_tokens_ += prefix.tokens;
@@ -133,25 +140,47 @@ void Inputs::share(std::vector<SharedPrefix> prefixes) {
   count();
 }
 
+/// Branches that the request has in a group: the turns of a fork that are still to run, at least one.
+int64_t Inputs::branches(const InputRequest& request) const {
+  if (followup(request) == io::Followup::chain) return 1;
+  int64_t open = 0;
+  for (size_t turn = 0; turn < prompt(request).turns.size(); ++turn) {
+    const EarlierTurn before = earlier(request, turn);
+    open += counts_[row(request, turn)] && !before.done() && !before.failed();
+  }
+  return std::max<int64_t>(1, open);
+}
+
+/// Tokens of a chain with all its answers, or of a fork's first turn and its longest branch.
+int64_t Inputs::longest_sequence(const InputRequest& request) const {
+  const bool fork = followup(request) == io::Followup::fork;
+  int64_t chain = 0, branch = 0;
+  for (size_t turn = 0; turn < prompt(request).turns.size(); ++turn) {
+    const int64_t prompt = kept_tokens(request, turn), answer = answer_tokens(request, turn);
+    chain += prompt + answer;
+    branch = std::max(branch, turn == 0 ? answer : prompt + answer);
+  }
+  return fork ? kept_tokens(request, 0) + branch : chain;
+}
+
 std::vector<PromptPrefix> Inputs::prompt_prefixes(int64_t block) const {
   std::vector<PromptPrefix> prompts;
   std::vector<io::PromptScan> scans = scans_of(shards_);
   for (size_t index = 0; index < requests_.size(); ++index) {
     const InputRequest& request = requests_[index];
     const EarlierTurn before = earlier(request, 0);
-    const size_t turns = prompt(request).turns.size();
-    const bool forks = turns > 1 && followup(request) == io::Followup::fork;
-    if (forks || !counts_[request.first_row] || before.done() || before.failed()) continue;
+    const bool begun = before.done() && followup(request) == io::Followup::chain;
+    if (!counts_[request.first_row] || begun || before.failed()) continue;
     PromptPrefix& found = prompts.emplace_back();
     found.request = static_cast<int64_t>(index);
     found.prompt_tokens = kept_tokens(request, 0);
     found.answer_tokens = answer_tokens(request, 0);
-    for (size_t turn = 1; turn < turns; ++turn)  // what comes after the first prompt
+    for (size_t turn = 1; turn < prompt(request).turns.size(); ++turn)  // after the first prompt
       found.answer_tokens += kept_tokens(request, turn) + answer_tokens(request, turn);
+    found.branches = branches(request);
     // longrope rotates all tokens of a long request by other factors.
-    const bool is_long =
-        config_.rope.scaling == model::RopeScaling::longrope &&
-        found.prompt_tokens + found.answer_tokens > config_.rope.original_max_positions;
+    const bool is_long = config_.rope.scaling == model::RopeScaling::longrope &&
+                         longest_sequence(request) > config_.rope.original_max_positions;
     found.hashes =
         prefix_hashes(kept_prompt(request, 0, scans[request.shard]), block, is_long ? 1 : 0);
   }
@@ -182,12 +211,19 @@ std::vector<int64_t> Inputs::rows_with_bad_tokens() const {
   return rows;
 }
 
-/// The tokens of a turn that is still to run, after limits.over_length.
+/// The tokens of a turn, after limits.over_length.
 std::vector<int32_t> Inputs::kept_prompt(const InputRequest& request, size_t turn,
                                          io::PromptScan& scan) const {
   const std::span<const int32_t> tokens = scan.tokens(prompt(request).turns[turn]);
   return shortened({tokens.begin(), tokens.end()}, kept_tokens(request, turn),
-                   job_.limits.over_length);
+                   way_of_cutting(request, turn));
+}
+
+/// How a prompt that is too long is cut. That of a done turn stays as it was.
+job::OverLength Inputs::way_of_cutting(const InputRequest& request, size_t turn) const {
+  const EarlierTurn before = earlier(request, turn);
+  if (!before.done()) return job_.limits.over_length;
+  return before.cut_left != 0 ? job::OverLength::truncate_left : job::OverLength::truncate_middle;
 }
 
 void Inputs::leave_out(const std::vector<int64_t>& rows) {
@@ -257,8 +293,11 @@ int64_t Inputs::max_slots(const InputRequest& request, int ring_size,
     // of the answer before may be fed, too.
     const int64_t answer =
         std::max(answer_tokens(request, turn), earlier(request, turn).output_tokens);
-    const int64_t fed = kept_tokens(request, turn) - request.spared_tokens + answer + 1;
-    const int64_t chunks = fed / max_batch_tokens + 1;
+    const int64_t prompt =
+        kept_tokens(request, turn) + (turn == 0 ? -request.spared_tokens : request.stem_end_tokens);
+    const int64_t fed = prompt + answer + 1;
+    // Where the layout must not matter, the end of a fork's first turn is a chunk by itself.
+    const int64_t chunks = fed / max_batch_tokens + (request.stem_end_tokens > 0 ? 2 : 1);
     slots += fed / ring_size + 2 * (chunks + 1) + 1;  // 1: both parts of an answer are rounded
   }
   return slots;
@@ -311,7 +350,7 @@ schedule::Request Inputs::load(const InputRequest& request) const {
   const io::PromptShard& shard = shards_[request.shard];
   const io::PromptRequest& from = prompt(request);
   schedule::Request loaded;
-  loaded.followup = shard.followup();
+  loaded.followup = followup(request);
   const std::vector<std::string> refused = refusals(request);
   if (job_.batch.arrivals == job::Arrivals::replay) loaded.arrival_s = from.arrival_s;
   for (size_t index = 0; index < from.turns.size(); ++index) {
@@ -319,10 +358,8 @@ schedule::Request Inputs::load(const InputRequest& request) const {
     schedule::Turn turn;
     turn.row = request.first_row + static_cast<int64_t>(index);
     const EarlierTurn left = earlier(request, index);
-    job::OverLength way = job_.limits.over_length;
-    if (left.done())
-      way = left.cut_left != 0 ? job::OverLength::truncate_left : job::OverLength::truncate_middle;
-    turn.tokens = shortened(shard.tokens(given), kept_tokens(request, index), way);
+    turn.tokens =
+        shortened(shard.tokens(given), kept_tokens(request, index), way_of_cutting(request, index));
     turn.truncated_tokens =
         static_cast<int32_t>(given.num_tokens() - static_cast<int64_t>(turn.tokens.size()));
     turn.max_new_tokens = answer_tokens(request, index);

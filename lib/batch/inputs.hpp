@@ -25,6 +25,8 @@ struct InputRequest {
   /// quadratic.
   double work = 0;
   int64_t spared_tokens = 0;  ///< first tokens of its prompt that another request computes
+  /// Last tokens of a fork's first turn that each of its turns computes, since the others are shared.
+  int64_t stem_end_tokens = 0;
 };
 
 class Inputs {
@@ -40,8 +42,10 @@ class Inputs {
   const io::PromptRequest& prompt(const InputRequest& request) const {
     return shards_[request.shard].requests()[request.index];
   }
+  /// A request of one turn is a chain, whatever its shard says.
   io::Followup followup(const InputRequest& request) const {
-    return shards_[request.shard].followup();
+    return prompt(request).turns.size() == 1 ? io::Followup::chain
+                                             : shards_[request.shard].followup();
   }
   int64_t num_turns() const { return num_turns_; }
   /// Prompt tokens of the turns that can run.
@@ -65,14 +69,14 @@ class Inputs {
   void leave_out(const std::vector<int64_t>& rows);
 
   /// The prompts that may share a beginning with others, with hashes of blocks of `block` tokens. It
-  /// reads all their tokens. Forks are not among them, and neither are requests whose first turn
-  /// earlier starts have done.
+  /// reads all their tokens. Chains whose first turn earlier starts have done are not among them.
   std::vector<PromptPrefix> prompt_prefixes(int64_t block) const;
   /// Notes which requests share a beginning. All figures of this object then count it once for
   /// each group, and not for its other requests.
   void share(std::vector<SharedPrefix> prefixes);
   const std::vector<SharedPrefix>& shared_prefixes() const { return shared_prefixes_; }
-  /// Prompt tokens that another request of the group computes; prompt_tokens() has them, too.
+  /// Prompt tokens that are not computed since another request of the group computes them, less
+  /// those that a fork of a group computes again. prompt_tokens() has them, too.
   int64_t shared_tokens() const { return shared_tokens_; }
 
   /// The rows of the results and the turns that they hold; the identity is left empty.
@@ -97,10 +101,13 @@ class Inputs {
     return request.first_row + static_cast<int64_t>(turn);
   }
   EarlierTurn earlier(const InputRequest& request, size_t turn) const;
+  int64_t branches(const InputRequest& request) const;
+  int64_t longest_sequence(const InputRequest& request) const;
   std::string bad_token(const std::vector<int32_t>& tokens) const;
   std::vector<std::string> refusals(const InputRequest& request) const;
   std::vector<int32_t> kept_prompt(const InputRequest& request, size_t turn,
                                    io::PromptScan& scan) const;
+  job::OverLength way_of_cutting(const InputRequest& request, size_t turn) const;
   double flops_of(double length) const;
   void count();
   void count_shared();

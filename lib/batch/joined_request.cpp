@@ -2,7 +2,9 @@
 #include "lib/batch/joined_request.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <span>
+#include <utility>
 
 #include "lib/core/error.hpp"
 
@@ -29,30 +31,58 @@ std::vector<RequestGroup> grouped(const Inputs& inputs,
   return groups;
 }
 
-std::optional<schedule::Request> joined(const std::vector<schedule::Request>& requests,
-                                        int64_t tokens) {
-  schedule::Request all;
+namespace {
+
+using schedule::Request;
+using schedule::Turn;
+
+/// Takes the first `tokens` tokens from the request's prompt and makes its turns branches.
+void begin_after(int64_t tokens, Request& request) {
+  auto& turns = request.turns;
+  Turn& first = turns.front();
+  first.tokens = {first.tokens.begin() + tokens, first.tokens.end()};
+  first.shared_tokens = static_cast<int32_t>(tokens);
+  if (request.followup == io::Followup::chain) {
+    for (size_t turn = 0; turn + 1 < turns.size(); ++turn) turns[turn].goes_on = true;
+    return;
+  }
+  const auto open = std::ranges::find_if(
+      turns, [](const Turn& turn) { return !turn.finished && turn.refused.empty(); });
+  if (open != turns.end()) open->shared_tokens = static_cast<int32_t>(tokens);
+  for (Turn& later : std::span(turns).subspan(1)) {
+    later.tokens.insert(later.tokens.begin(), first.tokens.begin(), first.tokens.end());
+    later.stem_end_tokens = static_cast<int32_t>(first.tokens.size());
+    if (!first.refused.empty() && !later.finished && later.refused.empty())
+      later.refused = "an earlier turn of this request failed: " + first.refused;
+  }
+}
+
+}  // namespace
+
+std::optional<Request> joined(const std::vector<Request>& requests, int64_t tokens) {
+  Request all;
   all.followup = io::Followup::fork;
-  const auto& first = requests.front().turns.front().tokens;
-  PECIA_CHECK(std::ssize(first) > tokens, "{} of {} tokens are shared", tokens, first.size());
-  const auto beginning = std::span(first).first(tokens);
-  all.turns.emplace_back().row = schedule::Turn::no_row;
+  const auto& prompt = requests.front().turns.front().tokens;
+  PECIA_CHECK(std::ssize(prompt) > tokens, "{} of {} tokens are shared", tokens, prompt.size());
+  const auto beginning = std::span(prompt).first(tokens);
+  const auto begins_so = [&](const Request& request) {
+    const auto& own = request.turns.front().tokens;
+    return std::ssize(own) > tokens && std::ranges::equal(std::span(own).first(tokens), beginning);
+  };
+  if (!std::ranges::all_of(requests, begins_so)) return {};
+  all.turns.emplace_back().row = Turn::no_row;
   all.turns.front().tokens.assign(beginning.begin(), beginning.end());
-  // Answers that earlier starts began come first.
-  for (const bool began : {true, false})
-    for (const schedule::Request& request : requests) {
-      if (request.turns.front().answer.tokens.empty() == began) continue;
-      const auto& prompt = request.turns.front().tokens;
-      const bool begins_so = std::ssize(prompt) > tokens &&
-                             std::ranges::equal(std::span(prompt).first(tokens), beginning);
-      if (!begins_so) return {};
-      const size_t first = all.turns.size();
-      all.turns.insert(all.turns.end(), request.turns.begin(), request.turns.end());
-      for (size_t turn = first; turn + 1 < all.turns.size(); ++turn) all.turns[turn].goes_on = true;
-      schedule::Turn& joins = all.turns[first];
-      joins.tokens.erase(joins.tokens.begin(), joins.tokens.begin() + tokens);
-      joins.shared_tokens = static_cast<int32_t>(tokens);
+  std::vector<Turn> not_begun;
+  for (Request request : requests) {
+    begin_after(tokens, request);
+    bool begun = false;  // of the branch
+    for (bool goes_on = false; Turn & turn : request.turns) {
+      if (!goes_on) begun = !turn.answer.tokens.empty();
+      goes_on = turn.goes_on;
+      (begun ? all.turns : not_begun).push_back(std::move(turn));
     }
+  }
+  std::ranges::move(not_begun, std::back_inserter(all.turns));
   return all;
 }
 

@@ -20,9 +20,14 @@ struct RequestGroup {
 std::vector<RequestGroup> grouped(const Inputs& inputs,
                                   const std::vector<const InputRequest*>& requests);
 
-/// A fork whose first turn is the common beginning of `tokens` tokens, and whose other turns are
-/// these requests; those of one request follow each other (Turn::goes_on). Answers that an earlier
-/// start began come first. Absent where the requests do not begin with the same tokens after all.
+/// A fork whose first turn is the common beginning of `tokens` tokens, and whose branches are these
+/// requests. The turns of a chain are one branch, one after the other (Turn::goes_on). Each turn of a
+/// fork is a branch; it begins with the end of the fork's first turn (Turn::stem_end_tokens).
+/// Answers that an earlier start began come first. Absent where the requests do not begin with the
+/// same tokens after all.
+///
+///     chain  a b c d; e        beginning  a b c
+///     fork   a b c f; g; h     branches   d, then e     f     f g     f h
 std::optional<schedule::Request> joined(const std::vector<schedule::Request>& requests,
                                         int64_t tokens);
 

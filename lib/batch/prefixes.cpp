@@ -19,7 +19,8 @@ int64_t common_blocks(const PromptPrefix& a, const PromptPrefix& b) {
   return end - a.hashes.begin();
 }
 
-/// Neighbours in sorted order that begin alike.
+/// Neighbours in sorted order that begin alike. The group is of those that the beginning spares
+/// tokens.
 struct Interval {
   size_t begin = 0, end = 0;
   int64_t tokens = 0;
@@ -41,10 +42,7 @@ struct Choice {
 class Search {
  public:
   Search(const std::vector<PromptPrefix>& sorted, const PrefixRules& rules)
-      : sorted_(sorted), rules_(rules), tokens_before_(sorted.size() + 1) {
-    for (size_t i = 0; i < sorted.size(); ++i)
-      tokens_before_[i + 1] = tokens_before_[i] + sorted[i].prompt_tokens;
-  }
+      : sorted_(sorted), rules_(rules) {}
 
   Choice run() {
     open_.push_back({});
@@ -72,24 +70,30 @@ class Search {
     Choice below;
   };
 
-  /// The node as one group, or what is chosen below it.
+  /// The node as one group, or what is chosen below it. A prompt is looked at in each node above
+  /// it, at most as often as it has hashes.
   Choice better(Node& node, size_t end) const {
     const int64_t tokens = node.blocks * rules_.block;
-    const auto saved = static_cast<double>(tokens) * static_cast<double>(end - node.begin - 1);
-    const auto all = static_cast<double>(tokens_before_[end] - tokens_before_[node.begin]);
+    double saved = -static_cast<double>(tokens), all = 0;
+    for (size_t i = node.begin; i < end; ++i) {
+      const int64_t spared = sorted_[i].spared_by(tokens);
+      if (spared <= 0) continue;
+      saved += static_cast<double>(spared);
+      all += static_cast<double>(sorted_[i].prompt_tokens);
+    }
     if (saved < rules_.least_saved * all || saved <= node.below.saved) return std::move(node.below);
     return {saved, {{node.begin, end, tokens}}};
   }
 
   const std::vector<PromptPrefix>& sorted_;
   const PrefixRules& rules_;
-  std::vector<int64_t> tokens_before_;
   std::vector<Node> open_;
 };
 
 /// A group with the tokens that each of its requests computes by itself.
 struct Group {
   SharedPrefix prefix;
+  int64_t branches = 0;
   double own_tokens = 0;
 
   auto shared() const { return static_cast<double>(prefix.tokens); }
@@ -152,11 +156,14 @@ std::vector<SharedPrefix> find_prefixes(std::vector<PromptPrefix> prompts,
     Group& group = groups.emplace_back();
     group.prefix.tokens = found.tokens;
     for (size_t i = found.begin; i < found.end; ++i) {
-      group.prefix.requests.push_back(prompts[i].request);
+      const PromptPrefix& prompt = prompts[i];
+      if (prompt.spared_by(found.tokens) <= 0) continue;
+      group.prefix.requests.push_back(prompt.request);
+      group.branches += prompt.branches;
       group.own_tokens +=
-          static_cast<double>(prompts[i].prompt_tokens + prompts[i].answer_tokens - found.tokens);
+          static_cast<double>(prompt.tokens_after(found.tokens) + prompt.answer_tokens);
+      other -= static_cast<double>(prompt.prompt_tokens + prompt.answer_tokens);
     }
-    other -= group.own_tokens + group.shared() * group.requests();
     std::ranges::sort(group.prefix.requests);
   }
 
@@ -164,8 +171,9 @@ std::vector<SharedPrefix> find_prefixes(std::vector<PromptPrefix> prompts,
   std::vector<SharedPrefix> found;
   for (const Group& group : groups) {
     const auto& requests = group.prefix.requests;
-    const auto needed = (std::ssize(requests) + rules.most_requests - 1) / rules.most_requests;
-    const int64_t parts = std::max<int64_t>(needed, std::llround(group.parts(most)));
+    const auto needed = (group.branches + rules.most_branches - 1) / rules.most_branches;
+    const int64_t parts = std::min<int64_t>(
+        std::ssize(requests), std::max<int64_t>(needed, std::llround(group.parts(most))));
     for (int64_t part = 0; part < parts; ++part) {
       const auto at = [&](int64_t of) {
         return requests.begin() + of * std::ssize(requests) / parts;

@@ -9,6 +9,13 @@
 ///
 /// A prompt is in one group at most. Where a few prompts share more than the others, either all of
 /// them share the shorter beginning, or the few share the longer one, whichever saves more tokens.
+///
+/// A fork's first turn is read once for all of its turns in any case. In a group it is a branch for
+/// each of them, and what the beginning leaves of it is computed for each. So it is in a group only
+/// if that saves more tokens than it costs:
+///
+///     block of 2 tokens     ask   a b c d e           the fork saves 4 tokens, and computes e three
+///                           fork  a b c d e; f; g     times instead of once: 2 tokens are saved
 
 #include <cstdint>
 #include <span>
@@ -30,6 +37,12 @@ struct PromptPrefix {
   int64_t prompt_tokens = 0;
   int64_t answer_tokens = 0;     ///< at most, with the prompts and answers of later turns
   std::vector<uint64_t> hashes;  ///< of prefix_hashes
+  int64_t branches = 1;          ///< in a group: the turns of a fork that are still to run
+
+  /// Tokens to compute after a beginning of `tokens` tokens, without answers and later prompts.
+  int64_t tokens_after(int64_t tokens) const { return branches * (prompt_tokens - tokens); }
+  /// Tokens that a beginning spares the prompt, if another one computes it; less than 0: it costs.
+  int64_t spared_by(int64_t tokens) const { return prompt_tokens - tokens_after(tokens); }
 };
 
 /// The hash of the first `block` tokens, of the first 2 · block tokens, and so on. The last token is
@@ -42,7 +55,7 @@ struct PrefixRules {
   /// A group is formed only if it saves at least this share of its prompt tokens: its requests stay
   /// on one replica and come one after the other, and that must be worth it.
   double least_saved = 0.05;
-  int64_t most_requests = 4096;  ///< of a group, which a scheduler holds as a whole
+  int64_t most_branches = 4096;  ///< of a group, which a scheduler holds as a whole
   int parts = 1;                 ///< replicas, or instances that work apart
 };
 

@@ -18,10 +18,13 @@ schedule::SimulatedRequest simulated(const Inputs& inputs, const RequestGroup& g
   const bool joined = group.requests.size() > 1;
   for (const InputRequest* of : group.requests) {
     const size_t turns = inputs.prompt(*of).turns.size();
+    const bool chain = inputs.followup(*of) == io::Followup::chain;
     for (size_t turn = 0; turn < turns; ++turn) {
-      const int64_t shared = joined && turn == 0 ? group.shared_tokens : 0;
-      request.turns.push_back({std::max<int64_t>(1, inputs.kept_tokens(*of, turn) - shared),
-                               inputs.answer_tokens(*of, turn), joined && turn + 1 < turns});
+      int64_t prompt = inputs.kept_tokens(*of, turn);
+      if (joined && turn == 0) prompt -= group.shared_tokens;
+      if (joined && turn > 0) prompt += of->stem_end_tokens;
+      request.turns.push_back({std::max<int64_t>(1, prompt), inputs.answer_tokens(*of, turn),
+                               joined && chain && turn + 1 < turns});
     }
   }
   return request;

@@ -204,7 +204,8 @@ Json sharing_json(const std::vector<RankFacts>& ranks, const std::string& why_no
           {"prefix_tokens", all.prefix_tokens},
           {"requests", all.requests},
           {"shared_tokens", all.shared_tokens},
-          {"spared_tokens", all.shared_tokens - all.prefix_tokens}};
+          {"repeated_tokens", all.repeated_tokens},
+          {"spared_tokens", all.spared_tokens()}};
 }
 
 void add_totals(const std::vector<RankFacts>& ranks, job::Arrivals arrivals,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/run/share_prefixes.hpp"
 
-#include <algorithm>
 #include <vector>
 
 #include "lib/comm/agree.hpp"
@@ -37,20 +36,6 @@ std::vector<batch::SharedPrefix> unpacked(const std::vector<std::byte>& bytes) {
   return prefixes;
 }
 
-/// "3 forks share nothing with others: …"; "" without such requests, or where there are no others.
-std::string forks_line(const batch::Inputs& inputs) {
-  const auto& requests = inputs.requests();
-  const auto forks = std::count_if(requests.begin(), requests.end(), [&](const auto& request) {
-    return inputs.prompt(request).turns.size() > 1 &&
-           inputs.followup(request) == io::Followup::fork;
-  });
-  if (forks == 0 || requests.size() < 2) return "";
-  return fmt::format(
-      "{} fork{} share{} nothing with others: only single turns and chains of turns are joined. A "
-      "fork still reads its first turn once",
-      forks, forks == 1 ? "" : "s", forks == 1 ? "s" : "");
-}
-
 }  // namespace
 
 std::string why_not_shared(const job::Job& job, const model::ModelConfig& config,
@@ -84,16 +69,14 @@ void share_prefixes(const Setup& setup, RunInputs& inputs) {
 std::string sharing_line(const batch::Inputs& inputs, const std::string& why_not) {
   const auto& prefixes = inputs.shared_prefixes();
   if (!why_not.empty()) return fmt::format("requests that begin alike share nothing: {}", why_not);
-  const std::string left_out = forks_line(inputs);
-  if (prefixes.empty()) return left_out;
+  if (prefixes.empty()) return "";
   int64_t requests = 0;
   for (const batch::SharedPrefix& prefix : prefixes) requests += std::ssize(prefix.requests);
   return fmt::format(
       "{} requests begin alike in {} group{}: {} of all prompt tokens are not "
-      "computed again (batch.prefix_sharing){}{}",
+      "computed again (batch.prefix_sharing)",
       requests, prefixes.size(), prefixes.size() == 1 ? "" : "s",
-      report::format_count(static_cast<double>(inputs.shared_tokens())),
-      left_out.empty() ? "" : "; ", left_out);
+      report::format_count(static_cast<double>(inputs.shared_tokens())));
 }
 
 }  // namespace pecia::run

@@ -49,7 +49,7 @@ void Scheduler::refuse(Turn& turn, const std::string& why) {
   Finished failed{turn.row, io::TurnState::failed, {}};
   failed.result.finish_reason = io::FinishReason::failed;
   failed.result.error = why;
-  failed.result.prompt_tokens = turn.shared_tokens + static_cast<int32_t>(turn.tokens.size());
+  failed.result.prompt_tokens = prompt_tokens(turn);
   failed.result.truncated_tokens = turn.truncated_tokens;
   finished_.push_back(std::move(failed));
 }

@@ -39,8 +39,13 @@ struct Turn {
   int64_t row = 0;  ///< in the results; no_row: the common beginning of joined requests
   std::vector<int32_t> tokens;
   int32_t truncated_tokens = 0;  ///< prompt tokens cut off, not in `tokens`
-  int32_t shared_tokens = 0;  ///< of a joined request: its prompt's tokens that the first turn has
-  bool goes_on = false;       ///< of a joined request: the next turn is of the same request
+  /// Of a joined request: tokens of the request's first prompt that the common beginning has. Noted
+  /// at the request's first turn, and at the first open turn of a fork.
+  int32_t shared_tokens = 0;
+  /// Of a joined request, at a fork's later turn: the number of tokens at the front of `tokens` that
+  /// are the end of the fork's own first turn. They are no part of this turn's prompt.
+  int32_t stem_end_tokens = 0;
+  bool goes_on = false;  ///< of a joined request: the next turn is of the same chain
   int32_t max_new_tokens = 0;
   kernels::SamplingParams params;
   uint64_t random_key = 0;
@@ -70,7 +75,7 @@ struct Request {
   SavedKv saved = {};
 
   /// Several requests that begin alike, as a fork of their common beginning. Each is a branch, with
-  /// all of its turns one after the other.
+  /// all of its turns one after the other; of a fork each turn is a branch.
   bool is_joined() const { return turns.front().row == Turn::no_row; }
 };
 
@@ -84,11 +89,15 @@ struct Sharing {
   int64_t prefix_tokens = 0;  ///< of these
   int64_t requests = 0;       ///< that began with one
   int64_t shared_tokens = 0;  ///< of these requests' prompts; without sharing, all were computed
+  /// Ends of forks' first turns that later turns computed again; alone, a fork computes them once.
+  int64_t repeated_tokens = 0;
 
+  int64_t spared_tokens() const { return shared_tokens - prefix_tokens - repeated_tokens; }
   Sharing& operator+=(const Sharing& other);
   template <typename A>
   void visit(A& archive) {
-    archive(prefixes), archive(prefix_tokens), archive(requests), archive(shared_tokens);
+    archive(prefixes), archive(prefix_tokens), archive(requests), archive(shared_tokens),
+        archive(repeated_tokens);
   }
 };
 

@@ -10,6 +10,10 @@
 namespace pecia::schedule {
 namespace {
 
+int64_t sum_of_tokens(std::span<const int32_t> tokens) {
+  return std::accumulate(tokens.begin(), tokens.end(), int64_t{0});
+}
+
 std::vector<int64_t> without(std::vector<int64_t> slots, const std::vector<int64_t>& taken) {
   for (size_t instance = 0; instance < slots.size(); ++instance) slots[instance] -= taken[instance];
   return slots;
@@ -162,17 +166,16 @@ void Scheduler::start_turn(Plan& plan, Running& running) {
     return;
   }
   running.result = turn.answer;
-  running.result.prompt_tokens = turn.shared_tokens + static_cast<int32_t>(turn.tokens.size());
+  running.result.prompt_tokens = prompt_tokens(turn);
   running.result.truncated_tokens = turn.truncated_tokens;
-  running.result.cached_tokens = static_cast<int32_t>(running.prompt_begin) - turn.shared_tokens;
+  running.result.cached_tokens = static_cast<int32_t>(running.answer_begin) - prompt_tokens(turn);
   running.max_new_tokens = std::min<int64_t>(turn.max_new_tokens, room);
   running.deal_limit = answer_slots(turn);
   running.dealt.assign(limits_.ring_size, 0);
   if (limits_.layout_invariant) {
-    running.deal_shift = std::accumulate(turn.tokens.begin(), turn.tokens.end(), int64_t{0});
-    if (turn.shared_tokens > 0)  // as of the whole prompt
-      running.deal_shift +=
-          std::accumulate(turns.front().tokens.begin(), turns.front().tokens.end(), int64_t{0});
+    running.deal_shift = sum_of_tokens(std::span(turn.tokens).subspan(turn.stem_end_tokens));
+    if (turn.shared_tokens > 0 && turn.stem_end_tokens == 0)  // as of the whole prompt
+      running.deal_shift += sum_of_tokens(turns.front().tokens);
   }
   running.earlier_decode_s = turn.answer.decode_s;
   running.stop_strings.reset();
@@ -193,6 +196,8 @@ void Scheduler::start_turn(Plan& plan, Running& running) {
       running.max_new_tokens > given && !(running.is_stem && (given > 0 || turn.finished));
   if (running.unfed.empty() && (running.is_stem || given == 0)) {
     running.feed = prompt;
+  } else if (running.is_branch() && running.turn == 0 && family.stem_answered) {
+    running.unfed = running.result.tokens;  // the stem has just given it: it is decoded
   } else {
     const auto append = [&](std::span<const int32_t> tokens) {
       running.unfed.insert(running.unfed.end(), tokens.begin(), tokens.end());
@@ -215,6 +220,7 @@ void Scheduler::start_turn(Plan& plan, Running& running) {
   running.timed = false;
   sharing_.requests += turn.shared_tokens > 0;
   sharing_.shared_tokens += turn.shared_tokens;
+  if (turn.shared_tokens == 0) sharing_.repeated_tokens += turn.stem_end_tokens;
   if (const auto known = known_.find(running.sequence); known != known_.end())
     known->second.now.assign(limits_.ring_size, false);  // no instance knows of the turn yet
   if (running.samples)

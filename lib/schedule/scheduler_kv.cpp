@@ -95,6 +95,7 @@ Sharing& Sharing::operator+=(const Sharing& other) {
   prefix_tokens += other.prefix_tokens;
   requests += other.requests;
   shared_tokens += other.shared_tokens;
+  repeated_tokens += other.repeated_tokens;
   return *this;
 }
 

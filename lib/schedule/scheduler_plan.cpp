@@ -99,15 +99,19 @@ int64_t Scheduler::batches_of(const parallel::Team& team) const {
 
 /// Tokens that the prompt's next chunk takes with `room` in the batch; 0: none now. Chunks end at
 /// multiples of max_batch_tokens, also after a chunk that was cut for lack of time. Where the pass
-/// itself is `cut`, because it is to end early, they end anywhere.
+/// itself is `cut`, because it is to end early, they end anywhere. Where the layout must not matter,
+/// the end of a fork's first turn has chunks of its own, as it has without sharing.
 int64_t Scheduler::chunk_tokens(const Running& running, const parallel::Team& team, int64_t room,
                                 bool cut) const {
-  const int64_t left = static_cast<int64_t>(running.feed.size()) - running.fed;
+  const int64_t stem_end = limits_.layout_invariant ? running.current().stem_end_tokens : 0;
+  const int64_t begin = running.fed < stem_end ? 0 : stem_end;
+  const int64_t end = running.fed < stem_end ? stem_end : std::ssize(running.feed);
+  const int64_t left = end - running.fed;
   const int64_t batch = limits_.max_batch_tokens * batches_of(team);
   if (limits_.policy == job::Policy::chunked)
     return left <= room ? left : std::max<int64_t>(0, room / chunk_unit() * chunk_unit());
   if (cut) return std::min(left, room);
-  const int64_t most = batch - running.fed % batch;
+  const int64_t most = batch - (running.fed - begin) % batch;
   const int64_t count = std::min(left, most);
   return count <= room ? count : 0;
 }

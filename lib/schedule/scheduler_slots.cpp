@@ -67,7 +67,8 @@ int64_t Scheduler::slots_of(std::span<const Turn> turns) const {
     if (!turn.refused.empty()) break;
     unfed += static_cast<int64_t>(turn.tokens.size() + turn.answer.tokens.size());
     if (turn.finished) continue;
-    slots += feed_slots(unfed) + answer_slots(turn);
+    const int64_t stem_end = limits_.layout_invariant ? turn.stem_end_tokens : 0;
+    slots += feed_slots(stem_end) + feed_slots(unfed - stem_end) + answer_slots(turn);
     unfed = 1;  // the last token of an answer is cached with the next turn
   }
   return slots;

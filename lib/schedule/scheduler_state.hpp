@@ -19,6 +19,12 @@ inline bool settled(const Turn& turn) {
   return turn.finished || !turn.refused.empty();
 }
 
+/// Tokens of the turn's prompt, also of those that a joined request has elsewhere.
+inline int32_t prompt_tokens(const Turn& turn) {
+  const auto tokens = static_cast<int32_t>(turn.tokens.size());
+  return turn.stem_end_tokens > 0 ? tokens - turn.stem_end_tokens : tokens + turn.shared_tokens;
+}
+
 /// The turn after the last one of the branch, whose turns follow each other as in a chain.
 inline size_t end_of_branch(const Request& request, size_t turn) {
   while (request.turns[turn].goes_on) ++turn;
@@ -130,13 +136,15 @@ inline int64_t first_tokens(const Request& request) {
 /// answers, or a fork's first turn and its longest branch.
 inline int64_t longest_of(const Request& request) {
   int64_t all = 0, branch = 0, longest = 0;
+  const bool fork = request.followup == io::Followup::fork;
   for (const Turn& turn : request.turns) {
-    const int64_t tokens = std::ssize(turn.tokens) + turn.max_new_tokens;
+    const bool stem = fork && &turn == &request.turns.front();
+    const int64_t tokens = (stem ? 0 : std::ssize(turn.tokens)) + turn.max_new_tokens;
     all += tokens, branch += tokens;
     longest = std::max(longest, branch);
     if (!turn.goes_on) branch = 0;
   }
-  return request.followup == io::Followup::fork ? first_tokens(request) + longest : all;
+  return fork ? first_tokens(request) + longest : all;
 }
 
 /// Answers under way on an instance, where teams change.

@@ -5,6 +5,8 @@
 #include <functional>
 
 #include "lib/batch/inputs.hpp"
+#include "lib/batch/joined_request.hpp"
+#include "lib/parallel/virtual_ranks.hpp"
 #include "tests/io/expect_error.hpp"
 #include "tests/support/shards.hpp"
 #include "tests/support/temp_folder.hpp"
@@ -323,6 +325,108 @@ TEST_F(Shards, NeedNoMoreSlotsThanIsSaidBeforehand) {
                   all.max_slots(request, ring_size, max_batch_tokens))
             << ring_size << " ranks, " << max_batch_tokens << " tokens a pass";
     }
+}
+
+/// A chain, a request of one turn and a fork that begin with the same 33 tokens.
+class AlikeShards : public Shards {
+ protected:
+  AlikeShards() {
+    config_.max_positions = 100;
+    write("a.h5",
+          {{"chain", {{test::ascending(35)}, {{1}}, {{2}}}}, {"one", {{test::ascending(34)}}}});
+    std::vector<int32_t> stem = test::ascending(33);
+    stem.insert(stem.end(), {7, 7, 7});
+    write("b.h5", {{"fork", {{stem}, {{3, 4}}, {{5}}}}},
+          [](ShardContent& shard) { shard.followup = "fork"; });
+  }
+};
+
+TEST_F(AlikeShards, CountWhatForksShareAndComputeAgain) {
+  Inputs all = inputs();
+  const int64_t prompt_tokens = all.prompt_tokens();
+  const std::vector<PromptPrefix> prompts = all.prompt_prefixes(16);
+  ASSERT_EQ(prompts.size(), 3u);
+  EXPECT_EQ(prompts[2].prompt_tokens, 36);
+  EXPECT_EQ(prompts[2].answer_tokens, 2 + 10 + 1 + 10);
+  EXPECT_EQ(prompts[2].branches, 3);
+  const auto found = find_prefixes(prompts, {.block = 16});
+  ASSERT_EQ(found, (std::vector<SharedPrefix>{{32, {0, 1, 2}}}));
+  const double alone = all.requests()[2].work;
+  all.share(found);
+  EXPECT_EQ(all.prompt_tokens(), prompt_tokens);
+  EXPECT_EQ(all.shared_tokens(), 32 + 32 - 2 * 4);
+  EXPECT_EQ(all.requests()[2].stem_end_tokens, 4);
+  EXPECT_EQ(all.requests()[1].stem_end_tokens, 0);
+  EXPECT_LT(all.requests()[2].work, alone);
+  EXPECT_GT(all.requests()[2].work, 0);
+  all.leave_out({4});  // the fork's first turn
+  EXPECT_EQ(all.shared_tokens(), 32);
+}
+
+TEST_F(AlikeShards, NeedNoMoreSlotsTogetherThanIsSaidBeforehand) {
+  Inputs all = inputs();
+  all.share(find_prefixes(all.prompt_prefixes(16), {.block = 16}));
+  std::vector<schedule::Request> requests;
+  for (const InputRequest& request : all.requests()) requests.push_back(all.load(request));
+  for (const bool layout : {false, true})
+    for (const int ring_size : {1, 2, 8})
+      for (const int64_t max_batch_tokens : {16, 32, 4096}) {
+        schedule::SchedulerLimits limits;
+        limits.layout_invariant = layout;
+        limits.ring_size = ring_size;
+        limits.max_batch_tokens = max_batch_tokens;
+        const int dealt_to = layout ? parallel::layout_ranks : ring_size;
+        const schedule::Scheduler scheduler(limits);
+        int64_t said = 0, needed = 0;
+        for (size_t i = 0; i < requests.size(); ++i) {
+          const auto& request = all.requests()[i];
+          said += dealt_to / ring_size * all.max_slots(request, dealt_to, max_batch_tokens);
+          const auto more = joined({requests.front(), requests[i]}, 32);
+          needed = std::max(needed, scheduler.tokens_needed(*more));
+          EXPECT_LE(needed, said) << i << ": " << ring_size << " ranks, " << max_batch_tokens
+                                  << " tokens a pass, " << layout;
+        }
+      }
+}
+
+TEST_F(Shards, HaveNoForksOfOneTurn) {
+  write("a.h5", {{"one", {{{1, 2}}}}}, [](ShardContent& shard) { shard.followup = "fork"; });
+  EXPECT_EQ(load("one").followup, io::Followup::chain);
+}
+
+/// longrope rotates a request by its longest sequence, and forks by their longest branch.
+TEST_F(AlikeShards, ShareNothingWhereTheyAreRotatedByOtherFactors) {
+  config_.rope.scaling = model::RopeScaling::longrope;
+  const auto longer_than = [&](int64_t positions) {
+    config_.rope.original_max_positions = positions;
+    std::vector<int64_t> longer;
+    const std::vector<PromptPrefix> prompts = inputs().prompt_prefixes(16);
+    for (const PromptPrefix& prompt : prompts)
+      if (prompt.hashes != prefix_hashes(test::ascending(33), 16, 0))
+        longer.push_back(prompt.request);
+    return longer;
+  };
+  EXPECT_EQ(longer_than(36 + 2 + 10), std::vector<int64_t>{0}) << "the chain has 67 tokens";
+  EXPECT_EQ(longer_than(36 + 2 + 10 - 1), (std::vector<int64_t>{0, 2}));
+}
+
+TEST_F(AlikeShards, ShareAgainAfterAnEarlierStart) {
+  std::vector<EarlierTurn> earlier(7);
+  for (const size_t row : {0, 4}) earlier[row].state = io::TurnState::done;  // the first turns
+  earlier[0].prompt_tokens = 35, earlier[4].prompt_tokens = 36;
+  const auto prompts = Inputs(job_, config_, earlier).prompt_prefixes(16);
+  ASSERT_EQ(prompts.size(), 2u) << "a chain goes on by itself";
+  EXPECT_EQ(prompts[1].request, 2);
+  EXPECT_EQ(prompts[1].branches, 2);
+  EXPECT_EQ(prompts[1].hashes, prompts[0].hashes);
+  earlier[4].state = io::TurnState::failed;
+  EXPECT_EQ(Inputs(job_, config_, earlier).prompt_prefixes(16).size(), 1u);
+  // A first turn that was cut stays as it was, however prompts are cut now.
+  earlier[4] = {io::TurnState::done, 1, 20, 0};
+  const auto cut = Inputs(job_, config_, earlier).prompt_prefixes(2);
+  const auto kept = std::vector<int32_t>{17, 18, 19, 20, 21, 22, 23, 24, 25, 26,
+                                         27, 28, 29, 30, 31, 32, 33, 7,  7,  7};
+  EXPECT_EQ(cut[1].hashes, prefix_hashes(kept, 2, 0));
 }
 
 }  // namespace

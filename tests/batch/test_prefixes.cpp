@@ -59,6 +59,35 @@ TEST(Prefixes, AreNotSharedWhereTheySaveLittle) {
   EXPECT_EQ(std::ssize(found({"xx" + long_a, "xx" + long_b}, {.block = 2, .least_saved = 0})), 1);
 }
 
+/// Texts whose requests have so many branches each.
+std::vector<SharedPrefix> found_of(const std::vector<std::pair<std::string, int64_t>>& texts,
+                                   const PrefixRules& rules) {
+  Prompts prompts;
+  for (const auto& [text, branches] : texts) prompts.push_back(letters(text));
+  std::vector<PromptPrefix> all = hashed(prompts, rules.block);
+  for (size_t i = 0; i < texts.size(); ++i) all[i].branches = texts[i].second;
+  return find_prefixes(all, rules);
+}
+
+TEST(Prefixes, OfAForkAreSharedWhereItsTurnsComputeLessAgain) {
+  const PrefixRules rules = {.block = 2, .least_saved = 0};
+  EXPECT_EQ(found_of({{"abcde", 1}, {"abcde", 3}}, rules), (std::vector<SharedPrefix>{{4, {0, 1}}}))
+      << "4 tokens, and 2 again";
+  EXPECT_EQ(found_of({{"abcde", 1}, {"abcde", 5}}, rules), std::vector<SharedPrefix>{})
+      << "4 tokens, and 4 again";
+  EXPECT_EQ(found_of({{"abcde", 2}, {"abcdf", 3}}, rules), (std::vector<SharedPrefix>{{4, {0, 1}}}))
+      << "two forks: 4 tokens, and 1 + 2 again";
+  EXPECT_EQ(found_of({{"abcdxxx", 3}, {"abcde", 1}, {"abcdf", 1}}, rules),
+            (std::vector<SharedPrefix>{{4, {1, 2}}}))
+      << "4 tokens, and 2 · 3 again: the others share without the fork";
+}
+
+TEST(Prefixes, OfManyBranchesComeInPieces) {
+  const auto pieces = found_of({{"aax", 2}, {"aay", 2}, {"aaz", 2}, {"aaw", 2}},
+                               {.block = 2, .least_saved = 0, .most_branches = 4});
+  EXPECT_EQ(pieces, (std::vector<SharedPrefix>{{2, {0, 1}}, {2, {2, 3}}}));
+}
+
 TEST(Prefixes, OfDifferentKindsHaveNothingInCommon) {
   const auto tokens = letters("aabbccd");
   std::vector<PromptPrefix> prompts;
@@ -92,7 +121,7 @@ TEST(Prefixes, AreDividedAmongReplicasThatHadNothingToDo) {
 TEST(Prefixes, ComeInPiecesThatASchedulerCanHold) {
   Prompts prompts;
   for (int32_t i = 0; i < 10; ++i) prompts.push_back({1, 1, 10 + i});
-  const auto pieces = find_prefixes(hashed(prompts, 2), {.block = 2, .most_requests = 4});
+  const auto pieces = find_prefixes(hashed(prompts, 2), {.block = 2, .most_branches = 4});
   ASSERT_EQ(pieces.size(), 3u);
   std::vector<int64_t> all;
   for (const SharedPrefix& piece : pieces) {
@@ -105,17 +134,20 @@ TEST(Prefixes, ComeInPiecesThatASchedulerCanHold) {
 }
 
 /// The most tokens that groups of these prompts can save, by trying every length for the prompts
-/// that have the beginning in common.
-int64_t most_saved(const Prompts& prompts, size_t length) {
-  int64_t best = 0;
-  if (prompts.size() > 1) best = static_cast<int64_t>((prompts.size() - 1) * length);
-  std::map<int32_t, Prompts> next;
-  for (const auto& prompt : prompts)
-    if (prompt.size() > length + 1) next[prompt[length]].push_back(prompt);
+/// that have the beginning in common. A group has those that save some.
+int64_t most_saved(const std::vector<PromptPrefix>& all, const Prompts& prompts, size_t length) {
+  int64_t saved = -static_cast<int64_t>(length);
+  for (const PromptPrefix& prompt : all)
+    saved += std::max<int64_t>(0, prompt.spared_by(static_cast<int64_t>(length)));
+  std::map<int32_t, std::vector<PromptPrefix>> next;
+  for (const PromptPrefix& prompt : all) {
+    const auto& tokens = prompts[prompt.request];
+    if (tokens.size() > length + 1) next[tokens[length]].push_back(prompt);
+  }
   int64_t deeper = 0;
   for (const auto& [token, some] : next)
-    if (some.size() > 1) deeper += most_saved(some, length + 1);
-  return std::max(best, deeper);
+    if (some.size() > 1) deeper += most_saved(some, prompts, length + 1);
+  return std::max(saved, deeper);
 }
 
 TEST(Prefixes, SaveAsMuchAsGroupsCan) {
@@ -127,22 +159,25 @@ TEST(Prefixes, SaveAsMuchAsGroupsCan) {
       prompt.resize(1 + random() % 8);
       for (int32_t& token : prompt) token = static_cast<int32_t>(random() % 2);
     }
+    std::vector<PromptPrefix> all = hashed(prompts, 1);
+    for (PromptPrefix& prompt : all) prompt.branches = seed % 2 == 0 ? 1 : 1 + random() % 3;
     int64_t saved = 0;
     std::vector<int64_t> grouped;
-    for (const SharedPrefix& prefix :
-         find_prefixes(hashed(prompts, 1), {.block = 1, .least_saved = 0})) {
+    for (const SharedPrefix& prefix : find_prefixes(all, {.block = 1, .least_saved = 0})) {
       ASSERT_GT(prefix.requests.size(), 1u);
-      saved += prefix.tokens * (std::ssize(prefix.requests) - 1);
+      saved -= prefix.tokens;
       for (const int64_t request : prefix.requests) {
         grouped.push_back(request);
         ASSERT_GT(std::ssize(prompts[request]), prefix.tokens);
+        ASSERT_GT(all[request].spared_by(prefix.tokens), 0);
+        saved += all[request].spared_by(prefix.tokens);
         EXPECT_TRUE(std::equal(prompts[request].begin(), prompts[request].begin() + prefix.tokens,
                                prompts[prefix.requests.front()].begin()));
       }
     }
     std::ranges::sort(grouped);
     EXPECT_EQ(std::ranges::adjacent_find(grouped), grouped.end()) << "a request is in two groups";
-    EXPECT_EQ(saved, most_saved(prompts, 0));
+    EXPECT_EQ(saved, most_saved(all, prompts, 0));
   }
 }
 

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Rows of answers with a shape keep the logits of allowed tokens alone, whatever part of the
-/// vocabulary they are of.
+/// vocabulary they are of, on a CPU and on a device that counts as a GPU.
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <future>
 #include <limits>
 #include <numeric>
+#include <thread>
 
 #include "lib/core/error.hpp"
-#include "lib/device/device.hpp"
+#include "lib/device/buffer.hpp"
 #include "lib/execute/allowed_tokens.hpp"
+#include "tests/support/separate_device.hpp"
 
 namespace pecia::execute {
 namespace {
@@ -35,7 +39,15 @@ class Counting : public grammar::Matcher {
   int32_t last_ = 0;
 };
 
-struct AllowedRows : testing::Test {
+enum class Place { cpu, gpu };
+
+test::OwnedCompute compute_at(Place place) {
+  if (place == Place::cpu) return {device::make_host_device(3), kernels::make_reference_backend()};
+  const device::DeviceInfo info{"separate", 90, 1, "", ""};
+  return {test::make_separate_device({.info = info}), test::make_separate_backend()};
+}
+
+struct AllowedRows : testing::TestWithParam<Place> {
   AllowedRows() {
     for (const int64_t sequence : {3, 5}) allowed.begin(sequence, std::make_unique<Counting>());
   }
@@ -48,20 +60,21 @@ struct AllowedRows : testing::Test {
                                 int64_t width) {
     std::vector<float> logits(sequences.size() * width);
     std::iota(logits.begin(), logits.end(), 1.0f);
-    allowed.restrict({logits.data(), DType::fp32, {std::ssize(sequences), width}}, sequences, first,
-                     compute);
+    const auto bytes = static_cast<int64_t>(logits.size() * sizeof(float));
+    device::Buffer there(compute.device, device::Memory::device);
+    const TensorView rows = there.tensor(DType::fp32, {std::ssize(sequences), width});
+    compute.device.copy(rows.data(), logits.data(), bytes, compute.stream);
+    allowed.restrict(rows, sequences, first, compute);
+    compute.device.copy(logits.data(), rows.data(), bytes, compute.stream);
     return logits;
   }
 
-  std::unique_ptr<device::Device> device = device::make_host_device(3);
-  std::unique_ptr<device::Stream> stream = device->make_stream();
-  std::unique_ptr<kernels::Backend> backend = kernels::make_reference_backend();
-  report::Recorder recorder{report::TraceDetail::off};
-  context::Compute compute{*device, *stream, *backend, recorder};
+  test::OwnedCompute owned = compute_at(GetParam());
+  context::Compute compute = owned;
   AllowedTokens allowed{vocab};
 };
 
-TEST_F(AllowedRows, KeepAllowedTokensAlone) {
+TEST_P(AllowedRows, KeepAllowedTokensAlone) {
   find(3, {});
   find(5, {2, 4});
   EXPECT_EQ(allowed.count(3), 2);
@@ -71,7 +84,7 @@ TEST_F(AllowedRows, KeepAllowedTokensAlone) {
                                 none, none, none, none, none, 26,   27,   none, none, none}));
 }
 
-TEST_F(AllowedRows, AreOfSeveralAnswersAtOnce) {
+TEST_P(AllowedRows, AreOfSeveralAnswersAtOnce) {
   const std::vector<int32_t> one = {1}, two = {2, 4};
   allowed.start({{3, one}, {4, one}, {5, two}}, compute);
   allowed.wait(compute);
@@ -85,7 +98,7 @@ class Failing : public Counting {
   int64_t allow(std::span<uint32_t>) override { fail<InvalidArgument>("no words"); }
 };
 
-TEST_F(AllowedRows, ThatCannotBeFoundFailOnTheCallingThread) {
+TEST_P(AllowedRows, ThatCannotBeFoundFailOnTheCallingThread) {
   allowed.begin(5, std::make_unique<Failing>());
   const std::vector<int32_t> answer = {1};
   allowed.start({{3, answer}, {5, answer}}, compute);
@@ -93,25 +106,55 @@ TEST_F(AllowedRows, ThatCannotBeFoundFailOnTheCallingThread) {
   EXPECT_NO_THROW(allowed.start({{3, answer}}, compute)) << "nothing is left";
 }
 
-TEST_F(AllowedRows, MayHaveAPartOfTheVocabulary) {
+/// Says which thread asked it.
+class Telling : public Counting {
+ public:
+  explicit Telling(std::promise<std::thread::id> thread) : thread_(std::move(thread)) {}
+  int64_t allow(std::span<uint32_t> words) override {
+    thread_.set_value(std::this_thread::get_id());
+    return Counting::allow(words);
+  }
+
+ private:
+  std::promise<std::thread::id> thread_;
+};
+
+TEST_P(AllowedRows, AreFoundBesideThePassOfAGpuAndAfterThatOfACpu) {
+  std::promise<std::thread::id> telling;
+  std::future<std::thread::id> thread = telling.get_future();
+  allowed.begin(5, std::make_unique<Telling>(std::move(telling)));
+  const std::vector<int32_t> answer = {2, 4};
+  allowed.start({{5, answer}}, compute);
+  if (GetParam() == Place::gpu) {
+    ASSERT_EQ(thread.wait_for(std::chrono::minutes(1)), std::future_status::ready);
+    EXPECT_NE(thread.get(), std::this_thread::get_id());
+  } else {
+    EXPECT_EQ(thread.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  }
+  EXPECT_THROW(allowed.start({{5, answer}}, compute), Error) << "the last pass is not over";
+  allowed.wait(compute);
+  EXPECT_EQ(restricted({5}, 4, 3), (std::vector<float>{none, 2, 3}));
+}
+
+TEST_P(AllowedRows, MayHaveAPartOfTheVocabulary) {
   find(5, {2, 4});
   EXPECT_EQ(restricted({5}, 4, 3), (std::vector<float>{none, 2, 3}));
   EXPECT_EQ(restricted({5}, 0, 4), (std::vector<float>{none, none, none, none}));
 }
 
-TEST_F(AllowedRows, GoOnWhereTheAnswerIs) {
+TEST_P(AllowedRows, GoOnWhereTheAnswerIs) {
   find(3, {1});
   find(3, {1, 3});
   EXPECT_EQ(restricted({3}, 4, 3), (std::vector<float>{1, 2, none}));
 }
 
-TEST_F(AllowedRows, StayAsTheyAreWhereNothingFits) {
+TEST_P(AllowedRows, StayAsTheyAreWhereNothingFits) {
   find(3, {7});
   EXPECT_EQ(allowed.count(3), 0);
   EXPECT_EQ(restricted({3}, 0, 2), (std::vector<float>{1, 2}));
 }
 
-TEST_F(AllowedRows, AreForgotten) {
+TEST_P(AllowedRows, AreForgotten) {
   EXPECT_TRUE(allowed.has(3));
   allowed.forget(3);
   EXPECT_FALSE(allowed.has(3));
@@ -120,6 +163,11 @@ TEST_F(AllowedRows, AreForgotten) {
   allowed.wait(compute);
   EXPECT_EQ(restricted({3}, 0, 2), (std::vector<float>{1, 2}));
 }
+
+INSTANTIATE_TEST_SUITE_P(Places, AllowedRows, testing::Values(Place::cpu, Place::gpu),
+                         [](const auto& param) {
+                           return param.param == Place::cpu ? "cpu" : "gpu";
+                         });
 
 }  // namespace
 }  // namespace pecia::execute

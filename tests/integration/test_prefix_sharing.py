@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from harness import (
+    ALL_DONE,
     DONE,
     DRAINED,
+    FAILED,
     PARTIAL,
+    SOME_FAILED,
     Request,
     Results,
     RunTest,
@@ -49,10 +52,10 @@ class PrefixSharingTest(RunTest):
             **{"generation": GENERATION, "batch": batch, **sections},
         )
 
-    def alone(self, **sections: Any) -> Results:
+    def alone(self, expect: int = ALL_DONE, **sections: Any) -> Results:
         """What independent requests give on one rank."""
         job = self.job("alone", shares=False, **sections)
-        self.run_job(job, 1)
+        self.run_job(job, 1, expect=expect)
         self.assertEqual(
             self.report(job)["prefix_sharing"], {"none": "batch.prefix_sharing is false"}
         )
@@ -67,6 +70,7 @@ class PrefixSharingTest(RunTest):
                 "prefix_tokens": prefixes * SHARED,
                 "requests": QUESTIONS,
                 "shared_tokens": QUESTIONS * SHARED,
+                "repeated_tokens": 0,
                 "spared_tokens": (QUESTIONS - prefixes) * SHARED,
             },
         )
@@ -105,14 +109,16 @@ class PrefixSharingTest(RunTest):
 
     def test_bits_are_the_same_where_layouts_must_not_matter(self) -> None:
         layout = {"reproducible": "layout"}
-        wanted = self.alone(**layout)
+        write_shard(self.folder / "forked.h5", self.forks()[:2], followup="fork")
+        wanted = self.alone(input=["alone.h5", "forked.h5"], **layout)
         for ranks in (1, 2):
             with self.subTest(ranks=ranks):
-                job = self.job(f"bits-{ranks}", **layout)
-                self.run_job(job, ranks)
-                self.assert_shared(job, 1)
+                job = self.job(f"bits-{ranks}", input=[f"bits-{ranks}.h5", "forked.h5"], **layout)
+                words = self.run_job(job, ranks)
+                self.assertIn(f"{QUESTIONS + 2} requests begin alike in 1 group", words)
                 found = self.results(job)
-                for row in range(QUESTIONS + 4):
+                self.assertEqual(len(found.rows(DONE)), QUESTIONS + 4 + 6)
+                for row in found.rows(DONE):
                     for name in ("tokens", "token_logprob", "top_tokens", "top_logprobs"):
                         self.assertEqual(
                             found.slots(row, name).tobytes(), wanted.slots(row, name).tobytes()
@@ -134,20 +140,80 @@ class PrefixSharingTest(RunTest):
                 for name in ("prompt_tokens", "cached_tokens"):
                     self.assertEqual(found[name].tolist(), wanted[name].tolist())
 
-    def test_forks_are_left_out_and_the_rest_shares(self) -> None:
-        forks = questions(shared=SHARED)[1:3]
+    def forks(self) -> list[Request]:
+        """Forks of the book: the first turn of one is answered, too. Another has a bad turn."""
+        forks = random_requests(3, 3, 40, 11)
+        book = questions()[1].turns[0][:SHARED]
         for index, fork in enumerate(forks):
             fork.id = f"fork-{index}"
-            fork.turns.append([7, 8, 9])
-        write_shard(self.folder / "forked.h5", forks, followup="fork")
-        wanted = self.alone(input=["alone.h5", "forked.h5"])
-        job = self.job("forks", input=["forks.h5", "forked.h5"])
-        words = self.run_job(job, 1)
-        self.assertIn(f"{QUESTIONS} requests begin alike in 1 group", words)
-        self.assertIn("2 forks share nothing with others", words)
+            fork.turns[0] = book + fork.turns[0]
+            fork.turns += [[7, 8, 9], [10 + index, 11]]
+            fork.max_new_tokens = [3 if index == 0 else 0, 12, 9]
+        forks[2].turns.insert(1, [10**6])
+        forks[2].max_new_tokens.insert(1, 5)
+        return forks
+
+    def assert_forks_as(self, job: Path, wanted: Results) -> None:
         found = self.results(job)
-        self.assertEqual(len(found.rows(DONE)), QUESTIONS + 4 + 4)
+        self.assertEqual(len(found.rows(DONE)), QUESTIONS + 4 + 9)
+        self.assertEqual(found.rows(FAILED), wanted.rows(FAILED))
+        self.assertEqual(len(found.rows(FAILED)), 1)
         self.assert_same_answers(found, wanted, found.rows(DONE))
+        for name in ("prompt_tokens", "cached_tokens", "request_id", "turn", "finish_reason"):
+            self.assertEqual(found[name].tolist(), wanted[name].tolist())
+
+    def test_forks_share_too(self) -> None:
+        forks = self.forks()
+        write_shard(self.folder / "forked.h5", forks, followup="fork")
+        wanted = self.alone(SOME_FAILED, input=["alone.h5", "forked.h5"])
+        stem_ends = [len(fork.turns[0]) - SHARED for fork in forks]
+        for name, ranks, parts, sections in (
+            ("one", 1, 1, {}),
+            ("ring", 3, 1, {}),
+            ("weights", 2, 1, {"parallel": {"tp": 2, "cp": 1}}),
+            ("chunked", 2, 1, {"batch": {"policy": "chunked"}}),
+            ("replicas", 2, 2, {"parallel": {"dp": 2}}),
+            ("teams", 2, 2, {"parallel": {"cp": "elastic"}}),
+        ):
+            with self.subTest(name):
+                job = self.job(f"forks-{name}", input=[f"forks-{name}.h5", "forked.h5"], **sections)
+                words = self.run_job(job, ranks, expect=SOME_FAILED)
+                self.assertRegex(words, rf"{QUESTIONS + 3} requests begin alike in {parts} group")
+                self.assert_forks_as(job, wanted)
+                sharing = self.report(job)["prefix_sharing"]
+                self.assertEqual(sharing["repeated_tokens"], 2 * sum(stem_ends))
+                self.assertEqual(sharing["requests"], QUESTIONS + 3)
+                self.assertEqual(
+                    sharing["spared_tokens"], (QUESTIONS + 3 - parts) * SHARED - 2 * sum(stem_ends)
+                )
+                computed = self.report(job)["counts"]["prompt_tokens"]
+                read = int(self.results(job)["prompt_tokens"][self.results(job).rows(DONE)].sum())
+                self.assertEqual(computed, read - sharing["spared_tokens"])
+
+    def test_forks_of_one_document_in_two_files_share_it(self) -> None:
+        forks = self.forks()[:2]
+        forks[1].turns[0] = forks[0].turns[0]
+        for fork in forks:
+            write_shard(self.folder / f"{fork.id}.h5", [fork], followup="fork")
+        files = ["fork-0.h5", "fork-1.h5"]
+        wanted = self.alone(requests=None, input=files)
+        job = self.job("two", requests=None, input=files)
+        self.assertIn("2 requests begin alike in 1 group", self.run_job(job, 2))
+        found = self.results(job)
+        self.assertEqual(len(found.rows(DONE)), 6)
+        self.assert_same_answers(found, wanted, found.rows(DONE))
+
+    def test_forks_of_a_killed_run_share_again(self) -> None:
+        write_shard(self.folder / "forked.h5", self.forks(), followup="fork")
+        wanted = self.alone(SOME_FAILED, input=["alone.h5", "forked.h5"])
+        job = self.job("killed", input=["killed.h5", "forked.h5"], batch={"max_sequences": 2})
+        first_turn = QUESTIONS + 4 + 3  # of the second fork
+        for row in (first_turn, first_turn + 1):
+            launch = self.start(job, 2)
+            wait_for_state(self.output(job) / "results.h5", row, DONE)
+            launch.kill()
+        self.assertIn("requests begin alike", self.run_job(job, 3, expect=SOME_FAILED))
+        self.assert_forks_as(job, wanted)
 
     def test_what_is_left_out_says_why(self) -> None:
         dynamic = {"rope_scaling": {"type": "dynamic", "factor": 2}}
@@ -203,7 +269,7 @@ class PrefixSharingTest(RunTest):
             "requests": questions(shared=book),
             "model": {"rope_scaling": {"type": "linear", "factor": 8}},
             "limits": {"grace": "40s"},
-            "batch": {"max_batch_tokens": 64},
+            "batch": {"max_batch_tokens": 16},  # so that the book takes seconds
         }
         wanted = self.alone(**dict(sections))
         job = self.job("kept", **dict(sections))

@@ -216,11 +216,17 @@ class ShapeTest(RunTest):
         wanted = self.job("one", shape, generation={"max_new_tokens": 200})
         self.run_job(wanted, 1)
         self.assertGreater(len(set(self.texts(self.results(wanted)))), 6)
+        heads = {"sp": 2, "cp": 1}
         cases: tuple[tuple[str, int, dict[str, Any]], ...] = (
             ("ring", 3, {}),
             ("weights", 2, {"parallel": {"tp": 2, "cp": 1}}),
             ("short lists", 2, {"parallel": {"tp": 2, "cp": 1}, "generation": {"top_k": 3}}),
-            ("heads", 2, {"parallel": {"sp": 2, "cp": 1}}),
+            ("heads", 2, {"parallel": heads}),
+            ("ring of heads", 4, {"parallel": {"sp": 2, "cp": 2, "prefill": "usp"}}),
+            ("heads and weights", 4, {"parallel": {**heads, "tp": 2, "prefill": "sp_tp"}}),
+            ("shift", 2, {"parallel": {**heads, "decode": "shift", "shift_threshold": 4}}),
+            ("chunked", 2, {"batch": {"policy": "chunked", "max_batch_tokens": 16}}),
+            ("the same bits", 2, {"reproducible": "layout", "batch": {"max_batch_tokens": 16}}),
             ("teams", 2, {"parallel": {"cp": "elastic"}}),
             ("replicas", 2, {"parallel": {"dp": 2}}),
         )
@@ -236,6 +242,23 @@ class ShapeTest(RunTest):
                 found = self.results(job)
                 self.assertEqual(len(found.rows(DONE)), 12)
                 self.assert_same_answers(found, self.results(expected), found.rows(DONE))
+
+    def test_experts_on_several_ranks_do_not_matter(self) -> None:
+        shutil.rmtree(self.model)
+        shutil.copytree(MODEL.parent / "qwen3moe-raw-step2", self.model)
+        self.tokenizer.save(str(self.model / "tokenizer.json"))
+        shape = {"schema": "schema.json"}
+        generation = {"max_new_tokens": 200}
+        wanted = self.job("one", shape, generation=generation)
+        self.run_job(wanted, 1)
+        for parallel in ({"tp": 2, "ep": 2, "cp": 1}, {"sp": 2, "ep": 2, "cp": 1}):
+            with self.subTest(**parallel):
+                job = self.job("experts", shape, generation=generation, parallel=parallel)
+                self.run_job(job, 2, "--fresh")
+                self.assertEqual(self.report(job)["grid"]["ep"], 2)
+                found = self.results(job)
+                self.assertEqual(len(found.rows(DONE)), 12)
+                self.assert_same_answers(found, self.results(wanted), found.rows(DONE))
 
     def test_a_stopped_run_goes_on_in_the_shape(self) -> None:
         shape = {"regex": "([a-c]{9}-){60}"}

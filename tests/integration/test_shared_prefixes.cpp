@@ -21,7 +21,8 @@ using Results = std::map<int64_t, schedule::Finished>;
 
 constexpr int64_t vocab = 96;  // at least, of every checkpoint used here
 
-/// Requests that begin with the same `shared` tokens. Three have later turns.
+/// Requests that begin with the same `shared` tokens: three chains, and two forks whose first turns are
+/// answered, too.
 std::vector<Request> alike(int64_t shared, uint64_t seed) {
   const auto beginning = random_tokens(shared, vocab, seed);
   std::vector<Request> requests;
@@ -34,11 +35,12 @@ std::vector<Request> alike(int64_t shared, uint64_t seed) {
     if (row == 2) requests.back().turns.front().params.repetition_penalty = 1.2f;
   }
   int64_t row = std::ssize(requests);
-  for (const size_t chain : {1, 2, 3})
+  for (const size_t fork : {0, 4}) requests[fork].followup = io::Followup::fork;
+  for (Request& request : requests)
     for (const int64_t own : {5, 12}) {
       auto tokens = random_tokens(own, vocab, seed + 50 + static_cast<uint64_t>(row));
       auto next = greedy_request(row++, std::move(tokens), 4);
-      requests[chain].turns.push_back(std::move(next.turns.front()));
+      request.turns.push_back(std::move(next.turns.front()));
     }
   return requests;
 }

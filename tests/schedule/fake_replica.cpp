@@ -194,6 +194,7 @@ Served serve(const SchedulerLimits& limits, std::vector<Request> requests, int64
                 scheduler.running());
     take();
     if (!plan && pass < last_arrival) continue;
+    served.sharing = scheduler.sharing();
     if (!plan) return served;
     served.plans.push_back(*plan);
     served.chunk_rings.push_back(scheduler.chunk_rings());

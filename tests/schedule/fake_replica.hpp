@@ -59,6 +59,7 @@ struct Served {
   std::vector<schedule::Finished> partial;  ///< partial results when it was stopped
   std::vector<schedule::KeepableKv> keepable;
   std::vector<schedule::Plan> plans;
+  schedule::Sharing sharing;
   std::vector<std::vector<schedule::ChunkRing>> chunk_rings;  ///< by plan
 };
 
