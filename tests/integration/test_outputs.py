@@ -414,8 +414,8 @@ class TextTest(RunTest):
         arguments += ["--max-new-tokens", 16, "--set", "generation.ignore_eos=true"]
         self.script("pecia-summarize", *arguments)
         coverage, _, summary = (output / "long.txt").read_text().split("\n", 2)
-        parts, tokens = re.fullmatch(
-            r"\[(\d+) of \1 parts, 100 % of ([\d,]+) tokens\]", coverage
+        parts, tokens, levels = re.fullmatch(
+            r"\[(\d+) of \1 parts, 100 % of ([\d,]+) tokens, in (\d+) levels\]", coverage
         ).groups()
         self.assertGreater(int(parts), 2)
         self.assertEqual(tokens, "750")
@@ -426,6 +426,7 @@ class TextTest(RunTest):
         self.assertTrue(set(words.split()) <= set(self.words))
         rounds = sorted(path.name for path in (output / "rounds").iterdir())
         self.assertGreater(len(rounds), 1)
+        self.assertEqual(len(rounds), int(levels))
         written = {path: path.stat().st_mtime_ns for path in output.glob("rounds/*/run/results.h5")}
         self.script("pecia-summarize", *arguments)  # nothing is left to do
         self.assertEqual(written, {path: path.stat().st_mtime_ns for path in written})

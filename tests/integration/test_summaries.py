@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import os
 import unittest
+from collections import Counter
 from pathlib import Path
 
 from harness import DONE, MPIEXEC, PROGRAM, SOURCE, Launch, Results, RunTest, random_draw, wait_for
 from word_model import make_word_model, some_words
 
+MORE_KILLS, LONGEST_WAIT_S = 40, 0.05
 KILLS = int(os.environ.get("PECIA_TEST_ROUNDS", "3"))  # at random moments, in runs.summaries.long
 LAUNCH = f"{MPIEXEC} -np 2 --bind-to none"
 CONTEXT, ANSWER = 600, 60
@@ -80,23 +82,56 @@ class Killed(RunTest):
             launch.kill()
         self.finish("killed")
         self.assert_same("killed", "whole")
-        self.assertRegex(self.tree("killed")["long.txt"], rf"\A\[(\d+) of \1 parts, 100 % of [\d,]+ tokens, in {last} levels\]")
+        self.assertRegex(
+            self.tree("killed")["long.txt"],
+            rf"\A\[(\d+) of \1 parts, 100 % of [\d,]+ tokens, in {last} levels\]",
+        )
+
+    def begun_round(self, output: str) -> int:
+        """The one that has begun and is not finished; 0: there is none."""
+        for path in self.rounds(output):
+            results = path / "run/results.h5"
+            if results.exists() and any(Results.read(results)["state"] != DONE):
+                return int(path.name)
+        return 0
 
     def test_at_random_moments(self) -> None:
         draw = random_draw()
         self.finish("whole")
-        killed = again = 0
-        while killed < KILLS:
+        every = range(1, len(self.rounds("whole")) + 1)
+        kills: Counter[int] = Counter()  # by the round that they fell in
+        again = 0
+
+        def kill(launch: Launch, output: str) -> None:
+            launch.kill()
+            kills[self.begun_round(output)] += 1
+
+        while kills.total() < KILLS:
             output = f"killed-{again}"
             again += 1
             for _ in range(4):  # then it may come to its end
                 launch = self.summarize(output)
                 if not launch.runs_for(draw.uniform(0.2, 4.0)):
                     break
-                launch.kill()
-                killed += 1
+                kill(launch, output)
             self.finish(output)
             self.assert_same(output, "whole")
+        # Late rounds are short: those that no kill fell in get some of their own.
+        for _ in range(MORE_KILLS):
+            missing = [number for number in every if not kills[number]]
+            if not missing:
+                break
+            output = f"killed-{again}"
+            again += 1
+            launch = self.summarize(output)
+            results = self.folder / output / f"rounds/{missing[0]}/run/results.h5"
+            wait_for(f"round {missing[0]}", results.exists)
+            if launch.runs_for(draw.uniform(0, LONGEST_WAIT_S)):
+                kill(launch, output)
+            self.finish(output)
+            self.assert_same(output, "whole")
+        print(f"kills by round: {sorted(kills.items())}, 0: between rounds", flush=True)
+        self.assertEqual([number for number in every if not kills[number]], [])
 
 
 if __name__ == "__main__":

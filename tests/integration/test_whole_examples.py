@@ -32,10 +32,12 @@ done
 """
 
 
-def commands_of(path: Path) -> list[str]:
+def commands_of(path: Path, before: str = "#     ") -> list[str]:
     """The indented lines of a file's comments; a line that ends with a backslash goes on in the next."""
     text = "".join(
-        f"{line[6:]}\n" for line in path.read_text().splitlines() if line.startswith("#     ")
+        f"{line[len(before) :]}\n"
+        for line in path.read_text().splitlines()
+        if line.startswith(before)
     )
     return [line for line in text.replace("\\\n", " ").splitlines() if line]
 
@@ -120,10 +122,15 @@ class WholeExamples(Workplace):
         self.assertEqual(report["job"]["generation"]["repetition_penalty"], 1.05)
 
     def test_filings(self) -> None:
-        folder = self.folder / "filings"
-        folder.mkdir()
-        for number in range(120):
-            (folder / f"f{number:03}.txt").write_text(some_words(5 + number % 7, number))
+        (make,) = [
+            command
+            for command in commands_of(SOURCE / "configs/README.md", "    ")
+            if "filings/$n.txt" in command
+        ]
+        (self.folder / "filings").mkdir()
+        self.assertEqual(make.count("seq 1000"), 1)
+        self.run_command(make.replace("seq 1000", "seq 120"))
+        self.assertIn("Company 120, Inc.", (self.folder / "filings/120.txt").read_text())
         self.run_commands("filings.yaml")
         runs = {path.name for path in (self.folder / "runs/filings").glob("filings-*")}
         self.assertEqual(runs, {"filings-0001", "filings-0002"}, "a run for each shard")
