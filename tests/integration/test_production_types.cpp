@@ -353,63 +353,67 @@ TEST_P(ProductionTypes, GiveWhatFp32GivesByLevels) {
   }
 }
 
-/// The pieces of work that a layer of a decode step adds, on one rank after a long prompt. They are
-/// two norms, products for q with k and v, o, gate with up and their activation, and down, the
-/// rotation and storing of heads, and attention.
-TEST_P(ProductionTypes, ADecodeLayerHasFewPiecesOfWork) {
-  if (all_->size() > 1 || GetParam() != 64 || place_of_tests() != TestPlace::host)
-    GTEST_SKIP() << "it is counted once";
-  constexpr int64_t new_tokens = 6, more_layers = 4;
-  const auto pieces = [&](int64_t layers) {
-    const TempFolder model;
-    write_model(model, GetParam(), layers);
-    device::GraphCounts counts;
-    ReplicaSettings settings = of_production();
-    settings.logprobs = settings.prompt_logprobs = 0;
-    settings.graphs = &counts;
-    run_requests(*alone_, model.path(),
-                 {greedy_request(0, random_tokens(400, vocab, 1), new_tokens)}, settings);
-    return counts.pieces;
-  };
-  constexpr int64_t steps = new_tokens - 1;  // the prompt has too many rows for a step
-  EXPECT_EQ(pieces(more_layers) - pieces(few_layers), 8 * steps * (more_layers - few_layers));
-}
+INSTANTIATE_TEST_SUITE_P(HeadsOf, ProductionTypes, testing::Values(64, 128),
+                         [](const auto& head) { return std::to_string(head.param); });
 
-/// With more rows than our kernels multiply, gate and up are cuBLASLt's product, and their activation
-/// is a ninth piece.
-TEST_P(ProductionTypes, ADecodeLayerOfMoreRowsHasOnePieceMore) {
-  if (all_->size() > 1 || GetParam() != 64 || place_of_tests() != TestPlace::host)
-    GTEST_SKIP() << "it is counted once";
-  constexpr int64_t new_tokens = 3, more_layers = 4;
-  for (const int64_t rows : {17, 64}) {
-    const auto pieces = [&](int64_t layers) {
+/// What a layer adds to a run on one rank.
+class ProductionLayers : public OfProduction {
+ protected:
+  void SetUp() override {
+    if (all_->size() > 1 || place_of_tests() != TestPlace::host)
+      GTEST_SKIP() << "it is counted once";
+  }
+  /// `count` runs a model and counts.
+  static int64_t added_by_layer(const std::function<int64_t(const TempFolder& model)>& count) {
+    constexpr int64_t more_layers = 4;
+    const auto counted = [&](int64_t layers) {
       const TempFolder model;
-      write_model(model, GetParam(), layers);
+      write_model(model, 64, layers);
+      return count(model);
+    };
+    const int64_t added = counted(more_layers) - counted(few_layers);
+    EXPECT_EQ(added % (more_layers - few_layers), 0);
+    return added / (more_layers - few_layers);
+  }
+  /// Pieces of work in steps.
+  int64_t pieces_of_layer(const std::vector<schedule::Request>& requests) {
+    return added_by_layer([&](const TempFolder& model) {
       device::GraphCounts counts;
       ReplicaSettings settings = of_production();
       settings.logprobs = settings.prompt_logprobs = 0;
       settings.graphs = &counts;
-      std::vector<schedule::Request> requests;
-      for (int64_t row = 0; row < rows; ++row)
-        requests.push_back(greedy_request(row, random_tokens(1, vocab, uint64_t(row)), new_tokens));
       run_requests(*alone_, model.path(), requests, settings);
       return counts.pieces;
-    };
-    EXPECT_EQ(pieces(more_layers) - pieces(few_layers), 9 * new_tokens * (more_layers - few_layers))
-        << rows << " rows";
+    });
+  }
+};
+
+/// After a long prompt: two norms, products for q with k and v, o, gate with up and their
+/// activation, and down, the rotation and storing of heads, and attention.
+TEST_F(ProductionLayers, HaveFewPiecesOfWorkInADecodeStep) {
+  constexpr int64_t new_tokens = 6,
+                    steps = new_tokens - 1;  // a prompt has too many rows for a step
+  EXPECT_EQ(pieces_of_layer({greedy_request(0, random_tokens(400, vocab, 1), new_tokens)}),
+            8 * steps);
+}
+
+/// With more rows than our kernels multiply, gate and up are cuBLASLt's product, and their activation
+/// is a ninth piece.
+TEST_F(ProductionLayers, HaveOnePieceMoreInAStepOfMoreRows) {
+  constexpr int64_t new_tokens = 3;
+  for (const int64_t rows : {17, 64}) {
+    std::vector<schedule::Request> requests;
+    for (int64_t row = 0; row < rows; ++row)
+      requests.push_back(greedy_request(row, random_tokens(1, vocab, uint64_t(row)), new_tokens));
+    EXPECT_EQ(pieces_of_layer(requests), 9 * new_tokens) << rows << " rows";
   }
 }
 
-/// The kernels that a layer adds to a prompt's pass, where x is rounded to fp8 once for q, k and v,
-/// for o, for gate with up, and for down. The other kernels are two norms, two rotations, storing k
-/// and v, attention, and the activation.
-TEST_P(ProductionTypes, AnFp8LayerOfManyRowsRoundsEveryInputOnce) {
-  if (all_->size() > 1 || GetParam() != 64 || place_of_tests() != TestPlace::host)
-    GTEST_SKIP() << "it is counted once";
-  constexpr int64_t more_layers = 4;
-  const auto launches = [&](int64_t layers) {
-    const TempFolder model;
-    write_model(model, GetParam(), layers);
+/// The kernels of a prompt's pass, where x is rounded to fp8 once for q, k and v, for o, for gate
+/// with up, and for down. The other kernels are two norms, two rotations, storing k and v, attention,
+/// and the activation.
+TEST_F(ProductionLayers, RoundEveryInputToFp8OnceInAPrompt) {
+  const auto launches = [&](const TempFolder& model) {
     ReplicaSettings settings = of_production();
     settings.as_stored = false;
     settings.quantize = model::Quantize::fp8;
@@ -420,12 +424,8 @@ TEST_P(ProductionTypes, AnFp8LayerOfManyRowsRoundsEveryInputOnce) {
     return emulator::num_launches() - before;
   };
   constexpr int64_t of_loading = 7;  // one for each matrix
-  EXPECT_EQ(launches(more_layers) - launches(few_layers),
-            (of_loading + 12) * (more_layers - few_layers));
+  EXPECT_EQ(added_by_layer(launches), of_loading + 12);
 }
-
-INSTANTIATE_TEST_SUITE_P(HeadsOf, ProductionTypes, testing::Values(64, 128),
-                         [](const auto& head) { return std::to_string(head.param); });
 
 /// Matrices that stay codes on GPUs, in prompts of more and fewer rows than are widened in registers,
 /// with products of their numbers in fp32.
