@@ -15,9 +15,8 @@ struct LoadModel {
 /// Seconds until all hosts have all bytes.
 struct LoadSeconds {
   double mapped = 0;  ///< each host reads them
-  double trees =
-      0;  ///< spread, the pieces' broadcasts one after the other, each by a binomial tree
-  double least = 0;  ///< spread, every host's link busy from the beginning to the end
+  double trees = 0;   ///< spread, pieces one after the other, each by a binomial tree
+  double least = 0;   ///< spread, every host's link busy from the beginning to the end
 };
 
 LoadSeconds load_seconds(int64_t hosts, int64_t bytes, int64_t piece_bytes, const LoadModel& model);
