@@ -176,7 +176,7 @@ int run_further_rounds(Run& run, const RunBegin& begin, int code) {
 int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& watch,
             report::Startup& startup) {
   const RunBegin begin;
-  const DrainSignals signals;  // first, so that a signal at startup also drains
+  DrainSignals signals;  // first, so that a signal at startup also drains
   startup.begin("read_job");
   Setup setup = set_up(options, world);
   std::filesystem::path board = watch_ranks(watch, setup.job, world, *setup.log);
@@ -185,8 +185,10 @@ int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& 
   watch.activity()->phase = "load_weights";
   const LoadedWeights weights = load_weights(setup);
   Run run{setup, weights, signals, watch, std::move(board)};
-  const int code = run_round(run, begin, startup);
-  return options.rounds ? run_further_rounds(run, begin, code) : code;
+  int code = run_round(run, begin, startup);
+  if (options.rounds) code = run_further_rounds(run, begin, code);
+  if (code == exit_drained) signals.ignore_later_ones();
+  return code;
 }
 
 }  // namespace pecia::run

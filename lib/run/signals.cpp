@@ -62,7 +62,8 @@ DrainSignals::DrainSignals() {
 }
 
 DrainSignals::~DrainSignals() {
-  for (const int number : draining) std::signal(number, SIG_DFL);
+  for (const int number : draining)
+    std::signal(number, ignores_later_ones_ && number != SIGINT ? SIG_IGN : SIG_DFL);
   std::signal(SIGXFSZ, SIG_DFL);
   current_words = nullptr;
 }

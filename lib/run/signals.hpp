@@ -18,12 +18,19 @@ class DrainSignals {
   DrainSignals(const DrainSignals&) = delete;
   DrainSignals& operator=(const DrainSignals&) = delete;
 
+  /// From this object's end on SIGTERM and SIGUSR1 are ignored: the run has drained, and a signal that
+  /// reaches this rank later than others asks for no more.
+  void ignore_later_ones() { ignores_later_ones_ = true; }
+
   /// Whether such a signal has reached this process since the last object was made.
   static bool received();
 
   /// Sets what the handler says at once on stderr at the first signal: "pecia: SIGINT: stops after
   /// TEXT; …". The one rank that speaks calls it before each pass. Without a call nothing is said.
   static void stops_after(std::string_view text);
+
+ private:
+  bool ignores_later_ones_ = false;
 };
 
 }  // namespace pecia::run

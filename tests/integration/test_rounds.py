@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 import unittest
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,16 @@ class Rounds(RunTest):
             launch.signal_ranks(signal.SIGTERM, which)
             self.assertEqual(launch.wait(10), DRAINED, launch.words())
             self.assertIn("stopped while it waited for another round", launch.words())
+
+    def test_signals_may_come_late(self) -> None:
+        launch = self.begin(self.job(), 2)
+        self.wait_for_round(launch, 1)
+        launch.ranks()
+        launch.signal_ranks(signal.SIGTERM, slice(0, 1))
+        wait_for("word of it", lambda: "stopped while it waited" in launch.words())
+        with suppress(ProcessLookupError):  # it may have ended
+            launch.signal_ranks(signal.SIGTERM, slice(1, 2))
+        self.assertEqual(launch.wait(10), DRAINED, launch.words())
 
     def test_wall_time_counts_from_the_first_round(self) -> None:
         launch = self.begin(self.job(limits={"wall_time": 4, "grace": 1}), 2)
