@@ -38,6 +38,7 @@ class Runner:
         self._launch, self._pecia, self._settings, self._job = launch, pecia, settings, job
         self._model = str(model.path.resolve())
         self._process: Optional[subprocess.Popen[str]] = None
+        self._is_interrupted = False
 
     def __enter__(self) -> Runner:
         return self
@@ -47,11 +48,14 @@ class Runner:
             self._end()
 
     def run(self, folder: Path) -> int:
-        """The exit code of the round in `folder`, or of a process that has failed in it."""
+        """The exit code of the round in `folder`, or of a process that has failed in it. Raises Drained after an
+        interrupt, also where the round has just ended."""
         was_there = self._process is not None
         if not was_there or not self._ask(folder):
             self._start(folder)
         code = self._end_of_round(folder)
+        if self._is_interrupted:
+            raise Drained
         if code is not None:
             return code
         code = self._end()
@@ -114,6 +118,7 @@ class Runner:
         try:
             return self._process.stdout.readline()
         except KeyboardInterrupt:  # the ranks were interrupted as well, and drain
+            self._is_interrupted = True
             return self._process.stdout.readline()
 
     def _end(self) -> int:

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import unittest
 from collections import Counter
 from pathlib import Path
 
-from harness import DONE, MPIEXEC, PROGRAM, SOURCE, Launch, Results, RunTest, random_draw, wait_for
+from harness import DONE, DRAINED, MPIEXEC, PROGRAM, SOURCE, Launch, Results, RunTest, random_draw, wait_for
 from word_model import make_word_model, some_words
 
 MORE_KILLS, LONGEST_WAIT_S = 40, 0.05
@@ -94,6 +95,15 @@ class Killed(RunTest):
             if results.exists() and any(Results.read(results)["state"] != DONE):
                 return int(path.name)
         return 0
+
+    def test_an_interrupt_drains(self) -> None:
+        self.finish("whole")
+        launch = self.summarize("interrupted")
+        wait_for("round 1", (self.folder / "interrupted/rounds/1/run/results.h5").exists)
+        os.killpg(launch.process.pid, signal.SIGINT)  # as Ctrl-C does
+        self.assertEqual(launch.wait(), DRAINED, launch.words())
+        self.finish("interrupted")
+        self.assert_same("interrupted", "whole")
 
     def test_at_random_moments(self) -> None:
         draw = random_draw()
