@@ -44,9 +44,10 @@ struct Launch {
 template <typename T, int HeadDim, int WarpsM, int WarpsN>
 void run_mma(const Launch& with) {
   using Block = MmaBlock<T, HeadDim, WarpsM, WarpsN>;
+  const int64_t heads = with.params.num_kv_heads;
   launch_early(with.stream,
-               {.x = with.blocks_x,
-                .y = with.params.num_kv_heads,
+               {.x = WarpsM == 1 ? with.blocks_x * heads : with.blocks_x,
+                .y = WarpsM == 1 ? 1 : heads,
                 .threads = Block::threads,
                 .shared_bytes = Block::shared_bytes},
                attention_mma_kernel<T, HeadDim, WarpsM, WarpsN>, with.params);
