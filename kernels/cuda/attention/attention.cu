@@ -131,7 +131,7 @@ void attention_by_own_kernels(const AttentionArgs& args, bool lasts, Context& co
   const bool on_tensor_cores = suits_tensor_cores(args);
   const PlanLimits limits = {.wide_rows = on_tensor_cores ? 16 * wide_warps : fma_tile_rows,
                              .narrow_rows = on_tensor_cores ? 16 : 0,
-                             .blocks_wanted = 2 * int64_t{context.device.info().multiprocessors}};
+                             .blocks_wanted = 3 * int64_t{context.device.info().multiprocessors}};
   const auto call = context.attention_calls.plan(args, limits, lasts, stream);
   AttentionParams params = {.q = args.q.data(),
                             .query_positions = call->there.query_positions,
