@@ -22,6 +22,7 @@ namespace {
 constexpr int64_t unit = int64_t{1} << 20;
 constexpr double stretch_s = 0.003;
 constexpr int64_t most_calls_of_step = 256;  // about as many as a pass has
+constexpr int64_t most_rows_of_step = 256;   // as model::Model has it
 
 /// Four times the caches, so that nothing is cached when its turn comes again.
 int64_t more_than_cached(int64_t cache_bytes) {
@@ -141,12 +142,13 @@ OpTimer::OpTimer(comm::Communicator& world, const context::Compute& compute, int
 
 void OpTimer::give(const Call& call, int64_t calls) const {
   if (!on_gpu_) {
-    for (int64_t i = 0; i < calls; ++i) call(next_++);
+    for (int64_t i = 0; i < calls; ++i) call.give(next_++);
     return;
   }
-  kernels::Step step(compute_.backend, compute_.stream);
-  for (int64_t i = 0; i < calls; ++i) call(i);
-  step.end();
+  std::optional<kernels::Step> step;
+  if (call.in_step) step.emplace(compute_.backend, compute_.stream);
+  for (int64_t i = 0; i < calls; ++i) call.give(i);
+  if (step) step->end();
 }
 
 double OpTimer::stretch(const Call& call, int64_t calls, int ranks, double& own_best) const {
@@ -202,11 +204,12 @@ auto OpTimer::with_product(int64_t rows, int64_t depth, int64_t width, const Mea
   kernels::LinearArgs args{x, {}, {}, zeroed(buffers[1], rows, width)};
   const Turns weights(weights_, width * parts * depth * size_of(DType::bf16));
   const TakenForPanels panels(compute_.backend, weights_, width, depth, parts);
-  return measure([&](int64_t number) {
+  const auto give = [&](int64_t number) {
     args.weight =
         TensorView(weights.of(number), DType::bf16, {width, parts * depth}).slice_columns(0, depth);
     compute_.backend.linear(args, compute_.stream);
-  });
+  };
+  return measure(Call{give, rows <= most_rows_of_step});
 }
 
 double OpTimer::product(int64_t rows, int64_t depth, int64_t width) const {
@@ -225,11 +228,12 @@ double OpTimer::all_reduce() const {
       world_.make_collectives(std::vector<int>(world_.size(), 0), comm::SumOrder::any);
   std::vector<float> values(1024);
   return with_product(1, 512, 512, [&](const Call& product) {
-    const Call both = [&](int64_t number) {
-      product(number);
+    const auto add_up = [&](int64_t number) {
+      product.give(number);
       compute_.stream.synchronize();
       collectives->start_all_reduce(values)->wait();
     };
+    const Call both{add_up, false};
     const int64_t calls = calls_of_stretch(both);
     double ignored = 0;
     Stretches found;  // with the sum, and without it
@@ -284,7 +288,7 @@ double OpTimer::attention(const AttentionShape& shape, int64_t rows, int64_t cac
     args.keys.v = static_cast<const std::byte*>(args.keys.k) + bytes;
     compute_.backend.attention(args, compute_.stream);
   };
-  return best_seconds(attend);
+  return best_seconds({attend, rows <= most_rows_of_step});
 }
 
 double OpTimer::elementwise(int64_t bytes) const {
@@ -298,9 +302,10 @@ double OpTimer::elementwise(int64_t bytes) const {
     const TensorView gate = zeroed(buffers[2 * i], rows, columns);
     calls.push_back({gate, zeroed(buffers[2 * i + 1], rows, columns), gate});
   }
-  return best_seconds([&](int64_t number) {
+  const auto give = [&](int64_t number) {
     compute_.backend.gated_activation(calls[static_cast<size_t>(number) % pairs], compute_.stream);
-  });
+  };
+  return best_seconds({give, rows <= most_rows_of_step});
 }
 
 kernels::GatedActivationArgs OpTimer::smallest(device::Buffer& gate, device::Buffer& up) const {
@@ -311,7 +316,8 @@ kernels::GatedActivationArgs OpTimer::smallest(device::Buffer& gate, device::Buf
 double OpTimer::smallest_in_step() const {
   auto buffers = compute_.buffers(2);
   const auto args = smallest(buffers[0], buffers[1]);
-  return best_seconds([&](int64_t) { compute_.backend.gated_activation(args, compute_.stream); });
+  const auto give = [&](int64_t) { compute_.backend.gated_activation(args, compute_.stream); };
+  return best_seconds({give, true});
 }
 
 double OpTimer::smallest_and_wait() const {
@@ -319,9 +325,8 @@ double OpTimer::smallest_and_wait() const {
   const auto args = smallest(buffers[0], buffers[1]);
   double least_s = std::numeric_limits<double>::infinity();
   constexpr int64_t times = 100;
-  for (int64_t i = 0; i < times; ++i)
-    stretch([&](int64_t) { compute_.backend.gated_activation(args, compute_.stream); }, 1,
-            world_.size(), least_s);
+  const auto give = [&](int64_t) { compute_.backend.gated_activation(args, compute_.stream); };
+  for (int64_t i = 0; i < times; ++i) stretch({give, true}, 1, world_.size(), least_s);
   return 1e-12 * static_cast<double>(world_.all_reduce_max(std::llround(1e12 * least_s)));
 }
 

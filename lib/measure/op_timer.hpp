@@ -43,8 +43,8 @@ class WeightPages {
 /// op's seconds are the best of some stretches of a few milliseconds: those of the slowest rank, each
 /// rank at its best. Most calls take about 15 ms.
 ///
-/// On a GPU the ops of a stretch are a step of a stream of their own, so that repeated ones go as a
-/// graph where the stream makes any, as those of passes with few rows do. A stretch ends when the
+/// On a GPU the ops of a stretch are enqueued on a stream of their own. Ops on few rows are a step
+/// there (device::Stream::begin_step), as in passes, so that repeated ones go as a graph. A stretch ends when the
 /// host knows that its last op has ended. Numbers are random, since zeros take less power.
 class OpTimer {
  public:
@@ -79,8 +79,10 @@ class OpTimer {
   double smallest_and_wait() const;
 
  private:
-  /// Gives an op whose operands depend on its number.
-  using Call = std::function<void(int64_t number)>;
+  struct Call {
+    std::function<void(int64_t number)> give;  ///< an op whose operands depend on its number
+    bool in_step;                              ///< on a GPU; passes with many rows are no steps
+  };
   /// Seconds of one call at best, on the slowest rank.
   double best_seconds(const Call& call) const;
   /// Seconds of one of `calls` calls on the `ranks` first ranks until all are done; the others wait.
