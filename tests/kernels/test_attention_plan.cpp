@@ -163,10 +163,24 @@ TEST(AttentionPlan, DividesLongContextsOfFewRowsAmongTheBlocks) {
 }
 
 TEST(AttentionPlan, DividesLongPartsMoreFinely) {
-  Problem p = Problem::sequence(1, {64 * 4000});
-  // 4000 tiles on 20 blocks are 200 each, which is more than max_tiles_per_part.
-  const AttentionPlan plan = plan_attention(p.args(), {64, 16, 20});
-  EXPECT_EQ(plan.narrow.query_tiles.size(), 20u * blocks_to_balance);
+  const auto plan_of = [](int64_t tiles) {
+    const Problem p = Problem::sequence(1, {64 * tiles});
+    return plan_attention(p.args(), {64, 16, 20}).narrow.query_tiles;
+  };
+  // 100 tiles on each of 20 blocks are too many.
+  const std::vector<QueryTile> finer = plan_of(2000);
+  EXPECT_EQ(finer.size(), 2000u / max_tiles_per_part + 1);
+  EXPECT_EQ(finer[0].keys.left, 64 * max_tiles_per_part);
+  EXPECT_EQ(plan_of(20 * blocks_to_balance * 200).size(), 20u * blocks_to_balance);
+}
+
+TEST(AttentionPlan, RoundsTheNumberOfPartsToTheNearest) {
+  const auto parts = [](int64_t tiles) {
+    const Problem p = Problem::sequence(1, {64 * tiles});
+    return plan_attention(p.args(), {64, 16, 100}).narrow.query_tiles.size();
+  };
+  EXPECT_EQ(parts(2 * min_tiles_per_part + 1), 2u);
+  EXPECT_EQ(parts(3 * min_tiles_per_part - 1), 3u);
 }
 
 TEST(AttentionPlan, LeavesShortContextsWhole) {

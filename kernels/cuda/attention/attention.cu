@@ -44,9 +44,10 @@ struct Launch {
 template <typename T, int HeadDim, int WarpsM, int WarpsN>
 void run_mma(const Launch& with) {
   using Block = MmaBlock<T, HeadDim, WarpsM, WarpsN>;
+  const int64_t heads = with.params.num_kv_heads;
   launch_early(with.stream,
-               {.x = with.blocks_x,
-                .y = with.params.num_kv_heads,
+               {.x = WarpsM == 1 ? with.blocks_x * heads : with.blocks_x,
+                .y = WarpsM == 1 ? 1 : heads,
                 .threads = Block::threads,
                 .shared_bytes = Block::shared_bytes},
                attention_mma_kernel<T, HeadDim, WarpsM, WarpsN>, with.params);
@@ -130,7 +131,7 @@ void attention_by_own_kernels(const AttentionArgs& args, bool lasts, Context& co
   const bool on_tensor_cores = suits_tensor_cores(args);
   const PlanLimits limits = {.wide_rows = on_tensor_cores ? 16 * wide_warps : fma_tile_rows,
                              .narrow_rows = on_tensor_cores ? 16 : 0,
-                             .blocks_wanted = 2 * int64_t{context.device.info().multiprocessors}};
+                             .blocks_wanted = 3 * int64_t{context.device.info().multiprocessors}};
   const auto call = context.attention_calls.plan(args, limits, lasts, stream);
   AttentionParams params = {.q = args.q.data(),
                             .query_positions = call->there.query_positions,

@@ -7,34 +7,24 @@
 
 namespace pecia::kernels::cuda {
 
-/// Adds up Count neighbouring columns of a row's partial results, each times its weight, in their
-/// order. The columns of partial p are at from + p · stride. Several partials are read at once,
-/// since a block does this while no other has work. Weights after the last are 0, and what they
-/// weigh is the last again.
-template <int Count, typename WeightOf>
-__device__ __forceinline__ void add_partials(int num_partials, const WeightOf& weight_of,
-                                             const float* from, int64_t stride,
-                                             float (&sums)[Count]) {
-  constexpr int at_once = 16;
-  for (int first = 0; first < num_partials; first += at_once) {
-    float values[at_once][Count];
+inline constexpr int partials_at_once = 16;
+
+/// Asks for Count neighbouring columns of several partials of a row. Those of a partial are at
+/// from + stride from those of the one before. After the last of `count` partials it is the last
+/// again.
+template <int Count>
+__device__ __forceinline__ void load_partials(int count, const float* from, int64_t stride,
+                                              float (&values)[partials_at_once][Count]) {
 #pragma unroll
-    for (int p = 0; p < at_once; ++p) {
-      load<Count>(from, values[p]);
-      if (first + p + 1 < num_partials) from += stride;
-    }
-    const float weight = weight_of(first + static_cast<int>(threadIdx.x) % at_once);
-#pragma unroll
-    for (int p = 0; p < at_once; ++p) {
-      const float factor = __shfl_sync(all_lanes, weight, p);
-#pragma unroll
-      for (int i = 0; i < Count; ++i) sums[i] += factor * values[p][i];
-    }
+  for (int p = 0; p < partials_at_once; ++p) {
+    load<Count>(from, values[p]);
+    if (p + 1 < count) from += stride;
   }
 }
 
 /// Puts the partial results of a divided query tile together, all at once and in their order. Each
-/// warp of the block takes one packed row after another.
+/// warp of the block takes one packed row after another. No other block has work meanwhile, so
+/// several partials are read at once, and the first of them beside their lse.
 template <int Count>
 __device__ __forceinline__ void combine_partials(const AttentionParams& params,
                                                  const PartialTile& tile, int kv_head,
@@ -45,51 +35,73 @@ __device__ __forceinline__ void combine_partials(const AttentionParams& params,
   for (int index = threadIdx.x / warp_size; index < tile.num_packed;
        index += blockDim.x / warp_size) {
     const float* const lse = params.partial_lse + first_row + index;
-    float maximum = minus_infinity;
-    for (int p = lane; p < tile.num_partials; p += warp_size)
-      maximum = fmaxf(maximum, lse[p * stride]);
-    const float base = exponent_base(warp_max(maximum));
-    const auto weight_of = [&](int partial) {
-      return partial < tile.num_partials ? expf(lse[partial * stride] - base) : 0.0f;
+    const auto lse_of = [&](int partial) {
+      return partial < tile.num_partials ? lse[partial * stride] : minus_infinity;
     };
-    float sum = 0;
-    for (int p = lane; p < tile.num_partials; p += warp_size) sum += weight_of(p);
-    sum = warp_sum(sum);
-
     const PackedRow row = unpack(tile.first_row, tile.first_packed + index, kv_head,
                                  params.num_heads / params.num_kv_heads);
     const OutputRow to = whole_row(params, row.row, row.head);
-    for (int64_t first = 0; first < params.head_dim; first += Count * warp_size) {
-      const int64_t column = first + Count * lane;
+    for (int64_t first_column = 0; first_column < params.head_dim;
+         first_column += Count * warp_size) {
+      const int64_t column = first_column + Count * lane;
       const bool exists = column < params.head_dim;
-      const float* const from =
+      const float* from =
           params.partial_out + (first_row + index) * params.head_dim + (exists ? column : 0);
+      float values[partials_at_once][Count];
+      load_partials<Count>(tile.num_partials, from, stride * params.head_dim, values);
+
+      const float own_lse = lse_of(lane);
+      float maximum = own_lse;
+      for (int p = lane + warp_size; p < tile.num_partials; p += warp_size)
+        maximum = fmaxf(maximum, lse_of(p));
+      const float base = exponent_base(warp_max(maximum));
+      const float own_weight = expf(own_lse - base);
+      float sum = own_weight;
+      for (int p = lane + warp_size; p < tile.num_partials; p += warp_size)
+        sum += expf(lse_of(p) - base);
+      sum = warp_sum(sum);
+
       float sums[Count] = {};
-      add_partials<Count>(tile.num_partials, weight_of, from, stride * params.head_dim, sums);
+      for (int first = 0;;) {
+        // A lane has the weight of partial `lane` of the first 32, and of its turn later.
+        const float weight = first < warp_size ? own_weight
+                                               : expf(lse_of(first + lane % partials_at_once) - base);
+#pragma unroll
+        for (int p = 0; p < partials_at_once; ++p) {
+          const float factor = __shfl_sync(all_lanes, weight, (first + p) % warp_size);
+#pragma unroll
+          for (int i = 0; i < Count; ++i) sums[i] += factor * values[p][i];
+        }
+        first += partials_at_once;
+        if (first >= tile.num_partials) break;
+        from += partials_at_once * stride * params.head_dim;
+        load_partials<Count>(tile.num_partials - first, from, stride * params.head_dim, values);
+      }
 #pragma unroll
       for (int i = 0; i < Count; ++i)
         if (exists) to.put(column + i, sum == 0 ? 0.0f : sums[i] / sum);
+      if (lane == 0 && first_column == 0)
+        *to.lse = sum == 0 ? minus_infinity : base + logf(sum);
     }
-    if (lane == 0) *to.lse = sum == 0 ? minus_infinity : base + logf(sum);
   }
 }
 
 /// Asks for what combine_if_last reads first. Its latency would come on top at the end.
 __device__ __forceinline__ void prefetch_partial_tile(const AttentionParams& params,
-                                                      const QueryTile& tile) {
+                                                      const QueryTile& tile, int kv_head) {
   if (tile.partial < 0 || threadIdx.x != 0) return;
   prefetch(params.partial_tiles + tile.partial_tile);
-  prefetch(params.arrived + int64_t{tile.partial_tile} * params.num_kv_heads + blockIdx.y);
+  prefetch(params.arrived + int64_t{tile.partial_tile} * params.num_kv_heads + kv_head);
 }
 
 /// Ends a block of attention, after it has written its results. If its query tile is divided, the
 /// block that arrives last combines the partial results. These have an order of their own, so the
 /// bits do not depend on which block that is. All threads of the block must call it. The tile is
 /// read again, so that it takes no registers in the loop over keys.
-__device__ __forceinline__ void combine_if_last(const AttentionParams& params, int tile_rows) {
-  const QueryTile& tile = params.query_tiles[blockIdx.x];
+__device__ __forceinline__ void combine_if_last(const AttentionParams& params,
+                                                const QueryTile& tile, int kv_head,
+                                                int tile_rows) {
   if (tile.partial < 0) return;
-  const int kv_head = blockIdx.y;
   const PartialTile whole = params.partial_tiles[tile.partial_tile];
   __shared__ bool is_last;
   __threadfence();  // other blocks see this thread's partials before they see it counted

@@ -142,7 +142,7 @@ __global__ void attention_fma_kernel(AttentionParams params) {
       if (const int i = lane + s * warp_size; i < dim) to.put(i, empty ? 0.0f : out[r][s] / sum[r]);
     if (lane == 0) *to.lse = empty ? minus_infinity : maximum[r] + logf(sum[r]);
   }
-  combine_if_last(params, fma_tile_rows);
+  combine_if_last(params, params.query_tiles[blockIdx.x], kv_head, fma_tile_rows);
 }
 
 }  // namespace pecia::kernels::cuda

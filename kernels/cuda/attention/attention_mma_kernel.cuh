@@ -32,7 +32,9 @@ struct MmaBlock {
   static constexpr int stage_bytes = positions_at + 2 * keys_per_tile * sizeof(int64_t);
   static constexpr int stages = 2;
   static constexpr int shared_bytes = stages * stage_bytes;
-  static_assert(WarpsN == 1 || WarpsN * 16 * (HeadDim + 2) * 4 <= shared_bytes);
+  /// Few rows: the warps' results, of which four rows are in different banks, maxima and sums.
+  static constexpr int result_stride = HeadDim + 8;
+  static_assert(WarpsN == 1 || WarpsN * 16 * (result_stride + 2) * 4 <= shared_bytes);
 };
 
 /// Begins the copies of a tile's keys, then values, [keys_per_tile, stride] each, then their
@@ -204,7 +206,9 @@ __device__ __forceinline__ int out_column(int lane, int block, int e) {
 /// one function, because their fragments stay in registers from step to step; what dividing it
 /// costs has to be timed on a GPU first.
 /// A multiprocessor has room for three blocks of few rows, or two of many, by their registers.
-/// Grid: (query tiles, KV heads).
+/// Grid: (query tiles, KV heads), or of few rows query tiles · KV heads, heads first. There, plans
+/// have room for more tiles (PlanRoom), whose blocks end at once: with tiles first, half of the
+/// multiprocessors got only those.
 template <typename T, int HeadDim, int WarpsM, int WarpsN>
 __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
     attention_mma_kernel(AttentionParams params) {
@@ -214,39 +218,44 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
   constexpr int stage_elements = Block::stage_bytes / sizeof(T);
   constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 
-  const QueryTile tile = params.query_tiles[blockIdx.x];
-  prefetch_partial_tile(params, tile);
-  wait_for_earlier_kernels();
+  const auto heads = static_cast<uint32_t>(params.num_kv_heads);
+  const uint32_t tile_index = WarpsM == 1 ? blockIdx.x / heads : blockIdx.x;
+  const int kv_head = static_cast<int>(WarpsM == 1 ? blockIdx.x % heads : blockIdx.y);
+  const QueryTile tile = params.query_tiles[tile_index];
   if (tile.num_packed == 0) return;
-  const int kv_head = blockIdx.y, warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
+  prefetch_partial_tile(params, tile, kv_head);
+  const int warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
   const int warp_row = WarpsN == 1 ? 16 * warp : 0;
   const int warp_key = WarpsN == 1 ? 0 : Block::warp_keys * warp;
   const int64_t group = params.num_heads / params.num_kv_heads;
   T* const shared = reinterpret_cast<T*>(dynamic_shared());
 
-  VisibleWalk walk = to_visible(params, tile, tile.keys);
-  if (walk.at.left > 0) copy_tile<T, HeadDim, Block>(params, walk.at.tile(), kv_head, shared);
-  commit_copies();
-
   // The lane has two rows, r and r + 8 of the warp's sixteen. Beyond the tile's rows they are
   // zeros.
-  int64_t positions[2] = {0, 0};
-  uint32_t queries[depth_steps][4];
+  bool exists[2];
+  int64_t positions[2] = {0, 0}, first_element[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int index = warp_row + a_place(lane, half).row;
-    const bool exists = index < tile.num_packed;
-    const PackedRow row = unpack(tile, kv_head, group, exists ? index : 0);
-    if (exists) positions[half] = params.query_positions[row.row];
-    const int64_t q = (row.row * params.num_heads + row.head) * HeadDim;
-#pragma unroll
-    for (int step = 0; step < depth_steps; ++step)
-#pragma unroll
-      for (int reg = half; reg < 4; reg += 2) {
-        const int depth = Block::scaled ? fp8_depth(lane, reg) : a_place(lane, reg).column;
-        queries[step][reg] = exists ? query_pair<Product>(params, q + 16 * step + depth) : 0;
-      }
+    exists[half] = index < tile.num_packed;
+    const PackedRow row = unpack(tile, kv_head, group, exists[half] ? index : 0);
+    if (exists[half]) positions[half] = params.query_positions[row.row];
+    first_element[half] = (row.row * params.num_heads + row.head) * HeadDim;
   }
+  VisibleWalk walk = to_visible(params, tile, tile.keys);
+  wait_for_earlier_kernels();  // they write q and keys, but nothing that was read so far
+
+  const QueryPairs<4 * depth_steps> pairs(params, [&](int i) {
+    const int reg = i % 4;
+    const int depth = Block::scaled ? fp8_depth(lane, reg) : a_place(lane, reg).column;
+    return first_element[reg % 2] + 16 * (i / 4) + depth;
+  });
+  if (walk.at.left > 0) copy_tile<T, HeadDim, Block>(params, walk.at.tile(), kv_head, shared);
+  commit_copies();
+  uint32_t queries[depth_steps][4];
+#pragma unroll
+  for (int i = 0; i < 4 * depth_steps; ++i)
+    queries[i / 4][i % 4] = exists[i % 2] ? pairs.template get<Product>(params, i) : 0;
 
   float maximum[2] = {minus_infinity, minus_infinity}, sum[2] = {0, 0};
   float out[2 * depth_steps][4] = {};
@@ -359,20 +368,22 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
         *to.lse = empty ? minus_infinity : fmaf(maximum[half], ln_2, logf(sum[half]));
     }
   } else {
-    // These are each warp's results over its own keys: rows [WarpsN, 16, HeadDim], maxima and sums
-    // [WarpsN, 16].
+    // These are each warp's results over its own keys: rows [WarpsN, 16, result_stride], maxima and
+    // sums [WarpsN, 16].
     float* const outs = reinterpret_cast<float*>(dynamic_shared());
-    float* const maxima = outs + WarpsN * 16 * HeadDim;
+    float* const maxima = outs + WarpsN * 16 * Block::result_stride;
     float* const sums = maxima + WarpsN * 16;
     __syncthreads();
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const Place place = d_place(lane, e);
-      const int row = 16 * warp + place.row;
+    for (int half = 0; half < 2; ++half) {
+      if (!exists[half]) continue;
+      const int row = 16 * warp + d_place(lane, 2 * half).row;
 #pragma unroll
       for (int block = 0; block < 2 * depth_steps; ++block)
-        outs[row * HeadDim + out_column<Block>(lane, block, e)] = out[block][e];
-      if (lane % 4 == 0 && e % 2 == 0) maxima[row] = maximum[e / 2], sums[row] = sum[e / 2];
+#pragma unroll
+        for (int e = 2 * half; e < 2 * half + 2; ++e)
+          outs[row * Block::result_stride + out_column<Block>(lane, block, e)] = out[block][e];
+      if (lane % 4 == 0) maxima[row] = maximum[half], sums[row] = sum[half];
     }
     __syncthreads();
     for (int i = threadIdx.x; i < tile.num_packed * HeadDim; i += Block::threads) {
@@ -386,7 +397,7 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
       for (int w = 0; w < WarpsN; ++w) {
         const float factor = exp2_fast(maxima[16 * w + index] - base);
         total += factor * sums[16 * w + index];
-        value += factor * outs[(16 * w + index) * HeadDim + column];
+        value += factor * outs[(16 * w + index) * Block::result_stride + column];
       }
       const OutputRow to = output_row(params, tile, kv_head, index, Block::tile_rows);
       const bool empty = total == 0;
@@ -394,7 +405,7 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
       if (column == 0) *to.lse = empty ? minus_infinity : raised * ln_2 + logf(total);
     }
   }
-  combine_if_last(params, Block::tile_rows);
+  combine_if_last(params, params.query_tiles[tile_index], kv_head, Block::tile_rows);
 }
 
 }  // namespace pecia::kernels::cuda

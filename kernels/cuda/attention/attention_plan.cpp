@@ -32,26 +32,20 @@ int64_t length(const QueryTile& tile) {
   return (tile.keys.left + keys_per_tile - 1) / keys_per_tile;
 }
 
-/// The key tiles of a part, of `work` in all.
-int64_t tiles_per_part(int64_t work, int64_t blocks_wanted) {
-  const auto share_of = [&](int64_t blocks) { return (work + blocks - 1) / blocks; };
-  int64_t share = share_of(blocks_wanted);
-  if (share > max_tiles_per_part) share = share_of(blocks_to_balance * blocks_wanted);
-  return std::max(min_tiles_per_part, share);
-}
-
 /// Divides the longest tiles into parts of about equal work.
 void divide(TileList& list, const AttentionArgs& args, int64_t blocks_wanted) {
   const auto blocks = static_cast<int64_t>(list.query_tiles.size()) * args.num_kv_heads;
   if (blocks >= blocks_to_balance * blocks_wanted) return;
   int64_t total = 0;
   for (const QueryTile& tile : list.query_tiles) total += length(tile);
-  const int64_t share = tiles_per_part(total * args.num_kv_heads, blocks_wanted);
+  const int64_t for_each = total * args.num_kv_heads / blocks_wanted;
+  const int64_t share = std::max({min_tiles_per_part, std::min(max_tiles_per_part, for_each),
+                                  for_each / blocks_to_balance});
 
   std::vector<QueryTile> whole;
   std::swap(whole, list.query_tiles);
   for (const QueryTile& tile : whole) {
-    const int64_t parts = (length(tile) + share - 1) / share;
+    const int64_t parts = (length(tile) + share / 2) / share;
     if (parts <= 1) {
       list.query_tiles.push_back(tile);
       continue;

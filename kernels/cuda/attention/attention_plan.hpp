@@ -34,11 +34,12 @@ struct PlanLimits {
   bool operator==(const PlanLimits&) const = default;
 };
 
-/// A part with fewer key tiles than this is not worth its merging. Where blocks_wanted parts would
-/// have more than max_tiles_per_part, there are blocks_to_balance times as many parts: they run in
-/// several waves, and the last ones end together. Measured on an H100 with 1 to 40 sequences of
-/// 8192 and 32768 keys (apps/performance.md).
-inline constexpr int64_t min_tiles_per_part = 8, max_tiles_per_part = 64, blocks_to_balance = 8;
+/// A part has about as many key tiles as give each of blocks_wanted blocks one part. Fewer than
+/// min_tiles_per_part are not worth their merging. With more than max_tiles_per_part the last blocks
+/// do not end together, as some multiprocessors read faster than others. Measured on an H100 with 1,
+/// 4 and 16 sequences of 8192 keys and one of 65536 (apps/performance.md). There are no more than
+/// blocks_to_balance times blocks_wanted, or as many as there are tiles.
+inline constexpr int64_t min_tiles_per_part = 8, max_tiles_per_part = 26, blocks_to_balance = 6;
 
 /// Plans a call. An item's key tiles are its keys in their order, keys_per_tile each from the first
 /// on, wherever its runs end. A query tile has the key tiles from the first to the last of which it
