@@ -10,6 +10,8 @@
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/comm/staged_communicator.hpp"
 #include "lib/measure/described_cluster.hpp"
+#include "lib/measure/op_rates.hpp"
+#include "tests/kernels/emulator/backend.hpp"
 #include "tests/support/separate_device.hpp"
 
 namespace pecia::test {
@@ -91,6 +93,21 @@ TEST(DescribedGpus, HaveAPeakOfFp8WhereTensorCoresMultiplyIt) {
   const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
   Gpus gpus({"an older GPU", 80, 1, "", ""});
   EXPECT_FALSE(describe(*world, gpus).rank.flops.contains(DType::fp8));
+}
+
+/// The CUDA backend's own code, with arrays that are staged and steps that are repeated.
+TEST(DescribedGpus, OpsAreTimedByTheCudaBackend) {
+  const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+  OwnedCompute gpus(make_separate_device({{"a GPU", 90, 1, "", ""}, gpu_bytes, {}}), nullptr);
+  gpus.backend = make_emulated_backend(*gpus.device);
+  measure::OpRates rates(*world, gpus, small_sizes());
+  EXPECT_GT(rates.smallest_op_in_step(), 0);
+  EXPECT_GT(rates.op_and_wait(), 0);
+  for (const measure::RatesBySize& of : rates.products()) EXPECT_GT(of.most(), 0);
+  for (const machines::Slice& slice : rates.attention())
+    for (const auto& [rows, rate] : slice.rows.points) EXPECT_GT(rate, 0) << rows;
+  for (const measure::RatesBySize& of : {rates.stream(), rates.weights(), rates.elementwise()})
+    EXPECT_GT(of.most(), 0);
 }
 
 TEST(DescribedGpus, SizesTakeLessThanOneGib) {
