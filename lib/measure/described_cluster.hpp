@@ -34,6 +34,6 @@ namespace pecia::measure {
 machines::Cluster describe_cluster(comm::Communicator& world, comm::Communicator& tensors,
                                    const std::vector<comm::RackServerGpu>& places,
                                    const context::Compute& compute, const OpSizes& sizes,
-                                   int64_t host_bytes, int rounds = 4);
+                                   int64_t host_bytes, int rounds);
 
 }  // namespace pecia::measure

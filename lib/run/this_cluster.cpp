@@ -26,9 +26,10 @@ machines::Cluster measure_this_cluster(comm::Communicator& world,
   const measure::OpSizes sizes =
       on_gpu ? measure::gpu_op_sizes() : measure::cpu_op_sizes(cache_bytes, operands);
   const auto tensors = resources::tensor_group(job, world, place);
+  const int rounds = on_gpu ? 2 : 4;  // nobody else takes a part of a GPU
   machines::Cluster cluster =
       measure::describe_cluster(world, tensors ? *tensors : world, places, compute, sizes,
-                                cluster::memory_facts().total_bytes);
+                                cluster::memory_facts().total_bytes, rounds);
   cluster.rank.program_gib = std::round(1e3 * static_cast<double>(program_bytes) / 0x1p30) / 1e3;
   cluster.overhead.step_us += std::round(foresight::measure_step_us());
   const std::string key = measure::ranks_key(world, compute);

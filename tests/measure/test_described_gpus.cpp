@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
-#include <algorithm>
 #include <chrono>
 
+#include "kernels/api/gpu_traits.hpp"
+#include "kernels/phantom/phantom.hpp"
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/comm/staged_communicator.hpp"
+#include "lib/device/phantom_device.hpp"
 #include "lib/measure/described_cluster.hpp"
 #include "lib/measure/op_rates.hpp"
 #include "tests/kernels/emulator/backend.hpp"
@@ -110,17 +112,21 @@ TEST(DescribedGpus, OpsAreTimedByTheCudaBackend) {
     EXPECT_GT(of.most(), 0);
 }
 
-TEST(DescribedGpus, SizesTakeLessThanOneGib) {
-  const measure::OpSizes sizes = measure::gpu_op_sizes();
-  const auto most = [](const std::vector<int64_t>& all) { return std::ranges::max(all); };
-  const int64_t rows = sizes.usual_rows, depth = most(sizes.depths), width = most(sizes.widths);
-  const int64_t held = 8 * sizes.cache_bytes;  // weights and keys
-  EXPECT_LT(held + 2 * rows * depth + 4 * rows * sizes.usual_width, int64_t{1} << 30);
-  EXPECT_LT(held + 2 * rows * sizes.usual_depth + 4 * rows * width, int64_t{1} << 30);
-  EXPECT_LT(held + most(sizes.copies_bytes) + sizes.cache_bytes, int64_t{1} << 30);
-  EXPECT_LE(2 * sizes.usual_width * depth, 4 * sizes.cache_bytes);
-  EXPECT_LE(2 * sizes.usual_depth * width, 4 * sizes.cache_bytes);
-  EXPECT_LE(most(sizes.stream_bytes), 4 * sizes.cache_bytes);
+/// At the sizes that GPUs get, on a device that counts memory and does nothing.
+TEST(DescribedGpus, TakeAtMostOneGib) {
+  constexpr int64_t most_bytes = int64_t{1} << 30;
+  const auto world = comm::make_null_communicator();
+  auto owned = std::make_unique<device::PhantomDevice>(device::DeviceInfo{"a GPU", 90, 1, "", ""},
+                                                       most_bytes);
+  const device::PhantomDevice& device = *owned;
+  OwnedCompute gpus(std::move(owned), kernels::make_phantom_backend({}, kernels::gpu_traits()));
+  const auto tensors =
+      comm::make_staged_communicator(world->split(0, 0), *gpus.device, *gpus.stream);
+  const auto cluster = measure::describe_cluster(*world, *tensors, {{"", "server", 0}}, gpus,
+                                                 measure::gpu_op_sizes(), most_bytes, 1);
+  EXPECT_EQ(cluster.rank.memory_gib, 1);
+  EXPECT_LE(device.peak_bytes(), most_bytes);
+  EXPECT_EQ(device.used_bytes(), 0);
 }
 
 }  // namespace
