@@ -47,7 +47,9 @@ __device__ __forceinline__ void copy_keys(const StoredKeys& from, int num_keys, 
   const T* const k = static_cast<const T*>(from.k);
   const T* const v = static_cast<const T*>(from.v);
   static_assert(keys_per_tile * chunks % Block::threads == 0);
-#pragma unroll 8
+  // The places of other sizes take more registers.
+  constexpr int at_once = HeadDim % 64 == 0 ? 8 : 3;
+#pragma unroll at_once
   for (int step = 0; step < keys_per_tile * chunks / Block::threads; ++step) {
     const int i = static_cast<int>(threadIdx.x) + step * Block::threads;
     const int key = i / chunks, column = i % chunks * Block::chunk;
@@ -376,8 +378,8 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
     __syncthreads();
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      if (!exists[half]) continue;
-      const int row = 16 * warp + d_place(lane, 2 * half).row;
+      const int index = d_place(lane, 2 * half).row, row = 16 * warp + index;
+      if (index >= tile.num_packed) continue;
 #pragma unroll
       for (int block = 0; block < 2 * depth_steps; ++block)
 #pragma unroll

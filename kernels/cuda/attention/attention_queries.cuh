@@ -12,28 +12,30 @@ namespace pecia::kernels::cuda {
 /// the other they took a block of few rows 4 of its 20 µs (H100). `element_of(i)` is even.
 template <int Pairs>
 struct QueryPairs {
-  Packed<float, 2> wide[Pairs];
-  uint32_t rounded[Pairs];
+  uint32_t words[Pairs][2];  ///< of rounded elements one for both
 
   template <typename ElementOf>
   __device__ __forceinline__ QueryPairs(const AttentionParams& params,
                                         const ElementOf& element_of) {
+    const auto* const q = static_cast<const uint32_t*>(params.q);
     if (params.q_is_rounded) {
 #pragma unroll
-      for (int i = 0; i < Pairs; ++i)
-        rounded[i] = static_cast<const uint32_t*>(params.q)[element_of(i) / 2];
+      for (int i = 0; i < Pairs; ++i) words[i][0] = q[element_of(i) / 2];
     } else {
 #pragma unroll
-      for (int i = 0; i < Pairs; ++i)
-        wide[i] = *reinterpret_cast<const Packed<float, 2>*>(static_cast<const float*>(params.q) +
-                                                             element_of(i));
+      for (int i = 0; i < Pairs; ++i) {
+        const auto pair = *reinterpret_cast<const Packed<uint32_t, 2>*>(q + element_of(i));
+        words[i][0] = pair.values[0], words[i][1] = pair.values[1];
+      }
     }
   }
 
   /// Returns a pair rounded, as tensor cores take it.
   template <typename Product>
   __device__ __forceinline__ uint32_t get(const AttentionParams& params, int i) const {
-    return params.q_is_rounded ? rounded[i] : pack<Product>(wide[i].values[0], wide[i].values[1]);
+    const uint32_t(&pair)[2] = words[i];
+    return params.q_is_rounded ? pair[0]
+                               : pack<Product>(float_of_bits(pair[0]), float_of_bits(pair[1]));
   }
 };
 

@@ -6,7 +6,6 @@
 /// each lane of four. The numbers of a chunk are runs of 8 neighbours, which are the operands of two
 /// products of tensor cores. A number is value · step + least, where the value is exact in bf16.
 
-#include <bit>
 #include <type_traits>
 
 #include "kernels/cuda/shared/fp8_pairs.cuh"
@@ -43,21 +42,6 @@ struct CodeScales {
 struct Affine {
   float step, least;
 };
-
-PECIA_HD float float_of_bits(uint32_t bits) {
-#ifdef __CUDA_ARCH__
-  return __uint_as_float(bits);
-#else
-  return std::bit_cast<float>(bits);
-#endif
-}
-PECIA_HD uint32_t bits_of_float(float value) {
-#ifdef __CUDA_ARCH__
-  return __float_as_uint(value);
-#else
-  return std::bit_cast<uint32_t>(value);
-#endif
-}
 
 /// Codes of a type have
 ///

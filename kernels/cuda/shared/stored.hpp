@@ -4,6 +4,7 @@
 /// nearest even. The device does it by one instruction, and the host by lib/core's scalar
 /// conversions.
 
+#include <bit>
 #include <cstdint>
 #include <type_traits>
 
@@ -25,6 +26,21 @@ struct Fp16 {
 struct Fp8 {
   uint8_t bits;
 };
+
+PECIA_HD float float_of_bits(uint32_t bits) {
+#ifdef __CUDA_ARCH__
+  return __uint_as_float(bits);
+#else
+  return std::bit_cast<float>(bits);
+#endif
+}
+PECIA_HD uint32_t bits_of_float(float value) {
+#ifdef __CUDA_ARCH__
+  return __float_as_uint(value);
+#else
+  return std::bit_cast<uint32_t>(value);
+#endif
+}
 
 PECIA_HD float widen(float value) {
   return value;
