@@ -40,9 +40,10 @@ Finding judge_product_kinds(const ProductFacts& facts) {
     misses_amx |= kind.name == "amx" && !kind.why_not.empty();
   }
   if (misses_amx && facts.cpu_has_amx && !facts.is_capped)
-    return warning("product kinds", text,
-                   "let processes ask for tiles (Linux 5.16 or newer, arch_prctl in containers), or "
-                   "report the wrong product; until then runs multiply by vectors");
+    return warning(
+        "product kinds", text,
+        "let processes ask for tiles (Linux 5.16 or newer, arch_prctl in containers), or "
+        "report the wrong product; until then runs multiply by vectors");
   return ok("product kinds", text);
 }
 

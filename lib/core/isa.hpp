@@ -31,10 +31,11 @@ std::string why_no_amx();
 
 /// What decides whether a process has AMX.
 struct AmxFacts {
-  bool cpu_has_it = false;                ///< its tiles, and products of bf16 on them
-  Isa vectors = Isa::avx2;                ///< the CPU's best beside it
-  Isa most_allowed = Isa::amx_bf16;       ///< by PECIA_MAX_ISA
-  std::function<std::string()> ask = {};  ///< asks the operating system for tiles; "" if it gives them
+  bool cpu_has_it = false;           ///< its tiles, and products of bf16 on them
+  Isa vectors = Isa::avx2;           ///< the CPU's best beside it
+  Isa most_allowed = Isa::amx_bf16;  ///< by PECIA_MAX_ISA
+  std::function<std::string()> ask =
+      {};  ///< asks the operating system for tiles; "" if it gives them
 };
 
 /// The rule of the function above. It asks the operating system only if nothing else is in the way.
