@@ -86,8 +86,15 @@ class Replica {
   /// Feeds one token of each sequence and samples the next ones. `tokens` is read on rank 0.
   Answer decode(std::span<const SequenceId> sequences, std::span<const int32_t> tokens);
 
+  /// Feeds one token of each sequence and, in the same pass, the whole prompt of a new sequence. It
+  /// samples a token for each of them, the last one for the prompt. `tokens` is read on rank 0.
+  Answer step_and_prefill(std::span<const SequenceId> sequences, std::span<const int32_t> tokens,
+                          SequenceId prompt, std::span<const int32_t> prompt_tokens);
+
   /// Frees the sequence's KV with the next pass.
   void remove(SequenceId sequence);
+  /// Frees it now, with a pass that does nothing else.
+  void release(SequenceId sequence);
 
   const context::Compute& compute() const { return rank_.compute(); }
   /// The type of rows in products with the layers' weights.
@@ -109,6 +116,11 @@ class Replica {
   void fill_cache();
   void fill_scales(const TensorView& scales);
   Answer feed(SequenceId sequence, int64_t cached, std::span<const int32_t> tokens);
+  void begin(SequenceId sequence, int64_t length);
+  schedule::PlanItem chunk(SequenceId sequence, int64_t first,
+                           std::span<const int32_t> tokens) const;
+  void add_steps(schedule::Plan& plan, std::span<const SequenceId> sequences,
+                 std::span<const int32_t> tokens, int masters) const;
   schedule::Plan next_plan(parallel::Ring ring);
   Answer execute(const schedule::Plan& plan);
   std::vector<int64_t> on_each(int64_t slots) const;
