@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Times passes of batch.policy: chunked, which have the decode rows of some sequences and the prompt
-/// of another one, beside the same decode step and the same prompt in passes of their own. The three
+/// Times passes of batch.policy: chunked, which have the decode rows of some sequences and the
+/// prompts of others, beside a pass of the same decode rows and one of the same prompts. The three
 /// passes take turns, and a ratio is the median of the rounds' ratios. The floor of a mixed pass is
 /// the longer of bytes / (measured read bandwidth) and FLOPs / (measured FLOP/s). --check compares
 /// the log-probabilities of all its rows with the results of one rank alone, which decodes the
-/// sequences one by one and then reads the prompt, with an fp32 cache.
+/// sequences and reads the prompts one by one, with an fp32 cache.
 
 #include <algorithm>
 #include <numeric>
@@ -26,7 +26,8 @@ constexpr DType check_kv_dtype = DType::fp32;
 
 struct Options {
   ModelOptions model;
-  std::vector<int64_t> contexts = {512}, batches = {8, 32}, prompts = {256, 512, 2048};
+  std::vector<int64_t> contexts = {512}, batches = {8, 32}, prompts = {1};
+  std::vector<int64_t> prompt_tokens = {256, 512, 2048};
   std::string ring = "pass_kv";
 };
 
@@ -42,21 +43,28 @@ void add_options(CLI::App& app, Options& options) {
                                  .help = "Numbers of sequences that are decoded",
                                  .show_default = true,
                                  .sign = command_line::Sign::positive});
-  command_line::add_option(app, {.name = "--prompt-tokens",
+  command_line::add_option(app, {.name = "--prompts",
                                  .into = &options.prompts,
-                                 .help = "Tokens of the prompt beside them, all in one pass",
+                                 .help = "Numbers of prompts beside them, all in one pass",
+                                 .show_default = true,
+                                 .sign = command_line::Sign::positive});
+  command_line::add_option(app, {.name = "--prompt-tokens",
+                                 .into = &options.prompt_tokens,
+                                 .help = "Tokens of each prompt",
                                  .show_default = true,
                                  .sign = command_line::Sign::positive});
   command_line::add_option(app, {.name = "--ring",
                                  .into = &options.ring,
                                  .help = "What travels between context-parallel ranks in passes "
-                                         "with a prompt; pass_q in the others",
+                                         "with prompts; pass_q in the others",
                                  .show_default = true,
                                  .among = {"pass_kv", "pass_q"}});
 }
 
 struct Case {
-  int64_t context, batch, prompt;
+  int64_t context, batch, prompts, prompt_tokens;
+
+  int64_t rows() const { return batch + prompts * prompt_tokens; }
 };
 
 class Mixed {
@@ -91,31 +99,33 @@ class Mixed {
     results_.line(
         fmt::format("floor of all ranks: reads {:.1f} GB/s, matrix product {:.1f} GFLOP/s",
                     floors.read_bandwidth * 1e-9, floors.flops * 1e-9));
-    results_.columns({"context", "batch", "prompt", "step ms", "prompt ms", "mixed ms", "min ms",
-                      "max ms", "mixed / apart", "GFLOP", "MB", "bound by", "% of floor"});
+    results_.columns({"context", "batch", "prompts", "tokens", "step ms", "prompts ms", "mixed ms",
+                      "min ms", "max ms", "mixed / apart", "GFLOP", "MB", "bound by",
+                      "% of floor"});
     for (const int64_t context : options_.contexts)
       for (const int64_t batch : options_.batches)
-        for (const int64_t prompt : options_.prompts) {
-          const Case one{context, batch, prompt};
-          measure(one, floors);
-          if (session_.options.check) check(one);
-        }
+        for (const int64_t prompts : options_.prompts)
+          for (const int64_t tokens : options_.prompt_tokens) {
+            const Case one{context, batch, prompts, tokens};
+            measure(one, floors);
+            if (session_.options.check) check(one);
+          }
   }
 
  private:
   /// Each round has two steps, and one round warms up.
   int64_t all_steps() const { return 2 * int64_t{session_.options.runs + 1}; }
 
-  /// The settings for a replica that has room for the case, and for its prompt in one pass.
+  /// The settings for a replica that has room for the case, and for its prompts in one pass.
   ReplicaSettings settings_for(const Case& one, int ranks, int64_t steps) const {
     ReplicaSettings settings = settings_;
-    settings.batch_tokens = std::max(settings.batch_tokens, one.prompt);
+    settings.batch_tokens = std::max(settings.batch_tokens, one.prompts * one.prompt_tokens);
     if (ranks == 1) {
       settings.sp = settings.tp = settings.ep = 1;
       settings.sharding = parallel::Sharding::base;
     }
     settings.kv_tokens = one.batch * Replica::slots(settings, ranks, one.context, steps) +
-                         Replica::slots(settings, ranks, one.prompt, 0);
+                         one.prompts * Replica::slots(settings, ranks, one.prompt_tokens, 0);
     return settings;
   }
 
@@ -127,27 +137,36 @@ class Mixed {
     return sequences;
   }
 
-  std::vector<int32_t> prompt_of(const Case& one) const {
-    return random_tokens(one.prompt, model_.config.vocab, options_.model.seed + 1);
+  std::vector<Replica::Prompt> prompts_of(const Case& one) const {
+    std::vector<Replica::Prompt> prompts;
+    for (int64_t i = 0; i < one.prompts; ++i) {
+      const uint64_t seed = options_.model.seed + 1 + static_cast<uint64_t>(i);
+      prompts.push_back(
+          {one.batch + i, random_tokens(one.prompt_tokens, model_.config.vocab, seed)});
+    }
+    return prompts;
   }
 
   void measure(const Case& one, const Floors& floors) {
     const ReplicaSettings settings = settings_for(one, world_.size(), all_steps());
     Replica replica(world_, model_, settings);
     const auto sequences = filled(replica, one, all_steps());
-    const parallel::SequenceId reader = one.batch;
-    const std::vector<int32_t> prompt = prompt_of(one);
+    const std::vector<Replica::Prompt> prompts = prompts_of(one);
+    const auto forget = [&] {
+      for (const Replica::Prompt& prompt : prompts) replica.remove(prompt.sequence);
+      replica.release_removed();
+    };
     std::vector<int32_t> tokens =
         random_tokens(one.batch, model_.config.vocab, options_.model.seed);
     std::vector<double> step_s, prompt_s, mixed_s, ratios;
     for (int round = -1; round < session_.options.runs; ++round) {
       const double step = seconds([&] { tokens = replica.decode(sequences, tokens).tokens; });
-      const double alone = seconds([&] { replica.prefill(reader, prompt); });
-      replica.release(reader);
-      const double together = seconds(
-          [&] { tokens = replica.step_and_prefill(sequences, tokens, reader, prompt).tokens; });
-      replica.release(reader);
-      if (!tokens.empty()) tokens.pop_back();  // the prompt's
+      const double alone = seconds([&] { replica.step_and_prefill({}, {}, prompts); });
+      forget();
+      const double together =
+          seconds([&] { tokens = replica.step_and_prefill(sequences, tokens, prompts).tokens; });
+      forget();
+      if (!tokens.empty()) tokens.resize(one.batch);  // without those after the prompts
       if (round < 0) continue;
       step_s.push_back(step), prompt_s.push_back(alone), mixed_s.push_back(together);
       ratios.push_back(together / (step + alone));
@@ -170,28 +189,30 @@ class Mixed {
                           quantize);
     };
     const int64_t cached = one.context + all_steps() / 2;  // of a sequence, at mid-run
-    return bytes(one.batch + one.prompt, 0) + bytes(one.batch, cached) - bytes(one.batch, 0);
+    return bytes(one.rows(), 0) + bytes(one.batch, cached) - bytes(one.batch, 0);
   }
 
   void report(const Case& one, DType kv_dtype, const Floors& floors, const Spread& step_s,
               const Spread& prompt_s, const Spread& mixed_s, const Spread& ratio) const {
     const double bytes = bytes_of(one, kv_dtype);
-    const double flops = prefill_flops(model_.config, one.prompt, 0) +
-                         decode_flops(model_.config, one.batch, one.context + all_steps() / 2);
+    const double flops =
+        static_cast<double>(one.prompts) * prefill_flops(model_.config, one.prompt_tokens, 0) +
+        decode_flops(model_.config, one.batch, one.context + all_steps() / 2);
     const double bytes_s = bytes / floors.read_bandwidth, flops_s = flops / floors.flops;
     const double share = std::max(bytes_s, flops_s) / mixed_s.median;
     const char* bound = bytes_s >= flops_s ? "memory" : "compute";
     const auto ms = [](double seconds) { return fmt::format("{:.3f}", 1e3 * seconds); };
     results_.row({std::to_string(one.context), std::to_string(one.batch),
-                  std::to_string(one.prompt), ms(step_s.median), ms(prompt_s.median),
-                  ms(mixed_s.median), ms(mixed_s.min), ms(mixed_s.max),
+                  std::to_string(one.prompts), std::to_string(one.prompt_tokens), ms(step_s.median),
+                  ms(prompt_s.median), ms(mixed_s.median), ms(mixed_s.min), ms(mixed_s.max),
                   fmt::format("{:.3f}", ratio.median), fmt::format("{:.1f}", 1e-9 * flops),
                   fmt::format("{:.1f}", 1e-6 * bytes), bound, fmt::format("{:.1f}", 100 * share)});
     results_.write({{"context", one.context},
                     {"batch", one.batch},
-                    {"prompt_tokens", one.prompt},
+                    {"prompts", one.prompts},
+                    {"prompt_tokens", one.prompt_tokens},
                     {"step_seconds", to_json(step_s)},
-                    {"prompt_seconds", to_json(prompt_s)},
+                    {"prompts_seconds", to_json(prompt_s)},
                     {"mixed_seconds", to_json(mixed_s)},
                     {"mixed_over_apart", to_json(ratio)},
                     {"bytes", bytes},
@@ -203,7 +224,7 @@ class Mixed {
   }
 
   void check(const Case& one) const {
-    const std::vector<int32_t> prompt = prompt_of(one);
+    const std::vector<Replica::Prompt> prompts = prompts_of(one);
     const auto tokens = random_tokens(one.batch, model_.config.vocab, options_.model.seed);
     const auto settings_on = [&](int ranks) {
       ReplicaSettings settings = settings_for(one, ranks, 1);
@@ -213,7 +234,7 @@ class Mixed {
     };
     Replica replica(world_, model_, settings_on(world_.size()));
     const auto sequences = filled(replica, one, 1);
-    const Answer ours = replica.step_and_prefill(sequences, tokens, one.batch, prompt);
+    const Answer ours = replica.step_and_prefill(sequences, tokens, prompts);
     std::string problem;
     if (world_.rank() == 0) {
       const auto alone = comm::make_null_communicator();
@@ -225,12 +246,13 @@ class Mixed {
       };
       for (int64_t i = 0; i < one.batch; ++i)
         keep(apart.decode(std::span(sequences).subspan(i, 1), std::span(tokens).subspan(i, 1)));
-      keep(apart.prefill(one.batch, prompt));
+      for (const Replica::Prompt& prompt : prompts)
+        keep(apart.prefill(prompt.sequence, prompt.tokens));
       problem = difference(ours.logprobs, expected, check_tolerance);
       if (!problem.empty())
-        problem =
-            fmt::format("log-probabilities of {} sequences after {} tokens and a prompt of {}: {}",
-                        one.batch, one.context, one.prompt, problem);
+        problem = fmt::format(
+            "log-probabilities of {} sequences after {} tokens and {} prompts of {}: {}", one.batch,
+            one.context, one.prompts, one.prompt_tokens, problem);
     }
     check_together(world_, problem);
     results_.line("    checked: the pass gives what one rank gives in passes of one sequence");
@@ -250,7 +272,7 @@ class Mixed {
 int main(int argc, char** argv) {
   using namespace pecia::bench;
   Options options;
-  return run_benchmark({"bench_mixed", "Times passes with decode rows and a prompt of a model",
+  return run_benchmark({"bench_mixed", "Times passes of a model with decode rows and prompts",
                         [&](CLI::App& app) { add_options(app, options); },
                         [&](const Session& session) {
                           const auto model = load_model(session.world, options.model.model);

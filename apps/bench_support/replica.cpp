@@ -324,16 +324,16 @@ Answer Replica::decode(std::span<const SequenceId> sequences, std::span<const in
 }
 
 Answer Replica::step_and_prefill(std::span<const SequenceId> sequences,
-                                 std::span<const int32_t> tokens, SequenceId prompt,
-                                 std::span<const int32_t> prompt_tokens) {
-  const auto length = static_cast<int64_t>(prompt_tokens.size());
-  begin(prompt, length);
+                                 std::span<const int32_t> tokens, std::span<const Prompt> prompts) {
+  for (const Prompt& prompt : prompts) begin(prompt.sequence, std::ssize(prompt.tokens));
   schedule::Plan plan = next_plan(settings_.prefill_ring);
   add_steps(plan, sequences, tokens, worker_.groups().cp);
-  schedule::PlanItem item = chunk(prompt, 0, prompt_tokens);
-  item.prompt_end = length;
-  item.sampled_index = 0;
-  plan.items.push_back(std::move(item));
+  for (const Prompt& prompt : prompts) {
+    schedule::PlanItem item = chunk(prompt.sequence, 0, prompt.tokens);
+    item.prompt_end = std::ssize(prompt.tokens);
+    item.sampled_index = 0;
+    plan.items.push_back(std::move(item));
+  }
   return execute(plan);
 }
 
@@ -363,11 +363,6 @@ const execute::SentBytes& Replica::expected() {
 
 void Replica::remove(SequenceId sequence) {
   removed_.push_back(sequence);
-}
-
-void Replica::release(SequenceId sequence) {
-  remove(sequence);
-  release_removed();
 }
 
 void Replica::release_removed() {

@@ -86,15 +86,21 @@ class Replica {
   /// Feeds one token of each sequence and samples the next ones. `tokens` is read on rank 0.
   Answer decode(std::span<const SequenceId> sequences, std::span<const int32_t> tokens);
 
-  /// Feeds one token of each sequence and, in the same pass, the whole prompt of a new sequence. It
-  /// samples a token for each of them, the last one for the prompt. `tokens` is read on rank 0.
+  /// A new sequence and its prompt.
+  struct Prompt {
+    SequenceId sequence = 0;
+    std::vector<int32_t> tokens = {};
+  };
+
+  /// Feeds one token of each sequence and, in the same pass, whole prompts. It samples a token for
+  /// each of them, first for the sequences. `tokens` is read on rank 0.
   Answer step_and_prefill(std::span<const SequenceId> sequences, std::span<const int32_t> tokens,
-                          SequenceId prompt, std::span<const int32_t> prompt_tokens);
+                          std::span<const Prompt> prompts);
 
   /// Frees the sequence's KV with the next pass.
   void remove(SequenceId sequence);
-  /// Frees it now, with a pass that does nothing else.
-  void release(SequenceId sequence);
+  /// Frees what was removed now, with a pass that does nothing else.
+  void release_removed();
 
   const context::Compute& compute() const { return rank_.compute(); }
   /// The type of rows in products with the layers' weights.
@@ -124,8 +130,6 @@ class Replica {
   schedule::Plan next_plan(parallel::Ring ring);
   Answer execute(const schedule::Plan& plan);
   std::vector<int64_t> on_each(int64_t slots) const;
-  /// Frees the removed slots now, with a pass of its own, since fill() needs them at once.
-  void release_removed();
 
   comm::Communicator& ring_;
   const LoadedModel& model_;
