@@ -103,10 +103,8 @@ machines::Cluster cluster_of(const PlanQuestion& question, const job::Job& job, 
   const resources::Threads threads = resources::threads_of_rank(*alone);
   const resources::ComputePlace place =
       resources::make_compute_place(job, resources::computes_on_gpus(job, *alone), threads, *alone);
-  report::Recorder recorder;
-  return run::measure_this_cluster(*alone, {comm::RackServerGpu{"", cluster::host_name(), 0}},
-                                   {*place.device, *place.stream, *place.backend, recorder},
-                                   threads.cache_bytes);
+  return run::measure_this_cluster(*alone, {comm::RackServerGpu{"", cluster::host_name(), 0}}, job,
+                                   place, threads.cache_bytes);
 }
 
 /// The question's cluster, fitted to runs where it names some, and how.

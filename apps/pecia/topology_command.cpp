@@ -88,9 +88,8 @@ void write_cluster_file(const std::string& path, const job::Job& job,
   const resources::Threads threads = resources::threads_of_rank(world);
   const resources::ComputePlace place =
       resources::make_compute_place(job, resources::computes_on_gpus(job, world), threads, world);
-  report::Recorder recorder;
-  const machines::Cluster cluster = run::measure_this_cluster(
-      world, places, {*place.device, *place.stream, *place.backend, recorder}, threads.cache_bytes);
+  const machines::Cluster cluster =
+      run::measure_this_cluster(world, places, job, place, threads.cache_bytes);
   comm::together(world, [&] {
     if (world.rank() == 0) report::write_atomically(path, to_yaml(cluster));
   });

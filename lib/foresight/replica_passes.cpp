@@ -27,6 +27,15 @@ int64_t recent_slots(int64_t slots, const schedule::Plan& pass) {
   return (slots / block + 1 + 2 * std::ssize(pass.added)) * block;
 }
 
+/// Of a pass that begins all of its sequences.
+Recording recording_of(const Replica& replica, const machines::Cluster& cluster,
+                       const schedule::Plan& pass, int rank) {
+  constexpr int64_t any_memory = std::numeric_limits<int64_t>::max();
+  const int64_t kv_tokens = reserved_slots(pass, replica.resources.cp);
+  const int64_t recent = replica.resources.kv_recent_tokens > 0 ? recent_slots(kv_tokens, pass) : 0;
+  return {settings_of(replica, cluster, rank, kv_tokens, any_memory, recent), {}, pass};
+}
+
 bool is_layout(const Replica& replica) {
   return replica.job.reproducible == parallel::Reproducible::layout;
 }
@@ -75,19 +84,15 @@ execute::PhantomSettings settings_of(const Replica& replica, const machines::Clu
 
 Program program_of(const Replica& replica, const machines::Cluster& cluster,
                    const schedule::Plan& pass, int rank) {
-  constexpr int64_t any_memory = std::numeric_limits<int64_t>::max();
-  const int64_t kv_tokens = reserved_slots(pass, replica.resources.cp);
-  const int64_t recent = replica.resources.kv_recent_tokens > 0 ? recent_slots(kv_tokens, pass) : 0;
-  return record(replica.config,
-                {settings_of(replica, cluster, rank, kv_tokens, any_memory, recent), {}, pass},
-                Layers::folded);
+  return record(replica.config, recording_of(replica, cluster, pass, rank), Layers::folded);
 }
 
 std::vector<Program> programs_of(const Replica& replica, const machines::Cluster& cluster,
                                  const schedule::Plan& pass) {
   std::vector<Program> programs;
-  for (int rank = 0; rank < replica.ranks(); ++rank)
-    programs.push_back(program_of(replica, cluster, pass, rank));
+  Recording recording = recording_of(replica, cluster, pass, 0);
+  for (int& rank = recording.rank.rank; rank < replica.ranks(); ++rank)
+    programs.push_back(record(replica.config, recording, Layers::folded));
   return programs;
 }
 

@@ -137,10 +137,23 @@ double all_to_all_bandwidth(comm::Communicator& world, comm::Communicator& group
   });
 }
 
-/// Seconds of one exchange of a few bytes among the ranks of `group`. Such groups together make up
-/// `world`.
+/// What rank 0 found in the cache.
+struct Found {
+  uint8_t there = 0;
+  parallel::RingRates rates;
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(there), archive(rates.flops), archive(rates.bandwidth);
+    archive(rates.all_to_all_bandwidth);
+  }
+};
+
+}  // namespace
+
 double exchange_seconds(comm::Communicator& world, comm::Communicator& group,
                         const context::Compute& compute) {
+  if (group.size() == 1) return 0;
   constexpr int runs = 50;
   const auto collectives =
       group.make_collectives(std::vector<int>(group.size(), 0), comm::SumOrder::any);
@@ -157,20 +170,6 @@ double exchange_seconds(comm::Communicator& world, comm::Communicator& group,
   });
   return seconds / (2 * runs);  // each run is a scatter and a gather
 }
-
-/// What rank 0 found in the cache.
-struct Found {
-  uint8_t there = 0;
-  parallel::RingRates rates;
-
-  template <typename A>
-  void visit(A& archive) {
-    archive(there), archive(rates.flops), archive(rates.bandwidth);
-    archive(rates.all_to_all_bandwidth);
-  }
-};
-
-}  // namespace
 
 parallel::RingRates measure_rates(comm::Communicator& world, comm::Communicator& ring,
                                   const context::Compute& compute, const AttentionShape& shape) {

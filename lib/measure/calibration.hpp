@@ -36,6 +36,12 @@ double measure_attention_flops(comm::Communicator& world, const context::Compute
 parallel::RingRates measure_rates(comm::Communicator& world, comm::Communicator& ring,
                                   const context::Compute& compute, const AttentionShape& shape);
 
+/// Seconds of one exchange of a few bytes among the ranks of `group`, until the host of each knows of
+/// its end; 0 for one rank. Tensors are where `compute` is. Such groups together make up `world`.
+/// Collective over `world`; every rank gets the same.
+double exchange_seconds(comm::Communicator& world, comm::Communicator& group,
+                        const context::Compute& compute);
+
 /// A key of what rates depend on: device, CPU, instructions, threads, ranks, hosts, ring, shape and
 /// build. Rank 0's CPU stands for all. Collective over `world`.
 std::string rates_key(comm::Communicator& world, const comm::Communicator& ring,

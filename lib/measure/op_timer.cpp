@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/comm/collectives.hpp"
 #include "lib/core/random.hpp"
 #include "lib/io/memory_file.hpp"
 #include "lib/measure/product_rates.hpp"
@@ -20,6 +21,8 @@ namespace {
 
 constexpr int64_t unit = int64_t{1} << 20;
 constexpr double stretch_s = 0.003;
+constexpr int64_t most_calls_of_step = 256;  // about as many as a pass has
+constexpr int64_t most_rows_of_step = 256;   // as model::Model has it
 
 /// Four times the caches, so that nothing is cached when its turn comes again.
 int64_t more_than_cached(int64_t cache_bytes) {
@@ -29,17 +32,15 @@ int64_t more_than_cached(int64_t cache_bytes) {
 /// Goes round a piece of memory in steps of `bytes`.
 class Turns {
  public:
-  Turns(std::span<std::byte> memory, int64_t bytes) : memory_(memory), bytes_(bytes) {
-    PECIA_CHECK(bytes <= std::ssize(memory), "{} bytes of {}", bytes, memory.size());
+  Turns(std::span<std::byte> memory, int64_t bytes)
+      : memory_(memory), bytes_(bytes), count_(std::ssize(memory) / bytes) {
+    PECIA_CHECK(count_ >= 1, "{} bytes of {}", bytes, memory.size());
   }
-  std::byte* next() {
-    if (at_ + bytes_ > std::ssize(memory_)) at_ = 0;
-    return memory_.data() + std::exchange(at_, at_ + bytes_);
-  }
+  std::byte* of(int64_t number) const { return memory_.data() + number % count_ * bytes_; }
 
  private:
   std::span<std::byte> memory_;
-  int64_t bytes_, at_ = 0;
+  int64_t bytes_, count_;
 };
 
 /// Random numbers of bf16 in ±[2⁻⁴, 2⁻³).
@@ -115,21 +116,46 @@ WeightPages::~WeightPages() {
 
 OpTimer::OpTimer(comm::Communicator& world, const context::Compute& compute, int64_t cache_bytes)
     : world_(world),
-      compute_(compute),
+      on_gpu_(compute.device.info().is_gpu()),
+      own_stream_(on_gpu_ ? compute.device.make_stream() : nullptr),
+      compute_{compute.device, own_stream_ ? *own_stream_ : compute.stream, compute.backend,
+               compute.recorder},
       cache_bytes_(cache_bytes),
-      weights_(more_than_cached(cache_bytes), has_panels(compute.backend),
-               world.split_by_host()->size()),
       keys_(compute.buffer(more_than_cached(cache_bytes))) {
-  fill(weights_.bytes());
+  if (on_gpu_) {
+    compute.stream.synchronize();  // what it holds is not measured
+    const int64_t columns = 1024, rows = keys_.bytes() / (columns * size_of(DType::bf16));
+    weights_on_device_ = compute.buffer(keys_.bytes());
+    for (device::Buffer* const buffer : {&keys_, &weights_on_device_})
+      fill_random(compute_, buffer->tensor(DType::bf16, {rows, columns}));
+    weights_ = {weights_on_device_.as<std::byte>(),
+                static_cast<size_t>(weights_on_device_.bytes())};
+    return;
+  }
+  pages_.emplace(more_than_cached(cache_bytes), has_panels(compute.backend),
+                 world.split_by_host()->size());
+  weights_ = pages_->bytes();
+  fill(weights_);
   compute_.device.zero(keys_.data(), keys_.bytes(), compute_.stream);
   compute_.stream.synchronize();
+}
+
+void OpTimer::give(const Call& call, int64_t calls) const {
+  if (!on_gpu_) {
+    for (int64_t i = 0; i < calls; ++i) call.give(next_++);
+    return;
+  }
+  std::optional<kernels::Step> step;
+  if (call.in_step) step.emplace(compute_.backend, compute_.stream);
+  for (int64_t i = 0; i < calls; ++i) call.give(i);
+  if (step) step->end();
 }
 
 double OpTimer::stretch(const Call& call, int64_t calls, int ranks, double& own_best) const {
   const bool works = world_.rank() < ranks;
   const double all = seconds_of_all(world_, [&] {
     const double seconds = own_seconds([&] {
-      for (int64_t i = 0; works && i < calls; ++i) call();
+      if (works) give(call, calls);
       compute_.stream.synchronize();
     });
     own_best = std::min(own_best, seconds / static_cast<double>(calls));
@@ -140,11 +166,13 @@ double OpTimer::stretch(const Call& call, int64_t calls, int ranks, double& own_
 int64_t OpTimer::calls_of_stretch(const Call& call) const {
   double ignored = 0;
   stretch(call, 1, world_.size(), ignored);  // wakes threads and touches pages
-  return 1 + static_cast<int64_t>(stretch_s / stretch(call, 1, world_.size(), ignored));
+  const double one_s = stretch(call, 1, world_.size(), ignored);
+  const auto calls = 1 + static_cast<int64_t>(stretch_s / one_s);
+  return on_gpu_ ? std::min(calls, most_calls_of_step) : calls;
 }
 
 double OpTimer::best_seconds(const Call& call) const {
-  constexpr int stretches = 3;
+  const int stretches = on_gpu_ ? 5 : 3;  // of the first ones on a GPU a graph is made
   const int64_t calls = calls_of_stretch(call);
   double own_best = std::numeric_limits<double>::infinity();
   for (int i = 0; i < stretches; ++i) stretch(call, calls, world_.size(), own_best);
@@ -157,21 +185,31 @@ TensorView OpTimer::zeroed(device::Buffer& buffer, int64_t rows, int64_t columns
   return tensor;
 }
 
+TensorView OpTimer::numbers(device::Buffer& buffer, DType dtype, int64_t rows,
+                            int64_t columns) const {
+  const TensorView tensor = buffer.tensor(dtype, {rows, columns});
+  if (on_gpu_)
+    fill_random(compute_, tensor);
+  else
+    compute_.device.zero(tensor.data(), tensor.elements() * size_of(dtype), compute_.stream);
+  return tensor;
+}
+
 template <typename Measure>
 auto OpTimer::with_product(int64_t rows, int64_t depth, int64_t width, const Measure& measure,
                            int64_t parts) const {
   auto buffers = compute_.buffers(2);
   const DType operands = compute_.backend.operand_type(DType::bf16);
-  const TensorView x = buffers[0].tensor(operands, {rows, depth});
-  compute_.device.zero(x.data(), x.elements() * size_of(operands), compute_.stream);
+  const TensorView x = numbers(buffers[0], operands, rows, depth);
   kernels::LinearArgs args{x, {}, {}, zeroed(buffers[1], rows, width)};
-  Turns weights(weights_.bytes(), width * parts * depth * size_of(DType::bf16));
-  const TakenForPanels panels(compute_.backend, weights_.bytes(), width, depth, parts);
-  return measure([&] {
+  const Turns weights(weights_, width * parts * depth * size_of(DType::bf16));
+  const TakenForPanels panels(compute_.backend, weights_, width, depth, parts);
+  const auto give = [&](int64_t number) {
     args.weight =
-        TensorView(weights.next(), DType::bf16, {width, parts * depth}).slice_columns(0, depth);
+        TensorView(weights.of(number), DType::bf16, {width, parts * depth}).slice_columns(0, depth);
     compute_.backend.linear(args, compute_.stream);
-  });
+  };
+  return measure(Call{give, rows <= most_rows_of_step});
 }
 
 double OpTimer::product(int64_t rows, int64_t depth, int64_t width) const {
@@ -190,11 +228,12 @@ double OpTimer::all_reduce() const {
       world_.make_collectives(std::vector<int>(world_.size(), 0), comm::SumOrder::any);
   std::vector<float> values(1024);
   return with_product(1, 512, 512, [&](const Call& product) {
-    const Call both = [&] {
-      product();
+    const auto add_up = [&](int64_t number) {
+      product.give(number);
       compute_.stream.synchronize();
       collectives->start_all_reduce(values)->wait();
     };
+    const Call both{add_up, false};
     const int64_t calls = calls_of_stretch(both);
     double ignored = 0;
     Stretches found;  // with the sum, and without it
@@ -207,8 +246,8 @@ double OpTimer::all_reduce() const {
   });
 }
 
-Stretches OpTimer::stretches(int64_t rows, int pairs) const {
-  return with_product(rows, 1024, 1024, [&](const Call& call) {
+Stretches OpTimer::stretches(int64_t rows, int64_t depth, int64_t width, int pairs) const {
+  return with_product(rows, depth, width, [&](const Call& call) {
     const int64_t calls = calls_of_stretch(call);
     double ignored = 0;
     Stretches found;
@@ -223,10 +262,12 @@ Stretches OpTimer::stretches(int64_t rows, int pairs) const {
 double OpTimer::attention(const AttentionShape& shape, int64_t rows, int64_t cached) const {
   const int64_t keys = cached + rows;
   const int64_t bytes = keys * shape.num_kv_heads * shape.head_dim * size_of(shape.kv_dtype);
-  Turns layers({keys_.as<std::byte>(), static_cast<size_t>(keys_.bytes())}, 2 * bytes);
+  const Turns layers({keys_.as<std::byte>(), static_cast<size_t>(keys_.bytes())}, 2 * bytes);
   auto buffers = compute_.buffers(3);
   const int64_t columns = shape.num_heads * shape.head_dim;
-  const TensorView q = zeroed(buffers[0], rows, columns), out = zeroed(buffers[1], rows, columns);
+  const DType query_type = compute_.backend.query_type(shape.kv_dtype, shape.head_dim);
+  const TensorView q = numbers(buffers[0], query_type, rows, columns);
+  const TensorView out = zeroed(buffers[1], rows, columns);
   std::vector<int64_t> positions(rows);
   std::iota(positions.begin(), positions.end(), cached);
   const std::vector<kernels::AttentionItem> items = {{0, rows, 0, 1}};
@@ -242,12 +283,12 @@ double OpTimer::attention(const AttentionShape& shape, int64_t rows, int64_t cac
                               .window = 0,
                               .out = out.reshape({rows, shape.num_heads, shape.head_dim}),
                               .lse = zeroed(buffers[2], rows, shape.num_heads)};
-  const auto attend = [&] {
-    args.keys.k = layers.next();
+  const auto attend = [&](int64_t number) {
+    args.keys.k = layers.of(number);
     args.keys.v = static_cast<const std::byte*>(args.keys.k) + bytes;
     compute_.backend.attention(args, compute_.stream);
   };
-  return best_seconds(attend);
+  return best_seconds({attend, rows <= most_rows_of_step});
 }
 
 double OpTimer::elementwise(int64_t bytes) const {
@@ -261,9 +302,32 @@ double OpTimer::elementwise(int64_t bytes) const {
     const TensorView gate = zeroed(buffers[2 * i], rows, columns);
     calls.push_back({gate, zeroed(buffers[2 * i + 1], rows, columns), gate});
   }
-  size_t next = 0;
-  return best_seconds(
-      [&] { compute_.backend.gated_activation(calls[next++ % pairs], compute_.stream); });
+  const auto give = [&](int64_t number) {
+    compute_.backend.gated_activation(calls[static_cast<size_t>(number) % pairs], compute_.stream);
+  };
+  return best_seconds({give, rows <= most_rows_of_step});
+}
+
+kernels::GatedActivationArgs OpTimer::smallest(device::Buffer& gate, device::Buffer& up) const {
+  const TensorView numbers = zeroed(gate, 1, 64);
+  return {numbers, zeroed(up, 1, 64), numbers};
+}
+
+double OpTimer::smallest_in_step() const {
+  auto buffers = compute_.buffers(2);
+  const auto args = smallest(buffers[0], buffers[1]);
+  const auto give = [&](int64_t) { compute_.backend.gated_activation(args, compute_.stream); };
+  return best_seconds({give, true});
+}
+
+double OpTimer::smallest_and_wait() const {
+  auto buffers = compute_.buffers(2);
+  const auto args = smallest(buffers[0], buffers[1]);
+  double least_s = std::numeric_limits<double>::infinity();
+  constexpr int64_t times = 100;
+  const auto give = [&](int64_t) { compute_.backend.gated_activation(args, compute_.stream); };
+  for (int64_t i = 0; i < times; ++i) stretch({give, true}, 1, world_.size(), least_s);
+  return 1e-12 * static_cast<double>(world_.all_reduce_max(std::llround(1e12 * least_s)));
 }
 
 }  // namespace pecia::measure

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How long ops of a CPU take inside a pass of a model. A pass reads weights, keys and values that
+/// How long ops take inside a pass of a model. A pass reads weights, keys and values that
 /// it last read a pass ago, so they lie beyond the caches. Activations were written by the op
 /// before.
 
 #include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 
 #include "lib/comm/communicator.hpp"
@@ -40,9 +42,14 @@ class WeightPages {
 /// gets the same. Neighbours on the same machine may take a part of the cores at any moment, so an
 /// op's seconds are the best of some stretches of a few milliseconds: those of the slowest rank, each
 /// rank at its best. Most calls take about 15 ms.
+///
+/// On a GPU the ops of a stretch are enqueued on a stream of their own. Ops on few rows are a step
+/// there (device::Stream::begin_step), as in passes, so that repeated ones go as a graph. A stretch ends when the
+/// host knows that its last op has ended. Numbers are random, since zeros take less power.
 class OpTimer {
  public:
-  /// `cache_bytes`: of the caches of this rank's threads. `world` outlives this object.
+  /// `cache_bytes`: of the caches of this rank's threads, or more than the GPU caches. Weights, keys
+  /// and activations have four times as many each. `world` outlives this object.
   OpTimer(comm::Communicator& world, const context::Compute& compute, int64_t cache_bytes);
 
   /// y [rows, width] = x [rows, depth] · weights [width, depth] of bf16, each time with other
@@ -61,14 +68,21 @@ class OpTimer {
   /// Seconds that a sum over all ranks adds to a product of one row before it, in the mean of the
   /// middle half of some stretches; 0 for one rank. The sum has two exchanges of a few KiB.
   double all_reduce() const;
-  /// Seconds of a product of `rows` rows with weights of 1024 × 1024 in the mean of each of `pairs`
+  /// Seconds of a product of `rows` rows with weights [width, depth] in the mean of each of `pairs`
   /// stretches, on all ranks until all are done, and on rank 0 while the other ranks wait, by turns.
   /// A product of one row waits for memory, which all programs of a host share; one of many rows
   /// computes. Ranks wait for each other often, as in a run. A pair takes about 6 ms.
-  Stretches stretches(int64_t rows, int pairs) const;
+  Stretches stretches(int64_t rows, int64_t depth, int64_t width, int pairs) const;
+  /// Seconds of an op on few numbers, always the same ones.
+  double smallest_in_step() const;
+  /// The same, and of waiting for its end.
+  double smallest_and_wait() const;
 
  private:
-  using Call = std::function<void()>;
+  struct Call {
+    std::function<void(int64_t number)> give;  ///< an op whose operands depend on its number
+    bool in_step;                              ///< on a GPU; passes with many rows are no steps
+  };
   /// Seconds of one call at best, on the slowest rank.
   double best_seconds(const Call& call) const;
   /// Seconds of one of `calls` calls on the `ranks` first ranks until all are done; the others wait.
@@ -81,12 +95,20 @@ class OpTimer {
   auto with_product(int64_t rows, int64_t depth, int64_t width, const Measure& measure,
                     int64_t parts = 1) const;
   TensorView zeroed(device::Buffer& buffer, int64_t rows, int64_t columns) const;
+  /// Zeros, or random numbers on a GPU.
+  TensorView numbers(device::Buffer& buffer, DType dtype, int64_t rows, int64_t columns) const;
+  void give(const Call& call, int64_t calls) const;
+  kernels::GatedActivationArgs smallest(device::Buffer& gate, device::Buffer& up) const;
 
   comm::Communicator& world_;
+  bool on_gpu_;
+  std::unique_ptr<device::Stream> own_stream_;  ///< null on a CPU
   context::Compute compute_;
   int64_t cache_bytes_;
-  WeightPages weights_;
-  device::Buffer keys_;
+  std::optional<WeightPages> pages_;  ///< absent on a GPU
+  device::Buffer keys_, weights_on_device_;
+  std::span<std::byte> weights_;
+  mutable int64_t next_ = 0;  ///< the number of the next op on a CPU
 };
 
 }  // namespace pecia::measure

@@ -278,9 +278,8 @@ std::vector<int> KvMap::holders(SequenceId sequence) const {
   return found;
 }
 
-std::vector<SequenceId> KvMap::lineage(SequenceId sequence) const {
-  if (const auto above = at(sequence).parent) return {*above, sequence};
-  return {sequence};
+Lineage KvMap::lineage(SequenceId sequence) const {
+  return Lineage(sequence, at(sequence).parent);
 }
 
 }  // namespace pecia::parallel

@@ -3,6 +3,7 @@
 /// Tells who holds the keys and values of which tokens. Every rank of a replica keeps the same map.
 /// The map follows from the plans alone, so positions never travel.
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -55,6 +56,21 @@ struct SequenceState {
     held.resize(static_cast<size_t>(instances));
     for (std::vector<StridedRange>& ranges : held) archive(ranges);
   }
+};
+
+/// A sequence's parent, if there is one, and then the sequence itself.
+class Lineage {
+ public:
+  explicit Lineage(SequenceId sequence, std::optional<SequenceId> parent = {})
+      : members_{parent.value_or(sequence), sequence}, count_(parent ? 2 : 1) {}
+
+  const SequenceId* begin() const { return members_.data(); }
+  const SequenceId* end() const { return members_.data() + count_; }
+  SequenceId front() const { return members_.front(); }
+
+ private:
+  std::array<SequenceId, 2> members_;
+  size_t count_;
 };
 
 /// The sequences of a replica. For each sequence the map has the positions that each instance
@@ -111,9 +127,8 @@ class KvMap {
                                           int virtual_rank = 0) const {
     return part(sequence, instance, virtual_rank).ranges;
   }
-  /// Returns the sequences whose tokens a query of `sequence` sees: the parent, if there is one,
-  /// and then the sequence itself.
-  std::vector<SequenceId> lineage(SequenceId sequence) const;
+  /// Returns the sequences whose tokens a query of `sequence` sees.
+  Lineage lineage(SequenceId sequence) const;
   /// Returns the instances that hold keys which a query of `sequence` sees, in ascending order.
   std::vector<int> holders(SequenceId sequence) const;
 

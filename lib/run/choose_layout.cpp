@@ -154,7 +154,8 @@ LayoutChoice choose_layout(const LayoutQuestion& question, comm::Communicator& w
   const auto by_rule = [&](const char* why) {
     return LayoutChoice{{}, grid_is_open ? fmt::format("the grid is by rule: {}", why) : "", {}};
   };
-  if (question.place.on_gpu()) return by_rule("GPUs cannot be measured yet");
+  if (question.place.on_gpu() && question.job.allow_gpu_sharing)
+    return by_rule("ranks may share a GPU");
   if (resources::is_tuned(question.job)) return by_rule("a tuned file is of one layout");
   if (question.job.batch.arrivals == job::Arrivals::replay && layouts > most_with_arrivals)
     return by_rule("requests arrive over time, and pecia plan --cluster compares so many layouts");
@@ -171,7 +172,8 @@ LayoutChoice choose_layout(const LayoutQuestion& question, comm::Communicator& w
   if (!is_kept) {
     // In a group of its own, so that the report counts the run's traffic alone.
     const auto own = world.split(0, world.rank());
-    cluster = measure_this_cluster(*own, question.places, compute, question.threads.cache_bytes);
+    cluster = measure_this_cluster(*own, question.places, question.job, question.place,
+                                   question.threads.cache_bytes);
   }
   LayoutChoice choice;
   comm::together(world, [&] {

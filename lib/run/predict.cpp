@@ -26,7 +26,8 @@ constexpr int64_t most_answer_tokens = 20'000;  // that are played: some 0.1 s
 /// Why nothing is foreseen; "" if it is.
 std::string why_not(const PredictionInputs& from) {
   const resources::Resources& resources = from.setup.resources;
-  if (resources.gpus) return "passes on GPUs are not foreseen at a start";
+  if (resources.gpus && from.setup.job.allow_gpu_sharing)
+    return "passes of ranks that may share a GPU are not foreseen";
   if (from.setup.ranks.replica->size() > most_ranks)
     return fmt::format(
         "replicas of more than {} ranks are not foreseen at a start; pecia plan does", most_ranks);
@@ -42,8 +43,9 @@ machines::Cluster cluster_of_rates(const PredictionInputs& from, const context::
   comm::Communicator& replica = *setup.ranks.replica;
   // In a group of its own, so that the report counts the run's traffic alone.
   const auto own = replica.split(0, replica.rank());
+  const auto tensors = resources::tensor_group(setup.job, *own, setup.place);
   const parallel::RingRates rates =
-      measure::measure_rates(setup.world(), *own, compute,
+      measure::measure_rates(setup.world(), tensors ? *tensors : *own, compute,
                              {kv_heads * (config.num_heads / config.num_kv_heads), kv_heads,
                               config.head_dim, resources.kv_dtype});
   const double ranks = setup.world().size();
@@ -52,8 +54,11 @@ machines::Cluster cluster_of_rates(const PredictionInputs& from, const context::
   const double widest = std::max(rates.bandwidth, rates.all_to_all_bandwidth);
   machines::Cluster cluster;
   cluster.ranks_per_server = replica.size();
-  cluster.rank = {
-      "rates measured at the start", false, {}, 1e-9 * from.peak.bandwidth.best / ranks, 1};
+  cluster.rank = {"rates measured at the start",
+                  resources.gpus,
+                  {},
+                  1e-9 * from.peak.bandwidth.best / ranks,
+                  1};
   cluster.rank.flops[compute.backend.operand_type(from.weights.held())] = peak;
   cluster.links.fill({1e-9 * widest, 0, false});
   cluster.efficiency = {{measure::share_of(products, peak)},

@@ -22,7 +22,8 @@ TEST(DescribedCluster, IsAFileOfThisMachine) {
   for (int rank = 0; rank < world->size(); ++rank)
     places.push_back({"", fmt::format("s{}", rank / 2), rank % 2});
   const machines::Cluster cluster =
-      measure::describe_cluster(*world, places, compute, 1 << 20, int64_t{8} << 30, 1);
+      measure::describe_cluster(*world, *world, places, compute,
+                                measure::cpu_op_sizes(1 << 20, DType::fp32), int64_t{8} << 30, 1);
 
   EXPECT_EQ(cluster.ranks_per_server, std::min(2, world->size()));
   EXPECT_EQ(cluster.servers_per_rack, std::max(1, world->size() / 2));

@@ -70,7 +70,8 @@ TEST(KvMap, ChildrenBeginAtTheirParentsLength) {
 
   EXPECT_EQ(map.length(2), 10);
   EXPECT_EQ(map.length(3), 8);
-  EXPECT_EQ(map.lineage(2), (std::vector<SequenceId>{1, 2}));
+  const Lineage lineage = map.lineage(2);
+  EXPECT_EQ(std::vector(lineage.begin(), lineage.end()), (std::vector<SequenceId>{1, 2}));
   EXPECT_EQ(map.total_reserved(0), 10);
   EXPECT_THROW(map.append({1, 8, 1, 0}), InvalidArgument);
   EXPECT_THROW(map.remove(1), InvalidArgument);

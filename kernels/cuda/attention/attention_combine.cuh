@@ -64,8 +64,8 @@ __device__ __forceinline__ void combine_partials(const AttentionParams& params,
       float sums[Count] = {};
       for (int first = 0;;) {
         // A lane has the weight of partial `lane` of the first 32, and of its turn later.
-        const float weight = first < warp_size ? own_weight
-                                               : expf(lse_of(first + lane % partials_at_once) - base);
+        const float weight =
+            first < warp_size ? own_weight : expf(lse_of(first + lane % partials_at_once) - base);
 #pragma unroll
         for (int p = 0; p < partials_at_once; ++p) {
           const float factor = __shfl_sync(all_lanes, weight, (first + p) % warp_size);
@@ -80,8 +80,7 @@ __device__ __forceinline__ void combine_partials(const AttentionParams& params,
 #pragma unroll
       for (int i = 0; i < Count; ++i)
         if (exists) to.put(column + i, sum == 0 ? 0.0f : sums[i] / sum);
-      if (lane == 0 && first_column == 0)
-        *to.lse = sum == 0 ? minus_infinity : base + logf(sum);
+      if (lane == 0 && first_column == 0) *to.lse = sum == 0 ? minus_infinity : base + logf(sum);
     }
   }
 }
@@ -99,8 +98,7 @@ __device__ __forceinline__ void prefetch_partial_tile(const AttentionParams& par
 /// bits do not depend on which block that is. All threads of the block must call it. The tile is
 /// read again, so that it takes no registers in the loop over keys.
 __device__ __forceinline__ void combine_if_last(const AttentionParams& params,
-                                                const QueryTile& tile, int kv_head,
-                                                int tile_rows) {
+                                                const QueryTile& tile, int kv_head, int tile_rows) {
   if (tile.partial < 0) return;
   const PartialTile whole = params.partial_tiles[tile.partial_tile];
   __shared__ bool is_last;

@@ -39,8 +39,8 @@ void divide(TileList& list, const AttentionArgs& args, int64_t blocks_wanted) {
   int64_t total = 0;
   for (const QueryTile& tile : list.query_tiles) total += length(tile);
   const int64_t for_each = total * args.num_kv_heads / blocks_wanted;
-  const int64_t share = std::max({min_tiles_per_part, std::min(max_tiles_per_part, for_each),
-                                  for_each / blocks_to_balance});
+  const int64_t share = std::max(
+      {min_tiles_per_part, std::min(max_tiles_per_part, for_each), for_each / blocks_to_balance});
 
   std::vector<QueryTile> whole;
   std::swap(whole, list.query_tiles);

@@ -33,8 +33,7 @@ struct QueryPairs {
   /// Returns a pair rounded, as tensor cores take it.
   template <typename Product>
   __device__ __forceinline__ uint32_t get(const AttentionParams& params, int i) const {
-    return params.q_is_rounded ? rounded[i]
-                               : pack<Product>(wide[i].values[0], wide[i].values[1]);
+    return params.q_is_rounded ? rounded[i] : pack<Product>(wide[i].values[0], wide[i].values[1]);
   }
 };
 
