@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Times the products that model.compute: auto takes on this CPU beside each kind of products for
-/// all rows. Kinds are measured in turn, with weights that no cache holds, and medians count.
+/// all rows. Kinds are measured in turn, with weights that no cache holds, and medians count. The
+/// rates are those of auto: bytes of weights, which limit few rows, and FLOPs, which limit many.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -53,27 +54,40 @@ int64_t columns_of(const measure::RotatingProduct& product, int64_t rows, int64_
   return std::clamp(most_flops / (2 * rows * depth) / unit * unit, unit, product.columns());
 }
 
-void print_row(const Options& options, int64_t depth, int64_t rows,
-               std::vector<Subject>& subjects) {
+/// The work of one product.
+struct Work {
+  int64_t depth, rows, columns, weight_bytes;
+
+  double flops() const { return 2.0 * static_cast<double>(rows * columns * depth); }
+};
+
+void print_row(const Options& options, const Work& work, std::vector<Subject>& subjects) {
   double best = std::numeric_limits<double>::infinity();
   for (size_t i = 1; i < subjects.size(); ++i) best = std::min(best, subjects[i].median());
-  const double ratio = subjects.front().median() / best;
+  const double seconds = subjects.front().median(), ratio = seconds / best;
+  const double bytes_per_s = static_cast<double>(work.weight_bytes) / seconds;
+  const double flops_per_s = work.flops() / seconds;
   if (options.json) {
     nlohmann::ordered_json line{{"bench", "products"},
                                 {"cpu", cluster::cpu_facts().model},
                                 {"commit", build_info().commit},
                                 {"threads", options.threads},
                                 {"weights", options.weights},
-                                {"depth", depth},
-                                {"rows", rows}};
+                                {"depth", work.depth},
+                                {"rows", work.rows},
+                                {"columns", work.columns},
+                                {"weight_bytes", work.weight_bytes},
+                                {"flops", work.flops()}};
     for (Subject& subject : subjects) line[subject.name + "_s"] = subject.median();
     line["auto_over_best"] = ratio;
+    line["auto_weight_bytes_per_s"] = bytes_per_s;
+    line["auto_flops_per_s"] = flops_per_s;
     std::puts(json_text(line).c_str());
     return;
   }
-  fmt::print("{:>6} {:>5}", depth, rows);
+  fmt::print("{:>6} {:>5}", work.depth, work.rows);
   for (Subject& subject : subjects) fmt::print(" {:>9.3f}", 1e3 * subject.median());
-  fmt::print(" {:>10.2f}\n", ratio);
+  fmt::print(" {:>10.2f} {:>8.1f} {:>8.1f}\n", ratio, 1e-9 * bytes_per_s, 1e-9 * flops_per_s);
 }
 
 void measure_all(const Options& options) {
@@ -97,7 +111,7 @@ void measure_all(const Options& options) {
   if (!options.json) {
     fmt::print("{:>6} {:>5}", "depth", "rows");
     for (const Subject& subject : subjects) fmt::print(" {:>9}", subject.name + " ms");
-    fmt::print(" {:>10}\n", "auto/best");
+    fmt::print(" {:>10} {:>8} {:>8}\n", "auto/best", "GB/s", "GFLOP/s");
   }
 
   const auto device = device::make_host_device(threads.count, threads.cpus);
@@ -120,7 +134,7 @@ void measure_all(const Options& options) {
         for (Subject& subject : subjects)
           subject.seconds.push_back(
               measure::own_seconds([&] { product.run(compute(subject), rows, columns); }));
-      print_row(options, depth, rows, subjects);
+      print_row(options, {depth, rows, columns, product.weight_bytes(columns)}, subjects);
     }
   }
 }

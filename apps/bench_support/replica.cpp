@@ -152,17 +152,33 @@ std::vector<int64_t> Replica::on_each(int64_t slots) const {
   return std::vector<int64_t>(worker_.groups().cp, slots);
 }
 
-Answer Replica::prefill(SequenceId sequence, std::span<const int32_t> tokens) {
-  const auto length = static_cast<int64_t>(tokens.size());
+/// Tells the ranks of a sequence whose prompt has `length` tokens.
+void Replica::begin(SequenceId sequence, int64_t length) {
   added_.push_back(
       {sequence,
        {NewSequence::no_parent, 0, on_each(slots(settings_, ring_.size(), length, 0)), {}}});
   started_.push_back({sequence, {}, 0, length});
+}
+
+Answer Replica::prefill(SequenceId sequence, std::span<const int32_t> tokens) {
+  begin(sequence, static_cast<int64_t>(tokens.size()));
   return feed(sequence, 0, tokens);
 }
 
 Answer Replica::extend(SequenceId sequence, std::span<const int32_t> tokens) {
   return feed(sequence, worker_.attention().ledger().map().length(sequence), tokens);
+}
+
+/// Part of a prompt, whose end is not set.
+schedule::PlanItem Replica::chunk(SequenceId sequence, int64_t first,
+                                  std::span<const int32_t> tokens) const {
+  const int32_t owner =
+      settings_.prefill_ring == Ring::levels ? PassSequence::contiguous : PassSequence::balanced;
+  schedule::PlanItem item;
+  item.rows = {sequence, first, static_cast<int64_t>(tokens.size()), owner,
+               settings_.virtual_ranks()};
+  item.tokens.assign(tokens.begin(), tokens.end());
+  return item;
 }
 
 Answer Replica::feed(SequenceId sequence, int64_t cached, std::span<const int32_t> tokens) {
@@ -171,14 +187,10 @@ Answer Replica::feed(SequenceId sequence, int64_t cached, std::span<const int32_
   for (int64_t first = 0; first < length; first += settings_.batch_tokens) {
     const int64_t count = std::min(settings_.batch_tokens, length - first);
     schedule::Plan plan = next_plan(settings_.prefill_ring);
-    const auto chunk = tokens.subspan(first, count);
-    const int32_t owner =
-        settings_.prefill_ring == Ring::levels ? PassSequence::contiguous : PassSequence::balanced;
-    plan.items.push_back(
-        {PassSequence{sequence, cached + first, count, owner, settings_.virtual_ranks()},
-         {chunk.begin(), chunk.end()},
-         cached + length,
-         first + count == length ? 0 : -1});
+    schedule::PlanItem item = chunk(sequence, cached + first, tokens.subspan(first, count));
+    item.prompt_end = cached + length;
+    item.sampled_index = first + count == length ? 0 : -1;
+    plan.items.push_back(std::move(item));
     answer = execute(plan);
   }
   return answer;
@@ -285,11 +297,9 @@ void Replica::fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t 
   }
 }
 
-Answer Replica::decode(std::span<const SequenceId> sequences, std::span<const int32_t> tokens) {
-  const int cp = worker_.groups().cp;
-  const int masters = settings_.masters > 0 ? settings_.masters : cp;
-  schedule::Plan plan = next_plan(cp > 1 ? settings_.decode_ring : Ring::pass_kv);
-  plan.teams.front().holders = cp - masters;
+/// Adds a row of each sequence, dealt out over the first `masters` instances.
+void Replica::add_steps(schedule::Plan& plan, std::span<const SequenceId> sequences,
+                        std::span<const int32_t> tokens, int masters) const {
   for (size_t i = 0; i < sequences.size(); ++i) {
     const int64_t length = worker_.attention().ledger().map().length(sequences[i]);
     const auto turn = static_cast<int64_t>(i);
@@ -301,6 +311,28 @@ Answer Replica::decode(std::span<const SequenceId> sequences, std::span<const in
                           {token},
                           length + 1,
                           0});
+  }
+}
+
+Answer Replica::decode(std::span<const SequenceId> sequences, std::span<const int32_t> tokens) {
+  const int cp = worker_.groups().cp;
+  const int masters = settings_.masters > 0 ? settings_.masters : cp;
+  schedule::Plan plan = next_plan(cp > 1 ? settings_.decode_ring : Ring::pass_kv);
+  plan.teams.front().holders = cp - masters;
+  add_steps(plan, sequences, tokens, masters);
+  return execute(plan);
+}
+
+Answer Replica::step_and_prefill(std::span<const SequenceId> sequences,
+                                 std::span<const int32_t> tokens, std::span<const Prompt> prompts) {
+  for (const Prompt& prompt : prompts) begin(prompt.sequence, std::ssize(prompt.tokens));
+  schedule::Plan plan = next_plan(settings_.prefill_ring);
+  add_steps(plan, sequences, tokens, worker_.groups().cp);
+  for (const Prompt& prompt : prompts) {
+    schedule::PlanItem item = chunk(prompt.sequence, 0, prompt.tokens);
+    item.prompt_end = std::ssize(prompt.tokens);
+    item.sampled_index = 0;
+    plan.items.push_back(std::move(item));
   }
   return execute(plan);
 }

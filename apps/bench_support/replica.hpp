@@ -86,8 +86,21 @@ class Replica {
   /// Feeds one token of each sequence and samples the next ones. `tokens` is read on rank 0.
   Answer decode(std::span<const SequenceId> sequences, std::span<const int32_t> tokens);
 
+  /// A new sequence and its prompt.
+  struct Prompt {
+    SequenceId sequence = 0;
+    std::vector<int32_t> tokens = {};
+  };
+
+  /// Feeds one token of each sequence and, in the same pass, whole prompts. It samples a token for
+  /// each of them, first for the sequences. `tokens` is read on rank 0.
+  Answer step_and_prefill(std::span<const SequenceId> sequences, std::span<const int32_t> tokens,
+                          std::span<const Prompt> prompts);
+
   /// Frees the sequence's KV with the next pass.
   void remove(SequenceId sequence);
+  /// Frees what was removed now, with a pass that does nothing else.
+  void release_removed();
 
   const context::Compute& compute() const { return rank_.compute(); }
   /// The type of rows in products with the layers' weights.
@@ -109,11 +122,14 @@ class Replica {
   void fill_cache();
   void fill_scales(const TensorView& scales);
   Answer feed(SequenceId sequence, int64_t cached, std::span<const int32_t> tokens);
+  void begin(SequenceId sequence, int64_t length);
+  schedule::PlanItem chunk(SequenceId sequence, int64_t first,
+                           std::span<const int32_t> tokens) const;
+  void add_steps(schedule::Plan& plan, std::span<const SequenceId> sequences,
+                 std::span<const int32_t> tokens, int masters) const;
   schedule::Plan next_plan(parallel::Ring ring);
   Answer execute(const schedule::Plan& plan);
   std::vector<int64_t> on_each(int64_t slots) const;
-  /// Frees the removed slots now, with a pass of its own, since fill() needs them at once.
-  void release_removed();
 
   comm::Communicator& ring_;
   const LoadedModel& model_;

@@ -61,6 +61,14 @@ Finding isa_finding() {
   }
 }
 
+Finding product_kinds_finding() {
+  if (!isa_finding().ok) return ok("product kinds", "none, as this CPU cannot compute");
+  ProductFacts facts{{}, cpu_has_amx(), isa_is_capped()};
+  for (const kernels::Products kind : kernels::all_products)
+    facts.kinds.push_back({std::string(name_of(kind)), kernels::why_no_products(kind)});
+  return judge_product_kinds(facts);
+}
+
 /// What a run of as many ranks and threads would take, for weights of bf16. Collective.
 Finding products_finding(comm::Communicator& world) {
   if (world.all_reduce_max(isa_finding().ok ? 0 : 1) > 0)
@@ -182,6 +190,7 @@ std::vector<Finding> examine(const DoctorOptions& options, Context& context) {
                                                : std::string(grammar::why_none())),
       ok("cpu", cpu.model),
       isa_finding(),
+      product_kinds_finding(),
       products_finding(context.world),
       foresight_finding(),
       judge_gpus(gpus, host),

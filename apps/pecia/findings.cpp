@@ -31,6 +31,22 @@ Finding warning(std::string topic, std::string text, std::string remedy) {
   return {std::move(topic), false, std::move(text), std::move(remedy)};
 }
 
+Finding judge_product_kinds(const ProductFacts& facts) {
+  std::string text;
+  bool misses_amx = false;
+  for (const ProductFacts::Kind& kind : facts.kinds) {
+    if (!text.empty()) text += "; ";
+    text += kind.why_not.empty() ? kind.name : fmt::format("no {}: {}", kind.name, kind.why_not);
+    misses_amx |= kind.name == "amx" && !kind.why_not.empty();
+  }
+  if (misses_amx && facts.cpu_has_amx && !facts.is_capped)
+    return warning(
+        "product kinds", text,
+        "let processes ask for tiles (Linux 5.16 or newer, arch_prctl in containers), or "
+        "report the wrong product; until then runs multiply by vectors");
+  return ok("product kinds", text);
+}
+
 Finding judge_binding(const cluster::CpuFacts& cpu, const HostRanks& host) {
   const std::string text =
       fmt::format("{} of {} cores bound; on this host ranks: {}, cores they use: {}",

@@ -33,6 +33,17 @@ struct HostRanks {
   int cores = 1;  ///< cores that at least one of these ranks may use
 };
 
+/// The kinds of products that a CPU can have, and why this process lacks some.
+struct ProductFacts {
+  struct Kind {
+    std::string name;
+    std::string why_not;  ///< "": the process has it
+  };
+  std::vector<Kind> kinds;
+  bool cpu_has_amx = false;  ///< used or not
+  bool is_capped = false;    ///< PECIA_MAX_ISA is set
+};
+
 /// GPUs that a rank sees.
 struct GpuFacts {
   struct Gpu {
@@ -65,6 +76,8 @@ struct PlacesFacts {
   std::string problem;
 };
 
+/// Judges which kinds of products there are. It warns where a CPU has AMX and runs do not use it.
+Finding judge_product_kinds(const ProductFacts& facts);
 Finding judge_gpus(const GpuFacts& facts, const HostRanks& host);
 /// Judges the driver against the toolkit of the build.
 Finding judge_driver(const GpuFacts& facts);

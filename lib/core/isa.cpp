@@ -47,14 +47,6 @@ Isa best_vectors() {
   return __builtin_cpu_supports("avx512bf16") ? Isa::avx512_bf16 : Isa::avx512;
 }
 
-/// Leaf 7 of CPUID.
-bool cpu_has_amx_bf16() {
-  constexpr uint32_t amx_bf16 = 1u << 22, amx_tile = 1u << 24;
-  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
-  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
-  return (edx & amx_bf16) != 0 && (edx & amx_tile) != 0;
-}
-
 /// Linux gives a process the state of tiles only when it asks. Threads that exist or begin later
 /// have the permission, too.
 std::string ask_for_tiles() {
@@ -69,13 +61,8 @@ std::string ask_for_tiles() {
 
 Found find() {
   const Isa allowed = most_allowed(), vectors = best_vectors();
-  const Isa without_amx = std::min(allowed, vectors);
-  if (!cpu_has_amx_bf16()) return {without_amx, "this CPU does not have it"};
-  if (vectors < Isa::avx512_bf16)
-    return {without_amx, "this CPU has no AVX512-BF16, which its kernels use beside it"};
-  if (allowed < Isa::amx_bf16) return {without_amx, "PECIA_MAX_ISA rules it out"};
-  std::string refused = ask_for_tiles();
-  return {refused.empty() ? Isa::amx_bf16 : without_amx, std::move(refused)};
+  std::string why_not = why_no_amx(AmxFacts{cpu_has_amx(), vectors, allowed, ask_for_tiles});
+  return {why_not.empty() ? Isa::amx_bf16 : std::min(allowed, vectors), std::move(why_not)};
 }
 #else
 Found find() {
@@ -114,6 +101,25 @@ bool isa_is_capped() {
 
 std::string why_no_amx() {
   return found().why_no_amx;
+}
+
+std::string why_no_amx(const AmxFacts& facts) {
+  if (!facts.cpu_has_it) return "this CPU does not have it";
+  if (facts.vectors < Isa::avx512_bf16)
+    return "this CPU has no AVX512-BF16, which its kernels use beside it";
+  if (facts.most_allowed < Isa::amx_bf16) return "PECIA_MAX_ISA rules it out";
+  return facts.ask();
+}
+
+bool cpu_has_amx() {
+#if defined(__x86_64__)
+  constexpr uint32_t amx_bf16 = 1u << 22, amx_tile = 1u << 24;  // of leaf 7 of CPUID
+  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+  return (edx & amx_bf16) != 0 && (edx & amx_tile) != 0;
+#else
+  return false;
+#endif
 }
 
 std::string cpu_brand() {

@@ -2,6 +2,7 @@
 #pragma once
 /// Which instructions this process may use: the machine's best, or less when capped.
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -27,6 +28,21 @@ bool isa_is_capped();
 /// Says why isa() is not amx_bf16: the CPU lacks it, PECIA_MAX_ISA rules it out, or the operating
 /// system refuses it; "" if isa() is amx_bf16.
 std::string why_no_amx();
+
+/// What decides whether a process has AMX.
+struct AmxFacts {
+  bool cpu_has_it = false;           ///< its tiles, and products of bf16 on them
+  Isa vectors = Isa::avx2;           ///< the CPU's best beside it
+  Isa most_allowed = Isa::amx_bf16;  ///< by PECIA_MAX_ISA
+  std::function<std::string()> ask =
+      {};  ///< asks the operating system for tiles; "" if it gives them
+};
+
+/// The rule of the function above. It asks the operating system only if nothing else is in the way.
+std::string why_no_amx(const AmxFacts& facts);
+
+/// Tells whether this CPU has AMX with bf16, used or not.
+bool cpu_has_amx();
 
 /// The CPU's name of itself, such as "AMD EPYC 9654 96-Core Processor".
 std::string cpu_brand();

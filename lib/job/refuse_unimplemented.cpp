@@ -194,6 +194,10 @@ void refuse_unimplemented(const Job& job) {
     fail<Unsupported>(
         "batch.policy: chunked with reproducible: layout is not in this version: where a prompt is "
         "cut depends on what else is in the batch; use policy: prefill_first");
+  if (job.reproducible == Reproducible::layout && job.parallel.cp.elastic)
+    fail<Unsupported>(
+        "parallel.cp: elastic with reproducible: layout is not in this version: teams cut "
+        "sequences by what else runs; use cp: auto, or reproducible: run");
   if (job.attention.sparse == Sparse::off) {
     refuse_attention_keys_without_csa(job);
   } else {

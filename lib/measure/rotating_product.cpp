@@ -21,6 +21,11 @@ RotatingProduct::RotatingProduct(const context::Compute& compute, int64_t most_r
   fill_random(compute, scales_);
 }
 
+int64_t RotatingProduct::weight_bytes(int64_t columns) const {
+  const int64_t scales = scales_ ? scales_.size(1) * size_of(scales_.dtype()) : 0;
+  return columns * (weight_.size(1) * size_of(weight_.dtype()) + scales);
+}
+
 void RotatingProduct::run(const context::Compute& compute, int64_t rows, int64_t columns) {
   panels_.try_emplace(&compute.backend, compute, weight_);
   if (next_ + columns > weight_.rows()) next_ = 0;

@@ -114,6 +114,7 @@ std::string modes_markdown() {
       "\nWith `cp: elastic` a replica's CP instances (SP × TP blocks) form teams that change from "
       "pass to pass: a\n"
       "request takes as many as it needs. Prefill is the row's, ring pass_kv, decode broadcast_q.\n"
+      "It does not go with `reproducible: layout`, as teams follow from what else runs.\n"
       "\nWith `attention.sparse: csa` the ranks of SP hold parts of the tokens as those of CP do, "
       "so "
       "CP · SP counts as\nCP: prompts with at least 128 new tokens on each of them are attended by "

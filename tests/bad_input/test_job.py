@@ -9,7 +9,7 @@ import re
 import time
 import unittest
 
-from support import BadInputTest, prompt, write_shard
+from support import GOOD_JOB, BadInputTest, prompt, write_shard
 
 # Values outside a key's range or of another type.
 NUMBERS = {
@@ -253,6 +253,15 @@ class Modes(BadInputTest):
             with self.subTest(assignments=assignments):
                 settings = self.set(*(f"parallel.{assignment}" for assignment in assignments))
                 self.assert_refused(*parts, arguments=settings, ranks=2)
+
+    def test_elastic_teams_with_the_same_bits_in_every_layout(self) -> None:
+        """Both keys are named, however many ranks there are, and before weights are read."""
+        self.write_job({**GOOD_JOB, "parallel": {"cp": "elastic"}, "reproducible": "layout"})
+        (self.model / "model.safetensors").unlink()
+        for ranks in (1, 2):
+            with self.subTest(ranks=ranks):
+                both = "parallel.cp: elastic with reproducible: layout"
+                self.assert_refused(both, "use cp: auto, or reproducible: run", ranks=ranks)
 
     def test_degrees_that_the_model_cannot_take(self) -> None:
         # 4 query heads, 1 KV head, an FFN of 48 columns

@@ -85,6 +85,19 @@ INSTANTIATE_TEST_SUITE_P(
                "attention.decode: sparse needs attention.sparse: csa; without it use decode: "
                "dense"}));
 
+TEST(RefuseUnimplemented, NamesElasticTeamsBesideTheSameBitsInEveryLayout) {
+  const Job job = parse_job("model: {path: m}\ninput: [p.h5]\noutput: o\n", "job.yaml",
+                            {"parallel.cp=elastic", "reproducible=layout"});
+  try {
+    refuse_unimplemented(job);
+    FAIL() << "it was taken";
+  } catch (const Unsupported& error) {
+    EXPECT_STREQ(error.what(),
+                 "parallel.cp: elastic with reproducible: layout is not in this version: teams cut "
+                 "sequences by what else runs; use cp: auto, or reproducible: run");
+  }
+}
+
 class EveryAbsentFeatureOfCsa : public testing::TestWithParam<Absent> {};
 
 TEST_P(EveryAbsentFeatureOfCsa, IsRefusedByNameWithTheNearestSetting) {

@@ -53,8 +53,23 @@ class Choice(ScriptTest):
         )
 
     def test_unknown_names_are_refused_with_those_that_there_are(self) -> None:
-        for word in ("llama.cpp/Q8", "vllm", "pecia/auto,"):
+        for word in ("llama.cpp/Q8", "vlm", "pecia/auto,"):
             self.assert_refused("--only", "transformers/bf16", call=lambda w=word: chosen(w))
+
+    def test_a_peer_that_cannot_be_installed_is_refused_with_the_reason(self) -> None:
+        for word in ("vllm", "pecia/auto,vllm/bf16"):
+            self.assert_refused("vllm cannot be measured", "PyPI", call=lambda w=word: chosen(w))
+
+    def test_those_that_no_case_measures_are_left_out_with_the_reason(self) -> None:
+        batches = ["--prefill", "", "--decode", "", "--batches", "2", "--only"]
+        bench = Bench(parse([*batches, "llama.cpp/F16/fa-on,pecia/auto"]))
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            bench.leave_out()
+        self.assertEqual([one.name for one in bench.options.only], ["pecia/auto"])
+        self.assertIn("llama.cpp is not in the batches: its library leaves it to its caller", said.getvalue())
+        self.assert_refused("nothing of --only", call=lambda: parse([*batches, "llama.cpp"]))
+        products = ["--prefill", "", "--decode", "", "--products", "--only", "openvino,pecia/int8"]
+        self.assert_refused("nothing of --only", call=lambda: parse(products))
 
     def test_lengths_are_sorted_and_wrong_ones_refused(self) -> None:
         self.assertEqual(parse(["--prefill", "2048,512,512"]).prefill, [512, 2048])
@@ -177,6 +192,27 @@ class Rounds(ScriptTest):
         self.assertIn("| decode after 512 | – | – | 5.0 | bf16 |", out)
 
 
+    def test_one_that_crashes_and_one_that_is_not_there_are_named_and_the_rest_goes_on(self) -> None:
+        """With real processes in the place of the others' Python."""
+        python = self.folder / "build" / "peers" / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.write_text("#!/bin/sh\necho 'bad weights'\nkill -SEGV $$\n")
+        python.chmod(0o755)
+        original, bench_peers.ROOT = bench_peers.ROOT, self.folder
+        self.addCleanup(setattr, bench_peers, "ROOT", original)
+        bench = self.bench("--rounds", "2", "--only", "transformers/bf16,openvino/bf16,pecia/auto")
+        bench.work.mkdir(parents=True)
+        facts = {"what": "decode", "tokens": 512, "foreign_cpus": 0, "share_of_floor": 0.5}
+        bench.measure_own = lambda one, json_file: [{**facts, "tokens_per_s": 5}]
+        code, out, err = self.run_all(bench)
+        self.assertEqual(code, 1)
+        self.assertRegex(err, r"transformers/bf16 was ended by SIGSEGV; .*\nbad weights\n")
+        self.assertRegex(err, "openvino/bf16 cannot be started: .*peers-openvino/bin/python: No such file")
+        self.assertIn("failed: transformers/bf16, openvino/bf16\n", err)
+        self.assertIn("| decode after 512 | 5.0 | auto |", out)
+        self.assertEqual(err.count("round 2 of 2"), 1, "pecia alone has a second round")
+
+
 class Environments(ScriptTest):
     def prepared(self, only: str, failing: str) -> tuple[Bench, list[str], str]:
         """A bench whose command lines with that word fail; the names of what was made."""
@@ -207,6 +243,21 @@ class Environments(ScriptTest):
         self.assertEqual(made, ['"$0" peers', '"$0" peers-openvino'])
         self.assertEqual(list(bench.failed), ["openvino/bf16", "openvino/int8"])
         self.assertIn("no such package", said)
+
+    def test_a_model_that_a_peer_cannot_have_concerns_that_peer(self) -> None:
+        model = self.folder / "model"
+        quietly(bench_model.main, model, *SHAPE)
+        config = json.loads((model / "config.json").read_text("utf-8"))
+        (model / "config.json").write_text(json.dumps({**config, "model_type": "qwen2"}))
+        only = ["--only", "llama.cpp/F32/fa-on,transformers/bf16", "--model", str(model)]
+        bench = Bench(parse(only))
+        bench.work, bench.gguf = self.folder / "work", self.folder / "gguf"
+        original, bench_peers.run_script = bench_peers.run_script, lambda *words: None
+        self.addCleanup(setattr, bench_peers, "run_script", original)
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            bench.prepare()
+        self.assertEqual(list(bench.failed), ["llama.cpp/F32/fa-on/ub-512", "llama.cpp/F32/fa-on/ub-2048"])
+        self.assertIn("model_type", said.getvalue())
 
     def test_weights_that_cannot_be_made_concern_their_settings(self) -> None:
         bench, made, _ = self.prepared("openvino,llama.cpp/Q8_0/fa-on/ub-512", "int8")
