@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -116,6 +117,7 @@ WeightPages::~WeightPages() {
 
 OpTimer::OpTimer(comm::Communicator& world, const context::Compute& compute, int64_t cache_bytes)
     : world_(world),
+      host_(world.split_by_host()),
       on_gpu_(compute.device.info().is_gpu()),
       own_stream_(on_gpu_ ? compute.device.make_stream() : nullptr),
       compute_{compute.device, own_stream_ ? *own_stream_ : compute.stream, compute.backend,
@@ -133,7 +135,7 @@ OpTimer::OpTimer(comm::Communicator& world, const context::Compute& compute, int
     return;
   }
   pages_.emplace(more_than_cached(cache_bytes), has_panels(compute.backend),
-                 world.split_by_host()->size());
+                 host_->size());
   weights_ = pages_->bytes();
   fill(weights_);
   compute_.device.zero(keys_.data(), keys_.bytes(), compute_.stream);
@@ -152,15 +154,21 @@ void OpTimer::give(const Call& call, int64_t calls) const {
 }
 
 double OpTimer::stretch(const Call& call, int64_t calls, int ranks, double& own_best) const {
+  using Clock = std::chrono::steady_clock;
+  const auto ns = [](Clock::time_point at) { return int64_t{at.time_since_epoch().count()}; };
+  static_assert(std::is_same_v<Clock::period, std::nano>);
   const bool works = world_.rank() < ranks;
-  const double all = seconds_of_all(world_, [&] {
-    const double seconds = own_seconds([&] {
-      if (works) give(call, calls);
-      compute_.stream.synchronize();
-    });
-    own_best = std::min(own_best, seconds / static_cast<double>(calls));
-  });
-  return all / static_cast<double>(calls);
+  world_.barrier();
+  const Clock::time_point begin = Clock::now();
+  if (works) give(call, calls);
+  compute_.stream.synchronize();
+  const Clock::time_point end = Clock::now();
+  own_best = std::min(own_best, std::chrono::duration<double>(end - begin).count() /
+                                    static_cast<double>(calls));
+  // Where ranks share cores, some begin when others have ended. Those of a host have one clock.
+  const int64_t first_ns = -host_->all_reduce_max(-ns(begin));
+  const int64_t host_ns = host_->all_reduce_max(ns(end)) - first_ns;
+  return 1e-9 * static_cast<double>(world_.all_reduce_max(host_ns)) / static_cast<double>(calls);
 }
 
 int64_t OpTimer::calls_of_stretch(const Call& call) const {

@@ -101,6 +101,7 @@ class OpTimer {
   kernels::GatedActivationArgs smallest(device::Buffer& gate, device::Buffer& up) const;
 
   comm::Communicator& world_;
+  std::unique_ptr<comm::Communicator> host_;  ///< the ranks of this host
   bool on_gpu_;
   std::unique_ptr<device::Stream> own_stream_;  ///< null on a CPU
   context::Compute compute_;
