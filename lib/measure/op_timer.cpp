@@ -134,8 +134,7 @@ OpTimer::OpTimer(comm::Communicator& world, const context::Compute& compute, int
                 static_cast<size_t>(weights_on_device_.bytes())};
     return;
   }
-  pages_.emplace(more_than_cached(cache_bytes), has_panels(compute.backend),
-                 host_->size());
+  pages_.emplace(more_than_cached(cache_bytes), has_panels(compute.backend), host_->size());
   weights_ = pages_->bytes();
   fill(weights_);
   compute_.device.zero(keys_.data(), keys_.bytes(), compute_.stream);
@@ -163,8 +162,8 @@ double OpTimer::stretch(const Call& call, int64_t calls, int ranks, double& own_
   if (works) give(call, calls);
   compute_.stream.synchronize();
   const Clock::time_point end = Clock::now();
-  own_best = std::min(own_best, std::chrono::duration<double>(end - begin).count() /
-                                    static_cast<double>(calls));
+  own_best = std::min(
+      own_best, std::chrono::duration<double>(end - begin).count() / static_cast<double>(calls));
   // Where ranks share cores, some begin when others have ended. Those of a host have one clock.
   const int64_t first_ns = -host_->all_reduce_max(-ns(begin));
   const int64_t host_ns = host_->all_reduce_max(ns(end)) - first_ns;
