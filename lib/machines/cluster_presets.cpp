@@ -71,6 +71,36 @@ efficiency:
   collective: 0.7
 overhead: {op_us: 5, step_us: 500}
 )"},
+    Preset{"h100-nvswitch", R"(# 8 × H100-80GB behind NVSwitch, 400 Gb/s per GPU between servers
+# One GPU described itself (apps/performance.md, "GPUs"); links were not measured.
+ranks_per_server: 8
+servers_per_rack: 16
+rank:
+  {name: H100-80GB, backend: cuda, flops: {fp32: 5.15e13, bf16: 7.79e14, fp8: 1.37e15}, memory_gbs: 2970, memory_gib: 79.2}
+links:
+  server: {gbs: 450, us: 3, shared: false}
+  rack: {gbs: 50, us: 8, shared: false}
+  system: {gbs: 50, us: 10, shared: false}
+efficiency:
+  gemm:
+    rows:
+      [[1, 0.00386], [2, 0.00767], [4, 0.0153], [8, 0.0301], [16, 0.0587], [32, 0.109], [64, 0.212], [128, 0.397],
+       [256, 0.648], [512, 0.945], [1024, 1]]
+    depth: [[512, 0.525], [1024, 0.716], [2048, 0.859], [4096, 0.935], [8192, 0.973], [16384, 1]]
+    width: [[256, 0.607], [512, 0.855], [1024, 0.972], [2048, 0.999], [8192, 1], [16384, 0.972]]
+  attention:
+    rows_at_depth:
+      - [256, [[1, 0.001], [16, 0.00439], [64, 0.0169], [256, 0.0543]]]
+      - [1024, [[1, 0.00135], [16, 0.0067], [64, 0.0267], [256, 0.24], [1024, 0.409]]]
+      - [4096, [[1, 0.00527], [16, 0.026], [64, 0.0992], [256, 0.376], [1024, 0.68], [4096, 0.716]]]
+      - [16384, [[1, 0.0105], [16, 0.0822], [64, 0.147], [256, 0.429], [1024, 0.83], [4096, 0.826]]]
+  copy: {bytes: [[49152, 0.0731], [393216, 0.202], [3145728, 0.664], [25165824, 0.903], [201326592, 1]]}
+  stream: {bytes: [[1048576, 0.0441], [8388608, 0.178], [33554432, 0.621], [134217728, 0.654]]}
+  weights: {bytes: [[2097152, 0.192], [8388608, 0.631], [33554432, 1]]}
+  send: 0.7
+  collective: 0.7
+overhead: {op_us: 2.08, step_us: 26.4}
+)"},
     Preset{"h200-nvswitch", R"(# 8 × H200 behind NVSwitch, 400 Gb/s per GPU between servers
 # Shares of one GPU's peaks were measured (apps/performance.md), links were not. fp8 is what products reach, over gemm.
 ranks_per_server: 8

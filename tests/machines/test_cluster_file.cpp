@@ -139,8 +139,9 @@ TEST(ClusterFile, ThatIsWrongIsRefusedWithTheLineAndTheKey) {
 }
 
 TEST(ClusterPresets, AreFilesThatAreRead) {
-  EXPECT_THAT(cluster_presets(), testing::ElementsAre("h100-gtt", "h100-gti", "a100-p4d",
-                                                      "h200-nvswitch", "a800-4x200"));
+  EXPECT_THAT(cluster_presets(),
+              testing::ElementsAre("h100-gtt", "h100-gti", "a100-p4d", "h100-nvswitch",
+                                   "h200-nvswitch", "a800-4x200"));
   for (const std::string& name : cluster_presets()) {
     const Cluster cluster = cluster_of(name);
     EXPECT_EQ(cluster.ranks_per_server, 8) << name;
