@@ -46,6 +46,10 @@ struct ExpertsArgs {
   int64_t all_experts() const { return count.value_or(std::ssize(experts)); }
 };
 
+/// The products of rows with their experts wait for their sum in so much memory of a GPU. A call of
+/// more rows takes several rounds, in each of which an expert has fewer rows.
+inline constexpr int64_t gpu_expert_bytes = int64_t{512} << 20;
+
 /// How many of `experts` experts are touched if each of `rows` rows chooses `k` different ones,
 /// independently and all alike. One row touches k.
 double touched_experts(double rows, int64_t k, int64_t experts);

@@ -10,6 +10,7 @@
 #include "kernels/api/backend.hpp"
 #include "kernels/cuda/attention/attention_calls.hpp"
 #include "kernels/cuda/attention/sdpa.hpp"
+#include "kernels/cuda/device/kept_arrays.hpp"
 #include "kernels/cuda/device/staging.hpp"
 #include "kernels/cuda/linear/matmul.hpp"
 #include "kernels/cuda/sampling/row_sort.hpp"
@@ -28,6 +29,7 @@ struct Context {
   Context(device::Device& on, Libraries libraries)
       : device(on),
         staging(on),
+        kept_arrays(on),
         matmul(std::move(libraries.matmul)),
         row_sort(std::move(libraries.row_sort)),
         sdpa(std::move(libraries.sdpa.sdpa)),
@@ -35,6 +37,7 @@ struct Context {
 
   device::Device& device;
   Staging staging;
+  KeptArrays kept_arrays;
   AttentionCalls attention_calls{staging};
   std::unique_ptr<Matmul> matmul;
   std::unique_ptr<RowSort> row_sort;

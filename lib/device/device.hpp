@@ -21,12 +21,13 @@ enum class Memory {
 };
 
 struct DeviceInfo {
-  std::string name;        ///< as the vendor spells it
-  int compute_capability;  ///< 90 for 9.0; 0 on the host
-  int multiprocessors;     ///< 1 on the host
-  std::string driver;      ///< version that the driver supports; "" on the host
-  std::string address;     ///< PCI address; instances of one GPU (MIG) share it; "" on the host
-  std::string uuid = {};   ///< UUID of the GPU or of the instance; "" on the host
+  std::string name;          ///< as the vendor spells it
+  int compute_capability;    ///< 90 for 9.0; 0 on the host
+  int multiprocessors;       ///< 1 on the host
+  std::string driver;        ///< version that the driver supports; "" on the host
+  std::string address;       ///< PCI address; instances of one GPU (MIG) share it; "" on the host
+  std::string uuid = {};     ///< UUID of the GPU or of the instance; "" on the host
+  int64_t shared_bytes = 0;  ///< shared memory that a block may have; 0 on the host
 
   bool is_gpu() const { return compute_capability > 0; }
 };

@@ -189,8 +189,10 @@ int64_t resolve_batch_tokens(const job::Job& job, const model::ModelConfig& conf
       model::Model::activation_bytes_per_row(config, rounds_gates ? DType::bf16 : DType::fp32);
   if (gpus) row_bytes += kernels::library_bytes_per_row(config.num_heads, config.head_dim);
   const bool widens_keys = gpus && job.kv.dtype == job::Precision::fp8;
-  const int64_t rows =
-      (activation_bytes(gpus) - (widens_keys ? kernels::library_key_bytes : 0)) / row_bytes;
+  int64_t bytes = activation_bytes(gpus);
+  if (widens_keys) bytes -= kernels::library_key_bytes;
+  if (gpus && config.experts) bytes -= kernels::gpu_expert_bytes;
+  const int64_t rows = bytes / row_bytes;
   const int ranks =
       job.reproducible == parallel::Reproducible::layout ? 1 : row_ranks;  // cuts show in the bits
   return std::clamp<int64_t>(rows / 256 * 256, 256, gpus ? 16384 : 4096) * ranks;

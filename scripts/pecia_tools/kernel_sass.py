@@ -30,6 +30,13 @@ RULES: dict[str, tuple[str, ...]] = {
     "gated_linear_kernel<": ("tensor cores", "loads of 128 bits"),
     "expert_gate_kernel<": ("tensor cores", "loads of 128 bits"),
     "expert_down_kernel<": ("tensor cores", "loads of 128 bits"),
+    "expert_gate_tiles_kernel<": (
+        "tensor cores", "matrices from shared memory", "asynchronous copies of 128 bits"
+    ),
+    "expert_down_tiles_kernel<": (
+        "tensor cores", "matrices from shared memory", "asynchronous copies of 128 bits"
+    ),
+    "sum_pairs_kernel<4": ("loads of 128 bits", "stores of 128 bits"),
     "linear_invariant_mma_kernel<": ("tensor cores", "matrices from shared memory"),
     "linear_invariant_mma_kernel<.*, true>": ("asynchronous copies of 128 bits",),
     "add_kernel<4": ("loads of 128 bits", "stores of 128 bits"),

@@ -20,6 +20,10 @@ std::vector<std::string> every_attention_device() {
   return {"cuda", "cuda_own_kernels"};
 }
 
+std::vector<std::string> every_device_of_experts() {
+  return every_device();
+}
+
 Device make_device(const std::string& name) {
   if (name == "cuda")
     return {run_on_copies(gpu(), kernels::make_cuda_backend(gpu())), device::Stream(1), true};

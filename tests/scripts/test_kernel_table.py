@@ -31,16 +31,16 @@ class KernelTable(ScriptTest):
             code = kernel_table.main(files)
         return code, out.getvalue()
 
-    def program(self) -> tuple[str, str]:
-        """One with add_kernel<4>, and that kernel's offset in it."""
+    def program(self, name: str = "add_kernel") -> tuple[str, str]:
+        """One with add_kernel<4>, or one of another name, and that kernel's offset in it."""
         source = (
             "namespace pecia::kernels::cuda { template <typename T> struct Matrix {}; template <int N> __attribute__"
-            "((noinline)) void add_kernel(Matrix<const float>) {} template void add_kernel<4>(Matrix<const float>); }"
+            f"((noinline)) void {name}(Matrix<const float>) {{}} template void {name}<4>(Matrix<const float>); }}"
         )
         object_file = str(self.write("add.cpp", source)).replace(".cpp", ".o")
         subprocess.run(["c++", "-c", object_file.replace(".o", ".cpp"), "-o", object_file], check=True)
         symbols = subprocess.run(["nm", object_file], capture_output=True, text=True, check=True).stdout
-        return object_file, re.search(r"(\w+) W .*add_kernel", symbols)[1]
+        return object_file, re.search(rf"(\w+) W .*{name}", symbols)[1]
 
     def test_has_a_row_for_each_of_our_kernels(self) -> None:
         code, text = self.table(CLEAN + OF_CUB)
@@ -60,6 +60,14 @@ class KernelTable(ScriptTest):
         launches = f"{program} {offset} 128 {101 << 10}\n"
         self.assertEqual(self.table(CLEAN, launches)[0], 0)
         self.assertEqual(self.table(CLEAN.replace("sm_90a", "sm_120"), launches)[0], 1)
+
+    def test_lets_kernels_be_without_room_that_are_launched_only_where_they_have_it(self) -> None:
+        name = "expert_down_tiles_kernel"
+        program, offset = self.program(name)
+        log = CLEAN.replace("10add_kernel", f"{len(name)}{name}").replace("sm_90a", "sm_120")
+        code, text = self.table(log, f"{program} {offset} 128 {101 << 10}\n")
+        self.assertEqual(code, 0)
+        self.assertIn(f"| 128 | {101 << 10} | 0 |", text)
 
     def test_refuses_launches_that_are_older_than_their_program(self) -> None:
         program, offset = self.program()

@@ -48,7 +48,7 @@ __device__ __forceinline__ void copy_keys(const StoredKeys& from, int num_keys, 
   const T* const v = static_cast<const T*>(from.v);
   static_assert(keys_per_tile * chunks % Block::threads == 0);
   // The places of other sizes take more registers.
-  constexpr int at_once = HeadDim % 64 == 0 ? 8 : 3;
+  [[maybe_unused]] constexpr int at_once = HeadDim % 64 == 0 ? 8 : 3;
 #pragma unroll at_once
   for (int step = 0; step < keys_per_tile * chunks / Block::threads; ++step) {
     const int i = static_cast<int>(threadIdx.x) + step * Block::threads;

@@ -118,7 +118,8 @@ class CudaDevice : public device::Device {
              fmt::format("CUDA {}.{}", driver / 1000, driver % 1000 / 10),
              fmt::format("{:04x}:{:02x}:{:02x}", properties.pciDomainID, properties.pciBusID,
                          properties.pciDeviceID),
-             uuid_of(index, properties.uuid)};
+             uuid_of(index, properties.uuid),
+             static_cast<int64_t>(properties.sharedMemPerBlockOptin)};
     cudaFuncAttributes attributes;
     PECIA_CUDA_CHECK(cudaFuncGetAttributes(&attributes, cuda::any_kernel()));
   }

@@ -2,7 +2,9 @@
 #include <algorithm>
 
 #include "kernels/cuda/experts/expert_kernels.cuh"
+#include "kernels/cuda/experts/expert_tiles_kernel.cuh"
 #include "kernels/cuda/experts/grouped_experts.hpp"
+#include "kernels/cuda/experts/sum_pairs_kernel.cuh"
 #include "kernels/cuda/linear/code_views.cuh"
 #include "kernels/cuda/linear/coded_linear.hpp"
 #include "kernels/cuda/shared/elementwise.cuh"
@@ -10,8 +12,36 @@
 namespace pecia::kernels::cuda {
 namespace {
 
-// The products of a row with its experts wait for their sum in so much memory.
-constexpr int64_t products_bytes = int64_t{64} << 20;
+// 128 rows × 256 columns, the fastest of seven on an H100 (apps/performance.md), and 128 × 128 for
+// GPUs whose blocks have less shared memory.
+using LargeBlock = LinearBlock<2, 4, 4, 4, 64, 3>;
+using SmallBlock = LinearBlock<2, 2, 4, 4, 32, 4>;
+// Rows of an expert on average from which tiles are taken. With 32 they took half the time of groups
+// of few rows on an H100; fewer are not measured.
+constexpr int64_t least_tiled_rows = 16;
+
+// Tiles of 8 columns of a block of few rows, and blocks on a multiprocessor: the fastest on an H100 of
+// those that fit, for bf16 and mxfp4. The other codes are not measured.
+constexpr int gate_tiles = 1, down_tiles = 2;
+template <typename Codes>
+constexpr int blocks_of = many_warps_fit<Codes> ? 4
+                          : Codes::has_least    ? 2
+                                                : 3;
+
+/// Calls body(Codes{}).
+template <typename Body>
+void with_rows_at_chunks(DType type, const Body& body) {
+  if (type == DType::bf16)
+    body(Bf16Rows());
+  else if (type == DType::int8)
+    body(Int8Codes());
+  else if (type == DType::int4)
+    body(Int4Codes());
+  else if (type == DType::fp8)
+    body(Fp8Codes());
+  else
+    body(Mxfp4Codes());
+}
 
 bool is_grouped(const TensorView& weight, const TensorView& scales) {
   return weight.dtype() == DType::bf16 || is_coded(weight.dtype(), scales);
@@ -24,7 +54,7 @@ struct Tables {
   bool aligned_gates = true, aligned_downs = true;
 };
 
-Tables send_tables(const ExpertsArgs& args, Context& context, device::Stream& stream) {
+Tables tables_of(const ExpertsArgs& args, Context& context, device::Stream& stream) {
   Tables tables{};
   std::vector<GateAndUp> gates;
   std::vector<CodedMatrix> downs;
@@ -39,10 +69,8 @@ Tables send_tables(const ExpertsArgs& args, Context& context, device::Stream& st
   }
   const std::span<const GateAndUp> all_gates = gates;
   const std::span<const CodedMatrix> all_downs = downs;
-  context.staging.begin(Staging::bytes_of(all_gates) + Staging::bytes_of(all_downs), stream);
-  tables.gates = context.staging.add(all_gates);
-  tables.downs = context.staging.add(all_downs);
-  context.staging.send(stream);
+  tables.gates = context.kept_arrays.keep(all_gates, stream);
+  tables.downs = context.kept_arrays.keep(all_downs, stream);
   return tables;
 }
 
@@ -58,44 +86,152 @@ bool takes_grouped(const ExpertsArgs& args) {
          });
 }
 
+namespace {
+
+/// A call's rows that are multiplied together.
+struct Rows {
+  TensorView x;           ///< [rows, hidden] bf16
+  const int32_t* chosen;  ///< [rows, k]
+  const float* weights;   ///< [rows, k]
+  TensorView y;           ///< [rows, hidden]
+};
+
+class GroupedExperts {
+ public:
+  GroupedExperts(const ExpertsArgs& args, Context& context, device::Stream& stream)
+      : args_(args),
+        context_(context),
+        stream_(stream),
+        tables_(tables_of(args, context, stream)),
+        first_(args.experts.front()),
+        count_(std::ssize(args.experts)),
+        k_(args.chosen.size(1)),
+        hidden_(args.x.size(1)),
+        ffn_(first_.gate.rows()) {}
+
+  void run(const Rows& rows) const {
+    const int64_t of_expert = rows.x.rows() * k_ / args_.all_experts();
+    const bool tiled = args_.row_invariant == RowInvariant::no && tables_.aligned_gates &&
+                       tables_.aligned_downs && hidden_ % run_numbers == 0 &&
+                       ffn_ % run_numbers == 0;
+    if (!tiled || of_expert < least_tiled_rows)
+      multiply_few(rows);
+    else if (context_.device.info().shared_bytes >= LargeBlock::shared_bytes)
+      multiply_tiles<LargeBlock>(rows);
+    else
+      multiply_tiles<SmallBlock>(rows);
+  }
+
+ private:
+  struct Pairs {
+    int64_t count, num_groups;
+    const ExpertGroup* groups;
+    const int32_t* order;
+    TensorView activated, products;
+  };
+  Pairs group(const Rows& rows, int64_t rows_of_group) const {
+    const int64_t pairs = rows.x.rows() * k_, padded_ffn = (ffn_ + 7) / 8 * 8;
+    const int64_t groups = most_groups(pairs, count_, rows_of_group);
+    constexpr auto ints = static_cast<int64_t>(sizeof(ExpertGroup) / sizeof(int32_t));
+    auto* const begin =
+        context_.expert_pairs.tensor(DType::int32, {ints * groups + pairs}).as<int32_t>();
+    auto* const first_group = reinterpret_cast<ExpertGroup*>(begin);
+    auto* const order = begin + ints * groups;
+    launch_early(stream_,
+                 {.x = 1,
+                  .threads = pairs > 2048 ? 1024 : 256,
+                  .shared_bytes = count_ * size_of(DType::int32)},
+                 group_pairs_kernel, rows.chosen, pairs, args_.first_expert, count_,
+                 static_cast<int32_t>(rows_of_group), first_group, groups, order);
+    return {pairs,
+            groups,
+            first_group,
+            order,
+            context_.activated.tensor(DType::bf16, {pairs, padded_ffn}).slice_columns(0, ffn_),
+            context_.products.tensor(DType::fp32, {pairs, hidden_})};
+  }
+
+  void multiply_few(const Rows& rows) const {
+    const Pairs pairs = group(rows, coded_rows);
+    const auto grid = [&](int64_t width, int64_t tiles) {
+      return Grid{.x = (width + 8 * tiles - 1) / (8 * tiles),
+                  .y = pairs.num_groups,
+                  .threads = coded_threads};
+    };
+    with_rows(first_.gate.dtype(), false, tables_.aligned_gates, [&](auto codes, auto aligned) {
+      using Codes = decltype(codes);
+      launch_early(
+          stream_, grid(ffn_, gate_tiles),
+          expert_gate_kernel<Codes, decltype(aligned)::value, gate_tiles, blocks_of<Codes>>,
+          matrix<const Bf16>(rows.x), k_, tables_.gates, pairs.groups, pairs.order,
+          args_.activation, matrix<Bf16>(pairs.activated));
+    });
+    with_rows(first_.down.dtype(), false, tables_.aligned_downs, [&](auto codes, auto aligned) {
+      using Codes = decltype(codes);
+      launch_early(
+          stream_, grid(hidden_, down_tiles),
+          expert_down_kernel<Codes, decltype(aligned)::value, down_tiles, blocks_of<Codes>>,
+          matrix<const Bf16>(pairs.activated), tables_.downs, pairs.groups, pairs.order,
+          matrix<float>(pairs.products));
+    });
+    sum(rows, pairs);
+  }
+
+  template <typename Block>
+  void multiply_tiles(const Rows& rows) const {
+    const Pairs pairs = group(rows, Block::rows);
+    const auto grid = [&](int64_t width, int64_t columns) {
+      return Grid{.x = (width + columns - 1) / columns,
+                  .y = pairs.num_groups,
+                  .threads = Block::threads,
+                  .shared_bytes = Block::shared_bytes};
+    };
+    with_rows_at_chunks(first_.gate.dtype(), [&](auto codes) {
+      launch_early(stream_, grid(ffn_, Block::columns / 2),
+                   expert_gate_tiles_kernel<decltype(codes), Block>, matrix<const Bf16>(rows.x), k_,
+                   tables_.gates, pairs.groups, pairs.order, args_.activation,
+                   matrix<Bf16>(pairs.activated));
+    });
+    with_rows_at_chunks(first_.down.dtype(), [&](auto codes) {
+      launch_early(stream_, grid(hidden_, Block::columns),
+                   expert_down_tiles_kernel<decltype(codes), Block>,
+                   matrix<const Bf16>(pairs.activated), tables_.downs, pairs.groups, pairs.order,
+                   matrix<float>(pairs.products));
+    });
+    sum(rows, pairs);
+  }
+
+  void sum(const Rows& rows, const Pairs& pairs) const {
+    const auto run = [&](auto kernel, int64_t at_once) {
+      Grid grid = grid_of_rows(rows.x.rows(), hidden_ / at_once);
+      grid.shared_bytes = 2 * k_ * size_of(DType::fp32);
+      launch_early(stream_, grid, kernel, matrix<const float>(pairs.products), rows.chosen,
+                   rows.weights, k_, args_.first_expert, count_, matrix<float>(rows.y));
+    };
+    aligned_to<4>(rows.y) ? run(sum_pairs_kernel<4>, 4) : run(sum_pairs_kernel<1>, 1);
+  }
+
+  const ExpertsArgs& args_;
+  Context& context_;
+  device::Stream& stream_;
+  Tables tables_;
+  const Expert& first_;
+  int64_t count_, k_, hidden_, ffn_;
+};
+
+}  // namespace
+
 void grouped_experts(const ExpertsArgs& args, const TensorView& x, Context& context,
                      device::Stream& stream) {
-  const Tables tables = send_tables(args, context, stream);
-  const Expert& expert = args.experts.front();
-  const int64_t count = std::ssize(args.experts), k = args.chosen.size(1);
-  const int64_t hidden = x.size(1), ffn = expert.gate.rows();
-  const int64_t padded_ffn = (ffn + 7) / 8 * 8;
-  const int64_t row_bytes = k * hidden * size_of(DType::fp32);
+  const GroupedExperts experts(args, context, stream);
+  const int64_t k = args.chosen.size(1), ffn = args.experts.front().gate.rows();
+  const int64_t row_bytes = k * (x.size(1) * size_of(DType::fp32) + ffn * size_of(DType::bf16));
   const int64_t most =
-      std::max<int64_t>(coded_rows, products_bytes / std::max<int64_t>(1, row_bytes));
+      std::max<int64_t>(coded_rows, gpu_expert_bytes / std::max<int64_t>(1, row_bytes));
   for (int64_t first = 0; first < x.rows(); first += most) {
-    const int64_t rows = std::min(most, x.rows() - first), pairs = rows * k;
-    const auto* const chosen = args.chosen.as<const int32_t>() + first * k;
-    auto* const offsets =
-        context.expert_pairs.tensor(DType::int32, {count + 1 + pairs}).as<int32_t>();
-    auto* const order = offsets + count + 1;
-    launch(stream, {.x = 1, .shared_bytes = count * size_of(DType::int32)}, group_pairs_kernel,
-           chosen, pairs, args.first_expert, count, offsets, order);
-    const ExpertPairs grouped{offsets, order};
-    const TensorView activated =
-        context.activated.tensor(DType::bf16, {pairs, padded_ffn}).slice_columns(0, ffn);
-    const TensorView products = context.products.tensor(DType::fp32, {pairs, hidden});
-    with_rows(expert.gate.dtype(), false, tables.aligned_gates, [&](auto codes, auto aligned) {
-      constexpr int64_t columns = 8 * gate_tiles;
-      launch(stream, {.x = (ffn + columns - 1) / columns, .y = count, .threads = coded_threads},
-             expert_gate_kernel<decltype(codes), decltype(aligned)::value>,
-             matrix<const Bf16>(x.slice_rows(first, rows)), k, tables.gates, grouped,
-             args.activation, matrix<Bf16>(activated));
-    });
-    with_rows(expert.down.dtype(), false, tables.aligned_downs, [&](auto codes, auto aligned) {
-      constexpr int64_t columns = 8 * down_tiles;
-      launch(stream, {.x = (hidden + columns - 1) / columns, .y = count, .threads = coded_threads},
-             expert_down_kernel<decltype(codes), decltype(aligned)::value>,
-             matrix<const Bf16>(activated), tables.downs, grouped, matrix<float>(products));
-    });
-    launch(stream, grid_of_rows(rows, hidden), sum_pairs_kernel, matrix<const float>(products),
-           chosen, args.weights.as<const float>() + first * k, k, args.first_expert, count,
-           matrix<float>(args.y.slice_rows(first, rows)));
+    const int64_t count = std::min(most, x.rows() - first);
+    experts.run({x.slice_rows(first, count), args.chosen.as<const int32_t>() + first * k,
+                 args.weights.as<const float>() + first * k, args.y.slice_rows(first, count)});
   }
 }
 

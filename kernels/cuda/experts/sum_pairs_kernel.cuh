@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "kernels/cuda/shared/elementwise_kernels.cuh"
+
+namespace pecia::kernels::cuda {
+
+/// y[t, :] = Σ_j weights[t, j] · products[t · k + j, :] over the experts that are here, `count` from
+/// number `first` on, in the order of their numbers. Grid x is the row, and grid y cuts it into
+/// pieces. Shared memory: k int32 and k floats.
+template <int Count>
+__global__ void sum_pairs_kernel(Matrix<const float> products, const int32_t* chosen,
+                                 const float* weights, int64_t k, int64_t first, int64_t count,
+                                 Matrix<float> y) {
+  auto* const places = reinterpret_cast<int32_t*>(dynamic_shared());
+  auto* const factors = reinterpret_cast<float*>(places + k);
+  __shared__ int here;
+  wait_for_earlier_kernels();
+  let_next_kernel_begin();
+  const int64_t row = blockIdx.x;
+  const int32_t* const own = chosen + row * k;
+  const auto is_here = [&](int32_t expert) { return expert >= first && expert < first + count; };
+  if (threadIdx.x == 0) here = 0;
+  __syncthreads();
+  for (int64_t j = threadIdx.x; j < k; j += blockDim.x) {
+    if (!is_here(own[j])) continue;
+    int before = 0;
+    for (int64_t i = 0; i < k; ++i) before += is_here(own[i]) && own[i] < own[j];
+    places[before] = static_cast<int32_t>(j);
+    factors[before] = weights[row * k + j];
+    atomicAdd(&here, 1);
+  }
+  __syncthreads();
+  for (int64_t i = first_column<Count>(); i < y.columns; i += column_step<Count>()) {
+    float sums[Count] = {};
+    for (int j = 0; j < here; ++j) {
+      float product[Count];
+      load<Count>(products.row(row * k + places[j]) + i, product);
+#pragma unroll
+      for (int c = 0; c < Count; ++c) sums[c] += factors[j] * product[c];
+    }
+    store<Count>(sums, y.row(row) + i);
+  }
+}
+
+}  // namespace pecia::kernels::cuda
