@@ -11,7 +11,6 @@
 
 #include "apps/pecia/plan_times.hpp"
 #include "apps/pecia/summaries.hpp"
-#include "lib/batch/simulated_requests.hpp"
 #include "lib/core/error.hpp"
 #include "lib/core/json.hpp"
 #include "lib/foresight/fit.hpp"
@@ -33,7 +32,8 @@ struct FinishedRun {
   model::ModelConfig config;
   int ranks = 1;
   int64_t batch_tokens = 1;
-  std::optional<foresight::Batch> batch;
+  std::optional<batch::Inputs> inputs;
+  std::optional<foresight::Batches> batches;
 };
 
 Json report_in(const std::filesystem::path& folder) {
@@ -98,21 +98,23 @@ void shorten_answers(std::vector<schedule::SimulatedRequest>& requests, int64_t 
             1, static_cast<int64_t>(share * static_cast<double>(turn.answer_tokens) + 0.5));
 }
 
-std::shared_ptr<const FinishedRun> run_of(const Json& report, const std::filesystem::path& folder) {
+std::shared_ptr<FinishedRun> run_of(const Json& report, const std::filesystem::path& folder) {
   const auto run = std::make_shared<FinishedRun>();
   run->job = job_of(report, (folder / "report.json").string());
   run->config = job::read_model_config(run->job);
   run->ranks = static_cast<int>(report["ranks"].size());
   run->batch_tokens = report["modes"]["max_batch_tokens"].get<int64_t>();
-  const batch::Inputs inputs(run->job, run->config);
-  auto requests = batch::simulated_requests(inputs, run->job.batch);
-  if (requests.empty()) fail<InputError>("--calibrate {}: no request can run", folder.string());
-  shorten_answers(requests, report["counts"]["output_tokens"].get<int64_t>());
-  run->batch.emplace(std::move(requests), run->config);
+  run->inputs.emplace(run->job, run->config);
+  if (batch::runnable_groups(*run->inputs, run->job.batch).empty())
+    fail<InputError>("--calibrate {}: no request can run", folder.string());
+  const auto output_tokens = report["counts"]["output_tokens"].get<int64_t>();
+  run->batches.emplace(
+      run->job, *run->inputs, run->config, foresight::Batches::Part(),
+      [output_tokens](auto& requests) { shorten_answers(requests, output_tokens); });
   return run;
 }
 
-foresight::WorkSeconds foreseen(const FinishedRun& run, const machines::Cluster& cluster) {
+foresight::WorkSeconds foreseen(FinishedRun& run, const machines::Cluster& cluster) {
   const resources::KvFootprint kv = resources::kv_footprint(run.job, run.config, nullptr, {});
   foresight::Passes passes({.job = run.job,
                             .config = run.config,
@@ -122,7 +124,7 @@ foresight::WorkSeconds foreseen(const FinishedRun& run, const machines::Cluster&
                             .traits = traits_of(cluster, run.job)});
   job::Job::Parallel layout = run.job.parallel;
   if (!layout.cp.degree) layout.cp.degree = run.ranks / (*layout.dp * *layout.sp * *layout.tp);
-  const auto plan = foresight::played_in(passes, *run.batch, layout, run.ranks, run.batch_tokens);
+  const auto plan = foresight::played_in(passes, *run.batches, layout, run.ranks, run.batch_tokens);
   if (!plan.end)
     fail<InputError>("a run that was made does not fit the cluster: {}; correct its memory_gib",
                      plan.memory.why_not.value_or("it has no room"));

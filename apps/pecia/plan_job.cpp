@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <tuple>
@@ -15,7 +16,6 @@
 #include "apps/pecia/plan_times.hpp"
 #include "apps/pecia/printable.hpp"
 #include "kernels/api/gpu_traits.hpp"
-#include "lib/batch/simulated_requests.hpp"
 #include "lib/cluster/machine.hpp"
 #include "lib/core/error.hpp"
 #include "lib/core/json.hpp"
@@ -187,18 +187,18 @@ foresight::KeptDegrees kept_degrees(const PlanQuestion& question, const job::Job
           kept("parallel.tp", parallel.tp), parallel.ep};
 }
 
-foresight::Batch batch_of(const PlanQuestion& question, const job::Job& job,
-                          const model::ModelConfig& config, const batch::Inputs* inputs) {
+/// The asked requests, or those of the inputs.
+std::unique_ptr<foresight::Batches> batches_of(const PlanQuestion& question, const job::Job& job,
+                                               const model::ModelConfig& config,
+                                               batch::Inputs* inputs) {
   std::vector<AskedRequests> asked;
   for (const std::string& text : question.requests) asked.push_back(parse_requests(text));
-  auto requests = !asked.empty()      ? simulated(asked)
-                  : inputs != nullptr ? batch::simulated_requests(*inputs, job.batch)
-                                      : std::vector<schedule::SimulatedRequest>();
-  if (requests.empty())
+  if (!asked.empty()) return std::make_unique<foresight::Batches>(simulated(asked), config);
+  if (inputs == nullptr || batch::runnable_groups(*inputs, job.batch).empty())
     fail<InputError>(
         "there are no prompts to foresee; name some with --requests FILE.h5, or say lengths with "
         "--request PROMPT[:NEW][xCOUNT]");
-  return {std::move(requests), config};
+  return std::make_unique<foresight::Batches>(job, *inputs, config);
 }
 
 /// Whose backend the plan is for: "job", "cluster" or "this machine" says so.
@@ -234,7 +234,7 @@ Json beginning_of(const Json& prompts, const job::Job& job, const model::ModelCo
 
 /// The part of a swept plan that follows from the layouts.
 Json sweep_of(const PlanQuestion& question, const job::Job& job, const model::ModelConfig& config,
-              const machines::Cluster& cluster, const batch::Inputs* inputs,
+              const machines::Cluster& cluster, batch::Inputs* inputs,
               const std::vector<foresight::RequestShape>& shapes) {
   const resources::KvFootprint kv = resources::kv_footprint(job, config, nullptr, {});
   foresight::Passes passes({.job = job,
@@ -247,7 +247,7 @@ Json sweep_of(const PlanQuestion& question, const job::Job& job, const model::Mo
   asked.kept = kept_degrees(question, job);
   for (const int64_t ranks : question.ranks) asked.ranks.push_back(static_cast<int>(ranks));
   if (asked.ranks.empty()) asked.ranks = {fewest_ranks(job.parallel)};
-  return swept_plans(passes, batch_of(question, job, config, inputs), asked, shapes,
+  return swept_plans(passes, *batches_of(question, job, config, inputs), asked, shapes,
                      question.trace);
 }
 

@@ -87,6 +87,17 @@ Json parts_of(const foresight::RankTimes& times, double divisor) {
           {"other_s", times.other_s / divisor}};
 }
 
+/// As a run's report has it.
+Json json_of(const schedule::Sharing& sharing, const std::string& why_not) {
+  if (!why_not.empty()) return {{"none", why_not}};
+  return {{"prefixes", sharing.prefixes},
+          {"prefix_tokens", sharing.prefix_tokens},
+          {"requests", sharing.requests},
+          {"shared_tokens", sharing.shared_tokens},
+          {"repeated_tokens", sharing.repeated_tokens},
+          {"spared_tokens", sharing.spared_tokens()}};
+}
+
 Json request_of(foresight::Passes& passes, const Foreseen& plan,
                 const foresight::RequestShape& shape) {
   const foresight::RequestTime time = foresight::foresee(passes, plan.resources, shape);
@@ -205,19 +216,30 @@ std::string row_text(const Json& plan) {
                            report::format_duration(ttft_s), used, plan["limit"].get<std::string>());
 }
 
+std::string sharing_text(const Json& sharing) {
+  if (sharing.contains("none") || sharing["requests"] == 0) return "";
+  return fmt::format(
+      "  in the best, {} begin alike in {}: {} prompt tokens are not computed again "
+      "(batch.prefix_sharing)\n",
+      plural(sharing["requests"].get<int64_t>(), "request"),
+      plural(sharing["prefixes"].get<int64_t>(), "group"),
+      report::format_count(sharing["spared_tokens"].get<double>()));
+}
+
 }  // namespace
 
-Json swept_plans(foresight::Passes& passes, const foresight::Batch& batch,
+Json swept_plans(foresight::Passes& passes, foresight::Batches& batches,
                  const foresight::SweepQuestion& asked,
                  const std::vector<foresight::RequestShape>& shapes,
                  const std::filesystem::path& trace) {
   SweepProgress progress;
   foresight::SweepQuestion question = asked;
   question.on_progress = [&](int64_t decided, int64_t all) { progress(decided, all); };
-  const foresight::Sweep found = foresight::sweep(passes, batch, question);
+  const foresight::Sweep found = foresight::sweep(passes, batches, question);
   const foresight::PassSetting& setting = passes.setting();
   if (const Foreseen& best = found.plans.front(); !trace.empty() && best.end)
     foresight::write_traces(passes, best.resources, shapes.back(), trace);
+  const foresight::Batch& batch = batches.alone();
   Json json{{"batch",
              {{"requests", batch.work().requests},
               {"prompt_tokens", batch.work().prompt_tokens},
@@ -226,8 +248,12 @@ Json swept_plans(foresight::Passes& passes, const foresight::Batch& batch,
             {"plans", Json::array()}};
   for (const Foreseen& plan : found.plans) {
     Json& last = json["plans"].emplace_back(json_of(passes, plan, shapes));
-    if (plan.end) continue;
-    const auto change = foresight::would_fit(setting, batch, asked, plan.ranks);
+    if (plan.end) {
+      last["prefix_sharing"] =
+          json_of(plan.end->sharing, batches.why_not_shared(setting.job, plan.resources));
+      continue;
+    }
+    const auto change = foresight::would_fit(setting, batches, asked, plan.ranks);
     last["would_fit"] = change ? Json(*change) : Json();
   }
   json["knee"] = knee_of(json["plans"]);
@@ -270,6 +296,7 @@ std::string sweep_text(const Json& plan) {
   if (!best["fits"].get<bool>()) return text + cluster_text(plan);
   constexpr size_t most_requests = 6;
   text += "  in the best, each request alone:\n" + requests_text(best, most_requests);
+  text += sharing_text(best["prefix_sharing"]);
   text += fmt::format("  the best ends between {} and {} after its start\n",
                       report::format_duration(best["end_range_s"][0]),
                       report::format_duration(best["end_range_s"][1]));

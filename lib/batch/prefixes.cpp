@@ -90,32 +90,59 @@ class Search {
   std::vector<Node> open_;
 };
 
-/// A group with the tokens that each of its requests computes by itself.
-struct Group {
-  SharedPrefix prefix;
-  int64_t branches = 0;
-  double own_tokens = 0;
+}  // namespace
 
-  auto shared() const { return static_cast<double>(prefix.tokens); }
-  auto requests() const { return static_cast<double>(prefix.requests.size()); }
-  /// Parts of which none has more than `most` tokens to compute; at most one for each request.
-  double parts(double most) const {
-    if (most <= shared()) return requests();
-    return std::clamp(std::ceil(own_tokens / (most - shared())), 1.0, requests());
+std::vector<uint64_t> prefix_hashes(std::span<const int32_t> tokens, int64_t block, uint64_t kind) {
+  std::vector<uint64_t> hashes;
+  uint64_t hash = kind;
+  for (int64_t end = block; end < std::ssize(tokens); end += block) {
+    const auto bytes = std::as_bytes(tokens.subspan(end - block, block));
+    hash = mix(hash, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+    hashes.push_back(hash);
   }
-};
+  return hashes;
+}
+
+PrefixGroups::PrefixGroups(std::vector<PromptPrefix> prompts, const PrefixRules& rules)
+    : most_branches_(rules.most_branches) {
+  std::ranges::sort(prompts, [](const PromptPrefix& a, const PromptPrefix& b) {
+    return std::tie(a.hashes, a.request) < std::tie(b.hashes, b.request);
+  });
+  for (const PromptPrefix& prompt : prompts)
+    other_ += static_cast<double>(prompt.prompt_tokens + prompt.answer_tokens);
+  for (const Interval& found : Search(prompts, rules).run().groups) {
+    Group& group = groups_.emplace_back();
+    group.prefix.tokens = found.tokens;
+    for (size_t i = found.begin; i < found.end; ++i) {
+      const PromptPrefix& prompt = prompts[i];
+      if (prompt.spared_by(found.tokens) <= 0) continue;
+      group.prefix.requests.push_back(prompt.request);
+      group.branches += prompt.branches;
+      group.own_tokens +=
+          static_cast<double>(prompt.tokens_after(found.tokens) + prompt.answer_tokens);
+      other_ -= static_cast<double>(prompt.prompt_tokens + prompt.answer_tokens);
+    }
+    std::ranges::sort(group.prefix.requests);
+  }
+}
+
+/// Parts of which none has more than `most` tokens to compute; at most one for each request.
+double PrefixGroups::Group::parts(double most) const {
+  if (most <= shared()) return requests();
+  return std::clamp(std::ceil(own_tokens / (most - shared())), 1.0, requests());
+}
 
 /// The fewest tokens that the busiest replica must compute, if the groups are divided for it and all
 /// other work fills gaps.
-double busiest_tokens(const std::vector<Group>& groups, double other, int replicas) {
-  double least = 0, most = other;
-  for (const Group& group : groups) {
+double PrefixGroups::busiest_tokens(int replicas) const {
+  double least = 0, most = other_;
+  for (const Group& group : groups_) {
     least = std::max(least, group.shared());
     most += group.shared() + group.own_tokens;
   }
   const auto fits = [&](double tokens) {
-    double sum = other;
-    for (const Group& group : groups) {
+    double sum = other_;
+    for (const Group& group : groups_) {
       const double parts = group.parts(tokens);
       if (parts > replicas) return false;
       sum += parts * group.shared() + group.own_tokens;
@@ -130,60 +157,29 @@ double busiest_tokens(const std::vector<Group>& groups, double other, int replic
   return most;
 }
 
-}  // namespace
-
-std::vector<uint64_t> prefix_hashes(std::span<const int32_t> tokens, int64_t block, uint64_t kind) {
-  std::vector<uint64_t> hashes;
-  uint64_t hash = kind;
-  for (int64_t end = block; end < std::ssize(tokens); end += block) {
-    const auto bytes = std::as_bytes(tokens.subspan(end - block, block));
-    hash = mix(hash, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
-    hashes.push_back(hash);
-  }
-  return hashes;
-}
-
-std::vector<SharedPrefix> find_prefixes(std::vector<PromptPrefix> prompts,
-                                        const PrefixRules& rules) {
-  std::ranges::sort(prompts, [](const PromptPrefix& a, const PromptPrefix& b) {
-    return std::tie(a.hashes, a.request) < std::tie(b.hashes, b.request);
-  });
-  std::vector<Group> groups;
-  double other = 0;
-  for (const PromptPrefix& prompt : prompts)
-    other += static_cast<double>(prompt.prompt_tokens + prompt.answer_tokens);
-  for (const Interval& found : Search(prompts, rules).run().groups) {
-    Group& group = groups.emplace_back();
-    group.prefix.tokens = found.tokens;
-    for (size_t i = found.begin; i < found.end; ++i) {
-      const PromptPrefix& prompt = prompts[i];
-      if (prompt.spared_by(found.tokens) <= 0) continue;
-      group.prefix.requests.push_back(prompt.request);
-      group.branches += prompt.branches;
-      group.own_tokens +=
-          static_cast<double>(prompt.tokens_after(found.tokens) + prompt.answer_tokens);
-      other -= static_cast<double>(prompt.prompt_tokens + prompt.answer_tokens);
-    }
-    std::ranges::sort(group.prefix.requests);
-  }
-
-  const double most = busiest_tokens(groups, other, rules.parts);
+std::vector<SharedPrefix> PrefixGroups::divided(int parts) const {
+  const double most = busiest_tokens(parts);
   std::vector<SharedPrefix> found;
-  for (const Group& group : groups) {
+  for (const Group& group : groups_) {
     const auto& requests = group.prefix.requests;
-    const auto needed = (group.branches + rules.most_branches - 1) / rules.most_branches;
-    const int64_t parts = std::min<int64_t>(
+    const auto needed = (group.branches + most_branches_ - 1) / most_branches_;
+    const int64_t pieces = std::min<int64_t>(
         std::ssize(requests), std::max<int64_t>(needed, std::llround(group.parts(most))));
-    for (int64_t part = 0; part < parts; ++part) {
+    for (int64_t piece = 0; piece < pieces; ++piece) {
       const auto at = [&](int64_t of) {
-        return requests.begin() + of * std::ssize(requests) / parts;
+        return requests.begin() + of * std::ssize(requests) / pieces;
       };
-      if (at(part + 1) - at(part) > 1)
-        found.push_back({group.prefix.tokens, {at(part), at(part + 1)}});
+      if (at(piece + 1) - at(piece) > 1)
+        found.push_back({group.prefix.tokens, {at(piece), at(piece + 1)}});
     }
   }
   std::ranges::sort(found, {}, [](const SharedPrefix& prefix) { return prefix.requests.front(); });
   return found;
+}
+
+std::vector<SharedPrefix> find_prefixes(std::vector<PromptPrefix> prompts,
+                                        const PrefixRules& rules) {
+  return PrefixGroups(std::move(prompts), rules).divided(rules.parts);
 }
 
 }  // namespace pecia::batch

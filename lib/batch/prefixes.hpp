@@ -59,8 +59,36 @@ struct PrefixRules {
   int parts = 1;                 ///< replicas, or instances that work apart
 };
 
-/// The groups to form among these prompts. A group is divided where otherwise one replica would
-/// work on while others have nothing to do; each part then computes the beginning.
+/// The groups to form among some prompts, for any number of parts.
+class PrefixGroups {
+ public:
+  /// `rules`: all but their parts.
+  PrefixGroups(std::vector<PromptPrefix> prompts, const PrefixRules& rules);
+
+  /// The groups for so many parts. A group is divided where otherwise one replica would work on while
+  /// others have nothing to do; each piece then computes the beginning.
+  std::vector<SharedPrefix> divided(int parts) const;
+
+ private:
+  /// A group with the tokens that its requests compute by themselves.
+  struct Group {
+    SharedPrefix prefix;
+    int64_t branches = 0;
+    double own_tokens = 0;
+
+    double shared() const { return static_cast<double>(prefix.tokens); }
+    double requests() const { return static_cast<double>(prefix.requests.size()); }
+    double parts(double most) const;
+  };
+
+  double busiest_tokens(int replicas) const;
+
+  std::vector<Group> groups_;
+  double other_ = 0;  ///< tokens of the prompts and answers that are in no group
+  int64_t most_branches_;
+};
+
+/// The groups of these prompts for the parts that the rules say.
 std::vector<SharedPrefix> find_prefixes(std::vector<PromptPrefix> prompts,
                                         const PrefixRules& rules);
 

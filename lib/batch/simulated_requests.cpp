@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "lib/batch/joined_request.hpp"
-
 namespace pecia::batch {
 namespace {
 
@@ -23,19 +21,24 @@ schedule::SimulatedRequest simulated(const Inputs& inputs, const RequestGroup& g
       int64_t prompt = inputs.kept_tokens(*of, turn);
       if (joined && turn == 0) prompt -= group.shared_tokens;
       if (joined && turn > 0) prompt += of->stem_end_tokens;
-      request.turns.push_back({std::max<int64_t>(1, prompt), inputs.answer_tokens(*of, turn),
-                               joined && chain && turn + 1 < turns});
+      request.turns.push_back({.prompt_tokens = std::max<int64_t>(1, prompt),
+                               .answer_tokens = inputs.answer_tokens(*of, turn),
+                               .goes_on = joined && chain && turn + 1 < turns,
+                               .shared_tokens = joined && turn == 0 ? group.shared_tokens : 0,
+                               .stem_end_tokens = joined && turn > 0 ? of->stem_end_tokens : 0});
     }
   }
   return request;
 }
 
+double arrival_of(const Inputs& inputs, const RequestGroup& group) {
+  return inputs.prompt(*group.requests.front()).arrival_s.value_or(0);
+}
+
 }  // namespace
 
-std::vector<schedule::SimulatedRequest> simulated_requests(const Inputs& inputs,
-                                                           const job::Job::Batch& batch,
-                                                           const IsOpen& is_open) {
-  const bool replays = batch.arrivals == job::Arrivals::replay;
+std::vector<RequestGroup> runnable_groups(const Inputs& inputs, const job::Job::Batch& batch,
+                                          const IsOpen& is_open) {
   std::vector<const InputRequest*> runnable;
   const auto has_open_turn = [&](const InputRequest& request) {
     const auto turns = static_cast<int64_t>(inputs.prompt(request).turns.size());
@@ -46,17 +49,22 @@ std::vector<schedule::SimulatedRequest> simulated_requests(const Inputs& inputs,
   for (const InputRequest& request : inputs.requests())
     if (request.work > 0 && has_open_turn(request)) runnable.push_back(&request);
   std::vector<RequestGroup> all = grouped(inputs, runnable);
-  const auto arrival = [&](const RequestGroup& group) {
-    return inputs.prompt(*group.requests.front()).arrival_s.value_or(0);
-  };
-  if (replays)
-    std::ranges::stable_sort(all, {}, arrival);
+  if (batch.arrivals == job::Arrivals::replay)
+    std::ranges::stable_sort(all, {},
+                             [&](const RequestGroup& group) { return arrival_of(inputs, group); });
   else if (batch.order == job::Order::longest_first)
     std::ranges::stable_sort(all, std::ranges::greater(), &RequestGroup::work);
+  return all;
+}
+
+std::vector<schedule::SimulatedRequest> simulated_requests(const Inputs& inputs,
+                                                           const job::Job::Batch& batch,
+                                                           const IsOpen& is_open) {
   std::vector<schedule::SimulatedRequest> requests;
-  for (const RequestGroup& group : all) {
+  for (const RequestGroup& group : runnable_groups(inputs, batch, is_open)) {
     requests.push_back(simulated(inputs, group));
-    if (replays) requests.back().arrival_s = arrival(group);
+    if (batch.arrivals == job::Arrivals::replay)
+      requests.back().arrival_s = arrival_of(inputs, group);
   }
   return requests;
 }

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "lib/batch/inputs.hpp"
+#include "lib/batch/joined_request.hpp"
 #include "lib/schedule/simulate.hpp"
 
 namespace pecia::batch {
@@ -13,9 +13,14 @@ namespace pecia::batch {
 /// Whether a turn, by its row in the results, is still to be answered.
 using IsOpen = std::function<bool(int64_t row)>;
 
-/// The requests that can run, in the order in which a run takes them. They have arrival times where
-/// the job replays them. Requests that share a beginning are one fork. With `is_open`, those that have
-/// a turn left, with all their turns: earlier turns are read again.
+/// The requests that can run in their groups, in the order in which a run takes these. With
+/// `is_open`, those that have a turn left.
+std::vector<RequestGroup> runnable_groups(const Inputs& inputs, const job::Job::Batch& batch,
+                                          const IsOpen& is_open = {});
+
+/// A simulated request for each of these groups, in their order. They have arrival times where the
+/// job replays them. Requests that share a beginning are one fork. Requests have all their turns:
+/// earlier turns are read again.
 std::vector<schedule::SimulatedRequest> simulated_requests(const Inputs& inputs,
                                                            const job::Job::Batch& batch,
                                                            const IsOpen& is_open = {});

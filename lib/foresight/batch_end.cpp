@@ -14,7 +14,8 @@ using schedule::PassKind;
 using schedule::PassWork;
 using schedule::SimulatedRequest;
 
-/// Does `each(turn, tokens before it)` for the turns of a request.
+/// Does `each(turn, tokens before it)` for the turns of a request. Of a fork's first turn, the later
+/// ones see the prompt alone.
 template <typename Each>
 void for_turns(const SimulatedRequest& request, const Each& each) {
   const bool chain = request.followup == io::Followup::chain;
@@ -23,8 +24,10 @@ void for_turns(const SimulatedRequest& request, const Each& each) {
     const schedule::SimulatedTurn& turn = request.turns[i];
     each(turn, before + of_branch);
     const int64_t tokens = turn.prompt_tokens + turn.answer_tokens;
-    if (chain || i == 0)
+    if (chain)
       before += tokens;
+    else if (i == 0)
+      before = turn.prompt_tokens;
     else
       of_branch = turn.goes_on ? of_branch + tokens : 0;
   }
@@ -39,6 +42,47 @@ std::pair<PassWork, PassWork> work_of(const schedule::SimulatedTurn& turn, int64
           schedule::work_of(first + prompt, rest, 1).shared(instances)};
 }
 
+/// Passes that a fork has one after the other: of its first turn, and of the branch with most.
+struct LongestBranch {
+  double prompts = 0, answers = 0;
+
+  /// The fork's next turn, with the passes of its prompt and its answer.
+  void add(const schedule::SimulatedTurn& turn, double of_prompt, double of_answer) {
+    if (is_first_) {
+      prompts = stem_ = of_prompt, answers = of_answer;
+      is_first_ = false;
+      return;
+    }
+    prompts_ += of_prompt, answers_ += of_answer;
+    prompts = std::max(prompts, stem_ + prompts_);
+    answers = std::max(answers, answers_);
+    if (!turn.goes_on) prompts_ = answers_ = 0;
+  }
+
+ private:
+  bool is_first_ = true;
+  double stem_ = 0, prompts_ = 0, answers_ = 0;
+};
+
+/// What a request of the batch, or one of joined requests, has by itself.
+struct OwnTokens {
+  int64_t shared = 0;  ///< of the common beginning, before these
+  int64_t tokens = 0;  ///< of prompts and answers
+  int64_t again = 0;   ///< of these, ends of a fork's first turn that its later turns compute again
+};
+
+std::vector<OwnTokens> own_tokens(const SimulatedRequest& request) {
+  std::vector<OwnTokens> all;
+  if (!request.is_joined()) all.emplace_back();
+  for (const schedule::SimulatedTurn& turn : request.turns) {
+    if (turn.shared_tokens > 0) all.push_back({turn.shared_tokens});
+    if (all.empty()) continue;  // the common beginning
+    all.back().tokens += turn.prompt_tokens + turn.answer_tokens;
+    all.back().again += turn.stem_end_tokens;
+  }
+  return all;
+}
+
 }  // namespace
 
 Batch::Batch(std::vector<SimulatedRequest> requests, const model::ModelConfig& config)
@@ -46,17 +90,17 @@ Batch::Batch(std::vector<SimulatedRequest> requests, const model::ModelConfig& c
   PECIA_CHECK(!requests_.empty(), "a batch without requests");
   const double pair_flops =
       2.0 * static_cast<double>(config.num_heads * config.head_dim * config.layers);
+  const auto flops_of = [&](int64_t tokens) {
+    const auto length = static_cast<double>(tokens);
+    return length * config.flops_per_token() + pair_flops * length * length;
+  };
   double contexts = 0;
   int64_t turns = 0;
-  work_.requests = std::ssize(requests_);
   for (const SimulatedRequest& request : requests_) {
-    int64_t cached = 0, prompt = 0;
-    double length = 0;
     for_turns(request, [&](const schedule::SimulatedTurn& turn, int64_t before) {
-      const int64_t tokens = turn.prompt_tokens + turn.answer_tokens;
-      cached = std::max(cached, before + tokens);
-      prompt = std::max(prompt, before + turn.prompt_tokens);
-      length += static_cast<double>(tokens);
+      const int64_t prompt = before + turn.prompt_tokens;
+      longest_sequence_ = std::max(longest_sequence_, prompt + turn.answer_tokens);
+      longest_prompt_ = std::max(longest_prompt_, prompt);
       work_.prompt_tokens += turn.prompt_tokens;
       work_.answer_tokens += turn.answer_tokens;
       work_.answers += turn.answer_tokens > 0;
@@ -64,9 +108,15 @@ Batch::Batch(std::vector<SimulatedRequest> requests, const model::ModelConfig& c
                   static_cast<double>(before + turn.prompt_tokens + turn.answer_tokens / 2);
     });
     turns += std::ssize(request.turns);
-    work_.flops += length * config.flops_per_token() + pair_flops * length * length;
-    longest_prompt_ = std::max(longest_prompt_, prompt);
-    cached_.push_back(cached);
+    bool is_first = true;
+    for (const OwnTokens& own : own_tokens(request)) {
+      ++work_.requests;
+      work_.flops += flops_of(own.shared + own.tokens - own.again) +
+                     static_cast<double>(own.again) * config.flops_per_token() -
+                     (is_first ? 0 : flops_of(own.shared));
+      cached_.push_back(own.tokens + (is_first ? own.shared : 0));
+      is_first = false;
+    }
   }
   std::ranges::sort(cached_, std::greater());
   mean_prompt_ = std::max<int64_t>(1, work_.prompt_tokens / turns);
@@ -102,24 +152,28 @@ double least_end_s(const Batch& batch, const resources::Resources& resources,
   double longest_s = 0,
          held = 0;  // held: slots of a team, each as often as an answer's pass needs it
   for (const SimulatedRequest& request : batch.requests()) {
+    const bool is_fork = request.followup == io::Followup::fork;
     double own_s = std::numeric_limits<double>::infinity();
     for (int own = degree; own <= resources.cp; ++own) {
       PassWork own_prompts, own_answers;
-      int64_t most_steps = 0, steps = 0;
+      LongestBranch branches;
       for_turns(request, [&](const schedule::SimulatedTurn& turn, int64_t before) {
         const int64_t batch_tokens = resources.batch_tokens_of_team(own);
         const auto [prompt, answer] = work_of(turn, before, batch_tokens, own);
         own_prompts += prompt, own_answers += answer;
-        steps += std::max<int64_t>(0, turn.answer_tokens - 1);
-        most_steps = std::max(most_steps, steps);
-        if (!turn.goes_on) steps = 0;
-        if (own == degree)
-          held += answer.passes * static_cast<double>(before + turn.prompt_tokens) / degree;
+        branches.add(turn, prompt.passes, answer.passes);
+        if (own != degree) return;
+        const int64_t of_stem = is_fork && &turn != &request.turns.front()
+                                    ? request.turns.front().prompt_tokens
+                                    : 0;  // all branches have it together
+        held += answer.passes * static_cast<double>(before + turn.prompt_tokens - of_stem) / degree;
       });
       if (own == degree) prompts += own_prompts, answers += own_answers;
-      // A fork's branches may decode together.
-      if (request.followup == io::Followup::fork)
-        own_answers.passes = static_cast<double>(std::max<int64_t>(0, most_steps));
+      // A fork's branches may be in a pass together.
+      if (is_fork) {
+        own_prompts.passes = branches.prompts;
+        own_answers.passes = branches.answers;
+      }
       own_s = std::min(own_s, teams.seconds(own, PassKind::prefill, own_prompts) +
                                   teams.seconds(own, PassKind::decode, own_answers));
     }
@@ -152,7 +206,7 @@ schedule::SchedulerLimits limits_of(const Batch& batch, const job::Job& job,
   limits.kv_tokens = resources.kv_tokens;
   limits.max_sequences = resources.max_sequences;
   limits.max_batch_tokens = resources.max_batch_tokens;
-  limits.max_positions = std::max(config.max_positions, batch.cached().front() + 1);
+  limits.max_positions = std::max(config.max_positions, batch.longest_sequence() + 1);
   limits.vocab = config.vocab;
   limits.policy = job.batch.policy;
   limits.levels_from = resources.levels_from();
@@ -201,6 +255,7 @@ BatchEnd play(const Batch& batch, const job::Job& job, const model::ModelConfig&
   end.prefill = all_of(times, PassKind::prefill, found.prompts);
   end.decode = all_of(times, PassKind::decode, found.answers);
   end.refused = found.refused;
+  end.sharing = found.sharing;
   return end;
 }
 

@@ -9,21 +9,26 @@
 
 namespace pecia::foresight {
 
-/// A batch in the order in which a run takes its requests, at least one.
+/// A batch in the order in which a run takes its requests, at least one. Requests that begin alike
+/// may be joined to one (SimulatedRequest::is_joined).
 class Batch {
  public:
   /// `config`: its FLOPs say which requests are the longest.
   Batch(std::vector<schedule::SimulatedRequest> requests, const model::ModelConfig& config);
 
   const std::vector<schedule::SimulatedRequest>& requests() const { return requests_; }
+  /// Counts joined requests one by one, and what they begin with once.
   const resources::BatchWork& work() const { return work_; }
   /// Tokens of the longest request's prompts, all turns that see each other.
   int64_t longest_prompt() const { return longest_prompt_; }
+  /// Tokens of the longest sequence, with its answers.
+  int64_t longest_sequence() const { return longest_sequence_; }
   /// Tokens of a turn's prompt, on average.
   int64_t mean_prompt() const { return mean_prompt_; }
   /// Tokens before an answer's token, on average.
   int64_t mean_context() const { return mean_context_; }
-  /// Tokens that the requests have in the cache at most, in descending order.
+  /// Tokens that the requests have in the cache at most, all turns together, in descending order. The
+  /// first of joined requests has those that all of them begin with.
   const std::vector<int64_t>& cached() const { return cached_; }
   /// The batch as it would be if every answer ended at its first token.
   std::vector<schedule::SimulatedRequest> at_once() const;
@@ -31,7 +36,7 @@ class Batch {
  private:
   std::vector<schedule::SimulatedRequest> requests_;
   resources::BatchWork work_;
-  int64_t longest_prompt_ = 1, mean_prompt_ = 1, mean_context_ = 1;
+  int64_t longest_prompt_ = 1, longest_sequence_ = 1, mean_prompt_ = 1, mean_context_ = 1;
   std::vector<int64_t> cached_;
 };
 
@@ -54,7 +59,8 @@ struct BatchEnd {
   double busy = 0;         ///< share of the instances' time in which they are in a pass
   /// All passes of all replicas. A pass of a team counts as long as its share of the instances.
   PassFigures prefill, decode;
-  int64_t refused = 0;  ///< turns that never fit
+  int64_t refused = 0;        ///< turns that never fit
+  schedule::Sharing sharing;  ///< what joined requests are spared
 };
 
 /// Plays the batch in these resources, all but threads.

@@ -10,8 +10,9 @@ namespace pecia::foresight {
 namespace {
 
 /// The largest number of rows up to which a step that shifts takes no longer than one that does not.
-int64_t shift_threshold(Passes& passes, const Foreseen& plan, const Batch& batch) {
+int64_t shift_threshold(Passes& passes, const Foreseen& plan, Batches& batches) {
   const PassesOfReplica of_replica(passes, plan.resources, HowFar::played);
+  const Batch& batch = batches.of(passes.setting().job, plan.resources);
   const auto shifts = [&](int64_t rows) {
     PassShape shape = of_replica.step(plan.resources.cp, 0, rows, batch.mean_context());
     shape.sharding = parallel::Sharding::shift;
@@ -34,7 +35,7 @@ bool is_better(const Foreseen& plan, const Foreseen& than, Aim aim) {
 }
 
 /// Fewer tokens in a pass, where that gains.
-void choose_batch_tokens(Passes& passes, const Batch& batch, Choice& choice) {
+void choose_batch_tokens(Passes& passes, Batches& batches, Choice& choice) {
   const job::Job& job = passes.setting().job;
   if (job.batch.max_batch_tokens || job.reproducible == parallel::Reproducible::layout) return;
   constexpr int64_t fewest = 128;
@@ -42,20 +43,20 @@ void choose_batch_tokens(Passes& passes, const Batch& batch, Choice& choice) {
   for (const int64_t divisor : {2, 4}) {
     if (by_rule / divisor < fewest) return;
     Foreseen fewer =
-        played_in(passes, batch, choice.chosen.parallel, choice.chosen.ranks, by_rule / divisor);
+        played_in(passes, batches, choice.chosen.parallel, choice.chosen.ranks, by_rule / divisor);
     if (!is_better(fewer, choice.chosen, choice.aim)) continue;
     choice.chosen = std::move(fewer);
     choice.tokens_by_rule = false;
   }
 }
 
-void choose_shifts(Passes& passes, const Batch& batch, Choice& choice) {
+void choose_shifts(Passes& passes, Batches& batches, Choice& choice) {
   Foreseen& chosen = choice.chosen;
   if (chosen.resources.decode != parallel::DecodeMode::shift || chosen.parallel.shift_threshold)
     return;
   job::Job::Parallel parallel = chosen.parallel;
-  parallel.shift_threshold = shift_threshold(passes, chosen, batch);
-  chosen = played_in(passes, batch, parallel, chosen.ranks, chosen.resources.max_batch_tokens);
+  parallel.shift_threshold = shift_threshold(passes, chosen, batches);
+  chosen = played_in(passes, batches, parallel, chosen.ranks, chosen.resources.max_batch_tokens);
 }
 
 }  // namespace
@@ -79,27 +80,27 @@ job::Job::Parallel layout_by_rule(const PassSetting& setting, int ranks) {
   return layout;
 }
 
-std::optional<Choice> choose(Passes& passes, const Batch& batch, int ranks) {
+std::optional<Choice> choose(Passes& passes, Batches& batches, int ranks) {
   Choice choice;
   const job::Job& job = passes.setting().job;
-  const bool arrive = batch.requests().front().arrival_s.has_value();
+  const bool arrive = batches.alone().requests().front().arrival_s.has_value();
   choice.aim = arrive ? Aim::first_token : Aim::batch_end;
-  Sweep found = sweep(passes, batch,
+  Sweep found = sweep(passes, batches,
                       {.ranks = {ranks},
                        .kept = kept_degrees(job.parallel),
                        .aim = choice.aim,
                        .pruning = arrive ? Pruning::none : Pruning::bounds});
   if (!found.plans.front().end) return {};
   choice.layouts = found.layouts, choice.slower = found.slower, choice.too_large = found.too_large;
-  choice.by_rule = played_in(passes, batch, layout_by_rule(passes.setting(), ranks), ranks);
+  choice.by_rule = played_in(passes, batches, layout_by_rule(passes.setting(), ranks), ranks);
   const bool is_open = !job.parallel.dp || !job.parallel.sp || !job.parallel.tp;
   const bool gains = is_open || is_better(found.plans.front(), choice.by_rule, choice.aim);
   choice.chosen = gains ? found.plans.front() : choice.by_rule;
   for (Foreseen& plan : found.plans)
     if (plan.end && layout_text(plan) != layout_text(choice.chosen))
       choice.others.push_back(std::move(plan));
-  choose_batch_tokens(passes, batch, choice);
-  choose_shifts(passes, batch, choice);
+  choose_batch_tokens(passes, batches, choice);
+  choose_shifts(passes, batches, choice);
   return choice;
 }
 

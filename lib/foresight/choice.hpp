@@ -30,7 +30,7 @@ job::Job::Parallel layout_by_rule(const PassSetting& setting, int ranks);
 /// better grid than the best one that is foreseen. Shorter passes have to gain it, too. Where requests arrive
 /// one by one, the best is the one in which they wait least for their first token. Absent where the
 /// batch fits in no layout. Throws InputError where no layout is legal.
-std::optional<Choice> choose(Passes& passes, const Batch& batch, int ranks);
+std::optional<Choice> choose(Passes& passes, Batches& batches, int ranks);
 
 /// "dp 4 × tp 2, tp+tp".
 std::string layout_text(const Foreseen& plan);

@@ -94,7 +94,7 @@ RankMemory rank_memory(const PassSetting& setting, const resources::Resources& r
   memory.kv_bytes = resources::kv_memory_of_rank(setting.config, settled);
   memory.free_bytes = room_bytes - memory.weight_bytes - memory.kv_bytes - memory.work_bytes;
 
-  const int64_t longest = slots_of(batch.cached().front(), resources, is_layout);
+  const int64_t longest = slots_of(batch.longest_sequence(), resources, is_layout);
   const auto bytes_of = [&](int64_t tokens) {
     settled.kv_tokens = tokens;
     return report::format_bytes(resources::kv_memory_of_rank(setting.config, settled));

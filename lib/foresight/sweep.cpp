@@ -15,6 +15,7 @@ namespace {
 /// A layout with the time before which it does not end.
 struct Candidate {
   Foreseen plan;
+  const Batch* batch = nullptr;
   double least_s = 0;
 };
 
@@ -42,8 +43,8 @@ constexpr int most_teams_in_vain = 2;
 
 class Search {
  public:
-  Search(Passes& passes, const Batch& batch, const SweepQuestion& question)
-      : passes_(passes), batch_(batch), question_(question) {}
+  Search(Passes& passes, Batches& batches, const SweepQuestion& question)
+      : passes_(passes), batches_(batches), question_(question) {}
 
   Sweep run() {
     std::vector<std::vector<job::Job::Parallel>> layouts;
@@ -107,11 +108,13 @@ class Search {
       Candidate& candidate = candidates.emplace_back();
       candidate.plan.ranks = ranks;
       candidate.plan.parallel = parallel;
-      candidate.plan.resources = layout_resources(setting(), parallel, ranks, batch_);
+      candidate.plan.resources = layout_resources(setting(), parallel, ranks, batches_);
+      candidate.batch = &batches_.of(setting().job, candidate.plan.resources);
       if (question_.pruning == Pruning::none) continue;
+      const Batch& batch = *candidate.batch;
       candidate.least_s =
-          least_end_s(batch_, candidate.plan.resources,
-                      times_of(candidate.plan.resources, passes_, batch_, HowFar::at_least));
+          least_end_s(batch, candidate.plan.resources,
+                      times_of(candidate.plan.resources, passes_, batch, HowFar::at_least));
       tell();
     }
     std::ranges::stable_sort(candidates, {}, &Candidate::least_s);
@@ -127,19 +130,20 @@ class Search {
         continue;
       }
       Foreseen& plan = candidate.plan;
-      if (!fit(plan, passes_, batch_)) {
+      const Batch& batch = *candidate.batch;
+      if (!fit(plan, passes_, batch)) {
         ++found_.too_large;
         if (!best.nearest || plan.memory.free_bytes > best.nearest->memory.free_bytes)
           best.nearest = std::move(plan);
         continue;
       }
       if (question_.pruning == Pruning::bounds &&
-          least_end_s(batch_, plan.resources, *plan.times) > target_s) {
+          least_end_s(batch, plan.resources, *plan.times) > target_s) {
         teams_in_vain += is_open_team;
         ++found_.slower;
         continue;
       }
-      plan.end = play(batch_, setting().job, setting().config, plan.resources, *plan.times);
+      plan.end = play(batch, setting().job, setting().config, plan.resources, *plan.times);
       teams_in_vain += is_open_team && plan.end->end_s > target_s;
       best.end_s = std::min(best.end_s, plan.end->end_s);
       best.blocks.emplace(plan.resources.sp, plan.resources.tp);
@@ -153,7 +157,7 @@ class Search {
   }
 
   Passes& passes_;
-  const Batch& batch_;
+  Batches& batches_;
   const SweepQuestion& question_;
   int64_t decided_ = 0;
   Sweep found_;
@@ -163,42 +167,43 @@ class Search {
 
 resources::Resources layout_resources(const PassSetting& setting,
                                       const job::Job::Parallel& parallel, int ranks,
-                                      const Batch& batch) {
+                                      Batches& batches) {
   job::Job job = setting.job;
   job.parallel = parallel;
   resources::Resources resources;
   resources.gpus = setting.cluster.rank.gpu;
   resources::resolve_grid(job, setting.config, ranks, resources);
   resources::settle_tuned(job, setting.config,
-                          std::min(batch.longest_prompt(), setting.config.max_positions), {},
-                          resources);
+                          std::min(batches.alone().longest_prompt(), setting.config.max_positions),
+                          {}, resources);
   resources.kv_dtype = setting.kv;
   parallel::Degrees team = resources.degrees();
   if (resources.elastic) team.cp = 1;  // for each instance of a team
   resources.max_batch_tokens = resources::resolve_batch_tokens(
       job, setting.config, parallel::row_ranks(team, resources.prefill), resources.gpus);
-  resources.max_sequences = job.batch.max_sequences.value_or(
-      resources::sequences_for(batch.work(), setting.config, resources));
+  resources.max_sequences = job.batch.max_sequences.value_or(resources::sequences_for(
+      batches.of(setting.job, resources).work(), setting.config, resources));
   return resources;
 }
 
-Foreseen played_in(Passes& passes, const Batch& batch, const job::Job::Parallel& parallel,
-                   int ranks, std::optional<int64_t> batch_tokens) {
+Foreseen played_in(Passes& passes, Batches& batches, const job::Job::Parallel& parallel, int ranks,
+                   std::optional<int64_t> batch_tokens) {
   const PassSetting& setting = passes.setting();
   Foreseen plan;
   plan.ranks = ranks;
   plan.parallel = parallel;
-  plan.resources = layout_resources(setting, parallel, ranks, batch);
+  plan.resources = layout_resources(setting, parallel, ranks, batches);
   if (batch_tokens) plan.resources.max_batch_tokens = *batch_tokens;
+  const Batch& batch = batches.of(setting.job, plan.resources);
   if (fit(plan, passes, batch))
     plan.end = play(batch, setting.job, setting.config, plan.resources, *plan.times);
   return plan;
 }
 
-Sweep sweep(Passes& passes, const Batch& batch, const SweepQuestion& question) {
+Sweep sweep(Passes& passes, Batches& batches, const SweepQuestion& question) {
   PECIA_CHECK(question.aim == Aim::batch_end || question.pruning == Pruning::none,
               "bounds are of the batch's end alone");
-  return Search(passes, batch, question).run();
+  return Search(passes, batches, question).run();
 }
 
 std::string limit_of(const Foreseen& plan) {

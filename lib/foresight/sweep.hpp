@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "lib/foresight/batches.hpp"
 #include "lib/foresight/layouts.hpp"
 #include "lib/foresight/rank_memory.hpp"
 
@@ -62,17 +63,17 @@ struct SweepQuestion {
 /// What a run in this layout would use, all but threads and kv_tokens.
 resources::Resources layout_resources(const PassSetting& setting,
                                       const job::Job::Parallel& parallel, int ranks,
-                                      const Batch& batch);
+                                      Batches& batches);
 
 /// Plays the batch in this layout. `batch_tokens`: in place of those of layout_resources.
-Foreseen played_in(Passes& passes, const Batch& batch, const job::Job::Parallel& parallel,
-                   int ranks, std::optional<int64_t> batch_tokens = {});
+Foreseen played_in(Passes& passes, Batches& batches, const job::Job::Parallel& parallel, int ranks,
+                   std::optional<int64_t> batch_tokens = {});
 
 /// Asks for every number of ranks. Of layouts that are left out it is known that they end later than
 /// the best one, but for what the fit of pass times may be off (5 %). Throws InputError where a
 /// number of ranks has no legal layout, with the reason. Requires Pruning::none with another aim than
 /// the batch's end.
-Sweep sweep(Passes& passes, const Batch& batch, const SweepQuestion& question);
+Sweep sweep(Passes& passes, Batches& batches, const SweepQuestion& question);
 
 /// What limits a batch in a layout: "compute", "memory bandwidth", "link server", "link rack", "link
 /// system", or "memory": answers are made in small groups, since keys and values of more of them do

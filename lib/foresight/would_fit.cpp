@@ -40,23 +40,24 @@ std::vector<Change> changes(const job::Job& job, const KeptDegrees& kept, int ra
 
 }  // namespace
 
-bool fits_somewhere(const PassSetting& setting, const Batch& batch, const KeptDegrees& kept,
+bool fits_somewhere(const PassSetting& setting, Batches& batches, const KeptDegrees& kept,
                     int ranks) {
   for (const job::Job::Parallel& parallel :
-       layouts_of(ranks, setting.job, kept, resources::shape_of(setting.config)))
-    if (!rank_memory(setting, layout_resources(setting, parallel, ranks, batch), batch).why_not)
-      return true;
+       layouts_of(ranks, setting.job, kept, resources::shape_of(setting.config))) {
+    const auto resources = layout_resources(setting, parallel, ranks, batches);
+    if (!rank_memory(setting, resources, batches.of(setting.job, resources)).why_not) return true;
+  }
   return false;
 }
 
-std::optional<std::string> would_fit(const PassSetting& setting, const Batch& batch,
+std::optional<std::string> would_fit(const PassSetting& setting, Batches& batches,
                                      const SweepQuestion& question, int ranks) {
   for (const Change& change :
-       changes(setting.job, question.kept, ranks, batch.work().prompt_tokens)) {
+       changes(setting.job, question.kept, ranks, batches.alone().work().prompt_tokens)) {
     PassSetting changed{change.job,      setting.config, setting.cluster,
                         setting.weights, setting.kv,     setting.traits};
     if (change.job.kv.dtype) changed.kv = resources::dtype_of(*change.job.kv.dtype);
-    if (fits_somewhere(changed, batch, change.kept, change.ranks)) return change.words;
+    if (fits_somewhere(changed, batches, change.kept, change.ranks)) return change.words;
   }
   return {};
 }

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "lib/batch/inputs.hpp"
-#include "lib/batch/simulated_requests.hpp"
 #include "lib/comm/agree.hpp"
 #include "lib/comm/of_first.hpp"
 #include "lib/core/json.hpp"
@@ -26,20 +24,21 @@ constexpr int most_ranks = 64;                  // in up to 231 layouts, some se
 constexpr size_t most_with_arrivals = 40;       // layouts, all of which are played
 constexpr int64_t most_answer_tokens = 50'000;  // that are played in a layout: some 0.25 s
 
-/// A part of the batch for which playing it in many layouts takes no long time.
-std::vector<schedule::SimulatedRequest> part_of(std::vector<schedule::SimulatedRequest> all,
-                                                int ranks) {
+/// A part of the batch for which playing it in many layouts takes no long time. Requests that share a
+/// beginning are in it together or not at all: otherwise the beginning would count for too much.
+std::vector<size_t> part_of(const std::vector<schedule::SimulatedRequest>& all, int ranks) {
+  const bool arrive = !all.empty() && all.front().arrival_s.has_value();
   int64_t tokens = 0;
   for (const schedule::SimulatedRequest& request : all)
     for (const schedule::SimulatedTurn& turn : request.turns) tokens += turn.answer_tokens;
-  if (tokens <= most_answer_tokens) return all;
+  if (tokens <= most_answer_tokens) return part_of_a_replica(all.size(), arrive, 1, all.size());
   // Replicas must have something to choose from, also where a request has many turns.
   const auto share = static_cast<double>(most_answer_tokens) / static_cast<double>(tokens);
   const auto by_tokens = static_cast<size_t>(share * static_cast<double>(all.size()));
   const size_t fewest =
       std::min<size_t>(4 * static_cast<size_t>(ranks), requests_of_turns(all, 64 * int64_t{ranks}));
   const size_t most = std::max(fewest, by_tokens);
-  return part_of_a_replica(all, 1, most);
+  return part_of_a_replica(all.size(), arrive, 1, most);
 }
 
 Json json_of(const foresight::Foreseen& plan, foresight::Aim aim) {
@@ -97,9 +96,11 @@ std::vector<std::string> settings_of(const foresight::Choice& choice) {
 LayoutChoice foreseen_on(const machines::Cluster& cluster, const LayoutQuestion& question,
                          int ranks) {
   const job::Job& job = question.job;
-  const batch::Inputs inputs(job, question.config);
-  auto requests = part_of(batch::simulated_requests(inputs, job.batch), ranks);
-  if (requests.empty()) return {{}, "the layout is by rule: no request can run", {}};
+  batch::Inputs inputs(job, question.config);
+  if (batch::runnable_groups(inputs, job.batch).empty())
+    return {{}, "the layout is by rule: no request can run", {}};
+  foresight::Batches batches(job, inputs, question.config,
+                             [&](const auto& all) { return part_of(all, ranks); });
   const kernels::Backend& backend = *question.place.backend;
   foresight::Passes passes({.job = job,
                             .config = question.config,
@@ -107,7 +108,7 @@ LayoutChoice foreseen_on(const machines::Cluster& cluster, const LayoutQuestion&
                             .weights = resources::float_type(job, question.config),
                             .kv = resources::kv_footprint(job, question.config, nullptr, {}).dtype,
                             .traits = kernels::traits_of(backend)});
-  const auto choice = foresight::choose(passes, {std::move(requests), question.config}, ranks);
+  const auto choice = foresight::choose(passes, batches, ranks);
   if (!choice) return {{}, "the layout is by rule: in none is the batch foreseen to fit", {}};
   return {settings_of(*choice), foresight::choice_text(*choice), json_of(*choice)};
 }

@@ -38,12 +38,19 @@ double expected_s(const Setup& setup, const schedule::TeamTimes& times,
 
 std::vector<schedule::SimulatedRequest> part_of_a_replica(
     const std::vector<schedule::SimulatedRequest>& all, int replicas, size_t most) {
-  PECIA_CHECK(replicas >= 1 && most >= 1, "{} requests, {} replicas", most, replicas);
   const bool arrive = !all.empty() && all.front().arrival_s.has_value();
-  const size_t of_replica = (all.size() + replicas - 1) / replicas;
-  const size_t step = replicas * (arrive ? 1 : (of_replica + most - 1) / most);
   std::vector<schedule::SimulatedRequest> chosen;
-  for (size_t i = 0; i < all.size() && chosen.size() < most; i += step) chosen.push_back(all[i]);
+  for (const size_t i : part_of_a_replica(all.size(), arrive, replicas, most))
+    chosen.push_back(all[i]);
+  return chosen;
+}
+
+std::vector<size_t> part_of_a_replica(size_t count, bool arrive, int replicas, size_t most) {
+  PECIA_CHECK(replicas >= 1 && most >= 1, "{} requests, {} replicas", most, replicas);
+  const size_t of_replica = (count + replicas - 1) / replicas;
+  const size_t step = replicas * (arrive ? 1 : (of_replica + most - 1) / most);
+  std::vector<size_t> chosen;
+  for (size_t i = 0; i < count && chosen.size() < most; i += step) chosen.push_back(i);
   return chosen;
 }
 

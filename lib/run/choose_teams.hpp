@@ -27,6 +27,9 @@ void choose_teams(Setup& setup, const LoadedWeights& weights, RunInputs& inputs,
 std::vector<schedule::SimulatedRequest> part_of_a_replica(
     const std::vector<schedule::SimulatedRequest>& all, int replicas, size_t most);
 
+/// The indices of these requests among `count` requests.
+std::vector<size_t> part_of_a_replica(size_t count, bool arrive, int replicas, size_t most);
+
 /// How many of these requests have about `turns` turns together; at least one.
 size_t requests_of_turns(const std::vector<schedule::SimulatedRequest>& all, int64_t turns);
 

@@ -6,6 +6,7 @@
 #include "lib/comm/agree.hpp"
 #include "lib/execute/kv_saves.hpp"
 #include "lib/report/format.hpp"
+#include "lib/resources/prefix_sharing.hpp"
 #include "lib/run/share_prefixes.hpp"
 
 namespace pecia::run {
@@ -52,7 +53,7 @@ void say_first_lines(const RunFacts& facts, const Setup& setup, const RunInputs&
     if (!setup.products.warning.empty()) log.warn("{}", setup.products.warning);
     if (inputs.inputs->refused_requests() > 0)
       log.info("{} of them cannot run; the results say why", inputs.inputs->refused_requests());
-    const auto why_not = why_not_shared(job, setup.config, setup.resources);
+    const auto why_not = resources::why_not_shared(job, setup.config, setup.resources);
     if (const auto line = sharing_line(*inputs.inputs, why_not); !line.empty()) log.info(line);
   }
   comm::together(setup.world(), [&] {

@@ -12,7 +12,7 @@
 #include "lib/report/format.hpp"
 #include "lib/report/memory.hpp"
 #include "lib/report/trace.hpp"
-#include "lib/run/share_prefixes.hpp"
+#include "lib/resources/prefix_sharing.hpp"
 #include "lib/run/sparse_summary.hpp"
 
 namespace pecia::run {
@@ -342,7 +342,8 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
     report.elastic =
         elastic_json(ranks, static_cast<size_t>(resources.cp) * resources.sp * resources.tp,
                      facts.config.kv_bytes_per_token(resources.kv_dtype));
-  report.prefix_sharing = sharing_json(ranks, why_not_shared(facts.job, facts.config, resources));
+  report.prefix_sharing =
+      sharing_json(ranks, resources::why_not_shared(facts.job, facts.config, resources));
   if (resources.sparse) {
     std::vector<context::SparseTotals> sparse;
     for (const RankFacts& rank : ranks) sparse.push_back(rank.sparse);

@@ -6,19 +6,10 @@
 #include "lib/comm/agree.hpp"
 #include "lib/core/archive.hpp"
 #include "lib/report/format.hpp"
+#include "lib/resources/prefix_sharing.hpp"
 
 namespace pecia::run {
 namespace {
-
-/// Where results must not depend on the batch, prompts are always cut at the same tokens, and so a
-/// beginning ends at one of these cuts.
-int64_t block_of(const Setup& setup) {
-  if (setup.job.reproducible != parallel::Reproducible::layout) return batch::PrefixRules{}.block;
-  const resources::Resources& resources = setup.resources;
-  return resources::resolve_batch_tokens(
-      setup.job, setup.config, parallel::row_ranks(resources.degrees(), resources.prefill),
-      resources.gpus);
-}
 
 std::vector<std::byte> packed(const std::vector<batch::SharedPrefix>& prefixes) {
   Writer writer;
@@ -38,28 +29,14 @@ std::vector<batch::SharedPrefix> unpacked(const std::vector<std::byte>& bytes) {
 
 }  // namespace
 
-std::string why_not_shared(const job::Job& job, const model::ModelConfig& config,
-                           const resources::Resources& resources) {
-  if (!job.batch.prefix_sharing) return "batch.prefix_sharing is false";
-  if (job.batch.arrivals == job::Arrivals::replay) return "arrivals are replayed";
-  if (job.generation.prompt_logprobs != 0)
-    return "generation.prompt_logprobs has every prompt computed";
-  if (resources.sparse) return "attention.sparse keeps other tokens of a prompt that is cut";
-  if (config.rope.scaling == model::RopeScaling::dynamic)
-    return "dynamic RoPE scaling rotates a prompt's tokens by its length";
-  return "";
-}
-
 void share_prefixes(const Setup& setup, RunInputs& inputs) {
-  const resources::Resources& resources = setup.resources;
-  if (!why_not_shared(setup.job, setup.config, resources).empty()) return;
+  if (!resources::why_not_shared(setup.job, setup.config, setup.resources).empty()) return;
   std::vector<batch::SharedPrefix> prefixes;
   comm::together(setup.world(), [&] {
     if (!setup.chief()) return;
-    const int64_t block = block_of(setup);
-    prefixes = find_prefixes(
-        inputs.inputs->prompt_prefixes(block),
-        {.block = block, .parts = resources.dp * (resources.elastic ? resources.cp : 1)});
+    const batch::PrefixRules rules =
+        resources::prefix_rules(setup.job, setup.config, setup.resources);
+    prefixes = find_prefixes(inputs.inputs->prompt_prefixes(rules.block), rules);
   });
   std::vector<std::byte> bytes = packed(prefixes);
   setup.ranks.ordered->broadcast(bytes, 0);

@@ -8,16 +8,12 @@
 
 namespace pecia::run {
 
-/// Why requests of the job do not share what they begin with: the job says so, or sharing would
-/// change results or leave out what was asked for. "": they share it.
-std::string why_not_shared(const job::Job& job, const model::ModelConfig& config,
-                           const resources::Resources& resources);
-
 /// Tells the inputs which requests share a beginning, the same on all ranks that have inputs. One
 /// rank reads all prompts for it. Collective over all ranks; fails on all together.
 void share_prefixes(const Setup& setup, RunInputs& inputs);
 
 /// "prefixes: 98 of 100 requests begin alike in 2 groups; …"; "" where there is nothing to say.
+/// `why_not`: resources::why_not_shared.
 std::string sharing_line(const batch::Inputs& inputs, const std::string& why_not);
 
 }  // namespace pecia::run

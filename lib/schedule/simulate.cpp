@@ -25,7 +25,10 @@ Request request_of(const SimulatedRequest& simulated, int64_t first_row) {
     turn.tokens.assign(of.prompt_tokens, any_token);
     turn.max_new_tokens = static_cast<int32_t>(of.answer_tokens);
     turn.goes_on = of.goes_on;
+    turn.shared_tokens = static_cast<int32_t>(of.shared_tokens);
+    turn.stem_end_tokens = static_cast<int32_t>(of.stem_end_tokens);
   }
+  if (simulated.is_joined()) request.turns.front().row = Turn::no_row;
   return request;
 }
 
@@ -76,7 +79,7 @@ class Play {
     result_.latency_s.assign(requests.size(), never);
     int64_t row = 0;
     for (size_t i = 0; i < requests.size(); ++i) {
-      request_of_row_[row] = i;
+      request_of_row_[row + (requests[i].is_joined() ? 1 : 0)] = i;
       row += std::ssize(requests[i].turns);
     }
   }
@@ -95,6 +98,7 @@ class Play {
         for (const Replica& replica : replicas_) {
           result_.prefill_s = std::max(result_.prefill_s, replica.prefill_s);
           result_.decode_s = std::max(result_.decode_s, replica.decode_s);
+          result_.sharing += replica.scheduler.sharing();
         }
         return std::move(result_);
       }
@@ -193,7 +197,7 @@ class Play {
   const std::vector<SimulatedRequest>& requests_;
   const Around& around_;
   std::deque<Replica> replicas_;
-  std::map<int64_t, size_t> request_of_row_;  ///< by the row of its first turn
+  std::map<int64_t, size_t> request_of_row_;  ///< by the row of its first answer
   size_t next_ = 0;                           ///< first request that no scheduler has
   int64_t row_ = 0;                           ///< of that request
   std::optional<Request> head_;               ///< that request, once it is there

@@ -16,13 +16,17 @@ namespace pecia::schedule {
 
 struct SimulatedTurn {
   int64_t prompt_tokens = 1, answer_tokens = 0;
-  bool goes_on = false;  ///< Turn::goes_on
+  bool goes_on = false;                            ///< Turn::goes_on
+  int64_t shared_tokens = 0, stem_end_tokens = 0;  ///< as in Turn
 };
 
 struct SimulatedRequest {
   io::Followup followup = io::Followup::chain;
   std::vector<SimulatedTurn> turns;
   std::optional<double> arrival_s = {};  ///< absent: it is there from the start
+
+  /// Several requests that begin alike: a fork whose first turn is their common beginning.
+  bool is_joined() const { return turns.size() > 1 && turns[1].shared_tokens > 0; }
 };
 
 struct Simulation {
@@ -35,7 +39,9 @@ struct Simulation {
   /// Of the passes of the busiest replica: with rows of prompts, and the others.
   double prefill_s = 0, decode_s = 0;
   int64_t answered = 0, refused = 0;  ///< turns
-  std::vector<double> ttft_s;     ///< by request: its first turn's; NaN where that was not answered
+  Sharing sharing;                    ///< what joined requests were spared
+  /// By request: its first turn's, of joined ones that of the first; NaN where that was not answered.
+  std::vector<double> ttft_s;
   std::vector<double> latency_s;  ///< by request: until its first turn's answer has ended
 };
 

@@ -13,7 +13,8 @@ using testing::HasSubstr;
 Choice choice_of(const SmallJob& small, std::vector<schedule::SimulatedRequest> requests,
                  int ranks) {
   Passes passes(small.setting());
-  return *choose(passes, {std::move(requests), small.config}, ranks);
+  Batches batches(std::move(requests), small.config);
+  return *choose(passes, batches, ranks);
 }
 
 SmallJob open_grid() {
@@ -116,7 +117,8 @@ TEST(Choice, IsNoneWhereNothingFits) {
   SmallJob small;
   small.cluster.rank.memory_gib = 0.003;
   Passes passes(small.setting());
-  EXPECT_FALSE(choose(passes, {requests_of({20000}, 4), small.config}, 2));
+  Batches batches(requests_of({20000}, 4), small.config);
+  EXPECT_FALSE(choose(passes, batches, 2));
 }
 
 TEST(Choice, ByRuleIsTheLayoutOfTheResources) {

@@ -14,8 +14,8 @@ WorkSeconds work_of(const std::vector<int64_t>& prompts, int64_t answers,
   SmallJob small;
   small.cluster = cluster;
   Passes passes(small.setting());
-  const Batch batch(requests_of(prompts, answers), small.config);
-  const Foreseen plan = played_in(passes, batch, layout_by_rule(small.setting(), 1), 1);
+  Batches batches(requests_of(prompts, answers), small.config);
+  const Foreseen plan = played_in(passes, batches, layout_by_rule(small.setting(), 1), 1);
   const RankTimes &prefill = plan.end->prefill.times, &decode = plan.end->decode.times;
   return {prefill.gemm_s + decode.gemm_s, prefill.attention_s, decode.attention_s,
           prefill.other_s + decode.other_s, 0};

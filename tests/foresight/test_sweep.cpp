@@ -144,12 +144,12 @@ TEST(BatchEnd, OfTeamsThatChangeIsThatOfTheirWork) {
 
 TEST(Sweep, CoversTeamsThatChangeLevelsAndTheSameBits) {
   const auto best = [](const SmallJob& small, const std::vector<int64_t>& prompts) {
-    const Batch batch(requests_of(prompts, 10), small.config);
+    Batches batches(requests_of(prompts, 10), small.config);
     Passes passes(small.setting());
     SweepQuestion question;
     question.ranks = {4};
     question.kept = {.dp = 1, .sp = 1, .tp = 1};
-    return sweep(passes, batch, question).plans.front();
+    return sweep(passes, batches, question).plans.front();
   };
   SmallJob small;
   small.job.batch.max_batch_tokens = 1024;  // enough for levels on four ranks
@@ -233,13 +233,13 @@ TEST(Sweep, PruningKeepsTheBest) {
   const SmallJob small;
   for (const auto& prompts : {std::vector<int64_t>{1500}, std::vector<int64_t>{900, 300, 300, 200},
                               std::vector<int64_t>(12, 150)}) {
-    const Batch batch(requests_of(prompts, 10), small.config);
+    Batches batches(requests_of(prompts, 10), small.config);
     Passes passes(small.setting());
     SweepQuestion question;
     question.ranks = {1, 2, 4};
-    const Sweep pruned = sweep(passes, batch, question);
+    const Sweep pruned = sweep(passes, batches, question);
     question.pruning = Pruning::none;
-    const Sweep all = sweep(passes, batch, question);
+    const Sweep all = sweep(passes, batches, question);
     EXPECT_EQ(std::ssize(all.plans), all.layouts);
     EXPECT_LT(pruned.plans.size(), all.plans.size());
     EXPECT_EQ(pruned.layouts, pruned.slower + std::ssize(pruned.plans));
@@ -258,12 +258,12 @@ TEST(Sweep, PruningKeepsTheBest) {
 
 TEST(Sweep, DividesMuchWorkByTheReplicas) {
   SmallJob small;
-  const Batch batch(requests_of(std::vector<int64_t>(16, 200), 5), small.config);
+  Batches batches(requests_of(std::vector<int64_t>(16, 200), 5), small.config);
   Passes passes(small.setting());
   SweepQuestion question;
   question.ranks = {1, 4};
   question.kept = {.cp = 1, .sp = 1, .tp = 1};
-  const Sweep found = sweep(passes, batch, question);
+  const Sweep found = sweep(passes, batches, question);
   const auto ends = best_ends(found);
   EXPECT_NEAR(ends.at(4), ends.at(1) / 4, 0.05 * ends.at(1));
   const BatchEnd& end = *found.plans.front().end;
@@ -277,14 +277,14 @@ TEST(Sweep, DividesMuchWorkByTheReplicas) {
 
 TEST(Sweep, CountsTheBytesThatTravel) {
   SmallJob small;
-  const Batch batch(requests_of({240}, 1), small.config);  // one pass
+  Batches batches(requests_of({240}, 1), small.config);  // one pass
   Passes passes(small.setting());
   SweepQuestion question;
   question.ranks = {4};
   small.job.parallel.prefill = parallel::PrefillMode::ring;
   small.job.parallel.ring = parallel::Ring::pass_kv;
   question.kept = {.dp = 1, .sp = 1, .tp = 1};
-  const Sweep found = sweep(passes, batch, question);
+  const Sweep found = sweep(passes, batches, question);
   const Grid ring{"pass_kv", 4};
   std::array<double, comm::num_link_levels> sent{};
   const auto all = programs(small.config, ring, ring.passes().feed(0, 1, 240), Layers::folded);
@@ -301,31 +301,31 @@ TEST(Sweep, CountsTheBytesThatTravel) {
 TEST(Sweep, SaysWhatDoesNotFitAndWhatWould) {
   SmallJob small;
   small.cluster.rank.memory_gib = 0.003;
-  const Batch batch(requests_of({2000}, 4), small.config);
+  Batches batches(requests_of({2000}, 4), small.config);
   Passes passes(small.setting());
   SweepQuestion question;
   question.ranks = {1};
-  const Sweep found = sweep(passes, batch, question);
+  const Sweep found = sweep(passes, batches, question);
   ASSERT_EQ(found.plans.size(), 1);
   EXPECT_FALSE(found.plans.front().end);
   EXPECT_EQ(found.too_large, 1);
   EXPECT_THAT(*found.plans.front().memory.why_not, HasSubstr("small"));
-  const auto change = would_fit(passes.setting(), batch, question, 1);
+  const auto change = would_fit(passes.setting(), batches, question, 1);
   ASSERT_TRUE(change);
   EXPECT_THAT(*change, HasSubstr("--ranks"));
   const int ranks = std::stoi(change->substr(change->find(' ') + 1));
-  EXPECT_FALSE(fits_somewhere(passes.setting(), batch, {}, ranks / 2));
-  EXPECT_TRUE(fits_somewhere(passes.setting(), batch, {}, ranks));
+  EXPECT_FALSE(fits_somewhere(passes.setting(), batches, {}, ranks / 2));
+  EXPECT_TRUE(fits_somewhere(passes.setting(), batches, {}, ranks));
 }
 
 TEST(RankMemory, IsThatOfAllLayers) {
   SmallJob small;
   small.cluster.rank.program_gib = 0.125;
-  const Batch batch(requests_of({500, 300}, 4), small.config);
+  Batches batches(requests_of({500, 300}, 4), small.config);
   for (const job::Job::Parallel& parallel :
        layouts_of(4, small.job, {}, resources::shape_of(small.config))) {
-    auto resources = layout_resources(small.setting(), parallel, 4, batch);
-    const RankMemory memory = rank_memory(small.setting(), resources, batch);
+    auto resources = layout_resources(small.setting(), parallel, 4, batches);
+    const RankMemory memory = rank_memory(small.setting(), resources, batches.alone());
     // No pass has more than the batch's prompts, and no step more than its answers.
     resources.max_batch_tokens = std::min<int64_t>(resources.max_batch_tokens, 500 + 300);
     resources.max_sequences = std::min<int64_t>(resources.max_sequences, 2);
@@ -342,15 +342,15 @@ TEST(RankMemory, IsThatOfAllLayers) {
 
 TEST(RankMemory, CountsATiedHeadThatIsPackedBesideItsTable) {
   SmallJob small;
-  const Batch batch(requests_of({500, 300}, 4), small.config);
+  Batches batches(requests_of({500, 300}, 4), small.config);
   const auto weights = [&](bool is_tied, DType type) {
     small.config.tied_embeddings = is_tied;
     PassSetting setting = small.setting();
     setting.weights = type;
     setting.traits.operand_type = [](DType stored) { return stored; };
     const auto resources =
-        layout_resources(setting, {.dp = 1, .cp = 1, .sp = 1, .tp = 1}, 1, batch);
-    return rank_memory(setting, resources, batch).weight_bytes;
+        layout_resources(setting, {.dp = 1, .cp = 1, .sp = 1, .tp = 1}, 1, batches);
+    return rank_memory(setting, resources, batches.alone()).weight_bytes;
   };
   // Untied, the head is a matrix of its own, and only its panels stay.
   EXPECT_EQ(weights(true, DType::bf16), weights(false, DType::bf16));
@@ -363,12 +363,12 @@ TEST(RankMemory, CountsATiedHeadThatIsPackedBesideItsTable) {
 TEST(Sweep, RefusesRanksThatNoGridFits) {
   SmallJob small;
   small.job.parallel.tp = 3;
-  const Batch batch(requests_of({100}, 4), small.config);
+  Batches batches(requests_of({100}, 4), small.config);
   Passes passes(small.setting());
   SweepQuestion question;
   question.ranks = {3};
   question.kept = {.tp = 3};
-  EXPECT_THROW(sweep(passes, batch, question), InputError);
+  EXPECT_THROW(sweep(passes, batches, question), InputError);
 }
 
 TEST(Layouts, SayWhyThereIsNone) {

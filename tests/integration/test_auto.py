@@ -69,6 +69,27 @@ class AutoTest(RunTest):
         self.run_job(modes, 2, "--fresh")
         self.assertIsNone(self.report(modes)["modes"]["expected"])
 
+    def test_counts_what_requests_that_begin_alike_share(self) -> None:
+        book = random_requests(1, 1600, 1600, seed=95)[0].turns[0]
+        requests = random_requests(16, 10, 20, seed=96)
+        for request in requests:
+            request.turns[0] = book + request.turns[0]
+        expected = []
+        for shares in (True, False):
+            job = self.write_job(
+                requests,
+                f"shares-{shares}",
+                generation={**GENERATION, "max_new_tokens": 2},
+                parallel={**OPEN, "tp": 1, "sp": 1},
+                batch={"prefix_sharing": shares},
+                model={"rope_scaling": {"type": "linear", "factor": 4}},
+            )
+            self.run_here(job, 2)
+            report = self.report(job)
+            self.assertEqual("none" in report["prefix_sharing"], not shares)
+            expected.append(report["modes"]["expected"]["by_rule"]["expected_s"])
+        self.assertLess(expected[0], 0.5 * expected[1])
+
     def drained(self) -> tuple[Path, dict[str, int]]:
         """A job that was stopped after its first requests, and its grid. Replicas write rows to the
         results some tenths of a second after they are done, and the batch takes some seconds."""

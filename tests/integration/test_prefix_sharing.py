@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import subprocess
 import unittest
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from harness import (
     DRAINED,
     FAILED,
     PARTIAL,
+    PROGRAM,
     SOME_FAILED,
     Request,
     Results,
@@ -214,6 +217,52 @@ class PrefixSharingTest(RunTest):
             launch.kill()
         self.assertIn("requests begin alike", self.run_job(job, 3, expect=SOME_FAILED))
         self.assert_forks_as(job, wanted)
+
+    def plan(self, job: Path, ranks: int, *options: str) -> str:
+        command: tuple[object, ...] = (PROGRAM, "plan", job, "--cluster", "h100-gtt")
+        command += ("--ranks", ranks, *options)
+        words = [str(word) for word in command]
+        ended = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+        return ended.stdout
+
+    def test_plans_share_as_runs_do(self) -> None:
+        write_shard(self.folder / "forked.h5", self.forks()[:2], followup="fork")
+        grid = {"dp": 1, "cp": 1, "sp": 1, "tp": 1}
+        cases: tuple[tuple[str, int, dict[str, Any], dict[str, Any]], ...] = (
+            ("one", 1, {}, {}),
+            ("weights", 2, {"tp": 2}, {}),
+            ("replicas", 2, {"dp": 2}, {}),
+            ("teams", 2, {"cp": "elastic"}, {}),
+            ("bits", 2, {"cp": 2}, {"reproducible": "layout"}),
+            ("none", 1, {}, {"shares": False}),
+        )
+        for name, ranks, degrees, sections in cases:
+            with self.subTest(name):
+                parallel = {**grid, **degrees}
+                files = [f"{name}.h5", "forked.h5"]
+                job = self.job(name, input=files, parallel=parallel, **sections)
+                plan = json.loads(self.plan(job, ranks, "--json"))
+                self.run_job(job, ranks)
+                report = self.report(job)
+                for layout in plan["plans"]:
+                    self.assertEqual(layout["prefix_sharing"], report["prefix_sharing"])
+                spared = report["prefix_sharing"].get("spared_tokens", 0)
+                self.assertEqual(
+                    plan["batch"]["prompt_tokens"] - spared, report["counts"]["prompt_tokens"]
+                )
+
+    def test_a_plan_counts_what_is_read_once(self) -> None:
+        job = self.job("shared")
+        text = self.plan(job, 1)
+        self.assertIn(f"{QUESTIONS} requests begin alike in 1 group", text)
+        alone = self.job("unshared", shares=False)
+        self.assertNotIn("begin alike", self.plan(alone, 1))
+        ends = [
+            json.loads(self.plan(each, 1, "--json"))["plans"][0]["phases"]["prefill"]
+            for each in (job, alone)
+        ]
+        self.assertLess(sum(ends[0].values()), 0.7 * sum(ends[1].values()))
 
     def test_what_is_left_out_says_why(self) -> None:
         dynamic = {"rope_scaling": {"type": "dynamic", "factor": 2}}

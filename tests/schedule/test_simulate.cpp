@@ -135,6 +135,28 @@ TEST(Simulate, ChainsAndForksRunToTheirEnd) {
                 15);
 }
 
+/// Three questions about one text, one of them with a second turn, and a fork of the text whose last
+/// turn reads the end of its first one again.
+TEST(Simulate, JoinedRequestsAreSparedTheirCommonBeginning) {
+  SimulatedRequest joined{io::Followup::fork, {{.prompt_tokens = 50}}, {}};
+  const SimulatedTurn question{.prompt_tokens = 10, .answer_tokens = 2, .shared_tokens = 50};
+  SimulatedTurn begins = question;
+  begins.goes_on = true;
+  joined.turns.insert(joined.turns.end(), {question, question, begins, {5, 2}});
+  joined.turns.push_back({.prompt_tokens = 4, .answer_tokens = 0, .shared_tokens = 50});
+  joined.turns.push_back({.prompt_tokens = 4 + 3, .answer_tokens = 2, .stem_end_tokens = 4});
+  for (const bool elastic : {false, true}) {
+    const Simulation found = simulate(limits_of(2, elastic), times_of(2), {joined});
+    EXPECT_EQ(found.answered, 6);  // the common beginning is no turn of its own
+    EXPECT_EQ(found.sharing.prefixes, 1);
+    EXPECT_EQ(found.sharing.prefix_tokens, 50);
+    EXPECT_EQ(found.sharing.requests, 4);
+    EXPECT_EQ(found.sharing.shared_tokens, 4 * 50);
+    EXPECT_EQ(found.sharing.repeated_tokens, 4);
+    EXPECT_GT(found.ttft_s.at(0), 0);
+  }
+}
+
 TEST(Simulate, AnswersHaveTheirLengthAndNoLogProbabilities) {
   SchedulerLimits limits = limits_of(1, false);
   const std::vector<SimulatedRequest> one = {

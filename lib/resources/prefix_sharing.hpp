@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// By which rules the requests of a job share what they begin with.
+
+#include <string>
+
+#include "lib/batch/prefixes.hpp"
+#include "lib/resources/resources.hpp"
+
+namespace pecia::resources {
+
+/// Why requests of the job do not share what they begin with: the job says so, or sharing would
+/// change results or leave out what was asked for. "": they share it.
+std::string why_not_shared(const job::Job& job, const model::ModelConfig& config,
+                           const Resources& resources);
+
+/// The rules on these resources, whose degrees, modes and `gpus` count. Groups are divided among
+/// replicas, and among instances that work apart.
+batch::PrefixRules prefix_rules(const job::Job& job, const model::ModelConfig& config,
+                                const Resources& resources);
+
+}  // namespace pecia::resources
