@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "lib/comm/communicator_over.hpp"
 #include "lib/comm/mpi_environment.hpp"
 #include "lib/comm/nccl_communicator.hpp"
 #include "lib/comm/of_first.hpp"
@@ -89,6 +90,26 @@ void end_test(const std::string& words) {
   comm::MpiEnvironment::abort(1);
 }
 
+/// Ranks that agree on graphs. A GPU would do what it was given while its host waits for others.
+class SettlingRanks : public comm::CommunicatorOver {
+ public:
+  SettlingRanks(std::unique_ptr<comm::Communicator> inner, device::Device& device)
+      : CommunicatorOver(std::move(inner)), device_(device) {}
+  std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine) override {
+    settle(device_);
+    return inner().all_gather(mine);
+  }
+  std::unique_ptr<comm::Communicator> split(int color, int key) override {
+    return std::make_unique<SettlingRanks>(inner().split(color, key), device_);
+  }
+  std::unique_ptr<comm::Communicator> split_by_host() override {
+    return std::make_unique<SettlingRanks>(inner().split_by_host(), device_);
+  }
+
+ private:
+  device::Device& device_;
+};
+
 /// Null: comm's own transfers do.
 std::unique_ptr<comm::Communicator> tensor_group(const Parts& parts, comm::Communicator& comm,
                                                  const resources::ComputePlace& place,
@@ -99,6 +120,8 @@ std::unique_ptr<comm::Communicator> tensor_group(const Parts& parts, comm::Commu
     return comm::make_staged_communicator(std::move(host), *place.device, *place.stream);
   auto nccl = parts.device == Parts::gpu ? comm::make_nccl(*host, *place.device, end_test)
                                          : make_fake_nccl(comm.split(0, comm.rank()), sums);
+  if (parts.device == Parts::separate)
+    host = std::make_unique<SettlingRanks>(std::move(host), *place.device);
   return comm::make_nccl_communicator(std::move(host), std::move(nccl), *place.device,
                                       *place.stream, end_test);
 }
