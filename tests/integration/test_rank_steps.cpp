@@ -52,7 +52,8 @@ TEST(RankSteps, AreGraphsThatComeAgainAndGiveTheSameBits) {
   }
 }
 
-/// What a run on TP ranks does, where each sum stands in a graph or not.
+/// What a run on TP ranks does, where each sum stands in a graph or not; emulated, unless the
+/// environment says that there are GPUs.
 struct TensorParallelRun {
   explicit TensorParallelRun(comm::Communicator& all) {
     const std::filesystem::path model = golden("llama-gqa-fp32");
@@ -63,7 +64,8 @@ struct TensorParallelRun {
   }
   ReplicaSettings settings = [] {
     ReplicaSettings nccl;
-    nccl.place = TestPlace::emulated_nccl;
+    const bool on_gpus = place_of_tests() == TestPlace::cuda_nccl;
+    nccl.place = on_gpus ? TestPlace::cuda_nccl : TestPlace::emulated_nccl;
     return nccl;
   }();
   device::GraphCounts graphs;

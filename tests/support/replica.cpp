@@ -71,11 +71,16 @@ std::unique_ptr<kernels::Backend> make_emulated(device::Device& device, SdpaCall
                          : make_emulated_backend(device, make_plain_sdpa(*sdpa));
 }
 
-resources::ComputePlace make_place(const Parts& parts, kernels::Products products,
+/// NCCL wants one for each rank.
+int gpu_of(const Parts& parts, int rank) {
+  return parts.transfers == Parts::nccl ? rank % std::max(1, kernels::num_cuda_devices()) : 0;
+}
+
+resources::ComputePlace make_place(const Parts& parts, int rank, kernels::Products products,
                                    SdpaCalls* sdpa) {
   resources::ComputePlace place;
   place.device = parts.device == Parts::host  ? device::make_host_device(1)
-                 : parts.device == Parts::gpu ? kernels::make_cuda_device(0)
+                 : parts.device == Parts::gpu ? kernels::make_cuda_device(gpu_of(parts, rank))
                                               : make_separate_device();
   place.backend = parts.device == Parts::host        ? kernels::make_cpu_backend(products)
                   : parts.kernels == Parts::cuda     ? kernels::make_cuda_backend(*place.device)
@@ -152,7 +157,8 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
           ? model::codes_kept(config, settings.sp * settings.tp, settings.layout_invariant,
                               settings.ep, parts.kernels != Parts::cpu)
           : model::CodeUse{.kept = false});
-  const resources::ComputePlace place = make_place(parts, settings.products, settings.sdpa);
+  const resources::ComputePlace place =
+      make_place(parts, comm.rank(), settings.products, settings.sdpa);
   std::optional<model::DeviceWeights> there;
   if (parts.device != Parts::host)
     there.emplace(weights, *place.device, *place.stream, *place.backend, settings.quantize);

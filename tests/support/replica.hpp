@@ -36,7 +36,8 @@ enum class TestPlace {
 };
 
 /// PECIA_TEST_PLACE of the environment, which is one of these; host where it is not set. On GPUs
-/// all ranks share the first one, NCCL given NCCL_HOSTID for each rank.
+/// all ranks share the first one. With NCCL they take turns in the host's GPUs; where they share one,
+/// NCCL is given NCCL_HOSTID for each rank.
 TestPlace place_of_tests();
 
 struct ReplicaSettings {
