@@ -156,7 +156,8 @@ class Queue {
 /// itself: a step's rows are one block, so nothing is computed beside a sum.
 class StepRanks : public device::JointRanks {
  public:
-  /// `host` has the ranks of the queue's group. Both outlive this object.
+  /// `host` has the ranks of the queue's group. Both outlive this object. As ranks may agree at
+  /// different works of a step, no other collective of `host` may be called within a step.
   StepRanks(Queue& queue, Communicator& host) : queue_(queue), host_(host) {}
   StepRanks(const StepRanks&) = delete;
   StepRanks& operator=(const StepRanks&) = delete;

@@ -55,7 +55,9 @@ TEST(RankSteps, AreGraphsThatComeAgainAndGiveTheSameBits) {
 /// What a run on TP ranks does, where each sum stands in a graph or not; emulated, unless the
 /// environment says that there are GPUs.
 struct TensorParallelRun {
-  explicit TensorParallelRun(comm::Communicator& all) {
+  explicit TensorParallelRun(comm::Communicator& all,
+                             report::TraceDetail trace = report::TraceDetail::off) {
+    settings.trace = trace;
     const std::filesystem::path model = golden("llama-gqa-fp32");
     settings.tp = all.size();
     settings.graphs = &graphs;
@@ -97,6 +99,17 @@ TEST(RankSteps, OfTensorParallelRanksAreTwoGraphsWithTheSumsInThem) {
     EXPECT_GT(apart.graphs.launched, 4 * joint.steps) << "what lies between two sums";
   }
   expect_same_bits(apart.results, joint.results);
+}
+
+/// Each wait has a time of its own then, so the ranks need not agree on anything.
+TEST(RankSteps, OfTensorParallelRanksHaveNoSumsInGraphsWhereEachOpIsTimed) {
+  const auto all = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+  if (all->size() == 1) GTEST_SKIP() << "one rank has no sums";
+  const TensorParallelRun timed(*all, report::TraceDetail::full);
+  EXPECT_EQ(timed.graphs.joint, 0);
+  EXPECT_EQ(timed.graphs.disagreed, 0);
+  EXPECT_EQ(timed.graphs.why_not_joint, "");
+  expect_same_bits(timed.results, TensorParallelRun(*all).results);
 }
 
 /// Prompts and answers of random lengths, so that sequences come and go at random times: of the

@@ -189,7 +189,7 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
   }
   const model::WeightViews& views =
       there ? *there : static_cast<const model::WeightViews&>(weights);
-  report::Recorder recorder;
+  report::Recorder recorder(settings.trace);
   auto tensors =
       tensor_group(parts, comm, place, settings.layout_invariant ? SumsOf::nobody : SumsOf::host);
   execute::ReplicaRank rank(comm, std::move(tensors), place, config, views, recorder,

@@ -16,6 +16,7 @@
 #include "lib/device/graph_stream.hpp"
 #include "lib/model/device_weights.hpp"
 #include "lib/parallel/levels.hpp"
+#include "lib/report/spans.hpp"
 #include "lib/schedule/scheduler.hpp"
 
 namespace pecia::test {
@@ -64,6 +65,7 @@ struct ReplicaSettings {
   std::function<void(const schedule::Plan&)> on_plan;  ///< sees every pass
   std::function<void(schedule::Plan&)> change_plan;    ///< what is executed instead
   device::GraphCounts* graphs = nullptr;               ///< set at the end, on a separate device
+  report::TraceDetail trace = report::TraceDetail::off;
   bool layout_invariant = false;
   kernels::Products products = kernels::Products::fp32;  ///< of the CPU backend
   model::Quantize quantize = model::Quantize::nothing;   ///< not where the CPU's kernels compute
