@@ -134,7 +134,7 @@ over_nccl() {
     echo "NCCL wants a GPU for each rank, and there is one"
     exit 77
   fi
-  ranks 2 cuda_nccl "$@"
+  own_hostid="env" ranks 2 cuda_nccl "$@"
 }
 # alone PROGRAM ARGUMENT…: one rank, without mpirun or its daemon.
 alone() {
@@ -245,9 +245,10 @@ phase_D() {
   step "goldens, 2 ranks" 50 "${in_shell[@]}" ranks 2 cuda_staged test_goldens --gtest_filter="$family"
   step "requests, 2 ranks" 60 "${in_shell[@]}" ranks 2 cuda_staged test_requests --gtest_filter="$family"
   step "modes, 2 ranks" 60 "${in_shell[@]}" ranks 2 cuda_staged test_modes --gtest_filter="*EveryModel*llama_gqa*"
-  step "layouts, 2 ranks" 60 "${in_shell[@]}" ranks 2 cuda_staged test_layout_modes --gtest_filter="$family"
-  step "fp8 weights, 2 ranks" 40 "${in_shell[@]}" ranks 2 cuda_staged test_fp8_weights
+  step "layouts, 2 ranks" 53 "${in_shell[@]}" ranks 2 cuda_staged test_layout_modes --gtest_filter="$family"
+  step "fp8 weights, 2 ranks" 35 "${in_shell[@]}" ranks 2 cuda_staged test_fp8_weights
   step "NCCL, 2 ranks" 20 "${in_shell[@]}" over_nccl test_requests --gtest_filter="*RaggedBatch*llama_gqa*"
+  step "sums in graphs, 2 ranks" 19 "${in_shell[@]}" over_nccl test_rank_steps --gtest_filter="*TensorParallel*"
 }
 
 phase_E() {

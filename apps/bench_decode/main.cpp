@@ -323,18 +323,29 @@ class Decode {
     const int64_t launched = graphs.launched - graphs_before.launched;
     const int64_t made = graphs.made - graphs_before.made;
     const int64_t piecemeal = graphs.piecemeal - graphs_before.piecemeal;
+    const int64_t joint = graphs.joint - graphs_before.joint;
+    const int64_t disagreed = graphs.disagreed - graphs_before.disagreed;
     if (launched + piecemeal > 0 || !graphs.why_not.empty())
       results_.line(
           fmt::format("    graphs: {} launched, {} of them made for it, {} segments piece "
                       "by piece{}",
                       launched, made, piecemeal,
                       graphs.why_not.empty() ? "" : "; then none: " + graphs.why_not));
+    if (joint + disagreed > 0 || !graphs.why_not_joint.empty())
+      results_.line(fmt::format(
+          "    with sums over ranks: {} of these graphs; ranks disagreed on {} segments{}", joint,
+          disagreed,
+          graphs.why_not_joint.empty() ? ""
+                                       : "; then no graph with sums: " + graphs.why_not_joint));
     results_.write({{"context", one.context},
                     {"batch", one.batch()},
                     {"graphs_launched", launched},
                     {"graphs_made", made},
                     {"graphs_piecemeal", piecemeal},
+                    {"graphs_joint", joint},
+                    {"graphs_disagreed", disagreed},
                     {"why_no_graphs", graphs.why_not},
+                    {"why_no_joint_graphs", graphs.why_not_joint},
                     {"masters", one.masters},
                     {"rule", rule},
                     {"step_seconds", to_json(step_s)},

@@ -79,6 +79,12 @@ class Collectives {
   /// then an all-gather.
   virtual std::unique_ptr<Transfer> start_all_reduce(std::span<float> values) = 0;
 
+  /// Does the same for a caller that does not measure the wait by itself. So in a step the sum may
+  /// be held back with the ops around it (Transfer::is_held_back).
+  virtual std::unique_ptr<Transfer> start_all_reduce_in_step(std::span<float> values) {
+    return start_all_reduce(values);
+  }
+
   /// Advances all transfers under way as far as possible without waiting. Sums that are due are
   /// computed here.
   virtual void progress() = 0;

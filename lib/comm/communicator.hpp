@@ -34,6 +34,9 @@ class Transfer {
   /// Whether the transfer is done. The call makes it progress and never blocks.
   virtual bool test() = 0;
   virtual void wait() = 0;
+  /// Whether the transfer is part of a step's work (device::Stream::begin_step). A mark in the
+  /// stream before or after the wait would cut the step.
+  virtual bool is_held_back() const { return false; }
 };
 
 /// A transfer with nothing left to do.

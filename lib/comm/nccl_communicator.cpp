@@ -3,15 +3,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
-#include <deque>
-#include <future>
-#include <list>
-#include <mutex>
-#include <thread>
 
 #include "lib/comm/collectives.hpp"
 #include "lib/comm/communicator_over.hpp"
+#include "lib/comm/nccl_watch.hpp"
 #include "lib/comm/registered_blocks.hpp"
 #include "lib/comm/staged_communicator.hpp"
 #include "lib/comm/traffic_meter.hpp"
@@ -21,127 +16,11 @@
 namespace pecia::comm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-/// A group and its splits, which may be aborted together from any thread.
-class Groups {
- public:
-  void add(Nccl& group) {
-    const std::lock_guard lock(mutex_);
-    all_.push_back(&group);
-  }
-  /// Returns when the group is not being aborted.
-  void remove(Nccl& group) {
-    const std::lock_guard lock(mutex_);
-    all_.remove(&group);
-  }
-  void abort() {
-    const std::lock_guard lock(mutex_);
-    for (Nccl* group : all_) group->abort();
-  }
-  std::string asynchronous_error() {
-    const std::lock_guard lock(mutex_);
-    for (Nccl* group : all_)
-      if (std::string words = group->asynchronous_error(); !words.empty()) return words;
-    return "";
-  }
-
- private:
-  std::mutex mutex_;
-  std::list<Nccl*> all_;
-};
-
-/// Aborts the groups from a thread of its own, and tells `late` when that is done or `patience` is
-/// over: a library in which one call does not return may not return from another.
-CallWatch::Late aborting(std::shared_ptr<Groups> groups, Clock::duration patience,
-                         CallWatch::Late late) {
-  return [groups = std::move(groups), patience, late = std::move(late)](const std::string& words) {
-    auto aborted = std::make_shared<std::promise<void>>();
-    const std::future<void> done = aborted->get_future();
-    std::thread([groups, aborted] {
-      groups->abort();
-      aborted->set_value();
-    }).detach();
-    const bool in_time = done.wait_for(patience) == std::future_status::ready;
-    late(words + (in_time ? "" : "; NCCL did not abort it in time"));
-  };
-}
-
-/// The operations under way in a group and its splits. look() checks that they make progress.
-class Watch {
- public:
-  struct Started {
-    const char* operation;
-    int64_t number;
-    std::string peers;
-    std::shared_ptr<device::Event> done;
-    Clock::time_point at;
-  };
-
-  Watch(std::chrono::seconds timeout, CallWatch::Late late)
-      : timeout_(timeout),
-        calls_(timeout,
-               aborting(groups_, std::min(timeout, most_abort_patience), std::move(late))) {}
-
-  CallWatch& calls() { return calls_; }
-
-  void add(Nccl& group) { groups_->add(group); }
-  void remove(Nccl& group) { groups_->remove(group); }
-  void add(Started started) { started_.push_back(std::move(started)); }
-
-  /// Returns an event that no transfer uses any more, or a new one.
-  std::shared_ptr<device::Event> event(device::Device& device) {
-    forget_done();
-    for (std::shared_ptr<device::Event>& event : free_)
-      if (event.use_count() == 1) {
-        std::swap(event, free_.back());
-        auto taken = std::move(free_.back());
-        free_.pop_back();
-        return taken;
-      }
-    return device.make_event();
-  }
-
-  /// Checks at most once per millisecond; returns whether it did.
-  bool look() {
-    const Clock::time_point now = Clock::now();
-    if (now - looked_ < std::chrono::milliseconds(1)) return false;
-    looked_ = now;
-    forget_done();
-    if (const std::string words = groups_->asynchronous_error(); !words.empty()) give_up(words);
-    if (timeout_.count() > 0 && !started_.empty() && now - started_.front().at > timeout_)
-      give_up(fmt::format("nothing arrived for {} s", timeout_.count()));
-    return true;
-  }
-
- private:
-  void forget_done() {
-    while (!started_.empty() && started_.front().done->done()) {
-      free_.push_back(std::move(started_.front().done));
-      started_.pop_front();
-    }
-  }
-  [[noreturn]] void give_up(const std::string& words) {
-    groups_->abort();
-    if (started_.empty()) fail<SystemError>("NCCL: {}", words);
-    const Started& oldest = started_.front();
-    fail<SystemError>("{} #{} with {}: {}", oldest.operation, oldest.number, oldest.peers, words);
-  }
-
-  static constexpr std::chrono::seconds most_abort_patience{10};
-
-  std::chrono::seconds timeout_;
-  std::shared_ptr<Groups> groups_ = std::make_shared<Groups>();
-  std::deque<Started> started_;
-  std::vector<std::shared_ptr<device::Event>> free_;  ///< events whose marks are reached
-  Clock::time_point looked_;
-  CallWatch calls_;
-};
-
 /// A part of a group for some of its calls only, and the blocks registered with it.
 struct Part {
-  Part(std::unique_ptr<Nccl> group, device::Device& device, device::Stream& sending)
-      : nccl(std::move(group)), registered(*nccl, device, sending) {}
+  Part(std::unique_ptr<Nccl> group, device::Device& device, device::Stream& computing,
+       device::Stream& sending)
+      : nccl(std::move(group)), registered(*nccl, device, computing, sending) {}
 
   std::unique_ptr<Nccl> nccl;
   RegisteredBlocks registered;
@@ -151,13 +30,14 @@ struct Part {
 class Queue {
  public:
   Queue(std::unique_ptr<Nccl> nccl, device::Device& device, device::Stream& computing,
-        std::shared_ptr<device::Stream> sending, std::shared_ptr<Watch> watch, int rank, int size)
+        std::shared_ptr<device::Stream> sending, std::shared_ptr<NcclWatch> watch, int rank,
+        int size)
       : nccl_(std::move(nccl)),
         device_(device),
         computing_(computing),
         sending_(std::move(sending)),
         watch_(std::move(watch)),
-        registered_(*nccl_, device, *sending_),
+        registered_(*nccl_, device, computing_, *sending_),
         ready_(device.make_event()),
         rank_(rank),
         size_(size),
@@ -198,9 +78,19 @@ class Queue {
     }
     std::shared_ptr<device::Event> done = watch_->event(device_);
     done->record(*sending_);
-    watch_->add({operation, number_, std::move(peers), done, Clock::now()});
+    watch_->add({operation, number_, std::move(peers), done, NcclWatch::Clock::now()});
     return std::make_unique<OnStream>(std::move(done), computing_);
   }
+
+  /// The number of the operation that is started last.
+  int64_t number() const { return number_; }
+  /// An operation of that number on `bytes` is held back by the computing stream (StepRanks).
+  void held_back(int64_t number, std::span<const std::byte> bytes) {
+    number_ = number;
+    registered_.put_in_graph(bytes);
+  }
+  NcclWatch& watch() const { return *watch_; }
+  Nccl& nccl() const { return *nccl_; }
 
   /// Copies after the work that the computing stream holds, like any transfer.
   void copy(std::span<const std::byte> from, std::span<std::byte> to) {
@@ -221,7 +111,7 @@ class Queue {
   device::Stream& computing() const { return computing_; }
   /// Makes a part that is watched like the group itself.
   std::unique_ptr<Part> split_part(int color, int key) const {
-    auto part = std::make_unique<Part>(split_nccl(color, key), device_, *sending_);
+    auto part = std::make_unique<Part>(split_nccl(color, key), device_, computing_, *sending_);
     watch_->add(*part->nccl);
     return part;
   }
@@ -254,12 +144,101 @@ class Queue {
   device::Device& device_;
   device::Stream& computing_;
   std::shared_ptr<device::Stream> sending_;
-  std::shared_ptr<Watch> watch_;
+  std::shared_ptr<NcclWatch> watch_;
   RegisteredBlocks registered_;
   std::unique_ptr<device::Event> ready_;
   int rank_, size_;
   int64_t number_ = 0;
   TrafficMeter traffic_;
+};
+
+/// The group's ranks as those of works in a step's graphs. They are enqueued on the computing stream
+/// itself: a step's rows are one block, so nothing is computed beside a sum.
+class StepRanks : public device::JointRanks {
+ public:
+  /// `host` has the ranks of the queue's group. Both outlive this object. As ranks may agree at
+  /// different works of a step, no other collective of `host` may be called within a step.
+  StepRanks(Queue& queue, Communicator& host) : queue_(queue), host_(host) {}
+  StepRanks(const StepRanks&) = delete;
+  StepRanks& operator=(const StepRanks&) = delete;
+  /// NCCL's groups do not end while there are graphs with their operations.
+  ~StepRanks() override {
+    try {
+      queue_.computing().drop_joint_graphs();
+    } catch (const Error&) {
+      // The device is lost, and its graphs with it.
+    }
+  }
+
+  /// Null if the computing stream does not hold the sum back, so that it has to be started like any
+  /// other transfer.
+  std::unique_ptr<Transfer> start_all_reduce(std::span<float> values) {
+    if (queue_.size() == 1 || values.empty()) return nullptr;
+    queue_.look();
+    const int64_t number = queue_.number() + 1;
+    if (pending_ == 0) {
+      first_ = number;
+      launch_ = std::make_shared<Launch>();
+    }
+    ++pending_;
+    auto transfer = std::make_unique<InStep>(launch_);
+    const auto enqueue = [this, number, values] {
+      const CallWatch::Call call = queue_.watch().calls().begin(operation, number, peers_);
+      queue_.nccl().start_group();
+      queue_.nccl().all_reduce(values, queue_.computing());
+      queue_.nccl().end_group();
+    };
+    const device::JointWork work{operation, values.data(), static_cast<int64_t>(values.size()),
+                                 enqueue};
+    if (!queue_.computing().hold_back(*this, work)) {
+      --pending_;
+      return nullptr;
+    }
+    queue_.held_back(number, std::as_bytes(values));
+    return transfer;
+  }
+
+  void watch_launch(const std::function<void()>& launch) override {
+    const CallWatch::Call call = queue_.watch().calls().begin(operation, first_, peers_);
+    launch();
+  }
+  void enqueued() override {
+    launch_->done = queue_.watch().event(queue_.device());
+    launch_->done->record(queue_.computing());
+    queue_.watch().add(
+        {operation, first_,
+         pending_ == 1 ? peers_ : fmt::format("{}, and {} more", peers_, pending_ - 1),
+         launch_->done, NcclWatch::Clock::now()});
+    pending_ = 0;
+  }
+
+ private:
+  /// What is enqueued together. `done` is null before that.
+  struct Launch {
+    std::shared_ptr<device::Event> done;
+  };
+  class InStep : public Transfer {
+   public:
+    explicit InStep(std::shared_ptr<const Launch> launch) : launch_(std::move(launch)) {}
+    bool test() override { return launch_->done != nullptr && launch_->done->done(); }
+    void wait() override {}  // work that is given to the stream from now on follows the transfer
+    bool is_held_back() const override { return true; }
+
+   private:
+    std::shared_ptr<const Launch> launch_;
+  };
+
+  std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine) override {
+    return host_.all_gather(mine);
+  }
+
+  static constexpr const char* operation = "all_reduce";
+
+  Queue& queue_;
+  Communicator& host_;
+  const std::string peers_ = "all ranks";
+  std::shared_ptr<Launch> launch_;
+  int64_t first_ = 0, pending_ = 0;  ///< of the operations since the last launch
 };
 
 /// The memory of all blocks, if they are of one size and follow each other; else empty.
@@ -274,7 +253,9 @@ std::span<std::byte> whole_of(const std::vector<std::span<std::byte>>& blocks) {
 
 class NcclCollectives : public Collectives {
  public:
-  explicit NcclCollectives(std::shared_ptr<Queue> queue) : queue_(std::move(queue)) {}
+  /// `host` has the ranks of the queue's group, and outlives this object.
+  NcclCollectives(std::shared_ptr<Queue> queue, Communicator& host)
+      : queue_(std::move(queue)), step_ranks_(*queue_, host) {}
 
   /// NCCL chooses the route itself.
   Route route() const override { return Route::flat; }
@@ -313,27 +294,44 @@ class NcclCollectives : public Collectives {
   }
 
   std::unique_ptr<Transfer> start_all_reduce(std::span<float> values) override {
-    const size_t share = values.size_bytes() / static_cast<size_t>(queue_->size());
-    queue_->count_to_all(share);  // for the reduce-scatter
-    queue_->count_to_all(share);  // for the all-gather
+    count_all_reduce(values);
     queue_->use(std::as_bytes(values));
     return queue_->start("all_reduce", "all ranks", [&](Nccl& nccl, device::Stream& stream) {
       if (!values.empty()) nccl.all_reduce(values, stream);
     });
   }
 
+  std::unique_ptr<Transfer> start_all_reduce_in_step(std::span<float> values) override {
+    queue_->use(std::as_bytes(values));
+    auto transfer = step_ranks_.start_all_reduce(values);
+    if (transfer == nullptr) return start_all_reduce(values);
+    count_all_reduce(values);
+    return transfer;
+  }
+
   void progress() override { queue_->look(); }
 
  protected:
   std::shared_ptr<Queue> queue_;
+
+ private:
+  void count_all_reduce(std::span<const float> values) {
+    const size_t share = values.size_bytes() / static_cast<size_t>(queue_->size());
+    queue_->count_to_all(share);  // for the reduce-scatter
+    queue_->count_to_all(share);  // for the all-gather
+  }
+
+  StepRanks step_ranks_;
 };
 
 /// Makes sums in tree order: level l adds a rank's sum and the sum of the rank that differs in bit
-/// l. The groups of two are made on first use.
+/// l. The groups of two are made on first use. Their sums are never in a step's graphs, since NCCL
+/// warns of deadlocks where graphs have several groups.
 class PairedCollectives : public NcclCollectives {
  public:
-  explicit PairedCollectives(std::shared_ptr<Queue> queue)
-      : NcclCollectives(std::move(queue)), scratch_(queue_->device(), device::Memory::device) {}
+  PairedCollectives(std::shared_ptr<Queue> queue, Communicator& host)
+      : NcclCollectives(std::move(queue), host),
+        scratch_(queue_->device(), device::Memory::device) {}
   PairedCollectives(const PairedCollectives&) = delete;
   PairedCollectives& operator=(const PairedCollectives&) = delete;
   ~PairedCollectives() override {
@@ -389,6 +387,10 @@ class PairedCollectives : public NcclCollectives {
         pair.end_group();
       }
     });
+  }
+
+  std::unique_ptr<Transfer> start_all_reduce_in_step(std::span<float> values) override {
+    return start_all_reduce(values);
   }
 
  private:
@@ -461,8 +463,9 @@ class NcclCommunicator : public CommunicatorOver {
   }
 
   std::unique_ptr<Collectives> make_collectives(std::vector<int>, SumOrder order) override {
-    if (order == SumOrder::tree && size() > 2) return std::make_unique<PairedCollectives>(queue_);
-    return std::make_unique<NcclCollectives>(queue_);
+    if (order == SumOrder::tree && size() > 2)
+      return std::make_unique<PairedCollectives>(queue_, inner());
+    return std::make_unique<NcclCollectives>(queue_, inner());
   }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
@@ -500,7 +503,7 @@ std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicato
                                                      device::Device& device, device::Stream& stream,
                                                      CallWatch::Late late) {
   const int rank = host->rank(), size = host->size();
-  auto watch = std::make_shared<Watch>(host->wait_timeout(), std::move(late));
+  auto watch = std::make_shared<NcclWatch>(host->wait_timeout(), stream, std::move(late));
   auto queue = std::make_shared<Queue>(std::move(nccl), device, stream,
                                        std::shared_ptr<device::Stream>(device.make_stream()),
                                        std::move(watch), rank, size);

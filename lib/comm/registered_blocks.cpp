@@ -5,8 +5,9 @@
 
 namespace pecia::comm {
 
-RegisteredBlocks::RegisteredBlocks(Nccl& nccl, device::Device& device, device::Stream& sending)
-    : nccl_(nccl), device_(device), sending_(sending) {
+RegisteredBlocks::RegisteredBlocks(Nccl& nccl, device::Device& device, device::Stream& computing,
+                                   device::Stream& sending)
+    : nccl_(nccl), device_(device), computing_(computing), sending_(sending) {
   device_.blocks().add_watcher(*this);
 }
 
@@ -21,15 +22,24 @@ void RegisteredBlocks::use(std::span<const std::byte> bytes) {
   blocks_[block.data()] = nccl_.register_block(block);
 }
 
+void RegisteredBlocks::put_in_graph(std::span<const std::byte> bytes) {
+  if (const auto block = device_.blocks().around(bytes); !block.empty())
+    in_graphs_.insert(block.data());
+}
+
 void RegisteredBlocks::leaves(const std::byte* block) noexcept {
-  const auto found = blocks_.find(block);
-  if (found == blocks_.end()) return;
+  const bool in_graphs = in_graphs_.erase(block) > 0;
+  const auto registered = blocks_.find(block);
   try {
-    sending_.synchronize();
+    if (in_graphs) {
+      computing_.synchronize();  // what it holds back is enqueued first
+      computing_.drop_joint_graphs();
+    }
+    if (registered != blocks_.end()) sending_.synchronize();
   } catch (const Error&) {
     // Nothing is under way any more. The next call that may throw will report the error.
   }
-  blocks_.erase(found);
+  if (registered != blocks_.end()) blocks_.erase(registered);
 }
 
 }  // namespace pecia::comm

@@ -11,6 +11,10 @@
 /// So a batch whose number of rows
 /// goes up and down by a few finds its graphs again.
 ///
+/// A segment may have collective works (hold_back). Then its ranks agree on each of these steps
+/// (joint_ranks.hpp), whose messages take the host some microseconds a segment. On each rank such
+/// works are this stream's own, between the work before and after them.
+///
 /// Where a graph cannot be made, all work is launched piece by piece from then on.
 /// PECIA_CUDA_GRAPHS=0 in the environment does the same from the start.
 
@@ -27,10 +31,13 @@ namespace pecia::device {
 /// What a device did with graphs.
 struct GraphCounts {
   int64_t launched = 0;
-  int64_t made = 0;       ///< of those launched: how many were made for it
-  int64_t pieces = 0;     ///< kernels, products and copies of all steps
-  int64_t piecemeal = 0;  ///< segments as long as a graph that were launched piece by piece
-  std::string why_not;    ///< why no graphs are made any more; "" while they are made
+  int64_t made = 0;           ///< of those launched: how many were made for it
+  int64_t pieces = 0;         ///< kernels, products and copies of all steps
+  int64_t piecemeal = 0;      ///< segments as long as a graph that were launched piece by piece
+  int64_t joint = 0;          ///< of those launched: how many have collectives of several ranks
+  int64_t disagreed = 0;      ///< how often these ranks had different proposals for a segment
+  std::string why_not;        ///< why no graphs are made any more; "" while they are made
+  std::string why_not_joint;  ///< why none with collectives are made any more
 
   /// The share of long segments that took the host more than launching a graph.
   double slow_share() const {
@@ -49,6 +56,8 @@ class GraphStream : public Stream {
   void begin_step() override;
   void end_step() override;
   void drop_step() override;
+  bool hold_back(JointRanks& ranks, const JointWork& work) override;
+  void drop_joint_graphs() override;
 
   bool in_step() const { return in_step_; }
   /// Runs `work`, which enqueues only what follows from `parts`. It runs now, or, in a step, when
@@ -56,8 +65,7 @@ class GraphStream : public Stream {
   template <typename... Parts>
   void submit(std::function<void()> work, const Parts&... parts) {
     if (!in_step_ || !counts_.why_not.empty()) return work();
-    segment_.add(std::move(work), parts...);
-    if (next_ == 0 && segment_.size() == works_of_first_segment) end_segment();
+    add(std::move(work), parts...);
   }
   /// Enqueues the work that is held back. Called before other work is enqueued, before the host
   /// waits, and before memory is freed. Does nothing outside a step.
@@ -70,28 +78,37 @@ class GraphStream : public Stream {
   /// not launched again. Throws SystemError if the device cannot make it.
   virtual void make_graph(size_t slot, const Commands& work) = 0;
   virtual void launch_graph(size_t slot) = 0;
-  /// No graph is launched again.
-  virtual void drop_graphs() = 0;
+  /// The slot's graph, if it has one, is not launched again. A launch of before runs to its end.
+  virtual void drop_graph(size_t slot) = 0;
 
  private:
   /// A segment's work in an earlier step.
   struct Known {
     Commands work;
     bool has_graph = false;
-    int64_t last_step = 0;  ///< in which it was launched
+    int64_t joint_graph = 0;  ///< number of the graph, if it has collective works
+    int64_t last_step = 0;    ///< in which it was launched
   };
   static constexpr size_t most_known = 8;
   /// The first segment is short, so that the device begins while the host still holds back what
   /// follows. Holding 260 works back takes 0.15 to 0.25 ms (8B shape, Intel Xeon beside an H100).
   static constexpr size_t works_of_first_segment = 24;
 
-  void run_as_graph(size_t slot, Known& known);
-  Known& place_for_new(std::vector<Known>& all);
-  void give_up_graphs(const std::string& why);
+  template <typename... Parts>
+  void add(std::function<void()> work, const Parts&... parts) {
+    segment_.add(std::move(work), parts...);
+    if (next_ == 0 && segment_.size() == works_of_first_segment) end_segment();
+  }
+  JointRanks::Act agree(JointRanks& ranks, const JointRanks::Proposal& mine);
+  void enqueue_ended(JointRanks* ranks);
+  void enqueue_new(size_t index, JointRanks* ranks);
+  bool make(size_t slot, Known& known, JointRanks* ranks);
+  void drop_joint(size_t slot, Known& known);
 
   bool in_step_ = false;
   Commands segment_, ended_;
-  size_t next_ = 0;  ///< index of the next long segment in the step
+  JointRanks* joint_ = nullptr;  ///< of the collective works in segment_
+  size_t next_ = 0;              ///< index of the next long segment in the step
   int64_t step_ = 0;
   std::vector<std::vector<Known>> known_;  ///< by the segment's index, at most most_known each
   GraphCounts counts_;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 
+#include "lib/device/joint_ranks.hpp"
 #include "lib/device/thread_pool.hpp"
 
 namespace pecia::device {
@@ -35,6 +36,15 @@ class Stream {
   virtual void end_step() {}
   /// Replaces end_step after an error: work that is still held back is dropped.
   virtual void drop_step() {}
+
+  /// Holds back a collective work of `ranks` in a step, in its order among this stream's works, until
+  /// the ranks agree how to enqueue it (joint_ranks.hpp). Returns false if it is the caller's to
+  /// enqueue, which is the same on every rank. Collective over `ranks`, which must live until
+  /// drop_joint_graphs.
+  virtual bool hold_back(JointRanks&, const JointWork&) { return false; }
+  /// Launches no graph with collective works again that is there now. Call it before memory that
+  /// they name is freed, and before a group of ranks ends. Launches of before run to their end.
+  virtual void drop_joint_graphs() {}
 
   /// Sets a function that the enqueuing thread calls every few tens of microseconds while a long op
   /// computes, and while the host waits for a GPU's stream. It must be cheap. The communicator

@@ -144,13 +144,20 @@ void TensorParallel::embed(const TensorView& hidden, const LookUp& look_up) {
 }
 
 void TensorParallel::start_sum(int block, const TensorView& partial) {
-  sums_[block] = {weight_group().start_all_reduce(floats_of(partial)), "all_reduce",
-                  bytes_of(partial)};
+  sums_[block] = all_reduce(partial);
 }
 
 void TensorParallel::start_sum_of_parts(const TensorView& parts) {
   if (cut_.count == 1) return;
-  parts_ = {weight_group().start_all_reduce(floats_of(parts)), "all_reduce", bytes_of(parts)};
+  parts_ = all_reduce(parts);
+}
+
+TensorParallel::UnderWay TensorParallel::all_reduce(const TensorView& values) {
+  comm::Collectives& group = weight_group();
+  const bool timed_apart = compute_.recorder.keeps_ops();
+  return {timed_apart ? group.start_all_reduce(floats_of(values))
+                      : group.start_all_reduce_in_step(floats_of(values)),
+          "all_reduce", bytes_of(values)};
 }
 
 void TensorParallel::start_scatter(int block, const TensorView& partial, const TensorView& own) {
@@ -186,10 +193,14 @@ void TensorParallel::wait_gather(int block) {
 }
 
 void TensorParallel::wait(UnderWay& one) {
-  if (one.transfer == nullptr) return;
+  const auto transfer = std::exchange(one.transfer, nullptr);
+  if (transfer == nullptr) return;
+  if (transfer->is_held_back()) {
+    compute_.recorder.count_in_group(one.name, Kind::comm, one.bytes);
+    return transfer->wait();
+  }
   const ScopedSpan span(compute_.recorder, one.name, Kind::comm, one.bytes);
-  one.transfer->wait();
-  one.transfer.reset();
+  transfer->wait();
 }
 
 void TensorParallel::progress() {

@@ -112,6 +112,7 @@ class TensorParallel {
   };
   void wait(UnderWay& one);
   bool gathers() const { return sharding_ == parallel::Sharding::sp_tp && cut_.count > 1; }
+  UnderWay all_reduce(const TensorView& values);
   void start_sum(int block, const TensorView& partial);
   void start_scatter(int block, const TensorView& partial, const TensorView& own);
 

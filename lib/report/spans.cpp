@@ -96,6 +96,11 @@ void Recorder::add(const Span& span) {
   add_time(span, seconds_of(span), count(span));
 }
 
+void Recorder::count_in_group(const char* name, Kind kind, int64_t bytes) {
+  const int64_t now = now_ns();
+  count({name, kind, layer_, pass_, now, now, bytes, 0});
+}
+
 Stage& Recorder::count(const Span& span) {
   last_ = span;
   Stage& stage = stage_of(span.name, span.kind);

@@ -13,6 +13,7 @@
 /// it takes 3 µs. That is as long as launching an op, and half as long as starting a transfer. So
 /// each op has its own pair only in a full trace (13 ops and 80 layers: 5 ms a pass). Otherwise a
 /// pass has one pair for all ops of its layers (ScopedGroup), and one for each wait for a transfer.
+/// A transfer that is launched with the ops around it has none (comm::Transfer::is_held_back).
 
 #include <chrono>
 #include <cstdint>
@@ -118,6 +119,9 @@ class Recorder {
 
   int64_t now_ns() const;
   void add(const Span& span);
+  /// Counts a transfer among a group's ops whose wait cannot be told from them: its seconds are
+  /// those of the group (ScopedGroup), of kind compute.
+  void count_in_group(const char* name, Kind kind, int64_t bytes);
 
   /// Sets the clock; call it before the first span.
   void time_by(std::unique_ptr<SpanClock> clock) { clock_ = std::move(clock); }

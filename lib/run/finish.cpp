@@ -30,18 +30,21 @@ void add_gpu_facts(const Setup& setup, report::RunReport& report) {
   if (!setup.resources.gpus) return;
   report.modes["attention_library"] = setup.place.backend->attention_library();
   if (const device::GraphCounts* graphs = graphs_of(setup))
-    report.modes["graphs"] = {{"launched", graphs->launched},
-                              {"made", graphs->made},
-                              {"piecemeal", graphs->piecemeal},
-                              {"why_not", graphs->why_not}};
+    report.modes["graphs"] = {{"launched", graphs->launched},          {"made", graphs->made},
+                              {"piecemeal", graphs->piecemeal},        {"joint", graphs->joint},
+                              {"disagreed", graphs->disagreed},        {"why_not", graphs->why_not},
+                              {"why_not_joint", graphs->why_not_joint}};
 }
 
 void say_what_the_gpu_did(const Setup& setup) {
   if (!setup.resources.gpus) return;
   setup.log->info("attention of prompts was by {}", setup.place.backend->attention_library());
   const device::GraphCounts* const graphs = graphs_of(setup);
-  if (graphs != nullptr && !graphs->why_not.empty())
+  if (graphs == nullptr) return;
+  if (!graphs->why_not.empty())
     setup.log->warn("steps were launched without graphs: {}", graphs->why_not);
+  else if (!graphs->why_not_joint.empty())
+    setup.log->warn("sums over ranks stood between graphs, not in them: {}", graphs->why_not_joint);
 }
 
 void say_last_lines(const Ended& ended, const report::RunReport& report) {

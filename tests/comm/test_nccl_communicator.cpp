@@ -7,12 +7,14 @@
 #include <algorithm>
 #include <functional>
 #include <future>
+#include <set>
 
 #include "lib/comm/collectives.hpp"
 #include "lib/comm/communicator_over.hpp"
 #include "lib/comm/nccl_communicator.hpp"
 #include "lib/core/error.hpp"
 #include "lib/device/buffer.hpp"
+#include "lib/device/graph_stream.hpp"
 #include "lib/device/host_memory.hpp"
 
 namespace pecia::comm {
@@ -20,20 +22,44 @@ namespace {
 
 using Log = std::vector<std::string>;
 
-class LoggedStream : public device::Stream {
+/// Its graphs are written down, too.
+class LoggedStream : public device::GraphStream {
  public:
   explicit LoggedStream(std::string of, Log* log = nullptr) : name(std::move(of)), log_(log) {}
   std::string name;
+  std::function<void()> in_launch;  ///< what a launch waits for
   void synchronize() override {
-    if (log_ != nullptr) log_->push_back("the host waits for " + name);
+    end_segment();
+    say("the host waits for " + name);
   }
 
  private:
+  void make_graph(size_t slot, const device::Commands& work) override {
+    graphs_.insert(slot);
+    say("capture");
+    work.enqueue();
+    say("captured");
+  }
+  void launch_graph(size_t) override {
+    say("launch on " + name);
+    if (in_launch) in_launch();
+  }
+  void drop_graph(size_t slot) override {
+    if (graphs_.erase(slot) > 0) say("drop a graph");
+  }
+  void say(const std::string& words) {
+    if (log_ != nullptr) log_->push_back(words);
+  }
+
   Log* log_;
+  std::set<size_t> graphs_;
 };
 
+/// For something that needs the stream itself.
 std::string name_of(device::Stream& stream) {
-  return dynamic_cast<LoggedStream&>(stream).name;
+  auto& logged = dynamic_cast<LoggedStream&>(stream);
+  logged.end_segment();
+  return logged.name;
 }
 
 class LoggedEvent : public device::Event {
@@ -41,10 +67,12 @@ class LoggedEvent : public device::Event {
   LoggedEvent(Log& log, const bool& reached, int number)
       : log_(log), reached_(reached), number_(number) {}
   void record(device::Stream& stream) override {
-    log_.push_back(fmt::format("event {} on {}", number_, name_of(stream)));
+    const std::string name = name_of(stream);
+    log_.push_back(fmt::format("event {} on {}", number_, name));
   }
   void make_wait(device::Stream& stream) override {
-    log_.push_back(fmt::format("{} waits for event {}", name_of(stream), number_));
+    const std::string name = name_of(stream);
+    log_.push_back(fmt::format("{} waits for event {}", name, number_));
   }
   bool done() const override { return reached_; }
   void synchronize() override { ADD_FAILURE() << "the host waits"; }
@@ -180,7 +208,7 @@ class RankOne : public CommunicatorOver {
 
 struct NcclCalls : testing::Test {
   LoggedDevice device;
-  LoggedStream computing{"computing"};
+  LoggedStream computing{"computing", &device.log};
   std::string error;
   std::promise<std::string> late;  ///< what is said of a call that does not return
   std::unique_ptr<Communicator> comm = make(std::chrono::seconds(60));
@@ -410,6 +438,161 @@ TEST_F(NcclBlocks, AreLeftAloneWhereNcclRegistersNone) {
   comm->start_send_receive(all(buffer), 2, {}, 0);
   buffer.reserve(200);
   EXPECT_EQ(registered(), (Log{"{", "}", "free", "allocate 200"}));
+}
+
+/// Sums in steps of the computing stream.
+struct NcclSteps : NcclBlocks {
+  std::unique_ptr<Collectives> collectives = comm->make_collectives({0, 0, 0}, SumOrder::any);
+  static constexpr int64_t of_values = 4;
+
+  /// A step of three sums in the buffer, the least that is a graph; returns the last one.
+  std::unique_ptr<Transfer> step(Collectives& of) {
+    computing.begin_step();
+    std::unique_ptr<Transfer> last;
+    for (size_t sum = 0; sum < 3; ++sum) {
+      last =
+          of.start_all_reduce_in_step(std::span(buffer.as<float>() + sum * of_values, of_values));
+      last->wait();
+    }
+    computing.end_step();
+    return last;
+  }
+  /// The sums of a step as NCCL is asked for them.
+  static Log sums() {
+    Log log;
+    for (int sum = 0; sum < 3; ++sum)
+      for (const char* words : {"{", "all_reduce 4 on computing", "}"}) log.emplace_back(words);
+    return log;
+  }
+  static Log joined(const std::vector<Log>& parts) {
+    Log all;
+    for (const Log& part : parts) all.insert(all.end(), part.begin(), part.end());
+    return all;
+  }
+};
+
+TEST_F(NcclSteps, HoldTheirSumsBackAndMarkTheirEndOnce) {
+  asked();
+  computing.begin_step();
+  const auto transfer = collectives->start_all_reduce_in_step(std::span(buffer.as<float>(), 3));
+  EXPECT_EQ(asked(), Log{"register 64"});
+  EXPECT_TRUE(transfer->is_held_back());
+  EXPECT_FALSE(transfer->test());
+  transfer->wait();
+  EXPECT_EQ(asked(), Log());
+  computing.end_step();
+  EXPECT_EQ(asked(), (Log{"{", "all_reduce 3 on computing", "}", "event 1 on computing"}));
+  EXPECT_TRUE(transfer->test());
+  device.events_reached = false;
+  EXPECT_FALSE(transfer->test());
+}
+
+TEST_F(NcclSteps, AreLaunchedAsGraphsWithTheirSums) {
+  step(*collectives);
+  const Traffic before = comm->traffic();
+  asked();
+  step(*collectives);
+  EXPECT_EQ(
+      asked(),
+      joined({{"capture"}, sums(), {"captured", "launch on computing", "event 1 on computing"}}));
+  step(*collectives);
+  EXPECT_EQ(asked(), (Log{"launch on computing", "event 1 on computing"}));
+  EXPECT_EQ(comm->traffic().bytes - before.bytes, 2 * before.bytes) << "it counts in every step";
+  EXPECT_EQ(computing.graph_counts().joint, 2);
+}
+
+TEST_F(NcclSteps, OtherTransfersAndSumsThatAreMeasuredAreNotHeldBack) {
+  asked();
+  computing.begin_step();
+  EXPECT_FALSE(collectives->start_all_reduce(floats(5))->is_held_back());
+  EXPECT_EQ(asked()[3], "all_reduce 5 on sending");
+  auto sum = collectives->start_all_reduce_in_step(floats(5));
+  comm->start_send_receive(bytes(8), 2, {}, 0);
+  EXPECT_EQ(asked(), (Log{"{", "all_reduce 5 on computing", "}", "event 1 on computing",
+                          "event 0 on computing", "sending waits for event 0", "{",
+                          "send 8 to 2 on sending", "}", "event 2 on sending"}));
+  computing.end_step();
+  const auto outside = collectives->start_all_reduce_in_step(floats(5));
+  EXPECT_FALSE(outside->is_held_back());
+  EXPECT_EQ(asked()[3], "all_reduce 5 on sending");
+  const auto empty = collectives->start_all_reduce_in_step({});
+  EXPECT_FALSE(empty->is_held_back());
+}
+
+TEST_F(NcclSteps, DoNotHoldBackSumsInTreeOrderWhichHaveSeveralGroups) {
+  const auto four = make(std::chrono::seconds(60), 4);
+  const auto in_pairs = four->make_collectives({0, 0, 0, 0}, SumOrder::tree);
+  computing.begin_step();
+  EXPECT_FALSE(in_pairs->start_all_reduce_in_step(floats(5))->is_held_back());
+  computing.end_step();
+}
+
+TEST_F(NcclSteps, LetGoOfGraphsBeforeTheirMemoryIsDeregistered) {
+  for (int time = 0; time < 2; ++time) step(*collectives);
+  asked();
+  other.reserve(100);
+  EXPECT_EQ(asked(), (Log{"free", "allocate 100"})) << "no graph names it";
+  buffer.reserve(200);
+  EXPECT_EQ(asked(), (Log{"the host waits for computing", "drop a graph",
+                          "the host waits for sending", "deregister", "free", "allocate 200"}));
+}
+
+TEST_F(NcclSteps, LetGoOfGraphsAlsoWhereNcclRegistersNoMemory) {
+  comm = make(std::chrono::seconds(60), 3, false);
+  collectives = comm->make_collectives({0, 0, 0}, SumOrder::any);
+  for (int time = 0; time < 2; ++time) step(*collectives);
+  asked();
+  buffer.reserve(200);
+  EXPECT_EQ(asked(), (Log{"the host waits for computing", "drop a graph", "free", "allocate 200"}));
+}
+
+/// Memory that is freed within a step: what is held back may name it.
+TEST_F(NcclSteps, EnqueueWhatIsHeldBackBeforeItsMemoryGoes) {
+  computing.begin_step();
+  collectives->start_all_reduce_in_step(std::span(buffer.as<float>(), 4));
+  asked();
+  buffer.reserve(200);
+  EXPECT_EQ(asked(), (Log{"{", "all_reduce 4 on computing", "}", "event 1 on computing",
+                          "the host waits for computing", "the host waits for sending",
+                          "deregister", "free", "allocate 200"}));
+  computing.end_step();
+}
+
+TEST_F(NcclSteps, LetGoOfGraphsBeforeTheirGroupEnds) {
+  for (int time = 0; time < 2; ++time) step(*collectives);
+  asked();
+  collectives.reset();
+  EXPECT_EQ(asked(), Log{"drop a graph"});
+}
+
+/// NCCL's abort would wait for the graphs.
+TEST_F(NcclSteps, ThatAreNotDoneInTimeAreNamedAndTheirGraphsGoBeforeTheGroups) {
+  const auto hasty = make(std::chrono::seconds(1));
+  const auto sums_of_hasty = hasty->make_collectives({0, 0, 0}, SumOrder::any);
+  for (int time = 0; time < 2; ++time) step(*sums_of_hasty);
+  while (!hasty->progress()) {
+  }
+  device.events_reached = false;
+  step(*sums_of_hasty);
+  asked();
+  const std::string words = complaint(*hasty);
+  EXPECT_NE(words.find("all_reduce #7 with all ranks, and 2 more: nothing arrived for 1 s"),
+            std::string::npos)
+      << words;
+  EXPECT_EQ(asked(), (Log{"drop a graph", "abort"}));
+}
+
+/// A launch may wait for other ranks when NCCL's queue is full.
+TEST_F(NcclSteps, WhoseLaunchDoesNotReturnAreNamedFromAnotherThread) {
+  const auto hasty = make(std::chrono::seconds(1));
+  const auto sums_of_hasty = hasty->make_collectives({0, 0, 0}, SumOrder::any);
+  for (int time = 0; time < 2; ++time) step(*sums_of_hasty);
+  std::string said;
+  computing.in_launch = [&] { said = late.get_future().get(); };
+  step(*sums_of_hasty);
+  computing.in_launch = nullptr;
+  EXPECT_EQ(said.find("all_reduce #7 with all ranks: the call has not returned for 1 s"), 0u)
+      << said;
 }
 
 TEST_F(NcclCalls, AnErrorOfNcclEndsAllGroupsNamingTheOldestTransfer) {

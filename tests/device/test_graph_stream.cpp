@@ -7,54 +7,13 @@
 #include <cstdlib>
 #include <string>
 
-#include "lib/core/error.hpp"
-#include "lib/device/graph_stream.hpp"
+#include "tests/device/logged_stream.hpp"
 
 namespace pecia::device {
 namespace {
 
-enum class Failure { none, no_graph, lost };
-
-class LoggedStream : public GraphStream {
- public:
-  std::string log;
-  Failure fails = Failure::none;  ///< to make graphs
-
-  /// Works named by letters; equal letters are equal work.
-  void give(const std::string& works) {
-    for (const char work : works) submit([this, work] { log += work; }, work);
-  }
-  /// What needs the stream itself.
-  void mark() {
-    end_segment();
-    log += '|';
-  }
-  /// A step in which marks stand between works.
-  std::string step(const std::string& works) {
-    log.clear();
-    begin_step();
-    for (const char work : works)
-      if (work == '|')
-        mark();
-      else
-        give({work});
-    end_step();
-    return log;
-  }
-
- private:
-  void make_graph(size_t slot, const Commands& work) override {
-    if (fails == Failure::no_graph) fail<SystemError>("no graph");
-    if (fails == Failure::lost) fail<DeviceLost>("lost");
-    log += 'm';
-    log += std::to_string(slot);
-    log += '(';
-    work.enqueue();
-    log += ')';
-  }
-  void launch_graph(size_t slot) override { log += 'g' + std::to_string(slot) + ' '; }
-  void drop_graphs() override { log += "drop"; }
-};
+using test::Failure;
+using test::LoggedStream;
 
 TEST(GraphStream, OutsideOfStepsWorkIsDoneAtOnce) {
   LoggedStream stream;
@@ -140,7 +99,7 @@ TEST(GraphStream, WithoutAGraphThatCannotBeMadeAllWorkIsDoneAllTheSame) {
   stream.step("abc|xyz|def");
   stream.step("abc|uvw|def");
   stream.fails = Failure::no_graph;
-  EXPECT_EQ(stream.step("abc|xyz|def"), "g0 |dropxyz|def");
+  EXPECT_EQ(stream.step("abc|xyz|def"), "g0 |x0 x16 xyz|def");
   EXPECT_EQ(stream.graph_counts().why_not, "no graph");
   stream.fails = Failure::none;
   EXPECT_EQ(stream.step("abc|def"), "abc|def") << "nor is one tried again";

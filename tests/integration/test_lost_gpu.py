@@ -32,7 +32,10 @@ class LostGpuTest(RunTest):
         self.assertEqual(reference.rows(DONE), list(range(len(reference["state"]))))
         modes = self.report(whole)["modes"]
         self.assertEqual(modes["attention_library"], "none: a separate device has none")
+        counted = {"launched", "made", "piecemeal", "joint", "disagreed", "why_not", "why_not_joint"}
+        self.assertEqual(set(modes["graphs"]), counted)
         self.assertEqual(modes["graphs"]["why_not"], "")
+        self.assertEqual(modes["graphs"]["why_not_joint"], "", "one rank has no sums")
         for ranks, victim in ((1, 0), (2, 0), (2, 1)):
             with self.subTest(ranks=ranks, victim=victim):
                 job = self.new_job(f"lost-{ranks}-{victim}", ranks)

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <random>
 
 #include "lib/comm/mpi_communicator.hpp"
@@ -19,6 +21,7 @@ namespace {
 
 TEST(RankSteps, AreGraphsThatComeAgainAndGiveTheSameBits) {
   const auto all = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+  if (all->size() > 2) GTEST_SKIP() << "two ranks have every kind of mode";
   const std::filesystem::path model = golden("llama-gqa-fp32");
   std::vector<schedule::Request> requests;
   for (const int64_t length : {40, 5})
@@ -47,6 +50,66 @@ TEST(RankSteps, AreGraphsThatComeAgainAndGiveTheSameBits) {
     }
     EXPECT_GT(as_graphs.launched, 3 * as_graphs.made) << as_graphs.made;
   }
+}
+
+/// What a run on TP ranks does, where each sum stands in a graph or not; emulated, unless the
+/// environment says that there are GPUs.
+struct TensorParallelRun {
+  explicit TensorParallelRun(comm::Communicator& all,
+                             report::TraceDetail trace = report::TraceDetail::off) {
+    settings.trace = trace;
+    const std::filesystem::path model = golden("llama-gqa-fp32");
+    settings.tp = all.size();
+    settings.graphs = &graphs;
+    settings.on_plan = [this](const schedule::Plan&) { ++steps; };
+    results = run_requests(all, model, {greedy_request(0, random_tokens(20, 96, 1), 24)}, settings);
+  }
+  ReplicaSettings settings = [] {
+    ReplicaSettings nccl;
+    const bool on_gpus = place_of_tests() == TestPlace::cuda_nccl;
+    nccl.place = on_gpus ? TestPlace::cuda_nccl : TestPlace::emulated_nccl;
+    return nccl;
+  }();
+  device::GraphCounts graphs;
+  int64_t steps = 0;
+  std::map<int64_t, schedule::Finished> results;
+};
+
+TEST(RankSteps, OfTensorParallelRanksAreTwoGraphsWithTheSumsInThem) {
+  const auto all = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+  if (all->size() == 1) GTEST_SKIP() << "one rank has no sums";
+  const TensorParallelRun joint(*all);
+  const device::GraphCounts& graphs = joint.graphs;
+  EXPECT_EQ(graphs.launched + graphs.piecemeal, 2 * joint.steps);
+  EXPECT_EQ(graphs.joint, graphs.launched);
+  EXPECT_GT(graphs.joint, 3 * graphs.made);
+  EXPECT_EQ(graphs.disagreed, 0);
+  EXPECT_EQ(graphs.why_not_joint, "");
+
+  // One rank is to make no graphs, so no rank has sums in them.
+  if (all->rank() == 1) {
+    ASSERT_EQ(::setenv("PECIA_CUDA_GRAPHS", "0", 1), 0);
+  }
+  const TensorParallelRun apart(*all);
+  ASSERT_EQ(::unsetenv("PECIA_CUDA_GRAPHS"), 0);
+  EXPECT_EQ(apart.graphs.joint, 0);
+  EXPECT_EQ(apart.graphs.why_not_joint,
+            fmt::format("rank 1 of {}: PECIA_CUDA_GRAPHS=0", all->size()));
+  if (all->rank() != 1) {
+    EXPECT_GT(apart.graphs.launched, 4 * joint.steps) << "what lies between two sums";
+  }
+  expect_same_bits(apart.results, joint.results);
+}
+
+/// Each wait has a time of its own then, so the ranks need not agree on anything.
+TEST(RankSteps, OfTensorParallelRanksHaveNoSumsInGraphsWhereEachOpIsTimed) {
+  const auto all = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+  if (all->size() == 1) GTEST_SKIP() << "one rank has no sums";
+  const TensorParallelRun timed(*all, report::TraceDetail::full);
+  EXPECT_EQ(timed.graphs.joint, 0);
+  EXPECT_EQ(timed.graphs.disagreed, 0);
+  EXPECT_EQ(timed.graphs.why_not_joint, "");
+  expect_same_bits(timed.results, TensorParallelRun(*all).results);
 }
 
 /// Prompts and answers of random lengths, so that sequences come and go at random times: of the

@@ -42,6 +42,19 @@ TEST(Recorder, SumsStagesByTheTextOfTheirNameAndTheirKind) {
   EXPECT_EQ(recorder.stages()[1].kind, Kind::comm);
 }
 
+TEST(Recorder, CountsATransferWhoseTimeIsThatOfTheOpsAroundIt) {
+  Recorder recorder(TraceDetail::full);
+  recorder.set_layer(3);
+  recorder.count_in_group("all_reduce", Kind::comm, 64);
+  EXPECT_EQ(recorder.totals().bytes, 64);
+  EXPECT_EQ(recorder.totals().comm_s, 0);
+  ASSERT_EQ(recorder.stages().size(), 1u);
+  EXPECT_EQ(recorder.stages()[0].kind, Kind::comm);
+  EXPECT_EQ(recorder.stages()[0].count, 1);
+  EXPECT_EQ(recorder.last().layer, 3);
+  EXPECT_TRUE(recorder.spans().empty());
+}
+
 TEST(Recorder, KeepsWhatTheDetailSays) {
   for (const auto& [detail, kept] :
        {std::pair{TraceDetail::off, 0}, {TraceDetail::summary, 1}, {TraceDetail::full, 2}}) {

@@ -89,6 +89,7 @@ class WholePhases(GpuCheckTest):
         test("test_modes", "host", "*EveryModel*llama_gqa*")
         test("test_layout_modes", "host", "*llama_gqa_fp32*")
         test("test_fp8_weights", "host", "*Fp8.*llama_gqa*")
+        test("test_rank_steps", "host", "*TensorParallel*")
         double("bench_ops", f"exec {build}/bin/bench_ops --threads 1 --runs 1 --json --op add")
         keep = 'kept=(); while (($#)); do case $1 in --model | --json) kept+=("$1" "$2");; esac; shift; done'
         double("bench_prefill", f'{keep}\nexec {build}/bin/bench_prefill "${{kept[@]}}" --tokens 16 --runs 1 --threads 1')

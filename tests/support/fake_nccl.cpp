@@ -105,8 +105,9 @@ class FakeNccl : public comm::Nccl {
   }
   void all_reduce(std::span<float> values, device::Stream& stream) override {
     on(stream);
-    calls_.push_back([=, this] {
+    calls_.push_back([=, this, capture = capture_on(stream)] {
       require_registered(std::as_bytes(values));
+      require_of_all_ranks(capture);
       collectives_->start_all_reduce(values)->wait();
     });
   }
@@ -149,6 +150,16 @@ class FakeNccl : public comm::Nccl {
                     bytes.data() + bytes.size() <= block->first,
                 "{} bytes travel that are not registered", bytes.size());
   }
+  /// The number of an operation among those that this group has in graphs; 0 outside of graphs.
+  int64_t capture_on(const device::Stream& stream) {
+    const auto* const late = dynamic_cast<const LateStream*>(&stream);
+    return late != nullptr && late->captures() ? ++captured_ : 0;
+  }
+  /// As NCCL wants it, all ranks do the operation by a graph of the same capture, or without one.
+  void require_of_all_ranks(int64_t capture) const {
+    const int64_t most = host_->all_reduce_max(capture), least = -host_->all_reduce_max(-capture);
+    PECIA_CHECK(most == least, "ranks do an operation by captures {} to {}", least, most);
+  }
   void on(device::Stream& stream) {
     PECIA_CHECK(in_group_, "a call outside of a group");
     stream_ = &stream;
@@ -164,6 +175,7 @@ class FakeNccl : public comm::Nccl {
   std::unique_ptr<comm::Collectives> collectives_;
   Registered registered_;
   bool in_group_ = false;
+  int64_t captured_ = 0;  ///< operations of this group in graphs
   device::Stream* stream_ = nullptr;
   std::vector<std::function<void()>> calls_;
   /// Of the group, each with its number among those between the two ranks in this direction: as in

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// NCCL as it is called, done by MPI when the streams of a separate device run. Memory that travels
-/// must be registered until the transfer is done.
+/// must be registered until the transfer is done, and all ranks must do an all-reduce by a graph of
+/// the same capture, or none of them by a graph.
 
 #include "lib/comm/nccl.hpp"
 

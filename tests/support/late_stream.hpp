@@ -9,35 +9,53 @@
 
 namespace pecia::test {
 
-/// A stream whose work is done when somebody waits for it. Its graphs are copies of the work that
-/// they were made of: what they do is what was enqueued then.
+/// A stream whose work is done when somebody waits for it. Its graphs are what was enqueued while
+/// they were made.
 class LateStream : public device::GraphStream {
  public:
   void enqueue(std::function<void()> work) {
     end_segment();
-    put(std::move(work));
+    give(std::move(work));
   }
   /// Work that follows from `parts` alone.
   template <typename... Parts>
   void submit(std::function<void()> work, const Parts&... parts) {
-    GraphStream::submit([this, work = std::move(work)] { put(work); }, parts...);
+    GraphStream::submit([this, work = std::move(work)] { give(work); }, parts...);
   }
 
   size_t num_graphs() const {
     return std::ranges::count_if(graphs_, [](const auto& graph) { return !graph.empty(); });
   }
+  /// Whether work that is enqueued now goes into a graph.
+  bool captures() const { return captured_ != nullptr; }
 
  private:
+  using Graph = std::vector<std::function<void()>>;
+
   virtual void put(std::function<void()> work) = 0;
 
+  void give(std::function<void()> work) {
+    if (captures())
+      captured_->push_back(std::move(work));
+    else
+      put(std::move(work));
+  }
   void make_graph(size_t slot, const device::Commands& work) override {
     graphs_.resize(std::max(graphs_.size(), slot + 1));
-    graphs_[slot] = work;
+    graphs_[slot].clear();
+    captured_ = &graphs_[slot];
+    work.enqueue();
+    captured_ = nullptr;
   }
-  void launch_graph(size_t slot) override { graphs_[slot].enqueue(); }
-  void drop_graphs() override { graphs_.clear(); }
+  void launch_graph(size_t slot) override {
+    for (const auto& work : graphs_[slot]) put(work);
+  }
+  void drop_graph(size_t slot) override {
+    if (slot < graphs_.size()) graphs_[slot].clear();
+  }
 
-  std::vector<device::Commands> graphs_;
+  std::vector<Graph> graphs_;
+  Graph* captured_ = nullptr;
 };
 
 /// On a stream of the CPU at once. Without parts it is not held back.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "lib/comm/communicator_over.hpp"
 #include "lib/comm/mpi_environment.hpp"
 #include "lib/comm/nccl_communicator.hpp"
 #include "lib/comm/of_first.hpp"
@@ -70,11 +71,16 @@ std::unique_ptr<kernels::Backend> make_emulated(device::Device& device, SdpaCall
                          : make_emulated_backend(device, make_plain_sdpa(*sdpa));
 }
 
-resources::ComputePlace make_place(const Parts& parts, kernels::Products products,
+/// NCCL wants one for each rank.
+int gpu_of(const Parts& parts, int rank) {
+  return parts.transfers == Parts::nccl ? rank % std::max(1, kernels::num_cuda_devices()) : 0;
+}
+
+resources::ComputePlace make_place(const Parts& parts, int rank, kernels::Products products,
                                    SdpaCalls* sdpa) {
   resources::ComputePlace place;
   place.device = parts.device == Parts::host  ? device::make_host_device(1)
-                 : parts.device == Parts::gpu ? kernels::make_cuda_device(0)
+                 : parts.device == Parts::gpu ? kernels::make_cuda_device(gpu_of(parts, rank))
                                               : make_separate_device();
   place.backend = parts.device == Parts::host        ? kernels::make_cpu_backend(products)
                   : parts.kernels == Parts::cuda     ? kernels::make_cuda_backend(*place.device)
@@ -89,6 +95,26 @@ void end_test(const std::string& words) {
   comm::MpiEnvironment::abort(1);
 }
 
+/// Ranks that agree on graphs. A GPU would do what it was given while its host waits for others.
+class SettlingRanks : public comm::CommunicatorOver {
+ public:
+  SettlingRanks(std::unique_ptr<comm::Communicator> inner, device::Device& device)
+      : CommunicatorOver(std::move(inner)), device_(device) {}
+  std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine) override {
+    settle(device_);
+    return inner().all_gather(mine);
+  }
+  std::unique_ptr<comm::Communicator> split(int color, int key) override {
+    return std::make_unique<SettlingRanks>(inner().split(color, key), device_);
+  }
+  std::unique_ptr<comm::Communicator> split_by_host() override {
+    return std::make_unique<SettlingRanks>(inner().split_by_host(), device_);
+  }
+
+ private:
+  device::Device& device_;
+};
+
 /// Null: comm's own transfers do.
 std::unique_ptr<comm::Communicator> tensor_group(const Parts& parts, comm::Communicator& comm,
                                                  const resources::ComputePlace& place,
@@ -99,6 +125,8 @@ std::unique_ptr<comm::Communicator> tensor_group(const Parts& parts, comm::Commu
     return comm::make_staged_communicator(std::move(host), *place.device, *place.stream);
   auto nccl = parts.device == Parts::gpu ? comm::make_nccl(*host, *place.device, end_test)
                                          : make_fake_nccl(comm.split(0, comm.rank()), sums);
+  if (parts.device == Parts::separate)
+    host = std::make_unique<SettlingRanks>(std::move(host), *place.device);
   return comm::make_nccl_communicator(std::move(host), std::move(nccl), *place.device,
                                       *place.stream, end_test);
 }
@@ -129,7 +157,8 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
           ? model::codes_kept(config, settings.sp * settings.tp, settings.layout_invariant,
                               settings.ep, parts.kernels != Parts::cpu)
           : model::CodeUse{.kept = false});
-  const resources::ComputePlace place = make_place(parts, settings.products, settings.sdpa);
+  const resources::ComputePlace place =
+      make_place(parts, comm.rank(), settings.products, settings.sdpa);
   std::optional<model::DeviceWeights> there;
   if (parts.device != Parts::host)
     there.emplace(weights, *place.device, *place.stream, *place.backend, settings.quantize);
@@ -160,7 +189,7 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
   }
   const model::WeightViews& views =
       there ? *there : static_cast<const model::WeightViews&>(weights);
-  report::Recorder recorder;
+  report::Recorder recorder(settings.trace);
   auto tensors =
       tensor_group(parts, comm, place, settings.layout_invariant ? SumsOf::nobody : SumsOf::host);
   execute::ReplicaRank rank(comm, std::move(tensors), place, config, views, recorder,

@@ -16,6 +16,7 @@
 #include "lib/device/graph_stream.hpp"
 #include "lib/model/device_weights.hpp"
 #include "lib/parallel/levels.hpp"
+#include "lib/report/spans.hpp"
 #include "lib/schedule/scheduler.hpp"
 
 namespace pecia::test {
@@ -36,7 +37,8 @@ enum class TestPlace {
 };
 
 /// PECIA_TEST_PLACE of the environment, which is one of these; host where it is not set. On GPUs
-/// all ranks share the first one, NCCL given NCCL_HOSTID for each rank.
+/// all ranks share the first one. With NCCL they take turns in the host's GPUs; where they share one,
+/// NCCL is given NCCL_HOSTID for each rank.
 TestPlace place_of_tests();
 
 struct ReplicaSettings {
@@ -63,6 +65,7 @@ struct ReplicaSettings {
   std::function<void(const schedule::Plan&)> on_plan;  ///< sees every pass
   std::function<void(schedule::Plan&)> change_plan;    ///< what is executed instead
   device::GraphCounts* graphs = nullptr;               ///< set at the end, on a separate device
+  report::TraceDetail trace = report::TraceDetail::off;
   bool layout_invariant = false;
   kernels::Products products = kernels::Products::fp32;  ///< of the CPU backend
   model::Quantize quantize = model::Quantize::nothing;   ///< not where the CPU's kernels compute

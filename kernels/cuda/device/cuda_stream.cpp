@@ -76,10 +76,9 @@ void CudaStream::launch_graph(size_t slot) {
   PECIA_CUDA_CHECK(cudaGraphLaunch(graphs_[slot], stream_));
 }
 
-/// Those that run do so to their end.
-void CudaStream::drop_graphs() {
-  for (; !graphs_.empty(); graphs_.pop_back())
-    if (graphs_.back() != nullptr) PECIA_CUDA_CHECK(cudaGraphExecDestroy(graphs_.back()));
+void CudaStream::drop_graph(size_t slot) {
+  if (slot >= graphs_.size() || graphs_[slot] == nullptr) return;
+  PECIA_CUDA_CHECK(cudaGraphExecDestroy(std::exchange(graphs_[slot], nullptr)));
 }
 
 CudaStream& cuda_stream(const device::Stream& stream) {

@@ -21,7 +21,7 @@ class CudaStream : public device::GraphStream {
  private:
   void make_graph(size_t slot, const device::Commands& work) override;
   void launch_graph(size_t slot) override;
-  void drop_graphs() override;
+  void drop_graph(size_t slot) override;
 
   cudaStream_t stream_ = nullptr;
   bool launches_early_ = false;
