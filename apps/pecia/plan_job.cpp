@@ -237,12 +237,14 @@ Json sweep_of(const PlanQuestion& question, const job::Job& job, const model::Mo
               const machines::Cluster& cluster, batch::Inputs* inputs,
               const std::vector<foresight::RequestShape>& shapes) {
   const resources::KvFootprint kv = resources::kv_footprint(job, config, nullptr, {});
+  const auto alone = comm::make_null_communicator();
   foresight::Passes passes({.job = job,
                             .config = config,
                             .cluster = cluster,
                             .weights = resources::float_type(job, config),
                             .kv = kv.dtype,
-                            .traits = traits_of(cluster, job)});
+                            .traits = traits_of(cluster, job),
+                            .threads = resources::threads_of_rank(*alone).count});
   foresight::SweepQuestion asked;
   asked.kept = kept_degrees(question, job);
   for (const int64_t ranks : question.ranks) asked.ranks.push_back(static_cast<int>(ranks));

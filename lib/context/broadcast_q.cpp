@@ -16,6 +16,7 @@ using parallel::StridedRange;
 /// The rows that are attended to the keys of a rank, counted among these rows.
 std::vector<IndexRun> RingAttention::rows_that_see(int64_t window, const Rows& rows,
                                                    int rank) const {
+  if (rows.ranges.empty()) return {};  // in a step, a sequence has its row on one rank
   std::vector<StridedRange> keys;
   for (const parallel::SequenceId member : ledger_.map().lineage(rows.sequence)) {
     const std::vector<StridedRange>& held = ranges(member, rank);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/device/phantom_device.hpp"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -27,10 +25,6 @@ class PhantomEvent : public Event {
 PhantomDevice::PhantomDevice(DeviceInfo info, int64_t memory_bytes)
     : info_(std::move(info)), memory_bytes_(memory_bytes) {
   PECIA_CHECK(memory_bytes >= 0, "a device of {} bytes", memory_bytes);
-}
-
-PhantomDevice::~PhantomDevice() {
-  for (const auto& [data, bytes] : blocks_) ::munmap(const_cast<std::byte*>(data), bytes);
 }
 
 std::unique_ptr<Stream> PhantomDevice::make_stream() {
@@ -71,20 +65,18 @@ std::byte* PhantomDevice::allocate(Memory memory, int64_t bytes) {
   if (bytes > memory_bytes_ - used_bytes_)
     fail<SystemError>("{}: {} bytes of memory wanted, {} of {} are free", info_.name, bytes,
                       memory_bytes_ - used_bytes_, memory_bytes_);
-  void* const data =
-      ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (data == MAP_FAILED) fail<SystemError>("no room for {} bytes of addresses", bytes);
-  blocks_[static_cast<std::byte*>(data)] = bytes;
+  std::byte* const data = addresses_.take(bytes);
+  blocks_[data] = bytes;
   used_bytes_ += bytes;
   peak_bytes_ = std::max(peak_bytes_, used_bytes_);
-  return static_cast<std::byte*>(data);
+  return data;
 }
 
 void PhantomDevice::free(Memory memory, std::byte* data) noexcept {
   if (memory != Memory::device) return free_host(data);
   const auto block = blocks_.find(data);
   if (block == blocks_.end()) return;
-  ::munmap(data, block->second);
+  addresses_.give(data, block->second);
   used_bytes_ -= block->second;
   blocks_.erase(block);
 }

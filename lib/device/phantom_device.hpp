@@ -7,6 +7,7 @@
 #include <map>
 
 #include "lib/device/device.hpp"
+#include "lib/device/phantom_addresses.hpp"
 
 namespace pecia::device {
 
@@ -15,7 +16,6 @@ class PhantomDevice : public Device {
   /// A device with `memory_bytes` for this rank. `info` is what the real machine's device would
   /// report.
   PhantomDevice(DeviceInfo info, int64_t memory_bytes);
-  ~PhantomDevice() override;
 
   const DeviceInfo& info() const override { return info_; }
   MemoryInfo memory() const override { return {memory_bytes_ - used_bytes_, memory_bytes_}; }
@@ -49,6 +49,7 @@ class PhantomDevice : public Device {
   DeviceInfo info_;
   int64_t memory_bytes_, used_bytes_ = 0, peak_bytes_ = 0;
   std::function<void(int64_t bytes)> on_copy_;
+  PhantomAddresses addresses_;
   std::map<const std::byte*, int64_t> blocks_;  ///< block size in bytes, by address
 };
 

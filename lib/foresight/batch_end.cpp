@@ -3,9 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "lib/core/error.hpp"
+#include "lib/foresight/least_end.hpp"
+#include "lib/foresight/request_turns.hpp"
 
 namespace pecia::foresight {
 namespace {
@@ -13,56 +14,6 @@ namespace {
 using schedule::PassKind;
 using schedule::PassWork;
 using schedule::SimulatedRequest;
-
-/// Does `each(turn, tokens before it)` for the turns of a request. Of a fork's first turn, the later
-/// ones see the prompt alone.
-template <typename Each>
-void for_turns(const SimulatedRequest& request, const Each& each) {
-  const bool chain = request.followup == io::Followup::chain;
-  int64_t before = 0, of_branch = 0;
-  for (size_t i = 0; i < request.turns.size(); ++i) {
-    const schedule::SimulatedTurn& turn = request.turns[i];
-    each(turn, before + of_branch);
-    const int64_t tokens = turn.prompt_tokens + turn.answer_tokens;
-    if (chain)
-      before += tokens;
-    else if (i == 0)
-      before = turn.prompt_tokens;
-    else
-      of_branch = turn.goes_on ? of_branch + tokens : 0;
-  }
-}
-
-/// Work of a turn's prompt, and of its answer, of one of `instances` instances that share evenly.
-std::pair<PassWork, PassWork> work_of(const schedule::SimulatedTurn& turn, int64_t before,
-                                      int64_t batch_tokens, int instances) {
-  const auto prompt = static_cast<double>(turn.prompt_tokens), first = static_cast<double>(before);
-  const auto rest = static_cast<double>(std::max<int64_t>(0, turn.answer_tokens - 1));
-  return {schedule::work_of(first, prompt, static_cast<double>(batch_tokens)).shared(instances),
-          schedule::work_of(first + prompt, rest, 1).shared(instances)};
-}
-
-/// Passes that a fork has one after the other: of its first turn, and of the branch with most.
-struct LongestBranch {
-  double prompts = 0, answers = 0;
-
-  /// The fork's next turn, with the passes of its prompt and its answer.
-  void add(const schedule::SimulatedTurn& turn, double of_prompt, double of_answer) {
-    if (is_first_) {
-      prompts = stem_ = of_prompt, answers = of_answer;
-      is_first_ = false;
-      return;
-    }
-    prompts_ += of_prompt, answers_ += of_answer;
-    prompts = std::max(prompts, stem_ + prompts_);
-    answers = std::max(answers, answers_);
-    if (!turn.goes_on) prompts_ = answers_ = 0;
-  }
-
- private:
-  bool is_first_ = true;
-  double stem_ = 0, prompts_ = 0, answers_ = 0;
-};
 
 /// What a request of the batch, or one of joined requests, has by itself.
 struct OwnTokens {
@@ -136,58 +87,12 @@ std::vector<SimulatedRequest> Batch::at_once() const {
 PassSpan span_of(const Batch& batch, const resources::Resources& resources) {
   const resources::BatchWork& work = batch.work();
   const int64_t of_replica = (work.answers + resources.dp - 1) / resources.dp;
-  int64_t sequences = 1;  // a power of two: many grids then ask for the same passes
-  while (2 * sequences <= std::min(of_replica, resources.max_sequences)) sequences *= 2;
+  // Not fewer than there are, so that all passes lie between those that are played; a power of two, so
+  // that many grids ask for the same passes.
+  int64_t sequences = 1;
+  while (sequences < std::min(of_replica, resources.max_sequences)) sequences *= 2;
   const int64_t prompts = (work.requests + resources.dp - 1) / resources.dp;
   return {batch.longest_prompt(), prompts, sequences, batch.mean_context(), batch.mean_prompt()};
-}
-
-double least_end_s(const Batch& batch, const resources::Resources& resources,
-                   const ReplicaTimes& times) {
-  const schedule::TeamTimes& teams = times.teams();
-  // Teams that change waste least as instances alone, and read a request alone fastest as any team.
-  const int degree = resources.shares();
-  const double teams_at_once = static_cast<double>(resources.dp) * resources.cp / degree;
-  PassWork prompts, answers;
-  double longest_s = 0,
-         held = 0;  // held: slots of a team, each as often as an answer's pass needs it
-  for (const SimulatedRequest& request : batch.requests()) {
-    const bool is_fork = request.followup == io::Followup::fork;
-    double own_s = std::numeric_limits<double>::infinity();
-    for (int own = degree; own <= resources.cp; ++own) {
-      PassWork own_prompts, own_answers;
-      LongestBranch branches;
-      for_turns(request, [&](const schedule::SimulatedTurn& turn, int64_t before) {
-        const int64_t batch_tokens = resources.batch_tokens_of_team(own);
-        const auto [prompt, answer] = work_of(turn, before, batch_tokens, own);
-        own_prompts += prompt, own_answers += answer;
-        branches.add(turn, prompt.passes, answer.passes);
-        if (own != degree) return;
-        const int64_t of_stem = is_fork && &turn != &request.turns.front()
-                                    ? request.turns.front().prompt_tokens
-                                    : 0;  // all branches have it together
-        held += answer.passes * static_cast<double>(before + turn.prompt_tokens - of_stem) / degree;
-      });
-      if (own == degree) prompts += own_prompts, answers += own_answers;
-      // A fork's branches may be in a pass together.
-      if (is_fork) {
-        own_prompts.passes = branches.prompts;
-        own_answers.passes = branches.answers;
-      }
-      own_s = std::min(own_s, teams.seconds(own, PassKind::prefill, own_prompts) +
-                                  teams.seconds(own, PassKind::decode, own_answers));
-    }
-    longest_s = std::max(longest_s, own_s);
-  }
-  // Prompts share passes up to max_batch_tokens, and answers up to max_sequences and kv_tokens.
-  const auto batch_tokens = static_cast<double>(resources.max_batch_tokens);
-  prompts.passes = static_cast<double>(batch.work().prompt_tokens) / batch_tokens;
-  answers.passes /= static_cast<double>(resources.max_sequences);
-  if (resources.kv_tokens > 0)
-    answers.passes = std::max(answers.passes, held / static_cast<double>(resources.kv_tokens));
-  const double all_s = teams.seconds(degree, PassKind::prefill, prompts) +
-                       teams.seconds(degree, PassKind::decode, answers);
-  return std::max(longest_s, all_s / teams_at_once);
 }
 
 namespace {

@@ -44,11 +44,6 @@ class Batch {
 /// but threads.
 PassSpan span_of(const Batch& batch, const resources::Resources& resources);
 
-/// Seconds before which no schedule of the batch ends, by these times: neither all work dealt evenly
-/// to the replicas, nor the longest request alone. Without kv_tokens any number of them has room.
-double least_end_s(const Batch& batch, const resources::Resources& resources,
-                   const ReplicaTimes& times);
-
 struct BatchEnd {
   double end_s = 0;  ///< every answer has its full length
   /// No schedule ends before soonest_s: answers stop at their first token, unless the job ignores the

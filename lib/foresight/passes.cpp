@@ -60,17 +60,38 @@ void PassFigures::add(const PassFigures& more, double times_of_it) {
   }
 }
 
-const PassFigures& Passes::at_least(const PassShape& shape) {
-  const auto [at, is_new] = at_least_.try_emplace(shape.key());
-  if (is_new) {
-    const resources::Resources resources = resources_of(setting_, shape);
-    const Replica replica = setting_.replica(resources);
-    const schedule::Plan plan = plan_of(replica, shape);
-    at->second =
-        figures_of(work_of(shape, plan),
-                   own_time(program_of(replica, setting_.cluster, plan, 0), 0, setting_.cluster));
+template <typename Find>
+const PassFigures& Passes::Known::of(const PassShape& shape, const Find& find) {
+  Entry* entry = nullptr;
+  {
+    const std::scoped_lock lock(mutex_);
+    entry = &entries_[shape.key()];
   }
-  return at->second;
+  std::call_once(entry->once, [&] { entry->figures = find(shape); });
+  return entry->figures;
+}
+
+int64_t Passes::Known::size() const {
+  const std::scoped_lock lock(mutex_);
+  return static_cast<int64_t>(entries_.size());
+}
+
+const PassFigures& Passes::at_least(const PassShape& shape) {
+  return at_least_.of(shape, [this](const PassShape& of) { return find_least(of); });
+}
+
+const PassFigures& Passes::played(const PassShape& shape) {
+  return played_.of(shape, [this](const PassShape& of) { return play(of); });
+}
+
+PassFigures Passes::find_least(const PassShape& shape) const {
+  const resources::Resources resources = resources_of(setting_, shape);
+  const Replica replica = setting_.replica(resources);
+  const schedule::Plan plan = plan_of(replica, shape);
+  const int rank = shape.degrees.sp * shape.degrees.tp - 1;
+  return figures_of(
+      work_of(shape, plan),
+      own_time(program_of(replica, setting_.cluster, plan, rank), rank, setting_.cluster));
 }
 
 std::vector<Program> Passes::programs(const PassShape& shape) const {
@@ -79,17 +100,15 @@ std::vector<Program> Passes::programs(const PassShape& shape) const {
   return programs_of(replica, setting_.cluster, plan_of(replica, shape));
 }
 
-const PassFigures& Passes::played(const PassShape& shape) {
-  const auto [at, is_new] = played_.try_emplace(shape.key());
-  PassFigures& figures = at->second;
-  if (!is_new) return figures;
+PassFigures Passes::play(const PassShape& shape) const {
   const resources::Resources resources = resources_of(setting_, shape);
   const Replica replica = setting_.replica(resources);
   const schedule::Plan plan = plan_of(replica, shape);
   const std::vector<Program> programs = programs_of(replica, setting_.cluster, plan);
   const PassTime time = replay(programs, setting_.cluster);
 
-  figures = figures_of(work_of(shape, plan), own_time(programs.front(), 0, setting_.cluster));
+  PassFigures figures =
+      figures_of(work_of(shape, plan), own_time(programs.front(), 0, setting_.cluster));
   figures.sent_bytes = {};
   for (int rank = 0; rank < shape.degrees.ranks(); ++rank) {
     const auto sent = own_time(programs[rank], rank, setting_.cluster).sent_bytes;

@@ -6,6 +6,7 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <tuple>
 
@@ -23,6 +24,7 @@ struct PassSetting {
   DType weights = DType::bf16;  ///< type of tensors that are not codes
   DType kv = DType::bf16;
   kernels::BackendTraits traits = {};  ///< of the backend of the ranks
+  int threads = 1;                     ///< that play passes, beside each other
 
   /// A replica with such resources, which outlive it.
   Replica replica(const resources::Resources& resources) const {
@@ -66,14 +68,15 @@ struct PassFigures {
   void add(const PassFigures& more, double times);
 };
 
+/// Several threads may ask for passes at the same time.
 class Passes {
  public:
   explicit Passes(PassSetting setting) : setting_(std::move(setting)) {}
 
   const PassSetting& setting() const { return setting_; }
 
-  /// The pass as its first rank alone would do it (own_time.hpp): the real pass takes no less.
-  /// sent_bytes: those of this rank.
+  /// The pass as one rank alone would do it (own_time.hpp): the real pass takes no less. It is the last
+  /// rank of the first instance, which has a row in every pass. sent_bytes: those of this rank.
   const PassFigures& at_least(const PassShape& shape);
   /// The pass as all ranks do it together. Ops are those of the busiest rank, and sent_bytes those of
   /// all ranks. Waits are divided by level as the first rank's own are.
@@ -81,13 +84,30 @@ class Passes {
   /// The programs of all ranks.
   std::vector<Program> programs(const PassShape& shape) const;
   /// How many passes were played.
-  int64_t num_played() const { return static_cast<int64_t>(played_.size()); }
+  int64_t num_played() const { return played_.size(); }
 
  private:
-  using Key = decltype(PassShape{}.key());
+  /// Figures by shape, each of which one thread finds and others wait for.
+  class Known {
+   public:
+    template <typename Find>
+    const PassFigures& of(const PassShape& shape, const Find& find);
+    int64_t size() const;
+
+   private:
+    struct Entry {
+      std::once_flag once;
+      PassFigures figures;
+    };
+    mutable std::mutex mutex_;  ///< of the map, not of what is in it
+    std::map<decltype(PassShape{}.key()), Entry> entries_;
+  };
+
+  PassFigures find_least(const PassShape& shape) const;
+  PassFigures play(const PassShape& shape) const;
 
   PassSetting setting_;
-  std::map<Key, PassFigures> at_least_, played_;
+  Known at_least_, played_;
 };
 
 }  // namespace pecia::foresight

@@ -29,7 +29,7 @@ PassesOfReplica::PassesOfReplica(Passes& passes, const resources::Resources& res
 
 std::vector<int> PassesOfReplica::degrees() const {
   std::vector<int> degrees;
-  if (resources_.elastic && how_far_ == HowFar::at_least) return {1};
+  if (resources_.elastic && how_far_ != HowFar::played) return {1};
   if (resources_.elastic)
     for (int degree = 1; degree < resources_.cp; degree *= 2) degrees.push_back(degree);
   degrees.push_back(resources_.cp);

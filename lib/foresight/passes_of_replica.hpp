@@ -8,8 +8,12 @@
 
 namespace pecia::foresight {
 
-/// Whether passes are played by all ranks, or their least times are taken from one (passes.hpp).
-enum class HowFar { at_least, played };
+/// Which passes are played by all ranks. The least times of the others are taken from one (passes.hpp).
+enum class HowFar {
+  at_least,      ///< none
+  steps_played,  ///< steps, which are short programs
+  played         ///< all
+};
 
 class PassesOfReplica {
  public:
@@ -18,7 +22,7 @@ class PassesOfReplica {
   PassesOfReplica(Passes& passes, const resources::Resources& resources, HowFar how_far);
 
   /// Degrees of teams: all instances; or, with teams that change, 1, 2, 4, … and all.
-  /// The least times of such teams are those of an instance alone, divided by the instances.
+  /// Where not all is played, such teams have the times of an instance alone.
   std::vector<int> degrees() const;
   /// New tokens that a pass of such a team has at most.
   int64_t batch_tokens(int degree) const { return resources_.batch_tokens_of_team(degree); }
@@ -31,7 +35,9 @@ class PassesOfReplica {
   PassShape step(int degree, int masters, int64_t sequences, int64_t context) const;
 
   const PassFigures& figures(const PassShape& shape) const {
-    return how_far_ == HowFar::played ? passes_.played(shape) : passes_.at_least(shape);
+    const bool is_step = shape.kind == schedule::PassKind::decode;
+    const bool plays = how_far_ == HowFar::played || (how_far_ == HowFar::steps_played && is_step);
+    return plays ? passes_.played(shape) : passes_.at_least(shape);
   }
 
  private:

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "lib/core/error.hpp"
+#include "lib/foresight/in_parallel.hpp"
 #include "lib/foresight/settled_levels.hpp"
 
 namespace pecia::foresight {
@@ -17,13 +18,13 @@ using schedule::PassWork;
 
 /// The first and the last chunk of the longest prompt, a short one, and a pass that several prompts
 /// fill.
-std::vector<PassFigures> prefills_of(const PassesOfReplica& passes, const PassSpan& span,
-                                     int degree, bool elastic) {
+std::vector<PassShape> prefills_of(const PassesOfReplica& passes, const PassSpan& span, int degree,
+                                   bool elastic) {
   const int64_t batch = passes.batch_tokens(degree);
   const int64_t whole = std::min(batch, span.longest_prompt);
-  std::vector<PassFigures> all;
+  std::vector<PassShape> all;
   const auto add = [&](int64_t sequences, int64_t tokens, int64_t cached) {
-    all.push_back(passes.figures(passes.prompts(degree, sequences, tokens, cached)));
+    all.push_back(passes.prompts(degree, sequences, tokens, cached));
   };
   add(1, whole, 0);
   if (span.longest_prompt > whole) add(1, whole, span.longest_prompt - whole);
@@ -35,17 +36,19 @@ std::vector<PassFigures> prefills_of(const PassesOfReplica& passes, const PassSp
 }
 
 /// All sequences, all of them with half the context, and one; of teams that change, with one master
-/// and with as many as instances.
-std::vector<PassFigures> steps_of(const PassesOfReplica& passes, const PassSpan& span, int degree,
-                                  bool elastic) {
-  std::vector<PassFigures> all;
+/// and with as many as instances. Such a team has its share of the replica's sequences.
+std::vector<PassShape> steps_of(const PassesOfReplica& passes, const PassSpan& span, int degree,
+                                int instances, bool elastic) {
+  const int64_t share = std::max<int64_t>(degree, span.sequences * degree / instances);
+  const int64_t sequences = elastic ? std::min(span.sequences, share) : span.sequences;
+  std::vector<PassShape> all;
   for (const int masters : elastic ? std::set{degree, 1} : std::set{degree}) {
     const auto add = [&](int64_t sequences, int64_t context) {
-      all.push_back(passes.figures(passes.step(degree, masters, sequences, context)));
+      all.push_back(passes.step(degree, masters, sequences, context));
     };
-    add(span.sequences, span.context);
-    if (span.context > 1) add(span.sequences, span.context / 2);
-    if (span.sequences > 1) add(1, span.context);
+    add(sequences, span.context);
+    if (span.context > 1) add(sequences, span.context / 2);
+    if (sequences > 1) add(1, span.context);
   }
   return all;
 }
@@ -93,9 +96,24 @@ ReplicaTimes::ReplicaTimes(Passes& passes, const resources::Resources& resources
                            const PassSpan& span, HowFar how_far) {
   const PassesOfReplica of_replica(passes, resources, how_far);
   const bool elastic = resources.elastic;
-  for (const int degree : of_replica.degrees())
-    played_[degree] = {prefills_of(of_replica, span, degree, elastic),
-                       steps_of(of_replica, span, degree, elastic)};
+  std::vector<PassShape> shapes;
+  std::map<int, std::pair<size_t, size_t>> counts;  // of prefills and of steps, by degree
+  for (const int degree : of_replica.degrees()) {
+    const auto prefills = prefills_of(of_replica, span, degree, elastic);
+    const auto steps = steps_of(of_replica, span, degree, resources.cp, elastic);
+    shapes.insert(shapes.end(), prefills.begin(), prefills.end());
+    shapes.insert(shapes.end(), steps.begin(), steps.end());
+    counts[degree] = {prefills.size(), steps.size()};
+  }
+  std::vector<PassFigures> figures(shapes.size());
+  in_parallel(how_far == HowFar::at_least ? 1 : passes.setting().threads, shapes.size(),
+              [&](size_t i) { figures[i] = of_replica.figures(shapes[i]); });
+  for (auto next = figures.begin(); const auto& [degree, count] : counts) {
+    const auto steps = next + static_cast<std::ptrdiff_t>(count.first);
+    const auto end = steps + static_cast<std::ptrdiff_t>(count.second);
+    played_[degree] = {{next, steps}, {steps, end}};
+    next = end;
+  }
 
   const Played& first = played_.begin()->second;
   teams_.emplace(schedule::PassTimes{schedule::RateFit(fitted(first.prefill)),

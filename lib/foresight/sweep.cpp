@@ -7,6 +7,8 @@
 #include <set>
 
 #include "lib/core/error.hpp"
+#include "lib/foresight/in_parallel.hpp"
+#include "lib/foresight/least_end.hpp"
 #include "lib/resources/tuned_setting.hpp"
 
 namespace pecia::foresight {
@@ -19,22 +21,17 @@ struct Candidate {
   double least_s = 0;
 };
 
-/// Times on a fitted line may be so much below those of the passes.
-constexpr double slack = 0.95;
-
 ReplicaTimes times_of(const resources::Resources& resources, Passes& passes, const Batch& batch,
                       HowFar how_far) {
   return {passes, resources, span_of(batch, resources), how_far};
 }
 
-/// Gives the plan its memory, and its times if it fits; whether it does.
-bool fit(Foreseen& plan, Passes& passes, const Batch& batch) {
-  plan.memory = rank_memory(passes.setting(), plan.resources, batch);
+/// Gives the plan its memory; whether it fits.
+bool fit(Foreseen& plan, const PassSetting& setting, const Batch& batch) {
+  plan.memory = rank_memory(setting, plan.resources, batch);
   plan.resources.kv_tokens = plan.memory.kv_tokens;
   plan.resources.kv_recent_tokens = plan.memory.kv_recent_tokens;
-  if (plan.memory.why_not) return false;
-  plan.times.emplace(times_of(plan.resources, passes, batch, HowFar::played));
-  return true;
+  return !plan.memory.why_not;
 }
 
 /// Teams that change have many passes. Once so many of the most promising ones gain too little, the
@@ -110,13 +107,13 @@ class Search {
       candidate.plan.parallel = parallel;
       candidate.plan.resources = layout_resources(setting(), parallel, ranks, batches_);
       candidate.batch = &batches_.of(setting().job, candidate.plan.resources);
-      if (question_.pruning == Pruning::none) continue;
-      const Batch& batch = *candidate.batch;
-      candidate.least_s =
-          least_end_s(batch, candidate.plan.resources,
-                      times_of(candidate.plan.resources, passes_, batch, HowFar::at_least));
-      tell();
     }
+    if (question_.pruning == Pruning::bounds)
+      in_parallel(setting().threads, candidates.size(), [&](size_t i) {
+        const resources::Resources& resources = candidates[i].plan.resources;
+        const Batch& batch = *candidates[i].batch;
+        candidates[i].least_s = least_s(batch, resources, HowFar::at_least);
+      });
     std::ranges::stable_sort(candidates, {}, &Candidate::least_s);
     int teams_in_vain = 0;
     for (Candidate& candidate : candidates) {
@@ -124,19 +121,24 @@ class Search {
       const bool is_open_team = question_.pruning == Pruning::bounds &&
                                 candidate.plan.resources.elastic && !best.blocks.empty();
       const double target_s = (is_open_team ? 1 - least_gain : 1) * best.end_s;
-      if ((is_open_team ? 1 : slack) * candidate.least_s > target_s ||
-          teams_in_vain == most_teams_in_vain) {
+      if (candidate.least_s > target_s || teams_in_vain == most_teams_in_vain) {
         ++found_.slower;
         continue;
       }
       Foreseen& plan = candidate.plan;
       const Batch& batch = *candidate.batch;
-      if (!fit(plan, passes_, batch)) {
+      if (!fit(plan, setting(), batch)) {
         ++found_.too_large;
         if (!best.nearest || plan.memory.free_bytes > best.nearest->memory.free_bytes)
           best.nearest = std::move(plan);
         continue;
       }
+      if (question_.pruning == Pruning::bounds &&
+          least_s(batch, plan.resources, HowFar::steps_played) > target_s) {
+        ++found_.slower;
+        continue;
+      }
+      plan.times.emplace(times_of(plan.resources, passes_, batch, HowFar::played));
       if (question_.pruning == Pruning::bounds &&
           least_end_s(batch, plan.resources, *plan.times) > target_s) {
         teams_in_vain += is_open_team;
@@ -150,6 +152,14 @@ class Search {
       found_.plans.push_back(std::move(plan));
       tell();
     }
+  }
+
+  /// The least end by times of which not all are played.
+  double least_s(const Batch& batch, const resources::Resources& resources, HowFar how_far) {
+    const ReplicaTimes times = times_of(resources, passes_, batch, how_far);
+    // Lines may be so much above and below the passes that they were fitted to.
+    const double slack = std::max(0.0, 1 - times.error()) / (1 + times.error());
+    return slack * least_end_s(batch, resources, times);
   }
 
   void tell() const {
@@ -195,8 +205,9 @@ Foreseen played_in(Passes& passes, Batches& batches, const job::Job::Parallel& p
   plan.resources = layout_resources(setting, parallel, ranks, batches);
   if (batch_tokens) plan.resources.max_batch_tokens = *batch_tokens;
   const Batch& batch = batches.of(setting.job, plan.resources);
-  if (fit(plan, passes, batch))
-    plan.end = play(batch, setting.job, setting.config, plan.resources, *plan.times);
+  if (!fit(plan, setting, batch)) return plan;
+  plan.times.emplace(times_of(plan.resources, passes, batch, HowFar::played));
+  plan.end = play(batch, setting.job, setting.config, plan.resources, *plan.times);
   return plan;
 }
 

@@ -54,8 +54,8 @@ std::optional<std::string> would_fit(const PassSetting& setting, Batches& batche
                                      const SweepQuestion& question, int ranks) {
   for (const Change& change :
        changes(setting.job, question.kept, ranks, batches.alone().work().prompt_tokens)) {
-    PassSetting changed{change.job,      setting.config, setting.cluster,
-                        setting.weights, setting.kv,     setting.traits};
+    PassSetting changed{change.job, setting.config, setting.cluster, setting.weights,
+                        setting.kv, setting.traits, setting.threads};
     if (change.job.kv.dtype) changed.kv = resources::dtype_of(*change.job.kv.dtype);
     if (fits_somewhere(changed, batches, change.kept, change.ranks)) return change.words;
   }

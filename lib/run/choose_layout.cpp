@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int most_ranks = 64;                  // in up to 231 layouts, some seconds
+constexpr int most_ranks = 128;                 // in up to 511 layouts, up to ten seconds
 constexpr size_t most_with_arrivals = 40;       // layouts, all of which are played
 constexpr int64_t most_answer_tokens = 50'000;  // that are played in a layout: some 0.25 s
 
@@ -107,7 +107,8 @@ LayoutChoice foreseen_on(const machines::Cluster& cluster, const LayoutQuestion&
                             .cluster = cluster,
                             .weights = resources::float_type(job, question.config),
                             .kv = resources::kv_footprint(job, question.config, nullptr, {}).dtype,
-                            .traits = kernels::traits_of(backend)});
+                            .traits = kernels::traits_of(backend),
+                            .threads = question.threads.count});
   const auto choice = foresight::choose(passes, batches, ranks);
   if (!choice) return {{}, "the layout is by rule: in none is the batch foreseen to fit", {}};
   return {settings_of(*choice), foresight::choice_text(*choice), json_of(*choice)};

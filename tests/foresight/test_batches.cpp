@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "lib/foresight/least_end.hpp"
 #include "lib/foresight/sweep.hpp"
 #include "tests/foresight/small_job.hpp"
 #include "tests/support/shards.hpp"
@@ -102,26 +103,6 @@ TEST_F(Questions, ArePlayedTogetherOrNotAtAll) {
     EXPECT_EQ(batches.alone().work().prompt_tokens > questions * book, with_book);
     for (const int dp : {1, 2, 3})
       EXPECT_EQ(batches.of(small_.job, replicas(dp)).work().answer_tokens, questions * 4);
-  }
-}
-
-/// Branches may be in a pass together, and the slots of their stem are the same ones.
-TEST(LeastEnd, OfForksIsNoLaterThanTheirEnd) {
-  const SmallJob small;
-  Passes passes(small.setting());
-  for (const int64_t of_stem : {0, 30}) {
-    schedule::SimulatedRequest fork{io::Followup::fork, {{600, of_stem}}, {}};
-    fork.turns.insert(fork.turns.end(), 40, {5, 12});
-    const Batch batch({fork, fork}, small.config);
-    EXPECT_EQ(batch.longest_sequence(), 600 + std::max<int64_t>(of_stem, 17));
-    EXPECT_EQ(batch.cached().front(), 600 + of_stem + 40 * 17);
-    resources::Resources resources = ring_of(2, 256);
-    resources.kv_tokens = 1200;
-    resources.max_sequences = 64;
-    const ReplicaTimes times(passes, resources, span_of(batch, resources), HowFar::played);
-    const BatchEnd end = play(batch, small.job, small.config, resources, times);
-    EXPECT_EQ(end.refused, 0);
-    EXPECT_LE(least_end_s(batch, resources, times), end.end_s);
   }
 }
 
