@@ -57,7 +57,7 @@ bool GraphStream::hold_back(JointRanks& ranks, const JointWork& work) {
   if (!counts_.why_not.empty()) agree(ranks, {JointRanks::Act::never, 0, counts_.why_not});
   if (ranks.is_open() && ranks.why_not().empty()) {
     joint_ = &ranks;
-    add(work.enqueue, work.operation, work.data, work.count, &ranks);
+    add(work.enqueue, work.operation, work.data, work.count, static_cast<const void*>(&ranks));
     return true;
   }
   end_segment();
