@@ -121,8 +121,8 @@ TEST_P(CodedExperts, OfOneRankAndOfTheOthersAddUpToAll) {
   EXPECT_TRUE(all_close(sum, all, 0x1p-18 * tolerance(hidden, ffn, k), 0x1p-18));
 }
 
-TEST_P(CodedExperts, OfARowDoNotDependOnOtherRowsWhereAsked) {
-  if (refused()) return;
+TEST_P(CodedExperts, OfARowDoNotDependOnOtherRowsOnGpusWhereAsked) {
+  if (device_.backend->name() != "cuda") GTEST_SKIP() << "CPUs refuse some codes then";
   constexpr auto yes = kernels::RowInvariant::yes;
   CodedLayer layer(50, 96, 64, 5, 2, dtype_, dtype_);
   const auto all = layer.run(device_, 50, 0, 5, yes);
