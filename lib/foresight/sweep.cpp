@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
-#include <set>
+#include <map>
 
 #include "lib/core/error.hpp"
 #include "lib/foresight/in_parallel.hpp"
@@ -36,7 +36,7 @@ bool fit(Foreseen& plan, const PassSetting& setting, const Batch& batch) {
 
 /// Teams that change have many passes. Once so many of the most promising ones gain too little, the
 /// others are not played.
-constexpr int most_teams_in_vain = 2;
+constexpr int most_teams_in_vain = 3;
 
 class Search {
  public:
@@ -74,8 +74,14 @@ class Search {
   /// The best of a number of ranks so far.
   struct Best {
     double end_s = std::numeric_limits<double>::infinity();
-    std::optional<Foreseen> nearest;            ///< to fitting, while none fits
-    std::set<std::pair<int, int>> blocks = {};  ///< SP and TP of what was played
+    std::optional<Foreseen> nearest;                    ///< to fitting, while none fits
+    std::map<std::pair<int, int>, double> blocks = {};  ///< ends, by SP and TP of what was played
+
+    /// The best end of the layout's block; 0: none was played.
+    double block_s(const job::Job::Parallel& layout) const {
+      const auto at = blocks.find({*layout.sp, *layout.tp});
+      return at == blocks.end() ? 0 : at->second;
+    }
   };
 
   void decide(int ranks, const std::vector<job::Job::Parallel>& layouts) {
@@ -86,11 +92,10 @@ class Search {
     Best best;
     decide(ranks, rings, best);
     // Passes of teams are many, so they are played where they may gain much. Blocks that are slow as
-    // rings are slow as teams.
+    // rings are slow as teams, and those of the best rings come first.
     if (!rings.empty() && question_.pruning == Pruning::bounds) {
-      const auto elsewhere = std::erase_if(teams, [&](const job::Job::Parallel& layout) {
-        return !best.blocks.contains({*layout.sp, *layout.tp});
-      });
+      const auto elsewhere = std::erase_if(
+          teams, [&](const job::Job::Parallel& layout) { return best.block_s(layout) == 0; });
       found_.slower += static_cast<int64_t>(elsewhere);
       decided_ += static_cast<int64_t>(elsewhere);
     }
@@ -114,7 +119,10 @@ class Search {
         const Batch& batch = *candidates[i].batch;
         candidates[i].least_s = least_s(batch, resources, HowFar::at_least);
       });
-    std::ranges::stable_sort(candidates, {}, &Candidate::least_s);
+    std::ranges::stable_sort(candidates, {}, [&](const Candidate& candidate) {
+      const job::Job::Parallel& layout = candidate.plan.parallel;
+      return std::pair(layout.cp.elastic ? best.block_s(layout) : 0, candidate.least_s);
+    });
     int teams_in_vain = 0;
     for (Candidate& candidate : candidates) {
       ++decided_;
@@ -148,7 +156,9 @@ class Search {
       plan.end = play(batch, setting().job, setting().config, plan.resources, *plan.times);
       teams_in_vain += is_open_team && plan.end->end_s > target_s;
       best.end_s = std::min(best.end_s, plan.end->end_s);
-      best.blocks.emplace(plan.resources.sp, plan.resources.tp);
+      const std::pair block(*plan.parallel.sp, *plan.parallel.tp);
+      double& of_block = best.blocks.try_emplace(block, plan.end->end_s).first->second;
+      of_block = std::min(of_block, plan.end->end_s);
       found_.plans.push_back(std::move(plan));
       tell();
     }
@@ -157,8 +167,10 @@ class Search {
   /// The least end by times of which not all are played.
   double least_s(const Batch& batch, const resources::Resources& resources, HowFar how_far) {
     const ReplicaTimes times = times_of(resources, passes_, batch, how_far);
-    // Lines may be so much above and below the passes that they were fitted to.
-    const double slack = std::max(0.0, 1 - times.error()) / (1 + times.error());
+    // Lines may be so much above and below the passes that they were fitted to, and more beyond them.
+    // Teams that change have to gain much in any case.
+    const double of_fit = std::max(0.0, 1 - times.error()) / (1 + times.error());
+    const double slack = resources.elastic ? of_fit : std::min(0.95, of_fit);
     return slack * least_end_s(batch, resources, times);
   }
 

@@ -45,7 +45,8 @@ struct Sweep {
   int64_t layouts = 0;  ///< legal ones, on all numbers of ranks
   /// Left out since they cannot end before the best of their number of ranks. Where the job leaves
   /// teams that change open, these are also left out if they cannot end `least_gain` before it, if of
-  /// their block (SP × TP) no ring was played, and once two of the most promising ones did not gain it.
+  /// their block (SP × TP) no ring was played, and once three of the most promising ones, in the order
+  /// of their blocks' best rings, did not gain it.
   int64_t slower = 0;
   int64_t too_large = 0;  ///< do not fit
   int64_t passes = 0;     ///< played
