@@ -15,6 +15,7 @@
 #include "lib/core/error.hpp"
 #include "lib/foresight/would_fit.hpp"
 #include "lib/report/format.hpp"
+#include "lib/resources/prefix_sharing.hpp"
 
 namespace pecia::app {
 namespace {
@@ -85,17 +86,6 @@ Json parts_of(const foresight::RankTimes& times, double divisor) {
           {"attention_s", times.attention_s / divisor},
           {"exposed_comm_s", times.exposed_comm_s / divisor},
           {"other_s", times.other_s / divisor}};
-}
-
-/// As a run's report has it.
-Json json_of(const schedule::Sharing& sharing, const std::string& why_not) {
-  if (!why_not.empty()) return {{"none", why_not}};
-  return {{"prefixes", sharing.prefixes},
-          {"prefix_tokens", sharing.prefix_tokens},
-          {"requests", sharing.requests},
-          {"shared_tokens", sharing.shared_tokens},
-          {"repeated_tokens", sharing.repeated_tokens},
-          {"spared_tokens", sharing.spared_tokens()}};
 }
 
 Json request_of(foresight::Passes& passes, const Foreseen& plan,
@@ -249,8 +239,8 @@ Json swept_plans(foresight::Passes& passes, foresight::Batches& batches,
   for (const Foreseen& plan : found.plans) {
     Json& last = json["plans"].emplace_back(json_of(passes, plan, shapes));
     if (plan.end) {
-      last["prefix_sharing"] =
-          json_of(plan.end->sharing, batches.why_not_shared(setting.job, plan.resources));
+      last["prefix_sharing"] = resources::json_of(
+          plan.end->sharing, batches.why_not_shared(setting.job, plan.resources));
       continue;
     }
     const auto change = foresight::would_fit(setting, batches, asked, plan.ranks);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/resources/prefix_sharing.hpp"
 
+#include <nlohmann/json.hpp>
+
 namespace pecia::resources {
 namespace {
 
@@ -31,6 +33,16 @@ batch::PrefixRules prefix_rules(const job::Job& job, const model::ModelConfig& c
                                 const Resources& resources) {
   return {.block = block_of(job, config, resources),
           .parts = resources.dp * (resources.elastic ? resources.cp : 1)};
+}
+
+nlohmann::ordered_json json_of(const schedule::Sharing& sharing, const std::string& why_not) {
+  if (!why_not.empty()) return {{"none", why_not}};
+  return {{"prefixes", sharing.prefixes},
+          {"prefix_tokens", sharing.prefix_tokens},
+          {"requests", sharing.requests},
+          {"shared_tokens", sharing.shared_tokens},
+          {"repeated_tokens", sharing.repeated_tokens},
+          {"spared_tokens", sharing.spared_tokens()}};
 }
 
 }  // namespace pecia::resources

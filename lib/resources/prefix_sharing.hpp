@@ -2,10 +2,12 @@
 #pragma once
 /// By which rules the requests of a job share what they begin with.
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "lib/batch/prefixes.hpp"
 #include "lib/resources/resources.hpp"
+#include "lib/schedule/scheduler.hpp"
 
 namespace pecia::resources {
 
@@ -18,5 +20,9 @@ std::string why_not_shared(const job::Job& job, const model::ModelConfig& config
 /// replicas, and among instances that work apart.
 batch::PrefixRules prefix_rules(const job::Job& job, const model::ModelConfig& config,
                                 const Resources& resources);
+
+/// What requests were or will be spared, as reports and plans have it: {"prefixes", …}; or {"none":
+/// why_not}, unless it is "".
+nlohmann::ordered_json json_of(const schedule::Sharing& sharing, const std::string& why_not);
 
 }  // namespace pecia::resources

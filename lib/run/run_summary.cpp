@@ -195,17 +195,10 @@ Json elastic_json(const std::vector<RankFacts>& ranks, size_t ranks_of_replica,
           {"timeline", {{"least_s", least_s}, {"spans", spans}}}};
 }
 
-/// What requests that begin alike were spared, or why they share nothing.
-Json sharing_json(const std::vector<RankFacts>& ranks, const std::string& why_not) {
-  if (!why_not.empty()) return {{"none", why_not}};
+schedule::Sharing sharing_of(const std::vector<RankFacts>& ranks) {
   schedule::Sharing all;
   for (const RankFacts& rank : ranks) all += rank.totals.sharing;
-  return {{"prefixes", all.prefixes},
-          {"prefix_tokens", all.prefix_tokens},
-          {"requests", all.requests},
-          {"shared_tokens", all.shared_tokens},
-          {"repeated_tokens", all.repeated_tokens},
-          {"spared_tokens", all.spared_tokens()}};
+  return all;
 }
 
 void add_totals(const std::vector<RankFacts>& ranks, job::Arrivals arrivals,
@@ -342,8 +335,8 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
     report.elastic =
         elastic_json(ranks, static_cast<size_t>(resources.cp) * resources.sp * resources.tp,
                      facts.config.kv_bytes_per_token(resources.kv_dtype));
-  report.prefix_sharing =
-      sharing_json(ranks, resources::why_not_shared(facts.job, facts.config, resources));
+  report.prefix_sharing = resources::json_of(
+      sharing_of(ranks), resources::why_not_shared(facts.job, facts.config, resources));
   if (resources.sparse) {
     std::vector<context::SparseTotals> sparse;
     for (const RankFacts& rank : ranks) sparse.push_back(rank.sparse);
