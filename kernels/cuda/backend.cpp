@@ -116,7 +116,8 @@ class CudaBackend : public Backend {
   void drop_step(device::Stream& stream) override {
     stream.drop_step();
     context_.staging.drop_step();
-    context_.zeroed_arrivals = 0;  // that work may be dropped, too
+    context_.zeroed_arrivals = 0;  // that work may be dropped, too, and these copies
+    context_.kept_arrays.forget();
   }
 
   template <typename Args>

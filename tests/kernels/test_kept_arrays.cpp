@@ -36,6 +36,13 @@ TEST_F(KeptArrays, AreSentOnceAndStay) {
   EXPECT_EQ(read(other, 3), (std::vector<int64_t>{1, 2, 4}));
 }
 
+TEST_F(KeptArrays, AreSentAgainAfterAStepWasDropped) {
+  keep({1, 2, 3});
+  kept_.forget();
+  EXPECT_EQ(kept_.size(), 0u);
+  EXPECT_EQ(read(keep({1, 2, 3}), 3), (std::vector<int64_t>{1, 2, 3}));
+}
+
 TEST_F(KeptArrays, OfOtherLengthsAreOthers) {
   const int64_t* const longer = keep({1, 2, 3});
   const int64_t* const shorter = keep({1, 2});

@@ -25,6 +25,9 @@ class KeptArrays {
     return static_cast<const T*>(keep_bytes(std::as_bytes(values), stream));
   }
 
+  /// Forgets all arrays, whose copies may be among dropped work (device::Stream::drop_step).
+  void forget() { kept_.clear(); }
+
   size_t size() const { return kept_.size(); }
 
  private:

@@ -33,14 +33,8 @@ template <typename Body>
 void with_rows_at_chunks(DType type, const Body& body) {
   if (type == DType::bf16)
     body(Bf16Rows());
-  else if (type == DType::int8)
-    body(Int8Codes());
-  else if (type == DType::int4)
-    body(Int4Codes());
-  else if (type == DType::fp8)
-    body(Fp8Codes());
   else
-    body(Mxfp4Codes());
+    with_codes(type, true, [&](auto codes, auto) { body(codes); });
 }
 
 bool is_grouped(const TensorView& weight, const TensorView& scales) {
