@@ -74,20 +74,25 @@ TEST_P(Panels, HaveTheBitsOfTheMatrix) {
                                       {33, 97, 250},
                                       {64, 40, 31},
                                       {70, 129, 1030},
-                                      {130, 260, 2048}}) {
+                                      {130, 260, 2048},
+                                      {20, 40, 8192}}) {
     Tensor x = Tensor::random({rows, in}, DType::fp32, 1, 1);
     Tensor matrix = Tensor::random({out, in}, DType::bf16, 2, in % 3);
     Tensor bias = Tensor::random({out}, DType::bf16, 3);
     use_panels(matrix.view());
     for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes})
       for (const bool with_bias : {false, true})
-        expect_same({x.view(),
-                     matrix.view(),
-                     with_bias ? bias.view() : TensorView(),
-                     {},
-                     accumulate,
-                     RowInvariant::yes},
-                    fmt::format("{} rows, {} × {}", rows, out, in));
+        for (const int splits : {1, 2, 8, 16}) {
+          if (in % splits != 0) continue;
+          expect_same({x.view(),
+                       matrix.view(),
+                       with_bias ? bias.view() : TensorView(),
+                       {},
+                       accumulate,
+                       RowInvariant::yes,
+                       splits},
+                      fmt::format("{} rows, {} × {}, {} splits", rows, out, in, splits));
+        }
   }
 }
 

@@ -31,6 +31,8 @@ static_assert(for_few.depth % int4_group == 0 && for_many.depth % int4_group == 
 constexpr int64_t tiles_per_poll = 6;
 // Rows of a task of many whose products are summed in splits: the sums that wait take 128 KiB each.
 constexpr int64_t most_split_rows = 256;
+// Rows so long are summed in splits tile by tile, from panels that are there: a panel of 256 KiB.
+constexpr int64_t most_depth_of_tiles = 4096;
 
 /// Up to how many rows of bf16 weights sums over lanes are faster, with nothing to transpose.
 constexpr int64_t most_bf16_lane_rows = 2;
@@ -49,6 +51,13 @@ int64_t depth_of_block(const LinearArgs& args, int64_t most) {
   const int64_t units = (depth + unit - 1) / unit, most_units = most / unit;
   const int64_t blocks = std::max<int64_t>(1, (units + most_units - 1) / most_units);
   return std::max<int64_t>(1, (units + blocks - 1) / blocks) * unit;
+}
+
+/// Whether a kernel sums the splits itself: from panels that are there, as one chain has no room for
+/// a bias in the midst of it, and of rows for which a panel stays in the second cache.
+bool sums_splits(const Bf16Kernel& kernel, const LinearArgs& args, const Panels& panels) {
+  return args.splits > 1 && args.splits <= most_splits && kernel.sums_splits && panels &&
+         !args.bias && args.x.size(1) <= most_depth_of_tiles;
 }
 
 /// Rows of bf16 that may be read one element past an odd end.
@@ -102,7 +111,15 @@ class Multiply {
         args_(args),
         x_(x),
         block_{depth_of_block(args, most.depth), most.columns},
-        panels_(panels) {}
+        panels_(panels),
+        sums_splits_(cpu::sums_splits(kernel, args, panels)) {
+    if (!sums_splits_) return;
+    const int64_t columns = most.depth * most.columns / args.x.size(1) / bf16_panel * bf16_panel;
+    block_ = {args.x.size(1), std::clamp(columns, bf16_panel, most.columns)};
+  }
+
+  int64_t most_columns() const { return block_.columns; }
+  bool sums_splits() const { return sums_splits_; }
 
   int64_t scratch_bytes() const {
     return Carver::bytes_of<uint16_t>(packed_elements()) + Carver::bytes_of<uint16_t>(numbers());
@@ -136,7 +153,8 @@ class Multiply {
                           .columns = piece.num_columns,
                           .depth = depth,
                           .accumulate = begin > piece.begin || to.begins_with_something(),
-                          .panel_depth = panels_.depth});
+                          .panel_depth = panels_.depth,
+                          .splits = sums_splits_ ? args_.splits : 1});
         worker.poll();
       }
     }
@@ -169,6 +187,7 @@ class Multiply {
   const Operand& x_;
   Packed block_;
   Panels panels_;
+  bool sums_splits_;
 };
 
 /// Weights of bf16 by `dot_bf16`, in place.
@@ -178,6 +197,7 @@ class MultiplyInPlace {
 
   int64_t scratch_bytes() const { return 0; }
   std::nullptr_t scratch(Carver&) const { return nullptr; }
+  bool sums_splits() const { return false; }
   void operator()(const Piece& piece, const Target& to, std::nullptr_t, const Worker&) const {
     const TensorView& weight = args_.weight;
     put_bias(args_, piece, to);
@@ -215,7 +235,10 @@ class MultiplyInPlace {
 class MultiplyPanels {
  public:
   MultiplyPanels(const LinearArgs& args, const Operand& x, const Panels& panels)
-      : args_(args), x_(x), panels_(panels) {}
+      : args_(args),
+        x_(x),
+        panels_(panels),
+        sums_splits_(cpu::sums_splits(bf16_vectors(), args, panels)) {}
 
   int64_t scratch_bytes() const { return 0; }
   std::nullptr_t scratch(Carver&) const { return nullptr; }
@@ -230,13 +253,16 @@ class MultiplyPanels {
                 .rows = piece.num_rows,
                 .columns = piece.num_columns,
                 .depth = piece.end - piece.begin,
-                .accumulate = to.begins_with_something()});
+                .accumulate = to.begins_with_something(),
+                .splits = sums_splits_ ? args_.splits : 1});
   }
+  bool sums_splits() const { return sums_splits_; }
 
  private:
   const LinearArgs& args_;
   const Operand& x_;
   const Panels& panels_;
+  bool sums_splits_;
 };
 
 /// Codes, which become numbers in registers.
@@ -246,6 +272,7 @@ class MultiplyCodes {
 
   int64_t scratch_bytes() const { return 0; }
   std::nullptr_t scratch(Carver&) const { return nullptr; }
+  bool sums_splits() const { return false; }
   void operator()(const Piece& piece, const Target& to, std::nullptr_t, const Worker&) const {
     put_bias(args_, piece, to);
     lane_dot_codes({.a = x_.data + piece.row * x_.stride,
@@ -271,15 +298,19 @@ void few(const MultiplyFew& multiply, int64_t columns, const LinearArgs& args,
   const int64_t rows = args.x.rows(), out = args.y.size(1);
   const int64_t grain = columns_of_few(out, args.x.size(1), stream.num_threads(), bf16_panel);
   const int64_t step = std::min(columns, grain);
-  workspace.reserve_threads(stream.num_threads(),
-                            multiply.scratch_bytes() + split_scratch_bytes(args, rows, step));
+  workspace.reserve_threads(
+      stream.num_threads(),
+      multiply.scratch_bytes() +
+          (multiply.sums_splits() ? 0 : split_scratch_bytes(args, rows, step)));
   run_tasks<TaskShares>(stream, (out + grain - 1) / grain, [&](int64_t task, const Worker& worker) {
     Carver carver = workspace.of_thread(worker.thread);
     const auto scratch = multiply.scratch(carver);
     const int64_t end = std::min(out, (task + 1) * grain);
     for (int64_t column = task * grain; column < end; column += step)
-      compute(args, whole_depth(args, 0, rows, column, std::min(step, end - column)), carver,
-              [&](const Piece& piece, const Target& to) { multiply(piece, to, scratch, worker); });
+      compute(
+          args, whole_depth(args, 0, rows, column, std::min(step, end - column)), carver,
+          [&](const Piece& piece, const Target& to) { multiply(piece, to, scratch, worker); },
+          multiply.sums_splits());
   });
 }
 
@@ -290,9 +321,11 @@ void few(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x, con
       (!kernel.bits_of_few_rows || is_code(args.weight.dtype())))
     return few(Multiply(kernel, args, x, for_few, panels), for_few.columns, args, stream,
                workspace);
-  if (panels)
-    return few(MultiplyPanels(args, x, panels), args.splits == 1 ? args.y.size(1) : for_few.columns,
-               args, stream, workspace);
+  if (panels) {
+    const MultiplyPanels multiply(args, x, panels);
+    const bool in_pieces = args.splits > 1 && !multiply.sums_splits();
+    return few(multiply, in_pieces ? for_few.columns : args.y.size(1), args, stream, workspace);
+  }
   if (is_code(args.weight.dtype()))
     return few(MultiplyCodes(args, x), args.y.size(1), args, stream, workspace);
   few(MultiplyInPlace(args, x), args.splits == 1 ? args.y.size(1) : for_few.columns, args, stream,
@@ -304,23 +337,26 @@ void many(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x, co
           const device::Stream& stream, Workspace& workspace) {
   const int64_t rows = args.x.rows(), out = args.y.size(1);
   const Multiply multiply(kernel, args, x, for_many, panels);
-  const LinearTile most{args.splits == 1 ? rows : std::min(rows, most_split_rows),
-                        for_many.columns};
+  const bool in_splits = args.splits > 1 && !multiply.sums_splits();
+  const LinearTile most{in_splits ? std::min(rows, most_split_rows) : rows,
+                        multiply.most_columns()};
   const LinearTile tile = choose_tile(rows, out, stream.num_threads(), most, bf16_panel);
   const int64_t row_tiles = (rows + tile.rows - 1) / tile.rows;
   const int64_t column_tiles = (out + tile.columns - 1) / tile.columns;
   workspace.reserve_threads(
       stream.num_threads(),
-      multiply.scratch_bytes() + split_scratch_bytes(args, tile.rows, tile.columns));
+      multiply.scratch_bytes() +
+          (multiply.sums_splits() ? 0 : split_scratch_bytes(args, tile.rows, tile.columns)));
   for_each_task(stream, row_tiles * column_tiles, [&](int64_t task, const Worker& worker) {
     Carver carver = workspace.of_thread(worker.thread);
     const Scratch scratch = multiply.scratch(carver);
     const int64_t row = task % row_tiles * tile.rows, column = task / row_tiles * tile.columns;
-    compute(args,
-            whole_depth(args, row, std::min(tile.rows, rows - row), column,
-                        std::min(tile.columns, out - column)),
-            carver,
-            [&](const Piece& piece, const Target& to) { multiply(piece, to, scratch, worker); });
+    const Piece all = whole_depth(args, row, std::min(tile.rows, rows - row), column,
+                                  std::min(tile.columns, out - column));
+    compute(
+        args, all, carver,
+        [&](const Piece& piece, const Target& to) { multiply(piece, to, scratch, worker); },
+        multiply.sums_splits());
   });
 }
 

@@ -67,12 +67,13 @@ void sum_splits(const LinearArgs& args, const Piece& piece, int first, int count
 }
 
 /// Computes a piece of y by multiply(piece, target), in one or in splits. `multiply` begins with
-/// what the target begins with.
+/// what the target begins with. Where it sums splits itself it has them all in one piece.
 template <typename Multiply>
-void compute(const LinearArgs& args, const Piece& piece, Carver scratch, const Multiply& multiply) {
+void compute(const LinearArgs& args, const Piece& piece, Carver scratch, const Multiply& multiply,
+             bool sums_splits = false) {
   const Target y{static_cast<float*>(args.y.row(piece.row)) + piece.column, args.y.row_stride(),
                  static_cast<bool>(args.bias), args.accumulate == Accumulate::yes};
-  if (args.splits == 1) return multiply(piece, y);
+  if (args.splits == 1 || sums_splits) return multiply(piece, y);
   if (!y.with_c) return sum_splits(args, piece, 0, args.splits, y, scratch, multiply);
   const Target sum = waiting_sum(piece, scratch);
   sum_splits(args, piece, 0, args.splits, sum, scratch, multiply);

@@ -22,6 +22,7 @@ constexpr Bf16Kernel kernel_of(const char* instructions) {
           .pack_rows = pack_rows_bf16_tiles,
           .multiply = gemm_tiles<Tiles>,
           .bits_of_few_rows = false,
+          .sums_splits = false,
           .begin = Tiles::begin,
           .end = Tiles::end};
 }

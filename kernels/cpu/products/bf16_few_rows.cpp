@@ -43,7 +43,7 @@ PECIA_BF16_CODE inline void add_pair(const uint16_t* a, int64_t a_stride, __m512
 }
 
 /// kRows rows with 16 · kPanels columns from `column` on, of which the last panel may have fewer.
-/// Two panels side by side are two chains of additions, which do not wait for each other.
+/// Panels side by side are chains of additions that do not wait for each other.
 template <int kRows, int kPanels>
 PECIA_BF16_CODE inline void dot_tile(const DotBf16Args& args, int64_t column) {
   __m512 sums[kPanels][kRows];
@@ -51,7 +51,7 @@ PECIA_BF16_CODE inline void dot_tile(const DotBf16Args& args, int64_t column) {
   float* const c = args.c + column;
   const uint16_t* const b = args.b + column * args.b_stride;
   const int64_t count = args.columns - column, width = kPanels * sum_lanes;
-#pragma GCC unroll 2
+#pragma GCC unroll 3
   for (int p = 0; p < kPanels; ++p)
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r)
@@ -59,11 +59,15 @@ PECIA_BF16_CODE inline void dot_tile(const DotBf16Args& args, int64_t column) {
                                                            c + r * args.c_stride + p * sum_lanes)
                                    : _mm512_setzero_ps();
   int64_t i = 0;
-  for (; count >= width && i + bf16_lanes <= args.depth; i += bf16_lanes) {
+  for (; i + bf16_lanes <= args.depth; i += bf16_lanes) {
     const int64_t ahead = elements_ahead(args, i, width);
-#pragma GCC unroll 2
+#pragma GCC unroll 3
     for (int p = 0; p < kPanels; ++p) {
-      load_transposed(b + p * sum_lanes * args.b_stride + i, args.b_stride, ahead, v);
+      const uint16_t* const columns = b + p * sum_lanes * args.b_stride + i;
+      if (p + 1 == kPanels && count < width)
+        load_few_transposed(columns, args.b_stride, count - p * sum_lanes, ahead, v);
+      else
+        load_transposed(columns, args.b_stride, ahead, v);
 #pragma GCC unroll 16
       for (int64_t pair = 0; pair < sum_lanes; ++pair)
         add_pair<kRows>(args.a + i + 2 * pair, args.a_stride, v[pair], sums[p]);
@@ -71,7 +75,7 @@ PECIA_BF16_CODE inline void dot_tile(const DotBf16Args& args, int64_t column) {
   }
   for (; i < args.depth; i += bf16_lanes) {
     const int64_t pairs = std::min(sum_lanes, (args.depth - i + 1) / 2);
-#pragma GCC unroll 2
+#pragma GCC unroll 3
     for (int p = 0; p < kPanels; ++p) {
       load_some_transposed(b + p * sum_lanes * args.b_stride + i, args.b_stride,
                            count - p * sum_lanes, args.depth - i, v);
@@ -81,7 +85,7 @@ PECIA_BF16_CODE inline void dot_tile(const DotBf16Args& args, int64_t column) {
     }
   }
   const __m512 factor = _mm512_set1_ps(args.accumulate ? 1.0f : args.factor);
-#pragma GCC unroll 2
+#pragma GCC unroll 3
   for (int p = 0; p < kPanels; ++p)
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r)
@@ -95,11 +99,15 @@ PECIA_BF16_CODE void dot_in_registers(const DotBf16Args& args) {
     if constexpr (kRows > 1) dot_in_registers<kRows - 1>(args);
     return;
   }
-  constexpr int64_t panels = kRows <= 2 ? 2 : 1;
+  constexpr int panels = kRows <= 2 ? 2 : 1;
+  constexpr int64_t width = panels * sum_lanes;
   int64_t column = 0;
-  for (; column + panels * sum_lanes <= args.columns; column += panels * sum_lanes)
+  for (; column + width + sum_lanes <= args.columns; column += width)
     dot_tile<kRows, panels>(args, column);
-  for (; column < args.columns; column += sum_lanes) dot_tile<kRows, 1>(args, column);
+  const int64_t left = args.columns - column;
+  if (left > width) return dot_tile<kRows, panels + 1>(args, column);
+  if (left > sum_lanes) return dot_tile<kRows, panels>(args, column);
+  if (left > 0) dot_tile<kRows, 1>(args, column);
 }
 
 /// A block of a panel, and what to ask for while it is multiplied.
@@ -234,7 +242,7 @@ void dot_bf16(const DotBf16Args& args) {
 
 void dot_panels(const DotPanelsArgs& args) {
   const auto panel_bytes = args.depth * bf16_panel * element_bytes;
-  if (args.rows > bf16_vectors().tile_rows)
+  if (args.rows > bf16_vectors().tile_rows && args.splits == 1)
     return for_some_rows(args, [](const DotPanelsArgs& some) {
       dot_by_blocks(some, [&](int64_t column, int64_t, int64_t i, int64_t depth) {
         const uint16_t* const b = some.b + column * some.b_stride + i * bf16_panel;
@@ -252,7 +260,8 @@ void dot_panels(const DotPanelsArgs& args) {
                .columns = std::min(bf16_panel, args.columns - column),
                .depth = args.depth,
                .accumulate = args.accumulate,
-               .coming = {b + panel_ahead, 0, panel_bytes, 1}});
+               .coming = {b + panel_ahead, 0, panel_bytes, 1},
+               .splits = args.splits});
   }
 }
 

@@ -37,6 +37,7 @@ struct DotPanelsArgs {
   int64_t rows, columns, depth;
   bool accumulate;
   float factor = 1;
+  int splits = 1;  ///< as GemmBf16Args has them
 };
 void dot_panels(const DotPanelsArgs& args);
 

@@ -22,6 +22,7 @@ struct Bf16Kernel {
   void (*pack_rows)(const PackBf16Args&);  ///< as pack_rows_bf16
   void (*multiply)(const GemmBf16Args&);   ///< as gemm_bf16
   bool bits_of_few_rows;                   ///< `multiply` has the bits of bf16_few_rows.hpp
+  bool sums_splits;                        ///< `multiply` takes most_splits
   /// A thread calls `begin` before `multiply`, and `end` afterwards (InThread). Null: nothing to do.
   void (*begin)() = nullptr;
   void (*end)() = nullptr;

@@ -2,6 +2,7 @@
 #include "kernels/cpu/products/bf16_products.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "kernels/cpu/products/bf16_kernels.hpp"
 #include "kernels/cpu/products/bf16_vectors.hpp"
@@ -66,72 +67,132 @@ struct NothingToAsk {
   void step() {}
 };
 
-template <int kRows, class Lines>
-PECIA_BF16_CODE inline void multiply_tile(const uint16_t* __restrict a, int64_t a_stride,
-                                          const uint16_t* __restrict b, int64_t num_pairs,
-                                          float* __restrict c, int64_t c_stride, bool accumulate,
-                                          float factor, Lines& lines) {
-  __m512 sums[kRows][2];
+/// Sums of kRows rows and a panel of columns, in registers, as all is inlined.
+template <int kRows>
+struct TileSums {
+  __m512 at[kRows][2];
+
+  [[gnu::always_inline]] PECIA_BF16_CODE void set_zero() {
 #pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
-    sums[r][0] = accumulate ? _mm512_loadu_ps(c + r * c_stride) : _mm512_setzero_ps();
-    sums[r][1] = accumulate ? _mm512_loadu_ps(c + r * c_stride + sum_lanes) : _mm512_setzero_ps();
+    for (int r = 0; r < kRows; ++r) at[r][0] = at[r][1] = _mm512_setzero_ps();
   }
-  for (int64_t pair = 0; pair < num_pairs; ++pair) {
-    lines.step();
-    const __m512bh b0 = load_pairs(b + pair * 2 * bf16_panel);
-    const __m512bh b1 = load_pairs(b + pair * 2 * bf16_panel + 2 * sum_lanes);
+  [[gnu::always_inline]] PECIA_BF16_CODE void load(const float* c, int64_t stride) {
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-      const __m512bh factors = spread_pair(a + r * a_stride + 2 * pair);
-      sums[r][0] = _mm512_dpbf16_ps(sums[r][0], factors, b0);
-      sums[r][1] = _mm512_dpbf16_ps(sums[r][1], factors, b1);
+      at[r][0] = _mm512_loadu_ps(c + r * stride);
+      at[r][1] = _mm512_loadu_ps(c + r * stride + sum_lanes);
     }
   }
-  const __m512 factors = _mm512_set1_ps(accumulate ? 1.0f : factor);
+  /// at = c + at
+  [[gnu::always_inline]] PECIA_BF16_CODE void add_to(const float* c, int64_t stride) {
 #pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
-    _mm512_storeu_ps(c + r * c_stride, _mm512_mul_ps(sums[r][0], factors));
-    _mm512_storeu_ps(c + r * c_stride + sum_lanes, _mm512_mul_ps(sums[r][1], factors));
+    for (int r = 0; r < kRows; ++r) {
+      at[r][0] = _mm512_add_ps(_mm512_loadu_ps(c + r * stride), at[r][0]);
+      at[r][1] = _mm512_add_ps(_mm512_loadu_ps(c + r * stride + sum_lanes), at[r][1]);
+    }
+  }
+  template <class Lines>
+  [[gnu::always_inline]] PECIA_BF16_CODE void add_products(const uint16_t* __restrict a,
+                                                           int64_t a_stride,
+                                                           const uint16_t* __restrict b,
+                                                           int64_t num_pairs, Lines& lines) {
+    for (int64_t pair = 0; pair < num_pairs; ++pair) {
+      lines.step();
+      const __m512bh b0 = load_pairs(b + pair * 2 * bf16_panel);
+      const __m512bh b1 = load_pairs(b + pair * 2 * bf16_panel + 2 * sum_lanes);
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        const __m512bh factors = spread_pair(a + r * a_stride + 2 * pair);
+        at[r][0] = _mm512_dpbf16_ps(at[r][0], factors, b0);
+        at[r][1] = _mm512_dpbf16_ps(at[r][1], factors, b1);
+      }
+    }
+  }
+  [[gnu::always_inline]] PECIA_BF16_CODE void store(float factor, float* c, int64_t stride) const {
+    const __m512 factors = _mm512_set1_ps(factor);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      _mm512_storeu_ps(c + r * stride, _mm512_mul_ps(at[r][0], factors));
+      _mm512_storeu_ps(c + r * stride + sum_lanes, _mm512_mul_ps(at[r][1], factors));
+    }
+  }
+};
+
+/// c (+)= a · b for kRows rows and one panel.
+template <int kRows, class Lines>
+[[gnu::always_inline]] PECIA_BF16_CODE inline void multiply_tile(const GemmBf16Args& args,
+                                                                 const uint16_t* a,
+                                                                 const uint16_t* b, float* c,
+                                                                 int64_t c_stride, Lines& lines) {
+  TileSums<kRows> sums;
+  if (args.accumulate)
+    sums.load(c, c_stride);
+  else
+    sums.set_zero();
+  sums.add_products(a, args.a_stride, b, (args.depth + 1) / 2, lines);
+  sums.store(args.accumulate ? 1.0f : args.factor, c, c_stride);
+}
+
+/// The same in splits. A sum waits, in the first cache, until its sibling in the tree is there.
+template <int kRows, class Lines>
+[[gnu::always_inline]] PECIA_BF16_CODE inline void multiply_tile_in_splits(
+    const GemmBf16Args& args, const uint16_t* a, const uint16_t* b, float* c, int64_t c_stride,
+    Lines& lines) {
+  constexpr int levels = std::countr_zero(unsigned{most_splits});
+  alignas(64) float waiting[levels][kRows * bf16_panel];
+  const int64_t width = args.depth / args.splits;
+  int count = 0;
+  for (int split = 0;; ++split) {
+    TileSums<kRows> sums;
+    sums.set_zero();
+    sums.add_products(a + split * width, args.a_stride, b + split * width * bf16_panel, width / 2,
+                      lines);
+    for (int done = split; done % 2 == 1; done /= 2) sums.add_to(waiting[--count], bf16_panel);
+    if (split + 1 < args.splits) {
+      sums.store(1, waiting[count++], bf16_panel);
+      continue;
+    }
+    if (args.accumulate) sums.add_to(c, c_stride);
+    return sums.store(args.accumulate ? 1.0f : args.factor, c, c_stride);
   }
 }
 
 /// The panels of one tile of rows; the last panel may be narrower and goes through a buffer.
-template <int kRows, class Lines>
+template <int kRows, bool kInSplits, class Lines>
 PECIA_BF16_CODE void multiply_rows(const GemmBf16Args& args, const uint16_t* a, float* c,
                                    Lines& lines) {
-  const int64_t num_pairs = (args.depth + 1) / 2;
   for (int64_t column = 0; column < args.columns; column += bf16_panel) {
     const uint16_t* const b = args.b + column * args.column_stride(2);
     const int64_t width = std::min(bf16_panel, args.columns - column);
-    if (width == bf16_panel) {
-      multiply_tile<kRows>(a, args.a_stride, b, num_pairs, c + column, args.c_stride,
-                           args.accumulate, args.factor, lines);
-      continue;
-    }
-    alignas(64) float tile[kRows * bf16_panel] = {};
-    for (int r = 0; args.accumulate && r < kRows; ++r)
+    alignas(64) float tile[kRows * bf16_panel];
+    const bool whole = width == bf16_panel;
+    float* const to = whole ? c + column : tile;
+    const int64_t stride = whole ? args.c_stride : bf16_panel;
+    if (!whole) std::fill_n(tile, kRows * bf16_panel, 0.0f);
+    for (int r = 0; !whole && args.accumulate && r < kRows; ++r)
       std::copy_n(c + r * args.c_stride + column, width, tile + r * bf16_panel);
-    multiply_tile<kRows>(a, args.a_stride, b, num_pairs, tile, bf16_panel, args.accumulate,
-                         args.factor, lines);
-    for (int r = 0; r < kRows; ++r)
+    if constexpr (kInSplits)
+      multiply_tile_in_splits<kRows>(args, a, b, to, stride, lines);
+    else
+      multiply_tile<kRows>(args, a, b, to, stride, lines);
+    for (int r = 0; !whole && r < kRows; ++r)
       std::copy_n(tile + r * bf16_panel, width, c + r * args.c_stride + column);
   }
 }
 
-template <int kRows, class Lines>
+template <int kRows, bool kInSplits, class Lines>
 void multiply_some_rows(int64_t rows, const GemmBf16Args& args, const uint16_t* a, float* c,
                         Lines& lines) {
-  if (rows == kRows) return multiply_rows<kRows>(args, a, c, lines);
-  if constexpr (kRows > 1) multiply_some_rows<kRows - 1>(rows, args, a, c, lines);
+  if (rows == kRows) return multiply_rows<kRows, kInSplits>(args, a, c, lines);
+  if constexpr (kRows > 1) multiply_some_rows<kRows - 1, kInSplits>(rows, args, a, c, lines);
 }
 
-template <class Lines>
+template <bool kInSplits, class Lines>
 void multiply_all_rows(const GemmBf16Args& args, int64_t num_tiles, Lines& lines) {
   for (int64_t tile = 0; tile < num_tiles; ++tile) {
     const int64_t begin = args.rows * tile / num_tiles, end = args.rows * (tile + 1) / num_tiles;
-    multiply_some_rows<max_tile_rows>(end - begin, args, args.a + begin * args.a_stride,
-                                      args.c + begin * args.c_stride, lines);
+    multiply_some_rows<max_tile_rows, kInSplits>(end - begin, args, args.a + begin * args.a_stride,
+                                                 args.c + begin * args.c_stride, lines);
   }
 }
 
@@ -193,13 +254,15 @@ PECIA_BF16_CODE void scale_sums(float* c, int64_t stride, int64_t rows, int64_t 
 
 void gemm_bf16(const GemmBf16Args& args) {
   const int64_t num_tiles = (args.rows + max_tile_rows - 1) / max_tile_rows;
-  if (args.coming.rows == 0) {
-    NothingToAsk nothing;
-    return multiply_all_rows(args, num_tiles, nothing);
-  }
+  const auto multiply = [&](auto lines) {
+    if (args.splits == 1)
+      multiply_all_rows<false>(args, num_tiles, lines);
+    else
+      multiply_all_rows<true>(args, num_tiles, lines);
+  };
+  if (args.coming.rows == 0) return multiply(NothingToAsk{});
   const int64_t panels = (args.columns + bf16_panel - 1) / bf16_panel;
-  LinesToAsk lines(args.coming, num_tiles * panels * ((args.depth + 1) / 2));
-  multiply_all_rows(args, num_tiles, lines);
+  multiply(LinesToAsk(args.coming, num_tiles * panels * ((args.depth + 1) / 2)));
 }
 
 const Bf16Kernel& bf16_vectors() {
@@ -209,7 +272,8 @@ const Bf16Kernel& bf16_vectors() {
                                      .pack = pack_bf16,
                                      .pack_rows = pack_rows_bf16,
                                      .multiply = gemm_bf16,
-                                     .bits_of_few_rows = true};
+                                     .bits_of_few_rows = true,
+                                     .sums_splits = true};
   return kernel;
 }
 

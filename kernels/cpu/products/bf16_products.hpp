@@ -11,6 +11,9 @@ namespace pecia::kernels::cpu {
 /// Columns of a panel of the right-hand side: two vectors of sums.
 constexpr int64_t bf16_panel = 32;
 
+/// Parts of the depth whose sums gemm_bf16 adds in pairs.
+constexpr int most_splits = 8;
+
 /// Packs rows [columns, depth]. They are transposed and cut into panels in which a column's
 /// neighbours in depth lie side by side:
 ///
@@ -44,7 +47,8 @@ struct ComingRows {
 };
 
 /// c[r, o] = factor · Σ_i a[r, i] · b[i, o], or c[r, o] += Σ_i a[r, i] · b[i, o]. pack_bf16 or
-/// pack_rows_bf16 makes b. If the depth is odd, a[r, depth] is read and must be finite.
+/// pack_rows_bf16 makes b. If the depth is odd, a[r, depth] is read and must be finite. In splits,
+/// the sums of equal parts of the depth are added in pairs (LinearArgs::splits), and then to c.
 struct GemmBf16Args {
   const uint16_t* a;
   int64_t a_stride;
@@ -58,6 +62,7 @@ struct GemmBf16Args {
   /// Elements of depth, padding included, that a panel of b has, where these are more than the
   /// product's. The product takes the first ones.
   int64_t panel_depth = 0;
+  int splits = 1;  ///< a power of two, most_splits at most; each has whole pairs of the depth
 
   /// Elements from one column of b to the next, for panels packed in units of `unit`.
   int64_t column_stride(int64_t unit) const {

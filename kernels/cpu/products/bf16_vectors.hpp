@@ -162,6 +162,19 @@ PECIA_BF16_CODE inline void load_transposed(const uint16_t* rows, int64_t stride
   transpose(v);
 }
 
+/// Elements 0 … 31 of `count` rows, fewer than 16, transposed, with the last row again in place of
+/// those that are not there. Elements `ahead` elements later are asked for meanwhile.
+PECIA_BF16_CODE inline void load_few_transposed(const uint16_t* rows, int64_t stride, int64_t count,
+                                                int64_t ahead, __m512i (&v)[sum_lanes]) {
+#pragma GCC unroll 16
+  for (int64_t c = 0; c < sum_lanes; ++c) {
+    const uint16_t* const from = rows + std::min(c, count - 1) * stride;
+    v[c] = _mm512_loadu_si512(from);
+    ask_for(from + ahead, 0);
+  }
+  transpose(v);
+}
+
 /// The first `depth` elements, 32 at most, of `count` rows, 16 at most, and zeros.
 PECIA_BF16_CODE inline void load_some_transposed(const uint16_t* rows, int64_t stride,
                                                  int64_t count, int64_t depth,
