@@ -34,6 +34,11 @@ constexpr int64_t most_split_rows = 256;
 // Rows so long are summed in splits tile by tile, from panels that are there: a panel of 256 KiB.
 constexpr int64_t most_depth_of_tiles = 4096;
 
+// Tiles of rows of a task whose columns, 512 KiB at most, stay in the second cache for the next one.
+// Measured on Zen 4, two threads, 512 rows of a whole model: 7 % faster than tasks of all rows.
+constexpr int64_t tiles_of_short_task = 3;
+constexpr int64_t most_depth_of_short_tasks = 2048;
+
 /// Up to how many rows of bf16 weights sums over lanes are faster, with nothing to transpose.
 constexpr int64_t most_bf16_lane_rows = 2;
 /// Up to how many rows it pays that every task has all rows of codes. Packing pays earlier where
@@ -332,13 +337,22 @@ void few(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x, con
       workspace);
 }
 
+/// Threads that share a product end together if its tasks are short, and panels in the second cache
+/// serve task after task. Packing, and a panel that is too long, should serve many rows at once.
+int64_t most_rows_of_task(const Multiply& multiply, const Bf16Kernel& kernel,
+                          const LinearArgs& args, const Panels& panels, int num_threads) {
+  const int64_t rows = args.x.rows();
+  if (args.splits > 1 && !multiply.sums_splits()) return std::min(rows, most_split_rows);
+  const bool stays = panels && args.x.size(1) <= most_depth_of_short_tasks;
+  return stays && num_threads > 1 ? std::min(rows, tiles_of_short_task * kernel.tile_rows) : rows;
+}
+
 /// Tasks cut the rows, too, where they are enough for that.
 void many(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x, const Panels& panels,
           const device::Stream& stream, Workspace& workspace) {
   const int64_t rows = args.x.rows(), out = args.y.size(1);
   const Multiply multiply(kernel, args, x, for_many, panels);
-  const bool in_splits = args.splits > 1 && !multiply.sums_splits();
-  const LinearTile most{in_splits ? std::min(rows, most_split_rows) : rows,
+  const LinearTile most{most_rows_of_task(multiply, kernel, args, panels, stream.num_threads()),
                         multiply.most_columns()};
   const LinearTile tile = choose_tile(rows, out, stream.num_threads(), most, bf16_panel);
   const int64_t row_tiles = (rows + tile.rows - 1) / tile.rows;
