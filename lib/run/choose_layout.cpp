@@ -20,7 +20,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int most_ranks = 128;                 // in up to 511 layouts, up to ten seconds
 constexpr size_t most_with_arrivals = 40;       // layouts, all of which are played
 constexpr int64_t most_answer_tokens = 50'000;  // that are played in a layout: some 0.25 s
 
@@ -51,7 +50,8 @@ Json json_of(const foresight::Foreseen& plan, foresight::Aim aim) {
             {"cp_elastic", resources.elastic},
             {"mode", resources::mode_name(resources)},
             {"max_batch_tokens", resources.max_batch_tokens},
-            {"expected_s", plan.end ? Json(plan.seconds(aim)) : Json()}};
+            {"expected_s", plan.end ? Json(plan.seconds(aim)) : Json()},
+            {"by_one_rank", plan.how_far == foresight::HowFar::alike}};
   if (plan.memory.why_not) json["why_not"] = *plan.memory.why_not;
   return json;
 }
@@ -65,7 +65,8 @@ Json json_of(const foresight::Choice& choice) {
             {"alternatives", Json::array()},
             {"layouts", choice.layouts},
             {"slower", choice.slower},
-            {"too_large", choice.too_large}};
+            {"too_large", choice.too_large},
+            {"open", choice.open}};
   for (size_t i = 0; i < std::min(most, choice.others.size()); ++i)
     json["alternatives"].push_back(json_of(choice.others[i], choice.aim));
   return json;
@@ -161,7 +162,6 @@ LayoutChoice choose_layout(const LayoutQuestion& question, comm::Communicator& w
   if (resources::is_tuned(question.job)) return by_rule("a tuned file is of one layout");
   if (question.job.batch.arrivals == job::Arrivals::replay && layouts > most_with_arrivals)
     return by_rule("requests arrive over time, and pecia plan --cluster compares so many layouts");
-  if (ranks > most_ranks) return by_rule("pecia plan --cluster compares so many ranks");
 
   report::Recorder recorder;
   const context::Compute compute{*question.place.device, *question.place.stream,
