@@ -20,6 +20,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr int most_ranks = 1024;
+constexpr int64_t most_on_many_ranks = 1000;    // requests; passes of more take long to record
 constexpr size_t most_with_arrivals = 40;       // layouts, all of which are played
 constexpr int64_t most_answer_tokens = 50'000;  // that are played in a layout: some 0.25 s
 
@@ -102,6 +104,8 @@ LayoutChoice foreseen_on(const machines::Cluster& cluster, const LayoutQuestion&
     return {{}, "the layout is by rule: no request can run", {}};
   foresight::Batches batches(job, inputs, question.config,
                              [&](const auto& all) { return part_of(all, ranks); });
+  if (ranks > foresight::all_played_ranks && batches.alone().work().requests > most_on_many_ranks)
+    return {{}, "the layout is by rule: pecia plan --cluster compares so many requests", {}};
   const kernels::Backend& backend = *question.place.backend;
   foresight::Passes passes({.job = job,
                             .config = question.config,
@@ -162,6 +166,7 @@ LayoutChoice choose_layout(const LayoutQuestion& question, comm::Communicator& w
   if (resources::is_tuned(question.job)) return by_rule("a tuned file is of one layout");
   if (question.job.batch.arrivals == job::Arrivals::replay && layouts > most_with_arrivals)
     return by_rule("requests arrive over time, and pecia plan --cluster compares so many layouts");
+  if (ranks > most_ranks) return by_rule("pecia plan --cluster compares so many ranks");
 
   report::Recorder recorder;
   const context::Compute compute{*question.place.device, *question.place.stream,
