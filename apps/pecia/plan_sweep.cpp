@@ -90,7 +90,8 @@ Json parts_of(const foresight::RankTimes& times, double divisor) {
 
 Json request_of(foresight::Passes& passes, const Foreseen& plan,
                 const foresight::RequestShape& shape) {
-  const foresight::RequestTime time = foresight::foresee(passes, plan.resources, shape);
+  const foresight::RequestTime time =
+      foresight::foresee(passes, plan.resources, shape, plan.how_far);
   return {{"prompt_tokens", shape.prompt_tokens},
           {"cached_tokens", shape.cached_tokens},
           {"new_tokens", shape.new_tokens},
@@ -107,6 +108,7 @@ Json json_of(foresight::Passes& passes, const Foreseen& plan,
             {"servers", (plan.ranks + per_server - 1) / per_server},
             {"parallel", json_of(plan.parallel, plan.resources)},
             {"fits", plan.end.has_value()},
+            {"by_one_rank", plan.how_far == foresight::HowFar::alike},
             {"why_not", plan.memory.why_not ? Json(*plan.memory.why_not) : Json()},
             {"memory_bytes_per_rank",
              json_of(plan.memory, resources::kv_bytes_of_rank(setting.config, plan.resources))},
@@ -201,7 +203,8 @@ std::string row_text(const Json& plan) {
   double ttft_s = 0;
   for (const Json& request : plan["requests"])
     ttft_s = std::max(ttft_s, request["ttft_s"].get<double>());
-  return row + fmt::format(" {:>13} {:>10.2f} {:>12} {:>10}  {}\n",
+  return row + fmt::format("{}{:>13} {:>10.2f} {:>12} {:>10}  {}\n",
+                           plan["by_one_rank"].get<bool>() ? "*" : " ",
                            report::format_duration(plan["end_s"]), plan["gpu_hours"].get<double>(),
                            report::format_duration(ttft_s), used, plan["limit"].get<std::string>());
 }
@@ -247,7 +250,8 @@ Json swept_plans(foresight::Passes& passes, foresight::Batches& batches,
     last["would_fit"] = change ? Json(*change) : Json();
   }
   json["knee"] = knee_of(json["plans"]);
-  json["left_out"] = {{"slower", found.slower}, {"too_large", found.too_large}};
+  json["left_out"] = {
+      {"slower", found.slower}, {"too_large", found.too_large}, {"open", found.open}};
   json["layouts"] = found.layouts;
   return json;
 }
@@ -265,6 +269,13 @@ std::string sweep_text(const Json& plan) {
       plan["cluster"]["name"].get<std::string>(), plural(plan["layouts"].get<int64_t>(), "layout"),
       std::ranges::count_if(plans, [](const Json& each) { return each["fits"]; }),
       plan["left_out"]["slower"].get<int64_t>(), plan["left_out"]["too_large"].get<int64_t>());
+  const auto by_one =
+      std::ranges::count_if(plans, [](const Json& each) { return each["by_one_rank"]; });
+  if (by_one > 0 || plan["left_out"]["open"] > 0)
+    text += fmt::format(
+        "  with so many ranks, {} of these are foreseen from one rank (*), and {} were not "
+        "compared\n",
+        by_one, plural(plan["left_out"]["open"].get<int64_t>(), "more layout"));
   text += fmt::format("  {:>6}  {:<26} {:<30} {:>13} {:>10} {:>12} {:>10}  {}\n", "ranks", "grid",
                       "prefill + decode", "batch ends", "GPU-hours", "first token", "of memory",
                       "limit");

@@ -91,7 +91,11 @@ PassSpan span_of(const Batch& batch, const resources::Resources& resources) {
   // that many grids ask for the same passes.
   int64_t sequences = 1;
   while (sequences < std::min(of_replica, resources.max_sequences)) sequences *= 2;
-  const int64_t prompts = (work.requests + resources.dp - 1) / resources.dp;
+  int64_t prompts = (work.requests + resources.dp - 1) / resources.dp;
+  // On many ranks, a pass of millions of rows says no more of a row than one of fewer.
+  constexpr int64_t most_rows = 1 << 19;
+  if (resources.dp * resources.degrees().ranks() > all_played_ranks)
+    prompts = std::min(prompts, std::max<int64_t>(2, most_rows / batch.mean_prompt()));
   return {batch.longest_prompt(), prompts, sequences, batch.mean_context(), batch.mean_prompt()};
 }
 

@@ -9,6 +9,9 @@
 
 namespace pecia::foresight {
 
+/// Up to so many ranks all passes are played that a choice of a layout needs.
+inline constexpr int all_played_ranks = 128;
+
 /// A batch in the order in which a run takes its requests, at least one. Requests that begin alike
 /// may be joined to one (SimulatedRequest::is_joined).
 class Batch {

@@ -11,14 +11,14 @@ namespace {
 
 /// The largest number of rows up to which a step that shifts takes no longer than one that does not.
 int64_t shift_threshold(Passes& passes, const Foreseen& plan, Batches& batches) {
-  const PassesOfReplica of_replica(passes, plan.resources, HowFar::played);
+  const PassesOfReplica of_replica(passes, plan.resources, plan.how_far);
   const Batch& batch = batches.of(passes.setting().job, plan.resources);
   const auto shifts = [&](int64_t rows) {
     PassShape shape = of_replica.step(plan.resources.cp, 0, rows, batch.mean_context());
     shape.sharding = parallel::Sharding::shift;
     PassShape base = shape;
     base.sharding = parallel::Sharding::base;
-    return passes.played(shape).seconds <= passes.played(base).seconds;
+    return of_replica.figures(shape).seconds <= of_replica.figures(base).seconds;
   };
   int64_t most = 1;  // shifts
   while (2 * most <= plan.resources.max_batch_tokens && shifts(2 * most)) most *= 2;
@@ -44,6 +44,7 @@ void choose_batch_tokens(Passes& passes, Batches& batches, Choice& choice) {
     if (by_rule / divisor < fewest) return;
     Foreseen fewer =
         played_in(passes, batches, choice.chosen.parallel, choice.chosen.ranks, by_rule / divisor);
+    if (fewer.how_far != choice.chosen.how_far) continue;  // times of one kind compare
     if (!is_better(fewer, choice.chosen, choice.aim)) continue;
     choice.chosen = std::move(fewer);
     choice.tokens_by_rule = false;
@@ -92,6 +93,7 @@ std::optional<Choice> choose(Passes& passes, Batches& batches, int ranks) {
                        .pruning = arrive ? Pruning::none : Pruning::bounds});
   if (!found.plans.front().end) return {};
   choice.layouts = found.layouts, choice.slower = found.slower, choice.too_large = found.too_large;
+  choice.open = found.open;
   choice.by_rule = played_in(passes, batches, layout_by_rule(passes.setting(), ranks), ranks);
   const bool is_open = !job.parallel.dp || !job.parallel.sp || !job.parallel.tp;
   const bool gains = is_open || is_better(found.plans.front(), choice.by_rule, choice.aim);
@@ -127,7 +129,10 @@ std::string choice_text(const Choice& choice) {
   if (!choice.others.empty())
     text += fmt::format(", with {} {}", layout_text(choice.others.front()),
                         seconds(choice.others.front()));
-  return text + fmt::format("; {} layouts", choice.layouts);
+  text += fmt::format("; {} layouts", choice.layouts);
+  if (choice.chosen.how_far == HowFar::alike) text += ", this one as one rank foresees it";
+  if (choice.open > 0) text += fmt::format(", {} of which were not compared", choice.open);
+  return text;
 }
 
 }  // namespace pecia::foresight

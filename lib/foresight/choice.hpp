@@ -16,7 +16,7 @@ struct Choice {
   std::vector<Foreseen> others;  ///< the best of the other layouts that were played
   bool tokens_by_rule = true;    ///< chosen.resources.max_batch_tokens are the automatic ones
   Aim aim = Aim::batch_end;
-  int64_t layouts = 0, slower = 0, too_large = 0;  ///< as in Sweep
+  int64_t layouts = 0, slower = 0, too_large = 0, open = 0;  ///< as in Sweep
 };
 
 /// Degrees that the job gives; the others are to be found.

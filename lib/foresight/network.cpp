@@ -49,7 +49,7 @@ const Network::Route& Network::route(int from, int to) {
   const int per_rack = per_server * cluster_.servers_per_rack;
   const auto pass = [&](LinkLevel level) {
     const machines::Link& link = cluster_.links[static_cast<size_t>(level)];
-    const int sharing = !link.shared ? 1 : level == LinkLevel::system ? per_rack : per_server;
+    const int sharing = cluster_.sharing(level);
     // Who has the port, the level, and the direction make a key.
     const auto key = [&](int rank, int direction) {
       return (int64_t{rank / sharing} * comm::num_link_levels + static_cast<int64_t>(level)) * 2 +

@@ -10,9 +10,6 @@
 namespace pecia::foresight {
 namespace {
 
-/// The bound holds whatever the other ranks do.
-constexpr double no_others = 0;
-
 using ByLevel = std::array<double, comm::num_link_levels>;
 
 /// Messages that started together: when they are done, and the level that takes longest.
@@ -23,7 +20,13 @@ struct Sent {
 
 class Walk {
  public:
-  Walk(int rank, const machines::Cluster& cluster) : rank_(rank), cluster_(cluster) {
+  Walk(int rank, const machines::Cluster& cluster, Others others)
+      : rank_(rank), cluster_(cluster), working_(others == Others::alike ? 1 : 0) {
+    for (size_t level = 0; level < rates_.size(); ++level)
+      rates_[level] = 1e9 * cluster.links[level].gbs /
+                      (others == Others::alike ? cluster.sharing(comm::LinkLevel(level)) : 1);
+    // What leaves a rack leaves its server as well.
+    if (others == Others::alike) rates_[2] = std::min(rates_[1], rates_[2]);
     now_ = own_.times.other_s = 1e-6 * cluster.overhead.step_us;
   }
 
@@ -38,7 +41,7 @@ class Walk {
 
  private:
   void take(const kernels::OpWork& op) {
-    const double seconds = machines::op_seconds(op, cluster_, no_others);
+    const double seconds = machines::op_seconds(op, cluster_, working_);
     const auto [computing, moving] = machines::parts_of(op, cluster_);
     (computing > moving ? own_.compute_s : own_.memory_s) += seconds;
     (op.flops == 0                     ? own_.times.other_s
@@ -49,7 +52,7 @@ class Walk {
 
   void take(const Copy& copy) {
     const double seconds =
-        machines::copy_seconds(static_cast<double>(copy.bytes), cluster_, no_others);
+        machines::copy_seconds(static_cast<double>(copy.bytes), cluster_, working_);
     own_.memory_s += seconds;
     own_.times.other_s += seconds;
     now_ += seconds;
@@ -59,6 +62,7 @@ class Walk {
     const bool follows = !start.in_series && start.step > 0;
     const double begin = follows ? std::max(now_, sent_.back().done_s) : now_;
     ByLevel out{}, in{};
+    own_.messages += std::ssize(start.sends);
     for (const comm::PhantomMessage& message : start.sends) {
       const size_t level = level_to(message.peer);
       own_.sent_bytes[level] += static_cast<double>(message.bytes);
@@ -69,9 +73,9 @@ class Walk {
     Sent sent{begin, 0};
     for (size_t level = 0; level < out.size(); ++level) {
       const double bytes = std::max(out[level], in[level]);
-      const machines::Link& link = cluster_.links[level];
-      const double latency_us = link.us + (start.in_series ? 0 : cluster_.overhead.exchange_us);
-      const double done_s = begin + 1e-6 * latency_us + bytes / (1e9 * link.gbs);
+      const double latency_us =
+          cluster_.links[level].us + (start.in_series ? 0 : cluster_.overhead.exchange_us);
+      const double done_s = begin + 1e-6 * latency_us + bytes / rates_[level];
       if (bytes > 0 && done_s > sent.done_s) sent = {done_s, level};
     }
     sent_.push_back(sent);
@@ -104,6 +108,8 @@ class Walk {
 
   int rank_;
   const machines::Cluster& cluster_;
+  double working_;   ///< share of the other ranks of its server that work when it does
+  ByLevel rates_{};  ///< of links, B/s
   double now_ = 0;
   std::vector<Sent> sent_;
   OwnTime own_;
@@ -111,8 +117,9 @@ class Walk {
 
 }  // namespace
 
-OwnTime own_time(const Program& program, int rank, const machines::Cluster& cluster) {
-  Walk walk(rank, cluster);
+OwnTime own_time(const Program& program, int rank, const machines::Cluster& cluster,
+                 Others others) {
+  Walk walk(rank, cluster, others);
   for (const Section& section : program)
     for (int64_t time = 0; time < section.times; ++time)
       for (const Step& step : section.steps) walk.step(step);

@@ -63,6 +63,7 @@ struct PassFigures {
   double compute_s = 0, memory_s = 0;                     ///< of its ops, as in OwnTime
   std::array<double, comm::num_link_levels> waiting_s{};  ///< as in OwnTime
   std::array<double, comm::num_link_levels> sent_bytes{};
+  double messages = 0;  ///< sent by who has sent sent_bytes
 
   /// Adds so many of these passes, but for their work.
   void add(const PassFigures& more, double times);
@@ -77,10 +78,15 @@ class Passes {
 
   /// The pass as one rank alone would do it (own_time.hpp): the real pass takes no less. It is the last
   /// rank of the first instance, which has a row in every pass. sent_bytes: those of this rank.
-  const PassFigures& at_least(const PassShape& shape);
+  const PassFigures& at_least(const PassShape& shape) { return of_one(shape, Others::idle); }
+  /// The pass of the same rank if all ranks did as it does (Others::alike).
+  const PassFigures& alike(const PassShape& shape) { return of_one(shape, Others::alike); }
   /// The pass as all ranks do it together. Ops are those of the busiest rank, and sent_bytes those of
   /// all ranks. Waits are divided by level as the first rank's own are.
   const PassFigures& played(const PassShape& shape);
+  /// What it costs to play the pass: operations of about a microsecond each, for what its ranks list
+  /// and for their messages. It depends on the pass alone; 0 where the pass was played.
+  double cost(const PassShape& shape);
   /// The programs of all ranks.
   std::vector<Program> programs(const PassShape& shape) const;
   /// How many passes were played.
@@ -93,6 +99,7 @@ class Passes {
     template <typename Find>
     const PassFigures& of(const PassShape& shape, const Find& find);
     int64_t size() const;
+    bool has(const PassShape& shape) const;
 
    private:
     struct Entry {
@@ -103,11 +110,12 @@ class Passes {
     std::map<decltype(PassShape{}.key()), Entry> entries_;
   };
 
-  PassFigures find_least(const PassShape& shape) const;
+  const PassFigures& of_one(const PassShape& shape, Others others);
+  PassFigures find_one(const PassShape& shape, Others others) const;
   PassFigures play(const PassShape& shape) const;
 
   PassSetting setting_;
-  Known at_least_, played_;
+  Known at_least_, alike_, played_;
 };
 
 }  // namespace pecia::foresight

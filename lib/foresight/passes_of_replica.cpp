@@ -29,7 +29,8 @@ PassesOfReplica::PassesOfReplica(Passes& passes, const resources::Resources& res
 
 std::vector<int> PassesOfReplica::degrees() const {
   std::vector<int> degrees;
-  if (resources_.elastic && how_far_ != HowFar::played) return {1};
+  const bool bounds = how_far_ == HowFar::at_least || how_far_ == HowFar::steps_played;
+  if (resources_.elastic && bounds) return {1};
   if (resources_.elastic)
     for (int degree = 1; degree < resources_.cp; degree *= 2) degrees.push_back(degree);
   degrees.push_back(resources_.cp);
@@ -68,6 +69,13 @@ PassShape PassesOfReplica::step(int degree, int masters, int64_t sequences, int6
   shape.cached = std::max<int64_t>(1, (context + unit - 1) / unit) * unit;
   shape.masters = resources_.elastic ? masters : 0;
   return shape;
+}
+
+const PassFigures& PassesOfReplica::figures(const PassShape& shape) const {
+  if (how_far_ == HowFar::alike) return passes_.alike(shape);
+  const bool is_step = shape.kind == schedule::PassKind::decode;
+  const bool plays = how_far_ == HowFar::played || (how_far_ == HowFar::steps_played && is_step);
+  return plays ? passes_.played(shape) : passes_.at_least(shape);
 }
 
 }  // namespace pecia::foresight

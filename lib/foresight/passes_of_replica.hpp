@@ -12,6 +12,7 @@ namespace pecia::foresight {
 enum class HowFar {
   at_least,      ///< none
   steps_played,  ///< steps, which are short programs
+  alike,         ///< none; times are those of one rank if all did as it does (Passes::alike)
   played         ///< all
 };
 
@@ -22,7 +23,7 @@ class PassesOfReplica {
   PassesOfReplica(Passes& passes, const resources::Resources& resources, HowFar how_far);
 
   /// Degrees of teams: all instances; or, with teams that change, 1, 2, 4, … and all.
-  /// Where not all is played, such teams have the times of an instance alone.
+  /// Where bounds are sought, such teams have the times of an instance alone.
   std::vector<int> degrees() const;
   /// New tokens that a pass of such a team has at most.
   int64_t batch_tokens(int degree) const { return resources_.batch_tokens_of_team(degree); }
@@ -34,11 +35,7 @@ class PassesOfReplica {
   /// that all instances hold equally many. Of teams that change, `masters` instances have rows.
   PassShape step(int degree, int masters, int64_t sequences, int64_t context) const;
 
-  const PassFigures& figures(const PassShape& shape) const {
-    const bool is_step = shape.kind == schedule::PassKind::decode;
-    const bool plays = how_far_ == HowFar::played || (how_far_ == HowFar::steps_played && is_step);
-    return plays ? passes_.played(shape) : passes_.at_least(shape);
-  }
+  const PassFigures& figures(const PassShape& shape) const;
 
  private:
   Passes& passes_;

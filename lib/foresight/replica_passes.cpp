@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "lib/context/recent_slots.hpp"
 #include "lib/foresight/settled_levels.hpp"
@@ -29,11 +30,11 @@ int64_t recent_slots(int64_t slots, const schedule::Plan& pass) {
 
 /// Of a pass that begins all of its sequences.
 Recording recording_of(const Replica& replica, const machines::Cluster& cluster,
-                       const schedule::Plan& pass, int rank) {
+                       schedule::Plan pass, int rank) {
   constexpr int64_t any_memory = std::numeric_limits<int64_t>::max();
   const int64_t kv_tokens = reserved_slots(pass, replica.resources.cp);
   const int64_t recent = replica.resources.kv_recent_tokens > 0 ? recent_slots(kv_tokens, pass) : 0;
-  return {settings_of(replica, cluster, rank, kv_tokens, any_memory, recent), {}, pass};
+  return {settings_of(replica, cluster, rank, kv_tokens, any_memory, recent), {}, std::move(pass)};
 }
 
 bool is_layout(const Replica& replica) {
@@ -82,15 +83,16 @@ execute::PhantomSettings settings_of(const Replica& replica, const machines::Clu
                      .ep = resources.ep}};
 }
 
-Program program_of(const Replica& replica, const machines::Cluster& cluster,
-                   const schedule::Plan& pass, int rank) {
-  return record(replica.config, recording_of(replica, cluster, pass, rank), Layers::folded);
+Program program_of(const Replica& replica, const machines::Cluster& cluster, schedule::Plan pass,
+                   int rank) {
+  return record(replica.config, recording_of(replica, cluster, std::move(pass), rank),
+                Layers::folded);
 }
 
 std::vector<Program> programs_of(const Replica& replica, const machines::Cluster& cluster,
-                                 const schedule::Plan& pass) {
+                                 schedule::Plan pass) {
   std::vector<Program> programs;
-  Recording recording = recording_of(replica, cluster, pass, 0);
+  Recording recording = recording_of(replica, cluster, std::move(pass), 0);
   for (int& rank = recording.rank.rank; rank < replica.ranks(); ++rank)
     programs.push_back(record(replica.config, recording, Layers::folded));
   return programs;

@@ -38,10 +38,10 @@ execute::PhantomSettings settings_of(const Replica& replica, const machines::Clu
                                      int64_t kv_recent_tokens = 0);
 
 /// The program of a rank in a pass that begins all of its sequences.
-Program program_of(const Replica& replica, const machines::Cluster& cluster,
-                   const schedule::Plan& pass, int rank);
+Program program_of(const Replica& replica, const machines::Cluster& cluster, schedule::Plan pass,
+                   int rank);
 /// Those of all the replica's ranks.
 std::vector<Program> programs_of(const Replica& replica, const machines::Cluster& cluster,
-                                 const schedule::Plan& pass);
+                                 schedule::Plan pass);
 
 }  // namespace pecia::foresight

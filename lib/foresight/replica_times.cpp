@@ -53,6 +53,21 @@ std::vector<PassShape> steps_of(const PassesOfReplica& passes, const PassSpan& s
   return all;
 }
 
+/// The passes that are played of teams of a degree.
+struct Spanning {
+  std::vector<PassShape> prefills, steps;
+};
+
+std::map<int, Spanning> spanning_passes(const PassesOfReplica& passes,
+                                        const resources::Resources& resources,
+                                        const PassSpan& span) {
+  std::map<int, Spanning> all;
+  for (const int degree : passes.degrees())
+    all[degree] = {prefills_of(passes, span, degree, resources.elastic),
+                   steps_of(passes, span, degree, resources.cp, resources.elastic)};
+  return all;
+}
+
 PassRates fitted(const std::vector<PassFigures>& figures) {
   const PassFigures& first = figures.front();
   schedule::RateFit fit({0.1 * first.seconds, 0.5 * first.seconds / first.work.rows,
@@ -92,18 +107,25 @@ PassRates between(const PassRates& from, const PassRates& to, double way) {
 
 }  // namespace
 
+double cost_of_times(Passes& passes, const resources::Resources& resources, const PassSpan& span) {
+  const PassesOfReplica of_replica(passes, resources, HowFar::played);
+  double sum = 0;
+  for (const auto& [degree, of_degree] : spanning_passes(of_replica, resources, span)) {
+    for (const PassShape& shape : of_degree.prefills) sum += passes.cost(shape);
+    for (const PassShape& shape : of_degree.steps) sum += passes.cost(shape);
+  }
+  return sum;
+}
+
 ReplicaTimes::ReplicaTimes(Passes& passes, const resources::Resources& resources,
                            const PassSpan& span, HowFar how_far) {
   const PassesOfReplica of_replica(passes, resources, how_far);
-  const bool elastic = resources.elastic;
   std::vector<PassShape> shapes;
   std::map<int, std::pair<size_t, size_t>> counts;  // of prefills and of steps, by degree
-  for (const int degree : of_replica.degrees()) {
-    const auto prefills = prefills_of(of_replica, span, degree, elastic);
-    const auto steps = steps_of(of_replica, span, degree, resources.cp, elastic);
-    shapes.insert(shapes.end(), prefills.begin(), prefills.end());
-    shapes.insert(shapes.end(), steps.begin(), steps.end());
-    counts[degree] = {prefills.size(), steps.size()};
+  for (const auto& [degree, of_degree] : spanning_passes(of_replica, resources, span)) {
+    shapes.insert(shapes.end(), of_degree.prefills.begin(), of_degree.prefills.end());
+    shapes.insert(shapes.end(), of_degree.steps.begin(), of_degree.steps.end());
+    counts[degree] = {of_degree.prefills.size(), of_degree.steps.size()};
   }
   std::vector<PassFigures> figures(shapes.size());
   in_parallel(how_far == HowFar::at_least ? 1 : passes.setting().threads, shapes.size(),

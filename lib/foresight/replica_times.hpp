@@ -19,9 +19,13 @@ struct PassSpan {
   int64_t usual_prompt = 0;    ///< new tokens of a turn, on average; 0: those of the longest prompt
 };
 
+/// What it costs to play the passes of ReplicaTimes, in operations (Passes::cost).
+double cost_of_times(Passes& passes, const resources::Resources& resources, const PassSpan& span);
+
 class ReplicaTimes {
  public:
   /// `resources`: as PassesOfReplica takes them.
+  /// With HowFar::alike, no pass is played.
   ReplicaTimes(Passes& passes, const resources::Resources& resources, const PassSpan& span,
                HowFar how_far);
 

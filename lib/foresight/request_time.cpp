@@ -91,8 +91,8 @@ RequestShape parse_shape(std::string_view text) {
 }
 
 RequestTime foresee(Passes& passes, const resources::Resources& resources,
-                    const RequestShape& shape) {
-  const PassesOfReplica of(passes, resources, HowFar::played);
+                    const RequestShape& shape, HowFar how_far) {
+  const PassesOfReplica of(passes, resources, how_far);
   std::optional<RequestTime> best;
   for (const int degree : of.degrees()) {
     RequestTime time = prompt_time(of, degree, shape);

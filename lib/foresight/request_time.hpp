@@ -34,7 +34,7 @@ struct RequestTime {
 /// levels keep, in whatever order the tokens lie. Of teams that change, the fastest has the request.
 /// `resources`: as PassesOfReplica takes them.
 RequestTime foresee(Passes& passes, const resources::Resources& resources,
-                    const RequestShape& shape);
+                    const RequestShape& shape, HowFar how_far = HowFar::played);
 
 /// Writes what all ranks do in the prompt's last chunk, and in a step of the answer, as traces into
 /// `folder`/prefill and `folder`/decode. With teams that change, all instances are one. Throws

@@ -30,13 +30,9 @@ double attention_flops(const Replica& replica, const machines::Cluster& cluster)
 double all_to_all_bandwidth(const machines::Cluster& cluster, int ranks) {
   const comm::LinkLevel level = comm::link_level(cluster.place(0), cluster.place(ranks - 1));
   const machines::Link& link = cluster.links[static_cast<size_t>(level)];
-  const int per_rack = cluster.ranks_per_server * cluster.servers_per_rack;
-  const int sharing = !link.shared                       ? 1
-                      : level == comm::LinkLevel::system ? per_rack
-                                                         : cluster.ranks_per_server;
   constexpr double long_message = 1 << 24;
   return 1e9 * link.gbs * cluster.efficiency.collective.of({.bytes = long_message}) /
-         std::min(sharing, ranks);
+         std::min(cluster.sharing(level), ranks);
 }
 
 std::optional<parallel::SparseSetting> settled_levels(const Replica& replica,

@@ -38,6 +38,15 @@ bool fit(Foreseen& plan, const PassSetting& setting, const Batch& batch) {
 /// others are not played.
 constexpr int most_teams_in_vain = 3;
 
+/// Operations (Passes::cost) that may be spent on many ranks: on the layouts of a sweep, for rings and
+/// again for teams that change; and on one more layout beside a sweep.
+constexpr double most_operations = 4e6, most_operations_beside = 1e6;
+
+/// What the scheduler takes to play a batch, in the same operations.
+double cost_of(const Batch& batch) {
+  return static_cast<double>(batch.work().answer_tokens + 10 * batch.work().requests);
+}
+
 class Search {
  public:
   Search(Passes& passes, Batches& batches, const SweepQuestion& question)
@@ -52,7 +61,8 @@ class Search {
     for (size_t i = 0; i < layouts.size(); ++i) decide(question_.ranks[i], layouts[i]);
     const auto order = [this](const Foreseen& plan) {
       constexpr double never = std::numeric_limits<double>::infinity();
-      return plan.end ? std::pair(plan.seconds(question_.aim), plan.gpu_hours())
+      const double later = plan.how_far == HowFar::alike ? 1 / (1 - least_gain) : 1;
+      return plan.end ? std::pair(later * plan.seconds(question_.aim), plan.gpu_hours())
                       : std::pair(never, static_cast<double>(-plan.memory.free_bytes));
     };
     std::ranges::stable_sort(found_.plans, {}, order);
@@ -113,6 +123,10 @@ class Search {
       candidate.plan.resources = layout_resources(setting(), parallel, ranks, batches_);
       candidate.batch = &batches_.of(setting().job, candidate.plan.resources);
     }
+    std::optional<double> left = question_.operations;
+    if (!left && ranks > all_played_ranks && question_.pruning == Pruning::bounds)
+      left = most_operations;
+    if (left) leave_open_wide_steps(candidates);
     if (question_.pruning == Pruning::bounds)
       in_parallel(setting().threads, candidates.size(), [&](size_t i) {
         const resources::Resources& resources = candidates[i].plan.resources;
@@ -141,12 +155,24 @@ class Search {
           best.nearest = std::move(plan);
         continue;
       }
-      if (question_.pruning == Pruning::bounds &&
+      if (left) {
+        // Something has to be compared, whatever it costs.
+        const bool is_first = best.end_s == std::numeric_limits<double>::infinity();
+        if (cost_of(batch) > *left && !is_first) {
+          ++found_.open;
+          continue;
+        }
+        *left -= cost_of(batch);
+        const double cost = cost_of_times(passes_, plan.resources, span_of(batch, plan.resources));
+        plan.how_far = cost <= *left ? HowFar::played : HowFar::alike;
+        if (plan.how_far == HowFar::played) *left -= cost;
+      }
+      if (question_.pruning == Pruning::bounds && plan.how_far == HowFar::played &&
           least_s(batch, plan.resources, HowFar::steps_played) > target_s) {
         ++found_.slower;
         continue;
       }
-      plan.times.emplace(times_of(plan.resources, passes_, batch, HowFar::played));
+      plan.times.emplace(times_of(plan.resources, passes_, batch, plan.how_far));
       if (question_.pruning == Pruning::bounds &&
           least_end_s(batch, plan.resources, *plan.times) > target_s) {
         teams_in_vain += is_open_team;
@@ -162,6 +188,20 @@ class Search {
       found_.plans.push_back(std::move(plan));
       tell();
     }
+  }
+
+  /// Leaves open layouts with so many sequences on so many instances that a step of them takes long
+  /// to record, unless all are like that.
+  void leave_open_wide_steps(std::vector<Candidate>& candidates) {
+    constexpr int64_t most_places = 1 << 18;  // about 30 ms for each rank
+    const auto is_wide = [](const Candidate& candidate) {
+      const resources::Resources& resources = candidate.plan.resources;
+      return span_of(*candidate.batch, resources).sequences * resources.cp > most_places;
+    };
+    if (std::ranges::all_of(candidates, is_wide)) return;
+    const auto wide = static_cast<int64_t>(std::erase_if(candidates, is_wide));
+    found_.open += wide;
+    decided_ += wide;
   }
 
   /// The least end by times of which not all are played.
@@ -218,7 +258,11 @@ Foreseen played_in(Passes& passes, Batches& batches, const job::Job::Parallel& p
   if (batch_tokens) plan.resources.max_batch_tokens = *batch_tokens;
   const Batch& batch = batches.of(setting.job, plan.resources);
   if (!fit(plan, setting, batch)) return plan;
-  plan.times.emplace(times_of(plan.resources, passes, batch, HowFar::played));
+  if (ranks > all_played_ranks &&
+      cost_of_times(passes, plan.resources, span_of(batch, plan.resources)) >
+          most_operations_beside)
+    plan.how_far = HowFar::alike;
+  plan.times.emplace(times_of(plan.resources, passes, batch, plan.how_far));
   plan.end = play(batch, setting.job, setting.config, plan.resources, *plan.times);
   return plan;
 }

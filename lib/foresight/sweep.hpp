@@ -31,6 +31,7 @@ struct Foreseen {
   job::Job::Parallel parallel;  ///< with nothing left to decide but a ring that is chosen by rule
   resources::Resources resources;  ///< all but threads
   RankMemory memory;
+  HowFar how_far = HowFar::played;    ///< its passes; alike: it costs too much to play them
   std::optional<BatchEnd> end;        ///< absent: it does not fit
   std::optional<ReplicaTimes> times;  ///< present with `end`
   double gpu_hours() const { return ranks * end->end_s / 3600; }
@@ -39,7 +40,8 @@ struct Foreseen {
 };
 
 struct Sweep {
-  /// The best first: by the aim, then by GPU-hours. Where no layout of a number of ranks fits, the one
+  /// The best first: by the aim, then by GPU-hours. A layout of which no pass is played has to gain
+  /// `least_gain` to come before one that is. Where no layout of a number of ranks fits, the one
   /// that lacks least comes at the end.
   std::vector<Foreseen> plans;
   int64_t layouts = 0;  ///< legal ones, on all numbers of ranks
@@ -49,7 +51,9 @@ struct Sweep {
   /// of their blocks' best rings, did not gain it.
   int64_t slower = 0;
   int64_t too_large = 0;  ///< do not fit
-  int64_t passes = 0;     ///< played
+  /// Not compared, since that would cost too much. They may end before the best.
+  int64_t open = 0;
+  int64_t passes = 0;  ///< played
 };
 
 struct SweepQuestion {
@@ -57,6 +61,9 @@ struct SweepQuestion {
   KeptDegrees kept;  ///< degrees that the job gives; its modes are kept where they are not auto
   Aim aim = Aim::batch_end;
   Pruning pruning = Pruning::bounds;  ///< bounds are of the batch's end alone
+  /// Operations (Passes::cost) that may be spent on a number of ranks, for rings and again for teams
+  /// that change. Absent: any up to all_played_ranks ranks or without pruning, some millions beyond.
+  std::optional<double> operations = {};
   /// Is told how many of the layouts are decided.
   std::function<void(int64_t decided, int64_t all)> on_progress = {};
 };
@@ -66,7 +73,8 @@ resources::Resources layout_resources(const PassSetting& setting,
                                       const job::Job::Parallel& parallel, int ranks,
                                       Batches& batches);
 
-/// Plays the batch in this layout. `batch_tokens`: in place of those of layout_resources.
+/// Plays the batch in this layout. `batch_tokens`: in place of those of layout_resources. With more than
+/// all_played_ranks ranks, passes that cost much are not played (Foreseen::how_far).
 Foreseen played_in(Passes& passes, Batches& batches, const job::Job::Parallel& parallel, int ranks,
                    std::optional<int64_t> batch_tokens = {});
 
@@ -74,6 +82,12 @@ Foreseen played_in(Passes& passes, Batches& batches, const job::Job::Parallel& p
 /// the best one, but for what the fit of pass times may be off (5 %). Throws InputError where a
 /// number of ranks has no legal layout, with the reason. Requires Pruning::none with another aim than
 /// the batch's end.
+///
+/// With more than all_played_ranks ranks and Pruning::bounds, no more is played than some seconds'
+/// operations (Passes::cost), counted alike everywhere: for layouts in the order of their least
+/// ends, first for rings and then for teams that change. Where a layout's passes cost more than is
+/// left, they take the time that one rank says (HowFar::alike); where the batch alone does, the layout is
+/// left open.
 Sweep sweep(Passes& passes, Batches& batches, const SweepQuestion& question);
 
 /// What limits a batch in a layout: "compute", "memory bandwidth", "link server", "link rack", "link

@@ -11,6 +11,11 @@ comm::RackServerGpu Cluster::place(int number) const {
           number % ranks_per_server};
 }
 
+int Cluster::sharing(comm::LinkLevel level) const {
+  if (!links[static_cast<size_t>(level)].shared) return 1;
+  return level == comm::LinkLevel::system ? ranks_per_server * servers_per_rack : ranks_per_server;
+}
+
 std::vector<comm::RackServerGpu> Cluster::places(int ranks) const {
   std::vector<comm::RackServerGpu> all;
   for (int number = 0; number < ranks; ++number) all.push_back(place(number));

@@ -74,6 +74,8 @@ struct Cluster {
 
   /// Where ranks are if they fill one server after the other.
   comm::RackServerGpu place(int number) const;
+  /// Ranks that share a level's rate: 1 where it is not shared.
+  int sharing(comm::LinkLevel level) const;
   std::vector<comm::RackServerGpu> places(int ranks) const;
 };
 

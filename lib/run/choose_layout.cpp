@@ -20,7 +20,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int most_ranks = 128;                 // in up to 511 layouts, up to ten seconds
+constexpr int most_ranks = 1024;
+constexpr int64_t most_on_many_ranks = 1000;    // requests; passes of more take long to record
 constexpr size_t most_with_arrivals = 40;       // layouts, all of which are played
 constexpr int64_t most_answer_tokens = 50'000;  // that are played in a layout: some 0.25 s
 
@@ -51,7 +52,8 @@ Json json_of(const foresight::Foreseen& plan, foresight::Aim aim) {
             {"cp_elastic", resources.elastic},
             {"mode", resources::mode_name(resources)},
             {"max_batch_tokens", resources.max_batch_tokens},
-            {"expected_s", plan.end ? Json(plan.seconds(aim)) : Json()}};
+            {"expected_s", plan.end ? Json(plan.seconds(aim)) : Json()},
+            {"by_one_rank", plan.how_far == foresight::HowFar::alike}};
   if (plan.memory.why_not) json["why_not"] = *plan.memory.why_not;
   return json;
 }
@@ -65,7 +67,8 @@ Json json_of(const foresight::Choice& choice) {
             {"alternatives", Json::array()},
             {"layouts", choice.layouts},
             {"slower", choice.slower},
-            {"too_large", choice.too_large}};
+            {"too_large", choice.too_large},
+            {"open", choice.open}};
   for (size_t i = 0; i < std::min(most, choice.others.size()); ++i)
     json["alternatives"].push_back(json_of(choice.others[i], choice.aim));
   return json;
@@ -101,6 +104,8 @@ LayoutChoice foreseen_on(const machines::Cluster& cluster, const LayoutQuestion&
     return {{}, "the layout is by rule: no request can run", {}};
   foresight::Batches batches(job, inputs, question.config,
                              [&](const auto& all) { return part_of(all, ranks); });
+  if (ranks > foresight::all_played_ranks && batches.alone().work().requests > most_on_many_ranks)
+    return {{}, "the layout is by rule: pecia plan --cluster compares so many requests", {}};
   const kernels::Backend& backend = *question.place.backend;
   foresight::Passes passes({.job = job,
                             .config = question.config,

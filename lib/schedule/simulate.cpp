@@ -5,6 +5,7 @@
 #include <cmath>
 #include <deque>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "lib/core/error.hpp"
@@ -55,6 +56,7 @@ struct Replica {
   Scheduler scheduler;
   std::vector<UnderWay> under_way;  ///< a heap
   bool refuses = false;  ///< has no room for the next request, until its scheduler does something
+  bool idle = false;     ///< had nothing to begin, and nothing has been added since
   double prefill_s = 0, decode_s = 0;
 
   double first_end_s() const {
@@ -71,7 +73,8 @@ class Play {
         ring_size_(limits.ring_size),
         seconds_(seconds),
         requests_(requests),
-        around_(around) {
+        around_(around),
+        open_(replicas) {
     for (int i = 0; i < replicas; ++i) replicas_.emplace_back(limits);
     constexpr double never = std::numeric_limits<double>::quiet_NaN();
     result_.prompts.resize(ring_size_), result_.answers.resize(ring_size_);
@@ -87,12 +90,11 @@ class Play {
   Simulation run() {
     for (;;) {
       begin_passes();
-      Replica& first = *std::ranges::min_element(replicas_, {}, &Replica::first_end_s);
       const double arrival_s = next_arrival_s();
-      if (!std::isinf(arrival_s) && arrival_s <= first.first_end_s()) {
+      if (!std::isinf(arrival_s) && (ends_.empty() || arrival_s <= ends_.begin()->first)) {
         now_ = arrival_s;
-      } else if (!first.under_way.empty()) {
-        end_pass(first);
+      } else if (!ends_.empty()) {
+        end_pass(ends_.begin()->second);
       } else {
         PECIA_CHECK(next_ == requests_.size(), "request {} of the simulation cannot begin", next_);
         for (const Replica& replica : replicas_) {
@@ -117,7 +119,7 @@ class Play {
   /// Gives requests that are there to replicas with room, in their order: each to the replica with
   /// the fewest of those that have room for it.
   void deal() {
-    while (next_ < requests_.size() && std::isinf(next_arrival_s())) {
+    while (open_ > 0 && next_ < requests_.size() && std::isinf(next_arrival_s())) {
       const SimulatedRequest& next = requests_[next_];
       if (!head_) head_ = request_of(next, row_);
       Replica* chosen = nullptr;
@@ -125,29 +127,32 @@ class Play {
         if (replica.refuses) continue;
         const bool takes = next.arrival_s ? replica.scheduler.has_room_for(*head_)
                                           : replica.scheduler.wants_more();
-        replica.refuses = !takes;
+        set_refuses(replica, !takes);
         if (takes && (chosen == nullptr || replica.load() < chosen->load())) chosen = &replica;
       }
       if (chosen == nullptr) return;
       chosen->scheduler.add(std::move(*head_), now_);
+      chosen->idle = false;
       head_.reset();
       take_finished(*chosen);  // a request that is refused
       row_ += std::ssize(next.turns);
       ++next_;
       if (next.arrival_s)  // the one after it may be smaller
-        for (Replica& replica : replicas_) replica.refuses = false;
+        for (Replica& replica : replicas_) set_refuses(replica, false);
     }
   }
 
   void begin_passes() {
     for (bool begins = true; begins;) {
       begins = false;
-      for (Replica& replica : replicas_) {
+      for (size_t index = 0; index < replicas_.size(); ++index) {
+        Replica& replica = replicas_[index];
         deal();
-        if (!elastic_ && !replica.under_way.empty()) continue;
+        if (!elastic_ && (replica.idle || !replica.under_way.empty())) continue;
         std::optional<Plan> plan;
         call(Call::next, [&] { plan = replica.scheduler.next(now_); });
-        replica.refuses = false;
+        set_refuses(replica, false);
+        replica.idle = !plan;
         if (!plan) continue;
         begins = true;
         ++result_.passes;
@@ -159,20 +164,30 @@ class Play {
         const bool reads = std::ranges::any_of(
             plan->items, [](const PlanItem& item) { return item.rows.is_shared(); });
         (reads ? replica.prefill_s : replica.decode_s) += seconds;
+        ends_.erase({replica.first_end_s(), index});
         replica.under_way.push_back({now_ + seconds, std::move(*plan)});
         std::push_heap(replica.under_way.begin(), replica.under_way.end(), std::greater<>());
+        ends_.insert({replica.first_end_s(), index});
       }
     }
   }
 
-  void end_pass(Replica& replica) {
+  void set_refuses(Replica& replica, bool refuses) {
+    if (replica.refuses != refuses) open_ += refuses ? -1 : 1;
+    replica.refuses = refuses;
+  }
+
+  void end_pass(size_t index) {
+    Replica& replica = replicas_[index];
+    ends_.erase({replica.first_end_s(), index});
     std::pop_heap(replica.under_way.begin(), replica.under_way.end(), std::greater<>());
     const UnderWay ended = std::move(replica.under_way.back());
     replica.under_way.pop_back();
+    if (!replica.under_way.empty()) ends_.insert({replica.first_end_s(), index});
     now_ = result_.seconds = ended.end_s;
     const std::vector<Outcome> outcomes = {outcome_of(ended.plan)};
     call(Call::commit, [&] { replica.scheduler.commit(ended.plan, outcomes, now_); });
-    replica.refuses = false;
+    set_refuses(replica, false);
     take_finished(replica);
   }
 
@@ -197,6 +212,9 @@ class Play {
   const std::vector<SimulatedRequest>& requests_;
   const Around& around_;
   std::deque<Replica> replicas_;
+  int64_t open_;  ///< replicas that do not refuse the next request
+  std::set<std::pair<double, size_t>>
+      ends_;  ///< of replicas in a pass: when the first of theirs ends
   std::map<int64_t, size_t> request_of_row_;  ///< by the row of its first answer
   size_t next_ = 0;                           ///< first request that no scheduler has
   int64_t row_ = 0;                           ///< of that request

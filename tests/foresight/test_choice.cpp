@@ -113,6 +113,33 @@ TEST(Choice, SaysUpToWhereStepsShift) {
   }
 }
 
+/// Of many ranks not all is played, and the layout is about as good as if all were.
+TEST(Choice, OnManyRanksIsAboutAsGood) {
+  SmallJob small = open_grid();
+  small.job.parallel.sp = small.job.parallel.tp = 1;
+  small.job.batch.max_batch_tokens = 4096;
+  const auto requests = requests_of({3000, 2000, 2000}, 5);
+  constexpr int ranks = 136;
+  ASSERT_GT(ranks, all_played_ranks);
+  const Choice choice = choice_of(small, requests, ranks);
+  EXPECT_EQ(choice_text(choice_of(small, requests, ranks)), choice_text(choice));
+
+  Passes passes(small.setting());
+  Batches batches(requests, small.config);
+  SweepQuestion question;
+  question.ranks = {ranks};
+  question.kept = {.sp = 1, .tp = 1};
+  question.operations = 1e12;
+  const Sweep all = sweep(passes, batches, question);
+  EXPECT_EQ(all.open, 0);
+  for (const Foreseen& plan : all.plans) {
+    EXPECT_EQ(plan.how_far, HowFar::played);
+    if (layout_text(plan) == layout_text(choice.chosen)) {
+      EXPECT_LE(plan.end->end_s, 1.1 * all.plans.front().end->end_s);
+    }
+  }
+}
+
 TEST(Choice, IsNoneWhereNothingFits) {
   SmallJob small;
   small.cluster.rank.memory_gib = 0.003;

@@ -48,6 +48,46 @@ TEST(OwnTime, IsNeverMoreThanThePassOfAllRanks) {
     }
 }
 
+/// Where no link is shared and ranks compute as fast alone, it makes no difference to a rank what the
+/// others do; where a link is shared, a rank that is like the others takes as long as they do.
+TEST(OwnTime, OfRanksThatAreAlikeIsThatOfThePass) {
+  machines::Cluster cluster = small_cluster();
+  for (const bool shared : {false, true}) {
+    for (machines::Link& link : cluster.links) link.shared = shared;
+    cluster.ranks_per_server = 4;
+    double seconds = 0, alike_s = 0, idle_s = 0, gain_s = 0;
+    for (const Grid& grid : {Grid{"pass_kv", 4}, Grid{"tp", 1, 1, 4}, Grid{"ulysses", 1, 4}}) {
+      const auto all =
+          programs(small_model(6), grid, grid.passes().feed(0, 1, 192), Layers::folded);
+      seconds = replay(all, cluster).seconds;
+      alike_s = own_time(all[3], 3, cluster, Others::alike).times.end_s;
+      idle_s = own_time(all[3], 3, cluster).times.end_s;
+      if (shared) {
+        EXPECT_GE(alike_s, idle_s) << grid.name;
+        gain_s += alike_s - idle_s;
+      } else {
+        EXPECT_EQ(alike_s, idle_s) << grid.name;
+      }
+      EXPECT_NEAR(alike_s, seconds, 0.1 * seconds) << grid.name << (shared ? ", shared" : "");
+    }
+    EXPECT_EQ(gain_s > 0, shared);  // a ring may hide what it sends
+  }
+}
+
+TEST(Passes, CostNothingMoreOnceTheyArePlayed) {
+  const SmallJob small;
+  Passes passes(small.setting());
+  PassShape shape;
+  shape.degrees = {.cp = 4};
+  shape.tokens = 200;
+  const double cost = passes.cost(shape);
+  EXPECT_GT(cost, 4 * 500);
+  shape.degrees.cp = 8;
+  EXPECT_GT(passes.cost(shape), 2 * cost);
+  passes.played(shape);
+  EXPECT_EQ(passes.cost(shape), 0);
+}
+
 TEST(Mix, AddsUpToTheWork) {
   const std::vector<schedule::PassWork> passes{{1, 100, 5000}, {1, 100, 25000}, {1, 25, 300}};
   const schedule::PassWork work{10, 775, 90600};  // 4, 3 and 3 of them, but 300 fewer pairs
@@ -295,6 +335,48 @@ TEST(Sweep, PruningKeepsTheBestOfAnyBatch) {
         << "round " << round;
     EXPECT_LT(pruned.plans.size(), all.plans.size());
   }
+}
+
+/// What may be spent decides what is played, and the best layout of all is found as nearly as one rank
+/// can tell it.
+TEST(Sweep, SpendsNoMoreThanItMay) {
+  for (const bool shared : {false, true})
+    for (const auto& prompts :
+         {std::vector<int64_t>{1500}, std::vector<int64_t>{900, 300, 300, 200},
+          std::vector<int64_t>(24, 150)}) {
+      SmallJob small;
+      for (machines::Link& link : small.cluster.links) link.shared = shared;
+      Batches batches(requests_of(prompts, 10), small.config);
+      SweepQuestion question;
+      question.ranks = {8};
+      Passes all(small.setting());
+      const Sweep found = sweep(all, batches, question);
+      for (const Foreseen& plan : found.plans) EXPECT_EQ(plan.how_far, HowFar::played);
+      EXPECT_EQ(found.open, 0);
+
+      question.operations = 1e9;
+      Passes enough(small.setting());
+      const Sweep same = sweep(enough, batches, question);
+      EXPECT_EQ(same.plans.front().end->end_s, found.plans.front().end->end_s);
+      EXPECT_EQ(same.passes, found.passes);
+
+      question.operations = 30'000;
+      Passes few(small.setting());
+      const Sweep some = sweep(few, batches, question);
+      EXPECT_LT(some.passes, found.passes);
+      EXPECT_EQ(some.layouts, some.slower + some.open + std::ssize(some.plans));
+      EXPECT_TRUE(std::ranges::any_of(
+          some.plans, [](const Foreseen& plan) { return plan.how_far == HowFar::alike; }));
+      const Foreseen really = played_in(all, batches, some.plans.front().parallel, 8);
+      EXPECT_LE(really.end->end_s, 1.3 * found.plans.front().end->end_s) << prompts.size();
+
+      question.operations = 0;
+      Passes none(small.setting());
+      const Sweep one = sweep(none, batches, question);
+      EXPECT_EQ(one.passes, 0);
+      EXPECT_GT(one.open, 0);
+      EXPECT_GE(one.plans.size(), 1);
+    }
 }
 
 TEST(Sweep, DividesMuchWorkByTheReplicas) {
