@@ -22,11 +22,13 @@ class Walk {
  public:
   Walk(int rank, const machines::Cluster& cluster, Others others)
       : rank_(rank), cluster_(cluster), working_(others == Others::alike ? 1 : 0) {
+    const bool shares = others == Others::alike;
     for (size_t level = 0; level < rates_.size(); ++level)
       rates_[level] = 1e9 * cluster.links[level].gbs /
-                      (others == Others::alike ? cluster.sharing(comm::LinkLevel(level)) : 1);
+                      (shares ? cluster.sharing(static_cast<comm::LinkLevel>(level)) : 1);
     // What leaves a rack leaves its server as well.
-    if (others == Others::alike) rates_[2] = std::min(rates_[1], rates_[2]);
+    double& system = rates_[static_cast<size_t>(comm::LinkLevel::system)];
+    if (shares) system = std::min(system, rates_[static_cast<size_t>(comm::LinkLevel::rack)]);
     now_ = own_.times.other_s = 1e-6 * cluster.overhead.step_us;
   }
 
