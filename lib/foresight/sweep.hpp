@@ -87,7 +87,7 @@ Foreseen played_in(Passes& passes, Batches& batches, const job::Job::Parallel& p
 /// operations (Passes::cost), counted alike everywhere: for layouts in the order of their least
 /// ends, first for rings and then for teams that change. Where a layout's passes cost more than is
 /// left, they take the time that one rank says (HowFar::alike); where the batch alone does, the layout is
-/// left open.
+/// left open. A layout that counts as slower may there be slower than what one rank said of another.
 Sweep sweep(Passes& passes, Batches& batches, const SweepQuestion& question);
 
 /// What limits a batch in a layout: "compute", "memory bandwidth", "link server", "link rack", "link
