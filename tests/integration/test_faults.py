@@ -237,10 +237,14 @@ class FullDiskTest(RunTest):
         }
         reference = self.write_job(requests, "reference", **sections)
         self.run_job(reference, 1)
-        for name, ranks, parallel in (
-            ("alone", 0, {}),
-            ("ring", 2, {}),
-            ("replicas", 2, {"dp": 2}),
+        # A replica writes its rows to its journal, from which rank 0 brings them to the results from time to time. So
+        # that it is known which file has no room, only one rank's disk is full, and rank 0's has room for a journal of
+        # two thirds of the rows.
+        for name, ranks, parallel, full_for, room, file in (
+            ("alone", 0, {}, slice(None), 0.5, "results.h5"),
+            ("ring", 2, {}, slice(None), 0.5, "results.h5"),
+            ("replicas", 2, {"dp": 2}, slice(0, 1), 0.67, "results.h5"),
+            ("journal", 2, {"dp": 2}, slice(1, 2), 0.25, "journal/1-0.rows"),
         ):
             with self.subTest(name):
                 job = self.write_job(requests, name, parallel=parallel, **sections)
@@ -251,17 +255,18 @@ class FullDiskTest(RunTest):
                 )
                 # Not for a row that is done: replicas' rows come to the file late, and all may be there by then.
                 wait_for(f"{path}", path.exists)
-                # As a disk that is full from now on: of a sparse file its later half is missing.
-                for process in launch.known_ranks:
-                    limit_file_size(process, path.stat().st_size // 2)
+                # As a disk that is full from now on: of a sparse file its later part is missing.
+                for process in launch.known_ranks[full_for]:
+                    limit_file_size(process, int(path.stat().st_size * room))
                 words = self.end(launch, FAILURE)
-                self.assertIn(str(path), words)
+                self.assertIn(str(self.output(job) / file), words)
                 self.assertEqual(words.count("make room and run the same command"), 1, words)
                 wait_for("all processes to end", lambda launch=launch: not launch.processes(), 5)
 
                 before = self.results(job)
                 done = before.rows(DONE)
-                self.assertGreater(len(done), 0)
+                kept = self.output(job) / file
+                self.assertGreater(len(done) if kept == path else kept.stat().st_size, 0)
                 self.assertGreater(len(before.rows(OPEN)), 0)
                 self.assert_same_answers(before, self.results(reference), done)
                 self.run_job(job, ranks)
