@@ -127,7 +127,8 @@ Json json_of(foresight::Passes& passes, const Foreseen& plan,
   const double dp = *plan.parallel.dp;
   json["phases"] = {{"prefill", parts_of(end.prefill.times, dp)},
                     {"decode", parts_of(end.decode.times, dp)},
-                    {"idle_s", (1 - end.busy) * end.end_s}};
+                    {"first_touch_s", end.first_touch_s},
+                    {"idle_s", (1 - end.busy) * (end.end_s - end.first_touch_s)}};
   for (size_t level = 0; level < comm::num_link_levels; ++level)
     json["bytes_by_level"][comm::link_level_names[level]] =
         std::llround(end.prefill.sent_bytes[level] + end.decode.sent_bytes[level]);

@@ -143,6 +143,10 @@ PassFigures all_of(const ReplicaTimes& times, PassKind kind, const std::vector<P
 
 }  // namespace
 
+void BatchEnd::add_first_touch(double seconds) {
+  for (double* const each : {&end_s, &soonest_s, &latest_s, &first_touch_s}) *each += seconds;
+}
+
 BatchEnd play(const Batch& batch, const job::Job& job, const model::ModelConfig& config,
               const resources::Resources& resources, const ReplicaTimes& times) {
   const schedule::Simulation found =

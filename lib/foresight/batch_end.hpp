@@ -48,13 +48,17 @@ class Batch {
 PassSpan span_of(const Batch& batch, const resources::Resources& resources);
 
 struct BatchEnd {
+  /// Before passes can end, memory has to be touched for so long.
+  void add_first_touch(double seconds);
+
   double end_s = 0;  ///< every answer has its full length
   /// No schedule ends before soonest_s: answers stop at their first token, unless the job ignores the
   /// tokens that end them, and passes are as much faster as the fit of their times is off. At
   /// latest_s it ends if passes are as much slower.
   double soonest_s = 0, latest_s = 0;
-  double mean_ttft_s = 0;  ///< from a turn's arrival, or its request's start, to its first token
-  double busy = 0;         ///< share of the instances' time in which they are in a pass
+  double first_touch_s = 0;  ///< in end_s and its range: memory is written for the first time
+  double mean_ttft_s = 0;    ///< from a turn's arrival, or its request's start, to its first token
+  double busy = 0;           ///< share of the instances' time in which they are in a pass
   /// All passes of all replicas. A pass of a team counts as long as its share of the instances.
   PassFigures prefill, decode;
   int64_t refused = 0;        ///< turns that never fit

@@ -115,4 +115,9 @@ RankMemory rank_memory(const PassSetting& setting, const resources::Resources& r
   return memory;
 }
 
+double first_touch_s(const machines::RankPeaks& rank, int64_t bytes) {
+  if (rank.first_touch_gbs <= 0) return 0;
+  return 1e-9 * static_cast<double>(bytes) / rank.first_touch_gbs;
+}
+
 }  // namespace pecia::foresight

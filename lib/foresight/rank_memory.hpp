@@ -27,4 +27,7 @@ struct RankMemory {
 RankMemory rank_memory(const PassSetting& setting, const resources::Resources& resources,
                        const Batch& batch);
 
+/// Seconds until a rank has touched memory that it never wrote; 0 where the cluster does not say.
+double first_touch_s(const machines::RankPeaks& rank, int64_t bytes);
+
 }  // namespace pecia::foresight

@@ -34,6 +34,14 @@ bool fit(Foreseen& plan, const PassSetting& setting, const Batch& batch) {
   return !plan.memory.why_not;
 }
 
+/// The end of a batch with this plan, which has its memory and its times.
+BatchEnd end_of(const Foreseen& plan, const PassSetting& setting, const Batch& batch) {
+  BatchEnd end = play(batch, setting.job, setting.config, plan.resources, *plan.times);
+  end.add_first_touch(
+      first_touch_s(setting.cluster.rank, plan.memory.kv_bytes + plan.memory.work_bytes));
+  return end;
+}
+
 /// Teams that change have many passes. Once so many of the most promising ones gain too little, the
 /// others are not played.
 constexpr int most_teams_in_vain = 3;
@@ -179,7 +187,7 @@ class Search {
         ++found_.slower;
         continue;
       }
-      plan.end = play(batch, setting().job, setting().config, plan.resources, *plan.times);
+      plan.end = end_of(plan, setting(), batch);
       teams_in_vain += is_open_team && plan.end->end_s > target_s;
       best.end_s = std::min(best.end_s, plan.end->end_s);
       const std::pair block(*plan.parallel.sp, *plan.parallel.tp);
@@ -263,7 +271,7 @@ Foreseen played_in(Passes& passes, Batches& batches, const job::Job::Parallel& p
           most_operations_beside)
     plan.how_far = HowFar::alike;
   plan.times.emplace(times_of(plan.resources, passes, batch, plan.how_far));
-  plan.end = play(batch, setting.job, setting.config, plan.resources, *plan.times);
+  plan.end = end_of(plan, setting, batch);
   return plan;
 }
 

@@ -29,6 +29,9 @@ struct RankPeaks {
   double alone = 1, alone_flops = 1;
   double program_gib =
       0;  ///< what the program itself takes of memory_gib: libraries, buffers of MPI
+  /// 1e9 B/s of memory that a rank writes for the first time, while all ranks do; 0: no time is
+  /// counted for it.
+  double first_touch_gbs = 0;
 
   bool operator==(const RankPeaks&) const = default;
 };
@@ -80,8 +83,8 @@ struct Cluster {
 };
 
 /// Reads a cluster file (YAML). Each key is required, so that no figure is hidden, but for
-/// the optional ones: rank.alone and alone_flops (1), rank.program_gib (0), efficiency.stream (as
-/// copy), efficiency.pieces (1), efficiency.weights (none) and overhead.exchange_us (0). Throws
+/// the optional ones: rank.alone and alone_flops (1), rank.program_gib and first_touch_gbs (0),
+/// efficiency.stream (as copy), efficiency.pieces (1), efficiency.weights (none) and overhead.exchange_us (0). Throws
 /// InputError naming the line and the key: no file, not YAML, an unknown key (with the nearest known one), a
 /// key that is missing, a rate that is zero or negative, a share outside (0, 1], sizes of a curve
 /// that do not ascend.

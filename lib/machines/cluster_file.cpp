@@ -186,6 +186,10 @@ RankPeaks rank_of(Section section) {
     rank.program_gib = number(*program, section.name("program_gib"),
                               "a number of GiB, 0 or more, below memory_gib",
                               [&](double gib) { return gib >= 0 && gib < rank.memory_gib; });
+  if (const YamlNode* touch = section.find("first_touch_gbs"))
+    rank.first_touch_gbs = number(*touch, section.name("first_touch_gbs"),
+                                  "a number of 1e9 B/s, or 0 where it takes no time",
+                                  [](double gbs) { return gbs >= 0; });
   Section flops = section.in("flops", {"fp32", "bf16", "fp8"});
   for (const DType type : {DType::fp32, DType::bf16, DType::fp8}) {
     const std::string name(name_of(type));
@@ -239,8 +243,9 @@ Cluster parse_cluster(const std::string& file_text, const std::string& name) {
   Cluster cluster;
   cluster.ranks_per_server = file.get("ranks_per_server", count);
   cluster.servers_per_rack = file.get("servers_per_rack", count);
-  cluster.rank = rank_of(file.in("rank", {"name", "backend", "flops", "memory_gbs", "memory_gib",
-                                          "alone", "alone_flops", "program_gib"}));
+  cluster.rank =
+      rank_of(file.in("rank", {"name", "backend", "flops", "memory_gbs", "memory_gib", "alone",
+                               "alone_flops", "program_gib", "first_touch_gbs"}));
 
   Section links = file.in("links", {comm::link_level_names.begin(), comm::link_level_names.end()});
   for (int level = 0; level < comm::num_link_levels; ++level)
@@ -296,11 +301,11 @@ std::string to_yaml(const Cluster& cluster) {
   std::string yaml = fmt::format(
       "ranks_per_server: {}\nservers_per_rack: {}\n"
       "rank: {{name: {}, backend: {}, flops: {{{}}}, memory_gbs: {}, memory_gib: {}, alone: {},"
-      " alone_flops: {}, program_gib: {}}}\n"
+      " alone_flops: {}, program_gib: {}, first_touch_gbs: {}}}\n"
       "links:  # gbs: 1e9 B/s per rank and direction, or per server or rack where it is shared\n",
       cluster.ranks_per_server, cluster.servers_per_rack, quoted(rank.name),
       rank.gpu ? "cuda" : "cpu", fmt::join(flops, ", "), rank.memory_gbs, rank.memory_gib,
-      rank.alone, rank.alone_flops, rank.program_gib);
+      rank.alone, rank.alone_flops, rank.program_gib, rank.first_touch_gbs);
   for (int level = 0; level < comm::num_link_levels; ++level) {
     const Link& link = cluster.links[level];
     yaml += fmt::format("  {}: {{gbs: {}, us: {}, shared: {}}}\n", comm::link_level_names[level],

@@ -10,6 +10,7 @@
 #include "lib/cluster/machine.hpp"
 #include "lib/core/error.hpp"
 #include "lib/measure/calibration.hpp"
+#include "lib/measure/first_touch.hpp"
 #include "lib/measure/op_rates.hpp"
 #include "lib/measure/peak.hpp"
 #include "lib/measure/tensor_pairs.hpp"
@@ -105,6 +106,11 @@ void describe_rank(comm::Communicator& world, const context::Compute& compute, c
   if (!on_gpu) cluster.efficiency.pieces = {1, {std::move(pieces.curve)}};
   const double step_s = on_gpu ? std::max(0.0, rates.op_and_wait() - op_s) : 0;
   cluster.overhead = {rounded(1e6 * op_s), rounded(1e6 * step_s), 1e6 * exchange_s};
+  if (on_gpu) return;
+  // Last, while what was touched before is still held.
+  const double most_bytes = std::min(0x1p30, 0x1p30 * cluster.rank.memory_gib / 16);
+  cluster.rank.first_touch_gbs =
+      rounded(1e-9 * first_touch_rate(world, compute, static_cast<int64_t>(most_bytes)));
 }
 
 /// The best of some measurements, since a rank may lose its core during one.

@@ -7,6 +7,7 @@
 #include "lib/batch/simulated_requests.hpp"
 #include "lib/comm/agree.hpp"
 #include "lib/foresight/batch_end.hpp"
+#include "lib/foresight/rank_memory.hpp"
 #include "lib/measure/calibration.hpp"
 #include "lib/measure/deviations.hpp"
 #include "lib/measure/kept_cluster.hpp"
@@ -132,8 +133,12 @@ Json foreseen(const PredictionInputs& from, const machines::Cluster& cluster,
   if (limits.elastic) limits.team_times = times.teams();
   const schedule::Simulation simulation =
       schedule::simulate(limits, times.teams(), played, resources.dp);
-  Json json{{"seconds", from.begun_s + parts * simulation.seconds},
-            {"phases", {{"prefill", phase_of(parts * simulation.prefill_s, of_all.prompts)}}}};
+  // Prompts are the first to write keys and values.
+  const double touch_s = foresight::first_touch_s(
+      cluster.rank, resources::kv_memory_of_rank(setup.config, setup.resources));
+  const double prefill_s = touch_s + parts * simulation.prefill_s;
+  Json json{{"seconds", from.begun_s + touch_s + parts * simulation.seconds},
+            {"phases", {{"prefill", phase_of(prefill_s, of_all.prompts)}}}};
   const int64_t steps = of_all.answers - of_all.answered;  // the first token comes with the prompt
   if (simulation.decode_s > 0 && steps > 0)
     json["phases"]["decode"] = phase_of(parts * simulation.decode_s, steps);

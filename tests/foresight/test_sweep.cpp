@@ -463,6 +463,25 @@ TEST(RankMemory, IsThatOfAllLayers) {
   }
 }
 
+TEST(Sweep, CountsTheTimeInWhichMemoryIsTouched) {
+  const auto plan_of = [](double first_touch_gbs) {
+    SmallJob small;
+    small.cluster.rank.first_touch_gbs = first_touch_gbs;
+    Passes passes(small.setting());
+    Batches batches(requests_of({500, 300}, 4), small.config);
+    return played_in(passes, batches, {}, 1);
+  };
+  constexpr double gbs = 0.5;
+  const Foreseen without = plan_of(0), with = plan_of(gbs);
+  const auto bytes = static_cast<double>(with.memory.kv_bytes + with.memory.work_bytes);
+  ASSERT_GT(bytes, 0);
+  EXPECT_EQ(without.end->first_touch_s, 0);
+  EXPECT_DOUBLE_EQ(with.end->first_touch_s, 1e-9 * bytes / gbs);
+  EXPECT_DOUBLE_EQ(with.end->end_s, without.end->end_s + with.end->first_touch_s);
+  EXPECT_DOUBLE_EQ(with.end->soonest_s, without.end->soonest_s + with.end->first_touch_s);
+  EXPECT_DOUBLE_EQ(with.end->latest_s, without.end->latest_s + with.end->first_touch_s);
+}
+
 TEST(RankMemory, CountsATiedHeadThatIsPackedBesideItsTable) {
   SmallJob small;
   Batches batches(requests_of({500, 300}, 4), small.config);

@@ -83,11 +83,13 @@ TEST(ClusterFile, MayHaveSlicesAndRatesOfWaitingServers) {
                "attention: {rows_at_depth: [[16, [[1, 0.1], [4, 0.2]]], [64, [[1, "
                "0.3]]]]}\n  stream: {bytes: [[1024, 0.2]]}\n  pieces: 0.7\n  weights: 0.6");
   text = replaced(text, "memory_gib: 12",
-                  "memory_gib: 12\n  alone: 1.5\n  alone_flops: 1.25\n  program_gib: 0.25");
+                  "memory_gib: 12\n  alone: 1.5\n  alone_flops: 1.25\n  program_gib: 0.25\n"
+                  "  first_touch_gbs: 0.5");
   const Cluster cluster = parse_cluster(text, "c.yaml");
   EXPECT_EQ(cluster.rank.alone, 1.5);
   EXPECT_EQ(cluster.rank.alone_flops, 1.25);
   EXPECT_EQ(cluster.rank.program_gib, 0.25);
+  EXPECT_EQ(cluster.rank.first_touch_gbs, 0.5);
   EXPECT_EQ(cluster.efficiency.pieces, Efficiency{0.7});
   EXPECT_EQ(cluster.efficiency.weights, Efficiency{0.6});
   ASSERT_EQ(cluster.efficiency.attention.slices.size(), 2u);
@@ -103,6 +105,8 @@ TEST(ClusterFile, MayHaveSlicesAndRatesOfWaitingServers) {
               HasSubstr("rank.alone_flops is 0"));
   EXPECT_THAT(refusal(replaced(text, "program_gib: 0.25", "program_gib: 12")),
               HasSubstr("rank.program_gib is 12; it must be a number of GiB, 0 or more, below"));
+  EXPECT_THAT(refusal(replaced(text, "first_touch_gbs: 0.5", "first_touch_gbs: -1")),
+              HasSubstr("rank.first_touch_gbs is -1; it must be a number of 1e9 B/s, or 0 where"));
 }
 
 TEST(ClusterFile, ThatIsWrongIsRefusedWithTheLineAndTheKey) {

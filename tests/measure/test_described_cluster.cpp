@@ -44,6 +44,7 @@ TEST(DescribedCluster, IsAFileOfThisMachine) {
   EXPECT_EQ(shares.weights->curves.size(), 1u) << "bytes";
   EXPECT_EQ(shares.pieces->curves.size(), 1u) << "bytes";
   EXPECT_TRUE(world->size() > 1 || cluster.overhead.exchange_us == 0);
+  EXPECT_GT(cluster.rank.first_touch_gbs, 0);
   EXPECT_GE(cluster.rank.alone, 1);
   EXPECT_GE(cluster.rank.alone_flops, 1);
   EXPECT_TRUE(world->size() > 1 || (cluster.rank.alone == 1 && cluster.rank.alone_flops == 1));
