@@ -42,9 +42,9 @@ BatchEnd end_of(const Foreseen& plan, const PassSetting& setting, const Batch& b
   return end;
 }
 
-/// Teams that change have many passes. Once so many of the most promising ones gain too little, the
-/// others are not played.
-constexpr int most_teams_in_vain = 3;
+/// Teams that change have many passes. On more ranks, once so many of the most promising ones gain
+/// too little, the others are not played.
+constexpr int most_teams_in_vain = 3, all_teams_ranks = 64;
 
 /// Operations (Passes::cost) that may be spent on many ranks: on the layouts of a sweep, for rings and
 /// again for teams that change; and on one more layout beside a sweep.
@@ -151,7 +151,8 @@ class Search {
       const bool is_open_team = question_.pruning == Pruning::bounds &&
                                 candidate.plan.resources.elastic && !best.blocks.empty();
       const double target_s = (is_open_team ? 1 - least_gain : 1) * best.end_s;
-      if (candidate.least_s > target_s || teams_in_vain == most_teams_in_vain) {
+      if (candidate.least_s > target_s ||
+          (ranks > all_teams_ranks && teams_in_vain >= most_teams_in_vain)) {
         ++found_.slower;
         continue;
       }

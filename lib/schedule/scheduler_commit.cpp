@@ -27,13 +27,19 @@ void append_row(const std::vector<T>& from, int64_t row, int64_t width, std::vec
 
 void Scheduler::commit(const Plan& plan, const std::vector<Outcome>& outcomes, double now) {
   std::vector<std::list<Running>::iterator> of_item;
+  // Most items come in the order of running_, so each is looked for after the one before it.
+  auto at = running_.begin();
   for (const PlanItem& item : plan.items) {
-    const auto found = std::find_if(running_.begin(), running_.end(), [&](const Running& running) {
+    const auto is_of_item = [&](const Running& running) {
       return running.sequence == item.rows.sequence;
-    });
-    PECIA_CHECK(found != running_.end(), "sequence {} is not running", item.rows.sequence);
+    };
+    auto found = std::find_if(at, running_.end(), is_of_item);
+    if (found == running_.end()) found = std::find_if(running_.begin(), at, is_of_item);
+    PECIA_CHECK(found != running_.end() && is_of_item(*found), "sequence {} is not running",
+                item.rows.sequence);
     found->in_pass = 0;
     of_item.push_back(found);
+    at = std::next(found);
   }
   const bool read = !plan.restore.empty() && outcomes.front().kv.done != 0;
   if (limits_.time && !read) {
