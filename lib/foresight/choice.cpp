@@ -87,10 +87,7 @@ std::optional<Choice> choose(Passes& passes, Batches& batches, int ranks) {
   const bool arrive = batches.alone().requests().front().arrival_s.has_value();
   choice.aim = arrive ? Aim::first_token : Aim::batch_end;
   Sweep found = sweep(passes, batches,
-                      {.ranks = {ranks},
-                       .kept = kept_degrees(job.parallel),
-                       .aim = choice.aim,
-                       .pruning = arrive ? Pruning::none : Pruning::bounds});
+                      {.ranks = {ranks}, .kept = kept_degrees(job.parallel), .aim = choice.aim});
   if (!found.plans.front().end) return {};
   choice.layouts = found.layouts, choice.slower = found.slower, choice.too_large = found.too_large;
   choice.open = found.open;

@@ -136,4 +136,23 @@ double least_end_s(const Batch& batch, const resources::Resources& resources,
                    fullest_replica_s(std::move(shares_s), resources.dp)});
 }
 
+double least_first_token_s(const Batch& batch, const resources::Resources& resources,
+                           const ReplicaTimes& times) {
+  double sum_s = 0;
+  for (const SimulatedRequest& request : batch.requests()) {
+    const schedule::SimulatedTurn& first = request.turns[request.is_joined() ? 1 : 0];
+    double least_s = std::numeric_limits<double>::infinity();
+    for_turns(request, [&](const schedule::SimulatedTurn& turn, int64_t before) {
+      if (&turn != &first) return;
+      for (int own = resources.shares(); own <= resources.cp; ++own) {
+        const PassWork prompt =
+            work_of(turn, before, resources.batch_tokens_of_team(own), own).first;
+        least_s = std::min(least_s, times.teams().seconds(own, PassKind::prefill, prompt));
+      }
+    });
+    sum_s += least_s;
+  }
+  return sum_s / static_cast<double>(batch.requests().size());
+}
+
 }  // namespace pecia::foresight

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A time that no schedule of a batch ends before.
+/// Times that no schedule of a batch comes before.
 
 #include "lib/foresight/batch_end.hpp"
 
@@ -16,5 +16,10 @@ namespace pecia::foresight {
 /// Without kv_tokens any number of sequences has room.
 double least_end_s(const Batch& batch, const resources::Resources& resources,
                    const ReplicaTimes& times);
+
+/// Seconds that requests wait for the first token of their first turn, in the mean, if each has all
+/// instances of a replica to itself as soon as it arrives.
+double least_first_token_s(const Batch& batch, const resources::Resources& resources,
+                           const ReplicaTimes& times);
 
 }  // namespace pecia::foresight

@@ -14,7 +14,7 @@
 namespace pecia::foresight {
 namespace {
 
-/// A layout with the time before which it does not end.
+/// A layout with seconds than which its own, of what is aimed at, are not fewer.
 struct Candidate {
   Foreseen plan;
   const Batch* batch = nullptr;
@@ -49,6 +49,10 @@ constexpr int most_teams_in_vain = 3, all_teams_ranks = 64;
 /// Operations (Passes::cost) that may be spent on many ranks: on the layouts of a sweep, for rings and
 /// again for teams that change; and on one more layout beside a sweep.
 constexpr double most_operations = 4e6, most_operations_beside = 1e6;
+
+/// How long requests wait for each other has no bound, so of many layouts few are found to be slower
+/// without being played. Up to so many are all played.
+constexpr int64_t all_with_arrivals = 40;
 
 /// What the scheduler takes to play a batch, in the same operations.
 double cost_of(const Batch& batch) {
@@ -91,11 +95,12 @@ class Search {
 
   /// The best of a number of ranks so far.
   struct Best {
-    double end_s = std::numeric_limits<double>::infinity();
-    std::optional<Foreseen> nearest;                    ///< to fitting, while none fits
-    std::map<std::pair<int, int>, double> blocks = {};  ///< ends, by SP and TP of what was played
+    double seconds = std::numeric_limits<double>::infinity();  ///< of what is aimed at
+    std::optional<Foreseen> nearest;                           ///< to fitting, while none fits
+    std::map<std::pair<int, int>, double> blocks =
+        {};  ///< the same, by SP and TP of what was played
 
-    /// The best end of the layout's block; 0: none was played.
+    /// The best of the layout's block; 0: none was played.
     double block_s(const job::Job::Parallel& layout) const {
       const auto at = blocks.find({*layout.sp, *layout.tp});
       return at == blocks.end() ? 0 : at->second;
@@ -118,7 +123,7 @@ class Search {
       decided_ += static_cast<int64_t>(elsewhere);
     }
     decide(ranks, teams, best);
-    if (best.nearest && best.end_s == std::numeric_limits<double>::infinity())
+    if (best.nearest && best.seconds == std::numeric_limits<double>::infinity())
       found_.plans.push_back(std::move(*best.nearest));
   }
 
@@ -132,8 +137,9 @@ class Search {
       candidate.batch = &batches_.of(setting().job, candidate.plan.resources);
     }
     std::optional<double> left = question_.operations;
-    if (!left && ranks > all_played_ranks && question_.pruning == Pruning::bounds)
-      left = most_operations;
+    const bool are_many = ranks > all_played_ranks || (question_.aim == Aim::first_token &&
+                                                       std::ssize(layouts) > all_with_arrivals);
+    if (!left && are_many && question_.pruning == Pruning::bounds) left = most_operations;
     if (left) leave_open_wide_steps(candidates);
     if (question_.pruning == Pruning::bounds)
       in_parallel(setting().threads, candidates.size(), [&](size_t i) {
@@ -150,7 +156,7 @@ class Search {
       ++decided_;
       const bool is_open_team = question_.pruning == Pruning::bounds &&
                                 candidate.plan.resources.elastic && !best.blocks.empty();
-      const double target_s = (is_open_team ? 1 - least_gain : 1) * best.end_s;
+      const double target_s = (is_open_team ? 1 - least_gain : 1) * best.seconds;
       if (candidate.least_s > target_s ||
           (ranks > all_teams_ranks && teams_in_vain >= most_teams_in_vain)) {
         ++found_.slower;
@@ -166,7 +172,7 @@ class Search {
       }
       if (left) {
         // Something has to be compared, whatever it costs.
-        const bool is_first = best.end_s == std::numeric_limits<double>::infinity();
+        const bool is_first = best.seconds == std::numeric_limits<double>::infinity();
         if (cost_of(batch) > *left && !is_first) {
           ++found_.open;
           continue;
@@ -183,17 +189,18 @@ class Search {
       }
       plan.times.emplace(times_of(plan.resources, passes_, batch, plan.how_far));
       if (question_.pruning == Pruning::bounds &&
-          least_end_s(batch, plan.resources, *plan.times) > target_s) {
+          least_by(*plan.times, batch, plan.resources) > target_s) {
         teams_in_vain += is_open_team;
         ++found_.slower;
         continue;
       }
       plan.end = end_of(plan, setting(), batch);
-      teams_in_vain += is_open_team && plan.end->end_s > target_s;
-      best.end_s = std::min(best.end_s, plan.end->end_s);
+      const double seconds = plan.seconds(question_.aim);
+      teams_in_vain += is_open_team && seconds > target_s;
+      best.seconds = std::min(best.seconds, seconds);
       const std::pair block(*plan.parallel.sp, *plan.parallel.tp);
-      double& of_block = best.blocks.try_emplace(block, plan.end->end_s).first->second;
-      of_block = std::min(of_block, plan.end->end_s);
+      double& of_block = best.blocks.try_emplace(block, seconds).first->second;
+      of_block = std::min(of_block, seconds);
       found_.plans.push_back(std::move(plan));
       tell();
     }
@@ -213,14 +220,20 @@ class Search {
     decided_ += wide;
   }
 
-  /// The least end by times of which not all are played.
+  double least_by(const ReplicaTimes& times, const Batch& batch,
+                  const resources::Resources& resources) const {
+    return question_.aim == Aim::batch_end ? least_end_s(batch, resources, times)
+                                           : least_first_token_s(batch, resources, times);
+  }
+
+  /// The least seconds by times of which not all are played.
   double least_s(const Batch& batch, const resources::Resources& resources, HowFar how_far) {
     const ReplicaTimes times = times_of(resources, passes_, batch, how_far);
     // Lines may be so much above and below the passes that they were fitted to, and more beyond them.
     // Teams that change have to gain much in any case.
     const double of_fit = std::max(0.0, 1 - times.error()) / (1 + times.error());
     const double slack = resources.elastic ? of_fit : std::min(0.95, of_fit);
-    return slack * least_end_s(batch, resources, times);
+    return slack * least_by(times, batch, resources);
   }
 
   void tell() const {
@@ -277,8 +290,6 @@ Foreseen played_in(Passes& passes, Batches& batches, const job::Job::Parallel& p
 }
 
 Sweep sweep(Passes& passes, Batches& batches, const SweepQuestion& question) {
-  PECIA_CHECK(question.aim == Aim::batch_end || question.pruning == Pruning::none,
-              "bounds are of the batch's end alone");
   return Search(passes, batches, question).run();
 }
 

@@ -12,7 +12,7 @@ namespace pecia::foresight {
 
 enum class Pruning {
   none,   ///< every layout is played
-  bounds  ///< a layout is left out once it cannot end before the best one
+  bounds  ///< a layout is left out once it cannot be better than the best one
 };
 
 /// What it takes to be preferred to something simpler: a smaller difference is less than what is
@@ -45,13 +45,13 @@ struct Sweep {
   /// that lacks least comes at the end.
   std::vector<Foreseen> plans;
   int64_t layouts = 0;  ///< legal ones, on all numbers of ranks
-  /// Left out since they cannot end before the best of their number of ranks. Where the job leaves
-  /// teams that change open, these are also left out if they cannot end `least_gain` before it, if of
-  /// their block (SP × TP) no ring was played, and once three of the most promising ones, in the order
-  /// of their blocks' best rings, did not gain it.
+  /// Left out since they cannot be better than the best of their number of ranks. Where the job leaves
+  /// teams that change open, these are also left out if they cannot gain `least_gain`, if of their
+  /// block (SP × TP) no ring was played, and on more than 64 ranks once three of the most promising
+  /// ones, in the order of their blocks' best rings, did not gain it.
   int64_t slower = 0;
   int64_t too_large = 0;  ///< do not fit
-  /// Not compared, since that would cost too much. They may end before the best.
+  /// Not compared, since that would cost too much. They may be better than the best.
   int64_t open = 0;
   int64_t passes = 0;  ///< played
 };
@@ -60,9 +60,10 @@ struct SweepQuestion {
   std::vector<int> ranks;
   KeptDegrees kept;  ///< degrees that the job gives; its modes are kept where they are not auto
   Aim aim = Aim::batch_end;
-  Pruning pruning = Pruning::bounds;  ///< bounds are of the batch's end alone
+  Pruning pruning = Pruning::bounds;
   /// Operations (Passes::cost) that may be spent on a number of ranks, for rings and again for teams
-  /// that change. Absent: any up to all_played_ranks ranks or without pruning, some millions beyond.
+  /// that change. Absent: some millions with pruning on more than all_played_ranks ranks, or of more
+  /// than 40 layouts by first tokens; else any.
   std::optional<double> operations = {};
   /// Is told how many of the layouts are decided.
   std::function<void(int64_t decided, int64_t all)> on_progress = {};
@@ -78,16 +79,15 @@ resources::Resources layout_resources(const PassSetting& setting,
 Foreseen played_in(Passes& passes, Batches& batches, const job::Job::Parallel& parallel, int ranks,
                    std::optional<int64_t> batch_tokens = {});
 
-/// Asks for every number of ranks. Of layouts that are left out it is known that they end later than
+/// Asks for every number of ranks. Of layouts that are left out it is known that they are worse than
 /// the best one, but for what the fit of pass times may be off (5 %). Throws InputError where a
-/// number of ranks has no legal layout, with the reason. Requires Pruning::none with another aim than
-/// the batch's end.
+/// number of ranks has no legal layout, with the reason.
 ///
-/// With more than all_played_ranks ranks and Pruning::bounds, no more is played than some seconds'
-/// operations (Passes::cost), counted alike everywhere: for layouts in the order of their least
-/// ends, first for rings and then for teams that change. Where a layout's passes cost more than is
-/// left, they take the time that one rank says (HowFar::alike); where the batch alone does, the layout is
-/// left open. A layout that counts as slower may there be slower than what one rank said of another.
+/// Where SweepQuestion::operations are bounded, no more is played than those, counted alike everywhere:
+/// layouts in the order of their least times, first rings and then teams that change. Where a layout's
+/// passes cost more than is left, they take the time that one rank says (HowFar::alike); where the batch
+/// alone does, the layout is left open. A layout that counts as slower may there be slower than what
+/// one rank said of another.
 Sweep sweep(Passes& passes, Batches& batches, const SweepQuestion& question);
 
 /// What limits a batch in a layout: "compute", "memory bandwidth", "link server", "link rack", "link

@@ -21,24 +21,24 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int most_ranks = 1024;
-constexpr int64_t most_on_many_ranks = 1000;    // requests; passes of more take long to record
-constexpr size_t most_with_arrivals = 40;       // layouts, all of which are played
 constexpr int64_t most_answer_tokens = 50'000;  // that are played in a layout: some 0.25 s
 
 /// A part of the batch for which playing it in many layouts takes no long time. Requests that share a
 /// beginning are in it together or not at all: otherwise the beginning would count for too much.
 std::vector<size_t> part_of(const std::vector<schedule::SimulatedRequest>& all, int ranks) {
   const bool arrive = !all.empty() && all.front().arrival_s.has_value();
+  size_t most = all.size();
   int64_t tokens = 0;
   for (const schedule::SimulatedRequest& request : all)
     for (const schedule::SimulatedTurn& turn : request.turns) tokens += turn.answer_tokens;
-  if (tokens <= most_answer_tokens) return part_of_a_replica(all.size(), arrive, 1, all.size());
   // Replicas must have something to choose from, also where a request has many turns.
-  const auto share = static_cast<double>(most_answer_tokens) / static_cast<double>(tokens);
-  const auto by_tokens = static_cast<size_t>(share * static_cast<double>(all.size()));
   const size_t fewest =
       std::min<size_t>(4 * static_cast<size_t>(ranks), requests_of_turns(all, 64 * int64_t{ranks}));
-  const size_t most = std::max(fewest, by_tokens);
+  if (tokens > most_answer_tokens) {
+    const auto share = static_cast<double>(most_answer_tokens) / static_cast<double>(tokens);
+    most = std::max(fewest, static_cast<size_t>(share * static_cast<double>(all.size())));
+  }
+  if (ranks > foresight::all_played_ranks) most = std::min(most, fewest);  // as passes are large
   return part_of_a_replica(all.size(), arrive, 1, most);
 }
 
@@ -104,8 +104,6 @@ LayoutChoice foreseen_on(const machines::Cluster& cluster, const LayoutQuestion&
     return {{}, "the layout is by rule: no request can run", {}};
   foresight::Batches batches(job, inputs, question.config,
                              [&](const auto& all) { return part_of(all, ranks); });
-  if (ranks > foresight::all_played_ranks && batches.alone().work().requests > most_on_many_ranks)
-    return {{}, "the layout is by rule: pecia plan --cluster compares so many requests", {}};
   const kernels::Backend& backend = *question.place.backend;
   foresight::Passes passes({.job = job,
                             .config = question.config,
@@ -164,8 +162,6 @@ LayoutChoice choose_layout(const LayoutQuestion& question, comm::Communicator& w
   if (question.place.on_gpu() && question.job.allow_gpu_sharing)
     return by_rule("ranks may share a GPU");
   if (resources::is_tuned(question.job)) return by_rule("a tuned file is of one layout");
-  if (question.job.batch.arrivals == job::Arrivals::replay && layouts > most_with_arrivals)
-    return by_rule("requests arrive over time, and pecia plan --cluster compares so many layouts");
   if (ranks > most_ranks) return by_rule("pecia plan --cluster compares so many ranks");
 
   report::Recorder recorder;

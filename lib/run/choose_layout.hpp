@@ -37,9 +37,8 @@ struct LayoutQuestion {
 /// Chooses among all legal layouts of these ranks by foresight::choose, on the cluster that `pecia
 /// topology` measured with ranks like these. Where none is kept, a job that leaves parallel.dp, sp or
 /// tp open has it measured now, which takes some seconds, and kept; any other goes by rule. So do
-/// jobs on GPUs, those with a tuned file, those on more than 1024 ranks, those of more than 1000 requests
-/// on more than 128 ranks, and those that replay arrivals in more than 40 legal layouts. Of a large
-/// batch a part is played, and on more than 128 ranks a part of the layouts (foresight::sweep).
+/// jobs that let ranks share a GPU, those with a tuned file, and those on more than 1024 ranks. Of a
+/// large batch a part is played, and of many layouts those that promise most (foresight::sweep).
 /// Collective over `world`; the same on every rank.
 LayoutChoice choose_layout(const LayoutQuestion& question, comm::Communicator& world);
 

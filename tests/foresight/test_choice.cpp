@@ -81,7 +81,6 @@ TEST(Choice, IsByTheFirstTokenWhereRequestsArrive) {
     requests[i].arrival_s = 0.01 * static_cast<double>(i);
   const Choice choice = choice_of(open_grid(), requests, 4);
   EXPECT_EQ(choice.aim, Aim::first_token);
-  EXPECT_EQ(choice.slower, 0);
   for (const Foreseen& other : choice.others)
     EXPECT_GE(other.end->mean_ttft_s, std::min(choice.chosen.end->mean_ttft_s,
                                                (1 - least_gain) * choice.by_rule.end->mean_ttft_s));

@@ -298,8 +298,8 @@ TEST(Sweep, PruningKeepsTheBest) {
   }
 }
 
-/// Random batches on random machines: what is left out is not the best. Teams that change may be, where
-/// they gain less than `least_gain`.
+/// Random batches on random machines, of requests that are there or that arrive: what is left out is not
+/// the best. Teams that change may be, where they gain less than `least_gain`.
 TEST(Sweep, PruningKeepsTheBestOfAnyBatch) {
   std::mt19937 random(2);
   const auto up_to = [&](int64_t most) { return 1 + static_cast<int64_t>(random() % most); };
@@ -315,27 +315,36 @@ TEST(Sweep, PruningKeepsTheBestOfAnyBatch) {
     const int64_t count = up_to(24), longest = up_to(1500), answers = up_to(40);
     while (std::ssize(requests) < count)
       requests.push_back({.turns = {{up_to(longest), up_to(answers)}}});
+    auto arriving = requests;
     std::ranges::stable_sort(requests, std::ranges::greater(), [](const SimulatedRequest& request) {
       return request.turns.front().prompt_tokens;
     });
-    Batches batches(std::move(requests), small.config);
-    Passes passes(small.setting());
-    SweepQuestion question;
-    question.ranks = {round % 4 == 3 ? 16 : 8};
-    const Sweep pruned = sweep(passes, batches, question);
-    question.pruning = Pruning::none;
-    const Sweep all = sweep(passes, batches, question);
-    const auto best_of = [](const Sweep& of, bool elastic) {
-      double best_s = std::numeric_limits<double>::infinity();
-      for (const Foreseen& plan : of.plans)
-        if (plan.end && plan.resources.elastic == elastic)
-          best_s = std::min(best_s, plan.end->end_s);
-      return best_s;
-    };
-    EXPECT_EQ(best_of(pruned, false), best_of(all, false)) << "round " << round;
-    EXPECT_GE(all.plans.front().end->end_s, (1 - least_gain) * pruned.plans.front().end->end_s)
-        << "round " << round;
-    EXPECT_LT(pruned.plans.size(), all.plans.size());
+    double at_s = 0, apart_s = 2e-5 * static_cast<double>(longest * (1 + round % 5));
+    for (SimulatedRequest& request : arriving) request.arrival_s = at_s, at_s += apart_s;
+    for (const Aim aim : {Aim::batch_end, Aim::first_token}) {
+      const bool arrive = aim == Aim::first_token;
+      Batches batches(arrive ? arriving : requests, small.config);
+      Passes passes(small.setting());
+      SweepQuestion question;
+      question.ranks = {round % 4 == 3 ? 16 : 8};
+      question.aim = aim;
+      question.operations = 1e9;
+      const Sweep pruned = sweep(passes, batches, question);
+      question.pruning = Pruning::none;
+      const Sweep all = sweep(passes, batches, question);
+      const auto best_of = [&](const Sweep& of, bool elastic) {
+        double best_s = std::numeric_limits<double>::infinity();
+        for (const Foreseen& plan : of.plans)
+          if (plan.end && plan.resources.elastic == elastic)
+            best_s = std::min(best_s, plan.seconds(aim));
+        return best_s;
+      };
+      EXPECT_EQ(best_of(pruned, false), best_of(all, false)) << "round " << round;
+      EXPECT_GE(all.plans.front().seconds(aim),
+                (1 - least_gain) * pruned.plans.front().seconds(aim))
+          << "round " << round;
+      EXPECT_LT(pruned.plans.size(), all.plans.size() + (arrive ? 1 : 0)) << "round " << round;
+    }
   }
 }
 
@@ -379,6 +388,24 @@ TEST(Sweep, SpendsNoMoreThanItMay) {
       EXPECT_GT(one.open, 0);
       EXPECT_GE(one.plans.size(), 1);
     }
+}
+
+TEST(Sweep, OfArrivalsSpendsNoMoreThanItMay) {
+  SmallJob small;
+  auto requests = requests_of(std::vector<int64_t>(24, 150), 10);
+  for (size_t i = 0; i < requests.size(); ++i)
+    requests[i].arrival_s = 0.01 * static_cast<double>(i);
+  Batches batches(std::move(requests), small.config);
+  Passes passes(small.setting());
+  SweepQuestion question;
+  question.ranks = {8};
+  question.aim = Aim::first_token;
+  question.operations = 0;
+  const Sweep found = sweep(passes, batches, question);
+  EXPECT_EQ(found.passes, 0);
+  EXPECT_GT(found.open, 0);
+  EXPECT_EQ(found.layouts, found.slower + found.open + std::ssize(found.plans));
+  EXPECT_GT(found.plans.front().seconds(Aim::first_token), 0);
 }
 
 TEST(Sweep, DividesMuchWorkByTheReplicas) {
