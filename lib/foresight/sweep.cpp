@@ -97,8 +97,7 @@ class Search {
   struct Best {
     double seconds = std::numeric_limits<double>::infinity();  ///< of what is aimed at
     std::optional<Foreseen> nearest;                           ///< to fitting, while none fits
-    std::map<std::pair<int, int>, double> blocks =
-        {};  ///< the same, by SP and TP of what was played
+    std::map<std::pair<int, int>, double> blocks = {};         ///< by SP and TP
 
     /// The best of the layout's block; 0: none was played.
     double block_s(const job::Job::Parallel& layout) const {

@@ -82,12 +82,12 @@ struct Cluster {
   std::vector<comm::RackServerGpu> places(int ranks) const;
 };
 
-/// Reads a cluster file (YAML). Each key is required, so that no figure is hidden, but for
-/// the optional ones: rank.alone and alone_flops (1), rank.program_gib and first_touch_gbs (0),
-/// efficiency.stream (as copy), efficiency.pieces (1), efficiency.weights (none) and overhead.exchange_us (0). Throws
-/// InputError naming the line and the key: no file, not YAML, an unknown key (with the nearest known one), a
-/// key that is missing, a rate that is zero or negative, a share outside (0, 1], sizes of a curve
-/// that do not ascend.
+/// Reads a cluster file (YAML). Each key is required, so that no figure is hidden, but for the
+/// optional ones: rank.alone and alone_flops (1), rank.program_gib and first_touch_gbs (0),
+/// efficiency.stream (as copy), efficiency.pieces (1), efficiency.weights (none) and
+/// overhead.exchange_us (0). Throws InputError naming the line and the key: no file, not YAML, an
+/// unknown key (with the nearest known one), a key that is missing, a rate that is zero or negative, a
+/// share outside (0, 1], sizes of a curve that do not ascend.
 Cluster read_cluster(const std::filesystem::path& file);
 /// The same of a file's text; `name` stands for it in errors.
 Cluster parse_cluster(const std::string& text, const std::string& name);

@@ -112,8 +112,14 @@ def phases_figure(plan: dict[str, Any]) -> Figure:
         width = [sum(each["phases"][phase][part] for phase, part in keys) for each in best.values()]
         axis.barh(names, width, left=begin, height=0.6, color=LIGHT[colour], label=label)
         begin = [left + more for left, more in zip(begin, width)]
-    idle = [each["phases"]["idle_s"] for each in best.values()]
-    axis.barh(names, idle, left=begin, height=0.6, color=LIGHT["line"], label="idle")
+    for label, colour, key in (
+        ("first touch of memory", "grey", "first_touch_s"),
+        ("idle", "line", "idle_s"),
+    ):
+        width = [each["phases"].get(key, 0) for each in best.values()]
+        if any(width):
+            axis.barh(names, width, left=begin, height=0.6, color=LIGHT[colour], label=label)
+        begin = [left + more for left, more in zip(begin, width)]
     axis.invert_yaxis()
     axis.set_xlabel("seconds of a replica")
     legend_above(axis, columns=3)

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from pecia_tools import report
 from pecia_tools.command import UserError
-from pecia_tools.plan_page import best_by_ranks, front
+from pecia_tools.plan_page import best_by_ranks, front, phases_figure
 from support import ScriptTest, quietly
 
 GIB = 2**30
@@ -89,6 +89,16 @@ class PlanPageTest(ScriptTest):
         self.assertEqual([each["end_s"] for each in best_by_ranks(plans).values()], [1000, 600])
         # 1100 s on two ranks end later than 1000 s and cost more.
         self.assertEqual([each["end_s"] for each in front(plans)], [600, 1000])
+
+    def test_shows_the_time_in_which_memory_is_touched(self) -> None:
+        def labels(document: dict[str, Any]) -> list[str]:
+            return phases_figure(document).axes[0].get_legend_handles_labels()[1]
+
+        document = plan()
+        self.assertNotIn("first touch of memory", labels(document))  # as plans of earlier versions
+        for each in document["plans"][:3]:
+            each["phases"]["first_touch_s"] = 5
+        self.assertIn("first touch of memory", labels(document))
 
     def test_refuses_what_has_no_times(self) -> None:
         self.write({"schema": "pecia.plan/1", "plans": []})
