@@ -68,7 +68,7 @@ TEST(DescribedGpus, AreWhatEachRankHasForItself) {
   EXPECT_EQ(cluster.rank.name, "a GPU");
   EXPECT_TRUE(cluster.rank.gpu);
   EXPECT_DOUBLE_EQ(cluster.rank.memory_gib, 2) << "a GPU's memory, not the host's";
-  EXPECT_EQ(cluster.rank.first_touch_gbs, 0) << "drivers hand out memory that is there";
+  EXPECT_EQ(cluster.rank.first_touch_gbs, 0) << "it is not counted on GPUs";
   EXPECT_EQ(cluster.rank.alone, 1);
   EXPECT_EQ(cluster.rank.alone_flops, 1);
   const machines::Cluster::Shares& shares = cluster.efficiency;
