@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Times the host's work for attention in a decode step on a GPU, without the GPU: from the plan's
-/// sequences to the arguments of every layer's kernels, on one core and one rank. It counts
+/// Times the host's work for a decode step on a GPU, without the GPU: from the tokens of the step
+/// before to the arguments of every layer's attention, on one core and one rank. It counts
 ///
+///   plan     Scheduler::commit of the step before, Scheduler::next, and the plan's bytes
 ///   pass     RingAttention::begin_pass: the rows of each rank, their slots, runs of keys, FLOPs
 ///   first    the first layer's calls: work divided among the GPU's blocks, and written with rows
 ///            and runs into the block of memory that is sent
 ///   others   the calls of all other layers, which find it there
 ///
-/// It does not count scheduling, tables of rope, launches and sampling. --check verifies that a step
+/// It does not count tables of rope, launches, sampling and messages of ranks. --check verifies that a step
 /// reads every key of every sequence once, and that all layers share the first one's plan.
 
 #include <algorithm>
@@ -21,6 +22,7 @@
 #include "kernels/cuda/attention/attention_calls.hpp"
 #include "kernels/phantom/idle.hpp"
 #include "lib/context/ring_attention.hpp"
+#include "lib/schedule/scheduler.hpp"
 
 namespace pecia::bench {
 namespace {
@@ -92,30 +94,56 @@ class PlanningBackend : public kernels::IdleBackend {
 
 /// Microseconds of a step's parts.
 struct StepTimes {
-  std::vector<double> pass, first, others, all;
+  std::vector<double> plan, pass, first, others, all;
 };
+
+schedule::SchedulerLimits scheduler_limits(const Options& options, int64_t tokens) {
+  schedule::SchedulerLimits limits;
+  limits.kv_tokens = limits.max_positions = limits.max_batch_tokens = tokens;
+  limits.max_sequences = options.batch;
+  limits.vocab = 1;
+  return limits;
+}
+
+schedule::Outcome outcome_of(const schedule::Plan& plan) {
+  schedule::Outcome outcome;
+  for (size_t item = 0; item < plan.items.size(); ++item) {
+    outcome.sampled.which.push_back(static_cast<int32_t>(item));
+    outcome.sampled.tokens.push_back(0);
+    outcome.sampled.logprobs.push_back(0);
+  }
+  return outcome;
+}
 
 class Batch {
  public:
   Batch(const Options& options, int64_t context, int64_t steps)
       : options_(options),
-        cache_({1, num_kv_heads, head_dim, DType::bf16},
-               options.batch * (context + options.batch + steps), *device_),
+        tokens_(options.batch * (context + options.batch + steps + 1)),
+        scheduler_(scheduler_limits(options, tokens_)),
+        cache_({1, num_kv_heads, head_dim, DType::bf16}, tokens_, *device_),
         attention_(*alone_, {*device_, *stream_, backend_, recorder_}, cache_, num_heads, {0}) {
-    const parallel::Team alone = parallel::team_of_all(1);
-    for (int64_t i = 0; i < options.batch; ++i) {
-      attention_.ledger().add(i, {context + options.batch + steps});
-      attention_.begin_pass({{alone, {{i, 0, context + i}}}}, 0);  // lengths differ
+    for (int64_t i = 0; i < options.batch; ++i) {  // lengths differ
+      schedule::Turn turn;
+      turn.row = i;
+      turn.tokens.assign(static_cast<size_t>(context + i), 0);
+      turn.max_new_tokens = static_cast<int32_t>(steps) + 1;
+      scheduler_.add({.turns = {turn}}, 0);
     }
+    next_plan();
+    for (const schedule::NewSequence& added : plan_.added)
+      attention_.ledger().set_state(added.sequence, added.state);
+    attention_.begin_pass(plan_.passes(), plan_.number);
+    outcome_ = outcome_of(plan_);
   }
 
   void step(StepTimes& times) {
-    std::vector<parallel::PassSequence> pass;
-    for (int64_t i = 0; i < options_.batch; ++i)
-      pass.push_back({i, attention_.ledger().map().length(i), 1, 0});
-    const parallel::Team team = parallel::team_of_all(1, parallel::Ring::pass_q);
     const auto begin = Clock::now();
-    attention_.begin_pass({{team, pass}}, 0);
+    scheduler_.commit(plan_, {outcome_}, 0);
+    next_plan();
+    const std::vector<std::byte> bytes = to_bytes(plan_);
+    const auto decided = Clock::now();
+    attention_.begin_pass(plan_.passes(), plan_.number);
     const auto planned = Clock::now();
     kernels::Step step(backend_, *stream_);
     layer();
@@ -126,10 +154,12 @@ class Batch {
     const auto us = [](auto from, auto to) {
       return std::chrono::duration<double, std::micro>(to - from).count();
     };
-    times.pass.push_back(us(begin, planned));
+    times.plan.push_back(us(begin, decided));
+    times.pass.push_back(us(decided, planned));
     times.first.push_back(us(planned, sent));
     times.others.push_back(us(sent, end));
     times.all.push_back(us(begin, end));
+    outcome_ = outcome_of(plan_);
   }
 
   /// "" when a further step reads every key once and is planned once.
@@ -161,6 +191,13 @@ class Batch {
   const kernels::cuda::PlanRoom& room() const { return backend_.room(); }
 
  private:
+  /// The next plan, which has a row of every sequence's answer, or all prompts.
+  void next_plan() {
+    std::optional<schedule::Plan> plan = scheduler_.next(0);
+    PECIA_CHECK(plan && std::ssize(plan->items) == options_.batch, "a step without {} sequences",
+                options_.batch);
+    plan_ = std::move(*plan);
+  }
   void layer() {
     const TensorView q(static_cast<void*>(rows_.data()), DType::fp32,
                        {options_.batch, num_heads, head_dim});
@@ -170,6 +207,10 @@ class Batch {
   }
 
   const Options& options_;
+  int64_t tokens_;  ///< slots of the cache
+  schedule::Scheduler scheduler_;
+  schedule::Plan plan_;        ///< of the last pass
+  schedule::Outcome outcome_;  ///< its outcome
   std::unique_ptr<device::Device> device_ = device::make_host_device(1);
   std::unique_ptr<device::Stream> stream_ = device_->make_stream();
   std::unique_ptr<comm::Communicator> alone_ = comm::make_null_communicator();
@@ -185,11 +226,11 @@ void run(const Session& session, const Options& options) {
     fail<InputError>("bench_plan measures one rank's host work; it was started with {} ranks",
                      session.world.size());
   Results results(session,
-                  fmt::format("host work of attention in a decode step, {} sequences, {} layers",
-                              options.batch, options.layers),
+                  fmt::format("host work of a decode step, {} sequences, {} layers", options.batch,
+                              options.layers),
                   {{"batch", options.batch}, {"layers", options.layers}});
-  results.columns({" context", "us/step", "min us", "pass us", "first layer us", "other layers us",
-                   "  runs", " tiles"});
+  results.columns({" context", "us/step", "min us", "plan us", "pass us", "first layer us",
+                   "other layers us", "  runs", " tiles"});
   const int64_t timed_steps = session.options.runs * options.steps;
   for (const int64_t context : options.contexts) {
     // One more step for the check.
@@ -203,11 +244,12 @@ void run(const Session& session, const Options& options) {
     const kernels::cuda::PlanRoom& room = batch.room();
     const int64_t tiles = room.wide.query_tiles + room.narrow.query_tiles;
     results.row({std::to_string(context), median(times.all),
-                 fmt::format("{:.1f}", spread(times.all).min), median(times.pass),
-                 median(times.first), median(times.others), std::to_string(room.runs),
-                 std::to_string(tiles)});
+                 fmt::format("{:.1f}", spread(times.all).min), median(times.plan),
+                 median(times.pass), median(times.first), median(times.others),
+                 std::to_string(room.runs), std::to_string(tiles)});
     results.write({{"context", context},
                    {"step_us", to_json(spread(times.all))},
+                   {"plan_us", to_json(spread(times.plan))},
                    {"pass_us", to_json(spread(times.pass))},
                    {"first_layer_us", to_json(spread(times.first))},
                    {"other_layers_us", to_json(spread(times.others))},
@@ -225,9 +267,8 @@ void run(const Session& session, const Options& options) {
 int main(int argc, char** argv) {
   using namespace pecia::bench;
   Options options;
-  return run_benchmark(
-      {"bench_plan", "Times the host's work for attention before a decode step on a GPU",
-       [&](CLI::App& app) { add_options(app, options); },
-       [&](const Session& session) { run(session, options); }},
-      argc, argv);
+  return run_benchmark({"bench_plan", "Times the host's work between two decode steps on a GPU",
+                        [&](CLI::App& app) { add_options(app, options); },
+                        [&](const Session& session) { run(session, options); }},
+                       argc, argv);
 }

@@ -81,8 +81,8 @@ class AttentionSteps {
                  std::vector<int64_t> windows, kernels::RowInvariant row_invariant,
                  std::optional<float> scale = {});
 
-  /// Sets the ring of the pass. It must outlive the pass.
-  void begin_pass(comm::Communicator& ring) { ring_ = &ring; }
+  /// Sets the ring of the pass, which has no messages yet. It must outlive the pass.
+  void begin_pass(comm::Communicator& ring) { ring_ = &ring, messages_ = {}; }
 
   int64_t num_heads() const { return num_heads_; }
   int64_t head_dim() const { return cache_.shape().head_dim; }

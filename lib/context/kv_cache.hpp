@@ -8,7 +8,7 @@
 /// rank. Layers that keep recent tokens alone have a capacity and slots of their own
 /// (recent_slots.hpp). They are the last ones of the memory.
 
-#include <map>
+#include <unordered_map>
 #include <vector>
 
 #include "lib/context/slot_pool.hpp"
@@ -103,7 +103,7 @@ class KvCache {
   std::vector<int64_t> first_slot_;  ///< by layer: slots of the layers before it in the memory
   int64_t all_slots_ = 0;            ///< of all layers
   device::Buffer storage_;
-  std::map<parallel::SequenceId, std::vector<Slots>> taken_;  ///< slots by part
+  std::unordered_map<parallel::SequenceId, std::vector<Slots>> taken_;  ///< slots by part
 };
 
 }  // namespace pecia::context

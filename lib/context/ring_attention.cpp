@@ -87,7 +87,7 @@ void RingAttention::begin_pass(const std::vector<TeamPass>& teams, int64_t numbe
     });
     return;
   }
-  plan_messages(teams[*own]);
+  if (size() > 1 || !placed_.empty()) plan_messages(teams[*own]);
   whole_ring_bytes_ = whole_ring_bytes(pass);
   plan_halos(teams[*own]);
   for_each_keeps([&](Keeps keeps) {

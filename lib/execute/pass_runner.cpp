@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/execute/pass_runner.hpp"
 
-#include <algorithm>
+#include <map>
+#include <set>
 
 namespace pecia::execute {
 
@@ -92,33 +93,25 @@ void PassRunner::compute(const schedule::Plan& plan, int32_t own, schedule::Outc
   const int index = team.index_of(settings_.instance).value();
   // The rows of this rank's block, and those among them that are sampled or have targets.
   model::Rows rows;
+  Asked sampled, targets;
   std::map<std::pair<int32_t, int64_t>, int64_t> row_at;  // (item, position) → row
   for (size_t i = 0; i < plan.items.size(); ++i) {
     const schedule::PlanItem& item = plan.items[i];
     if (item.team != own) continue;
     for (const auto& range : rows_of(item.rows, team, index))
       for (int64_t position = range.begin; position < range.end; ++position) {
-        const bool asked =
-            !plan.targets.empty() || position + 1 == item.rows.first + item.rows.count;
-        if (asked)
-          row_at[{static_cast<int32_t>(i), position}] = static_cast<int64_t>(rows.tokens.size());
+        const auto row = static_cast<int64_t>(rows.tokens.size());
+        if (item.sampled_index >= 0 && position + 1 == item.rows.first + item.rows.count)
+          sampled.add(static_cast<int32_t>(i), row);
+        if (!plan.targets.empty()) row_at[{static_cast<int32_t>(i), position}] = row;
         rows.tokens.push_back(item.tokens[position - item.rows.first]);
         rows.rope_lengths.push_back(model_.rope_length(position, item.prompt_end, item.longest));
       }
   }
-  Asked sampled, targets;
-  const auto ask = [&](Asked& asked, size_t which, int32_t item, int64_t position) {
-    const auto row = row_at.find({item, position});
-    if (row == row_at.end()) return;
-    asked.which.push_back(static_cast<int32_t>(which));
-    asked.rows.push_back(row->second);
-  };
-  for (size_t i = 0; i < plan.items.size(); ++i)
-    if (plan.items[i].sampled_index >= 0)
-      ask(sampled, i, static_cast<int32_t>(i),
-          plan.items[i].rows.first + plan.items[i].rows.count - 1);
   for (size_t i = 0; i < plan.targets.size(); ++i)
-    ask(targets, i, plan.targets[i].item, plan.targets[i].position);
+    if (const auto row = row_at.find({plan.targets[i].item, plan.targets[i].position});
+        row != row_at.end())
+      targets.add(static_cast<int32_t>(i), row->second);
 
   start_finding_tokens(plan, sampled);
   model_.forward(rows, attention_);
@@ -137,17 +130,13 @@ void PassRunner::compute(const schedule::Plan& plan, int32_t own, schedule::Outc
 /// Finds the part of the model to blame for items without a next token. A rank that does not know
 /// yet which items these are reports on all its rows.
 void PassRunner::find_broken(const Asked& sampled, schedule::Outcome& outcome) {
+  std::set<int32_t> failed;  // items
+  for (size_t i = 0; i < outcome.sampled.which.size(); ++i)
+    if (outcome.sampled.tokens[i] == kernels::no_token) failed.insert(outcome.sampled.which[i]);
   Asked asked;
-  for (size_t i = 0; i < sampled.which.size(); ++i) {
-    const auto found =
-        std::find(outcome.sampled.which.begin(), outcome.sampled.which.end(), sampled.which[i]);
-    const bool failed =
-        found != outcome.sampled.which.end() &&
-        outcome.sampled.tokens[found - outcome.sampled.which.begin()] == kernels::no_token;
-    if (!failed && !model_.rows_are_cut()) continue;
-    asked.which.push_back(sampled.which[i]);
-    asked.rows.push_back(sampled.rows[i]);
-  }
+  for (size_t i = 0; i < sampled.which.size(); ++i)
+    if (model_.rows_are_cut() || failed.contains(sampled.which[i]))
+      asked.add(sampled.which[i], sampled.rows[i]);
   if (asked.rows.empty()) return;
   const std::vector<std::string> places = model_.broken_at(asked.rows);
   for (size_t i = 0; i < places.size(); ++i)

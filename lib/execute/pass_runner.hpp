@@ -3,7 +3,7 @@
 /// Runs one rank's part of a pass: rows through the model, sampling of the rows it owns.
 
 #include <functional>
-#include <map>
+#include <unordered_map>
 
 #include "lib/context/kv_files.hpp"
 #include "lib/execute/allowed_tokens.hpp"
@@ -44,6 +44,11 @@ class PassRunner {
   struct Asked {
     std::vector<int32_t> which;  ///< items or targets of the plan
     std::vector<int64_t> rows;
+
+    void add(int32_t item, int64_t row) {
+      which.push_back(item);
+      rows.push_back(row);
+    }
   };
   /// A tile of the rows asked about. The ranks that hold parts of the vocabulary compute its logits
   /// together; then each has a share of the rows.
@@ -94,8 +99,8 @@ class PassRunner {
   context::Attention& attention_;
   const context::KvFiles& kv_files_;
   context::Compute compute_;
-  std::map<int64_t, schedule::TurnStart> turns_;
-  std::map<int64_t, History> histories_;
+  std::unordered_map<int64_t, schedule::TurnStart> turns_;
+  std::unordered_map<int64_t, History> histories_;
   std::optional<std::pair<std::string, io::KvSave>> restored_;  ///< the last save read, by folder
   bool restores_recent_ = false;  ///< it has recent tokens alone in layers with a window
   std::string team_;  ///< of the pass, for messages: "instance 4 in team 1 of …"; "": all instances

@@ -139,9 +139,7 @@ schedule::LogProbs PassRunner::sample(const schedule::Plan& plan, const Asked& a
     const kernels::SamplingParams& params = sampling_row(plan, asked.which[i]).params;
     const auto needed = short_shape(params, settings_.logprobs);
     if (needed) shape.num_candidates = std::max(shape.num_candidates, needed->num_candidates);
-    Asked& way = needed ? shortened : whole;
-    way.which.push_back(asked.which[i]);
-    way.rows.push_back(asked.rows[i]);
+    (needed ? shortened : whole).add(asked.which[i], asked.rows[i]);
   }
   schedule::LogProbs found = sample_short(plan, shortened, shape);
   found.append(sample_whole(plan, whole));

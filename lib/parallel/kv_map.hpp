@@ -5,8 +5,8 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "lib/parallel/team.hpp"
@@ -163,7 +163,7 @@ class KvMap {
 
   int instances_, virtual_ranks_;
   std::vector<int64_t> total_reserved_;  ///< by instance
-  std::map<SequenceId, Sequence> sequences_;
+  std::unordered_map<SequenceId, Sequence> sequences_;
 };
 
 }  // namespace pecia::parallel

@@ -412,7 +412,6 @@ class Scheduler {
   void cache(Running& running, const PlanItem& item, const parallel::Team& team);
   void end_pass(const Plan& plan);
   void note_restored(const Plan& plan, const std::vector<Outcome>& outcomes, Running& running);
-  void note_computed(const Plan& plan, const PlanItem& item, double seconds, Running& running);
 
   // scheduler_commit.cpp
   void take_targets(const Plan& plan, const std::vector<Outcome>& outcomes,

@@ -53,7 +53,7 @@ void Scheduler::commit(const Plan& plan, const std::vector<Outcome>& outcomes, d
   take_targets(plan, outcomes, of_item);
 
   double compute_s = 0, comm_s = 0;
-  std::vector<std::string> broken(plan.items.size(), "the last FFN or the head");
+  std::map<int32_t, std::string> broken;  // by item
   std::vector<std::optional<int32_t>> sampled(plan.items.size());
   const int64_t width = top_width(limits_.logprobs, limits_.vocab);
   for (const Outcome& outcome : outcomes) {
@@ -70,6 +70,9 @@ void Scheduler::commit(const Plan& plan, const std::vector<Outcome>& outcomes, d
       append_row(outcome.sampled.top_logprobs, row, width, result.top_logprobs);
     }
   }
+  int64_t rows = 0;
+  for (const PlanItem& item : plan.items) rows += item.rows.count;
+  const double row_s = (compute_s + comm_s) / static_cast<double>(rows);
 
   for (size_t i = 0; i < plan.items.size(); ++i) {
     Running& running = *of_item[i];
@@ -78,22 +81,26 @@ void Scheduler::commit(const Plan& plan, const std::vector<Outcome>& outcomes, d
     (fed ? result.prefill_compute_s : result.decode_compute_s) += static_cast<float>(compute_s);
     (fed ? result.prefill_comm_s : result.decode_comm_s) += static_cast<float>(comm_s);
     if (!plan.restore.empty()) note_restored(plan, outcomes, running);
-    note_computed(plan, plan.items[i], compute_s + comm_s, running);
+    if (!running.is_branch())
+      running.family->computed_s += row_s * static_cast<double>(plan.items[i].rows.count);
     if (fed) running.fed += plan.items[i].rows.count;
     if (running.feeding()) continue;
     PECIA_CHECK(sampled[i].has_value() == (plan.items[i].sampled_index >= 0),
                 "sequence {} was {}sampled", running.sequence, sampled[i] ? "" : "not ");
-    if (sampled[i] == kernels::no_token)
+    if (sampled[i] == kernels::no_token) {
+      const auto where = broken.find(static_cast<int32_t>(i));
       fail_turn(running,
                 fmt::format("the logits after {} tokens of the answer hold NaN or infinity, which "
                             "came from {}: try kv.dtype fp32 or model.dtype fp32 in another output "
                             "folder",
-                            running.result.tokens.size(), broken[i]),
+                            running.result.tokens.size(),
+                            where == broken.end() ? "the last FFN or the head" : where->second),
                 now);
-    else if (sampled[i])
+    } else if (sampled[i]) {
       answered(running, *sampled[i], now);
-    else
+    } else {
       finish_turn(running, io::FinishReason::length, now);
+    }
     const bool last = running.is_stem || running.turn == running.end;
     if (!running.begun && last) end(of_item[i]);
   }

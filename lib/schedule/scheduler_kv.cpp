@@ -73,15 +73,6 @@ void Scheduler::note_restored(const Plan&, const std::vector<Outcome>& outcomes,
   running.family->request.saved = {};
 }
 
-void Scheduler::note_computed(const Plan& plan, const PlanItem& item, double seconds,
-                              Running& running) {
-  if (running.is_branch()) return;
-  int64_t tokens = 0;
-  for (const PlanItem& each : plan.items) tokens += each.rows.count;
-  running.family->computed_s +=
-      seconds * static_cast<double>(item.rows.count) / static_cast<double>(tokens);
-}
-
 int64_t kept_row(const Request& request) {
   if (!request.is_joined()) return request.turns.front().row;
   int64_t row = Turn::no_row;
