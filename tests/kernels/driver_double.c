@@ -23,6 +23,15 @@ int cuLibraryUnload(void* library) {
   (void)library;
   return success;
 }
+int cuModuleLoadData(void** module, const void* code) {
+  return cuLibraryLoadData(module, code, NULL, NULL, 0, NULL, NULL, 0);
+}
+int cuModuleGetFunction(void** function, void* module, const char* name) {
+  return cuLibraryGetKernel(function, module, name);
+}
+int cuModuleUnload(void* module) {
+  return cuLibraryUnload(module);
+}
 int cuKernelSetAttribute(int attribute, int value, void* kernel, int device) {
   (void)attribute, (void)value, (void)kernel, (void)device;
   return success;
@@ -81,3 +90,5 @@ PECIA_NO_DEVICE(cuLinkDestroy)
 PECIA_NO_DEVICE(cuOccupancyMaxPotentialClusterSize)
 PECIA_NO_DEVICE(cuStreamGetCtx)
 PECIA_NO_DEVICE(cuLibraryGetGlobal)
+PECIA_NO_DEVICE(cuTensorMapEncodeIm2col)
+PECIA_NO_DEVICE(cuTensorMapEncodeTiled)

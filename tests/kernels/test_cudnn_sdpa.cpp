@@ -23,7 +23,7 @@ struct Gpu {
         R"( "maxSharedMemoryPerBlock": 49152, "reservedSharedMemoryPerBlock": 1024,)"
         R"( "maxRegistersPerSM": 65536, "maxCtasPerSM": 32, "maxThreadsPerBlock": 1024,)"
         R"( "maxThreadsPerSM": 2048, "pciDeviceId": 0, "isTccDriver": 0, "supportCoopLaunch": 1,)"
-        R"( "smClockRateKHz": 1980000, "memClockRateKHz": 2619000}})",
+        R"( "smClockRateKHz": 1980000, "memClockRateKHz": 2619000, "memoryBusWidth": 5120}})",
         name, 10 * compute_capability, multiprocessors, shared_bytes_per_block, l2_bytes,
         memory_bytes);
   }
@@ -50,8 +50,16 @@ SdpaShape shape(Mask mask, DType dtype, int64_t head_dim, int64_t rows, int64_t 
 /// driver takes them.
 class CudnnSdpa : public testing::TestWithParam<Gpu> {
  protected:
-  FoundSdpa found_ = find(SdpaGraphs::any);
+  FoundSdpa found_ = find(takes_dynamic_graphs() ? SdpaGraphs::any : SdpaGraphs::static_for_each);
 
+  /// Whether this cuDNN's attention takes graphs of dynamic shape: 9.18.1 to 9.20.
+  static bool takes_dynamic_graphs() {
+    const FoundSdpa found = find(SdpaGraphs::any);
+    int minor = 0, patch = 0;
+    const bool read =
+        found.sdpa && std::sscanf(found.sdpa->name().c_str(), "cuDNN 9.%d.%d", &minor, &patch) == 2;
+    return read && (minor == 19 || minor == 20 || (minor == 18 && patch >= 1));
+  }
   static FoundSdpa find(SdpaGraphs graphs) {
     return find_cudnn_sdpa_without_gpu(GetParam().json(), GetParam().compute_capability, graphs);
   }
@@ -76,15 +84,31 @@ TEST_P(CudnnSdpa, TakesTheHeadSizesOfModelsInBothTypes) {
 }
 
 TEST_P(CudnnSdpa, UsesGraphsOfDynamicShapeWhereItMay) {
+  found_ = find(SdpaGraphs::any);
+  ASSERT_NE(found_.sdpa, nullptr) << found_.why_not;
   expect_taken(shape(Mask::causal, DType::bf16, 128, 2048, 4096));
-  EXPECT_EQ(found_.sdpa->name().find("static"), std::string::npos) << found_.sdpa->name();
+  const bool is_static = found_.sdpa->name().find("static") != std::string::npos;
+  EXPECT_EQ(is_static, !takes_dynamic_graphs()) << found_.sdpa->name();
 }
 
 TEST_P(CudnnSdpa, TakesEveryMaskByGraphsOfStaticShapeAndSaysSo) {
-  found_ = find(SdpaGraphs::static_alone);
+  found_ = find(SdpaGraphs::static_for_each);
+  ASSERT_NE(found_.sdpa, nullptr) << found_.why_not;
   for (const Mask mask : {Mask::full, Mask::causal, Mask::band, Mask::mirror})
     expect_taken(shape(mask, DType::bf16, 128, 777, 4001));
   EXPECT_NE(found_.sdpa->name().find(" by graphs of static shape (4 of 4)"), std::string::npos)
+      << found_.sdpa->name();
+}
+
+/// Of lengths that hardly another prompt has, only large ones are worth a compilation.
+TEST_P(CudnnSdpa, CompilesStaticGraphsWhereTheyAreWorthIt) {
+  found_ = find(SdpaGraphs::static_where_worth);
+  ASSERT_NE(found_.sdpa, nullptr) << found_.why_not;
+  expect_taken(shape(Mask::causal, DType::bf16, 128, 2048, 4096));
+  expect_taken(shape(Mask::causal, DType::bf16, 128, 16385, 16385));
+  for (const int64_t rows : {129, 777, 2048, 16383})
+    EXPECT_FALSE(found_.sdpa->takes(shape(Mask::causal, DType::bf16, 128, rows, 16383))) << rows;
+  EXPECT_NE(found_.sdpa->name().find(", without 4 shapes"), std::string::npos)
       << found_.sdpa->name();
 }
 

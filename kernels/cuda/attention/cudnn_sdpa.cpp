@@ -5,8 +5,8 @@
 /// A graph is made of exact shapes and strides: no key outside a rectangle is read, whose bits
 /// might be NaN and would be multiplied by 0. Graphs are of dynamic shape and share a kernel cache,
 /// so that only the first of a mask, type and head size compiles a kernel; another length costs
-/// about 2 ms, once. Where cuDNN refuses such a graph, or is too old for it, a graph of static shape
-/// is compiled for each length.
+/// about 2 ms, once. cuDNN takes such graphs from 9.18.1 to 9.20. Elsewhere a graph of static shape
+/// is compiled for each length that is worth it.
 
 #include <cudnn_frontend.h>
 #include <dlfcn.h>
@@ -154,6 +154,8 @@ class CudnnSdpa : public Sdpa {
       text += fmt::format(" by graphs of static shape ({} of {}{})", num_static_,
                           num_static_ + num_dynamic_,
                           why_static_.empty() ? "" : "; dynamic shapes: " + why_static_);
+    if (num_left_ > 0)
+      text += fmt::format(", without {} shapes that are not worth a static graph", num_left_);
     return refusal_.empty() ? text : text + ", which refused " + refusal_;
   }
 
@@ -203,6 +205,10 @@ class CudnnSdpa : public Sdpa {
       }
       if (why_static_.empty()) why_static_ = error.get_message();
     }
+    if (settings_.graphs != SdpaGraphs::static_for_each && !worth_a_static_graph(shape)) {
+      ++num_left_;
+      return std::nullopt;
+    }
     Plan plan = {make_graph(shape, settings_, false)};
     fe::error_t error = build(plan);
     if (error.is_bad()) {
@@ -243,6 +249,7 @@ class CudnnSdpa : public Sdpa {
   std::map<SdpaShape, std::optional<Plan>> plans_;  ///< nothing for what was refused
   std::string refusal_;                             ///< the first
   int num_dynamic_ = 0, num_static_ = 0;            ///< graphs made
+  int num_left_ = 0;                                ///< shapes that are not worth one
   std::string why_static_;                          ///< why the first was not of dynamic shape
 };
 

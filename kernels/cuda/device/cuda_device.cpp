@@ -284,7 +284,7 @@ std::unique_ptr<Backend> make_cuda_backend(device::Device& device, AttentionBy a
       libraries.sdpa = cuda::find_cudnn_sdpa(device, cuda::SdpaGraphs::any);
       break;
     case AttentionBy::static_graphs:
-      libraries.sdpa = cuda::find_cudnn_sdpa(device, cuda::SdpaGraphs::static_alone);
+      libraries.sdpa = cuda::find_cudnn_sdpa(device, cuda::SdpaGraphs::static_for_each);
       break;
     case AttentionBy::own_kernels:
       break;
