@@ -73,6 +73,31 @@ std::unique_ptr<model::SharedPanels> packed(const model::WeightViews& weights, c
 DType dtype_of_layers(const model::WeightViews& weights) {
   return weights.matrix_type();
 }
+
+execute::Worker::Settings worker_settings(const ReplicaSettings& settings) {
+  return {.sp = settings.sp,
+          .tp = settings.tp,
+          .kv_dtype = settings.kv_dtype,
+          .kv_tokens = settings.kv_tokens,
+          .logprobs = settings.logprobs,
+          .layout_invariant = settings.virtual_ranks() > 0,
+          .sparse = settings.sparse,
+          .ep = settings.ep};
+}
+
+execute::PhantomSettings phantom_settings(const ReplicaSettings& settings,
+                                          const comm::Communicator& ring, DType weights,
+                                          const kernels::BackendTraits& traits) {
+  execute::PhantomSettings phantom;
+  phantom.ranks = ring.size(), phantom.rank = ring.rank();
+  phantom.weights = weights;
+  phantom.quantize = resources::quantize_of(settings.job);
+  phantom.memory_bytes = std::numeric_limits<int64_t>::max();
+  phantom.traits = traits;
+  phantom.worker = worker_settings(settings);
+  return phantom;
+}
+
 }  // namespace
 
 resources::ComputePlace make_place(const ReplicaSettings& settings, const LoadedModel& model,
@@ -105,29 +130,9 @@ Replica::Replica(comm::Communicator& ring, const LoadedModel& model,
       own_(copied(stored_weights(), settings.job, place_)),
       panels_(packed(weights(), settings.job, place_, ring)),
       rank_(ring, resources::tensor_group(settings.job, ring, place_), place_, model.config,
-            weights(), recorder_,
-            {.sp = settings.sp,
-             .tp = settings.tp,
-             .kv_dtype = settings.kv_dtype,
-             .kv_tokens = settings.kv_tokens,
-             .logprobs = settings.logprobs,
-             .layout_invariant = settings.virtual_ranks() > 0,
-             .sparse = settings.sparse,
-             .ep = settings.ep}),
-      phantom_(model.config, {.ranks = ring.size(),
-                              .rank = ring.rank(),
-                              .weights = stored_weights().matrix_type(),
-                              .quantize = resources::quantize_of(settings.job),
-                              .memory_bytes = std::numeric_limits<int64_t>::max(),
-                              .traits = kernels::traits_of(*place_.backend),
-                              .worker = {.sp = settings.sp,
-                                         .tp = settings.tp,
-                                         .kv_dtype = settings.kv_dtype,
-                                         .kv_tokens = settings.kv_tokens,
-                                         .logprobs = settings.logprobs,
-                                         .layout_invariant = settings.virtual_ranks() > 0,
-                                         .sparse = settings.sparse,
-                                         .ep = settings.ep}}) {}
+            weights(), recorder_, worker_settings(settings)),
+      phantom_(model.config, phantom_settings(settings, ring, stored_weights().matrix_type(),
+                                              kernels::traits_of(*place_.backend))) {}
 
 int ReplicaSettings::virtual_ranks() const {
   return job.reproducible == parallel::Reproducible::layout ? parallel::layout_ranks : 0;

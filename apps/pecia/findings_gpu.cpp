@@ -99,7 +99,7 @@ Finding judge_driver(const GpuFacts& facts) {
       return warning(
           "gpu driver", text,
           fmt::format("CUDA {} needs a driver of {} or newer: ask for one, or build with "
-                      "an older toolkit (12.9 needs 525)",
+                      "an older toolkit (CUDA 12 needs 525)",
                       least.toolkit, least.release));
   return ok("gpu driver", text);
 }

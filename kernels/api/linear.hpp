@@ -30,7 +30,7 @@ enum class SameX { no, yes };
 struct LinearArgs {
   TensorView x;       ///< [rows, in] fp32, or the weights' type if bf16 or fp16, or bf16 with codes
   TensorView weight;  ///< [out, row_elements(in)]: fp32, bf16, fp16, or codes (codes.hpp)
-  TensorView bias;    ///< [out], fp32, bf16 or fp16, or absent
+  TensorView bias = {};  ///< [out], fp32, bf16 or fp16, or absent
   /// [rows, out] fp32, written; added to with Accumulate::yes. On backends with rounds_products() it
   /// may be bf16, rounded from fp32, if weights have that operand_type and nothing is added to y,
   /// without RowInvariant::yes.

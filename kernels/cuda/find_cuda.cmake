@@ -5,11 +5,18 @@ set(PECIA_CUDA_REMEDY "Configure without CUDA (--preset release), or see kernels
 
 find_program(PECIA_NVCC nvcc HINTS $ENV{CUDACXX} $ENV{CUDA_HOME}/bin $ENV{CUDA_PATH}/bin /usr/local/cuda/bin)
 if(NOT PECIA_NVCC)
-  message(FATAL_ERROR "PECIA_CUDA is ON, but nvcc was not found. Load the CUDA module, or put nvcc of CUDA 12.9 or "
+  message(FATAL_ERROR "PECIA_CUDA is ON, but nvcc was not found. Load the CUDA module, or put nvcc of CUDA 12.4 or "
                       "newer on the PATH or its folder into CUDA_HOME. ${PECIA_CUDA_REMEDY}")
 endif()
 if(NOT CMAKE_CUDA_COMPILER)
   set(CMAKE_CUDA_COMPILER ${PECIA_NVCC})
+endif()
+# nvcc before 12.8 does not know the GPUs after 9.0.
+execute_process(COMMAND ${PECIA_NVCC} --version OUTPUT_VARIABLE nvcc_version ERROR_QUIET)
+string(REGEX MATCH "release ([0-9.]+)" nvcc_version "${nvcc_version}")
+if(CMAKE_MATCH_1 VERSION_LESS 12.8 AND PECIA_CUDA_ARCHITECTURES STREQUAL "80;90a;100;120")
+  set(PECIA_CUDA_ARCHITECTURES "80;90a")
+  message(STATUS "nvcc ${CMAKE_MATCH_1} makes no code for GPUs after 9.0, so the build is for ${PECIA_CUDA_ARCHITECTURES}")
 endif()
 # Machine code for the GPUs that are named, which also runs on later ones of the same generation (80 on 8.6 and 8.9).
 # The last one's portable code (PTX) lets the driver compile for generations that are not known yet. Code for one kind of
@@ -28,7 +35,7 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
 endif()
-find_package(CUDAToolkit 12.9 REQUIRED)
+find_package(CUDAToolkit 12.4 REQUIRED)
 
 # pecia_find_cuda_library(NAME library header package): imports pecia::NAME.
 function(pecia_find_cuda_library name library header package)

@@ -43,8 +43,8 @@ std::vector<PassShape> steps_of(const PassesOfReplica& passes, const PassSpan& s
   const int64_t sequences = elastic ? std::min(span.sequences, share) : span.sequences;
   std::vector<PassShape> all;
   for (const int masters : elastic ? std::set{degree, 1} : std::set{degree}) {
-    const auto add = [&](int64_t sequences, int64_t context) {
-      all.push_back(passes.step(degree, masters, sequences, context));
+    const auto add = [&](int64_t count, int64_t context) {
+      all.push_back(passes.step(degree, masters, count, context));
     };
     add(sequences, span.context);
     if (span.context > 1) add(sequences, span.context / 2);

@@ -121,14 +121,14 @@ struct Job {
 
   struct Parallel {
     std::optional<int> dp = 1;
-    CpSetting cp;
-    ElasticRange elastic;
+    CpSetting cp = {};
+    ElasticRange elastic = {};
     std::optional<int> sp = 1, tp = 1;
-    std::optional<int> ep;  ///< ranks that experts are dealt out over
-    std::optional<PrefillMode> prefill;
-    std::optional<RingMode> ring;
-    std::optional<DecodeMode> decode;
-    std::optional<int64_t> shift_threshold;  ///< most tokens of a shifted pass
+    std::optional<int> ep = {};  ///< ranks that experts are dealt out over
+    std::optional<PrefillMode> prefill = {};
+    std::optional<RingMode> ring = {};
+    std::optional<DecodeMode> decode = {};
+    std::optional<int64_t> shift_threshold = {};  ///< most tokens of a shifted pass
   } parallel;
 
   struct Attention {

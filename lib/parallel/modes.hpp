@@ -86,10 +86,10 @@ std::string needs(DecodeMode mode);
 /// What a job asks for. An absent value means auto.
 struct Setting {
   Degrees degrees;
-  std::optional<PrefillMode> prefill;
-  std::optional<RingMode> ring;
-  std::optional<DecodeMode> decode;
-  std::optional<int64_t> shift_threshold;
+  std::optional<PrefillMode> prefill = {};
+  std::optional<RingMode> ring = {};
+  std::optional<DecodeMode> decode = {};
+  std::optional<int64_t> shift_threshold = {};
   Reproducible reproducible = Reproducible::run;
   bool elastic = false;  ///< teams of some of the degrees.cp instances change from pass to pass
 };

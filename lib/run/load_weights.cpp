@@ -151,7 +151,7 @@ void say_what_is_widened(const Setup& setup) {
 LoadedWeights load_weights(const Setup& setup) {
   const Hosts hosts(setup.world());
   const std::optional<SpreadFiles> spread = spread_files(setup, hosts);
-  LoadedWeights weights{read_weights(setup, hosts, spread), {}, {}, {}, {}};
+  LoadedWeights weights{.stored = read_weights(setup, hosts, spread)};
   weights.read_bytes =
       hosts.of_each(spread ? spread->read_bytes() : weights.stored.checkpoint().total_bytes());
   if (setup.chief()) say_what_is_widened(setup);

@@ -18,15 +18,16 @@ struct LoadedWeights {
   model::Weights stored;  ///< mapped or converted: the part that the rank holds
   /// This rank's own copy: on its GPU, as codes, or because the job wants one. Absent where mapped
   /// weights are used, or converted ones, which are a copy already.
-  std::optional<model::DeviceWeights> own;
+  std::optional<model::DeviceWeights> own = {};
   /// Panels of the weights, which the backend reads. Absent where it has none or has no room.
-  std::unique_ptr<model::SharedPanels> panels;
-  int64_t packed_bytes = 0;                         ///< of the panels of the host that has most
-  double packing_s = 0;                             ///< that the slowest rank took
-  std::optional<measure::WeightRounding> rounding;  ///< present where weights were rounded at load
+  std::unique_ptr<model::SharedPanels> panels = {};
+  int64_t packed_bytes = 0;  ///< of the panels of the host that has most
+  double packing_s = 0;      ///< that the slowest rank took
+  std::optional<measure::WeightRounding> rounding =
+      {};  ///< present where weights were rounded at load
   /// Bytes of the checkpoint's tensors that each host has read. Mapped files are read from the
   /// host's page cache if it has them.
-  std::vector<int64_t> read_bytes;
+  std::vector<int64_t> read_bytes = {};
 
   const model::WeightViews& views() const {
     return own ? *own : static_cast<const model::WeightViews&>(stored);

@@ -39,7 +39,9 @@ TEST(WhyNoAmx, AsksTheOperatingSystemLast) {
 
 TEST(WhyNoAmx, IsThatOfThisProcess) {
   EXPECT_EQ(why_no_amx().empty(), isa() == Isa::amx_bf16);
-  if (!cpu_has_amx()) EXPECT_EQ(why_no_amx(), "this CPU does not have it");
+  if (!cpu_has_amx()) {
+    EXPECT_EQ(why_no_amx(), "this CPU does not have it");
+  }
 }
 
 }  // namespace

@@ -79,14 +79,22 @@ TEST(MeasuredGrids, OfPartialPrefillsHaveTheRingThatWasFaster) {
     };
     const double kv_s = foreseen_s(parallel::Ring::pass_kv);
     const double q_s = foreseen_s(parallel::Ring::pass_q);
-    if (cell.kv_ms > margin * cell.q_ms) EXPECT_LT(q_s, kv_s) << cell.new_tokens;
-    if (cell.q_ms > margin * cell.kv_ms) EXPECT_LT(kv_s, q_s) << cell.new_tokens;
+    if (cell.kv_ms > margin * cell.q_ms) {
+      EXPECT_LT(q_s, kv_s) << cell.new_tokens;
+    }
+    if (cell.q_ms > margin * cell.kv_ms) {
+      EXPECT_LT(kv_s, q_s) << cell.new_tokens;
+    }
 
     parallel::RingInputs in{{}, 4, {8, 4, 2, 2, 4}, rates};
     in.load.add(cell.new_tokens, cached);
     const parallel::Ring by_rule = parallel::rule_b(in).ring;
-    if (kv_s > margin * q_s) EXPECT_EQ(by_rule, parallel::Ring::pass_q) << cell.new_tokens;
-    if (q_s > margin * kv_s) EXPECT_EQ(by_rule, parallel::Ring::pass_kv) << cell.new_tokens;
+    if (kv_s > margin * q_s) {
+      EXPECT_EQ(by_rule, parallel::Ring::pass_q) << cell.new_tokens;
+    }
+    if (q_s > margin * kv_s) {
+      EXPECT_EQ(by_rule, parallel::Ring::pass_kv) << cell.new_tokens;
+    }
     decided += kv_s > margin * q_s || q_s > margin * kv_s;
   }
   EXPECT_GE(decided, 8) << "the model decides nearly all cells";
@@ -131,10 +139,18 @@ TEST(MeasuredGrids, OfDecodeStepsHaveTheConfigurationThatWasFaster) {
     const double base_s = foreseen_s(parallel::Sharding::base);
     const double shift_s = foreseen_s(parallel::Sharding::shift);
     const bool by_rule = cell.batch <= parallel::shift_threshold(in, 64);
-    if (cell.base_ms > margin * cell.shift_ms) EXPECT_LT(shift_s, base_s) << cell.batch;
-    if (cell.shift_ms > margin * cell.base_ms) EXPECT_LT(base_s, shift_s) << cell.batch;
-    if (base_s > margin * shift_s) EXPECT_TRUE(by_rule) << cell.batch;
-    if (shift_s > margin * base_s) EXPECT_FALSE(by_rule) << cell.batch;
+    if (cell.base_ms > margin * cell.shift_ms) {
+      EXPECT_LT(shift_s, base_s) << cell.batch;
+    }
+    if (cell.shift_ms > margin * cell.base_ms) {
+      EXPECT_LT(base_s, shift_s) << cell.batch;
+    }
+    if (base_s > margin * shift_s) {
+      EXPECT_TRUE(by_rule) << cell.batch;
+    }
+    if (shift_s > margin * base_s) {
+      EXPECT_FALSE(by_rule) << cell.batch;
+    }
     decided += base_s > margin * shift_s || shift_s > margin * base_s;
   }
   EXPECT_GE(decided, 5) << "the model decides nearly all cells";

@@ -202,6 +202,9 @@ TEST(ExpertWork, IsTheShareOfTheExpertsThatAreHere) {
   const void* const nowhere = nullptr;
   kernels::ExpertsArgs args{.x = TensorView(nowhere, DType::fp32, {1000, 4}),
                             .chosen = TensorView(nowhere, DType::int32, {1000, 8}),
+                            .weights = {},
+                            .experts = {},
+                            .y = {},
                             .count = 128};
   EXPECT_DOUBLE_EQ(work_of(args, 32).pairs, 2000);
   EXPECT_NEAR(work_of(args, 32).touched, 32, 1e-6);

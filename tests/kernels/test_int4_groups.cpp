@@ -13,8 +13,8 @@ namespace {
 /// Random codes. Steps are powers of two and the least numbers multiples of them, so that sums are
 /// exact, also where numbers are rounded to bf16.
 struct Groups {
-  Groups(int64_t rows, int64_t columns, int64_t shared_by)
-      : rows(rows), elements(row_elements(DType::int4, columns)) {
+  Groups(int64_t num_rows, int64_t columns, int64_t shared_by)
+      : rows(num_rows), elements(row_elements(DType::int4, columns)) {
     codes.resize(rows * elements * size_of(DType::int4));
     for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(mix(1, i));
     scales.resize(rows * row_scales(DType::int4, columns, shared_by));

@@ -24,7 +24,7 @@ inline constexpr int64_t separate_work_ns = 1000;
 struct SeparateSettings {
   device::DeviceInfo info{"separate", 0, 1, "", ""};
   int64_t memory_bytes = int64_t{1} << 30;
-  std::function<void()> before_work;  ///< may throw: then the work is not done
+  std::function<void()> before_work = {};  ///< may throw: then the work is not done
 };
 std::unique_ptr<device::Device> make_separate_device(SeparateSettings settings = {});
 

@@ -18,8 +18,10 @@ bool is_sticky(cudaError_t error) {
     case cudaErrorAssert:
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
+#if CUDART_VERSION >= 12080
     case cudaErrorContained:
     case cudaErrorTensorMemoryLeak:
+#endif
     case cudaErrorMpsClientTerminated:
     case cudaErrorExternalDevice:
     case cudaErrorContextIsDestroyed:
@@ -38,7 +40,7 @@ std::string_view remedy(cudaError_t error) {
     case cudaErrorInsufficientDriver:
       return "The NVIDIA driver is missing or older than this build's CUDA (CUDA 13 needs 580, "
              "CUDA "
-             "12.9 needs 525): load or update it, build with an older CUDA, or set backend: cpu.";
+             "12 needs 525): load or update it, build with an older CUDA, or set backend: cpu.";
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorInvalidDeviceFunction:
       return "This build holds no code for this GPU: configure with PECIA_CUDA_ARCHITECTURES set "

@@ -51,13 +51,18 @@ class CudaEvent : public device::Event {
   device::Stream* stream_ = nullptr;  ///< of the mark
 };
 
-/// A function of the driver; null if the driver lacks it.
-void* driver_function(const char* name, unsigned since) {
+/// A function of the driver; null if the driver lacks it. `since`: the version of CUDA that it came
+/// with. CUDA before 12.5 knows only the version that belongs to itself.
+void* driver_function(const char* name, [[maybe_unused]] unsigned since) {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found{};
-  if (cudaGetDriverEntryPointByVersion(name, &function, since, cudaEnableDefault, &found) ==
-      cudaSuccess)
-    return found == cudaDriverEntryPointSuccess ? function : nullptr;
+#if CUDART_VERSION >= 12050
+  const cudaError_t asked =
+      cudaGetDriverEntryPointByVersion(name, &function, since, cudaEnableDefault, &found);
+#else
+  const cudaError_t asked = cudaGetDriverEntryPoint(name, &function, cudaEnableDefault, &found);
+#endif
+  if (asked == cudaSuccess) return found == cudaDriverEntryPointSuccess ? function : nullptr;
   cudaGetLastError();
   return nullptr;
 }

@@ -92,13 +92,24 @@ struct Product {
 using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, uint32_t, uint32_t,
                        uint32_t, DType, DType, bool, bool, bool>;
 
-/// cuBLAS 12.8 and what lies beside a newer program know no scales of rows.
+/// Older libraries, also beside a program that was built with a newer one, know no scales of rows.
 constexpr size_t first_version_with_row_scales = 120900;
+
+/// Says that each row of both operands has a scale of its own.
+void set_scales_of_rows([[maybe_unused]] const Operation& operation) {
+#if CUBLAS_VERSION >= 120900
+  for (const auto mode : {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_MODE})
+    set(operation, mode, int32_t{CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F});
+#else
+  PECIA_CHECK(false, "scales of rows, in a build with cuBLAS {}", CUBLAS_VERSION);
+#endif
+}
 
 class CublasMatmul : public Matmul {
  public:
   explicit CublasMatmul(device::Device& device)
       : scales_rows_(device.info().compute_capability == 90 &&
+                     CUBLAS_VERSION >= first_version_with_row_scales &&
                      cublasLtGetVersion() >= first_version_with_row_scales),
         workspace_(device, device::Memory::device, workspace_bytes) {
     PECIA_CUBLAS_CHECK(cublasLtCreate(&handle_));
@@ -176,8 +187,7 @@ class CublasMatmul : public Matmul {
       set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F);
     }
     if (args.x_scales != nullptr) {
-      for (const auto mode : {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_MODE})
-        set(product.operation, mode, int32_t{CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F});
+      set_scales_of_rows(product.operation);
       set_scales(product, args);  // with this mode the heuristic refuses pointers that are null
     }
     // Sums keep fewer bits, whose loss is a thirteenth of what rounding to fp8 loses at a depth of
