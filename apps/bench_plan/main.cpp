@@ -98,11 +98,11 @@ struct StepTimes {
 };
 
 schedule::SchedulerLimits scheduler_limits(const Options& options, int64_t tokens) {
-  schedule::SchedulerLimits limits;
-  limits.kv_tokens = limits.max_positions = limits.max_batch_tokens = tokens;
-  limits.max_sequences = options.batch;
-  limits.vocab = 1;
-  return limits;
+  schedule::SchedulerLimits of_batch;
+  of_batch.kv_tokens = of_batch.max_positions = of_batch.max_batch_tokens = tokens;
+  of_batch.max_sequences = options.batch;
+  of_batch.vocab = 1;
+  return of_batch;
 }
 
 schedule::Outcome outcome_of(const schedule::Plan& plan) {

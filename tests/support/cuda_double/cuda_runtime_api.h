@@ -3,6 +3,8 @@
 /// CUDA's errors without CUDA, for kernels/cuda/device/cuda_check.cpp: their names and numbers, CUDA's own
 /// words for some, and the error that the runtime keeps until it is taken.
 
+#define CUDART_VERSION 13000  // which has all of these errors
+
 enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
