@@ -8,8 +8,8 @@
 ///            and runs into the block of memory that is sent
 ///   others   the calls of all other layers, which find it there
 ///
-/// It does not count tables of rope, launches, sampling and messages of ranks. --check verifies that a step
-/// reads every key of every sequence once, and that all layers share the first one's plan.
+/// It does not count tables of rope, launches, sampling and messages of ranks. --check verifies that
+/// a step reads every key of every sequence once, and that all layers share the first one's plan.
 
 #include <algorithm>
 #include <chrono>

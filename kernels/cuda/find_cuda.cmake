@@ -14,7 +14,7 @@ endif()
 # nvcc before 12.8 does not know the GPUs after 9.0.
 execute_process(COMMAND ${PECIA_NVCC} --version OUTPUT_VARIABLE nvcc_version ERROR_QUIET)
 string(REGEX MATCH "release ([0-9.]+)" nvcc_version "${nvcc_version}")
-if(CMAKE_MATCH_1 VERSION_LESS 12.8 AND PECIA_CUDA_ARCHITECTURES STREQUAL "80;90a;100;120")
+if(CMAKE_MATCH_1 VERSION_LESS 12.8 AND PECIA_CUDA_ARCHITECTURES STREQUAL default_architectures)
   set(PECIA_CUDA_ARCHITECTURES "80;90a")
   message(STATUS "nvcc ${CMAKE_MATCH_1} makes no code for GPUs after 9.0, so the build is for ${PECIA_CUDA_ARCHITECTURES}")
 endif()
