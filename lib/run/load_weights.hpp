@@ -23,8 +23,8 @@ struct LoadedWeights {
   std::unique_ptr<model::SharedPanels> panels = {};
   int64_t packed_bytes = 0;  ///< of the panels of the host that has most
   double packing_s = 0;      ///< that the slowest rank took
-  std::optional<measure::WeightRounding> rounding =
-      {};  ///< present where weights were rounded at load
+  /// Present where weights were rounded at load.
+  std::optional<measure::WeightRounding> rounding = {};
   /// Bytes of the checkpoint's tensors that each host has read. Mapped files are read from the
   /// host's page cache if it has them.
   std::vector<int64_t> read_bytes = {};
