@@ -24,16 +24,26 @@ struct SamplingParams {
 /// Stands for a token where there is none.
 inline constexpr int32_t no_token = -1;
 
+/// Added to a token's logit, as in OpenAI's and vLLM's logit_bias.
+struct LogitBias {
+  int32_t token = 0;
+  float bias = 0;  ///< finite
+
+  bool operator==(const LogitBias&) const = default;
+};
+
 /// One row to sample.
 struct SamplingRow {
   SamplingParams params;
   double uniform;  ///< random number in [0, 1), addressed by (seed, request, turn, token index)
-  std::span<const int32_t> prompt;  ///< tokens before the answer, for repetition_penalty
-  std::span<const int32_t> output;  ///< the answer's tokens so far
+  std::span<const int32_t> prompt;       ///< tokens before the answer, for repetition_penalty
+  std::span<const int32_t> output;       ///< the answer's tokens so far
+  std::span<const LogitBias> bias = {};  ///< each token at most once
 };
 
 /// Gives tokens[r] and its log-probability under the plain softmax of the row's logits, before
-/// penalties, temperature and filters. The order is: penalties, temperature, top_k, top_p, min_p.
+/// biases, penalties, temperature and filters. The order is: biases, penalties, temperature, top_k,
+/// top_p, min_p.
 /// Then it takes the token at `uniform` of the cumulative distribution, most likely first (ties by
 /// id).
 ///

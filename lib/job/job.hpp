@@ -44,6 +44,9 @@ enum class SparseDecode { dense, sparse };
 enum class Trace { off, summary, full };
 enum class Progress { bar, lines, off };
 
+/// Whether the machine's peak is measured (once, then kept), for "share of peak" in the report.
+enum class Peak { measured, off };
+
 /// Replaces rope_scaling of config.json, so that prompts may be longer than the model's own length.
 /// `kind` is linear, dynamic or yarn.
 struct RopeOverride {
@@ -178,11 +181,14 @@ struct Job {
     std::optional<double> wall_time_s;  ///< auto: the time limit of the Slurm job
     double grace_s = 60;
     double silence_s = 120, wait_s = 1800;
+    int32_t retries = 0;  ///< how often later starts run a failed turn again by themselves
   } limits;
 
   struct Report {
     Trace trace = Trace::summary;
     std::optional<Progress> progress;  ///< auto: a bar on a terminal, lines elsewhere
+    Peak peak = Peak::measured;
+    std::optional<double> node_hour_price;  ///< in any currency; absent: no costs in the report
   } report;
 
   Reproducible reproducible = Reproducible::run;

@@ -57,6 +57,10 @@ std::optional<std::filesystem::path> read_path(const YamlNode& node) {
   return std::filesystem::path(node.text);
 }
 
+nlohmann::ordered_json shortest(double value) {
+  return value;
+}
+
 /// Applies one element's reader to a list; a lone scalar is a list of one.
 template <typename T, typename Read>
 std::optional<std::vector<T>> read_list(const YamlNode& node, const Read& read) {
@@ -96,14 +100,27 @@ Codec<int32_t> whole32(int32_t lowest, int32_t highest) {
   return whole_number<int32_t>(lowest, highest);
 }
 
-Codec<float> number(std::string allowed, std::function<bool(float)> accept) {
+namespace {
+
+template <typename Real>
+Codec<Real> finite_number(std::string allowed, std::function<bool(Real)> accept) {
   return {std::move(allowed),
-          [accept = std::move(accept)](const YamlNode& node) -> std::optional<float> {
-            const auto value = plain_number<float>(node);
+          [accept = std::move(accept)](const YamlNode& node) -> std::optional<Real> {
+            const auto value = plain_number<Real>(node);
             if (!value || !std::isfinite(*value) || !accept(*value)) return std::nullopt;
             return value;
           },
-          [](const float& value) { return shortest(value); }};
+          [](const Real& value) { return shortest(value); }};
+}
+
+}  // namespace
+
+Codec<float> number(std::string allowed, std::function<bool(float)> accept) {
+  return finite_number(std::move(allowed), std::move(accept));
+}
+
+Codec<double> number64(std::string allowed, std::function<bool(double)> accept) {
+  return finite_number(std::move(allowed), std::move(accept));
 }
 
 Codec<int64_t> size_in_bytes() {

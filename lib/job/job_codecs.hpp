@@ -33,6 +33,7 @@ Codec<int32_t> whole32(int32_t lowest, int32_t highest = INT32_MAX);
 
 /// Finite numbers for which `accept` holds; `allowed` describes them in words.
 Codec<float> number(std::string allowed, std::function<bool(float)> accept);
+Codec<double> number64(std::string allowed, std::function<bool(double)> accept);
 
 /// A size of at least one byte.
 Codec<int64_t> size_in_bytes();

@@ -271,6 +271,9 @@ std::vector<Field> make_schema() {
             "A rank that shows no sign of life for so long (stopped, lost) ends the run."),
       field("limits.wait", PECIA_MEMBER(limits.wait_s), duration(1),
             "Longest wait for a rank that lives; more than any takes alone, as for its weights."),
+      field("limits.retries", PECIA_MEMBER(limits.retries), whole32(0, 100),
+            "Starts of an unfinished run that take a failed turn again by themselves; 0: only "
+            "--retry-failed does."),
 
       field("report.trace", PECIA_MEMBER(report.trace),
             word<Trace>({{"off", Trace::off}, {"summary", Trace::summary}, {"full", Trace::full}}),
@@ -279,6 +282,13 @@ std::vector<Field> make_schema() {
             auto_or(word<Progress>(
                 {{"bar", Progress::bar}, {"lines", Progress::lines}, {"off", Progress::off}})),
             "auto: a bar on a terminal, lines elsewhere."),
+      field("report.peak", PECIA_MEMBER(report.peak),
+            word<Peak>({{"auto", Peak::measured}, {"off", Peak::off}}),
+            "What the ranks' hardware can do at most, for shares of peak in the report; auto: "
+            "measured in a fraction of a second and kept for later runs."),
+      field("report.node_hour_price", PECIA_MEMBER(report.node_hour_price),
+            off_or(number64("a number of at least 0", [](double value) { return value >= 0; })),
+            "Price of a host for an hour, so that the report says what the run cost."),
       field(
           "reproducible", PECIA_MEMBER(reproducible),
           word<Reproducible>({{"run", Reproducible::run}, {"layout", Reproducible::layout}}),
