@@ -8,9 +8,16 @@
 
 namespace pecia::kernels {
 
+/// Lower temperatures are greedy, as in vLLM. Their reciprocals would leave the range of fp32.
+inline constexpr float least_temperature = 1e-5f;
+
+/// Scores after biases and penalties stay within ± this, so that no difference of two overflows
+/// fp32. Masked tokens keep −infinity.
+inline constexpr double largest_score = 1e30;
+
 /// How a turn's next token is chosen. Names and meanings are the same as in vLLM's SamplingParams.
 struct SamplingParams {
-  float temperature = 0.0f;  ///< 0: greedy, the lowest id among equals
+  float temperature = 0.0f;  ///< below least_temperature: greedy, the lowest id among equals
   int32_t top_k = 0;         ///< 0: all
   float top_p = 1.0f;        ///< smallest set of most likely tokens with at least this probability
   float min_p = 0.0f;        ///< at least this share of the most likely token's probability
@@ -19,6 +26,11 @@ struct SamplingParams {
   float repetition_penalty = 1.0f;
   float presence_penalty = 0.0f;   ///< subtracted once from the logit of each token in the output
   float frequency_penalty = 0.0f;  ///< subtracted per occurrence in the output
+
+  bool greedy() const { return temperature < least_temperature; }
+  bool penalises() const {
+    return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0;
+  }
 };
 
 /// Stands for a token where there is none.
@@ -49,6 +61,7 @@ struct SamplingRow {
 ///
 /// A row whose logits hold NaN or +infinity has no distribution. Its token is no_token, its
 /// log-probabilities are NaN, and its top tokens are no_token. Other rows are not touched by that.
+/// A token is never drawn that a mask has set to −infinity.
 ///
 /// With num_top ≥ 0 it also gives the num_top most likely tokens and their log-probabilities, most
 /// likely first, ties by id. With num_top = −1 it gives the log-probabilities of the whole

@@ -11,7 +11,7 @@ namespace pecia::kernels {
 /// is {no_token, −inf, −inf} if a wanted token is not in the part.
 struct Candidate {
   int32_t token;
-  float score;  ///< its logit after penalties
+  float score;  ///< its logit after biases and penalties
   float logit;
 };
 
@@ -34,7 +34,7 @@ struct TopToken {
 struct ShortlistArgs {
   TensorView logits;  ///< [rows, part] fp32, dense; logits of first_token, …
   int64_t first_token = 0;
-  /// The penalties and the tokens that they act on are read. The rest is not.
+  /// The biases, the penalties and the tokens that they act on are read. The rest is not.
   std::span<const SamplingRow> rows;
   std::span<const int32_t> wanted;  ///< [rows], in place of `rows`; then num_candidates = 1
   int64_t num_candidates = 1;       ///< ≥ 1, ≤ part

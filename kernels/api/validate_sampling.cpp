@@ -41,6 +41,12 @@ void check_params(const SamplingParams& p, int64_t row) {
               "rows[{}] has penalties {} and {}", row, p.presence_penalty, p.frequency_penalty);
 }
 
+void check_bias(std::span<const LogitBias> bias, int64_t row) {
+  for (const auto& [token, value] : bias)
+    PECIA_CHECK(token >= 0 && std::isfinite(value), "rows[{}] has the bias {} of token {}", row,
+                value, token);
+}
+
 }  // namespace
 
 void validate(const MaskTokensArgs& args) {
@@ -65,6 +71,10 @@ void validate(const SamplingArgs& args) {
     PECIA_CHECK(row.uniform >= 0 && row.uniform < 1, "rows[{}].uniform is {}", r, row.uniform);
     if (row.params.repetition_penalty != 1) check_vocabulary("prompt", row.prompt, r, vocab);
     check_vocabulary("output", row.output, r, vocab);
+    check_bias(row.bias, r);
+    for (const LogitBias& each : row.bias)
+      PECIA_CHECK(each.token < vocab, "rows[{}] has a bias of token {}, outside [0, {})", r,
+                  each.token, vocab);
   }
 }
 
@@ -94,7 +104,10 @@ void validate(const ShortlistArgs& args) {
     return;
   }
   check_size("rows", args.rows.size(), rows);
-  for (int64_t r = 0; r < rows; ++r) check_params(args.rows[r].params, r);
+  for (int64_t r = 0; r < rows; ++r) {
+    check_params(args.rows[r].params, r);
+    check_bias(args.rows[r].bias, r);
+  }
 }
 
 }  // namespace pecia::kernels

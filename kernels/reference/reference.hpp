@@ -2,6 +2,8 @@
 #pragma once
 /// Each op as its header's formula, in plain loops with double accumulators. Arguments are valid.
 
+#include <algorithm>
+#include <cmath>
 #include <span>
 
 #include "kernels/api/backend.hpp"
@@ -32,6 +34,11 @@ void shortlist(const ShortlistArgs& args);
 
 /// A row replaced by its codes as numbers, by QuantizeRowsArgs; its scale.
 float round_to_codes(std::span<float> row);
+
+/// A score after biases and penalties, kept within ± largest_score; −infinity stays.
+inline double bounded(double score) {
+  return std::isinf(score) && score < 0 ? score : std::clamp(score, -largest_score, largest_score);
+}
 
 /// Row `row` of an fp32 view.
 inline float* row_of(const TensorView& view, int64_t row) {

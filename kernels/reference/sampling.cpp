@@ -26,7 +26,8 @@ std::vector<int32_t> ranking(std::span<const double> scores) {
   return ids;
 }
 
-void penalise(const SamplingRow& row, std::span<double> scores) {
+void adjust(const SamplingRow& row, std::span<double> scores) {
+  for (const auto& [token, bias] : row.bias) scores[token] = bounded(scores[token] + bias);
   std::set<int32_t> seen(row.output.begin(), row.output.end());
   const std::set<int32_t> answered = seen;
   seen.insert(row.prompt.begin(), row.prompt.end());
@@ -36,13 +37,14 @@ void penalise(const SamplingRow& row, std::span<double> scores) {
       scores[token] = scores[token] > 0 ? scores[token] / repetition : scores[token] * repetition;
   for (const int32_t token : row.output) scores[token] -= row.params.frequency_penalty;
   for (const int32_t token : answered) scores[token] -= row.params.presence_penalty;
+  for (const int32_t token : seen) scores[token] = bounded(scores[token]);
 }
 
 int32_t choose(const SamplingRow& row, std::vector<double> scores) {
   const SamplingParams& params = row.params;
-  penalise(row, scores);
+  adjust(row, scores);
   const std::vector<int32_t> ids = ranking(scores);
-  if (params.temperature == 0) return ids[0];
+  if (params.greedy()) return ids[0];
 
   size_t kept = ids.size();
   if (params.top_k > 0) kept = std::min(kept, static_cast<size_t>(params.top_k));
@@ -50,6 +52,7 @@ int32_t choose(const SamplingRow& row, std::vector<double> scores) {
   double sum = 0;
   for (size_t i = 0; i < kept; ++i)
     sum += weights[i] = std::exp((scores[ids[i]] - scores[ids[0]]) / params.temperature);
+  if (!(sum > 0) || !std::isfinite(sum)) return no_token;
   if (params.top_p < 1) {
     double below = 0;
     size_t count = 0;
@@ -107,7 +110,8 @@ void sample(const SamplingArgs& args) {
     const double normaliser = write_tops(args, r, scores);
     const bool exists = std::isfinite(normaliser);
     args.tokens[r] = exists ? choose(args.rows[r], scores) : no_token;
-    args.token_logprobs[r] = exists ? static_cast<float>(scores[args.tokens[r]] - normaliser) : NAN;
+    args.token_logprobs[r] =
+        args.tokens[r] != no_token ? static_cast<float>(scores[args.tokens[r]] - normaliser) : NAN;
   }
 }
 

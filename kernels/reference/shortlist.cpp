@@ -26,13 +26,16 @@ double log_sum(const std::vector<float>& logits) {
   return maximum + std::log(sum);
 }
 
-float penalised(const SamplingRow& row, int32_t token, double logit) {
+float adjusted(const SamplingRow& row, int32_t token, double logit) {
+  for (const LogitBias& each : row.bias)
+    if (each.token == token) logit = bounded(logit + each.bias);
   const auto answered = std::count(row.output.begin(), row.output.end(), token);
   const auto asked = std::count(row.prompt.begin(), row.prompt.end(), token);
   const double repetition = row.params.repetition_penalty;
   if (answered + asked > 0) logit = logit > 0 ? logit / repetition : logit * repetition;
   if (answered > 0) logit -= row.params.presence_penalty;
-  return static_cast<float>(logit - row.params.frequency_penalty * static_cast<double>(answered));
+  logit -= row.params.frequency_penalty * static_cast<double>(answered);
+  return static_cast<float>(answered + asked > 0 ? bounded(logit) : logit);
 }
 
 }  // namespace
@@ -53,7 +56,7 @@ void shortlist(const ShortlistArgs& args) {
     for (int64_t i = 0; i < count; ++i) {
       const auto token = static_cast<int32_t>(args.first_token + i);
       const float score =
-          args.wanted.empty() ? penalised(args.rows[r], token, logits[i]) : logits[i];
+          args.wanted.empty() ? adjusted(args.rows[r], token, logits[i]) : logits[i];
       all.push_back({token, score, logits[i]});
     }
     std::stable_sort(all.begin(), all.end(),

@@ -27,6 +27,18 @@ std::vector<int32_t> shortened(std::vector<int32_t> tokens, int64_t kept, job::O
   return tokens;
 }
 
+/// The turn's own values, and the job's for the others.
+kernels::SamplingParams sampling_of(const io::PromptTurn& turn,
+                                    const kernels::SamplingParams& of_job) {
+  return {.temperature = turn.temperature.value_or(of_job.temperature),
+          .top_k = turn.top_k.value_or(of_job.top_k),
+          .top_p = turn.top_p.value_or(of_job.top_p),
+          .min_p = turn.min_p.value_or(of_job.min_p),
+          .repetition_penalty = turn.repetition_penalty.value_or(of_job.repetition_penalty),
+          .presence_penalty = turn.presence_penalty.value_or(of_job.presence_penalty),
+          .frequency_penalty = turn.frequency_penalty.value_or(of_job.frequency_penalty)};
+}
+
 }  // namespace
 
 Inputs::Inputs(const job::Job& job, const model::ModelConfig& config,
@@ -312,6 +324,17 @@ std::string Inputs::bad_token(const std::vector<int32_t>& tokens) const {
   return {};
 }
 
+/// Why the turn's values keep it from running; empty where they do not.
+std::string Inputs::bad_values(const schedule::Turn& turn) const {
+  for (const auto& [token, bias] : turn.bias)
+    if (token >= config_.vocab)
+      return fmt::format("logit_bias names token {}, the model's vocabulary has {} (0 … {})", token,
+                         config_.vocab, config_.vocab - 1);
+  if (turn.ignore_eos && !turn.shape.empty())
+    return "ignore_eos with an answer that has a shape: a stop token ends such an answer";
+  return bad_token(turn.tokens);
+}
+
 /// By turn: why its length keeps it from running; empty where it does not.
 std::vector<std::string> Inputs::refusals(const InputRequest& request) const {
   constexpr const char* again = "; then --retry-failed";
@@ -363,9 +386,9 @@ schedule::Request Inputs::load(const InputRequest& request) const {
     turn.truncated_tokens =
         static_cast<int32_t>(given.num_tokens() - static_cast<int64_t>(turn.tokens.size()));
     turn.max_new_tokens = answer_tokens(request, index);
-    turn.params = job_.generation.sampling;
-    if (given.temperature) turn.params.temperature = *given.temperature;
-    if (given.top_p) turn.params.top_p = *given.top_p;
+    turn.params = sampling_of(given, job_.generation.sampling);
+    turn.bias = given.logit_bias;
+    turn.ignore_eos = given.ignore_eos.value_or(job_.generation.ignore_eos);
     turn.stop = given.stop.value_or(job_.generation.stop);
     turn.shape = given.shape.value_or(shape_);
     const uint64_t seed = given.seed ? mix(0, static_cast<uint64_t>(*given.seed))
@@ -376,7 +399,7 @@ schedule::Request Inputs::load(const InputRequest& request) const {
     if (left.failed())
       turn.refused = "it failed at an earlier start";
     else if (!left.done())
-      turn.refused = refused[index].empty() ? bad_token(turn.tokens) : refused[index];
+      turn.refused = refused[index].empty() ? bad_values(turn) : refused[index];
     loaded.turns.push_back(std::move(turn));
   }
   return loaded;

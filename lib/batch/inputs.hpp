@@ -104,6 +104,7 @@ class Inputs {
   int64_t branches(const InputRequest& request) const;
   int64_t longest_sequence(const InputRequest& request) const;
   std::string bad_token(const std::vector<int32_t>& tokens) const;
+  std::string bad_values(const schedule::Turn& turn) const;
   std::vector<std::string> refusals(const InputRequest& request) const;
   std::vector<int32_t> kept_prompt(const InputRequest& request, size_t turn,
                                    io::PromptScan& scan) const;

@@ -97,8 +97,11 @@ std::optional<ShortlistShape> PassRunner::short_shape(const kernels::SamplingPar
 kernels::SamplingRow PassRunner::sampling_row(const schedule::Plan& plan, int32_t item) const {
   const schedule::PlanItem& of = plan.items[item];
   const schedule::TurnStart& turn = turns_.at(of.rows.sequence);
-  kernels::SamplingRow row{
-      turn.params, uniform(turn.random_key, static_cast<uint64_t>(of.sampled_index)), {}, {}};
+  kernels::SamplingRow row{turn.params,
+                           uniform(turn.random_key, static_cast<uint64_t>(of.sampled_index)),
+                           {},
+                           {},
+                           turn.bias};
   if (const auto history = histories_.find(of.rows.sequence); history != histories_.end()) {
     const std::span<const int32_t> tokens = history->second.tokens;
     row.prompt = tokens.first(turn.answer_begin);

@@ -78,9 +78,8 @@ int64_t ShortlistShape::row_bytes() const {
 
 std::optional<ShortlistShape> shortlist_shape(const SamplingParams& params, int64_t num_top,
                                               int64_t vocab, int parts) {
-  const bool greedy = params.temperature == 0;
-  if (parts == 1 || num_top < 0 || (!greedy && params.top_k == 0)) return {};
-  const ShortlistShape shape{greedy ? 1 : params.top_k, num_top};
+  if (parts == 1 || num_top < 0 || (!params.greedy() && params.top_k == 0)) return {};
+  const ShortlistShape shape{params.greedy() ? 1 : params.top_k, num_top};
   const int64_t part_bytes = vocab / parts * static_cast<int64_t>(sizeof(float));
   if (shape.row_bytes() >= part_bytes) return {};
   return shape;
@@ -123,8 +122,8 @@ std::vector<std::byte> Shortlists::bytes() const {
 }
 
 /// Samples with the op for whole rows, from rows that hold only the candidates' scores. These are
-/// in the order of token ids, so that ties are resolved as among all tokens. Penalties are in the
-/// scores already.
+/// in the order of token ids, so that ties are resolved as among all tokens. Biases and penalties
+/// are in the scores already.
 void sample(std::span<const Shortlists> parts, std::span<const SamplingRow> rows,
             const context::Compute& compute, device::Buffer& workspace, schedule::LogProbs& tile) {
   const auto count = static_cast<int64_t>(rows.size());
@@ -156,7 +155,7 @@ void sample(std::span<const Shortlists> parts, std::span<const SamplingRow> rows
                           .top_logprobs = {}},
                          compute.stream);
   for (int64_t r = 0; r < count; ++r) {
-    const bool exists = std::isfinite(log_sums[r]);
+    const bool exists = std::isfinite(log_sums[r]) && chosen[r] != no_token;
     tile.tokens[r] = exists ? candidates[r][chosen[r]].token : no_token;
     tile.logprobs[r] =
         exists ? static_cast<float>(candidates[r][chosen[r]].logit - log_sums[r]) : NAN;

@@ -79,6 +79,70 @@ void check_values(const std::filesystem::path& path, const char* name, const std
                        range, remedy);
 }
 
+/// A dataset with a number for each turn, NaN where the job's holds.
+std::vector<float> read_numbers(const Hdf5File& file, const std::filesystem::path& path,
+                                const char* name, int64_t num_turns, const char* range,
+                                bool (*allowed)(float)) {
+  std::vector<float> values = read_optional(file, name, read_float, num_turns, "turns");
+  check_values(path, name, values, range,
+               [&](float value) { return std::isnan(value) || allowed(value); });
+  return values;
+}
+
+/// The value of a row; absent where the shard has none, or has the one that stands for none.
+std::optional<float> value_at(const std::vector<float>& values, int64_t row) {
+  return values.empty() || std::isnan(values[row]) ? std::nullopt : std::optional(values[row]);
+}
+std::optional<int32_t> value_at(const std::vector<int32_t>& values, int64_t row) {
+  constexpr int32_t none = -1;
+  return values.empty() || values[row] == none ? std::nullopt : std::optional(values[row]);
+}
+
+/// The biases of each turn; empty where the shard has none. Checks everything but the vocabulary.
+class LogitBiases {
+ public:
+  LogitBiases(const Hdf5File& file, const std::filesystem::path& path, int64_t num_turns) {
+    constexpr const char *offsets = "/logit_bias_offsets", *tokens = "/logit_bias_tokens",
+                         *values = "/logit_bias";
+    if (!file.has(offsets) && !file.has(tokens) && !file.has(values)) return;
+    for (const char* name : {offsets, tokens, values})
+      if (!file.has(name))
+        fail<InputError>("{}: {} is missing; biases need {}, {} and {}: {}", path.string(), name,
+                         offsets, tokens, values, remedy);
+    tokens_ = read_int32(file.dataset(tokens));
+    values_ = read_optional(file, values, read_float, std::ssize(tokens_), "tokens");
+    offsets_ = read_offsets(file.dataset(offsets), tokens, std::ssize(tokens_));
+    if (std::ssize(offsets_) != num_turns + 1)
+      fail<InputError>("{}: {} has {} rows for {} turns; it must have one more than turns: {}",
+                       path.string(), offsets, offsets_.size(), num_turns, remedy);
+    check_values(path, tokens, tokens_, "a token id", [](int32_t token) { return token >= 0; });
+    check_values(path, values, values_, "a number from -100 to 100",
+                 [](float bias) { return bias >= -100 && bias <= 100; });
+    for (int64_t turn = 0; turn < num_turns; ++turn) {
+      std::vector<int32_t> named(tokens_.begin() + offsets_[turn],
+                                 tokens_.begin() + offsets_[turn + 1]);
+      std::sort(named.begin(), named.end());
+      const auto twice = std::adjacent_find(named.begin(), named.end());
+      if (twice != named.end())
+        fail<InputError>("{}: {} names token {} twice in turn {}; name it once: {}", path.string(),
+                         tokens, *twice, turn, remedy);
+    }
+  }
+
+  std::vector<kernels::LogitBias> of(int64_t turn) const {
+    std::vector<kernels::LogitBias> biases;
+    if (!offsets_.empty())
+      for (int64_t i = offsets_[turn]; i < offsets_[turn + 1]; ++i)
+        biases.push_back({tokens_[i], values_[i]});
+    return biases;
+  }
+
+ private:
+  std::vector<int64_t> offsets_;
+  std::vector<int32_t> tokens_;
+  std::vector<float> values_;
+};
+
 /// The stop strings in a row of /stop; absent when the row leaves them to the job.
 std::optional<std::vector<std::string>> read_stop(const std::filesystem::path& path, size_t row,
                                                   const std::string& text) {
@@ -168,19 +232,36 @@ struct PromptShard::Impl {
       fail<InputError>("{} has {} rows, but /request_offsets describes {} requests: {}",
                        ids_dataset.where(), ids.size(), num_requests, remedy);
     const auto max_new = read_optional(file, "/max_new_tokens", read_int32, num_turns, "turns");
-    const auto temperature = read_optional(file, "/temperature", read_float, num_turns, "turns");
-    const auto top_p = read_optional(file, "/top_p", read_float, num_turns, "turns");
+    const auto numbers = [&](const char* name, const char* range, bool (*allowed)(float)) {
+      return read_numbers(file, path, name, num_turns, range, allowed);
+    };
+    const auto temperature =
+        numbers("/temperature", "a number of at least 0, or NaN where the job's holds",
+                [](float t) { return t >= 0 && std::isfinite(t); });
+    const auto top_p = numbers("/top_p", "above 0, up to 1, or NaN where the job's holds",
+                               [](float p) { return p > 0 && p <= 1; });
+    const auto min_p = numbers("/min_p", "from 0 to 1, or NaN where the job's holds",
+                               [](float p) { return p >= 0 && p <= 1; });
+    const auto repetition =
+        numbers("/repetition_penalty", "a number above 0, or NaN where the job's holds",
+                [](float p) { return p > 0 && std::isfinite(p); });
+    constexpr const char* penalty_range = "a number from -2 to 2, or NaN where the job's holds";
+    const auto is_penalty = [](float p) { return p >= -2 && p <= 2; };
+    const auto presence = numbers("/presence_penalty", penalty_range, is_penalty);
+    const auto frequency = numbers("/frequency_penalty", penalty_range, is_penalty);
+    const auto top_k = read_optional(file, "/top_k", read_int32, num_turns, "turns");
+    const auto ignore_eos = read_optional(file, "/ignore_eos", read_int32, num_turns, "turns");
+    const LogitBiases biases(file, path, num_turns);
     const auto seed = read_optional(file, "/seed", read_int64, num_turns, "turns");
     const auto arrival = read_optional(file, "/arrival_s", read_double, num_requests, "requests");
     const auto stop = read_optional(file, "/stop", read_text, num_turns, "turns");
     const auto shape = read_optional(file, "/shape", read_text, num_turns, "turns");
     check_values(path, "/max_new_tokens", max_new, "0 or more, or -1 where the job's holds",
                  [](int32_t n) { return n >= no_max_new_tokens; });
-    check_values(path, "/temperature", temperature,
-                 "a number of at least 0, or NaN where the job's holds",
-                 [](float t) { return std::isnan(t) || (t >= 0 && std::isfinite(t)); });
-    check_values(path, "/top_p", top_p, "above 0, up to 1, or NaN where the job's holds",
-                 [](float p) { return std::isnan(p) || (p > 0 && p <= 1); });
+    check_values(path, "/top_k", top_k, "0 (all) or more, or -1 where the job's holds",
+                 [](int32_t k) { return k >= -1; });
+    check_values(path, "/ignore_eos", ignore_eos, "0, 1, or -1 where the job's holds",
+                 [](int32_t ignore) { return ignore >= -1 && ignore <= 1; });
     check_values(path, "/arrival_s", arrival, "seconds after the start",
                  [](double s) { return s >= 0 && std::isfinite(s); });
 
@@ -199,8 +280,15 @@ struct PromptShard::Impl {
         turn.token_begin = turn_offsets[t];
         turn.token_end = turn_offsets[t + 1];
         if (!max_new.empty() && max_new[t] != no_max_new_tokens) turn.max_new_tokens = max_new[t];
-        if (!temperature.empty() && !std::isnan(temperature[t])) turn.temperature = temperature[t];
-        if (!top_p.empty() && !std::isnan(top_p[t])) turn.top_p = top_p[t];
+        turn.temperature = value_at(temperature, t);
+        turn.top_p = value_at(top_p, t);
+        turn.min_p = value_at(min_p, t);
+        turn.repetition_penalty = value_at(repetition, t);
+        turn.presence_penalty = value_at(presence, t);
+        turn.frequency_penalty = value_at(frequency, t);
+        turn.top_k = value_at(top_k, t);
+        if (const auto ignore = value_at(ignore_eos, t)) turn.ignore_eos = *ignore == 1;
+        turn.logit_bias = biases.of(t);
         if (!seed.empty() && seed[t] != no_seed) turn.seed = seed[t];
         if (!stop.empty()) turn.stop = read_stop(path, t, stop[t]);
         if (!shape.empty() && !shape[t].empty()) turn.shape = shape[t];

@@ -37,11 +37,6 @@ schedule::SchedulerLimits scheduler_limits(const Setup& setup, const measure::Me
   const job::Job& job = setup.job;
   const model::ModelConfig& config = setup.config;
   const resources::Resources& resources = setup.resources;
-  std::vector<int32_t> stops = job.generation.stop_token_ids.value_or(config.stop_token_ids);
-  if (job.generation.ignore_eos)
-    std::erase_if(stops, [&](int32_t token) {
-      return std::count(config.stop_token_ids.begin(), config.stop_token_ids.end(), token) > 0;
-    });
   std::optional<schedule::TeamTimes> team_times;
   if (resources.elastic && time)
     team_times.emplace(time->times, team_costs(config, resources, measured.ring), resources.cp);
@@ -54,7 +49,8 @@ schedule::SchedulerLimits scheduler_limits(const Setup& setup, const measure::Me
           .max_sequences = resources.max_sequences,
           .max_batch_tokens = resources.max_batch_tokens,
           .max_positions = config.max_positions,
-          .stop_token_ids = stops,
+          .stop_token_ids = job.generation.stop_token_ids.value_or(config.stop_token_ids),
+          .eos_token_ids = config.stop_token_ids,
           .detokenizer = std::move(detokenizer),
           .logprobs = job.generation.logprobs,
           .prompt_logprobs = job.generation.prompt_logprobs,

@@ -41,10 +41,12 @@ struct TurnStart {
   uint64_t random_key = 0;   ///< made of (seed, request, turn); counter: the token's index
   int64_t answer_begin = 0;  ///< global position of the answer's first token
   std::string shape = {};    ///< that the answer must have (grammar::Grammars); "": any
+  std::vector<kernels::LogitBias> bias = {};
 
   template <typename A>
   void visit(A& archive) {
-    archive(sequence), archive(params), archive(random_key), archive(answer_begin), archive(shape);
+    archive(sequence), archive(params), archive(random_key), archive(answer_begin), archive(shape),
+        archive(bias);
   }
 };
 

@@ -13,8 +13,7 @@ namespace pecia::schedule {
 
 bool Scheduler::Family::keeps_tokens() const {
   return std::any_of(request.turns.begin(), request.turns.end(), [](const Turn& turn) {
-    return !turn.shape.empty() || turn.params.repetition_penalty != 1.0f ||
-           turn.params.presence_penalty != 0.0f || turn.params.frequency_penalty != 0.0f;
+    return !turn.shape.empty() || turn.params.penalises();
   });
 }
 

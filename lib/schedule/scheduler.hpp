@@ -48,6 +48,8 @@ struct Turn {
   bool goes_on = false;  ///< of a joined request: the next turn is of the same chain
   int32_t max_new_tokens = 0;
   kernels::SamplingParams params;
+  std::vector<kernels::LogitBias> bias;
+  bool ignore_eos = false;  ///< goes on after SchedulerLimits::eos_token_ids
   uint64_t random_key = 0;
   std::vector<std::string> stop;  ///< stop strings, which end its answer
   std::string shape;              ///< that its answer must have (grammar::Grammars); "": any
@@ -129,6 +131,7 @@ struct SchedulerLimits {
   int64_t max_batch_tokens = 1;
   int64_t max_positions = 0;  ///< the model's length
   std::vector<int32_t> stop_token_ids;
+  std::vector<int32_t> eos_token_ids;  ///< the model's, which a turn with ignore_eos does not heed
   /// Required where a turn has stop strings.
   std::shared_ptr<const io::Detokenizer> detokenizer = {};
   std::shared_ptr<grammar::Grammars> grammars = {};  ///< required where a turn has a shape
@@ -416,7 +419,7 @@ class Scheduler {
   // scheduler_commit.cpp
   void take_targets(const Plan& plan, const std::vector<Outcome>& outcomes,
                     const std::vector<std::list<Running>::iterator>& of_item);
-  bool stops(int32_t token) const;
+  bool stops(const Turn& turn, int32_t token) const;
   void answered(Running& running, int32_t token, double now);
   void fail_turn(Running& running, const std::string& why, double now);
   void finish_turn(Running& running, io::FinishReason reason, double now);

@@ -224,8 +224,8 @@ void Scheduler::start_turn(Plan& plan, Running& running) {
   if (const auto known = known_.find(running.sequence); known != known_.end())
     known->second.now.assign(limits_.ring_size, false);  // no instance knows of the turn yet
   if (running.samples)
-    plan.turns.push_back(
-        {running.sequence, turn.params, turn.random_key, running.answer_begin, turn.shape});
+    plan.turns.push_back({running.sequence, turn.params, turn.random_key, running.answer_begin,
+                          turn.shape, turn.bias});
 }
 
 }  // namespace pecia::schedule

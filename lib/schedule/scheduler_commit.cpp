@@ -132,9 +132,11 @@ void Scheduler::take_targets(const Plan& plan, const std::vector<Outcome>& outco
     }
 }
 
-bool Scheduler::stops(int32_t token) const {
-  return std::find(limits_.stop_token_ids.begin(), limits_.stop_token_ids.end(), token) !=
-         limits_.stop_token_ids.end();
+bool Scheduler::stops(const Turn& turn, int32_t token) const {
+  const auto is_among = [&](const std::vector<int32_t>& tokens) {
+    return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
+  };
+  return is_among(limits_.stop_token_ids) && !(turn.ignore_eos && is_among(limits_.eos_token_ids));
 }
 
 void Scheduler::answered(Running& running, int32_t token, double now) {
@@ -145,7 +147,7 @@ void Scheduler::answered(Running& running, int32_t token, double now) {
   result.tokens.push_back(token);
   running.unfed = {token};
   // The text of a stop token is not part of the answer.
-  const bool stopped = stops(token);
+  const bool stopped = stops(running.current(), token);
   if (!stopped && running.stop_strings)
     result.text_bytes = running.stop_strings->read(token).value_or(-1);
   if (running.shape) {

@@ -484,7 +484,7 @@ void Scheduler::introduce(Plan& plan, const Running& running) {
     for (const int32_t instance : team.instances) known.ever[instance] = known.now[instance] = true;
     if (!told && sequence == running.sequence && running.samples)
       plan.turns.push_back({sequence, running.current().params, running.current().random_key,
-                            running.answer_begin, running.current().shape});
+                            running.answer_begin, running.current().shape, running.current().bias});
   }
 }
 

@@ -2,6 +2,7 @@
 #include "kernels/cpu/sampling/ranking.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 namespace pecia::kernels::cpu {
@@ -31,9 +32,12 @@ void Ranking::sort_until(int64_t count) {
   sorted_ = count;
 }
 
-bool penalises(const SamplingParams& params) {
-  return params.repetition_penalty != 1 || params.presence_penalty != 0 ||
-         params.frequency_penalty != 0;
+namespace {
+
+/// Keeps a score in the range that sampling computes with; −infinity of a masked token stays.
+float bounded(double score) {
+  if (score == -std::numeric_limits<double>::infinity()) return static_cast<float>(score);
+  return static_cast<float>(std::clamp(score, -largest_score, largest_score));
 }
 
 void penalise(const SamplingRow& row, int64_t first_token, int64_t count,
@@ -60,8 +64,22 @@ void penalise(const SamplingRow& row, int64_t first_token, int64_t count,
     double score = scratch.scores[i];
     score = score > 0 ? score / repetition : score * repetition;
     if (times > 0) score -= presence + frequency * times;
-    scratch.scores[i] = static_cast<float>(score);
+    scratch.scores[i] = bounded(score);
   }
+}
+
+}  // namespace
+
+bool adjusts(const SamplingRow& row) {
+  return row.params.penalises() || !row.bias.empty();
+}
+
+void adjust(const SamplingRow& row, int64_t first_token, int64_t count, const RowScratch& scratch) {
+  for (const auto& [token, bias] : row.bias)
+    if (token >= first_token && token < first_token + count)
+      scratch.scores[token - first_token] =
+          bounded(double{scratch.scores[token - first_token]} + bias);
+  if (row.params.penalises()) penalise(row, first_token, count, scratch);
 }
 
 }  // namespace pecia::kernels::cpu

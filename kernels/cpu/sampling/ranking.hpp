@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Ranks the tokens of a row of logits by their scores, and applies penalties to the scores.
+/// Ranks the tokens of a row of logits by their scores, and applies biases and penalties to these.
 
 #include "kernels/api/sampling.hpp"
 #include "kernels/cpu/shared/workspace.hpp"
@@ -36,11 +36,11 @@ struct RowScratch {
   int32_t* counts;
 };
 
-bool penalises(const SamplingParams& params);
+/// Whether a row's scores differ from its logits.
+bool adjusts(const SamplingRow& row);
 
-/// Applies the penalties of a row to scratch.scores, which are the scores of `count` tokens from
-/// `first_token` on.
-void penalise(const SamplingRow& row, int64_t first_token, int64_t count,
-              const RowScratch& scratch);
+/// Applies the biases and penalties of a row to scratch.scores, which are the scores of `count`
+/// tokens from `first_token` on.
+void adjust(const SamplingRow& row, int64_t first_token, int64_t count, const RowScratch& scratch);
 
 }  // namespace pecia::kernels::cpu

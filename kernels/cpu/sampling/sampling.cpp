@@ -10,7 +10,8 @@
 namespace pecia::kernels::cpu {
 namespace {
 
-/// The filters and the draw; weights are relative to the most likely token's.
+/// The filters and the draw; weights are relative to the most likely token's. Returns no_token where
+/// the weights have no finite sum.
 int32_t draw(const SamplingRow& row, int64_t vocab, const RowScratch& scratch) {
   const SamplingParams& params = row.params;
   Ranking ranking(scratch.scores, scratch.ids, vocab);
@@ -26,6 +27,7 @@ int32_t draw(const SamplingRow& row, int64_t vocab, const RowScratch& scratch) {
     for (int64_t rank = 0; rank < kept; ++rank) sum += weight(rank);
   else
     sum = sum_exp(scratch.scores, vocab, best, 1 / params.temperature);
+  if (!(sum > 0) || !std::isfinite(sum)) return no_token;
 
   if (params.top_p < 1 || params.min_p > 0) {
     const double enough = params.top_p * sum;
@@ -49,11 +51,10 @@ int32_t draw(const SamplingRow& row, int64_t vocab, const RowScratch& scratch) {
 
 int32_t choose(const SamplingRow& row, const float* logits, int64_t vocab, int32_t most_likely,
                const RowScratch& scratch) {
-  const bool greedy = row.params.temperature == 0;
-  if (greedy && !penalises(row.params)) return most_likely;
+  if (row.params.greedy() && !adjusts(row)) return most_likely;
   std::copy_n(logits, vocab, scratch.scores);
-  if (penalises(row.params)) penalise(row, 0, vocab, scratch);
-  if (greedy) return static_cast<int32_t>(argmax(scratch.scores, vocab));
+  adjust(row, 0, vocab, scratch);
+  if (row.params.greedy()) return static_cast<int32_t>(argmax(scratch.scores, vocab));
   return draw(row, vocab, scratch);
 }
 
@@ -105,9 +106,10 @@ void for_each_row(const Args& args, const device::Stream& stream, Workspace& wor
     const Softmax softmax = write_tops(args, r, scratch);
     const int32_t token = choose_token(r, softmax, scratch);
     args.token_logprobs[r] =
-        softmax.exists() ? static_cast<float>(static_cast<const float*>(args.logits.row(r))[token] -
-                                              softmax.normaliser)
-                         : NAN;
+        softmax.exists() && token != no_token
+            ? static_cast<float>(static_cast<const float*>(args.logits.row(r))[token] -
+                                 softmax.normaliser)
+            : NAN;
   });
 }
 

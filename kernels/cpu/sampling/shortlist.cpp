@@ -65,9 +65,9 @@ void shorten(const ShortlistArgs& args, int64_t r, const RowScratch& scratch) {
     return;
   }
   const float* scores = logits;
-  if (penalises(args.rows[r].params)) {
+  if (adjusts(args.rows[r])) {
     std::copy_n(logits, count, scratch.scores);
-    penalise(args.rows[r], args.first_token, count, scratch);
+    adjust(args.rows[r], args.first_token, count, scratch);
     scores = scratch.scores;
   }
   choose(scores, logits, count, args.first_token, scratch.ids, candidates);

@@ -80,8 +80,7 @@ void sample(const SamplingArgs& args, Context& context, device::Stream& stream) 
   const auto* const logits = args.logits.as<const float>();
   const RowSoftmax* const softmax = describe_rows(args, answers, context, stream);
   const Wishes wishes = upload(args.rows, 0, answers.vocab, context.staging, stream);
-  const float* const scores =
-      penalise(logits, wishes, answers.rows, answers.vocab, context, stream);
+  const float* const scores = adjust(logits, wishes, answers.rows, answers.vocab, context, stream);
   Ranked ranked = {};
   if (wishes.any_drawn) ranked = rank_rows(scores, answers.rows, answers.vocab, context, stream);
   int32_t* const tokens = AnswerPointers(context.answers, answers).tokens;

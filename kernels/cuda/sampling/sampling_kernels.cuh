@@ -114,7 +114,16 @@ static __global__ void count_kernel(const TokenList* lists, const int32_t* token
   }
 }
 
-/// scores = logits with each row's penalties. Grid: (rows, pieces).
+/// Adds biases to scores. No two are of the same token of a row. There is a thread for each bias.
+static __global__ void bias_kernel(const RowBias* biases, int64_t count, int64_t vocab,
+                                   float* scores) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  float* const score = scores + biases[i].row * vocab + biases[i].column;
+  *score = bounded(static_cast<double>(*score) + biases[i].bias);
+}
+
+/// scores = logits with each row's penalties; both may be the same memory. Grid: (rows, pieces).
 static __global__ void penalise_kernel(const float* logits, const uint32_t* counts, int64_t vocab,
                                        const RowSampling* rows, float* scores) {
   const RowSampling row = rows[blockIdx.x];
@@ -171,7 +180,7 @@ static __global__ void choose_kernel(const RowSampling* rows, const RowSoftmax* 
   const RowSampling row = rows[blockIdx.x];
   int32_t token = no_token;
   if (exists(softmax[blockIdx.x])) {
-    if (row.temperature == 0 && !row.penalises) {
+    if (row.temperature == 0 && !row.adjusts) {
       token = softmax[blockIdx.x].best;
     } else if (row.temperature == 0) {
       token = best_of_row(scores + blockIdx.x * vocab, vocab, bests).token;
@@ -198,20 +207,20 @@ static __global__ void choose_kernel(const RowSampling* rows, const RowSoftmax* 
       if (row.top_p < 1 || row.min_p > 0) sum = sum_of(kept);
       const int64_t rank =
           first_to_reach<true>(by_rank, kept - 1, row.temperature, row.uniform * sum, sums);
-      token = tokens_by_rank[blockIdx.x * vocab + rank];
+      if (sum > 0 && sum - sum == 0) token = tokens_by_rank[blockIdx.x * vocab + rank];
     }
   }
   if (threadIdx.x == 0) chosen[blockIdx.x] = token;
 }
 
-/// Writes logprobs[r] of tokens[r]. It is NaN if the row has no distribution.
+/// Writes logprobs[r] of tokens[r]. It is NaN if the row has no distribution or no token.
 static __global__ void token_logprob_kernel(const float* logits, const RowSoftmax* softmax,
                                             const int32_t* tokens, int64_t rows, int64_t vocab,
                                             float* logprobs) {
   const int64_t row = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (row < rows)
-    logprobs[row] = exists(softmax[row]) ? log_prob(logits[row * vocab + tokens[row]], softmax[row])
-                                         : not_a_number;
+  if (row >= rows) return;
+  const bool known = exists(softmax[row]) && tokens[row] != no_token;
+  logprobs[row] = known ? log_prob(logits[row * vocab + tokens[row]], softmax[row]) : not_a_number;
 }
 
 /// Writes the first `num_top` of each row's sorted logits. Grid: rows.

@@ -18,10 +18,10 @@ inline constexpr int32_t no_token_yet = std::numeric_limits<int32_t>::max();
 /// SamplingRow without what stays on the host.
 struct RowSampling {
   double uniform;
-  double temperature, top_p, min_p;
+  double temperature, top_p, min_p;  ///< temperature 0: greedy
   double repetition_penalty, presence_penalty, frequency_penalty;
   int64_t top_k;
-  bool penalises;
+  bool adjusts;  ///< its scores differ from its logits
 };
 
 /// The plain softmax of a row.
@@ -53,13 +53,26 @@ struct TokenList {
 /// prompt.
 inline constexpr uint32_t in_prompt = 0x80000000u;
 
+/// A bias of a token of a row.
+struct RowBias {
+  int64_t row, column;
+  float bias;
+};
+
+/// Keeps a score within ± largest_score; −infinity of a masked token stays.
+PECIA_HD float bounded(double score) {
+  if (score == minus_infinity) return minus_infinity;
+  if (score < -largest_score) return static_cast<float>(-largest_score);
+  return static_cast<float>(score > largest_score ? largest_score : score);
+}
+
 PECIA_HD float penalised(float logit, uint32_t count, const RowSampling& row) {
   if (count == 0) return logit;
   double score = logit;
   score = score > 0 ? score / row.repetition_penalty : score * row.repetition_penalty;
   const uint32_t times = count & ~in_prompt;
   if (times > 0) score -= row.presence_penalty + row.frequency_penalty * times;
-  return static_cast<float>(score);
+  return bounded(score);
 }
 
 /// Returns the weight of a score, relative to the weight of the greatest.

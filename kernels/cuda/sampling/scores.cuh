@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What sampling and shortlists do to whole rows of logits: penalties, and ranks.
+/// What sampling and shortlists do to whole rows of logits: biases, penalties, and ranks.
 
 #include <vector>
 
@@ -44,20 +44,22 @@ inline RowSoftmax* softmax_of_rows(const float* logits, int64_t rows, int64_t vo
 inline RowSampling on_device(const SamplingRow& row) {
   const SamplingParams& p = row.params;
   return {row.uniform,
-          p.temperature,
+          p.greedy() ? 0.0 : p.temperature,
           p.top_p,
           p.min_p,
           p.repetition_penalty,
           p.presence_penalty,
           p.frequency_penalty,
           p.top_k,
-          p.repetition_penalty != 1 || p.presence_penalty != 0 || p.frequency_penalty != 0};
+          p.penalises() || !row.bias.empty()};
 }
 
 /// What the rows ask for, in the staging memory.
 struct Wishes {
   bool any_penalised = false, any_drawn = false;
   const RowSampling* rows;
+  const RowBias* biases;
+  int64_t num_biases;
   const TokenList* lists;  ///< lists of penalised rows
   int64_t num_lists;
   const int32_t* tokens;
@@ -69,13 +71,17 @@ inline Wishes upload(std::span<const SamplingRow> asked, int64_t first_token, in
                      Staging& staging, device::Stream& stream) {
   Wishes wishes;
   std::vector<RowSampling> rows;
+  std::vector<RowBias> biases;
   std::vector<TokenList> lists;
   std::vector<int32_t> tokens;
   for (const SamplingRow& row : asked) {
     const auto index = static_cast<int64_t>(rows.size());
     rows.push_back(on_device(row));
-    wishes.any_drawn |= row.params.temperature != 0;
-    if (!rows.back().penalises) continue;
+    wishes.any_drawn |= !row.params.greedy();
+    for (const auto& [token, bias] : row.bias)
+      if (token >= first_token && token < first_token + vocab)
+        biases.push_back({index, token - first_token, bias});
+    if (!row.params.penalises()) continue;
     wishes.any_penalised = true;
     const auto add = [&](std::span<const int32_t> list, bool is_prompt) {
       const auto first = static_cast<int64_t>(tokens.size());
@@ -88,12 +94,15 @@ inline Wishes upload(std::span<const SamplingRow> asked, int64_t first_token, in
     add(row.output, false);
   }
   const std::span<const RowSampling> all_rows = rows;
+  const std::span<const RowBias> all_biases = biases;
   const std::span<const TokenList> all_lists = lists;
   const std::span<const int32_t> all_tokens = tokens;
-  staging.begin(
-      Staging::bytes_of(all_rows) + Staging::bytes_of(all_lists) + Staging::bytes_of(all_tokens),
-      stream);
+  staging.begin(Staging::bytes_of(all_rows) + Staging::bytes_of(all_biases) +
+                    Staging::bytes_of(all_lists) + Staging::bytes_of(all_tokens),
+                stream);
   wishes.rows = staging.add(all_rows);
+  wishes.biases = staging.add(all_biases);
+  wishes.num_biases = static_cast<int64_t>(biases.size());
   wishes.lists = staging.add(all_lists);
   wishes.tokens = staging.add(all_tokens);
   wishes.num_lists = static_cast<int64_t>(lists.size());
@@ -101,18 +110,26 @@ inline Wishes upload(std::span<const SamplingRow> asked, int64_t first_token, in
   return wishes;
 }
 
-/// Returns the logits with penalties. They are the same logits if no row has any.
-inline const float* penalise(const float* logits, const Wishes& wishes, int64_t rows, int64_t vocab,
-                             Context& context, device::Stream& stream) {
-  if (!wishes.any_penalised) return logits;
+/// Returns the logits with biases and penalties. They are the same logits if no row has any.
+inline const float* adjust(const float* logits, const Wishes& wishes, int64_t rows, int64_t vocab,
+                           Context& context, device::Stream& stream) {
+  if (!wishes.any_penalised && wishes.num_biases == 0) return logits;
+  auto* const scores = context.scores.tensor(DType::fp32, {rows, vocab}).as<float>();
+  if (wishes.num_biases > 0) {
+    constexpr int threads = 256;
+    context.device.copy(scores, logits, rows * vocab * int64_t{sizeof(float)}, stream);
+    launch(stream, {.x = (wishes.num_biases + threads - 1) / threads, .threads = threads},
+           bias_kernel, wishes.biases, wishes.num_biases, vocab, scores);
+  }
+  if (!wishes.any_penalised) return scores;
   const TensorView counts = context.counts.tensor(DType::int32, {rows, vocab});
   context.device.zero(counts.data(), counts.elements() * 4, stream);
   constexpr int64_t pieces = 8;
   launch(stream, {.x = wishes.num_lists, .y = pieces}, count_kernel, wishes.lists, wishes.tokens,
          vocab, static_cast<uint32_t*>(counts.data()));
-  auto* const scores = context.scores.tensor(DType::fp32, {rows, vocab}).as<float>();
-  launch(stream, grid_of_rows(rows, vocab), penalise_kernel, logits,
-         static_cast<const uint32_t*>(counts.data()), vocab, wishes.rows, scores);
+  launch(stream, grid_of_rows(rows, vocab), penalise_kernel,
+         wishes.num_biases > 0 ? scores : logits, static_cast<const uint32_t*>(counts.data()),
+         vocab, wishes.rows, scores);
   return scores;
 }
 

@@ -42,7 +42,7 @@ void list_candidates(const ShortlistArgs& args, const float* logits, const RowSo
                   vocab, args.first_token, to.candidates);
   }
   const Wishes wishes = upload(args.rows, args.first_token, vocab, context.staging, stream);
-  const float* const scores = penalise(logits, wishes, to.rows, vocab, context, stream);
+  const float* const scores = adjust(logits, wishes, to.rows, vocab, context, stream);
   if (args.num_candidates == 1)
     return launch(stream, {.x = to.rows, .threads = sampling_threads(vocab)}, best_candidate_kernel,
                   logits, scores, softmax, vocab, args.first_token, to.candidates);
