@@ -7,7 +7,7 @@
 
 #include "lib/execute/replica_rank.hpp"
 #include "lib/execute/team_loop.hpp"
-#include "lib/measure/peak.hpp"
+#include "lib/measure/kept_peak.hpp"
 #include "lib/measure/product_rates.hpp"
 #include "lib/run/choose_teams.hpp"
 #include "lib/run/finish.hpp"
@@ -58,6 +58,17 @@ struct Run {
   std::filesystem::path board;
 };
 
+/// Settles the peak for the report and later runs. That it cannot be kept fails no run. Collective.
+void keep_peak(const Setup& setup, const context::Compute& compute, DType held,
+               std::optional<report::PeakReport>& peak) {
+  if (!peak) return;
+  try {
+    measure::settle_peak(setup.world(), compute, held, *peak);
+  } catch (const SystemError& error) {
+    setup.log->warn("the machine's peak is not kept for later runs: {}", error.what());
+  }
+}
+
 /// Runs the requests of the setup's job. `begin`: of the round. Collective; returns the exit code.
 int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
   Setup& setup = run.setup;
@@ -97,8 +108,9 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
   if (results.is_finished) return nothing_left(setup, results);
 
   begin_phase("measure_peak");
-  report::PeakReport peak =
-      measure::measure_peak(world, rank.compute(), held, setup.resources.threads.cache_bytes);
+  std::optional<report::PeakReport> peak;
+  if (setup.job.report.peak == job::Peak::measured)
+    peak = measure::peak_of_ranks(world, rank.compute(), held, setup.resources.threads.cache_bytes);
   const RunFacts facts = facts_of(setup, run.weights);
   const Start start = start_of(setup.resources, facts.compute);
   say_first_lines(facts, setup, inputs, results, start, product_flops);
@@ -134,7 +146,7 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
   }
   const double seconds = begin.seconds_since();
   recorder.wait_for_times();
-  measure::measure_peak_again(world, rank.compute(), held, peak);
+  keep_peak(setup, rank.compute(), held, peak);
   write_report({setup, facts, begin, startup, totals, left, reason, peak, results.earlier_starts,
                 seconds, predicted},
                rank.worker(), recorder);
