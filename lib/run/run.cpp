@@ -153,6 +153,30 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
   return exit_code(left, reason);
 }
 
+/// Runs the turns of the round that failed again, as often as limits.retries says. `code`: of the
+/// round. Collective; returns the exit code.
+int retry_failed_turns(Run& run, const RunBegin& begin, int code) {
+  Setup& setup = run.setup;
+  const int retries = setup.job.limits.retries;
+  const RunOptions as_asked = setup.options;
+  setup.options.fresh = false;
+  setup.options.retry_failed = true;
+  for (int retry = 1; retry <= retries && code == exit_failed_turns; ++retry) {
+    setup.log->info("turns that failed are run again, as limits.retries says: {} of {}", retry,
+                    retries);
+    std::optional<double> left_s;
+    if (setup.drain_s) left_s = *setup.drain_s - begin.seconds_since();
+    const RunBegin begin_of_retry;
+    report::Startup startup("read_job", report::unix_time());
+    const job::Job same = setup.asked;
+    set_up_round(same, left_s, setup);
+    run.board = watch_ranks(run.watch, setup.job, setup.world(), *setup.log);
+    code = run_round(run, begin_of_retry, startup);
+  }
+  setup.options = as_asked;
+  return code;
+}
+
 /// Runs rounds as long as others are asked for. `begin`: of the run; `code`: of the round that has
 /// just ended. Collective; returns the exit code.
 int run_further_rounds(Run& run, const RunBegin& begin, int code) {
@@ -179,6 +203,7 @@ int run_further_rounds(Run& run, const RunBegin& begin, int code) {
     set_up_round(job_of_round(setup.asked, setup.options, *next.line, world), left_s(), setup);
     run.board = watch_ranks(run.watch, setup.job, world, *setup.log);
     code = run_round(run, begin_of_round, startup);
+    code = retry_failed_turns(run, begin_of_round, code);
     worst = std::max(worst, code);
   }
 }
@@ -198,6 +223,7 @@ int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& 
   const LoadedWeights weights = load_weights(setup);
   Run run{setup, weights, signals, watch, std::move(board)};
   int code = run_round(run, begin, startup);
+  code = retry_failed_turns(run, begin, code);
   if (options.rounds) code = run_further_rounds(run, begin, code);
   if (code == exit_drained) signals.ignore_later_ones();
   return code;
