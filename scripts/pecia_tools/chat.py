@@ -18,8 +18,10 @@ from .model_folder import ModelFolder
 
 Message = dict[str, str]
 RENDER_LIMIT_S = 10.0  # templates take milliseconds, also for books
-RENDER_LIMIT_BYTES = 4 << 30  # beside what some copies of the messages take
+RENDER_LIMIT_BYTES = 1 << 30  # beside what some copies of the messages take
 COPIES_BYTES = 64  # for each character of the messages
+LONGEST_ADDED = 1 << 24  # characters beside some copies of the messages
+COPIES = 8
 
 
 class TemplateRefusal(UserError):
@@ -89,13 +91,16 @@ class ChatTemplate:
         memory_bytes = RENDER_LIMIT_BYTES + COPIES_BYTES * characters
         try:
             with memory_limit(memory_bytes), time_limit(RENDER_LIMIT_S):
-                return self._template.render(
+                text = self._template.render(
                     messages=messages,
                     tools=None,
                     documents=None,
                     add_generation_prompt=True,
                     **self._special_tokens,
                 )
+            if len(text) <= LONGEST_ADDED + COPIES * characters:
+                return text
+            reason = f"{of} makes {len(text)} characters of {characters}"
         except TimeIsUp:
             reason = f"{of} does not end: it took {RENDER_LIMIT_S:g} s"
         except MemoryError:

@@ -88,6 +88,40 @@ class Html(unittest.TestCase):
         )
         self.assertEqual(found.structure.title, "A book")
 
+    def test_formulas_are_what_their_author_wrote(self) -> None:
+        annotated = (
+            r'<math{0}><semantics><mrow><msup><mi>x</mi><mn>2</mn></msup></mrow>'
+            r'<annotation encoding="application/x-tex">x^{2}  \text{a}_i*b*</annotation></semantics></math>'
+        )
+        for page, text in (
+            ("<p>$a_b*c$ \\(x_1*y\\) $$\\frac{a}{b}$$ \\[z\\]</p>", "$a_b*c$ \\(x_1*y\\) $$\\frac{a}{b}$$ \\[z\\]"),
+            (f"<p>So {annotated.replace('{0}', '')} holds.</p>", r"So $x^{2} \text{a}_i*b*$ holds."),
+            (
+                '<p><span class="katex-display"><span class="katex"><span class="katex-mathml">'
+                + annotated.replace("{0}", ' display="block"')
+                + '</span><span class="katex-html" aria-hidden="true"><b>x2</b></span></span></span> End</p>',
+                r"$$x^{2} \text{a}_i*b*$$ End",
+            ),
+            (r'<p>a <math alttext="\alpha^2"><mi>a</mi></math></p>', r"a $\alpha^2$"),
+            (
+                '<p><span class="MathJax_Preview">x</span><span class="MathJax">x2</span>'
+                '<script type="math/tex">x < y</script>, <script type="math/tex; mode=display">z</script></p>',
+                "$x < y$, $$z$$",
+            ),
+        ):
+            with self.subTest(page):
+                self.assertEqual(self.read(page).text, text)
+
+    def test_formulas_without_tex_keep_their_scripts_and_fractions(self) -> None:
+        self.assertEqual(
+            self.read(
+                "<p>E = <math><mrow><mi>m</mi><msup><mi>c</mi><mn>2</mn></msup><mo>−</mo><mfrac><mi>a</mi>"
+                "<msqrt><mi>b</mi></msqrt></mfrac><msubsup><mrow><mi>x</mi><mi>y</mi></mrow><mi>i</mi><mn>3</mn>"
+                "</msubsup></mrow></math></p>"
+            ).text,
+            r"E = $mc^{2}-\frac{a}{\sqrt{b}}{xy}_{i}^{3}$",
+        )
+
     def test_headings_hold_what_is_under_them(self) -> None:
         found = self.read("<h1>A</h1><p>a</p><h2>A.1</h2><p>b</p><h1>B</h1><p>c</p>")
         self.assertEqual(
