@@ -18,7 +18,9 @@ NAMES = {
     "table": "a table in parquet or Arrow",
 }
 COMPRESSIONS = {b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-_HTML = re.compile(rb"\s*(?:<\?xml[^>]*\?>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b", re.I | re.S)
+_HTML = re.compile(
+    rb"\s*(?:<\?xml[^>]*\?>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b", re.I | re.S
+)
 _ZIP = b"PK\x03\x04"
 _ZIP_END = b"PK\x05\x06"
 _ZIP_END_BYTES = 22 + (1 << 16)  # with the longest comment
@@ -33,7 +35,7 @@ _MEMBERS: tuple[tuple[bytes, Union[str, Foreign]], ...] = (
 
 
 def compression_of(head: bytes) -> str:
-    """"gzip", "zstd", or "" for what is not compressed."""
+    """ "gzip", "zstd", or "" for what is not compressed."""
     return next((name for magic, name in COMPRESSIONS.items() if head.startswith(magic)), "")
 
 

@@ -23,8 +23,12 @@ from .inputs import InputFile
 @dataclass
 class FoundFiles:
     files: list[Union[InputFile, BadInput]] = field(default_factory=list)
-    notes: dict[Path, tuple[str, ...]] = field(default_factory=dict)  # of what is not as its name says
-    left_out: Counter[str] = field(default_factory=Counter)  # in folders, by the ends of their names
+    notes: dict[Path, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # of what is not as its name says
+    left_out: Counter[str] = field(
+        default_factory=Counter
+    )  # in folders, by the ends of their names
 
     def left_out_text(self) -> str:
         """'3 .png, 1 .xlsx', the most frequent first; "": nothing was left out."""
@@ -82,10 +86,16 @@ class _Search:
         for error in refused:
             yield BadInput(str(error.filename), f"cannot be searched ({error.strerror})")
         if not wanted and not refused:
-            what = f"matches {' '.join(self._patterns)}" if self._patterns else "is of a kind that can be read"
+            what = (
+                f"matches {' '.join(self._patterns)}"
+                if self._patterns
+                else "is of a kind that can be read"
+            )
             holds = FoundFiles(left_out=left_out).left_out_text()
             has = f"; it has {holds}" if holds else ""
-            yield BadInput(str(folder), f"no file in this folder {what}{has}. Name others with --glob")
+            yield BadInput(
+                str(folder), f"no file in this folder {what}{has}. Name others with --glob"
+            )
         for path in sorted(wanted):
             if path.is_file():
                 yield self._named_file(path, path.relative_to(folder).parent.as_posix())
@@ -139,7 +149,9 @@ class _Search:
                 "in .html",
             )
         if contents == "table" and file.compression:
-            return BadInput(str(path), f"is a table compressed by {file.compression}. Decompress it")
+            return BadInput(
+                str(path), f"is a table compressed by {file.compression}. Decompress it"
+            )
         self._note(path, f"holds {NAMES[contents]}, and is read as such")
         return file.changed(kind=contents)
 

@@ -65,12 +65,24 @@ FIRST_BYTES = (
     (0, b"GIF89a", Foreign("a GIF picture", _SCAN)),
     (0, b"II*\0", Foreign("a TIFF picture", _SCAN)),
     (0, b"MM\0*", Foreign("a TIFF picture", _SCAN)),
-    (0, b"\x89HDF\r\n\x1a\n", Foreign("an HDF5 file", "Shards are for pecia run; " + _NO_TEXT.lower())),
+    (
+        0,
+        b"\x89HDF\r\n\x1a\n",
+        Foreign("an HDF5 file", "Shards are for pecia run; " + _NO_TEXT.lower()),
+    ),
     (0, b"\x7fELF", Foreign("a program (ELF)", _NO_TEXT)),
     (0, b"SQLite format 3\0", Foreign("an SQLite database", "Export its texts as CSV")),
     (257, b"ustar", Foreign("a tar archive", _UNPACK)),
     (0, b"7z\xbc\xaf\x27\x1c", Foreign("a 7z archive", _UNPACK)),
     (0, b"Rar!\x1a\x07", Foreign("a RAR archive", _UNPACK)),
-    (0, b"\xfd7zXZ\0", Foreign("compressed by xz", "Decompress it, or compress it with gzip or zstd")),
-    (0, b"BZh91AY&SY", Foreign("compressed by bzip2", "Decompress it, or compress it with gzip or zstd")),
+    (
+        0,
+        b"\xfd7zXZ\0",
+        Foreign("compressed by xz", "Decompress it, or compress it with gzip or zstd"),
+    ),
+    (
+        0,
+        b"BZh91AY&SY",
+        Foreign("compressed by bzip2", "Decompress it, or compress it with gzip or zstd"),
+    ),
 )

@@ -17,9 +17,7 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-HIDDEN = words(
-    "head script style noscript template nav svg iframe object select button textarea"
-)
+HIDDEN = words("head script style noscript template nav svg iframe object select button textarea")
 INLINE = words(
     "a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark q rb rp rt ruby s samp "
     "small span strike strong sub sup time tt u var wbr"

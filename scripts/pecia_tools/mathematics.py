@@ -7,12 +7,16 @@ from typing import Any, Optional
 
 TEX_ENCODINGS = ("application/x-tex", "tex", "latex", "application/x-latex")
 # Drawings of a formula that stands beside them as MathML or as a script.
-DRAWN = frozenset(("katex-html", "MathJax", "MathJax_Display", "MathJax_Preview", "MJX_Assistive_MathML"))
+DRAWN = frozenset(
+    ("katex-html", "MathJax", "MathJax_Display", "MathJax_Preview", "MJX_Assistive_MathML")
+)
 _SPECIAL = {"−": "-", "\u2061": "", "\u2062": "", "\u2063": "", "\u2064": ""}  # invisible operators
 
 
 def is_drawn(element: Any) -> bool:
-    return element.tag in ("span", "div") and not DRAWN.isdisjoint((element.get("class") or "").split())
+    return element.tag in ("span", "div") and not DRAWN.isdisjoint(
+        (element.get("class") or "").split()
+    )
 
 
 def formula(element: Any) -> Optional[str]:
@@ -26,7 +30,9 @@ def formula(element: Any) -> Optional[str]:
     if tag != "math":
         return None
     annotations = (e for e in element.iter() if _name(e) == "annotation")
-    written = next((e for e in annotations if (e.get("encoding") or "").lower() in TEX_ENCODINGS), None)
+    written = next(
+        (e for e in annotations if (e.get("encoding") or "").lower() in TEX_ENCODINGS), None
+    )
     tex = element.get("alttext") if written is None else written.text
     is_display = element.get("display") == "block" or element.get("mode") == "display"
     return _delimited(tex or _tex(element), is_display)

@@ -24,7 +24,8 @@ examples:
   pecia-pack --model models/qwen3 --output library.h5 library/ --split-at chapter
 
 A request's name is its document's: the file's name without the suffix, in a folder its path there, in JSONL and
-tables the id. Files that would have the same name keep their suffixes, else the folders in which they differ. PDF, EPUB, HTML, DOCX, tables and .zst need packages of Python; pecia-setup books installs them.
+tables the id. Files that would have the same name keep their suffixes, else the folders in which they differ.
+PDF, EPUB, HTML, DOCX, parquet, Arrow and .zst need packages of Python; pecia-setup books installs them.
 
 Exit codes: 0 packed; 3 packed, without what OUTPUT.skipped.txt lists; 2 the options or inputs are wrong and the message
 says where, nothing was written; 1 anything else, as a full disk."""
@@ -78,8 +79,8 @@ def make_parser() -> argparse.ArgumentParser:
         "inputs",
         nargs="+",
         metavar="INPUT",
-        help="files and folders of text (.txt, .md), books (.pdf, .epub, .html, .docx), tables (.parquet, .arrow, "
-        ".feather, .csv, .tsv) and requests (.jsonl); of text, HTML, CSV and JSONL also .gz and .zst; pipes; - for stdin",
+        help="files and folders of text (.txt, .md), books (.pdf, .epub, .html, .docx), tables (.csv, .tsv, .parquet, "
+        ".arrow, .feather) and requests (.jsonl); of text, HTML, CSV and JSONL also .gz and .zst; pipes; - for stdin",
     )
     parser.add_argument(
         "--model", required=True, type=Path, metavar="DIR", help="Hugging Face folder of the model"

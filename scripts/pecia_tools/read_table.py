@@ -80,7 +80,9 @@ def _batches(
         yield iter(reader)
 
 
-def check_columns(names: Sequence[str], path: str, text_column: str, id_column: Optional[str]) -> None:
+def check_columns(
+    names: Sequence[str], path: str, text_column: str, id_column: Optional[str]
+) -> None:
     for option, name in (("--text-column", text_column), ("--id-column", id_column)):
         if name is not None and name not in names:
             hint = suggestion(name, names) or f"; it has {', '.join(names)}"

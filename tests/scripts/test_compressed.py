@@ -78,7 +78,9 @@ class Bombs(ScriptTest):
                 with self.subTest(path.name), memory_limit(1 << 30):
                     (problem,) = everything_of(path)
                     self.assertIsInstance(problem, BadInput)
-                    self.assertIn(f"{path.name}: cannot be read (a decompression bomb", str(problem))
+                    self.assertIn(
+                        f"{path.name}: cannot be read (a decompression bomb", str(problem)
+                    )
 
     def test_document_larger_than_the_limit(self) -> None:
         file = replace(named(self.write("a.txt.gz", gzip.compress(TEXT.encode()))), max_bytes=1000)
@@ -121,7 +123,9 @@ def everything_of(path: Path) -> list[object]:
     conversions = Conversions(Decoder(), 1)
     with conversions:
         reading = Reading(Decoder(), JobSettings((), 0, 1), conversions, "text", None)
-        return list(read_sources(find_files([str(path)], (), "auto").files, reading, lambda _: None))
+        return list(
+            read_sources(find_files([str(path)], (), "auto").files, reading, lambda _: None)
+        )
 
 
 class Formats(ScriptTest):

@@ -88,7 +88,11 @@ class Convert(ScriptTest):
             conversions.run(files, lambda _: None)
             for bomb in files:
                 self.assert_refused(
-                    *(bomb.path.name, "has more than 1048576 bytes, decompressed", "bytes become 300"),
+                    *(
+                        bomb.path.name,
+                        "has more than 1048576 bytes, decompressed",
+                        "bytes become 300",
+                    ),
                     call=lambda bomb=bomb: conversions.document(bomb),
                 )
 

@@ -44,7 +44,16 @@ class FindTest(ScriptTest):
 
 class Folders(FindTest):
     def test_what_is_left_out_is_counted_by_kind(self) -> None:
-        for name in ("a.txt", "b.PNG", "c.png", "LICENSE", "d/x.tar.gz", "d/m.json", ".git", "t.csv"):
+        for name in (
+            "a.txt",
+            "b.PNG",
+            "c.png",
+            "LICENSE",
+            "d/x.tar.gz",
+            "d/m.json",
+            ".git",
+            "t.csv",
+        ):
             self.write(f"docs/{name}", "x")
         found = self.find(self.folder / "docs")
         self.assertEqual([file.path.name for file in found.files], ["a.txt", "t.csv"])
@@ -59,14 +68,18 @@ class Folders(FindTest):
     def test_folder_without_anything_to_read_says_what_it_has(self) -> None:
         self.write("docs/a.png", PNG)
         (problem,) = self.find(self.folder / "docs").files
-        self.assertIn("is of a kind that can be read; it has 1 .png. Name others with --glob", str(problem))
+        self.assertIn(
+            "is of a kind that can be read; it has 1 .png. Name others with --glob", str(problem)
+        )
 
     def test_documents_that_cannot_be_read_are_named(self) -> None:
         for name in ("a.odt", "b.rtf", "c.doc", "d.mobi", "e.xlsx"):
             self.write(f"docs/{name}", "x")
         found = self.find(self.folder / "docs")
         self.assertTrue(all(isinstance(file, BadInput) for file in found.files))
-        self.assertEqual([str(f).split(":")[0][-5:] for f in found.files], ["a.odt", "b.rtf", "c.doc", ".mobi"])
+        self.assertEqual(
+            [str(f).split(":")[0][-5:] for f in found.files], ["a.odt", "b.rtf", "c.doc", ".mobi"]
+        )
         self.assertEqual(found.left_out_text(), "1 .xlsx")
 
     def test_pipe_in_a_folder_is_named(self) -> None:
@@ -99,7 +112,11 @@ class Contents(FindTest):
             ("d.txt", "<p>no page", "text"),
             ("e.md", "PK, he said", "text"),
             ("u.txt", "x".encode("utf-16"), "text"),
-            ("cut.docx", DOCX[:40], "is a ZIP archive, which is not read. Unpack it, and name the files inside"),
+            (
+                "cut.docx",
+                DOCX[:40],
+                "is a ZIP archive, which is not read. Unpack it, and name the files inside",
+            ),
             ("empty.pdf", b"", "pdf"),
         ):
             with self.subTest(name):
@@ -109,7 +126,10 @@ class Contents(FindTest):
 
     def test_files_without_text_are_refused_by_what_they_are(self) -> None:
         for content, says in (
-            (rb"{\rtf1 x}", "an RTF document, which is not read. Convert it with libreoffice --headless"),
+            (
+                rb"{\rtf1 x}",
+                "an RTF document, which is not read. Convert it with libreoffice --headless",
+            ),
             (OLE, "a file of Microsoft Office 97"),
             (PNG, "a PNG picture, which is not read. Recognize its text first, as with ocrmypdf"),
             (b"\xff\xd8\xff\xe0", "a JPEG picture"),
@@ -130,7 +150,9 @@ class Contents(FindTest):
         self.assertIn("is an OpenDocument file", self.one("a.txt", file.getvalue()))
 
     def test_page_in_place_of_a_download_is_no_book(self) -> None:
-        self.assertIn("an HTML page, perhaps of an error", self.one("a.pdf", "<!doctype html>Sorry"))
+        self.assertIn(
+            "an HTML page, perhaps of an error", self.one("a.pdf", "<!doctype html>Sorry")
+        )
 
     def test_files_named_by_their_user_that_cannot_be_read(self) -> None:
         self.assertIn("--format jsonl", self.one("a.json", "[]"))
@@ -149,7 +171,9 @@ class Contents(FindTest):
 
     def test_list_of_a_zip_is_read_in_part(self) -> None:
         with mock.patch("pecia_tools.contents._ZIP_NAMES_BYTES", 100):
-            self.assertIn("ZIP archive", self.one("a.zip", make_zip("x" * 200, "word/document.xml")))
+            self.assertIn(
+                "ZIP archive", self.one("a.zip", make_zip("x" * 200, "word/document.xml"))
+            )
 
 
 class Names(FindTest):

@@ -624,14 +624,18 @@ class LeftOut(PackTest):
             self.write(f"docs/{name}", "x")
         said = self.pack(self.folder / "docs")
         self.assertIn("left out: 2 .png, 1 .xlsx, 1 without a suffix. --glob takes", said)
-        self.assertTrue(said.endswith("out.h5; left out: 2 .png, 1 .xlsx, 1 without a suffix\n"), said)
+        self.assertTrue(
+            said.endswith("out.h5; left out: 2 .png, 1 .xlsx, 1 without a suffix\n"), said
+        )
         self.assertNotIn("left out", self.pack(self.folder / "docs/a.txt", "--force"))
 
     def test_document_of_another_kind_is_skipped_by_name(self) -> None:
         for name in ("a.txt", "b.odt", "c.rtf"):
             self.write(f"docs/{name}", "x")
         said = self.pack(self.folder / "docs", code=3)
-        self.assertIn("b.odt: is an OpenDocument text, which is not read. Convert it with libre", said)
+        self.assertIn(
+            "b.odt: is an OpenDocument text, which is not read. Convert it with libre", said
+        )
         self.assertTrue(said.endswith("out.h5; left out: 2 skipped\n"), said)
         listed = (self.folder / "out.h5.skipped.txt").read_text()
         self.assertIn("c.rtf\tis an RTF document", listed)
@@ -649,7 +653,11 @@ class LeftOut(PackTest):
 class TemplatesThatFail(PackTest):
     def pack_with(self, template: str, *arguments: object, code: int = 0) -> str:
         make_model(self.model, template)
-        documents = self.write("a.txt", "good"), self.write("b.txt", "bad"), self.write("c.txt", "c")
+        documents = (
+            self.write("a.txt", "good"),
+            self.write("b.txt", "bad"),
+            self.write("c.txt", "c"),
+        )
         return self.pack(*documents, *arguments, code=code)
 
     def test_document_that_the_template_refuses_or_never_ends_with_is_skipped(self) -> None:

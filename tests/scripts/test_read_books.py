@@ -90,12 +90,18 @@ class Html(unittest.TestCase):
 
     def test_formulas_are_what_their_author_wrote(self) -> None:
         annotated = (
-            r'<math{0}><semantics><mrow><msup><mi>x</mi><mn>2</mn></msup></mrow>'
+            r"<math{0}><semantics><mrow><msup><mi>x</mi><mn>2</mn></msup></mrow>"
             r'<annotation encoding="application/x-tex">x^{2}  \text{a}_i*b*</annotation></semantics></math>'
         )
         for page, text in (
-            ("<p>$a_b*c$ \\(x_1*y\\) $$\\frac{a}{b}$$ \\[z\\]</p>", "$a_b*c$ \\(x_1*y\\) $$\\frac{a}{b}$$ \\[z\\]"),
-            (f"<p>So {annotated.replace('{0}', '')} holds.</p>", r"So $x^{2} \text{a}_i*b*$ holds."),
+            (
+                "<p>$a_b*c$ \\(x_1*y\\) $$\\frac{a}{b}$$ \\[z\\]</p>",
+                "$a_b*c$ \\(x_1*y\\) $$\\frac{a}{b}$$ \\[z\\]",
+            ),
+            (
+                f"<p>So {annotated.replace('{0}', '')} holds.</p>",
+                r"So $x^{2} \text{a}_i*b*$ holds.",
+            ),
             (
                 '<p><span class="katex-display"><span class="katex"><span class="katex-mathml">'
                 + annotated.replace("{0}", ' display="block"')

@@ -66,20 +66,26 @@ class ReadCsv(ScriptTest):
         self.assertEqual(
             self.read('text\n"a\nb\n'), [("t.csv:2", "the row is not CSV (unexpected end of data)")]
         )
-        ((where, why),) = self.read('text\n"' + "a\n" * 100, max_bytes=50)
+        ((_, why),) = self.read('text\n"' + "a\n" * 100, max_bytes=50)
         self.assertIn("the row has more than 50 bytes", why)
         self.assertIn("perhaps a quote is not closed", why)
 
     def test_columns_that_are_not_there(self) -> None:
-        self.assertIn("has no column 'txt'; did you mean 'text'?", self.read("text\nx\n", text="txt")[0][1])
+        self.assertIn(
+            "has no column 'txt'; did you mean 'text'?", self.read("text\nx\n", text="txt")[0][1]
+        )
         self.assertIn("has no column 'text'; it has a, b", self.read("a,b\n1,2\n")[0][1])
         self.assertIn("its first line is empty", self.read("")[0][1])
 
     def test_encodings_and_compression(self) -> None:
         table = "id;text\n1;café\n"
-        self.assertEqual(self.read(table.encode("cp1252"), decoder=Decoder("cp1252")), [("1", "café")])
+        self.assertEqual(
+            self.read(table.encode("cp1252"), decoder=Decoder("cp1252")), [("1", "café")]
+        )
         self.assertEqual(self.read(gzip.compress(table.encode()), "t.csv.gz"), [("1", "café")])
-        self.assertIn("Convert the file to UTF-8", self.read(table, decoder=Decoder("utf-16"))[0][1])
+        self.assertIn(
+            "Convert the file to UTF-8", self.read(table, decoder=Decoder("utf-16"))[0][1]
+        )
 
 
 if __name__ == "__main__":

@@ -12,7 +12,9 @@ from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers, 
 
 class TokenizerLimits(ScriptTest):
     def refuse(self, tokenizer: Tokenizer, says: str) -> None:
-        self.assert_refused("tokenizer.json", says, call=lambda: check_tokenizer(tokenizer, "tokenizer.json"))
+        self.assert_refused(
+            "tokenizer.json", says, call=lambda: check_tokenizer(tokenizer, "tokenizer.json")
+        )
 
     def test_tokenizers_of_models_pass(self) -> None:
         tokenizer = make_tokenizer()
