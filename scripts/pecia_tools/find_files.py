@@ -15,7 +15,7 @@ from .compressed import MAX_FILE_BYTES
 from .contents import HEAD_BYTES, NAMES, compression_of, contents_of
 from .decoding import BadInput
 from .file_names import with_names_of_their_own
-from .foreign import DOCUMENTS, OTHERS, Foreign
+from .foreign import ARCHIVE, DOCUMENTS, OTHERS, Foreign
 from .formats import format_of, kind_of_name
 from .inputs import InputFile
 
@@ -136,6 +136,8 @@ class _Search:
             contents = _contents(file)
         except (OSError, ImportError):
             pass  # whoever reads it says what is wrong, or which package is missing
+        if contents is ARCHIVE and kind in ("docx", "epub"):
+            return file  # damaged, as its reader will say
         if contents is None and path.suffix.lower() in DOCUMENTS | OTHERS:
             contents = (DOCUMENTS | OTHERS)[path.suffix.lower()]
         if isinstance(contents, Foreign):

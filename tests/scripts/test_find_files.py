@@ -112,11 +112,7 @@ class Contents(FindTest):
             ("d.txt", "<p>no page", "text"),
             ("e.md", "PK, he said", "text"),
             ("u.txt", "x".encode("utf-16"), "text"),
-            (
-                "cut.docx",
-                DOCX[:40],
-                "is a ZIP archive, which is not read. Unpack it, and name the files inside",
-            ),
+            ("cut.docx", DOCX[:40], "docx"),
             ("empty.pdf", b"", "pdf"),
         ):
             with self.subTest(name):
