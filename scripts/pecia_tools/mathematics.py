@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Formulas of web pages as TeX: what the author wrote, where the page keeps it, else made from MathML."""
+"""Formulas as TeX: what the author of a web page wrote, where the page keeps it, else made from MathML, or from Word's
+mathematics (OMML)."""
 
 from __future__ import annotations
 
 from typing import Any, Optional
 
+OMML = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 TEX_ENCODINGS = ("application/x-tex", "tex", "latex", "application/x-latex")
 # Drawings of a formula that stands beside them as MathML or as a script.
 DRAWN = frozenset(
@@ -36,6 +38,39 @@ def formula(element: Any) -> Optional[str]:
     tex = element.get("alttext") if written is None else written.text
     is_display = element.get("display") == "block" or element.get("mode") == "display"
     return _delimited(tex or _tex(element), is_display)
+
+
+def word_formula(element: Any, is_display: bool) -> str:
+    """$…$ or $$…$$ of an <m:oMath> element."""
+    return _delimited(_of_word(element), is_display)
+
+
+def _of_word(element: Any) -> str:
+    name = element.tag.removeprefix(OMML) if isinstance(element.tag, str) else ""
+    if name == "t":
+        return element.text or ""
+    made = [
+        (child.tag.removeprefix(OMML), _of_word(child))
+        for child in element
+        if isinstance(child.tag, str)
+    ]
+    part = dict(made)
+    if name == "f":
+        return rf"\frac{{{part.get('num', '')}}}{{{part.get('den', '')}}}"
+    if name == "rad":
+        degree = f"[{part['deg']}]" if part.get("deg") else ""
+        return rf"\sqrt{degree}{{{part.get('e', '')}}}"
+    if name in ("sSup", "sSub", "sSubSup", "nary"):
+        below = f"_{{{part['sub']}}}" if part.get("sub") else ""
+        above = f"^{{{part['sup']}}}" if part.get("sup") else ""
+        if name == "nary":
+            sign = element.find(f"{OMML}naryPr/{OMML}chr")
+            drawn = "∫" if sign is None else sign.get(f"{OMML}val", "")
+            return f"{drawn}{below}{above} {part.get('e', '')}"
+        return f"{_base(part.get('e', ''))}{below}{above}"
+    if name == "d":
+        return f"({', '.join(tex for kind, tex in made if kind == 'e')})"
+    return "".join(tex for _, tex in made)
 
 
 def _delimited(tex: str, is_display: bool) -> str:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import docx
 from book_files import cited, make_epub, make_pdf
-from docx.oxml import OxmlElement
+from docx.oxml import OxmlElement, parse_xml
 from pecia_tools import read_docx, read_epub, read_html, read_pdf
 from pecia_tools.decoding import BadInput, Decoder
 from pecia_tools.structure import StructuredText
@@ -233,6 +233,32 @@ class Docx(unittest.TestCase):
         )
         self.assertIn("Before\tthe table.\n\na\tb\n1\t2\n\nA section", found.text)
         self.assertEqual(found.structure.title, "The Scribes")
+
+    def test_formulas(self) -> None:
+        space = "http://schemas.openxmlformats.org/officeDocument/2006/math"
+
+        def text(of: str) -> str:
+            return f"<m:r><m:t>{of}</m:t></m:r>"
+
+        def made(inside: str) -> object:
+            return parse_xml(inside.replace(">", f' xmlns:m="{space}">', 1))
+
+        document = docx.Document()
+        paragraph = document.add_paragraph("E = ")
+        power = f"<m:sSup><m:e>{text('c')}</m:e><m:sup>{text('2')}</m:sup></m:sSup>"
+        root = f"<m:rad><m:deg/><m:e>{text('x')}</m:e></m:rad>"
+        sides = f"<m:d><m:e>{text('a')}</m:e></m:d>"
+        total = (
+            '<m:nary><m:naryPr><m:chr m:val="∑"/></m:naryPr>'
+            f"<m:sub>{text('i')}</m:sub><m:sup/><m:e>{text('y')}</m:e></m:nary>"
+        )
+        paragraph._p.append(made(f"<m:oMath>{text('m')}{power}</m:oMath>"))
+        paragraph.add_run(" and ")
+        fraction = f"<m:f><m:num>{root}</m:num><m:den>{sides}{total}</m:den></m:f>"
+        paragraph._p.append(made(f"<m:oMathPara><m:oMath>{fraction}</m:oMath></m:oMathPara>"))
+        self.assertEqual(
+            self.read(document).text, r"E = $mc^{2}$ and $$\frac{\sqrt{x}}{(a)∑_{i} y}$$"
+        )
 
     def test_items_and_numbered_headings(self) -> None:
         document = docx.Document()
