@@ -179,4 +179,4 @@ def _check_archive(data: bytes, max_bytes: int) -> None:
     except zipfile.BadZipFile:
         return  # the reader says so
     if size > max_bytes:
-        raise Unreadable(f"{too_large(max_bytes)}: {len(data)} bytes become {size}")
+        raise Unreadable(too_large(max_bytes, f" ({len(data)} become {size})"))

@@ -43,8 +43,8 @@ DOCUMENTS = {
 OTHERS = {
     ".json": Foreign(
         "JSON, but perhaps not an object per line",
-        "Write one per line, as with jq -c '.[]', into a file whose name ends in .jsonl; or pack it as it is with "
-        "--format text or --format jsonl",
+        "Write one per line, as with jq -c '.[]', into a file whose name ends in .jsonl; or say what it holds: "
+        "pecia-pack --format jsonl, or --format text",
     ),
     ".xls": Foreign("a spreadsheet of Excel 97", _SHEET),
     ".xlsx": Foreign("a spreadsheet of Excel", _SHEET),

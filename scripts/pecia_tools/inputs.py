@@ -146,8 +146,11 @@ class InputFile:
             return pipe.read()
 
 
-def too_large(limit: int) -> str:
-    return f"has more than {limit} bytes, decompressed. --max-file-bytes sets another limit"
+def too_large(limit: int, found: str = "") -> str:
+    return (
+        f"has more than {limit} bytes, decompressed{found}. pecia-pack --max-file-bytes sets another "
+        "limit"
+    )
 
 
 def read_document(file: InputFile, decoder: Decoder) -> Document:

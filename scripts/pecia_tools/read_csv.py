@@ -120,7 +120,7 @@ class _Lines:
         where = f"{path}:{self._number}"
         begin, self._offset = self._offset, self._offset + len(data)
         if self._offset - self._row_offset > most:
-            raise BadInput(where, f"the row {too_large(most)}; perhaps a quote is not closed")
+            raise BadInput(where, f"the row {too_large(most, ': perhaps a quote is not closed')}")
         try:
             return self._decoder.decode(data, path, where, begin)
         except BadInput as problem:

@@ -91,7 +91,7 @@ class Convert(ScriptTest):
                     *(
                         bomb.path.name,
                         "has more than 1048576 bytes, decompressed",
-                        "bytes become 300",
+                        " become 300",
                     ),
                     call=lambda bomb=bomb: conversions.document(bomb),
                 )

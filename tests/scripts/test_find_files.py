@@ -151,7 +151,7 @@ class Contents(FindTest):
         )
 
     def test_files_named_by_their_user_that_cannot_be_read(self) -> None:
-        self.assertIn("--format jsonl", self.one("a.json", "[]"))
+        self.assertIn("pecia-pack --format jsonl", self.one("a.json", "[]"))
         self.assertIn("is an OpenDocument text", self.one("a.odt", "x"))
         self.assertIn("convert-to csv", self.one("a.xlsx", "x"))
 

@@ -646,7 +646,7 @@ class LeftOut(PackTest):
     def test_largest_file(self) -> None:
         documents = self.write("a.txt", "x" * 100), self.write("b.txt", "x")
         said = self.pack(*documents, "--max-file-bytes", 99, code=3)
-        self.assertIn("a.txt: has more than 99 bytes, decompressed. --max-file-bytes", said)
+        self.assertIn("a.txt: has more than 99 bytes, decompressed. pecia-pack --max-file-bytes", said)
         self.pack(*documents, "--max-file-bytes", 100, "--force")
 
 
