@@ -12,9 +12,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, Optional
 
 MAX_FILE_BYTES = 1 << 30  # of a document, decompressed
-MAX_RATIO = (
-    1000  # of bytes to compressed ones: text comes to 3 to 20, the most that gzip can do is 1032
-)
+MAX_RATIO = 1000  # bytes for a compressed one: text comes to 3 to 20, gzip at most to 1032
 RATIO_FROM_BYTES = 1 << 26  # smaller files may have any ratio
 CHUNK_BYTES = 1 << 18
 ZSTD_CHUNK_BYTES = 1 << 12  # become at most 128 MiB
