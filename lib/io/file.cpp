@@ -44,12 +44,13 @@ File::File(std::filesystem::path path, int descriptor)
 
 File File::open_input(const std::filesystem::path& path, Access access) {
   File file(path, opened(path, access));
-  if (file.descriptor_ < 0)
+  const bool folder = file.descriptor_ < 0 && errno == EISDIR;  // when it is opened for writing
+  if (file.descriptor_ < 0 && !folder)
     fail<InputError>("{}: cannot be opened for {}: {}; correct the path or its permissions",
                      path.string(), words_of(access), errno_text(errno));
   if (!file.is_regular())
     fail<InputError>("{}: no regular file, but {}; name a file that holds its content",
-                     path.string(), file.kind());
+                     path.string(), folder ? "a folder" : file.kind());
   return file;
 }
 
