@@ -36,10 +36,11 @@ void copy_written(const File& from, const File& to) {
   if (::ftruncate(to.descriptor(), size) != 0)
     fail<SystemError>("{}: {}", to.path().string(), errno_text(errno));
   std::vector<std::byte> piece(1 << 20);
-  for (int64_t at = 0; at < size;) {
-    at = ::lseek(from.descriptor(), at, SEEK_DATA);
-    if (at < 0) break;  // nothing was written from here on
-    const int64_t end = ::lseek(from.descriptor(), at, SEEK_HOLE);
+  for (int64_t end = 0; end < size;) {
+    int64_t at = ::lseek(from.descriptor(), end, SEEK_DATA);
+    if (at < 0 && errno == ENXIO) break;  // nothing was written from here on
+    if (at >= 0) end = ::lseek(from.descriptor(), at, SEEK_HOLE);
+    if (at < 0 || end < 0) fail<SystemError>("{}: {}", from.path().string(), errno_text(errno));
     for (; at < end; at += std::ssize(piece)) {
       const auto part = std::span(piece).first(std::min<int64_t>(std::ssize(piece), end - at));
       from.read_at(at, part);
