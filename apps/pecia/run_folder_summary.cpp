@@ -3,14 +3,13 @@
 
 #include <algorithm>
 #include <ctime>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "apps/pecia/summaries.hpp"
 #include "lib/batch/journals.hpp"
 #include "lib/core/error.hpp"
+#include "lib/core/files.hpp"
 #include "lib/core/json.hpp"
 #include "lib/io/journal.hpp"
 #include "lib/io/kv_save.hpp"
@@ -121,10 +120,9 @@ Json durable(const Json& results, const Json& kept) {
 }  // namespace
 
 Json read_json(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return nullptr;
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  Json json = try_json<Json>(text);
+  std::error_code unreachable;
+  if (!std::filesystem::exists(path, unreachable)) return nullptr;
+  Json json = try_json<Json>(text_of_file(path).value_or(""));
   if (!json.is_object())
     fail<InputError>("{}: no JSON object; the file is damaged, remove it", path.string());
   return json;

@@ -39,6 +39,24 @@ void require_same_turns(const io::ResultsLayout& before, const io::ResultsLayout
           path.string(), row, before.turns[row].request_id);
 }
 
+/// Throws InputError where an answer that a turn of an unfinished request goes on from, or its own,
+/// is damaged.
+void require_whole_answers(const io::ResultsFile& old, const std::vector<io::TurnState>& states,
+                           const std::vector<Fate>& fates) {
+  const auto& turns = old.layout().turns;
+  for (size_t begin = 0, end = 0; begin < turns.size(); begin = end) {
+    bool goes_on = false;
+    for (end = begin; end < turns.size() && turns[end].shard == turns[begin].shard &&
+                      turns[end].request == turns[begin].request;
+         ++end)
+      goes_on = goes_on || fates[end] == Fate::opened || states[end] == io::TurnState::open ||
+                states[end] == io::TurnState::partial;
+    for (size_t row = begin; goes_on && row < end; ++row)
+      if (fates[row] != Fate::opened && states[row] != io::TurnState::open)
+        static_cast<void>(old.tokens(static_cast<int64_t>(row)));
+  }
+}
+
 std::string turns_text(int64_t count) {
   return fmt::format("{} turn{}", count, count == 1 ? "" : "s");
 }
@@ -135,8 +153,9 @@ Continuation continuation(const io::ResultsFile& old, const io::ResultsLayout& w
   for (io::ResultTurn& turn : next.layout.turns) turn.settings = index;
   std::map<int32_t, int64_t> concerned;
   int64_t started_over = 0;
+  const std::vector<io::TurnState> states = old.states();
   for (int64_t row = 0; row < old.num_turns(); ++row) {
-    const io::TurnState state = old.state(row);
+    const io::TurnState state = states[row];
     const io::ResultTurn& was = before.turns[row];
     io::ResultTurn& turn = next.layout.turns[row];
     Fate& fate = next.fates.emplace_back(Fate::kept);
@@ -154,6 +173,7 @@ Continuation continuation(const io::ResultsFile& old, const io::ResultsLayout& w
       fate = Fate::ended;
     }
   }
+  require_whole_answers(old, states, next.fates);
   next.same_file = same_layout(before, next.layout);
   remark_settings(old, now, concerned, next.remarks);
   if (started_over > 0)

@@ -27,7 +27,8 @@ struct Continuation {
 /// Decides what becomes of `old` at a start that would make a new file as `wanted` (with one entry
 /// in `settings`). Done turns stay, and so do failed ones unless `retry_failed` is given; open ones
 /// run under the settings of `wanted`. A partial answer goes on if its prompt is the same, and
-/// starts over otherwise. Throws InputError where the results belong to another run.
+/// starts over otherwise. Throws InputError where the results belong to another run, or where an
+/// answer is damaged that the start goes on from.
 Continuation continuation(const io::ResultsFile& old, const io::ResultsLayout& wanted,
                           bool retry_failed, const std::filesystem::path& path);
 

@@ -3,6 +3,7 @@
 
 #include "lib/batch/set_aside.hpp"
 #include "lib/core/error.hpp"
+#include "lib/core/files.hpp"
 #include "lib/io/file.hpp"
 #include "lib/io/journal_gatherer.hpp"
 #include "lib/io/run_lock.hpp"
@@ -40,8 +41,9 @@ std::filesystem::path journal_folder(const std::filesystem::path& output) {
 }
 
 void make_journal_folder(const std::filesystem::path& output) {
+  refuse_foreign_link(journal_folder(output));
   std::error_code error;
-  std::filesystem::create_directories(journal_folder(output), error);
+  std::filesystem::create_directory(journal_folder(output), error);
   if (error)
     fail<SystemError>("{} cannot be made: {}", journal_folder(output).string(), error.message());
   io::sync_folder(output);

@@ -10,7 +10,8 @@ namespace pecia::batch {
 
 std::filesystem::path journal_folder(const std::filesystem::path& output);
 
-/// Makes the folder for journals, on the disk. Throws SystemError naming it.
+/// Makes the folder for journals, on the disk. Throws SystemError naming it, and InputError where it
+/// is a link of another user.
 void make_journal_folder(const std::filesystem::path& output);
 
 /// Brings what a killed run has left in journals into its results, so that the next start finds all

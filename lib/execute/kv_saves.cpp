@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "lib/context/recent_slots.hpp"
+#include "lib/core/files.hpp"
 #include "lib/core/fp8_vector.hpp"
 #include "lib/io/sha256.hpp"
 #include "lib/report/format.hpp"
@@ -226,11 +227,14 @@ void KvSaves::make(const schedule::KeepableKv& kept, schedule::Plan& plan) {
   const auto earlier = saves_.find(kept.row);
   const bool continues = kept.begin > 0 && earlier != saves_.end();
   PECIA_CHECK(kept.begin == 0 || continues, "row {} continues no save", kept.row);
+  if (!results_.is_in_place()) fail<SystemError>("the results were moved or removed");
   if (!continues) io::remove_kv_save(folder);
   std::error_code error;
   fs::create_directories(folder, error);
   if (error)
     fail<SystemError>("{}: the folder cannot be made: {}", folder.string(), error.message());
+  if (fs::is_symlink(folder, error))
+    fail<SystemError>("{} is a symbolic link, and a run makes folders there", folder.string());
   const int64_t needed = settings_.bytes.all(end - kept.begin);
   const fs::space_info space = fs::space(folder, error);
   if (!error && static_cast<int64_t>(space.available) < needed)
@@ -361,7 +365,8 @@ void sweep_kv_saves(const fs::path& folder, const io::ResultsFile& results, bool
   for (const fs::path& path : entries(folder)) {
     const std::string name = path.filename().string();
     int64_t row = -1;
-    std::from_chars(name.data(), name.data() + name.size(), row);
+    const auto number = std::from_chars(name.data(), name.data() + name.size(), row);
+    if (number.ec != std::errc() || *number.ptr != '-') continue;  // not as folder_name makes it
     const bool known = row >= 0 && row < results.num_turns() &&
                        name == folder_name(row, results.layout().turns[row].request_id);
     const bool whole = fs::exists(path / io::kv_save_file, unreachable);
@@ -372,6 +377,7 @@ void sweep_kv_saves(const fs::path& folder, const io::ResultsFile& results, bool
 
 fs::path make_kv_folder(const fs::path& output, const fs::path& asked) {
   const fs::path own = output / "kv";
+  refuse_foreign_link(own);
   std::error_code error;
   if (asked.empty() || fs::exists(own, error)) return own;
   io::Sha256 hash;

@@ -109,13 +109,13 @@ class KvSaves {
 };
 
 /// Removes from the folder the saves of requests that are done or failed, and remains of killed
-/// starts; with `fresh` it removes all. Call it before anything uses the folder.
+/// starts; with `fresh` it removes all saves. What is not named as a save stays. Call it before anything uses the folder.
 void sweep_kv_saves(const std::filesystem::path& folder, const io::ResultsFile& results,
                     bool fresh);
 
 /// Makes the folder of the run's saves: OUTPUT/kv. If the job names a folder for them, OUTPUT/kv is
 /// a link to a folder of the run's own in that one. Existing saves stay. Throws InputError where
-/// the folder cannot be made.
+/// the folder cannot be made, or is a link of another user.
 std::filesystem::path make_kv_folder(const std::filesystem::path& output,
                                      const std::filesystem::path& asked);
 

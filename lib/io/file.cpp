@@ -10,34 +10,73 @@
 #include <utility>
 
 #include "lib/core/error.hpp"
+#include "lib/core/files.hpp"
 
 namespace pecia::io {
+namespace {
+
+/// With O_NONBLOCK a pipe opens without waiting for its other end. It has no effect on regular
+/// files.
+int opened(const std::filesystem::path& path, Access access) {
+  return ::open(path.c_str(),
+                (access == Access::read ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK);
+}
+
+const char* words_of(Access access) {
+  return access == Access::read ? "reading" : "writing";
+}
+
+}  // namespace
 
 std::string errno_text(int error) {
   return std::generic_category().message(error);
 }
 
-File::File(std::filesystem::path path, Access access) : path_(std::move(path)) {
-  descriptor_ = ::open(path_.c_str(), (access == Access::read ? O_RDONLY : O_RDWR) | O_CLOEXEC);
+File::File(std::filesystem::path path, Access access) : File(path, opened(path, access)) {
   if (descriptor_ < 0)
-    fail<SystemError>("{}: cannot be opened for {}: {}", path_.string(),
-                      access == Access::read ? "reading" : "writing", errno_text(errno));
+    fail<SystemError>("{}: cannot be opened for {}: {}", path_.string(), words_of(access),
+                      errno_text(errno));
+  if (!is_regular()) fail<SystemError>("{}: no regular file, but {}", path_.string(), kind());
 }
 
 File::File(std::filesystem::path path, int descriptor)
     : path_(std::move(path)), descriptor_(descriptor) {}
 
-File File::open_input(const std::filesystem::path& path) {
-  // With O_NONBLOCK a pipe opens without waiting for a writer. It has no effect on regular files.
-  File file(path, ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.descriptor_ < 0)
-    fail<InputError>("{}: cannot be opened for reading: {}; correct the path or its permissions",
-                     path.string(), errno_text(errno));
-  struct stat status;
-  if (::fstat(file.descriptor_, &status) != 0 || !S_ISREG(status.st_mode))
-    fail<InputError>("{}: no regular file, but a {}; name a file that holds its content",
-                     path.string(), S_ISDIR(status.st_mode) ? "folder" : "pipe or device");
+File File::open_input(const std::filesystem::path& path, Access access) {
+  File file(path, opened(path, access));
+  const bool folder = file.descriptor_ < 0 && errno == EISDIR;  // when it is opened for writing
+  if (file.descriptor_ < 0 && !folder)
+    fail<InputError>("{}: cannot be opened for {}: {}; correct the path or its permissions",
+                     path.string(), words_of(access), errno_text(errno));
+  if (!file.is_regular())
+    fail<InputError>("{}: no regular file, but {}; name a file that holds its content",
+                     path.string(), folder ? "a folder" : file.kind());
   return file;
+}
+
+File File::make(const std::filesystem::path& path, mode_t mode) {
+  File file(path, open_new_file(path, mode));
+  if (file.descriptor_ < 0)
+    fail<SystemError>("{} cannot be made: {}", path.string(), errno_text(errno));
+  return file;
+}
+
+File File::sharing(int descriptor, std::filesystem::path name) {
+  File file(std::move(name), ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  if (file.descriptor_ < 0)
+    fail<SystemError>("{}: cannot be opened once more: {}", file.path_.string(), errno_text(errno));
+  return file;
+}
+
+bool File::is_regular() const {
+  struct stat status;
+  return ::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+std::string File::kind() const {
+  struct stat status;
+  const bool folder = ::fstat(descriptor_, &status) == 0 && S_ISDIR(status.st_mode);
+  return folder ? "a folder" : "a pipe or device";
 }
 
 File::~File() {
@@ -58,6 +97,22 @@ int64_t File::size() const {
   if (::fstat(descriptor_, &status) != 0)
     fail<SystemError>("{}: its size cannot be read: {}", path_.string(), errno_text(errno));
   return status.st_size;
+}
+
+void File::rename_to(const std::filesystem::path& path) {
+  std::error_code error;
+  std::filesystem::rename(path_, path, error);
+  if (error)
+    fail<SystemError>("{} cannot be renamed to {}: {}", path_.string(), path.string(),
+                      error.message());
+  path_ = path;
+}
+
+bool File::is_in_place() const {
+  struct stat own, named;
+  if (::fstat(descriptor_, &own) != 0) return true;
+  if (::stat(path_.c_str(), &named) != 0) return errno != ENOENT && errno != ENOTDIR;
+  return own.st_dev == named.st_dev && own.st_ino == named.st_ino;
 }
 
 void File::read_at(int64_t offset, std::span<std::byte> out) const {
@@ -101,11 +156,14 @@ void File::sync_data() const {
 }
 
 void sync_folder(const std::filesystem::path& folder) {
-  const File opened(folder.empty() ? "." : folder, Access::read);
+  const char* const path = folder.empty() ? "." : folder.c_str();
+  const int descriptor = ::open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) fail<SystemError>("{}: cannot be opened: {}", path, errno_text(errno));
+  const int error = ::fsync(descriptor) != 0 ? errno : 0;
+  ::close(descriptor);
   // EINVAL: the file system cannot sync folders (some network and FUSE file systems).
-  if (::fsync(opened.descriptor()) != 0 && errno != EINVAL)
-    fail<SystemError>("{}: cannot be brought to the disk: {}", opened.path().string(),
-                      errno_text(errno));
+  if (error != 0 && error != EINVAL)
+    fail<SystemError>("{}: cannot be brought to the disk: {}", path, errno_text(error));
 }
 
 }  // namespace pecia::io

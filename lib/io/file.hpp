@@ -2,6 +2,8 @@
 #pragma once
 /// Reads and writes a file at offsets by plain system calls, and makes writes durable.
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -19,12 +21,19 @@ std::string errno_text(int error);
 /// and errno's text. Several threads may read and write.
 class File {
  public:
-  /// Opens an existing file. `Access::write` opens it for reading and writing.
+  /// Opens an existing regular file. `Access::write` opens it for reading and writing.
   File(std::filesystem::path path, Access access);
 
-  /// Opens a file named by the user for reading. Throws InputError when it is absent, cannot be
-  /// read, or is not a regular file: a pipe would make the program wait for its writer.
-  static File open_input(const std::filesystem::path& path);
+  /// Opens a file named by the user. Throws InputError when it is absent, cannot be opened, or is
+  /// not a regular file: a pipe would make the program wait for its writer.
+  static File open_input(const std::filesystem::path& path, Access access = Access::read);
+
+  /// Makes a new, empty file for reading and writing, with `mode` less the umask. What has the name
+  /// already is removed; a link is not followed.
+  static File make(const std::filesystem::path& path, mode_t mode = 0666);
+
+  /// Another descriptor of an open file. `name` begins messages.
+  static File sharing(int descriptor, std::filesystem::path name);
 
   ~File();
   File(File&& other) noexcept;
@@ -33,6 +42,13 @@ class File {
   const std::filesystem::path& path() const { return path_; }
   int descriptor() const { return descriptor_; }
   int64_t size() const;
+
+  /// Gives the file another name in place of path(); an existing file of that name is replaced.
+  void rename_to(const std::filesystem::path& path);
+
+  /// Whether path() still names this file: it was neither moved, nor replaced, nor removed. True
+  /// where that cannot be found out.
+  bool is_in_place() const;
 
   /// Fills `out` from `offset` on. It is an error if the file ends earlier.
   void read_at(int64_t offset, std::span<std::byte> out) const;
@@ -49,6 +65,8 @@ class File {
 
  private:
   File(std::filesystem::path path, int descriptor);
+  bool is_regular() const;
+  std::string kind() const;
 
   std::filesystem::path path_;
   int descriptor_ = -1;

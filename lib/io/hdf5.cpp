@@ -6,8 +6,9 @@
 #include <system_error>
 
 #include "lib/core/error.hpp"
-#include "lib/io/file.hpp"
+#include "lib/core/files.hpp"
 #include "lib/io/hdf5_heap.hpp"
+#include "lib/io/hdf5_outside.hpp"
 
 namespace pecia::io {
 namespace {
@@ -15,13 +16,16 @@ namespace {
 constexpr size_t max_attribute_bytes = 64 << 10;  // limit of an object header
 
 /// Call it before the first HDF5 call of a thread. It turns off locks, which fail on many network
-/// file systems (RunLock guards the output folder), and printing, a setting that HDF5 keeps per
-/// thread.
+/// file systems (RunLock guards the output folder), plugins for filters that a file asks for, and
+/// printing, a setting that HDF5 keeps per thread.
 void prepare_hdf5() {
   static std::once_flag once;
   std::call_once(once, [] {
     ::setenv("HDF5_USE_FILE_LOCKING", "FALSE", /*overwrite=*/0);
     H5dont_atexit();
+    unsigned plugins = 0;
+    if (H5PLget_loading_state(&plugins) >= 0)
+      H5PLset_loading_state(plugins & ~static_cast<unsigned>(H5PL_FILTER_PLUGIN));
   });
   thread_local const herr_t quiet = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
   static_cast<void>(quiet);
@@ -136,9 +140,8 @@ void Hdf5Dataset::check_readable_list() const {
   const Hdf5Properties properties(H5Dget_create_plist(id()));
   if (H5Pall_filters_avail(properties.get()) <= 0)
     fail<InputError>(
-        "{} is compressed with a filter that this HDF5 does not have; unpack the file with "
-        "h5repack "
-        "-f NONE where the filter is installed",
+        "{} is compressed with a filter that this HDF5 was built without; unpack the file with "
+        "h5repack -f NONE where the filter is installed",
         where_);
   if (elements_ > 0) check_whole();
 }
@@ -166,25 +169,35 @@ Hdf5File Hdf5File::open(const std::filesystem::path& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error))
     fail<InputError>("{} is a folder; name the HDF5 files in it", path.string());
-  static_cast<void>(File::open_input(path));
-  if (H5Fis_hdf5(path.c_str()) <= 0)
-    fail<InputError>("{} is no HDF5 file; make prompt shards with scripts/pecia-pack",
-                     path.string());
-  const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
+  return open(File::open_input(path));
+}
+
+Hdf5File Hdf5File::open(const File& file) {
+  prepare_hdf5();
+  const std::string path = file.path().string();
+  const std::filesystem::path same = path_of_descriptor(file.descriptor());
+  if (H5Fis_hdf5(same.c_str()) <= 0)
+    fail<InputError>("{} is no HDF5 file; make prompt shards with scripts/pecia-pack", path);
+  const hid_t id = H5Fopen(same.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
   if (id < 0)
     fail<InputError>("{} cannot be opened, it may have been cut off or still be being written: {}",
-                     path.string(), hdf5_message());
-  return Hdf5File(id, path.string());
+                     path, hdf5_message());
+  return Hdf5File(id, path);
 }
 
 Hdf5File Hdf5File::create(const std::filesystem::path& path, Format format) {
+  return create(File::make(path), format);
+}
+
+Hdf5File Hdf5File::create(const File& file, Format format) {
   prepare_hdf5();
+  const std::filesystem::path same = path_of_descriptor(file.descriptor());
   const Hdf5Properties access(H5Pcreate(H5P_FILE_ACCESS));
   if (format == Format::checksummed)
     H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_LATEST);
-  const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get());
-  if (id < 0) fail<SystemError>("{} cannot be made: {}", path.string(), hdf5_message());
-  return Hdf5File(id, path.string());
+  const hid_t id = H5Fcreate(same.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get());
+  if (id < 0) fail<SystemError>("{} cannot be made: {}", file.path().string(), hdf5_message());
+  return Hdf5File(id, file.path().string());
 }
 
 bool Hdf5File::has(const char* name) const {
@@ -194,9 +207,7 @@ bool Hdf5File::has(const char* name) const {
 Hdf5Dataset Hdf5File::dataset(const char* name) const {
   const std::string where = path_ + ": " + name;
   if (!has(name)) fail<InputError>("{} is missing", where);
-  return Hdf5Dataset(
-      checked<InputError>(H5Dopen2(id_.get(), name, H5P_DEFAULT), where, "is no readable dataset"),
-      where);
+  return Hdf5Dataset(open_inside(id_.get(), name, where), where);
 }
 
 Hdf5Dataset Hdf5File::create_dataset(const char* name, hid_t type,

@@ -5,6 +5,9 @@
 /// Messages begin with file and dataset and end with HDF5's innermost message; nothing is printed.
 /// Failed reads are InputErrors, failed writes SystemErrors. Not thread-safe: one thread uses it at
 /// a time.
+///
+/// A file is read by itself. What leads to other files or to code is refused by name: external links
+/// and storage, virtual datasets (hdf5_outside.hpp), filters that HDF5 would load as plugins.
 
 #include <hdf5.h>
 
@@ -14,6 +17,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "lib/io/file.hpp"
 
 namespace pecia::io {
 
@@ -34,6 +39,8 @@ class Hdf5Id {
 
   hid_t get() const { return id_; }
   bool valid() const { return id_ >= 0; }
+  /// Gives the identifier to the caller, who closes it.
+  hid_t release() { return std::exchange(id_, H5I_INVALID_HID); }
   /// Closes the identifier now. Returns a negative value when HDF5 fails.
   herr_t reset() { return close(std::exchange(id_, H5I_INVALID_HID)); }
 
@@ -70,7 +77,7 @@ class Hdf5Dataset {
   /// datasets without storage, such as empty ones.
   std::optional<int64_t> offset() const;
 
-  /// Throws InputError unless the dataset is one-dimensional, its filters are available and all of
+  /// Throws InputError unless the dataset is one-dimensional, this HDF5 has its filters and all of
   /// it was written.
   void check_readable_list() const;
 
@@ -95,13 +102,18 @@ class Hdf5File {
   /// Opens an existing file for reading. Throws InputError when it is absent, not HDF5, or
   /// truncated.
   static Hdf5File open(const std::filesystem::path& path);
+  /// Opens the same file, whatever has its path by now. `file` need not outlive this object.
+  static Hdf5File open(const File& file);
   /// widest: HDF5 1.0 can read the file. checksummed: HDF5 1.8 can read it, and the metadata has
   /// checksums, so that damage to it is an error when the file is read.
   enum class Format { widest, checksummed };
   /// Makes an empty file and replaces an existing one.
   static Hdf5File create(const std::filesystem::path& path, Format format = Format::widest);
+  /// Makes an empty file of `file`, in place of what it holds. `file` need not outlive this object.
+  static Hdf5File create(const File& file, Format format = Format::widest);
 
   bool has(const char* name) const;
+  /// Throws InputError where the dataset is missing, unreadable, or not in this file alone.
   Hdf5Dataset dataset(const char* name) const;
   /// Makes a contiguous dataset. Its space is allocated at once and not filled.
   Hdf5Dataset create_dataset(const char* name, hid_t type, const std::vector<int64_t>& extents);

@@ -66,9 +66,10 @@ std::string heap_text(hid_t object, const HeapReference& reference, const std::s
 
   const Hdf5Id<H5Fclose> hdf5(H5Iget_file_id(object));
   const uint64_t base = base_address(hdf5.get(), where);
-  std::string path(std::max<ssize_t>(0, H5Fget_name(object, nullptr, 0)), '\0');
-  H5Fget_name(object, path.data(), path.size() + 1);
-  const File file = File::open_input(path);
+  void* descriptor = nullptr;
+  if (H5Fget_vfd_handle(hdf5.get(), H5P_DEFAULT, &descriptor) < 0)
+    fail<SystemError>("{} cannot be read: {}", where, hdf5_message());
+  const File file = File::sharing(*static_cast<const int*>(descriptor), where);
   const auto file_bytes = static_cast<uint64_t>(file.size());
   const auto fits = [&](uint64_t offset, uint64_t bytes) {
     return offset <= file_bytes && bytes <= file_bytes - offset;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "lib/core/error.hpp"
-#include "lib/report/atomic_file.hpp"
+#include "lib/io/displaced.hpp"
 
 namespace pecia::io {
 namespace {
@@ -77,11 +77,20 @@ JournalWriter::JournalWriter(fs::path folder, int32_t replica, const ResultsFile
 
 void JournalWriter::begin_next() {
   const JournalName next{name_.replica, name_.number + 1};
-  const fs::path path = folder_ / file_name(next);
-  report::write_atomically(path, head_);
+  const fs::path path = folder_ / file_name(next), part = path.string() + ".part";
+  File file = File::make(part);
+  try {
+    file.write_at(0, std::as_bytes(std::span(head_)));
+    file.sync_data();
+    file.rename_to(path);
+  } catch (const SystemError&) {
+    std::error_code ignored;
+    fs::remove(part, ignored);
+    throw;
+  }
   sync_folder(folder_);
-  file_.emplace(path, Access::write);
-  file_->reserve(most_bytes_);
+  file.reserve(most_bytes_);
+  file_ = std::move(file);
   name_ = next;
   end_ = std::ssize(head_);
 }
@@ -98,6 +107,8 @@ void JournalWriter::append(std::span<const TurnUpdate> rows) {
   } catch (const SystemError& error) {
     fail_unrecorded(error, results_.layout(), rows);
   }
+  // Where the results have gone, too, the process that writes them says so.
+  if (results_.is_in_place()) require_in_place(*file_);
   end_ += std::ssize(bytes);
 }
 

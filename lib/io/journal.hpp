@@ -51,7 +51,8 @@ class JournalWriter {
 
   /// Appends rows with the conditions of ResultsFile::write_all; durable on return, by one sync.
   /// Throws SystemError (errno's text, the path, the rows) when this fails; none of the rows then
-  /// counts, and the next call takes their place.
+  /// counts, and the next call takes their place. Throws SystemError, too, where the journal was
+  /// moved or removed (displaced.hpp) and the results are in their place.
   void append(std::span<const TurnUpdate> rows);
 
  private:

@@ -24,6 +24,7 @@ JournalGatherer::JournalGatherer(fs::path folder, const fs::path& results, int64
 
 int64_t JournalGatherer::gather() {
   const int64_t before = rows_written_;
+  results_.require_in_place();
   int64_t batch = 0;
   // A journal with a successor is complete. The list is made first, so all of it is then read.
   const std::vector<JournalName> names = journals_in(folder_);

@@ -31,8 +31,8 @@ class JournalGatherer {
   /// Brings in all rows that are whole, and removes journals that their replica has left behind for
   /// the next number. Rows of turns that the results have as done or failed are passed over, so a
   /// row may be met twice. Returns how many rows were written. Throws InputError for a journal that
-  /// cannot be read, and the errors of ResultsFile::write_all; the journals then still have what
-  /// was not written.
+  /// cannot be read, and the errors of ResultsFile::write_all, also where there are no rows and the
+  /// results have gone from their place; the journals then still have what was not written.
   int64_t gather();
 
   /// Call it when no replica appends any more. Gathers, then removes the journals and the folder.

@@ -2,7 +2,6 @@
 #include "lib/io/kv_file.hpp"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -115,12 +114,10 @@ std::string free_text(const fs::path& path) {
 /// Reserves the bytes on the disk, where the file system can do that. Throws SystemError when there
 /// is no room. Call it while HDF5 has no file open: HDF5 does not survive a file that it cannot
 /// close for lack of room.
-void take_room(const fs::path& path, int64_t bytes) {
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (descriptor < 0) fail<SystemError>("{} cannot be made: {}", path.string(), errno_text(errno));
-  const int failed = ::fallocate(descriptor, 0, 0, bytes);
+void take_room(const File& file, int64_t bytes) {
+  const fs::path& path = file.path();
+  const int failed = ::fallocate(file.descriptor(), 0, 0, bytes);
   const int error = failed != 0 ? errno : 0;
-  ::close(descriptor);
   std::error_code unknown;
   const fs::space_info space = fs::space(fs::absolute(path).parent_path(), unknown);
   const bool cannot_take = error == EOPNOTSUPP || error == ENOSYS;
@@ -147,8 +144,9 @@ KvFileWriter::KvFileWriter(const fs::path& path, const KvFileShape& shape, int64
     : path_(path), part_{path.string() + ".part"}, shape_(shape), stamp_(stamp) {
   constexpr int64_t metadata_bytes = 1 << 16;
   const auto ranges = static_cast<int64_t>(positions.size());
-  take_room(part_.path, shape.payload_bytes() + product({3, ranges, 8}) + metadata_bytes);
-  Hdf5File file = Hdf5File::create(part_.path, Hdf5File::Format::checksummed);
+  file_.emplace(File::make(part_.path, kv_mode));
+  take_room(*file_, shape.payload_bytes() + product({3, ranges, 8}) + metadata_bytes);
+  Hdf5File file = Hdf5File::create(*file_, Hdf5File::Format::checksummed);
   file.set_attribute("schema", std::string(schema));
   file.set_attribute("created_by", "pecia " + build_info().version + " " + build_info().commit);
   file.set_attribute("request_id", request_id);
@@ -166,8 +164,7 @@ KvFileWriter::KvFileWriter(const fs::path& path, const KvFileShape& shape, int64
   }
   offsets_.checksums = place("/checksum", H5T_STD_U64LE, checksum_extents(shape));
   file.close();
-  take_room(part_.path, static_cast<int64_t>(fs::file_size(part_.path)));
-  file_.emplace(part_.path, Access::write);
+  take_room(*file_, file_->size());
   checksums_.resize(2 * shape.layers * shape.heads * shape.blocks());
   written_.resize(checksums_.size());
 }
@@ -189,17 +186,13 @@ void KvFileWriter::finish() {
               "{}: a block was not written", part_.path.string());
   file_->write_at(offsets_.checksums, std::as_bytes(std::span(checksums_)));
   file_->sync_data();
+  file_->rename_to(path_);
   file_.reset();
-  std::error_code error;
-  fs::rename(part_.path, path_, error);
-  if (error)
-    fail<SystemError>("{} cannot be renamed to {}: {}", part_.path.string(), path_.string(),
-                      error.message());
 }
 
 KvFileReader::KvFileReader(const fs::path& path, const KvFileShape& shape, int64_t stamp)
     : shape_(shape), stamp_(stamp), file_(File::open_input(path)) {
-  const Hdf5File file = Hdf5File::open(path);
+  const Hdf5File file = Hdf5File::open(file_);
   if (file.integer_attribute("stamp") != stamp)
     fail<InputError>("{} belongs to another save of keys and values", path.string());
   const int64_t file_bytes = file_.size();

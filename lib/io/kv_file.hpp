@@ -30,6 +30,7 @@
 namespace pecia::io {
 
 inline constexpr int64_t kv_block_tokens = 1024;
+inline constexpr mode_t kv_mode = 0600;  ///< of all files of a save
 
 enum class KvSide { keys, values };
 
@@ -63,7 +64,8 @@ struct KvOffsets {
   int64_t checksums = 0;
 };
 
-/// Writes PATH.part, which `finish` renames to PATH. Without `finish` no file remains.
+/// Writes PATH.part, which `finish` renames to PATH. Without `finish` no file remains. Only its owner
+/// may read it, since prompts can be told from keys and values.
 class KvFileWriter {
  public:
   /// `stamp` identifies the save that the file belongs to. `request_id` and `positions` are stored

@@ -3,13 +3,12 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
 
 #include "lib/core/error.hpp"
+#include "lib/core/files.hpp"
 #include "lib/core/json.hpp"
 #include "lib/io/sha256.hpp"
 #include "lib/report/atomic_file.hpp"
@@ -102,7 +101,8 @@ void write_kv_save(const fs::path& folder, const KvSave& save) {
       folder / kv_save_file,
       json_text(
           Json{{"schema", save_schema}, {"save", body}, {"sha256", sha256_of(json_text(body))}}) +
-          "\n");
+          "\n",
+      kv_mode);
   sync_folder(folder);
 }
 
@@ -110,10 +110,10 @@ std::optional<KvSave> read_kv_save(const fs::path& folder) {
   const fs::path path = folder / kv_save_file;
   std::error_code unreachable;
   if (!fs::exists(path, unreachable)) return {};
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto text = text_of_file(path);
+  if (!text) fail<InputError>("{} cannot be read, or is no regular file", path.string());
   try {
-    const Json json = parse_json<Json>(text);
+    const Json json = parse_json<Json>(*text);
     if (json.at("schema") != save_schema) fail<InputError>("another schema");
     const Json& body = json.at("save");
     if (json.at("sha256") != sha256_of(json_text(body))) fail<InputError>("its sha256 is wrong");
@@ -142,7 +142,7 @@ std::optional<KvSave> read_kv_save(const fs::path& folder) {
 
 void remove_kv_save(const fs::path& folder) noexcept {
   std::error_code ignored;
-  fs::remove(folder / kv_save_file, ignored);
+  if (!fs::is_symlink(folder, ignored)) fs::remove(folder / kv_save_file, ignored);
   fs::remove_all(folder, ignored);
 }
 

@@ -66,7 +66,7 @@ void write_kv_save(const std::filesystem::path& folder, const KvSave& save);
 std::optional<KvSave> read_kv_save(const std::filesystem::path& folder);
 
 /// Removes the whole folder of the save, beginning with save.json. Files that cannot be removed
-/// stay.
+/// stay. Of a link only the link is removed.
 void remove_kv_save(const std::filesystem::path& folder) noexcept;
 
 /// Removes files in the folder that the save does not name; a killed run leaves such files.

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "lib/core/error.hpp"
+#include "lib/io/displaced.hpp"
 #include "lib/io/fault_note.hpp"
 #include "lib/io/results_columns.hpp"
 #include "lib/io/results_schema.hpp"
@@ -162,14 +163,29 @@ int64_t ResultsFile::output_tokens(int64_t turn) const {
   return impl_->output_tokens(turn);
 }
 
+std::vector<int32_t> ResultsFile::tokens(int64_t turn) const {
+  const ResultsColumns& in = impl_->columns;
+  const int64_t first = in.first_slot(turn);
+  auto tokens = in.get<int32_t>("/tokens", first, output_tokens(turn));
+  const int64_t vocab = in.layout().vocab > 0 ? in.layout().vocab : int64_t{1} << 31;
+  for (size_t i = 0; i < tokens.size(); ++i)
+    if (tokens[i] < 0 || tokens[i] >= vocab)
+      fail<InputError>(
+          "{}: /tokens[{}] is {}, and the vocabulary has {} (row {}, request '{}', turn {}): the "
+          "file is damaged; put a copy of it in its place, or begin anew with --fresh",
+          in.file().path().string(), first + static_cast<int64_t>(i), tokens[i], vocab, turn,
+          in.layout().turns[turn].request_id, in.layout().turns[turn].turn);
+  return tokens;
+}
+
 TurnResult ResultsFile::read(int64_t turn) const {
   PECIA_CHECK(state(turn) != TurnState::open, "turn {} is open: there is nothing to read", turn);
   const ResultsColumns& in = impl_->columns;
   const ResultsLayout& layout = in.layout();
   TurnResult result;
   const int64_t slot = in.first_slot(turn);
-  const int64_t tokens = impl_->output_tokens(turn);
-  result.tokens = in.get<int32_t>("/tokens", slot, tokens);
+  result.tokens = this->tokens(turn);
+  const auto tokens = static_cast<int64_t>(result.tokens.size());
   result.token_logprobs = in.get<float>("/token_logprob", slot, tokens);
   if (const int64_t width = top_tokens_width(layout.logprobs); width > 0)
     result.top_tokens = in.get<int32_t>("/top_tokens", slot * width, tokens * width);
@@ -235,6 +251,15 @@ void ResultsFile::write_all(std::span<const TurnUpdate> updates) {
   } catch (const SystemError& error) {
     fail_unrecorded(error, columns.layout(), updates);
   }
+  require_in_place();
+}
+
+bool ResultsFile::is_in_place() const {
+  return impl_->columns.file().is_in_place();
+}
+
+void ResultsFile::require_in_place() const {
+  io::require_in_place(impl_->columns.file());
 }
 
 void ResultsFile::reopen(int64_t turn) {

@@ -103,8 +103,17 @@ class ResultsFile {
   /// Number of output tokens of a finished, failed or partial turn.
   int64_t output_tokens(int64_t turn) const;
 
-  /// Reads the row of a finished, failed or partial turn.
+  /// The output tokens of such a turn. Throws InputError naming file, row and request where one is
+  /// outside the vocabulary: the file is damaged.
+  std::vector<int32_t> tokens(int64_t turn) const;
+
+  /// Reads the row of a finished, failed or partial turn. Throws as `tokens` does.
   TurnResult read(int64_t turn) const;
+
+  /// Whether the path still names the file.
+  bool is_in_place() const;
+  /// Throws SystemError where it does not: it says where the rows are (displaced.hpp).
+  void require_in_place() const;
 
   /// Throws InvalidArgument unless write_all would take these rows.
   void check(std::span<const TurnUpdate> updates) const;
@@ -114,7 +123,7 @@ class ResultsFile {
   /// whose slots are not written again. Throws InvalidArgument when lengths contradict the layout.
   /// Throws SystemError (errno's text, the path, the rows) when the disk is full; then the states
   /// in the file are unchanged. If the very last sync fails, the rows are complete and their states
-  /// may be old or new.
+  /// may be old or new. When all is written, throws as `require_in_place` does.
   void write(int64_t turn, const TurnResult& result, TurnState state);
 
   /// Writes several turns, each at most once, at the cost of one: one sync for all rows, then one

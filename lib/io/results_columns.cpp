@@ -5,6 +5,7 @@
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "lib/core/error.hpp"
 #include "lib/core/json.hpp"
@@ -105,12 +106,13 @@ ResultsLayout read_layout(const Hdf5File& file, const std::string& path) {
 }  // namespace
 
 ResultsColumns::ResultsColumns(const std::filesystem::path& path, Access access)
-    : ResultsColumns(path, access, Hdf5File::open(path)) {}
+    : ResultsColumns(File::open_input(path, access)) {}
 
-ResultsColumns::ResultsColumns(const std::filesystem::path& path, Access access,
-                               const Hdf5File& hdf5)
-    : layout_(read_layout(hdf5, path.string())),
-      file_(path, access),
+ResultsColumns::ResultsColumns(File file) : ResultsColumns(Hdf5File::open(file), std::move(file)) {}
+
+ResultsColumns::ResultsColumns(const Hdf5File& hdf5, File&& file)
+    : layout_(read_layout(hdf5, file.path().string())),
+      file_(std::move(file)),
       slots_(slot_offsets(layout_)),
       prompt_slots_(prompt_slot_offsets(layout_)) {
   locate(hdf5);

@@ -66,7 +66,8 @@ class ResultsColumns {
     int64_t element_bytes = 0;
   };
 
-  ResultsColumns(const std::filesystem::path& path, Access access, const Hdf5File& hdf5);
+  explicit ResultsColumns(File file);
+  ResultsColumns(const Hdf5File& hdf5, File&& file);
   void locate(const Hdf5File& hdf5);
   TurnState checked_state(uint8_t value, int64_t turn) const;
   const Place& place(std::string_view dataset) const;

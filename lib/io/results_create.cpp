@@ -18,10 +18,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Removes the unfinished file unless it was renamed.
+/// A new file, which is removed unless it was renamed.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(fs::path path) : path_(std::move(path)) {}
+  explicit TemporaryFile(const fs::path& path) : path_(path), file_(File::make(path)) {}
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
   ~TemporaryFile() {
@@ -29,30 +29,24 @@ class TemporaryFile {
     if (!path_.empty()) fs::remove(path_, ignored);
   }
 
-  const fs::path& path() const { return path_; }
+  const File& file() const { return file_; }
   void rename_to(const fs::path& target) {
-    std::error_code error;
-    fs::rename(path_, target, error);
-    if (error)
-      fail<SystemError>("{} cannot be renamed to {}: {}", path_.string(), target.string(),
-                        error.message());
+    file_.rename_to(target);
     path_.clear();
   }
 
  private:
   fs::path path_;
+  File file_;
 };
 
 /// Fails before HDF5 is involved. An HDF5 file that cannot be closed for lack of room makes the
 /// library crash at exit.
-void check_room(const fs::path& path, int64_t file_bytes, int64_t written_bytes) {
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (descriptor < 0) fail<SystemError>("{} cannot be made: {}", path.string(), errno_text(errno));
-  int error = ::posix_fallocate(descriptor, 0, written_bytes);
-  if (error == 0 && ::ftruncate(descriptor, file_bytes) != 0) error = errno;
-  ::close(descriptor);
+void check_room(const File& file, int64_t file_bytes, int64_t written_bytes) {
+  int error = ::posix_fallocate(file.descriptor(), 0, written_bytes);
+  if (error == 0 && ::ftruncate(file.descriptor(), file_bytes) != 0) error = errno;
   if (error != 0)
-    fail<SystemError>("{} cannot be made of {} bytes: {}", path.string(), file_bytes,
+    fail<SystemError>("{} cannot be made of {} bytes: {}", file.path().string(), file_bytes,
                       errno_text(error));
 }
 
@@ -78,9 +72,9 @@ bool written_by_create(std::string_view dataset) {
   return false;
 }
 
-void write_file(const fs::path& path, const ResultsLayout& layout,
+void write_file(const File& to, const ResultsLayout& layout,
                 const std::vector<ResultsDataset>& datasets) {
-  Hdf5File file = Hdf5File::create(path);
+  Hdf5File file = Hdf5File::create(to);
   file.set_attribute("schema", std::string(results_schema));
   file.set_attribute("created_by", "pecia " + build_info().version + " " + build_info().commit);
   file.set_attribute("identity", layout.identity);
@@ -132,9 +126,9 @@ void ResultsFile::create(const fs::path& path, const ResultsLayout& layout) {
 
   TemporaryFile temporary(path.string() + ".unfinished");
   try {
-    check_room(temporary.path(), total_bytes, written_bytes);
-    write_file(temporary.path(), layout, datasets);
-    File(temporary.path(), Access::write).sync_data();
+    check_room(temporary.file(), total_bytes, written_bytes);
+    write_file(temporary.file(), layout, datasets);
+    temporary.file().sync_data();
   } catch (const SystemError& error) {
     std::error_code unknown;
     const fs::space_info space = fs::space(fs::absolute(path).parent_path(), unknown);

@@ -11,12 +11,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "lib/core/error.hpp"
+#include "lib/core/files.hpp"
 #include "lib/core/json.hpp"
 #include "lib/io/file.hpp"
 #include "lib/io/utf8.hpp"
@@ -30,11 +29,6 @@ struct Holder {
   std::string process_start;  ///< clock ticks since boot; tells apart processes with equal pid
 };
 
-std::string file_text(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 std::string host_name() {
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
@@ -44,7 +38,7 @@ std::string host_name() {
 /// Field 22 of /proc/PID/stat, counted after the command's closing parenthesis. Empty when there is
 /// no such process.
 std::string process_start(int64_t pid) {
-  const std::string stat = file_text(fmt::format("/proc/{}/stat", pid));
+  const std::string stat = text_of_file(fmt::format("/proc/{}/stat", pid)).value_or("");
   const size_t command_end = stat.rfind(')');
   if (command_end == std::string::npos) return {};
   size_t begin = command_end + 1;
@@ -54,7 +48,7 @@ std::string process_start(int64_t pid) {
 }
 
 Holder this_process() {
-  std::string command = file_text("/proc/self/cmdline");
+  std::string command = text_of_file("/proc/self/cmdline").value_or("");
   std::replace(command.begin(), command.end(), '\0', ' ');
   if (command.ends_with(' ')) command.pop_back();
   return {host_name(), fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))),
@@ -73,7 +67,7 @@ std::string to_text(const Holder& holder) {
 /// The holder named in the lock file. Its host is empty when the file cannot be read (it is being
 /// written, or cut off).
 Holder holder_of(const std::filesystem::path& path) {
-  const auto json = try_json<nlohmann::json>(file_text(path));
+  const auto json = try_json<nlohmann::json>(text_of_file(path).value_or(""));
   Holder holder;
   try {
     json.at("host").get_to(holder.host);
@@ -110,6 +104,11 @@ bool same_file(int descriptor, const std::filesystem::path& path) {
          opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
+bool is_regular_file(int descriptor) {
+  struct stat status;
+  return ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+}
+
 bool flock_missing(int error) {
   return error == ENOLCK || error == EOPNOTSUPP || error == ENOSYS || error == EINVAL;
 }
@@ -128,10 +127,22 @@ RunLock::RunLock(const std::filesystem::path& folder, Method method) : path_(fol
 }
 
 bool RunLock::try_acquire(Method method) {
-  constexpr int flags = O_RDWR | O_CREAT | O_CLOEXEC;
-  int descriptor = ::open(path_.c_str(), flags | O_EXCL, 0644);
+  // The file is written over, so it must be the one in this folder, and a link is not followed.
+  constexpr int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  int descriptor = ::open(path_.c_str(), flags | O_CREAT | O_EXCL, 0666);
   const bool made = descriptor >= 0;
-  if (!made && errno == EEXIST) descriptor = ::open(path_.c_str(), flags, 0644);
+  if (!made && errno == EEXIST) {
+    descriptor = ::open(path_.c_str(), flags);
+    if (descriptor < 0 && errno == ENOENT) return false;  // its holder has just removed it
+    if (descriptor < 0 && errno == ELOOP)
+      fail<InputError>("{}: a symbolic link is in place of the lock file; remove it",
+                       path_.string());
+    if (descriptor >= 0 && !is_regular_file(descriptor)) {
+      ::close(descriptor);
+      fail<InputError>("{}: a pipe or device is in place of the lock file; remove it",
+                       path_.string());
+    }
+  }
   if (descriptor < 0)
     fail<InputError>("{}: the lock file cannot be made: {}; choose another folder", path_.string(),
                      errno_text(errno));

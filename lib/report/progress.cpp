@@ -204,6 +204,9 @@ void Progress::write_line() {
 }
 
 void Progress::write_file(bool finished) const {
+  // A folder that was moved or removed while the run goes on is not made again.
+  if (!std::filesystem::is_directory(std::filesystem::absolute(options_.file).parent_path()))
+    return;
   const auto remaining = remaining_s();
   nlohmann::ordered_json turns{{"total", totals_.turns},
                                {"done", now_.state.turns_done},

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 
 #include "lib/core/build_info.hpp"
 #include "lib/core/error.hpp"
+#include "lib/core/files.hpp"
 #include "lib/core/json.hpp"
 #include "lib/report/atomic_file.hpp"
 #include "lib/report/format.hpp"
@@ -307,8 +307,7 @@ void write_report(const std::filesystem::path& path, const RunReport& report) {
 }
 
 bool is_final_report(const std::filesystem::path& path, int64_t done, int64_t failed) try {
-  std::ifstream in(path);
-  const Json report = parse_json<Json>(std::string(std::istreambuf_iterator<char>(in), {}));
+  const Json report = parse_json<Json>(text_of_file(path).value_or(""));
   const Json& counts = report.at("counts");
   const Json& all = report.at("all_starts");
   return counts.at("open") == 0 && counts.at("partial") == 0 && all.at("done") == done &&

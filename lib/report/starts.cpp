@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "lib/core/files.hpp"
 #include "lib/core/json.hpp"
 #include "lib/report/format.hpp"
 
@@ -68,9 +68,7 @@ nlohmann::ordered_json to_json(const StartRecord& start) {
 }
 
 std::vector<StartRecord> read_starts(const std::filesystem::path& progress_file) try {
-  std::ifstream in(progress_file);
-  const auto progress =
-      parse_json<nlohmann::json>(std::string(std::istreambuf_iterator<char>(in), {}));
+  const auto progress = parse_json<nlohmann::json>(text_of_file(progress_file).value_or(""));
   std::vector<StartRecord> starts;
   for (const auto& start : progress.at("starts")) starts.push_back(parsed(start));
   return starts;

@@ -3,6 +3,7 @@
 
 #include "lib/batch/identity.hpp"
 #include "lib/comm/agree.hpp"
+#include "lib/core/files.hpp"
 #include "lib/execute/kv_saves.hpp"
 #include "lib/report/run_report.hpp"
 #include "lib/watch/watch_board.hpp"
@@ -29,6 +30,7 @@ RunResults open_results(const Setup& setup, const LoadedWeights& weights, const 
   RunResults results;
   comm::together(setup.world(), [&] {
     if (!setup.chief()) return;
+    refuse_foreign_link(job.output / "trace");
     results.output = std::make_unique<batch::Output>(
         job.output, layout_of(setup, weights, inputs, measured), options.fresh,
         options.retry_failed, [&](const std::string& text) { setup.log->info(text); });

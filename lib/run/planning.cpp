@@ -228,6 +228,7 @@ void Planning::finish_with(const batch::ReplicaTotals& totals) {
                       look();
                     });
   if (gathering_) gathering_->finish();
+  if (setup_.chief()) pass_maker_->results.require_in_place();
 }
 
 StopReason Planning::agreed_reason() const {

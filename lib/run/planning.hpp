@@ -59,7 +59,7 @@ class Planning {
   const schedule::Scheduler& scheduler() const { return *scheduler_; }  ///< on planning ranks
 
   /// Call it after the replica has finished: adds its totals, then waits for all replicas. On the
-  /// chief the results are then whole.
+  /// chief the results are then whole, and in their place (io/displaced.hpp).
   void finish_with(const batch::ReplicaTotals& totals);
   /// Why the run ends; none if its work is done. Collective; the same on every rank.
   StopReason agreed_reason() const;

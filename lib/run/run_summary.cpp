@@ -8,6 +8,7 @@
 #include <set>
 
 #include "lib/cluster/machine.hpp"
+#include "lib/core/files.hpp"
 #include "lib/core/json.hpp"
 #include "lib/report/format.hpp"
 #include "lib/report/memory.hpp"
@@ -362,6 +363,7 @@ void write_traces(comm::Communicator& ordered, const std::filesystem::path& fold
   const int64_t now = recorder.now_ns();
   const report::Track track{replica, ordered.rank(), cluster::host_name(),
                             ordered.all_reduce_max(now) - now};
+  refuse_foreign_link(folder);
   std::filesystem::create_directories(folder);
   report::write_trace(folder / report::trace_file_name(ordered.rank()), track, recorder);
   ordered.barrier();

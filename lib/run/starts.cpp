@@ -3,10 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "lib/core/files.hpp"
 #include "lib/core/json.hpp"
 #include "lib/report/atomic_file.hpp"
 
@@ -55,11 +54,9 @@ schedule::RateFit fit_of(const Json& start, const char* phase, const schedule::R
 
 /// The records of earlier starts; an empty list where there is no file.
 Json read_starts(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  if (!file) return Json::array();
-  std::ostringstream text;
-  text << file.rdbuf();
-  const Json json = try_json<Json>(text.str());
+  std::error_code unreachable;
+  if (!std::filesystem::exists(path, unreachable)) return Json::array();
+  const Json json = try_json<Json>(text_of_file(path).value_or(""));
   const auto is_start = [](const Json& start) {
     return start.is_object() && start.contains("layout") && start["layout"].is_string() &&
            start.contains("products") && start["products"].is_string();

@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 from .command import UserError, run
+from .hdf5_file import open_hdf5
 from .modes_report import read, show
 from .trace_report import answered
 
@@ -52,7 +52,7 @@ def trace(kind: str, tokens: int) -> Iterator[dict[str, int]]:
 
 def line(numbered: str, kind: str, arrivals: str, name: str, out: Path) -> dict[str, Any]:
     _, facts = answered(out / "report.json")
-    with h5py.File(out / "results.h5") as results:
+    with open_hdf5(out / "results.h5") as results:
         ttft_s = results["ttft_s"][:].astype(float)
         latency_s = ttft_s + results["decode_s"][:]
     return {

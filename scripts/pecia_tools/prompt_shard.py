@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-import h5py
 import numpy as np
 
 from .command import UserError
+from .hdf5_file import open_hdf5
 from .results import Results
 from .shard_columns import POSITION_KINDS, POSITIONS
 from .structure import Position
@@ -45,10 +45,7 @@ class Origin:
 class PromptShard:
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            self._file = h5py.File(path, "r")
-        except OSError as error:
-            raise UserError(f"{path}: not a readable HDF5 file ({error})") from error
+        self._file = open_hdf5(path)
         for name in REQUIRED:
             if name not in self._file:
                 raise UserError(f"{path}: dataset /{name} is missing; this is not a prompt shard")

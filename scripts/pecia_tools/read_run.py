@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-import h5py
 import numpy as np
 
 from .command import UserError
+from .hdf5_file import open_hdf5
 from .model_folder import read_json
 from .results import Results
 
@@ -273,7 +273,7 @@ def _turns(results: Results) -> Turns:
 def _followup(shards: list[str]) -> Optional[str]:
     for shard in shards:
         if Path(shard).is_file():
-            with h5py.File(shard, "r") as file:
+            with open_hdf5(Path(shard)) as file:
                 value = file.attrs.get("followup", "chain")
                 return value.decode() if isinstance(value, bytes) else str(value)
     return None

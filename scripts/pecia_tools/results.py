@@ -4,19 +4,15 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-# Before HDF5 is loaded: a run holds the file open, and network file systems often refuse locks.
-os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")
-
-import h5py
 import numpy as np
 
 from .command import UserError
+from .hdf5_file import open_hdf5
 
 SCHEMA = "pecia.results/1"
 STATES = ("open", "partial", "done", "failed")
@@ -72,14 +68,11 @@ class Logprobs:
 class Results:
     def __init__(self, path: Path) -> None:
         self.path = path / "results.h5" if path.is_dir() else path
-        if not self.path.is_file():
+        if not self.path.exists():
             raise UserError(
                 f"{self.path}: no such results file. Name a run folder or its results.h5"
             )
-        try:
-            self._file = h5py.File(self.path, "r")
-        except OSError as error:
-            raise UserError(f"{self.path}: not a readable HDF5 file ({error})") from error
+        self._file = open_hdf5(self.path)
         schema = _text(self._file.attrs.get("schema", ""))
         if schema != SCHEMA:
             raise UserError(
@@ -223,7 +216,15 @@ class Results:
 
     def tokens(self, turn: Turn) -> np.ndarray:
         """int32 [output_tokens]."""
-        return self._tokens[turn.first_slot : turn.first_slot + turn.output_tokens]
+        tokens = self._tokens[turn.first_slot : turn.first_slot + turn.output_tokens]
+        vocab = int(self._file.attrs.get("vocab_size", 0)) or 1 << 31
+        bad = np.flatnonzero((tokens < 0) | (tokens >= vocab))
+        if bad.size:
+            raise UserError(
+                f"{self.path}: /tokens[{turn.first_slot + bad[0]}] is {tokens[bad[0]]}, and the vocabulary has "
+                f"{vocab} (request '{turn.request_id}', turn {turn.turn}); the file is damaged"
+            )
+        return tokens
 
     def logprobs(self, turn: Turn) -> Optional[Logprobs]:
         """None where the run did not ask for any."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from .answers import answer_text
 from .command import Failure, UserError
+from .hdf5_file import open_hdf5
 from .model_folder import ModelFolder
 from .packed import PackedRequest
 from .prompt_shard import open_shards
@@ -111,7 +112,7 @@ def _why_empty(turn: Turn) -> str:
 
 def _are_same(a: Path, b: Path) -> bool:
     """Whether two shards ask the same of the same books."""
-    with h5py.File(a) as one, h5py.File(b) as other:
+    with open_hdf5(a) as one, open_hdf5(b) as other:
         return _datasets(one).keys() == _datasets(other).keys() and all(
             np.array_equal(values, _datasets(other)[name])
             for name, values in _datasets(one).items()

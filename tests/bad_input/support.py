@@ -26,7 +26,7 @@ VOCAB = 96  # of llama-mqa
 LIMIT_S = 20  # "ends quickly", on a busy machine
 LIMIT_BYTES = 2 << 30
 
-DONE, FAILED = 2, 3  # /state of results
+PARTIAL, DONE, FAILED = 1, 2, 3  # /state of results
 # A process alone needs no daemon of Open MPI and no transports: it starts in a tenth of the time.
 ALONE = {
     "OMPI_MCA_ess_singleton_isolated": "1",

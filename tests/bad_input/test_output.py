@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import unittest
 from pathlib import Path
 
 import h5py
 import numpy as np
-from support import GOOD_REQUESTS, BadInputTest, command, prompt, snapshot, write_shard
+from support import DONE, GOOD_REQUESTS, PARTIAL, VOCAB, BadInputTest, command, prompt, snapshot, write_shard
 
 
 class Results(BadInputTest):
@@ -98,6 +99,55 @@ class Results(BadInputTest):
         self.assertEqual(ended.code, 2, ended)
         self.assertIn("run/results.h5: /state[1] is 9: the file is damaged", ended.err)
         self.assertEqual(before, snapshot(self.folder))
+
+    def test_damaged_token(self) -> None:
+        """Both of a request that is to go on: the answer that it has begun, and the one before."""
+        self.run_once()
+        content = self.results.read_bytes()
+        for row, state in ((0, DONE), (1, PARTIAL)):
+            for token in (-1, VOCAB, 2**31 - 1):
+                with self.subTest(row=row, token=token):
+                    self.put(content)
+                    with h5py.File(self.results, "a") as file:
+                        file["state"][1] = PARTIAL
+                        file["state"][row] = state
+                        file["tokens"][3 * row + 1] = token
+                    for arguments in ((), ("--validate",)):
+                        self.assert_refused(f"run/results.h5: /tokens[{3 * row + 1}] is {token}",
+                                            f"row {row}, request 'first', turn {row}",
+                                            "the file is damaged", arguments=arguments)  # fmt: skip
+                    self.assertEqual(command("inspect", self.results).code, 0)
+
+    def test_no_regular_file(self) -> None:
+        self.results.parent.mkdir()
+        os.mkfifo(self.results)
+        self.assert_refused("run/results.h5: no regular file, but a pipe")
+
+    def test_links_of_others_are_not_followed(self) -> None:
+        victim = self.folder / "victim"
+        victim.write_text("precious")
+        run = self.folder / "run"
+        run.mkdir()
+        (run / ".lock").symlink_to(victim)
+        self.assert_refused("run/.lock: a symbolic link is in place of the lock file", "remove it")
+        (run / ".lock").unlink()
+        names = ["results.h5.unfinished", *(f"{name}.json{part}" for part in ("", ".part")
+                                            for name in ("progress", "report", "starts"))]  # fmt: skip
+        (run / "trace").mkdir()
+        names += ["trace/rank-00000.json.gz.part", "trace/trace.json.gz", "trace/trace.json.gz.part"]
+        for name in names:
+            if name != "starts.json":  # read before it is written
+                (run / name).symlink_to(victim)
+        ended = self.run_job(*self.set("report.trace=summary"))
+        self.assertEqual(ended.code, 0, ended)
+        self.assertEqual(victim.read_text(), "precious")
+        self.assertEqual([path.name for path in run.rglob("*") if path.is_symlink()], [])
+
+    def test_output_behind_a_link(self) -> None:
+        (self.folder / "scratch").mkdir()
+        (self.folder / "run").symlink_to("scratch")
+        self.run_once()
+        self.assertTrue((self.folder / "scratch/results.h5").exists())
 
     def test_of_another_identity(self) -> None:
         self.run_once()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import unittest
 from typing import Any, Optional
 
@@ -197,11 +198,29 @@ class Shard(BadInputTest):
         write_shard(self.shard, GOOD_REQUESTS, tokens=None)
         with h5py.File(self.shard, "a") as file:
             file["tokens"] = h5py.ExternalLink("absent.h5", "/tokens")
-        self.assert_refused("prompts/a.h5: /tokens")
+        self.assert_refused("prompts/a.h5: /tokens is in another file (absent.h5)", "h5copy")
         with h5py.File(self.shard, "a") as file:
             del file["tokens"]
             file["tokens"] = h5py.SoftLink("/tokens")
         self.assert_refused("prompts/a.h5: /tokens")
+
+    def test_data_in_another_file(self) -> None:
+        """A file of the reader's own must not come out in the results, and a pipe must not be waited for."""
+        secret, pipe = self.folder / "secret", self.folder / "pipe"
+        secret.write_bytes(np.arange(47, dtype=np.int32).tobytes())
+        secret.chmod(0o600)
+        os.mkfifo(pipe)
+        for other in (secret, pipe):
+            with self.subTest(other=other.name):
+                write_shard(self.shard, GOOD_REQUESTS, tokens=None)
+                with h5py.File(self.shard, "a") as file:
+                    file.create_dataset("tokens", (47,), np.int32, external=[(str(other), 0, 4 * 47)])
+                self.assert_refused("prompts/a.h5: /tokens has its data in another file", other.name, "h5repack")
+
+    def test_no_regular_file(self) -> None:
+        self.shard.unlink()
+        os.mkfifo(self.shard)
+        self.assert_refused("prompts/a.h5: no regular file, but a pipe")
 
 
 class OneRequest(BadInputTest):

@@ -182,6 +182,29 @@ TEST_F(CarryOver, StartsPartialAnswersOverWhosePromptIsAnother) {
   EXPECT_EQ(results().state(2), TurnState::open) << "it may have been cut elsewhere";
 }
 
+TEST_F(CarryOver, RefusesDamagedAnswersThatItWouldGoOnFrom) {
+  open();
+  io::ResultsFile file = results();
+  // Rows 0 and 1 are turns of one request.
+  const auto write_damaged = [&](int64_t row, TurnState state) {
+    io::TurnResult damaged = row_of(file, row, 4);
+    damaged.tokens[2] = static_cast<int32_t>(layout_.vocab);
+    file.reopen(row);
+    file.write(row, damaged, state);
+  };
+  const auto expect_named = [&](int64_t row) {
+    test::expect_error<InputError>(
+        [&] { open(); }, {"/tokens[", "vocabulary has 11", fmt::format("row {},", row), "damaged"});
+  };
+  write_damaged(1, TurnState::partial);
+  expect_named(1);
+  write_damaged(0, TurnState::done);
+  file.reopen(1);
+  expect_named(0);
+  write(1, TurnState::failed, 0);
+  EXPECT_NO_THROW(open()) << "nothing goes on from it";
+}
+
 TEST_F(CarryOver, TakesMoreInput) {
   open();
   write(0, TurnState::done, 4);

@@ -202,6 +202,14 @@ TEST_F(KvSavesTest, AreSweptWhereNobodyWantsThem) {
   execute::sweep_kv_saves(kv, *results_, false);  // nothing there
 }
 
+TEST_F(KvSavesTest, SweepNothingElse) {
+  const auto kv = folder_ / "kv";
+  for (const char* name : {"thesis", "2024", "-x"}) std::filesystem::create_directories(kv / name);
+  execute::sweep_kv_saves(kv, *results_, true);
+  for (const char* name : {"thesis", "2024", "-x"})
+    EXPECT_TRUE(std::filesystem::exists(kv / name)) << name;
+}
+
 TEST_F(KvSavesTest, MayHaveAFolderElsewhere) {
   std::filesystem::create_directory(folder_ / "run");
   EXPECT_EQ(execute::make_kv_folder(folder_ / "run", ""), folder_ / "run" / "kv");

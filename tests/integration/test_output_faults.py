@@ -8,6 +8,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -97,6 +98,57 @@ class InputsTest(RunTest):
                 after = self.results(job)
                 self.assertEqual(after.rows(DONE), list(range(len(self.requests))))
                 self.assert_same_answers(after, self.expected, after.rows(DONE))
+
+
+class DisplacedOutputTest(RunTest):
+    """The output folder is moved or removed while the run goes on."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.requests = random_requests(10, 5, 60, seed=8)
+        self.requests[0].max_new_tokens = [4]
+        for request in self.requests[1:]:
+            request.max_new_tokens = [300]
+
+    def started(self, name: str, ranks: int, dp: int) -> tuple[Path, Any]:
+        job = self.write_job(
+            self.requests, name, generation=GREEDY, batch=ONE_BY_ONE, parallel={"dp": dp}
+        )
+        launch = self.start(job, ranks)
+        wait_for_state(self.output(job) / "results.h5", 0, DONE)
+        return job, launch
+
+    def test_moved(self) -> None:
+        for ranks, dp in ((0, 1), (2, 2)):
+            with self.subTest(ranks=ranks):
+                job, launch = self.started(f"moved-{ranks}", ranks, dp)
+                output, moved = self.output(job), self.folder / f"elsewhere-{ranks}"
+                output.rename(moved)
+                self.assertEqual(launch.wait(), FAILURE, launch.words())
+                self.assertIn(f"{output / 'results.h5'} was moved", launch.words())
+                self.assertIn(str(moved / "results.h5"), launch.words())
+                self.assertFalse(output.exists(), list(output.rglob("*")))
+                moved.rename(output)
+                self.run_job(job, ranks)
+                found = self.results(job)
+                self.assertEqual(found.rows(DONE), list(range(len(self.requests))))
+
+    def test_removed(self) -> None:
+        for ranks, dp in ((0, 1), (2, 2)):
+            with self.subTest(ranks=ranks):
+                job, launch = self.started(f"removed-{ranks}", ranks, dp)
+                output = self.output(job)
+                rescued = output.with_name(f"{output.name}.rescued.results.h5")
+                shutil.rmtree(output)
+                self.assertEqual(launch.wait(), FAILURE, launch.words())
+                self.assertIn(f"{output / 'results.h5'} was removed", launch.words())
+                self.assertIn(str(rescued), launch.words())
+                output.mkdir()
+                rescued.rename(output / "results.h5")
+                self.assertIn(0, self.results(job).rows(DONE))
+                self.run_job(job, ranks)
+                found = self.results(job)
+                self.assertEqual(found.rows(DONE), list(range(len(self.requests))))
 
 
 class TwoJobsTest(RunTest):

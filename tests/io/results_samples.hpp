@@ -53,6 +53,7 @@ inline io::TurnResult sample_result(const io::ResultsLayout& layout, int64_t tur
   const int64_t prompt = layout.prompt_logprobs != 0 ? layout.turns[turn].prompt_tokens : 0;
   io::TurnResult result;
   result.tokens = ramp<int32_t>(num_tokens, 1000 * id + 1, 1);
+  for (int32_t& token : result.tokens) token %= static_cast<int32_t>(layout.vocab);
   result.token_logprobs = ramp<float>(num_tokens, base - 0.5f, -0.25f);
   if (layout.logprobs > 0)
     result.top_tokens = ramp<int32_t>(num_tokens * layout.logprobs, id + 7, 2);

@@ -84,7 +84,11 @@ TEST_F(JournalTest, GivesBackWhatWasAppended) {
 
 TEST_F(JournalTest, HasTheBytesOfItsSchema) {
   JournalWriter writer(journals(), 3, *results);
-  write(writer, {4, 0});
+  const TurnResult none = row(0);
+  TurnResult some = row(4);
+  some.tokens = test::ramp<int32_t>(std::ssize(some.tokens), 4001, 1);
+  const TurnUpdate rows[] = {{4, some, TurnState::done}, {0, none, TurnState::done}};
+  writer.append(rows);
   Sha256 hash;
   hash.update(journal_text(path()));
   EXPECT_EQ(hash.hex(), sha256_of_schema_1) << "other bytes need another number in the schema";
@@ -175,6 +179,39 @@ TEST_F(DamagedJournalTest, EndsBeforeAWrongByte) {
 
 TEST_F(DamagedJournalTest, HasNoRowsInZerosAfterACrash) {
   expect_rows_before(whole.size(), whole + std::string(4096, '\0'));
+}
+
+TEST_F(JournalTest, IsMadeBesideALinkThatIsNotFollowed) {
+  set_journal_text(folder / "victim", "precious");
+  fs::create_symlink(folder / "victim", path().string() + ".part");
+  JournalWriter writer(journals(), 3, *results);
+  write(writer, {1});
+  EXPECT_EQ(journal_text(folder / "victim"), "precious");
+  JournalReader reader(path(), head());
+  EXPECT_EQ(read(reader).size(), 1u);
+}
+
+TEST_F(JournalTest, ThatWasMovedOrRemovedIsNamed) {
+  JournalWriter moved(journals(), 3, *results);
+  write(moved, {1});
+  fs::rename(path(), folder / "moved.rows");
+  test::expect_error<SystemError>([&] { write(moved, {2}); },
+                                  {path().string(), "was moved", (folder / "moved.rows").string()});
+  JournalReader reader(folder / "moved.rows", head());
+  EXPECT_EQ(read(reader).size(), 2u) << "also the row after which it was found out";
+
+  JournalWriter removed(journals(), 3, *results);
+  write(removed, {1});
+  fs::remove_all(journals());
+  test::expect_error<SystemError>([&] { write(removed, {2}); }, {"was removed", ".rescued."});
+}
+
+TEST_F(JournalTest, LeavesItToTheResultsToSayThatAllWasMoved) {
+  JournalWriter writer(journals(), 3, *results);
+  write(writer, {1});
+  fs::remove(folder / "r.h5");
+  fs::remove_all(journals());
+  EXPECT_NO_THROW(write(writer, {2}));
 }
 
 TEST_F(JournalTest, OfOthersIsRefusedByName) {

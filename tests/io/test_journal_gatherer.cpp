@@ -138,6 +138,14 @@ TEST_F(GathererTest, RefusesJournalsOfOtherResultsAndLeavesThem) {
   EXPECT_EQ(gatherer().gather(), 1);
 }
 
+TEST_F(GathererTest, FindsOutThatTheResultsWereMovedAlsoWithoutRows) {
+  JournalGatherer gatherer(journals(), results_path());
+  EXPECT_EQ(gatherer.gather(), 0);
+  fs::rename(results_path(), folder / "moved.h5");
+  test::expect_error<SystemError>([&] { gatherer.gather(); },
+                                  {"was moved", (folder / "moved.h5").string()});
+}
+
 TEST_F(GathererTest, OnAFullDiskLeavesTheJournals) {
   JournalWriter to = writer(0);
   write(to, 1), write(to, 3);

@@ -133,6 +133,20 @@ TEST(KvFile, ShowsChangedBytesAndEveryCut) {
   }
 }
 
+TEST(KvFile, IsItsOwnersAndFollowsNoLink) {
+  const TempFolder folder;
+  folder.write("victim", "precious");
+  std::filesystem::create_symlink(folder / "victim", folder / "a.h5.part");
+  write(folder / "a.h5", shape(5, DType::bf16));
+  EXPECT_EQ(text_of(folder / "victim"), "precious");
+  EXPECT_TRUE(same(folder / "a.h5", shape(5, DType::bf16)));
+  io::write_kv_save(folder.path(), {});
+  for (const char* name : {"a.h5", "save.json"})
+    EXPECT_EQ(std::filesystem::status(folder / name).permissions(),
+              std::filesystem::perms::owner_read | std::filesystem::perms::owner_write)
+        << name;
+}
+
 TEST(KvFile, LeavesNothingWhenItIsNotFinished) {
   const TempFolder folder;
   {
@@ -219,6 +233,16 @@ TEST(KvSave, IsRemovedWithAllItsFiles) {
   EXPECT_TRUE(io::read_kv_save(of).has_value());
   io::remove_kv_save(of);
   EXPECT_FALSE(std::filesystem::exists(of));
+}
+
+TEST(KvSave, ThatIsALinkIsNotRemovedBehindIt) {
+  const TempFolder folder;
+  std::filesystem::create_directory(folder / "other");
+  io::write_kv_save(folder / "other", some_save());
+  std::filesystem::create_directory_symlink(folder / "other", folder / "link");
+  io::remove_kv_save(folder / "link");
+  EXPECT_FALSE(std::filesystem::is_symlink(folder / "link"));
+  EXPECT_TRUE(io::read_kv_save(folder / "other").has_value());
 }
 
 }  // namespace

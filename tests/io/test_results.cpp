@@ -140,7 +140,8 @@ TEST(ResultsFile, MayHaveNoSlotsAndNoTurns) {
 
 TEST(ResultsFile, IsReadByOthersWhileOpenForWriting) {
   const test::TempFolder folder;
-  const ResultsLayout layout = sample_layout(3, 0, 0);  // slots 0, 7, 4
+  ResultsLayout layout = sample_layout(3, 0, 0);  // slots 0, 7, 4
+  layout.vocab = 2000;
   ResultsFile::create(folder / "r.h5", layout);
   ResultsFile file(folder / "r.h5");
   TurnResult result = sample_result(layout, 1, 2);
@@ -331,6 +332,94 @@ TEST(ResultsFile, RefusesWhatContradictsTheLayout) {
   EXPECT_EQ(file.state(2), TurnState::open);
   file.write(2, good, TurnState::done);
   EXPECT_THROW(file.write(2, good, TurnState::done), InvalidArgument) << "done already";
+}
+
+TEST(ResultsFile, IsMadeBesideALinkThatIsNotFollowed) {
+  const test::TempFolder folder;
+  folder.write("victim", "precious");
+  std::filesystem::create_symlink(folder / "victim", folder / "r.h5.unfinished");
+  ResultsFile::create(folder / "r.h5", sample_layout(3, 0, 0));
+  EXPECT_EQ(test::text_of(folder / "victim"), "precious");
+  EXPECT_FALSE(std::filesystem::is_symlink(folder / "r.h5"));
+  EXPECT_NO_THROW(ResultsFile{folder / "r.h5"});
+}
+
+TEST(ResultsFile, NamesTokensOutsideTheVocabulary) {
+  const test::TempFolder folder;
+  const ResultsLayout layout = sample_layout(3, 0, 0);
+  for (const TurnState state : {TurnState::partial, TurnState::done})
+    for (const int32_t bad : {-1, 11, std::numeric_limits<int32_t>::max()}) {
+      std::filesystem::remove(folder / "r.h5");
+      ResultsFile::create(folder / "r.h5", layout);
+      TurnResult row = sample_result(layout, 1, 5);
+      row.tokens[3] = bad;
+      ResultsFile file(folder / "r.h5");
+      file.write(1, row, state);
+      for (const bool whole_row : {false, true})
+        test::expect_error<InputError>(
+            [&] {
+              whole_row ? static_cast<void>(file.read(1)) : static_cast<void>(file.tokens(1));
+            },
+            {(folder / "r.h5").string(), fmt::format("/tokens[3] is {}", bad), "vocabulary has 11",
+             "row 1, request 'request-0', turn 1", "damaged"});
+    }
+}
+
+/// A run folder with results of 3 turns.
+struct DisplacedResults : testing::Test {
+  DisplacedResults() {
+    layout.turns[2].slots = 100'000;  // holes between what is written
+    std::filesystem::create_directory(folder / "run");
+    ResultsFile::create(path(), layout);
+    results.emplace(path());
+    results->write(0, sample_result(layout, 0, 0), TurnState::done);
+  }
+  std::filesystem::path path() const { return folder / "run/r.h5"; }
+  void expect_error(const std::vector<std::string>& parts) {
+    const TurnResult row = sample_result(layout, 1, 5);
+    test::expect_error<SystemError>([&] { results->write(1, row, TurnState::done); }, parts);
+    EXPECT_FALSE(results->is_in_place());
+  }
+  void expect_rows_in(const std::filesystem::path& where) const {
+    const ResultsFile found(where, Access::read);
+    EXPECT_EQ(found.states(), (std::vector{TurnState::done, TurnState::done, TurnState::open}));
+    EXPECT_TRUE(found.read(1) == sample_result(layout, 1, 5));
+  }
+
+  test::TempFolder folder;
+  ResultsLayout layout = sample_layout(3, 0, 0);
+  std::optional<ResultsFile> results;
+};
+
+TEST_F(DisplacedResults, AreNamedWhereTheirFolderWasMovedTo) {
+  std::filesystem::rename(folder / "run", folder / "moved");
+  expect_error({path().string(), "was moved", (folder / "moved/r.h5").string(), "same command"});
+  expect_rows_in(folder / "moved/r.h5");
+}
+
+TEST_F(DisplacedResults, AreNamedWhereAnotherFileTookTheirPlace) {
+  std::filesystem::rename(path(), folder / "moved.h5");
+  ResultsFile::create(path(), layout);
+  expect_error({path().string(), "was moved", (folder / "moved.h5").string()});
+  expect_rows_in(folder / "moved.h5");
+}
+
+TEST_F(DisplacedResults, AreCopiedWhereTheyWereRemoved) {
+  std::filesystem::remove_all(folder / "run");
+  const auto rescued = folder / "run.rescued.r.h5";
+  expect_error({path().string(), "was removed", rescued.string(), "same command"});
+  expect_rows_in(rescued);
+}
+
+TEST_F(DisplacedResults, AreCalledLostWhereTheyCannotBeCopied) {
+  std::filesystem::remove_all(folder.path());
+  expect_error({path().string(), "was removed", "lost", "No such file or directory"});
+}
+
+TEST_F(DisplacedResults, AreInPlaceBehindALinkToTheirFolder) {
+  std::filesystem::create_directory_symlink(folder / "run", folder / "link");
+  ResultsFile file(folder / "link/r.h5");
+  EXPECT_NO_THROW(file.write(1, sample_result(layout, 1, 5), TurnState::done));
 }
 
 TEST(ResultsFile, IsNotMadeTwiceNorBeyondAllBounds) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -108,6 +109,35 @@ TEST(RunLockByExistence, TellsANewProcessOfTheSamePid) {
   }
   ASSERT_TRUE(std::filesystem::exists(folder / ".lock")) << "another's file is not removed";
   EXPECT_NO_THROW(RunLock(folder.path(), Method::by_existence));
+}
+
+TEST(RunLock, DoesNotFollowALink) {
+  const test::TempFolder folder;
+  folder.write("victim", "precious");
+  for (const char* target : {"victim", "nowhere"}) {
+    std::filesystem::remove(folder / ".lock");
+    std::filesystem::create_symlink(folder / target, folder / ".lock");
+    for (const Method method : {Method::automatic, Method::by_existence})
+      test::expect_error<InputError>([&] { RunLock(folder.path(), method); },
+                                     {(folder / ".lock").string(), "symbolic link", "remove it"});
+  }
+  EXPECT_EQ(test::text_of(folder / "victim"), "precious");
+  EXPECT_FALSE(std::filesystem::exists(folder / "nowhere"));
+}
+
+TEST(RunLock, DoesNotWaitForAPipe) {
+  const test::TempFolder folder;
+  ASSERT_EQ(::mkfifo((folder / ".lock").c_str(), 0600), 0);
+  test::expect_error<InputError>([&] { RunLock(folder.path()); }, {"a pipe or device"});
+  EXPECT_TRUE(run_holder(folder.path()).has_value());
+}
+
+TEST(RunLock, WorksInAFolderBehindALink) {
+  const test::TempFolder folder;
+  std::filesystem::create_directory(folder / "scratch");
+  std::filesystem::create_directory_symlink(folder / "scratch", folder / "runs");
+  const RunLock lock(folder / "runs");
+  EXPECT_TRUE(std::filesystem::exists(folder / "scratch/.lock"));
 }
 
 TEST(RunLock, NeedsAFolder) {

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "lib/report/atomic_file.hpp"
+#include "tests/io/file_size_limit.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace pecia::report {
@@ -49,11 +50,28 @@ TEST(WriteAtomically, NamesTheFileThatCannotBeMade) {
 }
 
 TEST(WriteAtomically, FailsOnAFullDisk) {
-  // Linux's device that is always full; reached through a link so that the .part name is the link.
   const TempFolder folder;
-  fs::create_symlink("/dev/full", folder / "file.json.part");
-  EXPECT_THROW(write_atomically(folder / "file.json", "text"), SystemError);
-  EXPECT_FALSE(fs::exists(folder / "file.json"));
+  const test::FileSizeLimit full(1000);
+  EXPECT_THROW(write_atomically(folder / "file.json", std::string(100'000, 'x')), SystemError);
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+TEST(WriteAtomically, ReplacesLinksAndDoesNotFollowThem) {
+  const TempFolder folder;
+  folder.write("victim", "precious");
+  for (const char* name : {"file.json", "file.json.part"})
+    fs::create_symlink(folder / "victim", folder / name);
+  write_atomically(folder / "file.json", "text");
+  EXPECT_EQ(text_of(folder / "victim"), "precious");
+  EXPECT_EQ(text_of(folder / "file.json"), "text");
+  EXPECT_FALSE(fs::is_symlink(folder / "file.json"));
+}
+
+TEST(WriteAtomically, GivesTheModeThatIsAskedFor) {
+  const TempFolder folder;
+  write_atomically(folder / "file.json", "text", 0600);
+  EXPECT_EQ(fs::status(folder / "file.json").permissions(),
+            fs::perms::owner_read | fs::perms::owner_write);
 }
 
 }  // namespace

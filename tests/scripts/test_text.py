@@ -13,6 +13,20 @@ from text_run import DONE, LENGTH, OPEN, STOP, TextRun
 
 
 class TextFiles(TextRun):
+    def test_tokens_outside_the_vocabulary_are_damage(self) -> None:
+        for bad in (-1, 512, 2**31 - 1):
+            with self.subTest(bad=bad):
+                tokens = [*self.encode("An"), bad]
+                rows = [self.answered("good", slots=9), {**self.answered("b"), "tokens": tokens}]
+                path = self.write_results(rows)
+                with h5py.File(path, "a") as file:
+                    file.attrs["vocab_size"] = 512
+                self.assert_refused(
+                    f"/tokens[{9 + len(tokens) - 1}] is {bad}, and the vocabulary has 512",
+                    "request 'b', turn 0); the file is damaged",
+                    call=lambda: self.write_text("--jsonl"),
+                )
+
     def test_done_and_failed_without_stop_token(self) -> None:
         rows = self.mixed_rows()
         self.write_results(rows)
