@@ -5,17 +5,19 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, Optional
 
 import jinja2
 from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from .command import UserError
+from .command import UserError, suggestion
 from .model_folder import ModelFolder
 
 Message = dict[str, str]
+TAIL = 40  # characters of a message that must stand at the prompt's end
+WRONG_VALUES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 class TemplateRefusal(UserError):
@@ -72,23 +74,55 @@ class ChatTemplate:
                 f"{model.path}: chat template, line {error.lineno}: {error.message}"
             ) from error
         self._special_tokens = model.special_tokens
+        self._names = {name.name for name in environment.parse(source).find_all(nodes.Name)}
 
-    def render(self, messages: list[Message]) -> str:
-        """The text that stands before the next assistant message."""
+    def render(
+        self,
+        messages: list[Message],
+        variables: Optional[dict[str, Any]] = None,
+        for_answer: bool = True,
+    ) -> str:
+        """The text that stands before the next assistant message; without `for_answer`, the messages alone. `variables`
+        are the template's own, as enable_thinking; one that it does not use is refused."""
+        given = variables or {}
+        for name in given:
+            if name not in self._names:
+                raise TemplateRefusal(
+                    f"the chat template of {self._where} does not use '{name}'"
+                    f"{suggestion(name, self._names)}"
+                )
+        values = {"tools": None, "documents": None, **self._special_tokens, **given}
         try:
             return self._template.render(
-                messages=messages,
-                tools=None,
-                documents=None,
-                add_generation_prompt=True,
-                **self._special_tokens,
+                {**values, "messages": messages, "add_generation_prompt": for_answer}
             )
-        except jinja2.exceptions.TemplateError as error:
+        except (jinja2.exceptions.TemplateError, *WRONG_VALUES) as error:
             raise TemplateRefusal(
                 f"the chat template of {self._where} refuses these messages: {error}"
             ) from error
 
-    def chain(self, opening: list[Message], user_texts: list[str]) -> list[str]:
+    def render_continued(
+        self, messages: list[Message], variables: Optional[dict[str, Any]] = None
+    ) -> str:
+        """The text up to the end of the last message's content, which the answer goes on with."""
+        content = messages[-1]["content"]
+        mark = "PeciaContinuesx"
+        while any(mark in message["content"] for message in messages):
+            mark += "x"
+        marked = [*messages[:-1], {**messages[-1], "content": content + mark}]
+        before, found, after = self.render(marked, variables, for_answer=False).partition(mark)
+        if not found or mark in after or not before.endswith(content.strip()[-TAIL:]):
+            raise TemplateRefusal(
+                f"the chat template of {self._where} changes the last message, so it cannot be continued"
+            )
+        return before
+
+    def chain(
+        self,
+        opening: list[Message],
+        user_texts: list[str],
+        variables: Optional[dict[str, Any]] = None,
+    ) -> list[str]:
         """The texts of a conversation's turns, without the answers between them.
 
         Text 0 is what stands before the first answer; a later text begins with the token that ends an
@@ -104,7 +138,7 @@ class ChatTemplate:
         expected = ""
         for turn, text in enumerate(user_texts):
             messages.append({"role": "user", "content": text})
-            rendered = self.render(messages)
+            rendered = self.render(messages, variables)
             if turn == 0:
                 texts.append(rendered)
             else:

@@ -19,10 +19,10 @@ from .decoding import BadInput, Decoder
 from .formats import CONVERTED, require_packages
 from .inputs import Document, InputFile, Place, Sampling, Source, find_files
 from .model_folder import ModelFolder
-from .openai_batch import JobSettings
 from .packed import PackedRequest
 from .parts import Splitter
 from .prompts import PromptMaker, encode
+from .request_keys import JobSettings
 from .run_requests import Request
 from .sources import Reading, Survey, good_sources, listed, read_sources, survey
 from .structure import CHAPTER
@@ -132,7 +132,7 @@ class Summarizer:
             job = JobSettings((), 0, self._model.vocab_size)
             reading = Reading(decoder, job, conversions, options.text_column, options.id_column)
             found = survey(read_sources(files, reading, _ignore), None)
-            good = good_sources(read_sources(files, reading, _ignore), None, found.problems)
+            good = good_sources(read_sources(files, reading, _ignore), None, found)
             first.pack(self._requests(good), options.fresh)
         return found
 
