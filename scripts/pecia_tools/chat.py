@@ -111,7 +111,7 @@ class ChatTemplate:
             mark += "x"
         marked = [*messages[:-1], {**messages[-1], "content": content + mark}]
         before, found, after = self.render(marked, variables, for_answer=False).partition(mark)
-        if not found or mark in after or not before.endswith(content.strip()[-TAIL:]):
+        if not found or mark in after or not before.rstrip().endswith(content.strip()[-TAIL:]):
             raise TemplateRefusal(
                 f"the chat template of {self._where} changes the last message, so it cannot be continued"
             )

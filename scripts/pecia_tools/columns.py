@@ -30,6 +30,9 @@ class Columns:
         return {name: _text(row[name]) for name in self.names if row.get(name) is not None}
 
 
+NO_COLUMNS = Columns()
+
+
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return value

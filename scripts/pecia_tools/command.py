@@ -56,7 +56,7 @@ def note(program: str, text: str) -> None:
 def printable(text: str) -> str:
     """Without what a terminal would obey, as ESC in an id, and without halves of surrogate pairs; line ends and tabs
     stay."""
-    return _CONTROLS.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
+    return _CONTROLS.sub(lambda found: ascii(found.group())[1:-1], text)
 
 
 def nearest(word: str, known: Iterable[str]) -> Optional[str]:

@@ -31,7 +31,9 @@ def _messages(line: Line) -> list[dict[str, str]]:
         return [{"role": role, "content": line.text(value[role], (role,))} for role in PAIR]
     given = value.get("messages")
     if set(value) != {"messages"} or not isinstance(given, list) or len(given) % 2 or not given:
-        raise line.problem((), 'an example is {"user": …, "assistant": …} or {"messages": [pairs of these]}')
+        raise line.problem(
+            (), 'an example is {"user": …, "assistant": …} or {"messages": [pairs of these]}'
+        )
     messages = []
     for index, message in enumerate(given):
         path = ("messages", index)

@@ -37,9 +37,13 @@ class InstructionTemplate:
                 )
         self._pieces = [(literal, name) for literal, name, _, _ in parsed]
         names = [name for _, name in self._pieces if name is not None]
-        needed = frozenset(n for n in names if n and n != "question") - known if takes_columns else ()
+        needed = (
+            frozenset(n for n in names if n and n != "question") - known if takes_columns else ()
+        )
         self.columns = Columns(
-            frozenset(names) - {"text", "question"}, frozenset(needed), not needed or "text" in names
+            frozenset(names) - {"text", "question"},
+            frozenset(needed),
+            not needed or "text" in names,
         )
         for name in names:
             if name not in known and name not in needed:

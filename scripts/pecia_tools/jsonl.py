@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Optional, Union
 
 from .chat_options import CONTINUE_KEYS, VARIABLE_KEYS, read_continued, read_variables
-from .columns import Columns
+from .columns import NO_COLUMNS, Columns
 from .command import suggestion
 from .inputs import Conversation, Document, Sampling, Source
 from .json_line import Line
@@ -27,7 +27,7 @@ TURN_KEYS = ("prompt", *SAMPLING_KEYS)
 
 
 def parse(
-    where: str, text: str, job: JobSettings, name: str = "", columns: Columns = Columns()
+    where: str, text: str, job: JobSettings, name: str = "", columns: Columns = NO_COLUMNS
 ) -> Source:
     """`name` is the id of a line that gives none; `columns` are the keys that the template names."""
     line = Line(where, text, name)
@@ -35,9 +35,7 @@ def parse(
     return parse_batch(line, job) if is_batch else _parse_plain(line, job, columns)
 
 
-def _parse_plain(
-    line: Line, job: JobSettings, columns: Columns
-) -> Union[Document, Conversation]:
+def _parse_plain(line: Line, job: JobSettings, columns: Columns) -> Union[Document, Conversation]:
     value = line.value
     for key in value:
         if key not in PLAIN_KEYS and not _is_column(key, columns):
@@ -61,7 +59,9 @@ def _parse_plain(
     opening = []
     if value.get("system") is not None:
         if kind == "messages":
-            raise line.error(("system",), "cannot stand beside 'messages'; make it the first of them")
+            raise line.error(
+                ("system",), "cannot stand beside 'messages'; make it the first of them"
+            )
         opening = [{"role": "system", "content": line.text(value["system"], ("system",))}]
     if kind == "messages":
         opening, is_continued = read_messages(line, value[kind], (kind,), is_continued)
@@ -114,8 +114,8 @@ def _kind_of(line: Line, columns: Columns) -> Optional[str]:
     if not found and not columns.needs_text:
         return None
     if len(found) != 1:
-        names = ", ".join(f"'{key}'" for key in PROMPT_KEYS[1:])
-        raise line.error((found[-1] if found else "prompt",), f"or one of {names} is needed, and only one")
+        names = ", ".join(f"'{key}'" for key in PROMPT_KEYS)
+        raise line.problem(tuple(found[-1:]), f"one of the keys {names} is needed, and only one")
     return found[0]
 
 

@@ -57,7 +57,11 @@ def _message(line: Line, path: Path, message: Any) -> dict[str, str]:
     texts = []
     for index, part in enumerate(content):
         place = (*path, "content", index)
-        if not isinstance(part, dict) or part.get("type") != "text" or set(part) != {"type", "text"}:
+        if (
+            not isinstance(part, dict)
+            or part.get("type") != "text"
+            or set(part) != {"type", "text"}
+        ):
             raise line.error(
                 place,
                 'is not supported: only text can be read, of the form {"type": "text", "text": …}',

@@ -60,7 +60,7 @@ def json_object(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise argparse.ArgumentTypeError(f"not JSON ({error})") from None
     if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError("must be an object of JSON, as {\"enable_thinking\": false}")
+        raise argparse.ArgumentTypeError('must be an object of JSON, as {"enable_thinking": false}')
     return value
 
 

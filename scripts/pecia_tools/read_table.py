@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Optional, Union
 
-from .columns import Columns
+from .columns import NO_COLUMNS, Columns
 from .command import suggestion
 from .decoding import BadInput
 from .inputs import Document, InputFile
@@ -20,7 +20,7 @@ TEXTS = ("string", "large_string", "string_view")
 
 
 def read_rows(
-    file: InputFile, text_column: str, id_column: Optional[str], columns: Columns = Columns()
+    file: InputFile, text_column: str, id_column: Optional[str], columns: Columns = NO_COLUMNS
 ) -> Iterator[Union[Document, BadInput]]:
     """A document for each row. Its name is the row's id: of `id_column`, else of the column "id" if there is one, else
     the file's name and the row's number from 1, NAME/12. `columns` are those that the template names."""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys of the OpenAI API, vLLM and Mistral that a request of a batch cannot have, and values of them that change nothing."""
+"""Keys of the OpenAI API, vLLM and Mistral that a request of a batch cannot have, and which values of them change
+nothing."""
 
 from __future__ import annotations
 

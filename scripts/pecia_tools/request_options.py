@@ -28,9 +28,7 @@ LARGEST_TEMPERATURE = 1e6
 LEAST_TOP_P = 1e-37  # of float32, less is rounded towards 0
 
 
-def read_sampling(
-    line: Line, container: dict[str, Any], path: Path, vocab_size: int
-) -> Sampling:
+def read_sampling(line: Line, container: dict[str, Any], path: Path, vocab_size: int) -> Sampling:
     """The options among the keys of `container`, which stands at `path` of the line."""
 
     def number(key: str, whole: bool, legal: Any, range_text: str) -> Any:
@@ -54,7 +52,9 @@ def read_sampling(
         temperature=number(
             "temperature", False, lambda v: 0 <= v <= LARGEST_TEMPERATURE, "a number from 0 to 1e6"
         ),
-        top_p=number("top_p", False, lambda v: LEAST_TOP_P <= v <= 1, "a number above 0 and up to 1"),
+        top_p=number(
+            "top_p", False, lambda v: LEAST_TOP_P <= v <= 1, "a number above 0 and up to 1"
+        ),
         seed=same(
             SEED_KEYS, lambda v: LEAST_SEED <= v < 2**63, "a whole number of 64 bits above -2^63"
         ),

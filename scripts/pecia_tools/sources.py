@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, count, islice
 from typing import Callable, Optional, Union
 
-from .columns import Columns
+from .columns import NO_COLUMNS, Columns
 from .command import UserError
 from .convert import Conversions
 from .decoding import BadInput, Decoder, Undecodable
@@ -30,7 +30,7 @@ class Reading:
     conversions: Conversions  # of all files that need one
     text_column: str  # of tables
     id_column: Optional[str]
-    columns: Columns = Columns()  # that the template takes from rows and lines
+    columns: Columns = NO_COLUMNS  # that the template takes from rows and lines
 
 
 def read_sources(
@@ -52,9 +52,7 @@ def read_sources(
                 progress(0 if file.compression else size_bytes)
             progress(file.size_bytes if file.compression else 0)
         elif file.kind == "table":
-            yield from read_rows(
-                file, reading.text_column, reading.id_column, reading.columns
-            )
+            yield from read_rows(file, reading.text_column, reading.id_column, reading.columns)
             progress(file.size_bytes)
         else:
             if file.kind in CONVERTED:

@@ -45,9 +45,7 @@ class Summarizer:
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._model = ModelFolder(options.model)
-        self._runner = Runner(
-            options.launch, options.pecia, options.set, options.job, self._model
-        )
+        self._runner = Runner(options.launch, options.pecia, options.set, options.job, self._model)
         self._prompts = {
             kind: make_prompt(kind, getattr(options, f"prompt_{kind}")) for kind in DEFAULTS
         }

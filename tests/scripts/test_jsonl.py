@@ -343,7 +343,10 @@ class Refusals(ScriptTest):
             (batch(logit_bias={"5": 101}), "'body.logit_bias.5' is 101"),
             (batch(logit_bias={"5": None}), "'body.logit_bias.5' is null"),
             (batch(tools=[{"type": "function"}]), "which is not supported: answers cannot call"),
-            (batch(tool_choice="required"), "'body.tool_choice' is \"required\", which is not supp"),
+            (
+                batch(tool_choice="required"),
+                "'body.tool_choice' is \"required\", which is not supp",
+            ),
             (batch(functions=[{}]), "'body.functions' is [{}], which is not supported"),
             (batch(stream=True), "'body.stream' is true, which is not supported"),
             (completion("x", echo=True), "'body.echo' is true, which is not supported"),
