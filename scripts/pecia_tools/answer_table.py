@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Optional, TextIO, Union
 
 from .answers import answer_text
 from .citations import Citation, citation_of
+from .command import printable
 from .model_folder import ModelFolder
 from .questions import Questions
 from .results import Results, Turn
@@ -35,6 +37,8 @@ INDEX_COLUMNS = (
     *Citation().fields(),
 )
 ANSWER_COLUMNS = (*INDEX_COLUMNS, "question", "answer")
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+NUMBER = re.compile(r"[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?")
 ROWS_AT_ONCE = 1024
 
 
@@ -65,11 +69,19 @@ class AnswerRows:
 
 
 def write_csv(file: TextIO, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
-    """What is not known is empty."""
+    """What is not known is empty. No cell is a formula to a spreadsheet, nor a command to a terminal."""
     writer = csv.DictWriter(file, columns, lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow({key: "" if row[key] is None else row[key] for key in columns})
+        writer.writerow({key: _cell(row[key]) for key in columns})
+
+
+def _cell(value: object) -> object:
+    """A text that begins as a formula, and is no number, gets an apostrophe before it, as OWASP advises."""
+    if not isinstance(value, str):
+        return "" if value is None else value
+    is_formula = value.startswith(FORMULA) and not NUMBER.fullmatch(value)
+    return ("'" if is_formula else "") + printable(value.replace("\r\n", "\n"))
 
 
 def write_parquet(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> None:

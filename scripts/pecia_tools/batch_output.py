@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 from .answers import answer_text, stop_reason
 from .citations import citation_of
 from .model_folder import ModelFolder
+from .prompt_shard import Skipped
 from .results import Logprobs, Results, Turn
 from .run_requests import Request
 
@@ -90,6 +91,19 @@ class BatchWriter:
         if source := _source(first.request):
             written["source"] = source
         return written
+
+    def write_skipped(self, skipped: Skipped) -> dict[str, Any]:
+        """Of a line that was not packed."""
+        name = f"{self._model}\0{skipped.custom_id}\0{skipped.where}"
+        return {
+            "id": f"batch_req_{hashlib.sha256(name.encode()).hexdigest()[:24]}",
+            "custom_id": skipped.custom_id,
+            "response": None,
+            "error": {
+                "code": "invalid_request",
+                "message": f"{skipped.where}: {skipped.message}",
+            },
+        }
 
     def _error(self, line: Line) -> str:
         index, error = next(

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, Optional
 
 import jinja2
 from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from .command import UserError
+from .command import UserError, suggestion
 from .limits import TimeIsUp, memory_limit, time_limit
 from .model_folder import ModelFolder
 
@@ -22,6 +22,7 @@ RENDER_LIMIT_BYTES = 1 << 30  # beside what some copies of the messages take
 COPIES_BYTES = 64  # for each character of the messages
 LONGEST_ADDED = 1 << 24  # characters beside some copies of the messages
 COPIES = 8
+TAIL = 40  # characters of a message that must stand at the prompt's end
 
 
 class TemplateRefusal(UserError):
@@ -83,20 +84,30 @@ class ChatTemplate:
                 f"{model.path}: the chat template cannot be compiled: it needs too much time, memory or depth"
             ) from error
         self._special_tokens = model.special_tokens
+        self._names = {name.name for name in environment.parse(source).find_all(nodes.Name)}
 
-    def render(self, messages: list[Message]) -> str:
-        """The text that stands before the next assistant message."""
+    def render(
+        self,
+        messages: list[Message],
+        variables: Optional[dict[str, Any]] = None,
+        for_answer: bool = True,
+    ) -> str:
+        """The text that stands before the next assistant message; without `for_answer`, the messages alone. `variables`
+        are the template's own, as enable_thinking; one that it does not use is refused."""
         of = f"the chat template of {self._where}"
+        given = variables or {}
+        for name in given:
+            if name not in self._names:
+                raise TemplateRefusal(
+                    f"{of} does not use '{name}'{suggestion(name, self._names)}"
+                )
+        values = {"tools": None, "documents": None, **self._special_tokens, **given}
         characters = sum(len(str(message.get("content") or "")) for message in messages)
         memory_bytes = RENDER_LIMIT_BYTES + COPIES_BYTES * characters
         try:
             with memory_limit(memory_bytes), time_limit(RENDER_LIMIT_S):
                 text = self._template.render(
-                    messages=messages,
-                    tools=None,
-                    documents=None,
-                    add_generation_prompt=True,
-                    **self._special_tokens,
+                    {**values, "messages": messages, "add_generation_prompt": for_answer}
                 )
             if len(text) <= LONGEST_ADDED + COPIES * characters:
                 return text
@@ -111,7 +122,28 @@ class ChatTemplate:
             reason = f"{of} fails with these messages: {type(error).__name__}: {error}"
         raise TemplateRefusal(reason)
 
-    def chain(self, opening: list[Message], user_texts: list[str]) -> list[str]:
+    def render_continued(
+        self, messages: list[Message], variables: Optional[dict[str, Any]] = None
+    ) -> str:
+        """The text up to the end of the last message's content, which the answer goes on with."""
+        content = messages[-1]["content"]
+        mark = "PeciaContinuesx"
+        while any(mark in message["content"] for message in messages):
+            mark += "x"
+        marked = [*messages[:-1], {**messages[-1], "content": content + mark}]
+        before, found, after = self.render(marked, variables, for_answer=False).partition(mark)
+        if not found or mark in after or not before.rstrip().endswith(content.strip()[-TAIL:]):
+            raise TemplateRefusal(
+                f"the chat template of {self._where} changes the last message, so it cannot be continued"
+            )
+        return before
+
+    def chain(
+        self,
+        opening: list[Message],
+        user_texts: list[str],
+        variables: Optional[dict[str, Any]] = None,
+    ) -> list[str]:
         """The texts of a conversation's turns, without the answers between them.
 
         Text 0 is what stands before the first answer; a later text begins with the token that ends an
@@ -127,7 +159,7 @@ class ChatTemplate:
         expected = ""
         for turn, text in enumerate(user_texts):
             messages.append({"role": "user", "content": text})
-            rendered = self.render(messages)
+            rendered = self.render(messages, variables)
             if turn == 0:
                 texts.append(rendered)
             else:

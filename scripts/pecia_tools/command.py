@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -13,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Callable, Optional
 
+# C0 and C1 controls, marks that turn the direction of writing, and halves of surrogate pairs.
+_CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 NEAR = 0.75  # of 1, difflib's ratio
 
 
@@ -29,10 +32,10 @@ def run(program: str, main: Callable[[list[str]], int]) -> None:
     try:
         sys.exit(main(sys.argv[1:]))
     except UserError as error:
-        print(f"{program}: {error}", file=sys.stderr)
+        note(program, str(error))
         sys.exit(2)
     except Failure as failure:
-        print(f"{program}: {failure}", file=sys.stderr)
+        note(program, str(failure))
         sys.exit(1)
     except BrokenPipeError:
         # Whoever reads our output has had enough (`| head`); the interpreter must not flush again.
@@ -47,7 +50,13 @@ def run(program: str, main: Callable[[list[str]], int]) -> None:
 
 
 def note(program: str, text: str) -> None:
-    print(f"{program}: {text}", file=sys.stderr)
+    print(f"{program}: {printable(text)}", file=sys.stderr)
+
+
+def printable(text: str) -> str:
+    """Without what a terminal would obey, as ESC in an id, and without halves of surrogate pairs; line ends and tabs
+    stay."""
+    return _CONTROLS.sub(lambda found: ascii(found.group())[1:-1], text)
 
 
 def nearest(word: str, known: Iterable[str]) -> Optional[str]:

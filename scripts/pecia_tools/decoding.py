@@ -19,12 +19,14 @@ COUNTING = "pecia.count_replaced"
 
 
 class BadInput(UserError):
-    """A document or a line that cannot be packed: where it stands, and why."""
+    """A document or a line that cannot be packed: where it stands, why, and the id that its answer would have had, if
+    that is known."""
 
-    def __init__(self, where: str, reason: str) -> None:
+    def __init__(self, where: str, reason: str, name: str = "") -> None:
         super().__init__(f"{where}: {reason}")
         self.where = where
         self.reason = reason
+        self.name = name
 
 
 class Undecodable(BadInput):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, Optional, Union
+from typing import Any, BinaryIO, Optional, Union
 
 from .compressed import MAX_FILE_BYTES, decompressed, read_up_to
 from .decoding import BadInput, Decoder, keeps_ascii
@@ -29,6 +29,13 @@ class Sampling:
     seed: Optional[int] = None
     stop: Optional[tuple[str, ...]] = None
     shape: Optional[str] = None  # what the answer must look like, as /shape of a shard says it
+    top_k: Optional[int] = None
+    min_p: Optional[float] = None
+    repetition_penalty: Optional[float] = None
+    presence_penalty: Optional[float] = None
+    frequency_penalty: Optional[float] = None
+    ignore_eos: Optional[bool] = None
+    logit_bias: Optional[tuple[tuple[int, float], ...]] = None  # (token, what is added), by token
 
     def over(self, defaults: Sampling) -> Sampling:
         """These, and where they are silent the defaults."""
@@ -65,6 +72,9 @@ class Document:
     place: Optional[Place] = None
     structure: Optional[Structure] = None  # None: nobody will cite it
     begin: int = 0  # character of the whole document that the text begins at
+    columns: dict[str, str] = field(default_factory=dict)  # of its row, that the template names
+    variables: dict[str, Any] = field(default_factory=dict)  # of the chat template
+    is_numbered: bool = False  # named by its file and line, since it has no id
     endpoint = ""
 
 
@@ -79,6 +89,9 @@ class Conversation:
     arrival_s: Optional[float] = None
     num_choices: int = 1
     endpoint: str = ""  # of the OpenAI API that is asked; "": none
+    variables: dict[str, Any] = field(default_factory=dict)
+    is_continued: bool = False  # the only turn is the beginning of an answer
+    is_numbered: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,6 +104,7 @@ class Completion:
     sampling: Sampling = Sampling()
     num_choices: int = 1
     endpoint: str = ""
+    is_numbered: bool = False
     arrival_s = None
 
 
@@ -166,10 +180,15 @@ def read_document(file: InputFile, decoder: Decoder) -> Document:
     return Document(file.name, text, path, structure=Structure())
 
 
+def line_id(file: InputFile, number: int) -> str:
+    return f"{file.name}:{number}"
+
+
 def read_lines(
     file: InputFile, decoder: Decoder
 ) -> Iterator[tuple[str, Union[str, BadInput], int]]:
-    """(file:line, text or what is wrong with it, bytes) of each line that is not blank."""
+    """(file:line, text or what is wrong with it, bytes) of each line that is not blank. `file.name` and the line's
+    number are the id of a line that gives none."""
     path = str(file.path)
     offset = 0
     is_empty = True
@@ -191,6 +210,7 @@ def read_lines(
                     text: Union[str, BadInput] = decoder.decode(data, path, where, offset)
                 except BadInput as error:
                     text = error
+                    text.name = line_id(file, number)
                 offset += len(data)
                 if isinstance(text, BadInput) or text.strip():
                     is_empty = False

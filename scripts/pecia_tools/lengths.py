@@ -39,7 +39,7 @@ class LengthCheck:
                         f"{request.origin}: {reason}. {REMEDY}; or leave out such requests with --over-length skip"
                     )
                 if self.action == "skip":
-                    self.skipped.append(BadInput(request.origin, reason))
+                    self.skipped.append(BadInput(request.origin, reason, request.name))
                     continue
                 self._long.append((tokens, request.name))
             yield request

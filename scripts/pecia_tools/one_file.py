@@ -12,6 +12,7 @@ from typing import TextIO
 from .answer_table import ANSWER_COLUMNS, AnswerRows, Row, write_csv, write_parquet
 from .batch_output import BatchWriter, lines_of
 from .model_folder import ModelFolder
+from .prompt_shard import Skipped
 from .results import STATES, Results, Turn
 from .run_requests import Request
 
@@ -20,12 +21,19 @@ class OneFile:
     """Writes the turns, or in JSONL the lines, that are in one of `states`, and counts the others."""
 
     def __init__(
-        self, results: Results, model: ModelFolder, requests: Sequence[Request], states: set[str]
+        self,
+        results: Results,
+        model: ModelFolder,
+        requests: Sequence[Request],
+        states: set[str],
+        skipped: Sequence[Skipped] = (),
     ) -> None:
+        """`skipped`: what was not packed; in JSONL each has a line beside the failed ones."""
         self._results = results
         self._model = model
         self._requests = requests
         self._states = states
+        self._skipped = skipped
         self._counts: Counter[str] = Counter()
         self._unit = "row"
 
@@ -38,6 +46,9 @@ class OneFile:
         for line in lines_of(self._requests):
             if self._is_wanted(line.state):
                 file.write(json.dumps(writer.write(line), ensure_ascii=False) + "\n")
+        for skipped in self._skipped:
+            if self._is_wanted("failed"):
+                file.write(json.dumps(writer.write_skipped(skipped), ensure_ascii=False) + "\n")
 
     def write_parquet(self, path: Path) -> None:
         write_parquet(path, ANSWER_COLUMNS, self._rows())

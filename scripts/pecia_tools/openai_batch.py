@@ -1,56 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of the OpenAI batch form, as vLLM's run-batch takes it: /v1/chat/completions and /v1/completions."""
+"""Requests of the OpenAI batch form, as vLLM's run-batch takes it, and Mistral's, which names neither method nor URL:
+/v1/chat/completions and /v1/completions."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any, Optional, Union
 
+from .chat_options import CONTINUE_KEYS, VARIABLE_KEYS, read_continued, read_variables
 from .command import suggestion
 from .inputs import Completion, Conversation
-from .json_line import Line, Path, kind
+from .json_line import Line, Path, kind, shown
+from .messages import read_messages
+from .request_keys import JobSettings, check_key
 from .request_options import SAMPLING_KEYS, read_choices, read_sampling
 
 CHAT_URL = "/v1/chat/completions"
 COMPLETIONS_URL = "/v1/completions"
 LINE_KEYS = ("custom_id", "method", "url", "body")
-
-# Keys that shards do not carry, and the values that ask for nothing.
-NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "stream": (False,),
-    "stop_token_ids": ([],),
-    "logit_bias": ({},),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "repetition_penalty": (1,),
-    "top_k": (0, -1),
-    "min_p": (0,),
-    "min_tokens": (0,),
-    "ignore_eos": (False,),
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
-    "skip_special_tokens": (True,),
-    "add_special_tokens": (True,),
-    "add_generation_prompt": (True,),
-    "include_stop_str_in_output": (False,),
-    "echo": (False,),
-    "suffix": ("",),
-    "best_of": (1,),
-    "modalities": (["text"],),
-    "store": (False,),
-    "service_tier": ("auto",),
-}
-LABELS = ("user", "metadata", "safety_identifier", "prompt_cache_key")  # say who asks, not what
-
-
-@dataclass(frozen=True)
-class JobSettings:
-    """What lines may ask for although only the whole job can grant it, and what the model allows."""
-
-    model_names: tuple[str, ...]
-    logprobs: int  # of the job file's generation.logprobs
-    vocab_size: int
+CHAT_KEYS = ("messages", "n", *SAMPLING_KEYS, *VARIABLE_KEYS, *CONTINUE_KEYS)
 
 
 def parse_batch(line: Line, job: JobSettings) -> Union[Conversation, Completion]:
@@ -61,68 +28,69 @@ def parse_batch(line: Line, job: JobSettings) -> Union[Conversation, Completion]
             raise line.error(
                 (key,), f"does not belong to a batch request ({', '.join(LINE_KEYS)}){hint}"
             )
-    name = line.text(value.get("custom_id"), ("custom_id",))
-    if value.get("method", "POST") != "POST":
-        raise line.error(("method",), f'is {json.dumps(value["method"])}, but must be "POST"')
-    url = value.get("url")
-    if url not in (CHAT_URL, COMPLETIONS_URL):
-        raise line.error(
-            ("url",), f"is {json.dumps(url)}; only {CHAT_URL} and {COMPLETIONS_URL} can be run"
-        )
+    is_numbered = value.get("custom_id") is None
+    name = line.name if is_numbered else line.text(value["custom_id"], ("custom_id",))
+    if value.get("method") not in (None, "POST"):
+        raise line.error(("method",), f'is {shown(value["method"])}, but must be "POST"')
     body = value.get("body")
     if not isinstance(body, dict):
         raise line.error(("body",), f"must be an object, not {kind(body)}")
-    asked = "messages" if url == CHAT_URL else "prompt"
-    for key in body:
-        _check_body_key(line, key, body[key], job, asked)
-    sampling = read_sampling(line, body, ("body",))
-    choices = read_choices(line, body, ("body",))
-    if url == COMPLETIONS_URL:
-        prompt = _prompt(line, body.get("prompt"), ("body", "prompt"), job.vocab_size)
-        return Completion(name, prompt, line.where, sampling, choices, url)
-    messages = _messages(line, body.get("messages"))
-    turns = [(messages[-1]["content"], sampling)]
-    return Conversation(name, turns, line.where, messages[:-1], None, choices, url)
-
-
-def _check_body_key(line: Line, key: str, value: Any, job: JobSettings, asked: str) -> None:
-    known = (asked, "n", *SAMPLING_KEYS)
-    path = ("body", key)
-    if key in known or key in LABELS:
-        return
-    if value is None or any(
-        value == neutral and isinstance(value, bool) == isinstance(neutral, bool)
-        for neutral in NEUTRAL.get(key, ())
-    ):
-        return
-    if key == "model":
-        if str(value).rstrip("/").split("/")[-1] not in job.model_names:
-            raise line.error(
-                path,
-                f"is {json.dumps(value)}, but --model is '{job.model_names[0]}'. If they are the "
-                "same model, say so with --served-model-name",
-            )
-    elif key in ("logprobs", "top_logprobs"):
-        wanted = line.number(
-            int(value) if isinstance(value, bool) else value,
-            path,
-            True,
-            lambda v: v >= 0,
-            "true, false or a whole number from 0",
-        )
-        if wanted > job.logprobs:
-            raise line.error(
-                path,
-                f"asks for {wanted} log-probabilities; they are set for a whole job. Set "
-                f"generation.logprobs: {wanted} in the job file and pack with --logprobs {wanted}",
-            )
-    else:
-        hint = suggestion(key, known) if key not in NEUTRAL else ""
+    url = value.get("url")
+    if url is None:
+        url = _url_of(line, body)
+    if url not in (CHAT_URL, COMPLETIONS_URL):
         raise line.error(
-            path,
-            f"is {json.dumps(value)}, which cannot be set per request{hint}. Remove it, or set it "
-            "for the whole job under generation in the job file if it is known there",
+            ("url",), f"is {shown(url)}; only {CHAT_URL} and {COMPLETIONS_URL} can be run"
         )
+    is_chat = url == CHAT_URL
+    known = CHAT_KEYS if is_chat else ("prompt", "n", *SAMPLING_KEYS)
+    for key in body:
+        if key not in known:
+            _check(line, ("body", key), body[key], job, known, is_chat)
+    sampling = read_sampling(line, body, ("body",), job.vocab_size)
+    choices = read_choices(line, body, ("body",))
+    if not is_chat:
+        prompt = _prompt(line, body.get("prompt"), ("body", "prompt"), job.vocab_size)
+        return Completion(name, prompt, line.where, sampling, choices, url, is_numbered)
+    is_continued = read_continued(line, body, ("body",))
+    messages, is_continued = read_messages(
+        line, body.get("messages"), ("body", "messages"), is_continued
+    )
+    return Conversation(
+        name,
+        [(messages[-1]["content"], sampling)],
+        line.where,
+        messages[:-1],
+        None,
+        choices,
+        url,
+        read_variables(line, body, ("body",)),
+        is_continued,
+        is_numbered,
+    )
+
+
+def _url_of(line: Line, body: dict[str, Any]) -> str:
+    """Without a URL the body says which kind of request it is."""
+    found: list[Optional[str]] = [
+        url for key, url in (("messages", CHAT_URL), ("prompt", COMPLETIONS_URL)) if key in body
+    ]
+    if len(found) != 1 or found[0] is None:
+        raise line.error(
+            ("body",), "must have 'messages' or 'prompt', and not both, where the line has no url"
+        )
+    return found[0]
+
+
+def _check(
+    line: Line, path: Path, value: Any, job: JobSettings, known: tuple[str, ...], is_chat: bool
+) -> None:
+    key = path[-1]
+    if value is not None and not is_chat and key in VARIABLE_KEYS:
+        raise line.error(path, "is not supported here: a completion has no chat template")
+    if not is_chat and key in CONTINUE_KEYS and isinstance(value, bool):
+        return
+    check_key(line, path, value, job, known, "in the body of a request")
 
 
 def _prompt(line: Line, value: Any, path: Path, vocab_size: int) -> Union[str, tuple[int, ...]]:
@@ -151,44 +119,3 @@ def _prompt(line: Line, value: Any, path: Path, vocab_size: int) -> Union[str, t
 
 def _empty_or(value: Any) -> str:
     return "an empty list" if value == [] else kind(value)
-
-
-def _messages(line: Line, messages: Any) -> list[dict[str, str]]:
-    path = ("body", "messages")
-    if not isinstance(messages, list) or not messages:
-        raise line.error(path, "must be a list of at least one message")
-    parsed = [_message(line, (*path, index), message) for index, message in enumerate(messages)]
-    if parsed[-1]["role"] != "user":
-        raise line.error(
-            (*path, len(parsed) - 1, "role"), 'must be "user": it is what is to be answered'
-        )
-    return parsed
-
-
-def _message(line: Line, path: Path, message: Any) -> dict[str, str]:
-    if not isinstance(message, dict):
-        raise line.error(path, f"must be an object, not {kind(message)}")
-    for key in message:
-        if key not in ("role", "content") and message[key] is not None:
-            raise line.error((*path, key), "cannot be honoured; a message has role and content")
-    role = message.get("role")
-    if role not in ("system", "developer", "user", "assistant"):
-        raise line.error(
-            (*path, "role"),
-            f"is {json.dumps(role)}, but must be system, developer, user or assistant",
-        )
-    content = message.get("content")
-    if not isinstance(content, list):
-        return {"role": role, "content": line.text(content, (*path, "content"))}
-    texts = []
-    for index, part in enumerate(content):
-        place = (*path, "content", index)
-        is_text = isinstance(part, dict) and part.get("type") == "text"
-        if not is_text or set(part) != {"type", "text"}:
-            raise line.error(
-                place, 'is not of the form {"type": "text", "text": …}; only text can be read'
-            )
-        texts.append(line.text(part["text"], (*place, "text")))
-    if not texts:
-        raise line.error((*path, "content"), "is empty")
-    return {"role": role, "content": "\n".join(texts)}

@@ -5,28 +5,31 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Union
+from typing import Callable, Union
 
+import h5py
 from tqdm import tqdm
 
-from .chat import TemplateRefusal
-from .command import UserError, note, run, temporary_file
+from .command import UserError, note, printable, run, temporary_file
 from .convert import Conversions, available_cores
 from .decoding import BadInput, Decoder, Repairs
+from .examples import read_examples
 from .find_files import find_files
-from .formats import CONVERTED, require_packages
+from .formats import CONVERTED, ROWS, require_packages
 from .inputs import Completion, Document, InputFile, Sampling, Source
 from .instruction_template import InstructionTemplate
 from .lengths import LengthCheck
 from .model_folder import ModelFolder, read_text
-from .openai_batch import JobSettings
 from .pack_options import parse
 from .packed import PackedRequest
 from .parts import Splitter, whole
 from .prompt_kinds import Prompt
 from .prompts import PromptMaker, encode
+from .request_keys import JobSettings
 from .shard import ShardWriter
+from .shard_columns import SkippedRows
 from .shard_files import ShardFiles
 from .sources import Reading, Survey, good_sources, listed, read_sources, survey, taken_name
 from .special_tokens import SpecialTokenWatch
@@ -39,7 +42,8 @@ TOLD = 20  # skipped inputs that are named on stderr; the list beside the shard 
 EXIT_INCOMPLETE = 3
 
 
-def make_template(options: argparse.Namespace) -> InstructionTemplate:
+def make_template(options: argparse.Namespace, takes_columns: bool) -> InstructionTemplate:
+    """`takes_columns`: whether some inputs have rows or lines."""
     if options.fork and (options.question or options.instruction is not None):
         raise UserError(
             "--fork takes its questions from the JSONL lines; leave out --question and --instruction"
@@ -57,7 +61,7 @@ def make_template(options: argparse.Namespace) -> InstructionTemplate:
         if not options.template.is_file():
             raise UserError(f"{options.template}: no such template file")
         text = read_text(options.template).rstrip("\n")
-        return InstructionTemplate(text, str(options.template), has_questions)
+        return InstructionTemplate(text, str(options.template), has_questions, takes_columns)
     after = (
         "{question}"
         if has_questions
@@ -80,6 +84,8 @@ def check_names(requests: Iterable[PackedRequest]) -> Iterator[PackedRequest]:
 def check_options(options: argparse.Namespace) -> None:
     if options.no_chat and options.system is not None:
         raise UserError("--system needs a chat template; it cannot go with --no-chat")
+    if options.no_chat and options.chat_template_kwargs:
+        raise UserError("--chat-template-kwargs needs a chat template; it cannot go with --no-chat")
     if options.overlap and not (options.split_tokens or options.split_at):
         raise UserError("--overlap needs --split-tokens or --split-at: it is of parts")
     if options.split_tokens and options.overlap > options.split_tokens // 2:
@@ -103,6 +109,13 @@ def length_checks(options: argparse.Namespace, model: ModelFolder) -> list[Lengt
         options.max_tokens, f"--max-tokens {options.max_tokens}", options.over_length or "error"
     )
     return [asked, LengthCheck(room, name, "warn")]
+
+
+def add_skipped(shard: Path, skipped: Iterable[BadInput]) -> None:
+    """To the last shard of a pack."""
+    rows = SkippedRows([(p.name or p.where, p.where, p.reason) for p in skipped])
+    with h5py.File(shard, "a") as file:
+        rows.write(file)
 
 
 def report_repairs(repairs: Repairs, encoding: str) -> None:
@@ -138,7 +151,7 @@ def write_skipped(output: Path, skipped: list[BadInput]) -> None:
 
 
 def _one_line(text: str) -> str:
-    return text.replace("\n", "\\n").replace("\t", "\\t")
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 class Packer:
@@ -146,7 +159,12 @@ class Packer:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
-        self._template = make_template(options)
+        self._found = find_files(
+            options.inputs, options.glob, options.format, options.max_file_bytes
+        )
+        self._files = self._found.files
+        kinds = {file.kind for file in self._files if isinstance(file, InputFile)}
+        self._template = make_template(options, not kinds.isdisjoint(ROWS))
         self._model = ModelFolder(options.model)
         served = (name.rstrip("/").split("/")[-1] for name in options.served_model_name)
         self._job = JobSettings(
@@ -164,12 +182,9 @@ class Packer:
             Sampling(
                 options.max_new_tokens, options.temperature, options.top_p, options.seed, stop
             ),
+            read_examples(options.examples) if options.examples else (),
+            options.chat_template_kwargs,
         )
-        self._found = find_files(
-            options.inputs, options.glob, options.format, options.max_file_bytes
-        )
-        self._files = self._found.files
-        self._refused: list[BadInput] = []  # by the chat template, when they were packed
         self._for_documents = [
             f"--{name.replace('_', '-')}"
             for name in ("instruction", "template", "question", "split_tokens", "split_at")
@@ -202,24 +217,32 @@ class Packer:
                 good_sources(
                     read_sources(self._files, reading, progress.update),
                     options.limit,
-                    found.problems,
+                    found,
                 )
             )
             if is_split:
                 sources = totals.of_parts(splitter.split_all(sources))
             else:
                 sources = whole(sources, self._template.names_title)
-            requests = encode(self._model, self._prompts(watch.watch(sources), totals))
+            refused: list[BadInput] = []  # when they were packed
+            refuse = self._refuse(refused)
+            prompts = self._prompts(watch.watch(sources), totals, refuse)
+            requests = encode(self._model, prompts, refuse)
             for check in checks:
                 requests = check.watch(requests)
             choices = (choice for request in requests for choice in request.choices())
+            left_out = (found.problems, refused, checks[0].skipped)  # the last two come with the packing
             try:
-                paths = files.write(check_names(totals.watch(choices)), self._make_writer)
+                paths = files.write(
+                    check_names(totals.watch(choices)),
+                    self._make_writer,
+                    lambda path: add_skipped(path, chain(*left_out)),
+                )
             except UserError as error:
-                if totals.requests or not self._refused:
+                if totals.requests or not refused:
                     raise
-                raise UserError(f"{error}:\n{listed(self._refused)}") from error
-        problems = found.problems + self._refused
+                raise UserError(f"{error}:\n{listed(refused)}") from error
+        problems = found.problems + refused
         skipped = problems + checks[0].skipped
         write_skipped(options.output, skipped)
         self._report(found, checks, watch, splitter)
@@ -248,6 +271,16 @@ class Packer:
         report_notes(notes)
         return found
 
+    def _refuse(self, problems: list[BadInput]) -> Callable[[BadInput], None]:
+        """For what turns out to be bad only when it is packed."""
+
+        def refuse(problem: BadInput) -> None:
+            if self._is_strict():
+                raise UserError(f"{problem}. {self._remedy()}") from problem
+            problems.append(problem)
+
+        return refuse
+
     def _is_strict(self) -> bool:
         """A bad file of several stops no other. A single one had better be mended than packed in part."""
         return self._options.strict or (len(self._files) == 1 and not self._options.skip_bad)
@@ -274,7 +307,14 @@ class Packer:
 
     def _reading(self, decoder: Decoder, conversions: Conversions) -> Reading:
         options = self._options
-        return Reading(decoder, self._job, conversions, options.text_column, options.id_column)
+        return Reading(
+            decoder,
+            self._job,
+            conversions,
+            options.text_column,
+            options.id_column,
+            self._template.columns,
+        )
 
     def _make_writer(self, path: Path) -> ShardWriter:
         is_fork = bool(self._options.question or self._options.fork)
@@ -298,9 +338,9 @@ class Packer:
     def _with_refusals(
         self, sources: Iterable[Union[Source, BadInput]]
     ) -> Iterator[Union[Source, BadInput]]:
-        """Lines that the chat template or --fork refuses are problems as well."""
+        """Lines that the chat template, the options or --fork refuse are problems as well."""
         for source in sources:
-            if not isinstance(source, (Document, BadInput)):
+            if not isinstance(source, BadInput) and self._needs_look(source):
                 try:
                     self._make_prompt(source)
                 except BadInput as problem:
@@ -308,28 +348,34 @@ class Packer:
                     continue
             yield source
 
-    def _prompts(self, sources: Iterable[Source], totals: Totals) -> Iterator[Prompt]:
+    def _prompts(
+        self, sources: Iterable[Source], totals: Totals, refuse: Callable[[BadInput], None]
+    ) -> Iterator[Prompt]:
         """Without documents and parts that the chat template refuses; lines were tried before."""
         for source in sources:
             try:
                 prompt = self._make_prompt(source)
             except BadInput as problem:
-                if self._is_strict():
-                    raise UserError(f"{problem}. {self._remedy()}") from problem
-                self._refused.append(problem)
+                refuse(problem)
                 totals.take_back(source)
                 continue
             yield prompt
 
+    def _needs_look(self, source: Source) -> bool:
+        """Documents of files and rows are large, and alike to the chat template."""
+        if not isinstance(source, Document) or source.structure is None:
+            return True
+        return not self._template.columns.needed <= source.columns.keys()
+
     def _make_prompt(self, source: Source) -> Prompt:
         try:
             return self._prompt_of(source)
-        except TemplateRefusal as error:
-            raise BadInput(source.origin, str(error)) from error
+        except BadInput as problem:
+            problem.name = source.name
+            raise
         except UserError as error:
-            if source.origin in str(error):
-                raise
-            raise UserError(f"{source.origin}: {error}") from error
+            reason = str(error).removeprefix(f"{source.origin}: ")
+            raise BadInput(source.origin, reason, source.name) from error
 
     def _prompt_of(self, source: Source) -> Prompt:
         is_fork = self._options.fork

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
-from typing import Callable
+from typing import Any, Callable
 
 from .command import suggestion
 from .compressed import MAX_FILE_BYTES
@@ -53,6 +54,16 @@ def real(
 
     convert.__name__ = "number"
     return convert
+
+
+def json_object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise argparse.ArgumentTypeError(f"not JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError('must be an object of JSON, as {"enable_thinking": false}')
+    return value
 
 
 def encoding(name: str) -> str:
@@ -170,7 +181,14 @@ def make_parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="FILE",
         help="the user message instead: {text}, {name}, {book}, {title}, {part}, {parts} and, with --question, "
-        "{question} are filled in",
+        "{question} are filled in, and as {COLUMN} any column of a table's row or key of a JSONL line",
+    )
+    asking.add_argument(
+        "--examples",
+        type=Path,
+        metavar="FILE",
+        help='examples that come before each document as earlier messages: lines of JSON, {"user": …, '
+        '"assistant": …}',
     )
     asking.add_argument(
         "--question",
@@ -185,6 +203,13 @@ def make_parser() -> argparse.ArgumentParser:
         help="in JSONL the first of a line's turns is a document, every later one a question about it",
     )
     asking.add_argument("--system", metavar="TEXT", help="system message")
+    asking.add_argument(
+        "--chat-template-kwargs",
+        type=json_object,
+        default={},
+        metavar="JSON",
+        help="variables of the chat template, e.g. '{\"enable_thinking\": false}'; a line's own come before them",
+    )
     asking.add_argument(
         "--no-chat", action="store_true", help="plain prompts, without a chat template"
     )

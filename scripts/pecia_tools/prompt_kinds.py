@@ -135,7 +135,7 @@ class ForkPrompt(Prompt):
         if not document:
             raise UserError(f"{self.source.origin}: the questions' prompts have no token in common")
         none = 0 if self._samplings[0].max_new_tokens is not None else None
-        sampling = replace(self._samplings[0], max_new_tokens=none, stop=None)
+        sampling = replace(self._samplings[0], max_new_tokens=none, stop=None, logit_bias=None)
         return [PackedTurn(document, sampling)] + [
             PackedTurn(tokens[shared:], sampling)
             for (tokens, _), sampling in zip(prompts, self._samplings)

@@ -14,7 +14,7 @@ import numpy as np
 from .command import UserError
 from .hdf5_file import open_hdf5
 from .results import Results
-from .shard_columns import POSITION_KINDS, POSITIONS
+from .shard_columns import POSITION_KINDS, POSITIONS, SKIPPED, SKIPPED_COLUMNS
 from .structure import Position
 
 REQUIRED = ("tokens", "turn_offsets", "request_offsets", "request_id")
@@ -42,6 +42,15 @@ class Origin:
     document_title: str = ""  # that the document gives itself
 
 
+@dataclass(frozen=True)
+class Skipped:
+    """An input that was left out: the id that its answer would have had, where it stands, and why."""
+
+    custom_id: str
+    where: str
+    message: str
+
+
 class PromptShard:
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -61,6 +70,14 @@ class PromptShard:
                 raise UserError(
                     f"{path}: /{name} has {len(column)} rows for {self.num_requests} requests"
                 )
+
+    def skipped(self) -> list[Skipped]:
+        """What was left out when the shard was packed."""
+        group = self._file.get(SKIPPED, {})
+        columns = [[_text(v) for v in group[key][:]] for key in SKIPPED_COLUMNS if key in group]
+        if columns and len(columns) != len(SKIPPED_COLUMNS):
+            raise UserError(f"{self.path}: /{SKIPPED} lacks a dataset; the file is damaged")
+        return [Skipped(*row) for row in zip(*columns)]
 
     @property
     def num_requests(self) -> int:

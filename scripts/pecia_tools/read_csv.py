@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import BinaryIO, Optional, Union
 
+from .columns import NO_COLUMNS, Columns
 from .decoding import BadInput, Decoder, keeps_ascii
 from .inputs import Document, InputFile, too_large
 from .read_table import check_columns, id_of, row_document
@@ -17,7 +18,11 @@ DELIMITERS = ",;\t|"
 
 
 def read_csv(
-    file: InputFile, decoder: Decoder, text_column: str, id_column: Optional[str]
+    file: InputFile,
+    decoder: Decoder,
+    text_column: str,
+    id_column: Optional[str],
+    columns: Columns = NO_COLUMNS,
 ) -> Iterator[Union[Document, BadInput]]:
     """A document for each row, named as by read_table.read_rows; its place is the line that it begins in."""
     path = str(file.path)
@@ -27,7 +32,7 @@ def read_csv(
         return
     try:
         with file.open() as stream:
-            yield from _rows(stream, file, decoder, text_column, id_column)
+            yield from _rows(stream, file, decoder, text_column, id_column, columns)
     except BadInput as problem:
         yield problem
     except OSError as error:
@@ -40,12 +45,14 @@ def _rows(
     decoder: Decoder,
     text_column: str,
     id_column: Optional[str],
+    columns: Columns,
 ) -> Iterator[Union[Document, BadInput]]:
     path = str(file.path)
     csv.field_size_limit(sys.maxsize)  # a row is bounded by file.max_bytes
     lines = _Lines(stream, file, decoder)
-    names, delimiter = _header(lines, path, text_column, id_column)
-    text, name = names.index(text_column), id_of(names, id_column)
+    names, delimiter = _header(lines, path, text_column, id_column, columns)
+    of_text = text_column if text_column in names else None
+    name = id_of(names, id_column)
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     row = 0
     while True:
@@ -68,11 +75,13 @@ def _rows(
             yield BadInput(where, f"{count}. Put texts that have '{delimiter}' into quotes")
         else:
             of_row = f"{file.name}/{row}" if name is None else fields[names.index(name)]
-            yield row_document(of_row, fields[text], where, text_column)
+            cells = {n: field or None for n, field in zip(names, fields) if n in columns.names}
+            text = None if of_text is None else fields[names.index(of_text)]
+            yield row_document(of_row, text, where, of_text, cells, columns)
 
 
 def _header(
-    lines: _Lines, path: str, text_column: str, id_column: Optional[str]
+    lines: _Lines, path: str, text_column: str, id_column: Optional[str], columns: Columns
 ) -> tuple[list[str], str]:
     """The columns, and the delimiter that tells the wanted one from the others."""
     line = next(lines, "")
@@ -85,7 +94,7 @@ def _header(
     except csv.Error as error:
         raise BadInput(f"{path}:1", f"the names of the columns are not CSV ({error})") from error
     best = max(range(len(found)), key=lambda i: (text_column in found[i], len(found[i]), -i))
-    check_columns(found[best], path, text_column, id_column)
+    check_columns(found[best], path, text_column, id_column, columns)
     return found[best], DELIMITERS[best]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from .command import UserError
 from .packed import PackedRequest
 from .request_options import LEAST_SEED
-from .shard_columns import TEXT, OptionalColumn, PositionRows, write_texts
+from .shard_columns import TEXT, LogitBiasRows, OptionalColumn, PositionRows, write_texts
 
 SCHEMA = "pecia.prompts/1"
 CHUNK_TOKENS = 1 << 16
@@ -26,6 +26,12 @@ TURN_OPTIONS: dict[str, tuple[Any, Any]] = {
     "seed": (np.int64, LEAST_SEED - 1),
     "stop": (TEXT, ""),
     "shape": (TEXT, ""),
+    "top_k": (np.int32, -1),
+    "min_p": (np.float32, math.nan),
+    "repetition_penalty": (np.float32, math.nan),
+    "presence_penalty": (np.float32, math.nan),
+    "frequency_penalty": (np.float32, math.nan),
+    "ignore_eos": (np.int8, -1),
 }
 
 
@@ -55,6 +61,7 @@ class ShardWriter:
         self._request_offsets = [0]
         self._names: list[str] = []
         self._of_turns = {key: OptionalColumn(key, *kind) for key, kind in TURN_OPTIONS.items()}
+        self._biases = LogitBiasRows()
         self._of_requests = [
             OptionalColumn("arrival_s", np.float64, 0.0),  # there from the start
             OptionalColumn("endpoint", TEXT, ""),
@@ -93,6 +100,7 @@ class ShardWriter:
                 if key == "stop" and value is not None:
                     value = json.dumps(value, ensure_ascii=False)
                 column.append(value)
+            self._biases.append(turn.sampling.logit_bias or ())
         self._request_offsets.append(len(self._turn_offsets) - 1)
         self._names.append(request.name)
         self._custom_ids.append(request.custom_id or request.name)
@@ -112,6 +120,7 @@ class ShardWriter:
         write_texts(self._file, "request_id", self._names)
         for column in (*self._of_turns.values(), *self._of_requests):
             column.write(self._file)
+        self._biases.write(self._file)
         self._positions.write(self._file)
         if any(count > 1 for _, count in self._choices):
             write_texts(self._file, "custom_id", self._custom_ids)

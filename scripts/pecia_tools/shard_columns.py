@@ -14,6 +14,7 @@ from .structure import CHAPTER, PAGE, Position
 
 TEXT = "UTF-8"
 POSITIONS = "positions"
+SKIPPED, SKIPPED_COLUMNS = "skipped", ("custom_id", "where", "message")
 POSITION_KINDS = (CHAPTER, PAGE)
 
 
@@ -42,9 +43,53 @@ class OptionalColumn:
 
 def write_texts(file: h5py.Group, key: str, texts: list[str]) -> None:
     """UTF-8 of fixed length, the longest text's."""
-    encoded = [text.encode("utf-8") for text in texts]
+    encoded = [text.encode("utf-8", errors="replace") for text in texts]
     longest = max(1, max(map(len, encoded), default=1))
     file.create_dataset(key, data=np.array(encoded, dtype=h5py.string_dtype("utf-8", longest)))
+
+
+class LogitBiasRows:
+    """What is added to logits, N tokens of all turns together; no dataset if no turn has one.
+
+    logit_bias_offsets  int64 [turns+1]   turn t has the rows offsets[t] … offsets[t+1]-1
+    logit_bias_tokens   int32 [N]         of a turn in ascending order, each once
+    logit_bias          float32 [N]       from -100 to 100
+    """
+
+    def __init__(self) -> None:
+        self._offsets = [0]
+        self._rows: list[tuple[int, float]] = []
+
+    def append(self, rows: Sequence[tuple[int, float]]) -> None:
+        self._rows += rows
+        self._offsets.append(len(self._rows))
+
+    def write(self, file: h5py.File) -> None:
+        if not self._rows:
+            return
+        file["logit_bias_offsets"] = np.array(self._offsets, dtype=np.int64)
+        file["logit_bias_tokens"] = np.array([token for token, _ in self._rows], dtype=np.int32)
+        file["logit_bias"] = np.array([bias for _, bias in self._rows], dtype=np.float32)
+
+
+class SkippedRows:
+    """The group /skipped: inputs that were left out, each with the id that its answer would have had. A run does not
+    read it; whoever writes the answers down gives these an error each.
+
+    custom_id   fixed UTF-8 [N]
+    where       fixed UTF-8 [N]   file, line and column
+    message     fixed UTF-8 [N]
+    """
+
+    def __init__(self, rows: Sequence[tuple[str, str, str]]) -> None:
+        self._rows = rows
+
+    def write(self, file: h5py.File) -> None:
+        if not self._rows:
+            return
+        group = file.create_group(SKIPPED)
+        for key, texts in zip(SKIPPED_COLUMNS, zip(*self._rows)):
+            write_texts(group, key, list(texts))
 
 
 class PositionRows:

@@ -25,16 +25,22 @@ class ShardFiles:
             refuse_existing(path, force)
 
     def write(
-        self, requests: Iterable[PackedRequest], make_writer: Callable[[Path], ShardWriter]
+        self,
+        requests: Iterable[PackedRequest],
+        make_writer: Callable[[Path], ShardWriter],
+        complete: Callable[[Path], None] = lambda _: None,
     ) -> list[Path]:
-        """All files appear after the last request. Returns their paths."""
+        """All files appear after the last request. Returns their paths. `complete` gets the last file when it is
+        closed, and before it appears."""
         paths: list[Path] = []
+        written = self._output
         with ExitStack() as files:
             writer: Optional[ShardWriter] = None
             for request in requests:
                 if writer is None:
                     paths.append(self._path(len(paths) + 1))
-                    writer = make_writer(files.enter_context(temporary_file(paths[-1])))
+                    written = files.enter_context(temporary_file(paths[-1]))
+                    writer = make_writer(written)
                     files.callback(writer.close)
                 writer.add(request)
                 if writer.num_requests == self._per_shard:
@@ -44,6 +50,7 @@ class ShardFiles:
                 raise UserError("no request is left to pack; nothing was written")
             if writer is not None:
                 writer.finish()
+            complete(written)
         for path in set(self._earlier) - set(paths):
             path.unlink()  # of an earlier, longer pack: a job's *.h5 would take it in
         return paths

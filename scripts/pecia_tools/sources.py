@@ -4,19 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
+from itertools import chain, count, islice
 from typing import Callable, Optional, Union
 
+from .columns import NO_COLUMNS, Columns
 from .command import UserError
 from .convert import Conversions
 from .decoding import BadInput, Decoder, Undecodable
 from .formats import CONVERTED
-from .inputs import InputFile, Source, read_document, read_lines
+from .inputs import InputFile, Source, line_id, read_document, read_lines
 from .jsonl import parse
-from .openai_batch import JobSettings
 from .read_csv import read_csv
 from .read_table import read_rows
+from .request_keys import JobSettings
 
 LISTED = 1000  # bad inputs in the message that refuses them
 
@@ -30,6 +31,7 @@ class Reading:
     conversions: Conversions  # of all files that need one
     text_column: str  # of tables
     id_column: Optional[str]
+    columns: Columns = NO_COLUMNS  # that the template takes from rows and lines
 
 
 def read_sources(
@@ -46,14 +48,17 @@ def read_sources(
                 if isinstance(text, BadInput):
                     yield text
                 else:
-                    yield _or_problem(parse, where, text, reading.job)
+                    name = line_id(file, int(where.rpartition(":")[2]))
+                    yield _or_problem(parse, where, text, reading.job, name, reading.columns)
                 progress(0 if file.compression else size_bytes)
             progress(file.size_bytes if file.compression else 0)
         elif file.kind == "table":
-            yield from read_rows(file, reading.text_column, reading.id_column)
+            yield from read_rows(file, reading.text_column, reading.id_column, reading.columns)
             progress(file.size_bytes)
         elif file.kind == "csv":
-            yield from read_csv(file, reading.decoder, reading.text_column, reading.id_column)
+            yield from read_csv(
+                file, reading.decoder, reading.text_column, reading.id_column, reading.columns
+            )
             progress(file.size_bytes)
         else:
             if file.kind in CONVERTED:
@@ -77,6 +82,8 @@ class Survey:
     num_documents_and_lines: int = 0
     is_limited: bool = False  # whether there is more than the limit allows
     problems: list[BadInput] = field(default_factory=list)
+    # By origin, lines that have no id and whose file and number another request has as its id.
+    renamed: dict[str, str] = field(default_factory=dict)
 
     @property
     def has_good(self) -> bool:
@@ -103,37 +110,47 @@ class Survey:
 
 
 def survey(sources: Iterator[Union[Source, BadInput]], limit: Optional[int]) -> Survey:
-    """Names must be unique: of two inputs with one name the second is a problem."""
+    """Names must be unique: of two inputs with one name the second is a problem. A line without an id gives way."""
     found = Survey()
     origins: dict[str, str] = {}
+    numbered: dict[str, str] = {}  # names by origin
     for source in islice(sources, limit):
         found.num_documents_and_lines += 1
         if isinstance(source, BadInput):
             found.problems.append(source)
+        elif source.is_numbered:
+            numbered[source.origin] = source.name
         elif source.name in origins:
             found.problems.append(taken_name(source.origin, source.name, origins[source.name]))
         else:
             origins[source.name] = source.origin
+    for origin, name in numbered.items():
+        others = (f"{origin}/{number}" for number in count(2))
+        unique = next(n for n in chain((name, origin), others) if n not in origins)
+        origins[unique] = origin
+        if unique != name:
+            found.renamed[origin] = unique
     found.is_limited = limit is not None and next(sources, None) is not None
     return found
 
 
 def good_sources(
-    sources: Iterator[Union[Source, BadInput]], limit: Optional[int], problems: Iterable[BadInput]
+    sources: Iterator[Union[Source, BadInput]], limit: Optional[int], found: Survey
 ) -> Iterator[Source]:
     """The second reading, without what the first one found wrong."""
-    bad = {problem.where for problem in problems}
+    bad = {problem.where for problem in found.problems}
     for source in islice(sources, limit):
         if isinstance(source, BadInput):
             if source.where not in bad:  # it has changed since
                 raise source
         elif source.origin not in bad:
-            yield source
+            name = found.renamed.get(source.origin) if source.is_numbered else None
+            yield source if name is None else replace(source, name=name)
 
 
 def taken_name(origin: str, name: str, other: str) -> BadInput:
     reason = f"the name '{name}' is taken by {other}. Names must be unique in a job: rename one"
-    return BadInput(origin, reason)
+    return BadInput(origin, reason, name)
 
 
 def listed(problems: list[BadInput], most: int = LISTED) -> str:

@@ -20,10 +20,10 @@ from .find_files import find_files
 from .formats import CONVERTED, require_packages
 from .inputs import Document, InputFile, Place, Sampling, Source
 from .model_folder import ModelFolder
-from .openai_batch import JobSettings
 from .packed import PackedRequest
 from .parts import Splitter
 from .prompts import PromptMaker, encode
+from .request_keys import JobSettings
 from .run_requests import Request
 from .sources import Reading, Survey, good_sources, listed, read_sources, survey
 from .structure import CHAPTER
@@ -46,9 +46,7 @@ class Summarizer:
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._model = ModelFolder(options.model)
-        self._runner = Runner(
-            options.launch, options.pecia, options.set, options.job, self._model
-        )
+        self._runner = Runner(options.launch, options.pecia, options.set, options.job, self._model)
         self._prompts = {
             kind: make_prompt(kind, getattr(options, f"prompt_{kind}")) for kind in DEFAULTS
         }
@@ -138,7 +136,7 @@ class Summarizer:
             job = JobSettings((), 0, self._model.vocab_size)
             reading = Reading(decoder, job, conversions, options.text_column, options.id_column)
             found = survey(read_sources(files, reading, _ignore), None)
-            good = good_sources(read_sources(files, reading, _ignore), None, found.problems)
+            good = good_sources(read_sources(files, reading, _ignore), None, found)
             first.pack(self._requests(good), options.fresh)
         return found
 

@@ -148,17 +148,19 @@ def main(arguments: list[str]) -> int:
     model = find_tokenizer(results, options.model)
     shards = [] if options.no_prompts else open_shards(results, options.prompts)
     requests = read_requests(results, shards)
+    skipped = [skipped for shard in shards for skipped in shard.skipped()]
     kept = 0
     if options.jsonl or options.csv or options.parquet:
-        said = write_one_file(results, OneFile(results, model, requests, states), options)
+        said = write_one_file(results, OneFile(results, model, requests, states, skipped), options)
     else:
         outcome = write_texts(results, model, requests, options, states)
         said, kept = say_outcome(outcome, options.output), len(outcome.kept)
         say_coverage(books_of(requests))
     results.close()
     turns, all_done = say_turns(requests)
-    note(PROGRAM, f"{said} · {turns}")
-    return 0 if all_done and not kept else EXIT_INCOMPLETE
+    not_packed = f" · {len(skipped)} left out when they were packed" if skipped else ""
+    note(PROGRAM, f"{said} · {turns}{not_packed}")
+    return 0 if all_done and not kept and not skipped else EXIT_INCOMPLETE
 
 
 if __name__ == "__main__":

@@ -66,6 +66,26 @@ class Tables(TableRun):
         self.assertEqual(set(self.source(question).values()), {""})
         self.assertIn("2 rows written, 1 left out (1 open) · turns:", self.last_line)
 
+    def test_no_cell_is_a_formula_or_a_command(self) -> None:
+        answers = {
+            "=cmd|' /C calc'!A0": "'=cmd|' /C calc'!A0",
+            "@SUM(1)": "'@SUM(1)",
+            "- first": "'- first",
+            "+x": "'+x",
+            "\t=1": "'\t=1",
+            "-12": "-12",
+            "+1.5e3": "+1.5e3",
+            "1=1": "1=1",
+            "a\x1b[2Jb\nc\t\x9b": "a\\x1b[2Jb\nc\t\\x9b",
+        }
+        rows = [self.answered(f"={n}\x1b", answer) for n, answer in enumerate(answers)]
+        self.write_results(rows)
+        written = list(csv.DictReader(io.StringIO(self.write_text("--csv"), newline="")))
+        self.assertEqual([row["answer"] for row in written], list(answers.values()))
+        self.assertEqual(written[0]["id"], "'=0\\x1b")
+        self.write_files()
+        self.assertIn("'=0\\x1b,", self.files()["index.csv"])
+
     def test_parquet_has_the_same_with_types(self) -> None:
         self.write_run()
         path = self.folder / "out/answers.parquet"

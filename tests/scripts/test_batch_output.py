@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
+import hashlib
 import json
 from typing import Any
 
+import h5py
+from pecia_tools.shard_columns import SkippedRows
 from support import IM_END
 from text_run import DONE, FAILED, LENGTH, OPEN, PARTIAL, STOP, TextRun
 
@@ -188,6 +191,33 @@ class Choices(TextRun):
         self.write_shard([{"id": "x", "turns": ["one"], "custom_id": "asked", "choice": (0, 1)}])
         self.write_results([self.answered("x", prompt=1)])
         self.assertEqual(list(self.lines()), ["asked"])
+
+
+class LeftOut(TextRun):
+    """Lines that were not packed."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        path = self.write_shard([{"id": "x", "turns": ["one"]}])
+        with h5py.File(path, "a") as file:
+            SkippedRows([("y", "in.jsonl:2:9", "key 'n' is 0")]).write(file)
+        self.identity["input_sha256"] = [hashlib.sha256(path.read_bytes()).hexdigest()]
+        self.write_results([self.answered("x")])
+
+    def test_each_has_a_line_with_its_error(self) -> None:
+        lines = self.lines(code=3)
+        self.assertEqual(list(lines), ["x", "y"])
+        line = lines["y"]
+        self.assertRegex(line.pop("id"), "^batch_req_[0-9a-f]{24}$")
+        error = {"code": "invalid_request", "message": "in.jsonl:2:9: key 'n' is 0"}
+        self.assertEqual(line, {"custom_id": "y", "response": None, "error": error})
+        self.assertIn("2 lines written", self.last_line)
+        self.assertIn("1 left out when they were packed", self.last_line)
+
+    def test_they_go_with_those_that_failed(self) -> None:
+        self.assertEqual(list(self.lines("--only", "done", code=3)), ["x"])
+        self.assertEqual(list(self.lines("--only", "failed", code=3)), ["y"])
+        self.assertEqual(list(self.lines("--no-prompts")), ["x"])
 
 
 class Completions(TextRun):

@@ -112,3 +112,43 @@ class Chain(ChatTest):
             "separate requests",
             call=lambda: chat.chain([], ["one", "two"]),
         )
+
+
+class Variables(ChatTest):
+    THINKS = (
+        "{%- if effort is not defined %}{% set effort = 'medium' %}{% endif %}"
+        "{{ effort }}{% if enable_thinking is defined and not enable_thinking %} quick{% endif %}"
+    )
+
+    def test_reach_the_template(self) -> None:
+        chat = self.chat(self.THINKS)
+        self.assertEqual(chat.render([]), "medium")
+        self.assertEqual(chat.render([], {"effort": "low", "enable_thinking": False}), "low quick")
+
+    def test_one_that_the_template_does_not_use_is_refused(self) -> None:
+        chat = self.chat(self.THINKS)
+        self.assert_refused(
+            "does not use 'enable_thinkng'; did you mean 'enable_thinking'?",
+            call=lambda: chat.render([], {"enable_thinkng": False}),
+        )
+
+    def test_value_that_the_template_cannot_use(self) -> None:
+        chat = self.chat("{{ level + 1 }}")
+        self.assert_refused("fails with these messages", call=lambda: chat.render([], {"level": "x"}))
+
+
+class Continued(ChatTest):
+    MESSAGES = (
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": "So it "},
+    )
+
+    def test_ends_with_the_message(self) -> None:
+        text = self.chat(CHATML).render_continued(list(self.MESSAGES))
+        self.assertEqual(text, "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\nSo it ")
+
+    def test_template_that_changes_the_message_is_refused(self) -> None:
+        chat = self.chat("{% for m in messages %}{{ m['content'] | upper }}{% endfor %}")
+        self.assert_refused(
+            "cannot be continued", call=lambda: chat.render_continued(list(self.MESSAGES))
+        )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from pathlib import Path
 
-from pecia_tools.command import temporary_file, temporary_folder
+from pecia_tools.command import note, printable, temporary_file, temporary_folder
 from pecia_tools.quickstart_report import speed_line
-from support import ScriptTest
+from support import ScriptTest, quietly
 
 
 class FilesAppearWholeOrNotAtAll(ScriptTest):
@@ -32,6 +32,18 @@ class FilesAppearWholeOrNotAtAll(ScriptTest):
         with temporary_folder(self.folder / "model") as temporary:
             Path(temporary, "config.json").write_text("{}")
         self.assertEqual([p.name for p in (self.folder / "model").iterdir()], ["config.json"])
+
+
+class Terminal(ScriptTest):
+    def test_obeys_no_text(self) -> None:
+        self.assertEqual(
+            printable("é\x1b[2J\r\n\t\x07\x9b\u202e\ud800"),
+            "é\\x1b[2J\\r\n\t\\x07\\x9b\\u202e\\ud800",
+        )
+
+    def test_notes_are_printable(self) -> None:
+        _, _, said = quietly(lambda arguments: note("program", arguments[0]) or 0, "\x1b[2J")
+        self.assertEqual(said, "program: \\x1b[2J\n")
 
 
 class QuickstartReport(ScriptTest):

@@ -6,7 +6,7 @@ from typing import Any
 from pecia_tools.command import UserError
 from pecia_tools.inputs import Completion, Conversation, Document, Sampling
 from pecia_tools.jsonl import parse
-from pecia_tools.openai_batch import JobSettings
+from pecia_tools.request_keys import JobSettings
 from support import ScriptTest
 
 JOB = JobSettings(("tiny",), logprobs=2, vocab_size=400)
@@ -31,6 +31,22 @@ def read(line: Any) -> Any:
 
 
 class PlainForm(unittest.TestCase):
+    def test_forms_without_an_id(self) -> None:
+        message = {"role": "user", "content": "x"}
+        for line, kind in (
+            ({"prompt": "x"}, Document),
+            ({"text": "x", "id": None}, Document),
+            ({"turns": ["x"]}, Conversation),
+            ({"messages": [message], "max_tokens": 3, "model": "tiny"}, Conversation),
+            ({"body": {"messages": [message]}}, Conversation),
+            ({"body": {"prompt": "x"}}, Completion),
+        ):
+            with self.subTest(line):
+                source = parse("in.jsonl:7", json.dumps(line), JOB, "in:7")
+                self.assertIsInstance(source, kind)
+                self.assertEqual((source.name, source.is_numbered), ("in:7", True))
+        self.assertFalse(read({"id": "a", "text": "x"}).is_numbered)
+
     def test_prompt_is_a_document(self) -> None:
         line = {"id": "a", "prompt": "text", "max_new_tokens": 5, "seed": -1, "arrival_s": 0.5}
         expected = Document("a", "text", "in.jsonl:7", Sampling(5, seed=-1), 0.5)
@@ -154,7 +170,64 @@ class BatchForm(unittest.TestCase):
                 )
                 self.assertEqual(read(line), expected)
 
+    def test_form_of_mistral(self) -> None:
+        body = batch(random_seed=3)["body"]
+        whole = {**batch(seed=3), "body": {**body, "random_seed": None, "seed": 3}}
+        self.assertEqual(read({"custom_id": "r1", "body": body}), read(whole))
+        self.assertEqual(read({**batch(seed=3), "url": None, "method": None}), read(batch(seed=3)))
+        text = {"custom_id": "r1", "body": {"prompt": "x"}}
+        self.assertEqual(read(text), read(completion("x")))
+
+    def test_sampling_of_a_request(self) -> None:
+        given = {
+            **{"top_k": -1, "min_p": 0.5, "repetition_penalty": 1.5, "ignore_eos": True},
+            **{"presence_penalty": -2, "frequency_penalty": 2},
+            "logit_bias": {"9": -100, "3": 0.5},
+        }
+        expected = Sampling(
+            top_k=0,
+            min_p=0.5,
+            repetition_penalty=1.5,
+            presence_penalty=-2,
+            frequency_penalty=2,
+            ignore_eos=True,
+            logit_bias=((3, 0.5), (9, -100.0)),
+        )
+        self.assertEqual(read(batch(**given)).turns[0][1], expected)
+        self.assertEqual(read({"id": "a", "prompt": "x", **given}).sampling, expected)
+        turn = {"id": "a", "turns": [{"prompt": "x", **given}]}
+        self.assertEqual(read(turn).turns[0][1], expected)
+        self.assertEqual(read(batch(logit_bias={}, top_k=None)).turns[0][1], Sampling())
+
+    def test_continued_answers(self) -> None:
+        messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "So"}]
+        wanted = {"continue_final_message": True, "add_generation_prompt": False}
+        prefixed = [messages[0], {**messages[1], "prefix": True}]
+        for line in (
+            {"id": "r1", "messages": messages, **wanted},
+            {"id": "r1", "messages": prefixed},
+            batch(messages=messages, **wanted),
+            batch(messages=prefixed),
+        ):
+            source = read(line)
+            self.assertTrue(source.is_continued)
+            self.assertEqual((source.opening, source.turns[0][0]), (messages[:1], "So"))
+
+    def test_variables_of_the_template(self) -> None:
+        given = {"chat_template_kwargs": {"enable_thinking": False}, "reasoning_effort": "low"}
+        expected = {"enable_thinking": False, "reasoning_effort": "low"}
+        for line in (
+            batch(**given),
+            {"id": "a", "prompt": "x", **given},
+            {"id": "a", "turns": ["x"], **given},
+            {"messages": [{"role": "user", "content": "x"}], **given},
+        ):
+            self.assertEqual(read(line).variables, expected)
+
     def test_values_that_ask_for_nothing_pass(self) -> None:
+        labels = {"user": "me", "metadata": {"a": "b"}, "store": True}
+        read({"id": "a", "prompt": "x", "stream": False, "tools": [], "echo": False, **labels})
+        read(batch(tools=None, functions=None, tool_choice="auto", **labels))
         read(
             batch(
                 n=1,
@@ -186,20 +259,20 @@ class Refusals(ScriptTest):
                 "'max_new_tokens' contradicts 'max_tokens'",
             ),
             ({"id": "a", "prompt": "x", "seed": -(2**63)}, "'seed' is -9223372036854775808"),
-            ({"id": "a", "prompt": "x", "temperature": 10**400}, "'temperature' is 1000"),
+            ({"id": "a", "prompt": "x", "temperature": 10**400}, "'temperature' is Infinity"),
             ('{"id": "a", "prompt": "x", "seed": ' + "1" * 5000 + "}", "in.jsonl:7"),
             ({"id": "a", "prompt": "x", "temprature": 1}, "did you mean 'temperature'?"),
             ({"id": "a", "prompt": "x", "wombat": 1}, "known are id, prompt,"),
             ({"id": "a"}, "'prompt'"),
             ({"id": "a", "prompt": "x", "turns": ["x"]}, "'prompt'"),
-            ({"prompt": "x"}, "'id'"),
             ({"id": 3, "prompt": "x"}, "'id'"),
             ({"id": "a", "prompt": " "}, "'prompt' is empty"),
             ({"id": "a", "prompt": "x\0"}, "'prompt' contains NUL"),
             ('{"id": "a", "prompt": "\\ud800"}', "surrogate"),
             ({"id": "a", "turns": []}, "'turns'"),
             ({"id": "a", "turns": ["x", 3]}, "'turns[1]'"),
-            ({"id": "a", "turns": [{"prompt": "x", "top_k": 3}]}, "'turns[0].top_k'"),
+            ({"id": "a", "turns": [{"prompt": "x", "top_k": -2}]}, "'turns[0].top_k'"),
+            ({"id": "a", "turns": [{"prompt": "x", "n": 2}]}, "'turns[0].n' is not known"),
             ({"id": "a", "prompt": "x", "max_new_tokens": 0}, "'max_new_tokens' is 0"),
             ({"id": "a", "prompt": "x", "max_new_tokens": True}, "'max_new_tokens' is true"),
             ({"id": "a", "prompt": "x", "seed": 1.5}, "'seed' is 1.5"),
@@ -246,6 +319,54 @@ class Refusals(ScriptTest):
             ({**batch(), "method": "GET"}, "'method'"),
             ({**batch(), "extra": 1}, "'extra'"),
             ({"custom_id": "a", "url": "/v1/chat/completions"}, "'body'"),
+            ({"custom_id": "a", "body": {}}, "'messages' or 'prompt'"),
+            ({"custom_id": "a", "body": {"messages": [user], "prompt": "x"}}, "and not both"),
+            ('{"id": "a", "id": "b", "prompt": "x"}', "'id' stands twice"),
+            ('{"id": "a", "prompt": "x", "seed": 1e999}', "'seed' is Infinity"),
+            ('{"id": "a", "prompt": "x", "seed": -Infinity}', "'seed' is -Infinity"),
+            ("[" * 100_000, "more than 100 times"),
+            ('{"id": "a", "prompt": ' + "[" * 101 + "]" * 101 + "}", "more than 100 times"),
+            ({"id": "a", "prompt": "x", "text": "x"}, "only one"),
+            ({"id": "a", "messages": [user], "system": "x"}, "'system' cannot stand beside"),
+            ({"id": "a", "prompt": "x", "continue_final_message": True}, "needs 'messages'"),
+            (batch(min_p=1.5), "'body.min_p' is 1.5"),
+            (batch(repetition_penalty=0), "'body.repetition_penalty' is 0"),
+            (batch(repetition_penalty=1e-42), "'body.repetition_penalty' is 1e-42"),
+            (batch(presence_penalty=-2.5), "'body.presence_penalty' is -2.5"),
+            (batch(frequency_penalty=2.5), "'body.frequency_penalty' is 2.5"),
+            (batch(ignore_eos=1), "'body.ignore_eos' is 1, but must be true or false"),
+            (batch(top_p=1e-50), "'body.top_p' is 1e-50"),
+            (batch(seed=1, random_seed=2), "contradicts 'body.random_seed'"),
+            (batch(logit_bias=[1]), "'body.logit_bias' must be an object"),
+            (batch(logit_bias={"400": 1}), "'body.logit_bias.400' is no token id"),
+            (batch(logit_bias={"05": 1}), "'body.logit_bias.05' is no token id"),
+            (batch(logit_bias={"5": 101}), "'body.logit_bias.5' is 101"),
+            (batch(logit_bias={"5": None}), "'body.logit_bias.5' is null"),
+            (batch(tools=[{"type": "function"}]), "which is not supported: answers cannot call"),
+            (
+                batch(tool_choice="required"),
+                "'body.tool_choice' is \"required\", which is not supp",
+            ),
+            (batch(functions=[{}]), "'body.functions' is [{}], which is not supported"),
+            (batch(stream=True), "'body.stream' is true, which is not supported"),
+            (completion("x", echo=True), "'body.echo' is true, which is not supported"),
+            ({"id": "a", "prompt": "x", "stream": True}, "'stream' is true, which is not supp"),
+            (batch(chat_template_kwargs=[]), "'body.chat_template_kwargs' must be an object"),
+            (batch(chat_template_kwargs={"tools": 1}), "'body.chat_template_kwargs.tools' is not"),
+            (batch(reasoning_effort=3), "'body.reasoning_effort' must be a string"),
+            (
+                batch(reasoning_effort="low", chat_template_kwargs={"reasoning_effort": "high"}),
+                "contradicts 'chat_template_kwargs.reasoning_effort'",
+            ),
+            (completion("x", reasoning_effort="low"), "a completion has no chat template"),
+            (batch(continue_final_message=True), "'body.messages[0].role' must be \"assistant\""),
+            (batch(add_generation_prompt=False), "which needs continue_final_message: true"),
+            (
+                batch(add_generation_prompt=True, continue_final_message=True),
+                "'body.add_generation_prompt' is true, and so is",
+            ),
+            (batch(messages=[{**user, "prefix": True}]), "'body.messages[0].prefix' belongs to"),
+            (batch(messages=[{**user, "tool_calls": [1]}]), "is not supported"),
         ]
         for line, problem in cases:
             with self.subTest(problem), self.assertRaises(UserError) as caught:
@@ -267,7 +388,10 @@ class Refusals(ScriptTest):
             '{"id": "a", "prompt": ^"x}\r\n',
             '{"id": "a", "prompt": "x", ^"n": 0}\n',
             '{"n": 1, "id" : "é☃", "prompt": "x",\t^"n": 0}',
-            '  ^{"prompt": "x"}',
+            '  ^{"id": "x"}',
+            '{"id": "a", "prompt": "x", "n": 1, ^"n": 2}',
+            '{"id": "a", "prompt": "x", "response_format": {"type": "text", ^"type": "text"}}',
+            '{"id": "a", "prompt": "x", ^"top_p": NaN}',
             '{"id": "a", "turns": ["x", {"prompt": "y", ^"seed": 0.5}]}',
             '{"id": "a", "turns": ["x", ^3]}',
             '{"id": "a", "prompt": "x", "stop": ["}", ^""]}',

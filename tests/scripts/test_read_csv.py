@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Optional
 
 from book_files import named
+from pecia_tools.columns import Columns
 from pecia_tools.decoding import BadInput, Decoder
+from pecia_tools.inputs import Document
 from pecia_tools.read_csv import read_csv
 from support import ScriptTest
 
@@ -69,6 +71,14 @@ class ReadCsv(ScriptTest):
         ((_, why),) = self.read('text\n"' + "a\n" * 100, max_bytes=50)
         self.assertIn("the row has more than 50 bytes", why)
         self.assertIn("perhaps a quote is not closed", why)
+
+    def test_columns_that_a_template_names(self) -> None:
+        path = self.write("t.csv", "id,year,note\na,1984,x\nb,,y\n")
+        columns = Columns(frozenset({"year"}), frozenset({"year"}), needs_text=False)
+        good, bad = read_csv(named(path), Decoder(), "text", None, columns)
+        assert isinstance(good, Document) and isinstance(bad, BadInput)
+        self.assertEqual((good.name, good.columns), ("a", {"year": "1984"}))
+        self.assertEqual((bad.where, bad.name), (f"{path}:3", "b"))
 
     def test_columns_that_are_not_there(self) -> None:
         self.assertIn(

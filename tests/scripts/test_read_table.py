@@ -7,6 +7,7 @@ from typing import Any, Optional
 
 import pyarrow
 from book_files import named
+from pecia_tools.columns import Columns
 from pecia_tools.decoding import BadInput
 from pecia_tools.inputs import Document
 from pecia_tools.read_table import read_rows
@@ -58,6 +59,18 @@ class ReadTable(ScriptTest):
         path = self.write_table("t.parquet", self.table(body=["x", "y"], key=[7, 8]))
         self.assertEqual(self.read(path, "body", "key"), [("7", "x"), ("8", "y")])
         self.assertEqual(self.read(path, "body"), [("t/1", "x"), ("t/2", "y")])
+
+    def test_columns_that_a_template_names(self) -> None:
+        for name in ("t.parquet", "t.arrow"):
+            path = self.write_table(name, self.table(id=["a", "b"], year=[1900, None], more=[1, 2]))
+            columns = Columns(frozenset({"year"}), frozenset({"year"}), needs_text=False)
+            good, bad = read_rows(named(path), "text", None, columns)
+            self.assertEqual((good.name, good.text, good.columns), ("a", "", {"year": "1900"}))
+            self.assertEqual((bad.name, bad.where), ("b", f"{path}:2"))
+            self.assertIn("'year' has no value here", bad.reason)
+            other = Columns(frozenset({"yeer"}), frozenset({"yeer"}), needs_text=False)
+            (problem,) = read_rows(named(path), "text", None, other)
+            self.assertIn("has no column 'yeer', which the template names; did you", problem.reason)
 
     def test_texts_of_a_dictionary(self) -> None:
         column = pyarrow.array(["x", "y", "x"]).dictionary_encode()
