@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "lib/core/error.hpp"
@@ -89,10 +90,10 @@ std::string batch_text(const nlohmann::ordered_json& batch) {
   const auto prompt = batch["prompt_tokens_of_a_request"].get<std::pair<int64_t, int64_t>>();
   const auto answers = batch["new_tokens_of_a_request"].get<std::pair<int64_t, int64_t>>();
   std::string text =
-      fmt::format("  batch: {}; prompts: {}{} tokens{}; answers: up to {} tokens{}",
-                  plural(requests, "request"),
+      fmt::format("  batch: {}; prompts: {}{}{}; answers: up to {}{}", plural(requests, "request"),
                   prompt.first == prompt.second ? "" : fmt::format("{} to ", prompt.first),
-                  prompt.second, in_all("prompt_tokens"), answers.second, in_all("new_tokens"));
+                  plural(prompt.second, "token"), in_all("prompt_tokens"),
+                  plural(answers.second, "token"), in_all("new_tokens"));
   // With answers between them, or without the turns of a fork that do not see each other.
   if (const auto longest = batch["longest_prompt"].get<int64_t>(); longest != prompt.second)
     text += fmt::format("; the longest turn sees {} tokens", longest);

@@ -108,7 +108,21 @@ int plan_of_runs(const PlanOptions& options) {
   return 0;
 }
 
+void check_ranks(const PlanOptions& options) {
+  const int most = options.on_cluster() ? max_played_ranks : max_ranks;
+  for (const int64_t ranks : options.ranks) {
+    if (ranks < 1) fail<InputError>("--ranks {}: a run has at least one rank", ranks);
+    if (ranks > most)
+      fail<InputError>(
+          "--ranks {}: a plan{} is for up to {} ranks, as it would take minutes for more; plan a "
+          "part "
+          "of the batch on fewer",
+          ranks, options.on_cluster() ? " with times" : "", most);
+  }
+}
+
 int plan_command(PlanOptions options) {
+  check_ranks(options);
   if (!options.backend.empty()) options.overrides.push_back("backend=" + options.backend);
   if (!options.modes) {
     if (options.calibrate.empty() && options.job_file.empty() && options.model.empty())
@@ -169,11 +183,11 @@ void add_plan(CLI::App& app, Context& context) {
        .among = {"cpu", "cuda"}});
   add({.name = "--ranks",
        .into = &options->ranks,
-       .help = "Ranks of the run (default: dp × cp × sp × tp, cp auto being 1); with --cluster "
-               "several, "
-               "which are compared",
-       .type = "N,N,…",
-       .range = {{1, max_ranks}}});
+       .help = fmt::format("Ranks of the run, up to {} (default: dp × cp × sp × tp, cp auto being "
+                           "1); with --cluster "
+                           "or --gpu several, which are compared",
+                           max_ranks),
+       .type = "N,N,…"});
   add({.name = "--model",
        .into = &options->model,
        .help = fmt::format("Instead of the job's model: a folder, or one of {}",

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include "lib/core/error.hpp"
@@ -55,12 +56,13 @@ void refuse_long_requests(const std::vector<AskedRequests>& asked, const job::Jo
     if (tokens <= config.max_positions) continue;
     std::vector<std::string> remedies;
     if (const auto names = presets_that_read(tokens, config); !names.empty())
-      remedies.push_back(fmt::format("--model {} reads as much", any_of_text(names)));
+      remedies.push_back(
+          fmt::format("plan for a model that reads as much (--model {})", any_of_text(names)));
     if (const auto scaling = scaling_for(tokens, job, config))
-      remedies.push_back(fmt::format("{} plans with stretched positions", *scaling));
-    remedies.emplace_back("or ask about shorter requests");
-    fail<InputError>("request {}: it has {} tokens with its answer, and {} reads {}: {}", text,
-                     tokens, model, config.max_positions, fmt::join(remedies, ", "));
+      remedies.push_back(fmt::format("stretch its positions ({})", *scaling));
+    remedies.emplace_back("ask about shorter requests");
+    fail<InputError>("request {}: it has {} tokens with its answer, and {} reads {}; {}", text,
+                     tokens, model, config.max_positions, any_of_text(remedies));
   }
 }
 

@@ -55,6 +55,10 @@ std::vector<std::string> parts_of_name(std::string_view name) {
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c + 32);
   std::vector<std::string> parts;
   const auto at = [&](size_t i) { return i < text.size() ? text[i] : '\0'; };
+  const auto has_unit = [&](size_t i) {
+    while (is_digit(at(i))) ++i;
+    return is_letter(at(i));
+  };
   for (size_t i = 0; i < text.size();) {
     std::string part;
     const auto take = [&](auto belongs) {
@@ -63,8 +67,9 @@ std::vector<std::string> parts_of_name(std::string_view name) {
     take(is_letter);
     if (part.empty() || (part.size() == 1 && part != "v" && is_digit(at(i)))) {
       take(is_digit);
-      if (!part.empty() && is_digit(at(i + 1)) && (at(i) == '.' || at(i) == '_')) {
-        part += '.', ++i;  // some write 2_5
+      const bool is_point = at(i) == '.' || (at(i) == '_' && !has_unit(i + 1));  // some write 2_5
+      if (!part.empty() && is_point && is_digit(at(i + 1))) {
+        part += '.', ++i;
         take(is_digit);
       }
       take(is_letter);

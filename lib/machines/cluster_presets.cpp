@@ -203,7 +203,8 @@ Cluster cluster_of(const std::string& preset_or_file) {
   if (const auto text = preset_text(preset_or_file)) return parse_cluster(*text, preset_or_file);
   if (std::filesystem::exists(preset_or_file)) return read_cluster(preset_or_file);
   std::vector<KnownName> known;
-  for (const Preset& preset : presets) known.push_back({std::string(preset.name), rank_name_of(preset)});
+  for (const Preset& preset : presets)
+    known.push_back({std::string(preset.name), rank_name_of(preset)});
   const std::vector<std::string> meant = meant_by(preset_or_file, known);
   if (!meant.empty())
     fail<InputError>(

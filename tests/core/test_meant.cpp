@@ -13,6 +13,7 @@ TEST(PartsOfName, AreWordsAndNumbersWithUnits) {
   EXPECT_EQ(parts_of_name("Qwen3-30B-A3B/"), (Names{"qwen", "3", "30b", "a3b"}));
   EXPECT_EQ(parts_of_name("internlm2_5-7b-1m"), (Names{"internlm", "2.5", "7b", "1m"}));
   EXPECT_EQ(parts_of_name("H100-80GB"), (Names{"h100", "80gb"}));
+  EXPECT_EQ(parts_of_name("h100_96gb"), (Names{"h100", "96gb"}));
   EXPECT_EQ(parts_of_name("Mixtral-8x7B-v0.1"), (Names{"mixtral", "8x", "7b", "v", "0.1"}));
   EXPECT_EQ(parts_of_name("..3._"), (Names{"3"}));
   EXPECT_EQ(parts_of_name("/"), Names{});
