@@ -185,8 +185,8 @@ void add_plan(CLI::App& app, Context& context) {
        .into = &options->ranks,
        .help = fmt::format("Ranks of the run, up to {} (default: dp × cp × sp × tp, cp auto being "
                            "1); with --cluster "
-                           "or --gpu several, which are compared",
-                           max_ranks),
+                           "or --gpu several, up to {}, which are compared",
+                           max_ranks, max_played_ranks),
        .type = "N,N,…"});
   add({.name = "--model",
        .into = &options->model,
@@ -237,7 +237,8 @@ void add_plan(CLI::App& app, Context& context) {
        .type = "OUT"});
   add({.name = "--trace",
        .into = &options->trace,
-       .help = "With --cluster: writes traces of the last request's passes, as a run would",
+       .help =
+           "With --cluster or --gpu: writes traces of the last request's passes, as a run would",
        .type = "DIR"});
   add({.name = "--modes",
        .into = &options->modes,
