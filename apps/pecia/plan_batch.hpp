@@ -2,11 +2,10 @@
 #pragma once
 /// The batch that a plan is asked about.
 
-#include <optional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
-#include "lib/batch/inputs.hpp"
 #include "lib/foresight/batch_end.hpp"
 #include "lib/foresight/request_time.hpp"
 
@@ -14,16 +13,23 @@ namespace pecia::app {
 
 /// Equal requests.
 struct AskedRequests {
+  std::string text;  ///< as it was typed
   foresight::RequestShape shape;
   int64_t count = 1;
 };
 
-/// PROMPT[+CACHED][:NEW][xCOUNT], as "128000:500x200". Throws InputError for another form, and for
-/// a COUNT below 1 or above a million.
-AskedRequests parse_requests(const std::string& text);
+/// PROMPT[+CACHED][:NEW][xCOUNT] each, as "128000:500x200": lengths are those of each request. Throws
+/// InputError for another form, and for less than one or more than a million requests.
+std::vector<AskedRequests> parse_requests(const std::vector<std::string>& texts);
 
 /// The asked requests, longest first as the job's order says. Cached tokens are read first: they are
 /// a turn without an answer.
 std::vector<schedule::SimulatedRequest> simulated(const std::vector<AskedRequests>& asked);
+
+/// {"requests", "prompt_tokens", "new_tokens", "longest_prompt", "prompt_tokens_of_a_request":
+/// [fewest, most], "new_tokens_of_a_request"}. Nothing of it is joined.
+nlohmann::ordered_json batch_json(const foresight::Batch& batch);
+/// A line that says how long each request is, and all of them together.
+std::string batch_text(const nlohmann::ordered_json& batch);
 
 }  // namespace pecia::app

@@ -13,6 +13,7 @@
 #include "lib/core/json.hpp"
 #include "lib/job/job_model.hpp"
 #include "lib/machines/cluster.hpp"
+#include "lib/machines/gpu_servers.hpp"
 #include "lib/model/presets.hpp"
 #include "lib/parallel/modes_text.hpp"
 #include "lib/resources/resources.hpp"
@@ -37,6 +38,19 @@ int only_ranks(const PlanOptions& options) {
   if (options.ranks.size() > 1)
     fail<InputError>("several --ranks are compared on a described cluster; name it with --cluster");
   return options.ranks.empty() ? 0 : static_cast<int>(options.ranks.front());
+}
+
+/// What tells of times needs a cluster.
+void refuse_without_cluster(const PlanOptions& options) {
+  for (const auto& [option, is_given] : {std::pair{"--request", !options.requests.empty()},
+                                         {"--requests", !options.prompts.empty()},
+                                         {"--calibrate", !options.calibrate.empty()},
+                                         {"--cluster-file", !options.cluster_file.empty()},
+                                         {"--trace", !options.trace.empty()}})
+    if (is_given)
+      fail<InputError>(
+          "plan {} needs a --cluster or a --gpu, whose rates say how long requests take", option);
+  only_ranks(options);
 }
 
 int modes_of_job(const PlanOptions& options) {
@@ -80,7 +94,7 @@ int plan_of_job(const PlanOptions& options) {
   fmt::print("{}", plan_text(plan));
   if (options.ranks.empty() && plan["plans"][0].value("cp_auto", false))
     fmt::print("  parallel.cp auto takes any number of ranks: --ranks N says what N would do\n");
-  if (options.cluster.empty())
+  if (!options.on_cluster())
     fmt::print(
         "  --cluster {} or a cluster file foresees how long requests take, and whether they fit; "
         "--modes lists the modes that are legal\n",
@@ -94,16 +108,28 @@ int plan_of_runs(const PlanOptions& options) {
   return 0;
 }
 
+void check_ranks(const PlanOptions& options) {
+  const int most = options.on_cluster() ? max_played_ranks : max_ranks;
+  for (const int64_t ranks : options.ranks) {
+    if (ranks < 1) fail<InputError>("--ranks {}: a run has at least one rank", ranks);
+    if (ranks > most)
+      fail<InputError>(
+          "--ranks {}: a plan{} is for up to {} ranks, as it would take minutes for more; plan a "
+          "part "
+          "of the batch on fewer",
+          ranks, options.on_cluster() ? " with times" : "", most);
+  }
+}
+
 int plan_command(PlanOptions options) {
+  check_ranks(options);
   if (!options.backend.empty()) options.overrides.push_back("backend=" + options.backend);
   if (!options.modes) {
     if (options.calibrate.empty() && options.job_file.empty() && options.model.empty())
       fail<InputError>(
           "plan needs a job file or a --model, or --modes for the table of legal modes; pecia plan "
           "--help");
-    if (options.cluster.empty() && !options.requests.empty())
-      fail<InputError>("plan --request needs a --cluster, whose rates say how long it takes");
-    if (options.cluster.empty()) only_ranks(options);
+    if (!options.on_cluster()) refuse_without_cluster(options);
     if (options.job_file.empty() && options.model.empty()) return plan_of_runs(options);
     return plan_of_job(options);
   }
@@ -130,7 +156,9 @@ void add_plan(CLI::App& app, Context& context) {
           "pecia plan job.yaml --ranks 8 --set parallel.tp=2 --set kv.dtype=fp8",
           "pecia plan job.yaml --modes --ranks 8            # every legal grid for its model",
           "pecia plan --modes                               # the table itself",
-          "pecia plan --model llama-3-8b --ranks 8 --cluster h100-gtt --request 128000:500",
+          "pecia plan --model llama-3.1-8b --ranks 8 --cluster h100-gtt --request 128000:500",
+          "pecia plan --model llama-3.3-70b --ranks 8,16 --gpu a100-80gb --per-node 4 --request "
+          "100000:500x200",
           "pecia plan --cluster this.yaml --calibrate runs/books --cluster-file fitted.yaml",
       }),
       [options, &context] {
@@ -155,11 +183,11 @@ void add_plan(CLI::App& app, Context& context) {
        .among = {"cpu", "cuda"}});
   add({.name = "--ranks",
        .into = &options->ranks,
-       .help = "Ranks of the run (default: dp × cp × sp × tp, cp auto being 1); with --cluster "
-               "several, "
-               "which are compared",
-       .type = "N,N,…",
-       .range = {{1, max_ranks}}});
+       .help = fmt::format("Ranks of the run, up to {} (default: dp × cp × sp × tp, cp auto being "
+                           "1); with --cluster "
+                           "or --gpu several, up to {}, which are compared",
+                           max_ranks, max_played_ranks),
+       .type = "N,N,…"});
   add({.name = "--model",
        .into = &options->model,
        .help = fmt::format("Instead of the job's model: a folder, or one of {}",
@@ -172,35 +200,46 @@ void add_plan(CLI::App& app, Context& context) {
                        "rank on this machine, which is measured",
                        fmt::join(machines::cluster_presets(), ", ")),
        .type = "FILE|PRESET"});
+  add({.name = "--gpu",
+       .into = &options->gpu,
+       .help = fmt::format("Foresees times on servers of these GPUs, without a cluster file: one "
+                           "of {}; the network "
+                           "that it assumes is part of the answer",
+                           fmt::join(machines::known_gpus(), ", ")),
+       .type = "NAME",
+       .excludes = "--cluster"});
+  add({.name = "--per-node",
+       .into = &options->per_server,
+       .help = "GPUs in a server (default: as many as the GPU's board has)",
+       .type = "N",
+       .needs = "--gpu"});
   add({.name = "--request",
        .into = &options->requests,
        .help =
-           "Foresees a batch of these requests: new prompt tokens, tokens that are cached, tokens "
-           "of the answer, and how many there are (default: the job's prompts)",
+           "Foresees a batch of such requests (repeatable; default: the job's prompts). Each of "
+           "COUNT requests has PROMPT new tokens after CACHED ones, and an answer of NEW tokens "
+           "(default: one request, none, one token)",
        .type = "PROMPT[+CACHED][:NEW][xCOUNT]"});
   add({.name = "--requests",
        .into = &options->prompts,
        .help = "Foresees the batch of a prompt shard",
        .type = "FILE.h5",
-       .needs = "--cluster",
        .excludes = "--request"});
   add({.name = "--calibrate",
        .into = &options->calibrate,
        .help =
            "Fits the cluster to a finished run, by its output folder, or to what bench_ops --json "
            "printed, and says how far off it was (repeatable)",
-       .type = "RUN|BENCH.jsonl",
-       .needs = "--cluster"});
+       .type = "RUN|BENCH.jsonl"});
   add({.name = "--cluster-file",
        .into = &options->cluster_file,
        .help = "Writes the cluster, fitted or not",
-       .type = "OUT",
-       .needs = "--cluster"});
+       .type = "OUT"});
   add({.name = "--trace",
        .into = &options->trace,
-       .help = "With --cluster: writes traces of the last request's passes, as a run would",
-       .type = "DIR",
-       .needs = "--cluster"});
+       .help =
+           "With --cluster or --gpu: writes traces of the last request's passes, as a run would",
+       .type = "DIR"});
   add({.name = "--modes",
        .into = &options->modes,
        .help = "The legality table, or with a job what is legal for its model on its ranks",

@@ -9,7 +9,8 @@
 
 namespace pecia::app {
 
-inline constexpr int max_ranks = 1 << 20;
+/// Plans are for so many ranks at most, which they say in seconds; with times, in some tens of them.
+inline constexpr int max_ranks = 1 << 16, max_played_ranks = 1 << 13;
 
 /// dp × sp × tp, times cp where it is a number. Throws InputError above max_ranks.
 int fewest_ranks(const job::Job::Parallel& parallel);

@@ -12,6 +12,7 @@
 #include "apps/pecia/plan_batch.hpp"
 #include "apps/pecia/plan_calibrate.hpp"
 #include "apps/pecia/plan_grid.hpp"
+#include "apps/pecia/plan_lengths.hpp"
 #include "apps/pecia/plan_sweep.hpp"
 #include "apps/pecia/plan_times.hpp"
 #include "apps/pecia/printable.hpp"
@@ -21,6 +22,7 @@
 #include "lib/core/json.hpp"
 #include "lib/execute/rank_needs.hpp"
 #include "lib/job/job_model.hpp"
+#include "lib/machines/gpu_servers.hpp"
 #include "lib/model/presets.hpp"
 #include "lib/report/atomic_file.hpp"
 #include "lib/report/format.hpp"
@@ -34,6 +36,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+/// How positions are scaled, and whether the job or the model says so; null: they are not.
+Json scaling_of(const model::ModelConfig& config, const job::Job& job) {
+  if (config.rope.scaling == model::RopeScaling::none) return {};
+  return {{"type", std::string(name_of(config.rope.scaling))},
+          {"factor", config.rope.factor},
+          {"original_length", config.rope.original_max_positions},
+          {"said_by", job.model.rope_scaling ? "job" : "model"}};
+}
+
 Json json_of(const model::ModelConfig& config, const job::Job& job) {
   return {{"path", job.model.path.string()},
           {"family", std::string(name_of(config.family))},
@@ -44,7 +55,8 @@ Json json_of(const model::ModelConfig& config, const job::Job& job) {
           {"num_kv_heads", config.num_kv_heads},
           {"head_dim", config.head_dim},
           {"vocab", config.vocab},
-          {"length", config.max_positions}};
+          {"length", config.max_positions},
+          {"rope_scaling", scaling_of(config, job)}};
 }
 
 Json json_of(const resources::PromptFootprint& prompts, const job::Job& job) {
@@ -80,19 +92,19 @@ job::Job job_of_model(const PlanQuestion& question) {
   return job::parse_job("", "pecia plan --model", values);
 }
 
-/// The requests that are asked about: those of the question, or the job's longest prompt.
-std::vector<foresight::RequestShape> shapes_of(const PlanQuestion& question, const Json& prompts,
-                                               int64_t longest) {
+/// The requests that are asked about, or the job's longest prompt as far as the model reads it.
+std::vector<foresight::RequestShape> shapes_of(const std::vector<AskedRequests>& asked,
+                                               const Json& prompts, int64_t longest) {
   std::vector<foresight::RequestShape> shapes;
-  for (const std::string& text : question.requests) shapes.push_back(parse_requests(text).shape);
+  for (const AskedRequests& each : asked) shapes.push_back(each.shape);
   if (!shapes.empty()) return shapes;
-  if (!prompts.contains("longest_tokens") || prompts["longest_tokens"] == 0)
-    fail<InputError>("there are no prompts to foresee; say a length with --request PROMPT[:NEW]");
-  return {{std::min(prompts["longest_tokens"].get<int64_t>(), longest)}};
+  return {{std::clamp<int64_t>(prompts["longest_tokens"].get<int64_t>(), 1, longest)}};
 }
 
 /// The cluster that the question names. "this" is one rank on this machine, measured now.
 machines::Cluster cluster_of(const PlanQuestion& question, const job::Job& job, int ranks) {
+  if (!question.gpu.empty())
+    return machines::gpu_servers(question.gpu, question.per_server).cluster;
   if (question.cluster != "this") return machines::cluster_of(question.cluster);
   if (ranks > 1)
     fail<InputError>(
@@ -105,6 +117,13 @@ machines::Cluster cluster_of(const PlanQuestion& question, const job::Job& job, 
       resources::make_compute_place(job, resources::computes_on_gpus(job, *alone), threads, *alone);
   return run::measure_this_cluster(*alone, {comm::RackServerGpu{"", cluster::host_name(), 0}}, job,
                                    place, threads.cache_bytes);
+}
+
+/// What a plan says of the cluster.
+Json json_of(const machines::Cluster& cluster, const PlanQuestion& question) {
+  if (question.gpu.empty()) return {{"name", question.cluster}, {"file", to_yaml(cluster)}};
+  const auto servers = machines::gpu_servers(question.gpu, question.per_server);
+  return {{"name", servers.name}, {"file", to_yaml(cluster)}, {"assumed", servers.assumed}};
 }
 
 /// The question's cluster, fitted to runs where it names some, and how.
@@ -141,14 +160,27 @@ std::string windows_text(const Json& windows) {
                      report::format_bytes(windows["whole_ring"].get<int64_t>()));
 }
 
+/// Says a scaling that the model itself does not have.
+std::string scaling_text(const Json& model) {
+  const Json& scaling = model["rope_scaling"];
+  if (scaling.is_null() || scaling["said_by"] != "job") return "";
+  return fmt::format(
+      "  planned with model.rope_scaling: {{type: {}, factor: {}}}, so the model reads {} tokens "
+      "in "
+      "place of {}\n",
+      scaling["type"].get<std::string>(), scaling["factor"].get<double>(),
+      model["length"].get<int64_t>(), scaling["original_length"].get<int64_t>());
+}
+
 std::string prompts_text(const Json& prompts, int64_t length) {
   if (prompts.is_null()) return "";
   if (prompts.contains("missing"))
     return fmt::format("  prompts: {}\n", prompts["missing"].get<std::string>());
   const auto number = [&](const char* key) { return prompts[key].get<int64_t>(); };
-  std::string text = fmt::format(
-      "  prompts: {}, {}, {} tokens, up to {} new ones\n", plural(number("requests"), "request"),
-      plural(number("turns"), "turn"), number("tokens"), number("new_tokens"));
+  std::string text =
+      fmt::format("  prompts: {}, {}, {} tokens in all, up to {} new ones in all\n",
+                  plural(number("requests"), "request"), plural(number("turns"), "turn"),
+                  number("tokens"), number("new_tokens"));
   if (number("turns") > 0)
     text += fmt::format("  longest prompt: {} tokens ({}), {} of the model's length\n",
                         number("longest_tokens"),
@@ -188,16 +220,18 @@ foresight::KeptDegrees kept_degrees(const PlanQuestion& question, const job::Job
 }
 
 /// The asked requests, or those of the inputs.
-std::unique_ptr<foresight::Batches> batches_of(const PlanQuestion& question, const job::Job& job,
+std::unique_ptr<foresight::Batches> batches_of(const std::vector<AskedRequests>& asked,
+                                               const job::Job& job,
                                                const model::ModelConfig& config,
-                                               batch::Inputs* inputs) {
-  std::vector<AskedRequests> asked;
-  for (const std::string& text : question.requests) asked.push_back(parse_requests(text));
+                                               const Json& prompts, batch::Inputs* inputs) {
   if (!asked.empty()) return std::make_unique<foresight::Batches>(simulated(asked), config);
-  if (inputs == nullptr || batch::runnable_groups(*inputs, job.batch).empty())
+  if (inputs == nullptr)
     fail<InputError>(
-        "there are no prompts to foresee; name some with --requests FILE.h5, or say lengths with "
-        "--request PROMPT[:NEW][xCOUNT]");
+        "there are no prompts to foresee{}; name some with --requests FILE.h5, or say lengths with "
+        "--request PROMPT[:NEW][xCOUNT]",
+        prompts.contains("missing") ? ": " + prompts["missing"].get<std::string>() : "");
+  if (batch::runnable_groups(*inputs, job.batch).empty())
+    refuse_without_prompts(*inputs, job, config);
   return std::make_unique<foresight::Batches>(job, *inputs, config);
 }
 
@@ -234,8 +268,10 @@ Json beginning_of(const Json& prompts, const job::Job& job, const model::ModelCo
 
 /// The part of a swept plan that follows from the layouts.
 Json sweep_of(const PlanQuestion& question, const job::Job& job, const model::ModelConfig& config,
-              const machines::Cluster& cluster, batch::Inputs* inputs,
-              const std::vector<foresight::RequestShape>& shapes) {
+              const machines::Cluster& cluster, const Json& prompts, batch::Inputs* inputs) {
+  const std::vector<AskedRequests> requests = parse_requests(question.requests);
+  refuse_long_requests(requests, job, config, job.model.path.string());
+  const auto batches = batches_of(requests, job, config, prompts, inputs);
   const resources::KvFootprint kv = resources::kv_footprint(job, config, nullptr, {});
   const auto alone = comm::make_null_communicator();
   foresight::Passes passes({.job = job,
@@ -247,9 +283,11 @@ Json sweep_of(const PlanQuestion& question, const job::Job& job, const model::Mo
                             .threads = resources::threads_of_rank(*alone).count});
   foresight::SweepQuestion asked;
   asked.kept = kept_degrees(question, job);
-  for (const int64_t ranks : question.ranks) asked.ranks.push_back(static_cast<int>(ranks));
+  for (const int64_t ranks : question.ranks)
+    if (std::ranges::find(asked.ranks, ranks) == asked.ranks.end())
+      asked.ranks.push_back(static_cast<int>(ranks));
   if (asked.ranks.empty()) asked.ranks = {fewest_ranks(job.parallel)};
-  return swept_plans(passes, *batches_of(question, job, config, inputs), asked, shapes,
+  return swept_plans(passes, *batches, asked, shapes_of(requests, prompts, config.max_positions),
                      question.trace);
 }
 
@@ -280,8 +318,7 @@ Json plan_job(const PlanQuestion& question) {
                                            : static_cast<int>(question.ranks.front());
   std::optional<machines::Cluster> cluster;
   Json calibration;
-  if (!question.cluster.empty())
-    std::tie(cluster, calibration) = fitted_cluster(question, job, ranks);
+  if (question.on_cluster()) std::tie(cluster, calibration) = fitted_cluster(question, job, ranks);
   const char* const backend_by = cluster ? "cluster" : job.backend ? "job" : "this machine";
   if (cluster) {
     take_backend(job, cluster->rank);
@@ -289,11 +326,9 @@ Json plan_job(const PlanQuestion& question) {
                              resources::weight_footprint(job, config, cluster->rank.gpu),
                              resources::kv_footprint(job, config, nullptr, {}),
                              backend_json(cluster->rank.gpu, backend_by));
-    plan["cluster"] = {{"name", question.cluster}, {"file", to_yaml(*cluster)}};
+    plan["cluster"] = json_of(*cluster, question);
     plan["calibration"] = calibration;
-    const Json swept = sweep_of(question, job, config, *cluster, inputs ? &*inputs : nullptr,
-                                shapes_of(question, prompts, config.max_positions));
-    plan.update(swept);
+    plan.update(sweep_of(question, job, config, *cluster, prompts, inputs ? &*inputs : nullptr));
     return plan;
   }
   resources::Resources resources;
@@ -351,7 +386,7 @@ Json plan_job(const PlanQuestion& question) {
 Json plan_calibration(const PlanQuestion& question) {
   const auto [cluster, calibration] = fitted_cluster(question, {}, 1);
   return {{"schema", "pecia.plan/1"},
-          {"cluster", {{"name", question.cluster}, {"file", to_yaml(cluster)}}},
+          {"cluster", json_of(cluster, question)},
           {"calibration", calibration}};
 }
 
@@ -376,6 +411,7 @@ std::string plan_text(const Json& plan) {
                         report::format_count(model["active_parameters"].get<double>())),
       number(model, "layers"), number(model, "num_heads"), number(model, "num_kv_heads"),
       number(model, "head_dim"), number(model, "length"));
+  text += scaling_text(model);
   text += prompts_text(plan["prompts"], number(model, "length"));
   text += backend_text(plan["backend"]);
   if (plan.contains("batch"))

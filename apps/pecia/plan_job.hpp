@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,9 @@ struct PlanQuestion {
   std::vector<std::string> overrides;  ///< of the job's values
   /// Empty: the number that the job's degrees give, with cp: auto as 1.
   std::vector<int64_t> ranks;
-  std::string cluster;                 ///< preset or cluster file; empty: no times are foreseen
+  std::string cluster;                 ///< preset or cluster file; empty: the GPUs below say it
+  std::string gpu;                     ///< of servers without a file; empty: no times are foreseen
+  std::optional<int> per_server;       ///< of these GPUs; absent: as their board has
   std::vector<std::string> calibrate;  ///< output folders of runs that the cluster is fitted to
   std::filesystem::path
       cluster_file;             ///< where the cluster is written, fitted or not; empty: nowhere
@@ -24,6 +27,8 @@ struct PlanQuestion {
   /// PROMPT[+CACHED][:NEW][xCOUNT] in place of the job's prompts; none: the job's
   std::vector<std::string> requests;
   std::filesystem::path prompts;  ///< a shard in place of the job's prompts; empty: none
+
+  bool on_cluster() const { return !cluster.empty() || !gpu.empty(); }
 };
 
 /// Missing prompts are left out, and "prompts" says so. Throws InputError for errors in the job

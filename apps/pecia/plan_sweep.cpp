@@ -233,13 +233,7 @@ Json swept_plans(foresight::Passes& passes, foresight::Batches& batches,
   const foresight::PassSetting& setting = passes.setting();
   if (const Foreseen& best = found.plans.front(); !trace.empty() && best.end)
     foresight::write_traces(passes, best.resources, shapes.back(), trace);
-  const foresight::Batch& batch = batches.alone();
-  Json json{{"batch",
-             {{"requests", batch.work().requests},
-              {"prompt_tokens", batch.work().prompt_tokens},
-              {"new_tokens", batch.work().answer_tokens},
-              {"longest_prompt", batch.longest_prompt()}}},
-            {"plans", Json::array()}};
+  Json json{{"batch", batch_json(batches.alone())}, {"plans", Json::array()}};
   for (const Foreseen& plan : found.plans) {
     Json& last = json["plans"].emplace_back(json_of(passes, plan, shapes));
     if (plan.end) {
@@ -258,13 +252,11 @@ Json swept_plans(foresight::Passes& passes, foresight::Batches& batches,
 }
 
 std::string sweep_text(const Json& plan) {
-  const Json &batch = plan["batch"], &plans = plan["plans"], &best = plans.front();
-  std::string text =
-      fmt::format("  batch: {}, {} prompt tokens, up to {} new ones, longest prompt {}\n",
-                  plural(batch["requests"].get<int64_t>(), "request"),
-                  report::format_count(batch["prompt_tokens"].get<double>()),
-                  report::format_count(batch["new_tokens"].get<double>()),
-                  batch["longest_prompt"].get<int64_t>());
+  const Json &plans = plan["plans"], &best = plans.front();
+  std::string text = batch_text(plan["batch"]);
+  if (plan["cluster"].contains("assumed"))
+    text += fmt::format("  assumed: {}; --cluster FILE says it otherwise\n",
+                        plan["cluster"]["assumed"].get<std::string>());
   text += fmt::format(
       "  foreseen on {}: {}, {} played, {} cannot be faster, {} too large\n",
       plan["cluster"]["name"].get<std::string>(), plural(plan["layouts"].get<int64_t>(), "layout"),

@@ -62,10 +62,10 @@ PassShape step_of(const PassesOfReplica& passes, int degree, const RequestShape&
 
 }  // namespace
 
-RequestShape parse_shape(std::string_view text) {
+RequestShape parse_shape(std::string_view text, std::string_view of) {
   const auto refuse = [&](const char* why) {
-    fail<InputError>("request {}: {}; write it as PROMPT[+CACHED][:NEW] with whole numbers", text,
-                     why);
+    fail<InputError>("request {}: {}; write it as PROMPT[+CACHED][:NEW][xCOUNT] with whole numbers",
+                     of.empty() ? text : of, why);
   };
   std::string_view left = text;
   const auto take = [&](int64_t least) {

@@ -19,8 +19,8 @@ struct RequestShape {
 };
 
 /// PROMPT[+CACHED][:NEW], as "128000", "1280+126720" or "8000:200". Throws InputError for another
-/// form, and for numbers below 1 (CACHED: 0) or above 2^40.
-RequestShape parse_shape(std::string_view text);
+/// form, and for numbers below 1 (CACHED: 0) or above 2^40. `of`: what was typed, if that is more.
+RequestShape parse_shape(std::string_view text, std::string_view of = {});
 
 struct RequestTime {
   double ttft_s = 0;  ///< all passes of the prompt

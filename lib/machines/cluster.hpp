@@ -101,7 +101,7 @@ std::vector<std::string> cluster_presets();
 std::optional<std::string> preset_text(std::string_view preset);
 
 /// The preset of this name, or else the cluster file. Throws InputError as read_cluster does, and
-/// for what is neither, naming the nearest preset.
+/// for what is neither, naming the presets that may be meant.
 Cluster cluster_of(const std::string& preset_or_file);
 
 }  // namespace pecia::machines

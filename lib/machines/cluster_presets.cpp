@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The machines of the papers, as cluster files. Peaks and links are what the papers or the makers
-/// say. Shares are fitted where a comment says so; the others are guesses until a run has measured
-/// them.
+/// The machines of the papers, and others that are common, as cluster files. Peaks and links are what
+/// the papers or the makers say. Shares are fitted where a comment says so; the others are guesses
+/// until a run has measured them.
 
 #include <algorithm>
 #include <array>
 #include <utility>
 
 #include "lib/core/error.hpp"
-#include "lib/core/mistyped.hpp"
+#include "lib/core/meant.hpp"
 #include "lib/machines/cluster.hpp"
 
 namespace pecia::machines {
@@ -71,6 +71,26 @@ efficiency:
   collective: 0.7
 overhead: {op_us: 5, step_us: 500}
 )"},
+    Preset{
+        "a100-80gb",
+        R"(# DGX A100 640GB, data sheets of NVIDIA: 8 × A100-SXM-80GB behind NVSwitch, a 200 Gb/s adapter per GPU
+# NVLink has 600 GB/s in both directions together. Shares are guesses.
+ranks_per_server: 8
+servers_per_rack: 16
+rank:
+  {name: A100-80GB, backend: cuda, flops: {fp32: 1.95e13, bf16: 3.12e14}, memory_gbs: 2039, memory_gib: 74.5}
+links:
+  server: {gbs: 300, us: 3, shared: false}
+  rack: {gbs: 25, us: 8, shared: false}
+  system: {gbs: 25, us: 10, shared: false}
+efficiency:
+  gemm: 0.65
+  attention: 0.55
+  copy: 0.8
+  send: 0.7
+  collective: 0.7
+overhead: {op_us: 5, step_us: 500}
+)"},
     Preset{"h100-nvswitch", R"(# 8 × H100-80GB behind NVSwitch, 400 Gb/s per GPU between servers
 # One GPU described itself (apps/performance.md, "GPUs"); links were not measured.
 ranks_per_server: 8
@@ -120,6 +140,28 @@ efficiency:
   collective: 0.7
 overhead: {op_us: 3, step_us: 100}
 )"},
+    Preset{
+        "gh200",
+        R"(# 4 × GH200-96GB: the GPUs by NVIDIA's data sheet, the node as JUPITER's (jsc, "JUPITER Hardware Overview")
+# Each two GPUs have 150 GB/s of NVLink in each direction, each GPU an adapter of 200 Gb/s. The chip is that of the H200,
+# whose shares were measured (apps/performance.md).
+ranks_per_server: 4
+servers_per_rack: 48
+rank:
+  {name: GH200-96GB, backend: cuda, flops: {fp32: 6.7e13, bf16: 9.89e14, fp8: 1.75e15}, memory_gbs: 4000, memory_gib: 89.4}
+links:
+  server: {gbs: 150, us: 3, shared: false}
+  rack: {gbs: 25, us: 8, shared: false}
+  system: {gbs: 25, us: 10, shared: false}
+efficiency:
+  gemm: 0.72
+  attention: 0.63
+  copy: 0.78
+  stream: 0.72
+  send: 0.7
+  collective: 0.7
+overhead: {op_us: 3, step_us: 100}
+)"},
     Preset{"a800-4x200", R"(# LoongServe, §7: 8 × A800-80GB, four 200 Gb/s adapters per server
 ranks_per_server: 8
 servers_per_rack: 16
@@ -139,6 +181,11 @@ overhead: {op_us: 5, step_us: 500}
 )"},
 };
 
+/// "H100-80GB", as the file names its ranks.
+std::string rank_name_of(const Preset& preset) {
+  return parse_cluster(std::string(preset.text), std::string(preset.name)).rank.name;
+}
+
 }  // namespace
 
 std::vector<std::string> cluster_presets() {
@@ -155,14 +202,18 @@ std::optional<std::string> preset_text(std::string_view name) {
 Cluster cluster_of(const std::string& preset_or_file) {
   if (const auto text = preset_text(preset_or_file)) return parse_cluster(*text, preset_or_file);
   if (std::filesystem::exists(preset_or_file)) return read_cluster(preset_or_file);
-  const auto nearest = std::ranges::min_element(presets, {}, [&](const Preset& preset) {
-    return edit_distance(preset_or_file, preset.name);
-  });
-  if (may_mean(preset_or_file, nearest->name))
-    fail<InputError>("{} is neither a file nor a cluster preset; did you mean {}?", preset_or_file,
-                     nearest->name);
-  fail<InputError>("{} is neither a file nor a cluster preset; the presets are {}", preset_or_file,
-                   fmt::join(cluster_presets(), ", "));
+  std::vector<KnownName> known;
+  for (const Preset& preset : presets)
+    known.push_back({std::string(preset.name), rank_name_of(preset)});
+  const std::vector<std::string> meant = meant_by(preset_or_file, known);
+  if (!meant.empty())
+    fail<InputError>(
+        "{} is neither a file nor a cluster preset; did you mean {}? --gpu describes other servers",
+        preset_or_file, any_of_text(meant));
+  fail<InputError>(
+      "{} is neither a file nor a cluster preset; the presets are {}, and --gpu describes other "
+      "servers",
+      preset_or_file, fmt::join(cluster_presets(), ", "));
 }
 
 }  // namespace pecia::machines

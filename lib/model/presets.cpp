@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "lib/core/error.hpp"
-#include "lib/core/mistyped.hpp"
+#include "lib/core/meant.hpp"
 
 namespace pecia::model {
 namespace {
@@ -15,6 +15,26 @@ namespace {
 struct Preset {
   std::string_view name, config;
 };
+
+/// Llama 3.3 has the shape and the positions of 3.1.
+constexpr std::string_view llama_3_1_70b =
+    R"({"model_type": "llama", "vocab_size": 128256, "hidden_size": 8192,
+    "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64,
+    "num_key_value_heads": 8, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+    "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192},
+    "torch_dtype": "bfloat16", "eos_token_id": [128001, 128008, 128009]})";
+
+/// Some papers leave out the 1.
+constexpr std::string_view llama_3_1_405b =
+    R"({"model_type": "llama", "vocab_size": 128256, "hidden_size": 16384,
+    "intermediate_size": 53248, "num_hidden_layers": 126, "num_attention_heads": 128,
+    "num_key_value_heads": 8, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+    "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192},
+    "torch_dtype": "bfloat16", "eos_token_id": [128001, 128008, 128009]})";
 
 constexpr std::array presets{
     Preset{"llama-2-7b",
@@ -40,14 +60,10 @@ constexpr std::array presets{
            "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64,
            "num_key_value_heads": 8, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
            "rope_theta": 500000.0, "torch_dtype": "bfloat16", "eos_token_id": 128001})"},
-    Preset{"llama-3-405b",
-           R"({"model_type": "llama", "vocab_size": 128256, "hidden_size": 16384,
-           "intermediate_size": 53248, "num_hidden_layers": 126, "num_attention_heads": 128,
-           "num_key_value_heads": 8, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
-           "rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
-           "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-           "original_max_position_embeddings": 8192},
-           "torch_dtype": "bfloat16", "eos_token_id": [128001, 128008, 128009]})"},
+    Preset{"llama-3.1-70b", llama_3_1_70b},
+    Preset{"llama-3.3-70b", llama_3_1_70b},
+    Preset{"llama-3-405b", llama_3_1_405b},
+    Preset{"llama-3.1-405b", llama_3_1_405b},
     Preset{"qwen2.5-32b",
            R"({"model_type": "qwen2", "vocab_size": 152064, "hidden_size": 5120,
            "intermediate_size": 27648, "num_hidden_layers": 64, "num_attention_heads": 40,
@@ -136,14 +152,16 @@ ModelConfig config_of_preset_or_folder(const std::string& preset_or_folder) {
   const auto found = std::ranges::find(presets, preset_or_folder, &Preset::name);
   if (found != presets.end()) return parse_config(std::string(found->config), preset_or_folder);
   if (std::filesystem::exists(preset_or_folder)) return read_config(preset_or_folder);
-  const auto nearest = std::ranges::min_element(presets, {}, [&](const Preset& preset) {
-    return edit_distance(preset_or_folder, preset.name);
-  });
-  if (may_mean(preset_or_folder, nearest->name))
+  std::vector<KnownName> known;
+  for (const Preset& preset : presets) known.push_back({std::string(preset.name)});
+  const std::vector<std::string> meant = meant_by(preset_or_folder, known);
+  if (!meant.empty())
     fail<InputError>("{} is neither a folder nor a model preset; did you mean {}?",
-                     preset_or_folder, nearest->name);
-  fail<InputError>("{} is neither a folder nor a model preset; the presets are {}",
-                   preset_or_folder, fmt::join(model_presets(), ", "));
+                     preset_or_folder, any_of_text(meant));
+  fail<InputError>(
+      "{} is neither a folder nor a model preset; name a folder with the model's config.json, or a "
+      "preset: {}",
+      preset_or_folder, fmt::join(model_presets(), ", "));
 }
 
 }  // namespace pecia::model

@@ -13,7 +13,7 @@ namespace pecia::model {
 std::vector<std::string> model_presets();
 
 /// The configuration of the preset of this name, or else of the model's folder. Throws InputError as
-/// read_config does, and for what is neither, naming the nearest preset.
+/// read_config does, and for what is neither, naming the presets that may be meant.
 ModelConfig config_of_preset_or_folder(const std::string& preset_or_folder);
 
 }  // namespace pecia::model

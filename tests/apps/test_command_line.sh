@@ -69,7 +69,13 @@ expect 2 - 'needs a job file or a --model, or --modes' "$pecia" plan
 expect 0 '^| >1 | 1 | >1 | ring, sp_tp | pass_q, broadcast_q |$' - "$pecia" plan --modes
 expect 0 '"prefill"' - "$pecia" plan --modes --json
 expect 2 - 'needs a job file' "$pecia" plan --modes --ranks 4
-expect 2 - '--ranks' "$pecia" plan --modes --ranks 0
+expect 2 - '--ranks 0: a run has at least one rank$' "$pecia" plan --modes --ranks 0
+expect 2 - '--ranks -3: a run has at least one rank$' "$pecia" plan --modes --ranks -3
+expect 2 - '--ranks 1000000: a plan is for up to 65536 ranks, as ' "$pecia" plan --modes --ranks 8,1000000
+expect 2 - '--ranks 8193: a plan with times is for up to 8192 ranks' \
+  "$pecia" plan --model llama-3-8b --cluster h100-gtt --ranks 8193 --request 5
+expect 2 - '--ranks' "$pecia" plan --modes --ranks 99999999999999999999
+expect 2 - '--ranks' "$pecia" plan --modes --ranks 8,x
 expect 2 - 'config.json' "$pecia" plan --modes --ranks 4 "$folder/job.yaml"
 plan=("$pecia" plan --modes "$folder/job.yaml" --set "model.path=$model")
 expect 2 - 'say how many with --ranks' "${plan[@]}"
@@ -113,7 +119,10 @@ python3 - "$folder/out" <<'END' || complain "a plan with times is not as interfa
 import json, sys
 plan = json.load(open(sys.argv[1]))
 chosen, cluster = plan["plans"][0], plan["cluster"]
-assert plan["batch"] == {"requests": 4, "prompt_tokens": 2900, "new_tokens": 16, "longest_prompt": 2000}
+assert plan["batch"] == {"requests": 4, "prompt_tokens": 2900, "new_tokens": 16, "longest_prompt": 2000,
+                         "prompt_tokens_of_a_request": [300, 2000], "new_tokens_of_a_request": [1, 5]}
+assert plan["model"]["length"] == 8192 and plan["model"]["rope_scaling"] is None
+assert set(cluster) == {"name", "file"}
 assert all(p["ranks"] == 4 and p["parallel"]["tp"] == 2 for p in plan["plans"])
 ends = [p["end_s"] for p in plan["plans"]]
 assert ends == sorted(ends) and chosen["end_range_s"][0] <= ends[0] <= chosen["end_range_s"][1]
@@ -131,13 +140,33 @@ for request in chosen["requests"]:
 END
 expect 0 'first token after' - "${foresee[@]}" --ranks 2 --request 500 --trace "$folder/foreseen"
 [ -s "$folder/foreseen/prefill/trace.json.gz" ] && [ -s "$folder/foreseen/decode/trace.json.gz" ] || complain "no traces"
-expect 2 - 'requires --cluster' "$pecia" plan --model llama-3-8b --ranks 2 --trace "$folder/foreseen"
+expect 2 - 'plan --trace needs a --cluster or a --gpu' \
+  "$pecia" plan --model llama-3-8b --ranks 2 --trace "$folder/foreseen"
+# A model reads no more than it can.
+expect 2 - 'request 100000:500: it has 100500 tokens with its answer, and llama-3-8b reads 8192; .*llama-3.1-8b' \
+  "${foresee[@]}" --ranks 8 --request 100000:500
+stretched=("${foresee[@]}" --ranks 2 --request 9000 --set 'model.rope_scaling={type: yarn, factor: 2}')
+expect 0 '^  planned with model.rope_scaling: {type: yarn, factor: 2}, so the model reads 16384 tokens in place of 8192$' \
+  - "${stretched[@]}"
+expect 0 '"said_by": "job"' - "${stretched[@]}" --json
+# Servers by their GPUs, the same ranks once.
+expect 0 '^  assumed: 4 GPUs in a server, 300 GB/s between two of them, and 25 GB/s .*; --cluster FILE ' - \
+  "$pecia" plan --model llama-3-8b --gpu A100-80GB --per-node 4 --ranks 4,4 --request 500
+[ "$(grep -c '^ *4  ' "$folder/out")" -ge 1 ] || complain "no layouts"
+grep -q '^    ranks_per_server: 4$' "$folder/out" || complain "not four GPUs in a server"
+if grep '^ *4  ' "$folder/out" | sort | uniq -d | grep -q .; then complain "the same ranks twice"; fi
+expect 0 '"assumed": "4 GPUs in a server, as its board has, ' - \
+  "$pecia" plan --model llama-3-8b --gpu gh200 --ranks 4 --request 500 --json
+expect 2 - 'did you mean h100-80gb or h100-96gb?' "$pecia" plan --model llama-3-8b --gpu h100 --request 5
+expect 2 - 'connects 1 to 8 GPUs' "$pecia" plan --model llama-3-8b --gpu h100-80gb --per-node 9 --request 5
+expect 2 - '--per-node requires --gpu' "$pecia" plan --model llama-3-8b --cluster h100-gtt --per-node 4 --request 5
+expect 2 - '--gpu' "$pecia" plan --model llama-3-8b --cluster h100-gtt --gpu h200 --request 5
 # Passes are those of GPUs where the cluster has them.
-"${foresee[@]}" --ranks 8 --request 100000 --json >"$folder/gpus.json" || complain "no plan for GPUs"
-"${foresee[@]}" --ranks 8 --request 100000 --set backend=cuda --json | cmp -s - "$folder/gpus.json" ||
+"${foresee[@]}" --ranks 8 --request 8000 --json >"$folder/gpus.json" || complain "no plan for GPUs"
+"${foresee[@]}" --ranks 8 --request 8000 --set backend=cuda --json | cmp -s - "$folder/gpus.json" ||
   complain "backend: cuda changes a plan for GPUs"
 expect 2 - 'are of backend cuda' "${foresee[@]}" --ranks 8 --request 1000 --set backend=cpu
-expect 2 - 'did you mean h100-gtt?' "$pecia" plan --model llama-3-8b --ranks 2 --cluster h100-gt
+expect 2 - 'did you mean h100-gtt or h100-gti?' "$pecia" plan --model llama-3-8b --ranks 2 --cluster h100-gt
 expect 2 - 'mpirun -np 2 pecia topology --measure' "$pecia" plan --model smollm2-135m --ranks 2 --cluster this --request 9
 expect 0 'tokens: first token after ' - "$pecia" plan --model smollm2-135m --ranks 1 --cluster this --request 99
 expect 2 - 'requires --measure' "$pecia" topology --cluster-file "$folder/this.yaml"
@@ -147,9 +176,11 @@ expect 0 'bandwidth' '*' env XDG_CACHE_HOME="$folder/cache" \
 expect 0 'tokens: first token after ' - \
   "$pecia" plan --model smollm2-135m --ranks 2 --cluster "$folder/this.yaml" --request 99
 expect 2 - 'did you mean llama-3-8b?' "$pecia" plan --model llama3-8b --ranks 2
-expect 2 - 'say a length with --request' "${foresee[@]}" --ranks 2
-expect 2 - 'write it as PROMPT' "${foresee[@]}" --ranks 2 --request 5x
-expect 2 - 'needs a --cluster' "$pecia" plan --model llama-3-8b --ranks 2 --request 5
+expect 2 - 'say lengths with --request' "${foresee[@]}" --ranks 2
+for wrong in 5x x0 -5 1e30; do
+  expect 2 - "request $wrong: .*write it as PROMPT" "${foresee[@]}" --ranks 2 --request $wrong
+done
+expect 2 - 'needs a --cluster or a --gpu' "$pecia" plan --model llama-3-8b --ranks 2 --request 5
 expect 2 - 'unknown key model; the keys here are ranks_per_server' \
   "$pecia" plan --model llama-3-8b --cluster "$folder/job.yaml" --ranks 2 --request 5
 

@@ -144,11 +144,11 @@ TEST(ClusterFile, ThatIsWrongIsRefusedWithTheLineAndTheKey) {
 
 TEST(ClusterPresets, AreFilesThatAreRead) {
   EXPECT_THAT(cluster_presets(),
-              testing::ElementsAre("h100-gtt", "h100-gti", "a100-p4d", "h100-nvswitch",
-                                   "h200-nvswitch", "a800-4x200"));
+              testing::ElementsAre("h100-gtt", "h100-gti", "a100-p4d", "a100-80gb", "h100-nvswitch",
+                                   "h200-nvswitch", "gh200", "a800-4x200"));
   for (const std::string& name : cluster_presets()) {
     const Cluster cluster = cluster_of(name);
-    EXPECT_EQ(cluster.ranks_per_server, 8) << name;
+    EXPECT_EQ(cluster.ranks_per_server, name == "gh200" ? 4 : 8) << name;
     EXPECT_TRUE(cluster.rank.gpu) << name;
     EXPECT_GT(cluster.links[0].gbs, cluster.links[1].gbs) << name;
     EXPECT_EQ(parse_cluster(to_yaml(cluster), name), cluster);
@@ -156,8 +156,24 @@ TEST(ClusterPresets, AreFilesThatAreRead) {
   EXPECT_EQ(cluster_of("h100-gti").links[1].gbs, 12.5);  // 100 Gb/s
 }
 
-TEST(ClusterPresets, ThatDoNotExistAreAnsweredWithTheNearest) {
-  const auto refusal_of = [](const std::string& name) -> std::string {
+/// Figures that makers publish: 1e12 FLOP/s in bf16, 1e9 B/s of memory, of NVLink in each direction
+/// between two GPUs, and of the network for each GPU.
+TEST(ClusterPresets, HaveTheFiguresOfDataSheets) {
+  const auto has = [](const char* name, double tflops, double memory, double nvlink,
+                      double network) {
+    const Cluster cluster = cluster_of(name);
+    EXPECT_EQ(cluster.rank.flops.at(DType::bf16) / 1e12, tflops) << name;
+    EXPECT_EQ(cluster.rank.memory_gbs, memory) << name;
+    EXPECT_EQ(cluster.links[0].gbs, nvlink) << name;
+    EXPECT_EQ(cluster.links[1].gbs, network) << name;
+    EXPECT_FALSE(cluster.links[1].shared) << name;
+  };
+  has("a100-80gb", 312, 2039, 300, 25);
+  has("gh200", 989, 4000, 150, 25);
+}
+
+TEST(ClusterPresets, ThatDoNotExistAreAnsweredWithThoseThatAreMeant) {
+  const auto refusal = [](const char* name) -> std::string {
     try {
       cluster_of(name);
     } catch (const InputError& error) {
@@ -165,8 +181,13 @@ TEST(ClusterPresets, ThatDoNotExistAreAnsweredWithTheNearest) {
     }
     return "accepted";
   };
-  EXPECT_THAT(refusal_of("h100-gt"), HasSubstr("did you mean h100-gt"));
-  EXPECT_THAT(refusal_of("laptop of mine"), HasSubstr("the presets are h100-gtt, h100-gti"));
+  EXPECT_THAT(refusal("h100-gt"), HasSubstr("did you mean h100-gtt or h100-gti?"));
+  EXPECT_THAT(refusal("h100"), HasSubstr("did you mean h100-gtt, h100-gti or h100-nvswitch?"));
+  EXPECT_THAT(refusal("a100"), HasSubstr("did you mean a100-p4d or a100-80gb?"));
+  EXPECT_THAT(refusal("H100-80GB"), HasSubstr("did you mean h100-nvswitch?"));
+  EXPECT_THAT(refusal("GH200-96GB"), HasSubstr("did you mean gh200?"));
+  EXPECT_THAT(refusal("laptop of mine"), HasSubstr("the presets are h100-gtt, h100-gti"));
+  EXPECT_THAT(refusal("b200"), HasSubstr("the presets are")) << "spelled nearly as gh200";
 }
 
 TEST(ClusterFile, IsFoundByItsPath) {

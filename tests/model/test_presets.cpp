@@ -18,7 +18,8 @@ using testing::HasSubstr;
 TEST(ModelPresets, HaveAsManyParametersAsTheirNamesSay) {
   const std::map<std::string, double> billions{
       {"llama-2-7b", 6.74},    {"llama-3-8b", 8.03},        {"llama-3.1-8b", 8.03},
-      {"llama-3-70b", 70.6},   {"llama-3-405b", 406},       {"qwen2.5-32b", 32.8},
+      {"llama-3-70b", 70.6},   {"llama-3.1-70b", 70.6},     {"llama-3.3-70b", 70.6},
+      {"llama-3-405b", 406},   {"llama-3.1-405b", 406},     {"qwen2.5-32b", 32.8},
       {"glm-4-9b-1m", 9.48},   {"internlm2.5-7b-1m", 7.74}, {"smollm2-135m", 0.1345},
       {"qwen3-30b-a3b", 30.5}, {"qwen3-235b-a22b", 235},    {"mixtral-8x7b", 46.7},
       {"gpt-oss-20b", 20.9},   {"gpt-oss-120b", 116.8},     {"gemma-3-12b", 11.77},
@@ -52,9 +53,35 @@ std::string refusal(const std::string& name) {
   return "accepted";
 }
 
-TEST(ModelPresets, ThatDoNotExistAreAnsweredWithTheNearest) {
+/// Lengths and scaling as the models' config.json says.
+TEST(ModelPresets, OfLlama3AndItsSuccessorsReadWhatTheseRead) {
+  for (const char* name : {"llama-3-8b", "llama-3-70b"}) {
+    const ModelConfig config = config_of_preset_or_folder(name);
+    EXPECT_EQ(config.max_positions, 8192) << name;
+    EXPECT_EQ(config.rope.scaling, RopeScaling::none) << name;
+  }
+  for (const char* name :
+       {"llama-3.1-8b", "llama-3.1-70b", "llama-3.3-70b", "llama-3.1-405b", "llama-3-405b"}) {
+    const ModelConfig config = config_of_preset_or_folder(name);
+    EXPECT_EQ(config.max_positions, 131072) << name;
+    EXPECT_EQ(config.rope.scaling, RopeScaling::llama3) << name;
+    EXPECT_EQ(config.rope.factor, 8) << name;
+    EXPECT_EQ(config.rope.original_max_positions, 8192) << name;
+    EXPECT_EQ(config.rope.low_freq_factor, 1) << name;
+    EXPECT_EQ(config.rope.high_freq_factor, 4) << name;
+  }
+}
+
+TEST(ModelPresets, ThatDoNotExistAreAnsweredWithThoseThatAreMeant) {
   EXPECT_THAT(refusal("llama3-8b"), HasSubstr("did you mean llama-3-8b?"));
-  EXPECT_THAT(refusal("no such folder"), HasSubstr("the presets are llama-2-7b, llama-3-8b"));
+  EXPECT_THAT(refusal("llama3-70b"), HasSubstr("did you mean llama-3-70b?"));
+  EXPECT_THAT(refusal("Llama-3.3-70B-Instruct"), HasSubstr("did you mean llama-3.3-70b?"));
+  EXPECT_THAT(refusal("meta-llama/Llama-3.1-8B"), HasSubstr("did you mean llama-3.1-8b?"));
+  EXPECT_THAT(refusal("llama-70b"),
+              HasSubstr("did you mean llama-3-70b, llama-3.1-70b or llama-3.3-70b?"));
+  EXPECT_THAT(refusal("no such folder"), HasSubstr("a preset: llama-2-7b, llama-3-8b"));
+  EXPECT_THAT(refusal("llama-2-70b"), HasSubstr("a preset: llama-2-7b, llama-3-8b"))
+      << "llama-2-7b is spelled nearly alike, and another model";
 }
 
 TEST(ModelPresets, GiveWayToFolders) {
