@@ -179,6 +179,10 @@ make_peers() {
 case "${1:-}" in
   "") install_packages ;;
   python | books | report | cuda | grammar | peers | peers-openvino) ;;
+  --version)
+    sed -n 's/^VERSION = "\(.*\)".*/pecia-setup \1/p' "$root/scripts/pecia_tools/__init__.py"
+    exit
+    ;;
   -h | --help)
     sed -n '1d; /^# SPDX-/d; /^set -/q; s/^# \{0,1\}//p' "$0"
     exit

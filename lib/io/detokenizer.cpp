@@ -23,7 +23,7 @@ constexpr int64_t max_file_bytes = int64_t{1} << 28;  // the largest known have 
 constexpr int64_t max_tokens = 10'000'000;            // the largest known have 300 thousand
 // What a decoder makes of a token is bounded, too: "a" can become a thousand others, which the next one replaces again.
 constexpr size_t max_token_bytes = 4096;  // of a token's text; the longest known have 1 kB
-constexpr size_t max_text_bytes = size_t{1} << 28;  // of all tokens together
+constexpr size_t max_text_bytes = size_t{1} << 26;  // of all tokens; the largest known have 4 MB
 constexpr size_t max_decoders = 64;                 // the most known are 5
 constexpr const char* remedy = "download or save the model again, or leave stop strings out";
 

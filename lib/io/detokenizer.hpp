@@ -19,7 +19,7 @@ namespace pecia::io {
 class Detokenizer {
  public:
   /// Throws InputError naming the file and the reason: absent, not JSON, not in the format of
-  /// `tokenizers`, or texts of tokens that are longer than any model's: 4 KiB each, 256 MiB in all,
+  /// `tokenizers`, or texts of tokens that are longer than any model's: 4 KiB each, 64 MiB in all,
   /// also after the decoders. Throws Unsupported naming an unknown model type or decoder.
   explicit Detokenizer(const std::filesystem::path& tokenizer_json);
 
