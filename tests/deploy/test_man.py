@@ -169,10 +169,9 @@ class ToolCompletion(unittest.TestCase):
 
     def complete(self, tool: str, *words: str) -> set[str]:
         """Of `pecia-TOOL WORDS…`, of which the last is being typed."""
-        function = "_pecia_" + tool.replace("-", "_")
+        script = COMPLETE.replace("\n_pecia\n", f"\n_pecia_{tool.replace('-', '_')}\n")
         ended = subprocess.run(
-            ["bash", "-uc", COMPLETE.replace("\n_pecia\n", f"\n{function}\n"), "bash"]
-            + [str(SHARE / "pecia-tools.bash"), f"pecia-{tool}", *words],
+            ["bash", "-uc", script, "bash", SHARE / "pecia-tools.bash", f"pecia-{tool}", *words],
             cwd=self.folder,
             capture_output=True,
             text=True,

@@ -67,9 +67,9 @@ class NoSpaceIsLeft(ScriptTest):
                 with self.assertRaises(Failure) as caught, make(path):
                     raise OSError(number, "Can't write data (HDF5's words\n in two lines)")
                 self.assertRegex(str(caught.exception), f"^{path}: {said}. Free some space, .*again$")
-        with self.assertRaises(Failure) as caught:
-            with OwnFiles(self.folder / "texts", ".r", {}, False) as files, files.open("b.txt"):
-                raise OSError(errno.ENOSPC, "No space left on device")
+        texts = OwnFiles(self.folder / "texts", ".r", {}, False)
+        with self.assertRaises(Failure) as caught, texts, texts.open("b.txt"):
+            raise OSError(errno.ENOSPC, "No space left on device")
         self.assertIn("texts/b.txt: the disk is full", str(caught.exception))
 
     def test_of_stdout_also_where_only_the_end_flushes(self) -> None:
