@@ -103,13 +103,15 @@ install_packages() {
 }
 
 # install_requirements NAME [FOLDER]: scripts/NAME.txt into that environment (.venv), unless that very file has been
-# installed.
+# installed. Lists come with the hashes of all that is installed, but those of peers: no run of Pecia needs them, and which
+# torch they take, several GB, depends on the index.
 install_requirements() {
-  local environment="${2:-.venv}"
+  local environment="${2:-.venv}" hashes=(--require-hashes)
+  if [[ $1 == requirements-peers* ]]; then hashes=(); fi
   local list="$root/scripts/$1.txt" stamp="$root/$environment/$1.installed"
   if cmp -s "$list" "$stamp"; then return; fi
   step "installing scripts/$1.txt into $environment" "$root/$environment/bin/python" -m pip install \
-    --disable-pip-version-check --no-input -q -r "$list"
+    --disable-pip-version-check --no-input -q "${hashes[@]}" -r "$list"
   cp "$list" "$stamp"
 }
 
@@ -177,6 +179,10 @@ make_peers() {
 case "${1:-}" in
   "") install_packages ;;
   python | books | report | cuda | grammar | peers | peers-openvino) ;;
+  --version)
+    sed -n 's/^VERSION = "\(.*\)".*/pecia-setup \1/p' "$root/scripts/pecia_tools/__init__.py"
+    exit
+    ;;
   -h | --help)
     sed -n '1d; /^# SPDX-/d; /^set -/q; s/^# \{0,1\}//p' "$0"
     exit

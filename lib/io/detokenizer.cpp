@@ -21,6 +21,10 @@ using nlohmann::json;
 
 constexpr int64_t max_file_bytes = int64_t{1} << 28;  // the largest known have 40 MB
 constexpr int64_t max_tokens = 10'000'000;            // the largest known have 300 thousand
+// What a decoder makes of a token is bounded, too: "a" can become a thousand others, which the next one replaces again.
+constexpr size_t max_token_bytes = 4096;  // of a token's text; the longest known have 1 kB
+constexpr size_t max_text_bytes = size_t{1} << 26;  // of all tokens; the largest known have 4 MB
+constexpr size_t max_decoders = 64;                 // the most known are 5
 constexpr const char* remedy = "download or save the model again, or leave stop strings out";
 
 /// The decoders of a tokenizer.json, in the order in which they are applied.
@@ -59,6 +63,18 @@ class TokenizerJson {
     for (const auto& [text, id] : vocab.items()) take(number(id, "token id"), text);
     for (const json& token : added_tokens())
       take(number(member(token, "id"), "token id"), text_of(token, "content"));
+  }
+
+  /// Throws where the text of a token, or of all up to it, is longer than any model's.
+  void check_length(int64_t id, size_t bytes, size_t bytes_of_all) const {
+    if (bytes > max_token_bytes)
+      wrong(fmt::format("the text of token {} has more than {} bytes, which no tokenizer needs", id,
+                        max_token_bytes));
+    if (bytes_of_all > max_text_bytes)
+      wrong(
+          fmt::format("the texts of its tokens have more than {} bytes together, which no "
+                      "tokenizer needs",
+                      max_text_bytes));
   }
 
   /// Texts of the tokens that are not part of an answer's text.
@@ -117,6 +133,8 @@ class TokenizerJson {
     const auto only_before_fuse = [&] {
       if (found.fuse) unsupported(fmt::format("a decoder {} after Fuse", type), "it before Fuse");
     };
+    if (found.replaces.size() == max_decoders)
+      wrong(fmt::format("it has more than {} decoders that replace text", max_decoders));
     if (found.byte_level) unsupported("a decoder after ByteLevel", "ByteLevel alone");
     if (type == "Sequence") {
       const json& decoders = member(decoder, "decoders");
@@ -214,10 +232,16 @@ std::string byte_level_bytes(const std::string& text) {
   return bytes;
 }
 
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
-    text.replace(at, from.size(), to);
-  return text;
+/// Ends early where the result is longer than any token's.
+std::string replaced(const std::string& text, const std::string& from, const std::string& to) {
+  std::string result;
+  size_t end = 0;
+  for (size_t at = text.find(from); at != std::string::npos && result.size() <= max_token_bytes;
+       at = text.find(from, end)) {
+    result.append(text, end, at - end).append(to);
+    end = at + from.size();
+  }
+  return result.append(text, end);
 }
 
 /// The byte in a name like "<0x0A>".
@@ -241,7 +265,9 @@ Detokenizer::Detokenizer(const std::filesystem::path& tokenizer_json) {
                                  [](const auto& replace) { return replace.dropped_in_first; });
   const std::unordered_set<std::string> special = from.special_texts();
 
+  size_t bytes_of_all = 0;
   from.for_each_token([&](int64_t id, const std::string& text) {
+    from.check_length(id, text.size(), bytes_of_all);
     if (id >= static_cast<int64_t>(kinds_.size())) {
       kinds_.resize(id + 1, Kind::none);
       bytes_.resize(id + 1);
@@ -251,9 +277,12 @@ Detokenizer::Detokenizer(const std::filesystem::path& tokenizer_json) {
     std::string& bytes = bytes_[id] = decoders.byte_level ? byte_level_bytes(text) : text;
     std::string first = bytes;
     for (const Decoders::Replace& replace : decoders.replaces) {
-      bytes = replaced(std::move(bytes), replace.from, replace.to);
-      first = replaced(std::move(first), replace.from, replace.dropped_in_first ? "" : replace.to);
+      bytes = replaced(bytes, replace.from, replace.to);
+      first = replaced(first, replace.from, replace.dropped_in_first ? "" : replace.to);
+      from.check_length(id, std::max(bytes.size(), first.size()), bytes_of_all);
     }
+    bytes_of_all += bytes.size() + (drops ? first.size() : 0);
+    from.check_length(id, bytes.size(), bytes_of_all);
     if (drops) first_bytes_[id] = std::move(first);
     if (!decoders.byte_fallback || kinds_[id] == Kind::none) return;
     if (const auto byte = named_byte(bytes)) {

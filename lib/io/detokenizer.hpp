@@ -19,7 +19,8 @@ namespace pecia::io {
 class Detokenizer {
  public:
   /// Throws InputError naming the file and the reason: absent, not JSON, not in the format of
-  /// `tokenizers`. Throws Unsupported naming an unknown model type or decoder.
+  /// `tokenizers`, or texts of tokens that are longer than any model's: 4 KiB each, 64 MiB in all,
+  /// also after the decoders. Throws Unsupported naming an unknown model type or decoder.
   explicit Detokenizer(const std::filesystem::path& tokenizer_json);
 
   enum class Kind : uint8_t {

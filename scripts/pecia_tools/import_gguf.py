@@ -18,6 +18,7 @@ from .command import UserError, note, refuse_existing, run, temporary_folder
 from .gguf_model import GgufModel
 from .gguf_tokenizer import make_tokenizer, make_tokenizer_config
 from .gguf_weights import DTYPES, write_safetensors
+from .options import add_version
 
 PROGRAM = "pecia-import-gguf"
 Found = TypeVar("Found")
@@ -43,6 +44,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="of the weights in the checkpoint (default: %(default)s)",
     )
     parser.add_argument("--force", action="store_true", help="replace an existing folder")
+    add_version(parser)
     return parser
 
 

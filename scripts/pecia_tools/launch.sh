@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # launch.sh MODULE ARGS…: runs a module of this package with the Python of .venv, or with the one that PECIA_PYTHON names,
-# which must have the packages. --help installs nothing.
+# which must have the packages. --help and --version install nothing.
 set -euo pipefail
 scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PECIA_PYTHON:-$scripts/../.venv/bin/python}
@@ -10,13 +10,13 @@ shift
 export PYTHONPATH="$scripts${PYTHONPATH:+:$PYTHONPATH}"
 help=no
 for argument in "$@"; do
-  if [[ $argument == -h || $argument == --help ]]; then help=yes; fi
+  if [[ $argument == -h || $argument == --help || $argument == --version ]]; then help=yes; fi
   if [[ $argument == -- ]]; then break; fi
 done
 if ! command -v "$python" >/dev/null; then
   # The options of pecia-pack need no package.
   if [[ $help == yes && $module == pack ]] && python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
-    PYTHONDONTWRITEBYTECODE=1 exec python3 -m pecia_tools.pack_options --help
+    PYTHONDONTWRITEBYTECODE=1 exec python3 -m pecia_tools.pack_options "$@"
   fi
   if [[ -n ${PECIA_PYTHON:-} ]]; then
     echo "pecia: PECIA_PYTHON is '$PECIA_PYTHON', which is no program" >&2

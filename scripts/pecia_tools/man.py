@@ -9,6 +9,7 @@ from pathlib import Path
 from .command import note, run, temporary_file
 from .command_help import CommandLine, Entry, Help, read_command_line
 from .completion import bash_completion, zsh_completion
+from .tool_completion import bash_tools, zsh_tools
 
 PROGRAM = "make-man"
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -70,6 +71,8 @@ def main(arguments: list[str]) -> int:
         "pecia.1": man_page(TEMPLATE.read_text(encoding="utf-8"), commands),
         "pecia.bash": bash_completion(commands),
         "_pecia": zsh_completion(commands),
+        "pecia-tools.bash": bash_tools(),
+        "_pecia_tools": zsh_tools(),
     }
     for name, text in made.items():
         with temporary_file(options.output / name) as path:

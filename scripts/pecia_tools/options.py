@@ -6,7 +6,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from . import VERSION
 from .command import nearest
+
+
+def add_version(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--version", action="version", version=f"{parser.prog} {VERSION}", help="print the version and exit"
+    )
 
 
 def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:

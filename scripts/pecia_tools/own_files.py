@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional, TextIO
 
-from .command import UserError, temporary_file
+from .command import UserError, names_full_disk, temporary_file
 from .model_folder import read_json
 
 SCHEMA = "pecia.own_files/1"
@@ -70,7 +70,8 @@ class OwnFiles:
         data = text.encode()
         self._hashes[name] = hashlib.sha256(data).hexdigest()
         if not self._stands_there(name):
-            self._stage(name).write_bytes(data)
+            with names_full_disk(self._folder / name):
+                self._stage(name).write_bytes(data)
 
     @contextmanager
     def open(self, name: str) -> Iterator[TextIO]:
@@ -82,7 +83,8 @@ class OwnFiles:
     def path(self, name: str) -> Iterator[Path]:
         """The same for a file that someone else writes, at the path that this gives."""
         path = self._stage(name)
-        yield path
+        with names_full_disk(self._folder / name):
+            yield path
         self._hashes[name] = sha256_of(path)
 
     def is_foreign(self, name: str) -> bool:

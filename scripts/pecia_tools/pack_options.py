@@ -13,6 +13,7 @@ from .command import suggestion
 from .compressed import MAX_FILE_BYTES
 from .decoding import find_encoding
 from .formats import KINDS
+from .options import add_version
 
 SPLIT_AT = ("chapter", "heading", "paragraph")
 FEWEST_SPLIT_TOKENS = 16
@@ -281,6 +282,7 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="K",
         help="generation.logprobs of the job file, so that lines may ask for up to K (-1: all)",
     )
+    add_version(parser)
     return parser
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .command import UserError, note, run, temporary_file
+from .options import add_version
 from .read_run import read_run
 from .read_trace import read_trace
 
@@ -34,6 +35,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--png", type=Path, metavar="DIR", help="also write each figure as DIR/NAME.png"
     )
+    add_version(parser)
     return parser
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .command import UserError
-from .options import parse
+from .options import add_version, parse
 from .pack_options import whole
 from .summary_job import OF_JOB, SECTION, take_job
 from .summary_prompts import DEFAULTS
@@ -113,6 +113,7 @@ else.
     add("--id-column", metavar="NAME", help="of tables (default: id if there is one)")
     add("--processes", type=whole(1, 4096), metavar="N", help="read so many books at a time")
     add("--fresh", action="store_true", help="begin anew where other books or options began")
+    add_version(parser)
     return parser
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from .options import add_version
 from .results import STATES
 
 
@@ -93,4 +94,5 @@ Exit codes: 0 all turns are done and written; 3 some failed or are not finished,
     parser.add_argument(
         "--force", action="store_true", help="overwrite files that someone else wrote or changed"
     )
+    add_version(parser)
     return parser

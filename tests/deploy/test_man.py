@@ -38,7 +38,7 @@ class MadeFiles(unittest.TestCase):
                 capture_output=True,
                 timeout=120,
             )
-            for name in ("pecia.1", "pecia.bash", "_pecia"):
+            for name in ("pecia.1", "pecia.bash", "_pecia", "pecia-tools.bash", "_pecia_tools"):
                 made, kept = Path(folder, name).read_text(), (SHARE / name).read_text()
                 self.assertEqual(made, kept, f"{SHARE / name} is stale: run scripts/make-man")
 
@@ -157,6 +157,54 @@ class BashCompletion(unittest.TestCase):
         self.assertEqual(self.complete("inspect", "")[0], {"d.h5", "runs"})
         self.assertEqual(self.complete("doctor", "--output", "")[0], {"runs"})
         self.assertEqual(self.complete("topology", "--dp", "")[0], set())
+
+
+class ToolCompletion(unittest.TestCase):
+    TOOLS = ("import-gguf", "pack", "report", "setup", "summarize", "text")
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def complete(self, tool: str, *words: str) -> set[str]:
+        """Of `pecia-TOOL WORDS…`, of which the last is being typed."""
+        script = COMPLETE.replace("\n_pecia\n", f"\n_pecia_{tool.replace('-', '_')}\n")
+        ended = subprocess.run(
+            ["bash", "-uc", script, "bash", SHARE / "pecia-tools.bash", f"pecia-{tool}", *words],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+        return {word for word in ended.stdout.splitlines()[1:] if word}
+
+    def test_every_tool_is_completed_with_every_option(self) -> None:
+        bash, zsh = ((SHARE / name).read_text() for name in ("pecia-tools.bash", "_pecia_tools"))
+        for tool in self.TOOLS:
+            self.assertRegex(bash, rf"(?m)^complete .* pecia-{tool}$")
+            self.assertRegex(zsh.splitlines()[0], rf"^#compdef .*\bpecia-{tool}\b")
+            if tool == "setup":
+                continue
+            said = subprocess.run(
+                [SOURCE / f"scripts/pecia-{tool}", "--help"], capture_output=True, text=True, check=True
+            ).stdout.split("example")[0]
+            options = set(re.findall(r"(?m)^  (?:-\w(?: \w+)?, )?(--[a-z-]+)", said))
+            self.assertLessEqual({"--help", "--version"}, options)
+            self.assertLessEqual(options, self.complete(tool, "--"))
+            for option in options:
+                self.assertIn(f"{option}[", zsh)
+
+    def test_choices_and_files(self) -> None:
+        (self.folder / "runs").mkdir()
+        (self.folder / "book.epub").touch()
+        self.assertEqual(self.complete("pack", "--split-at", "h"), {"heading"})
+        self.assertEqual(self.complete("pack", "--model", ""), {"runs"})
+        self.assertEqual(self.complete("pack", ""), {"runs", "book.epub"})
+        self.assertEqual(self.complete("pack", "--limit", ""), set())
+        self.assertEqual(self.complete("text", "--cs"), {"--csv"})
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def wanted(manager: int) -> set[str]:
 
 
 def helpers() -> set[str]:
-    lines = (SOURCE / "scripts/requirements.txt").read_text().splitlines()
+    lines = (SOURCE / "scripts/requirements.in").read_text().splitlines()
     return {re.split(r"[=;\[]", line)[0] for line in lines if line and not line.startswith("#")}
 
 
@@ -145,6 +145,44 @@ class Recipes(unittest.TestCase):
         ((key, value),) = spack.recipe["Pecia"]().cmake_args()
         self.assertIn(f"option({key} ", (SOURCE / "CMakeLists.txt").read_text())
         self.assertIs(value, False)
+
+
+class Requirements(unittest.TestCase):
+    """The lists of what is installed have hashes, and all that is asked for in the files that they are made from."""
+
+    def pins(self, path: Path) -> dict[str, str]:
+        text = re.sub(r"^ *#.*\n", "", path.read_text(), flags=re.M).replace("\\\n", " ")
+        return dict(line.partition(" --hash=")[::2] for line in text.splitlines() if line)
+
+    def test_every_package_is_pinned_and_has_hashes(self) -> None:
+        lists = sorted((SOURCE / "scripts").glob("requirements*.txt"))
+        hashed = [path for path in lists if "-peers" not in path.name]
+        self.assertEqual(len(hashed), 7)
+        for path in hashed:
+            for pin, hashes in self.pins(path).items():
+                self.assertRegex(pin, r"^[\w.-]+==[\w.]+( *;.*|\s*)$", path)
+                self.assertRegex(hashes, r"^sha256:[0-9a-f]{64}( +--hash=sha256:[0-9a-f]{64})* *$", pin)
+
+    def test_lists_are_those_of_the_files_that_people_write(self) -> None:
+        written = sorted((SOURCE / "scripts").glob("requirements*.in"))
+        self.assertEqual(len(written), 4)
+        for path in written:
+            locked = {pin.partition(";")[0].strip() for pin in self.pins(path.with_suffix(".txt"))}
+            for pin in self.pins(path):
+                name = pin.partition(";")[0].strip().replace("_", "-")
+                self.assertIn(name, locked, f"{path.name} has changed: run scripts/lock-requirements.sh")
+
+    def test_packages_of_one_environment_agree(self) -> None:
+        first = set(self.pins(SOURCE / "scripts/requirements.txt"))
+        names = {pin.partition("==")[0] for pin in first}
+        for kind in ("books", "report"):
+            for pin in self.pins(SOURCE / f"scripts/requirements-{kind}.txt"):
+                if pin.partition("==")[0] in names:
+                    self.assertIn(pin, first)
+
+    def test_pip_is_told_to_demand_them(self) -> None:
+        for file in ("setup.sh", "packaging/wheels.sh", "pecia_tools/demo_model.py"):
+            self.assertIn("--require-hashes", (SOURCE / "scripts" / file).read_text())
 
 
 class Conda(RattlerBuild):

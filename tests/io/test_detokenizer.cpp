@@ -140,6 +140,34 @@ TEST_F(Tokenizer, IsRefusedByNameWhereItIsNotKnown) {
       {"at the end of the text"});
 }
 
+/// Decoders that make more of a token than memory holds are refused, and at once.
+TEST_F(Tokenizer, IsRefusedWhereItsTextsGrowWithoutBound) {
+  const auto replace = [](const std::string& to) {
+    return json{{"type", "Replace"}, {"pattern", {{"String", "x"}}}, {"content", to}};
+  };
+  const auto in_sequence = [&](size_t count, const std::string& to) {
+    return [decoders = json(json::array_t(count, replace(to)))](json& root) {
+      root["decoder"] = {{"type", "Sequence"}, {"decoders", decoders}};
+    };
+  };
+  const auto load = [](const std::filesystem::path& path) { return Detokenizer(path); };
+  const auto refuses = [&](const std::string& what, const auto& change) {
+    const auto path = write(change);
+    test::expect_error<InputError>([&] { load(path); }, {"tokenizer.json: " + what});
+  };
+  refuses("the text of token 6 has more than 4096 bytes", in_sequence(40, "xx"));  // 2^40 bytes
+  refuses("the text of token 6 has more than 4096 bytes", in_sequence(1, std::string(5000, 'y')));
+  refuses("it has more than 64 decoders", in_sequence(65, "x"));
+  refuses("the text of token 1 has more than 4096 bytes",
+          [](json& root) { root["added_tokens"][1]["content"] = std::string(5000, 'y'); });
+  refuses("the texts of its tokens have more than 67108864 bytes", [&](json& root) {
+    in_sequence(1, std::string(4000, 'y'))(root);
+    for (int id = 0; id < 17000; ++id) root["model"]["vocab"]["x" + std::to_string(id)] = id;
+  });
+  EXPECT_EQ(load(write(in_sequence(12, "xx"))).piece(6).bytes.size(), 4096u);
+  EXPECT_EQ(load(write(in_sequence(64, "x"))).piece(6).bytes, "x");
+}
+
 TEST_F(Tokenizer, IsRefusedWhereItIsDamaged) {
   const auto refused = [&](const auto& change, const std::string& part) {
     const auto path = write(change);

@@ -2,6 +2,9 @@
 from __future__ import annotations
 
 import math
+import re
+import subprocess
+import sys
 import unittest
 from pathlib import Path
 
@@ -71,6 +74,18 @@ class Results(ScriptTest):
         found = read_predictions(self.results([NAN, -1, -2, NAN, -4]))
         self.assertEqual(found.logprobs.tolist(), [-1, -2, -4])
         self.assertEqual(found.most_likely.tolist(), [4, 5, 6])
+
+    def test_the_program_in_the_documentation_gives_perplexities(self) -> None:
+        text = (Path(__file__).resolve().parents[2] / "configs/README.md").read_text("utf-8")
+        program = re.search(r"<<'PYTHON'\n(.*?)^PYTHON$", text, re.DOTALL | re.MULTILINE)[1]
+        path = self.results([NAN, -1, -2, NAN, -4]) / "results.h5"
+        ended = subprocess.run(
+            [sys.executable, "-c", program, path], capture_output=True, text=True, check=False
+        )
+        self.assertEqual(ended.stderr, "")
+        lines = [line.split()[1:] for line in ended.stdout.splitlines()]
+        expected = [f"{math.exp(1.5):.3f}", f"{math.exp(4):.3f}"]
+        self.assertEqual(lines, [[e, "over", n, "tokens"] for e, n in zip(expected, "21")])
 
     def test_any_other_that_is_not_a_number_is_refused(self) -> None:
         for wrong in (NAN, -math.inf):

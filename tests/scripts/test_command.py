@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
+import errno
+import os
+import subprocess
+import sys
 from pathlib import Path
 
-from pecia_tools.command import note, printable, temporary_file, temporary_folder
+from pecia_tools import VERSION
+from pecia_tools.command import Failure, note, printable, temporary_file, temporary_folder
+from pecia_tools.own_files import OwnFiles
 from pecia_tools.quickstart_report import speed_line
 from support import ScriptTest, quietly
 
@@ -54,3 +60,77 @@ class QuickstartReport(ScriptTest):
             "phases": {"prefill": {"tokens_per_s": 1234.5}, "decode": {"tokens_per_s": None}},
         }
         self.assertEqual(speed_line(report), "3 done, 1 failed in 12 s · prefill 1234 tokens/s")
+
+
+class NoSpaceIsLeft(ScriptTest):
+    """One line that names the file and what to do, from every command."""
+
+    def write_with(self, body: str, stdout: str = "/dev/null") -> "subprocess.CompletedProcess[str]":
+        program = f"from pecia_tools.command import run\ndef main(_):\n    {body}\n    return 0\nrun('tool', main)\n"
+        with open(stdout, "w", encoding="utf-8") as out:
+            return subprocess.run(
+                [sys.executable, "-c", program], stdout=out, stderr=subprocess.PIPE, text=True, check=False
+            )
+
+    def test_of_files(self) -> None:
+        path = self.folder / "a.h5"
+        for number, said in ((errno.ENOSPC, "the disk is full"), (errno.EDQUOT, "the quota is used up")):
+            for make in (temporary_file, temporary_folder):
+                with self.assertRaises(Failure) as caught, make(path):
+                    raise OSError(number, "Can't write data (HDF5's words\n in two lines)")
+                self.assertRegex(str(caught.exception), f"^{path}: {said}. Free some space, .*again$")
+        texts = OwnFiles(self.folder / "texts", ".r", {}, False)
+        with self.assertRaises(Failure) as caught, texts, texts.open("b.txt"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.assertIn("texts/b.txt: the disk is full", str(caught.exception))
+
+    def test_of_stdout_also_where_only_the_end_flushes(self) -> None:
+        for body in ("print('x')", "print('x' * 1000000)"):
+            ended = self.write_with(body, "/dev/full")
+            self.assertEqual(ended.returncode, 1)
+            self.assertRegex(ended.stderr, r"\Atool: the output: the disk is full\. Free some space.*\n\Z")
+
+    def test_of_other_files(self) -> None:
+        ended = self.write_with("raise OSError(28, 'No space left on device', 'x.png')")
+        self.assertEqual(ended.returncode, 1)
+        self.assertRegex(ended.stderr, r"\Atool: x\.png: the disk is full.*\n\Z")
+
+    def test_other_errors_of_the_system_are_one_line_too(self) -> None:
+        ended = self.write_with("raise OSError(5, 'Input/output error\\n of a disk')")
+        self.assertEqual((ended.returncode, ended.stderr), (1, "tool: the output: Input/output error of a disk\n"))
+
+    def test_a_reader_that_has_had_enough_hears_nothing(self) -> None:
+        reading, writing = os.pipe()
+        os.close(reading)
+        program = "from pecia_tools.command import run\nrun('tool', lambda _: print('x') or 0)\n"
+        ended = subprocess.run(
+            [sys.executable, "-c", program], stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+        )
+        os.close(writing)
+        self.assertEqual(ended.stderr, "")
+
+
+class EveryTool(ScriptTest):
+    scripts = Path(__file__).resolve().parents[2] / "scripts"
+
+    def test_goes_through_run(self) -> None:
+        """What knows full disks and closed pipes."""
+        for launcher in self.scripts.iterdir():
+            words = launcher.read_text("utf-8").split() if launcher.is_file() else []
+            for before, module in zip(words, words[1:]):
+                if before.endswith('/launch.sh"') and module != "demo_model":
+                    text = (self.scripts / f"pecia_tools/{module}.py").read_text("utf-8")
+                    self.assertRegex(text, r"\n    run\(PROGRAM, main\)\n\Z", module)
+
+    def test_says_the_project_s_version(self) -> None:
+        for tool in sorted(self.scripts.glob("pecia-*")):
+            ended = subprocess.run(
+                [tool, "--version"],
+                env={**os.environ, "PECIA_PYTHON": sys.executable},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            self.assertEqual((ended.returncode, ended.stdout), (0, f"{tool.name} {VERSION}\n"), ended.stderr)
+        project = (self.scripts.parent / "CMakeLists.txt").read_text("utf-8")
+        self.assertIn(f"project(pecia VERSION {VERSION} ", project)

@@ -8,6 +8,7 @@
 
 site_pecia=build/release/bin/pecia
 site_container=()          # what comes before it, for example: (apptainer exec --bind /scratch pecia.sif)
+site_alone=()              # what starts the program by itself, on the node of the script; see pyxis.sh
 site_launcher=srun         # or mpirun: the one of the Open MPI that the program was built with
 site_mpi=pmix              # of srun; srun --mpi=list shows what Slurm offers
 site_launcher_options=()   # with GPUs: (--gpus-per-node=4), so that every rank sees all and picks its own
