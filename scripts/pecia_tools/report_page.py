@@ -111,6 +111,14 @@ def _rank_bars(report: Report) -> Section:
     return Section("Time of each rank", "ranks", figures.rank_bars_figure(report.ranks), caption)
 
 
+def start_phases(report: dict[str, Any]) -> list[tuple[str, float]]:
+    """What a run does between the loading of the model, when its trace begins, and its first pass."""
+    startup = report.get("startup") or {}
+    named = [(key.removesuffix("_s").replace("_", " "), s) for key, s in startup.items()]
+    begin = next((i for i, (name, _) in enumerate(named) if name == "measure"), len(named))
+    return named[begin:]
+
+
 def _timeline(run: RunFolder, trace: Trace) -> Section:
     title = "Ranks over time"
     if not trace.kinds.any() and not trace.phases.any():
@@ -126,7 +134,11 @@ def _timeline(run: RunFolder, trace: Trace) -> Section:
         caption += (
             f" trace/ has {len(trace.ranks)} of {plural(len(run.report.ranks), 'rank')}'s files."
         )
-    return Section(title, "timeline", figures.timeline_figure(trace), caption)
+    start = start_phases(run.report.document) if run.report else []
+    if start:
+        phases = ", ".join(f"{name} {duration(seconds)}" for name, seconds in start)
+        caption += f" Hatched is what comes before the first pass: {phases}."
+    return Section(title, "timeline", figures.timeline_figure(trace, start), caption)
 
 
 def _no_trace(run: RunFolder) -> str:

@@ -88,14 +88,15 @@ def memory_figure(ranks: Sequence[Rank]) -> Figure:
     return figure
 
 
-def timeline_figure(trace: Trace) -> Figure:
-    """Shares of time by kind (full trace) or by phase (summary), of each rank."""
+def timeline_figure(trace: Trace, start: Sequence[tuple[str, float]] = ()) -> Figure:
+    """Shares of time by kind (full trace) or by phase (summary), of each rank. `start`: what the ranks did before the
+    first pass, and for how many seconds."""
     if trace.is_full:
         shares, names, colours = trace.kinds, KINDS, KIND_COLOURS
     else:
         shares, names, colours = trace.phases, PHASES, PHASE_COLOURS
     if len(trace.ranks) > FEW_RANKS:
-        return _timeline_images(trace, shares, names, colours)
+        return _timeline_images(trace, shares, names, colours, start)
     figure, strips = axes(0.6 + 0.55 * len(trace.ranks), rows=len(trace.ranks), sharex=True)
     edges = np.linspace(0, trace.end_s, shares.shape[2] + 1)
     for axis, rank, of in zip(strips, trace.ranks, shares):
@@ -118,6 +119,7 @@ def timeline_figure(trace: Trace) -> Figure:
         axis.tick_params(bottom=axis is strips[-1])
         axis.grid(False)
         axis.set_ylabel(f"rank {rank}", rotation=0, ha="right", va="center")
+        _draw_start(axis, start, trace.end_s)
     _time_axis(strips[-1], trace.end_s, "the model was loaded")
     legend_above(strips[0])
     return figure
@@ -402,12 +404,30 @@ def _add_bars(
         axis.stairs(before + values, edges, baseline=before, fill=True, **look)
 
 
+def _draw_start(axis: Axes, start: Sequence[tuple[str, float]], end_s: float) -> None:
+    """Bands from the beginning on; one that is wide enough has its name."""
+    wide = 0.06 * end_s
+    begin = 0.0
+    for name, seconds in start:
+        axis.axvspan(
+            begin, begin + seconds, facecolor="none", edgecolor=LIGHT["grey"], hatch="///", lw=0.5
+        )
+        if seconds > wide:
+            middle = (begin + seconds / 2, 0.5)
+            axis.annotate(name, middle, xycoords=("data", "axes fraction"), ha="center", va="center")
+        begin += seconds
+
+
 def _shortened(host: str) -> str:
     return host if len(host) <= 24 else host[:23] + "…"
 
 
 def _timeline_images(
-    trace: Trace, shares: np.ndarray, names: Sequence[str], colours: dict[str, str]
+    trace: Trace,
+    shares: np.ndarray,
+    names: Sequence[str],
+    colours: dict[str, str],
+    start: Sequence[tuple[str, float]],
 ) -> Figure:
     """One image per kind, ranks downward: none of its colour for none of the time."""
     shown = [row for row in range(len(names)) if shares[:, row].any()]
@@ -429,6 +449,7 @@ def _timeline_images(
         axis.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         axis.tick_params(bottom=axis is panels[-1])
         axis.grid(False)
+        _draw_start(axis, start, trace.end_s)
         bar = figure.colorbar(image, ax=axis, aspect=12, pad=0.01, ticks=(0, 0.5, 1))
         bar.ax.set_yticklabels(("0", "50 %", "100 %"))
         bar.outline.set_edgecolor(LIGHT["line"])

@@ -46,7 +46,8 @@ def report_json(ranks: int = 2, **more: Any) -> dict[str, Any]:
             "output_tokens": 10,
         },
         "seconds": 12.5,
-        "startup": {"main_unix_s": 1.7e9, "mpi_s": 0.25, "load_weights_s": 0.5},
+        "startup": {"main_unix_s": 1.7e9, "mpi_s": 0.25, "load_weights_s": 0.5,
+                    "measure_s": 0.25, "measure_peak_s": 0.125},
         "phases": {
             "prefill": {
                 "seconds": 2,

@@ -250,7 +250,8 @@ class WhatIsMissing(PageTest):
         page = self.page()
         self.assert_says(self.section(page, "One layer, step by step"), "report: {trace: full}")
         timeline = self.section(page, "Ranks over time")
-        self.assert_says(timeline, "report: {trace: full}", "7 spans and notes", "1 of 2 ranks")
+        self.assert_says(timeline, "report: {trace: full}", "7 spans and notes", "1 of 2 ranks",
+                         "before the first pass: measure 250 ms, measure peak 125 ms")
 
     def test_trace_that_was_off(self) -> None:
         document = report_json()
@@ -311,7 +312,14 @@ class Tables(PageTest):
         self.make(document=report_json())
         table = start(read_run(self.run_folder).report)
         self.assertEqual(
-            table.rows, [("mpi", "250 ms"), ("load weights", "500 ms"), ("all", "750 ms")]
+            table.rows,
+            [
+                ("mpi", "250 ms"),
+                ("load weights", "500 ms"),
+                ("measure", "250 ms"),
+                ("measure peak", "125 ms"),
+                ("all", "1.1 s"),
+            ],
         )
         self.assert_says(self.section(self.page(), "Start"), "load weights", "500 ms")
 
