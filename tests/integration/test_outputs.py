@@ -314,12 +314,12 @@ class ReportTest(RunTest):
         for rate in (peak["start"], peak["end"], peak["bandwidth"]):
             self.assertTrue(0 <= rate["least"] <= rate["median"] <= rate["best"])
             self.assertGreater(rate["best"], 0)
-            self.assertGreater(rate["windows"] * rate["window_s"], 0.045)
+            self.assertGreaterEqual(rate["windows"] * rate["window_s"], 0.008)
         self.assertGreaterEqual(peak["flops"], max(peak[at]["best"] for at in ("start", "end")))
         self.assertEqual(report["peak_flops"], peak["flops"])
         for phase in report["phases"].values():
             self.assertTrue(0 < phase["share_of_peak"] <= 1)
-        self.assertGreater(report["startup"]["measure_peak_s"], 0.1)
+        self.assertGreater(report["startup"]["measure_peak_s"], 0.016)
         self.run_job(job, 2, "--fresh", "--set", "report.peak=off")
         without = self.report(job)
         self.assertIsNone(without["peak"])
