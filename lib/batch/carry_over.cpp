@@ -175,6 +175,12 @@ Continuation continuation(const io::ResultsFile& old, const io::ResultsLayout& w
   }
   require_whole_answers(old, states, next.fates);
   next.same_file = same_layout(before, next.layout);
+  if (!knows_weights(before.identity))
+    next.warnings.push_back(
+        fmt::format("{} does not say which contents the weights had at the earlier start, because "
+                    "another version of pecia made it: if the model's files were replaced since "
+                    "then, start over with --fresh",
+                    path.string()));
   remark_settings(old, now, concerned, next.remarks);
   if (started_over > 0)
     next.remarks.push_back(fmt::format("{} under way {} over: their prompts are others now",

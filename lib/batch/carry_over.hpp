@@ -18,10 +18,11 @@ struct Continuation {
     ended,   ///< the turn's partial answer already has all the tokens now allowed
   };
 
-  io::ResultsLayout layout;          ///< layout of the file that the start works on
-  std::vector<Fate> fates;           ///< by row of the old file
-  bool same_file = true;             ///< the old file has that layout
-  std::vector<std::string> remarks;  ///< differences from before, for the log
+  io::ResultsLayout layout;           ///< layout of the file that the start works on
+  std::vector<Fate> fates;            ///< by row of the old file
+  bool same_file = true;              ///< the old file has that layout
+  std::vector<std::string> remarks;   ///< differences from before, for the log
+  std::vector<std::string> warnings;  ///< of what cannot be known
 };
 
 /// Decides what becomes of `old` at a start that would make a new file as `wanted` (with one entry

@@ -16,6 +16,8 @@ using Json = nlohmann::ordered_json;
 constexpr const char* over_length_key = "limits.over_length";
 constexpr const char* max_new_tokens_key = "generation.max_new_tokens";
 
+constexpr const char* contents_key = "contents_sha256";  ///< in "model"
+
 /// Keys of the job that each turn depends on by itself.
 constexpr const char* settings_keys[] = {over_length_key, "model.rope_scaling", max_new_tokens_key,
                                          "generation.stop"};
@@ -77,14 +79,15 @@ std::vector<std::string> sha256_of_files(const std::vector<std::filesystem::path
 }
 
 std::string identity(const job::Job& job, const model::ModelConfig& config,
-                     const io::Checkpoint& checkpoint, DType kv_dtype,
-                     const std::vector<std::string>& input_sha256) {
+                     const io::Checkpoint& checkpoint, const std::string& contents_sha256,
+                     DType kv_dtype, const std::vector<std::string>& input_sha256) {
   const Json settings = as_json(job);
   Json id;
   id["version"] = build_info().version;
   id["model"] = {{"path", std::filesystem::weakly_canonical(job.model.path).string()},
                  {"config_sha256", config.sha256},
                  {"weights_sha256", checkpoint.index_sha256()},
+                 {contents_key, contents_sha256},
                  {"dtype", settings["model"]["dtype"]},
                  {"compute", settings["model"]["compute"]}};
   id["kv"] = {{"dtype", std::string(name_of(kv_dtype))}};
@@ -103,6 +106,11 @@ std::string identity(const job::Job& job, const model::ModelConfig& config,
   if (job.attention.sparse != job::Sparse::off) id["attention"] = settings["attention"];
   id["input_sha256"] = input_sha256;
   return json_text(id);
+}
+
+bool knows_weights(const std::string& identity) {
+  const Json id = parse_object(identity);
+  return id.contains("model") && id["model"].is_object() && id["model"].contains(contents_key);
 }
 
 std::vector<std::string> input_hashes(const std::string& identity) {
@@ -175,7 +183,14 @@ void require_same_identity(const io::ResultsLayout& before, const io::ResultsLay
   std::string differences;
   for (const std::string& key : keys_of(here, there)) {
     if (key == "/model/path") continue;  // the hashes say whether the model is the same
-    if (text_of(there, key) != text_of(here, key))
+    const bool of_contents = key == fmt::format("/model/{}", contents_key);
+    if (of_contents && !there.contains(key)) continue;  // continuation() warns of this
+    if (text_of(there, key) != text_of(here, key) && of_contents)
+      differences += fmt::format(
+          "\n       the contents of the model's weights (model/{}): {} there, {} now; the model's "
+          "files were replaced",
+          contents_key, text_of(there, key), text_of(here, key));
+    else if (text_of(there, key) != text_of(here, key))
       differences += fmt::format("\n       {}: {} there, {} now", key.substr(1),
                                  text_of(there, key), text_of(here, key));
   }

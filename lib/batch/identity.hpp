@@ -15,9 +15,13 @@ namespace pecia::batch {
 std::vector<std::string> sha256_of_files(const std::vector<std::filesystem::path>& files);
 
 /// A JSON object of what every answer of the run depends on, and of the inputs' hashes.
+/// `contents_sha256`: of the weights (io::sampled_sha256).
 std::string identity(const job::Job& job, const model::ModelConfig& config,
-                     const io::Checkpoint& checkpoint, DType kv_dtype,
-                     const std::vector<std::string>& input_sha256);
+                     const io::Checkpoint& checkpoint, const std::string& contents_sha256,
+                     DType kv_dtype, const std::vector<std::string>& input_sha256);
+
+/// Whether an identity's text has the hash of the weights' contents.
+bool knows_weights(const std::string& identity);
 
 /// The inputs' hashes in an identity's text; empty where it has none.
 std::vector<std::string> input_hashes(const std::string& identity);
@@ -42,7 +46,8 @@ bool may_go_on(const std::string& before, const std::string& now);
 std::string kv_identity(const std::string& identity, const job::Job& job);
 
 /// Throws InputError listing what differs, before and now, and what to do. The inputs of `before`
-/// must be the first inputs of `now`; more may follow.
+/// must be the first inputs of `now`; more may follow. Where `before` does not know the contents of
+/// the weights, they are not compared.
 void require_same_identity(const io::ResultsLayout& before, const io::ResultsLayout& now,
                            const std::filesystem::path& results);
 

@@ -40,6 +40,7 @@ Output::Output(const std::filesystem::path& folder, const io::ResultsLayout& lay
   const io::ResultsFile results(results_path_);
   const Continuation next = continuation(results, layout, retry_failed, results_path_);
   for (const std::string& remark : next.remarks) say(remark);
+  warnings_ = next.warnings;
   remove_unfinished_carry_over(results_path_);
   if (next.same_file)
     reopen(results_path_, next);

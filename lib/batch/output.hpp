@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "lib/io/results.hpp"
 #include "lib/io/run_lock.hpp"
@@ -25,12 +26,16 @@ class Output {
   /// Whether the results were made by an earlier start.
   bool continues() const { return continues_; }
 
+  /// What cannot be known of the earlier start, and matters.
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
   const std::filesystem::path& results_path() const { return results_path_; }
 
  private:
   io::RunLock lock_;
   std::filesystem::path results_path_;
   bool continues_ = false;
+  std::vector<std::string> warnings_;
 };
 
 }  // namespace pecia::batch

@@ -14,8 +14,9 @@ namespace {
 io::ResultsLayout layout_of(const Setup& setup, const LoadedWeights& weights,
                             const RunInputs& inputs, const measure::Measured& measured) {
   io::ResultsLayout layout = inputs.inputs->layout();
-  layout.identity = batch::identity(setup.job, setup.config, weights.stored.checkpoint(),
-                                    setup.resources.kv_dtype, inputs.earlier.input_sha256);
+  layout.identity =
+      batch::identity(setup.job, setup.config, weights.stored.checkpoint(), setup.model.contents(),
+                      setup.resources.kv_dtype, inputs.earlier.input_sha256);
   layout.settings = {batch::turn_settings(setup.job)};
   layout.measured = to_json(measured, setup.resources);
   return layout;
@@ -34,6 +35,7 @@ RunResults open_results(const Setup& setup, const LoadedWeights& weights, const 
     results.output = std::make_unique<batch::Output>(
         job.output, layout_of(setup, weights, inputs, measured), options.fresh,
         options.retry_failed, [&](const std::string& text) { setup.log->info(text); });
+    for (const std::string& warning : results.output->warnings()) setup.log->warn(warning);
     results.file.emplace(results.output->results_path());
     if (results.output->continues())
       results.earlier_starts = report::read_starts(job.output / "progress.json");

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "lib/cluster/machine.hpp"
 #include "lib/cluster/process_grid.hpp"
 #include "lib/comm/agree.hpp"
 #include "lib/comm/of_first.hpp"
@@ -17,6 +18,7 @@
 #include "lib/report/log.hpp"
 #include "lib/resources/footprint.hpp"
 #include "lib/resources/tuned_setting.hpp"
+#include "lib/run/same_model.hpp"
 #include "lib/run/stop.hpp"
 
 namespace pecia::run {
@@ -32,6 +34,25 @@ job::Job agreed_job(const RunOptions& options, comm::Communicator& world) {
   comm::require_same(world, "programs", build.version + build.commit + build.compiler);
   comm::require_same(world, "job files", job::to_yaml(*job));
   return std::move(*job);
+}
+
+/// Reads the model's configuration, and makes sure that all ranks have the same model. Collective.
+model::Fingerprint read_model(const job::Job& job, comm::Communicator& world,
+                              model::ModelConfig& config) {
+  const std::string host = cluster::host_name();
+  model::Fingerprint mine;
+  comm::together(world, [&] {
+    try {
+      config = job::read_model_config(job);
+      mine = model::fingerprint_of(job.model.path);
+    } catch (const InputError& error) {
+      // What is wrong everywhere is said by rank 0. Otherwise it matters where.
+      if (world.rank() == 0) throw;
+      fail<InputError>("rank {} on host {}: {}", world.rank(), host, error.what());
+    }
+  });
+  require_same_model(world, host, mine, job.model.path);
+  return mine;
 }
 
 /// What an earlier start with the same results has measured; "" where there is none. Collective over
@@ -105,9 +126,9 @@ Setup set_up(const RunOptions& options, comm::Communicator& world) {
   resources::Resources resources;
   std::optional<double> drain_s;
   resources.gpus = resources::computes_on_gpus(job, world);
+  comm::together(world, [&] { drain_s = seconds_to_drain(job.limits); });
+  model::Fingerprint model = read_model(job, world, config);
   comm::together(world, [&] {
-    drain_s = seconds_to_drain(job.limits);
-    config = job::read_model_config(job);
     resources::resolve_grid(job, config, world.size(), resources);
     if (resources::quantize_of(job) == model::Quantize::fp8)
       resources::require_fp8_widths(config, resources);
@@ -142,6 +163,7 @@ Setup set_up(const RunOptions& options, comm::Communicator& world) {
           asked,
           std::move(job),
           std::move(config),
+          std::move(model),
           std::move(resources),
           std::move(tuned),
           std::move(kept),

@@ -13,6 +13,7 @@
 #include "lib/job/job.hpp"
 #include "lib/measure/product_choice.hpp"
 #include "lib/model/config.hpp"
+#include "lib/model/fingerprint.hpp"
 #include "lib/resources/compute_place.hpp"
 #include "lib/resources/resources.hpp"
 #include "lib/resources/tuned_setting.hpp"
@@ -48,6 +49,7 @@ struct Setup {
   /// With the layout that was chosen. The order of its inputs changes when they are read.
   job::Job job;
   model::ModelConfig config;
+  model::Fingerprint model;        ///< of the folder, the same on all ranks
   resources::Resources resources;  ///< memory and measured choices are settled later
   std::optional<resources::TunedQuestion> tuned;
   std::string kept;  ///< measurement of an earlier start with the same results; "": there is none

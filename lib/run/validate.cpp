@@ -12,6 +12,7 @@
 #include "lib/batch/source.hpp"
 #include "lib/batch/turn_counts.hpp"
 #include "lib/io/run_lock.hpp"
+#include "lib/io/sampled_hash.hpp"
 #include "lib/job/job_model.hpp"
 #include "lib/model/weights.hpp"
 #include "lib/resources/footprint.hpp"
@@ -90,6 +91,7 @@ std::vector<std::string> remarks_on(const std::filesystem::path& path,
   if (retry_failed) now.open += std::exchange(now.failed, 0);
   const int64_t to_go = now.unfinished() + std::ssize(layout.turns) - results.num_turns();
   std::vector<std::string> remarks = next.remarks;
+  remarks.insert(remarks.end(), next.warnings.begin(), next.warnings.end());
   remarks.push_back(fmt::format("{}: {}: {} turns done, {} failed{}, {} to go", path.string(),
                                 to_go > 0 ? "continues" : "nothing is left to do", now.done,
                                 now.failed,
@@ -131,8 +133,9 @@ Validation validate(job::Job job, int num_ranks, bool fresh, bool retry_failed) 
   const auto path = job.output / "results.h5";
   if (!fresh && std::filesystem::exists(path)) {
     io::ResultsLayout layout = inputs.layout();
-    layout.identity = batch::identity(job, config, weights.checkpoint(), resources.kv_dtype,
-                                      earlier.input_sha256);
+    layout.identity = batch::identity(job, config, weights.checkpoint(),
+                                      io::sampled_sha256(io::checkpoint_files(job.model.path)),
+                                      resources.kv_dtype, earlier.input_sha256);
     layout.settings = {batch::turn_settings(job)};
     found.remarks = remarks_on(path, layout, retry_failed);
   }

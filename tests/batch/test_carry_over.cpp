@@ -237,6 +237,36 @@ TEST_F(CarryOver, RefusesInputThatIsGoneOrChanged) {
   test::expect_error<InputError>([&] { open(); }, {"seed: 0 there, 1 now"});
 }
 
+TEST_F(CarryOver, RefusesOtherContentsOfTheWeights) {
+  std::filesystem::remove(path());
+  const auto of = [](const std::string& contents) {
+    return fmt::format(R"({{"model":{{"dtype":"auto","contents_sha256":"{}"}}}})", contents);
+  };
+  layout_.identity = of("aaaa");
+  open();
+  EXPECT_TRUE(continuation(results(), layout_, false, path()).warnings.empty());
+  layout_.identity = of("bbbb");
+  test::expect_error<InputError>(
+      [&] { open(); },
+      {"belongs to another run", "the contents of the model's weights (model/contents_sha256)",
+       "\"aaaa\" there, \"bbbb\" now", "replaced", "--fresh"});
+}
+
+TEST_F(CarryOver, GoesOnWithAWarningWhereTheContentsOfTheWeightsAreUnknown) {
+  std::filesystem::remove(path());
+  layout_.identity = R"({"model":{"dtype":"auto"}})";
+  open();
+  write(0, TurnState::done, 4);
+  layout_.identity = R"({"model":{"dtype":"auto","contents_sha256":"bbbb"}})";
+  const std::vector<std::string> warnings =
+      Output(folder_.path(), layout_, false, false, [](const std::string&) {}).warnings();
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("does not say which contents the weights had"), std::string::npos);
+  EXPECT_EQ(results().state(0), TurnState::done);
+  layout_.identity = R"({"model":{"dtype":"bf16","contents_sha256":"bbbb"}})";
+  test::expect_error<InputError>([&] { open(); }, {"model/dtype: \"auto\" there, \"bf16\" now"});
+}
+
 TEST_F(CarryOver, KeepsWholeVocabularies) {
   std::filesystem::remove(path());
   layout_.logprobs = layout_.prompt_logprobs = -1;

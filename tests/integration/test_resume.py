@@ -4,10 +4,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
+import socket
+import struct
 import unittest
 from pathlib import Path
 from typing import Any
+
+import h5py
 
 from harness import (
     ALL_DONE,
@@ -15,6 +20,8 @@ from harness import (
     DRAINED,
     FAILED,
     MODEL,
+    MPIEXEC,
+    PROGRAM,
     REFUSED,
     SOME_FAILED,
     VOCAB,
@@ -118,6 +125,72 @@ class SecondRunTest(RunTest):
             self.write_job(random_requests(4, 5, 20, seed=9))
             self.assertIn("input_sha256/0:", self.run_job(job, 2, expect=REFUSED))
         self.assertEqual((self.output(job) / "results.h5").read_bytes(), before)
+
+    def own_model(self) -> Path:
+        """A copy of the model, which the test may change."""
+        return Path(shutil.copytree(MODEL, self.folder / "model"))
+
+    def change_weights(self, model: Path) -> None:
+        """Another last value: names, shapes and sizes stay."""
+        weights = model / "model.safetensors"
+        content = bytearray(weights.read_bytes())
+        content[-4:] = struct.pack("<f", 0.25)
+        weights.write_bytes(content)
+
+    def test_replaced_weights_are_refused(self) -> None:
+        model = self.own_model()
+        job = self.small_job(generation={"max_new_tokens": 4}, model={"path": str(model)})
+        self.run_job(job, 1)
+        before = (self.output(job) / "results.h5").read_bytes()
+        self.change_weights(model)
+        for options in ((), ("--validate",), ("--set", "model.load=spread")):
+            words = self.run_job(job, 1, *options, expect=REFUSED)
+            self.assertIn("belongs to another run", words)
+            self.assertRegex(words, "contents of the model's weights .* there, .* now; .* replaced")
+            self.assertIn("--fresh", words)
+        self.assertEqual((self.output(job) / "results.h5").read_bytes(), before)
+
+    def test_results_that_do_not_know_the_weights_go_on_with_a_warning(self) -> None:
+        job = self.small_job(generation={"max_new_tokens": 4})
+        self.run_job(job, 1)
+        self.assertNotIn("warning", self.run_job(job, 1))
+        with h5py.File(self.output(job) / "results.h5", "r+") as file:
+            identity = json.loads(file.attrs["identity"])
+            del identity["model"]["contents_sha256"]
+            file.attrs["identity"] = json.dumps(identity)
+        words = self.run_job(job, 1)
+        self.assertRegex(words, "warning: .*results.h5 does not say which contents the weights had")
+        self.assertIn("nothing is left to do", words)
+
+    def test_ranks_with_different_models_are_refused(self) -> None:
+        """/proc/self/cwd is another folder for each rank, as a disk of a host is."""
+        job = self.small_job(model={"path": "/proc/self/cwd/model"}, parallel={"cp": 2})
+        of_rank = [self.folder / f"rank{rank}" for rank in range(2)]
+        for folder in of_rank:
+            shutil.copytree(MODEL, folder / "model")
+        config = json.loads((of_rank[1] / "model" / "config.json").read_text())
+
+        def run(expect: int, *options: str) -> str:
+            part = ["--wdir", of_rank[0], PROGRAM, "run", job, *options]
+            other = ["--wdir", of_rank[1], PROGRAM, "run", job, *options]
+            command = [MPIEXEC, "--bind-to", "none", "-np", "1", *part, ":", "-np", "1", *other]
+            return self.end(self.launch(command), expect)
+
+        def change_config() -> None:
+            config["rms_norm_eps"] *= 2
+            (of_rank[1] / "model" / "config.json").write_text(json.dumps(config))
+
+        run(ALL_DONE, "--set", "output=same.run")
+        begin = f"rank 1 on host {socket.gethostname()} differs in: "
+        change_config()
+        self.assertIn(begin + "config.json\n", run(REFUSED))
+        self.change_weights(of_rank[1] / "model")
+        for options in ((), ("--set", "model.load=spread")):
+            words = run(REFUSED, *options)
+            self.assertIn(begin + "config.json, contents of the weights\n", words)
+        (of_rank[1] / "model" / "config.json").unlink()
+        self.assertIn(f"rank 1 on host {socket.gethostname()}: ", run(REFUSED))
+        self.assertFalse((self.output(job) / "results.h5").exists())
 
     def test_folder_in_use_is_refused_and_its_holder_named(self) -> None:
         job = self.write_job(long_answers(), generation=GREEDY)
