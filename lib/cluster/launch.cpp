@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <fstream>
 
 #include "lib/core/error.hpp"
 
@@ -40,6 +41,13 @@ void refuse_copies(const LaunchFacts& facts, int world_size) {
       "--mpi=pmix "
       "(srun --mpi=list shows what this cluster has), or with mpirun",
       *facts.step_tasks);
+}
+
+std::vector<std::string> own_command() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  return words;
 }
 
 }  // namespace pecia::cluster

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace pecia::cluster {
 
@@ -23,5 +24,8 @@ void refuse_copies(const LaunchFacts& facts, int world_size);
 
 /// The value of an environment variable; absent when unset or empty.
 std::optional<std::string> variable(const char* name);
+
+/// The command line of this process, without its launcher's; empty where the kernel does not say.
+std::vector<std::string> own_command();
 
 }  // namespace pecia::cluster

@@ -108,8 +108,22 @@ Json json_of(const PeakReport& peak, const UsedPeak& used) {
 
 StartRecord own_start(const RunReport& report) {
   const Counts& counts = report.counts;
-  return {report.began_unix_s,  report.seconds,       counts.done,  counts.failed,
-          counts.prompt_tokens, counts.output_tokens, report.cores, report.gpus};
+  return {report.began_unix_s,  report.seconds, counts.done, counts.failed, counts.prompt_tokens,
+          counts.output_tokens, report.cores,   report.gpus, report.hosts};
+}
+
+/// Joules of the run, and per 1000 tokens that were read or written.
+Json json_of(const EnergyReport& energy, const Counts& counts) {
+  const double tokens = static_cast<double>(counts.prompt_tokens + counts.output_tokens);
+  const auto per_1000 = [&](const std::optional<double>& joules) {
+    return joules && tokens > 0 ? Json(1000 * *joules / tokens) : Json();
+  };
+  return {{"cpu_joules", or_null(energy.cpu_joules)},
+          {"gpu_joules", or_null(energy.gpu_joules)},
+          {"cpu_joules_per_1000_tokens", per_1000(energy.cpu_joules)},
+          {"gpu_joules_per_1000_tokens", per_1000(energy.gpu_joules)},
+          {"why_no_cpus", energy.why_no_cpus},
+          {"why_no_gpus", energy.why_no_gpus}};
 }
 
 std::vector<StartRecord> all_starts(const RunReport& report) {
@@ -123,6 +137,18 @@ StartRecord sum_of_starts(const RunReport& report) {
   sum.done = report.all_done.value_or(sum.done);
   sum.failed = report.all_failed.value_or(sum.failed);
   return sum;
+}
+
+/// Node-hours and their price, of this start and of all; null where the job names no price.
+Json cost_of(const RunReport& report) {
+  if (!report.node_hour_price) return nullptr;
+  const auto hours_and_cost = [&](std::optional<double> seconds) -> Json {
+    if (!seconds) return nullptr;
+    return {{"node_hours", *seconds / 3600}, {"cost", *report.node_hour_price * *seconds / 3600}};
+  };
+  return {{"node_hour_price", *report.node_hour_price},
+          {"start", hours_and_cost(host_seconds({own_start(report)}))},
+          {"all_starts", hours_and_cost(host_seconds(all_starts(report)))}};
 }
 
 /// {"starts": 2, "seconds": …, "done": …, …, "core_hours" or "gpu_hours": …}
@@ -269,6 +295,7 @@ Json to_json(const RunReport& report) {
         {"commit", build.commit},
         {"type", build.build_type},
         {"compiler", build.compiler}}},
+      {"command", report.command},
       {"job", report.job},
       {"model", report.model},
       {"machine", report.machine},
@@ -285,6 +312,8 @@ Json to_json(const RunReport& report) {
       {"cores", report.cores},
       {"gpus", report.gpus},
       {report.gpus > 0 ? "gpu_hours" : "core_hours", device_seconds({own_start(report)}) / 3600},
+      {"energy", report.energy ? json_of(*report.energy, report.counts) : Json()},
+      {"cost", cost_of(report)},
       {"starts", array_of(all_starts(report))},
       {"all_starts", sums_of(report)},
       {"startup", report.startup ? json_of(*report.startup) : Json()},

@@ -81,6 +81,13 @@ struct PeakReport {
   bool kept = false;          ///< measured by an earlier run of ranks like these
 };
 
+/// What the devices of the run took, all together, whoever else used them meanwhile.
+struct EnergyReport {
+  std::optional<double> cpu_joules = {};  ///< of all hosts' processors and, where counted, memory
+  std::optional<double> gpu_joules = {};  ///< of all GPUs of the run
+  std::string why_no_cpus = {}, why_no_gpus = {};  ///< why they are absent; "" for GPUs without any
+};
+
 struct Counts {
   int64_t done = 0, failed = 0;   ///< turns finished by this start of the run
   int64_t partial = 0, open = 0;  ///< turns that this start leaves unfinished
@@ -129,9 +136,13 @@ struct RunReport {
   double seconds = 0;                   ///< wall time of this start of the run
   std::optional<Startup> startup = {};  ///< of rank 0, up to the first pass
   double began_unix_s = 0;
-  int64_t cores = 0;                      ///< cores of all ranks together
-  int64_t gpus = 0;                       ///< 0: the run computes on the cores
-  std::vector<StartRecord> earlier = {};  ///< earlier starts of this run
+  int64_t cores = 0;  ///< cores of all ranks together
+  int64_t gpus = 0;   ///< 0: the run computes on the cores
+  int64_t hosts = 0;
+  std::vector<std::string> command = {};  ///< this process's command line; empty: not known
+  std::optional<EnergyReport> energy = {};
+  std::optional<double> node_hour_price = {};  ///< absent: no costs
+  std::vector<StartRecord> earlier = {};       ///< earlier starts of this run
   /// Sums over all starts, counted from the results. A start that was killed may have done more
   /// turns than its record says.
   std::optional<int64_t> all_done = {}, all_failed = {};

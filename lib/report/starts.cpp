@@ -29,6 +29,7 @@ StartRecord parsed(const nlohmann::json& json) {
   json.at("output_tokens").get_to(start.output_tokens);
   json.at("cores").get_to(start.cores);
   json.at("gpus").get_to(start.gpus);
+  start.hosts = json.value("hosts", int64_t{0});
   return start;
 }
 
@@ -45,6 +46,7 @@ StartRecord sum_of(const std::vector<StartRecord>& starts) {
     sum.output_tokens += start.output_tokens;
     sum.cores = start.cores;
     sum.gpus = start.gpus;
+    sum.hosts = start.hosts;
   }
   return sum;
 }
@@ -56,6 +58,15 @@ double device_seconds(const std::vector<StartRecord>& starts) {
   return sum;
 }
 
+std::optional<double> host_seconds(const std::vector<StartRecord>& starts) {
+  double sum = 0;
+  for (const StartRecord& start : starts) {
+    if (start.hosts == 0) return {};
+    sum += start.seconds * static_cast<double>(start.hosts);
+  }
+  return sum;
+}
+
 nlohmann::ordered_json to_json(const StartRecord& start) {
   return {{"began_unix_s", start.began_unix_s},
           {"seconds", start.seconds},
@@ -64,7 +75,8 @@ nlohmann::ordered_json to_json(const StartRecord& start) {
           {"prompt_tokens", start.prompt_tokens},
           {"output_tokens", start.output_tokens},
           {"cores", start.cores},
-          {"gpus", start.gpus}};
+          {"gpus", start.gpus},
+          {"hosts", start.hosts}};
 }
 
 std::vector<StartRecord> read_starts(const std::filesystem::path& progress_file) try {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct StartRecord {
   int64_t prompt_tokens = 0, output_tokens = 0;
   int64_t cores = 0;  ///< cores of all ranks together
   int64_t gpus = 0;   ///< 0: the start computed on the cores
+  int64_t hosts = 0;  ///< 0: of an earlier version, which did not count them
 };
 
 /// The sum of starts. `began_unix_s` is from the first start, cores and GPUs are from the last one.
@@ -26,6 +28,9 @@ StartRecord sum_of(const std::vector<StartRecord>& starts);
 
 /// Sum over all starts of seconds times GPUs, or times cores where there are no GPUs.
 double device_seconds(const std::vector<StartRecord>& starts);
+
+/// Sum over all starts of seconds times hosts; absent where an earlier version did not count them.
+std::optional<double> host_seconds(const std::vector<StartRecord>& starts);
 
 nlohmann::ordered_json to_json(const StartRecord& start);
 

@@ -86,6 +86,8 @@ void write_report(const Ended& ended, const execute::Worker& worker, report::Rec
   report->counts.open = ended.left.open;
   report->startup = ended.startup;
   report->peak = ended.peak;
+  report->energy = ended.energy;
+  report->command = cluster::own_command();
   report->began_unix_s = ended.begin.unix_s;
   report->earlier = ended.earlier_starts;
   report->all_done = ended.left.done;

@@ -22,6 +22,7 @@ struct Ended {
   const batch::TurnCounts& left;
   StopReason reason = StopReason::none;
   std::optional<report::PeakReport> peak = {};
+  std::optional<report::EnergyReport> energy = {};  ///< on the chief
   std::vector<report::StartRecord> earlier_starts = {};
   double seconds = 0;                     ///< duration of the run
   nlohmann::ordered_json predicted = {};  ///< on the chief (predict.hpp)

@@ -178,7 +178,8 @@ void Planning::plan(const PlanningInputs& from, const RunBegin& begin,
                    {.began_unix_s = begin.unix_s,
                     .seconds = begin.seconds_since(),
                     .cores = setup_.resources.threads.cores_of_job,
-                    .gpus = num_gpus(from.facts)});
+                    .gpus = num_gpus(from.facts),
+                    .hosts = num_hosts(from.facts)});
   }
   if (chief && end_s && !stated)
     setup_.log->info(

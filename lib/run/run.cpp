@@ -10,6 +10,7 @@
 #include "lib/measure/kept_peak.hpp"
 #include "lib/measure/product_rates.hpp"
 #include "lib/run/choose_teams.hpp"
+#include "lib/run/energy.hpp"
 #include "lib/run/finish.hpp"
 #include "lib/run/first_lines.hpp"
 #include "lib/run/load_weights.hpp"
@@ -78,6 +79,7 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
     activity.phase = name;
     startup.begin(name);
   };
+  cluster::EnergyMeter meter(metered_by(setup));
   begin_phase("read_inputs");
   RunInputs inputs = read_inputs(setup);
   share_prefixes(setup, inputs);
@@ -145,10 +147,11 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
                planning.scheduler().team_times());
   }
   const double seconds = begin.seconds_since();
+  const std::optional<report::EnergyReport> energy = energy_of_run(setup.world(), meter.used());
   recorder.wait_for_times();
   keep_peak(setup, rank.compute(), held, peak);
-  write_report({setup, facts, begin, startup, totals, left, reason, peak, results.earlier_starts,
-                seconds, predicted},
+  write_report({setup, facts, begin, startup, totals, left, reason, peak, energy,
+                results.earlier_starts, seconds, predicted},
                rank.worker(), recorder);
   return exit_code(left, reason);
 }

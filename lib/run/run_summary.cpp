@@ -70,12 +70,6 @@ const char* kind_name(report::Kind kind) {
   return "?";
 }
 
-int num_hosts(const RunFacts& facts) {
-  std::set<std::string> servers;
-  for (const auto& place : facts.places) servers.insert(place.rack + '/' + place.server);
-  return static_cast<int>(servers.size());
-}
-
 /// The tensor that goes round the ring, or levels in its place; empty where there are neither.
 std::string_view ring_text(const resources::Resources& resources) {
   if (resources.levels_from()) return name_of(parallel::RingMode::levels);
@@ -264,6 +258,12 @@ int64_t num_gpus(const RunFacts& facts) {
   return std::ssize(gpus);
 }
 
+int num_hosts(const RunFacts& facts) {
+  std::set<std::string> servers;
+  for (const auto& place : facts.places) servers.insert(place.rack + '/' + place.server);
+  return static_cast<int>(servers.size());
+}
+
 std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_tokens) {
   const resources::Resources& resources = facts.resources;
   const int64_t kv_bytes = resources::kv_memory_of_rank(facts.config, resources);
@@ -298,6 +298,8 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
   report.seconds = seconds;
   report.cores = resources.threads.cores_of_job;
   report.gpus = num_gpus(facts);
+  report.hosts = num_hosts(facts);
+  report.node_hour_price = facts.job.report.node_hour_price;
   report.job = parse_json<Json>(to_json(facts.asked));
   report.model = Json{{"weights", facts.weights},
                       {"read_bytes_by_host", facts.read_bytes},

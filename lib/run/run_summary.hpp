@@ -38,6 +38,9 @@ struct RunFacts {
 /// The number of GPUs that the ranks compute on; 0 where they compute on cores.
 int64_t num_gpus(const RunFacts& facts);
 
+/// The number of hosts that the ranks are on.
+int num_hosts(const RunFacts& facts);
+
 /// Llama-3.1-8B bf16 15.0 GiB · 64 requests, 7.9M tokens · context 131072 · KV … · 16 ranks on 4
 /// hosts: … and, where modes were auto, a second line with the reasons for what they became.
 std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_tokens);

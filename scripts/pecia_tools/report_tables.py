@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -245,6 +246,9 @@ def what_ran(run: RunFolder) -> list[tuple[str, str]]:
             ("GPU", _if_known(machine.get("gpu"), "{}, one per rank")),
             ("Peak", _peak_text(report.document)),
             ("Memory read", _bandwidth_text(report.document)),
+            ("Energy", _energy_text(report.document)),
+            ("Cost", _cost_text(report.document)),
+            ("Command", shlex.join(report.document.get("command") or [])),
             ("Build", ", ".join(str(value) for value in build.values())),
             ("Output", job.get("output")),
         ]  # fmt: skip
@@ -304,6 +308,33 @@ def device_time_text(figures: dict[str, Any]) -> str:
     return ""
 
 
+def _energy_text(document: dict[str, Any]) -> Optional[str]:
+    energy = document.get("energy")
+    if energy is None:
+        return None
+    parts = []
+    for key, what in (("cpu", "processors and memory of all hosts"), ("gpu", "GPUs")):
+        joules, each = energy[f"{key}_joules"], energy[f"{key}_joules_per_1000_tokens"]
+        why = energy[f"why_no_{key}s"]
+        if joules is not None:
+            per = "" if each is None else f", {_spaced(each)}J per 1000 tokens"
+            parts.append(f"{what} {_spaced(joules)}J{per}")
+        elif why:
+            parts.append(f"{what}: not readable here, {why}")
+    return "; ".join(parts)
+
+
+def _cost_text(document: dict[str, Any]) -> Optional[str]:
+    cost = document.get("cost")
+    if cost is None:
+        return None
+    parts = []
+    for key, what in (("start", "this start"), ("all_starts", "all starts")):
+        if cost[key] is not None and (key == "start" or len(document.get("starts") or []) > 1):
+            parts.append(f"{what} {cost[key]['cost']:.4g} for {cost[key]['node_hours']:.3g} node-hours")
+    return f"{'; '.join(parts)}, at {cost['node_hour_price']:g} a node-hour"
+
+
 def _peak_text(document: dict[str, Any]) -> Optional[str]:
     peak = document.get("peak")
     if peak is None:
@@ -312,7 +343,8 @@ def _peak_text(document: dict[str, Any]) -> Optional[str]:
     if peak["from"] not in ("start", "end"):
         text += f", reached in {peak['from']}, more than was measured beside the run"
     text += f"; {peak['instructions']}, {peak['how']}"
-    text += f"; {_spread_text(peak['start'], 'FLOP/s')} at the start"
+    when = "by an earlier run of such ranks" if peak.get("kept") else "at the start"
+    text += f"; {_spread_text(peak['start'], 'FLOP/s')} {when}"
     if peak["end"] is not None:
         text += f", {_spread_text(peak['end'], 'FLOP/s')} at the end"
     for instructions, why in peak["not_measured"].items():
