@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "lib/core/error.hpp"
+#include "lib/core/escaped.hpp"
 #include "lib/io/fault_note.hpp"
 #include "lib/io/results_columns.hpp"
 #include "lib/io/results_schema.hpp"
@@ -250,7 +251,7 @@ void fail_unrecorded(const Error& error, const ResultsLayout& layout,
   fail<SystemError>(
       "{}\nRow {} (request '{}', turn {}){} was not recorded; make room and run the same command "
       "to continue",
-      error.what(), first.turn, turn.request_id, turn.turn,
+      error.what(), first.turn, escaped(turn.request_id), turn.turn + 1,
       updates.size() > 1 ? fmt::format(" and {} more", updates.size() - 1) : "");
 }
 
