@@ -59,7 +59,7 @@ int32_t choose(const SamplingRow& row, std::vector<double> scores) {
     while (count < kept && below < params.top_p * sum) below += weights[count++];
     kept = count;
   }
-  while (weights[kept - 1] < params.min_p) --kept;
+  while (weights[kept - 1] < params.min_p || weights[kept - 1] == 0) --kept;
 
   const double target = row.uniform * std::accumulate(weights.begin(), weights.begin() + kept, 0.0);
   double below = 0;

@@ -181,7 +181,7 @@ struct Job {
     std::optional<double> wall_time_s;  ///< auto: the time limit of the Slurm job
     double grace_s = 60;
     double silence_s = 120, wait_s = 1800;
-    int32_t retries = 0;  ///< how often later starts run a failed turn again by themselves
+    int32_t retries = 0;  ///< how often turns that failed are run again before the run ends
   } limits;
 
   struct Report {

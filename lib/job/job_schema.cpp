@@ -272,8 +272,8 @@ std::vector<Field> make_schema() {
       field("limits.wait", PECIA_MEMBER(limits.wait_s), duration(1),
             "Longest wait for a rank that lives; more than any takes alone, as for its weights."),
       field("limits.retries", PECIA_MEMBER(limits.retries), whole32(0, 100),
-            "Starts of an unfinished run that take a failed turn again by themselves; 0: only "
-            "--retry-failed does."),
+            "How often turns that failed are run again before the run ends; 0: only --retry-failed "
+            "takes them again."),
 
       field("report.trace", PECIA_MEMBER(report.trace),
             word<Trace>({{"off", Trace::off}, {"summary", Trace::summary}, {"full", Trace::full}}),

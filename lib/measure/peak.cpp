@@ -2,9 +2,11 @@
 #include "lib/measure/peak.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "kernels/cpu/peak_loops.hpp"
+#include "lib/cluster/machine.hpp"
 #include "lib/measure/product_rates.hpp"
 #include "lib/measure/windows.hpp"
 #include "lib/report/format.hpp"
@@ -18,6 +20,7 @@ using kernels::cpu::PeakLoop;
 /// during a short window.
 constexpr int num_windows = 12;
 constexpr double window_s = 8e-3;
+constexpr double most_windows_s = 0.12;  // of all windows of FLOP/s, and of those of B/s
 
 struct Flops {
   report::MeasuredRate rate;
@@ -52,10 +55,11 @@ Flops cpu_flops(comm::Communicator& world, const device::Stream& stream,
   for (int kind = 0; kind < kinds; ++kind) {
     const PeakLoop& loop = loops[std::min<size_t>(kind, loops.size() - 1)];
     const int64_t rounds = rounds_of_piece(loop);
-    const auto rates = rates_of_all(world, stream, {num_windows / kinds, window_s}, [&](int) {
-      loop.run(rounds);
-      return static_cast<double>(rounds) * loop.flops_of_round;
-    });
+    const auto rates = rates_of_all(
+        world, stream, {num_windows / kinds, window_s, most_windows_s / kinds}, [&](int) {
+          loop.run(rounds);
+          return static_cast<double>(rounds) * loop.flops_of_round;
+        });
     const report::MeasuredRate rate = report::measured_rate(rates, window_s);
     if (rate.best > best.rate.best) best = {rate, loop.instructions};
   }
@@ -91,26 +95,60 @@ struct alignas(64) Slice {
   int64_t bytes = 0, at = 0;
 };
 
-report::MeasuredRate read_bandwidth(comm::Communicator& world, const device::Stream& stream,
-                                    int64_t bytes_per_thread) {
+constexpr int64_t slice_unit = 1 << 20, least_slice = 16 * slice_unit;
+
+/// Twice the caches, so that little of a slice is cached when its thread comes round again; less
+/// where the host has less free memory. The same for all ranks of a host.
+int64_t bytes_of_slice(comm::Communicator& world, int threads, int64_t cache_bytes) {
+  const auto host = world.split_by_host();
+  const double threads_of_host = host->all_reduce_sum(threads);
+  const int64_t free_bytes = cluster::memory_facts().available_bytes / 8;
+  const auto share = static_cast<int64_t>(static_cast<double>(free_bytes) / threads_of_host);
+  const int64_t wanted =
+      std::max(least_slice, (2 * cache_bytes / threads + slice_unit - 1) / slice_unit * slice_unit);
+  return std::max(slice_unit, std::min(wanted, share) / slice_unit * slice_unit);
+}
+
+/// Touches pages of a thread's slice, which puts them near that thread: until `most_s` is over, but
+/// least_slice in any case. Returns the bytes touched.
+int64_t touch(std::byte* begin, int64_t bytes, double most_s) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::duration<double>(most_s);
+  int64_t touched = 0;
+  for (; touched < bytes && (touched < least_slice || Clock::now() < end); touched += slice_unit)
+    std::memset(begin + touched, 1, slice_unit);
+  return touched;
+}
+
+void measure_read_bandwidth(comm::Communicator& world, const device::Stream& stream,
+                            int64_t cache_bytes, report::PeakReport& peak) {
   constexpr int64_t piece_bytes = 128 << 10;
+  constexpr double most_touch_s = 0.05;
   const int threads = stream.num_threads();
-  const device::Buffer buffer(threads * bytes_per_thread);
+  const int64_t bytes = bytes_of_slice(world, threads, cache_bytes);
+  const device::Buffer buffer(threads * bytes);
   std::vector<Slice> slices(threads);
   stream.pool().run(
       [&](int thread) {
-        std::byte* const begin = buffer.as<std::byte>() + thread * bytes_per_thread;
-        std::memset(begin, 1, bytes_per_thread);  // puts pages near the thread that reads them
-        slices[thread] = {begin, bytes_per_thread};
+        std::byte* const begin = buffer.as<std::byte>() + thread * bytes;
+        slices[thread] = {begin, touch(begin, bytes, most_touch_s)};
       },
       [] {});
-  const auto rates = rates_of_all(world, stream, {num_windows / 2, window_s}, [&](int thread) {
-    Slice& slice = slices[thread];
-    kernels::cpu::read_memory(slice.begin + slice.at, piece_bytes);
-    slice.at = (slice.at + piece_bytes) % slice.bytes;
-    return static_cast<double>(piece_bytes);
-  });
-  return report::measured_rate(rates, window_s);
+  const auto rates =
+      rates_of_all(world, stream, {num_windows / 2, window_s, most_windows_s / 2}, [&](int thread) {
+        Slice& slice = slices[thread];
+        kernels::cpu::read_memory(slice.begin + slice.at, piece_bytes);
+        slice.at = (slice.at + piece_bytes) % slice.bytes;
+        return static_cast<double>(piece_bytes);
+      });
+  peak.bandwidth = report::measured_rate(rates, window_s);
+  int64_t least = bytes;
+  for (const Slice& slice : slices) least = std::min(least, slice.bytes);
+  least = -world.all_reduce_max(-least);
+  const bool in_caches = world.all_reduce_max(least < 2 * cache_bytes / threads) > 0;
+  peak.bandwidth_how = fmt::format("reading {} per thread, on all threads of all ranks{}",
+                                   report::format_bytes(least),
+                                   in_caches ? ", part of which their caches may hold" : "");
 }
 
 report::MeasuredRate copy_bandwidth(comm::Communicator& world, const context::Compute& compute,
@@ -158,14 +196,7 @@ report::PeakReport measure_peak(comm::Communicator& world, const context::Comput
   peak.how = "a loop that touches registers alone, on all threads of all ranks";
   for (const PeakLoop& loop : kernels::cpu::peak_loops(operands))
     if (!loop.why_not.empty()) peak.not_measured.emplace_back(loop.instructions, loop.why_not);
-  // Twice the caches, so that little of a slice is cached when its thread comes round again.
-  constexpr int64_t unit = 1 << 20, least_bytes = 16 * unit;
-  const int threads = compute.stream.num_threads();
-  const int64_t bytes_per_thread =
-      std::max(least_bytes, (2 * cache_bytes / threads + unit - 1) / unit * unit);
-  peak.bandwidth = read_bandwidth(world, compute.stream, bytes_per_thread);
-  peak.bandwidth_how = fmt::format("reading {} per thread, on all threads of all ranks",
-                                   report::format_bytes(bytes_per_thread));
+  measure_read_bandwidth(world, compute.stream, cache_bytes, peak);
   return peak;
 }
 

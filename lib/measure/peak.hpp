@@ -12,8 +12,10 @@ namespace pecia::measure {
 /// Measures FLOP/s and B/s. FLOP/s: a CPU runs its best instructions for products with weights of
 /// this type, in a loop on registers alone; a GPU computes a large product of random numbers, for
 /// about 100 ms. B/s: a CPU reads memory that the threads' caches (`cache_bytes`) do not hold; a
-/// GPU copies its own memory, and bytes read and written add up. This takes about 100 ms, and
-/// memory meanwhile. Collective over `world`; every rank gets the same, apart from the names.
+/// GPU copies its own memory, and bytes read and written add up. This takes about 100 ms, on crowded
+/// cores up to 300 ms and a few waits for other ranks. Meanwhile a CPU takes at most an eighth of the
+/// memory that is free on its host, all ranks together. Collective over `world`; every rank gets the
+/// same, apart from the names.
 report::PeakReport measure_peak(comm::Communicator& world, const context::Compute& compute,
                                 DType weights, int64_t cache_bytes);
 

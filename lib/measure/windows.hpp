@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "lib/comm/communicator.hpp"
@@ -14,6 +15,9 @@ namespace pecia::measure {
 struct Windows {
   int count;
   double seconds;  ///< length of each
+  /// When this time is over on any rank, no further window begins: ranks that share a busy core wait
+  /// for each other much longer than they work.
+  double most_s = std::numeric_limits<double>::infinity();
 };
 
 /// A small piece of a thread's work, about ten microseconds; returns the amount of work.

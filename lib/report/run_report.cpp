@@ -98,6 +98,7 @@ Json json_of(const PeakReport& peak, const UsedPeak& used) {
           {"operands", peak.operands},
           {"instructions", peak.instructions},
           {"how", peak.how},
+          {"kept", peak.kept},
           {"start", json_of(peak.start)},
           {"end", peak.end ? json_of(*peak.end) : Json()},
           {"not_measured", not_measured},

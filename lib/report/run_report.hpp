@@ -78,6 +78,7 @@ struct PeakReport {
   std::vector<std::pair<std::string, std::string>> not_measured = {};
   MeasuredRate bandwidth;     ///< memory bandwidth in B/s, before the first pass
   std::string bandwidth_how;  ///< "reading 64 MiB per rank, all threads of all ranks"
+  bool kept = false;          ///< measured by an earlier run of ranks like these
 };
 
 struct Counts {

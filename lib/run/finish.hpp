@@ -21,7 +21,7 @@ struct Ended {
   const batch::ReplicaTotals& totals;
   const batch::TurnCounts& left;
   StopReason reason = StopReason::none;
-  report::PeakReport peak = {};
+  std::optional<report::PeakReport> peak = {};
   std::vector<report::StartRecord> earlier_starts = {};
   double seconds = 0;                     ///< duration of the run
   nlohmann::ordered_json predicted = {};  ///< on the chief (predict.hpp)

@@ -35,7 +35,7 @@ std::string why_not(const PredictionInputs& from) {
   return "";
 }
 
-/// One share for all sizes: what this start has measured. Collective over all ranks.
+/// One share for all sizes: what this start has measured, its peak too. Collective over all ranks.
 machines::Cluster cluster_of_rates(const PredictionInputs& from, const context::Compute& compute) {
   const Setup& setup = from.setup;
   const model::ModelConfig& config = setup.config;
@@ -51,14 +51,14 @@ machines::Cluster cluster_of_rates(const PredictionInputs& from, const context::
                               config.head_dim, resources.kv_dtype});
   const double ranks = setup.world().size();
   const double products = from.product_flops / ranks;
-  const double peak = std::max({from.peak.start.best / ranks, products, rates.flops});
+  const double peak = std::max({from.peak->start.best / ranks, products, rates.flops});
   const double widest = std::max(rates.bandwidth, rates.all_to_all_bandwidth);
   machines::Cluster cluster;
   cluster.ranks_per_server = replica.size();
   cluster.rank = {"rates measured at the start",
                   resources.gpus,
                   {},
-                  1e-9 * from.peak.bandwidth.best / ranks,
+                  1e-9 * from.peak->bandwidth.best / ranks,
                   1};
   cluster.rank.flops[compute.backend.operand_type(from.weights.held())] = peak;
   cluster.links.fill({1e-9 * widest, 0, false});
@@ -159,6 +159,10 @@ Json predict(const PredictionInputs& from, const context::Compute& compute) {
   std::string why = why_not(from);
   std::optional<machines::Cluster> cluster;
   if (setup.chief()) cluster = measure::kept_cluster(key);
+  if (setup.chief() && !cluster && why.empty() && !from.peak)
+    why =
+        "report.peak is off, and pecia topology --measure --cluster-file was not run on these "
+        "ranks";
   const bool measures = setup.world().all_reduce_max(setup.chief() && !cluster && why.empty()) > 0;
   if (measures) {
     const machines::Cluster measured = cluster_of_rates(from, compute);

@@ -16,7 +16,7 @@ struct PredictionInputs {
   const RunInputs& inputs;
   const RunResults& results;
   const measure::Measured& measured;
-  const report::PeakReport& peak;
+  const std::optional<report::PeakReport>& peak;
   double product_flops;  ///< FLOP/s of all ranks
   double begun_s;        ///< since the run's begin
 };

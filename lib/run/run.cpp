@@ -7,7 +7,7 @@
 
 #include "lib/execute/replica_rank.hpp"
 #include "lib/execute/team_loop.hpp"
-#include "lib/measure/peak.hpp"
+#include "lib/measure/kept_peak.hpp"
 #include "lib/measure/product_rates.hpp"
 #include "lib/run/choose_teams.hpp"
 #include "lib/run/finish.hpp"
@@ -58,6 +58,17 @@ struct Run {
   std::filesystem::path board;
 };
 
+/// Settles the peak for the report and later runs. That it cannot be kept fails no run. Collective.
+void keep_peak(const Setup& setup, const context::Compute& compute, DType held,
+               std::optional<report::PeakReport>& peak) {
+  if (!peak) return;
+  try {
+    measure::settle_peak(setup.world(), compute, held, *peak);
+  } catch (const SystemError& error) {
+    setup.log->warn("the machine's peak is not kept for later runs: {}", error.what());
+  }
+}
+
 /// Runs the requests of the setup's job. `begin`: of the round. Collective; returns the exit code.
 int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
   Setup& setup = run.setup;
@@ -97,8 +108,9 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
   if (results.is_finished) return nothing_left(setup, results);
 
   begin_phase("measure_peak");
-  report::PeakReport peak =
-      measure::measure_peak(world, rank.compute(), held, setup.resources.threads.cache_bytes);
+  std::optional<report::PeakReport> peak;
+  if (setup.job.report.peak == job::Peak::measured)
+    peak = measure::peak_of_ranks(world, rank.compute(), held, setup.resources.threads.cache_bytes);
   const RunFacts facts = facts_of(setup, run.weights);
   const Start start = start_of(setup.resources, facts.compute);
   say_first_lines(facts, setup, inputs, results, start, product_flops);
@@ -134,11 +146,35 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
   }
   const double seconds = begin.seconds_since();
   recorder.wait_for_times();
-  measure::measure_peak_again(world, rank.compute(), held, peak);
+  keep_peak(setup, rank.compute(), held, peak);
   write_report({setup, facts, begin, startup, totals, left, reason, peak, results.earlier_starts,
                 seconds, predicted},
                rank.worker(), recorder);
   return exit_code(left, reason);
+}
+
+/// Runs the turns of the round that failed again, as often as limits.retries says. `code`: of the
+/// round. Collective; returns the exit code.
+int retry_failed_turns(Run& run, const RunBegin& begin, int code) {
+  Setup& setup = run.setup;
+  const int retries = setup.job.limits.retries;
+  const RunOptions as_asked = setup.options;
+  setup.options.fresh = false;
+  setup.options.retry_failed = true;
+  for (int retry = 1; retry <= retries && code == exit_failed_turns; ++retry) {
+    setup.log->info("turns that failed are run again, as limits.retries says: {} of {}", retry,
+                    retries);
+    std::optional<double> left_s;
+    if (setup.drain_s) left_s = *setup.drain_s - begin.seconds_since();
+    const RunBegin begin_of_retry;
+    report::Startup startup("read_job", report::unix_time());
+    const job::Job same = setup.asked;
+    set_up_round(same, left_s, setup);
+    run.board = watch_ranks(run.watch, setup.job, setup.world(), *setup.log);
+    code = run_round(run, begin_of_retry, startup);
+  }
+  setup.options = as_asked;
+  return code;
 }
 
 /// Runs rounds as long as others are asked for. `begin`: of the run; `code`: of the round that has
@@ -167,6 +203,7 @@ int run_further_rounds(Run& run, const RunBegin& begin, int code) {
     set_up_round(job_of_round(setup.asked, setup.options, *next.line, world), left_s(), setup);
     run.board = watch_ranks(run.watch, setup.job, world, *setup.log);
     code = run_round(run, begin_of_round, startup);
+    code = retry_failed_turns(run, begin_of_round, code);
     worst = std::max(worst, code);
   }
 }
@@ -186,6 +223,7 @@ int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& 
   const LoadedWeights weights = load_weights(setup);
   Run run{setup, weights, signals, watch, std::move(board)};
   int code = run_round(run, begin, startup);
+  code = retry_failed_turns(run, begin, code);
   if (options.rounds) code = run_further_rounds(run, begin, code);
   if (code == exit_drained) signals.ignore_later_ones();
   return code;

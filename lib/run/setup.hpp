@@ -43,7 +43,7 @@ struct BeforeInputs {
 };
 
 struct Setup {
-  const RunOptions& options;
+  RunOptions options;
   job::Job asked;  ///< as its author has it
   /// With the layout that was chosen. The order of its inputs changes when they are read.
   job::Job job;
@@ -65,7 +65,7 @@ struct Setup {
   bool planning() const { return ranks.planning(); }
 };
 
-/// Collective over `world`; fails on all ranks together. `options` outlive the result.
+/// Collective over `world`; fails on all ranks together.
 Setup set_up(const RunOptions& options, comm::Communicator& world);
 
 /// Makes the setup one of another round of the same run: the job has the inputs and the output of

@@ -13,9 +13,15 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from .command import UserError
+from .limits import TimeIsUp, memory_limit, time_limit
 from .model_folder import ModelFolder
 
 Message = dict[str, str]
+RENDER_LIMIT_S = 10.0  # templates take milliseconds, also for books
+RENDER_LIMIT_BYTES = 1 << 30  # beside what some copies of the messages take
+COPIES_BYTES = 64  # for each character of the messages
+LONGEST_ADDED = 1 << 24  # characters beside some copies of the messages
+COPIES = 8
 
 
 class TemplateRefusal(UserError):
@@ -66,27 +72,44 @@ class ChatTemplate:
         environment.globals["raise_exception"] = _raise_exception
         environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
         try:
-            self._template = environment.from_string(source)
+            with memory_limit(RENDER_LIMIT_BYTES), time_limit(RENDER_LIMIT_S):
+                self._template = environment.from_string(source)
         except jinja2.exceptions.TemplateSyntaxError as error:
             raise UserError(
                 f"{model.path}: chat template, line {error.lineno}: {error.message}"
+            ) from error
+        except (TimeIsUp, MemoryError, RecursionError) as error:
+            raise UserError(
+                f"{model.path}: the chat template cannot be compiled: it needs too much time, memory or depth"
             ) from error
         self._special_tokens = model.special_tokens
 
     def render(self, messages: list[Message]) -> str:
         """The text that stands before the next assistant message."""
+        of = f"the chat template of {self._where}"
+        characters = sum(len(str(message.get("content") or "")) for message in messages)
+        memory_bytes = RENDER_LIMIT_BYTES + COPIES_BYTES * characters
         try:
-            return self._template.render(
-                messages=messages,
-                tools=None,
-                documents=None,
-                add_generation_prompt=True,
-                **self._special_tokens,
-            )
+            with memory_limit(memory_bytes), time_limit(RENDER_LIMIT_S):
+                text = self._template.render(
+                    messages=messages,
+                    tools=None,
+                    documents=None,
+                    add_generation_prompt=True,
+                    **self._special_tokens,
+                )
+            if len(text) <= LONGEST_ADDED + COPIES * characters:
+                return text
+            reason = f"{of} makes {len(text)} characters of {characters}"
+        except TimeIsUp:
+            reason = f"{of} does not end: it took {RENDER_LIMIT_S:g} s"
+        except MemoryError:
+            reason = f"{of} needs more than {memory_bytes >> 20} MiB of memory"
         except jinja2.exceptions.TemplateError as error:
-            raise TemplateRefusal(
-                f"the chat template of {self._where} refuses these messages: {error}"
-            ) from error
+            reason = f"{of} refuses these messages: {error}"
+        except Exception as error:  # whatever the template's own expressions raise
+            reason = f"{of} fails with these messages: {type(error).__name__}: {error}"
+        raise TemplateRefusal(reason)
 
     def chain(self, opening: list[Message], user_texts: list[str]) -> list[str]:
         """The texts of a conversation's turns, without the answers between them.

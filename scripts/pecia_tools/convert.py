@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import os
 import pickle
 import signal
 import tempfile
+import zipfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -17,11 +19,14 @@ from typing import Callable, Optional
 
 from .command import Failure, UserError
 from .decoding import BadInput, Decoder
-from .inputs import Document, InputFile
+from .inputs import Document, InputFile, too_large
+from .limits import machine_bytes, memory_limit
 from .structure import StructuredText
 from .text_builder import Unreadable
 
+ARCHIVES = ("epub", "docx")
 LIMIT_S = 600  # for one file
+LIMIT_BYTES = 8 << 30  # of memory for one file, where the machine has twice as much
 DIED = "the process that read it ended without an answer: the file is damaged, or needs more memory or time"
 
 
@@ -32,10 +37,17 @@ def available_cores() -> int:
 class Conversions:
     """What the files of CONVERTED formats became, kept in a temporary folder while a pack lasts."""
 
-    def __init__(self, decoder: Decoder, num_processes: int, limit_s: int = LIMIT_S) -> None:
+    def __init__(
+        self,
+        decoder: Decoder,
+        num_processes: int,
+        limit_s: int = LIMIT_S,
+        limit_bytes: Optional[int] = None,
+    ) -> None:
         self._decoder = decoder
         self._num_processes = num_processes
         self._limit_s = limit_s
+        self._limit_bytes = limit_bytes or min(LIMIT_BYTES, machine_bytes() // 2)
         self._folder = tempfile.TemporaryDirectory(prefix="pecia-pack.")
         self._places: dict[Path, Path] = {}
         self._problems: dict[Path, str] = {}
@@ -89,6 +101,7 @@ class Conversions:
                     self._decoder.encoding,
                     self._decoder.replaces,
                     self._limit_s,
+                    self._limit_bytes,
                 ): file
                 for file in files
             }
@@ -108,19 +121,28 @@ class Conversions:
 
 
 def convert_to(
-    place: Path, file: InputFile, encoding: str, replaces: bool, limit_s: int
+    place: Path,
+    file: InputFile,
+    encoding: str,
+    replaces: bool,
+    limit_s: int,
+    limit_bytes: int,
 ) -> tuple[Optional[str], tuple[str, ...]]:
     """Runs in a process of its own and writes what it read to `place`. Returns what is wrong with the file, or None,
-    and notes of the reading. The process ends where it takes longer than the limit."""
+    and notes of the reading. The process ends where it takes longer than the limit, and may do so where it needs more
+    memory than the other one."""
     _mark(place).touch()
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(limit_s)
     try:
-        found = convert(file, Decoder(encoding, replaces))
+        with memory_limit(limit_bytes):
+            found = convert(file, Decoder(encoding, replaces))
     except (BadInput, Unreadable) as error:
         return (error.reason if isinstance(error, BadInput) else str(error)), ()
     except OSError as error:
         return f"cannot be read ({error.strerror or error})", ()
+    except MemoryError:
+        return f"needs more than {limit_bytes >> 20} MiB of memory to be read", ()
     except UserError:
         raise
     except Exception as error:  # whatever a library makes of a damaged file
@@ -138,9 +160,23 @@ def _mark(place: Path) -> Path:
 
 def convert(file: InputFile, decoder: Decoder) -> StructuredText:
     """The file's text and structure. Raises Unreadable, BadInput, OSError, or what a library raises."""
-    found = import_module(f".read_{file.kind}", __package__).read(file.read(), decoder)
+    data = file.read()
+    if file.kind in ARCHIVES:
+        _check_archive(data, file.max_bytes)
+    found = import_module(f".read_{file.kind}", __package__).read(data, decoder)
     replaced = sum(decoder.repairs.replaced_bytes.values())
     if not replaced:
         return found
     note = f"replaced {replaced} bytes that are no text, or NUL"
     return StructuredText(found.text, found.structure, (*found.notes, note))
+
+
+def _check_archive(data: bytes, max_bytes: int) -> None:
+    """By the sizes that it names itself: a reader takes no more than these from a member."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+    except zipfile.BadZipFile:
+        return  # the reader says so
+    if size > max_bytes:
+        raise Unreadable(too_large(max_bytes, f" ({len(data)} become {size})"))

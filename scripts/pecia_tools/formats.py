@@ -24,10 +24,13 @@ SUFFIXES = {
     ".parquet": "table",
     ".arrow": "table",
     ".feather": "table",
+    ".csv": "csv",
+    ".tsv": "csv",
 }
 KINDS = tuple(dict.fromkeys(SUFFIXES.values()))
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
-STREAMED = ("text", "jsonl", "html")  # what may be compressed as a whole
+STREAMED = ("text", "jsonl", "html", "csv")  # what may be compressed as a whole
+ROWS = ("jsonl", "table", "csv")  # what holds many requests
 CONVERTED = ("pdf", "epub", "html", "docx")  # what becomes text by a library
 PACKAGES = {
     "pdf": ("pypdfium2",),
@@ -60,6 +63,13 @@ def format_of(path: PurePath, form: str = "auto") -> Format:
         stem = inner.name
     kind = form if form != "auto" else kind or "text"
     return Format(kind, compression if kind in STREAMED else "", stem, is_known)
+
+
+def kind_of_name(name: str) -> str:
+    """How a name that says nothing to pecia-pack is counted: by its end, .tar.gz as well as .png."""
+    path = PurePath(name.lower())
+    inner = PurePath(path.stem).suffix if path.suffix in COMPRESSED else ""
+    return f"{inner}{path.suffix}" or "without a suffix"
 
 
 def require_packages(needed: Iterable[tuple[str, str]]) -> None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text of an HTML page as it reads: paragraphs, lists, tables and preformatted lines, with its headings."""
+"""The text of an HTML page as it reads: paragraphs, lists, tables and preformatted lines, with its headings. Formulas
+are TeX."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from .mathematics import formula, is_drawn
 from .text_builder import LINE, PARAGRAPH, TextBuilder
 
 
@@ -15,9 +17,7 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-HIDDEN = words(
-    "head script style noscript template nav svg math iframe object select button textarea"
-)
+HIDDEN = words("head script style noscript template nav svg iframe object select button textarea")
 INLINE = words(
     "a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark q rb rp rt ruby s samp "
     "small span strike strong sub sup time tt u var wbr"
@@ -68,6 +68,7 @@ class HtmlText:
         self.anchors = {}
         self.headings = []
         self._separator = PARAGRAPH
+        skipped: set[Any] = set()  # begun, and not to be ended
         walk = etree.iterwalk(root, events=("start", "end", "comment", "pi"))
         for event, element in walk:
             if event == "start":
@@ -75,13 +76,20 @@ class HtmlText:
                     self._marks.append((len(self._inline), element.get("id")))
                 elif element.tag == "a" and element.get("name") in wanted_ids:
                     self._marks.append((len(self._inline), element.get("name")))
-                if element.tag in HIDDEN:
+                tex = formula(element)
+                if tex is not None:
+                    self._inline.append(tex)
+                    skipped.add(element)
+                elif element.tag in HIDDEN or is_drawn(element):
+                    skipped.add(element)
+                if element in skipped:
                     walk.skip_subtree()
                 else:
                     self._begin(element)
             else:
-                if event == "end" and element.tag not in HIDDEN:
+                if event == "end" and element not in skipped:
                     self._end(element)
+                skipped.discard(element)
                 if element is not root:
                     self._take(element.tail)
         self._flush()

@@ -3,21 +3,20 @@
 
 from __future__ import annotations
 
-import fnmatch
 import io
-import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, Optional, Union
 
-from .compressed import decompressed
+from .compressed import MAX_FILE_BYTES, decompressed, read_up_to
 from .decoding import BadInput, Decoder, keeps_ascii
-from .formats import format_of
 from .structure import Structure
+
+SKIPPED_BYTES = 1 << 18  # read at a time of a line that is too long
 
 
 @dataclass(frozen=True)
@@ -104,6 +103,7 @@ class InputFile:
     name: str  # of its document
     kind: str = "text"  # one of formats.KINDS
     compression: str = ""  # "", "gzip" or "zstd"
+    max_bytes: int = MAX_FILE_BYTES  # of its document, or of one of its lines, decompressed
 
     @property
     def size_bytes(self) -> int:
@@ -117,14 +117,25 @@ class InputFile:
             yield stream
 
     def read(self) -> bytes:
+        """All of it. Raises OSError, and BadInput where it has more than max_bytes."""
         with self.open() as stream:
-            return stream.read()
+            data = read_up_to(stream, self.max_bytes)
+        if data is None:
+            raise BadInput(str(self.path), too_large(self.max_bytes))
+        return data
 
     def loaded(self) -> InputFile:
         """Itself, ready to be sent to another process, which could not read a pipe of this one."""
         if not self.path.is_file() and not self.path.is_dir():
             _ = self._content
         return self
+
+    def changed(self, **values: object) -> InputFile:
+        """With other fields, and with what was already read of a pipe."""
+        other = replace(self, **values)  # type: ignore[arg-type]
+        if "_content" in self.__dict__:
+            other.__dict__["_content"] = self._content
+        return other
 
     @cached_property
     def _content(self) -> bytes:
@@ -135,66 +146,11 @@ class InputFile:
             return pipe.read()
 
 
-def find_files(
-    arguments: Sequence[str], patterns: Sequence[str], form: str
-) -> Iterator[Union[InputFile, BadInput]]:
-    """Files in the order given; a folder's files sorted by path: those that match a pattern, without patterns those
-    whose names say that they can be read. `form`: auto, or what all files hold (formats.KINDS)."""
-    for argument in arguments:
-        path = Path(argument)
-        try:
-            if argument == "-":
-                yield InputFile(path, "stdin", "text" if form == "auto" else form)
-            elif path.is_dir():
-                yield from _files_in(path, patterns, form)
-            elif path.exists():
-                yield _input_file(path, "", form)
-            else:
-                yield BadInput(argument, "no such file or folder")
-        except OSError as error:
-            yield BadInput(argument, f"cannot be read ({error.strerror})")
-
-
-def _files_in(
-    folder: Path, patterns: Sequence[str], form: str
-) -> Iterator[Union[InputFile, BadInput]]:
-    refused: list[OSError] = []
-    found = sorted(
-        Path(inside, name)
-        for inside, _, names in os.walk(folder, onerror=refused.append)
-        for name in names
-        if _is_wanted(name, patterns)
+def too_large(limit: int, found: str = "") -> str:
+    return (
+        f"has more than {limit} bytes, decompressed{found}. pecia-pack --max-file-bytes sets another "
+        "limit"
     )
-    for error in refused:
-        yield BadInput(str(error.filename), f"cannot be searched ({error.strerror})")
-    if not found and not refused:
-        what = f"matches {' '.join(patterns)}" if patterns else "is of a kind that can be read"
-        yield BadInput(str(folder), f"no file in this folder {what}. Name others with --glob")
-    for path in found:
-        if path.is_file():
-            yield _input_file(path, path.relative_to(folder).parent.as_posix(), form)
-        elif path.is_symlink():
-            yield BadInput(str(path), "a link that leads nowhere")
-
-
-def _is_wanted(name: str, patterns: Sequence[str]) -> bool:
-    if patterns:
-        return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
-    return format_of(Path(name)).is_known
-
-
-def _input_file(path: Path, inside: str, form: str) -> Union[InputFile, BadInput]:
-    """`inside`: the folder that holds it, relative to the one that was named; "" for a file that was named itself."""
-    found = format_of(path, form)
-    stem = found.stem if found.is_known or not inside else Path(found.stem).stem
-    name = (Path(inside) / stem).as_posix()
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return BadInput(
-            str(path), "its name, which would be the request's, is not UTF-8. Rename it"
-        )
-    return InputFile(path, name, found.kind, found.compression)
 
 
 def read_document(file: InputFile, decoder: Decoder) -> Document:
@@ -223,8 +179,14 @@ def read_lines(
         return
     try:
         with file.open() as stream:
-            for number, data in enumerate(stream, start=1):
+            lines = iter(lambda: stream.readline(file.max_bytes + 1), b"")
+            for number, data in enumerate(lines, start=1):
                 where = f"{path}:{number}"
+                if len(data) > file.max_bytes:
+                    is_empty = False
+                    yield where, BadInput(where, f"the line {too_large(file.max_bytes)}"), len(data)
+                    offset += len(data) + _skip_line(stream)
+                    continue
                 try:
                     text: Union[str, BadInput] = decoder.decode(data, path, where, offset)
                 except BadInput as error:
@@ -238,3 +200,13 @@ def read_lines(
         return
     if is_empty:
         yield path, BadInput(path, "the file holds no requests"), 0
+
+
+def _skip_line(stream: BinaryIO) -> int:
+    """The bytes up to the end of the line, which are not kept."""
+    skipped = 0
+    for piece in iter(lambda: stream.readline(SKIPPED_BYTES), b""):
+        skipped += len(piece)
+        if piece.endswith(b"\n"):
+            break
+    return skipped

@@ -12,6 +12,7 @@ from typing import Any, Optional
 from tokenizers import Tokenizer
 
 from .command import UserError
+from .tokenizer_limits import check_tokenizer
 
 SPECIAL_TOKENS = (
     "bos_token",
@@ -61,6 +62,7 @@ class ModelFolder:
             self.tokenizer = Tokenizer.from_file(str(file))
         except Exception as error:  # the library raises plain Exception
             raise UserError(f"{file}: not a tokenizer ({error})") from error
+        check_tokenizer(self.tokenizer, str(file))
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
         self.tokenizer_sha256 = hashlib.sha256(file.read_bytes()).hexdigest()

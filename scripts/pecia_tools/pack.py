@@ -14,8 +14,9 @@ from .chat import TemplateRefusal
 from .command import UserError, note, run, temporary_file
 from .convert import Conversions, available_cores
 from .decoding import BadInput, Decoder, Repairs
+from .find_files import find_files
 from .formats import CONVERTED, require_packages
-from .inputs import Completion, Document, InputFile, Sampling, Source, find_files
+from .inputs import Completion, Document, InputFile, Sampling, Source
 from .instruction_template import InstructionTemplate
 from .lengths import LengthCheck
 from .model_folder import ModelFolder, read_text
@@ -164,7 +165,11 @@ class Packer:
                 options.max_new_tokens, options.temperature, options.top_p, options.seed, stop
             ),
         )
-        self._files = list(find_files(options.inputs, options.glob, options.format))
+        self._found = find_files(
+            options.inputs, options.glob, options.format, options.max_file_bytes
+        )
+        self._files = self._found.files
+        self._refused: list[BadInput] = []  # by the chat template, when they were packed
         self._for_documents = [
             f"--{name.replace('_', '-')}"
             for name in ("instruction", "template", "question", "split_tokens", "split_at")
@@ -204,16 +209,26 @@ class Packer:
                 sources = totals.of_parts(splitter.split_all(sources))
             else:
                 sources = whole(sources, self._template.names_title)
-            requests = encode(self._model, map(self._make_prompt, watch.watch(sources)))
+            requests = encode(self._model, self._prompts(watch.watch(sources), totals))
             for check in checks:
                 requests = check.watch(requests)
             choices = (choice for request in requests for choice in request.choices())
-            paths = files.write(check_names(totals.watch(choices)), self._make_writer)
-        write_skipped(options.output, found.problems + checks[0].skipped)
+            try:
+                paths = files.write(check_names(totals.watch(choices)), self._make_writer)
+            except UserError as error:
+                if totals.requests or not self._refused:
+                    raise
+                raise UserError(f"{error}:\n{listed(self._refused)}") from error
+        problems = found.problems + self._refused
+        skipped = problems + checks[0].skipped
+        write_skipped(options.output, skipped)
         self._report(found, checks, watch, splitter)
         where = str(paths[0]) if len(paths) == 1 else f"{paths[0]} … {paths[-1].name}"
-        note(PROGRAM, f"{totals.text()} → {where}")
-        return EXIT_INCOMPLETE if found.problems else 0
+        left_out = [f"{len(skipped)} skipped"] if skipped else []
+        left_out += [text] if (text := self._found.left_out_text()) else []
+        without = f"; left out: {', '.join(left_out)}" if left_out else ""
+        note(PROGRAM, f"{totals.text()} → {where}{without}")
+        return EXIT_INCOMPLETE if problems else 0
 
     def _survey(self, conversions: Conversions) -> Survey:
         decoder = self._decoder()
@@ -227,7 +242,10 @@ class Packer:
         elif hint := found.encoding_hint:
             note(PROGRAM, hint)
         report_repairs(decoder.repairs, decoder.encoding)
-        report_notes(conversions.notes)
+        notes = dict(self._found.notes)
+        for path, texts in conversions.notes.items():
+            notes[path] = (*notes.get(path, ()), *texts)
+        report_notes(notes)
         return found
 
     def _is_strict(self) -> bool:
@@ -290,6 +308,19 @@ class Packer:
                     continue
             yield source
 
+    def _prompts(self, sources: Iterable[Source], totals: Totals) -> Iterator[Prompt]:
+        """Without documents and parts that the chat template refuses; lines were tried before."""
+        for source in sources:
+            try:
+                prompt = self._make_prompt(source)
+            except BadInput as problem:
+                if self._is_strict():
+                    raise UserError(f"{problem}. {self._remedy()}") from problem
+                self._refused.append(problem)
+                totals.take_back(source)
+                continue
+            yield prompt
+
     def _make_prompt(self, source: Source) -> Prompt:
         try:
             return self._prompt_of(source)
@@ -321,6 +352,12 @@ class Packer:
         self, found: Survey, checks: list[LengthCheck], watch: SpecialTokenWatch, splitter: Splitter
     ) -> None:
         options = self._options
+        if text := self._found.left_out_text():
+            note(
+                PROGRAM,
+                f"folders have files whose names say nothing to {PROGRAM}, which were left out: {text}. --glob takes "
+                "files by other names",
+            )
         if found.is_limited:
             note(
                 PROGRAM,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Callable
 
 from .command import suggestion
+from .compressed import MAX_FILE_BYTES
 from .decoding import find_encoding
 from .formats import KINDS
 
@@ -23,7 +24,8 @@ examples:
   pecia-pack --model models/qwen3 --output library.h5 library/ --split-at chapter
 
 A request's name is its document's: the file's name without the suffix, in a folder its path there, in JSONL and
-tables the id. PDF, EPUB, HTML, DOCX, tables and .zst need packages of Python; pecia-setup books installs them.
+tables the id. Files that would have the same name keep their suffixes, else the folders in which they differ.
+PDF, EPUB, HTML, DOCX, parquet, Arrow and .zst need packages of Python; pecia-setup books installs them.
 
 Exit codes: 0 packed; 3 packed, without what OUTPUT.skipped.txt lists; 2 the options or inputs are wrong and the message
 says where, nothing was written; 1 anything else, as a full disk."""
@@ -77,8 +79,8 @@ def make_parser() -> argparse.ArgumentParser:
         "inputs",
         nargs="+",
         metavar="INPUT",
-        help="files and folders of text (.txt, .md), books (.pdf, .epub, .html, .docx), tables (.parquet, .arrow, "
-        ".feather) and requests (.jsonl); of text, HTML and JSONL also .gz and .zst; pipes; - for stdin",
+        help="files and folders of text (.txt, .md), books (.pdf, .epub, .html, .docx), tables (.csv, .tsv, .parquet, "
+        ".arrow, .feather) and requests (.jsonl); of text, HTML, CSV and JSONL also .gz and .zst; pipes; - for stdin",
     )
     parser.add_argument(
         "--model", required=True, type=Path, metavar="DIR", help="Hugging Face folder of the model"
@@ -103,7 +105,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--format",
         choices=("auto", *KINDS),
         default="auto",
-        help="what all files hold (default: what their names say, else text)",
+        help="what all files hold (default: what their first bytes and names say, else text)",
     )
     reading.add_argument(
         "--text-column",
@@ -124,6 +126,13 @@ def make_parser() -> argparse.ArgumentParser:
     )
     reading.add_argument(
         "--limit", type=whole(1), metavar="N", help="only the first N documents and JSONL lines"
+    )
+    reading.add_argument(
+        "--max-file-bytes",
+        type=whole(1, 2**63 - 1),
+        default=MAX_FILE_BYTES,
+        metavar="N",
+        help="refuse a document or a line that has more bytes when it is decompressed (default: %(default)s, 1 GiB)",
     )
     bad = reading.add_mutually_exclusive_group()
     bad.add_argument(

@@ -11,6 +11,7 @@ from typing import Any, Optional
 
 from .decoding import Decoder
 from .html_text import ITEM
+from .mathematics import OMML, word_formula
 from .structure import StructuredText
 from .text_builder import LINE, PARAGRAPH, TextBuilder, Unreadable
 
@@ -114,6 +115,9 @@ class _Reader:
             element = stack.pop()
             if element.tag == f"{W}t":
                 pieces.append(element.text or "")
+            elif element.tag == f"{OMML}oMath":
+                is_display = element.getparent().tag == f"{OMML}oMathPara"
+                pieces.append(word_formula(element, is_display))
             elif element.tag in BREAKS:
                 # A w:tab among the properties of a paragraph is a tab stop, not a character.
                 if element.getparent().tag != f"{W}tabs":

@@ -20,7 +20,6 @@ from .text_builder import TextBuilder, Unreadable
 
 PAGES = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml")
 FONT_MANGLING = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
-LARGEST_BYTES = 1 << 30  # of a member of the archive, unpacked
 
 
 @dataclass(frozen=True)
@@ -154,13 +153,9 @@ class _Book:
         if path not in self._names:
             raise Unreadable(f"{path} is missing inside it")
         try:
-            with self._archive.open(path) as member:
-                data = member.read(LARGEST_BYTES + 1)
+            return self._archive.read(path)
         except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError) as error:
             raise Unreadable(f"{path} inside it is damaged: {error}") from error
-        if len(data) > LARGEST_BYTES:
-            raise Unreadable(f"{path} inside it has more than {LARGEST_BYTES} bytes")
-        return data
 
     def _refuse_encrypted(self) -> None:
         if "META-INF/encryption.xml" not in self._names:

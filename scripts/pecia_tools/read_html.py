@@ -31,11 +31,17 @@ def read(data: bytes, decoder: Decoder) -> StructuredText:
 def parse(text: str) -> Any:
     """The root element of a page; ids, links and text are as they were written."""
     import lxml.html
+    from lxml import etree
 
     page = _DECLARATION.sub("", text, count=1)
     if not page.strip():
         raise Unreadable("the document is empty")
-    return lxml.html.document_fromstring(page, parser=lxml.html.HTMLParser(huge_tree=True))
+    try:
+        return lxml.html.document_fromstring(page, parser=lxml.html.HTMLParser(huge_tree=True))
+    except etree.XMLSyntaxError as error:
+        if error.code == etree.ErrorTypes.ERR_NO_MEMORY:
+            raise MemoryError from error
+        raise
 
 
 def decode(data: bytes, decoder: Decoder) -> str:

@@ -34,7 +34,7 @@ def read_rows(
                 for index, text in enumerate(texts):
                     row += 1
                     name = f"{file.name}/{row}" if ids is None else ids[index]
-                    yield _document(name, text, f"{path}:{row}", text_column)
+                    yield row_document(name, text, f"{path}:{row}", text_column)
     except BadInput as problem:
         yield problem
     except OSError as error:
@@ -45,7 +45,7 @@ def read_rows(
         yield BadInput(path, f"cannot be read after row {row} ({error})")
 
 
-def _document(name: Any, text: Any, where: str, column: str) -> Union[Document, BadInput]:
+def row_document(name: Any, text: Any, where: str, column: str) -> Union[Document, BadInput]:
     if name is None or not str(name):
         return BadInput(where, "the row has no id")
     stripped = text.replace("\r\n", "\n").replace("\r", "\n").strip() if text is not None else ""
@@ -68,26 +68,28 @@ def _batches(
     if magic.startswith(PARQUET_MAGIC):
         table = parquet.ParquetFile(stream)
         names = table.schema_arrow.names
-        _check(names, path, text_column, id_column)
-        wanted = [n for n in (text_column, _id_of(names, id_column)) if n is not None]
+        check_columns(names, path, text_column, id_column)
+        wanted = [n for n in (text_column, id_of(names, id_column)) if n is not None]
         yield table.iter_batches(ROWS, columns=list(dict.fromkeys(wanted)))
         return
     reader = ipc.open_file(stream) if magic == ARROW_MAGIC else ipc.open_stream(stream)
-    _check(reader.schema.names, path, text_column, id_column)
+    check_columns(reader.schema.names, path, text_column, id_column)
     if isinstance(reader, pyarrow.RecordBatchFileReader):
         yield (reader.get_batch(i) for i in range(reader.num_record_batches))
     else:
         yield iter(reader)
 
 
-def _check(names: Sequence[str], path: str, text_column: str, id_column: Optional[str]) -> None:
+def check_columns(
+    names: Sequence[str], path: str, text_column: str, id_column: Optional[str]
+) -> None:
     for option, name in (("--text-column", text_column), ("--id-column", id_column)):
         if name is not None and name not in names:
             hint = suggestion(name, names) or f"; it has {', '.join(names)}"
             raise BadInput(path, f"has no column '{name}'{hint}. Name one with {option}")
 
 
-def _id_of(names: Sequence[str], id_column: Optional[str]) -> Optional[str]:
+def id_of(names: Sequence[str], id_column: Optional[str]) -> Optional[str]:
     return id_column or (ID if ID in names else None)
 
 
@@ -104,5 +106,5 @@ def _columns(
             path,
             f"the column '{text_column}' holds {column.type}, no text. Name another one with --text-column",
         )
-    name = _id_of(batch.schema.names, id_column)
+    name = id_of(batch.schema.names, id_column)
     return column.to_pylist(), None if name is None else batch.column(name).to_pylist()

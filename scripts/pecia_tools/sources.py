@@ -15,6 +15,7 @@ from .formats import CONVERTED
 from .inputs import InputFile, Source, read_document, read_lines
 from .jsonl import parse
 from .openai_batch import JobSettings
+from .read_csv import read_csv
 from .read_table import read_rows
 
 LISTED = 1000  # bad inputs in the message that refuses them
@@ -50,6 +51,9 @@ def read_sources(
             progress(file.size_bytes if file.compression else 0)
         elif file.kind == "table":
             yield from read_rows(file, reading.text_column, reading.id_column)
+            progress(file.size_bytes)
+        elif file.kind == "csv":
+            yield from read_csv(file, reading.decoder, reading.text_column, reading.id_column)
             progress(file.size_bytes)
         else:
             if file.kind in CONVERTED:

@@ -16,8 +16,9 @@ from .citations import citation_of
 from .command import UserError, note, run
 from .convert import Conversions, available_cores
 from .decoding import BadInput, Decoder
+from .find_files import find_files
 from .formats import CONVERTED, require_packages
-from .inputs import Document, InputFile, Place, Sampling, Source, find_files
+from .inputs import Document, InputFile, Place, Sampling, Source
 from .model_folder import ModelFolder
 from .openai_batch import JobSettings
 from .packed import PackedRequest
@@ -118,7 +119,12 @@ class Summarizer:
 
     def _read_books(self, first: Round) -> Survey:
         options = self._options
-        files = list(find_files(options.books, options.glob, "auto"))
+        given = find_files(options.books, options.glob, "auto")
+        for path, texts in given.notes.items():
+            note(PROGRAM, f"{path}: {', '.join(texts)}")
+        if left_out := given.left_out_text():
+            note(PROGRAM, f"files of other kinds were left out of folders: {left_out}")
+        files = given.files
         _check_kinds(files)
         decoder = Decoder()
         books = [f for f in files if isinstance(f, InputFile) and f.kind in CONVERTED]

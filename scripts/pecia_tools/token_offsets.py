@@ -20,6 +20,8 @@ from typing import Any, Optional, Union
 import numpy as np
 from tokenizers import Encoding, Tokenizer
 
+from .tokenizer_limits import panics_told
+
 PIECE = 250_000  # characters
 OVERLAP = 8_000
 AT_ONCE = 4  # pieces, in all threads
@@ -62,7 +64,8 @@ def encode_texts(
     around = _added_around(tokenizer) if add_special_tokens else ([], [])
     longest = piece if around is not None else max(map(len, texts), default=0)
     short = [text for text in texts if len(text) <= longest]
-    found: Any = iter(tokenizer.encode_batch(short, add_special_tokens=add_special_tokens))
+    with panics_told():
+        found: Any = iter(tokenizer.encode_batch(short, add_special_tokens=add_special_tokens))
     encodings: list[AnyEncoding] = []
     for text in texts:
         if len(text) <= longest:
@@ -88,7 +91,8 @@ def _added_around(tokenizer: Tokenizer) -> Optional[tuple[list[int], list[int]]]
 
 
 def _encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
-    encodings = tokenizer.encode_batch(list(texts), add_special_tokens=False)
+    with panics_told():
+        encodings = tokenizer.encode_batch(list(texts), add_special_tokens=False)
     return [
         np.column_stack(
             (np.array(e.offsets, dtype=np.int32).reshape(-1, 2), np.array(e.ids, dtype=np.int32))

@@ -35,6 +35,15 @@ class Totals:
             self.parts += isinstance(source, Document)
             yield source
 
+    def take_back(self, source: Source) -> None:
+        """A document, or one of its parts, is not packed after all."""
+        if not isinstance(source, Document):
+            self.lines -= 1
+        elif self.parts:
+            self.parts -= 1
+        else:
+            self.documents -= 1
+
     def watch(self, requests: Iterable[PackedRequest]) -> Iterator[PackedRequest]:
         for request in requests:
             self.requests += 1

@@ -9,7 +9,9 @@ import re
 import time
 import unittest
 
-from support import GOOD_JOB, BadInputTest, prompt, write_shard
+import h5py
+import numpy as np
+from support import GOOD_JOB, VOCAB, BadInputTest, prompt, write_shard
 
 # Values outside a key's range or of another type.
 NUMBERS = {
@@ -124,6 +126,28 @@ class Values(BadInputTest):
             )
         )
         self.assertEqual(ended.code, 0, ended)
+
+
+    def test_tiny_numbers_are_greedy_or_bounded(self) -> None:
+        """1/T of these temperatures is infinite in fp32, and products with the penalty underflow."""
+        greedy = self.answers()
+        for assignments in (
+            ("generation.temperature=1e-40",),
+            ("generation.temperature=3e-39", "generation.top_p=0.9"),
+        ):
+            with self.subTest(assignments=assignments):
+                self.assertEqual(self.answers(*assignments), greedy)
+        answers = self.answers("generation.repetition_penalty=1e-42", "generation.temperature=1")
+        self.assertTrue(all(0 <= token < VOCAB for answer in answers for token in answer), answers)
+
+    def answers(self, *assignments: str) -> list[list[int]]:
+        ended = self.run_job("--fresh", *self.set(*assignments))
+        self.assertEqual(ended.code, 0, ended)
+        with h5py.File(self.folder / "run/results.h5") as results:
+            begins, counts = results["slot_offsets"][:], results["output_tokens"][:]
+            tokens = results["tokens"][:]
+            self.assertTrue(np.isfinite(results["token_logprob"][:][: counts[0]]).all())
+        return [tokens[b : b + n].tolist() for b, n in zip(begins, counts)]
 
 
 class Absent(BadInputTest):

@@ -108,6 +108,13 @@ class Shard(BadInputTest):
             ("temperature", np.array([0, 1, 1], np.int32), "/temperature holds int32; write it as float32"),
             ("top_p", np.array([0, 1, 1], np.float32), "/top_p[0] is 0; it must be above 0"),
             ("top_p", np.array([1, 1.5, 1], np.float32), "/top_p[1] is 1.5; it must be above 0"),
+            ("min_p", np.array([0, 1.5, 1], np.float32), "/min_p[1] is 1.5; it must be from 0 to 1"),
+            ("repetition_penalty", np.array([1, 0, 1], np.float32), "/repetition_penalty[1] is 0; it must"),
+            ("presence_penalty", np.array([1, 0, 3], np.float32), "/presence_penalty[2] is 3; it must be"),
+            ("frequency_penalty", np.array([-9, 0, 1], np.float32), "/frequency_penalty[0] is -9; it must"),
+            ("top_k", np.array([1, 2, -2], np.int32), "/top_k[2] is -2; it must be 0 (all) or more"),
+            ("ignore_eos", np.array([0, 2, 1], np.int8), "/ignore_eos[1] is 2; it must be 0, 1, or -1"),
+            ("logit_bias", np.array([1], np.float32), "/logit_bias_offsets is missing; biases need"),
             ("seed", np.array([1.0, 2, 3]), "/seed holds float64; write it as"),
             ("stop", np.array([b"", b"x", b"[]"], "S2"), "/stop[1] is 'x'; it must be a JSON array"),
             ("arrival_s", np.array([0, np.inf]), "/arrival_s[1] is inf; it must be"),
@@ -115,6 +122,24 @@ class Shard(BadInputTest):
         ):
             with self.subTest(name=name, values=values):
                 self.refused_shard(part, **{name: values})
+
+    def test_biases(self) -> None:
+        good: dict[str, Any] = {
+            "logit_bias_offsets": np.array([0, 1, 1, 3]),
+            "logit_bias_tokens": np.array([5, 6, 7], np.int32),
+            "logit_bias": np.array([1, -100, 100], np.float32),
+        }
+        for name, values, part in (
+            ("logit_bias_offsets", np.array([0, 1, 4, 3]), "/logit_bias_offsets[2] is 4, beyond"),
+            ("logit_bias_offsets", np.array([0, 3]), "/logit_bias_offsets has 2 rows for 3 turns"),
+            ("logit_bias_tokens", np.array([5, 7, 7], np.int32), "names token 7 twice in turn 2"),
+            ("logit_bias_tokens", np.array([-5, 6, 7], np.int32), "/logit_bias_tokens[0] is -5; it must"),
+            ("logit_bias", np.array([1, -101, 0], np.float32), "/logit_bias[1] is -101; it must be a number"),
+            ("logit_bias", np.array([1, np.nan, 0], np.float32), "/logit_bias[1] is nan; it must be a number"),
+            ("logit_bias", np.array([1, 0], np.float32), "/logit_bias has 2 rows for 3 tokens"),
+        ):
+            with self.subTest(name=name, values=values):
+                self.refused_shard(part, **{**good, name: values})
 
     def test_attributes(self) -> None:
         for attributes, *parts in (

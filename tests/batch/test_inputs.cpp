@@ -101,6 +101,39 @@ TEST_F(Shards, GiveTheirTurnsOptionsOfTheirOwn) {
   EXPECT_EQ(request.turns[1].params.top_k, 7);
 }
 
+TEST_F(Shards, GiveTheirTurnsSamplingOfTheirOwn) {
+  job_.generation.sampling = {.temperature = 0.5f, .top_k = 7, .min_p = 0.1f};
+  job_.generation.ignore_eos = true;
+  write("a.h5", {{"a", {{{1}}, {{2}}, {{3}}}}}, [&](ShardContent& shard) {
+    shard.top_k = {0, -1, 3};
+    shard.min_p = {NAN, 0.25f, NAN};
+    shard.repetition_penalty = {1.5f, NAN, NAN};
+    shard.presence_penalty = {NAN, 2, NAN};
+    shard.frequency_penalty = {NAN, -1, NAN};
+    shard.ignore_eos = {0, -1, 1};
+    shard.logit_bias_offsets = {0, 1, 1, 2};
+    shard.logit_bias_tokens = {4, static_cast<int32_t>(config_.vocab)};
+    shard.logit_bias = {-3, 1};
+  });
+  const schedule::Request request = load("a");
+  const auto& first = request.turns[0];
+  const auto& second = request.turns[1];
+  EXPECT_EQ(first.params.top_k, 0);
+  EXPECT_EQ(second.params.top_k, 7);
+  EXPECT_EQ(first.params.min_p, 0.1f);
+  EXPECT_EQ(second.params.min_p, 0.25f);
+  EXPECT_EQ(first.params.repetition_penalty, 1.5f);
+  EXPECT_EQ(second.params.repetition_penalty, 1.0f);
+  EXPECT_EQ(second.params.presence_penalty, 2.0f);
+  EXPECT_EQ(second.params.frequency_penalty, -1.0f);
+  EXPECT_FALSE(first.ignore_eos);
+  EXPECT_TRUE(second.ignore_eos);
+  EXPECT_EQ(first.bias, (std::vector<kernels::LogitBias>{{4, -3.0f}}));
+  EXPECT_TRUE(second.bias.empty());
+  EXPECT_EQ(first.refused, "");
+  EXPECT_EQ(request.turns[2].refused.find("logit_bias names token"), 0u);
+}
+
 TEST_F(Shards, GiveTheirTurnsStopStringsOfTheirOwn) {
   job_.generation.stop = {"\n\n"};
   write("a.h5", {{"a", {{{1}}, {{2}}, {{3}}}}}, [](ShardContent& shard) {

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import time
 import unittest
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import h5py
 import numpy as np
@@ -299,9 +301,16 @@ class ReportTest(RunTest):
         self.assertAlmostEqual(whole["otherData"]["end_us"], max(ends_us), places=2)
 
     def test_share_of_peak_is_of_what_the_hardware_gives(self) -> None:
-        job, _ = self.run_job_with(2, report={"progress": "lines"})
-        report = self.report(job)
+        with mock.patch.dict(os.environ, XDG_CACHE_HOME=str(self.folder / "cache")):
+            job, _ = self.run_job_with(2, report={"progress": "lines"})
+            report = self.report(job)
+            self.run_job(job, 2, "--fresh")
+            kept = self.report(job)["peak"]
         peak = report["peak"]
+        self.assertFalse(peak["kept"])
+        self.assertTrue(kept["kept"])
+        self.assertIsNone(kept["end"])
+        self.assertEqual(kept["start"]["best"], max(peak[at]["best"] for at in ("start", "end")))
         for rate in (peak["start"], peak["end"], peak["bandwidth"]):
             self.assertTrue(0 <= rate["least"] <= rate["median"] <= rate["best"])
             self.assertGreater(rate["best"], 0)
@@ -311,6 +320,10 @@ class ReportTest(RunTest):
         for phase in report["phases"].values():
             self.assertTrue(0 < phase["share_of_peak"] <= 1)
         self.assertGreater(report["startup"]["measure_peak_s"], 0.1)
+        self.run_job(job, 2, "--fresh", "--set", "report.peak=off")
+        without = self.report(job)
+        self.assertIsNone(without["peak"])
+        self.assertIsNone(without["phases"]["prefill"]["share_of_peak"])
 
     def test_progress_and_the_last_line_agree(self) -> None:
         requests = random_requests(6, 5, 60, seed=82)

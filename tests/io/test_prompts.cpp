@@ -25,6 +25,15 @@ ShardContent two_requests() {
   content.max_new_tokens = {1, 2, 3, 4};
   content.temperature = {0, 0.5, 1, 1.5};
   content.top_p = {1, 0.75, 0.5, 0.25};
+  content.min_p = {0, 0.125, 0.25, 1};
+  content.repetition_penalty = {1, 1e-42f, 1.5, 3e38f};
+  content.presence_penalty = {-2, 0, 1, 2};
+  content.frequency_penalty = {-2, 0, 1, 2};
+  content.top_k = {0, 1, 40, INT32_MAX};
+  content.ignore_eos = {0, 1, 0, 1};
+  content.logit_bias_offsets = {0, 2, 2, 2, 3};
+  content.logit_bias_tokens = {7, 3, 0};
+  content.logit_bias = {-100, 0.5, 100};
   content.seed = {-1, 0, 1, INT64_MAX};
   content.arrival_s = {0, 2.5};
   return content;
@@ -60,6 +69,17 @@ TEST_P(EveryStringKind, GivesBackWhatWasWritten) {
   EXPECT_EQ(first.turns[2].max_new_tokens, 3);
   EXPECT_EQ(first.turns[1].temperature, 0.5f);
   EXPECT_EQ(first.turns[1].top_p, 0.75f);
+  EXPECT_EQ(first.turns[1].min_p, 0.125f);
+  EXPECT_EQ(first.turns[2].repetition_penalty, 1.5f);
+  EXPECT_EQ(first.turns[0].presence_penalty, -2.0f);
+  EXPECT_EQ(second.turns[0].frequency_penalty, 2.0f);
+  EXPECT_EQ(first.turns[2].top_k, 40);
+  EXPECT_EQ(first.turns[1].ignore_eos, true);
+  EXPECT_EQ(first.turns[0].ignore_eos, false);
+  using Biases = std::vector<kernels::LogitBias>;
+  EXPECT_EQ(first.turns[0].logit_bias, (Biases{{7, -100.0f}, {3, 0.5f}}));
+  EXPECT_EQ(first.turns[1].logit_bias, Biases{});
+  EXPECT_EQ(second.turns[0].logit_bias, (Biases{{0, 100.0f}}));
   EXPECT_EQ(first.turns[0].seed, -1);
   EXPECT_EQ(second.turns[0].seed, INT64_MAX);
 }
@@ -90,7 +110,9 @@ TEST(PromptShard, LeavesToTheJobWhatATurnDoesNotSay) {
   const test::TempFolder folder;
   ShardContent content = two_requests();
   content.max_new_tokens[1] = -1;
-  content.temperature[1] = content.top_p[1] = NAN;
+  content.temperature[1] = content.top_p[1] = content.min_p[1] = NAN;
+  content.repetition_penalty[1] = content.presence_penalty[1] = content.frequency_penalty[1] = NAN;
+  content.top_k[1] = content.ignore_eos[1] = -1;
   content.seed[1] = INT64_MIN;
   content.stop = {R"(["\n\n", "é"])", "", "[]", R"([" "])"};
   write_shard(folder / "p.h5", content);
@@ -99,6 +121,8 @@ TEST(PromptShard, LeavesToTheJobWhatATurnDoesNotSay) {
 
   const auto& turns = shard.requests()[0].turns;
   EXPECT_FALSE(turns[1].max_new_tokens || turns[1].temperature || turns[1].top_p || turns[1].seed);
+  EXPECT_FALSE(turns[1].min_p || turns[1].repetition_penalty || turns[1].presence_penalty ||
+               turns[1].frequency_penalty || turns[1].top_k || turns[1].ignore_eos);
   EXPECT_TRUE(turns[0].max_new_tokens && turns[0].temperature && turns[0].top_p && turns[0].seed);
   EXPECT_EQ(turns[0].stop, (std::vector<std::string>{"\n\n", "é"}));
   EXPECT_FALSE(turns[1].stop);

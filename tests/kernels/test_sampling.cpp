@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "tests/kernels/tensors.hpp"
@@ -129,6 +130,98 @@ TEST_P(Sampling, PenaltiesActOnTokensSeen) {
   EXPECT_EQ(sample_one(logits, {.presence_penalty = 0.6f}, 0.5, zero, none), 0);
   EXPECT_EQ(sample_one(logits, {.frequency_penalty = 0.2f}, 0.5, none, zero), 0);
   EXPECT_EQ(sample_one(logits, {.frequency_penalty = 0.2f}, 0.5, none, zero_thrice), 1);
+}
+
+TEST_P(Sampling, BiasesComeBeforePenaltiesAndFilters) {
+  const std::vector<float> logits = {2.0f, 1.5f, -1.0f, -1.2f};
+  const std::vector<kernels::LogitBias> up = {{3, 4.0f}, {0, -0.2f}}, ban = {{0, -100.0f}};
+  const std::vector<int32_t> three = {3};
+  const auto choose = [&](const SamplingParams& params, std::span<const kernels::LogitBias> bias,
+                          double uniform, std::span<const int32_t> output = {}) {
+    return sample(logits, {{params, uniform, {}, output, bias}}).tokens[0];
+  };
+  EXPECT_EQ(choose({}, up, 0.5), 3);  // −1.2 + 4 = 2.8
+  EXPECT_EQ(choose({}, ban, 0.5), 1);
+  EXPECT_EQ(choose({.temperature = 1.0f}, ban, 0.0), 1);
+  EXPECT_EQ(choose({.temperature = 1.0f, .top_k = 1}, up, 0.999), 3);
+  // 2.8 is divided, as it is positive with its bias: 2.8 / 2 < 1.8.
+  EXPECT_EQ(choose({.repetition_penalty = 2.0f}, up, 0.5, three), 0);
+  // Log-probabilities are of the logits without biases.
+  const Choice choice = sample(four, {{{}, 0.5, {}, {}, ban}}, 1);
+  EXPECT_EQ(choice.top_tokens[0], 2);
+  EXPECT_NEAR(choice.top_logprobs[0], std::log(0.4f), 1e-6);
+  EXPECT_THROW(choose({}, std::vector<kernels::LogitBias>{{4, 1.0f}}, 0.5), InvalidArgument);
+  EXPECT_THROW(choose({}, std::vector<kernels::LogitBias>{{0, NAN}}, 0.5), InvalidArgument);
+}
+
+TEST_P(Sampling, TinyTemperaturesAreGreedy) {
+  // 1e-39 and 1e-40 are subnormal: their reciprocals are infinite in fp32.
+  for (const float temperature : {1e-45f, 1e-40f, 1e-39f, 1e-20f, 9e-6f})
+    for (const double uniform : {0.0, 0.5, 0.999999})
+      EXPECT_EQ(sample_one(four, {.temperature = temperature}, uniform), 2) << temperature;
+  EXPECT_EQ(sample_one(four, {.temperature = 1e38f, .top_k = 3}, 0.99), 3);  // all alike
+}
+
+/// Positive finite values over all magnitudes of fp32, the ends among them.
+std::vector<float> magnitudes(uint64_t seed, int count) {
+  using Limits = std::numeric_limits<float>;
+  std::vector<float> values = {Limits::denorm_min(), Limits::min(), 1e-42f, 1.0f, Limits::max()};
+  for (const float exponent : random_floats(count, seed, 70.0f))
+    values.push_back(std::clamp(std::exp2(exponent - 11), Limits::denorm_min(), Limits::max()));
+  return values;
+}
+
+// Any legal parameters give a token that a mask allows, with a log-probability, and the reference
+// finds the same one.
+TEST_P(Sampling, AnyParametersGiveAnAllowedToken) {
+  constexpr int64_t vocab = 70;
+  const std::vector<int32_t> prompt = {0, 5, 5, 69}, output = {3, 5, 68, 68, 68};
+  const std::vector<kernels::LogitBias> bias = {{5, -100.0f}, {7, 100.0f}, {11, 3e38f}};
+  const std::vector<float> extremes = magnitudes(4, 12);
+  std::vector<SamplingRow> rows;
+  const auto add = [&](SamplingParams params, bool biased) {
+    for (const double uniform : {0.0, 0.37, 1 - 0x1p-53})
+      rows.push_back({params, uniform, prompt, output,
+                      biased ? std::span<const kernels::LogitBias>(bias)
+                             : std::span<const kernels::LogitBias>()});
+  };
+  for (const float value : extremes) {
+    const float share = std::min(value, 1.0f);
+    for (const int32_t top_k : {0, 1, 9, std::numeric_limits<int32_t>::max()}) {
+      add({.temperature = value, .top_k = top_k}, value < 1);
+      add({.temperature = value, .top_k = top_k, .top_p = share, .min_p = share}, false);
+      add({.temperature = 0.7f, .top_k = top_k, .top_p = share, .repetition_penalty = value}, true);
+      add({.temperature = value,
+           .min_p = share,
+           .repetition_penalty = 1 / std::max(value, 1e-38f),
+           .presence_penalty = value,
+           .frequency_penalty = -value},
+          false);
+      add({.repetition_penalty = value, .frequency_penalty = value}, true);
+    }
+  }
+  const auto num_rows = static_cast<int64_t>(rows.size());
+  std::vector<float> logits = random_floats(num_rows * vocab, 9, 30.0f);
+  for (size_t i = 0; i < logits.size(); i += 7) logits[i] = -INFINITY;  // masked
+  const Choice choice = sample(logits, rows);
+  Device oracle = make_device("reference");
+  std::swap(device_, oracle);
+  const Choice expected = sample(logits, rows);
+  for (int64_t r = 0; r < num_rows; ++r) {
+    const int32_t token = choice.tokens[r];
+    const SamplingParams& params = rows[r].params;
+    const auto what = [&] {
+      return fmt::format(
+          "row {}: temperature {}, top_k {}, top_p {}, min_p {}, penalties {}, {}, {}", r,
+          params.temperature, params.top_k, params.top_p, params.min_p, params.repetition_penalty,
+          params.presence_penalty, params.frequency_penalty);
+    };
+    ASSERT_TRUE(token >= 0 && token < vocab) << what();
+    EXPECT_TRUE(std::isfinite(logits[r * vocab + token])) << "masked token " << token << what();
+    EXPECT_TRUE(std::isfinite(choice.logprobs[r])) << what();
+    // Beside the end of the distribution, rounding decides.
+    if (rows[r].uniform < 0.999) EXPECT_EQ(token, expected.tokens[r]) << what();
+  }
 }
 
 TEST_P(Sampling, LogprobsAreOfThePlainSoftmax) {

@@ -9,11 +9,12 @@
 #include <thread>
 
 #include "lib/comm/mpi_communicator.hpp"
-#include "lib/measure/peak.hpp"
+#include "lib/measure/kept_peak.hpp"
 #include "lib/measure/product_rates.hpp"
 #include "lib/measure/windows.hpp"
 #include "lib/resources/threads.hpp"
 #include "tests/support/owned_compute.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::test {
 namespace {
@@ -76,6 +77,48 @@ TEST_F(Peak, NamesWhatItCouldNotMeasure) {
     EXPECT_NE(instructions, peak.instructions);
     EXPECT_NE(why, "");
   }
+}
+
+TEST_F(Peak, WindowsEndWhenTheirTimeIsOver) {
+  CpuCompute compute(1);
+  const auto rates = measure::rates_of_all(*world_, *compute.stream, {1000, 0.01, 0.03}, [](int) {
+    std::this_thread::sleep_for(std::chrono::microseconds(10));
+    return 1.0;
+  });
+  EXPECT_GE(rates.size(), 1u);
+  EXPECT_LE(rates.size(), 4u);
+}
+
+TEST_F(Peak, TakesNoMoreMemoryThanIsFree) {
+  CpuCompute compute(2);
+  constexpr int64_t cache_bytes = int64_t{1} << 42;  // twice this is more than any machine has
+  const auto peak = measure::measure_peak(*world_, compute, DType::fp32, cache_bytes);
+  EXPECT_NE(peak.bandwidth_how.find("part of which their caches may hold"), std::string::npos);
+  EXPECT_GT(peak.bandwidth.best, 1e8);
+}
+
+TEST_F(Peak, IsKeptForLaterRunsOfSuchRanks) {
+  const TempFolder folder;
+  setenv("XDG_CACHE_HOME", folder.path().c_str(), 1);
+  CpuCompute one(1), two(2);
+  auto first = measure::peak_of_ranks(*world_, one, DType::fp32, 0);
+  EXPECT_FALSE(first.kept);
+  measure::settle_peak(*world_, one, DType::fp32, first);
+  ASSERT_TRUE(first.end);
+  world_->barrier();
+  const auto again = measure::peak_of_ranks(*world_, one, DType::fp32, 0);
+  EXPECT_TRUE(again.kept);
+  EXPECT_EQ(again.instructions, first.instructions);
+  EXPECT_EQ(again.start.best, std::max(first.start.best, first.end->best));
+  EXPECT_EQ(again.bandwidth.best, first.bandwidth.best);
+  EXPECT_EQ(again.bandwidth_how, first.bandwidth_how);
+  EXPECT_EQ(again.not_measured, first.not_measured);
+  EXPECT_FALSE(measure::peak_of_ranks(*world_, two, DType::fp32, 0).kept) << "more threads";
+  if (world_->rank() == 0)  // damage costs only a new measurement
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path()))
+      if (entry.is_regular_file()) std::filesystem::resize_file(entry.path(), 20);
+  EXPECT_FALSE(measure::peak_of_ranks(*world_, one, DType::fp32, 0).kept);
+  unsetenv("XDG_CACHE_HOME");
 }
 
 TEST_F(Peak, OneProductIsEnoughOnASlowMachine) {

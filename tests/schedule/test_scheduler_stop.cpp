@@ -129,6 +129,15 @@ TEST_P(Answer, EndsByWhicheverOfTextAndTokenComesFirst) {
   expect_stop(stopped_by({"b"}), 2, -1);  // the stop token's text is no part of the answer
 }
 
+TEST_P(Answer, GoesOnAfterTheModelsTokensWhereItIgnoresThem) {
+  say({"a", "b", "c"});
+  limits_.stop_token_ids = {tokens_[0], tokens_[1]};
+  limits_.eos_token_ids = {tokens_[0]};
+  expect_stop(stopped_by({}), 1, -1);
+  request_.turns.front().ignore_eos = true;
+  expect_stop(stopped_by({}), 2, -1);  // a token of the job's stops it all the same
+}
+
 TEST_P(Answer, IsTheSameHoweverOftenItIsContinued) {
   say({"on", "e", "Ġt", "Ã", "©", "n"});
   request_.turns.front().stop = {"tén"};

@@ -137,8 +137,8 @@ def cited(found: StructuredText) -> list[tuple[str, int, str, str]]:
 
 
 def named(path: object) -> InputFile:
-    from pecia_tools.inputs import find_files
+    from pecia_tools.find_files import find_files
 
-    (file,) = find_files([str(path)], (), "auto")
+    (file,) = find_files([str(path)], (), "auto").files
     assert isinstance(file, InputFile)
     return file

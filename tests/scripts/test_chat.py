@@ -1,4 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+import resource
+import signal
+from unittest import mock
+
 from pecia_tools.chat import ChatTemplate
 from pecia_tools.model_folder import ModelFolder
 from support import CHATML, ScriptTest, make_model
@@ -41,6 +45,29 @@ class Rendering(ChatTest):
     def test_sandbox_holds(self) -> None:
         chat = self.chat("{{ messages.__class__.__mro__ }}")
         self.assert_refused("refuses", call=lambda: chat.render([]))
+
+    def test_time_memory_and_length_are_bounded(self) -> None:
+        loop = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+        doubled = (
+            "{% set n = namespace(x='xxxxxxxx') %}{% for i in range(50) %}{% set n.x = n.x ~ n.x %}"
+            "{% endfor %}{{ n.x }}"
+        )
+        with mock.patch("pecia_tools.chat.RENDER_LIMIT_S", 2):
+            for template, says in (
+                (loop, "does not end"),
+                ("{% set n = messages | length %}{{ 'x' * (n + 10 ** 11) }}", "MiB of memory"),
+                (doubled, "the chat template of"),  # time or memory, whichever ends first
+                ("{{ 'x' * 20000000 }}", "makes 20000000 characters of 0"),
+            ):
+                with self.subTest(template):
+                    chat = self.chat(template)
+                    self.assert_refused(says, call=lambda chat=chat: chat.render([]))
+        self.assertEqual(signal.getitimer(signal.ITIMER_REAL)[0], 0)
+        self.assertEqual(resource.getrlimit(resource.RLIMIT_AS)[0], resource.RLIM_INFINITY)
+
+    def test_whatever_a_template_raises_is_a_refusal(self) -> None:
+        chat = self.chat("{{ 1 // 0 }}")
+        self.assert_refused("ZeroDivisionError", call=lambda: chat.render([]))
 
     def test_syntax_error_names_the_line(self) -> None:
         self.assert_refused("line 2", call=lambda: self.chat("\n{% if %}"))

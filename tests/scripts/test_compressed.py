@@ -3,12 +3,21 @@
 
 import gzip
 import unittest
+import zlib
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
 
 import zstandard
 from book_files import named
-from pecia_tools.decoding import Decoder
+from pecia_tools.convert import Conversions
+from pecia_tools.decoding import BadInput, Decoder
+from pecia_tools.find_files import find_files
 from pecia_tools.formats import format_of
 from pecia_tools.inputs import read_document, read_lines
+from pecia_tools.limits import memory_limit
+from pecia_tools.openai_batch import JobSettings
+from pecia_tools.sources import Reading, read_sources
 from support import ScriptTest
 
 TEXT = "".join(f"Line {n} of the text.\n" for n in range(50_000))
@@ -45,6 +54,78 @@ class Compressed(ScriptTest):
                     lines = named(self.write(f"{what}.jsonl{suffix}", data))
                     *_, (_, last, _) = read_lines(lines, Decoder())
                     self.assertIn("damaged", str(last))
+
+
+class Bombs(ScriptTest):
+    """Kilobytes that become gigabytes."""
+
+    ZEROS = b"\0" * (1 << 20)
+
+    def gzip_bomb(self, mib: int) -> bytes:
+        packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+        return b"".join(packer.compress(self.ZEROS) for _ in range(mib)) + packer.flush()
+
+    def zstd_bomb(self, mib: int) -> bytes:
+        packer = zstandard.ZstdCompressor().compressobj()
+        return b"".join(packer.compress(self.ZEROS) for _ in range(mib)) + packer.flush()
+
+    def test_bombs_are_refused_by_name_with_little_memory(self) -> None:
+        # 1 GiB of address space is what the process may take besides.
+        for suffix, data in ((".gz", self.gzip_bomb(400)), (".zst", self.zstd_bomb(2000))):
+            for kind in ("txt", "jsonl", "csv"):
+                path = self.write(f"a.{kind}{suffix}", data)
+                self.assertLess(len(data), 2_000_000)
+                with self.subTest(path.name), memory_limit(1 << 30):
+                    (problem,) = everything_of(path)
+                    self.assertIsInstance(problem, BadInput)
+                    self.assertIn(
+                        f"{path.name}: cannot be read (a decompression bomb", str(problem)
+                    )
+
+    def test_document_larger_than_the_limit(self) -> None:
+        file = replace(named(self.write("a.txt.gz", gzip.compress(TEXT.encode()))), max_bytes=1000)
+        self.assert_refused(
+            *("a.txt.gz: has more than 1000 bytes, decompressed", "--max-file-bytes"),
+            call=lambda: read_document(file, Decoder()),
+        )
+        whole = replace(file, max_bytes=len(TEXT.encode()))
+        self.assertEqual(read_document(whole, Decoder()).text, TEXT.strip())
+
+    def test_line_larger_than_the_limit_does_not_hide_the_next(self) -> None:
+        with mock.patch("pecia_tools.inputs.SKIPPED_BYTES", 64):
+            text = b"{}\n" + b"x" * 1000 + b"\n[]\n"
+            file = replace(named(self.write("a.jsonl", text)), max_bytes=100)
+            (_, first, _), (where, second, _), (place, third, _) = read_lines(file, Decoder())
+        self.assertEqual((first, third), ("{}\n", "[]\n"))
+        self.assertTrue(where.endswith("a.jsonl:2") and place.endswith("a.jsonl:3"))
+        self.assertIn("a.jsonl:2: the line has more than 100 bytes", str(second))
+
+    def test_zstandard_window_that_takes_gigabytes_is_refused(self) -> None:
+        parameters = zstandard.ZstdCompressionParameters(window_log=30, enable_ldm=False)
+        packer = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+        path = self.write("a.txt.zst", packer.compress(TEXT.encode()) + packer.flush())
+        self.assert_refused(
+            "a.txt.zst: cannot be read", call=lambda: read_document(named(path), Decoder())
+        )
+
+    def test_compression_is_told_by_the_first_bytes(self) -> None:
+        for name, compress in (("a.txt", gzip.compress), ("b.txt", zstandard.compress)):
+            found = find_files([str(self.write(name, compress(TEXT.encode())))], (), "auto")
+            (file,) = found.files
+            self.assertEqual(read_document(file, Decoder()).text, TEXT.strip())
+            self.assertIn("is compressed by", found.notes[file.path][0])
+        tar = self.write("a.gz", gzip.compress(b"name".ljust(257, b"\0") + b"ustar"))
+        (problem,) = find_files([str(tar)], (), "auto").files
+        self.assertIn("is a tar archive, which is not read. Unpack it", str(problem))
+
+
+def everything_of(path: Path) -> list[object]:
+    conversions = Conversions(Decoder(), 1)
+    with conversions:
+        reading = Reading(Decoder(), JobSettings((), 0, 1), conversions, "text", None)
+        return list(
+            read_sources(find_files([str(path)], (), "auto").files, reading, lambda _: None)
+        )
 
 
 class Formats(ScriptTest):

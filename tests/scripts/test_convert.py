@@ -2,10 +2,14 @@
 """Many books at a time: what is bad in some of them stops no other."""
 
 import importlib.util
+import io
 import os
 import subprocess
 import sys
 import unittest
+import zipfile
+import zlib
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -27,6 +31,18 @@ def hook(event, arguments):
         time.sleep(1000)
 sys.addaudithook(hook)
 """
+
+
+def bomb_pdf(size: int) -> bytes:
+    """A page whose content becomes `size` bytes of text."""
+    packer = zlib.compressobj(9)
+    line = b"(x) Tj 0 -1 Td\n" * (1 << 16)
+    drawn = packer.compress(b"BT /F1 1 Tf\n")
+    drawn += b"".join(packer.compress(line) for _ in range(size // len(line))) + packer.flush()
+    whole = make_pdf([["x"]])
+    begin, end = whole.index(b"<< /Length"), whole.index(b"endstream")
+    head = b"<< /Length %d /Filter /FlateDecode >>\nstream\n" % len(drawn)
+    return whole[:begin] + head + drawn + b"\n" + whole[end:]
 
 
 class Convert(ScriptTest):
@@ -59,6 +75,42 @@ class Convert(ScriptTest):
         self.assertIn("not a readable PDF", second)
         self.assertIn("0xe9", fourth)
         self.assertIn("not a readable DOCX", fifth)
+
+    def test_archive_that_would_become_endlessly_large(self) -> None:
+        file = io.BytesIO(make_epub({"1": "<p>x</p>"}))
+        with zipfile.ZipFile(file, "a", zipfile.ZIP_DEFLATED) as archive:
+            for number in range(3):
+                archive.writestr(f"{number}.xhtml", b" " * 1_000_000)
+        paths = [self.write("a.epub", file.getvalue()), self.write("b.docx", file.getvalue())]
+        book = replace(named(paths[0]), max_bytes=1 << 20)
+        files = [book, replace(book, path=paths[1], kind="docx")]
+        with Conversions(Decoder(), 2) as conversions:
+            conversions.run(files, lambda _: None)
+            for bomb in files:
+                self.assert_refused(
+                    *(
+                        bomb.path.name,
+                        "has more than 1048576 bytes, decompressed",
+                        " become 300",
+                    ),
+                    call=lambda bomb=bomb: conversions.document(bomb),
+                )
+
+    def test_file_that_needs_too_much_memory_stops_no_other(self) -> None:
+        paths = [
+            self.write("a.html", "<p>a</p>" * 1_000_000),
+            self.write("b.pdf", make_pdf([["b"]])),
+            self.write("c.pdf", bomb_pdf(1 << 26)),
+        ]
+        with Conversions(Decoder(), 1, limit_bytes=200 << 20) as conversions:
+            first, second, third = self.texts(conversions, paths)
+        self.assertEqual((first, second), ("needs more than 200 MiB of memory to be read", "b"))
+        self.assertEqual(third, DIED)
+
+    def test_book_with_a_wrong_name_is_read_as_what_it_is(self) -> None:
+        book = self.write("a.pdf", make_epub({"1": "<p>An EPUB.</p>"}))
+        with Conversions(Decoder(), 1) as conversions:
+            self.assertEqual(self.texts(conversions, [book]), ["An EPUB."])
 
     def test_replaced_bytes_are_told(self) -> None:
         path = self.write("d.html", b"<p>caf\xe9</p>")

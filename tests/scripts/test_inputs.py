@@ -4,12 +4,13 @@ from pathlib import Path
 from typing import Union
 
 from pecia_tools.decoding import BadInput, Decoder
-from pecia_tools.inputs import InputFile, Sampling, find_files, read_document, read_lines
+from pecia_tools.find_files import find_files
+from pecia_tools.inputs import InputFile, Sampling, read_document, read_lines
 from support import ScriptTest
 
 
 def find(*arguments: object, patterns: tuple[str, ...] = ()) -> list[Union[InputFile, BadInput]]:
-    return list(find_files([str(a) for a in arguments], patterns, "auto"))
+    return find_files([str(a) for a in arguments], patterns, "auto").files
 
 
 class FindFiles(ScriptTest):

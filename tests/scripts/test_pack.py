@@ -67,6 +67,17 @@ class Documents(PackTest):
         text = f"<|im_start|>system\nShort.<|im_end|>\n{USER}a: {{has {{name}}}}{ANSWER}"
         self.assertEqual(read_turns(self.shard), {"a": [self.encode(text)]})
 
+    def test_formulas_and_braces_of_a_document_stay_as_they_are(self) -> None:
+        text = (
+            r"Since $a_b*c$ and \(x^{2}_{text}\), $$\frac{name}{{x}}$$ and \[\sum_{i} i*i_*\] hold: "
+            "{{ messages }} {% raw %}{text}{% endraw %} {column}"
+        )
+        template = self.write("t", "{{{name}}}: {text}")
+        for name in ("a.md", "a.txt"):
+            self.pack(self.write(name, text), "--template", template, "--force")
+            expected = {"a": [self.encode(f"{USER}{{a}}: {text}{ANSWER}")]}
+            self.assertEqual(read_turns(self.shard), expected)
+
     def test_plain_prompt_has_the_tokenizers_own_bos(self) -> None:
         self.pack(self.write("a.txt", "Every rank"), "--no-chat")
         self.assertEqual(read_turns(self.shard), {"a": [[BOS, *self.encode("Every rank")]]})
@@ -607,6 +618,73 @@ class BadInputs(PackTest):
             self.assertNotIn("Traceback", ended.stderr)
 
 
+class LeftOut(PackTest):
+    def test_last_line_counts_what_folders_have_besides(self) -> None:
+        for name in ("a.txt", "1.png", "2.png", "x.xlsx", "deep/LICENSE", ".hidden"):
+            self.write(f"docs/{name}", "x")
+        said = self.pack(self.folder / "docs")
+        self.assertIn("left out: 2 .png, 1 .xlsx, 1 without a suffix. --glob takes", said)
+        self.assertTrue(
+            said.endswith("out.h5; left out: 2 .png, 1 .xlsx, 1 without a suffix\n"), said
+        )
+        self.assertNotIn("left out", self.pack(self.folder / "docs/a.txt", "--force"))
+
+    def test_document_of_another_kind_is_skipped_by_name(self) -> None:
+        for name in ("a.txt", "b.odt", "c.rtf"):
+            self.write(f"docs/{name}", "x")
+        said = self.pack(self.folder / "docs", code=3)
+        self.assertIn(
+            "b.odt: is an OpenDocument text, which is not read. Convert it with libre", said
+        )
+        self.assertTrue(said.endswith("out.h5; left out: 2 skipped\n"), said)
+        listed = (self.folder / "out.h5.skipped.txt").read_text()
+        self.assertIn("c.rtf\tis an RTF document", listed)
+        self.assert_refused(
+            "c.rtf", call=lambda: self.pack(self.folder / "docs", "--strict", "--force")
+        )
+
+    def test_largest_file(self) -> None:
+        documents = self.write("a.txt", "x" * 100), self.write("b.txt", "x")
+        said = self.pack(*documents, "--max-file-bytes", 99, code=3)
+        self.assertIn("a.txt: has more than 99 bytes, decompressed. pecia-pack --max-file-bytes", said)
+        self.pack(*documents, "--max-file-bytes", 100, "--force")
+
+
+class TemplatesThatFail(PackTest):
+    def pack_with(self, template: str, *arguments: object, code: int = 0) -> str:
+        make_model(self.model, template)
+        documents = (
+            self.write("a.txt", "good"),
+            self.write("b.txt", "bad"),
+            self.write("c.txt", "c"),
+        )
+        return self.pack(*documents, *arguments, code=code)
+
+    def test_document_that_the_template_refuses_or_never_ends_with_is_skipped(self) -> None:
+        loop = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+        for what, says in (
+            ("{{ raise_exception('no bad words') }}", "refuses these messages: no bad words"),
+            (loop, "does not end: it took 0.2 s"),
+            ("{{ 1 // 0 }}", "ZeroDivisionError"),
+            ("{{ range(10 ** 9) }}", "Range too big"),
+        ):
+            with self.subTest(what), mock.patch("pecia_tools.chat.RENDER_LIMIT_S", 0.2):
+                template = "{% if 'bad' in messages[0].content %}" + what + "{% endif %}" + CHATML
+                said = self.pack_with(template, "--force", code=3)
+                self.assertEqual(list(read_turns(self.shard)), ["a", "c"])
+                self.assertIn("b.txt: the chat template of", said)
+                self.assertIn(says, said)
+                self.assertIn("2 documents, 2 requests", said)
+
+    def test_strict_and_nothing_left(self) -> None:
+        bad = "{{ raise_exception('no') }}"
+        self.assert_refused("a.txt: ", ": no", call=lambda: self.pack_with(bad, "--strict"))
+        self.assert_refused(
+            *("no request is left", "a.txt: ", "c.txt: "), call=lambda: self.pack_with(bad)
+        )
+        self.assertEqual(self.left_in_folder(), [])
+
+
 class ModelLength(PackTest):
     def setUp(self) -> None:
         super().setUp()
@@ -712,9 +790,10 @@ class Refusals(PackTest):
         self.assertEqual(list(read_turns(self.shard)), ["a"])
 
     def test_same_name_twice(self) -> None:
+        lines = self.write_lines("in.jsonl", {"id": "a", "prompt": "x"})
         self.refuse(
-            *(self.write("a.txt", "x"), self.write("a.md", "y"), "--strict"),
-            says=("'a'", "a.txt", "a.md"),
+            *(self.write("a.txt", "x"), lines, "--strict"),
+            says=("'a'", "a.txt", "in.jsonl:1"),
         )
 
     def test_failure_in_a_late_shard_leaves_none(self) -> None:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import docx
 from book_files import cited, make_epub, make_pdf
-from docx.oxml import OxmlElement
+from docx.oxml import OxmlElement, parse_xml
 from pecia_tools import read_docx, read_epub, read_html, read_pdf
 from pecia_tools.decoding import BadInput, Decoder
 from pecia_tools.structure import StructuredText
@@ -87,6 +87,46 @@ class Html(unittest.TestCase):
             "x = 1\n  y = 2\n\ntail",
         )
         self.assertEqual(found.structure.title, "A book")
+
+    def test_formulas_are_what_their_author_wrote(self) -> None:
+        annotated = (
+            r"<math{0}><semantics><mrow><msup><mi>x</mi><mn>2</mn></msup></mrow>"
+            r'<annotation encoding="application/x-tex">x^{2}  \text{a}_i*b*</annotation></semantics></math>'
+        )
+        for page, text in (
+            (
+                "<p>$a_b*c$ \\(x_1*y\\) $$\\frac{a}{b}$$ \\[z\\]</p>",
+                "$a_b*c$ \\(x_1*y\\) $$\\frac{a}{b}$$ \\[z\\]",
+            ),
+            (
+                f"<p>So {annotated.replace('{0}', '')} holds.</p>",
+                r"So $x^{2} \text{a}_i*b*$ holds.",
+            ),
+            (
+                '<p><span class="katex-display"><span class="katex"><span class="katex-mathml">'
+                + annotated.replace("{0}", ' display="block"')
+                + '</span><span class="katex-html" aria-hidden="true"><b>x2</b></span></span></span> End</p>',
+                r"$$x^{2} \text{a}_i*b*$$ End",
+            ),
+            (r'<p>a <math alttext="\alpha^2"><mi>a</mi></math></p>', r"a $\alpha^2$"),
+            (
+                '<p><span class="MathJax_Preview">x</span><span class="MathJax">x2</span>'
+                '<script type="math/tex">x < y</script>, <script type="math/tex; mode=display">z</script></p>',
+                "$x < y$, $$z$$",
+            ),
+        ):
+            with self.subTest(page):
+                self.assertEqual(self.read(page).text, text)
+
+    def test_formulas_without_tex_keep_their_scripts_and_fractions(self) -> None:
+        self.assertEqual(
+            self.read(
+                "<p>E = <math><mrow><mi>m</mi><msup><mi>c</mi><mn>2</mn></msup><mo>−</mo><mfrac><mi>a</mi>"
+                "<msqrt><mi>b</mi></msqrt></mfrac><msubsup><mrow><mi>x</mi><mi>y</mi></mrow><mi>i</mi><mn>3</mn>"
+                "</msubsup></mrow></math></p>"
+            ).text,
+            r"E = $mc^{2}-\frac{a}{\sqrt{b}}{xy}_{i}^{3}$",
+        )
 
     def test_headings_hold_what_is_under_them(self) -> None:
         found = self.read("<h1>A</h1><p>a</p><h2>A.1</h2><p>b</p><h1>B</h1><p>c</p>")
@@ -193,6 +233,32 @@ class Docx(unittest.TestCase):
         )
         self.assertIn("Before\tthe table.\n\na\tb\n1\t2\n\nA section", found.text)
         self.assertEqual(found.structure.title, "The Scribes")
+
+    def test_formulas(self) -> None:
+        space = "http://schemas.openxmlformats.org/officeDocument/2006/math"
+
+        def text(of: str) -> str:
+            return f"<m:r><m:t>{of}</m:t></m:r>"
+
+        def made(inside: str) -> object:
+            return parse_xml(inside.replace(">", f' xmlns:m="{space}">', 1))
+
+        document = docx.Document()
+        paragraph = document.add_paragraph("E = ")
+        power = f"<m:sSup><m:e>{text('c')}</m:e><m:sup>{text('2')}</m:sup></m:sSup>"
+        root = f"<m:rad><m:deg/><m:e>{text('x')}</m:e></m:rad>"
+        sides = f"<m:d><m:e>{text('a')}</m:e></m:d>"
+        total = (
+            '<m:nary><m:naryPr><m:chr m:val="∑"/></m:naryPr>'
+            f"<m:sub>{text('i')}</m:sub><m:sup/><m:e>{text('y')}</m:e></m:nary>"
+        )
+        paragraph._p.append(made(f"<m:oMath>{text('m')}{power}</m:oMath>"))
+        paragraph.add_run(" and ")
+        fraction = f"<m:f><m:num>{root}</m:num><m:den>{sides}{total}</m:den></m:f>"
+        paragraph._p.append(made(f"<m:oMathPara><m:oMath>{fraction}</m:oMath></m:oMathPara>"))
+        self.assertEqual(
+            self.read(document).text, r"E = $mc^{2}$ and $$\frac{\sqrt{x}}{(a)∑_{i} y}$$"
+        )
 
     def test_items_and_numbered_headings(self) -> None:
         document = docx.Document()

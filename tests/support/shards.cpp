@@ -197,10 +197,22 @@ void write_shard(const std::filesystem::path& path, const ShardContent& content)
   file.set("/turn_offsets", turn_offsets);
   file.set("/request_offsets", request_offsets);
   file.set("/request_id", ids, content.strings);
-  if (!content.max_new_tokens.empty()) file.set("/max_new_tokens", content.max_new_tokens);
-  if (!content.temperature.empty()) file.set("/temperature", content.temperature);
-  if (!content.top_p.empty()) file.set("/top_p", content.top_p);
-  if (!content.seed.empty()) file.set("/seed", content.seed);
+  const auto set = [&](const char* name, const auto& values) {
+    if (!values.empty()) file.set(name, values);
+  };
+  set("/max_new_tokens", content.max_new_tokens);
+  set("/temperature", content.temperature);
+  set("/top_p", content.top_p);
+  set("/min_p", content.min_p);
+  set("/repetition_penalty", content.repetition_penalty);
+  set("/presence_penalty", content.presence_penalty);
+  set("/frequency_penalty", content.frequency_penalty);
+  set("/top_k", content.top_k);
+  set("/ignore_eos", content.ignore_eos);
+  set("/logit_bias_offsets", content.logit_bias_offsets);
+  set("/logit_bias_tokens", content.logit_bias_tokens);
+  set("/logit_bias", content.logit_bias);
+  set("/seed", content.seed);
   if (!content.stop.empty()) file.set("/stop", content.stop, content.strings);
   if (!content.arrival_s.empty()) file.set("/arrival_s", content.arrival_s);
   const auto set_text = [&](const char* name, const std::string& text) {

@@ -29,7 +29,12 @@ struct ShardContent {
   int64_t vocab_size = 0;
   /// Optional datasets, absent when empty: per turn, and arrival_s per request.
   std::vector<int32_t> max_new_tokens;
-  std::vector<float> temperature, top_p;
+  std::vector<float> temperature, top_p, min_p;
+  std::vector<float> repetition_penalty, presence_penalty, frequency_penalty;
+  std::vector<int32_t> top_k, ignore_eos;
+  std::vector<int64_t> logit_bias_offsets;
+  std::vector<int32_t> logit_bias_tokens;
+  std::vector<float> logit_bias;
   std::vector<int64_t> seed;
   std::vector<std::string> stop;
   std::vector<double> arrival_s;

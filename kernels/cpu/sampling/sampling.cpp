@@ -42,11 +42,16 @@ int32_t draw(const SamplingRow& row, int64_t vocab, const RowScratch& scratch) {
     sum = below;
   }
 
+  // Rounding may put the target above all weights together. Tokens without weight, as masked ones,
+  // are not drawn then either.
   const double target = row.uniform * sum;
-  double below = 0;
-  for (int64_t rank = 0; rank + 1 < kept; ++rank)
-    if ((below += weight(rank)) > target) return ranking.at(rank);
-  return ranking.at(kept - 1);
+  int64_t rank = 0;
+  for (double below = weight(0); below <= target && rank + 1 < kept; ++rank) {
+    const double next = weight(rank + 1);
+    if (next == 0) break;
+    below += next;
+  }
+  return ranking.at(rank);
 }
 
 int32_t choose(const SamplingRow& row, const float* logits, int64_t vocab, int32_t most_likely,

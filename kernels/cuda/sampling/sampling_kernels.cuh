@@ -203,7 +203,9 @@ static __global__ void choose_kernel(const RowSampling* rows, const RowSoftmax* 
             first_to_reach<false>(by_rank, kept, row.temperature, row.top_p * sum, sums);
         kept = last < kept ? last + 1 : kept;
       }
-      if (row.min_p > 0) kept = count_at_least(weight, kept, row.min_p);
+      // Rounding may put the limit above all weights together: those of 0 are left out before.
+      constexpr double least_weight = 0x1p-1074;
+      kept = count_at_least(weight, kept, row.min_p > 0 ? row.min_p : least_weight);
       if (row.top_p < 1 || row.min_p > 0) sum = sum_of(kept);
       const int64_t rank =
           first_to_reach<true>(by_rank, kept - 1, row.temperature, row.uniform * sum, sums);
