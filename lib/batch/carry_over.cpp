@@ -45,11 +45,13 @@ std::string turns_text(int64_t count) {
   return counted(count, "turn");
 }
 
-/// "the 3 turns that are not done", or "1 of the 3 turns that are not done; the others …".
+/// "the 3 turns that are not done", "1 of the 3 turns that are not done; the others …".
 std::string holders_text(int64_t holds, int64_t turns) {
   const std::string all =
       fmt::format("the {} that {} not done", turns_text(turns), turns == 1 ? "is" : "are");
   if (holds == turns) return all;
+  if (holds == 0)
+    return fmt::format("0 of {}, which {} not depend on it", all, turns == 1 ? "does" : "do");
   return fmt::format("{} of {}; the others do not depend on it", holds, all);
 }
 

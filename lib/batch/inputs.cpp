@@ -139,7 +139,6 @@ void Inputs::count() {
   count_shared();
 }
 
-/// FLOPs of `length` tokens of one sequence.
 double Inputs::flops_of(double length) const {
   return length * config_.flops_per_token() +
          2.0 * length * length *

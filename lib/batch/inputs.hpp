@@ -64,6 +64,8 @@ class Inputs {
   /// Whether the turn depends on this key of the job (batch::turn_settings): it does not where the
   /// shard has a value of the turn's own, or where the key changes nothing of it.
   bool depends_on(const std::string& key, int64_t row) const;
+  /// FLOPs of the first `length` tokens of a sequence, as a request's work counts them.
+  double flops_of(double length) const;
   /// Turns still to run whose prompts limits.over_length cuts.
   int64_t cut_prompts() const;
 
@@ -116,7 +118,6 @@ class Inputs {
   std::vector<int32_t> kept_prompt(const InputRequest& request, size_t turn,
                                    io::PromptScan& scan) const;
   job::OverLength way_of_cutting(const InputRequest& request, size_t turn) const;
-  double flops_of(double length) const;
   void count();
   void count_shared();
 

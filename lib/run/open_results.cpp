@@ -31,7 +31,8 @@ RunResults open_results(const Setup& setup, const LoadedWeights& weights, const 
     if (!setup.chief()) return;
     results.output = std::make_unique<batch::Output>(
         job.output, layout_of(setup, weights, inputs, measured), options.fresh,
-        options.retry_failed, [&](const std::string& text) { setup.log->info(text); });
+        options.retry_failed, [&](const std::string& text) { setup.log->info(text); },
+        [&](const std::string& key, int64_t row) { return inputs.inputs->depends_on(key, row); });
     results.file.emplace(results.output->results_path());
     if (results.output->continues())
       results.earlier_starts = report::read_starts(job.output / "progress.json");
