@@ -71,9 +71,10 @@ std::string prompts_text(const nlohmann::ordered_json& summary) {
     return value.empty() ? std::string("not said") : printable(value);
   };
   std::string result = fmt::format("{}: prompt shard, {}\n", text("path"), text("schema"));
-  result += fmt::format("  {}, {} ({}), {}\n", counted(summary["requests"].get<int64_t>(), "request"),
-                        counted(summary["turns"].get<int64_t>(), "turn"), text("followup"),
-                        counted(summary["tokens"].get<int64_t>(), "token"));
+  result +=
+      fmt::format("  {}, {} ({}), {}\n", counted(summary["requests"].get<int64_t>(), "request"),
+                  counted(summary["turns"].get<int64_t>(), "turn"), text("followup"),
+                  counted(summary["tokens"].get<int64_t>(), "token"));
   if (summary.contains("turn_tokens"))
     result += fmt::format("  tokens per turn: {}\n", spread_text(summary["turn_tokens"]));
   result += fmt::format("  own max_new_tokens: {}, own sampling: {}, own seed: {}\n",

@@ -231,13 +231,13 @@ std::string results_text(const Json& summary) {
   text += fmt::format("  {}: {} done, {} partial, {} failed, {} open\n",
                       counted(number("turns"), "turn"), number("done"), number("partial"),
                       number("failed"), number("open"));
-  text += fmt::format("  {} read, {} generated\n",
-                      counted(number("prompt_tokens"), "prompt token"),
+  text += fmt::format("  {} read, {} generated\n", counted(number("prompt_tokens"), "prompt token"),
                       counted(number("output_tokens"), "token"));
   const auto& requests = summary["requests"];
   text += fmt::format("  {}: {} done, {} failed, {} unfinished\n",
-                      counted(requests["total"].get<int64_t>(), "request"), requests["done"].get<int64_t>(),
-                      requests["failed"].get<int64_t>(), requests["unfinished"].get<int64_t>());
+                      counted(requests["total"].get<int64_t>(), "request"),
+                      requests["done"].get<int64_t>(), requests["failed"].get<int64_t>(),
+                      requests["unfinished"].get<int64_t>());
   if (summary.contains("answer_tokens"))
     text += fmt::format("  tokens per answer: {}\n", spread_text(summary["answer_tokens"]));
   text += cut_text(summary) + failed_text(summary);

@@ -31,7 +31,8 @@ struct RunCommandOptions {
 /// "output=\"/here/runs/a\"": paths of the command line are relative to the current folder, those
 /// of a job file to its own.
 std::string override_of(const char* key, const std::filesystem::path& path) {
-  return fmt::format("{}={}", key, json_text(nlohmann::json(std::filesystem::absolute(path).string())));
+  return fmt::format("{}={}", key,
+                     json_text(nlohmann::json(std::filesystem::absolute(path).string())));
 }
 
 /// What --model, --input and --output say, as --set.

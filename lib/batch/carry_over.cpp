@@ -64,9 +64,8 @@ void remark_settings(const io::ResultsFile& old, const std::string& now,
     for (const SettingsDifference& of : settings_difference(old.layout().settings[index], now)) {
       const int64_t holds = std::ranges::count_if(
           rows, [&](int64_t row) { return !depends_on || depends_on(of.key, row); });
-      remarks.push_back(
-          fmt::format("the job differs from the earlier start in {}: it holds for {}", of.text,
-                      holders_text(holds, std::ssize(rows))));
+      remarks.push_back(fmt::format("the job differs from the earlier start in {}: it holds for {}",
+                                    of.text, holders_text(holds, std::ssize(rows))));
     }
 }
 

@@ -101,7 +101,8 @@ Inputs::Inputs(const job::Job& job, const model::ModelConfig& config,
       require_logprobs(job, path, prompt);
       for (size_t turn = 0; turn < prompt.turns.size(); ++turn)
         if (const auto& own = prompt.turns[turn].shape; !own.value_or(shape_).empty())
-          shapes_.try_emplace(own.value_or(shape_), own ? turn_text(path, prompt, turn) : "the job");
+          shapes_.try_emplace(own.value_or(shape_),
+                              own ? turn_text(path, prompt, turn) : "the job");
       for (const io::PromptTurn& turn : prompt.turns)
         have_stop_strings_ = have_stop_strings_ || !turn.stop.value_or(job.generation.stop).empty();
       num_turns_ += static_cast<int64_t>(prompt.turns.size());
@@ -234,8 +235,7 @@ bool Inputs::depends_on(const std::string& key, int64_t row) const {
   if (key == "generation.stop") return !given.stop;
   if (key == "generation.max_new_tokens")
     return !given.max_new_tokens && !is_only_read(request, turn);
-  if (key == "limits.over_length")
-    return given.num_tokens() > longest_prompt(request, turn);
+  if (key == "limits.over_length") return given.num_tokens() > longest_prompt(request, turn);
   return true;
 }
 

@@ -38,8 +38,7 @@ Output::Output(const std::filesystem::path& folder, const io::ResultsLayout& lay
   }
   continues_ = true;
   const io::ResultsFile results(results_path_);
-  const Continuation next =
-      continuation(results, layout, retry_failed, results_path_, depends_on);
+  const Continuation next = continuation(results, layout, retry_failed, results_path_, depends_on);
   for (const std::string& remark : next.remarks) say(remark);
   remove_unfinished_carry_over(results_path_);
   if (next.same_file)

@@ -80,9 +80,9 @@ struct ReplicaTotals {
         archive(prefill_flops), archive(decode_flops), archive(first_tokens),
         archive(shared_first_tokens), archive(ttft_s), archive(tbt_s), archive(truncated_turns),
         archive(truncated_tokens), archive(cut_by_length), archive(cut_by_model_length);
-    archive(restored_requests), archive(restored_tokens), archive(restore_s), archive(restored_flops),
-        archive(kept_requests), archive(kept_tokens), archive(kept_bytes), archive(keep_s),
-        archive(not_worth_keeping);
+    archive(restored_requests), archive(restored_tokens), archive(restore_s),
+        archive(restored_flops), archive(kept_requests), archive(kept_tokens), archive(kept_bytes),
+        archive(keep_s), archive(not_worth_keeping);
     sharing.visit(archive);
     elastic.visit(archive);
   }

@@ -17,8 +17,7 @@ std::string escaped_text(std::string_view text, LineBreaks breaks) {
     if (byte == 0xc2 && next >= 0x80 && next < 0xa0) {  // U+0080 to U+009F
       shown += fmt::format("\\x{:02x}", next);
       ++i;
-    } else if ((byte >= ' ' && byte != 0x7f) ||
-               (byte == '\n' && breaks == LineBreaks::kept)) {
+    } else if ((byte >= ' ' && byte != 0x7f) || (byte == '\n' && breaks == LineBreaks::kept)) {
       shown += text[i];
     } else if (byte == '\n') {
       shown += "\\n";

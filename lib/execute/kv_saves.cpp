@@ -297,8 +297,7 @@ void KvSaves::commit_save(const schedule::Plan& plan,
   }
   if (!error.empty()) {
     settings_.warn(
-        fmt::format("the keys and values of {} are not kept: {}", escaped(save.request_id),
-                    error));
+        fmt::format("the keys and values of {} are not kept: {}", escaped(save.request_id), error));
     const auto earlier = saves_.find(save.row);
     if (plan.save.begin > 0 && earlier != saves_.end())
       io::remove_unnamed_files(plan.save.folder, earlier->second);
@@ -345,7 +344,8 @@ void KvSaves::commit_restore(const schedule::Plan& plan,
   totals.restored_tokens += rows.count;
   totals.restore_s += seconds;
   if (settings_.flops) {
-    const auto begin = static_cast<double>(rows.first), end = begin + static_cast<double>(rows.count);
+    const auto begin = static_cast<double>(rows.first),
+               end = begin + static_cast<double>(rows.count);
     totals.restored_flops += settings_.flops(end) - settings_.flops(begin);
   }
 }

@@ -39,7 +39,8 @@ void require_folder(const std::filesystem::path& path) {
   std::error_code unreachable;  // reading the configuration reports an error
   if (path.extension() == ".gguf" && !std::filesystem::is_directory(path, unreachable))
     fail<InputError>(
-        "model.path {}: a GGUF file, not a model's folder; scripts/pecia-import-gguf {} {} makes one",
+        "model.path {}: a GGUF file, not a model's folder; scripts/pecia-import-gguf {} {} makes "
+        "one",
         path.string(), path.string(), std::filesystem::path(path).replace_extension().string());
   // A hub's id is ORG/NAME, and there is no folder ORG; a wrong path has its parent, mostly.
   const std::filesystem::path above = path.parent_path();

@@ -199,11 +199,10 @@ void Progress::draw_bar() {
 
 void Progress::write_line() {
   last_output_ = now_.time;
-  out_ << fmt::format("pecia: {} of {} {} done, {} failed · {} of the work · {}\n",
-                      now_.state.turns_done, totals_.turns,
-                      totals_.turns == totals_.requests ? "requests" : "turns",
-                      now_.state.turns_failed, format_percent(share(work_done(), totals_.work)),
-                      summary())
+  out_ << fmt::format(
+              "pecia: {} of {} {} done, {} failed · {} of the work · {}\n", now_.state.turns_done,
+              totals_.turns, totals_.turns == totals_.requests ? "requests" : "turns",
+              now_.state.turns_failed, format_percent(share(work_done(), totals_.work)), summary())
        << std::flush;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/run/read_inputs.hpp"
 
-#include <memory>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -52,9 +52,10 @@ RunInputs read_inputs(Setup& setup) {
   const bool here = read.inputs && !read.inputs->shapes().empty();
   if (setup.world().all_reduce_max(here ? 1 : 0) > 0)
     comm::together(setup.world(), [&] {
-      read.grammars = answer_grammars(setup.job, setup.config,
-                                      here ? read.inputs->shapes() : std::map<std::string, std::string>(),
-                                      setup.resources.threads.count);
+      read.grammars =
+          answer_grammars(setup.job, setup.config,
+                          here ? read.inputs->shapes() : std::map<std::string, std::string>(),
+                          setup.resources.threads.count);
     });
   leave_out_bad_tokens(setup, read.get());
   return read;

@@ -63,7 +63,8 @@ void RunProgress::show(const job::Job& job, const batch::Inputs& inputs,
 
 void RunProgress::begin_pass(const schedule::Plan& plan, const batch::ReplicaTotals& totals) {
   // What is read from a save counts when it is there.
-  const batch::NewTokens tokens = plan.restore.empty() ? batch::new_tokens(plan) : batch::NewTokens();
+  const batch::NewTokens tokens =
+      plan.restore.empty() ? batch::new_tokens(plan) : batch::NewTokens();
   pass_ = {.begin = std::chrono::steady_clock::now(),
            .before = told_of(totals),
            .prompt_tokens = tokens.prompt,
@@ -107,11 +108,10 @@ void RunProgress::look_now(const Told& told) {
 
 RunProgress::Told RunProgress::told_of(const batch::ReplicaTotals& totals) {
   const auto flops = totals.prefill_flops + totals.decode_flops;
-  return {
-      {totals.done, totals.failed, totals.prompt_tokens, totals.output_tokens,
-       static_cast<int64_t>(totals.tbt_s.size()), static_cast<int64_t>(flops / flops_per_count),
-       totals.restored_tokens, static_cast<int64_t>(totals.restored_flops / flops_per_count)},
-      {std::llround(1e9 * totals.prefill_s), std::llround(1e9 * totals.decode_s)}};
+  return {{totals.done, totals.failed, totals.prompt_tokens, totals.output_tokens,
+           static_cast<int64_t>(totals.tbt_s.size()), static_cast<int64_t>(flops / flops_per_count),
+           totals.restored_tokens, static_cast<int64_t>(totals.restored_flops / flops_per_count)},
+          {std::llround(1e9 * totals.prefill_s), std::llround(1e9 * totals.decode_s)}};
 }
 
 /// A layer counts once the next one has begun. Decode tokens and time count when the pass ends.

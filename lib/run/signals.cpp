@@ -30,10 +30,14 @@ std::atomic<const Words*> current_words = nullptr;
 
 const char* name_of_signal(int number) {
   switch (number) {
-    case SIGINT: return "SIGINT";
-    case SIGTERM: return "SIGTERM";
-    case SIGPIPE: return "SIGPIPE";
-    default: return "SIGUSR1";
+    case SIGINT:
+      return "SIGINT";
+    case SIGTERM:
+      return "SIGTERM";
+    case SIGPIPE:
+      return "SIGPIPE";
+    default:
+      return "SIGUSR1";
   }
 }
 

@@ -89,19 +89,16 @@ std::vector<std::string> remarks_on(const std::filesystem::path& path,
                                     const io::ResultsLayout& layout, bool retry_failed,
                                     const batch::Inputs& inputs) {
   const io::ResultsFile results(path, io::Access::read);
-  const batch::Continuation next =
-      batch::continuation(results, layout, retry_failed, path,
-                          [&](const std::string& key, int64_t row) {
-                            return inputs.depends_on(key, row);
-                          });
+  const batch::Continuation next = batch::continuation(
+      results, layout, retry_failed, path,
+      [&](const std::string& key, int64_t row) { return inputs.depends_on(key, row); });
   batch::TurnCounts now = batch::count_turns(results);
   if (retry_failed) now.open += std::exchange(now.failed, 0);
   const int64_t to_go = now.unfinished() + std::ssize(layout.turns) - results.num_turns();
   std::vector<std::string> remarks = next.remarks;
   remarks.push_back(fmt::format("{}: {}: {} done, {} failed{}, {} to go", path.string(),
                                 to_go > 0 ? "continues" : "nothing is left to do",
-                                counted(now.done, "turn"),
-                                now.failed,
+                                counted(now.done, "turn"), now.failed,
                                 now.failed > 0 ? " (--retry-failed takes them again)" : "", to_go));
   return remarks;
 }
@@ -154,11 +151,10 @@ Validation validate(job::Job job, int num_ranks, bool fresh, bool retry_failed) 
 }
 
 std::string to_text(const Validation& validation, const job::Job& job) {
-  std::string text =
-      fmt::format("{}; {} in {}, {}, output {}\n",
-                  validation.any_can_run ? "valid" : "no request can run",
-                  counted(validation.requests, "request"), counted(validation.shards, "prompt shard"),
-                  counted(validation.prompt_tokens, "prompt token"), job.output.string());
+  std::string text = fmt::format(
+      "{}; {} in {}, {}, output {}\n", validation.any_can_run ? "valid" : "no request can run",
+      counted(validation.requests, "request"), counted(validation.shards, "prompt shard"),
+      counted(validation.prompt_tokens, "prompt token"), job.output.string());
   text += fmt::format(
       "  checked: the job file, the model's configuration and tensors, all prompt tokens, {} on "
       "{}\n",

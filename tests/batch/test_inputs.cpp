@@ -58,8 +58,9 @@ class Shards : public testing::Test {
 };
 
 TEST_F(Shards, AskForNoMoreLogProbabilitiesThanTheJobWrites) {
-  write("a.h5", {{"one", {{{1}}}}, {"two", {{{2}}, {{3}}}}},
-        [](ShardContent& content) { content.logprobs = {-1, 2, 5}; });
+  write("a.h5", {{"one", {{{1}}}}, {"two", {{{2}}, {{3}}}}}, [](ShardContent& content) {
+    content.logprobs = {-1, 2, 5};
+  });
   job_.generation.logprobs = 4;
   test::expect_error<InputError>(
       [&] { inputs(); },
@@ -72,8 +73,9 @@ TEST_F(Shards, AskForNoMoreLogProbabilitiesThanTheJobWrites) {
 }
 
 TEST_F(Shards, KnowWhichKeysOfTheJobATurnDependsOn) {
-  write("a.h5", {{"one", {{test::ascending(45)}}}, {"two", {{{1}}}}},
-        [](ShardContent& content) { content.max_new_tokens = {-1, 3}; });
+  write("a.h5", {{"one", {{test::ascending(45)}}}, {"two", {{{1}}}}}, [](ShardContent& content) {
+    content.max_new_tokens = {-1, 3};
+  });
   const Inputs all = inputs();
   for (const char* key : {"generation.max_new_tokens", "limits.over_length"}) {
     EXPECT_TRUE(all.depends_on(key, 0)) << key << ": 45 tokens and 10 are more than 50";

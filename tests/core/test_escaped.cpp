@@ -8,7 +8,10 @@ namespace {
 
 TEST(Escaped, LeavesNothingThatATerminalObeys) {
   EXPECT_EQ(escaped("a\x1b[2J\x7f\nb\r\t"), R"(a\x1b[2J\x7f\nb\r\t)");
-  EXPECT_EQ(escaped("\xc2\x9b" "31m"), R"(\x9b31m)") << "the 8-bit control sequence introducer";
+  EXPECT_EQ(escaped("\xc2\x9b"
+                    "31m"),
+            R"(\x9b31m)")
+      << "the 8-bit control sequence introducer";
   EXPECT_EQ(escaped(std::string_view("\0", 1)), R"(\x00)");
 }
 
