@@ -99,10 +99,10 @@ TEST_F(CarryOver, SaysForHowManyTurnsAChangedKeyHolds) {
   EXPECT_EQ(remarks([](const std::string& key, int64_t row) {
               return key == "limits.over_length" && row == 3;
             }),
-            "generation.max_new_tokens (10 → 20): it holds for 0 of the 5 turns that are not done, "
-            "which do not depend on it\n"
             "limits.over_length (fail → truncate_left): it holds for 1 of the 5 turns that are not "
-            "done; the others do not depend on it\n");
+            "done; the others do not depend on it\n"
+            "generation.max_new_tokens (10 → 20): it holds for 0 of the 5 turns that are not done, "
+            "which do not depend on it\n");
 }
 
 TEST_F(CarryOver, GivesFailedTurnsTheNewSettingsWhenAsked) {
