@@ -19,7 +19,7 @@ std::string examples(std::initializer_list<const char*> commands) {
 }
 
 std::string text_of(const std::exception& error) {
-  return printable(error.what());
+  return printable_lines(error.what());
 }
 
 int reported(const std::function<int()>& work) {

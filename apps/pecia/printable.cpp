@@ -1,16 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/pecia/printable.hpp"
 
+#include "lib/core/escaped.hpp"
 #include "lib/io/utf8.hpp"
 
 namespace pecia::app {
+namespace {
+
+std::string fitted(std::string_view text, size_t max_bytes) {
+  return io::fitted_utf8(text, max_bytes) + (text.size() > max_bytes ? "…" : "");
+}
+
+}  // namespace
 
 std::string printable(std::string_view text, size_t max_bytes) {
-  std::string shown = io::fitted_utf8(text, max_bytes);
-  if (text.size() > max_bytes) shown += "…";
-  for (char& c : shown)
-    if ((c >= 0 && c < ' ' && c != '\n') || c == '\x7f') c = '?';
-  return shown;
+  return escaped(fitted(text, max_bytes));
+}
+
+std::string printable_lines(std::string_view text, size_t max_bytes) {
+  return escaped_lines(fitted(text, max_bytes));
 }
 
 }  // namespace pecia::app

@@ -8,8 +8,11 @@
 
 namespace pecia::app {
 
-/// At most `max_bytes` of the text, then "…" for the rest. Control characters become '?', bytes
-/// that are not UTF-8 become U+FFFD, and line breaks stay.
+/// At most `max_bytes` of the text in one line, then "…" for the rest. Control characters are
+/// escaped (lib/core/escaped), and bytes that are not UTF-8 become U+FFFD.
 std::string printable(std::string_view text, size_t max_bytes = 3000);
+
+/// Does the same to a text of several lines, whose line breaks stay.
+std::string printable_lines(std::string_view text, size_t max_bytes = 3000);
 
 }  // namespace pecia::app

@@ -5,7 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "apps/pecia/printable.hpp"
 #include "apps/pecia/summaries.hpp"
+#include "lib/core/counted.hpp"
 #include "lib/core/error.hpp"
 #include "lib/io/prompts.hpp"
 
@@ -66,16 +68,17 @@ nlohmann::ordered_json summarize_prompts(const std::filesystem::path& shard_path
 std::string prompts_text(const nlohmann::ordered_json& summary) {
   const auto text = [&](const char* key) {
     const auto value = summary[key].get<std::string>();
-    return value.empty() ? std::string("not said") : value;
+    return value.empty() ? std::string("not said") : printable(value);
   };
   std::string result = fmt::format("{}: prompt shard, {}\n", text("path"), text("schema"));
-  result += fmt::format("  {} requests, {} turns ({}), {} tokens\n",
-                        summary["requests"].get<int64_t>(), summary["turns"].get<int64_t>(),
-                        text("followup"), summary["tokens"].get<int64_t>());
+  result +=
+      fmt::format("  {}, {} ({}), {}\n", counted(summary["requests"].get<int64_t>(), "request"),
+                  counted(summary["turns"].get<int64_t>(), "turn"), text("followup"),
+                  counted(summary["tokens"].get<int64_t>(), "token"));
   if (summary.contains("turn_tokens"))
     result += fmt::format("  tokens per turn: {}\n", spread_text(summary["turn_tokens"]));
-  result += fmt::format("  own max_new_tokens: {} turns, own sampling: {}, own seed: {}\n",
-                        summary["turns_with_max_new_tokens"].get<int64_t>(),
+  result += fmt::format("  own max_new_tokens: {}, own sampling: {}, own seed: {}\n",
+                        counted(summary["turns_with_max_new_tokens"].get<int64_t>(), "turn"),
                         summary["turns_with_sampling"].get<int64_t>(),
                         summary["turns_with_seed"].get<int64_t>());
   result += fmt::format("  tokenizer {}, vocabulary {}, made by {}\n", text("tokenizer_sha256"),

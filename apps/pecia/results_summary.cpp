@@ -8,6 +8,7 @@
 
 #include "apps/pecia/printable.hpp"
 #include "apps/pecia/summaries.hpp"
+#include "lib/core/counted.hpp"
 #include "lib/core/error.hpp"
 #include "lib/io/hdf5.hpp"
 #include "lib/io/results.hpp"
@@ -100,11 +101,11 @@ Json requests_of(const Columns& columns) {
       {"total", total}, {"done", done}, {"failed", failed}, {"unfinished", total - done - failed}};
 }
 
-/// "book-7", and "book-7, turn 1" for later turns, numbered as in the file.
+/// "book-7", and "book-7, turn 2" for later turns; people count from 1, the file from 0.
 std::string name_of(const Json& turn) {
   const auto number = turn["turn"].get<int64_t>();
   return printable(turn["request_id"].get<std::string>(), shown_id_bytes) +
-         (number > 0 ? fmt::format(", turn {}", number) : "");
+         (number > 0 ? fmt::format(", turn {}", number + 1) : "");
 }
 
 /// One line for each of the first turns of a list, and one for the rest.
@@ -139,13 +140,10 @@ std::string failed_text(const Json& summary) {
 /// Describes what limits cut from prompts and from answers.
 std::string cut_text(const Json& summary) {
   const auto number = [&](const char* key) { return summary[key].get<int64_t>(); };
-  const auto plural = [](int64_t n, const char* what) {
-    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
-  };
   std::string text;
   if (const int64_t turns = number("truncated_turns"); turns > 0) {
     text += fmt::format("  {} truncated by limits.over_length, {} left out:\n",
-                        plural(turns, "prompt"), plural(number("truncated_tokens"), "token"));
+                        counted(turns, "prompt"), counted(number("truncated_tokens"), "token"));
     text += listed(summary["truncated"], shown_truncated, [](const Json& turn) {
       const auto run = turn["prompt_tokens"].get<int64_t>();
       const auto cut = turn["truncated_tokens"].get<int64_t>();
@@ -154,9 +152,9 @@ std::string cut_text(const Json& summary) {
   }
   const int64_t by_model = number("cut_by_model_length");
   if (const int64_t cut = number("cut_by_length") - by_model; cut > 0)
-    text += fmt::format("  {} cut at max_new_tokens\n", plural(cut, "answer"));
+    text += fmt::format("  {} cut at max_new_tokens\n", counted(cut, "answer"));
   if (by_model > 0)
-    text += fmt::format("  {} cut at the model's length\n", plural(by_model, "answer"));
+    text += fmt::format("  {} cut at the model's length\n", counted(by_model, "answer"));
   return text;
 }
 
@@ -228,16 +226,18 @@ Json summarize_results(const std::filesystem::path& path) {
 
 std::string results_text(const Json& summary) {
   const auto number = [&](const char* key) { return summary[key].get<int64_t>(); };
-  std::string text = fmt::format("{}: results, {}\n", summary["path"].get<std::string>(),
-                                 summary["schema"].get<std::string>());
-  text += fmt::format("  {} turns: {} done, {} partial, {} failed, {} open\n", number("turns"),
-                      number("done"), number("partial"), number("failed"), number("open"));
-  text += fmt::format("  {} prompt tokens read, {} tokens generated\n", number("prompt_tokens"),
-                      number("output_tokens"));
+  std::string text = fmt::format("{}: results, {}\n", printable(summary["path"].get<std::string>()),
+                                 printable(summary["schema"].get<std::string>()));
+  text += fmt::format("  {}: {} done, {} partial, {} failed, {} open\n",
+                      counted(number("turns"), "turn"), number("done"), number("partial"),
+                      number("failed"), number("open"));
+  text += fmt::format("  {} read, {} generated\n", counted(number("prompt_tokens"), "prompt token"),
+                      counted(number("output_tokens"), "token"));
   const auto& requests = summary["requests"];
-  text += fmt::format("  {} requests: {} done, {} failed, {} unfinished\n",
-                      requests["total"].get<int64_t>(), requests["done"].get<int64_t>(),
-                      requests["failed"].get<int64_t>(), requests["unfinished"].get<int64_t>());
+  text += fmt::format("  {}: {} done, {} failed, {} unfinished\n",
+                      counted(requests["total"].get<int64_t>(), "request"),
+                      requests["done"].get<int64_t>(), requests["failed"].get<int64_t>(),
+                      requests["unfinished"].get<int64_t>());
   if (summary.contains("answer_tokens"))
     text += fmt::format("  tokens per answer: {}\n", spread_text(summary["answer_tokens"]));
   text += cut_text(summary) + failed_text(summary);
@@ -247,8 +247,8 @@ std::string results_text(const Json& summary) {
 std::string results_line(const Json& summary) {
   const auto number = [&](const char* key) { return summary[key].get<int64_t>(); };
   const int64_t truncated = number("truncated_turns");
-  return fmt::format("{} of {} turns done, {} failed, {} partial{}", number("done"),
-                     number("turns"), number("failed"), number("partial"),
+  return fmt::format("{} of {} done, {} failed, {} partial{}", number("done"),
+                     counted(number("turns"), "turn"), number("failed"), number("partial"),
                      truncated > 0 ? fmt::format(", {} truncated", truncated) : "");
 }
 

@@ -2,12 +2,18 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "apps/command_line/options.hpp"
 #include "apps/pecia/command.hpp"
 #include "lib/cluster/launch.hpp"
 #include "lib/core/error.hpp"
+#include "lib/core/escaped.hpp"
+#include "lib/core/json.hpp"
 #include "lib/job/job.hpp"
 #include "lib/run/run.hpp"
 #include "lib/run/validate.hpp"
@@ -17,8 +23,29 @@ namespace {
 
 struct RunCommandOptions {
   run::RunOptions run;
+  std::filesystem::path output, model;
+  std::vector<std::string> input;
   bool print_default = false, print_output = false, validate = false;
 };
+
+/// "output=\"/here/runs/a\"": paths of the command line are relative to the current folder, those
+/// of a job file to its own.
+std::string override_of(const char* key, const std::filesystem::path& path) {
+  return fmt::format("{}={}", key,
+                     json_text(nlohmann::json(std::filesystem::absolute(path).string())));
+}
+
+/// What --model, --input and --output say, as --set.
+void add_short_options(RunCommandOptions& options) {
+  std::vector<std::string>& overrides = options.run.overrides;
+  if (!options.model.empty()) overrides.push_back(override_of("model.path", options.model));
+  if (!options.output.empty()) overrides.push_back(override_of("output", options.output));
+  if (options.input.empty()) return;
+  auto patterns = nlohmann::json::array();
+  for (const std::string& pattern : options.input)
+    patterns.push_back(std::filesystem::absolute(pattern).string());
+  overrides.push_back("input=" + json_text(patterns));
+}
 
 int print_default() {
   fmt::print("{}", job::default_yaml());
@@ -35,15 +62,17 @@ int validate(const run::RunOptions& options, int num_ranks) {
   const job::Job job = job::load_job(options.job_file, options.overrides);
   job::refuse_unimplemented(job);
   const run::Validation found = run::validate(job, num_ranks, options.fresh, options.retry_failed);
-  fmt::print(stderr, "{}: {}", options.job_file.string(), run::to_text(found, job));
+  fmt::print(stderr, "{}",
+             escaped_lines(options.job_file.string() + ": " + run::to_text(found, job)));
   return found.any_can_run ? 0 : 2;
 }
 
-int run_command(const RunCommandOptions& options, Context& context) {
+int run_command(RunCommandOptions options, Context& context) {
   comm::Communicator& world = context.world;
   if (options.print_default) return on_first_rank(world, print_default);
   if (options.run.job_file.empty())
     fail<InputError>("run needs a job file; pecia run --print-default > job.yaml makes one");
+  add_short_options(options);
   if (options.print_output) return on_first_rank(world, [&] { return print_output(options.run); });
   if (options.validate)
     return on_first_rank(world, [&] { return validate(options.run, world.size()); });
@@ -62,7 +91,8 @@ void add_run(CLI::App& app, Context& context) {
           "pecia run --validate job.yaml                           # checks it, computes nothing",
           "mpirun -np 4 --bind-to none pecia run job.yaml          # four ranks of this machine",
           "srun --mpi=pmix pecia run job.yaml                      # the ranks of a Slurm step",
-          "pecia run job.yaml --set generation.seed=7 --set output=runs/second",
+          "pecia run job.yaml --model models/Qwen3-8B --input 'prompts/*.h5' --output runs/second",
+          "pecia run job.yaml --set generation.seed=7 --output runs/third",
           "pecia run job.yaml --set limits.wall_time=3:50:00 --set kv.memory=12G",
           "pecia run job.yaml --retry-failed                       # after the reason is gone",
       }),
@@ -78,6 +108,18 @@ void add_run(CLI::App& app, Context& context) {
        .into = &options->run.overrides,
        .help = "Replaces a value of the job file, as generation.seed=7; may be repeated",
        .type = "KEY.PATH=VALUE"});
+  add({.name = "--model",
+       .into = &options->model,
+       .help = "The model's folder: --set model.path, relative to the current folder",
+       .type = "DIR"});
+  add({.name = "--input",
+       .into = &options->input,
+       .help = "Prompt shards: --set input, relative to the current folder; may be repeated",
+       .type = "PATTERN"});
+  add({.name = "--output",
+       .into = &options->output,
+       .help = "The output folder: --set output, relative to the current folder",
+       .type = "DIR"});
   add({.name = "--fresh",
        .into = &options->run.fresh,
        .help = "Starts over instead of continuing the run in the output folder"});
@@ -90,7 +132,7 @@ void add_run(CLI::App& app, Context& context) {
            "Then takes further rounds from standard input while the ranks and the weights stay: "
            "lines as {\"input\": [\"prompts.h5\"], \"output\": \"folder\"}. A line on standard "
            "output says how each round has ended"});
-  add({.name = "--validate",
+  add({.name = "--validate,--dry-run",
        .into = &options->validate,
        .help = "Checks the job file, the model folder, the inputs and the grid of the ranks it is "
                "started on, and runs nothing"});
@@ -99,7 +141,7 @@ void add_run(CLI::App& app, Context& context) {
        .help = "Prints a complete commented job file and runs nothing"});
   add({.name = "--print-output",
        .into = &options->print_output,
-       .help = "Prints the output folder that job file and --set give, and runs nothing"});
+       .help = "Prints the output folder that job file and options give, and runs nothing"});
 }
 
 }  // namespace pecia::app

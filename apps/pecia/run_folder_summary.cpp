@@ -6,8 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "apps/pecia/printable.hpp"
 #include "apps/pecia/summaries.hpp"
 #include "lib/batch/journals.hpp"
+#include "lib/core/counted.hpp"
 #include "lib/core/error.hpp"
 #include "lib/core/files.hpp"
 #include "lib/core/json.hpp"
@@ -154,11 +156,12 @@ nlohmann::ordered_json summarize_run(const std::filesystem::path& folder) {
 }
 
 std::string run_text(const nlohmann::ordered_json& summary) {
-  std::string text = fmt::format("{}: run, {}", summary["path"].get<std::string>(),
+  std::string text = fmt::format("{}: run, {}", printable(summary["path"].get<std::string>()),
                                  summary["state"].get<std::string>());
   if (const Json& holder = summary["holder"]; !holder.is_null())
     text += fmt::format(", process {} on {} since {}", holder["pid"].get<int64_t>(),
-                        holder["host"].get<std::string>(), holder["started"].get<std::string>());
+                        printable(holder["host"].get<std::string>()),
+                        printable(holder["started"].get<std::string>()));
   text += '\n';
   if (const Json& progress = summary["progress"]; goes_on(summary) && !progress.is_null())
     text += fmt::format("  {} (told {})\n", speeds_text(progress), news_text(progress));
@@ -167,12 +170,13 @@ std::string run_text(const nlohmann::ordered_json& summary) {
   if (const auto seconds = number(summary["report"], "seconds"); seconds && !goes_on(summary))
     text += fmt::format("  its last start took {}\n", report::format_duration(*seconds));
   if (const Json& kept = summary["kept_kv"]; kept["requests"] > 0)
-    text += fmt::format("  keys and values of {} unfinished requests are kept: {} tokens, {}\n",
-                        kept["requests"].get<int64_t>(), kept["tokens"].get<int64_t>(),
+    text += fmt::format("  keys and values of {} are kept: {}, {}\n",
+                        counted(kept["requests"].get<int64_t>(), "unfinished request"),
+                        counted(kept["tokens"].get<int64_t>(), "token"),
                         report::format_bytes(kept["bytes"].get<int64_t>()));
   if (const Json& left = summary["journals"]; left["files"] > 0 && !goes_on(summary))
-    text += fmt::format("  {} journals of replicas are left ({}): the next start brings them in\n",
-                        left["files"].get<int64_t>(),
+    text += fmt::format("  left by replicas: {} ({}), which the next start brings in\n",
+                        counted(left["files"].get<int64_t>(), "journal"),
                         report::format_bytes(left["bytes"].get<int64_t>()));
   if (!summary["results"].is_null()) text += results_text(summary["results"]);
   return text;

@@ -5,7 +5,9 @@
 #include <map>
 
 #include "lib/batch/identity.hpp"
+#include "lib/core/counted.hpp"
 #include "lib/core/error.hpp"
+#include "lib/core/escaped.hpp"
 #include "lib/io/file.hpp"
 
 namespace pecia::batch {
@@ -20,7 +22,7 @@ std::filesystem::path new_file(const std::filesystem::path& results) {
 /// The index of `settings` in the list; new settings are added to it.
 int32_t index_of(const std::string& settings, std::vector<std::string>& list) {
   const auto found = std::find_if(list.begin(), list.end(), [&](const std::string& known) {
-    return settings_differences(known, settings).empty();
+    return settings_difference(known, settings).empty();
   });
   const auto index = static_cast<int32_t>(found - list.begin());
   if (found == list.end()) list.push_back(settings);
@@ -36,7 +38,7 @@ void require_same_turns(const io::ResultsLayout& before, const io::ResultsLayout
     if (row >= now.turns.size() || key(before.turns[row]) != key(now.turns[row]))
       fail<InputError>(
           "{}: row {} is request '{}', which the inputs do not say: the file is damaged",
-          path.string(), row, before.turns[row].request_id);
+          path.string(), row, escaped(before.turns[row].request_id));
 }
 
 /// Throws InputError where an answer that a turn of an unfinished request goes on from, or its own,
@@ -58,18 +60,31 @@ void require_whole_answers(const io::ResultsFile& old, const std::vector<io::Tur
 }
 
 std::string turns_text(int64_t count) {
-  return fmt::format("{} turn{}", count, count == 1 ? "" : "s");
+  return counted(count, "turn");
 }
 
-/// Says how the settings differ from those under which the remaining turns were to be run.
+/// "the 3 turns that are not done", "1 of the 3 turns that are not done; the others …".
+std::string holders_text(int64_t holds, int64_t turns) {
+  const std::string all =
+      fmt::format("the {} that {} not done", turns_text(turns), turns == 1 ? "is" : "are");
+  if (holds == turns) return all;
+  if (holds == 0)
+    return fmt::format("0 of {}, which {} not depend on it", all, turns == 1 ? "does" : "do");
+  return fmt::format("{} of {}; the others do not depend on it", holds, all);
+}
+
+/// Says how the settings differ from those under which the remaining turns were to be run, and for
+/// how many of these it matters. `concerned`: rows by their settings.
 void remark_settings(const io::ResultsFile& old, const std::string& now,
-                     const std::map<int32_t, int64_t>& concerned,
-                     std::vector<std::string>& remarks) {
-  for (const auto& [index, turns] : concerned)
-    remarks.push_back(fmt::format(
-        "the job differs from the earlier start in {}: it holds for the {} that {} not done",
-        settings_differences(old.layout().settings[index], now), turns_text(turns),
-        turns == 1 ? "is" : "are"));
+                     const std::map<int32_t, std::vector<int64_t>>& concerned,
+                     const DependsOn& depends_on, std::vector<std::string>& remarks) {
+  for (const auto& [index, rows] : concerned)
+    for (const SettingsDifference& of : settings_difference(old.layout().settings[index], now)) {
+      const int64_t holds = std::ranges::count_if(
+          rows, [&](int64_t row) { return !depends_on || depends_on(of.key, row); });
+      remarks.push_back(fmt::format("the job differs from the earlier start in {}: it holds for {}",
+                                    of.text, holders_text(holds, std::ssize(rows))));
+    }
 }
 
 bool same_layout(const io::ResultsLayout& a, const io::ResultsLayout& b) {
@@ -139,7 +154,8 @@ void copy_rows(const io::ResultsFile& old, const Continuation& next, io::Results
 }  // namespace
 
 Continuation continuation(const io::ResultsFile& old, const io::ResultsLayout& wanted,
-                          bool retry_failed, const std::filesystem::path& path) {
+                          bool retry_failed, const std::filesystem::path& path,
+                          const DependsOn& depends_on) {
   const io::ResultsLayout& before = old.layout();
   require_same_identity(before, wanted, path);
   require_same_turns(before, wanted, path);
@@ -151,7 +167,7 @@ Continuation continuation(const io::ResultsFile& old, const io::ResultsLayout& w
   next.layout.settings = before.settings;
   const int32_t index = index_of(now, next.layout.settings);
   for (io::ResultTurn& turn : next.layout.turns) turn.settings = index;
-  std::map<int32_t, int64_t> concerned;
+  std::map<int32_t, std::vector<int64_t>> concerned;
   int64_t started_over = 0;
   const std::vector<io::TurnState> states = old.states();
   for (int64_t row = 0; row < old.num_turns(); ++row) {
@@ -163,7 +179,7 @@ Continuation continuation(const io::ResultsFile& old, const io::ResultsLayout& w
       turn = was;
       continue;
     }
-    if (was.settings != index) ++concerned[was.settings];
+    if (was.settings != index) concerned[was.settings].push_back(row);
     if (state == io::TurnState::failed) fate = Fate::opened;
     if (state != io::TurnState::partial || was.settings == index) continue;
     if (was.prompt_tokens != turn.prompt_tokens || !may_go_on(before.settings[was.settings], now)) {
@@ -181,7 +197,7 @@ Continuation continuation(const io::ResultsFile& old, const io::ResultsLayout& w
                     "another version of pecia made it: if the model's files were replaced since "
                     "then, start over with --fresh",
                     path.string()));
-  remark_settings(old, now, concerned, next.remarks);
+  remark_settings(old, now, concerned, depends_on, next.remarks);
   if (started_over > 0)
     next.remarks.push_back(fmt::format("{} under way {} over: their prompts are others now",
                                        turns_text(started_over),
@@ -190,9 +206,9 @@ Continuation continuation(const io::ResultsFile& old, const io::ResultsLayout& w
       wanted.inputs.size() - std::min(wanted.inputs.size(), before.inputs.size());
   if (wanted.turns.size() > before.turns.size())
     next.remarks.push_back(
-        fmt::format("the job has {} more than at the earlier start, from {} new input file{}",
-                    turns_text(std::ssize(wanted.turns) - std::ssize(before.turns)), new_inputs,
-                    new_inputs == 1 ? "" : "s"));
+        fmt::format("the job has {} more than at the earlier start, from {}",
+                    turns_text(std::ssize(wanted.turns) - std::ssize(before.turns)),
+                    counted(static_cast<int64_t>(new_inputs), "new input file")));
   return next;
 }
 

@@ -4,6 +4,7 @@
 /// and makes a new file in place of the old one where the old layout does not fit.
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,13 +26,18 @@ struct Continuation {
   std::vector<std::string> warnings;  ///< of what cannot be known
 };
 
+/// Whether the turn in a row depends on a key of the settings (Inputs::depends_on).
+using DependsOn = std::function<bool(const std::string& key, int64_t row)>;
+
 /// Decides what becomes of `old` at a start that would make a new file as `wanted` (with one entry
 /// in `settings`). Done turns stay, and so do failed ones unless `retry_failed` is given; open ones
 /// run under the settings of `wanted`. A partial answer goes on if its prompt is the same, and
-/// starts over otherwise. Throws InputError where the results belong to another run, or where an
-/// answer is damaged that the start goes on from.
+/// starts over otherwise. `depends_on` is asked for the remarks; null: all turns depend on all keys.
+/// Throws InputError where the results belong to another run, or where an answer is damaged that the
+/// start goes on from.
 Continuation continuation(const io::ResultsFile& old, const io::ResultsLayout& wanted,
-                          bool retry_failed, const std::filesystem::path& path);
+                          bool retry_failed, const std::filesystem::path& path,
+                          const DependsOn& depends_on = {});
 
 /// Changes the file at `path`, which is `old`, as `next` says. A new file is made beside the old
 /// one, synced and renamed, so that a complete file exists at any moment. Throws SystemError where

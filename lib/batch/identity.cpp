@@ -147,17 +147,18 @@ std::string kv_identity(const std::string& identity, const job::Job& job) {
   return json_text(kv);
 }
 
-std::string settings_differences(const std::string& before, const std::string& now) {
+std::vector<SettingsDifference> settings_difference(const std::string& before,
+                                                    const std::string& now) {
   const Json there = parse_object(before), here = parse_object(now);
-  std::string differences;
+  std::vector<SettingsDifference> differences;
   const auto word = [](const Json& object, const std::string& key) {
     return object.contains(key) && object[key].is_string() ? object[key].get<std::string>()
                                                            : text_of(object, key);
   };
   for (const std::string& key : keys_of(here, there))
     if (text_of(there, key) != text_of(here, key))
-      differences += fmt::format("{}{} ({} → {})", differences.empty() ? "" : ", ", key,
-                                 word(there, key), word(here, key));
+      differences.push_back(
+          {key, fmt::format("{} ({} → {})", key, word(there, key), word(here, key))});
   return differences;
 }
 

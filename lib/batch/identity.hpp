@@ -33,9 +33,13 @@ std::string turn_settings(const job::Job& job);
 /// Whether these settings cut long prompts at the beginning.
 bool cuts_left(const std::string& settings);
 
-/// "limits.over_length (fail → truncate_middle), …": the keys in which two turn_settings differ;
-/// empty where they are equal.
-std::string settings_differences(const std::string& before, const std::string& now);
+/// A key in which two turn_settings differ.
+struct SettingsDifference {
+  std::string key;   ///< "limits.over_length"
+  std::string text;  ///< "limits.over_length (fail → truncate_middle)"
+};
+std::vector<SettingsDifference> settings_difference(const std::string& before,
+                                                    const std::string& now);
 
 /// Whether a turn that began to answer under `before` may go on under `now`, when its prompt has
 /// the same length. The settings may differ in the number of new tokens, and in how prompts are cut

@@ -2,11 +2,12 @@
 #include "lib/batch/inputs.hpp"
 
 #include <algorithm>
-#include <set>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
 
+#include "lib/core/error.hpp"
+#include "lib/core/escaped.hpp"
 #include "lib/core/random.hpp"
 #include "lib/io/safetensors.hpp"
 #include "lib/job/answer_shape.hpp"
@@ -37,6 +38,26 @@ kernels::SamplingParams sampling_of(const io::PromptTurn& turn,
           .repetition_penalty = turn.repetition_penalty.value_or(of_job.repetition_penalty),
           .presence_penalty = turn.presence_penalty.value_or(of_job.presence_penalty),
           .frequency_penalty = turn.frequency_penalty.value_or(of_job.frequency_penalty)};
+}
+
+/// "prompts/a.h5: request 'book', turn 2"; the turn is named where there are several.
+std::string turn_text(const std::filesystem::path& shard, const io::PromptRequest& request,
+                      size_t turn) {
+  return fmt::format("{}: request '{}'{}", shard.string(), escaped(request.id),
+                     request.turns.size() > 1 ? fmt::format(", turn {}", turn + 1) : "");
+}
+
+/// Log-probabilities cannot be added to answers later.
+void require_logprobs(const job::Job& job, const std::filesystem::path& shard,
+                      const io::PromptRequest& request) {
+  const int32_t written = job.generation.logprobs;
+  if (written < 0) return;
+  for (size_t turn = 0; turn < request.turns.size(); ++turn)
+    if (const int32_t asked = request.turns[turn].logprobs.value_or(0); asked > written)
+      fail<InputError>(
+          "{}: /logprobs asks for {} log-probabilities of each token, and the job writes {}; set "
+          "generation.logprobs: {} or more, as they cannot be added later",
+          turn_text(shard, request, turn), asked, written, asked);
 }
 
 }  // namespace
@@ -74,12 +95,14 @@ Inputs::Inputs(const job::Job& job, const model::ModelConfig& config,
         fail<InputError>(
             "{}: /request_id[{}] is '{}', which an earlier input file has too; ids must be "
             "unique in a job",
-            path.string(), index, prompt.id);
+            path.string(), index, escaped(prompt.id));
       InputRequest request{static_cast<int32_t>(shards_.size() - 1), static_cast<int64_t>(index),
                            num_turns_, 0};
-      for (const io::PromptTurn& turn : prompt.turns)
-        if (const std::string& shape = turn.shape.value_or(shape_); !shape.empty())
-          shapes_.insert(shape);
+      require_logprobs(job, path, prompt);
+      for (size_t turn = 0; turn < prompt.turns.size(); ++turn)
+        if (const auto& own = prompt.turns[turn].shape; !own.value_or(shape_).empty())
+          shapes_.try_emplace(own.value_or(shape_),
+                              own ? turn_text(path, prompt, turn) : "the job");
       for (const io::PromptTurn& turn : prompt.turns)
         have_stop_strings_ = have_stop_strings_ || !turn.stop.value_or(job.generation.stop).empty();
       num_turns_ += static_cast<int64_t>(prompt.turns.size());
@@ -117,7 +140,6 @@ void Inputs::count() {
   count_shared();
 }
 
-/// FLOPs of `length` tokens of one sequence.
 double Inputs::flops_of(double length) const {
   return length * config_.flops_per_token() +
          2.0 * length * length *
@@ -203,6 +225,20 @@ bool Inputs::any_can_run() const {
   return std::find(counts_.begin(), counts_.end(), true) != counts_.end();
 }
 
+bool Inputs::depends_on(const std::string& key, int64_t row) const {
+  const auto after = std::upper_bound(
+      requests_.begin(), requests_.end(), row,
+      [](int64_t of, const InputRequest& request) { return of < request.first_row; });
+  const InputRequest& request = *std::prev(after);
+  const auto turn = static_cast<size_t>(row - request.first_row);
+  const io::PromptTurn& given = prompt(request).turns[turn];
+  if (key == "generation.stop") return !given.stop;
+  if (key == "generation.max_new_tokens")
+    return !given.max_new_tokens && !is_only_read(request, turn);
+  if (key == "limits.over_length") return given.num_tokens() > longest_prompt(request, turn);
+  return true;
+}
+
 int64_t Inputs::cut_prompts() const {
   int64_t cut = 0;
   for (const InputRequest& request : requests_)
@@ -262,9 +298,17 @@ std::shared_ptr<const io::Detokenizer> Inputs::detokenizer() const {
 int32_t Inputs::max_new_tokens(const InputRequest& request, size_t turn) const {
   const auto& turns = prompt(request).turns;
   if (turns[turn].max_new_tokens) return *turns[turn].max_new_tokens;
-  // The stem of a fork is only read, unless it asks for tokens.
-  if (followup(request) == io::Followup::fork && turn == 0 && turns.size() > 1) return 0;
-  return job_.generation.max_new_tokens;
+  return is_only_read(request, turn) ? 0 : job_.generation.max_new_tokens;
+}
+
+/// The stem of a fork is only read, unless it asks for tokens.
+bool Inputs::is_only_read(const InputRequest& request, size_t turn) const {
+  return followup(request) == io::Followup::fork && turn == 0 && prompt(request).turns.size() > 1;
+}
+
+/// Tokens of the longest prompt to which limits.over_length does nothing.
+int64_t Inputs::longest_prompt(const InputRequest& request, size_t turn) const {
+  return std::max<int64_t>(1, config_.max_positions - max_new_tokens(request, turn));
 }
 
 int64_t Inputs::kept_tokens(const InputRequest& request, size_t turn) const {
@@ -272,8 +316,7 @@ int64_t Inputs::kept_tokens(const InputRequest& request, size_t turn) const {
   if (const EarlierTurn before = earlier(request, turn); before.done())
     return std::clamp<int64_t>(before.prompt_tokens, 0, tokens);
   if (job_.limits.over_length == job::OverLength::fail) return tokens;
-  return std::min(tokens,
-                  std::max<int64_t>(1, config_.max_positions - max_new_tokens(request, turn)));
+  return std::min(tokens, longest_prompt(request, turn));
 }
 
 io::ResultsLayout Inputs::layout() const {

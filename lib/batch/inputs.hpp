@@ -2,7 +2,7 @@
 #pragma once
 /// The job's prompt shards as one list of requests, checked against the model.
 
-#include <set>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -33,8 +33,9 @@ class Inputs {
  public:
   /// Opens all shards. Throws InputError naming file, request and remedy, for a request id that two
   /// shards have, for a vocabulary or tokenizer other than the model's, and for missing arrivals
-  /// where they are replayed. `earlier`: what earlier starts did of the first turns. Prompts of
-  /// done turns stay as they were.
+  /// where they are replayed, and for log-probabilities that a turn asks for and the job does not
+  /// write. `earlier`: what earlier starts did of the first turns. Prompts of done turns stay as they
+  /// were.
   Inputs(const job::Job& job, const model::ModelConfig& config,
          std::vector<EarlierTurn> earlier = {});
 
@@ -53,12 +54,18 @@ class Inputs {
   /// The tokenizer of the model's tokenizer.json, where any turn has stop strings; otherwise null.
   /// Throws InputError as Detokenizer does, and where the model has no such file.
   std::shared_ptr<const io::Detokenizer> detokenizer() const;
-  /// The shapes that answers must have, each once.
-  const std::set<std::string>& shapes() const { return shapes_; }
+  /// The shapes that answers must have, each once, with who asks for it first: the job, or shard,
+  /// request and turn.
+  const std::map<std::string, std::string>& shapes() const { return shapes_; }
   /// Requests with a turn that is refused: it is too long, has no tokens, or is left out.
   int64_t refused_requests() const { return refused_requests_; }
   /// Whether any turn can run, or is done.
   bool any_can_run() const;
+  /// Whether the turn depends on this key of the job (batch::turn_settings): it does not where the
+  /// shard has a value of the turn's own, or where the key changes nothing of it.
+  bool depends_on(const std::string& key, int64_t row) const;
+  /// FLOPs of the first `length` tokens of a sequence, as a request's work counts them.
+  double flops_of(double length) const;
   /// Turns still to run whose prompts limits.over_length cuts.
   int64_t cut_prompts() const;
 
@@ -101,6 +108,8 @@ class Inputs {
     return request.first_row + static_cast<int64_t>(turn);
   }
   EarlierTurn earlier(const InputRequest& request, size_t turn) const;
+  bool is_only_read(const InputRequest& request, size_t turn) const;
+  int64_t longest_prompt(const InputRequest& request, size_t turn) const;
   int64_t branches(const InputRequest& request) const;
   int64_t longest_sequence(const InputRequest& request) const;
   std::string bad_token(const std::vector<int32_t>& tokens) const;
@@ -109,7 +118,6 @@ class Inputs {
   std::vector<int32_t> kept_prompt(const InputRequest& request, size_t turn,
                                    io::PromptScan& scan) const;
   job::OverLength way_of_cutting(const InputRequest& request, size_t turn) const;
-  double flops_of(double length) const;
   void count();
   void count_shared();
 
@@ -124,7 +132,7 @@ class Inputs {
   int64_t num_turns_ = 0, prompt_tokens_ = 0, refused_requests_ = 0, shared_tokens_ = 0;
   bool have_stop_strings_ = false;
   std::string shape_;  ///< of answers whose turns say none; "": any
-  std::set<std::string> shapes_;
+  std::map<std::string, std::string> shapes_;
 };
 
 }  // namespace pecia::batch

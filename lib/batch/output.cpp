@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/batch/output.hpp"
 
-#include "lib/batch/carry_over.hpp"
 #include "lib/batch/journals.hpp"
 #include "lib/batch/set_aside.hpp"
 #include "lib/core/error.hpp"
@@ -27,7 +26,8 @@ void reopen(const std::filesystem::path& path, const Continuation& next) {
 }  // namespace
 
 Output::Output(const std::filesystem::path& folder, const io::ResultsLayout& layout, bool fresh,
-               bool retry_failed, const std::function<void(const std::string&)>& say)
+               bool retry_failed, const std::function<void(const std::string&)>& say,
+               const DependsOn& depends_on)
     : lock_(made(folder)), results_path_(folder / "results.h5") {
   if (fresh) replay_journals_before_fresh(folder, say);
   if (fresh && std::filesystem::exists(results_path_))
@@ -38,7 +38,7 @@ Output::Output(const std::filesystem::path& folder, const io::ResultsLayout& lay
   }
   continues_ = true;
   const io::ResultsFile results(results_path_);
-  const Continuation next = continuation(results, layout, retry_failed, results_path_);
+  const Continuation next = continuation(results, layout, retry_failed, results_path_, depends_on);
   for (const std::string& remark : next.remarks) say(remark);
   warnings_ = next.warnings;
   remove_unfinished_carry_over(results_path_);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/batch/carry_over.hpp"
 #include "lib/io/results.hpp"
 #include "lib/io/run_lock.hpp"
 
@@ -19,9 +20,10 @@ class Output {
   /// InputError when another run holds the folder or the results belong to another run. With
   /// `fresh`, older results are renamed, never removed, after journals of a killed run have been
   /// brought in (journals.hpp). `say` is told of this, and how settings and inputs differ from the
-  /// earlier start (carry_over.hpp).
+  /// earlier start (carry_over.hpp, which has `depends_on`).
   Output(const std::filesystem::path& folder, const io::ResultsLayout& layout, bool fresh,
-         bool retry_failed, const std::function<void(const std::string&)>& say);
+         bool retry_failed, const std::function<void(const std::string&)>& say,
+         const DependsOn& depends_on = {});
 
   /// Whether the results were made by an earlier start.
   bool continues() const { return continues_; }

@@ -64,6 +64,7 @@ struct ReplicaTotals {
   /// Keys and values read from an earlier start's saves, and those kept for a later start.
   int64_t restored_requests = 0, restored_tokens = 0;
   double restore_s = 0;
+  double restored_flops = 0;  ///< work that reading the restored tokens again would have been
   int64_t kept_requests = 0, kept_tokens = 0, kept_bytes = 0;
   double keep_s = 0;
   int64_t not_worth_keeping = 0;  ///< requests that are cheaper to read again
@@ -80,8 +81,8 @@ struct ReplicaTotals {
         archive(shared_first_tokens), archive(ttft_s), archive(tbt_s), archive(truncated_turns),
         archive(truncated_tokens), archive(cut_by_length), archive(cut_by_model_length);
     archive(restored_requests), archive(restored_tokens), archive(restore_s),
-        archive(kept_requests), archive(kept_tokens), archive(kept_bytes), archive(keep_s),
-        archive(not_worth_keeping);
+        archive(restored_flops), archive(kept_requests), archive(kept_tokens), archive(kept_bytes),
+        archive(keep_s), archive(not_worth_keeping);
     sharing.visit(archive);
     elastic.visit(archive);
   }

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "lib/context/recent_slots.hpp"
+#include "lib/core/escaped.hpp"
 #include "lib/core/files.hpp"
 #include "lib/core/fp8_vector.hpp"
 #include "lib/io/sha256.hpp"
@@ -300,7 +301,7 @@ void KvSaves::commit_save(const schedule::Plan& plan,
   }
   if (!error.empty()) {
     settings_.warn(
-        fmt::format("the keys and values of {} are not kept: {}", save.request_id, error));
+        fmt::format("the keys and values of {} are not kept: {}", escaped(save.request_id), error));
     const auto earlier = saves_.find(save.row);
     if (plan.save.begin > 0 && earlier != saves_.end())
       io::remove_unnamed_files(plan.save.folder, earlier->second);
@@ -346,6 +347,11 @@ void KvSaves::commit_restore(const schedule::Plan& plan,
   totals.restored_requests += rows.first == 0 ? 1 : 0;
   totals.restored_tokens += rows.count;
   totals.restore_s += seconds;
+  if (settings_.flops) {
+    const auto begin = static_cast<double>(rows.first),
+               end = begin + static_cast<double>(rows.count);
+    totals.restored_flops += settings_.flops(end) - settings_.flops(begin);
+  }
 }
 
 void KvSaves::forget_settled() {

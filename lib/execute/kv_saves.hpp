@@ -66,6 +66,8 @@ class KvSaves {
     KvBytes bytes;
     double seconds = 0;  ///< time of a drain for all saves
     std::function<void(const std::string&)> warn;
+    /// FLOPs of the first tokens of a sequence, for ReplicaTotals::restored_flops; null: not counted.
+    std::function<double(double tokens)> flops = {};
   };
 
   /// `results` names the requests and outlives this object.

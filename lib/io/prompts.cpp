@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "lib/core/error.hpp"
+#include "lib/core/escaped.hpp"
 #include "lib/io/fault_note.hpp"
 #include "lib/io/hdf5.hpp"
 #include "lib/io/utf8.hpp"
@@ -162,7 +163,7 @@ std::optional<std::vector<std::string>> read_stop(const std::filesystem::path& p
     fail<InputError>(
         "{}: /stop[{}] is '{}'; it must be a JSON array of texts that are not empty, as "
         "[\"\\n\\n\"], or empty where the job's hold: {}",
-        path.string(), row, fitted_utf8(text, 60), remedy);
+        path.string(), row, escaped(fitted_utf8(text, 60)), remedy);
   return parsed.get<std::vector<std::string>>();
 }
 
@@ -179,7 +180,7 @@ void check_ids(const std::string& where, const std::vector<PromptRequest>& reque
     const auto [earlier, added] = row_of.emplace(request.id, request.row);
     if (!added)
       fail<InputError>("{}[{}] is '{}', as is row {}; ids must be unique: rename one", where,
-                       request.row, request.id, earlier->second);
+                       request.row, escaped(request.id), earlier->second);
   }
 }
 
@@ -251,6 +252,7 @@ struct PromptShard::Impl {
     const auto frequency = numbers("/frequency_penalty", penalty_range, is_penalty);
     const auto top_k = read_optional(file, "/top_k", read_int32, num_turns, "turns");
     const auto ignore_eos = read_optional(file, "/ignore_eos", read_int32, num_turns, "turns");
+    const auto logprobs = read_optional(file, "/logprobs", read_int32, num_turns, "turns");
     const LogitBiases biases(file, path, num_turns);
     const auto seed = read_optional(file, "/seed", read_int64, num_turns, "turns");
     const auto arrival = read_optional(file, "/arrival_s", read_double, num_requests, "requests");
@@ -262,6 +264,8 @@ struct PromptShard::Impl {
                  [](int32_t k) { return k >= -1; });
     check_values(path, "/ignore_eos", ignore_eos, "0, 1, or -1 where the job's holds",
                  [](int32_t ignore) { return ignore >= -1 && ignore <= 1; });
+    check_values(path, "/logprobs", logprobs, "0 or more, or -1 where none are asked for",
+                 [](int32_t count) { return count >= -1; });
     check_values(path, "/arrival_s", arrival, "seconds after the start",
                  [](double s) { return s >= 0 && std::isfinite(s); });
 
@@ -272,7 +276,7 @@ struct PromptShard::Impl {
       request.row = row;
       if (request_offsets[row] == request_offsets[row + 1])
         fail<InputError>("{}[{}]: request '{}' has no turns; every request needs one: {}",
-                         request_offsets_dataset.where(), row, request.id, remedy);
+                         request_offsets_dataset.where(), row, escaped(request.id), remedy);
       if (!arrival.empty()) request.arrival_s = arrival[row];
       request.turns.reserve(request_offsets[row + 1] - request_offsets[row]);
       for (int64_t t = request_offsets[row]; t < request_offsets[row + 1]; ++t) {
@@ -288,6 +292,7 @@ struct PromptShard::Impl {
         turn.frequency_penalty = value_at(frequency, t);
         turn.top_k = value_at(top_k, t);
         if (const auto ignore = value_at(ignore_eos, t)) turn.ignore_eos = *ignore == 1;
+        turn.logprobs = value_at(logprobs, t);
         turn.logit_bias = biases.of(t);
         if (!seed.empty() && seed[t] != no_seed) turn.seed = seed[t];
         if (!stop.empty()) turn.stop = read_stop(path, t, stop[t]);

@@ -22,7 +22,7 @@ enum class Followup {
 
 /// One turn as the shard gives it. The job's value replaces an absent option. An option is absent
 /// when the shard has no dataset for it, or when the turn's value means absence: −1 in
-/// /max_new_tokens, /top_k and /ignore_eos, NaN in /temperature, /top_p, /min_p and the penalties,
+/// /max_new_tokens, /top_k, /ignore_eos and /logprobs, NaN in /temperature, /top_p, /min_p and the penalties,
 /// the least int64 in /seed, "" in /stop and /shape.
 struct PromptTurn {
   int64_t token_begin = 0, token_end = 0;  ///< range in /tokens
@@ -31,6 +31,7 @@ struct PromptTurn {
   std::optional<float> repetition_penalty, presence_penalty, frequency_penalty;
   std::optional<int32_t> top_k;
   std::optional<bool> ignore_eos;
+  std::optional<int32_t> logprobs;  ///< top log-probabilities that the answer is to have
   std::optional<int64_t> seed;
   std::vector<kernels::LogitBias> logit_bias;    ///< by token, each once
   std::optional<std::vector<std::string>> stop;  ///< stop strings; the list may be empty

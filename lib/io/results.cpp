@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "lib/core/error.hpp"
+#include "lib/core/escaped.hpp"
 #include "lib/io/displaced.hpp"
 #include "lib/io/fault_note.hpp"
 #include "lib/io/results_columns.hpp"
@@ -273,9 +274,9 @@ void fail_unrecorded(const Error& error, const ResultsLayout& layout,
   const TurnUpdate& first = updates.front();
   const ResultTurn& turn = layout.turns[first.turn];
   fail<SystemError>(
-      "{}\nRow {} (request '{}', turn {}){} was not recorded; make room and run the same command "
+      "{}; row {} (request '{}', turn {}){} was not recorded; make room and run the same command "
       "to continue",
-      error.what(), first.turn, turn.request_id, turn.turn,
+      error.what(), first.turn, escaped(turn.request_id), turn.turn + 1,
       updates.size() > 1 ? fmt::format(" and {} more", updates.size() - 1) : "");
 }
 

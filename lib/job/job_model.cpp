@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/job/job_model.hpp"
 
+#include <filesystem>
+#include <system_error>
+
 #include "lib/core/error.hpp"
 
 namespace pecia::job {
@@ -30,9 +33,32 @@ void check_vocabulary(const Job::Generation& generation, int64_t vocab) {
           token, vocab - 1);
 }
 
+/// People name models as hubs and other programs do. Throws InputError with the command that makes
+/// a folder of it.
+void require_folder(const std::filesystem::path& path) {
+  std::error_code unreachable;  // reading the configuration reports an error
+  if (path.extension() == ".gguf" && !std::filesystem::is_directory(path, unreachable))
+    fail<InputError>(
+        "model.path {}: a GGUF file, not a model's folder; scripts/pecia-import-gguf {} {} makes "
+        "one",
+        path.string(), path.string(), std::filesystem::path(path).replace_extension().string());
+  // A hub's id is ORG/NAME, and there is no folder ORG; a wrong path has its parent, mostly.
+  const std::filesystem::path above = path.parent_path();
+  const auto is_missing = [&](const std::filesystem::path& each) {
+    return !std::filesystem::exists(each, unreachable) && !unreachable;
+  };
+  if (above.filename().empty() || !is_missing(path) || !is_missing(above)) return;
+  const std::string id = (above.filename() / path.filename()).string();
+  fail<InputError>(
+      "model.path {}: there is no such folder. If {} is a model of the Hugging Face hub, "
+      "`hf download {} --local-dir {}` makes the folder",
+      path.string(), id, id, path.string());
+}
+
 }  // namespace
 
 model::ModelConfig read_model_config(const Job& job) {
+  require_folder(job.model.path);
   return model_config_of(job, model::read_config(job.model.path));
 }
 

@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "lib/core/error.hpp"
+#include "lib/core/escaped.hpp"
 
 namespace pecia::report {
 namespace {
@@ -23,7 +24,8 @@ class RankPrefix : public spdlog::formatter {
     fmt::format_to(end, "pecia: ");
     if (name_rank) fmt::format_to(end, "rank {}: ", rank_);
     if (message.level == spdlog::level::warn) fmt::format_to(end, "warning: ");
-    fmt::format_to(end, "{}\n", fmt::string_view(message.payload.data(), message.payload.size()));
+    // Names of files and requests stand in messages; a terminal must not obey them.
+    fmt::format_to(end, "{}\n", escaped_lines({message.payload.data(), message.payload.size()}));
   }
   std::unique_ptr<spdlog::formatter> clone() const override {
     return std::make_unique<RankPrefix>(rank_, num_ranks_);

@@ -142,7 +142,7 @@ StartRecord Progress::own_start() const {
 
 std::optional<double> Progress::remaining_s() const {
   const double done_now = now_.state.work - start_.state.work;
-  const double left = std::max(totals_.work - now_.state.work, 0.0);
+  const double left = std::max(totals_.work - work_done(), 0.0);
   if (left == 0) return 0.0;
   if (!(done_now > 0)) return std::nullopt;
   const double elapsed_s = seconds_of(now_.time - start_.time);
@@ -151,7 +151,11 @@ std::optional<double> Progress::remaining_s() const {
 
 int64_t Progress::prompt_tokens_read() const {
   // A turn that is continued reads its prompt again.
-  return std::min(now_.state.prompt_tokens, totals_.prompt_tokens);
+  return std::min(now_.state.prompt_tokens + now_.state.restored_tokens, totals_.prompt_tokens);
+}
+
+double Progress::work_done() const {
+  return now_.state.work + now_.state.restored_work;
 }
 
 std::string Progress::summary() const {
@@ -170,7 +174,7 @@ std::string Progress::summary() const {
 
 void Progress::draw_bar() {
   last_output_ = now_.time;
-  const double done = share(now_.state.work, totals_.work);
+  const double done = share(work_done(), totals_.work);
   const std::string failed = fmt::format("{} failed", now_.state.turns_failed);
   const std::string before =
       fmt::format(" {:3.0f} %  {}/{} done, ", 100 * done, now_.state.turns_done, totals_.turns);
@@ -195,11 +199,10 @@ void Progress::draw_bar() {
 
 void Progress::write_line() {
   last_output_ = now_.time;
-  out_ << fmt::format("pecia: {} of {} {} done, {} failed · {} of the work · {}\n",
-                      now_.state.turns_done, totals_.turns,
-                      totals_.turns == totals_.requests ? "requests" : "turns",
-                      now_.state.turns_failed, format_percent(share(now_.state.work, totals_.work)),
-                      summary())
+  out_ << fmt::format(
+              "pecia: {} of {} {} done, {} failed · {} of the work · {}\n", now_.state.turns_done,
+              totals_.turns, totals_.turns == totals_.requests ? "requests" : "turns",
+              now_.state.turns_failed, format_percent(share(work_done(), totals_.work)), summary())
        << std::flush;
 }
 
@@ -222,7 +225,7 @@ void Progress::write_file(bool finished) const {
       {"turns", turns},
       {"prompt_tokens", {{"total", totals_.prompt_tokens}, {"done", prompt_tokens_read()}}},
       {"output_tokens", now_.state.output_tokens},
-      {"work_share", share(now_.state.work, totals_.work)},
+      {"work_share", share(work_done(), totals_.work)},
       {"prefill_tokens_per_s", prefill_tokens_per_s().value_or(0)},
       {"decode_tokens_per_s", decode_tokens_per_s().value_or(0)},
       {"elapsed_s", seconds_of(now_.time - start_.time)},

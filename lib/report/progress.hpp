@@ -35,7 +35,7 @@ struct ProgressTotals {
 /// Prompt tokens count while a pass reads them, layer by layer.
 struct ProgressState {
   int64_t turns_done = 0, turns_failed = 0;
-  int64_t prompt_tokens = 0;  ///< tokens that are or were in the KV cache
+  int64_t prompt_tokens = 0;  ///< tokens that were computed into the KV cache
   int64_t output_tokens = 0;
   double work = 0;
   std::optional<int64_t> turns_arrived = {};  ///< absent when all turns are there from the start
@@ -43,6 +43,10 @@ struct ProgressState {
   /// Seconds that prefill and decode ran, on the replica with the most. Speeds are relative to
   /// them.
   double prefill_s = 0, decode_s = 0;
+  /// Tokens whose keys and values this start read from a save, and their work: they are done, but
+  /// say nothing about the speed of what is left.
+  int64_t restored_tokens = 0;
+  double restored_work = 0;
 };
 
 enum class ProgressStyle { bar, lines, off };
@@ -103,6 +107,7 @@ class Progress {
 
   void take_sample(const ProgressState& state);
   int64_t prompt_tokens_read() const;
+  double work_done() const;
   std::string summary() const;
   void draw_bar();
   void write_line();

@@ -34,7 +34,8 @@ RunResults open_results(const Setup& setup, const LoadedWeights& weights, const 
     refuse_foreign_link(job.output / "trace");
     results.output = std::make_unique<batch::Output>(
         job.output, layout_of(setup, weights, inputs, measured), options.fresh,
-        options.retry_failed, [&](const std::string& text) { setup.log->info(text); });
+        options.retry_failed, [&](const std::string& text) { setup.log->info(text); },
+        [&](const std::string& key, int64_t row) { return inputs.inputs->depends_on(key, row); });
     for (const std::string& warning : results.output->warnings()) setup.log->warn(warning);
     results.file.emplace(results.output->results_path());
     if (results.output->continues())

@@ -12,6 +12,8 @@
 #include "lib/batch/identity.hpp"
 #include "lib/batch/journals.hpp"
 #include "lib/comm/agree.hpp"
+#include "lib/core/counted.hpp"
+#include "lib/core/escaped.hpp"
 #include "lib/report/format.hpp"
 #include "lib/run/scheduler_limits.hpp"
 
@@ -42,8 +44,7 @@ void leave_out_too_large(const Setup& setup, const io::ResultsFile& results,
 std::string to_text(const schedule::Plan& plan, std::optional<double> seconds) {
   int64_t tokens = 0;
   for (const schedule::PlanItem& item : plan.items) tokens += item.rows.count;
-  return fmt::format("a {} pass of {} token{}{}", batch::phase_name(plan), tokens,
-                     tokens == 1 ? "" : "s",
+  return fmt::format("a {} pass of {}{}", batch::phase_name(plan), counted(tokens, "token"),
                      seconds ? ", about " + report::format_duration(*seconds) : "");
 }
 
@@ -61,7 +62,7 @@ void name_too_long(const batch::Inputs& inputs, const io::ResultsFile& results,
     if (seconds > longest_s) longest = request, longest_s = seconds;
   }
   if (longest == nullptr) return;
-  log.warn("request '{}' needs about {}, a start has {}{}: {}", inputs.prompt(*longest).id,
+  log.warn("request '{}' needs about {}, a start has {}{}: {}", escaped(inputs.prompt(*longest).id),
            report::format_duration(longest_s), report::format_duration(start_s),
            count > 1 ? fmt::format(" ({} requests need more than that)", count) : "",
            scheduler.keeps_kv()
@@ -84,13 +85,15 @@ std::optional<double> assumed_seconds(const std::vector<report::StartRecord>& ea
   return 1e-3 * static_cast<double>(ms);
 }
 
-execute::KvSaves::Settings kv_settings(const Setup& setup, const io::ResultsFile& results) {
+execute::KvSaves::Settings kv_settings(const Setup& setup, const io::ResultsFile& results,
+                                       const batch::Inputs& inputs) {
   constexpr double share_of_grace = 0.8;  // the rest is for the report
   return {.folder = setup.job.output / "kv",
           .identity = batch::kv_identity(results.layout().identity, setup.job),
           .bytes = execute::kv_bytes(setup.config, setup.resources),
           .seconds = share_of_grace * setup.job.limits.grace_s,
-          .warn = [log = setup.log](const std::string& text) { log->warn(text); }};
+          .warn = [log = setup.log](const std::string& text) { log->warn(text); },
+          .flops = [&inputs](double tokens) { return inputs.flops_of(tokens); }};
 }
 
 std::optional<Stop::Clock::time_point> drain_at(const RunBegin& begin,
@@ -169,7 +172,7 @@ void Planning::plan(const PlanningInputs& from, const RunBegin& begin,
   limits.grammars = from.inputs.grammars;
   if (limits.team_times) begin_as_kept(job.output, from.start, *limits.team_times);
   scheduler_.emplace(limits);
-  if (keeps_kv(job)) saves_.emplace(kv_settings(setup_, results), results);
+  if (keeps_kv(job)) saves_.emplace(kv_settings(setup_, results, inputs), results);
   if (setup_.resources.dp > 1)
     journal_.emplace(batch::journal_folder(job.output), setup_.ranks.dp, results);
   if (chief) {

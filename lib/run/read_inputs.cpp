@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/run/read_inputs.hpp"
 
+#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "lib/batch/journals.hpp"
 #include "lib/comm/agree.hpp"
 #include "lib/comm/of_first.hpp"
+#include "lib/run/answer_grammars.hpp"
 
 namespace pecia::run {
 namespace {
@@ -25,27 +26,6 @@ batch::Earlier agreed_earlier(const Setup& setup) {
     earlier = batch::read_earlier(setup.job, options.fresh, options.retry_failed);
   });
   return comm::of_first(*setup.ranks.ordered, std::move(earlier));
-}
-
-/// The grammars of this rank. Those of `shapes` are compiled, to see that they can be.
-std::shared_ptr<grammar::Grammars> make_grammars(const Setup& setup,
-                                                 const std::set<std::string>& shapes) {
-  const job::Job& job = setup.job;
-  if (job.generation.ignore_eos)
-    fail<InputError>(
-        "generation.ignore_eos with answers that have a shape: a stop token ends such an answer");
-  const auto path = job.model.path / "tokenizer.json";
-  if (!std::filesystem::exists(path))
-    fail<InputError>(
-        "{} is not there, and the shape of answers is one of text; put it there from the model's "
-        "source",
-        path.string());
-  std::shared_ptr<grammar::Grammars> grammars =
-      grammar::make_grammars(io::Detokenizer(path), setup.config.vocab,
-                             job.generation.stop_token_ids.value_or(setup.config.stop_token_ids),
-                             setup.resources.threads.count);
-  for (const std::string& shape : shapes) grammars->matcher(shape);
-  return grammars;
 }
 
 /// Leaves out turns with tokens outside the vocabulary. One rank reads all tokens, for the ranks
@@ -72,7 +52,10 @@ RunInputs read_inputs(Setup& setup) {
   const bool here = read.inputs && !read.inputs->shapes().empty();
   if (setup.world().all_reduce_max(here ? 1 : 0) > 0)
     comm::together(setup.world(), [&] {
-      read.grammars = make_grammars(setup, here ? read.inputs->shapes() : std::set<std::string>());
+      read.grammars =
+          answer_grammars(setup.job, setup.config,
+                          here ? read.inputs->shapes() : std::map<std::string, std::string>(),
+                          setup.resources.threads.count);
     });
   leave_out_bad_tokens(setup, read.get());
   return read;

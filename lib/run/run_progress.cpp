@@ -62,11 +62,13 @@ void RunProgress::show(const job::Job& job, const batch::Inputs& inputs,
 }
 
 void RunProgress::begin_pass(const schedule::Plan& plan, const batch::ReplicaTotals& totals) {
-  const batch::NewTokens tokens = batch::new_tokens(plan);
+  // What is read from a save counts when it is there.
+  const batch::NewTokens tokens =
+      plan.restore.empty() ? batch::new_tokens(plan) : batch::NewTokens();
   pass_ = {.begin = std::chrono::steady_clock::now(),
            .before = told_of(totals),
            .prompt_tokens = tokens.prompt,
-           .prefill_share = tokens.prefill_share(),
+           .prefill_share = tokens.prompt > 0 ? tokens.prefill_share() : 0,
            .flops = recorder_.totals().flops};
   arrived_ = totals.arrived;
 }
@@ -106,10 +108,10 @@ void RunProgress::look_now(const Told& told) {
 
 RunProgress::Told RunProgress::told_of(const batch::ReplicaTotals& totals) {
   const auto flops = totals.prefill_flops + totals.decode_flops;
-  return {
-      {totals.done, totals.failed, totals.prompt_tokens, totals.output_tokens,
-       static_cast<int64_t>(totals.tbt_s.size()), static_cast<int64_t>(flops / flops_per_count)},
-      {std::llround(1e9 * totals.prefill_s), std::llround(1e9 * totals.decode_s)}};
+  return {{totals.done, totals.failed, totals.prompt_tokens, totals.output_tokens,
+           static_cast<int64_t>(totals.tbt_s.size()), static_cast<int64_t>(flops / flops_per_count),
+           totals.restored_tokens, static_cast<int64_t>(totals.restored_flops / flops_per_count)},
+          {std::llround(1e9 * totals.prefill_s), std::llround(1e9 * totals.decode_s)}};
 }
 
 /// A layer counts once the next one has begun. Decode tokens and time count when the pass ends.
@@ -154,6 +156,8 @@ report::ProgressState RunProgress::state() const {
   state.output_tokens += counters_->value(output_tokens);
   state.decode_tokens += counters_->value(decode_tokens);
   state.work += flops_per_count * static_cast<double>(counters_->value(work));
+  state.restored_tokens += counters_->value(restored_tokens);
+  state.restored_work += flops_per_count * static_cast<double>(counters_->value(restored_work));
   state.prefill_s = 1e-9 * static_cast<double>(longest(prefill_ns));
   state.decode_s = 1e-9 * static_cast<double>(longest(decode_ns));
   return state;
@@ -164,7 +168,7 @@ void RunProgress::finish(const batch::TurnCounts& left) {
   last.turns_done = left.done;
   last.turns_failed = left.failed;
   // Answers that stopped early cost less than expected, so the work may still lack some.
-  if (left.unfinished() == 0) last.work = totals_.work;
+  if (left.unfinished() == 0) last.work = totals_.work - last.restored_work;
   shown_->finish(last);
 }
 

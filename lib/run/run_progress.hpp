@@ -55,7 +55,17 @@ class RunProgress {
 
  private:
   /// What replicas tell: counts, which are summed, and nanoseconds of phases for each replica.
-  enum Count { done, failed, prompt_tokens, output_tokens, decode_tokens, work, num_counts };
+  enum Count {
+    done,
+    failed,
+    prompt_tokens,
+    output_tokens,
+    decode_tokens,
+    work,
+    restored_tokens,
+    restored_work,
+    num_counts
+  };
   enum Phase { prefill_ns, decode_ns, num_phases };
   struct Told {
     std::array<int64_t, num_counts> counts{};

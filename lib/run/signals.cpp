@@ -18,7 +18,7 @@ namespace {
 // A global variable, since a signal handler can reach nothing else.
 volatile std::sig_atomic_t received_signal = 0;
 
-constexpr std::initializer_list<int> draining = {SIGTERM, SIGUSR1, SIGINT};
+constexpr std::initializer_list<int> draining = {SIGTERM, SIGUSR1, SIGINT, SIGPIPE};
 
 /// The text that the handler writes for each signal. It is made in advance, as a handler cannot
 /// make it, and the current text is never the one being made.
@@ -29,7 +29,16 @@ std::array<Words, 2> words;
 std::atomic<const Words*> current_words = nullptr;
 
 const char* name_of_signal(int number) {
-  return number == SIGINT ? "SIGINT" : number == SIGTERM ? "SIGTERM" : "SIGUSR1";
+  switch (number) {
+    case SIGINT:
+      return "SIGINT";
+    case SIGTERM:
+      return "SIGTERM";
+    case SIGPIPE:
+      return "SIGPIPE";
+    default:
+      return "SIGUSR1";
+  }
 }
 
 void on_signal(int number) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Signals that ask a run to drain: finish the pass, save what is generated, leave with code 75.
+/// SIGPIPE is one: nobody reads any more what the run says.
 /// Launchers and batch systems send them more than once, so only a second SIGINT, from the
 /// keyboard, ends the process at once.
 
@@ -8,7 +9,7 @@
 
 namespace pecia::run {
 
-/// Catches SIGTERM, SIGUSR1 and SIGINT from construction to destruction; at most one object at a
+/// Catches SIGTERM, SIGUSR1, SIGPIPE and SIGINT from construction to destruction; at most one object at a
 /// time in a process. Meanwhile SIGXFSZ is ignored, so a write beyond a limit of file sizes fails
 /// with an error.
 class DrainSignals {
@@ -18,7 +19,7 @@ class DrainSignals {
   DrainSignals(const DrainSignals&) = delete;
   DrainSignals& operator=(const DrainSignals&) = delete;
 
-  /// From this object's end on SIGTERM and SIGUSR1 are ignored: the run has drained, and a signal that
+  /// From this object's end on SIGTERM, SIGUSR1 and SIGPIPE are ignored: the run has drained, and a signal that
   /// reaches this rank later than others asks for no more.
   void ignore_later_ones() { ignores_later_ones_ = true; }
 

@@ -11,6 +11,8 @@
 #include "lib/batch/inputs.hpp"
 #include "lib/batch/source.hpp"
 #include "lib/batch/turn_counts.hpp"
+#include "lib/core/counted.hpp"
+#include "lib/core/escaped.hpp"
 #include "lib/io/run_lock.hpp"
 #include "lib/io/sampled_hash.hpp"
 #include "lib/job/job_model.hpp"
@@ -18,6 +20,7 @@
 #include "lib/resources/footprint.hpp"
 #include "lib/resources/resources.hpp"
 #include "lib/resources/tuned_setting.hpp"
+#include "lib/run/answer_grammars.hpp"
 
 namespace pecia::run {
 namespace {
@@ -84,17 +87,20 @@ std::string held_text(const std::filesystem::path& output) {
 
 /// Remarks on what the run would make of existing results.
 std::vector<std::string> remarks_on(const std::filesystem::path& path,
-                                    const io::ResultsLayout& layout, bool retry_failed) {
+                                    const io::ResultsLayout& layout, bool retry_failed,
+                                    const batch::Inputs& inputs) {
   const io::ResultsFile results(path, io::Access::read);
-  const batch::Continuation next = batch::continuation(results, layout, retry_failed, path);
+  const batch::Continuation next = batch::continuation(
+      results, layout, retry_failed, path,
+      [&](const std::string& key, int64_t row) { return inputs.depends_on(key, row); });
   batch::TurnCounts now = batch::count_turns(results);
   if (retry_failed) now.open += std::exchange(now.failed, 0);
   const int64_t to_go = now.unfinished() + std::ssize(layout.turns) - results.num_turns();
   std::vector<std::string> remarks = next.remarks;
   remarks.insert(remarks.end(), next.warnings.begin(), next.warnings.end());
-  remarks.push_back(fmt::format("{}: {}: {} turns done, {} failed{}, {} to go", path.string(),
-                                to_go > 0 ? "continues" : "nothing is left to do", now.done,
-                                now.failed,
+  remarks.push_back(fmt::format("{}: {}: {} done, {} failed{}, {} to go", path.string(),
+                                to_go > 0 ? "continues" : "nothing is left to do",
+                                counted(now.done, "turn"), now.failed,
                                 now.failed > 0 ? " (--retry-failed takes them again)" : "", to_go));
   return remarks;
 }
@@ -122,6 +128,7 @@ Validation validate(job::Job job, int num_ranks, bool fresh, bool retry_failed) 
   batch::reorder_inputs(job, earlier.order);
   batch::Inputs inputs(job, config, earlier.turns);
   inputs.detokenizer();
+  if (!inputs.shapes().empty()) answer_grammars(job, config, inputs.shapes(), 1);
   resources.max_sequences = resources::resolve_max_sequences(job, config, &inputs, resources,
                                                              *comm::make_null_communicator());
   const int64_t longest = resources::prompt_footprint(job, config, inputs).longest_tokens;
@@ -137,7 +144,7 @@ Validation validate(job::Job job, int num_ranks, bool fresh, bool retry_failed) 
                                       io::sampled_sha256(io::checkpoint_files(job.model.path)),
                                       resources.kv_dtype, earlier.input_sha256);
     layout.settings = {batch::turn_settings(job)};
-    found.remarks = remarks_on(path, layout, retry_failed);
+    found.remarks = remarks_on(path, layout, retry_failed, inputs);
   }
   if (const std::string held = held_text(job.output); !held.empty()) found.remarks.push_back(held);
   find_failures(limits_of(job, config, resources), inputs, found);
@@ -147,26 +154,22 @@ Validation validate(job::Job job, int num_ranks, bool fresh, bool retry_failed) 
 }
 
 std::string to_text(const Validation& validation, const job::Job& job) {
-  const auto plural = [](int64_t count, const char* noun) {
-    return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-  };
-  std::string text =
-      fmt::format("{}; {} in {}, {} prompt tokens, output {}\n",
-                  validation.any_can_run ? "valid" : "no request can run",
-                  plural(validation.requests, "request"), plural(validation.shards, "prompt shard"),
-                  validation.prompt_tokens, job.output.string());
+  std::string text = fmt::format(
+      "{}; {} in {}, {}, output {}\n", validation.any_can_run ? "valid" : "no request can run",
+      counted(validation.requests, "request"), counted(validation.shards, "prompt shard"),
+      counted(validation.prompt_tokens, "prompt token"), job.output.string());
   text += fmt::format(
       "  checked: the job file, the model's configuration and tensors, all prompt tokens, {} on "
       "{}\n",
-      job.kv.memory ? "modes and kv.memory" : "modes", plural(validation.num_ranks, "rank"));
+      job.kv.memory ? "modes and kv.memory" : "modes", counted(validation.num_ranks, "rank"));
   if (!validation.failures.empty())
     text += fmt::format("  {} of {} will fail:\n", validation.failures.size(),
-                        plural(validation.requests, "request"));
+                        counted(validation.requests, "request"));
   for (size_t i = 0; i < std::min(validation.failures.size(), most_listed); ++i) {
     const Validation::Failure& failure = validation.failures[i];
-    text += fmt::format("    {}{}: {}\n", failure.request,
-                        failure.turns > 1 ? fmt::format(", turn {}", failure.turn) : "",
-                        failure.reason);
+    text += fmt::format("    {}{}: {}\n", escaped(failure.request),
+                        failure.turns > 1 ? fmt::format(", turn {}", failure.turn + 1) : "",
+                        escaped(failure.reason));
   }
   if (validation.failures.size() > most_listed)
     text += fmt::format("    and {} more\n", validation.failures.size() - most_listed);

@@ -26,7 +26,8 @@ TEST(Reported, TurnsExceptionsIntoExitCodes) {
 }
 
 TEST(Printable, CutsAndCleans) {
-  EXPECT_EQ(printable("a\x1b[2J\x7f\nb"), "a?[2J?\nb");
+  EXPECT_EQ(printable("a\x1b[2J\x7f\nb"), R"(a\x1b[2J\x7f\nb)");
+  EXPECT_EQ(printable_lines("a\x1b[2J\nb"), "a\\x1b[2J\nb");
   EXPECT_EQ(printable("a\xff"), "a\xef\xbf\xbd");
   EXPECT_EQ(printable("123456", 3), "123…");
 }

@@ -206,10 +206,10 @@ TEST_F(Summaries, OfResultsListWhatFailedUpToSomeLines) {
   EXPECT_EQ(summary["failed_turns"][24]["error"], "empty");
   const std::string text = results_text(summary);
   EXPECT_NE(text.find("  25 failed:\n    24 ×: too long\n    1 ×: empty\n  which are\n"
-                      "    r?[2J0: too long\n    r?[2J1, turn 1: too long\n"),
+                      "    r\\x1b[2J0: too long\n    r\\x1b[2J1, turn 2: too long\n"),
             std::string::npos)
       << text;
-  EXPECT_NE(text.find("    r?[2J19: too long\n    … and 5 more; --json lists all\n"),
+  EXPECT_NE(text.find("    r\\x1b[2J19: too long\n    … and 5 more; --json lists all\n"),
             std::string::npos)
       << text;
 }

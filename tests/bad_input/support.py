@@ -150,8 +150,10 @@ class BadInputTest(unittest.TestCase):
     def write_job(self, job: dict[str, Any]) -> None:
         self.job.write_text(json.dumps(job), encoding="utf-8")
 
-    def run_job(self, *arguments: object, ranks: int = 1) -> Ended:
-        return command("run", self.job, *arguments, ranks=ranks)
+    def run_job(
+        self, *arguments: object, ranks: int = 1, prepare: Optional[Callable[[], None]] = None
+    ) -> Ended:
+        return command("run", self.job, *arguments, ranks=ranks, prepare=prepare)
 
     def assert_refused(self, *parts: str, arguments: Sequence[object] = (), ranks: int = 1) -> Ended:
         """

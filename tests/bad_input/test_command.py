@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import os
 import unittest
 
-from support import BadInputTest, command
+from support import GOOD_JOB, BadInputTest, command
 
 
 class CommandLine(BadInputTest):
@@ -67,6 +68,25 @@ class CommandLine(BadInputTest):
         # Nothing but the three examples, which name files that are not here, is wrong with it.
         ended = self.run_job("--validate", *self.set("model.path=model", "output=run"))
         self.assertEqual(ended.code, 0, ended)
+
+    def test_short_options_are_relative_to_the_current_folder(self) -> None:
+        work = self.folder / "elsewhere"
+        work.mkdir()
+        self.write_job({**GOOD_JOB, "model": {"path": "absent"}, "input": ["absent.h5"]})
+        options = ("--model", "../model", "--input", "../prompts/*.h5", "--output", 'a "b"')
+        ended = self.run_job("--dry-run", *options, prepare=lambda: os.chdir(work))
+        self.assertEqual(ended.code, 0, ended)
+        self.assertIn(f'output {work}/a "b"', ended.err)
+        ended = self.run_job("--print-output", *options, prepare=lambda: os.chdir(work))
+        self.assertEqual(ended.out, f'{work}/a "b"\n', ended)
+
+    def test_hub_ids_and_gguf_files_are_answered_with_the_command(self) -> None:
+        for model, parts in (
+            ("Qwen/Qwen3-8B", ("`hf download Qwen/Qwen3-8B --local-dir ",)),
+            ("job.gguf", ("a GGUF file", "scripts/pecia-import-gguf ")),
+        ):
+            with self.subTest(model=model):
+                self.assert_refused("pecia: ", *parts, arguments=["--validate", *self.set(f"model.path={model}")])
 
     def test_validate_writes_nothing(self) -> None:
         before = sorted(self.folder.rglob("*"))

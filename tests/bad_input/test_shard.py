@@ -184,6 +184,23 @@ class Shard(BadInputTest):
                     file.create_dataset("tokens", (rows,), dtype=np.int32, chunks=(1024,), compression="gzip")
                 self.assert_refused("prompts/a.h5: /tokens was not wholly written")
 
+    def test_what_requests_ask_for_is_refused_by_run_and_validate_alike(self) -> None:
+        grammar = np.array([b"", b'{"regex": "(a"}', b""])
+        for dataset, values, parts in (
+            ("logprobs", np.array([-1, 5, -1], np.int32), ("asks for 5", "generation.logprobs: 5")),
+            ("shape", grammar, ()),  # no grammar can be made of it, or this build makes none
+        ):
+            for arguments in (["--validate"], []):
+                with self.subTest(dataset=dataset, arguments=arguments):
+                    write_shard(self.shard, GOOD_REQUESTS, **{dataset: values})
+                    self.assert_refused("prompts/a.h5: request 'first', turn 2: ", *parts, arguments=arguments)
+
+    def test_control_characters_in_ids_do_nothing(self) -> None:
+        write_shard(self.shard, [("a\x1b[2J\nb", [[]]), ("good", [prompt(4)])])
+        ended = self.run_job("--validate")
+        self.assertIn(r"a\x1b[2J\nb: the turn has no tokens", ended.err, ended)
+        self.assertNotIn("\x1b", ended.err)
+
     def test_nothing_to_do_is_done(self) -> None:
         write_shard(self.shard, [])
         ended = self.run_job()

@@ -85,6 +85,26 @@ TEST_F(CarryOver, IsNotNeededWhereNothingDiffers) {
   EXPECT_EQ(said_, "");
 }
 
+TEST_F(CarryOver, SaysForHowManyTurnsAChangedKeyHolds) {
+  open();
+  write(0, TurnState::done, 4);
+  layout_.settings = {settings("truncate_left", 20)};
+  const io::ResultsFile old = results();
+  const auto remarks = [&](const DependsOn& depends_on) {
+    std::string all;
+    for (const auto& remark : continuation(old, layout_, false, path(), depends_on).remarks)
+      all += remark.substr(remark.find(" in ") + 4) + '\n';
+    return all;
+  };
+  EXPECT_EQ(remarks([](const std::string& key, int64_t row) {
+              return key == "limits.over_length" && row == 3;
+            }),
+            "limits.over_length (fail → truncate_left): it holds for 1 of the 5 turns that are not "
+            "done; the others do not depend on it\n"
+            "generation.max_new_tokens (10 → 20): it holds for 0 of the 5 turns that are not done, "
+            "which do not depend on it\n");
+}
+
 TEST_F(CarryOver, GivesFailedTurnsTheNewSettingsWhenAsked) {
   open();
   write(0, TurnState::done, 4);

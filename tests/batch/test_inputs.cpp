@@ -57,6 +57,33 @@ class Shards : public testing::Test {
   model::ModelConfig config_ = small_model();
 };
 
+TEST_F(Shards, AskForNoMoreLogProbabilitiesThanTheJobWrites) {
+  write("a.h5", {{"one", {{{1}}}}, {"two", {{{2}}, {{3}}}}}, [](ShardContent& content) {
+    content.logprobs = {-1, 2, 5};
+  });
+  job_.generation.logprobs = 4;
+  test::expect_error<InputError>(
+      [&] { inputs(); },
+      {(folder_ / "a.h5").string() + ": request 'two', turn 2: /logprobs asks for 5",
+       "the job writes 4", "generation.logprobs: 5"});
+  for (const int32_t enough : {5, -1}) {
+    job_.generation.logprobs = enough;
+    EXPECT_NO_THROW(inputs());
+  }
+}
+
+TEST_F(Shards, KnowWhichKeysOfTheJobATurnDependsOn) {
+  write("a.h5", {{"one", {{test::ascending(45)}}}, {"two", {{{1}}}}}, [](ShardContent& content) {
+    content.max_new_tokens = {-1, 3};
+  });
+  const Inputs all = inputs();
+  for (const char* key : {"generation.max_new_tokens", "limits.over_length"}) {
+    EXPECT_TRUE(all.depends_on(key, 0)) << key << ": 45 tokens and 10 are more than 50";
+    EXPECT_FALSE(all.depends_on(key, 1)) << key;
+  }
+  EXPECT_TRUE(all.depends_on("model.rope_scaling", 1));
+}
+
 TEST_F(Shards, AreOneListOfRequestsAndRows) {
   write("a.h5", {{"a0", {{{1, 2}}, {{3}}}}, {"a1", {{{4}}}}});
   write("b.h5", {{"b0", {{{5}}, {{6, 7, 8}}}}},

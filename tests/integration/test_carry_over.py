@@ -263,7 +263,7 @@ class ValidateTest(CarryOverTest):
         self.assertIn("3 of 6 requests will fail:", words)
         self.assertRegex(words, f"request-3: {POSITIONS + 20} prompt tokens, .*limits.over_length")
         self.assertIn("empty: the turn has no tokens", words)
-        self.assertIn(f"bad, turn 1: token 1 of the turn is {VOCAB}", words)
+        self.assertIn(f"bad, turn 2: token 1 of the turn is {VOCAB}", words)
         self.assertFalse(self.output(job).exists())
         words = self.validate(job, *TRUNCATE)
         self.assertIn("2 of 6 requests will fail", words)

@@ -158,7 +158,7 @@ class JournalTest(RunTest):
         (length,) = struct.unpack_from("<q", content, HEAD_BYTES)
         path.write_bytes(content[: HEAD_BYTES + 12 + length - 1])
         wait_for("the kill to be seen", lambda: "run, killed" in self.inspect(job))
-        self.assertRegex(self.inspect(job), r"\d+ journals of replicas are left \([\d.]+ KiB\)")
+        self.assertRegex(self.inspect(job), r"left by replicas: \d+ journals? \([\d.]+ KiB\)")
         safe = self.safe(job)
         said = self.run_job(job, REPLICAS)
         self.assertNotIn("journals", self.inspect(job))

@@ -169,6 +169,9 @@ class DrainTest(Drains):
     def test_sigusr1_to_all_ranks_while_sampling(self) -> None:
         self.check_drain(SAMPLED, 4, lambda launch: launch.signal_ranks(signal.SIGUSR1), then=2)
 
+    def test_sigpipe_of_a_reader_that_has_gone(self) -> None:
+        self.check_drain(GREEDY, 1, lambda launch: launch.signal_ranks(signal.SIGPIPE), then=2)
+
     def test_sigusr1_to_mpirun(self) -> None:
         self.check_drain(
             SAMPLED, 2, lambda launch: launch.process.send_signal(signal.SIGUSR1), then=1

@@ -238,7 +238,7 @@ TEST_F(JournalTest, OnAFullDiskKeepsWhatItHadAndGoesOn) {
     const test::FileSizeLimit full(0);
     test::expect_error<SystemError>(
         [&] { write(writer, {1}); },
-        {path().string(), "Row 1 (request 'request-0', turn 1)", "make room"});
+        {path().string(), "row 1 (request 'request-0', turn 2)", "make room"});
   }
   EXPECT_TRUE(fs::is_empty(journals())) << "no unfinished file is left";
   write(writer, {1});

@@ -149,6 +149,24 @@ TEST_F(ProgressTest, CountsEarlierWorkAsDoneButNotAsSpeed) {
             std::string::npos);
 }
 
+TEST_F(ProgressTest, CountsRestoredWorkAsDoneButNotAsSpeed) {
+  Progress progress = make({});
+  now_ += seconds(10);
+  progress.update({.restored_tokens = 400'000, .restored_work = 50});
+  EXPECT_FALSE(progress.remaining_s()) << "nothing was computed yet";
+  EXPECT_NE(printed().find("50 % of the work · 400k of 800k tokens read · time left unknown"),
+            std::string::npos);
+  now_ += seconds(10);
+  progress.update({.prompt_tokens = 80'000,
+                   .work = 10,
+                   .prefill_s = 8,
+                   .restored_tokens = 400'000,
+                   .restored_work = 50});
+  EXPECT_EQ(progress.prefill_tokens_per_s(), 10'000);
+  EXPECT_DOUBLE_EQ(*progress.remaining_s(), 80) << "10 of the work took 20 s, 40 are left";
+  EXPECT_NE(printed().find("60 % of the work · 480k of 800k tokens read"), std::string::npos);
+}
+
 TEST_F(ProgressTest, KeepsEveryStartInItsFileEvenIfItIsKilled) {
   const test::TempFolder folder;
   ProgressOptions options;

@@ -111,6 +111,24 @@ TEST_F(RunProgressTest, EndsWithTheSpeedsOfTheTotals) {
   EXPECT_EQ(found.at("starts")[0].at("cores"), 2);
 }
 
+TEST_F(RunProgressTest, CountsWhatASaveHadWhenItIsRead) {
+  show();
+  schedule::Plan restoring = prompts();
+  restoring.items.pop_back();
+  restoring.restore = "kv/a";
+  progress_->begin_pass(restoring, {});
+  recorder_.set_layer(3);
+  EXPECT_EQ(looked().at("prompt_tokens").at("done"), 0) << "it may be damaged";
+  batch::ReplicaTotals totals;
+  totals.restored_tokens = 100;
+  totals.restored_flops = inputs_->flops_of(100);
+  progress_->add(totals);
+  const json found = looked();
+  EXPECT_EQ(found.at("prompt_tokens").at("done"), 100);
+  EXPECT_EQ(found.at("prefill_tokens_per_s"), 0);
+  EXPECT_EQ(found.at("remaining_s"), nullptr) << "reading says nothing about computing";
+}
+
 TEST_F(RunProgressTest, OfAContinuedRunHasReadWhatEarlierStartsDid) {
   io::TurnResult result;
   result.tokens = {1};

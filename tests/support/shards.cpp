@@ -208,6 +208,7 @@ void write_shard(const std::filesystem::path& path, const ShardContent& content)
   set("/presence_penalty", content.presence_penalty);
   set("/frequency_penalty", content.frequency_penalty);
   set("/top_k", content.top_k);
+  set("/logprobs", content.logprobs);
   set("/ignore_eos", content.ignore_eos);
   set("/logit_bias_offsets", content.logit_bias_offsets);
   set("/logit_bias_tokens", content.logit_bias_tokens);

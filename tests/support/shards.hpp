@@ -31,7 +31,7 @@ struct ShardContent {
   std::vector<int32_t> max_new_tokens;
   std::vector<float> temperature, top_p, min_p;
   std::vector<float> repetition_penalty, presence_penalty, frequency_penalty;
-  std::vector<int32_t> top_k, ignore_eos;
+  std::vector<int32_t> top_k, ignore_eos, logprobs;
   std::vector<int64_t> logit_bias_offsets;
   std::vector<int32_t> logit_bias_tokens;
   std::vector<float> logit_bias;
