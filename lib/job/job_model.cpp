@@ -50,7 +50,8 @@ void require_folder(const std::filesystem::path& path) {
   if (above.filename().empty() || !is_missing(path) || !is_missing(above)) return;
   const std::string id = (above.filename() / path.filename()).string();
   fail<InputError>(
-      "model.path {}: there is no such folder. If {} is a model of the Hugging Face hub, "
+      "model.path {}: there is no such folder with a config.json. If {} is a model of the Hugging "
+      "Face hub, "
       "`hf download {} --local-dir {}` makes the folder",
       path.string(), id, id, path.string());
 }
