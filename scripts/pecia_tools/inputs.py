@@ -36,6 +36,7 @@ class Sampling:
     frequency_penalty: Optional[float] = None
     ignore_eos: Optional[bool] = None
     logit_bias: Optional[tuple[tuple[int, float], ...]] = None  # (token, what is added), by token
+    logprobs: Optional[int] = None  # top log-probabilities that the answer has to have
 
     def over(self, defaults: Sampling) -> Sampling:
         """These, and where they are silent the defaults."""

@@ -71,7 +71,14 @@ def read_sampling(line: Line, container: dict[str, Any], path: Path, vocab_size:
         logit_bias=_logit_bias(
             line, container.get("logit_bias"), (*path, "logit_bias"), vocab_size
         ),
+        logprobs=_logprobs(container),
     )
+
+
+def _logprobs(container: dict[str, Any]) -> Optional[int]:
+    """How many are asked for; request_keys.check_key refuses what is no number, and more than the job has."""
+    asked = (container.get(key) for key in ("logprobs", "top_logprobs"))
+    return max((int(number) for number in asked if isinstance(number, int)), default=0) or None
 
 
 def read_choices(line: Line, container: dict[str, Any], path: Path) -> int:

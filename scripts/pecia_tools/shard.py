@@ -32,6 +32,7 @@ TURN_OPTIONS: dict[str, tuple[Any, Any]] = {
     "presence_penalty": (np.float32, math.nan),
     "frequency_penalty": (np.float32, math.nan),
     "ignore_eos": (np.int8, -1),
+    "logprobs": (np.int32, -1),
 }
 
 
@@ -85,7 +86,7 @@ class ShardWriter:
             tokens = np.asarray(turn.tokens, dtype=np.int64)
             if tokens.size == 0:
                 raise UserError(
-                    f"{request.origin}: turn {number} of '{request.name}' has no tokens"
+                    f"{request.origin}: turn {number + 1} of '{request.name}' has no tokens"
                 )
             if tokens.max() >= self._vocab_size:
                 raise UserError(

@@ -123,6 +123,14 @@ class Sampling(RequestTest):
                 self.assertNotIn(key, file)
 
 
+    def test_log_probabilities_that_the_job_has_to_write(self) -> None:
+        asked = {"messages": HELLO, "logprobs": True, "top_logprobs": 3}
+        lines = self.write_lines("in.jsonl", {"custom_id": "a", "body": asked}, {"text": "x"})
+        self.pack(lines, "--logprobs", 3)
+        with h5py.File(self.shard) as file:
+            self.assertEqual(file["logprobs"][:].tolist(), [3, -1])
+
+
 class Chats(RequestTest):
     def test_variables_of_line_and_option(self) -> None:
         given = {"chat_template_kwargs": {"enable_thinking": True}}
