@@ -25,6 +25,7 @@ struct RunCommandOptions {
   run::RunOptions run;
   std::filesystem::path output, model;
   std::vector<std::string> input;
+  int64_t limit = 0;
   bool print_default = false, print_output = false, validate = false;
 };
 
@@ -40,6 +41,7 @@ void add_short_options(RunCommandOptions& options) {
   std::vector<std::string>& overrides = options.run.overrides;
   if (!options.model.empty()) overrides.push_back(override_of("model.path", options.model));
   if (!options.output.empty()) overrides.push_back(override_of("output", options.output));
+  if (options.limit > 0) overrides.push_back(fmt::format("batch.limit={}", options.limit));
   if (options.input.empty()) return;
   auto patterns = nlohmann::json::array();
   for (const std::string& pattern : options.input)
@@ -116,6 +118,11 @@ void add_run(CLI::App& app, Context& context) {
        .into = &options->input,
        .help = "Prompt shards: --set input, relative to the current folder; may be repeated",
        .type = "PATTERN"});
+  add({.name = "--limit",
+       .into = &options->limit,
+       .help = "Only the first N requests: --set batch.limit",
+       .type = "N",
+       .sign = command_line::Sign::positive});
   add({.name = "--output",
        .into = &options->output,
        .help = "The output folder: --set output, relative to the current folder",

@@ -34,6 +34,11 @@ void require_same_turns(const io::ResultsLayout& before, const io::ResultsLayout
   const auto key = [](const io::ResultTurn& turn) {
     return std::tie(turn.request_id, turn.shard, turn.request, turn.turn);
   };
+  if (before.turns.size() > now.turns.size())
+    fail<InputError>(
+        "{} has {}, and the inputs have {} now: raise batch.limit (--limit) to what the earlier "
+        "start had, or leave it out; without it, the file is damaged",
+        path.string(), counted(std::ssize(before.turns), "turn"), now.turns.size());
   for (size_t row = 0; row < before.turns.size(); ++row)
     if (row >= now.turns.size() || key(before.turns[row]) != key(now.turns[row]))
       fail<InputError>(

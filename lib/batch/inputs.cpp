@@ -82,8 +82,10 @@ Inputs::Inputs(const job::Job& job, const model::ModelConfig& config,
       fail<InputError>("{}: attribute tokenizer_sha256 is {:.12}…, {} has {:.12}…; {}",
                        path.string(), shard.tokenizer_sha256(), tokenizer.string(),
                        tokenizer_sha256, remedy);
-    requests_.reserve(requests_.size() + shard.requests().size());
-    for (size_t index = 0; index < shard.requests().size(); ++index) {
+    const size_t left = static_cast<size_t>(job.batch.limit.value_or(INT64_MAX)) - requests_.size();
+    const size_t taken = std::min(left, shard.requests().size());
+    requests_.reserve(requests_.size() + taken);
+    for (size_t index = 0; index < taken; ++index) {
       const io::PromptRequest& prompt = shard.requests()[index];
       if (job.batch.arrivals == job::Arrivals::replay && !prompt.arrival_s)
         fail<InputError>(

@@ -174,6 +174,7 @@ struct Job {
     Arrivals arrivals = Arrivals::ignore;
     std::optional<Objective> objective;  ///< auto: ttft where arrivals are replayed
     bool prefix_sharing = true;
+    std::optional<int64_t> limit;  ///< the first requests of the inputs; absent: all
   } batch;
 
   struct Limits {

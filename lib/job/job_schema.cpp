@@ -257,6 +257,10 @@ std::vector<Field> make_schema() {
       field("batch.prefix_sharing", PECIA_MEMBER(batch.prefix_sharing), boolean(),
             "Compute what prompts of several requests begin with once (vLLM: "
             "enable_prefix_caching); the text stays the same."),
+      field(
+          "batch.limit", PECIA_MEMBER(batch.limit), off_or(whole(1)),
+          "Only the first requests of the inputs, for a trial; a later start with a larger limit, "
+          "or without, goes on with the rest."),
 
       field("limits.over_length", PECIA_MEMBER(limits.over_length),
             word<OverLength>({{"fail", OverLength::fail},

@@ -6,7 +6,8 @@ from __future__ import annotations
 import os
 import unittest
 
-from support import GOOD_JOB, BadInputTest, command
+import h5py
+from support import DONE, GOOD_JOB, BadInputTest, command
 
 
 class CommandLine(BadInputTest):
@@ -79,6 +80,23 @@ class CommandLine(BadInputTest):
         self.assertIn(f'output {work}/a "b"', ended.err)
         ended = self.run_job("--print-output", *options, prepare=lambda: os.chdir(work))
         self.assertEqual(ended.out, f'{work}/a "b"\n', ended)
+
+    def test_first_requests_and_then_the_others(self) -> None:
+        ended = self.run_job("--limit", "1")
+        self.assertEqual(ended.code, 0, ended)
+        self.assertIn("1 request,", ended.err)
+        with h5py.File(self.folder / "run/results.h5") as results:
+            self.assertEqual(results["request_id"].asstr()[:].tolist(), ["first", "first"])
+            first = results["tokens"][:].tolist()
+        ended = self.run_job()
+        self.assertEqual(ended.code, 0, ended)
+        self.assertIn("the job has 1 turn more than at the earlier start", ended.err)
+        with h5py.File(self.folder / "run/results.h5") as results:
+            self.assertEqual(results["state"][:].tolist(), [DONE] * 3)
+            self.assertEqual(results["tokens"][: len(first)].tolist(), first)
+        ended = self.run_job("--limit", "1")
+        self.assert_refusal(ended, "run/results.h5 has 3 turns", "raise batch.limit (--limit)")
+        self.assert_refusal(self.run_job("--limit", "0"), "--limit")
 
     def test_hub_ids_and_gguf_files_are_answered_with_the_command(self) -> None:
         for model, parts in (

@@ -128,6 +128,19 @@ TEST_F(Shards, GiveTheirTurnsOptionsOfTheirOwn) {
   EXPECT_EQ(request.turns[1].params.top_k, 7);
 }
 
+TEST_F(Shards, AreTakenUpToALimitOfRequests) {
+  write("a.h5", {{"a", {{{1}}, {{2}}}}, {"b", {{{3}}}}});
+  write("b.h5", {{"c", {{{4}}}}, {"d", {{{5}}}}});
+  for (const auto& [limit, requests, turns] :
+       {std::tuple(1, 1, 2), {2, 2, 3}, {3, 3, 4}, {4, 4, 5}, {100, 4, 5}}) {
+    job_.batch.limit = limit;
+    const Inputs some = inputs();
+    EXPECT_EQ(std::ssize(some.requests()), requests) << limit;
+    EXPECT_EQ(some.num_turns(), turns) << limit;
+    EXPECT_EQ(std::ssize(some.layout().turns), turns) << limit;
+  }
+}
+
 TEST_F(Shards, GiveTheirTurnsSamplingOfTheirOwn) {
   job_.generation.sampling = {.temperature = 0.5f, .top_k = 7, .min_p = 0.1f};
   job_.generation.ignore_eos = true;
