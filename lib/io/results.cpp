@@ -274,10 +274,10 @@ void fail_unrecorded(const Error& error, const ResultsLayout& layout,
   const TurnUpdate& first = updates.front();
   const ResultTurn& turn = layout.turns[first.turn];
   fail<SystemError>(
-      "{}; row {} (request '{}', turn {}){} was not recorded; make room and run the same command "
-      "to continue",
+      "{}; row {} (request '{}', turn {}) {} not recorded; make room and run the same command to "
+      "continue",
       error.what(), first.turn, escaped(turn.request_id), turn.turn + 1,
-      updates.size() > 1 ? fmt::format(" and {} more", updates.size() - 1) : "");
+      updates.size() > 1 ? fmt::format("and {} more were", updates.size() - 1) : "was");
 }
 
 }  // namespace pecia::io

@@ -248,7 +248,7 @@ TEST_F(JournalTest, OnAFullDiskKeepsWhatItHadAndGoesOn) {
         [&] {
           write(writer, {4, 0});
         },
-        {path().string(), "File too large", "Row 4", "and 1 more"});
+        {path().string(), "File too large", "row 4", "and 1 more were not recorded"});
   }
   JournalReader before(path(), head());
   EXPECT_EQ(read(before).size(), 1u);

@@ -152,7 +152,7 @@ TEST_F(GathererTest, OnAFullDiskLeavesTheJournals) {
   {
     const test::FileSizeLimit full(0);
     test::expect_error<SystemError>([&] { gatherer().finish(); },
-                                    {results_path().string(), "Row 1", "make room"});
+                                    {results_path().string(), "row 1", "make room"});
   }
   EXPECT_EQ(done(), 0);
   EXPECT_TRUE(gatherer().finish().empty());

@@ -187,7 +187,7 @@ const Broken broken_shards[] = {
      [](auto& f) {
        f.set("/stop", Texts{"", "\n", "", ""}, Strings::variable_length);
      },
-     {"/stop[1] is '\n'", "JSON array"}},
+     {"/stop[1] is '\\n'", "JSON array"}},
     {"StopIsNoArray",
      [](auto& f) {
        f.set("/stop", Texts{"", "", "", "\"x\""}, Strings::variable_length);

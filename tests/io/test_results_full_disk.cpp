@@ -33,7 +33,7 @@ TEST(FullDisk, LeavesTheRowOpenAndTheNextAttemptSucceeds) {
   for (const uintmax_t limit : {size - 1'000'000, size - 200'000, uintmax_t{0}}) {
     const FileSizeLimit full(limit);
     test::expect_error<SystemError>([&] { file.write(1, row, TurnState::done); },
-                                    {path.string(), "File too large", "Row 1", "'request-0'"});
+                                    {path.string(), "File too large", "row 1", "'request-0'"});
     EXPECT_EQ(file.state(1), TurnState::open) << limit;
   }
   file.write(1, row, TurnState::done);

@@ -319,7 +319,7 @@ TEST_F(ProgressTest, WritesTheFileAtMostOncePerSecondAndAtTheEnd) {
     "prefill_tokens_per_s": 51500.0, "decode_tokens_per_s": 90.0,
     "elapsed_s": 10.0, "remaining_s": 30.0,
     "starts": [{"began_unix_s": 0.0, "seconds": 10.0, "done": 16, "failed": 1,
-      "prompt_tokens": 412000, "output_tokens": 190, "cores": 0, "gpus": 0}]})"));
+      "prompt_tokens": 412000, "output_tokens": 190, "cores": 0, "gpus": 0, "hosts": 0}]})"));
   now_ += milliseconds(999);
   progress.update({17, 1, 412'000, 190, 26});
   EXPECT_EQ(done(), 16);

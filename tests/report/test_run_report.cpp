@@ -170,11 +170,12 @@ TEST(MeasuredRate, IsTheBestWindowWithItsSpread) {
 TEST(RunReport, AddsUpAllStarts) {
   RunReport report = books();
   report.began_unix_s = 2000;
-  report.earlier = {{1000, 98, 10, 1, 2000, 50, 8, 0}, {1500, 100, 0, 0, 1000, 0, 8, 0}};
+  report.earlier = {{1000, 98, 10, 1, 2000, 50, 8, 0, 2}, {1500, 100, 0, 0, 1000, 0, 8, 0, 2}};
   const json document = to_json(report);
   ASSERT_EQ(document.at("starts").size(), 3u);
   EXPECT_EQ(document.at("starts")[0], json::parse(R"({"began_unix_s": 1000.0, "seconds": 98.0,
-    "done": 10, "failed": 1, "prompt_tokens": 2000, "output_tokens": 50, "cores": 8, "gpus": 0})"));
+    "done": 10, "failed": 1, "prompt_tokens": 2000, "output_tokens": 50, "cores": 8, "gpus": 0,
+    "hosts": 2})"));
   EXPECT_EQ(document.at("starts")[2].at("done"), 64);
   const json& all = document.at("all_starts");
   EXPECT_EQ(all.at("starts"), 3);

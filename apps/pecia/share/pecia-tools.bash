@@ -28,17 +28,20 @@ _pecia_pack() {
     --model) _pecia_tool_files -d; return ;;
     --output) _pecia_tool_files -f; return ;;
     --glob) :; return ;;
-    --format) _pecia_tool_words 'auto text jsonl pdf epub html docx table'; return ;;
+    --format) _pecia_tool_words 'auto text jsonl pdf epub html docx table csv'; return ;;
     --text-column) :; return ;;
     --id-column) :; return ;;
     --processes) :; return ;;
     --limit) :; return ;;
+    --max-file-bytes) :; return ;;
     --encoding) :; return ;;
     --encoding-errors) _pecia_tool_words 'strict replace'; return ;;
     --instruction) :; return ;;
     --template) _pecia_tool_files -f; return ;;
+    --examples) _pecia_tool_files -f; return ;;
     --question) :; return ;;
     --system) :; return ;;
+    --chat-template-kwargs) :; return ;;
     --split-tokens) :; return ;;
     --split-at) _pecia_tool_words 'chapter heading paragraph'; return ;;
     --overlap) :; return ;;
@@ -53,7 +56,7 @@ _pecia_pack() {
     --served-model-name) :; return ;;
     --logprobs) :; return ;;
   esac
-  if [[ $word == -* ]]; then _pecia_tool_words '-h --help --model --output --force --glob --format --text-column --id-column --processes --limit --strict --skip-bad --encoding --encoding-errors --instruction --template --question --fork --system --no-chat --split-tokens --split-at --overlap --max-tokens --over-length --shard-requests --max-new-tokens --temperature --top-p --seed --stop --served-model-name --logprobs --version'
+  if [[ $word == -* ]]; then _pecia_tool_words '-h --help --model --output --force --glob --format --text-column --id-column --processes --limit --max-file-bytes --strict --skip-bad --encoding --encoding-errors --instruction --template --examples --question --fork --system --chat-template-kwargs --no-chat --split-tokens --split-at --overlap --max-tokens --over-length --shard-requests --max-new-tokens --temperature --top-p --seed --stop --served-model-name --logprobs --version'
   else _pecia_tool_files -f; fi
 }
 complete -F _pecia_pack pecia-pack

@@ -15,7 +15,7 @@ _pecia_files() { # ENDING…: folders, and files of these endings
 
 _pecia() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
-  local keys='model.path= model.dtype= model.compute= model.rope_scaling= model.load= model.replicate= model.prepack= input= output= backend= allow_gpu_sharing= topology= parallel.dp= parallel.cp= parallel.elastic= parallel.sp= parallel.tp= parallel.ep= parallel.prefill= parallel.ring= parallel.decode= parallel.shift_threshold= attention.sparse= attention.geometry= attention.levels= attention.drop= attention.pipeline= attention.first_tokens= attention.selection= attention.objective= attention.decode= generation.max_new_tokens= generation.temperature= generation.top_k= generation.top_p= generation.min_p= generation.repetition_penalty= generation.presence_penalty= generation.frequency_penalty= generation.seed= generation.stop_token_ids= generation.stop= generation.ignore_eos= generation.schema= generation.regex= generation.choice= generation.logprobs= generation.prompt_logprobs= kv.dtype= kv.memory= kv.keep= kv.save= batch.max_sequences= batch.max_batch_tokens= batch.order= batch.policy= batch.arrivals= batch.objective= batch.prefix_sharing= limits.over_length= limits.wall_time= limits.grace= limits.silence= limits.wait= limits.retries= report.trace= report.progress= report.peak= report.node_hour_price= reproducible= pipeline='
+  local keys='model.path= model.dtype= model.compute= model.rope_scaling= model.load= model.replicate= model.prepack= input= output= backend= allow_gpu_sharing= topology= parallel.dp= parallel.cp= parallel.elastic= parallel.sp= parallel.tp= parallel.ep= parallel.prefill= parallel.ring= parallel.decode= parallel.shift_threshold= attention.sparse= attention.geometry= attention.levels= attention.drop= attention.pipeline= attention.first_tokens= attention.selection= attention.objective= attention.decode= generation.max_new_tokens= generation.temperature= generation.top_k= generation.top_p= generation.min_p= generation.repetition_penalty= generation.presence_penalty= generation.frequency_penalty= generation.seed= generation.stop_token_ids= generation.stop= generation.ignore_eos= generation.schema= generation.regex= generation.choice= generation.logprobs= generation.prompt_logprobs= kv.dtype= kv.memory= kv.keep= kv.save= batch.max_sequences= batch.max_batch_tokens= batch.order= batch.policy= batch.arrivals= batch.objective= batch.prefix_sharing= batch.limit= limits.over_length= limits.wall_time= limits.grace= limits.silence= limits.wait= limits.retries= report.trace= report.progress= report.peak= report.node_hour_price= reproducible= pipeline='
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
     _pecia_words space 'run tune plan inspect topology doctor -h --help --version'
@@ -27,9 +27,10 @@ _pecia() {
         --set) _pecia_words nospace "$keys"; return ;;
         --model) _pecia_files; return ;;
         --input) :; return ;;
+        --limit) :; return ;;
         --output) _pecia_files; return ;;
       esac
-      if [[ $word == -* ]]; then _pecia_words space '-h --help --set --model --input --output --fresh --retry-failed --rounds --validate --dry-run --print-default --print-output'
+      if [[ $word == -* ]]; then _pecia_words space '-h --help --set --model --input --limit --output --fresh --retry-failed --rounds --validate --dry-run --print-default --print-output'
       else _pecia_files yaml yml json; fi ;;
     tune)
       case $previous in
@@ -48,6 +49,8 @@ _pecia() {
         --ranks) :; return ;;
         --model) :; return ;;
         --cluster) :; return ;;
+        --gpu) :; return ;;
+        --per-node) :; return ;;
         --request) :; return ;;
         --requests) :; return ;;
         --calibrate) :; return ;;
@@ -55,7 +58,7 @@ _pecia() {
         --trace) _pecia_files; return ;;
         --modes) :; return ;;
       esac
-      if [[ $word == -* ]]; then _pecia_words space '-h --help --set --backend --ranks --model --cluster --request --requests --calibrate --cluster-file --trace --modes --json'
+      if [[ $word == -* ]]; then _pecia_words space '-h --help --set --backend --ranks --model --cluster --gpu --per-node --request --requests --calibrate --cluster-file --trace --modes --json'
       else _pecia_files yaml yml json; fi ;;
     inspect)
       case $previous in
