@@ -14,11 +14,11 @@ std::string fitted(std::string_view text, size_t max_bytes) {
 }  // namespace
 
 std::string printable(std::string_view text, size_t max_bytes) {
-  return escaped(fitted(text, max_bytes));
+  return fitted(escaped(text), max_bytes);
 }
 
 std::string printable_lines(std::string_view text, size_t max_bytes) {
-  return escaped_lines(fitted(text, max_bytes));
+  return fitted(escaped_lines(text), max_bytes);
 }
 
 }  // namespace pecia::app

@@ -46,7 +46,8 @@ process text {
   script:
     """
     cd ${launchDir}
-    scripts/pecia-text runs/${shelf} --model ${params.model} --output texts/${shelf} --force
+    scripts/pecia-text runs/${shelf} --model ${params.model} --output texts/${shelf} --force \
+      || [ \$? -eq 3 ]
     """
 }
 

@@ -14,11 +14,17 @@ std::string sha256_if_there(const std::filesystem::path& path) {
 
 }  // namespace
 
-Fingerprint fingerprint_of(const std::filesystem::path& folder) {
+Fingerprint fingerprint_of_settings(const std::filesystem::path& folder) {
   return {{sha256_if_there(folder / "config.json"),
            sha256_if_there(folder / "generation_config.json"),
-           sha256_if_there(folder / "tokenizer.json"), io::Checkpoint(folder).index_sha256(),
-           io::sampled_sha256(io::checkpoint_files(folder))}};
+           sha256_if_there(folder / "tokenizer.json"), "", ""}};
+}
+
+Fingerprint fingerprint_of(const std::filesystem::path& folder) {
+  Fingerprint found = fingerprint_of_settings(folder);
+  found.parts[3] = io::Checkpoint(folder).index_sha256();
+  found.parts[4] = io::sampled_sha256(io::checkpoint_files(folder));
+  return found;
 }
 
 }  // namespace pecia::model

@@ -25,8 +25,10 @@ struct Fingerprint {
   }
 };
 
-/// Reads the small files of `folder`, and at most some 40 MiB of its weights. Throws InputError as
-/// io::Checkpoint does.
+/// Reads the small files of `folder`; the parts of the weights stay "". Throws InputError.
+Fingerprint fingerprint_of_settings(const std::filesystem::path& folder);
+
+/// Also reads at most some 40 MiB of the weights. Throws InputError as io::Checkpoint does.
 Fingerprint fingerprint_of(const std::filesystem::path& folder);
 
 }  // namespace pecia::model

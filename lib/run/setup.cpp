@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -36,21 +37,38 @@ job::Job agreed_job(const RunOptions& options, comm::Communicator& world) {
   return std::move(*job);
 }
 
-/// Reads the model's configuration, and makes sure that all ranks have the same model. Collective.
-model::Fingerprint read_model(const job::Job& job, comm::Communicator& world,
-                              model::ModelConfig& config) {
-  const std::string host = cluster::host_name();
-  model::Fingerprint mine;
+/// Calls `read` for files of the model's folder on every rank. Collective.
+void read_files_of_model(comm::Communicator& world, const std::string& host,
+                         const std::function<void()>& read) {
   comm::together(world, [&] {
     try {
-      config = job::read_model_config(job);
-      mine = model::fingerprint_of(job.model.path);
+      read();
     } catch (const InputError& error) {
       // What is wrong everywhere is said by rank 0. Otherwise it matters where.
       if (world.rank() == 0) throw;
       fail<InputError>("rank {} on host {}: {}", world.rank(), host, error.what());
     }
   });
+}
+
+/// Reads the model's configuration, the same on all ranks. Collective.
+model::ModelConfig same_config(const job::Job& job, comm::Communicator& world) {
+  const std::string host = cluster::host_name();
+  model::ModelConfig config;
+  model::Fingerprint mine;
+  read_files_of_model(world, host, [&] {
+    config = job::read_model_config(job);
+    mine = model::fingerprint_of_settings(job.model.path);
+  });
+  require_same_model(world, host, mine, job.model.path);
+  return config;
+}
+
+/// Makes sure that all ranks have the same model. Collective.
+model::Fingerprint same_model(const job::Job& job, comm::Communicator& world) {
+  const std::string host = cluster::host_name();
+  model::Fingerprint mine;
+  read_files_of_model(world, host, [&] { mine = model::fingerprint_of(job.model.path); });
   require_same_model(world, host, mine, job.model.path);
   return mine;
 }
@@ -122,12 +140,11 @@ Setup set_up(const RunOptions& options, comm::Communicator& world) {
   const job::Job asked = agreed_job(options, world);
   job::Job job = asked;
   world.set_wait_timeout(std::chrono::seconds(std::llround(std::ceil(job.limits.wait_s))));
-  model::ModelConfig config;
   resources::Resources resources;
   std::optional<double> drain_s;
   resources.gpus = resources::computes_on_gpus(job, world);
   comm::together(world, [&] { drain_s = seconds_to_drain(job.limits); });
-  model::Fingerprint model = read_model(job, world, config);
+  model::ModelConfig config = same_config(job, world);
   comm::together(world, [&] {
     resources::resolve_grid(job, config, world.size(), resources);
     if (resources::quantize_of(job) == model::Quantize::fp8)
@@ -157,6 +174,7 @@ Setup set_up(const RunOptions& options, comm::Communicator& world) {
   Ranks ranks = make_ranks(places, resources, world);
   auto tuned = settle_tuned(config, ranks, resources, job);
   auto log = report::make_logger(ranks.ordered->rank(), world.size());
+  model::Fingerprint model = same_model(job, world);  // after all that costs no read of weights
   if (options.quiet) log->set_level(std::max(log->level(), spdlog::level::warn));
   if (resources.gpus) log->info("attention of prompts by {}", place.backend->attention_library());
   return {options,

@@ -190,7 +190,7 @@ class ToolCompletion(unittest.TestCase):
                 continue
             said = subprocess.run(
                 [SOURCE / f"scripts/pecia-{tool}", "--help"], capture_output=True, text=True, check=True
-            ).stdout.split("example")[0]
+            ).stdout.split("\nexample")[0]
             options = set(re.findall(r"(?m)^  (?:-\w(?: \w+)?, )?(--[a-z-]+)", said))
             self.assertLessEqual({"--help", "--version"}, options)
             self.assertLessEqual(options, self.complete(tool, "--"))

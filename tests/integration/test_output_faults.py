@@ -105,25 +105,31 @@ class DisplacedOutputTest(RunTest):
 
     def setUp(self) -> None:
         super().setUp()
-        self.requests = random_requests(10, 5, 60, seed=8)
+        self.requests = random_requests(20, 5, 60, seed=8)
         self.requests[0].max_new_tokens = [4]
         for request in self.requests[1:]:
-            request.max_new_tokens = [300]
+            request.max_new_tokens = [2000]
 
-    def started(self, name: str, ranks: int, dp: int) -> tuple[Path, Any]:
+    def stopped(self, name: str, ranks: int, dp: int) -> tuple[Path, Any]:
+        """A run whose ranks stand still, with one result, so that nothing is written meanwhile."""
         job = self.write_job(
             self.requests, name, generation=GREEDY, batch=ONE_BY_ONE, parallel={"dp": dp}
         )
         launch = self.start(job, ranks)
-        wait_for_state(self.output(job) / "results.h5", 0, DONE)
+        results = self.output(job) / "results.h5"
+        wait_for(f"{results}", results.exists)
+        launch.ranks()
+        wait_for_state(results, 0, DONE)
+        launch.signal_ranks(signal.SIGSTOP)
         return job, launch
 
     def test_moved(self) -> None:
         for ranks, dp in ((0, 1), (2, 2)):
             with self.subTest(ranks=ranks):
-                job, launch = self.started(f"moved-{ranks}", ranks, dp)
+                job, launch = self.stopped(f"moved-{ranks}", ranks, dp)
                 output, moved = self.output(job), self.folder / f"elsewhere-{ranks}"
                 output.rename(moved)
+                launch.signal_ranks(signal.SIGCONT)
                 self.assertEqual(launch.wait(), FAILURE, launch.words())
                 self.assertIn(f"{output / 'results.h5'} was moved", launch.words())
                 self.assertIn(str(moved / "results.h5"), launch.words())
@@ -136,10 +142,11 @@ class DisplacedOutputTest(RunTest):
     def test_removed(self) -> None:
         for ranks, dp in ((0, 1), (2, 2)):
             with self.subTest(ranks=ranks):
-                job, launch = self.started(f"removed-{ranks}", ranks, dp)
+                job, launch = self.stopped(f"removed-{ranks}", ranks, dp)
                 output = self.output(job)
                 rescued = output.with_name(f"{output.name}.rescued.results.h5")
                 shutil.rmtree(output)
+                launch.signal_ranks(signal.SIGCONT)
                 self.assertEqual(launch.wait(), FAILURE, launch.words())
                 self.assertIn(f"{output / 'results.h5'} was removed", launch.words())
                 self.assertIn(str(rescued), launch.words())

@@ -93,6 +93,25 @@ class SecondRunTest(RunTest):
         for row in (0, 1, 3):
             self.assertEqual(after.row_bytes(row), before.row_bytes(row))
 
+    def test_failed_turns_are_taken_again_as_often_as_the_job_says(self) -> None:
+        requests = [*random_requests(3, 5, 20, seed=8), Request("bad", [[5, VOCAB, 5]])]
+        for ranks, parallel in ((1, {}), (2, {"dp": 2})):
+            with self.subTest(ranks=ranks):
+                name = f"job-{ranks}"
+                generation = {"max_new_tokens": 4}
+                job = self.write_job(requests, name, generation=generation, parallel=parallel)
+                words = self.run_job(job, ranks, "--set", "limits.retries=2", expect=SOME_FAILED)
+                for retry in (1, 2):
+                    self.assertIn(f"as limits.retries says: {retry} of 2", words)
+                self.assertNotIn("3 of 2", words)
+                found = self.results(job)
+                self.assertEqual((found.rows(DONE), found.rows(FAILED)), ([0, 1, 2], [3]))
+                report = json.loads((self.output(job) / "report.json").read_text())
+                counts = [(start["done"], start["failed"]) for start in report["starts"]]
+                self.assertEqual(counts, [(3, 1), (0, 1), (0, 1)])
+                words = self.run_job(job, ranks, expect=SOME_FAILED)
+                self.assertNotIn("limits.retries", words, "it is 0 unless the job says otherwise")
+
     def test_fresh_keeps_the_old_results(self) -> None:
         job = self.small_job(generation={"max_new_tokens": 4})
         self.run_job(job, 1)
