@@ -14,6 +14,7 @@
 #include "lib/core/error.hpp"
 #include "lib/core/escaped.hpp"
 #include "lib/core/json.hpp"
+#include "lib/job/glob_pattern.hpp"
 #include "lib/job/job.hpp"
 #include "lib/run/run.hpp"
 #include "lib/run/validate.hpp"
@@ -36,7 +37,16 @@ std::string override_of(const char* key, const std::filesystem::path& path) {
                      json_text(nlohmann::json(std::filesystem::absolute(path).string())));
 }
 
-/// What --model, --input and --output say, as --set.
+/// The current folder's own *, ? and [ match themselves; so do those of a file that there is.
+std::string absolute_pattern(const std::filesystem::path& pattern) {
+  const std::filesystem::path here = std::filesystem::current_path();
+  std::error_code ignored;
+  if (pattern.is_absolute() || std::filesystem::exists(here / pattern, ignored))
+    return (here / pattern).string();
+  return (std::filesystem::path(job::escaped_for_glob(here.string())) / pattern).string();
+}
+
+/// What --model, --input, --output and --limit say, as --set.
 void add_short_options(RunCommandOptions& options) {
   std::vector<std::string>& overrides = options.run.overrides;
   if (!options.model.empty()) overrides.push_back(override_of("model.path", options.model));
@@ -44,8 +54,7 @@ void add_short_options(RunCommandOptions& options) {
   if (options.limit > 0) overrides.push_back(fmt::format("batch.limit={}", options.limit));
   if (options.input.empty()) return;
   auto patterns = nlohmann::json::array();
-  for (const std::string& pattern : options.input)
-    patterns.push_back(std::filesystem::absolute(pattern).string());
+  for (const std::string& pattern : options.input) patterns.push_back(absolute_pattern(pattern));
   overrides.push_back("input=" + json_text(patterns));
 }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "lib/core/counted.hpp"
 #include "lib/core/error.hpp"
 #include "lib/core/escaped.hpp"
 #include "lib/io/fault_note.hpp"
@@ -65,8 +66,8 @@ std::vector<T> read_optional(const Hdf5File& file, const char* name,
   const Hdf5Dataset dataset = file.dataset(name);
   std::vector<T> values = read(dataset);
   if (static_cast<int64_t>(values.size()) != num_rows)
-    fail<InputError>("{} has {} rows for {} {}; it must have one for each: {}", dataset.where(),
-                     values.size(), num_rows, rows_name, remedy);
+    fail<InputError>("{} has {} for {} {}; it must have one for each: {}", dataset.where(),
+                     counted(std::ssize(values), "row"), num_rows, rows_name, remedy);
   return values;
 }
 
@@ -114,8 +115,9 @@ class LogitBiases {
     values_ = read_optional(file, values, read_float, std::ssize(tokens_), "tokens");
     offsets_ = read_offsets(file.dataset(offsets), tokens, std::ssize(tokens_));
     if (std::ssize(offsets_) != num_turns + 1)
-      fail<InputError>("{}: {} has {} rows for {} turns; it must have one more than turns: {}",
-                       path.string(), offsets, offsets_.size(), num_turns, remedy);
+      fail<InputError>("{}: {} has {} for {}; it must have one more than turns: {}", path.string(),
+                       offsets, counted(std::ssize(offsets_), "row"), counted(num_turns, "turn"),
+                       remedy);
     check_values(path, tokens, tokens_, "a token id", [](int32_t token) { return token >= 0; });
     check_values(path, values, values_, "a number from -100 to 100",
                  [](float bias) { return bias >= -100 && bias <= 100; });
@@ -230,8 +232,8 @@ struct PromptShard::Impl {
     const Hdf5Dataset ids_dataset = required(file, path, "/request_id");
     std::vector<std::string> ids = read_text(ids_dataset);
     if (static_cast<int64_t>(ids.size()) != num_requests)
-      fail<InputError>("{} has {} rows, but /request_offsets describes {} requests: {}",
-                       ids_dataset.where(), ids.size(), num_requests, remedy);
+      fail<InputError>("{} has {}, but /request_offsets describes {}: {}", ids_dataset.where(),
+                       counted(std::ssize(ids), "row"), counted(num_requests, "request"), remedy);
     const auto max_new = read_optional(file, "/max_new_tokens", read_int32, num_turns, "turns");
     const auto numbers = [&](const char* name, const char* range, bool (*allowed)(float)) {
       return read_numbers(file, path, name, num_turns, range, allowed);

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "lib/core/error.hpp"
+#include "lib/job/glob_pattern.hpp"
 #include "lib/job/job_schema.hpp"
 #include "lib/job/yaml_tree.hpp"
 
@@ -117,16 +118,6 @@ std::string read_text(const std::filesystem::path& path) {
         "{}: larger than {} bytes; a job file names its prompts, it does not hold them",
         path.string(), max_file_bytes);
   return text;
-}
-
-/// Escapes the folder's own *, ? and [, so that they match themselves.
-std::string escaped_for_glob(const std::string& folder) {
-  std::string escaped;
-  for (const char c : folder) {
-    if (std::strchr("*?[]\\", c) != nullptr) escaped += '\\';
-    escaped += c;
-  }
-  return escaped;
 }
 
 std::vector<std::filesystem::path> expand(const std::filesystem::path& folder,

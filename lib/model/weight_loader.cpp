@@ -134,10 +134,10 @@ void WeightLoader::refuse_left_over(int64_t layers) const {
   const std::string& name = left_over.front();
   fail<InputError>(
       "{}: tensor '{}' (shape [{}]) has no place in the model that config.json "
-      "describes ({} layers); {} tensors are left over. Check that both are of the same "
+      "describes ({} layers), and {} left over. Check that both are of the same "
       "model",
       checkpoint_.file_of(name).string(), name, fmt::join(shape_of(checkpoint_.tensor(name)), ", "),
-      layers, left_over.size());
+      layers, left_over.size() == 1 ? "is the only one" : fmt::format("{} are", left_over.size()));
 }
 
 }  // namespace pecia::model

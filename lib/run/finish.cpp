@@ -2,6 +2,7 @@
 #include "lib/run/finish.hpp"
 
 #include "lib/cluster/launch.hpp"
+#include "lib/core/counted.hpp"
 #include "lib/device/graph_stream.hpp"
 #include "lib/run/predict.hpp"
 
@@ -55,18 +56,19 @@ void say_last_lines(const Ended& ended, const report::RunReport& report) {
   if (!keeping.empty()) log.info(keeping);
   log.info(report::last_line(report, report_path(ended.setup.job)));
   if (left.unfinished() > 0 && ended.reason != StopReason::none)
-    log.info("{}: {} turns are open; the same command continues the run; {}",
-             words_of(ended.reason), left.unfinished(), code_text(exit_drained));
+    log.info("{}: {} open; the same command continues the run; {}", words_of(ended.reason),
+             counted(left.unfinished(), "turn"), code_text(exit_drained));
   else if (left.unfinished() == 0 && left.failed > 0)
-    log.info("{} turns failed: pecia inspect {} says why, --retry-failed takes them again; {}",
-             left.failed, ended.setup.job.output.string(), code_text(exit_failed_turns));
+    log.info("{} failed: pecia inspect {} says why, --retry-failed runs failed turns again; {}",
+             counted(left.failed, "turn"), ended.setup.job.output.string(),
+             code_text(exit_failed_turns));
 }
 
 }  // namespace
 
 int nothing_left(const Setup& setup, const RunResults& results) {
   const batch::TurnCounts& found = results.found;
-  setup.log->info("nothing is left to do: {} turns done, {} failed{} · {}", found.done,
+  setup.log->info("nothing is left to do: {} done, {} failed{} · {}", counted(found.done, "turn"),
                   found.failed, found.failed > 0 ? " (--retry-failed takes them again)" : "",
                   (setup.job.output / "results.h5").string());
   if (found.failed > 0) setup.log->info("{}", code_text(exit_failed_turns));

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "lib/core/archive.hpp"
+#include "lib/core/counted.hpp"
 #include "lib/core/error.hpp"
 
 namespace pecia::run {
@@ -50,7 +51,7 @@ void require_same_model(comm::Communicator& world, const std::string& host,
   }
   if (others == 0) return;
   if (others > most_ranks_named)
-    lines += fmt::format("\n       {} more ranks differ", others - most_ranks_named);
+    lines += fmt::format("\n       {} more", counted(others - most_ranks_named, "rank"));
   fail<InputError>(
       "the model in {} is not the same on all ranks; rank 0 on host {} has another than:{}\n       "
       "Copy the model to these hosts again, or let model.path name a folder that all hosts share.",

@@ -149,7 +149,7 @@ class Safetensors(BadInputTest):
 
     def test_extra_tensor(self) -> None:
         checkpoints.with_tensor(self.file, "model.layers.2.mlp.up_proj.weight", "F32", [1], bytes(4))
-        self.refused_tensors("tensor 'model.layers.2.mlp.up_proj.weight'", "1 tensors are left over", "Check")
+        self.refused_tensors("tensor 'model.layers.2.mlp.up_proj.weight'", "and is the only one left over", "Check")
 
     def test_extra_tensor_with_a_long_name_is_cut_short(self) -> None:
         checkpoints.with_tensor(self.file, "x\x1b[31m" * 100_000, "F32", [1], bytes(4))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import unittest
 
 import h5py
@@ -71,7 +72,7 @@ class CommandLine(BadInputTest):
         self.assertEqual(ended.code, 0, ended)
 
     def test_short_options_are_relative_to_the_current_folder(self) -> None:
-        work = self.folder / "elsewhere"
+        work = self.folder / "else*[where]"  # of its name nothing is a pattern
         work.mkdir()
         self.write_job({**GOOD_JOB, "model": {"path": "absent"}, "input": ["absent.h5"]})
         options = ("--model", "../model", "--input", "../prompts/*.h5", "--output", 'a "b"')
@@ -80,6 +81,11 @@ class CommandLine(BadInputTest):
         self.assertIn(f'output {work}/a "b"', ended.err)
         ended = self.run_job("--print-output", *options, prepare=lambda: os.chdir(work))
         self.assertEqual(ended.out, f'{work}/a "b"\n', ended)
+        shutil.copy(self.folder / "prompts" / "a.h5", work / "b[1].h5")
+        for pattern in ("b[1].h5", "b*.h5"):
+            options = ("--model", "../model", "--input", pattern)
+            ended = self.run_job("--dry-run", *options, prepare=lambda: os.chdir(work))
+            self.assertEqual(ended.code, 0, ended)
 
     def test_first_requests_and_then_the_others(self) -> None:
         ended = self.run_job("--limit", "1")

@@ -146,7 +146,7 @@ const Broken broken_shards[] = {
      {"/request_id[1] is no UTF-8"}},
     {"TooFewMaxNewTokens",
      [](auto& f) { f.set("/max_new_tokens", Int32s{1}); },
-     {"/max_new_tokens has 1 rows for 4 turns"}},
+     {"/max_new_tokens has 1 row for 4 turns"}},
     {"MaxNewTokensBeyondInt32",
      [](auto& f) {
        f.set("/max_new_tokens", Int64s{1, 2, 1ll << 31, 3});
@@ -181,7 +181,7 @@ const Broken broken_shards[] = {
      {"/top_p[3] is 0"}},
     {"TooFewStops",
      [](auto& f) { f.set("/stop", Texts{"[]"}, Strings::fixed_length); },
-     {"/stop has 1 rows for 4 turns"}},
+     {"/stop has 1 row for 4 turns"}},
     {"StopIsNoText", [](auto& f) { f.set("/stop", Int32s(4)); }, {"/stop holds int32"}},
     {"StopIsNoJson",
      [](auto& f) {
