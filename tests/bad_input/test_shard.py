@@ -89,7 +89,7 @@ class Shard(BadInputTest):
             ([b"same", b"same"], "/request_id[1] is 'same', as is row 0"),
             ([b"", b"b"], "/request_id[0] is empty"),
             ([b"a", b"\xff\xfe"], "/request_id[1] is no UTF-8 text"),
-            ([b"only one"], "/request_id has 1 rows"),
+            ([b"only one"], "/request_id has 1 row,"),
             ([b"a", b"b", b"c"], "/request_id has 3 rows"),
         ):
             with self.subTest(ids=ids):

@@ -123,7 +123,7 @@ const Broken broken_shards[] = {
      {"/request_offsets[1]", "'b' has no turns"}},
     {"TooFewIds",
      [](auto& f) { f.set("/request_id", Texts{"a"}, Strings::fixed_length); },
-     {"/request_id has 1 rows", "2 requests"}},
+     {"/request_id has 1 row,", "2 requests"}},
     {"NumericIds",
      [](auto& f) {
        f.set("/request_id", Int32s{1, 2});
