@@ -5,7 +5,10 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
+#include "kernels/cpu/attention/attention_plan.hpp"
+#include "kernels/cpu/cpu.hpp"
 #include "kernels/cpu/products/amx_kernel.hpp"
 #include "kernels/cpu/products/amx_tiles.hpp"
 #include "kernels/cpu/products/tile_products.hpp"
@@ -297,6 +300,63 @@ TEST(Amx, IsNotUsedWhereItMultipliesWrongly) {
   };
   EXPECT_NE(difference(wrong, twin_kernel()).find("element [2, 3] is nan and should be "),
             std::string::npos);
+}
+
+/// Heads of a group, and the rows of its queries that meet a block of keys at a time.
+TEST(RowsAtATime, AreWholeTilesOfUsualGroups) {
+  const auto rows = [](int64_t group, int64_t unit) {
+    return group * queries_at_a_time(group, unit);
+  };
+  for (const auto& [group, wanted] : std::vector<std::pair<int64_t, int64_t>>{
+           {1, 32}, {2, 32}, {3, 48}, {4, 32}, {5, 80}, {6, 48}, {7, 112}, {8, 32}, {16, 32}})
+    EXPECT_EQ(rows(group, tile_side), wanted) << group;
+  EXPECT_EQ(rows(9, tile_side), 126) << "144 rows are too many for the first cache";
+  EXPECT_EQ(rows(71, tile_side), 71);
+  EXPECT_EQ(rows(200, tile_side), 200) << "one query at least";
+  EXPECT_EQ(rows(3, 1), 27);
+  EXPECT_EQ(rows(4, 1), 28);
+  EXPECT_EQ(rows(71, 1), 71);
+}
+
+std::vector<int64_t> rows_of_products;
+
+/// Attention by tiles multiplies whole tiles of rows of every usual group, so nothing is copied.
+TEST(RowsAtATime, AreMultipliedWithoutACopy) {
+  if (!kernels::cpu_has_bf16_products()) GTEST_SKIP() << "the packing needs AVX512-BF16";
+  Bf16Kernel noting = twin_kernel();
+  noting.multiply = [](const GemmBf16Args& args) {
+    rows_of_products.push_back(args.rows);
+    twin_kernel().multiply(args);
+  };
+  const auto backend = make_backend({&noting, &noting});
+  device::Stream stream(1);
+  constexpr int64_t kv_heads = 2, head_dim = 64;
+  for (const int64_t group : {1, 2, 3, 4, 5, 6, 7, 8}) {
+    const int64_t heads = kv_heads * group, count = 2 * queries_at_a_time(group, tile_side);
+    Tensor q = Tensor::random({count, heads, head_dim}, DType::fp32, 1);
+    Tensor k = Tensor::random({kv_heads, count, head_dim}, DType::bf16, 2);
+    Tensor out = Tensor::filled({count, heads, head_dim}, 55.0f);
+    Tensor lse = Tensor::filled({count, heads}, 55.0f);
+    std::vector<int64_t> positions(count);
+    std::iota(positions.begin(), positions.end(), 0);
+    const std::vector<kernels::AttentionItem> items{{0, count, 0, 1}};
+    const std::vector<kernels::KeyRun> runs{{0, count * head_dim, count, 0}};
+    rows_of_products.clear();
+    backend->attention({.q = q.view(),
+                        .query_positions = positions,
+                        .items = items,
+                        .runs = runs,
+                        .keys = {k.view().data(), k.view().data()},
+                        .kv_dtype = DType::bf16,
+                        .num_kv_heads = kv_heads,
+                        .scale = 0.125f,
+                        .out = out.view(),
+                        .lse = lse.view()},
+                       stream);
+    ASSERT_FALSE(rows_of_products.empty());
+    for (const int64_t rows : rows_of_products)
+      EXPECT_EQ(rows % tile_side, 0) << group << ": " << rows;
+  }
 }
 
 }  // namespace

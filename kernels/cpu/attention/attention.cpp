@@ -30,19 +30,19 @@ struct StagedKeys {
   const float *k_scales, *v_scales;  ///< [keys], or null
 };
 
-// Rows that meet a block at a time, so that their scores, 14 KiB, stay in the first cache: two
-// tiles of rows of the products.
-constexpr int64_t rows_at_a_time = 28;
-
-/// The queries of those rows, each with the heads of its group.
-int64_t queries_at_a_time(int64_t group) {
-  return std::max<int64_t>(1, rows_at_a_time / group);
+/// Of attention with this kernel; null: of products in fp32.
+int64_t queries_at_a_time(const Bf16Kernel* kernel, int64_t group) {
+  return cpu::queries_at_a_time(group, kernel != nullptr ? kernel->row_unit : 1);
 }
 
 TileShape shape_of(const AttentionArgs& args, int64_t tile_rows, const Bf16Kernel* kernel) {
   const int64_t group = args.q.size(1) / args.num_kv_heads;
-  return {tile_rows * group, args.q.size(2), std::min(tile_rows, queries_at_a_time(group)) * group,
-          args.kv_dtype,     kernel,         args.row_invariant == RowInvariant::yes};
+  return {tile_rows * group,
+          args.q.size(2),
+          std::min(tile_rows, queries_at_a_time(kernel, group)) * group,
+          args.kv_dtype,
+          kernel,
+          args.row_invariant == RowInvariant::yes};
 }
 
 /// One task's matrices, in its thread's scratch memory.
@@ -69,10 +69,11 @@ class TileAttention {
         rows_(tile.num_rows * group_),
         head_dim_(args.q.size(2)),
         row_bytes_(head_dim_ * size_of(args.kv_dtype)),
+        queries_at_a_time_(queries_at_a_time(kernel, group_)),
         products_(shape_of(args, tile.num_rows, kernel), scratch),
         out_(scratch.take<float>(rows_ * head_dim_)),
-        scores_(scratch.take<float>(std::min(tile.num_rows, queries_at_a_time(group_)) * group_ *
-                                    block_keys)),
+        scores_(
+            scratch.take<float>(std::min(tile.num_rows, queries_at_a_time_) * group_ * block_keys)),
         maxima_(scratch.take<float>(rows_)),
         sums_(scratch.take<float>(rows_)),
         mask_(scratch.take<float>(block_keys)),
@@ -112,7 +113,7 @@ class TileAttention {
     const StagedKeys keys = stage(block);
     products_.set_block(keys.k, keys.v, block.num_keys, bytes_between(block, next));
     if (sight == Sight::some) find_positions(block);
-    const int64_t step = queries_at_a_time(group_);
+    const int64_t step = queries_at_a_time_;
     for (int64_t query = 0; query < tile_.num_rows; query += step) {
       const int64_t queries = std::min(step, tile_.num_rows - query);
       const int64_t num_keys = sight == Sight::some
@@ -205,7 +206,7 @@ class TileAttention {
 
   const AttentionArgs& args_;
   const QueryTile& tile_;
-  const int64_t kv_head_, group_, rows_, head_dim_, row_bytes_;
+  const int64_t kv_head_, group_, rows_, head_dim_, row_bytes_, queries_at_a_time_;
   Products products_;
   float* const out_;     ///< [rows, head_dim], to be divided by sums
   float* const scores_;  ///< [rows at a time, block_keys]

@@ -17,6 +17,7 @@ template <class Tiles>
 constexpr Bf16Kernel kernel_of(const char* instructions) {
   return {.instructions = instructions,
           .tile_rows = square,
+          .row_unit = tile_side,
           .depth_unit = tile_depth,
           .pack = pack_bf16_tiles,
           .pack_rows = pack_rows_bf16_tiles,

@@ -17,6 +17,7 @@ inline constexpr int64_t bf16_depth = 32;
 struct Bf16Kernel {
   const char* instructions;
   int64_t tile_rows;                       ///< of c, which registers hold at a time
+  int64_t row_unit;                        ///< `multiply` copies rows past its multiples
   int64_t depth_unit;                      ///< `pack` pads the depth with zeros to a multiple of it
   void (*pack)(const PackBf16Args&);       ///< as pack_bf16
   void (*pack_rows)(const PackBf16Args&);  ///< as pack_rows_bf16

@@ -268,6 +268,7 @@ void gemm_bf16(const GemmBf16Args& args) {
 const Bf16Kernel& bf16_vectors() {
   static constexpr Bf16Kernel kernel{.instructions = "AVX-512 VDPBF16PS",
                                      .tile_rows = max_tile_rows,
+                                     .row_unit = 1,
                                      .depth_unit = 2,
                                      .pack = pack_bf16,
                                      .pack_rows = pack_rows_bf16,
