@@ -9,7 +9,7 @@
 #           quarter of that between racks; needs root
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-name=bench-csa
+name="bench-csa"
 bench=$root/build/release/bin/bench_prefill
 model=$root/models/SmolLM2-135M-Instruct
 ranks=4 tokens=8192 rounds=1 mbit=1000 more_options="ranks tokens mbit"

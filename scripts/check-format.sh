@@ -30,14 +30,15 @@ if [ "${1:-}" = --fix ]; then
   xargs -d '\n' "$tool" -i <<<"$files"
   exit
 fi
-wrong=0
-while IFS= read -r file; do
-  if ! "$tool" --dry-run --Werror "$file" >/dev/null 2>&1; then
-    echo "check-format: $file differs"
-    wrong=$((wrong + 1))
+found=0
+output=$(xargs -d '\n' -n 16 -P "$(nproc)" "$tool" --dry-run --Werror <<<"$files" 2>&1) || found=$?
+if [ "$found" -ne 0 ]; then
+  wrong=$(sed -n 's/:[0-9]*:[0-9]*: error: .*//p' <<<"$output" | sort -u)
+  if [ -z "$wrong" ]; then
+    echo "$output" >&2
+    exit 1
   fi
-done <<<"$files"
-if [ "$wrong" -gt 0 ]; then
-  echo "check-format: $wrong files differ; run scripts/check-format.sh --fix" >&2
+  while IFS= read -r file; do echo "check-format: $file differs"; done <<<"$wrong"
+  echo "check-format: $(wc -l <<<"$wrong") files differ; run scripts/check-format.sh --fix" >&2
   exit 1
 fi

@@ -24,4 +24,5 @@ lock() {
 lock requirements "$@"
 lock requirements-books --constraints requirements.txt "$@"  # all go into one environment
 lock requirements-report --constraints requirements.txt "$@"
+lock requirements-dev --constraints requirements.txt "$@"
 lock requirements-demo --no-deps "$@"

@@ -3,14 +3,15 @@
 # Installs what this machine lacks (Debian 12, Ubuntu 24.04) and makes the helpers' Python environment, .venv.
 # Does nothing, quickly, when all is there. Exit code 2: something has to be installed by someone else.
 #
-#   scripts/setup.sh [python|books|report|cuda|grammar|peers|peers-openvino]
-#                                                        python: makes .venv, and nothing else; books: adds what
-#                                                        pecia-pack reads PDF, EPUB, HTML, DOCX and tables with; report:
-#                                                        adds what pecia-report draws with; cuda: gets the headers of
-#                                                        cudnn-frontend, and cuobjdump into build/cuda-tools (x86-64);
-#                                                        grammar: gets the sources of XGrammar, for
-#                                                        generation.schema; peers and peers-openvino: make build/peers
-#                                                        and build/peers-openvino, what bench-peers measures
+#   scripts/setup.sh         packages and .venv
+#   scripts/setup.sh WHAT    what something more needs:
+#     python           .venv, and nothing else
+#     books            what pecia-pack reads PDF, EPUB, HTML, DOCX and tables with
+#     report           what pecia-report draws with
+#     dev              what scripts/check.sh calls, and pre-commit
+#     cuda             the headers of cudnn-frontend, and cuobjdump into build/cuda-tools (x86-64)
+#     grammar          the sources of XGrammar, for generation.schema
+#     peers            build/peers, what bench-peers measures; peers-openvino: build/peers-openvino
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 log="$root/build/setup.log"
@@ -20,7 +21,7 @@ packages=(
   libspdlog-dev libfmt-dev libhwloc-dev libopenblas-openmp-dev libhwy-dev zlib1g-dev libgtest-dev libgmock-dev
   ninja-build cmake ccache pkg-config g++ git ca-certificates python3-venv
 )
-if [[ -n ${CI:-} ]]; then packages+=(clang-format lmod shellcheck slurm-wlm munge qemu-user); fi
+if [[ -n ${CI:-} ]]; then packages+=(clang-format clang-tidy lmod shellcheck slurm-wlm munge qemu-user); fi
 
 # step WHAT COMMAND…: runs it with its output in the log; says WHAT, or shows the end of the log.
 step() {
@@ -178,7 +179,7 @@ make_peers() {
 
 case "${1:-}" in
   "") install_packages ;;
-  python | books | report | cuda | grammar | peers | peers-openvino) ;;
+  python | books | report | dev | cuda | grammar | peers | peers-openvino) ;;
   --version)
     sed -n 's/^VERSION = "\(.*\)".*/pecia-setup \1/p' "$root/scripts/pecia_tools/__init__.py"
     exit
@@ -188,7 +189,7 @@ case "${1:-}" in
     exit
     ;;
   *)
-    echo "setup: '$1' is nothing to set up. Call scripts/setup.sh, or with 'python', 'books', 'report', 'cuda', 'grammar', 'peers' or 'peers-openvino'" >&2
+    echo "setup: '$1' is nothing to set up. Call scripts/setup.sh, or with 'python', 'books', 'report', 'dev', 'cuda', 'grammar', 'peers' or 'peers-openvino'" >&2
     exit 2
     ;;
 esac
@@ -196,6 +197,7 @@ make_environment
 case "${1:-}" in
   books) install_requirements requirements-books ;;
   report) install_requirements requirements-report ;;
+  dev) install_requirements requirements-dev ;;
   cuda) get_cudnn_frontend && get_cuobjdump ;;
   grammar) get_xgrammar ;;
   peers | peers-openvino) make_peers "$1" ;;
