@@ -44,7 +44,7 @@ def write_job(model: Path, batch: str, parallel: Line) -> Path:
 
 def layouts(model: Path, batch: str, ranks: int) -> list[Line]:
     """Every legal layout, in the words of a job."""
-    found = []
+    found: list[Line] = []
     for dp in (each for each in range(1, ranks + 1) if ranks % each == 0):
         if dp == ranks:
             found.append({"dp": dp, "cp": 1, "sp": 1, "tp": 1})

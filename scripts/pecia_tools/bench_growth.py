@@ -14,7 +14,7 @@ import json
 import os
 import statistics
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,7 @@ BENCH = ROOT / "build" / "release" / "bin" / "bench_prefill"
 WORK = ROOT / "runs" / "bench-growth"
 WARM_UP = 512  # tokens of the prompt that comes first
 MIB = 1 << 20
+Case = tuple[Callable[[argparse.Namespace, int], Line], int]
 
 
 class Fit:
@@ -189,7 +190,7 @@ def main(arguments: list[str]) -> int:
     options.json.parent.mkdir(parents=True, exist_ok=True)
     lines: list[Line] = []
     for number in range(1, options.rounds + 1):
-        cases = [(of_length, tokens) for tokens in options.tokens]
+        cases: list[Case] = [(of_length, tokens) for tokens in options.tokens]
         cases += [(of_ranks, ranks) for ranks in options.ranks]
         for measure, value in cases:
             what = "tokens" if measure is of_length else "ranks"

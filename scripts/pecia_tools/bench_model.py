@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""make-bench-model FOLDER: a Llama, Qwen3-MoE or gpt-oss checkpoint of a given shape with random weights, for benchmarks
-alone.
+"""make-bench-model FOLDER: a Llama, Qwen3-MoE or gpt-oss checkpoint of a given shape with random weights, for
+benchmarks alone.
 
-Weights are bf16, and the experts of gpt-oss MXFP4. The same options give the same bytes. Nothing is done where the folder already holds that model. Needs Python alone: on a
-machine without this project's packages `python3 -m pecia_tools.bench_model`, in scripts, does too.
+Weights are bf16, and the experts of gpt-oss MXFP4. The same options give the same bytes. Nothing is done where
+the folder already holds that model. Needs Python alone: on a machine without this project's packages
+`python3 -m pecia_tools.bench_model`, in scripts, does too.
 """
 
 from __future__ import annotations
@@ -172,8 +173,8 @@ def gpt_oss_tensors(prefix: str, options: argparse.Namespace) -> Iterator[tuple[
 
 
 class RandomNumbers:
-    """Endless bf16 numbers ±2^e·(1 + m/128), m in 0 … 127: one run of random bytes, over and over. Its length is a prime,
-    so that no two rows of a matrix begin alike."""
+    """Endless bf16 numbers ±2^e·(1 + m/128), m in 0 … 127: one run of random bytes, over and over. Its length is a
+    prime, so that no two rows of a matrix begin alike."""
 
     LENGTH = 4_194_301
 

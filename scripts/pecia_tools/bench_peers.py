@@ -26,6 +26,7 @@ from .export_gguf import export_gguf
 from .export_gpt_oss import export_gpt_oss
 from .model_folder import ModelFolder, read_json
 from .modes_report import Line
+from .peer_process import batch_of
 from .peers_options import (
     AS_STORED,
     BATCH_NEW,
@@ -42,7 +43,6 @@ from .peers_options import (
     has_work,
     parse,
 )
-from .peer_process import batch_of
 from .peers_report import INTEGERS, OWN, PRODUCTS, tables
 
 ENVIRONMENTS = {"transformers": "peers", "llama.cpp": "peers", "openvino": "peers-openvino"}  # in build
@@ -193,7 +193,11 @@ class Bench:
             )
         peers = dict.fromkeys(one.peer for one in self.options.only if one.peer != OWN)
         for name in dict.fromkeys(ENVIRONMENTS[peer] for peer in peers):
-            with self.failing(lambda one, name=name: ENVIRONMENTS.get(one.peer) == name):
+
+            def is_of(one: Configuration, name: str = name) -> bool:
+                return ENVIRONMENTS.get(one.peer) == name
+
+            with self.failing(is_of):
                 run_script(
                     PROGRAM, self.work / "build.log", f'"$0" {name}', ROOT / "scripts" / "setup.sh"
                 )
@@ -319,8 +323,8 @@ class Bench:
         job = self.work / "batch.yaml"
         model = {"path": str(self.options.model.resolve()), **OWN_MODEL[one.settings[0]]}
         generation = {"max_new_tokens": BATCH_NEW, "ignore_eos": True}
-        facts = {"model": model, "input": [str(prompts)], "output": str(output)}
-        job.write_text(json.dumps({**facts, "generation": generation}), encoding="utf-8")
+        values = {"model": model, "input": [str(prompts)], "output": str(output)}
+        job.write_text(json.dumps({**values, "generation": generation}), encoding="utf-8")
         what = f"{one.name} (pecia run, {number} prompts)"
         threads = str(self.options.threads)
         foreign = start(

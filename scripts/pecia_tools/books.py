@@ -48,7 +48,7 @@ class Book:
     def coverage(self) -> Coverage:
         undone = {part.origin.part for part in self.parts if not part.is_done}
         done = [part for part in self.parts if part.origin.part not in undone]
-        truncated = {}  # by part: its requests all read the same text
+        truncated: dict[int, int] = {}  # by part: its requests all read the same text
         for part in done:
             cut = part.truncated(part.turns[0]) or 0
             truncated[part.origin.part] = max(cut, truncated.get(part.origin.part, 0))

@@ -32,7 +32,7 @@ class TemplateRefusal(UserError):
 class _GenerationBlock(Extension):
     """{% generation %} … {% endgeneration %} marks text for training; here it is only its body."""
 
-    tags: ClassVar[set[str]] = {"generation"}
+    tags: ClassVar[set[str]] = {"generation"}  # type: ignore[misc]  # Jinja declares it without ClassVar
 
     def parse(self, parser: Any) -> nodes.Node:
         line = next(parser.stream).lineno

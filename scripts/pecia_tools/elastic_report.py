@@ -68,7 +68,7 @@ def line(numbered: str, kind: str, arrivals: str, name: str, out: Path) -> dict[
 
 
 def rate(lines: list[dict[str, Any]], kind: str, load: float) -> float:
-    batch = [one for one in lines if (one["kind"], one["mode"]) == (kind, "DP")][0]
+    batch = next(one for one in lines if (one["kind"], one["mode"]) == (kind, "DP"))
     return load * batch["requests"] / batch["seconds"]
 
 
@@ -124,7 +124,8 @@ def main(arguments: list[str]) -> int:
         for request in trace(arguments[1], int(arguments[2])):
             print(json.dumps(request))
     elif len(arguments) == 6 and arguments[0] == "line":
-        print(json.dumps(line(*arguments[1:5], Path(arguments[5]))))
+        _, numbered, kind, arrivals, name, out = arguments
+        print(json.dumps(line(numbered, kind, arrivals, name, Path(out))))
     elif len(arguments) == 4 and arguments[0] == "rate":
         print(f"{rate(read(Path(arguments[1])), arguments[2], float(arguments[3])):.4f}")
     elif len(arguments) == 2 and arguments[0] == "table":

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Hugging Face folder of a gpt-oss to a GGUF file without a vocabulary: matrices in bf16, experts in MXFP4 as stored."""
+"""A Hugging Face folder of a gpt-oss to a GGUF file without a vocabulary: matrices in bf16, experts in MXFP4 as
+stored."""
 
 from __future__ import annotations
 
@@ -105,8 +106,8 @@ def dense(name: str, values: np.ndarray, matrix: bool = True) -> Tensor:
 
 
 def packed(stored: Stored, name: str) -> np.ndarray:
-    """Bytes [experts, rows, blocks · 17]: before each block its scale. GGUF keeps numbers 0 … 15 of a block in the lower
-    halves of its bytes and 16 … 31 in the upper ones; here a byte has two neighbours."""
+    """Bytes [experts, rows, blocks · 17]: before each block its scale. GGUF keeps numbers 0 … 15 of a block in the
+    lower halves of its bytes and 16 … 31 in the upper ones; here a byte has two neighbours."""
     blocks, scales = stored(f"{name}_blocks"), stored(f"{name}_scales")
     numbers = np.stack([blocks & 15, blocks >> 4], axis=-1).reshape(*blocks.shape[:-1], BLOCK)
     half = BLOCK // 2

@@ -95,10 +95,10 @@ class Table:
                 )
 
     def median(self, bench: str, model: str, where: Line) -> Optional[float]:
+        wanted = {"bench": bench, "model": model, "dtype": "auto", **where}
         for line in self.results:
-            if line.get("bench") == bench and line.get("model") == model and line.get("dtype") == "auto":
-                if all(line.get(key) == value for key, value in where.items()):
-                    return (line.get("seconds") or line["step_seconds"])["median"]
+            if all(line.get(key) == value for key, value in wanted.items()):
+                return (line.get("seconds") or line["step_seconds"])["median"]
         return None
 
     def add_transformers(self) -> None:

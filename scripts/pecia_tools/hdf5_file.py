@@ -20,7 +20,7 @@ PLUGIN_FILTERS = 256  # HDF5's own filters have smaller numbers
 
 
 def open_hdf5(path: Path) -> h5py.File:
-    """For reading. UserError where it is no regular file (a pipe would be waited for), no HDF5, or not whole in itself."""
+    """For reading. UserError where it is no regular file (a pipe would be waited for), no HDF5, or not whole."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from pathlib import Path
 
 from .command import UserError, run
@@ -82,11 +83,11 @@ def requests(lines: Sequence[Line]) -> list[list[str]]:
 
 
 def starts(lines: Sequence[Line]) -> list[list[str]]:
+    def milliseconds(name: str) -> Figure:
+        return lambda line: 1e3 * line["startup"][name]
+
     on = [line for line in of(lines, "batch") if line["job_layer"] == "on"]
-    parts = [
-        [words, *cells(on, lambda line, name=name: 1e3 * line["startup"][name], "{:.0f}")]
-        for name, words in START.items()
-    ]
+    parts = [[words, *cells(on, milliseconds(name), "{:.0f}")] for name, words in START.items()]
     total = cells(on, lambda line: 1e3 * sum(line["startup"][name] for name in START), "{:.0f}")
     first = cells(of(lines, "first"), lambda line: 1e3 * line["startup"]["measure_s"], "{:.0f}")
     return [
@@ -109,7 +110,7 @@ def ends(lines: Sequence[Line]) -> list[list[str]]:
         found = of(lines, what)
         if what == "hung_rank":
             words += f", limits.silence {found[0]['silence_s']} s"
-        rows.append([words, *cells(found, lambda line, name=name: line[name], "{:.2f}")])
+        rows.append([words, *cells(found, itemgetter(name), "{:.2f}")])
     return rows
 
 

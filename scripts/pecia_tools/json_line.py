@@ -7,8 +7,8 @@ import json
 import math
 import re
 from collections import Counter, deque
-from collections.abc import Iterator
-from json.decoder import scanstring
+from collections.abc import Iterable, Iterator
+from json.decoder import scanstring  # type: ignore[attr-defined]  # typeshed leaves it out
 from typing import Any, Callable, Union
 
 from .decoding import BadInput
@@ -167,7 +167,7 @@ def _walk(value: Any) -> Iterator[tuple[Path, Any]]:
     while waiting:
         path, found = waiting.popleft()
         yield path, found
-        inside = found.items() if isinstance(found, dict) else ()
+        inside: Iterable[tuple[Any, Any]] = found.items() if isinstance(found, dict) else ()
         if isinstance(found, list):
             inside = enumerate(found)
         waiting.extend(((*path, step), v) for step, v in inside)

@@ -21,9 +21,9 @@ INSTRUCTIONS = {
     "stores of 128 bits": re.compile(r"\bSTG\.E\.\S*128"),
 }
 
-# Patterns of the beginnings of kernels' names, and what each of these kernels must have. Those that take four elements of
-# fp32 at a time load or store 128 bits. Invariant products copy 128 bits where rows are aligned. Products with codes load
-# rows of x by 128 bits, and chunks of codes where these are aligned.
+# Patterns of the beginnings of kernels' names, and what each of these kernels must have. Those that take four elements
+# of fp32 at a time load or store 128 bits. Invariant products copy 128 bits where rows are aligned. Products with codes
+# load rows of x by 128 bits, and chunks of codes where these are aligned.
 RULES: dict[str, tuple[str, ...]] = {
     "attention_mma_kernel<": ("tensor cores", "matrices from shared memory", "asynchronous copies of 128 bits"),
     "coded_few_rows_kernel<": ("tensor cores", "loads of 128 bits"),

@@ -138,8 +138,8 @@ def main(arguments: list[str]) -> int:
     print(f"kernel-table: {len(ours)} kernels, {spilling} of them spill", file=sys.stderr)
     if launched:
         print(
-            f"kernel-table: {without_launch} of them are launched by no emulated test, and {without_room} have launches "
-            "whose blocks a multiprocessor has no room for",
+            f"kernel-table: {without_launch} of them are launched by no emulated test, and {without_room} have "
+            "launches whose blocks a multiprocessor has no room for",
             file=sys.stderr,
         )
     return 1 if spilling or without_room else 0

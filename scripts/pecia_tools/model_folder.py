@@ -7,12 +7,15 @@ import hashlib
 import json
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from tokenizers import Tokenizer
 
 from .command import UserError
 from .tokenizer_limits import check_tokenizer
+
+if TYPE_CHECKING:
+    from typing import TypeGuard  # from Python 3.10 on
 
 SPECIAL_TOKENS = (
     "bos_token",
@@ -44,7 +47,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""modes_report local|net|experts|layout FILE: tables of what bench-modes.sh and bench-layout.sh measured. A figure is the median of
-its case.
+"""modes_report local|net|experts|layout FILE: tables of what bench-modes.sh and bench-layout.sh measured. A figure is
+the median of its case.
 
 modes_report layout-line MODE PHASE REPRODUCIBLE REPORT: a line for `layout` from a run's report.json.
 """
@@ -298,11 +298,13 @@ def layouts(lines: Sequence[Line]) -> None:
 
 def main(arguments: list[str]) -> int:
     if len(arguments) == 5 and arguments[0] == "layout-line":
-        print(json.dumps(layout_line(*arguments[1:4], Path(arguments[4]))))
+        _, mode, phase, reproducible, report = arguments
+        print(json.dumps(layout_line(mode, phase, reproducible, Path(report))))
         return 0
     if len(arguments) != 2 or arguments[0] not in ("local", "net", "experts", "layout"):
         raise UserError(
-            "usage: modes_report local|net|experts|layout FILE | modes_report layout-line MODE PHASE REPRODUCIBLE REPORT"
+            "usage: modes_report local|net|experts|layout FILE | "
+            "modes_report layout-line MODE PHASE REPRODUCIBLE REPORT"
         )
     lines = read(Path(arguments[1]))
     if arguments[0] == "layout":

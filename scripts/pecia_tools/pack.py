@@ -247,9 +247,9 @@ class Packer:
         write_skipped(options.output, skipped)
         self._report(found, checks, watch, splitter)
         where = str(paths[0]) if len(paths) == 1 else f"{paths[0]} … {paths[-1].name}"
-        left_out = [f"{len(skipped)} skipped"] if skipped else []
-        left_out += [text] if (text := self._found.left_out_text()) else []
-        without = f"; left out: {', '.join(left_out)}" if left_out else ""
+        omitted = [f"{len(skipped)} skipped"] if skipped else []
+        omitted += [text] if (text := self._found.left_out_text()) else []
+        without = f"; left out: {', '.join(omitted)}" if omitted else ""
         note(PROGRAM, f"{totals.text()} → {where}{without}")
         return EXIT_INCOMPLETE if problems else 0
 

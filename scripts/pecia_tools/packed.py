@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Optional
+from typing import Optional, Union
+
+import numpy as np
 
 from .inputs import Place, Sampling
 from .request_options import LEAST_SEED
@@ -16,7 +18,7 @@ Span = tuple[int, int]  # [begin, end)
 
 @dataclass(frozen=True)
 class PackedTurn:
-    tokens: Sequence[int]
+    tokens: Union[Sequence[int], np.ndarray]
     sampling: Sampling
 
 

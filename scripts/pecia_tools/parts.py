@@ -79,12 +79,15 @@ class Splitter:
         """Parts that have at most max_tokens tokens also when they are encoded alone: cut out of its surroundings,
         a text may need a token more than it did inside."""
         parts = split(text, self.max_tokens, self.split_at, self.overlap)
-        room = self.max_tokens
-        while room is not None and len(parts) > 1:
+        most = self.max_tokens
+        if most is None:
+            return parts
+        room = most
+        while len(parts) > 1:
             longest = self._longest(parts)
-            if longest <= self.max_tokens or room == 1:
+            if longest <= most or room == 1:
                 break
-            room = max(1, room - (longest - self.max_tokens))
+            room = max(1, room - (longest - most))
             parts = split(text, room, self.split_at, min(self.overlap, room // 2))
         return parts
 

@@ -4,10 +4,11 @@ peer_process llama.cpp FILE --ubatch N --flash-attention on|off OPTIONS
 peer_process openvino FOLDER --precision bf16 OPTIONS
 peer_process quantize IN.gguf OUT.gguf --type TYPE --threads N
 
-Runs with the Python of build/peers or build/peers-openvino, where this project's packages are not. Prefill: one prompt, an empty cache, logits
-of its last token alone. Decode: greedy, one token at a time, after that prompt and as many steps untimed. A JSON line
-for each case is appended to --json. --batches N,… also times N prompts at once, --batch-prompt tokens and --batch-new answers each,
-which begin with different tokens. --product ROWS DEPTH COLUMNS also times such a product by torch, of random numbers.
+Runs with the Python of build/peers or build/peers-openvino, where this project's packages are not. Prefill: one prompt,
+an empty cache, logits of its last token alone. Decode: greedy, one token at a time, after that prompt and as many steps
+untimed. A JSON line for each case is appended to --json. --batches N,… also times N prompts at once, --batch-prompt
+tokens and --batch-new answers each, which begin with different tokens. --product ROWS DEPTH COLUMNS also times such a
+product by torch, of random numbers.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ class OpenVino:
         seconds: list[float] = []
         genai = self.genai
 
-        class Clock(genai.StreamerBase):  # type: ignore[misc, name-defined]
+        class Clock(genai.StreamerBase):  # type: ignore[name-defined]  # of a module that is found at run time
             def write(self, found: Any) -> Any:
                 count = len(found) if isinstance(found, (list, tuple)) else 1
                 seconds.extend([time.perf_counter() - begun] * count)

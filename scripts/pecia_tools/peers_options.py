@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench-peers: times pecia beside Hugging Face transformers, llama.cpp and OpenVINO GenAI on this machine's CPUs: prefill
-of one prompt with an empty cache, greedy decode after it, and whole batches of prompts (--batches). Every setting is a
-process of its own, all in turn, round after round (A B … A B …); prints tables. A program that cannot be had or ends
-with an error is named with that error, and the others go on.
+"""bench-peers: times pecia beside Hugging Face transformers, llama.cpp and OpenVINO GenAI on this machine's CPUs:
+prefill of one prompt with an empty cache, greedy decode after it, and whole batches of prompts (--batches). Every
+setting is a process of its own, all in turn, round after round (A B … A B …); prints tables. A program that cannot be
+had or ends with an error is named with that error, and the others go on.
 
 The first call makes the others' environments, build/peers and build/peers-openvino (scripts/setup.sh peers: 12 GB, ten
 minutes), and their files of the model's weights in models. Other work on the machine moves the figures: it is measured
@@ -110,7 +110,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if not (options.prefill or options.decode or options.products or options.batches):
         raise UserError(
-            "neither --prefill, --decode nor --batches names a number, and there is no --products: nothing is to be measured"
+            "neither --prefill, --decode nor --batches names a number, and there is no --products: "
+            "nothing is to be measured"
         )
     options.only = chosen(options.only)
     if not any(has_work(one, options) for one in options.only):

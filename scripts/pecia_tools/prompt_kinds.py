@@ -122,8 +122,9 @@ class ForkPrompt(Prompt):
         )
 
     def turns(self, encodings: list[AnyEncoding]) -> Optional[list[PackedTurn]]:
+        head: list[int] = []
         if self._tail_begin == 0:
-            head, prompts = [], _before(encodings, len(self._shared_text))
+            prompts = _before(encodings, len(self._shared_text))
         else:
             head, prompts = self._head(encodings[0].ids, encodings[1:])
             if not head:

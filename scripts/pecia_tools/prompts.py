@@ -108,7 +108,7 @@ class PromptMaker:
             mark += "x"
         marked = self._template.fill(document, mark)
         shared = self._render(opening, marked, document.variables).partition(mark)[0]
-        rests = []
+        rests: list[str] = []
         begin = None
         for question, _ in questions:
             message = self._template.fill(document, question)

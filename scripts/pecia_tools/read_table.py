@@ -122,10 +122,10 @@ def check_columns(
             hint = suggestion(name, names) or f"; it has {', '.join(names)}"
             raise BadInput(path, f"has no column '{name}', which the template names{hint}")
     text = text_column if columns.needs_text else None
-    for option, name in (("--text-column", text), ("--id-column", id_column)):
-        if name is not None and name not in names:
-            hint = suggestion(name, names) or f"; it has {', '.join(names)}"
-            raise BadInput(path, f"has no column '{name}'{hint}. Name one with {option}")
+    for option, chosen in (("--text-column", text), ("--id-column", id_column)):
+        if chosen is not None and chosen not in names:
+            hint = suggestion(chosen, names) or f"; it has {', '.join(names)}"
+            raise BadInput(path, f"has no column '{chosen}'{hint}. Name one with {option}")
 
 
 def id_of(names: Sequence[str], id_column: Optional[str]) -> Optional[str]:

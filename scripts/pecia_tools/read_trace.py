@@ -140,7 +140,7 @@ def trace_files(folder: Path, num_ranks: Optional[int]) -> list[Path]:
     for pattern in ("rank-*.json", "rank-*.json.gz"):
         for path in sorted(folder.glob(pattern)):
             rank = _rank_of(path)
-            if num_ranks is None or rank < num_ranks:
+            if rank is not None and (num_ranks is None or rank < num_ranks):
                 found[rank] = path
     if found:
         return [found[rank] for rank in sorted(found)]
@@ -229,23 +229,23 @@ def _choose_layer(path: Path) -> Optional[tuple[_Wanted, str, int]]:
     for piece in _pieces(path):
         first = piece.rank[0] if first is None else first
         for i in np.flatnonzero((piece.kind == b"phase") & (piece.rank == first)):
-            phase = piece.name[i].rsplit(b"/", 1)[-1].decode()
-            if phase in PHASES and piece.number[i] >= 0:
+            name = piece.name[i].rsplit(b"/", 1)[-1].decode()
+            if name in PHASES and piece.number[i] >= 0:
                 found = (
                     piece.end_us[i] - piece.begin_us[i],
                     int(piece.number[i]),
                     int(piece.replica[i]),
                 )
-                longest[phase] = max(found, longest.get(phase, found))
+                longest[name] = max(found, longest.get(name, found))
     phase = next((phase for phase in PHASES if phase in longest), None)
     if phase is None:
         return None
     _, number, replica = longest[phase]
     layers = {
-        int(found[1])
+        int(match[1])
         for piece in _pieces(path)
         for i in np.flatnonzero((piece.number == number) & (piece.rank == first))
-        if (found := LAYER.search(piece.name[i]))
+        if (match := LAYER.search(piece.name[i]))
     }
     return (_Wanted(number, sorted(layers)[len(layers) // 2]), phase, replica) if layers else None
 
@@ -295,7 +295,7 @@ def _add_piece(
             to.spans.append((int(piece.replica[i]), fields))
 
 
-def _covered(begin: Sequence[float], end: Sequence[float], edges: np.ndarray) -> np.ndarray:
+def _covered(begin: np.ndarray, end: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """How much of each bin spans cover that do not overlap one another; bins are equally wide."""
     begin, end = np.clip(begin, 0, edges[-1]), np.clip(end, 0, edges[-1])
     bins = len(edges) - 1

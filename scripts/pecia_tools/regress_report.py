@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""regress_report OLD NEW OLD_COMMIT NEW_COMMIT JSON: a table of what bench-regress.sh measured, and for each case a JSON line
-appended to JSON. OLD and NEW have the lines of all rounds. Exit code 1: something is slower.
+"""regress_report OLD NEW OLD_COMMIT NEW_COMMIT JSON: a table of what bench-regress.sh measured, and for each case a
+JSON line appended to JSON. OLD and NEW have the lines of all rounds. Exit code 1: something is slower.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ def make_parser() -> argparse.ArgumentParser:
         help="a run folder, the `output` of its job file; a tuned.json; or what pecia plan --cluster --json wrote",
     )
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="the page (default: RUN_DIR/report.html, or NAME.html beside NAME.json)"
+        "-o", "--output", type=Path, metavar="FILE",
+        help="the page (default: RUN_DIR/report.html, or NAME.html beside NAME.json)"
     )
     parser.add_argument(
         "--png", type=Path, metavar="DIR", help="also write each figure as DIR/NAME.png"

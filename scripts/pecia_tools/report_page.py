@@ -83,6 +83,7 @@ def _throughput(run: RunFolder) -> Section:
     caption = "Each turn's prompt is spread evenly from its first pass to its first token, its output from there on."
     if run.report is None:
         caption += " If the run was continued, its starts lie on top of one another."
+    assert run.turns is not None  # else that is missing
     figure = figures.throughput_figure(throughput(run.turns, followup(run)))
     return Section(title, "throughput", figure, caption)
 
@@ -252,6 +253,7 @@ def _failures(run: RunFolder) -> Section:
     errors = list(run.report.errors) if run.report else []
     of_run = Table(("error of the run",), [(error,) for error in errors])
     if found is None:
+        assert run.report is not None  # a folder has it or results.h5
         failed = run.report.counts["failed"]
         caption = (
             f"{plural(failed, 'turn')} failed; the reasons are in results.h5, which is not here."

@@ -60,6 +60,7 @@ def _draw_card(figure: Figure, card: Card, left: float, width: float) -> None:
 
 
 def titled(section: Section) -> Figure:
+    assert section.figure is not None  # poster() takes those alone
     section.figure.suptitle(
         section.title, x=0.012, ha="left", fontsize=TITLE_SIZE, fontweight="bold"
     )

@@ -88,8 +88,8 @@ def cut(run: RunFolder) -> Cut:
         by_length, by_model = (
             counts.get(f"cut_by_{what}", 0) for what in ("length", "model_length")
         )
-        truncated = (counts.get(f"truncated_{what}", 0) for what in ("turns", "tokens"))
-        found = (*truncated, by_length - by_model, by_model)
+        prompts, tokens = (counts.get(f"truncated_{what}", 0) for what in ("turns", "tokens"))
+        found = (prompts, tokens, by_length - by_model, by_model)
     return Cut(*map(int, found))
 
 
@@ -139,6 +139,7 @@ def _turn_cards(run: RunFolder) -> list[Card]:
             int(column[read].sum()) for column in (turns.prompt_tokens, turns.output_tokens)
         )
     else:
+        assert run.report is not None  # a folder has it or results.h5
         counts = run.report.counts
         done, failed, left = counts["done"], counts["failed"], counts["partial"] + counts["open"]
         requests, prompt, output = None, counts["prompt_tokens"], counts["output_tokens"]
@@ -472,7 +473,6 @@ def sparse_against_dense(sparse: dict[str, Any]) -> Table:
     def row(what: str, own: int, dense: int, text: Any) -> tuple[str, ...]:
         return (what, text(own), text(dense), percent(own / dense) if dense else UNKNOWN)
 
-    pairs = ("attention_pairs", "dense_attention_pairs")
     rows = [row("bytes sent", sparse["sent_bytes"], sparse["dense_sent_bytes"], size)]
     by_link = {
         link: (sent, sparse["dense_sent_bytes_by_link"][link])
@@ -481,7 +481,7 @@ def sparse_against_dense(sparse: dict[str, Any]) -> Table:
     used = {link: both for link, both in by_link.items() if any(both)}
     if len(used) > 1:
         rows += [row(f"… {LEVELS[link]}", *both, size) for link, both in used.items()]
-    rows.append(row("pairs of query and key", *(sparse[key] for key in pairs), count))
+    rows.append(row("pairs of query and key", sparse["attention_pairs"], sparse["dense_attention_pairs"], count))
     return Table(("", "by levels", "dense", "share"), rows)
 
 

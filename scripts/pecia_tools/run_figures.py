@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
@@ -354,7 +355,9 @@ def _scatter_with_median(axis: Axes, length: np.ndarray, seconds: np.ndarray, co
     _log_limits(axis.set_ylim, axis.yaxis, seconds, tick_seconds)
 
 
-def _log_limits(set_limits, axis, values: np.ndarray, text) -> None:
+def _log_limits(
+    set_limits: Callable[[float, float], object], axis: Axis, values: np.ndarray, text: Callable[[float], str]
+) -> None:
     """At least a factor of four, with as many ticks as do not crowd."""
     low, high = values.min() / 1.25, values.max() * 1.25
     if high / low < 4:

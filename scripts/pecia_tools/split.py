@@ -104,7 +104,7 @@ class TokenizedText:
         return int(self._tokens[at if self._tokens[at] > after else at + 1])
 
     def _at(self, boundary: re.Pattern[str]) -> np.ndarray:
-        spans = [m.span(m.lastindex) for m in boundary.finditer(self.text)]
+        spans = [m.span(m.lastindex or 0) for m in boundary.finditer(self.text)]
         return self._between(spans)
 
     def _at_headings(self, begins: Iterable[int]) -> np.ndarray:

@@ -20,7 +20,8 @@ HEAD = """<!DOCTYPE html>
 <title>Summaries</title>
 <style>
 :root { color-scheme: light dark; }
-body { margin: 0 auto; max-width: 50rem; padding: 2rem 1.5rem 4rem; font: 16px/1.5 system-ui, "DejaVu Sans", sans-serif; }
+body { margin: 0 auto; max-width: 50rem; padding: 2rem 1.5rem 4rem;
+  font: 16px/1.5 system-ui, "DejaVu Sans", sans-serif; }
 h2 { margin: 2.6rem 0 .2rem; overflow-wrap: anywhere; }
 p { margin: .4rem 0; white-space: pre-wrap; overflow-wrap: anywhere; }
 .quiet, summary { opacity: .7; font-size: .9rem; }

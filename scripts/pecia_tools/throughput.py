@@ -46,8 +46,8 @@ def why_unknown(run: RunFolder) -> Optional[str]:
 
 def followup(run: RunFolder) -> Optional[str]:
     """How turns of one request follow one another; None when nothing says so."""
-    first = run.turns.first
-    if run.followup is None and not np.any(run.turns.slots[first[run.turns.turn > 0]]):
+    turns = run.turns
+    if run.followup is None and turns is not None and not np.any(turns.slots[turns.first[turns.turn > 0]]):
         return "fork"  # a document that was read and not answered
     return run.followup
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tokens of long texts, and where they are. A book is encoded in pieces, since an encoding takes hundreds of bytes a
-token.
+"""The tokens of long texts, and where they are. A book is encoded in pieces, since an encoding takes hundreds of bytes
+a token.
 
 Tokenizers look only a little ahead and back. So pieces overlap, and two of them are joined where both have the same
 tokens in the middle of what they share:

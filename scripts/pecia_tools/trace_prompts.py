@@ -123,11 +123,12 @@ def read_trace(options: argparse.Namespace) -> list[TraceRequest]:
 def with_arrivals(requests: list[TraceRequest], options: argparse.Namespace) -> list[TraceRequest]:
     """Times as asked, else those of the trace, counted from the first."""
     rate, variation = options.gamma or (options.poisson, 1.0)
+    given = [request.arrival_s for request in requests if request.arrival_s is not None]  # all have one, or none
     if rate:
         times = gamma_arrivals(rate, variation, len(requests), options.seed).tolist()
-    elif requests[0].arrival_s is not None:
-        first = min(request.arrival_s for request in requests)
-        times = [request.arrival_s - first for request in requests]
+    elif given:
+        first = min(given)
+        times = [time - first for time in given]
     else:
         return requests
     return [

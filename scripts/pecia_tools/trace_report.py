@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""trace_report line NAME ARRIVALS REPORT, trace_report table FILE: what bench-trace.sh measured, as a JSON line of a run's
-report.json, and as tables of many lines. A figure is the median of its runs.
+"""trace_report line NAME ARRIVALS REPORT, trace_report table FILE: what bench-trace.sh measured, as a JSON line of a
+run's report.json, and as tables of many lines. A figure is the median of its runs.
 """
 
 from __future__ import annotations

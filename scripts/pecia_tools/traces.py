@@ -96,7 +96,8 @@ def read_lengths(path: Path, columns: Optional[Sequence[str]]) -> Iterator[Trace
                 if not text.isdecimal():
                     raise UserError(f"{where}: {name} is '{text}'; it must be a number of tokens")
                 counts.append(int(text))
-            yield TraceRequest(where, *counts)
+            prompt_tokens, answer_tokens = counts
+            yield TraceRequest(where, prompt_tokens, answer_tokens)
 
 
 def gamma_arrivals(rate: float, variation: float, count: int, seed: int) -> np.ndarray:

@@ -169,8 +169,12 @@ def chosen(tuned: dict[str, Any]) -> Table:
             )
         )
     heads = ("tokens", "goal", "chosen", "loss up to", "retrieval from", "TTFT", "best measured", "gap")
-    return Table(heads, rows, "A gap is one in time for a goal of loss, and one in nats for a goal of time. Retrieval is a share of dense"
-        " attention's.")
+    return Table(
+        heads,
+        rows,
+        "A gap is one in time for a goal of loss, and one in nats for a goal of time. Retrieval is a share of dense "
+        "attention's.",
+    )
 
 
 def sections(tuned: dict[str, Any]) -> list[Section]:

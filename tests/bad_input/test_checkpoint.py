@@ -132,8 +132,6 @@ class Safetensors(BadInputTest):
                 self.refused_tensors(f"tensor '{NORM}' has dtype {dtype}", "F32, BF16, F16")
 
     def test_integer_weights(self) -> None:
-        header, _ = checkpoints.read(self.file)
-        begin, end = header[NORM]["data_offsets"]
         data = bytes(32)
         checkpoints.without(self.file, NORM)
         checkpoints.with_tensor(self.file, NORM, "U8", [32], data)
@@ -335,7 +333,8 @@ class Config(BadInputTest):
         for name in ("config.json", "generation_config.json"):
             whole = (self.model / name).read_bytes()
             for text in (b"", b"{", whole[: len(whole) // 2], b"[]", b"\xff\xfe{}", b"null",
-                         b'{"model_type": ' + b"[" * 1_000_000, b'{"model_type": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+                         b'{"model_type": ' + b"[" * 1_000_000,
+                         b'{"model_type": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
                          b'{"a": 1, "a": 2}', b'{"a": "' + b"x" * 20_000_000 + b'"}'):  # fmt: skip
                 with self.subTest(name=name, text=text[:20]):
                     self.refused_text(text, "again", name=name)

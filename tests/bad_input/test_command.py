@@ -8,6 +8,7 @@ import shutil
 import unittest
 
 import h5py
+
 from support import DONE, GOOD_JOB, BadInputTest, command
 
 

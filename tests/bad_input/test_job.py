@@ -11,6 +11,7 @@ import unittest
 
 import h5py
 import numpy as np
+
 from support import GOOD_JOB, VOCAB, BadInputTest, prompt, write_shard
 
 # Values outside a key's range or of another type.

@@ -11,7 +11,18 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-from support import DONE, GOOD_REQUESTS, PARTIAL, VOCAB, BadInputTest, command, prompt, snapshot, write_shard
+
+from support import (
+    DONE,
+    GOOD_REQUESTS,
+    PARTIAL,
+    VOCAB,
+    BadInputTest,
+    command,
+    prompt,
+    snapshot,
+    write_shard,
+)
 
 
 class Results(BadInputTest):
@@ -160,7 +171,8 @@ class Results(BadInputTest):
         }.items():
             with self.subTest(assignment=assignment):
                 self.assert_refused("run/results.h5 belongs to another run", *parts, "--fresh",
-                                    "Choose another output folder", arguments=self.set(*assignment.split()))  # fmt: skip
+                                    "Choose another output folder",
+                                    arguments=self.set(*assignment.split()))  # fmt: skip
         self.assert_refused("run/results.h5 belongs to another run", ranks=2,
                             arguments=self.set("generation.seed=8"))  # fmt: skip
 

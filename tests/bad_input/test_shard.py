@@ -9,6 +9,7 @@ from typing import Any, Optional
 
 import h5py
 import numpy as np
+
 from support import DONE, FAILED, GOOD_JOB, GOOD_REQUESTS, VOCAB, BadInputTest, prompt, write_shard
 
 DATASETS = ("tokens", "turn_offsets", "request_offsets", "request_id")

@@ -72,3 +72,16 @@ function(pecia_add_test name)
       ENVIRONMENT "OMP_NUM_THREADS=1;${PECIA_MPI_ENVIRONMENT}")
   endforeach()
 endfunction()
+
+# pecia_add_full_matrix(NAME RANKS …): the test once more under the label `long`, with all cases instead of some
+# (tests/support/full_matrix.hpp).
+function(pecia_add_full_matrix name)
+  cmake_parse_arguments(ARG "" "" "RANKS" ${ARGN})
+  foreach(ranks ${ARG_RANKS})
+    add_test(NAME ${name}.all.ranks_${ranks}
+             COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} --bind-to none $<TARGET_FILE:${name}>)
+    set_tests_properties(${name}.all.ranks_${ranks} PROPERTIES
+      TIMEOUT 3600 PROCESSORS ${ranks} LABELS "ranks_${ranks};long"
+      ENVIRONMENT "PECIA_FULL_MATRIX=1;OMP_NUM_THREADS=1;${PECIA_MPI_ENVIRONMENT}")
+  endforeach()
+endfunction()

@@ -49,10 +49,11 @@ class BundleTest(unittest.TestCase):
         if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0:
             self.skipTest("it needs a mount namespace, which wants root")
         hide = "".join(f"mount -t tmpfs none {folder}\n" for folder in own_mpi_folders())
-        script = f"set -e\n{hide}! command -v ompi_info >/dev/null || ! ompi_info --version >/dev/null 2>&1\nexec \"$@\""
+        no_mpi = "! command -v ompi_info >/dev/null || ! ompi_info --version >/dev/null 2>&1"
+        script = f'set -e\n{hide}{no_mpi}\nexec "$@"'
+        inside = ["./run", "mpirun", "-n", "2", "--bind-to", "none", "./run", "pecia", "topology"]
         ranks = subprocess.run(
-            ["unshare", "--mount", "bash", "-c", script, "bash"]
-            + ["./run", "mpirun", "-n", "2", "--bind-to", "none", "./run", "pecia", "topology"],
+            ["unshare", "--mount", "bash", "-c", script, "bash", *inside],
             cwd=self.folder,
             env={**os.environ, "LD_LIBRARY_PATH": ""},
             capture_output=True,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import h5py
+
 from harness import (
     DONE,
     DRAINED,
@@ -230,7 +231,8 @@ class MoreInputTest(CarryOverTest):
             launch = self.start(job, 0)
             process = launch.process
             wait_for(
-                f"{moment} or the end", lambda at=moment: at.exists() or process.poll() is not None
+                f"{moment} or the end",
+                lambda at=moment, process=process: at.exists() or process.poll() is not None,
             )
             process.kill()
             process.wait()

@@ -12,6 +12,7 @@
 #include "lib/model/config.hpp"
 #include "lib/resources/resources.hpp"
 #include "tests/support/compare.hpp"
+#include "tests/support/full_matrix.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/same_answers.hpp"
 
@@ -38,9 +39,8 @@ std::vector<comm::RackServerGpu> two_servers(int ranks) {
 }
 
 /// Every legal pair of modes on every grid of `ranks` ranks, with every policy, ring and size of
-/// pass. Of these one for each pair of modes in turn, or all: set PECIA_FULL_MATRIX.
+/// pass. Of these two for each pair of modes in turn, or all in the full matrix.
 std::vector<Variant> variants_of(const model::ModelConfig& config, int ranks) {
-  const bool full = std::getenv("PECIA_FULL_MATRIX") != nullptr;
   std::vector<Variant> variants;
   size_t number = 0;
   for (const parallel::ModePair& pair : parallel::legal_modes(ranks, resources::shape_of(config))) {
@@ -67,7 +67,7 @@ std::vector<Variant> variants_of(const model::ModelConfig& config, int ranks) {
           if (of_pair.size() % 2 == 0) settings.places = two_servers(ranks);
           of_pair.push_back(variant);
         }
-    if (full)
+    if (full_matrix())
       variants.insert(variants.end(), of_pair.begin(), of_pair.end());
     else
       for (const size_t step : {0, 1})
@@ -120,6 +120,10 @@ struct EveryModel : testing::TestWithParam<std::string> {};
 
 TEST_P(EveryModel, AnswersInEveryModeAsOneRank) {
   const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(200));
+  const int ranks = world->size();
+  std::vector<Variant> variants =
+      cases_of(GetParam(), ranks, variants_of(model::read_config(golden(GetParam())), ranks));
+  if (variants.empty()) GTEST_SKIP() << "other families have these modes";
   ReplicaSettings settings;
   settings.logprobs = 3;
   settings.prompt_logprobs = 1;
@@ -127,10 +131,10 @@ TEST_P(EveryModel, AnswersInEveryModeAsOneRank) {
   Results wanted;
   uint64_t seed = 0;
   do {  // until no greedy choice hangs on the order of a sum
-    requests = requests_for(world->size(), seed += 100);
+    requests = requests_for(ranks, seed += 100);
     wanted = run_alone(*world, golden(GetParam()), requests, settings);
   } while (near_tie(wanted, settings.logprobs));
-  for (Variant& variant : variants_of(model::read_config(golden(GetParam())), world->size())) {
+  for (Variant& variant : variants) {
     SCOPED_TRACE(variant.name);
     variant.settings.logprobs = settings.logprobs;
     variant.settings.prompt_logprobs = settings.prompt_logprobs;
@@ -144,14 +148,17 @@ struct LongPasses : testing::TestWithParam<std::string> {};
 /// Long enough to be cut into blocks of rows and parts of attention.
 TEST_P(LongPasses, GiveInEveryModeWhatOneRankGives) {
   const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(200));
+  const int ranks = world->size();
+  std::vector<Variant> variants = cases_of(
+      GetParam(), ranks, variants_of_prefill(model::read_config(golden(GetParam())), ranks));
+  if (variants.empty()) GTEST_SKIP() << "other families have these modes";
   std::vector<Request> requests;
   for (const int64_t length : {2051, 300})
     requests.push_back(greedy_request(length, random_tokens(length, vocab, 11), 1));
   ReplicaSettings settings;
   settings.prompt_logprobs = 1;
   const Results wanted = run_alone(*world, golden(GetParam()), requests, settings);
-  for (Variant& variant :
-       variants_of_prefill(model::read_config(golden(GetParam())), world->size())) {
+  for (Variant& variant : variants) {
     SCOPED_TRACE(variant.name);
     variant.settings.prompt_logprobs = settings.prompt_logprobs;
     const Results found = run_requests(*world, golden(GetParam()), requests, variant.settings);

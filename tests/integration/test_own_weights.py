@@ -9,7 +9,6 @@ from pathlib import Path
 
 from harness import DONE, MODEL, Results, RunTest, random_requests
 
-
 BF16_MODEL = MODEL.parent / "qwen3moe-norm-dense"
 HAS_BF16 = "avx512_bf16" in Path("/proc/cpuinfo").read_text()
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import stored_codes as forms
 
+import stored_codes as forms
 from harness import DONE, REFUSED, RunTest, random_requests
 
 GENERATION: dict[str, Any] = {"max_new_tokens": 6, "ignore_eos": True, "logprobs": 1, "prompt_logprobs": 1}

@@ -9,7 +9,18 @@ import unittest
 from collections import Counter
 from pathlib import Path
 
-from harness import DONE, DRAINED, MPIEXEC, PROGRAM, SOURCE, Launch, Results, RunTest, random_draw, wait_for
+from harness import (
+    DONE,
+    DRAINED,
+    MPIEXEC,
+    PROGRAM,
+    SOURCE,
+    Launch,
+    Results,
+    RunTest,
+    random_draw,
+    wait_for,
+)
 from word_model import make_word_model, some_words
 
 MORE_KILLS, LONGEST_WAIT_S = 40, 0.05

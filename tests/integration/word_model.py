@@ -7,8 +7,9 @@ import json
 import shutil
 from pathlib import Path
 
-from harness import MODEL, VOCAB
 from tokenizers import Tokenizer, models, pre_tokenizers
+
+from harness import MODEL, VOCAB
 
 POSITIONS = 8192
 TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}"

@@ -14,8 +14,9 @@ from typing import Any, Optional
 
 import h5py
 import numpy as np
-from pecia_tools.command import UserError
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from pecia_tools.command import UserError
 
 SPECIAL = ["<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"]
 BOS, IM_START, IM_END = 1, 3, 4

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+
 from pecia_tools import bench_accuracy
 from pecia_tools.accuracy import (
     Predictions,

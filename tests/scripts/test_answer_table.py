@@ -7,9 +7,10 @@ import unittest
 from typing import Any
 from unittest import mock
 
+from pyarrow import parquet
+
 from pecia_tools.citations import Citation
 from pecia_tools.structure import CHAPTER, PAGE, Position
-from pyarrow import parquet
 from text_run import DONE, OPEN, TextRun
 
 SOURCE = {

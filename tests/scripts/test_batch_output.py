@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import h5py
+
 from pecia_tools.shard_columns import SkippedRows
 from support import IM_END
 from text_run import DONE, FAILED, LENGTH, OPEN, PARTIAL, STOP, TextRun

@@ -128,7 +128,7 @@ class Tables(ScriptTest):
         lines: list[dict[str, Any]] = [{"what": "first", "startup": {"measure_s": 0.07}}]
         # 1, 3 and 2 % more than 10 s; the order of a pair differs by round.
         for number, more in enumerate((0.1, 0.3, 0.2), start=1):
-            startup = {name: 0.01 * number for name in job_report.START}
+            startup = dict.fromkeys(job_report.START, 0.01 * number)
             pair = [
                 {
                     "what": "batch",

@@ -16,6 +16,8 @@ import ml_dtypes  # noqa: F401 - makes numpy know bfloat16
 import numpy as np
 from gguf import GGUFReader
 from gguf.quants import dequantize
+from safetensors import safe_open
+
 from pecia_tools import bench_model, bench_peers, peer_process, peers_report
 from pecia_tools.bench_peers import Bench, Failure, of_pecia, read_lines
 from pecia_tools.export_gguf import export_gguf, pairs_from_halves
@@ -24,7 +26,6 @@ from pecia_tools.gguf_model import GgufModel
 from pecia_tools.gguf_weights import halves_from_pairs, write_safetensors
 from pecia_tools.peers_options import Configuration, chosen, parse
 from pecia_tools.prompt_shard import PromptShard
-from safetensors import safe_open
 from support import PROSE, ScriptTest, make_model, quietly
 
 SHAPE = [

@@ -9,6 +9,7 @@ from pathlib import Path
 from unittest import mock
 
 import zstandard
+
 from book_files import named
 from pecia_tools.convert import Conversions
 from pecia_tools.decoding import BadInput, Decoder

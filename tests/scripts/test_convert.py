@@ -14,6 +14,7 @@ from pathlib import Path
 from unittest import mock
 
 import h5py
+
 from book_files import make_epub, make_pdf, named
 from pecia_tools import pack
 from pecia_tools.convert import DIED, Conversions

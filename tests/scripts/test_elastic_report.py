@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+
 from pecia_tools.command import UserError
 from pecia_tools.elastic_report import LONG, LONGEST, SHORT, line, main, trace
 

@@ -7,10 +7,11 @@ from typing import Any
 import gguf
 import ml_dtypes  # noqa: F401 - makes numpy know bfloat16
 import numpy as np
+from safetensors import safe_open
+
 from pecia_tools.gguf_weights import halves_from_pairs
 from pecia_tools.import_gguf import main
 from pecia_tools.model_folder import ModelFolder
-from safetensors import safe_open
 from support import CHATML, PROSE, SPECIAL, ScriptTest, make_tokenizer, quietly
 
 HIDDEN, FFN, LAYERS, HEADS, KV_HEADS, HEAD_DIM = 32, 48, 2, 4, 2, 8

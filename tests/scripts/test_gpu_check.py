@@ -92,10 +92,14 @@ class WholePhases(GpuCheckTest):
         test("test_rank_steps", "host", "*TensorParallel*")
         double("bench_ops", f"exec {build}/bin/bench_ops --threads 1 --runs 1 --json --op add")
         keep = 'kept=(); while (($#)); do case $1 in --model | --json) kept+=("$1" "$2");; esac; shift; done'
-        double("bench_prefill", f'{keep}\nexec {build}/bin/bench_prefill "${{kept[@]}}" --tokens 16 --runs 1 --threads 1')
+        double(
+            "bench_prefill",
+            f'{keep}\nexec {build}/bin/bench_prefill "${{kept[@]}}" --tokens 16 --runs 1 --threads 1',
+        )
         double(
             "bench_decode",
-            f'{keep}\nexec {build}/bin/bench_decode "${{kept[@]}}" --contexts 16 --batches 2 --steps 2 --runs 1 --threads 1',
+            f'{keep}\nexec {build}/bin/bench_decode "${{kept[@]}}" --contexts 16 --batches 2 --steps 2 --runs 1 '
+            "--threads 1",
         )
         double(
             "make-bench-model",
@@ -189,16 +193,17 @@ class Page(unittest.TestCase):
         shape = "8192 queries, 8192 keys, 32/8 heads of 128 bf16"
         of_decode = {
             "bench": "bench_decode", "model": "four", "dtype": "auto", "context": 4096, "lengths": "equal", "batch": 1,
-            "step_seconds": {"median": 2e-3}, "share_of_floor": 0.5, "graphs_made": 3, "graphs_launched": 99, "graphs_piecemeal": 1,
-            "why_no_graphs": "",
+            "step_seconds": {"median": 2e-3}, "share_of_floor": 0.5, "graphs_made": 3, "graphs_launched": 99,
+            "graphs_piecemeal": 1, "why_no_graphs": "",
         }  # fmt: skip
+        of_transformers = {"model": "four", "tokens": 4096, "prefill_s": 1.0, "step_s": 3e-3, "transformers": "5"}
         results = [
             {"attention_library": "cuDNN 9.19.0", "product_flops": 7e14, "bandwidth": 3e12, "commit": "abc"},
             {"op": "attention", "shape": shape, "median_s": 1e-3, "share_of_floor": 0.7},
             {"op": "attention (own)", "shape": shape, "median_s": 2e-3, "share_of_floor": 0.35},
             {"op": "attention (torch)", "shape": shape, "median_s": 0.97e-3},
             of_decode,
-            {"op": "transformers", "model": "four", "tokens": 4096, "prefill_s": 1.0, "step_s": 3e-3, "transformers": "5"},
+            {"op": "transformers", **of_transformers},
         ]
         steps = [
             {"gpu": "G", "driver": "580", "phase": "A", "began": "today"},
@@ -207,7 +212,8 @@ class Page(unittest.TestCase):
         text = gpu_table.page(steps, results)
         for row in (
             "| bf16 product 8192³ | 700 TFLOP/s | – |",
-            f"| attention: {shape} | 1 ms, 70 % of the floor; own kernels 2 ms; 97 % of PyTorch's speed | ≥ 97 % of PyTorch |",
+            f"| attention: {shape} | 1 ms, 70 % of the floor; own kernels 2 ms; 97 % of PyTorch's speed | "
+            "≥ 97 % of PyTorch |",
             "| 2 ms, 50 % of the floor; graphs made or missing 4 of 100 | ≥ 80 % of the floor; ≤ 5 % of the graphs |",
             "| decode after 4096 against transformers | 1.50 × (2 ms, 3 ms) | ≥ 1.3 × |",
             "| A | doctor | ok, 1 s |",

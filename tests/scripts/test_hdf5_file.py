@@ -9,6 +9,7 @@ from typing import Any, Callable
 
 import h5py
 import numpy as np
+
 from pecia_tools.hdf5_file import open_hdf5
 from support import ScriptTest
 

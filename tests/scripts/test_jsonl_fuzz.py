@@ -7,6 +7,7 @@ import random
 import re
 
 import h5py
+
 from pecia_tools import pack
 from pecia_tools.prompt_shard import PromptShard
 from support import ScriptTest, make_model, quietly, read_turns

@@ -10,6 +10,8 @@ from unittest import mock
 
 import h5py
 import numpy as np
+from tokenizers import Tokenizer
+
 from pecia_tools import pack
 from pecia_tools.command import UserError
 from pecia_tools.model_folder import ModelFolder
@@ -26,7 +28,6 @@ from support import (
     quietly,
     read_turns,
 )
-from tokenizers import Tokenizer
 
 USER, ANSWER = "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+
 from book_files import make_epub, make_pdf
 from pecia_tools import pack
 from pecia_tools.headings import make_heading

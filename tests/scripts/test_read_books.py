@@ -6,8 +6,9 @@ import unittest
 from typing import ClassVar
 
 import docx
-from book_files import cited, make_epub, make_pdf
 from docx.oxml import OxmlElement, parse_xml
+
+from book_files import cited, make_epub, make_pdf
 from pecia_tools import read_docx, read_epub, read_html, read_pdf
 from pecia_tools.decoding import BadInput, Decoder
 from pecia_tools.structure import StructuredText

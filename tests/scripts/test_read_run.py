@@ -5,6 +5,7 @@ from unittest import mock
 
 import h5py
 import numpy as np
+
 from pecia_tools import read_trace as trace_module
 from pecia_tools.read_run import read_run
 from pecia_tools.read_trace import BINS, LayerSpan, Trace, read_trace

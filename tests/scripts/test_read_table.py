@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any, Optional
 
 import pyarrow
+from pyarrow import feather, ipc, parquet
+
 from book_files import named
 from pecia_tools.columns import Columns
 from pecia_tools.decoding import BadInput
 from pecia_tools.inputs import Document
 from pecia_tools.read_table import read_rows
-from pyarrow import feather, ipc, parquet
 from support import ScriptTest
 
 IDS, TEXTS = ["b", "a", "c"], ["Two.", " One. ", None]

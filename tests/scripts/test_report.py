@@ -5,6 +5,7 @@ from typing import Any, Optional
 from xml.etree import ElementTree
 
 import numpy as np
+
 from pecia_tools import report
 from pecia_tools.read_run import LENGTH, read_run
 from pecia_tools.report_tables import (
@@ -366,7 +367,8 @@ class Tables(PageTest):
         }
         self.make(document=report_json(elastic=elastic))
         section = self.section(self.page(), "Teams over time")
-        self.assert_says(section, "<svg", "holds keys", "1 prompt had", "2 teams took in", "40 tokens of prompts moved", "less than 4.0 ms", "<td>1.5</td>")
+        self.assert_says(section, "<svg", "holds keys", "1 prompt had", "2 teams took in", "40 tokens of prompts moved")
+        self.assert_says(section, "less than 4.0 ms", "<td>1.5</td>")
         self.assertNotIn("<td>1</td>", section.partition("<tbody>")[2].partition("</tr>")[0])
         elastic["timeline"] = {"least_s": 0, "spans": []}
         self.make(document=report_json(elastic=elastic))

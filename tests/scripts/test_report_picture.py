@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import numpy as np
-from pecia_tools import report_picture
 from PIL import Image
+
+from pecia_tools import report_picture
 from run_folder import OPEN, full_trace, make_run, report_json, turn
 from support import ScriptTest, quietly
 

@@ -5,6 +5,7 @@ import json
 import math
 
 import h5py
+
 from pecia_tools import pack
 from pecia_tools.prompt_shard import PromptShard
 from support import BOS, CHATML, ScriptTest, make_model, make_tokenizer, quietly, read_turns

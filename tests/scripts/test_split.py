@@ -4,12 +4,13 @@ import unittest
 from typing import Optional
 
 import numpy as np
+from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
+
 from pecia_tools.inputs import Document
 from pecia_tools.parts import Splitter
 from pecia_tools.split import TokenizedText
 from pecia_tools.token_offsets import token_offsets
 from support import PROSE, make_tokenizer
-from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
 
 
 def without_space(text: str) -> str:

@@ -84,8 +84,8 @@ class SummarizeTest(ScriptTest):
         self.books = self.folder / "books"
         self.write("books/long.txt", BOOK)
         self.write("books/short.md", "# Short\n\nEvery rank holds a part.")
-        for name in ("PECIA_TEST_DRAINED", "PECIA_TEST_FAILING", "PECIA_TEST_CUT", "PECIA_TEST_EMPTY", "PECIA_TEST_NO_INPUT"):
-            self.addCleanup(os.environ.pop, name, None)
+        for name in ("DRAINED", "FAILING", "CUT", "EMPTY", "NO_INPUT"):
+            self.addCleanup(os.environ.pop, f"PECIA_TEST_{name}", None)
 
     def summarize(self, *arguments: object, code: int = 0) -> str:
         found, out, said = quietly(

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import h5py
+
 from pecia_tools import text
 from pecia_tools.text_files import LONGEST_NAME_BYTES, file_name
 from support import make_results, quietly

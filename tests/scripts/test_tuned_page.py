@@ -92,7 +92,7 @@ class TunedPageTest(ScriptTest):
 
     def test_takes_means_over_prompts(self) -> None:
         found = points(tuned())
-        self.assertEqual([(each.levels, each.drop) for each in found], [(2, 0.1), (2, 0.4), (3, 0.1), (3, 0.4)])  # fmt: skip
+        self.assertEqual([(each.levels, each.drop) for each in found], [(2, 0.1), (2, 0.4), (3, 0.1), (3, 0.4)])
         self.assertAlmostEqual(found[1].loss, 0.06)
         self.assertAlmostEqual(found[1].loss_error, 0.003 / 2**0.5)
 

@@ -11,6 +11,7 @@ from typing import Any, Optional
 
 import h5py
 import numpy as np
+
 from pecia_tools import text
 from pecia_tools.shard_columns import PositionRows
 from support import IM_END, ScriptTest, make_model, make_results, make_tokenizer, quietly

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Which of all cases a test takes. Families of models and parallel modes are nearly independent: a
+/// family's kernels and norms do not see how tokens are cut, and schedules do not see the family. So
+/// a few families take every mode, and each other family takes a few.
+
+#include <array>
+#include <cstdlib>
+#include <ranges>
+#include <string>
+#include <vector>
+
+namespace pecia::test {
+
+/// Whether tests take all cases: the label `long` sets PECIA_FULL_MATRIX.
+inline bool full_matrix() {
+  return std::getenv("PECIA_FULL_MATRIX") != nullptr;
+}
+
+/// Families that take every mode on every number of ranks: one with heads for many degrees, one with
+/// heads for degrees of 3, one with windows, and a mixture with windows and sinks.
+inline bool takes_every_mode(const std::string& family) {
+  constexpr std::array families = {"llama-gqa-fp32", "llama-mha-tied", "gemma3-windows",
+                                   "gptoss-bf16"};
+  return full_matrix() || std::ranges::find(families, family) != families.end();
+}
+
+/// Those of a family's cases on `ranks` ranks that are tried: all if it takes every mode, else two of
+/// them on one or two ranks, other ones for another family, and none on more ranks.
+template <class Case>
+std::vector<Case> cases_of(const std::string& family, int ranks, const std::vector<Case>& all) {
+  if (takes_every_mode(family) || all.size() <= 2) return all;
+  if (ranks > 2) return {};
+  size_t number = 0;
+  for (const char letter : family) number = 31 * number + static_cast<unsigned char>(letter);
+  return {all[number % all.size()], all[(number + all.size() / 2) % all.size()]};
+}
+
+}  // namespace pecia::test
