@@ -61,7 +61,8 @@ int run_body(const Benchmark& benchmark, Session& session) {
 }
 
 int run_under_mpi(const Benchmark& benchmark, int argc, char** argv) {
-  comm::MpiEnvironment mpi(argc, argv);
+  comm::MpiEnvironment mpi;
+  mpi.start();  // bench_comm calls MPI itself
   const auto world = mpi.world(wait_timeout);
   Session session{*world, {}, benchmark.name, comm::MpiEnvironment::library_version()};
   CLI::App app(benchmark.description, benchmark.name);

@@ -166,6 +166,7 @@ size_t num_hosts(comm::Communicator& world) {
 }
 
 std::vector<Finding> examine(const DoctorOptions& options, Context& context) {
+  context.mpi.start();  // also for a process alone: it is what is examined
   const BuildInfo& build = build_info();
   const cluster::CpuFacts cpu = cluster::cpu_facts();
   const HostRanks host = host_ranks(context.world, cpu);

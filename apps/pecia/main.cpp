@@ -68,7 +68,7 @@ int run_chosen(const Context& context) {
 
 int main(int argc, char** argv) {
   report::Startup startup("mpi", report::unix_time());
-  comm::MpiEnvironment mpi(argc, argv);
+  comm::MpiEnvironment mpi;
   watch::Watch watch([] { comm::MpiEnvironment::abort(1); });
   const auto world = mpi.world(wait_timeout, watch.activity());
   Context context{mpi, *world, watch, startup, {}};

@@ -13,12 +13,16 @@ namespace pecia::comm {
 
 class MpiEnvironment {
  public:
-  /// Calls MPI_Init_thread with MPI_THREAD_FUNNELED: only the main thread communicates. A program
-  /// started without a launcher is rank 0 of 1.
-  MpiEnvironment(int& argc, char**& argv);
+  /// Starts MPI if a launcher has started this process. Without one the process is rank 0 of 1 and
+  /// needs no MPI, whose start takes half a second and fails on some login nodes.
+  MpiEnvironment();
   MpiEnvironment(const MpiEnvironment&) = delete;
   MpiEnvironment& operator=(const MpiEnvironment&) = delete;
   ~MpiEnvironment();
+
+  /// Starts MPI also without a launcher. Calls MPI_Init_thread with MPI_THREAD_FUNNELED: only the main
+  /// thread communicates. Does nothing if MPI has been started.
+  void start();
 
   /// All ranks of the job. A wait fails when nothing arrives for `wait_timeout`. All communicators
   /// show their operations in `activity`.
@@ -36,11 +40,16 @@ class MpiEnvironment {
 
   /// e.g. "Open MPI v4.1.4"
   static std::string library_version();
-  /// What MPI_Init_thread provided: "single", "funneled", "serialized" or "multiple".
+  /// What MPI_Init_thread provided: "single", "funneled", "serialized" or "multiple". MPI must have
+  /// been started.
   std::string thread_level() const;
 
  private:
   int provided_ = 0;
 };
+
+/// Whether a launcher (mpirun, srun with PMI or PMIx, …) has started this process, by the variables
+/// that launchers set; also true in shells that a launcher has started.
+bool has_launcher();
 
 }  // namespace pecia::comm
