@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# For mpiexec, also of root and for more ranks than cores, whose waits then leave the cores to others.
+# For mpiexec, also of root and for more ranks than cores, whose waits then leave the cores to others. Without a fast
+# network Open MPI takes ob1, but each start looks for such a network for 0.2 s first.
 set(PECIA_MPI_ENVIRONMENT OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-  OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1)
+  OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_pml=ob1)
 
 # For Python tests that run the program. CTest gives it to each as part of its ENVIRONMENT.
 set(PECIA_RUN_ENVIRONMENT PECIA_PROGRAM=$<TARGET_FILE:pecia> PECIA_SOURCE=${PROJECT_SOURCE_DIR}

@@ -83,7 +83,7 @@ class ReplayTest(RunTest):
     def test_a_signal_ends_the_waiting_and_the_next_run_waits_anew(self) -> None:
         requests = with_arrivals(random_requests(3, 5, 30, seed=73), [0.0, 1.0, 600.0])
         job = self.replay(requests, "drain")
-        launch = self.start(job, 2)
+        launch = self.start(job, 2, together=True)
         wait_for_state(self.output(job) / "results.h5", 1, DONE)
         launch.signal_ranks(signal.SIGTERM, slice(1, 2))
         begin = time.monotonic()
@@ -108,7 +108,7 @@ class ReplayTest(RunTest):
     def test_waiting_leaves_the_cores_to_others(self) -> None:
         requests = with_arrivals(random_requests(2, 5, 30, seed=75), [0.0, 600.0])
         job = self.replay(requests, "idle")
-        launch = self.start(job, 2)
+        launch = self.start(job, 2, together=True)
         wait_for_state(self.output(job) / "results.h5", 0, DONE)
         ranks = launch.ranks()
         before = [cpu_seconds(rank) for rank in ranks]

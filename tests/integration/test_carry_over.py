@@ -130,7 +130,7 @@ class LongerAnswersTest(CarryOverTest):
             generation={"max_new_tokens": wanted, "ignore_eos": True, "logprobs": 1},
             batch={"max_sequences": 3, "order": "fcfs"},
         )
-        launch = self.start(job, 1)
+        launch = self.start(job, 1, together=True)
         path = self.output(job) / "results.h5"
         wait_for_state(path, 3, FAILED)
         wait_for("all ranks", lambda: len(launch.ranks()) == 1)

@@ -65,7 +65,7 @@ class ElasticTest(RunTest):
 
     def test_auto_goes_on_as_it_began(self) -> None:
         job = self.write("auto", 40, parallel={"cp": "auto"}, generation={"max_new_tokens": 100})
-        launch = self.start(job, 2)
+        launch = self.start(job, 2, together=True)
         wait_for_state(self.output(job) / "results.h5", 3, DONE)
         launch.signal_ranks(signal.SIGTERM)
         self.assertIn("ring elastic", self.end(launch, DRAINED))

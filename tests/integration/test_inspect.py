@@ -36,7 +36,7 @@ class WatchTest(RunTest):
         for index, request in enumerate(requests):
             request.max_new_tokens = [5 if index == 0 else 3500]
         job = self.write_job(requests, generation=GREEDY)
-        launch = self.start(job, 2)
+        launch = self.start(job, 2, together=True)
         wait_for("all ranks", lambda: len(launch.ranks()) == 2)
         wait_for_state(self.output(job) / "results.h5", 0, DONE)
         return job, launch

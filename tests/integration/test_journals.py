@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 import subprocess
+import tempfile
 import unittest
 import zlib
 from pathlib import Path
+from typing import ClassVar
 
 from harness import (
     DONE,
@@ -22,8 +25,8 @@ from harness import (
     wait_for,
 )
 
-ROUNDS = int(os.environ.get("PECIA_TEST_ROUNDS", "6"))
-REPLICAS = 4
+ROUNDS = int(os.environ.get("PECIA_TEST_ROUNDS", "4"))
+REPLICAS = 3
 HEAD = "pecia.journal/1\n"
 HEAD_BYTES = len(HEAD) + 65
 GENERATION = {"max_new_tokens": 24, "ignore_eos": True}
@@ -50,14 +53,25 @@ def journaled(output: Path) -> dict[int, int]:
 
 
 class JournalTest(RunTest):
+    references: ClassVar[list[Results]] = []  # one, computed for all tests
+    kept: ClassVar[Path]  # of the whole class: outputs of a killed run
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="pecia-journals-")
+        cls.addClassCleanup(folder.cleanup)
+        cls.kept = Path(folder.name) / "killed"
+
     def setUp(self) -> None:
         super().setUp()
         self.requests = random_requests(40, 5, 60, seed=91, every_second_turn=2)
         self.turns = sum(len(request.turns) for request in self.requests)
-        reference = self.write_job(self.requests, "reference", generation=GENERATION)
-        self.run_job(reference, 1)
-        self.reference = self.results(reference)
-        self.assertFalse((self.output(reference) / "journal").exists(), "one replica has none")
+        if not self.references:
+            reference = self.write_job(self.requests, "reference", generation=GENERATION)
+            self.run_job(reference, 1)
+            self.references.append(self.results(reference))
+            self.assertFalse((self.output(reference) / "journal").exists(), "one replica has none")
+        (self.reference,) = self.references
 
     def new_job(self, name: str) -> Path:
         batch = {"max_sequences": 2}
@@ -92,7 +106,7 @@ class JournalTest(RunTest):
         draw = random_draw()
         only_in_journals = number = 0
         # Further rounds where, by chance, every kill came when all rows were in the results.
-        while number < ROUNDS or (only_in_journals == 0 and number < 6 * ROUNDS):
+        while number < ROUNDS or (only_in_journals == 0 and number < 9 * ROUNDS):
             number += 1
             job = self.new_job(f"killed-{number}")
             with self.subTest(round=number):
@@ -115,10 +129,15 @@ class JournalTest(RunTest):
 
     def killed(self, name: str) -> Path:
         """A job whose killed run has left rows in journals alone."""
+        if self.kept.exists():
+            job = self.new_job(name)
+            shutil.copytree(self.kept, self.output(job))
+            return job
         for attempt in range(20):
             job = self.new_job(f"{name}-{attempt}")
             self.start_until_rows(job, 4).kill()
             if journaled(self.output(job)).keys() - set(self.results(job).rows(DONE)):
+                shutil.copytree(self.output(job), self.kept)
                 return job
         raise AssertionError("no kill left rows in journals alone")
 

@@ -9,7 +9,7 @@ import shutil
 import signal
 import unittest
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, ClassVar, Optional
 
 from harness import (
     DONE,
@@ -17,6 +17,7 @@ from harness import (
     MODEL,
     Launch,
     Request,
+    Results,
     RunTest,
     random_requests,
     wait_for,
@@ -31,6 +32,10 @@ SECTIONS: dict[str, Any] = {
     "batch": {"max_sequences": 1, "order": "fcfs", "max_batch_tokens": 64},
     "limits": {"grace": "40s"},
 }
+
+
+# Where a run reads to the end, in few passes.
+LARGE_PASSES = ("--set", "batch.max_batch_tokens=1024")
 
 
 def a_short_and_a_long_one(length: int = LENGTH) -> list[Request]:
@@ -51,7 +56,7 @@ class KvSaveTest(RunTest):
 
     def stop_in_the_prompt(self, job: Path, ranks: int, *options: str) -> str:
         """What the run said, which was asked to stop while it read the long prompt."""
-        launch = self.start(job, ranks, *options)
+        launch = self.start(job, ranks, *options, together=True)
         wait_for("all ranks", lambda: len(launch.ranks()) == max(ranks, 1))
         wait_for_state(self.output(job) / "results.h5", 0, DONE)
         self.compute_for(launch, 0.3)
@@ -70,18 +75,26 @@ class KvSaveTest(RunTest):
         fields = Path(f"/proc/{launch.known_ranks[0]}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def reference(self, ranks: int = 1) -> Path:
-        job = self.job("reference", kv={"save": "off"})
-        self.run_job(job, ranks)
-        self.assertFalse((self.output(job) / "kv").exists())
-        return job
+    references: ClassVar[list[Results]] = []  # one, computed for all tests
+
+    def reference(self) -> Results:
+        if not self.references:
+            job = self.job("reference", kv={"save": "off"})
+            self.go_on(job, 1)
+            self.assertFalse((self.output(job) / "kv").exists())
+            self.references.append(self.results(job))
+        return self.references[0]
+
+    def go_on(self, job: Path, ranks: int, *options: str) -> str:
+        """Reads what is left, to the end."""
+        return self.run_job(job, ranks, *LARGE_PASSES, *options)
 
     def assert_restored(self, job: Path, kept: int) -> None:
         """All whole units of what was kept: two tokens for each rank of the ring."""
         self.assertIn(self.kv(job)["restored_tokens"], range(kept - 7, kept + 1))
 
     def test_a_long_prompt_goes_on_on_other_ranks(self) -> None:
-        reference = self.results(self.reference())
+        reference = self.reference()
         for before, after, more in ((2, 3, {}), (1, 2, {"kv": {"dtype": "bf16"}})):
             with self.subTest(before=before, after=after, **more):
                 job = self.job(f"job-{before}-{after}", **more)
@@ -98,7 +111,7 @@ class KvSaveTest(RunTest):
                     sorted(path.name for path in save.iterdir()),
                     sorted(["save.json", *(part["file"] for part in described["parts"])]),
                 )
-                words = self.run_job(job, after)
+                words = self.go_on(job, after)
                 self.assertRegex(words, r"· restored [\d.]+k? tokens of 1 request ·")
                 restored = self.kv(job)["restored_tokens"]
                 self.assert_restored(job, kept["kept_tokens"])
@@ -114,7 +127,7 @@ class KvSaveTest(RunTest):
         model = {"path": str(MODEL.parent / "gemma3-windows"), "compute": "fp32"}
         kv = {"dtype": "fp32"}  # a narrower one rounds differently on another number of ranks
         all_tokens = self.job("all", requests, model=model, kv={**kv, "keep": "all"})
-        self.run_job(all_tokens, 2)
+        self.go_on(all_tokens, 2)
         self.assertIsNone(self.report(all_tokens)["modes"]["kv_recent_tokens_per_rank"])
         job = self.job("recent", requests, model=model, kv=kv)
         self.stop_in_the_prompt(job, 2)
@@ -122,11 +135,11 @@ class KvSaveTest(RunTest):
         self.assertLess(slots, self.report(job)["modes"]["kv_tokens_per_rank"] // 4)
         kept = self.kv(job)["kept_tokens"]
         self.assertGreaterEqual(kept, 64)
-        self.run_job(job, 3)
+        self.go_on(job, 3)
         self.assert_restored(job, kept)
         self.assert_same_answers(self.results(job), self.results(all_tokens), [0, 1])
         straight = self.job("straight", requests, model=model, kv=kv)
-        self.assertIn("keep recent tokens alone", self.run_job(straight, 2))
+        self.assertIn("keep recent tokens alone", self.go_on(straight, 2))
         for name in ("tokens", "token_logprob"):
             for row in (0, 1):
                 found, wanted = (
@@ -135,7 +148,7 @@ class KvSaveTest(RunTest):
                 self.assertEqual(found.tobytes(), wanted.tobytes())
 
     def test_elastic_teams_keep_and_go_on(self) -> None:
-        reference = self.results(self.reference())
+        reference = self.reference()
         elastic = {"parallel": {"cp": "elastic"}}
         # Two layers, K and V of four heads of eight fp32 numbers: a rank holds half of the long prompt.
         half = (LENGTH // 2 + 50) * 2 * 2 * 4 * 8 * 4
@@ -145,17 +158,17 @@ class KvSaveTest(RunTest):
                 self.stop_in_the_prompt(job, ranks)
                 kept = self.kv(job)["kept_tokens"]
                 self.assertGreaterEqual(kept, 64)
-                self.run_job(job, after)
+                self.go_on(job, after)
                 self.assert_restored(job, kept)
                 self.assert_same_answers(self.results(job), reference, [0, 1])
                 self.assertIn(b"elastic:2" if wide else b"elastic:", self.results(job)["mode"][1])
 
     def test_a_second_stop_keeps_only_what_is_new(self) -> None:
-        reference = self.results(self.reference())
+        reference = self.reference()
         job = self.job("job")
         self.stop_in_the_prompt(job, 1)
         first = self.kv(job)["kept_tokens"]
-        launch = self.start(job, 2)
+        launch = self.start(job, 2, together=True)
         wait_for("all ranks", lambda: len(launch.ranks()) == 2)
         save = self.output(job) / "kv" / "00000001-request-1"
         wait_for("the first line", lambda: "kv.save: if it has to stop" in launch.words())
@@ -167,12 +180,12 @@ class KvSaveTest(RunTest):
         described = json.loads((save / "save.json").read_text())["save"]
         self.assertEqual(described["tokens"], first + kv["kept_tokens"])
         self.assertGreater(kv["kept_tokens"], 0)
-        self.run_job(job, 1)
+        self.go_on(job, 1)
         self.assert_restored(job, described["tokens"])
         self.assert_same_answers(self.results(job), reference, [0, 1])
 
     def test_what_is_damaged_is_read_again(self) -> None:
-        reference = self.results(self.reference())
+        reference = self.reference()
         job = self.job("job")
         self.stop_in_the_prompt(job, 2)
         save = self.output(job) / "kv" / "00000001-request-1"
@@ -201,7 +214,7 @@ class KvSaveTest(RunTest):
                 shutil.copytree(kept, save)
                 (self.output(job) / "results.h5").write_bytes(results)
                 damage()
-                words = self.run_job(job, 2)
+                words = self.go_on(job, 2)
                 self.assertIn(words_of_it, words)
                 self.assertRegex(words, "the prompt is read again")
                 # What was read before the damage was met is whole.
@@ -215,7 +228,7 @@ class KvSaveTest(RunTest):
         self.stop_in_the_prompt(job, 1)
         save = self.output(job) / "kv" / "00000001-request-1"
         (save / "save.json").unlink()
-        words = self.run_job(job, 1)
+        words = self.go_on(job, 1)
         self.assertNotIn("restored", words)
         self.assertEqual(self.kv(job)["restored_tokens"], 0)
         self.assertFalse(save.exists(), "the next start removes them")
@@ -231,14 +244,14 @@ class KvSaveTest(RunTest):
         self.assertTrue(link.is_symlink())
         self.assertEqual(link.resolve().parent, (self.folder / "saves").resolve())
         self.assertEqual([path.name for path in link.iterdir()], ["00000001-request-1"])
-        self.run_job(there, 1)
+        self.go_on(there, 1)
         self.assertGreater(self.kv(there)["restored_tokens"], 0)
         self.assertEqual(list(link.iterdir()), [])
 
     def test_a_fresh_run_uses_nothing_of_an_earlier_one(self) -> None:
         job = self.job("job")
         self.stop_in_the_prompt(job, 1)
-        words = self.run_job(job, 1, "--fresh")
+        words = self.go_on(job, 1, "--fresh")
         self.assertNotIn("restored", words)
         self.assertGreater(self.report(job)["counts"]["prompt_tokens"], LENGTH)
         self.assertEqual(self.kv(job)["restored_tokens"], 0)

@@ -25,6 +25,7 @@ from harness import (
     FAILURE,
     MODEL,
     REFUSED,
+    Results,
     RunTest,
     random_requests,
     wait_for,
@@ -33,18 +34,23 @@ from harness import (
 
 GREEDY: dict[str, Any] = {"max_new_tokens": 200, "ignore_eos": True, "logprobs": 1}
 ONE_BY_ONE = {"max_sequences": 1, "order": "fcfs"}
+SOON_DONE = ("--set", "generation.max_new_tokens=20")
 
 
 class InputsTest(RunTest):
+    references: ClassVar[list[Results]] = []  # one, computed for all tests
+
     def setUp(self) -> None:
         super().setUp()
         self.requests = random_requests(10, 5, 60, seed=8)
         self.requests[0].max_new_tokens = [4]
         for request in self.requests[1:]:
-            request.max_new_tokens = [1500]
-        reference = self.write_job(self.requests, "reference", generation=GREEDY)
-        self.run_job(reference, 1)
-        self.expected = self.results(reference)
+            request.max_new_tokens = [800]
+        if not self.references:
+            reference = self.write_job(self.requests, "reference", generation=GREEDY)
+            self.run_job(reference, 1)
+            self.references.append(self.results(reference))
+        (self.expected,) = self.references
         # A copy that may be removed.
         self.model = self.folder / "model"
         self.model.mkdir()
@@ -108,12 +114,13 @@ class DisplacedOutputTest(RunTest):
         self.requests = random_requests(20, 5, 60, seed=8)
         self.requests[0].max_new_tokens = [4]
         for request in self.requests[1:]:
-            request.max_new_tokens = [2000]
+            request.max_new_tokens = [-1]  # as the job says: many at first, and few where it goes on
 
     def stopped(self, name: str, ranks: int, dp: int) -> tuple[Path, Any]:
         """A run whose ranks stand still, with one result, so that nothing is written meanwhile."""
+        generation = {**GREEDY, "max_new_tokens": 2000}
         job = self.write_job(
-            self.requests, name, generation=GREEDY, batch=ONE_BY_ONE, parallel={"dp": dp}
+            self.requests, name, generation=generation, batch=ONE_BY_ONE, parallel={"dp": dp}
         )
         launch = self.start(job, ranks)
         results = self.output(job) / "results.h5"
@@ -135,7 +142,7 @@ class DisplacedOutputTest(RunTest):
                 self.assertIn(str(moved / "results.h5"), launch.words())
                 self.assertFalse(output.exists(), list(output.rglob("*")))
                 moved.rename(output)
-                self.run_job(job, ranks)
+                self.run_job(job, ranks, *SOON_DONE)
                 found = self.results(job)
                 self.assertEqual(found.rows(DONE), list(range(len(self.requests))))
 
@@ -153,7 +160,7 @@ class DisplacedOutputTest(RunTest):
                 output.mkdir()
                 rescued.rename(output / "results.h5")
                 self.assertIn(0, self.results(job).rows(DONE))
-                self.run_job(job, ranks)
+                self.run_job(job, ranks, *SOON_DONE)
                 found = self.results(job)
                 self.assertEqual(found.rows(DONE), list(range(len(self.requests))))
 

@@ -8,7 +8,9 @@ import signal
 import subprocess
 import unittest
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+import numpy as np
 
 from harness import (
     ALL_DONE,
@@ -55,6 +57,13 @@ class PrefixSharingTest(RunTest):
             **{"generation": GENERATION, "batch": batch, **sections},
         )
 
+    references: ClassVar[list[Results]] = []  # of questions(), computed once
+
+    def questions_alone(self) -> Results:
+        if not self.references:
+            self.references.append(self.alone())
+        return self.references[0]
+
     def alone(self, expect: int = ALL_DONE, **sections: Any) -> Results:
         """What independent requests give on one rank."""
         job = self.job("alone", shares=False, **sections)
@@ -89,7 +98,7 @@ class PrefixSharingTest(RunTest):
             self.assertEqual(found[name].tolist(), wanted[name].tolist())
 
     def test_answers_are_the_same_on_every_layout(self) -> None:
-        wanted = self.alone()
+        wanted = self.questions_alone()
         self.assertGreater(len({t for row in wanted.rows(DONE) for t in wanted.tokens(row)}), 20)
         cases: tuple[tuple[str, int, int, dict[str, Any]], ...] = (
             ("one", 1, 1, {}),
@@ -279,7 +288,7 @@ class PrefixSharingTest(RunTest):
                 self.assertTrue("none" in spared or spared["spared_tokens"] == 0, spared)
 
     def test_files_share_too(self) -> None:
-        wanted = self.alone()
+        wanted = self.questions_alone()
         requests = questions()
         job = self.job("files", input=["files.h5", "more.h5"], requests=requests[:7])
         write_shard(self.folder / "more.h5", requests[7:])
@@ -288,7 +297,7 @@ class PrefixSharingTest(RunTest):
         self.assert_all_as(job, wanted)
 
     def test_a_killed_run_goes_on(self) -> None:
-        wanted = self.alone()
+        wanted = self.questions_alone()
         job = self.job("killed", batch={"max_sequences": 2})
         for row in (1, 8):
             launch = self.start(job, 2)
@@ -300,10 +309,10 @@ class PrefixSharingTest(RunTest):
     def test_a_drained_run_goes_on_with_partial_answers(self) -> None:
         requests = questions()
         for index, request in enumerate(requests):  # they do not end together
-            request.max_new_tokens = [800 + 150 * (index % 7)]
+            request.max_new_tokens = [300 + 50 * (index % 7)]
         wanted = self.alone(requests=requests)
         job = self.job("drained", batch={"max_sequences": 3}, requests=requests)
-        launch = self.start(job, 2)
+        launch = self.start(job, 2, together=True)
         wait_for("all ranks", lambda: len(launch.ranks()) == 2)
         wait_for_state(self.output(job) / "results.h5", 1, DONE)
         launch.signal_ranks(signal.SIGTERM)
@@ -318,11 +327,22 @@ class PrefixSharingTest(RunTest):
             "requests": questions(shared=book),
             "model": {"rope_scaling": {"type": "linear", "factor": 8}},
             "limits": {"grace": "40s"},
-            "batch": {"max_batch_tokens": 16},  # so that the book takes seconds
         }
-        wanted = self.alone(**dict(sections))
-        job = self.job("kept", **dict(sections))
-        launch = self.start(job, 1)
+        large = {"batch": {"max_batch_tokens": 1024}}
+        reference = self.job("reference", **sections, **large)
+        self.run_job(reference, 1)
+        wanted = self.results(reference)
+        # To read the book for each question would take half a minute.
+        one = {**sections, "requests": sections["requests"][1:2]}
+        alone = self.alone(**one, **large)
+        self.assertEqual(alone["request_id"][0], wanted["request_id"][1])
+        self.assertEqual(alone.tokens(0), wanted.tokens(1))
+        np.testing.assert_allclose(
+            alone.slots(0, "token_logprob"), wanted.slots(1, "token_logprob"), rtol=0, atol=1e-4
+        )
+        # So that the book takes seconds.
+        job = self.job("kept", **sections, batch={"max_batch_tokens": 16})
+        launch = self.start(job, 1, together=True)
         wait_for("the rank", lambda: len(launch.ranks()) == 1)
         wait_for("its results", (self.output(job) / "results.h5").exists)
         wait_for("some of the book", lambda: "begin alike" in launch.words())
@@ -331,7 +351,7 @@ class PrefixSharingTest(RunTest):
         self.end(launch, DRAINED)
         kept = self.report(job)["kv"]
         self.assertEqual(kept["kept_requests"], 1)
-        self.run_job(job, 2)
+        self.run_job(job, 2, "--set", "batch.max_batch_tokens=1024")
         self.assertGreater(self.report(job)["kv"]["restored_tokens"], 0)
         self.assert_all_as(job, wanted)
 

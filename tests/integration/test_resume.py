@@ -19,6 +19,7 @@ from harness import (
     DONE,
     DRAINED,
     FAILED,
+    LEAVE_TOGETHER,
     MODEL,
     MPIEXEC,
     PROGRAM,
@@ -193,7 +194,7 @@ class SecondRunTest(RunTest):
             part = ["--wdir", of_rank[0], PROGRAM, "run", job, *options]
             other = ["--wdir", of_rank[1], PROGRAM, "run", job, *options]
             command = [MPIEXEC, "--bind-to", "none", "-np", "1", *part, ":", "-np", "1", *other]
-            return self.end(self.launch(command), expect)
+            return self.end(self.launch(command, LEAVE_TOGETHER if expect == REFUSED else {}), expect)
 
         def change_config() -> None:
             config["rms_norm_eps"] *= 2

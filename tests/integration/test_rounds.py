@@ -45,8 +45,10 @@ class Rounds(RunTest):
             **{"input": ["1.h5"], "output": "one/1", "generation": generation, **sections},
         )
 
-    def begin(self, job: Path, ranks: int, *options: str) -> Launch:
-        launch = self.start(job, ranks, "--rounds", *options, stdin=subprocess.PIPE)
+    def begin(self, job: Path, ranks: int, *options: str, together: bool = True) -> Launch:
+        launch = self.start(
+            job, ranks, "--rounds", *options, stdin=subprocess.PIPE, together=together
+        )
         assert launch.process.stdin is not None
         self.addCleanup(launch.process.stdin.close)
         return launch
@@ -137,14 +139,14 @@ class Rounds(RunTest):
         self.assertEqual(len(Results.read(self.folder / "one/1/results.h5").rows(FAILED)), 1)
 
     def test_line_that_is_no_round_is_refused(self) -> None:
-        for line, reason in (
-            ("{'input': 1}", "is no round; a line is"),
-            ('{"input": ["2.h5"], "output": "x", "model": "y"}', "is no round; a line is"),
-            ('{"input": ["nothing.h5"], "output": "x"}', "nothing.h5 matches no file"),
-            ('{"input": ["2.h5"], "output": {"a": 1}}', "output"),
+        for ranks, line, reason in (
+            (2, "{'input': 1}", "is no round; a line is"),
+            (0, '{"input": ["2.h5"], "output": "x", "model": "y"}', "is no round; a line is"),
+            (2, '{"input": ["nothing.h5"], "output": "x"}', "nothing.h5 matches no file"),
+            (0, '{"input": ["2.h5"], "output": {"a": 1}}', "output"),
         ):
             with self.subTest(line=line):
-                launch = self.begin(self.job(), 2)
+                launch = self.begin(self.job(), ranks)
                 self.wait_for_round(launch, 1)
                 self.ask(launch, "")  # says nothing
                 self.ask(launch, line)
@@ -177,7 +179,7 @@ class Rounds(RunTest):
         self.assertEqual(launch.wait(20), DRAINED, launch.words())
 
     def test_rank_that_dies_while_all_wait_ends_the_job(self) -> None:
-        launch = self.begin(self.job(), 2)
+        launch = self.begin(self.job(), 2, together=False)
         self.wait_for_round(launch, 1)
         launch.ranks()
         time.sleep(0.5)  # ranks show what they do ten times a second
@@ -189,7 +191,7 @@ class Rounds(RunTest):
     def test_later_round_is_watched(self) -> None:
         job = self.job(generation={"max_new_tokens": 3000, "ignore_eos": True})
         write_shard(self.folder / "1.h5", random_requests(1, 20, 30, seed=6))
-        launch = self.begin(job, 2, "--set", "generation.max_new_tokens=3000")
+        launch = self.begin(job, 2, "--set", "generation.max_new_tokens=3000", together=False)
         self.ask_round(launch, 2)
         wait_for_state(self.folder / "one/1/results.h5", 0, DONE)
         wait_for("round 2", (self.folder / "one/2/results.h5").exists)

@@ -266,7 +266,7 @@ class ShapeTest(RunTest):
         wanted = self.job("whole", shape, **dict(more))
         self.run_job(wanted, 1)
         job = self.job("stopped", shape, **dict(more))
-        launch = self.start(job, 2)
+        launch = self.start(job, 2, together=True)
         wait_for("all ranks", lambda: len(launch.ranks()) == 2)
         results = self.output(job) / "results.h5"
         wait_for("its results", results.exists)

@@ -164,7 +164,7 @@ class StopStringsTest(RunTest):
             )
             stop.append(data[len(before) :][:length])
         job = self.job(requests, "drained", stop, generation=long)
-        launch = self.start(job, 2)
+        launch = self.start(job, 2, together=True)
         wait_for("all ranks", lambda: len(launch.ranks()) == 2)
         wait_for_state(self.output(job) / "results.h5", 0, DONE)
         launch.signal_ranks(signal.SIGTERM)

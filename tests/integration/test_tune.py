@@ -11,6 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from harness import (
     ALL_DONE,
+    LEAVE_TOGETHER,
     MODEL,
     MPIEXEC,
     PROGRAM,
@@ -58,7 +59,7 @@ class TuneTest(RunTest):
         """What it printed, and what it said."""
         command: list[object] = [MPIEXEC, "-np", ranks, "--bind-to", "none", PROGRAM, "tune"]
         command += [self.job, "--calibration", self.calibration, "--output", self.tuned]
-        launch = self.launch([*command, *options])
+        launch = self.launch([*command, *options], LEAVE_TOGETHER if expect == REFUSED else {})
         self.assertEqual(launch.wait(), expect, launch.words())
         return launch.out.read_text(), launch.words()
 

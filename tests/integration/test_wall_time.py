@@ -43,7 +43,7 @@ class ShortStartsTest(RunTest):
         # A machine that is busy with other things is slower than it was a moment ago, up to a point.
         most = 8 + 4 * int(whole_s)
         while code == DRAINED and len(done) <= most:
-            launch = self.start(job, 2)
+            launch = self.start(job, 2, together=True)
             code = launch.wait()
             self.assertIn(code, (ALL_DONE, DRAINED), launch.words())
             done.append(self.done(job))
