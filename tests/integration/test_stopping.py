@@ -170,6 +170,8 @@ class DrainTest(Drains):
         counts = self.report(job)["counts"]
         self.assertEqual(counts["partial"], len(before.rows(PARTIAL)))
         self.assertEqual(counts["open"], len(before.rows(OPEN)))
+        if "batch" not in sections:
+            self.assertEqual(before.rows(OPEN), [], "all were under way, as the short answer was")
 
         unpinned = self.write_job(
             name=f"drained-{name}", generation=generation, **exact(generation)
