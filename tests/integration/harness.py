@@ -32,6 +32,8 @@ POSITIONS: int = json.loads((MODEL / "config.json").read_text())["max_position_e
 OPEN, PARTIAL, DONE, FAILED = range(4)
 ALL_DONE, FAILURE, REFUSED, SOME_FAILED, DRAINED = 0, 1, 2, 3, 75
 
+# Whether tests of which a run takes a part of the cases take all; every value is in that part.
+ALL_CASES = "PECIA_FULL_MATRIX" in os.environ
 LIMIT_S = 120.0  # of one run; they take a second or two, and longer beside other tests
 MARK = "PECIA_TEST_JOB"
 # After a rank that ends with another code than 0, mpirun waits twice so many seconds (1) before it kills the others,

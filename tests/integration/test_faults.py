@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from harness import (
+    ALL_CASES,
     ALL_DONE,
     DONE,
     DRAINED,
@@ -33,7 +34,6 @@ from harness import (
 )
 
 ROUNDS = int(os.environ.get("PECIA_TEST_ROUNDS", "6"))
-ALL_CASES = "PECIA_FULL_MATRIX" in os.environ
 GENERATION = {"max_new_tokens": 16, "ignore_eos": True, "logprobs": 2}
 # A few sequences at a time, so that rows are finished all along the run.
 BATCH = {"max_sequences": 3}

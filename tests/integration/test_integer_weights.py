@@ -10,13 +10,24 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from harness import DONE, MODEL, REFUSED, RunTest, random_requests
+from harness import ALL_CASES, DONE, MODEL, REFUSED, RunTest, random_requests
 
 GENERATION: dict[str, Any] = {"max_new_tokens": 12, "ignore_eos": True, "logprobs": 1, "prompt_logprobs": 1}
 
 
+ALL_LAYOUTS = {
+    "int8": ({"cp": 3}, {"sp": 2}, {"tp": 2}, {"sp": 2, "tp": 2}, {"dp": 2, "cp": 2}),
+    "int4": ({"cp": 3}, {"dp": 2}),
+}
+
+
 class IntegerWeightsTest(RunTest):
     model: ClassVar[Path] = MODEL
+    layouts: ClassVar[dict[str, tuple[dict[str, int], ...]]] = (
+        ALL_LAYOUTS
+        if ALL_CASES
+        else {"int8": ({"cp": 3}, {"sp": 2, "tp": 2}, {"dp": 2, "cp": 2}), "int4": ({"dp": 2},)}
+    )
 
     def job_of(self, name: str, dtype: str, **parallel: int) -> Path:
         return self.write_job(
@@ -38,10 +49,7 @@ class IntegerWeightsTest(RunTest):
         whole = self.job_of("whole", "fp32")
         self.run_job(whole, 1)
         unrounded = np.concatenate(self.prompt_logprobs(whole))
-        for dtype, layouts in (
-            ("int8", ({"cp": 3}, {"sp": 2}, {"tp": 2}, {"sp": 2, "tp": 2}, {"dp": 2, "cp": 2})),
-            ("int4", ({"cp": 3}, {"dp": 2})),
-        ):
+        for dtype, layouts in self.layouts.items():
             alone = self.job_of(f"alone-{dtype}", dtype)
             words = self.run_job(alone, 1)
             self.assertRegex(words, rf"weights rounded to {dtype}, off by [\d.]+ %: q [\d.]+ %.*lm_head")
@@ -95,6 +103,7 @@ class IntegerExpertsTest(IntegerWeightsTest):
     """The same with mixtures of experts, whose router is not rounded."""
 
     model = MODEL.parent / "qwen3moe-raw-step2"
+    layouts = ALL_LAYOUTS if ALL_CASES else {"int8": ({"sp": 2}, {"tp": 2}), "int4": ({"cp": 3},)}
 
     def test_experts_are_rounded_and_routers_are_not(self) -> None:
         job = self.job_of("experts", "int4")
