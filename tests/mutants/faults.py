@@ -45,9 +45,10 @@ def tests_of(file: str, folders: dict, tests: list) -> list:
     if not nearest:
         sys.exit(f"mutants: no tests are named for the folder of {file}")
     found = []
-    for pattern in folders[max(nearest, key=len)]:
+    for text in folders[max(nearest, key=len)]:
+        pattern, _, cases = text.partition(":")
         matching = [test for test in tests if re.fullmatch(pattern, test.name)]
         if not matching:
             sys.exit(f"mutants: no test is called '{pattern}'")
-        found += [test for test in matching if test not in found]
+        found += [test.only(cases) if cases else test for test in matching]
     return found

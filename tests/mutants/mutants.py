@@ -2,6 +2,7 @@
 """Plants faults one by one and says which test finds each; tests/mutants.sh says how to call it."""
 
 import argparse
+import copy
 import datetime
 import fcntl
 import json
@@ -23,7 +24,6 @@ SOURCE = WORK / "source"
 BUILD = SOURCE / "build" / "release"
 FAULTS = Path(__file__).resolve().parent / "faults.txt"
 SKIPPED = 77
-NOT_FOUND, MISFIT, NO_BUILD = "NOT FOUND", "does not fit its file", "does not compile"
 
 
 def git(*arguments: str, folder: Path = ROOT) -> str:
@@ -84,6 +84,12 @@ class Test:
         self.labels = properties.get("LABELS", [])
         self.environment = dict(each.split("=", 1) for each in properties.get("ENVIRONMENT", []))
 
+    def only(self, cases: str) -> "Test":
+        """The same test with those cases of GoogleTest alone that the filter names."""
+        some = copy.copy(self)
+        some.environment = {**self.environment, "GTEST_FILTER": cases}
+        return some
+
     def run(self, limit_s: Optional[float]) -> Optional[str]:
         """What failed; nothing where the test passes or is skipped."""
         environment = {**os.environ, **self.environment}
@@ -136,44 +142,47 @@ def failing_case(output: str) -> Optional[str]:
 
 
 class Result:
-    def __init__(self, number: int, fault: Fault, found_by: str, case: str, seconds: float):
-        self.number, self.fault, self.found_by, self.case = number, fault, found_by, case
-        self.seconds = seconds
+    """`test` is the one that has found the fault; without one `why_not` says why there is none."""
 
-    @property
-    def found(self) -> bool:
-        return self.found_by not in (NOT_FOUND, MISFIT, NO_BUILD)
+    def __init__(self, fault: Fault, test: Optional[Test], case: str, why_not: str = ""):
+        self.fault, self.test, self.case, self.why_not = fault, test, case, why_not
+        self.seconds = 0.0
 
     def finder(self) -> str:
-        return f"{self.found_by}: {self.case}" if self.case else self.found_by
+        found_by = self.test.name if self.test else self.why_not
+        return f"{found_by}: {self.case}" if self.case else found_by
 
 
-def find(fault: Fault, tests: list, limit_s: Optional[float]) -> tuple:
-    """Builds for each test in turn and runs it, until one fails: its name and what failed."""
+def find(fault: Fault, tests: list, limit_s: Optional[float]) -> Result:
+    """Builds for each test in turn and runs it, until one fails."""
     built = set()
     for test in tests:
         targets = targets_of(test.name)
         if not built.issuperset(targets):
             if not build(targets):
-                return NO_BUILD, ""
+                return Result(fault, None, "", "does not compile")
             built.update(targets)
         failed = test.run(limit_s)
         if failed:
-            return test.name, failed
-    return NOT_FOUND, ""
+            return Result(fault, test, failed)
+    return Result(fault, None, "", "NOT FOUND")
 
 
-def plant(fault: Fault, tests: list, limit_s: Optional[float]) -> tuple:
+def plant(fault: Fault, tests: list, limit_s: Optional[float]) -> Result:
     """Plants the fault, looks for it, and takes it out again in any case."""
     path = SOURCE / fault.file
     original = path.read_text() if path.exists() else ""
     if original.count(fault.old) != 1 or fault.old == fault.new:
-        return MISFIT, f"its text occurs {original.count(fault.old)} times in {fault.file}"
+        times = original.count(fault.old)
+        return Result(fault, None, f"its text occurs {times} times in {fault.file}", "does not fit")
+    begin = time.monotonic()
     try:
         path.write_text(original.replace(fault.old, fault.new))
-        return find(fault, tests, limit_s)
+        result = find(fault, tests, limit_s)
     finally:
         path.write_text(original)
+    result.seconds = time.monotonic() - begin
+    return result
 
 
 def known_tests() -> list:
@@ -214,10 +223,13 @@ def machine() -> str:
 
 
 def row_of(result: Result) -> str:
-    folder = str(Path(result.fault.file).parent)
-    case = f" `{result.case}`" if result.case and result.case != "by hanging" else f" {result.case}"
-    found_by = f"`{result.found_by}`{case}" if result.found else f"**{result.finder()}**"
-    return f"| {result.fault.name} | `{folder}` | {found_by.strip()} | {result.seconds:.0f} |"
+    folder = Path(result.fault.file).parent
+    if result.test is None:
+        found_by = f"**{result.finder()}**"
+    else:
+        case = result.case if " " in result.case else f"`{result.case}`"
+        found_by = f"`{result.test.name}` {case}"
+    return f"| {result.fault.name} | `{folder}` | {found_by} | {result.seconds:.0f} |"
 
 
 def write_table(path: Path, results: list, faults: list) -> None:
@@ -248,7 +260,7 @@ def write_json(path: Path, results: list, broken: list) -> None:
         {
             "fault": result.fault.name,
             "file": result.fault.file,
-            "found_by": result.found_by,
+            "found_by": result.test.name if result.test else result.why_not,
             "case": result.case,
             "seconds": round(result.seconds, 1),
         }
@@ -258,17 +270,18 @@ def write_json(path: Path, results: list, broken: list) -> None:
     path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
 
-def failing_without_fault(results: list, tests: list, limit_s: Optional[float]) -> list:
+def failing_without_fault(results: list, limit_s: Optional[float]) -> list:
     """Tests that found a fault and fail without one as well, so that they have found nothing."""
-    names = {result.found_by for result in results if result.found}
-    finders = [test for test in tests if test.name in names]
-    if finders and not build(
-        sorted({target for test in finders for target in targets_of(test.name)})
-    ):
+    finders = {}  # each once, by its name and cases
+    for result in results:
+        if result.test:
+            cases = result.test.environment.get("GTEST_FILTER", "")
+            finders[result.test.name, cases] = result.test
+    targets = {target for test in finders.values() for target in targets_of(test.name)}
+    if targets and not build(sorted(targets)):
         return ["the build"]
-    return [
-        f"{test.name}: {failed}" for test in finders for failed in [test.run(limit_s)] if failed
-    ]
+    failed = {test.name: test.run(limit_s) for test in finders.values()}
+    return [f"{name}: {what}" for name, what in failed.items() if what]
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -310,18 +323,14 @@ def main() -> int:
     for number, fault in some:
         if is_late(arguments.until):
             break
-        begin = time.monotonic()
         tests = tests_of(fault.file, folders, all_tests)
-        found_by, case = plant(fault, tests, arguments.limit)
-        results.append(Result(number, fault, found_by, case, time.monotonic() - begin))
-        print(
-            f"{number:3} {fault.name}: {results[-1].finder()}, {results[-1].seconds:.0f} s",
-            flush=True,
-        )
-    broken = failing_without_fault(results, all_tests, arguments.limit)
+        results.append(plant(fault, tests, arguments.limit))
+        last = results[-1]
+        print(f"{number:3} {fault.name}: {last.finder()}, {last.seconds:.0f} s", flush=True)
+    broken = failing_without_fault(results, arguments.limit)
     for line in broken:
         print(f"fails without any fault: {line}")
-    found = sum(result.found for result in results)
+    found = sum(result.test is not None for result in results)
     if arguments.json:
         write_json(arguments.json, results, broken)
     if arguments.table:
