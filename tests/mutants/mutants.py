@@ -92,7 +92,7 @@ class Test:
 
     def run(self, limit_s: Optional[float]) -> Optional[str]:
         """What failed; nothing where the test passes or is skipped."""
-        environment = {**os.environ, **self.environment}
+        environment = {**os.environ, **self.environment, "GTEST_COLOR": "no"}
         if "unit" in self.labels:  # a rank that stops early would leave the others waiting
             environment["GTEST_FAIL_FAST"] = "1"
         limit_s = min(self.limit_s, limit_s or self.limit_s)
@@ -131,6 +131,7 @@ def stop(process: subprocess.Popen) -> None:
 
 def failing_case(output: str) -> Optional[str]:
     """The first case that failed, by GoogleTest or unittest; else the one that was running when the program ended."""
+    output = re.sub(r"\x1b\[[0-9;]*m", "", output)
     failed = re.search(r"\[  FAILED  \] (\S+\.[^\s,]+)", output)
     if failed:
         return failed.group(1)
