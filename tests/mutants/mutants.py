@@ -321,14 +321,18 @@ def main() -> int:
     prepare_source()
     all_tests = known_tests()
     results = []
-    for number, fault in some:
-        if is_late(arguments.until):
-            break
-        tests = tests_of(fault.file, folders, all_tests)
-        results.append(plant(fault, tests, arguments.limit))
-        last = results[-1]
-        print(f"{number:3} {fault.name}: {last.finder()}, {last.seconds:.0f} s", flush=True)
-    broken = failing_without_fault(results, arguments.limit)
+    interrupted = False
+    try:
+        for number, fault in some:
+            if is_late(arguments.until):
+                break
+            tests = tests_of(fault.file, folders, all_tests)
+            results.append(plant(fault, tests, arguments.limit))
+            last = results[-1]
+            print(f"{number:3} {fault.name}: {last.finder()}, {last.seconds:.0f} s", flush=True)
+    except (KeyboardInterrupt, SystemExit):
+        interrupted = True
+    broken = [] if interrupted else failing_without_fault(results, arguments.limit)
     for line in broken:
         print(f"fails without any fault: {line}")
     found = sum(result.test is not None for result in results)
