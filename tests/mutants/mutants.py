@@ -245,8 +245,11 @@ def write_table(path: Path, results: list, faults: list) -> None:
     command = shlex.join(["tests/mutants.sh", *sys.argv[1:]])
     head = [
         "# Which test finds which fault",
-        f"`{command}` on {machine()}, {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}. Seconds are those of",
-        "building and testing until the first test failed.",
+        f"On {machine()}, {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}. Seconds are those of building and",
+        "testing until the first test failed. Rows that this command did not write anew are those of an earlier one:",
+        "```",
+        command,
+        "```",
         "",
         "| fault | folder | found by | seconds |",
         "|---|---|---|---|",
