@@ -30,6 +30,13 @@ TEST(Uniform, IsUniform) {
   EXPECT_NEAR(sum_squares / count, 1.0 / 3, 0.005);
 }
 
+TEST(Uniform, DependsOnAllBitsOfKeyAndIndex) {
+  for (int bit = 0; bit < 64; ++bit) {
+    EXPECT_NE(uniform(0, uint64_t{1} << bit), uniform(0, 0)) << "index bit " << bit;
+    EXPECT_NE(uniform(uint64_t{1} << bit, 0), uniform(0, 0)) << "key bit " << bit;
+  }
+}
+
 TEST(Mix, DependsOnEverything) {
   EXPECT_NE(mix(0, "a"), mix(0, "b"));
   EXPECT_NE(mix(0, "a"), mix(1, "a"));

@@ -100,6 +100,8 @@ TEST_P(Sampling, TopPKeepsTheSmallestSetThatReachesIt) {
   EXPECT_EQ(sample_one(four, params, 0.999), 3);
   params.top_p = 1e-6f;
   EXPECT_EQ(sample_one(four, params, 0.999), 2);
+  params.top_p = 0.5f;
+  EXPECT_EQ(sample_one({1, 1, 1, 1}, params, 0.999), 1);  // two of four equal ones reach it exactly
   // Of what top_k left: 0.4 of 0.7 is 0.57.
   params = {.temperature = 1.0f, .top_k = 2, .top_p = 0.5f};
   EXPECT_EQ(sample_one(four, params, 0.999), 2);
