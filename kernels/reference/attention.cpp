@@ -7,49 +7,67 @@
 namespace pecia::kernels::reference {
 namespace {
 
-/// Score of a key that the row sees, and the element at which it and its value begin.
-struct SeenKey {
-  double score;
-  int64_t begin;
+/// The keys and values of an item and a KV head, widened, and what they are multiplied by.
+struct ItemKeys {
+  std::vector<float> k, v;                 ///< [keys, head_dim]
+  std::vector<double> k_scales, v_scales;  ///< [keys]
+  std::vector<int64_t> positions;          ///< [keys]
 };
 
-/// What the vector that begins at element `begin` is multiplied by.
-double scale_at(const float* scales, int64_t begin, int64_t head_dim) {
-  return scales ? double{scales[begin / head_dim]} : 1.0;
+ItemKeys keys_of(const AttentionArgs& args, const AttentionItem& item, int64_t kv_head) {
+  const int64_t head_dim = args.q.size(2);
+  ItemKeys keys;
+  for (const KeyRun& run : args.runs.subspan(item.first_run, item.num_runs))
+    for (int64_t s = 0; s < run.num_keys; ++s) {
+      const int64_t begin = run.offset + kv_head * run.head_stride + s * head_dim;
+      for (int64_t i = begin; i < begin + head_dim; ++i) {
+        keys.k.push_back(load_as_float(args.keys.k, args.kv_dtype, i));
+        keys.v.push_back(load_as_float(args.keys.v, args.kv_dtype, i));
+      }
+      const auto scale = [&](const float* scales) {
+        return scales ? double{scales[begin / head_dim]} : 1.0;
+      };
+      keys.k_scales.push_back(scale(args.keys.k_scales));
+      keys.v_scales.push_back(scale(args.keys.v_scales));
+      keys.positions.push_back(run.position_of(s));
+    }
+  return keys;
 }
+
+/// A key that the row sees.
+struct SeenKey {
+  double score;
+  size_t key;
+};
 
 bool sees(int64_t query, int64_t key, int64_t window) {
   return key <= query && (window == 0 || key > query - window);
 }
 
-void attend(const AttentionArgs& args, const AttentionItem& item, int64_t row, int64_t head) {
+void attend(const AttentionArgs& args, const ItemKeys& keys, int64_t row, int64_t head) {
   const int64_t head_dim = args.q.size(2);
-  const int64_t kv_head = head / (args.q.size(1) / args.num_kv_heads);
   const float* q = row_of(args.q, row) + head * head_dim;
   float* out = row_of(args.out, row) + head * head_dim;
 
   std::vector<SeenKey> seen;
   double max = empty_lse;
-  for (const KeyRun& run : args.runs.subspan(item.first_run, item.num_runs))
-    for (int64_t s = 0; s < run.num_keys; ++s) {
-      if (!sees(args.query_positions[row], run.position_of(s), args.window)) continue;
-      const int64_t begin = run.offset + kv_head * run.head_stride + s * head_dim;
-      double dot = 0;
-      for (int64_t i = 0; i < head_dim; ++i)
-        dot += double{q[i]} * load_as_float(args.keys.k, args.kv_dtype, begin + i);
-      dot *= scale_at(args.keys.k_scales, begin, head_dim);
-      seen.push_back({dot * args.scale, begin});
-      max = std::max(max, seen.back().score);
-    }
+  for (size_t key = 0; key < keys.positions.size(); ++key) {
+    if (!sees(args.query_positions[row], keys.positions[key], args.window)) continue;
+    const float* const k = keys.k.data() + key * head_dim;
+    double dot = 0;
+    for (int64_t i = 0; i < head_dim; ++i) dot += double{q[i]} * k[i];
+    seen.push_back({dot * keys.k_scales[key] * args.scale, key});
+    max = std::max(max, seen.back().score);
+  }
 
   double sum = 0;
   std::vector<double> values(head_dim);
-  for (const SeenKey& key : seen) {
-    const double weight = std::exp(key.score - max);
+  for (const SeenKey& of : seen) {
+    const float* const v = keys.v.data() + of.key * head_dim;
+    const double weight = std::exp(of.score - max);
     sum += weight;
-    const double share = weight * scale_at(args.keys.v_scales, key.begin, head_dim);
-    for (int64_t i = 0; i < head_dim; ++i)
-      values[i] += share * load_as_float(args.keys.v, args.kv_dtype, key.begin + i);
+    const double share = weight * keys.v_scales[of.key];
+    for (int64_t i = 0; i < head_dim; ++i) values[i] += share * v[i];
   }
   for (int64_t i = 0; i < head_dim; ++i)
     out[i] = seen.empty() ? 0.0f : static_cast<float>(values[i] / sum);
@@ -59,9 +77,14 @@ void attend(const AttentionArgs& args, const AttentionItem& item, int64_t row, i
 }  // namespace
 
 void attention(const AttentionArgs& args) {
+  const int64_t group = args.q.size(1) / args.num_kv_heads;
   for (const AttentionItem& item : args.items)
-    for (int64_t row = item.first_row; row < item.first_row + item.num_rows; ++row)
-      for (int64_t head = 0; head < args.q.size(1); ++head) attend(args, item, row, head);
+    for (int64_t kv_head = 0; kv_head < args.num_kv_heads; ++kv_head) {
+      const ItemKeys keys = keys_of(args, item, kv_head);
+      for (int64_t row = item.first_row; row < item.first_row + item.num_rows; ++row)
+        for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
+          attend(args, keys, row, head);
+    }
 }
 
 }  // namespace pecia::kernels::reference

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstddef>
+#include <cstring>
 #include <vector>
 
 #include "kernels/reference/reference.hpp"
@@ -6,12 +8,18 @@
 namespace pecia::kernels::reference {
 namespace {
 
-/// f_e of a row, [1, hidden].
-std::vector<float> of_expert(const ExpertsArgs& args, const Expert& expert, int64_t t) {
-  const int64_t ffn = expert.gate.rows(), hidden = args.y.size(1);
-  std::vector<float> gate(ffn), up(ffn), out(hidden);
-  const TensorView x = args.x.slice_rows(t, 1);
-  const TensorView gates(gate.data(), DType::fp32, {1, ffn}), ups(up.data(), DType::fp32, {1, ffn});
+/// f_e of some rows of x, [rows, hidden].
+std::vector<float> of_expert(const ExpertsArgs& args, const Expert& expert,
+                             const std::vector<int64_t>& rows) {
+  const auto count = static_cast<int64_t>(rows.size());
+  const int64_t ffn = expert.gate.rows(), hidden = args.y.size(1), in = args.x.size(1);
+  std::vector<std::byte> gathered(count * in * size_of(args.x.dtype()));
+  const TensorView x(gathered.data(), args.x.dtype(), {count, in});
+  for (int64_t i = 0; i < count; ++i)
+    std::memcpy(x.row(i), args.x.row(rows[i]), in * size_of(args.x.dtype()));
+  std::vector<float> gate(count * ffn), up(count * ffn), out(count * hidden);
+  const TensorView gates(gate.data(), DType::fp32, {count, ffn});
+  const TensorView ups(up.data(), DType::fp32, {count, ffn});
   linear({.x = x,
           .weight = expert.gate,
           .bias = expert.gate_bias,
@@ -26,7 +34,7 @@ std::vector<float> of_expert(const ExpertsArgs& args, const Expert& expert, int6
   linear({.x = gates,
           .weight = expert.down,
           .bias = expert.down_bias,
-          .y = TensorView(out.data(), DType::fp32, {1, hidden}),
+          .y = TensorView(out.data(), DType::fp32, {count, hidden}),
           .weight_scales = expert.down_scales});
   return out;
 }
@@ -35,13 +43,23 @@ std::vector<float> of_expert(const ExpertsArgs& args, const Expert& expert, int6
 
 void experts(const ExpertsArgs& args) {
   const int64_t hidden = args.y.size(1), k = args.chosen.size(1);
+  std::vector<std::vector<float>> results;  // of each expert that is here, for its rows in order
+  for (int64_t e = 0; e < std::ssize(args.experts); ++e) {
+    std::vector<int64_t> rows;
+    for (int64_t t = 0; t < args.y.rows(); ++t)
+      for (int64_t j = 0; j < k; ++j)
+        if (static_cast<const int32_t*>(args.chosen.row(t))[j] == args.first_expert + e)
+          rows.push_back(t);
+    results.push_back(of_expert(args, args.experts[e], rows));
+  }
+  std::vector<int64_t> used(args.experts.size());  // of each expert's results
   for (int64_t t = 0; t < args.y.rows(); ++t) {
     const auto* const chosen = static_cast<const int32_t*>(args.chosen.row(t));
     std::vector<double> sums(hidden);
     for (int64_t j = 0; j < k; ++j) {
       const int64_t here = chosen[j] - args.first_expert;
       if (here < 0 || here >= std::ssize(args.experts)) continue;
-      const std::vector<float> out = of_expert(args, args.experts[here], t);
+      const float* const out = results[here].data() + used[here]++ * hidden;
       for (int64_t i = 0; i < hidden; ++i) sums[i] += double{row_of(args.weights, t)[j]} * out[i];
     }
     for (int64_t i = 0; i < hidden; ++i) row_of(args.y, t)[i] = static_cast<float>(sums[i]);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/kernels/tensors.hpp"
 
+#include <map>
 #include <numeric>
 
 #include "kernels/cpu/cpu.hpp"
@@ -13,6 +14,15 @@ constexpr float sentinel = -80.0f;  // which every type holds
 
 int64_t product(const std::vector<int64_t>& shape, size_t first) {
   return std::accumulate(shape.begin() + first, shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+/// random_floats(count, seed), kept: the same for every backend and option, they take longer than some
+/// ops. The first numbers of a seed do not depend on their count.
+std::vector<float> numbers_of(uint64_t seed, int64_t count) {
+  static std::map<uint64_t, std::vector<float>> known;
+  std::vector<float>& numbers = known[seed];
+  if (std::ssize(numbers) < count) numbers = random_floats(count, seed);
+  return {numbers.begin(), numbers.begin() + count};
 }
 
 }  // namespace
@@ -33,7 +43,7 @@ Tensor::Tensor(std::vector<int64_t> shape, DType dtype, const std::vector<float>
 
 Tensor Tensor::random(std::vector<int64_t> shape, DType dtype, uint64_t seed, int64_t gap) {
   const int64_t count = product(shape, 0);
-  return Tensor(std::move(shape), dtype, random_floats(count, seed), gap);
+  return Tensor(std::move(shape), dtype, numbers_of(seed, count), gap);
 }
 
 Tensor Tensor::filled(std::vector<int64_t> shape, float value, int64_t gap) {
