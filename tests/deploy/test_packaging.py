@@ -175,7 +175,7 @@ class Requirements(unittest.TestCase):
     def test_packages_of_one_environment_agree(self) -> None:
         first = set(self.pins(SOURCE / "scripts/requirements.txt"))
         names = {pin.partition("==")[0] for pin in first}
-        for kind in ("books", "report"):
+        for kind in ("books", "dev", "report"):
             for pin in self.pins(SOURCE / f"scripts/requirements-{kind}.txt"):
                 if pin.partition("==")[0] in names:
                     self.assertIn(pin, first)
