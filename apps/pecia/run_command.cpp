@@ -37,7 +37,8 @@ std::string override_of(const char* key, const std::filesystem::path& path) {
                      json_text(nlohmann::json(std::filesystem::absolute(path).string())));
 }
 
-/// The current folder's own *, ? and [ match themselves; so do those of a file that there is.
+/// The pattern from the current folder, whose own *, ? and [ match themselves. The name of an existing
+/// file is no pattern.
 std::string absolute_pattern(const std::filesystem::path& pattern) {
   const std::filesystem::path here = std::filesystem::current_path();
   std::error_code ignored;

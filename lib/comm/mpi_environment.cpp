@@ -22,8 +22,8 @@ bool is_started() {
   return started != 0;
 }
 
-}  // namespace
-
+/// Whether a launcher (mpirun, srun with PMI or PMIx, …) has started this process, by the variables
+/// that launchers set; also true in shells that a launcher has started.
 bool has_launcher() {
   for (const char* const* variable = environ; *variable != nullptr; ++variable)
     for (const char* const of_launcher :
@@ -32,6 +32,8 @@ bool has_launcher() {
       if (std::string_view(*variable).starts_with(of_launcher)) return true;
   return false;
 }
+
+}  // namespace
 
 MpiEnvironment::MpiEnvironment() {
   if (has_launcher()) start();

@@ -14,7 +14,7 @@ namespace pecia::comm {
 class MpiEnvironment {
  public:
   /// Starts MPI if a launcher has started this process. Without one the process is rank 0 of 1 and
-  /// needs no MPI, whose start takes half a second and fails on some login nodes.
+  /// needs no MPI, whose start takes 0.4 s and may need a launcher.
   MpiEnvironment();
   MpiEnvironment(const MpiEnvironment&) = delete;
   MpiEnvironment& operator=(const MpiEnvironment&) = delete;
@@ -47,9 +47,5 @@ class MpiEnvironment {
  private:
   int provided_ = 0;
 };
-
-/// Whether a launcher (mpirun, srun with PMI or PMIx, …) has started this process, by the variables
-/// that launchers set; also true in shells that a launcher has started.
-bool has_launcher();
 
 }  // namespace pecia::comm

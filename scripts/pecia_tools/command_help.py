@@ -11,8 +11,10 @@ from pathlib import Path
 from .command import UserError
 
 HEADINGS = ("options", "positionals", "subcommands", "examples")
-# "INT:INT in [1 - 9]", "PATH REQUIRED", "KEY=VALUE ...": only the first word is the value's name.
+# "INT:INT in [1 - 9]", "PATH REQUIRED", "KEY=VALUE ...": only the first word is the value's name, without its type.
+# "Excludes: --model" is no value.
 ENTRY = re.compile(r"(?P<names>-?[^ ,]+(?:, *-[^ ,]+)*)(?P<value>(?: \S+)*?)(?:  +(?P<text>\S.*))?")
+VALUE = re.compile(r"(?!(?:Excludes|Needs):)(?:[^][:]|\[[^]]*\])+")
 
 
 @dataclass
@@ -49,8 +51,9 @@ def parse_help(text: str) -> Help:
         elif line.startswith("   ") and not line.lstrip().startswith("-"):
             section[-1].text = f"{section[-1].text} {line.strip()}".strip()
         elif entry := ENTRY.fullmatch(line.strip()):
-            value = entry["value"].split(":")[0].split() or [""]
-            section.append(Entry(re.split(r", *", entry["names"]), value[0], entry["text"] or ""))
+            words = entry["value"].split() or [""]
+            value = found_value[0] if (found_value := VALUE.match(words[0])) else ""
+            section.append(Entry(re.split(r", *", entry["names"]), value, entry["text"] or ""))
         elif line.strip():
             raise UserError(f"the help has a line of unknown form: {line!r}")
     return found

@@ -93,7 +93,7 @@ def _zsh_action(value: str, commands: CommandLine) -> str:
         # Around a single ending parentheses would be qualifiers.
         ending = f"({'|'.join([first, *others])})" if others else first
         return f':file:_files -g "*.{ending}"'
-    return f":{value.lower()}: " if value else ""
+    return f":{_zsh_text(value.lower())}: " if value else ""
 
 
 def _zsh_option(option: Entry, commands: CommandLine) -> list[str]:

@@ -184,7 +184,7 @@ expect 2 - 'needs a --cluster or a --gpu' "$pecia" plan --model llama-3-8b --ran
 expect 2 - 'unknown key model; the keys here are ranks_per_server' \
   "$pecia" plan --model llama-3-8b --cluster "$folder/job.yaml" --ranks 2 --request 5
 
-# Alone a process needs no MPI, which starts on no login node here. The doctor does, and says what MPI says.
+# A process without a launcher needs no MPI, which cannot start with this setting. The doctor starts it.
 alone=(env OMPI_MCA_pml=absent "$pecia")
 expect 0 '^pecia' - "${alone[@]}" --version
 expect 0 '^    0 ' - "${alone[@]}" topology

@@ -110,6 +110,23 @@ class Parser(unittest.TestCase):
                 ],
             )
 
+    def test_what_excludes_an_option_is_no_value_and_brackets_belong_to_one(self) -> None:
+        found = parse_help(
+            "Plans.\nUsage: pecia plan [OPTIONS]\n\nOptions:\n"
+            "  --modes Excludes: --model   The table\n"
+            "  --gpu NAME Excludes: --cluster\n                              One of\n"
+            "  --request PROMPT[+CACHED][:NEW][xCOUNT] ... Excludes: --requests\n"
+            "                              Foresees\n"
+        )
+        self.assertEqual(
+            found.options,
+            [
+                Entry(["--modes"], "", "The table"),
+                Entry(["--gpu"], "NAME", "One of"),
+                Entry(["--request"], "PROMPT[+CACHED][:NEW][xCOUNT]", "Foresees"),
+            ],
+        )
+
 
 class BashCompletion(unittest.TestCase):
     def setUp(self) -> None:

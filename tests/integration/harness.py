@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, ClassVar, Optional
 
 import h5py
 import numpy as np
@@ -32,12 +32,12 @@ POSITIONS: int = json.loads((MODEL / "config.json").read_text())["max_position_e
 OPEN, PARTIAL, DONE, FAILED = range(4)
 ALL_DONE, FAILURE, REFUSED, SOME_FAILED, DRAINED = 0, 1, 2, 3, 75
 
-# Whether tests of which a run takes a part of the cases take all; every value is in that part.
+# Whether tests take all cases (label long) in place of a covering part of them.
 ALL_CASES = "PECIA_FULL_MATRIX" in os.environ
 LIMIT_S = 120.0  # of one run; they take a second or two, and longer beside other tests
 MARK = "PECIA_TEST_JOB"
-# After a rank that ends with another code than 0, mpirun waits twice so many seconds (1) before it kills the others,
-# even if all have ended. Ranks that leave together, with a barrier before their end, have no use for that time.
+# When a rank has ended with another code than 0, mpirun waits two seconds before it kills the others, even if all have
+# ended. Ranks that leave together pass a barrier before their end and need no such time.
 LEAVE_TOGETHER = {"OMPI_MCA_odls_base_sigkill_timeout": "0"}
 
 
@@ -243,6 +243,15 @@ class Launch:
 class RunTest(unittest.TestCase):
     """A temporary folder with prompts and job files, and runs of them."""
 
+    _kept: ClassVar[dict[tuple[str, object], Results]] = {}
+
+    def once(self, what: object, compute: Callable[[], Results]) -> Results:
+        """Results that several tests of this file compare with: computed by the first test that asks."""
+        key = (type(self).__module__, what)
+        if key not in self._kept:
+            self._kept[key] = compute()
+        return self._kept[key]
+
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="pecia-run-")
         self.addCleanup(folder.cleanup)
@@ -294,7 +303,7 @@ class RunTest(unittest.TestCase):
         stdin: int = subprocess.DEVNULL,
         together: bool = False,
     ) -> Launch:
-        """`together`: all ranks will leave with the same code."""
+        """`together`: all ranks leave with the same code (LEAVE_TOGETHER)."""
         if together:
             environment = {**LEAVE_TOGETHER, **(environment or {})}
         command = [PROGRAM, "run", job, *options, *one_ring(job, ranks, options)]

@@ -68,17 +68,12 @@ def ranks_of(text: str) -> set[int]:
 class KillTest(RunTest):
     requests: ClassVar[list[Request]] = random_requests(12, 5, 90, seed=11, every_second_turn=4)
 
-    references: ClassVar[dict[int, Results]] = {}  # by length, computed for all tests
-
     def setUp(self) -> None:
         super().setUp()
         self.reference = self.uninterrupted(GENERATION)
 
     def uninterrupted(self, generation: dict[str, Any]) -> Results:
-        length = generation["max_new_tokens"]
-        if length not in self.references:
-            self.references[length] = self.whole(generation)
-        return self.references[length]
+        return self.once(generation["max_new_tokens"], lambda: self.whole(generation))
 
     def whole(self, generation: dict[str, Any]) -> Results:
         job = self.new_job(f"whole-{generation['max_new_tokens']}", generation)

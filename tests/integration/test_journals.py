@@ -53,7 +53,6 @@ def journaled(output: Path) -> dict[int, int]:
 
 
 class JournalTest(RunTest):
-    references: ClassVar[list[Results]] = []  # one, computed for all tests
     kept: ClassVar[Path]  # of the whole class: outputs of a killed run
 
     @classmethod
@@ -66,12 +65,13 @@ class JournalTest(RunTest):
         super().setUp()
         self.requests = random_requests(40, 5, 60, seed=91, every_second_turn=2)
         self.turns = sum(len(request.turns) for request in self.requests)
-        if not self.references:
-            reference = self.write_job(self.requests, "reference", generation=GENERATION)
-            self.run_job(reference, 1)
-            self.references.append(self.results(reference))
-            self.assertFalse((self.output(reference) / "journal").exists(), "one replica has none")
-        (self.reference,) = self.references
+        self.reference = self.once("reference", self.one_replica)
+
+    def one_replica(self) -> Results:
+        job = self.write_job(self.requests, "reference", generation=GENERATION)
+        self.run_job(job, 1)
+        self.assertFalse((self.output(job) / "journal").exists(), "one replica has none")
+        return self.results(job)
 
     def new_job(self, name: str) -> Path:
         batch = {"max_sequences": 2}

@@ -9,7 +9,7 @@ import shutil
 import signal
 import unittest
 from pathlib import Path
-from typing import Any, ClassVar, Optional
+from typing import Any, Optional
 
 from harness import (
     DONE,
@@ -75,15 +75,14 @@ class KvSaveTest(RunTest):
         fields = Path(f"/proc/{launch.known_ranks[0]}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    references: ClassVar[list[Results]] = []  # one, computed for all tests
-
     def reference(self) -> Results:
-        if not self.references:
-            job = self.job("reference", kv={"save": "off"})
-            self.go_on(job, 1)
-            self.assertFalse((self.output(job) / "kv").exists())
-            self.references.append(self.results(job))
-        return self.references[0]
+        return self.once("reference", self.without_saves)
+
+    def without_saves(self) -> Results:
+        job = self.job("reference", kv={"save": "off"})
+        self.go_on(job, 1)
+        self.assertFalse((self.output(job) / "kv").exists())
+        return self.results(job)
 
     def go_on(self, job: Path, ranks: int, *options: str) -> str:
         """Reads what is left, to the end."""

@@ -91,7 +91,7 @@ TEST_P(EveryModel, GivesTheSameBitsInEveryMode) {
   EXPECT_EQ(all_modes.empty(), all->size() % 3 == 0 && shape.num_heads % 3 != 0);
   std::vector<size_t> numbers(all_modes.size());
   std::iota(numbers.begin(), numbers.end(), 0);
-  numbers = cases_of(GetParam(), all->size(), numbers);
+  numbers = sample ? every_nth(numbers, 0, 4) : cases_of(GetParam(), all->size(), numbers);
   if (numbers.empty()) GTEST_SKIP() << "there is no mode, or other families have these modes";
   std::vector<ReplicaSettings> ways = {settings(DType::fp32, 4096), settings(DType::bf16, 64),
                                        settings(DType::fp8, 64)};
@@ -102,7 +102,6 @@ TEST_P(EveryModel, GivesTheSameBitsInEveryMode) {
   std::vector<Results> wanted;
   for (const ReplicaSettings& way : ways) wanted.push_back(one_by_one(way));
   for (const size_t i : numbers) {
-    if (sample && i % 4 != 0) continue;
     const parallel::ModePair& pair = all_modes[i];
     const bool backwards = i / 2 % 2 == 1;
     const size_t way = i % ways.size();

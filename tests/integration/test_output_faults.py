@@ -38,24 +38,23 @@ SOON_DONE = ("--set", "generation.max_new_tokens=20")
 
 
 class InputsTest(RunTest):
-    references: ClassVar[list[Results]] = []  # one, computed for all tests
-
     def setUp(self) -> None:
         super().setUp()
         self.requests = random_requests(10, 5, 60, seed=8)
         self.requests[0].max_new_tokens = [4]
         for request in self.requests[1:]:
             request.max_new_tokens = [800]
-        if not self.references:
-            reference = self.write_job(self.requests, "reference", generation=GREEDY)
-            self.run_job(reference, 1)
-            self.references.append(self.results(reference))
-        (self.expected,) = self.references
+        self.expected = self.once("undisturbed", self.undisturbed)
         # A copy that may be removed.
         self.model = self.folder / "model"
         self.model.mkdir()
         for path in MODEL.iterdir():
             (self.model / path.name).write_bytes(path.read_bytes())
+
+    def undisturbed(self) -> Results:
+        job = self.write_job(self.requests, "reference", generation=GREEDY)
+        self.run_job(job, 1)
+        return self.results(job)
 
     def job(self, **sections: Any) -> Path:
         return self.write_job(

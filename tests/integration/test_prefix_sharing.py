@@ -8,7 +8,7 @@ import signal
 import subprocess
 import unittest
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -57,12 +57,8 @@ class PrefixSharingTest(RunTest):
             **{"generation": GENERATION, "batch": batch, **sections},
         )
 
-    references: ClassVar[list[Results]] = []  # of questions(), computed once
-
     def questions_alone(self) -> Results:
-        if not self.references:
-            self.references.append(self.alone())
-        return self.references[0]
+        return self.once("questions", self.alone)
 
     def alone(self, expect: int = ALL_DONE, **sections: Any) -> Results:
         """What independent requests give on one rank."""

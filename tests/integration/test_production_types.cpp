@@ -244,18 +244,14 @@ class OfProduction : public testing::Test {
   std::unique_ptr<comm::Communicator> all_ =
       comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
   std::unique_ptr<comm::Communicator> alone_ = all_->split(all_->rank(), 0);
-  /// In every mode of the ranks, with `wanted` of one rank; or, unless the whole matrix is asked for,
-  /// in each `step`-th of them from mode `first` on.
+  /// In the `step`-th modes of the ranks from mode `first` on (every_nth), with `wanted` of one rank.
   void expect_near_in_modes(const std::vector<int64_t>& lengths, const Results& wanted,
-                            int64_t first = 0, int64_t step = 1) {
+                            size_t first, size_t step) {
     const model::ModelConfig config = model::read_config(model_.path());
+    const auto modes =
+        every_nth(parallel::legal_modes(all_->size(), resources::shape_of(config)), first, step);
     int64_t number = 0;
-    for (const parallel::ModePair& pair :
-         parallel::legal_modes(all_->size(), resources::shape_of(config))) {
-      if (!full_matrix() && (number - first) % step != 0) {
-        ++number;
-        continue;
-      }
+    for (const parallel::ModePair& pair : modes) {
       SCOPED_TRACE(fmt::format("{}, {} + {}", parallel::to_string(pair.degrees),
                                parallel::name_of(pair.prefill), parallel::name_of(pair.decode)));
       ReplicaSettings settings = of_production();
@@ -311,12 +307,11 @@ TEST_P(ProductionTypes, GiveWhatFp32GivesWhereRoundedQueriesTravel) {
               in_fp32(lengths));
 }
 
-/// The places where tensors travel in the one way, for heads of 128 elements, and in the other; or in
-/// both ways.
+/// How tensors travel: in one way for heads of 64 elements and in the other for heads of 128, or in
+/// both ways in the full matrix.
 std::vector<TestPlace> places_of(TestPlace place, int64_t head_dim) {
   if (place != TestPlace::emulated_staged) return {place};
-  if (full_matrix()) return {place, TestPlace::emulated_nccl};
-  return {head_dim == 128 ? place : TestPlace::emulated_nccl};
+  return every_nth<TestPlace>({place, TestPlace::emulated_nccl}, head_dim / 64, 2);
 }
 
 /// Requests on as many ranks as they need, side by side.
@@ -449,7 +444,7 @@ TEST_P(ProductionCodes, GiveWhatTheirNumbersGive) {
   if (all_->size() > 2) GTEST_SKIP() << "codes are cut over ranks as numbers of bf16 are";
   const Results wanted = in_fp32(lengths);
   if (all_->size() > 1)  // each form of codes in other modes
-    return expect_near_in_modes(lengths, wanted, static_cast<int64_t>(GetParam()) % 4, 4);
+    return expect_near_in_modes(lengths, wanted, static_cast<size_t>(GetParam()), 4);
   ReplicaSettings settings = of_production();
   const Results found = run_requests(*alone_, model_.path(), make_requests(lengths), settings);
   expect_near(found, wanted);

@@ -50,9 +50,7 @@ std::vector<Request> make_requests() {
 
 /// How tensors travel: in turn, or both ways in the full matrix.
 std::vector<TestPlace> places_of(size_t number) {
-  const std::vector<TestPlace> places = {TestPlace::separate_staged, TestPlace::separate_nccl};
-  if (full_matrix()) return places;
-  return {places[number % places.size()]};
+  return every_nth<TestPlace>({TestPlace::separate_staged, TestPlace::separate_nccl}, number, 2);
 }
 
 struct Mode {

@@ -234,7 +234,7 @@ def row_of(result: Result) -> str:
 
 
 def write_table(path: Path, results: list, faults: list) -> None:
-    """Rows come in the order of the list of faults; those of faults that were not planted now stay as they are."""
+    """Writes rows in the order of the list of faults. Faults that were not planted now keep their rows."""
     rows = {}
     if path.exists():
         for line in path.read_text().splitlines():
@@ -245,8 +245,8 @@ def write_table(path: Path, results: list, faults: list) -> None:
     command = shlex.join(["tests/mutants.sh", *sys.argv[1:]])
     head = [
         "# Which test finds which fault",
-        f"On {machine()}, {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}. Seconds are those of building and",
-        "testing until the first test failed. Rows that this command did not write anew are those of an earlier one:",
+        f"On {machine()}, {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}. Seconds count building and",
+        "testing until the first test failed. Rows of other faults come from earlier commands than this one:",
         "```",
         command,
         "```",
@@ -257,21 +257,6 @@ def write_table(path: Path, results: list, faults: list) -> None:
     path.write_text(
         "\n".join([*head, *(rows[fault.name] for fault in faults if fault.name in rows)]) + "\n"
     )
-
-
-def write_json(path: Path, results: list, broken: list) -> None:
-    faults = [
-        {
-            "fault": result.fault.name,
-            "file": result.fault.file,
-            "found_by": result.test.name if result.test else result.why_not,
-            "case": result.case,
-            "seconds": round(result.seconds, 1),
-        }
-        for result in results
-    ]
-    document = {"machine": machine(), "faults": faults, "fail_without_fault": broken}
-    path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
 
 def failing_without_fault(results: list, limit_s: Optional[float]) -> list:
@@ -293,17 +278,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("faults", nargs="*", metavar="FAULT")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--limit", type=float, metavar="SECONDS")
-    parser.add_argument("--until", metavar="HH:MM")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--table", type=Path, metavar="FILE")
     return parser.parse_args()
-
-
-def is_late(until: Optional[str]) -> bool:
-    return (
-        until is not None
-        and datetime.datetime.now(datetime.timezone.utc).strftime("%H:%M") >= until
-    )
 
 
 def main() -> int:
@@ -327,8 +303,6 @@ def main() -> int:
     interrupted = False
     try:
         for number, fault in some:
-            if is_late(arguments.until):
-                break
             tests = tests_of(fault.file, folders, all_tests)
             results.append(plant(fault, tests, arguments.limit))
             last = results[-1]
@@ -339,8 +313,6 @@ def main() -> int:
     for line in broken:
         print(f"fails without any fault: {line}")
     found = sum(result.test is not None for result in results)
-    if arguments.json:
-        write_json(arguments.json, results, broken)
     if arguments.table:
         write_table(arguments.table, results, faults)
     if len(results) < len(some):

@@ -4,9 +4,9 @@
 /// family's kernels and norms do not see how tokens are cut, and schedules do not see the family. So
 /// a few families take every mode, and each other family takes a few.
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <ranges>
 #include <string>
 #include <vector>
 
@@ -25,8 +25,8 @@ inline bool takes_every_mode(const std::string& family) {
   return full_matrix() || std::ranges::find(families, family) != families.end();
 }
 
-/// Those of a family's cases on `ranks` ranks that are tried: all if it takes every mode, else two of
-/// them on one or two ranks, other ones for another family, and none on more ranks.
+/// The cases of a family that are tried on `ranks` ranks: all if it takes every mode, else two on one
+/// or two ranks, others for another family, and none on more ranks.
 template <class Case>
 std::vector<Case> cases_of(const std::string& family, int ranks, const std::vector<Case>& all) {
   if (takes_every_mode(family) || all.size() <= 2) return all;
@@ -34,6 +34,17 @@ std::vector<Case> cases_of(const std::string& family, int ranks, const std::vect
   size_t number = 0;
   for (const char letter : family) number = 31 * number + static_cast<unsigned char>(letter);
   return {all[number % all.size()], all[(number + all.size() / 2) % all.size()]};
+}
+
+/// Every `step`-th case from case `first` on, counted around the end, so that there is one; or all in
+/// the full matrix.
+template <class Case>
+std::vector<Case> every_nth(const std::vector<Case>& all, size_t first, size_t step) {
+  if (full_matrix() || all.empty()) return all;
+  std::vector<Case> some;
+  for (size_t i = first % std::min(step, all.size()); i < all.size(); i += step)
+    some.push_back(all[i]);
+  return some;
 }
 
 }  // namespace pecia::test

@@ -56,7 +56,6 @@ _pecia() {
         --calibrate) :; return ;;
         --cluster-file) :; return ;;
         --trace) _pecia_files; return ;;
-        --modes) :; return ;;
       esac
       if [[ $word == -* ]]; then _pecia_words space '-h --help --set --backend --ranks --model --cluster --gpu --per-node --request --requests --calibrate --cluster-file --trace --modes --json'
       else _pecia_files yaml yml json; fi ;;
