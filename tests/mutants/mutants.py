@@ -163,6 +163,8 @@ def find(fault: Fault, tests: list, limit_s: Optional[float]) -> Result:
             if not build(targets):
                 return Result(fault, None, "", "does not compile")
             built.update(targets)
+            if not test.command:  # CTest knows it from the first build of the program on
+                test.command = next(each.command for each in known_tests() if each.name == test.name)
         failed = test.run(limit_s)
         if failed:
             return Result(fault, test, failed)
