@@ -238,7 +238,8 @@ class DrainTest(Drains):
         )
 
     def check_abort(self, ask: Callable[[Launch], None]) -> None:
-        # mpirun tells the ranks after a second, kills them after another, and ends with its own code, 1.
+        # mpirun tells the ranks after a second, kills them after another, and ends with its own code, 1. Beside other
+        # tests a second may be too short to write what is there, so here each lasts three.
         requests = random_requests(10, 10, 40, seed=21)
         requests[0].max_new_tokens = [5]
         for request in requests[1:]:
@@ -246,7 +247,7 @@ class DrainTest(Drains):
         job = self.write_job(
             requests, generation=GREEDY, batch={"max_sequences": 1, "order": "fcfs"}
         )
-        launch = self.start(job, 2)
+        launch = self.start(job, 2, environment={"OMPI_MCA_odls_base_sigkill_timeout": "3"})
         wait_for_state(self.output(job) / "results.h5", 0, DONE)
         ask(launch)
         self.assertIn("the same command continues", self.end(launch, FAILURE))
