@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Does a change that only moves code leave what the program does as it was?
+
+    tests/same_behaviour.py BEFORE AFTER [--jobs PART]
+
+BEFORE and AFTER are two builds of the program (build/release/apps/pecia/pecia of two trees). Each runs the same jobs:
+every row of the table of modes with both ways of decoding, csa, elastic teams, narrow caches, the same bits on every
+layout, sampling, stop strings, forks. Compared are all bits of the results but their times, the bytes and operations
+of every link, the modes and grids in report.json, and what `pecia plan`, `--help` and refusals print.
+
+Exit code 1: something differs, and it is named. It takes about three minutes on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+# The harness is of tests that CMake starts; here the programs are named by the command line.
+os.environ.setdefault("PECIA_MPIEXEC", "mpiexec")
+os.environ.setdefault("PECIA_PROGRAM", "")
+os.environ.setdefault("PECIA_SOURCE", str(ROOT))
+sys.path.insert(0, str(ROOT / "tests" / "integration"))
+
+from harness import Results, random_requests, write_shard  # noqa: E402
+
+MODELS = {"dense": "mistral-window16", "mixture": "mixtral-window16", "whole": "llama-gqa-fp32"}
+LIMIT_S = 300
+
+
+@dataclass
+class Job:
+    name: str
+    ranks: int
+    model: str = "dense"
+    requests: int = 8
+    longest: int = 90
+    followup: str = "chain"
+    sections: dict[str, Any] = field(default_factory=dict)
+
+
+def rows_of_modes() -> Iterator[dict[str, Any]]:
+    """Each row of lib/parallel/modes.md with each of its modes, on two to four ranks."""
+    ring = {"cp": 3, "prefill": "ring"}
+    for exchange, decode in itertools.product(("pass_kv", "pass_q"), ("pass_q", "broadcast_q")):
+        yield {**ring, "ring": exchange, "decode": decode}
+    yield {"sp": 2, "prefill": "ulysses", "decode": "sp"}
+    yield {"sp": 2, "prefill": "ulysses", "decode": "shift", "shift_threshold": 4}
+    for prefill in ("tp", "sp_tp", "ulysses"):
+        yield {"tp": 2, "prefill": prefill, "decode": "tp"}
+    yield {"cp": 2, "sp": 2, "prefill": "usp", "ring": "pass_kv", "decode": "pass_q"}
+    yield {"cp": 2, "sp": 2, "prefill": "usp", "ring": "pass_q", "decode": "broadcast_q"}
+    for prefill in ("ring", "sp_tp"):
+        yield {"cp": 2, "tp": 2, "prefill": prefill, "ring": "pass_kv", "decode": "broadcast_q"}
+    for prefill, decode in (("ulysses", "sp"), ("sp_tp", "shift")):
+        threshold = {"shift_threshold": 4} if decode == "shift" else {}
+        yield {"sp": 2, "tp": 2, "prefill": prefill, "decode": decode, **threshold}
+
+
+def jobs() -> Iterator[Job]:
+    batch = {"max_sequences": 4, "max_batch_tokens": 64}
+    generation = {"max_new_tokens": 12, "ignore_eos": True, "logprobs": 2}
+    base = {"batch": batch, "generation": generation}
+    for model in ("dense", "mixture"):
+        yield Job(f"one-{model}", 1, model, sections=base)
+        for index, parallel in enumerate(rows_of_modes()):
+            policy = ("prefill_first", "chunked")[index % 2]
+            ranks = parallel.get("cp", 1) * parallel.get("sp", 1) * parallel.get("tp", 1)
+            name = "-".join([model, *(f"{key}={value}" for key, value in parallel.items())])
+            sections = {**base, "parallel": parallel, "batch": {**batch, "policy": policy}}
+            yield Job(name, ranks, model, sections=sections)
+    yield Job("experts", 2, "mixture", sections={**base, "parallel": {"tp": 2, "ep": 2}})
+    for count, degrees in ((2, {}), (4, {"sp": 2}), (3, {})):
+        elastic = {"cp": "elastic", **degrees}
+        yield Job(f"elastic-{count}", count, sections={**base, "parallel": elastic})
+    levels = {"sparse": "csa", "drop": 0.5, "levels": 2}
+    for name, count, parallel in (
+        ("csa-home", 2, {"cp": 2, "decode": "pass_q"}),
+        ("csa-heads", 2, {"tp": 2, "prefill": "sp_tp", "decode": "tp"}),
+        ("csa-sp", 4, {"cp": 2, "sp": 2, "decode": "broadcast_q"}),
+    ):
+        large = {"max_sequences": 2, "max_batch_tokens": 512}
+        yield Job(name, count, "whole", 4, 500, sections={
+            **base, "batch": large, "attention": levels, "parallel": parallel})
+    for dtype, parallel in (("bf16", {"cp": 2}), ("fp8", {"sp": 2}), ("fp16", {"tp": 2})):
+        yield Job(f"keys-{dtype}", 2, sections={**base, "kv": {"dtype": dtype}, "parallel": parallel})
+    for dtype in ("bf16", "int8", "fp8"):
+        yield Job(f"weights-{dtype}", 2, sections={
+            **base, "model": {"dtype": dtype}, "parallel": {"tp": 2}})
+    yield Job("layout", 2, sections={**base, "reproducible": "layout", "parallel": {"cp": 2}})
+    yield Job("layout-tp", 2, sections={**base, "reproducible": "layout", "parallel": {"tp": 2}})
+    sampled = {**generation, "temperature": 0.9, "top_k": 20, "top_p": 0.9, "seed": 5, "prompt_logprobs": 1}
+    yield Job("sampled", 2, sections={**base, "generation": sampled, "parallel": {"cp": 2}})
+    yield Job("stop", 1, sections={**base, "generation": {"max_new_tokens": 24, "stop_token_ids": [5, 9, 30]}})
+    yield Job("forks", 3, followup="fork", sections={**base, "parallel": {"cp": 3}})
+    yield Job("fcfs", 2, sections={**base, "batch": {**batch, "order": "fcfs"}, "parallel": {"dp": 2}})
+    yield Job("auto", 4, sections={**base, "parallel": {"cp": "auto", "tp": 2}})
+
+
+# What `report.json` says that does not depend on the machine's speed on that day.
+LINK = ("pattern", "group", "level", "bytes", "operations")
+
+
+def of_report(report: dict[str, Any]) -> dict[str, Any]:
+    # Without the links that measure the machine's rates: they may be read from a cache instead.
+    links = [{key: link.get(key) for key in LINK} for link in report.get("links", [])]
+    kept = {key: report.get(key) for key in ("grid", "modes", "requests", "tokens", "sparse", "prefix_sharing")}
+    return {"links": links, **kept}
+
+
+def run(program: Path, job: Job, folder: Path) -> dict[str, Any]:
+    folder.mkdir(parents=True)
+    write_shard(folder / "prompts.h5", random_requests(job.requests, 1, job.longest, 71, 3), job.followup)
+    sections = {
+        "model": {"path": str(ROOT / "tests" / "goldens" / MODELS[job.model])},
+        "input": ["prompts.h5"],
+        "output": "run",
+        "report": {"trace": "off", "progress": "off", "peak": False},
+    }
+    for section, values in job.sections.items():
+        old = sections.get(section)
+        sections[section] = {**old, **values} if isinstance(old, dict) else values
+    path = folder / "job.yaml"
+    path.write_text(json.dumps(sections))
+    command = [str(program), "run", str(path)]
+    if job.ranks > 1:
+        command = ["mpiexec", "--bind-to", "none", "-np", str(job.ranks), *command]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    if ended.returncode != 0:
+        return {"code": ended.returncode, "said": without_places(ended.stderr, folder)}
+    found: dict[str, Any] = {"code": 0}
+    for name, values in Results.read(folder / "run" / "results.h5").columns.items():
+        if not name.endswith("_s"):
+            found[f"/{name}"] = values
+    found.update(of_report(json.loads((folder / "run" / "report.json").read_text())))
+    return found
+
+
+def without_places(text: str, folder: Path) -> str:
+    """Words without the folder and the numbers of processes, which differ from run to run."""
+    return re.sub(r"\d+", "N", text.replace(str(folder), "FOLDER"))
+
+
+def printed(program: Path, folder: Path) -> dict[str, Any]:
+    """What the program says without running a job."""
+    folder.mkdir(parents=True)
+    small = "llama-3.1-8b", "h100-gtt"
+    commands = {
+        "help": ["--help"],
+        "run --help": ["run", "--help"],
+        "plan --help": ["plan", "--help"],
+        "plan modes": ["plan", "--modes"],
+        "plan": ["plan", "--model", small[0], "--cluster", small[1], "--ranks", "8", "--request", "100000:256",
+                 "--json"],
+        "plan csa": ["plan", "--model", "qwen2.5-32b", "--cluster", "a800-4x200", "--ranks", "4,8", "--request",
+                     "300000:64", "--set", "attention.sparse=csa", "--json"],
+        "plan elastic": ["plan", "--model", small[0], "--cluster", small[1], "--ranks", "4", "--request",
+                         "50000:32x4", "--set", "parallel.cp=elastic", "--json"],
+        "refused": ["run", "nowhere.yaml"],
+    }
+    found = {}
+    for name, arguments in commands.items():
+        ended = subprocess.run([str(program), *arguments], capture_output=True, text=True, timeout=LIMIT_S, cwd=folder)
+        found[name] = (ended.returncode, ended.stdout, ended.stderr.replace(str(program), "pecia"))
+    return found
+
+
+def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    found = []
+    for key in sorted(before.keys() | after.keys()):
+        old, new = before.get(key), after.get(key)
+        if isinstance(old, np.ndarray) and isinstance(new, np.ndarray):
+            if old.dtype != new.dtype or old.shape != new.shape or old.tobytes() != new.tobytes():
+                found.append(f"{key} has other values")
+        elif json.dumps(old, default=str) != json.dumps(new, default=str):
+            found.append(f"{key}: {shortened(old)} → {shortened(new)}")
+    return found
+
+
+def shortened(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) < 4000 else f"{text[:4000]}…"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("before", type=Path)
+    parser.add_argument("after", type=Path)
+    parser.add_argument("--jobs", default="", help="only the jobs with this in their name")
+    options = parser.parse_args()
+    programs = {"before": options.before.resolve(strict=True), "after": options.after.resolve(strict=True)}
+    failed = 0
+    compared = 0
+    with tempfile.TemporaryDirectory(prefix="pecia-same-") as name:
+        for job in [None, *jobs()]:
+            title = job.name if job else "printed"
+            if options.jobs not in title:
+                continue
+            sides = [
+                run(program, job, Path(name, side, title)) if job else printed(program, Path(name, side, title))
+                for side, program in programs.items()
+            ]
+            compared += 1
+            found = differences(*sides)
+            if job and sides[0]["code"] != 0:
+                found.append(f"the job ends with code {sides[0]['code']}: {sides[0]['said']}")
+            failed += bool(found)
+            for line in found:
+                print(f"{title}: {line}", flush=True)
+    print(f"{compared - failed} of {compared} are the same")
+    return 1 if failed or compared == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
