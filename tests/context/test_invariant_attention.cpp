@@ -8,8 +8,9 @@
 #include <cmath>
 
 #include "lib/comm/mpi_communicator.hpp"
-#include "lib/context/invariant_attention.hpp"
+#include "lib/context/attention.hpp"
 #include "lib/parallel/virtual_ranks.hpp"
+#include "tests/context/groups.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/owned_compute.hpp"
 #include "tests/support/ring_formulas.hpp"
@@ -40,7 +41,8 @@ class Player {
   Player(comm::Communicator& comm, int64_t window)
       : comm_(comm),
         cache_({1, kv_heads, head_dim, DType::bf16}, capacity, *compute_.device),
-        attention_(comm, compute_, cache_, heads, {window}) {}
+        attention_(groups_, {heads, kv_heads}, {window}, compute_, cache_,
+                   kernels::RowInvariant::yes) {}
 
   void add(int64_t sequence, int64_t reserved, std::optional<int64_t> parent = {}) {
     attention_.ledger().add(
@@ -73,7 +75,8 @@ class Player {
       return TensorView(static_cast<void*>(data.data()), DType::fp32,
                         {static_cast<int64_t>(rows.size()), count, head_dim});
     };
-    attention_.run(0, view(q, heads), view(k, kv_heads), view(v, kv_heads), view(out, heads));
+    attention_.start_keys(view(k, kv_heads), view(v, kv_heads));
+    attention_.run(0, view(q, heads), view(out, heads));
     EXPECT_EQ(comm_.traffic().bytes - before,
               test::ring_bytes(
                   teams, attention_.ledger().map(), comm_.rank(),
@@ -90,7 +93,8 @@ class Player {
   comm::Communicator& comm_;
   test::CpuCompute compute_;
   KvCache cache_;
-  InvariantAttention attention_;
+  ReplicaGroups groups_ = ring_groups(comm_);
+  Attention attention_;
 };
 
 std::unique_ptr<comm::Communicator> world() {

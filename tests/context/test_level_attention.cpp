@@ -12,9 +12,10 @@
 #include <set>
 
 #include "lib/comm/mpi_communicator.hpp"
-#include "lib/context/ring_attention.hpp"
+#include "lib/context/attention.hpp"
 #include "lib/core/random.hpp"
 #include "lib/parallel/heads.hpp"
+#include "tests/context/groups.hpp"
 #include "tests/context/stored_vectors.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/full_matrix.hpp"
@@ -77,15 +78,15 @@ class Levelled {
                  : parallel::head_shard(heads, kv_heads, comm.size(), comm.rank())),
         here_(share == Share::tokens ? parallel::PartsHere{comm.rank(), 1}
                                      : parallel::PartsHere{0, comm.size()}),
-        alone_(comm::make_null_communicator()),
         setting_(setting),
         levels_(parallel::levels_of(comm::server_of_rank(places), comm::rack_of_rank(places),
                                     setting.levels)),
         dtype_(dtype),
         compute_(1, kernels::make_reference_backend()),
         cache_({layers, own_.kv.size(), head_dim, dtype}, capacity, *compute_.device),
-        attention_(share == Share::tokens ? comm : *alone_, compute_, cache_, own_.q.size(),
-                   std::vector<int64_t>(layers), setting, level_ranks(places)) {}
+        groups_(share == Share::tokens ? ring_groups(comm, places) : head_groups(comm, places)),
+        attention_(groups_, {heads, kv_heads}, std::vector<int64_t>(layers), compute_, cache_,
+                   kernels::RowInvariant::no, setting) {}
 
   void add(int64_t sequence, std::optional<int64_t> parent = {}) {
     attention_.ledger().add(sequence, std::vector<int64_t>(instances(), 700), parent);
@@ -117,10 +118,6 @@ class Levelled {
 
  private:
   int instances() const { return share_ == Share::tokens ? comm_.size() : 1; }
-  LevelRanks level_ranks(const std::vector<comm::RackServerGpu>& places) {
-    if (share_ == Share::tokens) return {places};
-    return {places, &comm_, static_cast<int>(std::max<int64_t>(1, comm_.size() / kv_heads))};
-  }
 
   std::vector<std::vector<Token>> tokens_of(const parallel::KvMap& before,
                                             const PassSequence& rows) const {
@@ -181,8 +178,8 @@ class Levelled {
     const auto view = [&](std::vector<float>& data, int64_t count) {
       return TensorView(static_cast<void*>(data.data()), DType::fp32, {rows, count, head_dim});
     };
-    attention_.run(layer, view(q, own_.q.size()), view(k, own_.kv.size()), view(v, own_.kv.size()),
-                   view(out, own_.q.size()));
+    attention_.start_keys(view(k, own_.kv.size()), view(v, own_.kv.size()));
+    attention_.run(layer, view(q, own_.q.size()), view(out, own_.q.size()));
     return out;
   }
 
@@ -460,7 +457,6 @@ class Levelled {
   int64_t heads, kv_heads;  ///< of all ranks
   parallel::HeadShard own_;
   parallel::PartsHere here_;
-  std::unique_ptr<comm::Communicator> alone_;
   parallel::SparseSetting setting_;
   parallel::Levels levels_;
   int64_t passes_ = 0, dropped_ = 0;
@@ -469,7 +465,8 @@ class Levelled {
   DType dtype_;
   test::CpuCompute compute_;
   KvCache cache_;
-  RingAttention attention_;
+  ReplicaGroups groups_;
+  Attention attention_;
   std::vector<std::vector<float>> vectors_{4 * layers * 5 * 1000};  ///< made when they are needed
 };
 

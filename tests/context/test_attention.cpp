@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Ring attention of all ranks as one team.
+/// Attention of all ranks as one team, in each way of a pass.
 
 #include <mpi.h>
 

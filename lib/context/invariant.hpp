@@ -1,48 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// RingAttention whose bits depend neither on the number of ranks nor on what else is in the pass
-/// (`reproducible: layout`, lib/parallel/virtual_ranks.hpp). Each virtual rank's keys give one
-/// partial result of a query. These results are merged along a fixed tree. The passes are the same,
-/// but they are cut for layout_ranks virtual ranks.
+/// Bits that depend neither on the number of ranks nor on what else is in the pass (`reproducible:
+/// layout`, lib/parallel/virtual_ranks.hpp). Passes are cut for layout_ranks virtual ranks, of which
+/// each rank plays some. Each virtual rank's keys give one partial result of a query. These results
+/// are merged along a fixed tree. Either keys go round the ring, or queries go straight to all ranks
+/// in one exchange.
 
 #include <vector>
 
-#include "lib/context/attention_steps.hpp"
-#include "lib/context/ring_attention.hpp"
+#include "lib/context/attention_path.hpp"
 
 namespace pecia::context {
 
-class InvariantAttention {
+class Invariant : public AttentionPath {
  public:
-  /// The arguments have the same meaning as for RingAttention. The number of `ranks` must divide
-  /// parallel::layout_ranks.
-  InvariantAttention(comm::Communicator& ranks, const Compute& compute, KvCache& cache,
-                     int64_t num_heads, std::vector<int64_t> windows,
-                     std::optional<float> scale = {});
-  InvariantAttention(const InvariantAttention&) = delete;
-  InvariantAttention& operator=(const InvariantAttention&) = delete;
+  /// `steps` must outlive this object, and be row-invariant. Its ring has `ranks` ranks in each
+  /// pass, a number that divides parallel::layout_ranks.
+  Invariant(const Compute& compute, AttentionSteps& steps, int ranks);
 
-  /// The ledger's virtual ranks are the ones that this instance plays.
-  KvLedger& ledger() { return ledger_; }
-  const KvLedger& ledger() const { return ledger_; }
-  /// AttentionSteps::set_sink_logits.
-  void set_sink_logits(std::vector<TensorView> logits) {
-    steps_.set_sink_logits(std::move(logits));
-  }
+  /// Throws Unsupported unless there is one team of all instances in their order, and
+  /// InvalidArgument unless each of its sequences is cut for layout_ranks and stays where it is
+  /// computed. Call it before PassRows takes the teams.
+  static void check(const std::vector<parallel::TeamPass>& teams, int ranks);
 
-  /// Begins a pass. Every PassSequence must have virtual_ranks = layout_ranks. With pass_kv the
-  /// keys travel. Else the queries travel straight to all ranks, in one exchange. Throws
-  /// Unsupported unless there is one team of all instances in their order. Which virtual ranks an
-  /// instance plays must not change while it holds their keys. `number` is not used.
-  void begin_pass(const std::vector<parallel::TeamPass>& teams, int64_t number);
-  const std::vector<int64_t>& positions() const { return own_.positions; }
-  const std::vector<int64_t>& slots() const { return slots_; }
-  void run(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
-           const TensorView& out);
+  /// With pass_kv the keys travel, else the queries. Which virtual ranks an instance plays must not
+  /// change while it holds their keys.
+  void begin_pass(const PassRows& rows, std::span<const int64_t> windows) override;
+  void run(int64_t layer, const LayerRows& x, const Partial& to) override;
+  PathTraits traits() const override { return {}; }
 
  private:
-  using Pass = std::vector<parallel::PassSequence>;
-
   /// The rows of some ranks in the pass. Each part has the rows of one sequence.
   struct QueryRows {
     struct Part {
@@ -57,7 +44,6 @@ class InvariantAttention {
   /// A sequence whose keys the pass needs. When they travel, the keys of each virtual rank are
   /// padded to the most that any virtual rank has.
   struct KeySequence {
-    parallel::SequenceId sequence;
     int64_t padded_tokens;
     int64_t offset;  ///< offset among the tokens of the message
   };
@@ -71,11 +57,10 @@ class InvariantAttention {
   };
 
   // A virtual rank is counted among the virtual ranks of one rank.
-  int size() const { return ring_.size(); }
-  int played() const { return ledger_.map().virtual_ranks(); }
-  QueryRows rows_of_ranks(const Pass& pass, int first, int end) const;
-  void plan_slots(const Pass& pass);
-  void plan_key_sequences(const Pass& pass);
+  int size() const { return rows_->size(); }
+  int played() const { return rows_->ledger().map().virtual_ranks(); }
+  QueryRows rows_of_ranks(int first, int end) const;
+  void plan_messages();
   void add_runs(std::vector<kernels::KeyRun>& runs, parallel::SequenceId sequence, int rank,
                 int virtual_rank, bool in_message) const;
   void add_item(AttentionCall& call, const QueryRows::Part& part, int64_t first_row, int rank,
@@ -94,24 +79,19 @@ class InvariantAttention {
 
   using Buffers = AttentionSteps::Buffers;
 
-  comm::Communicator& ring_;
   Compute compute_;
-  KvCache& cache_;
-  AttentionSteps steps_;
-  KvLedger ledger_;
+  AttentionSteps& steps_;
 
   // The pass.
+  const PassRows* rows_ = nullptr;
   bool keys_travel_ = false;
-  QueryRows own_, all_;  ///< all_: rows of every rank, one after the other, if queries travel
-  std::vector<int64_t> counts_;             ///< rows by rank
-  std::vector<int64_t> slots_;              ///< slots of this rank's rows
-  std::vector<KeySequence> key_sequences_;  ///< in the order of the sequences
+  int64_t all_rows_ = 0;                    ///< of all ranks
+  std::vector<KeySequence> key_sequences_;  ///< in the order of PassRows::key_sequences
   std::vector<Visit> visits_;               ///< by step; one if no keys travel
 
   // Workspaces. They grow and are kept.
   device::Buffer stacked_q_, all_q_;
   Buffers stacked_, all_partial_;
-  device::Buffer lse_;
   std::vector<Buffers> subtrees_;  ///< by depth in the tree
   std::vector<Buffers> waiting_;   ///< partial results that wait to be merged
 };
