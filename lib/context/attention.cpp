@@ -30,10 +30,10 @@ LevelRanks level_ranks(const ReplicaGroups& groups, HeadCounts heads) {
   return {groups.tp_places, groups.tp.get(), static_cast<int>(holders)};
 }
 
-std::unique_ptr<LevelPath> make_levels(const ReplicaGroups& groups, HeadCounts heads,
-                                       const Compute& compute, KvCache& cache,
-                                       AttentionSteps& steps,
-                                       const parallel::SparseSetting& setting) {
+std::unique_ptr<LevelAttention> make_levels(const ReplicaGroups& groups, HeadCounts heads,
+                                            const Compute& compute, KvCache& cache,
+                                            AttentionSteps& steps,
+                                            const parallel::SparseSetting& setting) {
   const LevelRanks ranks = level_ranks(groups, heads);
   if (ranks.heads != nullptr)
     return std::make_unique<HeadLevels>(compute, cache, steps, ranks, ranks.heads->rank(), setting);

@@ -9,7 +9,7 @@
 #include "lib/context/halo.hpp"
 #include "lib/context/head_exchange.hpp"
 #include "lib/context/invariant.hpp"
-#include "lib/context/level_path.hpp"
+#include "lib/context/level_attention.hpp"
 #include "lib/context/pass_kv.hpp"
 #include "lib/context/pass_q.hpp"
 #include "lib/context/replica_groups.hpp"
@@ -117,8 +117,8 @@ class Attention {
   PassQ pass_q_;
   BroadcastQ broadcast_q_;
   Halo halo_;
-  std::unique_ptr<LevelPath> levels_;     ///< null without a sparse setting
-  std::unique_ptr<Invariant> invariant_;  ///< null unless row_invariant; else all layers take it
+  std::unique_ptr<LevelAttention> levels_;  ///< null without a sparse setting
+  std::unique_ptr<Invariant> invariant_;    ///< null unless row_invariant; else all layers take it
   RowParts row_parts_;
   HeadExchange exchange_;
   device::Buffer attended_;

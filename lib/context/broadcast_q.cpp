@@ -21,8 +21,7 @@ std::vector<IndexRun> rows_that_see(const PassRows& pass, int64_t window, const 
     keys.insert(keys.end(), held.begin(), held.end());
   }
   if (window > 0) return parallel::rows_that_see(window, rows.ranges, keys);
-  int64_t count = 0;
-  for (const GlobalRange& range : rows.ranges) count += range.size();
+  const int64_t count = rows.count();
   return keys.empty() || count == 0 ? std::vector<IndexRun>{} : std::vector<IndexRun>{{0, count}};
 }
 
@@ -49,7 +48,7 @@ BroadcastQ::Visitors BroadcastQ::visitors(int64_t window) const {
       for (const IndexRun& run : rows_that_see(pass, window, rows, other))
         for (int64_t i = 0; i < run.count; ++i)
           visitors.leaving[other].push_back(first + run.begin + i);
-      for (const GlobalRange& range : rows.ranges) first += range.size();
+      first += rows.count();
     }
     std::vector<SequenceRows> coming;
     for (const SequenceRows& rows : pass.rows_at(other)) {

@@ -12,7 +12,7 @@ using parallel::SequenceId;
 bool Halo::goes_straight(const PassRows& rows, int64_t window) {
   if (window == 0 || rows.size() == 1 || rows.places_any()) return false;
   std::vector<int64_t> tokens;
-  for (int rank = 0; rank < rows.size(); ++rank) tokens.push_back(rows.held(rank));
+  for (int rank = 0; rank < rows.size(); ++rank) tokens.push_back(rows.kept(Keeps::all, rank));
   return parallel::halo_goes_straight(rows.sequences(), rows.team(), window, tokens);
 }
 
@@ -73,7 +73,7 @@ HaloMessages Halo::messages(Keeps keeps, const parallel::Halo& plan) const {
 SequenceRuns Halo::runs_that_come(const std::vector<HaloSequence>& sequences,
                                   const parallel::Halo& plan) const {
   const int64_t head_dim = steps_.head_dim(), kv_heads = steps_.cache().shape().num_kv_heads;
-  std::vector<std::vector<kernels::KeyRun>> runs(sequences.size());
+  SequenceRuns runs(sequences.size());
   int64_t before = 0;  // tokens
   for (int rank = 0; rank < rows_->size(); ++rank)
     for (size_t i = 0; i < sequences.size(); ++i) {
@@ -83,12 +83,7 @@ SequenceRuns Halo::runs_that_come(const std::vector<HaloSequence>& sequences,
                       before * kv_heads * head_dim, tokens * head_dim);
       before += tokens;
     }
-  SequenceRuns all;
-  for (const std::vector<kernels::KeyRun>& of_sequence : runs) {
-    all.runs.insert(all.runs.end(), of_sequence.begin(), of_sequence.end());
-    all.ends.push_back(all.runs.size());
-  }
-  return all;
+  return runs;
 }
 
 void Halo::run(int64_t layer, const LayerRows& x, const Partial& to) {

@@ -12,13 +12,6 @@ using parallel::SlotRange;
 
 namespace {
 
-std::vector<int64_t> one_by_one(const std::vector<SlotRange>& ranges) {
-  std::vector<int64_t> slots;
-  for (const SlotRange& range : ranges)
-    for (int64_t slot = range.begin; slot < range.end; ++slot) slots.push_back(slot);
-  return slots;
-}
-
 /// The parts of all tokens up to the end of the rows, as positions. Some may be empty.
 std::vector<GlobalRange> parts_of(const PassSequence& rows, int count) {
   std::vector<GlobalRange> parts;
@@ -34,7 +27,7 @@ std::vector<GlobalRange> parts_of(const PassSequence& rows, int count) {
 void HeadLevels::begin_pass(const PassRows& rows, std::span<const int64_t>) {
   AttentionCall own;
   own.positions = rows.positions();
-  std::vector<LevelAttention::Sequence> sequences;
+  std::vector<Sequence> sequences;
   int64_t row = 0;
   for (const PassSequence& of : rows.sequences()) {
     sequences.push_back(cut_into_parts(rows, of, row, own));
@@ -56,23 +49,24 @@ LevelAttention::Sequence HeadLevels::cut_into_parts(const PassRows& rows, const 
                 head_stride = steps_.cache().capacity() * steps_.head_dim();
   PECIA_CHECK(end > 0 && of.owner == PassSequence::contiguous && !rows.places_any(),
               "{} rows of sequence {} in parts", of.count, of.sequence);
-  LevelAttention::Sequence sequence;
+  Sequence sequence;
   sequence.tokens.first_row = first_row;
   sequence.tokens.positions.emplace_back(of.count);
   std::ranges::generate(sequence.tokens.positions[0], [at = of.first]() mutable { return at++; });
-  for (const GlobalRange& whole : parts_of(of, levels_.num_parts())) {
+  for (const GlobalRange& whole : parts_of(of, num_parts())) {
     const int64_t first = std::clamp(of.first, whole.begin, whole.end);  // of its rows
     parallel::PartTokens& part = sequence.parts.emplace_back();
     part.cached = first - whole.begin, part.rows = whole.end - first;
     const int64_t kept_from = end - TokenImportance::last_samples;
     part.last = std::clamp<int64_t>(whole.end - kept_from, 0, part.rows);
-    if (levels_.keeps_borders()) keep_ends(part);
+    keep_ends(part);
     const auto held = part_of(slots, whole.begin, whole.size());
-    sequence.here.push_back({one_by_one(part_of(held, 0, part.cached)),
-                             one_by_one(part_of(held, part.cached, part.rows)),
-                             first_row + std::max<int64_t>(0, first - of.first)});
+    Tokens& here = sequence.here.emplace_back();
+    append_slots(here.cached_slots, part_of(held, 0, part.cached));
+    append_slots(here.row_slots, part_of(held, part.cached, part.rows));
+    here.first_row = first_row + std::max<int64_t>(0, first - of.first);
     if (part.rows == 0) continue;
-    own.items.push_back({sequence.here.back().first_row, part.rows, std::ssize(own.runs), 0});
+    own.items.push_back({here.first_row, part.rows, std::ssize(own.runs), 0});
     steps_.add_runs(own.runs, {{whole.begin, whole.size()}}, held, 0, head_stride);
     own.items.back().num_runs = std::ssize(own.runs) - own.items.back().first_run;
     steps_.count_flops(own, {{first, whole.end}}, {{whole.begin, whole.size()}});
@@ -82,8 +76,8 @@ LevelAttention::Sequence HeadLevels::cut_into_parts(const PassRows& rows, const 
 }
 
 /// The sequence's first tokens are always seen, as in Levels.
-void HeadLevels::keep_first(const PassSequence& of, LevelAttention::Sequence& sequence) const {
-  const int64_t most = levels_.most_sinks();
+void HeadLevels::keep_first(const PassSequence& of, Sequence& sequence) const {
+  const int64_t most = most_sinks();
   if (most == 0) return;
   const auto begins = std::ranges::find_if(
       sequence.parts, [](const parallel::PartTokens& part) { return part.cached + part.rows > 0; });

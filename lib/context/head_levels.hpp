@@ -5,24 +5,22 @@
 /// one for each of the ranks. Each rank attends all parts, and no tokens travel.
 /// Source: CSPS, "SP-TP".
 
-#include "lib/context/level_path.hpp"
+#include "lib/context/level_attention.hpp"
 
 namespace pecia::context {
 
-class HeadLevels : public LevelPath {
+class HeadLevels : public LevelAttention {
  public:
   /// `ranks.heads` has the ranks that share heads. `rank` is this rank's place among them.
-  HeadLevels(const Compute& compute, KvCache& cache, AttentionSteps& steps, const LevelRanks& ranks,
-             int rank, const parallel::SparseSetting& setting)
-      : LevelPath(compute, cache, steps, ranks, rank, setting) {}
+  using LevelAttention::LevelAttention;
 
   /// The team is one instance, rows are contiguous, and nothing is placed.
   void begin_pass(const PassRows& rows, std::span<const int64_t> windows) override;
 
  private:
-  LevelAttention::Sequence cut_into_parts(const PassRows& rows, const parallel::PassSequence& of,
-                                          int64_t first_row, AttentionCall& own) const;
-  void keep_first(const parallel::PassSequence& of, LevelAttention::Sequence& sequence) const;
+  Sequence cut_into_parts(const PassRows& rows, const parallel::PassSequence& of, int64_t first_row,
+                          AttentionCall& own) const;
+  void keep_first(const parallel::PassSequence& of, Sequence& sequence) const;
 };
 
 }  // namespace pecia::context

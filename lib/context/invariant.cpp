@@ -8,7 +8,6 @@
 
 namespace pecia::context {
 
-using parallel::GlobalRange;
 using parallel::layout_ranks;
 using parallel::MergeTree;
 using parallel::SequenceId;
@@ -48,26 +47,20 @@ void Invariant::begin_pass(const PassRows& rows, std::span<const int64_t>) {
   keys_travel_ = size() > 1 && rows.team().ring == parallel::Ring::pass_kv;
   plan_messages();
   const int rank = rows.index();
-  const QueryRows all = keys_travel_ ? rows_of_ranks(rank, rank + 1) : rows_of_ranks(0, size());
-  all_rows_ = all.count();
+  const auto asking = keys_travel_ ? rows_of_ranks(rank, rank + 1) : rows_of_ranks(0, size());
+  all_rows_ = 0;
+  for (int other = 0; other < size(); ++other) all_rows_ += rows.count(other);
   visits_.clear();
   for (int step = 0; step < (keys_travel_ ? size() : 1); ++step)
-    visits_.push_back(visit(all, rows.visiting(step), step > 0));
+    visits_.push_back(visit(asking, rows.visiting(step), step > 0));
 }
 
-Invariant::QueryRows Invariant::rows_of_ranks(int first, int end) const {
-  QueryRows rows;
-  for (int rank = first; rank < end; ++rank) {
-    int64_t row = rows.count();
-    const std::vector<int64_t>& positions = rows_->positions(rank);
-    rows.positions.insert(rows.positions.end(), positions.begin(), positions.end());
-    for (auto& [sequence, ranges] : rows_->rows_at(rank)) {
-      int64_t count = 0;
-      for (const GlobalRange& range : ranges) count += range.size();
-      if (count > 0) rows.parts.push_back({sequence, row, count, std::move(ranges)});
-      row += count;
-    }
-  }
+/// One rank after the other, without sequences that have no rows there.
+std::vector<SequenceRows> Invariant::rows_of_ranks(int first, int end) const {
+  std::vector<SequenceRows> rows;
+  for (int rank = first; rank < end; ++rank)
+    for (SequenceRows& of : rows_->rows_at(rank))
+      if (!of.ranges.empty()) rows.push_back(std::move(of));
   return rows;
 }
 
@@ -110,39 +103,38 @@ void Invariant::add_runs(std::vector<kernels::KeyRun>& runs, SequenceId sequence
 
 /// The rows of a sequence, from `first_row` of the call on, against the keys of one of a rank's
 /// virtual ranks.
-void Invariant::add_item(AttentionCall& call, const QueryRows::Part& part, int64_t first_row,
-                         int rank, int virtual_rank, bool in_message) const {
-  kernels::AttentionItem item{first_row, part.num_rows, static_cast<int64_t>(call.runs.size()), 0};
-  for (const SequenceId member : rows_->lineage(part.sequence)) {
+void Invariant::add_item(AttentionCall& call, const SequenceRows& rows, int64_t first_row, int rank,
+                         int virtual_rank, bool in_message) const {
+  kernels::AttentionItem item{first_row, std::ssize(call.positions) - first_row,
+                              std::ssize(call.runs), 0};
+  for (const SequenceId member : rows_->lineage(rows.sequence)) {
     add_runs(call.runs, member, rank, virtual_rank, in_message);
-    steps_.count_flops(call, part.ranges, rows_->ledger().map().ranges(member, rank, virtual_rank));
+    steps_.count_flops(call, rows.ranges, rows_->ledger().map().ranges(member, rank, virtual_rank));
   }
-  item.num_runs = static_cast<int64_t>(call.runs.size()) - item.first_run;
+  item.num_runs = std::ssize(call.runs) - item.first_run;
   call.items.push_back(item);
 }
 
-Invariant::Visit Invariant::visit(const QueryRows& rows, int key_rank, bool in_message) const {
+Invariant::Visit Invariant::visit(const std::vector<SequenceRows>& rows, int key_rank,
+                                  bool in_message) const {
   using Calls = Visit::Calls;
+  int64_t count = 0;
+  for (const SequenceRows& of : rows) count += of.count();
   Visit visit{compute_.backend.merges_attention() ? Calls::merged
-              : rows.count() <= most_stacked_rows ? Calls::stacked
+              : count <= most_stacked_rows        ? Calls::stacked
                                                   : Calls::leaves,
               {}};
-  if (visit.kind == Calls::merged) {
-    AttentionCall& call = visit.calls.emplace_back();
-    call.positions = rows.positions;
-    call.merged = played();
-    for (const QueryRows::Part& part : rows.parts)
-      for (int i = 0; i < played(); ++i)
-        add_item(call, part, part.first_row, key_rank, i, in_message);
-    return visit;
-  }
-  for (int i = 0; i < played(); ++i) {
+  const bool merged = visit.kind == Calls::merged;
+  for (int i = 0; i < (merged ? 1 : played()); ++i) {
     if (i == 0 || visit.kind == Calls::leaves) visit.calls.emplace_back();
     AttentionCall& call = visit.calls.back();
-    const auto first_row = static_cast<int64_t>(call.positions.size());
-    call.positions.insert(call.positions.end(), rows.positions.begin(), rows.positions.end());
-    for (const QueryRows::Part& part : rows.parts)
-      add_item(call, part, first_row + part.first_row, key_rank, i, in_message);
+    if (merged) call.merged = played();
+    for (const SequenceRows& of : rows) {
+      const auto first_row = std::ssize(call.positions);
+      of.append_to(call.positions);
+      for (int leaf = merged ? 0 : i; leaf < (merged ? played() : i + 1); ++leaf)
+        add_item(call, of, first_row, key_rank, leaf, in_message);
+    }
   }
   return visit;
 }

@@ -30,17 +30,6 @@ class Invariant : public AttentionPath {
   PathTraits traits() const override { return {}; }
 
  private:
-  /// The rows of some ranks in the pass. Each part has the rows of one sequence.
-  struct QueryRows {
-    struct Part {
-      parallel::SequenceId sequence;
-      int64_t first_row, num_rows;
-      std::vector<parallel::GlobalRange> ranges;  ///< ranges of positions
-    };
-    std::vector<int64_t> positions;
-    std::vector<Part> parts;
-    int64_t count() const { return static_cast<int64_t>(positions.size()); }
-  };
   /// A sequence whose keys the pass needs. When they travel, the keys of each virtual rank are
   /// padded to the most that any virtual rank has.
   struct KeySequence {
@@ -59,13 +48,13 @@ class Invariant : public AttentionPath {
   // A virtual rank is counted among the virtual ranks of one rank.
   int size() const { return rows_->size(); }
   int played() const { return rows_->ledger().map().virtual_ranks(); }
-  QueryRows rows_of_ranks(int first, int end) const;
+  std::vector<SequenceRows> rows_of_ranks(int first, int end) const;
   void plan_messages();
   void add_runs(std::vector<kernels::KeyRun>& runs, parallel::SequenceId sequence, int rank,
                 int virtual_rank, bool in_message) const;
-  void add_item(AttentionCall& call, const QueryRows::Part& part, int64_t first_row, int rank,
+  void add_item(AttentionCall& call, const SequenceRows& rows, int64_t first_row, int rank,
                 int virtual_rank, bool in_message) const;
-  Visit visit(const QueryRows& rows, int key_rank, bool in_message) const;
+  Visit visit(const std::vector<SequenceRows>& rows, int key_rank, bool in_message) const;
 
   void attend_rank(int64_t layer, const Visit& visit, const TensorView& q,
                    const kernels::StoredKeys& keys, const Partial& to);

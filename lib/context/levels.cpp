@@ -9,17 +9,16 @@ namespace pecia::context {
 
 using parallel::PassSequence;
 using parallel::SequenceId;
-using parallel::SlotRange;
 
 void Levels::begin_pass(const PassRows& rows, std::span<const int64_t>) {
   PECIA_CHECK(rows.team().holders == 0 && !rows.places_any(),
               "a pass by levels needs rows on all ranks");
-  std::vector<LevelAttention::Sequence> sequences;
+  std::vector<Sequence> sequences;
   std::vector<int64_t> first_row(rows.size());
   auto slot = rows.slots().begin();
   for (const PassSequence& of : rows.sequences()) {
-    LevelAttention::Sequence& sequence = sequences.emplace_back(parts_of(rows, of));
-    LevelAttention::Tokens& here = sequence.here[rows.index()];
+    Sequence& sequence = sequences.emplace_back(parts_of(rows, of));
+    Tokens& here = sequence.here[rows.index()];
     sequence.tokens.first_row = here.first_row = first_row[rows.index()];
     for (int rank = 0; rank < rows.size(); ++rank) {
       const int64_t count = sequence.parts[rank].rows;
@@ -40,7 +39,7 @@ void Levels::begin_pass(const PassRows& rows, std::span<const int64_t>) {
 LevelAttention::Sequence Levels::parts_of(const PassRows& rows, const PassSequence& of) const {
   PECIA_CHECK(of.owner == PassSequence::contiguous, "rows of sequence {} are not contiguous",
               of.sequence);
-  LevelAttention::Sequence sequence;
+  Sequence sequence;
   sequence.here.resize(rows.size());
   const int64_t kept_from = of.count - TokenImportance::last_samples;  // rows from here on are kept
   int64_t before = 0;
@@ -52,29 +51,27 @@ LevelAttention::Sequence Levels::parts_of(const PassRows& rows, const PassSequen
     };
     for (const SequenceId member : rows.lineage(of.sequence)) {
       part.cached += cached(member);
-      if (rank != rows.index()) continue;
-      for (const SlotRange& range : part_of(rows.ledger().slots(member), 0, cached(member)))
-        for (int64_t slot = range.begin; slot < range.end; ++slot)
-          sequence.here[rank].cached_slots.push_back(slot);
+      if (rank == rows.index())
+        append_slots(sequence.here[rank].cached_slots,
+                     part_of(rows.ledger().slots(member), 0, cached(member)));
     }
     before += part.rows;
     part.last = std::clamp<int64_t>(before - kept_from, 0, part.rows);
-    if (levels_.keeps_borders()) keep_ends(part);
+    keep_ends(part);
   }
-  if (levels_.most_sinks() > 0) find_sinks(rows, of, sequence);
+  if (most_sinks() > 0) find_sinks(rows, of, sequence);
   return sequence;
 }
 
 /// The sequence's first tokens are always seen: many heads pay them most of their attention.
-void Levels::find_sinks(const PassRows& rows, const PassSequence& of,
-                        LevelAttention::Sequence& sequence) const {
+void Levels::find_sinks(const PassRows& rows, const PassSequence& of, Sequence& sequence) const {
   const SequenceId begins = rows.lineage(of.sequence).front();
   for (int rank = 0; rank < rows.size(); ++rank) {
     parallel::PartTokens& part = sequence.parts[rank];
     if (of.first == 0) {
       if (part.rows == 0) continue;
       sequence.sink_part = rank;
-      sequence.sinks = std::min(part.rows, levels_.most_sinks());
+      sequence.sinks = std::min(part.rows, most_sinks());
       part.first = std::max(part.first, sequence.sinks);
       return;
     }
@@ -82,9 +79,8 @@ void Levels::find_sinks(const PassRows& rows, const PassSequence& of,
     if (ranges.empty() || ranges.front().begin != 0) continue;
     sequence.sink_part = rank;
     // The rows of the pass, from of.first on, may have made the range longer.
-    sequence.sinks = ranges.front().stride == 1
-                         ? std::min({ranges.front().count, of.first, levels_.most_sinks()})
-                         : 1;
+    sequence.sinks =
+        ranges.front().stride == 1 ? std::min({ranges.front().count, of.first, most_sinks()}) : 1;
     part.first_cached = sequence.sinks;
     return;
   }

@@ -3,24 +3,21 @@
 /// Levels of sparse attention over ranks that share a sequence's tokens: each rank attends its own
 /// part of them while others' tokens travel. Source: CSPS, "levels".
 
-#include "lib/context/level_path.hpp"
+#include "lib/context/level_attention.hpp"
 
 namespace pecia::context {
 
-class Levels : public LevelPath {
+class Levels : public LevelAttention {
  public:
   /// `ranks.heads` is null. `rank` is this rank's place among all ranks of the replica's ring.
-  Levels(const Compute& compute, KvCache& cache, AttentionSteps& steps, const LevelRanks& ranks,
-         int rank, const parallel::SparseSetting& setting)
-      : LevelPath(compute, cache, steps, ranks, rank, setting) {}
+  using LevelAttention::LevelAttention;
 
   /// The team is all instances without holders, rows are contiguous, and nothing is placed.
   void begin_pass(const PassRows& rows, std::span<const int64_t> windows) override;
 
  private:
-  LevelAttention::Sequence parts_of(const PassRows& rows, const parallel::PassSequence& of) const;
-  void find_sinks(const PassRows& rows, const parallel::PassSequence& of,
-                  LevelAttention::Sequence& sequence) const;
+  Sequence parts_of(const PassRows& rows, const parallel::PassSequence& of) const;
+  void find_sinks(const PassRows& rows, const parallel::PassSequence& of, Sequence& sequence) const;
 };
 
 }  // namespace pecia::context

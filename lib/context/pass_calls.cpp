@@ -3,17 +3,14 @@
 
 namespace pecia::context {
 
-using parallel::GlobalRange;
 using parallel::SequenceId;
 
 SequenceRuns PassCalls::in_cache(Keeps keeps) const {
   const int64_t head_stride = steps_.cache().capacity(keeps) * steps_.head_dim();
   SequenceRuns all;
-  for (const SequenceId sequence : rows_.key_sequences()) {
-    steps_.add_runs(all.runs, rows_.kept_ranges(keeps, sequence, rows_.index()),
+  for (const SequenceId sequence : rows_.key_sequences())
+    steps_.add_runs(all.emplace_back(), rows_.kept_ranges(keeps, sequence, rows_.index()),
                     rows_.ledger().kept_slots(keeps, sequence), 0, head_stride);
-    all.ends.push_back(all.runs.size());
-  }
   return all;
 }
 
@@ -23,19 +20,11 @@ SequenceRuns PassCalls::in_message(Keeps keeps, int rank) const {
   int64_t offset = 0;  // among the tokens of the message
   for (const SequenceId sequence : rows_.key_sequences()) {
     const int64_t tokens = rows_.kept(keeps, sequence, rank);
-    steps_.add_runs(all.runs, rows_.kept_ranges(keeps, sequence, rank), {{0, tokens}},
+    steps_.add_runs(all.emplace_back(), rows_.kept_ranges(keeps, sequence, rank), {{0, tokens}},
                     offset * kv_heads * head_dim, tokens * head_dim);
-    all.ends.push_back(all.runs.size());
     offset += tokens;
   }
   return all;
-}
-
-std::span<const kernels::KeyRun> PassCalls::of_sequence(SequenceId sequence,
-                                                        const SequenceRuns& runs) const {
-  const size_t index = rows_.key_index(sequence);
-  const size_t begin = index == 0 ? 0 : runs.ends[index - 1];
-  return std::span(runs.runs).subspan(begin, runs.ends[index] - begin);
 }
 
 AttentionCall PassCalls::call(int rank, const SequenceRuns& runs) const {
@@ -46,20 +35,18 @@ AttentionCall PassCalls::call(int rank, const SequenceRuns& runs) const {
 
 void PassCalls::add(AttentionCall& call, const std::vector<SequenceRows>& rows,
                     const SequenceRuns& runs) const {
-  for (const auto& [sequence, positions] : rows) {
+  for (const SequenceRows& of : rows) {
     const auto first_row = static_cast<int64_t>(call.positions.size());
-    for (const GlobalRange& range : positions)
-      for (int64_t position = range.begin; position < range.end; ++position)
-        call.positions.push_back(position);
+    of.append_to(call.positions);
     kernels::AttentionItem item{first_row, std::ssize(call.positions) - first_row,
                                 static_cast<int64_t>(call.runs.size()), 0};
     std::vector<parallel::StridedRange> seen;
-    for (const SequenceId member : rows_.lineage(sequence))
-      for (const kernels::KeyRun& run : of_sequence(member, runs)) {
+    for (const SequenceId member : rows_.lineage(of.sequence))
+      for (const kernels::KeyRun& run : runs[rows_.key_index(member)]) {
         call.runs.push_back(run);
         seen.push_back({run.position, run.num_keys, run.stride});
       }
-    steps_.count_flops(call, positions, seen);
+    steps_.count_flops(call, of.ranges, seen);
     item.num_runs = static_cast<int64_t>(call.runs.size()) - item.first_run;
     call.items.push_back(item);
   }

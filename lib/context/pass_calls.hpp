@@ -7,11 +7,8 @@
 
 namespace pecia::context {
 
-/// The keys of one rank.
-struct SequenceRuns {
-  std::vector<kernels::KeyRun> runs;
-  std::vector<size_t> ends;  ///< end of each sequence's runs, in the order of key_sequences
-};
+/// The keys of one rank, by sequence in the order of PassRows::key_sequences.
+using SequenceRuns = std::vector<std::vector<kernels::KeyRun>>;
 
 class PassCalls {
  public:
@@ -22,8 +19,6 @@ class PassCalls {
   SequenceRuns in_cache(Keeps keeps) const;
   /// The keys of `rank` in its message round the ring.
   SequenceRuns in_message(Keeps keeps, int rank) const;
-  std::span<const kernels::KeyRun> of_sequence(parallel::SequenceId sequence,
-                                               const SequenceRuns& runs) const;
 
   /// The rows of `rank` against these keys.
   AttentionCall call(int rank, const SequenceRuns& runs) const;

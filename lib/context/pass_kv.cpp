@@ -12,13 +12,13 @@ using parallel::SequenceId;
 
 void PassKv::begin_pass(const PassRows& rows, std::span<const int64_t> windows) {
   rows_ = &rows;
-  if (rows.size() > 1) plan_messages();
   const PassCalls calls(steps_, rows);
   for (const Keeps keeps : rows.keeps()) {
     std::vector<AttentionCall>& visits = visits_[static_cast<size_t>(keeps)];
     visits.clear();
     if (std::ranges::none_of(windows, [&](int64_t each) { return rows.keeps_of(each) == keeps; }))
       continue;
+    if (rows.size() > 1) plan_messages(keeps);
     for (int step = 0; step < rows.size(); ++step) {
       const bool in_cache = step == 0 && (keeps == Keeps::recent || !rows.places_any());
       visits.push_back(
@@ -28,17 +28,20 @@ void PassKv::begin_pass(const PassRows& rows, std::span<const int64_t> windows) 
   }
 }
 
-void PassKv::plan_messages() {
+/// A message has the keys that layers keep. Of sequences that the pass places, which are in no pass
+/// of layers that keep recent ones, the rows follow what is cached.
+void PassKv::plan_messages(Keeps keeps) {
+  const int index = rows_->index();
   std::vector<MessageBlock> blocks;
   for (const SequenceId sequence : rows_->key_sequences()) {
     const auto* travelling = rows_->placed(sequence);
-    const int64_t tokens = rows_->held(sequence, rows_->index());
-    const int64_t cached = travelling != nullptr ? travelling->at(rows_->index()).cached : tokens;
-    blocks.push_back({part_of(rows_->ledger().slots(sequence), 0, cached), tokens});
+    const int64_t tokens = rows_->kept(keeps, sequence, index);
+    const int64_t cached = travelling != nullptr ? travelling->at(index).cached : tokens;
+    blocks.push_back({part_of(rows_->ledger().kept_slots(keeps, sequence), 0, cached), tokens});
   }
   int64_t row = 0;
   for (const PassSequence& sequence : rows_->sequences()) {
-    const int64_t rows = parallel::num_rows({sequence}, rows_->team(), rows_->index());
+    const int64_t rows = parallel::num_rows({sequence}, rows_->team(), index);
     if (rows_->placed(sequence.sequence) != nullptr) {
       MessageBlock& block = blocks[rows_->key_index(sequence.sequence)];
       block.first_row = row, block.rows = rows;
@@ -48,24 +51,10 @@ void PassKv::plan_messages() {
   std::vector<int64_t> tokens;
   std::vector<std::vector<KeptTokens>> kept;
   for (int step = 0; step < rows_->size(); ++step) {
-    tokens.push_back(rows_->held(rows_->visiting(step)));
+    tokens.push_back(rows_->kept(keeps, rows_->visiting(step)));
     if (rows_->places_any()) kept.push_back(kept_of(rows_->visiting(step)));
   }
-  steps_.plan_messages(Keeps::all, std::move(blocks), std::move(tokens), std::move(kept));
-  if (rows_->ledger().recent() != nullptr) plan_recent_messages();
-}
-
-/// Keys of layers with a window that go round the ring: those that are kept.
-void PassKv::plan_recent_messages() {
-  std::vector<MessageBlock> blocks;
-  std::vector<int64_t> tokens(rows_->size());
-  for (const SequenceId sequence : rows_->key_sequences()) {
-    const int64_t own = rows_->kept(Keeps::recent, sequence, rows_->index());
-    blocks.push_back({part_of(rows_->ledger().kept_slots(Keeps::recent, sequence), 0, own), own});
-    for (int step = 0; step < rows_->size(); ++step)
-      tokens[step] += rows_->kept(Keeps::recent, sequence, rows_->visiting(step));
-  }
-  steps_.plan_messages(Keeps::recent, std::move(blocks), std::move(tokens));
+  steps_.plan_messages(keeps, std::move(blocks), std::move(tokens), std::move(kept));
 }
 
 /// What this rank keeps of the message of `source`. The map has the pass's tokens already: what is
@@ -98,7 +87,8 @@ PathTraits PassKv::traits() const {
 
 int64_t PassKv::bytes_without_window(const PassRows& rows) const {
   int64_t tokens = 0;
-  for (int step = 0; step + 1 < rows.size(); ++step) tokens += rows.held(rows.visiting(step));
+  for (int step = 0; step + 1 < rows.size(); ++step)
+    tokens += rows.kept(Keeps::all, rows.visiting(step));
   return tokens * steps_.cache().shape().layer_bytes_per_token();
 }
 

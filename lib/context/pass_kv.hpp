@@ -20,8 +20,7 @@ class PassKv : public AttentionPath {
   int64_t bytes_without_window(const PassRows& rows) const override;
 
  private:
-  void plan_messages();
-  void plan_recent_messages();
+  void plan_messages(Keeps keeps);
   std::vector<KeptTokens> kept_of(int source) const;
 
   AttentionSteps& steps_;

@@ -14,6 +14,18 @@ using parallel::SlotRange;
 using parallel::StridedRange;
 using parallel::TeamPass;
 
+int64_t SequenceRows::count() const {
+  int64_t rows = 0;
+  for (const GlobalRange& range : ranges) rows += range.size();
+  return rows;
+}
+
+void SequenceRows::append_to(std::vector<int64_t>& positions) const {
+  for (const GlobalRange& range : ranges)
+    for (int64_t position = range.begin; position < range.end; ++position)
+      positions.push_back(position);
+}
+
 std::vector<SequenceId> sequences_seen(const std::vector<PassSequence>& pass,
                                        const parallel::KvMap& map) {
   std::vector<SequenceId> seen;
@@ -42,9 +54,7 @@ void PassRows::plan(KvLedger& ledger) {
   for (const PassSequence& sequence : sequences()) {
     const int64_t before = count();
     for (int rank = 0; rank < size(); ++rank)
-      for (const GlobalRange& range : rows_of(sequence, team(), rank))
-        for (int64_t position = range.begin; position < range.end; ++position)
-          positions_[rank].push_back(position);
+      SequenceRows{sequence.sequence, rows_of(sequence, team(), rank)}.append_to(positions_[rank]);
     if (placement(sequence.sequence) != nullptr)
       placed_[sequence.sequence] = ledger.map().travelling(sequence, team());
     else if (before < count())
@@ -58,9 +68,7 @@ void PassRows::plan(KvLedger& ledger) {
 /// The next slots of a sequence for its rows, from `first_row` on.
 void PassRows::take_slots(KvLedger& ledger, const PassSequence& of, int64_t first_row) {
   const auto take = [&](Keeps keeps, const std::vector<SlotRange>& ranges) {
-    for (const SlotRange& range : ranges)
-      for (int64_t slot = range.begin; slot < range.end; ++slot)
-        slots_[static_cast<size_t>(keeps)].push_back(slot);
+    append_slots(slots_[static_cast<size_t>(keeps)], ranges);
   };
   const int64_t rows = count() - first_row;
   if (ledger.map().virtual_ranks() > 1)
@@ -81,12 +89,10 @@ void PassRows::take_virtual_slots(const PassSequence& of, int64_t first_row) {
   auto& slots = slots_[static_cast<size_t>(Keeps::all)];
   slots.resize(positions().size());
   for (int i = 0; i < played; ++i) {
-    const auto ranges = rows_of(of, size() * played, index_ * played + i);
-    int64_t tokens = 0;
-    for (const GlobalRange& range : ranges) tokens += range.size();
-    const auto next = ledger_->next_slots(of.sequence, tokens, i);
+    const SequenceRows own{of.sequence, rows_of(of, size() * played, index_ * played + i)};
+    const auto next = ledger_->next_slots(of.sequence, own.count(), i);
     int64_t given = 0;
-    for (const GlobalRange& range : ranges) {
+    for (const GlobalRange& range : own.ranges) {
       // A range's rows lie next to each other, as its positions do.
       auto row = std::lower_bound(first, last, range.begin) - positions().begin();
       for (const SlotRange& part : part_of(next, given, range.size()))
@@ -130,9 +136,9 @@ const std::vector<StridedRange>& PassRows::ranges(SequenceId sequence, int rank)
                                : ledger_->map().ranges(sequence, team().instances[rank]);
 }
 
-int64_t PassRows::held(int rank) const {
+int64_t PassRows::kept(Keeps keeps, int rank) const {
   int64_t tokens = 0;
-  for (const SequenceId sequence : key_sequences_) tokens += held(sequence, rank);
+  for (const SequenceId sequence : key_sequences_) tokens += kept(keeps, sequence, rank);
   return tokens;
 }
 

@@ -17,6 +17,9 @@ namespace pecia::context {
 struct SequenceRows {
   parallel::SequenceId sequence;
   std::vector<parallel::GlobalRange> ranges;  ///< their positions
+
+  int64_t count() const;
+  void append_to(std::vector<int64_t>& positions) const;
 };
 
 /// Returns the sequences whose keys the pass needs, in ascending order. They are its own sequences
@@ -69,10 +72,9 @@ class PassRows {
   /// from there if the pass places them.
   int64_t held(parallel::SequenceId sequence, int rank) const;
   const std::vector<parallel::StridedRange>& ranges(parallel::SequenceId sequence, int rank) const;
-  /// All tokens that a rank holds of key_sequences.
-  int64_t held(int rank) const;
-  /// Those of a sequence's tokens that layers keep.
+  /// Those of them that layers keep, of a sequence or of all key_sequences.
   int64_t kept(Keeps keeps, parallel::SequenceId sequence, int rank) const;
+  int64_t kept(Keeps keeps, int rank) const;
   std::vector<parallel::StridedRange> kept_ranges(Keeps keeps, parallel::SequenceId sequence,
                                                   int rank) const;
 
