@@ -108,15 +108,15 @@ void Attention::join(int64_t number) {
 AttentionPath& Attention::path_of(int64_t window) {
   if (invariant_) return *invariant_;
   switch (pass_.team().ring) {
-    case parallel::Ring::pass_q:
+    case parallel::AttentionExchange::pass_q:
       if (window > 0 && pass_.size() > 1) return broadcast_q_;
       return pass_q_;
-    case parallel::Ring::broadcast_q:
+    case parallel::AttentionExchange::broadcast_q:
       return broadcast_q_;
-    case parallel::Ring::levels:
+    case parallel::AttentionExchange::levels:
       if (window == 0) return *levels_;
       [[fallthrough]];
-    case parallel::Ring::pass_kv:
+    case parallel::AttentionExchange::pass_kv:
       if (Halo::goes_straight(pass_, window)) return halo_;
       return pass_kv_;
   }
@@ -124,7 +124,7 @@ AttentionPath& Attention::path_of(int64_t window) {
 }
 
 void Attention::begin_paths() {
-  by_levels_ = pass_.team().ring == parallel::Ring::levels;
+  by_levels_ = pass_.team().ring == parallel::AttentionExchange::levels;
   PECIA_CHECK(!by_levels_ || levels_, "a pass by levels needs a setting");
   std::vector<AttentionPath*> used;
   if (by_levels_) used.push_back(levels_.get());  // it weighs tokens in all layers

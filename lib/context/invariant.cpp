@@ -44,7 +44,7 @@ void Invariant::check(const std::vector<parallel::TeamPass>& teams, int ranks) {
 
 void Invariant::begin_pass(const PassRows& rows, std::span<const int64_t>) {
   rows_ = &rows;
-  keys_travel_ = size() > 1 && rows.team().ring == parallel::Ring::pass_kv;
+  keys_travel_ = size() > 1 && rows.team().ring == parallel::AttentionExchange::pass_kv;
   plan_messages();
   const int rank = rows.index();
   const auto asking = keys_travel_ ? rows_of_ranks(rank, rank + 1) : rows_of_ranks(0, size());

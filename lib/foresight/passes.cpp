@@ -22,9 +22,10 @@ resources::Resources resources_of(const PassSetting& setting, const PassShape& s
 
 schedule::Plan plan_of(const Replica& replica, const PassShape& shape) {
   const bool prefills = shape.kind == PassKind::prefill;
-  const parallel::PassModes modes{.prefill = shape.sharding,
-                                  .decode = shape.sharding,
-                                  .decode_ring = prefills ? parallel::Ring::pass_q : shape.ring};
+  const parallel::PassModes modes{
+      .prefill = shape.sharding,
+      .decode = shape.sharding,
+      .decode_ring = prefills ? parallel::AttentionExchange::pass_q : shape.ring};
   const execute::TrialPasses passes = passes_of(replica, modes, shape.ring, shape.tokens_per_pass);
   if (shape.masters > 0)
     return prefills ? read_by_team(passes, shape.tokens, shape.cached)

@@ -36,7 +36,7 @@ struct PassSetting {
 struct PassShape {
   schedule::PassKind kind = schedule::PassKind::prefill;
   parallel::Degrees degrees;
-  parallel::Ring ring = parallel::Ring::pass_kv;
+  parallel::AttentionExchange ring = parallel::AttentionExchange::pass_kv;
   parallel::Sharding sharding = parallel::Sharding::base;
   int64_t sequences = 1;
   int64_t tokens = 1;  ///< new ones of each sequence; 1 where they decode

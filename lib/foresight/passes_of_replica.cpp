@@ -9,7 +9,7 @@
 namespace pecia::foresight {
 namespace {
 
-using parallel::Ring;
+using parallel::AttentionExchange;
 using schedule::PassKind;
 
 parallel::PassModes modes_of(const resources::Resources& resources) {
@@ -44,7 +44,7 @@ PassShape PassesOfReplica::prompts(int degree, int64_t sequences, int64_t tokens
   shape.degrees.cp = degree;
   shape.sharding = modes_of(resources_).sharding(sequences * tokens, true);
   shape.sequences = sequences, shape.tokens = tokens, shape.cached = cached;
-  shape.ring = resources_.ring.value_or(Ring::pass_kv);
+  shape.ring = resources_.ring.value_or(AttentionExchange::pass_kv);
   if (resources_.elastic) {
     shape.masters = 1;
     return shape;
@@ -52,7 +52,7 @@ PassShape PassesOfReplica::prompts(int degree, int64_t sequences, int64_t tokens
   const bool by_levels = resources_.levels_from() && tokens >= *resources_.levels_from();
   if (degree == 1 || resources_.ring || by_levels) return shape;
   PassShape other = shape;
-  other.ring = Ring::pass_q;
+  other.ring = AttentionExchange::pass_q;
   return passes_.at_least(other).seconds < passes_.at_least(shape).seconds ? other : shape;
 }
 

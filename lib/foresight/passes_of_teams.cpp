@@ -7,7 +7,7 @@ namespace pecia::foresight {
 
 schedule::Plan read_by_team(const execute::TrialPasses& passes, int64_t tokens, int64_t cached) {
   schedule::Plan plan = passes.feed(0, 1, tokens);
-  plan.teams.front().ring = parallel::Ring::pass_kv;
+  plan.teams.front().ring = parallel::AttentionExchange::pass_kv;
   parallel::SequenceState& state = plan.added.front().state;
   state.length = cached;
   state.reserved.assign(passes.instances, 0);
@@ -30,7 +30,8 @@ schedule::Plan step_of_team(const execute::TrialPasses& passes, int masters, int
               passes.instances);
   schedule::Plan plan = passes.step(0, sequences, tokens, true);
   parallel::Team& team = plan.teams.front();
-  team.ring = passes.instances == 1 ? parallel::Ring::pass_kv : parallel::Ring::broadcast_q;
+  team.ring = passes.instances == 1 ? parallel::AttentionExchange::pass_kv
+                                    : parallel::AttentionExchange::broadcast_q;
   team.holders = passes.instances - masters;
   for (schedule::PlanItem& item : plan.items) {
     item.rows.owner = static_cast<int32_t>(item.rows.sequence % masters);

@@ -44,7 +44,7 @@ bool is_layout(const Replica& replica) {
 }  // namespace
 
 execute::TrialPasses passes_of(const Replica& replica, const parallel::PassModes& modes,
-                               parallel::Ring prefill_ring,
+                               parallel::AttentionExchange prefill_ring,
                                std::optional<int64_t> tokens_per_pass) {
   const resources::Resources& resources = replica.resources;
   return {.instances = resources.cp,

@@ -29,7 +29,8 @@ struct Replica {
 /// The replica's passes with these modes, as its scheduler makes them. `tokens_per_pass`: as in
 /// TrialPasses.
 execute::TrialPasses passes_of(const Replica& replica, const parallel::PassModes& modes,
-                               parallel::Ring prefill_ring, std::optional<int64_t> tokens_per_pass);
+                               parallel::AttentionExchange prefill_ring,
+                               std::optional<int64_t> tokens_per_pass);
 
 /// What a phantom of the replica's rank needs to execute passes that reserve `kv_tokens` slots on
 /// it, and in layers that keep recent tokens `kv_recent_tokens`.

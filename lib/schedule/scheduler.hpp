@@ -141,7 +141,7 @@ struct SchedulerLimits {
   job::Policy policy = job::Policy::prefill_first;
   /// The tensor that travels when prompts are fed. Absent: rule B decides for each chunk from
   /// `ring_shape` and `ring_rates`.
-  std::optional<parallel::Ring> ring = parallel::Ring::pass_kv;
+  std::optional<parallel::AttentionExchange> ring = parallel::AttentionExchange::pass_kv;
   parallel::RingShape ring_shape;
   parallel::RingRates ring_rates;
   /// Chunks of prompts with at least so many new tokens are attended by levels.

@@ -34,7 +34,8 @@ bool Scheduler::restore(Plan& plan, double now) {
   item.longest = running.family->longest;
   // If the save is damaged, the pass is computed in this way.
   parallel::Team& team = plan.teams.front();
-  if (limits_.ring_size > 1) team.ring = limits_.ring.value_or(parallel::Ring::pass_kv);
+  if (limits_.ring_size > 1)
+    team.ring = limits_.ring.value_or(parallel::AttentionExchange::pass_kv);
   team.sharding = limits_.modes.sharding(count, true);
   plan.restore = running.family->request.saved.folder;
   note_begin(running, now);

@@ -10,7 +10,7 @@
 
 namespace pecia::schedule {
 
-using parallel::Ring;
+using parallel::AttentionExchange;
 
 std::optional<Plan> Scheduler::next(double now) {
   if (out_of_time_) return {};
@@ -153,7 +153,8 @@ void Scheduler::feed(Plan& plan, double now, const Selection& prompts) {
   for (const PlanItem& item : plan.items) riders.add(item.rows.count, item.rows.first);
   const size_t num_riders = plan.items.size();
   const bool keys_travel = limits_.ring_size == 1 || limits_.elastic;
-  const Ring fixed = keys_travel ? Ring::pass_kv : limits_.ring.value_or(Ring::pass_kv);
+  const AttentionExchange fixed =
+      keys_travel ? AttentionExchange::pass_kv : limits_.ring.value_or(AttentionExchange::pass_kv);
   const int64_t batch = batch_tokens() * batches_of(team);
   const int64_t most = prompts.empty() ? batch : most_tokens(team, *prompts.front(), now);
   const bool cut = waits_least() || most < batch;
@@ -175,7 +176,9 @@ void Scheduler::feed(Plan& plan, double now, const Selection& prompts) {
     const bool by_levels = limits_.levels_from && count >= *limits_.levels_from;
     if (by_levels) item.rows.owner = parallel::PassSequence::contiguous;
     const auto decision = by_levels ? std::nullopt : ring_by_rule(item.rows, riders);
-    const Ring ring = by_levels ? Ring::levels : decision ? decision->ring : fixed;
+    const AttentionExchange ring = by_levels  ? AttentionExchange::levels
+                                   : decision ? decision->ring
+                                              : fixed;
     if (!first && ring != team.ring) continue;
     team.ring = ring;
     if (limits_.elastic)
@@ -231,7 +234,7 @@ int32_t Scheduler::deal(Running& running, std::vector<int64_t>& rows, int64_t st
 void Scheduler::decode(Plan& plan, double now) {
   if (!decode_in_time(now)) return;
   parallel::Team& team = plan.teams.front();
-  team.ring = limits_.ring_size > 1 ? limits_.modes.decode_ring : Ring::pass_kv;
+  team.ring = limits_.ring_size > 1 ? limits_.modes.decode_ring : AttentionExchange::pass_kv;
   std::vector<int64_t> rows(limits_.ring_size);
   for (Running& running : running_) {
     if (running.feeding()) continue;

@@ -14,7 +14,7 @@
 
 namespace pecia::schedule {
 
-using parallel::Ring;
+using parallel::AttentionExchange;
 
 /// The next pass of instances that are in none; absent: nothing can begin now.
 std::optional<Plan> Scheduler::next_of_a_team(double now) {
@@ -72,7 +72,7 @@ bool Scheduler::restore_for_team(Plan& plan, double now) {
   if (found == running_.end()) return false;
   Running& running = *found;
   parallel::Team& team = plan.teams.front();
-  team = {running.instances, 0, Ring::pass_kv, {}};
+  team = {running.instances, 0, AttentionExchange::pass_kv, {}};
   const int32_t keeper = master_of(running, {}, 1);
   const int64_t room =
       map_.reserved(running.sequence, keeper) - map_.held(running.sequence, keeper);
@@ -123,7 +123,8 @@ bool Scheduler::answers_first(const Running& prompt, const std::vector<Answers>&
   constexpr int64_t few = 4;
   if (limits_.policy == job::Policy::chunked || now >= due(*prompt.family)) return false;
   const int64_t left = std::ssize(prompt.feed) - prompt.fed;
-  if (left <= few * short_pass({prompt.instances, 0, Ring::pass_kv, {}}, prompt)) return false;
+  if (left <= few * short_pass({prompt.instances, 0, AttentionExchange::pass_kv, {}}, prompt))
+    return false;
   Answers most;
   for (const int32_t instance : prompt.instances)
     if (answers[instance].count > most.count) most = answers[instance];
@@ -253,7 +254,7 @@ bool Scheduler::read_prompts(Plan& plan, const Selection& prompts,
       called.insert(team.begin(), team.end());
       continue;
     }
-    plan.teams.front() = {team, 0, Ring::pass_kv, {}};
+    plan.teams.front() = {team, 0, AttentionExchange::pass_kv, {}};
     if (limits_.policy == job::Policy::chunked) ride(plan, team);
     const size_t num_riders = plan.items.size();
     Selection together;
@@ -408,7 +409,9 @@ bool Scheduler::make_tokens(Plan& plan, const Selection& prompts, const std::set
     dealt.emplace_back(running, master);
   }
   parallel::Team& ring = plan.teams.front();
-  const Ring sent = team.size() == 1 ? Ring::pass_kv : Ring::broadcast_q;  // alone nothing is sent
+  const AttentionExchange sent = team.size() == 1
+                                     ? AttentionExchange::pass_kv
+                                     : AttentionExchange::broadcast_q;  // alone nothing is sent
   ring = {{}, static_cast<int32_t>(team.size() - rows.size()), sent, {}};
   for (const auto& [master, count] : rows) ring.instances.push_back(master);
   for (const int32_t instance : team)

@@ -25,7 +25,7 @@ schedule::SchedulerLimits limits_of(bool layout) {
   limits.max_batch_tokens = 16;
   limits.max_positions = 200;
   limits.vocab = 100;
-  limits.ring = parallel::Ring::pass_kv;
+  limits.ring = parallel::AttentionExchange::pass_kv;
   limits.layout_invariant = layout;
   return limits;
 }

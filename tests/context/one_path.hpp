@@ -42,7 +42,7 @@ class OnePath {
     softmax_.add(sequence, parent);
   }
   /// Runs a pass and checks all its rows. Returns the bytes that this rank sent.
-  int64_t pass(const std::vector<PassSequence>& pass, Ring ring) {
+  int64_t pass(const std::vector<PassSequence>& pass, AttentionExchange ring) {
     rows_ = PassRows(ledger_, {{parallel::team_of_all(size(), ring), pass}});
     steps_.begin_pass(*comm_);
     path_->begin_pass(rows_, std::vector<int64_t>{window_});
@@ -54,7 +54,7 @@ class OnePath {
     return comm_->traffic().bytes - before;
   }
   /// A prompt, a chunk after it, and steps of decoding, each of two sequences.
-  void passes(Ring ring) {
+  void passes(AttentionExchange ring) {
     add(1, 200), add(2, 200);
     pass({{1, 0, 90}, {2, 0, 2 * size() + 1}}, ring);
     pass({{1, 90, 7}, {2, 2 * size() + 1, 30}}, ring);

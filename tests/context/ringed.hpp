@@ -47,7 +47,7 @@ class Ringed {
   int64_t length(int64_t sequence) const { return map().length(sequence); }
 
   /// Of all instances as one team. Checks also what is sent.
-  void pass(const std::vector<PassSequence>& pass, Ring ring) {
+  void pass(const std::vector<PassSequence>& pass, AttentionExchange ring) {
     this->pass({{parallel::team_of_all(comm_.size(), ring), pass}});
   }
   void pass(const std::vector<parallel::TeamPass>& teams) {

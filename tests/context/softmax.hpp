@@ -16,8 +16,8 @@
 
 namespace pecia::context {
 
+using parallel::AttentionExchange;
 using parallel::PassSequence;
-using parallel::Ring;
 
 inline constexpr int64_t heads = 4, kv_heads = 2, head_dim = 8, capacity = 4000;
 

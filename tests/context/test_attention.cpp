@@ -14,7 +14,7 @@ std::unique_ptr<comm::Communicator> world() {
   return comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
 }
 
-struct EveryRing : testing::TestWithParam<std::tuple<Ring, int64_t, DType>> {};
+struct EveryRing : testing::TestWithParam<std::tuple<AttentionExchange, int64_t, DType>> {};
 
 TEST_P(EveryRing, EqualsAttentionOverAllKeys) {
   const auto [ring, window, dtype] = GetParam();
@@ -57,10 +57,12 @@ TEST_P(EveryRing, ChildrenSeeTheirParent) {
   ringed.pass({{3, 52, 3}}, ring);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Modes, EveryRing,
-    testing::Combine(testing::Values(Ring::pass_kv, Ring::pass_q, Ring::broadcast_q),
-                     testing::Values(0, 1, 16), testing::Values(DType::fp32, DType::fp8)));
+INSTANTIATE_TEST_SUITE_P(Modes, EveryRing,
+                         testing::Combine(testing::Values(AttentionExchange::pass_kv,
+                                                          AttentionExchange::pass_q,
+                                                          AttentionExchange::broadcast_q),
+                                          testing::Values(0, 1, 16),
+                                          testing::Values(DType::fp32, DType::fp8)));
 
 /// Tokens of a balanced prompt that a rank sends on: all but those of the rank after it.
 int64_t passed_on(int64_t tokens, int size, int rank) {
@@ -76,7 +78,7 @@ TEST(Traffic, PassKvSendsTheFormulasBytes) {
   Ringed ringed(*comm, 0);
   ringed.add(1, 100), ringed.add(2, 100);
   const int64_t before = comm->traffic().bytes;
-  ringed.pass({{1, 0, 41}, {2, 0, 3}}, Ring::pass_kv);
+  ringed.pass({{1, 0, 41}, {2, 0, 3}}, AttentionExchange::pass_kv);
   // (N−1) messages of 2 · Hkv · D · e for each token.
   const int64_t tokens = passed_on(41, size, comm->rank()) + passed_on(3, size, comm->rank());
   const int64_t bytes = 2 * kv_heads * head_dim * 4 * tokens;
@@ -89,7 +91,7 @@ TEST(Traffic, PassKvSendsScalesWithCodes) {
   Ringed ringed(*comm, 0, DType::fp8);
   ringed.add(1, 100);
   const int64_t before = comm->traffic().bytes;
-  ringed.pass({{1, 0, 41}}, Ring::pass_kv);
+  ringed.pass({{1, 0, 41}}, AttentionExchange::pass_kv);
   const int64_t bytes = 2 * kv_heads * (head_dim + 4) * passed_on(41, size, comm->rank());
   EXPECT_EQ(comm->traffic().bytes - before, bytes);
 }
@@ -103,7 +105,7 @@ TEST(Traffic, AWindowSendsItsHaloToNeighboursAlone) {
     Ringed ringed(*comm, 9, dtype);
     ringed.add(1, 64 * size);
     const comm::Traffic before = comm->traffic();
-    ringed.pass({{1, 0, 64 * size}}, Ring::pass_kv);
+    ringed.pass({{1, 0, 64 * size}}, AttentionExchange::pass_kv);
     const int64_t neighbours = (rank > 0 ? 1 : 0) + (rank + 1 < size ? 1 : 0);
     const int64_t vector_bytes = dtype == DType::fp8 ? head_dim + 4 : head_dim * 4;
     EXPECT_EQ(comm->traffic().bytes - before.bytes, neighbours * 8 * 2 * kv_heads * vector_bytes);
@@ -116,10 +118,10 @@ TEST(Traffic, AWindowSendsItsHaloToNeighboursAlone) {
 TEST(Traffic, AWindowsQueriesGoToTheRanksWithKeysThatTheySee) {
   const auto comm = world();
   const int size = comm->size(), last = size - 1;
-  for (const Ring ring : {Ring::pass_q, Ring::broadcast_q}) {
+  for (const AttentionExchange ring : {AttentionExchange::pass_q, AttentionExchange::broadcast_q}) {
     Ringed ringed(*comm, 9);
     ringed.add(1, 65 * size);
-    ringed.pass({{1, 0, 64 * size}}, Ring::pass_kv);
+    ringed.pass({{1, 0, 64 * size}}, AttentionExchange::pass_kv);
     const comm::Traffic before = comm->traffic();
     ringed.pass({{1, 64 * size, 1, last}}, ring);
     const int64_t query = heads * head_dim * 4, home = query + heads * 4;
@@ -136,7 +138,7 @@ TEST(Traffic, PassQSendsTheFormulasBytes) {
   const int64_t tokens = 4 * 2 * size;  // equal shards: T/N rows on each rank
   ringed.add(1, tokens);
   const int64_t before = comm->traffic().bytes;
-  ringed.pass({{1, 0, tokens}}, Ring::pass_q);
+  ringed.pass({{1, 0, tokens}}, AttentionExchange::pass_q);
   const int64_t rows = tokens / size;
   const int64_t ring = (size - 1) * rows * heads * head_dim * 4;
   const int64_t home = (size - 1) * rows * (heads * head_dim + heads) * 4;
@@ -148,12 +150,13 @@ TEST(Traffic, BroadcastQSendsQueriesToHoldersAlone) {
   const int size = comm->size();
   Ringed ringed(*comm, 0);
   ringed.add(1, 20), ringed.add(2, 20);
-  ringed.pass({{1, 0, 1, 0}, {2, 0, 12}}, Ring::pass_kv);  // 1 on rank 0 alone, 2 on several
+  ringed.pass({{1, 0, 1, 0}, {2, 0, 12}},
+              AttentionExchange::pass_kv);  // 1 on rank 0 alone, 2 on several
   int holders = 0;
   for (int rank = 0; rank < size; ++rank)
     holders += parallel::num_rows({{2, 0, 12}}, size, rank) > 0 ? 1 : 0;
   const int64_t before = comm->traffic().bytes;
-  ringed.pass({{1, 1, 1, 0}, {2, 12, 1, 0}}, Ring::broadcast_q);
+  ringed.pass({{1, 1, 1, 0}, {2, 12, 1, 0}}, AttentionExchange::broadcast_q);
   // Both new rows are rank 0's: the first stays, the second goes to the other holders of 2.
   const bool root = comm->rank() == 0;
   const bool holds = parallel::num_rows({{2, 0, 12}}, size, comm->rank()) > 0;
@@ -166,9 +169,9 @@ TEST(Traffic, DecodeHasNoPaddingRows) {
   const int size = comm->size();
   Ringed ringed(*comm, 0);
   ringed.add(1, 20);
-  ringed.pass({{1, 0, 5}}, Ring::pass_kv);
+  ringed.pass({{1, 0, 5}}, AttentionExchange::pass_kv);
   const double before = comm->all_reduce_sum(static_cast<double>(comm->traffic().bytes));
-  ringed.pass({{1, 5, 1, 0}}, Ring::pass_q);  // one row, on rank 0
+  ringed.pass({{1, 5, 1, 0}}, AttentionExchange::pass_q);  // one row, on rank 0
   const double after = comm->all_reduce_sum(static_cast<double>(comm->traffic().bytes));
   EXPECT_EQ(after - before, (size - 1) * (heads * head_dim + heads * head_dim + heads) * 4);
 }

@@ -11,7 +11,8 @@ std::unique_ptr<AttentionPath> make_broadcast_q(const Compute& compute, KvCache&
 }
 
 TEST(BroadcastQ, GivesSoftmaxOverAllKeys) {
-  for (const int64_t window : {0, 9}) OnePath(make_broadcast_q, window).passes(Ring::broadcast_q);
+  for (const int64_t window : {0, 9})
+    OnePath(make_broadcast_q, window).passes(AttentionExchange::broadcast_q);
 }
 
 /// A prompt's chunks of 8 tokens, two on each rank. The window reaches the last one, on rank 0.
@@ -20,8 +21,8 @@ TEST(BroadcastQ, SendsQueriesToTheRanksWithKeysThatTheySee) {
     OnePath one(make_broadcast_q, window);
     const int last = one.size() - 1;
     one.add(1, 100);
-    one.pass({{1, 0, 16 * one.size()}}, Ring::broadcast_q);
-    const int64_t sent = one.pass({{1, 16 * one.size(), 1, last}}, Ring::broadcast_q);
+    one.pass({{1, 0, 16 * one.size()}}, AttentionExchange::broadcast_q);
+    const int64_t sent = one.pass({{1, 16 * one.size(), 1, last}}, AttentionExchange::broadcast_q);
     const int64_t query = heads * head_dim * 4, result = query + heads * 4;
     const int64_t asked = window == 0 ? last : std::min(last, 1);  // ranks
     const bool answers = one.rank() != last && one.rank() < asked;

@@ -11,7 +11,7 @@ std::unique_ptr<AttentionPath> make_halo(const Compute&, KvCache&, AttentionStep
 }
 
 TEST(HaloPath, GivesSoftmaxOverTheWindow) {
-  for (const int64_t window : {1, 9}) OnePath(make_halo, window).passes(Ring::pass_kv);
+  for (const int64_t window : {1, 9}) OnePath(make_halo, window).passes(AttentionExchange::pass_kv);
 }
 
 /// Chunks of 32 tokens: the last 8 keys of each go to the rank of the next one.
@@ -19,7 +19,7 @@ TEST(HaloPath, SendsEachNeighbourTheKeysThatItSees) {
   OnePath one(make_halo, 9);
   const int size = one.size(), rank = one.rank();
   one.add(1, 64 * size);
-  const int64_t sent = one.pass({{1, 0, 64 * size}}, Ring::pass_kv);
+  const int64_t sent = one.pass({{1, 0, 64 * size}}, AttentionExchange::pass_kv);
   const int64_t neighbours = (rank > 0 ? 1 : 0) + (rank + 1 < size ? 1 : 0);
   EXPECT_EQ(sent, neighbours * 8 * 2 * kv_heads * head_dim * 4);
   EXPECT_EQ(Halo::goes_straight(one.rows(), 9), size > 1);

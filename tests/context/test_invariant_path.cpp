@@ -18,7 +18,7 @@ std::unique_ptr<AttentionPath> make_invariant(const Compute& compute, KvCache&,
 TEST(InvariantPath, GivesSoftmaxOverAllKeys) {
   int ranks = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  for (const Ring ring : {Ring::pass_kv, Ring::pass_q}) {
+  for (const AttentionExchange ring : {AttentionExchange::pass_kv, AttentionExchange::pass_q}) {
     OnePath one(make_invariant, 0, layout_ranks / ranks);
     one.add(1, 200);
     one.pass({{1, 0, 90, PassSequence::balanced, layout_ranks}}, ring);

@@ -24,10 +24,10 @@
 namespace pecia::context {
 namespace {
 
+using parallel::AttentionExchange;
 using parallel::Geometry;
 using parallel::LevelRule;
 using parallel::PassSequence;
-using parallel::Ring;
 
 constexpr int64_t head_dim = 8, layers = 4, capacity = 3000;
 
@@ -96,7 +96,7 @@ class Levelled {
   int64_t dropped_pairs() const { return dropped_; }
 
   /// Runs all layers of a pass and checks every output.
-  void pass(const std::vector<PassSequence>& pass, Ring ring) {
+  void pass(const std::vector<PassSequence>& pass, AttentionExchange ring) {
     const parallel::KvMap before = attention_.ledger().map();
     const int64_t sent = comm_.traffic().bytes;
     const SparseTotals totals = attention_.sparse_totals();
@@ -107,7 +107,7 @@ class Levelled {
     Known known;
     for (int64_t layer = 0; layer < layers; ++layer) {
       const std::vector<float> out = run(layer, pass);
-      if (ring != Ring::levels) continue;
+      if (ring != AttentionExchange::levels) continue;
       check(layer, pass, parts, known, out);
       Known next{weigh(layer, pass, parts, known), known.need};
       learn_need(layer, parts, known, next.need);
@@ -368,9 +368,9 @@ class Levelled {
   }
 
   /// Checks what the pass added to the totals. Call it before anything else is sent.
-  void check_totals(const SparseTotals& before, int64_t sent, Ring ring) {
+  void check_totals(const SparseTotals& before, int64_t sent, AttentionExchange ring) {
     const SparseTotals totals = attention_.sparse_totals();
-    const bool by_levels = ring == Ring::levels;
+    const bool by_levels = ring == AttentionExchange::levels;
     EXPECT_EQ(totals.passes - before.passes, by_levels ? 1 : 0);
     EXPECT_EQ(totals.sent_bytes() - before.sent_bytes(), by_levels ? static_cast<double>(sent) : 0);
     EXPECT_EQ(comm_.all_reduce_sum(totals.pairs() - before.pairs()), comm_.all_reduce_sum(seen_));
@@ -521,14 +521,15 @@ void expect_what_the_definition_says(const Setting& of, Share share) {
   Levelled levelled(*comm, share, setting, places(ranks, 2), dtype);
   for (const int64_t sequence : {1, 2, 3}) levelled.add(sequence);
   // A long prompt, one of fewer rows than ranks, and then chunks after cached tokens.
-  levelled.pass({{1, 0, 297, contiguous}, {2, 0, 1, contiguous}}, Ring::levels);
-  levelled.pass({{3, 0, 41, balanced}, {2, 1, 30, balanced}}, Ring::pass_kv);
+  levelled.pass({{1, 0, 297, contiguous}, {2, 0, 1, contiguous}}, AttentionExchange::levels);
+  levelled.pass({{3, 0, 41, balanced}, {2, 1, 30, balanced}}, AttentionExchange::pass_kv);
   levelled.pass({{2, 31, 70, contiguous}, {1, 297, 85, contiguous}, {3, 41, 0, contiguous}},
-                Ring::levels);
+                AttentionExchange::levels);
   levelled.add(4, 1);  // begins with all of sequence 1
-  levelled.pass({{4, 382, 175, contiguous}}, Ring::levels);
-  levelled.pass({{4, 557, 1, 0}}, share == Share::tokens ? Ring::broadcast_q : Ring::pass_kv);
-  levelled.pass({{4, 558, 66, contiguous}}, Ring::levels);
+  levelled.pass({{4, 382, 175, contiguous}}, AttentionExchange::levels);
+  levelled.pass({{4, 557, 1, 0}}, share == Share::tokens ? AttentionExchange::broadcast_q
+                                                         : AttentionExchange::pass_kv);
+  levelled.pass({{4, 558, 66, contiguous}}, AttentionExchange::levels);
   const bool drops = geometry == Geometry::disjoint && levelled.levels().count() > 1 && drop > 0;
   if (drops && ranks > 1) {
     EXPECT_GT(levelled.dropped_pairs(), 0);
@@ -543,7 +544,7 @@ void expect_the_rows_in_need(Share share) {
   const parallel::SparseSetting setting{{Geometry::disjoint, 0.1}, {}, {}};
   Levelled levelled(*comm, share, setting, places(comm->size(), 2), DType::fp32);
   levelled.add(1);
-  levelled.pass({{1, 0, 640, contiguous}}, Ring::levels);
+  levelled.pass({{1, 0, 640, contiguous}}, AttentionExchange::levels);
   const double dropped = comm->all_reduce_sum(static_cast<double>(levelled.dropped_pairs()));
   if (comm->size() > 1) {
     EXPECT_GT(dropped, 0);

@@ -21,18 +21,19 @@ std::unique_ptr<AttentionPath> make_level_path(const Compute& compute, KvCache& 
 TEST(LevelsPath, GivesSoftmaxOverAllKeys) {
   OnePath one(make_level_path);
   one.add(1, 200), one.add(2, 200);
-  EXPECT_EQ(one.pass({{1, 0, 90, contiguous}, {2, 0, 1, contiguous}}, Ring::levels) > 0,
-            one.size() > 1);
-  one.pass({{2, 1, 40, contiguous}, {1, 90, 35, contiguous}}, Ring::levels);
+  EXPECT_EQ(
+      one.pass({{1, 0, 90, contiguous}, {2, 0, 1, contiguous}}, AttentionExchange::levels) > 0,
+      one.size() > 1);
+  one.pass({{2, 1, 40, contiguous}, {1, 90, 35, contiguous}}, AttentionExchange::levels);
   one.add(3, 200, 1);
-  one.pass({{3, 125, 33, contiguous}}, Ring::levels);
+  one.pass({{3, 125, 33, contiguous}}, AttentionExchange::levels);
   EXPECT_FALSE(one.path().traits().stores_all_rows);
 }
 
 TEST(LevelsPath, RefusesRowsThatAreNotContiguous) {
   OnePath one(make_level_path);
   one.add(1, 200);
-  EXPECT_THROW(one.pass({{1, 0, 90}}, Ring::levels), InvalidArgument);
+  EXPECT_THROW(one.pass({{1, 0, 90}}, AttentionExchange::levels), InvalidArgument);
 }
 
 /// Each rank has all tokens, and counts as having other heads than the others.
@@ -46,10 +47,11 @@ TEST(HeadLevelsPath, GivesSoftmaxOverAllKeysAndSendsNone) {
   };
   OnePath one(make, 0, 0, comm::make_null_communicator());
   one.add(1, 200), one.add(2, 200);
-  EXPECT_EQ(one.pass({{1, 0, 90, contiguous}, {2, 0, 1, contiguous}}, Ring::levels), 0);
-  one.pass({{2, 1, 40, contiguous}, {1, 90, 35, contiguous}}, Ring::levels);
+  EXPECT_EQ(one.pass({{1, 0, 90, contiguous}, {2, 0, 1, contiguous}}, AttentionExchange::levels),
+            0);
+  one.pass({{2, 1, 40, contiguous}, {1, 90, 35, contiguous}}, AttentionExchange::levels);
   one.add(3, 200, 1);
-  one.pass({{3, 125, 33, contiguous}}, Ring::levels);
+  one.pass({{3, 125, 33, contiguous}}, AttentionExchange::levels);
   EXPECT_FALSE(one.path().traits().stores_all_rows);
 }
 

@@ -47,7 +47,7 @@ CountingBackend decode_step(int64_t context, int virtual_ranks) {
     return pass;
   };
   for (int64_t i = 0; i < sequences; ++i) attention.ledger().add(i, {reserved / 8 * 8});
-  const parallel::Team team = parallel::team_of_all(1, parallel::Ring::pass_q);
+  const parallel::Team team = parallel::team_of_all(1, parallel::AttentionExchange::pass_q);
   attention.begin_pass(
       {{team, pass_of([&](int64_t i) {
           return PassSequence{i, 0, context, PassSequence::balanced, virtual_ranks};

@@ -11,13 +11,14 @@ std::unique_ptr<AttentionPath> make_pass_q(const Compute& compute, KvCache&, Att
 }
 
 TEST(PassQ, GivesSoftmaxOverAllKeys) {
-  for (const int64_t window : {0, 9}) OnePath(make_pass_q, window).passes(Ring::pass_q);
+  for (const int64_t window : {0, 9})
+    OnePath(make_pass_q, window).passes(AttentionExchange::pass_q);
 }
 
 TEST(PassQ, SendsQueriesOnAndResultsBack) {
   OnePath one(make_pass_q);
   one.add(1, 100);
-  const int64_t sent = one.pass({{1, 0, 41}}, Ring::pass_q);
+  const int64_t sent = one.pass({{1, 0, 41}}, AttentionExchange::pass_q);
   const int64_t query = heads * head_dim * 4, result = query + heads * 4;
   const int64_t others = 41 - one.rows().count(),
                 next = one.rows().count((one.rank() + 1) % one.size());

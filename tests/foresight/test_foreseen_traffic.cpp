@@ -37,7 +37,7 @@ class BothReplicas {
     return foresight::passes_of(
         replica(),
         parallel::pass_modes({resources_.degrees(), resources_.prefill, resources_.decode}, {}),
-        parallel::Ring::pass_kv, resources_.max_batch_tokens);
+        parallel::AttentionExchange::pass_kv, resources_.max_batch_tokens);
   }
 
   /// Executes what is told apart from what it follows: the sequence is known here already.

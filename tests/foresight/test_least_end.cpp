@@ -56,7 +56,7 @@ TEST(LeastEnd, IsNoLaterThanTheEndOfAnyBatch) {
     if (resources.cp > 1 && random() % 2 == 0) {
       resources.elastic = true;
       resources.max_instances = resources.cp;
-      resources.ring = parallel::Ring::pass_kv;
+      resources.ring = parallel::AttentionExchange::pass_kv;
       resources.decode = parallel::DecodeMode::broadcast_q;
       resources.max_sequences *= resources.cp;
     }

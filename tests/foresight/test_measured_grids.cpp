@@ -73,13 +73,13 @@ TEST(MeasuredGrids, OfPartialPrefillsHaveTheRingThatWasFaster) {
   int decided = 0;
   for (const Cell& cell : cells) {
     const int64_t cached = 8192 - cell.new_tokens;
-    const auto foreseen_s = [&](parallel::Ring ring) {
+    const auto foreseen_s = [&](parallel::AttentionExchange ring) {
       resources::Resources resources = ring_of(4, 8192);
       resources.ring = ring;
       return foresee(passes, resources, {cell.new_tokens, cached, 1}).ttft_s;
     };
-    const double kv_s = foreseen_s(parallel::Ring::pass_kv);
-    const double q_s = foreseen_s(parallel::Ring::pass_q);
+    const double kv_s = foreseen_s(parallel::AttentionExchange::pass_kv);
+    const double q_s = foreseen_s(parallel::AttentionExchange::pass_q);
     if (cell.kv_ms > margin * cell.q_ms) {
       EXPECT_LT(q_s, kv_s) << cell.new_tokens;
     }
@@ -89,12 +89,12 @@ TEST(MeasuredGrids, OfPartialPrefillsHaveTheRingThatWasFaster) {
 
     parallel::RingInputs in{{}, 4, {8, 4, 2, 2, 4}, rates};
     in.load.add(cell.new_tokens, cached);
-    const parallel::Ring by_rule = parallel::rule_b(in).ring;
+    const parallel::AttentionExchange by_rule = parallel::rule_b(in).ring;
     if (kv_s > margin * q_s) {
-      EXPECT_EQ(by_rule, parallel::Ring::pass_q) << cell.new_tokens;
+      EXPECT_EQ(by_rule, parallel::AttentionExchange::pass_q) << cell.new_tokens;
     }
     if (q_s > margin * kv_s) {
-      EXPECT_EQ(by_rule, parallel::Ring::pass_kv) << cell.new_tokens;
+      EXPECT_EQ(by_rule, parallel::AttentionExchange::pass_kv) << cell.new_tokens;
     }
     decided += kv_s > margin * q_s || q_s > margin * kv_s;
   }

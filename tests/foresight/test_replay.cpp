@@ -211,11 +211,11 @@ TEST(Replay, OfRecordedProgramsMatchesAllMessages) {
 
 /// What is skipped is compared with all layers played, on up to 64 ranks.
 TEST(Replay, SkipsLayersThatTakeTheSameTime) {
-  using parallel::Ring;
+  using parallel::AttentionExchange;
   const model::ModelConfig config = small_model(60);
   std::vector<Grid> all = grids();
   all.push_back({"pass_kv and tp over racks", 8, 1, 2});
-  all.push_back({"pass_q and tp over racks", 8, 1, 2, Ring::pass_q});
+  all.push_back({"pass_q and tp over racks", 8, 1, 2, AttentionExchange::pass_q});
   all.push_back({"usp over racks", 4, 4});
   all.push_back({"64 ranks", 16, 1, 4});
   for (const bool shared : {false, true}) {

@@ -38,7 +38,8 @@ TEST(RequestTime, OfOneChunkIsThatOfItsPass) {
   const Grid grid{"pass_kv", 2};
   const RequestTime time = time_of(ring_of(2, 4096), {200, 100, 9});
   double fastest = 1e9;
-  for (const auto ring : {parallel::Ring::pass_kv, parallel::Ring::pass_q}) {
+  for (const auto ring :
+       {parallel::AttentionExchange::pass_kv, parallel::AttentionExchange::pass_q}) {
     Grid by_ring = grid;
     by_ring.prefill = ring;
     fastest =
@@ -117,7 +118,7 @@ TEST(RequestTime, OfLevelsOverASlowLinkIsInTheMeasuredOrder) {
   cluster.efficiency.send = {0.5}, cluster.efficiency.collective = {0.7};
   const auto seconds = [&](std::optional<double> drop, int micro) {
     resources::Resources resources = ring_of(2, 4096);
-    resources.ring = parallel::Ring::pass_kv;
+    resources.ring = parallel::AttentionExchange::pass_kv;
     if (drop) resources.sparse = {{parallel::Geometry::disjoint, *drop}, {}, micro};
     Passes passes({job, config, cluster, DType::fp32, DType::fp32});
     return foresee(passes, resources, {4096}).ttft_s;
@@ -146,7 +147,7 @@ TEST(RequestTime, OfTheSameBitsEverywhereIsLonger) {
 TEST(RequestTime, OfTeamsThatChangeIsThatOfTheFastest) {
   resources::Resources resources = ring_of(4, 256);
   resources.elastic = true;
-  resources.ring = parallel::Ring::pass_kv;
+  resources.ring = parallel::AttentionExchange::pass_kv;
   resources.decode = parallel::DecodeMode::broadcast_q;
   const RequestTime teams = time_of(resources, {1500, 0, 9});
   const RequestTime alone = time_of(ring_of(1, 256), {1500, 0, 9});
@@ -159,7 +160,7 @@ TEST(RequestTraces, AreOfTheLastChunkAndOfAStep) {
   const model::ModelConfig config = small_model(6);
   const machines::Cluster cluster = small_cluster();
   resources::Resources resources = ring_of(2, 64);
-  resources.ring = parallel::Ring::pass_q;
+  resources.ring = parallel::AttentionExchange::pass_q;
   const test::TempFolder folder;
   Passes passes({job, config, cluster, DType::fp32, DType::fp32});
   write_traces(passes, resources, {150, 0, 3}, folder.path());

@@ -123,7 +123,7 @@ TEST(ReplicaTimes, OfUnboundedPassesAreThoseOfTheBatch) {
   const ReplicaTimes times(passes, resources, {500, 3, 4, 300}, HowFar::played);
   EXPECT_LT(times.error(), 0.2);
   resources.elastic = true;
-  resources.ring = parallel::Ring::pass_kv;
+  resources.ring = parallel::AttentionExchange::pass_kv;
   resources.decode = parallel::DecodeMode::broadcast_q;
   const ReplicaTimes teams(passes, resources, {500, 3, 4, 300}, HowFar::at_least);
   EXPECT_EQ(teams.teams().degrees(), 2);
@@ -133,7 +133,7 @@ resources::Resources teams_of(int most) {
   resources::Resources resources = ring_of(most, 256);
   resources.elastic = true;
   resources.max_instances = most;
-  resources.ring = parallel::Ring::pass_kv;
+  resources.ring = parallel::AttentionExchange::pass_kv;
   resources.decode = parallel::DecodeMode::broadcast_q;
   resources.max_sequences = 12;
   return resources;
@@ -240,7 +240,7 @@ TEST(Layouts, HaveTeamsThatChangeWhereTheJobLeavesThemOpen) {
   EXPECT_EQ(elastic(small.job, {.sp = 1, .tp = 1}), (std::vector{2, 4}));
   EXPECT_TRUE(elastic(small.job, {.cp = 4}).empty());
   job::Job ring = small.job;
-  ring.parallel.ring = parallel::Ring::pass_q;
+  ring.parallel.ring = parallel::AttentionExchange::pass_q;
   EXPECT_TRUE(elastic(ring, {}).empty());
   job::Job same_bits = small.job;
   same_bits.reproducible = parallel::Reproducible::layout;
@@ -434,7 +434,7 @@ TEST(Sweep, CountsTheBytesThatTravel) {
   SweepQuestion question;
   question.ranks = {4};
   small.job.parallel.prefill = parallel::PrefillMode::ring;
-  small.job.parallel.ring = parallel::Ring::pass_kv;
+  small.job.parallel.ring = parallel::AttentionExchange::pass_kv;
   question.kept = {.dp = 1, .sp = 1, .tp = 1};
   const Sweep found = sweep(passes, batches, question);
   const Grid ring{"pass_kv", 4};
