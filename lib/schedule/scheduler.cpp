@@ -11,12 +11,6 @@
 
 namespace pecia::schedule {
 
-bool Scheduler::Family::keeps_tokens() const {
-  return std::any_of(request.turns.begin(), request.turns.end(), [](const Turn& turn) {
-    return !turn.shape.empty() || turn.params.penalises();
-  });
-}
-
 Scheduler::Scheduler(SchedulerLimits limits)
     : limits_(std::move(limits)),
       map_(limits_.ring_size),
@@ -24,19 +18,7 @@ Scheduler::Scheduler(SchedulerLimits limits)
       unheard_(limits_.ring_size),
       doing_(limits_.ring_size, Doing::nothing),
       busy_until_(limits_.ring_size, 0) {
-  PECIA_CHECK(limits_.max_sequences >= 1 && limits_.max_batch_tokens >= 1,
-              "{} sequences, {} tokens", limits_.max_sequences, limits_.max_batch_tokens);
-  const parallel::RingRates& rates = limits_.ring_rates;
-  PECIA_CHECK(limits_.ring_size == 1 || limits_.ring ||
-                  std::min({rates.flops, rates.bandwidth, rates.all_to_all_bandwidth}) > 0,
-              "a ring by rule with rates of {} FLOP/s, {} B/s and {} B/s", rates.flops,
-              rates.bandwidth, rates.all_to_all_bandwidth);
-  PECIA_CHECK(!waits_least() || (limits_.elastic && limits_.team_times),
-              "an order by expected times without them");
-  PECIA_CHECK(!limits_.elastic || !limits_.layout_invariant,
-              "teams that change, and results that do not depend on the layout");
-  PECIA_CHECK(!limits_.layout_invariant || parallel::can_play_layout(limits_.ring_size),
-              "{} ranks cannot play {}", limits_.ring_size, parallel::layout_ranks);
+  limits_.verify();
 }
 
 Scheduler::~Scheduler() = default;

@@ -4,9 +4,7 @@
 /// pass is, and takes in the outcomes of a finished pass. It knows neither communication nor model:
 /// it is a state machine that is tested by itself.
 
-#include <algorithm>
 #include <deque>
-#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -15,149 +13,13 @@
 #include <string>
 #include <vector>
 
-#include "lib/grammar/grammars.hpp"
-#include "lib/io/detokenizer.hpp"
-#include "lib/io/prompts.hpp"
-#include "lib/io/results.hpp"
-#include "lib/job/job.hpp"
 #include "lib/parallel/kv_map.hpp"
-#include "lib/parallel/pass_modes.hpp"
-#include "lib/parallel/ring_rule.hpp"
-#include "lib/schedule/elastic_degree.hpp"
 #include "lib/schedule/elastic_place.hpp"
-#include "lib/schedule/pass_times.hpp"
 #include "lib/schedule/plan.hpp"
-#include "lib/schedule/team_times.hpp"
+#include "lib/schedule/request.hpp"
+#include "lib/schedule/scheduler_limits.hpp"
 
 namespace pecia::schedule {
-
-/// A turn to run. `answer` holds the tokens that an earlier run has generated, which are not
-/// sampled again.
-struct Turn {
-  static constexpr int64_t no_row = -1;
-
-  int64_t row = 0;  ///< in the results; no_row: the common beginning of joined requests
-  std::vector<int32_t> tokens;
-  int32_t truncated_tokens = 0;  ///< prompt tokens cut off, not in `tokens`
-  /// Of a joined request: tokens of the request's first prompt that the common beginning has. Noted
-  /// at the request's first turn, and at the first open turn of a fork.
-  int32_t shared_tokens = 0;
-  /// Of a joined request, at a fork's later turn: the number of tokens at the front of `tokens` that
-  /// are the end of the fork's own first turn. They are no part of this turn's prompt.
-  int32_t stem_end_tokens = 0;
-  bool goes_on = false;  ///< of a joined request: the next turn is of the same chain
-  int32_t max_new_tokens = 0;
-  kernels::SamplingParams params;
-  std::vector<kernels::LogitBias> bias;
-  bool ignore_eos = false;  ///< goes on after SchedulerLimits::eos_token_ids
-  uint64_t random_key = 0;
-  std::vector<std::string> stop;  ///< stop strings, which end its answer
-  std::string shape;              ///< that its answer must have (grammar::Grammars); "": any
-  bool finished = false;          ///< done by an earlier run; only context for later turns
-  std::string refused;            ///< why it cannot run; empty: it can
-  bool recorded = false;          ///< finished or refused by an earlier run: its row is written
-  io::TurnResult answer;          ///< tokens and log-probabilities so far
-};
-
-/// Keys and values of a request's first positions that an earlier start of the run has kept.
-struct SavedKv {
-  std::string folder;
-  int64_t tokens = 0;
-  int64_t row = Turn::no_row;  ///< kept_row of the request when it was found
-  int64_t least = 0;           ///< the fewest of these tokens that may be read (io::KvSave)
-};
-
-struct Request {
-  io::Followup followup = io::Followup::chain;
-  std::vector<Turn> turns;
-  /// Seconds since the run began at which the request arrives, where arrivals are replayed. ttft_s
-  /// of its first turn then counts from here, and ttft_s of a chain's later turn from the end of
-  /// the answer before. Absent: ttft_s counts from the turn's first pass.
-  std::optional<double> arrival_s = {};
-  SavedKv saved = {};
-
-  /// Several requests that begin alike, as a fork of their common beginning. Each is a branch, with
-  /// all of its turns one after the other; of a fork each turn is a branch.
-  bool is_joined() const { return turns.front().row == Turn::no_row; }
-};
-
-/// The row under which a request's keys and values are kept: of its first turn. Joined requests have
-/// the last row that is not settled, since that one is in the group for longest.
-int64_t kept_row(const Request& request);
-
-/// What joined requests were spared.
-struct Sharing {
-  int64_t prefixes = 0;       ///< common beginnings that were read
-  int64_t prefix_tokens = 0;  ///< of these
-  int64_t requests = 0;       ///< that began with one
-  int64_t shared_tokens = 0;  ///< of these requests' prompts; without sharing, all were computed
-  /// Ends of forks' first turns that later turns computed again; alone, a fork computes them once.
-  int64_t repeated_tokens = 0;
-
-  int64_t spared_tokens() const { return shared_tokens - prefix_tokens - repeated_tokens; }
-  Sharing& operator+=(const Sharing& other);
-  template <typename A>
-  void visit(A& archive) {
-    archive(prefixes), archive(prefix_tokens), archive(requests), archive(shared_tokens),
-        archive(repeated_tokens);
-  }
-};
-
-/// When a start of the run has to be over, and how fast its passes are expected to be.
-struct TimeLimit {
-  double end_s = 0;  ///< on the scheduler's clock; a pass expected to end later does not begin
-  PassTimes times;   ///< an estimate, which the scheduler fits to its passes
-  bool keeps_kv =
-      false;  ///< the next start can use the part of a prompt that was read when time ended
-  /// No limit is stated: `end_s` is when this start would end if it lasted as long as earlier ones.
-  /// All work is still done, but turns that can be answered by then come first.
-  bool assumed = false;
-};
-
-struct SchedulerLimits {
-  int ring_size = 1;  ///< instances of the replica
-  /// Every sequence has instances of its own, and teams form and change from pass to pass
-  /// (`parallel.cp: elastic`). Else all instances are one team.
-  bool elastic = false;
-  /// Where teams change: ttft reads prompts in the order of due_s (elastic_urgency.hpp), and takes
-  /// every request that has arrived. Needs team_times.
-  job::Objective objective = job::Objective::throughput;
-  int min_instances = 1;  ///< that a sequence of teams that change has
-  int max_instances = 1 << 20;
-  int64_t kv_tokens = 0;      ///< KV slots on each rank
-  int64_t max_sequences = 1;  ///< most sequences running at a time
-  /// Most new tokens of a pass with prompts, all ranks together; where teams change, for each
-  /// instance of the team.
-  int64_t max_batch_tokens = 1;
-  int64_t max_positions = 0;  ///< the model's length
-  std::vector<int32_t> stop_token_ids;
-  std::vector<int32_t> eos_token_ids;  ///< the model's, which a turn with ignore_eos does not heed
-  /// Required where a turn has stop strings.
-  std::shared_ptr<const io::Detokenizer> detokenizer = {};
-  std::shared_ptr<grammar::Grammars> grammars = {};  ///< required where a turn has a shape
-  int logprobs = 0, prompt_logprobs = 0;
-  int64_t vocab = 0;
-  parallel::PassModes modes;
-  job::Policy policy = job::Policy::prefill_first;
-  /// The tensor that travels when prompts are fed. Absent: rule B decides for each chunk from
-  /// `ring_shape` and `ring_rates`.
-  std::optional<parallel::Ring> ring = parallel::Ring::pass_kv;
-  parallel::RingShape ring_shape;
-  parallel::RingRates ring_rates;
-  /// Chunks of prompts with at least so many new tokens are attended by levels.
-  std::optional<int64_t> levels_from = {};
-  bool layout_invariant = false;  ///< passes are cut for parallel::layout_ranks
-  std::optional<TimeLimit> time = {};
-  /// How long passes of teams take, where teams change. Absent: a prompt is read by as many
-  /// instances as have nothing else to do.
-  std::optional<TeamTimes> team_times = {};
-
-  /// The most KV slots that one request can have: on each rank, or, where teams change, on all
-  /// instances together.
-  int64_t most_slots() const {
-    return elastic ? kv_tokens * std::min(ring_size, max_instances) : kv_tokens;
-  }
-};
 
 /// What rule B chose to travel for a chunk of a prompt, and why.
 struct ChunkRing {
@@ -180,13 +42,6 @@ struct KeepableKv {
   int64_t begin = 0;            ///< tokens before this one are kept already
   double computed_s = 0;        ///< seconds spent in this start on the other tokens
   std::vector<int> instances;   ///< that hold them
-};
-
-/// A turn's result as it is to be written.
-struct Finished {
-  int64_t row = 0;
-  io::TurnState state = io::TurnState::done;
-  io::TurnResult result;  ///< `mode` is the ring of its prompt's last chunk, if there was one
 };
 
 class Scheduler {
@@ -301,7 +156,6 @@ class Scheduler {
   void refuse_too_large(Request& request);
 
   // scheduler_slots.cpp
-  int64_t chunk_unit() const;
   int shares() const;
   int virtual_ranks() const;
   int32_t virtual_ranks_of_rows() const;
@@ -356,7 +210,6 @@ class Scheduler {
   void begin_turns(Plan& plan, double now);
   bool compute(Plan& plan, double now);
   void set_sharding(Plan& plan, bool prefills) const;
-  int64_t batch_tokens() const;
   int64_t batches_of(const parallel::Team& team) const;
   int64_t chunk_tokens(const Running& running, const parallel::Team& team, int64_t room,
                        bool cut) const;

@@ -92,7 +92,7 @@ void Scheduler::add_sequence(Plan& plan, Running& running, const Slots& reserved
   const int64_t parent = running.is_branch() ? running.family->stem : NewSequence::no_parent;
   map_.add(running.sequence, reserved, running.is_branch() ? std::optional(parent) : std::nullopt);
   plan.added.push_back(
-      {running.sequence, {parent, 0, reserved, {}}, running.family->keeps_tokens()});
+      {running.sequence, {parent, 0, reserved, {}}, keeps_tokens(running.family->request)});
   if (limits_.elastic) running.instances = instances_of(running.sequence);
   running_.push_back(std::move(running));
 }

@@ -13,7 +13,7 @@ namespace pecia::schedule {
 /// every rank gets two pieces of each unit, so restoring takes the same slots as computing. Where
 /// results must be the same in any batch, a prompt is always cut at the same tokens.
 int64_t Scheduler::restore_unit() const {
-  return limits_.layout_invariant ? limits_.max_batch_tokens : chunk_unit();
+  return limits_.layout_invariant ? limits_.max_batch_tokens : limits_.chunk_unit();
 }
 
 /// Plans a pass that reads the next chunk of the first sequence with saved keys and values.
@@ -23,7 +23,8 @@ bool Scheduler::restore(Plan& plan, double now) {
   });
   if (found == running_.end()) return false;
   Running& running = *found;
-  const int64_t whole = std::max(batch_tokens() / restore_unit(), int64_t{1}) * restore_unit();
+  const int64_t whole =
+      std::max(limits_.batch_tokens() / restore_unit(), int64_t{1}) * restore_unit();
   const int64_t count = std::min(running.restore_end - running.fed, whole);
   PlanItem item;
   item.rows = {running.sequence, map_.length(running.sequence), count,
@@ -49,7 +50,7 @@ void Scheduler::cache(Running& running, const PlanItem& item, const parallel::Te
   map_.append(item.rows, team, item.kept.empty() ? nullptr : &placement);
   running.in_pass = item.rows.count;
   if (running.is_branch()) {
-    if (running.family->keeps_tokens())
+    if (keeps_tokens(running.family->request))
       running.own.insert(running.own.end(), item.tokens.begin(), item.tokens.end());
     return;
   }
@@ -71,23 +72,6 @@ void Scheduler::note_restored(const Plan&, const std::vector<Outcome>& outcomes,
   if (restored) return;
   running.restore_end = 0;
   running.family->request.saved = {};
-}
-
-int64_t kept_row(const Request& request) {
-  if (!request.is_joined()) return request.turns.front().row;
-  int64_t row = Turn::no_row;
-  for (const Turn& turn : request.turns)
-    if (!settled(turn)) row = std::max(row, turn.row);
-  return row;
-}
-
-Sharing& Sharing::operator+=(const Sharing& other) {
-  prefixes += other.prefixes;
-  prefix_tokens += other.prefix_tokens;
-  requests += other.requests;
-  shared_tokens += other.shared_tokens;
-  repeated_tokens += other.repeated_tokens;
-  return *this;
 }
 
 std::vector<KeepableKv> Scheduler::keepable() const {

@@ -85,13 +85,6 @@ void Scheduler::set_sharding(Plan& plan, bool prefills) const {
   plan.teams.front().sharding = limits_.modes.sharding(new_tokens, prefills);
 }
 
-/// Most new tokens of a pass with prompts. Under chunked it is at least one unit, so that every
-/// pass makes progress.
-int64_t Scheduler::batch_tokens() const {
-  return limits_.policy == job::Policy::chunked ? std::max(limits_.max_batch_tokens, chunk_unit())
-                                                : limits_.max_batch_tokens;
-}
-
 /// How many times max_batch_tokens a team's pass may have.
 int64_t Scheduler::batches_of(const parallel::Team& team) const {
   return limits_.elastic ? team.workers() : 1;
@@ -109,7 +102,8 @@ int64_t Scheduler::chunk_tokens(const Running& running, const parallel::Team& te
   const int64_t left = end - running.fed;
   const int64_t batch = limits_.max_batch_tokens * batches_of(team);
   if (limits_.policy == job::Policy::chunked)
-    return left <= room ? left : std::max<int64_t>(0, room / chunk_unit() * chunk_unit());
+    return left <= room ? left
+                        : std::max<int64_t>(0, room / limits_.chunk_unit() * limits_.chunk_unit());
   if (cut) return std::min(left, room);
   const int64_t most = batch - (running.fed - begin) % batch;
   const int64_t count = std::min(left, most);
@@ -154,7 +148,7 @@ void Scheduler::feed(Plan& plan, double now, const Selection& prompts) {
   const size_t num_riders = plan.items.size();
   const bool keys_travel = limits_.ring_size == 1 || limits_.elastic;
   const Ring fixed = keys_travel ? Ring::pass_kv : limits_.ring.value_or(Ring::pass_kv);
-  const int64_t batch = batch_tokens() * batches_of(team);
+  const int64_t batch = limits_.batch_tokens() * batches_of(team);
   const int64_t most = prompts.empty() ? batch : most_tokens(team, *prompts.front(), now);
   const bool cut = waits_least() || most < batch;
   int64_t room = most - static_cast<int64_t>(num_riders);

@@ -27,12 +27,6 @@ int32_t Scheduler::virtual_ranks_of_rows() const {
   return limits_.elastic ? 0 : virtual_ranks();
 }
 
-/// Under chunked, all chunks of a prompt but the last are multiples of this many tokens, so that
-/// each rank owns an equal share of them.
-int64_t Scheduler::chunk_unit() const {
-  return 2 * int64_t{limits_.ring_size};
-}
-
 /// Slots for tokens that are prefilled in chunks. Under prefill_first each chunk has
 /// max_batch_tokens, and the last one is shorter.
 ///
@@ -45,7 +39,7 @@ int64_t Scheduler::chunk_unit() const {
 int64_t Scheduler::feed_slots(int64_t tokens) const {
   if (limits_.elastic) return tokens;
   if (limits_.policy == job::Policy::chunked)
-    return std::min(tokens, 2 * ((tokens + chunk_unit() - 1) / chunk_unit()));
+    return std::min(tokens, 2 * ((tokens + limits_.chunk_unit() - 1) / limits_.chunk_unit()));
   const int64_t chunk = limits_.max_batch_tokens;
   return virtual_ranks() / shares() *
          (tokens / chunk * parallel::max_owned_tokens(chunk, virtual_ranks()) +

@@ -9,38 +9,11 @@
 #include <span>
 #include <vector>
 
+#include "lib/schedule/request_turns.hpp"
 #include "lib/schedule/scheduler.hpp"
 #include "lib/schedule/stop_strings.hpp"
 
 namespace pecia::schedule {
-
-/// Whether the turn is finished, or refused and will never run.
-inline bool settled(const Turn& turn) {
-  return turn.finished || !turn.refused.empty();
-}
-
-/// Tokens of the turn's prompt, also of those that a joined request has elsewhere.
-inline int32_t prompt_tokens(const Turn& turn) {
-  const auto tokens = static_cast<int32_t>(turn.tokens.size());
-  return turn.stem_end_tokens > 0 ? tokens - turn.stem_end_tokens : tokens + turn.shared_tokens;
-}
-
-/// The turn after the last one of the branch, whose turns follow each other as in a chain.
-inline size_t end_of_branch(const Request& request, size_t turn) {
-  while (request.turns[turn].goes_on) ++turn;
-  return turn + 1;
-}
-
-inline bool begins_branch(const Request& request, size_t turn) {
-  return turn == 0 || !request.turns[turn - 1].goes_on;
-}
-
-/// Whether all turns of the branch that begins with this turn are settled.
-inline bool branch_settled(const Request& request, size_t turn) {
-  const auto begin = request.turns.begin();
-  return std::all_of(begin + static_cast<std::ptrdiff_t>(turn),
-                     begin + static_cast<std::ptrdiff_t>(end_of_branch(request, turn)), settled);
-}
 
 inline int64_t sum_of(const std::vector<int64_t>& slots) {
   return std::accumulate(slots.begin(), slots.end(), int64_t{0});
@@ -78,14 +51,13 @@ struct Scheduler::Family {
   std::vector<int32_t> cached;
   double computed_s = 0;
 
-  bool is_fork() const { return request.followup == io::Followup::fork; }
+  bool is_fork() const { return schedule::is_fork(request); }
   bool branches_left() const { return next_branch < request.turns.size(); }
   /// Advances next_branch to the next branch that still has to run.
   void skip_settled() {
     while (branches_left() && branch_settled(request, next_branch))
       next_branch = end_of_branch(request, next_branch);
   }
-  bool keeps_tokens() const;
 };
 
 /// A sequence that takes part in passes.
@@ -126,26 +98,6 @@ struct Scheduler::Running {
   bool is_branch() const { return family->is_fork() && !is_stem; }
   bool feeding() const { return fed < static_cast<int64_t>(feed.size()); }
 };
-
-/// Prompt tokens that a request begins with.
-inline int64_t first_tokens(const Request& request) {
-  return static_cast<int64_t>(request.turns.front().tokens.size());
-}
-
-/// The most positions that a sequence of the request may come to: all turns of a chain with their
-/// answers, or a fork's first turn and its longest branch.
-inline int64_t longest_of(const Request& request) {
-  int64_t all = 0, branch = 0, longest = 0;
-  const bool fork = request.followup == io::Followup::fork;
-  for (const Turn& turn : request.turns) {
-    const bool stem = fork && &turn == &request.turns.front();
-    const int64_t tokens = (stem ? 0 : std::ssize(turn.tokens)) + turn.max_new_tokens;
-    all += tokens, branch += tokens;
-    longest = std::max(longest, branch);
-    if (!turn.goes_on) branch = 0;
-  }
-  return fork ? first_tokens(request) + longest : all;
-}
 
 /// Answers under way on an instance, where teams change.
 struct Scheduler::Answers {

@@ -76,7 +76,7 @@ bool Scheduler::restore_for_team(Plan& plan, double now) {
   const int32_t keeper = master_of(running, {}, 1);
   const int64_t room =
       map_.reserved(running.sequence, keeper) - map_.held(running.sequence, keeper);
-  const int64_t count = std::min({running.restore_end - running.fed, batch_tokens(), room});
+  const int64_t count = std::min({running.restore_end - running.fed, limits_.batch_tokens(), room});
   PlanItem item;
   item.rows = {running.sequence, map_.length(running.sequence), count,
                team.size() == 1 ? parallel::PassSequence::balanced
@@ -190,7 +190,7 @@ int64_t Scheduler::short_pass(const parallel::Team& team, const Running& first) 
   // The keys before the chunk go round once for each pass, however few rows it has.
   rates.pass_s += times.travel_s(static_cast<int>(degree), static_cast<double>(cached));
   const int64_t rows = short_pass_rows(rates, cached);
-  return std::min(batch_tokens(), std::max(chunk_unit(), rows)) * degree;
+  return std::min(limits_.batch_tokens(), std::max(limits_.chunk_unit(), rows)) * degree;
 }
 
 /// Most tokens of a pass that reads these prompts. Where requests are not to wait, it is short. Else
@@ -200,7 +200,7 @@ int64_t Scheduler::short_pass(const parallel::Team& team, const Running& first) 
 int64_t Scheduler::most_tokens(const parallel::Team& team, const Running& first, double now) const {
   constexpr int64_t times_longer = 4;
   constexpr double passes_before = 2;
-  const int64_t batch = batch_tokens() * batches_of(team);
+  const int64_t batch = limits_.batch_tokens() * batches_of(team);
   if (!limits_.elastic || !limits_.team_times) return batch;
   const int64_t least = short_pass(team, first);
   if (waits_least()) return least;
@@ -468,8 +468,8 @@ void Scheduler::introduce(Plan& plan, const Running& running) {
     const bool told = std::all_of(team.instances.begin(), team.instances.end(),
                                   [&](int32_t instance) { return known.now[instance]; });
     if (!told) {
-      NewSequence added{sequence, map_.state(sequence), family.keeps_tokens()};
-      if (family.keeps_tokens()) {
+      NewSequence added{sequence, map_.state(sequence), keeps_tokens(family.request)};
+      if (keeps_tokens(family.request)) {
         added.tokens = family.cached;
         if (running.is_branch() && sequence == running.sequence)
           added.tokens.insert(added.tokens.end(), running.own.begin(), running.own.end());

@@ -79,7 +79,7 @@ Scheduler::Ahead Scheduler::ahead_of_turn(const Request& request, size_t turn) c
   const int64_t kept = branch ? 0 : std::min(request.saved.tokens, read - 1);
   Ahead ahead;
   ahead.prompts = work_of(static_cast<double>(kept), static_cast<double>(read - kept),
-                          static_cast<double>(batch_tokens()));
+                          static_cast<double>(limits_.batch_tokens()));
   if (own.max_new_tokens > given)
     ahead.answers.push_back({expected_answer(own, given), static_cast<double>(read)});
   return ahead;
@@ -102,9 +102,9 @@ Scheduler::Ahead Scheduler::ahead_of_running() const {
     if (running.begun) {
       all += ahead_of(running);
       if (running.feeding())  // and the pass in which it is, which began not long ago
-        all.prompts +=
-            work_of(static_cast<double>(map_.length(running.sequence) - running.in_pass),
-                    static_cast<double>(running.in_pass), static_cast<double>(batch_tokens()));
+        all.prompts += work_of(static_cast<double>(map_.length(running.sequence) - running.in_pass),
+                               static_cast<double>(running.in_pass),
+                               static_cast<double>(limits_.batch_tokens()));
     } else if (running.timed) {
       all += running.is_branch() ? ahead_of_turn(request, running.turn) : ahead_of(request);
     }
@@ -119,7 +119,8 @@ Scheduler::Ahead Scheduler::ahead_of(const Running& running) const {
   const int64_t left = std::ssize(running.feed) - running.fed - in_pass;
   const auto cached = static_cast<double>(map_.length(running.sequence));
   if (left > 0)
-    ahead.prompts = work_of(cached, static_cast<double>(left), static_cast<double>(batch_tokens()));
+    ahead.prompts =
+        work_of(cached, static_cast<double>(left), static_cast<double>(limits_.batch_tokens()));
   if (running.samples)
     ahead.answers.push_back(
         {expected_answer(running.current(), static_cast<int64_t>(running.result.tokens.size())),
@@ -166,7 +167,7 @@ double Scheduler::side_by_side() const {
 double Scheduler::seconds_alone(int64_t prompt_tokens, int64_t answer_tokens) const {
   Ahead ahead;
   ahead.prompts =
-      work_of(0, static_cast<double>(prompt_tokens), static_cast<double>(batch_tokens()));
+      work_of(0, static_cast<double>(prompt_tokens), static_cast<double>(limits_.batch_tokens()));
   Turn turn;
   turn.max_new_tokens = static_cast<int32_t>(answer_tokens);
   ahead.answers.push_back({expected_answer(turn, 0), static_cast<double>(prompt_tokens)});
@@ -188,7 +189,7 @@ bool Scheduler::turn_in_time(const Running& running, double now) {
   const auto read =
       static_cast<double>(running.unfed.size() + turn.tokens.size() + turn.answer.tokens.size());
   Ahead ahead;
-  ahead.prompts = work_of(cached, read, static_cast<double>(batch_tokens()));
+  ahead.prompts = work_of(cached, read, static_cast<double>(limits_.batch_tokens()));
   if (turn.max_new_tokens > given)
     ahead.answers.push_back({expected_answer(turn, given), cached + read});
   if (in_time(ahead, now)) return true;
@@ -205,7 +206,7 @@ bool Scheduler::branch_in_time(const Family& family, double now) const {
   const double read = static_cast<double>(given) +
                       (family.next_branch > 0 ? static_cast<double>(turn.tokens.size()) : 0.0);
   Ahead ahead;
-  ahead.prompts = work_of(stem, read, static_cast<double>(batch_tokens()));
+  ahead.prompts = work_of(stem, read, static_cast<double>(limits_.batch_tokens()));
   if (turn.max_new_tokens > given)
     ahead.answers.push_back({expected_answer(turn, given), stem + read});
   return in_time(ahead, now);
@@ -288,7 +289,7 @@ int64_t Scheduler::rows_in_time(const Plan& plan, int64_t first, int64_t count, 
   };
   if (fits(count)) return count;
   // Where results must be the same in any batch, a prompt is always cut at the same tokens.
-  const int64_t unit = limits_.layout_invariant ? count : chunk_unit();
+  const int64_t unit = limits_.layout_invariant ? count : limits_.chunk_unit();
   int64_t some = 0, too_many = count / unit + 1;
   while (too_many - some > 1) {
     const int64_t middle = (some + too_many) / 2;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "lib/batch/simulated_requests.hpp"
+#include "lib/schedule/scheduler.hpp"
 #include "tests/support/shards.hpp"
 #include "tests/support/temp_folder.hpp"
 
