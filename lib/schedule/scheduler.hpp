@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
-#include "lib/parallel/kv_map.hpp"
 #include "lib/schedule/elastic_place.hpp"
 #include "lib/schedule/plan.hpp"
 #include "lib/schedule/request.hpp"
 #include "lib/schedule/scheduler_limits.hpp"
+#include "lib/schedule/scheduler_state.hpp"
 
 namespace pecia::schedule {
 
@@ -53,8 +53,8 @@ class Scheduler {
   /// `now` below are seconds since the run began, on the caller's clock.
   void add(Request request, double since);
   /// Requests added whose first pass has not been planned.
-  int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
-  int64_t running() const { return static_cast<int64_t>(running_.size()); }
+  int64_t waiting() const { return std::ssize(state_.waiting); }
+  int64_t running() const { return std::ssize(state_.active); }
   /// Whether the next pass could begin another request, or no request is waiting for a place. A
   /// caller that adds requests only while this is true withholds none from other replicas.
   bool wants_more() const;
@@ -67,7 +67,7 @@ class Scheduler {
   bool fits(const Request& request) const;
 
   /// The fewest KV slots on each rank with which the request can run.
-  int64_t tokens_needed(const Request& request) const;
+  int64_t tokens_needed(const Request& request) const { return state_.needs.of_request(request); }
 
   /// Whether a request whose first open turn has these lengths would be answered in time if it
   /// began now and ran alone. True without a time limit.
@@ -80,7 +80,7 @@ class Scheduler {
   /// Expected seconds of the plan by the measured rates; absent until passes of its kind were
   /// measured.
   std::optional<double> expected_seconds(const Plan& plan) const;
-  bool keeps_kv() const { return limits_.time && limits_.time->keeps_kv; }
+  bool keeps_kv() const { return state_.limits.time && state_.limits.time->keeps_kv; }
   /// Whether this start has an end, stated or assumed.
   bool limited() const;
   /// Forgets an assumed end, so that all requests may begin. Call it when nothing more would be
@@ -89,12 +89,12 @@ class Scheduler {
   /// Call before requests are taken and a pass is planned: forgets an assumed end that is over.
   void forget_assumed_end_once_over(double now);
   /// Rates of passes, as far as they are known.
-  const PassTimes& times() const { return limits_.time->times; }
-  const std::optional<TeamTimes>& team_times() const { return limits_.team_times; }
+  const PassTimes& times() const { return *state_.times.passes; }
+  const std::optional<TeamTimes>& team_times() const { return state_.times.teams; }
   /// Whether no further pass would end in time.
   bool out_of_time() const { return out_of_time_; }
   /// Whether work was left for a later start because time ran out.
-  bool left_for_later() const { return out_of_time_ || given_up_ || !late_.empty(); }
+  bool left_for_later() const { return out_of_time_ || given_up_ || !state_.late.empty(); }
 
   /// The next pass; absent when nothing is left to run, or nothing that would end in time. Each
   /// plan must be executed and committed before the next call.
@@ -120,14 +120,14 @@ class Scheduler {
   /// over.
   std::optional<Plan> next(double now);
   /// Counts the plans that were made and not committed.
-  int64_t num_under_way() const { return static_cast<int64_t>(under_way_.size()); }
+  int64_t num_under_way() const { return std::ssize(state_.under_way); }
   /// Decisions for the chunks of the last plan; empty where the ring is fixed.
   const std::vector<ChunkRing>& chunk_rings() const { return chunk_rings_; }
 
   /// What was decided for the last plan, where teams change.
   const std::vector<Decision>& decisions() const { return decisions_; }
 
-  const Sharing& sharing() const { return sharing_; }
+  const Sharing& sharing() const { return state_.sharing; }
 
   /// How often a team that decodes has grown.
   int64_t scale_ups() const { return scale_ups_; }
@@ -142,63 +142,44 @@ class Scheduler {
   /// Unfinished turns that have generated tokens, as partial results; called before the run drains.
   std::vector<Finished> partial() const;
 
-  /// Running sequences of which more is cached than their requests have kept already.
+  /// ActiveSequence sequences of which more is cached than their requests have kept already.
   std::vector<KeepableKv> keepable() const;
 
  private:
-  struct Running;
-  struct Family;
-  using Slots = std::vector<int64_t>;  ///< KV slots on each rank of an instance, by instance
-
   // scheduler.cpp
-  void refuse(Turn& turn, const std::string& why);
-  void refuse_from(Request& request, size_t first, const std::string& why);
   void refuse_too_large(Request& request);
 
   // scheduler_slots.cpp
-  int shares() const;
-  int virtual_ranks() const;
   int32_t virtual_ranks_of_rows() const;
-  int64_t feed_slots(int64_t tokens) const;
-  int64_t answer_slots(const Turn& turn) const;
-  int64_t slots_of(std::span<const Turn> turns) const;
-  int64_t slots_alone(const Request& request, size_t turn) const;
-  int64_t stem_slots(const Request& request) const;
-  int64_t branch_slots(const Request& request, size_t turn) const;
-  Slots free_slots() const;
   using Room = std::vector<InstanceRoom>;  ///< what is left for requests that begin now
   Room room() const;
-  std::optional<Slots> begin_in(Room& room, const Family& family) const;
+  std::optional<Slots> begin_in(Room& room, const RequestState& family) const;
   std::optional<Slots> begin_in(Room& room, int64_t slots, int64_t tokens, double due_s) const;
   std::optional<Slots> places_for(int64_t slots, const Slots& free) const;
   Slots first_of(int64_t slots, const Slots& from) const;
   bool has_room(int64_t slots, int64_t tokens) const;
 
   // scheduler_admit.cpp
-  void admit(Plan& plan, double now);
-  bool may_be_overtaken(const Family& family, const Room& left) const;
-  void keep_back(Family& family, const Slots& slots);
-  bool admit_request(Plan& plan, const std::shared_ptr<Family>& family, Room& left);
-  bool admit_branch(Plan& plan, const std::shared_ptr<Family>& family);
-  void add_sequence(Plan& plan, Running& running, const Slots& reserved);
-  std::optional<Slots> places_beside(const Family& family, int64_t needed) const;
-  void start_turn(Plan& plan, Running& running);
+  void admit(double now);
+  bool may_be_overtaken(const RequestState& family, const Room& left) const;
+  bool admit_request(const std::shared_ptr<RequestState>& family, Room& left);
+  bool admit_branch(const std::shared_ptr<RequestState>& family);
+  std::optional<Slots> places_beside(const RequestState& family, int64_t needed) const;
 
   // scheduler_time.cpp
   struct Ahead;
   double left_s(double now) const;
-  double expected_answer(const Turn& turn, int64_t given) const;
   Ahead ahead_of_turn(const Request& request, size_t turn) const;
   Ahead ahead_of(const Request& request) const;
-  Ahead ahead_of(const Running& running) const;
+  Ahead ahead_of(const ActiveSequence& running) const;
   Ahead ahead_of_running() const;
   double seconds_of(Ahead ahead) const;
   static double seconds_of(Ahead ahead, const PassTimes& times);
   double side_by_side() const;
   bool in_time(const Ahead& more, double now) const;
-  bool turn_in_time(const Running& running, double now);
-  bool branch_in_time(const Family& family, double now) const;
-  bool begin_late(Plan& plan, double now);
+  bool turn_in_time(const ActiveSequence& running, double now);
+  bool branch_in_time(const RequestState& family, double now) const;
+  bool begin_late(double now);
   void give_back_late(double now);
   void reconsider_late(double now);
   int64_t rows_in_time(const Plan& plan, int64_t first, int64_t count, double now) const;
@@ -206,105 +187,73 @@ class Scheduler {
   bool answers_come_first(double now) const;
 
   // scheduler_plan.cpp
-  using Selection = std::vector<Running*>;  ///< of running_, in an order
-  void begin_turns(Plan& plan, double now);
+  void begin_turns(double now);
   bool compute(Plan& plan, double now);
   void set_sharding(Plan& plan, bool prefills) const;
   int64_t batches_of(const parallel::Team& team) const;
-  int64_t chunk_tokens(const Running& running, const parallel::Team& team, int64_t room,
+  int64_t chunk_tokens(const ActiveSequence& running, const parallel::Team& team, int64_t room,
                        bool cut) const;
   std::optional<parallel::RingDecision> ring_by_rule(const parallel::PassSequence& chunk,
                                                      parallel::RingLoad riders) const;
-  static std::optional<double> asked(const Running& running);
+  static std::optional<double> asked(const ActiveSequence& running);
   void feed(Plan& plan, double now, const Selection& prompts);
-  void note_begin(Running& running, double now) const;
+  void note_begin(ActiveSequence& running, double now) const;
   void decode(Plan& plan, double now);
-  int32_t deal(Running& running, std::vector<int64_t>& rows, int64_t step) const;
-  void add_targets(Plan& plan, const Running& running, int32_t item, int64_t begin, int64_t end);
-  std::vector<size_t> followers(const Running& running) const;
+  int32_t deal(ActiveSequence& running, std::vector<int64_t>& rows, int64_t step) const;
+  void add_targets(Plan& plan, const ActiveSequence& running, int32_t item, int64_t begin,
+                   int64_t end);
 
   // scheduler_teams.cpp
   std::optional<Plan> next_of_a_team(double now);
-  std::vector<int32_t> instances_of(int64_t sequence) const;
   bool all_idle(const std::vector<int32_t>& instances) const;
-  bool waits_least() const { return limits_.objective == job::Objective::ttft; }
-  double due(const Family& family) const;
+  bool waits_least() const { return state_.limits.objective == job::Objective::ttft; }
   struct Answers;
   std::vector<Answers> answers_by_instance() const;
-  bool answers_first(const Running& prompt, const std::vector<Answers>& answers, double now);
+  bool answers_first(const ActiveSequence& prompt, const std::vector<Answers>& answers, double now);
   double others_busy_s(const parallel::Team& team, double now, double enough) const;
-  int64_t short_pass(const parallel::Team& team, const Running& first) const;
-  int64_t most_tokens(const parallel::Team& team, const Running& first, double now) const;
+  int64_t short_pass(const parallel::Team& team, const ActiveSequence& first) const;
+  int64_t most_tokens(const parallel::Team& team, const ActiveSequence& first, double now) const;
   Selection prompts_to_read(const std::vector<Answers>& answers, double now);
   bool restore_for_team(Plan& plan, double now);
   bool read_prompts(Plan& plan, const Selection& prompts, const std::vector<Answers>& answers,
                     std::set<int32_t>& called, double now);
-  std::vector<int32_t> readers_of(const Running& running, const std::vector<Answers>& answers,
+  std::vector<int32_t> readers_of(const ActiveSequence& running,
+                                  const std::vector<Answers>& answers,
                                   const std::set<int32_t>& wanted);
-  void note_time(const Plan& plan, double seconds);
   bool make_tokens(Plan& plan, const Selection& prompts, const std::set<int32_t>& called,
                    double now);
   size_t most_masters(const Selection& ready, size_t degree);
-  int32_t master_of(const Running& running, const std::map<int32_t, int64_t>& rows,
+  int32_t master_of(const ActiveSequence& running, const std::map<int32_t, int64_t>& rows,
                     size_t most) const;
-  void add_token(Plan& plan, Running& running, int32_t master);
+  void add_token(Plan& plan, ActiveSequence& running, int32_t master);
   void ride(Plan& plan, const std::vector<int32_t>& instances);
-  void introduce(Plan& plan, const Running& running);
-  void forget_state(int64_t sequence);
+  void introduce(Plan& plan, ActiveSequence& running);
   void forget(int64_t sequence);
 
   // scheduler_keepers.cpp
   void grow(const Selection& ready, std::set<int32_t>& team);
-  int64_t movable_slots(const Running& running) const;
-  void grow_on(Running& running, int32_t instance);
-  bool answers_together(const Running& running, const parallel::Team& team, int holders);
-  bool spread(Running& running, const parallel::Team& team);
-  void gather(const Running& running, PlanItem& item, const parallel::Team& team);
+  int64_t movable_slots(const ActiveSequence& running) const;
+  void grow_on(ActiveSequence& running, int32_t instance);
+  bool answers_together(const ActiveSequence& running, const parallel::Team& team, int holders);
+  bool spread(ActiveSequence& running, const parallel::Team& team);
+  void gather(ActiveSequence& running, PlanItem& item, const parallel::Team& team);
   void keep_by_room(PlanItem& item, const parallel::Team& team) const;
 
   // scheduler_kv.cpp
-  int64_t restore_unit() const;
   bool restore(Plan& plan, double now);
-  void cache(Running& running, const PlanItem& item, const parallel::Team& team);
-  void end_pass(const Plan& plan);
-  void note_restored(const Plan& plan, const std::vector<Outcome>& outcomes, Running& running);
 
-  // scheduler_commit.cpp
-  void take_targets(const Plan& plan, const std::vector<Outcome>& outcomes,
-                    const std::vector<std::list<Running>::iterator>& of_item);
-  bool stops(const Turn& turn, int32_t token) const;
-  void answered(Running& running, int32_t token, double now);
-  void fail_turn(Running& running, const std::string& why, double now);
-  void finish_turn(Running& running, io::FinishReason reason, double now);
-  void end(std::list<Running>::iterator running);
-
-  SchedulerLimits limits_;
-  parallel::KvMap map_;
-  std::deque<std::shared_ptr<Family>> waiting_;
-  std::list<std::shared_ptr<Family>> forks_;  ///< forks with branches still to start
-  std::list<Running> running_;
-  std::vector<int64_t> removed_;  ///< sequences of which all ranks still have to hear
-  Plan unsent_;                   ///< sequences and turns that began for a plan without items
-  std::vector<Finished> finished_;
+  SchedulerState state_;
+  double end_s_;  ///< when passes have to be over; infinite: no limit
   std::vector<ChunkRing> chunk_rings_;
   std::vector<Decision> decisions_;
-  Slots credits_;  ///< slots kept back for the branches of running forks
-  int64_t next_sequence_ = 0, next_plan_ = 0;
-  std::deque<std::shared_ptr<Family>> late_;  ///< requests that would not be answered in time
-  bool out_of_time_ = false;                  ///< no further pass would end in time
-  bool given_up_ = false;                     ///< a later turn did not begin in time
-  bool any_done_ = false;                     ///< this start has finished a turn
-  std::map<int64_t, double> under_way_;       ///< `now` of the plans that are not committed
-  // Where teams change: what instances know, and which of them are in a pass.
+  bool out_of_time_ = false;  ///< no further pass would end in time
+  bool given_up_ = false;     ///< a later turn did not begin in time
+  // Where teams change: what instances know.
   struct Knowledge;
   std::map<int64_t, Knowledge> known_;         ///< by sequence
   std::vector<std::vector<int64_t>> unheard_;  ///< by instance: sequences of whose end it must hear
-  enum class Doing : uint8_t { nothing, prompts, answers };
-  std::vector<Doing> doing_;        ///< by instance
-  std::vector<double> busy_until_;  ///< by instance: when its pass should have ended
+  std::vector<double> busy_until_;             ///< by instance: when its pass should have ended
   int64_t scale_ups_ = 0;
-  Sharing sharing_;
-  int64_t answered_turns_ = 0, answered_tokens_ = 0, allowed_tokens_ = 0;
 };
 
 }  // namespace pecia::schedule

@@ -5,83 +5,47 @@
 #include <set>
 
 #include "lib/parallel/virtual_ranks.hpp"
-#include "lib/schedule/scheduler_state.hpp"
+#include "lib/schedule/scheduler_parts.hpp"
 
 namespace pecia::schedule {
 
-/// Restored tokens end at a multiple of this. They are shared out like a chunk of whole units:
-/// every rank gets two pieces of each unit, so restoring takes the same slots as computing. Where
-/// results must be the same in any batch, a prompt is always cut at the same tokens.
-int64_t Scheduler::restore_unit() const {
-  return limits_.layout_invariant ? limits_.max_batch_tokens : limits_.chunk_unit();
-}
-
 /// Plans a pass that reads the next chunk of the first sequence with saved keys and values.
 bool Scheduler::restore(Plan& plan, double now) {
-  const auto found = std::find_if(running_.begin(), running_.end(), [](const Running& running) {
-    return running.fed < running.restore_end;
-  });
-  if (found == running_.end()) return false;
-  Running& running = *found;
+  const auto found =
+      std::find_if(state_.active.begin(), state_.active.end(),
+                   [](const ActiveSequence& running) { return running.fed < running.restore_end; });
+  if (found == state_.active.end()) return false;
+  ActiveSequence& running = *found;
   const int64_t whole =
-      std::max(limits_.batch_tokens() / restore_unit(), int64_t{1}) * restore_unit();
+      std::max(state_.limits.batch_tokens() / state_.limits.restore_unit(), int64_t{1}) *
+      state_.limits.restore_unit();
   const int64_t count = std::min(running.restore_end - running.fed, whole);
   PlanItem item;
-  item.rows = {running.sequence, map_.length(running.sequence), count,
-               parallel::PassSequence::balanced, virtual_ranks_of_rows()};
+  item.rows = {running.id, state_.map.length(running.id), count, parallel::PassSequence::balanced,
+               virtual_ranks_of_rows()};
   item.tokens.assign(running.feed.begin() + running.fed,
                      running.feed.begin() + running.fed + count);
   item.prompt_end = running.answer_begin;
-  item.longest = running.family->longest;
+  item.longest = running.origin->longest;
   // If the save is damaged, the pass is computed in this way.
   parallel::Team& team = plan.teams.front();
-  if (limits_.ring_size > 1) team.ring = limits_.ring.value_or(parallel::Ring::pass_kv);
-  team.sharding = limits_.modes.sharding(count, true);
-  plan.restore = running.family->request.saved.folder;
+  if (state_.limits.ring_size > 1) team.ring = state_.limits.ring.value_or(parallel::Ring::pass_kv);
+  team.sharding = state_.limits.modes.sharding(count, true);
+  plan.restore = running.origin->request.saved.folder;
   note_begin(running, now);
-  cache(running, item, team);
+  state_.cache(running, item, team);
   plan.items.push_back(std::move(item));
   return true;
 }
 
-/// Notes the item's tokens as cached, which holds when the pass has run.
-void Scheduler::cache(Running& running, const PlanItem& item, const parallel::Team& team) {
-  const parallel::Placement placement{item.rows.sequence, item.kept, item.gathers};
-  map_.append(item.rows, team, item.kept.empty() ? nullptr : &placement);
-  running.in_pass = item.rows.count;
-  if (running.is_branch()) {
-    if (keeps_tokens(running.family->request))
-      running.own.insert(running.own.end(), item.tokens.begin(), item.tokens.end());
-    return;
-  }
-  std::vector<int32_t>& cached = running.family->cached;
-  cached.insert(cached.end(), item.tokens.begin(), item.tokens.end());
-}
-
-/// What the pass used is free for the next one.
-void Scheduler::end_pass(const Plan& plan) {
-  under_way_.erase(plan.number);
-  for (const parallel::Team& team : plan.teams)
-    for (const int32_t instance : team.instances) doing_[instance] = Doing::nothing;
-}
-
-/// Gives up a save that one rank could not read; its tokens are computed.
-void Scheduler::note_restored(const Plan&, const std::vector<Outcome>& outcomes, Running& running) {
-  const bool restored = std::all_of(outcomes.begin(), outcomes.end(),
-                                    [](const Outcome& outcome) { return outcome.kv.done != 0; });
-  if (restored) return;
-  running.restore_end = 0;
-  running.family->request.saved = {};
-}
-
 std::vector<KeepableKv> Scheduler::keepable() const {
   std::vector<KeepableKv> found;
-  std::set<const Family*> seen;
-  const auto add = [&](const Family& family, int64_t sequence) {
-    if (!seen.insert(&family).second || !map_.contains(sequence)) return;
-    PECIA_CHECK(map_.length(sequence) == std::ssize(family.cached),
-                "sequence {} has {} tokens cached, {} are known", sequence, map_.length(sequence),
-                family.cached.size());
+  std::set<const RequestState*> seen;
+  const auto add = [&](const RequestState& family, int64_t sequence) {
+    if (!seen.insert(&family).second || !state_.map.contains(sequence)) return;
+    PECIA_CHECK(state_.map.length(sequence) == std::ssize(family.cached),
+                "sequence {} has {} tokens cached, {} are known", sequence,
+                state_.map.length(sequence), family.cached.size());
     const int64_t row = kept_row(family.request);
     if (row == Turn::no_row) return;  // all of its turns have ended
     const SavedKv& saved = family.request.saved;
@@ -89,11 +53,11 @@ std::vector<KeepableKv> Scheduler::keepable() const {
     const int64_t begin = family.request.is_joined() && saved.row != row ? 0 : saved.tokens;
     if (std::ssize(family.cached) <= begin) return;
     found.push_back(
-        {row, sequence, family.cached, begin, family.computed_s, map_.holders(sequence)});
+        {row, sequence, family.cached, begin, family.computed_s, state_.map.holders(sequence)});
   };
-  for (const Running& running : running_)
-    add(*running.family, running.family->is_fork() ? running.family->stem : running.sequence);
-  for (const auto& fork : forks_) add(*fork, fork->stem);
+  for (const ActiveSequence& running : state_.active)
+    add(*running.origin, running.origin->is_fork() ? running.origin->prefix : running.id);
+  for (const auto& fork : state_.forks) add(*fork, fork->prefix);
   return found;
 }
 

@@ -81,6 +81,10 @@ struct SchedulerLimits {
     return policy == job::Policy::chunked ? std::max(max_batch_tokens, chunk_unit())
                                           : max_batch_tokens;
   }
+  /// Restored tokens end at a multiple of this. They are shared out like a chunk of whole units:
+  /// every rank gets two pieces of each unit, so restoring takes the same slots as computing. Where
+  /// results must be the same in any batch, a prompt is always cut at the same tokens.
+  int64_t restore_unit() const { return layout_invariant ? max_batch_tokens : chunk_unit(); }
   /// Throws InvalidArgument where the limits contradict each other.
   void verify() const;
 };

@@ -10,7 +10,7 @@
 
 #include "lib/schedule/elastic_degree.hpp"
 #include "lib/schedule/elastic_urgency.hpp"
-#include "lib/schedule/scheduler_state.hpp"
+#include "lib/schedule/scheduler_parts.hpp"
 
 namespace pecia::schedule {
 
@@ -19,16 +19,19 @@ using parallel::Ring;
 /// The next pass of instances that are in none; absent: nothing can begin now.
 std::optional<Plan> Scheduler::next_of_a_team(double now) {
   decisions_.clear();
-  if (std::ranges::count(doing_, Doing::nothing) == 0) return {};
+  const News news = std::exchange(state_.news, {});  // instances hear it when they join a team
+  for (const int64_t ended : news.removed) forget(ended);
+  if (std::ranges::count(state_.doing, Doing::nothing) == 0) return {};
   Plan plan;
-  plan.number = next_plan_;
+  plan.number = state_.next_pass;
   plan.teams.emplace_back();
-  const auto answers = waits_least() ? answers_by_instance() : std::vector<Answers>(doing_.size());
+  const auto answers =
+      waits_least() ? answers_by_instance() : std::vector<Answers>(state_.doing.size());
   const Selection prompts = prompts_to_read(answers, now);
   std::set<int32_t> called;  // instances that are to help to read a prompt next
   if (!restore_for_team(plan, now) && !read_prompts(plan, prompts, answers, called, now) &&
       !make_tokens(plan, prompts, called, now)) {
-    out_of_time_ = under_way_.empty();
+    out_of_time_ = state_.under_way.empty();
     PECIA_CHECK(limited() || !out_of_time_, "{} sequences run, and none can take part in a pass",
                 running());
     return {};
@@ -39,76 +42,64 @@ std::optional<Plan> Scheduler::next_of_a_team(double now) {
     unheard_[instance].clear();
   }
   plan.removed.assign(ended.begin(), ended.end());
-  under_way_[next_plan_++] = now;
-  if (limits_.team_times) {
-    const double until = now + schedule::expected_seconds(plan, *limits_.team_times);
+  state_.under_way[state_.next_pass++] = now;
+  if (state_.times.teams) {
+    const double until = now + schedule::expected_seconds(plan, *state_.times.teams);
     for (const int32_t instance : plan.teams.front().instances) busy_until_[instance] = until;
   }
   return plan;
 }
 
-/// Instances with slots of the sequence, or with tokens that it begins with, in ascending order.
-std::vector<int32_t> Scheduler::instances_of(int64_t sequence) const {
-  std::vector<int32_t> own;
-  const std::vector<int> holders = map_.holders(sequence);
-  for (int instance = 0; instance < limits_.ring_size; ++instance)
-    if (map_.reserved(sequence, instance) > 0 ||
-        std::find(holders.begin(), holders.end(), instance) != holders.end())
-      own.push_back(instance);
-  return own;
-}
-
 bool Scheduler::all_idle(const std::vector<int32_t>& instances) const {
   return std::all_of(instances.begin(), instances.end(),
-                     [&](int32_t instance) { return doing_[instance] == Doing::nothing; });
+                     [&](int32_t instance) { return state_.doing[instance] == Doing::nothing; });
 }
 
 /// Plans a pass that reads the next chunk of a sequence with saved keys and values, all of it on
 /// the instance where the sequence has most room.
 bool Scheduler::restore_for_team(Plan& plan, double now) {
-  const auto found = std::find_if(running_.begin(), running_.end(), [&](const Running& running) {
-    return running.fed < running.restore_end && running.in_pass == 0 && all_idle(running.instances);
-  });
-  if (found == running_.end()) return false;
-  Running& running = *found;
+  const auto found =
+      std::find_if(state_.active.begin(), state_.active.end(), [&](const ActiveSequence& running) {
+        return running.fed < running.restore_end && running.in_pass == 0 &&
+               all_idle(running.instances);
+      });
+  if (found == state_.active.end()) return false;
+  ActiveSequence& running = *found;
   parallel::Team& team = plan.teams.front();
   team = {running.instances, 0, Ring::pass_kv, {}};
   const int32_t keeper = master_of(running, {}, 1);
   const int64_t room =
-      map_.reserved(running.sequence, keeper) - map_.held(running.sequence, keeper);
-  const int64_t count = std::min({running.restore_end - running.fed, limits_.batch_tokens(), room});
+      state_.map.reserved(running.id, keeper) - state_.map.held(running.id, keeper);
+  const int64_t count =
+      std::min({running.restore_end - running.fed, state_.limits.batch_tokens(), room});
   PlanItem item;
-  item.rows = {running.sequence, map_.length(running.sequence), count,
+  item.rows = {running.id, state_.map.length(running.id), count,
                team.size() == 1 ? parallel::PassSequence::balanced
                                 : static_cast<int32_t>(team.index_of(keeper).value())};
   item.tokens.assign(running.feed.begin() + running.fed,
                      running.feed.begin() + running.fed + count);
   item.prompt_end = running.answer_begin;
-  item.longest = running.family->longest;
-  team.sharding = limits_.modes.sharding(count, true);
-  plan.restore = running.family->request.saved.folder;
+  item.longest = running.origin->longest;
+  team.sharding = state_.limits.modes.sharding(count, true);
+  plan.restore = running.origin->request.saved.folder;
   note_begin(running, now);
   introduce(plan, running);
-  cache(running, item, team);
+  state_.cache(running, item, team);
   plan.items.push_back(std::move(item));
-  for (const int32_t instance : team.instances) doing_[instance] = Doing::prompts;
+  for (const int32_t instance : team.instances) state_.doing[instance] = Doing::prompts;
   return true;
 }
 
-/// When the request should have its next first token; 0 for all where it is not by time.
-double Scheduler::due(const Family& family) const {
-  return waits_least() ? family.ready + family.patience_s : 0;
-}
-
 std::vector<Scheduler::Answers> Scheduler::answers_by_instance() const {
-  std::vector<Answers> answers(limits_.ring_size);
-  for (const Running& running : running_) {
+  std::vector<Answers> answers(state_.limits.ring_size);
+  for (const ActiveSequence& running : state_.active) {
     if (!running.begun || running.feeding()) continue;
-    const double tokens = expected_answer(running.current(), std::ssize(running.result.tokens));
+    const double tokens =
+        state_.lengths.expected(running.current(), std::ssize(running.result.tokens));
     for (const int32_t instance : running.instances) {
       Answers& of = answers[instance];
       ++of.count;
-      of.context += map_.length(running.sequence);
+      of.context += state_.map.length(running.id);
       of.tokens = std::max(of.tokens, tokens);
     }
   }
@@ -118,10 +109,10 @@ std::vector<Scheduler::Answers> Scheduler::answers_by_instance() const {
 /// Whether the answers on the prompt's instances go on before it is read further. They never do
 /// where a few short passes would end it, so that short requests wait for nobody. Where it has
 /// several instances, the one with most answers counts.
-bool Scheduler::answers_first(const Running& prompt, const std::vector<Answers>& answers,
+bool Scheduler::answers_first(const ActiveSequence& prompt, const std::vector<Answers>& answers,
                               double now) {
   constexpr int64_t few = 4;
-  if (limits_.policy == job::Policy::chunked || now >= due(*prompt.family)) return false;
+  if (state_.limits.policy == job::Policy::chunked || now >= prompt.origin->due_s()) return false;
   const int64_t left = std::ssize(prompt.feed) - prompt.fed;
   if (left <= few * short_pass({prompt.instances, 0, Ring::pass_kv, {}}, prompt)) return false;
   Answers most;
@@ -129,16 +120,16 @@ bool Scheduler::answers_first(const Running& prompt, const std::vector<Answers>&
     if (answers[instance].count > most.count) most = answers[instance];
   if (most.count == 0) return false;
   const auto degree = static_cast<int>(prompt.instances.size());
-  const TeamTimes& times = *limits_.team_times;
+  const TeamTimes& times = *state_.times.teams;
   const PromptOrAnswers of_both{
-      .prompt_s = times.prefill_s(degree, map_.length(prompt.sequence), left,
-                                  degree * limits_.max_batch_tokens),
+      .prompt_s = times.prefill_s(degree, state_.map.length(prompt.id), left,
+                                  degree * state_.limits.max_batch_tokens),
       .answers = most.count,
       .answers_s = most.tokens * times.decode_s(degree, 1, most.count, most.context)};
   const bool answers_first = schedule::answers_come_first(of_both);
   if (decisions_.empty())  // one tells enough
     decisions_.push_back({"elastic_order",
-                          {{"sequence", static_cast<double>(prompt.sequence)},
+                          {{"sequence", static_cast<double>(prompt.id)},
                            {"prompt_s", of_both.prompt_s},
                            {"answers", static_cast<double>(of_both.answers)},
                            {"answers_s", of_both.answers_s}},
@@ -154,12 +145,12 @@ double Scheduler::others_busy_s(const parallel::Team& team, double now, double e
     Ahead ahead;
     double pass_s = 0, seconds = 0;
   };
-  const PassTimes alone = limits_.team_times->alone();
+  const PassTimes alone = state_.times.teams->alone();
   std::map<int32_t, Other> others;
-  for (int32_t instance = 0; instance < limits_.ring_size; ++instance)
+  for (int32_t instance = 0; instance < state_.limits.ring_size; ++instance)
     if (!team.index_of(instance))
       others[instance].pass_s = std::max(0.0, busy_until_[instance] - now);
-  for (const Running& running : running_) {
+  for (const ActiveSequence& running : state_.active) {
     if (!running.begun) continue;
     for (const int32_t instance : running.instances)
       if (const auto other = others.find(instance); other != others.end())
@@ -173,7 +164,7 @@ double Scheduler::others_busy_s(const parallel::Team& team, double now, double e
                                     [](const auto& other) { return other.second.seconds; });
   };
   for (auto& [instance, other] : others) set_seconds(other);
-  for (const auto& family : waiting_) {
+  for (const auto& family : state_.waiting) {
     Other& next = first()->second;
     if (next.seconds >= enough) return enough;
     next.ahead += ahead_of(family->request);
@@ -183,31 +174,33 @@ double Scheduler::others_busy_s(const parallel::Team& team, double now, double e
 }
 
 /// Most tokens of a pass that is to be short, so that others can go before what comes after it.
-int64_t Scheduler::short_pass(const parallel::Team& team, const Running& first) const {
-  const int64_t degree = team.workers(), cached = map_.length(first.sequence);
-  const TeamTimes& times = *limits_.team_times;
+int64_t Scheduler::short_pass(const parallel::Team& team, const ActiveSequence& first) const {
+  const int64_t degree = team.workers(), cached = state_.map.length(first.id);
+  const TeamTimes& times = *state_.times.teams;
   PassRates rates = times.rates(static_cast<int>(degree), PassKind::prefill);
   // The keys before the chunk go round once for each pass, however few rows it has.
   rates.pass_s += times.travel_s(static_cast<int>(degree), static_cast<double>(cached));
   const int64_t rows = short_pass_rows(rates, cached);
-  return std::min(limits_.batch_tokens(), std::max(limits_.chunk_unit(), rows)) * degree;
+  return std::min(state_.limits.batch_tokens(), std::max(state_.limits.chunk_unit(), rows)) *
+         degree;
 }
 
 /// Most tokens of a pass that reads these prompts. Where requests are not to wait, it is short. Else
 /// it ends when another instance should have nothing more to do, which can help from the next pass
 /// on. Since that is only expected, passes stay short from long before. They may be longer than
 /// where requests are not to wait, so that they cost less than they gain.
-int64_t Scheduler::most_tokens(const parallel::Team& team, const Running& first, double now) const {
+int64_t Scheduler::most_tokens(const parallel::Team& team, const ActiveSequence& first,
+                               double now) const {
   constexpr int64_t times_longer = 4;
   constexpr double passes_before = 2;
-  const int64_t batch = limits_.batch_tokens() * batches_of(team);
-  if (!limits_.elastic || !limits_.team_times) return batch;
+  const int64_t batch = state_.limits.batch_tokens() * batches_of(team);
+  if (!state_.limits.elastic || !state_.times.teams) return batch;
   const int64_t least = short_pass(team, first);
   if (waits_least()) return least;
-  if (std::min(limits_.ring_size, limits_.max_instances) <= std::ssize(team.instances))
+  if (std::min(state_.limits.ring_size, state_.limits.max_instances) <= std::ssize(team.instances))
     return batch;
   const auto seconds = [&](int64_t tokens) {
-    return limits_.team_times->prefill_s(team.workers(), map_.length(first.sequence), tokens,
+    return state_.times.teams->prefill_s(team.workers(), state_.map.length(first.id), tokens,
                                          batch);
   };
   const double enough = passes_before * seconds(batch), busy_s = others_busy_s(team, now, enough);
@@ -220,15 +213,15 @@ int64_t Scheduler::most_tokens(const parallel::Team& team, const Running& first,
 }
 
 /// Sequences whose prompts could be read on, the first to be read first.
-Scheduler::Selection Scheduler::prompts_to_read(const std::vector<Answers>& answers, double now) {
+Selection Scheduler::prompts_to_read(const std::vector<Answers>& answers, double now) {
   Selection prompts;
-  for (Running& running : running_)
+  for (ActiveSequence& running : state_.active)
     if (running.begun && running.in_pass == 0 && running.feeding() &&
         !(waits_least() && answers_first(running, answers, now)))
       prompts.push_back(&running);
   if (waits_least())
     std::ranges::stable_sort(prompts, {},
-                             [&](const Running* prompt) { return due(*prompt->family); });
+                             [&](const ActiveSequence* prompt) { return prompt->origin->due_s(); });
   return prompts;
 }
 
@@ -239,7 +232,7 @@ bool Scheduler::read_prompts(Plan& plan, const Selection& prompts,
                              const std::vector<Answers>& answers, std::set<int32_t>& called,
                              double now) {
   std::set<int32_t> wanted;  // by prompts that must wait
-  for (const Running* const running : prompts) {
+  for (const ActiveSequence* const running : prompts) {
     const std::vector<int32_t>& instances = running->instances;
     const bool free = std::none_of(instances.begin(), instances.end(),
                                    [&](int32_t instance) { return wanted.contains(instance); });
@@ -254,15 +247,15 @@ bool Scheduler::read_prompts(Plan& plan, const Selection& prompts,
       continue;
     }
     plan.teams.front() = {team, 0, Ring::pass_kv, {}};
-    if (limits_.policy == job::Policy::chunked) ride(plan, team);
+    if (state_.limits.policy == job::Policy::chunked) ride(plan, team);
     const size_t num_riders = plan.items.size();
     Selection together;
-    std::ranges::copy_if(prompts, std::back_inserter(together), [&](const Running* other) {
+    std::ranges::copy_if(prompts, std::back_inserter(together), [&](const ActiveSequence* other) {
       return other->instances == instances && other->fed >= other->restore_end;
     });
     feed(plan, now, together);
     if (plan.items.empty()) continue;  // there is no time for it
-    for (const int32_t instance : team) doing_[instance] = Doing::prompts;
+    for (const int32_t instance : team) state_.doing[instance] = Doing::prompts;
     set_sharding(plan, plan.items.size() > num_riders);
     return true;
   }
@@ -272,45 +265,45 @@ bool Scheduler::read_prompts(Plan& plan, const Selection& prompts,
 /// The sequence's own instances, and then others that help to read its prompt. These have no prompts
 /// to read; where no request is to wait long, their answers may wait, and the pass in which they are
 /// may have to end first. Without times of teams all idle ones help.
-std::vector<int32_t> Scheduler::readers_of(const Running& running,
+std::vector<int32_t> Scheduler::readers_of(const ActiveSequence& running,
                                            const std::vector<Answers>& answers,
                                            const std::set<int32_t>& wanted) {
   std::vector<int32_t> team = running.instances;
-  if (!waits_least() && !waiting_.empty()) return team;
+  if (!waits_least() && !state_.waiting.empty()) return team;
   const Room used = room();
   int64_t waiting = 1;
   for (const int32_t instance : team)
     waiting = std::max(waiting, std::ssize(used[instance].unread) + answers[instance].count);
   std::vector<std::pair<Reader, int32_t>> others;
-  for (int32_t instance = 0; instance < limits_.ring_size; ++instance) {
+  for (int32_t instance = 0; instance < state_.limits.ring_size; ++instance) {
     const bool own = std::ranges::count(running.instances, instance) > 0;
-    const bool may_help = waits_least() ? doing_[instance] != Doing::prompts
+    const bool may_help = waits_least() ? state_.doing[instance] != Doing::prompts
                                         : used[instance].idle && used[instance].sequences == 0;
     if (own || !may_help || !used[instance].unread.empty() || wanted.contains(instance)) continue;
     const auto& [count, context, tokens] = answers[instance];
     const double ready_s =
-        used[instance].idle ? 0 : limits_.team_times->decode_s(1, 1, count, context);
+        used[instance].idle ? 0 : state_.times.teams->decode_s(1, 1, count, context);
     others.push_back({{count, ready_s}, instance});
   }
   std::ranges::stable_sort(others, {}, [](const auto& other) {
     return std::pair(other.first.answers, other.first.ready_s);
   });
   const int64_t left = std::ssize(running.feed) - running.fed;
-  PromptLeft prompt{.cached = map_.length(running.sequence),
+  PromptLeft prompt{.cached = state_.map.length(running.id),
                     .tokens = left,
                     .holders = static_cast<int>(team.size()),
                     .waiting = waiting,
-                    .rows_per_instance = limits_.max_batch_tokens};
+                    .rows_per_instance = state_.limits.max_batch_tokens};
   for (const auto& [reader, instance] : others) {
     const int64_t degree = std::ssize(team) + 1;
-    if (degree > limits_.max_instances || left < least_rows_of_reader * degree) break;
+    if (degree > state_.limits.max_instances || left < least_rows_of_reader * degree) break;
     prompt.others.push_back(reader);
     team.push_back(instance);
   }
-  if (!limits_.team_times || prompt.others.empty()) return team;
-  const ChosenDegree choice = reading_degree(*limits_.team_times, prompt);
+  if (!state_.times.teams || prompt.others.empty()) return team;
+  const ChosenDegree choice = reading_degree(*state_.times.teams, prompt);
   decisions_.push_back({"elastic_readers",
-                        {{"sequence", static_cast<double>(running.sequence)},
+                        {{"sequence", static_cast<double>(running.id)},
                          {"tokens", static_cast<double>(left)},
                          {"holders", prompt.holders},
                          {"candidates", static_cast<double>(team.size())},
@@ -322,19 +315,10 @@ std::vector<int32_t> Scheduler::readers_of(const Running& running,
   return team;
 }
 
-/// Fits the times of teams to a pass of one kind.
-void Scheduler::note_time(const Plan& plan, double seconds) {
-  const auto [prompts, answers] = busiest_work(plan);
-  if (!limits_.team_times || (prompts.rows > 0 && answers.rows > 0)) return;
-  const bool reads = prompts.rows > 0;
-  limits_.team_times->add(plan.teams.front().size(), reads ? PassKind::prefill : PassKind::decode,
-                          reads ? prompts : answers, seconds);
-}
-
 /// Lets all sequences that decode on these instances alone ride in the plan's pass.
 void Scheduler::ride(Plan& plan, const std::vector<int32_t>& instances) {
   std::map<int32_t, int64_t> rows;
-  for (Running& running : running_) {
+  for (ActiveSequence& running : state_.active) {
     if (!running.begun || running.in_pass > 0 || running.feeding()) continue;
     const std::vector<int32_t>& own = running.instances;
     if (!std::includes(instances.begin(), instances.end(), own.begin(), own.end())) continue;
@@ -345,19 +329,19 @@ void Scheduler::ride(Plan& plan, const std::vector<int32_t>& instances) {
 }
 
 /// Plans the sequence's next token, on an instance of the plan's team.
-void Scheduler::add_token(Plan& plan, Running& running, int32_t master) {
-  PECIA_CHECK(running.unfed.size() == 1, "sequence {} has {} tokens to decode", running.sequence,
+void Scheduler::add_token(Plan& plan, ActiveSequence& running, int32_t master) {
+  PECIA_CHECK(running.unfed.size() == 1, "sequence {} has {} tokens to decode", running.id,
               running.unfed.size());
   const parallel::Team& team = plan.teams.front();
   PlanItem item;
-  item.rows = {running.sequence, map_.length(running.sequence), 1,
+  item.rows = {running.id, state_.map.length(running.id), 1,
                static_cast<int32_t>(team.index_of(master).value()), 0};
   item.tokens = running.unfed;
   item.prompt_end = running.answer_begin;
-  item.longest = running.family->longest;
+  item.longest = running.origin->longest;
   item.sampled_index = static_cast<int64_t>(running.result.tokens.size());
   introduce(plan, running);
-  cache(running, item, team);
+  state_.cache(running, item, team);
   plan.items.push_back(std::move(item));
 }
 
@@ -367,18 +351,18 @@ void Scheduler::add_token(Plan& plan, Running& running, int32_t master) {
 bool Scheduler::make_tokens(Plan& plan, const Selection& prompts, const std::set<int32_t>& called,
                             double now) {
   if (!decode_in_time(now)) return false;
-  std::vector<bool> blocked(limits_.ring_size);
-  for (int instance = 0; instance < limits_.ring_size; ++instance)
-    blocked[instance] = doing_[instance] != Doing::nothing || called.contains(instance);
-  for (const Running* const prompt : prompts) {
+  std::vector<bool> blocked(state_.limits.ring_size);
+  for (int instance = 0; instance < state_.limits.ring_size; ++instance)
+    blocked[instance] = state_.doing[instance] != Doing::nothing || called.contains(instance);
+  for (const ActiveSequence* const prompt : prompts) {
     const std::vector<int32_t>& instances = prompt->instances;
     const bool reads = std::any_of(instances.begin(), instances.end(), [&](int32_t instance) {
-      return doing_[instance] == Doing::prompts;
+      return state_.doing[instance] == Doing::prompts;
     });
     for (const int32_t instance : instances) blocked[instance] = blocked[instance] || !reads;
   }
-  std::vector<Running*> ready;
-  for (Running& running : running_) {
+  std::vector<ActiveSequence*> ready;
+  for (ActiveSequence& running : state_.active) {
     if (!running.begun || running.in_pass > 0 || running.feeding()) continue;
     if (std::none_of(running.instances.begin(), running.instances.end(),
                      [&](int32_t instance) { return blocked[instance]; }))
@@ -386,23 +370,23 @@ bool Scheduler::make_tokens(Plan& plan, const Selection& prompts, const std::set
   }
   if (ready.empty()) return false;
   std::set<int32_t> team(ready.front()->instances.begin(), ready.front()->instances.end());
-  const auto meets = [&](const Running& running) {
+  const auto meets = [&](const ActiveSequence& running) {
     return std::any_of(running.instances.begin(), running.instances.end(),
                        [&](int32_t instance) { return team.contains(instance); });
   };
   for (bool grew = true; grew;) {
     const size_t before = team.size();
-    for (const Running* running : ready)
+    for (const ActiveSequence* running : ready)
       if (meets(*running)) team.insert(running->instances.begin(), running->instances.end());
     grew = team.size() > before;
   }
 
-  std::erase_if(ready, [&](const Running* running) { return !meets(*running); });
-  if (prompts.empty() && waiting_.empty()) grow(ready, team);
+  std::erase_if(ready, [&](const ActiveSequence* running) { return !meets(*running); });
+  if (prompts.empty() && state_.waiting.empty()) grow(ready, team);
   const size_t most = most_masters(ready, team.size());
   std::map<int32_t, int64_t> rows;  // by master
-  std::vector<std::pair<Running*, int32_t>> dealt;
-  for (Running* running : ready) {
+  std::vector<std::pair<ActiveSequence*, int32_t>> dealt;
+  for (ActiveSequence* running : ready) {
     const int32_t master = master_of(*running, rows, most);
     ++rows[master];
     dealt.emplace_back(running, master);
@@ -414,18 +398,18 @@ bool Scheduler::make_tokens(Plan& plan, const Selection& prompts, const std::set
   for (const int32_t instance : team)
     if (!rows.contains(instance)) ring.instances.push_back(instance);
   for (const auto& [running, master] : dealt) add_token(plan, *running, master);
-  for (const int32_t instance : team) doing_[instance] = Doing::answers;
+  for (const int32_t instance : team) state_.doing[instance] = Doing::answers;
   set_sharding(plan, false);
   return true;
 }
 
 /// How many instances of a team of this size are to compute the sequences' next tokens.
 size_t Scheduler::most_masters(const Selection& ready, size_t degree) {
-  if (degree == 1 || !limits_.team_times) return degree;
+  if (degree == 1 || !state_.times.teams) return degree;
   int64_t context = 0;
-  for (const Running* running : ready) context += map_.length(running->sequence);
+  for (const ActiveSequence* running : ready) context += state_.map.length(running->id);
   const Masters chosen =
-      masters(*limits_.team_times, static_cast<int>(degree), std::ssize(ready), context);
+      masters(*state_.times.teams, static_cast<int>(degree), std::ssize(ready), context);
   decisions_.push_back({"elastic_masters",
                         {{"instances", static_cast<double>(degree)},
                          {"rows", static_cast<double>(ready.size())},
@@ -440,13 +424,13 @@ size_t Scheduler::most_masters(const Selection& ready, size_t degree) {
 /// The instance that computes the sequence's next token and keeps it: one with room, and among these
 /// the one with the fewest rows so far, and then with the most room. `rows` are those of the masters
 /// so far. When these are `most`, another one is taken only if none of them has room.
-int32_t Scheduler::master_of(const Running& running, const std::map<int32_t, int64_t>& rows,
+int32_t Scheduler::master_of(const ActiveSequence& running, const std::map<int32_t, int64_t>& rows,
                              size_t most) const {
   std::optional<int32_t> chosen;
   std::tuple<bool, int64_t, int64_t> least;
-  for (int instance = 0; instance < limits_.ring_size; ++instance) {
+  for (int instance = 0; instance < state_.limits.ring_size; ++instance) {
     const int64_t room =
-        map_.reserved(running.sequence, instance) - map_.held(running.sequence, instance);
+        state_.map.reserved(running.id, instance) - state_.map.held(running.id, instance);
     if (room == 0) continue;
     const auto found = rows.find(instance);
     const bool new_one = found == rows.end();
@@ -454,25 +438,28 @@ int32_t Scheduler::master_of(const Running& running, const std::map<int32_t, int
                           -room);
     if (!chosen || cost < least) chosen = instance, least = cost;
   }
-  PECIA_CHECK(chosen, "no instance has room for the next token of sequence {}", running.sequence);
+  PECIA_CHECK(chosen, "no instance has room for the next token of sequence {}", running.id);
   return *chosen;
 }
 
 /// Tells instances of the plan's team of a sequence, and of its parent, in the state before the pass.
-void Scheduler::introduce(Plan& plan, const Running& running) {
+void Scheduler::introduce(Plan& plan, ActiveSequence& running) {
   const parallel::Team& team = plan.teams.front();
-  const Family& family = *running.family;
-  for (const int64_t sequence : map_.lineage(running.sequence)) {
+  const RequestState& family = *running.origin;
+  for (const int64_t sequence : state_.map.lineage(running.id)) {
     Knowledge& known = known_[sequence];
-    known.ever.resize(limits_.ring_size), known.now.resize(limits_.ring_size);
+    known.ever.resize(state_.limits.ring_size), known.now.resize(state_.limits.ring_size);
+    if (sequence == running.id && std::exchange(running.changed, false))
+      known.now.assign(state_.limits.ring_size, false);
     const bool told = std::all_of(team.instances.begin(), team.instances.end(),
                                   [&](int32_t instance) { return known.now[instance]; });
     if (!told) {
-      NewSequence added{sequence, map_.state(sequence), keeps_tokens(family.request)};
+      NewSequence added{sequence, state_.map.state(sequence), keeps_tokens(family.request)};
       if (keeps_tokens(family.request)) {
         added.tokens = family.cached;
-        if (running.is_branch() && sequence == running.sequence)
-          added.tokens.insert(added.tokens.end(), running.own.begin(), running.own.end());
+        if (running.is_branch() && sequence == running.id)
+          added.tokens.insert(added.tokens.end(), running.own_cached.begin(),
+                              running.own_cached.end());
       }
       const bool twice =
           std::any_of(plan.added.begin(), plan.added.end(),
@@ -480,26 +467,19 @@ void Scheduler::introduce(Plan& plan, const Running& running) {
       if (!twice) plan.added.push_back(std::move(added));
     }
     // A parent does not change any more, and the sequence does so in this pass.
-    if (sequence == running.sequence) known.now.assign(limits_.ring_size, false);
+    if (sequence == running.id) known.now.assign(state_.limits.ring_size, false);
     for (const int32_t instance : team.instances) known.ever[instance] = known.now[instance] = true;
-    if (!told && sequence == running.sequence && running.samples)
+    if (!told && sequence == running.id && running.samples)
       plan.turns.push_back({sequence, running.current().params, running.current().random_key,
                             running.answer_begin, running.current().shape, running.current().bias});
   }
 }
 
-/// Has every instance hear of the sequence's state before its next pass.
-void Scheduler::forget_state(int64_t sequence) {
-  if (const auto known = known_.find(sequence); known != known_.end())
-    known->second.now.assign(limits_.ring_size, false);
-}
-
 /// Notes that a sequence has ended, for the ranks that know it.
 void Scheduler::forget(int64_t sequence) {
-  if (!limits_.elastic) return removed_.push_back(sequence);
   const auto known = known_.find(sequence);
   if (known == known_.end()) return;
-  for (int instance = 0; instance < limits_.ring_size; ++instance)
+  for (int instance = 0; instance < state_.limits.ring_size; ++instance)
     if (known->second.ever[instance]) unheard_[instance].push_back(sequence);
   known_.erase(known);
 }

@@ -6,19 +6,19 @@
 #include <limits>
 #include <utility>
 
-#include "lib/schedule/scheduler_state.hpp"
+#include "lib/schedule/scheduler_parts.hpp"
 
 namespace pecia::schedule {
 
 bool Scheduler::limited() const {
-  return limits_.time && std::isfinite(limits_.time->end_s);
+  return std::isfinite(end_s_);
 }
 
 bool Scheduler::forget_assumed_end() {
-  if (!limited() || !limits_.time->assumed) return false;
-  limits_.time->end_s = std::numeric_limits<double>::infinity();
-  waiting_.insert(waiting_.end(), late_.begin(), late_.end());
-  late_.clear();
+  if (!limited() || !state_.limits.time->assumed) return false;
+  end_s_ = std::numeric_limits<double>::infinity();
+  state_.waiting.insert(state_.waiting.end(), state_.late.begin(), state_.late.end());
+  state_.late.clear();
   out_of_time_ = false;
   return true;
 }
@@ -29,37 +29,11 @@ void Scheduler::forget_assumed_end_once_over(double now) {
 
 /// Seconds until passes have to be over; negative after that.
 double Scheduler::left_s(double now) const {
-  return limited() ? limits_.time->end_s - now : std::numeric_limits<double>::infinity();
+  return limited() ? end_s_ - now : std::numeric_limits<double>::infinity();
 }
 
 std::optional<double> Scheduler::expected_seconds(const Plan& plan) const {
-  const auto [prompts, answers] = work_of(plan);
-  if (limits_.team_times) {
-    const int degree = plan.teams.front().size();
-    const TeamTimes& times = *limits_.team_times;
-    const bool known = (prompts.rows == 0 || times.measured(degree, PassKind::prefill)) &&
-                       (answers.rows == 0 || times.measured(degree, PassKind::decode));
-    return known ? std::optional(schedule::expected_seconds(plan, times)) : std::nullopt;
-  }
-  if (!limits_.time) return {};
-  const PassTimes& times = limits_.time->times;
-  if ((prompts.rows > 0 && !times.prefill.measured()) ||
-      (answers.rows > 0 && !times.decode.measured()))
-    return {};
-  return times.prefill.seconds(prompts) + times.decode.seconds(answers);
-}
-
-/// Output tokens that the turn is expected still to need after the `given` ones. This is the most
-/// that it may have until a few answers have ended; then their mean share of that, plus a quarter.
-double Scheduler::expected_answer(const Turn& turn, int64_t given) const {
-  constexpr int64_t telling_turns = 4;
-  constexpr double margin = 1.25;
-  const auto most = static_cast<double>(turn.max_new_tokens - given);
-  if (most <= 0) return 0;
-  if (answered_turns_ < telling_turns) return most;
-  const double share =
-      margin * static_cast<double>(answered_tokens_) / static_cast<double>(allowed_tokens_);
-  return std::clamp(share * turn.max_new_tokens - static_cast<double>(given), 1.0, most);
+  return state_.times.expected_seconds(plan);
 }
 
 /// Work ahead of a turn that has not begun, including what has to be read again before it.
@@ -79,9 +53,9 @@ Scheduler::Ahead Scheduler::ahead_of_turn(const Request& request, size_t turn) c
   const int64_t kept = branch ? 0 : std::min(request.saved.tokens, read - 1);
   Ahead ahead;
   ahead.prompts = work_of(static_cast<double>(kept), static_cast<double>(read - kept),
-                          static_cast<double>(limits_.batch_tokens()));
+                          static_cast<double>(state_.limits.batch_tokens()));
   if (own.max_new_tokens > given)
-    ahead.answers.push_back({expected_answer(own, given), static_cast<double>(read)});
+    ahead.answers.push_back({state_.lengths.expected(own, given), static_cast<double>(read)});
   return ahead;
 }
 
@@ -97,14 +71,14 @@ Scheduler::Ahead Scheduler::ahead_of(const Request& request) const {
 /// Work ahead of all turns under way, including those that the pass being planned begins.
 Scheduler::Ahead Scheduler::ahead_of_running() const {
   Ahead all;
-  for (const Running& running : running_) {
-    const Request& request = running.family->request;
+  for (const ActiveSequence& running : state_.active) {
+    const Request& request = running.origin->request;
     if (running.begun) {
       all += ahead_of(running);
       if (running.feeding())  // and the pass in which it is, which began not long ago
-        all.prompts += work_of(static_cast<double>(map_.length(running.sequence) - running.in_pass),
+        all.prompts += work_of(static_cast<double>(state_.map.length(running.id) - running.in_pass),
                                static_cast<double>(running.in_pass),
-                               static_cast<double>(limits_.batch_tokens()));
+                               static_cast<double>(state_.limits.batch_tokens()));
     } else if (running.timed) {
       all += running.is_branch() ? ahead_of_turn(request, running.turn) : ahead_of(request);
     }
@@ -113,17 +87,18 @@ Scheduler::Ahead Scheduler::ahead_of_running() const {
 }
 
 /// Work ahead of a turn that has begun, after the pass in which it is.
-Scheduler::Ahead Scheduler::ahead_of(const Running& running) const {
+Scheduler::Ahead Scheduler::ahead_of(const ActiveSequence& running) const {
   Ahead ahead;
   const int64_t in_pass = running.feeding() ? running.in_pass : 0;
   const int64_t left = std::ssize(running.feed) - running.fed - in_pass;
-  const auto cached = static_cast<double>(map_.length(running.sequence));
+  const auto cached = static_cast<double>(state_.map.length(running.id));
   if (left > 0)
-    ahead.prompts =
-        work_of(cached, static_cast<double>(left), static_cast<double>(limits_.batch_tokens()));
+    ahead.prompts = work_of(cached, static_cast<double>(left),
+                            static_cast<double>(state_.limits.batch_tokens()));
   if (running.samples)
     ahead.answers.push_back(
-        {expected_answer(running.current(), static_cast<int64_t>(running.result.tokens.size())),
+        {state_.lengths.expected(running.current(),
+                                 static_cast<int64_t>(running.result.tokens.size())),
          cached + static_cast<double>(left)});
   return ahead;
 }
@@ -131,7 +106,7 @@ Scheduler::Ahead Scheduler::ahead_of(const Running& running) const {
 /// Expected seconds in the order of prefill_first: prompts first, then the answers together, until
 /// the longest has ended.
 double Scheduler::seconds_of(Ahead ahead) const {
-  return seconds_of(std::move(ahead), limits_.time->times);
+  return seconds_of(std::move(ahead), (*state_.times.passes));
 }
 
 double Scheduler::seconds_of(Ahead ahead, const PassTimes& times) {
@@ -161,16 +136,16 @@ bool Scheduler::in_time(const Ahead& more, double now) const {
 
 /// How many passes run side by side; `times` are of one instance then.
 double Scheduler::side_by_side() const {
-  return limits_.elastic ? limits_.ring_size : 1;
+  return state_.limits.elastic ? state_.limits.ring_size : 1;
 }
 
 double Scheduler::seconds_alone(int64_t prompt_tokens, int64_t answer_tokens) const {
   Ahead ahead;
-  ahead.prompts =
-      work_of(0, static_cast<double>(prompt_tokens), static_cast<double>(limits_.batch_tokens()));
+  ahead.prompts = work_of(0, static_cast<double>(prompt_tokens),
+                          static_cast<double>(state_.limits.batch_tokens()));
   Turn turn;
   turn.max_new_tokens = static_cast<int32_t>(answer_tokens);
-  ahead.answers.push_back({expected_answer(turn, 0), static_cast<double>(prompt_tokens)});
+  ahead.answers.push_back({state_.lengths.expected(turn, 0), static_cast<double>(prompt_tokens)});
   return seconds_of(std::move(ahead));
 }
 
@@ -179,26 +154,28 @@ bool Scheduler::could_finish(int64_t prompt_tokens, int64_t answer_tokens, doubl
 }
 
 /// Whether a later turn of a chain or branch, whose earlier turns are cached, can be done in time.
-bool Scheduler::turn_in_time(const Running& running, double now) {
-  if (!limited() || running.timed || limits_.time->keeps_kv || limits_.time->assumed) return true;
-  const auto& turns = running.family->request.turns;
-  if (running.is_stem || running.turn == running.end || settled(turns[running.turn])) return true;
+bool Scheduler::turn_in_time(const ActiveSequence& running, double now) {
+  if (!limited() || running.timed || state_.limits.time->keeps_kv || state_.limits.time->assumed)
+    return true;
+  const auto& turns = running.origin->request.turns;
+  if (running.is_prefix || running.turn == running.end || settled(turns[running.turn])) return true;
   const Turn& turn = turns[running.turn];
   const auto given = static_cast<int64_t>(turn.answer.tokens.size());
-  const auto cached = static_cast<double>(map_.length(running.sequence));
+  const auto cached = static_cast<double>(state_.map.length(running.id));
   const auto read =
       static_cast<double>(running.unfed.size() + turn.tokens.size() + turn.answer.tokens.size());
   Ahead ahead;
-  ahead.prompts = work_of(cached, read, static_cast<double>(limits_.batch_tokens()));
+  ahead.prompts = work_of(cached, read, static_cast<double>(state_.limits.batch_tokens()));
   if (turn.max_new_tokens > given)
-    ahead.answers.push_back({expected_answer(turn, given), cached + read});
+    ahead.answers.push_back({state_.lengths.expected(turn, given), cached + read});
   if (in_time(ahead, now)) return true;
   given_up_ = true;
   return false;
 }
 
-bool Scheduler::branch_in_time(const Family& family, double now) const {
-  if (!limited() || limits_.time->keeps_kv || limits_.time->assumed || family.anyway) return true;
+bool Scheduler::branch_in_time(const RequestState& family, double now) const {
+  if (!limited() || state_.limits.time->keeps_kv || state_.limits.time->assumed || family.anyway)
+    return true;
   const auto& turns = family.request.turns;
   const Turn& turn = turns[family.next_branch];
   const auto given = static_cast<int64_t>(turn.answer.tokens.size());
@@ -206,31 +183,33 @@ bool Scheduler::branch_in_time(const Family& family, double now) const {
   const double read = static_cast<double>(given) +
                       (family.next_branch > 0 ? static_cast<double>(turn.tokens.size()) : 0.0);
   Ahead ahead;
-  ahead.prompts = work_of(stem, read, static_cast<double>(limits_.batch_tokens()));
+  ahead.prompts = work_of(stem, read, static_cast<double>(state_.limits.batch_tokens()));
   if (turn.max_new_tokens > given)
-    ahead.answers.push_back({expected_answer(turn, given), stem + read});
+    ahead.answers.push_back({state_.lengths.expected(turn, given), stem + read});
   return in_time(ahead, now);
 }
 
 bool Scheduler::begins_anyway(double now) const {
-  return limited() && !out_of_time_ && left_s(now) > 0 && running_.empty() && forks_.empty() &&
-         waiting_.empty() && (limits_.time->keeps_kv || !any_done_);
+  return limited() && !out_of_time_ && left_s(now) > 0 && state_.active.empty() &&
+         state_.forks.empty() && state_.waiting.empty() &&
+         (state_.limits.time->keeps_kv || !state_.any_done);
 }
 
 /// Begins a request that will not be answered in time, where begins_anyway holds. It is the first
 /// in order where what is read of it is kept, else the one nearest to an answer.
-bool Scheduler::begin_late(Plan& plan, double now) {
+bool Scheduler::begin_late(double now) {
   if (!begins_anyway(now)) return false;
-  auto chosen = late_.begin();
-  if (!limits_.time->keeps_kv)
-    chosen = std::min_element(late_.begin(), late_.end(), [&](const auto& a, const auto& b) {
-      return seconds_of(ahead_of(a->request)) < seconds_of(ahead_of(b->request));
-    });
-  const std::shared_ptr<Family> family = *chosen;
+  auto chosen = state_.late.begin();
+  if (!state_.limits.time->keeps_kv)
+    chosen =
+        std::min_element(state_.late.begin(), state_.late.end(), [&](const auto& a, const auto& b) {
+          return seconds_of(ahead_of(a->request)) < seconds_of(ahead_of(b->request));
+        });
+  const std::shared_ptr<RequestState> family = *chosen;
   Room left = room();
-  if (!admit_request(plan, family, left)) return false;
+  if (!admit_request(family, left)) return false;
   family->anyway = true;
-  late_.erase(chosen);
+  state_.late.erase(chosen);
   return true;
 }
 
@@ -240,33 +219,27 @@ bool Scheduler::begin_late(Plan& plan, double now) {
 void Scheduler::give_back_late(double now) {
   constexpr double far_too_slow = 1.25;
   const auto give_back = [&](double factor, bool read) {
-    const auto may_go = [read](const Running& running) {
+    const auto may_go = [read](const ActiveSequence& running) {
       return running.begun && running.feeding() && (running.fed > 0) == read &&
-             running.in_pass == 0 && !running.is_branch() && !running.family->anyway &&
-             !running.family->progressed;
+             running.in_pass == 0 && !running.is_branch() && !running.origin->anyway &&
+             !running.origin->progressed;
     };
     while (seconds_of(ahead_of_running()) / side_by_side() > factor * left_s(now)) {
-      const auto last = std::find_if(running_.rbegin(), running_.rend(), may_go);
-      if (last == running_.rend()) return;
-      const std::shared_ptr<Family> family = last->family;
-      keep_back(*family, Slots(limits_.ring_size));
-      family->credit = family->kept;
-      map_.remove(last->sequence);
-      forget(last->sequence);
-      running_.erase(std::next(last).base());
-      late_.push_back(family);
+      const auto last = std::find_if(state_.active.rbegin(), state_.active.rend(), may_go);
+      if (last == state_.active.rend()) return;
+      state_.give_back(std::prev(last.base()));
     }
   };
   give_back(1, false);
-  if (!limits_.time->assumed) give_back(far_too_slow, true);  // it may have its time yet
+  if (!state_.limits.time->assumed) give_back(far_too_slow, true);  // it may have its time yet
 }
 
 /// Returns late requests to the queue when the passes measured since show that they fit after all.
 void Scheduler::reconsider_late(double now) {
-  for (auto family = late_.begin(); family != late_.end();)
+  for (auto family = state_.late.begin(); family != state_.late.end();)
     if (seconds_of(ahead_of((*family)->request)) <= left_s(now)) {
-      waiting_.push_back(*family);
-      family = late_.erase(family);
+      state_.waiting.push_back(*family);
+      family = state_.late.erase(family);
     } else {
       ++family;
     }
@@ -277,7 +250,7 @@ void Scheduler::reconsider_late(double now) {
 /// show whether the estimate holds.
 int64_t Scheduler::rows_in_time(const Plan& plan, int64_t first, int64_t count, double now) const {
   constexpr int64_t least = 64;
-  const PassTimes& times = limits_.time->times;
+  const PassTimes& times = (*state_.times.passes);
   const auto [prompts, answers] = work_of(plan);
   const double left = left_s(now) - (answers.rows > 0 ? times.decode.seconds(answers) : 0);
   const auto fits = [&](int64_t rows) {
@@ -289,7 +262,7 @@ int64_t Scheduler::rows_in_time(const Plan& plan, int64_t first, int64_t count, 
   };
   if (fits(count)) return count;
   // Where results must be the same in any batch, a prompt is always cut at the same tokens.
-  const int64_t unit = limits_.layout_invariant ? count : limits_.chunk_unit();
+  const int64_t unit = state_.limits.layout_invariant ? count : state_.limits.chunk_unit();
   int64_t some = 0, too_many = count / unit + 1;
   while (too_many - some > 1) {
     const int64_t middle = (some + too_many) / 2;
@@ -304,19 +277,19 @@ int64_t Scheduler::rows_in_time(const Plan& plan, int64_t first, int64_t count, 
 /// Whether answers come before prompts. They do when time is too short for all work under way. They
 /// also do after the first prompt, to measure early how long a decode pass takes.
 bool Scheduler::answers_come_first(double now) const {
-  return limited() && (!limits_.time->times.decode.measured() || !in_time({}, now));
+  return limited() && (!(*state_.times.passes).decode.measured() || !in_time({}, now));
 }
 
 /// Whether a pass with one token of each decoding sequence ends in time.
 bool Scheduler::decode_in_time(double now) const {
   if (!limited()) return true;
   PassWork work{1, 0, 0};
-  for (const Running& running : running_) {
+  for (const ActiveSequence& running : state_.active) {
     if (!running.begun || running.in_pass > 0 || running.feeding()) continue;
     work.rows += 1;
-    work.pairs += static_cast<double>(map_.length(running.sequence) + 1);
+    work.pairs += static_cast<double>(state_.map.length(running.id) + 1);
   }
-  const RateFit& decode = limits_.time->times.decode;
+  const RateFit& decode = (*state_.times.passes).decode;
   return work.rows == 0 ||
          (decode.measured() ? decode.seconds(work) <= left_s(now) : left_s(now) > 0);
 }

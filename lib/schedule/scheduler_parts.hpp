@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Values of the Scheduler's decisions. Only the scheduler's own sources include this header.
+
+#include <numeric>
+#include <vector>
+
+#include "lib/schedule/scheduler.hpp"
+
+namespace pecia::schedule {
+
+inline int64_t sum_of(const std::vector<int64_t>& slots) {
+  return std::accumulate(slots.begin(), slots.end(), int64_t{0});
+}
+
+inline std::vector<int64_t> free_of(const std::vector<InstanceRoom>& room) {
+  std::vector<int64_t> free;
+  for (const InstanceRoom& instance : room) free.push_back(instance.free_slots);
+  return free;
+}
+
+/// Answers under way on an instance, where teams change.
+struct Scheduler::Answers {
+  int64_t count = 0, context = 0;  ///< context: their tokens so far, together
+  double tokens = 0;               ///< still expected of the longest
+};
+
+/// Which instances know a sequence, where teams change.
+struct Scheduler::Knowledge {
+  std::vector<bool> ever, now;  ///< by instance: it has been told of it; it has its present state
+};
+
+/// Work that is still to be done, for estimates of time.
+struct Scheduler::Ahead {
+  struct Answer {
+    double tokens = 0;   ///< tokens still expected
+    double context = 0;  ///< tokens before the answer's next one
+  };
+  PassWork prompts;
+  std::vector<Answer> answers;
+
+  Ahead& operator+=(const Ahead& more) {
+    prompts += more.prompts;
+    answers.insert(answers.end(), more.answers.begin(), more.answers.end());
+    return *this;
+  }
+};
+
+}  // namespace pecia::schedule
