@@ -13,8 +13,7 @@ namespace pecia::schedule {
 
 Scheduler::Scheduler(SchedulerLimits limits)
     : state_(std::move(limits)),
-      end_s_(state_.limits.time ? state_.limits.time->end_s
-                                : std::numeric_limits<double>::infinity()),
+      time_(state_.limits),
       unheard_(state_.limits.ring_size),
       busy_until_(state_.limits.ring_size, 0) {
   state_.limits.verify();
@@ -112,6 +111,34 @@ bool Scheduler::has_room(int64_t slots, int64_t tokens) const {
 
 void Scheduler::commit(const Plan& plan, const std::vector<Outcome>& outcomes, double now) {
   schedule::commit(state_, plan, outcomes, now);
+}
+
+bool Scheduler::could_finish(int64_t prompt_tokens, int64_t answer_tokens, double now) const {
+  return !limited() || seconds_alone(prompt_tokens, answer_tokens) <= time_.left_s(now);
+}
+
+double Scheduler::seconds_alone(int64_t prompt_tokens, int64_t answer_tokens) const {
+  return time_.seconds_alone(state_, prompt_tokens, answer_tokens);
+}
+
+bool Scheduler::begins_anyway(double now) const {
+  return !out_of_time_ && time_.begins_anyway(state_, now);
+}
+
+bool Scheduler::forget_assumed_end() {
+  if (!time_.forget_assumed_end()) return false;
+  state_.waiting.insert(state_.waiting.end(), state_.late.begin(), state_.late.end());
+  state_.late.clear();
+  out_of_time_ = false;
+  return true;
+}
+
+void Scheduler::forget_assumed_end_once_over(double now) {
+  if (time_.left_s(now) <= 0) forget_assumed_end();
+}
+
+std::optional<double> Scheduler::expected_seconds(const Plan& plan) const {
+  return state_.times.expected_seconds(plan);
 }
 
 std::vector<Finished> Scheduler::take_finished() {

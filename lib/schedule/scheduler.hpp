@@ -18,6 +18,7 @@
 #include "lib/schedule/request.hpp"
 #include "lib/schedule/scheduler_limits.hpp"
 #include "lib/schedule/scheduler_state.hpp"
+#include "lib/schedule/time_budget.hpp"
 
 namespace pecia::schedule {
 
@@ -80,9 +81,9 @@ class Scheduler {
   /// Expected seconds of the plan by the measured rates; absent until passes of its kind were
   /// measured.
   std::optional<double> expected_seconds(const Plan& plan) const;
-  bool keeps_kv() const { return state_.limits.time && state_.limits.time->keeps_kv; }
+  bool keeps_kv() const { return time_.keeps_kv(); }
   /// Whether this start has an end, stated or assumed.
-  bool limited() const;
+  bool limited() const { return time_.limited(); }
   /// Forgets an assumed end, so that all requests may begin. Call it when nothing more would be
   /// answered by then. Returns false where no end was assumed.
   bool forget_assumed_end();
@@ -166,25 +167,7 @@ class Scheduler {
   bool admit_branch(const std::shared_ptr<RequestState>& family);
   std::optional<Slots> places_beside(const RequestState& family, int64_t needed) const;
 
-  // scheduler_time.cpp
-  struct Ahead;
-  double left_s(double now) const;
-  Ahead ahead_of_turn(const Request& request, size_t turn) const;
-  Ahead ahead_of(const Request& request) const;
-  Ahead ahead_of(const ActiveSequence& running) const;
-  Ahead ahead_of_running() const;
-  double seconds_of(Ahead ahead) const;
-  static double seconds_of(Ahead ahead, const PassTimes& times);
-  double side_by_side() const;
-  bool in_time(const Ahead& more, double now) const;
-  bool turn_in_time(const ActiveSequence& running, double now);
-  bool branch_in_time(const RequestState& family, double now) const;
   bool begin_late(double now);
-  void give_back_late(double now);
-  void reconsider_late(double now);
-  int64_t rows_in_time(const Plan& plan, int64_t first, int64_t count, double now) const;
-  bool decode_in_time(double now) const;
-  bool answers_come_first(double now) const;
 
   // scheduler_plan.cpp
   void begin_turns(double now);
@@ -198,7 +181,7 @@ class Scheduler {
   static std::optional<double> asked(const ActiveSequence& running);
   void feed(Plan& plan, double now, const Selection& prompts);
   void note_begin(ActiveSequence& running, double now) const;
-  void decode(Plan& plan, double now);
+  void decode(Plan& plan);
   int32_t deal(ActiveSequence& running, std::vector<int64_t>& rows, int64_t step) const;
   void add_targets(Plan& plan, const ActiveSequence& running, int32_t item, int64_t begin,
                    int64_t end);
@@ -220,8 +203,7 @@ class Scheduler {
   std::vector<int32_t> readers_of(const ActiveSequence& running,
                                   const std::vector<Answers>& answers,
                                   const std::set<int32_t>& wanted);
-  bool make_tokens(Plan& plan, const Selection& prompts, const std::set<int32_t>& called,
-                   double now);
+  bool make_tokens(Plan& plan, const Selection& prompts, const std::set<int32_t>& called);
   size_t most_masters(const Selection& ready, size_t degree);
   int32_t master_of(const ActiveSequence& running, const std::map<int32_t, int64_t>& rows,
                     size_t most) const;
@@ -243,7 +225,8 @@ class Scheduler {
   bool restore(Plan& plan, double now);
 
   SchedulerState state_;
-  double end_s_;  ///< when passes have to be over; infinite: no limit
+  TimeBudget time_;
+  PassBudget budget_;  ///< of the pass that is being planned
   std::vector<ChunkRing> chunk_rings_;
   std::vector<Decision> decisions_;
   bool out_of_time_ = false;  ///< no further pass would end in time

@@ -14,12 +14,12 @@ namespace pecia::schedule {
 void Scheduler::admit(double now) {
   const auto room = [&] { return running() < state_.limits.max_sequences; };
   for (const auto& fork : state_.forks)
-    if (fork->active_branches == 0 && branch_in_time(*fork, now)) {
+    if (fork->active_branches == 0 && time_.branch_in_time(state_, *fork, now)) {
       PECIA_CHECK(room(), "no place for the branch of a stem that ended");
       admit_branch(fork);
     }
   for (auto fork = state_.forks.begin(); fork != state_.forks.end();) {
-    while (room() && (*fork)->branches_left() && branch_in_time(**fork, now) &&
+    while (room() && (*fork)->branches_left() && time_.branch_in_time(state_, **fork, now) &&
            admit_branch(*fork)) {
     }
     fork = (*fork)->branches_left() ? std::next(fork) : state_.forks.erase(fork);
@@ -27,10 +27,9 @@ void Scheduler::admit(double now) {
   Room left = state_.waiting.empty() ? Room{} : this->room();
   for (auto next = state_.waiting.begin(); room() && next != state_.waiting.end();) {
     const auto family = *next;
-    if (limited() && seconds_of(ahead_of(family->request)) > left_s(now)) {
+    if (!time_.in_time_alone(state_, family->request, now)) {
       state_.late.push_back(family);
-    } else if ((limited() && !in_time(ahead_of(family->request), now)) ||
-               !admit_request(family, left)) {
+    } else if (!time_.in_time(state_, family->request, now) || !admit_request(family, left)) {
       if (!may_be_overtaken(*family, left)) break;
       ++next;
       continue;
@@ -38,6 +37,18 @@ void Scheduler::admit(double now) {
     next = state_.waiting.erase(next);
   }
   if (!state_.late.empty() && room()) begin_late(now);
+}
+
+/// Begins a request that will not be answered in time, where begins_anyway holds.
+bool Scheduler::begin_late(double now) {
+  if (!begins_anyway(now)) return false;
+  const auto chosen = state_.late.begin() + static_cast<int64_t>(time_.late_to_begin(state_));
+  const std::shared_ptr<RequestState> family = *chosen;
+  Room left = room();
+  if (!admit_request(family, left)) return false;
+  family->anyway = true;
+  state_.late.erase(chosen);
+  return true;
 }
 
 /// Whether others may begin before a request that cannot begin now. They may if it only waits for an

@@ -30,20 +30,4 @@ struct Scheduler::Knowledge {
   std::vector<bool> ever, now;  ///< by instance: it has been told of it; it has its present state
 };
 
-/// Work that is still to be done, for estimates of time.
-struct Scheduler::Ahead {
-  struct Answer {
-    double tokens = 0;   ///< tokens still expected
-    double context = 0;  ///< tokens before the answer's next one
-  };
-  PassWork prompts;
-  std::vector<Answer> answers;
-
-  Ahead& operator+=(const Ahead& more) {
-    prompts += more.prompts;
-    answers.insert(answers.end(), more.answers.begin(), more.answers.end());
-    return *this;
-  }
-};
-
 }  // namespace pecia::schedule

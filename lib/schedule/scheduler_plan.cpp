@@ -14,16 +14,20 @@ using parallel::Ring;
 
 std::optional<Plan> Scheduler::next(double now) {
   if (out_of_time_) return {};
-  if (limited()) {
-    if (!keeps_kv()) give_back_late(now);
-    reconsider_late(now);
-  }
+  while (const auto sequence = time_.too_slow(state_, now)) state_.give_back(*sequence);
+  if (limited())  // passes measured since may show that they fit after all
+    std::erase_if(state_.late, [&](const auto& late) {
+      if (!time_.in_time_alone(state_, late->request, now)) return false;
+      state_.waiting.push_back(late);
+      return true;
+    });
   begin_turns(now);
   if (state_.active.empty()) {
     given_up_ = given_up_ || !state_.forks.empty();
     return {};
   }
   chunk_rings_.clear();
+  budget_ = time_.of_pass(state_, now);
   if (state_.limits.elastic) return next_of_a_team(now);
   Plan plan;
   plan.number = state_.next_pass;
@@ -48,7 +52,9 @@ void Scheduler::begin_turns(double now) {
     admit(now);
     for (auto running = state_.active.begin(); running != state_.active.end();) {
       const auto current = running++;
-      if (!current->begun && turn_in_time(*current, now)) state_.start_turn(*current);
+      const bool in_time = current->begun || time_.turn_in_time(state_, *current, now);
+      given_up_ = given_up_ || !in_time;
+      if (!current->begun && in_time) state_.start_turn(*current);
       if (current->begun) continue;
       state_.end(current);
       made_room = true;
@@ -61,13 +67,13 @@ bool Scheduler::compute(Plan& plan, double now) {
   Selection all;
   for (ActiveSequence& running : state_.active)
     if (running.feeding()) all.push_back(&running);
-  if (state_.limits.policy == job::Policy::chunked || answers_come_first(now)) decode(plan, now);
+  if (state_.limits.policy == job::Policy::chunked || budget_.answers_first) decode(plan);
   const bool answers_first =
       !plan.items.empty() && state_.limits.policy == job::Policy::prefill_first;
   const size_t num_riders = plan.items.size();
   if (!answers_first) feed(plan, now, all);
   const bool prefills = plan.items.size() > num_riders;
-  if (plan.items.empty()) decode(plan, now);
+  if (plan.items.empty()) decode(plan);
   if (plan.items.empty()) return false;
   set_sharding(plan, prefills);
   return true;
@@ -152,8 +158,9 @@ void Scheduler::feed(Plan& plan, double now, const Selection& prompts) {
     ActiveSequence& running = *prompt;
     const int64_t left = static_cast<int64_t>(running.feed.size()) - running.fed;
     int64_t count = chunk_tokens(running, team, room, cut);
-    if (limited() && count > 0)
-      count = rows_in_time(plan, state_.map.length(running.id), count, now);
+    // Where results must be the same in any batch, a prompt is always cut at the same tokens.
+    const int64_t unit = state_.limits.layout_invariant ? count : state_.limits.chunk_unit();
+    count = budget_.rows(plan, state_.map.length(running.id), count, unit);
     // Under chunked, feeding a shorter prompt that fits would add a decode row and delay this one.
     if (count == 0 && state_.limits.policy == job::Policy::chunked) break;
     // The end of a shorter prompt does not wait for a part of another one.
@@ -218,8 +225,8 @@ int32_t Scheduler::deal(ActiveSequence& running, std::vector<int64_t>& rows, int
 }
 
 /// Plans one token of every prefilled sequence; none when time is too short.
-void Scheduler::decode(Plan& plan, double now) {
-  if (!decode_in_time(now)) return;
+void Scheduler::decode(Plan& plan) {
+  if (!budget_.decodes) return;
   parallel::Team& team = plan.teams.front();
   team.ring = state_.limits.ring_size > 1 ? state_.limits.modes.decode_ring : Ring::pass_kv;
   std::vector<int64_t> rows(state_.limits.ring_size);

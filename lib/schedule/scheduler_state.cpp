@@ -126,11 +126,12 @@ void SchedulerState::end(std::list<ActiveSequence>::iterator sequence) {
   active.erase(sequence);
 }
 
-void SchedulerState::give_back(std::list<ActiveSequence>::iterator sequence) {
+void SchedulerState::give_back(int64_t id) {
+  const auto sequence = std::ranges::find(active, id, &ActiveSequence::id);
   const std::shared_ptr<RequestState> origin = sequence->origin;
   keep_back(*origin, Slots(limits.ring_size));
   origin->credit = origin->kept_back;
-  remove(sequence->id);
+  remove(id);
   active.erase(sequence);
   late.push_back(origin);
 }

@@ -77,7 +77,7 @@ struct SchedulerState {
   /// branch; lets a prefix's branches begin.
   void end(std::list<ActiveSequence>::iterator sequence);
   /// Puts a chain or prefix of which nothing was answered among the late ones, and frees its slots.
-  void give_back(std::list<ActiveSequence>::iterator sequence);
+  void give_back(int64_t sequence);
 
   /// Slots that nobody has reserved and that are not kept back, by instance.
   Slots free_slots() const;

@@ -30,7 +30,7 @@ std::optional<Plan> Scheduler::next_of_a_team(double now) {
   const Selection prompts = prompts_to_read(answers, now);
   std::set<int32_t> called;  // instances that are to help to read a prompt next
   if (!restore_for_team(plan, now) && !read_prompts(plan, prompts, answers, called, now) &&
-      !make_tokens(plan, prompts, called, now)) {
+      !make_tokens(plan, prompts, called)) {
     out_of_time_ = state_.under_way.empty();
     PECIA_CHECK(limited() || !out_of_time_, "{} sequences run, and none can take part in a pass",
                 running());
@@ -142,7 +142,7 @@ bool Scheduler::answers_first(const ActiveSequence& prompt, const std::vector<An
 /// which begin where there is least to do. Work is counted as of one instance alone.
 double Scheduler::others_busy_s(const parallel::Team& team, double now, double enough) const {
   struct Other {
-    Ahead ahead;
+    RemainingWork left;
     double pass_s = 0, seconds = 0;
   };
   const PassTimes alone = state_.times.teams->alone();
@@ -154,10 +154,10 @@ double Scheduler::others_busy_s(const parallel::Team& team, double now, double e
     if (!running.begun) continue;
     for (const int32_t instance : running.instances)
       if (const auto other = others.find(instance); other != others.end())
-        other->second.ahead += ahead_of(running);
+        other->second.left += remaining_of(state_, running);
   }
   const auto set_seconds = [&](Other& other) {
-    other.seconds = other.pass_s + seconds_of(other.ahead, alone);
+    other.seconds = other.pass_s + seconds_of(other.left, alone);
   };
   const auto first = [&] {
     return std::ranges::min_element(others, {},
@@ -167,7 +167,7 @@ double Scheduler::others_busy_s(const parallel::Team& team, double now, double e
   for (const auto& family : state_.waiting) {
     Other& next = first()->second;
     if (next.seconds >= enough) return enough;
-    next.ahead += ahead_of(family->request);
+    next.left += remaining_of(state_, family->request);
     set_seconds(next);
   }
   return std::min(enough, first()->second.seconds);
@@ -348,9 +348,8 @@ void Scheduler::add_token(Plan& plan, ActiveSequence& running, int32_t master) {
 /// Plans one token of sequences that hang together: each has an instance in common with another.
 /// Instances that a waiting prompt needs are left out, unless one of its others reads a prompt now:
 /// they meet as soon as the steps under way have ended.
-bool Scheduler::make_tokens(Plan& plan, const Selection& prompts, const std::set<int32_t>& called,
-                            double now) {
-  if (!decode_in_time(now)) return false;
+bool Scheduler::make_tokens(Plan& plan, const Selection& prompts, const std::set<int32_t>& called) {
+  if (!budget_.decodes) return false;
   std::vector<bool> blocked(state_.limits.ring_size);
   for (int instance = 0; instance < state_.limits.ring_size; ++instance)
     blocked[instance] = state_.doing[instance] != Doing::nothing || called.contains(instance);
