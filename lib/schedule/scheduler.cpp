@@ -13,41 +13,12 @@ namespace pecia::schedule {
 
 Scheduler::Scheduler(SchedulerLimits limits)
     : state_(std::move(limits)),
+      admission_(state_.limits),
       time_(state_.limits),
       unheard_(state_.limits.ring_size),
-      busy_until_(state_.limits.ring_size, 0) {
-  state_.limits.verify();
-}
+      busy_until_(state_.limits.ring_size, 0) {}
 
 Scheduler::~Scheduler() = default;
-
-/// Refuses turns that would not fit even if they had all slots to themselves.
-void Scheduler::refuse_too_large(Request& request) {
-  const auto why = [&](int64_t needed) {
-    return fmt::format(
-        "needs {} KV slots {}, there are {}: raise kv.memory or use more ranks (cp), then "
-        "--retry-failed; a narrower kv.dtype needs another output folder",
-        needed, state_.limits.elastic ? "on all ranks together" : "on each rank",
-        state_.limits.most_slots());
-  };
-  const bool fork = request.followup == io::Followup::fork;
-  for (size_t i = 0; i < request.turns.size(); ++i) {
-    const bool whole = !fork || i == 0;
-    if (!whole && (!begins_branch(request, i) || branch_settled(request, i))) continue;
-    const int64_t needed = state_.needs.alone(request, i);
-    if (needed <= state_.limits.most_slots()) continue;
-    const std::string text = why(needed);
-    const size_t end = whole ? request.turns.size() : end_of_branch(request, i);
-    for (size_t turn = i; turn < end; ++turn)
-      if (!settled(request.turns[turn])) state_.refuse(request.turns[turn], text);
-  }
-}
-
-bool Scheduler::fits(const Request& request) const {
-  for (size_t turn = 0; turn < request.turns.size(); ++turn)
-    if (state_.needs.alone(request, turn) > state_.limits.most_slots()) return false;
-  return true;
-}
 
 void Scheduler::add(Request request, double since) {
   PECIA_CHECK(!request.turns.empty(), "a request without turns");
@@ -56,7 +27,8 @@ void Scheduler::add(Request request, double since) {
     PECIA_CHECK(settled(turn) || !turn.tokens.empty(), "turn {} has no tokens", i);
     if (!turn.refused.empty()) state_.refuse_from(request, i, std::string(turn.refused));
   }
-  refuse_too_large(request);
+  for (const auto& [turn, why] : admission_.too_large(state_, request))
+    state_.refuse(request.turns[turn], why);
   if (std::all_of(request.turns.begin(), request.turns.end(), settled)) return;
   if (state_.limits.prompt_logprobs != 0)
     for (Turn& turn : request.turns) {
@@ -81,32 +53,74 @@ void Scheduler::add(Request request, double since) {
 }
 
 bool Scheduler::wants_more() const {
-  return state_.waiting.empty() || has_room(1, 1);
+  return state_.waiting.empty() || admission_.has_room(state_, 1, 1);
 }
 
 bool Scheduler::has_room_for(const Request& request) const {
   if (state_.active.empty() && state_.waiting.empty() && state_.forks.empty()) return true;
-  const int64_t needed = state_.needs.of_request(request);
-  return needed > state_.limits.most_slots() || has_room(needed, first_tokens(request));
+  const int64_t needed = tokens_needed(request);
+  return needed > state_.limits.most_slots() ||
+         admission_.has_room(state_, needed, first_tokens(request));
 }
 
-/// Whether the next pass could begin all waiting requests and one more that needs `slots` for
-/// `tokens` prompt tokens; or, where requests are to wait least, whether there are slots for all.
-bool Scheduler::has_room(int64_t slots, int64_t tokens) const {
-  if (running() + waiting() >= state_.limits.max_sequences) return false;
-  if (waits_least()) {
-    int64_t free = sum_of(state_.free_slots());
-    for (const auto& family : state_.waiting) free -= state_.needs.of_request(family->request);
-    return slots <= free;
+/// What passes are cut for: the team's instances where teams change.
+int32_t Scheduler::virtual_ranks_of_rows() const {
+  if (state_.limits.elastic) return 0;
+  return state_.limits.layout_invariant ? parallel::layout_ranks : state_.limits.ring_size;
+}
+
+bool Scheduler::begin_request(const std::shared_ptr<RequestState>& request, Room& left) {
+  const auto grant = admission_.request(state_, *request, left);
+  if (grant) state_.begin(request, grant->reserved, grant->credit);
+  return grant.has_value();
+}
+
+bool Scheduler::begin_branch(const std::shared_ptr<RequestState>& fork) {
+  const auto grant = admission_.branch(state_, *fork);
+  if (grant) state_.begin_branch(fork, grant->reserved, grant->on_credit);
+  return grant.has_value();
+}
+
+/// Begins branches, then requests. A fork without an active branch comes first: its next branch
+/// takes the place that the prefix or the branch before has left, on the fork's credit. So a prefix
+/// never holds its keys while it waits.
+void Scheduler::begin_requests(double now) {
+  const auto room = [&] { return running() < state_.limits.max_sequences; };
+  const auto in_time = [&](const auto& fork) { return time_.branch_in_time(state_, *fork, now); };
+  for (const auto& fork : state_.forks)
+    if (fork->active_branches == 0 && in_time(fork)) {
+      PECIA_CHECK(room(), "no place for the branch of a prefix that ended");
+      begin_branch(fork);
+    }
+  std::erase_if(state_.forks, [&](const auto& fork) {
+    while (room() && fork->branches_left() && in_time(fork) && begin_branch(fork)) {
+    }
+    return !fork->branches_left();
+  });
+  Room left = state_.waiting.empty() ? Room{} : admission_.room(state_);
+  for (auto next = state_.waiting.begin(); room() && next != state_.waiting.end();) {
+    const auto request = *next;
+    if (!time_.in_time_alone(state_, request->request, now)) {
+      state_.late.push_back(request);
+    } else if (!time_.in_time(state_, request->request, now) || !begin_request(request, left)) {
+      if (!admission_.may_be_overtaken(state_, *request, left)) break;
+      ++next;
+      continue;
+    }
+    next = state_.waiting.erase(next);
   }
-  Room left = room();
-  int64_t before = 0;
-  for (const auto& family : state_.waiting) {
-    before += first_tokens(family->request);
-    if (!begin_in(left, *family)) return false;
-  }
-  if (!state_.limits.elastic && before >= state_.limits.max_batch_tokens) return false;
-  return begin_in(left, slots, tokens, 0).has_value();
+  if (!state_.late.empty() && room()) begin_late(now);
+}
+
+/// Begins a request that will not be answered in time, where begins_anyway holds.
+void Scheduler::begin_late(double now) {
+  if (!begins_anyway(now)) return;
+  const auto chosen = state_.late.begin() + static_cast<int64_t>(time_.late_to_begin(state_));
+  Room left = admission_.room(state_);
+  const std::shared_ptr<RequestState> request = *chosen;
+  if (!begin_request(request, left)) return;
+  request->anyway = true;
+  state_.late.erase(chosen);
 }
 
 void Scheduler::commit(const Plan& plan, const std::vector<Outcome>& outcomes, double now) {

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/schedule/elastic_place.hpp"
+#include "lib/schedule/admission.hpp"
 #include "lib/schedule/plan.hpp"
 #include "lib/schedule/request.hpp"
 #include "lib/schedule/scheduler_limits.hpp"
@@ -65,7 +65,7 @@ class Scheduler {
   bool has_room_for(const Request& request) const;
 
   /// Whether all its turns could run if the request had all slots to itself.
-  bool fits(const Request& request) const;
+  bool fits(const Request& request) const { return admission_.fits(state_, request); }
 
   /// The fewest KV slots on each rank with which the request can run.
   int64_t tokens_needed(const Request& request) const { return state_.needs.of_request(request); }
@@ -147,27 +147,11 @@ class Scheduler {
   std::vector<KeepableKv> keepable() const;
 
  private:
-  // scheduler.cpp
-  void refuse_too_large(Request& request);
-
-  // scheduler_slots.cpp
   int32_t virtual_ranks_of_rows() const;
-  using Room = std::vector<InstanceRoom>;  ///< what is left for requests that begin now
-  Room room() const;
-  std::optional<Slots> begin_in(Room& room, const RequestState& family) const;
-  std::optional<Slots> begin_in(Room& room, int64_t slots, int64_t tokens, double due_s) const;
-  std::optional<Slots> places_for(int64_t slots, const Slots& free) const;
-  Slots first_of(int64_t slots, const Slots& from) const;
-  bool has_room(int64_t slots, int64_t tokens) const;
-
-  // scheduler_admit.cpp
-  void admit(double now);
-  bool may_be_overtaken(const RequestState& family, const Room& left) const;
-  bool admit_request(const std::shared_ptr<RequestState>& family, Room& left);
-  bool admit_branch(const std::shared_ptr<RequestState>& family);
-  std::optional<Slots> places_beside(const RequestState& family, int64_t needed) const;
-
-  bool begin_late(double now);
+  void begin_requests(double now);
+  bool begin_request(const std::shared_ptr<RequestState>& request, Room& left);
+  bool begin_branch(const std::shared_ptr<RequestState>& fork);
+  void begin_late(double now);
 
   // scheduler_plan.cpp
   void begin_turns(double now);
@@ -225,6 +209,7 @@ class Scheduler {
   bool restore(Plan& plan, double now);
 
   SchedulerState state_;
+  Admission admission_;
   TimeBudget time_;
   PassBudget budget_;  ///< of the pass that is being planned
   std::vector<ChunkRing> chunk_rings_;

@@ -16,7 +16,7 @@ namespace pecia::schedule {
 /// branches after them.
 void Scheduler::grow(const Selection& ready, std::set<int32_t>& team) {
   if (!state_.times.teams || !state_.forks.empty()) return;
-  const Room used = room();
+  const Room used = admission_.room(state_);
   std::vector<int32_t> idle;
   for (int32_t instance = 0; instance < state_.limits.ring_size; ++instance)
     if (used[instance].idle && used[instance].sequences == 0 &&

@@ -9,16 +9,6 @@
 
 namespace pecia::schedule {
 
-inline int64_t sum_of(const std::vector<int64_t>& slots) {
-  return std::accumulate(slots.begin(), slots.end(), int64_t{0});
-}
-
-inline std::vector<int64_t> free_of(const std::vector<InstanceRoom>& room) {
-  std::vector<int64_t> free;
-  for (const InstanceRoom& instance : room) free.push_back(instance.free_slots);
-  return free;
-}
-
 /// Answers under way on an instance, where teams change.
 struct Scheduler::Answers {
   int64_t count = 0, context = 0;  ///< context: their tokens so far, together

@@ -49,7 +49,7 @@ void Scheduler::begin_turns(double now) {
   bool made_room = false;
   do {
     made_room = false;
-    admit(now);
+    begin_requests(now);
     for (auto running = state_.active.begin(); running != state_.active.end();) {
       const auto current = running++;
       const bool in_time = current->begun || time_.turn_in_time(state_, *current, now);

@@ -19,7 +19,9 @@ SchedulerState::SchedulerState(SchedulerLimits given)
       times(limits),
       map(limits.ring_size),
       kept_back(limits.ring_size),
-      doing(limits.ring_size, Doing::nothing) {}
+      doing(limits.ring_size, Doing::nothing) {
+  limits.verify();
+}
 
 void SchedulerState::refuse(Turn& turn, const std::string& why) {
   if (turn.finished) return;

@@ -270,7 +270,7 @@ std::vector<int32_t> Scheduler::readers_of(const ActiveSequence& running,
                                            const std::set<int32_t>& wanted) {
   std::vector<int32_t> team = running.instances;
   if (!waits_least() && !state_.waiting.empty()) return team;
-  const Room used = room();
+  const Room used = admission_.room(state_);
   int64_t waiting = 1;
   for (const int32_t instance : team)
     waiting = std::max(waiting, std::ssize(used[instance].unread) + answers[instance].count);
