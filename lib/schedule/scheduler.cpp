@@ -14,6 +14,7 @@ namespace pecia::schedule {
 Scheduler::Scheduler(SchedulerLimits limits)
     : state_(std::move(limits)),
       admission_(state_.limits),
+      order_(state_.limits),
       time_(state_.limits),
       unheard_(state_.limits.ring_size),
       busy_until_(state_.limits.ring_size, 0) {}
@@ -39,17 +40,13 @@ void Scheduler::add(Request request, double since) {
       if (state_.limits.prompt_logprobs > 0)
         turn.answer.prompt_top_tokens.assign(turn.tokens.size() * width, -1);
     }
-  auto family = std::make_shared<RequestState>();
-  family->ready_s = request.arrival_s.value_or(since);
-  family->request = std::move(request);
-  family->longest = longest_of(family->request);
-  if (!waits_least()) return state_.waiting.push_back(std::move(family));
-  family->patience_s = due_s(0, state_.times.teams->prefill_s(1, 0, first_tokens(family->request),
-                                                              state_.limits.max_batch_tokens));
-  const auto later = [&](double due_s, const auto& other) { return due_s < other->due_s(); };
-  state_.waiting.insert(
-      std::upper_bound(state_.waiting.begin(), state_.waiting.end(), family->due_s(), later),
-      family);
+  auto waiting = std::make_shared<RequestState>();
+  waiting->ready_s = request.arrival_s.value_or(since);
+  waiting->longest = longest_of(request);
+  waiting->patience_s = order_.patience_s(state_, request);
+  waiting->request = std::move(request);
+  const auto place = static_cast<int64_t>(order_.place(state_, *waiting));
+  state_.waiting.insert(state_.waiting.begin() + place, std::move(waiting));
 }
 
 bool Scheduler::wants_more() const {
@@ -81,14 +78,13 @@ bool Scheduler::begin_branch(const std::shared_ptr<RequestState>& fork) {
   return grant.has_value();
 }
 
-/// Begins branches, then requests. A fork without an active branch comes first: its next branch
-/// takes the place that the prefix or the branch before has left, on the fork's credit. So a prefix
-/// never holds its keys while it waits.
+/// Begins branches, then requests. A branch that comes first takes the place that the prefix or the
+/// branch before has left, on the fork's credit. So a prefix never holds its keys while it waits.
 void Scheduler::begin_requests(double now) {
   const auto room = [&] { return running() < state_.limits.max_sequences; };
   const auto in_time = [&](const auto& fork) { return time_.branch_in_time(state_, *fork, now); };
   for (const auto& fork : state_.forks)
-    if (fork->active_branches == 0 && in_time(fork)) {
+    if (order_.comes_first(*fork) && in_time(fork)) {
       PECIA_CHECK(room(), "no place for the branch of a prefix that ended");
       begin_branch(fork);
     }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "lib/schedule/admission.hpp"
+#include "lib/schedule/order.hpp"
 #include "lib/schedule/plan.hpp"
 #include "lib/schedule/request.hpp"
 #include "lib/schedule/scheduler_limits.hpp"
@@ -210,6 +211,7 @@ class Scheduler {
 
   SchedulerState state_;
   Admission admission_;
+  Order order_;
   TimeBudget time_;
   PassBudget budget_;  ///< of the pass that is being planned
   std::vector<ChunkRing> chunk_rings_;

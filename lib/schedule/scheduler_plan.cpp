@@ -64,14 +64,11 @@ void Scheduler::begin_turns(double now) {
 
 /// Plans the rows of a pass of all instances; false: none would end in time.
 bool Scheduler::compute(Plan& plan, double now) {
-  Selection all;
-  for (ActiveSequence& running : state_.active)
-    if (running.feeding()) all.push_back(&running);
   if (state_.limits.policy == job::Policy::chunked || budget_.answers_first) decode(plan);
   const bool answers_first =
       !plan.items.empty() && state_.limits.policy == job::Policy::prefill_first;
   const size_t num_riders = plan.items.size();
-  if (!answers_first) feed(plan, now, all);
+  if (!answers_first) feed(plan, now, order_.prompts(state_));
   const bool prefills = plan.items.size() > num_riders;
   if (plan.items.empty()) decode(plan);
   if (plan.items.empty()) return false;

@@ -127,13 +127,17 @@ bool Scheduler::answers_first(const ActiveSequence& prompt, const std::vector<An
       .answers = most.count,
       .answers_s = most.tokens * times.decode_s(degree, 1, most.count, most.context)};
   const bool answers_first = schedule::answers_come_first(of_both);
-  if (decisions_.empty())  // one tells enough
-    decisions_.push_back({"elastic_order",
+  // One decision tells enough: of the sequence that began first.
+  const Decision decision{"elastic_order",
                           {{"sequence", static_cast<double>(prompt.id)},
                            {"prompt_s", of_both.prompt_s},
                            {"answers", static_cast<double>(of_both.answers)},
                            {"answers_s", of_both.answers_s}},
-                          answers_first ? "answers" : "prompt"});
+                          answers_first ? "answers" : "prompt"};
+  if (decisions_.empty())
+    decisions_.push_back(decision);
+  else if (decision.numbers.front().second < decisions_.front().numbers.front().second)
+    decisions_.front() = decision;
   return answers_first;
 }
 
@@ -212,16 +216,12 @@ int64_t Scheduler::most_tokens(const parallel::Team& team, const ActiveSequence&
   return least + (too_long - sizes.begin());
 }
 
-/// Sequences whose prompts could be read on, the first to be read first.
+/// Sequences whose prompts could be read on, but for those whose instances' answers come first.
 Selection Scheduler::prompts_to_read(const std::vector<Answers>& answers, double now) {
-  Selection prompts;
-  for (ActiveSequence& running : state_.active)
-    if (running.begun && running.in_pass == 0 && running.feeding() &&
-        !(waits_least() && answers_first(running, answers, now)))
-      prompts.push_back(&running);
-  if (waits_least())
-    std::ranges::stable_sort(prompts, {},
-                             [&](const ActiveSequence* prompt) { return prompt->origin->due_s(); });
+  Selection prompts = order_.prompts(state_);
+  if (!waits_least()) return prompts;
+  std::erase_if(prompts,
+                [&](const ActiveSequence* prompt) { return answers_first(*prompt, answers, now); });
   return prompts;
 }
 
