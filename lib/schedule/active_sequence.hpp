@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What a scheduler knows of a request under way and of each of its sequences that takes part in
-/// passes. Times are seconds on the scheduler's clock. Only lib/schedule includes this header.
+/// passes. Times are seconds on the scheduler's clock. Internal to lib/schedule.
 
 #include <cstdint>
 #include <memory>

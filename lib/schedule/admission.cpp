@@ -20,26 +20,9 @@ int64_t free_in(const Room& room) {
 
 Admission::Admission(const SchedulerLimits& limits)
     : places_(make_slot_places(limits)),
-      all_wait_least_(limits.objective == job::Objective::ttft),
+      all_wait_least_(limits.waits_least()),
       most_ahead_(limits.elastic ? std::numeric_limits<int64_t>::max() : limits.max_batch_tokens),
       where_(limits.elastic ? "on all ranks together" : "on each rank") {}
-
-Room Admission::room(const SchedulerState& state) const {
-  Room room(state.limits.ring_size);
-  const Slots free = state.free_slots();
-  for (size_t instance = 0; instance < room.size(); ++instance) {
-    room[instance].idle = state.doing[instance] == Doing::nothing;
-    room[instance].free_slots = free[instance];
-  }
-  for (const ActiveSequence& sequence : state.active) {
-    const int64_t left = sequence.begun ? sequence.unread() : first_tokens(sequence.request());
-    for (const int32_t instance : sequence.instances) {
-      ++room[instance].sequences;
-      if (left > 0) room[instance].unread.push_back({sequence.origin->due_s(), left});
-    }
-  }
-  return room;
-}
 
 std::optional<Slots> Admission::take(Room& left, int64_t slots, int64_t tokens,
                                      double due_s) const {
@@ -85,7 +68,7 @@ bool Admission::has_room(const SchedulerState& state, int64_t slots, int64_t tok
     for (const auto& waiting : state.waiting) free -= state.needs.of_request(waiting->request);
     return slots <= free;
   }
-  Room left = room(state);
+  Room left = state.room();
   int64_t ahead = 0;
   for (const auto& waiting : state.waiting) {
     ahead += first_tokens(waiting->request);

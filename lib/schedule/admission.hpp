@@ -29,8 +29,6 @@ class Admission {
  public:
   explicit Admission(const SchedulerLimits& limits);
 
-  /// What is left for requests that begin now.
-  Room room(const SchedulerState& state) const;
   /// The slots of a waiting request, which are no longer free in `left` then; absent: it waits.
   std::optional<Grant> request(const SchedulerState& state, const RequestState& request,
                                Room& left) const;

@@ -7,7 +7,7 @@
 
 namespace pecia::schedule {
 
-Order::Order(const SchedulerLimits& limits) : by_time_(limits.objective == job::Objective::ttft) {}
+Order::Order(const SchedulerLimits& limits) : by_time_(limits.waits_least()) {}
 
 std::optional<double> Order::patience_s(const SchedulerState& state, const Request& request) const {
   if (!by_time_) return {};

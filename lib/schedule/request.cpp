@@ -2,6 +2,7 @@
 #include "lib/schedule/request.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "lib/schedule/request_turns.hpp"
 
@@ -47,6 +48,17 @@ bool keeps_tokens(const Request& request) {
   return std::ranges::any_of(request.turns, [](const Turn& turn) {
     return !turn.shape.empty() || turn.params.penalises();
   });
+}
+
+void make_room_for_logprobs(Request& request, int wanted, int64_t vocab) {
+  if (wanted == 0) return;
+  constexpr float no_prediction = std::numeric_limits<float>::quiet_NaN();
+  const size_t width = top_width(wanted, vocab);
+  for (Turn& turn : request.turns) {
+    turn.answer.prompt_logprobs.assign(turn.tokens.size(), no_prediction);
+    turn.answer.prompt_top_logprobs.assign(turn.tokens.size() * width, no_prediction);
+    if (wanted > 0) turn.answer.prompt_top_tokens.assign(turn.tokens.size() * width, -1);
+  }
 }
 
 }  // namespace pecia::schedule

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What follows from the turns of a request alone. Only lib/schedule includes this header.
+/// What follows from the turns of a request alone. Internal to lib/schedule.
 
 #include <cstddef>
 #include <cstdint>
@@ -48,5 +48,13 @@ int64_t longest_of(const Request& request);
 
 /// Whether the sequences of the request need their tokens again: for penalties or shapes.
 bool keeps_tokens(const Request& request);
+
+/// Entries of top log-probabilities per token; `wanted` below 0: all.
+inline int64_t top_width(int wanted, int64_t vocab) {
+  return wanted < 0 ? vocab : wanted;
+}
+
+/// Makes room in the answers for log-probabilities of the prompts' tokens, where they are wanted.
+void make_room_for_logprobs(Request& request, int wanted, int64_t vocab);
 
 }  // namespace pecia::schedule

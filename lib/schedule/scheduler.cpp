@@ -2,24 +2,17 @@
 #include "lib/schedule/scheduler.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
-#include "lib/parallel/virtual_ranks.hpp"
-#include "lib/schedule/elastic_urgency.hpp"
-#include "lib/schedule/scheduler_parts.hpp"
+#include "lib/core/error.hpp"
 
 namespace pecia::schedule {
-
 Scheduler::Scheduler(SchedulerLimits limits)
     : state_(std::move(limits)),
       admission_(state_.limits),
       order_(state_.limits),
       time_(state_.limits),
-      unheard_(state_.limits.ring_size),
-      busy_until_(state_.limits.ring_size, 0) {}
-
-Scheduler::~Scheduler() = default;
+      former_(make_former(state_.limits)) {}
 
 void Scheduler::add(Request request, double since) {
   PECIA_CHECK(!request.turns.empty(), "a request without turns");
@@ -30,16 +23,8 @@ void Scheduler::add(Request request, double since) {
   }
   for (const auto& [turn, why] : admission_.too_large(state_, request))
     state_.refuse(request.turns[turn], why);
-  if (std::all_of(request.turns.begin(), request.turns.end(), settled)) return;
-  if (state_.limits.prompt_logprobs != 0)
-    for (Turn& turn : request.turns) {
-      constexpr float no_prediction = std::numeric_limits<float>::quiet_NaN();
-      const size_t width = top_width(state_.limits.prompt_logprobs, state_.limits.vocab);
-      turn.answer.prompt_logprobs.assign(turn.tokens.size(), no_prediction);
-      turn.answer.prompt_top_logprobs.assign(turn.tokens.size() * width, no_prediction);
-      if (state_.limits.prompt_logprobs > 0)
-        turn.answer.prompt_top_tokens.assign(turn.tokens.size() * width, -1);
-    }
+  if (std::ranges::all_of(request.turns, settled)) return;
+  make_room_for_logprobs(request, state_.limits.prompt_logprobs, state_.limits.vocab);
   auto waiting = std::make_shared<RequestState>();
   waiting->ready_s = request.arrival_s.value_or(since);
   waiting->longest = longest_of(request);
@@ -60,22 +45,76 @@ bool Scheduler::has_room_for(const Request& request) const {
          admission_.has_room(state_, needed, first_tokens(request));
 }
 
-/// What passes are cut for: the team's instances where teams change.
-int32_t Scheduler::virtual_ranks_of_rows() const {
-  if (state_.limits.elastic) return 0;
-  return state_.limits.layout_invariant ? parallel::layout_ranks : state_.limits.ring_size;
+bool Scheduler::could_finish(int64_t prompt_tokens, int64_t answer_tokens, double now) const {
+  return !limited() || seconds_alone(prompt_tokens, answer_tokens) <= time_.left_s(now);
 }
 
-bool Scheduler::begin_request(const std::shared_ptr<RequestState>& request, Room& left) {
-  const auto grant = admission_.request(state_, *request, left);
-  if (grant) state_.begin(request, grant->reserved, grant->credit);
-  return grant.has_value();
+double Scheduler::seconds_alone(int64_t prompt_tokens, int64_t answer_tokens) const {
+  return time_.seconds_alone(state_, prompt_tokens, answer_tokens);
 }
 
-bool Scheduler::begin_branch(const std::shared_ptr<RequestState>& fork) {
-  const auto grant = admission_.branch(state_, *fork);
-  if (grant) state_.begin_branch(fork, grant->reserved, grant->on_credit);
-  return grant.has_value();
+bool Scheduler::begins_anyway(double now) const {
+  return !out_of_time_ && time_.begins_anyway(state_, now);
+}
+
+bool Scheduler::forget_assumed_end() {
+  if (!time_.forget_assumed_end()) return false;
+  std::ranges::move(std::exchange(state_.late, {}), std::back_inserter(state_.waiting));
+  out_of_time_ = false;
+  return true;
+}
+
+void Scheduler::forget_assumed_end_once_over(double now) {
+  if (time_.left_s(now) <= 0) forget_assumed_end();
+}
+
+std::optional<Plan> Scheduler::next(double now) {
+  if (out_of_time_) return {};
+  reconsider(now);
+  begin_turns(now);
+  if (state_.active.empty()) {
+    given_up_ = given_up_ || !state_.forks.empty();
+    return {};
+  }
+  std::optional<Plan> plan =
+      former_->form(state_, order_.prompts(state_), time_.of_pass(state_, now), now);
+  if (plan) {
+    state_.under_way[state_.next_pass++] = now;
+    return plan;
+  }
+  out_of_time_ = state_.under_way.empty();
+  PECIA_CHECK(limited() || !out_of_time_, "{} sequences run, and none can take part in a pass",
+              running());
+  return {};
+}
+
+/// Takes back the places of prompts that turn out too slow, and takes up late requests that fit
+/// after all, as passes measured since may show.
+void Scheduler::reconsider(double now) {
+  if (!limited()) return;
+  while (const auto sequence = time_.too_slow(state_, now)) state_.give_back(*sequence);
+  std::erase_if(state_.late, [&](const auto& late) {
+    const bool fits = time_.in_time_alone(state_, late->request, now);
+    if (fits) state_.waiting.push_back(late);
+    return fits;
+  });
+}
+
+/// Begins requests and turns. A turn that is refused when it begins makes room for others.
+void Scheduler::begin_turns(double now) {
+  for (bool made_room = true; std::exchange(made_room, false);) {
+    begin_requests(now);
+    for (auto next = state_.active.begin(); next != state_.active.end();) {
+      const auto sequence = next++;
+      if (sequence->begun) continue;
+      const bool in_time = time_.turn_in_time(state_, *sequence, now);
+      given_up_ = given_up_ || !in_time;
+      if (in_time) state_.start_turn(*sequence);
+      if (sequence->begun) continue;
+      state_.end(sequence);
+      made_room = true;
+    }
+  }
 }
 
 /// Begins branches, then requests. A branch that comes first takes the place that the prefix or the
@@ -93,12 +132,12 @@ void Scheduler::begin_requests(double now) {
     }
     return !fork->branches_left();
   });
-  Room left = state_.waiting.empty() ? Room{} : admission_.room(state_);
+  Room left = state_.waiting.empty() ? Room{} : state_.room();
   for (auto next = state_.waiting.begin(); room() && next != state_.waiting.end();) {
     const auto request = *next;
     if (!time_.in_time_alone(state_, request->request, now)) {
       state_.late.push_back(request);
-    } else if (!time_.in_time(state_, request->request, now) || !begin_request(request, left)) {
+    } else if (!time_.in_time(state_, request->request, now) || !begin(request, left)) {
       if (!admission_.may_be_overtaken(state_, *request, left)) break;
       ++next;
       continue;
@@ -112,55 +151,30 @@ void Scheduler::begin_requests(double now) {
 void Scheduler::begin_late(double now) {
   if (!begins_anyway(now)) return;
   const auto chosen = state_.late.begin() + static_cast<int64_t>(time_.late_to_begin(state_));
-  Room left = admission_.room(state_);
-  const std::shared_ptr<RequestState> request = *chosen;
-  if (!begin_request(request, left)) return;
-  request->anyway = true;
+  Room left = state_.room();
+  if (!begin(*chosen, left)) return;
+  (*chosen)->anyway = true;
   state_.late.erase(chosen);
+}
+
+bool Scheduler::begin(const std::shared_ptr<RequestState>& request, Room& left) {
+  const auto grant = admission_.request(state_, *request, left);
+  if (grant) state_.begin(request, grant->reserved, grant->credit);
+  return grant.has_value();
+}
+
+bool Scheduler::begin_branch(const std::shared_ptr<RequestState>& fork) {
+  const auto grant = admission_.branch(state_, *fork);
+  if (grant) state_.begin_branch(fork, grant->reserved, grant->on_credit);
+  return grant.has_value();
 }
 
 void Scheduler::commit(const Plan& plan, const std::vector<Outcome>& outcomes, double now) {
   schedule::commit(state_, plan, outcomes, now);
 }
 
-bool Scheduler::could_finish(int64_t prompt_tokens, int64_t answer_tokens, double now) const {
-  return !limited() || seconds_alone(prompt_tokens, answer_tokens) <= time_.left_s(now);
-}
-
-double Scheduler::seconds_alone(int64_t prompt_tokens, int64_t answer_tokens) const {
-  return time_.seconds_alone(state_, prompt_tokens, answer_tokens);
-}
-
-bool Scheduler::begins_anyway(double now) const {
-  return !out_of_time_ && time_.begins_anyway(state_, now);
-}
-
-bool Scheduler::forget_assumed_end() {
-  if (!time_.forget_assumed_end()) return false;
-  state_.waiting.insert(state_.waiting.end(), state_.late.begin(), state_.late.end());
-  state_.late.clear();
-  out_of_time_ = false;
-  return true;
-}
-
-void Scheduler::forget_assumed_end_once_over(double now) {
-  if (time_.left_s(now) <= 0) forget_assumed_end();
-}
-
-std::optional<double> Scheduler::expected_seconds(const Plan& plan) const {
-  return state_.times.expected_seconds(plan);
-}
-
 std::vector<Finished> Scheduler::take_finished() {
   return std::exchange(state_.finished, {});
-}
-
-std::vector<Finished> Scheduler::partial() const {
-  std::vector<Finished> partial;
-  for (const ActiveSequence& sequence : state_.active)
-    if (sequence.begun && !sequence.result.tokens.empty() && !settled(sequence.current()))
-      partial.push_back({sequence.current().row, io::TurnState::partial, sequence.result});
-  return partial;
 }
 
 }  // namespace pecia::schedule

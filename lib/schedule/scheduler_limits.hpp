@@ -67,6 +67,8 @@ struct SchedulerLimits {
   /// instances as have nothing else to do.
   std::optional<TeamTimes> team_times = {};
 
+  /// Whether requests are to wait least for their first token.
+  bool waits_least() const { return objective == job::Objective::ttft; }
   /// The most KV slots that one request can have: on each rank, or, where teams change, on all
   /// instances together.
   int64_t most_slots() const {

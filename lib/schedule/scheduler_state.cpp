@@ -146,11 +146,36 @@ void SchedulerState::remove(int64_t sequence) {
   std::erase_if(news.turns, is_it);
 }
 
+std::vector<Finished> SchedulerState::partial() const {
+  std::vector<Finished> partial;
+  for (const ActiveSequence& sequence : active)
+    if (sequence.begun && !sequence.result.tokens.empty() && !settled(sequence.current()))
+      partial.push_back({sequence.current().row, io::TurnState::partial, sequence.result});
+  return partial;
+}
+
 Slots SchedulerState::free_slots() const {
   Slots free(limits.ring_size);
   for (int instance = 0; instance < limits.ring_size; ++instance)
     free[instance] = limits.kv_tokens - map.total_reserved(instance) - kept_back[instance];
   return free;
+}
+
+Room SchedulerState::room() const {
+  Room room(limits.ring_size);
+  const Slots free = free_slots();
+  for (size_t instance = 0; instance < room.size(); ++instance) {
+    room[instance].idle = doing[instance] == Doing::nothing;
+    room[instance].free_slots = free[instance];
+  }
+  for (const ActiveSequence& sequence : active) {
+    const int64_t left = sequence.begun ? sequence.unread() : first_tokens(sequence.request());
+    for (const int32_t instance : sequence.instances) {
+      ++room[instance].sequences;
+      if (left > 0) room[instance].unread.push_back({sequence.origin->due_s(), left});
+    }
+  }
+  return room;
 }
 
 std::vector<int32_t> SchedulerState::instances_of(int64_t sequence) const {

@@ -2,7 +2,7 @@
 #pragma once
 /// What a scheduler knows: which requests wait, which sequences are active, who has which KV slots,
 /// which passes are under way. The state decides nothing. Policies read it, and the scheduler and
-/// its Former change it as they were told. Only lib/schedule includes this header.
+/// its Former change it as they were told. Internal to lib/schedule.
 
 #include <deque>
 #include <list>
@@ -14,6 +14,7 @@
 #include "lib/parallel/kv_map.hpp"
 #include "lib/schedule/active_sequence.hpp"
 #include "lib/schedule/answer_lengths.hpp"
+#include "lib/schedule/elastic_place.hpp"
 #include "lib/schedule/known_times.hpp"
 #include "lib/schedule/plan.hpp"
 #include "lib/schedule/scheduler_limits.hpp"
@@ -30,6 +31,9 @@ struct News {
 
 /// What an instance does in the pass in which it is, where teams change.
 enum class Doing : uint8_t { nothing, prompts, answers };
+
+/// What is left for requests that begin now, by instance.
+using Room = std::vector<InstanceRoom>;
 
 struct SchedulerState {
   explicit SchedulerState(SchedulerLimits limits);
@@ -79,8 +83,11 @@ struct SchedulerState {
   /// Puts a chain or prefix of which nothing was answered among the late ones, and frees its slots.
   void give_back(int64_t sequence);
 
+  /// Unfinished turns that have generated tokens, as partial results.
+  std::vector<Finished> partial() const;
   /// Slots that nobody has reserved and that are not kept back, by instance.
   Slots free_slots() const;
+  Room room() const;
   /// Instances with slots of the sequence, or with tokens that it begins with, in ascending order.
   std::vector<int32_t> instances_of(int64_t sequence) const;
   /// Turns whose first token comes right after the prompt of the sequence's turn.
@@ -96,11 +103,6 @@ struct SchedulerState {
 
 /// `slots` less `taken`, by instance.
 Slots without(Slots slots, const Slots& taken);
-
-/// Entries of top log-probabilities per token; `wanted` below 0: all.
-inline int64_t top_width(int wanted, int64_t vocab) {
-  return wanted < 0 ? vocab : wanted;
-}
 
 /// Takes in the `outcomes` of all ranks of the plan's teams at `now`.
 void commit(SchedulerState& state, const Plan& plan, const std::vector<Outcome>& outcomes,

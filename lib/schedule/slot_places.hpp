@@ -8,13 +8,9 @@
 #include <optional>
 #include <vector>
 
-#include "lib/schedule/elastic_place.hpp"
 #include "lib/schedule/scheduler_state.hpp"
 
 namespace pecia::schedule {
-
-/// What is left for requests that begin now, by instance.
-using Room = std::vector<InstanceRoom>;
 
 class SlotPlaces {
  public:

@@ -17,7 +17,7 @@ using schedule::Slots;
 TEST(Admission, TakesTheSameSlotsOnEveryInstance) {
   const SchedulerState state(small_limits(2, 100));
   const Admission admission(state.limits);
-  Room left = admission.room(state);
+  Room left = state.room();
   // Each of two ranks has half of a prompt and of an answer.
   const auto first = admission.request(state, *state_of(ask(0, 100, 20)), left);
   ASSERT_TRUE(first);
@@ -31,7 +31,7 @@ TEST(Admission, KeepsSlotsBackForOneBranchAtATime) {
   SchedulerState state(small_limits(1, 100));
   const Admission admission(state.limits);
   const auto fork = state_of(fork_of(30, {10, 30, 10}));
-  Room left = admission.room(state);
+  Room left = state.room();
   const auto grant = admission.request(state, *fork, left);
   ASSERT_TRUE(grant);
   EXPECT_EQ(grant->reserved, (Slots{30}));
@@ -58,7 +58,7 @@ TEST(Admission, WhereTeamsChangeGivesARequestTheFewestInstances) {
   const Admission admission(state.limits);
   begin(state, ask(9, 15, 5), {0});
   state.doing[1] = schedule::Doing::answers;
-  Room left = admission.room(state);
+  Room left = state.room();
   EXPECT_FALSE(left[1].idle);
   EXPECT_EQ(left[0].unread.front().tokens, 15);
   const auto one = admission.request(state, *state_of(ask(0, 60, 10)), left);
@@ -84,7 +84,7 @@ TEST(Admission, HasRoomForWhatFollowsThoseThatWait) {
   state.waiting.push_back(state_of(ask(0, 50, 50)));
   EXPECT_TRUE(admission.has_room(state, 100, 50));
   EXPECT_FALSE(admission.has_room(state, 101, 50));
-  EXPECT_FALSE(admission.may_be_overtaken(state, *state.waiting.front(), admission.room(state)));
+  EXPECT_FALSE(admission.may_be_overtaken(state, *state.waiting.front(), state.room()));
   state.waiting.push_back(state_of(ask(0, 60, 10)));
   EXPECT_FALSE(admission.has_room(state, 1, 1)) << "a pass is full";
 }
@@ -95,7 +95,7 @@ TEST(Admission, LetsOthersGoFirstWhereARequestOnlyWaitsForAnInstance) {
   limits.objective = job::Objective::ttft;
   SchedulerState state(limits);
   const Admission admission(state.limits);
-  const Room left = admission.room(state);
+  const Room left = state.room();
   EXPECT_TRUE(admission.may_be_overtaken(state, *state_of(ask(0, 190, 10)), left));
   EXPECT_FALSE(admission.may_be_overtaken(state, *state_of(ask(0, 191, 10)), left));
   state.waiting.push_back(state_of(ask(0, 140, 10)));
