@@ -7,10 +7,10 @@
 #include <tuple>
 #include <utility>
 
-#include "kernels/cuda/device/cuda_stream.hpp"
 #include "kernels/cuda/linear/matmul.hpp"
 #include "lib/core/error.hpp"
 #include "lib/device/buffer.hpp"
+#include "lib/device/cuda/cuda_stream.hpp"
 
 namespace pecia::kernels::cuda {
 namespace {
@@ -130,7 +130,7 @@ class CublasMatmul : public Matmul {
           args.x.rows(), args.weight.rows(), args.x.size(1), name_of(args.weight.dtype()),
           args.x_scales != nullptr ? " with scales" : "", name_of(args.y.dtype()),
           args.x.row_stride(), args.weight.row_stride(), args.y.row_stride());
-    CudaStream& on = cuda_stream(stream);
+    device::CudaStream& on = cuda_stream(stream);
     on.submit(
         [this, product = std::move(product), args, &on] { enqueue(*product, args, on.get()); },
         work_of(args));
@@ -191,7 +191,7 @@ class CublasMatmul : public Matmul {
       set_scales(product, args);  // with this mode the heuristic refuses pointers that are null
     }
     // Sums keep fewer bits, whose loss is a thirteenth of what rounding to fp8 loses at a depth of
-    // 14336, and products take four fifths of the time (H100, apps/performance.md).
+    // 14336, and products take four fifths of the time (H100, apps/results/h100.md).
     if (args.weight.dtype() == DType::fp8)
       set(product.operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
     product.weight = transpose_of(args.weight);
