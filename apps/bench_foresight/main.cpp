@@ -91,7 +91,7 @@ class Pass {
             if (!start->in_series || ring == Ring::pass_q) halve(*start);
   }
 
-  foresight::PassTime on(const machines::Cluster& cluster) const {
+  foresight::ReplayResult on(const machines::Cluster& cluster) const {
     return replay(programs_, cluster);
   }
   int64_t steps() const {
@@ -145,7 +145,7 @@ std::string play_million(const model::ModelConfig& config, const machines::Clust
   const auto begin = std::chrono::steady_clock::now();
   const Pass pass(config, options.million_servers, Ring::pass_kv, 1'000'000, 0);
   const double recording_s = seconds_since(begin);
-  const foresight::PassTime time = pass.on(cluster);
+  const foresight::ReplayResult time = pass.on(cluster);
   const double all_s = seconds_since(begin);
   const bool is_published = options.million_servers == million_published_servers;
   const double error = 1e3 * time.seconds / million_ms - 1;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "lib/foresight/batch_end.hpp"
-#include "lib/foresight/request_time.hpp"
+#include "lib/foresight/request_latency.hpp"
 
 namespace pecia::app {
 

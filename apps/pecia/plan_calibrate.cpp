@@ -13,9 +13,8 @@
 #include "apps/pecia/summaries.hpp"
 #include "lib/core/error.hpp"
 #include "lib/core/json.hpp"
-#include "lib/foresight/fit.hpp"
+#include "lib/foresight/calibration.hpp"
 #include "lib/foresight/sweep.hpp"
-#include "lib/foresight/timed_ops.hpp"
 #include "lib/job/job_model.hpp"
 #include "lib/measure/kept_cluster.hpp"
 #include "lib/report/format.hpp"
@@ -116,15 +115,15 @@ std::shared_ptr<FinishedRun> run_of(const Json& report, const std::filesystem::p
 
 foresight::WorkSeconds foreseen(FinishedRun& run, const machines::Cluster& cluster) {
   const resources::KvFootprint kv = resources::kv_footprint(run.job, run.config, nullptr, {});
-  foresight::Passes passes({.job = run.job,
-                            .config = run.config,
-                            .cluster = cluster,
-                            .weights = resources::float_type(run.job, run.config),
-                            .kv = kv.dtype,
-                            .traits = traits_of(cluster, run.job)});
+  foresight::PassCosts costs({.job = run.job,
+                              .config = run.config,
+                              .cluster = cluster,
+                              .weights = resources::float_type(run.job, run.config),
+                              .kv = kv.dtype,
+                              .traits = traits_of(cluster, run.job)});
   job::Job::Parallel layout = run.job.parallel;
   if (!layout.cp.degree) layout.cp.degree = run.ranks / (*layout.dp * *layout.sp * *layout.tp);
-  const auto plan = foresight::played_in(passes, *run.batches, layout, run.ranks, run.batch_tokens);
+  const auto plan = foresight::forecast(costs, *run.batches, layout, run.ranks, run.batch_tokens);
   if (!plan.end)
     fail<InputError>("a run that was made does not fit the cluster: {}; correct its memory_gib",
                      plan.memory.why_not.value_or("it has no room"));

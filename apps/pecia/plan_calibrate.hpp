@@ -11,9 +11,9 @@
 
 namespace pecia::app {
 
-/// Fits the cluster to runs and timed ops (foresight/fit.hpp). A folder is a run's output: the batch
+/// Fits the cluster to runs and timed ops (foresight/calibration.hpp). A folder is a run's output: the batch
 /// is played in its layout, and its report tells how long products, attention and other ops took. A
-/// file has lines of `bench_ops --json` (foresight/timed_ops.hpp).
+/// file has lines of `bench_ops --json` (foresight/calibration.hpp).
 /// Returns {"runs", "factors", "kept", "residuals"} and replaces the cluster. Where it describes the
 /// ranks of the runs, it is kept for later ones (measure/kept_cluster.hpp). Throws InputError naming the
 /// folder where a run has no report, is unfinished, had several starts, or has failed turns, and where

@@ -274,20 +274,20 @@ Json sweep_of(const PlanQuestion& question, const job::Job& job, const model::Mo
   const auto batches = batches_of(requests, job, config, prompts, inputs);
   const resources::KvFootprint kv = resources::kv_footprint(job, config, nullptr, {});
   const auto alone = comm::make_null_communicator();
-  foresight::Passes passes({.job = job,
-                            .config = config,
-                            .cluster = cluster,
-                            .weights = resources::float_type(job, config),
-                            .kv = kv.dtype,
-                            .traits = traits_of(cluster, job),
-                            .threads = resources::threads_of_rank(*alone).count});
+  foresight::PassCosts costs({.job = job,
+                              .config = config,
+                              .cluster = cluster,
+                              .weights = resources::float_type(job, config),
+                              .kv = kv.dtype,
+                              .traits = traits_of(cluster, job),
+                              .threads = resources::threads_of_rank(*alone).count});
   foresight::SweepQuestion asked;
   asked.kept = kept_degrees(question, job);
   for (const int64_t ranks : question.ranks)
     if (std::ranges::find(asked.ranks, ranks) == asked.ranks.end())
       asked.ranks.push_back(static_cast<int>(ranks));
   if (asked.ranks.empty()) asked.ranks = {fewest_ranks(job.parallel)};
-  return swept_plans(passes, *batches, asked, shapes_of(requests, prompts, config.max_positions),
+  return swept_plans(costs, *batches, asked, shapes_of(requests, prompts, config.max_positions),
                      question.trace);
 }
 

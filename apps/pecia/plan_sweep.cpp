@@ -13,14 +13,14 @@
 
 #include "apps/pecia/plan_times.hpp"
 #include "lib/core/error.hpp"
-#include "lib/foresight/would_fit.hpp"
+#include "lib/foresight/layout_forecast.hpp"
 #include "lib/report/format.hpp"
 #include "lib/resources/prefix_sharing.hpp"
 
 namespace pecia::app {
 namespace {
 
-using foresight::Foreseen;
+using foresight::LayoutForecast;
 using Json = nlohmann::ordered_json;
 
 /// Tells on stderr how far a sweep is, once it has taken two seconds: a line that is redrawn on a
@@ -88,10 +88,10 @@ Json parts_of(const foresight::RankTimes& times, double divisor) {
           {"other_s", times.other_s / divisor}};
 }
 
-Json request_of(foresight::Passes& passes, const Foreseen& plan,
+Json request_of(foresight::PassCosts& costs, const LayoutForecast& plan,
                 const foresight::RequestShape& shape) {
-  const foresight::RequestTime time =
-      foresight::foresee(passes, plan.resources, shape, plan.how_far);
+  const foresight::RequestLatency time =
+      foresight::request_latency(costs, plan.resources, shape, plan.fidelity);
   return {{"prompt_tokens", shape.prompt_tokens},
           {"cached_tokens", shape.cached_tokens},
           {"new_tokens", shape.new_tokens},
@@ -100,25 +100,25 @@ Json request_of(foresight::Passes& passes, const Foreseen& plan,
           {"prefill", parts_of(time.prefill, 1)}};
 }
 
-Json json_of(foresight::Passes& passes, const Foreseen& plan,
+Json json_of(foresight::PassCosts& costs, const LayoutForecast& plan,
              const std::vector<foresight::RequestShape>& shapes) {
-  const foresight::PassSetting& setting = passes.setting();
-  const int per_server = setting.cluster.ranks_per_server;
+  const foresight::Scenario& scenario = costs.scenario();
+  const int per_server = scenario.cluster.ranks_per_server;
   Json json{{"ranks", plan.ranks},
             {"servers", (plan.ranks + per_server - 1) / per_server},
             {"parallel", json_of(plan.parallel, plan.resources)},
             {"fits", plan.end.has_value()},
-            {"by_one_rank", plan.how_far == foresight::HowFar::alike},
+            {"by_one_rank", plan.fidelity == foresight::Fidelity::one_rank},
             {"why_not", plan.memory.why_not ? Json(*plan.memory.why_not) : Json()},
             {"memory_bytes_per_rank",
-             json_of(plan.memory, resources::kv_bytes_of_rank(setting.config, plan.resources))},
+             json_of(plan.memory, resources::kv_bytes_of_rank(scenario.config, plan.resources))},
             {"max_batch_tokens", plan.resources.max_batch_tokens},
             {"max_sequences", plan.resources.max_sequences},
             {"requests", Json::array()}};
   if (!plan.end) return json;
   const foresight::BatchEnd& end = *plan.end;
   for (const foresight::RequestShape& shape : shapes)
-    json["requests"].push_back(request_of(passes, plan, shape));
+    json["requests"].push_back(request_of(costs, plan, shape));
   json["end_s"] = end.end_s;
   json["end_range_s"] = {end.soonest_s, end.latest_s};
   json["gpu_hours"] = plan.gpu_hours();
@@ -222,32 +222,33 @@ std::string sharing_text(const Json& sharing) {
 
 }  // namespace
 
-Json swept_plans(foresight::Passes& passes, foresight::Batches& batches,
+Json swept_plans(foresight::PassCosts& costs, foresight::Batches& batches,
                  const foresight::SweepQuestion& asked,
                  const std::vector<foresight::RequestShape>& shapes,
                  const std::filesystem::path& trace) {
   SweepProgress progress;
   foresight::SweepQuestion question = asked;
   question.on_progress = [&](int64_t decided, int64_t all) { progress(decided, all); };
-  const foresight::Sweep found = foresight::sweep(passes, batches, question);
-  const foresight::PassSetting& setting = passes.setting();
-  if (const Foreseen& best = found.plans.front(); !trace.empty() && best.end)
-    foresight::write_traces(passes, best.resources, shapes.back(), trace);
+  const foresight::Sweep found = foresight::sweep(costs, batches, question);
+  const foresight::Scenario& scenario = costs.scenario();
+  if (const LayoutForecast& best = found.plans.front(); !trace.empty() && best.end)
+    foresight::write_traces(costs, best.resources, shapes.back(), trace);
   Json json{{"batch", batch_json(batches.alone())}, {"plans", Json::array()}};
-  for (const Foreseen& plan : found.plans) {
-    Json& last = json["plans"].emplace_back(json_of(passes, plan, shapes));
+  for (const LayoutForecast& plan : found.plans) {
+    Json& last = json["plans"].emplace_back(json_of(costs, plan, shapes));
     if (plan.end) {
       last["prefix_sharing"] = resources::json_of(
-          plan.end->sharing, batches.why_not_shared(setting.job, plan.resources));
+          plan.end->sharing, batches.why_not_shared(scenario.job, plan.resources));
       continue;
     }
-    const auto change = foresight::would_fit(setting, batches, asked, plan.ranks);
+    const auto change = foresight::would_fit(scenario, batches, asked.kept, plan.ranks);
     last["would_fit"] = change ? Json(*change) : Json();
   }
   json["knee"] = knee_of(json["plans"]);
-  json["left_out"] = {
-      {"slower", found.slower}, {"too_large", found.too_large}, {"open", found.open}};
-  json["layouts"] = found.layouts;
+  json["left_out"] = {{"slower", found.counts.slower},
+                      {"too_large", found.counts.too_large},
+                      {"open", found.counts.open}};
+  json["layouts"] = found.counts.layouts;
   return json;
 }
 

@@ -14,7 +14,7 @@ namespace pecia::app {
 /// {"batch", "plans": […], "knee", "left_out"} of a plan. `shapes`: the requests of which single
 /// times are told, at least one. Traces of the last of them in the best layout are written into
 /// `trace`, unless it is empty. Shows progress on stderr where it takes long.
-nlohmann::ordered_json swept_plans(foresight::Passes& passes, foresight::Batches& batches,
+nlohmann::ordered_json swept_plans(foresight::PassCosts& costs, foresight::Batches& batches,
                                    const foresight::SweepQuestion& question,
                                    const std::vector<foresight::RequestShape>& shapes,
                                    const std::filesystem::path& trace);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/foresight/request_time.hpp"
+#include "lib/foresight/request_latency.hpp"
 
 namespace pecia::app {
 

@@ -7,7 +7,7 @@
 #include "lib/batch/simulated_requests.hpp"
 #include "lib/comm/agree.hpp"
 #include "lib/foresight/batch_end.hpp"
-#include "lib/foresight/rank_memory.hpp"
+#include "lib/foresight/layout_forecast.hpp"
 #include "lib/measure/calibration.hpp"
 #include "lib/measure/deviations.hpp"
 #include "lib/measure/kept_cluster.hpp"
@@ -119,16 +119,16 @@ Json foreseen(const PredictionInputs& from, const machines::Cluster& cluster,
                        static_cast<double>(of_played.prompts + of_played.answers) * resources.dp /
                        setup.resources.dp;
 
-  foresight::Passes passes({.job = setup.job,
-                            .config = setup.config,
-                            .cluster = cluster,
-                            .weights = from.weights.views().embedding.dtype(),
-                            .kv = resources.kv_dtype,
-                            .traits = kernels::traits_of(compute.backend)});
+  foresight::PassCosts costs({.job = setup.job,
+                              .config = setup.config,
+                              .cluster = cluster,
+                              .weights = from.weights.views().embedding.dtype(),
+                              .kv = resources.kv_dtype,
+                              .traits = kernels::traits_of(compute.backend)});
   resources.shift_threshold = from.measured.shift_threshold;
-  const foresight::ReplicaTimes times(passes, resources,
-                                      foresight::span_of({played, setup.config}, resources),
-                                      foresight::HowFar::played);
+  const foresight::ReplicaCostModel times(costs, resources,
+                                          foresight::lengths_of({played, setup.config}, resources),
+                                          foresight::Fidelity::replayed);
   schedule::SchedulerLimits limits = scheduler_limits(setup, from.measured, {}, {});
   if (limits.elastic) limits.team_times = times.teams();
   const schedule::Simulation simulation =

@@ -26,9 +26,9 @@ struct PredictionInputs {
 /// key of ranks like these (measure::ranks_key). {"none": why} where nothing is foreseen. On the
 /// chief; null elsewhere.
 ///
-/// Replays of some passes on a cluster (foresight/replica_times.hpp) give the times of all passes,
-/// and the scheduler plays the batch with them; of large batches it plays a part. All answers are
-/// taken to have their full length. The cluster is the one that is kept for ranks like these
+/// Replays of some passes on a cluster (foresight/replica_cost_model.hpp) give the times of all
+/// passes, and the scheduler plays the batch with them; of large batches it plays a part. All answers
+/// are taken to have their full length. The cluster is the one that is kept for ranks like these
 /// (measure/kept_cluster.hpp), or else one with the rates that the run has measured at its start.
 /// Collective over all ranks; a problem fails no run.
 nlohmann::ordered_json predict(const PredictionInputs& from, const context::Compute& compute);
