@@ -149,26 +149,44 @@ bool is_of_runs(const Line& line) {
 
 }  // namespace
 
-FittedCluster fit_cluster(machines::Cluster cluster, const std::vector<Observation>& observations) {
+Calibration fit_cluster(machines::Cluster cluster, const std::vector<Observation>& observations) {
   PECIA_CHECK(!observations.empty(), "no observations");
-  FittedCluster found;
+  Calibration found;
   for (const Observation& each : observations)
     found.residuals.push_back({each.name, each.foresee(cluster).all_s(), 0, each.taken.all_s});
   auto& shares = cluster.efficiency;
   if (!shares.stream) shares.stream = shares.copy;
+  const std::array factors{&shares.gemm.factor, &shares.attention.factor, &shares.stream->factor,
+                           &shares.copy.factor};
+  constexpr std::array names{"gemm", "attention", "stream", "copy"};
+  for (size_t k = 0; k < num_factors; ++k) found.factors.push_back({names[k], *factors[k], 0});
   // Work that waits for memory where it did not before scales in another way: fit again.
   constexpr int fits = 4;
   for (int fit = 0; fit < fits; ++fit) {
     const PerFactor times = times_longer(equations_of(observations, cluster));
-    const std::array factors{&shares.gemm.factor, &shares.attention.factor, &shares.stream->factor,
-                             &shares.copy.factor};
     for (size_t k = 0; k < num_factors; ++k)
       *factors[k] = std::min(1.0, rounded(*factors[k] / times[k]));
   }
+  for (size_t k = 0; k < num_factors; ++k) found.factors[k].after = *factors[k];
   for (size_t i = 0; i < observations.size(); ++i)
     found.residuals[i].after_s = observations[i].foresee(cluster).all_s();
   found.cluster = std::move(cluster);
   return found;
+}
+
+nlohmann::ordered_json to_json(const Calibration& calibration) {
+  nlohmann::ordered_json json{{"runs", calibration.sources}};
+  for (const auto& [name, before, after] : calibration.factors)
+    json["factors"][name] = {{"before", before}, {"after", after}};
+  json["kept"] = calibration.kept;
+  json["residuals"] = nlohmann::ordered_json::array();
+  for (const Calibration::Residual& each : calibration.residuals)
+    json["residuals"].push_back({{"run", each.name},
+                                 {"taken_s", each.taken_s},
+                                 {"before_s", each.before_s},
+                                 {"after_s", each.after_s},
+                                 {"off", each.off()}});
+  return json;
 }
 
 Json work_json(const OpWork& op) {

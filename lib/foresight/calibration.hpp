@@ -35,20 +35,30 @@ struct Observation {
   std::function<WorkSeconds(const machines::Cluster&)> foresee;
 };
 
-struct FittedCluster {
+/// A fitted cluster, and what it was fitted to.
+struct Calibration {
   machines::Cluster cluster;
+  struct Factor {
+    const char* name;  ///< of the efficiency
+    double before, after;
+  };
+  std::vector<Factor> factors;
   struct Residual {
     std::string name;
     double before_s, after_s, taken_s;  ///< of all passes: foreseen with either cluster, and taken
+    double off() const { return after_s / taken_s - 1; }
   };
   std::vector<Residual> residuals;
+  std::vector<std::string> sources;  ///< runs and files of which the observations are; the caller's
+  bool kept = false;                 ///< later runs with such ranks go by it; the caller's
 };
+nlohmann::ordered_json to_json(const Calibration& calibration);
 
 /// Scales the factors of the cluster's gemm, attention, stream and copy so that foreseen seconds come
 /// closest to those taken: least squares of relative errors, of products, attention and other ops
 /// each. Factors stay where no observation tells of them, and are never above 1. Links and overheads
 /// are kept: what runs wait for is hidden in part. At least one observation.
-FittedCluster fit_cluster(machines::Cluster cluster, const std::vector<Observation>& observations);
+Calibration fit_cluster(machines::Cluster cluster, const std::vector<Observation>& observations);
 
 /// An op as the value of "work" in a line of `bench_ops --json`:
 ///

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "kernels/api/gpu_traits.hpp"
 #include "lib/context/recent_slots.hpp"
 #include "lib/core/error.hpp"
 #include "lib/core/fp8_vector.hpp"
@@ -60,7 +61,29 @@ Recording recording_of(const Scenario& scenario, const Resources& resources, sch
       settings_of(scenario, resources, rank, kv_tokens, any_memory, recent), {}, std::move(pass)};
 }
 
+/// The CPU's products, if its ranks have a peak for bf16.
+DType bf16_operands(DType weights) {
+  return weights != DType::fp32 ? DType::bf16 : DType::fp32;
+}
+
 }  // namespace
+
+kernels::BackendTraits traits_of(const machines::Cluster& cluster, const job::Job& job) {
+  const bool in_bf16 =
+      cluster.rank.flops.contains(DType::bf16) && job.model.compute != job::Precision::fp32;
+  kernels::BackendTraits traits;
+  if (cluster.rank.gpu) {
+    traits = kernels::gpu_traits();
+  } else {
+    const auto cpu = kernels::make_cpu_backend();
+    traits.continues_attention = cpu->continues_attention();
+    traits.merges_attention = cpu->merges_attention();
+    traits.operand_type = bf16_operands;
+    traits.query_type = [](DType keys, int64_t) { return bf16_operands(keys); };
+  }
+  if (!in_bf16) traits.operand_type = {}, traits.query_type = {};
+  return traits;
+}
 
 double all_to_all_bandwidth(const machines::Cluster& cluster, int ranks) {
   const comm::LinkLevel level = comm::link_level(cluster.place(0), cluster.place(ranks - 1));

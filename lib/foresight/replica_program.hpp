@@ -26,6 +26,10 @@ struct Scenario {
   bool is_layout() const { return job.reproducible == parallel::Reproducible::layout; }
 };
 
+/// Of the backend on the cluster's ranks. Products take bf16 where the ranks have a peak for it and
+/// the job does not ask for fp32.
+kernels::BackendTraits traits_of(const machines::Cluster& cluster, const job::Job& job);
+
 /// What each of `ranks` ranks sends to others, in B/s, when all of them do so.
 double all_to_all_bandwidth(const machines::Cluster& cluster, int ranks);
 

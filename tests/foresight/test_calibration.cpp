@@ -48,7 +48,7 @@ TEST(FitCluster, FindsTheMachineThatWasObserved) {
   truth.efficiency.stream = machines::Efficiency{0.3};
   const std::vector<Observation> observations{observed({2000}, 2, truth),
                                               observed({200, 200, 200, 200}, 80, truth)};
-  const FittedCluster found = fit_cluster(small_cluster(), observations);
+  const Calibration found = fit_cluster(small_cluster(), observations);
   for (const auto& each : found.residuals) {
     EXPECT_GT(std::abs(each.before_s / each.taken_s - 1), 0.05);
     EXPECT_NEAR(each.after_s, each.taken_s, 0.03 * each.taken_s);
@@ -64,7 +64,7 @@ TEST(FitCluster, KeepsWhatNothingTellsOfAndStaysBelowThePeak) {
       "products at twice their peak", {0.5, 0, 0, 0.5}, [](const machines::Cluster& cluster) {
         return WorkSeconds{.gemm_s = 1 / cluster.efficiency.gemm.factor};
       }};
-  const FittedCluster found = fit_cluster(small_cluster(), {faster});
+  const Calibration found = fit_cluster(small_cluster(), {faster});
   EXPECT_EQ(found.cluster.efficiency.gemm.factor, 1);
   EXPECT_NEAR(found.cluster.efficiency.attention.factor, 0.4, 1e-9);
   EXPECT_NEAR(found.cluster.efficiency.copy.factor, 0.8, 1e-9);
