@@ -3,7 +3,7 @@
 # bench-csa.sh local|net [--ranks N] [--tokens N] [--mbit N] [--rounds N] [--json FILE]: how long prefills of the demo
 # model take with sparse attention by levels, beside a dense ring, Ulysses where the heads allow it, and levels that
 # drop nothing, which are Ulysses on any number of ranks. It prints seconds, what rank 0 spent in attention and waited
-# for messages, and bytes. `bench-accuracy` says what is lost (apps/performance.md has the command).
+# for messages, and bytes. `bench-accuracy` says what is lost (apps/results/epyc-zen4-2cores.md has the command).
 #   local   the ranks on this machine
 #   net     on up to four servers in two racks, made of network namespaces: N Mbit/s for a server (default 1000), and a
 #           quarter of that between racks; needs root
@@ -42,7 +42,7 @@ bench() {
     if ((9 % ranks == 0 && 3 % ranks == 0)); then one --sp "$ranks"; fi
     one --ring levels --levels 2
     one --ring levels --levels 2 --pipeline 4
-    one --ring levels --levels 2 --pipeline 4 --drop 13 # which loses nothing (apps/performance.md)
+    one --ring levels --levels 2 --pipeline 4 --drop 13 # which loses nothing (apps/results/epyc-zen4-2cores.md)
     for drop in 0 20 50 80 95; do one --ring levels --levels "$levels" --pipeline 4 --drop "$drop"; done
     one --ring levels --levels 1
   done

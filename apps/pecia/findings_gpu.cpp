@@ -61,7 +61,7 @@ Finding judge_gpus(const GpuFacts& facts, const HostRanks& host) {
     return warning("gpus",
                    fmt::format("this build has no CUDA, but nvidia-smi lists {}: {}", listed,
                                fmt::join(facts.host.gpus, ", ")),
-                   "build with --preset cuda (kernels/README.md); until then set backend: cpu");
+                   "build with --preset cuda (kernels/cuda.md); until then set backend: cpu");
   }
   if (!facts.problem.empty()) return warning("gpus", facts.problem, "until then set backend: cpu");
   if (facts.gpus.empty() && listed > 0)

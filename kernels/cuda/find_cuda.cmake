@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What a build with PECIA_CUDA needs beside the rest: nvcc, cuBLASLt, cuDNN, NCCL; or an error that says where to
 # get it. Included by the root, as a language has to be enabled there.
-set(PECIA_CUDA_REMEDY "Configure without CUDA (--preset release), or see kernels/README.md for what the CUDA backend needs.")
+set(PECIA_CUDA_REMEDY "Configure without CUDA (--preset release), or see kernels/cuda.md for what the CUDA backend needs.")
 
 find_program(PECIA_NVCC nvcc HINTS $ENV{CUDACXX} $ENV{CUDA_HOME}/bin $ENV{CUDA_PATH}/bin /usr/local/cuda/bin)
 if(NOT PECIA_NVCC)

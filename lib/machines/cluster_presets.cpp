@@ -92,7 +92,7 @@ efficiency:
 overhead: {op_us: 5, step_us: 500}
 )"},
     Preset{"h100-nvswitch", R"(# 8 × H100-80GB behind NVSwitch, 400 Gb/s per GPU between servers
-# One GPU described itself (apps/performance.md, "GPUs"); links were not measured.
+# One GPU described itself (apps/results/h100.md); links were not measured.
 ranks_per_server: 8
 servers_per_rack: 16
 rank:
@@ -122,7 +122,7 @@ efficiency:
 overhead: {op_us: 2.08, step_us: 26.4}
 )"},
     Preset{"h200-nvswitch", R"(# 8 × H200 behind NVSwitch, 400 Gb/s per GPU between servers
-# Shares of one GPU's peaks were measured (apps/performance.md), links were not. fp8 is what products reach, over gemm.
+# Shares of one GPU's peaks were measured (apps/results/h100.md), links were not. fp8 is what products reach, over gemm.
 ranks_per_server: 8
 servers_per_rack: 16
 rank:
@@ -144,7 +144,7 @@ overhead: {op_us: 3, step_us: 100}
         "gh200",
         R"(# 4 × GH200-96GB: the GPUs by NVIDIA's data sheet, the node as JUPITER's (jsc, "JUPITER Hardware Overview")
 # Each two GPUs have 150 GB/s of NVLink in each direction, each GPU an adapter of 200 Gb/s. The chip is that of the H200,
-# whose shares were measured (apps/performance.md).
+# whose shares were measured (apps/results/h100.md).
 ranks_per_server: 4
 servers_per_rack: 48
 rank:

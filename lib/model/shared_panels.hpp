@@ -3,7 +3,7 @@
 /// Panels of a rank's weights (kernels::PanelsArgs), in memory that the ranks of its host share.
 /// Ranks that hold the same part of the weights have one copy, and each of them packs a share. A
 /// part that one rank of the host holds is in its own memory, in large pages, which most systems
-/// have for no other (apps/performance.md, "Large pages"):
+/// have for no other (apps/results/epyc-zen5-2cores.md, "Large pages"):
 ///
 ///     ranks 0 and 2 hold part 0, ranks 1 and 3 hold part 1:
 ///     memory of 0, 2   q k v o …      0 packs the first half of each matrix, 2 the second

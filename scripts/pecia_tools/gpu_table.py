@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gpu-table OUT: one page of what gpu-check.sh has measured, as OUT/table.md, which fits into apps/performance.md.
+"""gpu-table OUT: one page of what gpu-check.sh has measured, as OUT/table.md, which fits into apps/results/h100.md.
 
 Reads OUT/steps.jsonl and OUT/results.jsonl as they are, also of a phase that was stopped. Needs Python alone.
 """

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What was measured over slow links (apps/performance.md, "Slow links between racks"): the cost
-/// model and the rules name the faster side wherever the two sides differ by more than 5 %.
+/// What was measured over slow links (apps/results/epyc-2cores-modes.md, "Slow links between
+/// racks"): the cost model and the rules name the faster side wherever the two sides differ by more
+/// than 5 %.
 
 #include <gtest/gtest.h>
 

@@ -103,10 +103,10 @@ TEST(RequestLatency, FallsWithWhatLevelsDrop) {
 }
 
 /// As measured: 4096 tokens of SmolLM2-135M on two servers with 250 Mbit/s between them
-/// (apps/performance.md, "Sparse attention by levels"). Beside the dense ring they took 1.07 of the
-/// time with levels in one part that drop nothing, and in four parts 0.88, 0.81 with 20 % dropped,
-/// 0.74 with 50 % and 0.62 with 80 %. The shares of peaks follow from what the ring waited and
-/// computed, and the share of collectives from what levels in one part waited.
+/// (apps/results/epyc-zen4-2cores.md, "Sparse attention by levels"). Beside the dense ring they took
+/// 1.07 of the time with levels in one part that drop nothing, and in four parts 0.88, 0.81 with
+/// 20 % dropped, 0.74 with 50 % and 0.62 with 80 %. The shares of peaks follow from what the ring
+/// waited and computed, and the share of collectives from what levels in one part waited.
 TEST(RequestLatency, OfLevelsOverASlowLinkIsInTheMeasuredOrder) {
   const job::Job job;
   const model::ModelConfig config = model::config_of_preset_or_folder("smollm2-135m");

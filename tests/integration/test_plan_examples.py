@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plans that README.md and the help show: they run, and say what the text says that they say."""
+"""The plans that apps/planning.md and the help show: they run, and say what the text says that they say."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def answer_of(command: str) -> subprocess.CompletedProcess[str]:
 
 
 class PlanExamples(unittest.TestCase):
-    def test_answers_are_those_that_the_readme_shows(self) -> None:
-        examples = EXAMPLE.findall((SOURCE / "README.md").read_text())
+    def test_answers_are_those_that_the_page_shows(self) -> None:
+        examples = EXAMPLE.findall((SOURCE / "apps/planning.md").read_text())
         self.assertGreater(len(examples), 0)
         for command, shown in examples:
             with self.subTest(command):
@@ -33,7 +33,7 @@ class PlanExamples(unittest.TestCase):
                 said = iter(done.stdout.splitlines())
                 for line in shown.splitlines():
                     if line != "…":
-                        self.assertIn(line, said, "it is not said, or sooner than the README shows it")
+                        self.assertIn(line, said, "it is not said, or sooner than the page shows it")
 
     def test_commands_of_the_help_run(self) -> None:
         commands = OF_HELP.findall(answer_of("pecia plan --help").stdout)

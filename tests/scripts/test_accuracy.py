@@ -77,7 +77,7 @@ class Results(ScriptTest):
         self.assertEqual(found.most_likely.tolist(), [4, 5, 6])
 
     def test_the_program_in_the_documentation_gives_perplexities(self) -> None:
-        text = (Path(__file__).resolve().parents[2] / "configs/README.md").read_text("utf-8")
+        text = (Path(__file__).resolve().parents[2] / "configs/answers.md").read_text("utf-8")
         program = re.search(r"<<'PYTHON'\n(.*?)^PYTHON$", text, re.DOTALL | re.MULTILINE)[1]
         path = self.results([NAN, -1, -2, NAN, -4]) / "results.h5"
         ended = subprocess.run(

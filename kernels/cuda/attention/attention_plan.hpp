@@ -37,7 +37,7 @@ struct PlanLimits {
 /// A part has about as many key tiles as give each of blocks_wanted blocks one part. Fewer than
 /// min_tiles_per_part are not worth their merging. With more than max_tiles_per_part the last blocks
 /// do not end together, as some multiprocessors read faster than others. Measured on an H100 with 1,
-/// 4 and 16 sequences of 8192 keys and one of 65536 (apps/performance.md). There are no more than
+/// 4 and 16 sequences of 8192 keys and one of 65536 (apps/results/h100.md). There are no more than
 /// blocks_to_balance times blocks_wanted, or as many as there are tiles.
 inline constexpr int64_t min_tiles_per_part = 8, max_tiles_per_part = 26, blocks_to_balance = 6;
 

@@ -12,7 +12,7 @@
 namespace pecia::kernels::cuda {
 namespace {
 
-// 128 rows × 256 columns, the fastest of seven on an H100 (apps/performance.md), and 128 × 128 for
+// 128 rows × 256 columns, the fastest of seven on an H100 (apps/results/h100.md), and 128 × 128 for
 // GPUs whose blocks have less shared memory.
 using LargeBlock = LinearBlock<2, 4, 4, 4, 64, 3>;
 using SmallBlock = LinearBlock<2, 2, 4, 4, 32, 4>;

@@ -39,7 +39,7 @@ bool reads_few_rows(const LinearArgs& args) {
 }
 
 /// Blocks have tiles of 8 columns. Weights of bf16 are read the fastest where each multiprocessor
-/// has 32 warps with two tiles (measured on an H100 with 1 and 16 rows, apps/performance.md). Where
+/// has 32 warps with two tiles (measured on an H100 with 1 and 16 rows, apps/results/h100.md). Where
 /// the columns suffice for two blocks on each only, a block has 16 warps. Other codes than fp8 with
 /// a scale for each row have no room for as many warps. Codes are not measured.
 void coded_few_rows(const LinearArgs& args, const TensorView& x, const Context& context,

@@ -191,7 +191,7 @@ class CublasMatmul : public Matmul {
       set_scales(product, args);  // with this mode the heuristic refuses pointers that are null
     }
     // Sums keep fewer bits, whose loss is a thirteenth of what rounding to fp8 loses at a depth of
-    // 14336, and products take four fifths of the time (H100, apps/performance.md).
+    // 14336, and products take four fifths of the time (H100, apps/results/h100.md).
     if (args.weight.dtype() == DType::fp8)
       set(product.operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
     product.weight = transpose_of(args.weight);
