@@ -129,7 +129,7 @@ def run(program: Path, job: Job, folder: Path) -> dict[str, Any]:
         "model": {"path": str(ROOT / "tests" / "goldens" / MODELS[job.model])},
         "input": ["prompts.h5"],
         "output": "run",
-        "report": {"trace": "off", "progress": "off", "peak": False},
+        "report": {"trace": "off", "progress": "off", "peak": "off"},
     }
     for section, values in job.sections.items():
         old = sections.get(section)
