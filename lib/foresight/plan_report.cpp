@@ -131,7 +131,7 @@ OrderedJson parallel_json(const LayoutForecast& layout) {
                    {"decode", word(parallel.decode)}};
   if (parallel.shift_threshold) json["shift_threshold"] = *parallel.shift_threshold;
   json["mode"] = resources::mode_name(layout.resources);
-  json["why"] = layout.resources.why;
+  json["why"] = layout.resources.reasons.text();
   return json;
 }
 
@@ -231,7 +231,7 @@ GridOutcome grid_outcome(const job::Job& job, const model::ModelConfig& config, 
     outcome.refused = error.what();
     return outcome;
   }
-  outcome.why = outcome.resources.why;
+  outcome.why = outcome.resources.reasons.text();
   if (resources::may_become_elastic(job, config, outcome.resources))
     outcome.why += "; a run takes cp elastic if it expects that to end 5 % sooner";
   return outcome;

@@ -172,17 +172,17 @@ execute::PhantomSettings settings_of(const Scenario& scenario, const Resources& 
           .device = {scenario.cluster.rank.name, 0, 1, "", ""},
           .memory_bytes = memory_bytes,
           .traits = scenario.traits,
-          .worker = {.sp = resources.sp,
-                     .tp = resources.tp,
-                     .kv_dtype = resources.kv_dtype,
-                     .kv_tokens = kv_tokens,
-                     .kv_recent_tokens = kv_recent_tokens,
-                     .logprobs = job.generation.logprobs,
-                     .prompt_logprobs = 0,
-                     .places = scenario.cluster.places(ranks_of(resources)),
-                     .layout_invariant = scenario.is_layout(),
-                     .sparse = settled_levels(scenario, resources),
-                     .ep = resources.ep}};
+          .replica = {.sp = resources.sp,
+                      .tp = resources.tp,
+                      .kv_dtype = resources.kv_dtype,
+                      .kv_tokens = kv_tokens,
+                      .kv_recent_tokens = kv_recent_tokens,
+                      .logprobs = job.generation.logprobs,
+                      .prompt_logprobs = 0,
+                      .places = scenario.cluster.places(ranks_of(resources)),
+                      .layout_invariant = scenario.is_layout(),
+                      .sparse = settled_levels(scenario, resources),
+                      .ep = resources.ep}};
 }
 
 Program program_of(const Scenario& scenario, const Resources& resources, schedule::Plan pass,

@@ -129,7 +129,8 @@ Prediction foreseen(const PredictionInputs& from, const machines::Cluster& clust
   const foresight::ReplicaCostModel times(costs, resources,
                                           foresight::lengths_of({played, setup.config}, resources),
                                           foresight::Fidelity::replayed);
-  schedule::SchedulerLimits limits = scheduler_limits(setup, from.measured, {}, {});
+  schedule::SchedulerLimits limits =
+      scheduler_limits(setup.job, setup.config, setup.resources, from.measured, {}, {});
   if (limits.elastic) limits.team_times = times.teams();
   const schedule::Simulation simulation =
       schedule::simulate(limits, times.teams(), played, resources.dp);
