@@ -19,8 +19,8 @@ usage() {
   exit 2
 }
 
-# shellcheck source=scripts/pecia_tools/bench_common.sh
-source "$root/scripts/pecia_tools/bench_common.sh"
+# shellcheck source=scripts/pecia_tools/bench/bench_common.sh
+source "$root/scripts/pecia_tools/bench/bench_common.sh"
 
 # one OPTION…: a prefill, and its line.
 one() {
@@ -68,9 +68,9 @@ if [[ $mode == net ]]; then needs_root; fi
 rm -rf "$work"
 mkdir -p "$work" "$(dirname "$json")"
 build bench_prefill
-"$root/scripts/pecia_tools/launch.sh" demo_model "$model"
+"$root/scripts/pecia_tools/launch.sh" gguf.demo_model "$model"
 if [[ $mode == net ]]; then
-  "$root/scripts/pecia_tools/shaped_network.sh" "$mbit" "$((mbit / 4))" "$0" --inside --rounds "$rounds" \
+  "$root/scripts/pecia_tools/bench/shaped_network.sh" "$mbit" "$((mbit / 4))" "$0" --inside --rounds "$rounds" \
     --ranks "$ranks" --tokens "$tokens"
 else
   on_this_machine
@@ -78,4 +78,4 @@ else
 fi
 say "done, load $(load)"
 cat "$lines" >>"$json"
-"$root/scripts/pecia_tools/launch.sh" csa_report "$lines"
+"$root/scripts/pecia_tools/launch.sh" bench.csa "$lines"

@@ -21,10 +21,10 @@ usage() {
   exit 2
 }
 
-# shellcheck source=scripts/pecia_tools/bench_common.sh
-source "$root/scripts/pecia_tools/bench_common.sh"
+# shellcheck source=scripts/pecia_tools/bench/bench_common.sh
+source "$root/scripts/pecia_tools/bench/bench_common.sh"
 
-tool() { "$root/scripts/pecia_tools/launch.sh" elastic_report "$@"; }
+tool() { "$root/scripts/pecia_tools/launch.sh" bench.elastic "$@"; }
 
 # one ROUND KIND SHARD ARRIVALS NAME SETTING…: a run, and its line.
 one() {
@@ -98,7 +98,7 @@ generation: {ignore_eos: true}
 report: {progress: lines}
 JOB
 if [[ $mode == net ]]; then
-  "$root/scripts/pecia_tools/shaped_network.sh" "$mbit" "$mbit" "$0" --inside --rounds "$rounds" --tokens "$tokens" \
+  "$root/scripts/pecia_tools/bench/shaped_network.sh" "$mbit" "$mbit" "$0" --inside --rounds "$rounds" --tokens "$tokens" \
     --load "$load"
 else
   on_this_machine

@@ -16,8 +16,8 @@ model=$root/models/bench-135m tiny=$root/models/bench-tiny
 work=$root/runs/bench-job
 log=$work/log lines=$work/lines.jsonl
 json=$root/runs/bench-job.jsonl rounds=4
-# shellcheck source=scripts/pecia_tools/bench_common.sh
-source "$root/scripts/pecia_tools/bench_common.sh"
+# shellcheck source=scripts/pecia_tools/bench/bench_common.sh
+source "$root/scripts/pecia_tools/bench/bench_common.sh"
 
 usage() {
   sed -n '/^# SPDX-/d; /^set -/q; s/^# //p' "$0" >&2
@@ -45,8 +45,8 @@ prompts many 256 20000 2 1
 on_this_machine
 export XDG_CACHE_HOME=$work/cache # empty: what earlier runs of others measured is not there
 unset PECIA_NO_CACHE
-"$root/scripts/pecia_tools/launch.sh" bench_job "$work" --program "$root/build/release/bin/pecia" --model "$model" \
+"$root/scripts/pecia_tools/launch.sh" bench.job "$work" --program "$root/build/release/bin/pecia" --model "$model" \
   --tiny-model "$tiny" --rounds "$rounds" >"$lines"
 say "done, load $(load)"
 cat "$lines" >>"$json"
-"$root/scripts/pecia_tools/launch.sh" job_report "$lines"
+"$root/scripts/pecia_tools/launch.sh" bench.job_report "$lines"

@@ -10,8 +10,8 @@ model=$root/models/bench-111m
 work=$root/runs/bench-layout
 log=$work/log lines=$work/lines.jsonl
 json=$root/runs/bench-layout.jsonl rounds=3
-# shellcheck source=scripts/pecia_tools/bench_common.sh
-source "$root/scripts/pecia_tools/bench_common.sh"
+# shellcheck source=scripts/pecia_tools/bench/bench_common.sh
+source "$root/scripts/pecia_tools/bench/bench_common.sh"
 
 usage() {
   sed -n '/^# SPDX-/d; /^set -/q; s/^# //p' "$0" >&2
@@ -36,7 +36,7 @@ one() {
       OMP_NUM_THREADS=$((2 / $2)) logged mpirun -np "$2" --bind-to none "$root/build/release/bin/pecia" run \
         "$work/job.yaml" --fresh --set "input=[$work/$phase.h5]" --set "output=$out" \
         --set "reproducible=$reproducible" "${@:3}"
-      "$root/scripts/pecia_tools/launch.sh" modes_report layout-line "$1" "$phase" "$reproducible" \
+      "$root/scripts/pecia_tools/launch.sh" bench.modes layout-line "$1" "$phase" "$reproducible" \
         "$out/report.json" >>"$lines"
     done
   done
@@ -65,4 +65,4 @@ for round in $(seq "$rounds"); do
 done
 say "done, load $(load)"
 cat "$lines" >>"$json"
-"$root/scripts/pecia_tools/launch.sh" modes_report layout "$lines"
+"$root/scripts/pecia_tools/launch.sh" bench.modes layout "$lines"

@@ -18,8 +18,8 @@ usage() {
   exit 2
 }
 
-# shellcheck source=scripts/pecia_tools/bench_common.sh
-source "$root/scripts/pecia_tools/bench_common.sh"
+# shellcheck source=scripts/pecia_tools/bench/bench_common.sh
+source "$root/scripts/pecia_tools/bench/bench_common.sh"
 
 # run RANKS HOSTS PROGRAM ARGUMENTS…: HOSTS "" is this machine. What a benchmark prints goes to the log.
 run() {
@@ -144,9 +144,9 @@ if [[ $mode == local ]]; then
 else
   make_model bench-2-layers --layers 2 --ffn 2048
   make_model bench-moe-2-layers --layers 2 --ffn 512 --experts 16 --experts-per-token 4
-  "$root/scripts/pecia_tools/shaped_network.sh" "$node_mbit" "$rack_mbit" "$0" --inside "$mode" --json "$json" \
+  "$root/scripts/pecia_tools/bench/shaped_network.sh" "$node_mbit" "$rack_mbit" "$0" --inside "$mode" --json "$json" \
     --rounds "$rounds"
 fi
 say "done, load $(load)"
 cat "$lines" >>"$json"
-"$root/scripts/pecia_tools/launch.sh" modes_report "$mode" "$lines"
+"$root/scripts/pecia_tools/launch.sh" bench.modes "$mode" "$lines"

@@ -17,8 +17,8 @@ work=$root/runs/bench-regress
 log=$work/log
 json=$root/runs/bench-regress.jsonl rounds=5
 ref=HEAD~1 only=prefill,decode,ops
-# shellcheck source=scripts/pecia_tools/bench_common.sh
-source "$root/scripts/pecia_tools/bench_common.sh"
+# shellcheck source=scripts/pecia_tools/bench/bench_common.sh
+source "$root/scripts/pecia_tools/bench/bench_common.sh"
 
 usage() {
   sed -n '/^# SPDX-/d; /^set -/q; s/^# //p' "$0" >&2
@@ -94,4 +94,4 @@ for round in $(seq "$rounds"); do
   done
 done
 say "done, load $(load)"
-"$root/scripts/pecia_tools/launch.sh" regress_report "$work/old.jsonl" "$work/new.jsonl" "$commit" "$this" "$json"
+"$root/scripts/pecia_tools/launch.sh" bench.regress "$work/old.jsonl" "$work/new.jsonl" "$commit" "$this" "$json"

@@ -20,8 +20,8 @@ usage() {
   exit 2
 }
 
-# shellcheck source=scripts/pecia_tools/bench_common.sh
-source "$root/scripts/pecia_tools/bench_common.sh"
+# shellcheck source=scripts/pecia_tools/bench/bench_common.sh
+source "$root/scripts/pecia_tools/bench/bench_common.sh"
 
 # one ROUND ARRIVALS NAME SETTING…: a run, and its line.
 one() {
@@ -32,7 +32,7 @@ one() {
   say "round $round, arrivals $arrivals, $grid"
   logged mpirun -np 2 "${where[@]}" --bind-to none "$pecia" run "$work/job.yaml" --set "output=$out" \
     --set "batch.arrivals=$arrivals" "${settings[@]}"
-  "$root/scripts/pecia_tools/launch.sh" trace_report line "$grid" "$arrivals" "$out/report.json" >>"$lines"
+  "$root/scripts/pecia_tools/launch.sh" bench.trace line "$grid" "$arrivals" "$out/report.json" >>"$lines"
 }
 
 bench() {
@@ -82,11 +82,11 @@ batch: {order: fcfs}
 report: {progress: lines}
 JOB
 if [[ $mode == net ]]; then
-  "$root/scripts/pecia_tools/shaped_network.sh" 1000 1000 "$0" --inside --rounds "$rounds"
+  "$root/scripts/pecia_tools/bench/shaped_network.sh" 1000 1000 "$0" --inside --rounds "$rounds"
 else
   on_this_machine
   bench
 fi
 say "done, load $(load)"
 cat "$lines" >>"$json"
-"$root/scripts/pecia_tools/launch.sh" trace_report table "$lines"
+"$root/scripts/pecia_tools/launch.sh" bench.trace table "$lines"

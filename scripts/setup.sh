@@ -139,7 +139,7 @@ get_cudnn_frontend() {
 }
 
 # cuobjdump and the disassembler that it calls, out of their wheels into build/cuda-tools/bin, unless they are there.
-# `pecia_tools.kernel_sass` reads what it prints. Other processors have no such wheels, or may have the tools from CUDA.
+# `pecia_tools.gpu.kernel_sass` reads what it prints. Other processors have no such wheels, or may have the tools from CUDA.
 get_cuobjdump() {
   local list="$root/scripts/requirements-cuda-tools.txt" folder="$root/build/cuda-tools" wheel
   if [[ $(uname -m) != x86_64 ]] || cmp -s "$list" "$folder/unpacked"; then return; fi

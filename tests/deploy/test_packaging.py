@@ -184,7 +184,7 @@ class Requirements(unittest.TestCase):
                     self.assertIn(version, versions)
 
     def test_pip_is_told_to_demand_them(self) -> None:
-        for file in ("setup.sh", "packaging/wheels.sh", "pecia_tools/demo_model.py"):
+        for file in ("setup.sh", "packaging/wheels.sh", "pecia_tools/gguf/demo_model.py"):
             self.assertIn("--require-hashes", (SOURCE / "scripts" / file).read_text())
 
 

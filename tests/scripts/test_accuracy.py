@@ -11,20 +11,20 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from pecia_tools import bench_accuracy
-from pecia_tools.accuracy import (
-    Predictions,
-    differences,
-    divergence,
-    figures,
-    read_predictions,
-)
-from pecia_tools.bench_accuracy import (
+from pecia_tools.bench import accuracy as bench_accuracy
+from pecia_tools.bench.accuracy import (
     SETTINGS,
     chosen_settings,
     last_words,
     passages_again,
     recalled,
+)
+from pecia_tools.bench.predictions import (
+    Predictions,
+    differences,
+    divergence,
+    figures,
+    read_predictions,
 )
 from pecia_tools.model_folder import ModelFolder
 from support import PROSE, ScriptTest, make_model, make_results, quietly, read_turns

@@ -9,8 +9,8 @@ from unittest import mock
 
 from pyarrow import parquet
 
-from pecia_tools.citations import Citation
-from pecia_tools.structure import CHAPTER, PAGE, Position
+from pecia_tools.pack.structure import CHAPTER, PAGE, Position
+from pecia_tools.runs.citations import Citation
 from text_run import DONE, OPEN, TextRun
 
 SOURCE = {
@@ -102,7 +102,7 @@ class Tables(TableRun):
     def test_more_rows_than_are_written_at_once(self) -> None:
         self.write_results([self.answered(str(number)) for number in range(5)])
         path = self.folder / "answers.parquet"
-        with mock.patch("pecia_tools.answer_table.ROWS_AT_ONCE", 2):
+        with mock.patch("pecia_tools.text.answer_table.ROWS_AT_ONCE", 2):
             self.write_text("--parquet", "--output", path)
         self.assertEqual(parquet.read_table(path)["id"].to_pylist(), list("01234"))
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import h5py
 
-from pecia_tools.shard_columns import SkippedRows
+from pecia_tools.pack.shard_columns import SkippedRows
 from support import IM_END
 from text_run import DONE, FAILED, LENGTH, OPEN, PARTIAL, STOP, TextRun
 

@@ -6,7 +6,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from pecia_tools import bench_foresight
+from pecia_tools.bench import foresight as bench_foresight
 from support import ScriptTest, quietly
 
 

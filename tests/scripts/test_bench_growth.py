@@ -7,8 +7,8 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from pecia_tools import bench_growth
-from pecia_tools.bench_growth import MIB, Fit, kv_bytes
+from pecia_tools.bench import growth as bench_growth
+from pecia_tools.bench.growth import MIB, Fit, kv_bytes
 from support import ScriptTest, quietly
 
 

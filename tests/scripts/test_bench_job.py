@@ -12,10 +12,10 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from pecia_tools import job_report
-from pecia_tools.bench_job import repeated, timed
+from pecia_tools.bench import job_report
+from pecia_tools.bench.job import repeated, timed
+from pecia_tools.bench.launched_run import launched
 from pecia_tools.command import UserError
-from pecia_tools.launched_run import launched
 from support import ScriptTest, make_results
 
 

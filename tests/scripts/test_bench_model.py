@@ -8,7 +8,7 @@ import ml_dtypes  # noqa: F401  its bfloat16 becomes NumPy's
 import numpy as np
 from safetensors import safe_open
 
-from pecia_tools.bench_model import main
+from pecia_tools.bench.model import main
 from pecia_tools.command import UserError
 
 SMALL = [

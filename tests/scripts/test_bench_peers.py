@@ -18,14 +18,16 @@ from gguf import GGUFReader
 from gguf.quants import dequantize
 from safetensors import safe_open
 
-from pecia_tools import bench_model, bench_peers, peer_process, peers_report
-from pecia_tools.bench_peers import Bench, Failure, of_pecia, read_lines
-from pecia_tools.export_gguf import export_gguf, pairs_from_halves
-from pecia_tools.export_gpt_oss import export_gpt_oss
-from pecia_tools.gguf_model import GgufModel
-from pecia_tools.gguf_weights import halves_from_pairs, write_safetensors
-from pecia_tools.peers_options import Configuration, chosen, parse
-from pecia_tools.prompt_shard import PromptShard
+from pecia_tools.bench import model as bench_model
+from pecia_tools.bench import peer_process, peers_report
+from pecia_tools.bench import peers as bench_peers
+from pecia_tools.bench.peers import Bench, Failure, of_pecia, read_lines
+from pecia_tools.bench.peers_options import Configuration, chosen, parse
+from pecia_tools.gguf.export import export_gguf, pairs_from_halves
+from pecia_tools.gguf.export_gpt_oss import export_gpt_oss
+from pecia_tools.gguf.model import GgufModel
+from pecia_tools.gguf.weights import halves_from_pairs, write_safetensors
+from pecia_tools.runs.prompt_shard import PromptShard
 from support import PROSE, ScriptTest, make_model, quietly
 
 SHAPE = [

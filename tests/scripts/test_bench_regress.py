@@ -10,8 +10,8 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from pecia_tools import regress_report
-from pecia_tools.regress_report import Comparison, compare, times
+from pecia_tools.bench import regress as regress_report
+from pecia_tools.bench.regress import Comparison, compare, times
 from support import ScriptTest, quietly
 
 

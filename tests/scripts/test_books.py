@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any
 
-from pecia_tools.books import Coverage, union_length
+from pecia_tools.runs.books import Coverage, union_length
 from text_run import FAILED, OPEN, TextRun
 
 

@@ -3,8 +3,8 @@ import resource
 import signal
 from unittest import mock
 
-from pecia_tools.chat import ChatTemplate
 from pecia_tools.model_folder import ModelFolder
+from pecia_tools.pack.chat import ChatTemplate
 from support import CHATML, ScriptTest, make_model
 
 LLAMA2 = (
@@ -52,7 +52,7 @@ class Rendering(ChatTest):
             "{% set n = namespace(x='xxxxxxxx') %}{% for i in range(50) %}{% set n.x = n.x ~ n.x %}"
             "{% endfor %}{{ n.x }}"
         )
-        with mock.patch("pecia_tools.chat.RENDER_LIMIT_S", 2):
+        with mock.patch("pecia_tools.pack.chat.RENDER_LIMIT_S", 2):
             for template, says in (
                 (loop, "does not end"),
                 ("{% set n = messages | length %}{{ 'x' * (n + 10 ** 11) }}", "MiB of memory"),

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pecia_tools import VERSION
 from pecia_tools.command import Failure, note, printable, temporary_file, temporary_folder
-from pecia_tools.own_files import OwnFiles
-from pecia_tools.quickstart_report import speed_line
+from pecia_tools.dev.quickstart_report import speed_line
+from pecia_tools.text.own_files import OwnFiles
 from support import ScriptTest, quietly
 
 
@@ -118,8 +118,8 @@ class EveryTool(ScriptTest):
         for launcher in self.scripts.iterdir():
             words = launcher.read_text("utf-8").split() if launcher.is_file() else []
             for before, module in zip(words, words[1:]):
-                if before.endswith('/launch.sh"') and module != "demo_model":
-                    text = (self.scripts / f"pecia_tools/{module}.py").read_text("utf-8")
+                if before.endswith('/launch.sh"') and module != "gguf.demo_model":
+                    text = (self.scripts / f"pecia_tools/{module.replace('.', '/')}.py").read_text("utf-8")
                     self.assertRegex(text, r"\n    run\(PROGRAM, main\)\n\Z", module)
 
     def test_says_the_project_s_version(self) -> None:

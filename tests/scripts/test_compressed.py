@@ -11,14 +11,14 @@ from unittest import mock
 import zstandard
 
 from book_files import named
-from pecia_tools.convert import Conversions
-from pecia_tools.decoding import BadInput, Decoder
-from pecia_tools.find_files import find_files
-from pecia_tools.formats import format_of
-from pecia_tools.inputs import read_document, read_lines
-from pecia_tools.limits import memory_limit
-from pecia_tools.openai_batch import JobSettings
-from pecia_tools.sources import Reading, read_sources
+from pecia_tools.pack.convert import Conversions
+from pecia_tools.pack.decoding import BadInput, Decoder
+from pecia_tools.pack.find_files import find_files
+from pecia_tools.pack.formats import format_of
+from pecia_tools.pack.inputs import read_document, read_lines
+from pecia_tools.pack.limits import memory_limit
+from pecia_tools.pack.openai_batch import JobSettings
+from pecia_tools.pack.sources import Reading, read_sources
 from support import ScriptTest
 
 TEXT = "".join(f"Line {n} of the text.\n" for n in range(50_000))
@@ -93,7 +93,7 @@ class Bombs(ScriptTest):
         self.assertEqual(read_document(whole, Decoder()).text, TEXT.strip())
 
     def test_line_larger_than_the_limit_does_not_hide_the_next(self) -> None:
-        with mock.patch("pecia_tools.inputs.SKIPPED_BYTES", 64):
+        with mock.patch("pecia_tools.pack.inputs.SKIPPED_BYTES", 64):
             text = b"{}\n" + b"x" * 1000 + b"\n[]\n"
             file = replace(named(self.write("a.jsonl", text)), max_bytes=100)
             (_, first, _), (where, second, _), (place, third, _) = read_lines(file, Decoder())

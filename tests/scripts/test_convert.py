@@ -16,9 +16,9 @@ from unittest import mock
 import h5py
 
 from book_files import make_epub, make_pdf, named
-from pecia_tools import pack
-from pecia_tools.convert import DIED, Conversions
-from pecia_tools.decoding import BadInput, Decoder
+from pecia_tools.pack import main as pack
+from pecia_tools.pack.convert import DIED, Conversions
+from pecia_tools.pack.decoding import BadInput, Decoder
 from support import ScriptTest, make_model, quietly, read_turns
 
 LIMIT_MIB = 700  # it took 358 on an AMD EPYC; 1145 where a book was encoded as a whole
@@ -137,7 +137,7 @@ class Convert(ScriptTest):
         bookmarks = [(f"CHAPTER {n}", 50 * n) for n in range(100)]
         book = self.write("book.pdf", make_pdf([[line] * 8 for line in lines], bookmarks))
         model, output = make_model(self.folder / "tiny"), self.folder / "out.h5"
-        code = "import sys; from pecia_tools.pack import main; sys.exit(main(sys.argv[1:]))"
+        code = "import sys; from pecia_tools.pack.main import main; sys.exit(main(sys.argv[1:]))"
         options = ("--split-at", "chapter", "--split-tokens", "8000", "--processes", "1")
         command = [sys.executable, "-c", code, book, "--model", model, "--output", output, *options]
         with subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE, text=True) as packing:

@@ -4,8 +4,8 @@ from __future__ import annotations
 import unittest
 from typing import Any
 
+from pecia_tools.bench.csa import rows
 from pecia_tools.command import UserError
-from pecia_tools.csa_report import rows
 
 
 def line(ring: str, seconds: float, **more: Any) -> dict[str, Any]:

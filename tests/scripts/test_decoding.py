@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import codecs
 
-from pecia_tools.decoding import Decoder, find_encoding
+from pecia_tools.pack.decoding import Decoder, find_encoding
 from support import ScriptTest
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import h5py
 
+from pecia_tools.bench.elastic import LONG, LONGEST, SHORT, line, main, trace
 from pecia_tools.command import UserError
-from pecia_tools.elastic_report import LONG, LONGEST, SHORT, line, main, trace
 
 
 def measured(kind: str, arrivals: str, mode: str, latency_s: list[float], seconds: float) -> dict:

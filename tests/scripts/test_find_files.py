@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from unittest import mock
 
 from book_files import make_epub, make_pdf
-from pecia_tools.decoding import BadInput
-from pecia_tools.find_files import FoundFiles, find_files
-from pecia_tools.inputs import InputFile
+from pecia_tools.pack.decoding import BadInput
+from pecia_tools.pack.find_files import FoundFiles, find_files
+from pecia_tools.pack.inputs import InputFile
 from support import ScriptTest
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
@@ -166,7 +166,7 @@ class Contents(FindTest):
         self.assertEqual((file.kind, file.name, file.read()), ("pdf", "stdin", pdf))
 
     def test_list_of_a_zip_is_read_in_part(self) -> None:
-        with mock.patch("pecia_tools.contents._ZIP_NAMES_BYTES", 100):
+        with mock.patch("pecia_tools.pack.contents._ZIP_NAMES_BYTES", 100):
             self.assertIn(
                 "ZIP archive", self.one("a.zip", make_zip("x" * 200, "word/document.xml"))
             )

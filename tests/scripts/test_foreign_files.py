@@ -8,12 +8,12 @@ from importlib import import_module
 from pathlib import Path
 
 from book_files import cited, named
-from pecia_tools.convert import Conversions
-from pecia_tools.decoding import BadInput, Decoder
-from pecia_tools.headings import Outline
-from pecia_tools.inputs import Document, read_document
-from pecia_tools.read_table import read_rows
-from pecia_tools.structure import StructuredText
+from pecia_tools.pack.convert import Conversions
+from pecia_tools.pack.decoding import BadInput, Decoder
+from pecia_tools.pack.headings import Outline
+from pecia_tools.pack.inputs import Document, read_document
+from pecia_tools.pack.read_table import read_rows
+from pecia_tools.pack.structure import StructuredText
 from support import ScriptTest
 
 FOREIGN = Path(__file__).parent / "foreign"
@@ -24,7 +24,7 @@ COPIED = "A naïve scribe copied what he saw"
 
 def read_book(name: str) -> StructuredText:
     kind = name.rpartition(".")[2]
-    found = import_module(f"pecia_tools.read_{kind}").read((FOREIGN / name).read_bytes(), Decoder())
+    found = import_module(f"pecia_tools.pack.read_{kind}").read((FOREIGN / name).read_bytes(), Decoder())
     assert isinstance(found, StructuredText)
     return found
 

@@ -9,8 +9,8 @@ import ml_dtypes  # noqa: F401 - makes numpy know bfloat16
 import numpy as np
 from safetensors import safe_open
 
-from pecia_tools.gguf_weights import halves_from_pairs
-from pecia_tools.import_gguf import main
+from pecia_tools.gguf.main import main
+from pecia_tools.gguf.weights import halves_from_pairs
 from pecia_tools.model_folder import ModelFolder
 from support import CHATML, PROSE, SPECIAL, ScriptTest, make_tokenizer, quietly
 

@@ -12,7 +12,7 @@ import time
 import unittest
 from pathlib import Path
 
-from pecia_tools import gpu_table
+from pecia_tools.gpu import table as gpu_table
 from support import ScriptTest
 
 SOURCE = Path(__file__).resolve().parents[2]
@@ -103,7 +103,7 @@ class WholePhases(GpuCheckTest):
         )
         double(
             "make-bench-model",
-            'exec python3 -m pecia_tools.bench_model "$1" --hidden 64 --heads 2 --kv-heads 1 --head-dim 32 --ffn 64 '
+            'exec python3 -m pecia_tools.bench.model "$1" --hidden 64 --heads 2 --kv-heads 1 --head-dim 32 --ffn 64 '
             "--layers 1 --vocab 128",
         )
         double("gpu-goldens", "echo 'python3 has no torch'; exit 77")

@@ -10,7 +10,7 @@ from typing import Any, Callable
 import h5py
 import numpy as np
 
-from pecia_tools.hdf5_file import open_hdf5
+from pecia_tools.runs.hdf5_file import open_hdf5
 from support import ScriptTest
 
 SECRET = np.arange(7, dtype=np.int32)

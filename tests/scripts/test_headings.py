@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import unittest
 
-from pecia_tools.headings import Outline
+from pecia_tools.pack.headings import Outline
 
 
 def titles(text: str) -> list[str]:

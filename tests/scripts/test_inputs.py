@@ -3,9 +3,9 @@ import os
 from pathlib import Path
 from typing import Union
 
-from pecia_tools.decoding import BadInput, Decoder
-from pecia_tools.find_files import find_files
-from pecia_tools.inputs import InputFile, Sampling, read_document, read_lines
+from pecia_tools.pack.decoding import BadInput, Decoder
+from pecia_tools.pack.find_files import find_files
+from pecia_tools.pack.inputs import InputFile, Sampling, read_document, read_lines
 from support import ScriptTest
 
 

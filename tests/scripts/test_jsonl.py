@@ -4,9 +4,9 @@ import unittest
 from typing import Any
 
 from pecia_tools.command import UserError
-from pecia_tools.inputs import Completion, Conversation, Document, Sampling
-from pecia_tools.jsonl import parse
-from pecia_tools.request_keys import JobSettings
+from pecia_tools.pack.inputs import Completion, Conversation, Document, Sampling
+from pecia_tools.pack.jsonl import parse
+from pecia_tools.pack.request_keys import JobSettings
 from support import ScriptTest
 
 JOB = JobSettings(("tiny",), logprobs=2, vocab_size=400)

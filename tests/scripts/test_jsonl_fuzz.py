@@ -8,8 +8,8 @@ import re
 
 import h5py
 
-from pecia_tools import pack
-from pecia_tools.prompt_shard import PromptShard
+from pecia_tools.pack import main as pack
+from pecia_tools.runs.prompt_shard import PromptShard
 from support import ScriptTest, make_model, quietly, read_turns
 
 SEED = int(os.environ.get("PECIA_TEST_SEED", "20261127"))

@@ -6,7 +6,7 @@ import io
 import unittest
 from unittest import mock
 
-from pecia_tools import kernel_sass
+from pecia_tools.gpu import kernel_sass
 from support import ScriptTest
 
 # What add_kernel<4> and add_kernel<1> look like: 128 bits at a time, and 32.

@@ -8,8 +8,8 @@ import re
 import subprocess
 import unittest
 
-from pecia_tools import kernel_table
-from pecia_tools.occupancy import blocks_of_multiprocessor
+from pecia_tools.gpu import kernel_table
+from pecia_tools.gpu.occupancy import blocks_of_multiprocessor
 from support import ScriptTest
 
 CLEAN = """\

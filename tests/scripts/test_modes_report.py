@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from pecia_tools.modes_report import main, mode
+from pecia_tools.bench.modes import main, mode
 
 
 def prefill(ring: str, tokens: int, seconds: float, rule: str) -> dict[str, Any]:

@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 from unittest import mock
 
-from pecia_tools import own_files
-from pecia_tools.own_files import Outcome, OwnFiles
+from pecia_tools.text import own_files
+from pecia_tools.text.own_files import Outcome, OwnFiles
 from support import ScriptTest
 from text_run import TextRun
 

@@ -12,10 +12,10 @@ import h5py
 import numpy as np
 from tokenizers import Tokenizer
 
-from pecia_tools import pack
 from pecia_tools.command import UserError
 from pecia_tools.model_folder import ModelFolder
-from pecia_tools.sources import good_sources
+from pecia_tools.pack import main as pack
+from pecia_tools.pack.sources import good_sources
 from support import (
     BOS,
     CHATML,
@@ -111,7 +111,7 @@ class Documents(PackTest):
 
     def test_more_tokens_than_a_chunk(self) -> None:
         text = "".join(np.random.default_rng(3).choice(list("abcdefg .\n"), 150_000)).strip()
-        with mock.patch("pecia_tools.prompts.BATCH_CHARACTERS", 100_000):
+        with mock.patch("pecia_tools.pack.prompts.BATCH_CHARACTERS", 100_000):
             self.pack(self.write("a.txt", text), self.write("b.txt", "b"), "--no-chat")
         self.assertEqual(
             read_turns(self.shard),
@@ -250,7 +250,7 @@ class Fork(PackTest):
 
         model = ModelFolder(self.model)
         model.tokenizer = Counting(model.tokenizer)
-        with mock.patch("pecia_tools.pack.ModelFolder", return_value=model):
+        with mock.patch("pecia_tools.pack.main.ModelFolder", return_value=model):
             self.pack(self.write("a.txt", text), "--template", template, "--no-chat", *words)
         turns = read_turns(self.shard)["a"]
         for rest, question in zip(turns[1:], questions):
@@ -260,8 +260,8 @@ class Fork(PackTest):
     def test_end_that_goes_otherwise_alone_is_encoded_in_full(self) -> None:
         """Without a place to cut, the end of the document is other tokens than in its surroundings."""
         with (
-            mock.patch("pecia_tools.prompt_kinds.SHARED_TAIL", 40),
-            mock.patch("pecia_tools.prompt_kinds.SAME_TOKENS", 10**6),
+            mock.patch("pecia_tools.pack.prompt_kinds.SHARED_TAIL", 40),
+            mock.patch("pecia_tools.pack.prompt_kinds.SAME_TOKENS", 10**6),
         ):
             self.test_shared_and_rest_are_the_whole_prompt_token_for_token()
 
@@ -484,7 +484,7 @@ class BadInputs(PackTest):
         self.inputs = (self.folder / "docs", self.lines, self.folder / "absent.txt")
 
     def test_all_are_found_before_anything_is_tokenized(self) -> None:
-        with mock.patch("pecia_tools.pack.encode") as encode:
+        with mock.patch("pecia_tools.pack.main.encode") as encode:
             self.assert_refused(
                 "5 of 8 documents",
                 "b.txt: byte 3 (0xe9) is not utf-8\n",
@@ -572,7 +572,7 @@ class BadInputs(PackTest):
             path.write_bytes(b"\xff")
             return mock.DEFAULT
 
-        with mock.patch("pecia_tools.pack.good_sources", side_effect=change, wraps=good_sources):
+        with mock.patch("pecia_tools.pack.main.good_sources", side_effect=change, wraps=good_sources):
             self.assert_refused("a.txt: byte 0", call=lambda: self.pack(path, "--skip-bad"))
 
     def test_encoding_and_what_was_repaired_is_told(self) -> None:
@@ -609,7 +609,7 @@ class BadInputs(PackTest):
             ["--no-such-option"],
         ):
             ended = subprocess.run(
-                [sys.executable, "-m", "pecia_tools.pack", *map(str, arguments)],
+                [sys.executable, "-m", "pecia_tools.pack.main", *map(str, arguments)],
                 capture_output=True,
                 text=True,
                 check=False,
@@ -669,7 +669,7 @@ class TemplatesThatFail(PackTest):
             ("{{ 1 // 0 }}", "ZeroDivisionError"),
             ("{{ range(10 ** 9) }}", "Range too big"),
         ):
-            with self.subTest(what), mock.patch("pecia_tools.chat.RENDER_LIMIT_S", 0.2):
+            with self.subTest(what), mock.patch("pecia_tools.pack.chat.RENDER_LIMIT_S", 0.2):
                 template = "{% if 'bad' in messages[0].content %}" + what + "{% endif %}" + CHATML
                 said = self.pack_with(template, "--force", code=3)
                 self.assertEqual(list(read_turns(self.shard)), ["a", "c"])
@@ -784,7 +784,7 @@ class Refusals(PackTest):
         self.shard.write_text("old")
         self.assert_refused("out.h5", "--force", call=lambda: self.pack(document))
         self.assertEqual(self.shard.read_text(), "old")
-        with mock.patch("pecia_tools.pack.survey") as survey:  # before the inputs are read
+        with mock.patch("pecia_tools.pack.main.survey") as survey:  # before the inputs are read
             self.assert_refused("--force", call=lambda: self.pack(document))
             survey.assert_not_called()
         self.pack(document, "--force")

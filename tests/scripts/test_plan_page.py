@@ -5,9 +5,9 @@ import warnings
 from typing import Any
 from xml.etree import ElementTree
 
-from pecia_tools import report
 from pecia_tools.command import UserError
-from pecia_tools.plan_page import best_by_ranks, front, phases_figure
+from pecia_tools.report import main as report
+from pecia_tools.report.plan_page import best_by_ranks, front, phases_figure
 from support import ScriptTest, quietly
 
 GIB = 2**30

@@ -8,9 +8,9 @@ import h5py
 import numpy as np
 
 from book_files import make_epub, make_pdf
-from pecia_tools import pack
-from pecia_tools.headings import make_heading
-from pecia_tools.structure import Page, Structure, positions
+from pecia_tools.pack import main as pack
+from pecia_tools.pack.headings import make_heading
+from pecia_tools.pack.structure import Page, Structure, positions
 from support import CHATML, PROSE, ScriptTest, make_model, make_tokenizer, quietly
 
 BOOK = f"CHAPTER 1. One.\n\n{PROSE}\n\nCHAPTER 2. Two.\n\n{PROSE}".strip()

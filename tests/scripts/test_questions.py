@@ -2,10 +2,10 @@
 from pathlib import Path
 from typing import Optional
 
-from pecia_tools import pack
 from pecia_tools.model_folder import ModelFolder
-from pecia_tools.prompt_shard import PromptShard
-from pecia_tools.questions import Questions
+from pecia_tools.pack import main as pack
+from pecia_tools.runs.prompt_shard import PromptShard
+from pecia_tools.runs.questions import Questions
 from support import CHATML, ScriptTest, make_model, quietly
 
 # As Llama 2's, Llama 3's and Gemma's, with the tokens that the small tokenizer has.

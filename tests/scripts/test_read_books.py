@@ -9,10 +9,10 @@ import docx
 from docx.oxml import OxmlElement, parse_xml
 
 from book_files import cited, make_epub, make_pdf
-from pecia_tools import read_docx, read_epub, read_html, read_pdf
-from pecia_tools.decoding import BadInput, Decoder
-from pecia_tools.structure import StructuredText
-from pecia_tools.text_builder import Unreadable
+from pecia_tools.pack import read_docx, read_epub, read_html, read_pdf
+from pecia_tools.pack.decoding import BadInput, Decoder
+from pecia_tools.pack.structure import StructuredText
+from pecia_tools.pack.text_builder import Unreadable
 
 
 class Pdf(unittest.TestCase):

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Optional
 
 from book_files import named
-from pecia_tools.columns import Columns
-from pecia_tools.decoding import BadInput, Decoder
-from pecia_tools.inputs import Document
-from pecia_tools.read_csv import read_csv
+from pecia_tools.pack.columns import Columns
+from pecia_tools.pack.decoding import BadInput, Decoder
+from pecia_tools.pack.inputs import Document
+from pecia_tools.pack.read_csv import read_csv
 from support import ScriptTest
 
 

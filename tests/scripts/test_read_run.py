@@ -6,11 +6,11 @@ from unittest import mock
 import h5py
 import numpy as np
 
-from pecia_tools import read_trace as trace_module
-from pecia_tools.read_run import read_run
-from pecia_tools.read_trace import BINS, LayerSpan, Trace, read_trace
-from pecia_tools.run_figures import ring_transfers
-from pecia_tools.throughput import followup, starts_s, throughput, why_unknown
+from pecia_tools.report.figures import ring_transfers
+from pecia_tools.runs import trace as trace_module
+from pecia_tools.runs.folder import read_run
+from pecia_tools.runs.throughput import followup, starts_s, throughput, why_unknown
+from pecia_tools.runs.trace import BINS, LayerSpan, Trace, read_trace
 from run_folder import (
     FAILED,
     OPEN,

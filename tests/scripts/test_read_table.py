@@ -9,10 +9,10 @@ import pyarrow
 from pyarrow import feather, ipc, parquet
 
 from book_files import named
-from pecia_tools.columns import Columns
-from pecia_tools.decoding import BadInput
-from pecia_tools.inputs import Document
-from pecia_tools.read_table import read_rows
+from pecia_tools.pack.columns import Columns
+from pecia_tools.pack.decoding import BadInput
+from pecia_tools.pack.inputs import Document
+from pecia_tools.pack.read_table import read_rows
 from support import ScriptTest
 
 IDS, TEXTS = ["b", "a", "c"], ["Two.", " One. ", None]

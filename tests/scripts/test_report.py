@@ -6,9 +6,17 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from pecia_tools import report
-from pecia_tools.read_run import LENGTH, read_run
-from pecia_tools.report_tables import (
+from pecia_tools.report import main as report
+from pecia_tools.report.numbers import (
+    count,
+    duration,
+    percent,
+    ranges,
+    size,
+    tick_count,
+    tick_seconds,
+)
+from pecia_tools.report.tables import (
     declared,
     failures,
     places,
@@ -20,7 +28,7 @@ from pecia_tools.report_tables import (
     truncated,
     what_ran,
 )
-from pecia_tools.report_text import count, duration, percent, ranges, size, tick_count, tick_seconds
+from pecia_tools.runs.folder import LENGTH, read_run
 from run_folder import (
     FAILED,
     OPEN,

@@ -2,7 +2,7 @@
 import numpy as np
 from PIL import Image
 
-from pecia_tools import report_picture
+from pecia_tools.dev import report_picture
 from run_folder import OPEN, full_trace, make_run, report_json, turn
 from support import ScriptTest, quietly
 

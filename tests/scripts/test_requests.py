@@ -6,8 +6,8 @@ import math
 
 import h5py
 
-from pecia_tools import pack
-from pecia_tools.prompt_shard import PromptShard
+from pecia_tools.pack import main as pack
+from pecia_tools.runs.prompt_shard import PromptShard
 from support import BOS, CHATML, ScriptTest, make_model, make_tokenizer, quietly, read_turns
 
 USER, ANSWER = "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"

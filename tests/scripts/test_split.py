@@ -6,10 +6,10 @@ from typing import Optional
 import numpy as np
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
 
-from pecia_tools.inputs import Document
-from pecia_tools.parts import Splitter
-from pecia_tools.split import TokenizedText
-from pecia_tools.token_offsets import token_offsets
+from pecia_tools.pack.inputs import Document
+from pecia_tools.pack.parts import Splitter
+from pecia_tools.pack.split import TokenizedText
+from pecia_tools.pack.token_offsets import token_offsets
 from support import PROSE, make_tokenizer
 
 

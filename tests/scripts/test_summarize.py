@@ -11,7 +11,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from pecia_tools import summarize
+from pecia_tools.summarize import main as summarize
 from support import PROSE, ScriptTest, make_model, quietly, read_turns
 
 BOOK = "".join(

@@ -4,9 +4,9 @@
 import unittest
 from html.parser import HTMLParser
 
-from pecia_tools.citations import Citation
-from pecia_tools.summary_page import END, HEAD, book_section, made_of
-from pecia_tools.summary_tree import Gap, Node, merged
+from pecia_tools.runs.citations import Citation
+from pecia_tools.summarize.page import END, HEAD, book_section, made_of
+from pecia_tools.summarize.tree import Gap, Node, merged
 
 
 def node(part: int, book: str = "b") -> Node:

@@ -4,8 +4,8 @@
 import unittest
 from collections.abc import Sequence
 
-from pecia_tools.citations import Citation
-from pecia_tools.summary_tree import Node, groups, merged
+from pecia_tools.runs.citations import Citation
+from pecia_tools.summarize.tree import Node, groups, merged
 
 SIZE = 10  # tokens of each summary
 

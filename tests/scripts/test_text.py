@@ -7,8 +7,8 @@ from pathlib import Path
 
 import h5py
 
-from pecia_tools import text
-from pecia_tools.text_files import LONGEST_NAME_BYTES, file_name
+from pecia_tools.text import main as text
+from pecia_tools.text.files import LONGEST_NAME_BYTES, file_name
 from support import make_results, quietly
 from text_run import DONE, LENGTH, OPEN, STOP, TextRun
 

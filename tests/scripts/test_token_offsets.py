@@ -6,8 +6,8 @@ import unittest
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 
-from pecia_tools import token_offsets as module
-from pecia_tools.token_offsets import LongEncoding, encode_texts, token_offsets
+from pecia_tools.pack import token_offsets as module
+from pecia_tools.pack.token_offsets import LongEncoding, encode_texts, token_offsets
 from support import PROSE, make_tokenizer
 
 

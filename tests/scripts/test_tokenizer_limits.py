@@ -6,7 +6,7 @@ import unittest
 from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 
 from pecia_tools.model_folder import ModelFolder
-from pecia_tools.token_offsets import encode_texts
+from pecia_tools.pack.token_offsets import encode_texts
 from pecia_tools.tokenizer_limits import check_tokenizer
 from support import ScriptTest, make_model, make_tokenizer
 

@@ -7,8 +7,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from pecia_tools.trace_prompts import main
-from pecia_tools.traces import gamma_arrivals
+from pecia_tools.bench.trace_prompts import main
+from pecia_tools.bench.traces import gamma_arrivals
 from support import ScriptTest, quietly, read_turns
 
 TRACE = (

@@ -9,8 +9,8 @@ import unittest
 from pathlib import Path
 from typing import Any
 
+from pecia_tools.bench.trace import line, main
 from pecia_tools.command import UserError
-from pecia_tools.trace_report import line, main
 
 
 def report(failed: int = 0) -> dict[str, Any]:

@@ -5,9 +5,9 @@ import warnings
 from typing import Any
 from xml.etree import ElementTree
 
-from pecia_tools import report
 from pecia_tools.command import UserError
-from pecia_tools.tuned_page import points
+from pecia_tools.report import main as report
+from pecia_tools.report.tuned_page import points
 from support import ScriptTest, quietly
 
 
