@@ -12,7 +12,7 @@
 #     dev              what scripts/check.sh calls, and pre-commit
 #     cuda             the headers of cudnn-frontend, and cuobjdump into build/cuda-tools (x86-64)
 #     grammar          the sources of XGrammar, for generation.schema
-#     peers            build/peers, what bench-peers measures; peers-openvino: build/peers-openvino
+#     peers            build/peers, what bench peers measures; peers-openvino: build/peers-openvino
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 log="$root/build/setup.log"

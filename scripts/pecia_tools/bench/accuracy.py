@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench-accuracy: how likely a model finds a text under several settings of the program, and what each setting costs
+"""How likely a model finds a text under several settings of the program, and what each setting costs
 against the first. Every setting is a run of `pecia run` on the same prompts with log-probabilities of their tokens. A
 setting that the program refuses is reported in its words, the others go on, and the exit code is 1.
 """
@@ -20,17 +20,16 @@ from typing import Any, Optional
 
 import numpy as np
 
-from ..command import UserError, note, run
+from ..command import UserError, note
 from ..gguf import demo_model
 from ..model_folder import ModelFolder
 from ..pack.inputs import Sampling
 from ..pack.packed import PackedRequest, PackedTurn
 from ..pack.shard import ShardWriter
-from .modes import show
+from .common import BIN, MODEL, append, bench_parser, show
 from .predictions import Predictions, differences, divergence, figures, read_predictions
 
-PROGRAM = "bench-accuracy"
-ROOT = Path(__file__).resolve().parents[3]
+PROGRAM = "bench accuracy"
 TOKENS = 8192
 SETTINGS = {
     "fp32": ["model.compute=fp32"],
@@ -61,11 +60,8 @@ class Refused(Exception):
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog=PROGRAM,
-        description=__doc__,
-        epilog="example: scripts/bench-accuracy --setting fp32 --setting fp8 model.dtype=fp8 --text book.txt",
-    )
+    example = "--setting fp32 --setting fp8 model.dtype=fp8 --text book.txt"
+    parser = bench_parser("accuracy", __doc__, example, rounds=0, json=False)
     parser.add_argument(
         "--model", type=Path, help="Hugging Face folder (default: the model of quickstart.sh)"
     )
@@ -105,7 +101,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="append the figures as JSON lines"
     )
-    parser.add_argument("--program", type=Path, default=ROOT / "build/release/bin/pecia")
+    parser.add_argument("--program", type=Path, default=BIN / "pecia")
     options = parser.parse_args(arguments)
     if options.threads is None:
         options.threads = max(1, len(os.sched_getaffinity(0)) // max(1, options.ranks))
@@ -317,7 +313,7 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     settings = chosen_settings(options.setting)
     if options.model is None:
-        options.model = ROOT / "models/SmolLM2-135M-Instruct"
+        options.model = MODEL
         demo_model.main([str(options.model)])
     model = ModelFolder(options.model)
     texts = options.text or default_texts()
@@ -345,12 +341,7 @@ def main(arguments: list[str]) -> int:
     title = f"Nats per token; differences are from {next(iter(settings))}"
     show(title, HEADS, [row(line) for line in lines])
     if options.json is not None:
-        with options.json.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(line) + "\n" for line in lines)
+        append(options.json, lines)
     for name, words in refused.items():
         note(PROGRAM, f"{name} was not measured: {words}")
     return 1 if refused else 0
-
-
-if __name__ == "__main__":
-    run(PROGRAM, main)

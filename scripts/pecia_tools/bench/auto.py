@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench-auto: what a run with `parallel: {dp: auto, cp: auto, sp: auto, tp: auto}` chooses, beside all that it could
+"""What a run with `parallel: {dp: auto, cp: auto, sp: auto, tp: auto}` chooses, beside all that it could
 have chosen. Mixed batches run in every legal layout of the ranks, by turns; the times are those of the passes, without
 a run's start.
 
@@ -15,15 +15,12 @@ import os
 import statistics
 from pathlib import Path
 
-from ..command import note, run
 from ..gguf import demo_model
-from .common import MODEL, bench_parser, build, lengths
-from .foresight import BATCHES, BIN, describe, keep, launched, write_shard
+from .common import BIN, MODEL, Line, Work, lengths, model_parser, show
+from .foresight import BATCHES, describe, launched, write_shard
 from .foresight import WORK as PARENT
-from .modes import Line, show
 
-PROGRAM = "bench-auto"
-WORK = PARENT.parent / PROGRAM
+WORK = PARENT.parent / "bench-auto"
 OPEN = {"dp": "auto", "cp": "auto", "sp": "auto", "tp": "auto"}
 BY_RULE = {"dp": 1, "cp": "auto", "sp": 1, "tp": 1}
 
@@ -133,7 +130,7 @@ def table(lines: list[Line]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    parser = bench_parser(PROGRAM, __doc__, "--ranks 2,4 --batches 'all sizes'")
+    parser = model_parser("auto", __doc__, "--ranks 2,4 --batches 'all sizes'")
     parser.add_argument("--ranks", type=lengths, default="2", help="default: %(default)s")
     parser.add_argument(
         "--batches",
@@ -145,23 +142,18 @@ def main(arguments: list[str]) -> int:
     for name in options.batches:
         if name not in BATCHES:
             parser.error(f"{name!r} is no batch; the batches are {', '.join(BATCHES)}")
-    for folder in (WORK, PARENT, options.json.parent):
-        folder.mkdir(parents=True, exist_ok=True)
+    work = Work("auto", options.json, fresh=False)
+    PARENT.mkdir(parents=True, exist_ok=True)
     if options.model == MODEL:
         demo_model.main([str(MODEL)])
-    build(PROGRAM, WORK / "log", "pecia")
-    lines: list[Line] = []
+    work.build("pecia")
     for ranks in options.ranks:
         describe(ranks, max(1, options.threads // ranks))  # and keeps it, for the runs
     for number in range(1, options.rounds + 1):
         for ranks in options.ranks:
             os.environ["OMP_NUM_THREADS"] = str(max(1, options.threads // ranks))
             for batch in options.batches:
-                note(PROGRAM, f"round {number} of {options.rounds}, {ranks} ranks, {batch}")
-                lines += keep(options.json, number, compare(options, ranks, batch))
-    table(lines)
+                work.note(f"round {number} of {options.rounds}, {ranks} ranks, {batch}")
+                work.keep(compare(options, ranks, batch), round=number)
+    table(work.lines)
     return 0
-
-
-if __name__ == "__main__":
-    run(PROGRAM, main)

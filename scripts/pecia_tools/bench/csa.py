@@ -1,17 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""csa_report FILE: a table of what bench-csa.sh measured. A figure is the median of its case."""
+"""How long prefills of the demo model take with sparse attention by levels, beside a dense ring, Ulysses where the
+heads allow it, and levels that drop nothing, which are Ulysses on any number of ranks. Prints seconds, what rank 0
+spent in attention and waited for messages, and bytes; a figure is the median of its case. `scripts/bench accuracy`
+says what is lost (apps/results/epyc-zen4-2cores.md has the command).
+  local  the ranks on this machine
+  net    on up to four servers in two racks, made of network namespaces: N Mbit/s for a server, and a quarter of that
+         between racks; needs root
+"""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from ..command import UserError, run
-from .modes import read, show
+from ..command import UserError
+from ..gguf import demo_model
+from .common import (
+    BIN,
+    MODEL,
+    SERVERS,
+    Work,
+    bench_parser,
+    enter_network,
+    needs_root,
+    on_this_machine,
+    positive,
+    show,
+)
 
-PROGRAM = "csa-report"
 WAITS = (
     "ring_pass_kv",
     "halo",
@@ -76,13 +93,43 @@ def rows(lines: Sequence[dict[str, Any]]) -> list[list[str]]:
     ]
 
 
+def cases(ranks: int) -> list[str]:
+    levels = 3 if ranks > 2 else 2  # a server, two racks
+    return [
+        "--ring pass_kv",
+        *([f"--sp {ranks}"] if 9 % ranks == 0 and 3 % ranks == 0 else []),
+        "--ring levels --levels 2",
+        "--ring levels --levels 2 --pipeline 4",
+        "--ring levels --levels 2 --pipeline 4 --drop 13",  # which loses nothing (apps/results/epyc-zen4-2cores.md)
+        *(f"--ring levels --levels {levels} --pipeline 4 --drop {drop}" for drop in (0, 20, 50, 80, 95)),
+        "--ring levels --levels 1",
+    ]
+
+
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 1:
-        raise UserError(str(__doc__))
-    lines = read(Path(arguments[0]))
-    show(f"prefill of {lines[0]['tokens']} tokens on {lines[0]['ranks']} ranks", HEADS, rows(lines))
+    parser = bench_parser("csa", __doc__, "net --ranks 2 --tokens 4096", rounds=1, where=("local", "net"))
+    for name, default in (("ranks", 4), ("tokens", 8192), ("mbit", 1000)):
+        parser.add_argument(f"--{name}", type=positive, default=default, help="default: %(default)s")
+    options = parser.parse_args(arguments)
+    ranks, hosts = options.ranks, ""
+    if options.where == "net":
+        if not 2 <= ranks <= len(SERVERS):
+            raise UserError(f"--ranks is {ranks}; net has 2 to 4 servers")
+        hosts = ",".join(f"{name}:1" for name in (("n1", "n3") if ranks == 2 else SERVERS[:ranks]))
+        needs_root(options.where)
+    demo_model.main([str(MODEL)])
+    if options.where == "net":
+        enter_network(options.where, options.mbit, options.mbit // 4)
+    else:
+        on_this_machine()
+    work = Work(f"csa-{options.where}", options.json)
+    work.build("bench_prefill")
+    common = ["--model", MODEL, "--compute", "fp32", "--kv-dtype", "fp32", "--tokens", options.tokens]
+    common += ["--batch-tokens", options.tokens, "--warmups", 0, "--runs", 1, "--threads", 1]
+    for _ in work.rounds(options.rounds):
+        for case_of in cases(ranks):
+            work.note(case_of)
+            words = [*common, *case_of.split()]
+            work.keep(work.bench(ranks, BIN / "bench_prefill", *words, hosts=hosts, threads=1))
+    show(f"prefill of {options.tokens} tokens on {ranks} ranks", HEADS, rows(work.lines))
     return 0
-
-
-if __name__ == "__main__":
-    run(PROGRAM, main)

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bench-elastic.sh needs and prints.
-
-elastic_report trace KIND TOKENS                     a Mooncake trace of one kind of requests
-elastic_report line ROUND KIND ARRIVALS NAME OUT     a JSON line of the run in OUT
-elastic_report rate LINES KIND LOAD                  requests per second that keep DP busy for LOAD of the time
-elastic_report table LINES                           tables; a figure is the median of the rounds
+"""Elastic teams of two ranks beside every static grid of them (DP, CP, CP with chunked prefill, TP, SP), with short
+requests, long ones, both mixed, and lengths of a Zipf law: as a batch (the longest first), and as they come in bursts
+(in that order). Prints throughput, times to the first token, and goodput: the part of requests that are answered within
+25 times their latency on idle ranks. A figure is the median of the rounds.
+  local  both ranks on this machine
+  net    on two servers of one rack, made of network namespaces; needs root
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import random
@@ -19,18 +20,25 @@ from typing import Any
 
 import numpy as np
 
-from ..command import UserError, run
 from ..runs.hdf5_file import open_hdf5
-from .modes import read, show
-from .trace import answered
+from .common import Work, bench_model, bench_parser, enter_network, on_this_machine, positive, show
+from .trace import VARIATION, answered
 
-PROGRAM = "elastic-report"
 SHORT, LONG, LONGEST = (32, 1024), (2000, 6000), (8000, 12000)  # prompt tokens
 ANSWER = (8, 48)
 # Parts of the requests, as of services: most are short, and most tokens belong to the others.
 KINDS = {"short": (1.0, 0.0), "long": (0.0, 0.8), "mixed": (0.85, 0.1), "zipf": (0.0, 0.0)}
 SLACK = 25  # times the latency on idle ranks within which a request counts as served (LoongServe)
 ALONE = ("alone-DP", "alone-CP")
+GRIDS = {
+    "DP": "parallel.dp=2",
+    "CP": "parallel.cp=2",
+    "CP-chunked": "parallel.cp=2 batch.policy=chunked",
+    "TP": "parallel.tp=2",
+    "SP": "parallel.sp=2 parallel.decode=sp",
+    "elastic": "parallel.cp=elastic",
+}
+ON_IDLE_RANKS = {f"alone-{name}": f"{GRIDS[name]} batch.max_sequences=1" for name in ("DP", "CP")}
 
 
 def trace(kind: str, tokens: int) -> Iterator[dict[str, int]]:
@@ -50,14 +58,14 @@ def trace(kind: str, tokens: int) -> Iterator[dict[str, int]]:
         yield {"timestamp": 0, "input_length": length, "output_length": draw.randint(*ANSWER)}
 
 
-def line(numbered: str, kind: str, arrivals: str, name: str, out: Path) -> dict[str, Any]:
+def line(numbered: int, kind: str, arrivals: str, name: str, out: Path) -> dict[str, Any]:
     _, facts = answered(out / "report.json")
     with open_hdf5(out / "results.h5") as results:
         ttft_s = results["ttft_s"][:].astype(float)
         latency_s = ttft_s + results["decode_s"][:]
     return {
         "bench": "bench_elastic",
-        "round": int(numbered),
+        "round": numbered,
         "kind": kind,
         "arrivals": arrivals,
         "mode": name,
@@ -119,21 +127,62 @@ def tables(lines: list[dict[str, Any]]) -> None:
         )
 
 
+class Elastic:
+    def __init__(self, options: argparse.Namespace, work: Work, hosts: str) -> None:
+        self.options, self.work, self.hosts = options, work, hosts
+        model = bench_model("bench-17m", hidden=384, heads=6, kv_heads=6, head_dim=64, ffn=1024, layers=8, vocab=8192)
+        self.job = work.job(
+            "job",
+            model={"path": str(model)},
+            input=[],
+            output="out",
+            generation={"ignore_eos": True},
+            report={"progress": "lines"},
+        )
+
+    def shard(self, kind: str, rate: float) -> Path:
+        """The same requests, at a rate per second."""
+        path = self.work.folder / f"{kind}.jsonl"
+        path.write_text("".join(json.dumps(one) + "\n" for one in trace(kind, self.options.tokens)), encoding="utf-8")
+        return self.work.prompts(kind, path, "--gamma", rate, VARIATION, "--vocab", 8192)
+
+    def all(self, number: int, kind: str, rate: float, arrivals: str, grids: dict[str, str]) -> None:
+        shard = self.shard(kind, rate)
+        order = "fcfs" if arrivals == "replay" else "longest_first"
+        for name, grid in grids.items():
+            self.work.note(f"round {number}, {kind}, arrivals {arrivals}, {name}")
+            output = self.work.folder / f"{kind}-{name}-{arrivals}-{number}"
+            settings = [f"input=[{shard}]", f"output={output}", f"batch.arrivals={arrivals}", f"batch.order={order}"]
+            # Each rank has a core.
+            self.work.run(2, self.job, [*settings, *grid.split()], hosts=self.hosts, threads=1)
+            self.work.keep([line(number, kind, arrivals, name, output)])
+
+
 def main(arguments: list[str]) -> int:
-    if len(arguments) == 3 and arguments[0] == "trace" and arguments[1] in KINDS:
-        for request in trace(arguments[1], int(arguments[2])):
-            print(json.dumps(request))
-    elif len(arguments) == 6 and arguments[0] == "line":
-        _, numbered, kind, arrivals, name, out = arguments
-        print(json.dumps(line(numbered, kind, arrivals, name, Path(out))))
-    elif len(arguments) == 4 and arguments[0] == "rate":
-        print(f"{rate(read(Path(arguments[1])), arguments[2], float(arguments[3])):.4f}")
-    elif len(arguments) == 2 and arguments[0] == "table":
-        tables(read(Path(arguments[1])))
+    parser = bench_parser("elastic", __doc__, "local --tokens 10000", rounds=1, where=("local", "net"))
+    add = parser.add_argument
+    add("--tokens", type=positive, default=40000, help="prompt tokens of each kind (default: %(default)s)")
+    add(
+        "--load",
+        type=float,
+        default=0.8,
+        help="requests come at a rate that would keep DP busy for this part of the time, with gaps of coefficient of "
+        "variation 3 (default: %(default)s)",
+    )
+    add("--mbit", type=positive, default=1000, help="speed of the servers' links (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    hosts = ""
+    if options.where == "net":
+        enter_network(options.where, options.mbit, options.mbit)
+        hosts = "n1,n2"
     else:
-        raise UserError(str(__doc__).partition("\n\n")[2])
+        on_this_machine()
+    work = Work(f"elastic-{options.where}", options.json)
+    work.build("pecia")
+    elastic = Elastic(options, work, hosts)
+    for number in work.rounds(options.rounds):
+        for kind in KINDS:
+            elastic.all(number, kind, 1000, "ignore", GRIDS | ON_IDLE_RANKS)
+            elastic.all(number, kind, round(rate(work.lines, kind, options.load), 4), "replay", GRIDS)
+    tables(work.lines)
     return 0
-
-
-if __name__ == "__main__":
-    run(PROGRAM, main)

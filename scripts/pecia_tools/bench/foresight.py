@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench-foresight: what `pecia plan` foresees for this machine beside what it takes. For each number of ranks and each
+"""What `pecia plan` foresees for this machine beside what it takes. For each number of ranks and each
 mode it asks for the times of prompts and decode steps, and times them. With --batches it runs whole batches of mixed
 requests: their end by the plan and by the run's own first lines, and the memory of a rank.
 
@@ -19,13 +19,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..command import Failure, note, run
+from ..command import Failure
 from ..gguf import demo_model
-from .common import MODEL, ROOT, bench_parser, build, lengths
-from .modes import Line, read, show
+from .common import BIN, MODEL, ROOT, Line, Work, lengths, load, model_parser, read, show
 
-PROGRAM = "bench-foresight"
-BIN = ROOT / "build" / "release" / "bin"
 WORK = ROOT / "runs" / "bench-foresight"
 STEPS = 16  # of a run of decode steps
 
@@ -296,7 +293,7 @@ def tables(lines: Sequence[Line]) -> None:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = bench_parser(PROGRAM, __doc__, "--ranks 2 --modes 'cp pass_kv,sp' --tokens 512,2048")
+    parser = model_parser("foresight", __doc__, "--ranks 2 --modes 'cp pass_kv,sp' --tokens 512,2048")
     add = parser.add_argument
     add("--tokens", type=lengths, default="512,2048,8192", help="default: %(default)s")
     add("--ranks", type=lengths, default="1,2", help="default: %(default)s")
@@ -321,21 +318,17 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    WORK.mkdir(parents=True, exist_ok=True)
+    work = Work("foresight", options.json, fresh=False)
     if options.model == MODEL:
         demo_model.main([str(MODEL)])
-    build(PROGRAM, WORK / "log", "pecia", "bench_prefill", "bench_decode")
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    lines: list[Line] = []
+    work.build("pecia", "bench_prefill", "bench_decode")
     for number in range(1, options.rounds + 1):
         for ranks in options.ranks:
-            load = f"load {os.getloadavg()[0]:.2f}"
-            note(PROGRAM, f"round {number} of {options.rounds}, {ranks} ranks, {load}")
+            work.note(f"round {number} of {options.rounds}, {ranks} ranks, {load()}")
             machine = Described(ranks, max(1, options.threads // ranks), options.cluster)
             if options.batches:
                 for name in BATCHES:
-                    found = run_batch(options.model, machine, name)
-                    lines += keep(options.json, number, found)
+                    work.keep(run_batch(options.model, machine, name), round=number)
                 continue
             for name in ALONE if ranks == 1 else SHARED:
                 if name not in options.modes:
@@ -343,22 +336,11 @@ def main(arguments: list[str]) -> int:
                 try:
                     found = compare(options, machine, name)
                 except Refused as refused:
-                    note(PROGRAM, f"{name} is left out: {refused}")
+                    work.note(f"{name} is left out: {refused}")
                     continue
-                lines += keep(options.json, number, found)
+                work.keep(found, round=number)
     if options.batches:
-        batch_table(lines)
+        batch_table(work.lines)
     else:
-        tables(lines)
+        tables(work.lines)
     return 0
-
-
-def keep(file: Path, number: int, found: list[Line]) -> list[Line]:
-    """Appends the lines to the file."""
-    with file.open("a", encoding="utf-8") as stream:
-        stream.writelines(json.dumps({"round": number, **line}) + "\n" for line in found)
-    return found
-
-
-if __name__ == "__main__":
-    run(PROGRAM, main)

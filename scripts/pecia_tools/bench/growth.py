@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench-growth: how the cost of a prompt grows. With its length: seconds against a·T + b·T², whose b / a the FLOPs
+"""How the cost of a prompt grows. With its length: seconds against a·T + b·T², whose b / a the FLOPs
 say, and memory against weights and keys and values. With the ranks that share this machine's cores: processor time
 per token.
 
@@ -11,25 +11,29 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from ..command import Failure, note, run
 from ..gguf import demo_model
-from .common import MODEL, ROOT, bench_parser, build, lengths, positive
-from .modes import Line, read, show
+from .common import (
+    BIN,
+    MODEL,
+    Line,
+    Work,
+    lengths,
+    load,
+    model_parser,
+    on_this_machine,
+    positive,
+    show,
+)
 
-PROGRAM = "bench-growth"
-BENCH = ROOT / "build" / "release" / "bin" / "bench_prefill"
-WORK = ROOT / "runs" / "bench-growth"
 WARM_UP = 512  # tokens of the prompt that comes first
 MIB = 1 << 20
-Case = tuple[Callable[[argparse.Namespace, int], Line], int]
+Case = tuple[Callable[[Work, argparse.Namespace, int], Line], int]
 
 
 class Fit:
@@ -58,41 +62,20 @@ def kv_bytes(model: Path, tokens: int) -> int:
     return tokens * config["num_hidden_layers"] * 2 * kv_heads * head_dim * 2
 
 
-def bench(options: argparse.Namespace, ranks: int, threads: int, *words: object) -> list[Line]:
-    """The lines of one process, or of one mpirun."""
-    json_file, log = WORK / "lines.jsonl", WORK / "log"
-    json_file.unlink(missing_ok=True)
-    launch = ["mpirun", "-np", ranks, "--bind-to", "none"] if ranks > 1 else []
-    command = [*launch, BENCH, "--model", options.model, "--compute", options.compute]
-    command += ["--threads", threads, "--json", json_file, *words]
-    root = {f"OMPI_ALLOW_RUN_AS_ROOT{suffix}": "1" for suffix in ("", "_CONFIRM")}
-    shared = {
-        f"OMPI_MCA_{name}": "1" for name in ("rmaps_base_oversubscribe", "mpi_yield_when_idle")
-    }
-    with log.open("wb") as out:
-        done = subprocess.run(
-            [str(word) for word in command],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            env={**os.environ, **shared, **(root if os.geteuid() == 0 else {})},
-            check=False,
-        )
-    if done.returncode != 0:
-        raise Failure(
-            f"bench_prefill ended with code {done.returncode}:\n{log.read_text(errors='replace')[-2000:]}"
-        )
-    return read(json_file)
+def bench(work: Work, options: argparse.Namespace, ranks: int, threads: int, *words: object) -> Line:
+    """The last line of one process, or of one mpirun."""
+    common = ("--model", options.model, "--compute", options.compute, "--threads", threads)
+    return work.bench(ranks, BIN / "bench_prefill", *common, *words)[-1]
 
 
-def of_length(options: argparse.Namespace, tokens: int) -> Line:
+def of_length(work: Work, options: argparse.Namespace, tokens: int) -> Line:
     words = ["--tokens", f"{WARM_UP},{tokens}", "--runs", 1, "--warmups", 0]
-    line = bench(options, 1, options.threads, *words)[-1]
+    line = bench(work, options, 1, options.threads, *words)
     return {"what": "length", **line}
 
 
-def of_ranks(options: argparse.Namespace, ranks: int) -> Line:
-    line = bench(options, ranks, 1, "--tokens", options.rank_tokens, "--runs", 1)[-1]
+def of_ranks(work: Work, options: argparse.Namespace, ranks: int) -> Line:
+    line = bench(work, options, ranks, 1, "--tokens", options.rank_tokens, "--runs", 1)
     return {"what": "ranks", **line}
 
 
@@ -162,7 +145,7 @@ def ranks_table(lines: Sequence[Line]) -> None:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = bench_parser(PROGRAM, __doc__, "--tokens 512,2048 --ranks 1,2")
+    parser = model_parser("growth", __doc__, "--tokens 512,2048 --ranks 1,2")
     add = parser.add_argument
     add(
         "--tokens",
@@ -183,28 +166,18 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    WORK.mkdir(parents=True, exist_ok=True)
+    work = Work("growth", options.json)
     if options.model == MODEL:
         demo_model.main([str(MODEL)])
-    build(PROGRAM, WORK / "log", "bench_prefill")
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    lines: list[Line] = []
-    for number in range(1, options.rounds + 1):
-        cases: list[Case] = [(of_length, tokens) for tokens in options.tokens]
-        cases += [(of_ranks, ranks) for ranks in options.ranks]
+    work.build("bench_prefill")
+    on_this_machine()
+    cases: list[Case] = [(of_length, tokens) for tokens in options.tokens]
+    cases += [(of_ranks, ranks) for ranks in options.ranks]
+    for number in work.rounds(options.rounds):
         for measure, value in cases:
             what = "tokens" if measure is of_length else "ranks"
-            note(
-                PROGRAM,
-                f"round {number} of {options.rounds}, load {os.getloadavg()[0]:.2f}: {value} {what}",
-            )
-            lines.append(measure(options, value))
-            with options.json.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"round": number, **lines[-1]}) + "\n")
-    lengths_table(lines, options.model)
-    ranks_table(lines)
+            work.note(f"round {number} of {options.rounds}, {load()}: {value} {what}")
+            work.keep([measure(work, options, value)], round=number)
+    lengths_table(work.lines, options.model)
+    ranks_table(work.lines)
     return 0
-
-
-if __name__ == "__main__":
-    run(PROGRAM, main)

@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench_job FOLDER --program FILE --model FOLDER --tiny-model FOLDER --rounds N: the runs of bench-job.sh, which
-explains them; prints a JSON line for each. FOLDER holds batch.h5, and few.h5 and many.h5 of tiny requests.
+"""What the job layer costs and how fast it is, by whole runs of two ranks under mpirun on a model of SmolLM2-135M's
+shape, in turn. Needs Linux's /proc and no download.
+  overhead  a batch with report.trace: summary and progress lines, and with both off; and its time outside passes
+  request   many tiny requests on one rank, less few of them
+  start     mpirun until the first token, by phase
+  signals   SIGTERM to all ranks until exit code 75; kill -9 and SIGSTOP (limits.silence 3 s) of a rank until it is
+            named, and until mpirun's end
+  resume    tokens that the run that goes on computes again after each of these
+A round takes a minute or two on two cores.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -17,11 +23,23 @@ from typing import Any
 
 import numpy as np
 
-from ..command import note, run
 from ..runs.results import Results
+from .common import (
+    BIN,
+    SHAPE_135M,
+    SHAPE_TINY,
+    Line,
+    Work,
+    bench_model,
+    bench_parser,
+    load,
+    mpirun,
+    on_this_machine,
+)
+from .job_report import tables
 from .launched_run import LaunchedRun, launched
 
-PROGRAM = "bench-job"
+PROMPTS = {"batch": (49152, 24, 192, 48), "few": (256, 1000, 2, 1), "many": (256, 20000, 2, 1)}
 RANKS = 2
 SILENCE_S = 3
 DRAINED = 75
@@ -29,9 +47,6 @@ SEQUENCES = 8  # of the batch at once, so that requests are done all along a run
 BATCH = (f"batch.max_sequences={SEQUENCES}",)
 ON = ("report.trace=summary", "report.progress=lines")
 OFF = ("report.trace=off", "report.progress=off")
-
-Line = dict[str, Any]
-
 
 def read_json(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8"))
@@ -77,32 +92,30 @@ def repeated(before: int, after: dict[str, int], folder: Path) -> Line:
 
 
 class Bench:
-    def __init__(self, options: argparse.Namespace) -> None:
-        self.work: Path = options.folder
-        self.program: Path = options.program
-        self.models = {"batch": options.model, "tiny": options.tiny_model}
-        self.rounds: int = options.rounds
+    def __init__(self, work: Work, rounds: int) -> None:
+        self.files, self.work = work, work.folder
+        shapes = {"batch": ("bench-135m", SHAPE_135M), "tiny": ("bench-tiny", SHAPE_TINY)}
+        self.models = {name: bench_model(folder, **shape) for name, (folder, shape) in shapes.items()}
+        self.shards = {
+            name: work.prompts(name, "--lengths", *of, "--poisson", 1, "--requests", requests, "--vocab", vocab)
+            for name, (vocab, requests, *of) in PROMPTS.items()
+        }
+        self.rounds = rounds
         self.round = 0
         self.runs = 0
 
     def command(
         self, model: str, prompts: str, name: str, ranks: int, settings: Sequence[str]
     ) -> list[str]:
-        job = self.work / "job.json"
-        job.write_text(
-            json.dumps(
-                {
-                    "model": {"path": str(self.models[model])},
-                    "input": [str(self.work / f"{prompts}.h5")],
-                    "output": str(self.work / name),
-                    "generation": {"ignore_eos": True},
-                }
-            ),
-            encoding="utf-8",
+        job = self.files.job(
+            "job",
+            model={"path": str(self.models[model])},
+            input=[str(self.shards[prompts])],
+            output=str(self.work / name),
+            generation={"ignore_eos": True},
         )
         chosen = [word for setting in settings for word in ("--set", setting)]
-        launcher = ["mpirun", "-np", str(ranks), "--bind-to", "none"]
-        return [*launcher, str(self.program), "run", str(job), *chosen]
+        return [*map(str, mpirun(ranks)), str(BIN / "pecia"), "run", str(job), *chosen]
 
     def log(self) -> Path:
         self.runs += 1
@@ -117,7 +130,7 @@ class Bench:
             "cpu": report["machine"]["cpu"],
             "ranks": len(report["ranks"]),
         }
-        print(json.dumps({**about, **figures}), flush=True)
+        self.files.keep([{**about, **figures}])
 
     def fresh(self, name: str) -> Path:
         """The run's folder, which is not there now."""
@@ -213,21 +226,19 @@ class Bench:
         self.line("first", found.pop("report"), **found)
         while self.round < self.rounds:
             self.round += 1
-            note(PROGRAM, f"round {self.round} of {self.rounds}, load {os.getloadavg()[0]:.2f}")
+            self.files.note(f"round {self.round} of {self.rounds}, {load()}")
             for measure in (self.overhead, self.tiny, self.drain, self.death, self.hang):
-                note(PROGRAM, f"round {self.round}: {measure.__name__}")
+                self.files.note(f"round {self.round}: {measure.__name__}")
                 measure()
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="bench_job", description=__doc__)
-    parser.add_argument("folder", type=Path)
-    for name in ("program", "model", "tiny-model"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--rounds", type=int, required=True)
-    Bench(parser.parse_args(arguments)).all_rounds()
+    options = bench_parser("job", __doc__, "--rounds 2", rounds=4).parse_args(arguments)
+    work = Work("job", options.json)
+    work.build("pecia")
+    on_this_machine()
+    os.environ["XDG_CACHE_HOME"] = str(work.folder / "cache")  # empty: what earlier runs measured is not there
+    os.environ.pop("PECIA_NO_CACHE", None)
+    Bench(work, options.rounds).all_rounds()
+    tables(work.lines)
     return 0
-
-
-if __name__ == "__main__":
-    run(PROGRAM, main)

@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""job_report FILE: tables of what bench-job.sh measured. A figure is the median of its rounds."""
+"""Tables of what `bench job` measured. A figure is the median of its rounds."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from pathlib import Path
 
-from ..command import UserError, run
-from .modes import Line, read, show
+from .common import Line, show
 
-PROGRAM = "job-report"
 START = {
     "launch_s": "mpirun until main",
     "mpi_s": "MPI",
@@ -128,10 +125,7 @@ def repeats(lines: Sequence[Line]) -> list[list[str]]:
     return rows
 
 
-def main(arguments: list[str]) -> int:
-    if len(arguments) != 1:
-        raise UserError("usage: job_report FILE")
-    lines = read(Path(arguments[0]))
+def tables(lines: Sequence[Line]) -> None:
     medians = ("median", "each round")
     show("Overhead, as a share of the batch's time", ("what", *medians), overheads(lines))
     show("A request of 2 + 1 tokens, µs", ("what", *medians), requests(lines))
@@ -142,8 +136,3 @@ def main(arguments: list[str]) -> int:
         ("after", "tokens before", "again", "each round", "share of the batch"),
         repeats(lines),
     )
-    return 0
-
-
-if __name__ == "__main__":
-    run(PROGRAM, main)

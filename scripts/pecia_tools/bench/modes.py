@@ -1,38 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""modes_report local|net|experts|layout FILE: tables of what bench-modes.sh and bench-layout.sh measured. A figure is
-the median of its case.
-
-modes_report layout-line MODE PHASE REPRODUCIBLE REPORT: a line for `layout` from a run's report.json.
+"""Times every parallel mode, in turn; a figure is the median of its case.
+  local    two ranks of one thread in each mode beside one rank of two threads
+  net      four ranks on four servers in two racks with slow links between them, made of network namespaces; needs root
+  experts  a mixture of experts on the same four servers, with experts cut over ranks and dealt out over them
 """
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..command import UserError, run
+from .common import (
+    BIN,
+    SERVERS,
+    Line,
+    Work,
+    bench_model,
+    bench_parser,
+    enter_network,
+    mpirun,
+    on_this_machine,
+    show,
+)
 
-PROGRAM = "modes-report"
+NODE_MBIT, RACK_MBIT = 1000, 400
 WARM_UP = 512  # tokens of the prompt that comes first
+PREFILLS = (
+    *("--ring pass_kv", "--sp 2", "--ring pass_q"),
+    *("--tp 2", "--tp 2 --sharding sp_tp", "--tp 2 --sharding gathered"),
+)
+DECODES = ("--ring pass_q", "--ring broadcast_q", "--sp 2", "--tp 2", "--sp 2 --sharding shift")
 CLOSE = 0.05  # two ways that differ by less are equally good
-
-Line = dict[str, Any]
-
-
-def read(path: Path) -> list[Line]:
-    return [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()]
-
-
-def show(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    if not rows:
-        return
-    print(f"\n{title}\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
-    for row in rows:
-        print(f"| {' | '.join(row)} |")
-
 
 def mode(line: Line) -> str:
     """Of lines of bench_prefill and bench_decode: "1 rank × 2 threads", "CP 2 pass_kv", "SP 2 × TP 2 sp_tp"."""
@@ -258,73 +258,99 @@ def collectives(lines: Sequence[Line]) -> None:
     )
 
 
-def layout_line(mode: str, phase: str, reproducible: str, path: Path) -> Line:
-    report = json.loads(path.read_text(encoding="utf-8"))
-    if report["counts"]["failed"] > 0 or report["counts"]["open"] > 0:
-        raise UserError(f"{path}: the run has failed or open requests")
-    return {
-        "bench": "bench_layout",
-        "mode": mode,
-        "phase": phase,
-        "reproducible": reproducible,
-        "commit": report["build"]["commit"],
-        "cpu": report["machine"]["cpu"],
-        "tokens_per_s": report["phases"][phase]["tokens_per_s"],
-    }
-
-
-def layouts(lines: Sequence[Line]) -> None:
-    """What `reproducible: layout` leaves of the speed, round by round."""
-    rows = []
-    for mode, phase in dict.fromkeys((line["mode"], line["phase"]) for line in lines):
-        rates = {
-            reproducible: [
-                line["tokens_per_s"]
-                for line in lines
-                if (line["mode"], line["phase"], line["reproducible"]) == (mode, phase, reproducible)
-            ]
-            for reproducible in ("run", "layout")
-        }
-        ratios = [b / a for a, b in zip(rates["run"], rates["layout"], strict=True)]
-        medians = [f"{statistics.median(found):.1f}" for found in rates.values()]
-        each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-        rows.append([mode, phase, *medians, f"{statistics.median(ratios):.2f}", each])
-    show(
-        "The layout-invariant mode",
-        ("mode", "phase", "run tok/s", "layout tok/s", "ratio", "each round"),
-        rows,
-    )
-
-
-def main(arguments: list[str]) -> int:
-    if len(arguments) == 5 and arguments[0] == "layout-line":
-        _, mode, phase, reproducible, report = arguments
-        print(json.dumps(layout_line(mode, phase, reproducible, Path(report))))
-        return 0
-    if len(arguments) != 2 or arguments[0] not in ("local", "net", "experts", "layout"):
-        raise UserError(
-            "usage: modes_report local|net|experts|layout FILE | "
-            "modes_report layout-line MODE PHASE REPRODUCIBLE REPORT"
-        )
-    lines = read(Path(arguments[1]))
-    if arguments[0] == "layout":
-        layouts(lines)
-        return 0
-    if arguments[0] == "experts":
+def tables(where: str, lines: Sequence[Line]) -> None:
+    if where == "experts":
         experts(lines)
-        return 0
+        return
     of = {
         name: [line for line in lines if line["bench"] == f"bench_{name}"]
         for name in ("prefill", "decode", "comm")
     }
-    prefills([line for line in of["prefill"] if arguments[0] == "local" or line["tokens"] != 8192])
+    prefills([line for line in of["prefill"] if where == "local" or line["tokens"] != 8192])
     decodes(of["decode"])
     shifts([line for line in of["decode"] if "SP 1 ×" not in line["grid"]])
-    if arguments[0] == "net":
+    if where == "net":
         grid([line for line in of["prefill"] if line["cached"] + line["tokens"] == 8192])
         collectives(of["comm"])
+
+
+class Modes:
+    def __init__(self, where: str, work: Work) -> None:
+        self.where, self.work = where, work
+        self.hosts = "" if where == "local" else ",".join(SERVERS)
+
+    def one(self, program: str, model: Path, words: str, ranks: int = 4) -> None:
+        self.work.note(f"{ranks} × {program} {model.name} {words}")
+        program_of, of_model = BIN / program, ["--model", model] if program != "bench_comm" else []
+        hosts = "n1:2,n3:2" if program == "bench_comm" else self.hosts
+        self.work.keep(self.work.bench(ranks, program_of, *of_model, *words.split(), hosts=hosts))
+
+    def on_two(self, program: str, model: Path, words: str, modes: Sequence[str]) -> None:
+        """One rank of two threads, then two of one in each mode."""
+        self.one(program, model, f"{words} --threads 2", ranks=1)
+        for mode in modes:
+            self.one(program, model, f"{words} --threads 1 {mode}", ranks=2)
+
+    def local(self, layers_24: Path, layers_2: Path) -> None:
+        for model, tokens, runs in (
+            (layers_24, "2048,8192", 1),
+            (layers_2, "8192", 6),  # short, so that other work on the machine disturbs few of the runs
+            (layers_2, "32768", 1),
+        ):
+            # The shortest prompt warms up for the others.
+            words = f"--tokens {WARM_UP},{tokens} --warmups 0 --runs {runs}"
+            self.on_two("bench_prefill", model, words, PREFILLS[:2] if tokens == "32768" else PREFILLS)
+        words = "--contexts 2048 --batches 1,8,32 --steps 4 --runs 3"
+        self.on_two("bench_decode", layers_24, words, DECODES)
+
+    def net(self, model: Path) -> None:
+        new = "82,164,410,819,1638,2458,4096,6144,8192"  # 1 to 100 % of 8192
+        for ring in ("pass_kv", "pass_q"):
+            words = f"--threads 1 --tokens {new} --total 8192 --batch-tokens 8192 --ring {ring} --runs 3"
+            self.one("bench_prefill", model, words)
+        for sharing in ("--tp 4", ""):
+            self.one("bench_prefill", model, f"--threads 1 --tokens 2048,4096 --runs 2 {sharing}")
+        for ring in ("pass_q", "broadcast_q"):
+            words = f"--threads 1 --contexts 2048 --batches 1,8,32 --ring {ring} --runs 3"
+            self.one("bench_decode", model, words)
+        self.one("bench_decode", model, "--threads 1 --contexts 2048 --batches 1,8 --ring pass_kv --steps 4 --runs 3")
+        for sharding in ("base", "shift"):
+            words = f"--threads 1 --contexts 512 --batches 1,2,4,8,16,32,64 --sp 4 --sharding {sharding} --runs 3"
+            self.one("bench_decode", model, words)
+        words = "--min-bytes 16KiB --max-bytes 1MiB --overlap-from 1GiB --threads 1 --runs 3"
+        self.one("bench_comm", model, words)
+
+    def experts(self, model: Path) -> None:
+        for degrees in ("--tp 4", "--tp 4 --ep 4", "--sp 4", "--sp 4 --ep 4"):
+            self.one("bench_prefill", model, f"--threads 1 --tokens 512,2048 --runs 3 {degrees}")
+            self.one("bench_decode", model, f"--threads 1 --contexts 512 --batches 1,8,32,128 --runs 3 {degrees}")
+
+    def describe(self) -> None:
+        """The cluster file that a plan foresees the same cases with."""
+        topology = (BIN / "pecia", "topology", "--measure", "--cluster-file", self.work.folder / "cluster.yaml")
+        launch = [*mpirun(4, self.hosts), "-x", "OMP_NUM_THREADS"]
+        self.work.logged(*launch, *topology, env={"OMP_NUM_THREADS": "1"})
+
+
+def main(arguments: list[str]) -> int:
+    places = ("local", "net", "experts")
+    options = bench_parser("modes", __doc__, "local --rounds 1", rounds=2, where=places).parse_args(arguments)
+    if options.where == "local":
+        on_this_machine()
+    else:
+        enter_network(options.where, NODE_MBIT, RACK_MBIT)
+    work = Work(f"modes-{options.where}", options.json)
+    work.build("bench_prefill", "bench_decode", "bench_comm", "pecia")
+    modes = Modes(options.where, work)
+    shapes: dict[str, dict[str, int]] = {
+        "local": {"bench-111m": {"layers": 24, "ffn": 2048}, "bench-2-layers": {"layers": 2, "ffn": 2048}},
+        "net": {"bench-2-layers": {"layers": 2, "ffn": 2048}},
+        "experts": {"bench-moe-2-layers": {"layers": 2, "ffn": 512, "experts": 16, "experts_per_token": 4}},
+    }[options.where]
+    models = [bench_model(name, **shape) for name, shape in shapes.items()]
+    for _ in work.rounds(options.rounds):
+        getattr(modes, options.where)(*models)
+    if options.where == "experts":
+        modes.describe()
+    tables(options.where, work.lines)
     return 0
-
-
-if __name__ == "__main__":
-    run(PROGRAM, main)

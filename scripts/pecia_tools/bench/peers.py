@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench_peers: the runs of bench-peers, which peers_options explains; appends JSON lines, prints tables."""
+"""Times pecia beside others, as peers_options explains; appends JSON lines, prints tables."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from ..command import Failure, UserError, note, run, temporary_file
+from ..command import Failure, UserError, note, temporary_file
 from ..gguf import demo_model
 from ..gguf.export import export_gguf
 from ..gguf.export_gpt_oss import export_gpt_oss
 from ..model_folder import ModelFolder, read_json
-from .common import MODEL, ROOT, build, cores, run_script
-from .modes import Line
+from .common import MODEL, ROOT, Line, Work, append, cores
 from .peer_process import batch_of
 from .peers_options import (
     AS_STORED,
@@ -153,10 +152,17 @@ def products_of_ops(lines: Sequence[Line]) -> list[Line]:
     return found
 
 
+def set_up(environment: str) -> None:
+    code = subprocess.run([ROOT / "scripts" / "setup.sh", environment], check=False).returncode
+    if code != 0:
+        raise Failure(f"setup.sh {environment} ended with code {code}; its words stand above")
+
+
 class Bench:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.work = ROOT / "runs" / "bench-peers"
+        self.json: Path = options.json or ROOT / "runs" / "bench-peers.jsonl"
         self.programs = ROOT / "build" / "release" / "bin"
         self.gguf = ROOT / "models" / f"{options.model.resolve().name}-gguf"
         self.openvino = ROOT / "models" / f"{options.model.resolve().name}-openvino"
@@ -188,9 +194,7 @@ class Bench:
         longest = max([*lengths, *(BATCH_PROMPT + each for each in self.options.batches)], default=1)
         np.save(self.work / "tokens.npy", prompt(self.options.model, self.options.text, longest))
         if any(one.peer == OWN for one in self.options.only):
-            build(
-                PROGRAM, self.work / "build.log", "bench_prefill", "bench_decode", "bench_ops", "pecia"
-            )
+            Work("peers", self.json, fresh=False).build("bench_prefill", "bench_decode", "bench_ops", "pecia")
         peers = dict.fromkeys(one.peer for one in self.options.only if one.peer != OWN)
         for name in dict.fromkeys(ENVIRONMENTS[peer] for peer in peers):
 
@@ -198,9 +202,7 @@ class Bench:
                 return ENVIRONMENTS.get(one.peer) == name
 
             with self.failing(is_of):
-                run_script(
-                    PROGRAM, self.work / "build.log", f'"$0" {name}', ROOT / "scripts" / "setup.sh"
-                )
+                set_up(name)
         for peer, kinds, make in (
             ("llama.cpp", GGUF_TYPES, self.make_gguf),
             ("openvino", OPENVINO, self.make_openvino),
@@ -384,12 +386,11 @@ class Bench:
         about |= {"round": number, "load": load, "new": self.options.new}
         lines = [{**about, **line} for line in measure(one, self.work / "lines.jsonl")]
         self.lines += lines
-        with self.options.json.open("a", encoding="utf-8") as file:
-            file.write("".join(json.dumps(line) + "\n" for line in lines))
+        append(self.json, lines)
 
     def all_rounds(self) -> None:
         """What has failed is told, and left out of later rounds."""
-        self.options.json.parent.mkdir(parents=True, exist_ok=True)
+        self.json.parent.mkdir(parents=True, exist_ok=True)
         for number in range(1, self.options.rounds + 1):
             for one in self.options.only:
                 if one.name in self.failed:
@@ -434,7 +435,3 @@ def main(arguments: list[str]) -> int:
         note(PROGRAM, f"failed: {', '.join(bench.failed)}")
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    run(PROGRAM, main)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench-peers: times pecia beside Hugging Face transformers, llama.cpp and OpenVINO GenAI on this machine's CPUs:
+"""Times pecia beside Hugging Face transformers, llama.cpp and OpenVINO GenAI on this machine's CPUs:
 prefill of one prompt with an empty cache, greedy decode after it, and whole batches of prompts (--batches). Every
 setting is a process of its own, all in turn, round after round (A B … A B …); prints tables. A program that cannot be
 had or ends with an error is named with that error, and the others go on.
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..command import UserError
-from .common import bench_parser, lengths, positive
+from .common import lengths, model_parser, positive
 from .peers_report import INTEGERS, OWN
 
-PROGRAM = "bench-peers"
+PROGRAM = "bench peers"
 TEXT = Path("/usr/share/common-licenses/GPL-3")
 DTYPES = {"bf16": "bfloat16", "fp32": "float32"}  # of transformers, and what torch calls them
 OWN_OPTIONS = {
@@ -84,7 +84,7 @@ def chosen(only: str) -> list[Configuration]:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = bench_parser(PROGRAM, __doc__, "--prefill 512,2048 --decode 512")
+    parser = model_parser("peers", __doc__, "--prefill 512,2048 --decode 512")
     add = parser.add_argument
     add("--text", type=Path, default=TEXT, help="the prompt, repeated (default: %(default)s)")
     add("--prefill", type=lengths, default="512,2048,8192", help="tokens (default: %(default)s)")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""peers_report FILE: tables of what bench-peers measured. A figure is the median of its rounds; of each program the
+"""Tables of what `bench peers` measured. A figure is the median of its rounds; of each program the
 settings count that were fastest in a case.
 """
 
@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Optional
 
-from ..command import UserError, run
-from .modes import Line, read, show
+from .common import Line, show
 
-PROGRAM = "peers-report"
 OWN = "pecia"
 INTEGERS = ("int8", "int4")  # its types of weights that are no 16 bits
 PEERS = ("transformers", "llama.cpp", "openvino")
@@ -125,17 +122,3 @@ def tables(lines: Sequence[Line]) -> None:
     print(
         f"\nOther work kept {statistics.median(others):.2f} CPUs busy meanwhile, at most {max(others):.2f}."
     )
-
-
-def main(arguments: list[str]) -> int:
-    if len(arguments) != 1:
-        raise UserError("usage: peers_report FILE")
-    lines = read(Path(arguments[0]))
-    if not lines:
-        raise UserError(f"{arguments[0]}: holds no lines")
-    tables(lines)
-    return 0
-
-
-if __name__ == "__main__":
-    run(PROGRAM, main)

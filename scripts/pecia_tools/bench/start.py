@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench-start: what the start of a run with very many requests takes: seconds by phase, and memory of rank 0.
+"""What the start of a run with very many requests takes: seconds by phase, and memory of rank 0.
 
 Makes a tiny model and shards of tiny prompts. Each case is a first start, which is stopped when its first lines say
 that it begins, and the start that continues it. Cases: prompts that have nothing in common, and prompts that begin with
@@ -21,16 +21,23 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ..command import note, run
-from . import model as bench_model
-from .common import ROOT, build, lengths, positive
+from . import model
+from .common import (
+    BIN,
+    SHAPE_TINY,
+    Line,
+    Work,
+    bench_parser,
+    lengths,
+    load,
+    mpirun,
+    on_this_machine,
+    positive,
+    show,
+)
 from .launched_run import launched
-from .modes import Line, show
 
-PROGRAM = "bench-start"
-WORK = ROOT / "runs" / PROGRAM
-BINARY = ROOT / "build" / "release" / "bin" / "pecia"
-VOCAB = 256
+VOCAB = SHAPE_TINY["vocab"]
 FIRST_TOKEN = 3
 INSTRUCTIONS = 1000
 INSTRUCTION_TOKENS = 16
@@ -57,7 +64,7 @@ def write_shard(path: Path, case: str, requests: int, prompt: int) -> None:
 
 def start(job: Path, ranks: int, log: Path) -> dict[str, Any]:
     """One start, stopped when it begins its work; its report, with what the launch took."""
-    command = ["mpirun", "-np", str(ranks), "--bind-to", "none", str(BINARY), "run", str(job)]
+    command = [*map(str, mpirun(ranks)), str(BIN / "pecia"), "run", str(job)]
     with launched(command, log) as begun:
         begun.seconds_to_words(r" requests, ", time.monotonic())
         for process in begun.ranks():
@@ -69,31 +76,26 @@ def start(job: Path, ranks: int, log: Path) -> dict[str, Any]:
     return report
 
 
-def measured(options: argparse.Namespace, case: str, ranks: int) -> list[Line]:
+def measured(work: Work, options: argparse.Namespace, case: str, ranks: int) -> list[Line]:
     """The first start of a run and the one that continues it."""
-    folder = WORK / "run"
+    folder = work.folder / "run"
     shutil.rmtree(folder, ignore_errors=True)
-    job = WORK / "job.json"
-    job.write_text(
-        json.dumps(
-            {
-                "model": {"path": str(WORK / "model")},
-                "input": [str(WORK / f"{case}.h5")],
-                "output": str(folder),
-                "parallel": {"dp": ranks},
-                "generation": {"max_new_tokens": options.answer, "ignore_eos": True},
-                "report": {"progress": "lines"},
-            }
-        ),
-        encoding="utf-8",
+    job = work.job(
+        "job",
+        model={"path": str(work.folder / "model")},
+        input=[str(work.folder / f"{case}.h5")],
+        output=str(folder),
+        parallel={"dp": ranks},
+        generation={"max_new_tokens": options.answer, "ignore_eos": True},
+        report={"progress": "lines"},
     )
     lines = []
     for which in ("first", "next"):
-        note(PROGRAM, f"{case}, {ranks} ranks, {which} start, load {os.getloadavg()[0]:.2f}")
-        report = start(job, ranks, WORK / f"{case}-{ranks}-{which}.log")
+        work.note(f"{case}, {ranks} ranks, {which} start, {load()}")
+        report = start(job, ranks, work.folder / f"{case}-{ranks}-{which}.log")
         lines.append(
             {
-                "bench": PROGRAM,
+                "bench": "bench-start",
                 "case": case,
                 "start": which,
                 "ranks": ranks,
@@ -136,12 +138,7 @@ def table(lines: Sequence[Line]) -> None:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog=PROGRAM,
-        description=__doc__,
-        epilog=f"example: scripts/{PROGRAM} --requests 100000 --ranks 1",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = bench_parser("start", __doc__, "--requests 100000 --ranks 1", rounds=0)
     add = parser.add_argument
     add("--requests", type=positive, default=1_000_000, help="default: %(default)s")
     add("--prompt", type=positive, default=24, help="tokens of a prompt (default: %(default)s)")
@@ -149,50 +146,19 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--answer", type=positive, default=8, help="most tokens of an answer (default: %(default)s)"
     )
     add("--ranks", type=lengths, default="1,2", help="replicas of one rank (default: %(default)s)")
-    add(
-        "--json",
-        type=Path,
-        default=ROOT / "runs" / f"{PROGRAM}.jsonl",
-        help=f"JSON lines are appended to it (default: runs/{PROGRAM}.jsonl)",
-    )
     return parser.parse_args(arguments)
-
-
-def set_environment() -> None:
-    """For mpirun, which else counts cores and refuses root; and what other runs measured is not there."""
-    os.environ.update(
-        OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_mpi_yield_when_idle="1", PECIA_NO_CACHE="1"
-    )
-    if os.geteuid() == 0:
-        os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    WORK.mkdir(parents=True, exist_ok=True)
-    set_environment()
-    build(PROGRAM, WORK / "log", "pecia")
-    shape = {
-        "layers": 1,
-        "hidden": 32,
-        "heads": 2,
-        "kv-heads": 1,
-        "head-dim": 16,
-        "ffn": 64,
-        "vocab": VOCAB,
-    }
-    bench_model.main([str(WORK / "model"), *(f"--{key}={value}" for key, value in shape.items())])
-    lines: list[Line] = []
+    work = Work("start", options.json)
+    on_this_machine()
+    os.environ["PECIA_NO_CACHE"] = "1"  # what other runs measured is not there
+    work.build("pecia")
+    model.main([str(work.folder / "model"), *(f"--{key}={value}" for key, value in SHAPE_TINY.items())])
     for case in CASES:
-        write_shard(WORK / f"{case}.h5", case, options.requests, options.prompt)
+        write_shard(work.folder / f"{case}.h5", case, options.requests, options.prompt)
         for ranks in options.ranks:
-            lines += measured(options, case, ranks)
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    with options.json.open("a", encoding="utf-8") as file:
-        file.writelines(json.dumps(line) + "\n" for line in lines)
-    table(lines)
+            work.keep(measured(work, options, case, ranks))
+    table(work.lines)
     return 0
-
-
-if __name__ == "__main__":
-    run(PROGRAM, main)

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""trace_report line NAME ARRIVALS REPORT, trace_report table FILE: what bench-trace.sh measured, as a JSON line of a
-run's report.json, and as tables of many lines. A figure is the median of its runs.
+"""Plays a bursty stream of requests to two ranks that share them in turn by SP alone, by SP with shift, by TP alone, as
+two replicas (DP), by CP and as elastic teams, and prints latencies; and the same requests as a batch, for throughput. A
+figure is the median of its runs.
+  local  both ranks on this machine
+  net    on two servers of one rack, made of network namespaces, with a link of 1000 Mbit/s each; needs root
 """
 
 from __future__ import annotations
@@ -10,10 +13,19 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from ..command import UserError, run
-from .modes import read, show
+from ..command import UserError
+from .common import Work, bench_model, bench_parser, enter_network, on_this_machine, positive, show
 
-PROGRAM = "trace-report"
+LENGTHS = ("--lengths", 300, 60)
+VARIATION = 3  # of the gaps between requests
+GRIDS = {
+    "SP": "sp=2 decode=sp",
+    "SP+shift": "sp=2 decode=shift",
+    "TP": "tp=2",
+    "DP": "dp=2",
+    "CP": "cp=2",
+    "elastic": "cp=elastic",
+}
 
 
 def answered(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -80,16 +92,44 @@ def tables(lines: list[dict[str, Any]]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) == 4 and arguments[0] == "line":
-        print(json.dumps(line(arguments[1], arguments[2], Path(arguments[3]))))
-    elif len(arguments) == 2 and arguments[0] == "table":
-        tables(read(Path(arguments[1])))
+    parser = bench_parser("trace", __doc__, "local --requests 20", rounds=2, where=("local", "net"))
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        help="what make-trace-prompts reads, for its lengths, times 0.4 (default: prompts of 300, answers of 60)",
+    )
+    parser.add_argument("--requests", type=positive, default=60, help="default: %(default)s")
+    parser.add_argument(
+        "--rate", type=float, default=1, help="requests per second, in bursts (gaps of coefficient of variation 3)"
+    )
+    options = parser.parse_args(arguments)
+    hosts = ""
+    if options.where == "net":
+        enter_network(options.where, 1000, 1000)
+        hosts = "n1,n2"
     else:
-        raise UserError(
-            "usage: trace_report line NAME ARRIVALS REPORT | trace_report table FILE"
-        )
+        on_this_machine()
+    work = Work(f"trace-{options.where}", options.json)
+    work.build("pecia")
+    model = bench_model("bench-111m", layers=24, ffn=2048)
+    source = (options.trace.resolve(), "--scale-lengths", 0.4) if options.trace else LENGTHS
+    arrivals_of = ("--gamma", options.rate, VARIATION, "--requests", options.requests)
+    job = work.job(
+        "job",
+        model={"path": str(model)},
+        input=[str(work.prompts("prompts", *source, *arrivals_of, "--vocab", 32768))],
+        output="out",
+        generation={"ignore_eos": True},
+        batch={"order": "fcfs"},
+        report={"progress": "lines"},
+    )
+    for number in work.rounds(options.rounds):
+        for arrivals in ("replay", "ignore"):
+            for name, grid in GRIDS.items():
+                work.note(f"round {number}, arrivals {arrivals}, {name}")
+                settings = [f"output={work.folder / f'{name}-{arrivals}-{number}'}", f"batch.arrivals={arrivals}"]
+                settings += [f"parallel.{setting}" for setting in grid.split()]
+                report = work.run(2, job, settings, hosts=hosts, threads=1)  # each rank has a core
+                work.keep([line(name, arrivals, report)])
+    tables(work.lines)
     return 0
-
-
-if __name__ == "__main__":
-    run(PROGRAM, main)

@@ -16,11 +16,10 @@ class Foresight(ScriptTest):
     def setUp(self) -> None:
         super().setUp()
         self.asked: list[str] = []
-        names = ("launched", "build", "WORK")
-        originals = [getattr(bench_foresight, name) for name in names]
-        played = (self.launched, lambda *_: None, self.folder / "work")
-        vars(bench_foresight).update(zip(names, played))
-        self.addCleanup(lambda: vars(bench_foresight).update(zip(names, originals)))
+        work = self.folder / "runs/bench-foresight"
+        self.play("pecia_tools.bench.common", ROOT=self.folder)
+        self.play("pecia_tools.bench.common.Work", build=lambda *_: None)
+        self.play("pecia_tools.bench.foresight", launched=self.launched, WORK=work)
 
     def launched(self, ranks: int, *command: Any) -> str:
         text = [str(word) for word in command]

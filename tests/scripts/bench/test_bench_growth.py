@@ -4,11 +4,12 @@ from __future__ import annotations
 import argparse
 import json
 import unittest
-from pathlib import Path
 from typing import Any
 
 from pecia_tools.bench import growth as bench_growth
+from pecia_tools.bench.common import Work
 from pecia_tools.bench.growth import MIB, Fit, kv_bytes
+from pecia_tools.command import Failure
 from support import ScriptTest, quietly
 
 
@@ -37,37 +38,35 @@ class Whole(ScriptTest):
         (self.model / "config.json").write_text(json.dumps({**shape, "hidden_size": 64}))
         (self.model / "model.safetensors").write_bytes(bytes(5 * MIB))
 
+        self.play("pecia_tools.bench.common", ROOT=self.folder)
+
     def test_keys_and_values(self) -> None:
         self.assertEqual(kv_bytes(self.model, 10), 10 * 3 * 2 * 2 * 16 * 2)
 
     def test_every_case_in_turn_and_its_tables(self) -> None:
         asked: list[str] = []
 
-        def bench(options: argparse.Namespace, ranks: int, threads: int, *words: Any) -> list[Any]:
+        def bench(
+            work: Work, options: argparse.Namespace, ranks: int, threads: int, *words: Any
+        ) -> dict[str, Any]:
             asked.append(f"{ranks}×{threads} " + " ".join(map(str, words)))
             told = dict(zip(words[::2], words[1::2]))
             tokens = int(str(told["--tokens"]).split(",")[-1])
             seconds = tokens * 1e-3 + tokens**2 * 2e-6
-            return [
-                {
-                    "tokens": tokens,
-                    "ranks": ranks,
-                    "seconds": {"median": seconds},
-                    "tokens_per_s": tokens / seconds,
-                    "cpu_s_per_token": 1e-3 * (1 + ranks / 10),
-                    "share_of_floor": 0.75,
-                    "exposed_comm_share": 0.01,
-                    "max_rss_bytes": 50 * MIB + kv_bytes(self.model, tokens),
-                    "flops": 2.0 * tokens + 0.002 * tokens**2,
-                }
-            ]
+            return {
+                "tokens": tokens,
+                "ranks": ranks,
+                "seconds": {"median": seconds},
+                "tokens_per_s": tokens / seconds,
+                "cpu_s_per_token": 1e-3 * (1 + ranks / 10),
+                "share_of_floor": 0.75,
+                "exposed_comm_share": 0.01,
+                "max_rss_bytes": 50 * MIB + kv_bytes(self.model, tokens),
+                "flops": 2.0 * tokens + 0.002 * tokens**2,
+            }
 
-        originals = bench_growth.bench, bench_growth.build, bench_growth.WORK
-        bench_growth.bench, bench_growth.build = bench, lambda *_: None
-        bench_growth.WORK = self.folder / "work"
-        self.addCleanup(
-            lambda: vars(bench_growth).update(zip(("bench", "build", "WORK"), originals))
-        )
+        self.play("pecia_tools.bench.growth", bench=bench)
+        self.play("pecia_tools.bench.common.Work", build=lambda *_: None)
         json_file = self.folder / "out.jsonl"
         options: list[object] = ["--model", self.model, "--json", json_file, "--rounds", 2]
         options += ["--tokens", "512,1024,2048", "--ranks", "1,2", "--rank-tokens", 100]
@@ -93,9 +92,8 @@ class Whole(ScriptTest):
         )
 
     def test_what_fails_shows_its_last_words(self) -> None:
-        original = bench_growth.BENCH, bench_growth.WORK
-        bench_growth.BENCH, bench_growth.WORK = Path("/bin/false"), self.folder
-        self.addCleanup(lambda: vars(bench_growth).update(zip(("BENCH", "WORK"), original)))
+        self.play("pecia_tools.bench.growth", BIN=self.folder)
+        self.write("bench_prefill", "#!/bin/sh\necho no memory; exit 1\n").chmod(0o755)
         options = bench_growth.parse(["--model", str(self.model)])
-        with self.assertRaisesRegex(bench_growth.Failure, "ended with code 1"):
-            bench_growth.bench(options, 1, 1)
+        with self.assertRaisesRegex(Failure, "(?s)no memory.*this failed: .*bench_prefill.*code 1"):
+            bench_growth.bench(Work("growth"), options, 1, 1)

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import contextlib
-import io
-import json
 import os
 import signal
 import sys
@@ -16,7 +13,7 @@ from pecia_tools.bench import job_report
 from pecia_tools.bench.job import repeated, timed
 from pecia_tools.bench.launched_run import launched
 from pecia_tools.command import UserError
-from support import ScriptTest, make_results
+from support import ScriptTest, make_results, printed
 
 
 def report() -> dict[str, Any]:
@@ -116,14 +113,6 @@ class LaunchedRuns(ScriptTest):
 
 
 class Tables(ScriptTest):
-    def tables(self, lines: list[dict[str, Any]]) -> str:
-        path = self.folder / "lines.jsonl"
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            job_report.main([str(path)])
-        return out.getvalue()
-
     def test_medians_and_rounds(self) -> None:
         lines: list[dict[str, Any]] = [{"what": "first", "startup": {"measure_s": 0.07}}]
         # 1, 3 and 2 % more than 10 s; the order of a pair differs by round.
@@ -157,7 +146,7 @@ class Tables(ScriptTest):
             for what in ("dead_rank", "hung_rank"):
                 figures = {"named_s": number, "exit_s": number + 0.5, "silence_s": 3}
                 lines.append({"what": what, "round": number, **figures, **again})
-        text = self.tables(lines)
+        text = printed(job_report.tables, lines)
         for row in (
             "| summary trace and progress: on against off | 2.00 % | 1.00 %, 3.00 %, 2.00 % |",
             "| between passes: plans, results made durable, progress | 0.50 % | 0.50 %, 0.50 %, 0.50 % |",

@@ -27,7 +27,7 @@ from pecia_tools.gguf.export_gpt_oss import export_gpt_oss
 from pecia_tools.gguf.model import GgufModel
 from pecia_tools.gguf.weights import halves_from_pairs, write_safetensors
 from pecia_tools.runs.prompt_shard import PromptShard
-from support import PROSE, ScriptTest, make_model, quietly
+from support import PROSE, ScriptTest, make_model, printed, quietly
 
 SHAPE = [
     "--layers=2",
@@ -200,8 +200,7 @@ class Rounds(ScriptTest):
         python.parent.mkdir(parents=True)
         python.write_text("#!/bin/sh\necho 'bad weights'\nkill -SEGV $$\n")
         python.chmod(0o755)
-        original, bench_peers.ROOT = bench_peers.ROOT, self.folder
-        self.addCleanup(setattr, bench_peers, "ROOT", original)
+        self.play("pecia_tools.bench.peers", ROOT=self.folder)
         bench = self.bench("--rounds", "2", "--only", "transformers/bf16,openvino/bf16,pecia/auto")
         bench.work.mkdir(parents=True)
         facts = {"what": "decode", "tokens": 512, "foreign_cpus": 0, "share_of_floor": 0.5}
@@ -221,10 +220,10 @@ class Environments(ScriptTest):
         bench = Bench(parse(["--only", only, "--model", str(make_model(self.folder / "model"))]))
         bench.work, made = self.folder / "work", []
 
-        def script(program: str, log: Path, command: str, *arguments: object) -> None:
-            made.append(command)
-            if failing in command:
-                raise Failure(f"{command}: no such package")
+        def set_up(environment: str) -> None:
+            made.append(environment)
+            if failing == environment:
+                raise Failure(f"{environment}: no such package")
 
         def kind(name: str) -> Path:
             made.append(name)
@@ -232,8 +231,7 @@ class Environments(ScriptTest):
                 raise Failure(f"{name}: no room")
             return Path(name)
 
-        original, bench_peers.run_script = bench_peers.run_script, script
-        self.addCleanup(setattr, bench_peers, "run_script", original)
+        self.play("pecia_tools.bench.peers", set_up=set_up)
         bench.make_gguf = bench.make_openvino = kind
         with contextlib.redirect_stderr(io.StringIO()) as said:
             bench.options.text = self.write("text", PROSE)
@@ -242,7 +240,7 @@ class Environments(ScriptTest):
 
     def test_one_that_cannot_be_had_is_named_and_the_others_go_on(self) -> None:
         bench, made, said = self.prepared("openvino,transformers/bf16", "peers-openvino")
-        self.assertEqual(made, ['"$0" peers', '"$0" peers-openvino'])
+        self.assertEqual(made, ["peers", "peers-openvino"])
         self.assertEqual(list(bench.failed), ["openvino/bf16", "openvino/int8"])
         self.assertIn("no such package", said)
 
@@ -254,8 +252,7 @@ class Environments(ScriptTest):
         only = ["--only", "llama.cpp/F32/fa-on,transformers/bf16", "--model", str(model)]
         bench = Bench(parse(only))
         bench.work, bench.gguf = self.folder / "work", self.folder / "gguf"
-        original, bench_peers.run_script = bench_peers.run_script, lambda *words: None
-        self.addCleanup(setattr, bench_peers, "run_script", original)
+        self.play("pecia_tools.bench.peers", set_up=lambda environment: None)
         with contextlib.redirect_stderr(io.StringIO()) as said:
             bench.prepare()
         self.assertEqual(list(bench.failed), ["llama.cpp/F32/fa-on/ub-512", "llama.cpp/F32/fa-on/ub-2048"])
@@ -263,7 +260,7 @@ class Environments(ScriptTest):
 
     def test_weights_that_cannot_be_made_concern_their_settings(self) -> None:
         bench, made, _ = self.prepared("openvino,llama.cpp/Q8_0/fa-on/ub-512", "int8")
-        self.assertEqual(made, ['"$0" peers', '"$0" peers-openvino', "Q8_0", "bf16", "int8"])
+        self.assertEqual(made, ["peers", "peers-openvino", "Q8_0", "bf16", "int8"])
         self.assertEqual(list(bench.failed), ["openvino/int8"])
 
 
@@ -287,8 +284,7 @@ class Batches(ScriptTest):
             line("openvino", "bf16", 200, what="batch", tokens=16),
             line("openvino", "bf16", 50),
         ]
-        code, out, _ = quietly(peers_report.main, self.write_lines("lines", *lines))
-        self.assertEqual(code, 0)
+        out = printed(peers_report.tables, lines)
         self.assertIn("| 16 prompts at once | 300.0 | auto | – | – | – | – | 200.0 | bf16 | 1.50", out)
         self.assertLess(out.index("prefill of 512"), out.index("16 prompts"))
 
@@ -451,8 +447,7 @@ class Products(ScriptTest):
             line("pecia", "auto", 10, share_of_floor=1),
             line("transformers", "bf16", 4096, what="product", tokens=8192),
         ]
-        code, out, _ = quietly(peers_report.main, self.write_lines("lines", *lines))
-        self.assertEqual(code, 0)
+        out = printed(peers_report.tables, lines)
         product = (
             "| rows of [8192 × 576] · [576 × 1536] | 8192.0 | auto | 4096.0 | bf16 | – | – | – | – | 2.00"
         )
@@ -462,9 +457,7 @@ class Products(ScriptTest):
 
 class Tables(ScriptTest):
     def printed(self, *lines: dict[str, Any]) -> str:
-        code, out, _ = quietly(peers_report.main, self.write_lines("lines", *lines))
-        self.assertEqual(code, 0)
-        return out
+        return printed(peers_report.tables, lines)
 
     def test_medians_winners_and_ratios(self) -> None:
         rounds = {
@@ -500,10 +493,6 @@ class Tables(ScriptTest):
         )
         self.assertIn("| prefill of 512 | – | – | 20.0 | fp32 | – | – | – | – | – | – | – |", text)
         self.assertIn("| decode after 512 | – | – | 8.0 | bf16 |", text)
-
-    def test_no_lines(self) -> None:
-        empty = self.write("lines", "")
-        self.assert_refused("no lines", call=lambda: peers_report.main([str(empty)]))
 
 
 class Weights(ScriptTest):

@@ -10,7 +10,8 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from pecia_tools.bench import regress as regress_report
+from pecia_tools.bench import regress
+from pecia_tools.bench.common import Work
 from pecia_tools.bench.regress import Comparison, compare, times
 from support import ScriptTest, quietly
 
@@ -77,8 +78,9 @@ class Verdicts(ScriptTest):
 
 class Report(ScriptTest):
     def report(self, old: list[dict[str, Any]], new: list[dict[str, Any]]) -> tuple[int, str, str]:
-        files = [self.write_lines(name, *lines) for name, lines in (("old", old), ("new", new))]
-        return quietly(regress_report.main, *files, "aaa", "bbb-dirty", self.json)
+        self.play("pecia_tools.bench.common", ROOT=self.folder)
+        work = Work("regress", self.json)
+        return quietly(lambda _: regress.report(work, old, new, ("aaa", "bbb-dirty")))
 
     @property
     def json(self) -> Path:
@@ -132,7 +134,7 @@ chmod +x "$2/bin/bench_ops"
 
 
 class Script(ScriptTest):
-    """bench-regress.sh in a repository of its own, with a CMake that builds nothing."""
+    """scripts/bench regress in a repository of its own, with a CMake that builds nothing."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -144,7 +146,6 @@ class Script(ScriptTest):
         (self.root / ".venv").symlink_to(scripts.parent / ".venv")
         for path, text in (
             ("repository/.gitignore", "/build/\n/runs/\n/.venv\n"),
-            ("repository/scripts/make-bench-model", "#!/bin/sh\n"),
             ("bin/cmake", FAKE_CMAKE),
         ):
             self.write(path, text).chmod(stat.S_IRWXU)
@@ -168,7 +169,7 @@ class Script(ScriptTest):
             "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
             "ORDER": str(self.folder / "order"),
         }
-        command = [str(self.root / "scripts/bench-regress.sh"), *arguments]
+        command = [str(self.root / "scripts/bench"), "regress", *arguments]
         done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
         self.assertEqual(list((self.root / "build").glob("regress/*")), [], "a tree is left")
         self.assertEqual(len(self.git("worktree", "list").splitlines()), 1)
@@ -207,9 +208,9 @@ class Script(ScriptTest):
         for arguments, words in (
             (("nothing",), "'nothing' is no commit"),
             (("--only", "comm"), "--only has 'comm'"),
-            (("--rounds", "0"), "--rounds is 0"),
-            (("--rounds",), "bench-regress.sh [REF]"),
-            (("--fast", "1"), "bench-regress.sh [REF]"),
+            (("--rounds", "0"), "'0' is not a whole number"),
+            (("--rounds",), "usage: bench regress"),
+            (("--fast", "1"), "usage: bench regress"),
         ):
             with self.subTest(arguments=arguments):
                 done = self.bench(*arguments)

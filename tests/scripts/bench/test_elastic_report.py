@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import tempfile
 import unittest
@@ -11,8 +9,9 @@ from typing import Any
 
 import h5py
 
-from pecia_tools.bench.elastic import LONG, LONGEST, SHORT, line, main, trace
+from pecia_tools.bench.elastic import LONG, LONGEST, SHORT, line, rate, tables, trace
 from pecia_tools.command import UserError
+from support import printed
 
 
 def measured(kind: str, arrivals: str, mode: str, latency_s: list[float], seconds: float) -> dict:
@@ -35,12 +34,6 @@ class ElasticReport(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
-
-    def said(self, *arguments: object) -> str:
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            self.assertEqual(main([str(one) for one in arguments]), 0)
-        return out.getvalue()
 
     def test_traces_have_the_lengths_of_their_kind(self) -> None:
         for kind, least, most in (("short", *SHORT), ("long", LONG[0], LONGEST[1])):
@@ -69,13 +62,13 @@ class ElasticReport(unittest.TestCase):
         (self.folder / "report.json").write_text(json.dumps(report))
         with h5py.File(self.folder / "results.h5", "w") as results:
             results["ttft_s"], results["decode_s"] = [0.5, 1.0], [0.25, 0.0]
-        found = line("3", "short", "replay", "DP", self.folder)
+        found = line(3, "short", "replay", "DP", self.folder)
         self.assertEqual(found["latency_s"], [0.75, 1.0])
         self.assertEqual((found["round"], found["mode"], found["ttft_s"]), (3, "DP", [0.5, 1.0]))
         counts["open"] = 1
         (self.folder / "report.json").write_text(json.dumps(report))
         with self.assertRaisesRegex(UserError, "1 are open"):
-            line("3", "short", "replay", "DP", self.folder)
+            line(3, "short", "replay", "DP", self.folder)
 
     def test_goodput_is_counted_against_idle_ranks(self) -> None:
         lines = [
@@ -86,14 +79,8 @@ class ElasticReport(unittest.TestCase):
             measured("short", "replay", "DP", [25.0, 26.0], 9),
             measured("short", "replay", "elastic", [24.0, 25.0], 9),
         ]
-        path = self.folder / "lines.jsonl"
-        path.write_text("".join(json.dumps(one) + "\n" for one in lines))
-        self.assertEqual(float(self.said("rate", path, "short", 0.8)), 0.8 * 2 / 4)
-        text = self.said("table", path)
+        self.assertEqual(rate(lines, "short", 0.8), 0.8 * 2 / 4)
+        text = printed(tables, lines)
         self.assertIn("short: elastic / best static 0.800 as a batch", text)
         self.assertIn("| DP | 25 | 0.500 | 12.75 | 12.75 |", text)
         self.assertIn("| elastic | 20 | 1.000 | 12.25 |", text)
-
-    def test_other_words_are_refused(self) -> None:
-        with self.assertRaisesRegex(UserError, "elastic_report trace KIND TOKENS"):
-            main(["trace", "odd", "5"])

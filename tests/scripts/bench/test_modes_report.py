@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import contextlib
-import io
-import json
-import tempfile
 import unittest
-from pathlib import Path
 from typing import Any
 
-from pecia_tools.bench.modes import main, mode
+from pecia_tools.bench import layout as bench_layout
+from pecia_tools.bench.modes import mode, tables
+from support import printed
 
 
 def prefill(ring: str, tokens: int, seconds: float, rule: str) -> dict[str, Any]:
@@ -30,16 +27,6 @@ def prefill(ring: str, tokens: int, seconds: float, rule: str) -> dict[str, Any]
     }
 
 
-def printed(lines: list[dict[str, Any]], tables: str) -> str:
-    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-        file.write("".join(json.dumps(line) + "\n" for line in lines))
-        file.flush()
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            main([tables, str(Path(file.name))])
-        return out.getvalue()
-
-
 class ModesReport(unittest.TestCase):
     def test_modes_are_named_by_the_degrees_in_use(self) -> None:
         line = {"ranks": 4, "threads": 1, "grid": "CP 2 × SP 1 × TP 2, sp_tp", "ring": "pass_q"}
@@ -53,7 +40,7 @@ class ModesReport(unittest.TestCase):
         for tokens, (kv, q, rule) in cases.items():
             lines += [prefill("pass_kv", tokens, kv, rule), prefill("pass_q", tokens, q, rule)]
         lines += [prefill("pass_kv", 300, 0.1, "pass_kv"), prefill("pass_q", 300, 0.2, "pass_q")]
-        text = printed(lines, "net")
+        text = printed(tables, "net", lines)
         ends = {
             row.split(" | ")[0]: row.split(" | ")[-1]
             for row in text.splitlines()
@@ -89,7 +76,7 @@ class ModesReport(unittest.TestCase):
                     "step_seconds": {"median": value},
                 }
                 lines.append(line)
-        text = printed(lines, "net").split("Decode steps in base and in shift")[1]
+        text = printed(tables, "net", lines).split("Decode steps in base and in shift")[1]
         ends = [row.rsplit(" | ", 1)[1] for row in text.splitlines() if row.startswith("| CP")]
         self.assertEqual(ends, ["right |", "wrong |", "within 5 % |"])
         self.assertIn("not always right: 1 of 3", text)
@@ -102,7 +89,7 @@ class ModesReport(unittest.TestCase):
             lines.append({**prompt, "grid": grid})
             step = {"bench": "bench_decode", "batch": 8, "step_seconds": {"median": 1e-2 / value}}
             lines.append({**step, "grid": grid})
-        text = printed(lines, "experts")
+        text = printed(tables, "experts", lines)
         base = "| CP 1 × SP 4 × TP 1 |"
         self.assertIn(f"{base} prefill of 512 | 300.00 | 100.00 | EP 4 | 200 % |", text)
         self.assertIn(f"{base} step of 8 | 33.33 | 100.00 | EP 1 | 200 % |", text)
@@ -116,7 +103,7 @@ class ModesReport(unittest.TestCase):
                 sent_bytes_of_layers=2 * tokens * 7, expected_bytes_of_layers=2 * tokens * 8
             )
             lines.append(line)
-        text = printed(lines, "local")
+        text = printed(tables, "local", lines)
         self.assertIn("| 90 | 90 | 90 % | 1.0 | 7.0 | 8.0 |", text)
         self.assertIn("| 48 | 48 | 96 % | 1.0 | 7.0 | 8.0 |", text)
 
@@ -133,5 +120,5 @@ class ModesReport(unittest.TestCase):
                         "tokens_per_s": rate,
                     }
                 )
-        text = printed(lines, "layout")
+        text = printed(bench_layout.tables, lines)
         self.assertIn("| CP 2 | decode | 80.0 | 60.0 | 0.90 | 0.90, 0.92, 0.75 |", text)

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import tempfile
 import unittest
 from pathlib import Path
 from typing import Any
 
-from pecia_tools.bench.trace import line, main
+from pecia_tools.bench.trace import line, tables
 from pecia_tools.command import UserError
+from support import printed
 
 
 def report(failed: int = 0) -> dict[str, Any]:
@@ -52,9 +51,6 @@ class TraceReport(unittest.TestCase):
                 one["ttft_s"] = {key: value * factor for key, value in one["ttft_s"].items()}
                 one["seconds"] *= factor
                 lines.append(one)
-        self.path.write_text("".join(json.dumps(one) + "\n" for one in lines))
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            main(["table", str(self.path)])
-        self.assertIn("| SP | 200 | 400 | 600 | 100 | 200 | 300 |", out.getvalue())
-        self.assertIn("| SP | 30 | 60, 30, 15 |", out.getvalue())
+        text = printed(tables, lines)
+        self.assertIn("| SP | 200 | 400 | 600 | 100 | 200 | 300 |", text)
+        self.assertIn("| SP | 30 | 60, 30, 15 |", text)

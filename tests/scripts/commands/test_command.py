@@ -119,7 +119,9 @@ class EveryTool(ScriptTest):
             words = launcher.read_text("utf-8").split() if launcher.is_file() else []
             for before, module in zip(words, words[1:]):
                 if before.endswith('/launch.sh"') and module != "gguf.demo_model":
-                    text = (self.scripts / f"pecia_tools/{module.replace('.', '/')}.py").read_text("utf-8")
+                    path = self.scripts / "pecia_tools" / module.replace(".", "/")
+                    file = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+                    text = file.read_text("utf-8")
                     self.assertRegex(text, r"\n    run\(PROGRAM, main\)\n\Z", module)
 
     def test_says_the_project_s_version(self) -> None:

@@ -2,7 +2,6 @@
 import re
 import warnings
 from typing import Any, Optional
-from unittest import mock
 from xml.etree import ElementTree
 
 import numpy as np
@@ -61,9 +60,7 @@ class PageTest(ScriptTest):
     def setUp(self) -> None:
         super().setUp()
         self.run_folder = self.folder / "run"
-        drawing = mock.patch("pecia_tools.report.page.to_svg", self.drawing)
-        drawing.start()
-        self.addCleanup(drawing.stop)
+        self.play("pecia_tools.report.page", to_svg=self.drawing)
 
     def make(
         self, rows: Optional[list[dict[str, Any]]] = None, document: Optional[dict] = None
