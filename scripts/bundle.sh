@@ -88,9 +88,9 @@ if [[ -n $cuda_major ]]; then
 fi
 
 cp -r "$root/tests/goldens" "$bundle/goldens"
-mkdir "$bundle/pecia_tools"
-cp "$root"/scripts/pecia_tools/{__init__,command,bench_model,bench_sdpa,gpu_goldens,gpu_table}.py "$bundle/pecia_tools/"
-install -m 755 "$root/tests/support/own_hostid.sh" "$root/scripts/pecia_tools/bundle_run.sh" "$bundle"
+(cd "$root/scripts" && cp --parents pecia_tools/{,bench/,gpu/}__init__.py pecia_tools/command.py pecia_tools/bench/model.py \
+  pecia_tools/gpu/{sdpa,goldens,table}.py "$bundle")
+install -m 755 "$root/tests/support/own_hostid.sh" "$root/scripts/pecia_tools/gpu/bundle_run.sh" "$bundle"
 mv "$bundle/bundle_run.sh" "$bundle/run"
 install -m 755 "$root/scripts/gpu-check.sh" "$bundle/gpu-check.sh"
 mkdir -p "$(dirname "$output")"

@@ -27,10 +27,10 @@ table=("$log")
 if [ -f "$launches" ]; then table+=("$launches"); fi
 export PYTHONPATH=scripts
 echo "== no spills, and room"
-python3 -m pecia_tools.kernel_table "${table[@]}"
+python3 -m pecia_tools.gpu.kernel_table "${table[@]}"
 echo "== fast instructions"
 if ! command -v cuobjdump >/dev/null; then
   echo "check-cuda: not checked, as there is no cuobjdump (it comes with CUDA)"
   exit
 fi
-cuobjdump -sass "$folder/kernels/cuda/libpecia_kernels_cuda.a" | python3 -m pecia_tools.kernel_sass /dev/stdin
+cuobjdump -sass "$folder/kernels/cuda/libpecia_kernels_cuda.a" | python3 -m pecia_tools.gpu.kernel_sass /dev/stdin

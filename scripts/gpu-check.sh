@@ -40,17 +40,17 @@ program() {
     echo "$GPU_CHECK_PROGRAMS/$1"
   elif [[ -x $here/run ]]; then
     case $1 in
-      make-bench-model) echo "python3 -m pecia_tools.bench_model" ;;
-      bench-sdpa) echo "python3 -m pecia_tools.bench_sdpa" ;;
-      gpu-goldens) echo "python3 -m pecia_tools.gpu_goldens" ;;
+      make-bench-model) echo "python3 -m pecia_tools.bench.model" ;;
+      bench-sdpa) echo "python3 -m pecia_tools.gpu.sdpa" ;;
+      gpu-goldens) echo "python3 -m pecia_tools.gpu.goldens" ;;
       mpirun) echo "$here/run mpirun" ;;
       *) echo "$here/run $1" ;;
     esac
   else
     case $1 in
-      make-bench-model) echo "python3 -m pecia_tools.bench_model" ;;
-      bench-sdpa) echo "python3 -m pecia_tools.bench_sdpa" ;;
-      gpu-goldens) echo "python3 -m pecia_tools.gpu_goldens" ;;
+      make-bench-model) echo "python3 -m pecia_tools.bench.model" ;;
+      bench-sdpa) echo "python3 -m pecia_tools.gpu.sdpa" ;;
+      gpu-goldens) echo "python3 -m pecia_tools.gpu.goldens" ;;
       mpirun) echo mpirun ;;
       test_*) echo "$here/../build/cuda/tests/$1" ;;
       *) echo "$here/../build/cuda/bin/$1" ;;
@@ -285,7 +285,7 @@ work=$(mktemp -d "$([[ -w /dev/shm && $(df --output=avail -B1G /dev/shm | tail -
 finish() {
   [[ -n ${model_pid:-} ]] && kill "$model_pid" 2>/dev/null
   rm -rf "$work"
-  timeout 10 python3 -m pecia_tools.gpu_table "$out"
+  timeout 10 python3 -m pecia_tools.gpu.table "$out"
 }
 trap finish EXIT
 trap '[[ -n $running ]] && kill "$running" 2>/dev/null; exit 1' TERM INT

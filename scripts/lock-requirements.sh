@@ -24,5 +24,6 @@ lock() {
 lock requirements "$@"
 lock requirements-books --constraints requirements.txt "$@"  # all go into one environment
 lock requirements-report --constraints requirements.txt "$@"
+lock requirements-test --constraints requirements.txt "$@"
 lock requirements-dev --constraints requirements.txt "$@"
 lock requirements-demo --no-deps "$@"

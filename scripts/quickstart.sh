@@ -92,7 +92,7 @@ if [[ -f $run/finished ]] && is_packed; then
   say "done already; here is what it gave (scripts/quickstart.sh FILE… takes other documents)"
 else
   build
-  scripts/pecia_tools/launch.sh demo_model "$model"
+  scripts/pecia_tools/launch.sh gguf.demo_model "$model"
   is_packed || pack_documents
   run_job || code=$?
   # 0: all requests done, 3: some failed. Anything else has not finished, and its own words say why.
@@ -101,5 +101,5 @@ else
 fi
 show_summaries
 echo
-scripts/pecia_tools/launch.sh quickstart_report "$run"
+scripts/pecia_tools/launch.sh dev.quickstart_report "$run"
 exit "$code"

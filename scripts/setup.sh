@@ -8,10 +8,11 @@
 #     python           .venv, and nothing else
 #     books            what pecia-pack reads PDF, EPUB, HTML, DOCX and tables with
 #     report           what pecia-report draws with
+#     test             what tests/scripts needs: pytest, books and report
 #     dev              what scripts/check.sh calls, and pre-commit
 #     cuda             the headers of cudnn-frontend, and cuobjdump into build/cuda-tools (x86-64)
 #     grammar          the sources of XGrammar, for generation.schema
-#     peers            build/peers, what bench-peers measures; peers-openvino: build/peers-openvino
+#     peers            build/peers, what bench peers measures; peers-openvino: build/peers-openvino
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 log="$root/build/setup.log"
@@ -139,7 +140,7 @@ get_cudnn_frontend() {
 }
 
 # cuobjdump and the disassembler that it calls, out of their wheels into build/cuda-tools/bin, unless they are there.
-# `pecia_tools.kernel_sass` reads what it prints. Other processors have no such wheels, or may have the tools from CUDA.
+# `pecia_tools.gpu.kernel_sass` reads what it prints. Other processors have no such wheels, or may have the tools from CUDA.
 get_cuobjdump() {
   local list="$root/scripts/requirements-cuda-tools.txt" folder="$root/build/cuda-tools" wheel
   if [[ $(uname -m) != x86_64 ]] || cmp -s "$list" "$folder/unpacked"; then return; fi
@@ -179,7 +180,7 @@ make_peers() {
 
 case "${1:-}" in
   "") install_packages ;;
-  python | books | report | dev | cuda | grammar | peers | peers-openvino) ;;
+  python | books | report | test | dev | cuda | grammar | peers | peers-openvino) ;;
   --version)
     sed -n 's/^VERSION = "\(.*\)".*/pecia-setup \1/p' "$root/scripts/pecia_tools/__init__.py"
     exit
@@ -189,7 +190,7 @@ case "${1:-}" in
     exit
     ;;
   *)
-    echo "setup: '$1' is nothing to set up. Call scripts/setup.sh, or with 'python', 'books', 'report', 'dev', 'cuda', 'grammar', 'peers' or 'peers-openvino'" >&2
+    echo "setup: '$1' is nothing to set up. Call scripts/setup.sh, or with 'python', 'books', 'report', 'test', 'dev', 'cuda', 'grammar', 'peers' or 'peers-openvino'" >&2
     exit 2
     ;;
 esac
@@ -197,6 +198,7 @@ make_environment
 case "${1:-}" in
   books) install_requirements requirements-books ;;
   report) install_requirements requirements-report ;;
+  test) for name in books report test; do install_requirements "requirements-$name"; done ;;
   dev) install_requirements requirements-dev ;;
   cuda) get_cudnn_frontend && get_cuobjdump ;;
   grammar) get_xgrammar ;;

@@ -171,27 +171,59 @@ def without_places(text: str, folder: Path) -> str:
     return re.sub(r"\d+", "N", text.replace(str(folder), "FOLDER"))
 
 
+def timed_ops() -> Iterator[dict[str, Any]]:
+    """What bench_ops --json prints on a GPU, as a calibration reads it."""
+    yield {"machine": "made up", "backend": "cuda"}
+    for rows in (64, 4096):
+        work = {"rows": rows, "item_rows": rows, "operands": "bf16", "bytes": 4e7}
+        product = {"op": "linear", "depth": 4096, "width": 4096, "flops": 2 * rows * 4096**2, **work}
+        attention = {"op": "attention", "depth": 8192, "width": 4096, "flops": 4 * rows * 8192 * 4096, **work}
+        norm = {"op": "rms_norm", "depth": 0, "width": 0, "flops": 0, **work}
+        for op, seconds in ((product, 5e-4), (attention, 1.5e-3), (norm, 3e-5)):
+            yield {"op": op["op"], "shape": f"{rows} rows", "median_s": seconds, "work": [op]}
+
+
 def printed(program: Path, folder: Path) -> dict[str, Any]:
     """What the program says without running a job."""
     folder.mkdir(parents=True)
-    small = "llama-3.1-8b", "h100-gtt"
+    write_shard(folder / "prompts.h5", random_requests(12, 1, 90, 71, 3), "chain")
+    path = str(ROOT / "tests" / "goldens" / MODELS["dense"])
+    (folder / "job.yaml").write_text(json.dumps({"model": {"path": path}, "input": ["prompts.h5"], "output": "run"}))
+    (folder / "ops.jsonl").write_text("\n".join(json.dumps(line) for line in timed_ops()))
+    plan, small = ["plan", "--cluster", "h100-gtt"], ["--model", "llama-3.1-8b"]
+    grid = [f"--set=parallel.{degree}=1" for degree in ("dp", "sp", "tp")]
+    csa = ["plan", "--model", "qwen2.5-32b", "--cluster", "a800-4x200", "--ranks", "4,8", "--set=attention.sparse=csa"]
+    elastic = [*plan, *small, "--ranks", "4", "--request", "50000:32x4", "--set", "parallel.cp=elastic"]
+    batch = ["--request", "20000:500x40", "--request", "3000+5000:50x8"]
     commands = {
         "help": ["--help"],
         "run --help": ["run", "--help"],
         "plan --help": ["plan", "--help"],
         "plan modes": ["plan", "--modes"],
-        "plan": ["plan", "--model", small[0], "--cluster", small[1], "--ranks", "8", "--request", "100000:256",
-                 "--json"],
-        "plan csa": ["plan", "--model", "qwen2.5-32b", "--cluster", "a800-4x200", "--ranks", "4,8", "--request",
-                     "300000:64", "--set", "attention.sparse=csa", "--json"],
-        "plan elastic": ["plan", "--model", small[0], "--cluster", small[1], "--ranks", "4", "--request",
-                         "50000:32x4", "--set", "parallel.cp=elastic", "--json"],
+        "plan modes of a job": ["plan", "job.yaml", "--modes", "--ranks", "2"],
+        "plan": [*plan, *small, "--ranks", "8", "--request", "100000:256", "--json"],
+        "plan too long": [*csa, "--request", "300000:64", "--json"],
+        "plan csa": [*csa, "--request", "100000:64", "--json"],
+        "plan csa table": [*csa, "--request", "100000:64"],
+        "plan elastic": [*elastic, "--json"],
+        "plan elastic table": [*elastic, *grid],
+        "plan job": ["plan", "job.yaml", "--ranks", "2", "--backend", "cpu", "--json"],
+        "plan job table": ["plan", "job.yaml", "--ranks", "2", "--backend", "cpu"],
+        "plan job refused": ["plan", "job.yaml", "--ranks", "7", "--set", "parallel.tp=7", "--backend", "cpu"],
+        "plan prompts": [*plan, "job.yaml", "--ranks", "1,2", "--json"],
+        "plan prompts table": [*plan, "job.yaml", "--ranks", "1,2"],
+        "plan batch table": ["plan", "--model", "llama-3.3-70b", "--gpu", "h100-80gb", "--ranks", "1,4,8", *batch],
+        "plan many ranks": [*plan, *small, "--ranks", "192", *batch],
+        "plan too large": [*plan, "--model", "llama-3.1-70b", "--ranks", "1", "--request", "9000:5", "--json"],
+        "plan calibrate": [*plan, "--calibrate", "ops.jsonl"],
+        "plan fitted": [*plan, *small, "--ranks=2", "--request=900", "--calibrate", "ops.jsonl", "--json"],
         "refused": ["run", "nowhere.yaml"],
     }
     found = {}
     for name, arguments in commands.items():
         ended = subprocess.run([str(program), *arguments], capture_output=True, text=True, timeout=LIMIT_S, cwd=folder)
-        found[name] = (ended.returncode, ended.stdout, ended.stderr.replace(str(program), "pecia"))
+        said = re.sub(r"pecia plan: \d+ of \d+ layouts\n", "", ended.stderr)  # progress, by the clock
+        found[name] = (ended.returncode, ended.stdout, said.replace(str(program), "pecia"))
     return found
 
 

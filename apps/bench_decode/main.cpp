@@ -145,8 +145,9 @@ class Decode {
                       {"steps", options.steps}}) {}
 
   void run() {
-    if (options_.ring == "broadcast_q") settings_.decode_ring = parallel::Ring::broadcast_q;
-    if (options_.ring == "pass_kv") settings_.decode_ring = parallel::Ring::pass_kv;
+    if (options_.ring == "broadcast_q")
+      settings_.decode_ring = parallel::AttentionExchange::broadcast_q;
+    if (options_.ring == "pass_kv") settings_.decode_ring = parallel::AttentionExchange::pass_kv;
     check_masters();
     if (session_.options.check) refuse_check_of_codes(options_.model);
     const Floors floors = [&] {

@@ -12,7 +12,7 @@
 namespace pecia::bench {
 namespace {
 
-using parallel::Ring;
+using parallel::AttentionExchange;
 
 /// Microseconds of a layer's attention. `servers` 1: the op alone.
 struct Row {

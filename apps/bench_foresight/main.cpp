@@ -29,7 +29,7 @@ namespace pecia::bench {
 namespace {
 
 using foresight::Program;
-using parallel::Ring;
+using parallel::AttentionExchange;
 
 struct Options {
   int million_servers = 0;  ///< 0: without a million tokens
@@ -65,7 +65,8 @@ constexpr int gpus_per_server = 8;
 
 class Pass {
  public:
-  Pass(const model::ModelConfig& config, int servers, Ring ring, int64_t tokens, int64_t cached) {
+  Pass(const model::ModelConfig& config, int servers, AttentionExchange ring, int64_t tokens,
+       int64_t cached) {
     const execute::TrialPasses passes{
         .instances = servers, .virtual_ranks = servers, .modes = {}, .prefill_ring = ring};
     const schedule::Plan plan = passes.feed(0, 1, tokens, cached);
@@ -88,10 +89,10 @@ class Pass {
       for (foresight::Section& section : program)
         for (foresight::Step& step : section.steps)
           if (auto* const start = std::get_if<comm::PhantomStart>(&step.what))
-            if (!start->in_series || ring == Ring::pass_q) halve(*start);
+            if (!start->in_series || ring == AttentionExchange::pass_q) halve(*start);
   }
 
-  foresight::PassTime on(const machines::Cluster& cluster) const {
+  foresight::ReplayResult on(const machines::Cluster& cluster) const {
     return replay(programs_, cluster);
   }
   int64_t steps() const {
@@ -143,9 +144,9 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 std::string play_million(const model::ModelConfig& config, const machines::Cluster& cluster,
                          const Options& options, Results& results, const std::string& problem) {
   const auto begin = std::chrono::steady_clock::now();
-  const Pass pass(config, options.million_servers, Ring::pass_kv, 1'000'000, 0);
+  const Pass pass(config, options.million_servers, AttentionExchange::pass_kv, 1'000'000, 0);
   const double recording_s = seconds_since(begin);
-  const foresight::PassTime time = pass.on(cluster);
+  const foresight::ReplayResult time = pass.on(cluster);
   const double all_s = seconds_since(begin);
   const bool is_published = options.million_servers == million_published_servers;
   const double error = 1e3 * time.seconds / million_ms - 1;
@@ -180,9 +181,9 @@ void run(const Session& session, const Options& options) {
 
   std::vector<std::array<std::optional<Pass>, 2>> passes(published.size());
   for (size_t i = 0; i < published.size(); ++i)
-    for (const Ring ring : {Ring::pass_kv, Ring::pass_q})
-      passes[i][ring == Ring::pass_q].emplace(config, 4, ring, published[i].tokens,
-                                              published[i].cached);
+    for (const AttentionExchange ring : {AttentionExchange::pass_kv, AttentionExchange::pass_q})
+      passes[i][ring == AttentionExchange::pass_q].emplace(config, 4, ring, published[i].tokens,
+                                                           published[i].cached);
   const double constant_s = fit(cluster, *passes[fitted_rows[0]][0], *passes[fitted_rows[1]][0]);
   cluster.overhead.step_us += 1e6 * constant_s;
   results.line(fmt::format(

@@ -103,7 +103,7 @@ schedule::SchedulerLimits limits_of(const Grid& grid,
   limits.max_positions = 1 << 20;
   limits.vocab = 32000;
   limits.policy = grid.policy;
-  limits.modes.decode_ring = parallel::Ring::broadcast_q;
+  limits.modes.decode_ring = parallel::AttentionExchange::broadcast_q;
   if (grid.elastic) {
     limits.objective = objective;
     limits.team_times = times_of(grid);

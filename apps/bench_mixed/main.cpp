@@ -86,7 +86,7 @@ class Mixed {
                  {"dtype", options.model.dtype},
                  {"compute", options.model.compute},
                  {"kv_dtype", std::string(name_of(settings_.kv_dtype))}}) {
-    if (options.ring == "pass_q") settings_.prefill_ring = parallel::Ring::pass_q;
+    if (options.ring == "pass_q") settings_.prefill_ring = parallel::AttentionExchange::pass_q;
   }
 
   void run() {

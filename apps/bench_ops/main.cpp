@@ -26,7 +26,7 @@
 #include "lib/core/json.hpp"
 #include "lib/device/cuda_device.hpp"
 #include "lib/device/phantom_device.hpp"
-#include "lib/foresight/timed_ops.hpp"
+#include "lib/foresight/calibration.hpp"
 
 namespace pecia::bench {
 namespace {

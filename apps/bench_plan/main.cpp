@@ -3,7 +3,7 @@
 /// before to the arguments of every layer's attention, on one core and one rank. It counts
 ///
 ///   plan     Scheduler::commit of the step before, Scheduler::next, and the plan's bytes
-///   pass     RingAttention::begin_pass: the rows of each rank, their slots, runs of keys, FLOPs
+///   pass     Attention::begin_pass: the rows of each rank, their slots, runs of keys, FLOPs
 ///   first    the first layer's calls: work divided among the GPU's blocks, and written with rows
 ///            and runs into the block of memory that is sent
 ///   others   the calls of all other layers, which find it there
@@ -21,7 +21,7 @@
 #include "kernels/api/validate.hpp"
 #include "kernels/cuda/attention/attention_calls.hpp"
 #include "kernels/phantom/idle.hpp"
-#include "lib/context/ring_attention.hpp"
+#include "lib/context/attention.hpp"
 #include "lib/schedule/scheduler.hpp"
 
 namespace pecia::bench {
@@ -122,7 +122,8 @@ class Batch {
         tokens_(options.batch * (context + options.batch + steps + 1)),
         scheduler_(scheduler_limits(options, tokens_)),
         cache_({1, num_kv_heads, head_dim, DType::bf16}, tokens_, *device_),
-        attention_(*alone_, {*device_, *stream_, backend_, recorder_}, cache_, num_heads, {0}) {
+        attention_(groups_, {num_heads, num_kv_heads}, {0},
+                   {*device_, *stream_, backend_, recorder_}, cache_) {
     for (int64_t i = 0; i < options.batch; ++i) {  // lengths differ
       schedule::Turn turn;
       turn.row = i;
@@ -203,7 +204,8 @@ class Batch {
                        {options_.batch, num_heads, head_dim});
     const TensorView kv(static_cast<void*>(rows_.data()), DType::fp32,
                         {options_.batch, num_kv_heads, head_dim});
-    attention_.run(0, q, kv, kv, q);
+    attention_.start_keys(kv, kv);
+    attention_.run(0, q, q);
   }
 
   const Options& options_;
@@ -213,11 +215,12 @@ class Batch {
   schedule::Outcome outcome_;  ///< its outcome
   std::unique_ptr<device::Device> device_ = device::make_host_device(1);
   std::unique_ptr<device::Stream> stream_ = device_->make_stream();
-  std::unique_ptr<comm::Communicator> alone_ = comm::make_null_communicator();
+  context::ReplicaGroups groups_ =
+      context::make_replica_groups(*comm::make_null_communicator(), 1, 1);
   PlanningBackend backend_{*device_};
   report::Recorder recorder_;
   context::KvCache cache_;
-  context::RingAttention attention_;
+  context::Attention attention_;
   std::vector<float> rows_ = std::vector<float>(options_.batch * num_heads * head_dim);
 };
 

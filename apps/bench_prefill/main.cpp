@@ -91,10 +91,10 @@ int64_t slots_of_prompt(const ReplicaSettings& settings, int64_t tokens, int ran
 ReplicaSettings settings_for(const Options& options, const LoadedModel& model, int threads,
                              int ranks) {
   ReplicaSettings settings = replica_settings(options.model, model, threads, ranks);
-  settings.prefill_ring = options.ring == "pass_kv"  ? parallel::Ring::pass_kv
-                          : options.ring == "pass_q" ? parallel::Ring::pass_q
-                                                     : parallel::Ring::levels;
-  if (settings.prefill_ring == parallel::Ring::levels)
+  settings.prefill_ring = options.ring == "pass_kv"  ? parallel::AttentionExchange::pass_kv
+                          : options.ring == "pass_q" ? parallel::AttentionExchange::pass_q
+                                                     : parallel::AttentionExchange::levels;
+  if (settings.prefill_ring == parallel::AttentionExchange::levels)
     settings.sparse = {{parallel::Geometry::disjoint, 0.01 * options.drop},
                        options.levels > 0 ? std::optional(options.levels) : std::nullopt,
                        options.micro};
@@ -255,7 +255,7 @@ class Prefill {
                 element_bytes(settings_.kv_dtype, config.head_dim)};
     in.rates = *rates_;
     in.load.add(std::min(tokens, settings_.batch_tokens), cached_before(options_, tokens));
-    return rule_b(in).ring == parallel::Ring::pass_kv ? "pass_kv" : "pass_q";
+    return rule_b(in).ring == parallel::AttentionExchange::pass_kv ? "pass_kv" : "pass_q";
   }
 
   /// Prepares a replica of `ranks` ranks for a prompt.

@@ -17,8 +17,8 @@
 
 namespace pecia::bench {
 
+using parallel::AttentionExchange;
 using parallel::PassSequence;
-using parallel::Ring;
 using report::Kind;
 using report::ScopedSpan;
 using schedule::NewSequence;
@@ -178,8 +178,9 @@ Answer Replica::extend(SequenceId sequence, std::span<const int32_t> tokens) {
 /// Part of a prompt, whose end is not set.
 schedule::PlanItem Replica::chunk(SequenceId sequence, int64_t first,
                                   std::span<const int32_t> tokens) const {
-  const int32_t owner =
-      settings_.prefill_ring == Ring::levels ? PassSequence::contiguous : PassSequence::balanced;
+  const int32_t owner = settings_.prefill_ring == AttentionExchange::levels
+                            ? PassSequence::contiguous
+                            : PassSequence::balanced;
   schedule::PlanItem item;
   item.rows = {sequence, first, static_cast<int64_t>(tokens.size()), owner,
                settings_.virtual_ranks()};
@@ -323,7 +324,7 @@ void Replica::add_steps(schedule::Plan& plan, std::span<const SequenceId> sequen
 Answer Replica::decode(std::span<const SequenceId> sequences, std::span<const int32_t> tokens) {
   const int cp = rank_.groups().cp;
   const int masters = settings_.masters > 0 ? settings_.masters : cp;
-  schedule::Plan plan = next_plan(cp > 1 ? settings_.decode_ring : Ring::pass_kv);
+  schedule::Plan plan = next_plan(cp > 1 ? settings_.decode_ring : AttentionExchange::pass_kv);
   plan.teams.front().holders = cp - masters;
   add_steps(plan, sequences, tokens, masters);
   return execute(plan);
@@ -373,10 +374,10 @@ void Replica::remove(SequenceId sequence) {
 
 void Replica::release_removed() {
   if (removed_.empty()) return;
-  execute(next_plan(Ring::pass_kv));
+  execute(next_plan(AttentionExchange::pass_kv));
 }
 
-schedule::Plan Replica::next_plan(Ring ring) {
+schedule::Plan Replica::next_plan(AttentionExchange ring) {
   schedule::Plan plan;
   plan.number = next_number_++;
   plan.teams = {parallel::team_of_all(rank_.groups().cp, ring, settings_.sharding)};

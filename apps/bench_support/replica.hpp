@@ -39,9 +39,9 @@ struct ReplicaSettings {
   DType kv_dtype = DType::fp32;
   int64_t kv_tokens = 0;     ///< slots on each rank
   int64_t batch_tokens = 1;  ///< new tokens of a prefill pass, all ranks together
-  parallel::Ring prefill_ring = parallel::Ring::pass_kv;
+  parallel::AttentionExchange prefill_ring = parallel::AttentionExchange::pass_kv;
   std::optional<parallel::SparseSetting> sparse = {};  ///< for prefill_ring levels
-  parallel::Ring decode_ring = parallel::Ring::pass_q;
+  parallel::AttentionExchange decode_ring = parallel::AttentionExchange::pass_q;
   int masters = 0;   ///< instances with rows in a decode pass; 0: all
   int logprobs = 0;  ///< 0, or −1: the whole vocabulary's, for checks
 
@@ -127,7 +127,7 @@ class Replica {
                            std::span<const int32_t> tokens) const;
   void add_steps(schedule::Plan& plan, std::span<const SequenceId> sequences,
                  std::span<const int32_t> tokens, int masters) const;
-  schedule::Plan next_plan(parallel::Ring ring);
+  schedule::Plan next_plan(parallel::AttentionExchange ring);
   Answer execute(const schedule::Plan& plan);
   std::vector<int64_t> on_each(int64_t slots) const;
 

@@ -5,11 +5,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <limits>
-#include <nlohmann/json.hpp>
 
 #include "lib/core/error.hpp"
-#include "lib/report/format.hpp"
 
 namespace pecia::app {
 namespace {
@@ -28,10 +25,6 @@ AskedRequests parse_one(const std::string& text) {
         "PROMPT[+CACHED][:NEW][xCOUNT]",
         text, most_requests);
   return asked;
-}
-
-std::string plural(int64_t number, const char* what) {
-  return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
 }
 
 }  // namespace
@@ -60,44 +53,6 @@ std::vector<schedule::SimulatedRequest> simulated(const std::vector<AskedRequest
     requests.insert(requests.end(), count, request);
   }
   return requests;
-}
-
-nlohmann::ordered_json batch_json(const foresight::Batch& batch) {
-  constexpr int64_t none = std::numeric_limits<int64_t>::max();
-  int64_t fewest_prompt = none, most_prompt = 0, fewest_new = none, most_new = 0;
-  for (const schedule::SimulatedRequest& request : batch.requests()) {
-    int64_t prompt = 0, answers = 0;
-    for (const schedule::SimulatedTurn& turn : request.turns)
-      prompt += turn.prompt_tokens, answers += turn.answer_tokens;
-    fewest_prompt = std::min(fewest_prompt, prompt), most_prompt = std::max(most_prompt, prompt);
-    fewest_new = std::min(fewest_new, answers), most_new = std::max(most_new, answers);
-  }
-  return {{"requests", batch.work().requests},
-          {"prompt_tokens", batch.work().prompt_tokens},
-          {"new_tokens", batch.work().answer_tokens},
-          {"longest_prompt", batch.longest_prompt()},
-          {"prompt_tokens_of_a_request", {fewest_prompt, most_prompt}},
-          {"new_tokens_of_a_request", {fewest_new, most_new}}};
-}
-
-std::string batch_text(const nlohmann::ordered_json& batch) {
-  const auto requests = batch["requests"].get<int64_t>();
-  const auto in_all = [&](const char* key) {
-    return requests == 1
-               ? ""
-               : fmt::format(" each, {} in all", report::format_count(batch[key].get<double>()));
-  };
-  const auto prompt = batch["prompt_tokens_of_a_request"].get<std::pair<int64_t, int64_t>>();
-  const auto answers = batch["new_tokens_of_a_request"].get<std::pair<int64_t, int64_t>>();
-  std::string text =
-      fmt::format("  batch: {}; prompts: {}{}{}; answers: up to {}{}", plural(requests, "request"),
-                  prompt.first == prompt.second ? "" : fmt::format("{} to ", prompt.first),
-                  plural(prompt.second, "token"), in_all("prompt_tokens"),
-                  plural(answers.second, "token"), in_all("new_tokens"));
-  // With answers between them, or without the turns of a fork that do not see each other.
-  if (const auto longest = batch["longest_prompt"].get<int64_t>(); longest != prompt.second)
-    text += fmt::format("; the longest turn sees {} tokens", longest);
-  return text + "\n";
 }
 
 }  // namespace pecia::app

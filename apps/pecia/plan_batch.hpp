@@ -2,12 +2,11 @@
 #pragma once
 /// The batch that a plan is asked about.
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
-#include "lib/foresight/batch_end.hpp"
-#include "lib/foresight/request_time.hpp"
+#include "lib/foresight/request_latency.hpp"
+#include "lib/schedule/simulate.hpp"
 
 namespace pecia::app {
 
@@ -25,11 +24,5 @@ std::vector<AskedRequests> parse_requests(const std::vector<std::string>& texts)
 /// The asked requests, longest first as the job's order says. Cached tokens are read first: they are
 /// a turn without an answer.
 std::vector<schedule::SimulatedRequest> simulated(const std::vector<AskedRequests>& asked);
-
-/// {"requests", "prompt_tokens", "new_tokens", "longest_prompt", "prompt_tokens_of_a_request":
-/// [fewest, most], "new_tokens_of_a_request"}. Nothing of it is joined.
-nlohmann::ordered_json batch_json(const foresight::Batch& batch);
-/// A line that says how long each request is, and all of them together.
-std::string batch_text(const nlohmann::ordered_json& batch);
 
 }  // namespace pecia::app

@@ -9,16 +9,13 @@
 #include <optional>
 #include <set>
 
-#include "apps/pecia/plan_times.hpp"
 #include "apps/pecia/summaries.hpp"
 #include "lib/core/error.hpp"
 #include "lib/core/json.hpp"
-#include "lib/foresight/fit.hpp"
+#include "lib/foresight/calibration.hpp"
 #include "lib/foresight/sweep.hpp"
-#include "lib/foresight/timed_ops.hpp"
 #include "lib/job/job_model.hpp"
 #include "lib/measure/kept_cluster.hpp"
-#include "lib/report/format.hpp"
 #include "lib/resources/footprint.hpp"
 
 namespace pecia::app {
@@ -116,15 +113,15 @@ std::shared_ptr<FinishedRun> run_of(const Json& report, const std::filesystem::p
 
 foresight::WorkSeconds foreseen(FinishedRun& run, const machines::Cluster& cluster) {
   const resources::KvFootprint kv = resources::kv_footprint(run.job, run.config, nullptr, {});
-  foresight::Passes passes({.job = run.job,
-                            .config = run.config,
-                            .cluster = cluster,
-                            .weights = resources::float_type(run.job, run.config),
-                            .kv = kv.dtype,
-                            .traits = traits_of(cluster, run.job)});
+  foresight::PassCosts costs({.job = run.job,
+                              .config = run.config,
+                              .cluster = cluster,
+                              .weights = resources::float_type(run.job, run.config),
+                              .kv = kv.dtype,
+                              .traits = foresight::traits_of(cluster, run.job)});
   job::Job::Parallel layout = run.job.parallel;
   if (!layout.cp.degree) layout.cp.degree = run.ranks / (*layout.dp * *layout.sp * *layout.tp);
-  const auto plan = foresight::played_in(passes, *run.batches, layout, run.ranks, run.batch_tokens);
+  const auto plan = foresight::forecast(costs, *run.batches, layout, run.ranks, run.batch_tokens);
   if (!plan.end)
     fail<InputError>("a run that was made does not fit the cluster: {}; correct its memory_gib",
                      plan.memory.why_not.value_or("it has no room"));
@@ -180,10 +177,10 @@ foresight::Observation observed_run(const Json& report, const std::filesystem::p
 
 }  // namespace
 
-Json calibrate(const std::vector<std::filesystem::path>& sources, machines::Cluster& cluster) {
+foresight::Calibration calibrate(const std::vector<std::filesystem::path>& sources,
+                                 const machines::Cluster& cluster) {
   std::vector<foresight::Observation> observations;
   std::set<std::string> keys;
-  Json runs = Json::array();
   for (const std::filesystem::path& source : sources) {
     if (std::filesystem::is_regular_file(source)) {
       std::ranges::move(foresight::timed_ops(source, cluster.rank.gpu),
@@ -193,58 +190,11 @@ Json calibrate(const std::vector<std::filesystem::path>& sources, machines::Clus
       observations.push_back(observed_run(report, source));
       keys.insert(ranks_of(report));
     }
-    runs.push_back(source.string());
   }
-  const machines::Cluster before = cluster;
-  const foresight::FittedCluster fitted = foresight::fit_cluster(cluster, observations);
-  cluster = fitted.cluster;
-  const auto factor = [](double from, double to) { return Json{{"before", from}, {"after", to}}; };
-  const auto& from = before.efficiency;
-  const auto& to = cluster.efficiency;
-  Json found{{"runs", runs},
-             {"factors",
-              {{"gemm", factor(from.gemm.factor, to.gemm.factor)},
-               {"attention", factor(from.attention.factor, to.attention.factor)},
-               {"stream", factor(from.stream.value_or(from.copy).factor, to.stream->factor)},
-               {"copy", factor(from.copy.factor, to.copy.factor)}}},
-             {"kept", kept_for(keys, cluster)},
-             {"residuals", Json::array()}};
-  for (const auto& each : fitted.residuals)
-    found["residuals"].push_back({{"run", each.name},
-                                  {"taken_s", each.taken_s},
-                                  {"before_s", each.before_s},
-                                  {"after_s", each.after_s},
-                                  {"off", each.after_s / each.taken_s - 1}});
+  foresight::Calibration found = foresight::fit_cluster(cluster, observations);
+  for (const std::filesystem::path& source : sources) found.sources.push_back(source.string());
+  found.kept = kept_for(keys, found.cluster);
   return found;
-}
-
-namespace {
-
-/// An op may take microseconds, a batch hours.
-std::string time_of(double seconds) {
-  return seconds < 1e-2 ? fmt::format("{:.3f} ms", 1e3 * seconds)
-                        : report::format_duration(seconds);
-}
-
-}  // namespace
-
-std::string calibration_text(const Json& calibration) {
-  std::vector<std::string> runs;
-  for (const Json& run : calibration["runs"]) runs.push_back(run.get<std::string>());
-  std::string text = fmt::format("  fitted to {}:\n", fmt::join(runs, ", "));
-  for (const auto& [name, factor] : calibration["factors"].items())
-    text += fmt::format("    {:<10} factor {:.3g}, was {:.3g}\n", name,
-                        factor["after"].get<double>(), factor["before"].get<double>());
-  if (calibration["kept"] == true)
-    text += "    kept: later runs with such ranks foresee their time by it\n";
-  text += fmt::format("    {:<64} {:>10} {:>10} {:>10} {:>8}\n", "passes or op", "took", "foreseen",
-                      "before", "off");
-  for (const Json& each : calibration["residuals"])
-    text +=
-        fmt::format("    {:<64} {:>10} {:>10} {:>10} {:>+7.1f} %\n", each["run"].get<std::string>(),
-                    time_of(each["taken_s"]), time_of(each["after_s"]), time_of(each["before_s"]),
-                    100 * each["off"].get<double>());
-  return text;
 }
 
 }  // namespace pecia::app

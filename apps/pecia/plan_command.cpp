@@ -7,8 +7,8 @@
 
 #include "apps/command_line/options.hpp"
 #include "apps/pecia/command.hpp"
-#include "apps/pecia/plan_grid.hpp"
 #include "apps/pecia/plan_job.hpp"
+#include "apps/pecia/plan_text.hpp"
 #include "lib/core/error.hpp"
 #include "lib/core/json.hpp"
 #include "lib/job/job_model.hpp"
@@ -61,8 +61,7 @@ int modes_of_job(const PlanOptions& options) {
     fail<InputError>(
         "parallel.dp {} does not divide {} ranks: use a dp that does, or other --ranks", dp, ranks);
   const parallel::ModelShape shape = resources::shape_of(config);
-  resources::Resources resources;
-  const auto result = outcome(job, config, ranks, resources);
+  const foresight::GridOutcome outcome = foresight::grid_outcome(job, config, ranks, false);
   if (options.json) {
     fmt::print("{}\n",
                json_text(nlohmann::ordered_json{{"model",
@@ -72,7 +71,7 @@ int modes_of_job(const PlanOptions& options) {
                                                   {"ffn", shape.ffn}}},
                                                 {"ranks", ranks},
                                                 {"dp", dp},
-                                                {"job", result},
+                                                {"job", to_json(outcome)},
                                                 {"modes", parallel::modes_json(ranks / dp, shape,
                                                                                job.reproducible)}},
                          2));
@@ -81,18 +80,18 @@ int modes_of_job(const PlanOptions& options) {
   fmt::print("{}: {} query heads, {} KV heads, {} FFN columns · {} ranks, DP {}{}\n{}{}",
              job.model.path.string(), shape.num_heads, shape.num_kv_heads, shape.ffn, ranks, dp,
              job.reproducible == parallel::Reproducible::layout ? " · reproducible: layout" : "",
-             parallel::modes_text(ranks / dp, shape, job.reproducible), outcome_text(result));
+             parallel::modes_text(ranks / dp, shape, job.reproducible), outcome_text(outcome));
   return 0;
 }
 
 int plan_of_job(const PlanOptions& options) {
-  const auto plan = plan_job(options);
+  const foresight::PlanReport plan = plan_job(options);
   if (options.json) {
-    fmt::print("{}\n", json_text(plan, 2));
+    fmt::print("{}\n", json_text(to_json(plan), 2));
     return 0;
   }
   fmt::print("{}", plan_text(plan));
-  if (options.ranks.empty() && plan["plans"][0].value("cp_auto", false))
+  if (options.ranks.empty() && plan.rank && !plan.job.parallel.cp.degree)
     fmt::print("  parallel.cp auto takes any number of ranks: --ranks N says what N would do\n");
   if (!options.on_cluster())
     fmt::print(
@@ -103,8 +102,8 @@ int plan_of_job(const PlanOptions& options) {
 }
 
 int plan_of_runs(const PlanOptions& options) {
-  const auto plan = plan_calibration(options);
-  fmt::print("{}", options.json ? json_text(plan, 2) + "\n" : calibration_plan_text(plan));
+  const foresight::ClusterReport plan = plan_calibration(options);
+  fmt::print("{}", options.json ? json_text(to_json(plan), 2) + "\n" : cluster_plan_text(plan));
   return 0;
 }
 

@@ -2,88 +2,55 @@
 #include "apps/pecia/plan_job.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
-#include <optional>
-#include <tuple>
 
 #include "apps/pecia/plan_batch.hpp"
 #include "apps/pecia/plan_calibrate.hpp"
-#include "apps/pecia/plan_grid.hpp"
 #include "apps/pecia/plan_lengths.hpp"
-#include "apps/pecia/plan_sweep.hpp"
-#include "apps/pecia/plan_times.hpp"
-#include "apps/pecia/printable.hpp"
 #include "kernels/api/gpu_traits.hpp"
 #include "lib/cluster/machine.hpp"
 #include "lib/core/error.hpp"
-#include "lib/core/json.hpp"
-#include "lib/execute/rank_needs.hpp"
 #include "lib/job/job_model.hpp"
 #include "lib/machines/gpu_servers.hpp"
 #include "lib/model/presets.hpp"
 #include "lib/report/atomic_file.hpp"
-#include "lib/report/format.hpp"
 #include "lib/resources/compute_place.hpp"
-#include "lib/resources/footprint.hpp"
 #include "lib/resources/tuned_setting.hpp"
 #include "lib/run/this_cluster.hpp"
 
 namespace pecia::app {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using foresight::PlanReport;
 
-/// How positions are scaled, and whether the job or the model says so; null: they are not.
-Json scaling_of(const model::ModelConfig& config, const job::Job& job) {
-  if (config.rope.scaling == model::RopeScaling::none) return {};
-  return {{"type", std::string(name_of(config.rope.scaling))},
-          {"factor", config.rope.factor},
-          {"original_length", config.rope.original_max_positions},
-          {"said_by", job.model.rope_scaling ? "job" : "model"}};
-}
+/// Tells on stderr how far a sweep is, once it has taken two seconds: a line that is redrawn on a
+/// terminal, or a line every few seconds.
+class SweepProgress {
+ public:
+  ~SweepProgress() {
+    if (shown_ && terminal_) fmt::print(stderr, "\r\x1b[K");
+  }
 
-Json json_of(const model::ModelConfig& config, const job::Job& job) {
-  return {{"path", job.model.path.string()},
-          {"family", std::string(name_of(config.family))},
-          {"parameters", config.parameters()},
-          {"active_parameters", config.active_parameters()},
-          {"layers", config.layers},
-          {"num_heads", config.num_heads},
-          {"num_kv_heads", config.num_kv_heads},
-          {"head_dim", config.head_dim},
-          {"vocab", config.vocab},
-          {"length", config.max_positions},
-          {"rope_scaling", scaling_of(config, job)}};
-}
+  void operator()(int64_t decided, int64_t all) {
+    const auto now = Clock::now();
+    if (now < next_) return;
+    next_ = now + (terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(5000));
+    shown_ = true;
+    fmt::print(stderr, "{}pecia plan: {} of {} layouts{}", terminal_ ? "\r" : "", decided, all,
+               terminal_ ? "" : "\n");
+  }
 
-Json json_of(const resources::PromptFootprint& prompts, const job::Job& job) {
-  return {{"requests", prompts.requests},
-          {"turns", prompts.turns},
-          {"tokens", prompts.tokens},
-          {"new_tokens", prompts.new_tokens},
-          {"longest_tokens", prompts.longest_tokens},
-          {"longest_request", prompts.longest_id},
-          {"over_length", parse_json<Json>(to_json(job))["limits"]["over_length"]},
-          {"over_length_turns", prompts.over_length},
-          {"truncated_tokens", prompts.truncated_tokens}};
-}
-
-/// Null where layers with a window send nothing, or there are none.
-Json json_of(const context::WindowTotals& windows) {
-  if (windows.whole_ring_bytes == 0) return {};
-  return {{"sent", windows.sent_bytes}, {"whole_ring", windows.whole_ring_bytes}};
-}
-
-/// What the first rank of a replica needs and sends; its parts of what is cut are the largest.
-execute::RankNeeds needs_of_first_rank(const job::Job& job, const model::ModelConfig& config,
-                                       const resources::Resources& resources, DType stored) {
-  const auto cpu = kernels::make_cpu_backend();
-  return execute::needs_of_rank(0, job, config, resources, stored,
-                                resources.gpus ? kernels::gpu_traits() : kernels::traits_of(*cpu));
-}
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool terminal_ = isatty(STDERR_FILENO) != 0, shown_ = false;
+  Clock::time_point next_ = Clock::now() + std::chrono::seconds(2);
+};
 
 /// The job without a file. Its prompts and its output have no meaning.
 job::Job job_of_model(const PlanQuestion& question) {
@@ -94,11 +61,11 @@ job::Job job_of_model(const PlanQuestion& question) {
 
 /// The requests that are asked about, or the job's longest prompt as far as the model reads it.
 std::vector<foresight::RequestShape> shapes_of(const std::vector<AskedRequests>& asked,
-                                               const Json& prompts, int64_t longest) {
+                                               const PlanReport& plan) {
   std::vector<foresight::RequestShape> shapes;
   for (const AskedRequests& each : asked) shapes.push_back(each.shape);
   if (!shapes.empty()) return shapes;
-  return {{std::clamp<int64_t>(prompts["longest_tokens"].get<int64_t>(), 1, longest)}};
+  return {{std::clamp<int64_t>(plan.prompts->longest_tokens, 1, plan.config.max_positions)}};
 }
 
 /// The cluster that the question names. "this" is one rank on this machine, measured now.
@@ -119,23 +86,22 @@ machines::Cluster cluster_of(const PlanQuestion& question, const job::Job& job, 
                                    place, threads.cache_bytes);
 }
 
-/// What a plan says of the cluster.
-Json json_of(const machines::Cluster& cluster, const PlanQuestion& question) {
-  if (question.gpu.empty()) return {{"name", question.cluster}, {"file", to_yaml(cluster)}};
-  const auto servers = machines::gpu_servers(question.gpu, question.per_server);
-  return {{"name", servers.name}, {"file", to_yaml(cluster)}, {"assumed", servers.assumed}};
-}
-
-/// The question's cluster, fitted to runs where it names some, and how.
-std::pair<machines::Cluster, Json> fitted_cluster(const PlanQuestion& question, const job::Job& job,
-                                                  int ranks) {
-  machines::Cluster cluster = cluster_of(question, job, ranks);
-  Json calibration;
-  if (!question.calibrate.empty())
-    calibration = calibrate({question.calibrate.begin(), question.calibrate.end()}, cluster);
+/// The question's cluster, fitted to runs where it names some.
+foresight::ClusterReport cluster_report(const PlanQuestion& question, const job::Job& job,
+                                        int ranks) {
+  foresight::ClusterReport report{question.cluster, cluster_of(question, job, ranks)};
+  if (!question.gpu.empty()) {
+    const auto servers = machines::gpu_servers(question.gpu, question.per_server);
+    report.name = servers.name, report.assumed = servers.assumed;
+  }
+  if (!question.calibrate.empty()) {
+    report.calibration =
+        calibrate({question.calibrate.begin(), question.calibrate.end()}, report.cluster);
+    report.cluster = report.calibration->cluster;
+  }
   if (!question.cluster_file.empty())
-    report::write_atomically(question.cluster_file, to_yaml(cluster));
-  return {std::move(cluster), std::move(calibration)};
+    report::write_atomically(question.cluster_file, to_yaml(report.cluster));
+  return report;
 }
 
 /// A job that names no backend has that of the cluster.
@@ -145,56 +111,6 @@ void take_backend(job::Job& job, const machines::RankPeaks& rank) {
     fail<InputError>("backend: {}, but the cluster's ranks ({}) are of backend {}; leave it out",
                      name_of(*job.backend), rank.name, name_of(here));
   job.backend = here;
-}
-
-std::string plural(int64_t number, const char* what) {
-  return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
-}
-
-/// What a rank sends for a prompt in layers with a window. Steps of the plan follow short prompts,
-/// so they say little.
-std::string windows_text(const Json& windows) {
-  if (windows.is_null()) return "";
-  return fmt::format("; for the prompt, layers with a window send {} in place of {} round a ring",
-                     report::format_bytes(windows["sent"].get<int64_t>()),
-                     report::format_bytes(windows["whole_ring"].get<int64_t>()));
-}
-
-/// Says a scaling that the model itself does not have.
-std::string scaling_text(const Json& model) {
-  const Json& scaling = model["rope_scaling"];
-  if (scaling.is_null() || scaling["said_by"] != "job") return "";
-  return fmt::format(
-      "  planned with model.rope_scaling: {{type: {}, factor: {}}}, so the model reads {} tokens "
-      "in "
-      "place of {}\n",
-      scaling["type"].get<std::string>(), scaling["factor"].get<double>(),
-      model["length"].get<int64_t>(), scaling["original_length"].get<int64_t>());
-}
-
-std::string prompts_text(const Json& prompts, int64_t length) {
-  if (prompts.is_null()) return "";
-  if (prompts.contains("missing"))
-    return fmt::format("  prompts: {}\n", prompts["missing"].get<std::string>());
-  const auto number = [&](const char* key) { return prompts[key].get<int64_t>(); };
-  std::string text =
-      fmt::format("  prompts: {}, {}, {} tokens in all, up to {} new ones in all\n",
-                  plural(number("requests"), "request"), plural(number("turns"), "turn"),
-                  number("tokens"), number("new_tokens"));
-  if (number("turns") > 0)
-    text += fmt::format("  longest prompt: {} tokens ({}), {} of the model's length\n",
-                        number("longest_tokens"),
-                        printable(prompts["longest_request"].get<std::string>(), 120),
-                        report::format_percent(static_cast<double>(number("longest_tokens")) /
-                                               static_cast<double>(length)));
-  if (const int64_t over = number("over_length_turns"); over > 0) {
-    const auto how = prompts["over_length"].get<std::string>();
-    text += fmt::format("  too long: {}; limits.over_length: {} {}\n", plural(over, "prompt"), how,
-                        how == "fail" ? over == 1 ? "will fail it" : "will fail them"
-                                      : fmt::format("will leave out {}",
-                                                    plural(number("truncated_tokens"), "token")));
-  }
-  return text;
 }
 
 /// The job that the question names, with its prompts if it says which.
@@ -221,238 +137,133 @@ foresight::KeptDegrees kept_degrees(const PlanQuestion& question, const job::Job
 
 /// The asked requests, or those of the inputs.
 std::unique_ptr<foresight::Batches> batches_of(const std::vector<AskedRequests>& asked,
-                                               const job::Job& job,
-                                               const model::ModelConfig& config,
-                                               const Json& prompts, batch::Inputs* inputs) {
-  if (!asked.empty()) return std::make_unique<foresight::Batches>(simulated(asked), config);
+                                               const PlanReport& plan, batch::Inputs* inputs) {
+  if (!asked.empty()) return std::make_unique<foresight::Batches>(simulated(asked), plan.config);
   if (inputs == nullptr)
     fail<InputError>(
         "there are no prompts to foresee{}; name some with --requests FILE.h5, or say lengths with "
         "--request PROMPT[:NEW][xCOUNT]",
-        prompts.contains("missing") ? ": " + prompts["missing"].get<std::string>() : "");
-  if (batch::runnable_groups(*inputs, job.batch).empty())
-    refuse_without_prompts(*inputs, job, config);
-  return std::make_unique<foresight::Batches>(job, *inputs, config);
+        plan.prompts_missing.empty() ? "" : ": " + plan.prompts_missing);
+  if (batch::runnable_groups(*inputs, plan.job.batch).empty())
+    refuse_without_prompts(*inputs, plan.job, plan.config);
+  return std::make_unique<foresight::Batches>(plan.job, *inputs, plan.config);
 }
 
-/// Whose backend the plan is for: "job", "cluster" or "this machine" says so.
-Json backend_json(bool gpus, const char* said_by) {
-  return {{"name", name_of(gpus ? job::BackendKind::cuda : job::BackendKind::cpu)},
-          {"said_by", said_by}};
-}
-
-std::string backend_text(const Json& backend) {
-  const bool gpus = backend["name"] == name_of(job::BackendKind::cuda);
-  const auto said_by = backend["said_by"].get<std::string>();
-  return fmt::format("  planned for {} (backend: {}), {}\n", gpus ? "GPUs" : "CPUs",
-                     backend["name"].get<std::string>(),
-                     said_by == "job"       ? "as the job or --backend says"
-                     : said_by == "cluster" ? "as the cluster's ranks are"
-                     : gpus                 ? "as this machine has; --backend cpu plans for CPUs"
-                            : "as no GPU is seen here; --backend cuda plans for GPUs");
-}
-
-/// What every plan begins with.
-Json beginning_of(const Json& prompts, const job::Job& job, const model::ModelConfig& config,
-                  const resources::WeightFootprint& weights, const resources::KvFootprint& kv,
-                  const Json& backend) {
-  return {
-      {"schema", "pecia.plan/1"},
-      {"backend", backend},
-      {"model", json_of(config, job)},
-      {"prompts", prompts},
-      {"weights",
-       {{"dtype", weights.types}, {"assumed", weights.assumed}, {"bytes", weights.bytes}}},
-      {"kv", {{"dtype", std::string(name_of(kv.dtype))}, {"bytes_per_token", kv.bytes_per_token}}}};
-}
-
-/// The part of a swept plan that follows from the layouts.
-Json sweep_of(const PlanQuestion& question, const job::Job& job, const model::ModelConfig& config,
-              const machines::Cluster& cluster, const Json& prompts, batch::Inputs* inputs) {
+/// Adds the layouts on the plan's cluster.
+void add_sweep(const PlanQuestion& question, PlanReport& plan, batch::Inputs* inputs) {
+  const job::Job& job = plan.job;
+  const machines::Cluster& cluster = plan.cluster->cluster;
   const std::vector<AskedRequests> requests = parse_requests(question.requests);
-  refuse_long_requests(requests, job, config, job.model.path.string());
-  const auto batches = batches_of(requests, job, config, prompts, inputs);
-  const resources::KvFootprint kv = resources::kv_footprint(job, config, nullptr, {});
+  refuse_long_requests(requests, job, plan.config, job.model.path.string());
+  const auto batches = batches_of(requests, plan, inputs);
   const auto alone = comm::make_null_communicator();
-  foresight::Passes passes({.job = job,
-                            .config = config,
-                            .cluster = cluster,
-                            .weights = resources::float_type(job, config),
-                            .kv = kv.dtype,
-                            .traits = traits_of(cluster, job),
-                            .threads = resources::threads_of_rank(*alone).count});
+  foresight::PassCosts costs({.job = job,
+                              .config = plan.config,
+                              .cluster = cluster,
+                              .weights = resources::float_type(job, plan.config),
+                              .kv = plan.kv.dtype,
+                              .traits = foresight::traits_of(cluster, job),
+                              .threads = resources::threads_of_rank(*alone).count});
+  SweepProgress progress;
   foresight::SweepQuestion asked;
   asked.kept = kept_degrees(question, job);
+  asked.on_progress = std::ref(progress);
   for (const int64_t ranks : question.ranks)
     if (std::ranges::find(asked.ranks, ranks) == asked.ranks.end())
       asked.ranks.push_back(static_cast<int>(ranks));
   if (asked.ranks.empty()) asked.ranks = {fewest_ranks(job.parallel)};
-  return swept_plans(passes, *batches, asked, shapes_of(requests, prompts, config.max_positions),
-                     question.trace);
+  const std::vector<foresight::RequestShape> shapes = shapes_of(requests, plan);
+  plan.sweep = sweep_report(costs, *batches, asked, shapes);
+  if (const auto& best = plan.sweep->plans.front(); !question.trace.empty() && best.fits())
+    write_traces(costs, best.resources, shapes.back(), question.trace);
+}
+
+/// Adds how a run on this machine would take the job, and what its first rank needs; its parts of what
+/// is cut are the largest.
+void add_rank(int ranks, PlanReport& plan, const batch::Inputs* inputs) {
+  job::Job& job = plan.job;  // a tuned file may change it
+  const model::ModelConfig& config = plan.config;
+  foresight::RankPlan& rank = plan.rank.emplace();
+  rank.ranks = ranks;
+  rank.grid = foresight::grid_outcome(job, config, ranks, plan.gpus);
+  resources::Resources& resources = rank.grid.resources;
+  if (inputs != nullptr && rank.grid.refused.empty()) try {
+      resources::settle_tuned(
+          job, config, std::min(plan.prompts->longest_tokens, config.max_positions), {}, resources);
+      rank.grid.why = resources.reasons.text();
+    } catch (const InputError& error) {
+      rank.grid.refused = error.what();
+    }
+  plan.kv = resources::kv_footprint(job, config, inputs, resources);
+  if (!rank.grid.refused.empty()) return;
+  resources.kv_dtype = plan.kv.dtype;
+  resources.max_sequences = plan.kv.max_sequences;
+  if (inputs != nullptr)
+    resources.max_sequences = std::clamp<int64_t>(static_cast<int64_t>(inputs->requests().size()),
+                                                  1, plan.kv.max_sequences);
+  resources.max_batch_tokens = resources::resolve_batch_tokens(
+      job, config, parallel::row_ranks(resources.degrees(), resources.prefill), plan.gpus);
+  const auto cpu = kernels::make_cpu_backend();
+  rank.needs = execute::needs_of_rank(0, job, config, resources, resources::float_type(job, config),
+                                      plan.gpus ? kernels::gpu_traits() : kernels::traits_of(*cpu));
 }
 
 }  // namespace
 
-Json plan_job(const PlanQuestion& question) {
-  const bool has_file = !question.job_file.empty();
-  job::Job job = job_of(question);
-  const model::ModelConfig config =
-      question.model.empty()
-          ? job::read_model_config(job)
-          : job::model_config_of(job, model::config_of_preset_or_folder(question.model));
+int fewest_ranks(const job::Job::Parallel& parallel) {
+  int product = 1;
+  const int dp = parallel.dp.value_or(1), cp = parallel.cp.degree.value_or(1);
+  const int sp = parallel.sp.value_or(1), tp = parallel.tp.value_or(1);
+  for (const int degree : {dp, cp, sp, tp})
+    if (__builtin_mul_overflow(product, degree, &product) || product > max_ranks)
+      fail<InputError>("parallel.dp {} × cp {} × sp {} × tp {} is more than {} ranks; lower one",
+                       dp, cp, sp, tp, max_ranks);
+  return product;
+}
+
+PlanReport plan_job(const PlanQuestion& question) {
+  PlanReport plan;
+  job::Job& job = plan.job;
+  job = job_of(question);
+  plan.config = question.model.empty()
+                    ? job::read_model_config(job)
+                    : job::model_config_of(job, model::config_of_preset_or_folder(question.model));
   std::optional<batch::Inputs> inputs;
-  Json prompts;
-  const bool own_prompts = has_file && question.prompts.empty();
+  const bool own_prompts = !question.job_file.empty() && question.prompts.empty();
   if (own_prompts) try {
       job = job::load_job(question.job_file, question.overrides);
     } catch (const InputError& error) {  // the job itself is right: its prompts are missing
-      prompts["missing"] = error.what();
+      plan.prompts_missing = error.what();
     }
-  if (prompts.is_null() && (own_prompts || !question.prompts.empty())) {
-    inputs.emplace(job, config);
-    prompts = json_of(resources::prompt_footprint(job, config, *inputs), job);
+  if (plan.prompts_missing.empty() && (own_prompts || !question.prompts.empty())) {
+    inputs.emplace(job, plan.config);
+    plan.prompts = resources::prompt_footprint(job, plan.config, *inputs);
   }
   if (!question.model.empty()) job.model.path = question.model;
 
   const int ranks = question.ranks.empty() ? fewest_ranks(job.parallel)
                                            : static_cast<int>(question.ranks.front());
-  std::optional<machines::Cluster> cluster;
-  Json calibration;
-  if (question.on_cluster()) std::tie(cluster, calibration) = fitted_cluster(question, job, ranks);
-  const char* const backend_by = cluster ? "cluster" : job.backend ? "job" : "this machine";
-  if (cluster) {
-    take_backend(job, cluster->rank);
-    Json plan = beginning_of(prompts, job, config,
-                             resources::weight_footprint(job, config, cluster->rank.gpu),
-                             resources::kv_footprint(job, config, nullptr, {}),
-                             backend_json(cluster->rank.gpu, backend_by));
-    plan["cluster"] = json_of(*cluster, question);
-    plan["calibration"] = calibration;
-    plan.update(sweep_of(question, job, config, *cluster, prompts, inputs ? &*inputs : nullptr));
-    return plan;
+  if (question.on_cluster()) {
+    plan.cluster = cluster_report(question, job, ranks);
+    plan.backend_by = "cluster";
+    take_backend(job, plan.cluster->cluster.rank);
+    plan.gpus = plan.cluster->cluster.rank.gpu;
+    plan.kv = resources::kv_footprint(job, plan.config, nullptr, {});
+  } else {
+    if (job.backend) plan.backend_by = "job";
+    // Unless the job says it, as a run on this machine would take it.
+    plan.gpus = resources::computes_on_gpus(job, *comm::make_null_communicator());
   }
-  resources::Resources resources;
-  // Unless the job says it, as a run on this machine would take it.
-  resources.gpus = resources::computes_on_gpus(job, *comm::make_null_communicator());
-  Json grid = outcome(job, config, ranks, resources);
-  if (inputs && !grid.contains("refused")) try {
-      const int64_t longest = resources::prompt_footprint(job, config, *inputs).longest_tokens;
-      resources::settle_tuned(job, config, std::min(longest, config.max_positions), {}, resources);
-      grid["why"] = resources.reasons.text();
-    } catch (const InputError& error) {
-      grid = {{"refused", error.what()}};
-    }
-  const auto weights = resources::weight_footprint(job, config, resources.gpus);
-  const auto kv = resources::kv_footprint(job, config, inputs ? &*inputs : nullptr, resources);
-  Json weights_of_rank, work, sent;
-  if (!grid.contains("refused")) {
-    resources.kv_dtype = kv.dtype;
-    resources.max_sequences = kv.max_sequences;
-    if (inputs)
-      resources.max_sequences =
-          std::clamp<int64_t>(static_cast<int64_t>(inputs->requests().size()), 1, kv.max_sequences);
-    resources.max_batch_tokens = resources::resolve_batch_tokens(
-        job, config, parallel::row_ranks(resources.degrees(), resources.prefill), resources.gpus);
-    const DType stored = resources::float_type(job, config);
-    const execute::RankNeeds needs = needs_of_first_rank(job, config, resources, stored);
-    weights_of_rank = needs.weight_bytes;
-    work = needs.work_bytes;
-    sent = {{"prefill_tokens", resources.max_batch_tokens},
-            {"prefill_pass", needs.prefill_sent_bytes},
-            {"decode_sequences", resources.max_sequences},
-            {"decode_step", needs.decode_sent_bytes},
-            {"prefill_windows", json_of(needs.prefill_windows)},
-            {"decode_windows", json_of(needs.decode_windows)}};
-  }
-  Json plan =
-      beginning_of(prompts, job, config, weights, kv, backend_json(resources.gpus, backend_by));
-  plan["kv"]["max_sequences"] = kv.max_sequences;
-  const Json only{{"ranks", ranks},
-                  {"cp_auto", !job.parallel.cp.degree.has_value()},
-                  {"parallel", grid},
-                  {"memory_bytes_per_rank",
-                   {{"weights", weights_of_rank},
-                    {"kv_per_token", kv.bytes_per_token_of_rank},
-                    {"kv", inputs ? Json(kv.bytes_of_rank) : Json()},
-                    {"kv_recent_tokens",
-                     kv.recent_tokens_of_rank > 0 ? Json(kv.recent_tokens_of_rank) : Json()},
-                    {"kv_allowed", job.kv.memory ? Json(*job.kv.memory) : Json()},
-                    {"work", work}}},
-                  {"sent_bytes_per_rank", sent}};
-  plan["plans"] = Json::array({only});
+  plan.weights = resources::weight_footprint(job, plan.config, plan.gpus);
+  if (plan.cluster)
+    add_sweep(question, plan, inputs ? &*inputs : nullptr);
+  else
+    add_rank(ranks, plan, inputs ? &*inputs : nullptr);
   return plan;
 }
 
-Json plan_calibration(const PlanQuestion& question) {
-  const auto [cluster, calibration] = fitted_cluster(question, {}, 1);
-  return {{"schema", "pecia.plan/1"},
-          {"cluster", json_of(cluster, question)},
-          {"calibration", calibration}};
-}
-
-std::string calibration_plan_text(const Json& plan) {
-  return plan["cluster"]["name"].get<std::string>() + "\n" + calibration_text(plan["calibration"]) +
-         cluster_text(plan);
-}
-
-std::string plan_text(const Json& plan) {
-  const auto number = [](const Json& of, const char* key) { return of[key].get<int64_t>(); };
-  const auto bytes = [](const Json& of, const char* key) {
-    return report::format_bytes(of[key].get<int64_t>());
-  };
-  const Json &model = plan["model"], &weights = plan["weights"], &kv = plan["kv"];
-  std::string text = fmt::format(
-      "{}: {}, {} parameters{}, {} layers, {} query and {} KV heads of {}, length {}\n",
-      model["path"].get<std::string>(), model["family"].get<std::string>(),
-      report::format_count(model["parameters"].get<double>()),
-      number(model, "active_parameters") == number(model, "parameters")
-          ? ""
-          : fmt::format(" ({} of them active)",
-                        report::format_count(model["active_parameters"].get<double>())),
-      number(model, "layers"), number(model, "num_heads"), number(model, "num_kv_heads"),
-      number(model, "head_dim"), number(model, "length"));
-  text += scaling_text(model);
-  text += prompts_text(plan["prompts"], number(model, "length"));
-  text += backend_text(plan["backend"]);
-  if (plan.contains("batch"))
-    return text +
-           fmt::format("  weights: {} {}; KV: {}, {} per token\n",
-                       weights["dtype"].get<std::string>(), bytes(weights, "bytes"),
-                       kv["dtype"].get<std::string>(), bytes(kv, "bytes_per_token")) +
-           (plan["calibration"].is_null() ? "" : calibration_text(plan["calibration"])) +
-           sweep_text(plan);
-  const Json &chosen = plan["plans"][0], &memory = chosen["memory_bytes_per_rank"];
-  text += fmt::format(
-      "  weights: {} {}{}{}\n", weights["dtype"].get<std::string>(), bytes(weights, "bytes"),
-      weights["assumed"].get<bool>() ? " (config.json names no type)" : "",
-      memory["weights"].is_null() ? ""
-                                  : fmt::format(", {} on each rank", bytes(memory, "weights")));
-  text += fmt::format("  KV: {}, {} per token, {} on the rank that holds it",
-                      kv["dtype"].get<std::string>(), bytes(kv, "bytes_per_token"),
-                      bytes(memory, "kv_per_token"));
-  if (!memory["kv"].is_null())
-    text += fmt::format(
-        "; up to {} on each rank ({} at once)", bytes(memory, "kv"),
-        plural(std::min(number(kv, "max_sequences"), number(plan["prompts"], "requests")),
-               "request"));
-  if (!memory["kv_recent_tokens"].is_null())
-    text += fmt::format("; layers with a window keep recent tokens alone, in {} slots",
-                        number(memory, "kv_recent_tokens"));
-  if (!memory["kv_allowed"].is_null())
-    text += fmt::format("; kv.memory allows {}", bytes(memory, "kv_allowed"));
-  if (!memory["work"].is_null()) {
-    text += fmt::format("\n  passes: {} of work memory on each rank", bytes(memory, "work"));
-    const Json& sent = chosen["sent_bytes_per_rank"];
-    if (number(sent, "prefill_pass") > 0)
-      text += fmt::format("; a rank sends {} in one of {} prompt tokens, {} in a decode step of {}",
-                          bytes(sent, "prefill_pass"), number(sent, "prefill_tokens"),
-                          bytes(sent, "decode_step"),
-                          plural(number(sent, "decode_sequences"), "sequence"));
-    text += windows_text(sent["prefill_windows"]);
-  }
-  text += fmt::format("\n  {}: {}", plural(number(chosen, "ranks"), "rank"),
-                      outcome_text(chosen["parallel"]));
-  return text;
+foresight::ClusterReport plan_calibration(const PlanQuestion& question) {
+  return cluster_report(question, {}, 1);
 }
 
 }  // namespace pecia::app

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What `pecia plan` knows about a job without its weights, as a value and as text for people. With
-/// a described cluster it also foresees times.
+/// Answers the questions of `pecia plan`.
 
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "lib/foresight/plan_report.hpp"
 
 namespace pecia::app {
 
@@ -31,13 +31,18 @@ struct PlanQuestion {
   bool on_cluster() const { return !cluster.empty() || !gpu.empty(); }
 };
 
-/// Missing prompts are left out, and "prompts" says so. Throws InputError for errors in the job
-/// file, config.json, the prompts, the cluster file or the requests.
-nlohmann::ordered_json plan_job(const PlanQuestion& question);
-std::string plan_text(const nlohmann::ordered_json& plan);
+/// Plans are for so many ranks at most, which they say in seconds; with times, in some tens of them.
+inline constexpr int max_ranks = 1 << 16, max_played_ranks = 1 << 13;
 
-/// The cluster alone, fitted to runs, as {"schema", "cluster", "calibration"}.
-nlohmann::ordered_json plan_calibration(const PlanQuestion& question);
-std::string calibration_plan_text(const nlohmann::ordered_json& plan);
+/// dp × sp × tp, times cp where it is a number. Throws InputError above max_ranks.
+int fewest_ranks(const job::Job::Parallel& parallel);
+
+/// Missing prompts are left out, and the report says so. Shows progress on stderr where a sweep takes
+/// long. Throws InputError for errors in the job file, config.json, the prompts, the cluster file or
+/// the requests.
+foresight::PlanReport plan_job(const PlanQuestion& question);
+
+/// The cluster alone, fitted to runs.
+foresight::ClusterReport plan_calibration(const PlanQuestion& question);
 
 }  // namespace pecia::app

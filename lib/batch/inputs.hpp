@@ -2,17 +2,20 @@
 #pragma once
 /// The job's prompt shards as one list of requests, checked against the model.
 
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "lib/batch/earlier.hpp"
 #include "lib/batch/prefixes.hpp"
+#include "lib/io/detokenizer.hpp"
 #include "lib/io/prompts.hpp"
 #include "lib/io/results.hpp"
 #include "lib/job/job.hpp"
 #include "lib/model/config.hpp"
-#include "lib/schedule/scheduler.hpp"
+#include "lib/schedule/request.hpp"
 
 namespace pecia::batch {
 

@@ -9,7 +9,7 @@
 #include "lib/batch/team_timeline.hpp"
 #include "lib/io/results.hpp"
 #include "lib/schedule/plan.hpp"
-#include "lib/schedule/scheduler.hpp"
+#include "lib/schedule/request.hpp"
 
 namespace pecia::batch {
 

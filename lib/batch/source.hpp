@@ -10,6 +10,7 @@
 
 #include "lib/batch/joined_request.hpp"
 #include "lib/comm/communicator.hpp"
+#include "lib/schedule/scheduler.hpp"
 
 namespace pecia::batch {
 

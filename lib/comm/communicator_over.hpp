@@ -56,12 +56,16 @@ class CommunicatorOver : public Communicator {
   Traffic traffic() const override { return inner_->traffic(); }
 
  protected:
-  explicit CommunicatorOver(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
+  explicit CommunicatorOver(std::unique_ptr<Communicator> inner)
+      : owned_(std::move(inner)), inner_(owned_.get()) {}
+  /// `inner` must outlive this object.
+  explicit CommunicatorOver(Communicator& inner) : inner_(&inner) {}
 
   Communicator& inner() const { return *inner_; }
 
  private:
-  std::unique_ptr<Communicator> inner_;
+  std::unique_ptr<Communicator> owned_;
+  Communicator* inner_;
 };
 
 }  // namespace pecia::comm

@@ -11,16 +11,6 @@ namespace pecia::context {
 using report::Kind;
 using report::ScopedSpan;
 
-std::vector<parallel::SequenceId> sequences_seen(const std::vector<parallel::PassSequence>& pass,
-                                                 const parallel::KvMap& map) {
-  std::vector<parallel::SequenceId> seen;
-  for (const parallel::PassSequence& sequence : pass)
-    for (const parallel::SequenceId member : map.lineage(sequence.sequence)) seen.push_back(member);
-  std::sort(seen.begin(), seen.end());
-  seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
-  return seen;
-}
-
 namespace {
 
 int64_t num_slots(const std::vector<parallel::SlotRange>& slots) {
@@ -55,12 +45,19 @@ AttentionSteps::AttentionSteps(const Compute& compute, KvCache& cache, int64_t n
       sink_part_(compute),
       rounded_q_(compute.buffer()),
       part_(compute),
-      travelling_{compute.buffer(), compute.buffer()} {
+      travelling_{compute.buffer(), compute.buffer()},
+      lse_(compute.buffer()) {
   PECIA_CHECK(static_cast<int64_t>(windows_.size()) == cache.shape().layers,
               "{} windows for {} layers", windows_.size(), cache.shape().layers);
   std::sort(window_lengths_.begin(), window_lengths_.end());
   window_lengths_.erase(std::unique(window_lengths_.begin(), window_lengths_.end()),
                         window_lengths_.end());
+}
+
+void AttentionSteps::begin_pass(comm::Communicator& ring) {
+  ring_ = &ring, messages_ = {};
+  while (std::ssize(home_) < ring.size())
+    away_.emplace_back(compute_), home_.emplace_back(compute_);
 }
 
 Partial AttentionSteps::partial(Buffers& buffers, int64_t rows) const {

@@ -59,11 +59,6 @@ struct KeptTokens {
   std::vector<parallel::SlotRange> slots;     ///< slots that they go to
 };
 
-/// Returns the sequences whose keys the pass needs, in ascending order. They are its own sequences
-/// and the parents that these begin with.
-std::vector<parallel::SequenceId> sequences_seen(const std::vector<parallel::PassSequence>& pass,
-                                                 const parallel::KvMap& map);
-
 inline std::span<std::byte> bytes_of(const TensorView& tensor) {
   return {static_cast<std::byte*>(tensor.data()),
           static_cast<size_t>(tensor.elements() * size_of(tensor.dtype()))};
@@ -76,27 +71,36 @@ class AttentionSteps {
     device::Buffer out, lse;
   };
 
-  /// The arguments have the same meaning as for RingAttention.
+  /// All references must outlive this object. `num_heads`: of this rank. `windows` has each layer's
+  /// sliding window, 0 for none. `scale` multiplies scores; absent: 1/sqrt(head_dim).
   AttentionSteps(const Compute& compute, KvCache& cache, int64_t num_heads,
                  std::vector<int64_t> windows, kernels::RowInvariant row_invariant,
                  std::optional<float> scale = {});
 
   /// Sets the ring of the pass, which has no messages yet. It must outlive the pass.
-  void begin_pass(comm::Communicator& ring) { ring_ = &ring, messages_ = {}; }
+  void begin_pass(comm::Communicator& ring);
+  comm::Communicator& ring() const { return *ring_; }
 
+  const KvCache& cache() const { return cache_; }
+  int64_t window(int64_t layer) const { return windows_[layer]; }
+  const std::vector<int64_t>& windows() const { return window_lengths_; }  ///< each once, ascending
   int64_t num_heads() const { return num_heads_; }
   int64_t head_dim() const { return cache_.shape().head_dim; }
   float scale() const { return scale_; }  ///< multiplies scores
-  /// Bytes of the message that a rank has at this step, of layers that keep all tokens.
-  int64_t message_bytes(int step) const { return message_bytes(Keeps::all, step); }
+  /// Bytes of a row's query as it travels, and of its result with the log-sums.
+  int64_t query_bytes() const { return num_heads_ * head_dim() * size_of(DType::fp32); }
+  int64_t result_bytes() const { return query_bytes() + num_heads_ * size_of(DType::fp32); }
   kernels::StoredKeys cached(int64_t layer) const;
   TensorView queries(device::Buffer& buffer, int64_t rows) const {
     return buffer.tensor(DType::fp32, {rows, num_heads_, head_dim()});
   }
   Partial partial(Buffers& buffers, int64_t rows) const;
-  TensorView lse(device::Buffer& buffer, int64_t rows) const {
-    return buffer.tensor(DType::fp32, {rows, num_heads_});
-  }
+  /// The layer's results with their log-sums, which are valid until the next call.
+  Partial results(const TensorView& out) { return {out, lse(lse_, out.rows())}; }
+  /// Workspaces: results of a rank's queries over this rank's keys, and of this rank's queries over
+  /// that rank's keys.
+  Buffers& away(int rank) { return away_[rank]; }
+  Buffers& home(int rank) { return home_[rank]; }
 
   /// Adds the FLOPs for the keys that the rows see. The keys stand at the positions in `keys`.
   void count_flops(AttentionCall& call, const std::vector<parallel::GlobalRange>& rows,
@@ -149,7 +153,6 @@ class AttentionSteps {
   /// rank's message. `k` and `v` are the pass's rows. The call is collective over the ring.
   void pass_keys(int64_t layer, const TensorView& k, const TensorView& v,
                  const std::function<void(int step, const kernels::StoredKeys& keys)>& visit);
-  bool own_keys_in_message() const { return !messages_of(Keeps::all).kept.empty(); }
   /// Sends keys straight to the ranks that see them. Visits the rank's own keys, in the cache, while
   /// they travel, and then what has come, if anything has. The messages that came lie one after the
   /// other by rank: K [num_kv_heads, tokens] of each block of each message in turn, and then V and
@@ -162,6 +165,9 @@ class AttentionSteps {
   void wait(comm::Transfer& transfer, const char* name, int64_t bytes);
 
  private:
+  TensorView lse(device::Buffer& buffer, int64_t rows) const {
+    return buffer.tensor(DType::fp32, {rows, num_heads_});
+  }
   /// Keys and values of a message.
   struct MessageParts {
     std::byte *k, *v;
@@ -202,7 +208,8 @@ class AttentionSteps {
   std::vector<int64_t> row_places_;   ///< 0, 1, … of queries_of_calls
   device::Buffer rounded_q_;
   Buffers part_;  ///< of attend_more, where the backend continues no results
-  device::Buffer travelling_[2];
+  device::Buffer travelling_[2], lse_;
+  std::vector<Buffers> away_, home_;  ///< by rank
 };
 
 }  // namespace pecia::context

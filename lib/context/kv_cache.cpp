@@ -41,6 +41,11 @@ std::vector<parallel::SlotRange> part_of(const std::vector<parallel::SlotRange>&
   return part;
 }
 
+void append_slots(std::vector<int64_t>& to, const std::vector<parallel::SlotRange>& ranges) {
+  for (const parallel::SlotRange& range : ranges)
+    for (int64_t slot = range.begin; slot < range.end; ++slot) to.push_back(slot);
+}
+
 KvCache::KvCache(const KvShape& shape, int64_t capacity, device::Device& device,
                  RecentLayers recent)
     : shape_(shape),

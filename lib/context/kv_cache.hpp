@@ -50,6 +50,9 @@ struct RecentLayers {
 std::vector<parallel::SlotRange> part_of(const std::vector<parallel::SlotRange>& slots,
                                          int64_t first, int64_t count);
 
+/// Appends all slots of the ranges.
+void append_slots(std::vector<int64_t>& to, const std::vector<parallel::SlotRange>& ranges);
+
 class KvCache {
  public:
   /// Makes room for `capacity` tokens in memory of `device`, which must outlive this object; in

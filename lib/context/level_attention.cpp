@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "lib/context/pass_calls.hpp"
 #include "lib/core/random.hpp"
 
 namespace pecia::context {
@@ -44,9 +45,9 @@ std::vector<comm::LinkLevel> links_of(const std::vector<comm::RackServerGpu>& pl
 LevelAttention::LevelAttention(const Compute& compute, KvCache& cache, AttentionSteps& steps,
                                const LevelRanks& ranks, int rank,
                                const parallel::SparseSetting& setting)
-    : compute_(compute),
+    : steps_(steps),
+      compute_(compute),
       cache_(cache),
-      steps_(steps),
       levels_(parallel::levels_of(comm::server_of_rank(ranks.places),
                                   comm::rack_of_rank(ranks.places), setting.levels)),
       setting_(setting),
@@ -69,22 +70,34 @@ LevelAttention::LevelAttention(const Compute& compute, KvCache& cache, Attention
     other_heads_.emplace(compute, *ranks.heads, ranks.kv_holders, shape_.links);
 }
 
-void LevelAttention::begin_pass(comm::Communicator& ring, std::vector<Sequence> sequences) {
+void LevelAttention::keep_ends(PartTokens& part) const {
+  if (!keeps_borders()) return;
+  part.first = std::min(part.rows, border);
+  part.last = std::max(part.last, part.first);
+}
+
+void LevelAttention::begin(const PassRows& rows, std::vector<Sequence> sequences,
+                           AttentionCall own) {
+  comm::Communicator& ring = steps_.ring();
   PECIA_CHECK(ring.size() == (at_home() ? 1 : num_parts()), "levels of {} ranks for a ring of {}",
               num_parts(), ring.size());
   ring_ = &ring;
   here_ = at_home() ? parallel::PartsHere{0, num_parts()} : parallel::PartsHere{ring.rank(), 1};
   sequences_ = std::move(sequences);
+  own_ = std::move(own);
+  const SequenceRuns cached = PassCalls(steps_, rows).in_cache(Keeps::all);
   std::vector<TokenImportance::Sequence> tokens;
-  for (Sequence& sequence : sequences_) tokens.push_back(std::move(sequence.tokens));
+  for (size_t i = 0; i < sequences_.size(); ++i) {
+    auto& runs = tokens.emplace_back(std::move(sequences_[i].tokens)).runs;
+    for (const parallel::SequenceId member : rows.lineage(rows.sequences()[i].sequence)) {
+      const auto& of_member = cached[rows.key_index(member)];
+      runs.insert(runs.end(), of_member.begin(), of_member.end());
+    }
+  }
   importance_.begin_pass(ring, std::move(tokens));
   std::vector<parallel::LevelSequence> parts;
   for (const Sequence& sequence : sequences_) parts.push_back(sequence.parts);
-  int64_t rows = 0;
-  for (const Sequence& sequence : sequences_)
-    for (int part = here_.first; part < here_.end(); ++part)
-      rows = std::max(rows, sequence.here[part].first_row + sequence.parts[part].rows);
-  need_.begin_pass(rows);
+  need_.begin_pass(rows.count());
   const parallel::LevelRule all{setting_.rule.geometry, 0};
   dense_ = make_plan(all, parts);
   if (setting_.rule.drop > 0) {
@@ -328,6 +341,13 @@ void LevelAttention::add_keys(std::vector<std::span<std::byte>>& to, const Arena
     to.push_back(entries(*buffer, 1, begin, count));
 }
 
+void LevelAttention::run(int64_t layer, const LayerRows& x, const Partial& to) {
+  start(layer, x.q);
+  steps_.attend(layer, own_, x.q, steps_.cached(layer), to);
+  finish(layer, x.q, to);
+}
+
+/// Sends what leaves.
 void LevelAttention::start(int64_t layer, const TensorView& q) {
   plan_ = &plan_of(layer);
   order_tokens(layer);
@@ -459,6 +479,7 @@ void LevelAttention::merge(const Result& result, const Orders& orders, const dev
       groups_);
 }
 
+/// Attends what has come, and merges all results into `own`.
 void LevelAttention::finish(int64_t layer, const TensorView& q, const Partial& own) {
   const Plan& plan = *plan_;
   const LevelLayout& layout = plan.layout;
@@ -565,9 +586,9 @@ void LevelAttention::learn_need(const Plan& plan, const Partial& attended) {
   if (other_heads_) totals_.add_importance(other_heads_->largest(need_.of_rows()));
 }
 
-void LevelAttention::weigh(int64_t layer, int64_t window, const TensorView& q,
-                           const Partial& attended) {
+void LevelAttention::weigh(int64_t layer, const TensorView& q, const Partial& attended) {
   if (!weighs(layer)) return;
+  const int64_t window = steps_.window(layer);
   WeighCost cost = importance_.weigh(layer, window, q, attended);
   if (window == 0) cost.pairs += plan_->need_pairs;
   if (!other_heads_) return totals_.add(cost, rank_, shape_.links);

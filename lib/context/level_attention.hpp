@@ -10,12 +10,15 @@
 /// that the level of the sinks drops sees them all the same: each rank gets their keys and values.
 /// Queries are chosen by what they need (row_need.hpp), all heads of a row alike, and keys by the
 /// attention that they receive, each head by itself. With Geometry::nested both are the latter.
+/// Levels and HeadLevels say which parts a pass has, and where they lie. Layers with a window go
+/// another way, since levels do not know the positions of keys. Their tokens are weighed all the same.
 /// Source: CSPS, "levels", "three-phase pipelining", "SP-TP"; StreamingLLM (attention sinks).
 
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "lib/context/attention_path.hpp"
 #include "lib/context/level_layout.hpp"
 #include "lib/context/other_heads.hpp"
 #include "lib/context/row_need.hpp"
@@ -35,7 +38,7 @@ struct LevelRanks {
   int kv_holders = 1;
 };
 
-class LevelAttention {
+class LevelAttention : public AttentionPath {
  public:
   /// Where the tokens of a part are in this rank's memory.
   struct Tokens {
@@ -58,21 +61,25 @@ class LevelAttention {
   LevelAttention(const Compute& compute, KvCache& cache, AttentionSteps& steps,
                  const LevelRanks& ranks, int rank, const parallel::SparseSetting& setting);
 
+  /// Attends each part here to itself while others' tokens travel, and then what has come. Collective
+  /// over the ranks.
+  void run(int64_t layer, const LayerRows& x, const Partial& to) override;
+  PathTraits traits() const override { return {}; }
+
+  /// Weighs the tokens for the next layer, where that one drops any. Call it after each layer of the
+  /// pass, also after those that went another way. `attended` has the complete results.
+  void weigh(int64_t layer, const TensorView& q, const Partial& attended);
+
+  /// What all passes have done so far.
+  const SparseTotals& totals() const { return totals_; }
+
+ protected:
   int num_parts() const { return levels_.ranks(); }
-  /// Whether this rank has all parts, of its heads.
-  bool at_home() const { return other_heads_.has_value(); }
-
-  /// `ring`: the ranks that have parts of the tokens; this rank alone if it has all.
-  void begin_pass(comm::Communicator& ring, std::vector<Sequence> sequences);
-
-  /// For each layer: `start` sends what leaves; `finish` attends what has come, and merges all
-  /// results into those of attention of each part here to itself. q is [rows, num_heads, head_dim].
-  /// Collective over the ranks.
-  void start(int64_t layer, const TensorView& q);
-  void finish(int64_t layer, const TensorView& q, const Partial& own);
-
-  /// Weighs the tokens for the next layer, where that one drops any. Call it after each layer.
-  void weigh(int64_t layer, int64_t window, const TensorView& q, const Partial& attended);
+  /// Begins a pass of these sequences, of which TokenImportance::Sequence::runs are not known yet.
+  /// `own` attends each part here to itself.
+  void begin(const PassRows& rows, std::vector<Sequence> sequences, AttentionCall own);
+  /// The rows at a part's ends are always kept, where levels keep borders.
+  void keep_ends(parallel::PartTokens& part) const;
 
   /// Sinks of a sequence, if the part that begins with them has as many tokens.
   int64_t most_sinks() const {
@@ -83,8 +90,7 @@ class LevelAttention {
   bool keeps_borders() const {
     return setting_.rule.geometry == parallel::Geometry::disjoint && levels_.count() > 1;
   }
-  /// What all passes have done so far.
-  const SparseTotals& totals() const { return totals_; }
+  AttentionSteps& steps_;
 
  private:
   struct Plan {
@@ -121,6 +127,10 @@ class LevelAttention {
   /// By `place` and KV head, or one for all heads.
   using Orders = std::vector<std::vector<std::vector<int64_t>>>;
 
+  /// Whether this rank has all parts, of its heads.
+  bool at_home() const { return other_heads_.has_value(); }
+  void start(int64_t layer, const TensorView& q);
+  void finish(int64_t layer, const TensorView& q, const Partial& own);
   int64_t kv_heads() const { return cache_.shape().num_kv_heads; }
   int64_t group() const { return steps_.num_heads() / kv_heads(); }
   size_t place(int sequence, int part) const {
@@ -177,7 +187,6 @@ class LevelAttention {
 
   Compute compute_;
   KvCache& cache_;
-  AttentionSteps& steps_;
   parallel::Levels levels_;
   parallel::SparseSetting setting_;
   int rank_;
@@ -191,6 +200,7 @@ class LevelAttention {
   comm::Communicator* ring_ = nullptr;
   parallel::PartsHere here_;
   std::vector<Sequence> sequences_;
+  AttentionCall own_;
   Plan sparse_, weighing_, dense_;
 
   // The layer.

@@ -13,6 +13,7 @@
 #include "lib/batch/inputs.hpp"
 #include "lib/batch/replica_totals.hpp"
 #include "lib/resources/resources.hpp"
+#include "lib/schedule/scheduler.hpp"
 
 namespace pecia::execute {
 

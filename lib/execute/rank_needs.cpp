@@ -17,7 +17,7 @@ TrialPasses passes_of(const job::Job& job, const resources::Resources& resources
       job.reproducible == parallel::Reproducible::layout ? parallel::layout_ranks : resources.cp,
       parallel::pass_modes({resources.degrees(), resources.prefill, resources.decode},
                            resources.shift_threshold),
-      resources.ring.value_or(parallel::Ring::pass_kv), resources.levels_from()};
+      resources.ring.value_or(parallel::AttentionExchange::pass_kv), resources.levels_from()};
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ void note_rings(const std::vector<schedule::ChunkRing>& rings, report::Recorder&
                    {"hiding_tokens", decision.hiding_tokens},
                    {"miss_rate", in.load.miss_rate()},
                    {"miss_rate_limit", decision.miss_rate_limit}},
-                  decision.ring == parallel::Ring::pass_kv ? "pass_kv" : "pass_q");
+                  decision.ring == parallel::AttentionExchange::pass_kv ? "pass_kv" : "pass_q");
   }
 }
 

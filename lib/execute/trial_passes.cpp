@@ -9,8 +9,9 @@ using parallel::PassSequence;
 
 schedule::Plan TrialPasses::feed(int64_t first, int64_t count, int64_t tokens, int64_t cached,
                                  bool sampled) const {
-  schedule::Plan plan = plan_of(by_levels(tokens) ? parallel::Ring::levels : prefill_ring,
-                                modes.sharding(count * tokens, true));
+  schedule::Plan plan =
+      plan_of(by_levels(tokens) ? parallel::AttentionExchange::levels : prefill_ring,
+              modes.sharding(count * tokens, true));
   for (int64_t i = first; i < first + count; ++i) {
     plan.added.push_back(
         new_sequence(i, cached, slots_read(cached) + slots(tokens + virtual_ranks)));
@@ -44,7 +45,8 @@ int64_t TrialPasses::slots_read(int64_t tokens) const {
   return tokens / each * slots(each) + slots(tokens % each);
 }
 
-schedule::Plan TrialPasses::plan_of(parallel::Ring ring, parallel::Sharding sharding) const {
+schedule::Plan TrialPasses::plan_of(parallel::AttentionExchange ring,
+                                    parallel::Sharding sharding) const {
   schedule::Plan plan;
   plan.teams = {parallel::team_of_all(instances, ring, sharding)};
   return plan;

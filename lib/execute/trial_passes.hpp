@@ -14,7 +14,7 @@ struct TrialPasses {
   int32_t virtual_ranks =
       1;  ///< the number of instances, or with `reproducible: layout` layout_ranks
   parallel::PassModes modes;
-  parallel::Ring prefill_ring = parallel::Ring::pass_kv;
+  parallel::AttentionExchange prefill_ring = parallel::AttentionExchange::pass_kv;
   /// Passes of at least this number of tokens go by levels; absent: none.
   std::optional<int64_t> levels_from = {};
   /// Cached tokens of new sequences were read in passes of so many; absent: in one.
@@ -40,7 +40,7 @@ struct TrialPasses {
  private:
   int64_t slots_read(int64_t tokens) const;
   parallel::PassSequence chunk(int64_t sequence, int64_t first, int64_t count) const;
-  schedule::Plan plan_of(parallel::Ring ring, parallel::Sharding sharding) const;
+  schedule::Plan plan_of(parallel::AttentionExchange ring, parallel::Sharding sharding) const;
   schedule::NewSequence new_sequence(int64_t sequence, int64_t cached, int64_t slots_each) const;
 };
 

@@ -11,29 +11,29 @@
 namespace pecia::foresight {
 
 struct Choice {
-  Foreseen chosen;  ///< `parallel` has a threshold of shifts, where it shifts
-  Foreseen by_rule;
-  std::vector<Foreseen> others;  ///< the best of the other layouts that were played
-  bool tokens_by_rule = true;    ///< chosen.resources.max_batch_tokens are the automatic ones
+  LayoutForecast chosen;  ///< `parallel` has a threshold of shifts, where it shifts
+  LayoutForecast by_rule;
+  std::vector<LayoutForecast> others;  ///< the best of the other layouts that were played
+  bool tokens_by_rule = true;          ///< chosen.resources.max_batch_tokens are the automatic ones
   Aim aim = Aim::batch_end;
-  int64_t layouts = 0, slower = 0, too_large = 0, open = 0;  ///< as in Sweep
+  LayoutCounts counts;
 };
 
 /// Degrees that the job gives; the others are to be found.
 KeptDegrees kept_degrees(const job::Job::Parallel& parallel);
 
 /// The layout that resources::resolve_grid gives the job, without foresight. Throws as that does.
-job::Job::Parallel layout_by_rule(const PassSetting& setting, int ranks);
+job::Job::Parallel layout_by_rule(const Scenario& scenario, int ranks);
 
 /// Plays the batch in every legal layout of these ranks that may be the best. Where the job gives the
 /// grid, or all but cp, other modes and teams that change have to gain `least_gain`; no rule knows a
 /// better grid than the best one that is foreseen. Shorter passes have to gain it, too. Where requests arrive
 /// one by one, the best is the one in which they wait least for their first token. Absent where the
 /// batch fits in no layout. Throws InputError where no layout is legal.
-std::optional<Choice> choose(Passes& passes, Batches& batches, int ranks);
+std::optional<Choice> choose(PassCosts& costs, Batches& batches, int ranks);
 
 /// "dp 4 × tp 2, tp+tp".
-std::string layout_text(const Foreseen& plan);
+std::string layout_text(const LayoutForecast& plan);
 
 /// "dp 2, single: 42 s foreseen, by rule (cp 2, …) 61 s", for people.
 std::string choice_text(const Choice& choice);

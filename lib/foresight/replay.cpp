@@ -2,6 +2,7 @@
 #include "lib/foresight/replay.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "lib/core/error.hpp"
 #include "lib/foresight/replay_state.hpp"
 #include "lib/machines/op_time.hpp"
+#include "lib/report/trace.hpp"
 
 namespace pecia::foresight {
 namespace {
@@ -33,7 +35,7 @@ class Replay {
     }
   }
 
-  PassTime run() {
+  ReplayResult run() {
     while (!ready_.empty() || network_.next_change() < Network::never) {
       const double next = ready_.empty() ? Network::never : ready_.front().first;
       const double next_arrival = network_.next_change();
@@ -292,19 +294,19 @@ class Replay {
     push_ready(index);
   }
 
-  PassTime result() const {
-    PassTime time;
+  ReplayResult result() const {
+    ReplayResult result;
     for (int index = 0; index < size(); ++index) {
       const PlayedRank& rank = ranks_[index];
       PECIA_CHECK(next_step(index) == nullptr,
                   "rank {} waits in {} of layer {} for messages that nobody sends", index,
                   next_step(index)->span, programs_[index][rank.section].layer);
-      time.ranks.push_back(rank.times);
-      time.seconds = std::max(time.seconds, rank.times.end_s);
+      result.ranks.push_back(rank.times);
+      result.seconds = std::max(result.seconds, rank.times.end_s);
     }
-    time.played = std::ssize(sides_);
-    time.messages = time.played + skipped_messages_;
-    return time;
+    result.played = std::ssize(sides_);
+    result.messages = result.played + skipped_messages_;
+    return result;
   }
 
   const std::vector<Program>& programs_;
@@ -322,15 +324,43 @@ class Replay {
   int64_t skipped_messages_ = 0;
 };
 
+int64_t nanoseconds(double seconds) {
+  return std::llround(1e9 * seconds);
+}
+
 }  // namespace
 
-const RankTimes& PassTime::busiest() const {
+const RankTimes& ReplayResult::busiest() const {
   return *std::ranges::min_element(ranks, {}, &RankTimes::exposed_comm_s);
 }
 
-PassTime replay(const std::vector<Program>& programs, const machines::Cluster& cluster,
-                const OnMoment& on_moment) {
+ReplayResult replay(const std::vector<Program>& programs, const machines::Cluster& cluster,
+                    const OnMoment& on_moment) {
   return Replay(programs, cluster, on_moment).run();
+}
+
+ReplayResult write_trace(const std::vector<Program>& programs, const machines::Cluster& cluster,
+                         const char* phase, const std::filesystem::path& folder) {
+  std::vector<report::Recorder> recorders;
+  for (size_t rank = 0; rank < programs.size(); ++rank)
+    recorders.emplace_back(report::TraceDetail::full);
+  const ReplayResult result = replay(programs, cluster, [&](const Moment& moment) {
+    const auto* const op = std::get_if<kernels::OpWork>(&moment.step.what);
+    const bool waits = std::holds_alternative<Wait>(moment.step.what);
+    recorders[moment.rank].add({moment.step.span,
+                                waits ? report::Kind::comm : report::Kind::compute, moment.layer, 0,
+                                nanoseconds(moment.begin_s), nanoseconds(moment.end_s),
+                                moment.bytes, op != nullptr ? op->flops : 0});
+  });
+  const auto ranks = static_cast<int>(programs.size());
+  for (int rank = 0; rank < ranks; ++rank) {
+    recorders[rank].add(
+        {phase, report::Kind::phase, -1, 0, 0, nanoseconds(result.ranks[rank].end_s), 0, 0});
+    report::write_trace(folder / report::trace_file_name(rank),
+                        {.rank = rank, .host = cluster.place(rank).server}, recorders[rank]);
+  }
+  report::tidy_traces(folder, ranks);
+  return result;
 }
 
 }  // namespace pecia::foresight

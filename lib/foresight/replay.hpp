@@ -14,6 +14,7 @@
 /// before, to a millionth of the time between. Then what follows is the same as well. The layers up
 /// to the last one are not played, and their time is counted.
 
+#include <filesystem>
 #include <functional>
 #include <vector>
 
@@ -30,7 +31,7 @@ struct RankTimes {
   double end_s = 0;
 };
 
-struct PassTime {
+struct ReplayResult {
   double seconds = 0;  ///< until the last rank is done
   std::vector<RankTimes> ranks;
   int64_t messages = 0;  ///< sent by all ranks
@@ -54,7 +55,13 @@ using OnMoment = std::function<void(const Moment& moment)>;
 /// `programs` are those of the ranks 0 … N−1 of a replica, which fill the cluster's servers in this
 /// order. Throws InvalidArgument where ranks wait for messages that nobody sends, naming one of them
 /// and its span, or where a message has another length than its receiver expects.
-PassTime replay(const std::vector<Program>& programs, const machines::Cluster& cluster,
-                const OnMoment& on_moment = {});
+ReplayResult replay(const std::vector<Program>& programs, const machines::Cluster& cluster,
+                    const OnMoment& on_moment = {});
+
+/// Replays the programs and writes their trace into `folder`, as report::tidy_traces leaves it: one
+/// track for each rank, with the run's own names. `phase` names the pass: "prefill" or "decode", a
+/// string literal. Throws SystemError where a file cannot be written.
+ReplayResult write_trace(const std::vector<Program>& programs, const machines::Cluster& cluster,
+                         const char* phase, const std::filesystem::path& folder);
 
 }  // namespace pecia::foresight

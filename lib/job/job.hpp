@@ -141,7 +141,6 @@ struct Job {
     std::optional<DropSetting> drop;
     std::optional<int> pipeline;  ///< micro-partitions
     std::optional<int64_t> first_tokens;
-    parallel::Selection selection = parallel::Selection::importance;
     AttentionGoal objective;
     SparseDecode decode = SparseDecode::dense;
   } attention;

@@ -168,10 +168,6 @@ std::vector<Field> make_schema() {
             "Tokens at the beginning of a prompt that all its tokens attend to, with levels 1 too; "
             "auto: 16 where anything is dropped, and none with levels 1. More than the first rank "
             "has count as what it has."),
-      field("attention.selection", PECIA_MEMBER(attention.selection),
-            word<parallel::Selection>({{"importance", parallel::Selection::importance},
-                                       {"random", parallel::Selection::random}}),
-            "Which tokens levels keep: those that matter most, or any, as a yardstick."),
       field("attention.objective", PECIA_MEMBER(attention.objective), attention_goal(),
             "With a tuned file: the fastest settings that lose at most this, in nats per token, or "
             "those that lose least within this time to the first token; off: as {loss: 0}."),

@@ -19,7 +19,7 @@ namespace pecia::measure {
 /// the fastest of these ops reads and writes, in caches. Links are measured between two ranks of each
 /// level; their shares are those of a ring of all ranks and of an all-to-all. A level without two
 /// ranks has the figures of the level below it, and with one rank of copies in its memory. step_us,
-/// what the host does for a pass beside ops, is 0: foresight::measure_step_us has it.
+/// what the host does for a pass beside ops, is 0: execute::measure_step_us has it.
 ///
 /// On GPUs nothing is shared between ranks but links: `alone`, `alone_flops` and the factors of
 /// curves are 1, and there are no pieces. flops has fp8 where tensor cores multiply it, and its shares

@@ -23,7 +23,7 @@ namespace pecia::parallel {
 enum class PrefillMode { single, ring, ulysses, usp, sp_tp, tp };
 /// How output tokens are made. `single` has the same meaning as for prompts.
 enum class DecodeMode { single, pass_q, broadcast_q, sp, tp, shift };
-using RingMode = Ring;
+using RingMode = AttentionExchange;
 
 /// What must not change the results of a job.
 enum class Reproducible {

@@ -16,7 +16,7 @@ using SequenceId = int64_t;
 /// `pass_q` sends queries round the ring. `broadcast_q` sends queries straight to the ranks that
 /// hold keys of their sequence. `levels` sends tokens to the ranks that attend them at a level of
 /// sparse attention (levels.hpp).
-enum class Ring : uint8_t { pass_kv, pass_q, broadcast_q, levels };
+enum class AttentionExchange : uint8_t { pass_kv, pass_q, broadcast_q, levels };
 
 /// The new tokens of one sequence in one pass. `first` is also the number of tokens that are cached
 /// already.

@@ -13,7 +13,7 @@ namespace pecia::parallel {
 struct PassModes {
   Sharding prefill = Sharding::base;  ///< for passes with prompt tokens
   Sharding decode = Sharding::base;   ///< for passes without prompt tokens
-  Ring decode_ring = Ring::pass_q;
+  AttentionExchange decode_ring = AttentionExchange::pass_q;
   /// A pass with at most this number of new tokens runs in the shift configuration.
   std::optional<int64_t> shift_threshold = {};
 

@@ -77,7 +77,7 @@ struct RingDecision {
   RingInputs in;
   double hiding_tokens = 0;  ///< value of condition (2)
   double miss_rate_limit = 0;
-  Ring ring = Ring::pass_kv;
+  AttentionExchange ring = AttentionExchange::pass_kv;
 };
 
 /// Applies rule B, which counts the all-to-all of pass-Q too. The limit is

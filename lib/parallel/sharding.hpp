@@ -3,7 +3,7 @@
 /// How a pass uses the SP × TP ranks that share one place of the ring. The sharding decides which
 /// rows of hidden states a rank keeps, over which ranks it exchanges heads, and over which ranks
 /// its weights are cut. A pass's rows are all rows of the ring place, in the order of
-/// RingAttention. Each cut is contiguous and even to within one row. It ignores sequence boundaries
+/// Attention. Each cut is contiguous and even to within one row. It ignores sequence boundaries
 /// and may be empty.
 
 #include <cstdint>

@@ -20,7 +20,7 @@ std::string Team::text() const {
   return fmt::format("instance{} {}", size() == 1 ? "" : "s", fmt::join(instances, ", "));
 }
 
-Team team_of_all(int instances, Ring ring, Sharding sharding) {
+Team team_of_all(int instances, AttentionExchange ring, Sharding sharding) {
   Team team{std::vector<int32_t>(instances), 0, ring, sharding};
   std::iota(team.instances.begin(), team.instances.end(), 0);
   return team;
@@ -35,7 +35,7 @@ const Placement* TeamPass::placement(SequenceId sequence) const {
 void check_teams(const std::vector<TeamPass>& teams, int instances) {
   std::vector<bool> taken(instances);
   for (const auto& [team, rows, placements] : teams) {
-    PECIA_CHECK(placements.empty() || (team.ring == Ring::pass_kv && team.size() > 1),
+    PECIA_CHECK(placements.empty() || (team.ring == AttentionExchange::pass_kv && team.size() > 1),
                 "keys of sequence {} are to be placed, but they do not travel in the team of {}",
                 placements.front().sequence, team.text());
     PECIA_CHECK(team.holders >= 0 && team.workers() >= 1, "a team of {} with {} holders",

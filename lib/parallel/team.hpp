@@ -21,7 +21,7 @@ struct Team {
   /// The number of instances at the end of the ring that have no rows. They hold keys of the team's
   /// sequences and take part in attention.
   int32_t holders = 0;
-  Ring ring = Ring::pass_kv;
+  AttentionExchange ring = AttentionExchange::pass_kv;
   Sharding sharding = Sharding::base;
 
   int size() const { return static_cast<int>(instances.size()); }
@@ -39,7 +39,8 @@ struct Team {
 };
 
 /// Returns the team of all instances of a replica, in their order.
-Team team_of_all(int instances, Ring ring = Ring::pass_kv, Sharding sharding = Sharding::base);
+Team team_of_all(int instances, AttentionExchange ring = AttentionExchange::pass_kv,
+                 Sharding sharding = Sharding::base);
 
 /// What a team works on. Owners of rows are counted in the ring: owner 1 is instances[1]. Keys and
 /// values of a sequence without a placement stay where its rows are computed.

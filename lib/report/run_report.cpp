@@ -51,6 +51,60 @@ std::optional<double> exposed_communication(const std::vector<RankReport>& ranks
   return exposed_s / total_s;
 }
 
+Json or_null(const std::string& text) {
+  return text.empty() ? Json() : Json(text);
+}
+
+Json json_of(const MachineReport& machine) {
+  return {{"cpu", machine.cpu},
+          {"cores_of_a_rank", machine.cores_of_a_rank},
+          {"memory_bytes_of_a_host", machine.memory_bytes_of_a_host},
+          {"gpu", or_null(machine.gpu)}};
+}
+
+Json json_of(const GridReport& grid) {
+  Json json{{"dp", grid.dp}, {"cp", grid.cp}, {"sp", grid.sp}, {"tp", grid.tp}};
+  if (grid.ep) json["ep"] = *grid.ep;
+  return json;
+}
+
+Json json_of(const ModesReport& modes) {
+  const int64_t recent = modes.kv_recent_tokens_per_rank;
+  Json json{{"mode", modes.mode},
+            {"prefill", modes.prefill},
+            {"ring", or_null(modes.ring)},
+            {"decode", modes.decode},
+            {"shift_threshold", or_null(modes.shift_threshold)},
+            {"why", modes.why},
+            {"threads", modes.threads},
+            {"compute", modes.compute},
+            {"attention_library", or_null(modes.attention_library)},
+            {"kv_dtype", modes.kv_dtype},
+            {"kv_tokens_per_rank", modes.kv_tokens_per_rank},
+            {"kv_recent_tokens_per_rank", recent > 0 ? Json(recent) : Json()},
+            {"weight_bytes", modes.weight_bytes},
+            {"max_sequences", modes.max_sequences},
+            {"max_batch_tokens", modes.max_batch_tokens}};
+  if (const auto& graphs = modes.graphs)
+    json["graphs"] = {{"launched", graphs->launched},          {"made", graphs->made},
+                      {"piecemeal", graphs->piecemeal},        {"joint", graphs->joint},
+                      {"disagreed", graphs->disagreed},        {"why_not", graphs->why_not},
+                      {"why_not_joint", graphs->why_not_joint}};
+  json["expected"] = modes.expected;
+  return json;
+}
+
+Json json_of(const Prediction& predicted) {
+  if (!predicted.none.empty()) return {{"none", predicted.none}};
+  Json json{{"seconds", predicted.seconds}};
+  for (const Prediction::Phase& phase : predicted.phases)
+    json["phases"][phase.name] = {{"seconds", phase.seconds}, {"tokens_per_s", phase.tokens_per_s}};
+  if (predicted.ttft_p50_s) json["ttft_s"] = {{"p50", *predicted.ttft_p50_s}};
+  json["by"] = predicted.by;
+  json["ranks"] = predicted.ranks;
+  return json;
+}
+
 Json json_of(const std::optional<Percentiles>& values) {
   if (!values) return nullptr;
   return {{"p50", values->p50}, {"p90", values->p90}, {"p99", values->p99}};
@@ -298,10 +352,10 @@ Json to_json(const RunReport& report) {
       {"command", report.command},
       {"job", report.job},
       {"model", report.model},
-      {"machine", report.machine},
+      {"machine", json_of(report.machine)},
       {"topology", report.topology},
-      {"grid", report.grid},
-      {"modes", report.modes},
+      {"grid", json_of(report.grid)},
+      {"modes", json_of(report.modes)},
       {"elastic", report.elastic},
       {"prefix_sharing", report.prefix_sharing},
       {"sparse", report.sparse},
@@ -327,7 +381,7 @@ Json to_json(const RunReport& report) {
       {"stages", array_of(report.stages)},
       {"ranks", array_of(report.ranks)},
       {"links", array_of(report.links)},
-      {"predicted", report.predicted},
+      {"predicted", report.predicted ? json_of(*report.predicted) : Json()},
       {"errors", report.errors}};
 }
 

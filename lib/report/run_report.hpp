@@ -122,13 +122,63 @@ struct WindowReport {
   }
 };
 
+/// Rank 0's host.
+struct MachineReport {
+  std::string cpu;
+  int64_t cores_of_a_rank = 0, memory_bytes_of_a_host = 0;
+  std::string gpu;  ///< "": the run computes on the cores
+};
+
+struct GridReport {
+  int dp = 1, cp = 1, sp = 1, tp = 1;
+  std::optional<int> ep = {};  ///< absent: the model has no experts
+};
+
+/// What became of the graphs of a GPU's work (device::GraphCounts).
+struct GraphReport {
+  int64_t launched = 0, made = 0, piecemeal = 0, joint = 0, disagreed = 0;
+  std::string why_not, why_not_joint;
+};
+
+/// How the run worked, in the words of job files and of results.
+struct ModesReport {
+  std::string mode, prefill, ring, decode;  ///< ring "": there is none
+  std::optional<int64_t> shift_threshold = {};
+  std::string why;  ///< reasons for what was auto
+  int threads = 1;
+  std::string compute, attention_library, kv_dtype;  ///< attention_library "": the program's own
+  int64_t kv_tokens_per_rank = 0;
+  int64_t kv_recent_tokens_per_rank = 0;  ///< 0: all layers keep all tokens
+  int64_t weight_bytes = 0, max_sequences = 0, max_batch_tokens = 0;
+  std::optional<GraphReport> graphs = {};
+  nlohmann::ordered_json expected = {};  ///< of the layout that was chosen (run/choose_layout.hpp)
+};
+
+/// What a run expected of itself, in the places where the report has what it took.
+struct Prediction {
+  std::string none = {};  ///< why nothing is foreseen; "": the rest is
+  double seconds = 0;
+  struct Phase {
+    std::string name;
+    double seconds = 0, tokens_per_s = 0;
+  };
+  std::vector<Phase> phases = {};
+  std::optional<double> ttft_p50_s = {};
+  std::string by = {};     ///< what it rests on
+  std::string ranks = {};  ///< the key of ranks like these (measure::ranks_key)
+};
+
 struct RunReport {
-  // These sections describe the run; the modules that know the facts write them.
-  nlohmann::ordered_json job, model, machine, topology, grid, modes;
+  // The modules that know the facts write these sections, each from values of its own.
+  nlohmann::ordered_json job, model;
   nlohmann::ordered_json elastic;         ///< what teams that change did, or null
   nlohmann::ordered_json prefix_sharing;  ///< what requests that begin alike were spared
   nlohmann::ordered_json sparse;          ///< what attention by levels did, or null
 
+  MachineReport machine = {};
+  std::vector<std::string> topology = {};  ///< the place of each rank
+  GridReport grid = {};
+  ModesReport modes = {};
   std::optional<WindowReport> windows = {};  ///< absent: nothing was sent, with windows or without
 
   Counts counts;
@@ -154,8 +204,8 @@ struct RunReport {
   int64_t first_tokens = 0, shared_first_tokens = 0;
   std::vector<RankReport> ranks;
   std::vector<LinkReport> links;
-  std::optional<PeakReport> peak = {};  ///< absent: the report gives no shares of peak
-  nlohmann::ordered_json predicted;     ///< what was foreseen, {"none": why}, or null
+  std::optional<PeakReport> peak = {};       ///< absent: the report gives no shares of peak
+  std::optional<Prediction> predicted = {};  ///< made at the start
   std::vector<std::string> errors;
 };
 

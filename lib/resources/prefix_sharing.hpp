@@ -7,7 +7,7 @@
 
 #include "lib/batch/prefixes.hpp"
 #include "lib/resources/resources.hpp"
-#include "lib/schedule/scheduler.hpp"
+#include "lib/schedule/request.hpp"
 
 namespace pecia::resources {
 

@@ -20,11 +20,8 @@ namespace {
 std::optional<parallel::SparseSetting> sparse_setting(const job::Job::Attention& attention) {
   if (attention.sparse == job::Sparse::off) return {};
   const double drop = attention.drop ? attention.drop->share : 0;
-  return parallel::SparseSetting{{attention.geometry, drop},
-                                 attention.levels,
-                                 attention.pipeline,
-                                 attention.first_tokens,
-                                 attention.selection};
+  return parallel::SparseSetting{
+      {attention.geometry, drop}, attention.levels, attention.pipeline, attention.first_tokens};
 }
 
 /// Sets the degrees so that they fill the ranks. The first of cp, dp, tp and sp that is auto takes

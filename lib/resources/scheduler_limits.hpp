@@ -4,7 +4,7 @@
 
 #include "lib/model/config.hpp"
 #include "lib/resources/resources.hpp"
-#include "lib/schedule/scheduler.hpp"
+#include "lib/schedule/scheduler_limits.hpp"
 
 namespace pecia::resources {
 

@@ -42,7 +42,7 @@ std::vector<size_t> part_of(const std::vector<schedule::SimulatedRequest>& all, 
   return part_of_a_replica(all.size(), arrive, 1, most);
 }
 
-Json json_of(const foresight::Foreseen& plan, foresight::Aim aim) {
+Json json_of(const foresight::LayoutForecast& plan, foresight::Aim aim) {
   const resources::Resources& resources = plan.resources;
   Json json{{"dp", resources.dp},
             {"cp", resources.cp},
@@ -53,7 +53,7 @@ Json json_of(const foresight::Foreseen& plan, foresight::Aim aim) {
             {"mode", resources::mode_name(resources)},
             {"max_batch_tokens", resources.max_batch_tokens},
             {"expected_s", plan.end ? Json(plan.seconds(aim)) : Json()},
-            {"by_one_rank", plan.how_far == foresight::HowFar::alike}};
+            {"by_one_rank", plan.fidelity == foresight::Fidelity::one_rank}};
   if (plan.memory.why_not) json["why_not"] = *plan.memory.why_not;
   return json;
 }
@@ -65,10 +65,10 @@ Json json_of(const foresight::Choice& choice) {
             {"chosen", json_of(choice.chosen, choice.aim)},
             {"by_rule", json_of(choice.by_rule, choice.aim)},
             {"alternatives", Json::array()},
-            {"layouts", choice.layouts},
-            {"slower", choice.slower},
-            {"too_large", choice.too_large},
-            {"open", choice.open}};
+            {"layouts", choice.counts.layouts},
+            {"slower", choice.counts.slower},
+            {"too_large", choice.counts.too_large},
+            {"open", choice.counts.open}};
   for (size_t i = 0; i < std::min(most, choice.others.size()); ++i)
     json["alternatives"].push_back(json_of(choice.others[i], choice.aim));
   return json;
@@ -97,14 +97,15 @@ LayoutChoice foreseen_on(const machines::Cluster& cluster, const LayoutQuestion&
   foresight::Batches batches(job, inputs, question.config,
                              [&](const auto& all) { return part_of(all, ranks); });
   const kernels::Backend& backend = *question.place.backend;
-  foresight::Passes passes({.job = job,
-                            .config = question.config,
-                            .cluster = cluster,
-                            .weights = resources::float_type(job, question.config),
-                            .kv = resources::kv_footprint(job, question.config, nullptr, {}).dtype,
-                            .traits = kernels::traits_of(backend),
-                            .threads = question.threads.count});
-  const auto choice = foresight::choose(passes, batches, ranks);
+  foresight::PassCosts costs(
+      {.job = job,
+       .config = question.config,
+       .cluster = cluster,
+       .weights = resources::float_type(job, question.config),
+       .kv = resources::kv_footprint(job, question.config, nullptr, {}).dtype,
+       .traits = kernels::traits_of(backend),
+       .threads = question.threads.count});
+  const auto choice = foresight::choose(costs, batches, ranks);
   if (!choice) return {{}, "the layout is by rule: in none is the batch foreseen to fit", {}};
   return {layout_of(*choice, job), foresight::choice_text(*choice), json_of(*choice)};
 }

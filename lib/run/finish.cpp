@@ -29,12 +29,10 @@ const device::GraphCounts* graphs_of(const Setup& setup) {
 /// What the GPU's libraries and graphs did is known at the end: they may refuse work at any time.
 void add_gpu_facts(const Setup& setup, report::RunReport& report) {
   if (!setup.resources.gpus) return;
-  report.modes["attention_library"] = setup.place.backend->attention_library();
+  report.modes.attention_library = setup.place.backend->attention_library();
   if (const device::GraphCounts* graphs = graphs_of(setup))
-    report.modes["graphs"] = {{"launched", graphs->launched},          {"made", graphs->made},
-                              {"piecemeal", graphs->piecemeal},        {"joint", graphs->joint},
-                              {"disagreed", graphs->disagreed},        {"why_not", graphs->why_not},
-                              {"why_not_joint", graphs->why_not_joint}};
+    report.modes.graphs = {graphs->launched,  graphs->made,    graphs->piecemeal,    graphs->joint,
+                           graphs->disagreed, graphs->why_not, graphs->why_not_joint};
 }
 
 void say_what_the_gpu_did(const Setup& setup) {
@@ -83,7 +81,7 @@ void write_report(const Ended& ended, const execute::Replica& replica, report::R
     write_traces(ordered, setup.job.output / "trace", setup.ranks.dp, recorder);
   if (!report) return;
   add_gpu_facts(setup, *report);
-  report->modes["expected"] = setup.layout.expected;
+  report->modes.expected = setup.layout.expected;
   report->counts.partial = ended.left.partial;
   report->counts.open = ended.left.open;
   report->startup = ended.startup;

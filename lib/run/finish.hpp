@@ -24,8 +24,8 @@ struct Ended {
   std::optional<report::PeakReport> peak = {};
   std::optional<report::EnergyReport> energy = {};  ///< on the chief
   std::vector<report::StartRecord> earlier_starts = {};
-  double seconds = 0;                     ///< duration of the run
-  nlohmann::ordered_json predicted = {};  ///< on the chief (predict.hpp)
+  double seconds = 0;                                ///< duration of the run
+  std::optional<report::Prediction> predicted = {};  ///< on the chief (predict.hpp)
 };
 
 /// Writes the report and the traces and says the last lines. Collective over all ranks.

@@ -7,7 +7,7 @@
 #include "lib/batch/simulated_requests.hpp"
 #include "lib/comm/agree.hpp"
 #include "lib/foresight/batch_end.hpp"
-#include "lib/foresight/rank_memory.hpp"
+#include "lib/foresight/layout_forecast.hpp"
 #include "lib/measure/calibration.hpp"
 #include "lib/measure/deviations.hpp"
 #include "lib/measure/kept_cluster.hpp"
@@ -19,7 +19,7 @@
 namespace pecia::run {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using report::Prediction;
 
 constexpr int most_ranks = 64;                  // of a replica: each is recorded and replayed
 constexpr int64_t most_answer_tokens = 20'000;  // that are played: some 0.1 s
@@ -84,12 +84,12 @@ Tokens tokens_of(const std::vector<schedule::SimulatedRequest>& requests) {
   return tokens;
 }
 
-Json phase_of(double seconds, int64_t tokens) {
-  return {{"seconds", seconds}, {"tokens_per_s", static_cast<double>(tokens) / seconds}};
+Prediction::Phase phase_of(const char* name, double seconds, int64_t tokens) {
+  return {name, seconds, static_cast<double>(tokens) / seconds};
 }
 
-Json foreseen(const PredictionInputs& from, const machines::Cluster& cluster,
-              const context::Compute& compute) {
+Prediction foreseen(const PredictionInputs& from, const machines::Cluster& cluster,
+                    const context::Compute& compute) {
   const Setup& setup = from.setup;
   resources::Resources resources = setup.resources;
   const std::vector<io::TurnState> states = from.results.file->states();
@@ -99,14 +99,14 @@ Json foreseen(const PredictionInputs& from, const machines::Cluster& cluster,
         return state == io::TurnState::open || state == io::TurnState::partial;
       });
   const Tokens of_all = tokens_of(all);
-  if (of_all.prompts == 0) return {{"none", "no request can run"}};
+  if (of_all.prompts == 0) return {.none = "no request can run"};
   // More never decode.
   resources.max_sequences =
       std::min(resources.max_sequences, std::max<int64_t>(1, of_all.answered));
   // A large batch is played in part, and its time is that of as many parts as it has.
   const bool in_part = of_all.answers > most_answer_tokens;
   if (in_part && setup.job.batch.arrivals == job::Arrivals::replay)
-    return {{"none", "arrivals are replayed, and they are too many to be played at a start"}};
+    return {.none = "arrivals are replayed, and they are too many to be played at a start"};
   // Requests may have a thousand turns each where prompts begin alike, so turns are counted.
   const int64_t most =
       std::max(2 * resources.max_sequences,
@@ -119,16 +119,16 @@ Json foreseen(const PredictionInputs& from, const machines::Cluster& cluster,
                        static_cast<double>(of_played.prompts + of_played.answers) * resources.dp /
                        setup.resources.dp;
 
-  foresight::Passes passes({.job = setup.job,
-                            .config = setup.config,
-                            .cluster = cluster,
-                            .weights = from.weights.views().embedding.dtype(),
-                            .kv = resources.kv_dtype,
-                            .traits = kernels::traits_of(compute.backend)});
+  foresight::PassCosts costs({.job = setup.job,
+                              .config = setup.config,
+                              .cluster = cluster,
+                              .weights = from.weights.views().embedding.dtype(),
+                              .kv = resources.kv_dtype,
+                              .traits = kernels::traits_of(compute.backend)});
   resources.shift_threshold = from.measured.shift_threshold;
-  const foresight::ReplicaTimes times(passes, resources,
-                                      foresight::span_of({played, setup.config}, resources),
-                                      foresight::HowFar::played);
+  const foresight::ReplicaCostModel times(costs, resources,
+                                          foresight::lengths_of({played, setup.config}, resources),
+                                          foresight::Fidelity::replayed);
   schedule::SchedulerLimits limits =
       scheduler_limits(setup.job, setup.config, setup.resources, from.measured, {}, {});
   if (limits.elastic) limits.team_times = times.teams();
@@ -138,23 +138,22 @@ Json foreseen(const PredictionInputs& from, const machines::Cluster& cluster,
   const double touch_s = foresight::first_touch_s(
       cluster.rank, resources::kv_memory_of_rank(setup.config, setup.resources));
   const double prefill_s = touch_s + parts * simulation.prefill_s;
-  Json json{{"seconds", from.begun_s + touch_s + parts * simulation.seconds},
-            {"phases", {{"prefill", phase_of(prefill_s, of_all.prompts)}}}};
+  Prediction predicted{.seconds = from.begun_s + touch_s + parts * simulation.seconds,
+                       .phases = {phase_of("prefill", prefill_s, of_all.prompts)}};
   const int64_t steps = of_all.answers - of_all.answered;  // the first token comes with the prompt
   if (simulation.decode_s > 0 && steps > 0)
-    json["phases"]["decode"] = phase_of(parts * simulation.decode_s, steps);
+    predicted.phases.push_back(phase_of("decode", parts * simulation.decode_s, steps));
   const bool forks = std::ranges::any_of(played, [](const schedule::SimulatedRequest& request) {
     return request.followup == io::Followup::fork;
   });
   if (const auto ttft = report::percentiles(simulation.ttft_s); ttft && !forks)
-    json["ttft_s"] = {{"p50", ttft->p50}};
-  json["by"] = cluster.rank.name;
-  return json;
+    predicted.ttft_p50_s = ttft->p50;
+  return predicted;
 }
 
 }  // namespace
 
-Json predict(const PredictionInputs& from, const context::Compute& compute) {
+std::optional<Prediction> predict(const PredictionInputs& from, const context::Compute& compute) {
   const Setup& setup = from.setup;
   const std::string key = measure::ranks_key(setup.world(), compute);
   std::string why = why_not(from);
@@ -169,50 +168,44 @@ Json predict(const PredictionInputs& from, const context::Compute& compute) {
     const machines::Cluster measured = cluster_of_rates(from, compute);
     if (setup.chief()) cluster = measured;
   }
-  if (!setup.chief()) return nullptr;
-  if (!why.empty()) return {{"none", why}};
+  if (!setup.chief()) return {};
+  if (!why.empty()) return Prediction{.none = why};
   try {
-    Json json = foreseen(from, *cluster, compute);
-    if (json.contains("by")) {
-      json["ranks"] = key;
-      json["by"] = measures ? "rates measured at the start; pecia topology --measure "
+    Prediction predicted = foreseen(from, *cluster, compute);
+    predicted.ranks = key;
+    predicted.by = measures ? "rates measured at the start; pecia topology --measure "
                               "--cluster-file on these ranks tells more"
                             : "the cluster that is kept for such ranks";
-    }
-    return json;
+    return predicted;
   } catch (const Error& error) {
-    return {{"none", error.what()}};
+    return Prediction{.none = error.what()};
   }
 }
 
-std::string prediction_line(const Json& predicted) {
-  if (predicted.contains("none"))
-    return fmt::format("nothing is foreseen: {}", predicted["none"].get<std::string>());
-  std::string line =
-      fmt::format("foreseen: {}", report::format_duration(predicted["seconds"].get<double>()));
-  for (const auto& [name, phase] : predicted["phases"].items())
-    line += fmt::format(", {} {} tok/s", name,
-                        report::format_count(phase["tokens_per_s"].get<double>()));
-  return line + fmt::format(", if answers have their full length; by {}",
-                            predicted["by"].get<std::string>());
+std::string prediction_line(const Prediction& predicted) {
+  if (!predicted.none.empty()) return fmt::format("nothing is foreseen: {}", predicted.none);
+  std::string line = fmt::format("foreseen: {}", report::format_duration(predicted.seconds));
+  for (const Prediction::Phase& phase : predicted.phases)
+    line += fmt::format(", {} {} tok/s", phase.name, report::format_count(phase.tokens_per_s));
+  return line + fmt::format(", if answers have their full length; by {}", predicted.by);
 }
 
 void keep_deviation(const report::RunReport& report, const std::string& what, spdlog::logger& log) {
   const auto path = measure::deviations_path();
-  if (!path || report.predicted.is_null() || report.predicted.contains("none")) return;
+  if (!path || !report.predicted || !report.predicted->none.empty()) return;
   const auto off = [](double foreseen, double measured) { return foreseen / measured - 1; };
   measure::Deviation deviation{report.began_unix_s,
                                what,
-                               report.predicted["by"].get<std::string>(),
-                               off(report.predicted["seconds"].get<double>(), report.seconds),
+                               report.predicted->by,
+                               off(report.predicted->seconds, report.seconds),
                                {},
                                {}};
   for (const report::PhaseReport& phase : report.phases) {
-    const Json& phases = report.predicted["phases"];
-    if (!phases.contains(phase.name) || phase.tokens == 0 || !(phase.seconds > 0)) continue;
+    const auto& phases = report.predicted->phases;
+    const auto foreseen = std::ranges::find(phases, phase.name, &Prediction::Phase::name);
+    if (foreseen == phases.end() || phase.tokens == 0 || !(phase.seconds > 0)) continue;
     (phase.name == "prefill" ? deviation.prefill : deviation.decode) =
-        off(phases[phase.name]["tokens_per_s"].get<double>(),
-            static_cast<double>(phase.tokens) / phase.seconds);
+        off(foreseen->tokens_per_s, static_cast<double>(phase.tokens) / phase.seconds);
   }
   try {
     measure::add_deviation(*path, deviation);

@@ -2,7 +2,8 @@
 #pragma once
 /// What a run expects of itself before its first pass, and how far off that was.
 
-#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 
 #include "lib/report/run_report.hpp"
 #include "lib/run/open_results.hpp"
@@ -21,20 +22,18 @@ struct PredictionInputs {
   double begun_s;        ///< since the run's begin
 };
 
-/// The numbers of report.json that are foreseen, in their places there, and "by", which says from
-/// what: `seconds`, of phases their `seconds` and `tokens_per_s`, and `ttft_s`; and "ranks", the
-/// key of ranks like these (measure::ranks_key). {"none": why} where nothing is foreseen. On the
-/// chief; null elsewhere.
+/// The numbers of report.json that are foreseen. On the chief; absent elsewhere.
 ///
-/// Replays of some passes on a cluster (foresight/replica_times.hpp) give the times of all passes,
-/// and the scheduler plays the batch with them; of large batches it plays a part. All answers are
-/// taken to have their full length. The cluster is the one that is kept for ranks like these
+/// Replays of some passes on a cluster (foresight/replica_cost_model.hpp) give the times of all
+/// passes, and the scheduler plays the batch with them; of large batches it plays a part. All answers
+/// are taken to have their full length. The cluster is the one that is kept for ranks like these
 /// (measure/kept_cluster.hpp), or else one with the rates that the run has measured at its start.
 /// Collective over all ranks; a problem fails no run.
-nlohmann::ordered_json predict(const PredictionInputs& from, const context::Compute& compute);
+std::optional<report::Prediction> predict(const PredictionInputs& from,
+                                          const context::Compute& compute);
 
 /// "foreseen: 42 s, …", or why not.
-std::string prediction_line(const nlohmann::ordered_json& predicted);
+std::string prediction_line(const report::Prediction& predicted);
 
 /// Keeps how far off the report's prediction was (measure/deviations.hpp), if there is one.
 void keep_deviation(const report::RunReport& report, const std::string& what, spdlog::logger& log);

@@ -7,6 +7,7 @@
 
 #include "lib/batch/earlier.hpp"
 #include "lib/batch/inputs.hpp"
+#include "lib/grammar/grammars.hpp"
 #include "lib/run/setup.hpp"
 
 namespace pecia::run {

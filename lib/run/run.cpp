@@ -108,10 +108,10 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
   say_first_lines(facts, setup, inputs, results, start, product_flops);
 
   begin_phase("foresee");
-  const nlohmann::ordered_json predicted = predict(
+  const std::optional<report::Prediction> predicted = predict(
       {setup, run.weights, inputs, results, measured, peak, product_flops, begin.seconds_since()},
       compute);
-  if (setup.chief()) setup.log->info("{}", prediction_line(predicted));
+  if (predicted) setup.log->info("{}", prediction_line(*predicted));
 
   begin_phase("schedule");
   Planning planning({setup, run.weights, inputs, results, measured, facts, start, product_flops},

@@ -306,34 +306,25 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
                       {"quantization", nullptr}};
   if (facts.rounding)
     report.model["quantization"] = {{"dtype", facts.weights}, {"error", to_json(*facts.rounding)}};
-  report.machine = Json{{"cpu", ranks[0].cpu},
-                        {"cores_of_a_rank", ranks[0].cores},
-                        {"memory_bytes_of_a_host", ranks[0].memory_bytes},
-                        {"gpu", facts.gpu.empty() ? Json() : Json(facts.gpu)}};
-  report.topology = Json::array();
+  report.machine = {ranks[0].cpu, ranks[0].cores, ranks[0].memory_bytes, facts.gpu};
   for (const auto& place : facts.places) report.topology.push_back(comm::to_string(place));
-  report.grid =
-      Json{{"dp", resources.dp}, {"cp", resources.cp}, {"sp", resources.sp}, {"tp", resources.tp}};
-  if (facts.config.experts) report.grid["ep"] = resources.ep;
-  const std::string_view ring = ring_text(resources);
-  report.modes = Json{
-      {"mode", resources::mode_name(resources)},
-      {"prefill", std::string(name_of(resources.prefill))},
-      {"ring", ring.empty() ? Json() : Json(std::string(ring))},
-      {"decode", std::string(name_of(resources.decode))},
-      {"shift_threshold", resources.shift_threshold ? Json(*resources.shift_threshold) : Json()},
-      {"why", resources.reasons.text()},
-      {"threads", resources.threads.count},
-      {"compute", std::string(name_of(facts.compute))},
-      {"attention_library",
-       facts.attention_library.empty() ? Json() : Json(facts.attention_library)},
-      {"kv_dtype", std::string(name_of(resources.kv_dtype))},
-      {"kv_tokens_per_rank", resources.kv_tokens},
-      {"kv_recent_tokens_per_rank",
-       resources.kv_recent_tokens > 0 ? Json(resources.kv_recent_tokens) : Json()},
-      {"weight_bytes", facts.weight_bytes},
-      {"max_sequences", resources.max_sequences},
-      {"max_batch_tokens", resources.max_batch_tokens}};
+  report.grid = {resources.dp, resources.cp, resources.sp, resources.tp};
+  if (facts.config.experts) report.grid.ep = resources.ep;
+  report.modes = {.mode = resources::mode_name(resources),
+                  .prefill = std::string(name_of(resources.prefill)),
+                  .ring = std::string(ring_text(resources)),
+                  .decode = std::string(name_of(resources.decode)),
+                  .shift_threshold = resources.shift_threshold,
+                  .why = resources.reasons.text(),
+                  .threads = resources.threads.count,
+                  .compute = std::string(name_of(facts.compute)),
+                  .attention_library = facts.attention_library,
+                  .kv_dtype = std::string(name_of(resources.kv_dtype)),
+                  .kv_tokens_per_rank = resources.kv_tokens,
+                  .kv_recent_tokens_per_rank = resources.kv_recent_tokens,
+                  .weight_bytes = facts.weight_bytes,
+                  .max_sequences = resources.max_sequences,
+                  .max_batch_tokens = resources.max_batch_tokens};
   if (resources.elastic)
     report.elastic =
         elastic_json(ranks, static_cast<size_t>(resources.cp) * resources.sp * resources.tp,

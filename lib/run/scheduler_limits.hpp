@@ -6,7 +6,7 @@
 
 #include "lib/measure/measured.hpp"
 #include "lib/run/setup.hpp"
-#include "lib/schedule/scheduler.hpp"
+#include "lib/schedule/scheduler_limits.hpp"
 
 namespace pecia::run {
 

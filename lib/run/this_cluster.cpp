@@ -5,7 +5,7 @@
 
 #include "lib/cluster/machine.hpp"
 #include "lib/comm/agree.hpp"
-#include "lib/foresight/step_time.hpp"
+#include "lib/execute/step_time.hpp"
 #include "lib/measure/described_cluster.hpp"
 #include "lib/measure/kept_cluster.hpp"
 #include "lib/report/memory.hpp"
@@ -31,7 +31,7 @@ machines::Cluster measure_this_cluster(comm::Communicator& world,
       measure::describe_cluster(world, tensors ? *tensors : world, places, compute, sizes,
                                 cluster::memory_facts().total_bytes, rounds);
   cluster.rank.program_gib = std::round(1e3 * static_cast<double>(program_bytes) / 0x1p30) / 1e3;
-  cluster.overhead.step_us += std::round(foresight::measure_step_us());
+  cluster.overhead.step_us += std::round(execute::measure_step_us());
   const std::string key = measure::ranks_key(world, compute);
   comm::together(world, [&] {
     if (world.rank() == 0) measure::keep_cluster(key, cluster);

@@ -139,11 +139,8 @@ Frame frame_of(const TuneOptions& options, comm::Communicator& world) {
         "tune: the model has {} layers, and sparse attention drops nothing in the first and the "
         "last one; there is nothing to tune",
         setup.config.layers);
-  if (const job::Job::Attention& attention = setup.job.attention;
-      attention.first_tokens || attention.selection != parallel::Selection::importance)
-    fail<InputError>(
-        "tune measures with attention.first_tokens: auto and selection: importance; leave these "
-        "keys out");
+  if (setup.job.attention.first_tokens)
+    fail<InputError>("tune measures with attention.first_tokens: auto; leave that key out");
   Frame frame;
   frame.cp = resources.cp / setup.job.parallel.sp.value_or(1);
   tune::Tuned& facts = frame.facts;

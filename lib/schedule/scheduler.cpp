@@ -2,164 +2,179 @@
 #include "lib/schedule/scheduler.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
-#include "lib/parallel/virtual_ranks.hpp"
-#include "lib/schedule/elastic_urgency.hpp"
-#include "lib/schedule/scheduler_state.hpp"
+#include "lib/core/error.hpp"
 
 namespace pecia::schedule {
-
-bool Scheduler::Family::keeps_tokens() const {
-  return std::any_of(request.turns.begin(), request.turns.end(), [](const Turn& turn) {
-    return !turn.shape.empty() || turn.params.penalises();
-  });
-}
-
 Scheduler::Scheduler(SchedulerLimits limits)
-    : limits_(std::move(limits)),
-      map_(limits_.ring_size),
-      credits_(limits_.ring_size),
-      unheard_(limits_.ring_size),
-      doing_(limits_.ring_size, Doing::nothing),
-      busy_until_(limits_.ring_size, 0) {
-  PECIA_CHECK(limits_.max_sequences >= 1 && limits_.max_batch_tokens >= 1,
-              "{} sequences, {} tokens", limits_.max_sequences, limits_.max_batch_tokens);
-  const parallel::RingRates& rates = limits_.ring_rates;
-  PECIA_CHECK(limits_.ring_size == 1 || limits_.ring ||
-                  std::min({rates.flops, rates.bandwidth, rates.all_to_all_bandwidth}) > 0,
-              "a ring by rule with rates of {} FLOP/s, {} B/s and {} B/s", rates.flops,
-              rates.bandwidth, rates.all_to_all_bandwidth);
-  PECIA_CHECK(!waits_least() || (limits_.elastic && limits_.team_times),
-              "an order by expected times without them");
-  PECIA_CHECK(!limits_.elastic || !limits_.layout_invariant,
-              "teams that change, and results that do not depend on the layout");
-  PECIA_CHECK(!limits_.layout_invariant || parallel::can_play_layout(limits_.ring_size),
-              "{} ranks cannot play {}", limits_.ring_size, parallel::layout_ranks);
-}
-
-Scheduler::~Scheduler() = default;
-
-void Scheduler::refuse(Turn& turn, const std::string& why) {
-  if (turn.finished) return;
-  turn.refused = why;
-  if (std::exchange(turn.recorded, true) || turn.row == Turn::no_row) return;
-  Finished failed{turn.row, io::TurnState::failed, {}};
-  failed.result.finish_reason = io::FinishReason::failed;
-  failed.result.error = why;
-  failed.result.prompt_tokens = prompt_tokens(turn);
-  failed.result.truncated_tokens = turn.truncated_tokens;
-  finished_.push_back(std::move(failed));
-}
-
-/// Refuses the turn and all later turns that see it. A later turn keeps a reason of its own.
-void Scheduler::refuse_from(Request& request, size_t first, const std::string& why) {
-  const std::string after = "an earlier turn of this request failed: " + why;
-  refuse(request.turns[first], why);
-  const bool branch = request.followup == io::Followup::fork && first > 0;
-  const size_t end = branch ? end_of_branch(request, first) : request.turns.size();
-  for (size_t later = first + 1; later < end; ++later) {
-    Turn& turn = request.turns[later];
-    refuse(turn, turn.refused.empty() ? after : std::string(turn.refused));
-  }
-}
-
-/// Refuses turns that would not fit even if they had all slots to themselves.
-void Scheduler::refuse_too_large(Request& request) {
-  const auto why = [&](int64_t needed) {
-    return fmt::format(
-        "needs {} KV slots {}, there are {}: raise kv.memory or use more ranks (cp), then "
-        "--retry-failed; a narrower kv.dtype needs another output folder",
-        needed, limits_.elastic ? "on all ranks together" : "on each rank", limits_.most_slots());
-  };
-  const bool fork = request.followup == io::Followup::fork;
-  for (size_t i = 0; i < request.turns.size(); ++i) {
-    const bool whole = !fork || i == 0;
-    if (!whole && (!begins_branch(request, i) || branch_settled(request, i))) continue;
-    const int64_t needed = slots_alone(request, i);
-    if (needed <= limits_.most_slots()) continue;
-    const std::string text = why(needed);
-    const size_t end = whole ? request.turns.size() : end_of_branch(request, i);
-    for (size_t turn = i; turn < end; ++turn)
-      if (!settled(request.turns[turn])) refuse(request.turns[turn], text);
-  }
-}
-
-bool Scheduler::fits(const Request& request) const {
-  for (size_t turn = 0; turn < request.turns.size(); ++turn)
-    if (slots_alone(request, turn) > limits_.most_slots()) return false;
-  return true;
-}
+    : state_(std::move(limits)),
+      admission_(state_.limits),
+      order_(state_.limits),
+      time_(state_.limits),
+      former_(make_former(state_.limits)) {}
 
 void Scheduler::add(Request request, double since) {
   PECIA_CHECK(!request.turns.empty(), "a request without turns");
   for (size_t i = 0; i < request.turns.size(); ++i) {
     const Turn& turn = request.turns[i];
     PECIA_CHECK(settled(turn) || !turn.tokens.empty(), "turn {} has no tokens", i);
-    if (!turn.refused.empty()) refuse_from(request, i, std::string(turn.refused));
+    if (!turn.refused.empty()) state_.refuse_from(request, i, std::string(turn.refused));
   }
-  refuse_too_large(request);
-  if (std::all_of(request.turns.begin(), request.turns.end(), settled)) return;
-  if (limits_.prompt_logprobs != 0)
-    for (Turn& turn : request.turns) {
-      constexpr float no_prediction = std::numeric_limits<float>::quiet_NaN();
-      const size_t width = top_width(limits_.prompt_logprobs, limits_.vocab);
-      turn.answer.prompt_logprobs.assign(turn.tokens.size(), no_prediction);
-      turn.answer.prompt_top_logprobs.assign(turn.tokens.size() * width, no_prediction);
-      if (limits_.prompt_logprobs > 0)
-        turn.answer.prompt_top_tokens.assign(turn.tokens.size() * width, -1);
-    }
-  auto family = std::make_shared<Family>();
-  family->ready = request.arrival_s.value_or(since);
-  family->request = std::move(request);
-  family->longest = longest_of(family->request);
-  if (!waits_least()) return waiting_.push_back(std::move(family));
-  family->patience_s = due_s(0, limits_.team_times->prefill_s(1, 0, first_tokens(family->request),
-                                                              limits_.max_batch_tokens));
-  const auto later = [&](double due_s, const auto& other) { return due_s < due(*other); };
-  waiting_.insert(std::upper_bound(waiting_.begin(), waiting_.end(), due(*family), later), family);
+  for (const auto& [turn, why] : admission_.too_large(state_, request))
+    state_.refuse(request.turns[turn], why);
+  if (std::ranges::all_of(request.turns, settled)) return;
+  make_room_for_logprobs(request, state_.limits.prompt_logprobs, state_.limits.vocab);
+  auto waiting = std::make_shared<RequestState>();
+  waiting->ready_s = request.arrival_s.value_or(since);
+  waiting->longest = longest_of(request);
+  waiting->patience_s = order_.patience_s(state_, request);
+  waiting->request = std::move(request);
+  const auto place = static_cast<int64_t>(order_.place(state_, *waiting));
+  state_.waiting.insert(state_.waiting.begin() + place, std::move(waiting));
 }
 
 bool Scheduler::wants_more() const {
-  return waiting_.empty() || has_room(1, 1);
+  return state_.waiting.empty() || admission_.has_room(state_, 1, 1);
 }
 
 bool Scheduler::has_room_for(const Request& request) const {
-  if (running_.empty() && waiting_.empty() && forks_.empty()) return true;
+  if (state_.active.empty() && state_.waiting.empty() && state_.forks.empty()) return true;
   const int64_t needed = tokens_needed(request);
-  return needed > limits_.most_slots() || has_room(needed, first_tokens(request));
+  return needed > state_.limits.most_slots() ||
+         admission_.has_room(state_, needed, first_tokens(request));
 }
 
-/// Whether the next pass could begin all waiting requests and one more that needs `slots` for
-/// `tokens` prompt tokens; or, where requests are to wait least, whether there are slots for all.
-bool Scheduler::has_room(int64_t slots, int64_t tokens) const {
-  if (running() + waiting() >= limits_.max_sequences) return false;
-  if (waits_least()) {
-    int64_t free = sum_of(free_slots());
-    for (const auto& family : waiting_) free -= tokens_needed(family->request);
-    return slots <= free;
+bool Scheduler::could_finish(int64_t prompt_tokens, int64_t answer_tokens, double now) const {
+  return !limited() || seconds_alone(prompt_tokens, answer_tokens) <= time_.left_s(now);
+}
+
+double Scheduler::seconds_alone(int64_t prompt_tokens, int64_t answer_tokens) const {
+  return time_.seconds_alone(state_, prompt_tokens, answer_tokens);
+}
+
+bool Scheduler::begins_anyway(double now) const {
+  return !out_of_time_ && time_.begins_anyway(state_, now);
+}
+
+bool Scheduler::forget_assumed_end() {
+  if (!time_.forget_assumed_end()) return false;
+  std::ranges::move(std::exchange(state_.late, {}), std::back_inserter(state_.waiting));
+  out_of_time_ = false;
+  return true;
+}
+
+void Scheduler::forget_assumed_end_once_over(double now) {
+  if (time_.left_s(now) <= 0) forget_assumed_end();
+}
+
+std::optional<Plan> Scheduler::next(double now) {
+  if (out_of_time_) return {};
+  reconsider(now);
+  begin_turns(now);
+  if (state_.active.empty()) {
+    given_up_ = given_up_ || !state_.forks.empty();
+    return {};
   }
-  Room left = room();
-  int64_t before = 0;
-  for (const auto& family : waiting_) {
-    before += first_tokens(family->request);
-    if (!begin_in(left, *family)) return false;
+  std::optional<Plan> plan =
+      former_->form(state_, order_.prompts(state_), time_.of_pass(state_, now), now);
+  if (plan) {
+    state_.under_way[state_.next_pass++] = now;
+    return plan;
   }
-  if (!limits_.elastic && before >= limits_.max_batch_tokens) return false;
-  return begin_in(left, slots, tokens, 0).has_value();
+  out_of_time_ = state_.under_way.empty();
+  PECIA_CHECK(limited() || !out_of_time_, "{} sequences run, and none can take part in a pass",
+              running());
+  return {};
+}
+
+/// Takes back the places of prompts that turn out too slow, and takes up late requests that fit
+/// after all, as passes measured since may show.
+void Scheduler::reconsider(double now) {
+  if (!limited()) return;
+  while (const auto sequence = time_.too_slow(state_, now)) state_.give_back(*sequence);
+  std::erase_if(state_.late, [&](const auto& late) {
+    const bool fits = time_.in_time_alone(state_, late->request, now);
+    if (fits) state_.waiting.push_back(late);
+    return fits;
+  });
+}
+
+/// Begins requests and turns. A turn that is refused when it begins makes room for others.
+void Scheduler::begin_turns(double now) {
+  for (bool made_room = true; std::exchange(made_room, false);) {
+    begin_requests(now);
+    for (auto next = state_.active.begin(); next != state_.active.end();) {
+      const auto sequence = next++;
+      if (sequence->begun) continue;
+      const bool in_time = time_.turn_in_time(state_, *sequence, now);
+      given_up_ = given_up_ || !in_time;
+      if (in_time) state_.start_turn(*sequence);
+      if (sequence->begun) continue;
+      state_.end(sequence);
+      made_room = true;
+    }
+  }
+}
+
+/// Begins branches, then requests. A branch that comes first takes the place that the prefix or the
+/// branch before has left, on the fork's credit. So a prefix never holds its keys while it waits.
+void Scheduler::begin_requests(double now) {
+  const auto room = [&] { return running() < state_.limits.max_sequences; };
+  const auto in_time = [&](const auto& fork) { return time_.branch_in_time(state_, *fork, now); };
+  for (const auto& fork : state_.forks)
+    if (order_.comes_first(*fork) && in_time(fork)) {
+      PECIA_CHECK(room(), "no place for the branch of a prefix that ended");
+      begin_branch(fork);
+    }
+  std::erase_if(state_.forks, [&](const auto& fork) {
+    while (room() && fork->branches_left() && in_time(fork) && begin_branch(fork)) {
+    }
+    return !fork->branches_left();
+  });
+  Room left = state_.waiting.empty() ? Room{} : state_.room();
+  for (auto next = state_.waiting.begin(); room() && next != state_.waiting.end();) {
+    const auto request = *next;
+    if (!time_.in_time_alone(state_, request->request, now)) {
+      state_.late.push_back(request);
+    } else if (!time_.in_time(state_, request->request, now) || !begin(request, left)) {
+      if (!admission_.may_be_overtaken(state_, *request, left)) break;
+      ++next;
+      continue;
+    }
+    next = state_.waiting.erase(next);
+  }
+  if (!state_.late.empty() && room()) begin_late(now);
+}
+
+/// Begins a request that will not be answered in time, where begins_anyway holds.
+void Scheduler::begin_late(double now) {
+  if (!begins_anyway(now)) return;
+  const auto chosen = state_.late.begin() + static_cast<int64_t>(time_.late_to_begin(state_));
+  Room left = state_.room();
+  if (!begin(*chosen, left)) return;
+  (*chosen)->anyway = true;
+  state_.late.erase(chosen);
+}
+
+bool Scheduler::begin(const std::shared_ptr<RequestState>& request, Room& left) {
+  const auto grant = admission_.request(state_, *request, left);
+  if (grant) state_.begin(request, grant->reserved, grant->credit);
+  return grant.has_value();
+}
+
+bool Scheduler::begin_branch(const std::shared_ptr<RequestState>& fork) {
+  const auto grant = admission_.branch(state_, *fork);
+  if (grant) state_.begin_branch(fork, grant->reserved, grant->on_credit);
+  return grant.has_value();
+}
+
+void Scheduler::commit(const Plan& plan, const std::vector<Outcome>& outcomes, double now) {
+  schedule::commit(state_, plan, outcomes, now);
 }
 
 std::vector<Finished> Scheduler::take_finished() {
-  return std::exchange(finished_, {});
-}
-
-std::vector<Finished> Scheduler::partial() const {
-  std::vector<Finished> partial;
-  for (const Running& running : running_)
-    if (running.begun && !running.result.tokens.empty() && !settled(running.current()))
-      partial.push_back({running.current().row, io::TurnState::partial, running.result});
-  return partial;
+  return std::exchange(state_.finished, {});
 }
 
 }  // namespace pecia::schedule

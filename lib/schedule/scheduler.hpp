@@ -3,203 +3,35 @@
 /// Continuous batching for one replica. The scheduler decides which sequences run and what the next
 /// pass is, and takes in the outcomes of a finished pass. It knows neither communication nor model:
 /// it is a state machine that is tested by itself.
+///
+/// It is a loop over four policies, which read one state and know nothing of each other: Admission
+/// (memory), Order, TimeBudget and a Former. What it holds from its limits never changes, but for
+/// the times of passes and an assumed end.
 
-#include <algorithm>
-#include <deque>
-#include <functional>
-#include <list>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
-#include <string>
 #include <vector>
 
-#include "lib/grammar/grammars.hpp"
-#include "lib/io/detokenizer.hpp"
-#include "lib/io/prompts.hpp"
-#include "lib/io/results.hpp"
-#include "lib/job/job.hpp"
-#include "lib/parallel/kv_map.hpp"
-#include "lib/parallel/pass_modes.hpp"
-#include "lib/parallel/ring_rule.hpp"
-#include "lib/schedule/elastic_degree.hpp"
-#include "lib/schedule/elastic_place.hpp"
-#include "lib/schedule/pass_times.hpp"
-#include "lib/schedule/plan.hpp"
-#include "lib/schedule/team_times.hpp"
+#include "lib/schedule/admission.hpp"
+#include "lib/schedule/former.hpp"
+#include "lib/schedule/keepable_kv.hpp"
+#include "lib/schedule/order.hpp"
+#include "lib/schedule/time_budget.hpp"
 
 namespace pecia::schedule {
 
-/// A turn to run. `answer` holds the tokens that an earlier run has generated, which are not
-/// sampled again.
-struct Turn {
-  static constexpr int64_t no_row = -1;
-
-  int64_t row = 0;  ///< in the results; no_row: the common beginning of joined requests
-  std::vector<int32_t> tokens;
-  int32_t truncated_tokens = 0;  ///< prompt tokens cut off, not in `tokens`
-  /// Of a joined request: tokens of the request's first prompt that the common beginning has. Noted
-  /// at the request's first turn, and at the first open turn of a fork.
-  int32_t shared_tokens = 0;
-  /// Of a joined request, at a fork's later turn: the number of tokens at the front of `tokens` that
-  /// are the end of the fork's own first turn. They are no part of this turn's prompt.
-  int32_t stem_end_tokens = 0;
-  bool goes_on = false;  ///< of a joined request: the next turn is of the same chain
-  int32_t max_new_tokens = 0;
-  kernels::SamplingParams params;
-  std::vector<kernels::LogitBias> bias;
-  bool ignore_eos = false;  ///< goes on after SchedulerLimits::eos_token_ids
-  uint64_t random_key = 0;
-  std::vector<std::string> stop;  ///< stop strings, which end its answer
-  std::string shape;              ///< that its answer must have (grammar::Grammars); "": any
-  bool finished = false;          ///< done by an earlier run; only context for later turns
-  std::string refused;            ///< why it cannot run; empty: it can
-  bool recorded = false;          ///< finished or refused by an earlier run: its row is written
-  io::TurnResult answer;          ///< tokens and log-probabilities so far
-};
-
-/// Keys and values of a request's first positions that an earlier start of the run has kept.
-struct SavedKv {
-  std::string folder;
-  int64_t tokens = 0;
-  int64_t row = Turn::no_row;  ///< kept_row of the request when it was found
-  int64_t least = 0;           ///< the fewest of these tokens that may be read (io::KvSave)
-};
-
-struct Request {
-  io::Followup followup = io::Followup::chain;
-  std::vector<Turn> turns;
-  /// Seconds since the run began at which the request arrives, where arrivals are replayed. ttft_s
-  /// of its first turn then counts from here, and ttft_s of a chain's later turn from the end of
-  /// the answer before. Absent: ttft_s counts from the turn's first pass.
-  std::optional<double> arrival_s = {};
-  SavedKv saved = {};
-
-  /// Several requests that begin alike, as a fork of their common beginning. Each is a branch, with
-  /// all of its turns one after the other; of a fork each turn is a branch.
-  bool is_joined() const { return turns.front().row == Turn::no_row; }
-};
-
-/// The row under which a request's keys and values are kept: of its first turn. Joined requests have
-/// the last row that is not settled, since that one is in the group for longest.
-int64_t kept_row(const Request& request);
-
-/// What joined requests were spared.
-struct Sharing {
-  int64_t prefixes = 0;       ///< common beginnings that were read
-  int64_t prefix_tokens = 0;  ///< of these
-  int64_t requests = 0;       ///< that began with one
-  int64_t shared_tokens = 0;  ///< of these requests' prompts; without sharing, all were computed
-  /// Ends of forks' first turns that later turns computed again; alone, a fork computes them once.
-  int64_t repeated_tokens = 0;
-
-  int64_t spared_tokens() const { return shared_tokens - prefix_tokens - repeated_tokens; }
-  Sharing& operator+=(const Sharing& other);
-  template <typename A>
-  void visit(A& archive) {
-    archive(prefixes), archive(prefix_tokens), archive(requests), archive(shared_tokens),
-        archive(repeated_tokens);
-  }
-};
-
-/// When a start of the run has to be over, and how fast its passes are expected to be.
-struct TimeLimit {
-  double end_s = 0;  ///< on the scheduler's clock; a pass expected to end later does not begin
-  PassTimes times;   ///< an estimate, which the scheduler fits to its passes
-  bool keeps_kv =
-      false;  ///< the next start can use the part of a prompt that was read when time ended
-  /// No limit is stated: `end_s` is when this start would end if it lasted as long as earlier ones.
-  /// All work is still done, but turns that can be answered by then come first.
-  bool assumed = false;
-};
-
-struct SchedulerLimits {
-  int ring_size = 1;  ///< instances of the replica
-  /// Every sequence has instances of its own, and teams form and change from pass to pass
-  /// (`parallel.cp: elastic`). Else all instances are one team.
-  bool elastic = false;
-  /// Where teams change: ttft reads prompts in the order of due_s (elastic_urgency.hpp), and takes
-  /// every request that has arrived. Needs team_times.
-  job::Objective objective = job::Objective::throughput;
-  int min_instances = 1;  ///< that a sequence of teams that change has
-  int max_instances = 1 << 20;
-  int64_t kv_tokens = 0;      ///< KV slots on each rank
-  int64_t max_sequences = 1;  ///< most sequences running at a time
-  /// Most new tokens of a pass with prompts, all ranks together; where teams change, for each
-  /// instance of the team.
-  int64_t max_batch_tokens = 1;
-  int64_t max_positions = 0;  ///< the model's length
-  std::vector<int32_t> stop_token_ids;
-  std::vector<int32_t> eos_token_ids;  ///< the model's, which a turn with ignore_eos does not heed
-  /// Required where a turn has stop strings.
-  std::shared_ptr<const io::Detokenizer> detokenizer = {};
-  std::shared_ptr<grammar::Grammars> grammars = {};  ///< required where a turn has a shape
-  int logprobs = 0, prompt_logprobs = 0;
-  int64_t vocab = 0;
-  parallel::PassModes modes;
-  job::Policy policy = job::Policy::prefill_first;
-  /// The tensor that travels when prompts are fed. Absent: rule B decides for each chunk from
-  /// `ring_shape` and `ring_rates`.
-  std::optional<parallel::Ring> ring = parallel::Ring::pass_kv;
-  parallel::RingShape ring_shape;
-  parallel::RingRates ring_rates;
-  /// Chunks of prompts with at least so many new tokens are attended by levels.
-  std::optional<int64_t> levels_from = {};
-  bool layout_invariant = false;  ///< passes are cut for parallel::layout_ranks
-  std::optional<TimeLimit> time = {};
-  /// How long passes of teams take, where teams change. Absent: a prompt is read by as many
-  /// instances as have nothing else to do.
-  std::optional<TeamTimes> team_times = {};
-
-  /// The most KV slots that one request can have: on each rank, or, where teams change, on all
-  /// instances together.
-  int64_t most_slots() const {
-    return elastic ? kv_tokens * std::min(ring_size, max_instances) : kv_tokens;
-  }
-};
-
-/// What rule B chose to travel for a chunk of a prompt, and why.
-struct ChunkRing {
-  int64_t sequence = 0;
-  parallel::RingDecision decision;
-};
-
-/// A choice by expected times: the numbers that led to it, and what was chosen.
-struct Decision {
-  const char* name;
-  std::vector<std::pair<const char*, double>> numbers;
-  const char* chosen;
-};
-
-/// A sequence whose keys and values could be kept for a later start: a chain, or a fork's stem.
-struct KeepableKv {
-  int64_t row = 0;  ///< of the request's first turn
-  int64_t sequence = 0;
-  std::vector<int32_t> tokens;  ///< all cached tokens
-  int64_t begin = 0;            ///< tokens before this one are kept already
-  double computed_s = 0;        ///< seconds spent in this start on the other tokens
-  std::vector<int> instances;   ///< that hold them
-};
-
-/// A turn's result as it is to be written.
-struct Finished {
-  int64_t row = 0;
-  io::TurnState state = io::TurnState::done;
-  io::TurnResult result;  ///< `mode` is the ring of its prompt's last chunk, if there was one
-};
-
 class Scheduler {
  public:
+  /// Throws InvalidArgument where the limits contradict each other.
   explicit Scheduler(SchedulerLimits limits);
-  ~Scheduler();
 
   /// Adds a request. `since`: from when it waits if it has no arrival. Times here and in every
   /// `now` below are seconds since the run began, on the caller's clock.
   void add(Request request, double since);
   /// Requests added whose first pass has not been planned.
-  int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
-  int64_t running() const { return static_cast<int64_t>(running_.size()); }
+  int64_t waiting() const { return std::ssize(state_.waiting); }
+  /// Sequences that take part in passes.
+  int64_t running() const { return std::ssize(state_.active); }
   /// Whether the next pass could begin another request, or no request is waiting for a place. A
   /// caller that adds requests only while this is true withholds none from other replicas.
   bool wants_more() const;
@@ -207,39 +39,40 @@ class Scheduler {
   /// can never run and only has to be refused. A caller that adds requests only where this is true
   /// leaves the others to replicas that have room.
   bool has_room_for(const Request& request) const;
-
   /// Whether all its turns could run if the request had all slots to itself.
-  bool fits(const Request& request) const;
-
-  /// The fewest KV slots on each rank with which the request can run.
-  int64_t tokens_needed(const Request& request) const;
+  bool fits(const Request& request) const { return admission_.fits(state_, request); }
+  /// The fewest KV slots with which the request can run: on each rank, or, where teams change, on
+  /// all instances together.
+  int64_t tokens_needed(const Request& request) const { return state_.needs.of_request(request); }
 
   /// Whether a request whose first open turn has these lengths would be answered in time if it
   /// began now and ran alone. True without a time limit.
   bool could_finish(int64_t prompt_tokens, int64_t answer_tokens, double now) const;
-  /// Expected seconds of such a request when it runs alone.
+  /// Expected seconds of such a request when it runs alone. Requires a time limit.
   double seconds_alone(int64_t prompt_tokens, int64_t answer_tokens) const;
   /// Whether to begin a request although it will not be answered in time. This is so when no other
   /// work is left, and either what is read of it is kept or this start has finished nothing yet.
   bool begins_anyway(double now) const;
   /// Expected seconds of the plan by the measured rates; absent until passes of its kind were
   /// measured.
-  std::optional<double> expected_seconds(const Plan& plan) const;
-  bool keeps_kv() const { return limits_.time && limits_.time->keeps_kv; }
+  std::optional<double> expected_seconds(const Plan& plan) const {
+    return state_.times.expected_seconds(plan);
+  }
+  bool keeps_kv() const { return time_.keeps_kv(); }
   /// Whether this start has an end, stated or assumed.
-  bool limited() const;
+  bool limited() const { return time_.limited(); }
   /// Forgets an assumed end, so that all requests may begin. Call it when nothing more would be
   /// answered by then. Returns false where no end was assumed.
   bool forget_assumed_end();
   /// Call before requests are taken and a pass is planned: forgets an assumed end that is over.
   void forget_assumed_end_once_over(double now);
-  /// Rates of passes, as far as they are known.
-  const PassTimes& times() const { return limits_.time->times; }
-  const std::optional<TeamTimes>& team_times() const { return limits_.team_times; }
+  /// Rates of passes, as far as they are known. Requires a time limit.
+  const PassTimes& times() const { return *state_.times.passes; }
+  const std::optional<TeamTimes>& team_times() const { return state_.times.teams; }
   /// Whether no further pass would end in time.
   bool out_of_time() const { return out_of_time_; }
   /// Whether work was left for a later start because time ran out.
-  bool left_for_later() const { return out_of_time_ || given_up_ || !late_.empty(); }
+  bool left_for_later() const { return out_of_time_ || given_up_ || !state_.late.empty(); }
 
   /// The next pass; absent when nothing is left to run, or nothing that would end in time. Each
   /// plan must be executed and committed before the next call.
@@ -247,211 +80,42 @@ class Scheduler {
   /// If the limits are elastic, the plan is of one team, and other passes may be under way: call
   /// this until nothing comes. Then nothing can begin before a pass under way is committed.
   /// num_under_way() tells these apart from the end.
-  ///
-  /// prefill_first: prompts are fed as long as there are any, then all sequences decode together.
-  /// chunked (Sarathi): every sequence that decodes rides in every pass as one token, and chunks of
-  /// prompts fill the rest of max_batch_tokens, in the order in which their requests began. Riders
-  /// never exceed max_batch_tokens (vLLM leaves that to its users), since each of them was in the
-  /// pass before. A prompt without room waits until enough answers have ended.
-  ///
-  /// A fork's stem keeps its keys until its last branch has ended, and one of its branches computes
-  /// in each pass until then. Slots for one branch are kept back together with the stem's, and the
-  /// place that the stem or a branch leaves goes to the stem's next branch first.
-  ///
-  /// With a time limit, a turn begins only if it and all turns under way are expected to end in
-  /// time. A prompt's chunk is cut to what the remaining time allows, and a prompt that turns out
-  /// too slow gives its place to others. Where time is short for all, answers come before prompts.
-  /// There are two exceptions: begins_anyway, and an assumed end, which is forgotten once it is
-  /// over.
   std::optional<Plan> next(double now);
   /// Counts the plans that were made and not committed.
-  int64_t num_under_way() const { return static_cast<int64_t>(under_way_.size()); }
+  int64_t num_under_way() const { return std::ssize(state_.under_way); }
   /// Decisions for the chunks of the last plan; empty where the ring is fixed.
-  const std::vector<ChunkRing>& chunk_rings() const { return chunk_rings_; }
-
+  const std::vector<ChunkRing>& chunk_rings() const { return former_->chunk_rings(); }
   /// What was decided for the last plan, where teams change.
-  const std::vector<Decision>& decisions() const { return decisions_; }
-
-  const Sharing& sharing() const { return sharing_; }
-
+  const std::vector<Decision>& decisions() const { return former_->decisions(); }
   /// How often a team that decodes has grown.
-  int64_t scale_ups() const { return scale_ups_; }
+  int64_t scale_ups() const { return former_->scale_ups(); }
 
   /// Takes in the `outcomes` of all ranks of the plan's teams. The pass lasted from the plan's `now`
   /// to this `now`.
   void commit(const Plan& plan, const std::vector<Outcome>& outcomes, double now);
-
   /// The turns that have finished or failed since the last call.
   std::vector<Finished> take_finished();
-
   /// Unfinished turns that have generated tokens, as partial results; called before the run drains.
-  std::vector<Finished> partial() const;
-
-  /// Running sequences of which more is cached than their requests have kept already.
-  std::vector<KeepableKv> keepable() const;
+  std::vector<Finished> partial() const { return state_.partial(); }
+  /// Active sequences of which more is cached than their requests have kept already.
+  std::vector<KeepableKv> keepable() const { return keepable_kv(state_); }
+  const Sharing& sharing() const { return state_.sharing; }
 
  private:
-  struct Running;
-  struct Family;
-  using Slots = std::vector<int64_t>;  ///< KV slots on each rank of an instance, by instance
+  void reconsider(double now);
+  void begin_turns(double now);
+  void begin_requests(double now);
+  void begin_late(double now);
+  bool begin(const std::shared_ptr<RequestState>& request, Room& left);
+  bool begin_branch(const std::shared_ptr<RequestState>& fork);
 
-  // scheduler.cpp
-  void refuse(Turn& turn, const std::string& why);
-  void refuse_from(Request& request, size_t first, const std::string& why);
-  void refuse_too_large(Request& request);
-
-  // scheduler_slots.cpp
-  int64_t chunk_unit() const;
-  int shares() const;
-  int virtual_ranks() const;
-  int32_t virtual_ranks_of_rows() const;
-  int64_t feed_slots(int64_t tokens) const;
-  int64_t answer_slots(const Turn& turn) const;
-  int64_t slots_of(std::span<const Turn> turns) const;
-  int64_t slots_alone(const Request& request, size_t turn) const;
-  int64_t stem_slots(const Request& request) const;
-  int64_t branch_slots(const Request& request, size_t turn) const;
-  Slots free_slots() const;
-  using Room = std::vector<InstanceRoom>;  ///< what is left for requests that begin now
-  Room room() const;
-  std::optional<Slots> begin_in(Room& room, const Family& family) const;
-  std::optional<Slots> begin_in(Room& room, int64_t slots, int64_t tokens, double due_s) const;
-  std::optional<Slots> places_for(int64_t slots, const Slots& free) const;
-  Slots first_of(int64_t slots, const Slots& from) const;
-  bool has_room(int64_t slots, int64_t tokens) const;
-
-  // scheduler_admit.cpp
-  void admit(Plan& plan, double now);
-  bool may_be_overtaken(const Family& family, const Room& left) const;
-  void keep_back(Family& family, const Slots& slots);
-  bool admit_request(Plan& plan, const std::shared_ptr<Family>& family, Room& left);
-  bool admit_branch(Plan& plan, const std::shared_ptr<Family>& family);
-  void add_sequence(Plan& plan, Running& running, const Slots& reserved);
-  std::optional<Slots> places_beside(const Family& family, int64_t needed) const;
-  void start_turn(Plan& plan, Running& running);
-
-  // scheduler_time.cpp
-  struct Ahead;
-  double left_s(double now) const;
-  double expected_answer(const Turn& turn, int64_t given) const;
-  Ahead ahead_of_turn(const Request& request, size_t turn) const;
-  Ahead ahead_of(const Request& request) const;
-  Ahead ahead_of(const Running& running) const;
-  Ahead ahead_of_running() const;
-  double seconds_of(Ahead ahead) const;
-  static double seconds_of(Ahead ahead, const PassTimes& times);
-  double side_by_side() const;
-  bool in_time(const Ahead& more, double now) const;
-  bool turn_in_time(const Running& running, double now);
-  bool branch_in_time(const Family& family, double now) const;
-  bool begin_late(Plan& plan, double now);
-  void give_back_late(double now);
-  void reconsider_late(double now);
-  int64_t rows_in_time(const Plan& plan, int64_t first, int64_t count, double now) const;
-  bool decode_in_time(double now) const;
-  bool answers_come_first(double now) const;
-
-  // scheduler_plan.cpp
-  using Selection = std::vector<Running*>;  ///< of running_, in an order
-  void begin_turns(Plan& plan, double now);
-  bool compute(Plan& plan, double now);
-  void set_sharding(Plan& plan, bool prefills) const;
-  int64_t batch_tokens() const;
-  int64_t batches_of(const parallel::Team& team) const;
-  int64_t chunk_tokens(const Running& running, const parallel::Team& team, int64_t room,
-                       bool cut) const;
-  std::optional<parallel::RingDecision> ring_by_rule(const parallel::PassSequence& chunk,
-                                                     parallel::RingLoad riders) const;
-  static std::optional<double> asked(const Running& running);
-  void feed(Plan& plan, double now, const Selection& prompts);
-  void note_begin(Running& running, double now) const;
-  void decode(Plan& plan, double now);
-  int32_t deal(Running& running, std::vector<int64_t>& rows, int64_t step) const;
-  void add_targets(Plan& plan, const Running& running, int32_t item, int64_t begin, int64_t end);
-  std::vector<size_t> followers(const Running& running) const;
-
-  // scheduler_teams.cpp
-  std::optional<Plan> next_of_a_team(double now);
-  std::vector<int32_t> instances_of(int64_t sequence) const;
-  bool all_idle(const std::vector<int32_t>& instances) const;
-  bool waits_least() const { return limits_.objective == job::Objective::ttft; }
-  double due(const Family& family) const;
-  struct Answers;
-  std::vector<Answers> answers_by_instance() const;
-  bool answers_first(const Running& prompt, const std::vector<Answers>& answers, double now);
-  double others_busy_s(const parallel::Team& team, double now, double enough) const;
-  int64_t short_pass(const parallel::Team& team, const Running& first) const;
-  int64_t most_tokens(const parallel::Team& team, const Running& first, double now) const;
-  Selection prompts_to_read(const std::vector<Answers>& answers, double now);
-  bool restore_for_team(Plan& plan, double now);
-  bool read_prompts(Plan& plan, const Selection& prompts, const std::vector<Answers>& answers,
-                    std::set<int32_t>& called, double now);
-  std::vector<int32_t> readers_of(const Running& running, const std::vector<Answers>& answers,
-                                  const std::set<int32_t>& wanted);
-  void note_time(const Plan& plan, double seconds);
-  bool make_tokens(Plan& plan, const Selection& prompts, const std::set<int32_t>& called,
-                   double now);
-  size_t most_masters(const Selection& ready, size_t degree);
-  int32_t master_of(const Running& running, const std::map<int32_t, int64_t>& rows,
-                    size_t most) const;
-  void add_token(Plan& plan, Running& running, int32_t master);
-  void ride(Plan& plan, const std::vector<int32_t>& instances);
-  void introduce(Plan& plan, const Running& running);
-  void forget_state(int64_t sequence);
-  void forget(int64_t sequence);
-
-  // scheduler_keepers.cpp
-  void grow(const Selection& ready, std::set<int32_t>& team);
-  int64_t movable_slots(const Running& running) const;
-  void grow_on(Running& running, int32_t instance);
-  bool answers_together(const Running& running, const parallel::Team& team, int holders);
-  bool spread(Running& running, const parallel::Team& team);
-  void gather(const Running& running, PlanItem& item, const parallel::Team& team);
-  void keep_by_room(PlanItem& item, const parallel::Team& team) const;
-
-  // scheduler_kv.cpp
-  int64_t restore_unit() const;
-  bool restore(Plan& plan, double now);
-  void cache(Running& running, const PlanItem& item, const parallel::Team& team);
-  void end_pass(const Plan& plan);
-  void note_restored(const Plan& plan, const std::vector<Outcome>& outcomes, Running& running);
-
-  // scheduler_commit.cpp
-  void take_targets(const Plan& plan, const std::vector<Outcome>& outcomes,
-                    const std::vector<std::list<Running>::iterator>& of_item);
-  bool stops(const Turn& turn, int32_t token) const;
-  void answered(Running& running, int32_t token, double now);
-  void fail_turn(Running& running, const std::string& why, double now);
-  void finish_turn(Running& running, io::FinishReason reason, double now);
-  void end(std::list<Running>::iterator running);
-
-  SchedulerLimits limits_;
-  parallel::KvMap map_;
-  std::deque<std::shared_ptr<Family>> waiting_;
-  std::list<std::shared_ptr<Family>> forks_;  ///< forks with branches still to start
-  std::list<Running> running_;
-  std::vector<int64_t> removed_;  ///< sequences of which all ranks still have to hear
-  Plan unsent_;                   ///< sequences and turns that began for a plan without items
-  std::vector<Finished> finished_;
-  std::vector<ChunkRing> chunk_rings_;
-  std::vector<Decision> decisions_;
-  Slots credits_;  ///< slots kept back for the branches of running forks
-  int64_t next_sequence_ = 0, next_plan_ = 0;
-  std::deque<std::shared_ptr<Family>> late_;  ///< requests that would not be answered in time
-  bool out_of_time_ = false;                  ///< no further pass would end in time
-  bool given_up_ = false;                     ///< a later turn did not begin in time
-  bool any_done_ = false;                     ///< this start has finished a turn
-  std::map<int64_t, double> under_way_;       ///< `now` of the plans that are not committed
-  // Where teams change: what instances know, and which of them are in a pass.
-  struct Knowledge;
-  std::map<int64_t, Knowledge> known_;         ///< by sequence
-  std::vector<std::vector<int64_t>> unheard_;  ///< by instance: sequences of whose end it must hear
-  enum class Doing : uint8_t { nothing, prompts, answers };
-  std::vector<Doing> doing_;        ///< by instance
-  std::vector<double> busy_until_;  ///< by instance: when its pass should have ended
-  int64_t scale_ups_ = 0;
-  Sharing sharing_;
-  int64_t answered_turns_ = 0, answered_tokens_ = 0, allowed_tokens_ = 0;
+  SchedulerState state_;
+  Admission admission_;
+  Order order_;
+  TimeBudget time_;
+  std::unique_ptr<Former> former_;
+  bool out_of_time_ = false;  ///< no further pass would end in time
+  bool given_up_ = false;     ///< a turn whose request is under way did not begin in time
 };
 
 }  // namespace pecia::schedule

@@ -1,177 +1,111 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a Scheduler knows of each request and each sequence. Only the scheduler's own sources
-/// include this header.
+/// What a scheduler knows: which requests wait, which sequences are active, who has which KV slots,
+/// which passes are under way. The state decides nothing. Policies read it, and the scheduler and
+/// its Former change it as they were told. Internal to lib/schedule.
 
-#include <algorithm>
-#include <numeric>
-#include <optional>
-#include <span>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
 #include <vector>
 
-#include "lib/schedule/scheduler.hpp"
-#include "lib/schedule/stop_strings.hpp"
+#include "lib/parallel/kv_map.hpp"
+#include "lib/schedule/active_sequence.hpp"
+#include "lib/schedule/answer_lengths.hpp"
+#include "lib/schedule/elastic_place.hpp"
+#include "lib/schedule/known_times.hpp"
+#include "lib/schedule/plan.hpp"
+#include "lib/schedule/scheduler_limits.hpp"
+#include "lib/schedule/slot_needs.hpp"
 
 namespace pecia::schedule {
 
-/// Whether the turn is finished, or refused and will never run.
-inline bool settled(const Turn& turn) {
-  return turn.finished || !turn.refused.empty();
-}
-
-/// Tokens of the turn's prompt, also of those that a joined request has elsewhere.
-inline int32_t prompt_tokens(const Turn& turn) {
-  const auto tokens = static_cast<int32_t>(turn.tokens.size());
-  return turn.stem_end_tokens > 0 ? tokens - turn.stem_end_tokens : tokens + turn.shared_tokens;
-}
-
-/// The turn after the last one of the branch, whose turns follow each other as in a chain.
-inline size_t end_of_branch(const Request& request, size_t turn) {
-  while (request.turns[turn].goes_on) ++turn;
-  return turn + 1;
-}
-
-inline bool begins_branch(const Request& request, size_t turn) {
-  return turn == 0 || !request.turns[turn - 1].goes_on;
-}
-
-/// Whether all turns of the branch that begins with this turn are settled.
-inline bool branch_settled(const Request& request, size_t turn) {
-  const auto begin = request.turns.begin();
-  return std::all_of(begin + static_cast<std::ptrdiff_t>(turn),
-                     begin + static_cast<std::ptrdiff_t>(end_of_branch(request, turn)), settled);
-}
-
-inline int64_t sum_of(const std::vector<int64_t>& slots) {
-  return std::accumulate(slots.begin(), slots.end(), int64_t{0});
-}
-
-inline std::vector<int64_t> free_of(const std::vector<InstanceRoom>& room) {
-  std::vector<int64_t> free;
-  for (const InstanceRoom& instance : room) free.push_back(instance.free_slots);
-  return free;
-}
-
-/// Entries of top log-probabilities per token.
-inline int64_t top_width(int wanted, int64_t vocab) {
-  return wanted < 0 ? vocab : wanted;
-}
-
-/// A request under way. The first turn of a fork is its stem, which is computed once. Each turn
-/// that generates is a branch: a sequence of its own that begins with the stem's tokens. Turns that
-/// go on (Turn::goes_on) are one branch together.
-struct Scheduler::Family {
-  Request request;
-  double ready = 0;       ///< when its next turn could have begun
-  double patience_s = 0;  ///< how long after that its first token is due, where it is by time
-  std::optional<double> stem_answered;  ///< when the stem gave its first token, if it goes on
-  int64_t stem = -1;                    ///< sequence of a fork's first turn
-  int64_t longest = 0;                  ///< longest_of the request
-  int64_t live_branches = 0;
-  size_t next_branch = 0;    ///< turn of the next branch to start
-  Slots credit;              ///< slots for one branch at a time, so that a stem never waits
-  Slots kept;                ///< slots of `credit` that no branch uses now
-  bool credit_used = false;  ///< a running branch uses the credit
-  bool anyway = false;       ///< began although it will not be answered in time
-  bool progressed = false;   ///< one of its turns was finished
-  /// The cached tokens of its chain or stem, and the seconds that computing them took.
-  std::vector<int32_t> cached;
-  double computed_s = 0;
-
-  bool is_fork() const { return request.followup == io::Followup::fork; }
-  bool branches_left() const { return next_branch < request.turns.size(); }
-  /// Advances next_branch to the next branch that still has to run.
-  void skip_settled() {
-    while (branches_left() && branch_settled(request, next_branch))
-      next_branch = end_of_branch(request, next_branch);
-  }
-  bool keeps_tokens() const;
+/// What has changed since ranks were last told.
+struct News {
+  std::vector<NewSequence> added;
+  std::vector<TurnStart> turns;
+  std::vector<int64_t> removed;  ///< sequences that ended
 };
 
-/// A sequence that takes part in passes.
-struct Scheduler::Running {
-  std::shared_ptr<Family> family;
-  int64_t sequence = 0;
-  size_t turn = 0, end = 0;     ///< end: the turn after its last one
-  std::optional<double> ready;  ///< when a branch's later turn could have begun
-  bool is_stem = false;
-  bool uses_credit = false;
-  bool begun = false;          ///< the turn has begun
-  int64_t in_pass = 0;         ///< its rows in a pass that is not committed
-  bool timed = false;          ///< the next turn is known to end in time
-  std::vector<int32_t> unfed;  ///< known tokens that are not cached, from position map.length on
-  /// Tokens that the turn's prefill computes: the turn's own, or `joined` if others come with them.
-  std::span<const int32_t> feed;
-  std::vector<int32_t> joined;
-  int64_t fed = 0;           ///< tokens of `feed` already planned
-  int64_t restore_end = 0;   ///< the first tokens of `feed` are read from a save up to here
-  int64_t prompt_begin = 0;  ///< position of the turn's first own token
-  int64_t answer_begin = 0;
-  int64_t max_new_tokens = 0;
-  int64_t deal_limit = 0;          ///< most generated tokens on any one rank
-  std::vector<int64_t> dealt;      ///< generated tokens by rank
-  int64_t deal_shift = 0;          ///< shift in dealing generated tokens to virtual ranks
-  std::vector<int32_t> own;        ///< a branch's own cached tokens, where penalties need them
-  std::vector<int32_t> instances;  ///< with its slots or keys, sorted, where teams change
-  bool samples = false;            ///< the end of the feed is followed by a sampled token
-  double ttft_begin = 0;           ///< time from which ttft_s counts
-  std::optional<double> first_token;
-  double earlier_decode_s = 0;              ///< decode_s of an earlier run
-  std::optional<StopStrings> stop_strings;  ///< the turn's; they have read its answer so far
-  std::unique_ptr<grammar::Matcher> shape;  ///< likewise; null: the answer may have any
-  io::TurnResult result;
+/// What an instance does in the pass in which it is, where teams change.
+enum class Doing : uint8_t { nothing, prompts, answers };
 
-  Turn& current() { return family->request.turns[turn]; }
-  const Turn& current() const { return family->request.turns[turn]; }
-  bool is_branch() const { return family->is_fork() && !is_stem; }
-  bool feeding() const { return fed < static_cast<int64_t>(feed.size()); }
+/// What is left for requests that begin now, by instance.
+using Room = std::vector<InstanceRoom>;
+
+struct SchedulerState {
+  explicit SchedulerState(SchedulerLimits limits);
+
+  const SchedulerLimits limits;
+  const SlotNeeds needs;
+  KnownTimes times;
+
+  std::deque<std::shared_ptr<RequestState>> waiting;
+  std::deque<std::shared_ptr<RequestState>> late;  ///< that would not be answered in time
+  std::list<std::shared_ptr<RequestState>> forks;  ///< with a prefix, and branches still to begin
+  std::list<ActiveSequence> active;                ///< in the order in which they began
+
+  parallel::KvMap map;
+  Slots kept_back;  ///< slots that are free for branches of active forks alone
+
+  int64_t next_pass = 0;
+  std::map<int64_t, double> under_way;  ///< passes that are not committed, and when they began
+  std::vector<Doing> doing;             ///< by instance
+  News news;
+
+  AnswerLengths lengths;
+  std::vector<Finished> finished;  ///< turns whose results nobody has taken yet
+  Sharing sharing;
+  bool any_done = false;  ///< this start has finished a turn
+
+  /// Refuses the turn, unless it is finished.
+  void refuse(Turn& turn, const std::string& why);
+  /// Refuses the turn and all later turns that see it. A later turn keeps a reason of its own.
+  void refuse_from(Request& request, size_t first, const std::string& why);
+
+  /// Lets a request begin, with these slots for a chain or a fork's prefix. `credit`: slots for one
+  /// branch of a fork at a time, which are kept back for it.
+  void begin(const std::shared_ptr<RequestState>& request, const Slots& reserved,
+             const Slots& credit);
+  /// Lets the fork's next branch begin. `on_credit`: its slots are of the fork's credit.
+  void begin_branch(const std::shared_ptr<RequestState>& fork, const Slots& reserved,
+                    bool on_credit);
+  /// Sets up the sequence's turn: what to feed, where the answer begins, how long it may be. A turn
+  /// that cannot run is refused with all that depend on it; then `begun` stays false.
+  void start_turn(ActiveSequence& sequence);
+  /// Notes the item's tokens as cached, which holds when the pass has run.
+  void cache(ActiveSequence& sequence, const PlanItem& item, const parallel::Team& team);
+  /// The sequence takes part in no more passes. Frees its slots, and the prefix's with a fork's last
+  /// branch; lets a prefix's branches begin.
+  void end(std::list<ActiveSequence>::iterator sequence);
+  /// Puts a chain or prefix of which nothing was answered among the late ones, and frees its slots.
+  void give_back(int64_t sequence);
+
+  /// Unfinished turns that have generated tokens, as partial results.
+  std::vector<Finished> partial() const;
+  /// Slots that nobody has reserved and that are not kept back, by instance.
+  Slots free_slots() const;
+  Room room() const;
+  /// Instances with slots of the sequence, or with tokens that it begins with, in ascending order.
+  std::vector<int32_t> instances_of(int64_t sequence) const;
+  /// Turns whose first token comes right after the prompt of the sequence's turn.
+  std::vector<size_t> followers(const ActiveSequence& sequence) const;
+
+ private:
+  void activate(ActiveSequence sequence, const Slots& reserved);
+  void keep_back(RequestState& fork, const Slots& slots);
+  void remove(int64_t sequence);
+
+  int64_t next_sequence_ = 0;
 };
 
-/// Prompt tokens that a request begins with.
-inline int64_t first_tokens(const Request& request) {
-  return static_cast<int64_t>(request.turns.front().tokens.size());
-}
+/// `slots` less `taken`, by instance.
+Slots without(Slots slots, const Slots& taken);
 
-/// The most positions that a sequence of the request may come to: all turns of a chain with their
-/// answers, or a fork's first turn and its longest branch.
-inline int64_t longest_of(const Request& request) {
-  int64_t all = 0, branch = 0, longest = 0;
-  const bool fork = request.followup == io::Followup::fork;
-  for (const Turn& turn : request.turns) {
-    const bool stem = fork && &turn == &request.turns.front();
-    const int64_t tokens = (stem ? 0 : std::ssize(turn.tokens)) + turn.max_new_tokens;
-    all += tokens, branch += tokens;
-    longest = std::max(longest, branch);
-    if (!turn.goes_on) branch = 0;
-  }
-  return fork ? first_tokens(request) + longest : all;
-}
-
-/// Answers under way on an instance, where teams change.
-struct Scheduler::Answers {
-  int64_t count = 0, context = 0;  ///< context: their tokens so far, together
-  double tokens = 0;               ///< still expected of the longest
-};
-
-/// Which instances know a sequence, where teams change.
-struct Scheduler::Knowledge {
-  std::vector<bool> ever, now;  ///< by instance: it has been told of it; it has its present state
-};
-
-/// Work that is still to be done, for estimates of time.
-struct Scheduler::Ahead {
-  struct Answer {
-    double tokens = 0;   ///< tokens still expected
-    double context = 0;  ///< tokens before the answer's next one
-  };
-  PassWork prompts;
-  std::vector<Answer> answers;
-
-  Ahead& operator+=(const Ahead& more) {
-    prompts += more.prompts;
-    answers.insert(answers.end(), more.answers.begin(), more.answers.end());
-    return *this;
-  }
-};
+/// Takes in the `outcomes` of all ranks of the plan's teams at `now`.
+void commit(SchedulerState& state, const Plan& plan, const std::vector<Outcome>& outcomes,
+            double now);
 
 }  // namespace pecia::schedule

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "lib/core/error.hpp"
+#include "lib/schedule/scheduler.hpp"
 
 namespace pecia::schedule {
 namespace {

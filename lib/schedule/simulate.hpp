@@ -10,7 +10,9 @@
 #include <optional>
 #include <vector>
 
-#include "lib/schedule/scheduler.hpp"
+#include "lib/schedule/plan.hpp"
+#include "lib/schedule/request.hpp"
+#include "lib/schedule/scheduler_limits.hpp"
 
 namespace pecia::schedule {
 

@@ -15,8 +15,8 @@ for argument in "$@"; do
 done
 if ! command -v "$python" >/dev/null; then
   # The options of pecia-pack need no package.
-  if [[ $help == yes && $module == pack ]] && python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
-    PYTHONDONTWRITEBYTECODE=1 exec python3 -m pecia_tools.pack_options "$@"
+  if [[ $help == yes && $module == pack.main ]] && python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
+    PYTHONDONTWRITEBYTECODE=1 exec python3 -m pecia_tools.pack.options "$@"
   fi
   if [[ -n ${PECIA_PYTHON:-} ]]; then
     echo "pecia: PECIA_PYTHON is '$PECIA_PYTHON', which is no program" >&2
@@ -25,5 +25,5 @@ if ! command -v "$python" >/dev/null; then
   echo "pecia: the helpers' Python environment is missing ($(dirname "$scripts")/.venv). Make it with $scripts/pecia-setup" >&2
   exit 2
 fi
-if [[ $help == no && -z ${PECIA_PYTHON:-} && ($module == report || $module == report_picture) ]]; then "$scripts/setup.sh" report; fi
+if [[ $help == no && -z ${PECIA_PYTHON:-} && ($module == report.main || $module == dev.report_picture) ]]; then "$scripts/setup.sh" report; fi
 exec "$python" -m "pecia_tools.$module" "$@"

@@ -6,6 +6,7 @@
 
 #include "apps/pecia/plan_batch.hpp"
 #include "apps/pecia/plan_lengths.hpp"
+#include "apps/pecia/plan_text.hpp"
 #include "lib/core/error.hpp"
 #include "lib/job/job_model.hpp"
 #include "lib/model/presets.hpp"
@@ -57,7 +58,7 @@ TEST(AskedRequests, AreAMillionAtMostInAll) {
 
 std::string text_of(const std::vector<std::string>& asked) {
   const model::ModelConfig config = model::config_of_preset_or_folder("smollm2-135m");
-  return batch_text(batch_json({simulated(parse_requests(asked)), config}));
+  return batch_text(foresight::batch_report({simulated(parse_requests(asked)), config}));
 }
 
 TEST(BatchText, SaysLengthsOfEachRequestAndOfAll) {

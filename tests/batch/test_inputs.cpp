@@ -7,6 +7,7 @@
 #include "lib/batch/inputs.hpp"
 #include "lib/batch/joined_request.hpp"
 #include "lib/parallel/virtual_ranks.hpp"
+#include "lib/schedule/scheduler.hpp"
 #include "tests/io/expect_error.hpp"
 #include "tests/support/shards.hpp"
 #include "tests/support/temp_folder.hpp"

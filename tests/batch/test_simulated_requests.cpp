@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "lib/batch/simulated_requests.hpp"
+#include "lib/schedule/scheduler.hpp"
 #include "tests/support/shards.hpp"
 #include "tests/support/temp_folder.hpp"
 
@@ -25,7 +26,7 @@ schedule::SchedulerLimits limits_of(bool layout) {
   limits.max_batch_tokens = 16;
   limits.max_positions = 200;
   limits.vocab = 100;
-  limits.ring = parallel::Ring::pass_kv;
+  limits.ring = parallel::AttentionExchange::pass_kv;
   limits.layout_invariant = layout;
   return limits;
 }

@@ -11,7 +11,7 @@ namespace {
 schedule::Plan pass_of(std::vector<int32_t> instances, int64_t sequence, bool reads,
                        int32_t holders = 0) {
   schedule::Plan plan;
-  plan.teams.push_back({std::move(instances), holders, parallel::Ring::pass_kv, {}});
+  plan.teams.push_back({std::move(instances), holders, parallel::AttentionExchange::pass_kv, {}});
   schedule::PlanItem item;
   item.rows = {sequence, 0, 1, reads ? parallel::PassSequence::balanced : 0};
   plan.items.push_back(item);

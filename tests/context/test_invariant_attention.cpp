@@ -8,8 +8,9 @@
 #include <cmath>
 
 #include "lib/comm/mpi_communicator.hpp"
-#include "lib/context/invariant_attention.hpp"
+#include "lib/context/attention.hpp"
 #include "lib/parallel/virtual_ranks.hpp"
+#include "tests/context/groups.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/owned_compute.hpp"
 #include "tests/support/ring_formulas.hpp"
@@ -17,9 +18,9 @@
 namespace pecia::context {
 namespace {
 
+using parallel::AttentionExchange;
 using parallel::layout_ranks;
 using parallel::PassSequence;
-using parallel::Ring;
 
 constexpr int64_t heads = 4, kv_heads = 2, capacity = 8000;
 constexpr int64_t head_dim = 20;  // whole vectors and a remainder
@@ -40,7 +41,8 @@ class Player {
   Player(comm::Communicator& comm, int64_t window)
       : comm_(comm),
         cache_({1, kv_heads, head_dim, DType::bf16}, capacity, *compute_.device),
-        attention_(comm, compute_, cache_, heads, {window}) {}
+        attention_(groups_, {heads, kv_heads}, {window}, compute_, cache_,
+                   kernels::RowInvariant::yes) {}
 
   void add(int64_t sequence, int64_t reserved, std::optional<int64_t> parent = {}) {
     attention_.ledger().add(
@@ -51,7 +53,7 @@ class Player {
 
   void begin(const std::vector<parallel::TeamPass>& teams) { attention_.begin_pass(teams, 0); }
 
-  Bits pass(const std::vector<PassSequence>& pass, Ring ring) {
+  Bits pass(const std::vector<PassSequence>& pass, AttentionExchange ring) {
     const std::vector<parallel::TeamPass> teams{{parallel::team_of_all(comm_.size(), ring), pass}};
     const int64_t before = comm_.traffic().bytes;
     attention_.begin_pass(teams, 0);
@@ -73,7 +75,8 @@ class Player {
       return TensorView(static_cast<void*>(data.data()), DType::fp32,
                         {static_cast<int64_t>(rows.size()), count, head_dim});
     };
-    attention_.run(0, view(q, heads), view(k, kv_heads), view(v, kv_heads), view(out, heads));
+    attention_.start_keys(view(k, kv_heads), view(v, kv_heads));
+    attention_.run(0, view(q, heads), view(out, heads));
     EXPECT_EQ(comm_.traffic().bytes - before,
               test::ring_bytes(
                   teams, attention_.ledger().map(), comm_.rank(),
@@ -90,7 +93,8 @@ class Player {
   comm::Communicator& comm_;
   test::CpuCompute compute_;
   KvCache cache_;
-  InvariantAttention attention_;
+  ReplicaGroups groups_ = ring_groups(comm_);
+  Attention attention_;
 };
 
 std::unique_ptr<comm::Communicator> world() {
@@ -109,7 +113,7 @@ struct EveryWindow : testing::TestWithParam<int64_t> {};
 
 TEST_P(EveryWindow, GivesOneRanksBits) {
   const auto comm = world(), alone = comm::make_null_communicator();
-  for (const Ring ring : {Ring::pass_kv, Ring::pass_q}) {
+  for (const AttentionExchange ring : {AttentionExchange::pass_kv, AttentionExchange::pass_q}) {
     Player ours(*comm, GetParam()), one(*alone, GetParam());
     const auto check = [&](const std::vector<PassSequence>& pass) {
       const Bits wanted = one.pass(pass, ring);
@@ -164,11 +168,12 @@ TEST(InvariantTraffic, IsTheFormulas) {
   const std::vector<PassSequence> passes[] = {{prompt(1, 0, 41), prompt(2, 0, 3)},
                                               {generated(1, 41), generated(2, 3)}};
   for (const auto& pass : passes)
-    for (const Ring ring : {&pass == &passes[0] ? Ring::pass_kv : Ring::pass_q}) {
+    for (const AttentionExchange ring :
+         {&pass == &passes[0] ? AttentionExchange::pass_kv : AttentionExchange::pass_q}) {
       const int64_t before = comm->traffic().bytes;
       player.pass(pass, ring);
       const int64_t sent = comm->traffic().bytes - before;
-      if (ring != Ring::pass_kv) continue;
+      if (ring != AttentionExchange::pass_kv) continue;
       // 41 tokens in 16 segments of 3: virtual rank 0 has 3, 1 has 3 + 3, …, the most is 6; 3 in
       // segments of one. Every rank sends what it plays, padded to the most.
       EXPECT_EQ(sent, (size - 1) * 2 * kv_heads * head_dim * 2 * (layout_ranks / size) * (6 + 1));

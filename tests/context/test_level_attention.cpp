@@ -12,9 +12,10 @@
 #include <set>
 
 #include "lib/comm/mpi_communicator.hpp"
-#include "lib/context/ring_attention.hpp"
+#include "lib/context/attention.hpp"
 #include "lib/core/random.hpp"
 #include "lib/parallel/heads.hpp"
+#include "tests/context/groups.hpp"
 #include "tests/context/stored_vectors.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/full_matrix.hpp"
@@ -23,10 +24,10 @@
 namespace pecia::context {
 namespace {
 
+using parallel::AttentionExchange;
 using parallel::Geometry;
 using parallel::LevelRule;
 using parallel::PassSequence;
-using parallel::Ring;
 
 constexpr int64_t head_dim = 8, layers = 4, capacity = 3000;
 
@@ -77,15 +78,15 @@ class Levelled {
                  : parallel::head_shard(heads, kv_heads, comm.size(), comm.rank())),
         here_(share == Share::tokens ? parallel::PartsHere{comm.rank(), 1}
                                      : parallel::PartsHere{0, comm.size()}),
-        alone_(comm::make_null_communicator()),
         setting_(setting),
         levels_(parallel::levels_of(comm::server_of_rank(places), comm::rack_of_rank(places),
                                     setting.levels)),
         dtype_(dtype),
         compute_(1, kernels::make_reference_backend()),
         cache_({layers, own_.kv.size(), head_dim, dtype}, capacity, *compute_.device),
-        attention_(share == Share::tokens ? comm : *alone_, compute_, cache_, own_.q.size(),
-                   std::vector<int64_t>(layers), setting, level_ranks(places)) {}
+        groups_(share == Share::tokens ? ring_groups(comm, places) : head_groups(comm, places)),
+        attention_(groups_, {heads, kv_heads}, std::vector<int64_t>(layers), compute_, cache_,
+                   kernels::RowInvariant::no, setting) {}
 
   void add(int64_t sequence, std::optional<int64_t> parent = {}) {
     attention_.ledger().add(sequence, std::vector<int64_t>(instances(), 700), parent);
@@ -95,7 +96,7 @@ class Levelled {
   int64_t dropped_pairs() const { return dropped_; }
 
   /// Runs all layers of a pass and checks every output.
-  void pass(const std::vector<PassSequence>& pass, Ring ring) {
+  void pass(const std::vector<PassSequence>& pass, AttentionExchange ring) {
     const parallel::KvMap before = attention_.ledger().map();
     const int64_t sent = comm_.traffic().bytes;
     const SparseTotals totals = attention_.sparse_totals();
@@ -106,7 +107,7 @@ class Levelled {
     Known known;
     for (int64_t layer = 0; layer < layers; ++layer) {
       const std::vector<float> out = run(layer, pass);
-      if (ring != Ring::levels) continue;
+      if (ring != AttentionExchange::levels) continue;
       check(layer, pass, parts, known, out);
       Known next{weigh(layer, pass, parts, known), known.need};
       learn_need(layer, parts, known, next.need);
@@ -117,10 +118,6 @@ class Levelled {
 
  private:
   int instances() const { return share_ == Share::tokens ? comm_.size() : 1; }
-  LevelRanks level_ranks(const std::vector<comm::RackServerGpu>& places) {
-    if (share_ == Share::tokens) return {places};
-    return {places, &comm_, static_cast<int>(std::max<int64_t>(1, comm_.size() / kv_heads))};
-  }
 
   std::vector<std::vector<Token>> tokens_of(const parallel::KvMap& before,
                                             const PassSequence& rows) const {
@@ -181,8 +178,8 @@ class Levelled {
     const auto view = [&](std::vector<float>& data, int64_t count) {
       return TensorView(static_cast<void*>(data.data()), DType::fp32, {rows, count, head_dim});
     };
-    attention_.run(layer, view(q, own_.q.size()), view(k, own_.kv.size()), view(v, own_.kv.size()),
-                   view(out, own_.q.size()));
+    attention_.start_keys(view(k, own_.kv.size()), view(v, own_.kv.size()));
+    attention_.run(layer, view(q, own_.q.size()), view(out, own_.q.size()));
     return out;
   }
 
@@ -371,9 +368,9 @@ class Levelled {
   }
 
   /// Checks what the pass added to the totals. Call it before anything else is sent.
-  void check_totals(const SparseTotals& before, int64_t sent, Ring ring) {
+  void check_totals(const SparseTotals& before, int64_t sent, AttentionExchange ring) {
     const SparseTotals totals = attention_.sparse_totals();
-    const bool by_levels = ring == Ring::levels;
+    const bool by_levels = ring == AttentionExchange::levels;
     EXPECT_EQ(totals.passes - before.passes, by_levels ? 1 : 0);
     EXPECT_EQ(totals.sent_bytes() - before.sent_bytes(), by_levels ? static_cast<double>(sent) : 0);
     EXPECT_EQ(comm_.all_reduce_sum(totals.pairs() - before.pairs()), comm_.all_reduce_sum(seen_));
@@ -460,7 +457,6 @@ class Levelled {
   int64_t heads, kv_heads;  ///< of all ranks
   parallel::HeadShard own_;
   parallel::PartsHere here_;
-  std::unique_ptr<comm::Communicator> alone_;
   parallel::SparseSetting setting_;
   parallel::Levels levels_;
   int64_t passes_ = 0, dropped_ = 0;
@@ -469,7 +465,8 @@ class Levelled {
   DType dtype_;
   test::CpuCompute compute_;
   KvCache cache_;
-  RingAttention attention_;
+  ReplicaGroups groups_;
+  Attention attention_;
   std::vector<std::vector<float>> vectors_{4 * layers * 5 * 1000};  ///< made when they are needed
 };
 
@@ -524,14 +521,15 @@ void expect_what_the_definition_says(const Setting& of, Share share) {
   Levelled levelled(*comm, share, setting, places(ranks, 2), dtype);
   for (const int64_t sequence : {1, 2, 3}) levelled.add(sequence);
   // A long prompt, one of fewer rows than ranks, and then chunks after cached tokens.
-  levelled.pass({{1, 0, 297, contiguous}, {2, 0, 1, contiguous}}, Ring::levels);
-  levelled.pass({{3, 0, 41, balanced}, {2, 1, 30, balanced}}, Ring::pass_kv);
+  levelled.pass({{1, 0, 297, contiguous}, {2, 0, 1, contiguous}}, AttentionExchange::levels);
+  levelled.pass({{3, 0, 41, balanced}, {2, 1, 30, balanced}}, AttentionExchange::pass_kv);
   levelled.pass({{2, 31, 70, contiguous}, {1, 297, 85, contiguous}, {3, 41, 0, contiguous}},
-                Ring::levels);
+                AttentionExchange::levels);
   levelled.add(4, 1);  // begins with all of sequence 1
-  levelled.pass({{4, 382, 175, contiguous}}, Ring::levels);
-  levelled.pass({{4, 557, 1, 0}}, share == Share::tokens ? Ring::broadcast_q : Ring::pass_kv);
-  levelled.pass({{4, 558, 66, contiguous}}, Ring::levels);
+  levelled.pass({{4, 382, 175, contiguous}}, AttentionExchange::levels);
+  levelled.pass({{4, 557, 1, 0}}, share == Share::tokens ? AttentionExchange::broadcast_q
+                                                         : AttentionExchange::pass_kv);
+  levelled.pass({{4, 558, 66, contiguous}}, AttentionExchange::levels);
   const bool drops = geometry == Geometry::disjoint && levelled.levels().count() > 1 && drop > 0;
   if (drops && ranks > 1) {
     EXPECT_GT(levelled.dropped_pairs(), 0);
@@ -546,7 +544,7 @@ void expect_the_rows_in_need(Share share) {
   const parallel::SparseSetting setting{{Geometry::disjoint, 0.1}, {}, {}};
   Levelled levelled(*comm, share, setting, places(comm->size(), 2), DType::fp32);
   levelled.add(1);
-  levelled.pass({{1, 0, 640, contiguous}}, Ring::levels);
+  levelled.pass({{1, 0, 640, contiguous}}, AttentionExchange::levels);
   const double dropped = comm->all_reduce_sum(static_cast<double>(levelled.dropped_pairs()));
   if (comm->size() > 1) {
     EXPECT_GT(dropped, 0);

@@ -9,10 +9,10 @@
 namespace pecia::context {
 namespace {
 
-struct RecentKeys : testing::TestWithParam<std::tuple<Ring, int64_t, DType>> {
+struct RecentKeys : testing::TestWithParam<std::tuple<AttentionExchange, int64_t, DType>> {
   std::unique_ptr<comm::Communicator> comm =
       comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
-  Ring ring = std::get<0>(GetParam());
+  AttentionExchange ring = std::get<0>(GetParam());
   int64_t window = std::get<1>(GetParam());
 
   /// As many slots as `sequences` have between passes and a pass of `tokens` takes on a rank.
@@ -53,10 +53,12 @@ TEST_P(RecentKeys, OfAParentAreEnoughForItsChildren) {
   ringed.pass({{4, 750, 33}, {3, 1151, 3}}, ring);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Modes, RecentKeys,
-    testing::Combine(testing::Values(Ring::pass_kv, Ring::pass_q, Ring::broadcast_q),
-                     testing::Values(1, 16, 150), testing::Values(DType::fp32, DType::fp8)));
+INSTANTIATE_TEST_SUITE_P(Modes, RecentKeys,
+                         testing::Combine(testing::Values(AttentionExchange::pass_kv,
+                                                          AttentionExchange::pass_q,
+                                                          AttentionExchange::broadcast_q),
+                                          testing::Values(1, 16, 150),
+                                          testing::Values(DType::fp32, DType::fp8)));
 
 }  // namespace
 }  // namespace pecia::context

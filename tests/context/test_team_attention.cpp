@@ -102,7 +102,7 @@ TEST(TeamAttention, GrowsAndShrinksWithoutMovingKeys) {
   // One computes, and the others only hold: masters of a decode step.
   parallel::Team masters = all;
   masters.holders = size - 1;
-  masters.ring = Ring::broadcast_q;
+  masters.ring = AttentionExchange::broadcast_q;
   for (int64_t position = 40; position < 45; ++position)
     ringed.pass({{masters, {{1, position, 1, 0}}}});
   EXPECT_EQ(ringed.map().held(1, comm.rank()), held + (comm.rank() == 0 ? 5 : 0));
@@ -171,7 +171,8 @@ TEST(TeamAttention, ScalesDownInTheLastPassOfAPrompt) {
   reserved = std::vector<int64_t>(size);
   reserved[0] = 10, reserved[1] = 50;
   ringed.reserve(1, reserved);
-  ringed.pass({{{.instances = {0, 1}, .holders = 1, .ring = Ring::broadcast_q}, {{1, 47, 1, 0}}}});
+  ringed.pass({{{.instances = {0, 1}, .holders = 1, .ring = AttentionExchange::broadcast_q},
+                {{1, 47, 1, 0}}}});
   EXPECT_EQ(ringed.map().held(1, 0), 1);
   EXPECT_EQ(ringed.map().held(1, 1), 47);
 }
@@ -186,10 +187,11 @@ TEST(TeamAttention, RefusesPlacementsThatDoNotFit) {
   const auto refuses = [&](const parallel::Team& team, const parallel::Placement& placement) {
     EXPECT_THROW(ringed.pass({{team, {{1, 0, 8}}, {placement}}}), InvalidArgument);
   };
-  refuses(all, {1, {{0, 7}}});                                        // a token has no place
-  refuses(all, {1, {{0, 4}, {0, 4}}});                                // one instance has two shares
-  refuses(all, {1, {{size, 8}}});                                     // it is not in the team
-  refuses(parallel::team_of_all(size, Ring::pass_q), {1, {{0, 8}}});  // keys do not travel
+  refuses(all, {1, {{0, 7}}});          // a token has no place
+  refuses(all, {1, {{0, 4}, {0, 4}}});  // one instance has two shares
+  refuses(all, {1, {{size, 8}}});       // it is not in the team
+  refuses(parallel::team_of_all(size, AttentionExchange::pass_q),
+          {1, {{0, 8}}});  // keys do not travel
   refuses({.instances = {0}}, {1, {{0, 8}}});
 }
 

@@ -69,7 +69,7 @@ class BundleTest(unittest.TestCase):
         self.assertEqual({line[0] for line in listed.stdout.splitlines()}, set("ABCDE"), listed.stderr)
 
     def test_its_helpers_need_no_package(self) -> None:
-        for module in ("bench_model", "gpu_table"):
+        for module in ("bench.model", "gpu.table"):
             ran = subprocess.run(
                 ["/usr/bin/python3", "-I", "-c", f"import sys; sys.path.insert(0, '.'); import pecia_tools.{module}"],
                 cwd=self.folder,

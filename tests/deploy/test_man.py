@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 
 from harness import PROGRAM, SOURCE
-from pecia_tools.command_help import Entry, parse_help
+from pecia_tools.dev.command_help import Entry, parse_help
 
 SHARE = SOURCE / "apps/pecia/share"
 COMPLETE = r"""

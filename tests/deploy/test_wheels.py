@@ -20,7 +20,7 @@ BUILD = Path(os.environ["PECIA_BUILD"])
 CMAKE = os.environ["PECIA_CMAKE"]
 WHEELS = SOURCE / "scripts/packaging/wheels.sh"
 PYTHON = "/usr/bin/python3"
-FOREIGN = SOURCE / "tests/scripts/foreign"
+FOREIGN = SOURCE / "tests/scripts/books/foreign"
 BOOKS = ("scribes.pdf", "scribes.epub", "scribes.html", "scribes.docx", "scribes.md.zst")
 TABLE = "fastparquet.parquet"  # of two rows
 

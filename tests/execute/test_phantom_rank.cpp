@@ -12,8 +12,8 @@
 namespace pecia::execute {
 namespace {
 
+using parallel::AttentionExchange;
 using parallel::PassSequence;
-using parallel::Ring;
 using parallel::Sharding;
 
 model::ModelConfig llama_405b() {
@@ -37,7 +37,7 @@ PhantomSettings gpu_of(int cp, int tp, int rank, int64_t kv_tokens) {
           .replica = {.tp = tp, .kv_dtype = DType::bf16, .kv_tokens = kv_tokens}};
 }
 
-schedule::Plan prefill(int cp, int64_t tokens, int64_t slots, Ring ring) {
+schedule::Plan prefill(int cp, int64_t tokens, int64_t slots, AttentionExchange ring) {
   schedule::Plan plan;
   plan.teams = {parallel::team_of_all(cp, ring)};
   plan.added.push_back(
@@ -56,7 +56,7 @@ TEST(PhantomRank, OfALargeGridSendsWhatThePapersSay) {
   for (const int rank : {0, 77, 127}) {
     PhantomRank phantom(config, gpu_of(cp, tp, rank, own));
     const auto begin = std::chrono::steady_clock::now();
-    phantom.execute(prefill(cp, tokens, own, Ring::pass_kv));
+    phantom.execute(prefill(cp, tokens, own, AttentionExchange::pass_kv));
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     RecordProperty("seconds", std::to_string(seconds.count()));
 
@@ -108,7 +108,7 @@ TEST(PhantomRank, CountsTheExpertsThatTokensTake) {
     EXPECT_GT(static_cast<double>(phantom.peak_bytes()), weights) << "all experts are there";
 
     constexpr int64_t tokens = 1000;
-    phantom.execute(prefill(1, tokens, 8192, Ring::pass_kv));
+    phantom.execute(prefill(1, tokens, 8192, AttentionExchange::pass_kv));
     const double attention =
         4.0 * 0.5 * tokens * (tokens + 1.0) * config.layers * config.num_heads * config.head_dim;
     const double router = 2.0 * config.layers * config.hidden * 128;  // whole on every rank
@@ -132,12 +132,12 @@ TEST(PhantomRank, SendsEachRowOnceToTheRanksOfItsExperts) {
     EXPECT_LT(static_cast<double>(phantom.peak_bytes()),
               0.55 * 2 * static_cast<double>(config.parameters()))
         << "a rank has a quarter of the experts";
-    phantom.execute(prefill(1, tokens, 8192, Ring::pass_kv));
+    phantom.execute(prefill(1, tokens, 8192, AttentionExchange::pass_kv));
     sent += static_cast<double>(phantom.replica().groups().sp->traffic().bytes);
     flops += phantom.work().flops;
     settings.replica.ep = 1;
     PhantomRank without(config, settings);
-    without.execute(prefill(1, tokens, 8192, Ring::pass_kv));
+    without.execute(prefill(1, tokens, 8192, AttentionExchange::pass_kv));
     sent -= static_cast<double>(without.replica().groups().sp->traffic().bytes);
     flops -= without.work().flops;
   }

@@ -149,7 +149,7 @@ std::vector<std::string> passes_of(const std::string& events) {
 TEST_F(ReplicaLoop, WritesTurnsWhileAGpuComputesTheNextPass) {
   if (world_->size() > 1) GTEST_SKIP() << "transfers would need a double, too";
   on_gpu_ = true;
-  limits_.ring = parallel::Ring::pass_kv;
+  limits_.ring = parallel::AttentionExchange::pass_kv;
   EXPECT_EQ(run().done, 3);
   const std::vector<std::string> passes = passes_of(events_);
   ASSERT_GE(passes.size(), 4u);

@@ -22,7 +22,8 @@ inline model::ModelConfig small_model(int64_t layers) {
 struct Grid {
   const char* name;
   int cp = 1, sp = 1, tp = 1;
-  parallel::Ring prefill = parallel::Ring::pass_kv, decode = parallel::Ring::pass_q;
+  parallel::AttentionExchange prefill = parallel::AttentionExchange::pass_kv,
+                              decode = parallel::AttentionExchange::pass_q;
   parallel::Sharding sharding = parallel::Sharding::base;
 
   int ranks() const { return cp * sp * tp; }
@@ -41,20 +42,21 @@ struct Grid {
 };
 
 inline const std::vector<Grid>& grids() {
-  using parallel::Ring;
+  using parallel::AttentionExchange;
   using parallel::Sharding;
   static const std::vector<Grid> all{
       {"alone"},
       {"pass_kv", 3},
-      {"pass_q", 3, 1, 1, Ring::pass_q},
-      {"broadcast_q", 2, 1, 1, Ring::pass_kv, Ring::broadcast_q},
+      {"pass_q", 3, 1, 1, AttentionExchange::pass_q},
+      {"broadcast_q", 2, 1, 1, AttentionExchange::pass_kv, AttentionExchange::broadcast_q},
       {"ulysses", 1, 2},
       {"usp", 2, 2},
       {"tp", 1, 1, 4},
       {"cp and tp", 2, 1, 2},
-      {"sp_tp", 1, 2, 2, Ring::pass_kv, Ring::pass_q, Sharding::sp_tp},
-      {"shift", 1, 2, 2, Ring::pass_kv, Ring::pass_q, Sharding::shift},
-      {"gathered", 1, 2, 2, Ring::pass_kv, Ring::pass_q, Sharding::gathered},
+      {"sp_tp", 1, 2, 2, AttentionExchange::pass_kv, AttentionExchange::pass_q, Sharding::sp_tp},
+      {"shift", 1, 2, 2, AttentionExchange::pass_kv, AttentionExchange::pass_q, Sharding::shift},
+      {"gathered", 1, 2, 2, AttentionExchange::pass_kv, AttentionExchange::pass_q,
+       Sharding::gathered},
   };
   return all;
 }

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "lib/foresight/passes.hpp"
+#include "lib/foresight/pass_cost.hpp"
 #include "lib/schedule/simulate.hpp"
 #include "tests/foresight/small_cluster.hpp"
 #include "tests/foresight/small_grid.hpp"
@@ -15,7 +15,7 @@ namespace pecia::foresight {
 struct SmallJob {
   SmallJob() { job.batch.max_batch_tokens = 256; }
 
-  PassSetting setting() const { return {job, config, cluster, DType::fp32, DType::fp32}; }
+  Scenario scenario() const { return {job, config, cluster, DType::fp32, DType::fp32}; }
 
   job::Job job;
   model::ModelConfig config = small_model(6);

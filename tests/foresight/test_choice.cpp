@@ -12,9 +12,9 @@ using testing::HasSubstr;
 
 Choice choice_of(const SmallJob& small, std::vector<schedule::SimulatedRequest> requests,
                  int ranks) {
-  Passes passes(small.setting());
+  PassCosts costs(small.scenario());
   Batches batches(std::move(requests), small.config);
-  return *choose(passes, batches, ranks);
+  return *choose(costs, batches, ranks);
 }
 
 SmallJob open_grid() {
@@ -37,7 +37,7 @@ TEST(Choice, LetsManyShortRequestsStayOnARankWhereLinksAreSlow) {
 TEST(Choice, DividesTheOneLongRequest) {
   const Choice choice = choice_of(open_grid(), requests_of({2000}, 5), 4);
   EXPECT_EQ(choice.chosen.parallel.dp, 1);
-  for (const Foreseen& other : choice.others)
+  for (const LayoutForecast& other : choice.others)
     if (other.parallel.dp == 4) {
       EXPECT_GT(other.end->end_s, choice.chosen.end->end_s);
     }
@@ -55,7 +55,7 @@ TEST(Choice, IsTheBestOrTheRulesModesWhereTheGainIsSmall) {
       if (!is_open && !is_rule) {
         EXPECT_LT(choice.chosen.end->end_s, (1 - least_gain) * rule_s);
       }
-      for (const Foreseen& other : choice.others)
+      for (const LayoutForecast& other : choice.others)
         EXPECT_GE(other.end->end_s,
                   !is_open && is_rule ? (1 - least_gain) * rule_s : choice.chosen.end->end_s);
     }
@@ -81,7 +81,7 @@ TEST(Choice, IsByTheFirstTokenWhereRequestsArrive) {
     requests[i].arrival_s = 0.01 * static_cast<double>(i);
   const Choice choice = choice_of(open_grid(), requests, 4);
   EXPECT_EQ(choice.aim, Aim::first_token);
-  for (const Foreseen& other : choice.others)
+  for (const LayoutForecast& other : choice.others)
     EXPECT_GE(other.end->mean_ttft_s, std::min(choice.chosen.end->mean_ttft_s,
                                                (1 - least_gain) * choice.by_rule.end->mean_ttft_s));
 }
@@ -95,12 +95,12 @@ TEST(Choice, SaysUpToWhereStepsShift) {
   const auto threshold = choice.chosen.parallel.shift_threshold;
   ASSERT_TRUE(threshold);
   EXPECT_EQ(choice.chosen.resources.shift_threshold, threshold);
-  Passes passes(small.setting());
-  const PassesOfReplica of(passes, choice.chosen.resources, HowFar::played);
+  PassCosts costs(small.scenario());
+  const ReplicaPasses of(costs, choice.chosen.resources, Fidelity::replayed);
   const auto seconds = [&](int64_t rows, parallel::Sharding sharding) {
     PassShape shape = of.step(1, 0, rows, 115);
     shape.sharding = sharding;
-    return passes.played(shape).seconds;
+    return costs.replayed(shape).seconds;
   };
   using parallel::Sharding;
   if (*threshold > 1) {
@@ -123,15 +123,15 @@ TEST(Choice, OnManyRanksIsAboutAsGood) {
   const Choice choice = choice_of(small, requests, ranks);
   EXPECT_EQ(choice_text(choice_of(small, requests, ranks)), choice_text(choice));
 
-  Passes passes(small.setting());
+  PassCosts costs(small.scenario());
   Batches batches(requests, small.config);
   SweepQuestion question;
   question.ranks = {ranks};
   question.kept = {.sp = 1, .tp = 1};
   question.pruning = Pruning::none;
-  const Sweep all = sweep(passes, batches, question);
-  EXPECT_EQ(all.open, 0);
-  for (const Foreseen& plan : all.plans) EXPECT_EQ(plan.how_far, HowFar::played);
+  const Sweep all = sweep(costs, batches, question);
+  EXPECT_EQ(all.counts.open, 0);
+  for (const LayoutForecast& plan : all.plans) EXPECT_EQ(plan.fidelity, Fidelity::replayed);
   const auto chosen = std::ranges::find(all.plans, layout_text(choice.chosen), layout_text);
   ASSERT_NE(chosen, all.plans.end()) << layout_text(choice.chosen);
   EXPECT_LE(chosen->end->end_s, 1.1 * all.plans.front().end->end_s);
@@ -140,21 +140,21 @@ TEST(Choice, OnManyRanksIsAboutAsGood) {
 TEST(Choice, IsNoneWhereNothingFits) {
   SmallJob small;
   small.cluster.rank.memory_gib = 0.003;
-  Passes passes(small.setting());
+  PassCosts costs(small.scenario());
   Batches batches(requests_of({20000}, 4), small.config);
-  EXPECT_FALSE(choose(passes, batches, 2));
+  EXPECT_FALSE(choose(costs, batches, 2));
 }
 
 TEST(Choice, ByRuleIsTheLayoutOfTheResources) {
   SmallJob small;
   small.job.attention.sparse = job::Sparse::csa;
   small.job.parallel.sp = 2;
-  const job::Job::Parallel levels = layout_by_rule(small.setting(), 4);
+  const job::Job::Parallel levels = layout_by_rule(small.scenario(), 4);
   EXPECT_EQ(levels.cp.degree, 2);
   EXPECT_EQ(levels.sp, 2);
   small = SmallJob();
   small.job.parallel.dp = 2;
-  const job::Job::Parallel alone = layout_by_rule(small.setting(), 2);
+  const job::Job::Parallel alone = layout_by_rule(small.scenario(), 2);
   EXPECT_EQ(alone.cp.degree, 1);
   EXPECT_FALSE(alone.prefill);
 }

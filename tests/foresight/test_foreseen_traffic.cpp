@@ -5,7 +5,7 @@
 #include <mpi.h>
 
 #include "lib/comm/mpi_communicator.hpp"
-#include "lib/foresight/replica_passes.hpp"
+#include "lib/foresight/replica_program.hpp"
 #include "tests/foresight/small_cluster.hpp"
 #include "tests/support/deep_model.hpp"
 #include "tests/support/goldens.hpp"
@@ -30,19 +30,19 @@ class BothReplicas {
             config_, io::Checkpoint(model), {},
             execute::Replica::weight_cut(world.rank(), resources.sp, resources.tp, resources.ep)),
         replica_(world, config_, weights_, compute_,
-                 foresight::settings_of(replica(), cluster_, world.rank(), 4096, 0).replica) {}
+                 foresight::settings_of(scenario(), resources_, world.rank(), 4096, 0).replica) {}
 
-  foresight::Replica replica() const { return {job_, config_, resources_, DType::fp32}; }
+  foresight::Scenario scenario() const { return {job_, config_, cluster_, DType::fp32}; }
   execute::TrialPasses passes() const {
     return foresight::passes_of(
-        replica(),
+        scenario(), resources_,
         parallel::pass_modes({resources_.degrees(), resources_.prefill, resources_.decode}, {}),
-        parallel::Ring::pass_kv, resources_.max_batch_tokens);
+        parallel::AttentionExchange::pass_kv, resources_.max_batch_tokens);
   }
 
   /// Executes what is told apart from what it follows: the sequence is known here already.
   void expect_traffic_of(schedule::Plan told, int64_t slots) {
-    const Program program = foresight::programs_of(replica(), cluster_, told).at(rank_);
+    const Program program = foresight::programs_of(scenario(), resources_, told).at(rank_);
     int64_t messages = 0, bytes = 0;
     for (const foresight::Section& section : program)
       for (const foresight::Step& step : section.steps)

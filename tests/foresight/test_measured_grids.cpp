@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "lib/execute/rank_needs.hpp"
-#include "lib/foresight/request_time.hpp"
+#include "lib/foresight/request_latency.hpp"
 #include "lib/parallel/ring_rule.hpp"
 #include "lib/parallel/shift_rule.hpp"
 #include "tests/foresight/small_cluster.hpp"
@@ -52,9 +52,9 @@ model::ModelConfig two_layers() {
   return config;
 }
 
-Passes passes_over_slow_racks(const job::Job& job, const model::ModelConfig& config,
-                              const machines::Cluster& cluster) {
-  return Passes(
+PassCosts costs_over_slow_racks(const job::Job& job, const model::ModelConfig& config,
+                                const machines::Cluster& cluster) {
+  return PassCosts(
       {job, config, cluster, DType::bf16, DType::bf16, [](DType) { return DType::bf16; }});
 }
 
@@ -69,17 +69,17 @@ TEST(MeasuredGrids, OfPartialPrefillsHaveTheRingThatWasFaster) {
   const job::Job job;
   const model::ModelConfig config = two_layers();
   const machines::Cluster cluster = slow_racks();
-  Passes passes = passes_over_slow_racks(job, config, cluster);
+  PassCosts costs = costs_over_slow_racks(job, config, cluster);
   int decided = 0;
   for (const Cell& cell : cells) {
     const int64_t cached = 8192 - cell.new_tokens;
-    const auto foreseen_s = [&](parallel::Ring ring) {
+    const auto foreseen_s = [&](parallel::AttentionExchange ring) {
       resources::Resources resources = ring_of(4, 8192);
       resources.ring = ring;
-      return foresee(passes, resources, {cell.new_tokens, cached, 1}).ttft_s;
+      return request_latency(costs, resources, {cell.new_tokens, cached, 1}).ttft_s;
     };
-    const double kv_s = foreseen_s(parallel::Ring::pass_kv);
-    const double q_s = foreseen_s(parallel::Ring::pass_q);
+    const double kv_s = foreseen_s(parallel::AttentionExchange::pass_kv);
+    const double q_s = foreseen_s(parallel::AttentionExchange::pass_q);
     if (cell.kv_ms > margin * cell.q_ms) {
       EXPECT_LT(q_s, kv_s) << cell.new_tokens;
     }
@@ -89,12 +89,12 @@ TEST(MeasuredGrids, OfPartialPrefillsHaveTheRingThatWasFaster) {
 
     parallel::RingInputs in{{}, 4, {8, 4, 2, 2, 4}, rates};
     in.load.add(cell.new_tokens, cached);
-    const parallel::Ring by_rule = parallel::rule_b(in).ring;
+    const parallel::AttentionExchange by_rule = parallel::rule_b(in).ring;
     if (kv_s > margin * q_s) {
-      EXPECT_EQ(by_rule, parallel::Ring::pass_q) << cell.new_tokens;
+      EXPECT_EQ(by_rule, parallel::AttentionExchange::pass_q) << cell.new_tokens;
     }
     if (q_s > margin * kv_s) {
-      EXPECT_EQ(by_rule, parallel::Ring::pass_kv) << cell.new_tokens;
+      EXPECT_EQ(by_rule, parallel::AttentionExchange::pass_kv) << cell.new_tokens;
     }
     decided += kv_s > margin * q_s || q_s > margin * kv_s;
   }
@@ -112,7 +112,7 @@ TEST(MeasuredGrids, OfDecodeStepsHaveTheConfigurationThatWasFaster) {
   const job::Job job;
   const model::ModelConfig config = two_layers();
   const machines::Cluster cluster = slow_racks();
-  Passes passes = passes_over_slow_racks(job, config, cluster);
+  PassCosts costs = costs_over_slow_racks(job, config, cluster);
   const int64_t of_layer = 2 * 512 * (8 + 4) * 64 + 3 * 512 * 2048, of_vocabulary = 512 * 32768;
   const parallel::ShiftInputs in{.layer_elements = of_layer,
                                  .vocab_elements = of_vocabulary,
@@ -129,12 +129,12 @@ TEST(MeasuredGrids, OfDecodeStepsHaveTheConfigurationThatWasFaster) {
   int decided = 0;
   for (const Cell& cell : cells) {
     const auto foreseen_s = [&](parallel::Sharding sharding) {
-      return passes
-          .played({.kind = schedule::PassKind::decode,
-                   .degrees = {1, 4, 1},
-                   .sharding = sharding,
-                   .sequences = cell.batch,
-                   .cached = 512})
+      return costs
+          .replayed({.kind = schedule::PassKind::decode,
+                     .degrees = {1, 4, 1},
+                     .sharding = sharding,
+                     .sequences = cell.batch,
+                     .cached = 512})
           .seconds;
     };
     const double base_s = foreseen_s(parallel::Sharding::base);
@@ -186,15 +186,15 @@ TEST(MeasuredGrids, OfExpertsHaveTheDegreeThatWasFaster) {
       .count = 16, .per_token = 4, .ffn = 512, .routing = kernels::Routing::of_chosen};
   for (model::LayerConfig& layer : config.pattern) layer.feed_forward = model::FeedForward::experts;
   const machines::Cluster cluster = slow_racks_of_packed_weights();
-  Passes passes = passes_over_slow_racks(job, config, cluster);
+  PassCosts costs = costs_over_slow_racks(job, config, cluster);
   for (const Cell& cell : cells) {
     const auto foreseen_s = [&](int ep) {
-      return passes
-          .played({.kind = cell.kind,
-                   .degrees = {1, 4, 1, ep},
-                   .sequences = cell.sequences,
-                   .tokens = cell.tokens,
-                   .cached = cell.kind == decode ? 512 : 0})
+      return costs
+          .replayed({.kind = cell.kind,
+                     .degrees = {1, 4, 1, ep},
+                     .sequences = cell.sequences,
+                     .tokens = cell.tokens,
+                     .cached = cell.kind == decode ? 512 : 0})
           .seconds;
     };
     const double ep1_s = foreseen_s(1), ep4_s = foreseen_s(4);

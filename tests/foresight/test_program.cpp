@@ -277,7 +277,7 @@ TEST(Program, OfAPassThatFollowsOthersIsThatOfOneThatIsToldOfThem) {
 
 TEST(Program, BeginsAfterEarlierPasses) {
   const model::ModelConfig config = small_model(5);
-  const Grid grid{"pass_q", 2, 1, 1, parallel::Ring::pass_q};
+  const Grid grid{"pass_q", 2, 1, 1, parallel::AttentionExchange::pass_q};
   const execute::TrialPasses passes = grid.passes();
   // Two requests whose 40 tokens were read, and the same when the map is told of them.
   const Recording read{grid.settings(0), {passes.feed(0, 2, 40)}, passes.step(0, 2, 40)};

@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "lib/core/error.hpp"
-#include "lib/foresight/trace.hpp"
+#include "lib/foresight/replay.hpp"
 #include "lib/machines/op_time.hpp"
 #include "lib/report/gzip.hpp"
 #include "lib/report/trace.hpp"
@@ -60,14 +60,14 @@ TEST(Replay, HidesATransferUnderOps) {
           {op(before), send_receive(peer, peer, 2'000'000'000), op(under), wait(1), op(1)});
     };
   };
-  const PassTime hidden = replay({of(0, 4)(1), of(0, 4)(0)}, slow_cluster());
+  const ReplayResult hidden = replay({of(0, 4)(1), of(0, 4)(0)}, slow_cluster());
   EXPECT_DOUBLE_EQ(hidden.seconds, 5);
   EXPECT_DOUBLE_EQ(hidden.ranks[0].exposed_comm_s, 0);
-  const PassTime exposed = replay({of(0, 1)(1), of(0, 1)(0)}, slow_cluster());
+  const ReplayResult exposed = replay({of(0, 1)(1), of(0, 1)(0)}, slow_cluster());
   EXPECT_DOUBLE_EQ(exposed.seconds, 4);
   EXPECT_DOUBLE_EQ(exposed.ranks[1].exposed_comm_s, 2);
   // Rank 1 comes 5 s late: rank 0 waits from 1 to 8.
-  const PassTime late = replay({of(0, 1)(1), of(5, 1)(0)}, slow_cluster());
+  const ReplayResult late = replay({of(0, 1)(1), of(5, 1)(0)}, slow_cluster());
   EXPECT_DOUBLE_EQ(late.ranks[0].exposed_comm_s, 7);
   EXPECT_DOUBLE_EQ(late.ranks[0].end_s, 9);
   EXPECT_DOUBLE_EQ(late.ranks[1].exposed_comm_s, 2);
@@ -94,7 +94,7 @@ TEST(Replay, RepeatsSections) {
   const auto of = [](int peer) {
     return program({send_receive(peer, peer, 1'000'000'000), op(1), wait(1)}, 5);
   };
-  const PassTime time = replay({of(1), of(0)}, slow_cluster());
+  const ReplayResult time = replay({of(1), of(0)}, slow_cluster());
   EXPECT_DOUBLE_EQ(time.seconds, 10);
   EXPECT_DOUBLE_EQ(time.ranks[0].exposed_comm_s, 5);
   EXPECT_EQ(time.messages, 10);
@@ -133,7 +133,7 @@ TEST(Replay, ReadsFasterWhileOthersOfTheServerWait) {
       kernels::OpWork{.name = "add", .dtype = DType::fp32, .rows = 1, .bytes_read = 6'000'000'000}};
   const std::vector<Program> programs{program({reads, send_receive(1, 1, 1), wait(1), reads}),
                                       program({send_receive(0, 0, 1), wait(1), reads})};
-  const PassTime time = replay(programs, cluster);
+  const ReplayResult time = replay(programs, cluster);
   EXPECT_NEAR(time.ranks[1].exposed_comm_s, 2 + 1, 1e-6);
   EXPECT_NEAR(time.seconds, 2 + 1 + 6, 1e-6) << "later both read";
 }
@@ -144,7 +144,7 @@ TEST(Replay, ComputesFasterWhileOthersOfTheServerWait) {
   cluster.rank.alone_flops = 2;
   const std::vector<Program> programs{program({op(6), send_receive(1, 1, 1), wait(1), op(6)}),
                                       program({send_receive(0, 0, 1), wait(1), op(6)})};
-  const PassTime time = replay(programs, cluster);
+  const ReplayResult time = replay(programs, cluster);
   EXPECT_NEAR(time.ranks[1].exposed_comm_s, 3 + 1, 1e-6);
   EXPECT_NEAR(time.seconds, 3 + 1 + 6, 1e-6) << "later both compute";
 }
@@ -189,7 +189,7 @@ TEST(Replay, OfRecordedProgramsMatchesAllMessages) {
                                     grid.passes().step(0, 5, 40, true)};
     for (const schedule::Plan& plan : plans) {
       const auto recorded = programs(config, grid, plan, Layers::folded);
-      const PassTime time = replay(recorded, small_cluster());
+      const ReplayResult time = replay(recorded, small_cluster());
       int64_t messages = 0;
       for (int rank = 0; rank < grid.ranks(); ++rank) {
         execute::PhantomRank phantom(config, grid.settings(rank));
@@ -211,11 +211,11 @@ TEST(Replay, OfRecordedProgramsMatchesAllMessages) {
 
 /// What is skipped is compared with all layers played, on up to 64 ranks.
 TEST(Replay, SkipsLayersThatTakeTheSameTime) {
-  using parallel::Ring;
+  using parallel::AttentionExchange;
   const model::ModelConfig config = small_model(60);
   std::vector<Grid> all = grids();
   all.push_back({"pass_kv and tp over racks", 8, 1, 2});
-  all.push_back({"pass_q and tp over racks", 8, 1, 2, Ring::pass_q});
+  all.push_back({"pass_q and tp over racks", 8, 1, 2, AttentionExchange::pass_q});
   all.push_back({"usp over racks", 4, 4});
   all.push_back({"64 ranks", 16, 1, 4});
   for (const bool shared : {false, true}) {
@@ -227,8 +227,8 @@ TEST(Replay, SkipsLayersThatTakeTheSameTime) {
       for (const schedule::Plan& plan :
            {grid.passes().feed(0, 1, 500, 300), grid.passes().step(0, 5, 40, true)}) {
         const auto recorded = programs(config, grid, plan, Layers::folded);
-        const PassTime whole = replay(recorded, cluster, [](const Moment&) {});
-        const PassTime time = replay(recorded, cluster);
+        const ReplayResult whole = replay(recorded, cluster, [](const Moment&) {});
+        const ReplayResult time = replay(recorded, cluster);
         SCOPED_TRACE(fmt::format("{}, {} items, shared {}", grid.name, plan.items.size(), shared));
         EXPECT_EQ(whole.played, whole.messages);
         EXPECT_EQ(time.messages, whole.messages);
@@ -270,10 +270,10 @@ TEST(Replay, OfARingHidesTransfersWhereAttentionTakesLonger) {
   const auto recorded = programs(config, grid, grid.passes().feed(0, 1, 1024), Layers::folded);
   machines::Cluster cluster = small_cluster();
   cluster.links.fill({1e6, 0, false});
-  const PassTime free = replay(recorded, cluster);
+  const ReplayResult free = replay(recorded, cluster);
   EXPECT_LT(free.busiest().exposed_comm_s, 1e-6);
   cluster.links.fill({1e-3, 0, false});
-  const PassTime bound = replay(recorded, cluster);
+  const ReplayResult bound = replay(recorded, cluster);
   // 3 messages a layer: 256 tokens of 4 KV heads, keys and values in fp32, at 0.9 of 1e6 B/s.
   const double sent = 6 * 3 * (256 * 4 * 8 * 2 * 4) / 0.9e6;
   EXPECT_NEAR(bound.seconds, sent + free.seconds, free.seconds);
@@ -285,7 +285,7 @@ TEST(ForeseenTrace, HasTheNamesOfARunAndAllOfTheTime) {
   const Grid grid{"pass_kv", 2};
   const auto recorded = programs(config, grid, grid.passes().feed(0, 1, 64), Layers::folded);
   const test::TempFolder folder;
-  const PassTime time = write_trace(recorded, small_cluster(), "prefill", folder.path());
+  const ReplayResult time = write_trace(recorded, small_cluster(), "prefill", folder.path());
   report::GzipLines lines(folder / report::merged_trace_name);
   std::string text, line;
   while (lines.next(line)) text += line;

@@ -7,9 +7,9 @@
 
 #include "lib/core/error.hpp"
 #include "lib/execute/rank_needs.hpp"
-#include "lib/foresight/least_end.hpp"
-#include "lib/foresight/request_time.hpp"
-#include "lib/foresight/would_fit.hpp"
+#include "lib/foresight/batch_end.hpp"
+#include "lib/foresight/request_latency.hpp"
+#include "lib/foresight/sweep.hpp"
 #include "tests/foresight/small_job.hpp"
 
 namespace pecia::foresight {
@@ -21,71 +21,9 @@ using testing::HasSubstr;
 
 std::map<int, double> best_ends(const Sweep& found) {
   std::map<int, double> ends;
-  for (const Foreseen& plan : found.plans)
+  for (const LayoutForecast& plan : found.plans)
     if (plan.end) ends.try_emplace(plan.ranks, plan.end->end_s);
   return ends;
-}
-
-TEST(OwnTime, IsNeverMoreThanThePassOfAllRanks) {
-  const machines::Cluster cluster = small_cluster();
-  for (const Grid& grid : grids())
-    for (const bool prefills : {true, false}) {
-      const schedule::Plan pass =
-          prefills ? grid.passes().feed(0, 1, 200, 96) : grid.passes().step(0, 3, 96, true);
-      const auto all = programs(small_model(6), grid, pass, Layers::folded);
-      const PassTime time = replay(all, cluster);
-      for (int rank = 0; rank < grid.ranks(); ++rank) {
-        const OwnTime own = own_time(all[rank], rank, cluster);
-        EXPECT_LE(own.times.end_s, time.ranks[rank].end_s * (1 + 1e-9)) << grid.name;
-        EXPECT_GT(own.times.end_s, 0.5 * time.ranks[rank].end_s) << grid.name;
-        EXPECT_NEAR(own.times.gemm_s, time.ranks[rank].gemm_s, 1e-12) << grid.name;
-        EXPECT_NEAR(own.compute_s + own.memory_s + own.times.exposed_comm_s,
-                    own.times.end_s - 50e-6, 1e-9)
-            << grid.name;
-      }
-      if (grid.ranks() > 1) continue;
-      EXPECT_NEAR(own_time(all[0], 0, cluster).times.end_s, time.seconds, 1e-12);
-    }
-}
-
-/// Where no link is shared and ranks compute as fast alone, it makes no difference to a rank what the
-/// others do; where a link is shared, a rank that is like the others takes as long as they do.
-TEST(OwnTime, OfRanksThatAreAlikeIsThatOfThePass) {
-  machines::Cluster cluster = small_cluster();
-  for (const bool shared : {false, true}) {
-    for (machines::Link& link : cluster.links) link.shared = shared;
-    cluster.ranks_per_server = 4;
-    double seconds = 0, alike_s = 0, idle_s = 0, gain_s = 0;
-    for (const Grid& grid : {Grid{"pass_kv", 4}, Grid{"tp", 1, 1, 4}, Grid{"ulysses", 1, 4}}) {
-      const auto all =
-          programs(small_model(6), grid, grid.passes().feed(0, 1, 192), Layers::folded);
-      seconds = replay(all, cluster).seconds;
-      alike_s = own_time(all[3], 3, cluster, Others::alike).times.end_s;
-      idle_s = own_time(all[3], 3, cluster).times.end_s;
-      if (shared) {
-        EXPECT_GE(alike_s, idle_s) << grid.name;
-        gain_s += alike_s - idle_s;
-      } else {
-        EXPECT_EQ(alike_s, idle_s) << grid.name;
-      }
-      EXPECT_NEAR(alike_s, seconds, 0.1 * seconds) << grid.name << (shared ? ", shared" : "");
-    }
-    EXPECT_EQ(gain_s > 0, shared);  // a ring may hide what it sends
-  }
-}
-
-TEST(Passes, CostNothingMoreOnceTheyArePlayed) {
-  const SmallJob small;
-  Passes passes(small.setting());
-  PassShape shape;
-  shape.degrees = {.cp = 4};
-  shape.tokens = 200;
-  const double cost = passes.cost(shape);
-  EXPECT_GT(cost, 4 * 500);
-  shape.degrees.cp = 8;
-  EXPECT_GT(passes.cost(shape), 2 * cost);
-  passes.played(shape);
-  EXPECT_EQ(passes.cost(shape), 0);
 }
 
 TEST(Mix, AddsUpToTheWork) {
@@ -97,15 +35,15 @@ TEST(Mix, AddsUpToTheWork) {
   for (const double each : mix_of(passes, {1, 400, 100})) EXPECT_GE(each, 0);
 }
 
-TEST(ReplicaTimes, GiveARequestTheTimeOfItsOwnPasses) {
+TEST(ReplicaCostModel, GiveARequestTheTimeOfItsOwnPasses) {
   const SmallJob small;
-  Passes passes(small.setting());
+  PassCosts costs(small.scenario());
   resources::Resources resources = ring_of(2, 256);
-  const ReplicaTimes times(passes, resources, {2000, 1, 4, 1000}, HowFar::played);
+  const ReplicaCostModel times(costs, resources, {2000, 1, 4, 1000}, Fidelity::replayed);
   EXPECT_LT(times.error(), 0.05);
   for (const RequestShape& shape : {RequestShape{2000, 0, 8}, RequestShape{900, 0, 200}}) {
-    const RequestTime alone = foresee(passes, resources, shape);
-    const PassFigures prefill =
+    const RequestLatency alone = request_latency(costs, resources, shape);
+    const PassCost prefill =
         times.of(PassKind::prefill, 2, schedule::busiest_prefill(2, 0, shape.prompt_tokens, 256));
     EXPECT_NEAR(prefill.seconds, alone.ttft_s, 0.05 * alone.ttft_s);
     EXPECT_NEAR(prefill.times.attention_s, alone.prefill.attention_s,
@@ -116,16 +54,16 @@ TEST(ReplicaTimes, GiveARequestTheTimeOfItsOwnPasses) {
 }
 
 /// A job may ask for passes without bounds.
-TEST(ReplicaTimes, OfUnboundedPassesAreThoseOfTheBatch) {
+TEST(ReplicaCostModel, OfUnboundedPassesAreThoseOfTheBatch) {
   const SmallJob small;
-  Passes passes(small.setting());
+  PassCosts costs(small.scenario());
   resources::Resources resources = ring_of(2, std::numeric_limits<int64_t>::max());
-  const ReplicaTimes times(passes, resources, {500, 3, 4, 300}, HowFar::played);
+  const ReplicaCostModel times(costs, resources, {500, 3, 4, 300}, Fidelity::replayed);
   EXPECT_LT(times.error(), 0.2);
   resources.elastic = true;
-  resources.ring = parallel::Ring::pass_kv;
+  resources.ring = parallel::AttentionExchange::pass_kv;
   resources.decode = parallel::DecodeMode::broadcast_q;
-  const ReplicaTimes teams(passes, resources, {500, 3, 4, 300}, HowFar::at_least);
+  const ReplicaCostModel teams(costs, resources, {500, 3, 4, 300}, Fidelity::lower_bound);
   EXPECT_EQ(teams.teams().degrees(), 2);
 }
 
@@ -133,26 +71,26 @@ resources::Resources teams_of(int most) {
   resources::Resources resources = ring_of(most, 256);
   resources.elastic = true;
   resources.max_instances = most;
-  resources.ring = parallel::Ring::pass_kv;
+  resources.ring = parallel::AttentionExchange::pass_kv;
   resources.decode = parallel::DecodeMode::broadcast_q;
   resources.max_sequences = 12;
   return resources;
 }
 
 /// The degree 3 is not played: its rates lie between its neighbours'.
-TEST(ReplicaTimes, OfTeamsThatChangeComeCloseToTheirPasses) {
+TEST(ReplicaCostModel, OfTeamsThatChangeComeCloseToTheirPasses) {
   const SmallJob small;
-  Passes passes(small.setting());
+  PassCosts costs(small.scenario());
   const resources::Resources resources = teams_of(4);
-  const ReplicaTimes times(passes, resources, {1024, 1, 12, 600}, HowFar::played);
+  const ReplicaCostModel times(costs, resources, {1024, 1, 12, 600}, Fidelity::replayed);
   const schedule::TeamTimes& teams = times.teams();
   ASSERT_EQ(teams.degrees(), 4);
-  const PassesOfReplica of(passes, resources, HowFar::played);
+  const ReplicaPasses of(costs, resources, Fidelity::replayed);
   for (int degree = 1; degree <= 4; ++degree)
     for (const PassShape& shape :
-         {of.prompts(degree, 1, 256 * degree, 0), of.prompts(degree, 1, 100 * degree, 600),
+         {of.prefill(degree, 1, 256 * degree, 0), of.prefill(degree, 1, 100 * degree, 600),
           of.step(degree, 1, 1, 300), of.step(degree, degree, 12, 600)}) {
-      const PassFigures& played = of.figures(shape);
+      const PassCost& played = of.cost(shape);
       EXPECT_NEAR(teams.seconds(degree, shape.kind, played.work), played.seconds,
                   0.25 * played.seconds)
           << degree << " instances, " << shape.sequences << " × " << shape.tokens << " after "
@@ -166,11 +104,11 @@ TEST(ReplicaTimes, OfTeamsThatChangeComeCloseToTheirPasses) {
 
 TEST(BatchEnd, OfTeamsThatChangeIsThatOfTheirWork) {
   const SmallJob small;
-  Passes passes(small.setting());
+  PassCosts costs(small.scenario());
   resources::Resources resources = teams_of(4);
   resources.kv_tokens = 4096;
   const Batch batch(requests_of(std::vector<int64_t>(9, 800), 20), small.config);
-  const ReplicaTimes times(passes, resources, span_of(batch, resources), HowFar::played);
+  const ReplicaCostModel times(costs, resources, lengths_of(batch, resources), Fidelity::replayed);
   const BatchEnd end = play(batch, small.job, small.config, resources, times);
   EXPECT_EQ(end.refused, 0);
   // Nine requests on four instances: more than two of them one after the other, less than three.
@@ -178,7 +116,7 @@ TEST(BatchEnd, OfTeamsThatChangeIsThatOfTheirWork) {
   const double alone_s = teams.prefill_s(1, 0, 800, 256) + 19 * teams.decode_s(1, 1, 1, 810);
   EXPECT_GT(end.end_s, 9.0 / 4 * 0.7 * alone_s);
   EXPECT_LT(end.end_s, 3 * alone_s);
-  EXPECT_LE(least_end_s(batch, resources, times), end.end_s);
+  EXPECT_LE(end_lower_bound_s(batch, resources, times), end.end_s);
   EXPECT_NEAR(end.prefill.seconds + end.decode.seconds, end.busy * end.end_s, 0.01 * end.end_s);
   EXPECT_GT(end.busy, 0.5);
   EXPECT_LE(end.busy, 1);
@@ -187,18 +125,18 @@ TEST(BatchEnd, OfTeamsThatChangeIsThatOfTheirWork) {
 TEST(Sweep, CoversTeamsThatChangeLevelsAndTheSameBits) {
   const auto best = [](const SmallJob& small, const std::vector<int64_t>& prompts) {
     Batches batches(requests_of(prompts, 10), small.config);
-    Passes passes(small.setting());
+    PassCosts costs(small.scenario());
     SweepQuestion question;
     question.ranks = {4};
     question.kept = {.dp = 1, .sp = 1, .tp = 1};
-    return sweep(passes, batches, question).plans.front();
+    return sweep(costs, batches, question).plans.front();
   };
   SmallJob small;
   small.job.batch.max_batch_tokens = 1024;  // enough for levels on four ranks
   const double ring_s = best(small, {1500}).end->end_s;
   small.job.attention.sparse = job::Sparse::csa;
   small.job.attention.drop = job::DropSetting{0.5, {}};
-  const Foreseen sparse = best(small, {1500});
+  const LayoutForecast sparse = best(small, {1500});
   EXPECT_TRUE(sparse.resources.sparse);
   EXPECT_LT(sparse.end->end_s, ring_s);
 
@@ -210,7 +148,7 @@ TEST(Sweep, CoversTeamsThatChangeLevelsAndTheSameBits) {
   SmallJob teams;
   teams.job.parallel.cp.elastic = true;
   const std::vector<int64_t> mixed{1500, 60, 60, 60, 60, 60, 60, 60, 60, 60, 60, 60};
-  const Foreseen elastic = best(teams, mixed);
+  const LayoutForecast elastic = best(teams, mixed);
   EXPECT_TRUE(elastic.resources.elastic);
   EXPECT_LT(elastic.end->end_s, 2 * best(SmallJob(), mixed).end->end_s);
 }
@@ -240,7 +178,7 @@ TEST(Layouts, HaveTeamsThatChangeWhereTheJobLeavesThemOpen) {
   EXPECT_EQ(elastic(small.job, {.sp = 1, .tp = 1}), (std::vector{2, 4}));
   EXPECT_TRUE(elastic(small.job, {.cp = 4}).empty());
   job::Job ring = small.job;
-  ring.parallel.ring = parallel::Ring::pass_q;
+  ring.parallel.ring = parallel::AttentionExchange::pass_q;
   EXPECT_TRUE(elastic(ring, {}).empty());
   job::Job same_bits = small.job;
   same_bits.reproducible = parallel::Reproducible::layout;
@@ -276,25 +214,25 @@ TEST(Sweep, PruningKeepsTheBest) {
   for (const auto& prompts : {std::vector<int64_t>{1500}, std::vector<int64_t>{900, 300, 300, 200},
                               std::vector<int64_t>(12, 150)}) {
     Batches batches(requests_of(prompts, 10), small.config);
-    Passes passes(small.setting());
+    PassCosts costs(small.scenario());
     SweepQuestion question;
     question.ranks = {1, 2, 4};
-    const Sweep pruned = sweep(passes, batches, question);
+    const Sweep pruned = sweep(costs, batches, question);
     question.pruning = Pruning::none;
-    const Sweep all = sweep(passes, batches, question);
-    EXPECT_EQ(std::ssize(all.plans), all.layouts);
+    const Sweep all = sweep(costs, batches, question);
+    EXPECT_EQ(std::ssize(all.plans), all.counts.layouts);
     EXPECT_LT(pruned.plans.size(), all.plans.size());
-    EXPECT_EQ(pruned.layouts, pruned.slower + std::ssize(pruned.plans));
+    EXPECT_EQ(pruned.counts.layouts, pruned.counts.slower + std::ssize(pruned.plans));
     const auto best = best_ends(pruned);
     for (const auto& [ranks, end_s] : best_ends(all)) {
       EXPECT_LE(end_s, best.at(ranks));
       EXPECT_GE(end_s, (1 - least_gain) * best.at(ranks));  // teams that change gain less
     }
-    const auto is_ring = [](const Foreseen& plan) { return !plan.resources.elastic; };
+    const auto is_ring = [](const LayoutForecast& plan) { return !plan.resources.elastic; };
     EXPECT_EQ(std::ranges::find_if(all.plans, is_ring)->end->end_s,
               std::ranges::find_if(pruned.plans, is_ring)->end->end_s);
     EXPECT_TRUE(std::ranges::is_sorted(all.plans, {},
-                                       [](const Foreseen& plan) { return plan.end->end_s; }));
+                                       [](const LayoutForecast& plan) { return plan.end->end_s; }));
   }
 }
 
@@ -324,17 +262,17 @@ TEST(Sweep, PruningKeepsTheBestOfAnyBatch) {
     for (const Aim aim : {Aim::batch_end, Aim::first_token}) {
       const bool arrive = aim == Aim::first_token;
       Batches batches(arrive ? arriving : requests, small.config);
-      Passes passes(small.setting());
+      PassCosts costs(small.scenario());
       SweepQuestion question;
       question.ranks = {round % 4 == 3 ? 16 : 8};
       question.aim = aim;
       question.operations = 1e9;
-      const Sweep pruned = sweep(passes, batches, question);
+      const Sweep pruned = sweep(costs, batches, question);
       question.pruning = Pruning::none;
-      const Sweep all = sweep(passes, batches, question);
+      const Sweep all = sweep(costs, batches, question);
       const auto best_of = [&](const Sweep& of, bool elastic) {
         double best_s = std::numeric_limits<double>::infinity();
-        for (const Foreseen& plan : of.plans)
+        for (const LayoutForecast& plan : of.plans)
           if (plan.end && plan.resources.elastic == elastic)
             best_s = std::min(best_s, plan.seconds(aim));
         return best_s;
@@ -360,32 +298,34 @@ TEST(Sweep, SpendsNoMoreThanItMay) {
       Batches batches(requests_of(prompts, 10), small.config);
       SweepQuestion question;
       question.ranks = {8};
-      Passes all(small.setting());
+      PassCosts all(small.scenario());
       const Sweep found = sweep(all, batches, question);
-      for (const Foreseen& plan : found.plans) EXPECT_EQ(plan.how_far, HowFar::played);
-      EXPECT_EQ(found.open, 0);
+      for (const LayoutForecast& plan : found.plans) EXPECT_EQ(plan.fidelity, Fidelity::replayed);
+      EXPECT_EQ(found.counts.open, 0);
 
       question.operations = 1e9;
-      Passes enough(small.setting());
+      PassCosts enough(small.scenario());
       const Sweep same = sweep(enough, batches, question);
       EXPECT_EQ(same.plans.front().end->end_s, found.plans.front().end->end_s);
       EXPECT_EQ(same.passes, found.passes);
 
       question.operations = 30'000;
-      Passes few(small.setting());
+      PassCosts few(small.scenario());
       const Sweep some = sweep(few, batches, question);
       EXPECT_LT(some.passes, found.passes);
-      EXPECT_EQ(some.layouts, some.slower + some.open + std::ssize(some.plans));
-      EXPECT_TRUE(std::ranges::any_of(
-          some.plans, [](const Foreseen& plan) { return plan.how_far == HowFar::alike; }));
-      const Foreseen really = played_in(all, batches, some.plans.front().parallel, 8);
+      EXPECT_EQ(some.counts.layouts,
+                some.counts.slower + some.counts.open + std::ssize(some.plans));
+      EXPECT_TRUE(std::ranges::any_of(some.plans, [](const LayoutForecast& plan) {
+        return plan.fidelity == Fidelity::one_rank;
+      }));
+      const LayoutForecast really = forecast(all, batches, some.plans.front().parallel, 8);
       EXPECT_LE(really.end->end_s, 1.3 * found.plans.front().end->end_s) << prompts.size();
 
       question.operations = 0;
-      Passes none(small.setting());
+      PassCosts none(small.scenario());
       const Sweep one = sweep(none, batches, question);
       EXPECT_EQ(one.passes, 0);
-      EXPECT_GT(one.open, 0);
+      EXPECT_GT(one.counts.open, 0);
       EXPECT_GE(one.plans.size(), 1);
     }
 }
@@ -396,26 +336,27 @@ TEST(Sweep, OfArrivalsSpendsNoMoreThanItMay) {
   for (size_t i = 0; i < requests.size(); ++i)
     requests[i].arrival_s = 0.01 * static_cast<double>(i);
   Batches batches(std::move(requests), small.config);
-  Passes passes(small.setting());
+  PassCosts costs(small.scenario());
   SweepQuestion question;
   question.ranks = {8};
   question.aim = Aim::first_token;
   question.operations = 0;
-  const Sweep found = sweep(passes, batches, question);
+  const Sweep found = sweep(costs, batches, question);
   EXPECT_EQ(found.passes, 0);
-  EXPECT_GT(found.open, 0);
-  EXPECT_EQ(found.layouts, found.slower + found.open + std::ssize(found.plans));
+  EXPECT_GT(found.counts.open, 0);
+  EXPECT_EQ(found.counts.layouts,
+            found.counts.slower + found.counts.open + std::ssize(found.plans));
   EXPECT_GT(found.plans.front().seconds(Aim::first_token), 0);
 }
 
 TEST(Sweep, DividesMuchWorkByTheReplicas) {
   SmallJob small;
   Batches batches(requests_of(std::vector<int64_t>(16, 200), 5), small.config);
-  Passes passes(small.setting());
+  PassCosts costs(small.scenario());
   SweepQuestion question;
   question.ranks = {1, 4};
   question.kept = {.cp = 1, .sp = 1, .tp = 1};
-  const Sweep found = sweep(passes, batches, question);
+  const Sweep found = sweep(costs, batches, question);
   const auto ends = best_ends(found);
   EXPECT_NEAR(ends.at(4), ends.at(1) / 4, 0.05 * ends.at(1));
   const BatchEnd& end = *found.plans.front().end;
@@ -430,22 +371,22 @@ TEST(Sweep, DividesMuchWorkByTheReplicas) {
 TEST(Sweep, CountsTheBytesThatTravel) {
   SmallJob small;
   Batches batches(requests_of({240}, 1), small.config);  // one pass
-  Passes passes(small.setting());
+  PassCosts costs(small.scenario());
   SweepQuestion question;
   question.ranks = {4};
   small.job.parallel.prefill = parallel::PrefillMode::ring;
-  small.job.parallel.ring = parallel::Ring::pass_kv;
+  small.job.parallel.ring = parallel::AttentionExchange::pass_kv;
   question.kept = {.dp = 1, .sp = 1, .tp = 1};
-  const Sweep found = sweep(passes, batches, question);
+  const Sweep found = sweep(costs, batches, question);
   const Grid ring{"pass_kv", 4};
   std::array<double, comm::num_link_levels> sent{};
   const auto all = programs(small.config, ring, ring.passes().feed(0, 1, 240), Layers::folded);
   for (int rank = 0; rank < 4; ++rank)
     for (size_t level = 0; level < sent.size(); ++level)
-      sent[level] += own_time(all[rank], rank, small.cluster).sent_bytes[level];
+      sent[level] += rank_lower_bound(all[rank], rank, small.cluster).sent_bytes[level];
   ASSERT_GT(sent[0], 0);
   ASSERT_GT(sent[2], 0);  // each rack has one server
-  const PassFigures& prefill = found.plans.front().end->prefill;
+  const PassCost& prefill = found.plans.front().end->prefill;
   for (size_t level = 0; level < sent.size(); ++level)
     EXPECT_NEAR(prefill.sent_bytes[level], sent[level], 0.02 * sent[level]);
 }
@@ -454,20 +395,20 @@ TEST(Sweep, SaysWhatDoesNotFitAndWhatWould) {
   SmallJob small;
   small.cluster.rank.memory_gib = 0.003;
   Batches batches(requests_of({2000}, 4), small.config);
-  Passes passes(small.setting());
+  PassCosts costs(small.scenario());
   SweepQuestion question;
   question.ranks = {1};
-  const Sweep found = sweep(passes, batches, question);
+  const Sweep found = sweep(costs, batches, question);
   ASSERT_EQ(found.plans.size(), 1);
   EXPECT_FALSE(found.plans.front().end);
-  EXPECT_EQ(found.too_large, 1);
+  EXPECT_EQ(found.counts.too_large, 1);
   EXPECT_THAT(*found.plans.front().memory.why_not, HasSubstr("small"));
-  const auto change = would_fit(passes.setting(), batches, question, 1);
+  const auto change = would_fit(costs.scenario(), batches, question.kept, 1);
   ASSERT_TRUE(change);
   EXPECT_THAT(*change, HasSubstr("--ranks"));
   const int ranks = std::stoi(change->substr(change->find(' ') + 1));
-  EXPECT_FALSE(fits_somewhere(passes.setting(), batches, {}, ranks / 2));
-  EXPECT_TRUE(fits_somewhere(passes.setting(), batches, {}, ranks));
+  EXPECT_FALSE(fits_somewhere(costs.scenario(), batches, {}, ranks / 2));
+  EXPECT_TRUE(fits_somewhere(costs.scenario(), batches, {}, ranks));
 }
 
 TEST(RankMemory, IsThatOfAllLayers) {
@@ -476,8 +417,8 @@ TEST(RankMemory, IsThatOfAllLayers) {
   Batches batches(requests_of({500, 300}, 4), small.config);
   for (const job::Job::Parallel& parallel :
        layouts_of(4, small.job, {}, resources::shape_of(small.config))) {
-    auto resources = layout_resources(small.setting(), parallel, 4, batches);
-    const RankMemory memory = rank_memory(small.setting(), resources, batches.alone());
+    auto resources = layout_resources(small.scenario(), parallel, 4, batches);
+    const RankMemory memory = rank_memory(small.scenario(), resources, batches.alone());
     // No pass has more than the batch's prompts, and no step more than its answers.
     resources.max_batch_tokens = std::min<int64_t>(resources.max_batch_tokens, 500 + 300);
     resources.max_sequences = std::min<int64_t>(resources.max_sequences, 2);
@@ -496,12 +437,12 @@ TEST(Sweep, CountsTheTimeInWhichMemoryIsTouched) {
   const auto plan_of = [](double first_touch_gbs) {
     SmallJob small;
     small.cluster.rank.first_touch_gbs = first_touch_gbs;
-    Passes passes(small.setting());
+    PassCosts costs(small.scenario());
     Batches batches(requests_of({500, 300}, 4), small.config);
-    return played_in(passes, batches, {}, 1);
+    return forecast(costs, batches, {}, 1);
   };
   constexpr double gbs = 0.5;
-  const Foreseen without = plan_of(0), with = plan_of(gbs);
+  const LayoutForecast without = plan_of(0), with = plan_of(gbs);
   const auto bytes = static_cast<double>(with.memory.kv_bytes + with.memory.work_bytes);
   ASSERT_GT(bytes, 0);
   EXPECT_EQ(without.end->first_touch_s, 0);
@@ -516,7 +457,7 @@ TEST(RankMemory, CountsATiedHeadThatIsPackedBesideItsTable) {
   Batches batches(requests_of({500, 300}, 4), small.config);
   const auto weights = [&](bool is_tied, DType type) {
     small.config.tied_embeddings = is_tied;
-    PassSetting setting = small.setting();
+    Scenario setting = small.scenario();
     setting.weights = type;
     setting.traits.operand_type = [](DType stored) { return stored; };
     const auto resources =
@@ -535,11 +476,11 @@ TEST(Sweep, RefusesRanksThatNoGridFits) {
   SmallJob small;
   small.job.parallel.tp = 3;
   Batches batches(requests_of({100}, 4), small.config);
-  Passes passes(small.setting());
+  PassCosts costs(small.scenario());
   SweepQuestion question;
   question.ranks = {3};
   question.kept = {.tp = 3};
-  EXPECT_THROW(sweep(passes, batches, question), InputError);
+  EXPECT_THROW(sweep(costs, batches, question), InputError);
 }
 
 TEST(Layouts, SayWhyThereIsNone) {

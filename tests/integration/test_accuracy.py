@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/bench-accuracy, whole: its log-likelihoods are those of the goldens, on any number of ranks."""
+"""scripts/bench accuracy, whole: its log-likelihoods are those of the goldens, on any number of ranks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class AccuracyTest(RunTest):
         text, lines = self.folder / "text.txt", self.folder / "lines.jsonl"
         text.write_text(" ".join(f"w{token}" for token in tokens))
         lines.unlink(missing_ok=True)
-        command: list[object] = [SOURCE / "scripts/bench-accuracy", "--program", PROGRAM]
+        command: list[object] = [SOURCE / "scripts/bench", "accuracy", "--program", PROGRAM]
         command += ["--model", self.model, "--text", text, "--threads", 1, "--json", lines]
         done = subprocess.run(
             [*map(str, command), *options], capture_output=True, check=False, text=True

@@ -21,7 +21,7 @@
 namespace pecia::test {
 namespace {
 
-using parallel::Ring;
+using parallel::AttentionExchange;
 using schedule::Request;
 using Results = std::map<int64_t, schedule::Finished>;
 
@@ -109,7 +109,7 @@ class Fp8 : public testing::TestWithParam<std::string> {
       settings.tp = pair.degrees.tp;
       settings.ep = pair.degrees.ep;
       settings.modes = parallel::pass_modes(pair, 6);
-      settings.ring = number % 2 == 0 ? Ring::pass_kv : Ring::pass_q;
+      settings.ring = number % 2 == 0 ? AttentionExchange::pass_kv : AttentionExchange::pass_q;
       settings.place = place(++number);
       const Results found = run_requests(*all_, model, make_requests(), settings);
       EXPECT_LE(difference(found, wanted), tolerance);

@@ -20,7 +20,7 @@
 namespace pecia::test {
 namespace {
 
-using parallel::Ring;
+using parallel::AttentionExchange;
 using schedule::Request;
 using Results = std::map<int64_t, schedule::Finished>;
 
@@ -109,7 +109,7 @@ TEST_P(EveryModel, GivesTheSameBitsInEveryMode) {
     settings.sp = pair.degrees.sp;
     settings.tp = pair.degrees.tp;
     settings.modes = parallel::pass_modes(pair, shift_threshold);
-    settings.ring = i / 3 % 2 == 0 ? Ring::pass_q : Ring::pass_kv;
+    settings.ring = i / 3 % 2 == 0 ? AttentionExchange::pass_q : AttentionExchange::pass_kv;
     settings.places = two_servers(all->size(), i % 5 < 2);
     settings.max_sequences = backwards ? 3 : 64;
     SCOPED_TRACE(fmt::format("{}, {} + {}, {} tokens a pass, {}", parallel::to_string(pair.degrees),

@@ -192,8 +192,8 @@ TEST_P(Layouts, AreTheSameWhateverMakesTheDecodingRing) {
                                          greedy_request(1, random_tokens(7, vocab, 2), 30)};
   ReplicaSettings settings = this->settings(4096);
   const Results wanted = one_by_one(requests, settings);
-  for (const auto ring :
-       {parallel::Ring::pass_kv, parallel::Ring::pass_q, parallel::Ring::broadcast_q}) {
+  for (const auto ring : {parallel::AttentionExchange::pass_kv, parallel::AttentionExchange::pass_q,
+                          parallel::AttentionExchange::broadcast_q}) {
     SCOPED_TRACE(fmt::format("ring {}", static_cast<int>(ring)));
     settings.modes.decode_ring = ring;
     expect_same_bits(run_requests(*all, model, requests, settings), wanted);

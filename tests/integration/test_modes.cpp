@@ -19,7 +19,7 @@
 namespace pecia::test {
 namespace {
 
-using parallel::Ring;
+using parallel::AttentionExchange;
 using schedule::Request;
 using Results = std::map<int64_t, schedule::Finished>;
 
@@ -47,8 +47,9 @@ std::vector<Variant> variants_of(const model::ModelConfig& config, int ranks) {
     std::vector<Variant> of_pair;
     for (const int64_t max_batch_tokens : {4096, 23})
       for (const auto policy : {job::Policy::prefill_first, job::Policy::chunked})
-        for (const Ring ring : {Ring::pass_kv, Ring::pass_q}) {
-          if (pair.degrees.cp == 1 && ring == Ring::pass_q) continue;
+        for (const AttentionExchange ring :
+             {AttentionExchange::pass_kv, AttentionExchange::pass_q}) {
+          if (pair.degrees.cp == 1 && ring == AttentionExchange::pass_q) continue;
           Variant variant{
               fmt::format("{}, {} + {}, {}, {} tokens a pass, {}", to_string(pair.degrees),
                           parallel::name_of(pair.prefill), parallel::name_of(pair.decode),
@@ -109,7 +110,8 @@ std::vector<Variant> variants_of_prefill(const model::ModelConfig& config, int r
     variant.settings.tp = pair.degrees.tp;
     variant.settings.ep = pair.degrees.ep;
     variant.settings.modes = parallel::pass_modes(pair, 6);
-    variant.settings.ring = variants.size() % 2 == 0 ? Ring::pass_kv : Ring::pass_q;
+    variant.settings.ring =
+        variants.size() % 2 == 0 ? AttentionExchange::pass_kv : AttentionExchange::pass_q;
     if (variants.size() % 3 == 0) variant.settings.places = two_servers(ranks);
     variants.push_back(variant);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Every dense family in the types that runs have on GPUs against transformers, on the CUDA backend's own
 /// code: weights as they are stored, keys and values of bf16. The goldens are those of tests/goldens,
-/// or those that scripts/pecia_tools/gpu_goldens.py makes of a larger model on a GPU.
+/// or those that scripts/pecia_tools/gpu/goldens.py makes of a larger model on a GPU.
 
 #include <gtest/gtest.h>
 #include <mpi.h>

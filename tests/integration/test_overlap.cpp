@@ -35,7 +35,8 @@ WorkClock prefill(int sp, int tp, Sharding sharding, int64_t tokens) {
   execute::Replica replica(*world, config, weights, compute,
                            {.sp = sp, .tp = tp, .kv_tokens = tokens});
   schedule::Plan plan;
-  plan.teams = {parallel::team_of_all(replica.groups().cp, parallel::Ring::pass_kv, sharding)};
+  plan.teams = {
+      parallel::team_of_all(replica.groups().cp, parallel::AttentionExchange::pass_kv, sharding)};
   plan.added.push_back({0,
                         {schedule::NewSequence::no_parent,
                          0,

@@ -259,7 +259,8 @@ class OfProduction : public testing::Test {
       settings.tp = pair.degrees.tp;
       settings.ep = pair.degrees.ep;
       settings.modes = parallel::pass_modes(pair, 6);
-      settings.ring = number++ % 2 == 0 ? parallel::Ring::pass_kv : parallel::Ring::pass_q;
+      settings.ring = number++ % 2 == 0 ? parallel::AttentionExchange::pass_kv
+                                        : parallel::AttentionExchange::pass_q;
       if (settings.place == TestPlace::emulated_staged && number % 2 == 0)
         settings.place = TestPlace::emulated_nccl;
       expect_near(run_requests(*all_, model_.path(), make_requests(lengths), settings), wanted);
@@ -351,7 +352,7 @@ TEST_P(ProductionTypes, GiveWhatFp32GivesByLevels) {
       settings.places.push_back({"0", std::to_string(rank / 2), rank});
     int by_levels = 0;
     settings.on_plan = [&](const schedule::Plan& plan) {
-      by_levels += plan.teams.front().ring == parallel::Ring::levels;
+      by_levels += plan.teams.front().ring == parallel::AttentionExchange::levels;
     };
     expect_near(run_requests(*all_, model_.path(), make_requests(lengths), settings), wanted);
     EXPECT_GT(by_levels, 1);

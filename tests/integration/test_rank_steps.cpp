@@ -37,7 +37,7 @@ TEST(RankSteps, AreGraphsThatComeAgainAndGiveTheSameBits) {
     settings.tp = pair.degrees.tp;
     settings.ep = pair.degrees.ep;
     settings.modes = parallel::pass_modes(pair, 6);
-    settings.ring = parallel::Ring::pass_q;
+    settings.ring = parallel::AttentionExchange::pass_q;
     device::GraphCounts one_by_one, as_graphs;
     settings.place = TestPlace::emulated_staged;
     settings.graphs = &one_by_one;

@@ -81,7 +81,7 @@ TEST_P(RecentTokens, OfChainsAndForks) {
                                       followup == io::Followup::chain ? 70 : 5));
   ReplicaSettings settings = this->settings(96, 2);
   expect_same(requests, settings);
-  settings.ring = parallel::Ring::pass_q;
+  settings.ring = parallel::AttentionExchange::pass_q;
   settings.max_batch_tokens = 4096;
   expect_same(requests, settings);
 }

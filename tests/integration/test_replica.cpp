@@ -22,9 +22,9 @@
 namespace pecia::test {
 namespace {
 
+using parallel::AttentionExchange;
 using parallel::Geometry;
 using parallel::PassSequence;
-using parallel::Ring;
 using parallel::Sharding;
 
 /// A model of 8 heads over 4 KV heads on a grid of the world's ranks.
@@ -47,7 +47,8 @@ class Machine {
                            .replica = settings}) {}
 
   /// Feeds the next `count` tokens of sequence 0; nothing is sampled.
-  void feed(int64_t count, Ring ring, Sharding sharding, int32_t owner = PassSequence::balanced) {
+  void feed(int64_t count, AttentionExchange ring, Sharding sharding,
+            int32_t owner = PassSequence::balanced) {
     schedule::Plan plan;
     plan.number = number_++;
     plan.teams = {parallel::team_of_all(instances(), ring, sharding)};
@@ -67,7 +68,7 @@ class Machine {
       int64_t count, Sharding sharding, const std::vector<kernels::SamplingParams>& params) {
     schedule::Plan plan;
     plan.number = number_++;
-    plan.teams = {parallel::team_of_all(instances(), Ring::pass_kv, sharding)};
+    plan.teams = {parallel::team_of_all(instances(), AttentionExchange::pass_kv, sharding)};
     for (int64_t i = 0; i < count; ++i) {
       const int64_t sequence = next_sequence_++;
       plan.added.push_back({sequence, {schedule::NewSequence::no_parent, 0, on_each(3), {}}, 1});
@@ -174,7 +175,7 @@ TEST(Replica, SendsInItsBlockWhatTheFormulasSay) {
                                    static_cast<int>(sharding), tokens));
           Machine machine(*comm, sp, tp);
           const int64_t before = machine.block_bytes();
-          machine.feed(tokens, Ring::pass_kv, sharding);
+          machine.feed(tokens, AttentionExchange::pass_kv, sharding);
           const auto rows = static_cast<int64_t>(machine.replica().attention().positions().size());
           const parallel::BlockPlace place = machine.replica().groups().place;
           const int64_t layers = machine.config().layers *
@@ -232,7 +233,8 @@ TEST(Replica, SendsShortlistsOfLogitsWhereTheyDo) {
 
 TEST(Replica, SendsRoundTheRingWhatItExpects) {
   const auto comm = world();
-  for (const Ring ring : {Ring::pass_kv, Ring::pass_q, Ring::broadcast_q}) {
+  for (const AttentionExchange ring :
+       {AttentionExchange::pass_kv, AttentionExchange::pass_q, AttentionExchange::broadcast_q}) {
     Machine machine(*comm, comm->size() % 2 == 0 ? 2 : 1, 1);
     const auto sent = [&] { return machine.replica().groups().ring->traffic().bytes; };
     const int instances = machine.replica().groups().cp;
@@ -261,7 +263,8 @@ TEST(Replica, SendsRoundTheRingWhatItExpects) {
 TEST(Replica, SendsInLayersWithAWindowWhatItExpects) {
   const auto comm = world();
   for (const char* model : {"gemma3-windows", "olmo3-window-yarn", "mistral-window16"})
-    for (const Ring ring : {Ring::pass_kv, Ring::pass_q, Ring::broadcast_q}) {
+    for (const AttentionExchange ring :
+         {AttentionExchange::pass_kv, AttentionExchange::pass_q, AttentionExchange::broadcast_q}) {
       SCOPED_TRACE(model);
       Machine machine(*comm, golden(model),
                       {.sp = comm->size() % 2 == 0 ? 2 : 1, .tp = 1, .kv_tokens = 5000});
@@ -307,11 +310,11 @@ TEST(Replica, SendsByLevelsWhatItsPhantomSends) {
                                    static_cast<int>(geometry), drop, micro));
           settings.sparse = {{geometry, drop}, {}, micro};
           Machine machine(*comm, deep.path(), settings);
-          machine.feed(61, Ring::pass_kv, Sharding::base);
+          machine.feed(61, AttentionExchange::pass_kv, Sharding::base);
           const int64_t before = machine.replica().groups().ring->traffic().bytes;
-          machine.feed(301, Ring::levels, Sharding::base, PassSequence::contiguous);
-          machine.feed(1, Ring::broadcast_q, Sharding::base, 0);
-          machine.feed(130, Ring::levels, Sharding::base, PassSequence::contiguous);
+          machine.feed(301, AttentionExchange::levels, Sharding::base, PassSequence::contiguous);
+          machine.feed(1, AttentionExchange::broadcast_q, Sharding::base, 0);
+          machine.feed(130, AttentionExchange::levels, Sharding::base, PassSequence::contiguous);
           sent[drop] = machine.replica().groups().ring->traffic().bytes - before;
         }
         if (comm->size() > tp) {
@@ -334,7 +337,7 @@ TEST(Replica, SendsByLevelsWhatTheFormulaSays) {
   for (const int micro : {1, 3}) {
     Machine machine(*comm, model,
                     {.kv_tokens = 5000, .sparse = {{{Geometry::disjoint, 0}, {}, micro}}});
-    machine.feed(rows * ranks, Ring::levels, Sharding::base, PassSequence::contiguous);
+    machine.feed(rows * ranks, AttentionExchange::levels, Sharding::base, PassSequence::contiguous);
     int64_t numbers = 0;  // of a row and a KV head
     for (int to = 0; to < ranks; ++to) {
       const int from = comm->rank();
@@ -354,14 +357,14 @@ TEST(Replica, ShiftingMovesNoKeysAndKeepsTheSameWeights) {
   const int tp = comm->size() / sp;
   if (sp * tp > 8 || 8 % (sp * tp) != 0) return;  // 8 heads
   Machine machine(*comm, sp, tp);
-  machine.feed(50, Ring::pass_kv, Sharding::base);
+  machine.feed(50, AttentionExchange::pass_kv, Sharding::base);
   const std::vector<float> prefilled = machine.cached(50);
   EXPECT_EQ(prefilled.size(), 2u * 2 * machine.replica().cache().shape().num_kv_heads * 50 * 8);
-  machine.feed(1, Ring::pass_kv, Sharding::shift, 0);
-  machine.feed(1, Ring::pass_kv, Sharding::shift, 0);
+  machine.feed(1, AttentionExchange::pass_kv, Sharding::shift, 0);
+  machine.feed(1, AttentionExchange::pass_kv, Sharding::shift, 0);
   EXPECT_EQ(machine.cached(50), prefilled);
   const std::vector<float> shifted = machine.cached(52);
-  machine.feed(20, Ring::pass_kv, Sharding::base);
+  machine.feed(20, AttentionExchange::pass_kv, Sharding::base);
   EXPECT_EQ(machine.cached(52), shifted);
   EXPECT_NE(shifted.back(), 0.0f);
 }

@@ -199,14 +199,14 @@ struct PassesSeen {
       return item.rows.owner == parallel::PassSequence::balanced;
     });
     if (prompts == 0) return;
-    (plan.teams.front().ring == parallel::Ring::pass_kv ? pass_kv : pass_q) = true;
+    (plan.teams.front().ring == parallel::AttentionExchange::pass_kv ? pass_kv : pass_q) = true;
     mixed = mixed || prompts < static_cast<int64_t>(plan.items.size());
   }
 };
 
 TEST_P(EveryModel, AnswersTheSameUnderEveryPolicyAndRing) {
   using job::Policy;
-  using parallel::Ring;
+  using parallel::AttentionExchange;
   const World world;
   const auto requests = requests_of_every_kind(world.all->size());
   ReplicaSettings settings;
@@ -216,8 +216,9 @@ TEST_P(EveryModel, AnswersTheSameUnderEveryPolicyAndRing) {
   settings.ring_rates = {1e15, 1e6, 1e6};
   const Results wanted = one_by_one(GetParam(), requests, settings);
   for (const Policy policy : {Policy::prefill_first, Policy::chunked})
-    for (const std::optional<Ring> ring :
-         {std::optional(Ring::pass_kv), std::optional(Ring::pass_q), std::optional<Ring>()})
+    for (const std::optional<AttentionExchange> ring :
+         {std::optional(AttentionExchange::pass_kv), std::optional(AttentionExchange::pass_q),
+          std::optional<AttentionExchange>()})
       for (const int64_t max_batch_tokens : {4096, 64, 7}) {
         const bool chunked = policy == Policy::chunked;
         SCOPED_TRACE(fmt::format(
@@ -232,8 +233,8 @@ TEST_P(EveryModel, AnswersTheSameUnderEveryPolicyAndRing) {
                             wanted);
         const bool alone = world.all->size() == 1;
         EXPECT_EQ(seen.mixed, chunked);
-        EXPECT_EQ(seen.pass_q, !alone && ring != Ring::pass_kv);
-        EXPECT_EQ(seen.pass_kv, alone || ring != Ring::pass_q);
+        EXPECT_EQ(seen.pass_q, !alone && ring != AttentionExchange::pass_kv);
+        EXPECT_EQ(seen.pass_kv, alone || ring != AttentionExchange::pass_q);
       }
 }
 

@@ -20,8 +20,8 @@
 namespace pecia::test {
 namespace {
 
+using parallel::AttentionExchange;
 using parallel::Reproducible;
-using parallel::Ring;
 using schedule::Request;
 
 constexpr int64_t vocab = 96;           // at least, of every checkpoint used here
@@ -77,7 +77,7 @@ TEST_P(EveryModel, GivesTheBitsOfTheHostInEveryMode) {
     settings.tp = pair.degrees.tp;
     settings.ep = pair.degrees.ep;
     settings.modes = parallel::pass_modes(pair, shift_threshold);
-    settings.ring = number % 2 == 0 ? Ring::pass_q : Ring::pass_kv;
+    settings.ring = number % 2 == 0 ? AttentionExchange::pass_q : AttentionExchange::pass_kv;
     settings.max_batch_tokens = number % 3 == 0 ? 64 : 4096;
     settings.layout_invariant = reproducible == Reproducible::layout;
     constexpr DType kv_types[] = {DType::fp32, DType::bf16, DType::fp8};
@@ -121,7 +121,7 @@ TEST(Levels, GiveTheBitsOfTheHost) {
         settings.prompt_logprobs = 1;
         int by_levels = 0;
         settings.on_plan = [&](const schedule::Plan& plan) {
-          by_levels += plan.teams.front().ring == Ring::levels;
+          by_levels += plan.teams.front().ring == AttentionExchange::levels;
         };
         const auto wanted = run_requests(*all, model.path(), make_requests(), settings);
         EXPECT_GT(by_levels, 2);

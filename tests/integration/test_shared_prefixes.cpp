@@ -80,7 +80,8 @@ TEST_P(EveryModel, AnswersInEveryModeWhatARequestAloneGets) {
       of.tp = pair.degrees.tp;
       of.ep = pair.degrees.ep;
       of.modes = parallel::pass_modes(pair, 6);
-      of.ring = policy == job::Policy::chunked ? parallel::Ring::pass_q : parallel::Ring::pass_kv;
+      of.ring = policy == job::Policy::chunked ? parallel::AttentionExchange::pass_q
+                                               : parallel::AttentionExchange::pass_kv;
       of.policy = policy;
       of.max_batch_tokens = policy == job::Policy::chunked ? 4096 : 23;
       of.max_sequences = 3;

@@ -20,8 +20,8 @@
 namespace pecia::test {
 namespace {
 
+using parallel::AttentionExchange;
 using parallel::Geometry;
-using parallel::Ring;
 using schedule::Request;
 using Results = std::map<int64_t, schedule::Finished>;
 
@@ -113,7 +113,7 @@ struct Seen {
   int by_levels = 0, after_cached = 0, together = 0;
 
   void operator()(const schedule::Plan& plan) {
-    if (plan.teams.front().ring != Ring::levels) return;
+    if (plan.teams.front().ring != AttentionExchange::levels) return;
     ++by_levels;
     together += plan.items.size() > 1;
     for (const schedule::PlanItem& item : plan.items) after_cached += item.rows.first > 0;

@@ -190,7 +190,6 @@ class TuneTest(RunTest):
 
     def test_refuses_before_weights_are_read(self) -> None:
         for options, ranks, why in (
-            (["--set", "attention.selection=random"], RANKS, "selection: importance"),
             (["--set", "attention.first_tokens=64"], RANKS, "first_tokens: auto"),
             (["--set", "parallel.cp=1"], 1, r"tune needs two or more ranks"),
             (["--drops", "0,1"], RANKS, r"--drops has 1; a drop is a share from 0 to 0\.95"),

@@ -14,7 +14,7 @@ inline parallel::RingDecision rule_a(const parallel::RingInputs& in) {
   const double limit = miss_rate_of_equal_messages(in);
   const bool keys_travel = kv_is_hidden(in) || in.load.miss_rate() >= limit;
   return {in, new_tokens_that_hide_kv(in), limit,
-          keys_travel ? parallel::Ring::pass_kv : parallel::Ring::pass_q};
+          keys_travel ? parallel::AttentionExchange::pass_kv : parallel::AttentionExchange::pass_q};
 }
 
 /// Rule C: h = alpha·ln T + beta·ln(100·T/(T+P)) + gamma, a fit to measurements; keys travel when
@@ -27,10 +27,10 @@ struct RingFit {
 /// names the slower side in 10 of its own 14 measurements; these name the faster in all of them.
 inline constexpr RingFit llama_405b_on_4_hosts{1.059, 1.145, -12.112};
 
-inline parallel::Ring rule_c(const parallel::RingInputs& in, const RingFit& fit) {
+inline parallel::AttentionExchange rule_c(const parallel::RingInputs& in, const RingFit& fit) {
   const double h = fit.alpha * std::log(in.load.new_tokens) +
                    fit.beta * std::log(100 * in.load.miss_rate()) + fit.gamma;
-  return h > 0 ? parallel::Ring::pass_kv : parallel::Ring::pass_q;
+  return h > 0 ? parallel::AttentionExchange::pass_kv : parallel::AttentionExchange::pass_q;
 }
 
 }  // namespace pecia::test

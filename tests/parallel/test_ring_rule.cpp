@@ -28,7 +28,9 @@ struct Measured {
   int64_t cached, fresh;
   double pass_kv_ms, pass_q_ms;
 
-  Ring faster() const { return pass_kv_ms < pass_q_ms ? Ring::pass_kv : Ring::pass_q; }
+  AttentionExchange faster() const {
+    return pass_kv_ms < pass_q_ms ? AttentionExchange::pass_kv : AttentionExchange::pass_q;
+  }
   double difference() const {
     return std::abs(pass_kv_ms - pass_q_ms) / std::min(pass_kv_ms, pass_q_ms);
   }
@@ -100,7 +102,7 @@ TEST(RuleB, LimitsTheMissRateAsOnThePage) {
 
 TEST(Rules, GiveTheDecisionWithItsInputs) {
   const RingDecision decision = rule_b(llama_405b(1280, 126720));
-  EXPECT_EQ(decision.ring, Ring::pass_q);
+  EXPECT_EQ(decision.ring, AttentionExchange::pass_q);
   EXPECT_EQ(decision.in.load.new_tokens, 1280);
   EXPECT_EQ(decision.in.load.cached_tokens(), 126720);
   EXPECT_EQ(decision.in.ranks, 4);
@@ -131,8 +133,9 @@ TEST(RuleB, PicksTheFewerExposedSeconds) {
         RingInputs in = llama_405b(fresh, cached);
         in.shape.q_bytes = in.shape.out_bytes = 4;
         in.rates.all_to_all_bandwidth = share * in.rates.bandwidth;
-        const Ring cheaper =
-            exposed_pass_kv(in) <= returning_pass_q(in) ? Ring::pass_kv : Ring::pass_q;
+        const AttentionExchange cheaper = exposed_pass_kv(in) <= returning_pass_q(in)
+                                              ? AttentionExchange::pass_kv
+                                              : AttentionExchange::pass_q;
         EXPECT_EQ(rule_b(in).ring, cheaper) << fresh << " after " << cached;
         ++chosen[static_cast<int>(cheaper)];
       }
@@ -152,12 +155,12 @@ TEST(RuleB, LetsKeysTravelSoonerWhereAnAllToAllIsSlower) {
 TEST(RingLoad, OfASharedPassHidesKeysByThePairsPerKey) {
   // A whole prompt hides its own keys, but not those of 64 long sequences that decode beside it.
   RingInputs in = llama_405b(8192, 0);
-  EXPECT_EQ(rule_b(in).ring, Ring::pass_kv);
+  EXPECT_EQ(rule_b(in).ring, AttentionExchange::pass_kv);
   for (int i = 0; i < 64; ++i) in.load.add(1, 127999);
   EXPECT_EQ(in.load.new_tokens, 8192 + 64);
   EXPECT_EQ(in.load.keys, 8192 + 64 * 128000.0);
   EXPECT_EQ(in.load.pairs, 8192.0 * 8192 + 64 * 128000.0);
-  EXPECT_EQ(rule_b(in).ring, Ring::pass_q);
+  EXPECT_EQ(rule_b(in).ring, AttentionExchange::pass_q);
 }
 
 TEST(Rules, RefuseWhatHasNoRates) {

@@ -17,7 +17,7 @@ using nlohmann::json;
 RunReport books() {
   RunReport report;
   report.job = {{"model", {{"path", "models/qwen3"}}}};
-  report.grid = {{"cp", 2}, {"tp", 1}};
+  report.grid = {.cp = 2};
   report.counts = {64, 0, 0, 0, 4'120'000, 0, 3800};
   report.seconds = 702;
   report.phases = {{"load", 10, 0, 0}, {"prefill", 100, 4'120'000, 5.8e13}, {"decode", 2, 3800, 0}};

@@ -8,7 +8,7 @@
 namespace pecia::test {
 
 using job::Policy;
-using parallel::Ring;
+using parallel::AttentionExchange;
 using schedule::Request;
 using schedule::SchedulerLimits;
 using schedule::Turn;
@@ -66,7 +66,8 @@ SchedulerLimits random_limits(Draw& draw, const std::vector<Request>& requests) 
   limits.prompt_logprobs = draw.of<int>({0, 1, 3, -1});
   limits.vocab = 7;
   limits.policy = draw.of<Policy>({Policy::prefill_first, Policy::chunked});
-  limits.ring = draw.of<std::optional<Ring>>({Ring::pass_kv, Ring::pass_q, std::nullopt});
+  limits.ring = draw.of<std::optional<AttentionExchange>>(
+      {AttentionExchange::pass_kv, AttentionExchange::pass_q, std::nullopt});
   limits.ring_shape = {8, draw.of<double>({1, 4, 8}), 2};
   limits.ring_rates = {draw.of<double>({1e9, 1e11, 1e13}), 1e9, 1e9};
   const schedule::Scheduler counting(limits);

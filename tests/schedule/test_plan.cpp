@@ -11,7 +11,7 @@ TEST(Plan, TravelsWhole) {
   plan.number = 41;
   plan.last = 1;
   plan.wait_s = 0.25;
-  plan.teams = {{{2, 0}, 1, parallel::Ring::pass_q, parallel::Sharding::shift}, {{1}}};
+  plan.teams = {{{2, 0}, 1, parallel::AttentionExchange::pass_q, parallel::Sharding::shift}, {{1}}};
   plan.removed = {3, 4};
   plan.added = {{7, {2, 0, {100, 0, 30}, {}}, 1}};
   kernels::SamplingParams params;
@@ -29,7 +29,7 @@ TEST(Plan, TravelsWhole) {
   ASSERT_EQ(copy.teams.size(), 2u);
   EXPECT_EQ(copy.teams[0].instances, (std::vector<int32_t>{2, 0}));
   EXPECT_EQ(copy.teams[0].holders, 1);
-  EXPECT_EQ(copy.teams[0].ring, parallel::Ring::pass_q);
+  EXPECT_EQ(copy.teams[0].ring, parallel::AttentionExchange::pass_q);
   EXPECT_EQ(copy.teams[0].sharding, parallel::Sharding::shift);
   EXPECT_EQ(copy.removed, plan.removed);
   ASSERT_EQ(copy.added.size(), 1u);

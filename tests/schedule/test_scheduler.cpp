@@ -39,8 +39,9 @@ TEST_P(EveryWorkload, FillsBatchesWithinTheirLimit) {
     if (tokens.prompt > 0)
       EXPECT_LE(tokens.prompt + tokens.decode, batch_tokens(limits)) << "pass " << plan.number;
     else
-      EXPECT_EQ(plan.teams.front().ring,
-                limits.ring_size > 1 ? parallel::Ring::pass_q : parallel::Ring::pass_kv);
+      EXPECT_EQ(plan.teams.front().ring, limits.ring_size > 1
+                                             ? parallel::AttentionExchange::pass_q
+                                             : parallel::AttentionExchange::pass_kv);
     if (limits.policy == job::Policy::prefill_first) {
       EXPECT_EQ(std::min(tokens.prompt, tokens.decode), 0) << "pass " << plan.number;
     }

@@ -11,8 +11,8 @@ namespace pecia::test {
 namespace {
 
 using job::Policy;
+using parallel::AttentionExchange;
 using parallel::PassSequence;
-using parallel::Ring;
 using schedule::Request;
 using schedule::SchedulerLimits;
 
@@ -47,9 +47,9 @@ TEST(RingByRule, IsChosenForEachTurn) {
   // 100 new of 100; 20 of 121, under a quarter; 100 of 222.
   const auto served = serve(limits_by_rule(), {chain_of(0, {100, 20, 100}, 1)});
   ASSERT_EQ(served.plans.size(), 3u);
-  EXPECT_EQ(served.plans[0].teams.front().ring, Ring::pass_kv);
-  EXPECT_EQ(served.plans[1].teams.front().ring, Ring::pass_q);
-  EXPECT_EQ(served.plans[2].teams.front().ring, Ring::pass_kv);
+  EXPECT_EQ(served.plans[0].teams.front().ring, AttentionExchange::pass_kv);
+  EXPECT_EQ(served.plans[1].teams.front().ring, AttentionExchange::pass_q);
+  EXPECT_EQ(served.plans[2].teams.front().ring, AttentionExchange::pass_kv);
   ASSERT_EQ(served.chunk_rings[1].size(), 1u);
   const auto& [sequence, decision] = served.chunk_rings[1][0];
   EXPECT_EQ(sequence, 0);
@@ -57,7 +57,7 @@ TEST(RingByRule, IsChosenForEachTurn) {
   EXPECT_EQ(decision.in.load.cached_tokens(), 100);
   EXPECT_EQ(decision.in.ranks, 2);
   EXPECT_EQ(decision.in.rates.flops, 1e15);
-  EXPECT_EQ(decision.ring, Ring::pass_q);
+  EXPECT_EQ(decision.ring, AttentionExchange::pass_q);
   EXPECT_NEAR(decision.miss_rate_limit, 0.25, 1e-6);
 }
 
@@ -68,11 +68,11 @@ TEST(RingByRule, KeepsPromptsThatDisagreeApart) {
             {chain_of(0, {100, 5}, 1), chain_of(10, {100, 200}, 1), chain_of(20, {200, 4}, 1)});
   ASSERT_EQ(served.plans.size(), 3u);
   EXPECT_EQ(served.plans[0].items.size(), 3u);
-  EXPECT_EQ(served.plans[1].teams.front().ring, Ring::pass_q);
+  EXPECT_EQ(served.plans[1].teams.front().ring, AttentionExchange::pass_q);
   ASSERT_EQ(served.plans[1].items.size(), 2u);
   EXPECT_EQ(served.plans[1].items[0].rows.sequence, 0);
   EXPECT_EQ(served.plans[1].items[1].rows.sequence, 2);
-  EXPECT_EQ(served.plans[2].teams.front().ring, Ring::pass_kv);
+  EXPECT_EQ(served.plans[2].teams.front().ring, AttentionExchange::pass_kv);
   EXPECT_EQ(served.plans[2].items.size(), 1u);
 }
 
@@ -82,8 +82,8 @@ TEST(RingByRule, CountsTheKeysOfDecodesThatRide) {
   limits.policy = Policy::chunked;
   limits.max_batch_tokens = 1100;
   const auto served = serve(limits, {chain_of(0, {1000}, 3), chain_of(1, {100}, 1)}, 100, {0, 1});
-  EXPECT_EQ(served.plans.at(0).teams.front().ring, Ring::pass_kv);
-  EXPECT_EQ(served.plans.at(1).teams.front().ring, Ring::pass_q);
+  EXPECT_EQ(served.plans.at(0).teams.front().ring, AttentionExchange::pass_kv);
+  EXPECT_EQ(served.plans.at(1).teams.front().ring, AttentionExchange::pass_q);
   ASSERT_EQ(served.plans.at(1).items.size(), 2u);
   ASSERT_EQ(served.chunk_rings.at(1).size(), 1u);
   EXPECT_EQ(served.chunk_rings.at(1)[0].sequence, 1);
@@ -103,9 +103,9 @@ TEST_P(EveryRingSetting, HoldsForEveryPass) {
     SCOPED_TRACE(fmt::format("pass {}", plan.number));
     const bool ruled = limits.ring_size > 1 && !limits.ring;
     if (limits.ring_size == 1) {
-      EXPECT_EQ(plan.teams.front().ring, Ring::pass_kv);
+      EXPECT_EQ(plan.teams.front().ring, AttentionExchange::pass_kv);
     } else if (new_tokens(plan).prompt == 0) {
-      EXPECT_EQ(plan.teams.front().ring, Ring::pass_q);
+      EXPECT_EQ(plan.teams.front().ring, AttentionExchange::pass_q);
     } else if (!ruled) {
       EXPECT_EQ(plan.teams.front().ring, *limits.ring);
     }

@@ -28,7 +28,7 @@ SchedulerLimits limits_of(int instances, bool elastic) {
   limits.max_batch_tokens = 100;
   limits.max_positions = 10000;
   limits.vocab = 100;
-  limits.ring = parallel::Ring::pass_kv;
+  limits.ring = parallel::AttentionExchange::pass_kv;
   if (elastic) limits.team_times = times_of(instances);
   return limits;
 }

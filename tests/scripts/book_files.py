@@ -8,8 +8,8 @@ import zipfile
 from collections.abc import Sequence
 from typing import Optional
 
-from pecia_tools.inputs import InputFile
-from pecia_tools.structure import StructuredText, positions
+from pecia_tools.pack.inputs import InputFile
+from pecia_tools.pack.structure import StructuredText, positions
 
 
 def make_pdf(
@@ -137,7 +137,7 @@ def cited(found: StructuredText) -> list[tuple[str, int, str, str]]:
 
 
 def named(path: object) -> InputFile:
-    from pecia_tools.find_files import find_files
+    from pecia_tools.pack.find_files import find_files
 
     (file,) = find_files([str(path)], (), "auto").files
     assert isinstance(file, InputFile)

@@ -11,6 +11,7 @@ import unittest
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Optional
+from unittest import mock
 
 import h5py
 import numpy as np
@@ -47,6 +48,12 @@ class ScriptTest(unittest.TestCase):
 
     def write_lines(self, name: str, *lines: dict[str, Any]) -> Path:
         return self.write(name, "".join(json.dumps(line) + "\n" for line in lines))
+
+    def play(self, target: str, **doubles: Any) -> None:
+        """Has these in place of what a module or class has of these names, until the test's end."""
+        patch = mock.patch.multiple(target, **doubles)
+        patch.start()
+        self.addCleanup(patch.stop)
 
     def assert_refused(self, *parts: str, call: Callable[[], Any]) -> None:
         """A UserError whose message has all the parts."""
@@ -97,6 +104,13 @@ def quietly(main: Callable[[list[str]], int], *arguments: object) -> tuple[int, 
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main([str(argument) for argument in arguments])
     return code, out.getvalue(), err.getvalue()
+
+
+def printed(function: Callable[..., Any], *arguments: Any) -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        function(*arguments)
+    return out.getvalue()
 
 
 def read_turns(path: Path) -> dict[str, list[list[int]]]:

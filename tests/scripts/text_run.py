@@ -12,8 +12,8 @@ from typing import Any, Optional
 import h5py
 import numpy as np
 
-from pecia_tools import text
-from pecia_tools.shard_columns import PositionRows
+from pecia_tools.pack.shard_columns import PositionRows
+from pecia_tools.text import main as text
 from support import IM_END, ScriptTest, make_model, make_results, make_tokenizer, quietly
 
 OPEN, PARTIAL, DONE, FAILED = range(4)

@@ -9,7 +9,7 @@
 #include <map>
 #include <span>
 
-#include "lib/schedule/scheduler.hpp"
+#include "lib/schedule/request.hpp"
 
 namespace pecia::test {
 

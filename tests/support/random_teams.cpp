@@ -6,8 +6,8 @@
 
 namespace pecia::test {
 
+using parallel::AttentionExchange;
 using parallel::PassSequence;
-using parallel::Ring;
 using parallel::SequenceId;
 using parallel::TeamPass;
 
@@ -70,7 +70,8 @@ std::vector<TeamPass> RandomTeams::place(const parallel::KvMap& map, std::vector
     parallel::Team team{{each.instances.begin(), each.instances.end()}};
     std::shuffle(team.instances.begin(), team.instances.end(), random_);
     team.holders = number(0, 1) == 0 ? 0 : static_cast<int32_t>(number(0, team.size() - 1));
-    constexpr Ring rings[] = {Ring::pass_kv, Ring::pass_q, Ring::broadcast_q};
+    constexpr AttentionExchange rings[] = {AttentionExchange::pass_kv, AttentionExchange::pass_q,
+                                           AttentionExchange::broadcast_q};
     team.ring = rings[number(0, 2)];
     for (PassSequence& sequence : each.rows)
       if (sequence.count == 1 || number(0, 1) == 0)
@@ -82,7 +83,7 @@ std::vector<TeamPass> RandomTeams::place(const parallel::KvMap& map, std::vector
 
 void RandomTeams::keep_some(const parallel::KvMap& map, std::vector<TeamPass>& teams) {
   for (TeamPass& each : teams) {
-    if (each.team.ring != Ring::pass_kv || each.team.size() == 1) continue;
+    if (each.team.ring != AttentionExchange::pass_kv || each.team.size() == 1) continue;
     for (const PassSequence& rows : each.rows) {
       if (number(0, 1) == 0) continue;
       parallel::Placement placement{rows.sequence, {}, static_cast<uint8_t>(number(0, 1))};

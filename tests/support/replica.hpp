@@ -57,7 +57,8 @@ struct ReplicaSettings {
   int logprobs = 0, prompt_logprobs = 0;
   std::vector<int32_t> stop_token_ids;
   job::Policy policy = job::Policy::prefill_first;
-  std::optional<parallel::Ring> ring = parallel::Ring::pass_kv;  ///< absent: by rule, of the rates
+  std::optional<parallel::AttentionExchange> ring =
+      parallel::AttentionExchange::pass_kv;  ///< absent: by rule, of the rates
   parallel::RingRates ring_rates;
   /// Chunks of prompts with at least so many new tokens are attended by levels; it needs `sparse`.
   std::optional<int64_t> levels_from;

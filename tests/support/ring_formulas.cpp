@@ -9,8 +9,8 @@
 
 namespace pecia::test {
 
+using parallel::AttentionExchange;
 using parallel::PassSequence;
-using parallel::Ring;
 using parallel::SequenceId;
 using parallel::Team;
 
@@ -146,7 +146,7 @@ int64_t ring_bytes(const std::vector<parallel::TeamPass>& teams, const parallel:
   if (!own) return 0;
   const auto& [team, rows, placements] = teams[*own];
   const int size = team.size(), rank = team.index_of(instance).value();
-  if (team.ring == Ring::pass_kv)
+  if (team.ring == AttentionExchange::pass_kv)
     return shape.layout_invariant ? padded_pass_kv(teams[*own], map, shape)
            : goes_straight(teams[*own], map, shape)
                ? halo(teams[*own], map, rank, shape)
@@ -162,7 +162,7 @@ int64_t ring_bytes(const std::vector<parallel::TeamPass>& teams, const parallel:
       if (other == rank) continue;
       const int64_t own_rows = num_rows({sequence}, team, rank);
       const int64_t its_rows = num_rows({sequence}, team, other);
-      if (team.ring == Ring::broadcast_q && !shape.layout_invariant) {
+      if (team.ring == AttentionExchange::broadcast_q && !shape.layout_invariant) {
         if (holds_keys(map, sequence.sequence, team.instances[other])) bytes += own_rows * query;
         if (holds_keys(map, sequence.sequence, instance)) bytes += its_rows * home;
         continue;
@@ -173,7 +173,7 @@ int64_t ring_bytes(const std::vector<parallel::TeamPass>& teams, const parallel:
       bytes += shape.layout_invariant ? own_rows * query : passed_on ? its_rows * query : 0;
       bytes += its_rows * home;
     }
-  if (team.ring == Ring::pass_q && !shape.layout_invariant && size > 1)
+  if (team.ring == AttentionExchange::pass_q && !shape.layout_invariant && size > 1)
     for (const PassSequence& sequence : rows) bytes += num_rows({sequence}, team, rank) * query;
   return bytes;
 }

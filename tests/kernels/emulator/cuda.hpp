@@ -41,7 +41,7 @@ void run(const kernels::cuda::Grid& grid, const std::function<void()>& kernel);
 
 /// Where the environment variable PECIA_KERNEL_LAUNCHES names a file, this process writes a line
 /// there for each kernel and size of block: the program's file, the kernel's offset in it (hex),
-/// threads, and bytes of dynamic shared memory. `pecia_tools.kernel_table` reads them.
+/// threads, and bytes of dynamic shared memory. `pecia_tools.gpu.kernel_table` reads them.
 void note_launch(const void* kernel, const kernels::cuda::Grid& grid);
 
 unsigned char* dynamic_shared_memory();

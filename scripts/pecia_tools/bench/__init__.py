@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measurements: `scripts/bench NAME`, and the models and prompts that they need."""

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""make-bench-model FOLDER: a Llama, Qwen3-MoE or gpt-oss checkpoint of a given shape with random weights, for
+benchmarks alone.
+
+Weights are bf16, and the experts of gpt-oss MXFP4. The same options give the same bytes. Nothing is done where
+the folder already holds that model. Needs Python alone: on a machine without this project's packages
+`python3 -m pecia_tools.bench.model`, in scripts, does too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..command import UserError, note, run
+
+PROGRAM = "make-bench-model"
+CONTEXT = 1 << 20  # position limit of the configuration; no cost hangs on it
+ONE = b"\x80\x3f"  # 1 in bf16
+BLOCK = 32  # numbers of MXFP4 that share a scale
+FP4_SIZE = 2.93  # root of the mean square of its 16 numbers
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description=__doc__,
+        epilog="example: scripts/make-bench-model models/bench --hidden 1024 --heads 16 --layers 8",
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--heads", type=int, default=8)
+    parser.add_argument("--kv-heads", type=int, default=4)
+    parser.add_argument("--head-dim", type=int, default=64)
+    parser.add_argument("--hidden", type=int, default=512)
+    parser.add_argument("--ffn", type=int, default=2048)
+    parser.add_argument("--experts", type=int, default=0, help="of each layer; 0: a dense model")
+    parser.add_argument("--experts-per-token", type=int, default=1)
+    parser.add_argument("--gpt-oss", action="store_true", help="experts, in MXFP4, are those of gpt-oss")
+    parser.add_argument("--layers", type=int, default=24)
+    parser.add_argument("--vocab", type=int, default=32768)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args(arguments)
+    others = ("folder", "seed", "gpt_oss")
+    shape = {name: value for name, value in vars(options).items() if name not in others}
+    for name, value in shape.items():
+        if value < 1 and name != "experts":
+            raise UserError(f"--{name.replace('_', '-')} is {value}; it must be at least 1")
+    if options.heads % options.kv_heads != 0:
+        raise UserError(f"--kv-heads {options.kv_heads} does not divide --heads {options.heads}")
+    if options.experts and options.experts_per_token > options.experts:
+        raise UserError(f"--experts-per-token {options.experts_per_token} of --experts {options.experts}")
+    if options.gpt_oss and (not options.experts or options.hidden % BLOCK or options.ffn % BLOCK):
+        raise UserError(f"--gpt-oss needs --experts, and --hidden and --ffn of whole blocks of {BLOCK}")
+    return options
+
+
+def configuration(options: argparse.Namespace) -> dict[str, object]:
+    dense = dense_configuration(options)
+    if not options.experts:
+        return dense
+    if options.gpt_oss:
+        return dense | gpt_oss_configuration(options)
+    return dense | {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "moe_intermediate_size": options.ffn,
+        "num_experts": options.experts,
+        "num_experts_per_tok": options.experts_per_token,
+        "norm_topk_prob": True,
+        "use_sliding_window": False,
+    }
+
+
+def gpt_oss_configuration(options: argparse.Namespace) -> dict[str, object]:
+    kinds = ["sliding_attention", "full_attention"]
+    return {
+        "architectures": ["GptOssForCausalLM"],
+        "model_type": "gpt_oss",
+        "num_local_experts": options.experts,
+        "num_experts_per_tok": options.experts_per_token,
+        "attention_bias": True,
+        "layer_types": [kinds[layer % 2] for layer in range(options.layers)],
+        "sliding_window": 128,
+        "swiglu_limit": 7.0,
+        "rope_theta": 150000.0,
+        "rope_scaling": {
+            "rope_type": "yarn",
+            "factor": 32.0,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "original_max_position_embeddings": 4096,
+            "truncate": False,
+        },
+        "quantization_config": {"quant_method": "mxfp4"},
+    }
+
+
+def dense_configuration(options: argparse.Namespace) -> dict[str, object]:
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": options.vocab,
+        "hidden_size": options.hidden,
+        "intermediate_size": options.ffn,
+        "num_hidden_layers": options.layers,
+        "num_attention_heads": options.heads,
+        "num_key_value_heads": options.kv_heads,
+        "head_dim": options.head_dim,
+        "hidden_act": "silu",
+        "max_position_embeddings": CONTEXT,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": True,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "torch_dtype": "bfloat16",
+        "seed": options.seed,
+    }
+
+
+Shape = tuple[int, ...]
+
+
+def tensors(options: argparse.Namespace) -> Iterator[tuple[str, Shape]]:
+    """In the order of the file. Names that end with _blocks and _scales are MXFP4; others are bf16."""
+    queries, keys = options.heads * options.head_dim, options.kv_heads * options.head_dim
+    yield "model.embed_tokens.weight", (options.vocab, options.hidden)
+    for layer in range(options.layers):
+        prefix = f"model.layers.{layer}"
+        yield f"{prefix}.self_attn.q_proj.weight", (queries, options.hidden)
+        yield f"{prefix}.self_attn.k_proj.weight", (keys, options.hidden)
+        yield f"{prefix}.self_attn.v_proj.weight", (keys, options.hidden)
+        yield f"{prefix}.self_attn.o_proj.weight", (options.hidden, queries)
+        if options.gpt_oss:
+            yield from gpt_oss_tensors(prefix, options)
+            continue
+        if options.experts:
+            yield f"{prefix}.mlp.gate.weight", (options.experts, options.hidden)
+        for expert in range(options.experts or 1):
+            mlp = f"{prefix}.mlp.experts.{expert}" if options.experts else f"{prefix}.mlp"
+            yield f"{mlp}.gate_proj.weight", (options.ffn, options.hidden)
+            yield f"{mlp}.up_proj.weight", (options.ffn, options.hidden)
+            yield f"{mlp}.down_proj.weight", (options.hidden, options.ffn)
+    yield "model.norm.weight", (options.hidden,)
+    for layer in range(options.layers):
+        prefix = f"model.layers.{layer}"
+        yield f"{prefix}.input_layernorm.weight", (options.hidden,)
+        yield f"{prefix}.post_attention_layernorm.weight", (options.hidden,)
+        if options.experts and not options.gpt_oss:
+            yield f"{prefix}.self_attn.q_norm.weight", (options.head_dim,)
+            yield f"{prefix}.self_attn.k_norm.weight", (options.head_dim,)
+
+
+def gpt_oss_tensors(prefix: str, options: argparse.Namespace) -> Iterator[tuple[str, Shape]]:
+    experts, hidden, ffn = options.experts, options.hidden, options.ffn
+    yield f"{prefix}.mlp.router.weight", (experts, hidden)
+    for name, outputs, inputs in (("gate_up_proj", 2 * ffn, hidden), ("down_proj", hidden, ffn)):
+        mlp = f"{prefix}.mlp.experts.{name}"
+        yield f"{mlp}_blocks", (experts, outputs, inputs // BLOCK, BLOCK // 2)
+        yield f"{mlp}_scales", (experts, outputs, inputs // BLOCK)
+        yield f"{mlp}_bias", (experts, outputs)
+    yield f"{prefix}.mlp.router.bias", (experts,)
+    yield f"{prefix}.self_attn.sinks", (options.heads,)
+    for name in ("q", "k", "v", "o"):
+        heads = options.heads if name == "q" else options.kv_heads
+        outputs = hidden if name == "o" else heads * options.head_dim
+        yield f"{prefix}.self_attn.{name}_proj.bias", (outputs,)
+
+
+class RandomNumbers:
+    """Endless bf16 numbers ±2^e·(1 + m/128), m in 0 … 127: one run of random bytes, over and over. Its length is a
+    prime, so that no two rows of a matrix begin alike."""
+
+    LENGTH = 4_194_301
+
+    def __init__(self, seed: int) -> None:
+        self.bytes = random.Random(seed).randbytes(self.LENGTH)
+        self.runs: dict[int, memoryview] = {}
+
+    def run(self, exponent: int) -> memoryview:
+        if exponent not in self.runs:
+            biased = exponent + 127
+            high = bytes((byte & 0x80) | biased >> 1 for byte in range(256))
+            low = bytes((biased & 1) << 7 | (byte & 0x7F) for byte in range(256))
+            run = bytearray(2 * self.LENGTH)
+            run[0::2] = self.bytes.translate(low)
+            run[1::2] = self.bytes.translate(high)
+            self.runs[exponent] = memoryview(run)
+        return self.runs[exponent]
+
+    def codes(self, first: int, count: int) -> Iterator[memoryview]:
+        """Random bytes first … first + count − 1, each of two codes of MXFP4."""
+        run = memoryview(self.bytes)
+        while count > 0:
+            begin = first % self.LENGTH
+            taken = min(count, self.LENGTH - begin)
+            yield run[begin : begin + taken]
+            first += taken
+            count -= taken
+
+    def pieces(self, exponent: int, first: int, count: int) -> Iterator[memoryview]:
+        """Numbers first … first + count − 1."""
+        run = self.run(exponent)
+        while count > 0:
+            begin = first % self.LENGTH
+            taken = min(count, self.LENGTH - begin)
+            yield run[2 * begin : 2 * (begin + taken)]
+            first += taken
+            count -= taken
+
+
+def is_mxfp4(name: str) -> bool:
+    return name.endswith(("_blocks", "_scales"))
+
+
+def contents(name: str, shape: Shape, first: int, numbers: RandomNumbers) -> Iterator[bytes | memoryview]:
+    """The bytes of a tensor whose numbers are `first` and those after it."""
+    count = math.prod(shape)
+    if name.endswith("_blocks"):
+        yield from numbers.codes(first, count)
+    elif name.endswith("_scales"):
+        yield bytes([127 + round(math.log2(1 / FP4_SIZE / math.sqrt(shape[2] * BLOCK)))]) * count
+    elif name.endswith(("bias", "sinks")):
+        yield bytes(2 * count)
+    elif len(shape) == 1:
+        yield ONE * count
+    else:
+        # 1/sqrt(inputs) keeps activations of order 1 through any number of layers; √(7/3) is what 1 + m/128 has.
+        exponent = round(math.log2(math.sqrt(3 / 7 / shape[1])))
+        yield from numbers.pieces(exponent, first, count)
+
+
+def write(path: Path, options: argparse.Namespace) -> int:
+    """The safetensors file; how many numbers it has."""
+    found = dict(tensors(options))
+    header: dict[str, object] = {}
+    end = 0
+    for name, shape in found.items():
+        begin, end = end, end + math.prod(shape) * (1 if is_mxfp4(name) else 2)
+        header[name] = {
+            "dtype": "U8" if is_mxfp4(name) else "BF16",
+            "shape": shape,
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    numbers = RandomNumbers(options.seed)
+    total = first = 0
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for name, shape in found.items():
+            for piece in contents(name, shape, first, numbers):
+                file.write(piece)
+            if len(shape) > 1:
+                first += math.prod(shape)
+            if not name.endswith("_scales"):
+                total += math.prod(shape) * (2 if name.endswith("_blocks") else 1)
+    return total
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    text = json.dumps(configuration(options), indent=2) + "\n"
+    kept = options.folder / "config.json"
+    if kept.is_file():
+        if kept.read_text(encoding="utf-8") == text:
+            return 0
+        raise UserError(f"{options.folder} holds another model; name another folder or remove it")
+    options.folder.mkdir(parents=True, exist_ok=True)
+    count = write(options.folder / "model.safetensors", options)
+    kept.write_text(text, encoding="utf-8")  # last: whoever finds it finds a whole model
+    note(PROGRAM, f"{count / 1e6:.1f}M parameters → {options.folder}")
+    return 0
+
+
+if __name__ == "__main__":
+    run(PROGRAM, main)

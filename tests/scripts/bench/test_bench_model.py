@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+import tempfile
+import unittest
+from pathlib import Path
+
+import ml_dtypes  # noqa: F401  its bfloat16 becomes NumPy's
+import numpy as np
+from safetensors import safe_open
+
+from pecia_tools.bench.model import main
+from pecia_tools.command import UserError
+
+SMALL = [
+    "--heads",
+    "4",
+    "--kv-heads",
+    "2",
+    "--head-dim",
+    "8",
+    "--hidden",
+    "16",
+    "--ffn",
+    "24",
+    "--layers",
+    "2",
+]
+SMALL += ["--vocab", "40"]
+
+
+class BenchModel(unittest.TestCase):
+    def setUp(self) -> None:
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = Path(scratch.name)
+
+    def test_same_options_give_the_same_bytes(self) -> None:
+        for name in ("a", "b"):
+            self.assertEqual(main([str(self.folder / name), *SMALL]), 0)
+        for file in ("config.json", "model.safetensors"):
+            self.assertEqual(
+                (self.folder / "a" / file).read_bytes(), (self.folder / "b" / file).read_bytes()
+            )
+
+    def test_shapes_are_those_asked_for(self) -> None:
+        main([str(self.folder / "a"), *SMALL])
+        config = json.loads((self.folder / "a" / "config.json").read_text())
+        self.assertEqual((config["num_attention_heads"], config["num_key_value_heads"]), (4, 2))
+        with safe_open(self.folder / "a" / "model.safetensors", "numpy") as file:
+            self.assertEqual(
+                file.get_slice("model.layers.1.self_attn.k_proj.weight").get_shape(), [16, 16]
+            )
+            self.assertEqual(
+                file.get_slice("model.layers.1.mlp.down_proj.weight").get_shape(), [16, 24]
+            )
+            self.assertEqual(len(list(file.keys())), 2 + 2 * 9)
+
+    def test_experts_have_matrices_of_their_own_and_a_router(self) -> None:
+        main([str(self.folder / "a"), *SMALL, "--experts", "3", "--experts-per-token", "2"])
+        config = json.loads((self.folder / "a" / "config.json").read_text())
+        self.assertEqual(config["model_type"], "qwen3_moe")
+        self.assertEqual((config["num_experts"], config["num_experts_per_tok"]), (3, 2))
+        with safe_open(self.folder / "a" / "model.safetensors", "numpy") as file:
+            self.assertEqual(file.get_slice("model.layers.0.mlp.gate.weight").get_shape(), [3, 16])
+            expert = "model.layers.1.mlp.experts.2.down_proj.weight"
+            self.assertEqual(file.get_slice(expert).get_shape(), [16, 24])
+            # Projections, router, experts and norms of each layer.
+            self.assertEqual(len(list(file.keys())), 2 + 2 * (4 + 1 + 3 * 3 + 4))
+
+    def test_numbers_are_of_the_size_of_one_over_the_root_of_the_inputs(self) -> None:
+        main([str(self.folder / "a"), *SMALL])
+        with safe_open(self.folder / "a" / "model.safetensors", "numpy") as file:
+            for name in ("model.layers.0.mlp.down_proj.weight", "model.embed_tokens.weight"):
+                values = file.get_tensor(name).astype(np.float32)
+                size = np.sqrt(np.mean(values**2) * values.shape[1])
+                self.assertTrue(2**-0.6 < size < 2**0.6, size)
+                self.assertTrue(abs(np.mean(values > 0) - 0.5) < 0.1)
+            norms = file.get_tensor("model.layers.1.input_layernorm.weight").astype(np.float32)
+            self.assertEqual(norms.tolist(), [1.0] * 16)
+
+    def test_experts_of_gpt_oss_are_mxfp4(self) -> None:
+        shape = [*SMALL, "--hidden", "64", "--ffn", "32", "--experts", "3", "--experts-per-token", "2"]
+        main([str(self.folder / "a"), *shape, "--gpt-oss"])
+        config = json.loads((self.folder / "a" / "config.json").read_text())
+        self.assertEqual((config["model_type"], config["num_local_experts"]), ("gpt_oss", 3))
+        with safe_open(self.folder / "a" / "model.safetensors", "numpy") as file:
+            experts = "model.layers.1.mlp.experts."
+            blocks = file.get_tensor(f"{experts}down_proj_blocks")
+            scales = file.get_tensor(f"{experts}down_proj_scales")
+            self.assertEqual((blocks.shape, scales.shape), ((3, 64, 1, 16), (3, 64, 1)))
+            numbers = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])[blocks & 7] * 2.0 ** (scales[..., None] - 127.0)
+            size = np.sqrt(np.mean(numbers**2) * 32)
+            self.assertTrue(2**-0.6 < size < 2**0.6, size)
+            self.assertEqual(file.get_slice(f"{experts}gate_up_proj_bias").get_shape(), [3, 64])
+            # Projections with biases, sinks, router, experts and norms of each layer.
+            self.assertEqual(len(list(file.keys())), 2 + 2 * (8 + 1 + 2 + 6 + 2))
+
+    def test_another_model_is_kept(self) -> None:
+        main([str(self.folder / "a"), *SMALL])
+        before = (self.folder / "a" / "model.safetensors").read_bytes()
+        with self.assertRaisesRegex(UserError, "another model"):
+            main([str(self.folder / "a"), *SMALL, "--seed", "2"])
+        self.assertEqual((self.folder / "a" / "model.safetensors").read_bytes(), before)
+
+    def test_shapes_that_cannot_be_are_named(self) -> None:
+        for options, words in (
+            (["--kv-heads", "3"], "--kv-heads 3"),
+            (["--ffn", "0"], "--ffn is 0"),
+            (["--experts", "2", "--experts-per-token", "3"], "--experts-per-token 3"),
+            (["--gpt-oss"], "--gpt-oss needs --experts"),
+        ):
+            with self.assertRaisesRegex(UserError, words):
+                main([str(self.folder / "a"), *options])
