@@ -51,9 +51,9 @@ Parts parts_of(const model::ModelConfig& config, const machines::Cluster& cluste
   settings.quantize = model::Quantize::fp8;
   settings.memory_bytes = std::numeric_limits<int64_t>::max();
   settings.traits.operand_type = [](DType) { return DType::bf16; };
-  settings.worker.tp = gpus_per_server;
-  settings.worker.kv_dtype = DType::bf16;
-  settings.worker.kv_tokens = row.batch * passes.slots(row.context + 2 * row.servers);
+  settings.replica.tp = gpus_per_server;
+  settings.replica.kv_dtype = DType::bf16;
+  settings.replica.kv_tokens = row.batch * passes.slots(row.context + 2 * row.servers);
   for (settings.rank = 0; settings.rank < ranks; ++settings.rank)
     programs.push_back(record(config, {settings, {}, plan}, foresight::Layers::folded));
   const auto layer = static_cast<int32_t>(config.layers / 2);

@@ -78,9 +78,9 @@ class Pass {
                    .quantize = model::Quantize::fp8,
                    .memory_bytes = std::numeric_limits<int64_t>::max(),
                    .traits = {[](DType) { return DType::bf16; }},
-                   .worker = {.tp = gpus_per_server,
-                              .kv_dtype = DType::bf16,
-                              .kv_tokens = passes.slots(cached) + passes.slots(tokens + servers)}},
+                   .replica = {.tp = gpus_per_server,
+                               .kv_dtype = DType::bf16,
+                               .kv_tokens = passes.slots(cached) + passes.slots(tokens + servers)}},
                   {},
                   plan},
                  foresight::Layers::folded));

@@ -24,6 +24,7 @@
 #include "lib/core/build_info.hpp"
 #include "lib/core/isa.hpp"
 #include "lib/core/json.hpp"
+#include "lib/device/cuda_device.hpp"
 #include "lib/device/phantom_device.hpp"
 #include "lib/foresight/timed_ops.hpp"
 
@@ -71,7 +72,7 @@ bool of_bf16(const Options& options) {
 Bench make_bench(const Options& options) {
   Bench bench;
   const bool on_gpu = options.backend == "cuda";
-  bench.device = on_gpu ? kernels::make_cuda_device(0) : device::make_host_device(options.threads);
+  bench.device = on_gpu ? device::make_cuda_device(0) : device::make_host_device(options.threads);
   bench.stream = bench.device->make_stream();
   if (on_gpu) {
     bench.backend = kernels::make_cuda_backend(*bench.device);

@@ -49,7 +49,7 @@ std::optional<model::Weights> cut_weights(const LoadedModel& model, int rank,
   if (settings.tp == 1 && settings.ep == 1 && as_loaded) return {};
   return std::optional<model::Weights>(
       std::in_place, model.config, io::Checkpoint(model.folder), std::nullopt,
-      execute::Worker::weight_cut(rank, settings.sp, settings.tp, settings.ep), codes);
+      execute::Replica::weight_cut(rank, settings.sp, settings.tp, settings.ep), codes);
 }
 
 std::optional<model::DeviceWeights> copied(const model::WeightViews& weights, const job::Job& job,
@@ -74,7 +74,7 @@ DType dtype_of_layers(const model::WeightViews& weights) {
   return weights.matrix_type();
 }
 
-execute::Worker::Settings worker_settings(const ReplicaSettings& settings) {
+execute::Replica::Settings settings_of_rank(const ReplicaSettings& settings) {
   return {.sp = settings.sp,
           .tp = settings.tp,
           .kv_dtype = settings.kv_dtype,
@@ -94,7 +94,7 @@ execute::PhantomSettings phantom_settings(const ReplicaSettings& settings,
   phantom.quantize = resources::quantize_of(settings.job);
   phantom.memory_bytes = std::numeric_limits<int64_t>::max();
   phantom.traits = traits;
-  phantom.worker = worker_settings(settings);
+  phantom.replica = settings_of_rank(settings);
   return phantom;
 }
 
@@ -129,8 +129,9 @@ Replica::Replica(comm::Communicator& ring, const LoadedModel& model,
       place_(make_place(settings, model, ring)),
       own_(copied(stored_weights(), settings.job, place_)),
       panels_(packed(weights(), settings.job, place_, ring)),
-      rank_(ring, resources::tensor_group(settings.job, ring, place_), place_, model.config,
-            weights(), recorder_, worker_settings(settings)),
+      rank_(ring, resources::tensor_group(settings.job, ring, place_), model.config, weights(),
+            {*place_.device, *place_.stream, *place_.backend, recorder_},
+            settings_of_rank(settings)),
       phantom_(model.config, phantom_settings(settings, ring, stored_weights().matrix_type(),
                                               kernels::traits_of(*place_.backend))) {}
 
@@ -154,7 +155,7 @@ int64_t Replica::slots(const ReplicaSettings& settings, int num_ranks, int64_t t
 }
 
 std::vector<int64_t> Replica::on_each(int64_t slots) const {
-  return std::vector<int64_t>(worker_.groups().cp, slots);
+  return std::vector<int64_t>(rank_.groups().cp, slots);
 }
 
 /// Tells the ranks of a sequence whose prompt has `length` tokens.
@@ -171,7 +172,7 @@ Answer Replica::prefill(SequenceId sequence, std::span<const int32_t> tokens) {
 }
 
 Answer Replica::extend(SequenceId sequence, std::span<const int32_t> tokens) {
-  return feed(sequence, worker_.attention().ledger().map().length(sequence), tokens);
+  return feed(sequence, rank_.attention().ledger().map().length(sequence), tokens);
 }
 
 /// Part of a prompt, whose end is not set.
@@ -234,7 +235,7 @@ void Replica::fill_cache() {
   for (int64_t row = 0; row < rows; ++row)
     random.copy(mix(settings_.batch_tokens, static_cast<uint64_t>(row)), values.row(row));
   for (int64_t layer = 0; layer < model_.config.layers; ++layer)
-    for (const auto& cached : {worker_.cache().k(layer), worker_.cache().v(layer)}) {
+    for (const auto& cached : {rank_.cache().k(layer), rank_.cache().v(layer)}) {
       fill_scales(cached.scales);
       const TensorView& vectors = cached.vectors;
       const TensorView slots = vectors.reshape({vectors.rows() * vectors.size(1), vectors.size(2)});
@@ -257,35 +258,35 @@ void Replica::fill_scales(const TensorView& scales) {
 
 void Replica::fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t seed) {
   release_removed();
-  const auto on_both = [&](std::function<void(execute::Worker&)> act) {
-    act(worker_);
+  const auto on_both = [&](std::function<void(execute::Replica&)> act) {
+    act(rank_);
     of_phantom_.push_back(std::move(act));
   };
   const int64_t reserved = slots(settings_, ring_.size(), tokens, later);
-  on_both([=, this](execute::Worker& worker) {
-    worker.attention().ledger().add(sequence, on_each(reserved));
+  on_both([=, this](execute::Replica& rank) {
+    rank.attention().ledger().add(sequence, on_each(reserved));
   });
   started_.push_back({sequence, {}, 0, tokens});
   const RandomRows rows(settings_.kv_dtype, model_.config.head_dim);
   const int64_t first_head =
-      context::Attention::held_heads(worker_.groups().place,
+      context::Attention::held_heads(rank_.groups().place,
                                      {model_.config.num_heads, model_.config.num_kv_heads})
           .kv.begin;
   if (place_.on_gpu()) fill_cache();
   for (int64_t first = 0; first < tokens; first += settings_.batch_tokens) {
     const PassSequence chunk{sequence, first, std::min(settings_.batch_tokens, tokens - first),
                              PassSequence::balanced, settings_.virtual_ranks()};
-    on_both([=](execute::Worker& worker) {
-      worker.attention().begin_pass({{parallel::team_of_all(worker.groups().cp), {chunk}}}, 0);
+    on_both([=](execute::Replica& rank) {
+      rank.attention().begin_pass({{parallel::team_of_all(rank.groups().cp), {chunk}}}, 0);
     });
     if (place_.on_gpu()) continue;
-    const std::vector<int64_t>& slots = worker_.attention().slots();
-    const std::vector<int64_t>& positions = worker_.attention().positions();
+    const std::vector<int64_t>& slots = rank_.attention().slots();
+    const std::vector<int64_t>& positions = rank_.attention().positions();
     for (int64_t layer = 0; layer < model_.config.layers; ++layer)
       for (const int tensor : {0, 1})
-        for (int64_t head = 0; head < worker_.cache().shape().num_kv_heads; ++head) {
+        for (int64_t head = 0; head < rank_.cache().shape().num_kv_heads; ++head) {
           const context::KvCache::Stored stored =
-              tensor == 0 ? worker_.cache().k(layer) : worker_.cache().v(layer);
+              tensor == 0 ? rank_.cache().k(layer) : rank_.cache().v(layer);
           const TensorView& cached = stored.vectors;
           const TensorView of_head(cached.row(head), cached.dtype(),
                                    {cached.size(1), cached.size(2)});
@@ -306,7 +307,7 @@ void Replica::fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t 
 void Replica::add_steps(schedule::Plan& plan, std::span<const SequenceId> sequences,
                         std::span<const int32_t> tokens, int masters) const {
   for (size_t i = 0; i < sequences.size(); ++i) {
-    const int64_t length = worker_.attention().ledger().map().length(sequences[i]);
+    const int64_t length = rank_.attention().ledger().map().length(sequences[i]);
     const auto turn = static_cast<int64_t>(i);
     const int32_t owner = settings_.virtual_ranks() > 0
                               ? parallel::generated_owner(length, turn)
@@ -320,7 +321,7 @@ void Replica::add_steps(schedule::Plan& plan, std::span<const SequenceId> sequen
 }
 
 Answer Replica::decode(std::span<const SequenceId> sequences, std::span<const int32_t> tokens) {
-  const int cp = worker_.groups().cp;
+  const int cp = rank_.groups().cp;
   const int masters = settings_.masters > 0 ? settings_.masters : cp;
   schedule::Plan plan = next_plan(cp > 1 ? settings_.decode_ring : Ring::pass_kv);
   plan.teams.front().holders = cp - masters;
@@ -332,7 +333,7 @@ Answer Replica::step_and_prefill(std::span<const SequenceId> sequences,
                                  std::span<const int32_t> tokens, std::span<const Prompt> prompts) {
   for (const Prompt& prompt : prompts) begin(prompt.sequence, std::ssize(prompt.tokens));
   schedule::Plan plan = next_plan(settings_.prefill_ring);
-  add_steps(plan, sequences, tokens, worker_.groups().cp);
+  add_steps(plan, sequences, tokens, rank_.groups().cp);
   for (const Prompt& prompt : prompts) {
     schedule::PlanItem item = chunk(prompt.sequence, 0, prompt.tokens);
     item.prompt_end = std::ssize(prompt.tokens);
@@ -343,10 +344,10 @@ Answer Replica::step_and_prefill(std::span<const SequenceId> sequences,
 }
 
 parallel::RingRates Replica::measure_rates() {
-  const context::KvShape& cache = worker_.cache().shape();
+  const context::KvShape& cache = rank_.cache().shape();
   const int64_t group = model_.config.num_heads / model_.config.num_kv_heads;
   return measure::measure_rates(
-      ring_, *worker_.groups().ring, compute(),
+      ring_, *rank_.groups().ring, compute(),
       {cache.num_kv_heads * group, cache.num_kv_heads, cache.head_dim, cache.dtype});
 }
 
@@ -356,13 +357,13 @@ int64_t Replica::measure_shift_threshold(int64_t limit) {
       execute::sent_per_token(model_.config, settings_.sp, settings_.tp, settings_.ep);
   return parallel::shift_threshold(
       measure::measure_shift_inputs(model_.config, type, code_use_of(model_.config, settings_),
-                                    settings_.sp, settings_.tp, sent, ring_,
-                                    *worker_.groups().block, compute()),
+                                    settings_.sp, settings_.tp, sent, ring_, *rank_.groups().block,
+                                    compute()),
       limit);
 }
 
 const execute::SentBytes& Replica::expected() {
-  for (const auto& act : std::exchange(of_phantom_, {})) act(phantom_.worker());
+  for (const auto& act : std::exchange(of_phantom_, {})) act(phantom_.replica());
   return phantom_.sent();
 }
 
@@ -378,7 +379,7 @@ void Replica::release_removed() {
 schedule::Plan Replica::next_plan(Ring ring) {
   schedule::Plan plan;
   plan.number = next_number_++;
-  plan.teams = {parallel::team_of_all(worker_.groups().cp, ring, settings_.sharding)};
+  plan.teams = {parallel::team_of_all(rank_.groups().cp, ring, settings_.sharding)};
   plan.removed = std::exchange(removed_, {});
   plan.added = std::exchange(added_, {});
   plan.turns = std::exchange(started_, {});
@@ -394,9 +395,9 @@ Answer Replica::execute(const schedule::Plan& plan) {
     ring_.broadcast(bytes, root);
   }
   auto agreed = from_bytes<schedule::Plan>(bytes);
-  const schedule::Outcome outcome = worker_.execute(agreed);
+  const schedule::Outcome outcome = rank_.execute(agreed);
   of_phantom_.push_back(
-      [agreed = std::move(agreed)](execute::Worker& phantom) { phantom.execute(agreed); });
+      [agreed = std::move(agreed)](execute::Replica& phantom) { phantom.execute(agreed); });
   std::vector<std::vector<std::byte>> gathered;
   {
     const ScopedSpan span(recorder_, "gather_outcomes", Kind::comm);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "lib/execute/phantom_rank.hpp"
-#include "lib/execute/replica_rank.hpp"
+#include "lib/execute/replica.hpp"
 #include "lib/model/device_weights.hpp"
 #include "lib/model/shared_panels.hpp"
 #include "lib/parallel/ring_rule.hpp"
@@ -104,10 +104,10 @@ class Replica {
 
   const context::Compute& compute() const { return rank_.compute(); }
   /// The type of rows in products with the layers' weights.
-  DType operands() const { return worker_.model().operand_type(); }
+  DType operands() const { return rank_.model().operand_type(); }
   const report::Recorder& recorder() const { return recorder_; }
   /// Traffic of this rank, and bytes that its phantom has sent, in all passes so far.
-  comm::Traffic traffic() const { return traffic_of(worker_.groups()); }
+  comm::Traffic traffic() const { return traffic_of(rank_.groups()); }
   const execute::SentBytes& expected();
   int64_t passes() const { return next_number_; }
   /// FLOP/s of attention and B/s round the ring, measured now as a run measures them. Collective.
@@ -139,8 +139,7 @@ class Replica {
   std::optional<model::DeviceWeights> own_;
   std::unique_ptr<model::SharedPanels> panels_;
   report::Recorder recorder_;
-  execute::ReplicaRank rank_;
-  execute::Worker& worker_ = rank_.worker();
+  execute::Replica rank_;
   std::vector<SequenceId> removed_;
   std::vector<schedule::NewSequence> added_;
   std::vector<schedule::TurnStart> started_;
@@ -148,7 +147,7 @@ class Replica {
   bool cache_is_filled_ = false;  ///< used on a GPU
   execute::PhantomRank phantom_;
   /// Work that the phantom has still to do. It is put off, so that measured times exclude it.
-  std::vector<std::function<void(execute::Worker&)>> of_phantom_;
+  std::vector<std::function<void(execute::Replica&)>> of_phantom_;
 };
 
 /// Ids below `vocab`, as a function of the seed.

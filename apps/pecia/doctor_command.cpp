@@ -21,6 +21,7 @@
 #include "lib/core/error.hpp"
 #include "lib/core/isa.hpp"
 #include "lib/core/json.hpp"
+#include "lib/device/cuda_device.hpp"
 #include "lib/grammar/grammars.hpp"
 #include "lib/io/hdf5.hpp"
 #include "lib/measure/deviations.hpp"
@@ -100,15 +101,15 @@ HostRanks host_ranks(comm::Communicator& world, const cluster::CpuFacts& cpu) {
 }
 
 GpuFacts gpu_facts() {
-  GpuFacts facts{kernels::has_cuda(), {}, ""};
+  GpuFacts facts{device::has_cuda(), {}, ""};
   facts.host = cluster::gpu_host_facts();
-  facts.toolkit = kernels::cuda_toolkit();
+  facts.toolkit = device::cuda_toolkit();
   try {
-    const int count = kernels::num_cuda_devices();
+    const int count = device::num_cuda_devices();
     for (int index = 0; index < count; ++index) {
-      const auto gpu = kernels::make_cuda_device(index);
+      const auto gpu = device::make_cuda_device(index);
       const device::MemoryInfo memory = gpu->memory();
-      const kernels::CudaAccess access = kernels::cuda_access(index);
+      const device::CudaAccess access = device::cuda_access(index);
       facts.gpus.push_back({gpu->info().name, gpu->info().driver, memory.total_bytes,
                             memory.free_bytes, gpu->info().uuid, access.by_network});
       for (int other = 0; other < count; ++other)

@@ -24,7 +24,7 @@ int fewest_ranks(const job::Job::Parallel& parallel) {
 nlohmann::ordered_json outcome(const job::Job& job, const model::ModelConfig& config, int ranks,
                                resources::Resources& resources) try {
   resources::resolve_grid(job, config, ranks, resources);
-  std::string why = resources.why;
+  std::string why = resources.reasons.text();
   if (resources::may_become_elastic(job, config, resources))
     why += "; a run takes cp elastic if it expects that to end 5 % sooner";
   return {{"dp", resources.dp}, {"cp", resources.cp}, {"sp", resources.sp},

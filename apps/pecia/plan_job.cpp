@@ -338,7 +338,7 @@ Json plan_job(const PlanQuestion& question) {
   if (inputs && !grid.contains("refused")) try {
       const int64_t longest = resources::prompt_footprint(job, config, *inputs).longest_tokens;
       resources::settle_tuned(job, config, std::min(longest, config.max_positions), {}, resources);
-      grid["why"] = resources.why;
+      grid["why"] = resources.reasons.text();
     } catch (const InputError& error) {
       grid = {{"refused", error.what()}};
     }

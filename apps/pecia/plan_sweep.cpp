@@ -66,7 +66,7 @@ Json json_of(const job::Job::Parallel& parallel, const resources::Resources& res
             {"decode", word(parallel.decode)}};
   if (parallel.shift_threshold) json["shift_threshold"] = *parallel.shift_threshold;
   json["mode"] = resources::mode_name(resources);
-  json["why"] = resources.why;
+  json["why"] = resources.reasons.text();
   return json;
 }
 

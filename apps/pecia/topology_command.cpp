@@ -10,12 +10,12 @@
 #include "apps/command_line/options.hpp"
 #include "apps/pecia/command.hpp"
 #include "apps/pecia/link_tables.hpp"
-#include "kernels/api/backend.hpp"
 #include "lib/cluster/machine.hpp"
 #include "lib/cluster/process_grid.hpp"
 #include "lib/comm/agree.hpp"
 #include "lib/core/error.hpp"
 #include "lib/core/json.hpp"
+#include "lib/device/cuda_device.hpp"
 #include "lib/job/job.hpp"
 #include "lib/report/atomic_file.hpp"
 #include "lib/resources/compute_place.hpp"
@@ -43,10 +43,10 @@ cluster::GridShape shape_for(const TopologyOptions& options, const job::Job& job
 
 /// The GPU that a run would take for this rank, as "NVIDIA H200 at 0000:1b:00"; "" without GPUs.
 std::string gpu_text(int device) {
-  const int number = kernels::num_cuda_devices();
+  const int number = device::num_cuda_devices();
   if (number == 0) return "";
   if (device >= number) return fmt::format("none: {} on this host", number);
-  const device::DeviceInfo info = kernels::make_cuda_device(device)->info();
+  const device::DeviceInfo info = device::make_cuda_device(device)->info();
   return fmt::format("{} at {}", info.name, info.address);
 }
 

@@ -189,28 +189,6 @@ bool cpu_has_bf16_products();
 /// Throws Unsupported for products that these lack.
 std::unique_ptr<Backend> make_cpu_backend(const CpuProducts& products = Products::fp32);
 
-/// Tells whether this build has the CUDA backend.
-bool has_cuda();
-
-/// Counts the GPUs that the process sees. There are 0 without a driver, and without has_cuda.
-int num_cuda_devices();
-
-/// The version of CUDA that this build was made with, as "13.0"; "" without has_cuda.
-std::string cuda_toolkit();
-
-/// Who reaches the memory of a GPU directly.
-struct CudaAccess {
-  std::vector<bool> peers;  ///< for each GPU that the process sees: can this one reach its memory?
-  bool by_network = false;  ///< the driver can hand its memory to network devices (DMA-BUF)
-};
-/// Throws as make_cuda_device does.
-CudaAccess cuda_access(int index);
-
-/// Makes a device of GPU `index` among the GPUs that the process sees. Throws Unsupported in a
-/// build without CUDA, if no driver or GPU is found, and for a GPU for which this build has no
-/// code. Throws InputError for an index that no GPU has.
-std::unique_ptr<device::Device> make_cuda_device(int index);
-
 /// What computes large pieces of prefill attention: a library if one is found, the library by graphs
 /// of static shape alone (a benchmark compares these), or our own kernels.
 enum class AttentionBy { library, static_graphs, own_kernels };

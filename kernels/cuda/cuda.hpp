@@ -10,10 +10,10 @@
 #include "kernels/api/backend.hpp"
 #include "kernels/cuda/attention/attention_calls.hpp"
 #include "kernels/cuda/attention/sdpa.hpp"
-#include "kernels/cuda/device/kept_arrays.hpp"
-#include "kernels/cuda/device/staging.hpp"
 #include "kernels/cuda/linear/matmul.hpp"
 #include "kernels/cuda/sampling/row_sort.hpp"
+#include "kernels/cuda/shared/kept_arrays.hpp"
+#include "kernels/cuda/shared/staging.hpp"
 
 namespace pecia::kernels::cuda {
 
@@ -95,8 +95,5 @@ void shortlist(const ShortlistArgs& args, Context& context, device::Stream& stre
 
 /// Makes the backend over its libraries. A test gives its own libraries.
 std::unique_ptr<Backend> make_backend(device::Device& device, Libraries libraries);
-
-/// Returns a kernel, to ask whether this build has code for the GPU that is current.
-const void* any_kernel();
 
 }  // namespace pecia::kernels::cuda

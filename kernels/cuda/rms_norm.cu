@@ -47,8 +47,4 @@ void rms_norm(const RmsNormArgs& args, Context&, device::Stream& stream) {
   });
 }
 
-const void* any_kernel() {
-  return reinterpret_cast<const void*>(&rms_norm_kernel<warp_size, 1, float, float>);
-}
-
 }  // namespace pecia::kernels::cuda

@@ -60,6 +60,7 @@ void linear(const LinearArgs& args) {
   const int64_t depth = args.x.size(1), width = depth / args.splits;
   const bool adds = args.accumulate == Accumulate::yes;
   std::vector<Operand> rows;
+  rows.reserve(args.y.rows());
   for (int64_t t = 0; t < args.y.rows(); ++t) rows.push_back(operand(args, t));
   for (int64_t o = 0; o < args.y.size(1); ++o) {
     const std::vector<float> numbers = numbers_of(args, o);
@@ -73,6 +74,7 @@ void linear(const LinearArgs& args) {
         continue;
       }
       std::vector<float> sums;
+      sums.reserve(args.splits);
       for (int split = 0; split < args.splits; ++split)
         sums.push_back(static_cast<float>(
             product(x, numbers, split * width, (split + 1) * width, split == 0 ? bias : 0.0)));

@@ -5,15 +5,15 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/cuda/device/cuda_stream.hpp"
 #include "lib/comm/nccl.hpp"
 #include "lib/core/error.hpp"
 #include "lib/device/buffer.hpp"
+#include "lib/device/cuda/cuda_stream.hpp"
 
 namespace pecia::comm {
 namespace {
 
-using kernels::cuda::native;
+using device::native;
 
 [[noreturn]] void throw_nccl_error(ncclResult_t result, const char* call, ncclComm_t comm) {
   const char* const last = ncclGetLastError(comm);

@@ -18,6 +18,8 @@ class Stream {
   explicit Stream(int num_threads = 1, const std::vector<int>& cpus = {})
       : num_threads_(num_threads), pool_(std::make_unique<ThreadPool>(num_threads, cpus)) {}
   virtual ~Stream() = default;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
   Stream(Stream&&) = default;
   Stream& operator=(Stream&&) = default;
 

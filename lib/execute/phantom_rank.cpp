@@ -5,9 +5,9 @@ namespace pecia::execute {
 namespace {
 
 model::CodeUse codes_of(const model::ModelConfig& config, const PhantomSettings& settings) {
-  const Worker::Settings& worker = settings.worker;
+  const Replica::Settings& replica = settings.replica;
   if (!settings.keeps_codes) return {.kept = false};
-  return model::codes_kept(config, worker.sp * worker.tp, worker.layout_invariant, worker.ep,
+  return model::codes_kept(config, replica.sp * replica.tp, replica.layout_invariant, replica.ep,
                            settings.gpus);
 }
 
@@ -26,13 +26,13 @@ PhantomRank::PhantomRank(const model::ModelConfig& config, const PhantomSettings
             if (watcher_ != nullptr) watcher_->computed(op);
           },
           settings.traits)),
-      replica_(comm::make_phantom_communicator(settings.rank, settings.ranks, this)),
+      ranks_(comm::make_phantom_communicator(settings.rank, settings.ranks, this)),
       weights_(config, settings.weights,
-               Worker::weight_cut(settings.rank, settings.worker.sp, settings.worker.tp,
-                                  settings.worker.ep),
+               Replica::weight_cut(settings.rank, settings.replica.sp, settings.replica.tp,
+                                   settings.replica.ep),
                device_, settings.quantize, codes_of(config, settings), !settings.gpus),
-      worker_(*replica_, config, weights_, {device_, *stream_, *backend_, recorder_},
-              settings.worker) {
+      replica_(*ranks_, config, weights_, {device_, *stream_, *backend_, recorder_},
+               settings.replica) {
   recorder_.publish_to(activity_);
   if (watcher_ != nullptr) device_.on_copy([this](int64_t bytes) { watcher_->copied(bytes); });
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A rank of a replica that is not here. Its Worker runs plans as it would there, without
+/// A rank of a replica that is not here. Its Replica runs plans as it would there, without
 /// arithmetic, memory or peers. It counts exactly what the rank sends, computes and stores, for any
 /// rank of any grid and for any model of which the configuration is known.
 
 #include "kernels/phantom/phantom.hpp"
 #include "lib/comm/phantom.hpp"
-#include "lib/execute/worker.hpp"
+#include "lib/execute/replica.hpp"
 #include "lib/model/phantom_weights.hpp"
 
 namespace pecia::execute {
@@ -19,7 +19,8 @@ class PhantomWatcher : public comm::PhantomListener {
 };
 
 struct PhantomSettings {
-  int ranks = 1, rank = 0;  ///< in the replica; worker.sp and worker.tp say how ranks are laid out
+  int ranks = 1,
+      rank = 0;  ///< in the replica; replica.sp and replica.tp say how ranks are laid out
   DType weights = DType::bf16;  ///< type of tensors that are not codes
   model::Quantize quantize = model::Quantize::nothing;
   bool keeps_codes = true;  ///< model::CodeUse::kept
@@ -27,7 +28,7 @@ struct PhantomSettings {
   device::DeviceInfo device = {"phantom", 0, 1, "", ""};
   int64_t memory_bytes = 0;            ///< memory of the rank's device
   kernels::BackendTraits traits = {};  ///< of the backend on the device
-  Worker::Settings worker;
+  Replica::Settings replica;
   PhantomWatcher* watcher = nullptr;  ///< outlives the rank, if there is one
 };
 
@@ -45,11 +46,11 @@ class PhantomRank : private comm::PhantomListener {
   /// memory than the device has; execute throws it where a pass does.
   PhantomRank(const model::ModelConfig& config, const PhantomSettings& settings);
 
-  Worker& worker() { return worker_; }
-  schedule::Outcome execute(const schedule::Plan& plan) { return worker_.execute(plan); }
+  Replica& replica() { return replica_; }
+  schedule::Outcome execute(const schedule::Plan& plan) { return replica_.execute(plan); }
 
   /// What this rank has sent in all its groups so far.
-  comm::Traffic traffic() const { return context::traffic_of(worker_.groups()); }
+  comm::Traffic traffic() const { return context::traffic_of(replica_.groups()); }
   /// The same bytes, divided into those within and outside of layers.
   const SentBytes& sent() const { return sent_; }
   /// Sums over all ops so far; its name and dtype have no meaning.
@@ -72,9 +73,9 @@ class PhantomRank : private comm::PhantomListener {
   std::unique_ptr<kernels::Backend> backend_;
   Activity activity_;
   report::Recorder recorder_;
-  std::unique_ptr<comm::Communicator> replica_;
+  std::unique_ptr<comm::Communicator> ranks_;
   model::PhantomWeights weights_;
-  Worker worker_;
+  Replica replica_;
 };
 
 }  // namespace pecia::execute

@@ -29,28 +29,23 @@ RankNeeds needs_of_rank(int rank, const job::Job& job, const model::ModelConfig&
   const int64_t prompt = resources.max_batch_tokens, sequences = resources.max_sequences;
   const int64_t kv_tokens = passes.slots(prompt + passes.short_tokens()) +
                             sequences * passes.slots(2 * passes.short_tokens());
-  PhantomRank phantom(
-      config, {.ranks = resources.cp * resources.sp * resources.tp,
-               .rank = rank,
-               .weights = weights,
-               .quantize = resources::quantize_of(job),
-               .keeps_codes = resources::code_use(job, config, 1, 1, resources.gpus).kept,
-               .gpus = resources.gpus,
-               .memory_bytes = std::numeric_limits<int64_t>::max(),
-               .traits = traits,
-               .worker = {.sp = resources.sp,
-                          .tp = resources.tp,
-                          .kv_dtype = resources.kv_dtype,
-                          .kv_tokens = kv_tokens,
-                          .logprobs = job.generation.logprobs,
-                          .prompt_logprobs = 0,
-                          .layout_invariant = job.reproducible == parallel::Reproducible::layout,
-                          .sparse = resources.sparse,
-                          .ep = resources.ep}});
+  Replica::Settings settings = Replica::settings_of(job, resources);
+  settings.kv_tokens = kv_tokens, settings.kv_recent_tokens = 0;
+  settings.prompt_logprobs = 0;
+  PhantomRank phantom(config,
+                      {.ranks = resources.cp * resources.sp * resources.tp,
+                       .rank = rank,
+                       .weights = weights,
+                       .quantize = resources::quantize_of(job),
+                       .keeps_codes = resources::code_use(job, config, 1, 1, resources.gpus).kept,
+                       .gpus = resources.gpus,
+                       .memory_bytes = std::numeric_limits<int64_t>::max(),
+                       .traits = traits,
+                       .replica = std::move(settings)});
   const int64_t before = phantom.peak_bytes();
   RankNeeds needs;
-  needs.weight_bytes = before - phantom.worker().cache().bytes();
-  const auto windows = [&] { return phantom.worker().attention().window_totals(); };
+  needs.weight_bytes = before - phantom.replica().cache().bytes();
+  const auto windows = [&] { return phantom.replica().attention().window_totals(); };
   const auto run = [&](const schedule::Plan& plan, int64_t& sent,
                        context::WindowTotals& in_windows) {
     const int64_t sent_before = phantom.sent().total();
@@ -82,7 +77,7 @@ parallel::SentPerToken sent_per_token(const model::ModelConfig& config, int sp, 
         {.ranks = ranks,
          .rank = rank,
          .memory_bytes = std::numeric_limits<int64_t>::max(),
-         .worker = {.sp = sp, .tp = tp, .kv_tokens = 2 * in_base.slots(tokens + 1), .ep = ep}});
+         .replica = {.sp = sp, .tp = tp, .kv_tokens = 2 * in_base.slots(tokens + 1), .ep = ep}});
     phantom.execute(in_base.feed(0, 1, tokens));
     base += phantom.sent().in_layers;
     phantom.execute(in_shift.feed(1, 1, tokens));

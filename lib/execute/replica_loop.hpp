@@ -3,18 +3,19 @@
 /// The loop of a replica whose ranks run every pass together: rank 0 makes passes, all ranks run
 /// them, results go to disk as turns finish. team_loop.hpp is the loop where teams change.
 
-#include "lib/execute/pass_maker.hpp"
-#include "lib/execute/worker.hpp"
+#include "lib/execute/plan_source.hpp"
+#include "lib/execute/replica.hpp"
+#include "lib/execute/run_clock.hpp"
 
 namespace pecia::execute {
 
 /// Runs until nothing is left or `stopping` returns true; turns under way are then written as
-/// partial. Collective over `replica`; `pass_maker` is given on its rank 0 and null elsewhere.
+/// partial. Collective over `ranks`, the replica's; `plans` is given on its rank 0 and null elsewhere.
 /// Every rank calls `told`, which returns whether it was told to stop. The totals are rank 0's.
 /// Rank 0's clock decides for all; while ranks wait for the next request, each sleeps on its own
 /// clock.
-batch::ReplicaTotals run_replica(comm::Communicator& replica, Worker& worker,
-                                 report::Recorder& recorder, PassMaker* pass_maker,
+batch::ReplicaTotals run_replica(comm::Communicator& ranks, Replica& replica,
+                                 report::Recorder& recorder, PlanSource* plans,
                                  const std::function<bool()>& told,
                                  const RunClock& clock = steady_run_clock());
 

@@ -7,6 +7,7 @@
 
 #include "lib/comm/mailbox.hpp"
 #include "lib/comm/wait.hpp"
+#include "lib/execute/pass_reply.hpp"
 
 namespace pecia::execute {
 namespace {
@@ -24,13 +25,14 @@ void wait_until(const std::function<bool()>& test) {
 }
 
 /// Executes a plan of this rank's team.
-Answer execute(const schedule::Plan& plan, Worker& worker, report::Recorder& recorder, bool told) {
+PassReply execute(const schedule::Plan& plan, Replica& replica, report::Recorder& recorder,
+                  bool told) {
   // Set before the phase's span, which belongs to the pass.
   recorder.set_pass(plan.saves() ? no_pass : plan.number);
-  Answer answer{told, plan.number, -recorder.totals().flops, {}};
+  PassReply answer{told, plan.number, -recorder.totals().flops, {}};
   {
     const ScopedSpan span(recorder, batch::phase_name(plan), Kind::phase);
-    answer.outcome = worker.execute(plan);
+    answer.outcome = replica.execute(plan);
   }
   recorder.set_pass(no_pass);
   answer.flops += recorder.totals().flops;
@@ -38,9 +40,9 @@ Answer execute(const schedule::Plan& plan, Worker& worker, report::Recorder& rec
 }
 
 /// Every rank but 0: executes the plans that come.
-void follow(comm::Communicator& replica, Worker& worker, report::Recorder& recorder,
+void follow(comm::Communicator& ranks, Replica& replica, report::Recorder& recorder,
             const std::function<bool()>& told) {
-  comm::Mailbox mail(replica, root);
+  comm::Mailbox mail(ranks, root);
   bool said = false;  // that this rank was told to stop
   for (;;) {
     schedule::Plan plan;
@@ -48,7 +50,7 @@ void follow(comm::Communicator& replica, Worker& worker, report::Recorder& recor
       const ScopedSpan span(recorder, "wait_for_plan", Kind::idle);
       wait_until([&] {
         if (!said && told()) {
-          mail.send(to_bytes(Answer{1, no_pass, 0, {}}));
+          mail.send(to_bytes(PassReply{1, no_pass, 0, {}}));
           said = true;
         }
         const auto message = mail.receive();
@@ -57,24 +59,24 @@ void follow(comm::Communicator& replica, Worker& worker, report::Recorder& recor
       });
     }
     if (plan.last != 0) break;
-    mail.send(to_bytes(execute(plan, worker, recorder, told())));
+    mail.send(to_bytes(execute(plan, replica, recorder, told())));
   }
-  mail.send(to_bytes(Answer{}));  // rank 0 expects a message until it has this one
+  mail.send(to_bytes(PassReply{}));  // rank 0 expects a message until it has this one
   mail.flush();
 }
 
 /// Rank 0: plans, and executes the plans of its own instance.
 class Lead {
  public:
-  Lead(comm::Communicator& replica, Worker& worker, report::Recorder& recorder,
-       PassMaker& pass_maker, const std::function<bool()>& told, const RunClock& clock)
-      : replica_(replica),
-        worker_(worker),
+  Lead(comm::Communicator& ranks, Replica& replica, report::Recorder& recorder, PlanSource& plans,
+       const std::function<bool()>& told, const RunClock& clock)
+      : ranks_(ranks),
+        replica_(replica),
         recorder_(recorder),
-        pass_maker_(pass_maker),
+        plans_(plans),
         told_(told),
         clock_(clock) {
-    for (int rank = 1; rank < replica.size(); ++rank) mail_.emplace_back(replica, rank);
+    for (int rank = 1; rank < ranks.size(); ++rank) mail_.emplace_back(ranks, rank);
   }
 
   batch::ReplicaTotals run() {
@@ -89,7 +91,7 @@ class Lead {
       if (own_.empty()) break;
       const schedule::Plan plan = std::move(own_.front());
       own_.pop_front();
-      take(root, execute(plan, worker_, recorder_, told_()));
+      take(root, execute(plan, replica_, recorder_, told_()));
     }
     schedule::Plan last;
     last.last = 1;
@@ -97,7 +99,7 @@ class Lead {
     for (comm::Mailbox& mail : mail_)  // an answer that says "told" may come first
       wait_until([&] {
         const auto message = mail.receive();
-        return message && from_bytes<Answer>(*message).told == 0;
+        return message && from_bytes<PassReply>(*message).stop_requested == 0;
       });
     return totals_;
   }
@@ -115,7 +117,7 @@ class Lead {
     const double now = served_s_ = clock_.seconds();
     for (size_t i = 0; i < mail_.size(); ++i)
       while (const auto message = mail_[i].receive())
-        take(static_cast<int>(i) + 1, from_bytes<Answer>(*message));
+        take(static_cast<int>(i) + 1, from_bytes<PassReply>(*message));
     check_overdue(now);
     if (!news_ && now < look_again_s_) return;
     const bool news = std::exchange(news_, false);
@@ -124,7 +126,7 @@ class Lead {
     look_again_s_ = now + pause_s;
     plan(clock_.seconds());  // later than the ends of the passes that were taken in
     if (news || begun_ > begun) draw_curves();
-    pass_maker_.on_pass(totals_);
+    plans_.observer.ended(totals_);
   }
 
  private:
@@ -137,16 +139,16 @@ class Lead {
   };
 
   void plan(double now) {
-    stopping_ = draining_ || pass_maker_.stopping(any_told_ || told_());
-    while (auto next = next_pass(pass_maker_, stopping_, now, totals_)) {
+    stopping_ = draining_ || plans_.observer.stopping(any_told_ || told_());
+    while (auto next = next_pass(plans_, stopping_, now, totals_)) {
       note_decisions(next->number);
       send(std::move(*next), now);
     }
     if (!under_way_.empty()) return;
-    const auto arrival = pass_maker_.source.next_arrival();
-    if (!draining_ && (stopping_ || pass_maker_.scheduler.out_of_time() || !arrival)) {
+    const auto arrival = plans_.source.next_arrival();
+    if (!draining_ && (stopping_ || plans_.scheduler.out_of_time() || !arrival)) {
       draining_ = true;
-      record(pass_maker_, pass_maker_.scheduler.partial(), totals_);
+      record(plans_, plans_.scheduler.partial(), totals_);
     }
     if (draining_) drain(now);
   }
@@ -154,8 +156,7 @@ class Lead {
   /// Keeps keys and values of one sequence after the other.
   void drain(double now) {
     std::optional<schedule::Plan> save;
-    if (pass_maker_.saves != nullptr)
-      save = pass_maker_.saves->next(pass_maker_.scheduler, now, totals_);
+    if (plans_.saves != nullptr) save = plans_.saves->next(plans_.scheduler, now, totals_);
     ended_ = !save;
     if (ended_) return;
     save->number = saving_pass;
@@ -164,7 +165,7 @@ class Lead {
 
   /// Notes in the trace what was decided for a pass, with what else would have taken how long.
   void note_decisions(int64_t pass) {
-    for (schedule::Decision decision : pass_maker_.scheduler.decisions()) {
+    for (schedule::Decision decision : plans_.scheduler.decisions()) {
       decision.numbers.emplace_back("of_pass", static_cast<double>(pass));
       recorder_.note(decision.name, std::move(decision.numbers), decision.chosen);
     }
@@ -173,15 +174,15 @@ class Lead {
   void send(schedule::Plan plan, double now) {
     const bool computes = !plan.saves() && plan.restore.empty();
     UnderWay under_way{plan, now, 0, {}, {}, {}};
-    if (computes) under_way.expected_s = pass_maker_.scheduler.expected_seconds(plan);
-    const context::ReplicaGroups& groups = worker_.groups();
+    if (computes) under_way.expected_s = plans_.scheduler.expected_seconds(plan);
+    const context::ReplicaGroups& groups = replica_.groups();
     const int block = groups.place.sp * groups.place.tp;
     for (const parallel::Team& team : plan.teams)
       for (const int32_t instance : team.instances)
         for (int rank = instance * block; rank < (instance + 1) * block; ++rank)
           under_way.awaited.push_back(rank);
-    if (pass_maker_.on_plan && computes) pass_maker_.on_plan(plan, under_way.expected_s);
-    if (pass_maker_.on_begin) pass_maker_.on_begin(plan, totals_);
+    if (computes) plans_.observer.planned(plan, under_way.expected_s);
+    plans_.observer.begins(plan, totals_);
     const std::vector<std::byte> bytes = to_bytes(plan);
     for (const int rank : under_way.awaited)
       if (rank != root) mail_[rank - 1].send(bytes);
@@ -203,12 +204,12 @@ class Lead {
     }
     recorder_.draw("instances", {{"reading prompts", reading}, {"making answers", answering}});
     recorder_.draw("widest team", {{"instances", widest}});
-    recorder_.draw("requests", {{"running", static_cast<double>(pass_maker_.scheduler.running())},
-                                {"waiting", static_cast<double>(pass_maker_.scheduler.waiting())}});
+    recorder_.draw("requests", {{"running", static_cast<double>(plans_.scheduler.running())},
+                                {"waiting", static_cast<double>(plans_.scheduler.waiting())}});
   }
 
-  void take(int rank, Answer answer) {
-    any_told_ = any_told_ || answer.told != 0;
+  void take(int rank, PassReply answer) {
+    any_told_ = any_told_ || answer.stop_requested != 0;
     news_ = true;
     if (answer.pass == no_pass) return;
     UnderWay& pass = under_way_.at(answer.pass);
@@ -225,25 +226,25 @@ class Lead {
     std::vector<schedule::Outcome> outcomes;
     for (auto& [rank, outcome] : pass.outcomes) outcomes.push_back(std::move(outcome));
     if (pass.plan.saves() || !pass.plan.restore.empty())
-      pass_maker_.saves->commit(pass.plan, outcomes, totals_);
+      plans_.saves->commit(pass.plan, outcomes, totals_);
     if (pass.plan.saves()) return;
-    pass_maker_.scheduler.commit(pass.plan, outcomes, end);
+    plans_.scheduler.commit(pass.plan, outcomes, end);
     if (outcomes.front().kv.done == 0)
       pass.plan.restore.clear();  // reading failed, so it was computed
     size_t instances = 0;
     for (const parallel::Team& team : pass.plan.teams) instances += team.instances.size();
     counter_.count(pass.plan,
                    {pass.begin_s, end, pass.flops,
-                    static_cast<double>(instances) / static_cast<double>(worker_.groups().cp)},
+                    static_cast<double>(instances) / static_cast<double>(replica_.groups().cp)},
                    totals_);
     if (pass.plan.restore.empty())
       batch::count_team(pass.plan, pass.begin_s, end, pass.expected_s, totals_.elastic);
-    totals_.elastic.scale_ups = pass_maker_.scheduler.scale_ups();
-    record(pass_maker_, pass_maker_.scheduler.take_finished(), totals_);
+    totals_.elastic.scale_ups = plans_.scheduler.scale_ups();
+    record(plans_, plans_.scheduler.take_finished(), totals_);
   }
 
   void check_overdue(double now) const {
-    const auto limit_s = static_cast<double>(replica_.wait_timeout().count());
+    const auto limit_s = static_cast<double>(ranks_.wait_timeout().count());
     if (limit_s == 0) return;
     for (const auto& [number, pass] : under_way_)
       if (now - pass.begin_s > limit_s)
@@ -253,10 +254,10 @@ class Lead {
             number, pass.plan.teams.front().text(), limit_s, fmt::join(pass.awaited, ", "));
   }
 
-  comm::Communicator& replica_;
-  Worker& worker_;
+  comm::Communicator& ranks_;
+  Replica& replica_;
   report::Recorder& recorder_;
-  PassMaker& pass_maker_;
+  PlanSource& plans_;
   const std::function<bool()>& told_;
   const RunClock& clock_;
   std::deque<comm::Mailbox> mail_;  ///< of ranks 1, 2, …
@@ -271,32 +272,32 @@ class Lead {
   double served_s_ = 0;      ///< when answers were last looked for
 };
 
-/// What the worker calls while it computes, as long as this object lives.
+/// What the replica calls while it computes, as long as this object lives.
 struct Looks {
-  Looks(Worker& computing, std::function<void()> look) : worker(computing) {
-    worker.while_computing(std::move(look));
+  Looks(Replica& computing, std::function<void()> look) : replica(computing) {
+    replica.while_computing(std::move(look));
   }
   Looks(const Looks&) = delete;
   Looks& operator=(const Looks&) = delete;
   ~Looks() {
-    worker.while_computing([] {});
+    replica.while_computing([] {});
   }
 
-  Worker& worker;
+  Replica& replica;
 };
 
 }  // namespace
 
-batch::ReplicaTotals run_teams(comm::Communicator& replica, Worker& worker,
-                               report::Recorder& recorder, PassMaker* pass_maker,
+batch::ReplicaTotals run_teams(comm::Communicator& ranks, Replica& replica,
+                               report::Recorder& recorder, PlanSource* plans,
                                const std::function<bool()>& told, std::function<void()> look,
                                const RunClock& clock) {
-  if (pass_maker == nullptr) {
-    follow(replica, worker, recorder, told);
+  if (plans == nullptr) {
+    follow(ranks, replica, recorder, told);
     return {};
   }
-  Lead lead(replica, worker, recorder, *pass_maker, told, clock);
-  const Looks looks(worker, [&, look = std::move(look)] {
+  Lead lead(ranks, replica, recorder, *plans, told, clock);
+  const Looks looks(replica, [&, look = std::move(look)] {
     if (look) look();
     lead.serve_now_and_then();
   });

@@ -5,15 +5,16 @@
 /// each team its next plan as soon as its instances have answered. While rank 0 computes, it does so
 /// between two pieces of an op. Source: LoongServe (global manager).
 
-#include "lib/execute/pass_maker.hpp"
-#include "lib/execute/worker.hpp"
+#include "lib/execute/plan_source.hpp"
+#include "lib/execute/replica.hpp"
+#include "lib/execute/run_clock.hpp"
 
 namespace pecia::execute {
 
-/// Does what run_replica does, and its arguments mean the same. Takes over the worker's
+/// Does what run_replica does, and its arguments mean the same. Takes over the replica's
 /// while_computing; `look` is called with it.
-batch::ReplicaTotals run_teams(comm::Communicator& replica, Worker& worker,
-                               report::Recorder& recorder, PassMaker* pass_maker,
+batch::ReplicaTotals run_teams(comm::Communicator& ranks, Replica& replica,
+                               report::Recorder& recorder, PlanSource* plans,
                                const std::function<bool()>& told, std::function<void()> look,
                                const RunClock& clock = steady_run_clock());
 

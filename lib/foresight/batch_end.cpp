@@ -7,6 +7,7 @@
 #include "lib/core/error.hpp"
 #include "lib/foresight/least_end.hpp"
 #include "lib/foresight/request_turns.hpp"
+#include "lib/resources/scheduler_limits.hpp"
 
 namespace pecia::foresight {
 namespace {
@@ -105,23 +106,10 @@ schedule::SchedulerLimits limits_of(const Batch& batch, const job::Job& job,
                                     const model::ModelConfig& config,
                                     const resources::Resources& resources,
                                     const schedule::TeamTimes& times) {
-  schedule::SchedulerLimits limits;
-  limits.ring_size = resources.cp;
-  limits.elastic = resources.elastic;
-  limits.objective = resources.objective;
-  limits.min_instances = resources.min_instances;
-  limits.max_instances = resources.max_instances;
+  schedule::SchedulerLimits limits = resources::scheduler_limits(job, config, resources);
   if (resources.elastic) limits.team_times = times;
-  limits.kv_tokens = resources.kv_tokens;
-  limits.max_sequences = resources.max_sequences;
-  limits.max_batch_tokens = resources.max_batch_tokens;
   limits.max_positions = std::max(config.max_positions, batch.longest_sequence() + 1);
-  limits.vocab = config.vocab;
-  limits.policy = job.batch.policy;
-  limits.levels_from = resources.levels_from();
-  limits.layout_invariant = job.reproducible == parallel::Reproducible::layout;
-  limits.modes = parallel::pass_modes({resources.degrees(), resources.prefill, resources.decode},
-                                      resources.shift_threshold);
+  limits.ring = parallel::Ring::pass_kv;  // `times` know what travels
   return limits;
 }
 

@@ -12,7 +12,7 @@ namespace {
 /// Sparse attention weighs tokens for the next layer but not for the last, which drops none, so the
 /// last layer but one is recorded as well.
 int64_t folded_layers(const Recording& recording) {
-  return recording.rank.worker.sparse ? 5 : 4;
+  return recording.rank.replica.sparse ? 5 : 4;
 }
 
 /// Writes down what a phantom does from `begin` on.

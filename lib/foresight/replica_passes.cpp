@@ -70,17 +70,17 @@ execute::PhantomSettings settings_of(const Replica& replica, const machines::Clu
           .device = {cluster.rank.name, 0, 1, "", ""},
           .memory_bytes = memory_bytes,
           .traits = replica.traits,
-          .worker = {.sp = resources.sp,
-                     .tp = resources.tp,
-                     .kv_dtype = resources.kv_dtype,
-                     .kv_tokens = kv_tokens,
-                     .kv_recent_tokens = kv_recent_tokens,
-                     .logprobs = replica.job.generation.logprobs,
-                     .prompt_logprobs = 0,
-                     .places = cluster.places(replica.ranks()),
-                     .layout_invariant = is_layout(replica),
-                     .sparse = settled_levels(replica, cluster),
-                     .ep = resources.ep}};
+          .replica = {.sp = resources.sp,
+                      .tp = resources.tp,
+                      .kv_dtype = resources.kv_dtype,
+                      .kv_tokens = kv_tokens,
+                      .kv_recent_tokens = kv_recent_tokens,
+                      .logprobs = replica.job.generation.logprobs,
+                      .prompt_logprobs = 0,
+                      .places = cluster.places(replica.ranks()),
+                      .layout_invariant = is_layout(replica),
+                      .sparse = settled_levels(replica, cluster),
+                      .ep = resources.ep}};
 }
 
 Program program_of(const Replica& replica, const machines::Cluster& cluster, schedule::Plan pass,

@@ -17,7 +17,7 @@ double measure_step_us() {
   config.layers = 2;
   config.pattern.resize(config.layers);
   execute::PhantomRank rank(config, {.memory_bytes = std::numeric_limits<int64_t>::max(),
-                                     .worker = {.kv_tokens = 2 * steps * context}});
+                                     .replica = {.kv_tokens = 2 * steps * context}});
   double best_us = std::numeric_limits<double>::infinity();
   for (int64_t step = 0; step < steps; ++step) {
     const schedule::Plan plan = execute::TrialPasses().step(step, 1, context, true);

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "kernels/api/backend.hpp"
 #include "lib/core/error.hpp"
 #include "lib/core/json.hpp"
+#include "lib/device/cuda_device.hpp"
 #include "lib/grammar/grammars.hpp"
 #include "lib/job/job.hpp"
 #include "lib/job/job_codecs.hpp"
@@ -175,12 +175,12 @@ void refuse_beside_a_shape(const Job& job) {
 void refuse_unimplemented(const Job& job) {
   refuse_beside_a_shape(job);
   const bool on_gpus = job.backend == BackendKind::cuda;
-  if (on_gpus && !kernels::has_cuda())
+  if (on_gpus && !device::has_cuda())
     fail<Unsupported>(
         "backend: cuda: this pecia was built without CUDA; use backend: cpu, or build the preset "
         "cuda");
   if (on_gpus) refuse_on_any_gpu(job);
-  if (job.backend == BackendKind::cpu || !kernels::has_cuda()) refuse_on_cpus(job);
+  if (job.backend == BackendKind::cpu || !device::has_cuda()) refuse_on_cpus(job);
   if (job.model.compute == Precision::fp8 && job.model.dtype != Precision::fp8)
     fail<Unsupported>(
         "model.compute: fp8 multiplies weights of that type alone; use model.dtype: fp8, or "

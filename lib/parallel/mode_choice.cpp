@@ -95,11 +95,13 @@ bool gather_pays(const ModelShape& model, int tp, int64_t new_tokens) {
 }
 
 ModeChoice choose_modes(const Setting& setting, const ModelShape& model, int64_t max_batch_tokens) {
-  ModeChoice choice{setting.prefill.value_or(PrefillMode::single), setting.ring,
-                    setting.decode.value_or(DecodeMode::single), ""};
+  ModeChoice choice{setting.prefill.value_or(PrefillMode::single),
+                    setting.ring,
+                    setting.decode.value_or(DecodeMode::single),
+                    {}};
   if (setting.degrees.ranks() == 1) return choice;
   const auto add = [&](std::string_view what, std::string_view mode, const std::string& why) {
-    choice.why += fmt::format("{}{} {}: {}", choice.why.empty() ? "" : "; ", what, mode, why);
+    choice.reasons.add(fmt::format("{} {}: {}", what, mode, why));
   };
   std::string why;
   if (!setting.prefill) {

@@ -2,6 +2,7 @@
 #pragma once
 /// Decides what `auto` becomes, and gives the reason in words.
 
+#include "lib/core/reasons.hpp"
 #include "lib/parallel/modes.hpp"
 
 namespace pecia::parallel {
@@ -28,7 +29,7 @@ struct ModeChoice {
   PrefillMode prefill = PrefillMode::single;
   std::optional<RingMode> ring;  ///< absent: a rule chooses turn by turn, or there is no ring
   DecodeMode decode = DecodeMode::single;
-  std::string why;  ///< a clause for each mode that was auto; empty if none was
+  Reasons reasons;  ///< one for each mode that was auto
 };
 
 /// Decides every auto of the setting, for prefill passes of at most `max_batch_tokens` new tokens.

@@ -9,6 +9,7 @@
 #include "lib/comm/nccl_communicator.hpp"
 #include "lib/comm/staged_communicator.hpp"
 #include "lib/core/archive.hpp"
+#include "lib/device/cuda_device.hpp"
 
 namespace pecia::resources {
 namespace {
@@ -26,7 +27,7 @@ struct TravellingGpu {
 
 bool computes_on_gpus(const job::Job& job, comm::Communicator& world) {
   if (job.backend) return *job.backend == job::BackendKind::cuda;
-  return world.all_reduce_max(kernels::num_cuda_devices() > 0 ? 0 : 1) == 0;
+  return world.all_reduce_max(device::num_cuda_devices() > 0 ? 0 : 1) == 0;
 }
 
 int gpu_of_rank(int local_rank, int visible) {
@@ -70,8 +71,8 @@ ComputePlace make_compute_place(const job::Job& job, bool gpus, const Threads& t
                                                 : kernels::CpuProducts(fixed_products(job, world));
   comm::together(world, [&] {
     if (gpus) {
-      const int visible = kernels::num_cuda_devices();
-      place.device = kernels::make_cuda_device(visible > 0 ? gpu_of_rank(local_rank, visible) : 0);
+      const int visible = device::num_cuda_devices();
+      place.device = device::make_cuda_device(visible > 0 ? gpu_of_rank(local_rank, visible) : 0);
       job::refuse_on_gpus(job, place.device->info().compute_capability);
       place.backend = kernels::make_cuda_backend(*place.device);
     } else {

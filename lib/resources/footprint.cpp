@@ -77,8 +77,7 @@ KvFootprint kv_footprint(const job::Job& job, const model::ModelConfig& config,
   resources.kv_dtype = job.kv.dtype ? dtype_of(*job.kv.dtype) : float_type(job, config);
   resources.max_batch_tokens = resolve_batch_tokens(
       job, config, parallel::row_ranks(resources.degrees(), resources.prefill), resources.gpus);
-  const auto world = comm::make_null_communicator();
-  resources.max_sequences = resolve_max_sequences(job, config, inputs, resources, *world);
+  resources.max_sequences = resolve_max_sequences(job, config, inputs, resources);
   KvFootprint found;
   found.dtype = resources.kv_dtype;
   found.bytes_per_token = config.kv_bytes_per_token(resources.kv_dtype);
@@ -87,8 +86,7 @@ KvFootprint kv_footprint(const job::Job& job, const model::ModelConfig& config,
   if (inputs == nullptr) return found;
   job::Job unlimited = job;
   unlimited.kv.memory.reset();
-  resolve_kv_slots(unlimited, config, inputs, resources, std::numeric_limits<int64_t>::max(),
-                   *world)
+  resolve_kv_slots(unlimited, config, inputs, resources, std::numeric_limits<int64_t>::max())
       .write_to(resources);
   found.tokens_of_rank = resources.kv_tokens;
   found.recent_tokens_of_rank = resources.kv_recent_tokens;

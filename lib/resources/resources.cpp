@@ -67,9 +67,7 @@ void settle_micro_at_home(Resources& resources) {
         "attention.pipeline: {} needs cp or sp above 1, but the grid is {}, where no tokens travel "
         "for levels: use pipeline auto",
         *micro, to_string(resources.degrees()));
-  if (!micro)
-    resources.why += fmt::format("{}levels in 1 part: no tokens travel for them",
-                                 resources.why.empty() ? "" : "; ");
+  if (!micro) resources.reasons.add("levels in 1 part: no tokens travel for them");
   micro = 1;
 }
 
@@ -134,7 +132,7 @@ void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num
   resources.ring = choice.ring;
   resources.decode = choice.decode;
   resources.shift_threshold = job.parallel.shift_threshold;
-  resources.why = choice.why;
+  resources.reasons = choice.reasons;
   if (resources.cp == 1 && resources.levels_from()) settle_micro_at_home(resources);
 }
 
@@ -276,24 +274,20 @@ int64_t sequences_for(const BatchWork& work, const model::ModelConfig& config,
 }
 
 int64_t resolve_max_sequences(const job::Job& job, const model::ModelConfig& config,
-                              const batch::Inputs* inputs, const Resources& resources,
-                              comm::Communicator& world) {
+                              const batch::Inputs* inputs, const Resources& resources) {
   if (job.batch.max_sequences) return *job.batch.max_sequences;
-  int64_t sequences = 1;
-  if (inputs != nullptr) {
-    BatchWork all{.requests = static_cast<int64_t>(inputs->requests().size()),
-                  .prompt_tokens = inputs->prompt_tokens() - inputs->shared_tokens()};
-    for (const batch::InputRequest& request : inputs->requests()) {
-      all.flops += request.work;
-      for (size_t turn = 0; turn < inputs->prompt(request).turns.size(); ++turn) {
-        const int64_t tokens = inputs->answer_tokens(request, turn);
-        all.answers += tokens > 0;
-        all.answer_tokens += tokens;
-      }
+  if (inputs == nullptr) return 1;
+  BatchWork all{.requests = static_cast<int64_t>(inputs->requests().size()),
+                .prompt_tokens = inputs->prompt_tokens() - inputs->shared_tokens()};
+  for (const batch::InputRequest& request : inputs->requests()) {
+    all.flops += request.work;
+    for (size_t turn = 0; turn < inputs->prompt(request).turns.size(); ++turn) {
+      const int64_t tokens = inputs->answer_tokens(request, turn);
+      all.answers += tokens > 0;
+      all.answer_tokens += tokens;
     }
-    sequences = sequences_for(all, config, resources);
   }
-  return world.all_reduce_max(sequences);
+  return sequences_for(all, config, resources);
 }
 
 int64_t most_slots(const job::Job& job, const batch::Inputs& inputs,
@@ -370,10 +364,9 @@ int64_t reserved_bytes(int64_t free_bytes, bool gpus) {
 
 KvSlots resolve_kv_slots(const job::Job& job, const model::ModelConfig& config,
                          const batch::Inputs* inputs, const Resources& resources,
-                         int64_t free_bytes, comm::Communicator& world) {
-  const int64_t of_rank =
+                         int64_t free_bytes) {
+  const int64_t memory =
       job.kv.memory.value_or(free_bytes - reserved_bytes(free_bytes, resources.gpus));
-  const int64_t memory = -world.all_reduce_max(-of_rank);  // the least of all ranks
   // The slots that the largest requests of a full batch use together.
   int64_t most = 1;
   if (inputs != nullptr) {
@@ -385,7 +378,7 @@ KvSlots resolve_kv_slots(const job::Job& job, const model::ModelConfig& config,
       if (__builtin_add_overflow(most, wanted[i], &most))
         most = std::numeric_limits<int64_t>::max();
   }
-  const KvSlots slots = kv_slots(job, config, resources, memory, world.all_reduce_max(most));
+  const KvSlots slots = kv_slots(job, config, resources, memory, most);
   if (slots.tokens < 1)
     fail<InputError>(
         "kv.memory of {} bytes on a rank holds no token of {} bytes; raise it, or free memory",
@@ -398,16 +391,25 @@ DType resolve_kv_dtype(const job::Job& job, DType matrices, DType embedding) {
   return is_code(matrices) ? embedding : matrices;
 }
 
-void resolve_memory(const job::Job& job, const model::ModelConfig& config,
-                    const model::WeightViews& weights, const batch::Inputs* inputs,
-                    int64_t free_bytes, Resources& resources, comm::Communicator& world) {
-  resources.kv_dtype = resolve_kv_dtype(job, weights.matrix_type(), weights.embedding.dtype());
+void Memory::write_to(Resources& resources) const {
+  resources.kv_dtype = kv_dtype;
+  resources.max_batch_tokens = max_batch_tokens;
+  resources.max_sequences = max_sequences;
+  kv.write_to(resources);
+}
+
+Memory settle_memory(const job::Job& job, const model::ModelConfig& config,
+                     const Resources& resources, const MemoryFacts& facts,
+                     const batch::Inputs* inputs) {
+  Resources settled = resources;
+  settled.kv_dtype = resolve_kv_dtype(job, facts.matrices, facts.embedding);
   parallel::Degrees pass = resources.degrees();
   if (resources.elastic) pass.cp = 1;  // for each instance of a team
-  resources.max_batch_tokens = resolve_batch_tokens(
+  settled.max_batch_tokens = resolve_batch_tokens(
       job, config, parallel::row_ranks(pass, resources.prefill), resources.gpus);
-  resources.max_sequences = resolve_max_sequences(job, config, inputs, resources, world);
-  resolve_kv_slots(job, config, inputs, resources, free_bytes, world).write_to(resources);
+  settled.max_sequences = resolve_max_sequences(job, config, inputs, settled);
+  return {settled.kv_dtype, settled.max_batch_tokens, settled.max_sequences,
+          resolve_kv_slots(job, config, inputs, settled, facts.free_bytes)};
 }
 
 schedule::PassTimes estimated_times(const model::ModelConfig& config, const Resources& resources,

@@ -8,6 +8,7 @@
 #include "lib/batch/inputs.hpp"
 #include "lib/comm/communicator.hpp"
 #include "lib/core/dtype.hpp"
+#include "lib/core/reasons.hpp"
 #include "lib/job/job.hpp"
 #include "lib/model/device_weights.hpp"
 #include "lib/parallel/levels.hpp"
@@ -27,7 +28,7 @@ struct Resources {
   std::optional<parallel::RingMode> ring;  ///< absent: no ring, or chosen by rule for each chunk
   std::optional<int64_t> shift_threshold;  ///< absent: there is no shift, or the rule chooses
   std::optional<parallel::SparseSetting> sparse;  ///< prompts are attended by levels
-  std::string why;  ///< reasons for modes that were auto; may be empty
+  Reasons reasons;                                ///< for what was auto
   Threads threads;
   bool gpus = false;  ///< every rank computes on a GPU
   DType kv_dtype = DType::fp32;
@@ -116,12 +117,11 @@ void require_fp8_widths(const model::ModelConfig& config, const Resources& resou
 int64_t free_host_bytes(comm::Communicator& world);
 
 /// Sequences that a replica runs at once: the job's number, or (auto) the result of
-/// sequences_at_once for its requests. That uses arithmetic alone, so a job always runs in the same
-/// batches: reading the weights is taken to last as long as 32 rows, on GPUs 300 (FLOPs per byte of
-/// a CPU or GPU). `inputs` is as below. Collective over `world`.
+/// sequences_at_once for the requests of `inputs` (null: one). That uses arithmetic alone, so a job
+/// always runs in the same batches: reading the weights is taken to last as long as 32 rows, on
+/// GPUs 300 (FLOPs per byte of a CPU or GPU).
 int64_t resolve_max_sequences(const job::Job& job, const model::ModelConfig& config,
-                              const batch::Inputs* inputs, const Resources& resources,
-                              comm::Communicator& world);
+                              const batch::Inputs* inputs, const Resources& resources);
 
 /// What a batch asks for, all requests together.
 struct BatchWork {
@@ -164,23 +164,37 @@ int64_t kv_memory_of_rank(const model::ModelConfig& config, const Resources& res
 /// `free_bytes` there. On CPUs, and where 2 GiB are more than that, they are a fifth.
 int64_t reserved_bytes(int64_t free_bytes, bool gpus);
 
-/// KV slots on each rank: what kv.memory holds, or (auto) `free_bytes`, the free memory where the
-/// rank computes, without reserved_bytes. It is never more than the job's requests can use at a time. Throws
-/// InputError when not one token fits. `inputs` are given on at least one rank and null on the
-/// others. Collective over `world`.
+/// KV slots on each rank: what kv.memory holds, or (auto) `free_bytes` without reserved_bytes. It is
+/// never more than the requests of `inputs` (null: none) can use at a time. `free_bytes`: free where
+/// a rank computes, on the rank that has least. Throws InputError when not one token fits.
 KvSlots resolve_kv_slots(const job::Job& job, const model::ModelConfig& config,
                          const batch::Inputs* inputs, const Resources& resources,
-                         int64_t free_bytes, comm::Communicator& world);
+                         int64_t free_bytes);
 
 /// The type of cached keys and values: the job's, or (auto) the resident type of the layers'
 /// matrices, and the embedding's type where these are rounded to codes.
 DType resolve_kv_dtype(const job::Job& job, DType matrices, DType embedding);
 
-/// Resolves kv_dtype, max_batch_tokens, max_sequences, kv_tokens and kv_recent_tokens. Collective
-/// over `world`.
-void resolve_memory(const job::Job& job, const model::ModelConfig& config,
-                    const model::WeightViews& weights, const batch::Inputs* inputs,
-                    int64_t free_bytes, Resources& resources, comm::Communicator& world);
+/// What memory is settled by, the same on all ranks.
+struct MemoryFacts {
+  DType matrices, embedding;  ///< resident types of the weights
+  int64_t free_bytes;         ///< as for resolve_kv_slots
+};
+
+/// What settle_memory decides.
+struct Memory {
+  DType kv_dtype = DType::fp32;
+  int64_t max_batch_tokens = 1, max_sequences = 1;
+  KvSlots kv;
+
+  void write_to(Resources& resources) const;
+};
+
+/// Settles the types and sizes of caches and batches on resources whose degrees and modes are
+/// decided. Throws as resolve_kv_slots.
+Memory settle_memory(const job::Job& job, const model::ModelConfig& config,
+                     const Resources& resources, const MemoryFacts& facts,
+                     const batch::Inputs* inputs);
 
 /// Estimates how long a replica's passes take, before any was measured. The model's operations and
 /// bytes are taken at shares of `peak_flops` (of all ranks) that such machines commonly reach. If

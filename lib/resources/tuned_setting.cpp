@@ -18,8 +18,7 @@ void take(const tune::Resolved& resolved, job::Job& job, Resources& resources) {
     resources.sparse->levels = setting.levels;
     resources.sparse->micro = setting.micro;
   }
-  std::string& why = resources.why;
-  why += (why.empty() ? "" : "; ") + resolved.why;
+  resources.reasons.add(resolved.why);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ struct TunedQuestion {
 };
 
 /// Absent unless is_tuned(job). Otherwise the file's choice for the job's goal replaces file, goal,
-/// levels and pipeline in job.attention and goes into `resources`, whose `why` says what is
+/// levels and pipeline in job.attention and goes into `resources`, whose reasons say what is
 /// expected of it. The goal `off` is a loss of 0. `resources` has its grid. `longest_tokens`: of
 /// the longest prompt. Without `levels_here` the places of ranks are not compared. Throws
 /// InputError as tune::read_tuned and tune::resolve do.

@@ -74,26 +74,18 @@ Json json_of(const foresight::Choice& choice) {
   return json;
 }
 
-/// The layout in the words of the job.
-std::vector<std::string> settings_of(const foresight::Choice& choice) {
-  const job::Job::Parallel& parallel = choice.chosen.parallel;
-  std::vector<std::string> settings;
-  const auto set = [&](const char* key, const auto& value) {
-    settings.push_back(fmt::format("{}={}", key, value));
-  };
-  set("parallel.dp", *parallel.dp), set("parallel.sp", *parallel.sp);
-  set("parallel.tp", *parallel.tp);
-  if (parallel.ep.value_or(1) > 1) set("parallel.ep", *parallel.ep);
-  if (parallel.cp.elastic)
-    set("parallel.cp", "elastic");
-  else
-    set("parallel.cp", *parallel.cp.degree);
-  if (parallel.prefill) set("parallel.prefill", name_of(*parallel.prefill));
-  if (parallel.decode) set("parallel.decode", name_of(*parallel.decode));
-  if (parallel.shift_threshold) set("parallel.shift_threshold", *parallel.shift_threshold);
-  if (!choice.tokens_by_rule)
-    set("batch.max_batch_tokens", choice.chosen.resources.max_batch_tokens);
-  return settings;
+ChosenLayout layout_of(const foresight::Choice& choice, const job::Job& job) {
+  const job::Job::Parallel& chosen = choice.chosen.parallel;
+  ChosenLayout layout{job.parallel};
+  job::Job::Parallel& parallel = layout.parallel;
+  parallel.dp = chosen.dp, parallel.sp = chosen.sp, parallel.tp = chosen.tp;
+  parallel.cp = chosen.cp;
+  if (chosen.ep.value_or(1) > 1) parallel.ep = chosen.ep;
+  if (chosen.prefill) parallel.prefill = chosen.prefill;
+  if (chosen.decode) parallel.decode = chosen.decode;
+  if (chosen.shift_threshold) parallel.shift_threshold = chosen.shift_threshold;
+  if (!choice.tokens_by_rule) layout.max_batch_tokens = choice.chosen.resources.max_batch_tokens;
+  return layout;
 }
 
 LayoutChoice foreseen_on(const machines::Cluster& cluster, const LayoutQuestion& question,
@@ -114,41 +106,87 @@ LayoutChoice foreseen_on(const machines::Cluster& cluster, const LayoutQuestion&
                             .threads = question.threads.count});
   const auto choice = foresight::choose(passes, batches, ranks);
   if (!choice) return {{}, "the layout is by rule: in none is the batch foreseen to fit", {}};
-  return {settings_of(*choice), foresight::choice_text(*choice), json_of(*choice)};
+  return {layout_of(*choice, job), foresight::choice_text(*choice), json_of(*choice)};
 }
 
-/// Whether these settings leave all that the job gives of its layout as it is.
-bool keeps_what_is_given(const job::Job& job, const std::vector<std::string>& settings) {
-  const job::Job with = job::parse_job(to_yaml(job), "the job", settings);
+/// Whether the layout leaves all that the job gives of it as it is.
+bool keeps_what_is_given(const job::Job& job, const ChosenLayout& layout) {
   const auto keeps = [](const auto& given, const auto& then) { return !given || given == then; };
-  const job::Job::Parallel &given = job.parallel, &then = with.parallel;
+  const job::Job::Parallel &given = job.parallel, &then = layout.parallel;
   return keeps(given.dp, then.dp) && keeps(given.sp, then.sp) && keeps(given.tp, then.tp) &&
          keeps(given.ep, then.ep) && keeps(given.cp.degree, then.cp.degree) &&
          (!given.cp.elastic || then.cp.elastic) && keeps(given.prefill, then.prefill) &&
          keeps(given.decode, then.decode) && keeps(given.shift_threshold, then.shift_threshold) &&
-         keeps(job.batch.max_batch_tokens, with.batch.max_batch_tokens);
+         (!layout.max_batch_tokens || keeps(job.batch.max_batch_tokens, layout.max_batch_tokens));
 }
+
+/// The choice on its way to other ranks.
+struct TravellingChoice {
+  uint8_t by_rule = 1;
+  ChosenLayout layout;
+  std::string why, expected;
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(by_rule), archive(layout.parallel), archive(layout.max_batch_tokens);
+    archive(why), archive(expected);
+  }
+};
 
 /// Sends rank 0's choice to all.
 LayoutChoice shared(const LayoutChoice& choice, comm::Communicator& world) {
-  const Json json =
-      parse_json<Json>(comm::of_first(world, json_text(Json{{"settings", choice.settings},
-                                                            {"why", choice.why},
-                                                            {"expected", choice.expected}})));
-  return {json["settings"].get<std::vector<std::string>>(), json["why"].get<std::string>(),
-          json["expected"]};
+  TravellingChoice travels{!choice.layout, choice.layout.value_or(ChosenLayout{}), choice.why,
+                           json_text(choice.expected)};
+  travels = comm::of_first(world, std::move(travels));
+  LayoutChoice all{{}, travels.why, parse_json<Json>(travels.expected)};
+  if (travels.by_rule == 0) all.layout = travels.layout;
+  return all;
 }
 
 }  // namespace
+
+void ChosenLayout::apply_to(job::Job& job) const {
+  job.parallel = parallel;
+  if (max_batch_tokens) job.batch.max_batch_tokens = max_batch_tokens;
+}
+
+std::vector<std::string> ChosenLayout::to_settings() const {
+  std::vector<std::string> settings;
+  const auto set = [&](const char* key, const auto& value) {
+    settings.push_back(fmt::format("{}={}", key, value));
+  };
+  set("parallel.dp", *parallel.dp), set("parallel.sp", *parallel.sp);
+  set("parallel.tp", *parallel.tp);
+  if (parallel.ep.value_or(1) > 1) set("parallel.ep", *parallel.ep);
+  if (parallel.cp.elastic)
+    set("parallel.cp", "elastic");
+  else
+    set("parallel.cp", *parallel.cp.degree);
+  if (parallel.prefill) set("parallel.prefill", name_of(*parallel.prefill));
+  if (parallel.decode) set("parallel.decode", name_of(*parallel.decode));
+  if (parallel.shift_threshold) set("parallel.shift_threshold", *parallel.shift_threshold);
+  if (max_batch_tokens) set("batch.max_batch_tokens", *max_batch_tokens);
+  return settings;
+}
+
+ChosenLayout ChosenLayout::of_settings(const job::Job& job,
+                                       const std::vector<std::string>& settings) {
+  const job::Job with = job::parse_job(to_yaml(job), "the job", settings);
+  ChosenLayout layout{with.parallel};
+  if (with.batch.max_batch_tokens != job.batch.max_batch_tokens)
+    layout.max_batch_tokens = with.batch.max_batch_tokens;
+  return layout;
+}
 
 LayoutChoice choose_layout(const LayoutQuestion& question, comm::Communicator& world) {
   const job::Job::Parallel& parallel = question.job.parallel;
   const int ranks = world.size();
   if (ranks == 1) return {};
-  if (const auto kept = measure::kept_layout(question.kept, ranks);
-      kept && keeps_what_is_given(question.job, *kept)) {
+  if (const auto kept = measure::kept_layout(question.kept, ranks)) {
     if (kept->empty()) return {};
-    return {*kept, "the layout in which this run began", {}};
+    const auto layout = ChosenLayout::of_settings(question.job, *kept);
+    if (keeps_what_is_given(question.job, layout))
+      return {layout, "the layout in which this run began", {}};
   }
   const size_t layouts =
       foresight::layouts_of(ranks, question.job, foresight::kept_degrees(parallel),

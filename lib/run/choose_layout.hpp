@@ -15,10 +15,21 @@
 
 namespace pecia::run {
 
+/// Degrees, modes and tokens of a pass that replace what a job leaves open.
+struct ChosenLayout {
+  job::Job::Parallel parallel;
+  std::optional<int64_t> max_batch_tokens = {};  ///< absent: as the job has it
+
+  void apply_to(job::Job& job) const;
+  /// In the words of the job, as "parallel.dp=2"; what a run keeps of its layout.
+  std::vector<std::string> to_settings() const;
+  static ChosenLayout of_settings(const job::Job& job, const std::vector<std::string>& settings);
+};
+
 /// What was decided. The default leaves all to the rules.
 struct LayoutChoice {
-  std::vector<std::string> settings;  ///< of the job, as "parallel.dp=2"
-  std::string why;                    ///< for people; may say why the rules decide
+  std::optional<ChosenLayout> layout;  ///< absent: by rule
+  std::string why;                     ///< for people; may say why the rules decide
   /// For report.json: {"by", "aim", "chosen", "by_rule", "alternatives", …}; null: by rule.
   nlohmann::ordered_json expected;
 };

@@ -13,7 +13,7 @@
 namespace pecia::run {
 namespace {
 
-/// What it takes that a replica's instances become teams without being asked for.
+/// Minimum gain before `cp: auto` goes elastic.
 constexpr double least_gain = 0.05;
 
 double mean_of_answered(const std::vector<double>& seconds) {
@@ -23,11 +23,13 @@ double mean_of_answered(const std::vector<double>& seconds) {
   return count == 0 ? 0 : sum / count;
 }
 
-/// What the setup's resources are expected to need: the whole batch, or the mean first token.
-double expected_s(const Setup& setup, const schedule::TeamTimes& times,
-                  const measure::Measured& measured,
+/// What the batch is expected to need on these resources: seconds until its end, or until the mean
+/// first token.
+double expected_s(const Setup& setup, const resources::Resources& resources,
+                  const schedule::TeamTimes& times, const measure::Measured& measured,
                   const std::vector<schedule::SimulatedRequest>& requests) {
-  schedule::SchedulerLimits limits = scheduler_limits(setup, measured, {}, {});
+  schedule::SchedulerLimits limits =
+      scheduler_limits(setup.job, setup.config, resources, measured, {}, {});
   if (limits.elastic) limits.team_times = times;
   const schedule::Simulation found = schedule::simulate(limits, times, requests);
   return setup.job.batch.arrivals == job::Arrivals::replay ? mean_of_answered(found.ttft_s)
@@ -62,57 +64,51 @@ size_t requests_of_turns(const std::vector<schedule::SimulatedRequest>& all, int
   return static_cast<size_t>(std::ceil(share * static_cast<double>(all.size())));
 }
 
-void choose_teams(Setup& setup, const LoadedWeights& weights, RunInputs& inputs,
-                  const parallel::RingRates& rates, double product_flops) {
-  if (!resources::may_become_elastic(setup.job, setup.config, setup.resources)) return;
-  const auto kept = measure::kept_elastic(setup.kept, setup.resources);
-  if (kept == false) return;
-  const bool replays = setup.job.batch.arrivals == job::Arrivals::replay;
+resources::Resources choose_teams(const Setup& setup, const LoadedWeights& weights,
+                                  RunInputs& inputs, const parallel::RingRates& rates,
+                                  double product_flops) {
+  resources::Resources ring = setup.resources;
+  if (!resources::may_become_elastic(setup.job, setup.config, ring)) return ring;
+  const auto kept = measure::kept_elastic(setup.kept, ring);
+  if (kept == false) return ring;
 
-  const resources::Resources ring = setup.resources;
-  const auto become_elastic = [&] {
-    job::Job job = setup.job;
-    job.parallel.cp.elastic = true;
-    resources::resolve_grid(job, setup.config, setup.world().size(), setup.resources);
-    settle_memory(setup, weights, inputs);
-  };
-  const auto give_reason = [&](const std::string& why) {
-    std::string& all = setup.resources.why;
-    all = why + (all.empty() ? "" : "; " + all);
-  };
+  resources::Resources elastic = ring;
+  job::Job job = setup.job;
+  job.parallel.cp.elastic = true;
+  resources::resolve_grid(job, setup.config, setup.world().size(), elastic);
+  elastic = with_memory(setup, elastic, weights, inputs);
   if (kept) {
-    become_elastic();
-    return give_reason("cp elastic: as this run began");
+    elastic.reasons.add_first("cp elastic: as this run began");
+    return elastic;
   }
 
   const measure::Measured measured{rates, ring.shift_threshold, {}};
-  become_elastic();
   double ring_s = 0, elastic_s = 0;
   comm::together(setup.world(), [&] {
     if (!setup.chief()) return;
     const schedule::TeamTimes times(
-        resources::estimated_times(setup.config, setup.resources, weights.held(),
-                                   code_use_of(setup), product_flops),
-        team_costs(setup.config, setup.resources, rates), setup.resources.cp);
+        resources::estimated_times(setup.config, elastic, weights.held(), code_use_of(setup),
+                                   product_flops),
+        team_costs(setup.config, elastic, rates), elastic.cp);
     const auto all = batch::simulated_requests(*inputs.inputs, setup.job.batch);
-    const int instances = setup.resources.cp;
+    const int instances = elastic.cp;
     // Instances must have something to choose from, also where a request has many turns.
     const size_t most = std::max<size_t>(requests_of_turns(all, std::max(512, 16 * instances)),
                                          2 * static_cast<size_t>(instances));
-    const auto requests = part_of_a_replica(all, setup.resources.dp, most);
-    elastic_s = expected_s(setup, times, measured, requests);
-    const resources::Resources elastic = std::exchange(setup.resources, ring);
-    ring_s = expected_s(setup, times, measured, requests);
-    setup.resources = elastic;
+    const auto requests = part_of_a_replica(all, elastic.dp, most);
+    elastic_s = expected_s(setup, elastic, times, measured, requests);
+    ring_s = expected_s(setup, ring, times, measured, requests);
   });
   const bool gains =
       setup.world().all_reduce_max(elastic_s < (1 - least_gain) * ring_s ? 1 : 0) > 0;
-  if (!gains) setup.resources = ring;
+  resources::Resources chosen = gains ? std::move(elastic) : std::move(ring);
   if (ring_s > 0)  // on the chief, where anything can run
-    give_reason(fmt::format("cp {}: teams that change should take {:.0f} % {} time {}",
-                            gains ? "elastic" : "one ring", 100 * std::abs(1 - elastic_s / ring_s),
-                            elastic_s < ring_s ? "less" : "more",
-                            replays ? "to the first token" : "for this batch"));
+    chosen.reasons.add_first(fmt::format(
+        "cp {}: teams that change should take {:.0f} % {} time {}", gains ? "elastic" : "one ring",
+        100 * std::abs(1 - elastic_s / ring_s), elastic_s < ring_s ? "less" : "more",
+        setup.job.batch.arrivals == job::Arrivals::replay ? "to the first token"
+                                                          : "for this batch"));
+  return chosen;
 }
 
 }  // namespace pecia::run

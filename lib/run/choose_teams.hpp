@@ -10,17 +10,18 @@
 
 namespace pecia::run {
 
-/// Makes the resources elastic where parallel.cp is auto, no mode of the ring is named, and the
-/// batch is expected to end more than 5 % sooner that way. Where arrivals are replayed, the mean
-/// time to the first token decides instead. Resources::why says what was expected. A continued run
+/// The setup's resources, made elastic where parallel.cp is auto, no mode of the ring is named, and
+/// the batch is expected to end more than 5 % sooner that way. Where arrivals are replayed, the mean
+/// time to the first token decides instead. The reasons say what was expected. A continued run
 /// keeps what it chose first, on the same degrees. This is the rule where no times are foreseen
 /// (choose_layout.hpp).
 ///
 /// The expectation comes from playing a part of the batch both ways (schedule/simulate.hpp). The
 /// times of passes follow from `product_flops` (of all ranks) and from the ring's `rates`. Call it
 /// when the memory of the ring is settled. Collective over all ranks, with the same result on each.
-void choose_teams(Setup& setup, const LoadedWeights& weights, RunInputs& inputs,
-                  const parallel::RingRates& rates, double product_flops);
+resources::Resources choose_teams(const Setup& setup, const LoadedWeights& weights,
+                                  RunInputs& inputs, const parallel::RingRates& rates,
+                                  double product_flops);
 
 /// At most `most` of these requests, for a simulation of one of `replicas` replicas: every n-th, or,
 /// where they arrive one by one, the first ones of those that one replica has.

@@ -75,10 +75,10 @@ int nothing_left(const Setup& setup, const RunResults& results) {
   return found.failed > 0 ? exit_failed_turns : 0;
 }
 
-void write_report(const Ended& ended, const execute::Worker& worker, report::Recorder& recorder) {
+void write_report(const Ended& ended, const execute::Replica& replica, report::Recorder& recorder) {
   const Setup& setup = ended.setup;
   comm::Communicator& ordered = *setup.ranks.ordered;
-  auto report = gather_report(ordered, ended.facts, worker, recorder, ended.totals, ended.seconds);
+  auto report = gather_report(ordered, ended.facts, replica, recorder, ended.totals, ended.seconds);
   if (setup.job.report.trace != job::Trace::off)
     write_traces(ordered, setup.job.output / "trace", setup.ranks.dp, recorder);
   if (!report) return;

@@ -29,7 +29,7 @@ struct Ended {
 };
 
 /// Writes the report and the traces and says the last lines. Collective over all ranks.
-void write_report(const Ended& ended, const execute::Worker& worker, report::Recorder& recorder);
+void write_report(const Ended& ended, const execute::Replica& replica, report::Recorder& recorder);
 
 /// Throws SharedError where turns are open without a reason.
 int exit_code(const batch::TurnCounts& left, StopReason reason);

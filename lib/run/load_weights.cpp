@@ -12,7 +12,7 @@
 
 #include "lib/cluster/machine.hpp"
 #include "lib/comm/agree.hpp"
-#include "lib/execute/worker.hpp"
+#include "lib/execute/replica.hpp"
 #include "lib/report/format.hpp"
 #include "lib/run/spread_files.hpp"
 
@@ -52,7 +52,7 @@ model::Weights read_weights(const Setup& setup, const Hosts& hosts,
   std::optional<model::Weights> weights;
   device::ThreadPool pool(setup.resources.threads.count);
   const resources::Resources& resources = setup.resources;
-  const parallel::WeightCut cut = execute::Worker::weight_cut(
+  const parallel::WeightCut cut = execute::Replica::weight_cut(
       setup.ranks.replica->rank(), resources.sp, resources.tp, resources.ep);
   comm::together(setup.world(), [&] {
     std::optional<DType> resident;  // absent: as stored; rounding to codes comes later

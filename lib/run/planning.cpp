@@ -126,15 +126,15 @@ void wait_for_replicas(comm::SharedCounter& finished, int replicas, Stop& stop,
 }  // namespace
 
 Planning::Planning(const PlanningInputs& from, const RunBegin& begin, const DrainSignals& signals,
-                   execute::ReplicaRank& rank)
+                   execute::Replica& replica)
     : setup_(from.setup),
       taken_(setup_.world().make_counter()),
       stopped_(setup_.world().make_counter()),
       finished_(setup_.world().make_counter()),
       claims_(make_claims(setup_, from.inputs.get())),
       stop_(signals, drain_at(begin, setup_.drain_s), *stopped_),
-      progress_(setup_.world(), part_of(setup_), rank.compute().recorder) {
-  rank.worker().while_computing([this] { look(); });
+      progress_(setup_.world(), part_of(setup_), replica.compute().recorder) {
+  replica.while_computing([this] { look(); });
   const auto end_s = setup_.drain_s ? setup_.drain_s
                                     : assumed_seconds(from.results.earlier_starts, setup_.world());
   comm::together(setup_.world(), [&] {
@@ -165,7 +165,7 @@ void Planning::plan(const PlanningInputs& from, const RunBegin& begin,
                  resources::estimated_times(setup_.config, setup_.resources, from.weights.held(),
                                             code_use_of(setup_), from.product_flops));
   schedule::SchedulerLimits limits = scheduler_limits(
-      setup_, from.measured,
+      job, setup_.config, setup_.resources, from.measured,
       schedule::TimeLimit{
           .end_s = start_s, .times = times, .keeps_kv = keeps_kv(job), .assumed = !stated},
       from.inputs.detokenizer);
@@ -192,27 +192,34 @@ void Planning::plan(const PlanningInputs& from, const RunBegin& begin,
   if (chief && stated && start_s > 0)
     name_too_long(inputs, results, *scheduler_, start_s, *setup_.log);
 
-  pass_maker_.emplace(execute::PassMaker{
-      *scheduler_, *source_, results,
-      [this](const std::string& ring) { return resources::mode_name(setup_.resources, ring); },
-      setup_.ranks.dp, [this](bool told) { return stop_.agreed(told); },
-      [this](const batch::ReplicaTotals& totals) {
-        if (gathering_) gathering_->check();
-        progress_.update(totals);
-      }});
-  pass_maker_->saves = saves_ ? &*saves_ : nullptr;
-  pass_maker_->journal = journal_ ? &*journal_ : nullptr;
+  plans_.emplace(execute::PlanSource{.scheduler = *scheduler_,
+                                     .source = *source_,
+                                     .results = results,
+                                     .observer = *this,
+                                     .replica = setup_.ranks.dp,
+                                     .journal = journal_ ? &*journal_ : nullptr,
+                                     .saves = saves_ ? &*saves_ : nullptr});
   if (chief && journal_) {
     batch::make_journal_folder(job.output);
     gathering_.emplace(job.output);
   }
-  if (chief)
-    pass_maker_->on_plan = [](const schedule::Plan& plan, std::optional<double> seconds) {
-      DrainSignals::stops_after(to_text(plan, seconds));
-    };
-  pass_maker_->on_begin = [this](const schedule::Plan& plan, const batch::ReplicaTotals& totals) {
-    progress_.begin_pass(plan, totals);
-  };
+}
+
+std::string Planning::mode(const std::string& ring) {
+  return resources::mode_name(setup_.resources, ring);
+}
+
+void Planning::planned(const schedule::Plan& plan, std::optional<double> seconds) {
+  if (setup_.chief()) DrainSignals::stops_after(to_text(plan, seconds));
+}
+
+void Planning::begins(const schedule::Plan& plan, const batch::ReplicaTotals& totals) {
+  progress_.begin_pass(plan, totals);
+}
+
+void Planning::ended(const batch::ReplicaTotals& totals) {
+  if (gathering_) gathering_->check();
+  progress_.update(totals);
 }
 
 void Planning::look() {
@@ -232,7 +239,7 @@ void Planning::finish_with(const batch::ReplicaTotals& totals) {
                       look();
                     });
   if (gathering_) gathering_->finish();
-  if (setup_.chief()) pass_maker_->results.require_in_place();
+  if (setup_.chief()) plans_->results.require_in_place();
 }
 
 StopReason Planning::agreed_reason() const {

@@ -6,8 +6,8 @@
 #include <memory>
 #include <optional>
 
+#include "lib/execute/replica.hpp"
 #include "lib/execute/replica_loop.hpp"
-#include "lib/execute/replica_rank.hpp"
 #include "lib/run/gather_results.hpp"
 #include "lib/run/open_results.hpp"
 #include "lib/run/run_progress.hpp"
@@ -39,17 +39,17 @@ struct PlanningInputs {
   double product_flops;  ///< FLOP/s of all ranks
 };
 
-class Planning {
+class Planning : private execute::RunObserver {
  public:
   /// Construction and destruction are collective over all ranks; construction fails on all
   /// together. All references outlive this object, but `from` itself need not.
   Planning(const PlanningInputs& from, const RunBegin& begin, const DrainSignals& signals,
-           execute::ReplicaRank& rank);
+           execute::Replica& replica);
   Planning(const Planning&) = delete;
   Planning& operator=(const Planning&) = delete;
 
   /// Null on ranks that do not plan.
-  execute::PassMaker* pass_maker() { return pass_maker_ ? &*pass_maker_ : nullptr; }
+  execute::PlanSource* plans() { return plans_ ? &*plans_ : nullptr; }
   Stop& stop() { return stop_; }
   RunProgress& progress() { return progress_; }
   /// Call it on every rank as often as you like while it computes. It shows progress, and it lets
@@ -68,6 +68,12 @@ class Planning {
   bool holds_counters() const { return setup_.world().rank() == 0; }
   void plan(const PlanningInputs& from, const RunBegin& begin, std::optional<double> end_s);
 
+  std::string mode(const std::string& ring) override;
+  bool stopping(bool told) override { return stop_.agreed(told); }
+  void planned(const schedule::Plan& plan, std::optional<double> seconds) override;
+  void begins(const schedule::Plan& plan, const batch::ReplicaTotals& totals) override;
+  void ended(const batch::ReplicaTotals& totals) override;
+
   const Setup& setup_;
   std::unique_ptr<comm::SharedCounter> taken_, stopped_, finished_;
   std::unique_ptr<comm::SharedCounters> claims_;  ///< null unless arrivals are replayed
@@ -78,7 +84,7 @@ class Planning {
   std::optional<execute::KvSaves> saves_;
   std::optional<io::JournalWriter> journal_;  ///< on planning ranks, if there are several replicas
   std::optional<GatherResults> gathering_;    ///< on the chief then
-  std::optional<execute::PassMaker> pass_maker_;
+  std::optional<execute::PlanSource> plans_;
 };
 
 }  // namespace pecia::run

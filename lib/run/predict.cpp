@@ -129,7 +129,8 @@ Json foreseen(const PredictionInputs& from, const machines::Cluster& cluster,
   const foresight::ReplicaTimes times(passes, resources,
                                       foresight::span_of({played, setup.config}, resources),
                                       foresight::HowFar::played);
-  schedule::SchedulerLimits limits = scheduler_limits(setup, from.measured, {}, {});
+  schedule::SchedulerLimits limits =
+      scheduler_limits(setup.job, setup.config, setup.resources, from.measured, {}, {});
   if (limits.elastic) limits.team_times = times.teams();
   const schedule::Simulation simulation =
       schedule::simulate(limits, times.teams(), played, resources.dp);

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "lib/execute/replica_rank.hpp"
+#include "lib/execute/replica.hpp"
 #include "lib/execute/team_loop.hpp"
 #include "lib/measure/kept_peak.hpp"
 #include "lib/measure/product_rates.hpp"
@@ -33,21 +33,11 @@ report::TraceDetail trace_detail(job::Trace trace) {
   return trace == job::Trace::off ? report::TraceDetail::off : report::TraceDetail::summary;
 }
 
-execute::Worker::Settings worker_settings(const Setup& setup, const RunInputs& inputs) {
-  const job::Job& job = setup.job;
-  const resources::Resources& resources = setup.resources;
-  return {.sp = resources.sp,
-          .tp = resources.tp,
-          .kv_dtype = resources.kv_dtype,
-          .kv_tokens = resources.kv_tokens,
-          .kv_recent_tokens = resources.kv_recent_tokens,
-          .logprobs = job.generation.logprobs,
-          .prompt_logprobs = job.generation.prompt_logprobs,
-          .places = setup.ranks.replica_places(),
-          .layout_invariant = job.reproducible == parallel::Reproducible::layout,
-          .sparse = resources.sparse,
-          .grammars = inputs.grammars,
-          .ep = resources.ep};
+execute::Replica::Settings settings_of_rank(const Setup& setup, const RunInputs& inputs) {
+  execute::Replica::Settings settings = execute::Replica::settings_of(setup.job, setup.resources);
+  settings.places = setup.ranks.replica_places();
+  settings.grammars = inputs.grammars;
+  return settings;
 }
 
 /// What the rounds of a run have in common.
@@ -83,7 +73,7 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
   begin_phase("read_inputs");
   RunInputs inputs = read_inputs(setup);
   share_prefixes(setup, inputs);
-  settle_memory(setup, run.weights, inputs);
+  setup.resources = with_memory(setup, setup.resources, run.weights, inputs);
 
   begin_phase("measure");
   report::Recorder recorder(trace_detail(setup.job.report.trace));
@@ -93,16 +83,16 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
                                  recorder};
   // Expected times of passes are computed from the speed of our own products.
   const double product_flops = world.all_reduce_sum(measure::measure_product_flops(compute, held));
-  comm::Communicator& replica = *setup.ranks.replica;
-  auto tensors = resources::tensor_group(setup.job, replica, setup.place);
-  const parallel::RingRates rates = settle_rates(setup, tensors ? *tensors : replica, compute);
-  choose_teams(setup, run.weights, inputs, rates, product_flops);
+  comm::Communicator& ranks = *setup.ranks.replica;
+  auto tensors = resources::tensor_group(setup.job, ranks, setup.place);
+  const parallel::RingRates rates = settle_rates(setup, tensors ? *tensors : ranks, compute);
+  setup.resources = choose_teams(setup, run.weights, inputs, rates, product_flops);
   settle_levels(setup, run.weights, inputs, rates);
-  execute::ReplicaRank rank(replica, std::move(tensors), setup.place, setup.config,
-                            run.weights.views(), recorder, worker_settings(setup, inputs));
-  if (!rank.tensors_by().empty() && replica.size() > 1)
-    setup.log->info("tensors travel by {}", rank.tensors_by());
-  const measure::Measured measured = settle_choices(setup, rates, rank);
+  execute::Replica replica(ranks, std::move(tensors), setup.config, run.weights.views(), compute,
+                           settings_of_rank(setup, inputs));
+  if (!replica.tensors_by().empty() && ranks.size() > 1)
+    setup.log->info("tensors travel by {}", replica.tensors_by());
+  const measure::Measured measured = settle_choices(setup, rates, replica);
   setup.kept = to_json(measured, setup.resources);
 
   begin_phase("open_results");
@@ -112,7 +102,7 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
   begin_phase("measure_peak");
   std::optional<report::PeakReport> peak;
   if (setup.job.report.peak == job::Peak::measured)
-    peak = measure::peak_of_ranks(world, rank.compute(), held, setup.resources.threads.cache_bytes);
+    peak = measure::peak_of_ranks(world, compute, held, setup.resources.threads.cache_bytes);
   const RunFacts facts = facts_of(setup, run.weights);
   const Start start = start_of(setup.resources, facts.compute);
   say_first_lines(facts, setup, inputs, results, start, product_flops);
@@ -120,20 +110,20 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
   begin_phase("foresee");
   const nlohmann::ordered_json predicted = predict(
       {setup, run.weights, inputs, results, measured, peak, product_flops, begin.seconds_since()},
-      rank.compute());
+      compute);
   if (setup.chief()) setup.log->info("{}", prediction_line(predicted));
 
   begin_phase("schedule");
   Planning planning({setup, run.weights, inputs, results, measured, facts, start, product_flops},
-                    begin, run.signals, rank);
+                    begin, run.signals, replica);
   startup.end();
 
   const auto told = [&] { return planning.stop().reason() != StopReason::none; };
   const batch::ReplicaTotals totals =
       setup.resources.elastic
-          ? execute::run_teams(replica, rank.worker(), recorder, planning.pass_maker(), told,
+          ? execute::run_teams(ranks, replica, recorder, planning.plans(), told,
                                [&] { planning.look(); })
-          : execute::run_replica(replica, rank.worker(), recorder, planning.pass_maker(), told);
+          : execute::run_replica(ranks, replica, recorder, planning.plans(), told);
   activity.phase = "finish";
   planning.finish_with(totals);
 
@@ -149,10 +139,10 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
   const double seconds = begin.seconds_since();
   const std::optional<report::EnergyReport> energy = energy_of_run(setup.world(), meter.used());
   recorder.wait_for_times();
-  keep_peak(setup, rank.compute(), held, peak);
+  keep_peak(setup, compute, held, peak);
   write_report({setup, facts, begin, startup, totals, left, reason, peak, energy,
                 results.earlier_starts, seconds, predicted},
-               rank.worker(), recorder);
+               replica, recorder);
   return exit_code(left, reason);
 }
 

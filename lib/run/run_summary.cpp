@@ -102,7 +102,7 @@ std::string grid_text(const resources::Resources& resources) {
                          : "");
 }
 
-RankFacts own_facts(const execute::Worker& worker, const report::Recorder& recorder,
+RankFacts own_facts(const execute::Replica& replica, const report::Recorder& recorder,
                     const batch::ReplicaTotals& totals) {
   RankFacts facts;
   const cluster::CpuFacts cpu = cluster::cpu_facts();
@@ -114,11 +114,11 @@ RankFacts own_facts(const execute::Worker& worker, const report::Recorder& recor
   facts.comm_s = recorder.totals().comm_s;
   facts.idle_s = recorder.totals().idle_s;
   facts.peak_rss_bytes = report::peak_rss_bytes();
-  const context::ReplicaGroups& groups = worker.groups();
+  const context::ReplicaGroups& groups = replica.groups();
   facts.traffic = {groups.ring->traffic(), groups.sp->traffic(), groups.tp->traffic(),
                    groups.block->traffic()};
-  facts.sparse = worker.attention().sparse_totals();
-  facts.windows = worker.attention().window_totals();
+  facts.sparse = replica.attention().sparse_totals();
+  facts.windows = replica.attention().window_totals();
   for (const report::Stage& stage : recorder.stages())
     facts.stages.push_back(
         {stage.name, stage.kind, stage.count, stage.bytes, stage.seconds, stage.flops});
@@ -281,14 +281,14 @@ std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_t
       name_of(resources.kv_dtype), report::format_bytes(kv_bytes), ranks, ranks == 1 ? "" : "s",
       facts.gpu.empty() ? threads_text(resources.threads) : "1 " + facts.gpu, hosts,
       hosts == 1 ? "" : "s", grid_text(resources), sparse.empty() ? "" : " · " + sparse,
-      resources.why.empty() ? "" : "\n       auto: " + resources.why);
+      resources.reasons.empty() ? "" : "\n       auto: " + resources.reasons.text());
 }
 
 std::optional<report::RunReport> gather_report(comm::Communicator& ordered, const RunFacts& facts,
-                                               const execute::Worker& worker,
+                                               const execute::Replica& replica,
                                                const report::Recorder& recorder,
                                                const batch::ReplicaTotals& totals, double seconds) {
-  const auto parts = ordered.gather(to_bytes(own_facts(worker, recorder, totals)), 0);
+  const auto parts = ordered.gather(to_bytes(own_facts(replica, recorder, totals)), 0);
   if (ordered.rank() != 0) return {};
   std::vector<RankFacts> ranks;
   for (const auto& part : parts) ranks.push_back(from_bytes<RankFacts>(part));
@@ -322,7 +322,7 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
       {"ring", ring.empty() ? Json() : Json(std::string(ring))},
       {"decode", std::string(name_of(resources.decode))},
       {"shift_threshold", resources.shift_threshold ? Json(*resources.shift_threshold) : Json()},
-      {"why", resources.why},
+      {"why", resources.reasons.text()},
       {"threads", resources.threads.count},
       {"compute", std::string(name_of(facts.compute))},
       {"attention_library",

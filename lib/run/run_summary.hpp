@@ -49,7 +49,7 @@ std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_t
 /// ranks in grid order. `totals` count on the first rank of each replica and are empty elsewhere.
 /// The caller adds what is left (counts.partial, counts.open).
 std::optional<report::RunReport> gather_report(comm::Communicator& ordered, const RunFacts& facts,
-                                               const execute::Worker& worker,
+                                               const execute::Replica& replica,
                                                const report::Recorder& recorder,
                                                const batch::ReplicaTotals& totals, double seconds);
 

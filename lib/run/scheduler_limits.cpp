@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "lib/core/fp8_vector.hpp"
+#include "lib/resources/scheduler_limits.hpp"
 
 namespace pecia::run {
 
@@ -25,46 +25,20 @@ schedule::TeamCosts team_costs(const model::ModelConfig& config,
           .hides_keys = resources.gpus};
 }
 
-parallel::RingShape ring_shape(const model::ModelConfig& config,
-                               const resources::Resources& resources) {
-  return {static_cast<double>(config.num_heads), static_cast<double>(config.num_kv_heads),
-          element_bytes(resources.kv_dtype, config.head_dim)};
-}
-
-schedule::SchedulerLimits scheduler_limits(const Setup& setup, const measure::Measured& measured,
+schedule::SchedulerLimits scheduler_limits(const job::Job& job, const model::ModelConfig& config,
+                                           resources::Resources resources,
+                                           const measure::Measured& measured,
                                            std::optional<schedule::TimeLimit> time,
                                            std::shared_ptr<const io::Detokenizer> detokenizer) {
-  const job::Job& job = setup.job;
-  const model::ModelConfig& config = setup.config;
-  const resources::Resources& resources = setup.resources;
-  std::optional<schedule::TeamTimes> team_times;
+  resources.shift_threshold = measured.shift_threshold;
+  schedule::SchedulerLimits limits = resources::scheduler_limits(job, config, resources);
   if (resources.elastic && time)
-    team_times.emplace(time->times, team_costs(config, resources, measured.ring), resources.cp);
-  return {.ring_size = resources.cp,
-          .elastic = resources.elastic,
-          .objective = resources.objective,
-          .min_instances = resources.min_instances,
-          .max_instances = resources.max_instances,
-          .kv_tokens = resources.kv_tokens,
-          .max_sequences = resources.max_sequences,
-          .max_batch_tokens = resources.max_batch_tokens,
-          .max_positions = config.max_positions,
-          .stop_token_ids = job.generation.stop_token_ids.value_or(config.stop_token_ids),
-          .eos_token_ids = config.stop_token_ids,
-          .detokenizer = std::move(detokenizer),
-          .logprobs = job.generation.logprobs,
-          .prompt_logprobs = job.generation.prompt_logprobs,
-          .vocab = config.vocab,
-          .modes = parallel::pass_modes({resources.degrees(), resources.prefill, resources.decode},
-                                        measured.shift_threshold),
-          .policy = job.batch.policy,
-          .ring = resources.ring,
-          .ring_shape = ring_shape(config, resources),
-          .ring_rates = measured.ring,
-          .levels_from = resources.levels_from(),
-          .layout_invariant = job.reproducible == parallel::Reproducible::layout,
-          .time = std::move(time),
-          .team_times = std::move(team_times)};
+    limits.team_times.emplace(time->times, team_costs(config, resources, measured.ring),
+                              resources.cp);
+  limits.ring_rates = measured.ring;
+  limits.detokenizer = std::move(detokenizer);
+  limits.time = std::move(time);
+  return limits;
 }
 
 }  // namespace pecia::run

@@ -10,12 +10,11 @@
 
 namespace pecia::run {
 
-/// What the rules for rings and levels need of the model.
-parallel::RingShape ring_shape(const model::ModelConfig& config,
-                               const resources::Resources& resources);
-
+/// Those of resources::scheduler_limits, and what this machine and this start add.
 /// `time` without a value: there is no limit, and no times of teams either.
-schedule::SchedulerLimits scheduler_limits(const Setup& setup, const measure::Measured& measured,
+schedule::SchedulerLimits scheduler_limits(const job::Job& job, const model::ModelConfig& config,
+                                           resources::Resources resources,
+                                           const measure::Measured& measured,
                                            std::optional<schedule::TimeLimit> time,
                                            std::shared_ptr<const io::Detokenizer> detokenizer);
 

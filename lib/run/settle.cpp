@@ -6,10 +6,11 @@
 #include <vector>
 
 #include "lib/comm/agree.hpp"
+#include "lib/comm/of_first.hpp"
 #include "lib/execute/rank_needs.hpp"
 #include "lib/parallel/level_rule.hpp"
 #include "lib/report/format.hpp"
-#include "lib/run/scheduler_limits.hpp"
+#include "lib/resources/scheduler_limits.hpp"
 
 namespace pecia::run {
 namespace {
@@ -24,29 +25,39 @@ int64_t free_gpu_bytes(const Setup& setup) {
       0, setup.place.device->memory().free_bytes / sharing - resources::activation_bytes(true));
 }
 
-/// Shrinks the KV cache where passes need more memory than was set aside for activations.
-/// Collective.
-void make_room_for_passes(Setup& setup, const LoadedWeights& weights, RunInputs& inputs,
-                          int64_t free_bytes) {
+/// Bytes that the passes of some rank need beyond what is set aside for activations. Collective.
+int64_t bytes_beyond_activations(const Setup& setup, const resources::Resources& resources,
+                                 const LoadedWeights& weights) {
   const execute::RankNeeds needs = execute::needs_of_rank(
-      setup.ranks.replica->rank(), setup.job, setup.config, setup.resources,
+      setup.ranks.replica->rank(), setup.job, setup.config, resources,
       weights.views().embedding.dtype(), kernels::traits_of(*setup.place.backend));
-  const int64_t beyond = setup.world().all_reduce_max(
+  return setup.world().all_reduce_max(
       std::max<int64_t>(0, needs.work_bytes - resources::activation_bytes(true)));
-  if (beyond == 0) return;
-  resources::resolve_kv_slots(setup.job, setup.config, inputs.get(), setup.resources,
-                              std::max<int64_t>(0, free_bytes - beyond), setup.world())
-      .write_to(setup.resources);
 }
 
 }  // namespace
 
-void settle_memory(Setup& setup, const LoadedWeights& weights, RunInputs& inputs) {
-  const int64_t free_bytes =
-      setup.resources.gpus ? free_gpu_bytes(setup) : resources::free_host_bytes(setup.world());
-  resources::resolve_memory(setup.job, setup.config, weights.views(), inputs.get(), free_bytes,
-                            setup.resources, setup.world());
-  if (setup.resources.gpus) make_room_for_passes(setup, weights, inputs, free_bytes);
+resources::Resources with_memory(const Setup& setup, resources::Resources resources,
+                                 const LoadedWeights& weights, RunInputs& inputs) {
+  resources::MemoryFacts facts{
+      weights.views().matrix_type(), weights.views().embedding.dtype(),
+      resources.gpus ? free_gpu_bytes(setup) : resources::free_host_bytes(setup.world())};
+  facts.free_bytes = -setup.world().all_reduce_max(-facts.free_bytes);
+  const auto settle = [&] {
+    resources::Memory memory;
+    comm::together(setup.world(), [&] {
+      if (setup.chief())
+        memory = resources::settle_memory(setup.job, setup.config, resources, facts, inputs.get());
+    });
+    comm::of_first(*setup.ranks.ordered, memory).write_to(resources);
+  };
+  settle();
+  if (!resources.gpus) return resources;
+  const int64_t beyond = bytes_beyond_activations(setup, resources, weights);
+  if (beyond == 0) return resources;
+  facts.free_bytes = std::max<int64_t>(0, facts.free_bytes - beyond);
+  settle();
+  return resources;
 }
 
 parallel::RingRates settle_rates(const Setup& setup, comm::Communicator& tensors,
@@ -65,38 +76,37 @@ void settle_levels(Setup& setup, const LoadedWeights& weights, RunInputs& inputs
     comm::together(setup.world(), [&] {
       again = resources::settle_tuned_again(*setup.tuned, rates, setup.job, resources);
     });
-    if (again) settle_memory(setup, weights, inputs);  // passes that drop less need more of it
+    if (again)  // passes that drop less need more memory
+      resources = with_memory(setup, resources, weights, inputs);
     return;
   }
   if (!resources.levels_from() || resources.sparse->micro) return;
   parallel::RingInputs in;
   in.ranks = resources.cp;
-  in.shape = ring_shape(setup.config, resources);
+  in.shape = resources::ring_shape(setup.config, resources);
   in.rates = rates;
   in.load.add(resources.max_batch_tokens, 0);
   const auto levels = resources::levels_by_place(
       resources.level_places(setup.ranks.replica_places()))(resources.sparse->levels);
   resources.sparse->micro = parallel::best_micro(in, levels, resources.sparse->rule);
-  resources.why += fmt::format("{}levels in {} part{}: by the link's {}B/s beside {}FLOP/s",
-                               resources.why.empty() ? "" : "; ", *resources.sparse->micro,
-                               *resources.sparse->micro == 1 ? "" : "s",
-                               report::format_count(rates.all_to_all_bandwidth),
-                               report::format_count(rates.flops));
+  resources.reasons.add(fmt::format(
+      "levels in {} part{}: by the link's {}B/s beside {}FLOP/s", *resources.sparse->micro,
+      *resources.sparse->micro == 1 ? "" : "s", report::format_count(rates.all_to_all_bandwidth),
+      report::format_count(rates.flops)));
 }
 
 measure::Measured settle_choices(Setup& setup, const parallel::RingRates& rates,
-                                 execute::ReplicaRank& rank) {
+                                 execute::Replica& replica) {
   const auto known = measure::parse_measured(setup.kept, setup.resources);
   const auto sent = [&] {
     return execute::sent_per_token(setup.config, setup.resources.sp, setup.resources.tp,
                                    setup.resources.ep);
   };
   measure::Measured measured =
-      known
-          ? *known
-          : measure::measure_choices(setup.job, setup.config, setup.resources, sent, rates,
-                                     setup.world(), *rank.worker().groups().block, rank.compute());
-  measured.layout = setup.layout.settings;
+      known ? *known
+            : measure::measure_choices(setup.job, setup.config, setup.resources, sent, rates,
+                                       setup.world(), *replica.groups().block, replica.compute());
+  if (setup.layout.layout) measured.layout = setup.layout.layout->to_settings();
   setup.resources.shift_threshold = measured.shift_threshold;
   if (!setup.resources.gpus) measured.products = measure::products_text(setup.products.products);
   return measured;

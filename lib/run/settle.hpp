@@ -3,16 +3,18 @@
 /// Settles the resources that depend on the loaded weights: memory, and the choices that are
 /// measured.
 
-#include "lib/execute/replica_rank.hpp"
+#include "lib/execute/replica.hpp"
 #include "lib/measure/measured.hpp"
 #include "lib/run/load_weights.hpp"
 #include "lib/run/read_inputs.hpp"
 
 namespace pecia::run {
 
-/// Settles KV cache and batch sizes from the free memory. It may be called again when degrees or
-/// modes have changed, before the cache is allocated. Collective over all ranks.
-void settle_memory(Setup& setup, const LoadedWeights& weights, RunInputs& inputs);
+/// These resources, whose degrees and modes are decided, with KV cache and batch sizes for the free
+/// memory. Call it before the cache is allocated. Collective over all ranks; every rank gets the
+/// chief's.
+resources::Resources with_memory(const Setup& setup, resources::Resources resources,
+                                 const LoadedWeights& weights, RunInputs& inputs);
 
 /// The rates of the replica's rings that an earlier start kept, or else measured now, where a choice
 /// depends on them. `tensors`: the ranks of the replica, for tensors where `compute` is. Collective
@@ -31,6 +33,6 @@ void settle_levels(Setup& setup, const LoadedWeights& weights, RunInputs& inputs
 /// What an earlier start has kept, or else a new measurement with these rates. Collective over all
 /// ranks; the same on every rank.
 measure::Measured settle_choices(Setup& setup, const parallel::RingRates& rates,
-                                 execute::ReplicaRank& rank);
+                                 execute::Replica& replica);
 
 }  // namespace pecia::run

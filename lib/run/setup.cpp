@@ -124,11 +124,6 @@ std::optional<resources::TunedQuestion> settle_tuned(const model::ModelConfig& c
   return question;
 }
 
-/// Puts a reason before others.
-void add_reason(const std::string& reason, std::string& others) {
-  others = reason + (others.empty() ? "" : "; ") + others;
-}
-
 }  // namespace
 
 std::vector<comm::RackServerGpu> Ranks::replica_places() const {
@@ -162,14 +157,14 @@ Setup set_up(const RunOptions& options, comm::Communicator& world) {
   LayoutChoice layout;
   if (!options.by_rule)
     layout = choose_layout({job, config, kept, place, resources.threads, places}, world);
-  if (!layout.settings.empty()) {
-    job = job::parse_job(to_yaml(job), "the job", layout.settings);
+  if (layout.layout) {
+    layout.layout->apply_to(job);
     resources::resolve_grid(job, config, world.size(), resources);
   }
   BeforeInputs before{job, resources};
   if (!layout.why.empty()) {
-    add_reason(layout.why, resources.why);
-    add_reason("the layout of the first round", before.resources.why);
+    resources.reasons.add_first(layout.why);
+    before.resources.reasons.add_first("the layout of the first round");
   }
   Ranks ranks = make_ranks(places, resources, world);
   auto tuned = settle_tuned(config, ranks, resources, job);

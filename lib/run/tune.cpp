@@ -18,10 +18,10 @@
 #include "lib/report/format.hpp"
 #include "lib/report/log.hpp"
 #include "lib/resources/footprint.hpp"
+#include "lib/resources/scheduler_limits.hpp"
 #include "lib/resources/tuned_setting.hpp"
 #include "lib/run/finish.hpp"
 #include "lib/run/run.hpp"
-#include "lib/run/scheduler_limits.hpp"
 #include "lib/run/setup.hpp"
 #include "lib/run/tune_runs.hpp"
 #include "lib/run/tune_samples.hpp"
@@ -170,7 +170,7 @@ Frame frame_of(const TuneOptions& options, comm::Communicator& world) {
       resources::kv_footprint(setup.job, setup.config, nullptr, resources).dtype;
   facts.facts.layers = setup.config.layers;
   facts.facts.pass_tokens = batch_tokens_of(setup);
-  facts.facts.shape = ring_shape(setup.config, frame.resources);
+  facts.facts.shape = resources::ring_shape(setup.config, frame.resources);
   if (resources.cp == 1) facts.facts.shape.num_heads *= resources.tp;
   comm::together(world, [&] {
     if (setup.chief()) check_prompts(setup, options, options.drops.size() * facts.levels.size());

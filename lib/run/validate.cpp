@@ -19,6 +19,7 @@
 #include "lib/model/weights.hpp"
 #include "lib/resources/footprint.hpp"
 #include "lib/resources/resources.hpp"
+#include "lib/resources/scheduler_limits.hpp"
 #include "lib/resources/tuned_setting.hpp"
 #include "lib/run/answer_grammars.hpp"
 
@@ -32,19 +33,10 @@ constexpr int64_t plenty = INT64_MAX >> 24;  // KV slots; all instances together
 /// the job names, or else with all that they could need.
 schedule::SchedulerLimits limits_of(const job::Job& job, const model::ModelConfig& config,
                                     const resources::Resources& resources) {
-  schedule::SchedulerLimits limits;
-  limits.ring_size = resources.cp;
-  limits.elastic = resources.elastic;
-  limits.min_instances = resources.min_instances;
-  limits.max_instances = resources.max_instances;
+  schedule::SchedulerLimits limits = resources::scheduler_limits(job, config, resources);
   limits.kv_tokens = plenty;
   if (job.kv.memory)
     limits.kv_tokens = resources::kv_slots(job, config, resources, *job.kv.memory, plenty).tokens;
-  limits.max_batch_tokens = resources.max_batch_tokens;
-  limits.max_positions = config.max_positions;
-  limits.vocab = config.vocab;
-  limits.policy = job.batch.policy;
-  limits.layout_invariant = job.reproducible == parallel::Reproducible::layout;
   return limits;
 }
 
@@ -129,8 +121,7 @@ Validation validate(job::Job job, int num_ranks, bool fresh, bool retry_failed) 
   batch::Inputs inputs(job, config, earlier.turns);
   inputs.detokenizer();
   if (!inputs.shapes().empty()) answer_grammars(job, config, inputs.shapes(), 1);
-  resources.max_sequences = resources::resolve_max_sequences(job, config, &inputs, resources,
-                                                             *comm::make_null_communicator());
+  resources.max_sequences = resources::resolve_max_sequences(job, config, &inputs, resources);
   const int64_t longest = resources::prompt_footprint(job, config, inputs).longest_tokens;
   resources::settle_tuned(job, config, std::min(longest, config.max_positions), {}, resources);
   Validation found;

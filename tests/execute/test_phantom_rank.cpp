@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Ranks of machines that no test has, against the papers' formulas. That phantoms send what real
-/// ranks send, test_worker says.
+/// ranks send, test_replica says.
 
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ PhantomSettings gpu_of(int cp, int tp, int rank, int64_t kv_tokens) {
           .device = {"H100", 90, 132, "", ""},
           .memory_bytes = int64_t{80} << 30,
           .traits = {[](DType) { return DType::bf16; }},
-          .worker = {.tp = tp, .kv_dtype = DType::bf16, .kv_tokens = kv_tokens}};
+          .replica = {.tp = tp, .kv_dtype = DType::bf16, .kv_tokens = kv_tokens}};
 }
 
 schedule::Plan prefill(int cp, int64_t tokens, int64_t slots, Ring ring) {
@@ -60,7 +60,7 @@ TEST(PhantomRank, OfALargeGridSendsWhatThePapersSay) {
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     RecordProperty("seconds", std::to_string(seconds.count()));
 
-    const context::ReplicaGroups& groups = phantom.worker().groups();
+    const context::ReplicaGroups& groups = phantom.replica().groups();
     // Alg. 2: a KV head's keys and values of a rank go N − 1 times to the next one.
     EXPECT_EQ(groups.ring->traffic().messages, config.layers * (cp - 1));
     EXPECT_EQ(groups.ring->traffic().bytes, config.layers * (cp - 1) * own * 2 *
@@ -127,18 +127,18 @@ TEST(PhantomRank, SendsEachRowOnceToTheRanksOfItsExperts) {
     PhantomSettings settings = gpu_of(1, 1, rank, 8192);
     settings.ranks = ranks;
     settings.quantize = model::Quantize::nothing;
-    settings.worker.sp = ranks, settings.worker.ep = ranks;
+    settings.replica.sp = ranks, settings.replica.ep = ranks;
     PhantomRank phantom(config, settings);
     EXPECT_LT(static_cast<double>(phantom.peak_bytes()),
               0.55 * 2 * static_cast<double>(config.parameters()))
         << "a rank has a quarter of the experts";
     phantom.execute(prefill(1, tokens, 8192, Ring::pass_kv));
-    sent += static_cast<double>(phantom.worker().groups().sp->traffic().bytes);
+    sent += static_cast<double>(phantom.replica().groups().sp->traffic().bytes);
     flops += phantom.work().flops;
-    settings.worker.ep = 1;
+    settings.replica.ep = 1;
     PhantomRank without(config, settings);
     without.execute(prefill(1, tokens, 8192, Ring::pass_kv));
-    sent -= static_cast<double>(without.worker().groups().sp->traffic().bytes);
+    sent -= static_cast<double>(without.replica().groups().sp->traffic().bytes);
     flops -= without.work().flops;
   }
   const double taken = 1 - std::pow(0.75, 8);
@@ -156,9 +156,9 @@ TEST(PhantomRank, NeedsTheMemoryThatTheMachineHas) {
   const double weights = static_cast<double>(config.parameters()) / 8;
   EXPECT_GT(static_cast<double>(fits.peak_bytes()), weights);
   EXPECT_LT(static_cast<double>(fits.peak_bytes()), weights + 8e9 + 1e5 * 2 * 126 * 128 * 2 + 4e9);
-  settings.worker.kv_tokens = 2'000'000;
+  settings.replica.kv_tokens = 2'000'000;
   EXPECT_THROW(PhantomRank(config, settings), SystemError) << "128 GB of keys and values";
-  settings.worker.kv_tokens = 1000;
+  settings.replica.kv_tokens = 1000;
   settings.quantize = model::Quantize::nothing;
   EXPECT_THROW(PhantomRank(config, settings), SystemError) << "101 GB of weights in bf16";
 }

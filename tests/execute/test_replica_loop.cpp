@@ -34,7 +34,7 @@ struct FakeClock {
 };
 
 /// Prompts of 5, 40 and 120 tokens, four new tokens each, chunked in passes of 32.
-class ReplicaLoop : public testing::Test {
+class ReplicaLoop : public testing::Test, private execute::RunObserver {
  protected:
   ReplicaLoop() {
     limits_.ring_size = world_->size();
@@ -60,14 +60,14 @@ class ReplicaLoop : public testing::Test {
     const auto backend = on_gpu_ ? make_separate_backend() : kernels::make_cpu_backend();
     std::optional<model::DeviceWeights> there;
     if (on_gpu_) there.emplace(weights, *device, *stream, *backend);
-    execute::Worker worker(
+    execute::Replica replica(
         *world_, config_, there ? *there : static_cast<const model::WeightViews&>(weights),
         {*device, *stream, *backend, recorder_}, {.kv_tokens = limits_.kv_tokens});
     events_.clear();
-    const auto loop = [&](execute::PassMaker* pass_maker) {
+    const auto loop = [&](execute::PlanSource* plans) {
       if (limits_.elastic)
-        return execute::run_teams(*world_, worker, recorder_, pass_maker, told_, {}, clock);
-      return execute::run_replica(*world_, worker, recorder_, pass_maker, told_, clock);
+        return execute::run_teams(*world_, replica, recorder_, plans, told_, {}, clock);
+      return execute::run_replica(*world_, replica, recorder_, plans, told_, clock);
     };
     if (!planning()) return loop(nullptr);
 
@@ -91,18 +91,9 @@ class ReplicaLoop : public testing::Test {
     std::optional<batch::ArrivalSource> replay;
     if (!arrivals.empty()) replay.emplace(inputs, results, job::Order::fcfs, *claims);
     schedule::Scheduler scheduler(limits_);
-    execute::PassMaker pass_maker{scheduler,
-                                  replay ? static_cast<batch::Source&>(*replay) : list,
-                                  results,
-                                  [this](const std::string& ring) {
-                                    events_ += 'r';  // a turn is recorded
-                                    return ring;
-                                  },
-                                  0,
-                                  [](bool told) { return told; },
-                                  [](const batch::ReplicaTotals&) {}};
-    pass_maker.on_begin = [this](const auto&, const auto&) { events_ += 'b'; };
-    auto totals = loop(&pass_maker);
+    execute::PlanSource plans{scheduler, replay ? static_cast<batch::Source&>(*replay) : list,
+                              results, *this};
+    auto totals = loop(&plans);
     for (int64_t row = 0; row < 3; ++row) {
       states_.push_back(results.state(row));
       if (states_.back() == io::TurnState::done) results_.push_back(results.read(row));
@@ -110,6 +101,16 @@ class ReplicaLoop : public testing::Test {
     return totals;
   }
   bool planning() const { return world_->rank() == 0; }
+
+  std::string mode(const std::string& ring) override {
+    events_ += 'r';  // a turn is recorded
+    return ring;
+  }
+  bool stopping(bool told) override { return told; }
+  void planned(const schedule::Plan&, std::optional<double>) override {}
+  void begins(const schedule::Plan&, const batch::ReplicaTotals&) override { events_ += 'b'; }
+  void ended(const batch::ReplicaTotals&) override {}
+
   double phase_seconds(const char* name) const {
     for (const report::Stage& stage : recorder_.stages())
       if (std::strcmp(stage.name, name) == 0 && stage.kind == report::Kind::phase)

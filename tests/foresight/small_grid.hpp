@@ -36,7 +36,7 @@ struct Grid {
     return {.ranks = ranks(),
             .rank = rank,
             .memory_bytes = std::numeric_limits<int64_t>::max(),
-            .worker = {.sp = sp, .tp = tp, .kv_tokens = 4096}};
+            .replica = {.sp = sp, .tp = tp, .kv_tokens = 4096}};
   }
 };
 

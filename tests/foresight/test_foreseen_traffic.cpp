@@ -28,9 +28,9 @@ class BothReplicas {
         cluster_(foresight::small_cluster()),
         weights_(
             config_, io::Checkpoint(model), {},
-            execute::Worker::weight_cut(world.rank(), resources.sp, resources.tp, resources.ep)),
-        worker_(world, config_, weights_, compute_,
-                foresight::settings_of(replica(), cluster_, world.rank(), 4096, 0).worker) {}
+            execute::Replica::weight_cut(world.rank(), resources.sp, resources.tp, resources.ep)),
+        replica_(world, config_, weights_, compute_,
+                 foresight::settings_of(replica(), cluster_, world.rank(), 4096, 0).replica) {}
 
   foresight::Replica replica() const { return {job_, config_, resources_, DType::fp32}; }
   execute::TrialPasses passes() const {
@@ -54,9 +54,9 @@ class BothReplicas {
       told.added[0].state.reserved.assign(resources_.cp, slots);
     else
       told.added.clear();
-    const comm::Traffic before = context::traffic_of(worker_.groups());
-    worker_.execute(told);
-    const comm::Traffic after = context::traffic_of(worker_.groups());
+    const comm::Traffic before = context::traffic_of(replica_.groups());
+    replica_.execute(told);
+    const comm::Traffic after = context::traffic_of(replica_.groups());
     EXPECT_EQ(messages, after.messages - before.messages);
     EXPECT_EQ(bytes, after.bytes - before.bytes);
     sent_ += bytes;
@@ -72,7 +72,7 @@ class BothReplicas {
   machines::Cluster cluster_;
   model::Weights weights_;
   CpuCompute compute_;
-  execute::Worker worker_;
+  execute::Replica replica_;
   int64_t number_ = 0, sent_ = 0;
 };
 

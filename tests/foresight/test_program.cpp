@@ -121,7 +121,7 @@ TEST(Program, HasRoundedQueriesInPassesOfManyRowsOfAGpu) {
       const auto work = [&](bool rounds) {
         execute::PhantomSettings settings = grid.settings(0);
         settings.traits = kernels::gpu_traits();
-        settings.worker.kv_dtype = DType::bf16;
+        settings.replica.kv_dtype = DType::bf16;
         if (!rounds) settings.traits.query_type = {};
         int64_t rope = 0, attention = 0, messages = 0;
         for (const auto& [layer, step] :
@@ -172,7 +172,7 @@ TEST(Program, AttendsPartsOfLayoutInOneCallWhereTheBackendMergesThem) {
   const auto calls = [&](bool merges, std::string_view name) {
     execute::PhantomSettings settings = grids().front().settings(0);
     settings.traits.merges_attention = merges;
-    settings.worker.layout_invariant = true;
+    settings.replica.layout_invariant = true;
     execute::TrialPasses passes = grids().front().passes();
     passes.virtual_ranks = 8;
     const Program program = record(config, {settings, {}, passes.feed(0, 1, 48)}, Layers::each);
@@ -256,9 +256,10 @@ TEST(Program, OfAPassThatFollowsOthersIsThatOfOneThatIsToldOfThem) {
     passes.tokens_per_pass = 300;
     for (int rank = 0; rank < grid.ranks(); ++rank) {
       Recording told{grid.settings(rank), {}, passes.feed(0, 1, 290, 650)};
-      told.rank.worker.layout_invariant = trial.virtual_ranks > grid.cp;
-      told.rank.worker.places = small_cluster().places(grid.ranks());
-      if (trial.levels_from) told.rank.worker.sparse = {{parallel::Geometry::disjoint, 0.3}, {}, 2};
+      told.rank.replica.layout_invariant = trial.virtual_ranks > grid.cp;
+      told.rank.replica.places = small_cluster().places(grid.ranks());
+      if (trial.levels_from)
+        told.rank.replica.sparse = {{parallel::Geometry::disjoint, 0.3}, {}, 2};
       Recording read = told;
       for (const auto& [first, count] :
            {std::pair<int64_t, int64_t>{0, 300}, {300, 300}, {600, 50}})

@@ -12,7 +12,7 @@
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/comm/of_first.hpp"
 #include "lib/comm/staged_communicator.hpp"
-#include "lib/execute/worker.hpp"
+#include "lib/execute/replica.hpp"
 #include "lib/model/device_weights.hpp"
 #include "lib/parallel/virtual_ranks.hpp"
 #include "tests/support/goldens.hpp"
@@ -58,7 +58,7 @@ class Machine {
         layout_(layout),
         config_(model::read_config(golden(model_name(layout)))),
         weights_(config_, io::Checkpoint(golden(model_name(layout))), {},
-                 execute::Worker::weight_cut(replica.rank(), 1, layout.tp)),
+                 execute::Replica::weight_cut(replica.rank(), 1, layout.tp)),
         compute_(layout.separate ? std::make_unique<OwnedCompute>(make_separate_device(),
                                                                   make_separate_backend())
                                  : std::make_unique<CpuCompute>()) {
@@ -69,14 +69,14 @@ class Machine {
       tensors_ = comm::make_staged_communicator(replica.split(0, replica.rank()), *compute_->device,
                                                 *compute_->stream);
     }
-    worker_.emplace(tensors_ ? *tensors_ : replica, config_,
-                    there_ ? *there_ : static_cast<const model::WeightViews&>(weights_), *compute_,
-                    execute::Worker::Settings{.sp = layout.sp,
-                                              .tp = layout.tp,
-                                              .kv_dtype = layout.dtype,
-                                              .kv_tokens = 6000,
-                                              .kv_recent_tokens = layout.recent ? 2048 + 512 : 0,
-                                              .layout_invariant = layout.invariant});
+    rank_.emplace(tensors_ ? *tensors_ : replica, config_,
+                  there_ ? *there_ : static_cast<const model::WeightViews&>(weights_), *compute_,
+                  execute::Replica::Settings{.sp = layout.sp,
+                                             .tp = layout.tp,
+                                             .kv_dtype = layout.dtype,
+                                             .kv_tokens = 6000,
+                                             .kv_recent_tokens = layout.recent ? 2048 + 512 : 0,
+                                             .layout_invariant = layout.invariant});
   }
 
   /// The next tokens of the text; `owner` of one that was generated. What it samples, if it does.
@@ -84,12 +84,12 @@ class Machine {
                          bool sample = false, int32_t owner = PassSequence::balanced) {
     schedule::Plan plan;
     plan.number = number_++;
-    plan.teams = {parallel::team_of_all(worker_->groups().cp)};
+    plan.teams = {parallel::team_of_all(rank_->groups().cp)};
     if (length_ == 0) {
       plan.added.push_back({sequence,
                             {schedule::NewSequence::no_parent,
                              0,
-                             std::vector<int64_t>(worker_->groups().cp, 4800),
+                             std::vector<int64_t>(rank_->groups().cp, 4800),
                              {}}});
       plan.turns.push_back({sequence, {}, 0, 1 << 20});
     }
@@ -101,14 +101,14 @@ class Machine {
                           sample ? 0 : -1});
     plan.restore = restore.string();
     length_ += count;
-    return worker_->execute(plan);
+    return rank_->execute(plan);
   }
 
   /// Writes positions [begin, end) beside what `save` describes already.
   void save(const std::filesystem::path& folder, int64_t begin, int64_t end, io::KvSave& save) {
     schedule::Plan plan;
     plan.save = {sequence, begin, end, folder.string(), "text", 40 + begin, 60};
-    const schedule::Outcome mine = worker_->execute(plan);
+    const schedule::Outcome mine = rank_->execute(plan);
     EXPECT_EQ(mine.kv.error, "");
     for (const auto& bytes : replica_.all_gather(to_bytes(mine)))
       for (const io::KvPart& part : from_bytes<schedule::Outcome>(bytes).kv.parts)
@@ -130,15 +130,15 @@ class Machine {
 
   /// The bits of all keys and values, [2, layers, KV heads, tokens], gathered from all ranks.
   std::vector<std::byte> bits() {
-    const context::KvShape& shape = worker_->cache().shape();
+    const context::KvShape& shape = rank_->cache().shape();
     const int64_t vector = shape.head_dim * size_of(shape.dtype);
     const int64_t scale = shape.dtype == DType::fp8 ? 4 : 0, token = vector + scale;
     const parallel::HeadRange heads =
-        context::Attention::held_heads(worker_->groups().place,
+        context::Attention::held_heads(rank_->groups().place,
                                        {config_.num_heads, config_.num_kv_heads})
             .kv;
     std::vector<std::byte> mine(2 * shape.layers * config_.num_kv_heads * length_ * token);
-    const context::HeldTokens held = worker_->attention().ledger().held(sequence);
+    const context::HeldTokens held = rank_->attention().ledger().held(sequence);
     std::vector<int64_t> slots;
     int64_t used = 0;
     for (const parallel::SlotRange& range : held.slots) {
@@ -148,7 +148,7 @@ class Machine {
     for (int64_t side = 0; side < 2; ++side)
       for (int64_t layer = 0; layer < shape.layers; ++layer)
         for (int64_t head = heads.begin; head < heads.end; ++head) {
-          const auto stored = side == 0 ? worker_->cache().k(layer) : worker_->cache().v(layer);
+          const auto stored = side == 0 ? rank_->cache().k(layer) : rank_->cache().v(layer);
           const auto vectors = on_host(stored.vectors.row(head - heads.begin), used * vector);
           std::vector<std::byte> scales;
           if (scale > 0) scales = on_host(stored.scales.row(head - heads.begin), used * scale);
@@ -177,7 +177,7 @@ class Machine {
     return sum;
   }
 
-  schedule::Outcome execute(const schedule::Plan& plan) { return worker_->execute(plan); }
+  schedule::Outcome execute(const schedule::Plan& plan) { return rank_->execute(plan); }
   int64_t length() const { return length_; }
 
  private:
@@ -195,7 +195,7 @@ class Machine {
   std::unique_ptr<OwnedCompute> compute_;
   std::optional<model::DeviceWeights> there_;
   std::unique_ptr<comm::Communicator> tensors_;
-  std::optional<execute::Worker> worker_;
+  std::optional<execute::Replica> rank_;
   int64_t length_ = 0, number_ = 0;
 };
 

@@ -6,7 +6,7 @@
 #include <mpi.h>
 
 #include "lib/comm/mpi_communicator.hpp"
-#include "lib/execute/worker.hpp"
+#include "lib/execute/replica.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/owned_compute.hpp"
 #include "tests/support/replica.hpp"
@@ -30,21 +30,21 @@ WorkClock prefill(int sp, int tp, Sharding sharding, int64_t tokens) {
   const model::ModelConfig config = model::read_config(folder);
   EXPECT_EQ(config.layers, layers);
   const model::Weights weights(config, io::Checkpoint(folder), {},
-                               execute::Worker::weight_cut(world->rank(), 1, tp));
+                               execute::Replica::weight_cut(world->rank(), 1, tp));
   CpuCompute compute;
-  execute::Worker worker(*world, config, weights, compute,
-                         {.sp = sp, .tp = tp, .kv_tokens = tokens});
+  execute::Replica replica(*world, config, weights, compute,
+                           {.sp = sp, .tp = tp, .kv_tokens = tokens});
   schedule::Plan plan;
-  plan.teams = {parallel::team_of_all(worker.groups().cp, parallel::Ring::pass_kv, sharding)};
+  plan.teams = {parallel::team_of_all(replica.groups().cp, parallel::Ring::pass_kv, sharding)};
   plan.added.push_back({0,
                         {schedule::NewSequence::no_parent,
                          0,
-                         std::vector<int64_t>(worker.groups().cp, tokens),
+                         std::vector<int64_t>(replica.groups().cp, tokens),
                          {}}});
   plan.turns.push_back({0, {}, 0, 1 << 20});
   plan.items.push_back({{0, 0, tokens}, random_tokens(tokens, 96, 7), int64_t{1} << 20, -1});
   clock = {};
-  worker.execute(plan);
+  replica.execute(plan);
   return clock;
 }
 

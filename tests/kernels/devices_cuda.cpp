@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "lib/device/cuda_device.hpp"
 #include "tests/kernels/device_copies.hpp"
 #include "tests/kernels/tensors.hpp"
 
@@ -6,7 +7,7 @@ namespace pecia::test {
 namespace {
 
 device::Device& gpu() {
-  static const auto device = kernels::make_cuda_device(0);
+  static const auto device = device::make_cuda_device(0);
   return *device;
 }
 

@@ -94,8 +94,8 @@ inline std::string name_of_param(
       testing::Combine(testing::ValuesIn(every_device()), testing::ValuesIn(types)), \
       name_of_param)
 #define PECIA_INSTANTIATE_OP_TEST(Suite) PECIA_INSTANTIATE_OP_TEST_OF(Suite, stored_types)
-#define PECIA_OP_TEST_OF(Suite, types) \
-  class Suite : public OpTest {};      \
+#define PECIA_OP_TEST_OF(Suite, types)                                     \
+  class Suite : public OpTest {}; /* NOLINT(bugprone-macro-parentheses) */ \
   PECIA_INSTANTIATE_OP_TEST_OF(Suite, types)
 #define PECIA_OP_TEST(Suite) PECIA_OP_TEST_OF(Suite, stored_types)
 

@@ -24,6 +24,8 @@ using namespace kernels::cpu;
 template <class Tiles>
 struct InTiles {
   InTiles() { Tiles::begin(); }
+  InTiles(const InTiles&) = delete;
+  InTiles& operator=(const InTiles&) = delete;
   ~InTiles() { Tiles::end(); }
 };
 

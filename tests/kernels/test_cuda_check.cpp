@@ -3,14 +3,14 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/device/cuda_check.hpp"
 #include "lib/core/error.hpp"
+#include "lib/device/cuda/cuda_check.hpp"
 
 namespace pecia::test {
 namespace {
 
-using kernels::cuda::is_sticky;
-using kernels::cuda::remedy;
+using device::is_sticky;
+using device::remedy;
 
 /// The message of the error that a call is turned into; of exactly this type.
 template <typename E>

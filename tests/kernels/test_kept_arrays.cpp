@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/device/kept_arrays.hpp"
+#include "kernels/cuda/shared/kept_arrays.hpp"
 #include "tests/support/separate_device.hpp"
 
 namespace pecia::test {

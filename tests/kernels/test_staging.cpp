@@ -4,7 +4,7 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/cuda/device/staging.hpp"
+#include "kernels/cuda/shared/staging.hpp"
 
 namespace pecia::test {
 namespace {

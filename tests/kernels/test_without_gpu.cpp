@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/api/backend.hpp"
+#include "lib/device/cuda_device.hpp"
 
 namespace pecia::test {
 namespace {
@@ -9,7 +10,7 @@ namespace {
 /// Run with CUDA_VISIBLE_DEVICES empty, so that there is no GPU on any machine.
 TEST(WithoutGpu, MakingADeviceSaysWhatToDo) {
   try {
-    kernels::make_cuda_device(0);
+    device::make_cuda_device(0);
     FAIL() << "a GPU was found";
   } catch (const Unsupported& error) {
     const std::string message = error.what();

@@ -204,7 +204,8 @@ TEST(ClusterFile, ThatTheDocumentsShowIsRead) {
   const size_t begin = text.find(opening);
   ASSERT_NE(begin, std::string::npos);
   const size_t end = text.find(closing, begin);
-  const Cluster cluster = parse_cluster(text.substr(begin + 8, end - begin - 8), "cluster-files.md");
+  const Cluster cluster =
+      parse_cluster(text.substr(begin + 8, end - begin - 8), "cluster-files.md");
   EXPECT_EQ(cluster.rank, cluster_of("h100-gtt").rank);
   EXPECT_DOUBLE_EQ(cluster.efficiency.gemm.of({.rows = 16, .depth = 512}), 0.08);
 }

@@ -63,7 +63,7 @@ TEST_P(EveryChoice, HasAReasonForEachModeThatWasAuto) {
   EXPECT_EQ(choice.prefill, GetParam().prefill);
   EXPECT_EQ(choice.decode, GetParam().decode);
   EXPECT_FALSE(choice.ring);
-  EXPECT_EQ(choice.why, GetParam().why);
+  EXPECT_EQ(choice.reasons.text(), GetParam().why);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -123,7 +123,7 @@ TEST(ChooseModes, TakesSpWhereTheFfnCannotShift) {
   const ModeChoice choice = choose_modes({{1, 2, 1}, {}, {}, {}, {}}, model, 4096);
   EXPECT_EQ(choice.decode, DecodeMode::sp);
   EXPECT_EQ(
-      choice.why,
+      choice.reasons.text(),
       "prefill ulysses: the only one for SP 2; decode sp: shift would cut the FFN's 127 columns "
       "over 2 ranks");
 }
@@ -134,7 +134,7 @@ TEST(ChooseModes, LeavesWhatTheJobSays) {
   EXPECT_EQ(choice.prefill, PrefillMode::sp_tp);
   EXPECT_EQ(choice.ring, RingMode::pass_q);
   EXPECT_EQ(choice.decode, DecodeMode::pass_q);
-  EXPECT_EQ(choice.why, "");
+  EXPECT_EQ(choice.reasons.text(), "");
 }
 
 TEST(ChooseModes, ChoosesWhatIsLegal) {

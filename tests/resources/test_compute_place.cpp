@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "lib/core/error.hpp"
+#include "lib/device/cuda_device.hpp"
 #include "lib/resources/compute_place.hpp"
 #include "lib/resources/resources.hpp"
 #include "tests/io/expect_error.hpp"
@@ -39,7 +40,7 @@ TEST(ComputePlace, IsTheHostWithoutGpus) {
   job.backend = job::BackendKind::cpu;
   EXPECT_FALSE(computes_on_gpus(job, *comm));
   job.backend.reset();
-  EXPECT_EQ(computes_on_gpus(job, *comm), kernels::num_cuda_devices() > 0);
+  EXPECT_EQ(computes_on_gpus(job, *comm), device::num_cuda_devices() > 0);
   const ComputePlace place = make_compute_place(job, false, {2, {}}, *comm);
   EXPECT_FALSE(place.on_gpu());
   EXPECT_EQ(place.stream->num_threads(), 2);

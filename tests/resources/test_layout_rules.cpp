@@ -77,7 +77,7 @@ TEST(LayoutRules, LeaveAutoWhatTheyTake) {
   Resources resources;
   resolve_grid(layout_job({"parallel.sp=3"}), nine, 3, resources);
   EXPECT_EQ(resources.decode, parallel::DecodeMode::sp);
-  EXPECT_EQ(resources.why,
+  EXPECT_EQ(resources.reasons.text(),
             "prefill ulysses: the only one for SP 3; decode sp: shift over 3 ranks would not keep "
             "reproducible: layout");
   resolve_grid(layout_job({"parallel.sp=4"}), wide, 4, resources);

@@ -73,17 +73,17 @@ TEST(Grid, IsRefusedByTheTable) {
 TEST(Modes, AreResolvedOnce) {
   const Resources alone = resolved({}, 1);
   EXPECT_EQ(mode_name(alone), "single");
-  EXPECT_EQ(alone.why, "");
+  EXPECT_EQ(alone.reasons.text(), "");
   const Resources ring = resolved({}, 4);
   EXPECT_EQ(mode_name(ring), "ring/auto+broadcast_q");
-  EXPECT_NE(ring.why.find("decode broadcast_q: "), std::string::npos);
+  EXPECT_NE(ring.reasons.text().find("decode broadcast_q: "), std::string::npos);
   const Resources shifting = resolved({"sp=2", "shift_threshold=7"}, 2);
   EXPECT_EQ(mode_name(shifting), "ulysses+shift");
   EXPECT_EQ(shifting.shift_threshold, 7);
   EXPECT_EQ(mode_name(resolved({"tp=2", "prefill=tp"}, 2)), "tp+tp");
   const Resources said = resolved({"prefill=ring", "ring=pass_kv", "decode=pass_q"}, 2);
   EXPECT_EQ(mode_name(said), "ring/pass_kv+pass_q");
-  EXPECT_EQ(said.why, "");
+  EXPECT_EQ(said.reasons.text(), "");
 }
 
 TEST(Modes, OfTpAloneDependOnTheTokensOfAPass) {
@@ -134,8 +134,9 @@ TEST(Levels, OfTpAloneTakeItsModesInOneMicroPartition) {
     EXPECT_EQ(found.decode, parallel::DecodeMode::tp);
     EXPECT_EQ(found.sparse->micro, 1);
   }
-  EXPECT_NE(resolved({"tp=2"}, 2, csa).why.find("levels in 1 part: no tokens travel for them"),
-            std::string::npos);
+  EXPECT_NE(
+      resolved({"tp=2"}, 2, csa).reasons.text().find("levels in 1 part: no tokens travel for them"),
+      std::string::npos);
   test::expect_error<InputError>(
       [] {
         resolved({"tp=2"}, 2, {"attention.sparse=csa", "attention.pipeline=4"});
@@ -214,7 +215,7 @@ TEST(KvTokens, AreWhatTheMemoryHolds) {
     resources.kv_dtype = dtype;
     resources.max_sequences = max_sequences;
     resources.max_batch_tokens = 4096;
-    return resolve_kv_slots(job, config, &inputs, resources, free_host_bytes(*comm), *comm).tokens;
+    return resolve_kv_slots(job, config, &inputs, resources, free_host_bytes(*comm)).tokens;
   };
   // 3 layers × K and V × 2 heads × 16 × 4 bytes = 768 a token.
   EXPECT_GE(tokens(DType::fp32, 8), 900 + 100 + 20);

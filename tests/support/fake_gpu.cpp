@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// In place of kernels/disabled: GPUs whose memory and work are a separate device's, for whole runs
+/// In place of a build with CUDA: GPUs whose memory and work are a separate device's, for whole runs
 /// of the program. There are as many as ranks may want. PECIA_LOSE_GPU=INDEX:FILE: once FILE is
 /// there, GPU INDEX is lost, as with an illegal access of a kernel.
 
@@ -7,10 +7,11 @@
 #include <filesystem>
 #include <string>
 
-#include "kernels/cuda/device/cuda_check.hpp"
+#include "lib/device/cuda/cuda_check.hpp"
+#include "lib/device/cuda_device.hpp"
 #include "tests/support/separate_device.hpp"
 
-namespace pecia::kernels {
+namespace pecia {
 namespace {
 
 std::function<void()> loss_of(int index) {
@@ -25,12 +26,14 @@ std::function<void()> loss_of(int index) {
 }
 
 /// Products of the peak's measurement would take the CPU minutes.
-bool is_made(const LinearArgs& args) {
+bool is_made(const kernels::LinearArgs& args) {
   constexpr int64_t most_rows = 4096;
   return args.x.rows() <= most_rows;
 }
 
 }  // namespace
+
+namespace device {
 
 bool has_cuda() {
   return true;
@@ -48,7 +51,7 @@ CudaAccess cuda_access(int) {
   return {std::vector<bool>(num_cuda_devices(), true), true};
 }
 
-std::unique_ptr<device::Device> make_cuda_device(int index) {
+std::unique_ptr<Device> make_cuda_device(int index) {
   test::SeparateSettings settings;
   settings.info = {"fake GPU",
                    90,
@@ -61,8 +64,14 @@ std::unique_ptr<device::Device> make_cuda_device(int index) {
   return test::make_separate_device(std::move(settings));
 }
 
-std::unique_ptr<Backend> make_cuda_backend(device::Device&, AttentionBy) {
+bool is_cuda_device(const Device&) {
+  return true;
+}
+
+}  // namespace device
+
+std::unique_ptr<kernels::Backend> kernels::make_cuda_backend(device::Device&, AttentionBy) {
   return test::make_separate_backend(is_made);
 }
 
-}  // namespace pecia::kernels
+}  // namespace pecia

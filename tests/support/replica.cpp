@@ -11,7 +11,9 @@
 #include "lib/comm/staged_communicator.hpp"
 #include "lib/core/fp8_vector.hpp"
 #include "lib/core/random.hpp"
-#include "lib/execute/replica_rank.hpp"
+#include "lib/device/cuda_device.hpp"
+#include "lib/execute/replica.hpp"
+#include "lib/resources/compute_place.hpp"
 #include "tests/kernels/emulator/backend.hpp"
 #include "tests/kernels/emulator/plain_sdpa.hpp"
 #include "tests/support/fake_nccl.hpp"
@@ -73,14 +75,14 @@ std::unique_ptr<kernels::Backend> make_emulated(device::Device& device, SdpaCall
 
 /// NCCL wants one for each rank.
 int gpu_of(const Parts& parts, int rank) {
-  return parts.transfers == Parts::nccl ? rank % std::max(1, kernels::num_cuda_devices()) : 0;
+  return parts.transfers == Parts::nccl ? rank % std::max(1, device::num_cuda_devices()) : 0;
 }
 
 resources::ComputePlace make_place(const Parts& parts, int rank, kernels::Products products,
                                    SdpaCalls* sdpa) {
   resources::ComputePlace place;
   place.device = parts.device == Parts::host  ? device::make_host_device(1)
-                 : parts.device == Parts::gpu ? kernels::make_cuda_device(gpu_of(parts, rank))
+                 : parts.device == Parts::gpu ? device::make_cuda_device(gpu_of(parts, rank))
                                               : make_separate_device();
   place.backend = parts.device == Parts::host        ? kernels::make_cpu_backend(products)
                   : parts.kernels == Parts::cuda     ? kernels::make_cuda_backend(*place.device)
@@ -152,7 +154,7 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
       parts.kernels == Parts::cpu || settings.layout_invariant || settings.as_stored
           ? std::nullopt
           : std::optional(DType::fp32),
-      execute::Worker::weight_cut(comm.rank(), settings.sp, settings.tp, settings.ep),
+      execute::Replica::weight_cut(comm.rank(), settings.sp, settings.tp, settings.ep),
       (parts.kernels == Parts::cpu || settings.as_stored) && !settings.widened
           ? model::codes_kept(config, settings.sp * settings.tp, settings.layout_invariant,
                               settings.ep, parts.kernels != Parts::cpu)
@@ -192,18 +194,19 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
   report::Recorder recorder(settings.trace);
   auto tensors =
       tensor_group(parts, comm, place, settings.layout_invariant ? SumsOf::nobody : SumsOf::host);
-  execute::ReplicaRank rank(comm, std::move(tensors), place, config, views, recorder,
-                            {.sp = settings.sp,
-                             .tp = settings.tp,
-                             .kv_dtype = settings.kv_dtype,
-                             .kv_tokens = limits.kv_tokens,
-                             .kv_recent_tokens = settings.kv_recent_tokens,
-                             .logprobs = settings.logprobs,
-                             .prompt_logprobs = settings.prompt_logprobs,
-                             .places = settings.places,
-                             .layout_invariant = settings.layout_invariant,
-                             .sparse = settings.sparse,
-                             .ep = settings.ep});
+  execute::Replica rank(comm, std::move(tensors), config, views,
+                        {*place.device, *place.stream, *place.backend, recorder},
+                        {.sp = settings.sp,
+                         .tp = settings.tp,
+                         .kv_dtype = settings.kv_dtype,
+                         .kv_tokens = limits.kv_tokens,
+                         .kv_recent_tokens = settings.kv_recent_tokens,
+                         .logprobs = settings.logprobs,
+                         .prompt_logprobs = settings.prompt_logprobs,
+                         .places = settings.places,
+                         .layout_invariant = settings.layout_invariant,
+                         .sparse = settings.sparse,
+                         .ep = settings.ep});
 
   // Every rank schedules the same; only the outcomes travel.
   schedule::Scheduler scheduler(limits);
@@ -215,7 +218,7 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
   };
   double now = 0;
   take();
-  const int instance = rank.worker().groups().cp_index, block = settings.sp * settings.tp;
+  const int instance = rank.groups().cp_index, block = settings.sp * settings.tp;
   for (;;) {
     std::vector<schedule::Plan> plans;  // side by side; one plan where teams do not change
     while (settings.elastic || plans.empty()) {
@@ -228,8 +231,7 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
     if (plans.empty()) break;
     schedule::Outcome mine;
     for (const schedule::Plan& plan : plans)
-      if (!settings.elastic || plan.teams.front().index_of(instance))
-        mine = rank.worker().execute(plan);
+      if (!settings.elastic || plan.teams.front().index_of(instance)) mine = rank.execute(plan);
     if (parts.device == Parts::separate)
       settle(*place.device);  // a GPU would not stop while its host waits for others
     const auto gathered = comm.all_gather(to_bytes(mine));
@@ -245,7 +247,7 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
   }
   take();
   if (settings.most_recent_tokens != nullptr)
-    *settings.most_recent_tokens = rank.worker().attention().ledger().recent()->most_taken();
+    *settings.most_recent_tokens = rank.attention().ledger().recent()->most_taken();
   if (settings.graphs != nullptr)
     *settings.graphs = dynamic_cast<device::GraphStream&>(*place.stream).graph_counts();
   return results;

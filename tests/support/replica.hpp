@@ -51,7 +51,7 @@ struct ReplicaSettings {
   int64_t max_batch_tokens = 4096;
   int64_t max_sequences = 64;
   int64_t kv_tokens = 0;         ///< on each rank; 0: enough for everything at once
-  int64_t kv_recent_tokens = 0;  ///< Worker::Settings::kv_recent_tokens
+  int64_t kv_recent_tokens = 0;  ///< execute::Replica::Settings::kv_recent_tokens
   /// Set at the end: the most slots of layers that keep recent tokens that this rank had taken.
   int64_t* most_recent_tokens = nullptr;
   int logprobs = 0, prompt_logprobs = 0;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/cuda/attention/attention_plan.hpp"
-#include "kernels/cuda/device/staging.hpp"
+#include "kernels/cuda/shared/staging.hpp"
 
 namespace pecia::kernels::cuda {
 

@@ -16,10 +16,10 @@
 #include <optional>
 
 #include "kernels/cuda/attention/sdpa.hpp"
-#include "kernels/cuda/device/cuda_check.hpp"
-#include "kernels/cuda/device/cuda_stream.hpp"
 #include "lib/core/error.hpp"
 #include "lib/device/buffer.hpp"
+#include "lib/device/cuda/cuda_check.hpp"
+#include "lib/device/cuda/cuda_stream.hpp"
 
 namespace cudnn_frontend {
 void* cudnn_dlhandle = nullptr;  // cudnn-frontend looks up cuDNN's functions here
@@ -174,7 +174,8 @@ class CudnnSdpa : public Sdpa {
                                                   {uid_lse, args.lse}};
     fe::error_t error = plan->graph->execute(handle_, tensors, workspace_.data());
     if (error.is_good()) return true;
-    if (const cudaError_t lost = cudaGetLastError(); is_sticky(lost)) PECIA_CUDA_CHECK(lost);
+    if (const cudaError_t lost = cudaGetLastError(); device::is_sticky(lost))
+      PECIA_CUDA_CHECK(lost);
     note_refusal(args.shape, "it did not start: " + error.get_message());
     plans_[args.shape].reset();
     return false;

@@ -7,10 +7,10 @@
 #include <tuple>
 #include <utility>
 
-#include "kernels/cuda/device/cuda_stream.hpp"
 #include "kernels/cuda/linear/matmul.hpp"
 #include "lib/core/error.hpp"
 #include "lib/device/buffer.hpp"
+#include "lib/device/cuda/cuda_stream.hpp"
 
 namespace pecia::kernels::cuda {
 namespace {
@@ -130,7 +130,7 @@ class CublasMatmul : public Matmul {
           args.x.rows(), args.weight.rows(), args.x.size(1), name_of(args.weight.dtype()),
           args.x_scales != nullptr ? " with scales" : "", name_of(args.y.dtype()),
           args.x.row_stride(), args.weight.row_stride(), args.y.row_stride());
-    CudaStream& on = cuda_stream(stream);
+    device::CudaStream& on = cuda_stream(stream);
     on.submit(
         [this, product = std::move(product), args, &on] { enqueue(*product, args, on.get()); },
         work_of(args));

@@ -4,11 +4,11 @@
 
 #include <cub/device/device_segmented_radix_sort.cuh>
 
-#include "kernels/cuda/device/cuda_check.hpp"
 #include "kernels/cuda/sampling/row_sort.hpp"
 #include "kernels/cuda/shared/elementwise.cuh"
 #include "lib/core/error.hpp"
 #include "lib/device/buffer.hpp"
+#include "lib/device/cuda/cuda_check.hpp"
 
 namespace pecia::kernels::cuda {
 namespace {

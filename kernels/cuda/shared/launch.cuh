@@ -10,8 +10,8 @@
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/device/cuda_check.hpp"
-#include "kernels/cuda/device/cuda_stream.hpp"
+#include "lib/device/cuda/cuda_check.hpp"
+#include "lib/device/cuda/cuda_stream.hpp"
 #endif
 
 namespace pecia::kernels::cuda {
@@ -40,7 +40,7 @@ void launch_as(bool early, const device::Stream& stream, const Grid& grid,
     PECIA_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           static_cast<int>(grid.shared_bytes)));
   const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y));
-  CudaStream& on = cuda_stream(stream);
+  device::CudaStream& on = cuda_stream(stream);
   on.submit(
       [=, &on] {
         cudaLaunchAttribute attribute;

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace pecia::kernels::cuda {
+namespace pecia::device {
 
 /// Tells whether the process's context is lost with this error. Then every later call gives it
 /// again.
@@ -20,12 +20,12 @@ std::string_view remedy(cudaError_t error);
 /// build, and else SystemError. The text has the call, its place, CUDA's own words and the remedy.
 [[noreturn]] void throw_cuda_error(cudaError_t error, const char* call, const char* file, int line);
 
-}  // namespace pecia::kernels::cuda
+}  // namespace pecia::device
 
 /// Throws if a call fails: PECIA_CUDA_CHECK(cudaSetDevice(0)).
-#define PECIA_CUDA_CHECK(call)                                                               \
-  do {                                                                                       \
-    const cudaError_t pecia_cuda_error = (call);                                             \
-    if (pecia_cuda_error != cudaSuccess)                                                     \
-      ::pecia::kernels::cuda::throw_cuda_error(pecia_cuda_error, #call, __FILE__, __LINE__); \
+#define PECIA_CUDA_CHECK(call)                                                        \
+  do {                                                                                \
+    const cudaError_t pecia_cuda_error = (call);                                      \
+    if (pecia_cuda_error != cudaSuccess)                                              \
+      ::pecia::device::throw_cuda_error(pecia_cuda_error, #call, __FILE__, __LINE__); \
   } while (false)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/device/kept_arrays.hpp"
+#include "kernels/cuda/shared/kept_arrays.hpp"
 
 #include <cstring>
 

@@ -35,16 +35,16 @@ class Machine {
 
   /// The same of another model.
   Machine(comm::Communicator& world, const std::filesystem::path& model,
-          const execute::Worker::Settings& settings)
+          const execute::Replica::Settings& settings)
       : config_(model::read_config(model)),
         weights_(config_, io::Checkpoint(model), {},
-                 execute::Worker::weight_cut(world.rank(), settings.sp, settings.tp, settings.ep)),
-        worker_(world, config_, weights_, compute_, settings),
+                 execute::Replica::weight_cut(world.rank(), settings.sp, settings.tp, settings.ep)),
+        replica_(world, config_, weights_, compute_, settings),
         phantom_(config_, {.ranks = world.size(),
                            .rank = world.rank(),
                            .weights = DType::fp32,
                            .memory_bytes = int64_t{1} << 30,
-                           .worker = settings}) {}
+                           .replica = settings}) {}
 
   /// Feeds the next `count` tokens of sequence 0; nothing is sampled.
   void feed(int64_t count, Ring ring, Sharding sharding, int32_t owner = PassSequence::balanced) {
@@ -84,7 +84,7 @@ class Machine {
     return found;
   }
 
-  int instances() const { return worker_.groups().cp; }
+  int instances() const { return replica_.groups().cp; }
   std::vector<int64_t> on_each(int64_t slots) const {
     return std::vector<int64_t>(instances(), slots);
   }
@@ -106,13 +106,13 @@ class Machine {
   /// Bytes of keys and values of the first `count` tokens that this rank holds.
   std::vector<float> cached(int64_t count) {
     std::vector<float> values;
-    const context::KvShape& shape = worker_.cache().shape();
+    const context::KvShape& shape = replica_.cache().shape();
     for (int64_t layer = 0; layer < shape.layers; ++layer)
       for (const TensorView& tensor :
-           {worker_.cache().k(layer).vectors, worker_.cache().v(layer).vectors})
+           {replica_.cache().k(layer).vectors, replica_.cache().v(layer).vectors})
         for (int64_t head = 0; head < shape.num_kv_heads; ++head) {
           int64_t left = count;
-          for (const parallel::SlotRange& slots : worker_.cache().slots(0))
+          for (const parallel::SlotRange& slots : replica_.cache().slots(0))
             for (int64_t slot = slots.begin; slot < slots.end && left > 0; ++slot, --left) {
               const float* row =
                   static_cast<const float*>(tensor.row(head)) + slot * shape.head_dim;
@@ -123,7 +123,7 @@ class Machine {
   }
 
   int64_t block_bytes() const {
-    const context::ReplicaGroups& groups = worker_.groups();
+    const context::ReplicaGroups& groups = replica_.groups();
     return groups.sp->traffic().bytes + groups.tp->traffic().bytes + groups.block->traffic().bytes;
   }
   parallel::BlockShape shape() const {
@@ -131,14 +131,14 @@ class Machine {
             config_.num_kv_heads, config_.head_dim, 4};
   }
   const model::ModelConfig& config() const { return config_; }
-  execute::Worker& worker() { return worker_; }
+  execute::Replica& replica() { return replica_; }
 
  private:
   /// Whatever the test is about, a phantom of this rank sends what the rank does.
   schedule::Outcome execute(const schedule::Plan& plan) {
-    schedule::Outcome outcome = worker_.execute(plan);
+    schedule::Outcome outcome = replica_.execute(plan);
     phantom_.execute(plan);
-    const context::ReplicaGroups &here = worker_.groups(), &there = phantom_.worker().groups();
+    const context::ReplicaGroups &here = replica_.groups(), &there = phantom_.replica().groups();
     for (const auto group : {&context::ReplicaGroups::ring, &context::ReplicaGroups::sp,
                              &context::ReplicaGroups::tp, &context::ReplicaGroups::block}) {
       const comm::Traffic real = (here.*group)->traffic(), phantom = (there.*group)->traffic();
@@ -152,7 +152,7 @@ class Machine {
   model::ModelConfig config_;
   model::Weights weights_;
   CpuCompute compute_;
-  execute::Worker worker_;
+  execute::Replica replica_;
   execute::PhantomRank phantom_;
   int64_t length_ = 0, number_ = 0, next_sequence_ = 1;
 };
@@ -161,7 +161,7 @@ std::unique_ptr<comm::Communicator> world() {
   return comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
 }
 
-TEST(Worker, SendsInItsBlockWhatTheFormulasSay) {
+TEST(Replica, SendsInItsBlockWhatTheFormulasSay) {
   const auto comm = world();
   for (const int tp : {1, 2, 4, 8})
     for (const int sp : {1, 2, 4, 8}) {
@@ -175,8 +175,8 @@ TEST(Worker, SendsInItsBlockWhatTheFormulasSay) {
           Machine machine(*comm, sp, tp);
           const int64_t before = machine.block_bytes();
           machine.feed(tokens, Ring::pass_kv, sharding);
-          const auto rows = static_cast<int64_t>(machine.worker().attention().positions().size());
-          const parallel::BlockPlace place = machine.worker().groups().place;
+          const auto rows = static_cast<int64_t>(machine.replica().attention().positions().size());
+          const parallel::BlockPlace place = machine.replica().groups().place;
           const int64_t layers = machine.config().layers *
                                  layer_traffic(machine.shape(), sharding, place, rows).total();
           EXPECT_EQ(machine.block_bytes() - before,
@@ -186,7 +186,7 @@ TEST(Worker, SendsInItsBlockWhatTheFormulasSay) {
     }
 }
 
-TEST(Worker, SendsShortlistsOfLogitsWhereTheyDo) {
+TEST(Replica, SendsShortlistsOfLogitsWhereTheyDo) {
   const auto comm = world();
   const int ranks = comm->size();
   if (8 % ranks != 0) return;  // heads
@@ -200,7 +200,7 @@ TEST(Worker, SendsShortlistsOfLogitsWhereTheyDo) {
     for (const int64_t rows : {1, 5, 24}) {
       SCOPED_TRACE(fmt::format("SP {} × TP {}, {} rows", sp, tp, rows));
       Machine machine(*comm, sp, tp);
-      const parallel::BlockPlace place = machine.worker().groups().place;
+      const parallel::BlockPlace place = machine.replica().groups().place;
       const parallel::WeightCut cut = weight_cut(sharding, place);
       const auto sends = [&](const std::vector<SamplingParams>& params, int64_t logits_bytes) {
         const int64_t before = machine.block_bytes();
@@ -230,25 +230,25 @@ TEST(Worker, SendsShortlistsOfLogitsWhereTheyDo) {
     }
 }
 
-TEST(Worker, SendsRoundTheRingWhatItExpects) {
+TEST(Replica, SendsRoundTheRingWhatItExpects) {
   const auto comm = world();
   for (const Ring ring : {Ring::pass_kv, Ring::pass_q, Ring::broadcast_q}) {
     Machine machine(*comm, comm->size() % 2 == 0 ? 2 : 1, 1);
-    const auto sent = [&] { return machine.worker().groups().ring->traffic().bytes; };
-    const int instances = machine.worker().groups().cp;
+    const auto sent = [&] { return machine.replica().groups().ring->traffic().bytes; };
+    const int instances = machine.replica().groups().cp;
     int64_t length = 0;
     for (const int64_t tokens : {61, 7, 1}) {
       const int64_t before = sent();
       const int32_t owner = tokens == 1 ? 0 : PassSequence::balanced;
       machine.feed(tokens, ring, Sharding::base, owner);
-      const context::KvShape& cache = machine.worker().cache().shape();
+      const context::KvShape& cache = machine.replica().cache().shape();
       const int64_t group = machine.config().num_heads / machine.config().num_kv_heads;
       EXPECT_EQ(
           sent() - before,
           machine.config().layers *
               ring_bytes({{parallel::team_of_all(instances, ring), {{0, length, tokens, owner}}}},
-                         machine.worker().attention().ledger().map(),
-                         machine.worker().groups().cp_index,
+                         machine.replica().attention().ledger().map(),
+                         machine.replica().groups().cp_index,
                          {cache.num_kv_heads * group, cache.num_kv_heads, cache.head_dim,
                           cache.layer_bytes_per_token()}));
       length += tokens;
@@ -258,26 +258,26 @@ TEST(Worker, SendsRoundTheRingWhatItExpects) {
 
 /// Layers with a window of 16 beside others, on one and on several ranks of a block: on many ranks
 /// short prompts go round the ring, and long ones send their halo.
-TEST(Worker, SendsInLayersWithAWindowWhatItExpects) {
+TEST(Replica, SendsInLayersWithAWindowWhatItExpects) {
   const auto comm = world();
   for (const char* model : {"gemma3-windows", "olmo3-window-yarn", "mistral-window16"})
     for (const Ring ring : {Ring::pass_kv, Ring::pass_q, Ring::broadcast_q}) {
       SCOPED_TRACE(model);
       Machine machine(*comm, golden(model),
                       {.sp = comm->size() % 2 == 0 ? 2 : 1, .tp = 1, .kv_tokens = 5000});
-      const auto sent = [&] { return machine.worker().groups().ring->traffic().bytes; };
+      const auto sent = [&] { return machine.replica().groups().ring->traffic().bytes; };
       int64_t length = 0;
       for (const int64_t tokens : {61, 611, 7, 1}) {
         const int64_t before = sent();
         const int32_t owner = tokens == 1 ? 0 : PassSequence::balanced;
         machine.feed(tokens, ring, Sharding::base, owner);
-        const context::KvShape& cache = machine.worker().cache().shape();
+        const context::KvShape& cache = machine.replica().cache().shape();
         const int64_t group = machine.config().num_heads / machine.config().num_kv_heads;
         int64_t expected = 0;
         for (const int64_t window : machine.config().windows())
           expected += ring_bytes(
               {{parallel::team_of_all(machine.instances(), ring), {{0, length, tokens, owner}}}},
-              machine.worker().attention().ledger().map(), machine.worker().groups().cp_index,
+              machine.replica().attention().ledger().map(), machine.replica().groups().cp_index,
               {cache.num_kv_heads * group, cache.num_kv_heads, cache.head_dim,
                cache.layer_bytes_per_token(), false, window});
         EXPECT_EQ(sent() - before, expected);
@@ -288,13 +288,13 @@ TEST(Worker, SendsInLayersWithAWindowWhatItExpects) {
 
 /// Of five layers, of which the middle three drop. execute compares with a phantom. With TP alone the
 /// ranks tell each other numbers of tokens, also where they hold the same KV head.
-TEST(Worker, SendsByLevelsWhatItsPhantomSends) {
+TEST(Replica, SendsByLevelsWhatItsPhantomSends) {
   const auto comm = world();
   const TempFolder deep;
   write_deep_model("llama-gqa-fp32", 5, deep);
   for (const int tp : std::set{1, 2, comm->size()}) {
     if (comm->size() % tp != 0 || !parallel::can_shard_heads(8, 4, tp)) continue;
-    execute::Worker::Settings settings{.tp = tp, .kv_tokens = 5000};
+    execute::Replica::Settings settings{.tp = tp, .kv_tokens = 5000};
     const int of_part = comm->size() > tp ? tp : 1;
     for (int rank = 0; rank < comm->size(); ++rank)
       settings.places.push_back(
@@ -308,11 +308,11 @@ TEST(Worker, SendsByLevelsWhatItsPhantomSends) {
           settings.sparse = {{geometry, drop}, {}, micro};
           Machine machine(*comm, deep.path(), settings);
           machine.feed(61, Ring::pass_kv, Sharding::base);
-          const int64_t before = machine.worker().groups().ring->traffic().bytes;
+          const int64_t before = machine.replica().groups().ring->traffic().bytes;
           machine.feed(301, Ring::levels, Sharding::base, PassSequence::contiguous);
           machine.feed(1, Ring::broadcast_q, Sharding::base, 0);
           machine.feed(130, Ring::levels, Sharding::base, PassSequence::contiguous);
-          sent[drop] = machine.worker().groups().ring->traffic().bytes - before;
+          sent[drop] = machine.replica().groups().ring->traffic().bytes - before;
         }
         if (comm->size() > tp) {
           EXPECT_NE(sent[0.5], sent[0]) << "nothing was dropped";
@@ -323,7 +323,7 @@ TEST(Worker, SendsByLevelsWhatItsPhantomSends) {
 
 /// Two levels, KV heads that the ranks divide: each rank attends all rows of its heads, as in
 /// Ulysses. The first part's rows see no other part, and no part sees the keys of the last one.
-TEST(Worker, SendsByLevelsWhatTheFormulaSays) {
+TEST(Replica, SendsByLevelsWhatTheFormulaSays) {
   const auto comm = world();
   const int ranks = comm->size();
   const std::filesystem::path model = golden("llama-gqa-fp32");
@@ -343,12 +343,12 @@ TEST(Worker, SendsByLevelsWhatTheFormulaSays) {
       if (from > 0) numbers += group * width;
       if (to > 0) numbers += group * (width + 1);  // results of its rows
     }
-    EXPECT_EQ(machine.worker().groups().ring->traffic().bytes,
+    EXPECT_EQ(machine.replica().groups().ring->traffic().bytes,
               config.layers * rows * heads * numbers * size_of(DType::fp32));
   }
 }
 
-TEST(Worker, ShiftingMovesNoKeysAndKeepsTheSameWeights) {
+TEST(Replica, ShiftingMovesNoKeysAndKeepsTheSameWeights) {
   const auto comm = world();
   const int sp = comm->size() % 2 == 0 ? comm->size() / (comm->size() % 4 == 0 ? 2 : 1) : 1;
   const int tp = comm->size() / sp;
@@ -356,7 +356,7 @@ TEST(Worker, ShiftingMovesNoKeysAndKeepsTheSameWeights) {
   Machine machine(*comm, sp, tp);
   machine.feed(50, Ring::pass_kv, Sharding::base);
   const std::vector<float> prefilled = machine.cached(50);
-  EXPECT_EQ(prefilled.size(), 2u * 2 * machine.worker().cache().shape().num_kv_heads * 50 * 8);
+  EXPECT_EQ(prefilled.size(), 2u * 2 * machine.replica().cache().shape().num_kv_heads * 50 * 8);
   machine.feed(1, Ring::pass_kv, Sharding::shift, 0);
   machine.feed(1, Ring::pass_kv, Sharding::shift, 0);
   EXPECT_EQ(machine.cached(50), prefilled);

@@ -1,32 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "lib/device/cuda_device.hpp"
+
 #include <cuda_runtime_api.h>
 
 #include <cstring>
 #include <set>
 
-#include "kernels/api/backend.hpp"
-#include "kernels/cuda/cuda.hpp"
-#include "kernels/cuda/device/cuda_check.hpp"
-#include "kernels/cuda/device/cuda_stream.hpp"
-#include "lib/device/device.hpp"
+#include "lib/core/error.hpp"
+#include "lib/device/cuda/cuda_check.hpp"
+#include "lib/device/cuda/cuda_stream.hpp"
+#include "lib/device/cuda/probe.hpp"
 
-namespace pecia::kernels {
+namespace pecia::device {
 namespace {
 
-using cuda::CudaStream;
-using cuda::native;
-using device::Memory;
-
-class CudaEvent : public device::Event {
+class CudaEvent : public Event {
  public:
   CudaEvent() { PECIA_CUDA_CHECK(cudaEventCreate(&event_)); }
   ~CudaEvent() override { cudaEventDestroy(event_); }
 
-  void record(device::Stream& stream) override {
+  void record(Stream& stream) override {
     PECIA_CUDA_CHECK(cudaEventRecord(event_, native(stream)));
     stream_ = &stream;
   }
-  void make_wait(device::Stream& stream) override {
+  void make_wait(Stream& stream) override {
     PECIA_CUDA_CHECK(cudaStreamWaitEvent(native(stream), event_));
   }
   bool done() const override {
@@ -38,7 +35,7 @@ class CudaEvent : public device::Event {
   void synchronize() override {
     while (!done()) stream_->poll();
   }
-  double seconds_since(const device::Event& earlier) const override {
+  double seconds_since(const Event& earlier) const override {
     const auto* const other = dynamic_cast<const CudaEvent*>(&earlier);
     PECIA_CHECK(other != nullptr, "an event of another device");
     float milliseconds = 0;
@@ -48,7 +45,7 @@ class CudaEvent : public device::Event {
 
  private:
   cudaEvent_t event_ = nullptr;
-  device::Stream* stream_ = nullptr;  ///< of the mark
+  Stream* stream_ = nullptr;  ///< of the mark
 };
 
 /// A function of the driver; null if the driver lacks it. `since`: the version of CUDA that it came
@@ -105,7 +102,7 @@ class ListedStream : public CudaStream {
 };
 
 /// Each call makes its GPU the calling thread's current one: threads begin with GPU 0.
-class CudaDevice : public device::Device {
+class CudaDevice : public Device {
  public:
   explicit CudaDevice(int index) : index_(index) {
     int count = 0;
@@ -126,29 +123,29 @@ class CudaDevice : public device::Device {
              uuid_of(index, properties.uuid),
              static_cast<int64_t>(properties.sharedMemPerBlockOptin)};
     cudaFuncAttributes attributes;
-    PECIA_CUDA_CHECK(cudaFuncGetAttributes(&attributes, cuda::any_kernel()));
+    PECIA_CUDA_CHECK(cudaFuncGetAttributes(&attributes, probe_kernel()));
   }
 
-  const device::DeviceInfo& info() const override { return info_; }
-  device::MemoryInfo memory() const override {
+  const DeviceInfo& info() const override { return info_; }
+  MemoryInfo memory() const override {
     make_current();
     size_t free_bytes = 0, total_bytes = 0;
     PECIA_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
     return {static_cast<int64_t>(free_bytes), static_cast<int64_t>(total_bytes)};
   }
 
-  std::unique_ptr<device::Stream> make_stream() override {
+  std::unique_ptr<Stream> make_stream() override {
     make_current();
     return std::make_unique<ListedStream>(streams_);
   }
-  std::unique_ptr<device::Event> make_event() override {
+  std::unique_ptr<Event> make_event() override {
     make_current();
     return std::make_unique<CudaEvent>();
   }
 
-  void copy(void* to, const void* from, int64_t bytes, device::Stream& stream) override {
+  void copy(void* to, const void* from, int64_t bytes, Stream& stream) override {
     if (bytes == 0) return;
-    CudaStream& on = cuda::cuda_stream(stream);
+    CudaStream& on = cuda_stream(stream);
     submit_copy(
         on, to, from,
         [=, &on] {
@@ -157,9 +154,9 @@ class CudaDevice : public device::Device {
         bytes);
   }
   void copy_rows(void* to, int64_t to_pitch, const void* from, int64_t from_pitch,
-                 int64_t row_bytes, int64_t rows, device::Stream& stream) override {
+                 int64_t row_bytes, int64_t rows, Stream& stream) override {
     if (row_bytes == 0 || rows == 0) return;
-    CudaStream& on = cuda::cuda_stream(stream);
+    CudaStream& on = cuda_stream(stream);
     submit_copy(
         on, to, from,
         [=, &on] {
@@ -168,9 +165,9 @@ class CudaDevice : public device::Device {
         },
         to_pitch, from_pitch, row_bytes, rows);
   }
-  void zero(void* data, int64_t bytes, device::Stream& stream) override {
+  void zero(void* data, int64_t bytes, Stream& stream) override {
     if (bytes == 0) return;
-    CudaStream& on = cuda::cuda_stream(stream);
+    CudaStream& on = cuda_stream(stream);
     on.submit([=, &on] { PECIA_CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, on.get())); }, data,
               bytes);
   }
@@ -191,12 +188,12 @@ class CudaDevice : public device::Device {
     }
     if (error == cudaErrorMemoryAllocation) {
       cudaGetLastError();
-      const device::MemoryInfo now = this->memory();
+      const MemoryInfo now = this->memory();
       fail<SystemError>(
           "{}: {} bytes of {} memory could not be allocated; {} of {} on the GPU are "
           "free. {}",
           info_.name, bytes, memory == Memory::pinned ? "pinned host" : "GPU", now.free_bytes,
-          now.total_bytes, cuda::remedy(error));
+          now.total_bytes, remedy(error));
     }
     PECIA_CUDA_CHECK(error);
     return static_cast<std::byte*>(data);
@@ -240,8 +237,8 @@ class CudaDevice : public device::Device {
 
   int index_;
   std::set<CudaStream*> streams_;
-  device::DeviceInfo info_;
-  std::unique_ptr<device::Device> host_ = device::make_host_device(1);
+  DeviceInfo info_;
+  std::unique_ptr<Device> host_ = make_host_device(1);
 };
 
 }  // namespace
@@ -274,27 +271,12 @@ CudaAccess cuda_access(int index) {
   return access;
 }
 
-std::unique_ptr<device::Device> make_cuda_device(int index) {
+std::unique_ptr<Device> make_cuda_device(int index) {
   return std::make_unique<CudaDevice>(index);
 }
 
-std::unique_ptr<Backend> make_cuda_backend(device::Device& device, AttentionBy attention) {
-  PECIA_CHECK(dynamic_cast<CudaDevice*>(&device) != nullptr, "the CUDA backend on '{}'",
-              device.info().name);
-  cuda::Libraries libraries = {cuda::make_cublas_matmul(device),
-                               cuda::make_cub_row_sort(device),
-                               {nullptr, "own kernels were asked for"}};
-  switch (attention) {
-    case AttentionBy::library:
-      libraries.sdpa = cuda::find_cudnn_sdpa(device, cuda::SdpaGraphs::any);
-      break;
-    case AttentionBy::static_graphs:
-      libraries.sdpa = cuda::find_cudnn_sdpa(device, cuda::SdpaGraphs::static_for_each);
-      break;
-    case AttentionBy::own_kernels:
-      break;
-  }
-  return cuda::make_backend(device, std::move(libraries));
+bool is_cuda_device(const Device& device) {
+  return dynamic_cast<const CudaDevice*>(&device) != nullptr;
 }
 
-}  // namespace pecia::kernels
+}  // namespace pecia::device

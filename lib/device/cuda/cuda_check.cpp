@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/device/cuda_check.hpp"
+#include "lib/device/cuda/cuda_check.hpp"
 
 #include "lib/core/error.hpp"
 
-namespace pecia::kernels::cuda {
+namespace pecia::device {
 
 bool is_sticky(cudaError_t error) {
   switch (error) {
@@ -71,4 +71,4 @@ void throw_cuda_error(cudaError_t error, const char* call, const char* file, int
   throw SystemError(message);
 }
 
-}  // namespace pecia::kernels::cuda
+}  // namespace pecia::device

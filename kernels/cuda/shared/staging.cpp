@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/device/staging.hpp"
+#include "kernels/cuda/shared/staging.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -4,10 +4,10 @@
 
 #include "lib/device/graph_stream.hpp"
 
-namespace pecia::kernels::cuda {
+namespace pecia::device {
 
 /// Owns a CUDA stream that does not wait for the default stream, and the graphs of its steps.
-class CudaStream : public device::GraphStream {
+class CudaStream : public GraphStream {
  public:
   /// Makes a stream of the device that is current.
   CudaStream();
@@ -19,7 +19,7 @@ class CudaStream : public device::GraphStream {
   void synchronize() override;
 
  private:
-  void make_graph(size_t slot, const device::Commands& work) override;
+  void make_graph(size_t slot, const Commands& work) override;
   void launch_graph(size_t slot) override;
   void drop_graph(size_t slot) override;
 
@@ -29,10 +29,10 @@ class CudaStream : public device::GraphStream {
 };
 
 /// Throws InvalidArgument for a stream of the CPU.
-CudaStream& cuda_stream(const device::Stream& stream);
+CudaStream& cuda_stream(const Stream& stream);
 
 /// Returns the CUDA stream, to enqueue something there at once. What is held back is enqueued
 /// first.
-cudaStream_t native(const device::Stream& stream);
+cudaStream_t native(const Stream& stream);
 
-}  // namespace pecia::kernels::cuda
+}  // namespace pecia::device

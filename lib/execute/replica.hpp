@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// One rank's part of a replica, put together: groups, KV cache, attention, model, pass runner.
+/// One rank of a replica: its groups, KV cache, attention, model and pass runner. Runs, benchmarks,
+/// tests and phantoms use it alike.
+
+#include <memory>
+#include <string>
 
 #include "lib/execute/pass_runner.hpp"
+#include "lib/job/job.hpp"
+#include "lib/resources/resources.hpp"
 
 namespace pecia::execute {
 
-class Worker {
+class Replica {
  public:
   struct Settings {
     int sp = 1, tp = 1;  ///< cp takes the rest of the replica's ranks
@@ -24,14 +30,26 @@ class Worker {
     int ep = 1;  ///< ranks that experts are dealt out over: 1, or sp · tp
   };
 
-  /// `replica`: the ranks that run a request together, in the order of ProcessGrid. `weights`: cut
-  /// over TP. All references outlive this object. Collective over the replica.
-  Worker(comm::Communicator& replica, const model::ModelConfig& config,
-         const model::WeightViews& weights, const context::Compute& compute,
-         const Settings& settings);
-  ~Worker();
-  Worker(const Worker&) = delete;
-  Worker& operator=(const Worker&) = delete;
+  /// What a job and its resources say of the settings. Memory of resources that is not settled yet,
+  /// places and grammars are left to the caller.
+  static Settings settings_of(const job::Job& job, const resources::Resources& resources);
+
+  /// `ranks`: the ranks that run a request together, in the order of ProcessGrid. `weights`: cut
+  /// over TP, in the memory where `compute` is. All references outlive this object. Collective over
+  /// `ranks`.
+  Replica(comm::Communicator& ranks, const model::ModelConfig& config,
+          const model::WeightViews& weights, const context::Compute& compute,
+          const Settings& settings)
+      : Replica(ranks, nullptr, config, weights, compute, settings) {}
+
+  /// `tensors`: the same ranks for tensors in a device's own memory (resources::tensor_group); the
+  /// device then times the spans of ops. Null: the transfers of `ranks` are used.
+  Replica(comm::Communicator& ranks, std::unique_ptr<comm::Communicator> tensors,
+          const model::ModelConfig& config, const model::WeightViews& weights,
+          const context::Compute& compute, const Settings& settings);
+  ~Replica();
+  Replica(const Replica&) = delete;
+  Replica& operator=(const Replica&) = delete;
 
   /// The part of the weights that a rank of the replica holds.
   static parallel::WeightCut weight_cut(int rank, int sp, int tp, int ep = 1);
@@ -49,6 +67,9 @@ class Worker {
   /// the host waits for a GPU. Everything that `look` uses must last as long as plans are executed.
   void while_computing(std::function<void()> look);
 
+  const context::Compute& compute() const { return compute_; }
+  /// The library that moves tensors, for the log; "" for tensors in the host's memory.
+  std::string tensors_by() const { return tensors_ ? tensors_->tensors_by() : ""; }
   const context::ReplicaGroups& groups() const { return groups_; }
   context::KvCache& cache() { return cache_; }
   context::Attention& attention() { return attention_; }
@@ -56,6 +77,7 @@ class Worker {
   const model::Model& model() const { return model_; }
 
  private:
+  std::unique_ptr<comm::Communicator> tensors_;
   context::Compute compute_;
   context::ReplicaGroups groups_;
   context::KvCache cache_;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/device/cuda_stream.hpp"
+#include "lib/device/cuda/cuda_stream.hpp"
 
 #include <memory>
 #include <utility>
 
-#include "kernels/cuda/device/cuda_check.hpp"
 #include "lib/core/error.hpp"
+#include "lib/device/cuda/cuda_check.hpp"
 
-namespace pecia::kernels::cuda {
+namespace pecia::device {
 namespace {
 
 struct DestroyGraph {
@@ -15,7 +15,7 @@ struct DestroyGraph {
 };
 using Capture = std::unique_ptr<CUgraph_st, DestroyGraph>;
 
-Capture capture(cudaStream_t stream, const device::Commands& work) {
+Capture capture(cudaStream_t stream, const Commands& work) {
   cudaGraph_t graph = nullptr;
   PECIA_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   try {
@@ -38,7 +38,7 @@ CudaStream::CudaStream() {
   int index = 0, major = 0;
   PECIA_CUDA_CHECK(cudaGetDevice(&index));
   PECIA_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index));
-  launches_early_ = major >= 9 && device::is_switched_on("PECIA_CUDA_EARLY", "early launches");
+  launches_early_ = major >= 9 && is_switched_on("PECIA_CUDA_EARLY", "early launches");
 }
 
 CudaStream::~CudaStream() {
@@ -60,7 +60,7 @@ void CudaStream::synchronize() {
 
 /// The graph of before takes the new arguments where only those have changed; making another one
 /// costs several times as much.
-void CudaStream::make_graph(size_t slot, const device::Commands& work) {
+void CudaStream::make_graph(size_t slot, const Commands& work) {
   if (slot >= graphs_.size()) graphs_.resize(slot + 1, nullptr);
   cudaGraphExec_t& graph = graphs_[slot];
   const Capture captured = capture(stream_, work);
@@ -81,16 +81,16 @@ void CudaStream::drop_graph(size_t slot) {
   PECIA_CUDA_CHECK(cudaGraphExecDestroy(std::exchange(graphs_[slot], nullptr)));
 }
 
-CudaStream& cuda_stream(const device::Stream& stream) {
+CudaStream& cuda_stream(const Stream& stream) {
   const auto* const of_cuda = dynamic_cast<const CudaStream*>(&stream);
   PECIA_CHECK(of_cuda != nullptr, "a stream of the CPU was given to the CUDA backend");
   return const_cast<CudaStream&>(*of_cuda);
 }
 
-cudaStream_t native(const device::Stream& stream) {
+cudaStream_t native(const Stream& stream) {
   CudaStream& of_cuda = cuda_stream(stream);
   of_cuda.end_segment();
   return of_cuda.get();
 }
 
-}  // namespace pecia::kernels::cuda
+}  // namespace pecia::device

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/api/backend.hpp"
+#include "kernels/cuda/cuda.hpp"
+#include "lib/device/cuda_device.hpp"
+
+namespace pecia::kernels {
+
+std::unique_ptr<Backend> make_cuda_backend(device::Device& device, AttentionBy attention) {
+  PECIA_CHECK(device::is_cuda_device(device), "the CUDA backend on '{}'", device.info().name);
+  cuda::Libraries libraries = {cuda::make_cublas_matmul(device),
+                               cuda::make_cub_row_sort(device),
+                               {nullptr, "own kernels were asked for"}};
+  switch (attention) {
+    case AttentionBy::library:
+      libraries.sdpa = cuda::find_cudnn_sdpa(device, cuda::SdpaGraphs::any);
+      break;
+    case AttentionBy::static_graphs:
+      libraries.sdpa = cuda::find_cudnn_sdpa(device, cuda::SdpaGraphs::static_for_each);
+      break;
+    case AttentionBy::own_kernels:
+      break;
+  }
+  return cuda::make_backend(device, std::move(libraries));
+}
+
+}  // namespace pecia::kernels
