@@ -6,13 +6,13 @@
 #   scripts/check-layering.sh FOLDER       checks the tree below FOLDER
 #   scripts/check-layering.sh --self-test  checks that each rule catches what it forbids
 #
-# Rules: a folder of lib/ includes only itself and folders before it in `order`; kernels/ includes only
-# kernels/, lib/core and lib/device; lib/ and kernels/ include neither apps/ nor tests/; MPI stays in lib/comm
-# and apps/bench_comm, NCCL in lib/comm, HDF5 in lib/io (tests may use MPI and HDF5); quoted includes start at the
-# repository root.
+# Rules: a room of lib/ includes only itself and rooms before it in `order`; kernels/ includes only kernels/,
+# lib/base/core and lib/base/device; lib/ and kernels/ include neither apps/ nor tests/; MPI stays in
+# lib/ranks/comm and apps/bench_comm, NCCL in lib/ranks/comm, HDF5 in lib/files (tests may use MPI and HDF5);
+# quoted includes start at the repository root.
 set -euo pipefail
 
-order="core device comm cluster watch report io grammar parallel context model job machines schedule batch tune resources measure execute foresight run"
+order="base ranks files model work engine simulation settle run"
 
 check_tree() {
   local root=$1
@@ -33,15 +33,15 @@ check_tree() {
       BEGIN { count = split(order, names, " "); for (i = 1; i <= count; ++i) level[names[i]] = i }
 
       /^[ \t]*#[ \t]*include[ \t]*<(mpi|mpi-ext)\.h>/ {
-        if (!below(FILENAME, "lib/comm") && !below(FILENAME, "apps/bench_comm") && !below(FILENAME, "tests"))
-          broken("MPI is used only in lib/comm and apps/bench_comm; take a Communicator")
+        if (!below(FILENAME, "lib/ranks/comm") && !below(FILENAME, "apps/bench_comm") && !below(FILENAME, "tests"))
+          broken("MPI is used only in lib/ranks/comm and apps/bench_comm; take a Communicator")
       }
       /^[ \t]*#[ \t]*include[ \t]*<nccl\.h>/ {
-        if (!below(FILENAME, "lib/comm")) broken("NCCL is used only in lib/comm")
+        if (!below(FILENAME, "lib/ranks/comm")) broken("NCCL is used only in lib/ranks/comm")
       }
       /^[ \t]*#[ \t]*include[ \t]*<(hdf5|hdf5_hl|H5.*)\.h>/ {
-        if (!below(FILENAME, "lib/io") && !below(FILENAME, "tests"))
-          broken("HDF5 is used only in lib/io")
+        if (!below(FILENAME, "lib/files") && !below(FILENAME, "tests"))
+          broken("HDF5 is used only in lib/files")
       }
       /^[ \t]*#[ \t]*include[ \t]*"/ {
         split($0, quoted, "\""); target = quoted[2]
@@ -54,10 +54,10 @@ check_tree() {
           else if (!(to[2] in level)) broken("lib/" to[2] " has no place in the order: " order)
           else if (level[to[2]] > level[from[2]]) broken("lib/" from[2] " comes before lib/" to[2])
         }
-        if (from[1] == "lib" && to[1] == "kernels" && level[from[2]] <= level["device"])
-          broken("kernels/ is built on lib/" from[2])
-        if (from[1] == "kernels" && to[1] == "lib" && to[2] !~ /^(core|device)$/)
-          broken("kernels/ includes only lib/core and lib/device")
+        if (from[1] == "lib" && to[1] == "kernels" && from[2] == "base")
+          broken("kernels/ is built on lib/base")
+        if (from[1] == "kernels" && to[1] == "lib" && target !~ /^lib\/base\/(core|device)\//)
+          broken("kernels/ includes only lib/base/core and lib/base/device")
       }
       END { exit failed }'
   )
@@ -81,38 +81,39 @@ self_test() {
       wrong=1
     fi
   }
-  expect pass lib/run/a.cpp '#include "lib/core/error.hpp"'
-  expect pass lib/comm/a.cpp '#include "lib/comm/communicator.hpp"'
-  expect fail lib/core/a.cpp '#include "lib/comm/communicator.hpp"'
-  expect fail lib/io/a.hpp '  #  include "lib/model/config.hpp"'
-  expect fail lib/parallel/a.hpp '#include "lib/context/kv_cache.hpp"'
-  expect fail lib/batch/a.hpp '#include "lib/resources/resources.hpp"'
-  expect pass lib/execute/a.cpp '#include "lib/schedule/plan.hpp"'
+  expect pass lib/run/a.cpp '#include "lib/base/core/error.hpp"'
+  expect pass lib/ranks/comm/a.cpp '#include "lib/ranks/comm/communicator.hpp"'
+  expect fail lib/base/core/a.cpp '#include "lib/ranks/comm/communicator.hpp"'
+  expect fail lib/files/text/a.hpp '  #  include "lib/model/config/config.hpp"'
+  expect fail lib/ranks/parallel/a.hpp '#include "lib/model/attention/kv_cache.hpp"'
+  expect fail lib/work/batch/a.hpp '#include "lib/engine/schedule/plan.hpp"'
+  expect pass lib/engine/execute/a.cpp '#include "lib/engine/schedule/plan.hpp"'
   expect fail lib/run/a.cpp '#include "lib/unknown/a.hpp"'
-  expect fail lib/unknown/a.cpp '#include "lib/core/error.hpp"'
-  expect pass lib/model/a.cpp '#include "kernels/api/linear.hpp"'
-  expect fail lib/device/a.cpp '#include "kernels/api/linear.hpp"'
+  expect fail lib/unknown/a.cpp '#include "lib/base/core/error.hpp"'
+  expect pass lib/model/layers/a.cpp '#include "kernels/api/linear.hpp"'
+  expect fail lib/base/device/a.cpp '#include "kernels/api/linear.hpp"'
   expect fail lib/run/a.cpp '#include "apps/pecia/main.hpp"'
   expect fail lib/run/a.cpp '#include "tests/support/compare.hpp"'
-  expect pass kernels/cpu/a.cpp '#include "lib/device/buffer.hpp"'
-  expect fail kernels/cpu/a.cpp '#include "lib/model/config.hpp"'
-  expect fail kernels/cuda/a.cu '#include "lib/comm/communicator.hpp"'
+  expect pass kernels/cpu/a.cpp '#include "lib/base/device/buffer.hpp"'
+  expect fail kernels/cpu/a.cpp '#include "lib/base/report/spans.hpp"'
+  expect fail kernels/cpu/a.cpp '#include "lib/model/config/config.hpp"'
+  expect fail kernels/cuda/a.cu '#include "lib/ranks/comm/communicator.hpp"'
   expect fail kernels/api/a.hpp '#include "backend.hpp"'
-  expect pass lib/comm/a.cpp '#include <mpi.h>'
+  expect pass lib/ranks/comm/a.cpp '#include <mpi.h>'
   expect pass apps/bench_comm/a.cpp '#include <mpi.h>'
   expect pass tests/comm/a.cpp '#include <mpi.h>'
-  expect fail lib/core/a.cpp '#include <mpi.h>'
-  expect fail lib/cluster/a.cpp '#include <mpi.h>'
+  expect fail lib/base/core/a.cpp '#include <mpi.h>'
+  expect fail lib/ranks/cluster/a.cpp '#include <mpi.h>'
   expect fail lib/run/a.cpp '#include <mpi.h>'
   expect fail apps/pecia/main.cpp '#include <mpi.h>'
-  expect pass lib/comm/a.cpp '#include <nccl.h>'
-  expect fail lib/context/a.cpp '#include <nccl.h>'
-  expect pass lib/io/a.cpp '#include <hdf5.h>'
+  expect pass lib/ranks/comm/a.cpp '#include <nccl.h>'
+  expect fail lib/model/attention/a.cpp '#include <nccl.h>'
+  expect pass lib/files/hdf5/a.cpp '#include <hdf5.h>'
   expect pass tests/io/a.cpp '#include <hdf5.h>'
-  expect fail lib/core/a.cpp '#include <hdf5.h>'
-  expect fail lib/report/a.cpp '#include <H5Dpublic.h>'
-  expect "fail without naming the line" elsewhere/a.cpp '#include "lib/core/error.hpp"'
-  expect pass lib/core/a.cpp '// #include "lib/comm/communicator.hpp" is only mentioned'
+  expect fail lib/base/core/a.cpp '#include <hdf5.h>'
+  expect fail lib/base/report/a.cpp '#include <H5Dpublic.h>'
+  expect "fail without naming the line" elsewhere/a.cpp '#include "lib/base/core/error.hpp"'
+  expect pass lib/base/core/a.cpp '// #include "lib/ranks/comm/communicator.hpp" is only mentioned'
   if [ "$wrong" -ne 0 ]; then return 1; fi
   echo "check-layering: every rule catches what it forbids"
 }

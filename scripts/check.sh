@@ -25,8 +25,8 @@ shell_scripts() {
 run() {
   case $1 in
     format) scripts/check-format.sh ;;
-    ruff) has ruff "scripts/setup.sh dev" || return 2 && ruff check --quiet --output-format concise --config scripts/ruff.toml scripts tests ;;
-    mypy) has mypy "scripts/setup.sh dev" || return 2 && mypy --config-file scripts/mypy.ini scripts/pecia_tools ;;
+    ruff) has ruff "scripts/setup.sh dev" || return 2 && ruff check --quiet --output-format concise --config scripts/pyproject.toml scripts tests ;;
+    mypy) has mypy "scripts/setup.sh dev" || return 2 && mypy --config-file scripts/pyproject.toml scripts/pecia_tools ;;
     shellcheck)
       has shellcheck "apt install shellcheck" || return 2
       shell_scripts | xargs -0 shellcheck --severity=warning

@@ -64,7 +64,7 @@ class Job:
 
 
 def rows_of_modes() -> Iterator[dict[str, Any]]:
-    """Each row of lib/parallel/modes.md with each of its modes, on two to four ranks."""
+    """Each row of lib/ranks/parallel/modes.md with each of its modes, on two to four ranks."""
     ring = {"cp": 3, "prefill": "ring"}
     for exchange, decode in itertools.product(("pass_kv", "pass_q"), ("pass_q", "broadcast_q")):
         yield {**ring, "ring": exchange, "decode": decode}

@@ -3,7 +3,7 @@
 /// Gathering and summing of tensors as the layers do it.
 
 #include "apps/bench_comm/patterns.hpp"
-#include "lib/comm/collectives.hpp"
+#include "lib/ranks/comm/collectives.hpp"
 
 namespace pecia::bench {
 

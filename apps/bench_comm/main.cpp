@@ -11,7 +11,7 @@
 #include "apps/bench_support/agreement.hpp"
 #include "apps/bench_support/results.hpp"
 #include "apps/command_line/options.hpp"
-#include "lib/cluster/topology.hpp"
+#include "lib/ranks/cluster/topology.hpp"
 
 namespace pecia::bench {
 namespace {

@@ -6,7 +6,7 @@
 #include "apps/bench_comm/patterns.hpp"
 #include "apps/bench_support/agreement.hpp"
 #include "apps/bench_support/timing.hpp"
-#include "lib/device/buffer.hpp"
+#include "lib/base/device/buffer.hpp"
 
 namespace pecia::bench {
 namespace {

@@ -3,7 +3,7 @@
 /// How much of a ring step's transfer is hidden behind computing.
 
 #include "kernels/api/backend.hpp"
-#include "lib/comm/communicator.hpp"
+#include "lib/ranks/comm/communicator.hpp"
 
 namespace pecia::bench {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
 
 namespace pecia::bench {
 namespace {

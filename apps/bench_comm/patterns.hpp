@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "lib/comm/communicator.hpp"
+#include "lib/ranks/comm/communicator.hpp"
 
 namespace pecia::bench {
 

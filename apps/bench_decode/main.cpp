@@ -15,11 +15,11 @@
 #include "apps/bench_support/model_options.hpp"
 #include "apps/bench_support/work.hpp"
 #include "apps/command_line/options.hpp"
-#include "lib/core/random.hpp"
-#include "lib/device/graph_stream.hpp"
-#include "lib/resources/footprint.hpp"
-#include "lib/resources/resources.hpp"
-#include "lib/schedule/elastic_degree.hpp"
+#include "lib/base/core/random.hpp"
+#include "lib/base/device/graph_stream.hpp"
+#include "lib/engine/schedule/elastic_degree.hpp"
+#include "lib/work/resources/footprint.hpp"
+#include "lib/work/resources/resources.hpp"
 
 namespace pecia::bench {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <limits>
 
-#include "lib/execute/trial_passes.hpp"
-#include "lib/foresight/replay.hpp"
+#include "lib/engine/execute/trial_passes.hpp"
+#include "lib/simulation/replay.hpp"
 
 namespace pecia::bench {
 namespace {
@@ -40,12 +40,13 @@ struct Parts {
 /// A layer in the middle of the model, from when a first rank attends: until all queries have been
 /// everywhere, the last op, and then until all outputs are home. Ranks without rows wait for queries
 /// from much earlier on, which does not count.
-Parts parts_of(const model::ModelConfig& config, const machines::Cluster& cluster, const Row& row) {
+Parts parts_of(const model::ModelConfig& config, const cluster_files::Cluster& cluster,
+               const Row& row) {
   const execute::TrialPasses passes{
       .instances = row.servers, .virtual_ranks = row.servers, .modes = {}};
   const int ranks = row.servers * gpus_per_server;
   const schedule::Plan plan = passes.step(0, row.batch, row.context, true);
-  std::vector<foresight::Program> programs;
+  std::vector<simulation::Program> programs;
   execute::PhantomSettings settings;
   settings.ranks = ranks;
   settings.quantize = model::Quantize::fp8;
@@ -55,11 +56,11 @@ Parts parts_of(const model::ModelConfig& config, const machines::Cluster& cluste
   settings.replica.kv_dtype = DType::bf16;
   settings.replica.kv_tokens = row.batch * passes.slots(row.context + 2 * row.servers);
   for (settings.rank = 0; settings.rank < ranks; ++settings.rank)
-    programs.push_back(record(config, {settings, {}, plan}, foresight::Layers::folded));
+    programs.push_back(record(config, {settings, {}, plan}, simulation::Layers::folded));
   const auto layer = static_cast<int32_t>(config.layers / 2);
   constexpr double never = std::numeric_limits<double>::infinity();
   double begin_s = never, op_s = 0, queries_s = -never, end_s = -never;
-  replay(programs, cluster, [&](const foresight::Moment& moment) {
+  replay(programs, cluster, [&](const simulation::Moment& moment) {
     if (moment.layer != layer || moment.rank % gpus_per_server != 0) return;  // one ring of eight
     const auto in = [&](const char* span) { return std::strcmp(moment.step.span, span) == 0; };
     const auto* const op = std::get_if<kernels::OpWork>(&moment.step.what);
@@ -77,7 +78,7 @@ Parts parts_of(const model::ModelConfig& config, const machines::Cluster& cluste
 /// Sets the latency of links, so that the fitted row's queries take as long as published, and returns
 /// the microseconds that its all-to-all has beside. Where ops hide a part of the way, a step falls
 /// short, so there are a few.
-double fit(const model::ModelConfig& config, machines::Cluster& cluster) {
+double fit(const model::ModelConfig& config, cluster_files::Cluster& cluster) {
   const Row& row = rows[fitted_row];
   double& us = cluster.links[static_cast<size_t>(comm::LinkLevel::rack)].us;
   constexpr int steps = 4;
@@ -88,7 +89,7 @@ double fit(const model::ModelConfig& config, machines::Cluster& cluster) {
 
 }  // namespace
 
-std::string foresee_decode(const model::ModelConfig& config, machines::Cluster cluster,
+std::string foresee_decode(const model::ModelConfig& config, cluster_files::Cluster cluster,
                            Results& results) {
   const double beside_us = fit(config, cluster);
   results.line(fmt::format(

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "apps/bench_support/results.hpp"
-#include "lib/machines/cluster.hpp"
-#include "lib/model/config.hpp"
+#include "lib/model/config/config.hpp"
+#include "lib/work/cluster_files/cluster.hpp"
 
 namespace pecia::bench {
 
@@ -18,7 +18,7 @@ namespace pecia::bench {
 /// for, so that each rank attends once for every server, also in a batch of one. Pecia's does not, so
 /// parts are compared and not their sums: the op, the way of the queries, and that of the outputs.
 /// It is wrong if another part than the published one is the largest.
-std::string foresee_decode(const model::ModelConfig& config, machines::Cluster cluster,
+std::string foresee_decode(const model::ModelConfig& config, cluster_files::Cluster cluster,
                            Results& results);
 
 }  // namespace pecia::bench

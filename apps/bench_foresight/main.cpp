@@ -21,15 +21,15 @@
 #include "apps/bench_support/agreement.hpp"
 #include "apps/bench_support/results.hpp"
 #include "apps/command_line/options.hpp"
-#include "lib/execute/trial_passes.hpp"
-#include "lib/foresight/replay.hpp"
-#include "lib/model/presets.hpp"
+#include "lib/engine/execute/trial_passes.hpp"
+#include "lib/model/config/presets.hpp"
+#include "lib/simulation/replay.hpp"
 
 namespace pecia::bench {
 namespace {
 
-using foresight::Program;
 using parallel::AttentionExchange;
+using simulation::Program;
 
 struct Options {
   int million_servers = 0;  ///< 0: without a million tokens
@@ -84,15 +84,15 @@ class Pass {
                                .kv_tokens = passes.slots(cached) + passes.slots(tokens + servers)}},
                   {},
                   plan},
-                 foresight::Layers::folded));
+                 simulation::Layers::folded));
     for (Program& program : programs_)
-      for (foresight::Section& section : program)
-        for (foresight::Step& step : section.steps)
+      for (simulation::Section& section : program)
+        for (simulation::Step& step : section.steps)
           if (auto* const start = std::get_if<comm::PhantomStart>(&step.what))
             if (!start->in_series || ring == AttentionExchange::pass_q) halve(*start);
   }
 
-  foresight::ReplayResult on(const machines::Cluster& cluster) const {
+  simulation::ReplayResult on(const cluster_files::Cluster& cluster) const {
     return replay(programs_, cluster);
   }
   int64_t steps() const {
@@ -112,7 +112,7 @@ class Pass {
 
 /// Sets the share of products so that the two rows differ as published, and returns the seconds that
 /// all rows have beside. Times are nearly linear in 1 / share, so secants come close in a few steps.
-double fit(machines::Cluster& cluster, const Pass& first, const Pass& second) {
+double fit(cluster_files::Cluster& cluster, const Pass& first, const Pass& second) {
   const double wanted =
       1e-3 * (published[fitted_rows[1]].pass_kv_ms - published[fitted_rows[0]].pass_kv_ms);
   double first_s = 0;
@@ -141,12 +141,12 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 }
 
 /// Foresees a million tokens on this many servers. Returns what is wrong, or else `problem`.
-std::string play_million(const model::ModelConfig& config, const machines::Cluster& cluster,
+std::string play_million(const model::ModelConfig& config, const cluster_files::Cluster& cluster,
                          const Options& options, Results& results, const std::string& problem) {
   const auto begin = std::chrono::steady_clock::now();
   const Pass pass(config, options.million_servers, AttentionExchange::pass_kv, 1'000'000, 0);
   const double recording_s = seconds_since(begin);
-  const foresight::ReplayResult time = pass.on(cluster);
+  const simulation::ReplayResult time = pass.on(cluster);
   const double all_s = seconds_since(begin);
   const bool is_published = options.million_servers == million_published_servers;
   const double error = 1e3 * time.seconds / million_ms - 1;
@@ -175,7 +175,7 @@ void run(const Session& session, const Options& options) {
     fail<InputError>("bench_foresight plays all ranks itself; it was started with {} ranks",
                      session.world.size());
   const model::ModelConfig config = model::config_of_preset_or_folder("llama-3-405b");
-  machines::Cluster cluster = machines::cluster_of("h100-gtt");
+  cluster_files::Cluster cluster = cluster_files::cluster_of("h100-gtt");
   Results results(session, "prefills of Llama 3 405B as published and as foreseen",
                   {{"cluster", "h100-gtt"}});
 

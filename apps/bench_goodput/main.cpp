@@ -18,7 +18,7 @@
 
 #include "apps/bench_support/results.hpp"
 #include "apps/command_line/options.hpp"
-#include "lib/schedule/simulate.hpp"
+#include "lib/engine/schedule/simulate.hpp"
 
 namespace pecia::bench {
 namespace {

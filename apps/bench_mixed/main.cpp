@@ -14,7 +14,7 @@
 #include "apps/bench_support/model_options.hpp"
 #include "apps/bench_support/work.hpp"
 #include "apps/command_line/options.hpp"
-#include "lib/resources/resources.hpp"
+#include "lib/work/resources/resources.hpp"
 
 namespace pecia::bench {
 namespace {

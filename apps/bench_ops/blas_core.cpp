@@ -9,8 +9,8 @@
 #include <cstring>
 #include <string_view>
 
-#include "lib/core/error.hpp"
-#include "lib/core/isa.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/isa.hpp"
 
 namespace pecia::bench {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "apps/bench_ops/floors.hpp"
 #include "apps/bench_ops/timing.hpp"
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
 
 // Every BLAS has this function, whatever its C headers are.
 extern "C" void sgemm_(const char* trans_a, const char* trans_b, const int* m, const int* n,

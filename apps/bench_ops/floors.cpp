@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "apps/bench_ops/timing.hpp"
-#include "lib/core/error.hpp"
-#include "lib/device/buffer.hpp"
-#include "lib/measure/product_rates.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/device/buffer.hpp"
+#include "lib/settle/measure/product_rates.hpp"
 
 namespace pecia::bench {
 namespace {
@@ -44,7 +44,7 @@ double measure_product(const Place& place, int runs) {
 
 Floors measure_gpu_floors(const Place& place, int runs) {
   report::Recorder recorder;
-  const context::Compute compute{place.device, place.stream, place.backend, recorder};
+  const attention::Compute compute{place.device, place.stream, place.backend, recorder};
   double product_flops = 0;
   constexpr int most_products = 3;  // making their random numbers takes longer than multiplying
   for (int run = 0; run < std::min(runs, most_products); ++run)

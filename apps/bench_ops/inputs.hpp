@@ -7,9 +7,9 @@
 #include <memory>
 
 #include "apps/bench_ops/cases.hpp"
-#include "lib/core/codes.hpp"
-#include "lib/core/fp8_vector.hpp"
-#include "lib/device/buffer.hpp"
+#include "lib/base/core/codes.hpp"
+#include "lib/base/core/fp8_vector.hpp"
+#include "lib/base/device/buffer.hpp"
 
 namespace pecia::bench {
 

@@ -21,12 +21,12 @@
 #include "apps/bench_ops/timing.hpp"
 #include "apps/command_line/options.hpp"
 #include "kernels/phantom/phantom.hpp"
-#include "lib/core/build_info.hpp"
-#include "lib/core/isa.hpp"
-#include "lib/core/json.hpp"
-#include "lib/device/cuda_device.hpp"
-#include "lib/device/phantom_device.hpp"
-#include "lib/foresight/calibration.hpp"
+#include "lib/base/core/build_info.hpp"
+#include "lib/base/core/isa.hpp"
+#include "lib/base/core/json.hpp"
+#include "lib/base/device/cuda_device.hpp"
+#include "lib/base/device/phantom_device.hpp"
+#include "lib/simulation/calibration.hpp"
 
 namespace pecia::bench {
 namespace {
@@ -142,7 +142,7 @@ nlohmann::json work_of(const Case& one, const kernels::Backend& backend) {
   const auto stream = device.make_stream();
   auto work = nlohmann::json::array();
   const auto phantom = kernels::make_phantom_backend(
-      [&](const kernels::OpWork& op) { work.push_back(foresight::work_json(op)); },
+      [&](const kernels::OpWork& op) { work.push_back(simulation::work_json(op)); },
       kernels::traits_of(backend));
   one.make({*phantom, device, *stream})();
   return work;

@@ -3,7 +3,7 @@
 /// GPU machine would be a third larger.
 
 #include "apps/bench_ops/floors.hpp"
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
 
 namespace pecia::bench {
 

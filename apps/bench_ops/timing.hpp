@@ -6,7 +6,7 @@
 #include <chrono>
 #include <vector>
 
-#include "lib/device/device.hpp"
+#include "lib/base/device/device.hpp"
 
 namespace pecia::bench {
 

@@ -21,8 +21,8 @@
 #include "kernels/api/validate.hpp"
 #include "kernels/cuda/attention/attention_calls.hpp"
 #include "kernels/phantom/idle.hpp"
-#include "lib/context/attention.hpp"
-#include "lib/schedule/scheduler.hpp"
+#include "lib/engine/schedule/scheduler.hpp"
+#include "lib/model/attention/attention.hpp"
 
 namespace pecia::bench {
 namespace {
@@ -125,7 +125,7 @@ class Batch {
         attention_(groups_, {num_heads, num_kv_heads}, {0},
                    {*device_, *stream_, backend_, recorder_}, cache_) {
     for (int64_t i = 0; i < options.batch; ++i) {  // lengths differ
-      schedule::Turn turn;
+      batch::Turn turn;
       turn.row = i;
       turn.tokens.assign(static_cast<size_t>(context + i), 0);
       turn.max_new_tokens = static_cast<int32_t>(steps) + 1;
@@ -215,12 +215,12 @@ class Batch {
   schedule::Outcome outcome_;  ///< its outcome
   std::unique_ptr<device::Device> device_ = device::make_host_device(1);
   std::unique_ptr<device::Stream> stream_ = device_->make_stream();
-  context::ReplicaGroups groups_ =
-      context::make_replica_groups(*comm::make_null_communicator(), 1, 1);
+  attention::ReplicaGroups groups_ =
+      attention::make_replica_groups(*comm::make_null_communicator(), 1, 1);
   PlanningBackend backend_{*device_};
   report::Recorder recorder_;
-  context::KvCache cache_;
-  context::Attention attention_;
+  attention::KvCache cache_;
+  attention::Attention attention_;
   std::vector<float> rows_ = std::vector<float>(options_.batch * num_heads * head_dim);
 };
 

@@ -13,10 +13,10 @@
 #include "apps/bench_support/model_options.hpp"
 #include "apps/bench_support/work.hpp"
 #include "apps/command_line/options.hpp"
-#include "lib/core/fp8_vector.hpp"
-#include "lib/report/format.hpp"
-#include "lib/report/memory.hpp"
-#include "lib/schedule/team_times.hpp"
+#include "lib/base/core/fp8_vector.hpp"
+#include "lib/base/report/format.hpp"
+#include "lib/base/report/memory.hpp"
+#include "lib/engine/schedule/team_times.hpp"
 
 namespace pecia::bench {
 namespace {

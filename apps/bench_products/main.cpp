@@ -11,12 +11,12 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/command_line/options.hpp"
-#include "lib/cluster/machine.hpp"
-#include "lib/core/build_info.hpp"
-#include "lib/core/json.hpp"
-#include "lib/measure/product_choice.hpp"
-#include "lib/measure/product_rates.hpp"
-#include "lib/measure/rotating_product.hpp"
+#include "lib/base/core/build_info.hpp"
+#include "lib/base/core/json.hpp"
+#include "lib/ranks/cluster/machine.hpp"
+#include "lib/settle/measure/product_choice.hpp"
+#include "lib/settle/measure/product_rates.hpp"
+#include "lib/settle/measure/rotating_product.hpp"
 
 namespace pecia::bench {
 namespace {
@@ -120,7 +120,7 @@ void measure_all(const Options& options) {
   const int64_t most_rows = *std::max_element(options.rows.begin(), options.rows.end());
   for (const int64_t depth : options.depths) {
     const auto compute = [&](const Subject& subject) {
-      return context::Compute{*device, *stream, *subject.backend, recorder};
+      return attention::Compute{*device, *stream, *subject.backend, recorder};
     };
     measure::RotatingProduct product(compute(subjects.front()), most_rows, depth, weights,
                                      weight_bytes);

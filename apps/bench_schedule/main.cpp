@@ -20,8 +20,8 @@
 #include "apps/bench_schedule/spread.hpp"
 #include "apps/bench_support/results.hpp"
 #include "apps/command_line/options.hpp"
+#include "lib/engine/schedule/simulate.hpp"
 #include "lib/run/spread_files.hpp"
-#include "lib/schedule/simulate.hpp"
 
 namespace pecia::bench {
 namespace {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "lib/core/archive.hpp"
-#include "lib/schedule/simulate.hpp"
+#include "lib/base/core/archive.hpp"
+#include "lib/engine/schedule/simulate.hpp"
 
 namespace pecia::bench {
 

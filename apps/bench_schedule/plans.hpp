@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What it takes to tell the ranks of a replica each pass's plan: bytes, which are counted, and the
+/// Cost of telling the ranks of a replica each pass's plan: bytes, which are counted, and the
 /// time of a broadcast, by a model of its messages.
 
 #include <cstdint>

@@ -6,8 +6,8 @@
 #include <span>
 #include <string>
 
-#include "lib/comm/communicator.hpp"
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/ranks/comm/communicator.hpp"
 
 namespace pecia::bench {
 

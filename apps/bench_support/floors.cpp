@@ -8,9 +8,9 @@
 #include <numeric>
 
 #include "apps/bench_support/timing.hpp"
-#include "lib/device/buffer.hpp"
-#include "lib/measure/peak.hpp"
-#include "lib/measure/product_rates.hpp"
+#include "lib/base/device/buffer.hpp"
+#include "lib/settle/measure/peak.hpp"
+#include "lib/settle/measure/product_rates.hpp"
 
 namespace pecia::bench {
 namespace {
@@ -41,7 +41,7 @@ double read_bandwidth(const device::Stream& stream) {
   return static_cast<double>(buffer.bytes()) / best;
 }
 
-double copy_bandwidth(const context::Compute& compute) {
+double copy_bandwidth(const attention::Compute& compute) {
   constexpr int64_t bytes = int64_t{1} << 30;
   const device::Buffer from = compute.buffer(bytes), to = compute.buffer(bytes);
   compute.device.zero(from.data(), bytes, compute.stream);
@@ -61,7 +61,7 @@ double copy_bandwidth(const context::Compute& compute) {
 Floors measure_floors(comm::Communicator& world, const resources::ComputePlace& place,
                       DType weights) {
   report::Recorder recorder;
-  const context::Compute compute{*place.device, *place.stream, *place.backend, recorder};
+  const attention::Compute compute{*place.device, *place.stream, *place.backend, recorder};
   Floors mine;
   world.barrier();
   for (int repeat = 0; repeat < repeats; ++repeat)

@@ -3,9 +3,9 @@
 /// The best that the machine can do, measured by all ranks at the same time and in the same run as
 /// the benchmark.
 
-#include "lib/comm/communicator.hpp"
-#include "lib/report/run_report.hpp"
-#include "lib/resources/compute_place.hpp"
+#include "lib/base/report/run_report.hpp"
+#include "lib/ranks/comm/communicator.hpp"
+#include "lib/work/resources/compute_place.hpp"
 
 namespace pecia::bench {
 

@@ -5,8 +5,9 @@
 
 #include <cmath>
 
-#include "lib/core/error.hpp"
-#include "lib/resources/resources.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/engine/execute/estimated_times.hpp"
+#include "lib/work/resources/resources.hpp"
 
 namespace pecia::bench {
 
@@ -17,7 +18,7 @@ schedule::PassTimes expected_times(const LoadedModel& model, const ReplicaSettin
   resources.cp = ranks / (settings.sp * settings.tp);
   resources.sp = settings.sp, resources.tp = settings.tp;
   resources.kv_dtype = settings.kv_dtype;
-  return resources::estimated_times(
+  return execute::estimated_times(
       model.config, resources, model.config.stored_dtype.value_or(DType::fp32),
       model::codes_kept(model.config, settings.sp * settings.tp, false, settings.ep, gpus),
       floors.peak.start.best);

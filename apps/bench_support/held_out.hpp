@@ -7,7 +7,7 @@
 #include "apps/bench_support/floors.hpp"
 #include "apps/bench_support/replica.hpp"
 #include "apps/bench_support/results.hpp"
-#include "lib/schedule/pass_times.hpp"
+#include "lib/engine/schedule/pass_times.hpp"
 
 namespace pecia::bench {
 

@@ -4,10 +4,10 @@
 #include <algorithm>
 
 #include "apps/command_line/options.hpp"
-#include "lib/job/job.hpp"
-#include "lib/parallel/expert_routes.hpp"
-#include "lib/parallel/modes.hpp"
-#include "lib/resources/resources.hpp"
+#include "lib/ranks/parallel/expert_routes.hpp"
+#include "lib/ranks/parallel/modes.hpp"
+#include "lib/work/job/job.hpp"
+#include "lib/work/resources/resources.hpp"
 
 namespace pecia::bench {
 

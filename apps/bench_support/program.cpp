@@ -8,11 +8,11 @@
 
 #include "apps/bench_support/agreement.hpp"
 #include "apps/command_line/options.hpp"
-#include "lib/cluster/launch.hpp"
-#include "lib/cluster/machine.hpp"
-#include "lib/comm/mpi_environment.hpp"
-#include "lib/core/error.hpp"
-#include "lib/resources/resources.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/ranks/cluster/launch.hpp"
+#include "lib/ranks/cluster/machine.hpp"
+#include "lib/ranks/comm/mpi_environment.hpp"
+#include "lib/work/resources/resources.hpp"
 
 namespace pecia::bench {
 namespace {

@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-#include "lib/comm/communicator.hpp"
+#include "lib/ranks/comm/communicator.hpp"
 
 namespace CLI {
 class App;

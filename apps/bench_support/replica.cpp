@@ -6,14 +6,14 @@
 #include <limits>
 #include <utility>
 
-#include "lib/comm/agree.hpp"
-#include "lib/core/random.hpp"
-#include "lib/execute/rank_needs.hpp"
-#include "lib/measure/calibration.hpp"
-#include "lib/measure/product_choice.hpp"
-#include "lib/parallel/ring.hpp"
-#include "lib/parallel/virtual_ranks.hpp"
-#include "lib/resources/resources.hpp"
+#include "lib/base/core/random.hpp"
+#include "lib/engine/execute/rank_needs.hpp"
+#include "lib/ranks/comm/agree.hpp"
+#include "lib/ranks/parallel/ring.hpp"
+#include "lib/ranks/parallel/virtual_ranks.hpp"
+#include "lib/settle/measure/calibration.hpp"
+#include "lib/settle/measure/product_choice.hpp"
+#include "lib/work/resources/resources.hpp"
 
 namespace pecia::bench {
 
@@ -270,8 +270,8 @@ void Replica::fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t 
   started_.push_back({sequence, {}, 0, tokens});
   const RandomRows rows(settings_.kv_dtype, model_.config.head_dim);
   const int64_t first_head =
-      context::Attention::held_heads(rank_.groups().place,
-                                     {model_.config.num_heads, model_.config.num_kv_heads})
+      attention::Attention::held_heads(rank_.groups().place,
+                                       {model_.config.num_heads, model_.config.num_kv_heads})
           .kv.begin;
   if (place_.on_gpu()) fill_cache();
   for (int64_t first = 0; first < tokens; first += settings_.batch_tokens) {
@@ -286,7 +286,7 @@ void Replica::fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t 
     for (int64_t layer = 0; layer < model_.config.layers; ++layer)
       for (const int tensor : {0, 1})
         for (int64_t head = 0; head < rank_.cache().shape().num_kv_heads; ++head) {
-          const context::KvCache::Stored stored =
+          const attention::KvCache::Stored stored =
               tensor == 0 ? rank_.cache().k(layer) : rank_.cache().v(layer);
           const TensorView& cached = stored.vectors;
           const TensorView of_head(cached.row(head), cached.dtype(),
@@ -345,7 +345,7 @@ Answer Replica::step_and_prefill(std::span<const SequenceId> sequences,
 }
 
 parallel::RingRates Replica::measure_rates() {
-  const context::KvShape& cache = rank_.cache().shape();
+  const attention::KvShape& cache = rank_.cache().shape();
   const int64_t group = model_.config.num_heads / model_.config.num_kv_heads;
   return measure::measure_rates(
       ring_, *rank_.groups().ring, compute(),

@@ -9,12 +9,12 @@
 #include <span>
 #include <vector>
 
-#include "lib/execute/phantom_rank.hpp"
-#include "lib/execute/replica.hpp"
-#include "lib/model/device_weights.hpp"
-#include "lib/model/shared_panels.hpp"
-#include "lib/parallel/ring_rule.hpp"
-#include "lib/resources/compute_place.hpp"
+#include "lib/engine/execute/phantom_rank.hpp"
+#include "lib/engine/execute/replica.hpp"
+#include "lib/model/weights/device_weights.hpp"
+#include "lib/model/weights/shared_panels.hpp"
+#include "lib/ranks/parallel/ring_rule.hpp"
+#include "lib/work/resources/compute_place.hpp"
 
 namespace pecia::bench {
 
@@ -102,7 +102,7 @@ class Replica {
   /// Frees what was removed now, with a pass that does nothing else.
   void release_removed();
 
-  const context::Compute& compute() const { return rank_.compute(); }
+  const attention::Compute& compute() const { return rank_.compute(); }
   /// The type of rows in products with the layers' weights.
   DType operands() const { return rank_.model().operand_type(); }
   const report::Recorder& recorder() const { return recorder_; }

@@ -5,11 +5,11 @@
 #include <cstdio>
 #include <fstream>
 
-#include "lib/cluster/machine.hpp"
-#include "lib/core/build_info.hpp"
-#include "lib/core/error.hpp"
-#include "lib/core/isa.hpp"
-#include "lib/core/json.hpp"
+#include "lib/base/core/build_info.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/isa.hpp"
+#include "lib/base/core/json.hpp"
+#include "lib/ranks/cluster/machine.hpp"
 
 namespace pecia::bench {
 namespace {

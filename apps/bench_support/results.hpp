@@ -8,7 +8,7 @@
 
 #include "apps/bench_support/program.hpp"
 #include "apps/bench_support/timing.hpp"
-#include "lib/device/device.hpp"
+#include "lib/base/device/device.hpp"
 
 namespace pecia::bench {
 

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "lib/comm/communicator.hpp"
+#include "lib/ranks/comm/communicator.hpp"
 
 namespace pecia::bench {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "lib/core/codes.hpp"
+#include "lib/base/core/codes.hpp"
 
 namespace pecia::bench {
 namespace {

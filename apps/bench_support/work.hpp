@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <span>
 
-#include "lib/core/dtype.hpp"
-#include "lib/model/config.hpp"
-#include "lib/model/device_weights.hpp"
+#include "lib/base/core/dtype.hpp"
+#include "lib/model/config/config.hpp"
+#include "lib/model/weights/device_weights.hpp"
 
 namespace pecia::bench {
 

@@ -14,8 +14,8 @@
 #include "apps/bench_support/agreement.hpp"
 #include "apps/bench_support/results.hpp"
 #include "apps/command_line/options.hpp"
-#include "lib/batch/journals.hpp"
 #include "lib/run/gather_results.hpp"
+#include "lib/work/batch/journals.hpp"
 
 namespace pecia::bench {
 namespace {

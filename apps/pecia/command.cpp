@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/pecia/printable.hpp"
-#include "lib/core/error.hpp"
-#include "lib/core/json.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/json.hpp"
 
 namespace pecia::app {
 

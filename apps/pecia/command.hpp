@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "lib/comm/mpi_environment.hpp"
-#include "lib/report/startup.hpp"
-#include "lib/watch/watch.hpp"
+#include "lib/base/report/startup.hpp"
+#include "lib/ranks/comm/mpi_environment.hpp"
+#include "lib/ranks/watch/watch.hpp"
 
 namespace CLI {
 class App;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "apps/pecia/printable.hpp"
-#include "lib/core/mistyped.hpp"
+#include "lib/base/core/mistyped.hpp"
 
 namespace pecia::app {
 namespace {

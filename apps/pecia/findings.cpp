@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
 
 namespace pecia::app {
 namespace {

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "lib/cluster/gpu_host.hpp"
-#include "lib/cluster/launch.hpp"
-#include "lib/cluster/machine.hpp"
-#include "lib/comm/place.hpp"
+#include "lib/ranks/cluster/gpu_host.hpp"
+#include "lib/ranks/cluster/launch.hpp"
+#include "lib/ranks/cluster/machine.hpp"
+#include "lib/ranks/comm/place.hpp"
 
 namespace pecia::app {
 

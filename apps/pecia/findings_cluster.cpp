@@ -8,7 +8,7 @@
 #include <set>
 
 #include "apps/pecia/findings.hpp"
-#include "lib/report/format.hpp"
+#include "lib/base/report/format.hpp"
 
 namespace pecia::app {
 namespace {

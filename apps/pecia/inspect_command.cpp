@@ -14,10 +14,10 @@
 #include "apps/command_line/options.hpp"
 #include "apps/pecia/command.hpp"
 #include "apps/pecia/summaries.hpp"
-#include "lib/core/error.hpp"
-#include "lib/core/json.hpp"
-#include "lib/io/hdf5.hpp"
-#include "lib/io/run_lock.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/json.hpp"
+#include "lib/files/disk/run_lock.hpp"
+#include "lib/files/hdf5/hdf5.hpp"
 
 namespace pecia::app {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/cluster/link_measure.hpp"
+#include "lib/ranks/cluster/link_measure.hpp"
 
 namespace pecia::app {
 

@@ -9,9 +9,9 @@
 
 #include "apps/pecia/command.hpp"
 #include "apps/pecia/parse.hpp"
-#include "lib/cluster/machine.hpp"
-#include "lib/core/build_info.hpp"
-#include "lib/core/error.hpp"
+#include "lib/base/core/build_info.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/ranks/cluster/machine.hpp"
 
 namespace pecia::app {
 namespace {

@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/pecia/summaries.hpp"
-#include "lib/model/config.hpp"
-#include "lib/report/format.hpp"
-#include "lib/resources/resources.hpp"
+#include "lib/base/report/format.hpp"
+#include "lib/model/config/config.hpp"
+#include "lib/work/resources/resources.hpp"
 
 namespace pecia::app {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
 
 namespace pecia::app {
 namespace {
@@ -15,7 +15,7 @@ constexpr int64_t most_requests = 1'000'000;
 
 AskedRequests parse_one(const std::string& text) {
   const size_t times = text.find('x');
-  AskedRequests asked{text, foresight::parse_shape(std::string_view(text).substr(0, times), text)};
+  AskedRequests asked{text, simulation::parse_shape(std::string_view(text).substr(0, times), text)};
   if (times == std::string::npos) return asked;
   const char* const last = text.data() + text.size();
   const auto [end, error] = std::from_chars(text.data() + times + 1, last, asked.count);

@@ -5,15 +5,15 @@
 #include <string>
 #include <vector>
 
-#include "lib/foresight/request_latency.hpp"
-#include "lib/schedule/simulate.hpp"
+#include "lib/engine/schedule/simulate.hpp"
+#include "lib/simulation/request_latency.hpp"
 
 namespace pecia::app {
 
 /// Equal requests.
 struct AskedRequests {
   std::string text;  ///< as it was typed
-  foresight::RequestShape shape;
+  simulation::RequestShape shape;
   int64_t count = 1;
 };
 

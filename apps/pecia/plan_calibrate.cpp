@@ -10,13 +10,13 @@
 #include <set>
 
 #include "apps/pecia/summaries.hpp"
-#include "lib/core/error.hpp"
-#include "lib/core/json.hpp"
-#include "lib/foresight/calibration.hpp"
-#include "lib/foresight/sweep.hpp"
-#include "lib/job/job_model.hpp"
-#include "lib/measure/kept_cluster.hpp"
-#include "lib/resources/footprint.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/json.hpp"
+#include "lib/settle/measure/kept_cluster.hpp"
+#include "lib/simulation/calibration.hpp"
+#include "lib/simulation/sweep.hpp"
+#include "lib/work/job/job_model.hpp"
+#include "lib/work/resources/footprint.hpp"
 
 namespace pecia::app {
 namespace {
@@ -30,7 +30,7 @@ struct FinishedRun {
   int ranks = 1;
   int64_t batch_tokens = 1;
   std::optional<batch::Inputs> inputs;
-  std::optional<foresight::Batches> batches;
+  std::optional<simulation::Batches> batches;
 };
 
 Json report_in(const std::filesystem::path& folder) {
@@ -102,40 +102,40 @@ std::shared_ptr<FinishedRun> run_of(const Json& report, const std::filesystem::p
   run->ranks = static_cast<int>(report["ranks"].size());
   run->batch_tokens = report["modes"]["max_batch_tokens"].get<int64_t>();
   run->inputs.emplace(run->job, run->config);
-  if (batch::runnable_groups(*run->inputs, run->job.batch).empty())
+  if (schedule::runnable_groups(*run->inputs, run->job.batch).empty())
     fail<InputError>("--calibrate {}: no request can run", folder.string());
   const auto output_tokens = report["counts"]["output_tokens"].get<int64_t>();
   run->batches.emplace(
-      run->job, *run->inputs, run->config, foresight::Batches::Part(),
+      run->job, *run->inputs, run->config, simulation::Batches::Part(),
       [output_tokens](auto& requests) { shorten_answers(requests, output_tokens); });
   return run;
 }
 
-foresight::WorkSeconds foreseen(FinishedRun& run, const machines::Cluster& cluster) {
+simulation::WorkSeconds foreseen(FinishedRun& run, const cluster_files::Cluster& cluster) {
   const resources::KvFootprint kv = resources::kv_footprint(run.job, run.config, nullptr, {});
-  foresight::PassCosts costs({.job = run.job,
-                              .config = run.config,
-                              .cluster = cluster,
-                              .weights = resources::float_type(run.job, run.config),
-                              .kv = kv.dtype,
-                              .traits = foresight::traits_of(cluster, run.job)});
+  simulation::PassCosts costs({.job = run.job,
+                               .config = run.config,
+                               .cluster = cluster,
+                               .weights = resources::float_type(run.job, run.config),
+                               .kv = kv.dtype,
+                               .traits = simulation::traits_of(cluster, run.job)});
   job::Job::Parallel layout = run.job.parallel;
   if (!layout.cp.degree) layout.cp.degree = run.ranks / (*layout.dp * *layout.sp * *layout.tp);
-  const auto plan = foresight::forecast(costs, *run.batches, layout, run.ranks, run.batch_tokens);
+  const auto plan = simulation::forecast(costs, *run.batches, layout, run.ranks, run.batch_tokens);
   if (!plan.end)
     fail<InputError>("a run that was made does not fit the cluster: {}; correct its memory_gib",
                      plan.memory.why_not.value_or("it has no room"));
   const double dp = *layout.dp;
-  const foresight::RankTimes &prefill = plan.end->prefill.times, &decode = plan.end->decode.times;
+  const simulation::RankTimes &prefill = plan.end->prefill.times, &decode = plan.end->decode.times;
   return {(prefill.gemm_s + decode.gemm_s) / dp, prefill.attention_s / dp, decode.attention_s / dp,
           (prefill.other_s + decode.other_s) / dp,
           (prefill.exposed_comm_s + decode.exposed_comm_s) / dp};
 }
 
 /// What a rank's ops took, on average. Products are the ops with FLOPs that are not attention.
-foresight::TakenSeconds taken(const Json& report) {
+simulation::TakenSeconds taken(const Json& report) {
   const auto ranks = static_cast<double>(report["ranks"].size());
-  foresight::TakenSeconds taken;
+  simulation::TakenSeconds taken;
   for (const Json& stage : report["stages"]) {
     if (stage["kind"] != "compute") continue;
     const double seconds = stage["seconds"].get<double>() / ranks;
@@ -159,7 +159,7 @@ std::string ranks_of(const Json& report) {
 
 /// Keeps the cluster for later runs if it describes the ranks that these runs had: the description
 /// that is kept for them has its name. Returns whether it is kept.
-bool kept_for(const std::set<std::string>& keys, const machines::Cluster& cluster) {
+bool kept_for(const std::set<std::string>& keys, const cluster_files::Cluster& cluster) {
   if (keys.size() != 1) return false;
   const auto earlier = measure::kept_cluster(*keys.begin());
   if (!earlier || earlier->rank.name != cluster.rank.name) return false;
@@ -167,23 +167,24 @@ bool kept_for(const std::set<std::string>& keys, const machines::Cluster& cluste
   return true;
 }
 
-foresight::Observation observed_run(const Json& report, const std::filesystem::path& folder) {
+simulation::Observation observed_run(const Json& report, const std::filesystem::path& folder) {
   require_whole(report, folder);
   const auto run = run_of(report, folder);
   const auto name = folder.filename().empty() ? folder.parent_path().filename() : folder.filename();
   return {fmt::format("{}, {}", name.string(), report["modes"]["mode"].get<std::string>()),
-          taken(report), [run](const machines::Cluster& with) { return foreseen(*run, with); }};
+          taken(report),
+          [run](const cluster_files::Cluster& with) { return foreseen(*run, with); }};
 }
 
 }  // namespace
 
-foresight::Calibration calibrate(const std::vector<std::filesystem::path>& sources,
-                                 const machines::Cluster& cluster) {
-  std::vector<foresight::Observation> observations;
+simulation::Calibration calibrate(const std::vector<std::filesystem::path>& sources,
+                                  const cluster_files::Cluster& cluster) {
+  std::vector<simulation::Observation> observations;
   std::set<std::string> keys;
   for (const std::filesystem::path& source : sources) {
     if (std::filesystem::is_regular_file(source)) {
-      std::ranges::move(foresight::timed_ops(source, cluster.rank.gpu),
+      std::ranges::move(simulation::timed_ops(source, cluster.rank.gpu),
                         std::back_inserter(observations));
     } else {
       const Json report = report_in(source);
@@ -191,7 +192,7 @@ foresight::Calibration calibrate(const std::vector<std::filesystem::path>& sourc
       keys.insert(ranks_of(report));
     }
   }
-  foresight::Calibration found = foresight::fit_cluster(cluster, observations);
+  simulation::Calibration found = simulation::fit_cluster(cluster, observations);
   for (const std::filesystem::path& source : sources) found.sources.push_back(source.string());
   found.kept = kept_for(keys, found.cluster);
   return found;

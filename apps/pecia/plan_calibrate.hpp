@@ -5,17 +5,17 @@
 #include <filesystem>
 #include <vector>
 
-#include "lib/foresight/calibration.hpp"
+#include "lib/simulation/calibration.hpp"
 
 namespace pecia::app {
 
-/// Fits the cluster to runs and timed ops (foresight/calibration.hpp). A folder is a run's output: the
+/// Fits the cluster to runs and timed ops (simulation/calibration.hpp). A folder is a run's output: the
 /// batch is played in its layout, and its report tells how long products, attention and other ops
 /// took. A file has lines of `bench_ops --json`. Where the cluster describes the ranks of the runs, it
-/// is kept for later ones (measure/kept_cluster.hpp). Throws InputError naming the folder where a run
+/// is kept for later ones (settle/measure/kept_cluster.hpp). Throws InputError naming the folder where a run
 /// has no report, is unfinished, had several starts, or has failed turns, and where its model or
-/// prompts are gone; for a file as foresight::timed_ops does.
-foresight::Calibration calibrate(const std::vector<std::filesystem::path>& sources,
-                                 const machines::Cluster& cluster);
+/// prompts are gone; for a file as simulation::timed_ops does.
+simulation::Calibration calibrate(const std::vector<std::filesystem::path>& sources,
+                                  const cluster_files::Cluster& cluster);
 
 }  // namespace pecia::app

@@ -9,14 +9,14 @@
 #include "apps/pecia/command.hpp"
 #include "apps/pecia/plan_job.hpp"
 #include "apps/pecia/plan_text.hpp"
-#include "lib/core/error.hpp"
-#include "lib/core/json.hpp"
-#include "lib/job/job_model.hpp"
-#include "lib/machines/cluster.hpp"
-#include "lib/machines/gpu_servers.hpp"
-#include "lib/model/presets.hpp"
-#include "lib/parallel/modes_text.hpp"
-#include "lib/resources/resources.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/json.hpp"
+#include "lib/model/config/presets.hpp"
+#include "lib/ranks/parallel/modes_text.hpp"
+#include "lib/work/cluster_files/cluster.hpp"
+#include "lib/work/cluster_files/gpu_servers.hpp"
+#include "lib/work/job/job_model.hpp"
+#include "lib/work/resources/resources.hpp"
 
 namespace pecia::app {
 namespace {
@@ -61,7 +61,7 @@ int modes_of_job(const PlanOptions& options) {
     fail<InputError>(
         "parallel.dp {} does not divide {} ranks: use a dp that does, or other --ranks", dp, ranks);
   const parallel::ModelShape shape = resources::shape_of(config);
-  const foresight::GridOutcome outcome = foresight::grid_outcome(job, config, ranks, false);
+  const simulation::GridOutcome outcome = simulation::grid_outcome(job, config, ranks, false);
   if (options.json) {
     fmt::print("{}\n",
                json_text(nlohmann::ordered_json{{"model",
@@ -85,7 +85,7 @@ int modes_of_job(const PlanOptions& options) {
 }
 
 int plan_of_job(const PlanOptions& options) {
-  const foresight::PlanReport plan = plan_job(options);
+  const simulation::PlanReport plan = plan_job(options);
   if (options.json) {
     fmt::print("{}\n", json_text(to_json(plan), 2));
     return 0;
@@ -97,12 +97,12 @@ int plan_of_job(const PlanOptions& options) {
     fmt::print(
         "  --cluster {} or a cluster file foresees how long requests take, and whether they fit; "
         "--modes lists the modes that are legal\n",
-        fmt::join(machines::cluster_presets(), ", "));
+        fmt::join(cluster_files::cluster_presets(), ", "));
   return 0;
 }
 
 int plan_of_runs(const PlanOptions& options) {
-  const foresight::ClusterReport plan = plan_calibration(options);
+  const simulation::ClusterReport plan = plan_calibration(options);
   fmt::print("{}", options.json ? json_text(to_json(plan), 2) + "\n" : cluster_plan_text(plan));
   return 0;
 }
@@ -197,14 +197,14 @@ void add_plan(CLI::App& app, Context& context) {
        .help =
            fmt::format("Foresees times on a cluster: a cluster file, or one of {}, or this: one "
                        "rank on this machine, which is measured",
-                       fmt::join(machines::cluster_presets(), ", ")),
+                       fmt::join(cluster_files::cluster_presets(), ", ")),
        .type = "FILE|PRESET"});
   add({.name = "--gpu",
        .into = &options->gpu,
        .help = fmt::format("Foresees times on servers of these GPUs, without a cluster file: one "
                            "of {}; the network "
                            "that it assumes is part of the answer",
-                           fmt::join(machines::known_gpus(), ", ")),
+                           fmt::join(cluster_files::known_gpus(), ", ")),
        .type = "NAME",
        .excludes = "--cluster"});
   add({.name = "--per-node",

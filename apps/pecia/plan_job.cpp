@@ -14,20 +14,20 @@
 #include "apps/pecia/plan_calibrate.hpp"
 #include "apps/pecia/plan_lengths.hpp"
 #include "kernels/api/gpu_traits.hpp"
-#include "lib/cluster/machine.hpp"
-#include "lib/core/error.hpp"
-#include "lib/job/job_model.hpp"
-#include "lib/machines/gpu_servers.hpp"
-#include "lib/model/presets.hpp"
-#include "lib/report/atomic_file.hpp"
-#include "lib/resources/compute_place.hpp"
-#include "lib/resources/tuned_setting.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/report/atomic_file.hpp"
+#include "lib/model/config/presets.hpp"
+#include "lib/ranks/cluster/machine.hpp"
 #include "lib/run/this_cluster.hpp"
+#include "lib/simulation/tune/tuned_setting.hpp"
+#include "lib/work/cluster_files/gpu_servers.hpp"
+#include "lib/work/job/job_model.hpp"
+#include "lib/work/resources/compute_place.hpp"
 
 namespace pecia::app {
 namespace {
 
-using foresight::PlanReport;
+using simulation::PlanReport;
 
 /// Tells on stderr how far a sweep is, once it has taken two seconds: a line that is redrawn on a
 /// terminal, or a line every few seconds.
@@ -60,19 +60,19 @@ job::Job job_of_model(const PlanQuestion& question) {
 }
 
 /// The requests that are asked about, or the job's longest prompt as far as the model reads it.
-std::vector<foresight::RequestShape> shapes_of(const std::vector<AskedRequests>& asked,
-                                               const PlanReport& plan) {
-  std::vector<foresight::RequestShape> shapes;
+std::vector<simulation::RequestShape> shapes_of(const std::vector<AskedRequests>& asked,
+                                                const PlanReport& plan) {
+  std::vector<simulation::RequestShape> shapes;
   for (const AskedRequests& each : asked) shapes.push_back(each.shape);
   if (!shapes.empty()) return shapes;
   return {{std::clamp<int64_t>(plan.prompts->longest_tokens, 1, plan.config.max_positions)}};
 }
 
 /// The cluster that the question names. "this" is one rank on this machine, measured now.
-machines::Cluster cluster_of(const PlanQuestion& question, const job::Job& job, int ranks) {
+cluster_files::Cluster cluster_of(const PlanQuestion& question, const job::Job& job, int ranks) {
   if (!question.gpu.empty())
-    return machines::gpu_servers(question.gpu, question.per_server).cluster;
-  if (question.cluster != "this") return machines::cluster_of(question.cluster);
+    return cluster_files::gpu_servers(question.gpu, question.per_server).cluster;
+  if (question.cluster != "this") return cluster_files::cluster_of(question.cluster);
   if (ranks > 1)
     fail<InputError>(
         "--cluster this is one rank on this machine, not {}; write a file with mpirun -np {} pecia "
@@ -87,11 +87,11 @@ machines::Cluster cluster_of(const PlanQuestion& question, const job::Job& job, 
 }
 
 /// The question's cluster, fitted to runs where it names some.
-foresight::ClusterReport cluster_report(const PlanQuestion& question, const job::Job& job,
-                                        int ranks) {
-  foresight::ClusterReport report{question.cluster, cluster_of(question, job, ranks)};
+simulation::ClusterReport cluster_report(const PlanQuestion& question, const job::Job& job,
+                                         int ranks) {
+  simulation::ClusterReport report{question.cluster, cluster_of(question, job, ranks)};
   if (!question.gpu.empty()) {
-    const auto servers = machines::gpu_servers(question.gpu, question.per_server);
+    const auto servers = cluster_files::gpu_servers(question.gpu, question.per_server);
     report.name = servers.name, report.assumed = servers.assumed;
   }
   if (!question.calibrate.empty()) {
@@ -105,7 +105,7 @@ foresight::ClusterReport cluster_report(const PlanQuestion& question, const job:
 }
 
 /// A job that names no backend has that of the cluster.
-void take_backend(job::Job& job, const machines::RankPeaks& rank) {
+void take_backend(job::Job& job, const cluster_files::RankPeaks& rank) {
   const auto here = rank.gpu ? job::BackendKind::cuda : job::BackendKind::cpu;
   if (job.backend.value_or(here) != here)
     fail<InputError>("backend: {}, but the cluster's ranks ({}) are of backend {}; leave it out",
@@ -125,7 +125,7 @@ job::Job job_of(const PlanQuestion& question) {
   return job;
 }
 
-foresight::KeptDegrees kept_degrees(const PlanQuestion& question, const job::Job& job) {
+simulation::KeptDegrees kept_degrees(const PlanQuestion& question, const job::Job& job) {
   const auto named = job::named_keys(question.job_file, question.overrides);
   const job::Job::Parallel& parallel = job.parallel;
   const auto kept = [&](const char* key, std::optional<int> degree) {
@@ -136,43 +136,43 @@ foresight::KeptDegrees kept_degrees(const PlanQuestion& question, const job::Job
 }
 
 /// The asked requests, or those of the inputs.
-std::unique_ptr<foresight::Batches> batches_of(const std::vector<AskedRequests>& asked,
-                                               const PlanReport& plan, batch::Inputs* inputs) {
-  if (!asked.empty()) return std::make_unique<foresight::Batches>(simulated(asked), plan.config);
+std::unique_ptr<simulation::Batches> batches_of(const std::vector<AskedRequests>& asked,
+                                                const PlanReport& plan, batch::Inputs* inputs) {
+  if (!asked.empty()) return std::make_unique<simulation::Batches>(simulated(asked), plan.config);
   if (inputs == nullptr)
     fail<InputError>(
         "there are no prompts to foresee{}; name some with --requests FILE.h5, or say lengths with "
         "--request PROMPT[:NEW][xCOUNT]",
         plan.prompts_missing.empty() ? "" : ": " + plan.prompts_missing);
-  if (batch::runnable_groups(*inputs, plan.job.batch).empty())
+  if (schedule::runnable_groups(*inputs, plan.job.batch).empty())
     refuse_without_prompts(*inputs, plan.job, plan.config);
-  return std::make_unique<foresight::Batches>(plan.job, *inputs, plan.config);
+  return std::make_unique<simulation::Batches>(plan.job, *inputs, plan.config);
 }
 
 /// Adds the layouts on the plan's cluster.
 void add_sweep(const PlanQuestion& question, PlanReport& plan, batch::Inputs* inputs) {
   const job::Job& job = plan.job;
-  const machines::Cluster& cluster = plan.cluster->cluster;
+  const cluster_files::Cluster& cluster = plan.cluster->cluster;
   const std::vector<AskedRequests> requests = parse_requests(question.requests);
   refuse_long_requests(requests, job, plan.config, job.model.path.string());
   const auto batches = batches_of(requests, plan, inputs);
   const auto alone = comm::make_null_communicator();
-  foresight::PassCosts costs({.job = job,
-                              .config = plan.config,
-                              .cluster = cluster,
-                              .weights = resources::float_type(job, plan.config),
-                              .kv = plan.kv.dtype,
-                              .traits = foresight::traits_of(cluster, job),
-                              .threads = resources::threads_of_rank(*alone).count});
+  simulation::PassCosts costs({.job = job,
+                               .config = plan.config,
+                               .cluster = cluster,
+                               .weights = resources::float_type(job, plan.config),
+                               .kv = plan.kv.dtype,
+                               .traits = simulation::traits_of(cluster, job),
+                               .threads = resources::threads_of_rank(*alone).count});
   SweepProgress progress;
-  foresight::SweepQuestion asked;
+  simulation::SweepQuestion asked;
   asked.kept = kept_degrees(question, job);
   asked.on_progress = std::ref(progress);
   for (const int64_t ranks : question.ranks)
     if (std::ranges::find(asked.ranks, ranks) == asked.ranks.end())
       asked.ranks.push_back(static_cast<int>(ranks));
   if (asked.ranks.empty()) asked.ranks = {fewest_ranks(job.parallel)};
-  const std::vector<foresight::RequestShape> shapes = shapes_of(requests, plan);
+  const std::vector<simulation::RequestShape> shapes = shapes_of(requests, plan);
   plan.sweep = sweep_report(costs, *batches, asked, shapes);
   if (const auto& best = plan.sweep->plans.front(); !question.trace.empty() && best.fits())
     write_traces(costs, best.resources, shapes.back(), question.trace);
@@ -183,13 +183,13 @@ void add_sweep(const PlanQuestion& question, PlanReport& plan, batch::Inputs* in
 void add_rank(int ranks, PlanReport& plan, const batch::Inputs* inputs) {
   job::Job& job = plan.job;  // a tuned file may change it
   const model::ModelConfig& config = plan.config;
-  foresight::RankPlan& rank = plan.rank.emplace();
+  simulation::RankPlan& rank = plan.rank.emplace();
   rank.ranks = ranks;
-  rank.grid = foresight::grid_outcome(job, config, ranks, plan.gpus);
+  rank.grid = simulation::grid_outcome(job, config, ranks, plan.gpus);
   resources::Resources& resources = rank.grid.resources;
   if (inputs != nullptr && rank.grid.refused.empty()) try {
-      resources::settle_tuned(
-          job, config, std::min(plan.prompts->longest_tokens, config.max_positions), {}, resources);
+      tune::settle_tuned(job, config, std::min(plan.prompts->longest_tokens, config.max_positions),
+                         {}, resources);
       rank.grid.why = resources.reasons.text();
     } catch (const InputError& error) {
       rank.grid.refused = error.what();
@@ -262,7 +262,7 @@ PlanReport plan_job(const PlanQuestion& question) {
   return plan;
 }
 
-foresight::ClusterReport plan_calibration(const PlanQuestion& question) {
+simulation::ClusterReport plan_calibration(const PlanQuestion& question) {
   return cluster_report(question, {}, 1);
 }
 

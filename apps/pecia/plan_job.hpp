@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/foresight/plan_report.hpp"
+#include "lib/simulation/plan_report.hpp"
 
 namespace pecia::app {
 
@@ -40,9 +40,9 @@ int fewest_ranks(const job::Job::Parallel& parallel);
 /// Missing prompts are left out, and the report says so. Shows progress on stderr where a sweep takes
 /// long. Throws InputError for errors in the job file, config.json, the prompts, the cluster file or
 /// the requests.
-foresight::PlanReport plan_job(const PlanQuestion& question);
+simulation::PlanReport plan_job(const PlanQuestion& question);
 
 /// The cluster alone, fitted to runs.
-foresight::ClusterReport plan_calibration(const PlanQuestion& question);
+simulation::ClusterReport plan_calibration(const PlanQuestion& question);
 
 }  // namespace pecia::app

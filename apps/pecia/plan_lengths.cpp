@@ -8,9 +8,9 @@
 #include <limits>
 #include <optional>
 
-#include "lib/core/error.hpp"
-#include "lib/core/meant.hpp"
-#include "lib/model/presets.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/meant.hpp"
+#include "lib/model/config/presets.hpp"
 
 namespace pecia::app {
 namespace {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "apps/pecia/plan_batch.hpp"
-#include "lib/batch/inputs.hpp"
-#include "lib/job/job.hpp"
-#include "lib/model/config.hpp"
+#include "lib/model/config/config.hpp"
+#include "lib/work/batch/inputs.hpp"
+#include "lib/work/job/job.hpp"
 
 namespace pecia::app {
 

@@ -8,17 +8,17 @@
 #include <map>
 
 #include "apps/pecia/printable.hpp"
-#include "lib/core/counted.hpp"
-#include "lib/report/format.hpp"
+#include "lib/base/core/counted.hpp"
+#include "lib/base/report/format.hpp"
 
 namespace pecia::app {
 namespace {
 
-using foresight::PlannedLayout;
-using foresight::PlanReport;
 using report::format_bytes;
 using report::format_count;
 using report::format_duration;
+using simulation::PlannedLayout;
+using simulation::PlanReport;
 
 std::string count_of(int64_t number) {
   return format_count(static_cast<double>(number));
@@ -26,7 +26,7 @@ std::string count_of(int64_t number) {
 
 /// What a rank sends for a prompt in layers with a window. Steps of the plan follow short prompts,
 /// so they say little.
-std::string windows_text(const context::WindowTotals& windows) {
+std::string windows_text(const attention::WindowTotals& windows) {
   if (windows.whole_ring_bytes == 0) return "";
   return fmt::format("; for the prompt, layers with a window send {} in place of {} round a ring",
                      format_bytes(windows.sent_bytes), format_bytes(windows.whole_ring_bytes));
@@ -93,7 +93,7 @@ std::string time_text(double seconds) {
   return seconds < 1e-2 ? fmt::format("{:.3f} ms", 1e3 * seconds) : format_duration(seconds);
 }
 
-std::string calibration_text(const foresight::Calibration& calibration) {
+std::string calibration_text(const simulation::Calibration& calibration) {
   std::string text = fmt::format("  fitted to {}:\n", fmt::join(calibration.sources, ", "));
   for (const auto& [name, before, after] : calibration.factors)
     text += fmt::format("    {:<10} factor {:.3g}, was {:.3g}\n", name, after, before);
@@ -108,7 +108,7 @@ std::string calibration_text(const foresight::Calibration& calibration) {
 }
 
 /// The cluster file as indented lines.
-std::string cluster_text(const machines::Cluster& cluster) {
+std::string cluster_text(const cluster_files::Cluster& cluster) {
   const std::string lines = to_yaml(cluster);
   std::string text = "  by this cluster file:\n    ";
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -123,7 +123,7 @@ std::string requests_text(const PlannedLayout& plan, size_t most) {
   std::string text;
   for (const auto& [shape, latency] : plan.requests) {
     if (most-- == 0) return text + "    …\n";
-    const foresight::RankTimes& prefill = latency.prefill;
+    const simulation::RankTimes& prefill = latency.prefill;
     text += fmt::format(
         "    {} tokens{}: first token after {} (products {}, attention {}, other {}, waiting for "
         "messages {}), then {} per token\n",
@@ -181,7 +181,7 @@ std::vector<const PlannedLayout*> rows_of(const std::vector<PlannedLayout>& plan
 }
 
 std::string row_text(const PlannedLayout& plan) {
-  const foresight::RankMemory& memory = plan.memory;
+  const simulation::RankMemory& memory = plan.memory;
   const std::string row = fmt::format("  {:>6}  {:<26} {:<30}", plan.ranks, grid_text(plan),
                                       resources::mode_name(plan.resources));
   if (!plan.fits()) return row + "  does not fit\n";
@@ -196,7 +196,7 @@ std::string row_text(const PlannedLayout& plan) {
 }
 
 std::string sharing_text(const PlannedLayout& plan) {
-  const schedule::Sharing& sharing = plan.end->sharing;
+  const batch::Sharing& sharing = plan.end->sharing;
   if (!plan.why_not_shared.empty() || sharing.requests == 0) return "";
   return fmt::format(
       "  in the best, {} begin alike in {}: {} prompt tokens are not computed again "
@@ -216,8 +216,8 @@ std::string best_text(const PlannedLayout& best) {
              job_line(best), best.servers);
 }
 
-std::string sweep_text(const foresight::SweepReport& sweep,
-                       const foresight::ClusterReport& cluster) {
+std::string sweep_text(const simulation::SweepReport& sweep,
+                       const simulation::ClusterReport& cluster) {
   const std::vector<PlannedLayout>& plans = sweep.plans;
   std::string text = batch_text(sweep.batch);
   if (!cluster.assumed.empty())
@@ -252,7 +252,7 @@ std::string sweep_text(const foresight::SweepReport& sweep,
   return text + cluster_text(cluster.cluster);
 }
 
-std::string rank_text(const foresight::RankPlan& rank, const PlanReport& plan) {
+std::string rank_text(const simulation::RankPlan& rank, const PlanReport& plan) {
   const resources::WeightFootprint& weights = plan.weights;
   const resources::KvFootprint& kv = plan.kv;
   const auto& needs = rank.needs;
@@ -286,13 +286,13 @@ std::string rank_text(const foresight::RankPlan& rank, const PlanReport& plan) {
 
 }  // namespace
 
-std::string outcome_text(const foresight::GridOutcome& outcome) {
+std::string outcome_text(const simulation::GridOutcome& outcome) {
   if (!outcome.refused.empty()) return fmt::format("this job is refused: {}\n", outcome.refused);
   return fmt::format("this job runs as {}{}{}\n", resources::mode_name(outcome.resources),
                      outcome.why.empty() ? "" : "; auto: ", outcome.why);
 }
 
-std::string batch_text(const foresight::BatchReport& batch) {
+std::string batch_text(const simulation::BatchReport& batch) {
   const auto in_all = [&](int64_t tokens) {
     return batch.requests == 1 ? "" : fmt::format(" each, {} in all", count_of(tokens));
   };
@@ -320,7 +320,7 @@ std::string plan_text(const PlanReport& plan) {
          sweep_text(*plan.sweep, *plan.cluster);
 }
 
-std::string cluster_plan_text(const foresight::ClusterReport& cluster) {
+std::string cluster_plan_text(const simulation::ClusterReport& cluster) {
   return cluster.name + "\n" + calibration_text(*cluster.calibration) +
          cluster_text(cluster.cluster);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/pecia/printable.hpp"
 
-#include "lib/core/escaped.hpp"
-#include "lib/io/utf8.hpp"
+#include "lib/base/core/escaped.hpp"
+#include "lib/files/text/utf8.hpp"
 
 namespace pecia::app {
 namespace {

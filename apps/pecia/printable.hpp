@@ -9,7 +9,7 @@
 namespace pecia::app {
 
 /// At most `max_bytes` of the text in one line, then "…" for the rest. Control characters are
-/// escaped (lib/core/escaped), and bytes that are not UTF-8 become U+FFFD.
+/// escaped (lib/base/core/escaped), and bytes that are not UTF-8 become U+FFFD.
 std::string printable(std::string_view text, size_t max_bytes = 3000);
 
 /// Does the same to a text of several lines, whose line breaks stay.

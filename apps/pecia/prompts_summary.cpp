@@ -7,9 +7,9 @@
 
 #include "apps/pecia/printable.hpp"
 #include "apps/pecia/summaries.hpp"
-#include "lib/core/counted.hpp"
-#include "lib/core/error.hpp"
-#include "lib/io/prompts.hpp"
+#include "lib/base/core/counted.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/files/prompts/prompts.hpp"
 
 namespace pecia::app {
 

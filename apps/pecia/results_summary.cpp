@@ -8,10 +8,10 @@
 
 #include "apps/pecia/printable.hpp"
 #include "apps/pecia/summaries.hpp"
-#include "lib/core/counted.hpp"
-#include "lib/core/error.hpp"
-#include "lib/io/hdf5.hpp"
-#include "lib/io/results.hpp"
+#include "lib/base/core/counted.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/files/hdf5/hdf5.hpp"
+#include "lib/files/results/results.hpp"
 
 namespace pecia::app {
 namespace {

@@ -10,14 +10,14 @@
 
 #include "apps/command_line/options.hpp"
 #include "apps/pecia/command.hpp"
-#include "lib/cluster/launch.hpp"
-#include "lib/core/error.hpp"
-#include "lib/core/escaped.hpp"
-#include "lib/core/json.hpp"
-#include "lib/job/glob_pattern.hpp"
-#include "lib/job/job.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/escaped.hpp"
+#include "lib/base/core/json.hpp"
+#include "lib/ranks/cluster/launch.hpp"
 #include "lib/run/run.hpp"
 #include "lib/run/validate.hpp"
+#include "lib/work/job/glob_pattern.hpp"
+#include "lib/work/job/job.hpp"
 
 namespace pecia::app {
 namespace {

@@ -8,15 +8,15 @@
 
 #include "apps/pecia/printable.hpp"
 #include "apps/pecia/summaries.hpp"
-#include "lib/batch/journals.hpp"
-#include "lib/core/counted.hpp"
-#include "lib/core/error.hpp"
-#include "lib/core/files.hpp"
-#include "lib/core/json.hpp"
-#include "lib/io/journal.hpp"
-#include "lib/io/kv_save.hpp"
-#include "lib/io/run_lock.hpp"
-#include "lib/report/format.hpp"
+#include "lib/base/core/counted.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/files.hpp"
+#include "lib/base/core/json.hpp"
+#include "lib/base/report/format.hpp"
+#include "lib/files/disk/run_lock.hpp"
+#include "lib/files/kv/kv_save.hpp"
+#include "lib/files/results/journal.hpp"
+#include "lib/work/batch/journals.hpp"
 
 namespace pecia::app {
 namespace {

@@ -10,16 +10,16 @@
 #include "apps/command_line/options.hpp"
 #include "apps/pecia/command.hpp"
 #include "apps/pecia/link_tables.hpp"
-#include "lib/cluster/machine.hpp"
-#include "lib/cluster/process_grid.hpp"
-#include "lib/comm/agree.hpp"
-#include "lib/core/error.hpp"
-#include "lib/core/json.hpp"
-#include "lib/device/cuda_device.hpp"
-#include "lib/job/job.hpp"
-#include "lib/report/atomic_file.hpp"
-#include "lib/resources/compute_place.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/json.hpp"
+#include "lib/base/device/cuda_device.hpp"
+#include "lib/base/report/atomic_file.hpp"
+#include "lib/ranks/cluster/machine.hpp"
+#include "lib/ranks/cluster/process_grid.hpp"
+#include "lib/ranks/comm/agree.hpp"
 #include "lib/run/this_cluster.hpp"
+#include "lib/work/job/job.hpp"
+#include "lib/work/resources/compute_place.hpp"
 
 namespace pecia::app {
 namespace {
@@ -88,7 +88,7 @@ void write_cluster_file(const std::string& path, const job::Job& job,
   const resources::Threads threads = resources::threads_of_rank(world);
   const resources::ComputePlace place =
       resources::make_compute_place(job, resources::computes_on_gpus(job, world), threads, world);
-  const machines::Cluster cluster =
+  const cluster_files::Cluster cluster =
       run::measure_this_cluster(world, places, job, place, threads.cache_bytes);
   comm::together(world, [&] {
     if (world.rank() == 0) report::write_atomically(path, to_yaml(cluster));

@@ -8,11 +8,11 @@
 #include "apps/command_line/options.hpp"
 #include "apps/pecia/command.hpp"
 #include "apps/pecia/tuned_text.hpp"
-#include "lib/cluster/launch.hpp"
-#include "lib/core/error.hpp"
-#include "lib/core/json.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/json.hpp"
+#include "lib/ranks/cluster/launch.hpp"
 #include "lib/run/tune.hpp"
-#include "lib/tune/tuned_file.hpp"
+#include "lib/simulation/tune/tuned_file.hpp"
 
 namespace pecia::app {
 namespace {

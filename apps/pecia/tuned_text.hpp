@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "lib/tune/tuned.hpp"
+#include "lib/simulation/tune/tuned.hpp"
 
 namespace pecia::app {
 

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "kernels/api/row_invariant.hpp"
-#include "lib/core/tensor_view.hpp"
+#include "lib/base/core/tensor_view.hpp"
 
 namespace pecia::kernels {
 

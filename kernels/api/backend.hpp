@@ -36,7 +36,7 @@
 #include "kernels/api/square_sums.hpp"
 #include "kernels/api/sum_rows.hpp"
 #include "kernels/api/xielu.hpp"
-#include "lib/device/device.hpp"
+#include "lib/base/device/device.hpp"
 
 namespace pecia::kernels {
 

@@ -8,8 +8,8 @@
 #include <span>
 #include <string_view>
 
-#include "lib/core/error.hpp"
-#include "lib/core/tensor_view.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/tensor_view.hpp"
 
 namespace pecia::kernels {
 

@@ -7,7 +7,7 @@
 
 #include "kernels/api/gated_activation.hpp"
 #include "kernels/api/row_invariant.hpp"
-#include "lib/core/tensor_view.hpp"
+#include "lib/base/core/tensor_view.hpp"
 
 namespace pecia::kernels {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/api/gpu_traits.hpp"
 
-#include "lib/core/codes.hpp"
+#include "lib/base/core/codes.hpp"
 
 namespace pecia::kernels {
 namespace {

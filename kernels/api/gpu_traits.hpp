@@ -22,8 +22,8 @@ bool gpu_attends_on_tensor_cores(DType keys, int64_t head_dim);
 /// Backend::query_type on GPUs: tensor cores multiply rounded queries.
 DType gpu_query_type(DType keys, int64_t head_dim);
 
-/// Tells whether numbers of a type multiply x as it is. Their scales tell fp8 that was stored from
-/// fp8 that rounds x, too.
+/// Tells whether numbers of a type multiply x as it is. For fp8 the scales show whether x is also
+/// quantised.
 bool gpu_multiplies_codes(DType type, const TensorView& scales);
 
 /// Backend::takes_gated_linear on GPUs. Weights of bf16 are long, and a library reads them once for

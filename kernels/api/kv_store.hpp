@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "lib/core/tensor_view.hpp"
+#include "lib/base/core/tensor_view.hpp"
 
 namespace pecia::kernels {
 
@@ -11,7 +11,7 @@ namespace pecia::kernels {
 ///
 ///     cache[h, slots[t], :] = x[t, h, :]
 ///
-/// In fp8 each row and head has a scale (lib/core/fp8_vector.hpp):
+/// In fp8 each row and head has a scale (lib/base/core/fp8_vector.hpp):
 ///
 ///     scales[h, slots[t]]   = fp8_scale(max_i |x[t, h, i]|)
 ///     cache[h, slots[t], :] = x[t, h, :] / scales[h, slots[t]]

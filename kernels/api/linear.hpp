@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include "kernels/api/row_invariant.hpp"
-#include "lib/core/tensor_view.hpp"
+#include "lib/base/core/tensor_view.hpp"
 
 namespace pecia::kernels {
 
@@ -13,7 +13,7 @@ enum class SameX { no, yes };
 /// Products and sums are fp32. Weights of a narrower type are widened exactly. Rows of `x`,
 /// `weight` and `y` may be strided (a slice of columns is a view). Zero rows do nothing.
 ///
-/// Weights of int8, int4 and mxfp4 are the numbers that lib/core/codes.hpp defines. They are
+/// Weights of int8, int4 and mxfp4 are the numbers that lib/base/core/codes.hpp defines. They are
 /// multiplied like weights of bf16; numbers may be rounded to bf16 or not. int8 and int4 are
 /// refused with RowInvariant::yes. On CPUs a split of mxfp4 must be whole blocks.
 ///

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "lib/core/tensor_view.hpp"
+#include "lib/base/core/tensor_view.hpp"
 
 namespace pecia::kernels {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include "lib/core/codes.hpp"
-#include "lib/core/tensor_view.hpp"
+#include "lib/base/core/codes.hpp"
+#include "lib/base/core/tensor_view.hpp"
 
 namespace pecia::kernels {
 
-/// Turns rows of numbers into codes with scales (lib/core/codes.hpp). Only GPUs have fp8 (E4M3):
+/// Turns rows of numbers into codes with scales (lib/base/core/codes.hpp). Only GPUs have fp8 (E4M3):
 ///
 ///     s         = max(max_i |x[t, i]| / 448, 2⁻¹²⁶)     a NaN is passed over
 ///     codes[i]  = x[t, i] · (1 / s)                      rounded to nearest even

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "lib/core/tensor_view.hpp"
+#include "lib/base/core/tensor_view.hpp"
 
 namespace pecia::kernels {
 

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "kernels/api/linear.hpp"
-#include "lib/core/tensor_view.hpp"
+#include "lib/base/core/tensor_view.hpp"
 
 namespace pecia::kernels {
 

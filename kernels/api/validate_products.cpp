@@ -3,8 +3,8 @@
 
 #include "kernels/api/checks.hpp"
 #include "kernels/api/validate.hpp"
-#include "lib/core/codes.hpp"
-#include "lib/core/fp8_blocks.hpp"
+#include "lib/base/core/codes.hpp"
+#include "lib/base/core/fp8_blocks.hpp"
 
 namespace pecia::kernels {
 namespace {

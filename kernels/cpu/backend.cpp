@@ -8,7 +8,7 @@
 #include "kernels/cpu/experts.hpp"
 #include "kernels/cpu/products/amx_kernel.hpp"
 #include "kernels/cpu/products/bf16_native.hpp"
-#include "lib/core/isa.hpp"
+#include "lib/base/core/isa.hpp"
 
 namespace pecia::kernels {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "kernels/api/experts.hpp"
 #include "kernels/api/linear.hpp"
-#include "lib/device/buffer.hpp"
-#include "lib/device/stream.hpp"
+#include "lib/base/device/buffer.hpp"
+#include "lib/base/device/stream.hpp"
 
 namespace pecia::kernels::cpu {
 

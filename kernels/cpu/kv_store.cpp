@@ -7,7 +7,7 @@
 #include "kernels/cpu/cpu.hpp"
 #include "kernels/cpu/products/bf16_native.hpp"
 #include "kernels/cpu/shared/parallel.hpp"
-#include "lib/core/fp8_vector.hpp"
+#include "lib/base/core/fp8_vector.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/kv_store.cpp"

@@ -2,8 +2,8 @@
 #include "kernels/cpu/peak_loops.hpp"
 
 #include "kernels/cpu/products/amx_tiles.hpp"
-#include "lib/core/error.hpp"
-#include "lib/core/isa.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/isa.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {

@@ -3,7 +3,7 @@
 #include "kernels/cpu/products/code_rows.hpp"
 #include "kernels/cpu/products/gemm.hpp"
 #include "kernels/cpu/shared/parallel.hpp"
-#include "lib/core/codes.hpp"
+#include "lib/base/core/codes.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {

@@ -55,7 +55,7 @@ HWY_INLINE void rope_interleaved(float* head, const float* cos, const float* sin
   for (; i < half; ++i) turn_one(head[2 * i], head[2 * i + 1], cos[i], sin[i]);
 }
 
-/// Heads turn where they shall be. If these are rounded, they turn in memory of their own before.
+/// Rotates in the output; narrow outputs are rotated in fp32 scratch first.
 void RopeRows(const RopeArgs& args, int64_t begin, int64_t end) {
   const int64_t heads = args.x.size(1), head_dim = args.x.size(2), half = args.cos.size(1);
   const bool rounds = args.out.dtype() == DType::bf16;

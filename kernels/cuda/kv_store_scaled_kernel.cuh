@@ -3,7 +3,7 @@
 #include "kernels/cuda/shared/matrix.hpp"
 #include "kernels/cuda/shared/vectors.cuh"
 #include "kernels/cuda/shared/warp.cuh"
-#include "lib/core/fp8_vector.hpp"
+#include "lib/base/core/fp8_vector.hpp"
 
 namespace pecia::kernels::cuda {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/api/backend.hpp"
 #include "kernels/cuda/cuda.hpp"
-#include "lib/device/cuda_device.hpp"
+#include "lib/base/device/cuda_device.hpp"
 
 namespace pecia::kernels {
 

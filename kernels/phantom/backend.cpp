@@ -6,7 +6,7 @@
 #include "kernels/api/key_runs.hpp"
 #include "kernels/api/validate.hpp"
 #include "kernels/phantom/phantom.hpp"
-#include "lib/core/fp8_vector.hpp"
+#include "lib/base/core/fp8_vector.hpp"
 
 namespace pecia::kernels {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Ops that only say what they would do, for tensors that have no contents
-/// (lib/device/phantom_device.hpp).
+/// (lib/base/device/phantom_device.hpp).
 
 #include <functional>
 #include <memory>

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "kernels/reference/reference.hpp"
-#include "lib/core/fp8_vector.hpp"
+#include "lib/base/core/fp8_vector.hpp"
 
 namespace pecia::kernels::reference {
 namespace {

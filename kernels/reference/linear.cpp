@@ -2,8 +2,8 @@
 #include <vector>
 
 #include "kernels/reference/reference.hpp"
-#include "lib/core/codes.hpp"
-#include "lib/core/fp8_blocks.hpp"
+#include "lib/base/core/codes.hpp"
+#include "lib/base/core/fp8_blocks.hpp"
 
 namespace pecia::kernels::reference {
 namespace {

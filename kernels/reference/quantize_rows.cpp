@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/reference/reference.hpp"
-#include "lib/core/codes.hpp"
+#include "lib/base/core/codes.hpp"
 
 namespace pecia::kernels::reference {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <filesystem>
 
-#include "lib/core/error.hpp"
-#include "lib/io/detokenizer.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/files/text/detokenizer.hpp"
 
 namespace pecia::run {
 namespace {

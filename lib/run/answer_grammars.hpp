@@ -7,9 +7,9 @@
 #include <memory>
 #include <string>
 
-#include "lib/grammar/grammars.hpp"
-#include "lib/job/job.hpp"
-#include "lib/model/config.hpp"
+#include "lib/files/grammar/grammars.hpp"
+#include "lib/model/config/config.hpp"
+#include "lib/work/job/job.hpp"
 
 namespace pecia::run {
 

@@ -4,16 +4,16 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "lib/comm/agree.hpp"
-#include "lib/comm/of_first.hpp"
-#include "lib/core/json.hpp"
-#include "lib/foresight/choice.hpp"
-#include "lib/measure/kept_cluster.hpp"
-#include "lib/measure/measured.hpp"
-#include "lib/resources/footprint.hpp"
-#include "lib/resources/tuned_setting.hpp"
+#include "lib/base/core/json.hpp"
+#include "lib/ranks/comm/agree.hpp"
+#include "lib/ranks/comm/of_first.hpp"
 #include "lib/run/choose_teams.hpp"
 #include "lib/run/this_cluster.hpp"
+#include "lib/settle/measure/kept_cluster.hpp"
+#include "lib/settle/measure/measured.hpp"
+#include "lib/simulation/choice.hpp"
+#include "lib/simulation/tune/tuned_setting.hpp"
+#include "lib/work/resources/footprint.hpp"
 
 namespace pecia::run {
 namespace {
@@ -38,11 +38,11 @@ std::vector<size_t> part_of(const std::vector<schedule::SimulatedRequest>& all, 
     const auto share = static_cast<double>(most_answer_tokens) / static_cast<double>(tokens);
     most = std::max(fewest, static_cast<size_t>(share * static_cast<double>(all.size())));
   }
-  if (ranks > foresight::all_played_ranks) most = std::min(most, fewest);  // as passes are large
+  if (ranks > simulation::all_played_ranks) most = std::min(most, fewest);  // as passes are large
   return part_of_a_replica(all.size(), arrive, 1, most);
 }
 
-Json json_of(const foresight::LayoutForecast& plan, foresight::Aim aim) {
+Json json_of(const simulation::LayoutForecast& plan, simulation::Aim aim) {
   const resources::Resources& resources = plan.resources;
   Json json{{"dp", resources.dp},
             {"cp", resources.cp},
@@ -53,15 +53,15 @@ Json json_of(const foresight::LayoutForecast& plan, foresight::Aim aim) {
             {"mode", resources::mode_name(resources)},
             {"max_batch_tokens", resources.max_batch_tokens},
             {"expected_s", plan.end ? Json(plan.seconds(aim)) : Json()},
-            {"by_one_rank", plan.fidelity == foresight::Fidelity::one_rank}};
+            {"by_one_rank", plan.fidelity == simulation::Fidelity::one_rank}};
   if (plan.memory.why_not) json["why_not"] = *plan.memory.why_not;
   return json;
 }
 
-Json json_of(const foresight::Choice& choice) {
+Json json_of(const simulation::Choice& choice) {
   constexpr size_t most = 8;
   Json json{{"by", "the cluster that is kept for such ranks"},
-            {"aim", choice.aim == foresight::Aim::batch_end ? "batch end" : "mean first token"},
+            {"aim", choice.aim == simulation::Aim::batch_end ? "batch end" : "mean first token"},
             {"chosen", json_of(choice.chosen, choice.aim)},
             {"by_rule", json_of(choice.by_rule, choice.aim)},
             {"alternatives", Json::array()},
@@ -74,7 +74,7 @@ Json json_of(const foresight::Choice& choice) {
   return json;
 }
 
-ChosenLayout layout_of(const foresight::Choice& choice, const job::Job& job) {
+ChosenLayout layout_of(const simulation::Choice& choice, const job::Job& job) {
   const job::Job::Parallel& chosen = choice.chosen.parallel;
   ChosenLayout layout{job.parallel};
   job::Job::Parallel& parallel = layout.parallel;
@@ -88,16 +88,16 @@ ChosenLayout layout_of(const foresight::Choice& choice, const job::Job& job) {
   return layout;
 }
 
-LayoutChoice foreseen_on(const machines::Cluster& cluster, const LayoutQuestion& question,
+LayoutChoice foreseen_on(const cluster_files::Cluster& cluster, const LayoutQuestion& question,
                          int ranks) {
   const job::Job& job = question.job;
   batch::Inputs inputs(job, question.config);
-  if (batch::runnable_groups(inputs, job.batch).empty())
+  if (schedule::runnable_groups(inputs, job.batch).empty())
     return {{}, "the layout is by rule: no request can run", {}};
-  foresight::Batches batches(job, inputs, question.config,
-                             [&](const auto& all) { return part_of(all, ranks); });
+  simulation::Batches batches(job, inputs, question.config,
+                              [&](const auto& all) { return part_of(all, ranks); });
   const kernels::Backend& backend = *question.place.backend;
-  foresight::PassCosts costs(
+  simulation::PassCosts costs(
       {.job = job,
        .config = question.config,
        .cluster = cluster,
@@ -105,9 +105,9 @@ LayoutChoice foreseen_on(const machines::Cluster& cluster, const LayoutQuestion&
        .kv = resources::kv_footprint(job, question.config, nullptr, {}).dtype,
        .traits = kernels::traits_of(backend),
        .threads = question.threads.count});
-  const auto choice = foresight::choose(costs, batches, ranks);
+  const auto choice = simulation::choose(costs, batches, ranks);
   if (!choice) return {{}, "the layout is by rule: in none is the batch foreseen to fit", {}};
-  return {layout_of(*choice, job), foresight::choice_text(*choice), json_of(*choice)};
+  return {layout_of(*choice, job), simulation::choice_text(*choice), json_of(*choice)};
 }
 
 /// Whether the layout leaves all that the job gives of it as it is.
@@ -190,8 +190,8 @@ LayoutChoice choose_layout(const LayoutQuestion& question, comm::Communicator& w
       return {layout, "the layout in which this run began", {}};
   }
   const size_t layouts =
-      foresight::layouts_of(ranks, question.job, foresight::kept_degrees(parallel),
-                            resources::shape_of(question.config))
+      simulation::layouts_of(ranks, question.job, simulation::kept_degrees(parallel),
+                             resources::shape_of(question.config))
           .size();
   if (layouts <= 1) return {};
   const bool grid_is_open = !parallel.dp || !parallel.sp || !parallel.tp;
@@ -200,14 +200,14 @@ LayoutChoice choose_layout(const LayoutQuestion& question, comm::Communicator& w
   };
   if (question.place.on_gpu() && question.job.allow_gpu_sharing)
     return by_rule("ranks may share a GPU");
-  if (resources::is_tuned(question.job)) return by_rule("a tuned file is of one layout");
+  if (tune::is_tuned(question.job)) return by_rule("a tuned file is of one layout");
   if (ranks > most_ranks) return by_rule("pecia plan --cluster compares so many ranks");
 
   report::Recorder recorder;
-  const context::Compute compute{*question.place.device, *question.place.stream,
-                                 *question.place.backend, recorder};
+  const attention::Compute compute{*question.place.device, *question.place.stream,
+                                   *question.place.backend, recorder};
   const std::string key = measure::ranks_key(world, compute);
-  std::optional<machines::Cluster> cluster;
+  std::optional<cluster_files::Cluster> cluster;
   if (world.rank() == 0) cluster = measure::kept_cluster(key);
   const bool is_kept = world.all_reduce_max(cluster ? 1 : 0) > 0;
   if (!is_kept && !grid_is_open) return {};

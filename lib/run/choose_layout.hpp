@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "lib/comm/communicator.hpp"
-#include "lib/job/job.hpp"
-#include "lib/model/config.hpp"
-#include "lib/resources/compute_place.hpp"
-#include "lib/resources/threads.hpp"
+#include "lib/model/config/config.hpp"
+#include "lib/ranks/comm/communicator.hpp"
+#include "lib/work/job/job.hpp"
+#include "lib/work/resources/compute_place.hpp"
+#include "lib/work/resources/threads.hpp"
 
 namespace pecia::run {
 
@@ -45,11 +45,11 @@ struct LayoutQuestion {
   const std::vector<comm::RackServerGpu>& places;  ///< by rank of the world
 };
 
-/// Chooses among all legal layouts of these ranks by foresight::choose, on the cluster that `pecia
+/// Chooses among all legal layouts of these ranks by simulation::choose, on the cluster that `pecia
 /// topology` measured with ranks like these. Where none is kept, a job that leaves parallel.dp, sp or
 /// tp open has it measured now, which takes some seconds, and kept; any other goes by rule. So do
 /// jobs that let ranks share a GPU, those with a tuned file, and those on more than 1024 ranks. Of a
-/// large batch a part is played, and of many layouts those that promise most (foresight::sweep).
+/// large batch a part is played, and of many layouts those that promise most (simulation::sweep).
 /// Collective over `world`; the same on every rank.
 LayoutChoice choose_layout(const LayoutQuestion& question, comm::Communicator& world);
 

@@ -5,8 +5,9 @@
 #include <cmath>
 #include <utility>
 
-#include "lib/batch/simulated_requests.hpp"
-#include "lib/comm/agree.hpp"
+#include "lib/engine/execute/estimated_times.hpp"
+#include "lib/engine/schedule/simulated_requests.hpp"
+#include "lib/ranks/comm/agree.hpp"
 #include "lib/run/scheduler_limits.hpp"
 #include "lib/run/settle.hpp"
 
@@ -86,11 +87,10 @@ resources::Resources choose_teams(const Setup& setup, const LoadedWeights& weigh
   double ring_s = 0, elastic_s = 0;
   comm::together(setup.world(), [&] {
     if (!setup.chief()) return;
-    const schedule::TeamTimes times(
-        resources::estimated_times(setup.config, elastic, weights.held(), code_use_of(setup),
-                                   product_flops),
-        team_costs(setup.config, elastic, rates), elastic.cp);
-    const auto all = batch::simulated_requests(*inputs.inputs, setup.job.batch);
+    const schedule::TeamTimes times(execute::estimated_times(setup.config, elastic, weights.held(),
+                                                             code_use_of(setup), product_flops),
+                                    team_costs(setup.config, elastic, rates), elastic.cp);
+    const auto all = schedule::simulated_requests(*inputs.inputs, setup.job.batch);
     const int instances = elastic.cp;
     // Instances must have something to choose from, also where a request has many turns.
     const size_t most = std::max<size_t>(requests_of_turns(all, std::max(512, 16 * instances)),

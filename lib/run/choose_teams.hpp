@@ -3,10 +3,10 @@
 /// parallel.cp: auto, where a replica has several instances: are they one ring, or teams that
 /// change?
 
-#include "lib/parallel/ring_rule.hpp"
+#include "lib/engine/schedule/simulate.hpp"
+#include "lib/ranks/parallel/ring_rule.hpp"
 #include "lib/run/load_weights.hpp"
 #include "lib/run/read_inputs.hpp"
-#include "lib/schedule/simulate.hpp"
 
 namespace pecia::run {
 
@@ -16,7 +16,7 @@ namespace pecia::run {
 /// keeps what it chose first, on the same degrees. This is the rule where no times are foreseen
 /// (choose_layout.hpp).
 ///
-/// The expectation comes from playing a part of the batch both ways (schedule/simulate.hpp). The
+/// The expectation comes from playing a part of the batch both ways (engine/schedule/simulate.hpp). The
 /// times of passes follow from `product_flops` (of all ranks) and from the ring's `rates`. Call it
 /// when the memory of the ring is settled. Collective over all ranks, with the same result on each.
 resources::Resources choose_teams(const Setup& setup, const LoadedWeights& weights,

@@ -5,8 +5,8 @@
 
 #include <optional>
 
-#include "lib/cluster/energy.hpp"
-#include "lib/report/run_report.hpp"
+#include "lib/base/report/run_report.hpp"
+#include "lib/ranks/cluster/energy.hpp"
 #include "lib/run/setup.hpp"
 
 namespace pecia::run {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/run/finish.hpp"
 
-#include "lib/cluster/launch.hpp"
-#include "lib/core/counted.hpp"
-#include "lib/device/graph_stream.hpp"
+#include "lib/base/core/counted.hpp"
+#include "lib/base/device/graph_stream.hpp"
+#include "lib/ranks/cluster/launch.hpp"
 #include "lib/run/predict.hpp"
 
 namespace pecia::run {

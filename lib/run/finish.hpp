@@ -18,7 +18,7 @@ struct Ended {
   const RunFacts& facts;
   const RunBegin& begin;
   const report::Startup& startup;
-  const batch::ReplicaTotals& totals;
+  const execute::ReplicaTotals& totals;
   const batch::TurnCounts& left;
   StopReason reason = StopReason::none;
   std::optional<report::PeakReport> peak = {};

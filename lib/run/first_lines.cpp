@@ -3,11 +3,11 @@
 
 #include <utility>
 
-#include "lib/comm/agree.hpp"
-#include "lib/execute/kv_saves.hpp"
-#include "lib/report/format.hpp"
-#include "lib/resources/prefix_sharing.hpp"
+#include "lib/base/report/format.hpp"
+#include "lib/engine/execute/kv_saves.hpp"
+#include "lib/ranks/comm/agree.hpp"
 #include "lib/run/share_prefixes.hpp"
+#include "lib/work/resources/prefix_sharing.hpp"
 
 namespace pecia::run {
 

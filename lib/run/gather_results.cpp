@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "lib/batch/journals.hpp"
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/work/batch/journals.hpp"
 
 namespace pecia::run {
 

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <thread>
 
-#include "lib/io/journal_gatherer.hpp"
+#include "lib/files/results/journal_gatherer.hpp"
 
 namespace pecia::run {
 

@@ -10,10 +10,10 @@
 #include <numeric>
 #include <utility>
 
-#include "lib/cluster/machine.hpp"
-#include "lib/comm/agree.hpp"
-#include "lib/execute/replica.hpp"
-#include "lib/report/format.hpp"
+#include "lib/base/report/format.hpp"
+#include "lib/engine/execute/replica.hpp"
+#include "lib/ranks/cluster/machine.hpp"
+#include "lib/ranks/comm/agree.hpp"
 #include "lib/run/spread_files.hpp"
 
 namespace pecia::run {

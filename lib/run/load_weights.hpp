@@ -6,11 +6,11 @@
 #include <optional>
 #include <vector>
 
-#include "lib/measure/rounding.hpp"
-#include "lib/model/device_weights.hpp"
-#include "lib/model/shared_panels.hpp"
-#include "lib/model/weights.hpp"
+#include "lib/model/weights/device_weights.hpp"
+#include "lib/model/weights/shared_panels.hpp"
+#include "lib/model/weights/weights.hpp"
 #include "lib/run/setup.hpp"
+#include "lib/settle/measure/rounding.hpp"
 
 namespace pecia::run {
 

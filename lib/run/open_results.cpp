@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/run/open_results.hpp"
 
-#include "lib/batch/identity.hpp"
-#include "lib/comm/agree.hpp"
-#include "lib/core/files.hpp"
-#include "lib/execute/kv_saves.hpp"
-#include "lib/report/run_report.hpp"
-#include "lib/watch/watch_board.hpp"
+#include "lib/base/core/files.hpp"
+#include "lib/base/report/run_report.hpp"
+#include "lib/engine/execute/kv_saves.hpp"
+#include "lib/ranks/comm/agree.hpp"
+#include "lib/ranks/watch/watch_board.hpp"
+#include "lib/work/batch/identity.hpp"
 
 namespace pecia::run {
 namespace {

@@ -6,12 +6,12 @@
 #include <optional>
 #include <vector>
 
-#include "lib/batch/output.hpp"
-#include "lib/batch/turn_counts.hpp"
-#include "lib/measure/measured.hpp"
-#include "lib/report/starts.hpp"
+#include "lib/base/report/starts.hpp"
 #include "lib/run/load_weights.hpp"
 #include "lib/run/read_inputs.hpp"
+#include "lib/settle/measure/measured.hpp"
+#include "lib/work/batch/output.hpp"
+#include "lib/work/batch/turn_counts.hpp"
 
 namespace pecia::run {
 

@@ -8,14 +8,15 @@
 #include <limits>
 #include <thread>
 
-#include "lib/batch/arrivals.hpp"
-#include "lib/batch/identity.hpp"
-#include "lib/batch/journals.hpp"
-#include "lib/comm/agree.hpp"
-#include "lib/core/counted.hpp"
-#include "lib/core/escaped.hpp"
-#include "lib/report/format.hpp"
+#include "lib/base/core/counted.hpp"
+#include "lib/base/core/escaped.hpp"
+#include "lib/base/report/format.hpp"
+#include "lib/engine/execute/arrivals.hpp"
+#include "lib/engine/execute/estimated_times.hpp"
+#include "lib/ranks/comm/agree.hpp"
 #include "lib/run/scheduler_limits.hpp"
+#include "lib/work/batch/identity.hpp"
+#include "lib/work/batch/journals.hpp"
 
 namespace pecia::run {
 namespace {
@@ -32,10 +33,10 @@ std::unique_ptr<comm::SharedCounters> make_claims(const Setup& setup, const batc
 void leave_out_too_large(const Setup& setup, const io::ResultsFile& results,
                          const schedule::SchedulerLimits& limits, batch::Inputs& inputs) {
   std::vector<int64_t> rows;
-  for (const batch::InputRequest* request : batch::open_requests(inputs, results))
+  for (const batch::InputRequest* request : execute::open_requests(inputs, results))
     if (resources::most_slots(setup.job, inputs, *request, setup.resources) > limits.most_slots())
-      for (const schedule::Finished& failed :
-           batch::refused_at_once(batch::load_open(inputs, results, *request), limits))
+      for (const batch::Finished& failed :
+           execute::refused_at_once(execute::load_open(inputs, results, *request), limits))
         rows.push_back(failed.row);
   inputs.leave_out(rows);
 }
@@ -44,7 +45,7 @@ void leave_out_too_large(const Setup& setup, const io::ResultsFile& results,
 std::string to_text(const schedule::Plan& plan, std::optional<double> seconds) {
   int64_t tokens = 0;
   for (const schedule::PlanItem& item : plan.items) tokens += item.rows.count;
-  return fmt::format("a {} pass of {}{}", batch::phase_name(plan), counted(tokens, "token"),
+  return fmt::format("a {} pass of {}{}", execute::phase_name(plan), counted(tokens, "token"),
                      seconds ? ", about " + report::format_duration(*seconds) : "");
 }
 
@@ -54,9 +55,9 @@ void name_too_long(const batch::Inputs& inputs, const io::ResultsFile& results,
   const batch::InputRequest* longest = nullptr;
   double longest_s = start_s;
   int64_t count = 0;
-  for (const batch::InputRequest* request : batch::open_requests(inputs, results)) {
+  for (const batch::InputRequest* request : execute::open_requests(inputs, results)) {
     if (request->work == 0) continue;  // it cannot run
-    const auto [prompt, answer] = batch::first_lengths(inputs, *request);
+    const auto [prompt, answer] = execute::first_lengths(inputs, *request);
     const double seconds = scheduler.seconds_alone(prompt, answer);
     count += seconds > start_s;
     if (seconds > longest_s) longest = request, longest_s = seconds;
@@ -150,20 +151,20 @@ void Planning::plan(const PlanningInputs& from, const RunBegin& begin,
   if (!from.results.file) from.results.file.emplace(job.output / "results.h5");
   io::ResultsFile& results = *from.results.file;
   if (claims_)
-    source_ = std::make_unique<batch::ArrivalSource>(
+    source_ = std::make_unique<execute::ArrivalSource>(
         inputs, results,
         // The scheduler orders what has arrived.
         setup_.resources.objective == job::Objective::ttft ? job::Order::fcfs : job.batch.order,
         *claims_);
   else
-    source_ = std::make_unique<batch::ListSource>(inputs, results, job.batch.order, *taken_);
+    source_ = std::make_unique<execute::ListSource>(inputs, results, job.batch.order, *taken_);
 
   const double start_s =
       end_s ? *end_s - begin.seconds_since() : std::numeric_limits<double>::infinity();
   const schedule::PassTimes times =
       kept_times(job.output, from.start,
-                 resources::estimated_times(setup_.config, setup_.resources, from.weights.held(),
-                                            code_use_of(setup_), from.product_flops));
+                 execute::estimated_times(setup_.config, setup_.resources, from.weights.held(),
+                                          code_use_of(setup_), from.product_flops));
   schedule::SchedulerLimits limits = scheduler_limits(
       job, setup_.config, setup_.resources, from.measured,
       schedule::TimeLimit{
@@ -213,11 +214,11 @@ void Planning::planned(const schedule::Plan& plan, std::optional<double> seconds
   if (setup_.chief()) DrainSignals::stops_after(to_text(plan, seconds));
 }
 
-void Planning::begins(const schedule::Plan& plan, const batch::ReplicaTotals& totals) {
+void Planning::begins(const schedule::Plan& plan, const execute::ReplicaTotals& totals) {
   progress_.begin_pass(plan, totals);
 }
 
-void Planning::ended(const batch::ReplicaTotals& totals) {
+void Planning::ended(const execute::ReplicaTotals& totals) {
   if (gathering_) gathering_->check();
   progress_.update(totals);
 }
@@ -227,7 +228,7 @@ void Planning::look() {
   if (setup_.planning()) progress_.look();
 }
 
-void Planning::finish_with(const batch::ReplicaTotals& totals) {
+void Planning::finish_with(const execute::ReplicaTotals& totals) {
   if (setup_.planning()) {
     progress_.add(totals);
     finished_->next();

@@ -6,8 +6,8 @@
 #include <memory>
 #include <optional>
 
-#include "lib/execute/replica.hpp"
-#include "lib/execute/replica_loop.hpp"
+#include "lib/engine/execute/replica.hpp"
+#include "lib/engine/execute/replica_loop.hpp"
 #include "lib/run/gather_results.hpp"
 #include "lib/run/open_results.hpp"
 #include "lib/run/run_progress.hpp"
@@ -59,8 +59,8 @@ class Planning : private execute::RunObserver {
   const schedule::Scheduler& scheduler() const { return *scheduler_; }  ///< on planning ranks
 
   /// Call it after the replica has finished: adds its totals, then waits for all replicas. On the
-  /// chief the results are then whole, and in their place (io/displaced.hpp).
-  void finish_with(const batch::ReplicaTotals& totals);
+  /// chief the results are then whole, and in their place (files/disk/displaced.hpp).
+  void finish_with(const execute::ReplicaTotals& totals);
   /// Why the run ends; none if its work is done. Collective; the same on every rank.
   StopReason agreed_reason() const;
 
@@ -71,15 +71,15 @@ class Planning : private execute::RunObserver {
   std::string mode(const std::string& ring) override;
   bool stopping(bool told) override { return stop_.agreed(told); }
   void planned(const schedule::Plan& plan, std::optional<double> seconds) override;
-  void begins(const schedule::Plan& plan, const batch::ReplicaTotals& totals) override;
-  void ended(const batch::ReplicaTotals& totals) override;
+  void begins(const schedule::Plan& plan, const execute::ReplicaTotals& totals) override;
+  void ended(const execute::ReplicaTotals& totals) override;
 
   const Setup& setup_;
   std::unique_ptr<comm::SharedCounter> taken_, stopped_, finished_;
   std::unique_ptr<comm::SharedCounters> claims_;  ///< null unless arrivals are replayed
   Stop stop_;
   RunProgress progress_;
-  std::unique_ptr<batch::Source> source_;
+  std::unique_ptr<execute::Source> source_;
   std::optional<schedule::Scheduler> scheduler_;
   std::optional<execute::KvSaves> saves_;
   std::optional<io::JournalWriter> journal_;  ///< on planning ranks, if there are several replicas

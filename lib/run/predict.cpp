@@ -4,17 +4,17 @@
 #include <algorithm>
 #include <optional>
 
-#include "lib/batch/simulated_requests.hpp"
-#include "lib/comm/agree.hpp"
-#include "lib/foresight/batch_end.hpp"
-#include "lib/foresight/layout_forecast.hpp"
-#include "lib/measure/calibration.hpp"
-#include "lib/measure/deviations.hpp"
-#include "lib/measure/kept_cluster.hpp"
-#include "lib/measure/rates_by_size.hpp"
-#include "lib/report/format.hpp"
+#include "lib/base/report/format.hpp"
+#include "lib/engine/schedule/simulated_requests.hpp"
+#include "lib/ranks/comm/agree.hpp"
 #include "lib/run/choose_teams.hpp"
 #include "lib/run/scheduler_limits.hpp"
+#include "lib/settle/measure/calibration.hpp"
+#include "lib/settle/measure/deviations.hpp"
+#include "lib/settle/measure/kept_cluster.hpp"
+#include "lib/settle/measure/rates_by_size.hpp"
+#include "lib/simulation/batch_end.hpp"
+#include "lib/simulation/layout_forecast.hpp"
 
 namespace pecia::run {
 namespace {
@@ -36,7 +36,8 @@ std::string why_not(const PredictionInputs& from) {
 }
 
 /// One share for all sizes: what this start has measured, its peak too. Collective over all ranks.
-machines::Cluster cluster_of_rates(const PredictionInputs& from, const context::Compute& compute) {
+cluster_files::Cluster cluster_of_rates(const PredictionInputs& from,
+                                        const attention::Compute& compute) {
   const Setup& setup = from.setup;
   const model::ModelConfig& config = setup.config;
   const resources::Resources& resources = setup.resources;
@@ -53,7 +54,7 @@ machines::Cluster cluster_of_rates(const PredictionInputs& from, const context::
   const double products = from.product_flops / ranks;
   const double peak = std::max({from.peak->start.best / ranks, products, rates.flops});
   const double widest = std::max(rates.bandwidth, rates.all_to_all_bandwidth);
-  machines::Cluster cluster;
+  cluster_files::Cluster cluster;
   cluster.ranks_per_server = replica.size();
   cluster.rank = {"rates measured at the start",
                   resources.gpus,
@@ -88,13 +89,13 @@ Prediction::Phase phase_of(const char* name, double seconds, int64_t tokens) {
   return {name, seconds, static_cast<double>(tokens) / seconds};
 }
 
-Prediction foreseen(const PredictionInputs& from, const machines::Cluster& cluster,
-                    const context::Compute& compute) {
+Prediction foreseen(const PredictionInputs& from, const cluster_files::Cluster& cluster,
+                    const attention::Compute& compute) {
   const Setup& setup = from.setup;
   resources::Resources resources = setup.resources;
   const std::vector<io::TurnState> states = from.results.file->states();
   const auto all =
-      batch::simulated_requests(*from.inputs.inputs, setup.job.batch, [&](int64_t row) {
+      schedule::simulated_requests(*from.inputs.inputs, setup.job.batch, [&](int64_t row) {
         const io::TurnState state = states.at(row);
         return state == io::TurnState::open || state == io::TurnState::partial;
       });
@@ -119,23 +120,23 @@ Prediction foreseen(const PredictionInputs& from, const machines::Cluster& clust
                        static_cast<double>(of_played.prompts + of_played.answers) * resources.dp /
                        setup.resources.dp;
 
-  foresight::PassCosts costs({.job = setup.job,
-                              .config = setup.config,
-                              .cluster = cluster,
-                              .weights = from.weights.views().embedding.dtype(),
-                              .kv = resources.kv_dtype,
-                              .traits = kernels::traits_of(compute.backend)});
+  simulation::PassCosts costs({.job = setup.job,
+                               .config = setup.config,
+                               .cluster = cluster,
+                               .weights = from.weights.views().embedding.dtype(),
+                               .kv = resources.kv_dtype,
+                               .traits = kernels::traits_of(compute.backend)});
   resources.shift_threshold = from.measured.shift_threshold;
-  const foresight::ReplicaCostModel times(costs, resources,
-                                          foresight::lengths_of({played, setup.config}, resources),
-                                          foresight::Fidelity::replayed);
+  const simulation::ReplicaCostModel times(
+      costs, resources, simulation::lengths_of({played, setup.config}, resources),
+      simulation::Fidelity::replayed);
   schedule::SchedulerLimits limits =
       scheduler_limits(setup.job, setup.config, setup.resources, from.measured, {}, {});
   if (limits.elastic) limits.team_times = times.teams();
   const schedule::Simulation simulation =
       schedule::simulate(limits, times.teams(), played, resources.dp);
   // Prompts are the first to write keys and values.
-  const double touch_s = foresight::first_touch_s(
+  const double touch_s = simulation::first_touch_s(
       cluster.rank, resources::kv_memory_of_rank(setup.config, setup.resources));
   const double prefill_s = touch_s + parts * simulation.prefill_s;
   Prediction predicted{.seconds = from.begun_s + touch_s + parts * simulation.seconds,
@@ -153,11 +154,11 @@ Prediction foreseen(const PredictionInputs& from, const machines::Cluster& clust
 
 }  // namespace
 
-std::optional<Prediction> predict(const PredictionInputs& from, const context::Compute& compute) {
+std::optional<Prediction> predict(const PredictionInputs& from, const attention::Compute& compute) {
   const Setup& setup = from.setup;
   const std::string key = measure::ranks_key(setup.world(), compute);
   std::string why = why_not(from);
-  std::optional<machines::Cluster> cluster;
+  std::optional<cluster_files::Cluster> cluster;
   if (setup.chief()) cluster = measure::kept_cluster(key);
   if (setup.chief() && !cluster && why.empty() && !from.peak)
     why =
@@ -165,7 +166,7 @@ std::optional<Prediction> predict(const PredictionInputs& from, const context::C
         "ranks";
   const bool measures = setup.world().all_reduce_max(setup.chief() && !cluster && why.empty()) > 0;
   if (measures) {
-    const machines::Cluster measured = cluster_of_rates(from, compute);
+    const cluster_files::Cluster measured = cluster_of_rates(from, compute);
     if (setup.chief()) cluster = measured;
   }
   if (!setup.chief()) return {};

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "lib/report/run_report.hpp"
+#include "lib/base/report/run_report.hpp"
 #include "lib/run/open_results.hpp"
 
 namespace pecia::run {
@@ -24,18 +24,18 @@ struct PredictionInputs {
 
 /// The numbers of report.json that are foreseen. On the chief; absent elsewhere.
 ///
-/// Replays of some passes on a cluster (foresight/replica_cost_model.hpp) give the times of all
+/// Replays of some passes on a cluster (simulation/replica_cost_model.hpp) give the times of all
 /// passes, and the scheduler plays the batch with them; of large batches it plays a part. All answers
 /// are taken to have their full length. The cluster is the one that is kept for ranks like these
-/// (measure/kept_cluster.hpp), or else one with the rates that the run has measured at its start.
+/// (settle/measure/kept_cluster.hpp), or else one with the rates that the run has measured at its start.
 /// Collective over all ranks; a problem fails no run.
 std::optional<report::Prediction> predict(const PredictionInputs& from,
-                                          const context::Compute& compute);
+                                          const attention::Compute& compute);
 
 /// "foreseen: 42 s, …", or why not.
 std::string prediction_line(const report::Prediction& predicted);
 
-/// Keeps how far off the report's prediction was (measure/deviations.hpp), if there is one.
+/// Keeps how far off the report's prediction was (settle/measure/deviations.hpp), if there is one.
 void keep_deviation(const report::RunReport& report, const std::string& what, spdlog::logger& log);
 
 }  // namespace pecia::run

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "lib/batch/journals.hpp"
-#include "lib/comm/agree.hpp"
-#include "lib/comm/of_first.hpp"
+#include "lib/ranks/comm/agree.hpp"
+#include "lib/ranks/comm/of_first.hpp"
 #include "lib/run/answer_grammars.hpp"
+#include "lib/work/batch/journals.hpp"
 
 namespace pecia::run {
 namespace {

@@ -5,10 +5,10 @@
 #include <memory>
 #include <optional>
 
-#include "lib/batch/earlier.hpp"
-#include "lib/batch/inputs.hpp"
-#include "lib/grammar/grammars.hpp"
+#include "lib/files/grammar/grammars.hpp"
 #include "lib/run/setup.hpp"
+#include "lib/work/batch/earlier.hpp"
+#include "lib/work/batch/inputs.hpp"
 
 namespace pecia::run {
 

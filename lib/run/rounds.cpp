@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "lib/comm/agree.hpp"
-#include "lib/comm/of_first.hpp"
-#include "lib/core/error.hpp"
-#include "lib/core/json.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/json.hpp"
+#include "lib/ranks/comm/agree.hpp"
+#include "lib/ranks/comm/of_first.hpp"
 
 namespace pecia::run {
 namespace {

@@ -16,9 +16,9 @@
 #include <optional>
 #include <string>
 
-#include "lib/comm/communicator.hpp"
-#include "lib/job/job.hpp"
+#include "lib/ranks/comm/communicator.hpp"
 #include "lib/run/run.hpp"
+#include "lib/work/job/job.hpp"
 
 namespace pecia::run {
 

@@ -5,10 +5,8 @@
 
 #include <algorithm>
 
-#include "lib/execute/replica.hpp"
-#include "lib/execute/team_loop.hpp"
-#include "lib/measure/kept_peak.hpp"
-#include "lib/measure/product_rates.hpp"
+#include "lib/engine/execute/replica.hpp"
+#include "lib/engine/execute/team_loop.hpp"
 #include "lib/run/choose_teams.hpp"
 #include "lib/run/energy.hpp"
 #include "lib/run/finish.hpp"
@@ -24,6 +22,8 @@
 #include "lib/run/share_prefixes.hpp"
 #include "lib/run/signals.hpp"
 #include "lib/run/watch_ranks.hpp"
+#include "lib/settle/measure/kept_peak.hpp"
+#include "lib/settle/measure/product_rates.hpp"
 
 namespace pecia::run {
 namespace {
@@ -50,7 +50,7 @@ struct Run {
 };
 
 /// Settles the peak for the report and later runs. That it cannot be kept fails no run. Collective.
-void keep_peak(const Setup& setup, const context::Compute& compute, DType held,
+void keep_peak(const Setup& setup, const attention::Compute& compute, DType held,
                std::optional<report::PeakReport>& peak) {
   if (!peak) return;
   try {
@@ -79,8 +79,8 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
   report::Recorder recorder(trace_detail(setup.job.report.trace));
   recorder.publish_to(activity);
   const DType held = run.weights.held();
-  const context::Compute compute{*setup.place.device, *setup.place.stream, *setup.place.backend,
-                                 recorder};
+  const attention::Compute compute{*setup.place.device, *setup.place.stream, *setup.place.backend,
+                                   recorder};
   // Expected times of passes are computed from the speed of our own products.
   const double product_flops = world.all_reduce_sum(measure::measure_product_flops(compute, held));
   comm::Communicator& ranks = *setup.ranks.replica;
@@ -119,7 +119,7 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
   startup.end();
 
   const auto told = [&] { return planning.stop().reason() != StopReason::none; };
-  const batch::ReplicaTotals totals =
+  const execute::ReplicaTotals totals =
       setup.resources.elastic
           ? execute::run_teams(ranks, replica, recorder, planning.plans(), told,
                                [&] { planning.look(); })

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "lib/comm/communicator.hpp"
-#include "lib/report/startup.hpp"
-#include "lib/watch/watch.hpp"
+#include "lib/base/report/startup.hpp"
+#include "lib/ranks/comm/communicator.hpp"
+#include "lib/ranks/watch/watch.hpp"
 
 namespace pecia::run {
 

@@ -39,7 +39,7 @@ void RunProgress::show(const job::Job& job, const batch::Inputs& inputs,
              .own = own};
   replays_ = job.batch.arrivals == job::Arrivals::replay;
   const std::vector<io::TurnState> states = results.states();
-  for (const batch::InputRequest* request : batch::open_requests(inputs, results))
+  for (const batch::InputRequest* request : execute::open_requests(inputs, results))
     if (replays_)
       totals_.last_arrival_s =
           std::max(totals_.last_arrival_s, inputs.prompt(*request).arrival_s.value());
@@ -61,10 +61,10 @@ void RunProgress::show(const job::Job& job, const batch::Inputs& inputs,
   shown_.emplace(totals_, start_, options_of(job), std::cerr);
 }
 
-void RunProgress::begin_pass(const schedule::Plan& plan, const batch::ReplicaTotals& totals) {
+void RunProgress::begin_pass(const schedule::Plan& plan, const execute::ReplicaTotals& totals) {
   // What is read from a save counts when it is there.
-  const batch::NewTokens tokens =
-      plan.restore.empty() ? batch::new_tokens(plan) : batch::NewTokens();
+  const execute::NewTokens tokens =
+      plan.restore.empty() ? execute::new_tokens(plan) : execute::NewTokens();
   pass_ = {.begin = std::chrono::steady_clock::now(),
            .before = told_of(totals),
            .prompt_tokens = tokens.prompt,
@@ -77,13 +77,13 @@ void RunProgress::look() {
   if (is_time()) look_now(pass_ ? told_within(*pass_) : told_);
 }
 
-void RunProgress::update(const batch::ReplicaTotals& totals) {
+void RunProgress::update(const execute::ReplicaTotals& totals) {
   pass_.reset();
   arrived_ = totals.arrived;
   if (is_time()) look_now(told_of(totals));
 }
 
-void RunProgress::add(const batch::ReplicaTotals& totals) {
+void RunProgress::add(const execute::ReplicaTotals& totals) {
   pass_.reset();
   arrived_ = totals.arrived;
   tell(told_of(totals));
@@ -106,7 +106,7 @@ void RunProgress::look_now(const Told& told) {
   next_look_ = end + std::max<Clock::duration>(interval, part * (end - begin));
 }
 
-RunProgress::Told RunProgress::told_of(const batch::ReplicaTotals& totals) {
+RunProgress::Told RunProgress::told_of(const execute::ReplicaTotals& totals) {
   const auto flops = totals.prefill_flops + totals.decode_flops;
   return {{totals.done, totals.failed, totals.prompt_tokens, totals.output_tokens,
            static_cast<int64_t>(totals.tbt_s.size()), static_cast<int64_t>(flops / flops_per_count),

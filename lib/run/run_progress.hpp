@@ -8,9 +8,9 @@
 #include <optional>
 #include <vector>
 
-#include "lib/batch/turn_counts.hpp"
-#include "lib/execute/replica_loop.hpp"
-#include "lib/report/progress.hpp"
+#include "lib/base/report/progress.hpp"
+#include "lib/engine/execute/replica_loop.hpp"
+#include "lib/work/batch/turn_counts.hpp"
 
 namespace pecia::run {
 
@@ -35,7 +35,7 @@ class RunProgress {
 
   /// Call it on the rank that plans for a replica, before every pass. `totals` count all that the
   /// replica has done.
-  void begin_pass(const schedule::Plan& plan, const batch::ReplicaTotals& totals);
+  void begin_pass(const schedule::Plan& plan, const execute::ReplicaTotals& totals);
 
   /// Call it on the planning rank as often as you like, within passes and while other replicas
   /// still work. It also counts what the pass has read, layer by layer. Telling the others may cost
@@ -44,10 +44,10 @@ class RunProgress {
 
   /// Call it on the planning rank after every pass. A call soon after another leaves its news to
   /// the next one.
-  void update(const batch::ReplicaTotals& totals);
+  void update(const execute::ReplicaTotals& totals);
 
   /// Does the same after the last pass, without a limit on how often.
-  void add(const batch::ReplicaTotals& totals);
+  void add(const execute::ReplicaTotals& totals);
 
   /// Call it on the rank that shows progress, when all replicas have finished. `left` counts the
   /// turns in the results.
@@ -81,7 +81,7 @@ class RunProgress {
     int64_t layers_done = 0;
   };
 
-  static Told told_of(const batch::ReplicaTotals& totals);
+  static Told told_of(const execute::ReplicaTotals& totals);
   Told told_within(PassUnderWay& pass) const;
   void tell(const Told& told);
   bool is_time() const;

@@ -7,14 +7,14 @@
 #include <map>
 #include <set>
 
-#include "lib/cluster/machine.hpp"
-#include "lib/core/files.hpp"
-#include "lib/core/json.hpp"
-#include "lib/report/format.hpp"
-#include "lib/report/memory.hpp"
-#include "lib/report/trace.hpp"
-#include "lib/resources/prefix_sharing.hpp"
+#include "lib/base/core/files.hpp"
+#include "lib/base/core/json.hpp"
+#include "lib/base/report/format.hpp"
+#include "lib/base/report/memory.hpp"
+#include "lib/base/report/trace.hpp"
+#include "lib/ranks/cluster/machine.hpp"
 #include "lib/run/sparse_summary.hpp"
+#include "lib/work/resources/prefix_sharing.hpp"
 
 namespace pecia::run {
 namespace {
@@ -28,8 +28,8 @@ struct RankFacts {
   int64_t peak_rss_bytes = 0, memory_bytes = 0;
   static constexpr std::array<const char*, 4> groups{"ring", "sp", "tp", "block"};
   std::array<comm::Traffic, groups.size()> traffic;
-  context::SparseTotals sparse;
-  context::WindowTotals windows;
+  attention::SparseTotals sparse;
+  attention::WindowTotals windows;
   int32_t cores = 0;
   struct Stage {
     std::string name;
@@ -43,7 +43,7 @@ struct RankFacts {
     }
   };
   std::vector<Stage> stages;
-  batch::ReplicaTotals totals;
+  execute::ReplicaTotals totals;
 
   template <typename A>
   void visit(A& archive) {
@@ -103,7 +103,7 @@ std::string grid_text(const resources::Resources& resources) {
 }
 
 RankFacts own_facts(const execute::Replica& replica, const report::Recorder& recorder,
-                    const batch::ReplicaTotals& totals) {
+                    const execute::ReplicaTotals& totals) {
   RankFacts facts;
   const cluster::CpuFacts cpu = cluster::cpu_facts();
   facts.host = cluster::host_name();
@@ -114,7 +114,7 @@ RankFacts own_facts(const execute::Replica& replica, const report::Recorder& rec
   facts.comm_s = recorder.totals().comm_s;
   facts.idle_s = recorder.totals().idle_s;
   facts.peak_rss_bytes = report::peak_rss_bytes();
-  const context::ReplicaGroups& groups = replica.groups();
+  const attention::ReplicaGroups& groups = replica.groups();
   facts.traffic = {groups.ring->traffic(), groups.sp->traffic(), groups.tp->traffic(),
                    groups.block->traffic()};
   facts.sparse = replica.attention().sparse_totals();
@@ -141,9 +141,9 @@ void add_stages(const std::vector<RankFacts>& ranks, report::RunReport& report) 
 }
 
 /// When which instances of a replica worked together.
-void add_timeline(const batch::TeamTimeline& timeline, size_t replica, Json& spans) {
+void add_timeline(const execute::TeamTimeline& timeline, size_t replica, Json& spans) {
   const auto rounded = [](double seconds) { return std::round(1e4 * seconds) / 1e4; };
-  for (const batch::TeamSpan& span : timeline.spans())
+  for (const execute::TeamSpan& span : timeline.spans())
     spans.push_back({{"replica", replica},
                      {"begin_s", rounded(span.begin_s)},
                      {"end_s", rounded(span.end_s)},
@@ -156,11 +156,11 @@ void add_timeline(const batch::TeamTimeline& timeline, size_t replica, Json& spa
 /// What teams of all replicas did, by their number of instances.
 Json elastic_json(const std::vector<RankFacts>& ranks, size_t ranks_of_replica,
                   int64_t kv_bytes_per_token) {
-  batch::ElasticTotals all;
+  execute::ElasticTotals all;
   for (const RankFacts& rank : ranks) all += rank.totals.elastic;
   Json degrees = Json::array();
   for (size_t i = 0; i < all.by_degree.size(); ++i) {
-    const batch::TeamTotals& of = all.by_degree[i];
+    const execute::TeamTotals& of = all.by_degree[i];
     degrees.push_back({{"instances", i + 1},
                        {"prefill_passes", of.prefill_passes},
                        {"prefill_tokens", of.prefill_tokens},
@@ -171,7 +171,7 @@ Json elastic_json(const std::vector<RankFacts>& ranks, size_t ranks_of_replica,
   Json spans = Json::array();
   double least_s = 0;
   for (size_t rank = 0; rank < ranks.size(); rank += ranks_of_replica) {
-    const batch::TeamTimeline& timeline = ranks[rank].totals.elastic.timeline;
+    const execute::TeamTimeline& timeline = ranks[rank].totals.elastic.timeline;
     add_timeline(timeline, rank / ranks_of_replica, spans);
     least_s = std::max(least_s, timeline.least_s());
   }
@@ -190,8 +190,8 @@ Json elastic_json(const std::vector<RankFacts>& ranks, size_t ranks_of_replica,
           {"timeline", {{"least_s", least_s}, {"spans", spans}}}};
 }
 
-schedule::Sharing sharing_of(const std::vector<RankFacts>& ranks) {
-  schedule::Sharing all;
+batch::Sharing sharing_of(const std::vector<RankFacts>& ranks) {
+  batch::Sharing all;
   for (const RankFacts& rank : ranks) all += rank.totals.sharing;
   return all;
 }
@@ -200,7 +200,7 @@ void add_totals(const std::vector<RankFacts>& ranks, job::Arrivals arrivals,
                 report::RunReport& report) {
   report::PhaseReport prefill{"prefill"}, decode{"decode"};
   for (const RankFacts& rank : ranks) {
-    const batch::ReplicaTotals& totals = rank.totals;
+    const execute::ReplicaTotals& totals = rank.totals;
     if (arrivals == job::Arrivals::replay)
       report.counts.arrived = std::max(report.counts.arrived.value_or(0), totals.arrived);
     report.counts.done += totals.done;
@@ -287,7 +287,8 @@ std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_t
 std::optional<report::RunReport> gather_report(comm::Communicator& ordered, const RunFacts& facts,
                                                const execute::Replica& replica,
                                                const report::Recorder& recorder,
-                                               const batch::ReplicaTotals& totals, double seconds) {
+                                               const execute::ReplicaTotals& totals,
+                                               double seconds) {
   const auto parts = ordered.gather(to_bytes(own_facts(replica, recorder, totals)), 0);
   if (ordered.rank() != 0) return {};
   std::vector<RankFacts> ranks;
@@ -332,11 +333,11 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
   report.prefix_sharing = resources::json_of(
       sharing_of(ranks), resources::why_not_shared(facts.job, facts.config, resources));
   if (resources.sparse) {
-    std::vector<context::SparseTotals> sparse;
+    std::vector<attention::SparseTotals> sparse;
     for (const RankFacts& rank : ranks) sparse.push_back(rank.sparse);
     report.sparse = sparse_json(resources, sparse);
   }
-  context::WindowTotals windows;
+  attention::WindowTotals windows;
   for (const RankFacts& rank : ranks) windows += rank.windows;
   if (windows.whole_ring_bytes > 0) report.windows = {windows.sent_bytes, windows.whole_ring_bytes};
   add_totals(ranks, facts.job.batch.arrivals, report);

@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "lib/cluster/topology.hpp"
-#include "lib/comm/communicator.hpp"
-#include "lib/execute/replica_loop.hpp"
-#include "lib/measure/rounding.hpp"
-#include "lib/model/weights.hpp"
-#include "lib/report/run_report.hpp"
-#include "lib/report/spans.hpp"
-#include "lib/resources/resources.hpp"
+#include "lib/base/report/run_report.hpp"
+#include "lib/base/report/spans.hpp"
+#include "lib/engine/execute/replica_loop.hpp"
+#include "lib/model/weights/weights.hpp"
+#include "lib/ranks/cluster/topology.hpp"
+#include "lib/ranks/comm/communicator.hpp"
+#include "lib/settle/measure/rounding.hpp"
+#include "lib/work/resources/resources.hpp"
 
 namespace pecia::run {
 
@@ -51,7 +51,8 @@ std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_t
 std::optional<report::RunReport> gather_report(comm::Communicator& ordered, const RunFacts& facts,
                                                const execute::Replica& replica,
                                                const report::Recorder& recorder,
-                                               const batch::ReplicaTotals& totals, double seconds);
+                                               const execute::ReplicaTotals& totals,
+                                               double seconds);
 
 /// Writes folder/trace: each rank writes its spans, and rank 0 may merge them into one file.
 /// Collective over `ordered`.

@@ -3,9 +3,9 @@
 
 #include <vector>
 
-#include "lib/core/archive.hpp"
-#include "lib/core/counted.hpp"
-#include "lib/core/error.hpp"
+#include "lib/base/core/archive.hpp"
+#include "lib/base/core/counted.hpp"
+#include "lib/base/core/error.hpp"
 
 namespace pecia::run {
 namespace {

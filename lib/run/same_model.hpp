@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <string>
 
-#include "lib/comm/communicator.hpp"
-#include "lib/model/fingerprint.hpp"
+#include "lib/model/config/fingerprint.hpp"
+#include "lib/ranks/comm/communicator.hpp"
 
 namespace pecia::run {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "lib/resources/scheduler_limits.hpp"
+#include "lib/engine/schedule/job_limits.hpp"
 
 namespace pecia::run {
 
@@ -31,7 +31,7 @@ schedule::SchedulerLimits scheduler_limits(const job::Job& job, const model::Mod
                                            std::optional<schedule::TimeLimit> time,
                                            std::shared_ptr<const io::Detokenizer> detokenizer) {
   resources.shift_threshold = measured.shift_threshold;
-  schedule::SchedulerLimits limits = resources::scheduler_limits(job, config, resources);
+  schedule::SchedulerLimits limits = schedule::limits_of(job, config, resources);
   if (resources.elastic && time)
     limits.team_times.emplace(time->times, team_costs(config, resources, measured.ring),
                               resources.cp);

@@ -4,13 +4,13 @@
 
 #include <memory>
 
-#include "lib/measure/measured.hpp"
+#include "lib/engine/schedule/scheduler_limits.hpp"
 #include "lib/run/setup.hpp"
-#include "lib/schedule/scheduler_limits.hpp"
+#include "lib/settle/measure/measured.hpp"
 
 namespace pecia::run {
 
-/// Those of resources::scheduler_limits, and what this machine and this start add.
+/// Those of schedule::limits_of, and what this machine and this start add.
 /// `time` without a value: there is no limit, and no times of teams either.
 schedule::SchedulerLimits scheduler_limits(const job::Job& job, const model::ModelConfig& config,
                                            resources::Resources resources,

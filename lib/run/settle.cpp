@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "lib/comm/agree.hpp"
-#include "lib/comm/of_first.hpp"
-#include "lib/execute/rank_needs.hpp"
-#include "lib/parallel/level_rule.hpp"
-#include "lib/report/format.hpp"
-#include "lib/resources/scheduler_limits.hpp"
+#include "lib/base/report/format.hpp"
+#include "lib/engine/execute/rank_needs.hpp"
+#include "lib/engine/schedule/job_limits.hpp"
+#include "lib/ranks/comm/agree.hpp"
+#include "lib/ranks/comm/of_first.hpp"
+#include "lib/ranks/parallel/level_rule.hpp"
 
 namespace pecia::run {
 namespace {
@@ -61,7 +61,7 @@ resources::Resources with_memory(const Setup& setup, resources::Resources resour
 }
 
 parallel::RingRates settle_rates(const Setup& setup, comm::Communicator& tensors,
-                                 const context::Compute& compute) {
+                                 const attention::Compute& compute) {
   const auto known = measure::parse_measured(setup.kept, setup.resources);
   return known ? known->ring
                : measure::measure_ring(setup.config, setup.resources, setup.world(), tensors,
@@ -74,7 +74,7 @@ void settle_levels(Setup& setup, const LoadedWeights& weights, RunInputs& inputs
   if (setup.tuned) {
     bool again = false;
     comm::together(setup.world(), [&] {
-      again = resources::settle_tuned_again(*setup.tuned, rates, setup.job, resources);
+      again = tune::settle_tuned_again(*setup.tuned, rates, setup.job, resources);
     });
     if (again)  // passes that drop less need more memory
       resources = with_memory(setup, resources, weights, inputs);
@@ -83,11 +83,11 @@ void settle_levels(Setup& setup, const LoadedWeights& weights, RunInputs& inputs
   if (!resources.levels_from() || resources.sparse->micro) return;
   parallel::RingInputs in;
   in.ranks = resources.cp;
-  in.shape = resources::ring_shape(setup.config, resources);
+  in.shape = schedule::ring_shape(setup.config, resources);
   in.rates = rates;
   in.load.add(resources.max_batch_tokens, 0);
-  const auto levels = resources::levels_by_place(
-      resources.level_places(setup.ranks.replica_places()))(resources.sparse->levels);
+  const auto levels = tune::levels_by_place(resources.level_places(setup.ranks.replica_places()))(
+      resources.sparse->levels);
   resources.sparse->micro = parallel::best_micro(in, levels, resources.sparse->rule);
   resources.reasons.add(fmt::format(
       "levels in {} part{}: by the link's {}B/s beside {}FLOP/s", *resources.sparse->micro,

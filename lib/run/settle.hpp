@@ -3,10 +3,10 @@
 /// Settles the resources that depend on the loaded weights: memory, and the choices that are
 /// measured.
 
-#include "lib/execute/replica.hpp"
-#include "lib/measure/measured.hpp"
+#include "lib/engine/execute/replica.hpp"
 #include "lib/run/load_weights.hpp"
 #include "lib/run/read_inputs.hpp"
+#include "lib/settle/measure/measured.hpp"
 
 namespace pecia::run {
 
@@ -20,7 +20,7 @@ resources::Resources with_memory(const Setup& setup, resources::Resources resour
 /// depends on them. `tensors`: the ranks of the replica, for tensors where `compute` is. Collective
 /// over all ranks; the same on every rank.
 parallel::RingRates settle_rates(const Setup& setup, comm::Communicator& tensors,
-                                 const context::Compute& compute);
+                                 const attention::Compute& compute);
 
 /// Settles what sparse attention leaves to these rates. With a tuned file of a machine with other
 /// rates the setting is chosen again, and then the memory is settled anew. Otherwise, where the job

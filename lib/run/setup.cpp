@@ -8,19 +8,19 @@
 #include <string>
 #include <utility>
 
-#include "lib/cluster/machine.hpp"
-#include "lib/cluster/process_grid.hpp"
-#include "lib/comm/agree.hpp"
-#include "lib/comm/of_first.hpp"
-#include "lib/core/build_info.hpp"
-#include "lib/io/results.hpp"
-#include "lib/job/job_model.hpp"
-#include "lib/measure/measured.hpp"
-#include "lib/report/log.hpp"
-#include "lib/resources/footprint.hpp"
-#include "lib/resources/tuned_setting.hpp"
+#include "lib/base/core/build_info.hpp"
+#include "lib/base/report/log.hpp"
+#include "lib/files/results/results.hpp"
+#include "lib/ranks/cluster/machine.hpp"
+#include "lib/ranks/cluster/process_grid.hpp"
+#include "lib/ranks/comm/agree.hpp"
+#include "lib/ranks/comm/of_first.hpp"
 #include "lib/run/same_model.hpp"
 #include "lib/run/stop.hpp"
+#include "lib/settle/measure/measured.hpp"
+#include "lib/simulation/tune/tuned_setting.hpp"
+#include "lib/work/job/job_model.hpp"
+#include "lib/work/resources/footprint.hpp"
 
 namespace pecia::run {
 namespace {
@@ -104,22 +104,20 @@ Ranks make_ranks(const std::vector<comm::RackServerGpu>& places,
 }
 
 /// Settles what a tuned file says, for the longest of the prompts. Collective over all ranks.
-std::optional<resources::TunedQuestion> settle_tuned(const model::ModelConfig& config,
-                                                     const Ranks& ranks,
-                                                     resources::Resources& resources,
-                                                     job::Job& job) {
-  if (!resources::is_tuned(job)) return {};
+std::optional<tune::TunedQuestion> settle_tuned(const model::ModelConfig& config,
+                                                const Ranks& ranks, resources::Resources& resources,
+                                                job::Job& job) {
+  if (!tune::is_tuned(job)) return {};
   int64_t longest = 1;
   comm::together(ranks.world, [&] {
     if (ranks.chief())
       longest = resources::prompt_footprint(job, config, batch::Inputs(job, config)).longest_tokens;
   });
   longest = std::min(ranks.world.all_reduce_max(longest), config.max_positions);
-  const auto levels_here =
-      resources::levels_by_place(resources.level_places(ranks.replica_places()));
-  std::optional<resources::TunedQuestion> question;
+  const auto levels_here = tune::levels_by_place(resources.level_places(ranks.replica_places()));
+  std::optional<tune::TunedQuestion> question;
   comm::together(ranks.world, [&] {
-    question = resources::settle_tuned(job, config, longest, levels_here, resources);
+    question = tune::settle_tuned(job, config, longest, levels_here, resources);
   });
   return question;
 }

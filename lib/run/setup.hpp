@@ -9,16 +9,16 @@
 #include <optional>
 #include <vector>
 
-#include "lib/comm/communicator.hpp"
-#include "lib/job/job.hpp"
-#include "lib/measure/product_choice.hpp"
-#include "lib/model/config.hpp"
-#include "lib/model/fingerprint.hpp"
-#include "lib/resources/compute_place.hpp"
-#include "lib/resources/resources.hpp"
-#include "lib/resources/tuned_setting.hpp"
+#include "lib/model/config/config.hpp"
+#include "lib/model/config/fingerprint.hpp"
+#include "lib/ranks/comm/communicator.hpp"
 #include "lib/run/choose_layout.hpp"
 #include "lib/run/run.hpp"
+#include "lib/settle/measure/product_choice.hpp"
+#include "lib/simulation/tune/tuned_setting.hpp"
+#include "lib/work/job/job.hpp"
+#include "lib/work/resources/compute_place.hpp"
+#include "lib/work/resources/resources.hpp"
 
 namespace pecia::run {
 
@@ -51,7 +51,7 @@ struct Setup {
   model::ModelConfig config;
   model::Fingerprint model;        ///< of the folder, the same on all ranks
   resources::Resources resources;  ///< memory and measured choices are settled later
-  std::optional<resources::TunedQuestion> tuned;
+  std::optional<tune::TunedQuestion> tuned;
   std::string kept;  ///< measurement of an earlier start with the same results; "": there is none
   LayoutChoice layout;              ///< by foreseen times
   std::optional<double> drain_s;    ///< seconds from the run's begin; absent: no stated limit

@@ -3,10 +3,10 @@
 
 #include <vector>
 
-#include "lib/comm/agree.hpp"
-#include "lib/core/archive.hpp"
-#include "lib/report/format.hpp"
-#include "lib/resources/prefix_sharing.hpp"
+#include "lib/base/core/archive.hpp"
+#include "lib/base/report/format.hpp"
+#include "lib/ranks/comm/agree.hpp"
+#include "lib/work/resources/prefix_sharing.hpp"
 
 namespace pecia::run {
 namespace {

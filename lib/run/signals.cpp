@@ -10,7 +10,7 @@
 #include <cstring>
 #include <initializer_list>
 
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
 
 namespace pecia::run {
 namespace {

@@ -5,13 +5,13 @@
 
 #include <cmath>
 
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
 
 namespace pecia::run {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using context::SparseTotals;
+using attention::SparseTotals;
 
 /// "1, 2 and 8".
 std::string listed(const std::vector<std::string>& items) {
@@ -50,7 +50,7 @@ Json share(int64_t kept, int64_t tokens) {
   return std::round(1e4 * static_cast<double>(kept) / static_cast<double>(tokens)) / 1e4;
 }
 
-Json by_link_json(const context::LinkBytes& bytes) {
+Json by_link_json(const attention::LinkBytes& bytes) {
   Json links = Json::object();
   for (size_t link = 0; link < bytes.size(); ++link)
     links[comm::link_level_names[link]] = whole(bytes[link]);
@@ -62,7 +62,7 @@ Json levels_json(const SparseTotals& totals) {
   for (const SparseTotals::Layer& layer : totals.layers) tokens += layer.tokens;
   Json levels = Json::array();
   for (size_t i = 0; i < totals.levels.size(); ++i) {
-    const context::LevelCount& level = totals.levels[i];
+    const attention::LevelCount& level = totals.levels[i];
     levels.push_back({{"level", i + 1},
                       {"ranks_per_segment", totals.segment_ranks.at(i)},
                       {"kept_share", share(level.kept, tokens)},

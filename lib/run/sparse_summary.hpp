@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "lib/context/sparse_totals.hpp"
-#include "lib/resources/resources.hpp"
+#include "lib/model/attention/sparse_totals.hpp"
+#include "lib/work/resources/resources.hpp"
 
 namespace pecia::run {
 
@@ -19,6 +19,6 @@ std::string sparse_text(const resources::Resources& resources,
 /// Section `sparse` of report.json, from the totals of all ranks in grid order. Pairs, tokens and
 /// bytes are sums over them.
 nlohmann::ordered_json sparse_json(const resources::Resources& resources,
-                                   const std::vector<context::SparseTotals>& ranks);
+                                   const std::vector<attention::SparseTotals>& ranks);
 
 }  // namespace pecia::run

@@ -6,11 +6,11 @@
 #include <optional>
 #include <string>
 
-#include "lib/cluster/machine.hpp"
-#include "lib/comm/agree.hpp"
-#include "lib/comm/of_first.hpp"
-#include "lib/core/error.hpp"
-#include "lib/io/file.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/files/disk/file.hpp"
+#include "lib/ranks/cluster/machine.hpp"
+#include "lib/ranks/comm/agree.hpp"
+#include "lib/ranks/comm/of_first.hpp"
 
 namespace pecia::run {
 namespace {

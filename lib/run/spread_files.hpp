@@ -13,8 +13,8 @@
 #include <memory>
 #include <vector>
 
-#include "lib/comm/communicator.hpp"
-#include "lib/io/memory_file.hpp"
+#include "lib/files/disk/memory_file.hpp"
+#include "lib/ranks/comm/communicator.hpp"
 
 namespace pecia::run {
 

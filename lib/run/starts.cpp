@@ -5,9 +5,9 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "lib/core/files.hpp"
-#include "lib/core/json.hpp"
-#include "lib/report/atomic_file.hpp"
+#include "lib/base/core/files.hpp"
+#include "lib/base/core/json.hpp"
+#include "lib/base/report/atomic_file.hpp"
 
 namespace pecia::run {
 namespace {

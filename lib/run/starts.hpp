@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "lib/resources/resources.hpp"
-#include "lib/schedule/team_times.hpp"
+#include "lib/engine/schedule/team_times.hpp"
+#include "lib/work/resources/resources.hpp"
 
 namespace pecia::run {
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <charconv>
 
-#include "lib/cluster/launch.hpp"
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/ranks/cluster/launch.hpp"
 
 namespace pecia::run {
 

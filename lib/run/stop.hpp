@@ -5,9 +5,9 @@
 #include <chrono>
 #include <optional>
 
-#include "lib/comm/communicator.hpp"
-#include "lib/job/job.hpp"
+#include "lib/ranks/comm/communicator.hpp"
 #include "lib/run/signals.hpp"
+#include "lib/work/job/job.hpp"
 
 namespace pecia::run {
 

@@ -3,31 +3,32 @@
 
 #include <cmath>
 
-#include "lib/cluster/machine.hpp"
-#include "lib/comm/agree.hpp"
-#include "lib/execute/step_time.hpp"
-#include "lib/measure/described_cluster.hpp"
-#include "lib/measure/kept_cluster.hpp"
-#include "lib/report/memory.hpp"
+#include "lib/base/report/memory.hpp"
+#include "lib/engine/execute/step_time.hpp"
+#include "lib/ranks/cluster/machine.hpp"
+#include "lib/ranks/comm/agree.hpp"
+#include "lib/settle/measure/described_cluster.hpp"
+#include "lib/settle/measure/kept_cluster.hpp"
 
 namespace pecia::run {
 
-machines::Cluster measure_this_cluster(comm::Communicator& world,
-                                       const std::vector<comm::RackServerGpu>& places,
-                                       const job::Job& job, const resources::ComputePlace& place,
-                                       int64_t cache_bytes) {
+cluster_files::Cluster measure_this_cluster(comm::Communicator& world,
+                                            const std::vector<comm::RackServerGpu>& places,
+                                            const job::Job& job,
+                                            const resources::ComputePlace& place,
+                                            int64_t cache_bytes) {
   const bool on_gpu = place.on_gpu();
   const device::MemoryInfo memory = place.device->memory();
   const int64_t program_bytes = world.all_reduce_max(on_gpu ? memory.total_bytes - memory.free_bytes
                                                             : report::peak_rss_bytes());
   report::Recorder recorder;
-  const context::Compute compute{*place.device, *place.stream, *place.backend, recorder};
+  const attention::Compute compute{*place.device, *place.stream, *place.backend, recorder};
   const DType operands = place.backend->operand_type(DType::bf16);
   const measure::OpSizes sizes =
       on_gpu ? measure::gpu_op_sizes() : measure::cpu_op_sizes(cache_bytes, operands);
   const auto tensors = resources::tensor_group(job, world, place);
   const int rounds = on_gpu ? 2 : 4;  // nobody else takes a part of a GPU
-  machines::Cluster cluster =
+  cluster_files::Cluster cluster =
       measure::describe_cluster(world, tensors ? *tensors : world, places, compute, sizes,
                                 cluster::memory_facts().total_bytes, rounds);
   cluster.rank.program_gib = std::round(1e3 * static_cast<double>(program_bytes) / 0x1p30) / 1e3;

@@ -4,22 +4,23 @@
 
 #include <vector>
 
-#include "lib/comm/communicator.hpp"
-#include "lib/job/job.hpp"
-#include "lib/machines/cluster.hpp"
-#include "lib/resources/compute_place.hpp"
+#include "lib/ranks/comm/communicator.hpp"
+#include "lib/work/cluster_files/cluster.hpp"
+#include "lib/work/job/job.hpp"
+#include "lib/work/resources/compute_place.hpp"
 
 namespace pecia::run {
 
-/// Measures these ranks with all that a cluster file says (measure/described_cluster.hpp), and keeps
+/// Measures these ranks with all that a cluster file says (settle/measure/described_cluster.hpp), and keeps
 /// it for later runs with such ranks, where anything is kept. Collective over `world`; every rank gets
 /// the same.
 ///   places       by rank: where the ranks are
 ///   job          says whether ranks may share a GPU, and so how tensors travel
 ///   cache_bytes  of the caches of this rank's threads
-machines::Cluster measure_this_cluster(comm::Communicator& world,
-                                       const std::vector<comm::RackServerGpu>& places,
-                                       const job::Job& job, const resources::ComputePlace& place,
-                                       int64_t cache_bytes);
+cluster_files::Cluster measure_this_cluster(comm::Communicator& world,
+                                            const std::vector<comm::RackServerGpu>& places,
+                                            const job::Job& job,
+                                            const resources::ComputePlace& place,
+                                            int64_t cache_bytes);
 
 }  // namespace pecia::run

@@ -6,28 +6,28 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "lib/batch/inputs.hpp"
-#include "lib/comm/agree.hpp"
-#include "lib/core/build_info.hpp"
-#include "lib/core/json.hpp"
-#include "lib/io/prompts.hpp"
-#include "lib/io/results.hpp"
-#include "lib/measure/measured.hpp"
-#include "lib/parallel/level_rule.hpp"
-#include "lib/report/atomic_file.hpp"
-#include "lib/report/format.hpp"
-#include "lib/report/log.hpp"
-#include "lib/resources/footprint.hpp"
-#include "lib/resources/scheduler_limits.hpp"
-#include "lib/resources/tuned_setting.hpp"
+#include "lib/base/core/build_info.hpp"
+#include "lib/base/core/json.hpp"
+#include "lib/base/report/atomic_file.hpp"
+#include "lib/base/report/format.hpp"
+#include "lib/base/report/log.hpp"
+#include "lib/engine/schedule/job_limits.hpp"
+#include "lib/files/prompts/prompts.hpp"
+#include "lib/files/results/results.hpp"
+#include "lib/ranks/comm/agree.hpp"
+#include "lib/ranks/parallel/level_rule.hpp"
+#include "lib/ranks/watch/watch.hpp"
 #include "lib/run/finish.hpp"
 #include "lib/run/run.hpp"
 #include "lib/run/setup.hpp"
 #include "lib/run/tune_runs.hpp"
 #include "lib/run/tune_samples.hpp"
-#include "lib/tune/retrieval.hpp"
-#include "lib/tune/tuned_file.hpp"
-#include "lib/watch/watch.hpp"
+#include "lib/settle/measure/measured.hpp"
+#include "lib/simulation/tune/retrieval.hpp"
+#include "lib/simulation/tune/tuned_file.hpp"
+#include "lib/simulation/tune/tuned_setting.hpp"
+#include "lib/work/batch/inputs.hpp"
+#include "lib/work/resources/footprint.hpp"
 
 namespace pecia::run {
 namespace {
@@ -104,7 +104,7 @@ void check_prompts(const Setup& setup, const TuneOptions& options, size_t settin
 }
 
 /// The numbers of levels that the ranks' places allow, from two on; of these only the wanted one.
-std::vector<tune::LevelChoice> level_choices(const resources::LevelsHere& levels_here,
+std::vector<tune::LevelChoice> level_choices(const tune::LevelsHere& levels_here,
                                              parallel::Geometry geometry,
                                              std::optional<int> wanted) {
   std::vector<tune::LevelChoice> choices;
@@ -154,8 +154,8 @@ Frame frame_of(const TuneOptions& options, comm::Communicator& world) {
                                          setup.ranks.places.begin() + setup.ranks.replica->size());
   const job::Job::Attention wanted =
       job::read_job(options.job_file, options.overrides).attention;  // as the user has it
-  facts.levels = level_choices(resources::levels_by_place(resources.level_places(first)),
-                               facts.geometry, wanted.levels);
+  facts.levels = level_choices(tune::levels_by_place(resources.level_places(first)), facts.geometry,
+                               wanted.levels);
   if (wanted.pipeline)
     facts.micros = {*wanted.pipeline};
   else if (resources.cp == 1)
@@ -167,7 +167,7 @@ Frame frame_of(const TuneOptions& options, comm::Communicator& world) {
       resources::kv_footprint(setup.job, setup.config, nullptr, resources).dtype;
   facts.facts.layers = setup.config.layers;
   facts.facts.pass_tokens = batch_tokens_of(setup);
-  facts.facts.shape = resources::ring_shape(setup.config, frame.resources);
+  facts.facts.shape = schedule::ring_shape(setup.config, frame.resources);
   if (resources.cp == 1) facts.facts.shape.num_heads *= resources.tp;
   comm::together(world, [&] {
     if (setup.chief()) check_prompts(setup, options, options.drops.size() * facts.levels.size());

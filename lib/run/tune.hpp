@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "lib/comm/communicator.hpp"
-#include "lib/core/activity.hpp"
-#include "lib/tune/tuned.hpp"
+#include "lib/base/core/activity.hpp"
+#include "lib/ranks/comm/communicator.hpp"
+#include "lib/simulation/tune/tuned.hpp"
 
 namespace pecia::run {
 

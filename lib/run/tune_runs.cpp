@@ -5,9 +5,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "lib/core/error.hpp"
-#include "lib/core/json.hpp"
-#include "lib/io/results.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/json.hpp"
+#include "lib/files/results/results.hpp"
 
 namespace pecia::run {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "lib/run/tune.hpp"
-#include "lib/tune/setting.hpp"
+#include "lib/simulation/tune/setting.hpp"
 
 namespace pecia::run {
 
@@ -39,7 +39,7 @@ std::filesystem::path work_folder(const TuneOptions& options);
 std::filesystem::path folder_of(const TuneOptions& options, const TuneRun& run);
 
 /// The shard of questions of retrieval there, one for each prompt in their order
-/// (tune/retrieval.hpp).
+/// (simulation/tune/retrieval.hpp).
 std::filesystem::path questions_file(const TuneOptions& options);
 
 /// What replaces values of the job, after the user's own: prompts one at a time, short greedy

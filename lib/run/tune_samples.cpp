@@ -5,9 +5,9 @@
 #include <cmath>
 #include <numeric>
 
-#include "lib/core/error.hpp"
-#include "lib/tune/paired_loss.hpp"
-#include "lib/tune/retrieval.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/simulation/tune/paired_loss.hpp"
+#include "lib/simulation/tune/retrieval.hpp"
 
 namespace pecia::run {
 namespace {

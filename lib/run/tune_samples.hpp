@@ -4,9 +4,9 @@
 
 #include <vector>
 
-#include "lib/io/prompts.hpp"
+#include "lib/files/prompts/prompts.hpp"
 #include "lib/run/tune_runs.hpp"
-#include "lib/tune/tuned.hpp"
+#include "lib/simulation/tune/tuned.hpp"
 
 namespace pecia::run {
 

@@ -5,23 +5,23 @@
 #include <iterator>
 #include <utility>
 
-#include "lib/batch/carry_over.hpp"
-#include "lib/batch/earlier.hpp"
-#include "lib/batch/identity.hpp"
-#include "lib/batch/inputs.hpp"
-#include "lib/batch/source.hpp"
-#include "lib/batch/turn_counts.hpp"
-#include "lib/core/counted.hpp"
-#include "lib/core/escaped.hpp"
-#include "lib/io/run_lock.hpp"
-#include "lib/io/sampled_hash.hpp"
-#include "lib/job/job_model.hpp"
-#include "lib/model/weights.hpp"
-#include "lib/resources/footprint.hpp"
-#include "lib/resources/resources.hpp"
-#include "lib/resources/scheduler_limits.hpp"
-#include "lib/resources/tuned_setting.hpp"
+#include "lib/base/core/counted.hpp"
+#include "lib/base/core/escaped.hpp"
+#include "lib/engine/execute/source.hpp"
+#include "lib/engine/schedule/job_limits.hpp"
+#include "lib/files/disk/run_lock.hpp"
+#include "lib/files/disk/sampled_hash.hpp"
+#include "lib/model/weights/weights.hpp"
 #include "lib/run/answer_grammars.hpp"
+#include "lib/simulation/tune/tuned_setting.hpp"
+#include "lib/work/batch/carry_over.hpp"
+#include "lib/work/batch/earlier.hpp"
+#include "lib/work/batch/identity.hpp"
+#include "lib/work/batch/inputs.hpp"
+#include "lib/work/batch/turn_counts.hpp"
+#include "lib/work/job/job_model.hpp"
+#include "lib/work/resources/footprint.hpp"
+#include "lib/work/resources/resources.hpp"
 
 namespace pecia::run {
 namespace {
@@ -33,7 +33,8 @@ constexpr int64_t plenty = INT64_MAX >> 24;  // KV slots; all instances together
 /// the job names, or else with all that they could need.
 schedule::SchedulerLimits limits_of(const job::Job& job, const model::ModelConfig& config,
                                     const resources::Resources& resources) {
-  schedule::SchedulerLimits limits = resources::scheduler_limits(job, config, resources);
+  schedule::SchedulerLimits limits = schedule::limits_of(job, config, resources);
+  limits.ring = parallel::AttentionExchange::pass_kv;  // no rates are measured here
   limits.kv_tokens = plenty;
   if (job.kv.memory)
     limits.kv_tokens = resources::kv_slots(job, config, resources, *job.kv.memory, plenty).tokens;
@@ -45,17 +46,17 @@ void find_failures(const schedule::SchedulerLimits& limits, batch::Inputs& input
                    Validation& found) {
   std::vector<int64_t> refused, failing;
   for (const batch::InputRequest& of : inputs.requests()) {
-    schedule::Request request = inputs.load(of);
+    batch::Request request = inputs.load(of);
     const auto turns = static_cast<int32_t>(request.turns.size());
     bool begun = false;
-    for (const schedule::Turn& turn : request.turns) {
+    for (const batch::Turn& turn : request.turns) {
       begun = begun || turn.finished;
       if (!turn.refused.empty() && !turn.recorded) refused.push_back(turn.row);
     }
     schedule::SchedulerLimits own = limits;
     if (begun) own.kv_tokens = plenty;  // it continues answers that are not loaded here
     int64_t first = -1;
-    for (const schedule::Finished& failed : batch::refused_at_once(std::move(request), own)) {
+    for (const batch::Finished& failed : execute::refused_at_once(std::move(request), own)) {
       failing.push_back(failed.row);
       if (first >= 0 && failed.row > first) continue;
       if (first >= 0) found.failures.pop_back();
@@ -123,7 +124,7 @@ Validation validate(job::Job job, int num_ranks, bool fresh, bool retry_failed) 
   if (!inputs.shapes().empty()) answer_grammars(job, config, inputs.shapes(), 1);
   resources.max_sequences = resources::resolve_max_sequences(job, config, &inputs, resources);
   const int64_t longest = resources::prompt_footprint(job, config, inputs).longest_tokens;
-  resources::settle_tuned(job, config, std::min(longest, config.max_positions), {}, resources);
+  tune::settle_tuned(job, config, std::min(longest, config.max_positions), {}, resources);
   Validation found;
   found.num_ranks = num_ranks;
   found.shards = std::ssize(job.input);

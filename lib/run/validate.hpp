@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/job/job.hpp"
+#include "lib/work/job/job.hpp"
 
 namespace pecia::run {
 

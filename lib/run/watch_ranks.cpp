@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "lib/comm/of_first.hpp"
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/ranks/comm/of_first.hpp"
 #include "lib/run/signals.hpp"
 
 namespace pecia::run {

@@ -6,9 +6,9 @@
 
 #include <filesystem>
 
-#include "lib/comm/communicator.hpp"
-#include "lib/job/job.hpp"
-#include "lib/watch/watch.hpp"
+#include "lib/ranks/comm/communicator.hpp"
+#include "lib/ranks/watch/watch.hpp"
+#include "lib/work/job/job.hpp"
 
 namespace pecia::run {
 

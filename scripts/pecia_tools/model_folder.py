@@ -89,7 +89,8 @@ class ModelFolder:
 
     @cached_property
     def max_positions(self) -> Optional[int]:
-        """The model's length as a run reads it (lib/model/config_rope.cpp); None where config.json does not say."""
+        """The model's length as a run reads it (lib/model/config/config_rope.cpp); None where config.json
+        does not say."""
         config = self.config
         length = config.get("max_position_embeddings")
         if not _is_number(length):

@@ -7,7 +7,7 @@
 #include "apps/pecia/command.hpp"
 #include "apps/pecia/complaint.hpp"
 #include "apps/pecia/printable.hpp"
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
 
 namespace pecia::app {
 namespace {

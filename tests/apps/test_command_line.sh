@@ -184,13 +184,14 @@ expect 2 - 'needs a --cluster or a --gpu' "$pecia" plan --model llama-3-8b --ran
 expect 2 - 'unknown key model; the keys here are ranks_per_server' \
   "$pecia" plan --model llama-3-8b --cluster "$folder/job.yaml" --ranks 2 --request 5
 
-# A process without a launcher needs no MPI, which cannot start with this setting. The doctor starts it.
+# A process without a launcher needs no MPI, which cannot start with this setting. The doctor starts it. Open MPI's words
+# about the setting do not always arrive.
 alone=(env OMPI_MCA_pml=absent "$pecia")
 expect 0 '^pecia' - "${alone[@]}" --version
 expect 0 '^    0 ' - "${alone[@]}" topology
 expect 0 '"fits": true' - "${alone[@]}" plan --model llama-3-8b --cluster h100-gtt --ranks 2 --request 500 --json
-expect 1 '*' 'pml' "${alone[@]}" doctor
-expect 1 '*' 'pml' env PMI_RANK=0 "${alone[@]}" --version
+expect 1 '*' 'pml\|MPI_Init' "${alone[@]}" doctor
+expect 1 '*' 'pml\|MPI_Init' env PMI_RANK=0 "${alone[@]}" --version
 
 expect 2 - 'no run has begun' "$pecia" inspect "$folder"
 expect 2 - 'p.h5' "$pecia" inspect "$folder/p.h5"

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "apps/bench_ops/earlier_times.hpp"
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
 #include "tests/io/expect_error.hpp"
 #include "tests/support/temp_folder.hpp"
 

@@ -7,9 +7,9 @@
 #include "apps/pecia/plan_batch.hpp"
 #include "apps/pecia/plan_lengths.hpp"
 #include "apps/pecia/plan_text.hpp"
-#include "lib/core/error.hpp"
-#include "lib/job/job_model.hpp"
-#include "lib/model/presets.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/model/config/presets.hpp"
+#include "lib/work/job/job_model.hpp"
 #include "tests/support/shards.hpp"
 #include "tests/support/temp_folder.hpp"
 
@@ -33,9 +33,9 @@ std::string refusal_of(const Ask& ask) {
 TEST(AskedRequests, AreReadFromTheirForm) {
   const auto asked = parse_requests({"128000:500x40", "20+30"});
   ASSERT_EQ(asked.size(), 2u);
-  EXPECT_EQ(asked[0].shape, (foresight::RequestShape{128000, 0, 500}));
+  EXPECT_EQ(asked[0].shape, (simulation::RequestShape{128000, 0, 500}));
   EXPECT_EQ(asked[0].count, 40);
-  EXPECT_EQ(asked[1].shape, (foresight::RequestShape{20, 30, 1}));
+  EXPECT_EQ(asked[1].shape, (simulation::RequestShape{20, 30, 1}));
   EXPECT_EQ(asked[1].count, 1);
 }
 
@@ -58,7 +58,7 @@ TEST(AskedRequests, AreAMillionAtMostInAll) {
 
 std::string text_of(const std::vector<std::string>& asked) {
   const model::ModelConfig config = model::config_of_preset_or_folder("smollm2-135m");
-  return batch_text(foresight::batch_report({simulated(parse_requests(asked)), config}));
+  return batch_text(simulation::batch_report({simulated(parse_requests(asked)), config}));
 }
 
 TEST(BatchText, SaysLengthsOfEachRequestAndOfAll) {

@@ -9,12 +9,12 @@
 #include <numeric>
 
 #include "apps/pecia/summaries.hpp"
-#include "lib/cluster/machine.hpp"
-#include "lib/core/error.hpp"
-#include "lib/io/hdf5.hpp"
-#include "lib/io/kv_save.hpp"
-#include "lib/io/results.hpp"
-#include "lib/io/run_lock.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/files/disk/run_lock.hpp"
+#include "lib/files/hdf5/hdf5.hpp"
+#include "lib/files/kv/kv_save.hpp"
+#include "lib/files/results/results.hpp"
+#include "lib/ranks/cluster/machine.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace pecia::app {

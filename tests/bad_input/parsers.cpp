@@ -9,11 +9,11 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "lib/io/answer_text.hpp"
-#include "lib/io/prompts.hpp"
-#include "lib/io/results.hpp"
-#include "lib/io/safetensors.hpp"
-#include "lib/job/job.hpp"
+#include "lib/files/checkpoint/safetensors.hpp"
+#include "lib/files/prompts/prompts.hpp"
+#include "lib/files/results/results.hpp"
+#include "lib/files/text/answer_text.hpp"
+#include "lib/work/job/job.hpp"
 #include "tests/io/results_samples.hpp"
 #include "tests/support/safetensors_writer.hpp"
 #include "tests/support/shards.hpp"

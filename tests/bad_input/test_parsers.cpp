@@ -16,8 +16,8 @@
 #include <iterator>
 #include <stdexcept>
 
-#include "lib/core/error.hpp"
-#include "lib/core/random.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/random.hpp"
 #include "tests/bad_input/parsers.hpp"
 #include "tests/bad_input/trial.hpp"
 #include "tests/support/temp_folder.hpp"

@@ -15,7 +15,7 @@
 #include <exception>
 #include <stdexcept>
 
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
 
 namespace pecia::test {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "lib/batch/arrivals.hpp"
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/engine/execute/arrivals.hpp"
 #include "tests/support/shards.hpp"
 #include "tests/support/temp_folder.hpp"
 
@@ -27,7 +27,7 @@ schedule::SchedulerLimits limits() {
 class Arriving : public testing::Test {
  protected:
   Arriving() {
-    schedule::Request request;
+    batch::Request request;
     request.turns.resize(1);
     request.turns[0].tokens.assign(46, 1);
     request.turns[0].max_new_tokens = 4;
@@ -55,16 +55,17 @@ class Arriving : public testing::Test {
     claims_ = comm::make_null_communicator()->make_counters(
         static_cast<int64_t>(inputs_->requests().size()));
   }
-  ArrivalSource source(job::Order order = job::Order::fcfs) {
+  execute::ArrivalSource source(job::Order order = job::Order::fcfs) {
     return {*inputs_, *results_, order, *claims_};
   }
   /// Row that is taken, −1 for none.
-  static int64_t take(ArrivalSource& source, const schedule::Scheduler& scheduler, double now) {
+  static int64_t take(execute::ArrivalSource& source, const schedule::Scheduler& scheduler,
+                      double now) {
     const auto request = source.take(scheduler, now);
     return request ? request->turns.front().row : -1;
   }
   /// Rows that an idle replica takes at a time, one after the other.
-  std::vector<int64_t> rows(ArrivalSource& source, double now) {
+  std::vector<int64_t> rows(execute::ArrivalSource& source, double now) {
     std::vector<int64_t> rows;
     for (int64_t row = 0; (row = take(source, idle_, now)) >= 0;) rows.push_back(row);
     return rows;
@@ -84,7 +85,7 @@ using Rows = std::vector<int64_t>;
 
 TEST_F(Arriving, DoNotExistBeforeTheirTime) {
   make({{3, 2.5}, {3, 0}, {3, 1}});
-  ArrivalSource all = source();
+  execute::ArrivalSource all = source();
   EXPECT_EQ(rows(all, 0), Rows{1});
   EXPECT_EQ(all.next_arrival(), 1);
   EXPECT_EQ(all.arrived_turns(), 1);
@@ -98,20 +99,20 @@ TEST_F(Arriving, DoNotExistBeforeTheirTime) {
 
 TEST_F(Arriving, ComeByArrivalThenByTheJobsOrder) {
   make({{3, 2}, {9, 1}, {3, 1}, {30, 2}, {5, 0}});
-  ArrivalSource all = source(job::Order::fcfs);
+  execute::ArrivalSource all = source(job::Order::fcfs);
   EXPECT_EQ(rows(all, 5), (Rows{4, 1, 2, 0, 3}));
 }
 
 TEST_F(Arriving, AreLongestFirstOnlyAmongThoseThatAreThere) {
   make({{3, 0}, {9, 0}, {40, 1}, {9, 0}, {5, 1}});
-  ArrivalSource all = source(job::Order::longest_first);
+  execute::ArrivalSource all = source(job::Order::longest_first);
   EXPECT_EQ(take(all, idle_, 0), 1);
   EXPECT_EQ(rows(all, 1), (Rows{2, 3, 4, 0})) << "equals by arrival, then in the job's order";
 }
 
 TEST_F(Arriving, GoToOneReplicaEach) {
   make({{3, 0}, {3, 0}, {3, 1}, {3, 1}});
-  ArrivalSource one = source(), other = source();
+  execute::ArrivalSource one = source(), other = source();
   EXPECT_EQ(take(one, idle_, 0), 0);
   EXPECT_EQ(take(other, idle_, 1), 1);
   EXPECT_EQ(take(other, idle_, 1), 2);
@@ -121,7 +122,7 @@ TEST_F(Arriving, GoToOneReplicaEach) {
 
 TEST_F(Arriving, AreLeftToAReplicaThatHasRoom) {
   make({{47, 0}, {46, 0}});
-  ArrivalSource here = source(), there = source();
+  execute::ArrivalSource here = source(), there = source();
   EXPECT_EQ(take(here, busy_, 0), -1);
   EXPECT_EQ(take(here, busy_, 1), -1) << "nobody overtakes the first";
   EXPECT_EQ(take(there, idle_, 2), 0);
@@ -130,13 +131,13 @@ TEST_F(Arriving, AreLeftToAReplicaThatHasRoom) {
 
 TEST_F(Arriving, ThatFitNowhereAreTakenToBeRefused) {
   make({{200, 0}});
-  ArrivalSource all = source();
+  execute::ArrivalSource all = source();
   EXPECT_EQ(take(all, busy_, 0), 0);
 }
 
 TEST_F(Arriving, BringTheirTimeAlong) {
   make({{3, 1.5}});
-  ArrivalSource all = source();
+  execute::ArrivalSource all = source();
   EXPECT_EQ(all.take(idle_, 2)->arrival_s, 1.5);
   job_.batch.arrivals = job::Arrivals::ignore;
   EXPECT_EQ(inputs_->load(inputs_->requests().front()).arrival_s, std::nullopt);
@@ -149,7 +150,7 @@ TEST_F(Arriving, OfAContinuedRunAreThoseStillOpen) {
   earlier.token_logprobs = {-1};
   results_->write(0, earlier, io::TurnState::done);
   results_->write(1, earlier, io::TurnState::partial);
-  ArrivalSource all = source();
+  execute::ArrivalSource all = source();
   EXPECT_EQ(all.arrived_turns(), 1);
   EXPECT_EQ(rows(all, 3), Rows{});
   EXPECT_EQ(all.next_arrival(), 4) << "begun or not, it comes at its time again";

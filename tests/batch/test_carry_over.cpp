@@ -9,10 +9,10 @@
 #include <fstream>
 #include <thread>
 
-#include "lib/batch/carry_over.hpp"
-#include "lib/batch/output.hpp"
-#include "lib/core/error.hpp"
-#include "lib/io/file.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/files/disk/file.hpp"
+#include "lib/work/batch/carry_over.hpp"
+#include "lib/work/batch/output.hpp"
 #include "tests/io/expect_error.hpp"
 #include "tests/io/results_samples.hpp"
 #include "tests/support/temp_folder.hpp"

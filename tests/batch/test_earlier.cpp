@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/batch/earlier.hpp"
-#include "lib/batch/identity.hpp"
-#include "lib/batch/inputs.hpp"
-#include "lib/batch/source.hpp"
+#include "lib/engine/execute/source.hpp"
+#include "lib/work/batch/earlier.hpp"
+#include "lib/work/batch/identity.hpp"
+#include "lib/work/batch/inputs.hpp"
 #include "tests/support/shards.hpp"
 #include "tests/support/temp_folder.hpp"
 
@@ -106,7 +106,7 @@ TEST_F(EarlierStart, LeavesThePromptsOfDoneTurnsAsTheyWere) {
   const Inputs inputs(job_, config_, read().turns);
   const InputRequest& chain = inputs.requests()[1];
   const io::ResultsFile results(folder_ / "results.h5");
-  const schedule::Request loaded = load_open(inputs, results, chain);
+  const batch::Request loaded = execute::load_open(inputs, results, chain);
   ASSERT_EQ(loaded.turns[0].tokens.size(), 40u);
   EXPECT_EQ(loaded.turns[0].tokens.front(), 21) << "its end";
   EXPECT_TRUE(loaded.turns[0].finished);

@@ -4,10 +4,10 @@
 #include <fstream>
 #include <functional>
 
-#include "lib/batch/inputs.hpp"
-#include "lib/batch/joined_request.hpp"
-#include "lib/parallel/virtual_ranks.hpp"
-#include "lib/schedule/scheduler.hpp"
+#include "lib/engine/schedule/scheduler.hpp"
+#include "lib/ranks/parallel/virtual_ranks.hpp"
+#include "lib/work/batch/inputs.hpp"
+#include "lib/work/batch/joined_request.hpp"
 #include "tests/io/expect_error.hpp"
 #include "tests/support/shards.hpp"
 #include "tests/support/temp_folder.hpp"
@@ -45,7 +45,7 @@ class Shards : public testing::Test {
   }
   Inputs inputs() const { return Inputs(job_, config_); }
   /// The request of that id as it is run.
-  schedule::Request load(const std::string& id) const {
+  batch::Request load(const std::string& id) const {
     const Inputs all = inputs();
     for (const InputRequest& request : all.requests())
       if (all.prompt(request).id == id) return all.load(request);
@@ -107,7 +107,7 @@ TEST_F(Shards, AreOneListOfRequestsAndRows) {
   EXPECT_EQ(layout.turns[4].prompt_tokens, 3);
   EXPECT_EQ(layout.inputs.size(), 2u);
 
-  const schedule::Request loaded = all.load(all.requests()[2]);
+  const batch::Request loaded = all.load(all.requests()[2]);
   EXPECT_EQ(loaded.turns[1].row, 4);
   EXPECT_EQ(loaded.turns[1].tokens, (std::vector<int32_t>{6, 7, 8}));
   EXPECT_EQ(loaded.turns[1].refused, "");
@@ -120,7 +120,7 @@ TEST_F(Shards, GiveTheirTurnsOptionsOfTheirOwn) {
     shard.max_new_tokens = {0, 3};
     shard.temperature = {0.25f, 1.5f};
   });
-  const schedule::Request request = load("a");
+  const batch::Request request = load("a");
   EXPECT_EQ(request.turns[0].max_new_tokens, 0);
   EXPECT_EQ(request.turns[1].max_new_tokens, 3);
   EXPECT_EQ(request.turns[0].params.temperature, 0.25f);
@@ -156,7 +156,7 @@ TEST_F(Shards, GiveTheirTurnsSamplingOfTheirOwn) {
     shard.logit_bias_tokens = {4, static_cast<int32_t>(config_.vocab)};
     shard.logit_bias = {-3, 1};
   });
-  const schedule::Request request = load("a");
+  const batch::Request request = load("a");
   const auto& first = request.turns[0];
   const auto& second = request.turns[1];
   EXPECT_EQ(first.params.top_k, 0);
@@ -180,7 +180,7 @@ TEST_F(Shards, GiveTheirTurnsStopStringsOfTheirOwn) {
   write("a.h5", {{"a", {{{1}}, {{2}}, {{3}}}}}, [](ShardContent& shard) {
     shard.stop = {R"(["x", "y"])", "", "[]"};
   });
-  const schedule::Request request = load("a");
+  const batch::Request request = load("a");
   EXPECT_EQ(request.turns[0].stop, (std::vector<std::string>{"x", "y"}));
   EXPECT_EQ(request.turns[1].stop, std::vector<std::string>{"\n\n"});
   EXPECT_EQ(request.turns[2].stop, std::vector<std::string>{});
@@ -219,7 +219,7 @@ TEST_F(Shards, KeysFollowFromTheRequestNotFromItsPlace) {
   const test::ShardRequest x{"x", {{{1}}, {{2}}}}, y{"y", {{{1}}, {{2}}}};
   write("a.h5", {x});
   write("b.h5", {y});
-  const schedule::Request before = load("x"), other = load("y");
+  const batch::Request before = load("x"), other = load("y");
   EXPECT_NE(before.turns[0].random_key, before.turns[1].random_key);
   EXPECT_NE(before.turns[0].random_key, other.turns[0].random_key);
   std::swap(job_.input[0], job_.input[1]);
@@ -343,7 +343,7 @@ TEST_F(Shards, KnowThatNothingCanRun) {
 
 TEST_F(Shards, RefuseAChainThatGrowsTooLongBeforeItIsRun) {
   write("a.h5", {{"chain", {{test::ascending(20)}, {test::ascending(28)}, {{1}}}}});
-  const schedule::Request chain = load("chain");
+  const batch::Request chain = load("chain");
   EXPECT_EQ(chain.turns[0].refused, "");
   EXPECT_EQ(chain.turns[1].refused, "") << "49 tokens leave room for one";
   EXPECT_NE(chain.turns[2].refused.find("at least 51 tokens with what comes before, the model's "
@@ -440,7 +440,7 @@ TEST_F(AlikeShards, CountWhatForksShareAndComputeAgain) {
 TEST_F(AlikeShards, NeedNoMoreSlotsTogetherThanIsSaidBeforehand) {
   Inputs all = inputs();
   all.share(find_prefixes(all.prompt_prefixes(16), {.block = 16}));
-  std::vector<schedule::Request> requests;
+  std::vector<batch::Request> requests;
   for (const InputRequest& request : all.requests()) requests.push_back(all.load(request));
   for (const bool layout : {false, true})
     for (const int ring_size : {1, 2, 8})

@@ -3,8 +3,8 @@
 
 #include <fstream>
 
-#include "lib/batch/output.hpp"
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/work/batch/output.hpp"
 #include "tests/io/expect_error.hpp"
 #include "tests/support/temp_folder.hpp"
 

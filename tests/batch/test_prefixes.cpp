@@ -6,7 +6,7 @@
 #include <numeric>
 #include <random>
 
-#include "lib/batch/prefixes.hpp"
+#include "lib/work/batch/prefixes.hpp"
 
 namespace pecia::batch {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/batch/replica_totals.hpp"
+#include "lib/engine/execute/replica_totals.hpp"
 
 namespace pecia::batch {
 namespace {
@@ -26,15 +26,15 @@ schedule::Plan plan_of(std::vector<schedule::PlanItem> items) {
 }
 
 TEST(PhaseName, SaysWhatThePassHas) {
-  EXPECT_STREQ(phase_name(plan_of({chunk(1, 5)})), "prefill");
-  EXPECT_STREQ(phase_name(plan_of({decode_row(1, 3)})), "decode");
-  EXPECT_STREQ(phase_name(plan_of({decode_row(1, 3), chunk(2, 1)})), "mixed");
-  EXPECT_STREQ(phase_name(plan_of({chunk(2, 1), decode_row(1, 3)})), "mixed");
+  EXPECT_STREQ(execute::phase_name(plan_of({chunk(1, 5)})), "prefill");
+  EXPECT_STREQ(execute::phase_name(plan_of({decode_row(1, 3)})), "decode");
+  EXPECT_STREQ(execute::phase_name(plan_of({decode_row(1, 3), chunk(2, 1)})), "mixed");
+  EXPECT_STREQ(execute::phase_name(plan_of({chunk(2, 1), decode_row(1, 3)})), "mixed");
 }
 
 TEST(PassCounter, SharesAMixedPassByNewTokens) {
-  ReplicaTotals totals;
-  PassCounter counter;
+  execute::ReplicaTotals totals;
+  execute::PassCounter counter;
   counter.count(plan_of({decode_row(1, 4), decode_row(2, 9), chunk(3, 5), chunk(4, 1, 0)}),
                 {10, 14, 800}, totals);
   EXPECT_EQ(totals.prefill_s, 3);
@@ -46,8 +46,8 @@ TEST(PassCounter, SharesAMixedPassByNewTokens) {
 }
 
 TEST(PassCounter, GivesAPurePassToItsPhase) {
-  ReplicaTotals totals;
-  PassCounter counter;
+  execute::ReplicaTotals totals;
+  execute::PassCounter counter;
   counter.count(plan_of({chunk(1, 7)}), {0, 0.1, 10}, totals);
   counter.count(plan_of({decode_row(1, 0)}), {1, 1.25, 20}, totals);
   EXPECT_EQ(totals.prefill_s, 0.1);
@@ -57,8 +57,8 @@ TEST(PassCounter, GivesAPurePassToItsPhase) {
 }
 
 TEST(PassCounter, MeasuresBetweenTokensOfATurnThroughMixedPasses) {
-  ReplicaTotals totals;
-  PassCounter counter;
+  execute::ReplicaTotals totals;
+  execute::PassCounter counter;
   counter.count(plan_of({chunk(1, 7, 0)}), {0, 2, 0}, totals);
   EXPECT_TRUE(totals.tbt_s.empty()) << "the first token has none before it";
   counter.count(plan_of({decode_row(1, 1), chunk(2, 30)}), {2, 5, 0}, totals);
@@ -72,27 +72,27 @@ TEST(PassCounter, MeasuresBetweenTokensOfATurnThroughMixedPasses) {
 }
 
 TEST(CountDone, SeesWhatWasCut) {
-  ReplicaTotals totals;
+  execute::ReplicaTotals totals;
   io::TurnResult result;
   result.cached_tokens = 5;
   result.finish_reason = io::FinishReason::length;
-  count_done(result, 0, totals);
+  execute::count_done(result, 0, totals);
   EXPECT_EQ(totals.cut_by_length, 0) << "a prompt that is only read";
   EXPECT_TRUE(totals.ttft_s.empty());
 
   result.tokens = {1, 2, 3};
   result.ttft_s = 2;
   result.truncated_tokens = 70;
-  count_done(result, 3, totals);
+  execute::count_done(result, 3, totals);
   EXPECT_EQ(totals.cut_by_length, 1);
   EXPECT_EQ(totals.cut_by_model_length, 0);
   result.truncated_tokens = 8;
-  count_done(result, 4, totals);
+  execute::count_done(result, 4, totals);
   EXPECT_EQ(totals.cut_by_length, 2);
   EXPECT_EQ(totals.cut_by_model_length, 1);
   result.truncated_tokens = 0;
   result.finish_reason = io::FinishReason::stop;
-  count_done(result, 3, totals);
+  execute::count_done(result, 3, totals);
   EXPECT_EQ(totals.cut_by_length, 2);
   EXPECT_EQ(totals.truncated_turns, 2);
   EXPECT_EQ(totals.truncated_tokens, 78);
@@ -102,8 +102,8 @@ TEST(CountDone, SeesWhatWasCut) {
 }
 
 TEST(PassCounter, TellsFirstTokensOfSharedPassesFromThoseOfTheirOwn) {
-  ReplicaTotals totals;
-  PassCounter counter;
+  execute::ReplicaTotals totals;
+  execute::PassCounter counter;
   counter.count(plan_of({chunk(1, 7, 0)}), {0, 1, 0}, totals);
   EXPECT_EQ(totals.first_tokens, 1);
   EXPECT_EQ(totals.shared_first_tokens, 0);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/batch/simulated_requests.hpp"
-#include "lib/schedule/scheduler.hpp"
+#include "lib/engine/schedule/scheduler.hpp"
+#include "lib/engine/schedule/simulated_requests.hpp"
 #include "tests/support/shards.hpp"
 #include "tests/support/temp_folder.hpp"
 
@@ -33,11 +33,11 @@ schedule::SchedulerLimits limits_of(bool layout) {
 
 /// The passes of a scheduler that has the requests as a run gives them.
 std::vector<Rows> passes_of_run(const Inputs& inputs, const job::Job& job, bool layout,
-                                schedule::Sharing& sharing) {
+                                batch::Sharing& sharing) {
   schedule::Scheduler scheduler(limits_of(layout));
   std::vector<Rows> passes;
-  for (const RequestGroup& group : runnable_groups(inputs, job.batch)) {
-    std::vector<schedule::Request> requests;
+  for (const RequestGroup& group : schedule::runnable_groups(inputs, job.batch)) {
+    std::vector<batch::Request> requests;
     for (const InputRequest* request : group.requests) requests.push_back(inputs.load(*request));
     scheduler.add(
         requests.size() == 1 ? requests.front() : joined(requests, group.shared_tokens).value(), 0);
@@ -93,15 +93,15 @@ TEST_F(AlikeRequests, AreSimulatedInThePassesOfTheRun) {
     for (const bool layout : {false, true}) {
       Inputs inputs(job_, config_);
       if (shares) inputs.share(find_prefixes(inputs.prompt_prefixes(16), {.block = 16}));
-      schedule::Sharing sharing;
+      batch::Sharing sharing;
       const std::vector<Rows> run = passes_of_run(inputs, job_, layout, sharing);
       std::vector<Rows> simulated;
       const schedule::PassSeconds seconds = [&](const schedule::Plan& plan) {
         simulated.push_back(rows_of(plan));
         return 0.0;
       };
-      const schedule::Simulation found =
-          schedule::simulate(limits_of(layout), seconds, simulated_requests(inputs, job_.batch));
+      const schedule::Simulation found = schedule::simulate(
+          limits_of(layout), seconds, schedule::simulated_requests(inputs, job_.batch));
       EXPECT_EQ(simulated, run) << "shares " << shares << ", layout " << layout;
       EXPECT_EQ(found.sharing.prefixes, shares ? 1 : 0);
       EXPECT_EQ(found.sharing.spared_tokens(), sharing.spared_tokens());

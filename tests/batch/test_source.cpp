@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/batch/source.hpp"
+#include "lib/engine/execute/source.hpp"
 #include "tests/support/shards.hpp"
 #include "tests/support/temp_folder.hpp"
 
@@ -39,14 +39,14 @@ class OpenRequests : public testing::Test {
   /// First rows of what a run takes, in order.
   std::vector<int64_t> taken(job::Order order) {
     const auto counter = comm::make_null_communicator()->make_counter();
-    ListSource source(*inputs_, *results_, order, *counter);
+    execute::ListSource source(*inputs_, *results_, order, *counter);
     std::vector<int64_t> rows;
     while (const auto request = take(source)) rows.push_back(request->turns.front().row);
     EXPECT_FALSE(take(source));
     EXPECT_FALSE(source.next_arrival());
     return rows;
   }
-  std::optional<schedule::Request> take(Source& source) { return source.take(idle_, 0); }
+  std::optional<batch::Request> take(execute::Source& source) { return source.take(idle_, 0); }
 
   test::TempFolder folder_;
   job::Job job_;
@@ -71,8 +71,8 @@ TEST_F(OpenRequests, AreThoseWithATurnLeft) {
 
 TEST_F(OpenRequests, AreSharedByTheReplicasThatTake) {
   const auto counter = comm::make_null_communicator()->make_counter();
-  ListSource one(*inputs_, *results_, job::Order::fcfs, *counter);
-  ListSource other(*inputs_, *results_, job::Order::fcfs, *counter);
+  execute::ListSource one(*inputs_, *results_, job::Order::fcfs, *counter);
+  execute::ListSource other(*inputs_, *results_, job::Order::fcfs, *counter);
   EXPECT_EQ(take(one)->turns.front().row, 0);
   EXPECT_EQ(take(other)->turns.front().row, 2);
   EXPECT_EQ(take(other)->turns.front().row, 4);
@@ -83,7 +83,7 @@ TEST_F(OpenRequests, AreSharedByTheReplicasThatTake) {
 
 TEST_F(OpenRequests, AreLeftToOthersByWhoHasEnough) {
   const auto counter = comm::make_null_communicator()->make_counter();
-  ListSource source(*inputs_, *results_, job::Order::fcfs, *counter);
+  execute::ListSource source(*inputs_, *results_, job::Order::fcfs, *counter);
   schedule::SchedulerLimits limits;
   limits.kv_tokens = 100, limits.max_positions = 1000;
   schedule::Scheduler small(limits);
@@ -95,7 +95,7 @@ TEST_F(OpenRequests, AreLeftToOthersByWhoHasEnough) {
 /// Passed over while an end is assumed, they are all taken once it is forgotten.
 TEST_F(OpenRequests, AreTakenOnceAnAssumedEndIsForgotten) {
   const auto counter = comm::make_null_communicator()->make_counter();
-  ListSource source(*inputs_, *results_, job::Order::fcfs, *counter);
+  execute::ListSource source(*inputs_, *results_, job::Order::fcfs, *counter);
   schedule::SchedulerLimits limits;
   limits.kv_tokens = 1000, limits.max_positions = 1000, limits.max_sequences = 8;
   limits.max_batch_tokens = 1000;
@@ -117,8 +117,8 @@ TEST_F(OpenRequests, GoOnFromWhatIsInTheResults) {
   write(1, io::TurnState::partial, {9});
   write(2, io::TurnState::failed, {}, "bad");
   const auto counter = comm::make_null_communicator()->make_counter();
-  ListSource source(*inputs_, *results_, job::Order::fcfs, *counter);
-  const schedule::Request first = *take(source), second = *take(source);
+  execute::ListSource source(*inputs_, *results_, job::Order::fcfs, *counter);
+  const batch::Request first = *take(source), second = *take(source);
 
   EXPECT_TRUE(first.turns[0].finished);
   EXPECT_TRUE(first.turns[0].recorded);

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "lib/batch/team_timeline.hpp"
+#include "lib/engine/execute/team_timeline.hpp"
 
 namespace pecia::batch {
 namespace {
@@ -19,7 +19,7 @@ schedule::Plan pass_of(std::vector<int32_t> instances, int64_t sequence, bool re
 }
 
 TEST(TeamTimeline, JoinsPassesThatGoOn) {
-  TeamTimeline timeline;
+  execute::TeamTimeline timeline;
   timeline.add(pass_of({0, 1}, 7, true), 0, 1);
   timeline.add(pass_of({2}, 8, false), 0.5, 1.5);
   timeline.add(pass_of({0, 1}, 7, true), 1.01, 2);
@@ -33,7 +33,7 @@ TEST(TeamTimeline, JoinsPassesThatGoOn) {
 }
 
 TEST(TeamTimeline, BeginsASpanWhereTeamKindOrRequestChanges) {
-  TeamTimeline timeline;
+  execute::TeamTimeline timeline;
   timeline.add(pass_of({0, 1}, 7, true), 0, 1);
   timeline.add(pass_of({0}, 7, true), 1, 2);
   timeline.add(pass_of({0}, 7, false), 2, 3);
@@ -46,20 +46,21 @@ TEST(TeamTimeline, BeginsASpanWhereTeamKindOrRequestChanges) {
 }
 
 TEST(TeamTimeline, LeavesOutTheShortestWhenThereAreTooMany) {
-  TeamTimeline timeline;
+  execute::TeamTimeline timeline;
   double now = 0;
   for (int64_t pass = 0; pass < 20000; ++pass) {
     const double seconds = pass % 100 == 0 ? 1.0 : 3e-3;
     timeline.add(pass_of({0}, pass, true), now, now + seconds);
     now += seconds;
   }
-  EXPECT_LE(timeline.spans().size(), TeamTimeline::most_spans);
+  EXPECT_LE(timeline.spans().size(), execute::TeamTimeline::most_spans);
   EXPECT_GT(timeline.least_s(), 3e-3);
   EXPECT_LT(timeline.least_s(), 1);
   int64_t long_ones = 0;
-  for (const TeamSpan& span : timeline.spans()) long_ones += span.end_s - span.begin_s > 0.5;
+  for (const execute::TeamSpan& span : timeline.spans())
+    long_ones += span.end_s - span.begin_s > 0.5;
   EXPECT_EQ(long_ones, 200);
-  const auto copy = from_bytes<TeamTimeline>(to_bytes(timeline));
+  const auto copy = from_bytes<execute::TeamTimeline>(to_bytes(timeline));
   EXPECT_EQ(copy.spans().size(), timeline.spans().size());
   EXPECT_EQ(copy.least_s(), timeline.least_s());
 }

@@ -3,7 +3,7 @@
 
 #include <fstream>
 
-#include "lib/cluster/cgroup.hpp"
+#include "lib/ranks/cluster/cgroup.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace pecia::cluster {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/cluster/energy.hpp"
+#include "lib/ranks/cluster/energy.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace pecia::cluster {

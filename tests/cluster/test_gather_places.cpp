@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
-#include "lib/cluster/topology.hpp"
-#include "lib/comm/mpi_communicator.hpp"
+#include "lib/ranks/cluster/topology.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
 
 namespace pecia::cluster {
 namespace {

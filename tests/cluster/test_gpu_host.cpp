@@ -3,7 +3,7 @@
 
 #include <cstdlib>
 
-#include "lib/cluster/gpu_host.hpp"
+#include "lib/ranks/cluster/gpu_host.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace pecia::cluster {

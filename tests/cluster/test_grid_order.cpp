@@ -6,9 +6,9 @@
 #include <numeric>
 #include <random>
 
-#include "lib/cluster/grid_order.hpp"
-#include "lib/cluster/process_grid.hpp"
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/ranks/cluster/grid_order.hpp"
+#include "lib/ranks/cluster/process_grid.hpp"
 
 namespace pecia::cluster {
 namespace {

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <thread>
 
-#include "lib/cluster/link_measure.hpp"
-#include "lib/comm/communicator_over.hpp"
-#include "lib/comm/mpi_communicator.hpp"
+#include "lib/ranks/cluster/link_measure.hpp"
+#include "lib/ranks/comm/communicator_over.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
 #include "tests/comm/server_layouts.hpp"
 
 namespace pecia::cluster {

@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "lib/cluster/machine.hpp"
+#include "lib/ranks/cluster/machine.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace pecia::cluster {

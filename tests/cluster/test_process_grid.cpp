@@ -5,8 +5,8 @@
 #include <random>
 #include <set>
 
-#include "lib/cluster/process_grid.hpp"
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/ranks/cluster/process_grid.hpp"
 
 namespace pecia::cluster {
 namespace {

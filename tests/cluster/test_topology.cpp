@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "lib/cluster/machine.hpp"
-#include "lib/cluster/topology.hpp"
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/ranks/cluster/machine.hpp"
+#include "lib/ranks/cluster/topology.hpp"
 
 namespace pecia::cluster {
 namespace {

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "lib/comm/agree.hpp"
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/comm/of_first.hpp"
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/ranks/comm/agree.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
+#include "lib/ranks/comm/of_first.hpp"
 
 namespace pecia::comm {
 namespace {

@@ -4,8 +4,8 @@
 #include <atomic>
 #include <future>
 
-#include "lib/comm/call_watch.hpp"
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/ranks/comm/call_watch.hpp"
 
 namespace pecia::comm {
 namespace {

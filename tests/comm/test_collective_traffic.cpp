@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "lib/comm/host_collectives.hpp"
-#include "lib/comm/mpi_communicator.hpp"
+#include "lib/ranks/comm/host_collectives.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
 #include "tests/comm/server_layouts.hpp"
 
 namespace pecia::comm {

@@ -8,9 +8,9 @@
 #include <map>
 #include <numeric>
 
-#include "lib/comm/host_collectives.hpp"
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/comm/server_map.hpp"
+#include "lib/ranks/comm/host_collectives.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
+#include "lib/ranks/comm/server_map.hpp"
 #include "tests/comm/server_layouts.hpp"
 #include "tests/support/compare.hpp"
 

@@ -6,8 +6,8 @@
 #include <functional>
 #include <set>
 
-#include "lib/comm/collectives.hpp"
-#include "lib/comm/mpi_communicator.hpp"
+#include "lib/ranks/comm/collectives.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
 
 namespace pecia::comm {
 namespace {

@@ -7,8 +7,8 @@
 
 #include <deque>
 
-#include "lib/comm/mailbox.hpp"
-#include "lib/comm/mpi_communicator.hpp"
+#include "lib/ranks/comm/mailbox.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
 
 namespace pecia::comm {
 namespace {

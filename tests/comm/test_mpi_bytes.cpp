@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
-#include "lib/comm/mpi_bytes.hpp"
+#include "lib/ranks/comm/mpi_bytes.hpp"
 
 namespace pecia::comm {
 namespace {

@@ -9,13 +9,13 @@
 #include <future>
 #include <set>
 
-#include "lib/comm/collectives.hpp"
-#include "lib/comm/communicator_over.hpp"
-#include "lib/comm/nccl_communicator.hpp"
-#include "lib/core/error.hpp"
-#include "lib/device/buffer.hpp"
-#include "lib/device/graph_stream.hpp"
-#include "lib/device/host_memory.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/device/buffer.hpp"
+#include "lib/base/device/graph_stream.hpp"
+#include "lib/base/device/host_memory.hpp"
+#include "lib/ranks/comm/collectives.hpp"
+#include "lib/ranks/comm/communicator_over.hpp"
+#include "lib/ranks/comm/nccl_communicator.hpp"
 
 namespace pecia::comm {
 namespace {

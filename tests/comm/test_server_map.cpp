@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/comm/server_map.hpp"
+#include "lib/ranks/comm/server_map.hpp"
 
 namespace pecia::comm {
 namespace {

@@ -8,10 +8,10 @@
 #include <numeric>
 #include <random>
 
-#include "lib/comm/collectives.hpp"
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/comm/team.hpp"
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/ranks/comm/collectives.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
+#include "lib/ranks/comm/team.hpp"
 
 namespace pecia::comm {
 namespace {

@@ -7,11 +7,11 @@
 #include <cstring>
 #include <numeric>
 
-#include "lib/comm/collectives.hpp"
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/comm/nccl_communicator.hpp"
-#include "lib/comm/team.hpp"
-#include "lib/device/buffer.hpp"
+#include "lib/base/device/buffer.hpp"
+#include "lib/ranks/comm/collectives.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
+#include "lib/ranks/comm/nccl_communicator.hpp"
+#include "lib/ranks/comm/team.hpp"
 #include "tests/support/fake_nccl.hpp"
 #include "tests/support/separate_device.hpp"
 

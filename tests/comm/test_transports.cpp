@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/comm/transports.hpp"
+#include "lib/ranks/comm/transports.hpp"
 
 namespace pecia::comm {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "lib/core/dtype.hpp"
+#include "lib/base/core/dtype.hpp"
 
 namespace pecia {
 namespace {

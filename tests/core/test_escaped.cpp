@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/core/escaped.hpp"
+#include "lib/base/core/escaped.hpp"
 
 namespace pecia {
 namespace {

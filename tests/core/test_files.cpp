@@ -4,8 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/core/error.hpp"
-#include "lib/core/files.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/files.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace pecia {

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "lib/core/in_parallel.hpp"
+#include "lib/base/core/in_parallel.hpp"
 
 namespace pecia {
 namespace {

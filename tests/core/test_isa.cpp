@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/core/isa.hpp"
+#include "lib/base/core/isa.hpp"
 
 namespace pecia {
 namespace {

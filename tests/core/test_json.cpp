@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lib/core/json.hpp"
+#include "lib/base/core/json.hpp"
 
 namespace pecia {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "lib/core/mistyped.hpp"
+#include "lib/base/core/mistyped.hpp"
 
 namespace pecia {
 namespace {

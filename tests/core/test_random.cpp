@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "lib/core/random.hpp"
+#include "lib/base/core/random.hpp"
 
 namespace pecia {
 namespace {

@@ -16,6 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+try:
+    import tomllib
+except ModuleNotFoundError:  # before Python 3.11
+    from pip._vendor import tomli as tomllib
+
 from harness import SOURCE
 from rattler import RECIPE, RattlerBuild
 
@@ -63,8 +68,13 @@ def wanted(manager: int) -> set[str]:
 
 
 def helpers() -> set[str]:
-    lines = (SOURCE / "scripts/requirements.in").read_text().splitlines()
-    return {re.split(r"[=;\[]", line)[0] for line in lines if line and not line.startswith("#")}
+    return {re.split(r"[=;\[]", line)[0] for line in asked_for()[""]}
+
+
+def asked_for() -> dict[str, list[str]]:
+    """The dependencies of the helpers ("") and of their extras."""
+    project = tomllib.loads((SOURCE / "scripts/pyproject.toml").read_text("utf-8"))["project"]
+    return {"": project["dependencies"], **project["optional-dependencies"]}
 
 
 def project_version() -> str:
@@ -166,14 +176,13 @@ class Requirements(unittest.TestCase):
                 self.assertRegex(pin, r"^[\w.-]+==[\w.]+( *;.*|\s*)$", path)
                 self.assertRegex(hashes, r"^sha256:[0-9a-f]{64}( +--hash=sha256:[0-9a-f]{64})* *$", pin)
 
-    def test_lists_are_those_of_the_files_that_people_write(self) -> None:
-        written = sorted((SOURCE / "scripts").glob("requirements*.in"))
-        self.assertEqual(len(written), 6)
-        for path in written:
-            locked = {pin.partition(";")[0].strip() for pin in self.pins(path.with_suffix(".txt"))}
-            for pin in self.pins(path):
-                name = pin.partition(";")[0].strip().replace("_", "-")
-                self.assertIn(name, locked, f"{path.name} has changed: run scripts/lock-requirements.sh")
+    def test_lists_are_those_of_what_is_asked_for(self) -> None:
+        for extra, wanted in asked_for().items():
+            path = SOURCE / f"scripts/requirements{extra and '-'}{extra}.txt"
+            locked = set(map(self.version, self.pins(path)))
+            for pin in wanted:
+                name = self.version(pin).replace("_", "-")
+                self.assertIn(name, locked, "pyproject.toml has changed: run scripts/lock-requirements.sh")
 
     def test_packages_of_one_environment_agree(self) -> None:
         versions = {self.version(pin) for pin in self.pins(SOURCE / "scripts/requirements.txt")}

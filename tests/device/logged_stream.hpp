@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "lib/core/error.hpp"
-#include "lib/device/graph_stream.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/device/graph_stream.hpp"
 
 namespace pecia::test {
 

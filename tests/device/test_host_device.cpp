@@ -4,7 +4,7 @@
 #include <numeric>
 #include <vector>
 
-#include "lib/device/buffer.hpp"
+#include "lib/base/device/buffer.hpp"
 
 namespace pecia::device {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "lib/device/phantom_addresses.hpp"
+#include "lib/base/device/phantom_addresses.hpp"
 
 namespace pecia::device {
 namespace {

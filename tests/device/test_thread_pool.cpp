@@ -4,8 +4,8 @@
 
 #include <numeric>
 
-#include "lib/core/error.hpp"
-#include "lib/device/thread_pool.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/device/thread_pool.hpp"
 
 namespace pecia::device {
 namespace {

@@ -10,9 +10,9 @@
 #include <numeric>
 #include <thread>
 
-#include "lib/core/error.hpp"
-#include "lib/device/buffer.hpp"
-#include "lib/execute/allowed_tokens.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/device/buffer.hpp"
+#include "lib/engine/execute/allowed_tokens.hpp"
 #include "tests/support/separate_device.hpp"
 
 namespace pecia::execute {
@@ -70,7 +70,7 @@ struct AllowedRows : testing::TestWithParam<Place> {
   }
 
   test::OwnedCompute owned = compute_at(GetParam());
-  context::Compute compute = owned;
+  attention::Compute compute = owned;
   AllowedTokens allowed{vocab};
 };
 

@@ -5,18 +5,18 @@
 
 #include <fstream>
 
-#include "lib/execute/kv_saves.hpp"
+#include "lib/engine/execute/kv_saves.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace pecia::test {
 namespace {
 
-using batch::ReplicaTotals;
+using batch::Request;
 using execute::KvBytes;
 using execute::KvSaves;
+using execute::ReplicaTotals;
 using schedule::Outcome;
 using schedule::Plan;
-using schedule::Request;
 
 // 2 layers × 4 KV heads × 8 numbers of fp32: 512 bytes a token, all on the one rank.
 constexpr KvBytes bytes{2, 4, 8, DType::fp32, 512, 1};

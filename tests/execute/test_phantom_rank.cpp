@@ -6,8 +6,8 @@
 
 #include <chrono>
 
-#include "lib/core/error.hpp"
-#include "lib/execute/phantom_rank.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/engine/execute/phantom_rank.hpp"
 
 namespace pecia::execute {
 namespace {
@@ -60,7 +60,7 @@ TEST(PhantomRank, OfALargeGridSendsWhatThePapersSay) {
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     RecordProperty("seconds", std::to_string(seconds.count()));
 
-    const context::ReplicaGroups& groups = phantom.replica().groups();
+    const attention::ReplicaGroups& groups = phantom.replica().groups();
     // Alg. 2: a KV head's keys and values of a rank go N − 1 times to the next one.
     EXPECT_EQ(groups.ring->traffic().messages, config.layers * (cp - 1));
     EXPECT_EQ(groups.ring->traffic().bytes, config.layers * (cp - 1) * own * 2 *

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/execute/rank_needs.hpp"
-#include "lib/model/model.hpp"
+#include "lib/engine/execute/rank_needs.hpp"
+#include "lib/model/layers/model.hpp"
 
 namespace pecia::execute {
 namespace {
@@ -69,12 +69,12 @@ TEST(RankNeeds, SayWhatWindowsSpare) {
   windowed.pattern[0].window = windowed.pattern[2].window = 9;
   const resources::Resources ring = resources_of(2, 1, 1);
   const RankNeeds found = needs(0, ring, windowed);
-  EXPECT_EQ(found.prefill_windows, (context::WindowTotals{2 * 8 * token, 2 * 128 * token}));
+  EXPECT_EQ(found.prefill_windows, (attention::WindowTotals{2 * 8 * token, 2 * 128 * token}));
   EXPECT_EQ(found.prefill_sent_bytes, (2 * 8 + 128) * token);
   EXPECT_GT(found.decode_windows.whole_ring_bytes, 0);
   EXPECT_LE(found.decode_windows.sent_bytes, found.decode_windows.whole_ring_bytes);
-  EXPECT_EQ(needs(0, ring).prefill_windows, context::WindowTotals{});
-  EXPECT_EQ(needs(0, resources_of(1, 2, 1), windowed).prefill_windows, context::WindowTotals{});
+  EXPECT_EQ(needs(0, ring).prefill_windows, attention::WindowTotals{});
+  EXPECT_EQ(needs(0, resources_of(1, 2, 1), windowed).prefill_windows, attention::WindowTotals{});
 }
 
 TEST(RankNeeds, FallWithTensorParallelism) {

@@ -8,11 +8,11 @@
 #include <cstring>
 #include <string>
 
-#include "lib/batch/arrivals.hpp"
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/execute/replica_loop.hpp"
-#include "lib/execute/team_loop.hpp"
-#include "lib/model/device_weights.hpp"
+#include "lib/engine/execute/arrivals.hpp"
+#include "lib/engine/execute/replica_loop.hpp"
+#include "lib/engine/execute/team_loop.hpp"
+#include "lib/model/weights/device_weights.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
 #include "tests/support/separate_device.hpp"
 #include "tests/support/shards.hpp"
 #include "tests/support/temp_folder.hpp"
@@ -50,8 +50,8 @@ class ReplicaLoop : public testing::Test, private execute::RunObserver {
   }
 
   /// `arrivals`: of the requests, if they are replayed.
-  batch::ReplicaTotals run(const std::vector<double>& arrivals = {},
-                           const execute::RunClock& clock = execute::steady_run_clock()) {
+  execute::ReplicaTotals run(const std::vector<double>& arrivals = {},
+                             const execute::RunClock& clock = execute::steady_run_clock()) {
     const model::Weights weights(config_, io::Checkpoint(model_), {});
     const auto device = on_gpu_ ? make_separate_device({.info = {"separate", 90, 1, "", ""},
                                                         .before_work = [this] { events_ += 'w'; }})
@@ -87,11 +87,11 @@ class ReplicaLoop : public testing::Test, private execute::RunObserver {
     io::ResultsFile results(folder_ / "results.h5");
     const auto counter = comm::make_null_communicator()->make_counter();
     const auto claims = comm::make_null_communicator()->make_counters(3);
-    batch::ListSource list(inputs, results, job::Order::fcfs, *counter);
-    std::optional<batch::ArrivalSource> replay;
+    execute::ListSource list(inputs, results, job::Order::fcfs, *counter);
+    std::optional<execute::ArrivalSource> replay;
     if (!arrivals.empty()) replay.emplace(inputs, results, job::Order::fcfs, *claims);
     schedule::Scheduler scheduler(limits_);
-    execute::PlanSource plans{scheduler, replay ? static_cast<batch::Source&>(*replay) : list,
+    execute::PlanSource plans{scheduler, replay ? static_cast<execute::Source&>(*replay) : list,
                               results, *this};
     auto totals = loop(&plans);
     for (int64_t row = 0; row < 3; ++row) {
@@ -108,8 +108,8 @@ class ReplicaLoop : public testing::Test, private execute::RunObserver {
   }
   bool stopping(bool told) override { return told; }
   void planned(const schedule::Plan&, std::optional<double>) override {}
-  void begins(const schedule::Plan&, const batch::ReplicaTotals&) override { events_ += 'b'; }
-  void ended(const batch::ReplicaTotals&) override {}
+  void begins(const schedule::Plan&, const execute::ReplicaTotals&) override { events_ += 'b'; }
+  void ended(const execute::ReplicaTotals&) override {}
 
   double phase_seconds(const char* name) const {
     for (const report::Stage& stage : recorder_.stages())
@@ -170,7 +170,7 @@ TEST_F(ReplicaLoop, WritesTurnsAtOnceWhereTheHostComputes) {
 }
 
 TEST_F(ReplicaLoop, CountsTokensAndSharesMixedPasses) {
-  const batch::ReplicaTotals totals = run();
+  const execute::ReplicaTotals totals = run();
   EXPECT_GT(phase_seconds("prefill"), 0) << "the first pass";
   EXPECT_GT(phase_seconds("mixed"), 0);
   EXPECT_GT(phase_seconds("decode"), 0) << "the last passes";
@@ -216,7 +216,7 @@ TEST_F(ReplicaLoop, SleepsUntilRequestsArrive) {
   run();
   const auto ignored = std::exchange(results_, {});
   std::filesystem::remove(folder_ / "results.h5");
-  const batch::ReplicaTotals totals = run({5, 0.25, 5}, time_.clock());
+  const execute::ReplicaTotals totals = run({5, 0.25, 5}, time_.clock());
   EXPECT_NEAR(time_.now, 5, 1e-9) << "every rank sleeps, and no longer than to the last arrival";
   if (!planning()) return;
   EXPECT_EQ(time_.now, time_.slept);
@@ -232,7 +232,7 @@ TEST_F(ReplicaLoop, SleepsUntilRequestsArrive) {
 TEST_F(ReplicaLoop, StopsWhileItSleepsWhenAnyRankIsTold) {
   const bool last = world_->rank() + 1 == world_->size();
   told_ = [&] { return last && time_.now >= 2; };
-  const batch::ReplicaTotals totals = run({0, 1, 1000}, time_.clock());
+  const execute::ReplicaTotals totals = run({0, 1, 1000}, time_.clock());
   EXPECT_GE(time_.now, 2);
   EXPECT_LT(time_.now, 2.5) << "a wait is cut into pieces of a tenth of a second";
   if (!planning()) return;
@@ -247,7 +247,7 @@ TEST_F(ReplicaLoop, OfTeamsAnswersAndCountsTheSame) {
   std::filesystem::remove(folder_ / "results.h5");
   limits_.elastic = true;
   limits_.kv_tokens = 100;  // the long prompt does not fit into one instance
-  const batch::ReplicaTotals totals = run();
+  const execute::ReplicaTotals totals = run();
   if (!planning()) return;
   if (world_->size() == 1) return;  // there it does not run
   ASSERT_EQ(results_.size(), 3u);
@@ -259,7 +259,7 @@ TEST_F(ReplicaLoop, OfTeamsAnswersAndCountsTheSame) {
   EXPECT_GT(totals.prefill_flops, totals.decode_flops);
   ASSERT_GE(totals.elastic.by_degree.size(), 2u);
   int64_t read = 0;
-  for (const batch::TeamTotals& degree : totals.elastic.by_degree) read += degree.prefill_tokens;
+  for (const execute::TeamTotals& degree : totals.elastic.by_degree) read += degree.prefill_tokens;
   EXPECT_EQ(read, totals.prompt_tokens);
   EXPECT_GT(totals.elastic.by_degree[0].prefill_tokens, 0);
 }

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <limits>
 
-#include "lib/core/random.hpp"
-#include "lib/execute/shortlists.hpp"
-#include "lib/parallel/sharding.hpp"
+#include "lib/base/core/random.hpp"
+#include "lib/engine/execute/shortlists.hpp"
+#include "lib/ranks/parallel/sharding.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/owned_compute.hpp"
 

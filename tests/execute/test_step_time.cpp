@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "lib/execute/step_time.hpp"
+#include "lib/engine/execute/step_time.hpp"
 
 namespace pecia::execute {
 namespace {

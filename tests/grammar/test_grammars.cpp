@@ -8,8 +8,8 @@
 #include <limits>
 #include <random>
 
-#include "lib/core/error.hpp"
-#include "lib/grammar/grammars.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/files/grammar/grammars.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace pecia::grammar {

@@ -8,10 +8,10 @@
 #include <cmath>
 #include <filesystem>
 
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/io/safetensors.hpp"
-#include "lib/model/config.hpp"
-#include "lib/resources/resources.hpp"
+#include "lib/files/checkpoint/safetensors.hpp"
+#include "lib/model/config/config.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
+#include "lib/work/resources/resources.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/prediction_difference.hpp"
 #include "tests/support/replica.hpp"
@@ -21,9 +21,9 @@
 namespace pecia::test {
 namespace {
 
+using batch::Request;
 using parallel::AttentionExchange;
-using schedule::Request;
-using Results = std::map<int64_t, schedule::Finished>;
+using Results = std::map<int64_t, batch::Finished>;
 
 constexpr int64_t vocab = 96;  // of every checkpoint used here
 

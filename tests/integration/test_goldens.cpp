@@ -8,7 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "lib/comm/mpi_communicator.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/replica.hpp"
@@ -36,7 +36,7 @@ TEST_P(Golden, IsMet) {
   const auto& [name, max_batch_tokens] = GetParam();
   const std::filesystem::path folder = golden(name);
   const json cases = json::parse(std::ifstream(folder / "golden.json"))["cases"];
-  std::vector<schedule::Request> requests;
+  std::vector<batch::Request> requests;
   for (size_t i = 0; i < cases.size(); ++i)
     requests.push_back(greedy_request(static_cast<int64_t>(i), cases[i]["prompt"],
                                       static_cast<int32_t>(cases[i]["greedy"].size())));
@@ -52,7 +52,7 @@ TEST_P(Golden, IsMet) {
   for (size_t i = 0; i < cases.size(); ++i) {
     const json& golden = cases[i];
     SCOPED_TRACE(fmt::format("{}, prompt of {} tokens", name, golden["prompt"].size()));
-    const schedule::Finished& found = results.at(static_cast<int64_t>(i));
+    const batch::Finished& found = results.at(static_cast<int64_t>(i));
     ASSERT_EQ(found.state, io::TurnState::done) << found.result.error;
     EXPECT_EQ(found.result.tokens, golden["greedy"].get<std::vector<int32_t>>());
     EXPECT_TRUE(all_close(found.result.token_logprobs,

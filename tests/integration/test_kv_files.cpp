@@ -9,12 +9,12 @@
 #include <cstring>
 #include <fstream>
 
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/comm/of_first.hpp"
-#include "lib/comm/staged_communicator.hpp"
-#include "lib/execute/replica.hpp"
-#include "lib/model/device_weights.hpp"
-#include "lib/parallel/virtual_ranks.hpp"
+#include "lib/engine/execute/replica.hpp"
+#include "lib/model/weights/device_weights.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
+#include "lib/ranks/comm/of_first.hpp"
+#include "lib/ranks/comm/staged_communicator.hpp"
+#include "lib/ranks/parallel/virtual_ranks.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/owned_compute.hpp"
 #include "tests/support/replica.hpp"
@@ -47,8 +47,8 @@ const char* model_name(const Layout& of) {
 }
 constexpr int64_t sequence = 3;
 /// What layers with a window keep, and the fewest of 2048 tokens that may be read.
-constexpr int64_t recent_tokens = 16 + context::RecentSlots::margin;
-constexpr int64_t least_of_2048 = 2048 - context::RecentSlots::margin;
+constexpr int64_t recent_tokens = 16 + attention::RecentSlots::margin;
+constexpr int64_t least_of_2048 = 2048 - attention::RecentSlots::margin;
 
 /// A replica that feeds one sequence.
 class Machine {
@@ -121,7 +121,7 @@ class Machine {
     if (layout_.recent) {
       save.window_layers = 2;
       save.recent_from = std::max<int64_t>(0, end - recent_tokens + 1);
-      save.least = std::max<int64_t>(0, end - context::RecentSlots::margin);
+      save.least = std::max<int64_t>(0, end - attention::RecentSlots::margin);
     }
     replica_.barrier();
     if (replica_.rank() == 0) io::write_kv_save(folder, save);
@@ -130,15 +130,15 @@ class Machine {
 
   /// The bits of all keys and values, [2, layers, KV heads, tokens], gathered from all ranks.
   std::vector<std::byte> bits() {
-    const context::KvShape& shape = rank_->cache().shape();
+    const attention::KvShape& shape = rank_->cache().shape();
     const int64_t vector = shape.head_dim * size_of(shape.dtype);
     const int64_t scale = shape.dtype == DType::fp8 ? 4 : 0, token = vector + scale;
     const parallel::HeadRange heads =
-        context::Attention::held_heads(rank_->groups().place,
-                                       {config_.num_heads, config_.num_kv_heads})
+        attention::Attention::held_heads(rank_->groups().place,
+                                         {config_.num_heads, config_.num_kv_heads})
             .kv;
     std::vector<std::byte> mine(2 * shape.layers * config_.num_kv_heads * length_ * token);
-    const context::HeldTokens held = rank_->attention().ledger().held(sequence);
+    const attention::HeldTokens held = rank_->attention().ledger().held(sequence);
     std::vector<int64_t> slots;
     int64_t used = 0;
     for (const parallel::SlotRange& range : held.slots) {

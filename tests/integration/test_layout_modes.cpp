@@ -10,9 +10,9 @@
 #include <filesystem>
 #include <numeric>
 
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/model/config.hpp"
-#include "lib/resources/resources.hpp"
+#include "lib/model/config/config.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
+#include "lib/work/resources/resources.hpp"
 #include "tests/support/full_matrix.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/same_bits.hpp"
@@ -20,9 +20,9 @@
 namespace pecia::test {
 namespace {
 
+using batch::Request;
 using parallel::AttentionExchange;
-using schedule::Request;
-using Results = std::map<int64_t, schedule::Finished>;
+using Results = std::map<int64_t, batch::Finished>;
 
 constexpr int64_t vocab = 96;           // at least, of every checkpoint used here
 constexpr int64_t shift_threshold = 6;  // new tokens: most prompts are above, most steps below
@@ -40,7 +40,7 @@ std::vector<Request> make_requests() {
     Request request = greedy_request(row, random_tokens(length, vocab, 100 + seed),
                                      static_cast<int32_t>(3 + row % 3 * (sample ? 1 : 5)));
     if (row % 2 == 1) {
-      schedule::Turn& turn = request.turns.front();
+      batch::Turn& turn = request.turns.front();
       turn.random_key = 1000 + seed;
       turn.params.temperature = 0.8f;
       turn.params.top_p = 0.9f;

@@ -11,7 +11,7 @@
 #include <bit>
 #include <filesystem>
 
-#include "lib/comm/mpi_communicator.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/full_matrix.hpp"
 #include "tests/support/goldens.hpp"
@@ -20,9 +20,9 @@
 namespace pecia::test {
 namespace {
 
-using schedule::Finished;
-using schedule::Request;
-using schedule::Turn;
+using batch::Finished;
+using batch::Request;
+using batch::Turn;
 using Results = std::map<int64_t, Finished>;
 
 constexpr int64_t vocab = 96;  // of every checkpoint used here

@@ -10,7 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "lib/comm/mpi_communicator.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/replica.hpp"
 
@@ -47,7 +47,7 @@ TEST_P(LogitGolden, IsMet) {
   const json golden = json::parse(std::ifstream(GetParam()));
   const auto folder = GetParam().parent_path() / golden["checkpoint"].get<std::string>();
   const json& cases = golden["cases"];
-  std::vector<schedule::Request> requests;
+  std::vector<batch::Request> requests;
   for (size_t i = 0; i < cases.size(); ++i)
     requests.push_back(greedy_request(static_cast<int64_t>(i), cases[i]["prompt"],
                                       static_cast<int32_t>(cases[i]["greedy"].size())));

@@ -11,8 +11,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/model/config.hpp"
+#include "lib/model/config/config.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/replica.hpp"
 
@@ -65,7 +65,7 @@ struct NarrowGolden : testing::TestWithParam<std::string> {};
 TEST_P(NarrowGolden, IsMetAsNearAsRoundingLets) {
   const std::filesystem::path folder = golden(GetParam());
   const json file = json::parse(std::ifstream(folder / "golden.json"));
-  std::vector<schedule::Request> requests;
+  std::vector<batch::Request> requests;
   for (const json& one : file["cases"])
     requests.push_back(
         greedy_request(static_cast<int64_t>(requests.size()), one["prompt"],
@@ -83,7 +83,7 @@ TEST_P(NarrowGolden, IsMetAsNearAsRoundingLets) {
   Errors errors;
   for (size_t i = 0; i < file["cases"].size(); ++i) {
     const json& wanted = file["cases"][i];
-    const schedule::Finished& found = results.at(static_cast<int64_t>(i));
+    const batch::Finished& found = results.at(static_cast<int64_t>(i));
     ASSERT_EQ(found.state, io::TurnState::done) << found.result.error;
     errors.add(found.result.top_logprobs, wanted["logprobs"]);  // after the prompt
     const auto prompt = wanted["prompt_logprobs"].get<std::vector<float>>();

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/execute/replica.hpp"
+#include "lib/engine/execute/replica.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/owned_compute.hpp"
 #include "tests/support/replica.hpp"

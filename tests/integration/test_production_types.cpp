@@ -11,11 +11,11 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/core/fp8_blocks.hpp"
-#include "lib/core/random.hpp"
-#include "lib/model/config.hpp"
-#include "lib/resources/resources.hpp"
+#include "lib/base/core/fp8_blocks.hpp"
+#include "lib/base/core/random.hpp"
+#include "lib/model/config/config.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
+#include "lib/work/resources/resources.hpp"
 #include "tests/kernels/emulator/launches.hpp"
 #include "tests/kernels/emulator/plain_sdpa.hpp"
 #include "tests/support/full_matrix.hpp"
@@ -28,7 +28,7 @@
 namespace pecia::test {
 namespace {
 
-using Results = std::map<int64_t, schedule::Finished>;
+using Results = std::map<int64_t, batch::Finished>;
 
 constexpr int64_t vocab = 96, few_layers = 2, hidden = 128, ffn = 192, num_heads = 4,
                   num_kv_heads = 2;
@@ -204,8 +204,8 @@ void write_model(const TempFolder& folder, int64_t head_dim, int64_t layers = fe
   write_safetensors(folder / "model.safetensors", tensors);
 }
 
-std::vector<schedule::Request> make_requests(const std::vector<int64_t>& lengths) {
-  std::vector<schedule::Request> requests;
+std::vector<batch::Request> make_requests(const std::vector<int64_t>& lengths) {
+  std::vector<batch::Request> requests;
   for (const int64_t length : lengths) {
     const auto row = static_cast<int64_t>(requests.size());
     requests.push_back(
@@ -382,7 +382,7 @@ class ProductionLayers : public OfProduction {
     return added / (more_layers - few_layers);
   }
   /// Pieces of work in steps.
-  int64_t pieces_of_layer(const std::vector<schedule::Request>& requests) {
+  int64_t pieces_of_layer(const std::vector<batch::Request>& requests) {
     return added_by_layer([&](const TempFolder& model) {
       device::GraphCounts counts;
       ReplicaSettings settings = of_production();
@@ -408,7 +408,7 @@ TEST_F(ProductionLayers, HaveFewPiecesOfWorkInADecodeStep) {
 TEST_F(ProductionLayers, HaveOnePieceMoreInAStepOfMoreRows) {
   constexpr int64_t new_tokens = 3;
   for (const int64_t rows : {17, 64}) {
-    std::vector<schedule::Request> requests;
+    std::vector<batch::Request> requests;
     for (int64_t row = 0; row < rows; ++row)
       requests.push_back(greedy_request(row, random_tokens(1, vocab, uint64_t(row)), new_tokens));
     EXPECT_EQ(pieces_of_layer(requests), 9 * new_tokens) << rows << " rows";
@@ -476,7 +476,7 @@ TEST_F(OfProduction, ExpertsOfMxfp4GiveWhatTheirNumbersGive) {
   const std::filesystem::path folder = golden("gptoss-mxfp4");
   const model::ModelConfig config = model::read_config(folder);
   const auto run = [&](comm::Communicator& comm, const ReplicaSettings& settings) {
-    std::vector<schedule::Request> requests;
+    std::vector<batch::Request> requests;
     for (const int64_t length : {1, 70, 5})
       requests.push_back(
           greedy_request(std::ssize(requests), random_tokens(length, config.vocab, 3), 3));

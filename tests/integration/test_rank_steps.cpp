@@ -10,9 +10,9 @@
 #include <map>
 #include <random>
 
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/model/config.hpp"
-#include "lib/resources/resources.hpp"
+#include "lib/model/config/config.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
+#include "lib/work/resources/resources.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/same_bits.hpp"
 
@@ -23,7 +23,7 @@ TEST(RankSteps, AreGraphsThatComeAgainAndGiveTheSameBits) {
   const auto all = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
   if (all->size() > 2) GTEST_SKIP() << "two ranks have every kind of mode";
   const std::filesystem::path model = golden("llama-gqa-fp32");
-  std::vector<schedule::Request> requests;
+  std::vector<batch::Request> requests;
   for (const int64_t length : {40, 5})
     requests.push_back(greedy_request(static_cast<int64_t>(requests.size()),
                                       random_tokens(length, 96, static_cast<uint64_t>(length)),
@@ -72,7 +72,7 @@ struct TensorParallelRun {
   }();
   device::GraphCounts graphs;
   int64_t steps = 0;
-  std::map<int64_t, schedule::Finished> results;
+  std::map<int64_t, batch::Finished> results;
 };
 
 TEST(RankSteps, OfTensorParallelRanksAreTwoGraphsWithTheSumsInThem) {
@@ -121,7 +121,7 @@ TEST(RankSteps, OfRandomLengthsAreGraphsOfBefore) {
   const auto draw = [&](int64_t least, int64_t most) {
     return std::uniform_int_distribution<int64_t>(least, most)(random);
   };
-  std::vector<schedule::Request> requests;
+  std::vector<batch::Request> requests;
   for (int64_t row = 0; row < 8; ++row)
     requests.push_back(greedy_request(row,
                                       random_tokens(draw(1, 40), 96, static_cast<uint64_t>(row)),

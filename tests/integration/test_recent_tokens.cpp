@@ -6,15 +6,15 @@
 
 #include <filesystem>
 
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/context/recent_slots.hpp"
+#include "lib/model/attention/recent_slots.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/same_bits.hpp"
 
 namespace pecia::test {
 namespace {
 
-using schedule::Request;
+using batch::Request;
 
 constexpr int64_t vocab = 96, window = 16;  // of every checkpoint used here
 
@@ -38,8 +38,8 @@ struct RecentTokens : testing::TestWithParam<std::tuple<const char*, DType>> {
     const int instances = all->size() / settings.sp / settings.tp;
     const int64_t sequences = 2 * settings.max_sequences;
     settings.kv_recent_tokens =
-        context::RecentSlots::enough(window + context::RecentSlots::margin, sequences,
-                                     settings.max_batch_tokens / instances + 2 * sequences);
+        attention::RecentSlots::enough(window + attention::RecentSlots::margin, sequences,
+                                       settings.max_batch_tokens / instances + 2 * sequences);
     int64_t most = 0;
     settings.most_recent_tokens = &most;
     expect_same_bits(run_requests(*all, model, requests, settings), wanted);

@@ -9,9 +9,9 @@
 #include <set>
 #include <tuple>
 
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/execute/phantom_rank.hpp"
-#include "lib/parallel/heads.hpp"
+#include "lib/engine/execute/phantom_rank.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
+#include "lib/ranks/parallel/heads.hpp"
 #include "tests/support/block_formulas.hpp"
 #include "tests/support/deep_model.hpp"
 #include "tests/support/goldens.hpp"
@@ -107,7 +107,7 @@ class Machine {
   /// Bytes of keys and values of the first `count` tokens that this rank holds.
   std::vector<float> cached(int64_t count) {
     std::vector<float> values;
-    const context::KvShape& shape = replica_.cache().shape();
+    const attention::KvShape& shape = replica_.cache().shape();
     for (int64_t layer = 0; layer < shape.layers; ++layer)
       for (const TensorView& tensor :
            {replica_.cache().k(layer).vectors, replica_.cache().v(layer).vectors})
@@ -124,7 +124,7 @@ class Machine {
   }
 
   int64_t block_bytes() const {
-    const context::ReplicaGroups& groups = replica_.groups();
+    const attention::ReplicaGroups& groups = replica_.groups();
     return groups.sp->traffic().bytes + groups.tp->traffic().bytes + groups.block->traffic().bytes;
   }
   parallel::BlockShape shape() const {
@@ -139,9 +139,9 @@ class Machine {
   schedule::Outcome execute(const schedule::Plan& plan) {
     schedule::Outcome outcome = replica_.execute(plan);
     phantom_.execute(plan);
-    const context::ReplicaGroups &here = replica_.groups(), &there = phantom_.replica().groups();
-    for (const auto group : {&context::ReplicaGroups::ring, &context::ReplicaGroups::sp,
-                             &context::ReplicaGroups::tp, &context::ReplicaGroups::block}) {
+    const attention::ReplicaGroups &here = replica_.groups(), &there = phantom_.replica().groups();
+    for (const auto group : {&attention::ReplicaGroups::ring, &attention::ReplicaGroups::sp,
+                             &attention::ReplicaGroups::tp, &attention::ReplicaGroups::block}) {
       const comm::Traffic real = (here.*group)->traffic(), phantom = (there.*group)->traffic();
       EXPECT_EQ(phantom.messages, real.messages);
       EXPECT_EQ(phantom.bytes, real.bytes);
@@ -243,7 +243,7 @@ TEST(Replica, SendsRoundTheRingWhatItExpects) {
       const int64_t before = sent();
       const int32_t owner = tokens == 1 ? 0 : PassSequence::balanced;
       machine.feed(tokens, ring, Sharding::base, owner);
-      const context::KvShape& cache = machine.replica().cache().shape();
+      const attention::KvShape& cache = machine.replica().cache().shape();
       const int64_t group = machine.config().num_heads / machine.config().num_kv_heads;
       EXPECT_EQ(
           sent() - before,
@@ -274,7 +274,7 @@ TEST(Replica, SendsInLayersWithAWindowWhatItExpects) {
         const int64_t before = sent();
         const int32_t owner = tokens == 1 ? 0 : PassSequence::balanced;
         machine.feed(tokens, ring, Sharding::base, owner);
-        const context::KvShape& cache = machine.replica().cache().shape();
+        const attention::KvShape& cache = machine.replica().cache().shape();
         const int64_t group = machine.config().num_heads / machine.config().num_kv_heads;
         int64_t expected = 0;
         for (const int64_t window : machine.config().windows())

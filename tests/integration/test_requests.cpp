@@ -11,8 +11,8 @@
 #include <numeric>
 #include <optional>
 
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/model/config.hpp"
+#include "lib/model/config/config.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/replica.hpp"
@@ -20,9 +20,9 @@
 namespace pecia::test {
 namespace {
 
-using schedule::Finished;
-using schedule::Request;
-using schedule::Turn;
+using batch::Finished;
+using batch::Request;
+using batch::Turn;
 using Results = std::map<int64_t, Finished>;
 
 // Of log-probabilities: the project's bound for another order of fp32 sums.

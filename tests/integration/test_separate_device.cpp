@@ -9,9 +9,9 @@
 #include <array>
 #include <filesystem>
 
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/model/config.hpp"
-#include "lib/resources/resources.hpp"
+#include "lib/model/config/config.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
+#include "lib/work/resources/resources.hpp"
 #include "tests/support/deep_model.hpp"
 #include "tests/support/full_matrix.hpp"
 #include "tests/support/goldens.hpp"
@@ -20,9 +20,9 @@
 namespace pecia::test {
 namespace {
 
+using batch::Request;
 using parallel::AttentionExchange;
 using parallel::Reproducible;
-using schedule::Request;
 
 constexpr int64_t vocab = 96;           // at least, of every checkpoint used here
 constexpr int64_t shift_threshold = 6;  // new tokens: most prompts are above, most steps below
@@ -34,7 +34,7 @@ std::vector<Request> make_requests() {
   for (const int64_t length : {1, 17, 70, 300}) {
     Request request =
         greedy_request(row, random_tokens(length, vocab, static_cast<uint64_t>(row)), 5);
-    schedule::Turn& turn = request.turns.front();
+    batch::Turn& turn = request.turns.front();
     turn.random_key = static_cast<uint64_t>(row);
     if (row % 4 > 1) turn.params = {.temperature = 0.8f, .repetition_penalty = 1.2f};
     if (row % 4 == 2) turn.params.top_k = 2;

@@ -5,10 +5,10 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
-#include "lib/batch/joined_request.hpp"
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/model/config.hpp"
-#include "lib/resources/resources.hpp"
+#include "lib/model/config/config.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
+#include "lib/work/batch/joined_request.hpp"
+#include "lib/work/resources/resources.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/same_answers.hpp"
 #include "tests/support/same_bits.hpp"
@@ -16,8 +16,8 @@
 namespace pecia::test {
 namespace {
 
-using schedule::Request;
-using Results = std::map<int64_t, schedule::Finished>;
+using batch::Request;
+using Results = std::map<int64_t, batch::Finished>;
 
 constexpr int64_t vocab = 96;  // at least, of every checkpoint used here
 

@@ -8,9 +8,9 @@
 #include <cmath>
 #include <set>
 
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/model/config.hpp"
-#include "lib/resources/resources.hpp"
+#include "lib/model/config/config.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
+#include "lib/work/resources/resources.hpp"
 #include "tests/support/deep_model.hpp"
 #include "tests/support/full_matrix.hpp"
 #include "tests/support/goldens.hpp"
@@ -20,10 +20,10 @@
 namespace pecia::test {
 namespace {
 
+using batch::Request;
 using parallel::AttentionExchange;
 using parallel::Geometry;
-using schedule::Request;
-using Results = std::map<int64_t, schedule::Finished>;
+using Results = std::map<int64_t, batch::Finished>;
 
 constexpr int64_t vocab = 96;        // at least, of every checkpoint used here
 constexpr int64_t levels_from = 24;  // shorter prompts and turns go round the ring

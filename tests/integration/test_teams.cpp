@@ -7,7 +7,7 @@
 
 #include <filesystem>
 
-#include "lib/comm/mpi_communicator.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/random_teams.hpp"
@@ -16,7 +16,7 @@
 namespace pecia::test {
 namespace {
 
-using schedule::Request;
+using batch::Request;
 
 constexpr int64_t vocab = 96;
 // Of log-probabilities: the project's bound for another order of fp32 sums.
@@ -83,8 +83,8 @@ std::vector<Request> make_requests(int64_t words = vocab) {
   return requests;
 }
 
-void expect_answers(const std::map<int64_t, schedule::Finished>& found,
-                    const std::map<int64_t, schedule::Finished>& wanted) {
+void expect_answers(const std::map<int64_t, batch::Finished>& found,
+                    const std::map<int64_t, batch::Finished>& wanted) {
   ASSERT_EQ(found.size(), wanted.size());
   for (const auto& [row, want] : wanted) {
     SCOPED_TRACE(fmt::format("row {}", row));

@@ -146,7 +146,7 @@ class WholeExamples(Workplace):
     def test_codebase(self) -> None:
         self.run_commands("codebase.yaml")
         (found,) = self.results_in("runs/codebase")
-        files = len(list((SOURCE / "lib/batch").glob("*.hpp")))
+        files = len(list((SOURCE / "lib/work/batch").glob("*.hpp")))
         self.assertEqual(len(found.rows(DONE)), 3 * files, "a document and two questions each")
 
     def test_workflows_give_pecia_the_same_words(self) -> None:

@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "lib/io/results.hpp"
+#include "lib/files/results/results.hpp"
 
 namespace pecia::io {
 

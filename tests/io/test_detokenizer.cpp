@@ -4,8 +4,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "lib/core/error.hpp"
-#include "lib/io/answer_text.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/files/text/answer_text.hpp"
 #include "tests/io/expect_error.hpp"
 #include "tests/support/temp_folder.hpp"
 

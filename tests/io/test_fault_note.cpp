@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "lib/io/fault_note.hpp"
+#include "lib/files/disk/fault_note.hpp"
 
 namespace pecia::io {
 namespace {

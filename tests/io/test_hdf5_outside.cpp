@@ -10,12 +10,12 @@
 
 #include <functional>
 
-#include "lib/core/error.hpp"
-#include "lib/io/hdf5.hpp"
-#include "lib/io/journal.hpp"
-#include "lib/io/kv_file.hpp"
-#include "lib/io/prompts.hpp"
-#include "lib/io/results.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/files/hdf5/hdf5.hpp"
+#include "lib/files/kv/kv_file.hpp"
+#include "lib/files/prompts/prompts.hpp"
+#include "lib/files/results/journal.hpp"
+#include "lib/files/results/results.hpp"
 #include "tests/io/expect_error.hpp"
 #include "tests/io/results_samples.hpp"
 #include "tests/support/shards.hpp"

@@ -3,9 +3,9 @@
 
 #include <fstream>
 
-#include "lib/core/error.hpp"
-#include "lib/io/journal.hpp"
-#include "lib/io/sha256.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/files/disk/sha256.hpp"
+#include "lib/files/results/journal.hpp"
 #include "tests/io/expect_error.hpp"
 #include "tests/io/file_size_limit.hpp"
 #include "tests/io/results_samples.hpp"

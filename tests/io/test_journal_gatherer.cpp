@@ -3,8 +3,8 @@
 
 #include <fstream>
 
-#include "lib/core/error.hpp"
-#include "lib/io/journal_gatherer.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/files/results/journal_gatherer.hpp"
 #include "tests/io/expect_error.hpp"
 #include "tests/io/file_size_limit.hpp"
 #include "tests/io/results_samples.hpp"

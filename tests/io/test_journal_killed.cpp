@@ -10,7 +10,7 @@
 #include <random>
 #include <thread>
 
-#include "lib/io/journal_gatherer.hpp"
+#include "lib/files/results/journal_gatherer.hpp"
 #include "tests/io/results_samples.hpp"
 #include "tests/support/temp_folder.hpp"
 

@@ -9,8 +9,8 @@
 #include <functional>
 #include <iterator>
 
-#include "lib/core/error.hpp"
-#include "lib/io/kv_save.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/files/kv/kv_save.hpp"
 #include "tests/io/expect_error.hpp"
 #include "tests/support/temp_folder.hpp"
 

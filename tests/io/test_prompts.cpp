@@ -4,8 +4,8 @@
 #include <chrono>
 #include <cmath>
 
-#include "lib/core/error.hpp"
-#include "lib/io/prompts.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/files/prompts/prompts.hpp"
 #include "tests/support/shards.hpp"
 #include "tests/support/temp_folder.hpp"
 

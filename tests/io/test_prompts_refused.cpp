@@ -4,8 +4,8 @@
 #include <fstream>
 #include <functional>
 
-#include "lib/core/error.hpp"
-#include "lib/io/prompts.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/files/prompts/prompts.hpp"
 #include "tests/io/expect_error.hpp"
 #include "tests/support/shards.hpp"
 #include "tests/support/temp_folder.hpp"

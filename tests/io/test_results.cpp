@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <fstream>
 
-#include "lib/core/error.hpp"
-#include "lib/io/results.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/files/results/results.hpp"
 #include "tests/io/expect_error.hpp"
 #include "tests/io/results_samples.hpp"
 #include "tests/support/shards.hpp"

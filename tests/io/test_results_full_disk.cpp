@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/core/error.hpp"
-#include "lib/io/results.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/files/results/results.hpp"
 #include "tests/io/expect_error.hpp"
 #include "tests/io/file_size_limit.hpp"
 #include "tests/io/results_samples.hpp"

@@ -8,7 +8,7 @@
 #include <chrono>
 #include <random>
 
-#include "lib/io/results.hpp"
+#include "lib/files/results/results.hpp"
 #include "tests/io/results_samples.hpp"
 #include "tests/support/temp_folder.hpp"
 

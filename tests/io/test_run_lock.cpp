@@ -8,8 +8,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "lib/core/error.hpp"
-#include "lib/io/run_lock.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/files/disk/run_lock.hpp"
 #include "tests/io/expect_error.hpp"
 #include "tests/support/temp_folder.hpp"
 

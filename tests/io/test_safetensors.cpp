@@ -3,11 +3,11 @@
 
 #include <cstring>
 
-#include "lib/core/error.hpp"
-#include "lib/io/file.hpp"
-#include "lib/io/memory_file.hpp"
-#include "lib/io/memory_map.hpp"
-#include "lib/io/safetensors.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/files/checkpoint/safetensors.hpp"
+#include "lib/files/disk/file.hpp"
+#include "lib/files/disk/memory_file.hpp"
+#include "lib/files/disk/memory_map.hpp"
 #include "tests/io/expect_error.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/safetensors_writer.hpp"

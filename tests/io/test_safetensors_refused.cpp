@@ -3,8 +3,8 @@
 
 #include <fstream>
 
-#include "lib/core/error.hpp"
-#include "lib/io/safetensors.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/files/checkpoint/safetensors.hpp"
 #include "tests/io/expect_error.hpp"
 #include "tests/support/safetensors_writer.hpp"
 #include "tests/support/temp_folder.hpp"

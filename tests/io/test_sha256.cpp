@@ -3,9 +3,9 @@
 
 #include <fstream>
 
-#include "lib/core/error.hpp"
-#include "lib/io/safetensors.hpp"
-#include "lib/io/sha256.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/files/checkpoint/safetensors.hpp"
+#include "lib/files/disk/sha256.hpp"
 #include "tests/io/expect_error.hpp"
 #include "tests/support/temp_folder.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/io/utf8.hpp"
+#include "lib/files/text/utf8.hpp"
 
 namespace pecia::io {
 namespace {

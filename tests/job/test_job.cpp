@@ -3,8 +3,8 @@
 
 #include <chrono>
 
-#include "lib/core/error.hpp"
-#include "lib/job/job.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/work/job/job.hpp"
 
 namespace pecia::job {
 namespace {
@@ -343,7 +343,7 @@ INSTANTIATE_TEST_SUITE_P(
             "job.yaml:4: attention.decode is auto; it may be dense | sparse"},
         Bad{"attention: csa",
             "job.yaml:4: attention is csa; it is a section with the keys sparse, geometry, levels, "
-            "drop, pipeline, first_tokens, selection, objective, decode"},
+            "drop, pipeline, first_tokens, objective, decode"},
         Bad{"kv: {dtype: int8}",
             "job.yaml:4: kv.dtype is int8; it may be auto | fp32 | bf16 | fp16 | fp8"},
         Bad{"kv: {memory: 12g}",
@@ -377,7 +377,7 @@ INSTANTIATE_TEST_SUITE_P(
             "job.yaml:4: unknown key attention.level; did you mean attention.levels?"},
         Bad{"attention: {window: 64}",
             "job.yaml:4: unknown key attention.window; attention has the keys sparse, geometry, "
-            "levels, drop, pipeline, first_tokens, selection, objective, decode"},
+            "levels, drop, pipeline, first_tokens, objective, decode"},
         Bad{"pipeline: {kind: summary}",
             "job.yaml:4: this job has a pipeline of several runs: pecia-summarize --job job.yaml "
             "makes them. With --set pipeline=off it is a job of one run, which needs an input"},

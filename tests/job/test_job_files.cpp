@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "lib/core/error.hpp"
-#include "lib/job/job.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/work/job/job.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace pecia::job {

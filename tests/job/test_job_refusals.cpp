@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "lib/core/error.hpp"
-#include "lib/job/job.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/work/job/job.hpp"
 
 namespace pecia::job {
 namespace {

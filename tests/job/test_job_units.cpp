@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/job/units.hpp"
+#include "lib/work/job/units.hpp"
 
 namespace pecia::job {
 namespace {

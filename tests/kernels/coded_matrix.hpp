@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include "lib/core/codes.hpp"
-#include "lib/core/fp8_blocks.hpp"
-#include "lib/core/random.hpp"
+#include "lib/base/core/codes.hpp"
+#include "lib/base/core/fp8_blocks.hpp"
+#include "lib/base/core/random.hpp"
 #include "tests/kernels/tensors.hpp"
 
 namespace pecia::test {

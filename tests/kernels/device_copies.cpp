@@ -4,7 +4,7 @@
 #include <list>
 
 #include "kernels/api/validate.hpp"
-#include "lib/device/buffer.hpp"
+#include "lib/base/device/buffer.hpp"
 
 namespace pecia::test {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/device/cuda_device.hpp"
+#include "lib/base/device/cuda_device.hpp"
 #include "tests/kernels/device_copies.hpp"
 #include "tests/kernels/tensors.hpp"
 

@@ -13,7 +13,7 @@
 #include "kernels/cpu/products/amx_tiles.hpp"
 #include "kernels/cpu/products/tile_products.hpp"
 #include "kernels/cpu/products/twin_tiles.hpp"
-#include "lib/core/isa.hpp"
+#include "lib/base/core/isa.hpp"
 #include "tests/kernels/tensors.hpp"
 
 namespace pecia::test {

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <random>
 
-#include "lib/core/random.hpp"
+#include "lib/base/core/random.hpp"
 #include "tests/kernels/key_runs.hpp"
 #include "tests/kernels/tensors.hpp"
 

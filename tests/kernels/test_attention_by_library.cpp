@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "lib/device/buffer.hpp"
+#include "lib/base/device/buffer.hpp"
 #include "tests/kernels/emulator/backend.hpp"
 #include "tests/kernels/emulator/plain_sdpa.hpp"
 #include "tests/kernels/tensors.hpp"

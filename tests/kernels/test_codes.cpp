@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "lib/core/codes.hpp"
+#include "lib/base/core/codes.hpp"
 #include "tests/kernels/tensors.hpp"
 
 namespace pecia::test {

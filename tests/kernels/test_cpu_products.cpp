@@ -9,9 +9,9 @@
 
 #include "kernels/api/backend.hpp"
 #include "kernels/cpu/products/bf16_native.hpp"
-#include "lib/core/dtype.hpp"
-#include "lib/core/random.hpp"
-#include "lib/device/buffer.hpp"
+#include "lib/base/core/dtype.hpp"
+#include "lib/base/core/random.hpp"
+#include "lib/base/device/buffer.hpp"
 
 namespace pecia::kernels {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "lib/core/error.hpp"
-#include "lib/device/cuda/cuda_check.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/device/cuda/cuda_check.hpp"
 
 namespace pecia::test {
 namespace {

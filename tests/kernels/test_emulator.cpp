@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
 #include "tests/kernels/emulator/cuda.hpp"
 
 namespace pecia::test {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <limits>
 
-#include "lib/core/random.hpp"
+#include "lib/base/core/random.hpp"
 #include "tests/kernels/tensors.hpp"
 
 namespace pecia::test {

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "lib/device/buffer.hpp"
+#include "lib/base/device/buffer.hpp"
 #include "tests/kernels/tensors.hpp"
 
 namespace pecia::test {

@@ -5,9 +5,9 @@
 #include <cstdlib>
 
 #include "kernels/cpu/peak_loops.hpp"
-#include "lib/core/error.hpp"
-#include "lib/core/isa.hpp"
-#include "lib/device/buffer.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/isa.hpp"
+#include "lib/base/device/buffer.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {

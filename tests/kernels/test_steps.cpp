@@ -7,7 +7,7 @@
 #include <optional>
 #include <random>
 
-#include "lib/device/buffer.hpp"
+#include "lib/base/device/buffer.hpp"
 #include "tests/kernels/emulator/backend.hpp"
 #include "tests/kernels/tensors.hpp"
 #include "tests/support/late_stream.hpp"

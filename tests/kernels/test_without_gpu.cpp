@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/api/backend.hpp"
-#include "lib/device/cuda_device.hpp"
+#include "lib/base/device/cuda_device.hpp"
 
 namespace pecia::test {
 namespace {

@@ -10,10 +10,10 @@
 #include <fstream>
 #include <thread>
 
-#include "lib/comm/communicator_over.hpp"
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/measure/calibration.hpp"
-#include "lib/measure/rates_cache.hpp"
+#include "lib/ranks/comm/communicator_over.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
+#include "lib/settle/measure/calibration.hpp"
+#include "lib/settle/measure/rates_cache.hpp"
 #include "tests/support/owned_compute.hpp"
 #include "tests/support/temp_folder.hpp"
 

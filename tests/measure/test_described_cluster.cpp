@@ -6,9 +6,9 @@
 
 #include <chrono>
 
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/measure/described_cluster.hpp"
-#include "lib/measure/product_rates.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
+#include "lib/settle/measure/described_cluster.hpp"
+#include "lib/settle/measure/product_rates.hpp"
 #include "tests/support/owned_compute.hpp"
 
 namespace pecia::test {
@@ -21,7 +21,7 @@ TEST(DescribedCluster, IsAFileOfThisMachine) {
   std::vector<comm::RackServerGpu> places;
   for (int rank = 0; rank < world->size(); ++rank)
     places.push_back({"", fmt::format("s{}", rank / 2), rank % 2});
-  const machines::Cluster cluster =
+  const cluster_files::Cluster cluster =
       measure::describe_cluster(*world, *world, places, compute,
                                 measure::cpu_op_sizes(1 << 20, DType::fp32), int64_t{8} << 30, 1);
 
@@ -29,13 +29,13 @@ TEST(DescribedCluster, IsAFileOfThisMachine) {
   EXPECT_EQ(cluster.servers_per_rack, std::max(1, world->size() / 2));
   EXPECT_DOUBLE_EQ(cluster.rank.memory_gib, 8.0 / cluster.ranks_per_server);
   const std::string text = to_yaml(cluster);
-  EXPECT_EQ(machines::parse_cluster(text, "measured"), cluster) << text;
+  EXPECT_EQ(cluster_files::parse_cluster(text, "measured"), cluster) << text;
   for (const auto& part : world->all_gather(std::as_bytes(std::span(text))))
     EXPECT_EQ(std::string(reinterpret_cast<const char*>(part.data()), part.size()), text)
         << "ranks have measured different machines";
 
   EXPECT_GT(cluster.overhead.op_us, 0.0);
-  const machines::Cluster::Shares& shares = cluster.efficiency;
+  const cluster_files::Cluster::Shares& shares = cluster.efficiency;
   EXPECT_EQ(shares.gemm.curves.size(), 3u) << "rows, depth and width";
   EXPECT_EQ(shares.attention.slices.size(), 5u) << "rows at some depths";
   EXPECT_EQ(shares.copy.curves.size(), 1u) << "bytes";

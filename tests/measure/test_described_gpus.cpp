@@ -8,11 +8,11 @@
 
 #include "kernels/api/gpu_traits.hpp"
 #include "kernels/phantom/phantom.hpp"
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/comm/staged_communicator.hpp"
-#include "lib/device/phantom_device.hpp"
-#include "lib/measure/described_cluster.hpp"
-#include "lib/measure/op_rates.hpp"
+#include "lib/base/device/phantom_device.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
+#include "lib/ranks/comm/staged_communicator.hpp"
+#include "lib/settle/measure/described_cluster.hpp"
+#include "lib/settle/measure/op_rates.hpp"
 #include "tests/kernels/emulator/backend.hpp"
 #include "tests/support/separate_device.hpp"
 
@@ -51,7 +51,7 @@ struct Gpus : OwnedCompute {
                      make_separate_backend(is_small)) {}
 };
 
-machines::Cluster describe(comm::Communicator& world, Gpus& gpus) {
+cluster_files::Cluster describe(comm::Communicator& world, Gpus& gpus) {
   const auto tensors =
       comm::make_staged_communicator(world.split(0, world.rank()), *gpus.device, *gpus.stream);
   std::vector<comm::RackServerGpu> places;
@@ -63,7 +63,7 @@ machines::Cluster describe(comm::Communicator& world, Gpus& gpus) {
 TEST(DescribedGpus, AreWhatEachRankHasForItself) {
   const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
   Gpus gpus({"a GPU", 90, 1, "", ""});
-  const machines::Cluster cluster = describe(*world, gpus);
+  const cluster_files::Cluster cluster = describe(*world, gpus);
 
   EXPECT_EQ(cluster.rank.name, "a GPU");
   EXPECT_TRUE(cluster.rank.gpu);
@@ -71,8 +71,8 @@ TEST(DescribedGpus, AreWhatEachRankHasForItself) {
   EXPECT_EQ(cluster.rank.first_touch_gbs, 0) << "it is not counted on GPUs";
   EXPECT_EQ(cluster.rank.alone, 1);
   EXPECT_EQ(cluster.rank.alone_flops, 1);
-  const machines::Cluster::Shares& shares = cluster.efficiency;
-  for (const machines::Efficiency* share : {&shares.gemm, &shares.attention, &shares.copy})
+  const cluster_files::Cluster::Shares& shares = cluster.efficiency;
+  for (const cluster_files::Efficiency* share : {&shares.gemm, &shares.attention, &shares.copy})
     EXPECT_EQ(share->factor, 1) << "ranks share nothing but links";
   EXPECT_FALSE(shares.pieces);
   ASSERT_TRUE(shares.stream && shares.weights);
@@ -86,7 +86,7 @@ TEST(DescribedGpus, AreWhatEachRankHasForItself) {
   EXPECT_EQ(gpus.device->memory().free_bytes, gpu_bytes) << "memory is left as it was";
 
   const std::string text = to_yaml(cluster);
-  EXPECT_EQ(machines::parse_cluster(text, "measured"), cluster) << text;
+  EXPECT_EQ(cluster_files::parse_cluster(text, "measured"), cluster) << text;
   for (const auto& part : world->all_gather(std::as_bytes(std::span(text))))
     EXPECT_EQ(std::string(reinterpret_cast<const char*>(part.data()), part.size()), text)
         << "ranks have measured different machines";
@@ -107,7 +107,7 @@ TEST(DescribedGpus, OpsAreTimedByTheCudaBackend) {
   EXPECT_GT(rates.smallest_op_in_step(), 0);
   EXPECT_GT(rates.op_and_wait(), 0);
   for (const measure::RatesBySize& of : rates.products()) EXPECT_GT(of.most(), 0);
-  for (const machines::Slice& slice : rates.attention())
+  for (const cluster_files::Slice& slice : rates.attention())
     for (const auto& [rows, rate] : slice.rows.points) EXPECT_GT(rate, 0) << rows;
   for (const measure::RatesBySize& of : {rates.stream(), rates.weights(), rates.elementwise()})
     EXPECT_GT(of.most(), 0);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/core/error.hpp"
-#include "lib/measure/gain_alone.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/settle/measure/gain_alone.hpp"
 
 namespace pecia::measure {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "lib/measure/deviations.hpp"
-#include "lib/measure/kept_cluster.hpp"
+#include "lib/settle/measure/deviations.hpp"
+#include "lib/settle/measure/kept_cluster.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace pecia::measure {
@@ -24,8 +24,8 @@ class Kept : public testing::Test {
   test::TempFolder folder_{"kept"};
 };
 
-machines::Cluster some_cluster() {
-  return machines::parse_cluster(*machines::preset_text("h100-gtt"), "preset");
+cluster_files::Cluster some_cluster() {
+  return cluster_files::parse_cluster(*cluster_files::preset_text("h100-gtt"), "preset");
 }
 
 TEST_F(Kept, DescriptionsAreThoseOfTheirRanks) {

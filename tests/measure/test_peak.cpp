@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <thread>
 
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/measure/kept_peak.hpp"
-#include "lib/measure/product_rates.hpp"
-#include "lib/measure/windows.hpp"
-#include "lib/resources/threads.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
+#include "lib/settle/measure/kept_peak.hpp"
+#include "lib/settle/measure/product_rates.hpp"
+#include "lib/settle/measure/windows.hpp"
+#include "lib/work/resources/threads.hpp"
 #include "tests/support/owned_compute.hpp"
 #include "tests/support/temp_folder.hpp"
 

@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <fstream>
 
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/measure/kept_products.hpp"
-#include "lib/measure/measured.hpp"
-#include "lib/measure/product_choice.hpp"
-#include "lib/resources/compute_place.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
+#include "lib/settle/measure/kept_products.hpp"
+#include "lib/settle/measure/measured.hpp"
+#include "lib/settle/measure/product_choice.hpp"
+#include "lib/work/resources/compute_place.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace pecia::measure {

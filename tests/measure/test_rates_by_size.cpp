@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/measure/rates_by_size.hpp"
+#include "lib/settle/measure/rates_by_size.hpp"
 
 namespace pecia::measure {
 namespace {
 
-using machines::Axis;
+using cluster_files::Axis;
 
 /// Rates of a machine on which rows and depth count apart from each other.
 double rate(double rows, double depth) {
@@ -25,14 +25,14 @@ RatesBySize rates_along(Axis axis, std::initializer_list<double> sizes, double r
 TEST(RatesBySize, SharesGiveTheMeasuredRatesAgain) {
   const auto rows = {1.0, 8.0, 64.0}, depths = {64.0, 512.0, 4096.0};
   const double peak = rate(64, 4096);
-  const machines::Efficiency shares = shares_of(
+  const cluster_files::Efficiency shares = shares_of(
       {rates_along(Axis::rows, rows, 8, 512), rates_along(Axis::depth, depths, 512, 8)}, peak, 0.5);
   EXPECT_EQ(shares.factor, 0.5);
   for (const double r : rows)
     for (const double d : depths)
       EXPECT_NEAR(shares.of({.rows = r, .depth = d}) * peak, 0.5 * rate(r, d), 0.005 * rate(r, d))
           << r << " rows of depth " << d;
-  for (const machines::Curve& curve : shares.curves)
+  for (const cluster_files::Curve& curve : shares.curves)
     for (const auto& [size, share] : curve.points) EXPECT_LE(share, 1) << size;
 }
 

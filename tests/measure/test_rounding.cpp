@@ -4,7 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "lib/measure/rounding.hpp"
+#include "lib/settle/measure/rounding.hpp"
 
 namespace pecia::measure {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "lib/core/codes.hpp"
-#include "lib/model/weights.hpp"
+#include "lib/base/core/codes.hpp"
+#include "lib/model/weights/weights.hpp"
 #include "tests/model/checkpoint_file.hpp"
 
 namespace pecia::model {

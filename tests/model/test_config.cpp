@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "lib/core/error.hpp"
-#include "lib/model/config.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/model/config/config.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace pecia::model {

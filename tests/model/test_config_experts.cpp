@@ -6,8 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lib/core/error.hpp"
-#include "lib/model/config.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/model/config/config.hpp"
 
 namespace pecia::model {
 namespace {

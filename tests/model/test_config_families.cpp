@@ -9,9 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "lib/core/error.hpp"
-#include "lib/model/config.hpp"
-#include "lib/model/family.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/model/config/config.hpp"
+#include "lib/model/config/family.hpp"
 
 namespace pecia::model {
 namespace {

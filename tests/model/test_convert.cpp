@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "lib/model/convert.hpp"
+#include "lib/model/weights/convert.hpp"
 #include "tests/support/compare.hpp"
 
 namespace pecia::model {

@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/model/layer_gather.hpp"
-#include "lib/model/tensor_parallel.hpp"
+#include "lib/model/layers/layer_gather.hpp"
+#include "lib/model/weights/tensor_parallel.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
 #include "tests/model/small_checkpoints.hpp"
 #include "tests/support/owned_compute.hpp"
 
@@ -44,7 +44,7 @@ TEST(LayerGather, GivesWholeLayers) {
   }
   const Weights whole = load(config, file);
   const Weights part = load(config, file, {}, {world->size(), world->rank()});
-  const auto groups = context::make_replica_groups(*world, 1, world->size());
+  const auto groups = attention::make_replica_groups(*world, 1, world->size());
   test::CpuCompute compute;
   LayerGather gather(config, part, groups, compute);
   for (int pass = 0; pass < 2; ++pass) {
@@ -70,7 +70,7 @@ class CutProducts : public testing::Test {
   void for_each_sharding(F&& check) {
     for (int sp = 1; sp <= world_->size(); ++sp) {
       if (world_->size() % sp != 0) continue;
-      const auto groups = context::make_replica_groups(*world_, sp, world_->size() / sp);
+      const auto groups = attention::make_replica_groups(*world_, sp, world_->size() / sp);
       TensorParallel tensor(groups, compute_, kernels::RowInvariant::no);
       for (const Sharding sharding :
            {Sharding::base, Sharding::shift, Sharding::sp_tp, Sharding::gathered})
@@ -97,7 +97,7 @@ float product(int64_t row, int part) {
 }
 
 TEST_F(CutProducts, AddUp) {
-  device::Buffer memory = context::Compute(compute_).buffer();
+  device::Buffer memory = attention::Compute(compute_).buffer();
   for_each_sharding([&](TensorParallel& tensor) {
     const parallel::ShardedRows& rows = tensor.rows();
     const TensorView hidden = memory.tensor(DType::fp32, {rows.num_own(), width});
@@ -129,7 +129,7 @@ TEST_F(CutProducts, AddUp) {
 }
 
 TEST_F(CutProducts, HaveTheRowsOfAllWhoMultiply) {
-  device::Buffer memory = context::Compute(compute_).buffer();
+  device::Buffer memory = attention::Compute(compute_).buffer();
   for_each_sharding([&](TensorParallel& tensor) {
     const parallel::ShardedRows& rows = tensor.rows();
     const TensorView all = memory.tensor(DType::fp32, {rows.linear.size(), width});

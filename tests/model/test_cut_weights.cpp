@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
 #include "tests/model/small_checkpoints.hpp"
 
 namespace pecia::model {

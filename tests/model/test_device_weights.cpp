@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "lib/core/codes.hpp"
-#include "lib/model/device_weights.hpp"
+#include "lib/base/core/codes.hpp"
+#include "lib/model/weights/device_weights.hpp"
 #include "tests/model/small_checkpoints.hpp"
 
 namespace pecia::model {

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/core/random.hpp"
-#include "lib/model/expert_exchange.hpp"
+#include "lib/base/core/random.hpp"
+#include "lib/model/layers/expert_exchange.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
 #include "tests/support/owned_compute.hpp"
 
 namespace pecia::model {

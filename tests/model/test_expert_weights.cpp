@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "lib/core/error.hpp"
-#include "lib/model/phantom_weights.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/model/weights/phantom_weights.hpp"
 #include "tests/model/small_checkpoints.hpp"
 
 namespace pecia::model {

@@ -4,9 +4,9 @@
 #include <fstream>
 #include <set>
 
-#include "lib/core/error.hpp"
-#include "lib/io/safetensors.hpp"
-#include "lib/model/fingerprint.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/files/checkpoint/safetensors.hpp"
+#include "lib/model/config/fingerprint.hpp"
 #include "tests/support/safetensors_writer.hpp"
 #include "tests/support/temp_folder.hpp"
 

@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "lib/model/linear_weight.hpp"
+#include "lib/model/weights/linear_weight.hpp"
 
 namespace pecia::model {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <limits>
 
-#include "lib/model/model.hpp"
-#include "lib/model/weights.hpp"
+#include "lib/model/layers/model.hpp"
+#include "lib/model/weights/weights.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/owned_compute.hpp"
 
@@ -47,12 +47,12 @@ class ModelTest : public testing::Test {
   WeightViews weights_;  ///< what the model reads
   std::vector<std::vector<float>> copies_;
   std::unique_ptr<comm::Communicator> alone_ = comm::make_null_communicator();
-  context::ReplicaGroups groups_ = context::make_replica_groups(*alone_, 1, 1);
+  attention::ReplicaGroups groups_ = attention::make_replica_groups(*alone_, 1, 1);
   test::CpuCompute compute_;
-  context::KvCache cache_{{config_.layers, config_.num_kv_heads, config_.head_dim, DType::fp32},
-                          count,
-                          *compute_.device};
-  context::Attention attention_{
+  attention::KvCache cache_{{config_.layers, config_.num_kv_heads, config_.head_dim, DType::fp32},
+                            count,
+                            *compute_.device};
+  attention::Attention attention_{
       groups_, {config_.num_heads, config_.num_kv_heads}, config_.windows(), compute_, cache_};
   Model model_{config_, weights_, groups_, compute_};
 };

@@ -5,8 +5,8 @@
 #include <fstream>
 #include <map>
 
-#include "lib/core/error.hpp"
-#include "lib/model/presets.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/model/config/presets.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace pecia::model {

@@ -3,10 +3,10 @@
 
 #include <gmock/gmock.h>
 
-#include "lib/core/codes.hpp"
-#include "lib/core/error.hpp"
-#include "lib/model/config.hpp"
-#include "lib/model/stored_codes.hpp"
+#include "lib/base/core/codes.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/model/config/config.hpp"
+#include "lib/model/weights/stored_codes.hpp"
 
 namespace pecia::model {
 namespace {

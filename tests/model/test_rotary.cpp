@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "kernels/api/backend.hpp"
-#include "lib/model/rotary.hpp"
+#include "lib/model/layers/rotary.hpp"
 #include "tests/support/compare.hpp"
 
 namespace pecia::model {

@@ -6,10 +6,10 @@
 
 #include <cstring>
 
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/core/random.hpp"
-#include "lib/device/buffer.hpp"
-#include "lib/model/shared_panels.hpp"
+#include "lib/base/core/random.hpp"
+#include "lib/base/device/buffer.hpp"
+#include "lib/model/weights/shared_panels.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
 
 namespace pecia::model {
 namespace {

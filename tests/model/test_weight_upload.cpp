@@ -5,8 +5,8 @@
 #include <cmath>
 #include <vector>
 
-#include "lib/core/random.hpp"
-#include "lib/model/weight_upload.hpp"
+#include "lib/base/core/random.hpp"
+#include "lib/model/weights/weight_upload.hpp"
 #include "tests/kernels/emulator/backend.hpp"
 #include "tests/support/separate_device.hpp"
 

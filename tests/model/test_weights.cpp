@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
 #include "tests/model/small_checkpoints.hpp"
 
 namespace pecia::model {

@@ -2,7 +2,7 @@
 #pragma once
 /// A KvMap for tests in which all instances work as one team, with equal room.
 
-#include "lib/parallel/kv_map.hpp"
+#include "lib/ranks/parallel/kv_map.hpp"
 
 namespace pecia::parallel {
 

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "lib/parallel/ring_rule.hpp"
+#include "lib/ranks/parallel/ring_rule.hpp"
 
 namespace pecia::test {
 

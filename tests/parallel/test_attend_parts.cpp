@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/parallel/attend_parts.hpp"
+#include "lib/ranks/parallel/attend_parts.hpp"
 
 namespace pecia::parallel {
 namespace {

@@ -7,10 +7,10 @@
 #include <map>
 #include <random>
 
-#include "lib/parallel/heads.hpp"
-#include "lib/parallel/kv_map.hpp"
-#include "lib/parallel/ring.hpp"
-#include "lib/parallel/sharding.hpp"
+#include "lib/ranks/parallel/heads.hpp"
+#include "lib/ranks/parallel/kv_map.hpp"
+#include "lib/ranks/parallel/ring.hpp"
+#include "lib/ranks/parallel/sharding.hpp"
 #include "tests/support/random_teams.hpp"
 
 namespace pecia::parallel {
@@ -34,7 +34,7 @@ struct Block {
   int sp, tp;
 };
 
-/// What every rank attends in an iteration, as lib/context walks it: its block's rows with the
+/// What every rank attends in an iteration, as lib/model/attention walks it: its block's rows with the
 /// rank's shard of the heads, against the keys of each instance of the team's ring.
 Pairs attended(const std::vector<TeamPass>& teams, const KvMap& map, const Block& block,
                int64_t num_heads, int64_t num_kv_heads) {

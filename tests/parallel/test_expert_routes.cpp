@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/parallel/expert_routes.hpp"
-#include "lib/parallel/heads.hpp"
+#include "lib/ranks/parallel/expert_routes.hpp"
+#include "lib/ranks/parallel/heads.hpp"
 
 namespace pecia::parallel {
 namespace {

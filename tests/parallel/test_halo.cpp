@@ -5,8 +5,8 @@
 #include <random>
 #include <set>
 
-#include "lib/parallel/halo.hpp"
-#include "lib/parallel/kv_map.hpp"
+#include "lib/ranks/parallel/halo.hpp"
+#include "lib/ranks/parallel/kv_map.hpp"
 #include "tests/support/random_teams.hpp"
 
 namespace pecia::parallel {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/core/error.hpp"
-#include "lib/parallel/heads.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/ranks/parallel/heads.hpp"
 
 namespace pecia::parallel {
 namespace {

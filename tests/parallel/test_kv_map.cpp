@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <random>
 
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
 #include "tests/parallel/one_team.hpp"
 
 namespace pecia::parallel {

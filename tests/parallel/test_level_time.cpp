@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/core/error.hpp"
-#include "lib/core/random.hpp"
-#include "lib/parallel/level_plan.hpp"
-#include "lib/parallel/level_time.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/random.hpp"
+#include "lib/ranks/parallel/level_plan.hpp"
+#include "lib/ranks/parallel/level_time.hpp"
 
 namespace pecia::parallel {
 namespace {

@@ -8,10 +8,10 @@
 #include <random>
 #include <set>
 
-#include "lib/core/error.hpp"
-#include "lib/parallel/kept_order.hpp"
-#include "lib/parallel/level_plan.hpp"
-#include "lib/parallel/level_rule.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/ranks/parallel/kept_order.hpp"
+#include "lib/ranks/parallel/level_plan.hpp"
+#include "lib/ranks/parallel/level_rule.hpp"
 
 namespace pecia::parallel {
 namespace {

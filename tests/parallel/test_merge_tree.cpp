@@ -5,11 +5,11 @@
 #include <numeric>
 #include <string>
 
-#include "lib/core/error.hpp"
-#include "lib/parallel/merge_tree.hpp"
-#include "lib/parallel/pass.hpp"
-#include "lib/parallel/ring.hpp"
-#include "lib/parallel/virtual_ranks.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/ranks/parallel/merge_tree.hpp"
+#include "lib/ranks/parallel/pass.hpp"
+#include "lib/ranks/parallel/ring.hpp"
+#include "lib/ranks/parallel/virtual_ranks.hpp"
 
 namespace pecia::parallel {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/parallel/mode_choice.hpp"
+#include "lib/ranks/parallel/mode_choice.hpp"
 
 namespace pecia::parallel {
 namespace {

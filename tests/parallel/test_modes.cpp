@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "lib/parallel/modes.hpp"
-#include "lib/parallel/modes_text.hpp"
+#include "lib/ranks/parallel/modes.hpp"
+#include "lib/ranks/parallel/modes_text.hpp"
 
 namespace pecia::parallel {
 
@@ -384,7 +384,7 @@ TEST(ModesText, HasALineForEachGrid) {
 TEST(ModesFile, IsWhatTheTableGives) {
   std::ostringstream text;
   text << std::ifstream(PECIA_MODES_FILE).rdbuf();
-  EXPECT_EQ(text.str(), modes_markdown()) << "pecia plan --modes > lib/parallel/modes.md";
+  EXPECT_EQ(text.str(), modes_markdown()) << "pecia plan --modes > lib/ranks/parallel/modes.md";
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <tuple>
 #include <vector>
 
-#include "lib/parallel/ring.hpp"
+#include "lib/ranks/parallel/ring.hpp"
 
 namespace pecia::parallel {
 namespace {

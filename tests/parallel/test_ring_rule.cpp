@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
 #include "tests/parallel/published_rules.hpp"
 
 namespace pecia::parallel {

@@ -3,8 +3,8 @@
 
 #include <map>
 
-#include "lib/parallel/pass_modes.hpp"
-#include "lib/parallel/sharding.hpp"
+#include "lib/ranks/parallel/pass_modes.hpp"
+#include "lib/ranks/parallel/sharding.hpp"
 
 namespace pecia::parallel {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/parallel/shift_rule.hpp"
+#include "lib/ranks/parallel/shift_rule.hpp"
 
 namespace pecia::parallel {
 namespace {

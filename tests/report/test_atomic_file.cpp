@@ -4,7 +4,7 @@
 #include <ostream>
 #include <stdexcept>
 
-#include "lib/report/atomic_file.hpp"
+#include "lib/base/report/atomic_file.hpp"
 #include "tests/io/file_size_limit.hpp"
 #include "tests/support/temp_folder.hpp"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "lib/report/format.hpp"
+#include "lib/base/report/format.hpp"
 
 namespace pecia::report {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "lib/core/error.hpp"
-#include "lib/report/log.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/report/log.hpp"
 
 namespace pecia::report {
 namespace {

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "lib/report/memory.hpp"
+#include "lib/base/report/memory.hpp"
 
 namespace pecia::report {
 namespace {

@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "lib/report/profiler_ranges.hpp"
-#include "lib/report/spans.hpp"
+#include "lib/base/report/profiler_ranges.hpp"
+#include "lib/base/report/spans.hpp"
 
 namespace pecia::report {
 namespace {

@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "lib/core/error.hpp"
-#include "lib/report/progress.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/report/progress.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace pecia::report {

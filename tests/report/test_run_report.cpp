@@ -3,9 +3,9 @@
 
 #include <cmath>
 
-#include "lib/core/build_info.hpp"
-#include "lib/core/error.hpp"
-#include "lib/report/run_report.hpp"
+#include "lib/base/core/build_info.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/report/run_report.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace pecia::report {

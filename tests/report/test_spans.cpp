@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/report/spans.hpp"
+#include "lib/base/report/spans.hpp"
 
 namespace pecia::report {
 namespace {

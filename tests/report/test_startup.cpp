@@ -3,8 +3,8 @@
 
 #include <chrono>
 
-#include "lib/report/run_report.hpp"
-#include "lib/report/startup.hpp"
+#include "lib/base/report/run_report.hpp"
+#include "lib/base/report/startup.hpp"
 
 namespace pecia::report {
 namespace {

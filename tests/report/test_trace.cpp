@@ -7,9 +7,9 @@
 #include <ostream>
 #include <set>
 
-#include "lib/report/atomic_file.hpp"
-#include "lib/report/gzip.hpp"
-#include "lib/report/trace.hpp"
+#include "lib/base/report/atomic_file.hpp"
+#include "lib/base/report/gzip.hpp"
+#include "lib/base/report/trace.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace pecia::report {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/core/error.hpp"
-#include "lib/device/cuda_device.hpp"
-#include "lib/resources/compute_place.hpp"
-#include "lib/resources/resources.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/device/cuda_device.hpp"
+#include "lib/work/resources/compute_place.hpp"
+#include "lib/work/resources/resources.hpp"
 #include "tests/io/expect_error.hpp"
 
 namespace pecia::resources {

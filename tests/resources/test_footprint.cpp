@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "lib/job/job.hpp"
-#include "lib/model/weights.hpp"
-#include "lib/resources/footprint.hpp"
+#include "lib/model/weights/weights.hpp"
+#include "lib/work/job/job.hpp"
+#include "lib/work/resources/footprint.hpp"
 
 namespace pecia::resources {
 namespace {

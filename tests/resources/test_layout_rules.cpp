@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "lib/core/error.hpp"
-#include "lib/resources/resources.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/work/resources/resources.hpp"
 
 namespace pecia::resources {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/core/error.hpp"
-#include "lib/model/model.hpp"
-#include "lib/resources/resources.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/model/layers/model.hpp"
+#include "lib/work/resources/resources.hpp"
 #include "tests/io/expect_error.hpp"
 #include "tests/support/shards.hpp"
 #include "tests/support/temp_folder.hpp"

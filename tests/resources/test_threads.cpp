@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/core/error.hpp"
-#include "lib/resources/threads.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/work/resources/threads.hpp"
 #include "tests/io/expect_error.hpp"
 
 namespace pecia::resources {

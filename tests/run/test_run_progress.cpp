@@ -91,8 +91,8 @@ TEST_F(RunProgressTest, EndsWithTheSpeedsOfTheTotals) {
   progress_->begin_pass(prompts(), {});
   recorder_.set_layer(3);
   looked();
-  batch::ReplicaTotals totals;
-  batch::PassCounter().count(prompts(), {0, 4, 0}, totals);
+  execute::ReplicaTotals totals;
+  execute::PassCounter().count(prompts(), {0, 4, 0}, totals);
   totals.done = 2;
   totals.output_tokens += 30;
   totals.tbt_s.assign(30, 0.1);
@@ -119,7 +119,7 @@ TEST_F(RunProgressTest, CountsWhatASaveHadWhenItIsRead) {
   progress_->begin_pass(restoring, {});
   recorder_.set_layer(3);
   EXPECT_EQ(looked().at("prompt_tokens").at("done"), 0) << "it may be damaged";
-  batch::ReplicaTotals totals;
+  execute::ReplicaTotals totals;
   totals.restored_tokens = 100;
   totals.restored_flops = inputs_->flops_of(100);
   progress_->add(totals);

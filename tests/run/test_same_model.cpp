@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
 #include "lib/run/same_model.hpp"
 
 namespace pecia::run {

@@ -64,10 +64,10 @@ TEST(SparseText, IsOfTheRanksOfTpWhereNoneShareTokens) {
 TEST(SparseJson, SumsRanksAndCountsPassesOfReplicasOnce) {
   const parallel::Levels levels{2, {{0, 0}}};
   const std::vector<comm::LinkLevel> links{comm::LinkLevel::server, comm::LinkLevel::rack};
-  context::SparseTotals rank = context::SparseTotals::of(levels, 5);
+  attention::SparseTotals rank = attention::SparseTotals::of(levels, 5);
   rank.add_pass({{{0, 100, 0}, {0, 100, 64}}});
-  context::LayerCount dense{{{10, 0, 0, 100}, {20, 7, 3, 100}}, 100, {0, 10, 0}, 30, {0, 40, 0}};
-  context::LayerCount sparse{{{10, 0, 0, 100}, {8, 4, 1, 33}}, 100, {0, 5, 0}, 30, {0, 40, 0}};
+  attention::LayerCount dense{{{10, 0, 0, 100}, {20, 7, 3, 100}}, 100, {0, 10, 0}, 30, {0, 40, 0}};
+  attention::LayerCount sparse{{{10, 0, 0, 100}, {8, 4, 1, 33}}, 100, {0, 5, 0}, 30, {0, 40, 0}};
   for (const int64_t layer : {0, 4}) rank.add(layer, dense);  // layer 3 has a window
   for (const int64_t layer : {1, 2}) rank.add(layer, sparse);
   rank.add({6, 2.5e9}, 0, links);
@@ -101,7 +101,7 @@ TEST(SparseJson, SumsRanksAndCountsPassesOfReplicasOnce) {
 }
 
 TEST(SparseJson, HasNoSharesWithoutPasses) {
-  const auto totals = context::SparseTotals::of(parallel::Levels(1, {}), 2);
+  const auto totals = attention::SparseTotals::of(parallel::Levels(1, {}), 2);
   const Json found = sparse_json(with_csa(1, 0.5), {totals});
   EXPECT_EQ(found.at("passes"), 0);
   EXPECT_TRUE(found.at("levels").at(0).at("kept_share").is_null());

@@ -6,11 +6,11 @@
 #include <fstream>
 #include <numeric>
 
-#include "lib/comm/agree.hpp"
-#include "lib/comm/mpi_communicator.hpp"
-#include "lib/comm/of_first.hpp"
-#include "lib/core/error.hpp"
-#include "lib/io/mapped_file.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/files/disk/mapped_file.hpp"
+#include "lib/ranks/comm/agree.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
+#include "lib/ranks/comm/of_first.hpp"
 #include "lib/run/spread_files.hpp"
 #include "tests/support/temp_folder.hpp"
 

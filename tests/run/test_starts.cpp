@@ -3,7 +3,7 @@
 
 #include <fstream>
 
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
 #include "lib/run/starts.hpp"
 #include "tests/io/expect_error.hpp"
 #include "tests/support/temp_folder.hpp"

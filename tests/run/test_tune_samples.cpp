@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
 #include "lib/run/tune_samples.hpp"
-#include "lib/tune/retrieval.hpp"
+#include "lib/simulation/tune/retrieval.hpp"
 
 namespace pecia::run {
 namespace {

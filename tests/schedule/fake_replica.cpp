@@ -10,18 +10,18 @@
 #include <fstream>
 #include <numeric>
 
-#include "lib/core/random.hpp"
+#include "lib/base/core/random.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace pecia::test {
 
-using schedule::Finished;
+using batch::Finished;
+using batch::Request;
+using batch::Turn;
 using schedule::LogProbs;
 using schedule::Outcome;
 using schedule::Plan;
-using schedule::Request;
 using schedule::SchedulerLimits;
-using schedule::Turn;
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "lib/schedule/scheduler.hpp"
+#include "lib/engine/schedule/scheduler.hpp"
 
 namespace pecia::test {
 
@@ -53,35 +53,34 @@ class FakeReplica {
 };
 
 struct Served {
-  std::map<int64_t, schedule::Finished> rows;
+  std::map<int64_t, batch::Finished> rows;
   /// By row, on the clock that began at 0 with the requests.
   std::map<int64_t, double> finished_at;
-  std::vector<schedule::Finished> partial;  ///< partial results when it was stopped
+  std::vector<batch::Finished> partial;  ///< partial results when it was stopped
   std::vector<schedule::KeepableKv> keepable;
   std::vector<schedule::Plan> plans;
-  schedule::Sharing sharing;
+  batch::Sharing sharing;
   std::vector<std::vector<schedule::ChunkRing>> chunk_rings;  ///< by plan
 };
 
 /// Runs the requests to their end, or for `max_passes` passes. Throws if a plan is wrong, if a row
 /// is recorded twice, or if it does not come to an end. `arrivals` has the pass before which each
 /// request comes. If it is empty, all come before the first pass.
-Served serve(const schedule::SchedulerLimits& limits, std::vector<schedule::Request> requests,
+Served serve(const schedule::SchedulerLimits& limits, std::vector<batch::Request> requests,
              int64_t max_passes = std::numeric_limits<int64_t>::max(),
              std::vector<int64_t> arrivals = {});
 
 /// Returns what the model gives for the requests, one token at a time and without a cache. The
 /// result has states, tokens and log-probabilities by row.
-std::map<int64_t, schedule::Finished> expected(const schedule::SchedulerLimits& limits,
-                                               const std::vector<schedule::Request>& requests);
+std::map<int64_t, batch::Finished> expected(const schedule::SchedulerLimits& limits,
+                                            const std::vector<batch::Request>& requests);
 
 /// Returns the requests as a later run finds them after `served`.
-std::vector<schedule::Request> resumed(std::vector<schedule::Request> requests,
-                                       const Served& served);
+std::vector<batch::Request> resumed(std::vector<batch::Request> requests, const Served& served);
 
 /// Expects that everything in `rows` is in `wanted`, and the other way round. Tokens and
 /// log-probabilities must be exactly the same.
-void expect_same(const std::map<int64_t, schedule::Finished>& rows,
-                 const std::map<int64_t, schedule::Finished>& wanted);
+void expect_same(const std::map<int64_t, batch::Finished>& rows,
+                 const std::map<int64_t, batch::Finished>& wanted);
 
 }  // namespace pecia::test

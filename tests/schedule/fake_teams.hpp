@@ -9,7 +9,7 @@
 #include <map>
 #include <vector>
 
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
 #include "tests/schedule/fake_replica.hpp"
 
 namespace pecia::test {

@@ -7,11 +7,11 @@
 
 namespace pecia::test {
 
+using batch::Request;
+using batch::Turn;
 using job::Policy;
 using parallel::AttentionExchange;
-using schedule::Request;
 using schedule::SchedulerLimits;
-using schedule::Turn;
 
 namespace {
 

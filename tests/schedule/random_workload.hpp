@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "lib/core/random.hpp"
-#include "lib/schedule/scheduler.hpp"
+#include "lib/base/core/random.hpp"
+#include "lib/engine/schedule/scheduler.hpp"
 
 namespace pecia::test {
 
@@ -31,13 +31,13 @@ class Draw {
 
 /// A request of one turn, whose tokens follow from its row. `saved`: tokens of it whose keys and
 /// values are kept.
-schedule::Request ask(int64_t row, int64_t tokens, int32_t new_tokens, int64_t saved = 0);
+batch::Request ask(int64_t row, int64_t tokens, int32_t new_tokens, int64_t saved = 0);
 
 /// Chains and forks, some turns of which cannot run, and some of which have stop strings.
-std::vector<schedule::Request> random_requests(Draw& draw);
+std::vector<batch::Request> random_requests(Draw& draw);
 
 /// Memory is often just what the largest request needs.
-schedule::SchedulerLimits random_limits(Draw& draw, const std::vector<schedule::Request>& requests);
+schedule::SchedulerLimits random_limits(Draw& draw, const std::vector<batch::Request>& requests);
 
 /// What a pass with prompts may have.
 int64_t batch_tokens(const schedule::SchedulerLimits& limits);

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "lib/schedule/scheduler_state.hpp"
+#include "lib/engine/schedule/scheduler_state.hpp"
 #include "tests/schedule/random_workload.hpp"
 
 namespace pecia::test {
@@ -27,15 +27,15 @@ inline schedule::PassTimes second_passes() {
   return {schedule::RateFit({1, 1e-12, 1e-12}), schedule::RateFit({1, 1e-12, 1e-12})};
 }
 
-inline std::shared_ptr<schedule::RequestState> state_of(schedule::Request request) {
+inline std::shared_ptr<schedule::RequestState> state_of(batch::Request request) {
   auto state = std::make_shared<schedule::RequestState>();
   state->request = std::move(request);
   return state;
 }
 
 /// A fork of a prefix and branches with this many tokens each, and answers of 10 to the branches.
-inline schedule::Request fork_of(int64_t prefix, const std::vector<int64_t>& branches) {
-  schedule::Request fork = ask(0, prefix, 0);
+inline batch::Request fork_of(int64_t prefix, const std::vector<int64_t>& branches) {
+  batch::Request fork = ask(0, prefix, 0);
   fork.followup = io::Followup::fork;
   for (const int64_t tokens : branches)
     fork.turns.push_back(ask(std::ssize(fork.turns), tokens, 10).turns.front());
@@ -43,7 +43,7 @@ inline schedule::Request fork_of(int64_t prefix, const std::vector<int64_t>& bra
 }
 
 /// Lets a request begin with all its slots on each of the instances `on`, and starts its turn.
-inline schedule::ActiveSequence& begin(schedule::SchedulerState& state, schedule::Request request,
+inline schedule::ActiveSequence& begin(schedule::SchedulerState& state, batch::Request request,
                                        const std::vector<int>& on = {0}) {
   schedule::Slots slots(state.limits.ring_size), none(state.limits.ring_size);
   for (const int instance : on) slots[instance] = state.needs.of_request(request);

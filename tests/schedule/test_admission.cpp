@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/schedule/admission.hpp"
+#include "lib/engine/schedule/admission.hpp"
 #include "tests/schedule/fake_teams.hpp"
 #include "tests/schedule/small_state.hpp"
 
@@ -106,7 +106,7 @@ TEST(Admission, LetsOthersGoFirstWhereARequestOnlyWaitsForAnInstance) {
 TEST(Admission, SaysWhichBranchesAreTooLarge) {
   const SchedulerState state(small_limits(1, 100));
   const Admission admission(state.limits);
-  const schedule::Request fork = fork_of(50, {40, 41, 10});
+  const batch::Request fork = fork_of(50, {40, 41, 10});
   EXPECT_FALSE(admission.fits(state, fork));
   const auto refused = admission.too_large(state, fork);
   ASSERT_EQ(refused.size(), 1u);

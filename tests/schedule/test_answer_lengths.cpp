@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/schedule/answer_lengths.hpp"
+#include "lib/engine/schedule/answer_lengths.hpp"
 
 namespace pecia::test {
 namespace {
 
 TEST(AnswerLengths, AreTheMostUntilFourHaveEnded) {
   schedule::AnswerLengths lengths;
-  schedule::Turn turn;
+  batch::Turn turn;
   turn.max_new_tokens = 200;
   for (int answer = 0; answer < 4; ++answer) {
     EXPECT_EQ(lengths.expected(turn, 3), 197);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/core/error.hpp"
-#include "lib/schedule/elastic_degree.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/engine/schedule/elastic_degree.hpp"
 
 namespace pecia::schedule {
 namespace {

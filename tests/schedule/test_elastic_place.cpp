@@ -5,8 +5,8 @@
 #include <numeric>
 #include <vector>
 
-#include "lib/core/error.hpp"
-#include "lib/schedule/elastic_place.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/engine/schedule/elastic_place.hpp"
 #include "tests/schedule/random_workload.hpp"
 
 namespace pecia::schedule {

@@ -8,7 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "lib/batch/joined_request.hpp"
+#include "lib/work/batch/joined_request.hpp"
 #include "tests/schedule/fake_replica.hpp"
 #include "tests/schedule/random_workload.hpp"
 
@@ -16,7 +16,7 @@ namespace pecia::test {
 namespace {
 
 using batch::joined;
-using schedule::Request;
+using batch::Request;
 using schedule::SchedulerLimits;
 
 /// Requests that begin with the same `shared` tokens. Some have several turns: chains, and forks, the
@@ -27,7 +27,7 @@ std::vector<Request> alike(Draw& draw, int64_t& row, int64_t shared) {
   std::vector<Request> requests(draw(2, 9));
   for (Request& request : requests) {
     request = ask(row++, draw(1, 20), static_cast<int32_t>(draw(0, 12)));
-    schedule::Turn& turn = request.turns.front();
+    batch::Turn& turn = request.turns.front();
     turn.tokens.insert(turn.tokens.begin(), beginning.begin(), beginning.end());
     turn.random_key = static_cast<uint64_t>(draw(0, 1 << 30));
     const bool fork = draw.one_in(2);
@@ -83,12 +83,12 @@ TEST_P(JoinedRequests, GoOnAfterAStop) {
   const std::vector<Request> requests = alike(draw, row, shared);
   auto limits = limits_for(draw, {together(requests, shared)});
   limits.kv_tokens *= 2;  // an answer that is read again takes other slots than a new one
-  std::map<int64_t, schedule::Finished> rows;
+  std::map<int64_t, batch::Finished> rows;
   std::vector<Request> open = requests;
   for (int64_t passes = 3; !open.empty(); passes *= 2) {
     // A chain whose first turn is done goes on by itself.
     const auto joins = std::stable_partition(open.begin(), open.end(), [](const Request& request) {
-      const schedule::Turn& first = request.turns.front();
+      const batch::Turn& first = request.turns.front();
       return first.recorded && (request.followup == io::Followup::chain || !first.refused.empty());
     });
     std::vector<Request> asked(open.begin(), joins);
@@ -98,7 +98,7 @@ TEST_P(JoinedRequests, GoOnAfterAStop) {
       EXPECT_TRUE(rows.emplace(of, finished).second) << "row " << of << " is answered again";
     open = resumed(std::move(open), served);
     std::erase_if(open, [](const Request& request) {
-      return std::ranges::all_of(request.turns, &schedule::Turn::recorded);
+      return std::ranges::all_of(request.turns, &batch::Turn::recorded);
     });
   }
   expect_same(rows, expected(limits, requests));
@@ -213,7 +213,7 @@ TEST(Joined, BeginWithAnswersUnderWay) {
   requests.back().turns.front().answer.tokens = {7};
   const Request all = joined(requests, 48).value();
   EXPECT_EQ(all.turns[1].row, requests.back().turns.front().row);
-  EXPECT_EQ(schedule::kept_row(all), requests.back().turns.back().row) << "the last row";
+  EXPECT_EQ(batch::kept_row(all), requests.back().turns.back().row) << "the last row";
 }
 
 /// A beginning that was kept under a row stays known by it only as long as that row is open.
@@ -222,9 +222,9 @@ TEST(Joined, KeepTheirBeginningUnderTheLastOpenRow) {
   int64_t row = 0;
   std::vector<Request> requests = alike(draw, row, 48);
   Request all = together(requests, 48);
-  EXPECT_EQ(schedule::kept_row(all), row - 1);
+  EXPECT_EQ(batch::kept_row(all), row - 1);
   all.turns.back().finished = true;
-  EXPECT_EQ(schedule::kept_row(all), row - 2);
+  EXPECT_EQ(batch::kept_row(all), row - 2);
   SchedulerLimits limits;
   limits.kv_tokens = 10000, limits.max_positions = 10000, limits.max_batch_tokens = 16;
   limits.detokenizer = fake_detokenizer();

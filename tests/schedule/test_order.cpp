@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/schedule/order.hpp"
+#include "lib/engine/schedule/order.hpp"
 #include "tests/schedule/fake_teams.hpp"
 #include "tests/schedule/small_state.hpp"
 

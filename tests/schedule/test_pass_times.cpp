@@ -4,8 +4,8 @@
 #include <cmath>
 #include <vector>
 
-#include "lib/schedule/pass_times.hpp"
-#include "lib/schedule/sequences_at_once.hpp"
+#include "lib/engine/schedule/pass_times.hpp"
+#include "lib/work/resources/sequences_at_once.hpp"
 
 namespace pecia::schedule {
 namespace {
@@ -87,7 +87,7 @@ TEST(PassTimes, SharesTheTimeOfAMixedPass) {
 }
 
 TEST(SequencesAtOnce, AreTheFewestWithinTwoPercent) {
-  EXPECT_EQ(sequences_at_once({8000, 256}, 32, 64, 64), 32) << "the header's example";
+  EXPECT_EQ(resources::sequences_at_once({8000, 256}, 32, 64, 64), 32) << "the header's example";
   const auto cost = [](double waves) { return 8000 + 256 * 32 * waves / 64; };
   EXPECT_LE(cost(2), 1.02 * cost(1));
   EXPECT_GT(cost(3), 1.02 * cost(1));
@@ -95,20 +95,21 @@ TEST(SequencesAtOnce, AreTheFewestWithinTwoPercent) {
 
 /// Of 62 answers 50 at once would leave a second wave of 12, as long as one of all.
 TEST(SequencesAtOnce, LeaveNoShortLastWave) {
-  EXPECT_EQ(sequences_at_once({298, 48}, 32, 62, 62), 62);
+  EXPECT_EQ(resources::sequences_at_once({298, 48}, 32, 62, 62), 62);
   for (int64_t answers = 1; answers < 200; ++answers) {
-    const int64_t n = sequences_at_once({2000, 100}, 32, answers, answers);
+    const int64_t n = resources::sequences_at_once({2000, 100}, 32, answers, answers);
     const int64_t waves = (answers + n - 1) / n;
     EXPECT_EQ((answers + waves - 1) / waves, n) << answers << ": no fewer would do for the waves";
   }
 }
 
 TEST(SequencesAtOnce, AreFewForBooksAndManyForChat) {
-  EXPECT_LE(sequences_at_once({200000, 256}, 32, 1000, 256), 3);
-  EXPECT_GE(sequences_at_once({300, 256}, 32, 10000, 256), 200);
-  EXPECT_EQ(sequences_at_once({300, 0}, 32, 1000, 256), 1) << "prompts that are only read";
-  EXPECT_EQ(sequences_at_once({0, 0}, 32, 0, 7), 1) << "nothing to do";
-  EXPECT_EQ(sequences_at_once({1000, 100}, 32, 9, 1), 1);
+  EXPECT_LE(resources::sequences_at_once({200000, 256}, 32, 1000, 256), 3);
+  EXPECT_GE(resources::sequences_at_once({300, 256}, 32, 10000, 256), 200);
+  EXPECT_EQ(resources::sequences_at_once({300, 0}, 32, 1000, 256), 1)
+      << "prompts that are only read";
+  EXPECT_EQ(resources::sequences_at_once({0, 0}, 32, 0, 7), 1) << "nothing to do";
+  EXPECT_EQ(resources::sequences_at_once({1000, 100}, 32, 9, 1), 1);
 }
 
 }  // namespace

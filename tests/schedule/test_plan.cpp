@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/schedule/plan.hpp"
+#include "lib/engine/schedule/plan.hpp"
 
 namespace pecia::schedule {
 namespace {

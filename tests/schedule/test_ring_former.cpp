@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/schedule/ring_former.hpp"
+#include "lib/engine/schedule/ring_former.hpp"
 #include "tests/schedule/small_state.hpp"
 
 namespace pecia::test {

@@ -14,9 +14,9 @@
 namespace pecia::test {
 namespace {
 
-using schedule::Request;
+using batch::Request;
+using batch::Turn;
 using schedule::SchedulerLimits;
-using schedule::Turn;
 
 struct EveryWorkload : testing::TestWithParam<uint64_t> {};
 
@@ -141,7 +141,7 @@ TEST_P(EveryWorkload, GivesTheSameWhenStoppedAndContinued) {
   auto limits = random_limits(draw, requests);
   const auto wanted = expected(limits, requests);
   auto open = requests;
-  std::map<int64_t, schedule::Finished> rows;
+  std::map<int64_t, batch::Finished> rows;
   for (const int64_t passes : {draw(0, 40), draw(0, 40), int64_t{1} << 40}) {
     const Served served = serve(limits, open, passes);
     for (const auto& [row, finished] : served.rows)

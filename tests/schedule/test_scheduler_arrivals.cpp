@@ -8,7 +8,7 @@
 namespace pecia::test {
 namespace {
 
-using schedule::Request;
+using batch::Request;
 using schedule::Scheduler;
 using schedule::SchedulerLimits;
 

@@ -5,16 +5,16 @@
 
 #include <algorithm>
 
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
 #include "tests/schedule/fake_replica.hpp"
 
 namespace pecia::test {
 namespace {
 
-using schedule::Request;
+using batch::Request;
+using batch::Turn;
 using schedule::Scheduler;
 using schedule::SchedulerLimits;
-using schedule::Turn;
 
 struct Ask {
   int64_t tokens;

@@ -6,16 +6,16 @@
 #include <algorithm>
 #include <set>
 
-#include "lib/parallel/ring.hpp"
+#include "lib/ranks/parallel/ring.hpp"
 #include "tests/schedule/fake_replica.hpp"
 #include "tests/schedule/random_workload.hpp"
 
 namespace pecia::test {
 namespace {
 
+using batch::Request;
 using job::Policy;
 using parallel::PassSequence;
-using schedule::Request;
 using schedule::SchedulerLimits;
 
 SchedulerLimits chunked_limits(int ring_size, int64_t max_batch_tokens) {

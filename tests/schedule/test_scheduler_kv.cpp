@@ -11,9 +11,9 @@
 namespace pecia::test {
 namespace {
 
+using batch::Request;
 using schedule::KeepableKv;
 using schedule::Plan;
-using schedule::Request;
 using schedule::SchedulerLimits;
 
 /// One rank, passes of ten tokens.
@@ -119,7 +119,7 @@ TEST_P(KvOfEveryWorkload, GivesTheSameFromWhatWasKept) {
   limits.prompt_logprobs = 0;
   const auto wanted = expected(limits, requests);
   auto open = requests;
-  std::map<int64_t, schedule::Finished> rows;
+  std::map<int64_t, batch::Finished> rows;
   for (const int64_t passes : {draw(0, 60), draw(0, 60), int64_t{1} << 40}) {
     const Served served = serve(limits, open, passes);
     for (const auto& [row, finished] : served.rows)

@@ -3,17 +3,17 @@
 
 #include <gtest/gtest.h>
 
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
 #include "tests/schedule/fake_replica.hpp"
 #include "tests/schedule/random_workload.hpp"
 
 namespace pecia::test {
 namespace {
 
+using batch::Request;
 using job::Policy;
 using parallel::AttentionExchange;
 using parallel::PassSequence;
-using schedule::Request;
 using schedule::SchedulerLimits;
 
 /// Two ranks whose keys never hide, with a limit close to 2·2·2 B/(8·4 B) = ¼ of new tokens.
@@ -34,7 +34,7 @@ SchedulerLimits limits_by_rule() {
 Request chain_of(int64_t row, const std::vector<int64_t>& tokens, int32_t new_tokens) {
   Request request;
   for (const int64_t count : tokens) {
-    schedule::Turn turn;
+    batch::Turn turn;
     turn.row = row++;
     turn.tokens.assign(count, 7);
     turn.max_new_tokens = new_tokens;

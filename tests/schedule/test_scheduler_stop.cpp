@@ -12,9 +12,9 @@
 namespace pecia::test {
 namespace {
 
-using schedule::Request;
+using batch::Request;
+using batch::Turn;
 using schedule::SchedulerLimits;
-using schedule::Turn;
 using Texts = std::vector<std::string>;
 
 constexpr int32_t longest = 12;

@@ -9,7 +9,7 @@
 #include <map>
 #include <set>
 
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
 #include "tests/schedule/fake_replica.hpp"
 #include "tests/schedule/fake_teams.hpp"
 #include "tests/schedule/random_workload.hpp"
@@ -17,11 +17,11 @@
 namespace pecia::test {
 namespace {
 
-using schedule::Finished;
+using batch::Finished;
+using batch::Request;
 using schedule::NewSequence;
 using schedule::Outcome;
 using schedule::Plan;
-using schedule::Request;
 using schedule::Scheduler;
 using schedule::SchedulerLimits;
 
@@ -87,7 +87,7 @@ TEST(SchedulerTeams, AnswerWhatEachRequestAsksWhateverEndsFirst) {
     Draw draw(seed + attempt);
     std::vector<Request> requests = random_requests(draw);
     for (Request& request : requests)
-      for (schedule::Turn& turn : request.turns)
+      for (batch::Turn& turn : request.turns)
         if (draw.one_in(4)) turn.params.repetition_penalty = 1.1f;
     SchedulerLimits limits = random_limits(draw, requests);
     limits.elastic = true;

@@ -11,12 +11,12 @@
 namespace pecia::test {
 namespace {
 
+using batch::Request;
+using batch::Turn;
 using schedule::PassRates;
 using schedule::PassTimes;
 using schedule::RateFit;
-using schedule::Request;
 using schedule::SchedulerLimits;
-using schedule::Turn;
 
 /// A machine that reads 1000 tokens a second and takes 0.01 s for a decode pass and 1 ms more for
 /// each row.
@@ -122,7 +122,7 @@ TEST(TimeLimit, EveryShortStartFinishesRequests) {
     std::vector<Request> requests;
     for (int64_t row = 0; row < 20; ++row) requests.push_back(request(row, 900, 40));
     const auto whole = expected(limits(1e9), requests);
-    std::map<int64_t, schedule::Finished> rows;
+    std::map<int64_t, batch::Finished> rows;
     int starts = 0;
     for (; !requests.empty() && starts < 30; ++starts) {
       const Start part = start(limits(5, estimate), requests);

@@ -6,14 +6,14 @@
 #include <optional>
 #include <utility>
 
-#include "lib/schedule/elastic_urgency.hpp"
+#include "lib/engine/schedule/elastic_urgency.hpp"
 #include "tests/schedule/fake_replica.hpp"
 #include "tests/schedule/fake_teams.hpp"
 
 namespace pecia::test {
 namespace {
 
-using schedule::Finished;
+using batch::Finished;
 using schedule::Plan;
 using schedule::Scheduler;
 using schedule::SchedulerLimits;

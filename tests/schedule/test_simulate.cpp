@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "lib/core/error.hpp"
-#include "lib/schedule/simulate.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/engine/schedule/simulate.hpp"
 
 namespace pecia::schedule {
 namespace {

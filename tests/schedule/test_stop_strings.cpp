@@ -4,8 +4,8 @@
 
 #include <fstream>
 
-#include "lib/core/random.hpp"
-#include "lib/schedule/stop_strings.hpp"
+#include "lib/base/core/random.hpp"
+#include "lib/engine/schedule/stop_strings.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace pecia::schedule {

@@ -5,8 +5,8 @@
 #include <limits>
 #include <vector>
 
-#include "lib/core/error.hpp"
-#include "lib/schedule/team_times.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/engine/schedule/team_times.hpp"
 #include "tests/schedule/random_workload.hpp"
 
 namespace pecia::schedule {

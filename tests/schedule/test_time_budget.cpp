@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "lib/schedule/time_budget.hpp"
+#include "lib/engine/schedule/time_budget.hpp"
 #include "tests/schedule/small_state.hpp"
 
 namespace pecia::test {

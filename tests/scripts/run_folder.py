@@ -98,7 +98,7 @@ def report_json(ranks: int = 2, **more: Any) -> dict[str, Any]:
 def span(
     name: str, kind: str, begin_s: float, end_s: float, number: int = 0, **more: int
 ) -> dict[str, Any]:
-    """As lib/report/trace.cpp writes it, in microseconds."""
+    """As lib/base/report/trace.cpp writes it, in microseconds."""
     args = {"pass": number, "bytes": more.get("bytes", 0), "flops": 0.0}
     event = {
         "name": name,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/block_formulas.hpp"
 
-#include "lib/parallel/heads.hpp"
+#include "lib/ranks/parallel/heads.hpp"
 
 namespace pecia::parallel {
 namespace {

@@ -13,7 +13,7 @@
 
 #include <cstdint>
 
-#include "lib/parallel/sharding.hpp"
+#include "lib/ranks/parallel/sharding.hpp"
 
 namespace pecia::parallel {
 

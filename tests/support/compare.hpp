@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "lib/core/tensor_view.hpp"
+#include "lib/base/core/tensor_view.hpp"
 
 namespace pecia::test {
 

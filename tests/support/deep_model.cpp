@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lib/io/safetensors.hpp"
+#include "lib/files/checkpoint/safetensors.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/safetensors_writer.hpp"
 

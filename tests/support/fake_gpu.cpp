@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <string>
 
-#include "lib/device/cuda/cuda_check.hpp"
-#include "lib/device/cuda_device.hpp"
+#include "lib/base/device/cuda/cuda_check.hpp"
+#include "lib/base/device/cuda_device.hpp"
 #include "tests/support/separate_device.hpp"
 
 namespace pecia {

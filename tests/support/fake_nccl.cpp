@@ -8,8 +8,8 @@
 #include <functional>
 #include <map>
 
-#include "lib/comm/collectives.hpp"
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/ranks/comm/collectives.hpp"
 #include "tests/support/late_stream.hpp"
 
 namespace pecia::test {

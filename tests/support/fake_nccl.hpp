@@ -4,7 +4,7 @@
 /// must be registered until the transfer is done, and all ranks must do an all-reduce by a graph of
 /// the same capture, or none of them by a graph.
 
-#include "lib/comm/nccl.hpp"
+#include "lib/ranks/comm/nccl.hpp"
 
 namespace pecia::test {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "lib/device/graph_stream.hpp"
+#include "lib/base/device/graph_stream.hpp"
 
 namespace pecia::test {
 

@@ -2,8 +2,8 @@
 #pragma once
 /// Where tests compute.
 
-#include "lib/context/compute.hpp"
-#include "lib/context/device_clock.hpp"
+#include "lib/model/attention/compute.hpp"
+#include "lib/model/attention/device_clock.hpp"
 
 namespace pecia::test {
 
@@ -14,11 +14,11 @@ struct OwnedCompute {
 
   /// For devices whose work is done later.
   void time_by_device() {
-    recorder.time_by(std::make_unique<context::DeviceClock>(*device, *stream,
-                                                            [this] { return recorder.now_ns(); }));
+    recorder.time_by(std::make_unique<attention::DeviceClock>(
+        *device, *stream, [this] { return recorder.now_ns(); }));
   }
 
-  operator context::Compute() { return {*device, *stream, *backend, recorder}; }
+  operator attention::Compute() { return {*device, *stream, *backend, recorder}; }
 
   std::unique_ptr<device::Device> device;
   std::unique_ptr<device::Stream> stream;

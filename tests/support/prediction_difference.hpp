@@ -9,15 +9,15 @@
 #include <map>
 #include <span>
 
-#include "lib/schedule/request.hpp"
+#include "lib/work/batch/request.hpp"
 
 namespace pecia::test {
 
 /// √(Σ error² / Σ deviation²) of the log-probabilities of all that was predicted from the same
 /// tokens; the deviation is that of `wanted` from its mean. Both were made with logprobs and
 /// prompt_logprobs −1, and every turn is done.
-inline double prediction_difference(const std::map<int64_t, schedule::Finished>& found,
-                                    const std::map<int64_t, schedule::Finished>& wanted,
+inline double prediction_difference(const std::map<int64_t, batch::Finished>& found,
+                                    const std::map<int64_t, batch::Finished>& wanted,
                                     int64_t vocab) {
   double error = 0, deviation = 0;
   const auto add = [&](const std::vector<float>& a, const std::vector<float>& b, size_t row) {

@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "lib/parallel/kv_map.hpp"
+#include "lib/ranks/parallel/kv_map.hpp"
 
 namespace pecia::test {
 

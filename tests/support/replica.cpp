@@ -4,16 +4,16 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "lib/comm/communicator_over.hpp"
-#include "lib/comm/mpi_environment.hpp"
-#include "lib/comm/nccl_communicator.hpp"
-#include "lib/comm/of_first.hpp"
-#include "lib/comm/staged_communicator.hpp"
-#include "lib/core/fp8_vector.hpp"
-#include "lib/core/random.hpp"
-#include "lib/device/cuda_device.hpp"
-#include "lib/execute/replica.hpp"
-#include "lib/resources/compute_place.hpp"
+#include "lib/base/core/fp8_vector.hpp"
+#include "lib/base/core/random.hpp"
+#include "lib/base/device/cuda_device.hpp"
+#include "lib/engine/execute/replica.hpp"
+#include "lib/ranks/comm/communicator_over.hpp"
+#include "lib/ranks/comm/mpi_environment.hpp"
+#include "lib/ranks/comm/nccl_communicator.hpp"
+#include "lib/ranks/comm/of_first.hpp"
+#include "lib/ranks/comm/staged_communicator.hpp"
+#include "lib/work/resources/compute_place.hpp"
 #include "tests/kernels/emulator/backend.hpp"
 #include "tests/kernels/emulator/plain_sdpa.hpp"
 #include "tests/support/fake_nccl.hpp"
@@ -21,20 +21,19 @@
 
 namespace pecia::test {
 
-schedule::Request greedy_request(int64_t row, std::vector<int32_t> tokens, int32_t new_tokens) {
-  schedule::Turn turn;
+batch::Request greedy_request(int64_t row, std::vector<int32_t> tokens, int32_t new_tokens) {
+  batch::Turn turn;
   turn.row = row;
   turn.tokens = std::move(tokens);
   turn.max_new_tokens = new_tokens;
-  schedule::Request request;
+  batch::Request request;
   request.turns.push_back(std::move(turn));
   return request;
 }
 
-schedule::Request greedy_turns(io::Followup followup, int64_t& row,
-                               std::span<const int64_t> lengths, int64_t vocab, uint64_t seed,
-                               int32_t new_tokens) {
-  schedule::Request request;
+batch::Request greedy_turns(io::Followup followup, int64_t& row, std::span<const int64_t> lengths,
+                            int64_t vocab, uint64_t seed, int32_t new_tokens) {
+  batch::Request request;
   request.followup = followup;
   for (const int64_t length : lengths) {
     auto tokens = random_tokens(length, vocab, seed + static_cast<uint64_t>(row));
@@ -143,10 +142,10 @@ TestPlace place_of_tests() {
   fail<InputError>("PECIA_TEST_PLACE is {}", text);
 }
 
-std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
-                                                   const std::filesystem::path& folder,
-                                                   std::vector<schedule::Request> requests,
-                                                   const ReplicaSettings& settings) {
+std::map<int64_t, batch::Finished> run_requests(comm::Communicator& comm,
+                                                const std::filesystem::path& folder,
+                                                std::vector<batch::Request> requests,
+                                                const ReplicaSettings& settings) {
   const model::ModelConfig config = model::read_config(folder);
   const Parts& parts = parts_of(settings.place);
   const model::Weights weights(
@@ -186,7 +185,7 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
   limits.layout_invariant = settings.layout_invariant;
   if (limits.kv_tokens == 0) {
     const schedule::Scheduler counting(limits);
-    for (const schedule::Request& request : requests)
+    for (const batch::Request& request : requests)
       limits.kv_tokens += counting.tokens_needed(request) * 8;
   }
   const model::WeightViews& views =
@@ -210,10 +209,10 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
 
   // Every rank schedules the same; only the outcomes travel.
   schedule::Scheduler scheduler(limits);
-  for (schedule::Request& request : requests) scheduler.add(std::move(request), 0);
-  std::map<int64_t, schedule::Finished> results;
+  for (batch::Request& request : requests) scheduler.add(std::move(request), 0);
+  std::map<int64_t, batch::Finished> results;
   const auto take = [&] {
-    for (schedule::Finished& finished : scheduler.take_finished())
+    for (batch::Finished& finished : scheduler.take_finished())
       results[finished.row] = std::move(finished);
   };
   double now = 0;
@@ -257,7 +256,7 @@ namespace {
 
 /// A result on its way to other ranks.
 struct Travelling {
-  schedule::Finished finished;
+  batch::Finished finished;
 
   template <typename A>
   void visit(A& archive) {
@@ -287,32 +286,32 @@ struct TravellingResults {
 
 }  // namespace
 
-std::map<int64_t, schedule::Finished> run_one_by_one(comm::Communicator& world,
-                                                     const std::filesystem::path& folder,
-                                                     const std::vector<schedule::Request>& requests,
-                                                     const ReplicaSettings& settings) {
+std::map<int64_t, batch::Finished> run_one_by_one(comm::Communicator& world,
+                                                  const std::filesystem::path& folder,
+                                                  const std::vector<batch::Request>& requests,
+                                                  const ReplicaSettings& settings) {
   const auto alone = comm::make_null_communicator();
   TravellingResults mine;
   for (size_t i = world.rank(); i < requests.size(); i += world.size())
     for (auto& [row, finished] : run_requests(*alone, folder, {requests[i]}, settings))
       mine.results.push_back({std::move(finished)});
-  std::map<int64_t, schedule::Finished> results;
+  std::map<int64_t, batch::Finished> results;
   for (const auto& bytes : world.all_gather(to_bytes(mine)))
     for (Travelling& each : from_bytes<TravellingResults>(bytes).results)
       results[each.finished.row] = std::move(each.finished);
   return results;
 }
 
-std::map<int64_t, schedule::Finished> run_alone(comm::Communicator& world,
-                                                const std::filesystem::path& folder,
-                                                const std::vector<schedule::Request>& requests,
-                                                const ReplicaSettings& settings) {
+std::map<int64_t, batch::Finished> run_alone(comm::Communicator& world,
+                                             const std::filesystem::path& folder,
+                                             const std::vector<batch::Request>& requests,
+                                             const ReplicaSettings& settings) {
   TravellingResults all;
   if (world.rank() == 0)
     for (auto& [row, finished] :
          run_requests(*comm::make_null_communicator(), folder, requests, settings))
       all.results.push_back({std::move(finished)});
-  std::map<int64_t, schedule::Finished> results;
+  std::map<int64_t, batch::Finished> results;
   for (Travelling& each : comm::of_first(world, std::move(all)).results)
     results[each.finished.row] = std::move(each.finished);
   return results;

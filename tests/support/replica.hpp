@@ -11,13 +11,13 @@
 #include <string>
 #include <vector>
 
-#include "lib/comm/communicator.hpp"
-#include "lib/core/dtype.hpp"
-#include "lib/device/graph_stream.hpp"
-#include "lib/model/device_weights.hpp"
-#include "lib/parallel/levels.hpp"
-#include "lib/report/spans.hpp"
-#include "lib/schedule/scheduler.hpp"
+#include "lib/base/core/dtype.hpp"
+#include "lib/base/device/graph_stream.hpp"
+#include "lib/base/report/spans.hpp"
+#include "lib/engine/schedule/scheduler.hpp"
+#include "lib/model/weights/device_weights.hpp"
+#include "lib/ranks/comm/communicator.hpp"
+#include "lib/ranks/parallel/levels.hpp"
 
 namespace pecia::test {
 
@@ -80,33 +80,32 @@ struct ReplicaSettings {
 };
 
 /// One turn, no sampling parameters: `tokens` in, `new_tokens` greedy tokens out, row `row`.
-schedule::Request greedy_request(int64_t row, std::vector<int32_t> tokens, int32_t new_tokens);
+batch::Request greedy_request(int64_t row, std::vector<int32_t> tokens, int32_t new_tokens);
 
 /// Greedy turns of these lengths in rows from `row` on, which moves past them. The tokens of each
 /// are random_tokens of `seed` + its row.
-schedule::Request greedy_turns(io::Followup followup, int64_t& row,
-                               std::span<const int64_t> lengths, int64_t vocab, uint64_t seed,
-                               int32_t new_tokens);
+batch::Request greedy_turns(io::Followup followup, int64_t& row, std::span<const int64_t> lengths,
+                            int64_t vocab, uint64_t seed, int32_t new_tokens);
 
 /// Runs the requests in their order with the checkpoint in `folder`; every rank of `comm` gives the
 /// same and gets the results by row. Throws where a rank throws.
-std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
-                                                   const std::filesystem::path& folder,
-                                                   std::vector<schedule::Request> requests,
-                                                   const ReplicaSettings& settings);
+std::map<int64_t, batch::Finished> run_requests(comm::Communicator& comm,
+                                                const std::filesystem::path& folder,
+                                                std::vector<batch::Request> requests,
+                                                const ReplicaSettings& settings);
 
 /// What one rank alone gives, for tests that compare with it: rank 0 of `world` computes it, every
 /// rank gets it. Collective.
-std::map<int64_t, schedule::Finished> run_alone(comm::Communicator& world,
-                                                const std::filesystem::path& folder,
-                                                const std::vector<schedule::Request>& requests,
-                                                const ReplicaSettings& settings);
+std::map<int64_t, batch::Finished> run_alone(comm::Communicator& world,
+                                             const std::filesystem::path& folder,
+                                             const std::vector<batch::Request>& requests,
+                                             const ReplicaSettings& settings);
 
 /// The same, each request in a run of its own: the ranks share the runs. Collective.
-std::map<int64_t, schedule::Finished> run_one_by_one(comm::Communicator& world,
-                                                     const std::filesystem::path& folder,
-                                                     const std::vector<schedule::Request>& requests,
-                                                     const ReplicaSettings& settings);
+std::map<int64_t, batch::Finished> run_one_by_one(comm::Communicator& world,
+                                                  const std::filesystem::path& folder,
+                                                  const std::vector<batch::Request>& requests,
+                                                  const ReplicaSettings& settings);
 
 /// Ids from 5 on, below `vocab`: a function of the seed.
 std::vector<int32_t> random_tokens(int64_t count, int64_t vocab, uint64_t seed);

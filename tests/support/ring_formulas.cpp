@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "lib/parallel/halo.hpp"
+#include "lib/ranks/parallel/halo.hpp"
 
 namespace pecia::test {
 

@@ -5,7 +5,7 @@
 /// Sources: Context Parallelism for Scalable Million-Token Inference, Table 2 (pass-KV, pass-Q);
 /// LoongServe (queries to the instances that hold keys).
 
-#include "lib/parallel/kv_map.hpp"
+#include "lib/ranks/parallel/kv_map.hpp"
 
 namespace pecia::test {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/core/dtype.hpp"
+#include "lib/base/core/dtype.hpp"
 
 namespace pecia::test {
 

@@ -8,13 +8,13 @@
 
 namespace pecia::test {
 
-void expect_same_answers(const std::map<int64_t, schedule::Finished>& found,
-                         const std::map<int64_t, schedule::Finished>& wanted) {
+void expect_same_answers(const std::map<int64_t, batch::Finished>& found,
+                         const std::map<int64_t, batch::Finished>& wanted) {
   ASSERT_EQ(found.size(), wanted.size());
   for (const auto& [row, want] : wanted) {
     SCOPED_TRACE(fmt::format("row {}", row));
     ASSERT_TRUE(found.contains(row));
-    const schedule::Finished& got = found.at(row);
+    const batch::Finished& got = found.at(row);
     ASSERT_EQ(got.state, want.state) << got.result.error;
     const io::TurnResult &a = got.result, &b = want.result;
     EXPECT_EQ(a.tokens, b.tokens);
@@ -24,7 +24,7 @@ void expect_same_answers(const std::map<int64_t, schedule::Finished>& found,
   }
 }
 
-bool near_tie(const std::map<int64_t, schedule::Finished>& results, int logprobs) {
+bool near_tie(const std::map<int64_t, batch::Finished>& results, int logprobs) {
   for (const auto& [row, finished] : results) {
     const std::vector<float>& top = finished.result.top_logprobs;
     for (size_t i = 0; i < top.size(); i += static_cast<size_t>(logprobs))

@@ -10,11 +10,11 @@ namespace pecia::test {
 inline constexpr double answer_tolerance = 1e-4;
 
 /// Same states and tokens; log-probabilities within answer_tolerance.
-void expect_same_answers(const std::map<int64_t, schedule::Finished>& found,
-                         const std::map<int64_t, schedule::Finished>& wanted);
+void expect_same_answers(const std::map<int64_t, batch::Finished>& found,
+                         const std::map<int64_t, batch::Finished>& wanted);
 
 /// Whether a greedy choice hangs on the order of a sum. `logprobs`: how many the results have, at
 /// least two.
-bool near_tie(const std::map<int64_t, schedule::Finished>& results, int logprobs);
+bool near_tie(const std::map<int64_t, batch::Finished>& results, int logprobs);
 
 }  // namespace pecia::test

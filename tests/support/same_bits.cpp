@@ -22,8 +22,8 @@ testing::AssertionResult same_bits(const std::vector<float>& found,
                         first, found[first], wanted[first]);
 }
 
-void expect_same_bits(const std::map<int64_t, schedule::Finished>& found,
-                      const std::map<int64_t, schedule::Finished>& wanted) {
+void expect_same_bits(const std::map<int64_t, batch::Finished>& found,
+                      const std::map<int64_t, batch::Finished>& wanted) {
   ASSERT_EQ(found.size(), wanted.size());
   for (const auto& [row, want] : wanted) {
     SCOPED_TRACE(fmt::format("row {}", row));

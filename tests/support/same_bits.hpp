@@ -13,7 +13,7 @@ testing::AssertionResult same_bits(const std::vector<float>& found,
                                    const std::vector<float>& wanted);
 
 /// Everything that a turn gives but its times; every turn is done.
-void expect_same_bits(const std::map<int64_t, schedule::Finished>& found,
-                      const std::map<int64_t, schedule::Finished>& wanted);
+void expect_same_bits(const std::map<int64_t, batch::Finished>& found,
+                      const std::map<int64_t, batch::Finished>& wanted);
 
 }  // namespace pecia::test

@@ -9,7 +9,7 @@
 #include <sstream>
 #include <string>
 
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
 
 namespace pecia::test {
 

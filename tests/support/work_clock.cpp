@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "lib/comm/communicator_over.hpp"
+#include "lib/ranks/comm/communicator_over.hpp"
 
 namespace pecia::test {
 namespace {

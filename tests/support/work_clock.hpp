@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "lib/comm/communicator.hpp"
+#include "lib/ranks/comm/communicator.hpp"
 
 namespace pecia::test {
 

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "lib/tune/tuned.hpp"
+#include "lib/simulation/tune/tuned.hpp"
 
 namespace pecia::tune {
 

@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "lib/tune/folds.hpp"
+#include "lib/simulation/tune/folds.hpp"
 
 namespace pecia::tune {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/tune/level_choice.hpp"
+#include "lib/simulation/tune/level_choice.hpp"
 
 namespace pecia::tune {
 namespace {

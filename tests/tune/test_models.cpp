@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/core/error.hpp"
-#include "lib/core/random.hpp"
-#include "lib/tune/tuned.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/random.hpp"
+#include "lib/simulation/tune/tuned.hpp"
 #include "tests/tune/made_up.hpp"
 
 namespace pecia::tune {

@@ -3,9 +3,9 @@
 
 #include <vector>
 
-#include "lib/core/error.hpp"
-#include "lib/core/random.hpp"
-#include "lib/tune/paired_loss.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/random.hpp"
+#include "lib/simulation/tune/paired_loss.hpp"
 
 namespace pecia::tune {
 namespace {

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <numbers>
 
-#include "lib/core/error.hpp"
-#include "lib/core/random.hpp"
-#include "lib/tune/regression.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/random.hpp"
+#include "lib/simulation/tune/regression.hpp"
 
 namespace pecia::tune {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
-#include "lib/core/error.hpp"
-#include "lib/tune/resolve.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/simulation/tune/resolve.hpp"
 #include "tests/tune/made_up.hpp"
 
 namespace pecia::tune {

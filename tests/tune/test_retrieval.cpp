@@ -3,8 +3,8 @@
 
 #include <numeric>
 
-#include "lib/core/error.hpp"
-#include "lib/tune/retrieval.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/simulation/tune/retrieval.hpp"
 
 namespace pecia::tune {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <cmath>
 
-#include "lib/core/error.hpp"
-#include "lib/core/random.hpp"
-#include "lib/tune/search.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/random.hpp"
+#include "lib/simulation/tune/search.hpp"
 
 namespace pecia::tune {
 namespace {

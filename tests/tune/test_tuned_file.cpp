@@ -3,9 +3,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lib/core/error.hpp"
-#include "lib/core/json.hpp"
-#include "lib/tune/tuned_file.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/json.hpp"
+#include "lib/simulation/tune/tuned_file.hpp"
 #include "tests/tune/made_up.hpp"
 
 namespace pecia::tune {

@@ -9,9 +9,9 @@
 #include <future>
 #include <utility>
 
-#include "lib/comm/series.hpp"
-#include "lib/core/error.hpp"
-#include "lib/watch/watch.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/ranks/comm/series.hpp"
+#include "lib/ranks/watch/watch.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace pecia::watch {

@@ -6,7 +6,7 @@
 #include "kernels/cpu/attention/softmax.hpp"
 #include "kernels/cpu/products/bf16_kernels.hpp"
 #include "kernels/cpu/shared/workspace.hpp"
-#include "lib/core/dtype.hpp"
+#include "lib/base/core/dtype.hpp"
 
 namespace pecia::kernels::cpu {
 
@@ -33,8 +33,8 @@ class WideProducts {
   /// Rows [first, first + count) of the queries become factor · from. `from` is dense and fp32. All
   /// rows have the same factor.
   void set_queries(const void* from, DType dtype, float factor, int64_t first, int64_t count);
-  /// Sets the block that the rows meet from now on. It must stay where it is. The block that is read
-  /// next lies so many bytes after it, as far as that is known.
+  /// Sets the block that the rows meet from now on. It must stay where it is. `bytes_to_next`: from
+  /// it to the block that is read next, as far as that is known.
   void set_block(const char* k, const char* v, int64_t num_keys, int64_t bytes_to_next);
   /// scores[r, j] = Σ_i q[r, i] · k[j, i] for some rows and the first keys of the block. The rows of
   /// scores are block_keys apart.

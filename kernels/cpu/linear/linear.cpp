@@ -7,7 +7,7 @@
 #include "kernels/cpu/products/gemm.hpp"
 #include "kernels/cpu/products/ordered_dot.hpp"
 #include "kernels/cpu/shared/parallel.hpp"
-#include "lib/core/codes.hpp"
+#include "lib/base/core/codes.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {

@@ -12,7 +12,7 @@
 #include "kernels/cpu/products/lane_dot.hpp"
 #include "kernels/cpu/products/weight_panels.hpp"
 #include "kernels/cpu/shared/parallel.hpp"
-#include "lib/core/codes.hpp"
+#include "lib/base/core/codes.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {

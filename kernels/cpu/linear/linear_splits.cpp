@@ -2,7 +2,7 @@
 #include "kernels/cpu/linear/linear_splits.hpp"
 
 #include "kernels/cpu/linear/linear_tiles.hpp"
-#include "lib/core/codes.hpp"
+#include "lib/base/core/codes.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/linear/linear_splits.cpp"

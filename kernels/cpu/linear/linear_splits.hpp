@@ -36,7 +36,7 @@ void require_row_invariant(const LinearArgs& args);
 /// Writes what the target begins with, before products are added to it, if it begins with a bias.
 void put_bias(const LinearArgs& args, const Piece& piece, const Target& target);
 
-/// Counts the scratch bytes of `compute` for a piece of so many rows and columns. One sum waits for
+/// Counts the scratch bytes of `compute` for a piece of `rows` × `columns`: one pending sum for
 /// each level of the tree.
 int64_t split_scratch_bytes(const LinearArgs& args, int64_t rows, int64_t columns);
 

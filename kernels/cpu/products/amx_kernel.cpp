@@ -6,9 +6,9 @@
 #include "kernels/cpu/products/amx_tiles.hpp"
 #include "kernels/cpu/products/tile_products.hpp"
 #include "kernels/cpu/products/twin_tiles.hpp"
-#include "lib/core/dtype.hpp"
-#include "lib/core/error.hpp"
-#include "lib/core/isa.hpp"
+#include "lib/base/core/dtype.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/isa.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {

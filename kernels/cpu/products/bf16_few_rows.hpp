@@ -20,8 +20,8 @@ struct DotBf16Args {
   int64_t rows, columns, depth;
   bool accumulate;
   float factor = 1;
-  /// An element of b is asked for when the one so many elements before it is read. It need not
-  /// exist. If it is 0, the columns are taken to be read once, one after the other.
+  /// Prefetch distance in b, in elements; the prefetched element need not exist. 0: the columns are
+  /// read once, one after the other, which the hardware prefetches.
   int64_t ahead = 0;
 };
 void dot_bf16(const DotBf16Args& args);

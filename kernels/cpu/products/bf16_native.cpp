@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "kernels/cpu/products/bf16_vectors.hpp"
-#include "lib/core/dtype.hpp"
-#include "lib/core/isa.hpp"
+#include "lib/base/core/dtype.hpp"
+#include "lib/base/core/isa.hpp"
 
 namespace pecia::kernels::cpu {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Turns int8, int4 and mxfp4 codes (lib/core/codes.hpp) into bf16, as products take them. It uses one
+/// Turns int8, int4 and mxfp4 codes (lib/base/core/codes.hpp) into bf16, as products take them. It uses one
 /// thread and requires has_native_bf16().
 
 #include <cstdint>
 
-#include "lib/core/codes.hpp"
+#include "lib/base/core/codes.hpp"
 
 namespace pecia::kernels::cpu {
 

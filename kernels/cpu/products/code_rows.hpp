@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Turns rows of numbers into int8 and int4 codes (lib/core/codes.hpp), and turns these and codes of
+/// Turns rows of numbers into int8 and int4 codes (lib/base/core/codes.hpp), and turns these and codes of
 /// mxfp4 into numbers. All functions use one thread.
 
 #include <cstdint>
 
-#include "lib/core/codes.hpp"
+#include "lib/base/core/codes.hpp"
 
 namespace pecia::kernels::cpu {
 

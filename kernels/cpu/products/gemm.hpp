@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "lib/core/dtype.hpp"
+#include "lib/base/core/dtype.hpp"
 
 namespace pecia::kernels::cpu {
 

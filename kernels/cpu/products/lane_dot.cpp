@@ -2,7 +2,7 @@
 #include "kernels/cpu/products/lane_dot.hpp"
 
 #include "kernels/cpu/products/bf16_vectors.hpp"
-#include "lib/core/codes.hpp"
+#include "lib/base/core/codes.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {

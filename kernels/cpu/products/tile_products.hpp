@@ -22,7 +22,7 @@ constexpr int64_t tile_side = 16;           ///< rows of a and columns of b
 constexpr int64_t tile_depth = bf16_depth;  ///< elements
 constexpr int64_t square = 2 * tile_side;   ///< rows and columns of the four tiles of sums
 
-/// Packed columns are cut into pieces of so many tiles. A piece of 32 rows and a piece of 32 columns
+/// Most tiles of a piece of packed columns. A piece of 32 rows and a piece of 32 columns
 /// take 20 KiB each, so both stay in a first cache of 48 KiB while all columns and rows meet.
 constexpr int64_t most_steps = 10;
 

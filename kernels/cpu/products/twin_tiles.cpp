@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "lib/core/dtype.hpp"
-#include "lib/core/error.hpp"
+#include "lib/base/core/dtype.hpp"
+#include "lib/base/core/error.hpp"
 
 namespace pecia::kernels::cpu::twin {
 namespace {

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "kernels/api/panels.hpp"
-#include "lib/device/stream.hpp"
+#include "lib/base/device/stream.hpp"
 
 namespace pecia::kernels::cpu {
 

@@ -8,7 +8,7 @@
 #include <exception>
 #include <mutex>
 
-#include "lib/device/stream.hpp"
+#include "lib/base/device/stream.hpp"
 
 namespace pecia::kernels::cpu {
 

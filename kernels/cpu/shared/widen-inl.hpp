@@ -13,7 +13,7 @@
 #include <bit>
 #include <type_traits>
 
-#include "lib/core/dtype.hpp"
+#include "lib/base/core/dtype.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace pecia::kernels::cpu::HWY_NAMESPACE {

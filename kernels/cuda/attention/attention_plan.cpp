@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
 
 namespace pecia::kernels::cuda {
 namespace {

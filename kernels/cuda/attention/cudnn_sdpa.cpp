@@ -16,10 +16,10 @@
 #include <optional>
 
 #include "kernels/cuda/attention/sdpa.hpp"
-#include "lib/core/error.hpp"
-#include "lib/device/buffer.hpp"
-#include "lib/device/cuda/cuda_check.hpp"
-#include "lib/device/cuda/cuda_stream.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/device/buffer.hpp"
+#include "lib/base/device/cuda/cuda_check.hpp"
+#include "lib/base/device/cuda/cuda_stream.hpp"
 
 namespace cudnn_frontend {
 void* cudnn_dlhandle = nullptr;  // cudnn-frontend looks up cuDNN's functions here

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "kernels/cuda/attention/attention_rectangles.hpp"
-#include "lib/core/dtype.hpp"
-#include "lib/device/device.hpp"
+#include "lib/base/core/dtype.hpp"
+#include "lib/base/device/device.hpp"
 
 namespace pecia::kernels::cuda {
 

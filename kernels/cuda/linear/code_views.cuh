@@ -5,8 +5,8 @@
 #include <bit>
 
 #include "kernels/cuda/linear/gated_products.cuh"
-#include "lib/core/codes.hpp"
-#include "lib/core/fp8_blocks.hpp"
+#include "lib/base/core/codes.hpp"
+#include "lib/base/core/fp8_blocks.hpp"
 
 namespace pecia::kernels::cuda {
 

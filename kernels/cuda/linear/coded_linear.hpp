@@ -9,7 +9,7 @@ namespace pecia::kernels::cuda {
 inline constexpr int64_t most_coded_rows = 64;
 
 /// Tells whether the numbers of weights of a type multiply x as it is, which the functions below do.
-/// Their scales tell fp8 that was stored from fp8 that rounds x, too.
+/// For fp8 the scales show whether x is also quantised.
 bool is_coded(DType type, const TensorView& scales);
 
 /// Computes `linear` with weights that are codes, for up to most_coded_rows rows, or of bf16. x is

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Weights that are codes (lib/core/codes.hpp) as kernels read them.
+/// Weights that are codes (lib/base/core/codes.hpp) as kernels read them.
 ///
 /// A row of codes is read in stretches of 64 bytes. A stretch is four chunks of 16 bytes, one for
 /// each lane of four. The numbers of a chunk are runs of 8 neighbours, which are the operands of two

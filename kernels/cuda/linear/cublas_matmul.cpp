@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "kernels/cuda/linear/matmul.hpp"
-#include "lib/core/error.hpp"
-#include "lib/device/buffer.hpp"
-#include "lib/device/cuda/cuda_stream.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/device/buffer.hpp"
+#include "lib/base/device/cuda/cuda_stream.hpp"
 
 namespace pecia::kernels::cuda {
 namespace {

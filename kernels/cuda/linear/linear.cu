@@ -8,7 +8,7 @@
 #include "kernels/cuda/linear/scale_products_kernel.cuh"
 #include "kernels/cuda/shared/elementwise.cuh"
 #include "kernels/cuda/shared/elementwise_kernels.cuh"
-#include "lib/core/codes.hpp"
+#include "lib/base/core/codes.hpp"
 
 namespace pecia::kernels::cuda {
 namespace {

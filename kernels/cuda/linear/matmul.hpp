@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "kernels/api/linear.hpp"
-#include "lib/device/device.hpp"
+#include "lib/base/device/device.hpp"
 
 namespace pecia::kernels::cuda {
 

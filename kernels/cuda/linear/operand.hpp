@@ -3,8 +3,8 @@
 /// x as products take it: rows in the type that they multiply, in memory of the buffer where x has
 /// another one.
 
-#include "lib/core/tensor_view.hpp"
-#include "lib/device/buffer.hpp"
+#include "lib/base/core/tensor_view.hpp"
+#include "lib/base/device/buffer.hpp"
 
 namespace pecia::kernels::cuda {
 

@@ -6,9 +6,9 @@
 
 #include "kernels/cuda/sampling/row_sort.hpp"
 #include "kernels/cuda/shared/elementwise.cuh"
-#include "lib/core/error.hpp"
-#include "lib/device/buffer.hpp"
-#include "lib/device/cuda/cuda_check.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/device/buffer.hpp"
+#include "lib/base/device/cuda/cuda_check.hpp"
 
 namespace pecia::kernels::cuda {
 namespace {

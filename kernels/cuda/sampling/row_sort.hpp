@@ -2,7 +2,7 @@
 #pragma once
 #include <memory>
 
-#include "lib/device/device.hpp"
+#include "lib/base/device/device.hpp"
 
 namespace pecia::kernels::cuda {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include "kernels/cuda/shared/vectors.cuh"
-#include "lib/core/tensor_view.hpp"
+#include "lib/base/core/tensor_view.hpp"
 
 namespace pecia::kernels::cuda {
 

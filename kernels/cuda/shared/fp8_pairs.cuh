@@ -8,7 +8,7 @@
 namespace pecia::kernels::cuda {
 
 /// Widens two codes, each in the upper byte of a half, to bf16. NaN is taken for 480, because a
-/// vector that holds one has NaN for a scale (lib/core/fp8_vector.hpp).
+/// vector that holds one has NaN for a scale (lib/base/core/fp8_vector.hpp).
 __device__ __forceinline__ uint32_t widen_upper_bytes(uint32_t codes) {
   constexpr uint32_t two_to_120 = 0x7b807b80u;
   return multiply_pairs((codes & 0x80008000u) | ((codes >> 4) & 0x07f007f0u), two_to_120);

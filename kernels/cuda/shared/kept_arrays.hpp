@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "lib/device/buffer.hpp"
+#include "lib/base/device/buffer.hpp"
 
 namespace pecia::kernels::cuda {
 

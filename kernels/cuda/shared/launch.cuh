@@ -4,14 +4,14 @@
 
 #include <cstdint>
 
-#include "lib/core/error.hpp"
-#include "lib/device/stream.hpp"
+#include "lib/base/core/error.hpp"
+#include "lib/base/device/stream.hpp"
 
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
 
-#include "lib/device/cuda/cuda_check.hpp"
-#include "lib/device/cuda/cuda_stream.hpp"
+#include "lib/base/device/cuda/cuda_check.hpp"
+#include "lib/base/device/cuda/cuda_stream.hpp"
 #endif
 
 namespace pecia::kernels::cuda {

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/shared/host_device.hpp"
-#include "lib/core/tensor_view.hpp"
+#include "lib/base/core/tensor_view.hpp"
 
 namespace pecia::kernels::cuda {
 

@@ -19,7 +19,7 @@
 #include <span>
 #include <vector>
 
-#include "lib/device/buffer.hpp"
+#include "lib/base/device/buffer.hpp"
 
 namespace pecia::kernels::cuda {
 

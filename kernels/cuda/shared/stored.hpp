@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The narrow types as kernels see them. They are bits, which are widened exactly and rounded to
-/// nearest even. The device does it by one instruction, and the host by lib/core's scalar
+/// nearest even. The device does it by one instruction, and the host by lib/base/core's scalar
 /// conversions.
 
 #include <bit>
@@ -13,7 +13,7 @@
 #endif
 
 #include "kernels/cuda/shared/host_device.hpp"
-#include "lib/core/dtype.hpp"
+#include "lib/base/core/dtype.hpp"
 
 namespace pecia::kernels::cuda {
 

@@ -3,7 +3,7 @@
 /// The families, a file each: what its configuration class in transformers takes for keys that
 /// config.json omits, what its model code fixes, and the names of its tensors.
 
-#include "lib/model/family.hpp"
+#include "lib/model/config/family.hpp"
 
 namespace pecia::model::families {
 

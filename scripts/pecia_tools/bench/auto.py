@@ -17,12 +17,11 @@ from pathlib import Path
 
 from ..gguf import demo_model
 from .common import BIN, MODEL, Line, Work, lengths, model_parser, show
-from .foresight import BATCHES, describe, launched, write_shard
+from .foresight import BATCHES, describe, launched, write_batch
 from .foresight import WORK as PARENT
 
 WORK = PARENT.parent / "bench-auto"
 OPEN = {"dp": "auto", "cp": "auto", "sp": "auto", "tp": "auto"}
-BY_RULE = {"dp": 1, "cp": "auto", "sp": 1, "tp": 1}
 
 
 def write_job(model: Path, batch: str, parallel: Line) -> Path:
@@ -76,7 +75,7 @@ def name_of(grid: Line, mode: str) -> str:
 def compare(options: argparse.Namespace, ranks: int, batch: str) -> list[Line]:
     threads = max(1, options.threads // ranks)
     config = json.loads((options.model / "config.json").read_text())
-    write_shard(WORK / "batch.h5", BATCHES[batch], config["vocab_size"])
+    write_batch(WORK / "batch.h5", BATCHES[batch], config["vocab_size"])
     chosen = run_in(options.model, batch, ranks, OPEN)["modes"]["expected"]
     expected = {
         name_of(plan, plan["mode"]): plan["expected_s"]

@@ -14,6 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Optional
 
+import h5py
+import numpy as np
+
 from ..command import Failure, UserError, note
 from . import model, trace_prompts
 
@@ -108,6 +111,18 @@ def show(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Non
     print(f"\n{title}\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for row in rows:
         print(f"| {' | '.join(row)} |")
+
+
+def write_prompts(path: Path, tokens: np.ndarray, lengths: Sequence[int], **columns: np.ndarray) -> None:
+    """A shard of requests of one turn each, whose tokens follow one another; `columns` are datasets of the turns."""
+    with h5py.File(path, "w") as file:
+        file.attrs["schema"] = "pecia.prompts/1"
+        file["tokens"] = tokens.astype(np.int32)
+        file["turn_offsets"] = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        file["request_offsets"] = np.arange(len(lengths) + 1, dtype=np.int64)
+        file["request_id"] = np.array([b"prompt-%d" % row for row in range(len(lengths))])
+        for name, values in columns.items():
+            file[name] = values
 
 
 def load() -> str:

@@ -19,9 +19,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from ..command import Failure
 from ..gguf import demo_model
-from .common import BIN, MODEL, ROOT, Line, Work, lengths, load, model_parser, read, show
+from .common import (
+    BIN,
+    MODEL,
+    ROOT,
+    Line,
+    Work,
+    lengths,
+    load,
+    model_parser,
+    read,
+    show,
+    write_prompts,
+)
 
 WORK = ROOT / "runs" / "bench-foresight"
 STEPS = 16  # of a run of decode steps
@@ -176,22 +190,10 @@ def foreseen(before: float, after: float, measured: float) -> Line:
     return {"foreseen_s": mean, "by_descriptions": [before, after], "off": mean / measured - 1}
 
 
-def write_shard(file: Path, sizes: Sequence[tuple[int, int, int]], vocabulary: int) -> None:
-    import h5py
-    import numpy as np
-
-    requests = [(prompt, new) for prompt, new, count in sizes for _ in range(count)]
-    random = np.random.default_rng(1)
-    with h5py.File(file, "w") as shard:
-        shard.attrs["schema"] = "pecia.prompts/1"
-        shard.attrs["vocab_size"] = vocabulary
-        tokens = random.integers(0, vocabulary, sum(prompt for prompt, _ in requests))
-        shard["tokens"] = tokens.astype(np.int32)
-        shard["turn_offsets"] = np.cumsum([0] + [prompt for prompt, _ in requests])
-        shard["request_offsets"] = np.arange(len(requests) + 1)
-        ids = np.array([f"request-{number}".encode() for number in range(len(requests))])
-        shard["request_id"] = ids.astype(h5py.string_dtype("utf-8", ids.dtype.itemsize))
-        shard["max_new_tokens"] = np.array([new for _, new in requests], dtype=np.int32)
+def write_batch(file: Path, sizes: Sequence[tuple[int, int, int]], vocabulary: int) -> None:
+    prompts, answers = np.array([size[:2] for size in sizes for _ in range(size[2])], dtype=np.int32).T
+    tokens = np.random.default_rng(1).integers(0, vocabulary, prompts.sum())
+    write_prompts(file, tokens, prompts.tolist(), max_new_tokens=answers)
 
 
 def run_batch(model: Path, machine: Described, name: str) -> list[Line]:
@@ -199,8 +201,8 @@ def run_batch(model: Path, machine: Described, name: str) -> list[Line]:
     ranks, threads = machine.ranks, machine.threads
     shard, output, job = WORK / "batch.h5", WORK / "batch.run", WORK / "batch.yaml"
     config = json.loads((model / "config.json").read_text())
-    write_shard(shard, BATCHES[name], config["vocab_size"])
-    values: Line = {"model": {"path": str(model)}, "input": [str(shard)], "output": str(output)}
+    write_batch(shard, BATCHES[name], config["vocab_size"])
+    values: Line = {"model": {"path": str(model.resolve())}, "input": [str(shard)], "output": str(output)}
     values["generation"] = {"ignore_eos": True}
     job.write_text(json.dumps(values), encoding="utf-8")  # JSON is YAML
     os.environ["OMP_NUM_THREADS"] = str(threads)

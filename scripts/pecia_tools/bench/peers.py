@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import h5py
 import numpy as np
 
 from ..command import Failure, UserError, note, temporary_file
@@ -24,7 +23,7 @@ from ..gguf import demo_model
 from ..gguf.export import export_gguf
 from ..gguf.export_gpt_oss import export_gpt_oss
 from ..model_folder import ModelFolder, read_json
-from .common import MODEL, ROOT, Line, Work, append, cores
+from .common import MODEL, ROOT, Line, Work, append, cores, write_prompts
 from .peer_process import batch_of
 from .peers_options import (
     AS_STORED,
@@ -320,7 +319,8 @@ class Bench:
         """pecia run; the seconds of its passes and of all between them, without the start."""
         output, prompts = self.work / "batch", self.work / "batch.h5"
         tokens = np.load(self.work / "tokens.npy").tolist()
-        write_prompts(prompts, batch_of(tokens, number, BATCH_PROMPT))
+        batch = batch_of(tokens, number, BATCH_PROMPT)
+        write_prompts(prompts, np.concatenate(batch), [len(each) for each in batch])
         shutil.rmtree(output, ignore_errors=True)
         job = self.work / "batch.yaml"
         model = {"path": str(self.options.model.resolve()), **OWN_MODEL[one.settings[0]]}
@@ -400,17 +400,6 @@ class Bench:
                 except Failure as failure:
                     self.failed[one.name] = str(failure)
                     note(PROGRAM, str(failure))
-
-
-def write_prompts(path: Path, prompts: Sequence[Sequence[int]]) -> None:
-    """A shard of requests of one turn each."""
-    ends = np.cumsum([0, *map(len, prompts)])
-    with h5py.File(path, "w") as file:
-        file.attrs["schema"] = "pecia.prompts/1"
-        file["tokens"] = np.concatenate(prompts).astype(np.int32)
-        file["turn_offsets"] = ends.astype(np.int64)
-        file["request_offsets"] = np.arange(len(prompts) + 1, dtype=np.int64)
-        file["request_id"] = np.array([f"prompt-{i}" for i in range(len(prompts))], dtype="S16")
 
 
 def seconds_after_start(report: Line) -> float:

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 from . import model
@@ -34,6 +33,7 @@ from .common import (
     on_this_machine,
     positive,
     show,
+    write_prompts,
 )
 from .launched_run import launched
 
@@ -54,12 +54,7 @@ def write_shard(path: Path, case: str, requests: int, prompt: int) -> None:
         shared = min(INSTRUCTION_TOKENS, prompt - 1)
         kinds = draw.integers(FIRST_TOKEN, VOCAB, size=(INSTRUCTIONS, shared), dtype=np.int32)
         tokens[:, :shared] = kinds[draw.integers(0, INSTRUCTIONS, size=requests)]
-    with h5py.File(path, "w") as file:
-        file.attrs["schema"] = "pecia.prompts/1"
-        file["tokens"] = tokens.ravel()
-        file["turn_offsets"] = np.arange(requests + 1, dtype=np.int64) * prompt
-        file["request_offsets"] = np.arange(requests + 1, dtype=np.int64)
-        file["request_id"] = np.array([b"r%08d" % row for row in range(requests)])
+    write_prompts(path, tokens.ravel(), [prompt] * requests)
 
 
 def start(job: Path, ranks: int, log: Path) -> dict[str, Any]:

@@ -118,5 +118,9 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-if __name__ == "__main__":
+def script() -> None:
     run(PROGRAM, main)
+
+
+if __name__ == "__main__":
+    script()

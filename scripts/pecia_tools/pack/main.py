@@ -428,5 +428,9 @@ def main(arguments: list[str]) -> int:
     return Packer(options).run()
 
 
-if __name__ == "__main__":
+def script() -> None:
     run(PROGRAM, main)
+
+
+if __name__ == "__main__":
+    script()

@@ -276,5 +276,9 @@ def main(arguments: list[str]) -> int:
         return DRAINED
 
 
-if __name__ == "__main__":
+def script() -> None:
     run(PROGRAM, main)
+
+
+if __name__ == "__main__":
+    script()

@@ -163,5 +163,9 @@ def main(arguments: list[str]) -> int:
     return 0 if all_done and not kept and not skipped else EXIT_INCOMPLETE
 
 
-if __name__ == "__main__":
+def script() -> None:
     run(PROGRAM, main)
+
+
+if __name__ == "__main__":
+    script()

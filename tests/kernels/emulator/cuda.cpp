@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
 
 /// Leaves this stack, saving where it is, and goes on with another, in a tenth of the time of
 /// swapcontext, which asks the kernel each time. What a call must preserve on x86-64 is on the

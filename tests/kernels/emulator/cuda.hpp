@@ -18,7 +18,7 @@
 
 #include "kernels/cuda/shared/launch.cuh"
 #include "kernels/cuda/shared/stored.hpp"
-#include "lib/core/error.hpp"
+#include "lib/base/core/error.hpp"
 #include "tests/support/late_stream.hpp"
 
 #define __global__

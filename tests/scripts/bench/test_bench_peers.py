@@ -267,7 +267,7 @@ class Environments(ScriptTest):
 class Batches(ScriptTest):
     def test_a_shard_has_a_request_for_each_prompt(self) -> None:
         path = self.folder / "prompts.h5"
-        bench_peers.write_prompts(path, [[1, 2], [3, 4], [5, 6]])
+        bench_peers.write_prompts(path, np.arange(1, 7), [2, 2, 2])
         shard = PromptShard(path)
         self.assertEqual([shard.request_id(i) for i in range(3)], [f"prompt-{i}" for i in range(3)])
         with h5py.File(path) as file:

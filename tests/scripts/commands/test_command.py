@@ -122,7 +122,7 @@ class EveryTool(ScriptTest):
                     path = self.scripts / "pecia_tools" / module.replace(".", "/")
                     file = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
                     text = file.read_text("utf-8")
-                    self.assertRegex(text, r"\n    run\(PROGRAM, main\)\n\Z", module)
+                    self.assertRegex(text, r"\n    run\(PROGRAM, main\)\n(\n\nif .*\n    script\(\)\n)?\Z", module)
 
     def test_says_the_project_s_version(self) -> None:
         for tool in sorted(self.scripts.glob("pecia-*")):

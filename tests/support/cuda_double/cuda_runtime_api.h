@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// CUDA's errors without CUDA, for lib/device/cuda/cuda_check.cpp: their names and numbers, CUDA's own
+/// CUDA's errors without CUDA, for lib/base/device/cuda/cuda_check.cpp: their names and numbers, CUDA's own
 /// words for some, and the error that the runtime keeps until it is taken.
 
 #define CUDART_VERSION 13000  // which has all of these errors

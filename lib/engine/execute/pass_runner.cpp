@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/engine/execute/pass_runner.hpp"
+
+#include <map>
+#include <set>
+
+namespace pecia::execute {
+
+PassRunner::PassRunner(const Settings& settings, comm::Communicator& replica, model::Model& model,
+                       attention::Attention& attention, const attention::KvFiles& kv_files,
+                       const attention::Compute& compute)
+    : settings_(settings),
+      replica_(replica),
+      model_(model),
+      attention_(attention),
+      kv_files_(kv_files),
+      compute_(compute),
+      logits_(compute.buffer()),
+      candidates_(compute.buffer()),
+      allowed_(settings.vocab) {}
+
+void PassRunner::begin(const schedule::Plan& plan) {
+  attention_.ledger().settle();
+  for (const int64_t sequence : plan.removed) {
+    // Another instance of the team may know it.
+    if (!attention_.ledger().map().contains(sequence)) continue;
+    attention_.ledger().remove(sequence);
+    turns_.erase(sequence);
+    histories_.erase(sequence);
+    allowed_.forget(sequence);
+  }
+  for (const schedule::NewSequence& added : plan.added) {
+    attention_.ledger().set_state(added.sequence, added.state);
+    if (added.keeps_tokens == 0) continue;
+    History& history = histories_[added.sequence];
+    const bool begins_as_parent =
+        added.state.length == 0 && added.state.parent != schedule::NewSequence::no_parent;
+    history.tokens = begins_as_parent ? histories_.at(added.state.parent).tokens : added.tokens;
+  }
+  for (const schedule::TurnStart& turn : plan.turns) {
+    turns_[turn.sequence] = turn;
+    allowed_.forget(turn.sequence);
+    if (turn.shape.empty()) continue;
+    PECIA_CHECK(settings_.grammars, "an answer with a shape, without grammars");
+    allowed_.begin(turn.sequence, settings_.grammars->matcher(turn.shape));
+  }
+  for (const schedule::PlanItem& item : plan.items)
+    if (const auto history = histories_.find(item.rows.sequence); history != histories_.end())
+      history->second.tokens.insert(history->second.tokens.end(), item.tokens.begin(),
+                                    item.tokens.end());
+}
+
+schedule::Outcome PassRunner::execute(const schedule::Plan& plan,
+                                      const std::function<void()>& meanwhile) {
+  schedule::Outcome outcome;
+  if (plan.saves()) {
+    outcome.kv = save(plan.save);
+    return outcome;
+  }
+  const report::Totals before = compute_.recorder.totals();
+  compute_.recorder.set_pass(plan.number);
+  begin(plan);
+  const std::vector<parallel::TeamPass> passes = plan.passes();
+  const std::optional<size_t> own = team_of(passes, settings_.instance);
+  const bool of_some = own && (passes.size() > 1 || passes[*own].team.size() < settings_.instances);
+  compute_.recorder.set_team(of_some ? static_cast<int32_t>(*own) : -1, settings_.instance);
+  team_ = of_some ? fmt::format("instance {} in team {} of {}", settings_.instance, *own,
+                                passes[*own].team.text())
+                  : "";
+  attention_.begin_pass(passes, plan.number);
+  if (!plan.restore.empty()) {
+    outcome.kv = restore(plan);
+    if (outcome.kv.done != 0) return outcome;
+  }
+  if (!own) return outcome;
+  try {
+    compute(plan, static_cast<int32_t>(*own), outcome, meanwhile);
+  } catch (const DeviceLost&) {
+    throw;
+  } catch (const SystemError& error) {
+    if (team_.empty()) throw;
+    fail<SystemError>("{}: {}", team_, error.what());
+  }
+  const report::Totals& after = compute_.recorder.totals();
+  outcome.compute_s = after.compute_s - before.compute_s;
+  outcome.comm_s = after.comm_s - before.comm_s;
+  return outcome;
+}
+
+void PassRunner::compute(const schedule::Plan& plan, int32_t own, schedule::Outcome& outcome,
+                         const std::function<void()>& meanwhile) {
+  const parallel::Team& team = plan.teams[own];
+  const int index = team.index_of(settings_.instance).value();
+  // The rows of this rank's block, and those among them that are sampled or have targets.
+  model::Rows rows;
+  Asked sampled, targets;
+  std::map<std::pair<int32_t, int64_t>, int64_t> row_at;  // (item, position) → row
+  for (size_t i = 0; i < plan.items.size(); ++i) {
+    const schedule::PlanItem& item = plan.items[i];
+    if (item.team != own) continue;
+    for (const auto& range : rows_of(item.rows, team, index))
+      for (int64_t position = range.begin; position < range.end; ++position) {
+        const auto row = static_cast<int64_t>(rows.tokens.size());
+        if (item.sampled_index >= 0 && position + 1 == item.rows.first + item.rows.count)
+          sampled.add(static_cast<int32_t>(i), row);
+        if (!plan.targets.empty()) row_at[{static_cast<int32_t>(i), position}] = row;
+        rows.tokens.push_back(item.tokens[position - item.rows.first]);
+        rows.rope_lengths.push_back(model_.rope_length(position, item.prompt_end, item.longest));
+      }
+  }
+  for (size_t i = 0; i < plan.targets.size(); ++i)
+    if (const auto row = row_at.find({plan.targets[i].item, plan.targets[i].position});
+        row != row_at.end())
+      targets.add(static_cast<int32_t>(i), row->second);
+
+  start_finding_tokens(plan, sampled);
+  model_.forward(rows, attention_);
+  if (meanwhile && compute_.device.info().is_gpu()) meanwhile();
+  compute_.recorder.take_times();  // meanwhile a GPU still computes
+  {
+    const report::ScopedSpan span(compute_.recorder, "allowed_tokens", report::Kind::compute);
+    allowed_.wait(compute_);
+  }
+  outcome.sampled = sample(plan, sampled);
+  outcome.targets = score(plan, targets);
+  find_broken(sampled, outcome);
+  compute_.recorder.take_times();
+}
+
+/// Finds the part of the model to blame for items without a next token. A rank that does not know
+/// yet which items these are reports on all its rows.
+void PassRunner::find_broken(const Asked& sampled, schedule::Outcome& outcome) {
+  std::set<int32_t> failed;  // items
+  for (size_t i = 0; i < outcome.sampled.which.size(); ++i)
+    if (outcome.sampled.tokens[i] == kernels::no_token) failed.insert(outcome.sampled.which[i]);
+  Asked asked;
+  for (size_t i = 0; i < sampled.which.size(); ++i)
+    if (model_.rows_are_cut() || failed.contains(sampled.which[i]))
+      asked.add(sampled.which[i], sampled.rows[i]);
+  if (asked.rows.empty()) return;
+  const std::vector<std::string> places = model_.broken_at(asked.rows);
+  for (size_t i = 0; i < places.size(); ++i)
+    if (!places[i].empty())
+      outcome.broken.push_back(
+          {asked.which[i], team_.empty() ? places[i] : fmt::format("{}, {}", places[i], team_)});
+}
+
+}  // namespace pecia::execute

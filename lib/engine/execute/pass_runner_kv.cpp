@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Writes keys and values that a plan keeps, and reads those that it restores.
+
+#include <chrono>
+
+#include "lib/engine/execute/pass_runner.hpp"
+#include "lib/ranks/comm/team.hpp"
+
+namespace pecia::execute {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+}  // namespace
+
+/// Each rank acts by itself. A rank that could not write says so, and the save is not made.
+schedule::KvOutcome PassRunner::save(const schedule::KvSaveOrder& order) {
+  const report::ScopedSpan span(compute_.recorder, "save_kv", report::Kind::idle);
+  const auto begin = Clock::now();
+  const auto go_on = [&] {
+    if (const double seconds = seconds_since(begin); seconds > order.seconds)
+      fail<SystemError>("not written within {:.1f} s", order.seconds);
+  };
+  schedule::KvOutcome outcome;
+  try {
+    outcome.parts = kv_files_.save(
+        {order.sequence, order.begin, order.end, order.folder, order.request_id, order.stamp},
+        go_on);
+    outcome.done = 1;
+  } catch (const DeviceLost&) {
+    throw;
+  } catch (const SystemError& error) {
+    outcome.error = error.what();
+  }
+  for (const io::KvPart& part : outcome.parts)
+    outcome.bytes += part.tokens() * kv_files_.bytes_per_token(part.layers);
+  outcome.seconds = seconds_since(begin);
+  return outcome;
+}
+
+/// Whether this is so on all ranks of the plan's team. Collective over them.
+bool PassRunner::all_ranks_of(const schedule::Plan& plan, bool succeeded) {
+  const std::vector<int32_t>& instances = plan.teams.front().instances;
+  const int block = replica_.size() / settings_.instances;
+  if (std::ssize(instances) == settings_.instances)
+    return replica_.all_reduce_max(succeeded ? 0 : 1) == 0;
+  std::vector<int> ranks;
+  for (const int32_t instance : instances)
+    for (int rank = instance * block; rank < (instance + 1) * block; ++rank) ranks.push_back(rank);
+  const auto team = comm::make_team(replica_.on_host(), ranks, plan.number);
+  return team->all_reduce_max(succeeded ? 0 : 1) == 0;
+}
+
+/// All ranks act together: if one cannot read its part, the pass is computed. Collective.
+schedule::KvOutcome PassRunner::restore(const schedule::Plan& plan) {
+  PECIA_CHECK(plan.items.size() == 1, "{} sequences to restore", plan.items.size());
+  const report::ScopedSpan span(compute_.recorder, "restore_kv", report::Kind::idle);
+  const auto begin = Clock::now();
+  const parallel::PassSequence& rows = plan.items.front().rows;
+  schedule::KvOutcome outcome;
+  try {
+    if (!restored_ || restored_->first != plan.restore) {
+      auto found = io::read_kv_save(plan.restore);
+      if (!found) fail<InputError>("{} is no save any more", plan.restore);
+      restored_.emplace(plan.restore, std::move(*found));
+    }
+    restores_recent_ = restored_->second.window_layers > 0;
+    kv_files_.restore(plan.restore, restored_->second, rows.first, rows.count);
+  } catch (const DeviceLost&) {
+    throw;
+  } catch (const InputError& error) {
+    outcome.error = error.what();
+  } catch (const SystemError& error) {
+    outcome.error = error.what();
+  }
+  if (!outcome.error.empty()) restored_.reset();
+  outcome.done = all_ranks_of(plan, outcome.error.empty()) ? 1 : 0;
+  if (outcome.done == 0 && rows.first > 0 && restores_recent_)
+    fail<SystemError>(
+        "{} was whole when its first tokens were read, and it is no more{}{}. Layers with a window "
+        "have nothing to go on from: remove this folder and start again",
+        plan.restore, outcome.error.empty() ? "" : ": ", outcome.error);
+  outcome.bytes =
+      static_cast<int64_t>(attention_.slots().size()) * kv_files_.shape().bytes_per_token();
+  outcome.seconds = seconds_since(begin);
+  return outcome;
+}
+
+}  // namespace pecia::execute

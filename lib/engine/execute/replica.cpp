@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/engine/execute/replica.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "lib/model/attention/device_clock.hpp"
+
+namespace pecia::execute {
+namespace {
+
+attention::KvShape kv_shape(const model::ModelConfig& config, const parallel::BlockPlace& place,
+                            DType dtype) {
+  const auto heads =
+      attention::Attention::held_heads(place, {config.num_heads, config.num_kv_heads});
+  return {config.layers, heads.kv.size(), config.head_dim, dtype};
+}
+
+attention::RecentLayers recent_layers(const model::ModelConfig& config,
+                                      const Replica::Settings& settings) {
+  attention::RecentLayers recent;
+  if (settings.kv_recent_tokens == 0) return recent;
+  PECIA_CHECK(!settings.layout_invariant && !settings.sparse,
+              "layers that keep recent tokens, with passes by levels or for virtual ranks");
+  for (const int64_t window : config.windows()) {
+    recent.window = std::max(recent.window, window);
+    recent.are.push_back(window > 0);
+  }
+  recent.window += attention::RecentSlots::margin;
+  recent.capacity = settings.kv_recent_tokens;
+  return recent;
+}
+
+kernels::RowInvariant row_invariant(const Replica::Settings& settings) {
+  return settings.layout_invariant ? kernels::RowInvariant::yes : kernels::RowInvariant::no;
+}
+
+/// The device times the spans of ops where its memory is apart from the host's.
+const attention::Compute& timed(const attention::Compute& compute, bool memory_is_apart) {
+  if (memory_is_apart)
+    compute.recorder.time_by(std::make_unique<attention::DeviceClock>(
+        compute.device, compute.stream,
+        [&recorder = compute.recorder] { return recorder.now_ns(); }));
+  return compute;
+}
+
+comm::Communicator& transfers(const std::unique_ptr<comm::Communicator>& tensors,
+                              comm::Communicator& ranks) {
+  return tensors ? *tensors : ranks;
+}
+
+}  // namespace
+
+Replica::Settings Replica::settings_of(const job::Job& job, const resources::Resources& resources) {
+  return {.sp = resources.sp,
+          .tp = resources.tp,
+          .kv_dtype = resources.kv_dtype,
+          .kv_tokens = resources.kv_tokens,
+          .kv_recent_tokens = resources.kv_recent_tokens,
+          .logprobs = job.generation.logprobs,
+          .prompt_logprobs = job.generation.prompt_logprobs,
+          .layout_invariant = job.reproducible == parallel::Reproducible::layout,
+          .sparse = resources.sparse,
+          .ep = resources.ep};
+}
+
+Replica::Replica(comm::Communicator& ranks, std::unique_ptr<comm::Communicator> tensors,
+                 const model::ModelConfig& config, const model::WeightViews& weights,
+                 const attention::Compute& compute, const Settings& settings)
+    : tensors_(std::move(tensors)),
+      compute_(timed(compute, tensors_ != nullptr)),
+      groups_(attention::make_replica_groups(transfers(tensors_, ranks), settings.sp, settings.tp,
+                                             settings.places, settings.ep)),
+      cache_(kv_shape(config, groups_.place, settings.kv_dtype), settings.kv_tokens, compute.device,
+             recent_layers(config, settings)),
+      attention_(groups_, {config.num_heads, config.num_kv_heads, config.attention_scale},
+                 config.windows(), compute, cache_, row_invariant(settings), settings.sparse),
+      kv_files_(groups_, {config.num_heads, config.num_kv_heads}, config.windows(), attention_,
+                cache_, compute),
+      model_(config, weights, groups_, compute, row_invariant(settings)),
+      pass_runner_({groups_.cp_index, groups_.cp, config.vocab, settings.logprobs,
+                    settings.prompt_logprobs, settings.layout_invariant, settings.grammars},
+                   transfers(tensors_, ranks), model_, attention_, kv_files_, compute_) {
+  if (config.attention_sinks) {
+    std::vector<TensorView> sinks;
+    for (const model::LayerWeights& layer : weights.layers) sinks.push_back(layer.attention.sinks);
+    attention_.set_sink_logits(sinks);
+  }
+  if (ranks.size() == 1) return;
+  move_transfers_ = [this, &ranks = transfers(tensors_, ranks)] {
+    if (ranks.progress()) model_.progress();
+  };
+  compute_.stream.set_poll(move_transfers_);
+}
+
+parallel::WeightCut Replica::weight_cut(int rank, int sp, int tp, int ep) {
+  const int in_block = rank % (sp * tp);
+  return parallel::weight_cut(parallel::Sharding::base, {sp, tp, in_block / tp, in_block % tp, ep});
+}
+
+void Replica::while_computing(std::function<void()> look) {
+  compute_.stream.set_poll([this, look = std::move(look)] {
+    move_transfers_();
+    look();
+  });
+}
+
+Replica::~Replica() {
+  compute_.stream.set_poll({});
+}
+
+}  // namespace pecia::execute

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// One rank of a replica: its groups, KV cache, attention, model and pass runner. Runs, benchmarks,
+/// tests and phantoms use it alike.
+
+#include <memory>
+#include <string>
+
+#include "lib/engine/execute/pass_runner.hpp"
+#include "lib/work/job/job.hpp"
+#include "lib/work/resources/resources.hpp"
+
+namespace pecia::execute {
+
+class Replica {
+ public:
+  struct Settings {
+    int sp = 1, tp = 1;  ///< cp takes the rest of the replica's ranks
+    DType kv_dtype = DType::fp32;
+    int64_t kv_tokens = 0;  ///< slots on this rank
+    /// Slots on this rank in layers with a sliding window, which keep recent tokens alone; 0: they
+    /// keep all tokens. It goes with neither layout_invariant nor sparse, and with teams of all
+    /// instances.
+    int64_t kv_recent_tokens = 0;
+    int logprobs = 0, prompt_logprobs = 0;         ///< as in job files
+    std::vector<comm::RackServerGpu> places = {};  ///< by rank of the replica; empty: on one server
+    bool layout_invariant = false;  ///< bits depend on neither cp, sp and tp nor the batch
+    std::optional<parallel::SparseSetting> sparse = {};  ///< for passes by levels
+    std::shared_ptr<grammar::Grammars> grammars = {};    ///< required where an answer has a shape
+    int ep = 1;  ///< ranks that experts are dealt out over: 1, or sp · tp
+  };
+
+  /// What a job and its resources say of the settings. Memory of resources that is not settled yet,
+  /// places and grammars are left to the caller.
+  static Settings settings_of(const job::Job& job, const resources::Resources& resources);
+
+  /// `ranks`: the ranks that run a request together, in the order of ProcessGrid. `weights`: cut
+  /// over TP, in the memory where `compute` is. All references outlive this object. Collective over
+  /// `ranks`.
+  Replica(comm::Communicator& ranks, const model::ModelConfig& config,
+          const model::WeightViews& weights, const attention::Compute& compute,
+          const Settings& settings)
+      : Replica(ranks, nullptr, config, weights, compute, settings) {}
+
+  /// `tensors`: the same ranks for tensors in a device's own memory (resources::tensor_group); the
+  /// device then times the spans of ops. Null: the transfers of `ranks` are used.
+  Replica(comm::Communicator& ranks, std::unique_ptr<comm::Communicator> tensors,
+          const model::ModelConfig& config, const model::WeightViews& weights,
+          const attention::Compute& compute, const Settings& settings);
+  ~Replica();
+  Replica(const Replica&) = delete;
+  Replica& operator=(const Replica&) = delete;
+
+  /// The part of the weights that a rank of the replica holds.
+  static parallel::WeightCut weight_cut(int rank, int sp, int tp, int ep = 1);
+
+  /// Collective over the replica: every rank executes the same plan.
+  /// `meanwhile`: PassRunner::execute.
+  schedule::Outcome execute(const schedule::Plan& plan,
+                            const std::function<void()>& meanwhile = {}) {
+    return pass_runner_.execute(plan, meanwhile);
+  }
+  /// Whether execute calls `meanwhile` in passes that compute.
+  bool computes_beside_host() const { return compute_.device.info().is_gpu(); }
+
+  /// The executing thread calls `look` every few tens of microseconds while ops compute and while
+  /// the host waits for a GPU. Everything that `look` uses must last as long as plans are executed.
+  void while_computing(std::function<void()> look);
+
+  const attention::Compute& compute() const { return compute_; }
+  /// The library that moves tensors, for the log; "" for tensors in the host's memory.
+  std::string tensors_by() const { return tensors_ ? tensors_->tensors_by() : ""; }
+  const attention::ReplicaGroups& groups() const { return groups_; }
+  attention::KvCache& cache() { return cache_; }
+  attention::Attention& attention() { return attention_; }
+  const attention::Attention& attention() const { return attention_; }
+  const model::Model& model() const { return model_; }
+
+ private:
+  std::unique_ptr<comm::Communicator> tensors_;
+  attention::Compute compute_;
+  attention::ReplicaGroups groups_;
+  attention::KvCache cache_;
+  attention::Attention attention_;
+  attention::KvFiles kv_files_;
+  model::Model model_;
+  PassRunner pass_runner_;
+  std::function<void()> move_transfers_ = [] {};
+};
+
+}  // namespace pecia::execute

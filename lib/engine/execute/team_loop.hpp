@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The loop of a replica whose instances work in teams that change (`parallel.cp: elastic`). A pass
+/// concerns the ranks of its team alone, and several passes are under way at a time. Rank 0 sends
+/// each team its next plan as soon as its instances have answered. While rank 0 computes, it does so
+/// between two pieces of an op. Source: LoongServe (global manager).
+
+#include "lib/engine/execute/plan_source.hpp"
+#include "lib/engine/execute/replica.hpp"
+#include "lib/engine/execute/run_clock.hpp"
+
+namespace pecia::execute {
+
+/// Does what run_replica does, and its arguments mean the same. Takes over the replica's
+/// while_computing; `look` is called with it.
+execute::ReplicaTotals run_teams(comm::Communicator& ranks, Replica& replica,
+                                 report::Recorder& recorder, PlanSource* plans,
+                                 const std::function<bool()>& told, std::function<void()> look,
+                                 const RunClock& clock = steady_run_clock());
+
+}  // namespace pecia::execute

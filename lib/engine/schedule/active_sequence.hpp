@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What a scheduler knows of a request under way and of each of its sequences that takes part in
+/// passes. Times are seconds on the scheduler's clock. Internal to lib/engine/schedule.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "lib/engine/schedule/stop_strings.hpp"
+#include "lib/files/grammar/grammars.hpp"
+#include "lib/work/batch/request_turns.hpp"
+
+namespace pecia::schedule {
+
+/// KV slots on each rank of an instance, by instance.
+using Slots = std::vector<int64_t>;
+
+/// A request that waits or is under way. A chain is one sequence. Of a fork the first turn is the
+/// shared prefix, a sequence that is computed once. Each turn that generates is a branch: a sequence
+/// of its own that begins with the prefix. Turns that go on (Turn::goes_on) are one branch together.
+struct RequestState {
+  batch::Request request;
+  double ready_s = 0;  ///< when its next turn could have begun
+  /// How long after that its first token is due. Absent: the order is not by time.
+  std::optional<double> patience_s = {};
+  int64_t longest = 0;  ///< longest_of the request
+  /// The cached tokens of its chain or shared prefix, and the seconds that computing them took.
+  std::vector<int32_t> cached = {};
+  double computed_s = 0;
+  bool anyway = false;      ///< began although it will not be answered in time
+  bool progressed = false;  ///< one of its turns was finished
+
+  // Of a fork:
+  int64_t prefix = -1;                           ///< sequence of its first turn
+  std::optional<double> prefix_answered_s = {};  ///< when that gave its first token, if it goes on
+  int64_t active_branches = 0;
+  size_t next_branch = 0;    ///< turn of the next branch to begin
+  Slots credit = {};         ///< slots for one branch at a time, so that a prefix never waits
+  Slots kept_back = {};      ///< slots of `credit` that no branch uses now
+  bool credit_used = false;  ///< an active branch uses the credit
+
+  bool is_fork() const { return batch::is_fork(request); }
+  bool branches_left() const { return next_branch < request.turns.size(); }
+  /// Advances next_branch to the next branch that still has to run.
+  void skip_settled() {
+    while (branches_left() && branch_settled(request, next_branch))
+      next_branch = end_of_branch(request, next_branch);
+  }
+  /// When it should have its next first token; 0 for all where the order is not by time.
+  double due_s() const { return patience_s ? ready_s + *patience_s : 0; }
+};
+
+/// A sequence that takes part in passes.
+struct ActiveSequence {
+  std::shared_ptr<RequestState> origin;  ///< the request that it is of
+  int64_t id = 0;
+  size_t turn = 0, end = 0;       ///< end: the turn after its last one
+  std::optional<double> ready_s;  ///< when a branch's later turn could have begun
+  bool is_prefix = false;         ///< of a fork
+  bool uses_credit = false;
+  bool begun = false;               ///< the turn has begun
+  bool timed = false;               ///< the next turn is known to end in time
+  bool changed = false;             ///< instances that knew of it have to hear of it again
+  std::vector<int32_t> instances;   ///< with its slots or keys, sorted, where teams change
+  std::vector<int32_t> own_cached;  ///< a branch's own cached tokens, where keeps_tokens
+
+  // Tokens to compute.
+  std::vector<int32_t> unfed;  ///< known tokens that are not cached, from position map.length on
+  /// Tokens that the turn's prefill computes: the turn's own, or `joined` if others come with them.
+  std::span<const int32_t> feed;
+  std::vector<int32_t> joined;
+  int64_t in_pass = 0;       ///< its rows in a pass that is not committed
+  int64_t fed = 0;           ///< tokens of `feed` that are cached
+  int64_t restore_end = 0;   ///< the first tokens of `feed` are read from a save up to here
+  int64_t prompt_begin = 0;  ///< position of the turn's first own token
+  int64_t answer_begin = 0;  ///< position of the answer's first token
+
+  // The answer.
+  int64_t max_new_tokens = 0;
+  bool samples = false;                     ///< the end of the feed is followed by a sampled token
+  int64_t deal_limit = 0;                   ///< most generated tokens on any one rank
+  std::vector<int64_t> dealt;               ///< generated tokens by rank
+  int64_t deal_shift = 0;                   ///< shift in dealing generated tokens to virtual ranks
+  double ttft_begin_s = 0;                  ///< from when ttft_s counts
+  std::optional<double> answer_s;           ///< when the answer's first token came
+  double earlier_decode_s = 0;              ///< decode_s of an earlier start
+  std::optional<StopStrings> stop_strings;  ///< the turn's; they have read its answer so far
+  std::unique_ptr<grammar::Matcher> shape;  ///< likewise; null: the answer may have any
+  io::TurnResult result;
+
+  batch::Request& request() { return origin->request; }
+  const batch::Request& request() const { return origin->request; }
+  batch::Turn& current() { return request().turns[turn]; }
+  const batch::Turn& current() const { return request().turns[turn]; }
+  bool is_branch() const { return origin->is_fork() && !is_prefix; }
+  /// Whether the branch goes on with the answer whose prompt is the prefix.
+  bool continues_prefix() const { return is_branch() && turn == 0; }
+  int64_t unread() const { return std::ssize(feed) - fed; }
+  bool feeding() const { return unread() > 0; }
+  /// Whether it could have its next token in a pass now.
+  bool can_decode() const { return begun && in_pass == 0 && !feeding(); }
+};
+
+/// Sequences in an order.
+using Selection = std::vector<ActiveSequence*>;
+
+}  // namespace pecia::schedule

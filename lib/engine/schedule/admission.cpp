@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/engine/schedule/admission.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "lib/base/core/error.hpp"
+
+namespace pecia::schedule {
+namespace {
+
+int64_t free_in(const Room& room) {
+  int64_t free = 0;
+  for (const InstanceRoom& instance : room) free += instance.free_slots;
+  return free;
+}
+
+}  // namespace
+
+Admission::Admission(const SchedulerLimits& limits)
+    : places_(make_slot_places(limits)),
+      all_wait_least_(limits.waits_least()),
+      most_ahead_(limits.elastic ? std::numeric_limits<int64_t>::max() : limits.max_batch_tokens),
+      where_(limits.elastic ? "on all ranks together" : "on each rank") {}
+
+std::optional<Slots> Admission::take(Room& left, int64_t slots, int64_t tokens,
+                                     double due_s) const {
+  std::optional<Slots> taken = places_->of_request(left, slots, due_s);
+  for (size_t instance = 0; taken && instance < left.size(); ++instance) {
+    if (taken->at(instance) == 0) continue;
+    left[instance].free_slots -= taken->at(instance);
+    left[instance].unread.push_back({due_s, tokens});
+    ++left[instance].sequences;
+  }
+  return taken;
+}
+
+std::optional<Grant> Admission::request(const SchedulerState& state, const RequestState& request,
+                                        Room& left) const {
+  const std::optional<Slots> slots = take(left, state.needs.of_request(request.request),
+                                          first_tokens(request.request), request.due_s());
+  if (!slots) return {};
+  if (!request.is_fork()) return Grant{*slots};
+  const Slots prefix = places_->first_of(state.needs.of_prefix(request.request), *slots);
+  return Grant{prefix, without(*slots, prefix)};
+}
+
+std::optional<Grant> Admission::branch(const SchedulerState& state,
+                                       const RequestState& fork) const {
+  const int64_t needed = state.needs.of_branch(fork.request, fork.next_branch);
+  if (!fork.credit_used) return Grant{places_->first_of(needed, fork.kept_back), {}, true};
+  const auto slots = places_->of_branch(state, fork, needed, state.free_slots());
+  return slots ? std::optional(Grant{*slots}) : std::nullopt;
+}
+
+bool Admission::may_be_overtaken(const SchedulerState& state, const RequestState& request,
+                                 const Room& left) const {
+  return all_wait_least_ && state.needs.of_request(request.request) <= free_in(left);
+}
+
+bool Admission::has_room(const SchedulerState& state, int64_t slots, int64_t tokens) const {
+  if (std::ssize(state.active) + std::ssize(state.waiting) >= state.limits.max_sequences)
+    return false;
+  if (all_wait_least_) {
+    const Slots by_instance = state.free_slots();
+    int64_t free = std::accumulate(by_instance.begin(), by_instance.end(), int64_t{0});
+    for (const auto& waiting : state.waiting) free -= state.needs.of_request(waiting->request);
+    return slots <= free;
+  }
+  Room left = state.room();
+  int64_t ahead = 0;
+  for (const auto& waiting : state.waiting) {
+    ahead += first_tokens(waiting->request);
+    if (!request(state, *waiting, left)) return false;
+  }
+  return ahead < most_ahead_ && take(left, slots, tokens, 0);
+}
+
+bool Admission::fits(const SchedulerState& state, const batch::Request& request) const {
+  for (size_t turn = 0; turn < request.turns.size(); ++turn)
+    if (state.needs.alone(request, turn) > state.limits.most_slots()) return false;
+  return true;
+}
+
+std::vector<std::pair<size_t, std::string>> Admission::too_large(
+    const SchedulerState& state, const batch::Request& request) const {
+  std::vector<std::pair<size_t, std::string>> refused;
+  size_t end = 0;
+  for (size_t begin = 0; begin < request.turns.size(); begin = end) {
+    end = begin == 0 && !is_fork(request) ? request.turns.size() : end_of_branch(request, begin);
+    const int64_t needed = state.needs.alone(request, begin), most = state.limits.most_slots();
+    if (needed <= most || (begin > 0 && branch_settled(request, begin))) continue;
+    if (begin == 0) end = request.turns.size();  // nothing goes without a fork's first turn
+    for (size_t turn = begin; turn < end; ++turn)
+      if (!settled(request.turns[turn]))
+        refused.emplace_back(
+            turn, fmt::format("needs {} KV slots {}, there are {}: raise kv.memory or use more "
+                              "ranks (cp), then --retry-failed; a narrower kv.dtype needs another "
+                              "output folder",
+                              needed, where_, most));
+  }
+  return refused;
+}
+
+}  // namespace pecia::schedule

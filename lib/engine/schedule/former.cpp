@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/engine/schedule/former.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "lib/base/core/error.hpp"
+#include "lib/engine/schedule/ring_former.hpp"
+#include "lib/engine/schedule/team_former.hpp"
+
+namespace pecia::schedule {
+namespace {
+
+/// Tokens that the prompt's next chunk takes with `room` in the pass; 0: none now. Chunks end at
+/// multiples of `batch`, also after a chunk that was cut for lack of time. Where the pass itself is
+/// `cut`, they end anywhere. Where the layout must not matter, the end of a fork's first turn has
+/// chunks of its own, as it has without sharing.
+int64_t chunk_tokens(const SchedulerLimits& limits, const ActiveSequence& sequence, int64_t batch,
+                     int64_t room, bool cut) {
+  const int64_t prefix_end = limits.layout_invariant ? sequence.current().stem_end_tokens : 0;
+  const int64_t begin = sequence.fed < prefix_end ? 0 : prefix_end;
+  const int64_t end = sequence.fed < prefix_end ? prefix_end : std::ssize(sequence.feed);
+  const int64_t left = end - sequence.fed, unit = limits.chunk_unit();
+  if (limits.policy == job::Policy::chunked)
+    return left <= room ? left : std::max<int64_t>(0, room / unit * unit);
+  if (cut) return std::min(left, room);
+  const int64_t count = std::min(left, batch - (sequence.fed - begin) % batch);
+  return count <= room ? count : 0;
+}
+
+/// Notes the times at which the turn's first pass is planned.
+void note_begin(ActiveSequence& sequence, double now) {
+  if (sequence.fed > 0) return;
+  const RequestState& origin = *sequence.origin;
+  // Where arrivals are replayed, all turns of a fork arrive together.
+  const auto& arrival_s = origin.request.arrival_s;
+  sequence.ttft_begin_s = !arrival_s ? now : origin.is_fork() ? *arrival_s : origin.ready_s;
+  if (sequence.result.tokens.empty())
+    sequence.result.queue_s = static_cast<float>(now - sequence.ready_s.value_or(origin.ready_s));
+}
+
+/// Asks for the log-probabilities of prompt tokens whose predecessor is in the chunk: the turn's own
+/// tokens, then the first tokens of the turns that follow.
+void add_targets(const SchedulerState& state, const ActiveSequence& sequence,
+                 const parallel::PassSequence& chunk, Plan& plan) {
+  if (state.limits.prompt_logprobs == 0) return;
+  const auto item = static_cast<int32_t>(plan.items.size());
+  const int64_t end = chunk.first + chunk.count;
+  const auto& own = sequence.current().tokens;
+  if (!sequence.continues_prefix())
+    for (int64_t position = std::max(chunk.first, sequence.prompt_begin - 1);
+         position < std::min(end, sequence.answer_begin - 1); ++position)
+      plan.targets.push_back({item, own[position + 1 - sequence.prompt_begin], position});
+  if (end == sequence.answer_begin)
+    for (const size_t turn : state.followers(sequence))
+      plan.targets.push_back({item, sequence.request().turns[turn].tokens.front(), end - 1});
+}
+
+}  // namespace
+
+void Former::read(Pass& pass, const Selection& prompts, const Reading& reading) {
+  const SchedulerLimits& limits = pass.state.limits;
+  parallel::RingLoad riders;
+  for (const PlanItem& item : pass.plan.items) riders.add(item.rows.count, item.rows.first);
+  const size_t num_riders = pass.plan.items.size();
+  int64_t room = reading.most - static_cast<int64_t>(num_riders);
+  for (ActiveSequence* const prompt : prompts) {
+    ActiveSequence& sequence = *prompt;
+    const int64_t left = sequence.unread();
+    int64_t count = chunk_tokens(limits, sequence, reading.batch, room, reading.cut);
+    // Where results must be the same in any batch, a prompt is always cut at the same tokens.
+    const int64_t unit = limits.layout_invariant ? count : limits.chunk_unit();
+    count = pass.budget.rows(pass.plan, pass.state.map.length(sequence.id), count, unit);
+    // Under chunked, feeding a shorter prompt that fits would add a decode row and delay this one.
+    if (count == 0 && limits.policy == job::Policy::chunked) break;
+    const bool first = pass.plan.items.size() == num_riders;
+    if (count == 0 || (reading.whole && !first && count < left)) continue;
+    const bool by_levels = limits.levels_from && count >= *limits.levels_from;
+    PlanItem chunk =
+        chunk_of(pass.state, sequence, count,
+                 by_levels ? parallel::PassSequence::contiguous : parallel::PassSequence::balanced);
+    const Exchange exchange = by_levels ? Exchange{parallel::AttentionExchange::levels}
+                                        : exchange_of(pass.state, chunk.rows, riders);
+    if (!first && exchange.ring != pass.team().ring) continue;
+    pass.team().ring = exchange.ring;
+    if (exchange.decision) chunk_rings_.push_back({sequence.id, *exchange.decision});
+    room -= count;
+    if (count == left && sequence.samples) chunk.sampled_index = std::ssize(sequence.result.tokens);
+    place(pass, sequence, chunk, count == left);
+    note_begin(sequence, pass.now);
+    add_targets(pass.state, sequence, chunk.rows, pass.plan);
+    add(pass, sequence, std::move(chunk));
+  }
+}
+
+PlanItem Former::chunk_of(const SchedulerState& state, const ActiveSequence& sequence,
+                          int64_t count, int32_t owner) const {
+  PlanItem item;
+  item.rows = {sequence.id, state.map.length(sequence.id), count, owner, virtual_ranks_};
+  const auto begin = sequence.feed.begin() + sequence.fed;
+  item.tokens.assign(begin, begin + count);
+  item.prompt_end = sequence.answer_begin;
+  item.longest = sequence.origin->longest;
+  return item;
+}
+
+PlanItem Former::token_of(const SchedulerState& state, const ActiveSequence& sequence,
+                          int32_t owner) const {
+  PECIA_CHECK(sequence.unfed.size() == 1, "sequence {} has {} tokens to decode", sequence.id,
+              sequence.unfed.size());
+  PlanItem item;
+  item.rows = {sequence.id, state.map.length(sequence.id), 1, owner, virtual_ranks_};
+  item.tokens = sequence.unfed;
+  item.prompt_end = sequence.answer_begin;
+  item.longest = sequence.origin->longest;
+  item.sampled_index = std::ssize(sequence.result.tokens);
+  return item;
+}
+
+void Former::restore(Pass& pass, ActiveSequence& sequence, int64_t count, int32_t owner) {
+  pass.team().sharding = pass.state.limits.modes.sharding(count, true);
+  pass.plan.restore = sequence.request().saved.folder;
+  note_begin(sequence, pass.now);
+  add(pass, sequence, chunk_of(pass.state, sequence, count, owner));
+}
+
+void Former::add(Pass& pass, ActiveSequence& sequence, PlanItem item) {
+  pass.state.cache(sequence, item, pass.team());
+  pass.plan.items.push_back(std::move(item));
+}
+
+void Former::set_sharding(Pass& pass, bool prefills) {
+  int64_t new_tokens = 0;
+  for (const PlanItem& item : pass.plan.items) new_tokens += item.rows.count;
+  pass.team().sharding = pass.state.limits.modes.sharding(new_tokens, prefills);
+}
+
+std::unique_ptr<Former> make_former(const SchedulerLimits& limits) {
+  if (limits.elastic) return std::make_unique<TeamFormer>(limits);
+  return std::make_unique<RingFormer>(limits);
+}
+
+}  // namespace pecia::schedule

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/engine/schedule/job_limits.hpp"
+
+#include "lib/base/core/fp8_vector.hpp"
+
+namespace pecia::schedule {
+
+parallel::RingShape ring_shape(const model::ModelConfig& config,
+                               const resources::Resources& resources) {
+  return {static_cast<double>(config.num_heads), static_cast<double>(config.num_kv_heads),
+          element_bytes(resources.kv_dtype, config.head_dim)};
+}
+
+SchedulerLimits limits_of(const job::Job& job, const model::ModelConfig& config,
+                          const resources::Resources& resources) {
+  return {.ring_size = resources.cp,
+          .elastic = resources.elastic,
+          .objective = resources.objective,
+          .min_instances = resources.min_instances,
+          .max_instances = resources.max_instances,
+          .kv_tokens = resources.kv_tokens,
+          .max_sequences = resources.max_sequences,
+          .max_batch_tokens = resources.max_batch_tokens,
+          .max_positions = config.max_positions,
+          .stop_token_ids = job.generation.stop_token_ids.value_or(config.stop_token_ids),
+          .eos_token_ids = config.stop_token_ids,
+          .logprobs = job.generation.logprobs,
+          .prompt_logprobs = job.generation.prompt_logprobs,
+          .vocab = config.vocab,
+          .modes = parallel::pass_modes({resources.degrees(), resources.prefill, resources.decode},
+                                        resources.shift_threshold),
+          .policy = job.batch.policy,
+          .ring = resources.ring,
+          .ring_shape = ring_shape(config, resources),
+          .levels_from = resources.levels_from(),
+          .layout_invariant = job.reproducible == parallel::Reproducible::layout};
+}
+
+}  // namespace pecia::schedule

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/engine/schedule/plan.hpp"
+
+#include <algorithm>
+
+namespace pecia::schedule {
+namespace {
+
+template <typename T>
+void add(const std::vector<T>& from, std::vector<T>& to) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+
+PassWork busiest(const std::vector<parallel::PassSequence>& rows, const parallel::Team& team,
+                 int attending) {
+  PassWork work;
+  for (const parallel::PassSequence& of : rows) {
+    const auto count = static_cast<double>(of.count);
+    work.pairs += work_of(static_cast<double>(of.first), count, count).pairs;
+    work.cached += static_cast<double>(of.first);
+  }
+  work.passes = rows.empty() ? 0 : 1;
+  work.pairs /= attending;
+  for (int index = 0; index < team.workers(); ++index)
+    work.rows = std::max(work.rows, static_cast<double>(num_rows(rows, team, index)));
+  return work;
+}
+
+}  // namespace
+
+std::vector<parallel::TeamPass> Plan::passes() const {
+  std::vector<parallel::TeamPass> all;
+  for (const parallel::Team& team : teams) all.push_back({team, {}});
+  for (const PlanItem& item : items) {
+    parallel::TeamPass& pass = all.at(item.team);
+    pass.rows.push_back(item.rows);
+    if (!item.kept.empty())
+      pass.placements.push_back({item.rows.sequence, item.kept, item.gathers});
+  }
+  return all;
+}
+
+std::pair<PassWork, PassWork> work_of(const Plan& plan) {
+  PassWork prompts, answers;
+  for (const PlanItem& item : plan.items) {
+    const auto rows = static_cast<double>(item.rows.count);
+    (item.rows.is_shared() ? prompts : answers) +=
+        work_of(static_cast<double>(item.rows.first), rows, rows);
+  }
+  prompts.passes = std::min(prompts.passes, 1.0);
+  answers.passes = std::min(answers.passes, 1.0);
+  return {prompts, answers};
+}
+
+std::pair<PassWork, PassWork> busiest_work(const Plan& plan) {
+  const parallel::Team& team = plan.teams.front();
+  std::vector<parallel::PassSequence> prompts, answers;
+  for (const PlanItem& item : plan.items)
+    (item.rows.is_shared() ? prompts : answers).push_back(item.rows);
+  return {busiest(prompts, team, team.workers()), busiest(answers, team, team.size())};
+}
+
+double expected_seconds(const Plan& plan, const TeamTimes& times) {
+  const auto [prompts, answers] = busiest_work(plan);
+  const int degree = plan.teams.front().size();
+  return times.seconds(degree, PassKind::prefill, prompts) +
+         times.seconds(degree, PassKind::decode, answers);
+}
+
+void LogProbs::append(const LogProbs& other) {
+  add(other.which, which);
+  add(other.tokens, tokens);
+  add(other.logprobs, logprobs);
+  add(other.top_tokens, top_tokens);
+  add(other.top_logprobs, top_logprobs);
+}
+
+}  // namespace pecia::schedule

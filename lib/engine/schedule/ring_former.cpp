@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/engine/schedule/ring_former.hpp"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "lib/ranks/parallel/virtual_ranks.hpp"
+
+namespace pecia::schedule {
+namespace {
+
+using parallel::AttentionExchange;
+
+/// Chooses the rank that computes a sequence's next token. It is a rank with the fewest `rows` of
+/// this pass, and among these one with the fewest tokens of the sequence. Equal ranks take turns,
+/// moving on by one with every step (Context Parallelism …, §3.6), so that no rank's memory fills
+/// up first. For virtual ranks the choice follows from the position, so the batch does not affect
+/// it.
+int32_t deal(const SchedulerState& state, ActiveSequence& sequence, std::vector<int64_t>& rows,
+             int64_t step) {
+  if (state.limits.layout_invariant)
+    return parallel::generated_owner(state.map.length(sequence.id), sequence.deal_shift);
+  // A sequence's share of each rank's memory is fixed at admission, so a full rank is skipped.
+  const auto cost = [&](int32_t rank) {
+    return std::tuple(sequence.dealt[rank] == sequence.deal_limit, rows[rank],
+                      sequence.dealt[rank]);
+  };
+  const int ranks = state.limits.ring_size;
+  auto owner = static_cast<int32_t>(step % ranks);
+  for (int next = 1; next < ranks; ++next) {
+    const auto rank = static_cast<int32_t>((step + next) % ranks);
+    if (cost(rank) < cost(owner)) owner = rank;
+  }
+  ++sequence.dealt[owner];
+  ++rows[owner];
+  return owner;
+}
+
+}  // namespace
+
+RingFormer::RingFormer(const SchedulerLimits& limits)
+    : Former(limits.layout_invariant ? parallel::layout_ranks : limits.ring_size) {}
+
+std::optional<Plan> RingFormer::form(SchedulerState& state, const Selection& prompts,
+                                     const PassBudget& budget, double now) {
+  chunk_rings_.clear();
+  Pass pass{state, budget, now, {}};
+  pass.plan.number = state.next_pass;
+  pass.plan.teams = {parallel::team_of_all(state.limits.ring_size)};
+  if (!restore_next(pass) && !compute(pass, prompts)) return {};
+  News news = std::exchange(state.news, {});
+  pass.plan.added = std::move(news.added);
+  pass.plan.turns = std::move(news.turns);
+  pass.plan.removed = std::move(news.removed);
+  return std::move(pass.plan);
+}
+
+/// Plans a pass that reads the next chunk of the first sequence with saved keys and values.
+bool RingFormer::restore_next(Pass& pass) {
+  auto& active = pass.state.active;
+  const auto found = std::ranges::find_if(
+      active, [](const ActiveSequence& sequence) { return sequence.fed < sequence.restore_end; });
+  if (found == active.end()) return false;
+  const SchedulerLimits& limits = pass.state.limits;
+  const int64_t unit = limits.restore_unit();
+  const int64_t whole = std::max(limits.batch_tokens() / unit, int64_t{1}) * unit;
+  if (limits.ring_size > 1) pass.team().ring = limits.ring.value_or(AttentionExchange::pass_kv);
+  restore(pass, *found, std::min(found->restore_end - found->fed, whole),
+          parallel::PassSequence::balanced);
+  return true;
+}
+
+/// Plans rows to compute; false: none would end in time.
+bool RingFormer::compute(Pass& pass, const Selection& prompts) {
+  const SchedulerLimits& limits = pass.state.limits;
+  const bool chunked = limits.policy == job::Policy::chunked;
+  if (chunked || pass.budget.answers_first) decode(pass);
+  const size_t num_riders = pass.plan.items.size();
+  if (chunked || num_riders == 0)
+    read(pass, prompts, {limits.max_batch_tokens, limits.batch_tokens()});
+  const bool prefills = pass.plan.items.size() > num_riders;
+  if (pass.plan.items.empty()) decode(pass);
+  if (pass.plan.items.empty()) return false;
+  set_sharding(pass, prefills);
+  return true;
+}
+
+/// Plans one token of every prefilled sequence; none when time is too short.
+void RingFormer::decode(Pass& pass) const {
+  if (!pass.budget.decodes) return;
+  SchedulerState& state = pass.state;
+  pass.team().ring =
+      state.limits.ring_size > 1 ? state.limits.modes.decode_ring : AttentionExchange::pass_kv;
+  std::vector<int64_t> rows(state.limits.ring_size);
+  for (ActiveSequence& sequence : state.active)
+    if (sequence.can_decode())
+      add(pass, sequence, token_of(state, sequence, deal(state, sequence, rows, pass.plan.number)));
+}
+
+/// Decides by rule B what travels for the chunk, unless that is fixed.
+///
+/// It is rule B, not A: our pass-Q sends outputs home in fp32, twice the bytes of a bf16 cache, and
+/// nothing hides that all-to-all. `riders`, the decode rows of the pass, count too: with pass-KV the
+/// keys of their sequences would travel as well.
+Former::Exchange RingFormer::exchange_of(const SchedulerState& state,
+                                         const parallel::PassSequence& chunk,
+                                         parallel::RingLoad riders) const {
+  const SchedulerLimits& limits = state.limits;
+  if (limits.ring_size == 1) return {AttentionExchange::pass_kv};
+  if (limits.ring) return {*limits.ring};
+  riders.add(chunk.count, chunk.first);
+  const auto decision =
+      parallel::rule_b({riders, limits.ring_size, limits.ring_shape, limits.ring_rates});
+  return {decision.ring, decision};
+}
+
+void RingFormer::place(Pass& pass, ActiveSequence& sequence, PlanItem&, bool) {
+  if (pass.state.limits.ring_size > 1 || pass.state.limits.levels_from)
+    sequence.result.mode = name_of(pass.team().ring);
+}
+
+}  // namespace pecia::schedule

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/engine/schedule/scheduler_limits.hpp"
+
+#include "lib/base/core/error.hpp"
+#include "lib/ranks/parallel/virtual_ranks.hpp"
+
+namespace pecia::schedule {
+
+void SchedulerLimits::verify() const {
+  PECIA_CHECK(max_sequences >= 1 && max_batch_tokens >= 1, "{} sequences, {} tokens", max_sequences,
+              max_batch_tokens);
+  const parallel::RingRates& rates = ring_rates;
+  PECIA_CHECK(ring_size == 1 || ring ||
+                  std::min({rates.flops, rates.bandwidth, rates.all_to_all_bandwidth}) > 0,
+              "a ring by rule with rates of {} FLOP/s, {} B/s and {} B/s", rates.flops,
+              rates.bandwidth, rates.all_to_all_bandwidth);
+  PECIA_CHECK(!waits_least() || (elastic && team_times), "an order by expected times without them");
+  PECIA_CHECK(!elastic || !layout_invariant,
+              "teams that change, and results that do not depend on the layout");
+  PECIA_CHECK(!layout_invariant || parallel::can_play_layout(ring_size), "{} ranks cannot play {}",
+              ring_size, parallel::layout_ranks);
+}
+
+}  // namespace pecia::schedule

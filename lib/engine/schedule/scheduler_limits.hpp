@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What a scheduler of one replica has to keep to. The run's setup decides all of it.
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "lib/engine/schedule/pass_times.hpp"
+#include "lib/engine/schedule/team_times.hpp"
+#include "lib/files/grammar/grammars.hpp"
+#include "lib/files/text/detokenizer.hpp"
+#include "lib/ranks/parallel/pass_modes.hpp"
+#include "lib/ranks/parallel/ring_rule.hpp"
+#include "lib/work/job/job.hpp"
+
+namespace pecia::schedule {
+
+/// When a start of the run has to be over, and how fast its passes are expected to be.
+struct TimeLimit {
+  double end_s = 0;  ///< on the scheduler's clock; a pass expected to end later does not begin
+  PassTimes times;   ///< an estimate, which the scheduler fits to its passes
+  bool keeps_kv =
+      false;  ///< the next start can use the part of a prompt that was read when time ended
+  /// No limit is stated: `end_s` is when this start would end if it lasted as long as earlier ones.
+  /// All work is still done, but turns that can be answered by then come first.
+  bool assumed = false;
+};
+
+struct SchedulerLimits {
+  int ring_size = 1;  ///< instances of the replica
+  /// Every sequence has instances of its own, and teams form and change from pass to pass
+  /// (`parallel.cp: elastic`). Else all instances are one team.
+  bool elastic = false;
+  /// Where teams change: ttft reads prompts in the order of due_s (elastic_urgency.hpp), and takes
+  /// every request that has arrived. Needs team_times.
+  job::Objective objective = job::Objective::throughput;
+  int min_instances = 1;  ///< that a sequence of teams that change has
+  int max_instances = 1 << 20;
+  int64_t kv_tokens = 0;      ///< KV slots on each rank
+  int64_t max_sequences = 1;  ///< most sequences running at a time
+  /// Most new tokens of a pass with prompts, all ranks together; where teams change, for each
+  /// instance of the team.
+  int64_t max_batch_tokens = 1;
+  int64_t max_positions = 0;  ///< the model's length, in tokens
+  std::vector<int32_t> stop_token_ids;
+  std::vector<int32_t> eos_token_ids;  ///< the model's, which a turn with ignore_eos does not heed
+  /// Required where a turn has stop strings.
+  std::shared_ptr<const io::Detokenizer> detokenizer = {};
+  std::shared_ptr<grammar::Grammars> grammars = {};  ///< required where a turn has a shape
+  int logprobs = 0, prompt_logprobs = 0;
+  int64_t vocab = 0;
+  parallel::PassModes modes;
+  job::Policy policy = job::Policy::prefill_first;
+  /// The tensor that travels when prompts are fed. Absent: rule B decides for each chunk from
+  /// `ring_shape` and `ring_rates`.
+  std::optional<parallel::AttentionExchange> ring = parallel::AttentionExchange::pass_kv;
+  parallel::RingShape ring_shape;
+  parallel::RingRates ring_rates;
+  /// Chunks of prompts with at least this number of new tokens are attended by levels.
+  std::optional<int64_t> levels_from = {};
+  bool layout_invariant = false;  ///< passes are cut for parallel::layout_ranks
+  std::optional<TimeLimit> time = {};
+  /// How long passes of teams take, where teams change. Absent: a prompt is read by as many
+  /// instances as have nothing else to do.
+  std::optional<TeamTimes> team_times = {};
+
+  /// Whether requests are to wait least for their first token.
+  bool waits_least() const { return objective == job::Objective::ttft; }
+  /// The most KV slots that one request can have: on each rank, or, where teams change, on all
+  /// instances together.
+  int64_t most_slots() const {
+    return elastic ? kv_tokens * std::min(ring_size, max_instances) : kv_tokens;
+  }
+  /// Under chunked, all chunks of a prompt but the last are multiples of this many tokens, so that
+  /// each rank owns an equal share of them.
+  int64_t chunk_unit() const { return 2 * int64_t{ring_size}; }
+  /// Most new tokens of a pass with prompts; of each instance where teams change. Under chunked it
+  /// is at least one unit, so that every pass makes progress.
+  int64_t batch_tokens() const {
+    return policy == job::Policy::chunked ? std::max(max_batch_tokens, chunk_unit())
+                                          : max_batch_tokens;
+  }
+  /// Restored tokens end at a multiple of this. They are shared out like a chunk of whole units:
+  /// every rank gets two pieces of each unit, so restoring takes the same slots as computing. Where
+  /// results must be the same in any batch, a prompt is always cut at the same tokens.
+  int64_t restore_unit() const { return layout_invariant ? max_batch_tokens : chunk_unit(); }
+  /// Throws InvalidArgument where the limits contradict each other.
+  void verify() const;
+};
+
+}  // namespace pecia::schedule

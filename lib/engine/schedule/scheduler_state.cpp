@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/engine/schedule/scheduler_state.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "lib/base/core/error.hpp"
+
+namespace pecia::schedule {
+
+Slots without(Slots slots, const Slots& taken) {
+  for (size_t instance = 0; instance < slots.size(); ++instance) slots[instance] -= taken[instance];
+  return slots;
+}
+
+SchedulerState::SchedulerState(SchedulerLimits given)
+    : limits(std::move(given)),
+      needs(limits),
+      times(limits),
+      map(limits.ring_size),
+      kept_back(limits.ring_size),
+      doing(limits.ring_size, Doing::nothing) {
+  limits.verify();
+}
+
+void SchedulerState::refuse(batch::Turn& turn, const std::string& why) {
+  if (turn.finished) return;
+  turn.refused = why;
+  if (std::exchange(turn.recorded, true) || turn.row == batch::Turn::no_row) return;
+  batch::Finished failed{turn.row, io::TurnState::failed, {}};
+  failed.result.finish_reason = io::FinishReason::failed;
+  failed.result.error = why;
+  failed.result.prompt_tokens = prompt_tokens(turn);
+  failed.result.truncated_tokens = turn.truncated_tokens;
+  finished.push_back(std::move(failed));
+}
+
+void SchedulerState::refuse_from(batch::Request& request, size_t first, const std::string& why) {
+  const std::string after = "an earlier turn of this request failed: " + why;
+  refuse(request.turns[first], why);
+  const bool branch = is_fork(request) && first > 0;
+  const size_t end = branch ? end_of_branch(request, first) : request.turns.size();
+  for (size_t later = first + 1; later < end; ++later) {
+    batch::Turn& turn = request.turns[later];
+    refuse(turn, turn.refused.empty() ? after : std::string(turn.refused));
+  }
+}
+
+/// Sets how many slots are kept back for the fork's branches.
+void SchedulerState::keep_back(RequestState& fork, const Slots& slots) {
+  fork.kept_back.resize(limits.ring_size);
+  for (int instance = 0; instance < limits.ring_size; ++instance)
+    kept_back[instance] +=
+        slots[instance] - std::exchange(fork.kept_back[instance], slots[instance]);
+}
+
+void SchedulerState::begin(const std::shared_ptr<RequestState>& request, const Slots& reserved,
+                           const Slots& credit) {
+  ActiveSequence sequence;
+  sequence.origin = request;
+  sequence.is_prefix = request->is_fork();
+  sequence.end = sequence.is_prefix ? 1 : request->request.turns.size();
+  if (sequence.is_prefix) {
+    request->prefix = next_sequence_;
+    request->credit = credit;
+    keep_back(*request, credit);
+  }
+  activate(std::move(sequence), reserved);
+}
+
+void SchedulerState::begin_branch(const std::shared_ptr<RequestState>& fork, const Slots& reserved,
+                                  bool on_credit) {
+  ActiveSequence sequence;
+  sequence.origin = fork;
+  sequence.uses_credit = on_credit;
+  if (on_credit) {
+    fork->credit_used = true;
+    keep_back(*fork, without(fork->kept_back, reserved));
+  }
+  sequence.turn = fork->next_branch;
+  sequence.end = fork->next_branch = end_of_branch(fork->request, sequence.turn);
+  ++fork->active_branches;
+  fork->skip_settled();
+  activate(std::move(sequence), reserved);
+}
+
+/// Adds the sequence to the map and to the news, and lets it run.
+void SchedulerState::activate(ActiveSequence sequence, const Slots& reserved) {
+  sequence.id = next_sequence_++;
+  sequence.timed = true;
+  const RequestState& origin = *sequence.origin;
+  const int64_t parent = sequence.is_branch() ? origin.prefix : NewSequence::no_parent;
+  map.add(sequence.id, reserved, sequence.is_branch() ? std::optional(parent) : std::nullopt);
+  news.added.push_back({sequence.id, {parent, 0, reserved, {}}, keeps_tokens(origin.request)});
+  if (limits.elastic) sequence.instances = instances_of(sequence.id);
+  active.push_back(std::move(sequence));
+}
+
+void SchedulerState::cache(ActiveSequence& sequence, const PlanItem& item,
+                           const parallel::Team& team) {
+  const parallel::Placement placement{item.rows.sequence, item.kept, item.gathers};
+  map.append(item.rows, team, item.kept.empty() ? nullptr : &placement);
+  if (item.gathers != 0) sequence.instances = instances_of(sequence.id);
+  sequence.in_pass = item.rows.count;
+  if (sequence.is_branch() && !keeps_tokens(sequence.request())) return;
+  std::vector<int32_t>& cached =
+      sequence.is_branch() ? sequence.own_cached : sequence.origin->cached;
+  cached.insert(cached.end(), item.tokens.begin(), item.tokens.end());
+}
+
+void SchedulerState::end(std::list<ActiveSequence>::iterator sequence) {
+  const std::shared_ptr<RequestState> origin = sequence->origin;
+  if (!sequence->is_prefix) remove(sequence->id);
+  if (origin->is_fork()) {
+    if (sequence->is_prefix) {
+      origin->skip_settled();
+      if (origin->branches_left()) forks.push_back(origin);
+    } else {
+      --origin->active_branches;
+    }
+    if (sequence->uses_credit) {
+      origin->credit_used = false;
+      keep_back(*origin, origin->credit);
+    }
+    if (!origin->branches_left()) keep_back(*origin, Slots(limits.ring_size));
+    if (!origin->branches_left() && origin->active_branches == 0) remove(origin->prefix);
+  }
+  active.erase(sequence);
+}
+
+void SchedulerState::give_back(int64_t id) {
+  const auto sequence = std::ranges::find(active, id, &ActiveSequence::id);
+  const std::shared_ptr<RequestState> origin = sequence->origin;
+  keep_back(*origin, Slots(limits.ring_size));
+  origin->credit = origin->kept_back;
+  remove(id);
+  active.erase(sequence);
+  late.push_back(origin);
+}
+
+/// Frees the sequence's slots. Ranks that know it have to hear that it has ended.
+void SchedulerState::remove(int64_t sequence) {
+  map.remove(sequence);
+  const auto is_it = [&](const auto& told) { return told.sequence == sequence; };
+  if (std::erase_if(news.added, is_it) == 0) return news.removed.push_back(sequence);
+  std::erase_if(news.turns, is_it);
+}
+
+std::vector<batch::Finished> SchedulerState::partial() const {
+  std::vector<batch::Finished> partial;
+  for (const ActiveSequence& sequence : active)
+    if (sequence.begun && !sequence.result.tokens.empty() && !settled(sequence.current()))
+      partial.push_back({sequence.current().row, io::TurnState::partial, sequence.result});
+  return partial;
+}
+
+Slots SchedulerState::free_slots() const {
+  Slots free(limits.ring_size);
+  for (int instance = 0; instance < limits.ring_size; ++instance)
+    free[instance] = limits.kv_tokens - map.total_reserved(instance) - kept_back[instance];
+  return free;
+}
+
+Room SchedulerState::room() const {
+  Room room(limits.ring_size);
+  const Slots free = free_slots();
+  for (size_t instance = 0; instance < room.size(); ++instance) {
+    room[instance].idle = doing[instance] == Doing::nothing;
+    room[instance].free_slots = free[instance];
+  }
+  for (const ActiveSequence& sequence : active) {
+    const int64_t left = sequence.begun ? sequence.unread() : first_tokens(sequence.request());
+    for (const int32_t instance : sequence.instances) {
+      ++room[instance].sequences;
+      if (left > 0) room[instance].unread.push_back({sequence.origin->due_s(), left});
+    }
+  }
+  return room;
+}
+
+std::vector<int32_t> SchedulerState::instances_of(int64_t sequence) const {
+  std::vector<int32_t> own;
+  const std::vector<int> holders = map.holders(sequence);
+  for (int instance = 0; instance < limits.ring_size; ++instance)
+    if (map.reserved(sequence, instance) > 0 || std::ranges::count(holders, instance) > 0)
+      own.push_back(instance);
+  return own;
+}
+
+std::vector<size_t> SchedulerState::followers(const ActiveSequence& sequence) const {
+  std::vector<size_t> followers;
+  const auto& turns = sequence.request().turns;
+  const auto add = [&](size_t turn) {
+    if (!settled(turns[turn])) followers.push_back(turn);
+  };
+  if (sequence.is_prefix)
+    for (size_t branch = 1; branch < turns.size(); ++branch) add(branch);
+  if (!sequence.origin->is_fork() && !sequence.samples && sequence.turn + 1 < turns.size())
+    add(sequence.turn + 1);
+  return followers;
+}
+
+}  // namespace pecia::schedule

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/engine/schedule/slot_needs.hpp"
+
+#include <algorithm>
+
+#include "lib/ranks/parallel/ring.hpp"
+#include "lib/ranks/parallel/virtual_ranks.hpp"
+#include "lib/work/batch/request_turns.hpp"
+
+namespace pecia::schedule {
+
+SlotNeeds::SlotNeeds(const SchedulerLimits& limits)
+    : cut_(limits.elastic                          ? Cut::nowhere
+           : limits.policy == job::Policy::chunked ? Cut::in_units
+                                                   : Cut::in_batches),
+      unit_(limits.chunk_unit()),
+      batch_(limits.max_batch_tokens),
+      ranks_(limits.elastic ? 1 : limits.ring_size),
+      virtual_ranks_(limits.layout_invariant ? parallel::layout_ranks : ranks_),
+      layout_invariant_(limits.layout_invariant) {}
+
+/// Slots for tokens that are prefilled in chunks. Under prefill_first each chunk has
+/// max_batch_tokens, and the last one is shorter.
+///
+/// Under chunked the lengths of the chunks are not known yet. Let U = 2N be their unit, tokens =
+/// a·U + r with 0 ≤ r < U, and let the last chunk have b·U + r of them (b ≤ a). The chunks before
+/// it are multiples of U, of which every rank owns two tokens in U: 2·(a − b). The last chunk is
+/// cut into U pieces of b tokens (r = 0) or of at most b + 1. A rank owns two pieces: at most 2·b,
+/// or 2·(b + 1). The sum is 2·a (r = 0) or 2·(a + 1) whatever b and the chunks are: 2·⌈tokens / U⌉.
+/// It is also never more than all tokens.
+int64_t SlotNeeds::of_feed(int64_t tokens) const {
+  switch (cut_) {
+    case Cut::nowhere:
+      return tokens;
+    case Cut::in_units:
+      return std::min(tokens, 2 * ((tokens + unit_ - 1) / unit_));
+    case Cut::in_batches:
+      break;
+  }
+  return virtual_ranks_ / ranks_ *
+         (tokens / batch_ * parallel::max_owned_tokens(batch_, virtual_ranks_) +
+          parallel::max_owned_tokens(tokens % batch_, virtual_ranks_));
+}
+
+int64_t SlotNeeds::of_answer(const batch::Turn& turn) const {
+  const int64_t tokens = std::max<int64_t>(0, turn.max_new_tokens - std::ssize(turn.answer.tokens));
+  return virtual_ranks_ / ranks_ * ((tokens + virtual_ranks_ - 1) / virtual_ranks_);
+}
+
+/// Slots for turns that follow each other.
+int64_t SlotNeeds::of_turns(std::span<const batch::Turn> turns) const {
+  int64_t slots = 0, unfed = 0;
+  for (const batch::Turn& turn : turns) {
+    if (!turn.refused.empty()) break;
+    unfed += std::ssize(turn.tokens) + std::ssize(turn.answer.tokens);
+    if (turn.finished) continue;
+    const int64_t prefix_end = layout_invariant_ ? turn.stem_end_tokens : 0;
+    slots += of_feed(prefix_end) + of_feed(unfed - prefix_end) + of_answer(turn);
+    unfed = 1;  // the last token of an answer is cached with the next turn
+  }
+  return slots;
+}
+
+int64_t SlotNeeds::of_prefix(const batch::Request& request) const {
+  return of_feed(first_tokens(request));
+}
+
+int64_t SlotNeeds::of_branch(const batch::Request& request, size_t turn) const {
+  if (turn > 0)
+    return of_turns(std::span(request.turns).subspan(turn, end_of_branch(request, turn) - turn));
+  const batch::Turn& branch = request.turns[turn];
+  // The first token of the first turn's answer comes from the prefix, or from an earlier start.
+  if (branch.max_new_tokens <= 1) return 0;
+  return of_feed(std::max<int64_t>(1, std::ssize(branch.answer.tokens))) + of_answer(branch);
+}
+
+int64_t SlotNeeds::alone(const batch::Request& request, size_t turn) const {
+  if (!is_fork(request)) return of_turns(request.turns);
+  return of_prefix(request) + (branch_settled(request, turn) ? 0 : of_branch(request, turn));
+}
+
+int64_t SlotNeeds::of_request(const batch::Request& request) const {
+  if (!is_fork(request)) return of_turns(request.turns);
+  int64_t most = 0;
+  for (size_t turn = 0; turn < request.turns.size(); turn = end_of_branch(request, turn))
+    if (!branch_settled(request, turn)) most = std::max(most, of_branch(request, turn));
+  return of_prefix(request) + most;
+}
+
+}  // namespace pecia::schedule

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// How many KV slots requests need: on each rank, or, where teams change, on all instances together.
+
+#include <cstdint>
+#include <span>
+
+#include "lib/engine/schedule/scheduler_limits.hpp"
+#include "lib/work/batch/request.hpp"
+
+namespace pecia::schedule {
+
+class SlotNeeds {
+ public:
+  explicit SlotNeeds(const SchedulerLimits& limits);
+
+  /// The fewest slots with which the request can run: a chain, or a shared prefix and the largest of
+  /// its open branches.
+  int64_t of_request(const batch::Request& request) const;
+  /// Of the turn with what comes before it, if nothing else runs.
+  int64_t alone(const batch::Request& request, size_t turn) const;
+  /// Of a fork's first turn.
+  int64_t of_prefix(const batch::Request& request) const;
+  /// Of the branch that begins with this turn, beside the shared prefix.
+  int64_t of_branch(const batch::Request& request, size_t turn) const;
+  /// Of the tokens that are still to be generated, if no rank gets more than its share.
+  int64_t of_answer(const batch::Turn& turn) const;
+
+ private:
+  enum class Cut { nowhere, in_units, in_batches };  ///< where prompts are cut into chunks
+
+  int64_t of_feed(int64_t tokens) const;
+  int64_t of_turns(std::span<const batch::Turn> turns) const;
+
+  Cut cut_;
+  int64_t unit_, batch_;
+  /// Ranks that slots are shared out to: the ring's, or the virtual ranks, of which each rank plays
+  /// an equal number. Where teams change, slots are counted in all, as of one rank.
+  int ranks_, virtual_ranks_;
+  bool layout_invariant_;
+};
+
+}  // namespace pecia::schedule

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/engine/schedule/slot_places.hpp"
+
+#include <algorithm>
+
+#include "lib/base/core/error.hpp"
+
+namespace pecia::schedule {
+namespace {
+
+Slots free_of(const Room& room) {
+  Slots free;
+  for (const InstanceRoom& instance : room) free.push_back(instance.free_slots);
+  return free;
+}
+
+/// Every instance has as many.
+class EqualPlaces : public SlotPlaces {
+ public:
+  explicit EqualPlaces(const SchedulerLimits& limits) : instances_(limits.ring_size) {}
+
+  std::optional<Slots> of_request(const Room& room, int64_t slots, double) const override {
+    return among(slots, free_of(room));
+  }
+  std::optional<Slots> of_branch(const SchedulerState&, const RequestState&, int64_t slots,
+                                 Slots free) const override {
+    return among(slots, free);
+  }
+  Slots first_of(int64_t slots, const Slots&) const override { return Slots(instances_, slots); }
+
+ private:
+  std::optional<Slots> among(int64_t slots, const Slots& free) const {
+    if (slots > *std::min_element(free.begin(), free.end())) return {};
+    return Slots(instances_, slots);
+  }
+
+  int instances_;
+};
+
+/// Each sequence has its own instances. A request that fits into one waits for one that can read it.
+class ElasticPlaces : public SlotPlaces {
+ public:
+  explicit ElasticPlaces(const SchedulerLimits& limits)
+      : least_(limits.min_instances),
+        most_(limits.max_instances),
+        kv_tokens_(limits.kv_tokens),
+        on_one_{(limits.max_sequences + limits.ring_size - 1) / limits.ring_size,
+                limits.max_batch_tokens} {}
+
+  std::optional<Slots> of_request(const Room& room, int64_t slots, double due_s) const override {
+    if (least_ != 1 || slots > kv_tokens_)
+      return slots_on_fewest(slots, free_of(room), least_, most_);
+    const auto place = place_of(room, slots, due_s, on_one_);
+    if (!place) return {};
+    Slots taken(room.size());
+    taken[*place] = slots;
+    return taken;
+  }
+  /// The instances that the fork has already: its branches meet there in any case.
+  std::optional<Slots> of_branch(const SchedulerState& state, const RequestState& fork,
+                                 int64_t slots, Slots free) const override {
+    for (int instance = 0; instance < std::ssize(free); ++instance)
+      if (state.map.reserved(fork.prefix, instance) + fork.credit[instance] == 0)
+        free[instance] = 0;
+    return slots_on_fewest(slots, free, least_, most_);
+  }
+  Slots first_of(int64_t slots, const Slots& from) const override {
+    Slots first(from.size());
+    for (size_t instance = 0; instance < from.size(); ++instance) {
+      first[instance] = std::min(slots, from[instance]);
+      slots -= first[instance];
+    }
+    PECIA_CHECK(slots == 0, "{} slots more than there are", slots);
+    return first;
+  }
+
+ private:
+  int least_, most_;
+  int64_t kv_tokens_;
+  PlacementLimits on_one_;
+};
+
+}  // namespace
+
+std::unique_ptr<SlotPlaces> make_slot_places(const SchedulerLimits& limits) {
+  if (limits.elastic) return std::make_unique<ElasticPlaces>(limits);
+  return std::make_unique<EqualPlaces>(limits);
+}
+
+}  // namespace pecia::schedule

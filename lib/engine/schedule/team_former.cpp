@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/engine/schedule/team_former.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <tuple>
+#include <utility>
+
+#include "lib/base/core/error.hpp"
+#include "lib/engine/schedule/elastic_degree.hpp"
+#include "lib/engine/schedule/team_slots.hpp"
+
+namespace pecia::schedule {
+namespace {
+
+using parallel::AttentionExchange;
+
+bool all_idle(const SchedulerState& state, const std::vector<int32_t>& instances) {
+  return std::ranges::all_of(
+      instances, [&](int32_t instance) { return state.doing[instance] == Doing::nothing; });
+}
+
+/// The instance that computes the sequence's next token and keeps it: one with room, and among these
+/// the one with the fewest rows so far, and then with the most room. `rows` are those of the masters
+/// so far. When these are `most`, another one is taken only if none of them has room.
+int32_t master_of(const SchedulerState& state, const ActiveSequence& sequence,
+                  const std::map<int32_t, int64_t>& rows, size_t most) {
+  std::optional<int32_t> chosen;
+  std::tuple<bool, int64_t, int64_t> least;
+  for (int instance = 0; instance < state.limits.ring_size; ++instance) {
+    const int64_t room =
+        state.map.reserved(sequence.id, instance) - state.map.held(sequence.id, instance);
+    if (room == 0) continue;
+    const auto found = rows.find(instance);
+    const bool new_one = found == rows.end();
+    const std::tuple cost(new_one && rows.size() >= most, new_one ? int64_t{0} : found->second,
+                          -room);
+    if (!chosen || cost < least) chosen = instance, least = cost;
+  }
+  PECIA_CHECK(chosen, "no instance has room for the next token of sequence {}", sequence.id);
+  return *chosen;
+}
+
+/// Sequences that could have their next token on instances that are not `blocked`.
+Selection ready_to_decode(SchedulerState& state, const std::vector<bool>& blocked) {
+  Selection ready;
+  for (ActiveSequence& sequence : state.active)
+    if (sequence.can_decode() && std::ranges::none_of(sequence.instances, [&](int32_t instance) {
+          return blocked[instance];
+        }))
+      ready.push_back(&sequence);
+  return ready;
+}
+
+/// Keeps the first sequence and those that are connected with it: each shares an instance with
+/// another. Returns their instances.
+std::set<int32_t> keep_connected(Selection& ready) {
+  std::set<int32_t> team(ready.front()->instances.begin(), ready.front()->instances.end());
+  const auto meets = [&](const ActiveSequence* sequence) {
+    return std::ranges::any_of(sequence->instances,
+                               [&](int32_t instance) { return team.contains(instance); });
+  };
+  for (size_t before = 0; before < team.size();) {
+    before = team.size();
+    for (const ActiveSequence* sequence : ready)
+      if (meets(sequence)) team.insert(sequence->instances.begin(), sequence->instances.end());
+  }
+  std::erase_if(ready, [&](const ActiveSequence* sequence) { return !meets(sequence); });
+  return team;
+}
+
+}  // namespace
+
+TeamFormer::TeamFormer(const SchedulerLimits& limits)
+    : Former(0), told_(limits.ring_size), busy_until_(limits.ring_size) {}
+
+std::optional<Plan> TeamFormer::form(SchedulerState& state, const Selection& prompts,
+                                     const PassBudget& budget, double now) {
+  decisions_.clear();
+  // Instances hear of sequences when they join a team.
+  const News news = std::exchange(state.news, {});
+  for (const int64_t ended : news.removed) told_.forget(ended);
+  if (std::ranges::count(state.doing, Doing::nothing) == 0) return {};
+  Pass pass{state, budget, now, {}};
+  pass.plan.number = state.next_pass;
+  pass.plan.teams.emplace_back();
+  const auto answers = state.limits.waits_least()
+                           ? answers_by_instance(state)
+                           : std::vector<InstanceAnswers>(state.limits.ring_size);
+  Selection readable = prompts;
+  let_answers_first(state, answers, now, readable, decisions_);
+  std::set<int32_t> called;
+  if (!restore_next(pass) && !read_first(pass, readable, answers, called) &&
+      !make_tokens(pass, readable, called))
+    return {};
+  pass.plan.removed = told_.take_ended(pass.team().instances);
+  if (state.times.teams) {
+    const double until = now + expected_seconds(pass.plan, *state.times.teams);
+    for (const int32_t instance : pass.team().instances) busy_until_[instance] = until;
+  }
+  return std::move(pass.plan);
+}
+
+/// Plans a pass that reads the next chunk of a sequence with saved keys and values, all of it on
+/// the instance where the sequence has most room.
+bool TeamFormer::restore_next(Pass& pass) {
+  SchedulerState& state = pass.state;
+  const auto found = std::ranges::find_if(state.active, [&](const ActiveSequence& sequence) {
+    return sequence.fed < sequence.restore_end && sequence.in_pass == 0 &&
+           all_idle(state, sequence.instances);
+  });
+  if (found == state.active.end()) return false;
+  parallel::Team& team = pass.team();
+  team = {found->instances, 0, AttentionExchange::pass_kv, {}};
+  const int32_t keeper = master_of(state, *found, {}, 1);
+  const int64_t room = state.map.reserved(found->id, keeper) - state.map.held(found->id, keeper);
+  told_.introduce(state, *found, pass.plan);
+  restore(pass, *found,
+          std::min({found->restore_end - found->fed, state.limits.batch_tokens(), room}),
+          team.size() == 1 ? parallel::PassSequence::balanced
+                           : static_cast<int32_t>(team.index_of(keeper).value()));
+  for (const int32_t instance : team.instances) state.doing[instance] = Doing::prompts;
+  return true;
+}
+
+/// Plans prefill of the first prompt whose readers are all idle, with others that have the same
+/// instances. A prompt that comes before it keeps its instances from reading another one first, and
+/// those that are `called` to help from making further tokens.
+bool TeamFormer::read_first(Pass& pass, const Selection& prompts,
+                            const std::vector<InstanceAnswers>& answers,
+                            std::set<int32_t>& called) {
+  SchedulerState& state = pass.state;
+  const SchedulerLimits& limits = state.limits;
+  std::set<int32_t> wanted;  // by prompts that must wait
+  for (const ActiveSequence* const first : prompts) {
+    const std::vector<int32_t>& instances = first->instances;
+    const bool free = std::ranges::none_of(
+        instances, [&](int32_t instance) { return wanted.contains(instance); });
+    if (!free || !all_idle(state, instances)) {
+      wanted.insert(instances.begin(), instances.end());
+      continue;
+    }
+    const std::vector<int32_t> readers = readers_of(state, *first, answers, wanted, decisions_);
+    if (!all_idle(state, readers)) {
+      wanted.insert(readers.begin(), readers.end());
+      called.insert(readers.begin(), readers.end());
+      continue;
+    }
+    pass.team() = {readers, 0, AttentionExchange::pass_kv, {}};
+    if (limits.policy == job::Policy::chunked) ride(pass, readers);
+    const size_t num_riders = pass.plan.items.size();
+    Selection together;
+    std::ranges::copy_if(prompts, std::back_inserter(together), [&](const ActiveSequence* other) {
+      return other->instances == instances && other->fed >= other->restore_end;
+    });
+    const int64_t workers = pass.team().workers(), batch = limits.batch_tokens() * workers;
+    const int64_t most = together.empty() ? batch
+                                          : most_tokens(state, pass.team(), *together.front(),
+                                                        busy_until_, pass.now);
+    // Where requests wait least, the end of a shorter prompt does not wait for a part of another.
+    read(pass, together,
+         {.batch = limits.max_batch_tokens * workers,
+          .most = most,
+          .cut = limits.waits_least() || most < batch,
+          .whole = limits.waits_least()});
+    if (pass.plan.items.empty()) continue;  // there is no time for it
+    for (const int32_t instance : readers) state.doing[instance] = Doing::prompts;
+    set_sharding(pass, pass.plan.items.size() > num_riders);
+    return true;
+  }
+  return false;
+}
+
+void TeamFormer::place(Pass& pass, ActiveSequence& sequence, PlanItem& chunk, bool last) {
+  SchedulerState& state = pass.state;
+  sequence.result.mode = fmt::format("elastic:{}", pass.team().workers());
+  const bool spreads = spread(state, sequence, pass.team(), decisions_);
+  if (last && !spreads) gather(state, sequence, chunk, pass.team(), decisions_);
+  told_.introduce(state, sequence, pass.plan);
+  if (chunk.kept.empty()) keep_by_room(state, chunk, pass.team());
+}
+
+/// Lets all sequences that decode on these instances alone ride in the pass.
+void TeamFormer::ride(Pass& pass, const std::vector<int32_t>& instances) {
+  std::map<int32_t, int64_t> rows;
+  for (ActiveSequence& sequence : pass.state.active) {
+    if (!sequence.can_decode() || !std::ranges::includes(instances, sequence.instances)) continue;
+    const int32_t master = master_of(pass.state, sequence, rows, instances.size());
+    ++rows[master];
+    add_token(pass, sequence, master);
+  }
+}
+
+/// Plans the sequence's next token, on an instance of the plan's team.
+void TeamFormer::add_token(Pass& pass, ActiveSequence& sequence, int32_t master) {
+  told_.introduce(pass.state, sequence, pass.plan);
+  add(pass, sequence,
+      token_of(pass.state, sequence, static_cast<int32_t>(pass.team().index_of(master).value())));
+}
+
+/// Plans one token of a connected set of sequences. Instances that a waiting prompt needs are left
+/// out, unless one of its others reads a prompt now: they meet as soon as the steps under way have
+/// ended.
+bool TeamFormer::make_tokens(Pass& pass, const Selection& prompts,
+                             const std::set<int32_t>& called) {
+  if (!pass.budget.decodes) return false;
+  SchedulerState& state = pass.state;
+  std::vector<bool> blocked(state.limits.ring_size);
+  for (int instance = 0; instance < state.limits.ring_size; ++instance)
+    blocked[instance] = state.doing[instance] != Doing::nothing || called.contains(instance);
+  for (const ActiveSequence* const prompt : prompts) {
+    const bool reads = std::ranges::any_of(prompt->instances, [&](int32_t instance) {
+      return state.doing[instance] == Doing::prompts;
+    });
+    for (const int32_t instance : prompt->instances)
+      blocked[instance] = blocked[instance] || !reads;
+  }
+  Selection ready = ready_to_decode(state, blocked);
+  if (ready.empty()) return false;
+  std::set<int32_t> team = keep_connected(ready);
+  if (prompts.empty() && state.waiting.empty()) scale_ups_ += grow(state, ready, team, decisions_);
+  const size_t most = most_masters(state, ready, team.size());
+  std::map<int32_t, int64_t> rows;  // by master
+  std::vector<std::pair<ActiveSequence*, int32_t>> dealt;
+  for (ActiveSequence* sequence : ready) {
+    const int32_t master = master_of(state, *sequence, rows, most);
+    ++rows[master];
+    dealt.emplace_back(sequence, master);
+  }
+  const AttentionExchange sent = team.size() == 1
+                                     ? AttentionExchange::pass_kv
+                                     : AttentionExchange::broadcast_q;  // alone nothing is sent
+  pass.team() = {{}, static_cast<int32_t>(team.size() - rows.size()), sent, {}};
+  for (const auto& [master, count] : rows) pass.team().instances.push_back(master);
+  for (const int32_t instance : team)
+    if (!rows.contains(instance)) pass.team().instances.push_back(instance);
+  for (const auto& [sequence, master] : dealt) add_token(pass, *sequence, master);
+  for (const int32_t instance : team) state.doing[instance] = Doing::answers;
+  set_sharding(pass, false);
+  return true;
+}
+
+/// How many instances of a team of this size are to compute the sequences' next tokens.
+size_t TeamFormer::most_masters(const SchedulerState& state, const Selection& ready,
+                                size_t degree) {
+  if (degree == 1 || !state.times.teams) return degree;
+  int64_t context = 0;
+  for (const ActiveSequence* sequence : ready) context += state.map.length(sequence->id);
+  const Masters chosen =
+      masters(*state.times.teams, static_cast<int>(degree), std::ssize(ready), context);
+  decisions_.push_back({"elastic_masters",
+                        {{"instances", static_cast<double>(degree)},
+                         {"rows", static_cast<double>(ready.size())},
+                         {"masters", chosen.count},
+                         {"seconds", chosen.seconds},
+                         {"one_s", chosen.one_s},
+                         {"most_s", chosen.most_s}},
+                        chosen.count > 1 ? "several" : "one"});
+  return static_cast<size_t>(chosen.count);
+}
+
+}  // namespace pecia::schedule

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/files/kv/kv_save.hpp"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <system_error>
+
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/files.hpp"
+#include "lib/base/core/json.hpp"
+#include "lib/base/report/atomic_file.hpp"
+#include "lib/files/disk/sha256.hpp"
+
+namespace pecia::io {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* save_schema = "pecia.kv-save/2";
+constexpr std::array<std::string_view, 3> layers_words{"all", "without_window", "with_window"};
+constexpr std::array dtypes = {DType::fp32, DType::bf16, DType::fp16, DType::fp8};
+
+Json to_json(const KvPart& part) {
+  Json positions = Json::array();
+  for (const KvPositions& range : part.positions)
+    positions.push_back({range.begin, range.count, range.stride});
+  return {{"file", part.file},
+          {"stamp", part.stamp},
+          {"head_begin", part.head_begin},
+          {"head_end", part.head_end},
+          {"layers", std::string(layers_words.at(static_cast<size_t>(part.layers)))},
+          {"positions", positions}};
+}
+
+/// Formats JSON in which a request id may be any bytes.
+std::string sha256_of(const std::string& text) {
+  Sha256 hash;
+  hash.update(text);
+  return hash.hex();
+}
+
+KvPart part_of(const Json& json) {
+  KvPart part;
+  part.file = json.at("file").get<std::string>();
+  part.stamp = json.at("stamp").get<int64_t>();
+  part.head_begin = json.at("head_begin").get<int64_t>();
+  part.head_end = json.at("head_end").get<int64_t>();
+  const auto word = json.at("layers").get<std::string>();
+  const auto found = std::ranges::find(layers_words, word);
+  if (found == layers_words.end()) fail<InputError>("layers are '{}'", word);
+  part.layers = static_cast<KvLayers>(found - layers_words.begin());
+  for (const Json& range : json.at("positions"))
+    part.positions.push_back(
+        {range.at(0).get<int64_t>(), range.at(1).get<int64_t>(), range.at(2).get<int64_t>()});
+  return part;
+}
+
+DType dtype_named(const std::string& name) {
+  const auto found = std::find_if(dtypes.begin(), dtypes.end(),
+                                  [&](DType dtype) { return name_of(dtype) == name; });
+  if (found == dtypes.end()) fail<InputError>("dtype is '{}'", name);
+  return *found;
+}
+
+}  // namespace
+
+int64_t KvPart::tokens() const {
+  int64_t count = 0;
+  for (const KvPositions& range : positions) count += range.count;
+  return count;
+}
+
+int64_t KvSave::layers_of(const KvPart& part) const {
+  return part.layers == KvLayers::all              ? layers
+         : part.layers == KvLayers::without_window ? layers - window_layers
+                                                   : window_layers;
+}
+
+void write_kv_save(const fs::path& folder, const KvSave& save) {
+  Json parts = Json::array();
+  for (const KvPart& part : save.parts) parts.push_back(to_json(part));
+  const Json body{{"identity", save.identity},
+                  {"request_id", save.request_id},
+                  {"row", save.row},
+                  {"tokens", save.tokens},
+                  {"tokens_sha256", save.tokens_sha256},
+                  {"layers", save.layers},
+                  {"kv_heads", save.kv_heads},
+                  {"head_dim", save.head_dim},
+                  {"dtype", std::string(name_of(save.dtype))},
+                  {"window_layers", save.window_layers},
+                  {"recent_from", save.recent_from},
+                  {"least", save.least},
+                  {"bytes", save.bytes},
+                  {"parts", parts}};
+  sync_folder(folder);  // makes the files' names durable before save.json names them
+  report::write_atomically(
+      folder / kv_save_file,
+      json_text(
+          Json{{"schema", save_schema}, {"save", body}, {"sha256", sha256_of(json_text(body))}}) +
+          "\n",
+      kv_mode);
+  sync_folder(folder);
+}
+
+std::optional<KvSave> read_kv_save(const fs::path& folder) {
+  const fs::path path = folder / kv_save_file;
+  std::error_code unreachable;
+  if (!fs::exists(path, unreachable)) return {};
+  const auto text = text_of_file(path);
+  if (!text) fail<InputError>("{} cannot be read, or is no regular file", path.string());
+  try {
+    const Json json = parse_json<Json>(*text);
+    if (json.at("schema") != save_schema) fail<InputError>("another schema");
+    const Json& body = json.at("save");
+    if (json.at("sha256") != sha256_of(json_text(body))) fail<InputError>("its sha256 is wrong");
+    KvSave save;
+    save.identity = body.at("identity").get<std::string>();
+    save.request_id = body.at("request_id").get<std::string>();
+    save.row = body.at("row").get<int64_t>();
+    save.tokens = body.at("tokens").get<int64_t>();
+    save.tokens_sha256 = body.at("tokens_sha256").get<std::string>();
+    save.layers = body.at("layers").get<int64_t>();
+    save.kv_heads = body.at("kv_heads").get<int64_t>();
+    save.head_dim = body.at("head_dim").get<int64_t>();
+    save.dtype = dtype_named(body.at("dtype").get<std::string>());
+    save.window_layers = body.at("window_layers").get<int64_t>();
+    save.recent_from = body.at("recent_from").get<int64_t>();
+    save.least = body.at("least").get<int64_t>();
+    save.bytes = body.at("bytes").get<int64_t>();
+    for (const Json& part : body.at("parts")) save.parts.push_back(part_of(part));
+    return save;
+  } catch (const nlohmann::json::exception&) {
+    fail<InputError>("{} is damaged: no whole description of a save", path.string());
+  } catch (const InputError& error) {
+    fail<InputError>("{} is damaged: {}", path.string(), error.what());
+  }
+}
+
+void remove_kv_save(const fs::path& folder) noexcept {
+  std::error_code ignored;
+  if (!fs::is_symlink(folder, ignored)) fs::remove(folder / kv_save_file, ignored);
+  fs::remove_all(folder, ignored);
+}
+
+void remove_unnamed_files(const fs::path& folder, const KvSave& save) noexcept try {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const bool named =
+        name == kv_save_file || std::any_of(save.parts.begin(), save.parts.end(),
+                                            [&](const KvPart& part) { return part.file == name; });
+    if (!named) fs::remove(entry.path(), ignored);
+  }
+} catch (const std::exception&) {
+  // Remaining files do no harm; the next save of the request tries again.
+}
+
+}  // namespace pecia::io

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The save of one request's keys and values: a folder with files of kv_file.hpp and `save.json`,
+/// which describes them. save.json is written last and replaced as a whole. A folder without it
+/// holds no save, and files that it does not name are not part of the save.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/files/kv/kv_file.hpp"
+
+namespace pecia::io {
+
+/// The layers that a file has. Where layers with a window keep recent tokens alone, files of the
+/// other layers and files of these layers have different positions.
+enum class KvLayers : uint8_t { all, without_window, with_window };
+
+/// One file, with some KV heads of some positions.
+struct KvPart {
+  std::string file;  ///< name of the file in the folder
+  int64_t stamp = 0;
+  int64_t head_begin = 0, head_end = 0;
+  std::vector<KvPositions> positions;  ///< in the order of the file's tokens
+  KvLayers layers = KvLayers::all;
+
+  int64_t tokens() const;
+  template <typename A>
+  void visit(A& archive) {
+    archive(file), archive(stamp), archive(head_begin), archive(head_end), archive(positions),
+        archive(layers);
+  }
+};
+
+struct KvSave {
+  std::string identity;  ///< everything besides the tokens that keys and values depend on
+  std::string request_id;
+  int64_t row = 0;            ///< row of the request's first turn in the results
+  int64_t tokens = 0;         ///< the save holds positions [0, tokens)
+  std::string tokens_sha256;  ///< of the token ids of these positions, int32 one after another
+  int64_t layers = 0, kv_heads = 0, head_dim = 0;
+  DType dtype = DType::fp32;
+  /// Where some files have recent tokens alone: the layers with a window, the first position from
+  /// which on these have all tokens, and the fewest of the save's tokens whose last one still has
+  /// its window there. 0: all layers have all tokens.
+  int64_t window_layers = 0, recent_from = 0, least = 0;
+  int64_t bytes = 0;  ///< sum over all files
+  std::vector<KvPart> parts;
+
+  int64_t layers_of(const KvPart& part) const;
+  KvFileShape shape_of(const KvPart& part) const {
+    return {layers_of(part), part.head_end - part.head_begin, part.tokens(), head_dim, dtype};
+  }
+};
+
+inline constexpr const char* kv_save_file = "save.json";
+
+/// Makes the files in `folder` a save that replaces an earlier one; durable on return. Throws
+/// SystemError when the disk is full.
+void write_kv_save(const std::filesystem::path& folder, const KvSave& save);
+
+/// Absent when `folder` holds no save. Throws InputError when the save is damaged or has another
+/// schema.
+std::optional<KvSave> read_kv_save(const std::filesystem::path& folder);
+
+/// Removes the whole folder of the save, beginning with save.json. Files that cannot be removed
+/// stay. Of a link only the link is removed.
+void remove_kv_save(const std::filesystem::path& folder) noexcept;
+
+/// Removes files in the folder that the save does not name; a killed run leaves such files.
+void remove_unnamed_files(const std::filesystem::path& folder, const KvSave& save) noexcept;
+
+}  // namespace pecia::io

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/attention/attention.hpp"
+
+#include <algorithm>
+
+#include "lib/model/attention/head_levels.hpp"
+#include "lib/model/attention/levels.hpp"
+#include "lib/ranks/comm/team.hpp"
+#include "lib/ranks/parallel/virtual_ranks.hpp"
+
+namespace pecia::attention {
+
+using parallel::BlockPlace;
+using parallel::HeadShard;
+using parallel::RowRange;
+using parallel::Sharding;
+
+HeadShard Attention::held_heads(const BlockPlace& place, HeadCounts heads) {
+  return parallel::head_shard(heads.num_heads, heads.num_kv_heads, place.sp * place.tp,
+                              parallel::kv_shard(place.sp, place.sp_index, place.tp_index));
+}
+
+namespace {
+
+/// Levels join the ranks that share a sequence's tokens. Where none do, they join those of TP.
+LevelRanks level_ranks(const ReplicaGroups& groups, HeadCounts heads) {
+  const int sp = groups.place.sp, tp = groups.place.tp;
+  if (groups.cp > 1 || sp > 1 || tp == 1) return {groups.ring_places};
+  const int64_t holders = std::max<int64_t>(1, tp / heads.num_kv_heads);
+  return {groups.tp_places, groups.tp.get(), static_cast<int>(holders)};
+}
+
+std::unique_ptr<LevelAttention> make_levels(const ReplicaGroups& groups, HeadCounts heads,
+                                            const Compute& compute, KvCache& cache,
+                                            AttentionSteps& steps,
+                                            const parallel::SparseSetting& setting) {
+  const LevelRanks ranks = level_ranks(groups, heads);
+  if (ranks.heads != nullptr)
+    return std::make_unique<HeadLevels>(compute, cache, steps, ranks, ranks.heads->rank(), setting);
+  return std::make_unique<Levels>(compute, cache, steps, ranks, groups.ring->rank(), setting);
+}
+
+}  // namespace
+
+Attention::Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<int64_t> windows,
+                     const Compute& compute, KvCache& cache, kernels::RowInvariant row_invariant,
+                     const std::optional<parallel::SparseSetting>& sparse)
+    : groups_(groups),
+      heads_(heads),
+      cache_(cache),
+      steps_(compute, cache, held_heads(groups.place, heads).q.size(), std::move(windows),
+             row_invariant, heads.scale),
+      ledger_(cache, groups.ring->size(), groups.ring->rank(),
+              row_invariant == kernels::RowInvariant::yes
+                  ? parallel::layout_ranks / groups.ring->size()
+                  : 1),
+      pass_kv_(steps_),
+      pass_q_(compute, steps_),
+      broadcast_q_(compute, steps_),
+      halo_(steps_),
+      row_parts_(steps_),
+      exchange_(compute),
+      attended_(compute.buffer()) {
+  PECIA_CHECK(cache.shape().num_kv_heads == held_heads(groups.place, heads).kv.size(),
+              "a cache of {} KV heads for a shard of {}", cache.shape().num_kv_heads,
+              held_heads(groups.place, heads).kv.size());
+  if (row_invariant == kernels::RowInvariant::yes)
+    invariant_ = std::make_unique<Invariant>(compute, steps_, groups.ring->size());
+  else if (sparse)
+    levels_ = make_levels(groups, heads, compute, cache, steps_, *sparse);
+}
+
+void Attention::set_sink_logits(const std::vector<TensorView>& logits) {
+  const parallel::HeadRange heads = held_heads(groups_.place, heads_).q;
+  std::vector<TensorView> held;
+  for (const TensorView& all : logits)
+    held.push_back(all.slice_rows(heads.begin, heads.end - heads.begin));
+  steps_.set_sink_logits(std::move(held));
+}
+
+void Attention::begin_pass(const std::vector<parallel::TeamPass>& teams, int64_t number) {
+  if (invariant_) Invariant::check(teams, groups_.ring->size());
+  exchanges_ = false;
+  pass_ = PassRows(ledger_, teams);
+  if (!pass_.has_team()) return;
+  if (invariant_) pass_.store_all();
+  join(number);
+  begin_paths();
+  sharding_ = pass_.team().sharding;
+  rows_ = sharded_rows(sharding_, groups_.place, pass_.count());
+  begin_exchange();
+}
+
+/// The team's ring: all ranks where it is all instances in their order, else a group of its own,
+/// which costs no message.
+void Attention::join(int64_t number) {
+  comm::Communicator& ranks = *groups_.ring;
+  const auto& instances = pass_.team().instances;
+  if (instances == parallel::team_of_all(ranks.size()).instances) {
+    if (team_ring_) ranks.enter_team(0, 0);
+    team_ring_.reset();
+  } else {
+    team_ring_ = comm::make_team(ranks, {instances.begin(), instances.end()}, number);
+  }
+  steps_.begin_pass(team_ring_ ? *team_ring_ : ranks);
+}
+
+/// The path of the pass's layers with this window.
+AttentionPath& Attention::path_of(int64_t window) {
+  if (invariant_) return *invariant_;
+  switch (pass_.team().ring) {
+    case parallel::AttentionExchange::pass_q:
+      if (window > 0 && pass_.size() > 1) return broadcast_q_;
+      return pass_q_;
+    case parallel::AttentionExchange::broadcast_q:
+      return broadcast_q_;
+    case parallel::AttentionExchange::levels:
+      if (window == 0) return *levels_;
+      [[fallthrough]];
+    case parallel::AttentionExchange::pass_kv:
+      if (Halo::goes_straight(pass_, window)) return halo_;
+      return pass_kv_;
+  }
+  return pass_kv_;
+}
+
+void Attention::begin_paths() {
+  by_levels_ = pass_.team().ring == parallel::AttentionExchange::levels;
+  PECIA_CHECK(!by_levels_ || levels_, "a pass by levels needs a setting");
+  std::vector<AttentionPath*> used;
+  if (by_levels_) used.push_back(levels_.get());  // it weighs tokens in all layers
+  paths_.clear();
+  for (const int64_t window : steps_.windows()) {
+    AttentionPath* path = paths_[window] = &path_of(window);
+    if (std::ranges::find(used, path) == used.end()) used.push_back(path);
+  }
+  for (AttentionPath* path : used) {
+    std::vector<int64_t> windows;
+    for (const auto& [window, of] : paths_)
+      if (of == path) windows.push_back(window);
+    path->begin_pass(pass_, windows);
+    const auto [stores_all_rows, attends_once, query_type] = path->traits();
+    if (path == used.front()) traits_ = path->traits();
+    traits_.stores_all_rows &= stores_all_rows;
+    traits_.attends_once &= attends_once;
+    if (query_type != traits_.query_type) traits_.query_type = DType::fp32;
+  }
+  if (pass_.size() == 1 || paths_.upper_bound(0) == paths_.end()) return;  // or without windows
+  AttentionPath& without = by_levels_ ? pass_kv_ : path_of(0);  // levels have windows in a ring
+  bytes_without_window_ = without.bytes_without_window(pass_);
+}
+
+void Attention::begin_exchange() {
+  const BlockPlace& place = groups_.place;
+  const bool over_block = sharding_ == Sharding::gathered;
+  comm::Communicator& group = over_block ? *groups_.block : *groups_.sp;
+  exchanges_ = sharding_ != Sharding::shift && group.size() > 1;
+  if (!exchanges_) return;
+  const parallel::WeightCut cut = weight_cut(sharding_, place);
+  const int shards = place.sp * place.tp;
+  ExchangePlan plan;
+  plan.held = parallel::head_shard(heads_.num_heads, heads_.num_kv_heads, cut.count, cut.index);
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const int shard = over_block ? rank : parallel::kv_shard(place.sp, rank, place.tp_index);
+    plan.rows.push_back(parallel::row_part({0, pass_.count()}, group.size(), rank));
+    plan.wanted.push_back(
+        parallel::head_shard(heads_.num_heads, heads_.num_kv_heads, shards, shard));
+  }
+  // Round a ring, merged in a fixed order, or by levels, all rows go together.
+  const bool in_parts = pass_.size() == 1 && !by_levels_ && !invariant_;
+  parts_ = in_parts ? parallel::attend_parts(plan.rows, group.rank())
+                    : parallel::attend_at_once(plan.rows);
+  std::vector<RowRange> rows;
+  for (const parallel::AttendPart& part : parts_)
+    if (parts_.size() > 1) rows.push_back(part.rows);
+  row_parts_.begin_pass(pass_, std::move(rows));
+  exchange_.begin_pass(group, std::move(plan));
+}
+
+void Attention::start_keys(const TensorView& k, const TensorView& v) {
+  if (exchanges_)
+    exchange_.start_keys(k, v);
+  else
+    keys_ = {k, v};
+}
+
+void Attention::store(int64_t layer, const TensorView& k, const TensorView& v) {
+  const std::span<const int64_t> slots = pass_.slots(cache_.keeps(layer));
+  int64_t slot = 0;
+  for (const RowRange& rows : pass_.stored()) {
+    steps_.store(layer, k.slice_rows(rows.begin, rows.size()),
+                 v.slice_rows(rows.begin, rows.size()), slots.subspan(slot, rows.size()));
+    slot += rows.size();
+  }
+}
+
+void Attention::attend(int64_t layer, const LayerRows& x, const TensorView& out) {
+  const int64_t window = steps_.window(layer), sent_before = steps_.ring().traffic().bytes;
+  const Partial to = steps_.results(out);
+  paths_.at(window)->run(layer, x, to);
+  steps_.add_sinks(layer, to);
+  if (window > 0 && pass_.size() > 1 && !invariant_)
+    window_totals_ += {steps_.ring().traffic().bytes - sent_before, bytes_without_window_};
+  if (by_levels_) levels_->weigh(layer, x.q, to);
+}
+
+void Attention::store_and_attend(int64_t layer, const LayerRows& x, const TensorView& out) {
+  store(layer, x.k, x.v);
+  attend(layer, x, out);
+}
+
+void Attention::run_fresh(int64_t layer, const kernels::RotateAndStoreArgs& heads,
+                          const TensorView& out) {
+  PECIA_CHECK(takes_fresh_heads(), "heads of rows that are not all stored here");
+  steps_.rotate_and_store(layer, heads, pass_.slots(cache_.keeps(layer)));
+  attend(layer, {heads.q_out, heads.k, heads.v}, out);  // keys travel from the cache
+}
+
+void Attention::run(int64_t layer, const TensorView& q, const TensorView& out) {
+  if (!exchanges_) return store_and_attend(layer, {q, keys_.k, keys_.v}, out);
+  const TensorView queries = exchange_.start_queries(q);
+  const TensorView attended =
+      attended_.tensor(DType::fp32, {queries.rows(), queries.size(1), queries.size(2)});
+  const HeadExchange::Keys keys = exchange_.wait_keys();
+  if (!row_parts_.empty()) store(layer, keys.k, keys.v);
+  for (size_t part = 0; part < parts_.size(); ++part) {
+    for (const int distance : parts_[part].distances) exchange_.wait_queries(distance);
+    if (row_parts_.empty())
+      store_and_attend(layer, {queries, keys.k, keys.v}, attended);
+    else
+      row_parts_.run(layer, part, queries, attended);
+    for (const int distance : parts_[part].distances) exchange_.start_outputs(distance, attended);
+  }
+  exchange_.wait_outputs(attended, out);
+}
+
+}  // namespace pecia::attention

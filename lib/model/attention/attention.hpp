@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Attention of a pass on all ranks of a replica. Heads are exchanged inside each SP × TP block
+/// (Ulysses). Then every rank attends its shard of the heads over the ring of its CP group, each
+/// layer in the way that its window and the pass's team ask for (attention_path.hpp). Keys and
+/// values stay where they were computed. A ring over blocks is USP.
+
+#include "lib/model/attention/broadcast_q.hpp"
+#include "lib/model/attention/halo.hpp"
+#include "lib/model/attention/head_exchange.hpp"
+#include "lib/model/attention/invariant.hpp"
+#include "lib/model/attention/level_attention.hpp"
+#include "lib/model/attention/pass_kv.hpp"
+#include "lib/model/attention/pass_q.hpp"
+#include "lib/model/attention/replica_groups.hpp"
+#include "lib/model/attention/row_parts.hpp"
+#include "lib/model/attention/window_totals.hpp"
+#include "lib/ranks/parallel/attend_parts.hpp"
+
+namespace pecia::attention {
+
+/// Heads of the whole model.
+struct HeadCounts {
+  int64_t num_heads = 0, num_kv_heads = 0;
+  std::optional<float> scale = {};  ///< what multiplies scores; absent: 1/sqrt(head_dim)
+};
+
+class Attention {
+ public:
+  /// All references must outlive this object. `cache` holds the rank's shard of the KV heads: shard
+  /// kv_shard of SP · TP. The stream's poll must make the ring's transfers progress. `windows` has
+  /// each layer's sliding window, 0 for none. With `row_invariant`, a row's bits depend neither on
+  /// the pass nor on the number of ranks (Invariant). Passes by levels need a `sparse` setting.
+  Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<int64_t> windows,
+            const Compute& compute, KvCache& cache,
+            kernels::RowInvariant row_invariant = kernels::RowInvariant::no,
+            const std::optional<parallel::SparseSetting>& sparse = {});
+  Attention(const Attention&) = delete;
+  Attention& operator=(const Attention&) = delete;
+
+  /// Sets each layer's sink logits (AttentionSteps::set_sink_logits), of all heads of the model. The
+  /// memory must outlive this object.
+  void set_sink_logits(const std::vector<TensorView>& logits);
+
+  /// Returns the KV shard of this rank.
+  static parallel::HeadShard held_heads(const parallel::BlockPlace& place, HeadCounts heads);
+
+  /// The sequences of the replica, and what this rank's cache holds of them.
+  KvLedger& ledger() { return ledger_; }
+  const KvLedger& ledger() const { return ledger_; }
+
+  /// What passes by levels have done at this rank; empty without a sparse setting.
+  SparseTotals sparse_totals() const { return levels_ ? levels_->totals() : SparseTotals{}; }
+
+  /// What layers with a window have sent in passes of several instances; nothing with
+  /// `row_invariant`, where windows spare no bytes.
+  const WindowTotals& window_totals() const { return window_totals_; }
+
+  /// Begins a pass. The layers that follow work on the rows of this instance's team, in the team's
+  /// ring. A rank without a team has no rows and does not call what follows. All ranks of a team
+  /// give the same team and the same `number`, which is higher than in any pass before. Nothing is
+  /// sent. Throws what PassRows and, with `row_invariant`, Invariant::check throw.
+  void begin_pass(const std::vector<parallel::TeamPass>& teams, int64_t number);
+
+  parallel::Sharding sharding() const { return sharding_; }
+  /// Tells whether the pass's ops may be held back as a step (kernels::Step). By levels they may
+  /// not. The rows to which results belong change from layer to layer, so the arrays that name them
+  /// are gone before the step would be done.
+  bool may_be_step() const { return !by_levels_; }
+  /// The global positions of all rows of this rank's block. rows() says which rows are the rank's.
+  const std::vector<int64_t>& positions() const { return pass_.positions(); }
+  /// The slots of this rank's cache that have the keys and values of these rows, but not of rows
+  /// that are placed: in layers that keep all tokens, or recent ones.
+  const std::vector<int64_t>& slots(Keeps keeps = Keeps::all) const { return pass_.slots(keeps); }
+  const parallel::ShardedRows& rows() const { return rows_; }
+
+  /// Tells whether run_fresh may take the place of start_keys and run in this pass: nothing is
+  /// exchanged, and all rows are stored as they come.
+  bool takes_fresh_heads() const { return !exchanges_ && traits_.stores_all_rows; }
+  /// Tells whether `out` of run and run_fresh may be of a type that kernels::AttentionArgs::out
+  /// takes: each row's result is that of one call and is not exchanged.
+  bool attends_once() const { return !exchanges_ && traits_.attends_once; }
+  /// Returns the type that q of `run` may have besides fp32, and has with less work and fewer bytes
+  /// of messages. It is the same on all ranks of the block, and so must the choice between the two be.
+  DType query_type() const { return traits_.query_type; }
+  /// Does what start_keys and run do for heads that are as the products gave them, where
+  /// takes_fresh_heads says so. They are normed and turned on the way to the cache and to q_out
+  /// (kernels::RotateAndStoreArgs, without slots and cache).
+  void run_fresh(int64_t layer, const kernels::RotateAndStoreArgs& heads, const TensorView& out);
+
+  /// Takes the keys and values of a layer and begins their exchange. `run` must follow and still
+  /// needs them. The rows are rows().linear. The heads are the heads of weight_cut. k and v are
+  /// [rows, KV heads, head_dim], fp32, dense.
+  void start_keys(const TensorView& k, const TensorView& v);
+
+  /// Caches the layer's keys and values. Then attends q to all keys of its sequences, on all ranks.
+  /// The rows and heads are the same as for start_keys. q and out are [rows, query heads,
+  /// head_dim], dense; q is fp32 or query_type, and out is fp32 unless attends_once. The call is
+  /// collective over the team. It returns when `out` is complete.
+  void run(int64_t layer, const TensorView& q, const TensorView& out);
+
+ private:
+  void join(int64_t number);
+  AttentionPath& path_of(int64_t window);
+  void begin_paths();
+  void begin_exchange();
+  void store(int64_t layer, const TensorView& k, const TensorView& v);
+  void attend(int64_t layer, const LayerRows& x, const TensorView& out);
+  void store_and_attend(int64_t layer, const LayerRows& x, const TensorView& out);
+
+  const ReplicaGroups& groups_;
+  HeadCounts heads_;
+  KvCache& cache_;
+  AttentionSteps steps_;
+  KvLedger ledger_;
+  PassKv pass_kv_;
+  PassQ pass_q_;
+  BroadcastQ broadcast_q_;
+  Halo halo_;
+  std::unique_ptr<LevelAttention> levels_;  ///< null without a sparse setting
+  std::unique_ptr<Invariant> invariant_;    ///< null unless row_invariant; else all layers take it
+  RowParts row_parts_;
+  HeadExchange exchange_;
+  device::Buffer attended_;
+  WindowTotals window_totals_;
+
+  // The pass.
+  PassRows pass_;
+  std::unique_ptr<comm::Communicator> team_ring_;  ///< of a team that is not all instances
+  std::map<int64_t, AttentionPath*> paths_;        ///< by window
+  PathTraits traits_;                              ///< what all its paths allow
+  bool by_levels_ = false;
+  int64_t bytes_without_window_ = 0;  ///< AttentionPath::bytes_without_window
+  parallel::Sharding sharding_ = parallel::Sharding::base;
+  parallel::ShardedRows rows_;
+  bool exchanges_ = false;  ///< false: every row is here already
+  std::vector<parallel::AttendPart> parts_;
+
+  HeadExchange::Keys keys_;  ///< the layer's keys, if they are not exchanged
+};
+
+}  // namespace pecia::attention

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The steps of attention over a ring on one rank: caching, one attention call, merging, sending
+/// keys round, and sending results home. Either keys or queries may travel. Each step is a span of
+/// the recorder.
+
+#include <array>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "lib/model/attention/compute.hpp"
+#include "lib/model/attention/kv_cache.hpp"
+#include "lib/ranks/comm/communicator.hpp"
+#include "lib/ranks/parallel/kv_map.hpp"
+
+namespace pecia::attention {
+
+/// A result for some rows that must still be merged. `out` is [rows, num_heads, head_dim], and
+/// `lse` is [rows, num_heads].
+struct Partial {
+  TensorView out, lse;
+};
+
+/// One attention call. It says which queries attend which keys.
+struct AttentionCall {
+  std::vector<int64_t> positions;  ///< positions of its rows
+  std::vector<kernels::AttentionItem> items;
+  std::vector<kernels::KeyRun> runs;
+  std::map<int64_t, double> flops;  ///< by window
+  int merged = 1;                   ///< AttentionArgs::merged
+};
+
+/// Keys that travel together. They are the tokens in these slots of the cache, and then the pass's
+/// rows [first_row, first_row + rows), which need not be cached. The block has `tokens` tokens. What
+/// is beyond these two is padding.
+struct MessageBlock {
+  std::vector<parallel::SlotRange> cached;
+  int64_t tokens;
+  int64_t first_row = 0, rows = 0;
+};
+
+/// Keys that go straight to the ranks that see them (ranks/parallel/halo.hpp), by rank of the ring. The
+/// rank itself has none.
+struct HaloMessages {
+  std::vector<std::vector<MessageBlock>> leaving;  ///< without padding
+  std::vector<int64_t> coming;                     ///< tokens
+
+  int64_t tokens_leaving() const;
+  int64_t tokens_coming() const;
+};
+
+/// Tokens of a block that are copied into slots of this rank's cache as they pass.
+struct KeptTokens {
+  int64_t block_begin = 0, block_tokens = 0;  ///< the block, among the tokens of its message
+  int64_t first = 0;                          ///< the first of the tokens in the block
+  std::vector<parallel::SlotRange> slots;     ///< slots that they go to
+};
+
+inline std::span<std::byte> bytes_of(const TensorView& tensor) {
+  return {static_cast<std::byte*>(tensor.data()),
+          static_cast<size_t>(tensor.elements() * size_of(tensor.dtype()))};
+}
+
+class AttentionSteps {
+ public:
+  struct Buffers {
+    explicit Buffers(const Compute& compute) : out(compute.buffer()), lse(compute.buffer()) {}
+    device::Buffer out, lse;
+  };
+
+  /// All references must outlive this object. `num_heads`: of this rank. `windows` has each layer's
+  /// sliding window, 0 for none. `scale` multiplies scores; absent: 1/sqrt(head_dim).
+  AttentionSteps(const Compute& compute, KvCache& cache, int64_t num_heads,
+                 std::vector<int64_t> windows, kernels::RowInvariant row_invariant,
+                 std::optional<float> scale = {});
+
+  /// Sets the ring of the pass, which has no messages yet. It must outlive the pass.
+  void begin_pass(comm::Communicator& ring);
+  comm::Communicator& ring() const { return *ring_; }
+
+  const KvCache& cache() const { return cache_; }
+  int64_t window(int64_t layer) const { return windows_[layer]; }
+  const std::vector<int64_t>& windows() const { return window_lengths_; }  ///< each once, ascending
+  int64_t num_heads() const { return num_heads_; }
+  int64_t head_dim() const { return cache_.shape().head_dim; }
+  float scale() const { return scale_; }  ///< multiplies scores
+  /// Bytes of a row's query as it travels, and of its result with the log-sums.
+  int64_t query_bytes() const { return num_heads_ * head_dim() * size_of(DType::fp32); }
+  int64_t result_bytes() const { return query_bytes() + num_heads_ * size_of(DType::fp32); }
+  kernels::StoredKeys cached(int64_t layer) const;
+  TensorView queries(device::Buffer& buffer, int64_t rows) const {
+    return buffer.tensor(DType::fp32, {rows, num_heads_, head_dim()});
+  }
+  Partial partial(Buffers& buffers, int64_t rows) const;
+  /// The layer's results with their log-sums, which are valid until the next call.
+  Partial results(const TensorView& out) { return {out, lse(lse_, out.rows())}; }
+  /// Workspaces: results of a rank's queries over this rank's keys, and of this rank's queries over
+  /// that rank's keys.
+  Buffers& away(int rank) { return away_[rank]; }
+  Buffers& home(int rank) { return home_[rank]; }
+
+  /// Adds the FLOPs for the keys that the rows see. The keys stand at the positions in `keys`.
+  void count_flops(AttentionCall& call, const std::vector<parallel::GlobalRange>& rows,
+                   const std::vector<parallel::StridedRange>& keys) const;
+
+  void store(int64_t layer, const TensorView& k, const TensorView& v,
+             std::span<const int64_t> slots);
+  /// Does kernels::rotate_and_store with the layer's cache, which `heads` leaves out.
+  void rotate_and_store(int64_t layer, kernels::RotateAndStoreArgs heads,
+                        std::span<const int64_t> slots);
+  void attend(int64_t layer, const AttentionCall& call, const TensorView& q,
+              const kernels::StoredKeys& keys, const Partial& to);
+  /// Adds keys to the result in `to`.
+  void attend_more(int64_t layer, const AttentionCall& call, const TensorView& q,
+                   const kernels::StoredKeys& keys, const Partial& to);
+  /// kernels::Backend::query_type for the cache's keys.
+  DType query_type() const { return compute_.backend.query_type(cache_.shape().dtype, head_dim()); }
+  /// Returns the queries for several calls. Where each call would round them, they are rounded here,
+  /// into memory that the next call of this function takes again.
+  TensorView queries_of_calls(const TensorView& q);
+  /// Sets each layer's sink logits: one number for each of this rank's heads, [num_heads] in a float
+  /// type. A sink competes with a row's keys for its attention and has no value. Empty: there are
+  /// none.
+  void set_sink_logits(std::vector<TensorView> logits) { sink_logits_ = std::move(logits); }
+  bool has_sinks() const { return !sink_logits_.empty(); }
+  /// Merges the layer's sinks into results over all keys of the rows. Call it once for each row,
+  /// however its keys were divided.
+  void add_sinks(int64_t layer, const Partial& to);
+  /// Merges a part into the rows `rows` of `into`. If `rows` is empty, the part has all rows.
+  void merge(const Partial& part, const Partial& into, std::span<const int64_t> rows = {});
+
+  /// Adds the runs of tokens that stand at `positions` and lie one after the other in `slots`. The
+  /// slots of the first head begin at element `offset` of the memory. The slots of each next head
+  /// begin `head_stride` elements further on.
+  void add_runs(std::vector<kernels::KeyRun>& runs,
+                const std::vector<parallel::StridedRange>& positions,
+                const std::vector<parallel::SlotRange>& slots, int64_t offset,
+                int64_t head_stride) const;
+  /// Plans the pass's messages of layers that keep all tokens, or of those that keep recent ones. A
+  /// message has K [num_kv_heads, tokens] of each block in turn, and
+  /// then V in the same way. In fp8 the scales of K [num_kv_heads, tokens] of each block follow, and
+  /// then the scales of V. Padding is never written, and no call ever points at it.
+  ///   blocks   the blocks of this rank's own message
+  ///   tokens   the tokens of the message that is here at each step, padding included
+  ///   kept     what is copied from that message into this rank's cache, by step, if anything is
+  void plan_messages(Keeps keeps, std::vector<MessageBlock> blocks, std::vector<int64_t> tokens,
+                     std::vector<std::vector<KeptTokens>> kept = {});
+  /// Visits each rank's keys in turn, while the keys of the next step are on their way. Step 0
+  /// visits the rank's own keys. These are in the cache, or, if any are kept elsewhere, in the
+  /// rank's message. `k` and `v` are the pass's rows. The call is collective over the ring.
+  void pass_keys(int64_t layer, const TensorView& k, const TensorView& v,
+                 const std::function<void(int step, const kernels::StoredKeys& keys)>& visit);
+  /// Sends keys straight to the ranks that see them. Visits the rank's own keys, in the cache, while
+  /// they travel, and then what has come, if anything has. The messages that came lie one after the
+  /// other by rank: K [num_kv_heads, tokens] of each block of each message in turn, and then V and
+  /// the scales in the same way. The call is collective over the ring.
+  void exchange_halo(int64_t layer, const HaloMessages& messages,
+                     const std::function<void(const kernels::StoredKeys& keys)>& visit_own,
+                     const std::function<void(const kernels::StoredKeys& keys)>& visit_halo);
+  /// Sends away[r] to rank r and receives home[r] from there. The call is collective over the ring.
+  void send_home(const std::vector<Partial>& away, const std::vector<Partial>& home);
+  void wait(comm::Transfer& transfer, const char* name, int64_t bytes);
+
+ private:
+  TensorView lse(device::Buffer& buffer, int64_t rows) const {
+    return buffer.tensor(DType::fp32, {rows, num_heads_});
+  }
+  /// Keys and values of a message.
+  struct MessageParts {
+    std::byte *k, *v;
+    float *k_scales = nullptr, *v_scales = nullptr;  ///< in fp8
+  };
+  MessageParts parts(const device::Buffer& message, int64_t tokens) const;
+  /// The plan of messages.
+  struct Messages {
+    std::vector<MessageBlock> blocks;
+    std::vector<int64_t> tokens;                ///< by step
+    std::vector<std::vector<KeptTokens>> kept;  ///< by step; empty: nothing is kept
+  };
+  const Messages& messages_of(Keeps keeps) const { return messages_[static_cast<size_t>(keeps)]; }
+  int64_t message_bytes(Keeps keeps, int step) const {
+    return messages_of(keeps).tokens.at(step) * cache_.shape().layer_bytes_per_token();
+  }
+  void pack(int64_t layer, const TensorView& k, const TensorView& v);
+  std::byte* pack_cached(const TensorView& cached, const std::vector<MessageBlock>& blocks,
+                         std::byte* message);
+  void pack_rows(const std::vector<MessageBlock>& blocks, const TensorView& x, std::byte* vectors,
+                 float* scales);
+  void keep(int64_t layer, int step);
+  void attend(int64_t layer, const AttentionCall& call, const TensorView& q,
+              const kernels::StoredKeys& keys, const Partial& to, kernels::AttentionFrom from);
+
+  comm::Communicator* ring_ = nullptr;
+  Compute compute_;
+  KvCache& cache_;
+  int64_t num_heads_;
+  std::vector<int64_t> windows_;         ///< by layer
+  std::vector<int64_t> window_lengths_;  ///< each window once
+  kernels::RowInvariant row_invariant_;
+  float scale_;
+  std::vector<TensorView> sink_logits_;  ///< by layer, or empty
+  Buffers sink_part_;
+  std::array<Messages, 2> messages_;  ///< by Keeps
+  std::vector<int64_t> block_slots_;  ///< places of a block's rows
+  std::vector<int64_t> row_places_;   ///< 0, 1, … of queries_of_calls
+  device::Buffer rounded_q_;
+  Buffers part_;  ///< of attend_more, where the backend continues no results
+  device::Buffer travelling_[2], lse_;
+  std::vector<Buffers> away_, home_;  ///< by rank
+};
+
+}  // namespace pecia::attention

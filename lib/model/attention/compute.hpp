@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Where a rank computes. Each object that enqueues work is given a Compute. The things that it
+/// names outlive all of these objects.
+
+#include <vector>
+
+#include "kernels/api/backend.hpp"
+#include "lib/base/device/buffer.hpp"
+#include "lib/base/report/spans.hpp"
+
+namespace pecia::attention {
+
+struct Compute {
+  device::Device& device;
+  device::Stream& stream;  ///< stream of `device`; does ops, copies and transfers in order
+  kernels::Backend& backend;
+  report::Recorder& recorder;
+
+  /// Returns a buffer of the device, where tensors are. The host must not look into it.
+  device::Buffer buffer(int64_t bytes = 0) const { return {device, device::Memory::device, bytes}; }
+  std::vector<device::Buffer> buffers(int count) const;
+
+  /// Copies the elements after the work that the stream holds. Shapes and types must be equal. Rows
+  /// may be strided.
+  void copy(const TensorView& from, const TensorView& to) const;
+};
+
+}  // namespace pecia::attention

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/attention/head_exchange.hpp"
+
+#include "lib/model/attention/attention_steps.hpp"
+
+namespace pecia::attention {
+
+using parallel::HeadRange;
+using parallel::RowRange;
+using report::Kind;
+using report::ScopedSpan;
+
+HeadExchange::HeadExchange(const Compute& compute)
+    : compute_(compute), q_(compute.buffer()), k_(compute.buffer()), v_(compute.buffer()) {}
+
+/// Copies `width` heads of all rows: [rows, heads, head_dim] each.
+void HeadExchange::copy_heads(const TensorView& from, int64_t from_head, const TensorView& to,
+                              int64_t to_head, int64_t width) const {
+  const auto columns = [&](const TensorView& heads, int64_t first) {
+    const TensorView flat = heads.reshape({heads.rows(), heads.row_elements()});
+    return flat.slice_columns(first * heads.size(2), width * heads.size(2));
+  };
+  compute_.copy(columns(from, from_head), columns(to, to_head));
+}
+
+/// The heads `wanted` of a tensor that begins with head `first_held`, as a dense block.
+TensorView HeadExchange::pack_heads(const TensorView& from, int64_t first_held,
+                                    const HeadRange& wanted, device::Buffer& buffer) const {
+  const TensorView block = buffer.tensor(from.dtype(), {from.rows(), wanted.size(), from.size(2)});
+  copy_heads(from, wanted.begin - first_held, block, 0, wanted.size());
+  return block;
+}
+
+void HeadExchange::begin_pass(comm::Communicator& group, ExchangePlan plan) {
+  group_ = &group;
+  plan_ = std::move(plan);
+  num_rows_ = 0;
+  for (const RowRange& range : plan_.rows) num_rows_ += range.size();
+  for (auto* buffers : {&packed_k_, &packed_v_, &packed_q_, &home_})
+    if (static_cast<int>(buffers->size()) < group.size()) *buffers = compute_.buffers(group.size());
+  queries_.resize(group.size());
+  outputs_.resize(group.size());
+}
+
+int HeadExchange::at(int distance) const {
+  return (group_->rank() + distance + group_->size()) % group_->size();
+}
+
+TensorView HeadExchange::rows_of(const TensorView& all, int rank) const {
+  return all.slice_rows(plan_.rows[rank].begin, plan_.rows[rank].size());
+}
+
+void HeadExchange::start_keys(const TensorView& k, const TensorView& v) {
+  const int size = group_->size(), own = group_->rank();
+  const HeadRange &held = plan_.held.kv, &mine = plan_.wanted[own].kv;
+  head_dim_ = k.size(2);
+  keys_ = {k_.tensor(DType::fp32, {num_rows_, mine.size(), head_dim_}),
+           v_.tensor(DType::fp32, {num_rows_, mine.size(), head_dim_})};
+  keys_bytes_ = 0;
+  comm::Blocks k_blocks, v_blocks;
+  for (comm::Blocks* blocks : {&k_blocks, &v_blocks})
+    blocks->send.resize(size), blocks->receive.resize(size);
+  {
+    const ScopedSpan span(compute_.recorder, "pack_heads", Kind::compute);
+    copy_heads(k, mine.begin - held.begin, rows_of(keys_.k, own), 0, mine.size());
+    copy_heads(v, mine.begin - held.begin, rows_of(keys_.v, own), 0, mine.size());
+    for (int rank = 0; rank < size; ++rank) {
+      if (rank == own) continue;
+      const HeadRange& theirs = plan_.wanted[rank].kv;
+      k_blocks.send[rank] = bytes_of(pack_heads(k, held.begin, theirs, packed_k_[rank]));
+      v_blocks.send[rank] = bytes_of(pack_heads(v, held.begin, theirs, packed_v_[rank]));
+      k_blocks.receive[rank] = bytes_of(rows_of(keys_.k, rank));
+      v_blocks.receive[rank] = bytes_of(rows_of(keys_.v, rank));
+      keys_bytes_ += static_cast<int64_t>(2 * k_blocks.send[rank].size());
+    }
+  }
+  k_transfer_ = group_->start_all_to_all(k_blocks);
+  v_transfer_ = group_->start_all_to_all(v_blocks);
+}
+
+HeadExchange::Keys HeadExchange::wait_keys() {
+  const ScopedSpan span(compute_.recorder, "all_to_all_heads", Kind::comm, keys_bytes_);
+  k_transfer_->wait();
+  v_transfer_->wait();
+  return keys_;
+}
+
+TensorView HeadExchange::start_queries(const TensorView& q) {
+  const int size = group_->size(), own = group_->rank();
+  const HeadRange &held = plan_.held.q, &mine = plan_.wanted[own].q;
+  queries_type_ = q.dtype();
+  const TensorView all = q_.tensor(q.dtype(), {num_rows_, mine.size(), head_dim_});
+  {
+    const ScopedSpan span(compute_.recorder, "pack_heads", Kind::compute);
+    copy_heads(q, mine.begin - held.begin, rows_of(all, own), 0, mine.size());
+    for (int rank = 0; rank < size; ++rank)
+      if (rank != own) pack_heads(q, held.begin, plan_.wanted[rank].q, packed_q_[rank]);
+  }
+  for (int distance = 1; distance < size; ++distance) {
+    const int to = at(-distance), from = at(distance);
+    const TensorView packed =
+        packed_q_[to].tensor(q.dtype(), {q.rows(), plan_.wanted[to].q.size(), head_dim_});
+    queries_[distance] =
+        group_->start_send_receive(bytes_of(packed), to, bytes_of(rows_of(all, from)), from);
+  }
+  return all;
+}
+
+void HeadExchange::wait_queries(int distance) {
+  const int64_t elements =
+      plan_.rows[group_->rank()].size() * plan_.wanted[at(-distance)].q.size() * head_dim_;
+  const ScopedSpan span(compute_.recorder, "all_to_all_heads", Kind::comm,
+                        elements * size_of(queries_type_));
+  queries_[distance]->wait();
+}
+
+TensorView HeadExchange::home(int rank) {
+  return home_[rank].tensor(
+      DType::fp32, {plan_.rows[group_->rank()].size(), plan_.wanted[rank].q.size(), head_dim_});
+}
+
+void HeadExchange::start_outputs(int distance, const TensorView& all) {
+  const int to = at(distance), from = at(-distance);
+  outputs_[distance] =
+      group_->start_send_receive(bytes_of(rows_of(all, to)), to, bytes_of(home(from)), from);
+}
+
+void HeadExchange::wait_outputs(const TensorView& all, const TensorView& out) {
+  const int size = group_->size(), own = group_->rank();
+  {
+    const TensorView sent = rows_of(all, own);
+    const int64_t elements = (num_rows_ - sent.rows()) * sent.row_elements();
+    const ScopedSpan span(compute_.recorder, "all_to_all_rows", Kind::comm,
+                          elements * size_of(DType::fp32));
+    for (int distance = 1; distance < size; ++distance) outputs_[distance]->wait();
+  }
+  const ScopedSpan span(compute_.recorder, "unpack_heads", Kind::compute);
+  for (int rank = 0; rank < size; ++rank) {
+    const HeadRange& theirs = plan_.wanted[rank].q;
+    copy_heads(rank == own ? rows_of(all, own) : home(rank), 0, out,
+               theirs.begin - plan_.held.q.begin, theirs.size());
+  }
+}
+
+}  // namespace pecia::attention

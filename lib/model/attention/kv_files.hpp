@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Moves the keys and values of a sequence between the ranks' caches and files. A run that has to
+/// stop can then go on later on any number of ranks, cut in any way.
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "lib/files/kv/kv_save.hpp"
+#include "lib/model/attention/attention.hpp"
+
+namespace pecia::attention {
+
+/// Says which positions of a sequence are written where.
+struct KvSaveTarget {
+  parallel::SequenceId sequence = 0;
+  int64_t begin = 0, end = 0;  ///< positions of its own, not of a parent
+  std::filesystem::path folder;
+  std::string request_id;
+  int64_t stamp = 0;  ///< stamp of the save
+};
+
+class KvFiles {
+ public:
+  /// All references must outlive this object. `windows` has each layer's sliding window, 0 for none.
+  KvFiles(const ReplicaGroups& groups, HeadCounts heads, std::vector<int64_t> windows,
+          const Attention& attention, KvCache& cache, const Compute& compute);
+
+  const KvShape& shape() const { return cache_.shape(); }
+  /// Counts the bytes of a token in these layers on this rank.
+  int64_t bytes_per_token(io::KvLayers layers) const {
+    return std::ssize(layers_of(layers)) * cache_.shape().layer_bytes_per_token();
+  }
+
+  /// Writes the positions that this rank holds into a file of its own, and where some layers keep
+  /// recent tokens alone, theirs into another one. The result is empty if it holds none, or if
+  /// another rank that holds the same heads writes them. Between blocks it calls `go_on`, which
+  /// throws to give up. Throws SystemError if the disk is full. The call is not collective.
+  std::vector<io::KvPart> save(const KvSaveTarget& target,
+                               const std::function<void()>& go_on) const;
+
+  /// Fills the slots of the rows that the attention's pass gave to this rank. The pass has
+  /// positions [first, first + count) of one sequence. Any ranks may have written the files. This
+  /// rank reads what it needs of them. Throws InputError or SystemError if that is not completely
+  /// there. Then the slots may hold anything. The call is not collective.
+  ///
+  /// Where layers with a window have recent tokens alone in the save, their other rows become
+  /// zeros. So a pass in the middle of what is restored could not be computed instead. The first
+  /// one, which begins at 0, therefore reads all files once and verifies them.
+  void restore(const std::filesystem::path& folder, const io::KvSave& save, int64_t first,
+               int64_t count) const;
+
+ private:
+  parallel::HeadRange heads_of(const parallel::BlockPlace& place) const;
+  bool writes_heads() const;
+  std::vector<int64_t> layers_of(io::KvLayers layers) const;
+  std::optional<io::KvPart> save(io::KvLayers layers, const HeldTokens& held,
+                                 const KvSaveTarget& target,
+                                 const std::function<void()>& go_on) const;
+  void restore(io::KvLayers layers, const std::filesystem::path& folder, const io::KvSave& save,
+               int64_t first, int64_t count) const;
+
+  const ReplicaGroups& groups_;
+  HeadCounts heads_;
+  std::vector<int64_t> windows_;
+  const Attention& attention_;
+  KvCache& cache_;
+  Compute compute_;
+};
+
+}  // namespace pecia::attention

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/attention/pass_kv.hpp"
+
+#include <algorithm>
+
+#include "lib/model/attention/pass_calls.hpp"
+
+namespace pecia::attention {
+
+using parallel::PassSequence;
+using parallel::SequenceId;
+
+void PassKv::begin_pass(const PassRows& rows, std::span<const int64_t> windows) {
+  rows_ = &rows;
+  const PassCalls calls(steps_, rows);
+  for (const Keeps keeps : rows.keeps()) {
+    std::vector<AttentionCall>& visits = visits_[static_cast<size_t>(keeps)];
+    visits.clear();
+    if (std::ranges::none_of(windows, [&](int64_t each) { return rows.keeps_of(each) == keeps; }))
+      continue;
+    if (rows.size() > 1) plan_messages(keeps);
+    for (int step = 0; step < rows.size(); ++step) {
+      const bool in_cache = step == 0 && (keeps == Keeps::recent || !rows.places_any());
+      visits.push_back(
+          calls.call(rows.index(), in_cache ? calls.in_cache(keeps)
+                                            : calls.in_message(keeps, rows.visiting(step))));
+    }
+  }
+}
+
+/// A message has the keys that layers keep. Of sequences that the pass places, which are in no pass
+/// of layers that keep recent ones, the rows follow what is cached.
+void PassKv::plan_messages(Keeps keeps) {
+  const int index = rows_->index();
+  std::vector<MessageBlock> blocks;
+  for (const SequenceId sequence : rows_->key_sequences()) {
+    const auto* travelling = rows_->placed(sequence);
+    const int64_t tokens = rows_->kept(keeps, sequence, index);
+    const int64_t cached = travelling != nullptr ? travelling->at(index).cached : tokens;
+    blocks.push_back({part_of(rows_->ledger().kept_slots(keeps, sequence), 0, cached), tokens});
+  }
+  int64_t row = 0;
+  for (const PassSequence& sequence : rows_->sequences()) {
+    const int64_t rows = parallel::num_rows({sequence}, rows_->team(), index);
+    if (rows_->placed(sequence.sequence) != nullptr) {
+      MessageBlock& block = blocks[rows_->key_index(sequence.sequence)];
+      block.first_row = row, block.rows = rows;
+    }
+    row += rows;
+  }
+  std::vector<int64_t> tokens;
+  std::vector<std::vector<KeptTokens>> kept;
+  for (int step = 0; step < rows_->size(); ++step) {
+    tokens.push_back(rows_->kept(keeps, rows_->visiting(step)));
+    if (rows_->places_any()) kept.push_back(kept_of(rows_->visiting(step)));
+  }
+  steps_.plan_messages(keeps, std::move(blocks), std::move(tokens), std::move(kept));
+}
+
+/// What this rank keeps of the message of `source`. The map has the pass's tokens already: what is
+/// kept of a sequence is the end of what this instance holds.
+std::vector<KeptTokens> PassKv::kept_of(int source) const {
+  const KvLedger& ledger = rows_->ledger();
+  std::vector<KeptTokens> kept;
+  int64_t block_begin = 0;
+  for (const SequenceId sequence : rows_->key_sequences()) {
+    const int64_t block_tokens = rows_->held(sequence, source);
+    if (const auto* travelling = rows_->placed(sequence)) {
+      const auto runs =
+          kept_runs(*rows_->placement(sequence), rows_->team(), *travelling, ledger.instance());
+      int64_t next = travelling->at(rows_->index()).cached;  // slots used so far
+      for (const parallel::KeptRun& run : runs) {
+        if (run.source == source)
+          kept.push_back({block_begin, block_tokens, run.run.begin,
+                          part_of(ledger.slots(sequence), next, run.run.count)});
+        next += run.run.count;
+      }
+    }
+    block_begin += block_tokens;
+  }
+  return kept;
+}
+
+PathTraits PassKv::traits() const {
+  return {rows_->stores_all(), rows_->size() == 1 && !steps_.has_sinks(), steps_.query_type()};
+}
+
+int64_t PassKv::bytes_without_window(const PassRows& rows) const {
+  int64_t tokens = 0;
+  for (int step = 0; step + 1 < rows.size(); ++step)
+    tokens += rows.kept(Keeps::all, rows.visiting(step));
+  return tokens * steps_.cache().shape().layer_bytes_per_token();
+}
+
+void PassKv::run(int64_t layer, const LayerRows& x, const Partial& to) {
+  const TensorView queries = rows_->size() > 1 ? steps_.queries_of_calls(x.q) : x.q;
+  const auto& visits = visits_[static_cast<size_t>(steps_.cache().keeps(layer))];
+  steps_.pass_keys(layer, x.k, x.v, [&](int step, const kernels::StoredKeys& keys) {
+    if (step == 0)
+      steps_.attend(layer, visits[0], queries, keys, to);
+    else
+      steps_.attend_more(layer, visits[step], queries, keys, to);
+  });
+}
+
+}  // namespace pecia::attention

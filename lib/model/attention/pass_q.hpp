@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Queries go round the team's ring, and each rank attends those that are here to its own keys. The
+/// results return to the ranks of their rows, where they are merged. On a ring of one rank nothing
+/// travels.
+/// Source: Context Parallelism for Scalable Million-Token Inference, Alg. 3 (pass-Q), Alg. 4
+/// (batched pass-Q decode).
+
+#include "lib/model/attention/attention_path.hpp"
+
+namespace pecia::attention {
+
+class PassQ : public AttentionPath {
+ public:
+  /// `steps` must outlive this object.
+  PassQ(const Compute& compute, AttentionSteps& steps)
+      : steps_(steps), travelling_{compute.buffer(), compute.buffer()} {}
+
+  void begin_pass(const PassRows& rows, std::span<const int64_t> windows) override;
+  void run(int64_t layer, const LayerRows& x, const Partial& to) override;
+  PathTraits traits() const override { return {.stores_all_rows = rows_->stores_all()}; }
+  int64_t bytes_without_window(const PassRows& rows) const override;
+
+ private:
+  AttentionSteps& steps_;
+  const PassRows* rows_ = nullptr;
+  std::array<std::vector<AttentionCall>, 2> visits_;  ///< by Keeps and step
+  device::Buffer travelling_[2];                      ///< it grows and is kept
+};
+
+}  // namespace pecia::attention

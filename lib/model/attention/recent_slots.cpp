@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/attention/recent_slots.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "lib/base/core/error.hpp"
+
+namespace pecia::attention {
+
+using parallel::SequenceId;
+using parallel::SlotRange;
+using parallel::StridedRange;
+
+namespace {
+
+/// The tokens before the first one that stands at `position` or later.
+int64_t tokens_before(const std::vector<StridedRange>& ranges, int64_t position) {
+  int64_t before = 0;
+  for (const StridedRange& range : ranges) {
+    const auto later =
+        parallel::indices_between(range, position, std::numeric_limits<int64_t>::max());
+    if (later.count > 0) return before + later.begin;
+    before += range.count;
+  }
+  return before;
+}
+
+}  // namespace
+
+RecentSlots::RecentSlots(int64_t window, int64_t capacity, int instances, int instance)
+    : window_(window), instances_(instances), instance_(instance), pool_(capacity / block) {
+  PECIA_CHECK(window > 0 && capacity % block == 0, "a window of {} tokens, {} slots", window,
+              capacity);
+}
+
+RecentSlots::Sequence& RecentSlots::of(SequenceId sequence) {
+  Sequence& found = sequences_[sequence];
+  found.gone.resize(instances_);
+  return found;
+}
+
+std::vector<SlotRange> RecentSlots::extend(SequenceId sequence, int64_t held, int64_t count) {
+  Sequence& grows = of(sequence);
+  const int64_t first = held - grows.gone[instance_];  // of the new tokens, among its slots
+  const int64_t blocks = (first + count + block - 1) / block - std::ssize(grows.blocks);
+  if (blocks > 0) {
+    PECIA_CHECK(blocks <= pool_.free(),
+                "sequence {} wants {} more KV slots in layers with a window, {} are free", sequence,
+                blocks * block, pool_.free() * block);
+    for (const SlotRange& range : pool_.take(blocks))
+      for (int64_t taken = range.begin; taken < range.end; ++taken) grows.blocks.push_back(taken);
+    most_taken_ = std::max(most_taken_, taken());
+  }
+  std::vector<SlotRange> found;
+  int64_t skipped = first, left = count;
+  for (const SlotRange& range : slots(sequence)) {
+    const int64_t begin = std::min(range.begin + skipped, range.end);
+    const int64_t end = std::min(begin + left, range.end);
+    if (begin < end) found.push_back({begin, end});
+    skipped -= begin - range.begin;
+    left -= end - begin;
+  }
+  return found;
+}
+
+void RecentSlots::forget(const parallel::KvMap& map, SequenceId sequence) {
+  Sequence& of_sequence = of(sequence);
+  const int64_t first_seen = map.length(sequence) - window_ + 1;  // by the next row
+  for (int instance = 0; instance < instances_; ++instance) {
+    const int64_t gone = tokens_before(map.ranges(sequence, instance), first_seen) / block * block;
+    const int64_t more = gone - of_sequence.gone[instance];
+    PECIA_CHECK(more >= 0, "{} tokens of sequence {} were gone, and {} are",
+                of_sequence.gone[instance], sequence, gone);
+    of_sequence.gone[instance] = gone;
+    if (instance != instance_) continue;
+    const auto end = of_sequence.blocks.begin() + more / block;
+    for (auto given = of_sequence.blocks.begin(); given != end; ++given)
+      pool_.give_back({{*given, *given + 1}});
+    of_sequence.blocks.erase(of_sequence.blocks.begin(), end);
+  }
+}
+
+void RecentSlots::remove(SequenceId sequence) {
+  const auto found = sequences_.find(sequence);
+  if (found == sequences_.end()) return;
+  for (const int64_t given : found->second.blocks) pool_.give_back({{given, given + 1}});
+  sequences_.erase(found);
+}
+
+int64_t RecentSlots::gone(SequenceId sequence, int instance) const {
+  const auto found = sequences_.find(sequence);
+  return found == sequences_.end() ? 0 : found->second.gone.at(instance);
+}
+
+std::vector<SlotRange> RecentSlots::slots(SequenceId sequence) const {
+  std::vector<SlotRange> ranges;
+  const auto found = sequences_.find(sequence);
+  if (found == sequences_.end()) return ranges;
+  for (const int64_t of : found->second.blocks) {
+    if (!ranges.empty() && ranges.back().end == of * block)
+      ranges.back().end += block;
+    else
+      ranges.push_back({of * block, (of + 1) * block});
+  }
+  return ranges;
+}
+
+}  // namespace pecia::attention

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/attention/replica_groups.hpp"
+
+#include "lib/base/core/error.hpp"
+
+namespace pecia::attention {
+
+using Places = std::vector<comm::RackServerGpu>;
+
+ReplicaGroups make_replica_groups(comm::Communicator& replica, int sp, int tp,
+                                  std::span<const comm::RackServerGpu> places, int ep) {
+  const int block = sp * tp, rank = replica.rank(), size = replica.size();
+  PECIA_CHECK(sp >= 1 && tp >= 1 && size % block == 0, "{} ranks in blocks of SP {} × TP {}", size,
+              sp, tp);
+  PECIA_CHECK(ep == 1 || ep == block, "experts over {} of the {} ranks of a block", ep, block);
+  PECIA_CHECK(places.empty() || static_cast<int>(places.size()) == size, "{} places for {} ranks",
+              places.size(), size);
+  ReplicaGroups groups;
+  groups.cp = size / block;
+  groups.cp_index = rank / block;
+  groups.place = {sp, tp, rank % block / tp, rank % tp, ep};
+  const int cp_index = groups.cp_index, sp_index = groups.place.sp_index,
+            tp_index = groups.place.tp_index;
+  std::vector<int> ring, of_sp, of_tp, of_block;  // ranks of the replica
+  const auto rank_at = [&](int cp, int i, int j) { return (cp * sp + i) * tp + j; };
+  for (int cp = 0; cp < groups.cp; ++cp) ring.push_back(rank_at(cp, sp_index, tp_index));
+  for (int i = 0; i < sp; ++i) of_sp.push_back(rank_at(cp_index, i, tp_index));
+  for (int j = 0; j < tp; ++j) {
+    of_tp.push_back(rank_at(cp_index, sp_index, j));
+    for (int i = 0; i < sp; ++i) of_block.push_back(rank_at(cp_index, i, j));  // by kv_shard
+  }
+  groups.ring = replica.part(ring);
+  groups.sp = replica.part(of_sp);
+  groups.tp = replica.part(of_tp);
+  groups.block = replica.part(of_block);
+
+  const auto places_of = [&](const std::vector<int>& ranks) {
+    Places there;
+    for (const int each : ranks)
+      there.push_back(places.empty() ? comm::RackServerGpu{} : places[each]);
+    return there;
+  };
+  const Places in_ring = places_of(ring), in_sp = places_of(of_sp), in_tp = places_of(of_tp),
+               in_block = places_of(of_block);
+  groups.ring_places = in_ring;
+  groups.tp_places = in_tp;
+  groups.tp_servers = comm::server_of_rank(in_tp);
+  groups.block_servers = comm::server_of_rank(in_block);
+  groups.ring->set_places(in_ring);
+  groups.sp->set_places(in_sp);
+  groups.tp->set_places(in_tp);
+  groups.block->set_places(in_block);
+  return groups;
+}
+
+bool stays_on_stream(const ReplicaGroups& groups) {
+  // A rank with neighbours has them in the ring or in the block.
+  for (const auto* group : {&groups.ring, &groups.block})
+    if ((*group)->size() > 1 && !(*group)->on_stream()) return false;
+  return true;
+}
+
+comm::Traffic traffic_of(const ReplicaGroups& groups) {
+  comm::Traffic sum;
+  for (const auto* group : {&groups.ring, &groups.sp, &groups.tp, &groups.block}) {
+    const comm::Traffic traffic = (*group)->traffic();
+    sum.messages += traffic.messages;
+    sum.bytes += traffic.bytes;
+    for (size_t level = 0; level < sum.bytes_by_level.size(); ++level) {
+      sum.messages_by_level[level] += traffic.messages_by_level[level];
+      sum.bytes_by_level[level] += traffic.bytes_by_level[level];
+    }
+  }
+  return sum;
+}
+
+}  // namespace pecia::attention

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The groups of one replica that a rank communicates in.
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lib/ranks/comm/communicator.hpp"
+#include "lib/ranks/parallel/sharding.hpp"
+
+namespace pecia::attention {
+
+struct ReplicaGroups {
+  int cp = 1, cp_index = 0;
+  parallel::BlockPlace place;                 ///< place in the SP × TP block
+  std::unique_ptr<comm::Communicator> ring;   ///< ranks of the same sp and tp, by cp
+  std::unique_ptr<comm::Communicator> sp;     ///< ranks of the same cp and tp, by sp
+  std::unique_ptr<comm::Communicator> tp;     ///< ranks of the same cp and sp, by tp
+  std::unique_ptr<comm::Communicator> block;  ///< ranks of the same cp, by parallel::kv_shard
+  /// Labels of the ranks' servers, by rank of the group.
+  std::vector<int> tp_servers, block_servers;
+  /// Places of the ranks of these groups; all the same where they are not known.
+  std::vector<comm::RackServerGpu> ring_places, tp_places;
+};
+
+/// Makes the groups of rank (cp_index · sp + sp_index) · tp + tp_index of `replica`, which has
+/// cp · sp · tp ranks. `places` has an entry for each rank of the replica. If it is empty, all
+/// ranks count as being on one server. Experts are dealt out over `ep` ranks, 1 or sp · tp. The call
+/// is collective over `replica`.
+ReplicaGroups make_replica_groups(comm::Communicator& replica, int sp, int tp,
+                                  std::span<const comm::RackServerGpu> places = {}, int ep = 1);
+
+/// Tells whether the host waits for no transfer between ops. Either the transfers are on the
+/// stream, or the rank is alone.
+bool stays_on_stream(const ReplicaGroups& groups);
+
+/// Returns what this rank has sent in all groups together.
+comm::Traffic traffic_of(const ReplicaGroups& groups);
+
+}  // namespace pecia::attention

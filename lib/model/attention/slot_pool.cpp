@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/attention/slot_pool.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+#include "lib/base/core/error.hpp"
+
+namespace pecia::attention {
+
+SlotPool::SlotPool(int64_t capacity) : capacity_(capacity), free_count_(capacity) {
+  if (capacity > 0) free_[0] = capacity;
+}
+
+std::vector<parallel::SlotRange> SlotPool::take(int64_t count) {
+  PECIA_CHECK(0 <= count && count <= free_count_, "{} slots wanted, {} are free", count,
+              free_count_);
+  free_count_ -= count;
+  std::vector<parallel::SlotRange> slots;
+  while (count > 0) {
+    // One gap that holds them all if there is one, else the first.
+    auto gap = std::find_if(free_.begin(), free_.end(),
+                            [&](const auto& free) { return free.second - free.first >= count; });
+    if (gap == free_.end()) gap = free_.begin();
+    const auto [begin, end] = *gap;
+    const int64_t taken = std::min(count, end - begin);
+    free_.erase(gap);
+    if (begin + taken < end) free_[begin + taken] = end;
+    slots.push_back({begin, begin + taken});
+    count -= taken;
+  }
+  return slots;
+}
+
+void SlotPool::give_back(const std::vector<parallel::SlotRange>& slots) {
+  for (const parallel::SlotRange& range : slots) {
+    if (range.size() == 0) continue;
+    free_count_ += range.size();
+    auto next = free_.upper_bound(range.begin);
+    int64_t begin = range.begin, end = range.end;
+    if (next != free_.end() && next->first == end) {
+      end = next->second;
+      next = free_.erase(next);
+    }
+    if (next != free_.begin() && std::prev(next)->second == begin) begin = std::prev(next)->first;
+    free_[begin] = end;
+  }
+}
+
+}  // namespace pecia::attention

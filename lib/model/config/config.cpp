@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/config/config.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "lib/base/core/fp8_vector.hpp"
+#include "lib/files/checkpoint/safetensors.hpp"
+#include "lib/files/disk/sha256.hpp"
+#include "lib/model/config/config_experts.hpp"
+#include "lib/model/config/config_json.hpp"
+#include "lib/model/config/config_layers.hpp"
+#include "lib/model/config/config_rope.hpp"
+#include "lib/model/config/family.hpp"
+
+namespace pecia::model {
+namespace {
+
+// Limits are several times the largest published models. They keep all counts of parameters and
+// bytes within 63 bits.
+constexpr int64_t max_vocab = INT32_MAX;
+constexpr int64_t max_width = 1 << 20;
+constexpr int64_t max_heads = 1 << 14;
+constexpr int64_t max_head_dim = 1 << 12;
+
+const FamilyTraits& family_of(const JsonSection& file) {
+  const auto type = file.text("model_type");
+  if (!type) file.missing("model_type");
+  std::string known;
+  for (const FamilyTraits& traits : all_families()) {
+    known += (known.empty() ? "" : ", ") + std::string(traits.model_type);
+    if (traits.model_type != *type) continue;
+    const auto architectures = file.texts("architectures");
+    if (!architectures || architectures->empty()) return traits;
+    for (const std::string& name : *architectures)
+      if (std::find(traits.architectures.begin(), traits.architectures.end(), name) !=
+          traits.architectures.end())
+        return traits;
+    file.refuse<Unsupported>("architectures", fmt::format("but model type {} is known as {} only",
+                                                          *type, traits.architectures.front()));
+  }
+  file.refuse<Unsupported>(
+      "model_type",
+      fmt::format("an unknown architecture; known are {}: use a model of one", known));
+}
+
+/// Throws for other limits and slopes of a clamped activation than the one that is implemented.
+void refuse_other_clamps(const JsonSection& file) {
+  for (const auto& [key, known] : {std::pair{"swiglu_limit", 7.0}, {"swiglu_alpha", 1.702}}) {
+    const auto value = file.number(key, 0, 1e6);
+    if (value && *value != known)
+      file.refuse<Unsupported>(
+          key, fmt::format("and only {} is implemented; use a model with it", known));
+  }
+}
+
+/// Throws for options that change what a model computes and that are not implemented here.
+void refuse_unimplemented(const JsonSection& file, const FamilyTraits& traits) {
+  struct Option {
+    std::string_view key;
+    double neutral;  ///< value with which the option changes nothing
+    std::string_view what;
+    bool FamilyTraits::*read_by = nullptr;  ///< of families that have the option
+  };
+  constexpr std::array<Option, 19> options = {{
+      {"attn_logit_softcapping", 0, "capped attention scores"},
+      {"final_logit_softcapping", 0, "capped logits"},
+      {"num_experts", 0, "such a mixture of experts", &FamilyTraits::has_experts},
+      {"num_local_experts", 0, "such a mixture of experts", &FamilyTraits::has_experts},
+      {"n_routed_experts", 0, "such a mixture of experts"},
+      {"moe_intermediate_size", 0, "such a mixture of experts", &FamilyTraits::has_experts},
+      {"shared_expert_intermediate_size", 0, "an expert that all tokens share"},
+      {"n_shared_experts", 0, "an expert that all tokens share"},
+      {"kv_lora_rank", 0, "latent attention"},
+      {"query_pre_attn_scalar", 0, "another attention scale", &FamilyTraits::query_scalar},
+      {"attention_multiplier", 0, "another attention scale", &FamilyTraits::multipliers},
+      {"embedding_multiplier", 1, "scaled embeddings", &FamilyTraits::multipliers},
+      {"residual_multiplier", 1, "scaled residuals", &FamilyTraits::multipliers},
+      {"logits_scaling", 1, "scaled logits", &FamilyTraits::multipliers},
+      {"logit_scale", 1, "scaled logits"},
+      {"attention_chunk_size", 0, "chunked attention"},
+      {"clip_qkv", 0, "clipped projections"},
+      {"alibi", 0, "linear attention biases"},
+      {"use_bidirectional_attention", 0, "attention to later tokens"},
+  }};
+  for (const Option& option : options) {
+    const nlohmann::json* value = file.find(option.key);
+    if (!value || *value == false || *value == option.neutral) continue;
+    if (option.read_by != nullptr && traits.*option.read_by) continue;
+    file.refuse<Unsupported>(option.key, fmt::format("and {} is not implemented; use a model "
+                                                     "without it",
+                                                     option.what));
+  }
+  if (file.find("no_rope_layers") && traits.unrotated_period == 0)
+    file.refuse<Unsupported>(
+        "no_rope_layers",
+        fmt::format("but all layers of {} rotate; use a model without it", traits.model_type));
+}
+
+void refuse_other_activations(const JsonSection& file, const FamilyTraits& traits) {
+  using Names = std::array<std::string_view, 2>;
+  const bool silu = traits.activation != kernels::Activation::gelu_tanh;
+  const Names known = traits.names.xielu != "" ? Names{"xielu", "xielu"}
+                      : silu                   ? Names{"silu", "swish"}
+                                               : Names{"gelu_pytorch_tanh", "gelu_pytorch_tanh"};
+  for (const std::string_view key : {"hidden_act", "hidden_activation"}) {
+    const auto name = file.text(key);
+    if (name && *name != known[0] && *name != known[1])
+      file.refuse<Unsupported>(key, fmt::format("and only {} is implemented for {}; use a model "
+                                                "with it",
+                                                known[0], traits.model_type));
+  }
+}
+
+/// The size at `key`, which may be absent if the family has a default.
+int64_t size_of(const JsonSection& file, std::string_view key, int64_t max, int64_t by_default) {
+  if (by_default > 0) return file.integer(key, 1, max).value_or(by_default);
+  return file.required_integer(key, 1, max);
+}
+
+void read_sizes(const JsonSection& file, const FamilyTraits& traits, ModelConfig& config) {
+  config.vocab = size_of(file, "vocab_size", max_vocab, traits.vocab);
+  config.hidden = file.required_integer("hidden_size", 1, max_width);
+  config.ffn = file.required_integer("intermediate_size", 1, max_ffn_columns);
+  config.layers = file.required_integer("num_hidden_layers", 1, max_model_layers);
+  config.num_heads = size_of(file, "num_attention_heads", max_heads, traits.num_heads);
+  const bool absent = !file.names("num_key_value_heads") && traits.num_kv_heads > 0;
+  config.num_kv_heads = file.integer("num_key_value_heads", 1, max_heads)
+                            .value_or(absent ? traits.num_kv_heads : config.num_heads);
+  if (config.num_heads % config.num_kv_heads != 0)
+    file.refuse("num_attention_heads",
+                fmt::format("which num_key_value_heads = {} does not divide; correct one of them",
+                            config.num_kv_heads));
+
+  const int64_t by_default = file.names("head_dim") ? 0 : traits.head_dim;
+  const auto head_dim = file.integer("head_dim", 1, max_head_dim);
+  if (!head_dim && by_default == 0 && config.hidden % config.num_heads != 0)
+    file.refuse("hidden_size",
+                fmt::format("which num_attention_heads = {} does not divide; correct "
+                            "one of them or give head_dim",
+                            config.num_heads));
+  config.head_dim =
+      head_dim.value_or(by_default > 0 ? by_default : config.hidden / config.num_heads);
+  if (config.head_dim % 2 != 0 || config.head_dim > max_head_dim)
+    fail<InputError>(
+        "{}: heads have {} dimensions, but must have an even number of at most {}; "
+        "correct head_dim, or hidden_size and num_attention_heads",
+        file.file(), config.head_dim, max_head_dim);
+}
+
+void read_biases(const JsonSection& file, const FamilyTraits& traits, ModelConfig& config) {
+  config.attention_bias = traits.bias_default;
+  if (!traits.bias_key.empty())
+    config.attention_bias = file.flag(traits.bias_key).value_or(traits.bias_default);
+  config.attention_output_bias = config.attention_bias && traits.bias_on_output;
+  config.mlp_bias = traits.mlp_bias_configurable && file.flag("mlp_bias").value_or(false);
+}
+
+void read_norms(const JsonSection& file, const FamilyTraits& traits, ModelConfig& config) {
+  config.rms_norm_eps = file.number("rms_norm_eps", 0.0, 1.0).value_or(traits.rms_norm_eps);
+  config.qk_norm = traits.qk_norm;
+  config.norm_before = !traits.names.attention_norm.empty();
+  config.norm_after = !traits.names.post_attention_norm.empty();
+  config.norm_weight_offset = traits.norm_weight_offset;
+}
+
+void read_scales(const JsonSection& file, const FamilyTraits& traits, ModelConfig& config) {
+  const auto factor = [&](std::string_view key, double by_default) {
+    return file.number(key, 1e-6, 1e6).value_or(by_default);
+  };
+  if (traits.query_scalar)
+    config.attention_scale =
+        static_cast<float>(1 / std::sqrt(factor("query_pre_attn_scalar", 256)));
+  // Not rounded to the type of the weights, as transformers does in that type.
+  if (traits.scales_embeddings)
+    config.embedding_scale = std::sqrt(static_cast<double>(config.hidden));
+  if (!traits.multipliers) return;
+  config.attention_scale = static_cast<float>(factor("attention_multiplier", 1));
+  config.embedding_scale = factor("embedding_multiplier", 1);
+  config.residual_scale = factor("residual_multiplier", 1);
+  config.logits_divisor = factor("logits_scaling", 1);
+}
+
+/// Dual chunk attention (Qwen2.5-1M) equals plain attention only within one chunk.
+void limit_to_first_chunk(const JsonSection& file, ModelConfig& config) {
+  const auto dual = file.section("dual_chunk_attention_config");
+  if (!dual) return;
+  const int64_t chunk = dual->required_integer("chunk_size", 1, max_model_positions);
+  const int64_t local = dual->required_integer("local_size", 0, chunk - 1);
+  config.max_positions = std::min(config.max_positions, chunk - local);
+}
+
+/// `generation`: generation_config.json, where there is one.
+std::vector<int32_t> read_stop_tokens(const JsonSection& file, const FamilyTraits& traits,
+                                      const JsonSection* generation, int64_t vocab) {
+  constexpr auto key = "eos_token_id";
+  std::optional<std::vector<int64_t>> given;
+  if (generation != nullptr) given = generation->integers(key, 0, vocab - 1);
+  if (!given) given = file.integers(key, 0, vocab - 1);
+  if (given) return {given->begin(), given->end()};
+
+  std::vector<int32_t> defaults;
+  if (!file.names(key))
+    std::copy_if(traits.eos_token_ids.begin(), traits.eos_token_ids.end(),
+                 std::back_inserter(defaults), [vocab](int32_t id) { return id < vocab; });
+  return defaults;
+}
+
+std::optional<DType> read_stored_dtype(const JsonSection& file) {
+  const auto name = file.names("dtype") ? file.text("dtype") : file.text("torch_dtype");
+  if (name == "float32") return DType::fp32;
+  if (name == "bfloat16") return DType::bf16;
+  if (name == "float16") return DType::fp16;
+  return {};
+}
+
+/// Number of elements in the layers' matrices, with so many experts of each layer that has some.
+int64_t matrix_elements(const ModelConfig& config, int64_t experts) {
+  const int64_t query_width = config.num_heads * config.head_dim;
+  const int64_t kv_width = config.num_kv_heads * config.head_dim;
+  int64_t columns =
+      config.layers * (2 * query_width + 2 * kv_width) +
+      config.num_layers(FeedForward::dense) * config.matrices_of_dense_ffn() * config.ffn;
+  if (config.experts)
+    columns += config.num_layers(FeedForward::experts) *
+               (config.experts->count + experts * 3 * config.experts->ffn);
+  return config.hidden * columns;
+}
+
+/// Biases of routers and of so many experts.
+int64_t expert_bias_elements(const ModelConfig& config, int64_t experts) {
+  if (!config.experts || !config.expert_bias) return 0;
+  return config.num_layers(FeedForward::experts) *
+         (config.experts->count + experts * (2 * config.experts->ffn + config.hidden));
+}
+
+/// The same with the experts that a token takes.
+int64_t active_elements(const ModelConfig& config) {
+  return matrix_elements(config, config.experts ? config.experts->per_token : 0);
+}
+
+/// What the file says of a language model. A model with other parts has it in text_config, and some
+/// keys beside that.
+JsonSection of_language_model(const JsonSection& file) {
+  const auto type = file.text("model_type");
+  for (const FamilyTraits& traits : all_families()) {
+    if (!type || traits.outer_type.empty() || *type != traits.outer_type) continue;
+    auto inner = file.section("text_config");
+    if (!inner) file.missing("text_config");
+    inner->adopt(file, {"architectures", "compression_config", "dtype", "eos_token_id",
+                        "quantization_config", "tie_word_embeddings", "torch_dtype"});
+    return *inner;
+  }
+  return file;
+}
+
+ModelConfig config_of(const JsonSection& all, const JsonSection* generation) {
+  const JsonSection file = of_language_model(all);
+  const FamilyTraits& traits = family_of(file);
+  refuse_unimplemented(file, traits);
+  refuse_other_activations(file, traits);
+
+  ModelConfig config;
+  config.family = traits.family;
+  read_sizes(file, traits, config);
+  config.activation = traits.activation;
+  config.xielu = !traits.names.xielu.empty();
+  if (traits.activation == kernels::Activation::clamped) refuse_other_clamps(file);
+  config.expert_bias = traits.expert_bias;
+  config.attention_sinks = traits.attention_sinks;
+  if (traits.always_scaled && !file.find("rope_scaling") && !file.find("rope_parameters"))
+    file.missing("rope_scaling");
+  read_norms(file, traits, config);
+  read_scales(file, traits, config);
+  read_biases(file, traits, config);
+  config.tied_embeddings = file.flag("tie_word_embeddings").value_or(traits.tied_embeddings);
+  config.max_positions =
+      size_of(file, "max_position_embeddings", max_model_positions, traits.max_positions);
+  config.pattern = read_pattern(file, traits, config.layers, config.max_positions);
+  read_experts(file, traits, config);
+  read_rope(file, traits, config);
+  limit_to_first_chunk(file, config);
+  config.stored_dtype = read_stored_dtype(file);
+  const bool packs = !traits.names.qkv.empty() || !traits.names.gate_up.empty();
+  config.quantization = read_quantization(file, packs, traits.packed_experts);
+  config.stop_token_ids = read_stop_tokens(file, traits, generation, config.vocab);
+  return config;
+}
+
+}  // namespace
+
+ModelConfig read_config(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "config.json";
+  const std::filesystem::path beside = folder / "generation_config.json";
+  const JsonSection file = JsonSection::read(path);
+  std::optional<JsonSection> generation;
+  std::error_code ignored;
+  if (std::filesystem::exists(beside, ignored)) generation = JsonSection::read(beside);
+  ModelConfig config = config_of(file, generation ? &*generation : nullptr);
+  config.sha256 = io::sha256_of_file(path);
+  return config;
+}
+
+ModelConfig parse_config(const std::string& text, const std::string& name) {
+  ModelConfig config = config_of(JsonSection::parse(text, name), nullptr);
+  io::Sha256 sha256;
+  sha256.update(text);
+  config.sha256 = sha256.hex();
+  return config;
+}
+
+std::vector<int64_t> ModelConfig::windows() const {
+  std::vector<int64_t> windows;
+  for (const LayerConfig& layer : pattern) windows.push_back(layer.window);
+  return windows;
+}
+
+int64_t ModelConfig::num_layers(FeedForward feed_forward) const {
+  if (!experts) return feed_forward == FeedForward::dense ? layers : 0;
+  return std::ranges::count(pattern, feed_forward, &LayerConfig::feed_forward);
+}
+
+int64_t ModelConfig::common_ffn() const {
+  if (!experts) return ffn;
+  return std::gcd(num_layers(FeedForward::dense) > 0 ? ffn : 0,
+                  num_layers(FeedForward::experts) > 0 ? experts->ffn : 0);
+}
+
+int64_t ModelConfig::parameters() const {
+  const int64_t query_width = num_heads * head_dim, kv_width = num_kv_heads * head_dim;
+  int64_t layer = 0;  // biases and norms
+  if (norm_before) layer += 2 * hidden;
+  if (norm_after) layer += 2 * hidden;
+  if (attention_bias) layer += query_width + 2 * kv_width;
+  if (attention_output_bias) layer += hidden;
+  if (mlp_bias) layer += 2 * ffn + hidden;
+  if (attention_sinks) layer += num_heads;
+  if (xielu) layer += 2;  // its curvatures
+  if (qk_norm == QkNorm::each_head) layer += 2 * head_dim;
+  if (qk_norm == QkNorm::all_heads) layer += query_width + kv_width;
+  const int64_t all = experts ? experts->count : 0;
+  return matrix_elements(*this, all) + expert_bias_elements(*this, all) + layers * layer + hidden +
+         (tied_embeddings ? 1 : 2) * vocab * hidden;
+}
+
+int64_t ModelConfig::active_parameters() const {
+  const int64_t all = experts ? experts->count : 0, taken = experts ? experts->per_token : 0;
+  return parameters() - matrix_elements(*this, all) - expert_bias_elements(*this, all) +
+         active_elements(*this) + expert_bias_elements(*this, taken);
+}
+
+double ModelConfig::flops_per_token() const {
+  return 2.0 * (static_cast<double>(active_elements(*this)) +
+                static_cast<double>(vocab) * static_cast<double>(hidden));
+}
+
+int64_t ModelConfig::kv_bytes_per_token(DType dtype) const {
+  return 2 * layers * num_kv_heads * vector_bytes(dtype, head_dim);
+}
+
+}  // namespace pecia::model

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The properties of a model, read from config.json (key styles of transformers 4 and 5) and
+/// generation_config.json.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/api/gated_activation.hpp"
+#include "kernels/api/rope.hpp"
+#include "kernels/api/route.hpp"
+#include "lib/base/core/dtype.hpp"
+#include "lib/model/config/quantization.hpp"
+
+namespace pecia::model {
+
+/// Families read from checkpoints. All are decoders whose layers are attention
+/// and either a gated FFN, an FFN without a gate, or a mixture of gated ones.
+enum class Family {
+  llama,
+  mistral,
+  ministral,
+  ministral3,
+  qwen2,
+  qwen3,
+  glm,
+  internlm2,
+  granite,
+  smollm3,
+  phi3,
+  olmo2,
+  olmo3,
+  gemma3,
+  qwen3_moe,
+  mixtral,
+  olmoe,
+  gpt_oss,
+  apertus
+};
+
+std::string_view name_of(Family family);
+
+/// rope_scaling kinds, as transformers' modeling_rope_utils defines them.
+enum class RopeScaling { none, linear, dynamic, llama3, yarn, longrope };
+
+/// The rope_type of the kind in config.json; "default" for none.
+std::string_view name_of(RopeScaling scaling);
+
+/// The most positions that a configuration may give a model.
+constexpr int64_t max_model_positions = int64_t{1} << 40;
+constexpr int64_t max_model_layers = 1 << 14;
+constexpr int64_t max_ffn_columns = 1 << 22;
+
+struct RopeConfig {
+  double theta = 10000.0;
+  int64_t rotary_dim = 0;  ///< head_dim · partial_rotary_factor
+  kernels::RopePairs pairs = kernels::RopePairs::halves;
+  RopeScaling scaling = RopeScaling::none;
+  double factor = 1.0;
+  /// llama3, yarn, longrope: original_max_position_embeddings; linear, dynamic:
+  /// max_position_embeddings.
+  int64_t original_max_positions = 0;
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;            ///< llama3
+  double beta_fast = 32.0, beta_slow = 1.0;                        ///< yarn
+  std::optional<double> attention_factor, mscale, mscale_all_dim;  ///< yarn
+  bool truncate = true;                                            ///< yarn
+  /// yarn: the query at position p is multiplied by 1 + beta · ln(1 + ⌊p / original_max_positions⌋),
+  /// as Llama 4 tunes the temperature of attention; 0: it is not.
+  double temperature_beta = 0;
+  std::vector<double> short_factors, long_factors;  ///< longrope, [rotary_dim/2]
+};
+
+/// How a layer rotates q and k: not at all, by ModelConfig::rope, or by its local_rope.
+enum class Rotation : uint8_t { none, main, local };
+
+/// What a layer has after its attention.
+enum class FeedForward : uint8_t {
+  dense,   ///< one FFN
+  experts  ///< a router, and several gated FFNs of which each token takes some
+};
+
+/// What differs between layers. Each is attention and then a feed-forward.
+struct LayerConfig {
+  int64_t window = 0;  ///< sliding window of the attention; 0: none
+  Rotation rotation = Rotation::main;
+  FeedForward feed_forward = FeedForward::dense;
+
+  bool operator==(const LayerConfig&) const = default;
+};
+
+/// RMS norm of q and k before the rotation.
+enum class QkNorm : uint8_t {
+  none,
+  each_head,  ///< one weight [head_dim] for all heads
+  all_heads   ///< the mean is over all heads together; the weights are [heads · head_dim]
+};
+
+/// The experts of a layer that has some.
+struct ExpertsConfig {
+  int64_t count = 0, per_token = 0;
+  int64_t ffn = 0;  ///< columns of each
+  kernels::Routing routing = kernels::Routing::of_all;
+};
+
+struct ModelConfig {
+  Family family = Family::llama;
+  int64_t vocab = 0, hidden = 0, layers = 0;
+  int64_t ffn = 0;                       ///< columns of a dense feed-forward
+  std::optional<ExpertsConfig> experts;  ///< of layers that have FeedForward::experts
+  std::vector<LayerConfig> pattern;      ///< [layers]
+  int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  /// Context length that the model claims: max_position_embeddings, multiplied by the factor of
+  /// linear and dynamic scaling; with yarn at least factor × original length. With Qwen2.5-1M's
+  /// dual_chunk_attention_config it is only the length within which that equals plain attention.
+  int64_t max_positions = 0;
+  double rms_norm_eps = 1e-6;
+  RopeConfig rope;
+  std::optional<RopeConfig> local_rope;  ///< of layers that have Rotation::local
+  bool tied_embeddings = false;
+  bool attention_bias = false;         ///< biases on q, k and v
+  bool attention_output_bias = false;  ///< on the attention's output projection
+  bool mlp_bias = false;               ///< of dense feed-forwards
+  bool expert_bias = false;            ///< on routers and experts
+  bool attention_sinks = false;        ///< each head has a sink (attention::AttentionSteps)
+  QkNorm qk_norm = QkNorm::none;
+  bool norm_before = true, norm_after = false;  ///< where a layer's two blocks have RMS norms
+  double norm_weight_offset = 0;  ///< what is added to stored weights of norms, in fp32
+  kernels::Activation activation = kernels::Activation::silu;
+  bool xielu = false;  ///< dense feed-forwards have no gate: down · xielu(up · x)
+  std::optional<float> attention_scale;  ///< what multiplies scores; absent: head_dim^-½
+  double embedding_scale = 1;            ///< what multiplies embeddings, but not a tied head
+  double residual_scale = 1;             ///< what multiplies what a block adds
+  double logits_divisor = 1;
+  std::optional<DType> stored_dtype;  ///< type in config.json; the tensors' own types decide
+  std::optional<StoredQuantization> quantization;  ///< of matrices that are stored as codes
+  /// From eos_token_id of generation_config.json, else of config.json, else the family's default.
+  std::vector<int32_t> stop_token_ids;
+  std::string sha256;  ///< of the bytes of config.json
+
+  std::vector<int64_t> windows() const;  ///< by layer
+  FeedForward feed_forward(int64_t layer) const {
+    return experts ? pattern[layer].feed_forward : FeedForward::dense;
+  }
+  int64_t num_layers(FeedForward feed_forward) const;
+  /// What the columns of all feed-forwards have in common: cuts that divide it divide each of them.
+  int64_t common_ffn() const;
+  int64_t parameters() const;  ///< counts tied embeddings once
+  /// The parameters that a token meets: of the experts, those that it takes.
+  int64_t active_parameters() const;
+  int64_t matrices_of_dense_ffn() const { return xielu ? 2 : 3; }
+  double flops_per_token() const;  ///< 2 × weights of the layers and the head that a token meets
+  int64_t kv_bytes_per_token(DType dtype) const;  ///< K and V of all layers
+};
+
+/// Reads and validates the configuration. Throws InputError naming file, key, value and remedy: no
+/// file, not JSON, a required key missing, a value of wrong type or out of range, keys that
+/// contradict each other (heads not divisible by KV heads, …). Throws Unsupported naming an
+/// architecture or an option that would change the result and is not implemented (another
+/// hidden_act than the family has, quantization_config, logit soft-capping, shared experts, an unknown rope type, …).
+ModelConfig read_config(const std::filesystem::path& folder);
+
+/// The same of the text of a config.json; `name` stands for the file in errors.
+ModelConfig parse_config(const std::string& text, const std::string& name);
+
+/// Lets prompts exceed the model's length, when a job asks for it. Sets linear, dynamic or yarn
+/// scaling by `factor` > 1 with the model's length as the original one, and multiplies
+/// max_positions by the factor. Throws InputError for another kind or factor, or when config.json
+/// already scales.
+void extend_context(ModelConfig& config, RopeScaling kind, double factor);
+
+}  // namespace pecia::model

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/config/config_json.hpp"
+
+#include "lib/base/core/json.hpp"
+#include "lib/files/disk/mapped_file.hpp"
+#include "lib/files/disk/strict_json.hpp"
+
+namespace pecia::model {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t max_file_bytes = 10'000'000;
+
+bool is_integer_within(const json& value, int64_t min, int64_t max) {
+  if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
+    return false;
+  return value.is_number_integer() && value.get<int64_t>() >= min && value.get<int64_t>() <= max;
+}
+
+}  // namespace
+
+JsonSection JsonSection::read(const std::filesystem::path& file) {
+  std::error_code error;
+  if (!std::filesystem::exists(file, error))
+    fail<InputError>("{}: cannot be opened ({}); a model is a Hugging Face folder with this file",
+                     file.string(), error ? error.message() : "No such file or directory");
+  const io::MappedFile text(file);
+  if (text.bytes().size() > max_file_bytes)
+    fail<InputError>("{}: has {} bytes, more than any configuration; download it again",
+                     file.string(), text.bytes().size());
+  return parse({reinterpret_cast<const char*>(text.bytes().data()), text.bytes().size()}, file);
+}
+
+JsonSection JsonSection::parse(std::string_view text, const std::filesystem::path& file) {
+  json object = io::parse_strict_json(file, text);
+  if (!object.is_object())
+    fail<InputError>("{}: holds a JSON {}, not an object; download it again", file.string(),
+                     object.type_name());
+  return JsonSection(file.string(), "", std::move(object));
+}
+
+void JsonSection::adopt(const JsonSection& outer, std::initializer_list<std::string_view> keys) {
+  for (const std::string_view key : keys)
+    if (outer.names(key) && !names(key))
+      object_[std::string(key)] = outer.object_[std::string(key)];
+}
+
+bool JsonSection::names(std::string_view key) const {
+  return object_.contains(key);
+}
+
+const json* JsonSection::find(std::string_view key) const {
+  const auto found = object_.find(key);
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+std::string JsonSection::name_of(std::string_view key) const {
+  return prefix_ + std::string(key);
+}
+
+std::string JsonSection::value_text(std::string_view key) const {
+  constexpr size_t longest = 80;
+  const json* value = find(key);
+  if (!value) return names(key) ? "null" : "absent";
+  std::string text = json_text(*value);
+  if (text.size() > longest) text = text.substr(0, longest) + "…";
+  return text;
+}
+
+void JsonSection::missing(std::string_view key) const {
+  fail<InputError>("{}: {} is missing; complete the file or download it again", file_,
+                   name_of(key));
+}
+
+std::optional<int64_t> JsonSection::integer(std::string_view key, int64_t min, int64_t max) const {
+  const json* value = find(key);
+  if (!value) return {};
+  if (!is_integer_within(*value, min, max))
+    refuse(key, fmt::format("but must be an integer of {} … {}; correct it", min, max));
+  return value->get<int64_t>();
+}
+
+std::optional<double> JsonSection::number(std::string_view key, double min, double max) const {
+  const json* value = find(key);
+  if (!value) return {};
+  if (!value->is_number() || !(value->get<double>() >= min && value->get<double>() <= max))
+    refuse(key, fmt::format("but must be a number of {} … {}; correct it", min, max));
+  return value->get<double>();
+}
+
+std::optional<bool> JsonSection::flag(std::string_view key) const {
+  const json* value = find(key);
+  if (!value) return {};
+  if (!value->is_boolean()) refuse(key, "but must be true or false; correct it");
+  return value->get<bool>();
+}
+
+std::optional<std::string> JsonSection::text(std::string_view key) const {
+  const json* value = find(key);
+  if (!value) return {};
+  if (!value->is_string()) refuse(key, "but must be a string; correct it");
+  return value->get<std::string>();
+}
+
+std::optional<JsonSection> JsonSection::section(std::string_view key) const {
+  const json* value = find(key);
+  if (!value) return {};
+  if (!value->is_object()) refuse(key, "but must be an object or null; correct it");
+  return JsonSection(file_, name_of(key) + ".", *value);
+}
+
+std::optional<std::vector<int64_t>> JsonSection::integers(std::string_view key, int64_t min,
+                                                          int64_t max) const {
+  const json* value = find(key);
+  if (!value) return {};
+  std::vector<int64_t> all;
+  for (const json& entry : value->is_array() ? *value : json::array({*value})) {
+    if (!is_integer_within(entry, min, max))
+      refuse(key, fmt::format("but must be one or more integers of {} … {}; correct it", min, max));
+    all.push_back(entry.get<int64_t>());
+  }
+  return all;
+}
+
+std::optional<std::vector<double>> JsonSection::numbers(std::string_view key, double min,
+                                                        double max) const {
+  const json* value = find(key);
+  if (!value) return {};
+  std::vector<double> all;
+  for (const json& entry : value->is_array() ? *value : json::array({*value})) {
+    if (!entry.is_number() || !(entry.get<double>() >= min && entry.get<double>() <= max))
+      refuse(key, fmt::format("but must be one or more numbers of {} … {}; correct it", min, max));
+    all.push_back(entry.get<double>());
+  }
+  return all;
+}
+
+std::optional<std::vector<std::string>> JsonSection::texts(std::string_view key) const {
+  const json* value = find(key);
+  if (!value) return {};
+  std::vector<std::string> all;
+  for (const json& entry : value->is_array() ? *value : json::array({*value})) {
+    if (!entry.is_string()) refuse(key, "but must be a list of strings; correct it");
+    all.push_back(entry.get<std::string>());
+  }
+  return all;
+}
+
+int64_t JsonSection::required_integer(std::string_view key, int64_t min, int64_t max) const {
+  const auto value = integer(key, min, max);
+  if (!value) missing(key);
+  return *value;
+}
+
+double JsonSection::required_number(std::string_view key, double min, double max) const {
+  const auto value = number(key, min, max);
+  if (!value) missing(key);
+  return *value;
+}
+
+}  // namespace pecia::model

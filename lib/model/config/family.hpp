@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What a family is (families/ has one file for each).
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/model/config/config.hpp"
+#include "lib/model/weights/weight_names.hpp"
+
+namespace pecia::model {
+
+/// Which layers may have a sliding window.
+enum class WindowRule {
+  never,
+  every_layer,             ///< sliding_window, if present, holds for all layers
+  by_list_or_every_layer,  ///< by layer_types, or in all layers
+  by_layer,  ///< by use_sliding_window and layer_types, or from layer max_window_layers on
+  by_list,   ///< by use_sliding_window and layer_types, which must then be there
+  by_type    ///< by layer_types, or in all but each full_period-th layer
+};
+
+/// Order of the rows of a packed q, k and v.
+enum class QkvRows {
+  by_kv_head,  ///< for each KV head its query heads, its key head and its value head
+  q_k_v        ///< all of q, all of k, all of v
+};
+
+struct FamilyTraits {
+  Family family;
+  std::string_view model_type;
+  std::vector<std::string_view> architectures;
+  std::string_view examples;  ///< models that people know, for lists
+  std::string_view beyond;    ///< what it has beyond the common core, for lists
+
+  int64_t head_dim;  ///< 0: hidden_size / num_attention_heads
+  double rms_norm_eps;
+  double partial_rotary_factor;
+  std::vector<int32_t> eos_token_ids;
+  double rope_theta = 10000.0;
+  bool tied_embeddings = false;
+  /// Sizes that config.json may omit; 0: it may not, or as many KV heads as heads.
+  int64_t vocab = 0, num_heads = 0, num_kv_heads = 0, max_positions = 0;
+
+  std::string_view bias_key;   ///< key that enables biases on q, k and v; empty: not configurable
+  bool bias_default;           ///< value when the key is absent
+  bool bias_on_output;         ///< the key also enables a bias on the attention's output projection
+  bool mlp_bias_configurable;  ///< mlp_bias is respected
+  QkNorm qk_norm = QkNorm::none;
+  double norm_weight_offset = 0;
+  kernels::Activation activation = kernels::Activation::silu;
+  kernels::RopePairs pairs;
+  bool partial_rotation;  ///< partial_rotary_factor is respected
+  WindowRule windows;
+  int64_t window_default;            ///< sliding_window when the key is absent (null: no window)
+  int64_t full_period = 0;           ///< by_type, without a list: each such layer is full
+  std::string_view period_key = "";  ///< key that may say so
+  /// Layers with a window rotate by a base of their own, which `rope_scaling` does not scale.
+  bool local_rope = false;
+  std::string_view local_theta_key = "";  ///< empty: the base is rope_theta, too
+  double local_theta = 0;                 ///< when that key is absent
+  /// max_position_embeddings counts the positions of linear scaling already.
+  bool length_is_scaled = false;
+  bool query_temperature = false;  ///< has RopeConfig::temperature_beta
+  int64_t original_length = 0;     ///< longrope's original_max_position_embeddings when absent
+  int64_t unrotated_period = 0;    ///< no_rope_layer_interval when absent; 0: all layers rotate
+  bool multipliers = false;        ///< has granite's four multipliers
+  bool query_scalar = false;       ///< query_pre_attn_scalar^-½ multiplies scores
+  bool scales_embeddings = false;  ///< by sqrt(hidden)
+  bool has_experts = false;
+  int64_t num_experts = 0, experts_per_token = 0;  ///< when config.json omits them
+  std::string_view expert_ffn_key = "";            ///< empty: the key is intermediate_size
+  kernels::Routing routing = kernels::Routing::of_all;
+  bool routing_configurable = false;  ///< norm_topk_prob is respected
+  bool mixes_dense_layers = false;    ///< by decoder_sparse_step and mlp_only_layers
+  bool packed_experts = false;        ///< see packed_experts.hpp
+  bool expert_bias = false, attention_sinks = false;
+  bool always_scaled = false;  ///< the file must say how rope is scaled
+  /// model_type of checkpoints that hold such a model, in `text_config`, beside other parts.
+  std::string_view outer_type = "";
+
+  QkvRows qkv_rows = QkvRows::by_kv_head;
+  WeightNames names;
+};
+
+/// All families, in the order of the enum.
+std::span<const FamilyTraits> all_families();
+
+const FamilyTraits& traits_of(Family family);
+
+/// The table of supported models in README.md, in Markdown.
+std::string families_markdown();
+
+}  // namespace pecia::model

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/config/presets.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/meant.hpp"
+
+namespace pecia::model {
+namespace {
+
+/// What counts of the model's config.json, in bf16 as published.
+struct Preset {
+  std::string_view name, config;
+};
+
+/// Llama 3.3 has the shape and the positions of 3.1.
+constexpr std::string_view llama_3_1_70b =
+    R"({"model_type": "llama", "vocab_size": 128256, "hidden_size": 8192,
+    "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64,
+    "num_key_value_heads": 8, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+    "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192},
+    "torch_dtype": "bfloat16", "eos_token_id": [128001, 128008, 128009]})";
+
+/// Some papers leave out the 1.
+constexpr std::string_view llama_3_1_405b =
+    R"({"model_type": "llama", "vocab_size": 128256, "hidden_size": 16384,
+    "intermediate_size": 53248, "num_hidden_layers": 126, "num_attention_heads": 128,
+    "num_key_value_heads": 8, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+    "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192},
+    "torch_dtype": "bfloat16", "eos_token_id": [128001, 128008, 128009]})";
+
+constexpr std::array presets{
+    Preset{"llama-2-7b",
+           R"({"model_type": "llama", "vocab_size": 32000, "hidden_size": 4096,
+           "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
+           "num_key_value_heads": 32, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
+           "rope_theta": 10000.0, "torch_dtype": "bfloat16", "eos_token_id": 2})"},
+    Preset{"llama-3-8b",
+           R"({"model_type": "llama", "vocab_size": 128256, "hidden_size": 4096,
+           "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+           "num_key_value_heads": 8, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
+           "rope_theta": 500000.0, "torch_dtype": "bfloat16", "eos_token_id": 128001})"},
+    Preset{"llama-3.1-8b",
+           R"({"model_type": "llama", "vocab_size": 128256, "hidden_size": 4096,
+           "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+           "num_key_value_heads": 8, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+           "rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+           "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+           "original_max_position_embeddings": 8192},
+           "torch_dtype": "bfloat16", "eos_token_id": [128001, 128008, 128009]})"},
+    Preset{"llama-3-70b",
+           R"({"model_type": "llama", "vocab_size": 128256, "hidden_size": 8192,
+           "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64,
+           "num_key_value_heads": 8, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
+           "rope_theta": 500000.0, "torch_dtype": "bfloat16", "eos_token_id": 128001})"},
+    Preset{"llama-3.1-70b", llama_3_1_70b},
+    Preset{"llama-3.3-70b", llama_3_1_70b},
+    Preset{"llama-3-405b", llama_3_1_405b},
+    Preset{"llama-3.1-405b", llama_3_1_405b},
+    Preset{"qwen2.5-32b",
+           R"({"model_type": "qwen2", "vocab_size": 152064, "hidden_size": 5120,
+           "intermediate_size": 27648, "num_hidden_layers": 64, "num_attention_heads": 40,
+           "num_key_value_heads": 8, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+           "rope_theta": 1000000.0, "torch_dtype": "bfloat16", "eos_token_id": 151643})"},
+    Preset{"glm-4-9b-1m",
+           R"({"model_type": "glm", "vocab_size": 151552, "hidden_size": 4096,
+           "intermediate_size": 13696, "num_hidden_layers": 40, "num_attention_heads": 32,
+           "num_key_value_heads": 4, "head_dim": 128, "attention_bias": true,
+           "partial_rotary_factor": 0.5, "max_position_embeddings": 1048576,
+           "rms_norm_eps": 1.5625e-07, "rope_theta": 100000000.0, "torch_dtype": "bfloat16",
+           "eos_token_id": [151329, 151336, 151338]})"},
+    Preset{"internlm2.5-7b-1m",
+           R"({"model_type": "internlm2", "vocab_size": 92544, "hidden_size": 4096,
+           "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+           "num_key_value_heads": 8, "max_position_embeddings": 262144, "rms_norm_eps": 1e-5,
+           "rope_theta": 50000000.0, "rope_scaling": {"type": "dynamic", "factor": 2.5},
+           "bias": false, "torch_dtype": "bfloat16", "eos_token_id": [2, 92542]})"},
+    Preset{"qwen3-30b-a3b",
+           R"({"model_type": "qwen3_moe", "vocab_size": 151936, "hidden_size": 2048,
+           "intermediate_size": 6144, "moe_intermediate_size": 768, "num_hidden_layers": 48,
+           "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128,
+           "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": true,
+           "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0,
+           "torch_dtype": "bfloat16", "eos_token_id": 151645})"},
+    Preset{"qwen3-235b-a22b",
+           R"({"model_type": "qwen3_moe", "vocab_size": 151936, "hidden_size": 4096,
+           "intermediate_size": 12288, "moe_intermediate_size": 1536, "num_hidden_layers": 94,
+           "num_attention_heads": 64, "num_key_value_heads": 4, "head_dim": 128,
+           "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": true,
+           "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0,
+           "torch_dtype": "bfloat16", "eos_token_id": 151645})"},
+    Preset{"mixtral-8x7b",
+           R"({"model_type": "mixtral", "vocab_size": 32000, "hidden_size": 4096,
+           "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+           "num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2,
+           "max_position_embeddings": 32768, "rms_norm_eps": 1e-5, "rope_theta": 1000000.0,
+           "torch_dtype": "bfloat16", "eos_token_id": 2})"},
+    Preset{"gpt-oss-20b",
+           R"({"model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880,
+           "num_hidden_layers": 24, "num_local_experts": 32, "num_experts_per_tok": 4,
+           "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0,
+           "beta_slow": 1.0, "truncate": false, "original_max_position_embeddings": 4096},
+           "quantization_config": {"quant_method": "mxfp4"},
+           "torch_dtype": "bfloat16", "eos_token_id": 200002})"},
+    Preset{"gpt-oss-120b",
+           R"({"model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880,
+           "num_hidden_layers": 36, "num_local_experts": 128, "num_experts_per_tok": 4,
+           "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0,
+           "beta_slow": 1.0, "truncate": false, "original_max_position_embeddings": 4096},
+           "quantization_config": {"quant_method": "mxfp4"},
+           "torch_dtype": "bfloat16", "eos_token_id": 200002})"},
+    Preset{"gemma-3-12b",
+           R"({"model_type": "gemma3_text", "vocab_size": 262208, "hidden_size": 3840,
+           "intermediate_size": 15360, "num_hidden_layers": 48, "num_attention_heads": 16,
+           "num_key_value_heads": 8, "head_dim": 256, "query_pre_attn_scalar": 256,
+           "sliding_window": 1024, "sliding_window_pattern": 6, "rope_local_base_freq": 10000.0,
+           "rope_theta": 1000000.0, "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+           "max_position_embeddings": 131072, "torch_dtype": "bfloat16",
+           "eos_token_id": [1, 106]})"},
+    Preset{"gemma-3-27b",
+           R"({"model_type": "gemma3_text", "vocab_size": 262208, "hidden_size": 5376,
+           "intermediate_size": 21504, "num_hidden_layers": 62, "num_attention_heads": 32,
+           "num_key_value_heads": 16, "head_dim": 128, "query_pre_attn_scalar": 168,
+           "sliding_window": 1024, "sliding_window_pattern": 6, "rope_local_base_freq": 10000.0,
+           "rope_theta": 1000000.0, "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+           "max_position_embeddings": 131072, "torch_dtype": "bfloat16",
+           "eos_token_id": [1, 106]})"},
+    Preset{"smollm2-135m",
+           R"({"model_type": "llama", "vocab_size": 49152, "hidden_size": 576,
+           "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
+           "num_key_value_heads": 3, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
+           "rope_theta": 100000.0, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+           "eos_token_id": 2})"},
+};
+
+}  // namespace
+
+std::vector<std::string> model_presets() {
+  std::vector<std::string> names;
+  for (const Preset& preset : presets) names.emplace_back(preset.name);
+  return names;
+}
+
+ModelConfig config_of_preset_or_folder(const std::string& preset_or_folder) {
+  const auto found = std::ranges::find(presets, preset_or_folder, &Preset::name);
+  if (found != presets.end()) return parse_config(std::string(found->config), preset_or_folder);
+  if (std::filesystem::exists(preset_or_folder)) return read_config(preset_or_folder);
+  std::vector<KnownName> known;
+  for (const Preset& preset : presets) known.push_back({std::string(preset.name)});
+  const std::vector<std::string> meant = meant_by(preset_or_folder, known);
+  if (!meant.empty())
+    fail<InputError>("{} is neither a folder nor a model preset; did you mean {}?",
+                     preset_or_folder, any_of_text(meant));
+  fail<InputError>(
+      "{} is neither a folder nor a model preset; name a folder with the model's config.json, or a "
+      "preset: {}",
+      preset_or_folder, fmt::join(model_presets(), ", "));
+}
+
+}  // namespace pecia::model

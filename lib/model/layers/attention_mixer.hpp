@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The mixer of a layer: computes q, k and v of the rows, attends to all keys of their sequences,
+/// and projects the result.
+
+#include <optional>
+
+#include "lib/model/attention/attention.hpp"
+#include "lib/model/layers/layer_rotations.hpp"
+#include "lib/model/layers/products.hpp"
+#include "lib/model/weights/tensor_parallel.hpp"
+
+namespace pecia::model {
+
+class AttentionMixer {
+ public:
+  /// All references outlive this object.
+  AttentionMixer(const ModelConfig& config, const attention::Compute& compute, Products& products,
+                 TensorParallel& tensor);
+
+  /// The rows of one block that the mixer reads.
+  struct Input {
+    TensorView rows;               ///< [rows, hidden], as products take them
+    RotationTables keys, queries;  ///< of the layer
+  };
+
+  /// Collective over the replica. Call these for each layer, in this order: begin; project for
+  /// every block; mix; project_output for every block. `num_rows` counts the rows of all blocks.
+  void begin(const AttentionWeights& weights, int64_t num_rows,
+             const attention::Attention& attention);
+  void project(int block, const Input& input, attention::Attention& attention);
+  void mix(int64_t layer, attention::Attention& attention);
+  /// Starts adding the output of the block's rows to `hidden` (TensorParallel::add_product, which
+  /// also says what `change` is).
+  void project_output(int block, const TensorView& hidden, const TensorParallel::Change& change);
+
+ private:
+  TensorView multiply(int block, const Input& input, const char* name, const LinearWeight& weight,
+                      const TensorView& all, kernels::SameX same_x);
+  void project_fresh(const Input& input);
+  void start_squares(const TensorView& q, const TensorView& k);
+  /// Norms the heads, and rotates them into `to`, which may be the heads.
+  void finish(const TensorView& heads, const TensorView& norm_weight, const TensorView& squares,
+              const RotationTables& tables, const TensorView& to);
+
+  const ModelConfig& config_;
+  attention::Compute compute_;
+  Products& products_;
+  TensorParallel& tensor_;
+  device::Buffer q_buffer_, k_buffer_, v_buffer_, all_buffer_, mixed_buffer_, squares_buffer_;
+  device::Buffer rotated_buffer_;
+
+  // State of the current layer.
+  const AttentionWeights* weights_ = nullptr;
+  TensorView q_, k_, v_;            ///< [rows, heads, head_dim] fp32
+  DType query_type_ = DType::fp32;  ///< of queries that are rotated by an op of their own
+  TensorView queries_;  ///< like q_; what is attended: q_, or its rotation in query_type_
+  TensorView mixed_;    ///< like q_; of the type of products if attention rounds to it
+  /// Heads as the products give them; absent if norms and rotations are ops of their own.
+  std::optional<kernels::RotateAndStoreArgs> fresh_;
+  /// Sums of squares of all heads of the model, [rows of the block, heads], if these are normed
+  /// together.
+  TensorView q_squares_, k_squares_;
+  TensorView q_norm_, k_norm_;  ///< weights of the heads that are here
+};
+
+}  // namespace pecia::model

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/layers/mixture.hpp"
+
+namespace pecia::model {
+
+using kernels::Accumulate;
+using report::Kind;
+using report::ScopedSpan;
+
+Mixture::Mixture(const ModelConfig& config, const attention::ReplicaGroups& groups,
+                 const attention::Compute& compute, Products& products, TensorParallel& tensor)
+    : config_(config),
+      groups_(groups),
+      compute_(compute),
+      products_(products),
+      tensor_(tensor),
+      exchange_(compute),
+      logits_(compute.buffer()),
+      chosen_(compute.buffer()),
+      weights_(compute.buffer()),
+      sums_(compute.buffer()) {}
+
+void Mixture::begin_pass(parallel::Sharding sharding, int64_t num_rows) {
+  rows_of_peers_.clear();
+  if (!tensor_.cut().deals_experts()) return;
+  std::vector<parallel::RowRange> held;
+  for (const parallel::BlockPlace& peer : expert_peers(sharding, groups_.place)) {
+    rows_of_peers_.push_back(sharded_rows(sharding, peer, num_rows));
+    held.push_back(held_experts(config_.experts.value().count, weight_cut(sharding, peer)));
+  }
+  if (held.size() == 1) return;
+  const bool of_block = sharding == parallel::Sharding::gathered;
+  exchange_.begin_pass(of_block ? *groups_.block : *groups_.sp, std::move(held));
+}
+
+void Mixture::choose(const LinearWeight& router, const TensorView& rows) {
+  const ExpertsConfig& experts = config_.experts.value();
+  const TensorView logits = logits_.tensor(DType::fp32, {rows.rows(), experts.count});
+  products_.linear("router", rows, router, logits);
+  chosen_of_rows_ = chosen_.tensor(DType::int32, {rows.rows(), experts.per_token});
+  weights_of_rows_ = weights_.tensor(DType::fp32, {rows.rows(), experts.per_token});
+  const ScopedSpan span(compute_.recorder, "route", Kind::compute);
+  compute_.backend.route({logits, chosen_of_rows_, weights_of_rows_, experts.routing},
+                         compute_.stream);
+}
+
+void Mixture::multiply(const MixtureWeights& weights, const ExpertExchange::Arrived& rows,
+                       const TensorView& to, Accumulate accumulate) {
+  const int64_t count = config_.experts.value().count;
+  const parallel::WeightCut cut = tensor_.cut();
+  kernels::ExpertsArgs args{.x = rows.rows,
+                            .chosen = rows.chosen,
+                            .weights = rows.weights,
+                            .experts = {},
+                            .y = to,
+                            .activation = config_.activation,
+                            .first_expert = held_experts(count, cut).begin,
+                            .count = count};
+  if (waits_for_device()) args.pairs = rows.pairs;
+  const int parts = cut.deals_experts() ? 1 : cut.count;
+  products_.experts(args, weights.experts, accumulate, products_.splits_of_part(parts));
+}
+
+void Mixture::multiply_with_peers(const MixtureWeights& weights, int block, const TensorView& rows,
+                                  const TensorView& to, Accumulate accumulate) {
+  std::vector<int64_t> counts;
+  for (const parallel::ShardedRows& of_peer : rows_of_peers_)
+    counts.push_back(of_peer.blocks[block].size());
+  const auto arrived = exchange_.send(rows, chosen_of_rows_, weights_of_rows_, counts);
+  const TensorView sums = sums_.tensor(DType::fp32, {arrived.rows.rows(), to.size(1)});
+  multiply(weights, arrived, sums, Accumulate::no);
+  exchange_.bring_back(sums, to, accumulate);
+}
+
+void Mixture::run(const MixtureWeights& weights, int block, const TensorView& rows,
+                  const TensorView& hidden, const TensorParallel::Change& change) {
+  choose(weights.router, rows);
+  const auto product = [&](const TensorView& to, Accumulate accumulate) {
+    if (waits_for_device()) return multiply_with_peers(weights, block, rows, to, accumulate);
+    multiply(weights, {rows, chosen_of_rows_, weights_of_rows_}, to, accumulate);
+  };
+  tensor_.add_product(block, hidden, product, change);
+}
+
+}  // namespace pecia::model

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The feed-forward of a layer with experts: each row takes the experts that the router gives it the
+/// highest logits for.
+///
+///     Σ_e w_e · down_e · (activation(gate_e · x) ∘ up_e · x)          w = weights by kernels::route
+///
+/// A rank has a part of each expert, or some experts whole (ranks/parallel/expert_routes.hpp).
+
+#include "lib/model/layers/expert_exchange.hpp"
+#include "lib/model/layers/products.hpp"
+#include "lib/model/weights/tensor_parallel.hpp"
+
+namespace pecia::model {
+
+class Mixture {
+ public:
+  /// All references outlive this object.
+  Mixture(const ModelConfig& config, const attention::ReplicaGroups& groups,
+          const attention::Compute& compute, Products& products, TensorParallel& tensor);
+
+  /// Begins a pass of so many rows, which `tensor` has begun.
+  void begin_pass(parallel::Sharding sharding, int64_t num_rows);
+
+  /// Whether the host waits for the device in each layer of the pass.
+  bool waits_for_device() const { return rows_of_peers_.size() > 1; }
+
+  /// Collective over the rank's block: starts adding the result of the block's rows to `hidden`
+  /// (TensorParallel::add_product, which also says what `change` is). `rows` is [rows, hidden], as
+  /// products take them. Every rank chooses by the whole router, so ranks with the same rows choose
+  /// the same experts.
+  void run(const MixtureWeights& weights, int block, const TensorView& rows,
+           const TensorView& hidden, const TensorParallel::Change& change);
+
+ private:
+  void choose(const LinearWeight& router, const TensorView& rows);
+  void multiply(const MixtureWeights& weights, const ExpertExchange::Arrived& rows,
+                const TensorView& to, kernels::Accumulate accumulate);
+  void multiply_with_peers(const MixtureWeights& weights, int block, const TensorView& rows,
+                           const TensorView& to, kernels::Accumulate accumulate);
+
+  const ModelConfig& config_;
+  const attention::ReplicaGroups& groups_;
+  attention::Compute compute_;
+  Products& products_;
+  TensorParallel& tensor_;
+  ExpertExchange exchange_;
+  device::Buffer logits_, chosen_, weights_, sums_;
+  TensorView chosen_of_rows_, weights_of_rows_;
+  std::vector<parallel::ShardedRows> rows_of_peers_;  ///< of the pass; one or none: none travel
+};
+
+}  // namespace pecia::model

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/layers/model.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "lib/base/core/error.hpp"
+
+namespace pecia::model {
+
+using report::Kind;
+using report::ScopedSpan;
+
+Model::Model(const ModelConfig& config, const WeightViews& weights,
+             const attention::ReplicaGroups& groups, const attention::Compute& compute,
+             kernels::RowInvariant row_invariant)
+    : config_(config),
+      weights_(weights),
+      compute_(compute),
+      rotations_(config, compute),
+      tensor_(groups, compute, row_invariant),
+      gather_(config, weights, groups, compute),
+      products_(config, weights, compute, row_invariant, groups.tp->size()),
+      mixer_(config, compute, products_, tensor_),
+      ffn_(config, compute, products_, tensor_),
+      mixture_(config, groups, compute, products_, tensor_),
+      norms_(norms_of(weights)),
+      stays_on_stream_(attention::stays_on_stream(groups)),
+      marks_(compute.buffer()),
+      hidden_(compute.buffer()),
+      normed_(compute.buffer()),
+      output_(compute.buffer()),
+      logits_(compute.buffer()) {
+  const parallel::WeightCut cut = weight_cut(parallel::Sharding::shift, groups.place);
+  if (cut == weights.part) return;
+  for (const LayerWeights& held : weights.layers)
+    shifted_.push_back(cut_layer(held, config, weights.part, cut));
+}
+
+std::vector<Model::LayerNorms> Model::norms_of(const WeightViews& weights) {
+  std::vector<LayerNorms> norms;
+  std::string before = "the embedding";
+  int32_t mark = 0;
+  const auto norm = [&](const TensorView& weight) { return Norm{weight, ++mark, before}; };
+  for (const LayerWeights& layer : weights.layers) {
+    const size_t number = norms.size();
+    LayerNorms& of = norms.emplace_back();
+    of.mixer = norm(layer.attention_norm);
+    before = fmt::format("attention of layer {}", number);
+    of.after_mixer = norm(layer.post_attention_norm);
+    of.feed_forward = norm(layer.ffn_norm);
+    before = fmt::format("the FFN of layer {}", number);
+    of.after_feed_forward = norm(layer.post_ffn_norm);
+  }
+  return norms;
+}
+
+int64_t Model::activation_bytes_per_row(const ModelConfig& config, DType gated) {
+  const int64_t heads = 2 * config.num_heads + 2 * config.num_kv_heads;  // q, mixed, k, v
+  const int64_t partial = config.num_heads * config.head_dim;  // the ring's partial output
+  const int64_t sinks = config.attention_sinks ? config.num_heads * config.head_dim : 0;
+  const int64_t squares =
+      config.qk_norm == QkNorm::all_heads ? config.num_heads + config.num_kv_heads : 0;
+  const int64_t rows = 3 * config.hidden;  // hidden states, normed rows, products to be summed
+  const int64_t before_down = config.matrices_of_dense_ffn() - 1;
+  const int64_t of_ffn = gated == DType::fp32 || before_down == 1
+                             ? before_down * size_of(DType::fp32)
+                             : 3 * size_of(gated);  // gate, up and their activation
+  const int64_t dense = config.num_layers(FeedForward::dense) > 0 ? of_ffn * config.ffn : 0;
+  const int64_t mixture =
+      config.experts ? config.experts->count + 2 * config.experts->per_token + config.hidden : 0;
+  return size_of(DType::fp32) * (rows + heads * config.head_dim + partial +
+                                 LayerRotations::width(config) + squares + sinks) +
+         std::max(dense, size_of(DType::fp32) * mixture);
+}
+
+void Model::forward(const Rows& rows, attention::Attention& attention) {
+  const ScopedSpan span(compute_.recorder, "forward", Kind::phase);
+  const auto count = static_cast<int64_t>(rows.tokens.size());
+  PECIA_CHECK(count == static_cast<int64_t>(attention.positions().size()) &&
+                  rows.rope_lengths.size() == rows.tokens.size(),
+              "{} tokens, {} positions, {} lengths", count, attention.positions().size(),
+              rows.rope_lengths.size());
+  const parallel::Sharding sharding = attention.sharding();
+  tensor_.begin_pass(sharding, count);
+  mixture_.begin_pass(sharding, count);
+  const bool gathered = sharding == parallel::Sharding::gathered;
+  if (gathered) gather_.begin_pass();
+
+  const parallel::RowRange linear = tensor_.rows().linear;
+  const PassTensors pass{attention,
+                         hidden_.tensor(DType::fp32, {tensor_.rows().num_own(), config_.hidden}),
+                         marks_.tensor(DType::int32, {tensor_.rows().num_own()}),
+                         normed_.tensor(operand_type(), {linear.size(), config_.hidden})};
+
+  // When the host waits for transfers, work that is held back would begin late. So only small
+  // passes that stay on the stream are held back as a step.
+  constexpr int64_t most_rows_of_a_step = 256;
+  const bool as_step = stays_on_stream_ && attention.may_be_step() &&
+                       !mixture_.waits_for_device() && count <= most_rows_of_a_step;
+  std::optional<report::ScopedGroup> ops;  // device time marks between the ops would cut a step up
+  if (as_step || !compute_.recorder.keeps_ops()) ops.emplace(compute_.recorder, "layers");
+  std::optional<kernels::Step> step;
+  if (as_step) step.emplace(compute_.backend, compute_.stream);
+  compute_.device.zero(pass.marks.data(), pass.marks.rows() * size_of(DType::int32),
+                       compute_.stream);
+  rotations_.make(std::span(attention.positions()).subspan(linear.begin, linear.size()),
+                  std::span(rows.rope_lengths).subspan(linear.begin, linear.size()));
+  embed(rows, pass.hidden);
+  for (int block = 0; block < tensor_.num_blocks(); ++block)
+    advance(block, nullptr, mixer_norm(0), pass);
+  for (int64_t index = 0; index < config_.layers; ++index) {
+    compute_.recorder.set_layer(static_cast<int32_t>(index));
+    if (gathered)
+      layer(index, gather_.layer(index), pass);
+    else
+      layer(index, tensor_.cut() == weights_.part ? weights_.layers[index] : shifted_[index], pass);
+  }
+  for (int block = 0; block < tensor_.num_blocks(); ++block) tensor_.wait_sum(block);
+  if (step) step->end();
+  compute_.recorder.set_layer(-1);
+}
+
+void Model::embed(const Rows& rows, const TensorView& hidden) {
+  const parallel::RowRange held = unit_part(config_, CutUnit::vocab, weights_.part);
+  const parallel::RowRange part = vocab_range();
+  // Hidden states are held divided by the residual scale: then what blocks add needs no factor.
+  const auto scale = static_cast<float>(config_.embedding_scale / config_.residual_scale);
+  tensor_.embed(hidden, [&](const TensorParallel::Rows& ranges, const TensorView& to) {
+    const ScopedSpan span(compute_.recorder, "embedding", Kind::compute);
+    int64_t begin = 0;
+    for (const parallel::RowRange& range : ranges) {
+      compute_.backend.embedding(
+          {weights_.embedding.slice_rows(part.begin - held.begin, part.size()),
+           std::span(rows.tokens).subspan(range.begin, range.size()),
+           to.slice_rows(begin, range.size()), part.begin, scale},
+          compute_.stream);
+      begin += range.size();
+    }
+  });
+}
+
+Model::Outputs Model::outputs(std::span<const int64_t> rows) {
+  Outputs outputs;
+  std::vector<int64_t> counts;
+  std::vector<int32_t> own;  // indices of rows in hidden_
+  for (const parallel::ShardedRows& theirs : tensor_.vocab_rows()) {
+    counts.push_back(0);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (theirs.own_index(rows[i]) < 0) continue;
+      ++counts.back();
+      outputs.which.push_back(static_cast<int64_t>(i));
+    }
+  }
+  for (const int64_t row : rows)
+    if (const int64_t index = tensor_.rows().own_index(row); index >= 0)
+      own.push_back(static_cast<int32_t>(index));
+  const auto count = static_cast<int64_t>(own.size());
+  const TensorView hidden = hidden_.tensor(DType::fp32, {tensor_.rows().num_own(), config_.hidden});
+  const TensorView output = output_.tensor(DType::fp32, {count, config_.hidden});
+  compute_.backend.embedding({hidden, own, output, 0}, compute_.stream);  // gathers rows of hidden
+  products_.norm_hidden(output, weights_.final_norm, output);
+  outputs.hidden = tensor_.gather_outputs(output, counts);
+  return outputs;
+}
+
+const Model::Norm* Model::mixer_norm(int64_t layer) const {
+  return layer < config_.layers ? &norms_[layer].mixer : nullptr;
+}
+
+const std::string& Model::place_of(int32_t mark) const {
+  for (const LayerNorms& layer : norms_)
+    for (const Norm* norm :
+         {&layer.mixer, &layer.after_mixer, &layer.feed_forward, &layer.after_feed_forward})
+      if (norm->mark == mark) return norm->before;
+  fail<InvalidArgument>("no norm has the mark {}", mark);
+}
+
+std::vector<std::string> Model::broken_at(std::span<const int64_t> rows) {
+  const int64_t own = tensor_.rows().num_own();
+  std::vector<int32_t> marks(own);
+  compute_.device.copy(marks.data(), marks_.data(), own * size_of(DType::int32), compute_.stream);
+  compute_.stream.synchronize();
+  std::vector<std::string> places;
+  for (const int64_t row : rows) {
+    const int64_t index = tensor_.rows().own_index(row);
+    const int32_t mark = index < 0 ? 0 : marks[index];
+    places.push_back(mark == 0 ? "" : place_of(mark));
+  }
+  return places;
+}
+
+void Model::layer(int64_t index, const LayerWeights& weights, const PassTensors& pass) {
+  const int blocks = tensor_.num_blocks();
+  const auto hidden = [&](int block) { return tensor_.own_of(pass.hidden, block); };
+  const auto normed = [&](int block) {
+    tensor_.wait_gather(block);
+    return tensor_.block_of(pass.normed, block);
+  };
+  const auto block_of = [&](const RotationTables& all, int block) {
+    if (!all.cos) return RotationTables{};
+    return RotationTables{tensor_.block_of(all.cos, block), tensor_.block_of(all.sin, block)};
+  };
+  const Rotation rotation = config_.pattern[index].rotation;
+  const RotationTables of_keys = rotations_.of(rotation);
+  const RotationTables of_queries = rotations_.of_queries(rotation);
+  const LayerNorms& norms = norms_[index];
+  // Only attention needs all rows at once. The stages before and after it go block by block.
+  mixer_.begin(weights.attention, pass.normed.rows(), pass.attention);
+  for (int block = 0; block < blocks; ++block) {
+    advance(block, mixer_norm(index), nullptr, pass);
+    mixer_.project(block, {normed(block), block_of(of_keys, block), block_of(of_queries, block)},
+                   pass.attention);
+  }
+  mixer_.mix(index, pass.attention);
+  for (int block = 0; block < blocks; ++block) {
+    advance(block, nullptr, &norms.feed_forward, pass);
+    mixer_.project_output(block, hidden(block), change_by(norms.after_mixer, block, pass));
+  }
+  for (int block = 0; block < blocks; ++block) {
+    advance(block, &norms.feed_forward, mixer_norm(index + 1), pass);
+    const TensorParallel::Change change = change_by(norms.after_feed_forward, block, pass);
+    if (config_.feed_forward(index) == FeedForward::experts)
+      mixture_.run(weights.mixture, block, normed(block), hidden(block), change);
+    else
+      ffn_.run(weights.ffn, block, normed(block), hidden(block), change);
+  }
+}
+
+/// Called before each block's product in a stage (QKV, o_proj, FFN). It advances the block whose
+/// sum has had its share of products to hide behind: it waits for the sum, applies the norm of the
+/// block's next product or copies the rows if there is none, and starts gathering the result. With
+/// four blocks and two products before
+/// a sum:
+///
+///     before block     0                        1             2             3
+///     takes on         1 of the stage before    2 of it       3 of it       0 of this stage
+///
+/// `own` is the norm of this stage, null after attention. `next` is the norm of the following
+/// stage, null before attention and after the last layer.
+void Model::advance(int block, const Norm* own, const Norm* next, const PassTensors& pass) {
+  const int due = block - 1 - tensor_.products_before_sum();
+  const bool this_stage = due >= 0;
+  const Norm* const of = this_stage ? next : own;
+  if (of == nullptr) return;
+  const int taken = this_stage ? due : due + tensor_.num_blocks();
+  tensor_.wait_sum(taken);
+  const parallel::ShardedRows& rows = tensor_.rows();
+  const TensorView hidden = tensor_.own_of(pass.hidden, taken);
+  const TensorView input =
+      pass.normed.slice_rows(rows.own[taken].begin - rows.linear.begin, rows.own[taken].size());
+  if (of->weight)
+    products_.norm_hidden(hidden, of->weight, input, tensor_.own_of(pass.marks, taken), of->mark);
+  else
+    compute_.copy(hidden, input);
+  tensor_.start_gather(taken, pass.normed);
+}
+
+TensorParallel::Change Model::change_by(const Norm& norm, int block, const PassTensors& pass) {
+  if (!norm.weight) return {};
+  return [this, &norm, marks = tensor_.own_of(pass.marks, block)](const TensorView& sum) {
+    products_.norm(sum, norm.weight, sum, marks, norm.mark);
+  };
+}
+
+void Model::logits(const TensorView& hidden, const TensorView& out) {
+  if (vocab_parts() == 1) return products_.linear("lm_head", hidden, head_part(), out);
+  tensor_.exchange_logits(logits_part(hidden), out);
+}
+
+parallel::RowRange Model::vocab_range() const {
+  return unit_part(config_, CutUnit::vocab, tensor_.vocab_cut());
+}
+
+LinearWeight Model::head_part() const {
+  const parallel::RowRange held = unit_part(config_, CutUnit::vocab, weights_.part);
+  const parallel::RowRange part = vocab_range();
+  return slice_rows(weights_.head, part.begin - held.begin, part.size());
+}
+
+TensorView Model::logits_part(const TensorView& hidden) {
+  const TensorView part = logits_.tensor(DType::fp32, {hidden.rows(), vocab_range().size()});
+  products_.linear("lm_head", hidden, head_part(), part);
+  return part;
+}
+
+}  // namespace pecia::model

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The forward pass: takes rows of any sequences through all layers, on the ranks of a replica.
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lib/model/layers/attention_mixer.hpp"
+#include "lib/model/layers/gated_ffn.hpp"
+#include "lib/model/layers/layer_gather.hpp"
+#include "lib/model/layers/mixture.hpp"
+
+namespace pecia::model {
+
+/// The rows of this rank's block, in the order of Attention::positions().
+struct Rows {
+  std::vector<int32_t> tokens;
+  std::vector<int64_t> rope_lengths;  ///< see rope_length
+};
+
+class Model {
+ public:
+  /// All references outlive this object. `weights` is cut over the TP ranks of `groups` and lies in
+  /// device memory. `row_invariant` holds for all products with weights.
+  Model(const ModelConfig& config, const WeightViews& weights,
+        const attention::ReplicaGroups& groups, const attention::Compute& compute,
+        kernels::RowInvariant row_invariant = kernels::RowInvariant::no);
+
+  /// Collective over the replica: runs the layers of the pass that `attention` has begun.
+  void forward(const Rows& rows, attention::Attention& attention);
+
+  /// Rows whose next-token logits this rank computes together with the ranks that hold the rest of
+  /// the vocabulary.
+  struct Outputs {
+    std::vector<int64_t> which;  ///< indices into the requested rows
+    TensorView hidden;           ///< output of the final norm, [which, hidden] fp32
+  };
+  /// Collective over the block: the outputs of some of its rows in the last pass. `rows` may have
+  /// any order, and every rank requests the same ones. Valid until the next call.
+  Outputs outputs(std::span<const int64_t> rows);
+
+  /// For each of some rows of the block in the last pass: the part of the model in which its
+  /// activations first held NaN or infinity. "" if there were none before the final norm, or if the
+  /// row belongs to another rank. Waits for the stream.
+  std::vector<std::string> broken_at(std::span<const int64_t> rows);
+
+  /// Whether the ranks that compute logits together have different rows of the block.
+  bool rows_are_cut() const { return tensor_.vocab_rows().size() > 1; }
+
+  /// The range of `count` output rows whose logits this rank gets.
+  parallel::RowRange logits_share(int64_t count) const { return tensor_.logits_share(count); }
+  /// Collective over the ranks that share the outputs: out[r, :] = logits of hidden's row
+  /// logits_share.begin + r. `out` is [logits_share, vocab] fp32.
+  void logits(const TensorView& hidden, const TensorView& out);
+
+  /// Number of parts into which the pass cuts the vocabulary, and this rank's part.
+  int vocab_parts() const { return tensor_.vocab_cut().count; }
+  parallel::RowRange vocab_range() const;
+  /// Logits of hidden's rows for this rank's part, [count, vocab_range] fp32. Valid until the next
+  /// call.
+  TensorView logits_part(const TensorView& hidden);
+  /// Collective like `logits`. Every rank passes `count` rows of equal length, one after the other,
+  /// made from its part of the vocabulary. Each gets, by rank, the rows in its logits_share.
+  std::vector<std::vector<std::byte>> exchange_rows(std::span<const std::byte> rows,
+                                                    int64_t count) {
+    return tensor_.exchange_rows(rows, count);
+  }
+
+  /// Type of the rows that are gathered for products. Rows that no norm precedes stay in fp32.
+  DType operand_type() const {
+    return config_.norm_before ? products_.operand_type() : DType::fp32;
+  }
+
+  /// Advances the weights that travel ahead of their layer, and sums and gathers of rows. Call it
+  /// in polls while computing.
+  void progress() {
+    gather_.progress();
+    tensor_.progress();
+  }
+
+  /// The length by which the row at `position` is rotated. `prompt_end` is the position where its
+  /// turn's prompt ends, and `longest` is the most positions that its request may come to.
+  int64_t rope_length(int64_t position, int64_t prompt_end, int64_t longest) const {
+    return model::rope_length(config_.rope.scaling, position, prompt_end, longest);
+  }
+
+  /// Bytes of activations that forward needs per row when no heads are exchanged. An exchange needs
+  /// q, k, v and attention's output twice more. `gated` is the type of gate and up
+  /// (Products::result_type).
+  static int64_t activation_bytes_per_row(const ModelConfig& config, DType gated = DType::fp32);
+
+ private:
+  /// The tensors that the layers of a pass work on.
+  struct PassTensors {
+    attention::Attention& attention;
+    TensorView hidden;  ///< [own rows, hidden]
+    TensorView marks;   ///< [own rows] int32: see kernels::RmsNormArgs
+    TensorView normed;  ///< [linear rows, hidden] operand_type: next product's input, by block
+  };
+
+  void embed(const Rows& rows, const TensorView& hidden);
+  /// A norm, and the mark for rows that it finds broken. Its weight may be absent: then rows go on
+  /// as they are.
+  struct Norm {
+    TensorView weight;
+    int32_t mark;        ///< mark of rows that this norm is the first to find broken; 0: none yet
+    std::string before;  ///< the part of the model that precedes the norm
+  };
+  /// The norms of a layer: before its mixer and its feed-forward, of the hidden states, and after
+  /// these, of what they add.
+  struct LayerNorms {
+    Norm mixer, after_mixer, feed_forward, after_feed_forward;
+  };
+  static std::vector<LayerNorms> norms_of(const WeightViews& weights);
+  /// The norm before the mixer of a layer; null after the last one.
+  const Norm* mixer_norm(int64_t layer) const;
+  /// The part of the model whose output the norm with this mark was the first to find broken.
+  const std::string& place_of(int32_t mark) const;
+  void layer(int64_t index, const LayerWeights& weights, const PassTensors& pass);
+  void advance(int block, const Norm* own, const Norm* next, const PassTensors& pass);
+  /// What happens to a block's sum before it is added to the hidden states; null: nothing.
+  TensorParallel::Change change_by(const Norm& norm, int block, const PassTensors& pass);
+  LinearWeight head_part() const;
+
+  const ModelConfig& config_;
+  const WeightViews& weights_;
+  attention::Compute compute_;
+  LayerRotations rotations_;
+  TensorParallel tensor_;
+  LayerGather gather_;
+  Products products_;
+  AttentionMixer mixer_;
+  GatedFfn ffn_;
+  Mixture mixture_;
+  std::vector<LayerNorms> norms_;
+  std::vector<LayerWeights> shifted_;  ///< views for the shift configuration, if it differs
+  bool stays_on_stream_;               ///< the host waits for no transfer between ops
+  device::Buffer marks_, hidden_, normed_, output_, logits_;
+};
+
+}  // namespace pecia::model

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/weights/layer_weights.hpp"
+
+#include "lib/base/core/error.hpp"
+
+namespace pecia::model {
+
+using parallel::WeightCut;
+
+const LinearWeight& LayerWeights::matrix(MatrixKind kind) const {
+  switch (kind) {
+    case MatrixKind::q:
+      return attention.q;
+    case MatrixKind::k:
+      return attention.k;
+    case MatrixKind::v:
+      return attention.v;
+    case MatrixKind::o:
+      return attention.o;
+    case MatrixKind::gate:
+      return ffn.gate;
+    case MatrixKind::up:
+      return ffn.up;
+    case MatrixKind::down:
+      return ffn.down;
+    case MatrixKind::router:
+    case MatrixKind::expert_gate:
+    case MatrixKind::expert_up:
+    case MatrixKind::expert_down:
+    case MatrixKind::head:
+      break;
+  }
+  fail<InvalidArgument>("a layer has no single {}", role_of(kind).name);
+}
+
+LayerWeights cut_layer(const LayerWeights& layer, const ModelConfig& config, WeightCut held,
+                       WeightCut cut) {
+  if (held == cut) return layer;
+  LayerWeights part = layer;
+  if (!layer.mixture.experts.empty() && held.expert_ranks != cut.expert_ranks) {
+    PECIA_CHECK(!held.deals_experts(), "experts of {} ranks for {}", held.expert_ranks,
+                cut.expert_ranks);
+    const parallel::RowRange own = experts_of(config, cut);
+    part.mixture.experts.assign(layer.mixture.experts.begin() + own.begin,
+                                layer.mixture.experts.begin() + own.end);
+  }
+  part.for_each_matrix([&](MatrixKind kind, LinearWeight& matrix) {
+    if (!matrix.parts.empty()) matrix = cut_matrix(matrix, kind, config, held, cut);
+  });
+  return part;
+}
+
+}  // namespace pecia::model

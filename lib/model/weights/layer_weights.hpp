@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// One layer's weights, whole or cut for tensor parallelism. They are always views of one resident
+/// copy.
+///
+///     layer = norm → mixer → norm → add → norm → feed-forward → norm → add
+///
+/// A family has the norms before the two blocks, the norms after them, or both.
+///
+/// When weights are cut in `count` parts, part `index` has the query heads and KV heads of
+/// head_shard and the same part of the FFN's columns. It holds the rows of q, k, v, gate and up
+/// that produce them, and the columns of o and down that consume them (matrix_role.hpp). Each expert
+/// is cut like a dense FFN, or experts are dealt out whole (ranks/parallel/expert_routes.hpp).
+
+#include <optional>
+#include <vector>
+
+#include "kernels/api/xielu.hpp"
+#include "lib/model/weights/matrix_role.hpp"
+#include "lib/ranks/parallel/sharding.hpp"
+
+namespace pecia::model {
+
+/// The weights of the mixer, which is attention.
+struct AttentionWeights {
+  /// Whole on every rank: [head_dim], [heads × head_dim] if all heads are normed together, or
+  /// absent.
+  TensorView q_norm, k_norm;
+  TensorView sinks;         ///< [heads], whole on every rank, or absent
+  LinearWeight q, k, v, o;  ///< heads × head_dim rows in head order; o: [hidden, heads × head_dim]
+};
+
+/// The weights of the feed-forward: down · (activation(gate · x) ∘ up · x), or down · xielu(up · x)
+/// without a gate.
+struct GatedFfnWeights {
+  LinearWeight gate, up, down;
+  std::optional<kernels::XieluCurve> xielu = {};  ///< in place of a gate; whole on every rank
+};
+
+/// The weights of a mixture: logits of the experts are router · x, and each expert is a gated FFN.
+struct MixtureWeights {
+  LinearWeight router;
+  std::vector<GatedFfnWeights> experts;  ///< all, or those that are dealt out to the rank
+};
+
+struct LayerWeights {
+  TensorView attention_norm, ffn_norm;            ///< [hidden], or absent
+  TensorView post_attention_norm, post_ffn_norm;  ///< [hidden], or absent
+  AttentionWeights attention;
+  GatedFfnWeights ffn;     ///< empty if the feed-forward is a mixture
+  MixtureWeights mixture;  ///< empty if the feed-forward is dense
+
+  /// All norms, those that are absent, too.
+  std::array<TensorView*, 6> norms() {
+    return {&attention_norm, &ffn_norm,         &post_attention_norm,
+            &post_ffn_norm,  &attention.q_norm, &attention.k_norm};
+  }
+
+  /// Calls f(kind, matrix) for every matrix, in the order in which the layer uses them.
+  template <typename F>
+  void for_each_matrix(const F& f) {
+    f(MatrixKind::q, attention.q), f(MatrixKind::k, attention.k), f(MatrixKind::v, attention.v);
+    f(MatrixKind::o, attention.o);
+    if (mixture.router.parts.empty()) {
+      if (!ffn.xielu) f(MatrixKind::gate, ffn.gate);
+      f(MatrixKind::up, ffn.up), f(MatrixKind::down, ffn.down);
+      return;
+    }
+    f(MatrixKind::router, mixture.router);
+    for (GatedFfnWeights& expert : mixture.experts) {
+      f(MatrixKind::expert_gate, expert.gate), f(MatrixKind::expert_up, expert.up);
+      f(MatrixKind::expert_down, expert.down);
+    }
+  }
+  template <typename F>
+  void for_each_matrix(const F& f) const {
+    const_cast<LayerWeights*>(this)->for_each_matrix(
+        [&](MatrixKind kind, const LinearWeight& matrix) { f(kind, matrix); });
+  }
+
+  /// The matrix of a kind in layer_kinds.
+  const LinearWeight& matrix(MatrixKind kind) const;
+  LinearWeight& matrix(MatrixKind kind) {
+    return const_cast<LinearWeight&>(static_cast<const LayerWeights*>(this)->matrix(kind));
+  }
+};
+
+/// Cuts a layer that is already a part: `layer` is the part `held` of the whole layer, and the
+/// result is its part `cut`. Matrices without parts stay so. `held.count` divides `cut.count`, and part `held.index` contains part
+/// `cut.index`.
+LayerWeights cut_layer(const LayerWeights& layer, const ModelConfig& config,
+                       parallel::WeightCut held, parallel::WeightCut cut);
+
+}  // namespace pecia::model

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/weights/matrix_role.hpp"
+
+#include "lib/base/core/error.hpp"
+#include "lib/ranks/parallel/expert_routes.hpp"
+#include "lib/ranks/parallel/heads.hpp"
+
+namespace pecia::model {
+
+using parallel::RowRange;
+using parallel::WeightCut;
+
+namespace {
+
+int64_t elements(const ModelConfig& config, CutUnit unit) {
+  return unit_part(config, unit, WeightCut{}).size();
+}
+
+}  // namespace
+
+const MatrixRole& role_of(MatrixKind kind) {
+  using Side = MatrixRole::Side;
+  static constexpr std::array<MatrixRole, num_matrix_kinds> roles{{
+      {"q", CutUnit::query_heads, Side::outputs, &ModelConfig::attention_bias},
+      {"k", CutUnit::kv_heads, Side::outputs, &ModelConfig::attention_bias},
+      {"v", CutUnit::kv_heads, Side::outputs, &ModelConfig::attention_bias},
+      {"o", CutUnit::query_heads, Side::inputs, &ModelConfig::attention_output_bias},
+      {"gate", CutUnit::ffn, Side::outputs, &ModelConfig::mlp_bias},
+      {"up", CutUnit::ffn, Side::outputs, &ModelConfig::mlp_bias},
+      {"down", CutUnit::ffn, Side::inputs, &ModelConfig::mlp_bias},
+      {"router", CutUnit::experts, Side::outputs, &ModelConfig::expert_bias},
+      {"expert gate", CutUnit::expert_ffn, Side::outputs, &ModelConfig::expert_bias},
+      {"expert up", CutUnit::expert_ffn, Side::outputs, &ModelConfig::expert_bias},
+      {"expert down", CutUnit::expert_ffn, Side::inputs, &ModelConfig::expert_bias},
+      {"lm_head", CutUnit::vocab, Side::outputs, nullptr},
+  }};
+  return roles[static_cast<size_t>(kind)];
+}
+
+int64_t num_matrices(const ModelConfig& config, MatrixKind kind) {
+  switch (kind) {
+    case MatrixKind::q:
+    case MatrixKind::k:
+    case MatrixKind::v:
+    case MatrixKind::o:
+      return config.layers;
+    case MatrixKind::gate:
+      return config.xielu ? 0 : config.num_layers(FeedForward::dense);
+    case MatrixKind::up:
+    case MatrixKind::down:
+      return config.num_layers(FeedForward::dense);
+    case MatrixKind::router:
+      return config.num_layers(FeedForward::experts);
+    case MatrixKind::expert_gate:
+    case MatrixKind::expert_up:
+    case MatrixKind::expert_down:
+      return config.num_layers(FeedForward::experts) * (config.experts ? config.experts->count : 0);
+    case MatrixKind::head:
+      return 1;
+  }
+  fail<InvalidArgument>("a matrix of kind {}", static_cast<int>(kind));
+}
+
+int64_t MatrixRole::out(const ModelConfig& config) const {
+  return side == Side::outputs ? elements(config, unit) : config.hidden;
+}
+
+int64_t MatrixRole::in(const ModelConfig& config) const {
+  return side == Side::inputs ? elements(config, unit) : config.hidden;
+}
+
+RowRange unit_part(const ModelConfig& config, CutUnit unit, WeightCut cut) {
+  const auto of_heads = [&](parallel::HeadRange heads) {
+    return RowRange{heads.begin * config.head_dim, heads.end * config.head_dim};
+  };
+  const auto shard = [&] {
+    return parallel::head_shard(config.num_heads, config.num_kv_heads, cut.count, cut.index);
+  };
+  const auto experts = [&] {
+    PECIA_CHECK(config.experts, "a model without experts");
+    return *config.experts;
+  };
+  switch (unit) {
+    case CutUnit::query_heads:
+      return of_heads(shard().q);
+    case CutUnit::kv_heads:
+      return of_heads(shard().kv);
+    case CutUnit::ffn:
+      return parallel::row_part({0, config.ffn}, cut.count, cut.index);
+    case CutUnit::expert_ffn:
+      if (cut.deals_experts()) return {0, experts().ffn};
+      return parallel::row_part({0, experts().ffn}, cut.count, cut.index);
+    case CutUnit::experts:
+      return {0, experts().count};
+    case CutUnit::vocab:
+      return parallel::row_part({0, config.vocab}, cut.count, cut.index);
+  }
+  fail<InvalidArgument>("a unit of number {}", static_cast<int>(unit));
+}
+
+bool has_added_bias(CutUnit unit, WeightCut cut) {
+  return cut.index == 0 || (unit == CutUnit::expert_ffn && cut.deals_experts());
+}
+
+RowRange experts_of(const ModelConfig& config, WeightCut cut) {
+  return parallel::held_experts(config.experts.value().count, cut);
+}
+
+LinearWeight cut_matrix(const LinearWeight& matrix, MatrixKind kind, const ModelConfig& config,
+                        WeightCut held, WeightCut cut) {
+  const MatrixRole& role = role_of(kind);
+  const RowRange outer = unit_part(config, role.unit, held);
+  const RowRange inner = unit_part(config, role.unit, cut);
+  const int64_t begin = inner.begin - outer.begin;
+  if (role.side == MatrixRole::Side::outputs) return slice_rows(matrix, begin, inner.size());
+  LinearWeight part = slice_columns(matrix, begin, inner.size());
+  if (has_added_bias(role.unit, cut))
+    for (size_t i = 0; i < part.parts.size(); ++i) part.parts[i].bias = matrix.parts[i].bias;
+  return part;
+}
+
+}  // namespace pecia::model

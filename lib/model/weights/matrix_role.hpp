@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The role of each kind of matrix. Its shape, and how it is cut over ranks that hold parts of a
+/// layer, follow from the role. Source: Megatron-LM, §3.
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "lib/model/config/config.hpp"
+#include "lib/model/weights/linear_weight.hpp"
+#include "lib/ranks/parallel/sharding.hpp"
+
+namespace pecia::model {
+
+enum class MatrixKind : uint8_t {
+  q,
+  k,
+  v,
+  o,
+  gate,
+  up,
+  down,
+  router,
+  expert_gate,
+  expert_up,
+  expert_down,
+  head
+};
+
+/// The kinds of a layer whose feed-forward is dense, in the order in which it uses them.
+inline constexpr std::array layer_kinds{MatrixKind::q,   MatrixKind::k,    MatrixKind::v,
+                                        MatrixKind::o,   MatrixKind::gate, MatrixKind::up,
+                                        MatrixKind::down};
+inline constexpr size_t num_matrix_kinds = static_cast<size_t>(MatrixKind::head) + 1;
+
+/// The unit that is divided over ranks: elements of the query heads, of the KV heads, of a dense
+/// feed-forward's width, of each expert's width, or of the vocabulary. Every rank has the whole
+/// router. Experts that are dealt out (WeightCut) are not divided.
+enum class CutUnit : uint8_t { query_heads, kv_heads, ffn, expert_ffn, experts, vocab };
+
+struct MatrixRole {
+  std::string_view name;
+  CutUnit unit;
+  /// outputs: the matrix is [unit, hidden], and products of parts stand side by side. inputs: it is
+  /// [hidden, unit], and products of parts are added, so only part 0 has the bias.
+  enum class Side : uint8_t { outputs, inputs } side;
+  /// The member that tells whether matrices of this kind have a bias; null: never.
+  bool ModelConfig::*bias;
+
+  int64_t out(const ModelConfig& config) const;
+  int64_t in(const ModelConfig& config) const;
+  bool has_bias(const ModelConfig& config) const { return bias != nullptr && config.*bias; }
+};
+
+const MatrixRole& role_of(MatrixKind kind);
+
+/// How many matrices of this kind the model has.
+int64_t num_matrices(const ModelConfig& config, MatrixKind kind);
+
+/// The range of the unit's elements that belongs to a cut. Parts of KV heads overlap when several
+/// ranks share a head.
+parallel::RowRange unit_part(const ModelConfig& config, CutUnit unit, parallel::WeightCut cut);
+
+/// Whether the part has the biases that are added once for all parts.
+bool has_added_bias(CutUnit unit, parallel::WeightCut cut);
+
+/// The experts that a cut has: all, or those that are dealt out to it.
+parallel::RowRange experts_of(const ModelConfig& config, parallel::WeightCut cut);
+
+/// A view of the part `cut` of a matrix that is itself the part `held` (see cut_layer).
+LinearWeight cut_matrix(const LinearWeight& matrix, MatrixKind kind, const ModelConfig& config,
+                        parallel::WeightCut held, parallel::WeightCut cut);
+
+}  // namespace pecia::model

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/weights/phantom_weights.hpp"
+
+#include <algorithm>
+
+#include "lib/base/core/codes.hpp"
+
+namespace pecia::model {
+
+PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel::WeightCut cut,
+                               device::PhantomDevice& device, Quantize quantize,
+                               const CodeUse& codes, bool in_place) {
+  part = cut;
+  const auto vector = [&](int64_t size, DType type) {
+    return memory_.emplace_back(device, device::Memory::device).tensor(type, {size});
+  };
+  const auto norm = [&](int64_t size) {  // as Residence::norm makes them
+    return vector(size, config.norm_weight_offset == 0 ? stored : DType::fp32);
+  };
+  const auto block = [&](int64_t rows, int64_t columns, DType type) {
+    return memory_.emplace_back(device, device::Memory::device).tensor(type, {rows, columns});
+  };
+  const auto shared_by = [&](DType type) {
+    const bool stored_so = config.quantization && config.quantization->code() == type;
+    return stored_so ? config.quantization->shared_by() : int4_group;
+  };
+  const auto width_of = [&](MatrixKind kind) {
+    return unit_part(config, role_of(kind).unit, cut).size();
+  };
+  const auto matrix_of_width = [&](MatrixKind kind, int64_t width) {
+    const MatrixRole& role = role_of(kind);
+    const bool outputs = role.side == MatrixRole::Side::outputs;
+    const int64_t rows = outputs ? width : config.hidden;
+    const int64_t columns = outputs ? config.hidden : width;
+    const DType type = resident_type(config, kind, stored, quantize, codes);
+    LinearWeight::Part made;
+    made.weight = block(rows, row_elements(type, columns), type);
+    if (in_place && !outputs && is_float(type)) {
+      const int64_t all_columns = unit_part(config, role.unit, {}).size();
+      made.weight =
+          TensorView(made.weight.data(), type, {rows, all_columns}).slice_columns(0, columns);
+    }
+    if (numbers_of(type) > 1)
+      made.scales = block(rows, row_scales(type, columns, shared_by(type)), scale_type(type));
+    else if (type == DType::fp8 && resident_code(config, kind, codes))
+      made.scales = block(rows, stored_fp8_scales(*config.quantization, columns), scale_type(type));
+    else if (is_code(type))
+      made.scales = vector(rows, scale_type(type));
+    if (role.has_bias(config) && (outputs || has_added_bias(role.unit, cut)))
+      made.bias = vector(rows, stored);
+    return LinearWeight{{made}};
+  };
+  const auto matrix = [&](MatrixKind kind) { return matrix_of_width(kind, width_of(kind)); };
+  const auto projections = [&](std::initializer_list<std::pair<MatrixKind, LinearWeight*>> all) {
+    const auto like = [&](const auto& one) {
+      const MatrixKind kind = one.first, first = all.begin()->first;
+      return resident_type(config, kind, stored, quantize, codes) ==
+                 resident_type(config, first, stored, quantize, codes) &&
+             role_of(kind).has_bias(config) == role_of(first).has_bias(config);
+    };
+    if (!std::ranges::all_of(all, like)) {
+      for (const auto& [kind, made] : all) *made = matrix(kind);
+      return;
+    }
+    int64_t rows = 0;
+    for (const auto& [kind, made] : all) rows += width_of(kind);
+    const LinearWeight together = matrix_of_width(all.begin()->first, rows);
+    int64_t first_row = 0;
+    for (const auto& [kind, made] : all) {
+      *made = slice_rows(together, first_row, width_of(kind));
+      first_row += width_of(kind);
+    }
+  };
+  const int64_t vocab = unit_part(config, CutUnit::vocab, cut).size();
+  embedding = block(vocab, config.hidden, stored);
+  for (int64_t index = 0; index < config.layers; ++index) {
+    LayerWeights& layer = layers.emplace_back();
+    if (config.norm_before) layer.attention_norm = norm(config.hidden);
+    if (config.norm_before) layer.ffn_norm = norm(config.hidden);
+    if (config.norm_after) layer.post_attention_norm = norm(config.hidden);
+    if (config.norm_after) layer.post_ffn_norm = norm(config.hidden);
+    if (config.qk_norm != QkNorm::none) {
+      const bool all = config.qk_norm == QkNorm::all_heads;
+      layer.attention.q_norm = norm((all ? config.num_heads : 1) * config.head_dim);
+      layer.attention.k_norm = norm((all ? config.num_kv_heads : 1) * config.head_dim);
+    }
+    if (config.attention_sinks) layer.attention.sinks = vector(config.num_heads, stored);
+    if (config.feed_forward(index) == FeedForward::experts) {
+      layer.mixture.router = matrix(MatrixKind::router);
+      layer.mixture.experts.resize(experts_of(config, cut).size());
+    }
+    projections({{MatrixKind::q, &layer.attention.q},
+                 {MatrixKind::k, &layer.attention.k},
+                 {MatrixKind::v, &layer.attention.v}});
+    if (config.xielu)
+      layer.ffn.xielu.emplace();
+    else if (config.feed_forward(index) != FeedForward::experts)
+      projections({{MatrixKind::gate, &layer.ffn.gate}, {MatrixKind::up, &layer.ffn.up}});
+    layer.for_each_matrix([&](MatrixKind kind, LinearWeight& of_layer) {
+      if (kind != MatrixKind::router && of_layer.parts.empty()) of_layer = matrix(kind);
+    });
+  }
+  final_norm =
+      config.logits_divisor == 1 ? norm(config.hidden) : vector(config.hidden, DType::fp32);
+  if (config.tied_embeddings && !type_of_matrix(quantize, MatrixKind::head))
+    head.parts.push_back({embedding, TensorView()});
+  else
+    head = matrix(MatrixKind::head);
+}
+
+}  // namespace pecia::model

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/weights/residence.hpp"
+
+#include "lib/base/core/codes.hpp"
+#include "lib/model/weights/convert.hpp"
+
+namespace pecia::model {
+
+Residence::Residence(const io::Checkpoint& checkpoint, std::optional<DType> dtype,
+                     double norm_weight_offset, device::ThreadPool& pool)
+    : checkpoint_(checkpoint), dtype_(dtype), norm_weight_offset_(norm_weight_offset), pool_(pool) {
+  PECIA_CHECK(!dtype || is_float(*dtype), "weights resident as {}", name_of(*dtype));
+}
+
+TensorView Residence::matrix(const TensorView& stored) {
+  TensorView tensor = stored;
+  if (dtype_ && *dtype_ != stored.dtype()) {
+    device::Buffer& buffer = converted.emplace_back(stored.elements() * size_of(*dtype_));
+    tensor = TensorView(buffer.data(), *dtype_, {stored.size(0), stored.size(1)});
+    convert(stored, tensor, pool_);
+    if (const auto index = first_not_finite(tensor, 0, tensor.elements(), pool_))
+      refuse_value(stored, *index);
+  }
+  resident_bytes += tensor.elements() * size_of(tensor.dtype());
+  return tensor;
+}
+
+TensorView Residence::vector(const TensorView& stored) {
+  if (stored) resident_bytes += stored.elements() * size_of(stored.dtype());
+  return stored;
+}
+
+TensorView Residence::norm(const TensorView& stored, double divisor) {
+  if (!stored || (norm_weight_offset_ == 0 && divisor == 1)) return vector(stored);
+  device::Buffer& buffer = converted.emplace_back(stored.elements() * size_of(DType::fp32));
+  const TensorView made(buffer.data(), DType::fp32, {stored.elements()});
+  for (int64_t i = 0; i < stored.elements(); ++i) {
+    const float weight =
+        static_cast<float>(norm_weight_offset_) + load_as_float(stored.data(), stored.dtype(), i);
+    made.as<float>()[i] = weight / static_cast<float>(divisor);
+  }
+  return vector(made);
+}
+
+LinearWeight Residence::linear(const LinearWeight& stored) {
+  LinearWeight weight = stored;
+  for (LinearWeight::Part& part : weight.parts)
+    part = is_code(part.weight.dtype())
+               ? LinearWeight::Part{vector(part.weight), vector(part.bias), vector(part.scales)}
+               : LinearWeight::Part{matrix(part.weight), vector(part.bias)};
+  return weight;
+}
+
+LayerWeights Residence::layer(const LayerWeights& stored) {
+  LayerWeights layer = stored;
+  for (TensorView* of : layer.norms()) *of = norm(*of);
+  vector(layer.attention.sinks);
+  layer.for_each_matrix([&](MatrixKind, LinearWeight& matrix) { matrix = linear(matrix); });
+  return layer;
+}
+
+/// Finds the tensor that contains the element by the element's address.
+void Residence::refuse_value(const TensorView& stored, int64_t index) const {
+  const int64_t width = stored.row_elements(), element_bytes = size_of(stored.dtype());
+  const auto* element =
+      static_cast<const std::byte*>(stored.row(index / width)) + index % width * element_bytes;
+  for (const std::string& name : checkpoint_.names()) {
+    const TensorView tensor = checkpoint_.tensor(name);
+    const int64_t offset = element - static_cast<const std::byte*>(tensor.data());
+    if (offset < 0 || offset >= tensor.elements() * element_bytes) continue;
+    fail<InputError>(
+        "{}: tensor '{}' holds {} at element {}, which {} cannot hold; choose another "
+        "model.dtype, or a model whose weights are finite",
+        checkpoint_.file_of(name).string(), name, load_as_float(element, stored.dtype(), 0),
+        offset / element_bytes, name_of(*dtype_));
+  }
+  fail<InputError>(
+      "a matrix of an expert holds {}, which {} cannot hold; choose another model.dtype",
+      load_as_float(element, stored.dtype(), 0), name_of(*dtype_));
+}
+
+}  // namespace pecia::model

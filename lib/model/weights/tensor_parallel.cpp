@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/weights/tensor_parallel.hpp"
+
+#include <utility>
+
+#include "lib/ranks/comm/server_map.hpp"
+#include "lib/ranks/parallel/heads.hpp"
+
+namespace pecia::model {
+
+using kernels::Accumulate;
+using parallel::RowRange;
+using parallel::Sharding;
+using report::Kind;
+using report::ScopedSpan;
+
+namespace {
+
+int64_t bytes_of(const TensorView& tensor) {
+  return tensor.elements() * size_of(tensor.dtype());
+}
+std::byte* data_of(const TensorView& tensor) {
+  return static_cast<std::byte*>(tensor.data());
+}
+std::span<std::byte> span_of(const TensorView& tensor) {
+  return {data_of(tensor), static_cast<size_t>(bytes_of(tensor))};
+}
+std::span<float> floats_of(const TensorView& tensor) {
+  return {tensor.as<float>(), static_cast<size_t>(tensor.elements())};
+}
+
+/// If hierarchical sums over the servers would have another order, all ranks count as one server.
+std::vector<int> servers_to_use(const std::vector<int>& servers,
+                                kernels::RowInvariant row_invariant) {
+  const bool any_order = row_invariant == kernels::RowInvariant::no;
+  return any_order || comm::sums_as_flat(servers) ? servers : std::vector<int>(servers.size());
+}
+
+std::unique_ptr<comm::Collectives> make_collectives(comm::Communicator& group,
+                                                    const std::vector<int>& servers,
+                                                    kernels::RowInvariant row_invariant) {
+  return group.make_collectives(
+      servers_to_use(servers, row_invariant),
+      row_invariant == kernels::RowInvariant::yes ? comm::SumOrder::tree : comm::SumOrder::any);
+}
+
+}  // namespace
+
+TensorParallel::TensorParallel(const attention::ReplicaGroups& groups,
+                               const attention::Compute& compute,
+                               kernels::RowInvariant row_invariant)
+    : groups_(groups),
+      compute_(compute),
+      tp_(make_collectives(*groups.tp, groups.tp_servers, row_invariant)),
+      block_(make_collectives(*groups.block, groups.block_servers, row_invariant)),
+      outputs_(compute.buffer()),
+      partial_(compute.buffer()),
+      packed_(compute.buffers(groups.block->size())) {}
+
+void TensorParallel::begin_pass(Sharding sharding, int64_t num_rows) {
+  const parallel::BlockPlace& place = groups_.place;
+  sharding_ = sharding;
+  cut_ = weight_cut(sharding, place);
+  vocab_cut_ = sharding == Sharding::gathered ? weight_cut(Sharding::base, place) : cut_;
+  rows_ = sharded_rows(sharding, place, num_rows);
+  sums_.resize(rows_.blocks.size());
+  gathers_.resize(rows_.blocks.size());
+  vocab_rows_.clear();
+  if (!rows_differ()) {
+    vocab_rows_.push_back(rows_);
+    return;
+  }
+  for (int tp_index = 0; tp_index < place.tp; ++tp_index)
+    vocab_rows_.push_back(
+        sharded_rows(sharding, {place.sp, place.tp, place.sp_index, tp_index}, num_rows));
+}
+
+bool TensorParallel::rows_differ() const {
+  return sharding_ == Sharding::sp_tp || sharding_ == Sharding::gathered;
+}
+
+comm::Communicator& TensorParallel::vocab_group() const {
+  return sharding_ == Sharding::shift ? *groups_.block : *groups_.tp;
+}
+
+TensorView TensorParallel::block_of(const TensorView& all, int block) const {
+  return all.slice_rows(rows_.blocks[block].begin - rows_.linear.begin, rows_.blocks[block].size());
+}
+
+TensorView TensorParallel::own_of(const TensorView& own, int block) const {
+  int64_t before = 0;
+  for (int earlier = 0; earlier < block; ++earlier) before += rows_.own[earlier].size();
+  return own.slice_rows(before, rows_.own[block].size());
+}
+
+int TensorParallel::products_before_sum() const {
+  return gathers() ? num_blocks() / 2 : num_blocks() - 1;
+}
+
+void TensorParallel::add_product(int block, const TensorView& hidden, const Multiply& multiply,
+                                 const Change& change) {
+  if (cut_.count == 1 && !change) return multiply(hidden, Accumulate::yes);
+  const TensorView partial =
+      block_of(partial_.tensor(DType::fp32, {rows_.linear.size(), hidden.row_elements()}), block);
+  const TensorView own = partial.slice_rows(rows_.own[block].begin - rows_.blocks[block].begin,
+                                            rows_.own[block].size());
+  multiply(partial, Accumulate::no);
+  if (cut_.count == 1)
+    sums_[block] = {};
+  else if (rows_differ())
+    start_scatter(block, partial, own);
+  else
+    start_sum(block, partial);
+  sums_[block].sum = own;
+  sums_[block].hidden = hidden;
+  sums_[block].change = change;
+}
+
+void TensorParallel::embed(const TensorView& hidden, const LookUp& look_up) {
+  if (vocab_cut_.count == 1) return look_up(rows_.own, hidden);
+  if (!rows_differ()) {
+    for (int block = 0; block < num_blocks(); ++block) {
+      const TensorView own = own_of(hidden, block);
+      look_up({rows_.own[block]}, own);
+      start_sum(block, own);
+    }
+    return;
+  }
+  int64_t total = 0;
+  for (const parallel::ShardedRows& rows : vocab_rows_) total += rows.num_own();
+  const TensorView partial = partial_.tensor(DType::fp32, {total, hidden.row_elements()});
+  int64_t begin = 0;
+  for (int block = 0; block < num_blocks(); ++block) {
+    Rows ranges;
+    int64_t count = 0;
+    for (const parallel::ShardedRows& rows : vocab_rows_) {
+      ranges.push_back(rows.own[block]);
+      count += ranges.back().size();
+    }
+    const TensorView part = partial.slice_rows(begin, count);
+    look_up(ranges, part);
+    start_scatter(block, part, own_of(hidden, block));
+    begin += count;
+  }
+}
+
+void TensorParallel::start_sum(int block, const TensorView& partial) {
+  sums_[block] = all_reduce(partial);
+}
+
+void TensorParallel::start_sum_of_parts(const TensorView& parts) {
+  if (cut_.count == 1) return;
+  parts_ = all_reduce(parts);
+}
+
+TensorParallel::UnderWay TensorParallel::all_reduce(const TensorView& values) {
+  comm::Collectives& group = weight_group();
+  const bool timed_apart = compute_.recorder.keeps_ops();
+  return {timed_apart ? group.start_all_reduce(floats_of(values))
+                      : group.start_all_reduce_in_step(floats_of(values)),
+          "all_reduce", bytes_of(values)};
+}
+
+void TensorParallel::start_scatter(int block, const TensorView& partial, const TensorView& own) {
+  std::vector<int64_t> counts;
+  for (const parallel::ShardedRows& rows : vocab_rows_)
+    counts.push_back(rows.own[block].size() * own.row_elements());
+  sums_[block] = {tp_->start_reduce_scatter(floats_of(partial), counts, floats_of(own)),
+                  "reduce_scatter", bytes_of(partial)};
+}
+
+void TensorParallel::start_gather(int block, const TensorView& all) {
+  if (!gathers()) return;
+  std::vector<std::span<std::byte>> blocks;
+  for (const parallel::ShardedRows& rows : vocab_rows_)
+    blocks.push_back(span_of(
+        all.slice_rows(rows.own[block].begin - rows_.linear.begin, rows.own[block].size())));
+  const auto own_bytes = static_cast<int64_t>(blocks[groups_.tp->rank()].size());
+  gathers_[block] = {tp_->start_all_gather(std::move(blocks)), "all_gather", own_bytes};
+}
+
+void TensorParallel::wait_sum(int block) {
+  UnderWay& one = sums_[block];
+  wait(one);
+  const TensorView sum = std::exchange(one.sum, {});
+  if (!sum) return;
+  if (one.change) one.change(sum);
+  const ScopedSpan span(compute_.recorder, "add_sum", Kind::compute, bytes_of(sum));
+  compute_.backend.add({sum, one.hidden}, compute_.stream);
+}
+
+void TensorParallel::wait_gather(int block) {
+  wait(gathers_[block]);
+}
+
+void TensorParallel::wait(UnderWay& one) {
+  const auto transfer = std::exchange(one.transfer, nullptr);
+  if (transfer == nullptr) return;
+  if (transfer->is_held_back()) {
+    compute_.recorder.count_in_group(one.name, Kind::comm, one.bytes);
+    return transfer->wait();
+  }
+  const ScopedSpan span(compute_.recorder, one.name, Kind::comm, one.bytes);
+  transfer->wait();
+}
+
+void TensorParallel::progress() {
+  tp_->progress();
+  block_->progress();
+}
+
+TensorView TensorParallel::gather_outputs(const TensorView& own,
+                                          const std::vector<int64_t>& counts) {
+  if (!rows_differ() || groups_.tp->size() == 1) return own;
+  int64_t total = 0;
+  for (const int64_t count : counts) total += count;
+  const TensorView all = outputs_.tensor(DType::fp32, {total, own.size(1)});
+  std::vector<std::span<std::byte>> blocks;
+  int64_t begin = 0;
+  for (int rank = 0; rank < groups_.tp->size(); ++rank) {
+    const TensorView theirs = all.slice_rows(begin, counts[rank]);
+    if (rank == groups_.tp->rank()) compute_.copy(own, theirs);
+    blocks.push_back(span_of(theirs));
+    begin += counts[rank];
+  }
+  const ScopedSpan span(compute_.recorder, "all_gather", Kind::comm, bytes_of(own));
+  tp_->start_all_gather(blocks)->wait();
+  return all;
+}
+
+RowRange TensorParallel::logits_share(int64_t count) const {
+  return parallel::row_part({0, count}, vocab_cut_.count, vocab_cut_.index);
+}
+
+void TensorParallel::exchange_logits(const TensorView& part, const TensorView& out) {
+  comm::Communicator& group = vocab_group();
+  const int size = group.size();
+  const RowRange mine = logits_share(part.rows());
+  const auto columns_of = [&](int rank) {
+    return parallel::row_part({0, out.size(1)}, size, rank);
+  };
+  comm::Blocks blocks;
+  int64_t sent = 0;
+  for (int rank = 0; rank < size; ++rank) {
+    const RowRange theirs = parallel::row_part({0, part.rows()}, size, rank);
+    blocks.send.push_back(span_of(part.slice_rows(theirs.begin, theirs.size())));
+    blocks.receive.push_back(
+        span_of(packed_[rank].tensor(DType::fp32, {mine.size(), columns_of(rank).size()})));
+    if (rank != group.rank()) sent += static_cast<int64_t>(blocks.send.back().size());
+  }
+  {
+    const ScopedSpan span(compute_.recorder, "all_to_all_logits", Kind::comm, sent);
+    group.start_all_to_all(blocks)->wait();
+  }
+  for (int rank = 0; rank < size; ++rank) {
+    const RowRange columns = columns_of(rank);
+    const TensorView from = packed_[rank].tensor(DType::fp32, {mine.size(), columns.size()});
+    const TensorView to = out.slice_columns(columns.begin, columns.size());
+    compute_.copy(from, to);
+  }
+}
+
+std::vector<std::vector<std::byte>> TensorParallel::exchange_rows(std::span<const std::byte> rows,
+                                                                  int64_t count) {
+  comm::Communicator& group = vocab_group().on_host();
+  const int64_t row_bytes = static_cast<int64_t>(rows.size()) / count;
+  std::vector<std::vector<std::byte>> received(group.size());
+  comm::Blocks blocks;
+  int64_t sent = 0;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const RowRange theirs = parallel::row_part({0, count}, group.size(), rank);
+    blocks.send.push_back(rows.subspan(theirs.begin * row_bytes, theirs.size() * row_bytes));
+    received[rank].resize(logits_share(count).size() * row_bytes);
+    blocks.receive.push_back(received[rank]);
+    if (rank != group.rank()) sent += static_cast<int64_t>(blocks.send.back().size());
+  }
+  const ScopedSpan span(compute_.recorder, "all_to_all_shortlists", Kind::comm, sent);
+  group.start_all_to_all(blocks)->wait();
+  return received;
+}
+
+}  // namespace pecia::model

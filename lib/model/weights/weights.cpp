@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/weights/weights.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "lib/base/core/codes.hpp"
+#include "lib/model/config/family.hpp"
+#include "lib/model/weights/convert.hpp"
+#include "lib/model/weights/packed_experts.hpp"
+#include "lib/model/weights/read_codes.hpp"
+#include "lib/model/weights/residence.hpp"
+#include "lib/model/weights/weight_loader.hpp"
+#include "lib/model/weights/weight_names.hpp"
+
+namespace pecia::model {
+
+using parallel::WeightCut;
+
+namespace {
+
+std::string weight(std::string_view name) {
+  return std::string(name) + ".weight";
+}
+std::string bias(std::string_view name) {
+  return std::string(name) + ".bias";
+}
+
+/// Reads one layer's tensors by the family's names. They are whole and as stored.
+class LayerReader {
+ public:
+  LayerReader(const ModelConfig& config, WeightLoader& loader, int64_t layer)
+      : config_(config),
+        names_(traits_of(config.family).names),
+        rows_(traits_of(config.family).qkv_rows),
+        loader_(loader),
+        layer_(layer) {}
+
+  LayerWeights read() {
+    return {.attention_norm = norm(names_.attention_norm, config_.hidden),
+            .ffn_norm = norm(names_.ffn_norm, config_.hidden),
+            .post_attention_norm = norm(names_.post_attention_norm, config_.hidden),
+            .post_ffn_norm = norm(names_.post_ffn_norm, config_.hidden),
+            .attention = attention(),
+            .ffn = has_experts() ? GatedFfnWeights{} : gated_ffn(),
+            .mixture = has_experts() ? mixture() : MixtureWeights{}};
+  }
+
+ private:
+  bool has_experts() const { return config_.feed_forward(layer_) == FeedForward::experts; }
+
+  AttentionWeights attention() {
+    AttentionWeights weights;
+    if (config_.qk_norm != QkNorm::none) {
+      const bool all = config_.qk_norm == QkNorm::all_heads;
+      weights.q_norm = norm(names_.q_norm, (all ? config_.num_heads : 1) * config_.head_dim);
+      weights.k_norm = norm(names_.k_norm, (all ? config_.num_kv_heads : 1) * config_.head_dim);
+    }
+    if (config_.attention_sinks)
+      weights.sinks = loader_.vector(layer_name(layer_, names_.sinks), config_.num_heads);
+    if (names_.qkv.empty()) {
+      weights.q = matrix(names_.q, MatrixKind::q);
+      weights.k = matrix(names_.k, MatrixKind::k);
+      weights.v = matrix(names_.v, MatrixKind::v);
+    } else {
+      read_packed_qkv(weights);
+    }
+    weights.o = matrix(names_.o, MatrixKind::o);
+    return weights;
+  }
+
+  GatedFfnWeights gated_ffn() {
+    GatedFfnWeights weights;
+    if (config_.xielu) {
+      weights.xielu = xielu();
+      weights.up = matrix(names_.up, MatrixKind::up);
+    } else if (names_.gate_up.empty()) {
+      weights.gate = matrix(names_.gate, MatrixKind::gate);
+      weights.up = matrix(names_.up, MatrixKind::up);
+    } else {
+      const LinearWeight both =
+          linear(names_.gate_up, 2 * config_.ffn, config_.hidden, config_.mlp_bias);
+      weights.gate = slice_rows(both, 0, config_.ffn);
+      weights.up = slice_rows(both, config_.ffn, config_.ffn);
+    }
+    weights.down = matrix(names_.down, MatrixKind::down);
+    return weights;
+  }
+
+  /// The curvatures are stored as what softplus makes them of. The one below zero is stored without
+  /// the slope.
+  kernels::XieluCurve xielu() {
+    const auto stored = [&](const char* constant) {
+      const std::string name = layer_name(layer_, fmt::format("{}.{}", names_.xielu, constant));
+      const TensorView one =
+          loader_.has_shape(name, {}) ? loader_.tensor(name, {}) : loader_.tensor(name, {1});
+      return static_cast<double>(load_as_float(one.data(), one.dtype(), 0));
+    };
+    const auto softplus = [](double x) {
+      return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
+    };
+    const double slope = stored("beta");
+    return {static_cast<float>(softplus(stored("alpha_p"))),
+            static_cast<float>(slope + softplus(stored("alpha_n"))), static_cast<float>(slope),
+            static_cast<float>(stored("eps"))};
+  }
+
+  /// Packed experts are missing: only a part of them is ever unpacked.
+  MixtureWeights mixture() {
+    MixtureWeights weights;
+    weights.router = matrix(names_.router, MatrixKind::router);
+    if (traits_of(config_.family).packed_experts) return weights;
+    for (int64_t expert = 0; expert < config_.experts.value().count; ++expert) {
+      const auto of_expert = [&](std::string_view name, MatrixKind kind) {
+        return matrix(fmt::format(fmt::runtime(name), expert), kind);
+      };
+      weights.experts.push_back({of_expert(names_.expert_gate, MatrixKind::expert_gate),
+                                 of_expert(names_.expert_up, MatrixKind::expert_up),
+                                 of_expert(names_.expert_down, MatrixKind::expert_down)});
+    }
+    return weights;
+  }
+
+  /// Absent if the family has no such norm.
+  TensorView norm(std::string_view name, int64_t size) {
+    if (name.empty()) return {};
+    return loader_.vector(layer_name(layer_, weight(name)), size);
+  }
+
+  LinearWeight linear(std::string_view name, int64_t rows, int64_t columns, bool has_bias) {
+    LinearWeight::Part part;
+    part.weight = loader_.matrix(layer_name(layer_, weight(name)), rows, columns);
+    if (has_bias) part.bias = loader_.vector(layer_name(layer_, bias(name)), rows);
+    return {{part}};
+  }
+
+  /// Without parts if the matrix is stored as codes: only a part of it is ever read.
+  LinearWeight matrix(std::string_view name, MatrixKind kind) {
+    const MatrixRole& role = role_of(kind);
+    if (is_stored_as_codes(config_, kind) && !loader_.has_numbers(layer_name(layer_, weight(name))))
+      return {};
+    return linear(name, role.out(config_), role.in(config_), role.has_bias(config_));
+  }
+
+  /// With 4 heads over 2 KV heads the rows are
+  ///     by_kv_head   q0 q1 k0 v0 q2 q3 k1 v1
+  ///     q_k_v        q0 q1 q2 q3 k0 k1 v0 v1
+  void read_packed_qkv(AttentionWeights& weights) {
+    const int64_t head = config_.head_dim;
+    const int64_t group = config_.num_heads / config_.num_kv_heads;
+    const int64_t rows = (config_.num_heads + 2 * config_.num_kv_heads) * head;
+    const LinearWeight all = linear(names_.qkv, rows, config_.hidden, config_.attention_bias);
+    const auto append = [&](LinearWeight& to, int64_t begin, int64_t count) {
+      to.parts.push_back(slice_rows(all, begin, count).parts.front());
+    };
+    if (rows_ == QkvRows::q_k_v) {
+      const int64_t query = config_.num_heads * head, kv = config_.num_kv_heads * head;
+      weights.q = slice_rows(all, 0, query);
+      weights.k = slice_rows(all, query, kv);
+      weights.v = slice_rows(all, query + kv, kv);
+      return;
+    }
+    for (int64_t kv_head = 0; kv_head < config_.num_kv_heads; ++kv_head) {
+      const int64_t begin = kv_head * (group + 2) * head;
+      append(weights.q, begin, group * head);
+      append(weights.k, begin + group * head, head);
+      append(weights.v, begin + (group + 1) * head, head);
+    }
+  }
+
+  const ModelConfig& config_;
+  const WeightNames& names_;
+  QkvRows rows_;
+  WeightLoader& loader_;
+  int64_t layer_;
+};
+
+bool same_bytes(const TensorView& a, const TensorView& b) {
+  return a.dtype() == b.dtype() && a.elements() == b.elements() &&
+         std::memcmp(a.data(), b.data(), a.elements() * size_of(a.dtype())) == 0;
+}
+
+/// The single matrix of tied embeddings. Checkpoints store it under either name or under both.
+TensorView tied_matrix(const ModelConfig& config, WeightLoader& loader) {
+  const std::string embedding = weight(traits_of(config.family).names.embedding);
+  const std::string head = weight(traits_of(config.family).names.head);
+  if (!loader.contains(embedding) && loader.contains(head))
+    return loader.matrix(head, config.vocab, config.hidden);
+  const TensorView matrix = loader.matrix(embedding, config.vocab, config.hidden);
+  if (loader.contains(head)) {
+    if (!same_bytes(matrix, loader.matrix(head, config.vocab, config.hidden)))
+      fail<InputError>(
+          "{}: tensors '{}' and '{}' differ, but config.json ties them; set "
+          "tie_word_embeddings to false there",
+          loader.file_of(head), embedding, head);
+  }
+  return matrix;
+}
+
+}  // namespace
+
+std::string types_text(DType layers, const std::vector<DType>& experts) {
+  std::vector<std::string_view> names;  // without repetition
+  for (const DType type : experts)
+    if (std::ranges::find(names, name_of(type)) == names.end()) names.push_back(name_of(type));
+  const std::string_view first = name_of(layers);
+  if (names.empty() || (names.size() == 1 && names.front() == first)) return std::string(first);
+  return fmt::format("{} with experts of {}", first, fmt::join(names, " and "));
+}
+
+std::string types_text(const WeightViews& weights) {
+  std::vector<DType> experts;
+  for (const LayerWeights& layer : weights.layers)
+    layer.for_each_matrix([&](MatrixKind kind, const LinearWeight& matrix) {
+      if (role_of(kind).unit == CutUnit::expert_ffn)
+        experts.push_back(matrix.parts.front().weight.dtype());
+    });
+  return types_text(weights.matrix_type(), experts);
+}
+
+Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype,
+                 WeightCut cut, const CodeUse& codes)
+    : Weights(config, std::move(checkpoint), dtype, cut, *std::make_unique<device::ThreadPool>(1),
+              codes) {}
+
+Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype,
+                 WeightCut cut, device::ThreadPool& pool, const CodeUse& codes)
+    : checkpoint_(std::move(checkpoint)) {
+  part = cut;
+  CodeUse use = codes;
+  use.kept = codes.kept && !dtype;
+  const WeightNames& names = traits_of(config.family).names;
+  WeightLoader loader(checkpoint_);
+  Residence residence(checkpoint_, dtype, config.norm_weight_offset, pool);
+  const parallel::RowRange rows = unit_part(config, CutUnit::vocab, cut);
+  const auto of_vocab = [&](const TensorView& matrix) {
+    return residence.matrix(matrix.slice_rows(rows.begin, rows.size()));
+  };
+  if (config.tied_embeddings) {
+    embedding = of_vocab(tied_matrix(config, loader));
+    head.parts.push_back({embedding, TensorView()});
+  } else {
+    embedding = of_vocab(loader.matrix(weight(names.embedding), config.vocab, config.hidden));
+    head.parts.push_back(
+        {of_vocab(loader.matrix(weight(names.head), config.vocab, config.hidden)), TensorView()});
+  }
+  final_norm =
+      residence.norm(loader.vector(weight(names.final_norm), config.hidden), config.logits_divisor);
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    LayerWeights own =
+        cut_layer(LayerReader(config, loader, layer).read(), config, WeightCut{}, cut);
+    if (traits_of(config.family).packed_experts)
+      own.mixture.experts =
+          read_packed_experts(config, loader, layer, cut, use, pool, residence.converted);
+    else if (config.quantization)
+      read_codes(config, loader, layer, cut, use, dtype, pool, residence.converted, own);
+    layers.push_back(residence.layer(own));
+  }
+  loader.refuse_left_over(config.layers);
+
+  used_.assign(loader.used.begin(), loader.used.end());
+  mxfp4_scales_.assign(loader.mxfp4_scales.begin(), loader.mxfp4_scales.end());
+  converted_ = std::move(residence.converted);
+  resident_bytes_ = residence.resident_bytes;
+  for (const device::Buffer& buffer : converted_) converted_bytes_ += buffer.bytes();
+}
+
+void Weights::check_scales(int share, int num_shares) const {
+  for (const std::string& name : mxfp4_scales_) {
+    const TensorView scales = checkpoint_.tensor(name);
+    const auto* const begin = scales.as<const uint8_t>();
+    const auto mine = parallel::row_part({0, scales.elements()}, num_shares, share);
+    const auto* const found = std::find_if(begin + mine.begin, begin + mine.end,
+                                           [](uint8_t scale) { return scale > most_mxfp4_scale; });
+    if (found != begin + mine.end)
+      fail<InputError>("{}: tensor '{}' holds {}, {}, at element {}; download the file again",
+                       checkpoint_.file_of(name).string(), name, *found,
+                       *found == 255 ? "which stands for NaN" : "with which numbers overflow",
+                       found - begin);
+  }
+}
+
+namespace {
+bool may_hold_nan(DType dtype) {
+  return is_float(dtype) || dtype == DType::fp8;
+}
+}  // namespace
+
+void Weights::check_finite(int share, int num_shares, device::ThreadPool& pool) const {
+  PECIA_CHECK(num_shares >= 1 && share >= 0 && share < num_shares, "share {} of {}", share,
+              num_shares);
+  check_scales(share, num_shares);
+  int64_t total = 0;
+  for (const std::string& name : used_) {
+    const TensorView tensor = checkpoint_.tensor(name);
+    if (!may_hold_nan(tensor.dtype())) continue;
+    total += tensor.elements() * size_of(tensor.dtype());
+  }
+  const auto begin_of = [&](int64_t which) {
+    return total / num_shares * which + std::min(which, total % num_shares);
+  };
+  const int64_t begin = begin_of(share), end = begin_of(share + 1);
+
+  int64_t offset = 0;  // of the tensor's first byte among the bytes of all tensors
+  for (const std::string& name : used_) {
+    const TensorView tensor = checkpoint_.tensor(name);
+    if (!may_hold_nan(tensor.dtype())) continue;
+    const int64_t element_bytes = size_of(tensor.dtype());
+    // An element that a share's border cuts belongs to the share that holds its first byte.
+    const auto element_at = [&](int64_t byte) {
+      const int64_t inside =
+          std::clamp(byte - offset, int64_t{0}, tensor.elements() * element_bytes);
+      return (inside + element_bytes - 1) / element_bytes;
+    };
+    const auto index = first_not_finite(tensor, element_at(begin), element_at(end), pool);
+    if (index)
+      fail<InputError>(
+          "{}: tensor '{}' holds {} at element {}; the file is damaged or the model was "
+          "saved after its training diverged: download it again",
+          checkpoint_.file_of(name).string(), name,
+          load_as_float(tensor.data(), tensor.dtype(), *index), *index);
+    offset += tensor.elements() * element_bytes;
+  }
+}
+
+}  // namespace pecia::model

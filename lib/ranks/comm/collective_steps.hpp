@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Collectives as a sequence of exchanges, for servers whose links to each other are slower than
+/// the links inside them. Where every rank is a server of its own, the result is the plain
+/// collective: one exchange with every rank. Nothing here communicates.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "lib/ranks/comm/communicator.hpp"
+#include "lib/ranks/comm/server_map.hpp"
+
+namespace pecia::comm {
+
+/// Works on the data that the previous exchange brought, and returns the next exchange. Each step
+/// is called once, in order. `servers` outlives the steps.
+using Step = std::function<Exchange()>;
+
+/// Floats of scratch space that reduce_scatter_steps needs on `rank`.
+int64_t reduce_scatter_scratch(const ServerMap& servers, int rank, std::span<const int64_t> counts);
+
+/// In the first exchange each block goes to the ranks of its own server and to one rank, its
+/// delegate, on every other server. In the second, the delegates pass it on inside their servers.
+std::vector<Step> all_gather_steps(const ServerMap& servers, int rank,
+                                   std::vector<std::span<std::byte>> blocks);
+
+/// Phantom tensors have no contents, so their sums are left out.
+enum class Sums { computed, left_out };
+
+/// The reverse way: first the partials of a server meet at the delegate of each block's owner. Then
+/// one sum per server goes to the owner, which adds them up. Every sum follows the tree of
+/// Collectives, in whatever order the messages arrive. `partial` and `mine` are as in
+/// Collectives::start_reduce_scatter.
+std::vector<Step> reduce_scatter_steps(const ServerMap& servers, int rank,
+                                       std::span<const float> partial,
+                                       std::span<const int64_t> counts, std::span<float> mine,
+                                       std::span<float> scratch, Sums sums = Sums::computed);
+
+}  // namespace pecia::comm

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/ranks/comm/host_collectives.hpp"
+
+#include <functional>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "lib/base/core/error.hpp"
+#include "lib/ranks/comm/collective_check.hpp"
+#include "lib/ranks/comm/server_map.hpp"
+#include "lib/ranks/comm/wait.hpp"
+
+namespace pecia::comm {
+namespace {
+
+bool overlap(std::span<const float> a, std::span<const float> b) {
+  const std::less<const float*> before;
+  return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) &&
+         before(b.data(), a.data() + a.size());
+}
+
+void check_blocks(std::span<const float> partial, std::span<const int64_t> counts,
+                  std::span<float> mine, const Communicator& group) {
+  PECIA_CHECK(counts.size() == static_cast<size_t>(group.size()), "{} counts for {} ranks",
+              counts.size(), group.size());
+  int64_t own_offset = 0, offset = 0;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const int64_t left = static_cast<int64_t>(partial.size()) - offset;
+    PECIA_CHECK(counts[rank] >= 0 && counts[rank] <= left, "rank {}'s block of {} floats, {} left",
+                rank, counts[rank], left);
+    if (rank == group.rank()) own_offset = offset;
+    offset += counts[rank];
+  }
+  PECIA_CHECK(offset == static_cast<int64_t>(partial.size()), "blocks of {} floats in all, of {}",
+              offset, partial.size());
+  PECIA_CHECK(mine.size() == static_cast<size_t>(counts[group.rank()]),
+              "{} floats for a block of {}", mine.size(), counts[group.rank()]);
+  PECIA_CHECK(!overlap(mine, partial) || mine.data() == partial.data() + own_offset,
+              "the sum overlaps the partials elsewhere than at its own block");
+}
+
+/// With all ranks on one server nothing is to be saved, and one exchange does instead of two.
+std::vector<int> labels_to_use(const Communicator& group, std::vector<int> labels) {
+  PECIA_CHECK(labels.size() == static_cast<size_t>(group.size()), "servers of {} ranks, of {}",
+              labels.size(), group.size());
+  if (std::set<int>(labels.begin(), labels.end()).size() == 1)
+    std::iota(labels.begin(), labels.end(), 0);
+  return labels;
+}
+
+std::vector<int64_t> equal_cuts(int64_t total, int parts) {
+  std::vector<int64_t> counts(parts, total / parts);
+  for (int part = 0; part < total % parts; ++part) ++counts[part];
+  return counts;
+}
+
+}  // namespace
+
+class HostCollectives::State {
+ public:
+  class Running;
+
+  State(Communicator& group_of, std::vector<int> labels, Sums made)
+      : group(group_of), servers(labels_to_use(group, std::move(labels))), sums(made) {}
+
+  std::vector<float> borrow_scratch(int64_t floats) {
+    std::vector<float> scratch;
+    if (floats == 0) return scratch;
+    if (!free_scratch.empty()) {
+      scratch = std::move(free_scratch.back());
+      free_scratch.pop_back();
+    }
+    if (scratch.size() < static_cast<size_t>(floats)) {
+      scratch.clear();  // so that resize copies nothing
+      scratch.resize(floats);
+    }
+    return scratch;
+  }
+
+  /// `scratch` gets the memory that the steps need; it may be moved, but has to last as long as
+  /// they do.
+  std::vector<Step> reduce_scatter(std::span<const float> partial, std::span<const int64_t> counts,
+                                   std::span<float> mine, std::vector<float>& scratch) {
+    const int64_t floats = reduce_scatter_scratch(servers, group.rank(), counts);
+    if (sums == Sums::computed) scratch = borrow_scratch(floats);
+    // Where sums are left out nobody writes or reads what arrives, and any address will do.
+    float* const place =
+        sums == Sums::computed ? scratch.data() : const_cast<float*>(partial.data());
+    return reduce_scatter_steps(servers, group.rank(), partial, counts, mine,
+                                {place, static_cast<size_t>(floats)}, sums);
+  }
+
+  static std::unique_ptr<Transfer> start(const std::shared_ptr<State>& state, const char* name,
+                                         std::vector<Step> steps, std::vector<float> scratch);
+  void progress() const;
+
+  Communicator& group;
+  const ServerMap servers;
+  const Sums sums;
+  std::vector<Running*> running;  ///< unfinished and finished transfers, until they are destroyed
+  std::vector<std::vector<float>> free_scratch;
+  /// Scratch of transfers that were destroyed unfinished; messages may still arrive in it.
+  std::vector<std::vector<float>> abandoned_scratch;
+};
+
+/// One collective: its steps, and the exchange under way.
+class HostCollectives::State::Running : public Transfer {
+ public:
+  Running(std::shared_ptr<State> state, const char* name, std::vector<Step> steps,
+          std::vector<float> scratch)
+      : state_(std::move(state)),
+        operation_{name, state_->group.next_operation()},
+        steps_(std::move(steps)),
+        scratch_(std::move(scratch)) {
+    state_->running.push_back(this);
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  ~Running() override {
+    std::erase(state_->running, this);
+    if (!done_) state_->abandoned_scratch.push_back(std::move(scratch_));
+  }
+
+  bool test() override {
+    while (!done_) {
+      if (under_way_ != nullptr && !under_way_->test()) return false;
+      under_way_.reset();
+      if (next_ < steps_.size())
+        start_next();
+      else
+        finish();
+    }
+    return true;
+  }
+
+  void wait() override {
+    // Advances all transfers: another rank may wait first for the next exchange of another
+    // transfer.
+    wait_until(
+        [this] {
+          state_->progress();
+          return done_;
+        },
+        [this] {
+          return fmt::format("{} #{} with {}", operation_.name, operation_.number,
+                             exchange_.peers());
+        },
+        [this](bool waits) { state_->group.show_wait(waits ? &operation_ : nullptr); },
+        state_->group.wait_timeout());
+  }
+
+ private:
+  void start_next() {
+    exchange_ = steps_[next_++]();
+    if (!exchange_.sends.empty() || !exchange_.receives.empty())
+      under_way_ = state_->group.start_exchange(exchange_, operation_);
+  }
+  void finish() {
+    done_ = true;
+    if (!scratch_.empty()) state_->free_scratch.push_back(std::move(scratch_));
+  }
+
+  std::shared_ptr<State> state_;
+  Operation operation_;
+  std::vector<Step> steps_;
+  size_t next_ = 0;
+  std::vector<float> scratch_;
+  Exchange exchange_;
+  std::unique_ptr<Transfer> under_way_;
+  bool done_ = false;
+};
+
+void HostCollectives::State::progress() const {
+  for (Running* one : running) one->test();
+}
+
+std::unique_ptr<Transfer> HostCollectives::State::start(const std::shared_ptr<State>& state,
+                                                        const char* name, std::vector<Step> steps,
+                                                        std::vector<float> scratch) {
+  auto one = std::make_unique<Running>(state, name, std::move(steps), std::move(scratch));
+  one->test();
+  return one;
+}
+
+HostCollectives::HostCollectives(Communicator& group, std::vector<int> server_of_rank, Sums sums)
+    : state_(std::make_shared<State>(group, std::move(server_of_rank), sums)) {}
+HostCollectives::~HostCollectives() = default;
+
+Route HostCollectives::route() const {
+  const ServerMap& servers = state_->servers;
+  return servers.num_servers() == servers.num_ranks() ? Route::flat : Route::hierarchical;
+}
+
+void HostCollectives::progress() {
+  state_->progress();
+}
+
+std::unique_ptr<Transfer> HostCollectives::start_all_gather(
+    std::vector<std::span<std::byte>> blocks) {
+  const Communicator& group = state_->group;
+  PECIA_CHECK(blocks.size() == static_cast<size_t>(group.size()), "{} blocks for {} ranks",
+              blocks.size(), group.size());
+  std::vector<int64_t> sizes;
+  for (const auto& block : blocks) sizes.push_back(static_cast<int64_t>(block.size()));
+  state_->group.check_same("all_gather", shape_of(sizes));
+  return State::start(state_, "all_gather",
+                      all_gather_steps(state_->servers, group.rank(), std::move(blocks)), {});
+}
+
+std::unique_ptr<Transfer> HostCollectives::start_reduce_scatter(std::span<const float> partial,
+                                                                std::span<const int64_t> counts,
+                                                                std::span<float> mine) {
+  check_blocks(partial, counts, mine, state_->group);
+  state_->group.check_same("reduce_scatter", shape_of(counts));
+  std::vector<float> scratch;
+  auto steps = state_->reduce_scatter(partial, counts, mine, scratch);
+  return State::start(state_, "reduce_scatter", std::move(steps), std::move(scratch));
+}
+
+std::unique_ptr<Transfer> HostCollectives::start_all_reduce(std::span<float> values) {
+  Communicator& group = state_->group;
+  group.check_same("all_reduce", static_cast<int64_t>(values.size()));
+  const auto counts = equal_cuts(static_cast<int64_t>(values.size()), group.size());
+  std::vector<std::span<float>> cuts;
+  std::vector<std::span<std::byte>> blocks;
+  for (int64_t offset = 0; const int64_t count : counts) {
+    cuts.push_back(values.subspan(offset, count));
+    blocks.push_back(std::as_writable_bytes(cuts.back()));
+    offset += count;
+  }
+  std::vector<float> scratch;
+  auto steps = state_->reduce_scatter(values, counts, cuts[group.rank()], scratch);
+  for (Step& step : all_gather_steps(state_->servers, group.rank(), std::move(blocks)))
+    steps.push_back(std::move(step));
+  return State::start(state_, "all_reduce", std::move(steps), std::move(scratch));
+}
+
+std::unique_ptr<Collectives> Communicator::make_collectives(std::vector<int> server_of_rank,
+                                                            SumOrder) {
+  return std::make_unique<HostCollectives>(*this, std::move(server_of_rank));
+}
+
+}  // namespace pecia::comm

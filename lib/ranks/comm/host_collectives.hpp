@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Collectives on host memory, built of a communicator's exchanges.
+
+#include "lib/ranks/comm/collective_steps.hpp"
+#include "lib/ranks/comm/collectives.hpp"
+
+namespace pecia::comm {
+
+class HostCollectives : public Collectives {
+ public:
+  /// Ranks with equal labels share a server; the labels are the same on every rank. If all labels
+  /// are equal or all differ, the route is flat. `group` outlives this object and every transfer.
+  HostCollectives(Communicator& group, std::vector<int> server_of_rank, Sums sums = Sums::computed);
+  ~HostCollectives() override;
+
+  Route route() const override;
+  std::unique_ptr<Transfer> start_all_gather(std::vector<std::span<std::byte>> blocks) override;
+  std::unique_ptr<Transfer> start_reduce_scatter(std::span<const float> partial,
+                                                 std::span<const int64_t> counts,
+                                                 std::span<float> mine) override;
+  std::unique_ptr<Transfer> start_all_reduce(std::span<float> values) override;
+  void progress() override;
+
+ private:
+  class State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace pecia::comm

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The part of NCCL that this program uses: the calls of one group, on memory of the rank's GPU,
+/// enqueued on a stream. end_group and split return when their work is enqueued, for which other
+/// ranks may have to come. A build without CUDA has no NCCL; tests bring their own implementation.
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "lib/base/device/device.hpp"
+#include "lib/ranks/comm/call_watch.hpp"
+#include "lib/ranks/comm/communicator.hpp"
+
+namespace pecia::comm {
+
+class Nccl {
+ public:
+  virtual ~Nccl() = default;
+
+  /// Calls between start_group and end_group start together, in no order.
+  virtual void start_group() = 0;
+  virtual void end_group() = 0;
+
+  virtual void send(std::span<const std::byte> bytes, int to, device::Stream& stream) = 0;
+  virtual void receive(std::span<std::byte> bytes, int from, device::Stream& stream) = 0;
+  /// Copies the bytes of `root` to every rank.
+  virtual void broadcast(std::span<std::byte> bytes, int root, device::Stream& stream) = 0;
+  /// On `root`, `sum` becomes the sum of all ranks' values; on other ranks `sum` is ignored. `sum`
+  /// and `values` may be the same memory.
+  virtual void reduce(std::span<const float> values, std::span<float> sum, int root,
+                      device::Stream& stream) = 0;
+  virtual void all_reduce(std::span<float> values, device::Stream& stream) = 0;
+  /// `all` has a block of equal size for each rank. Copies each rank's own block to all ranks.
+  virtual void all_gather(std::span<std::byte> all, device::Stream& stream) = 0;
+  /// `values` has a block of equal size for each rank, and `mine` becomes the sum of all ranks'
+  /// values of this rank's block, which may be its memory.
+  virtual void reduce_scatter(std::span<const float> values, std::span<float> mine,
+                              device::Stream& stream) = 0;
+
+  /// Keeps memory registered while it lives, so that transfers may use the memory without a copy in
+  /// between. Destroy it before the memory and the group are freed, when none of its transfers is
+  /// under way.
+  class Registration {
+   public:
+    virtual ~Registration() = default;
+  };
+  /// Whether register_block has an effect. The answer is the same on every rank, because NCCL wants
+  /// the memory of a transfer registered on all ranks or on none.
+  virtual bool registers() const = 0;
+  /// Registers a whole block of device memory. Not collective; must not be called inside a group of
+  /// calls.
+  virtual std::unique_ptr<Registration> register_block(std::span<std::byte> block) = 0;
+
+  /// "NCCL 2.28.9, memory of transfers registered".
+  virtual std::string name() const = 0;
+
+  /// As in Communicator::split.
+  virtual std::unique_ptr<Nccl> split(int color, int key) = 0;
+
+  /// The error of an operation that was started, or of another rank; "" when there is none. Never
+  /// blocks.
+  virtual std::string asynchronous_error() = 0;
+  /// Ends all operations under way, even if they wait for other ranks. No operation can be started
+  /// afterwards. It may be called once more, and from another thread while a call waits for other
+  /// ranks: the call returns with an error then. NCCL does not guarantee that either call returns;
+  /// bound your wait.
+  virtual void abort() noexcept = 0;
+};
+
+/// Collective over `host`: makes a group of its ranks, each of which has its own GPU. Throws
+/// SystemError, also when the ranks' versions of NCCL differ, and Unsupported in a build without
+/// CUDA. If the other ranks do not take part within wait_timeout, `late` is told so, and is to end
+/// the job.
+std::unique_ptr<Nccl> make_nccl(Communicator& host, device::Device& device, CallWatch::Late late);
+
+/// "2.28.9"; "none: this build has no CUDA".
+std::string nccl_version();
+
+}  // namespace pecia::comm

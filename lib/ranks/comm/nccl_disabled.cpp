@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Replaces nccl_cuda.cpp in a build without CUDA.
+
+#include "lib/base/core/error.hpp"
+#include "lib/ranks/comm/nccl.hpp"
+
+namespace pecia::comm {
+
+std::unique_ptr<Nccl> make_nccl(Communicator&, device::Device&, CallWatch::Late) {
+  fail<Unsupported>("NCCL: this pecia was built without CUDA");
+}
+
+std::string nccl_version() {
+  return "none: this build has no CUDA";
+}
+
+}  // namespace pecia::comm

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/ranks/comm/server_map.hpp"
+
+#include <bit>
+#include <map>
+
+namespace pecia::comm {
+
+ServerMap::ServerMap(std::span<const int> label_of_rank) {
+  std::map<int, int> server_of_label;
+  for (const int label : label_of_rank) {
+    const int next = num_servers();
+    const int server = server_of_label.try_emplace(label, next).first->second;
+    if (server == next) ranks_.emplace_back();
+    const int rank = num_ranks();
+    server_of_rank_.push_back(server);
+    index_on_server_.push_back(static_cast<int>(ranks_[server].size()));
+    ranks_[server].push_back(rank);
+  }
+}
+
+bool sums_as_flat(std::span<const int> label_of_rank) {
+  const ServerMap servers(label_of_rank);
+  if (servers.num_ranks() == 0) return true;
+  const auto width = static_cast<int>(servers.ranks(0).size());
+  if (servers.num_servers() > 1 && !std::has_single_bit(static_cast<unsigned>(width))) return false;
+  for (int rank = 0; rank < servers.num_ranks(); ++rank)
+    if (servers.server(rank) != rank / width) return false;
+  return true;
+}
+
+int ServerMap::delegate(int server, int rank) const {
+  const std::vector<int>& ranks = ranks_[server];
+  return ranks[index_on_server_[rank] % ranks.size()];
+}
+
+}  // namespace pecia::comm

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Tells who holds the keys and values of which tokens. Every rank of a replica keeps the same map.
+/// The map follows from the plans alone, so positions never travel.
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "lib/ranks/parallel/team.hpp"
+
+namespace pecia::parallel {
+
+/// Returns the tokens of the range whose positions lie in [begin, end).
+IndexRun indices_between(const StridedRange& range, int64_t begin, int64_t end);
+
+/// Tokens in slots next to each other, whose positions go up in equal steps.
+struct Stretch {
+  int64_t slot = 0;  ///< slot of the first token
+  StridedRange positions;
+  bool operator==(const Stretch&) const = default;
+};
+
+/// Cuts tokens into stretches. The tokens stand at `positions` and lie one after the other in
+/// `slots`. They are cut where positions or slots jump. There must be at least as many slots as
+/// tokens.
+///
+///     positions 0 1 2 3 | 8 10 12 14, slots 5 6 | 20 … 25
+///                                    0 1 from slot 5     2 3 from 20     8 10 12 14 from 22
+std::vector<Stretch> stretches(const std::vector<StridedRange>& positions,
+                               const std::vector<SlotRange>& slots);
+
+/// Counts the pairs of query and key in which the query sees the key. Queries stand at the
+/// positions of `rows`, and keys at the positions of `keys`. A query sees a key that does not come
+/// after it and, if the window is not 0, lies within the window.
+int64_t count_seen(GlobalRange rows, const std::vector<StridedRange>& keys, int64_t window);
+
+/// What the map has of a sequence: its parent, if there is one, and by instance what is reserved and
+/// by virtual rank of an instance what is held.
+struct SequenceState {
+  static constexpr SequenceId no_parent = -1;
+
+  SequenceId parent = no_parent;
+  int64_t length = 0;
+  std::vector<int64_t> reserved;
+  /// Of each instance, and of each virtual rank in it; empty: the sequence begins now.
+  std::vector<std::vector<StridedRange>> held;
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(parent), archive(length), archive(reserved);
+    auto instances = static_cast<int64_t>(held.size());
+    archive(instances);
+    held.resize(static_cast<size_t>(instances));
+    for (std::vector<StridedRange>& ranges : held) archive(ranges);
+  }
+};
+
+/// A sequence's parent, if there is one, and then the sequence itself.
+class Lineage {
+ public:
+  explicit Lineage(SequenceId sequence, std::optional<SequenceId> parent = {})
+      : members_{parent.value_or(sequence), sequence}, count_(parent ? 2 : 1) {}
+
+  const SequenceId* begin() const { return members_.data(); }
+  const SequenceId* end() const { return members_.data() + count_; }
+  SequenceId front() const { return members_.front(); }
+
+ private:
+  std::array<SequenceId, 2> members_;
+  size_t count_;
+};
+
+/// The sequences of a replica. For each sequence the map has the positions that each instance
+/// holds, in the order in which they were cached, and the number of tokens that may be cached
+/// there. If instances play virtual ranks (virtual_ranks.hpp), each virtual rank holds its own
+/// part.
+class KvMap {
+ public:
+  /// `virtual_ranks` is their number on each instance. It is 1 if none are played.
+  explicit KvMap(int instances, int virtual_ranks = 1)
+      : instances_(instances), virtual_ranks_(virtual_ranks), total_reserved_(instances) {}
+
+  int instances() const { return instances_; }
+  int virtual_ranks() const { return virtual_ranks_; }
+
+  /// Adds a sequence with room for reserved[i] tokens on instance i, in equal parts for its virtual
+  /// ranks. With `parent`, it begins with all tokens of the parent. The parent cannot change while
+  /// it has children.
+  void add(SequenceId sequence, const std::vector<int64_t>& reserved,
+           std::optional<SequenceId> parent = {});
+  void remove(SequenceId sequence);
+  bool contains(SequenceId sequence) const { return sequences_.contains(sequence); }
+
+  /// Adds the new tokens of a pass. They are cached where their rows are, or where the placement
+  /// says. Throws InvalidArgument unless their first position is the sequence's length, the team has
+  /// all instances that hold keys which the rows see, and no instance goes beyond what is reserved
+  /// there. With virtual ranks there are no placements.
+  void append(const PassSequence& rows, const Team& team, const Placement* placement = nullptr);
+  /// Returns what travels of the sequence in a pass that places its tokens, by place in the ring.
+  /// Call it before `append`.
+  std::vector<TravellingTokens> travelling(const PassSequence& rows, const Team& team) const;
+
+  /// Changes what a sequence may hold on an instance. Throws InvalidArgument if it holds more.
+  void set_reserved(SequenceId sequence, int instance, int64_t tokens);
+
+  /// Returns all that the map has of a sequence but its children.
+  SequenceState state(SequenceId sequence) const;
+  /// Adds a sequence in this state. If the map has it already, its state becomes this one; with
+  /// virtual ranks it has then reserved as much as before.
+  void set_state(SequenceId sequence, const SequenceState& state);
+
+  std::optional<SequenceId> parent(SequenceId sequence) const { return at(sequence).parent; }
+  /// Counts the cached tokens, including the parent's.
+  int64_t length(SequenceId sequence) const { return at(sequence).length; }
+  int64_t reserved(SequenceId sequence, int instance) const {
+    return at(sequence).reserved.at(instance);
+  }
+  /// Counts the sequence's own tokens that an instance, or one of its virtual ranks, holds. The
+  /// parent's are not counted. `ranges` gives their positions.
+  int64_t held(SequenceId sequence, int instance, int virtual_rank = 0) const {
+    return part(sequence, instance, virtual_rank).tokens;
+  }
+  const std::vector<StridedRange>& ranges(SequenceId sequence, int instance,
+                                          int virtual_rank = 0) const {
+    return part(sequence, instance, virtual_rank).ranges;
+  }
+  /// Returns the sequences whose tokens a query of `sequence` sees.
+  Lineage lineage(SequenceId sequence) const;
+  /// Returns the instances that hold keys which a query of `sequence` sees, in ascending order.
+  std::vector<int> holders(SequenceId sequence) const;
+
+  /// Throws InvalidArgument unless each token of each sequence is held once, its parent's tokens by
+  /// the parent, and no instance holds more than is reserved there.
+  void verify() const;
+
+  /// Counts the tokens that all sequences together reserve on an instance.
+  int64_t total_reserved(int instance) const { return total_reserved_.at(instance); }
+
+ private:
+  struct Held {
+    int64_t tokens = 0;
+    std::vector<StridedRange> ranges;
+  };
+  struct Sequence {
+    std::optional<SequenceId> parent;
+    int64_t length = 0;
+    int64_t children = 0;
+    std::vector<int64_t> reserved;  ///< by instance
+    std::vector<Held> parts;        ///< by instance, then by virtual rank
+  };
+  void place(Sequence& sequence, const PassSequence& rows, const Team& team,
+             const Placement& placement);
+  const Sequence& at(SequenceId sequence) const;
+  Sequence& at(SequenceId sequence) {
+    return const_cast<Sequence&>(static_cast<const KvMap*>(this)->at(sequence));
+  }
+  const Held& part(SequenceId sequence, int instance, int virtual_rank) const {
+    return at(sequence).parts.at(instance * virtual_ranks_ + virtual_rank);
+  }
+
+  int instances_, virtual_ranks_;
+  std::vector<int64_t> total_reserved_;  ///< by instance
+  std::unordered_map<SequenceId, Sequence> sequences_;
+};
+
+}  // namespace pecia::parallel

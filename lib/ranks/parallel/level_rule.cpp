@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/ranks/parallel/level_rule.hpp"
+
+#include "lib/base/core/error.hpp"
+#include "lib/ranks/parallel/level_time.hpp"
+
+namespace pecia::parallel {
+
+int best_micro(const RingInputs& in, const Levels& levels, const LevelRule& rule) {
+  PECIA_CHECK(in.ranks == levels.ranks() && in.rates.flops > 0 && in.rates.all_to_all_bandwidth > 0,
+              "{} ranks, levels of {}, {} FLOP/s, {} B/s", in.ranks, levels.ranks(), in.rates.flops,
+              in.rates.all_to_all_bandwidth);
+  constexpr double least_rows = 64;
+  const RankTokens tokens{in.load.new_tokens / in.ranks, in.load.cached_tokens() / in.ranks};
+  const std::vector<LevelLoad> loads = level_loads(levels, rule.geometry);
+  const LevelRates rates{4 / in.rates.flops,
+                         std::vector<double>(loads.size(), 1 / in.rates.all_to_all_bandwidth)};
+  int best = 1;
+  double least_s = 0;
+  for (const int micro : micro_choices) {
+    if (micro > 1 && rule.kept(2) * tokens.rows < least_rows * micro) break;
+    const double seconds = layer_s(loads, rule, tokens, in.shape, rates, micro);
+    if (micro == 1 || seconds < least_s) best = micro, least_s = seconds;
+  }
+  return best;
+}
+
+}  // namespace pecia::parallel

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/ranks/parallel/level_time.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lib/base/core/error.hpp"
+
+namespace pecia::parallel {
+
+double pipeline_s(double own_s, const std::vector<StepTimes>& steps) {
+  double sent = 0;
+  for (const StepTimes& step : steps) sent += step.tokens_s;
+  double arrived = 0, attended = own_s, home = sent;
+  for (const StepTimes& step : steps) {
+    arrived += step.tokens_s;
+    attended = std::max(attended, arrived) + step.attention_s;
+    home = std::max(home, attended) + step.outputs_s;
+  }
+  return std::max(home, attended);
+}
+
+std::vector<LevelLoad> level_loads(const Levels& levels, Geometry geometry) {
+  const LevelRule rule{geometry, 0};
+  const int ranks = levels.ranks();
+  std::vector<LevelLoad> loads(levels.count() - 1);
+  for (int rank = 0; rank < ranks; ++rank) {
+    double below = 1, have_queries = 1,
+           have_keys = 1;  // ranks of the segment that is there already
+    for (int level = 2; level <= levels.count(); ++level) {
+      double size = 0, new_pairs = 0, cached_pairs = 0;
+      bool asks = false, is_asked = false;
+      for (int query = 0; query < ranks; ++query) {
+        if (!levels.together(level, query, rank)) continue;
+        ++size;
+        for (int key = 0; key < ranks; ++key) {
+          const Seen seen = seen_at(levels, rule, level, query, key);
+          new_pairs += seen.rows ? 1 : 0, cached_pairs += seen.cached ? 1 : 0;
+          asks = asks || (seen.rows && query == rank);
+          is_asked = is_asked || (seen.rows && key == rank);
+        }
+      }
+      LevelLoad& load = loads[level - 2];
+      load.repeats_own = geometry == Geometry::nested;
+      load.new_pairs = std::max(load.new_pairs, new_pairs / size);
+      load.cached_pairs = std::max(load.cached_pairs, cached_pairs / size);
+      load.sent_of_all = std::max(load.sent_of_all, (size - below) / size);
+      load.sent_home = std::max(load.sent_home, (size - 1) / size);
+      const LevelLoad::Sent sent{asks ? (size - have_queries) / size : 0,
+                                 is_asked ? (size - have_keys) / size : 0};
+      if (std::ranges::find(load.sent, sent) == load.sent.end()) load.sent.push_back(sent);
+      below = size;
+      if (asks) have_queries = size;
+      if (is_asked) have_keys = size;
+    }
+  }
+  return loads;
+}
+
+double layer_s(const std::vector<LevelLoad>& loads, const LevelRule& rule, const RankTokens& tokens,
+               const RingShape& shape, const LevelRates& rates, int micro) {
+  PECIA_CHECK(micro >= 1 && rates.s_per_byte.size() >= loads.size(),
+              "{} micro-partitions, {} levels, {} links", micro, loads.size() + 1,
+              rates.s_per_byte.size());
+  constexpr double price_of_doubling = 0.01;
+  const double rows = tokens.rows, cached = tokens.cached;
+  const double head_pair_s = rates.s_per_pair * shape.num_heads;
+  const double own_s = head_pair_s * rows * (rows / 2 + cached);
+  const double slower = 1 + price_of_doubling * std::log2(micro);
+  const double queries = rows * shape.num_heads * shape.q_bytes;
+  const double new_keys = rows * 2 * shape.num_kv_heads * shape.kv_bytes;
+  const double cached_keys = cached * 2 * shape.num_kv_heads * shape.kv_bytes;
+  std::vector<StepTimes> steps;
+  double repeated_s = 0;
+  for (size_t i = 0; i < loads.size(); ++i) {
+    const LevelLoad& load = loads[i];
+    const double kept = rule.kept(static_cast<int>(i) + 2), link = rates.s_per_byte[i] / micro;
+    const double pairs = load.new_pairs * rows * rows + load.cached_pairs * rows * cached;
+    double sent = cached > 0 ? load.sent_of_all * (queries + new_keys + cached_keys) : 0;
+    for (const LevelLoad::Sent& of_rank : load.sent)
+      sent = std::max(sent, of_rank.queries * queries + of_rank.new_keys * new_keys);
+    const StepTimes step{kept * sent * link, kept * kept * pairs * head_pair_s * slower / micro,
+                         kept * load.sent_home * rows * shape.num_heads * shape.out_bytes * link};
+    steps.insert(steps.end(), micro, step);
+    if (load.repeats_own) repeated_s += kept * kept * own_s;
+  }
+  return pipeline_s(own_s, steps) + repeated_s;
+}
+
+}  // namespace pecia::parallel

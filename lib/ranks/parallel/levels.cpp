@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/ranks/parallel/levels.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "lib/base/core/error.hpp"
+
+namespace pecia::parallel {
+namespace {
+
+/// Numbers runs of equal labels from 0 on.
+std::vector<int> runs_of(const std::vector<int>& labels, const std::vector<int>& within) {
+  std::vector<int> segments;
+  for (size_t rank = 0; rank < labels.size(); ++rank) {
+    const bool same =
+        rank > 0 && labels[rank] == labels[rank - 1] && within[rank] == within[rank - 1];
+    segments.push_back(rank == 0 ? 0 : segments.back() + (same ? 0 : 1));
+  }
+  return segments;
+}
+
+std::vector<int> alone(int ranks) {
+  std::vector<int> segments(ranks);
+  std::iota(segments.begin(), segments.end(), 0);
+  return segments;
+}
+
+int count_of(const std::vector<int>& segments) {
+  return segments.back() + 1;
+}
+
+/// By segment of `upper`: how many segments of `lower` it has.
+std::vector<int> parts_of(const std::vector<int>& lower, const std::vector<int>& upper) {
+  std::vector<int> parts(count_of(upper));
+  for (size_t rank = 0; rank < lower.size(); ++rank)
+    if (rank == 0 || lower[rank] != lower[rank - 1]) ++parts[upper[rank]];
+  return parts;
+}
+
+/// A level between two: each segment of `upper` is cut into groups of about as many segments of
+/// `lower` as it then has groups.
+std::vector<int> between(const std::vector<int>& lower, const std::vector<int>& upper) {
+  const std::vector<int> parts = parts_of(lower, upper);
+  std::vector<int> segments;
+  int segment = -1, part = 0;
+  for (size_t rank = 0; rank < lower.size(); ++rank) {
+    const bool new_upper = rank == 0 || upper[rank] != upper[rank - 1];
+    const bool new_lower = rank == 0 || lower[rank] != lower[rank - 1];
+    part = new_upper ? 0 : part + (new_lower ? 1 : 0);
+    const auto group = static_cast<int>(std::ceil(std::sqrt(parts[upper[rank]])));
+    if (new_upper || (new_lower && part % group == 0)) ++segment;
+    segments.push_back(segment);
+  }
+  return segments;
+}
+
+}  // namespace
+
+Levels::Levels(int ranks, std::vector<std::vector<int>> joins) {
+  PECIA_CHECK(ranks >= 1, "levels of {} ranks", ranks);
+  segments_.push_back(alone(ranks));
+  for (std::vector<int>& join : joins) {
+    const std::vector<int>& below = segments_.back();
+    PECIA_CHECK(std::ssize(join) == ranks && join.front() == 0, "{} segments of {} ranks",
+                join.size(), ranks);
+    for (int rank = 1; rank < ranks; ++rank) {
+      const int step = join[rank] - join[rank - 1];
+      PECIA_CHECK(step == 0 || (step == 1 && below[rank] != below[rank - 1]),
+                  "rank {} is in segment {}, the one before in {}", rank, join[rank],
+                  join[rank - 1]);
+    }
+    segments_.push_back(std::move(join));
+  }
+  for (int level = 1; level <= count(); ++level) {
+    auto& orders = deal_orders_.emplace_back(count_of(segments_[level - 1]));
+    if (level == 1) {
+      for (int rank = 0; rank < ranks; ++rank) orders[rank] = {rank};
+      continue;
+    }
+    // By place in the order of the segment below, as a share of its length.
+    std::vector<std::vector<std::pair<double, int>>> placed(orders.size());
+    for (int below = 0; below < count_of(segments_[level - 2]); ++below) {
+      const std::vector<int>& order = deal_orders_[level - 2][below];
+      for (size_t i = 0; i < order.size(); ++i)
+        placed[segment(level, order[i])].emplace_back(
+            static_cast<double>(i) / static_cast<double>(order.size()), order[i]);
+    }
+    for (size_t i = 0; i < orders.size(); ++i) {
+      std::ranges::stable_sort(placed[i], {}, &std::pair<double, int>::first);
+      for (const auto& [share, rank] : placed[i]) orders[i].push_back(rank);
+    }
+  }
+}
+
+std::vector<int> Levels::members(int level, int segment) const {
+  std::vector<int> found;
+  for (int rank = 0; rank < ranks(); ++rank)
+    if (this->segment(level, rank) == segment) found.push_back(rank);
+  return found;
+}
+
+int Levels::most_ranks(int level) const {
+  size_t most = 0;
+  for (const std::vector<int>& segment : deal_orders_.at(level - 1))
+    most = std::max(most, segment.size());
+  return static_cast<int>(most);
+}
+
+Levels levels_of(const std::vector<int>& servers, const std::vector<int>& racks,
+                 std::optional<int> wanted) {
+  PECIA_CHECK(!servers.empty() && servers.size() == racks.size(), "{} servers, {} racks",
+              servers.size(), racks.size());
+  const auto ranks = static_cast<int>(servers.size());
+  std::vector<std::vector<int>> levels{alone(ranks)};
+  for (std::vector<int> join :
+       {runs_of(servers, racks), runs_of(racks, racks), std::vector<int>(ranks)})
+    if (count_of(join) < count_of(levels.back())) levels.push_back(std::move(join));
+  if (wanted) {
+    PECIA_CHECK(*wanted >= 1, "{} levels", *wanted);
+    const auto most = static_cast<size_t>(*wanted);
+    if (most == 1) levels.resize(1);
+    if (levels.size() > most) levels.erase(levels.begin() + *wanted - 1, levels.end() - 1);
+    while (levels.size() < most && levels.size() > 1) {
+      const auto most_parts = [&](size_t upper) {
+        return std::ranges::max(parts_of(levels[upper - 1], levels[upper]));
+      };
+      size_t widest = 1;
+      for (size_t upper = 2; upper < levels.size(); ++upper)
+        if (most_parts(upper) > most_parts(widest)) widest = upper;
+      if (most_parts(widest) <= 2) break;
+      levels.insert(levels.begin() + static_cast<std::ptrdiff_t>(widest),
+                    between(levels[widest - 1], levels[widest]));
+    }
+  }
+  return {ranks, {levels.begin() + 1, levels.end()}};
+}
+
+double LevelRule::kept(int level) const {
+  PECIA_CHECK(level >= 1 && drop >= 0 && drop < 1, "level {} with drop {}", level, drop);
+  if (level == 1 || drop == 0) return 1;
+  return std::ldexp(1 - drop, 2 - level);
+}
+
+int64_t kept_cached(const LevelRule& rule, int level, const PartTokens& part) {
+  const auto share =
+      static_cast<int64_t>(std::ceil(rule.kept(level) * static_cast<double>(part.cached)));
+  return std::max(share, part.first_cached);
+}
+
+int64_t kept_rows(const LevelRule& rule, int level, const PartTokens& part) {
+  const auto share =
+      static_cast<int64_t>(std::ceil(rule.kept(level) * static_cast<double>(part.rows)));
+  return std::max(share, std::min(part.rows, part.first + part.last));
+}
+
+Seen seen_at(const Levels& levels, const LevelRule& rule, int level, int query, int key) {
+  PECIA_CHECK(level >= 2, "level {} joins no parts", level);
+  if (query == key || !levels.together(level, query, key)) return {};
+  if (rule.geometry == Geometry::disjoint && levels.together(level - 1, query, key)) return {};
+  return {true, key < query};
+}
+
+}  // namespace pecia::parallel

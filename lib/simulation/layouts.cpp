@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/simulation/layouts.hpp"
+
+#include <algorithm>
+
+#include "lib/base/core/error.hpp"
+
+namespace pecia::simulation {
+namespace {
+
+template <typename T>
+bool is_kept(const std::optional<T>& wanted, const T& value) {
+  return !wanted || *wanted == value;
+}
+
+/// The grids of `ranks` ranks with the degrees that are kept, more replicas first.
+std::vector<std::pair<int, parallel::Degrees>> grids_of(int ranks, const KeptDegrees& kept) {
+  std::vector<std::pair<int, parallel::Degrees>> grids;
+  for (int dp = ranks; dp >= 1; --dp) {
+    if (ranks % dp != 0 || !is_kept(kept.dp, dp)) continue;
+    for (const parallel::Degrees& degrees : parallel::grids_of(ranks / dp))
+      if (is_kept(kept.cp, degrees.cp) && is_kept(kept.sp, degrees.sp) &&
+          is_kept(kept.tp, degrees.tp))
+        grids.emplace_back(dp, degrees);
+  }
+  return grids;
+}
+
+/// The degrees of EP with these others: the one that is kept, legal or not, or all that are legal.
+std::vector<int> eps_of(const parallel::Degrees& degrees, const KeptDegrees& kept,
+                        const parallel::ModelShape& model) {
+  return kept.ep ? std::vector{*kept.ep} : parallel::expert_degrees(degrees, model);
+}
+
+parallel::Setting setting_of(const parallel::Degrees& degrees, const job::Job& job,
+                             const job::Job::Parallel& parallel) {
+  return {degrees,
+          parallel.prefill,
+          parallel.ring,
+          parallel.decode,
+          parallel.shift_threshold,
+          job.reproducible,
+          parallel.cp.elastic};
+}
+
+/// Whether this version runs the job in this layout.
+bool is_implemented(job::Job job, const job::Job::Parallel& layout) try {
+  job.parallel = layout;
+  job::refuse_unimplemented(job);
+  if (job.backend == job::BackendKind::cpu) job::refuse_on_cpus(job);
+  return true;
+} catch (const Unsupported&) {
+  return false;
+}
+
+/// Whether it is open if the instances of a replica are one ring, or teams that change.
+bool leaves_teams_open(const job::Job& job, const KeptDegrees& kept) {
+  const job::Job::Parallel& parallel = job.parallel;
+  return !kept.cp && !parallel.cp.degree && !parallel.cp.elastic && !parallel.prefill &&
+         !parallel.ring && !parallel.decode && !parallel.shift_threshold &&
+         job.attention.sparse == job::Sparse::off;
+}
+
+}  // namespace
+
+std::vector<job::Job::Parallel> layouts_of(int ranks, const job::Job& job, const KeptDegrees& kept,
+                                           const parallel::ModelShape& model) {
+  PECIA_CHECK(ranks >= 1, "{} ranks", ranks);
+  const job::Job::Parallel& parallel = job.parallel;
+  const int most_instances = std::max(parallel.elastic.min, parallel.elastic.max.value_or(1));
+  const bool by_levels = job.attention.sparse == job::Sparse::csa;
+  const std::vector<bool> elastic = leaves_teams_open(job, kept)
+                                        ? std::vector{false, true}
+                                        : std::vector<bool>{parallel.cp.elastic};
+  const bool any_implemented = is_implemented(job, parallel);
+  std::vector<job::Job::Parallel> layouts;
+  for (const auto& [dp, degrees] : grids_of(ranks, kept)) {
+    if (by_levels && degrees.sp > 1 && !kept.sp) continue;
+    if (parallel.cp.elastic && most_instances > degrees.cp && degrees.cp > 1) continue;
+    const parallel::Degrees cut =
+        by_levels ? parallel::Degrees{degrees.cp * degrees.sp, 1, degrees.tp} : degrees;
+    const parallel::ModeRow& row = parallel::row_of(cut);
+    for (const parallel::PrefillMode prefill : row.prefill)
+      for (const parallel::DecodeMode decode : row.decode) {
+        if (!is_kept(parallel.prefill, prefill) || !is_kept(parallel.decode, decode)) continue;
+        job::Job::Parallel layout = parallel;
+        layout.dp = dp, layout.sp = degrees.sp, layout.tp = degrees.tp;
+        if (degrees.ranks() > 1) layout.prefill = prefill, layout.decode = decode;
+        for (const int ep : eps_of(cut, kept, model))
+          for (const bool teams : elastic) {
+            if (teams && degrees.cp == 1 && elastic.size() > 1) continue;  // it is the other one
+            layout.cp = {degrees.cp, teams && degrees.cp > 1};
+            layout.ep = ep;
+            const parallel::Degrees dealt{cut.cp, cut.sp, cut.tp, ep};
+            if (!parallel::refusal(setting_of(dealt, job, layout), model) &&
+                (!any_implemented || is_implemented(job, layout)))
+              layouts.push_back(layout);
+          }
+      }
+  }
+  return layouts;
+}
+
+std::string why_no_layout(int ranks, const job::Job& job, const KeptDegrees& kept,
+                          const parallel::ModelShape& model) {
+  const auto grids = grids_of(ranks, kept);
+  for (const auto& [dp, degrees] : grids) {
+    const parallel::Degrees dealt{degrees.cp, degrees.sp, degrees.tp, kept.ep.value_or(1)};
+    if (const auto refused = parallel::refusal(setting_of(dealt, job, job.parallel), model))
+      return refused->text();
+  }
+  PECIA_CHECK(grids.empty(), "a legal grid of {} ranks has no layout", ranks);
+  std::string given;
+  for (const auto& [name, degree] :
+       {std::pair("dp", kept.dp), std::pair("cp", kept.cp), std::pair("sp", kept.sp),
+        std::pair("tp", kept.tp), std::pair("ep", kept.ep)})
+    if (degree) given += fmt::format("{}{} {}", given.empty() ? "" : " × ", name, *degree);
+  return fmt::format(
+      "no grid of {} ranks has parallel.{}: use other --ranks, or leave one of the degrees out",
+      ranks, given);
+}
+
+}  // namespace pecia::simulation

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A cluster as a value: what its ranks and links can do at most, and what they achieve. It
+/// describes a machine that is not here, or one that was measured.
+
+#include <array>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/base/core/dtype.hpp"
+#include "lib/ranks/comm/place.hpp"
+#include "lib/work/cluster_files/efficiency.hpp"
+
+namespace pecia::cluster_files {
+
+/// What one rank can do at most.
+struct RankPeaks {
+  std::string name;
+  bool gpu = false;
+  std::map<DType, double> flops;  ///< FLOP/s of products, by the type of their operands
+  double memory_gbs = 0;          ///< 1e9 B/s, while all ranks of a server work
+  double memory_gib = 0;          ///< 2^30 B
+  /// How many times memory_gbs, and how many times flops, a rank has while the others of its server
+  /// wait. The second is above 1 where ranks share cores, or cores share a clock or units.
+  double alone = 1, alone_flops = 1;
+  double program_gib =
+      0;  ///< what the program itself takes of memory_gib: libraries, buffers of MPI
+  /// 1e9 B/s of memory that a rank writes for the first time, while all ranks do; 0: no time is
+  /// counted for it.
+  double first_touch_gbs = 0;
+
+  bool operator==(const RankPeaks&) const = default;
+};
+
+/// What messages take that go this far. Where a level is shared, ranks share its rate: those of a
+/// server at the levels server and rack, those of a rack at the level system.
+struct Link {
+  double gbs = 0;  ///< 1e9 B/s for each rank, or for those that share it, in each direction
+  double us = 0;   ///< from the start of a message until its first byte arrives
+  bool shared = false;
+
+  bool operator==(const Link&) const = default;
+};
+
+struct Cluster {
+  int ranks_per_server = 1, servers_per_rack = 1;
+  RankPeaks rank;
+  std::array<Link, comm::num_link_levels> links;  ///< by LinkLevel
+  /// Shares of the peaks above: of FLOP/s for products and attention, of memory_gbs for all that is
+  /// read and written (copy) and for what attention reads (stream: most of it are keys and values,
+  /// which lie beyond caches), of a link's gbs for messages between two ranks and for those of
+  /// collectives.
+  struct Shares {
+    Efficiency gemm, attention, copy, send, collective;
+    std::optional<Efficiency> stream = {};  ///< absent: as copy
+    /// Of the rate of products that wait for memory, where rows of their weights lie apart, by the
+    /// bytes of a row. (A core's prefetcher reads on into the columns of other ranks.) Absent: 1.
+    std::optional<Efficiency> pieces = {};
+    /// Of the rate of products that wait for memory, by the bytes of their weights: small matrices
+    /// end before memory is busy. A product waits for memory that takes less than twice as long as
+    /// one of one row. Its bytes then count, and of gemm its rows alone. Absent: depth and width do, too.
+    std::optional<Efficiency> weights = {};
+    bool operator==(const Shares&) const = default;
+  } efficiency;
+  /// What work takes beside: for each op or copy, for each pass, and for each step of a collective:
+  /// starting and finding its messages, and waiting for ranks that had the slower moment.
+  struct Overhead {
+    double op_us = 0, step_us = 0, exchange_us = 0;
+    bool operator==(const Overhead&) const = default;
+  } overhead;
+
+  bool operator==(const Cluster&) const = default;
+
+  /// Where ranks are if they fill one server after the other.
+  comm::RackServerGpu place(int number) const;
+  /// Ranks that share a level's rate: 1 where it is not shared.
+  int sharing(comm::LinkLevel level) const;
+  std::vector<comm::RackServerGpu> places(int ranks) const;
+};
+
+/// Reads a cluster file (YAML). Each key is required, so that no figure is hidden, but for the
+/// optional ones: rank.alone and alone_flops (1), rank.program_gib and first_touch_gbs (0),
+/// efficiency.stream (as copy), efficiency.pieces (1), efficiency.weights (none) and
+/// overhead.exchange_us (0). Throws InputError naming the line and the key: no file, not YAML, an
+/// unknown key (with the nearest known one), a key that is missing, a rate that is zero or negative, a
+/// share outside (0, 1], sizes of a curve that do not ascend.
+Cluster read_cluster(const std::filesystem::path& file);
+/// The same of a file's text; `name` stands for it in errors.
+Cluster parse_cluster(const std::string& text, const std::string& name);
+
+/// The cluster as a file that parse_cluster reads back as it was.
+std::string to_yaml(const Cluster& cluster);
+
+/// Names of the clusters that are known without a file.
+std::vector<std::string> cluster_presets();
+/// The preset's file; absent for other names.
+std::optional<std::string> preset_text(std::string_view preset);
+
+/// The preset of this name, or else the cluster file. Throws InputError as read_cluster does, and
+/// for what is neither, naming the presets that may be meant.
+Cluster cluster_of(const std::string& preset_or_file);
+
+}  // namespace pecia::cluster_files

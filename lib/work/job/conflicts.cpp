@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The table of what does not go together in a job, each with the reason and the nearest setting
+/// that is legal. Modes and degrees have a table of their own (lib/ranks/parallel/modes.cpp).
+
+#include <algorithm>
+#include <array>
+#include <functional>
+
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/json.hpp"
+#include "lib/base/device/cuda_device.hpp"
+#include "lib/files/grammar/grammars.hpp"
+#include "lib/work/job/job.hpp"
+#include "lib/work/job/job_codecs.hpp"
+#include "lib/work/job/job_schema.hpp"
+
+namespace pecia::job {
+namespace {
+
+/// Where a conflict is one.
+enum class On { any, cpus, gpus };
+
+struct Conflict {
+  On on;
+  bool (*holds)(const Job& job);
+  std::string (*why)(const Job& job);  ///< which settings, and the reason
+  const char* nearest;                 ///< what to do
+};
+
+bool is_integer(std::optional<Precision> precision) {
+  return precision == Precision::int8 || precision == Precision::int4;
+}
+bool is_layout(const Job& job) {
+  return job.reproducible == Reproducible::layout;
+}
+bool is_csa(const Job& job) {
+  return job.attention.sparse == Sparse::csa;
+}
+bool is_tuned(const Job& job) {
+  return job.attention.drop && !job.attention.drop->file.empty();
+}
+int shapes_of(const Job& job) {
+  const Job::Generation& generation = job.generation;
+  return generation.schema.has_value() + generation.regex.has_value() + !generation.choice.empty();
+}
+
+/// A value as a job file has it, where it is a word, a number or a map with one key.
+std::string in_words(const nlohmann::ordered_json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_object() && value.size() == 1)
+    return fmt::format("{{{}: {}}}", value.begin().key(), in_words(value.front()));
+  return json_text(value);
+}
+
+/// The text whatever the job is.
+#define PECIA_WHY(text) [](const Job&) { return std::string(text); }
+
+/// The first that holds is told.
+const Conflict conflicts[] = {
+    // Answers with a shape.
+    {On::any, [](const Job& job) { return shapes_of(job) > 0 && !grammar::why_none().empty(); },
+     [](const Job&) {
+       return fmt::format("generation.schema, regex and choice: {}", grammar::why_none());
+     },
+     nullptr},
+    {On::any, [](const Job& job) { return shapes_of(job) > 1; },
+     PECIA_WHY("generation has several of schema, regex and choice"), "use one of them"},
+    {On::any, [](const Job& job) { return shapes_of(job) > 0 && job.generation.ignore_eos; },
+     PECIA_WHY("generation.ignore_eos with schema, regex or choice: a stop token ends such an "
+               "answer"),
+     "use ignore_eos: false"},
+    {On::any, [](const Job& job) { return shapes_of(job) > 0 && !job.generation.stop.empty(); },
+     PECIA_WHY("generation.stop with schema, regex or choice: an answer that a text ends has not "
+               "its shape"),
+     "leave stop out"},
+
+    // Types on GPUs.
+    {On::gpus, [](const Job& job) { return is_integer(job.model.dtype); },
+     [](const Job& job) {
+       return fmt::format("model.dtype: {} is for CPUs in this version", name_of(*job.model.dtype));
+     },
+     "use dtype: fp8 or bf16, or backend: cpu"},
+    {On::gpus, [](const Job& job) { return is_layout(job) && job.model.dtype == Precision::fp8; },
+     PECIA_WHY("reproducible: layout with model.dtype: fp8 is not in this version: a rank rounds "
+               "its part of a row by that part's own maximum"),
+     "use dtype: bf16, or reproducible: run"},
+    {On::gpus,
+     [](const Job& job) {
+       return job.model.compute == Precision::fp32 && job.model.dtype != Precision::fp32;
+     },
+     PECIA_WHY("model.compute: fp32 on GPUs multiplies weights of that type alone in this version"),
+     "use model.dtype: fp32, or compute: auto"},
+    {On::gpus,
+     [](const Job& job) {
+       return job.model.compute == Precision::bf16 && job.model.dtype == Precision::fp8;
+     },
+     PECIA_WHY("model.compute: bf16 does not multiply weights of fp8 in this version"),
+     "use compute: auto, or model.dtype: bf16"},
+
+    // Types on CPUs.
+    {On::cpus, [](const Job& job) { return is_layout(job) && is_integer(job.model.dtype); },
+     [](const Job& job) {
+       return fmt::format("reproducible: layout with model.dtype: {} is not in this version",
+                          name_of(*job.model.dtype));
+     },
+     "use dtype: bf16, or reproducible: run"},
+    {On::cpus,
+     [](const Job& job) {
+       const int sp = job.parallel.sp.value_or(1), tp = job.parallel.tp.value_or(1);
+       return job.model.dtype == Precision::int4 && (sp > 1 || tp > 1);
+     },
+     [](const Job& job) {
+       return fmt::format(
+           "model.dtype: int4 with parallel.sp {} and parallel.tp {} is not in this version: a "
+           "group of 128 numbers is not cut",
+           job.parallel.sp.value_or(1), job.parallel.tp.value_or(1));
+     },
+     "use cp and dp, or dtype: int8"},
+    {On::cpus,
+     [](const Job& job) {
+       const Precision held = job.model.dtype.value_or(Precision::bf16);
+       return job.model.compute == Precision::bf16 && held != Precision::bf16 && !is_integer(held);
+     },
+     PECIA_WHY("model.compute: bf16 multiplies weights of bf16, int8 and int4 alone on CPUs"),
+     "use model.dtype: bf16, or compute: auto"},
+    {On::cpus, [](const Job& job) { return job.model.dtype == Precision::fp8; },
+     PECIA_WHY("model.dtype: fp8 is for GPUs in this version"),
+     "use dtype: bf16, or backend: cuda"},
+
+    {On::any,
+     [](const Job& job) {
+       return job.model.compute == Precision::fp8 && job.model.dtype != Precision::fp8;
+     },
+     PECIA_WHY("model.compute: fp8 multiplies weights of that type alone"),
+     "use model.dtype: fp8, or compute: auto"},
+
+    // Batches and reproducibility.
+    {On::any,
+     [](const Job& job) {
+       return job.batch.objective == Objective::ttft && !job.parallel.cp.elastic;
+     },
+     PECIA_WHY("batch.objective: ttft without parallel.cp: elastic is not in this version: other "
+               "runs read prompts in batch.order"),
+     "use cp: elastic, or objective: auto"},
+    {On::any, [](const Job& job) { return is_layout(job) && job.batch.policy == Policy::chunked; },
+     PECIA_WHY("batch.policy: chunked with reproducible: layout is not in this version: where a "
+               "prompt is cut depends on what else is in the batch"),
+     "use policy: prefill_first"},
+    {On::any, [](const Job& job) { return is_layout(job) && job.parallel.cp.elastic; },
+     PECIA_WHY("parallel.cp: elastic with reproducible: layout is not in this version: teams cut "
+               "sequences by what else runs"),
+     "use cp: auto, or reproducible: run"},
+
+    // Sparse attention.
+    {On::any,
+     [](const Job& job) {
+       return is_csa(job) && job.attention.objective != AttentionGoal{} && !is_tuned(job);
+     },
+     [](const Job& job) {
+       return fmt::format("attention.objective: {} needs a tuned file",
+                          in_words(attention_goal().write(job.attention.objective)));
+     },
+     ": use attention.drop: {file: tuned.json} with one that pecia tune wrote, or objective: off"},
+    {On::any,
+     [](const Job& job) {
+       return is_csa(job) && job.attention.first_tokens &&
+              job.attention.geometry == parallel::Geometry::nested;
+     },
+     [](const Job& job) {
+       return fmt::format(
+           "attention.first_tokens: {} with geometry: nested is not in this version: nested levels "
+           "are as published, without tokens that all rows see",
+           *job.attention.first_tokens);
+     },
+     "use geometry: disjoint, or first_tokens: auto"},
+    {On::any,
+     [](const Job& job) { return is_csa(job) && is_tuned(job) && job.attention.first_tokens; },
+     [](const Job& job) {
+       return fmt::format(
+           "attention.drop: {{file: {}}} is of pecia tune, which measures with first_tokens: auto",
+           job.attention.drop->file.string());
+     },
+     "leave that key out"},
+    {On::any,
+     [](const Job& job) { return is_csa(job) && job.attention.decode == SparseDecode::sparse; },
+     PECIA_WHY("attention.decode: sparse is not in this version: output tokens attend to all keys"),
+     "use decode: dense"},
+    {On::any, [](const Job& job) { return is_csa(job) && job.parallel.cp.elastic; },
+     PECIA_WHY("attention.sparse: csa with parallel.cp: elastic is not in this version: levels "
+               "follow from the ranks' places, and teams change from pass to pass"),
+     "use cp: auto, or sparse: off"},
+    {On::any, [](const Job& job) { return is_csa(job) && job.parallel.ring == RingMode::pass_q; },
+     PECIA_WHY("attention.sparse: csa with parallel.ring: pass_q is not in this version: csa sends "
+               "keys, and pass_q leaves them where they are"),
+     "use ring: auto"},
+    {On::any,
+     [](const Job& job) {
+       const auto decode = job.parallel.decode;
+       return is_csa(job) && (decode == DecodeMode::sp || decode == DecodeMode::shift);
+     },
+     [](const Job& job) {
+       return fmt::format(
+           "attention.sparse: csa with parallel.decode: {0} is not in this version: csa keeps keys "
+           "with their tokens, and {0} needs them by heads",
+           name_of(*job.parallel.decode));
+     },
+     "use decode: auto"},
+    {On::any, [](const Job& job) { return is_csa(job) && job.batch.policy == Policy::chunked; },
+     PECIA_WHY("attention.sparse: csa with batch.policy: chunked is not in this version: which "
+               "tokens count is seen from a prompt's last rows, before which its chunks are read"),
+     "use policy: prefill_first"},
+    {On::any, [](const Job& job) { return is_csa(job) && is_layout(job); },
+     PECIA_WHY("attention.sparse: csa with reproducible: layout is not in this version: levels "
+               "follow from the ranks' places, so each layout drops other tokens"),
+     "use reproducible: run, or sparse: off"},
+};
+
+#undef PECIA_WHY
+
+void refuse_first(const Job& job, On on) {
+  for (const Conflict& conflict : conflicts) {
+    if (conflict.on != on || !conflict.holds(job)) continue;
+    const std::string_view nearest = conflict.nearest == nullptr ? "" : conflict.nearest;
+    const bool joins = nearest.empty() || nearest.front() == ':';
+    fail<Unsupported>("{}{}{}", conflict.why(job), joins ? "" : "; ", nearest);
+  }
+}
+
+/// Refuses keys that would do nothing.
+void refuse_attention_keys_without_csa(const Job& job) {
+  const Job defaults;
+  for (const Field& field : schema()) {
+    if (field.section() != "attention") continue;
+    const auto value = field.write(job), usual = field.write(defaults);
+    if (value != usual)
+      fail<Unsupported>("{}: {} needs attention.sparse: csa; without it use {}: {}", field.key,
+                        in_words(value), field.name(), in_words(usual));
+  }
+}
+
+}  // namespace
+
+void refuse_on_gpus(const Job& job, int compute_capability) {
+  refuse_first(job, On::gpus);
+  constexpr int first_with_fp8 = 89;
+  if (job.model.dtype == Precision::fp8 && compute_capability < first_with_fp8)
+    fail<Unsupported>(
+        "model.dtype: fp8 needs GPUs of compute capability 8.9 or newer, this one has {}.{}; use "
+        "dtype: bf16",
+        compute_capability / 10, compute_capability % 10);
+}
+
+void refuse_on_cpus(const Job& job) {
+  refuse_first(job, On::cpus);
+}
+
+void refuse_unimplemented(const Job& job) {
+  if (job.backend == BackendKind::cuda && !device::has_cuda())
+    fail<Unsupported>(
+        "backend: cuda: this pecia was built without CUDA; use backend: cpu, or build the preset "
+        "cuda");
+  if (job.backend == BackendKind::cuda) refuse_first(job, On::gpus);
+  if (job.backend == BackendKind::cpu || !device::has_cuda()) refuse_first(job, On::cpus);
+  refuse_first(job, On::any);
+  if (!is_csa(job)) refuse_attention_keys_without_csa(job);
+}
+
+}  // namespace pecia::job

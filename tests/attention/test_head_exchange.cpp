@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Heads for rows and back: every element is checked by what it stands for.
+
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include "lib/model/attention/head_exchange.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
+#include "tests/support/owned_compute.hpp"
+
+namespace pecia::attention {
+namespace {
+
+using parallel::HeadRange;
+using parallel::HeadShard;
+using parallel::RowRange;
+
+constexpr int64_t num_heads = 8, num_kv_heads = 2, head_dim = 3;
+
+enum class What { query, key, value, output };
+
+/// Of one element of row `row` and head `head` of the whole model. fp16 holds those of queries.
+float number(What what, int64_t row, int64_t head, int64_t dimension) {
+  return static_cast<float>(2000 * static_cast<int64_t>(what) +
+                            (row * num_heads + head) * head_dim + dimension);
+}
+
+void fill(const TensorView& tensor, What what, RowRange rows, HeadRange heads) {
+  int64_t next = 0;
+  for (int64_t row = rows.begin; row < rows.end; ++row)
+    for (int64_t head = heads.begin; head < heads.end; ++head)
+      for (int64_t d = 0; d < head_dim; ++d)
+        store_from_float(tensor.data(), tensor.dtype(), next++, number(what, row, head, d));
+}
+
+void expect(const TensorView& tensor, What what, RowRange rows, HeadRange heads) {
+  ASSERT_EQ(tensor.rows(), rows.size());
+  ASSERT_EQ(tensor.size(1), heads.size());
+  int64_t next = 0;
+  for (int64_t row = rows.begin; row < rows.end; ++row)
+    for (int64_t head = heads.begin; head < heads.end; ++head)
+      for (int64_t d = 0; d < head_dim; ++d)
+        ASSERT_EQ(load_as_float(tensor.data(), tensor.dtype(), next++), number(what, row, head, d))
+            << "row " << row << ", head " << head;
+}
+
+TEST(HeadExchange, GivesEveryRankAllRowsOfItsHeads) {
+  const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+  const int ranks = world->size(), rank = world->rank();
+  test::CpuCompute compute;
+  const attention::Compute place = compute;
+  HeadExchange exchange(place);
+  for (const int64_t num_rows : {0, 1, 3, 29}) {
+    const RowRange all{0, num_rows};
+    ExchangePlan plan;
+    plan.held = parallel::head_shard(num_heads, num_kv_heads, 1, 0);
+    for (int other = 0; other < ranks; ++other) {
+      plan.rows.push_back(parallel::row_part(all, ranks, other));
+      plan.wanted.push_back(parallel::head_shard(num_heads, num_kv_heads, ranks, other));
+    }
+    const RowRange own = plan.rows[rank];
+    const HeadShard held = plan.held, wanted = plan.wanted[rank];
+    exchange.begin_pass(*world, plan);
+    device::Buffer k_memory = place.buffer(), v_memory = place.buffer(), q_memory = place.buffer(),
+                   out_memory = place.buffer(), attended_memory = place.buffer();
+    const auto tensor = [](device::Buffer& memory, int64_t rows, HeadRange heads,
+                           DType dtype = DType::fp32) {
+      return memory.tensor(dtype, {rows, heads.size(), head_dim});
+    };
+    for (const DType query_type : {DType::fp32, DType::fp16}) {  // of two layers
+      const TensorView k = tensor(k_memory, own.size(), held.kv);
+      const TensorView v = tensor(v_memory, own.size(), held.kv);
+      const TensorView q = tensor(q_memory, own.size(), held.q, query_type);
+      const TensorView out = tensor(out_memory, own.size(), held.q);
+      const TensorView attended = tensor(attended_memory, num_rows, wanted.q);
+      fill(k, What::key, own, held.kv);
+      fill(v, What::value, own, held.kv);
+      fill(q, What::query, own, held.q);
+      exchange.start_keys(k, v);
+      const TensorView queries = exchange.start_queries(q);
+      const HeadExchange::Keys keys = exchange.wait_keys();
+      expect(keys.k, What::key, all, wanted.kv);
+      expect(keys.v, What::value, all, wanted.kv);
+      fill(attended, What::output, all, wanted.q);
+      for (int distance = 1; distance < ranks; ++distance) {
+        exchange.wait_queries(distance);
+        exchange.start_outputs(distance, attended);
+      }
+      EXPECT_EQ(queries.dtype(), query_type);
+      expect(queries, What::query, all, wanted.q);
+      exchange.wait_outputs(attended, out);
+      expect(out, What::output, own, held.q);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pecia::attention

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What the foreseen programs of ranks send is what the ranks send.
+
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include "lib/ranks/comm/mpi_communicator.hpp"
+#include "lib/simulation/replica_program.hpp"
+#include "tests/simulation/small_cluster.hpp"
+#include "tests/support/deep_model.hpp"
+#include "tests/support/goldens.hpp"
+#include "tests/support/owned_compute.hpp"
+
+namespace pecia::test {
+namespace {
+
+using simulation::Program;
+
+/// A replica of all ranks of the world, here and as it is foreseen.
+class BothReplicas {
+ public:
+  BothReplicas(comm::Communicator& world, const std::filesystem::path& model, const job::Job& job,
+               const resources::Resources& resources)
+      : rank_(world.rank()),
+        config_(model::read_config(model)),
+        job_(job),
+        resources_(resources),
+        cluster_(simulation::small_cluster()),
+        weights_(
+            config_, io::Checkpoint(model), {},
+            execute::Replica::weight_cut(world.rank(), resources.sp, resources.tp, resources.ep)),
+        replica_(world, config_, weights_, compute_,
+                 simulation::settings_of(scenario(), resources_, world.rank(), 4096, 0).replica) {}
+
+  simulation::Scenario scenario() const { return {job_, config_, cluster_, DType::fp32}; }
+  execute::TrialPasses passes() const {
+    return simulation::passes_of(
+        scenario(), resources_,
+        parallel::pass_modes({resources_.degrees(), resources_.prefill, resources_.decode}, {}),
+        parallel::AttentionExchange::pass_kv, resources_.max_batch_tokens);
+  }
+
+  /// Executes what is told apart from what it follows: the sequence is known here already.
+  void expect_traffic_of(schedule::Plan told, int64_t slots) {
+    const Program program = simulation::programs_of(scenario(), resources_, told).at(rank_);
+    int64_t messages = 0, bytes = 0;
+    for (const simulation::Section& section : program)
+      for (const simulation::Step& step : section.steps)
+        if (const auto* start = std::get_if<comm::PhantomStart>(&step.what))
+          for (const comm::PhantomMessage& message : start->sends)
+            messages += section.times, bytes += section.times * message.bytes;
+    told.number = number_++;
+    if (number_ == 1)
+      told.added[0].state.reserved.assign(resources_.cp, slots);
+    else
+      told.added.clear();
+    const comm::Traffic before = attention::traffic_of(replica_.groups());
+    replica_.execute(told);
+    const comm::Traffic after = attention::traffic_of(replica_.groups());
+    EXPECT_EQ(messages, after.messages - before.messages);
+    EXPECT_EQ(bytes, after.bytes - before.bytes);
+    sent_ += bytes;
+  }
+
+  int64_t sent() const { return sent_; }
+
+ private:
+  int rank_;
+  model::ModelConfig config_;
+  job::Job job_;
+  resources::Resources resources_;
+  cluster_files::Cluster cluster_;
+  model::Weights weights_;
+  CpuCompute compute_;
+  execute::Replica replica_;
+  int64_t number_ = 0, sent_ = 0;
+};
+
+/// Two whole chunks of a prompt, its rest, and a step of its answer.
+int64_t expect_traffic_of_a_request(comm::Communicator& world, const job::Job& job,
+                                    const resources::Resources& resources) {
+  const TempFolder deep;
+  write_deep_model("llama-gqa-fp32", 7, deep);
+  BothReplicas both(world, deep.path(), job, resources);
+  const execute::TrialPasses passes = both.passes();
+  const int64_t chunk = resources.max_batch_tokens, rest = 77;
+  const int64_t slots = 3 * chunk / resources.cp / 8 * 8;
+  both.expect_traffic_of(passes.feed(0, 1, chunk, 0, false), slots);
+  both.expect_traffic_of(passes.feed(0, 1, chunk, chunk, false), slots);
+  both.expect_traffic_of(passes.feed(0, 1, rest, 2 * chunk), slots);
+  both.expect_traffic_of(passes.step(0, 1, 2 * chunk + rest, true), slots);
+  return both.sent();
+}
+
+std::unique_ptr<comm::Communicator> world() {
+  return comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+}
+
+TEST(ForeseenTraffic, IsThatOfSparseAttentionByLevels) {
+  const auto comm = world();
+  std::vector<int64_t> sent;
+  for (const double drop : {0.0, 0.5}) {
+    SCOPED_TRACE(drop);
+    resources::Resources resources = simulation::ring_of(comm->size(), 600);
+    resources.sparse = {{parallel::Geometry::disjoint, drop}, {}, {}};
+    sent.push_back(expect_traffic_of_a_request(*comm, {}, resources));
+  }
+  EXPECT_NE(sent[0], sent[1]);
+}
+
+TEST(ForeseenTraffic, IsThatOfLevelsWithTensorParallelismAlone) {
+  const auto comm = world();
+  resources::Resources resources = simulation::ring_of(1, 600);
+  resources.tp = comm->size();
+  resources.prefill = parallel::PrefillMode::tp, resources.decode = parallel::DecodeMode::tp;
+  resources.sparse = {{parallel::Geometry::disjoint, 0.3}, {}, 1};
+  EXPECT_GT(expect_traffic_of_a_request(*comm, {}, resources), 0);
+}
+
+TEST(ForeseenTraffic, IsThatOfTheSameBitsEverywhere) {
+  const auto comm = world();
+  job::Job job;
+  job.reproducible = parallel::Reproducible::layout;
+  resources::Resources ring = simulation::ring_of(comm->size(), 600);
+  EXPECT_GT(expect_traffic_of_a_request(*comm, job, ring), 0);
+  resources::Resources both = simulation::ring_of(comm->size() / 2, 600);
+  both.tp = 2;
+  if (both.cp == 1)
+    both.prefill = parallel::PrefillMode::tp, both.decode = parallel::DecodeMode::tp;
+  EXPECT_GT(expect_traffic_of_a_request(*comm, job, both), 0);
+}
+
+}  // namespace
+}  // namespace pecia::test
