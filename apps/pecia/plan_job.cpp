@@ -190,7 +190,6 @@ void add_rank(int ranks, PlanReport& plan, const batch::Inputs* inputs) {
   if (inputs != nullptr && rank.grid.refused.empty()) try {
       tune::settle_tuned(job, config, std::min(plan.prompts->longest_tokens, config.max_positions),
                          {}, resources);
-      rank.grid.why = resources.reasons.text();
     } catch (const InputError& error) {
       rank.grid.refused = error.what();
     }

@@ -288,8 +288,9 @@ std::string rank_text(const simulation::RankPlan& rank, const PlanReport& plan) 
 
 std::string outcome_text(const simulation::GridOutcome& outcome) {
   if (!outcome.refused.empty()) return fmt::format("this job is refused: {}\n", outcome.refused);
+  const Reasons& reasons = outcome.resources.reasons;
   return fmt::format("this job runs as {}{}{}\n", resources::mode_name(outcome.resources),
-                     outcome.why.empty() ? "" : "; auto: ", outcome.why);
+                     reasons.empty() ? "" : "; auto: ", reasons.text());
 }
 
 std::string batch_text(const simulation::BatchReport& batch) {

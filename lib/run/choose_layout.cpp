@@ -75,15 +75,8 @@ Json json_of(const simulation::Choice& choice) {
 }
 
 ChosenLayout layout_of(const simulation::Choice& choice, const job::Job& job) {
-  const job::Job::Parallel& chosen = choice.chosen.parallel;
-  ChosenLayout layout{job.parallel};
-  job::Job::Parallel& parallel = layout.parallel;
-  parallel.dp = chosen.dp, parallel.sp = chosen.sp, parallel.tp = chosen.tp;
-  parallel.cp = chosen.cp;
-  if (chosen.ep.value_or(1) > 1) parallel.ep = chosen.ep;
-  if (chosen.prefill) parallel.prefill = chosen.prefill;
-  if (chosen.decode) parallel.decode = chosen.decode;
-  if (chosen.shift_threshold) parallel.shift_threshold = chosen.shift_threshold;
+  ChosenLayout layout{choice.chosen.parallel};
+  if (layout.parallel.ep == 1) layout.parallel.ep = job.parallel.ep;
   if (!choice.tokens_by_rule) layout.max_batch_tokens = choice.chosen.resources.max_batch_tokens;
   return layout;
 }
@@ -123,25 +116,20 @@ bool keeps_what_is_given(const job::Job& job, const ChosenLayout& layout) {
 
 /// The choice on its way to other ranks.
 struct TravellingChoice {
-  uint8_t by_rule = 1;
-  ChosenLayout layout;
+  std::optional<ChosenLayout> layout;
   std::string why, expected;
 
   template <typename A>
   void visit(A& archive) {
-    archive(by_rule), archive(layout.parallel), archive(layout.max_batch_tokens);
-    archive(why), archive(expected);
+    archive(layout), archive(why), archive(expected);
   }
 };
 
 /// Sends rank 0's choice to all.
 LayoutChoice shared(const LayoutChoice& choice, comm::Communicator& world) {
-  TravellingChoice travels{!choice.layout, choice.layout.value_or(ChosenLayout{}), choice.why,
-                           json_text(choice.expected)};
-  travels = comm::of_first(world, std::move(travels));
-  LayoutChoice all{{}, travels.why, parse_json<Json>(travels.expected)};
-  if (travels.by_rule == 0) all.layout = travels.layout;
-  return all;
+  const auto all = comm::of_first(
+      world, TravellingChoice{choice.layout, choice.why, json_text(choice.expected)});
+  return {all.layout, all.why, parse_json<Json>(all.expected)};
 }
 
 }  // namespace

@@ -231,18 +231,21 @@ GridOutcome grid_outcome(const job::Job& job, const model::ModelConfig& config, 
     outcome.refused = error.what();
     return outcome;
   }
-  outcome.why = outcome.resources.reasons.text();
   if (resources::may_become_elastic(job, config, outcome.resources))
-    outcome.why += "; a run takes cp elastic if it expects that to end 5 % sooner";
+    outcome.resources.reasons.add("a run takes cp elastic if it expects that to end 5 % sooner");
   return outcome;
 }
 
 OrderedJson to_json(const GridOutcome& outcome) {
   if (!outcome.refused.empty()) return {{"refused", outcome.refused}};
   const resources::Resources& resources = outcome.resources;
-  return {{"dp", resources.dp}, {"cp", resources.cp}, {"sp", resources.sp},
-          {"tp", resources.tp}, {"ep", resources.ep}, {"mode", resources::mode_name(resources)},
-          {"why", outcome.why}};
+  return {{"dp", resources.dp},
+          {"cp", resources.cp},
+          {"sp", resources.sp},
+          {"tp", resources.tp},
+          {"ep", resources.ep},
+          {"mode", resources::mode_name(resources)},
+          {"why", resources.reasons.text()}};
 }
 
 OrderedJson to_json(const ClusterReport& report) {

@@ -20,7 +20,6 @@ namespace pecia::simulation {
 /// How a run on a number of ranks resolves a job's degrees and modes.
 struct GridOutcome {
   resources::Resources resources;  ///< as far as they were decided
-  std::string why;                 ///< reasons for automatic degrees and modes
   std::string refused;             ///< why the run would not start; "": it would
 };
 /// `gpus`: every rank computes on a GPU.

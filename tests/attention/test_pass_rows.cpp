@@ -67,6 +67,19 @@ TEST_F(PassRowsTest, OfPlacedSequencesAreNotStored) {
   EXPECT_EQ(ledger.map().held(1, 1), 0);
 }
 
+/// A step has its row on one rank. The other one stores nothing, unless virtual ranks have to, in the
+/// same calls everywhere.
+TEST_F(PassRowsTest, OfARankWithoutRowsAreStoredForVirtualRanksAlone) {
+  add_both();
+  PassRows rows(ledger, {{parallel::team_of_all(2), {{1, 0, 1, 0, 2}}}});
+  EXPECT_EQ(rows.count(), 0);
+  EXPECT_TRUE(rows.stored().empty());
+  EXPECT_FALSE(rows.stores_all());
+  rows.store_all();
+  EXPECT_EQ(rows.stored(), (std::vector<RowRange>{{0, 0}}));
+  EXPECT_TRUE(rows.stores_all());
+}
+
 /// Each of this instance's virtual ranks has slots of its own.
 TEST_F(PassRowsTest, OfVirtualRanksHaveTheSlotsOfEach) {
   const int played = parallel::layout_ranks / 2;

@@ -13,11 +13,9 @@ using parallel::SequenceId;
 void PassKv::begin_pass(const PassRows& rows, std::span<const int64_t> windows) {
   rows_ = &rows;
   const PassCalls calls(steps_, rows);
-  for (const Keeps keeps : rows.keeps()) {
+  for (auto& visits : visits_) visits.clear();
+  for (const Keeps keeps : rows.keeps(windows)) {
     std::vector<AttentionCall>& visits = visits_[static_cast<size_t>(keeps)];
-    visits.clear();
-    if (std::ranges::none_of(windows, [&](int64_t each) { return rows.keeps_of(each) == keeps; }))
-      continue;
     if (rows.size() > 1) plan_messages(keeps);
     for (int step = 0; step < rows.size(); ++step) {
       const bool in_cache = step == 0 && (keeps == Keeps::recent || !rows.places_any());

@@ -10,11 +10,9 @@ namespace pecia::attention {
 void PassQ::begin_pass(const PassRows& rows, std::span<const int64_t> windows) {
   rows_ = &rows;
   const PassCalls calls(steps_, rows);
-  for (const Keeps keeps : rows.keeps()) {
+  for (auto& visits : visits_) visits.clear();
+  for (const Keeps keeps : rows.keeps(windows)) {
     std::vector<AttentionCall>& visits = visits_[static_cast<size_t>(keeps)];
-    visits.clear();
-    if (std::ranges::none_of(windows, [&](int64_t each) { return rows.keeps_of(each) == keeps; }))
-      continue;
     const SequenceRuns cached = calls.in_cache(keeps);
     for (int step = 0; step < rows.size(); ++step)
       visits.push_back(calls.call(rows.visiting(step), cached));

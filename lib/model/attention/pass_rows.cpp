@@ -151,6 +151,14 @@ std::vector<StridedRange> PassRows::kept_ranges(Keeps keeps, SequenceId sequence
   return positions_of({{gone, kept(keeps, sequence, rank)}}, all);
 }
 
+std::vector<Keeps> PassRows::keeps(std::span<const int64_t> windows) const {
+  std::vector<Keeps> found = keeps();
+  std::erase_if(found, [&](Keeps keeps) {
+    return std::ranges::none_of(windows, [&](int64_t window) { return keeps_of(window) == keeps; });
+  });
+  return found;
+}
+
 std::vector<Keeps> PassRows::keeps() const {
   if (ledger_->recent() == nullptr) return {Keeps::all};
   return {Keeps::all, Keeps::recent};

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "lib/model/attention/kv_ledger.hpp"
@@ -88,7 +89,8 @@ class PassRows {
   const std::vector<parallel::TravellingTokens>* placed(parallel::SequenceId sequence) const;
   bool places_any() const { return !placed_.empty(); }
 
-  /// What layers keep, and what layers with this window keep.
+  /// What layers with these windows keep, each kind once; without an argument, what any layers keep.
+  std::vector<Keeps> keeps(std::span<const int64_t> windows) const;
   std::vector<Keeps> keeps() const;
   Keeps keeps_of(int64_t window) const {
     return window > 0 && ledger_->recent() != nullptr ? Keeps::recent : Keeps::all;

@@ -24,7 +24,7 @@ struct Conflict {
   On on;
   bool (*holds)(const Job& job);
   std::string (*why)(const Job& job);  ///< which settings, and the reason
-  const char* nearest;                 ///< what to do
+  const char* nearest;                 ///< what to do; null: `why` says it, too
 };
 
 bool is_integer(std::optional<Precision> precision) {
@@ -157,10 +157,12 @@ const Conflict conflicts[] = {
        return is_csa(job) && job.attention.objective != AttentionGoal{} && !is_tuned(job);
      },
      [](const Job& job) {
-       return fmt::format("attention.objective: {} needs a tuned file",
-                          in_words(attention_goal().write(job.attention.objective)));
+       return fmt::format(
+           "attention.objective: {} needs a tuned file: use attention.drop: {{file: tuned.json}} "
+           "with one that pecia tune wrote, or objective: off",
+           in_words(attention_goal().write(job.attention.objective)));
      },
-     ": use attention.drop: {file: tuned.json} with one that pecia tune wrote, or objective: off"},
+     nullptr},
     {On::any,
      [](const Job& job) {
        return is_csa(job) && job.attention.first_tokens &&
@@ -220,9 +222,8 @@ const Conflict conflicts[] = {
 void refuse_first(const Job& job, On on) {
   for (const Conflict& conflict : conflicts) {
     if (conflict.on != on || !conflict.holds(job)) continue;
-    const std::string_view nearest = conflict.nearest == nullptr ? "" : conflict.nearest;
-    const bool joins = nearest.empty() || nearest.front() == ':';
-    fail<Unsupported>("{}{}{}", conflict.why(job), joins ? "" : "; ", nearest);
+    if (conflict.nearest == nullptr) fail<Unsupported>("{}", conflict.why(job));
+    fail<Unsupported>("{}; {}", conflict.why(job), conflict.nearest);
   }
 }
 
