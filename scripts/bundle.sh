@@ -25,7 +25,7 @@ programs=()
 for name in fp8_weights goldens kernels_cuda layout_modes modes narrow_goldens production_types requests; do
   programs+=("$build"/tests/test_"$name"*)
 done
-for name in pecia bench_comm bench_decode bench_ops bench_prefill; do programs+=("$build"/bin/"$name"*); done
+programs+=("$build"/bin/pecia*)
 if ((${#programs[@]} == 0)); then
   echo "bundle: there are no programs in $build; build them: cmake --preset cuda && cmake --build --preset cuda" >&2
   exit 2

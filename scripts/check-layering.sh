@@ -8,7 +8,7 @@
 #
 # Rules: a room of lib/ includes only itself and rooms before it in `order`; kernels/ includes only kernels/,
 # lib/base/core and lib/base/device; lib/ and kernels/ include neither apps/ nor tests/; MPI stays in
-# lib/ranks/comm and apps/bench_comm, NCCL in lib/ranks/comm, HDF5 in lib/files (tests may use MPI and HDF5);
+# lib/ranks/comm, NCCL in lib/ranks/comm, HDF5 in lib/files (tests may use MPI and HDF5);
 # quoted includes start at the repository root.
 set -euo pipefail
 
@@ -33,8 +33,8 @@ check_tree() {
       BEGIN { count = split(order, names, " "); for (i = 1; i <= count; ++i) level[names[i]] = i }
 
       /^[ \t]*#[ \t]*include[ \t]*<(mpi|mpi-ext)\.h>/ {
-        if (!below(FILENAME, "lib/ranks/comm") && !below(FILENAME, "apps/bench_comm") && !below(FILENAME, "tests"))
-          broken("MPI is used only in lib/ranks/comm and apps/bench_comm; take a Communicator")
+        if (!below(FILENAME, "lib/ranks/comm") && !below(FILENAME, "tests"))
+          broken("MPI is used only in lib/ranks/comm; take a Communicator")
       }
       /^[ \t]*#[ \t]*include[ \t]*<nccl\.h>/ {
         if (!below(FILENAME, "lib/ranks/comm")) broken("NCCL is used only in lib/ranks/comm")
@@ -100,7 +100,7 @@ self_test() {
   expect fail kernels/cuda/a.cu '#include "lib/ranks/comm/communicator.hpp"'
   expect fail kernels/api/a.hpp '#include "backend.hpp"'
   expect pass lib/ranks/comm/a.cpp '#include <mpi.h>'
-  expect pass apps/bench_comm/a.cpp '#include <mpi.h>'
+  expect fail apps/bench/a.cpp '#include <mpi.h>'
   expect pass tests/comm/a.cpp '#include <mpi.h>'
   expect fail lib/base/core/a.cpp '#include <mpi.h>'
   expect fail lib/ranks/cluster/a.cpp '#include <mpi.h>'

@@ -166,10 +166,10 @@ profiles() {
     echo "ncu is not installed"
     exit 77
   }
-  read -ra words <<<"$(program bench_ops)"
+  read -ra words <<<"$(program pecia-bench)"
   for op in attention rms_norm rope kv_store gated_activation sample; do
     ncu --set basic --target-processes all --kernel-name 'regex:_kernel' --launch-count 1 \
-      "${words[@]}" --backend cuda --runs 1 --op "$op"
+      "${words[@]}" ops --backend cuda --runs 1 --op "$op"
   done
 }
 # model_begin FOLDER ARGUMENT…: makes a model with random weights beside the next steps.
@@ -204,14 +204,14 @@ phase_A() {
   step "some tests of the ops" 30 "${in_shell[@]}" run test_kernels_cuda --gtest_filter="$small"
   step "goldens, 1 rank" 25 "${in_shell[@]}" alone test_goldens
   step "whole models in bf16" 15 "${in_shell[@]}" alone test_production_types
-  local ops=(bench_ops --backend cuda --json --runs 3)
+  local ops=(pecia-bench ops --backend cuda --runs 3 --json "$results")
   step "times of products" 30 "${in_shell[@]}" run "${ops[@]}" --op linear
   step "times of attention" 30 "${in_shell[@]}" run "${ops[@]}" --op attention
   step "a model of the 8B shape" 15 "${in_shell[@]}" model_ready "$whole" "${model_pid:-0}" || return
   local model=(--backend cuda --model "$whole" --json "$results")
-  step "prefill of 8B, 8K and 32K" 42 "${in_shell[@]}" run bench_prefill "${model[@]}" --runs 2 --tokens 8192,32768
+  step "prefill of 8B, 8K and 32K" 42 "${in_shell[@]}" run pecia-bench prefill "${model[@]}" --runs 2 --tokens 8192,32768
   step "decode of 8B after 8K, batch 1, 16, 32" 42 "${in_shell[@]}" \
-    run bench_decode "${model[@]}" --runs 2 --contexts 8192 --batches 1,16,32
+    run pecia-bench decode "${model[@]}" --runs 2 --contexts 8192 --batches 1,16,32
 }
 
 phase_B() {
@@ -220,13 +220,13 @@ phase_B() {
   model_begin "$four" "${widths[@]}" --layers 4
   step "four layers of 8B's widths" 25 "${in_shell[@]}" model_ready "$four" "${model_pid:-0}" || return
   step "decode of mixed lengths, batch 16 and 64" 40 "${in_shell[@]}" \
-    run bench_decode "${model[@]}" --contexts 8192 --batches 16,64 --mixed
+    run pecia-bench decode "${model[@]}" --contexts 8192 --batches 16,64 --mixed
   step "the same without graphs" 40 env PECIA_CUDA_GRAPHS=0 "${in_shell[@]}" \
-    run bench_decode "${model[@]}" --contexts 8192 --batches 16,64 --mixed
+    run pecia-bench decode "${model[@]}" --contexts 8192 --batches 16,64 --mixed
   step "decode in fp8, batch 1 and 16" 30 "${in_shell[@]}" \
-    run bench_decode "${model[@]}" --contexts 8192 --batches 1,16 --dtype fp8
-  step "prefill of 4K" 20 "${in_shell[@]}" run bench_prefill "${model[@]}" --tokens 4096
-  step "decode after 4K" 20 "${in_shell[@]}" run bench_decode "${model[@]}" --contexts 4096 --batches 1
+    run pecia-bench decode "${model[@]}" --contexts 8192 --batches 1,16 --dtype fp8
+  step "prefill of 4K" 20 "${in_shell[@]}" run pecia-bench prefill "${model[@]}" --tokens 4096
+  step "decode after 4K" 20 "${in_shell[@]}" run pecia-bench decode "${model[@]}" --contexts 4096 --batches 1
   if step "transformers on this GPU" 80 "${in_shell[@]}" run gpu-goldens "$four" "$out/goldens"; then
     step "the same predictions as transformers" 35 env PECIA_GOLDENS_FOLDER="$out/goldens" \
       "${in_shell[@]}" alone test_narrow_goldens

@@ -172,7 +172,7 @@ def without_places(text: str, folder: Path) -> str:
 
 
 def timed_ops() -> Iterator[dict[str, Any]]:
-    """What bench_ops --json prints on a GPU, as a calibration reads it."""
+    """What pecia-bench ops --json writes on a GPU, as a calibration reads it."""
     yield {"machine": "made up", "backend": "cuda"}
     for rows in (64, 4096):
         work = {"rows": rows, "item_rows": rows, "operands": "bf16", "bytes": 4e7}

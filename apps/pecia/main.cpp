@@ -7,9 +7,9 @@
 #include <cstdio>
 #include <thread>
 
+#include "apps/command_line/version.hpp"
 #include "apps/pecia/command.hpp"
 #include "apps/pecia/parse.hpp"
-#include "lib/base/core/build_info.hpp"
 #include "lib/base/core/error.hpp"
 #include "lib/ranks/cluster/machine.hpp"
 
@@ -19,12 +19,6 @@ namespace {
 /// Longer than any rank computes without a collective: a slow disk may take minutes for the
 /// weights.
 constexpr std::chrono::seconds wait_timeout{1800};
-
-std::string version() {
-  const BuildInfo& build = build_info();
-  return fmt::format("pecia {} (commit {}, {}, {})", build.version, build.commit, build.build_type,
-                     build.compiler);
-}
 
 std::string with_rank(const Context& context, const std::exception& error) {
   const watch::RankRecord mine = watch::record_of(*context.watch.activity(), cluster::host_name());
@@ -73,7 +67,8 @@ int main(int argc, char** argv) {
   const auto world = mpi.world(wait_timeout, watch.activity());
   Context context{mpi, *world, watch, startup, {}};
 
-  if (const auto exit_code = parse(context, version(), argc, argv)) return *exit_code;
+  if (const auto exit_code = parse(context, command_line::version("pecia"), argc, argv))
+    return *exit_code;
   if (!context.chosen) {
     if (context.first()) fmt::print(stderr, "pecia: no command given; pecia --help lists them\n");
     return 2;

@@ -38,7 +38,7 @@ Json report_in(const std::filesystem::path& folder) {
   if (report.is_null())
     fail<InputError>(
         "--calibrate {}: there is no report.json; name the output folder of a run, or a file of "
-        "bench_ops --json",
+        "pecia-bench ops --json",
         folder.string());
   if (report.value("schema", "") != "pecia.report/1")
     fail<InputError>("--calibrate {}: report.json is not of schema pecia.report/1",

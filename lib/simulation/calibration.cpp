@@ -75,7 +75,7 @@ PerFactor times_longer(const std::vector<Equation>& equations) {
 using Json = nlohmann::json;
 using kernels::OpWork;
 
-constexpr const char* remedy = "give a file of what bench_ops --json printed in this version";
+constexpr const char* remedy = "give a file that pecia-bench ops --json wrote in this version";
 
 /// One line of the file, or the work within it.
 struct Line {

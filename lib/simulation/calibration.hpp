@@ -61,12 +61,12 @@ nlohmann::ordered_json to_json(const Calibration& calibration);
 Calibration fit_cluster(cluster_files::Cluster cluster,
                         const std::vector<Observation>& observations);
 
-/// An op as the value of "work" in a line of `bench_ops --json`:
+/// An op as the value of "work" in a line of `pecia-bench ops --json`:
 ///
 ///     {"op", "rows", "item_rows", "depth", "width", "operands", "flops", "bytes"}
 nlohmann::json work_json(const kernels::OpWork& op);
 
-/// An observation for each line of `bench_ops --json`: the op alone on its server took median_s.
+/// An observation for each line of `pecia-bench ops --json`: the op alone on its server took median_s.
 /// Row-invariant products and what a run does not call are left out, and so are lines of other
 /// benchmarks. `gpu`: of the cluster that is fitted. Throws InputError naming file and line: no
 /// file, not JSON, a line without its keys, ops of another backend, no op at all.

@@ -5,10 +5,10 @@
 
 #include <cmath>
 
-#include "apps/bench_support/agreement.hpp"
-#include "apps/bench_support/held_out.hpp"
-#include "apps/bench_support/timing.hpp"
-#include "apps/bench_support/work.hpp"
+#include "apps/bench/support/agreement.hpp"
+#include "apps/bench/support/held_out.hpp"
+#include "apps/bench/support/timing.hpp"
+#include "apps/bench/support/work.hpp"
 
 namespace pecia::bench {
 namespace {

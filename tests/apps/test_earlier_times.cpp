@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Files of `bench_ops --json` that --compare takes and refuses.
+/// Files of `pecia-bench ops --json` that --compare takes and refuses.
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 
-#include "apps/bench_ops/earlier_times.hpp"
+#include "apps/bench/ops/earlier_times.hpp"
 #include "lib/base/core/error.hpp"
 #include "tests/io/expect_error.hpp"
 #include "tests/support/temp_folder.hpp"
 
-namespace pecia::bench {
+namespace pecia::bench::ops {
 namespace {
 
 const std::string machine =
@@ -101,4 +101,4 @@ TEST_F(EarlierTimesTest, AFileThatIsNotThereIsRefused) {
 }
 
 }  // namespace
-}  // namespace pecia::bench
+}  // namespace pecia::bench::ops

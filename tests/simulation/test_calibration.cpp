@@ -96,7 +96,7 @@ OpWork copy(int64_t bytes) {
 
 class TimedOps : public testing::Test {
  protected:
-  /// A line of bench_ops for an op that took as long as on this cluster.
+  /// A line of pecia-bench ops for an op that took as long as on this cluster.
   json line(const OpWork& op, const cluster_files::Cluster& truth) const {
     return {{"op", op.name},
             {"shape", std::to_string(op.bytes_read)},

@@ -21,7 +21,7 @@ constexpr double margin = 1.05;
 
 /// Four servers of one rank in two racks, with 1000 Mbit/s to each and 400 Mbit/s between the racks.
 /// Four ranks share two cores. Shares are those of the ranks' rates and of single stages: lm_head
-/// read 14 GB/s, smaller matrices 10, attention of answers 3.5; bench_comm's sums had 0.95 of what
+/// read 14 GB/s, smaller matrices 10, attention of answers 3.5; pecia-bench comm's sums had 0.95 of what
 /// the links carry for short messages and 0.75 for long ones.
 cluster_files::Cluster slow_racks() {
   cluster_files::Cluster cluster;

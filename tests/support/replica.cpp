@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "lib/base/core/fp8_vector.hpp"
 #include "lib/base/core/random.hpp"
 #include "lib/base/device/cuda_device.hpp"
 #include "lib/engine/execute/replica.hpp"
+#include "lib/engine/schedule/job_limits.hpp"
 #include "lib/ranks/comm/communicator_over.hpp"
 #include "lib/ranks/comm/mpi_environment.hpp"
 #include "lib/ranks/comm/nccl_communicator.hpp"
@@ -163,26 +163,28 @@ std::map<int64_t, batch::Finished> run_requests(comm::Communicator& comm,
   std::optional<model::DeviceWeights> there;
   if (parts.device != Parts::host)
     there.emplace(weights, *place.device, *place.stream, *place.backend, settings.quantize);
-  schedule::SchedulerLimits limits;
-  limits.ring_size = comm.size() / (settings.sp * settings.tp);
-  limits.elastic = settings.elastic;
-  limits.modes = settings.modes;
-  limits.kv_tokens = settings.kv_tokens;
-  limits.max_sequences = settings.max_sequences;
-  limits.max_batch_tokens = settings.max_batch_tokens;
+  job::Job job;
+  job.generation.stop_token_ids = settings.stop_token_ids;
+  job.generation.logprobs = settings.logprobs;
+  job.generation.prompt_logprobs = settings.prompt_logprobs;
+  job.batch.policy = settings.policy;
+  if (settings.layout_invariant) job.reproducible = parallel::Reproducible::layout;
+  resources::Resources resources;
+  resources.sp = settings.sp, resources.tp = settings.tp, resources.ep = settings.ep;
+  resources.cp = comm.size() / (settings.sp * settings.tp);
+  resources.elastic = settings.elastic, resources.max_instances = resources.cp;
+  resources.ring = settings.ring;
+  resources.sparse = settings.sparse;
+  resources.kv_dtype = settings.kv_dtype;
+  resources.kv_tokens = settings.kv_tokens;
+  resources.kv_recent_tokens = settings.kv_recent_tokens;
+  resources.max_sequences = settings.max_sequences;
+  resources.max_batch_tokens = settings.max_batch_tokens;
+  schedule::SchedulerLimits limits = schedule::limits_of(job, config, resources);
   limits.max_positions = int64_t{1} << 20;  // the oracle has no limit either
-  limits.stop_token_ids = settings.stop_token_ids;
-  limits.logprobs = settings.logprobs;
-  limits.prompt_logprobs = settings.prompt_logprobs;
-  limits.vocab = config.vocab;
-  limits.policy = settings.policy;
-  limits.ring = settings.ring;
-  limits.ring_shape = {static_cast<double>(config.num_heads),
-                       static_cast<double>(config.num_kv_heads),
-                       element_bytes(settings.kv_dtype, config.head_dim)};
+  limits.modes = settings.modes;
   limits.ring_rates = settings.ring_rates;
   limits.levels_from = settings.levels_from;
-  limits.layout_invariant = settings.layout_invariant;
   if (limits.kv_tokens == 0) {
     const schedule::Scheduler counting(limits);
     for (const batch::Request& request : requests)
@@ -193,19 +195,11 @@ std::map<int64_t, batch::Finished> run_requests(comm::Communicator& comm,
   report::Recorder recorder(settings.trace);
   auto tensors =
       tensor_group(parts, comm, place, settings.layout_invariant ? SumsOf::nobody : SumsOf::host);
+  resources.kv_tokens = limits.kv_tokens;
+  execute::Replica::Settings of_rank = execute::Replica::settings_of(job, resources);
+  of_rank.places = settings.places;
   execute::Replica rank(comm, std::move(tensors), config, views,
-                        {*place.device, *place.stream, *place.backend, recorder},
-                        {.sp = settings.sp,
-                         .tp = settings.tp,
-                         .kv_dtype = settings.kv_dtype,
-                         .kv_tokens = limits.kv_tokens,
-                         .kv_recent_tokens = settings.kv_recent_tokens,
-                         .logprobs = settings.logprobs,
-                         .prompt_logprobs = settings.prompt_logprobs,
-                         .places = settings.places,
-                         .layout_invariant = settings.layout_invariant,
-                         .sparse = settings.sparse,
-                         .ep = settings.ep});
+                        {*place.device, *place.stream, *place.backend, recorder}, of_rank);
 
   // Every rank schedules the same; only the outcomes travel.
   schedule::Scheduler scheduler(limits);

@@ -29,7 +29,7 @@ links:
   rack: {gbs: 50, us: 8, shared: false}
   system: {gbs: 50, us: 10, shared: false}
 efficiency:
-  gemm: 0.43  # of fp8 and bf16 peaks together; fitted by bench_foresight
+  gemm: 0.43  # of fp8 and bf16 peaks together; fitted by pecia-bench simulation
   # The others are those of the paper's op times, at 2.5 and 10 % of new tokens, and its 540 TFLOP/s.
   attention: {rows: [[800, 0.633], [3200, 0.652], [32000, 0.675]]}
   copy: 0.8

@@ -22,6 +22,7 @@ from . import model, trace_prompts
 
 ROOT = Path(__file__).resolve().parents[3]
 BIN = ROOT / "build" / "release" / "bin"
+BENCH = BIN / "pecia-bench"
 MODEL = ROOT / "models" / "SmolLM2-135M-Instruct"
 # Of SmolLM2-135M's shape.
 SHAPE_135M = {"layers": 30, "hidden": 576, "heads": 9, "kv-heads": 3, "ffn": 1536, "vocab": 49152}
@@ -222,12 +223,12 @@ class Work:
         self.logged("cmake", "--preset", "release", "-S", tree, *tests)
         self.logged("cmake", "--build", tree / "build" / "release", "--target", *targets)
 
-    def bench(self, ranks: int, program: Path, *words: object, hosts: str = "", threads: int = 0) -> list[Line]:
-        """The lines of a bench program."""
+    def bench(self, ranks: int, name: str, *words: object, hosts: str = "", threads: int = 0) -> list[Line]:
+        """The lines of `pecia-bench NAME`."""
         lines = self.folder / "lines.jsonl"
         lines.unlink(missing_ok=True)
         launch = mpirun(ranks, hosts) if ranks > 1 or hosts else []
-        self.logged(*launch, program, *words, "--json", lines, env=threads_of_ranks(threads))
+        self.logged(*launch, BENCH, name, *words, "--json", lines, env=threads_of_ranks(threads))
         return read(lines)
 
     def run(self, ranks: int, job: Path, settings: Sequence[str], hosts: str = "", threads: int = 0) -> Path:

@@ -17,7 +17,6 @@ from typing import Any
 from ..command import UserError
 from ..gguf import demo_model
 from .common import (
-    BIN,
     MODEL,
     SERVERS,
     Work,
@@ -123,13 +122,13 @@ def main(arguments: list[str]) -> int:
     else:
         on_this_machine()
     work = Work(f"csa-{options.where}", options.json)
-    work.build("bench_prefill")
+    work.build("pecia-bench")
     common = ["--model", MODEL, "--compute", "fp32", "--kv-dtype", "fp32", "--tokens", options.tokens]
     common += ["--batch-tokens", options.tokens, "--warmups", 0, "--runs", 1, "--threads", 1]
     for _ in work.rounds(options.rounds):
         for case_of in cases(ranks):
             work.note(case_of)
             words = [*common, *case_of.split()]
-            work.keep(work.bench(ranks, BIN / "bench_prefill", *words, hosts=hosts, threads=1))
+            work.keep(work.bench(ranks, "prefill", *words, hosts=hosts, threads=1))
     show(f"prefill of {options.tokens} tokens on {ranks} ranks", HEADS, rows(work.lines))
     return 0

@@ -24,6 +24,7 @@ import numpy as np
 from ..command import Failure
 from ..gguf import demo_model
 from .common import (
+    BENCH,
     BIN,
     MODEL,
     ROOT,
@@ -43,7 +44,7 @@ STEPS = 16  # of a run of decode steps
 
 @dataclass(frozen=True)
 class Mode:
-    """A way to share a request: keys of a job, and options of bench_prefill and bench_decode; None: another mode has
+    """A way to share a request: keys of a job, and options of pecia-bench prefill and decode; None: another mode has
     the same. N stands for the ranks."""
 
     job: str
@@ -119,11 +120,11 @@ class Refused(Failure):
     """A program does not run with these options."""
 
 
-def bench(program: str, ranks: int, threads: int, model: Path, *options: object) -> list[Line]:
+def bench(name: str, ranks: int, threads: int, model: Path, *options: object) -> list[Line]:
     lines = WORK / "lines.jsonl"
     lines.unlink(missing_ok=True)
     common = ["--model", model, "--threads", threads, "--json", lines]
-    launched(ranks, BIN / program, *common, *options)
+    launched(ranks, BENCH, name, *common, *options)
     return read(lines)
 
 
@@ -136,12 +137,12 @@ def measured(
         # The longest prompt comes first, too: its pass touches the memory, and its second line counts.
         listed = ",".join(map(str, [max(tokens), *tokens]))
         given = ["--tokens", listed, "--batch-tokens", pass_tokens, "--runs", 1, "--warmups", 0]
-        lines = bench("bench_prefill", ranks, threads, model, *given, *words(mode.prefill, ranks))
+        lines = bench("prefill", ranks, threads, model, *given, *words(mode.prefill, ranks))
         prompts = {line["tokens"]: line["seconds"]["median"] for line in lines if "seconds" in line}
     if mode.decode is not None:
         listed = ",".join(map(str, tokens))
         given = ["--contexts", listed, "--batches", 1, "--steps", STEPS, "--runs", 3]
-        lines = bench("bench_decode", ranks, threads, model, *given, *words(mode.decode, ranks))
+        lines = bench("decode", ranks, threads, model, *given, *words(mode.decode, ranks))
         steps = {
             line["context"]: line["step_seconds"]["median"]
             for line in lines
@@ -323,7 +324,7 @@ def main(arguments: list[str]) -> int:
     work = Work("foresight", options.json, fresh=False)
     if options.model == MODEL:
         demo_model.main([str(MODEL)])
-    work.build("pecia", "bench_prefill", "bench_decode")
+    work.build("pecia", "pecia-bench")
     for number in range(1, options.rounds + 1):
         for ranks in options.ranks:
             work.note(f"round {number} of {options.rounds}, {ranks} ranks, {load()}")

@@ -19,7 +19,6 @@ import numpy as np
 
 from ..gguf import demo_model
 from .common import (
-    BIN,
     MODEL,
     Line,
     Work,
@@ -65,7 +64,7 @@ def kv_bytes(model: Path, tokens: int) -> int:
 def bench(work: Work, options: argparse.Namespace, ranks: int, threads: int, *words: object) -> Line:
     """The last line of one process, or of one mpirun."""
     common = ("--model", options.model, "--compute", options.compute, "--threads", threads)
-    return work.bench(ranks, BIN / "bench_prefill", *common, *words)[-1]
+    return work.bench(ranks, "prefill", *common, *words)[-1]
 
 
 def of_length(work: Work, options: argparse.Namespace, tokens: int) -> Line:
@@ -169,7 +168,7 @@ def main(arguments: list[str]) -> int:
     work = Work("growth", options.json)
     if options.model == MODEL:
         demo_model.main([str(MODEL)])
-    work.build("bench_prefill")
+    work.build("pecia-bench")
     on_this_machine()
     cases: list[Case] = [(of_length, tokens) for tokens in options.tokens]
     cases += [(of_ranks, ranks) for ranks in options.ranks]

@@ -35,7 +35,7 @@ DECODES = ("--ring pass_q", "--ring broadcast_q", "--sp 2", "--tp 2", "--sp 2 --
 CLOSE = 0.05  # two ways that differ by less are equally good
 
 def mode(line: Line) -> str:
-    """Of lines of bench_prefill and bench_decode: "1 rank × 2 threads", "CP 2 pass_kv", "SP 2 × TP 2 sp_tp"."""
+    """Of lines of pecia-bench prefill and decode: "1 rank × 2 threads", "CP 2 pass_kv", "SP 2 × TP 2 sp_tp"."""
     if line["ranks"] == 1:
         return f"1 rank × {line['threads']} threads"
     degrees, sharding = line["grid"].rsplit(", ", 1)
@@ -279,17 +279,17 @@ class Modes:
         self.where, self.work = where, work
         self.hosts = "" if where == "local" else ",".join(SERVERS)
 
-    def one(self, program: str, model: Path, words: str, ranks: int = 4) -> None:
-        self.work.note(f"{ranks} × {program} {model.name} {words}")
-        program_of, of_model = BIN / program, ["--model", model] if program != "bench_comm" else []
-        hosts = "n1:2,n3:2" if program == "bench_comm" else self.hosts
-        self.work.keep(self.work.bench(ranks, program_of, *of_model, *words.split(), hosts=hosts))
+    def one(self, name: str, model: Path, words: str, ranks: int = 4) -> None:
+        self.work.note(f"{ranks} × {name} {model.name} {words}")
+        of_model = ["--model", model] if name != "comm" else []
+        hosts = "n1:2,n3:2" if name == "comm" else self.hosts
+        self.work.keep(self.work.bench(ranks, name, *of_model, *words.split(), hosts=hosts))
 
-    def on_two(self, program: str, model: Path, words: str, modes: Sequence[str]) -> None:
+    def on_two(self, name: str, model: Path, words: str, modes: Sequence[str]) -> None:
         """One rank of two threads, then two of one in each mode."""
-        self.one(program, model, f"{words} --threads 2", ranks=1)
+        self.one(name, model, f"{words} --threads 2", ranks=1)
         for mode in modes:
-            self.one(program, model, f"{words} --threads 1 {mode}", ranks=2)
+            self.one(name, model, f"{words} --threads 1 {mode}", ranks=2)
 
     def local(self, layers_24: Path, layers_2: Path) -> None:
         for model, tokens, runs in (
@@ -299,31 +299,31 @@ class Modes:
         ):
             # The shortest prompt warms up for the others.
             words = f"--tokens {WARM_UP},{tokens} --warmups 0 --runs {runs}"
-            self.on_two("bench_prefill", model, words, PREFILLS[:2] if tokens == "32768" else PREFILLS)
+            self.on_two("prefill", model, words, PREFILLS[:2] if tokens == "32768" else PREFILLS)
         words = "--contexts 2048 --batches 1,8,32 --steps 4 --runs 3"
-        self.on_two("bench_decode", layers_24, words, DECODES)
+        self.on_two("decode", layers_24, words, DECODES)
 
     def net(self, model: Path) -> None:
         new = "82,164,410,819,1638,2458,4096,6144,8192"  # 1 to 100 % of 8192
         for ring in ("pass_kv", "pass_q"):
             words = f"--threads 1 --tokens {new} --total 8192 --batch-tokens 8192 --ring {ring} --runs 3"
-            self.one("bench_prefill", model, words)
+            self.one("prefill", model, words)
         for sharing in ("--tp 4", ""):
-            self.one("bench_prefill", model, f"--threads 1 --tokens 2048,4096 --runs 2 {sharing}")
+            self.one("prefill", model, f"--threads 1 --tokens 2048,4096 --runs 2 {sharing}")
         for ring in ("pass_q", "broadcast_q"):
             words = f"--threads 1 --contexts 2048 --batches 1,8,32 --ring {ring} --runs 3"
-            self.one("bench_decode", model, words)
-        self.one("bench_decode", model, "--threads 1 --contexts 2048 --batches 1,8 --ring pass_kv --steps 4 --runs 3")
+            self.one("decode", model, words)
+        self.one("decode", model, "--threads 1 --contexts 2048 --batches 1,8 --ring pass_kv --steps 4 --runs 3")
         for sharding in ("base", "shift"):
             words = f"--threads 1 --contexts 512 --batches 1,2,4,8,16,32,64 --sp 4 --sharding {sharding} --runs 3"
-            self.one("bench_decode", model, words)
+            self.one("decode", model, words)
         words = "--min-bytes 16KiB --max-bytes 1MiB --overlap-from 1GiB --threads 1 --runs 3"
-        self.one("bench_comm", model, words)
+        self.one("comm", model, words)
 
     def experts(self, model: Path) -> None:
         for degrees in ("--tp 4", "--tp 4 --ep 4", "--sp 4", "--sp 4 --ep 4"):
-            self.one("bench_prefill", model, f"--threads 1 --tokens 512,2048 --runs 3 {degrees}")
-            self.one("bench_decode", model, f"--threads 1 --contexts 512 --batches 1,8,32,128 --runs 3 {degrees}")
+            self.one("prefill", model, f"--threads 1 --tokens 512,2048 --runs 3 {degrees}")
+            self.one("decode", model, f"--threads 1 --contexts 512 --batches 1,8,32,128 --runs 3 {degrees}")
 
     def describe(self) -> None:
         """The cluster file that a plan foresees the same cases with."""
@@ -340,7 +340,7 @@ def main(arguments: list[str]) -> int:
     else:
         enter_network(options.where, NODE_MBIT, RACK_MBIT)
     work = Work(f"modes-{options.where}", options.json)
-    work.build("bench_prefill", "bench_decode", "bench_comm", "pecia")
+    work.build("pecia-bench", "pecia")
     modes = Modes(options.where, work)
     shapes: dict[str, dict[str, int]] = {
         "local": {"bench-111m": {"layers": 24, "ffn": 2048}, "bench-2-layers": {"layers": 2, "ffn": 2048}},

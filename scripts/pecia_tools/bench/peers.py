@@ -23,7 +23,7 @@ from ..gguf import demo_model
 from ..gguf.export import export_gguf
 from ..gguf.export_gpt_oss import export_gpt_oss
 from ..model_folder import ModelFolder, read_json
-from .common import MODEL, ROOT, Line, Work, append, cores, write_prompts
+from .common import MODEL, ROOT, Line, Work, append, cores, read, write_prompts
 from .peer_process import batch_of
 from .peers_options import (
     AS_STORED,
@@ -122,7 +122,7 @@ def read_lines(path: Path, what: str, count: int) -> list[Line]:
 
 
 def of_pecia(line: Line) -> Line:
-    """What bench_prefill or bench_decode says, in the words of peer_process."""
+    """What pecia-bench prefill or decode says, in the words of peer_process."""
     prefill = line["bench"] == "bench_prefill"
     facts = ("version", "commit", "compiler", "mpi", "isa", "kv_dtype")
     return {
@@ -138,7 +138,7 @@ def of_pecia(line: Line) -> Line:
 
 
 def products_of_ops(lines: Sequence[Line]) -> list[Line]:
-    """Of bench_ops's lines of products of weights of bf16."""
+    """Of the lines of pecia-bench ops of products of weights of bf16."""
     found = []
     for rows, (depth, columns) in PRODUCTS.items():
         shape = f"{rows} rows × {columns}×{depth} bf16,"
@@ -193,7 +193,7 @@ class Bench:
         longest = max([*lengths, *(BATCH_PROMPT + each for each in self.options.batches)], default=1)
         np.save(self.work / "tokens.npy", prompt(self.options.model, self.options.text, longest))
         if any(one.peer == OWN for one in self.options.only):
-            Work("peers", self.json, fresh=False).build("bench_prefill", "bench_decode", "bench_ops", "pecia")
+            Work("peers", self.json, fresh=False).build("pecia-bench", "pecia")
         peers = dict.fromkeys(one.peer for one in self.options.only if one.peer != OWN)
         for name in dict.fromkeys(ENVIRONMENTS[peer] for peer in peers):
 
@@ -292,24 +292,20 @@ class Bench:
         common = ["--model", options.model, *OWN_OPTIONS[one.settings[0]], "--runs", 1]
         common += ["--threads", options.threads, "--json", json_file]
         found: list[Line] = []
-        for program, cases in (
-            ("bench_prefill", options.prefill),
-            ("bench_decode", options.decode),
-        ):
+        for name, cases in (("prefill", options.prefill), ("decode", options.decode)):
             if not cases:
                 continue
-            if program == "bench_prefill":
+            if name == "prefill":
                 cases = [cases[0], *cases]  # the first prompt warms up
                 special = ["--tokens", joined(cases), "--warmups", 0]
             else:
                 special = ["--contexts", joined(cases), "--batches", 1, "--steps", options.new]
             json_file.unlink(missing_ok=True)
-            what = f"{one.name} ({program})"
-            foreign = start(
-                [self.programs / program, *common, *special], self.work / f"{program}.log", what
-            )
+            what = f"{one.name} ({name})"
+            command = [self.programs / "pecia-bench", name, *common, *special]
+            foreign = start(command, self.work / f"{name}.log", what)
             lines = [of_pecia(line) for line in read_lines(json_file, what, len(cases))]
-            for line in lines[1:] if program == "bench_prefill" else lines:
+            for line in lines[1:] if name == "prefill" else lines:
                 found.append({**line, "foreign_cpus": foreign})
         if options.products and one.settings[0] not in INTEGERS:
             found += self.measure_own_products(one)
@@ -341,11 +337,12 @@ class Bench:
         return {**facts, "tokens_per_s": number * BATCH_NEW / seconds}
 
     def measure_own_products(self, one: Configuration) -> list[Line]:
-        log, what = self.work / "bench_ops.log", f"{one.name} (bench_ops)"
-        command = [self.programs / "bench_ops", "--op", "linear", "--json"]
+        json_file, what = self.work / "ops.jsonl", f"{one.name} (ops)"
+        command = [self.programs / "pecia-bench", "ops", "--op", "linear", "--json", json_file]
         command += ["--compute", one.settings[0], "--threads", self.options.threads]
-        foreign = start(command, log, what)
-        found = products_of_ops([json.loads(text) for text in log.read_text("utf-8").splitlines()])
+        json_file.unlink(missing_ok=True)
+        foreign = start(command, self.work / "ops.log", what)
+        found = products_of_ops(read(json_file))
         if len(found) != len(PRODUCTS):
             raise Failure(f"{what} left {len(found)} lines of products instead of {len(PRODUCTS)}")
         return [{**line, "foreign_cpus": foreign} for line in found]

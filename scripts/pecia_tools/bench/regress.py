@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether this tree is slower than commit REF. Builds REF beside it, in build/regress, and runs bench_prefill,
-bench_decode and bench_ops of both in turn (old new old new …) on one rank with all cores; prints medians and their
-ratio, and marks what differs by more than the rounds do among themselves. A JSON line for each case is appended to a
-file.
+"""Whether this tree is slower than commit REF. Builds REF beside it, in build/regress, and runs pecia-bench prefill,
+decode and ops of both in turn (old new old new …) on one rank with all cores; prints medians and their ratio, and marks
+what differs by more than the rounds do among themselves. A JSON line for each case is appended to a file.
 
 Ten minutes on two cores, and what the build of REF takes. Exit code 0: nothing is slower; 1: something is, or a step
 failed; 2: wrong use.
@@ -26,7 +25,7 @@ from .common import ROOT, SHAPE_135M, Line, Work, bench_model, bench_parser, loa
 PARTS = {
     "prefill": "--tokens 512,2048 --runs 2",
     "decode": "--contexts 512 --batches 1,8 --runs 3",
-    "ops": "--runs 3 --json",
+    "ops": "--runs 3",
 }
 # A smaller difference is noise, whatever the rounds say: of some fifty cases one has like rounds by chance.
 LEAST = 0.02
@@ -35,7 +34,7 @@ Times = dict[str, list[float]]
 
 
 def timed(line: Line) -> Optional[tuple[str, float]]:
-    """Case and seconds; None for bench_ops's line of its machine."""
+    """Case and seconds; None for the line of ops about its machine."""
     bench = line.get("bench")
     if bench == "bench_prefill":
         return f"prefill of {line['tokens']}", line["seconds"]["median"]
@@ -164,13 +163,22 @@ def tree_of(commit: str, work: Work) -> Iterator[Path]:
         remove()
 
 
+def targets_of(tree: Path, parts: Sequence[str]) -> list[str]:
+    """Commits before apps/bench have a program for each part."""
+    return ["pecia-bench"] if (tree / "apps/bench").is_dir() else [f"bench_{part}" for part in parts]
+
+
 def measure(work: Work, tree: Path, part: str, lines: Path, model: Path) -> None:
-    program, words = tree / f"build/release/bin/bench_{part}", PARTS[part].split()
-    threads = len(os.sched_getaffinity(0))
-    if part == "ops":
-        work.logged(program, "--threads", threads, *words, out=lines)
+    folder, words = tree / "build/release/bin", PARTS[part].split()
+    words += ["--threads", str(len(os.sched_getaffinity(0)))]
+    if part != "ops":
+        words += ["--model", str(model)]
+    if (tree / "apps/bench").is_dir():
+        work.logged(folder / "pecia-bench", part, *words, "--json", lines)
+    elif part == "ops":
+        work.logged(folder / "bench_ops", *words, "--json", out=lines)
     else:
-        work.logged(program, "--model", model, "--threads", threads, "--json", lines, *words)
+        work.logged(folder / f"bench_{part}", *words, "--json", lines)
 
 
 def main(arguments: list[str]) -> int:
@@ -187,11 +195,10 @@ def main(arguments: list[str]) -> int:
         raise UserError(f"'{options.ref}' is no commit of {ROOT}")
     this = git("describe", "--always", "--dirty", "--abbrev=10")
     work = Work("regress", options.json)
-    programs = [f"bench_{part}" for part in parts]
     files = {side: work.folder / f"{side}.jsonl" for side in ("old", "new")}
-    work.build(*programs)
+    work.build(*targets_of(ROOT, parts))
     with tree_of(commit, work) as tree:
-        work.build(*programs, tree=tree)
+        work.build(*targets_of(tree, parts), tree=tree)
         model = ROOT if parts == ["ops"] else bench_model("bench-135m", **SHAPE_135M)
         for number in work.rounds(options.rounds):
             for part in parts:

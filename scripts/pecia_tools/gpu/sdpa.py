@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times products and cuDNN's causal attention as PyTorch calls them: JSON lines like those of bench_ops.
+"""Times products and cuDNN's causal attention as PyTorch calls them: JSON lines like those of pecia-bench ops.
 
 The floor is a product of 8192³ in bf16, measured here first.
 """

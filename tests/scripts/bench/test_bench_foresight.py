@@ -31,7 +31,7 @@ class Foresight(ScriptTest):
         if program == "pecia":
             return self.plan(text)
         lines: list[dict[str, Any]] = [{"chosen_masters": 1}]  # a line of another kind
-        if program == "bench_prefill":
+        if text[1] == "prefill":
             self.assertEqual(told["--batch-tokens"], "4096")
             tokens = [int(word) for word in told["--tokens"].split(",")]
             lines += [{"tokens": count, "seconds": {"median": count * 1e-3}} for count in tokens]

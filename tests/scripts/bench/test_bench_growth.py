@@ -92,8 +92,8 @@ class Whole(ScriptTest):
         )
 
     def test_what_fails_shows_its_last_words(self) -> None:
-        self.play("pecia_tools.bench.growth", BIN=self.folder)
-        self.write("bench_prefill", "#!/bin/sh\necho no memory; exit 1\n").chmod(0o755)
+        self.play("pecia_tools.bench.common", BENCH=self.folder / "pecia-bench")
+        self.write("pecia-bench", "#!/bin/sh\necho no memory; exit 1\n").chmod(0o755)
         options = bench_growth.parse(["--model", str(self.model)])
-        with self.assertRaisesRegex(Failure, "(?s)no memory.*this failed: .*bench_prefill.*code 1"):
+        with self.assertRaisesRegex(Failure, "(?s)no memory.*this failed: .*pecia-bench prefill.*code 1"):
             bench_growth.bench(Work("growth"), options, 1, 1)

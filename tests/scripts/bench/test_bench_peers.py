@@ -423,7 +423,7 @@ class OtherProgram(ScriptTest):
 
 
 class Products(ScriptTest):
-    def test_of_bench_ops_the_plain_ones_of_bf16(self) -> None:
+    def test_of_ops_the_plain_ones_of_bf16(self) -> None:
         def op(shape: str, seconds: float) -> dict[str, Any]:
             return {"op": "linear", "shape": shape, "median_s": seconds, "share_of_floor": 0.5}
 

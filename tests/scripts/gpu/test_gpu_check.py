@@ -92,16 +92,13 @@ class WholePhases(GpuCheckTest):
         test("test_layout_modes", "host", "*llama_gqa_fp32*")
         test("test_fp8_weights", "host", "*Fp8.*llama_gqa*")
         test("test_rank_steps", "host", "*TensorParallel*")
-        double("bench_ops", f"exec {build}/bin/bench_ops --threads 1 --runs 1 --json --op add")
-        keep = 'kept=(); while (($#)); do case $1 in --model | --json) kept+=("$1" "$2");; esac; shift; done'
+        small = {"ops": "--op add", "prefill": "--tokens 16", "decode": "--contexts 16 --batches 2 --steps 2"}
+        cases = " ".join(f"{name}) small=({words});;" for name, words in small.items())
         double(
-            "bench_prefill",
-            f'{keep}\nexec {build}/bin/bench_prefill "${{kept[@]}}" --tokens 16 --runs 1 --threads 1',
-        )
-        double(
-            "bench_decode",
-            f'{keep}\nexec {build}/bin/bench_decode "${{kept[@]}}" --contexts 16 --batches 2 --steps 2 --runs 1 '
-            "--threads 1",
+            "pecia-bench",
+            f'case $1 in {cases} esac\nkept=("$1")\n'
+            'while (($#)); do case $1 in --model | --json) kept+=("$1" "$2");; esac; shift; done\n'
+            f'exec {build}/bin/pecia-bench "${{kept[@]}}" "${{small[@]}}" --runs 1 --threads 1',
         )
         double(
             "make-bench-model",
@@ -133,7 +130,7 @@ class WholePhases(GpuCheckTest):
 class Trouble(GpuCheckTest):
     def setUp(self) -> None:
         super().setUp()
-        for name in ("pecia", "test_kernels_cuda", "mpirun", "bench_ops"):
+        for name in ("pecia", "test_kernels_cuda", "mpirun", "pecia-bench"):
             self.write_program(name, "#!/bin/sh\nexit 0\n")
 
     def test_limits_of_a_phase_sum_to_less_than_its_deadline(self) -> None:

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Simulates a service on 16 GPUs: how many requests per second can come so that 90 % of them are
+/// answered within 25 times their latency alone? It asks this of elastic teams and of static grids.
+/// The schedulers are the real ones; the passes last as long as a model says, and nothing is
+/// computed.
+///
+/// The machine and the requests are those of LoongServe's evaluation: two servers with eight A800-80GB
+/// each, LWM-1M-Text (Llama-2-7B: 32 layers, 32 heads of 128), prompts as long as those of ShareGPT
+/// (4 to 2300 tokens), L-Eval (2700 to 210 000), LV-Eval (15 000 to 497 000), or a third of each.
+/// Lengths are drawn evenly over their logarithm, answers have 20 to 320 tokens, and requests come
+/// independently of each other. So it shows ratios between grids of this program, and is no
+/// measurement of any machine.
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <random>
+
+#include "apps/bench/commands.hpp"
+#include "apps/bench/support/results.hpp"
+#include "lib/engine/schedule/simulate.hpp"
+
+namespace pecia::bench {
+namespace {
+
+constexpr int num_gpus = 16;
+
+struct GoodputOptions {
+  int64_t requests = 300;
+  std::vector<std::string> workloads = {"ShareGPT", "L-Eval", "LV-Eval", "mixed"};
+  double share = 0.9, slack = 25;
+};
+
+struct Lengths {
+  double least, most;
+};
+
+struct Workload {
+  const char* name;
+  std::vector<Lengths> kinds;
+  int times = 1;  ///< as many requests, so that a trace lasts long beside the slack of its requests
+};
+
+const std::array<Workload, 4> workloads{{{"ShareGPT", {{4, 2300}}, 10},
+                                         {"L-Eval", {{2700, 210000}}},
+                                         {"LV-Eval", {{15000, 497000}}},
+                                         {"mixed", {{4, 2300}, {2700, 210000}, {15000, 497000}}}}};
+
+struct StaticGrid {
+  const char* name;
+  int replicas, instances, tp;
+  bool elastic = false;
+  job::Policy policy = job::Policy::prefill_first;
+};
+
+const std::array<StaticGrid, 7> grids{
+    {{"DP 2 × elastic 4 × TP 2", 2, 4, 2, true},
+     {"elastic 8 × TP 2", 1, 8, 2, true},
+     {"DP 2 × TP 8", 2, 1, 8},
+     {"DP 2 × TP 8, chunked", 2, 1, 8, false, job::Policy::chunked},
+     {"DP 8 × TP 2", 8, 1, 2},
+     {"DP 2 × CP 4 × TP 2", 2, 4, 2},
+     {"CP 8 × TP 2", 1, 8, 2}}};
+
+// Llama-2-7B in bf16 on A800s.
+constexpr double layers = 32, hidden = 4096, weight_bytes = 13.5e9, row_flops = 13.5e9;
+constexpr double kv_bytes = 2 * layers * hidden * 2, pair_flops = 4 * layers * hidden;
+constexpr double peak_flops = 312e12, flops_share = 0.5, memory_bandwidth = 2e12;
+constexpr double gpu_bytes = 72e9, activation_bytes = 4e9;
+constexpr double nvlink = 200e9;             // bytes per second each way
+constexpr double network_of_a_gpu = 12.5e9;  // 4 × 200 Gbit/s for eight
+constexpr int gpus_of_a_server = 8;
+constexpr double message_s = 20e-6, sum_s = 15e-6;
+
+schedule::TeamTimes times_of_grid(const StaticGrid& grid) {
+  const double tp = grid.tp, flops = flops_share * peak_flops * tp;
+  // Two sums in each layer.
+  const double sums_s = tp > 1 ? 2 * layers * sum_s : 0;
+  const double summed_s = 2 * layers * hidden * 2 * 2 * (tp - 1) / tp / nvlink;
+  const double pass_s = weight_bytes / tp / memory_bandwidth + sums_s;
+  const schedule::PassTimes alone{
+      schedule::RateFit({pass_s, row_flops / flops + summed_s, pair_flops / flops}),
+      schedule::RateFit({pass_s, row_flops / flops + summed_s, kv_bytes / tp / memory_bandwidth})};
+  return {
+      alone,
+      {.message_s = message_s,
+       .bytes_per_second = grid.instances * grid.tp > gpus_of_a_server ? network_of_a_gpu : nvlink,
+       .kv_bytes_per_token = kv_bytes / tp,
+       .query_bytes_per_row = 4 * layers * (2 * hidden + 32) / tp,
+       .layers = static_cast<int>(layers),
+       .hides_keys = true},
+      grid.instances};
+}
+
+schedule::SchedulerLimits limits_of_grid(const StaticGrid& grid,
+                                         job::Objective objective = job::Objective::ttft) {
+  const double free_bytes = grid.tp * (gpu_bytes - activation_bytes) - weight_bytes;
+  schedule::SchedulerLimits limits;
+  limits.ring_size = grid.instances;
+  limits.elastic = grid.elastic;
+  limits.kv_tokens = static_cast<int64_t>(free_bytes / kv_bytes);
+  limits.max_sequences = 512;
+  limits.max_batch_tokens = grid.elastic ? 8192 : 8192 * grid.instances;
+  limits.max_positions = 1 << 20;
+  limits.vocab = 32000;
+  limits.policy = grid.policy;
+  limits.modes.decode_ring = parallel::AttentionExchange::broadcast_q;
+  if (grid.elastic) {
+    limits.objective = objective;
+    limits.team_times = times_of_grid(grid);
+  }
+  return limits;
+}
+
+/// Requests with gaps of mean 1 between them.
+std::vector<schedule::SimulatedRequest> requests_of(const Workload& workload, int64_t count) {
+  constexpr uint64_t seed = 20261123;
+  std::mt19937_64 random(seed);
+  const auto uniform = [&] { return (static_cast<double>(random() >> 11) + 0.5) * 0x1p-53; };
+  std::vector<schedule::SimulatedRequest> requests(count);
+  double arrival_s = 0;
+  for (schedule::SimulatedRequest& request : requests) {
+    const auto [least, most] = workload.kinds[random() % workload.kinds.size()];
+    request.turns = {{static_cast<int64_t>(least * std::pow(most / least, uniform())),
+                      static_cast<int64_t>(20 + random() % 300)}};
+    request.arrival_s = arrival_s -= std::log(uniform());
+  }
+  return requests;
+}
+
+/// Each request's latency on a grid where nothing else runs.
+std::vector<double> latencies_alone(const StaticGrid& grid,
+                                    std::vector<schedule::SimulatedRequest> requests) {
+  std::vector<double> latencies;
+  const schedule::TeamTimes times = times_of_grid(grid);
+  for (schedule::SimulatedRequest& request : requests) {
+    request.arrival_s = 0;
+    latencies.push_back(simulate(limits_of_grid(grid), times, {request}).latency_s.front());
+  }
+  return latencies;
+}
+
+struct Served {
+  double share = 0;    ///< of the requests, within the slack
+  double refused = 0;  ///< share of the requests that the grid has no memory for
+  double mean_ttft_s = 0;
+};
+
+Served serve(const StaticGrid& grid, std::vector<schedule::SimulatedRequest> requests, double rate,
+             const std::vector<double>& alone_s, double slack) {
+  for (schedule::SimulatedRequest& request : requests) *request.arrival_s /= rate;
+  const schedule::Simulation found =
+      simulate(limits_of_grid(grid), times_of_grid(grid), requests, grid.replicas);
+  Served served;
+  double answered = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (std::isnan(found.latency_s[i])) continue;
+    served.share += found.latency_s[i] <= slack * alone_s[i];
+    served.mean_ttft_s += found.ttft_s[i];
+    ++answered;
+  }
+  const auto count = static_cast<double>(requests.size());
+  served.share /= count;
+  served.refused = static_cast<double>(found.refused) / count;
+  served.mean_ttft_s /= std::max(answered, 1.0);
+  return served;
+}
+
+/// Seconds until all requests are answered that are there from the start, the longest first.
+double makespan(const StaticGrid& grid, std::vector<schedule::SimulatedRequest> requests) {
+  for (schedule::SimulatedRequest& request : requests) request.arrival_s.reset();
+  std::ranges::stable_sort(requests, std::ranges::greater(),
+                           [](const auto& request) { return request.turns.front().prompt_tokens; });
+  return simulate(limits_of_grid(grid, job::Objective::throughput), times_of_grid(grid), requests,
+                  grid.replicas)
+      .seconds;
+}
+
+/// The highest rate at which enough requests are served, within 2 %; 0: none is high enough.
+double goodput(const std::function<Served(double rate)>& at, double share) {
+  constexpr double least = 0.01, most = 1000, steps_apart = 1.02;
+  if (at(least).share < share) return 0;
+  double good = least, bad = 2 * least;
+  while (bad < most && at(bad).share >= share) good = bad, bad *= 2;
+  while (bad / good > steps_apart) {
+    const double middle = std::sqrt(good * bad);
+    (at(middle).share >= share ? good : bad) = middle;
+  }
+  return good;
+}
+
+void run_goodput(const Session& session, const GoodputOptions& options) {
+  session.require_one_rank("it plays all GPUs itself");
+  Results results(session, fmt::format("simulated goodput of {} A800s", num_gpus),
+                  {{"requests", options.requests}, {"slack", options.slack}});
+  results.columns({"requests", "                      grid", "requests/s", "first / this",
+                   "TTFT s at 3/4 of the first", "within the slack there", "refused",
+                   "as a batch, s", "first / this"});
+  for (const Workload& workload : workloads) {
+    if (std::ranges::count(options.workloads, workload.name) == 0) continue;
+    const auto requests = requests_of(workload, workload.times * options.requests);
+    std::vector<double> alone_s(requests.size(), std::numeric_limits<double>::infinity());
+    for (const StaticGrid& grid : grids) {
+      const std::vector<double> found = latencies_alone(grid, requests);
+      for (size_t i = 0; i < found.size(); ++i) alone_s[i] = std::fmin(alone_s[i], found[i]);
+    }
+    double elastic = 0, elastic_batch_s = 0;
+    for (const StaticGrid& grid : grids) {
+      const auto at = [&](double rate) {
+        return serve(grid, requests, rate, alone_s, options.slack);
+      };
+      const double rate = goodput(at, options.share);
+      const double batch_s = makespan(grid, requests);
+      if (&grid == &grids.front()) elastic = rate, elastic_batch_s = batch_s;
+      const Served there = at(0.75 * elastic);
+      results.row({workload.name,
+                   grid.name,
+                   {rate, 3},
+                   rate > 0 ? Cell(elastic / rate, 2) : "–",
+                   {there.mean_ttft_s, 2},
+                   {there.share, 3},
+                   {there.refused, 3},
+                   {batch_s, 1},
+                   {elastic_batch_s / batch_s, 2}});
+      results.write({{"workload", workload.name},
+                     {"grid", grid.name},
+                     {"rate", rate},
+                     {"mean_ttft_s", there.mean_ttft_s},
+                     {"share", there.share},
+                     {"refused", there.refused},
+                     {"batch_s", batch_s}});
+      if (session.options.check && grid.elastic && rate <= 0)
+        fail<SystemError>("elastic teams serve no rate of {}", workload.name);
+    }
+  }
+  if (session.options.check) results.line("checked: elastic teams serve every kind of requests");
+}
+
+}  // namespace
+
+void add_goodput(CLI::App& app, Chosen& chosen) {
+  const auto options = std::make_shared<GoodputOptions>();
+  Command command(app, chosen, "goodput", "Simulates a service on 16 GPUs, with no model",
+                  [options](const Session& session) { run_goodput(session, *options); });
+  command.positive("--requests", &options->requests,
+                   "Requests of each kind; ten times as many of ShareGPT's");
+  command.add({.name = "--workloads",
+               .into = &options->workloads,
+               .help = "Kinds of requests",
+               .show_default = true,
+               .among = {"ShareGPT", "L-Eval", "LV-Eval", "mixed"}});
+}
+
+}  // namespace pecia::bench

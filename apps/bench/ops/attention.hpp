@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "apps/bench/ops/inputs.hpp"
+
+namespace pecia::bench::ops {
+
+/// Attention of the last `rows` of `keys` tokens of one sequence, causal. `heads` is the type of q
+/// and out.
+Case attention(const Model& model, int64_t rows, int64_t keys, DType dtype = DType::bf16,
+               DType heads = DType::fp32);
+
+Case rope(const Model& model, int64_t rows, kernels::RopePairs pairs, DType out = DType::fp32);
+
+Case rope_tables(const Model& model, int64_t rows);
+
+Case kv_store(const Model& model, int64_t rows, DType dtype);
+
+/// Of a step of decoding, with one product for q, k and v.
+Case rotate_and_store(const Model& model, int64_t rows, DType dtype);
+
+/// Sums for the last rows of a prompt, which see all keys.
+Case column_sums(const Model& model, int64_t rows, int64_t keys, DType dtype);
+
+Case merge(const Model& model, int64_t rows);
+
+}  // namespace pecia::bench::ops

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Times every op of a backend at the shapes of real models, and compares it with what the machine
+/// can do. The floor of an op is the longer of flops / (the FLOP/s of a large product) and bytes /
+/// (bandwidth), both measured first. The product is BLAS's, except for products of bf16 and on a
+/// GPU, where it is the backend's own. Inputs are hot: those that fit the caches may run faster
+/// than memory allows.
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "apps/bench/commands.hpp"
+#include "apps/bench/ops/blas.hpp"
+#include "apps/bench/ops/cases.hpp"
+#include "apps/bench/ops/earlier_times.hpp"
+#include "apps/bench/ops/floors.hpp"
+#include "apps/bench/ops/timing.hpp"
+#include "apps/bench/support/floors.hpp"
+#include "apps/bench/support/results.hpp"
+#include "kernels/phantom/phantom.hpp"
+#include "lib/base/core/build_info.hpp"
+#include "lib/base/core/isa.hpp"
+#include "lib/base/device/cuda_device.hpp"
+#include "lib/base/device/phantom_device.hpp"
+#include "lib/simulation/calibration.hpp"
+
+namespace pecia::bench {
+namespace ops {
+namespace {
+
+struct OpsOptions {
+  std::string op, backend = "cpu", compute = "fp32";
+  std::filesystem::path compare;
+};
+
+/// The subject of a measurement: a device, its stream, a backend, and the limits of the machine.
+struct Subject {
+  std::unique_ptr<device::Device> device;
+  std::unique_ptr<device::Stream> stream;
+  std::unique_ptr<kernels::Backend> backend;
+  /// Other ways to attention, by what they add to the op's name; none on a CPU.
+  std::vector<std::pair<std::string, std::unique_ptr<kernels::Backend>>> other_attention;
+  std::string machine;
+  OpFloors floors;
+  std::string product_by = "the backend";  ///< what runs the floor's product
+
+  Place place() const { return {*backend, *device, *stream}; }
+};
+
+/// What --compute asks for: a name, or the last kind that this CPU has.
+kernels::Products products_of(const OpsOptions& options) {
+  auto best = kernels::Products::fp32;
+  for (const kernels::Products products : kernels::all_products)
+    if (name_of(products) == options.compute ||
+        (options.compute == "auto" && kernels::why_no_products(products).empty()))
+      best = products;
+  return best;
+}
+
+bool of_bf16(const OpsOptions& options) {
+  return products_of(options) != kernels::Products::fp32;
+}
+
+Subject make_subject(const Session& session, const OpsOptions& options) {
+  const auto [runs, threads] = std::pair(session.options.runs, session.options.threads);
+  Subject subject;
+  const bool on_gpu = options.backend == "cuda";
+  subject.device = on_gpu ? device::make_cuda_device(0) : device::make_host_device(threads);
+  subject.stream = subject.device->make_stream();
+  if (on_gpu) {
+    subject.backend = kernels::make_cuda_backend(*subject.device);
+    const auto add = [&](const char* name, kernels::AttentionBy by) {
+      subject.other_attention.emplace_back(name, kernels::make_cuda_backend(*subject.device, by));
+    };
+    add("own", kernels::AttentionBy::own_kernels);
+    add("static", kernels::AttentionBy::static_graphs);
+    subject.machine = subject.device->info().name;
+    subject.floors = measure_gpu_floors(subject.place(), runs);
+    return subject;
+  }
+  subject.backend = options.backend == "cpu" ? kernels::make_cpu_backend(products_of(options))
+                                             : kernels::make_reference_backend();
+  subject.machine = fmt::format("{} threads, {}", threads, name_of(isa()));
+  subject.floors.bandwidth = read_bandwidth(*subject.stream);
+  if (of_bf16(options)) {
+    subject.floors.flops = measure_product(subject.place(), runs);
+  } else {
+    const Blas blas(threads);
+    subject.floors.flops = blas.sgemm_flops(runs);
+    subject.product_by = blas.name();
+  }
+  return subject;
+}
+
+/// A case with its device and backend.
+struct Measurement {
+  Case one;
+  Place place;
+};
+
+void write_floors(const Results& results, const OpsOptions& options, const Subject& subject) {
+  results.line(fmt::format("{}: product {:.1f} GFLOP/s by {}, memory {:.1f} GB/s{}{}",
+                           subject.machine, subject.floors.flops * 1e-9, subject.product_by,
+                           subject.floors.bandwidth * 1e-9,
+                           subject.other_attention.empty() ? "" : ", attention by ",
+                           subject.backend->attention_library()));
+  nlohmann::ordered_json line{{"machine", subject.machine},
+                              {"backend", options.backend},
+                              {"commit", build_info().commit},
+                              {"attention_library", subject.backend->attention_library()},
+                              {"product_flops", subject.floors.flops},
+                              {"product_by", subject.product_by},
+                              {"bandwidth", subject.floors.bandwidth}};
+  if (options.backend == "cpu") line["compute"] = std::string(name_of(products_of(options)));
+  results.write(line);
+}
+
+/// All measurements in order. On a GPU attention is also measured with our own kernels, and by the
+/// library's graphs of static shape.
+std::vector<Measurement> measurements(std::vector<Case> cases, const Subject& subject) {
+  std::vector<Measurement> found;
+  for (Case& one : cases) {
+    found.push_back({one, subject.place()});
+    if (one.op != "attention") continue;
+    for (const auto& [name, backend] : subject.other_attention) {
+      one.op = fmt::format("attention ({})", name);
+      found.push_back({one, {*backend, *subject.device, *subject.stream}});
+    }
+  }
+  return found;
+}
+
+/// The ops that the case calls, as pecia plan --calibrate reads them.
+nlohmann::json work_of(const Case& one, const kernels::Backend& backend) {
+  device::PhantomDevice device({"phantom", 0, 1, "", ""}, std::numeric_limits<int64_t>::max());
+  const auto stream = device.make_stream();
+  auto work = nlohmann::json::array();
+  const auto phantom = kernels::make_phantom_backend(
+      [&](const kernels::OpWork& op) { work.push_back(simulation::work_json(op)); },
+      kernels::traits_of(backend));
+  one.make({*phantom, device, *stream})();
+  return work;
+}
+
+void measure(const Measurement& measurement, const Session& session, const OpFloors& floors,
+             const EarlierTimes* earlier, const Results& results) {
+  const auto& [one, place] = measurement;
+  const auto times =
+      sorted_seconds(session.options.runs, place.device, place.stream, one.make(place));
+  const double seconds = spread(times).median;
+  const double flops_s = one.flops / floors.flops, bytes_s = one.bytes / floors.bandwidth;
+  const double floor = std::max(flops_s, bytes_s);
+  const bool computes = flops_s >= bytes_s;
+  std::vector<Cell> cells{one.op,
+                          one.shape,
+                          {seconds * 1e3, 3},
+                          computes ? Cell(one.flops / seconds * 1e-9, 1) : "",
+                          computes ? "" : Cell(one.bytes / seconds * 1e-9, 1),
+                          {100 * floor / seconds, 0},
+                          {100 * floor / times.front(), 0}};
+  nlohmann::ordered_json line{{"op", one.op},
+                              {"shape", one.shape},
+                              {"median_s", seconds},
+                              {"best_s", times.front()},
+                              {"flops", one.flops},
+                              {"bytes", one.bytes},
+                              {"share_of_floor", floor / seconds},
+                              {"work", work_of(one, place.backend)}};
+  if (one.row_invariant) line["row_invariant"] = true;
+  if (earlier != nullptr) {
+    const double before = earlier->median_s(one.op, one.shape);
+    cells.insert(cells.end(), {{before * 1e3, 3}, {seconds / before, 2}});
+    line.update({{"earlier_s", before}, {"ratio", seconds / before}});
+  }
+  results.row(cells);
+  results.write(line);
+}
+
+void run_ops(const Session& session, const OpsOptions& options) {
+  session.require_one_rank("it times one rank's ops");
+  std::vector<Case> cases = options.backend == "cuda" ? large_cases() : all_cases();
+  if (!options.op.empty())
+    std::erase_if(cases, [&](const Case& one) { return one.op != options.op; });
+  if (cases.empty()) fail<InputError>("there is no op named '{}'", options.op);
+
+  std::optional<EarlierTimes> earlier;
+  if (!options.compare.empty()) earlier.emplace(options.compare);
+  const Subject subject = make_subject(session, options);
+  const std::vector<Measurement> all = measurements(std::move(cases), subject);
+  if (earlier) {
+    std::vector<EarlierTimes::Name> names;
+    for (const Measurement& each : all) names.emplace_back(each.one.op, each.one.shape);
+    earlier->require(names);
+  }
+  Results results(session);
+  write_floors(results, options, subject);
+  if (earlier)
+    results.line(fmt::format("compared with {}: {}", options.compare.string(), earlier->origin()));
+  std::vector<std::string> heads{
+      "               op", fmt::format("{:>52}", "shape"), "ms", "GFLOP/s", "GB/s", "% of floor",
+      "best run %"};
+  if (earlier) heads.insert(heads.end(), {"before ms", "now / before"});
+  results.columns(heads);
+  for (const Measurement& each : all)
+    measure(each, session, subject.floors, earlier ? &*earlier : nullptr, results);
+}
+
+}  // namespace
+}  // namespace ops
+
+void add_ops(CLI::App& app, Chosen& chosen) {
+  const auto options = std::make_shared<ops::OpsOptions>();
+  Command command(app, chosen, "ops", "Times the ops of a backend",
+                  [options](const Session& session) { ops::run_ops(session, *options); },
+                  {.runs = 7});
+  command.add({.name = "--op", .into = &options->op, .help = "Only this op"});
+  command.word("--backend", &options->backend, "What computes", {"cpu", "cuda", "reference"});
+  command.word("--compute", &options->compute, "Products of the CPU with weights of bf16",
+               {"auto", "fp32", "bf16", "amx"});
+  command.add({.name = "--compare",
+               .into = &options->compare,
+               .help = "Also the times in this file, which --json wrote before, and now / before",
+               .exists = command_line::Exists::file});
+}
+
+}  // namespace pecia::bench

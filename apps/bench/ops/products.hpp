@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "apps/bench/ops/inputs.hpp"
+
+namespace pecia::bench::ops {
+
+/// `splits`: parts of a row-invariant sum; 0: the product is not row invariant. `result` is the type
+/// of y; x has it, too.
+Case linear(const Model& model, int64_t rows, int64_t out, int64_t in, DType dtype = DType::bf16,
+            int splits = 0, DType result = DType::fp32);
+
+Case quantize_rows(const Model& model, int64_t rows, int64_t columns);
+
+/// Compare with one product of twice as many columns, and with gated_activation.
+Case gated_linear(const Model& model, int64_t rows, DType dtype);
+
+}  // namespace pecia::bench::ops
