@@ -79,9 +79,9 @@ class Decode : ModelBench {
           {{"ring", options_.ring}, {"lengths", lengths_are}, {"steps", options_.steps}});
     const schedule::PassTimes expected = expected_times(model_, settings_, floors_);
     times_.emplace(expected, schedule::TeamCosts{.bytes_per_second = 1e9}, instances());
-    results_.columns({"context", "batch", "masters", "ms/step", "min ms", "max ms", "tok/s",
-                      "MB/step", "GFLOP/step", "bound by", "% of floor", "B/token/layer",
-                      "by phantom", "exposed comm %", "idle %", "rule"});
+    results_.columns(
+        "context|batch|masters|ms/step|min ms|max ms|tok/s|MB/step|GFLOP/step|bound by|% of "
+        "floor|B/token/layer|by phantom|exposed comm %|idle %|rule");
     for (const int64_t context : options_.contexts)
       for (const int64_t batch : options_.batches) {
         Steps steps;
@@ -223,22 +223,13 @@ class Decode : ModelBench {
     const double tokens_per_s = static_cast<double>(one.batch()) / step_s.median;
     const auto taken = stage_seconds(stages, replica.recorder().stages());
 
-    results_.row({one.context,
-                  one.batch(),
-                  one.masters,
-                  {step_s.median * 1e3, 3},
-                  {step_s.min * 1e3, 3},
-                  {step_s.max * 1e3, 3},
-                  {tokens_per_s, 1},
-                  {bytes * 1e-6, 1},
-                  {flops * 1e-9, 2},
-                  bound,
-                  {100 * share, 1},
-                  {sent.in_layers() / per_token_and_layer, 1},
-                  {sent.expected_in_layers / per_token_and_layer, 1},
-                  {100 * shares.exposed_comm, 1},
-                  {100 * shares.idle, 1},
-                  rule});
+    results_.row(
+        "{}|{}|{}|{:.3f}|{:.3f}|{:.3f}|{:.1f}|{:.1f}|{:.2f}|{}|{:.1f}|{:.1f}|{:.1f}|{:.1f}|{:.1f}|{"
+        "}",
+        one.context, one.batch(), one.masters, step_s.median * 1e3, step_s.min * 1e3,
+        step_s.max * 1e3, tokens_per_s, bytes * 1e-6, flops * 1e-9, bound, 100 * share,
+        sent.in_layers() / per_token_and_layer, sent.expected_in_layers / per_token_and_layer,
+        100 * shares.exposed_comm, 100 * shares.idle, rule);
     if (options_.model.stages) print_stages(results_, taken);
     const int64_t launched = graphs.launched - graphs_before.launched;
     const int64_t made = graphs.made - graphs_before.made;

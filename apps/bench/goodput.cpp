@@ -193,9 +193,9 @@ void run_goodput(const Session& session, const GoodputOptions& options) {
   session.require_one_rank("it plays all GPUs itself");
   Results results(session, fmt::format("simulated goodput of {} A800s", num_gpus),
                   {{"requests", options.requests}, {"slack", options.slack}});
-  results.columns({"requests", "                      grid", "requests/s", "first / this",
-                   "TTFT s at 3/4 of the first", "within the slack there", "refused",
-                   "as a batch, s", "first / this"});
+  results.columns(
+      "requests|                      grid|requests/s|first / this|TTFT s at 3/4 of the "
+      "first|within the slack there|refused|as a batch, s|first / this");
   for (const Workload& workload : workloads) {
     if (std::ranges::count(options.workloads, workload.name) == 0) continue;
     const auto requests = requests_of(workload, workload.times * options.requests);
@@ -213,15 +213,9 @@ void run_goodput(const Session& session, const GoodputOptions& options) {
       const double batch_s = makespan(grid, requests);
       if (&grid == &grids.front()) elastic = rate, elastic_batch_s = batch_s;
       const Served there = at(0.75 * elastic);
-      results.row({workload.name,
-                   grid.name,
-                   {rate, 3},
-                   rate > 0 ? Cell(elastic / rate, 2) : "–",
-                   {there.mean_ttft_s, 2},
-                   {there.share, 3},
-                   {there.refused, 3},
-                   {batch_s, 1},
-                   {elastic_batch_s / batch_s, 2}});
+      results.row("{}|{}|{:.3f}|{}|{:.2f}|{:.3f}|{:.3f}|{:.1f}|{:.2f}", workload.name, grid.name,
+                  rate, rate > 0 ? fmt::format("{:.2f}", elastic / rate) : "–", there.mean_ttft_s,
+                  there.share, there.refused, batch_s, elastic_batch_s / batch_s);
       results.write({{"workload", workload.name},
                      {"grid", grid.name},
                      {"rate", rate},

@@ -40,9 +40,9 @@ class Mixed : ModelBench {
 
   void run() {
     begin(options_.ring, {{"ring", options_.ring}});
-    results_.columns({"context", "batch", "prompts", "tokens", "step ms", "prompts ms", "mixed ms",
-                      "min ms", "max ms", "mixed / apart", "GFLOP", "MB", "bound by",
-                      "% of floor"});
+    results_.columns(
+        "context|batch|prompts|tokens|step ms|prompts ms|mixed ms|min ms|max ms|mixed / "
+        "apart|GFLOP|MB|bound by|% of floor");
     for (const int64_t context : options_.contexts)
       for (const int64_t batch : options_.batches)
         for (const int64_t prompts : options_.prompts)
@@ -130,20 +130,10 @@ class Mixed : ModelBench {
         static_cast<double>(one.prompts) * prefill_flops(config_, one.prompt_tokens, 0) +
         decode_flops(config_, one.batch, one.context + all_steps() / 2);
     const auto [share, bound] = floors_.reached(bytes, flops, mixed_s.median);
-    results_.row({one.context,
-                  one.batch,
-                  one.prompts,
-                  one.prompt_tokens,
-                  {1e3 * step_s.median, 3},
-                  {1e3 * prompt_s.median, 3},
-                  {1e3 * mixed_s.median, 3},
-                  {1e3 * mixed_s.min, 3},
-                  {1e3 * mixed_s.max, 3},
-                  {ratio.median, 3},
-                  {1e-9 * flops, 1},
-                  {1e-6 * bytes, 1},
-                  bound,
-                  {100 * share, 1}});
+    results_.row("{}|{}|{}|{}|{:.3f}|{:.3f}|{:.3f}|{:.3f}|{:.3f}|{:.3f}|{:.1f}|{:.1f}|{}|{:.1f}",
+                 one.context, one.batch, one.prompts, one.prompt_tokens, 1e3 * step_s.median,
+                 1e3 * prompt_s.median, 1e3 * mixed_s.median, 1e3 * mixed_s.min, 1e3 * mixed_s.max,
+                 ratio.median, 1e-9 * flops, 1e-6 * bytes, bound, 100 * share);
     results_.write({{"context", one.context},
                     {"batch", one.batch},
                     {"prompts", one.prompts},

@@ -206,8 +206,8 @@ void run_plan(const Session& session, const PlanOptions& options) {
                   fmt::format("host work of a decode step, {} sequences, {} layers", options.batch,
                               options.layers),
                   {{"batch", options.batch}, {"layers", options.layers}});
-  results.columns({" context", "us/step", "min us", "plan us", "pass us", "first layer us",
-                   "other layers us", "  runs", " tiles"});
+  results.columns(
+      " context|us/step|min us|plan us|pass us|first layer us|other layers us|  runs| tiles");
   const int64_t timed_steps = session.options.runs * options.steps;
   for (const int64_t context : options.contexts) {
     // One more step for the check.
@@ -215,20 +215,12 @@ void run_plan(const Session& session, const PlanOptions& options) {
     StepTimes warm, times;
     for (int64_t step = 0; step < options.steps; ++step) batch.step(warm);
     for (int64_t step = 0; step < timed_steps; ++step) batch.step(times);
-    const auto median = [](const std::vector<double>& values) {
-      return Cell(spread(values).median, 1);
-    };
+    const auto median = [](const std::vector<double>& us) { return spread(us).median; };
     const kernels::cuda::PlanRoom& room = batch.room();
     const int64_t tiles = room.wide.query_tiles + room.narrow.query_tiles;
-    results.row({context,
-                 median(times.all),
-                 {spread(times.all).min, 1},
-                 median(times.plan),
-                 median(times.pass),
-                 median(times.first),
-                 median(times.others),
-                 room.runs,
-                 tiles});
+    results.row("{}|{:.1f}|{:.1f}|{:.1f}|{:.1f}|{:.1f}|{:.1f}|{}|{}", context, median(times.all),
+                spread(times.all).min, median(times.plan), median(times.pass), median(times.first),
+                median(times.others), room.runs, tiles);
     results.write({{"context", context},
                    {"step_us", to_json(spread(times.all))},
                    {"plan_us", to_json(spread(times.plan))},

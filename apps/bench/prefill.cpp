@@ -68,9 +68,9 @@ class Prefill : ModelBench {
       results_.line(fmt::format(
           "ring: attention {:.1f} GFLOP/s, {:.1f} MB/s round it, {:.1f} MB/s all to all",
           rates_->flops * 1e-9, rates_->bandwidth * 1e-6, rates_->all_to_all_bandwidth * 1e-6));
-    results_.columns({"tokens", "cached", "passes", "s", "min s", "max s", "tok/s", "GFLOP/s",
-                      "% of floor", "B/token/layer", "by phantom", "exposed comm %", "rule",
-                      "max RSS MiB"});
+    results_.columns(
+        "tokens|cached|passes|s|min s|max s|tok/s|GFLOP/s|% of floor|B/token/layer|by "
+        "phantom|exposed comm %|rule|max RSS MiB");
     for (const int64_t tokens : options_.tokens) {
       measure(replica, tokens);
       if (session_.options.check) check(tokens, replica.operands());
@@ -135,20 +135,12 @@ class Prefill : ModelBench {
     const double share = flops / floors_.flops / spread_s.median;
     const auto taken = stage_seconds(stages, replica.recorder().stages());
 
-    results_.row({tokens,
-                  cached,
-                  passes,
-                  {spread_s.median, 4},
-                  {spread_s.min, 4},
-                  {spread_s.max, 4},
-                  {tokens_per_s, 1},
-                  {flops / spread_s.median * 1e-9, 1},
-                  {100 * share, 1},
-                  {sent.in_layers() / per_token_and_layer, 1},
-                  {sent.expected_in_layers / per_token_and_layer, 1},
-                  {100 * exposed_comm, 1},
-                  by_rule(tokens),
-                  {static_cast<double>(rss_bytes) / (1 << 20), 0}});
+    results_.row(
+        "{}|{}|{}|{:.4f}|{:.4f}|{:.4f}|{:.1f}|{:.1f}|{:.1f}|{:.1f}|{:.1f}|{:.1f}|{}|{:.0f}", tokens,
+        cached, passes, spread_s.median, spread_s.min, spread_s.max, tokens_per_s,
+        flops / spread_s.median * 1e-9, 100 * share, sent.in_layers() / per_token_and_layer,
+        sent.expected_in_layers / per_token_and_layer, 100 * exposed_comm, by_rule(tokens),
+        static_cast<double>(rss_bytes) / (1 << 20));
     if (options_.model.stages) print_stages(results_, taken);
     results_.write({{"tokens", tokens},
                     {"cached", cached},

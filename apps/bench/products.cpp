@@ -56,19 +56,18 @@ void print_product(const Results& results, const ProductWork& work,
   const double seconds = kinds.front().median(), ratio = seconds / best;
   const double bytes_per_s = static_cast<double>(work.weight_bytes) / seconds;
   const double flops_per_s = work.flops() / seconds;
-  std::vector<Cell> cells{work.depth, work.rows};
+  std::string cells = fmt::format("{}|{}", work.depth, work.rows);
   nlohmann::ordered_json line{{"depth", work.depth},
                               {"rows", work.rows},
                               {"columns", work.columns},
                               {"weight_bytes", work.weight_bytes},
                               {"flops", work.flops()}};
   for (const ProductKind& kind : kinds) {
-    cells.emplace_back(1e3 * kind.median(), 3);
+    cells += fmt::format("|{:.3f}", 1e3 * kind.median());
     line[kind.name + "_s"] = kind.median();
   }
-  for (const auto& cell : {Cell(ratio, 2), {1e-9 * bytes_per_s, 1}, {1e-9 * flops_per_s, 1}})
-    cells.push_back(cell);
-  results.row(cells);
+  results.cells(
+      cells + fmt::format("|{:.2f}|{:.1f}|{:.1f}", ratio, 1e-9 * bytes_per_s, 1e-9 * flops_per_s));
   line["auto_over_best"] = ratio;
   line["auto_weight_bytes_per_s"] = bytes_per_s;
   line["auto_flops_per_s"] = flops_per_s;
@@ -91,10 +90,9 @@ void run_products(const Session& session, const ProductsOptions& options) {
   for (const kernels::Products each : kernels::all_products)
     if (kernels::why_no_products(each).empty())
       kinds.push_back({std::string(name_of(each)), kernels::make_cpu_backend(each), {}});
-  std::vector<std::string> heads{"depth", "rows"};
-  for (const ProductKind& kind : kinds) heads.push_back(kind.name + " ms");
-  for (const char* head : {"auto/best", "GB/s", "GFLOP/s"}) heads.emplace_back(head);
-  results.columns(heads);
+  std::string heads = "depth|rows";
+  for (const ProductKind& kind : kinds) heads += fmt::format("|{} ms", kind.name);
+  results.columns(heads + "|auto/best|GB/s|GFLOP/s");
 
   const auto device = device::make_host_device(threads.count, threads.cpus);
   const auto stream = device->make_stream();

@@ -173,8 +173,7 @@ void run_writers(const Session& session, const WritersOptions& options) {
                   fmt::format("results of many replicas, rows of {} tokens, {} of each replica",
                               options.answer, options.rows),
                   {{"answer", options.answer}, {"rows", options.rows}});
-  results.columns({"replicas", "          way", "s of 1000 rows", "s until whole", "ms of a row",
-                   "   p99", "longest"});
+  results.columns("replicas|          way|s of 1000 rows|s until whole|ms of a row|   p99|longest");
   for (const int64_t writers : options.writers)
     for (const auto& [name, way] :
          {std::pair("one file", &into_one_file), std::pair("journals", &by_journals)}) {
@@ -191,13 +190,9 @@ void run_writers(const Session& session, const WritersOptions& options) {
         p99.push_back(times.row_ms[times.row_ms.size() * 99 / 100]);
         longest.push_back(times.row_ms.back());
       }
-      results.row({writers,
-                   name,
-                   {spread(written).median, 3},
-                   {spread(whole).median, 3},
-                   {spread(median).median, 2},
-                   {spread(p99).median, 2},
-                   {spread(longest).median, 2}});
+      results.row("{}|{}|{:.3f}|{:.3f}|{:.2f}|{:.2f}|{:.2f}", writers, name, spread(written).median,
+                  spread(whole).median, spread(median).median, spread(p99).median,
+                  spread(longest).median);
       results.write(
           {{"replicas", writers},
            {"way", name},

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <functional>
 
-#include "apps/bench/comm/collective_patterns.hpp"
 #include "apps/bench/comm/overlap.hpp"
+#include "apps/bench/comm/patterns.hpp"
 #include "apps/bench/commands.hpp"
 #include "apps/bench/support/agreement.hpp"
 #include "apps/bench/support/results.hpp"
@@ -27,7 +27,8 @@ int repeats_of(int64_t bytes) {
   return static_cast<int>(std::clamp<int64_t>(bytes_of_a_run / bytes, 1, 256));
 }
 
-double measure_pattern(const Session& session, Results& results, Pattern& pattern, int64_t bytes) {
+double measure_pattern(const Session& session, Results& results, const Pattern& pattern,
+                       int64_t bytes) {
   pattern.run();
   const int repeats = repeats_of(bytes);
   std::vector<double> seconds = timed_runs(session.world, session.options.runs, [&] {
@@ -35,17 +36,10 @@ double measure_pattern(const Session& session, Results& results, Pattern& patter
   });
   for (double& one : seconds) one /= repeats;
   const Spread one_s = spread(seconds);
-  const double bandwidth = static_cast<double>(pattern.bytes()) / one_s.median;
-  results.row({std::string(pattern.name()),
-               bytes,
-               {one_s.median * 1e6, 2},
-               {one_s.min * 1e6, 2},
-               {one_s.max * 1e6, 2},
-               {bandwidth * 1e-9, 3},
-               "",
-               "",
-               ""});
-  results.write({{"pattern", std::string(pattern.name())},
+  const double bandwidth = static_cast<double>(pattern.bytes) / one_s.median;
+  results.row("{}|{}|{:.2f}|{:.2f}|{:.2f}|{:.3f}|||", pattern.name, bytes, one_s.median * 1e6,
+              one_s.min * 1e6, one_s.max * 1e6, bandwidth * 1e-9);
+  results.write({{"pattern", pattern.name},
                  {"bytes", bytes},
                  {"seconds", to_json(one_s)},
                  {"bytes_per_s_of_a_rank", bandwidth}});
@@ -62,15 +56,8 @@ void measure_hidden(const Session& session, Results& results, kernels::Backend& 
     const char* name = polling == Polling::on ? "beside compute, polled" : "beside compute";
     const double hidden =
         std::clamp((alone_s + overlap.compute_s - overlap.total_s) / alone_s, 0.0, 1.0);
-    results.row({name,
-                 bytes,
-                 {overlap.total_s * 1e6, 2},
-                 "",
-                 "",
-                 "",
-                 {overlap.compute_s * 1e6, 2},
-                 {overlap.wait_s * 1e6, 2},
-                 {100 * hidden, 0}});
+    results.row("{}|{}|{:.2f}||||{:.2f}|{:.2f}|{:.0f}", name, bytes, overlap.total_s * 1e6,
+                overlap.compute_s * 1e6, overlap.wait_s * 1e6, 100 * hidden);
     results.write({{"pattern", "send_receive beside compute"},
                    {"polled", polling == Polling::on},
                    {"bytes", bytes},
@@ -82,20 +69,20 @@ void measure_hidden(const Session& session, Results& results, kernels::Backend& 
   }
 }
 
-using MakePattern = std::function<std::unique_ptr<Pattern>(int64_t bytes)>;
+using MakePattern = std::function<Pattern(int64_t bytes)>;
 
 /// All patterns. Where servers have several ranks, collectives of tensors come twice: flat, and by
 /// server. Collective.
 std::vector<MakePattern> patterns_on(comm::Communicator& world) {
   std::vector<MakePattern> all;
-  for (const auto make : {make_send_receive, make_all_to_all, make_broadcast, make_all_gather})
+  for (const auto make : {send_receive, all_to_all, broadcast, all_gather})
     all.push_back([&world, make](int64_t bytes) { return make(world, bytes); });
   const std::vector<int> flat(world.size(), 0);
   const std::vector<int> by_place = comm::server_of_rank(cluster::find_places(world));
   std::vector<std::vector<int>> routes{flat};
   if (world.make_collectives(by_place, comm::SumOrder::any)->route() == comm::Route::hierarchical)
     routes.push_back(by_place);
-  for (const auto make : {make_tensor_all_gather, make_reduce_scatter, make_all_reduce})
+  for (const auto make : {tensor_all_gather, reduce_scatter, all_reduce})
     for (const std::vector<int>& servers : routes)
       all.push_back([&world, make, servers](int64_t bytes) { return make(world, servers, bytes); });
   return all;
@@ -106,15 +93,15 @@ void run_comm(const Session& session, const CommOptions& options) {
     fail<InputError>("--min-bytes {} is more than --max-bytes {}", options.min_bytes,
                      options.max_bytes);
   Results results(session, "messages between ranks");
-  results.columns({"pattern                  ", "bytes", "us", "min us", "max us", "GB/s/rank",
-                   "compute us", "wait us", "hidden %"});
+  results.columns(
+      "pattern                  |bytes|us|min us|max us|GB/s/rank|compute us|wait us|hidden %");
   const auto backend = kernels::make_cpu_backend();
   for (const MakePattern& make : patterns_on(session.world))
     for (uint64_t size = options.min_bytes; size <= options.max_bytes; size *= 4) {
       const auto bytes = static_cast<int64_t>(size);
-      const auto pattern = make(bytes);
-      const double alone_s = measure_pattern(session, results, *pattern, bytes);
-      if (pattern->name() == "send_receive" && size >= options.overlap_from &&
+      const Pattern pattern = make(bytes);
+      const double alone_s = measure_pattern(session, results, pattern, bytes);
+      if (pattern.name == "send_receive" && size >= options.overlap_from &&
           session.world.size() > 1)
         measure_hidden(session, results, *backend, bytes, alone_s);
     }

@@ -2,17 +2,10 @@
 #include "apps/bench/ops/attention.hpp"
 
 #include <cmath>
-#include <numeric>
 
 namespace pecia::bench::ops {
 
 Case attention(const Model& model, int64_t rows, int64_t keys, DType dtype, DType heads) {
-  struct Inputs {
-    Tensor q, k, v, scales, out, lse;
-    std::vector<int64_t> query_positions;
-    std::vector<kernels::KeyRun> runs;
-    std::vector<kernels::AttentionItem> items;
-  };
   const Model m = model;
   const double pairs = static_cast<double>(rows) *
                        (static_cast<double>(keys - rows) + static_cast<double>(rows + 1) / 2);
@@ -24,38 +17,32 @@ Case attention(const Model& model, int64_t rows, int64_t keys, DType dtype, DTyp
           2 * vectors_bytes(m.num_kv_heads * keys, m.head_dim, dtype) +
               2 * bytes_of({rows, m.num_heads, m.head_dim}, heads),
           [=](const Place& place) {
-            auto inputs =
-                std::make_shared<Inputs>(Inputs{{place, heads, {rows, m.num_heads, m.head_dim}},
-                                                {place, dtype, {m.num_kv_heads, keys, m.head_dim}},
-                                                {place, dtype, {m.num_kv_heads, keys, m.head_dim}},
-                                                {place, DType::fp32, {m.num_kv_heads, keys}},
-                                                {place, heads, {rows, m.num_heads, m.head_dim}},
-                                                {place, DType::fp32, {rows, m.num_heads}},
-                                                std::vector<int64_t>(rows),
-                                                {{0, keys * m.head_dim, keys, 0}},
-                                                {{0, rows, 0, 1}}});
-            std::iota(inputs->query_positions.begin(), inputs->query_positions.end(), keys - rows);
-            return keep(inputs, [place, m, dtype](Inputs& i) {
-              const float* scales = dtype == DType::fp8 ? i.scales.view.as<float>() : nullptr;
-              place.backend.attention({.q = i.q.view,
-                                       .query_positions = i.query_positions,
-                                       .items = i.items,
-                                       .runs = i.runs,
-                                       .keys = {i.k.view.data(), i.v.view.data(), scales, scales},
+            const Tensor q(place, heads, {rows, m.num_heads, m.head_dim});
+            const Tensor k(place, dtype, {m.num_kv_heads, keys, m.head_dim});
+            const Tensor v(place, dtype, {m.num_kv_heads, keys, m.head_dim});
+            const Tensor scales(place, DType::fp32, {m.num_kv_heads, keys});
+            const Tensor out(place, heads, {rows, m.num_heads, m.head_dim});
+            const Tensor lse(place, DType::fp32, {rows, m.num_heads});
+            const float* const of_keys = dtype == DType::fp8 ? scales.view.as<float>() : nullptr;
+            return [=, positions = numbers_from(keys - rows, rows),
+                    runs = std::vector<kernels::KeyRun>{{0, keys * m.head_dim, keys, 0}},
+                    items = std::vector<kernels::AttentionItem>{{0, rows, 0, 1}}] {
+              place.backend.attention({.q = q,
+                                       .query_positions = positions,
+                                       .items = items,
+                                       .runs = runs,
+                                       .keys = {k.view.data(), v.view.data(), of_keys, of_keys},
                                        .kv_dtype = dtype,
                                        .num_kv_heads = m.num_kv_heads,
                                        .scale = 1 / std::sqrt(static_cast<float>(m.head_dim)),
-                                       .out = i.out.view,
-                                       .lse = i.lse.view},
+                                       .out = out,
+                                       .lse = lse},
                                       place.stream);
-            });
+            };
           }};
 }
 
 Case rope(const Model& model, int64_t rows, kernels::RopePairs pairs, DType out) {
-  struct Inputs {
-    Tensor x, cos, sin, out;
-  };
   const int64_t heads = model.num_heads, head_dim = model.head_dim;
   return {"rope",
           fmt::format("{} × {} heads of {}, {}{}", rows, heads, head_dim,
@@ -65,73 +52,47 @@ Case rope(const Model& model, int64_t rows, kernels::RopePairs pairs, DType out)
           bytes_of({rows, heads, head_dim}) + bytes_of({rows, heads, head_dim}, out) +
               2 * bytes_of({rows, head_dim / 2}),
           [=](const Place& place) {
-            auto inputs =
-                std::make_shared<Inputs>(Inputs{{place, DType::fp32, {rows, heads, head_dim}},
-                                                {place, DType::fp32, {rows, head_dim / 2}},
-                                                {place, DType::fp32, {rows, head_dim / 2}},
-                                                {place, out, {rows, heads, head_dim}}});
-            return keep(inputs, [place, pairs, out](Inputs& i) {
-              const TensorView& to = out == DType::fp32 ? i.x.view : i.out.view;
-              place.backend.rope({i.x.view, i.cos.view, i.sin.view, pairs, to}, place.stream);
-            });
+            const Tensor x(place, DType::fp32, {rows, heads, head_dim});
+            const Tensor cos(place, DType::fp32, {rows, head_dim / 2});
+            const Tensor sin(place, DType::fp32, {rows, head_dim / 2});
+            const Tensor to = out == DType::fp32 ? x : Tensor(place, out, {rows, heads, head_dim});
+            return [=] { place.backend.rope({x, cos, sin, pairs, to}, place.stream); };
           }};
 }
 
 Case rope_tables(const Model& model, int64_t rows) {
-  struct Inputs {
-    Tensor cos, sin;
-    std::vector<int64_t> positions;
-    std::vector<int32_t> sets;
-    std::vector<float> frequencies, factors;
-  };
   const int64_t pairs = model.head_dim / 2;
-  return {"rope_tables", fmt::format("{} × {}", rows, pairs), 0, 2 * bytes_of({rows, pairs}),
-          [=](const Place& place) {
-            auto inputs = std::make_shared<Inputs>(Inputs{{place, DType::fp32, {rows, pairs}},
-                                                          {place, DType::fp32, {rows, pairs}},
-                                                          std::vector<int64_t>(rows),
-                                                          std::vector<int32_t>(rows, 0),
-                                                          std::vector<float>(pairs),
-                                                          {1}});
-            std::iota(inputs->positions.begin(), inputs->positions.end(), int64_t{100'000});
-            for (int64_t i = 0; i < pairs; ++i)
-              inputs->frequencies[i] =
-                  std::pow(5e5f, -static_cast<float>(i) / static_cast<float>(pairs));
-            return keep(inputs, [place](Inputs& i) {
-              place.backend.rope_tables(
-                  {i.positions, i.sets, i.frequencies, i.factors, i.cos.view, i.sin.view},
-                  place.stream);
-            });
-          }};
+  return {
+      "rope_tables", fmt::format("{} × {}", rows, pairs), 0, 2 * bytes_of({rows, pairs}),
+      [=](const Place& place) {
+        const Tensor cos(place, DType::fp32, {rows, pairs}), sin(place, DType::fp32, {rows, pairs});
+        std::vector<float> frequencies(pairs);
+        for (int64_t i = 0; i < pairs; ++i)
+          frequencies[i] = std::pow(5e5f, -static_cast<float>(i) / static_cast<float>(pairs));
+        return [=, positions = numbers_from(100'000, rows), sets = std::vector<int32_t>(rows),
+                factors = std::vector<float>{1}] {
+          place.backend.rope_tables({positions, sets, frequencies, factors, cos, sin},
+                                    place.stream);
+        };
+      }};
 }
 
 Case kv_store(const Model& model, int64_t rows, DType dtype) {
-  struct Inputs {
-    Tensor x, cache, scales;
-    std::vector<int64_t> slots;
-  };
   const int64_t heads = model.num_kv_heads, head_dim = model.head_dim;
   return {"kv_store", fmt::format("{} × {} heads of {} {}", rows, heads, head_dim, name_of(dtype)),
           0, bytes_of({rows, heads, head_dim}) + vectors_bytes(rows * heads, head_dim, dtype),
           [=](const Place& place) {
-            auto inputs =
-                std::make_shared<Inputs>(Inputs{{place, DType::fp32, {rows, heads, head_dim}},
-                                                {place, dtype, {heads, rows, head_dim}},
-                                                {place, DType::fp32, {heads, rows}},
-                                                std::vector<int64_t>(rows)});
-            std::iota(inputs->slots.begin(), inputs->slots.end(), 0);
-            return keep(inputs, [place, dtype](Inputs& i) {
-              const TensorView scales = dtype == DType::fp8 ? i.scales.view : TensorView();
-              place.backend.kv_store({i.x.view, i.slots, i.cache.view, scales}, place.stream);
-            });
+            const Tensor x(place, DType::fp32, {rows, heads, head_dim});
+            const Tensor cache(place, dtype, {heads, rows, head_dim});
+            const Tensor scales(place, DType::fp32, {heads, rows});
+            return [=, slots = numbers_from(0, rows)] {
+              const TensorView of_codes = dtype == DType::fp8 ? scales.view : TensorView();
+              place.backend.kv_store({x, slots, cache, of_codes}, place.stream);
+            };
           }};
 }
 
 Case rotate_and_store(const Model& model, int64_t rows, DType dtype) {
-  struct Inputs {
-    Tensor heads, cos, sin, q_out, keys, values;
-    std::vector<int64_t> slots;
-  };
   const int64_t num_heads = model.num_heads, kv_heads = model.num_kv_heads, dim = model.head_dim;
   const int64_t queries = num_heads * dim, keys = kv_heads * dim;
   return {
@@ -141,39 +102,31 @@ Case rotate_and_store(const Model& model, int64_t rows, DType dtype) {
       bytes_of({rows, 2 * queries + 2 * keys}) + bytes_of({rows, dim}) +
           vectors_bytes(2 * rows * kv_heads, dim, dtype),
       [=](const Place& place) {
-        auto inputs =
-            std::make_shared<Inputs>(Inputs{{place, DType::fp32, {rows, queries + 2 * keys}},
-                                            {place, DType::fp32, {rows, dim / 2}},
-                                            {place, DType::fp32, {rows, dim / 2}},
-                                            {place, DType::fp32, {rows, num_heads, dim}},
-                                            {place, dtype, {kv_heads, rows, dim}},
-                                            {place, dtype, {kv_heads, rows, dim}},
-                                            std::vector<int64_t>(rows)});
-        std::iota(inputs->slots.begin(), inputs->slots.end(), 0);
-        return keep(inputs, [=](Inputs& i) {
-          place.backend.rotate_and_store({.q = i.heads.view.slice_columns(0, queries),
-                                          .k = i.heads.view.slice_columns(queries, keys),
-                                          .v = i.heads.view.slice_columns(queries + keys, keys),
+        const Tensor heads(place, DType::fp32, {rows, queries + 2 * keys});
+        const Tensor cos(place, DType::fp32, {rows, dim / 2}),
+            sin(place, DType::fp32, {rows, dim / 2});
+        const Tensor q_out(place, DType::fp32, {rows, num_heads, dim});
+        const Tensor k(place, dtype, {kv_heads, rows, dim}), v(place, dtype, {kv_heads, rows, dim});
+        return [=, slots = numbers_from(0, rows)] {
+          place.backend.rotate_and_store({.q = heads.view.slice_columns(0, queries),
+                                          .k = heads.view.slice_columns(queries, keys),
+                                          .v = heads.view.slice_columns(queries + keys, keys),
                                           .q_norm = {},
                                           .k_norm = {},
                                           .eps = 0,
-                                          .cos = i.cos.view,
-                                          .sin = i.sin.view,
+                                          .cos = cos,
+                                          .sin = sin,
                                           .pairs = kernels::RopePairs::halves,
-                                          .q_out = i.q_out.view,
-                                          .slots = i.slots,
-                                          .keys = {i.keys.view},
-                                          .values = {i.values.view}},
+                                          .q_out = q_out,
+                                          .slots = slots,
+                                          .keys = {k},
+                                          .values = {v}},
                                          place.stream);
-        });
+        };
       }};
 }
 
 Case column_sums(const Model& model, int64_t rows, int64_t keys, DType dtype) {
-  struct Inputs {
-    Tensor q, lse, k, sums;
-    std::vector<int64_t> query_positions;
-  };
   const int64_t heads = model.num_heads, kv_heads = model.num_kv_heads, head_dim = model.head_dim;
   return {"column_sums",
           fmt::format("{} rows, {} keys, {}/{} heads of {} {}", rows, keys, heads, kv_heads,
@@ -181,43 +134,35 @@ Case column_sums(const Model& model, int64_t rows, int64_t keys, DType dtype) {
           2.0 * static_cast<double>(rows * keys * heads * head_dim),
           bytes_of({kv_heads, keys, head_dim}, dtype) + bytes_of({heads, keys}),
           [=](const Place& place) {
-            auto inputs =
-                std::make_shared<Inputs>(Inputs{{place, DType::fp32, {rows, heads, head_dim}},
-                                                {place, DType::fp32, {rows, heads}},
-                                                {place, dtype, {kv_heads, keys, head_dim}},
-                                                {place, DType::fp32, {heads, keys}},
-                                                std::vector<int64_t>(rows, keys)});
-            return keep(inputs, [=](Inputs& i) {
-              place.backend.column_sums({.q = i.q.view,
-                                         .lse = i.lse.view,
-                                         .query_positions = i.query_positions,
+            const Tensor q(place, DType::fp32, {rows, heads, head_dim});
+            const Tensor lse(place, DType::fp32, {rows, heads});
+            const Tensor k(place, dtype, {kv_heads, keys, head_dim});
+            const Tensor sums(place, DType::fp32, {heads, keys});
+            return [=, positions = std::vector<int64_t>(rows, keys)] {
+              place.backend.column_sums({.q = q,
+                                         .lse = lse,
+                                         .query_positions = positions,
                                          .run = {0, keys * head_dim, keys, 0},
-                                         .keys = {.k = i.k.view.data()},
+                                         .keys = {.k = k.view.data()},
                                          .kv_dtype = dtype,
                                          .num_kv_heads = kv_heads,
                                          .scale = 1.0f / std::sqrt(static_cast<float>(head_dim)),
-                                         .sums = i.sums.view},
+                                         .sums = sums},
                                         place.stream);
-            });
+            };
           }};
 }
 
 Case merge(const Model& model, int64_t rows) {
-  struct Inputs {
-    Tensor part_out, part_lse, out, lse;
-  };
   const int64_t heads = model.num_heads, head_dim = model.head_dim;
   return {
       "merge", fmt::format("{} × {} heads of {}", rows, heads, head_dim), 0,
       3 * bytes_of({rows, heads, head_dim}) + 3 * bytes_of({rows, heads}), [=](const Place& place) {
-        auto inputs = std::make_shared<Inputs>(Inputs{{place, DType::fp32, {rows, heads, head_dim}},
-                                                      {place, DType::fp32, {rows, heads}},
-                                                      {place, DType::fp32, {rows, heads, head_dim}},
-                                                      {place, DType::fp32, {rows, heads}}});
-        return keep(inputs, [place](Inputs& i) {
-          place.backend.merge({i.part_out.view, i.part_lse.view, {}, i.out.view, i.lse.view},
-                              place.stream);
-        });
+        const auto of_heads = [&] { return Tensor(place, DType::fp32, {rows, heads, head_dim}); };
+        const auto sums = [&] { return Tensor(place, DType::fp32, {rows, heads}); };
+        return [=, part = of_heads(), part_lse = sums(), out = of_heads(), lse = sums()] {
+          place.backend.merge({part, part_lse, {}, out, lse}, place.stream);
+        };
       }};
 }
 

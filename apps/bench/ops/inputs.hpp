@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <numeric>
 
 #include "apps/bench/ops/cases.hpp"
 #include "lib/base/core/codes.hpp"
@@ -23,10 +24,13 @@ struct Model {
 inline const Model smol{"SmolLM2-135M", 576, 1536, 9, 3, 64, 49152};
 inline const Model llama{"Llama-3.1-8B", 4096, 14336, 32, 8, 128, 128256};
 
-/// A tensor in its own memory. It holds numbers in (−1, 1) that repeat after a few thousand.
+/// A tensor in memory that its copies share. It holds numbers in (−1, 1) that repeat after a few
+/// thousand.
 struct Tensor {
-  Buffer buffer;
+  std::shared_ptr<Buffer> buffer;
   TensorView view;
+
+  operator const TensorView&() const { return view; }
 
   Tensor(const Place& place, DType dtype, std::initializer_list<int64_t> shape)
       : Tensor(place, dtype, shape, [](float value) { return value; }) {}
@@ -34,8 +38,8 @@ struct Tensor {
   template <typename Change>
   Tensor(const Place& place, DType dtype, std::initializer_list<int64_t> shape,
          const Change& change)
-      : buffer(place.device, device::Memory::device) {
-    view = buffer.tensor(dtype, shape);
+      : buffer(std::make_shared<Buffer>(place.device, device::Memory::device)),
+        view(buffer->tensor(dtype, shape)) {
     constexpr int64_t period = 8191;
     Buffer host(view.elements() * size_of(dtype));
     const auto number = [&](int64_t i) {
@@ -67,10 +71,11 @@ inline double vectors_bytes(int64_t count, int64_t head_dim, DType dtype) {
   return static_cast<double>(count * vector_bytes(dtype, head_dim));
 }
 
-/// Makes the call that times `op`; the call keeps the inputs.
-template <typename Inputs, typename Call>
-std::function<void()> keep(std::shared_ptr<Inputs> inputs, Call call) {
-  return [inputs, call] { call(*inputs); };
+/// first, first + 1, …
+inline std::vector<int64_t> numbers_from(int64_t first, int64_t count) {
+  std::vector<int64_t> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), first);
+  return numbers;
 }
 
 /// The scales in the shape that products take.

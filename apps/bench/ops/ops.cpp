@@ -151,13 +151,10 @@ void measure(const Measurement& measurement, const Session& session, const OpFlo
   const double flops_s = one.flops / floors.flops, bytes_s = one.bytes / floors.bandwidth;
   const double floor = std::max(flops_s, bytes_s);
   const bool computes = flops_s >= bytes_s;
-  std::vector<Cell> cells{one.op,
-                          one.shape,
-                          {seconds * 1e3, 3},
-                          computes ? Cell(one.flops / seconds * 1e-9, 1) : "",
-                          computes ? "" : Cell(one.bytes / seconds * 1e-9, 1),
-                          {100 * floor / seconds, 0},
-                          {100 * floor / times.front(), 0}};
+  std::string cells = fmt::format("{}|{}|{:.3f}|{}|{:.0f}|{:.0f}", one.op, one.shape, seconds * 1e3,
+                                  computes ? fmt::format("{:.1f}|", one.flops / seconds * 1e-9)
+                                           : fmt::format("|{:.1f}", one.bytes / seconds * 1e-9),
+                                  100 * floor / seconds, 100 * floor / times.front());
   nlohmann::ordered_json line{{"op", one.op},
                               {"shape", one.shape},
                               {"median_s", seconds},
@@ -169,10 +166,10 @@ void measure(const Measurement& measurement, const Session& session, const OpFlo
   if (one.row_invariant) line["row_invariant"] = true;
   if (earlier != nullptr) {
     const double before = earlier->median_s(one.op, one.shape);
-    cells.insert(cells.end(), {{before * 1e3, 3}, {seconds / before, 2}});
+    cells += fmt::format("|{:.3f}|{:.2f}", before * 1e3, seconds / before);
     line.update({{"earlier_s", before}, {"ratio", seconds / before}});
   }
-  results.row(cells);
+  results.cells(cells);
   results.write(line);
 }
 
@@ -196,11 +193,8 @@ void run_ops(const Session& session, const OpsOptions& options) {
   write_floors(results, options, subject);
   if (earlier)
     results.line(fmt::format("compared with {}: {}", options.compare.string(), earlier->origin()));
-  std::vector<std::string> heads{
-      "               op", fmt::format("{:>52}", "shape"), "ms", "GFLOP/s", "GB/s", "% of floor",
-      "best run %"};
-  if (earlier) heads.insert(heads.end(), {"before ms", "now / before"});
-  results.columns(heads);
+  results.columns(fmt::format("{:>17}|{:>52}|ms|GFLOP/s|GB/s|% of floor|best run %{}", "op",
+                              "shape", earlier ? "|before ms|now / before" : ""));
   for (const Measurement& each : all)
     measure(each, session, subject.floors, earlier ? &*earlier : nullptr, results);
 }

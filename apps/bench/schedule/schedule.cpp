@@ -108,19 +108,15 @@ constexpr double message_s = 5e-6, link_bytes_per_second = 12.5e9;
 void run_plans(const Session& session, const ScheduleOptions& options) {
   Results results(session, "plans and their broadcast (modelled), a ring of all ranks",
                   {{"message_us", 1e6 * message_s}, {"gbs", 1e-9 * link_bytes_per_second}});
-  results.columns({"ranks", "sequences", "prefill bytes", "us", "decode bytes", "   us"});
+  results.columns("ranks|sequences|prefill bytes|us|decode bytes|   us");
   for (const int64_t ranks : options.plan_ranks)
     for (const int64_t sequences : options.plan_sequences) {
       const PlanBytes bytes = plan_bytes(ranks, sequences);
       const auto us = [&](int64_t of_plan) {
         return 1e6 * tree_seconds(ranks, of_plan, message_s, link_bytes_per_second);
       };
-      results.row({ranks,
-                   sequences,
-                   bytes.prefill,
-                   {us(bytes.prefill), 0},
-                   bytes.decode,
-                   {us(bytes.decode), 0}});
+      results.row("{}|{}|{}|{:.0f}|{}|{:.0f}", ranks, sequences, bytes.prefill, us(bytes.prefill),
+                  bytes.decode, us(bytes.decode));
       results.write({{"ranks", ranks},
                      {"sequences", sequences},
                      {"bytes", {{"prefill", bytes.prefill}, {"decode", bytes.decode}}},
@@ -136,19 +132,13 @@ void run_spread(const Session& session, const ScheduleOptions& options) {
                   {{"message_us", 1e6 * message_s},
                    {"gbs", 1e-9 * link_bytes_per_second},
                    {"storage_gbs", options.storage_gbs}});
-  results.columns({"hosts", "GB", "GB read, mapped", "spread", "s mapped", "spread by trees",
-                   "spread at least"});
+  results.columns("hosts|GB|GB read, mapped|spread|s mapped|spread by trees|spread at least");
   for (const int64_t gigabytes : options.spread_gb)
     for (const int64_t hosts : options.spread_hosts) {
       const LoadSeconds found = load_seconds(hosts, gigabytes * 1'000'000'000,
                                              run::SpreadFiles::default_piece_bytes, model);
-      results.row({hosts,
-                   gigabytes,
-                   hosts * gigabytes,
-                   gigabytes,
-                   {found.mapped, 1},
-                   {found.trees, 1},
-                   {found.least, 1}});
+      results.row("{}|{}|{}|{}|{:.1f}|{:.1f}|{:.1f}", hosts, gigabytes, hosts * gigabytes,
+                  gigabytes, found.mapped, found.trees, found.least);
       results.write(
           {{"hosts", hosts},
            {"gb", gigabytes},
@@ -162,8 +152,8 @@ void run_schedule(const Session& session, const ScheduleOptions& options) {
   if (!options.spread_hosts.empty()) return run_spread(session, options);
   Results results(session, fmt::format("decisions of elastic teams, {} requests", options.requests),
                   {{"requests", options.requests}});
-  results.columns({"instances", " objective", "   us mean", "   us p99", "us longest", " passes",
-                   "run s (model)", "share of run"});
+  results.columns(
+      "instances| objective|   us mean|   us p99|us longest| passes|run s (model)|share of run");
   const std::vector<schedule::SimulatedRequest> requests = make_requests(options);
   for (const int64_t instances : options.instances)
     for (const auto& [name, objective] :
@@ -182,14 +172,8 @@ void run_schedule(const Session& session, const ScheduleOptions& options) {
       }
       const double mean = spread(means).median, p99 = spread(p99s).median;
       const double most = spread(longest).median, share = spread(shares).median;
-      results.row({instances,
-                   name,
-                   {mean, 1},
-                   {p99, 0},
-                   {most, 0},
-                   found.simulation.passes,
-                   {found.simulation.seconds, 0},
-                   fmt::format("{:.2f} %", 100 * share)});
+      results.row("{}|{}|{:.1f}|{:.0f}|{:.0f}|{}|{:.0f}|{:.2f} %", instances, name, mean, p99, most,
+                  found.simulation.passes, found.simulation.seconds, 100 * share);
       results.write({{"instances", instances},
                      {"objective", name},
                      {"decision_us", {{"mean", mean}, {"p99", p99}, {"longest", most}}},

@@ -95,8 +95,8 @@ std::string foresee_decode(const model::ModelConfig& config, cluster_files::Clus
       "attention of a decode step, in µs of a layer; fitted to the row marked *: {:.0f} µs for a "
       "small message, and {:.0f} µs beside for an all-to-all",
       cluster.links[static_cast<size_t>(comm::LinkLevel::rack)].us, beside_us));
-  results.columns({"context", "batch", "servers", "    op", "foreseen", "SendRecv", "foreseen",
-                   "all-to-all", "foreseen", "largest"});
+  results.columns(
+      "context|batch|servers|    op|foreseen|SendRecv|foreseen|all-to-all|foreseen|largest");
   std::string problem;
   for (size_t i = 0; i < decode_rows.size(); ++i) {
     const DecodeRow& row = decode_rows[i];
@@ -104,16 +104,10 @@ std::string foresee_decode(const model::ModelConfig& config, cluster_files::Clus
     StepParts parts = parts_of(config, cluster, row);
     if (row.servers > 1) parts.all_to_all_us += beside_us;
     const bool right = parts.largest() == published_parts.largest();
-    results.row({row.context,
-                 fmt::format("{}{}", i == fitted_row ? "*" : "", row.batch),
-                 row.servers,
-                 {row.op_us, 1},
-                 {parts.op_us, 1},
-                 {row.send_receive_us, 1},
-                 {parts.send_receive_us, 1},
-                 {row.all_to_all_us, 1},
-                 {parts.all_to_all_us, 1},
-                 right ? "right" : "wrong"});
+    results.row("{}|{}{}|{}|{:.1f}|{:.1f}|{:.1f}|{:.1f}|{:.1f}|{:.1f}|{}", row.context,
+                i == fitted_row ? "*" : "", row.batch, row.servers, row.op_us, parts.op_us,
+                row.send_receive_us, parts.send_receive_us, row.all_to_all_us, parts.all_to_all_us,
+                right ? "right" : "wrong");
     results.write({{"context", row.context},
                    {"batch", row.batch},
                    {"servers", row.servers},

@@ -183,8 +183,7 @@ void run_simulation(const Session& session, const SimulationOptions& options) {
   results.line(fmt::format(
       "fitted to the rows marked *: products reach {:.3f} of their peak; {:.0f} ms beside",
       cluster.efficiency.gemm.factor, 1e3 * constant_s));
-  results.columns({" cached", "  new", "pass-KV ms", "foreseen", "  error", "pass-Q ms", "foreseen",
-                   "  error", "faster"});
+  results.columns(" cached|  new|pass-KV ms|foreseen|  error|pass-Q ms|foreseen|  error|faster");
   std::string problem;
   for (size_t i = 0; i < published.size(); ++i) {
     const PrefillRow& row = published[i];
@@ -193,15 +192,9 @@ void run_simulation(const Session& session, const SimulationOptions& options) {
     const double errors[] = {ms[0] / row.pass_kv_ms - 1, ms[1] / row.pass_q_ms - 1};
     const bool same_side = (ms[0] < ms[1]) == (row.pass_kv_ms < row.pass_q_ms);
     const bool fitted = std::ranges::count(fitted_rows, i) > 0;
-    results.row({row.cached,
-                 row.tokens,
-                 fmt::format("{}{:.1f}", fitted ? "*" : "", row.pass_kv_ms),
-                 {ms[0], 1},
-                 percent(errors[0]),
-                 {row.pass_q_ms, 1},
-                 {ms[1], 1},
-                 percent(errors[1]),
-                 same_side ? "right" : "wrong"});
+    results.row("{}|{}|{}{:.1f}|{:.1f}|{}|{:.1f}|{:.1f}|{}|{}", row.cached, row.tokens,
+                fitted ? "*" : "", row.pass_kv_ms, ms[0], percent(errors[0]), row.pass_q_ms, ms[1],
+                percent(errors[1]), same_side ? "right" : "wrong");
     results.write({{"cached_tokens", row.cached},
                    {"new_tokens", row.tokens},
                    {"fitted", fitted},

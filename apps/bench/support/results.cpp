@@ -22,6 +22,17 @@ std::string counted(int64_t count, const char* noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
+/// "a|b|" → {"a", "b", ""}
+std::vector<std::string> cells_of(const std::string& row) {
+  std::vector<std::string> cells{""};
+  for (const char c : row)
+    if (c == '|')
+      cells.emplace_back();
+    else
+      cells.back() += c;
+  return cells;
+}
+
 }  // namespace
 
 Results::Results(const Session& session) : session_(session) {}
@@ -72,18 +83,20 @@ void Results::line(const std::string& text) const {
   std::fflush(stdout);
 }
 
-void Results::columns(const std::vector<std::string>& heads) {
+void Results::columns(const std::string& heads) {
   widths_.clear();
-  for (const std::string& head : heads) widths_.push_back(std::max(min_width, head.size()));
-  row({heads.begin(), heads.end()});
+  for (const std::string& head : cells_of(heads))
+    widths_.push_back(std::max(min_width, head.size()));
+  cells(heads);
 }
 
-void Results::row(const std::vector<Cell>& cells) const {
-  PECIA_CHECK(cells.size() == widths_.size(), "{} cells for {} columns", cells.size(),
+void Results::cells(const std::string& row) const {
+  const std::vector<std::string> texts = cells_of(row);
+  PECIA_CHECK(texts.size() == widths_.size(), "{} cells for {} columns", texts.size(),
               widths_.size());
   std::string text;
-  for (size_t i = 0; i < cells.size(); ++i)
-    text += fmt::format("{}{:>{}}", i == 0 ? "" : "  ", cells[i].text, widths_[i]);
+  for (size_t i = 0; i < texts.size(); ++i)
+    text += fmt::format("{}{:>{}}", i == 0 ? "" : "  ", texts[i], widths_[i]);
   line(text);
 }
 

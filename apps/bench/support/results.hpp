@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <concepts>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -15,16 +14,6 @@
 #include "lib/base/device/device.hpp"
 
 namespace pecia::bench {
-
-/// A cell of a table.
-struct Cell {
-  std::string text;
-
-  Cell(std::string words) : text(std::move(words)) {}
-  Cell(const char* words) : text(words) {}
-  Cell(std::integral auto number) : text(std::to_string(number)) {}
-  Cell(double number, int digits) : text(fmt::format("{:.{}f}", number, digits)) {}
-};
 
 /// Only rank 0 prints and writes; calls on other ranks do nothing.
 class Results {
@@ -44,9 +33,14 @@ class Results {
 
   void line(const std::string& text) const;
 
-  /// Prints a table's head; the cells of rows are aligned to the right.
-  void columns(const std::vector<std::string>& heads);
-  void row(const std::vector<Cell>& cells) const;
+  /// Prints a table's head, "tokens|ms|% of floor". The cells of rows are aligned to the right.
+  void columns(const std::string& heads);
+  /// Prints a row in the same form: row("{}|{:.3f}|{:.1f}", …).
+  template <typename... Values>
+  void row(fmt::format_string<Values...> format, Values&&... values) const {
+    cells(fmt::format(format, std::forward<Values>(values)...));
+  }
+  void cells(const std::string& row) const;
 
   /// Appends the facts and `values` to the --json file, if there is one. Throws SystemError when
   /// that fails.
