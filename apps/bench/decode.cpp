@@ -224,8 +224,8 @@ class Decode : ModelBench {
     const auto taken = stage_seconds(stages, replica.recorder().stages());
 
     results_.row(
-        "{}|{}|{}|{:.3f}|{:.3f}|{:.3f}|{:.1f}|{:.1f}|{:.2f}|{}|{:.1f}|{:.1f}|{:.1f}|{:.1f}|{:.1f}|{"
-        "}",
+        "{}|{}|{}|{:.3f}|{:.3f}|{:.3f}|{:.1f}|{:.1f}|{:.2f}|{}|{:.1f}|"
+        "{:.1f}|{:.1f}|{:.1f}|{:.1f}|{}",
         one.context, one.batch(), one.masters, step_s.median * 1e3, step_s.min * 1e3,
         step_s.max * 1e3, tokens_per_s, bytes * 1e-6, flops * 1e-9, bound, 100 * share,
         sent.in_layers() / per_token_and_layer, sent.expected_in_layers / per_token_and_layer,

@@ -70,7 +70,7 @@ constexpr double gpu_bytes = 72e9, activation_bytes = 4e9;
 constexpr double nvlink = 200e9;             // bytes per second each way
 constexpr double network_of_a_gpu = 12.5e9;  // 4 × 200 Gbit/s for eight
 constexpr int gpus_of_a_server = 8;
-constexpr double message_s = 20e-6, sum_s = 15e-6;
+constexpr double gpu_message_s = 20e-6, sum_s = 15e-6;
 
 schedule::TeamTimes times_of_grid(const StaticGrid& grid) {
   const double tp = grid.tp, flops = flops_share * peak_flops * tp;
@@ -83,7 +83,7 @@ schedule::TeamTimes times_of_grid(const StaticGrid& grid) {
       schedule::RateFit({pass_s, row_flops / flops + summed_s, kv_bytes / tp / memory_bandwidth})};
   return {
       alone,
-      {.message_s = message_s,
+      {.message_s = gpu_message_s,
        .bytes_per_second = grid.instances * grid.tp > gpus_of_a_server ? network_of_a_gpu : nvlink,
        .kv_bytes_per_token = kv_bytes / tp,
        .query_bytes_per_row = 4 * layers * (2 * hidden + 32) / tp,
