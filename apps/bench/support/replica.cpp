@@ -88,7 +88,8 @@ execute::PhantomSettings phantom_settings(const ReplicaSettings& settings,
 
 resources::ComputePlace make_place(const ReplicaSettings& settings, const LoadedModel& model,
                                    comm::Communicator& ring) {
-  const auto& [gpus, threads] = std::tie(settings.resources.gpus, settings.resources.threads);
+  const bool gpus = settings.resources.gpus;
+  const resources::Threads& threads = settings.resources.threads;
   std::optional<kernels::CpuProducts> products;
   if (!gpus)
     products = measure::choose_products(
