@@ -226,9 +226,8 @@ void add_plan(CLI::App& app, Context& context) {
        .excludes = "--request"});
   add({.name = "--calibrate",
        .into = &options->calibrate,
-       .help = "Fits the cluster to a finished run, by its output folder, or to what pecia-bench "
-               "ops --json "
-               "printed, and says how far off it was (repeatable)",
+       .help = "Fits the cluster to a finished run, by its output folder, or to a file that "
+               "pecia-bench ops --json wrote, and says how far off it was (repeatable)",
        .type = "RUN|BENCH.jsonl"});
   add({.name = "--cluster-file",
        .into = &options->cluster_file,
