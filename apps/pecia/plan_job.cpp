@@ -18,7 +18,7 @@
 #include "lib/base/report/atomic_file.hpp"
 #include "lib/model/config/presets.hpp"
 #include "lib/ranks/cluster/machine.hpp"
-#include "lib/run/this_cluster.hpp"
+#include "lib/settle/this_cluster.hpp"
 #include "lib/simulation/tune/tuned_setting.hpp"
 #include "lib/work/cluster_files/gpu_servers.hpp"
 #include "lib/work/job/job_model.hpp"
@@ -82,8 +82,8 @@ cluster_files::Cluster cluster_of(const PlanQuestion& question, const job::Job& 
   const resources::Threads threads = resources::threads_of_rank(*alone);
   const resources::ComputePlace place =
       resources::make_compute_place(job, resources::computes_on_gpus(job, *alone), threads, *alone);
-  return run::measure_this_cluster(*alone, {comm::RackServerGpu{"", cluster::host_name(), 0}}, job,
-                                   place, threads.cache_bytes);
+  return settle::measure_this_cluster(*alone, {comm::RackServerGpu{"", cluster::host_name(), 0}},
+                                      job, place, threads.cache_bytes);
 }
 
 /// The question's cluster, fitted to runs where it names some.

@@ -14,7 +14,7 @@
 #include "lib/engine/execute/arrivals.hpp"
 #include "lib/engine/execute/estimated_times.hpp"
 #include "lib/ranks/comm/agree.hpp"
-#include "lib/run/scheduler_limits.hpp"
+#include "lib/settle/scheduler_limits.hpp"
 #include "lib/work/batch/identity.hpp"
 #include "lib/work/batch/journals.hpp"
 
@@ -164,8 +164,9 @@ void Planning::plan(const PlanningInputs& from, const RunBegin& begin,
   const schedule::PassTimes times =
       kept_times(job.output, from.start,
                  execute::estimated_times(setup_.config, setup_.resources, from.weights.held(),
-                                          code_use_of(setup_), from.product_flops));
-  schedule::SchedulerLimits limits = scheduler_limits(
+                                          resources::code_use(job, setup_.config, setup_.resources),
+                                          from.product_flops));
+  schedule::SchedulerLimits limits = settle::scheduler_limits(
       job, setup_.config, setup_.resources, from.measured,
       schedule::TimeLimit{
           .end_s = start_s, .times = times, .keeps_kv = keeps_kv(job), .assumed = !stated},

@@ -207,6 +207,11 @@ model::CodeUse code_use(const job::Job& job, const model::ModelConfig& config, i
                            ep, gpus);
 }
 
+model::CodeUse code_use(const job::Job& job, const model::ModelConfig& config,
+                        const Resources& resources) {
+  return code_use(job, config, resources.sp * resources.tp, resources.ep, resources.gpus);
+}
+
 void require_room(const model::WeightViews& weights, model::Quantize quantize, int64_t free_bytes,
                   bool gpu) {
   const int64_t needed = model::DeviceWeights::bytes_of(weights, quantize);

@@ -102,6 +102,9 @@ model::Quantize quantize_of(const job::Job& job);
 /// names a type of numbers. `cut_ranks`: sp · tp. `gpus`: every rank computes on a GPU.
 model::CodeUse code_use(const job::Job& job, const model::ModelConfig& config, int cut_ranks,
                         int ep, bool gpus);
+/// The same on resources whose degrees are decided.
+model::CodeUse code_use(const job::Job& job, const model::ModelConfig& config,
+                        const Resources& resources);
 
 /// Throws InputError where a rank lacks room for its own copy of the weights and a pass's
 /// activations. `free_bytes` is what it has free on its GPU, or its share of the host's memory. The
