@@ -105,7 +105,7 @@ void measure_all(const Options& options) {
   }
   std::vector<Subject> subjects;
   subjects.push_back({"auto", kernels::make_cpu_backend(choice.products), {}});
-  for (const kernels::Products kind : kernels::all_products)
+  for (const kernels::MatmulKind kind : kernels::all_matmul_kinds)
     if (kernels::why_no_products(kind).empty())
       subjects.push_back({std::string(name_of(kind)), kernels::make_cpu_backend(kind), {}});
   if (!options.json) {

@@ -148,7 +148,7 @@ LoadedWeights load_weights(const Setup& setup) {
   LoadedWeights weights{.stored = read_weights(setup, hosts, spread)};
   weights.read_bytes =
       hosts.of_each(spread ? spread->read_bytes() : weights.stored.checkpoint().total_bytes());
-  if (setup.chief()) say_what_is_widened(setup);
+  if (setup.is_root()) say_what_is_widened(setup);
   weights.own = copied(setup, weights.stored);
   // All ranks have copies or none has. Those of the stored weights are not touched any more.
   if (weights.own && spread) spread->clear();

@@ -160,17 +160,18 @@ std::optional<Prediction> predict(const PredictionInputs& from, const attention:
   const std::string key = measure::ranks_key(setup.world(), compute);
   std::string why = why_not(from);
   std::optional<cluster_files::Cluster> cluster;
-  if (setup.chief()) cluster = measure::kept_cluster(key);
-  if (setup.chief() && !cluster && why.empty() && !from.peak)
+  if (setup.is_root()) cluster = measure::kept_cluster(key);
+  if (setup.is_root() && !cluster && why.empty() && !from.peak)
     why =
         "report.peak is off, and pecia topology --measure --cluster-file was not run on these "
         "ranks";
-  const bool measures = setup.world().all_reduce_max(setup.chief() && !cluster && why.empty()) > 0;
+  const bool measures =
+      setup.world().all_reduce_max(setup.is_root() && !cluster && why.empty()) > 0;
   if (measures) {
     const cluster_files::Cluster measured = cluster_of_rates(from, compute);
-    if (setup.chief()) cluster = measured;
+    if (setup.is_root()) cluster = measured;
   }
-  if (!setup.chief()) return {};
+  if (!setup.is_root()) return {};
   if (!why.empty()) return Prediction{.none = why};
   try {
     Prediction predicted = foreseen(from, *cluster, compute);

@@ -128,19 +128,19 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
       run.signals, replica);
   startup.end();
 
-  const auto told = [&] { return planning.stop().reason() != StopReason::none; };
+  const auto stop_requested = [&] { return planning.stop().reason() != StopReason::none; };
   const execute::ReplicaTotals totals =
       setup.resources.elastic
-          ? execute::run_teams(ranks, replica, recorder, planning.plans(), told,
-                               [&] { planning.look(); })
-          : execute::run_replica(ranks, replica, recorder, planning.plans(), told);
+          ? execute::run_teams(ranks, replica, recorder, planning.plans(), stop_requested,
+                               [&] { planning.poll(); })
+          : execute::run_replica(ranks, replica, recorder, planning.plans(), stop_requested);
   activity.phase = "finish";
   planning.finish_with(totals);
 
   const StopReason reason = planning.agreed_reason();
   const batch::TurnCounts left =
-      batch::count_turns(setup.chief() ? &*results.file : nullptr, world);
-  if (setup.chief()) {
+      batch::count_turns(setup.is_root() ? &*results.file : nullptr, world);
+  if (setup.is_root()) {
     planning.progress().finish(left);
     if (keeps_kv(setup.job)) execute::sweep_kv_saves(setup.job.output / "kv", *results.file, false);
     keep_times(setup.job.output, start, planning.scheduler().times(),
@@ -193,7 +193,7 @@ int run_further_rounds(Run& run, const RunBegin& begin, int code) {
   };
   int worst = code;
   for (;;) {
-    if (setup.chief()) tell_end_of_round(setup.job, code);
+    if (setup.is_root()) tell_end_of_round(setup.job, code);
     if (code == exit_drained) return code;
     run.watch.activity()->phase = "wait_for_round";
     DrainSignals::stops_after("the wait for another round");

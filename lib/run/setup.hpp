@@ -43,7 +43,7 @@ struct Setup {
   int round = 1;  ///< 1, 2, …; from the second on, ranks and weights are those of the round before
 
   comm::Communicator& world() const { return ranks.world; }
-  bool chief() const { return ranks.chief(); }
+  bool is_root() const { return ranks.is_root(); }
   bool planning() const { return ranks.planning(); }
 };
 

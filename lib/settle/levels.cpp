@@ -19,7 +19,7 @@ std::optional<tune::TunedQuestion> settle_tuned(const model::ModelConfig& config
   if (!tune::is_tuned(job)) return {};
   int64_t longest = 1;
   comm::together(ranks.world, [&] {
-    if (ranks.chief())
+    if (ranks.is_root())
       longest = resources::prompt_footprint(job, config, batch::Inputs(job, config)).longest_tokens;
   });
   longest = std::min(ranks.world.all_reduce_max(longest), config.max_positions);

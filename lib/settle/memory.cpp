@@ -41,7 +41,7 @@ resources::Resources with_memory(const Facts& facts, const job::Job& job,
   const auto settle = [&] {
     resources::Memory memory;
     comm::together(world, [&] {
-      if (facts.ranks.chief())
+      if (facts.ranks.is_root())
         memory =
             resources::settle_memory(job, facts.config, resources,
                                      {facts.matrices, facts.embedding, free_bytes}, facts.inputs);

@@ -8,7 +8,7 @@ namespace pecia::settle {
 
 /// These resources, whose degrees and modes are decided, with KV cache and batch sizes for the free
 /// memory (resources::settle_memory). Call it before the cache is allocated. Collective over all
-/// ranks; every rank gets the chief's.
+/// ranks; every rank gets the root rank's.
 resources::Resources with_memory(const Facts& facts, const job::Job& job,
                                  resources::Resources resources);
 

@@ -20,7 +20,7 @@ struct Ranks {
   int dp = 0;                                   ///< index of this rank's replica
 
   /// Whether this is the one rank that opens the results and speaks for the run.
-  bool chief() const { return ordered->rank() == 0; }
+  bool is_root() const { return ordered->rank() == 0; }
   /// Whether this rank makes the passes of its replica.
   bool planning() const { return replica->rank() == 0; }
   std::vector<comm::RackServerGpu> replica_places() const;

@@ -62,7 +62,7 @@ Settled choose_teams(const Facts& facts, const Rates& rates, Settled ring) {
   const measure::Measured measured{rates.ring, ring.resources.shift_threshold, {}};
   double ring_s = 0, elastic_s = 0;
   comm::together(world, [&] {
-    if (!facts.ranks.chief()) return;
+    if (!facts.ranks.is_root()) return;
     const schedule::TeamTimes times(
         execute::estimated_times(config, elastic, facts.matrices,
                                  resources::code_use(ring.job, config, elastic),
@@ -80,7 +80,7 @@ Settled choose_teams(const Facts& facts, const Rates& rates, Settled ring) {
   const bool gains = world.all_reduce_max(elastic_s < (1 - least_gain) * ring_s ? 1 : 0) > 0;
   Settled chosen = std::move(ring);
   if (gains) chosen.resources = std::move(elastic);
-  if (ring_s > 0)  // on the chief, where anything can run
+  if (ring_s > 0)  // on the root rank, where anything can run
     chosen.resources.reasons.add_first(fmt::format(
         "cp {}: teams that change should take {:.0f} % {} time {}", gains ? "elastic" : "one ring",
         100 * std::abs(1 - elastic_s / ring_s), elastic_s < ring_s ? "less" : "more",

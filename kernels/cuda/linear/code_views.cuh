@@ -35,8 +35,8 @@ inline CodeScales code_scales_of(const TensorView& weight, const TensorView& sca
 }
 
 /// A matrix of bf16 or of codes, of rows of so many numbers. `bias` may be absent.
-inline CodedMatrix coded_matrix_of(const TensorView& weight, const TensorView& scales,
-                                   const TensorView& bias, int64_t numbers) {
+inline QuantizedMatrix coded_matrix_of(const TensorView& weight, const TensorView& scales,
+                                       const TensorView& bias, int64_t numbers) {
   return {code_rows_of(weight, numbers), code_scales_of(weight, scales), bias_of(bias)};
 }
 

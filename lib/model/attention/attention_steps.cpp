@@ -193,10 +193,11 @@ void AttentionSteps::merge(const Partial& part, const Partial& into,
   compute_.backend.merge({part.out, part.lse, rows, into.out, into.lse}, compute_.stream);
 }
 
-void AttentionSteps::plan_messages(Keeps keeps, std::vector<MessageBlock> blocks,
+void AttentionSteps::plan_messages(Retention retention, std::vector<MessageBlock> blocks,
                                    std::vector<int64_t> tokens,
                                    std::vector<std::vector<KeptTokens>> kept) {
-  messages_[static_cast<size_t>(keeps)] = {std::move(blocks), std::move(tokens), std::move(kept)};
+  messages_[static_cast<size_t>(retention)] = {std::move(blocks), std::move(tokens),
+                                               std::move(kept)};
 }
 
 AttentionSteps::MessageParts AttentionSteps::parts(const device::Buffer& message,
@@ -256,9 +257,9 @@ void AttentionSteps::pack_rows(const std::vector<MessageBlock>& blocks, const Te
 }
 
 void AttentionSteps::pack(int64_t layer, const TensorView& k, const TensorView& v) {
-  const Keeps keeps = cache_.keeps(layer);
-  const Messages& messages = messages_of(keeps);
-  const ScopedSpan span(compute_.recorder, "pack", Kind::compute, message_bytes(keeps, 0));
+  const Retention retention = cache_.retention(layer);
+  const Messages& messages = messages_of(retention);
+  const ScopedSpan span(compute_.recorder, "pack", Kind::compute, message_bytes(retention, 0));
   const MessageParts to = parts(travelling_[0], messages.tokens[0]);
   const KvCache::Stored cached_k = cache_.k(layer), cached_v = cache_.v(layer);
   pack_cached(cached_k.vectors, messages.blocks, to.k);
@@ -274,7 +275,7 @@ void AttentionSteps::pack(int64_t layer, const TensorView& k, const TensorView& 
 /// Copies what this rank keeps of the message that is here at `step`.
 void AttentionSteps::keep(int64_t layer, int step) {
   const KvShape& shape = cache_.shape();
-  const Messages& messages = messages_of(cache_.keeps(layer));
+  const Messages& messages = messages_of(cache_.retention(layer));
   int64_t tokens = 0;
   for (const KeptTokens& kept : messages.kept[step])
     for (const parallel::SlotRange& range : kept.slots) tokens += range.size();
@@ -311,17 +312,17 @@ void AttentionSteps::pass_keys(
     const std::function<void(int step, const kernels::StoredKeys& keys)>& visit) {
   const int size = ring_->size(), rank = ring_->rank();
   const int right = (rank + 1) % size, left = (rank + size - 1) % size;
-  const Keeps keeps = cache_.keeps(layer);
-  const bool own_in_message = !messages_of(keeps).kept.empty();
+  const Retention retention = cache_.retention(layer);
+  const bool own_in_message = !messages_of(retention).kept.empty();
   if (size > 1) {
     int64_t most = 0;
-    for (int step = 0; step < size; ++step) most = std::max(most, message_bytes(keeps, step));
+    for (int step = 0; step < size; ++step) most = std::max(most, message_bytes(retention, step));
     for (device::Buffer& buffer : travelling_) buffer.reserve(most);
     pack(layer, k, v);
   }
   const auto message = [&](int step) {
     return std::span(travelling_[step % 2].as<std::byte>(),
-                     static_cast<size_t>(message_bytes(keeps, step)));
+                     static_cast<size_t>(message_bytes(retention, step)));
   };
   for (int step = 0; step < size; ++step) {
     std::unique_ptr<comm::Transfer> transfer;
@@ -330,11 +331,11 @@ void AttentionSteps::pass_keys(
     if (step == 0 && !own_in_message) {
       visit(step, cached(layer));
     } else {
-      const MessageParts here = parts(travelling_[step % 2], messages_of(keeps).tokens[step]);
+      const MessageParts here = parts(travelling_[step % 2], messages_of(retention).tokens[step]);
       visit(step, {here.k, here.v, here.k_scales, here.v_scales});
     }
     if (own_in_message) keep(layer, step);
-    if (transfer) wait(*transfer, "ring_pass_kv", message_bytes(keeps, step));
+    if (transfer) wait(*transfer, "ring_pass_kv", message_bytes(retention, step));
   }
 }
 

@@ -146,8 +146,8 @@ class AttentionSteps {
   ///   blocks   the blocks of this rank's own message
   ///   tokens   the tokens of the message that is here at each step, padding included
   ///   kept     what is copied from that message into this rank's cache, by step, if anything is
-  void plan_messages(Keeps keeps, std::vector<MessageBlock> blocks, std::vector<int64_t> tokens,
-                     std::vector<std::vector<KeptTokens>> kept = {});
+  void plan_messages(Retention retention, std::vector<MessageBlock> blocks,
+                     std::vector<int64_t> tokens, std::vector<std::vector<KeptTokens>> kept = {});
   /// Visits each rank's keys in turn, while the keys of the next step are on their way. Step 0
   /// visits the rank's own keys. These are in the cache, or, if any are kept elsewhere, in the
   /// rank's message. `k` and `v` are the pass's rows. The call is collective over the ring.
@@ -180,9 +180,11 @@ class AttentionSteps {
     std::vector<int64_t> tokens;                ///< by step
     std::vector<std::vector<KeptTokens>> kept;  ///< by step; empty: nothing is kept
   };
-  const Messages& messages_of(Keeps keeps) const { return messages_[static_cast<size_t>(keeps)]; }
-  int64_t message_bytes(Keeps keeps, int step) const {
-    return messages_of(keeps).tokens.at(step) * cache_.shape().layer_bytes_per_token();
+  const Messages& messages_of(Retention retention) const {
+    return messages_[static_cast<size_t>(retention)];
+  }
+  int64_t message_bytes(Retention retention, int step) const {
+    return messages_of(retention).tokens.at(step) * cache_.shape().layer_bytes_per_token();
   }
   void pack(int64_t layer, const TensorView& k, const TensorView& v);
   std::byte* pack_cached(const TensorView& cached, const std::vector<MessageBlock>& blocks,
@@ -203,7 +205,7 @@ class AttentionSteps {
   float scale_;
   std::vector<TensorView> sink_logits_;  ///< by layer, or empty
   Buffers sink_part_;
-  std::array<Messages, 2> messages_;  ///< by Keeps
+  std::array<Messages, 2> messages_;  ///< by Retention
   std::vector<int64_t> block_slots_;  ///< places of a block's rows
   std::vector<int64_t> row_places_;   ///< 0, 1, … of queries_of_calls
   device::Buffer rounded_q_;

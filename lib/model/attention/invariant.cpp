@@ -81,7 +81,7 @@ void Invariant::plan_messages() {
     tokens += played() * needed.padded_tokens;
     key_sequences_.push_back(needed);
   }
-  steps_.plan_messages(Keeps::all, std::move(blocks), std::vector<int64_t>(size(), tokens));
+  steps_.plan_messages(Retention::all, std::move(blocks), std::vector<int64_t>(size(), tokens));
 }
 
 /// The keys of a sequence that one of a rank's virtual ranks holds, in the order they were cached:

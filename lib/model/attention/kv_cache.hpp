@@ -31,7 +31,7 @@ struct KvShape {
 };
 
 /// Which tokens a layer keeps of each sequence.
-enum class Keeps : uint8_t {
+enum class Retention : uint8_t {
   all,
   recent  ///< those that its sliding window still reaches
 };
@@ -62,12 +62,12 @@ class KvCache {
 
   const KvShape& shape() const { return shape_; }
   const RecentLayers& recent() const { return recent_; }
-  Keeps keeps(int64_t layer) const {
-    return recent_.any() && recent_.are.at(layer) ? Keeps::recent : Keeps::all;
+  Retention retention(int64_t layer) const {
+    return recent_.any() && recent_.are.at(layer) ? Retention::recent : Retention::all;
   }
   /// Counts the slots of layers that keep all tokens, or recent ones.
-  int64_t capacity(Keeps keeps = Keeps::all) const {
-    return keeps == Keeps::all ? pool_.capacity() : recent_.capacity;
+  int64_t capacity(Retention retention = Retention::all) const {
+    return retention == Retention::all ? pool_.capacity() : recent_.capacity;
   }
   int64_t bytes() const { return storage_.bytes(); }
   /// The functions from here on are about slots of layers that keep all tokens.

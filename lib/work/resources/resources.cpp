@@ -420,11 +420,11 @@ std::string mode_name(const Resources& resources, std::string_view ring) {
                                  : resources.ring && !resources.elastic ? name_of(*resources.ring)
                                  : resources.elastic && ring == "auto"  ? "elastic"
                                                                         : ring;
-  const bool levels =
-      resources.levels_from() && (ring == "auto" || ring == name_of(parallel::RingMode::levels));
+  const bool levels = resources.levels_from() &&
+                      (ring == "auto" || ring == name_of(parallel::AttentionExchange::levels));
   return fmt::format("{}{}{}+{}{}", name_of(resources.prefill),
                      resources.cp > 1 || levels ? "/" : "",
-                     levels ? name_of(parallel::RingMode::levels) : taken,
+                     levels ? name_of(parallel::AttentionExchange::levels) : taken,
                      name_of(resources.decode), levels ? "+csa" : "");
 }
 

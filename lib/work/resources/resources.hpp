@@ -24,7 +24,8 @@ struct Resources {
   job::Objective objective = job::Objective::throughput;  ///< of elastic teams
   parallel::PrefillMode prefill = parallel::PrefillMode::single;
   parallel::DecodeMode decode = parallel::DecodeMode::single;
-  std::optional<parallel::RingMode> ring;  ///< absent: no ring, or chosen by rule for each chunk
+  std::optional<parallel::AttentionExchange>
+      ring;                                ///< absent: no ring, or chosen by rule for each chunk
   std::optional<int64_t> shift_threshold;  ///< absent: there is no shift, or the rule chooses
   std::optional<parallel::SparseSetting> sparse;  ///< prompts are attended by levels
   Reasons reasons;                                ///< for what was auto
