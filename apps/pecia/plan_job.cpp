@@ -11,13 +11,13 @@
 #include <memory>
 
 #include "apps/pecia/plan_batch.hpp"
-#include "apps/pecia/plan_calibrate.hpp"
 #include "apps/pecia/plan_lengths.hpp"
 #include "kernels/api/gpu_traits.hpp"
 #include "lib/base/core/error.hpp"
 #include "lib/base/report/atomic_file.hpp"
 #include "lib/model/config/presets.hpp"
 #include "lib/ranks/cluster/machine.hpp"
+#include "lib/settle/calibrate.hpp"
 #include "lib/settle/this_cluster.hpp"
 #include "lib/simulation/tune/tuned_setting.hpp"
 #include "lib/work/cluster_files/gpu_servers.hpp"
@@ -96,7 +96,7 @@ simulation::ClusterReport cluster_report(const PlanQuestion& question, const job
   }
   if (!question.calibrate.empty()) {
     report.calibration =
-        calibrate({question.calibrate.begin(), question.calibrate.end()}, report.cluster);
+        settle::calibrate({question.calibrate.begin(), question.calibrate.end()}, report.cluster);
     report.cluster = report.calibration->cluster;
   }
   if (!question.cluster_file.empty())

@@ -156,7 +156,7 @@ LayoutChoice choose_layout(const LayoutQuestion& question, comm::Communicator& w
   if (question.place.on_gpu() && question.job.allow_gpu_sharing)
     return by_rule("ranks may share a GPU");
   if (tune::is_tuned(question.job)) return by_rule("a tuned file is of one layout");
-  if (ranks > most_ranks) return by_rule("pecia plan --cluster compares so many ranks");
+  if (ranks > most_ranks) return by_rule("pecia plan --cluster compares layouts of more ranks");
 
   report::Recorder recorder;
   const attention::Compute compute{*question.place.device, *question.place.stream,

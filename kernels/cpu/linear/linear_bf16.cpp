@@ -17,7 +17,7 @@
 namespace pecia::kernels::cpu {
 namespace {
 
-/// How weights are packed: in blocks of at most so many elements of depth and columns.
+/// Largest block of packed weights, in elements of depth and columns.
 struct Packed {
   int64_t depth, columns;
 };

@@ -90,7 +90,7 @@ SequenceRuns Halo::runs_that_come(const std::vector<HaloSequence>& sequences,
 void Halo::run(int64_t layer, const LayerRows& x, const Partial& to) {
   const Plan& plan = plans_.at(steps_.window(layer));
   const TensorView queries = steps_.queries_of_calls(x.q);
-  steps_.exchange_halo(
+  steps_.messages().exchange(
       layer, plan.messages,
       [&](const kernels::StoredKeys& keys) { steps_.attend(layer, plan.own, queries, keys, to); },
       [&](const kernels::StoredKeys& keys) {

@@ -97,6 +97,14 @@ void KvCache::resize(parallel::SequenceId sequence, int64_t tokens) {
   slots.insert(slots.end(), more.begin(), more.end());
 }
 
+kernels::StoredKeys KvCache::stored_keys(int64_t layer) const {
+  const Stored keys = k(layer), values = v(layer);
+  kernels::StoredKeys stored{keys.vectors.data(), values.vectors.data()};
+  if (keys.scales)
+    stored.k_scales = keys.scales.as<float>(), stored.v_scales = values.scales.as<float>();
+  return stored;
+}
+
 const std::vector<KvCache::Slots>& KvCache::parts(parallel::SequenceId sequence) const {
   const auto found = taken_.find(sequence);
   PECIA_CHECK(found != taken_.end(), "sequence {} has no KV slots", sequence);

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "kernels/api/attention.hpp"
 #include "lib/base/core/fp8_vector.hpp"
 #include "lib/base/device/buffer.hpp"
 #include "lib/model/attention/slot_pool.hpp"
@@ -89,11 +90,13 @@ class KvCache {
 
   /// The keys, or the values, of one layer.
   struct Stored {
-    TensorView vectors;  ///< [num_kv_heads, capacity(keeps(layer)), head_dim]
+    TensorView vectors;  ///< [num_kv_heads, capacity(retention(layer)), head_dim]
     TensorView scales;   ///< the same without head_dim, fp32; absent unless the vectors are fp8
   };
   Stored k(int64_t layer) const { return at(layer, 0); }
   Stored v(int64_t layer) const { return at(layer, 1); }
+  /// Both, as attention takes them.
+  kernels::StoredKeys stored_keys(int64_t layer) const;
 
  private:
   using Slots = std::vector<parallel::SlotRange>;

@@ -52,7 +52,7 @@ void PassKv::plan_messages(Retention retention) {
     tokens.push_back(rows_->kept(retention, rows_->visiting(step)));
     if (rows_->places_any()) kept.push_back(kept_of(rows_->visiting(step)));
   }
-  steps_.plan_messages(retention, std::move(blocks), std::move(tokens), std::move(kept));
+  steps_.messages().plan(retention, std::move(blocks), std::move(tokens), std::move(kept));
 }
 
 /// What this rank keeps of the message of `source`. The map has the pass's tokens already: what is
@@ -93,7 +93,7 @@ int64_t PassKv::bytes_without_window(const PassRows& rows) const {
 void PassKv::run(int64_t layer, const LayerRows& x, const Partial& to) {
   const TensorView queries = rows_->size() > 1 ? steps_.queries_of_calls(x.q) : x.q;
   const auto& visits = visits_[static_cast<size_t>(steps_.cache().retention(layer))];
-  steps_.pass_keys(layer, x.k, x.v, [&](int step, const kernels::StoredKeys& keys) {
+  steps_.messages().pass_round(layer, x.k, x.v, [&](int step, const kernels::StoredKeys& keys) {
     if (step == 0)
       steps_.attend(layer, visits[0], queries, keys, to);
     else
