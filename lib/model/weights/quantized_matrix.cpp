@@ -27,7 +27,8 @@ int64_t place_of_awq(int64_t i) {
 /// Calls row(i) for `count` rows on the pool's threads.
 template <typename Row>
 void for_each_row(device::ThreadPool& pool, int64_t count, const Row& row) {
-  constexpr int64_t rows_of_task = 16;  // in gptq, the words of this number of rows are one cache line
+  constexpr int64_t rows_of_task =
+      16;  // in gptq, the words of this number of rows are one cache line
   std::atomic<int64_t> next{0};
   pool.run(
       [&](int) {
