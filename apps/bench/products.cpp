@@ -87,7 +87,7 @@ void run_products(const Session& session, const ProductsOptions& options) {
   if (!choice.times.empty()) results.line(times_text(choice.times));
   std::vector<ProductKind> kinds;
   kinds.push_back({"auto", kernels::make_cpu_backend(choice.products), {}});
-  for (const kernels::Products each : kernels::all_products)
+  for (const kernels::MatmulKind each : kernels::all_matmul_kinds)
     if (kernels::why_no_products(each).empty())
       kinds.push_back({std::string(name_of(each)), kernels::make_cpu_backend(each), {}});
   std::string heads = "depth|rows";

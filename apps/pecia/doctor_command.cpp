@@ -65,7 +65,7 @@ Finding isa_finding() {
 Finding product_kinds_finding() {
   if (!isa_finding().ok) return ok("product kinds", "none, as this CPU cannot compute");
   ProductFacts facts{{}, cpu_has_amx(), isa_is_capped()};
-  for (const kernels::Products kind : kernels::all_products)
+  for (const kernels::MatmulKind kind : kernels::all_matmul_kinds)
     facts.kinds.push_back({std::string(name_of(kind)), kernels::why_no_products(kind)});
   return judge_product_kinds(facts);
 }

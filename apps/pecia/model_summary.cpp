@@ -99,7 +99,7 @@ nlohmann::ordered_json json_of_codes(const ModelConfig& config) {
       {"resident", code ? std::string(name_of(*code)) : ""}};
 }
 
-/// The grids on which a replica of so many ranks may run the model.
+/// The grids on which a replica of this number of ranks may run the model.
 std::vector<std::string> legal_grids(const ModelConfig& config, int ranks) {
   std::vector<std::string> grids;
   for (const parallel::ModePair& pair : parallel::legal_modes(ranks, resources::shape_of(config))) {

@@ -11,14 +11,14 @@
 #include <memory>
 
 #include "apps/pecia/plan_batch.hpp"
-#include "apps/pecia/plan_calibrate.hpp"
 #include "apps/pecia/plan_lengths.hpp"
 #include "kernels/api/gpu_traits.hpp"
 #include "lib/base/core/error.hpp"
 #include "lib/base/report/atomic_file.hpp"
 #include "lib/model/config/presets.hpp"
 #include "lib/ranks/cluster/machine.hpp"
-#include "lib/run/this_cluster.hpp"
+#include "lib/settle/calibrate.hpp"
+#include "lib/settle/this_cluster.hpp"
 #include "lib/simulation/tune/tuned_setting.hpp"
 #include "lib/work/cluster_files/gpu_servers.hpp"
 #include "lib/work/job/job_model.hpp"
@@ -82,8 +82,8 @@ cluster_files::Cluster cluster_of(const PlanQuestion& question, const job::Job& 
   const resources::Threads threads = resources::threads_of_rank(*alone);
   const resources::ComputePlace place =
       resources::make_compute_place(job, resources::computes_on_gpus(job, *alone), threads, *alone);
-  return run::measure_this_cluster(*alone, {comm::RackServerGpu{"", cluster::host_name(), 0}}, job,
-                                   place, threads.cache_bytes);
+  return settle::measure_this_cluster(*alone, {comm::RackServerGpu{"", cluster::host_name(), 0}},
+                                      job, place, threads.cache_bytes);
 }
 
 /// The question's cluster, fitted to runs where it names some.
@@ -96,7 +96,7 @@ simulation::ClusterReport cluster_report(const PlanQuestion& question, const job
   }
   if (!question.calibrate.empty()) {
     report.calibration =
-        calibrate({question.calibrate.begin(), question.calibrate.end()}, report.cluster);
+        settle::calibrate({question.calibrate.begin(), question.calibrate.end()}, report.cluster);
     report.cluster = report.calibration->cluster;
   }
   if (!question.cluster_file.empty())

@@ -31,7 +31,7 @@ struct PlanQuestion {
   bool on_cluster() const { return !cluster.empty() || !gpu.empty(); }
 };
 
-/// Plans are for so many ranks at most, which they say in seconds; with times, in some tens of them.
+/// Most ranks of a plan: it takes seconds, with times some tens of seconds.
 inline constexpr int max_ranks = 1 << 16, max_played_ranks = 1 << 13;
 
 /// dp × sp × tp, times cp where it is a number. Throws InputError above max_ranks.

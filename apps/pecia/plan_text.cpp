@@ -229,7 +229,7 @@ std::string sweep_text(const simulation::SweepReport& sweep,
   const auto by_one = std::ranges::count_if(plans, &PlannedLayout::by_one_rank);
   if (by_one > 0 || sweep.counts.open > 0)
     text += fmt::format(
-        "  with so many ranks, {} of these are foreseen from one rank (*), and {} were not "
+        "  with this number of ranks, {} of these are foreseen from one rank (*), and {} were not "
         "compared\n",
         by_one, counted(sweep.counts.open, "more layout"));
   text += fmt::format("  {:>6}  {:<26} {:<30} {:>13} {:>10} {:>12} {:>10}  {}\n", "ranks", "grid",

@@ -10,7 +10,6 @@
 #include "apps/pecia/summaries.hpp"
 #include "lib/base/core/counted.hpp"
 #include "lib/base/core/error.hpp"
-#include "lib/base/core/files.hpp"
 #include "lib/base/core/json.hpp"
 #include "lib/base/report/format.hpp"
 #include "lib/files/disk/run_lock.hpp"
@@ -121,15 +120,6 @@ Json durable(const Json& results, const Json& kept) {
 
 }  // namespace
 
-Json read_json(const std::filesystem::path& path) {
-  std::error_code unreachable;
-  if (!std::filesystem::exists(path, unreachable)) return nullptr;
-  Json json = try_json<Json>(text_of_file(path).value_or(""));
-  if (!json.is_object())
-    fail<InputError>("{}: no JSON object; the file is damaged, remove it", path.string());
-  return json;
-}
-
 bool goes_on(const nlohmann::ordered_json& run_summary) {
   return run_summary["state"] == "starting" || run_summary["state"] == "running";
 }
@@ -151,8 +141,8 @@ nlohmann::ordered_json summarize_run(const std::filesystem::path& folder) {
           {"kept_kv", kept},
           {"journals", journals(folder)},
           {"durable", durable(results, kept)},
-          {"progress", with_age(read_json(folder / "progress.json"))},
-          {"report", figures_of(read_json(folder / "report.json"))}};
+          {"progress", with_age(read_json_object(folder / "progress.json"))},
+          {"report", figures_of(read_json_object(folder / "report.json"))}};
 }
 
 std::string run_text(const nlohmann::ordered_json& summary) {

@@ -14,10 +14,6 @@ namespace pecia::app {
 int64_t percentile(const std::vector<int64_t>& ascending, int percent);
 
 /// {min, p50, p90, p99, max} of ascending values, and the same as text.
-/// Reads a JSON file that a run always replaces whole; null when it does not exist. Throws InputError
-/// for a damaged one.
-nlohmann::ordered_json read_json(const std::filesystem::path& path);
-
 nlohmann::ordered_json spread(const std::vector<int64_t>& ascending);
 std::string spread_text(const nlohmann::ordered_json& spread);
 

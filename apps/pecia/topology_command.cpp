@@ -17,7 +17,7 @@
 #include "lib/ranks/cluster/machine.hpp"
 #include "lib/ranks/cluster/process_grid.hpp"
 #include "lib/ranks/comm/agree.hpp"
-#include "lib/run/this_cluster.hpp"
+#include "lib/settle/this_cluster.hpp"
 #include "lib/work/job/job.hpp"
 #include "lib/work/resources/compute_place.hpp"
 
@@ -89,7 +89,7 @@ void write_cluster_file(const std::string& path, const job::Job& job,
   const resources::ComputePlace place =
       resources::make_compute_place(job, resources::computes_on_gpus(job, world), threads, world);
   const cluster_files::Cluster cluster =
-      run::measure_this_cluster(world, places, job, place, threads.cache_bytes);
+      settle::measure_this_cluster(world, places, job, place, threads.cache_bytes);
   comm::together(world, [&] {
     if (world.rank() == 0) report::write_atomically(path, to_yaml(cluster));
   });

@@ -152,42 +152,43 @@ std::unique_ptr<Backend> make_reference_backend();
 /// tiles of AMX multiply many rows in the same way, and vectors multiply few. Sums are fp32. Weights
 /// of int8, int4 and mxfp4 are multiplied like weights of bf16. Weights of other types, and RowInvariant
 /// products, are multiplied in fp32.
-enum class Products { fp32, bf16, amx };
+enum class MatmulKind { fp32, bf16, amx };
 
-inline constexpr Products all_products[] = {Products::fp32, Products::bf16, Products::amx};
+inline constexpr MatmulKind all_matmul_kinds[] = {MatmulKind::fp32, MatmulKind::bf16,
+                                                  MatmulKind::amx};
 
 /// Up to how many rows a product reads weights of 16 bits as they lie, in the matrix or in its
 /// panels (PanelsArgs), and packs nothing of its own. Measured crossovers without panels: for fp32
 /// 48 rows with AVX-512 and 24 to 32 with AVX2, at depths 576 and 4096; for bf16 64 rows at depth
 /// 576, and 32 at 1536 (Zen 5).
-constexpr int64_t usual_most_few(Products products) {
-  return products == Products::fp32 ? 32 : 64;
+constexpr int64_t usual_most_few(MatmulKind products) {
+  return products == MatmulKind::fp32 ? 32 : 64;
 }
 
 /// Products by the number of rows. Other products have other bits, and so may packed weights.
 struct CpuProducts {
-  constexpr CpuProducts(Products all) : few(all), many(all) {}  // NOLINT: one kind for all rows
-  constexpr CpuProducts(Products of_few, Products of_many, int64_t most)
+  constexpr CpuProducts(MatmulKind all) : few(all), many(all) {}  // NOLINT: one kind for all rows
+  constexpr CpuProducts(MatmulKind of_few, MatmulKind of_many, int64_t most)
       : few(of_few), many(of_many), most_few(most) {}
   bool operator==(const CpuProducts&) const = default;
 
-  Products few;   ///< of few rows, up to most_few; amx has vectors there
-  Products many;  ///< of more rows, and of RowInvariant::yes with any number of rows
+  MatmulKind few;   ///< of few rows, up to most_few; amx has vectors there
+  MatmulKind many;  ///< of more rows, and of RowInvariant::yes with any number of rows
   std::optional<int64_t> most_few = {};  ///< how many rows are few; absent: usual_most_few
 };
 
-std::string_view name_of(Products products);
+std::string_view name_of(MatmulKind products);
 
 /// Says why the CPU backend has no such products in this process, with pecia::isa(); "" if it has
 /// them. The first call for `amx` multiplies a small product and compares it with plain C++.
-std::string why_no_products(Products products);
+std::string why_no_products(MatmulKind products);
 
-/// Tells whether pecia::isa() has Products::bf16.
+/// Tells whether pecia::isa() has MatmulKind::bf16.
 bool cpu_has_bf16_products();
 
 /// Makes a vectorised backend with several threads. It uses the instructions of pecia::isa().
 /// Throws Unsupported for products that these lack.
-std::unique_ptr<Backend> make_cpu_backend(const CpuProducts& products = Products::fp32);
+std::unique_ptr<Backend> make_cpu_backend(const CpuProducts& products = MatmulKind::fp32);
 
 /// What computes large pieces of prefill attention: a library if one is found, the library by graphs
 /// of static shape alone (a benchmark compares these), or our own kernels.

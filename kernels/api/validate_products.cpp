@@ -9,7 +9,7 @@
 namespace pecia::kernels {
 namespace {
 
-/// Rows of so many numbers as codes, and what says what they stand for.
+/// Quantised rows of `numbers` numbers, with scales and zero points.
 void check_codes(std::string_view name, const TensorView& codes, const TensorView& scales,
                  int64_t rows, int64_t numbers) {
   const DType type = codes.dtype();

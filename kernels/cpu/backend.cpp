@@ -147,11 +147,11 @@ class CpuBackend : public Backend {
       cpu::linear_bf16(*kernel, args, panels_, stream, workspace_, kernels_.most_few);
     else
       cpu::linear(args, stream, workspace_,
-                  kernels_.most_few.value_or(usual_most_few(Products::fp32)));
+                  kernels_.most_few.value_or(usual_most_few(MatmulKind::fp32)));
   }
   /// Null: products of fp32.
   const cpu::Bf16Kernel* kernel_for(int64_t rows, RowInvariant row_invariant) const {
-    const int64_t most_few = kernels_.most_few.value_or(usual_most_few(Products::bf16));
+    const int64_t most_few = kernels_.most_few.value_or(usual_most_few(MatmulKind::bf16));
     return row_invariant == RowInvariant::yes || rows > most_few ? kernels_.many : kernels_.few;
   }
   /// Weights that can be multiplied as numbers of bf16.
@@ -171,13 +171,13 @@ class CpuBackend : public Backend {
   cpu::Experts experts_;
 };
 
-const cpu::Bf16Kernel* kernel_of(Products products) {
+const cpu::Bf16Kernel* kernel_of(MatmulKind products) {
   switch (products) {
-    case Products::fp32:
+    case MatmulKind::fp32:
       return nullptr;
-    case Products::bf16:
+    case MatmulKind::bf16:
       return &cpu::bf16_vectors();
-    case Products::amx:
+    case MatmulKind::amx:
       return &cpu::amx_kernel();
   }
   return nullptr;
@@ -193,27 +193,27 @@ std::unique_ptr<Backend> make_backend(const KernelsByRows& kernels) {
 
 }  // namespace cpu
 
-std::string_view name_of(Products products) {
+std::string_view name_of(MatmulKind products) {
   switch (products) {
-    case Products::fp32:
+    case MatmulKind::fp32:
       return "fp32";
-    case Products::bf16:
+    case MatmulKind::bf16:
       return "bf16";
-    case Products::amx:
+    case MatmulKind::amx:
       return "amx";
   }
   return "?";
 }
 
-std::string why_no_products(Products products) {
+std::string why_no_products(MatmulKind products) {
   switch (products) {
-    case Products::fp32:
+    case MatmulKind::fp32:
       return "";
-    case Products::bf16:
+    case MatmulKind::bf16:
       return cpu::has_native_bf16()
                  ? ""
                  : fmt::format("they need AVX512-BF16, and this process has {}", name_of(isa()));
-    case Products::amx:
+    case MatmulKind::amx:
       return cpu::why_no_amx_products();
   }
   return "?";
@@ -229,7 +229,7 @@ std::unique_ptr<Backend> make_cpu_backend(const CpuProducts& products) {
   if ((hwy::SupportedTargets() & (HWY_AVX2 | HWY_AVX3)) == 0)
     fail<Unsupported>(
         "the CPU backend needs AVX2 with FMA, BMI2, F16C, AES and PCLMULQDQ; this CPU hides one");
-  for (const Products each : {products.few, products.many})
+  for (const MatmulKind each : {products.few, products.many})
     if (const std::string why = why_no_products(each); !why.empty())
       fail<Unsupported>("this CPU has no products of {}: {}", name_of(each), why);
   return cpu::make_backend({kernel_of(products.few), kernel_of(products.many), products.most_few});

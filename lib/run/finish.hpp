@@ -22,10 +22,10 @@ struct Ended {
   const batch::TurnCounts& left;
   StopReason reason = StopReason::none;
   std::optional<report::PeakReport> peak = {};
-  std::optional<report::EnergyReport> energy = {};  ///< on the chief
+  std::optional<report::EnergyReport> energy = {};  ///< on the root rank
   std::vector<report::StartRecord> earlier_starts = {};
   double seconds = 0;                                ///< duration of the run
-  std::optional<report::Prediction> predicted = {};  ///< on the chief (predict.hpp)
+  std::optional<report::Prediction> predicted = {};  ///< on the root rank (predict.hpp)
 };
 
 /// Writes the report and the traces and says the last lines. Collective over all ranks.

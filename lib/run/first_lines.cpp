@@ -38,8 +38,8 @@ void say_first_lines(const RunFacts& facts, const Setup& setup, const RunInputs&
                      const RunResults& results, const Start& start, double product_flops) {
   const job::Job& job = setup.job;
   spdlog::logger& log = *setup.log;
-  const bool chief = setup.chief();
-  if (chief) {
+  const bool is_root = setup.is_root();
+  if (is_root) {
     log.info(first_line(facts, static_cast<int64_t>(inputs.inputs->requests().size()),
                         inputs.inputs->prompt_tokens()));
     if (const measure::ProductChoice& products = setup.products; products.is_new)
@@ -57,17 +57,17 @@ void say_first_lines(const RunFacts& facts, const Setup& setup, const RunInputs&
     if (const auto line = sharing_line(*inputs.inputs, why_not); !line.empty()) log.info(line);
   }
   comm::together(setup.world(), [&] {
-    if (!chief) return;
+    if (!is_root) return;
     const bool has_answers = results.found.done + results.found.partial > 0;
     const auto warning = record_start(job.output, start, has_answers, job.reproducible);
     if (warning) log.warn("{}", *warning);
   });
-  if (chief && job.kv.save.on && !keeps_kv(job))
+  if (is_root && job.kv.save.on && !keeps_kv(job))
     log.info("kv.save: nothing is kept, as generation.prompt_logprobs has every prompt computed");
-  if (chief && setup.resources.kv_recent_tokens > 0)
+  if (is_root && setup.resources.kv_recent_tokens > 0)
     log.info("layers with a window keep recent tokens alone, in {} slots on each rank",
              setup.resources.kv_recent_tokens);
-  if (chief && keeps_kv(job)) {
+  if (is_root && keeps_kv(job)) {
     const auto line = execute::keeping_line(setup.config, *inputs.inputs, setup.resources,
                                             product_flops / setup.resources.dp);
     if (!line.empty()) log.info(line);

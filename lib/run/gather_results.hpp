@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Brings the replicas' journals into the results while they run, on a thread of the chief.
+/// Brings the replicas' journals into the results while they run, on a thread of the root rank.
 
 #include <condition_variable>
 #include <exception>
@@ -14,7 +14,7 @@ namespace pecia::run {
 
 /// The thread makes system calls alone, and no call of MPI or HDF5. It sleeps for 20 times as long
 /// as it has gathered, 0.1 s at least and 2 s at most. So few replicas' results can be read at once,
-/// and many replicas cost the chief little.
+/// and many replicas cost the root rank little.
 class GatherResults {
  public:
   /// Begins. Nobody else writes the results meanwhile. `output` has the folder of journals.

@@ -18,12 +18,6 @@
 
 namespace pecia::run {
 
-model::CodeUse code_use_of(const Setup& setup) {
-  const resources::Resources& resources = setup.resources;
-  return resources::code_use(setup.job, setup.config, resources.sp * resources.tp, resources.ep,
-                             resources.gpus);
-}
-
 namespace {
 
 /// With model.load: spread, the checkpoint's files in memory. Collective.
@@ -62,7 +56,7 @@ model::Weights read_weights(const Setup& setup, const Hosts& hosts,
       return spread ? spread->in_memory(file) : file;
     };
     weights.emplace(setup.config, io::Checkpoint(job.model.path, place), resident, cut, pool,
-                    code_use_of(setup));
+                    resources::code_use(setup.job, setup.config, setup.resources));
   });
   comm::together(setup.world(),
                  [&] { weights->check_finite(hosts.ranks->rank(), hosts.ranks->size(), pool); });
@@ -133,7 +127,7 @@ void pack(const Setup& setup, const Hosts& hosts, LoadedWeights& weights) {
 
 /// Says which matrices are wider in memory than in the checkpoint, and why.
 void say_what_is_widened(const Setup& setup) {
-  const model::CodeUse use = code_use_of(setup);
+  const model::CodeUse use = resources::code_use(setup.job, setup.config, setup.resources);
   std::map<std::string, std::vector<std::string_view>> kinds;  // by reason
   for (size_t i = 0; i < model::num_matrix_kinds; ++i) {
     const auto kind = static_cast<model::MatrixKind>(i);
@@ -154,7 +148,7 @@ LoadedWeights load_weights(const Setup& setup) {
   LoadedWeights weights{.stored = read_weights(setup, hosts, spread)};
   weights.read_bytes =
       hosts.of_each(spread ? spread->read_bytes() : weights.stored.checkpoint().total_bytes());
-  if (setup.chief()) say_what_is_widened(setup);
+  if (setup.is_root()) say_what_is_widened(setup);
   weights.own = copied(setup, weights.stored);
   // All ranks have copies or none has. Those of the stored weights are not touched any more.
   if (weights.own && spread) spread->clear();

@@ -36,9 +36,6 @@ struct LoadedWeights {
   int64_t bytes() const { return own ? own->bytes() : stored.resident_bytes(); }
 };
 
-/// What becomes of the codes of the run's checkpoint.
-model::CodeUse code_use_of(const Setup& setup);
-
 /// Reads and checks the weights. Also throws InputError where model.compute does not fit them.
 /// Collective over all ranks; fails on all together.
 LoadedWeights load_weights(const Setup& setup);

@@ -30,7 +30,7 @@ RunResults open_results(const Setup& setup, const LoadedWeights& weights, const 
   const RunOptions& options = setup.options;
   RunResults results;
   comm::together(setup.world(), [&] {
-    if (!setup.chief()) return;
+    if (!setup.is_root()) return;
     refuse_foreign_link(job.output / "trace");
     results.output = std::make_unique<batch::Output>(
         job.output, layout_of(setup, weights, inputs, measured), options.fresh,
@@ -47,7 +47,7 @@ RunResults open_results(const Setup& setup, const LoadedWeights& weights, const 
   });
   results.found = batch::count_turns(results.file ? &*results.file : nullptr, setup.world());
   const bool reported =
-      setup.chief() &&
+      setup.is_root() &&
       report::is_final_report(report_path(job), results.found.done, results.found.failed);
   const bool any_reported = setup.world().all_reduce_max(reported ? 1 : 0) > 0;
   results.is_finished = results.found.unfinished() == 0 && any_reported;

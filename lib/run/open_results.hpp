@@ -16,11 +16,12 @@
 namespace pecia::run {
 
 struct RunResults {
-  std::unique_ptr<batch::Output> output;  ///< on the chief
-  std::optional<io::ResultsFile> file;    ///< first on the chief, later on all planning ranks
-  std::vector<report::StartRecord> earlier_starts;  ///< earlier starts of this run, on the chief
-  batch::TurnCounts found;                          ///< turns before this start; on every rank
-  bool is_finished = false;                         ///< nothing is left, and a report says so
+  std::unique_ptr<batch::Output> output;  ///< on the root rank
+  std::optional<io::ResultsFile> file;    ///< first on the root rank, later on all planning ranks
+  std::vector<report::StartRecord>
+      earlier_starts;        ///< earlier starts of this run, on the root rank
+  batch::TurnCounts found;   ///< turns before this start; on every rank
+  bool is_finished = false;  ///< nothing is left, and a report says so
 };
 
 /// `board`: this start's own board ("" without one); boards of ended runs beside it are removed.

@@ -14,7 +14,7 @@
 #include "lib/engine/execute/arrivals.hpp"
 #include "lib/engine/execute/estimated_times.hpp"
 #include "lib/ranks/comm/agree.hpp"
-#include "lib/run/scheduler_limits.hpp"
+#include "lib/settle/scheduler_limits.hpp"
 #include "lib/work/batch/identity.hpp"
 #include "lib/work/batch/journals.hpp"
 
@@ -73,7 +73,7 @@ void name_too_long(const batch::Inputs& inputs, const io::ResultsFile& results,
 
 /// Seconds from its begin that a start may be assumed to have where no limit is stated; absent at
 /// the first start. It is a share of the time that earlier starts had, since these ended before
-/// their work did. Collective over `world`; `earlier` is read on the chief.
+/// their work did. Collective over `world`; `earlier` is read on the root rank.
 std::optional<double> assumed_seconds(const std::vector<report::StartRecord>& earlier,
                                       comm::Communicator& world) {
   constexpr size_t telling = 3;
@@ -115,11 +115,11 @@ ReplicaPart part_of(const Setup& setup) {
 /// a collective applies here. A rank that is asked to stop meanwhile tells the others. `longest`:
 /// between two looks.
 void wait_for_replicas(comm::SharedCounter& finished, int replicas, Stop& stop,
-                       std::chrono::microseconds longest, const std::function<void()>& look) {
+                       std::chrono::microseconds longest, const std::function<void()>& poll) {
   using std::chrono::microseconds;
   for (microseconds pause(100); finished.value() < replicas; pause = std::min(2 * pause, longest)) {
     stop.agreed(stop.reason() != StopReason::none);
-    look();
+    poll();
     std::this_thread::sleep_for(pause);
   }
 }
@@ -135,7 +135,7 @@ Planning::Planning(const PlanningInputs& from, const RunBegin& begin, const Drai
       claims_(make_claims(setup_, from.inputs.get())),
       stop_(signals, drain_at(begin, setup_.drain_s), *stopped_),
       progress_(setup_.world(), part_of(setup_), replica.compute().recorder) {
-  replica.while_computing([this] { look(); });
+  replica.while_computing([this] { poll(); });
   const auto end_s = setup_.drain_s ? setup_.drain_s
                                     : assumed_seconds(from.results.earlier_starts, setup_.world());
   comm::together(setup_.world(), [&] {
@@ -146,7 +146,7 @@ Planning::Planning(const PlanningInputs& from, const RunBegin& begin, const Drai
 void Planning::plan(const PlanningInputs& from, const RunBegin& begin,
                     std::optional<double> end_s) {
   const job::Job& job = setup_.job;
-  const bool chief = setup_.chief(), stated = setup_.drain_s.has_value();
+  const bool is_root = setup_.is_root(), stated = setup_.drain_s.has_value();
   batch::Inputs& inputs = *from.inputs.inputs;
   if (!from.results.file) from.results.file.emplace(job.output / "results.h5");
   io::ResultsFile& results = *from.results.file;
@@ -164,8 +164,9 @@ void Planning::plan(const PlanningInputs& from, const RunBegin& begin,
   const schedule::PassTimes times =
       kept_times(job.output, from.start,
                  execute::estimated_times(setup_.config, setup_.resources, from.weights.held(),
-                                          code_use_of(setup_), from.product_flops));
-  schedule::SchedulerLimits limits = scheduler_limits(
+                                          resources::code_use(job, setup_.config, setup_.resources),
+                                          from.product_flops));
+  schedule::SchedulerLimits limits = settle::scheduler_limits(
       job, setup_.config, setup_.resources, from.measured,
       schedule::TimeLimit{
           .end_s = start_s, .times = times, .keeps_kv = keeps_kv(job), .assumed = !stated},
@@ -176,7 +177,7 @@ void Planning::plan(const PlanningInputs& from, const RunBegin& begin,
   if (keeps_kv(job)) saves_.emplace(kv_settings(setup_, results, inputs), results);
   if (setup_.resources.dp > 1)
     journal_.emplace(batch::journal_folder(job.output), setup_.ranks.dp, results);
-  if (chief) {
+  if (is_root) {
     leave_out_too_large(setup_, results, limits, inputs);
     progress_.show(job, inputs, results, from.results.earlier_starts,
                    {.began_unix_s = begin.unix_s,
@@ -185,12 +186,12 @@ void Planning::plan(const PlanningInputs& from, const RunBegin& begin,
                     .gpus = num_gpus(from.facts),
                     .hosts = num_hosts(from.facts)});
   }
-  if (chief && end_s && !stated)
+  if (is_root && end_s && !stated)
     setup_.log->info(
         "no wall time is stated, but earlier starts ended after {} or more: what can be "
         "answered by then comes first",
         report::format_duration(*end_s));
-  if (chief && stated && start_s > 0)
+  if (is_root && stated && start_s > 0)
     name_too_long(inputs, results, *scheduler_, start_s, *setup_.log);
 
   plans_.emplace(execute::PlanSource{.scheduler = *scheduler_,
@@ -200,7 +201,7 @@ void Planning::plan(const PlanningInputs& from, const RunBegin& begin,
                                      .replica = setup_.ranks.dp,
                                      .journal = journal_ ? &*journal_ : nullptr,
                                      .saves = saves_ ? &*saves_ : nullptr});
-  if (chief && journal_) {
+  if (is_root && journal_) {
     batch::make_journal_folder(job.output);
     gathering_.emplace(job.output);
   }
@@ -211,7 +212,7 @@ std::string Planning::mode(const std::string& ring) {
 }
 
 void Planning::planned(const schedule::Plan& plan, std::optional<double> seconds) {
-  if (setup_.chief()) DrainSignals::stops_after(to_text(plan, seconds));
+  if (setup_.is_root()) DrainSignals::stops_after(to_text(plan, seconds));
 }
 
 void Planning::begins(const schedule::Plan& plan, const execute::ReplicaTotals& totals) {
@@ -223,9 +224,9 @@ void Planning::ended(const execute::ReplicaTotals& totals) {
   progress_.update(totals);
 }
 
-void Planning::look() {
+void Planning::poll() {
   if (setup_.resources.dp > 1 && holds_counters()) setup_.world().progress();
-  if (setup_.planning()) progress_.look();
+  if (setup_.planning()) progress_.poll();
 }
 
 void Planning::finish_with(const execute::ReplicaTotals& totals) {
@@ -237,10 +238,10 @@ void Planning::finish_with(const execute::ReplicaTotals& totals) {
   wait_for_replicas(*finished_, setup_.resources.dp, stop_, holds_counters() ? often : seldom,
                     [this] {
                       if (gathering_) gathering_->check();
-                      look();
+                      poll();
                     });
   if (gathering_) gathering_->finish();
-  if (setup_.chief()) plans_->results.require_in_place();
+  if (setup_.is_root()) plans_->results.require_in_place();
 }
 
 StopReason Planning::agreed_reason() const {

@@ -55,11 +55,11 @@ class Planning : private execute::RunObserver {
   /// Call it on every rank as often as you like while it computes. It shows progress, and it lets
   /// other replicas use the shared counters: between hosts that only TCP connects, their calls wait
   /// for a call on the rank that holds these.
-  void look();
+  void poll();
   const schedule::Scheduler& scheduler() const { return *scheduler_; }  ///< on planning ranks
 
   /// Call it after the replica has finished: adds its totals, then waits for all replicas. On the
-  /// chief the results are then whole, and in their place (files/disk/displaced.hpp).
+  /// root rank the results are then whole, and in their place (files/disk/displaced.hpp).
   void finish_with(const execute::ReplicaTotals& totals);
   /// Why the run ends; none if its work is done. Collective; the same on every rank.
   StopReason agreed_reason() const;
@@ -69,7 +69,7 @@ class Planning : private execute::RunObserver {
   void plan(const PlanningInputs& from, const RunBegin& begin, std::optional<double> end_s);
 
   std::string mode(const std::string& ring) override;
-  bool stopping(bool told) override { return stop_.agreed(told); }
+  bool stopping(bool stop_requested) override { return stop_.agreed(stop_requested); }
   void planned(const schedule::Plan& plan, std::optional<double> seconds) override;
   void begins(const schedule::Plan& plan, const execute::ReplicaTotals& totals) override;
   void ended(const execute::ReplicaTotals& totals) override;
@@ -83,7 +83,7 @@ class Planning : private execute::RunObserver {
   std::optional<schedule::Scheduler> scheduler_;
   std::optional<execute::KvSaves> saves_;
   std::optional<io::JournalWriter> journal_;  ///< on planning ranks, if there are several replicas
-  std::optional<GatherResults> gathering_;    ///< on the chief then
+  std::optional<GatherResults> gathering_;    ///< on the root rank then
   std::optional<execute::PlanSource> plans_;
 };
 

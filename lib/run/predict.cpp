@@ -7,12 +7,12 @@
 #include "lib/base/report/format.hpp"
 #include "lib/engine/schedule/simulated_requests.hpp"
 #include "lib/ranks/comm/agree.hpp"
-#include "lib/run/choose_teams.hpp"
-#include "lib/run/scheduler_limits.hpp"
+#include "lib/settle/batch_sample.hpp"
 #include "lib/settle/measure/calibration.hpp"
 #include "lib/settle/measure/deviations.hpp"
 #include "lib/settle/measure/kept_cluster.hpp"
 #include "lib/settle/measure/rates_by_size.hpp"
+#include "lib/settle/scheduler_limits.hpp"
 #include "lib/simulation/batch_end.hpp"
 #include "lib/simulation/layout_forecast.hpp"
 
@@ -113,7 +113,8 @@ Prediction foreseen(const PredictionInputs& from, const cluster_files::Cluster& 
       std::max(2 * resources.max_sequences,
                most_answer_tokens * of_all.answered / std::max<int64_t>(1, of_all.answers));
   const auto played =
-      in_part ? part_of_a_replica(all, resources.dp, requests_of_turns(all, most)) : all;
+      in_part ? settle::part_of_a_replica(all, resources.dp, settle::requests_of_turns(all, most))
+              : all;
   const Tokens of_played = tokens_of(played);
   if (in_part) resources.dp = 1;  // the requests are those of one replica
   const double parts = static_cast<double>(of_all.prompts + of_all.answers) /
@@ -131,7 +132,7 @@ Prediction foreseen(const PredictionInputs& from, const cluster_files::Cluster& 
       costs, resources, simulation::lengths_of({played, setup.config}, resources),
       simulation::Fidelity::replayed);
   schedule::SchedulerLimits limits =
-      scheduler_limits(setup.job, setup.config, setup.resources, from.measured, {}, {});
+      settle::scheduler_limits(setup.job, setup.config, setup.resources, from.measured, {}, {});
   if (limits.elastic) limits.team_times = times.teams();
   const schedule::Simulation simulation =
       schedule::simulate(limits, times.teams(), played, resources.dp);
@@ -159,17 +160,18 @@ std::optional<Prediction> predict(const PredictionInputs& from, const attention:
   const std::string key = measure::ranks_key(setup.world(), compute);
   std::string why = why_not(from);
   std::optional<cluster_files::Cluster> cluster;
-  if (setup.chief()) cluster = measure::kept_cluster(key);
-  if (setup.chief() && !cluster && why.empty() && !from.peak)
+  if (setup.is_root()) cluster = measure::kept_cluster(key);
+  if (setup.is_root() && !cluster && why.empty() && !from.peak)
     why =
         "report.peak is off, and pecia topology --measure --cluster-file was not run on these "
         "ranks";
-  const bool measures = setup.world().all_reduce_max(setup.chief() && !cluster && why.empty()) > 0;
+  const bool measures =
+      setup.world().all_reduce_max(setup.is_root() && !cluster && why.empty()) > 0;
   if (measures) {
     const cluster_files::Cluster measured = cluster_of_rates(from, compute);
-    if (setup.chief()) cluster = measured;
+    if (setup.is_root()) cluster = measured;
   }
-  if (!setup.chief()) return {};
+  if (!setup.is_root()) return {};
   if (!why.empty()) return Prediction{.none = why};
   try {
     Prediction predicted = foreseen(from, *cluster, compute);

@@ -22,7 +22,7 @@ struct PredictionInputs {
   double begun_s;        ///< since the run's begin
 };
 
-/// The numbers of report.json that are foreseen. On the chief; absent elsewhere.
+/// The numbers of report.json that are foreseen. On the root rank; absent elsewhere.
 ///
 /// Replays of some passes on a cluster (simulation/replica_cost_model.hpp) give the times of all
 /// passes, and the scheduler plays the batch with them; of large batches it plays a part. All answers

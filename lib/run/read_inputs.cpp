@@ -19,7 +19,7 @@ batch::Earlier agreed_earlier(const Setup& setup) {
   const RunOptions& options = setup.options;
   batch::Earlier earlier;
   comm::together(setup.world(), [&] {
-    if (!setup.chief()) return;
+    if (!setup.is_root()) return;
     if (!options.fresh)
       batch::replay_journals(setup.job.output,
                              [&](const std::string& text) { setup.log->info(text); });
@@ -33,7 +33,7 @@ batch::Earlier agreed_earlier(const Setup& setup) {
 void leave_out_bad_tokens(const Setup& setup, batch::Inputs* inputs) {
   std::vector<int64_t> rows;
   comm::together(setup.world(), [&] {
-    if (setup.chief()) rows = inputs->rows_with_bad_tokens();
+    if (setup.is_root()) rows = inputs->rows_with_bad_tokens();
   });
   rows = comm::of_first(*setup.ranks.ordered, std::move(rows));
   if (inputs != nullptr) inputs->leave_out(rows);

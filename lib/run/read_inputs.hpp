@@ -13,7 +13,7 @@
 namespace pecia::run {
 
 struct RunInputs {
-  batch::Earlier earlier;                              ///< only the chief has the hashes
+  batch::Earlier earlier;                              ///< only the root rank has the hashes
   std::optional<batch::Inputs> inputs;                 ///< on planning ranks
   std::shared_ptr<const io::Detokenizer> detokenizer;  ///< there; null without stop strings
   std::shared_ptr<grammar::Grammars> grammars;  ///< on all ranks; null where answers have no shape

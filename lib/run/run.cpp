@@ -7,7 +7,6 @@
 
 #include "lib/engine/execute/replica.hpp"
 #include "lib/engine/execute/team_loop.hpp"
-#include "lib/run/choose_teams.hpp"
 #include "lib/run/energy.hpp"
 #include "lib/run/finish.hpp"
 #include "lib/run/first_lines.hpp"
@@ -17,13 +16,14 @@
 #include "lib/run/predict.hpp"
 #include "lib/run/read_inputs.hpp"
 #include "lib/run/rounds.hpp"
-#include "lib/run/settle.hpp"
 #include "lib/run/setup.hpp"
 #include "lib/run/share_prefixes.hpp"
 #include "lib/run/signals.hpp"
 #include "lib/run/watch_ranks.hpp"
 #include "lib/settle/measure/kept_peak.hpp"
 #include "lib/settle/measure/product_rates.hpp"
+#include "lib/settle/memory.hpp"
+#include "lib/settle/settle.hpp"
 
 namespace pecia::run {
 namespace {
@@ -73,26 +73,34 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
   begin_phase("read_inputs");
   RunInputs inputs = read_inputs(setup);
   share_prefixes(setup, inputs);
-  setup.resources = with_memory(setup, setup.resources, run.weights, inputs);
+  const DType held = run.weights.held();
+  const settle::Facts known{
+      setup.config, setup.ranks, setup.place, held, run.weights.views().embedding.dtype(),
+      inputs.get(), setup.kept,  setup.tuned};
+  setup.resources = settle::with_memory(known, setup.job, std::move(setup.resources));
 
   begin_phase("measure");
   report::Recorder recorder(trace_detail(setup.job.report.trace));
   recorder.publish_to(activity);
-  const DType held = run.weights.held();
   const attention::Compute compute{*setup.place.device, *setup.place.stream, *setup.place.backend,
                                    recorder};
+  settle::Rates rates;
   // Expected times of passes are computed from the speed of our own products.
-  const double product_flops = world.all_reduce_sum(measure::measure_product_flops(compute, held));
+  rates.product_flops = world.all_reduce_sum(measure::measure_product_flops(compute, held));
   comm::Communicator& ranks = *setup.ranks.replica;
   auto tensors = resources::tensor_group(setup.job, ranks, setup.place);
-  const parallel::RingRates rates = settle_rates(setup, tensors ? *tensors : ranks, compute);
-  setup.resources = choose_teams(setup, run.weights, inputs, rates, product_flops);
-  settle_levels(setup, run.weights, inputs, rates);
+  rates.ring =
+      settle::ring_rates(known, setup.resources, tensors ? *tensors : ranks, compute, *setup.log);
+  settle::Settled settled = settle::settle(known, rates, {setup.job, setup.resources});
+  setup.job = settled.job;
+  setup.resources = settled.resources;
   execute::Replica replica(ranks, std::move(tensors), setup.config, run.weights.views(), compute,
                            settings_of_rank(setup, inputs));
   if (!replica.tensors_by().empty() && ranks.size() > 1)
     setup.log->info("tensors travel by {}", replica.tensors_by());
-  const measure::Measured measured = settle_choices(setup, rates, replica);
+  const measure::Measured measured =
+      settle::measured_choices(known, settled, rates.ring, setup.layout, setup.products, replica);
+  setup.resources.shift_threshold = measured.shift_threshold;
   setup.kept = to_json(measured, setup.resources);
 
   begin_phase("open_results");
@@ -105,32 +113,34 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
     peak = measure::peak_of_ranks(world, compute, held, setup.resources.threads.cache_bytes);
   const RunFacts facts = facts_of(setup, run.weights);
   const Start start = start_of(setup.resources, facts.compute);
-  say_first_lines(facts, setup, inputs, results, start, product_flops);
+  say_first_lines(facts, setup, inputs, results, start, rates.product_flops);
 
   begin_phase("foresee");
-  const std::optional<report::Prediction> predicted = predict(
-      {setup, run.weights, inputs, results, measured, peak, product_flops, begin.seconds_since()},
-      compute);
+  const std::optional<report::Prediction> predicted =
+      predict({setup, run.weights, inputs, results, measured, peak, rates.product_flops,
+               begin.seconds_since()},
+              compute);
   if (predicted) setup.log->info("{}", prediction_line(*predicted));
 
   begin_phase("schedule");
-  Planning planning({setup, run.weights, inputs, results, measured, facts, start, product_flops},
-                    begin, run.signals, replica);
+  Planning planning(
+      {setup, run.weights, inputs, results, measured, facts, start, rates.product_flops}, begin,
+      run.signals, replica);
   startup.end();
 
-  const auto told = [&] { return planning.stop().reason() != StopReason::none; };
+  const auto stop_requested = [&] { return planning.stop().reason() != StopReason::none; };
   const execute::ReplicaTotals totals =
       setup.resources.elastic
-          ? execute::run_teams(ranks, replica, recorder, planning.plans(), told,
-                               [&] { planning.look(); })
-          : execute::run_replica(ranks, replica, recorder, planning.plans(), told);
+          ? execute::run_teams(ranks, replica, recorder, planning.plans(), stop_requested,
+                               [&] { planning.poll(); })
+          : execute::run_replica(ranks, replica, recorder, planning.plans(), stop_requested);
   activity.phase = "finish";
   planning.finish_with(totals);
 
   const StopReason reason = planning.agreed_reason();
   const batch::TurnCounts left =
-      batch::count_turns(setup.chief() ? &*results.file : nullptr, world);
-  if (setup.chief()) {
+      batch::count_turns(setup.is_root() ? &*results.file : nullptr, world);
+  if (setup.is_root()) {
     planning.progress().finish(left);
     if (keeps_kv(setup.job)) execute::sweep_kv_saves(setup.job.output / "kv", *results.file, false);
     keep_times(setup.job.output, start, planning.scheduler().times(),
@@ -183,7 +193,7 @@ int run_further_rounds(Run& run, const RunBegin& begin, int code) {
   };
   int worst = code;
   for (;;) {
-    if (setup.chief()) tell_end_of_round(setup.job, code);
+    if (setup.is_root()) tell_end_of_round(setup.job, code);
     if (code == exit_drained) return code;
     run.watch.activity()->phase = "wait_for_round";
     DrainSignals::stops_after("the wait for another round");

@@ -73,14 +73,14 @@ void RunProgress::begin_pass(const schedule::Plan& plan, const execute::ReplicaT
   arrived_ = totals.arrived;
 }
 
-void RunProgress::look() {
-  if (is_time()) look_now(pass_ ? told_within(*pass_) : told_);
+void RunProgress::poll() {
+  if (is_time()) poll_now(pass_ ? told_within(*pass_) : told_);
 }
 
 void RunProgress::update(const execute::ReplicaTotals& totals) {
   pass_.reset();
   arrived_ = totals.arrived;
-  if (is_time()) look_now(told_of(totals));
+  if (is_time()) poll_now(told_of(totals));
 }
 
 void RunProgress::add(const execute::ReplicaTotals& totals) {
@@ -95,7 +95,7 @@ bool RunProgress::is_time() const {
 
 /// Tells what is new and shows it. The next time is so late that this takes no more than a twentieth
 /// of the time: over a slow network each counter may take milliseconds.
-void RunProgress::look_now(const Told& told) {
+void RunProgress::poll_now(const Told& told) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds interval(100);
   constexpr int part = 20;

@@ -40,7 +40,7 @@ class RunProgress {
   /// Call it on the planning rank as often as you like, within passes and while other replicas
   /// still work. It also counts what the pass has read, layer by layer. Telling the others may cost
   /// messages, so a call soon after another does nothing.
-  void look();
+  void poll();
 
   /// Call it on the planning rank after every pass. A call soon after another leaves its news to
   /// the next one.
@@ -85,7 +85,7 @@ class RunProgress {
   Told told_within(PassUnderWay& pass) const;
   void tell(const Told& told);
   bool is_time() const;
-  void look_now(const Told& told);
+  void poll_now(const Told& told);
   int64_t longest(Phase phase) const;
   report::ProgressState state() const;
 

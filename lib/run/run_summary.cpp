@@ -72,7 +72,7 @@ const char* kind_name(report::Kind kind) {
 
 /// The tensor that goes round the ring, or levels in its place; empty where there are neither.
 std::string_view ring_text(const resources::Resources& resources) {
-  if (resources.levels_from()) return name_of(parallel::RingMode::levels);
+  if (resources.levels_from()) return name_of(parallel::AttentionExchange::levels);
   if (resources.cp == 1) return "";
   if (resources.elastic) return "elastic";
   return resources.ring ? name_of(*resources.ring) : "auto";

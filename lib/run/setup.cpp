@@ -12,15 +12,14 @@
 #include "lib/base/report/log.hpp"
 #include "lib/files/results/results.hpp"
 #include "lib/ranks/cluster/machine.hpp"
-#include "lib/ranks/cluster/process_grid.hpp"
 #include "lib/ranks/comm/agree.hpp"
 #include "lib/ranks/comm/of_first.hpp"
 #include "lib/run/same_model.hpp"
 #include "lib/run/stop.hpp"
+#include "lib/settle/levels.hpp"
 #include "lib/settle/measure/measured.hpp"
 #include "lib/simulation/tune/tuned_setting.hpp"
 #include "lib/work/job/job_model.hpp"
-#include "lib/work/resources/footprint.hpp"
 
 namespace pecia::run {
 namespace {
@@ -89,45 +88,7 @@ std::string kept_measurement(const job::Job& job, bool fresh, comm::Communicator
   return comm::of_first(world, measured);
 }
 
-Ranks make_ranks(const std::vector<comm::RackServerGpu>& places,
-                 const resources::Resources& resources, comm::Communicator& world) {
-  Ranks ranks{world, {}, {}, {}};
-  const cluster::ProcessGrid grid({resources.dp, resources.cp, resources.sp, resources.tp}, places);
-  const cluster::GridCoordinates mine = grid.coordinates(world.rank());
-  ranks.dp = mine.dp;
-  const int in_replica = (mine.cp * resources.sp + mine.sp) * resources.tp + mine.tp;
-  ranks.ordered = world.split(0, mine.dp * resources.cp * resources.sp * resources.tp + in_replica);
-  ranks.replica = ranks.ordered->split(mine.dp, in_replica);
-  for (int dp = 0; dp < resources.dp; ++dp)
-    for (const int rank : grid.replica(dp)) ranks.places.push_back(places[rank]);
-  return ranks;
-}
-
-/// Settles what a tuned file says, for the longest of the prompts. Collective over all ranks.
-std::optional<tune::TunedQuestion> settle_tuned(const model::ModelConfig& config,
-                                                const Ranks& ranks, resources::Resources& resources,
-                                                job::Job& job) {
-  if (!tune::is_tuned(job)) return {};
-  int64_t longest = 1;
-  comm::together(ranks.world, [&] {
-    if (ranks.chief())
-      longest = resources::prompt_footprint(job, config, batch::Inputs(job, config)).longest_tokens;
-  });
-  longest = std::min(ranks.world.all_reduce_max(longest), config.max_positions);
-  const auto levels_here = tune::levels_by_place(resources.level_places(ranks.replica_places()));
-  std::optional<tune::TunedQuestion> question;
-  comm::together(ranks.world, [&] {
-    question = tune::settle_tuned(job, config, longest, levels_here, resources);
-  });
-  return question;
-}
-
 }  // namespace
-
-std::vector<comm::RackServerGpu> Ranks::replica_places() const {
-  const auto begin = places.begin() + int64_t{dp} * replica->size();
-  return {begin, begin + replica->size()};
-}
 
 Setup set_up(const RunOptions& options, comm::Communicator& world) {
   const job::Job asked = agreed_job(options, world);
@@ -152,20 +113,20 @@ Setup set_up(const RunOptions& options, comm::Communicator& world) {
   auto place = resources::make_compute_place(job, resources.gpus, resources.threads, world,
                                              products.products);
   const auto places = cluster::find_places(world, job.topology);
-  LayoutChoice layout;
+  settle::LayoutChoice layout;
   if (!options.by_rule)
-    layout = choose_layout({job, config, kept, place, resources.threads, places}, world);
+    layout = settle::choose_layout({job, config, kept, place, resources.threads, places}, world);
   if (layout.layout) {
     layout.layout->apply_to(job);
     resources::resolve_grid(job, config, world.size(), resources);
   }
-  BeforeInputs before{job, resources};
+  settle::Settled before{job, resources};
   if (!layout.why.empty()) {
     resources.reasons.add_first(layout.why);
     before.resources.reasons.add_first("the layout of the first round");
   }
-  Ranks ranks = make_ranks(places, resources, world);
-  auto tuned = settle_tuned(config, ranks, resources, job);
+  settle::Ranks ranks = settle::make_ranks(places, resources, world);
+  auto tuned = settle::settle_tuned(config, ranks, resources, job);
   auto log = report::make_logger(ranks.ordered->rank(), world.size());
   model::Fingerprint model = same_model(job, world);  // after all that costs no read of weights
   if (options.quiet) log->set_level(std::max(log->level(), spdlog::level::warn));
@@ -198,7 +159,7 @@ void set_up_round(const job::Job& round, std::optional<double> end_s, Setup& set
   setup.drain_s = end_s;
   std::string kept = kept_measurement(setup.job, setup.options.fresh, setup.world());
   if (!kept.empty()) setup.kept = std::move(kept);
-  setup.tuned = settle_tuned(setup.config, setup.ranks, setup.resources, setup.job);
+  setup.tuned = settle::settle_tuned(setup.config, setup.ranks, setup.resources, setup.job);
 }
 
 bool keeps_kv(const job::Job& job) {

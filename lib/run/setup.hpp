@@ -12,8 +12,9 @@
 #include "lib/model/config/config.hpp"
 #include "lib/model/config/fingerprint.hpp"
 #include "lib/ranks/comm/communicator.hpp"
-#include "lib/run/choose_layout.hpp"
 #include "lib/run/run.hpp"
+#include "lib/settle/facts.hpp"
+#include "lib/settle/layout.hpp"
 #include "lib/settle/measure/product_choice.hpp"
 #include "lib/simulation/tune/tuned_setting.hpp"
 #include "lib/work/job/job.hpp"
@@ -21,27 +22,6 @@
 #include "lib/work/resources/resources.hpp"
 
 namespace pecia::run {
-
-/// The ranks of a run, and this process among them.
-struct Ranks {
-  comm::Communicator& world;
-  std::unique_ptr<comm::Communicator> ordered;  ///< all ranks, in grid order
-  std::unique_ptr<comm::Communicator> replica;  ///< the ranks of this rank's replica
-  std::vector<comm::RackServerGpu> places;      ///< by rank of `ordered`
-  int dp = 0;                                   ///< index of this rank's replica
-
-  /// Whether this is the one rank that opens the results and speaks for the run.
-  bool chief() const { return ordered->rank() == 0; }
-  /// Whether this rank makes the passes of its replica.
-  bool planning() const { return replica->rank() == 0; }
-  std::vector<comm::RackServerGpu> replica_places() const;
-};
-
-/// What a run has settled before it looks at its inputs; every round begins with it.
-struct BeforeInputs {
-  job::Job job;
-  resources::Resources resources;
-};
 
 struct Setup {
   RunOptions options;
@@ -53,17 +33,17 @@ struct Setup {
   resources::Resources resources;  ///< memory and measured choices are settled later
   std::optional<tune::TunedQuestion> tuned;
   std::string kept;  ///< measurement of an earlier start with the same results; "": there is none
-  LayoutChoice layout;              ///< by foreseen times
+  settle::LayoutChoice layout;      ///< by foreseen times
   std::optional<double> drain_s;    ///< seconds from the run's begin; absent: no stated limit
   measure::ProductChoice products;  ///< of CPUs
   resources::ComputePlace place;
-  Ranks ranks;
+  settle::Ranks ranks;
   std::shared_ptr<spdlog::logger> log;
-  BeforeInputs before_inputs;
+  settle::Settled before_inputs;  ///< every round begins with it
   int round = 1;  ///< 1, 2, …; from the second on, ranks and weights are those of the round before
 
   comm::Communicator& world() const { return ranks.world; }
-  bool chief() const { return ranks.chief(); }
+  bool is_root() const { return ranks.is_root(); }
   bool planning() const { return ranks.planning(); }
 };
 

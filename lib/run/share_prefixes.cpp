@@ -33,7 +33,7 @@ void share_prefixes(const Setup& setup, RunInputs& inputs) {
   if (!resources::why_not_shared(setup.job, setup.config, setup.resources).empty()) return;
   std::vector<batch::SharedPrefix> prefixes;
   comm::together(setup.world(), [&] {
-    if (!setup.chief()) return;
+    if (!setup.is_root()) return;
     const batch::PrefixRules rules =
         resources::prefix_rules(setup.job, setup.config, setup.resources);
     prefixes = find_prefixes(inputs.inputs->prompt_prefixes(rules.block), rules);

@@ -38,9 +38,9 @@ StopReason Stop::reason() const {
   return drain_at_ && Clock::now() >= *drain_at_ ? StopReason::wall_time : StopReason::none;
 }
 
-bool Stop::agreed(bool told) {
+bool Stop::agreed(bool stop_requested) {
   if (stopping_) return true;
-  if (told) {
+  if (stop_requested) {
     stopped_replicas_.next();
     stopping_ = true;
   } else if (Clock::now() >= next_look_) {  // asking may cost a message, and passes may be short

@@ -32,9 +32,9 @@ class Stop {
   StopReason reason() const;
 
   /// Whether all replicas have to stop. Call it on the planning rank between passes; after a
-  /// replica has finished, call it on all its ranks. `told`: a rank of the replica has a reason to
+  /// replica has finished, call it on all its ranks. `stop_requested`: a rank of the replica has a reason to
   /// stop. It tells the other replicas, and learns from them within a second.
-  bool agreed(bool told);
+  bool agreed(bool stop_requested);
 
  private:
   const DrainSignals& signals_;

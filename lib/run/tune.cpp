@@ -170,7 +170,7 @@ Frame frame_of(const TuneOptions& options, comm::Communicator& world) {
   facts.facts.shape = schedule::ring_shape(setup.config, frame.resources);
   if (resources.cp == 1) facts.facts.shape.num_heads *= resources.tp;
   comm::together(world, [&] {
-    if (setup.chief()) check_prompts(setup, options, options.drops.size() * facts.levels.size());
+    if (setup.is_root()) check_prompts(setup, options, options.drops.size() * facts.levels.size());
   });
   return frame;
 }

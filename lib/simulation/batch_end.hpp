@@ -8,7 +8,7 @@
 
 namespace pecia::simulation {
 
-/// Up to so many ranks all passes are replayed that a choice of a layout needs.
+/// Most ranks for which all passes that a choice of a layout needs are replayed.
 inline constexpr int all_played_ranks = 128;
 
 /// The lengths of the passes that a replica of these resources has with the batch. `resources`: all

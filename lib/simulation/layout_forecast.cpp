@@ -14,7 +14,7 @@
 namespace pecia::simulation {
 namespace {
 
-/// Slots on each rank for a sequence of so many tokens, dealt in passes. Teams that change spread a
+/// Slots on each rank for a sequence of `tokens` tokens, dealt in passes. Teams that change spread a
 /// sequence over as many instances as they need.
 int64_t slots_of(int64_t tokens, const resources::Resources& resources, bool is_layout) {
   const int64_t unit = 2 * int64_t{is_layout ? parallel::layout_ranks : resources.cp};

@@ -82,7 +82,7 @@ std::string limit_of(const LayoutForecast& layout);
 std::optional<std::string> would_fit(const Scenario& scenario, Batches& batches,
                                      const KeptDegrees& kept, int ranks);
 
-/// Whether the batch fits in some layout of so many ranks.
+/// Whether the batch fits in some layout of this number of ranks.
 bool fits_somewhere(const Scenario& scenario, Batches& batches, const KeptDegrees& kept, int ranks);
 
 }  // namespace pecia::simulation

@@ -50,7 +50,7 @@ struct PassCost {
   std::array<double, comm::num_link_levels> sent_bytes{};
   double messages = 0;  ///< sent by who has sent sent_bytes
 
-  /// Adds so many of these passes, but for their work.
+  /// Adds `more`, this number of times, but not its work.
   void add(const PassCost& more, double times);
 };
 

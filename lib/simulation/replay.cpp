@@ -317,7 +317,7 @@ class Replay {
   std::vector<std::pair<double, int>> ready_;  ///< ranks that go on: a heap, the next one first
   Sides sends_, receives_;                     ///< sides that have not met the other one
   std::vector<std::pair<Side, Side>> sides_;   ///< by message
-  std::map<int64_t, int> laps_;                ///< ranks that have done so many repetitions
+  std::map<int64_t, int> laps_;      ///< number of ranks, by repetitions that they have done
   int64_t lap_done_ = 0;             ///< that all ranks have done by now, not looked at yet
   std::deque<ReplayState> earlier_;  ///< after repetitions, the latest one first
   bool skipped_ = false;

@@ -24,7 +24,7 @@ ReplicaCostModel times_of(const resources::Resources& resources, PassCosts& cost
   return {costs, resources, lengths_of(batch, resources), fidelity};
 }
 
-/// Teams that change have many passes. On more ranks, once so many of the most promising ones gain
+/// Teams that change have many passes. On more ranks, once this number of the most promising ones gain
 /// too little, the others are not played.
 constexpr int most_teams_in_vain = 3, all_teams_ranks = 64;
 
@@ -33,7 +33,7 @@ constexpr int most_teams_in_vain = 3, all_teams_ranks = 64;
 constexpr double most_operations = 4e6;
 
 /// How long requests wait for each other has no bound, so of many layouts few are found to be slower
-/// without being played. Up to so many are all played.
+/// without being played. Up to this number, all are played.
 constexpr int64_t all_with_arrivals = 40;
 
 /// What the scheduler takes to play a batch, in the same operations.
@@ -188,7 +188,7 @@ class Search {
     }
   }
 
-  /// Leaves open layouts with so many sequences on so many instances that a step of them takes long
+  /// Leaves layouts open whose numbers of sequences and instances are so large that a step takes long
   /// to record, unless all are like that.
   void leave_open_wide_steps(std::vector<Candidate>& candidates) {
     constexpr int64_t most_places = 1 << 18;  // about 30 ms for each rank

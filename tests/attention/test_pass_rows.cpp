@@ -44,7 +44,7 @@ TEST_F(PassRowsTest, SayWhereRowsAreAndWhoHoldsWhat) {
   EXPECT_EQ(rows.key_sequences(), (Numbers{1, 2}));
   EXPECT_EQ(rows.held(1, 0), 2);
   EXPECT_EQ(rows.held(1, 1), 3);
-  EXPECT_EQ(rows.kept(Keeps::all, 0), 3);
+  EXPECT_EQ(rows.kept(Retention::all, 0), 3);
   EXPECT_EQ(rows.visiting(1), 0);
 
   rows = PassRows(ledger, {{parallel::team_of_all(2), {{1, 5, 1, 1}, {2, 1, 1, 1}}}});

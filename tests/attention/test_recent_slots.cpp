@@ -23,7 +23,7 @@ struct OneRank {
     ledger.append({sequence, ledger.map().length(sequence), tokens}, parallel::team_of_all(1));
     ledger.settle();
   }
-  int64_t gone(int64_t sequence) const { return ledger.gone(Keeps::recent, sequence, 0); }
+  int64_t evicted(int64_t sequence) const { return ledger.evicted(Retention::recent, sequence, 0); }
 
   KvCache cache;
   KvLedger ledger;
@@ -33,13 +33,13 @@ TEST(RecentSlots, GivesBackWholeBlocksBeyondTheWindow) {
   OneRank one(9);
   one.ledger.add(1, {5000});
   one.grow(1, 199);  // the next row sees all of them
-  EXPECT_EQ(one.gone(1), 0);
+  EXPECT_EQ(one.evicted(1), 0);
   one.grow(1, 128);  // 128 … 326
-  EXPECT_EQ(one.gone(1), 128);
+  EXPECT_EQ(one.evicted(1), 128);
   one.grow(1, 673);  // the row at 1000 sees 801 … 999
-  EXPECT_EQ(one.gone(1), 768);
+  EXPECT_EQ(one.evicted(1), 768);
   EXPECT_EQ(one.ledger.recent()->taken(), 2 * RecentSlots::block);
-  EXPECT_EQ(one.ledger.gone(Keeps::all, 1, 0), 0);
+  EXPECT_EQ(one.ledger.evicted(Retention::all, 1, 0), 0);
   EXPECT_EQ(one.ledger.map().held(1, 0), 1000);
 }
 
@@ -63,7 +63,7 @@ TEST(RecentSlots, GiveOneSequencesBlocksToAnother) {
   one.ledger.add(1, {5000}), one.ledger.add(2, {5000});
   one.grow(1, 512);  // 312 … 511 are seen: block 0 and 1 are free
   EXPECT_EQ(one.ledger.next_recent_slots(2, 200), (Ranges{{0, 200}}));
-  EXPECT_EQ(one.ledger.kept_slots(Keeps::recent, 1), (Ranges{{256, 512}}));
+  EXPECT_EQ(one.ledger.kept_slots(Retention::recent, 1), (Ranges{{256, 512}}));
   EXPECT_THROW(one.ledger.next_recent_slots(1, 1), InvalidArgument);
   one.ledger.remove(1);
   EXPECT_EQ(one.ledger.recent()->taken(), 2 * RecentSlots::block);
@@ -75,11 +75,11 @@ TEST(RecentSlots, KeepWhatChildrenOfASequenceSee) {
   one.grow(1, 1000);
   one.ledger.add(2, {500}, 1);
   one.grow(2, 400);
-  EXPECT_EQ(one.gone(1), 768);  // its child does not move it
-  EXPECT_EQ(one.gone(2), 128);  // its tokens stand at 1000 … 1399, and 1201 is seen first
+  EXPECT_EQ(one.evicted(1), 768);  // its child does not move it
+  EXPECT_EQ(one.evicted(2), 128);  // its tokens stand at 1000 … 1399, and 1201 is seen first
   one.ledger.remove(2);
   one.ledger.add(3, {500}, 1);
-  EXPECT_EQ(one.gone(3), 0);
+  EXPECT_EQ(one.evicted(3), 0);
 }
 
 /// Rank 1 of 2 has the inner chunks of a prompt, so its tokens are gone sooner.
@@ -92,8 +92,8 @@ TEST(RecentSlots, AreCountedForEveryInstance) {
     ledger.append({instance, 0, 2000}, parallel::team_of_all(2));
     ledger.settle();
     // Instance 0 has 0 … 499 and 1500 … 1999, of which 1801 is the first seen.
-    EXPECT_EQ(ledger.gone(Keeps::recent, instance, 0), 801 / 128 * 128);
-    EXPECT_EQ(ledger.gone(Keeps::recent, instance, 1), 1000 / 128 * 128);
+    EXPECT_EQ(ledger.evicted(Retention::recent, instance, 0), 801 / 128 * 128);
+    EXPECT_EQ(ledger.evicted(Retention::recent, instance, 1), 1000 / 128 * 128);
   }
 }
 

@@ -66,8 +66,8 @@ class ReplicaLoop : public testing::Test, private execute::RunObserver {
     events_.clear();
     const auto loop = [&](execute::PlanSource* plans) {
       if (limits_.elastic)
-        return execute::run_teams(*world_, replica, recorder_, plans, told_, {}, clock);
-      return execute::run_replica(*world_, replica, recorder_, plans, told_, clock);
+        return execute::run_teams(*world_, replica, recorder_, plans, stop_requested_, {}, clock);
+      return execute::run_replica(*world_, replica, recorder_, plans, stop_requested_, clock);
     };
     if (!planning()) return loop(nullptr);
 
@@ -106,7 +106,7 @@ class ReplicaLoop : public testing::Test, private execute::RunObserver {
     events_ += 'r';  // a turn is recorded
     return ring;
   }
-  bool stopping(bool told) override { return told; }
+  bool stopping(bool stop_requested) override { return stop_requested; }
   void planned(const schedule::Plan&, std::optional<double>) override {}
   void begins(const schedule::Plan&, const execute::ReplicaTotals&) override { events_ += 'b'; }
   void ended(const execute::ReplicaTotals&) override {}
@@ -130,7 +130,7 @@ class ReplicaLoop : public testing::Test, private execute::RunObserver {
   std::string events_;  ///< b: a pass begins; w: a piece of work of the GPU; r: a turn is recorded
   FakeClock time_;
   int asked_ = 0;
-  std::function<bool()> told_ = [] { return false; };
+  std::function<bool()> stop_requested_ = [] { return false; };
   std::vector<io::TurnState> states_;  ///< where it was planned
   std::vector<io::TurnResult> results_;
 };
@@ -231,7 +231,7 @@ TEST_F(ReplicaLoop, SleepsUntilRequestsArrive) {
 
 TEST_F(ReplicaLoop, StopsWhileItSleepsWhenAnyRankIsTold) {
   const bool last = world_->rank() + 1 == world_->size();
-  told_ = [&] { return last && time_.now >= 2; };
+  stop_requested_ = [&] { return last && time_.now >= 2; };
   const execute::ReplicaTotals totals = run({0, 1, 1000}, time_.clock());
   EXPECT_GE(time_.now, 2);
   EXPECT_LT(time_.now, 2.5) << "a wait is cut into pieces of a tenth of a second";
@@ -297,7 +297,7 @@ TEST_F(ReplicaLoop, OfTeamsStopsWhenAnyRankIsTold) {
   const bool last = world_->rank() + 1 == world_->size();
   if (world_->size() == 1) return;
   // A rank that waits for a plan tells rank 0 by itself; the clock does not move.
-  told_ = [&] { return last && ++asked_ > 20; };
+  stop_requested_ = [&] { return last && ++asked_ > 20; };
   run({0, 0, 1000}, time_.clock());
   if (!planning()) return;
   EXPECT_EQ(states_[2], io::TurnState::open);

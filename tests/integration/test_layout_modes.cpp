@@ -97,7 +97,7 @@ TEST_P(EveryModel, GivesTheSameBitsInEveryMode) {
                                        settings(DType::fp8, 64)};
   if (place_of_tests() == TestPlace::host && kernels::cpu_has_bf16_products()) {
     ways.push_back(settings(DType::bf16, 4096));
-    ways.back().products = kernels::Products::bf16;
+    ways.back().products = kernels::MatmulKind::bf16;
   }
   std::vector<Results> wanted;
   for (const ReplicaSettings& way : ways) wanted.push_back(one_by_one(way));

@@ -177,7 +177,7 @@ TEST_P(Layouts, InProductsOfBf16GiveTheSameBits) {
         greedy_request(row, random_tokens(length, vocab, 200 + static_cast<uint64_t>(row)),
                        static_cast<int32_t>(2 + row % 3 * 5)));
   }
-  for (const auto products : {kernels::Products::bf16, kernels::Products::amx}) {
+  for (const auto products : {kernels::MatmulKind::bf16, kernels::MatmulKind::amx}) {
     if (!kernels::why_no_products(products).empty()) continue;
     for (const int64_t max_batch_tokens : {4096, 64}) {
       ReplicaSettings settings = this->settings(max_batch_tokens);

@@ -75,7 +75,7 @@ reproducible: layout
   EXPECT_EQ(job.parallel.dp, 2);
   EXPECT_EQ(job.parallel.cp.degree, 4);
   EXPECT_EQ(job.parallel.ep, 1);
-  EXPECT_EQ(job.parallel.ring, RingMode::pass_q);
+  EXPECT_EQ(job.parallel.ring, AttentionExchange::pass_q);
   EXPECT_EQ(job.parallel.shift_threshold, 64);
   EXPECT_EQ(job.attention.sparse, Sparse::csa);
   EXPECT_EQ(job.attention.geometry, parallel::Geometry::nested);

@@ -9,7 +9,7 @@ std::vector<std::string> every_device() {
     devices.push_back("cpu_bf16");
     devices.push_back("cpu_amx_twin");
   }
-  if (kernels::why_no_products(kernels::Products::amx).empty()) devices.push_back("cpu_amx");
+  if (kernels::why_no_products(kernels::MatmulKind::amx).empty()) devices.push_back("cpu_amx");
   return devices;
 }
 
@@ -19,7 +19,7 @@ std::vector<std::string> every_attention_device() {
     devices.push_back("cpu_bf16");
     devices.push_back("cpu_amx_twin");
   }
-  if (kernels::why_no_products(kernels::Products::amx).empty()) devices.push_back("cpu_amx");
+  if (kernels::why_no_products(kernels::MatmulKind::amx).empty()) devices.push_back("cpu_amx");
   return devices;
 }
 

@@ -286,7 +286,7 @@ TEST(Amx, IsSaidToBeMissingWithAReason) {
   EXPECT_EQ(why_no_amx().empty(), isa() == Isa::amx_bf16);
   if (isa() < Isa::amx_bf16) {
     EXPECT_EQ(why_no_amx_products(), why_no_amx());
-    EXPECT_THROW(kernels::make_cpu_backend(kernels::Products::amx), Unsupported);
+    EXPECT_THROW(kernels::make_cpu_backend(kernels::MatmulKind::amx), Unsupported);
   }
 }
 

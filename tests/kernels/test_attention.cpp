@@ -515,7 +515,7 @@ TEST_P(Attention, WritesANarrowTypeRoundedOnce) {
   for (const DType narrow : {DType::bf16, DType::fp16})
     for (const Heads shape : {Heads{4, 2, 64}, Heads{3, 1, 20}})
       for (const int64_t rows : {1, 30})
-        for (const int64_t keys : {40, 3000}) {
+        for (const int64_t keys : {40, 1100}) {
           Problem p(shape, rows, keys, dtype_);
           const auto elements = rows * shape.num_heads * shape.head_dim;
           Tensor out({rows, shape.num_heads, shape.head_dim}, narrow,

@@ -172,20 +172,19 @@ Results attend_runs(kernels::Backend& backend, DType keys, DType out_type, int n
 TEST_F(AttentionByLibrary, RoundsResultsToTheBitsOfFp32RoundedAfterwards) {
   for (const DType keys : {DType::bf16, DType::fp16})
     for (const DType narrow : {DType::bf16, DType::fp16})
-      for (const int runs : {1, 2})
-        for (const int64_t first_key : {0, 100}) {
-          SCOPED_TRACE(fmt::format("keys of {} in {} runs from {}, out of {}", name_of(keys), runs,
-                                   first_key, name_of(narrow)));
-          calls_.run.clear();
-          const Results wide = attend_runs(*with_, keys, DType::fp32, runs, first_key);
-          const size_t rectangles = calls_.run.size();
-          EXPECT_GE(rectangles, static_cast<size_t>(runs));
-          const Results found = attend_runs(*with_, keys, narrow, runs, first_key);
-          EXPECT_EQ(calls_.run.size(), 2 * rectangles) << "the library does both";
-          const Tensor rounded({std::ssize(wide.out)}, narrow, wide.out);
-          EXPECT_EQ(found.out, rounded.values());
-          EXPECT_EQ(found.lse, wide.lse);
-        }
+      for (const auto& [runs, first_key] : {std::pair{1, 100}, {2, 0}}) {
+        SCOPED_TRACE(fmt::format("keys of {} in {} runs from {}, out of {}", name_of(keys), runs,
+                                 first_key, name_of(narrow)));
+        calls_.run.clear();
+        const Results wide = attend_runs(*with_, keys, DType::fp32, runs, first_key);
+        const size_t rectangles = calls_.run.size();
+        EXPECT_GE(rectangles, static_cast<size_t>(runs));
+        const Results found = attend_runs(*with_, keys, narrow, runs, first_key);
+        EXPECT_EQ(calls_.run.size(), 2 * rectangles) << "the library does both";
+        const Tensor rounded({std::ssize(wide.out)}, narrow, wide.out);
+        EXPECT_EQ(found.out, rounded.values());
+        EXPECT_EQ(found.lse, wide.lse);
+      }
 }
 
 /// On a device that counts its memory, by pages: what a call takes is kept for the next. Results of

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "tests/kernels/coded_matrix.hpp"
+#include "tests/kernels/quantized_matrix.hpp"
 
 namespace pecia::test {
 namespace {
@@ -35,7 +35,8 @@ struct CodedLayer {
     std::vector<Expert> experts;
     const int64_t count = std::ssize(matrices) / 3;
     for (int64_t e = first; e < first + here; ++e) {
-      CodedMatrix &gate = matrices[3 * e], &up = matrices[3 * e + 1], &down = matrices[3 * e + 2];
+      QuantizedMatrix &gate = matrices[3 * e], &up = matrices[3 * e + 1],
+                      &down = matrices[3 * e + 2];
       experts.push_back({.gate = gate.view(),
                          .up = up.view(),
                          .down = down.view(),
@@ -62,7 +63,7 @@ struct CodedLayer {
 
   int64_t k;
   Tensor x;
-  std::vector<CodedMatrix> matrices;
+  std::vector<QuantizedMatrix> matrices;
   std::vector<Tensor> biases;
   std::vector<int32_t> chosen;
   std::vector<float> weights;

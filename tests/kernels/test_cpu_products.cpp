@@ -44,7 +44,7 @@ bool same_bits(const std::vector<float>& one, const std::vector<float>& other) {
 }
 
 TEST(Fp8ToBf16, IsExactForEveryCodeAndWritesNoMore) {
-  if (!cpu_has_bf16_products()) GTEST_SKIP() << why_no_products(Products::bf16);
+  if (!cpu_has_bf16_products()) GTEST_SKIP() << why_no_products(MatmulKind::bf16);
   for (const int64_t count : {int64_t{1}, int64_t{32}, int64_t{33}, int64_t{256}}) {
     std::vector<uint8_t> codes(count);
     std::vector<uint16_t> found(count + 1, 0x1234);
@@ -63,36 +63,36 @@ TEST(Fp8ToBf16, IsExactForEveryCodeAndWritesNoMore) {
 }
 
 TEST(CpuProducts, OfFewAndManyRowsAreThoseOfTheirKind) {
-  if (!cpu_has_bf16_products()) GTEST_SKIP() << why_no_products(Products::bf16);
-  const CpuProducts mixed(Products::bf16, Products::fp32, 20);
+  if (!cpu_has_bf16_products()) GTEST_SKIP() << why_no_products(MatmulKind::bf16);
+  const CpuProducts mixed(MatmulKind::bf16, MatmulKind::fp32, 20);
   for (const int64_t rows : {int64_t{1}, int64_t{20}, int64_t{21}, int64_t{70}}) {
-    const Products kind = rows <= 20 ? mixed.few : mixed.many;
+    const MatmulKind kind = rows <= 20 ? mixed.few : mixed.many;
     const CpuProducts alone(kind, kind, 20);
     EXPECT_TRUE(same_bits(product(mixed, rows), product(alone, rows))) << rows << " rows";
-    const Products other = rows <= 20 ? mixed.many : mixed.few;
+    const MatmulKind other = rows <= 20 ? mixed.many : mixed.few;
     EXPECT_FALSE(same_bits(product(mixed, rows), product({other, other, 20}, rows)))
         << rows << " rows: the kinds do not differ, so the test shows nothing";
   }
   EXPECT_TRUE(same_bits(product(mixed, 1, RowInvariant::yes),
-                        product(Products::fp32, 1, RowInvariant::yes)))
+                        product(MatmulKind::fp32, 1, RowInvariant::yes)))
       << "one kind for any number of rows";
 }
 
 TEST(CpuProducts, OfBothKindsTakeRowsOfFp32) {
-  if (!cpu_has_bf16_products()) GTEST_SKIP() << why_no_products(Products::bf16);
+  if (!cpu_has_bf16_products()) GTEST_SKIP() << why_no_products(MatmulKind::bf16);
   const auto operand = [](const CpuProducts& products) {
     return make_cpu_backend(products)->operand_type(DType::bf16);
   };
-  EXPECT_EQ(operand({Products::bf16, Products::fp32, 20}), DType::fp32);
-  EXPECT_EQ(operand({Products::fp32, Products::bf16, 20}), DType::fp32);
-  EXPECT_EQ(operand({Products::bf16, Products::bf16, 20}), DType::bf16);
+  EXPECT_EQ(operand({MatmulKind::bf16, MatmulKind::fp32, 20}), DType::fp32);
+  EXPECT_EQ(operand({MatmulKind::fp32, MatmulKind::bf16, 20}), DType::fp32);
+  EXPECT_EQ(operand({MatmulKind::bf16, MatmulKind::bf16, 20}), DType::bf16);
 }
 
 TEST(CpuProducts, OfBf16AreTheSameInPlaceAndPacked) {
-  if (!cpu_has_bf16_products()) GTEST_SKIP() << why_no_products(Products::bf16);
+  if (!cpu_has_bf16_products()) GTEST_SKIP() << why_no_products(MatmulKind::bf16);
   for (const int64_t rows : {int64_t{3}, int64_t{65}, int64_t{130}})
-    EXPECT_TRUE(same_bits(product({Products::bf16, Products::bf16, 0}, rows),
-                          product({Products::bf16, Products::bf16, 512}, rows)))
+    EXPECT_TRUE(same_bits(product({MatmulKind::bf16, MatmulKind::bf16, 0}, rows),
+                          product({MatmulKind::bf16, MatmulKind::bf16, 512}, rows)))
         << rows << " rows";
 }
 

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "tests/kernels/coded_matrix.hpp"
+#include "tests/kernels/quantized_matrix.hpp"
 
 namespace pecia::test {
 namespace {
@@ -49,7 +49,7 @@ struct GatedProblem {
   }
 
   Tensor x;
-  CodedMatrix gate, up;
+  QuantizedMatrix gate, up;
   Tensor gate_bias, up_bias, out;
 };
 
@@ -159,7 +159,7 @@ TEST_P(GatedLinear, LeavesToSingleOpsWhatItDoesNotTake) {
   refused({most + 1, 8, 128}, [](auto&) {});
   Tensor wide = Tensor::filled({1, 8}, 9);
   refused({1, 8, 128}, [&](auto& args) { args.out = wide.view(); });
-  CodedMatrix other(dtype_ == DType::int8 ? DType::bf16 : DType::int8, 8, 128, 1);
+  QuantizedMatrix other(dtype_ == DType::int8 ? DType::bf16 : DType::int8, 8, 128, 1);
   refused({1, 8, 128},
           [&](auto& args) { args.up = other.view(), args.up_scales = other.scales(); });
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Products that `linear` writes in bf16.
 
-#include "tests/kernels/coded_matrix.hpp"
+#include "tests/kernels/quantized_matrix.hpp"
 
 namespace pecia::test {
 namespace {
@@ -48,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, RoundedProducts, testing::ValuesIn(every_devi
 TEST_P(RoundedProducts, AreThoseOfFp32Rounded) {
   for (const DType type : {DType::bf16, DType::int8, DType::int4, DType::mxfp4, DType::fp8}) {
     if (type == DType::fp8 && device_.backend->name() == "cpu") continue;  // stored, on GPUs alone
-    CodedMatrix weight(type, out, in, 3);
+    QuantizedMatrix weight(type, out, in, 3);
     for (const int64_t rows : {1, 64, 65, 130}) {  // codes are widened for few and for many rows
       for (const bool with_bias : {false, true})
         expect_rounded(weight.view(), weight.scales(), rows, with_bias);

@@ -232,7 +232,7 @@ class Batch {
 TEST(Steps, OfRandomLengthsAreTheSameGraphs) {
   Batch batch;
   std::mt19937_64 random(3);
-  const auto draw = [&] { return std::uniform_int_distribution<int64_t>(1, 300)(random); };
+  const auto draw = [&] { return std::uniform_int_distribution<int64_t>(1, 90)(random); };
   std::vector<int64_t> lengths = {draw(), draw(), draw()}, left = {40, 70, 100};
   constexpr int steps = 100;
   for (int step = 0; step < steps; ++step) {

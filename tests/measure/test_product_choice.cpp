@@ -19,11 +19,11 @@ namespace pecia::measure {
 namespace {
 
 using kernels::CpuProducts;
-using kernels::Products;
+using kernels::MatmulKind;
 
 /// Milliseconds of a kind at each number of rows: in place, then packed.
 struct Milliseconds {
-  Products kind;
+  MatmulKind kind;
   std::vector<double> in_place, packed;
 };
 
@@ -39,47 +39,47 @@ std::vector<ProductTime> times_of(const std::vector<Milliseconds>& kinds) {
 }
 
 // In place 1, 8, 16, 32, 64 and 128 rows; packed 16, 32, 64, 128 and 512.
-const Milliseconds fp32{Products::fp32, {1, 2, 3, 3, 6, 6}, {4, 3.5, 3, 3, 3}};
-const Milliseconds bf16{Products::bf16, {1, 1, 1.5, 2, 2.5, 4}, {3, 2.5, 2.6, 2, 1.5}};
+const Milliseconds fp32{MatmulKind::fp32, {1, 2, 3, 3, 6, 6}, {4, 3.5, 3, 3, 3}};
+const Milliseconds bf16{MatmulKind::bf16, {1, 1, 1.5, 2, 2.5, 4}, {3, 2.5, 2.6, 2, 1.5}};
 
 TEST(BestProducts, AreTheUsualOnesWhereTheyAreFastest) {
-  EXPECT_EQ(best_products(times_of({fp32, bf16}), Products::bf16, DType::bf16),
-            CpuProducts(Products::bf16));
+  EXPECT_EQ(best_products(times_of({fp32, bf16}), MatmulKind::bf16, DType::bf16),
+            CpuProducts(MatmulKind::bf16));
 }
 
 TEST(BestProducts, OfFewAndOfManyRowsDiffer) {
-  const Milliseconds slow_bf16{Products::bf16, {1, 1, 1.5, 2, 2.5, 5}, {4, 4, 4, 4, 4}};
-  EXPECT_EQ(best_products(times_of({fp32, slow_bf16}), Products::bf16, DType::bf16),
-            CpuProducts(Products::bf16, Products::fp32, 90));
+  const Milliseconds slow_bf16{MatmulKind::bf16, {1, 1, 1.5, 2, 2.5, 5}, {4, 4, 4, 4, 4}};
+  EXPECT_EQ(best_products(times_of({fp32, slow_bf16}), MatmulKind::bf16, DType::bf16),
+            CpuProducts(MatmulKind::bf16, MatmulKind::fp32, 90));
 }
 
 TEST(BestProducts, OfAmxReadFewRowsByVectors) {
-  const Milliseconds amx{Products::amx, {}, {0.5, 0.5, 0.5, 0.5, 0.2}};
-  EXPECT_EQ(best_products(times_of({fp32, bf16, amx}), Products::amx, DType::bf16),
-            CpuProducts(Products::bf16, Products::amx, 11));
-  const Milliseconds late_amx{Products::amx, {}, {5, 5, 2.6, 1, 0.2}};
-  EXPECT_EQ(best_products(times_of({fp32, bf16, late_amx}), Products::amx, DType::bf16),
-            CpuProducts(Products::amx));
+  const Milliseconds amx{MatmulKind::amx, {}, {0.5, 0.5, 0.5, 0.5, 0.2}};
+  EXPECT_EQ(best_products(times_of({fp32, bf16, amx}), MatmulKind::amx, DType::bf16),
+            CpuProducts(MatmulKind::bf16, MatmulKind::amx, 11));
+  const Milliseconds late_amx{MatmulKind::amx, {}, {5, 5, 2.6, 1, 0.2}};
+  EXPECT_EQ(best_products(times_of({fp32, bf16, late_amx}), MatmulKind::amx, DType::bf16),
+            CpuProducts(MatmulKind::amx));
 }
 
 TEST(BestProducts, StayAsTheyAreForAGainThatMayBeNoise) {
   Milliseconds nearly = bf16;
   nearly.packed[3] = 3;         // 128 rows, as fp32 takes
   nearly.packed[4] = 3 * 1.04;  // 512 rows, where fp32 takes 3
-  EXPECT_EQ(best_products(times_of({fp32, nearly}), Products::bf16, DType::bf16),
-            CpuProducts(Products::bf16));
+  EXPECT_EQ(best_products(times_of({fp32, nearly}), MatmulKind::bf16, DType::bf16),
+            CpuProducts(MatmulKind::bf16));
   nearly.packed[4] = 3 * 1.06;
-  EXPECT_EQ(best_products(times_of({fp32, nearly}), Products::bf16, DType::bf16),
-            CpuProducts(Products::bf16, Products::fp32, 90));
+  EXPECT_EQ(best_products(times_of({fp32, nearly}), MatmulKind::bf16, DType::bf16),
+            CpuProducts(MatmulKind::bf16, MatmulKind::fp32, 90));
 }
 
 TEST(BestProducts, OfCodesLeaveTheirPackingAsItIs) {
   Milliseconds packs_early = bf16;
   packs_early.packed = {1.3, 1.7, 2.1, 1.8, 1.5};
-  EXPECT_EQ(best_products(times_of({fp32, packs_early}), Products::bf16, DType::int8),
-            CpuProducts(Products::bf16));
-  EXPECT_EQ(best_products(times_of({fp32, packs_early}), Products::bf16, DType::bf16),
-            CpuProducts(Products::bf16, Products::bf16, 11));
+  EXPECT_EQ(best_products(times_of({fp32, packs_early}), MatmulKind::bf16, DType::int8),
+            CpuProducts(MatmulKind::bf16));
+  EXPECT_EQ(best_products(times_of({fp32, packs_early}), MatmulKind::bf16, DType::bf16),
+            CpuProducts(MatmulKind::bf16, MatmulKind::bf16, 11));
 }
 
 TEST(BestProducts, AreNeverFarFromTheBestKindForAllRows) {
@@ -89,10 +89,10 @@ TEST(BestProducts, AreNeverFarFromTheBestKindForAllRows) {
       for (size_t i = at; i < other.in_place.size(); ++i) other.in_place[i] *= slower;
       for (size_t i = 0; i < other.packed.size(); ++i) other.packed[i] *= slower * slower;
       const auto times = times_of({fp32, other});
-      const CpuProducts best = best_products(times, Products::bf16, DType::bf16);
+      const CpuProducts best = best_products(times, MatmulKind::bf16, DType::bf16);
       const auto seconds = [&](const CpuProducts& products, int64_t rows) {
         const bool packed = rows > products.most_few.value_or(usual_most_few(products.many));
-        const Products kind = packed ? products.many : products.few;
+        const MatmulKind kind = packed ? products.many : products.few;
         return std::ranges::find_if(times,
                                     [&](const ProductTime& time) {
                                       return time.products == kind && time.packed == packed &&
@@ -102,15 +102,15 @@ TEST(BestProducts, AreNeverFarFromTheBestKindForAllRows) {
       };
       for (const int64_t rows : {1, 8, 64, 512})
         EXPECT_LE(seconds(best, rows),
-                  1.05 * std::min(seconds(Products::fp32, rows), seconds(Products::bf16, rows)))
+                  1.05 * std::min(seconds(MatmulKind::fp32, rows), seconds(MatmulKind::bf16, rows)))
             << rows << " rows, " << slower << " from " << at << ": " << products_text(best);
     }
 }
 
 TEST(ProductsText, IsReadAgain) {
-  for (const CpuProducts& products : {CpuProducts(Products::fp32), CpuProducts(Products::amx),
-                                      CpuProducts(Products::bf16, Products::fp32, 90),
-                                      CpuProducts(Products::bf16, Products::bf16, 0)})
+  for (const CpuProducts& products : {CpuProducts(MatmulKind::fp32), CpuProducts(MatmulKind::amx),
+                                      CpuProducts(MatmulKind::bf16, MatmulKind::fp32, 90),
+                                      CpuProducts(MatmulKind::bf16, MatmulKind::bf16, 0)})
     EXPECT_EQ(parse_products(products_text(products)), products) << products_text(products);
   for (const char* other :
        {"", "bf17", "bf16 in place up to", "bf16 in place up to x rows, then fp32",
@@ -199,7 +199,7 @@ TEST_F(ChooseProducts, TakesWhatTheTimesSay) {
   world_->barrier();
   const ProductChoice choice = choose();
   EXPECT_FALSE(choice.is_new);
-  EXPECT_EQ(choice.products, CpuProducts(Products::fp32, Products::fp32, 11));
+  EXPECT_EQ(choice.products, CpuProducts(MatmulKind::fp32, MatmulKind::fp32, 11));
 }
 
 TEST_F(ChooseProducts, MeasuresAgainWhereTheFileIsDamaged) {
@@ -224,20 +224,21 @@ TEST_F(ChooseProducts, MeasuresNothingWhereBitsMustNotDependOnIt) {
   EXPECT_EQ(choose().products, fixed());
   job_.reproducible = parallel::Reproducible::run;
   job_.model.compute = job::Precision::fp32;
-  EXPECT_EQ(choose().products, CpuProducts(Products::fp32));
-  EXPECT_EQ(choose(DType::bf16, "bf16").products, CpuProducts(Products::fp32)) << "the job's word";
+  EXPECT_EQ(choose().products, CpuProducts(MatmulKind::fp32));
+  EXPECT_EQ(choose(DType::bf16, "bf16").products, CpuProducts(MatmulKind::fp32))
+      << "the job's word";
   EXPECT_TRUE(files().empty());
 }
 
 TEST_F(ChooseProducts, GoOnAsTheRunBegan) {
   for (const auto reproducible : {parallel::Reproducible::run, parallel::Reproducible::layout}) {
     job_.reproducible = reproducible;
-    EXPECT_EQ(choose(DType::bf16, "fp32").products, CpuProducts(Products::fp32));
+    EXPECT_EQ(choose(DType::bf16, "fp32").products, CpuProducts(MatmulKind::fp32));
     EXPECT_EQ(choose(DType::bf16, "fp32 in place up to 11 rows, then fp32").products,
-              CpuProducts(Products::fp32, Products::fp32, 11));
+              CpuProducts(MatmulKind::fp32, MatmulKind::fp32, 11));
   }
   EXPECT_TRUE(files().empty());
-  if (kernels::why_no_products(Products::amx).empty()) return;
+  if (kernels::why_no_products(MatmulKind::amx).empty()) return;
   EXPECT_NE(choose(DType::bf16, "amx").warning.find("began with products of amx"),
             std::string::npos);
 }

@@ -20,7 +20,7 @@ class Packed : public testing::Test {
  protected:
   void SetUp() override {
     if (!kernels::cpu_has_bf16_products())
-      GTEST_SKIP() << kernels::why_no_products(kernels::Products::bf16);
+      GTEST_SKIP() << kernels::why_no_products(kernels::MatmulKind::bf16);
     views_.part = {num_parts_, part_};
     LayerWeights& layer = views_.layers.emplace_back();
     layer.attention.q = matrix(70);
@@ -68,7 +68,7 @@ class Packed : public testing::Test {
 };
 
 TEST_F(Packed, IsWhatTheRanksOfAPartPackedTogether) {
-  const auto backend = kernels::make_cpu_backend(kernels::Products::bf16);
+  const auto backend = kernels::make_cpu_backend(kernels::MatmulKind::bf16);
   device::Stream stream(2);
   const std::vector<const LinearWeight*> dense = {
       &views_.layers[0].attention.q, &views_.layers[0].attention.k, &views_.layers[0].ffn.down,
@@ -96,7 +96,7 @@ TEST_F(Packed, IsWhatTheRanksOfAPartPackedTogether) {
 }
 
 TEST_F(Packed, IsNothingForBackendsWithoutPanels) {
-  const auto fp32 = kernels::make_cpu_backend(kernels::Products::fp32);
+  const auto fp32 = kernels::make_cpu_backend(kernels::MatmulKind::fp32);
   EXPECT_EQ(panel_bytes(views_, *fp32), 0);
   device::Stream stream(1);
   const SharedPanels panels(*world_, views_, *fp32, stream);

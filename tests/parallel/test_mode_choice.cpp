@@ -130,9 +130,10 @@ TEST(ChooseModes, TakesSpWhereTheFfnCannotShift) {
 
 TEST(ChooseModes, LeavesWhatTheJobSays) {
   const ModeChoice choice = choose_modes(
-      {{4, 1, 2}, PrefillMode::sp_tp, RingMode::pass_q, DecodeMode::pass_q, {}}, small, 4096);
+      {{4, 1, 2}, PrefillMode::sp_tp, AttentionExchange::pass_q, DecodeMode::pass_q, {}}, small,
+      4096);
   EXPECT_EQ(choice.prefill, PrefillMode::sp_tp);
-  EXPECT_EQ(choice.ring, RingMode::pass_q);
+  EXPECT_EQ(choice.ring, AttentionExchange::pass_q);
   EXPECT_EQ(choice.decode, DecodeMode::pass_q);
   EXPECT_EQ(choice.reasons.text(), "");
 }

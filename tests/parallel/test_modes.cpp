@@ -147,10 +147,10 @@ TEST_P(EveryModel, IsRecommendedDegreesThatItTakesOnTheSameRanks) {
   EXPECT_GT(refused, 20);
 }
 
-TEST(RingMode, HasAWordOfItsOwn) {
-  EXPECT_EQ(name_of(RingMode::pass_kv), "pass_kv");
-  EXPECT_EQ(name_of(RingMode::pass_q), "pass_q");
-  EXPECT_EQ(name_of(RingMode::broadcast_q), "broadcast_q");
+TEST(AttentionExchange, HasAWordOfItsOwn) {
+  EXPECT_EQ(name_of(AttentionExchange::pass_kv), "pass_kv");
+  EXPECT_EQ(name_of(AttentionExchange::pass_q), "pass_q");
+  EXPECT_EQ(name_of(AttentionExchange::broadcast_q), "broadcast_q");
 }
 
 TEST_P(EveryModel, IsToldTheSameInJson) {
@@ -304,11 +304,11 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     RingAndThreshold, EveryReason,
     testing::Values(
-        Refused{{{1, 1, 1}, {}, RingMode::pass_q, {}, {}},
+        Refused{{{1, 1, 1}, {}, AttentionExchange::pass_q, {}, {}},
                 mha,
                 "parallel.ring",
                 "parallel.ring pass_q needs cp above 1, but a replica is one rank: use ring auto"},
-        Refused{{{1, 2, 1}, {}, RingMode::pass_kv, {}, {}},
+        Refused{{{1, 2, 1}, {}, AttentionExchange::pass_kv, {}, {}},
                 mha,
                 "parallel.ring",
                 "parallel.ring pass_kv needs cp above 1, but the grid is SP 2: use ring auto"},
@@ -334,7 +334,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Refusal, TakesARingWhereverTokensAreCut) {
   for (const Degrees& degrees : {Degrees{2, 1, 1}, Degrees{2, 2, 1}, Degrees{2, 1, 2}})
-    for (const RingMode ring : named_ring_modes)
+    for (const AttentionExchange ring : named_ring_modes)
       EXPECT_FALSE(refusal({degrees, {}, ring, {}, {}}, mha)) << to_string(degrees);
 }
 

@@ -52,7 +52,7 @@ class RunProgressTest : public testing::Test {
   /// After the time for which calls do nothing, and that of the file.
   json looked() {
     std::this_thread::sleep_for(std::chrono::milliseconds(1100));
-    progress_->look();
+    progress_->poll();
     return file();
   }
   json file() const { return json::parse(std::ifstream(folder_ / "progress.json")); }

@@ -77,7 +77,7 @@ int gpu_of(const Parts& parts, int rank) {
   return parts.transfers == Parts::nccl ? rank % std::max(1, device::num_cuda_devices()) : 0;
 }
 
-resources::ComputePlace make_place(const Parts& parts, int rank, kernels::Products products,
+resources::ComputePlace make_place(const Parts& parts, int rank, kernels::MatmulKind products,
                                    SdpaCalls* sdpa) {
   resources::ComputePlace place;
   place.device = parts.device == Parts::host  ? device::make_host_device(1)

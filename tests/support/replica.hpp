@@ -68,8 +68,8 @@ struct ReplicaSettings {
   device::GraphCounts* graphs = nullptr;               ///< set at the end, on a separate device
   report::TraceDetail trace = report::TraceDetail::off;
   bool layout_invariant = false;
-  kernels::Products products = kernels::Products::fp32;  ///< of the CPU backend
-  model::Quantize quantize = model::Quantize::nothing;   ///< not where the CPU's kernels compute
+  kernels::MatmulKind products = kernels::MatmulKind::fp32;  ///< of the CPU backend
+  model::Quantize quantize = model::Quantize::nothing;  ///< not where the CPU's kernels compute
   /// With the CUDA backend weights are fp32, as products then; with layout_invariant or as_stored
   /// they are as the checkpoint has them.
   TestPlace place = place_of_tests();

@@ -48,9 +48,9 @@ struct Subject {
 };
 
 /// What --compute asks for: a name, or the last kind that this CPU has.
-kernels::Products products_of(const OpsOptions& options) {
-  auto best = kernels::Products::fp32;
-  for (const kernels::Products products : kernels::all_products)
+kernels::MatmulKind products_of(const OpsOptions& options) {
+  auto best = kernels::MatmulKind::fp32;
+  for (const kernels::MatmulKind products : kernels::all_matmul_kinds)
     if (name_of(products) == options.compute ||
         (options.compute == "auto" && kernels::why_no_products(products).empty()))
       best = products;
@@ -58,7 +58,7 @@ kernels::Products products_of(const OpsOptions& options) {
 }
 
 bool of_bf16(const OpsOptions& options) {
-  return products_of(options) != kernels::Products::fp32;
+  return products_of(options) != kernels::MatmulKind::fp32;
 }
 
 Subject make_subject(const Session& session, const OpsOptions& options) {

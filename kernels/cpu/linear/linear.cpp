@@ -33,7 +33,7 @@ struct Weights {
   int64_t stride;
 };
 
-/// For weights that are codes: of so many numbers in a row, a chunk of columns made numbers.
+/// Scratch elements for a chunk of columns of quantised weights, dequantised.
 int64_t elements_of_numbers(const LinearArgs& args, int64_t depth) {
   if (!is_code(args.weight.dtype())) return 0;
   return panel_columns() * (depth / int4_group + 2) * int4_group;

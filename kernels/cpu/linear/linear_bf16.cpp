@@ -17,7 +17,7 @@
 namespace pecia::kernels::cpu {
 namespace {
 
-/// How weights are packed: in blocks of at most so many elements of depth and columns.
+/// Largest block of packed weights, in elements of depth and columns.
 struct Packed {
   int64_t depth, columns;
 };
@@ -384,7 +384,7 @@ void linear_bf16(const Bf16Kernel& kernel, const LinearArgs& args, const WeightP
   if (args.x.rows() == 0 || args.y.size(1) == 0) return;
   const bool tiles = args.x.rows() > (is_code(args.weight.dtype())
                                           ? most_few_of_codes(args.x.size(1))
-                                          : most_few.value_or(usual_most_few(Products::bf16)));
+                                          : most_few.value_or(usual_most_few(MatmulKind::bf16)));
   const Operand x = rounded(args.x, tiles, stream, workspace);
   const Panels panels = weights.of(args.weight, args.splits, kernel.depth_unit);
   if (tiles)

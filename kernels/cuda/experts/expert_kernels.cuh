@@ -49,11 +49,11 @@ __global__ void __launch_bounds__(coded_threads, Blocks)
 /// (8 · Tiles), rounded up; groups of at most 16 pairs).
 template <typename Codes, bool Aligned, int Tiles, int Blocks>
 __global__ void __launch_bounds__(coded_threads, Blocks)
-    expert_down_kernel(Matrix<const Bf16> activated, const CodedMatrix* experts,
+    expert_down_kernel(Matrix<const Bf16> activated, const QuantizedMatrix* experts,
                        const ExpertGroup* groups, const int32_t* order, Matrix<float> out) {
   constexpr int columns = 8 * Tiles;
   __shared__ CodedSums<Tiles> sums;
-  __shared__ CodedMatrix expert;
+  __shared__ QuantizedMatrix expert;
   wait_for_earlier_kernels();
   const ExpertGroup group = groups[blockIdx.y];
   if (group.expert < 0) return;  // the whole block

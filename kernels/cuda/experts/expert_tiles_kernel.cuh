@@ -11,7 +11,7 @@ namespace pecia::kernels::cuda {
 
 /// A row of a weight.
 struct WeightRow {
-  const CodedMatrix& matrix;
+  const QuantizedMatrix& matrix;
   int64_t row;
 };
 
@@ -217,12 +217,12 @@ __global__ void __launch_bounds__(Block::threads, 256 / Block::threads)
 /// Block::shared_bytes.
 template <typename Codes, typename Block>
 __global__ void __launch_bounds__(Block::threads, 256 / Block::threads)
-    expert_down_tiles_kernel(Matrix<const Bf16> activated, const CodedMatrix* experts,
+    expert_down_tiles_kernel(Matrix<const Bf16> activated, const QuantizedMatrix* experts,
                              const ExpertGroup* groups, const int32_t* order, Matrix<float> out) {
   wait_for_earlier_kernels();
   const ExpertGroup group = groups[blockIdx.y];
   if (group.expert < 0) return;  // the whole block
-  const CodedMatrix& expert = experts[group.expert];
+  const QuantizedMatrix& expert = experts[group.expert];
   const int64_t first_column = int64_t{blockIdx.x} * Block::columns;
   const int last = group.end - group.begin - 1;
   float sums[Block::row_tiles][2 * Block::column_pairs][4] = {};

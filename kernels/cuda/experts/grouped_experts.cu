@@ -44,14 +44,14 @@ bool is_grouped(const TensorView& weight, const TensorView& scales) {
 /// The tables of experts on the device, and whether all their rows begin at multiples of 16 bytes.
 struct Tables {
   const GateAndUp* gates;
-  const CodedMatrix* downs;
+  const QuantizedMatrix* downs;
   bool aligned_gates = true, aligned_downs = true;
 };
 
 Tables tables_of(const ExpertsArgs& args, Context& context, device::Stream& stream) {
   Tables tables{};
   std::vector<GateAndUp> gates;
-  std::vector<CodedMatrix> downs;
+  std::vector<QuantizedMatrix> downs;
   const int64_t hidden = args.x.size(1), ffn = args.experts.front().gate.rows();
   for (const Expert& expert : args.experts) {
     gates.push_back({coded_matrix_of(expert.gate, expert.gate_scales, expert.gate_bias, hidden),
@@ -62,7 +62,7 @@ Tables tables_of(const ExpertsArgs& args, Context& context, device::Stream& stre
     tables.aligned_downs = tables.aligned_downs && begin_at_chunks(downs.back().rows);
   }
   const std::span<const GateAndUp> all_gates = gates;
-  const std::span<const CodedMatrix> all_downs = downs;
+  const std::span<const QuantizedMatrix> all_downs = downs;
   tables.gates = context.kept_arrays.keep(all_gates, stream);
   tables.downs = context.kept_arrays.keep(all_downs, stream);
   return tables;

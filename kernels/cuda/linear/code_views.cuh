@@ -10,7 +10,7 @@
 
 namespace pecia::kernels::cuda {
 
-/// Rows of so many numbers.
+/// Quantised rows of `numbers` numbers.
 inline CodeRows code_rows_of(const TensorView& weight, int64_t numbers) {
   const int64_t size = size_of(weight.dtype());
   return {static_cast<const uint8_t*>(weight.data()), weight.rows(), numbers, weight.size(1) * size,
@@ -34,9 +34,9 @@ inline CodeScales code_scales_of(const TensorView& weight, const TensorView& sca
   return {scales.data(), scales.row_stride(), count, shift_of(mxfp4_block)};
 }
 
-/// A matrix of bf16 or of codes, of rows of so many numbers. `bias` may be absent.
-inline CodedMatrix coded_matrix_of(const TensorView& weight, const TensorView& scales,
-                                   const TensorView& bias, int64_t numbers) {
+/// A matrix of bf16 or a quantised one, and the numbers of a row. `bias` may be absent.
+inline QuantizedMatrix coded_matrix_of(const TensorView& weight, const TensorView& scales,
+                                       const TensorView& bias, int64_t numbers) {
   return {code_rows_of(weight, numbers), code_scales_of(weight, scales), bias_of(bias)};
 }
 

@@ -10,14 +10,14 @@
 namespace pecia::kernels::cuda {
 
 /// A matrix of bf16 or of codes.
-struct CodedMatrix {
+struct QuantizedMatrix {
   CodeRows rows;
   CodeScales scales;
   Bias bias;
 };
 /// Both have as many rows, and their scales change at the same numbers of a row.
 struct GateAndUp {
-  CodedMatrix gate, up;
+  QuantizedMatrix gate, up;
 };
 
 /// Computes activation(gate · x, up · x) for 16 rows of x and 8 · Tiles columns from `first_column`
@@ -29,7 +29,7 @@ __device__ __forceinline__ void multiply_gated(const RowOfX& row_of_x, const Gat
                                                CodedSums<2 * Tiles>& sums, const Write& write) {
   constexpr int columns = 8 * Tiles;
   const auto tile_of = [&](int tile) {
-    const CodedMatrix& matrix = tile < Tiles ? weights.gate : weights.up;
+    const QuantizedMatrix& matrix = tile < Tiles ? weights.gate : weights.up;
     return CodeTile{matrix.rows, matrix.scales, first_column + 8 * (tile % Tiles)};
   };
   multiply_codes<Codes, 2 * Tiles, Aligned, coded_warps>(row_of_x, tile_of, sums);
@@ -37,7 +37,7 @@ __device__ __forceinline__ void multiply_gated(const RowOfX& row_of_x, const Gat
     const int t = i / columns, tile = i % columns / 8, index = i % 8;
     const int64_t column = first_column + i % columns;
     if (column >= weights.gate.rows.rows) continue;
-    const auto product = [&](int of, const CodedMatrix& matrix) {
+    const auto product = [&](int of, const QuantizedMatrix& matrix) {
       return coded_sum<Codes, 2 * Tiles>(sums, t, of, index, tile_of(of)) +
              bias_at(matrix.bias, column);
     };

@@ -3,6 +3,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lib/base/core/error.hpp"
+#include "lib/base/core/files.hpp"
+
 namespace pecia {
 
 std::string json_text(const nlohmann::json& value, int indent) {
@@ -32,5 +35,14 @@ template nlohmann::json parse_json(std::string_view);
 template nlohmann::ordered_json parse_json(std::string_view);
 template nlohmann::json try_json(std::string_view, int);
 template nlohmann::ordered_json try_json(std::string_view, int);
+
+nlohmann::ordered_json read_json_object(const std::filesystem::path& path) {
+  std::error_code unreachable;
+  if (!std::filesystem::exists(path, unreachable)) return nullptr;
+  auto json = try_json<nlohmann::ordered_json>(text_of_file(path).value_or(""));
+  if (!json.is_object())
+    fail<InputError>("{}: no JSON object; the file is damaged, remove it", path.string());
+  return json;
+}
 
 }  // namespace pecia

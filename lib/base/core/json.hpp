@@ -4,6 +4,7 @@
 /// parser and printer in each source that calls them, so sources call these, which are compiled
 /// once.
 
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -23,5 +24,9 @@ Json parse_json(std::string_view text);
 /// are left out, so that no text makes the parser's caller recur deeply.
 template <typename Json>
 Json try_json(std::string_view text, int max_depth = std::numeric_limits<int>::max());
+
+/// Reads a JSON object from a file that its writer always replaces whole; null where there is no
+/// file. Throws InputError for a damaged one.
+nlohmann::ordered_json read_json_object(const std::filesystem::path& path);
 
 }  // namespace pecia

@@ -21,7 +21,7 @@ class PhantomAddresses {
   /// Addresses for `bytes` > 0, a multiple of 4096 from the next block's. A read or a write there ends
   /// the program with SIGSEGV. Throws SystemError where the system has no more.
   std::byte* take(int64_t bytes);
-  /// Gives a block back that was taken with so many bytes.
+  /// Gives back a block that was taken with this number of bytes.
   void give(std::byte* data, int64_t bytes);
 
  private:

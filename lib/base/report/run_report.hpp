@@ -151,7 +151,7 @@ struct ModesReport {
   int64_t kv_recent_tokens_per_rank = 0;  ///< 0: all layers keep all tokens
   int64_t weight_bytes = 0, max_sequences = 0, max_batch_tokens = 0;
   std::optional<GraphReport> graphs = {};
-  nlohmann::ordered_json expected = {};  ///< of the layout that was chosen (run/choose_layout.hpp)
+  nlohmann::ordered_json expected = {};  ///< of the layout that was chosen (settle/layout.hpp)
 };
 
 /// What a run expected of itself, in the places where the report has what it took.

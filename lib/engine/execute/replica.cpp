@@ -98,10 +98,10 @@ parallel::WeightCut Replica::weight_cut(int rank, int sp, int tp, int ep) {
   return parallel::weight_cut(parallel::Sharding::base, {sp, tp, in_block / tp, in_block % tp, ep});
 }
 
-void Replica::while_computing(std::function<void()> look) {
-  compute_.stream.set_poll([this, look = std::move(look)] {
+void Replica::while_computing(std::function<void()> poll) {
+  compute_.stream.set_poll([this, poll = std::move(poll)] {
     move_transfers_();
-    look();
+    poll();
   });
 }
 

@@ -65,7 +65,7 @@ class Replica {
 
   /// The executing thread calls `look` every few tens of microseconds while ops compute and while
   /// the host waits for a GPU. Everything that `look` uses must last as long as plans are executed.
-  void while_computing(std::function<void()> look);
+  void while_computing(std::function<void()> poll);
 
   const attention::Compute& compute() const { return compute_; }
   /// The library that moves tensors, for the log; "" for tensors in the host's memory.

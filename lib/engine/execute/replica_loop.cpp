@@ -105,18 +105,19 @@ double flops_of(const report::Recorder& recorder) {
 
 execute::ReplicaTotals run_replica(comm::Communicator& ranks, Replica& replica,
                                    report::Recorder& recorder, PlanSource* plans,
-                                   const std::function<bool()>& told, const RunClock& clock) {
+                                   const std::function<bool()>& stop_requested,
+                                   const RunClock& clock) {
   constexpr int root = 0;
   constexpr int64_t no_pass = -1;
   execute::ReplicaTotals totals;
   execute::PassCounter counter;
   Unwritten unwritten(plans, totals);
-  bool any_told = false;
+  bool any_stop_requested = false;
   for (;;) {
     schedule::Plan plan;
     if (plans != nullptr)
-      plan = make_plan(*plans, plans->observer.stopping(any_told || told()), clock.seconds(),
-                       unwritten, totals);
+      plan = make_plan(*plans, plans->observer.stopping(any_stop_requested || stop_requested()),
+                       clock.seconds(), unwritten, totals);
     std::vector<std::byte> bytes;
     if (plans != nullptr) bytes = to_bytes(plan);
     {
@@ -128,7 +129,7 @@ execute::ReplicaTotals run_replica(comm::Communicator& ranks, Replica& replica,
     if (plan.wait_s > 0) {
       const ScopedSpan span(recorder, "wait_for_arrivals", Kind::idle);
       wait(plan.wait_s, clock, ranks);
-      any_told = ranks.all_reduce_max(told() ? 1 : 0) > 0;
+      any_stop_requested = ranks.all_reduce_max(stop_requested() ? 1 : 0) > 0;
       if (plans != nullptr) plans->observer.ended(totals);
       continue;
     }
@@ -145,7 +146,7 @@ execute::ReplicaTotals run_replica(comm::Communicator& ranks, Replica& replica,
     std::vector<std::vector<std::byte>> gathered;
     {
       const ScopedSpan span(recorder, execute::phase_name(plan), Kind::phase);
-      const PassReply answer{told(), plan.number, 0, execute(replica, plan, unwritten)};
+      const PassReply answer{stop_requested(), plan.number, 0, execute(replica, plan, unwritten)};
       const ScopedSpan waiting(recorder, "gather_outcomes", Kind::comm);
       gathered = ranks.gather(to_bytes(answer), root);
     }
@@ -154,7 +155,7 @@ execute::ReplicaTotals run_replica(comm::Communicator& ranks, Replica& replica,
     std::vector<schedule::Outcome> outcomes;
     for (const auto& part : gathered) {
       auto answer = from_bytes<PassReply>(part);
-      any_told = any_told || answer.stop_requested != 0;
+      any_stop_requested = any_stop_requested || answer.stop_requested != 0;
       outcomes.push_back(std::move(answer.outcome));
     }
     const double end = clock.seconds();

@@ -26,10 +26,10 @@ void wait_until(const std::function<bool()>& test) {
 
 /// Executes a plan of this rank's team.
 PassReply execute(const schedule::Plan& plan, Replica& replica, report::Recorder& recorder,
-                  bool told) {
+                  bool stop_requested) {
   // Set before the phase's span, which belongs to the pass.
   recorder.set_pass(plan.saves() ? no_pass : plan.number);
-  PassReply answer{told, plan.number, -recorder.totals().flops, {}};
+  PassReply answer{stop_requested, plan.number, -recorder.totals().flops, {}};
   {
     const ScopedSpan span(recorder, execute::phase_name(plan), Kind::phase);
     answer.outcome = replica.execute(plan);
@@ -41,7 +41,7 @@ PassReply execute(const schedule::Plan& plan, Replica& replica, report::Recorder
 
 /// Every rank but 0: executes the plans that come.
 void follow(comm::Communicator& ranks, Replica& replica, report::Recorder& recorder,
-            const std::function<bool()>& told) {
+            const std::function<bool()>& stop_requested) {
   comm::Mailbox mail(ranks, root);
   bool said = false;  // that this rank was told to stop
   for (;;) {
@@ -49,7 +49,7 @@ void follow(comm::Communicator& ranks, Replica& replica, report::Recorder& recor
     {
       const ScopedSpan span(recorder, "wait_for_plan", Kind::idle);
       wait_until([&] {
-        if (!said && told()) {
+        if (!said && stop_requested()) {
           mail.send(to_bytes(PassReply{1, no_pass, 0, {}}));
           said = true;
         }
@@ -59,7 +59,7 @@ void follow(comm::Communicator& ranks, Replica& replica, report::Recorder& recor
       });
     }
     if (plan.last != 0) break;
-    mail.send(to_bytes(execute(plan, replica, recorder, told())));
+    mail.send(to_bytes(execute(plan, replica, recorder, stop_requested())));
   }
   mail.send(to_bytes(PassReply{}));  // rank 0 expects a message until it has this one
   mail.flush();
@@ -69,12 +69,12 @@ void follow(comm::Communicator& ranks, Replica& replica, report::Recorder& recor
 class Lead {
  public:
   Lead(comm::Communicator& ranks, Replica& replica, report::Recorder& recorder, PlanSource& plans,
-       const std::function<bool()>& told, const RunClock& clock)
+       const std::function<bool()>& stop_requested, const RunClock& clock)
       : ranks_(ranks),
         replica_(replica),
         recorder_(recorder),
         plans_(plans),
-        told_(told),
+        stop_requested_(stop_requested),
         clock_(clock) {
     for (int rank = 1; rank < ranks.size(); ++rank) mail_.emplace_back(ranks, rank);
   }
@@ -91,12 +91,12 @@ class Lead {
       if (own_.empty()) break;
       const schedule::Plan plan = std::move(own_.front());
       own_.pop_front();
-      take(root, execute(plan, replica_, recorder_, told_()));
+      take(root, execute(plan, replica_, recorder_, stop_requested_()));
     }
     schedule::Plan last;
     last.last = 1;
     for (comm::Mailbox& mail : mail_) mail.send(to_bytes(last));
-    for (comm::Mailbox& mail : mail_)  // an answer that says "told" may come first
+    for (comm::Mailbox& mail : mail_)  // an answer that says a request to stop may come first
       wait_until([&] {
         const auto message = mail.receive();
         return message && from_bytes<PassReply>(*message).stop_requested == 0;
@@ -139,7 +139,7 @@ class Lead {
   };
 
   void plan(double now) {
-    stopping_ = draining_ || plans_.observer.stopping(any_told_ || told_());
+    stopping_ = draining_ || plans_.observer.stopping(any_stop_requested_ || stop_requested_());
     while (auto next = next_pass(plans_, stopping_, now, totals_)) {
       note_decisions(next->number);
       send(std::move(*next), now);
@@ -209,7 +209,7 @@ class Lead {
   }
 
   void take(int rank, PassReply answer) {
-    any_told_ = any_told_ || answer.stop_requested != 0;
+    any_stop_requested_ = any_stop_requested_ || answer.stop_requested != 0;
     news_ = true;
     if (answer.pass == no_pass) return;
     UnderWay& pass = under_way_.at(answer.pass);
@@ -258,14 +258,14 @@ class Lead {
   Replica& replica_;
   report::Recorder& recorder_;
   PlanSource& plans_;
-  const std::function<bool()>& told_;
+  const std::function<bool()>& stop_requested_;
   const RunClock& clock_;
   std::deque<comm::Mailbox> mail_;  ///< of ranks 1, 2, …
   std::map<int64_t, UnderWay> under_way_;
   std::deque<schedule::Plan> own_;  ///< plans that this rank has to execute
   execute::ReplicaTotals totals_;
   execute::PassCounter counter_;
-  bool any_told_ = false, stopping_ = false, draining_ = false, ended_ = false;
+  bool any_stop_requested_ = false, stopping_ = false, draining_ = false, ended_ = false;
   int64_t begun_ = 0;        ///< passes
   bool news_ = true;         ///< something has happened since the last plans
   double look_again_s_ = 0;  ///< when to plan although nothing has happened
@@ -273,13 +273,13 @@ class Lead {
 };
 
 /// What the replica calls while it computes, as long as this object lives.
-struct Looks {
-  Looks(Replica& computing, std::function<void()> look) : replica(computing) {
-    replica.while_computing(std::move(look));
+struct Polling {
+  Polling(Replica& computing, std::function<void()> poll) : replica(computing) {
+    replica.while_computing(std::move(poll));
   }
-  Looks(const Looks&) = delete;
-  Looks& operator=(const Looks&) = delete;
-  ~Looks() {
+  Polling(const Polling&) = delete;
+  Polling& operator=(const Polling&) = delete;
+  ~Polling() {
     replica.while_computing([] {});
   }
 
@@ -290,15 +290,15 @@ struct Looks {
 
 execute::ReplicaTotals run_teams(comm::Communicator& ranks, Replica& replica,
                                  report::Recorder& recorder, PlanSource* plans,
-                                 const std::function<bool()>& told, std::function<void()> look,
-                                 const RunClock& clock) {
+                                 const std::function<bool()>& stop_requested,
+                                 std::function<void()> poll, const RunClock& clock) {
   if (plans == nullptr) {
-    follow(ranks, replica, recorder, told);
+    follow(ranks, replica, recorder, stop_requested);
     return {};
   }
-  Lead lead(ranks, replica, recorder, *plans, told, clock);
-  const Looks looks(replica, [&, look = std::move(look)] {
-    if (look) look();
+  Lead lead(ranks, replica, recorder, *plans, stop_requested, clock);
+  const Polling polling(replica, [&, poll = std::move(poll)] {
+    if (poll) poll();
     lead.serve_now_and_then();
   });
   return lead.run();

@@ -15,7 +15,8 @@ namespace pecia::execute {
 /// while_computing; `look` is called with it.
 execute::ReplicaTotals run_teams(comm::Communicator& ranks, Replica& replica,
                                  report::Recorder& recorder, PlanSource* plans,
-                                 const std::function<bool()>& told, std::function<void()> look,
+                                 const std::function<bool()>& stop_requested,
+                                 std::function<void()> poll,
                                  const RunClock& clock = steady_run_clock());
 
 }  // namespace pecia::execute

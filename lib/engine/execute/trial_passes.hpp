@@ -17,7 +17,7 @@ struct TrialPasses {
   parallel::AttentionExchange prefill_ring = parallel::AttentionExchange::pass_kv;
   /// Passes of at least this number of tokens go by levels; absent: none.
   std::optional<int64_t> levels_from = {};
-  /// Cached tokens of new sequences were read in passes of so many; absent: in one.
+  /// Tokens of a pass that read the cached tokens of new sequences; absent: one pass read all.
   std::optional<int64_t> tokens_per_pass = {};
 
   /// A pass with `tokens` new tokens of each of the sequences [first, first + count), which are new

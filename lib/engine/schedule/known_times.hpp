@@ -14,7 +14,7 @@ class KnownTimes {
  public:
   explicit KnownTimes(const SchedulerLimits& limits);
 
-  /// Takes in a pass that lasted so many seconds. `restored`: its keys were read from a save.
+  /// Takes in a pass that lasted this number of seconds. `restored`: its keys were read from a save.
   void add(const Plan& plan, bool restored, double seconds);
   /// Seconds of the plan by the measured rates; absent until passes of its kinds were measured.
   std::optional<double> expected_seconds(const Plan& plan) const;

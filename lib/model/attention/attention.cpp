@@ -185,7 +185,7 @@ void Attention::start_keys(const TensorView& k, const TensorView& v) {
 }
 
 void Attention::store(int64_t layer, const TensorView& k, const TensorView& v) {
-  const std::span<const int64_t> slots = pass_.slots(cache_.keeps(layer));
+  const std::span<const int64_t> slots = pass_.slots(cache_.retention(layer));
   int64_t slot = 0;
   for (const RowRange& rows : pass_.stored()) {
     steps_.store(layer, k.slice_rows(rows.begin, rows.size()),
@@ -212,7 +212,7 @@ void Attention::store_and_attend(int64_t layer, const LayerRows& x, const Tensor
 void Attention::run_fresh(int64_t layer, const kernels::RotateAndStoreArgs& heads,
                           const TensorView& out) {
   PECIA_CHECK(takes_fresh_heads(), "heads of rows that are not all stored here");
-  steps_.rotate_and_store(layer, heads, pass_.slots(cache_.keeps(layer)));
+  steps_.rotate_and_store(layer, heads, pass_.slots(cache_.retention(layer)));
   attend(layer, {heads.q_out, heads.k, heads.v}, out);  // keys travel from the cache
 }
 

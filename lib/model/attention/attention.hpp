@@ -71,7 +71,9 @@ class Attention {
   const std::vector<int64_t>& positions() const { return pass_.positions(); }
   /// The slots of this rank's cache that have the keys and values of these rows, but not of rows
   /// that are placed: in layers that keep all tokens, or recent ones.
-  const std::vector<int64_t>& slots(Keeps keeps = Keeps::all) const { return pass_.slots(keeps); }
+  const std::vector<int64_t>& slots(Retention retention = Retention::all) const {
+    return pass_.slots(retention);
+  }
   const parallel::ShardedRows& rows() const { return rows_; }
 
   /// Tells whether run_fresh may take the place of start_keys and run in this pass: nothing is

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The steps of attention over a ring on one rank: caching, one attention call, merging, sending
-/// keys round, and sending results home. Either keys or queries may travel. Each step is a span of
-/// the recorder.
+/// The steps of attention over a ring on one rank: caching, one attention call, merging, and sending
+/// results home. Keys travel by key_messages.hpp. Each step is a span of the recorder.
 
 #include <array>
 #include <functional>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "lib/model/attention/compute.hpp"
+#include "lib/model/attention/key_messages.hpp"
 #include "lib/model/attention/kv_cache.hpp"
 #include "lib/ranks/comm/communicator.hpp"
 #include "lib/ranks/parallel/kv_map.hpp"
@@ -31,32 +31,6 @@ struct AttentionCall {
   std::vector<kernels::KeyRun> runs;
   std::map<int64_t, double> flops;  ///< by window
   int merged = 1;                   ///< AttentionArgs::merged
-};
-
-/// Keys that travel together. They are the tokens in these slots of the cache, and then the pass's
-/// rows [first_row, first_row + rows), which need not be cached. The block has `tokens` tokens. What
-/// is beyond these two is padding.
-struct MessageBlock {
-  std::vector<parallel::SlotRange> cached;
-  int64_t tokens;
-  int64_t first_row = 0, rows = 0;
-};
-
-/// Keys that go straight to the ranks that see them (ranks/parallel/halo.hpp), by rank of the ring. The
-/// rank itself has none.
-struct HaloMessages {
-  std::vector<std::vector<MessageBlock>> leaving;  ///< without padding
-  std::vector<int64_t> coming;                     ///< tokens
-
-  int64_t tokens_leaving() const;
-  int64_t tokens_coming() const;
-};
-
-/// Tokens of a block that are copied into slots of this rank's cache as they pass.
-struct KeptTokens {
-  int64_t block_begin = 0, block_tokens = 0;  ///< the block, among the tokens of its message
-  int64_t first = 0;                          ///< the first of the tokens in the block
-  std::vector<parallel::SlotRange> slots;     ///< slots that they go to
 };
 
 inline std::span<std::byte> bytes_of(const TensorView& tensor) {
@@ -80,6 +54,7 @@ class AttentionSteps {
   /// Sets the ring of the pass, which has no messages yet. It must outlive the pass.
   void begin_pass(comm::Communicator& ring);
   comm::Communicator& ring() const { return *ring_; }
+  KeyMessages& messages() { return messages_; }  ///< of keys that travel
 
   const KvCache& cache() const { return cache_; }
   int64_t window(int64_t layer) const { return windows_[layer]; }
@@ -90,7 +65,7 @@ class AttentionSteps {
   /// Bytes of a row's query as it travels, and of its result with the log-sums.
   int64_t query_bytes() const { return num_heads_ * head_dim() * size_of(DType::fp32); }
   int64_t result_bytes() const { return query_bytes() + num_heads_ * size_of(DType::fp32); }
-  kernels::StoredKeys cached(int64_t layer) const;
+  kernels::StoredKeys cached(int64_t layer) const { return cache_.stored_keys(layer); }
   TensorView queries(device::Buffer& buffer, int64_t rows) const {
     return buffer.tensor(DType::fp32, {rows, num_heads_, head_dim()});
   }
@@ -139,57 +114,16 @@ class AttentionSteps {
                 const std::vector<parallel::StridedRange>& positions,
                 const std::vector<parallel::SlotRange>& slots, int64_t offset,
                 int64_t head_stride) const;
-  /// Plans the pass's messages of layers that keep all tokens, or of those that keep recent ones. A
-  /// message has K [num_kv_heads, tokens] of each block in turn, and
-  /// then V in the same way. In fp8 the scales of K [num_kv_heads, tokens] of each block follow, and
-  /// then the scales of V. Padding is never written, and no call ever points at it.
-  ///   blocks   the blocks of this rank's own message
-  ///   tokens   the tokens of the message that is here at each step, padding included
-  ///   kept     what is copied from that message into this rank's cache, by step, if anything is
-  void plan_messages(Keeps keeps, std::vector<MessageBlock> blocks, std::vector<int64_t> tokens,
-                     std::vector<std::vector<KeptTokens>> kept = {});
-  /// Visits each rank's keys in turn, while the keys of the next step are on their way. Step 0
-  /// visits the rank's own keys. These are in the cache, or, if any are kept elsewhere, in the
-  /// rank's message. `k` and `v` are the pass's rows. The call is collective over the ring.
-  void pass_keys(int64_t layer, const TensorView& k, const TensorView& v,
-                 const std::function<void(int step, const kernels::StoredKeys& keys)>& visit);
-  /// Sends keys straight to the ranks that see them. Visits the rank's own keys, in the cache, while
-  /// they travel, and then what has come, if anything has. The messages that came lie one after the
-  /// other by rank: K [num_kv_heads, tokens] of each block of each message in turn, and then V and
-  /// the scales in the same way. The call is collective over the ring.
-  void exchange_halo(int64_t layer, const HaloMessages& messages,
-                     const std::function<void(const kernels::StoredKeys& keys)>& visit_own,
-                     const std::function<void(const kernels::StoredKeys& keys)>& visit_halo);
   /// Sends away[r] to rank r and receives home[r] from there. The call is collective over the ring.
   void send_home(const std::vector<Partial>& away, const std::vector<Partial>& home);
-  void wait(comm::Transfer& transfer, const char* name, int64_t bytes);
+  void wait(comm::Transfer& transfer, const char* name, int64_t bytes) {
+    compute_.wait(transfer, name, bytes);
+  }
 
  private:
   TensorView lse(device::Buffer& buffer, int64_t rows) const {
     return buffer.tensor(DType::fp32, {rows, num_heads_});
   }
-  /// Keys and values of a message.
-  struct MessageParts {
-    std::byte *k, *v;
-    float *k_scales = nullptr, *v_scales = nullptr;  ///< in fp8
-  };
-  MessageParts parts(const device::Buffer& message, int64_t tokens) const;
-  /// The plan of messages.
-  struct Messages {
-    std::vector<MessageBlock> blocks;
-    std::vector<int64_t> tokens;                ///< by step
-    std::vector<std::vector<KeptTokens>> kept;  ///< by step; empty: nothing is kept
-  };
-  const Messages& messages_of(Keeps keeps) const { return messages_[static_cast<size_t>(keeps)]; }
-  int64_t message_bytes(Keeps keeps, int step) const {
-    return messages_of(keeps).tokens.at(step) * cache_.shape().layer_bytes_per_token();
-  }
-  void pack(int64_t layer, const TensorView& k, const TensorView& v);
-  std::byte* pack_cached(const TensorView& cached, const std::vector<MessageBlock>& blocks,
-                         std::byte* message);
-  void pack_rows(const std::vector<MessageBlock>& blocks, const TensorView& x, std::byte* vectors,
-                 float* scales);
-  void keep(int64_t layer, int step);
   void attend(int64_t layer, const AttentionCall& call, const TensorView& q,
               const kernels::StoredKeys& keys, const Partial& to, kernels::AttentionFrom from);
 
@@ -203,12 +137,11 @@ class AttentionSteps {
   float scale_;
   std::vector<TensorView> sink_logits_;  ///< by layer, or empty
   Buffers sink_part_;
-  std::array<Messages, 2> messages_;  ///< by Keeps
-  std::vector<int64_t> block_slots_;  ///< places of a block's rows
-  std::vector<int64_t> row_places_;   ///< 0, 1, … of queries_of_calls
+  KeyMessages messages_;
+  std::vector<int64_t> row_places_;  ///< 0, 1, … of queries_of_calls
   device::Buffer rounded_q_;
   Buffers part_;  ///< of attend_more, where the backend continues no results
-  device::Buffer travelling_[2], lse_;
+  device::Buffer lse_;
   std::vector<Buffers> away_, home_;  ///< by rank
 };
 

@@ -38,7 +38,7 @@ BroadcastQ::Visitors BroadcastQ::visitors(int64_t window) const {
   const PassCalls calls(steps_, pass);
   Visitors visitors{
       std::vector<std::vector<int64_t>>(pass.size()), std::vector<int64_t>(pass.size()), {}};
-  const SequenceRuns cached = calls.in_cache(pass.keeps_of(window));
+  const SequenceRuns cached = calls.in_cache(pass.retention_of(window));
   const std::vector<SequenceRows> own = pass.rows_at(pass.index());
   calls.add(visitors.batch, own, cached);
   for (int other = 0; other < pass.size(); ++other) {

@@ -22,4 +22,9 @@ void Compute::copy(const TensorView& from, const TensorView& to) const {
                      from.row_elements() * bytes, from.rows(), stream);
 }
 
+void Compute::wait(comm::Transfer& transfer, const char* name, int64_t bytes) const {
+  const report::ScopedSpan span(recorder, name, report::Kind::comm, bytes);
+  transfer.wait();
+}
+
 }  // namespace pecia::attention

@@ -8,6 +8,7 @@
 #include "kernels/api/backend.hpp"
 #include "lib/base/device/buffer.hpp"
 #include "lib/base/report/spans.hpp"
+#include "lib/ranks/comm/communicator.hpp"
 
 namespace pecia::attention {
 
@@ -24,6 +25,9 @@ struct Compute {
   /// Copies the elements after the work that the stream holds. Shapes and types must be equal. Rows
   /// may be strided.
   void copy(const TensorView& from, const TensorView& to) const;
+
+  /// Waits for the transfer of `bytes` bytes in a span with this name.
+  void wait(comm::Transfer& transfer, const char* name, int64_t bytes) const;
 };
 
 }  // namespace pecia::attention

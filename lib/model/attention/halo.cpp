@@ -12,7 +12,7 @@ using parallel::SequenceId;
 bool Halo::goes_straight(const PassRows& rows, int64_t window) {
   if (window == 0 || rows.size() == 1 || rows.places_any()) return false;
   std::vector<int64_t> tokens;
-  for (int rank = 0; rank < rows.size(); ++rank) tokens.push_back(rows.kept(Keeps::all, rank));
+  for (int rank = 0; rank < rows.size(); ++rank) tokens.push_back(rows.kept(Retention::all, rank));
   return parallel::halo_goes_straight(rows.sequences(), rows.team(), window, tokens);
 }
 
@@ -22,9 +22,10 @@ void Halo::begin_pass(const PassRows& rows, std::span<const int64_t> windows) {
   const PassCalls calls(steps_, rows);
   const std::vector<HaloSequence> seen = sequences();
   for (const int64_t window : windows) {
-    const Keeps keeps = rows.keeps_of(window);
+    const Retention retention = rows.retention_of(window);
     const parallel::Halo plan = parallel::halo_of(seen, rows.size(), rows.index(), window);
-    plans_[window] = {messages(keeps, plan), calls.call(rows.index(), calls.in_cache(keeps)),
+    plans_[window] = {messages(retention, plan),
+                      calls.call(rows.index(), calls.in_cache(retention)),
                       calls.call(rows.index(), runs_that_come(seen, plan))};
   }
 }
@@ -48,7 +49,7 @@ std::vector<HaloSequence> Halo::sequences() const {
   return sequences;
 }
 
-HaloMessages Halo::messages(Keeps keeps, const parallel::Halo& plan) const {
+HaloMessages Halo::messages(Retention retention, const parallel::Halo& plan) const {
   const KvLedger& ledger = rows_->ledger();
   const std::vector<SequenceId>& sequences = rows_->key_sequences();
   HaloMessages messages{std::vector<std::vector<MessageBlock>>(rows_->size()),
@@ -58,10 +59,10 @@ HaloMessages Halo::messages(Keeps keeps, const parallel::Halo& plan) const {
       messages.coming[rank] += count_tokens(plan.coming[rank][i]);
       const std::vector<IndexRun>& leaving = plan.leaving[rank][i];
       MessageBlock block{{}, count_tokens(leaving)};
-      const int64_t gone = ledger.gone(keeps, sequences[i], ledger.instance());
+      const int64_t evicted = ledger.evicted(retention, sequences[i], ledger.instance());
       for (const IndexRun& run : leaving) {
         const auto slots =
-            part_of(ledger.kept_slots(keeps, sequences[i]), run.begin - gone, run.count);
+            part_of(ledger.kept_slots(retention, sequences[i]), run.begin - evicted, run.count);
         block.cached.insert(block.cached.end(), slots.begin(), slots.end());
       }
       if (block.tokens > 0) messages.leaving[rank].push_back(std::move(block));
@@ -89,7 +90,7 @@ SequenceRuns Halo::runs_that_come(const std::vector<HaloSequence>& sequences,
 void Halo::run(int64_t layer, const LayerRows& x, const Partial& to) {
   const Plan& plan = plans_.at(steps_.window(layer));
   const TensorView queries = steps_.queries_of_calls(x.q);
-  steps_.exchange_halo(
+  steps_.messages().exchange(
       layer, plan.messages,
       [&](const kernels::StoredKeys& keys) { steps_.attend(layer, plan.own, queries, keys, to); },
       [&](const kernels::StoredKeys& keys) {

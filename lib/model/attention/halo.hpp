@@ -31,7 +31,7 @@ class Halo : public AttentionPath {
     AttentionCall own, coming;
   };
   std::vector<parallel::HaloSequence> sequences() const;
-  HaloMessages messages(Keeps keeps, const parallel::Halo& plan) const;
+  HaloMessages messages(Retention retention, const parallel::Halo& plan) const;
   SequenceRuns runs_that_come(const std::vector<parallel::HaloSequence>& sequences,
                               const parallel::Halo& plan) const;
 

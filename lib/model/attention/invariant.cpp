@@ -14,7 +14,7 @@ using parallel::SequenceId;
 
 namespace {
 
-// Up to so many rows, one call for all virtual ranks of a visit keeps more threads busy and costs
+// Up to this number of rows, one call for all virtual ranks of a visit keeps more threads busy and costs
 // little memory; which is chosen changes no bit.
 constexpr int64_t most_stacked_rows = 64;
 
@@ -81,7 +81,7 @@ void Invariant::plan_messages() {
     tokens += played() * needed.padded_tokens;
     key_sequences_.push_back(needed);
   }
-  steps_.plan_messages(Keeps::all, std::move(blocks), std::vector<int64_t>(size(), tokens));
+  steps_.messages().plan(Retention::all, std::move(blocks), std::vector<int64_t>(size(), tokens));
 }
 
 /// The keys of a sequence that one of a rank's virtual ranks holds, in the order they were cached:
@@ -199,7 +199,7 @@ void Invariant::pass_keys(int64_t layer, const TensorView& q, const Partial& to)
   const auto result = [&](int of) {  // the root's place is that of rank 0
     return of == 0 ? to : steps_.partial(waiting_[place[of]], q.rows());
   };
-  steps_.pass_keys(layer, {}, {}, [&](int step, const kernels::StoredKeys& keys) {
+  steps_.messages().pass_round(layer, {}, {}, [&](int step, const kernels::StoredKeys& keys) {
     const int visitor = rows_->visiting(step);
     if (visitor != 0) {
       place[visitor] = free.back();

@@ -55,10 +55,10 @@ KvCache::KvCache(const KvShape& shape, int64_t capacity, device::Device& device,
       storage_(device, device::Memory::device) {
   PECIA_CHECK(!recent_.any() || std::ssize(recent_.are) == shape.layers,
               "{} of {} layers keep recent tokens or all", recent_.are.size(), shape.layers);
-  for (const Keeps which : {Keeps::all, Keeps::recent}) {
+  for (const Retention which : {Retention::all, Retention::recent}) {
     int64_t layers = 0;
     for (int64_t layer = 0; layer < shape.layers; ++layer)
-      if (keeps(layer) == which)
+      if (retention(layer) == which)
         first_slot_[layer] = all_slots_ + slots_of_layers(layers++, this->capacity(which));
     all_slots_ += slots_of_layers(layers, this->capacity(which));
   }
@@ -97,6 +97,14 @@ void KvCache::resize(parallel::SequenceId sequence, int64_t tokens) {
   slots.insert(slots.end(), more.begin(), more.end());
 }
 
+kernels::StoredKeys KvCache::stored_keys(int64_t layer) const {
+  const Stored keys = k(layer), values = v(layer);
+  kernels::StoredKeys stored{keys.vectors.data(), values.vectors.data()};
+  if (keys.scales)
+    stored.k_scales = keys.scales.as<float>(), stored.v_scales = values.scales.as<float>();
+  return stored;
+}
+
 const std::vector<KvCache::Slots>& KvCache::parts(parallel::SequenceId sequence) const {
   const auto found = taken_.find(sequence);
   PECIA_CHECK(found != taken_.end(), "sequence {} has no KV slots", sequence);
@@ -104,7 +112,7 @@ const std::vector<KvCache::Slots>& KvCache::parts(parallel::SequenceId sequence)
 }
 
 KvCache::Stored KvCache::at(int64_t layer, int64_t side) const {
-  const int64_t slots = capacity(keeps(layer)), heads = shape_.num_kv_heads;
+  const int64_t slots = capacity(retention(layer)), heads = shape_.num_kv_heads;
   // K of a layer, then V, one layer after another; then the scales in the same order.
   const int64_t before = heads * (2 * first_slot_.at(layer) + side * slots);  // vectors
   std::byte* const vectors = storage_.as<std::byte>();

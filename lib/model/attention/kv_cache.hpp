@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "kernels/api/attention.hpp"
 #include "lib/base/core/fp8_vector.hpp"
 #include "lib/base/device/buffer.hpp"
 #include "lib/model/attention/slot_pool.hpp"
@@ -31,7 +32,7 @@ struct KvShape {
 };
 
 /// Which tokens a layer keeps of each sequence.
-enum class Keeps : uint8_t {
+enum class Retention : uint8_t {
   all,
   recent  ///< those that its sliding window still reaches
 };
@@ -62,12 +63,12 @@ class KvCache {
 
   const KvShape& shape() const { return shape_; }
   const RecentLayers& recent() const { return recent_; }
-  Keeps keeps(int64_t layer) const {
-    return recent_.any() && recent_.are.at(layer) ? Keeps::recent : Keeps::all;
+  Retention retention(int64_t layer) const {
+    return recent_.any() && recent_.are.at(layer) ? Retention::recent : Retention::all;
   }
   /// Counts the slots of layers that keep all tokens, or recent ones.
-  int64_t capacity(Keeps keeps = Keeps::all) const {
-    return keeps == Keeps::all ? pool_.capacity() : recent_.capacity;
+  int64_t capacity(Retention retention = Retention::all) const {
+    return retention == Retention::all ? pool_.capacity() : recent_.capacity;
   }
   int64_t bytes() const { return storage_.bytes(); }
   /// The functions from here on are about slots of layers that keep all tokens.
@@ -89,11 +90,13 @@ class KvCache {
 
   /// The keys, or the values, of one layer.
   struct Stored {
-    TensorView vectors;  ///< [num_kv_heads, capacity(keeps(layer)), head_dim]
+    TensorView vectors;  ///< [num_kv_heads, capacity(retention(layer)), head_dim]
     TensorView scales;   ///< the same without head_dim, fp32; absent unless the vectors are fp8
   };
   Stored k(int64_t layer) const { return at(layer, 0); }
   Stored v(int64_t layer) const { return at(layer, 1); }
+  /// Both, as attention takes them.
+  kernels::StoredKeys stored_keys(int64_t layer) const;
 
  private:
   using Slots = std::vector<parallel::SlotRange>;

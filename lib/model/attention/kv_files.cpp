@@ -278,7 +278,7 @@ void KvFiles::restore(KvLayers layers, const std::filesystem::path& folder, cons
   if (restored.empty()) return;
   const KvShape& cache = cache_.shape();
   const std::vector<int64_t>& positions = attention_.positions();
-  const std::vector<int64_t>& slots = attention_.slots(cache_.keeps(restored.front()));
+  const std::vector<int64_t>& slots = attention_.slots(cache_.retention(restored.front()));
   std::vector<int64_t> row_of(count, -1);
   for (size_t row = 0; row < positions.size(); ++row)
     row_of.at(positions[row] - first) = static_cast<int64_t>(row);

@@ -80,10 +80,10 @@ HeldTokens KvLedger::held(parallel::SequenceId sequence) const {
 }
 
 HeldTokens KvLedger::held_recently(parallel::SequenceId sequence) const {
-  const int64_t gone = recent_->gone(sequence, instance_);
-  const int64_t kept = map_.held(sequence, instance_) - gone;
+  const int64_t evicted = recent_->evicted(sequence, instance_);
+  const int64_t kept = map_.held(sequence, instance_) - evicted;
   if (kept == 0) return {};
-  return {positions_of({{gone, kept}}, map_.ranges(sequence, instance_)),
+  return {positions_of({{evicted, kept}}, map_.ranges(sequence, instance_)),
           part_of(recent_->slots(sequence), 0, kept)};
 }
 

@@ -60,13 +60,14 @@ class KvLedger {
   }
   /// Counts the sequence's first tokens that an instance holds, but not in layers that keep recent
   /// tokens. Where all layers are asked about, it is 0.
-  int64_t gone(Keeps keeps, parallel::SequenceId sequence, int instance) const {
-    return keeps == Keeps::recent ? recent_->gone(sequence, instance) : 0;
+  int64_t evicted(Retention retention, parallel::SequenceId sequence, int instance) const {
+    return retention == Retention::recent ? recent_->evicted(sequence, instance) : 0;
   }
   /// Returns the slots of the tokens after those that are gone here, and then of the tokens that
   /// this instance will hold, as far as there are slots for them.
-  std::vector<parallel::SlotRange> kept_slots(Keeps keeps, parallel::SequenceId sequence) const {
-    return keeps == Keeps::recent ? recent_->slots(sequence) : slots(sequence);
+  std::vector<parallel::SlotRange> kept_slots(Retention retention,
+                                              parallel::SequenceId sequence) const {
+    return retention == Retention::recent ? recent_->slots(sequence) : slots(sequence);
   }
   /// Returns next_slots in layers that keep recent tokens. The slots are taken by this call.
   std::vector<parallel::SlotRange> next_recent_slots(parallel::SequenceId sequence, int64_t count) {

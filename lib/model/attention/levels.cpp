@@ -31,7 +31,7 @@ void Levels::begin_pass(const PassRows& rows, std::span<const int64_t>) {
     slot += count;
   }
   const PassCalls calls(steps_, rows);
-  begin(rows, std::move(sequences), calls.call(rows.index(), calls.in_cache(Keeps::all)));
+  begin(rows, std::move(sequences), calls.call(rows.index(), calls.in_cache(Retention::all)));
 }
 
 /// The numbers of the sequence's tokens by rank, and where the cached ones are here. The map has the

@@ -16,9 +16,9 @@ class PassCalls {
   PassCalls(const AttentionSteps& steps, const PassRows& rows) : steps_(steps), rows_(rows) {}
 
   /// This rank's own keys, where they are cached.
-  SequenceRuns in_cache(Keeps keeps) const;
+  SequenceRuns in_cache(Retention retention) const;
   /// The keys of `rank` in its message round the ring.
-  SequenceRuns in_message(Keeps keeps, int rank) const;
+  SequenceRuns in_message(Retention retention, int rank) const;
 
   /// The rows of `rank` against these keys.
   AttentionCall call(int rank, const SequenceRuns& runs) const;

@@ -14,28 +14,28 @@ void PassKv::begin_pass(const PassRows& rows, std::span<const int64_t> windows) 
   rows_ = &rows;
   const PassCalls calls(steps_, rows);
   for (auto& visits : visits_) visits.clear();
-  for (const Keeps keeps : rows.keeps(windows)) {
-    std::vector<AttentionCall>& visits = visits_[static_cast<size_t>(keeps)];
-    if (rows.size() > 1) plan_messages(keeps);
+  for (const Retention retention : rows.retentions(windows)) {
+    std::vector<AttentionCall>& visits = visits_[static_cast<size_t>(retention)];
+    if (rows.size() > 1) plan_messages(retention);
     for (int step = 0; step < rows.size(); ++step) {
-      const bool in_cache = step == 0 && (keeps == Keeps::recent || !rows.places_any());
+      const bool in_cache = step == 0 && (retention == Retention::recent || !rows.places_any());
       visits.push_back(
-          calls.call(rows.index(), in_cache ? calls.in_cache(keeps)
-                                            : calls.in_message(keeps, rows.visiting(step))));
+          calls.call(rows.index(), in_cache ? calls.in_cache(retention)
+                                            : calls.in_message(retention, rows.visiting(step))));
     }
   }
 }
 
 /// A message has the keys that layers keep. Of sequences that the pass places, which are in no pass
 /// of layers that keep recent ones, the rows follow what is cached.
-void PassKv::plan_messages(Keeps keeps) {
+void PassKv::plan_messages(Retention retention) {
   const int index = rows_->index();
   std::vector<MessageBlock> blocks;
   for (const SequenceId sequence : rows_->key_sequences()) {
     const auto* travelling = rows_->placed(sequence);
-    const int64_t tokens = rows_->kept(keeps, sequence, index);
+    const int64_t tokens = rows_->kept(retention, sequence, index);
     const int64_t cached = travelling != nullptr ? travelling->at(index).cached : tokens;
-    blocks.push_back({part_of(rows_->ledger().kept_slots(keeps, sequence), 0, cached), tokens});
+    blocks.push_back({part_of(rows_->ledger().kept_slots(retention, sequence), 0, cached), tokens});
   }
   int64_t row = 0;
   for (const PassSequence& sequence : rows_->sequences()) {
@@ -49,10 +49,10 @@ void PassKv::plan_messages(Keeps keeps) {
   std::vector<int64_t> tokens;
   std::vector<std::vector<KeptTokens>> kept;
   for (int step = 0; step < rows_->size(); ++step) {
-    tokens.push_back(rows_->kept(keeps, rows_->visiting(step)));
+    tokens.push_back(rows_->kept(retention, rows_->visiting(step)));
     if (rows_->places_any()) kept.push_back(kept_of(rows_->visiting(step)));
   }
-  steps_.plan_messages(keeps, std::move(blocks), std::move(tokens), std::move(kept));
+  steps_.messages().plan(retention, std::move(blocks), std::move(tokens), std::move(kept));
 }
 
 /// What this rank keeps of the message of `source`. The map has the pass's tokens already: what is
@@ -86,14 +86,14 @@ PathTraits PassKv::traits() const {
 int64_t PassKv::bytes_without_window(const PassRows& rows) const {
   int64_t tokens = 0;
   for (int step = 0; step + 1 < rows.size(); ++step)
-    tokens += rows.kept(Keeps::all, rows.visiting(step));
+    tokens += rows.kept(Retention::all, rows.visiting(step));
   return tokens * steps_.cache().shape().layer_bytes_per_token();
 }
 
 void PassKv::run(int64_t layer, const LayerRows& x, const Partial& to) {
   const TensorView queries = rows_->size() > 1 ? steps_.queries_of_calls(x.q) : x.q;
-  const auto& visits = visits_[static_cast<size_t>(steps_.cache().keeps(layer))];
-  steps_.pass_keys(layer, x.k, x.v, [&](int step, const kernels::StoredKeys& keys) {
+  const auto& visits = visits_[static_cast<size_t>(steps_.cache().retention(layer))];
+  steps_.messages().pass_round(layer, x.k, x.v, [&](int step, const kernels::StoredKeys& keys) {
     if (step == 0)
       steps_.attend(layer, visits[0], queries, keys, to);
     else

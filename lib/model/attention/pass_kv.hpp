@@ -20,12 +20,12 @@ class PassKv : public AttentionPath {
   int64_t bytes_without_window(const PassRows& rows) const override;
 
  private:
-  void plan_messages(Keeps keeps);
+  void plan_messages(Retention retention);
   std::vector<KeptTokens> kept_of(int source) const;
 
   AttentionSteps& steps_;
   const PassRows* rows_ = nullptr;
-  std::array<std::vector<AttentionCall>, 2> visits_;  ///< by Keeps and step
+  std::array<std::vector<AttentionCall>, 2> visits_;  ///< by Retention and step
 };
 
 }  // namespace pecia::attention

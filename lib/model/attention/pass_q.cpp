@@ -11,9 +11,9 @@ void PassQ::begin_pass(const PassRows& rows, std::span<const int64_t> windows) {
   rows_ = &rows;
   const PassCalls calls(steps_, rows);
   for (auto& visits : visits_) visits.clear();
-  for (const Keeps keeps : rows.keeps(windows)) {
-    std::vector<AttentionCall>& visits = visits_[static_cast<size_t>(keeps)];
-    const SequenceRuns cached = calls.in_cache(keeps);
+  for (const Retention retention : rows.retentions(windows)) {
+    std::vector<AttentionCall>& visits = visits_[static_cast<size_t>(retention)];
+    const SequenceRuns cached = calls.in_cache(retention);
     for (int step = 0; step < rows.size(); ++step)
       visits.push_back(calls.call(rows.visiting(step), cached));
   }
@@ -32,7 +32,7 @@ int64_t PassQ::bytes_without_window(const PassRows& rows) const {
 void PassQ::run(int64_t layer, const LayerRows& x, const Partial& to) {
   comm::Communicator& ring = steps_.ring();
   const PassRows& rows = *rows_;
-  const auto& visits = visits_[static_cast<size_t>(steps_.cache().keeps(layer))];
+  const auto& visits = visits_[static_cast<size_t>(steps_.cache().retention(layer))];
   const int size = rows.size(), rank = rows.index();
   const int right = (rank + 1) % size, left = (rank + size - 1) % size;
   TensorView visiting_q = x.q;

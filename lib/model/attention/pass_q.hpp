@@ -24,7 +24,7 @@ class PassQ : public AttentionPath {
  private:
   AttentionSteps& steps_;
   const PassRows* rows_ = nullptr;
-  std::array<std::vector<AttentionCall>, 2> visits_;  ///< by Keeps and step
+  std::array<std::vector<AttentionCall>, 2> visits_;  ///< by Retention and step
   device::Buffer travelling_[2];                      ///< it grows and is kept
 };
 

@@ -65,15 +65,16 @@ void PassRows::plan(KvLedger& ledger) {
 
 /// The next slots of a sequence for its rows, from `first_row` on.
 void PassRows::take_slots(KvLedger& ledger, const PassSequence& of, int64_t first_row) {
-  const auto take = [&](Keeps keeps, const std::vector<SlotRange>& ranges) {
-    append_slots(slots_[static_cast<size_t>(keeps)], ranges);
+  const auto take = [&](Retention retention, const std::vector<SlotRange>& ranges) {
+    append_slots(slots_[static_cast<size_t>(retention)], ranges);
   };
   const int64_t rows = count() - first_row;
   if (ledger.map().virtual_ranks() > 1)
     take_virtual_slots(of, first_row);
   else
-    take(Keeps::all, ledger.next_slots(of.sequence, rows));
-  if (ledger.recent() != nullptr) take(Keeps::recent, ledger.next_recent_slots(of.sequence, rows));
+    take(Retention::all, ledger.next_slots(of.sequence, rows));
+  if (ledger.recent() != nullptr)
+    take(Retention::recent, ledger.next_recent_slots(of.sequence, rows));
   if (!stored_.empty() && stored_.back().end == first_row)
     stored_.back().end = count();
   else
@@ -84,7 +85,7 @@ void PassRows::take_slots(KvLedger& ledger, const PassSequence& of, int64_t firs
 void PassRows::take_virtual_slots(const PassSequence& of, int64_t first_row) {
   const int played = ledger_->map().virtual_ranks();
   const auto first = positions().begin() + first_row, last = positions().end();
-  auto& slots = slots_[static_cast<size_t>(Keeps::all)];
+  auto& slots = slots_[static_cast<size_t>(Retention::all)];
   slots.resize(positions().size());
   for (int i = 0; i < played; ++i) {
     const SequenceRows own{of.sequence, rows_of(of, size() * played, index_ * played + i)};
@@ -134,34 +135,36 @@ const std::vector<StridedRange>& PassRows::ranges(SequenceId sequence, int rank)
                                : ledger_->map().ranges(sequence, team().instances[rank]);
 }
 
-int64_t PassRows::kept(Keeps keeps, int rank) const {
+int64_t PassRows::kept(Retention retention, int rank) const {
   int64_t tokens = 0;
-  for (const SequenceId sequence : key_sequences_) tokens += kept(keeps, sequence, rank);
+  for (const SequenceId sequence : key_sequences_) tokens += kept(retention, sequence, rank);
   return tokens;
 }
 
-int64_t PassRows::kept(Keeps keeps, SequenceId sequence, int rank) const {
-  return held(sequence, rank) - ledger_->gone(keeps, sequence, team().instances[rank]);
+int64_t PassRows::kept(Retention retention, SequenceId sequence, int rank) const {
+  return held(sequence, rank) - ledger_->evicted(retention, sequence, team().instances[rank]);
 }
 
-std::vector<StridedRange> PassRows::kept_ranges(Keeps keeps, SequenceId sequence, int rank) const {
+std::vector<StridedRange> PassRows::kept_ranges(Retention retention, SequenceId sequence,
+                                                int rank) const {
   const std::vector<StridedRange>& all = ranges(sequence, rank);
-  const int64_t gone = ledger_->gone(keeps, sequence, team().instances[rank]);
-  if (gone == 0) return all;
-  return positions_of({{gone, kept(keeps, sequence, rank)}}, all);
+  const int64_t evicted = ledger_->evicted(retention, sequence, team().instances[rank]);
+  if (evicted == 0) return all;
+  return positions_of({{evicted, kept(retention, sequence, rank)}}, all);
 }
 
-std::vector<Keeps> PassRows::keeps(std::span<const int64_t> windows) const {
-  std::vector<Keeps> found = keeps();
-  std::erase_if(found, [&](Keeps keeps) {
-    return std::ranges::none_of(windows, [&](int64_t window) { return keeps_of(window) == keeps; });
+std::vector<Retention> PassRows::retentions(std::span<const int64_t> windows) const {
+  std::vector<Retention> found = retentions();
+  std::erase_if(found, [&](Retention retention) {
+    return std::ranges::none_of(windows,
+                                [&](int64_t window) { return retention_of(window) == retention; });
   });
   return found;
 }
 
-std::vector<Keeps> PassRows::keeps() const {
-  if (ledger_->recent() == nullptr) return {Keeps::all};
-  return {Keeps::all, Keeps::recent};
+std::vector<Retention> PassRows::retentions() const {
+  if (ledger_->recent() == nullptr) return {Retention::all};
+  return {Retention::all, Retention::recent};
 }
 
 }  // namespace pecia::attention

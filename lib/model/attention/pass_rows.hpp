@@ -54,8 +54,8 @@ class PassRows {
 
   /// The slots of the cache for the rows that are stored here, one after the other: of layers that
   /// keep all tokens, or recent ones.
-  const std::vector<int64_t>& slots(Keeps keeps = Keeps::all) const {
-    return slots_[static_cast<size_t>(keeps)];
+  const std::vector<int64_t>& slots(Retention retention = Retention::all) const {
+    return slots_[static_cast<size_t>(retention)];
   }
   /// The rows that are stored here: all but those of sequences that the pass places.
   const std::vector<parallel::RowRange>& stored() const { return stored_; }
@@ -76,10 +76,10 @@ class PassRows {
   int64_t held(parallel::SequenceId sequence, int rank) const;
   const std::vector<parallel::StridedRange>& ranges(parallel::SequenceId sequence, int rank) const;
   /// Those of them that layers keep, of a sequence or of all key_sequences.
-  int64_t kept(Keeps keeps, parallel::SequenceId sequence, int rank) const;
-  int64_t kept(Keeps keeps, int rank) const;
-  std::vector<parallel::StridedRange> kept_ranges(Keeps keeps, parallel::SequenceId sequence,
-                                                  int rank) const;
+  int64_t kept(Retention retention, parallel::SequenceId sequence, int rank) const;
+  int64_t kept(Retention retention, int rank) const;
+  std::vector<parallel::StridedRange> kept_ranges(Retention retention,
+                                                  parallel::SequenceId sequence, int rank) const;
 
   /// Where the pass says that keys go, and what travels of them, by rank; null for sequences that
   /// it does not place.
@@ -90,10 +90,10 @@ class PassRows {
   bool places_any() const { return !placed_.empty(); }
 
   /// What layers with these windows keep, each kind once; without an argument, what any layers keep.
-  std::vector<Keeps> keeps(std::span<const int64_t> windows) const;
-  std::vector<Keeps> keeps() const;
-  Keeps keeps_of(int64_t window) const {
-    return window > 0 && ledger_->recent() != nullptr ? Keeps::recent : Keeps::all;
+  std::vector<Retention> retentions(std::span<const int64_t> windows) const;
+  std::vector<Retention> retentions() const;
+  Retention retention_of(int64_t window) const {
+    return window > 0 && ledger_->recent() != nullptr ? Retention::recent : Retention::all;
   }
   const KvLedger& ledger() const { return *ledger_; }
 
@@ -106,7 +106,7 @@ class PassRows {
   parallel::TeamPass own_;
   int index_ = 0;
   std::vector<std::vector<int64_t>> positions_ = std::vector<std::vector<int64_t>>(1);  ///< by rank
-  std::array<std::vector<int64_t>, 2> slots_;  ///< by Keeps
+  std::array<std::vector<int64_t>, 2> slots_;  ///< by Retention
   std::vector<parallel::RowRange> stored_;
   std::vector<parallel::SequenceId> key_sequences_;
   std::map<parallel::SequenceId, std::vector<parallel::TravellingTokens>> placed_;

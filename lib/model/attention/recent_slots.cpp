@@ -36,13 +36,13 @@ RecentSlots::RecentSlots(int64_t window, int64_t capacity, int instances, int in
 
 RecentSlots::Sequence& RecentSlots::of(SequenceId sequence) {
   Sequence& found = sequences_[sequence];
-  found.gone.resize(instances_);
+  found.evicted.resize(instances_);
   return found;
 }
 
 std::vector<SlotRange> RecentSlots::extend(SequenceId sequence, int64_t held, int64_t count) {
   Sequence& grows = of(sequence);
-  const int64_t first = held - grows.gone[instance_];  // of the new tokens, among its slots
+  const int64_t first = held - grows.evicted[instance_];  // of the new tokens, among its slots
   const int64_t blocks = (first + count + block - 1) / block - std::ssize(grows.blocks);
   if (blocks > 0) {
     PECIA_CHECK(blocks <= pool_.free(),
@@ -68,11 +68,12 @@ void RecentSlots::forget(const parallel::KvMap& map, SequenceId sequence) {
   Sequence& of_sequence = of(sequence);
   const int64_t first_seen = map.length(sequence) - window_ + 1;  // by the next row
   for (int instance = 0; instance < instances_; ++instance) {
-    const int64_t gone = tokens_before(map.ranges(sequence, instance), first_seen) / block * block;
-    const int64_t more = gone - of_sequence.gone[instance];
-    PECIA_CHECK(more >= 0, "{} tokens of sequence {} were gone, and {} are",
-                of_sequence.gone[instance], sequence, gone);
-    of_sequence.gone[instance] = gone;
+    const int64_t evicted =
+        tokens_before(map.ranges(sequence, instance), first_seen) / block * block;
+    const int64_t more = evicted - of_sequence.evicted[instance];
+    PECIA_CHECK(more >= 0, "{} tokens of sequence {} were evicted, and {} are",
+                of_sequence.evicted[instance], sequence, evicted);
+    of_sequence.evicted[instance] = evicted;
     if (instance != instance_) continue;
     const auto end = of_sequence.blocks.begin() + more / block;
     for (auto given = of_sequence.blocks.begin(); given != end; ++given)
@@ -88,9 +89,9 @@ void RecentSlots::remove(SequenceId sequence) {
   sequences_.erase(found);
 }
 
-int64_t RecentSlots::gone(SequenceId sequence, int instance) const {
+int64_t RecentSlots::evicted(SequenceId sequence, int instance) const {
   const auto found = sequences_.find(sequence);
-  return found == sequences_.end() ? 0 : found->second.gone.at(instance);
+  return found == sequences_.end() ? 0 : found->second.evicted.at(instance);
 }
 
 std::vector<SlotRange> RecentSlots::slots(SequenceId sequence) const {

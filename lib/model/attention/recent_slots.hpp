@@ -46,7 +46,7 @@ class RecentSlots {
 
   /// Counts the tokens of a sequence that an instance has cached first and that are gone there. It
   /// is a multiple of `block`, and the same on every rank.
-  int64_t gone(parallel::SequenceId sequence, int instance) const;
+  int64_t evicted(parallel::SequenceId sequence, int instance) const;
   /// Returns the slots of this instance's other tokens, in their order.
   std::vector<parallel::SlotRange> slots(parallel::SequenceId sequence) const;
 
@@ -64,8 +64,8 @@ class RecentSlots {
 
  private:
   struct Sequence {
-    std::vector<int64_t> gone;    ///< by instance
-    std::vector<int64_t> blocks;  ///< of this instance's other tokens, in their order
+    std::vector<int64_t> evicted;  ///< by instance
+    std::vector<int64_t> blocks;   ///< of this instance's other tokens, in their order
   };
   Sequence& of(parallel::SequenceId sequence);
 

@@ -216,7 +216,7 @@ std::optional<DType> read_stored_dtype(const JsonSection& file) {
   return {};
 }
 
-/// Number of elements in the layers' matrices, with so many experts of each layer that has some.
+/// Number of elements in the layers' matrices, with `experts` experts of each layer that has some.
 int64_t matrix_elements(const ModelConfig& config, int64_t experts) {
   const int64_t query_width = config.num_heads * config.head_dim;
   const int64_t kv_width = config.num_kv_heads * config.head_dim;
@@ -229,7 +229,7 @@ int64_t matrix_elements(const ModelConfig& config, int64_t experts) {
   return config.hidden * columns;
 }
 
-/// Biases of routers and of so many experts.
+/// Biases of routers and of `experts` experts.
 int64_t expert_bias_elements(const ModelConfig& config, int64_t experts) {
   if (!config.experts || !config.expert_bias) return 0;
   return config.num_layers(FeedForward::experts) *

@@ -19,7 +19,7 @@ class Mixture {
   Mixture(const ModelConfig& config, const attention::ReplicaGroups& groups,
           const attention::Compute& compute, Products& products, TensorParallel& tensor);
 
-  /// Begins a pass of so many rows, which `tensor` has begun.
+  /// Begins a pass of `num_rows` rows, which `tensor` has begun.
   void begin_pass(parallel::Sharding sharding, int64_t num_rows);
 
   /// Whether the host waits for the device in each layer of the pass.

@@ -2,8 +2,8 @@
 #include "lib/model/weights/read_codes.hpp"
 
 #include "lib/model/config/family.hpp"
-#include "lib/model/weights/coded_matrix.hpp"
 #include "lib/model/weights/convert.hpp"
+#include "lib/model/weights/quantized_matrix.hpp"
 
 namespace pecia::model {
 namespace {
@@ -64,7 +64,7 @@ void pass_over_expert(const ModelConfig& config, WeightLoader& loader, int64_t l
     if (loader.has_numbers(name + ".weight")) continue;
     const MatrixRole& role = role_of(kind);
     const int64_t out = role.out(config);
-    const CodedMatrix stored(loader, name, out, role.in(config), *config.quantization);
+    const QuantizedMatrix stored(loader, name, out, role.in(config), *config.quantization);
     if (role.has_bias(config))
       loader.vector(name + ".bias", out);
     else
@@ -92,7 +92,7 @@ void read_codes(const ModelConfig& config, WeightLoader& loader, int64_t layer,
     if (kind == MatrixKind::expert_down) ++expert;
     if (!matrix.parts.empty()) return;
     const int64_t out = role.out(config), in = role.in(config);
-    const CodedMatrix stored(loader, name, out, in, *config.quantization);
+    const QuantizedMatrix stored(loader, name, out, in, *config.quantization);
     const parallel::RowRange part = unit_part(config, role.unit, cut);
     const bool outputs = role.side == MatrixRole::Side::outputs;
     const parallel::RowRange rows = outputs ? part : parallel::RowRange{0, out};

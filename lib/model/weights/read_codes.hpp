@@ -15,7 +15,7 @@ namespace pecia::model {
 
 /// Fills the matrices of `to` that have no parts with the part `cut` of what the checkpoint has. They
 /// are codes where resident_code says so, else numbers of the type `dtype`, or of config.json's, or
-/// of bf16. Throws InputError as CodedMatrix does, and for numbers that the type cannot hold.
+/// of bf16. Throws InputError as QuantizedMatrix does, and for numbers that the type cannot hold.
 void read_codes(const ModelConfig& config, WeightLoader& loader, int64_t layer,
                 parallel::WeightCut cut, const CodeUse& use, std::optional<DType> dtype,
                 device::ThreadPool& pool, std::vector<device::Buffer>& memory, LayerWeights& to);

@@ -68,7 +68,7 @@ class Queue {
   template <typename Groups>
   std::unique_ptr<Transfer> start_groups(const char* operation, std::string peers,
                                          const Groups& groups) {
-    watch_->look();
+    watch_->poll();
     ready_->record(computing_);
     ready_->make_wait(*sending_);
     ++number_;
@@ -106,7 +106,7 @@ class Queue {
   void set_places(const std::vector<RackServerGpu>& by_rank) { traffic_.set_places(by_rank); }
   const Traffic& traffic() const { return traffic_.traffic(); }
 
-  bool look() { return watch_->look(); }
+  bool poll() { return watch_->poll(); }
   device::Device& device() const { return device_; }
   device::Stream& computing() const { return computing_; }
   /// Makes a part that is watched like the group itself.
@@ -174,7 +174,7 @@ class StepRanks : public device::JointRanks {
   /// other transfer.
   std::unique_ptr<Transfer> start_all_reduce(std::span<float> values) {
     if (queue_.size() == 1 || values.empty()) return nullptr;
-    queue_.look();
+    queue_.poll();
     const int64_t number = queue_.number() + 1;
     if (pending_ == 0) {
       first_ = number;
@@ -309,7 +309,7 @@ class NcclCollectives : public Collectives {
     return transfer;
   }
 
-  void progress() override { queue_->look(); }
+  void progress() override { queue_->poll(); }
 
  protected:
   std::shared_ptr<Queue> queue_;
@@ -483,7 +483,7 @@ class NcclCommunicator : public CommunicatorOver {
   }
 
   bool progress() override {
-    const bool looked = queue_->look();
+    const bool looked = queue_->poll();
     return inner().progress() || looked;
   }
   void set_places(const std::vector<RackServerGpu>& by_rank) override {

@@ -79,7 +79,7 @@ std::shared_ptr<device::Event> NcclWatch::event(device::Device& device) {
   return device.make_event();
 }
 
-bool NcclWatch::look() {
+bool NcclWatch::poll() {
   const Clock::time_point now = Clock::now();
   if (now - looked_ < std::chrono::milliseconds(1)) return false;
   looked_ = now;

@@ -57,7 +57,7 @@ class NcclWatch {
   std::shared_ptr<device::Event> event(device::Device& device);
 
   /// Checks the operations at most once per millisecond; returns whether it did. Throws SystemError.
-  bool look();
+  bool poll();
 
  private:
   void forget_done();

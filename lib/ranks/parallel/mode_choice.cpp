@@ -109,7 +109,7 @@ ModeChoice choose_modes(const Setting& setting, const ModelShape& model, int64_t
     add("prefill", name_of(choice.prefill), why);
   }
   if (setting.elastic) {
-    choice.ring = RingMode::pass_kv;
+    choice.ring = AttentionExchange::pass_kv;
     choice.decode = DecodeMode::broadcast_q;
     add("ring and decode", "pass_kv+broadcast_q", "what elastic teams need");
     return choice;

@@ -27,7 +27,8 @@ bool gather_pays(const ModelShape& model, int tp, int64_t new_tokens);
 
 struct ModeChoice {
   PrefillMode prefill = PrefillMode::single;
-  std::optional<RingMode> ring;  ///< absent: a rule chooses turn by turn, or there is no ring
+  std::optional<AttentionExchange>
+      ring;  ///< absent: a rule chooses turn by turn, or there is no ring
   DecodeMode decode = DecodeMode::single;
   Reasons reasons;  ///< one for each mode that was auto
 };

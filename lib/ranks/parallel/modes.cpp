@@ -164,7 +164,7 @@ std::optional<Refusal> elastic_refusal(const Setting& setting) {
                    "parallel.cp elastic cuts sequences by what else runs, and reproducible: layout "
                    "needs the same cut in every batch",
                    "cp auto"};
-  if (setting.ring && *setting.ring != RingMode::pass_kv)
+  if (setting.ring && *setting.ring != AttentionExchange::pass_kv)
     return Refusal{"parallel.ring",
                    fmt::format("parallel.ring {} leaves keys where they are computed, but with "
                                "parallel.cp elastic some instances keep the keys of others as they "
@@ -275,15 +275,15 @@ std::string_view name_of(DecodeMode mode) {
   return "?";
 }
 
-std::string_view name_of(RingMode mode) {
+std::string_view name_of(AttentionExchange mode) {
   switch (mode) {
-    case RingMode::pass_kv:
+    case AttentionExchange::pass_kv:
       return "pass_kv";
-    case RingMode::pass_q:
+    case AttentionExchange::pass_q:
       return "pass_q";
-    case RingMode::broadcast_q:
+    case AttentionExchange::broadcast_q:
       return "broadcast_q";
-    case RingMode::levels:
+    case AttentionExchange::levels:
       return "levels";
   }
   return "?";

@@ -23,7 +23,6 @@ namespace pecia::parallel {
 enum class PrefillMode { single, ring, ulysses, usp, sp_tp, tp };
 /// How output tokens are made. `single` has the same meaning as for prompts.
 enum class DecodeMode { single, pass_q, broadcast_q, sp, tp, shift };
-using RingMode = AttentionExchange;
 
 /// What must not change the results of a job.
 enum class Reproducible {
@@ -34,12 +33,12 @@ enum class Reproducible {
 /// Return the words of job files.
 std::string_view name_of(PrefillMode mode);
 std::string_view name_of(DecodeMode mode);
-std::string_view name_of(RingMode mode);
+std::string_view name_of(AttentionExchange mode);
 
 /// The modes that a job may name, in the order of the help.
 inline constexpr std::array named_prefill_modes{
     PrefillMode::ring, PrefillMode::ulysses, PrefillMode::usp, PrefillMode::sp_tp, PrefillMode::tp};
-inline constexpr std::array named_ring_modes{RingMode::pass_kv, RingMode::pass_q};
+inline constexpr std::array named_ring_modes{AttentionExchange::pass_kv, AttentionExchange::pass_q};
 inline constexpr std::array named_decode_modes{DecodeMode::pass_q, DecodeMode::broadcast_q,
                                                DecodeMode::sp, DecodeMode::tp, DecodeMode::shift};
 
@@ -87,7 +86,7 @@ std::string needs(DecodeMode mode);
 struct Setting {
   Degrees degrees;
   std::optional<PrefillMode> prefill = {};
-  std::optional<RingMode> ring = {};
+  std::optional<AttentionExchange> ring = {};
   std::optional<DecodeMode> decode = {};
   std::optional<int64_t> shift_threshold = {};
   Reproducible reproducible = Reproducible::run;

@@ -32,8 +32,8 @@ std::optional<fs::path> products_path(const std::string& key) {
   return rates->parent_path() / fmt::format("products-{:016x}.json", std::hash<std::string>()(key));
 }
 
-kernels::Products products_named(const std::string& name) {
-  for (const kernels::Products products : kernels::all_products)
+kernels::MatmulKind products_named(const std::string& name) {
+  for (const kernels::MatmulKind products : kernels::all_matmul_kinds)
     if (name_of(products) == name) return products;
   fail<InputError>("products {}", name);
 }
@@ -58,7 +58,7 @@ std::vector<ProductTime> parse_products_file(const fs::path& path, const std::st
 
 }  // namespace
 
-std::string products_key(comm::Communicator& world, const std::vector<kernels::Products>& kinds,
+std::string products_key(comm::Communicator& world, const std::vector<kernels::MatmulKind>& kinds,
                          DType weights, int threads) {
   const auto host = world.split_by_host();
   std::set<std::string> cpus;
@@ -66,7 +66,7 @@ std::string products_key(comm::Communicator& world, const std::vector<kernels::P
   for (const auto& bytes : world.all_gather(std::as_bytes(std::span(mine))))
     cpus.emplace(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   std::vector<std::string_view> names;
-  for (const kernels::Products kind : kinds) names.push_back(name_of(kind));
+  for (const kernels::MatmulKind kind : kinds) names.push_back(name_of(kind));
   const BuildInfo& build = build_info();
   return fmt::format(
       "{} · products {} · weights {} · {} threads per rank · {} ranks per host · {} {}",

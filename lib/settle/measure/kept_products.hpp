@@ -13,7 +13,7 @@ namespace pecia::measure {
 
 /// A key of what products' times depend on: CPUs of all ranks, kinds of products, type of weights,
 /// threads, ranks per host and build. Collective over `world`; every rank gets the same.
-std::string products_key(comm::Communicator& world, const std::vector<kernels::Products>& kinds,
+std::string products_key(comm::Communicator& world, const std::vector<kernels::MatmulKind>& kinds,
                          DType weights, int threads);
 
 /// Whether there is a place to keep anything.

@@ -96,9 +96,7 @@ Measured measure_choices(const job::Job& job, const model::ModelConfig& config,
       // In a group of its own, so that the report counts the run's traffic alone.
       const auto own = block.split(0, block.rank());
       measured.shift_threshold = parallel::shift_threshold(
-          measure_shift_inputs(config, weights,
-                               resources::code_use(job, config, resources.sp * resources.tp,
-                                                   resources.ep, resources.gpus),
+          measure_shift_inputs(config, weights, resources::code_use(job, config, resources),
                                resources.sp, resources.tp, sent(), world, *own, compute),
           resources.max_batch_tokens);
     }

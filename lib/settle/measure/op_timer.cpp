@@ -31,9 +31,9 @@ int64_t more_than_cached(int64_t cache_bytes) {
 }
 
 /// Goes round a piece of memory in steps of `bytes`.
-class Turns {
+class RotatingBuffer {
  public:
-  Turns(std::span<std::byte> memory, int64_t bytes)
+  RotatingBuffer(std::span<std::byte> memory, int64_t bytes)
       : memory_(memory), bytes_(bytes), count_(std::ssize(memory) / bytes) {
     PECIA_CHECK(count_ >= 1, "{} bytes of {}", bytes, memory.size());
   }
@@ -209,7 +209,7 @@ auto OpTimer::with_product(int64_t rows, int64_t depth, int64_t width, const Mea
   const DType operands = compute_.backend.operand_type(DType::bf16);
   const TensorView x = numbers(buffers[0], operands, rows, depth);
   kernels::LinearArgs args{x, {}, {}, zeroed(buffers[1], rows, width)};
-  const Turns weights(weights_, width * parts * depth * size_of(DType::bf16));
+  const RotatingBuffer weights(weights_, width * parts * depth * size_of(DType::bf16));
   const TakenForPanels panels(compute_.backend, weights_, width, depth, parts);
   const auto give = [&](int64_t number) {
     args.weight =
@@ -269,7 +269,8 @@ Stretches OpTimer::stretches(int64_t rows, int64_t depth, int64_t width, int pai
 double OpTimer::attention(const AttentionShape& shape, int64_t rows, int64_t cached) const {
   const int64_t keys = cached + rows;
   const int64_t bytes = keys * shape.num_kv_heads * shape.head_dim * size_of(shape.kv_dtype);
-  const Turns layers({keys_.as<std::byte>(), static_cast<size_t>(keys_.bytes())}, 2 * bytes);
+  const RotatingBuffer layers({keys_.as<std::byte>(), static_cast<size_t>(keys_.bytes())},
+                              2 * bytes);
   auto buffers = compute_.buffers(3);
   const int64_t columns = shape.num_heads * shape.head_dim;
   const DType query_type = compute_.backend.query_type(shape.kv_dtype, shape.head_dim);

@@ -16,7 +16,7 @@ namespace pecia::measure {
 namespace {
 
 using kernels::CpuProducts;
-using kernels::Products;
+using kernels::MatmulKind;
 
 /// Geometric means between the numbers of rows that are measured both ways.
 constexpr int64_t thresholds[] = {11, 22, 45, 90, 181};
@@ -32,8 +32,8 @@ double least_seconds(const std::vector<ProductTime>& times, int64_t rows) {
 double seconds_taken(const CpuProducts& products, const std::vector<ProductTime>& times,
                      int64_t rows) {
   const bool packed = rows > products.most_few.value_or(usual_most_few(products.many));
-  Products kind = packed ? products.many : products.few;
-  if (!packed && kind == Products::amx) kind = Products::bf16;
+  MatmulKind kind = packed ? products.many : products.few;
+  if (!packed && kind == MatmulKind::amx) kind = MatmulKind::bf16;
   for (const ProductTime& time : times)
     if (time.rows == rows && time.packed == packed && time.products == kind) return time.seconds;
   return std::numeric_limits<double>::infinity();
@@ -48,9 +48,9 @@ double worst_ratio(const CpuProducts& products, const std::vector<ProductTime>& 
   return worst;
 }
 
-std::vector<Products> kinds_everywhere(comm::Communicator& world) {
-  std::vector<Products> kinds;
-  for (const Products kind : kernels::all_products)
+std::vector<MatmulKind> kinds_everywhere(comm::Communicator& world) {
+  std::vector<MatmulKind> kinds;
+  for (const MatmulKind kind : kernels::all_matmul_kinds)
     if (world.all_reduce_max(kernels::why_no_products(kind).empty() ? 0 : 1) == 0)
       kinds.push_back(kind);
   return kinds;
@@ -69,7 +69,7 @@ struct Known {
 };
 
 /// Measures now, and keeps it on rank 0.
-Known measured_now(const std::string& key, const std::vector<Products>& kinds, DType weights,
+Known measured_now(const std::string& key, const std::vector<MatmulKind>& kinds, DType weights,
                    const resources::Threads& threads, comm::Communicator& world) {
   Known known{1, 0, measure_products(kinds, weights, threads, world), {}};
   if (world.rank() == 0) {
@@ -84,7 +84,7 @@ Known measured_now(const std::string& key, const std::vector<Products>& kinds, D
 
 }  // namespace
 
-CpuProducts best_products(const std::vector<ProductTime>& times, Products fixed, DType weights) {
+CpuProducts best_products(const std::vector<ProductTime>& times, MatmulKind fixed, DType weights) {
   constexpr double least_gain = 1.05;
   CpuProducts best = fixed;
   double least = worst_ratio(fixed, times) / least_gain;
@@ -92,10 +92,10 @@ CpuProducts best_products(const std::vector<ProductTime>& times, Products fixed,
     const double ratio = worst_ratio(candidate, times);
     if (ratio < least) best = candidate, least = ratio;
   };
-  for (const Products few : kernels::all_products)
-    for (const Products many : kernels::all_products) {
+  for (const MatmulKind few : kernels::all_matmul_kinds)
+    for (const MatmulKind many : kernels::all_matmul_kinds) {
       if (few == many) consider(few);
-      if (few == Products::amx && many != Products::amx) continue;  // in place it is bf16
+      if (few == MatmulKind::amx && many != MatmulKind::amx) continue;  // in place it is bf16
       if (few == many && is_code(weights)) continue;
       for (const int64_t threshold : thresholds) consider({few, many, threshold});
     }
@@ -105,15 +105,15 @@ CpuProducts best_products(const std::vector<ProductTime>& times, Products fixed,
 ProductChoice choose_products(const job::Job& job, DType weights, const resources::Threads& threads,
                               comm::Communicator& world, const std::string& kept) {
   ProductChoice choice;
-  const Products fixed = resources::fixed_products(job, world);
+  const MatmulKind fixed = resources::fixed_products(job, world);
   choice.products = fixed;
   const auto because = [&](const char* why) {
     choice.why = why;
     return choice;
   };
   if (job.model.compute) return because("by model.compute");
-  const std::vector<Products> kinds = kinds_everywhere(world);
-  const auto has = [&](Products kind) { return std::ranges::find(kinds, kind) != kinds.end(); };
+  const std::vector<MatmulKind> kinds = kinds_everywhere(world);
+  const auto has = [&](MatmulKind kind) { return std::ranges::find(kinds, kind) != kinds.end(); };
   if (const auto began = parse_products(kept)) {
     if (has(began->few) && has(began->many)) {
       choice.products = *began;
@@ -152,8 +152,8 @@ ProductChoice choose_products(const job::Job& job, DType weights, const resource
 
 namespace {
 
-std::optional<Products> named(std::string_view name) {
-  for (const Products products : kernels::all_products)
+std::optional<MatmulKind> named(std::string_view name) {
+  for (const MatmulKind products : kernels::all_matmul_kinds)
     if (name_of(products) == name) return products;
   return {};
 }
@@ -182,7 +182,7 @@ std::optional<CpuProducts> parse_products(const std::string& text) {
 }
 
 std::string times_text(const std::vector<ProductTime>& times) {
-  std::map<int64_t, std::map<Products, double>> by_rows;
+  std::map<int64_t, std::map<MatmulKind, double>> by_rows;
   for (const ProductTime& time : times) {
     const auto [best, is_first] = by_rows[time.rows].emplace(time.products, time.seconds);
     best->second = std::min(best->second, time.seconds);

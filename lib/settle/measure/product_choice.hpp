@@ -16,11 +16,11 @@ namespace pecia::measure {
 /// that noise changes no bits. All few rows have one kind, so where kinds cross below 16 rows, the
 /// smaller loss is taken. Of codes only the kinds of products are compared, as kernels know
 /// themselves when to pack them.
-kernels::CpuProducts best_products(const std::vector<ProductTime>& times, kernels::Products fixed,
+kernels::CpuProducts best_products(const std::vector<ProductTime>& times, kernels::MatmulKind fixed,
                                    DType weights);
 
 struct ProductChoice {
-  kernels::CpuProducts products = kernels::Products::fp32;
+  kernels::CpuProducts products = kernels::MatmulKind::fp32;
   std::string why;                 ///< how it came about
   std::vector<ProductTime> times;  ///< what was measured, now or before; empty: nothing
   bool is_new = false;             ///< measured now

@@ -11,7 +11,7 @@
 namespace pecia::measure {
 namespace {
 
-using kernels::Products;
+using kernels::MatmulKind;
 
 constexpr int64_t depth = 1024;
 constexpr int64_t most_rows = 512;
@@ -25,7 +25,7 @@ struct Way {
 
 }  // namespace
 
-std::vector<ProductTime> measure_products(const std::vector<Products>& kinds, DType weights,
+std::vector<ProductTime> measure_products(const std::vector<MatmulKind>& kinds, DType weights,
                                           const resources::Threads& threads,
                                           comm::Communicator& world) {
   constexpr int64_t all_weights_bytes = 64 << 20, least_weights_bytes = 16 << 20;
@@ -37,7 +37,7 @@ std::vector<ProductTime> measure_products(const std::vector<Products>& kinds, DT
   report::Recorder recorder;
   std::vector<std::unique_ptr<kernels::Backend>> in_place, packed;
   comm::together(world, [&] {
-    for (const Products kind : kinds) {
+    for (const MatmulKind kind : kinds) {
       in_place.push_back(kernels::make_cpu_backend({kind, kind, most_rows}));
       packed.push_back(kernels::make_cpu_backend({kind, kind, 0}));
     }
@@ -59,7 +59,7 @@ std::vector<ProductTime> measure_products(const std::vector<Products>& kinds, DT
   if (flops < slowest_flops) return {};
 
   std::vector<Way> ways;
-  const auto add = [&](Products kind, bool is_packed, int64_t rows, kernels::Backend& backend) {
+  const auto add = [&](MatmulKind kind, bool is_packed, int64_t rows, kernels::Backend& backend) {
     const auto fitting = static_cast<int64_t>(product_s * flops) / (2 * rows * depth) / unit * unit;
     constexpr double none = std::numeric_limits<double>::infinity();
     ways.push_back(
@@ -67,7 +67,7 @@ std::vector<ProductTime> measure_products(const std::vector<Products>& kinds, DT
   };
   for (const int64_t rows : rows_in_place)
     for (size_t kind = 0; kind < kinds.size(); ++kind)  // AMX reads in place by vectors
-      if (kinds[kind] != Products::amx) add(kinds[kind], false, rows, *in_place[kind]);
+      if (kinds[kind] != MatmulKind::amx) add(kinds[kind], false, rows, *in_place[kind]);
   for (const int64_t rows : rows_packed)
     for (size_t kind = 0; kind < kinds.size(); ++kind) add(kinds[kind], true, rows, *packed[kind]);
 

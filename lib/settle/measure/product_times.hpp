@@ -13,7 +13,7 @@ namespace pecia::measure {
 /// One way of multiplying at one number of rows. Seconds of the same number of rows are of the same
 /// product; those of other numbers are of other sizes.
 struct ProductTime {
-  kernels::Products products = kernels::Products::fp32;
+  kernels::MatmulKind products = kernels::MatmulKind::fp32;
   bool packed = false;  ///< else weights are read in place
   int64_t rows = 0;
   double seconds = 0;
@@ -27,7 +27,7 @@ inline constexpr int64_t rows_packed[] = {16, 32, 64, 128, 512};
 /// best of up to five rounds. Takes at most about 0.5 s. Empty on a machine that would take far
 /// longer, as an emulated one. Collective over `world`, whose ranks do the same at the same time;
 /// seconds are those of the slowest rank, and every rank gets the same.
-std::vector<ProductTime> measure_products(const std::vector<kernels::Products>& kinds,
+std::vector<ProductTime> measure_products(const std::vector<kernels::MatmulKind>& kinds,
                                           DType weights, const resources::Threads& threads,
                                           comm::Communicator& world);
 

@@ -23,7 +23,7 @@ class RotatingProduct {
 
   int64_t columns() const { return weight_.rows(); }
 
-  /// Bytes of the weights of so many columns, with their scales.
+  /// Bytes of the weights of `columns` columns, with their scales.
   int64_t weight_bytes(int64_t columns) const;
 
   /// Multiplies by the backend of `compute`, whose memory is the host's, and waits for the end. The

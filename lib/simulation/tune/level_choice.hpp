@@ -19,7 +19,7 @@ struct LevelChoice {
   int count() const { return levels.count(); }
 };
 
-/// The one with so many levels; null where there is none.
+/// The choice with this number of levels; null where there is none.
 const LevelChoice* find(const std::vector<LevelChoice>& choices, int levels);
 
 }  // namespace pecia::tune

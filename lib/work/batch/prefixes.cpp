@@ -38,7 +38,7 @@ struct Choice {
 };
 
 /// The tree of beginnings, visited from the leaves up without being stored: a node is an interval
-/// of the sorted prompts whose neighbours have so many blocks in common.
+/// of the sorted prompts whose neighbours have this number of blocks in common.
 class Search {
  public:
   Search(const std::vector<PromptPrefix>& sorted, const PrefixRules& rules)

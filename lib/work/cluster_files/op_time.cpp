@@ -42,12 +42,12 @@ double share_of_rows(double rows, const Efficiency& gemm) {
   return share;
 }
 
-/// Whether a product of so many rows takes less than twice as long as one of one row.
+/// Whether a product of `rows` rows takes less than twice as long as one of one row.
 bool waits_for_weights(double rows, const Efficiency& gemm) {
   return rows / share_of_rows(rows, gemm) < 2 / share_of_rows(1, gemm);
 }
 
-/// Seconds of a product that waits for its weights, as long as their bytes take beside so many rows.
+/// Seconds of a product that waits for its weights, as long as their bytes take beside `rows` rows.
 /// One row of weights of bf16, by which shares of few rows are known, has a byte for each FLOP. Codes
 /// have fewer bytes, but no more FLOP/s than the fewest rows that do not wait.
 double reading_seconds(const kernels::OpWork& op, double bytes, const Cluster& cluster) {

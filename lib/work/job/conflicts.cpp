@@ -191,7 +191,8 @@ const Conflict conflicts[] = {
      PECIA_WHY("attention.sparse: csa with parallel.cp: elastic is not in this version: levels "
                "follow from the ranks' places, and teams change from pass to pass"),
      "use cp: auto, or sparse: off"},
-    {On::any, [](const Job& job) { return is_csa(job) && job.parallel.ring == RingMode::pass_q; },
+    {On::any,
+     [](const Job& job) { return is_csa(job) && job.parallel.ring == AttentionExchange::pass_q; },
      PECIA_WHY("attention.sparse: csa with parallel.ring: pass_q is not in this version: csa sends "
                "keys, and pass_q leaves them where they are"),
      "use ring: auto"},

@@ -27,10 +27,10 @@ enum class BackendKind { cpu, cuda };
 
 /// How weights come to the hosts: each host maps the files, or they read each byte once together.
 enum class Load { mapped, spread };
+using parallel::AttentionExchange;
 using parallel::DecodeMode;
 using parallel::PrefillMode;
 using parallel::Reproducible;
-using parallel::RingMode;
 enum class Order { longest_first, fcfs };
 
 /// What elastic teams make small: the time until the whole batch has ended, or the time that
@@ -129,7 +129,7 @@ struct Job {
     std::optional<int> sp = 1, tp = 1;
     std::optional<int> ep = {};  ///< ranks that experts are dealt out over
     std::optional<PrefillMode> prefill = {};
-    std::optional<RingMode> ring = {};
+    std::optional<AttentionExchange> ring = {};
     std::optional<DecodeMode> decode = {};
     std::optional<int64_t> shift_threshold = {};  ///< most tokens of a shifted pass
   } parallel;

@@ -47,18 +47,19 @@ void refuse_shared_gpus(const std::vector<RankGpu>& by_rank) {
   }
 }
 
-kernels::Products fixed_products(const job::Job& job, comm::Communicator& world) {
-  const auto everywhere = [&](kernels::Products products) {
+kernels::MatmulKind fixed_products(const job::Job& job, comm::Communicator& world) {
+  const auto everywhere = [&](kernels::MatmulKind products) {
     return world.all_reduce_max(kernels::why_no_products(products).empty() ? 0 : 1) == 0;
   };
-  const bool bf16 = everywhere(kernels::Products::bf16), amx = everywhere(kernels::Products::amx);
+  const bool bf16 = everywhere(kernels::MatmulKind::bf16),
+             amx = everywhere(kernels::MatmulKind::amx);
   if (job.model.compute == job::Precision::bf16 && !bf16)
     fail<Unsupported>(
         "model.compute: bf16 needs CPUs with AVX512-BF16, and not every rank has one; use compute: "
         "fp32");
-  if (job.model.compute == job::Precision::fp32) return kernels::Products::fp32;
-  if (amx) return kernels::Products::amx;
-  return bf16 ? kernels::Products::bf16 : kernels::Products::fp32;
+  if (job.model.compute == job::Precision::fp32) return kernels::MatmulKind::fp32;
+  if (amx) return kernels::MatmulKind::amx;
+  return bf16 ? kernels::MatmulKind::bf16 : kernels::MatmulKind::fp32;
 }
 
 ComputePlace make_compute_place(const job::Job& job, bool gpus, const Threads& threads,
@@ -66,7 +67,7 @@ ComputePlace make_compute_place(const job::Job& job, bool gpus, const Threads& t
                                 const std::optional<kernels::CpuProducts>& products) {
   ComputePlace place;
   const int local_rank = world.split_by_host()->rank();
-  const kernels::CpuProducts taken = gpus       ? kernels::Products::fp32
+  const kernels::CpuProducts taken = gpus       ? kernels::MatmulKind::fp32
                                      : products ? *products
                                                 : kernels::CpuProducts(fixed_products(job, world));
   comm::together(world, [&] {

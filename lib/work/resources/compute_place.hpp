@@ -32,7 +32,7 @@ int gpu_of_rank(int local_rank, int visible);
 /// The products of all ranks in a fixed order, without measuring: AMX where each of their CPUs has
 /// it, else bf16, else fp32; or what the job's model.compute names. Throws Unsupported for what not
 /// all of them have. Collective over `world`.
-kernels::Products fixed_products(const job::Job& job, comm::Communicator& world);
+kernels::MatmulKind fixed_products(const job::Job& job, comm::Communicator& world);
 
 /// Makes the place where this rank computes. CPUs multiply by `products`, which every rank has, or
 /// if they are absent by fixed_products. Throws InputError where a rank sees no GPU, and naming

@@ -207,6 +207,11 @@ model::CodeUse code_use(const job::Job& job, const model::ModelConfig& config, i
                            ep, gpus);
 }
 
+model::CodeUse code_use(const job::Job& job, const model::ModelConfig& config,
+                        const Resources& resources) {
+  return code_use(job, config, resources.sp * resources.tp, resources.ep, resources.gpus);
+}
+
 void require_room(const model::WeightViews& weights, model::Quantize quantize, int64_t free_bytes,
                   bool gpu) {
   const int64_t needed = model::DeviceWeights::bytes_of(weights, quantize);
@@ -415,11 +420,11 @@ std::string mode_name(const Resources& resources, std::string_view ring) {
                                  : resources.ring && !resources.elastic ? name_of(*resources.ring)
                                  : resources.elastic && ring == "auto"  ? "elastic"
                                                                         : ring;
-  const bool levels =
-      resources.levels_from() && (ring == "auto" || ring == name_of(parallel::RingMode::levels));
+  const bool levels = resources.levels_from() &&
+                      (ring == "auto" || ring == name_of(parallel::AttentionExchange::levels));
   return fmt::format("{}{}{}+{}{}", name_of(resources.prefill),
                      resources.cp > 1 || levels ? "/" : "",
-                     levels ? name_of(parallel::RingMode::levels) : taken,
+                     levels ? name_of(parallel::AttentionExchange::levels) : taken,
                      name_of(resources.decode), levels ? "+csa" : "");
 }
 

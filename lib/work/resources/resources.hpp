@@ -24,7 +24,8 @@ struct Resources {
   job::Objective objective = job::Objective::throughput;  ///< of elastic teams
   parallel::PrefillMode prefill = parallel::PrefillMode::single;
   parallel::DecodeMode decode = parallel::DecodeMode::single;
-  std::optional<parallel::RingMode> ring;  ///< absent: no ring, or chosen by rule for each chunk
+  std::optional<parallel::AttentionExchange>
+      ring;                                ///< absent: no ring, or chosen by rule for each chunk
   std::optional<int64_t> shift_threshold;  ///< absent: there is no shift, or the rule chooses
   std::optional<parallel::SparseSetting> sparse;  ///< prompts are attended by levels
   Reasons reasons;                                ///< for what was auto
@@ -102,6 +103,9 @@ model::Quantize quantize_of(const job::Job& job);
 /// names a type of numbers. `cut_ranks`: sp · tp. `gpus`: every rank computes on a GPU.
 model::CodeUse code_use(const job::Job& job, const model::ModelConfig& config, int cut_ranks,
                         int ep, bool gpus);
+/// The same on resources whose degrees are decided.
+model::CodeUse code_use(const job::Job& job, const model::ModelConfig& config,
+                        const Resources& resources);
 
 /// Throws InputError where a rank lacks room for its own copy of the weights and a pass's
 /// activations. `free_bytes` is what it has free on its GPU, or its share of the host's memory. The

@@ -9,7 +9,7 @@
 #include "lib/work/job/job.hpp"
 #include "lib/work/resources/compute_place.hpp"
 
-namespace pecia::run {
+namespace pecia::settle {
 
 /// Measures these ranks with all that a cluster file says (settle/measure/described_cluster.hpp), and keeps
 /// it for later runs with such ranks, where anything is kept. Collective over `world`; every rank gets
@@ -23,4 +23,4 @@ cluster_files::Cluster measure_this_cluster(comm::Communicator& world,
                                             const resources::ComputePlace& place,
                                             int64_t cache_bytes);
 
-}  // namespace pecia::run
+}  // namespace pecia::settle

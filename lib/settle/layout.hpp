@@ -9,22 +9,11 @@
 
 #include "lib/model/config/config.hpp"
 #include "lib/ranks/comm/communicator.hpp"
-#include "lib/work/job/job.hpp"
+#include "lib/settle/chosen_layout.hpp"
 #include "lib/work/resources/compute_place.hpp"
 #include "lib/work/resources/threads.hpp"
 
-namespace pecia::run {
-
-/// Degrees, modes and tokens of a pass that replace what a job leaves open.
-struct ChosenLayout {
-  job::Job::Parallel parallel;
-  std::optional<int64_t> max_batch_tokens = {};  ///< absent: as the job has it
-
-  void apply_to(job::Job& job) const;
-  /// In the words of the job, as "parallel.dp=2"; what a run keeps of its layout.
-  std::vector<std::string> to_settings() const;
-  static ChosenLayout of_settings(const job::Job& job, const std::vector<std::string>& settings);
-};
+namespace pecia::settle {
 
 /// What was decided. The default leaves all to the rules.
 struct LayoutChoice {
@@ -34,11 +23,12 @@ struct LayoutChoice {
   nlohmann::ordered_json expected;
 };
 
-/// What a run's measurements are kept with (measure::to_json), so that a continued run has the layout
-/// in which it began. `kept` is that text; "": the run begins.
+/// What a layout is chosen for.
 struct LayoutQuestion {
   const job::Job& job;
   const model::ModelConfig& config;
+  /// What an earlier start measured (measure::to_json), so that a continued run has the layout in
+  /// which it began; "": the run begins.
   const std::string& kept;
   const resources::ComputePlace& place;
   const resources::Threads& threads;
@@ -53,4 +43,4 @@ struct LayoutQuestion {
 /// Collective over `world`; the same on every rank.
 LayoutChoice choose_layout(const LayoutQuestion& question, comm::Communicator& world);
 
-}  // namespace pecia::run
+}  // namespace pecia::settle

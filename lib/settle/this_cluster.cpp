@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/run/this_cluster.hpp"
+#include "lib/settle/this_cluster.hpp"
 
 #include <cmath>
 
@@ -10,7 +10,7 @@
 #include "lib/settle/measure/described_cluster.hpp"
 #include "lib/settle/measure/kept_cluster.hpp"
 
-namespace pecia::run {
+namespace pecia::settle {
 
 cluster_files::Cluster measure_this_cluster(comm::Communicator& world,
                                             const std::vector<comm::RackServerGpu>& places,
@@ -40,4 +40,4 @@ cluster_files::Cluster measure_this_cluster(comm::Communicator& world,
   return cluster;
 }
 
-}  // namespace pecia::run
+}  // namespace pecia::settle

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "apps/pecia/plan_calibrate.hpp"
+#include "lib/settle/calibrate.hpp"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,6 @@
 #include <optional>
 #include <set>
 
-#include "apps/pecia/summaries.hpp"
 #include "lib/base/core/error.hpp"
 #include "lib/base/core/json.hpp"
 #include "lib/settle/measure/kept_cluster.hpp"
@@ -18,7 +17,7 @@
 #include "lib/work/job/job_model.hpp"
 #include "lib/work/resources/footprint.hpp"
 
-namespace pecia::app {
+namespace pecia::settle {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -34,7 +33,7 @@ struct FinishedRun {
 };
 
 Json report_in(const std::filesystem::path& folder) {
-  Json report = read_json(folder / "report.json");
+  Json report = read_json_object(folder / "report.json");
   if (report.is_null())
     fail<InputError>(
         "--calibrate {}: there is no report.json; name the output folder of a run, or a file of "
@@ -198,4 +197,4 @@ simulation::Calibration calibrate(const std::vector<std::filesystem::path>& sour
   return found;
 }
 
-}  // namespace pecia::app
+}  // namespace pecia::settle

@@ -5,10 +5,9 @@
 #include <memory>
 
 #include "lib/engine/schedule/scheduler_limits.hpp"
-#include "lib/run/setup.hpp"
 #include "lib/settle/measure/measured.hpp"
 
-namespace pecia::run {
+namespace pecia::settle {
 
 /// Those of schedule::limits_of, and what this machine and this start add.
 /// `time` without a value: there is no limit, and no times of teams either.
@@ -23,4 +22,4 @@ schedule::TeamCosts team_costs(const model::ModelConfig& config,
                                const resources::Resources& resources,
                                const parallel::RingRates& rates);
 
-}  // namespace pecia::run
+}  // namespace pecia::settle

@@ -8,10 +8,10 @@
 namespace pecia::test {
 
 /// A matrix of random numbers of deviation near 1, in a type of codes or in bf16.
-class CodedMatrix {
+class QuantizedMatrix {
  public:
   /// `gap`: elements between its rows.
-  CodedMatrix(DType type, int64_t rows, int64_t columns, uint64_t seed, int64_t gap = 0)
+  QuantizedMatrix(DType type, int64_t rows, int64_t columns, uint64_t seed, int64_t gap = 0)
       : type_(type), rows_(rows), elements_(row_elements(type, columns)), gap_(gap) {
     bytes_.resize(rows * (elements_ + gap) * size_of(type));
     const auto random = [&](size_t i) { return static_cast<uint8_t>(mix(seed, i)); };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/run/choose_layout.hpp"
+#include "lib/settle/layout.hpp"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -7,15 +7,15 @@
 #include "lib/base/core/json.hpp"
 #include "lib/ranks/comm/agree.hpp"
 #include "lib/ranks/comm/of_first.hpp"
-#include "lib/run/choose_teams.hpp"
-#include "lib/run/this_cluster.hpp"
+#include "lib/settle/batch_sample.hpp"
 #include "lib/settle/measure/kept_cluster.hpp"
 #include "lib/settle/measure/measured.hpp"
+#include "lib/settle/this_cluster.hpp"
 #include "lib/simulation/choice.hpp"
 #include "lib/simulation/tune/tuned_setting.hpp"
 #include "lib/work/resources/footprint.hpp"
 
-namespace pecia::run {
+namespace pecia::settle {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -134,39 +134,6 @@ LayoutChoice shared(const LayoutChoice& choice, comm::Communicator& world) {
 
 }  // namespace
 
-void ChosenLayout::apply_to(job::Job& job) const {
-  job.parallel = parallel;
-  if (max_batch_tokens) job.batch.max_batch_tokens = max_batch_tokens;
-}
-
-std::vector<std::string> ChosenLayout::to_settings() const {
-  std::vector<std::string> settings;
-  const auto set = [&](const char* key, const auto& value) {
-    settings.push_back(fmt::format("{}={}", key, value));
-  };
-  set("parallel.dp", *parallel.dp), set("parallel.sp", *parallel.sp);
-  set("parallel.tp", *parallel.tp);
-  if (parallel.ep.value_or(1) > 1) set("parallel.ep", *parallel.ep);
-  if (parallel.cp.elastic)
-    set("parallel.cp", "elastic");
-  else
-    set("parallel.cp", *parallel.cp.degree);
-  if (parallel.prefill) set("parallel.prefill", name_of(*parallel.prefill));
-  if (parallel.decode) set("parallel.decode", name_of(*parallel.decode));
-  if (parallel.shift_threshold) set("parallel.shift_threshold", *parallel.shift_threshold);
-  if (max_batch_tokens) set("batch.max_batch_tokens", *max_batch_tokens);
-  return settings;
-}
-
-ChosenLayout ChosenLayout::of_settings(const job::Job& job,
-                                       const std::vector<std::string>& settings) {
-  const job::Job with = job::parse_job(to_yaml(job), "the job", settings);
-  ChosenLayout layout{with.parallel};
-  if (with.batch.max_batch_tokens != job.batch.max_batch_tokens)
-    layout.max_batch_tokens = with.batch.max_batch_tokens;
-  return layout;
-}
-
 LayoutChoice choose_layout(const LayoutQuestion& question, comm::Communicator& world) {
   const job::Job::Parallel& parallel = question.job.parallel;
   const int ranks = world.size();
@@ -189,7 +156,7 @@ LayoutChoice choose_layout(const LayoutQuestion& question, comm::Communicator& w
   if (question.place.on_gpu() && question.job.allow_gpu_sharing)
     return by_rule("ranks may share a GPU");
   if (tune::is_tuned(question.job)) return by_rule("a tuned file is of one layout");
-  if (ranks > most_ranks) return by_rule("pecia plan --cluster compares so many ranks");
+  if (ranks > most_ranks) return by_rule("pecia plan --cluster compares layouts of more ranks");
 
   report::Recorder recorder;
   const attention::Compute compute{*question.place.device, *question.place.stream,
@@ -212,4 +179,4 @@ LayoutChoice choose_layout(const LayoutQuestion& question, comm::Communicator& w
   return shared(choice, world);
 }
 
-}  // namespace pecia::run
+}  // namespace pecia::settle

@@ -7,7 +7,7 @@
 
 #include "lib/simulation/calibration.hpp"
 
-namespace pecia::app {
+namespace pecia::settle {
 
 /// Fits the cluster to runs and timed ops (simulation/calibration.hpp). A folder is a run's output: the
 /// batch is played in its layout, and its report tells how long products, attention and other ops
@@ -18,4 +18,4 @@ namespace pecia::app {
 simulation::Calibration calibrate(const std::vector<std::filesystem::path>& sources,
                                   const cluster_files::Cluster& cluster);
 
-}  // namespace pecia::app
+}  // namespace pecia::settle

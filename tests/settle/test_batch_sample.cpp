@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/run/choose_teams.hpp"
+#include "lib/settle/batch_sample.hpp"
 
-namespace pecia::run {
+namespace pecia::settle {
 namespace {
 
 /// Requests of 1, 2, 3 … tokens.
@@ -53,4 +53,4 @@ TEST(RequestsOfTurns, CountsTurns) {
 }
 
 }  // namespace
-}  // namespace pecia::run
+}  // namespace pecia::settle

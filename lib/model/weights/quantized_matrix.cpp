@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/model/weights/coded_matrix.hpp"
+#include "lib/model/weights/quantized_matrix.hpp"
 
 #include <fmt/ranges.h>
 
@@ -27,7 +27,8 @@ int64_t place_of_awq(int64_t i) {
 /// Calls row(i) for `count` rows on the pool's threads.
 template <typename Row>
 void for_each_row(device::ThreadPool& pool, int64_t count, const Row& row) {
-  constexpr int64_t rows_of_task = 16;  // in gptq, the words of so many rows are one cache line
+  constexpr int64_t rows_of_task =
+      16;  // in gptq, the words of this number of rows are one cache line
   std::atomic<int64_t> next{0};
   pool.run(
       [&](int) {
@@ -39,13 +40,13 @@ void for_each_row(device::ThreadPool& pool, int64_t count, const Row& row) {
 
 }  // namespace
 
-TensorView CodedMatrix::tensor(WeightLoader& loader, const std::string& name, DType type,
-                               std::initializer_list<int64_t> shape) const {
+TensorView QuantizedMatrix::tensor(WeightLoader& loader, const std::string& name, DType type,
+                                   std::initializer_list<int64_t> shape) const {
   return loader.typed(name, type, shape);
 }
 
-CodedMatrix::CodedMatrix(WeightLoader& loader, const std::string& module, int64_t out, int64_t in,
-                         const StoredQuantization& quantization)
+QuantizedMatrix::QuantizedMatrix(WeightLoader& loader, const std::string& module, int64_t out,
+                                 int64_t in, const StoredQuantization& quantization)
     : quantization_(quantization),
       out_(out),
       in_(in),
@@ -92,7 +93,7 @@ CodedMatrix::CodedMatrix(WeightLoader& loader, const std::string& module, int64_
 }
 
 /// One scale of the matrix, of each row, or of each block.
-void CodedMatrix::read_scales_of_rows(WeightLoader& loader, const std::string& module) {
+void QuantizedMatrix::read_scales_of_rows(WeightLoader& loader, const std::string& module) {
   const std::string inverse = module + ".weight_scale_inv";
   const std::string name = loader.contains(inverse) ? inverse : module + ".weight_scale";
   for (const char* other : {".input_scale", ".activation_scale", ".weight_zero_point"})
@@ -109,7 +110,7 @@ void CodedMatrix::read_scales_of_rows(WeightLoader& loader, const std::string& m
   }
 }
 
-void CodedMatrix::check_groups(WeightLoader& loader, const std::string& name) const {
+void QuantizedMatrix::check_groups(WeightLoader& loader, const std::string& name) const {
   const auto* const groups = group_of_.as<int32_t>();
   for (int64_t i = 0; i < in_; ++i) {
     if (groups[i] < 0 || groups[i] >= groups_)
@@ -123,12 +124,12 @@ void CodedMatrix::check_groups(WeightLoader& loader, const std::string& name) co
   }
 }
 
-int CodedMatrix::code_of(uint32_t word, int64_t place) const {
+int QuantizedMatrix::code_of(uint32_t word, int64_t place) const {
   const int bits = quantization_.bits;
   return static_cast<int>(word >> (bits * place) & ((1u << bits) - 1));
 }
 
-int CodedMatrix::code(int64_t row, int64_t column) const {
+int QuantizedMatrix::code(int64_t row, int64_t column) const {
   const int64_t width = codes_.size(1);
   switch (quantization_.form) {
     case StoredForm::gptq:
@@ -148,11 +149,11 @@ int CodedMatrix::code(int64_t row, int64_t column) const {
   fail<InvalidArgument>("codes in words of {}", quantization_.name());
 }
 
-int64_t CodedMatrix::group_of(int64_t column) const {
+int64_t QuantizedMatrix::group_of(int64_t column) const {
   return group_of_ ? group_of_.as<int32_t>()[column] : column / group_;
 }
 
-CodedMatrix::Scale CodedMatrix::scale(int64_t row, int64_t group) const {
+QuantizedMatrix::Scale QuantizedMatrix::scale(int64_t row, int64_t group) const {
   const bool by_row = quantization_.form == StoredForm::packed;
   const int64_t index = by_row ? row * groups_ + group : group * out_ + row;
   const float step = load_as_float(scales_.data(), scales_.dtype(), index);
@@ -170,7 +171,7 @@ CodedMatrix::Scale CodedMatrix::scale(int64_t row, int64_t group) const {
 }
 
 /// The scale of a number of int8 or fp8.
-float CodedMatrix::step_of_bytes(int64_t row, int64_t column) const {
+float QuantizedMatrix::step_of_bytes(int64_t row, int64_t column) const {
   const int64_t index =
       quantization_.block_rows > 0
           ? row / quantization_.block_rows * scales_.size(1) + column / quantization_.block_columns
@@ -179,7 +180,7 @@ float CodedMatrix::step_of_bytes(int64_t row, int64_t column) const {
   return load_as_float(scales_.data(), scales_.dtype(), index);
 }
 
-float CodedMatrix::number(int64_t row, int64_t column) const {
+float QuantizedMatrix::number(int64_t row, int64_t column) const {
   if (quantization_.form == StoredForm::int8 || quantization_.form == StoredForm::fp8) {
     const float factor = step_of_bytes(row, column);
     return load_number(codes_.row(row), codes_.dtype(), &factor, column);
@@ -188,7 +189,7 @@ float CodedMatrix::number(int64_t row, int64_t column) const {
   return of_group.least + static_cast<float>(code(row, column)) * of_group.step;
 }
 
-void CodedMatrix::pack_row(int64_t row, RowRange columns, void* codes, float* scales) const {
+void QuantizedMatrix::pack_row(int64_t row, RowRange columns, void* codes, float* scales) const {
   const int64_t elements = row_elements(DType::int4, columns.size());
   const int64_t shared_by = quantization_.shared_by();
   auto* const words = static_cast<uint16_t*>(codes);
@@ -205,8 +206,8 @@ void CodedMatrix::pack_row(int64_t row, RowRange columns, void* codes, float* sc
 }
 
 /// A view of codes of 8 bits, with scales that are written anew for each row.
-LinearWeight::Part CodedMatrix::bytes(RowRange rows, RowRange columns,
-                                      std::vector<device::Buffer>& memory) const {
+LinearWeight::Part QuantizedMatrix::bytes(RowRange rows, RowRange columns,
+                                          std::vector<device::Buffer>& memory) const {
   const bool fp8 = quantization_.form == StoredForm::fp8;
   const int64_t each = fp8 ? stored_fp8_scales(quantization_, columns.size()) : 1;
   float* const scales = memory.emplace_back(rows.size() * each * size_of(DType::fp32)).as<float>();
@@ -220,9 +221,9 @@ LinearWeight::Part CodedMatrix::bytes(RowRange rows, RowRange columns,
 }
 
 /// Codes of 8 bits out of words, whose zero is 128 there, with one scale for each row.
-LinearWeight::Part CodedMatrix::unpacked_bytes(RowRange rows, RowRange columns,
-                                               device::ThreadPool& pool,
-                                               std::vector<device::Buffer>& memory) const {
+LinearWeight::Part QuantizedMatrix::unpacked_bytes(RowRange rows, RowRange columns,
+                                                   device::ThreadPool& pool,
+                                                   std::vector<device::Buffer>& memory) const {
   auto* const made = memory.emplace_back(rows.size() * columns.size()).as<int8_t>();
   float* const scales = memory.emplace_back(rows.size() * size_of(DType::fp32)).as<float>();
   for_each_row(pool, rows.size(), [&](int64_t i) {
@@ -235,8 +236,8 @@ LinearWeight::Part CodedMatrix::unpacked_bytes(RowRange rows, RowRange columns,
           TensorView(scales, DType::fp32, {rows.size()})};
 }
 
-LinearWeight::Part CodedMatrix::codes(RowRange rows, RowRange columns, device::ThreadPool& pool,
-                                      std::vector<device::Buffer>& memory) const {
+LinearWeight::Part QuantizedMatrix::codes(RowRange rows, RowRange columns, device::ThreadPool& pool,
+                                          std::vector<device::Buffer>& memory) const {
   if (quantization_.form == StoredForm::int8 || quantization_.form == StoredForm::fp8)
     return bytes(rows, columns, memory);
   if (quantization_.bits == 8) return unpacked_bytes(rows, columns, pool, memory);
@@ -254,9 +255,9 @@ LinearWeight::Part CodedMatrix::codes(RowRange rows, RowRange columns, device::T
           TensorView(scales, DType::fp32, {rows.size(), of_row})};
 }
 
-LinearWeight::Part CodedMatrix::numbers(RowRange rows, RowRange columns, DType type,
-                                        device::ThreadPool& pool,
-                                        std::vector<device::Buffer>& memory) const {
+LinearWeight::Part QuantizedMatrix::numbers(RowRange rows, RowRange columns, DType type,
+                                            device::ThreadPool& pool,
+                                            std::vector<device::Buffer>& memory) const {
   const int64_t row_size = columns.size() * size_of(type);
   std::byte* const made = memory.emplace_back(rows.size() * row_size).as<std::byte>();
   for_each_row(pool, rows.size(), [&](int64_t i) {

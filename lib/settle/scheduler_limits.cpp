@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/run/scheduler_limits.hpp"
+#include "lib/settle/scheduler_limits.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 
 #include "lib/engine/schedule/job_limits.hpp"
 
-namespace pecia::run {
+namespace pecia::settle {
 
 schedule::TeamCosts team_costs(const model::ModelConfig& config,
                                const resources::Resources& resources,
@@ -41,4 +41,4 @@ schedule::SchedulerLimits scheduler_limits(const job::Job& job, const model::Mod
   return limits;
 }
 
-}  // namespace pecia::run
+}  // namespace pecia::settle

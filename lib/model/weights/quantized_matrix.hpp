@@ -15,12 +15,12 @@
 
 namespace pecia::model {
 
-class CodedMatrix {
+class QuantizedMatrix {
  public:
   /// The matrix [out, in] of `module`. `quantization` outlives this object. Throws InputError naming
   /// file and tensor where one is missing or of another shape or type.
-  CodedMatrix(WeightLoader& loader, const std::string& module, int64_t out, int64_t in,
-              const StoredQuantization& quantization);
+  QuantizedMatrix(WeightLoader& loader, const std::string& module, int64_t out, int64_t in,
+                  const StoredQuantization& quantization);
 
   /// Some rows and columns, without a bias, as the codes that StoredQuantization::code says.
   /// `columns` begins with a group. Codes of 8 bits outside of words are views of the file. The others
