@@ -25,14 +25,29 @@ inline bool takes_every_mode(const std::string& family) {
   return full_matrix() || std::ranges::find(families, family) != families.end();
 }
 
+/// A number by which families that do not take everything are dealt out.
+inline size_t number_of(const std::string& family) {
+  size_t number = 0;
+  for (const char letter : family) number = 31 * number + static_cast<unsigned char>(letter);
+  return number;
+}
+
+/// Whether a dense family is met on emulated GPUs in the types that runs have there, or else in fp32.
+/// Families that take every mode are met in both.
+inline bool takes_narrow_types(const std::string& family) {
+  return takes_every_mode(family) || number_of(family) % 2 == 0;
+}
+inline bool takes_fp32_on_gpus(const std::string& family) {
+  return takes_every_mode(family) || number_of(family) % 2 == 1;
+}
+
 /// The cases of a family that are tried on `ranks` ranks: all if it takes every mode, else two on one
 /// or two ranks, others for another family, and none on more ranks.
 template <class Case>
 std::vector<Case> cases_of(const std::string& family, int ranks, const std::vector<Case>& all) {
   if (takes_every_mode(family) || all.size() <= 2) return all;
   if (ranks > 2) return {};
-  size_t number = 0;
-  for (const char letter : family) number = 31 * number + static_cast<unsigned char>(letter);
+  const size_t number = number_of(family);
   return {all[number % all.size()], all[(number + all.size() / 2) % all.size()]};
 }
 
