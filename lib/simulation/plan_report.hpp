@@ -65,12 +65,13 @@ struct PlannedLayout : LayoutForecast {
 
 struct SweepReport {
   BatchReport batch;
-  std::vector<PlannedLayout> plans;  ///< the best first
+  std::vector<PlannedLayout> plans = {};  ///< the best first
   /// The largest number of ranks up to which twice the ranks cost at most a quarter more GPU-hours
   /// each time; absent where one number was asked about.
-  std::optional<int> knee;
+  std::optional<int> knee = {};
   LayoutCounts counts;
 };
+
 /// Sweeps. `shapes`: the requests of which single times are told, at least one.
 SweepReport sweep_report(PassCosts& costs, Batches& batches, const SweepQuestion& question,
                          const std::vector<RequestShape>& shapes);

@@ -222,7 +222,9 @@ TEST_P(Sampling, AnyParametersGiveAnAllowedToken) {
     EXPECT_TRUE(std::isfinite(logits[r * vocab + token])) << "masked token " << token << what();
     EXPECT_TRUE(std::isfinite(choice.logprobs[r])) << what();
     // Beside the end of the distribution, rounding decides.
-    if (rows[r].uniform < 0.999) EXPECT_EQ(token, expected.tokens[r]) << what();
+    if (rows[r].uniform < 0.999) {
+      EXPECT_EQ(token, expected.tokens[r]) << what();
+    }
   }
 }
 
