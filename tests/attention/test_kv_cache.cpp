@@ -93,6 +93,21 @@ TEST(KvCache, RefusesWhatDoesNotFit) {
   EXPECT_THROW(KvCache(shape, int64_t{1} << 60, *host), InvalidArgument);
 }
 
+TEST(KvCache, ASequenceThatShrinksKeepsItsFirstSlots) {
+  using Ranges = std::vector<parallel::SlotRange>;
+  KvCache cache(shape, 10, *host);
+  cache.reserve(1, 3), cache.reserve(2, 2);
+  cache.release(1);
+  cache.reserve(3, 8);
+  ASSERT_EQ(cache.slots(3), (Ranges{{0, 3}, {5, 10}}));
+  cache.resize(3, 4);
+  EXPECT_EQ(cache.slots(3), (Ranges{{0, 3}, {5, 6}}));
+  cache.reserve(4, 4);
+  EXPECT_EQ(cache.slots(4), (Ranges{{6, 10}}));
+  cache.resize(3, 0);
+  EXPECT_EQ(cache.free_tokens(), 4);
+}
+
 TEST(KvCache, NeverGivesASlotTwiceAndLosesNone) {
   KvCache cache(shape, 100, *host);
   std::set<parallel::SequenceId> living;

@@ -101,6 +101,28 @@ TEST_P(EveryModel, AnswersARaggedBatchAsOneByOne) {
   }
 }
 
+/// Presence and frequency penalties are for tokens of the answer (OpenAI's API reference), so they
+/// leave its first token as it is, also where the prompt has this token many times.
+TEST(Penalties, OfPresenceAndFrequencyDoNotCountThePrompt) {
+  const World world;
+  const std::string model = "llama-gqa-fp32";
+  constexpr int64_t prompts = 12;
+  std::vector<Request> requests;
+  for (int64_t row = 0; row < prompts; ++row)
+    requests.push_back(greedy_request(row, random_tokens(90, vocab, 500 + row), 1));
+  const Results plain = one_by_one(model, requests);
+  int in_prompt = 0;
+  for (Request& request : requests) {
+    Turn& turn = request.turns.front();
+    turn.params.presence_penalty = turn.params.frequency_penalty = 2;
+    const int32_t first = plain.at(turn.row).result.tokens.at(0);
+    in_prompt += std::ranges::count(turn.tokens, first) > 0 ? 1 : 0;
+  }
+  ASSERT_GE(in_prompt, 3) << "penalties of the prompt would show";
+  for (const auto& [row, found] : run_requests(*world.all, golden(model), requests, {}))
+    EXPECT_EQ(found.result.tokens, plain.at(row).result.tokens) << "row " << row;
+}
+
 Turn turn_of(int64_t row, std::vector<int32_t> tokens, int32_t new_tokens) {
   return greedy_request(row, std::move(tokens), new_tokens).turns.front();
 }
