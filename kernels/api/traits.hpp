@@ -26,7 +26,7 @@ struct BackendTraits {
   }
 };
 
-/// Those of `backend`, which outlives them.
+/// The traits of `backend`, which must outlive them.
 inline BackendTraits traits_of(const Backend& backend) {
   return {.operand_type = [&backend](DType weights) { return backend.operand_type(weights); },
           .query_type = [&backend](DType keys,

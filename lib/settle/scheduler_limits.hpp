@@ -9,8 +9,7 @@
 
 namespace pecia::settle {
 
-/// Those of schedule::limits_of, and what this machine and this start add.
-/// `time` without a value: there is no limit, and no times of teams either.
+/// The limits of schedule::limits_of, with what this machine and this start add. `time` without a value: there is no limit, and no times of teams either.
 schedule::SchedulerLimits scheduler_limits(const job::Job& job, const model::ModelConfig& config,
                                            resources::Resources resources,
                                            const measure::Measured& measured,

@@ -69,7 +69,7 @@ execute::PhantomSettings settings_of(const Scenario& scenario,
 /// The program of a rank in a pass that begins all of its sequences.
 Program program_of(const Scenario& scenario, const resources::Resources& resources,
                    schedule::Plan pass, int rank);
-/// Those of all the replica's ranks.
+/// The programs of all ranks of the replica.
 std::vector<Program> programs_of(const Scenario& scenario, const resources::Resources& resources,
                                  schedule::Plan pass);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How long answers are expected to be, learned from those of this start that have ended.
+/// How long answers are expected to be, learned from the answers of this start that have ended.
 
 #include <cstdint>
 

@@ -75,7 +75,7 @@ class PassRows {
   /// from there if the pass places them.
   int64_t held(parallel::SequenceId sequence, int rank) const;
   const std::vector<parallel::StridedRange>& ranges(parallel::SequenceId sequence, int rank) const;
-  /// Those of them that layers keep, of a sequence or of all key_sequences.
+  /// The held tokens that layers with this retention keep, of a sequence or of all key_sequences.
   int64_t kept(Retention retention, parallel::SequenceId sequence, int rank) const;
   int64_t kept(Retention retention, int rank) const;
   std::vector<parallel::StridedRange> kept_ranges(Retention retention,

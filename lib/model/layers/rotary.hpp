@@ -30,7 +30,7 @@ class Rotary {
   RowFrequencies frequencies_of(std::span<const int64_t> lengths) const;
   /// Whether queries have factors of their own, by RopeConfig::temperature_beta.
   bool scales_queries() const { return config_.temperature_beta > 0; }
-  /// Those of queries at global `positions`, if scales_queries().
+  /// The frequencies of queries at global `positions`, if scales_queries().
   RowFrequencies frequencies_of_queries(std::span<const int64_t> positions) const;
   /// Factor of cos and sin.
   float attention_factor() const { return attention_factor_; }

@@ -30,8 +30,8 @@ struct WeightViews {
 
 /// The types of the layers' matrices in words: "bf16", or "bf16 with experts of mxfp4".
 std::string types_text(const WeightViews& weights);
-/// The same of a model that is not here: the type of layers' matrices, and those of experts in any
-/// order, none without experts.
+/// The same of a model that is not here: the type of layers' matrices, and the types of experts in
+/// any order, none without experts.
 std::string types_text(DType layers, const std::vector<DType>& experts);
 
 /// Owns the mapped files. If `dtype` differs from the stored type, it also owns the converted
