@@ -32,8 +32,9 @@ class Writer {
 
  private:
   void append(const void* data, size_t count) {
-    const auto* begin = static_cast<const std::byte*>(data);
-    bytes_.insert(bytes_.end(), begin, begin + count);
+    const size_t before = bytes_.size();
+    bytes_.resize(before + count);
+    if (count > 0) std::memcpy(bytes_.data() + before, data, count);
   }
   std::vector<std::byte> bytes_;
 };

@@ -58,7 +58,7 @@ struct SchedulerLimits {
   /// `ring_shape` and `ring_rates`.
   std::optional<parallel::AttentionExchange> ring = parallel::AttentionExchange::pass_kv;
   parallel::RingShape ring_shape;
-  parallel::RingRates ring_rates;
+  parallel::RingRates ring_rates = {};
   /// Chunks of prompts with at least this number of new tokens are attended by levels.
   std::optional<int64_t> levels_from = {};
   bool layout_invariant = false;  ///< passes are cut for parallel::layout_ranks
