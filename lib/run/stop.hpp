@@ -32,8 +32,8 @@ class Stop {
   StopReason reason() const;
 
   /// Whether all replicas have to stop. Call it on the planning rank between passes; after a
-  /// replica has finished, call it on all its ranks. `stop_requested`: a rank of the replica has a reason to
-  /// stop. It tells the other replicas, and learns from them within a second.
+  /// replica has finished, call it on all its ranks. `stop_requested`: a rank of the replica has a
+  /// reason to stop. It tells the other replicas, and learns from them within a second.
   bool agreed(bool stop_requested);
 
  private:

@@ -9,7 +9,8 @@
 
 namespace pecia::settle {
 
-/// The limits of schedule::limits_of, with what this machine and this start add. `time` without a value: there is no limit, and no times of teams either.
+/// The limits of schedule::limits_of, with what this machine and this start add. `time` without a
+/// value: there is no limit, and no times of teams either.
 schedule::SchedulerLimits scheduler_limits(const job::Job& job, const model::ModelConfig& config,
                                            resources::Resources resources,
                                            const measure::Measured& measured,

@@ -53,13 +53,13 @@ Counted counted(const Levels& levels, const LevelRule& rule,
 }
 
 /// The same where the ranks share the heads, and each has all parts.
-Counted counted_at_home(const Levels& levels, const LevelRule& rule,
-                        const std::vector<LevelSequence>& sequences, int64_t num_heads,
-                        int64_t kv_heads) {
+Counted counted_head_parallel(const Levels& levels, const LevelRule& rule,
+                              const std::vector<LevelSequence>& sequences, int64_t num_heads,
+                              int64_t kv_heads) {
   Counted all;
   const int ranks = levels.ranks();
   const parallel::PartsHere here{0, ranks};
-  const auto steps = home_steps(levels, rule, sequences, kv_heads / ranks);
+  const auto steps = head_parallel_steps(levels, rule, sequences, kv_heads / ranks);
   const LevelLayout layout = lay_out(levels, rule, sequences, steps, here, head_dim);
   EXPECT_EQ(layout.keys_out + layout.queries_out + layout.home, 0);
   for (int rank = 0; rank < ranks; ++rank) {
@@ -85,7 +85,7 @@ TEST(SparseTotals, OfSharedHeadsAreThePairsOfSharedTokensAndNoBytes) {
   for (const double drop : {0.0, 0.5}) {
     const LevelRule rule{Geometry::disjoint, drop};
     const Counted tokens = counted(two_servers(), rule, sequences, 8, 4, /*per_server=*/2);
-    const Counted heads = counted_at_home(two_servers(), rule, sequences, 8, 4);
+    const Counted heads = counted_head_parallel(two_servers(), rule, sequences, 8, 4);
     EXPECT_EQ(heads.sum.dense_pairs, tokens.sum.dense_pairs);
     ASSERT_EQ(heads.sum.levels.size(), tokens.sum.levels.size());
     for (size_t level = 0; level < heads.sum.levels.size(); ++level) {

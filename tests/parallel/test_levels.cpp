@@ -345,7 +345,7 @@ TEST(HomeSteps, AttendWhatAllRanksOfARingDo) {
     std::map<int, std::set<Query>> wanted;
     for (const auto& of_rank : one.steps())
       for (auto& [level, queries] : queries_of(of_rank)) wanted[level].merge(queries);
-    const auto steps = home_steps(one.levels, one.rule, one.sequences, one.kv_heads);
+    const auto steps = head_parallel_steps(one.levels, one.rule, one.sequences, one.kv_heads);
     ASSERT_EQ(std::ssize(steps), one.levels.count() - 1);
     EXPECT_EQ(queries_of(steps), wanted);
   }
@@ -358,7 +358,8 @@ TEST(HomeSteps, TakeEachTokenOnceAndSendNone) {
     const int parts = one.levels.ranks();
     std::map<std::tuple<int, int, int64_t>, LevelPiece> here;  // by part, sequence, head
     std::set<Query> queries;
-    for (const LevelStep& step : home_steps(one.levels, one.rule, one.sequences, one.kv_heads)) {
+    for (const LevelStep& step :
+         head_parallel_steps(one.levels, one.rule, one.sequences, one.kv_heads)) {
       for (int part = 0; part < parts; ++part) {
         EXPECT_TRUE(step.leaving[part].empty() && step.elsewhere[part].empty());
         for (const LevelPiece& piece : step.arriving[part]) {

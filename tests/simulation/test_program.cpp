@@ -247,11 +247,12 @@ TEST(Program, DoesWhatThePhantomCounts) {
 TEST(Program, OfAPassThatFollowsOthersIsThatOfOneThatIsToldOfThem) {
   const model::ModelConfig config = small_model(7);
   Grid levels{"levels", 4}, home{"levels at home", 1, 1, 4}, layout{"layout", 2};
-  execute::TrialPasses by_levels = levels.passes(), at_home = home.passes(), same = layout.passes();
-  by_levels.levels_from = at_home.levels_from = 256;
+  execute::TrialPasses by_levels = levels.passes(), head_parallel = home.passes(),
+                       same = layout.passes();
+  by_levels.levels_from = head_parallel.levels_from = 256;
   same.virtual_ranks = parallel::layout_ranks;
   for (const auto& [grid, trial] :
-       {std::pair(levels, by_levels), {home, at_home}, {layout, same}}) {
+       {std::pair(levels, by_levels), {home, head_parallel}, {layout, same}}) {
     execute::TrialPasses passes = trial;
     passes.tokens_per_pass = 300;
     for (int rank = 0; rank < grid.ranks(); ++rank) {

@@ -198,12 +198,14 @@ void add_schedule(CLI::App& app, Chosen& chosen) {
   command.positive("--instances", &options->instances, "Instances");
   command.positive("--requests", &options->requests, "Requests, which wait from the beginning on");
   command.positive("--max-tokens", &options->max_tokens, "Cut prompts to this length");
-  command.positive("--plan-ranks", &options->plan_ranks,
-                   "Instead, count bytes of plans for a ring of so many ranks, and model their "
-                   "broadcast");
+  command.positive(
+      "--plan-ranks", &options->plan_ranks,
+      "Instead, count bytes of plans for a ring of this number of ranks, and model their "
+      "broadcast");
   command.positive("--plan-sequences", &options->plan_sequences, "Sequences of these plans");
-  command.positive("--spread-hosts", &options->spread_hosts,
-                   "Instead, model how long so many hosts take to load weights, mapped and spread");
+  command.positive(
+      "--spread-hosts", &options->spread_hosts,
+      "Instead, model how long this number of hosts takes to load weights, mapped and spread");
   command.positive("--spread-gb", &options->spread_gb, "1e9 bytes of these weights");
   command.positive("--storage-gbs", &options->storage_gbs,
                    "1e9 bytes per second that their file system gives to all hosts together");

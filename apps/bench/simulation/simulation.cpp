@@ -226,7 +226,7 @@ void add_simulation(CLI::App& app, Chosen& chosen) {
                   [options](const Session& session) { run_simulation(session, *options); });
   command.add({.name = "--million",
                .into = &options->million_servers,
-               .help = "Also a million tokens on so many servers of 8 GPUs; published: 16"});
+               .help = "Also a million tokens on this number of servers of 8 GPUs; published: 16"});
 }
 
 }  // namespace pecia::bench

@@ -48,7 +48,7 @@ void add_model_options(Command& command, ModelOptions& options) {
   command.word("--kv-dtype", &options.kv_dtype, "Element type of the KV cache",
                {"auto", "fp32", "bf16", "fp16", "fp8"});
   command.positive("--sp", &options.sp,
-                   "Ulysses degree: heads cut over so many ranks, rows before");
+                   "Ulysses degree: the number of ranks over which heads are cut, rows before");
   command.positive("--tp", &options.tp, "Tensor-parallel degree; cp is what is left of the ranks");
   command.positive("--ep", &options.ep,
                    "Ranks that experts are dealt out over, whole: 1, or sp x tp");

@@ -63,8 +63,8 @@ class Replica {
   /// Whether execute calls `meanwhile` in passes that compute.
   bool computes_beside_host() const { return compute_.device.info().is_gpu(); }
 
-  /// The executing thread calls `look` every few tens of microseconds while ops compute and while
-  /// the host waits for a GPU. Everything that `look` uses must last as long as plans are executed.
+  /// The executing thread calls `poll` every few tens of microseconds while ops compute and while
+  /// the host waits for a GPU. Everything that `poll` uses must last as long as plans are executed.
   void while_computing(std::function<void()> poll);
 
   const attention::Compute& compute() const { return compute_; }

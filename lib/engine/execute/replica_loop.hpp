@@ -11,9 +11,9 @@ namespace pecia::execute {
 
 /// Runs until nothing is left or `stopping` returns true; turns under way are then written as
 /// partial. Collective over `ranks`, the replica's; `plans` is given on its rank 0 and null elsewhere.
-/// Every rank calls `stop_requested`, which returns whether it was told to stop. The totals are rank 0's.
-/// Rank 0's clock decides for all; while ranks wait for the next request, each sleeps on its own
-/// clock.
+/// Every rank calls `stop_requested`, which returns whether it was told to stop. The totals are rank
+/// 0's. Rank 0's clock decides for all; while ranks wait for the next request, each sleeps on its
+/// own clock.
 execute::ReplicaTotals run_replica(comm::Communicator& ranks, Replica& replica,
                                    report::Recorder& recorder, PlanSource* plans,
                                    const std::function<bool()>& stop_requested,

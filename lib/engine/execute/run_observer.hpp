@@ -16,7 +16,8 @@ class RunObserver {
 
   /// The name, in the results, of the mode of a turn whose prompt used this ring.
   virtual std::string mode(const std::string& ring) = 0;
-  /// Asked between passes: must the run drain now? `stop_requested`: a rank of the replica was told to stop.
+  /// Asked between passes: must the run drain now? `stop_requested`: a rank of the replica was told
+  /// to stop.
   virtual bool stopping(bool stop_requested) = 0;
 
   /// A pass that computes will begin. `seconds`: expected for it; absent before passes were

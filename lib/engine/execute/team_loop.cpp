@@ -96,7 +96,7 @@ class Lead {
     schedule::Plan last;
     last.last = 1;
     for (comm::Mailbox& mail : mail_) mail.send(to_bytes(last));
-    for (comm::Mailbox& mail : mail_)  // an answer that says a request to stop may come first
+    for (comm::Mailbox& mail : mail_)  // a reply with stop_requested may come first
       wait_until([&] {
         const auto message = mail.receive();
         return message && from_bytes<PassReply>(*message).stop_requested == 0;

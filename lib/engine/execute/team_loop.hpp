@@ -12,7 +12,7 @@
 namespace pecia::execute {
 
 /// Does what run_replica does, and its arguments mean the same. Takes over the replica's
-/// while_computing; `look` is called with it.
+/// while_computing; `poll` is called with it.
 execute::ReplicaTotals run_teams(comm::Communicator& ranks, Replica& replica,
                                  report::Recorder& recorder, PlanSource* plans,
                                  const std::function<bool()>& stop_requested,

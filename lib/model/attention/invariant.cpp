@@ -14,8 +14,8 @@ using parallel::SequenceId;
 
 namespace {
 
-// Up to this number of rows, one call for all virtual ranks of a visit keeps more threads busy and costs
-// little memory; which is chosen changes no bit.
+// Up to this number of rows, one call for all virtual ranks of a visit keeps more threads busy and
+// costs little memory; which is chosen changes no bit.
 constexpr int64_t most_stacked_rows = 64;
 
 }  // namespace

@@ -79,10 +79,11 @@ void LevelAttention::keep_ends(PartTokens& part) const {
 void LevelAttention::begin(const PassRows& rows, std::vector<Sequence> sequences,
                            AttentionCall own) {
   comm::Communicator& ring = steps_.ring();
-  PECIA_CHECK(ring.size() == (at_home() ? 1 : num_parts()), "levels of {} ranks for a ring of {}",
-              num_parts(), ring.size());
+  PECIA_CHECK(ring.size() == (head_parallel() ? 1 : num_parts()),
+              "levels of {} ranks for a ring of {}", num_parts(), ring.size());
   ring_ = &ring;
-  here_ = at_home() ? parallel::PartsHere{0, num_parts()} : parallel::PartsHere{ring.rank(), 1};
+  here_ =
+      head_parallel() ? parallel::PartsHere{0, num_parts()} : parallel::PartsHere{ring.rank(), 1};
   sequences_ = std::move(sequences);
   own_ = std::move(own);
   const SequenceRuns cached = PassCalls(steps_, rows).in_cache(Retention::all);
@@ -120,8 +121,8 @@ bool LevelAttention::drops(int64_t layer) const {
 LevelAttention::Plan LevelAttention::make_plan(
     const parallel::LevelRule& rule, const std::vector<parallel::LevelSequence>& parts) const {
   const auto micro = [&](int) { return setting_.micro.value_or(1); };
-  const auto steps = at_home()
-                         ? home_steps(levels_, rule, parts, kv_heads())
+  const auto steps = head_parallel()
+                         ? head_parallel_steps(levels_, rule, parts, kv_heads())
                          : level_steps(levels_, rule, parts, kv_heads(), micro, ring_->rank());
   Plan plan{rule, lay_out(levels_, rule, parts, steps, here_, steps_.head_dim()), {}, {}, {}, 0};
   plan.count = count_layer(levels_, rule, parts, plan.layout, here_, shape_);

@@ -128,7 +128,7 @@ class LevelAttention : public AttentionPath {
   using Orders = std::vector<std::vector<std::vector<int64_t>>>;
 
   /// Whether this rank has all parts, of its heads.
-  bool at_home() const { return other_heads_.has_value(); }
+  bool head_parallel() const { return other_heads_.has_value(); }
   void start(int64_t layer, const TensorView& q);
   void finish(int64_t layer, const TensorView& q, const Partial& own);
   int64_t kv_heads() const { return cache_.shape().num_kv_heads; }

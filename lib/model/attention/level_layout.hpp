@@ -62,7 +62,7 @@ struct LevelLayout {
 };
 
 /// The layout for a rank that has the parts `here` of the steps that parallel::level_steps gives it,
-/// or parallel::home_steps where these are all parts.
+/// or parallel::head_parallel_steps where these are all parts.
 LevelLayout lay_out(const parallel::Levels& levels, const parallel::LevelRule& rule,
                     const std::vector<parallel::LevelSequence>& sequences,
                     const std::vector<parallel::LevelStep>& steps, const parallel::PartsHere& here,

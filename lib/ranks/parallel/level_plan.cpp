@@ -144,8 +144,9 @@ SeenKeys keys_seen(const Levels& levels, const LevelRule& rule, int level,
           seen.rows ? kept_rows(rule, level, part) : 0};
 }
 
-std::vector<LevelStep> home_steps(const Levels& levels, const LevelRule& rule,
-                                  const std::vector<LevelSequence>& sequences, int64_t kv_heads) {
+std::vector<LevelStep> head_parallel_steps(const Levels& levels, const LevelRule& rule,
+                                           const std::vector<LevelSequence>& sequences,
+                                           int64_t kv_heads) {
   check(levels, sequences, kv_heads);
   Destination here(levels, rule, sequences);
   std::vector<LevelStep> steps;

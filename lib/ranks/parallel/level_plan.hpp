@@ -10,7 +10,7 @@
 /// any number of heads. If the ranks divide the heads, each gets whole heads, as in Ulysses.
 ///
 /// Where ranks share heads, each has all parts of its own ones. It attends all work of its heads,
-/// and nothing travels (home_steps).
+/// and nothing travels (head_parallel_steps).
 ///
 /// A rank's stretch at a level is cut into micro-partitions. These are steps: while one is attended,
 /// the tokens of later ones and the outputs of earlier ones travel. Near levels come first. A token
@@ -62,8 +62,9 @@ std::vector<LevelStep> level_steps(const Levels& levels, const LevelRule& rule,
 
 /// Returns the steps of a rank that has all parts of its heads: one for each level, in which it
 /// attends all work. What it attends comes from its own parts (`arriving`), each token once.
-std::vector<LevelStep> home_steps(const Levels& levels, const LevelRule& rule,
-                                  const std::vector<LevelSequence>& sequences, int64_t kv_heads);
+std::vector<LevelStep> head_parallel_steps(const Levels& levels, const LevelRule& rule,
+                                           const std::vector<LevelSequence>& sequences,
+                                           int64_t kv_heads);
 
 /// Keys and values of a part that a task at a level attends: the first `cached` tokens and the first
 /// `rows` rows in the order in which levels keep them.

@@ -57,7 +57,7 @@ void resolve_degrees(const job::Job::Parallel& parallel, int num_ranks, Resource
 }
 
 /// Levels of TP send no tokens that micro-partitions could hide.
-void settle_micro_at_home(Resources& resources) {
+void settle_micro_head_parallel(Resources& resources) {
   std::optional<int>& micro = resources.sparse->micro;
   if (micro.value_or(1) > 1)
     fail<InputError>(
@@ -130,7 +130,7 @@ void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num
   resources.decode = choice.decode;
   resources.shift_threshold = job.parallel.shift_threshold;
   resources.reasons = choice.reasons;
-  if (resources.cp == 1 && resources.levels_from()) settle_micro_at_home(resources);
+  if (resources.cp == 1 && resources.levels_from()) settle_micro_head_parallel(resources);
 }
 
 parallel::ModelShape shape_of(const model::ModelConfig& config) {

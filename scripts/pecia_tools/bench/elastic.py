@@ -42,7 +42,7 @@ ON_IDLE_RANKS = {f"alone-{name}": f"{GRIDS[name]} batch.max_sequences=1" for nam
 
 
 def trace(kind: str, tokens: int) -> Iterator[dict[str, int]]:
-    """Requests with about so many prompt tokens together; short ones evenly over the logarithm of the length, and
+    """Requests with about `tokens` prompt tokens together; short ones evenly over the logarithm of the length, and
     those of zipf with a share that falls as 1 / length²."""
     draw = random.Random(kind)
     short, long = KINDS[kind]

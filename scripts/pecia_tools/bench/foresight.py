@@ -309,7 +309,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add(
         "--cluster",
         type=Path,
-        help="a cluster file of this machine with so many ranks (default: it is measured)",
+        help="a cluster file of this machine with the same number of ranks (default: it is measured)",
     )
     add("--batches", action="store_true", help="whole batches instead of single requests")
     options = parser.parse_args(arguments)

@@ -134,7 +134,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--processes",
         type=whole(1, 4096),
         metavar="N",
-        help="read so many books at a time (default: one for each core)",
+        help="how many books are read at a time (default: one for each core)",
     )
     reading.add_argument(
         "--limit", type=whole(1), metavar="N", help="only the first N documents and JSONL lines"

@@ -125,7 +125,7 @@ class Results:
             raise UserError(f"{self.path}: {error}; another version of pecia wrote it") from error
 
     def blocks(self, name: str, rows: int) -> Iterable[np.ndarray]:
-        """A dataset that may be too large for memory, so many rows at a time."""
+        """A dataset that may be too large for memory, some rows at a time."""
         if name not in self._file:
             raise UserError(f"{self.path}: dataset /{name} is missing; the run did not ask for it")
         dataset = self._file[name]

@@ -111,7 +111,7 @@ else.
     add("--glob", action="append", default=[], metavar="PATTERN", help="names to take from folders")
     add("--text-column", default="text", metavar="NAME", help="of tables (default: %(default)s)")
     add("--id-column", metavar="NAME", help="of tables (default: id if there is one)")
-    add("--processes", type=whole(1, 4096), metavar="N", help="read so many books at a time")
+    add("--processes", type=whole(1, 4096), metavar="N", help="how many books are read at a time")
     add("--fresh", action="store_true", help="begin anew where other books or options began")
     add_version(parser)
     return parser
