@@ -22,6 +22,7 @@ NAMES = ("custom_id", "id")
 TOO_DEEP = f"objects and lists stand in each other more than {MOST_LEVELS} times"
 _SCANNER = json.JSONDecoder(parse_int=str, parse_float=str)
 _UNTEXT = re.compile("[\0\ud800-\udfff]")
+_BRACKET_OR_STRING = re.compile(r'[][{}]|"(?:[^"\\]|\\.)*"')
 
 
 class Line:
@@ -34,15 +35,13 @@ class Line:
         self._text = text.rstrip(
             "\r\n"
         )  # else the end of the line would count as a line of its own
+        if _is_deep(self._text):
+            raise self._bad("", TOO_DEEP)
         reader = _Reader()
         try:
             value = reader.read(self._text)
         except json.JSONDecodeError as error:
             raise self._bad(f":{error.pos + 1}", f"not JSON ({error.msg})") from None
-        except RecursionError:
-            raise self._bad("", TOO_DEEP) from None
-        if self._text.count("[") + self._text.count("{") > MOST_LEVELS and _is_deep(value):
-            raise self._bad("", TOO_DEEP)
         if not isinstance(value, dict):
             raise self.problem((), f"a JSON object is expected, not {kind(value)}")
         self.value: dict[str, Any] = value
@@ -173,8 +172,16 @@ def _walk(value: Any) -> Iterator[tuple[Path, Any]]:
         waiting.extend(((*path, step), v) for step, v in inside)
 
 
-def _is_deep(value: Any) -> bool:
-    return any(len(path) >= MOST_LEVELS and isinstance(v, (dict, list)) for path, v in _walk(value))
+def _is_deep(text: str) -> bool:
+    """Found before the text is parsed: how deep the parser comes depends on how deep its caller stands."""
+    if text.count("[") + text.count("{") <= MOST_LEVELS:
+        return False
+    level = 0
+    for token in _BRACKET_OR_STRING.finditer(text):
+        level += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
+        if level > MOST_LEVELS:
+            return True
+    return False
 
 
 def _column(text: str, path: Path) -> int:
