@@ -8,7 +8,7 @@ Runs with the Python of build/peers or build/peers-openvino, where this project'
 an empty cache, logits of its last token alone. Decode: greedy, one token at a time, after that prompt and as many steps
 untimed. A JSON line for each case is appended to --json. --batches N,… also times N prompts at once, --batch-prompt
 tokens and --batch-new answers each, which begin with different tokens. --product ROWS DEPTH COLUMNS also times such a
-product by torch, of random numbers.
+product by torch, of random numbers, and --attention NAME TOKENS HEADS KV_HEADS HEAD_DIM causal attention of bf16.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import numpy as np
 
 BATCH = 2048  # tokens of one call of llama.cpp, which cuts them into ubatches: its programs' own default
 PRODUCT_RUNS = 7
+ATTENTION_RUNS = 3
 PADDING = 256  # of llama.cpp's context
 WITHOUT_SDPA = ("gpt_oss",)  # models whose attention transformers has in plain PyTorch alone
 OPENVINO_BATCHED_TOKENS = 2048  # of one pass; its default of 256 is slower
@@ -95,6 +96,28 @@ class Transformers:
 
         once()
         return statistics.median(once() for _ in range(PRODUCT_RUNS))
+
+    def seconds_of_attention(self, tokens: int, heads: int, kv_heads: int, head_dim: int) -> float:
+        """Causal; the median, with keys of groups or with repeated ones, whichever is faster."""
+        torch = self.torch
+        attend = torch.nn.functional.scaled_dot_product_attention
+        q = torch.randn(1, heads, tokens, head_dim).bfloat16()
+        k, v = (torch.randn(1, kv_heads, tokens, head_dim).bfloat16() for _ in range(2))
+        wide_k, wide_v = (x.repeat_interleave(heads // kv_heads, 1) for x in (k, v))
+
+        def median(once: Callable[[], Any]) -> float:
+            once()
+            seconds = []
+            for _ in range(ATTENTION_RUNS):
+                begun = time.perf_counter()
+                once()
+                seconds.append(time.perf_counter() - begun)
+            return statistics.median(seconds)
+
+        return min(
+            median(lambda: attend(q, wide_k, wide_v, is_causal=True)),
+            median(lambda: attend(q, k, v, is_causal=True, enable_gqa=True)),
+        )
 
 
 class LlamaCpp:
@@ -226,6 +249,9 @@ def measure(peer: Any, tokens: list[int], options: argparse.Namespace) -> None:
     for rows, depth, columns in options.product:
         seconds = peer.seconds_of_product(rows, depth, columns)
         put("product", rows, rows, seconds)
+    for what, *sizes in options.attention:
+        count = int(sizes[0])
+        put(what, count, count, peer.seconds_of_attention(*map(int, sizes)))
     for number in options.batches:
         prompts = batch_of(tokens, number, options.batch_prompt)
         peer.batch(prompts[:2], 2)
@@ -295,6 +321,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         timed.add_argument("--batch-prompt", type=int, default=512)
         timed.add_argument("--batch-new", type=int, default=128)
         timed.add_argument("--product", type=int, nargs=3, action="append", default=[])
+        timed.add_argument("--attention", nargs=5, action="append", default=[])
     kinds.choices["transformers"].add_argument("--dtype", required=True)
     kinds.choices["openvino"].add_argument("--precision", required=True)
     kinds.choices["llama.cpp"].add_argument("--ubatch", type=int, required=True)

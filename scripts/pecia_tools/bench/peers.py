@@ -41,7 +41,7 @@ from .peers_options import (
     has_work,
     parse,
 )
-from .peers_report import INTEGERS, OWN, PRODUCTS, tables
+from .peers_report import ATTENTION, ATTENTION_TOKENS, INTEGERS, OWN, PRODUCTS, Case, tables
 
 ENVIRONMENTS = {"transformers": "peers", "llama.cpp": "peers", "openvino": "peers-openvino"}  # in build
 OWN_MODEL = {"auto": {}, "fp32": {"compute": "fp32"}, **{each: {"dtype": each} for each in INTEGERS}}
@@ -137,17 +137,29 @@ def of_pecia(line: Line) -> Line:
     }
 
 
-def products_of_ops(lines: Sequence[Line]) -> list[Line]:
-    """Of the lines of pecia-bench ops of products of weights of bf16."""
+def single_ops() -> dict[Case, str]:
+    """How pecia-bench ops calls the products and the attention of --products, which are of bf16."""
+    cases = {
+        ("product", rows): f"{rows} rows × {columns}×{depth} bf16,"
+        for rows, (depth, columns) in PRODUCTS.items()
+    }
+    for what, (heads, kv_heads, head_dim) in ATTENTION.items():
+        for count in ATTENTION_TOKENS:
+            shape = f"{count} queries, {count} keys, {heads}/{kv_heads} heads of {head_dim} bf16"
+            cases[what, count] = shape
+    return cases
+
+
+def of_ops(lines: Sequence[Line]) -> list[Line]:
+    """Of the lines of pecia-bench ops."""
     found = []
-    for rows, (depth, columns) in PRODUCTS.items():
-        shape = f"{rows} rows × {columns}×{depth} bf16,"
+    for (what, rows), shape in single_ops().items():
         for line in lines:
             if line.get("shape", "").startswith(shape) and "row invariant" not in line["shape"]:
                 seconds = line["median_s"]
                 facts = {"seconds": seconds, "tokens_per_s": rows / seconds}
                 facts["share_of_floor"] = line["share_of_floor"]
-                found.append({"what": "product", "tokens": rows, **facts})
+                found.append({"what": what, "tokens": rows, **facts})
     return found
 
 
@@ -308,7 +320,7 @@ class Bench:
             for line in lines[1:] if name == "prefill" else lines:
                 found.append({**line, "foreign_cpus": foreign})
         if options.products and one.settings[0] not in INTEGERS:
-            found += self.measure_own_products(one)
+            found += self.measure_own_ops(one)
         return found + [self.measure_own_batch(one, number) for number in options.batches]
 
     def measure_own_batch(self, one: Configuration, number: int) -> Line:
@@ -336,24 +348,31 @@ class Bench:
         facts = {"what": "batch", "tokens": number, "seconds": seconds, "foreign_cpus": foreign}
         return {**facts, "tokens_per_s": number * BATCH_NEW / seconds}
 
-    def measure_own_products(self, one: Configuration) -> list[Line]:
-        json_file, what = self.work / "ops.jsonl", f"{one.name} (ops)"
-        command = [self.programs / "pecia-bench", "ops", "--op", "linear", "--json", json_file]
-        command += ["--compute", one.settings[0], "--threads", self.options.threads]
-        json_file.unlink(missing_ok=True)
-        foreign = start(command, self.work / "ops.log", what)
-        found = products_of_ops(read(json_file))
-        if len(found) != len(PRODUCTS):
-            raise Failure(f"{what} left {len(found)} lines of products instead of {len(PRODUCTS)}")
-        return [{**line, "foreign_cpus": foreign} for line in found]
+    def measure_own_ops(self, one: Configuration) -> list[Line]:
+        found: list[Line] = []
+        for op in ("linear", "attention"):
+            json_file, what = self.work / "ops.jsonl", f"{one.name} (ops, {op})"
+            command = [self.programs / "pecia-bench", "ops", "--op", op, "--json", json_file]
+            command += ["--compute", one.settings[0], "--threads", self.options.threads]
+            json_file.unlink(missing_ok=True)
+            foreign = start(command, self.work / "ops.log", what)
+            found += [{**line, "foreign_cpus": foreign} for line in of_ops(read(json_file))]
+        if len(found) != len(single_ops()):
+            raise Failure(
+                f"{one.name} left {len(found)} lines of ops instead of {len(single_ops())}"
+            )
+        return found
 
     def measure_peer(self, one: Configuration, json_file: Path) -> list[Line]:
         options = self.options
-        products = PRODUCTS if options.products and one.peer in MULTIPLYING else {}
+        single = options.products and one.peer in MULTIPLYING
         if one.peer == "transformers":
             arguments = [options.model.resolve(), "--dtype", DTYPES[one.settings[0]]]
-            for rows, (depth, columns) in products.items():
+            for rows, (depth, columns) in PRODUCTS.items() if single else ():
                 arguments += ["--product", rows, depth, columns]
+            for what, sizes in ATTENTION.items() if single else ():
+                for count in ATTENTION_TOKENS:
+                    arguments += ["--attention", what, count, *sizes]
         elif one.peer == "openvino":
             precision = "f32" if one.settings[0] == "fp32" else "bf16"
             arguments = [self.openvino / one.settings[0], "--precision", precision]
@@ -370,7 +389,8 @@ class Bench:
             arguments += ["--batch-new", BATCH_NEW]
         json_file.unlink(missing_ok=True)
         foreign = self.peer([one.peer, *arguments], one.name, ENVIRONMENTS[one.peer])
-        count = len(options.prefill) + len(options.decode) + len(products) + len(batches)
+        count = len(options.prefill) + len(options.decode) + len(batches)
+        count += len(single_ops()) if single else 0
         return [
             {**line, "foreign_cpus": foreign} for line in read_lines(json_file, one.name, count)
         ]

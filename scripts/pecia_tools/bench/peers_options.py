@@ -99,7 +99,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add(
         "--products",
         action="store_true",
-        help="also single products of matrices of the model's sizes, by pecia and by torch",
+        help="also single products of the model's sizes, and causal attention of bf16, by pecia and by torch",
     )
     add(
         "--only",

@@ -17,9 +17,17 @@ PEERS = ("transformers", "llama.cpp", "openvino")
 
 PRODUCTS = {8192: (576, 1536), 2048: (2048, 2048)}  # rows: depth and columns
 
-# "prefill" and the prompt's tokens, "decode" and those before it, "batch" and its prompts, or "product" and its rows
+# Heads, KV heads and head_dim of causal attention over as many queries as keys, of bf16.
+ATTENTION = {
+    "attention, 9/3 heads of 64": (9, 3, 64),
+    "attention, 32/8 heads of 128": (32, 8, 128),
+}
+ATTENTION_TOKENS = (2048, 8192)
+
+# "prefill" and the prompt's tokens, "decode" and those before it, "batch" and its prompts, "product" and its rows, or
+# a kind of attention and its queries
 Case = tuple[str, int]
-ORDER = ("product", "prefill", "decode", "batch")
+ORDER = ("product", *ATTENTION, "prefill", "decode", "batch")
 
 
 def cases(lines: Sequence[Line]) -> list[Case]:
@@ -31,6 +39,8 @@ def title(case: Case) -> str:
     if case[0] == "product":
         depth, columns = PRODUCTS[case[1]]
         return f"rows of [{case[1]} × {depth}] · [{depth} × {columns}]"
+    if case[0] in ATTENTION:
+        return f"queries of {case[0]}, {case[1]} causal"
     words = {"prefill": "prefill of {}", "decode": "decode after {}", "batch": "{} prompts at once"}
     return words[case[0]].format(case[1])
 

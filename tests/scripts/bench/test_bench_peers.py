@@ -345,7 +345,7 @@ class OtherProgram(ScriptTest):
                 return tokens[-1] + 1
 
         out = self.folder / "out"
-        options = argparse.Namespace(prefill=[2, 3], decode=[3], new=2, json=out, product=[], batches=[])
+        options = argparse.Namespace(prefill=[2, 3], decode=[3], new=2, json=out, product=[], attention=[], batches=[])
         peer_process.measure(Peer(), [10, 20, 30], options)
         steps = [f"token {token}" for token in (31, 32, 33, 34)]
         self.assertEqual(fed, ["2", "reset", "2", "reset", "3", *steps])
@@ -369,7 +369,7 @@ class OtherProgram(ScriptTest):
 
         out = self.folder / "out"
         options = argparse.Namespace(
-            prefill=[2, 3], decode=[3], new=2, json=out, product=[], batches=[]
+            prefill=[2, 3], decode=[3], new=2, json=out, product=[], attention=[], batches=[]
         )
         peer_process.measure(Peer(), [10, 20, 30], options)
         self.assertEqual(asked, [(2, 2), (2, 1), (3, 5)])
@@ -390,7 +390,7 @@ class OtherProgram(ScriptTest):
 
         out = self.folder / "out"
         options = argparse.Namespace(
-            prefill=[], decode=[], new=2, json=out, product=[], batches=[3]
+            prefill=[], decode=[], new=2, json=out, product=[], attention=[], batches=[3]
         )
         options.batch_prompt, options.batch_new = 2, 5
         peer_process.measure(Peer(), [10, 20, 30], options)
@@ -407,18 +407,24 @@ class OtherProgram(ScriptTest):
             def seconds_of_product(self, rows: int, depth: int, columns: int) -> float:
                 return rows * depth * columns / 1000
 
+            def seconds_of_attention(
+                self, tokens: int, heads: int, kv_heads: int, head_dim: int
+            ) -> float:
+                return tokens * heads * head_dim / kv_heads / 100
+
         out = self.folder / "out"
         shapes = [[8, 5, 10], [4, 2, 25]]
         options = argparse.Namespace(
             prefill=[], decode=[], new=2, json=out, product=shapes, batches=[]
         )
+        options.attention = [["attention", "10", "6", "3", "5"]]
         peer_process.measure(Peer(), [], options)
         self.assertEqual(
             [
                 (line["what"], line["tokens"], line["seconds"], line["tokens_per_s"])
-                for line in read_lines(out, "it", 2)
+                for line in read_lines(out, "it", 3)
             ],
-            [("product", 8, 0.4, 20), ("product", 4, 0.2, 20)],
+            [("product", 8, 0.4, 20), ("product", 4, 0.2, 20), ("attention", 10, 1, 10)],
         )
 
 
@@ -427,18 +433,24 @@ class Products(ScriptTest):
         def op(shape: str, seconds: float) -> dict[str, Any]:
             return {"op": "linear", "shape": shape, "median_s": seconds, "share_of_floor": 0.5}
 
-        found = bench_peers.products_of_ops(
+        found = bench_peers.of_ops(
             [
                 {"machine": "2 threads"},
                 op("2048 rows × 2048×2048 bf16, square", 2),
                 op("8192 rows × 1536×576 int8, SmolLM2-135M", 3),
                 op("8192 rows × 1536×576 bf16, SmolLM2-135M, row invariant, splits 1", 5),
                 op("8192 rows × 1536×576 bf16, SmolLM2-135M", 4),
+                op("8192 queries, 8192 keys, 32/8 heads of 128 bf16", 16),
+                op("8192 queries, 8192 keys, 32/8 heads of 128 fp8", 17),
             ]
         )
         self.assertEqual(
-            [(line["tokens"], line["tokens_per_s"]) for line in found],
-            [(8192, 2048), (2048, 1024)],
+            [(line["what"], line["tokens"], line["tokens_per_s"]) for line in found],
+            [
+                ("product", 8192, 2048),
+                ("product", 2048, 1024),
+                ("attention, 32/8 heads of 128", 8192, 512),
+            ],
         )
 
     def test_are_a_case_before_the_others(self) -> None:
