@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/peak_loops.hpp"
 
+#include <random>
+
 #include "kernels/cpu/products/amx_tiles.hpp"
+#include "lib/base/core/dtype.hpp"
 #include "lib/base/core/error.hpp"
 #include "lib/base/core/isa.hpp"
 
@@ -18,14 +21,33 @@ constexpr int fp32_of_ymm = 8, fp32_of_zmm = 16;
       "xmm11", "xmm12", "xmm13", "xmm14", "xmm15"
 #define PECIA_EACH_SUM ".irp sum,0,1,2,3,4,5,6,7,8,9,10,11,12,13\n"
 
-/// Sums stay normal numbers however long it runs.
-constexpr float small = 1e-6f, one = 1;
-constexpr uint32_t bf16_pair_of_ones = 0x3f803f80, bf16_pair_of_small = 0x35863586;
+/// Random numbers in (−1, 1), as products in use have: with constants the loops of AMX run 20 to 25 %
+/// faster (measured). Sums stay normal numbers however long a loop runs, since they stop growing when
+/// a product is below their last bit.
+struct Operands {
+  static constexpr int64_t count = 16 * 32;  // of a tile
+  alignas(64) uint16_t a[count], b[count];
+  alignas(64) float wide_a[fp32_of_zmm], wide_b[fp32_of_zmm];
+
+  Operands() {
+    std::mt19937 random(1);
+    std::uniform_real_distribution<float> number(-1.0f, 1.0f);
+    for (auto* const numbers : {a, b})
+      for (int64_t i = 0; i < count; ++i) numbers[i] = float_to_bf16(number(random));
+    for (auto* const numbers : {wide_a, wide_b})
+      for (int64_t i = 0; i < fp32_of_zmm; ++i) numbers[i] = number(random);
+  }
+};
+
+const Operands& random_operands() {
+  static const Operands made;
+  return made;
+}
 
 void fma_avx2(int64_t rounds) {
   asm volatile(
-      "vbroadcastss %[a], %%ymm14\n"
-      "vbroadcastss %[b], %%ymm15\n" PECIA_EACH_SUM
+      "vmovaps (%[a]), %%ymm14\n"
+      "vmovaps (%[b]), %%ymm15\n" PECIA_EACH_SUM
       "vxorps %%ymm\\sum, %%ymm\\sum, %%ymm\\sum\n.endr\n"
       "1:\n" PECIA_EACH_SUM
       "vfmadd231ps %%ymm14, %%ymm15, %%ymm\\sum\n.endr\n"
@@ -33,14 +55,14 @@ void fma_avx2(int64_t rounds) {
       "jnz 1b\n"
       "vzeroupper\n"
       : [rounds] "+r"(rounds)
-      : [a] "m"(one), [b] "m"(small)
-      : "cc", PECIA_VECTOR_REGISTERS);
+      : [a] "r"(random_operands().wide_a), [b] "r"(random_operands().wide_b)
+      : "cc", "memory", PECIA_VECTOR_REGISTERS);
 }
 
 void fma_avx512(int64_t rounds) {
   asm volatile(
-      "vbroadcastss %[a], %%zmm14\n"
-      "vbroadcastss %[b], %%zmm15\n" PECIA_EACH_SUM
+      "vmovaps (%[a]), %%zmm14\n"
+      "vmovaps (%[b]), %%zmm15\n" PECIA_EACH_SUM
       "vpxord %%zmm\\sum, %%zmm\\sum, %%zmm\\sum\n.endr\n"
       "1:\n" PECIA_EACH_SUM
       "vfmadd231ps %%zmm14, %%zmm15, %%zmm\\sum\n.endr\n"
@@ -48,14 +70,14 @@ void fma_avx512(int64_t rounds) {
       "jnz 1b\n"
       "vzeroupper\n"
       : [rounds] "+r"(rounds)
-      : [a] "m"(one), [b] "m"(small)
-      : "cc", PECIA_VECTOR_REGISTERS);
+      : [a] "r"(random_operands().wide_a), [b] "r"(random_operands().wide_b)
+      : "cc", "memory", PECIA_VECTOR_REGISTERS);
 }
 
 void dot_avx512_bf16(int64_t rounds) {
   asm volatile(
-      "vpbroadcastd %[a], %%zmm14\n"
-      "vpbroadcastd %[b], %%zmm15\n" PECIA_EACH_SUM
+      "vmovaps (%[a]), %%zmm14\n"
+      "vmovaps (%[b]), %%zmm15\n" PECIA_EACH_SUM
       "vpxord %%zmm\\sum, %%zmm\\sum, %%zmm\\sum\n.endr\n"
       "1:\n" PECIA_EACH_SUM
       "vdpbf16ps %%zmm14, %%zmm15, %%zmm\\sum\n.endr\n"
@@ -63,8 +85,8 @@ void dot_avx512_bf16(int64_t rounds) {
       "jnz 1b\n"
       "vzeroupper\n"
       : [rounds] "+r"(rounds)
-      : [a] "m"(bf16_pair_of_ones), [b] "m"(bf16_pair_of_small)
-      : "cc", PECIA_VECTOR_REGISTERS);
+      : [a] "r"(random_operands().a), [b] "r"(random_operands().b)
+      : "cc", "memory", PECIA_VECTOR_REGISTERS);
 }
 
 // Six sums of 16 × 16 and two operands, 16 × 32 numbers of bf16 each, fill the eight tiles. A
@@ -74,13 +96,11 @@ constexpr double flops_of_tile = 2.0 * 16 * 16 * 32;
 
 void dot_amx(int64_t rounds) {
   static constexpr TileConfig config;
-  alignas(64) uint32_t operand[16 * 16];
-  for (uint32_t& pair : operand) pair = bf16_pair_of_small;
   constexpr int64_t stride_bytes = 64;
   asm volatile(
       "ldtilecfg %[config]\n"
-      "tileloadd (%[operand],%[stride],1), %%tmm6\n"
-      "tileloadd (%[operand],%[stride],1), %%tmm7\n"
+      "tileloadd (%[a],%[stride],1), %%tmm6\n"
+      "tileloadd (%[b],%[stride],1), %%tmm7\n"
       ".irp sum,0,1,2,3,4,5\ntilezero %%tmm\\sum\n.endr\n"
       "1:\n"
       ".irp sum,0,1,2,3,4,5\ntdpbf16ps %%tmm7, %%tmm6, %%tmm\\sum\n.endr\n"
@@ -88,7 +108,8 @@ void dot_amx(int64_t rounds) {
       "jnz 1b\n"
       "tilerelease\n"
       : [rounds] "+r"(rounds)
-      : [config] "m"(config), [operand] "r"(operand), [stride] "r"(stride_bytes)
+      : [config] "m"(config), [a] "r"(random_operands().a), [b] "r"(random_operands().b),
+        [stride] "r"(stride_bytes)
       : "cc", "memory");
 }
 
