@@ -14,6 +14,7 @@
 #include "apps/bench/ops/cases.hpp"
 #include "apps/bench/ops/earlier_times.hpp"
 #include "apps/bench/ops/floors.hpp"
+#include "apps/bench/ops/neighbours.hpp"
 #include "apps/bench/ops/timing.hpp"
 #include "apps/bench/support/floors.hpp"
 #include "apps/bench/support/results.hpp"
@@ -31,6 +32,7 @@ namespace {
 struct OpsOptions {
   std::string op, backend = "cpu", compute = "fp32";
   std::filesystem::path compare;
+  bool neighbours = false;
 };
 
 /// The subject of a measurement: a device, its stream, a backend, and the limits of the machine.
@@ -173,6 +175,27 @@ void measure(const Measurement& measurement, const Session& session, const OpFlo
   results.write(line);
 }
 
+void tell_of_neighbours(const std::vector<Case>& cases, const Place& place, int runs,
+                        Results& results) {
+  results.columns(fmt::format("{:>24}|value|neighbour|{:>52}|{:>10}|{:>10}|ratio|faster",
+                              "constant", "shape", "ms", "with it"));
+  try_neighbours(cases, place, runs, [&](const NeighbourTimes& times) {
+    const double ratio = times.neighbour_s / times.value_s;
+    results.row("{}|{}|{}|{}|{:.3f}|{:.3f}|{:.2f}|{}", times.constant, times.value, times.neighbour,
+                times.one.shape, times.value_s * 1e3, times.neighbour_s * 1e3, ratio,
+                times.faster ? "faster" : "");
+    results.write({{"constant", times.constant},
+                   {"value", times.value},
+                   {"neighbour", times.neighbour},
+                   {"op", times.one.op},
+                   {"shape", times.one.shape},
+                   {"value_s", times.value_s},
+                   {"neighbour_s", times.neighbour_s},
+                   {"ratio", ratio},
+                   {"faster", times.faster}});
+  });
+}
+
 void run_ops(const Session& session, const OpsOptions& options) {
   session.require_one_rank("it times one rank's ops");
   std::vector<Case> cases = options.backend == "cuda" ? large_cases() : all_cases();
@@ -191,6 +214,11 @@ void run_ops(const Session& session, const OpsOptions& options) {
   }
   Results results(session);
   write_floors(results, options, subject);
+  if (options.neighbours) {
+    std::vector<Case> of_all;
+    for (const Measurement& each : all) of_all.push_back(each.one);
+    return tell_of_neighbours(of_all, subject.place(), session.options.runs, results);
+  }
   if (earlier)
     results.line(fmt::format("compared with {}: {}", options.compare.string(), earlier->origin()));
   results.columns(fmt::format("{:>17}|{:>52}|ms|GFLOP/s|GB/s|% of floor|best run %{}", "op",
@@ -211,6 +239,8 @@ void add_ops(CLI::App& app, Chosen& chosen) {
   command.word("--backend", &options->backend, "What computes", {"cpu", "cuda", "reference"});
   command.word("--compute", &options->compute, "Products of the CPU with weights of bf16",
                {"auto", "fp32", "bf16", "amx"});
+  command.flag("--neighbours", &options->neighbours,
+               "Tries other values of the constants that kernels took from measuring, instead");
   command.add({.name = "--compare",
                .into = &options->compare,
                .help = "Also the times in this file, which --json wrote before, and now / before",
