@@ -43,8 +43,8 @@ void rope_tables(const RopeTablesArgs& args, const device::Stream& stream);
 void kv_store(const KvStoreArgs& args, const device::Stream& stream);
 void attention(const AttentionArgs& args, const device::Stream& stream, Workspace& workspace,
                AttentionPlan& plan);
-/// Computes `attention` for keys of bf16 or fp8 (see Bf16Products). Many rows are multiplied by the
-/// kernel. Requires has_native_bf16().
+/// Computes `attention` for keys of bf16 or fp8 with products of bf16: few rows by RowAttention, others
+/// by StripAttention and the kernel's strips. Requires has_native_bf16().
 void attention_bf16(const Bf16Kernel& kernel, const AttentionArgs& args,
                     const device::Stream& stream, Workspace& workspace, AttentionPlan& plan);
 void column_sums(const ColumnSumsArgs& args, const device::Stream& stream, Workspace& workspace);

@@ -86,15 +86,18 @@ bool Tensor::gaps_intact() const {
 }
 
 Device make_host_backend(const std::string& name) {
+  constexpr double of_strips = 1.27 / 128;  // strip.hpp
   if (name == "reference") return {kernels::make_reference_backend(), device::Stream(1)};
   if (name == "cpu_bf16")
-    return {kernels::make_cpu_backend(kernels::MatmulKind::bf16), device::Stream(2), true};
+    return {kernels::make_cpu_backend(kernels::MatmulKind::bf16), device::Stream(2), true,
+            of_strips};
   if (name == "cpu_amx")
-    return {kernels::make_cpu_backend(kernels::MatmulKind::amx), device::Stream(2), true};
+    return {kernels::make_cpu_backend(kernels::MatmulKind::amx), device::Stream(2), true,
+            of_strips};
   if (name == "cpu_amx_twin")
     return {
         kernels::cpu::make_backend({&kernels::cpu::twin_kernel(), &kernels::cpu::twin_kernel()}),
-        device::Stream(2), true};
+        device::Stream(2), true, of_strips};
   return {kernels::make_cpu_backend(), device::Stream(name == "cpu" ? 1 : 3)};
 }
 

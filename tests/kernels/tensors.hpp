@@ -51,6 +51,9 @@ struct Device {
   device::Stream stream;
   /// Whether products of narrow types are of operands rounded to them, as tensor cores take them.
   bool rounds_operands = false;
+  /// By how much the weights of attention's narrow types may be off, relative to them, where a sum
+  /// adds the weights that multiply the values. Those of scores of 0 are exact.
+  double weight_error = 0;
 
   /// By how much such an operand may be off, relative to it.
   double rounding(DType stored) const {

@@ -170,7 +170,6 @@ std::vector<uint16_t> random_bf16(int64_t count, uint64_t seed) {
 struct Product {
   int64_t rows, columns, depth, gap;
   bool accumulate;
-  float factor;
   int64_t deeper = 0;  ///< elements that panels have after those of the product, all NaN
 
   template <class Tiles>
@@ -194,7 +193,6 @@ struct Product {
                        .columns = columns,
                        .depth = depth,
                        .accumulate = accumulate,
-                       .factor = factor,
                        .panel_depth = deeper > 0 ? depth + deeper : 0});
     return c;
   }
@@ -210,8 +208,7 @@ struct Product {
         for (int64_t i = 0; i < depth; ++i)
           sum += static_cast<double>(bf16_to_float(a[r * depth + i])) *
                  static_cast<double>(bf16_to_float(b[o * depth + i]));
-        to = static_cast<float>(accumulate ? static_cast<double>(to) + sum
-                                           : static_cast<double>(factor) * sum);
+        to = static_cast<float>(accumulate ? static_cast<double>(to) + sum : sum);
       }
     return c;
   }
@@ -219,11 +216,11 @@ struct Product {
 
 /// Around tiles of 16 rows and columns, squares of 32, steps of 32 and pieces of 320 of depth.
 const Product every_product[] = {
-    {1, 1, 1, 3, false, 1},      {16, 32, 32, 0, false, 1},   {16, 32, 32, 3, true, 1},
-    {15, 31, 31, 3, false, 0.5}, {17, 33, 33, 3, true, 1},    {32, 32, 64, 5, false, 0.125f},
-    {33, 65, 96, 0, false, 0.3}, {48, 64, 320, 3, true, 1},   {40, 40, 321, 3, false, 0.7f},
-    {64, 32, 640, 0, false, 1},  {70, 100, 1000, 3, true, 1}, {5, 3, 0, 3, false, 1},
-    {5, 3, 0, 3, true, 1},
+    {1, 1, 1, 3, false},     {16, 32, 32, 0, false},   {16, 32, 32, 3, true},
+    {15, 31, 31, 3, false},  {17, 33, 33, 3, true},    {32, 32, 64, 5, false},
+    {33, 65, 96, 0, false},  {48, 64, 320, 3, true},   {40, 40, 321, 3, false},
+    {64, 32, 640, 0, false}, {70, 100, 1000, 3, true}, {5, 3, 0, 3, false},
+    {5, 3, 0, 3, true},
 };
 
 TEST(GemmTiles, IsTheProductAtEverySize) {
@@ -233,8 +230,24 @@ TEST(GemmTiles, IsTheProductAtEverySize) {
         << product.rows << " × " << product.columns << " × " << product.depth;
 }
 
+/// A copy of rows or sums costs several times the product (measured), so only odd sizes may need one.
+TEST(GemmTiles, CopyNothingAtUsualSizes) {
+  const auto copies = [](const Product& product) {
+    const int64_t before = copied_squares;
+    product.by<TwinTiles>();
+    return copied_squares - before;
+  };
+  for (const int64_t rows : {16, 32, 48, 512})
+    for (const auto& [columns, depth] :
+         {std::pair<int64_t, int64_t>{64, 576}, {96, 64}, {32, 1536}})
+      EXPECT_EQ(copies({rows, columns, depth, 0, false}), 0) << rows << ", " << columns;
+  EXPECT_GT(copies({17, 32, 32, 0, false}), 0);
+  EXPECT_GT(copies({32, 33, 32, 0, false}), 0);
+  EXPECT_GT(copies({32, 32, 33, 0, false}), 0);
+}
+
 TEST(GemmTiles, TakesTheFirstElementsOfDeeperPanels) {
-  const Product product{40, 65, 96, 0, true, 1};
+  const Product product{40, 65, 96, 0, true};
   Product deeper = product;
   deeper.deeper = 64;
   EXPECT_EQ(deeper.by<TwinTiles>(), product.by<TwinTiles>());
@@ -302,63 +315,6 @@ TEST(Amx, IsNotUsedWhereItMultipliesWrongly) {
   };
   EXPECT_NE(difference(wrong, twin_kernel()).find("element [2, 3] is nan and should be "),
             std::string::npos);
-}
-
-/// Heads of a group, and the rows of its queries that meet a block of keys at a time.
-TEST(RowsAtATime, AreWholeTilesOfUsualGroups) {
-  const auto rows = [](int64_t group, int64_t unit) {
-    return group * queries_at_a_time(group, unit);
-  };
-  for (const auto& [group, wanted] : std::vector<std::pair<int64_t, int64_t>>{
-           {1, 32}, {2, 32}, {3, 48}, {4, 32}, {5, 80}, {6, 48}, {7, 112}, {8, 32}, {16, 32}})
-    EXPECT_EQ(rows(group, tile_side), wanted) << group;
-  EXPECT_EQ(rows(9, tile_side), 126) << "144 rows are too many for the first cache";
-  EXPECT_EQ(rows(71, tile_side), 71);
-  EXPECT_EQ(rows(200, tile_side), 200) << "one query at least";
-  EXPECT_EQ(rows(3, 1), 27);
-  EXPECT_EQ(rows(4, 1), 28);
-  EXPECT_EQ(rows(71, 1), 71);
-}
-
-std::vector<int64_t> rows_of_products;
-
-/// Attention by tiles multiplies whole tiles of rows of every usual group, so nothing is copied.
-TEST(RowsAtATime, AreMultipliedWithoutACopy) {
-  if (!kernels::cpu_has_bf16_products()) GTEST_SKIP() << "the packing needs AVX512-BF16";
-  Bf16Kernel noting = twin_kernel();
-  noting.multiply = [](const GemmBf16Args& args) {
-    rows_of_products.push_back(args.rows);
-    twin_kernel().multiply(args);
-  };
-  const auto backend = make_backend({&noting, &noting});
-  device::Stream stream(1);
-  constexpr int64_t kv_heads = 2, head_dim = 64;
-  for (const int64_t group : {1, 2, 3, 4, 5, 6, 7, 8}) {
-    const int64_t heads = kv_heads * group, count = 2 * queries_at_a_time(group, tile_side);
-    Tensor q = Tensor::random({count, heads, head_dim}, DType::fp32, 1);
-    Tensor k = Tensor::random({kv_heads, count, head_dim}, DType::bf16, 2);
-    Tensor out = Tensor::filled({count, heads, head_dim}, 55.0f);
-    Tensor lse = Tensor::filled({count, heads}, 55.0f);
-    std::vector<int64_t> positions(count);
-    std::iota(positions.begin(), positions.end(), 0);
-    const std::vector<kernels::AttentionItem> items{{0, count, 0, 1}};
-    const std::vector<kernels::KeyRun> runs{{0, count * head_dim, count, 0}};
-    rows_of_products.clear();
-    backend->attention({.q = q.view(),
-                        .query_positions = positions,
-                        .items = items,
-                        .runs = runs,
-                        .keys = {k.view().data(), k.view().data()},
-                        .kv_dtype = DType::bf16,
-                        .num_kv_heads = kv_heads,
-                        .scale = 0.125f,
-                        .out = out.view(),
-                        .lse = lse.view()},
-                       stream);
-    ASSERT_FALSE(rows_of_products.empty());
-    for (const int64_t rows : rows_of_products)
-      EXPECT_EQ(rows % tile_side, 0) << group << ": " << rows;
-  }
 }
 
 }  // namespace

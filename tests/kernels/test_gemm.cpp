@@ -95,12 +95,10 @@ class FewRowsOfBf16 : public testing::Test {
     if (!has_native_bf16()) GTEST_SKIP() << "this CPU has no AVX512-BF16";
   }
 
-  /// c = factor · a · b, or c += a · b, by panels.
-  static std::vector<float> by_panels(const DotBf16Args& args, bool transposed,
-                                      std::vector<float> c) {
+  /// c (+)= a · b, by panels.
+  static std::vector<float> by_panels(const DotBf16Args& args, std::vector<float> c) {
     std::vector<uint16_t> packed((args.columns + bf16_panel) * (args.depth + 2));
-    const PackBf16Args pack{args.b, args.b_stride, args.columns, args.depth, packed.data()};
-    (transposed ? pack_bf16 : pack_rows_bf16)(pack);
+    pack_bf16({args.b, args.b_stride, args.columns, args.depth, packed.data()});
     gemm_bf16({.a = args.a,
                .a_stride = args.a_stride,
                .b = packed.data(),
@@ -109,8 +107,7 @@ class FewRowsOfBf16 : public testing::Test {
                .rows = args.rows,
                .columns = args.columns,
                .depth = args.depth,
-               .accumulate = args.accumulate,
-               .factor = args.factor});
+               .accumulate = args.accumulate});
     return c;
   }
 };
@@ -131,9 +128,8 @@ TEST_F(FewRowsOfBf16, HaveTheBitsOfMany) {
                            .rows = rows,
                            .columns = columns,
                            .depth = depth,
-                           .accumulate = accumulate,
-                           .factor = accumulate ? 1.0f : 0.3f};
-          const std::vector<float> expected = by_panels(args, true, c);
+                           .accumulate = accumulate};
+          const std::vector<float> expected = by_panels(args, c);
           dot_bf16(args);
           ASSERT_EQ(c, expected) << rows << " × " << columns << " × " << depth;
         }
@@ -145,17 +141,20 @@ TEST_F(FewRowsOfBf16, AddRowsWithTheBitsOfMany) {
       for (const int64_t depth : {1, 2, 63, 128}) {
         const auto a = bf16_elements(rows * depth, 1), b = bf16_elements(columns * depth, 2);
         std::vector<float> c = random_floats(rows * columns, 3);
+        std::vector<uint16_t> transposed(columns * depth);
+        for (int64_t i = 0; i < depth; ++i)
+          for (int64_t o = 0; o < columns; ++o) transposed[o * depth + i] = b[i * columns + o];
         const std::vector<float> expected = by_panels({.a = a.data(),
                                                        .a_stride = depth,
-                                                       .b = b.data(),
-                                                       .b_stride = columns,
+                                                       .b = transposed.data(),
+                                                       .b_stride = depth,
                                                        .c = c.data(),
                                                        .c_stride = columns,
                                                        .rows = rows,
                                                        .columns = columns,
                                                        .depth = depth,
                                                        .accumulate = true},
-                                                      false, c);
+                                                      c);
         add_rows_bf16({.a = a.data(),
                        .a_stride = depth,
                        .b = b.data(),

@@ -3,8 +3,7 @@
 
 #include <cmath>
 
-#include "kernels/cpu/attention/softmax_bf16.hpp"
-#include "kernels/cpu/products/bf16_native.hpp"
+#include "kernels/cpu/attention/softmax.hpp"
 #include "kernels/cpu/sampling/vocabulary.hpp"
 #include "tests/support/compare.hpp"
 
@@ -44,54 +43,6 @@ TEST(SoftmaxBlock, RescalesWhatWasBeforeAndIgnoresUnseenKeys) {
   EXPECT_NEAR(out[1], 6 * std::exp(-1.0f), 1e-6);
   EXPECT_EQ((std::vector<float>(scores.begin(), scores.begin() + 4)),
             (std::vector<float>{1, 0, 1, 0}));
-}
-
-/// On a CPU without the instructions there is nothing to test.
-TEST(SoftmaxBlockBf16, IsTheOtherOneRounded) {
-  if (!has_native_bf16()) return;
-  for (const int64_t keys : {1, 16, 37, 128}) {
-    std::vector<float> scores = random_floats(128, static_cast<uint64_t>(keys), 20.0f);
-    scores[keys / 2] = -INFINITY;
-    std::vector<float> expected = scores;
-    std::vector<uint16_t> weights(128, 1);
-    float maximum = 3, sum = 2, out[2] = {4, 6};
-    float expected_maximum = 3, expected_sum = 2, expected_out[2] = {4, 6};
-    softmax_block_bf16({scores.data(), 128, 1, keys}, {&maximum, &sum, out, 2, 2}, weights.data(),
-                       128);
-    softmax_block({expected.data(), 128, 1, keys},
-                  {&expected_maximum, &expected_sum, expected_out, 2, 2});
-    EXPECT_EQ(maximum, expected_maximum);
-    EXPECT_NEAR(sum, expected_sum, 1e-6 * expected_sum);
-    EXPECT_NEAR(out[1], expected_out[1], 1e-6);
-    for (int64_t j = 0; j < (keys + 15) / 16 * 16; ++j)
-      EXPECT_NEAR(bf16_to_float(weights[j]), expected[j], 1.01 * 0x1p-8 * expected[j]) << j;
-  }
-}
-
-TEST(SoftmaxBlockBf16, FactorsMultiplyWeightsAndNotSums) {
-  if (!has_native_bf16()) GTEST_SKIP() << "no AVX512-BF16";
-  constexpr int64_t keys = 19;
-  std::vector<float> scores(32, 0), factors(keys);
-  for (int64_t j = 0; j < keys; ++j) factors[j] = static_cast<float>(j);
-  std::vector<uint16_t> weights(32, 1);
-  float maximum = 0, sum = 1, out = 7;
-  softmax_block_bf16({scores.data(), 32, 1, keys}, {&maximum, &sum, &out, 1, 1}, weights.data(), 32,
-                     factors.data());
-  EXPECT_EQ(sum, 1.0f + keys);
-  for (int64_t j = 0; j < 32; ++j)
-    EXPECT_EQ(bf16_to_float(weights[j]), j < keys ? factors[j] : 0.0f) << j;
-}
-
-TEST(SoftmaxBlockBf16, NaNStaysAndRowsThatSeeNothingStayEmpty) {
-  if (!has_native_bf16()) return;
-  std::vector<float> scores(32, -INFINITY);
-  std::vector<uint16_t> weights(32, 1);
-  float maxima[2] = {-INFINITY, -INFINITY}, sums[2] = {0, 0}, out[2] = {0, 0};
-  scores[16] = std::nanf("");
-  softmax_block_bf16({scores.data(), 16, 2, 16}, {maxima, sums, out, 1, 1}, weights.data(), 16);
-  EXPECT_EQ(sums[0], 0.0f);
-  EXPECT_EQ(weights[3], 0);
-  EXPECT_TRUE(std::isnan(sums[1]));
 }
 
 TEST(Vocabulary, SumsAndMaximaOfEveryLength) {

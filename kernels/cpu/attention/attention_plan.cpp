@@ -2,12 +2,15 @@
 #include "kernels/cpu/attention/attention_plan.hpp"
 
 #include <algorithm>
+
+#include "kernels/api/measured_constants.hpp"
+
 namespace pecia::kernels::cpu {
 namespace {
 
 // Rows of a tile's matrices, queries × heads of a group: q, scores and out of a head_dim of 128
 // take 196 KiB each, and packing a block of keys costs a tenth of multiplying it.
-constexpr int64_t tile_matrix_rows = 384;
+MeasuredConstant tile_matrix_rows("attention.tile_rows", 384, {192, 768});
 // Tasks that keep every thread of a large host busy, and the least number of blocks worth a task.
 constexpr int64_t enough_tasks = 128;
 constexpr int64_t least_part_blocks = 16;

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <numeric>
 #include <vector>
 
 #include "kernels/api/key_runs.hpp"
@@ -19,16 +18,10 @@ namespace pecia::kernels::cpu {
 
 inline constexpr int64_t block_keys = 128;
 
-/// Queries, of `group` heads each, whose rows meet a block at a time. Products that take rows in
-/// units get whole units, 32 rows at least, since rows past a unit cost them a copy in and a copy
-/// out, as long as the scores of these rows stay within 64 KiB; one query at least. Other products
-/// get up to 28 rows: two tiles of AVX-512's, whose scores, 14 KiB, stay in the first cache.
-constexpr int64_t queries_at_a_time(int64_t group, int64_t row_unit) {
-  constexpr int64_t most_vector_rows = 28, least_unit_rows = 32, most_unit_rows = 128;
-  if (row_unit == 1) return std::max<int64_t>(1, most_vector_rows / group);
-  const int64_t whole = std::lcm(group, row_unit);
-  const int64_t rows = (least_unit_rows + whole - 1) / whole * whole;
-  return std::max<int64_t>(1, std::min(rows, most_unit_rows) / group);
+/// Queries, of `group` heads each, whose rows meet a block at a time (TileAttention): up to 28 rows,
+/// two tiles of AVX-512's, whose scores, 14 KiB, stay in the first cache; one query at least.
+constexpr int64_t queries_at_a_time(int64_t group) {
+  return std::max<int64_t>(1, 28 / group);
 }
 
 /// Up to block_keys keys, from key `offset` of run `run` on. They may lie in several runs.

@@ -3,6 +3,7 @@
 /// for the op, where it is not bf16 already. A sum's bits do not depend on the number of rows, by
 /// vectors in any case, by tiles with RowInvariant::yes.
 
+#include "kernels/api/measured_constants.hpp"
 #include "kernels/cpu/cpu.hpp"
 #include "kernels/cpu/linear/linear_splits.hpp"
 #include "kernels/cpu/linear/linear_tiles.hpp"
@@ -25,8 +26,9 @@ struct Packed {
 constexpr Packed for_few{384, bf16_panel};
 // Many rows meet a block of 256 KiB in the second cache, and a tile of 14 rows, 28 KiB, in the
 // first.
-constexpr Packed for_many{1024, 128};
-static_assert(for_few.depth % int4_group == 0 && for_many.depth % int4_group == 0);
+MeasuredConstant most_depth_of_many("linear.block_depth", 1024, {512, 2048});
+MeasuredConstant most_columns_of_many("linear.block_columns", 128, {64, 256});
+static_assert(for_few.depth % int4_group == 0 && 1024 % int4_group == 0);
 // Tiles of rows multiplied between two polls, in under 0.1 ms.
 constexpr int64_t tiles_per_poll = 6;
 // Rows of a task of many whose products are summed in splits: the sums that wait take 128 KiB each.
@@ -36,7 +38,7 @@ constexpr int64_t most_depth_of_tiles = 4096;
 
 // Tiles of rows of a task whose columns, 512 KiB at most, stay in the second cache for the next one.
 // Measured on Zen 4, two threads, 512 rows of a whole model: 6 % faster than tasks of all rows.
-constexpr int64_t tiles_of_short_task = 3;
+MeasuredConstant tiles_of_short_task("linear.tiles_of_task", 3, {2, 6});
 constexpr int64_t most_depth_of_short_tasks = 2048;
 
 /// Up to how many rows of bf16 weights sums over lanes are faster, with nothing to transpose.
@@ -352,7 +354,8 @@ int64_t most_rows_of_task(const Multiply& multiply, const Bf16Kernel& kernel,
 void many(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x, const Panels& panels,
           const device::Stream& stream, Workspace& workspace) {
   const int64_t rows = args.x.rows(), out = args.y.size(1);
-  const Multiply multiply(kernel, args, x, for_many, panels);
+  const Packed most_packed{most_depth_of_many, most_columns_of_many};
+  const Multiply multiply(kernel, args, x, most_packed, panels);
   const LinearTile most{most_rows_of_task(multiply, kernel, args, panels, stream.num_threads()),
                         multiply.most_columns()};
   const LinearTile tile = choose_tile(rows, out, stream.num_threads(), most, bf16_panel);

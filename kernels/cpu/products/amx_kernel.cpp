@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "kernels/cpu/attention/strip.hpp"
 #include "kernels/cpu/products/amx_tiles.hpp"
 #include "kernels/cpu/products/tile_products.hpp"
 #include "kernels/cpu/products/twin_tiles.hpp"
@@ -14,16 +15,15 @@ namespace pecia::kernels::cpu {
 namespace {
 
 template <class Tiles>
-constexpr Bf16Kernel kernel_of(const char* instructions) {
+Bf16Kernel kernel_of(const char* instructions, const StripKernel& strips) {
   return {.instructions = instructions,
           .tile_rows = square,
-          .row_unit = tile_side,
           .depth_unit = tile_depth,
           .pack = pack_bf16_tiles,
-          .pack_rows = pack_rows_bf16_tiles,
           .multiply = gemm_tiles<Tiles>,
           .bits_of_few_rows = false,
           .sums_splits = false,
+          .strips = &strips,
           .begin = Tiles::begin,
           .end = Tiles::end};
 }
@@ -81,12 +81,13 @@ const std::string& why_no_amx_products() {
 }
 
 const Bf16Kernel& amx_kernel() {
-  static constexpr Bf16Kernel kernel = kernel_of<AmxTiles>("AMX TDPBF16PS");
+  static const Bf16Kernel kernel = kernel_of<AmxTiles>("AMX TDPBF16PS", amx_strips());
   return kernel;
 }
 
 const Bf16Kernel& twin_kernel() {
-  static constexpr Bf16Kernel kernel = kernel_of<TwinTiles>("AMX TDPBF16PS in plain C++");
+  static const Bf16Kernel kernel =
+      kernel_of<TwinTiles>("AMX TDPBF16PS in plain C++", twin_strips());
   return kernel;
 }
 

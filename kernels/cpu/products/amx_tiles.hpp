@@ -10,8 +10,6 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/products/bf16_products.hpp"
-
 namespace pecia::kernels::cpu {
 
 /// The configuration of eight tiles of 16 rows of 64 bytes (palette 1).
@@ -56,9 +54,6 @@ struct AmxTiles {
                  :
                  : [b] "i"(kB), [a] "i"(kA), [sum] "i"(kSum)
                  : "memory");
-  }
-  static void scale(float* c, int64_t stride, int64_t rows, int64_t columns, float factor) {
-    scale_sums(c, stride, rows, columns, factor);
   }
 };
 

@@ -84,13 +84,12 @@ PECIA_BF16_CODE inline void dot_tile(const DotBf16Args& args, int64_t column) {
         add_pair<kRows>(args.a + i + 2 * pair, args.a_stride, v[pair], sums[p]);
     }
   }
-  const __m512 factor = _mm512_set1_ps(args.accumulate ? 1.0f : args.factor);
 #pragma GCC unroll 3
   for (int p = 0; p < kPanels; ++p)
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r)
       _mm512_mask_storeu_ps(c + r * args.c_stride + p * sum_lanes, lanes_of(count - p * sum_lanes),
-                            _mm512_mul_ps(sums[p][r], factor));
+                            sums[p][r]);
 }
 
 template <int kRows>
@@ -143,11 +142,10 @@ PECIA_BF16_CODE void dot_by_blocks(const Args& args, const BlockOf& block_of) {
                  .accumulate = args.accumulate || i > 0,
                  .coming = block.coming});
     }
-    const __m512 factor = _mm512_set1_ps(args.accumulate ? 1.0f : args.factor);
     for (int64_t r = 0; r < args.rows; ++r)
       for (int64_t half = 0; half < columns; half += sum_lanes)
         _mm512_mask_storeu_ps(c + r * args.c_stride + half, lanes_of(columns - half),
-                              _mm512_mul_ps(_mm512_load_ps(sums + r * bf16_panel + half), factor));
+                              _mm512_load_ps(sums + r * bf16_panel + half));
   }
 }
 

@@ -8,8 +8,7 @@
 
 namespace pecia::kernels::cpu {
 
-/// c[r, o] = factor · Σ_i a[r, i] · b[o, i], or c[r, o] += Σ_i a[r, i] · b[o, i]. If the depth is
-/// odd, a[r, depth] is read and must be finite.
+/// c[r, o] (+)= Σ_i a[r, i] · b[o, i]. If the depth is odd, a[r, depth] is read and must be finite.
 struct DotBf16Args {
   const uint16_t* a;
   int64_t a_stride;
@@ -19,7 +18,6 @@ struct DotBf16Args {
   int64_t c_stride;
   int64_t rows, columns, depth;
   bool accumulate;
-  float factor = 1;
   /// Prefetch distance in b, in elements; the prefetched element need not exist. 0: the columns are
   /// read once, one after the other, which the hardware prefetches.
   int64_t ahead = 0;
@@ -36,7 +34,6 @@ struct DotPanelsArgs {
   int64_t c_stride;
   int64_t rows, columns, depth;
   bool accumulate;
-  float factor = 1;
   int splits = 1;  ///< as GemmBf16Args has them
 };
 void dot_panels(const DotPanelsArgs& args);

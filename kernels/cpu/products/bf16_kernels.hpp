@@ -14,16 +14,17 @@ namespace pecia::kernels::cpu {
 
 inline constexpr int64_t bf16_depth = 32;
 
+struct StripKernel;
+
 struct Bf16Kernel {
   const char* instructions;
-  int64_t tile_rows;                       ///< of c, which registers hold at a time
-  int64_t row_unit;                        ///< `multiply` copies rows past its multiples
-  int64_t depth_unit;                      ///< `pack` pads the depth with zeros to a multiple of it
-  void (*pack)(const PackBf16Args&);       ///< as pack_bf16
-  void (*pack_rows)(const PackBf16Args&);  ///< as pack_rows_bf16
-  void (*multiply)(const GemmBf16Args&);   ///< as gemm_bf16
-  bool bits_of_few_rows;                   ///< `multiply` has the bits of bf16_few_rows.hpp
-  bool sums_splits;                        ///< `multiply` takes most_splits
+  int64_t tile_rows;                      ///< of c, which registers hold at a time
+  int64_t depth_unit;                     ///< `pack` pads the depth with zeros to a multiple of it
+  void (*pack)(const PackBf16Args&);      ///< as pack_bf16
+  void (*multiply)(const GemmBf16Args&);  ///< as gemm_bf16
+  bool bits_of_few_rows;                  ///< `multiply` has the bits of bf16_few_rows.hpp
+  bool sums_splits;                       ///< `multiply` takes most_splits
+  const StripKernel* strips;              ///< of attention
   /// A thread calls `begin` before `multiply`, and `end` afterwards (InThread). Null: nothing to do.
   void (*begin)() = nullptr;
   void (*end)() = nullptr;

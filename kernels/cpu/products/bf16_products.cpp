@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernels/cpu/attention/strip.hpp"
 #include "kernels/cpu/products/bf16_kernels.hpp"
 #include "kernels/cpu/products/bf16_vectors.hpp"
 
@@ -108,12 +109,11 @@ struct TileSums {
       }
     }
   }
-  [[gnu::always_inline]] PECIA_BF16_CODE void store(float factor, float* c, int64_t stride) const {
-    const __m512 factors = _mm512_set1_ps(factor);
+  [[gnu::always_inline]] PECIA_BF16_CODE void store(float* c, int64_t stride) const {
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-      _mm512_storeu_ps(c + r * stride, _mm512_mul_ps(at[r][0], factors));
-      _mm512_storeu_ps(c + r * stride + sum_lanes, _mm512_mul_ps(at[r][1], factors));
+      _mm512_storeu_ps(c + r * stride, at[r][0]);
+      _mm512_storeu_ps(c + r * stride + sum_lanes, at[r][1]);
     }
   }
 };
@@ -130,7 +130,7 @@ template <int kRows, class Lines>
   else
     sums.set_zero();
   sums.add_products(a, args.a_stride, b, (args.depth + 1) / 2, lines);
-  sums.store(args.accumulate ? 1.0f : args.factor, c, c_stride);
+  sums.store(c, c_stride);
 }
 
 /// The same in splits. A sum waits, in the first cache, until its sibling in the tree is there.
@@ -149,11 +149,11 @@ template <int kRows, class Lines>
                       lines);
     for (int done = split; done % 2 == 1; done /= 2) sums.add_to(waiting[--count], bf16_panel);
     if (split + 1 < args.splits) {
-      sums.store(1, waiting[count++], bf16_panel);
+      sums.store(waiting[count++], bf16_panel);
       continue;
     }
     if (args.accumulate) sums.add_to(c, c_stride);
-    return sums.store(args.accumulate ? 1.0f : args.factor, c, c_stride);
+    return sums.store(c, c_stride);
   }
 }
 
@@ -206,28 +206,6 @@ void pack_panels(const PackBf16Args& args) {
                           args.packed + column * packed_depth + 2 * half);
 }
 
-template <int64_t kUnit>
-PECIA_BF16_CODE void pack_rows_of(const PackBf16Args& args) {
-  const PairsOfRows pairs;
-  const int64_t num_pairs = in_units(args.depth, kUnit) / 2;
-  const int64_t ahead = args.ahead * static_cast<int64_t>(sizeof(uint16_t));
-  for (int64_t column = 0; column < args.columns; column += bf16_panel) {
-    const int64_t count = args.columns - column;
-    uint16_t* to = args.packed + column * 2 * num_pairs;
-    for (int64_t i = 0; i < args.depth; i += 2, to += 2 * bf16_panel) {
-      const uint16_t* const first = args.rows + i * args.row_stride + column;
-      ask_for(first, ahead);
-      ask_for(first + args.row_stride, ahead);
-      const __m512i a = (__m512i)load_some(first, count);
-      const __m512i b = i + 1 < args.depth ? (__m512i)load_some(first + args.row_stride, count)
-                                           : _mm512_setzero_si512();
-      _mm512_storeu_si512(to, pairs.low(a, b));
-      _mm512_storeu_si512(to + bf16_panel, pairs.high(a, b));
-    }
-    std::fill(to, args.packed + (column + bf16_panel) * 2 * num_pairs, uint16_t{0});
-  }
-}
-
 }  // namespace
 
 void pack_bf16(const PackBf16Args& args) {
@@ -236,20 +214,6 @@ void pack_bf16(const PackBf16Args& args) {
 
 void pack_bf16_tiles(const PackBf16Args& args) {
   pack_panels<2 * sum_lanes>(args);
-}
-
-void pack_rows_bf16(const PackBf16Args& args) {
-  pack_rows_of<2>(args);
-}
-
-void pack_rows_bf16_tiles(const PackBf16Args& args) {
-  pack_rows_of<2 * sum_lanes>(args);
-}
-
-PECIA_BF16_CODE void scale_sums(float* c, int64_t stride, int64_t rows, int64_t columns,
-                                float factor) {
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t o = 0; o < columns; ++o) c[r * stride + o] *= factor;
 }
 
 void gemm_bf16(const GemmBf16Args& args) {
@@ -266,15 +230,14 @@ void gemm_bf16(const GemmBf16Args& args) {
 }
 
 const Bf16Kernel& bf16_vectors() {
-  static constexpr Bf16Kernel kernel{.instructions = "AVX-512 VDPBF16PS",
-                                     .tile_rows = max_tile_rows,
-                                     .row_unit = 1,
-                                     .depth_unit = 2,
-                                     .pack = pack_bf16,
-                                     .pack_rows = pack_rows_bf16,
-                                     .multiply = gemm_bf16,
-                                     .bits_of_few_rows = true,
-                                     .sums_splits = true};
+  static const Bf16Kernel kernel{.instructions = "AVX-512 VDPBF16PS",
+                                 .tile_rows = max_tile_rows,
+                                 .depth_unit = 2,
+                                 .pack = pack_bf16,
+                                 .multiply = gemm_bf16,
+                                 .bits_of_few_rows = true,
+                                 .sums_splits = true,
+                                 .strips = &vector_strips()};
   return kernel;
 }
 

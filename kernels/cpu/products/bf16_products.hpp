@@ -30,14 +30,8 @@ struct PackBf16Args {
 };
 void pack_bf16(const PackBf16Args& args);
 
-/// Packs rows [depth, columns], which are in that order already, in the same way:
-///
-///     packed[p, i/2, c, i%2] = rows[i, p · bf16_panel + c]
-void pack_rows_bf16(const PackBf16Args& args);
-
-/// Do the same, and pad the depth of each panel with zeros to a multiple of 32, as tiles take it.
+/// Does the same, and pads the depth of each panel with zeros to a multiple of 32, as tiles take it.
 void pack_bf16_tiles(const PackBf16Args& args);
-void pack_rows_bf16_tiles(const PackBf16Args& args);
 
 /// Rows that are read after a product. They are asked for while it is made, line after line, so that
 /// memory works meanwhile. They need not exist.
@@ -46,9 +40,9 @@ struct ComingRows {
   int64_t stride_bytes = 0, row_bytes = 0, rows = 0;
 };
 
-/// c[r, o] = factor · Σ_i a[r, i] · b[i, o], or c[r, o] += Σ_i a[r, i] · b[i, o]. pack_bf16 or
-/// pack_rows_bf16 makes b. If the depth is odd, a[r, depth] is read and must be finite. In splits,
-/// the sums of equal parts of the depth are added in pairs (LinearArgs::splits), and then to c.
+/// c[r, o] (+)= Σ_i a[r, i] · b[i, o]. pack_bf16 makes b. If the depth is odd, a[r, depth] is read and
+/// must be finite. In splits, the sums of equal parts of the depth are added in pairs
+/// (LinearArgs::splits), and then to c.
 struct GemmBf16Args {
   const uint16_t* a;
   int64_t a_stride;
@@ -57,7 +51,6 @@ struct GemmBf16Args {
   int64_t c_stride;
   int64_t rows, columns, depth;
   bool accumulate;
-  float factor = 1;
   ComingRows coming = {};
   /// Elements of depth, padding included, that a panel of b has, where these are more than the
   /// product's. The product takes the first ones.
@@ -70,8 +63,5 @@ struct GemmBf16Args {
   }
 };
 void gemm_bf16(const GemmBf16Args& args);
-
-/// c[r, o] *= factor
-void scale_sums(float* c, int64_t stride, int64_t rows, int64_t columns, float factor);
 
 }  // namespace pecia::kernels::cpu

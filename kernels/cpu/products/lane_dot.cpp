@@ -12,7 +12,6 @@ namespace {
 struct Bf16Column {
   static constexpr int together = 1;
   const uint16_t* numbers;
-  float scale;
   int64_t ahead;
 
   PECIA_BF16_CODE __m512bh next(int64_t i) const {
@@ -22,7 +21,7 @@ struct Bf16Column {
   PECIA_BF16_CODE __m512bh last(int64_t i, int64_t count) const {
     return load_some(numbers + i, count);
   }
-  float factor() const { return scale; }
+  float factor() const { return 1; }
 };
 
 PECIA_BF16_CODE inline __m512 widen(__m128i codes) {
@@ -278,7 +277,7 @@ void lane_dot_bf16(const DotBf16Args& args) {
   dot_few_rows({args.a, args.a_stride, args.c, args.c_stride, args.rows, args.columns, args.depth,
                 args.accumulate, near_bytes},
                [&](int64_t o) {
-                 return Bf16Column{args.b + o * args.b_stride, args.factor, ahead};
+                 return Bf16Column{args.b + o * args.b_stride, ahead};
                });
 }
 

@@ -12,6 +12,7 @@
 /// so its bits depend neither on the rows beside it nor on the cuts below.
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 
 #include "kernels/cpu/products/bf16_kernels.hpp"
@@ -21,6 +22,9 @@ namespace pecia::kernels::cpu {
 constexpr int64_t tile_side = 16;           ///< rows of a and columns of b
 constexpr int64_t tile_depth = bf16_depth;  ///< elements
 constexpr int64_t square = 2 * tile_side;   ///< rows and columns of the four tiles of sums
+
+/// Squares whose rows or sums went through a copy, of all threads: those of usual sizes never do.
+inline std::atomic<int64_t> copied_squares = 0;
 
 /// Most tiles of a piece of packed columns. A piece of 32 rows and a piece of 32 columns
 /// take 20 KiB each, so both stay in a first cache of 48 KiB while all columns and rows meet.
@@ -90,6 +94,7 @@ void multiply_part(TileRows16 a, const uint16_t* b, int64_t steps, float* c, int
       multiply_square<Tiles, 1>(a, b, steps, to, stride, accumulate);
   };
   if (columns == square && rows % tile_side == 0) return multiply(c, c_stride);
+  copied_squares.fetch_add(1, std::memory_order_relaxed);
   alignas(64) float whole[square * square];
   for (int64_t r = 0; accumulate && r < rows; ++r)
     std::copy_n(c + r * c_stride, columns, whole + r * square);
@@ -102,6 +107,7 @@ inline TileRows16 rows_for_tiles(const GemmBf16Args& args, int64_t row, int64_t 
                                  int64_t depth, uint16_t* copy) {
   const uint16_t* const from = args.a + row * args.a_stride + begin;
   if (rows % tile_side == 0 && depth % tile_depth == 0) return {from, args.a_stride};
+  copied_squares.fetch_add(1, std::memory_order_relaxed);
   const int64_t stride = (depth + tile_depth - 1) / tile_depth * tile_depth;
   for (int64_t r = 0; r < square; ++r) {
     const int64_t count = r < rows ? depth : 0;
@@ -122,7 +128,6 @@ void gemm_tiles(const GemmBf16Args& args) {
     const int64_t first = steps * piece / pieces, end = steps * (piece + 1) / pieces;
     const int64_t begin = first * tile_depth;
     const int64_t depth = std::min(args.depth, end * tile_depth) - begin;
-    const bool is_last = piece + 1 == pieces;
     for (int64_t row = 0; row < args.rows; row += square) {
       const int64_t rows = std::min(square, args.rows - row);
       const TileRows16 a = rows_for_tiles(args, row, rows, begin, depth, copy);
@@ -133,8 +138,6 @@ void gemm_tiles(const GemmBf16Args& args) {
         float* const c = args.c + row * args.c_stride + column;
         multiply_part<Tiles>(a, b, end - first, c, args.c_stride, rows, columns,
                              args.accumulate || piece > 0);
-        if (is_last && !args.accumulate && args.factor != 1)
-          Tiles::scale(c, args.c_stride, rows, columns, args.factor);
       }
     }
   }

@@ -49,10 +49,6 @@ struct TwinTiles {
   static void multiply() {
     twin::multiply(kSum, kA, kB);
   }
-  static void scale(float* c, int64_t stride, int64_t rows, int64_t columns, float factor) {
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t o = 0; o < columns; ++o) c[r * stride + o] *= factor;
-  }
 };
 
 }  // namespace pecia::kernels::cpu

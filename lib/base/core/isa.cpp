@@ -44,7 +44,10 @@ Isa best_vectors() {
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   if (!avx512) return Isa::avx2;
-  return __builtin_cpu_supports("avx512bf16") ? Isa::avx512_bf16 : Isa::avx512;
+  // Cooper Lake (2020) has the first of these alone, and counts as avx512.
+  const bool bf16 = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi") &&
+                    __builtin_cpu_supports("bmi2");
+  return bf16 ? Isa::avx512_bf16 : Isa::avx512;
 }
 
 /// Linux gives a process the state of tiles only when it asks. Threads that exist or begin later
