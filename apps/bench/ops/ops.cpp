@@ -203,6 +203,8 @@ void run_ops(const Session& session, const OpsOptions& options) {
     std::erase_if(cases, [&](const Case& one) { return one.op != options.op; });
   if (cases.empty()) fail<InputError>("there is no op named '{}'", options.op);
 
+  if (options.neighbours && (options.backend != "cpu" || !options.compare.empty()))
+    fail<InputError>("--neighbours tries constants of the CPU backend, without --compare");
   std::optional<EarlierTimes> earlier;
   if (!options.compare.empty()) earlier.emplace(options.compare);
   const Subject subject = make_subject(session, options);

@@ -14,11 +14,13 @@
 /// 2^(score − maximum) is made from integers of 16 bits: the sum of its exponent and a fraction of 7
 /// bits, read as bf16, is a straight line in place of 2^fraction, and a table of 64 bytes corrects
 /// it (after N. Schraudolph, "A fast, compact approximation of the exponential function", 1999).
-/// Sums add the same rounded weights that multiply the values.
+/// A weight is within 1 % of itself. Sums add the same rounded weights that multiply the values; so
+/// the log-sum-exp of few keys may be off by as much.
 ///
 /// **Maxima.** A maximum is a whole power of two, so raising it multiplies sums and out by a power
 /// of two, which is exact. It is raised where a weight exceeds 2^8, not where any score exceeds it
-/// (after T. Dao and others, FlashAttention-4, 2026). A row's bits do not depend on when it rises.
+/// (after T. Dao and others, FlashAttention-4, 2026). Unless weights underflow, a row's bits do not
+/// depend on when it rises.
 ///
 /// **Range.** Scores count up to ±most_units, 21,660 in nats; what is beyond counts as the bound. A
 /// row all of whose scores are below it becomes NaN, and so does a row with NaN among its scores.
@@ -137,7 +139,7 @@ struct StripKernel {
 const StripKernel& vector_strips();
 /// AMX for the products, AVX-512 for the lanes. Requires Isa::amx_bf16.
 const StripKernel& amx_strips();
-/// The same bits in plain C++.
+/// In plain C++, with the bits of amx_strips.
 const StripKernel& twin_strips();
 
 /// By how much 1 + f exceeds 2^f in units of 1/128, at f = (2i + 1/2) / 128.

@@ -28,7 +28,7 @@ constexpr Packed for_few{384, bf16_panel};
 // first.
 MeasuredConstant most_depth_of_many("linear.block_depth", 1024, {512, 2048});
 MeasuredConstant most_columns_of_many("linear.block_columns", 128, {64, 256});
-static_assert(for_few.depth % int4_group == 0 && 1024 % int4_group == 0);
+static_assert(for_few.depth % int4_group == 0);
 // Tiles of rows multiplied between two polls, in under 0.1 ms.
 constexpr int64_t tiles_per_poll = 6;
 // Rows of a task of many whose products are summed in splits: the sums that wait take 128 KiB each.
