@@ -9,9 +9,11 @@ namespace pecia::kernels {
 ///     out[t, i] = activation(Σ_j x[t, j] · gate[i, j] + gate_bias[i],
 ///                            Σ_j x[t, j] · up[i, j]   + up_bias[i])
 ///
-/// This is `linear` by gate and by up, and gated_activation. The products stay in registers, are
-/// fp32, and are added in an order of their own. It is for passes of few rows, where launches cost
-/// more than the work (Backend::takes_gated_linear). Zero rows do nothing.
+/// This is `linear` by gate and by up, and gated_activation. The products stay in registers or in a
+/// cache and are fp32. Backends take it where that pays (Backend::takes_gated_linear): GPUs for few
+/// rows, where launches cost more than the work, with sums in an order of their own; CPUs with AMX
+/// for many rows, whose products would go to memory and come back, with the bits of the single ops.
+/// Zero rows do nothing.
 struct GatedLinearArgs {
   TensorView x;         ///< [rows, in], as LinearArgs::x
   TensorView gate, up;  ///< [ffn, row_elements(in)] of one type, as LinearArgs::weight

@@ -6,6 +6,7 @@
 #include "kernels/api/validate.hpp"
 #include "kernels/cpu/cpu.hpp"
 #include "kernels/cpu/experts.hpp"
+#include "kernels/cpu/linear/linear_packed.hpp"
 #include "kernels/cpu/products/amx_kernel.hpp"
 #include "kernels/cpu/products/bf16_native.hpp"
 #include "lib/base/core/isa.hpp"
@@ -35,6 +36,17 @@ class CpuBackend : public Backend {
     validate(args);
     refuse_rounded_products(args.y, name());
     multiply(args, stream);
+  }
+  /// Many rows and two matrices with panels, where the kernel packs rows.
+  bool takes_gated_linear(const GatedLinearArgs& args) const override {
+    return gated_kernel(args) != nullptr;
+  }
+  void gated_linear(const GatedLinearArgs& args, device::Stream& stream) override {
+    validate(args);
+    const cpu::Bf16Kernel* const kernel = gated_kernel(args);
+    if (kernel == nullptr) return Backend::gated_linear(args, stream);
+    cpu::gated_linear_packed(*kernel, args, gated_panels(*kernel, args), packed_rows_, stream,
+                             workspace_);
   }
   int64_t panel_bytes(const TensorView& matrix) const override {
     const bool by_bf16 = operand_type(matrix.dtype()) == DType::bf16;
@@ -144,15 +156,32 @@ class CpuBackend : public Backend {
   void multiply(const LinearArgs& args, device::Stream& stream) {
     const cpu::Bf16Kernel* const kernel = kernel_for(args.x.rows(), args.row_invariant);
     if (kernel != nullptr && of_bf16(args.weight.dtype()))
-      cpu::linear_bf16(*kernel, args, panels_, stream, workspace_, kernels_.most_few);
-    else
-      cpu::linear(args, stream, workspace_,
-                  kernels_.most_few.value_or(usual_most_few(MatmulKind::fp32)));
+      return cpu::linear_bf16(*kernel, args, panels_, packed_rows_, stream, workspace_,
+                              kernels_.most_few);
+    packed_rows_.forget();
+    cpu::linear(args, stream, workspace_,
+                kernels_.most_few.value_or(usual_most_few(MatmulKind::fp32)));
   }
   /// Null: products of fp32.
   const cpu::Bf16Kernel* kernel_for(int64_t rows, RowInvariant row_invariant) const {
     const int64_t most_few = kernels_.most_few.value_or(usual_most_few(MatmulKind::bf16));
     return row_invariant == RowInvariant::yes || rows > most_few ? kernels_.many : kernels_.few;
+  }
+  /// Null: gated_linear is not taken.
+  const cpu::Bf16Kernel* gated_kernel(const GatedLinearArgs& args) const {
+    if (args.x.rows() <= kernels_.most_few.value_or(usual_most_few(MatmulKind::bf16)) ||
+        args.x.size(1) > cpu::most_packed_depth || args.out.dtype() != DType::bf16 ||
+        operand_type(DType::bf16) != DType::bf16 || kernels_.many->multiply_square == nullptr)
+      return nullptr;
+    const auto [gate, up] = gated_panels(*kernels_.many, args);
+    return gate && up ? kernels_.many : nullptr;
+  }
+  cpu::GatedPanels gated_panels(const cpu::Bf16Kernel& kernel, const GatedLinearArgs& args) const {
+    const auto of = [&](const TensorView& weight) {
+      return weight.dtype() == DType::bf16 ? panels_.of(weight, 1, kernel.depth_unit)
+                                           : cpu::Panels{};
+    };
+    return {of(args.gate), of(args.up)};
   }
   /// Weights that can be multiplied as numbers of bf16.
   static bool of_bf16(DType weight) {
@@ -166,6 +195,7 @@ class CpuBackend : public Backend {
 
   cpu::KernelsByRows kernels_;
   cpu::WeightPanels panels_;
+  cpu::PackedRows packed_rows_;
   cpu::Workspace workspace_;
   cpu::AttentionPlan plan_;
   cpu::Experts experts_;

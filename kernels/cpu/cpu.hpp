@@ -8,6 +8,7 @@
 #include "kernels/api/backend.hpp"
 #include "kernels/cpu/attention/attention_plan.hpp"
 #include "kernels/cpu/products/bf16_kernels.hpp"
+#include "kernels/cpu/products/packed_rows.hpp"
 #include "kernels/cpu/products/weight_panels.hpp"
 #include "kernels/cpu/shared/workspace.hpp"
 
@@ -27,9 +28,10 @@ void linear(const LinearArgs& args, const device::Stream& stream, Workspace& wor
             int64_t most_few);
 /// Computes `linear` for weights of bf16, int8 or int4. x may be bf16, too. Many rows are multiplied
 /// by the kernel. Weights of bf16 are read from `weights` where they are there. Otherwise they are
-/// read in place for up to `most_few` rows, and packed for more. Requires has_native_bf16().
+/// read in place for up to `most_few` rows, and packed for more. Rows become `rows` where the kernel
+/// gains by that. Requires has_native_bf16().
 void linear_bf16(const Bf16Kernel& kernel, const LinearArgs& args, const WeightPanels& weights,
-                 const device::Stream& stream, Workspace& workspace,
+                 PackedRows& rows, const device::Stream& stream, Workspace& workspace,
                  std::optional<int64_t> most_few);
 void quantize_rows(const QuantizeRowsArgs& args, const device::Stream& stream,
                    Workspace& workspace);
@@ -50,6 +52,8 @@ void attention_bf16(const Bf16Kernel& kernel, const AttentionArgs& args,
 void column_sums(const ColumnSumsArgs& args, const device::Stream& stream, Workspace& workspace);
 void merge(const MergeArgs& args, const device::Stream& stream);
 void gated_activation(const GatedActivationArgs& args, const device::Stream& stream);
+/// Of rows [begin, end), in this thread.
+void gated_activation_of_rows(const GatedActivationArgs& args, int64_t begin, int64_t end);
 void xielu(const XieluArgs& args, const device::Stream& stream);
 void route(const RouteArgs& args, const device::Stream& stream);
 void sample(const SamplingArgs& args, const device::Stream& stream, Workspace& workspace);

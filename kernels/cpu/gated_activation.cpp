@@ -94,11 +94,13 @@ HWY_AFTER_NAMESPACE();
 namespace pecia::kernels::cpu {
 HWY_EXPORT(GateRows);
 
+void gated_activation_of_rows(const GatedActivationArgs& args, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(GateRows)(args, begin, end);
+}
+
 void gated_activation(const GatedActivationArgs& args, const device::Stream& stream) {
   for_each_range(stream, args.out.rows(), rows_per_task(args.out.size(1)),
-                 [&](int64_t begin, int64_t end) {
-                   HWY_DYNAMIC_DISPATCH(GateRows)(args, begin, end);
-                 });
+                 [&](int64_t begin, int64_t end) { gated_activation_of_rows(args, begin, end); });
 }
 
 }  // namespace pecia::kernels::cpu

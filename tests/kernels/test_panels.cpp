@@ -34,11 +34,11 @@ class Panels : public testing::TestWithParam<std::string> {
   }
 
   /// The same product by both backends has the same bits.
-  void expect_same(const LinearArgs& args, const std::string& what) {
+  void expect_same(const LinearArgs& args, const std::string& what, int64_t gap = 3) {
     std::vector<float> found[2];
     for (const int i : {0, 1}) {
       Device& device = i == 0 ? plain_ : panelled_;
-      Tensor y = Tensor::random({args.x.rows(), args.weight.rows()}, DType::fp32, 9, 3);
+      Tensor y = Tensor::random({args.x.rows(), args.weight.rows()}, DType::fp32, 9, gap);
       LinearArgs own = args;
       own.y = y.view();
       device.backend->linear(own, device.stream);
@@ -94,6 +94,97 @@ TEST_P(Panels, HaveTheBitsOfTheMatrix) {
                       fmt::format("{} rows, {} × {}, {} splits", rows, out, in, splits));
         }
   }
+}
+
+/// Blocks of 512 rows and a piece of one, in several pieces of the depth; and results of 2 MiB and
+/// more, which are written past the caches where rows begin on lines.
+TEST_P(Panels, HaveTheBitsOfTheMatrixForManyRows) {
+  for (const auto& [rows, out, in] :
+       {std::array<int64_t, 3>{530, 40, 640}, {560, 1024, 32}, {1027, 520, 7}}) {
+    Tensor x = Tensor::random({rows, in}, DType::bf16, 1);
+    Tensor matrix = Tensor::random({out, in}, DType::bf16, 2);
+    Tensor bias = Tensor::random({out}, DType::fp32, 3);
+    use_panels(matrix.view());
+    for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes})
+      for (const int64_t gap : {0, 3})
+        expect_same({x.view(), matrix.view(), bias.view(), {}, accumulate, RowInvariant::yes},
+                    fmt::format("{} rows, {} × {}, gap {}", rows, out, in, gap), gap);
+  }
+}
+
+/// Rows that a backend has packed once serve later products, until they change.
+TEST_P(Panels, MeetRowsAsTheyAre) {
+  constexpr int64_t rows = 70, in = 64;
+  Tensor x = Tensor::random({rows, in}, DType::fp32, 1),
+         other = Tensor::random({rows, in}, DType::fp32, 2);
+  Tensor first = Tensor::random({96, in}, DType::bf16, 3);
+  Tensor second = Tensor::random({64, in}, DType::bf16, 4);
+  Tensor without = Tensor::random({64, in}, DType::bf16, 5);
+  use_panels(first.view());
+  use_panels(second.view());
+  const auto product = [&](Tensor& weight, kernels::SameX same_x) {
+    LinearArgs args{x.view(), weight.view(), {}, {}, Accumulate::no, RowInvariant::yes};
+    args.same_x = same_x;
+    expect_same(args, "with another x before");
+  };
+  product(first, kernels::SameX::no);
+  product(second, kernels::SameX::yes);
+  std::memcpy(x.view().data(), other.view().data(), rows * in * sizeof(float));
+  product(second, kernels::SameX::no);
+  std::memset(x.view().data(), 0, rows * in * sizeof(float));
+  product(without, kernels::SameX::no);  // packs no rows, and those of before are old
+  product(first, kernels::SameX::yes);
+}
+
+/// Gate, up and their activation as one op, where the backend has it for many rows.
+TEST_P(Panels, OfGateAndUpHaveTheBitsOfSingleOps) {
+  int taken = 0;
+  for (const auto& [rows, ffn, in] : {std::array<int64_t, 3>{70, 64, 96},
+                                      {97, 40, 650},
+                                      {111, 32, 31},
+                                      {530, 100, 640},
+                                      {70, 33, 5152}})
+    for (const kernels::Activation activation :
+         {kernels::Activation::silu, kernels::Activation::gelu_tanh, kernels::Activation::clamped})
+      for (const bool with_bias : {false, true}) {
+        Tensor x = Tensor::random({rows, in}, DType::bf16, 1, 1);
+        Tensor gate = Tensor::random({ffn, in}, DType::bf16, 2);
+        Tensor up = Tensor::random({ffn, in}, DType::bf16, 3);
+        Tensor bias = Tensor::random({ffn}, DType::bf16, 4);
+        const TensorView of_both = with_bias ? bias.view() : TensorView();
+        Tensor out({rows, ffn}, DType::bf16, std::vector<float>(rows * ffn, 7), 3);
+        kernels::GatedLinearArgs args{.x = x.view(),
+                                      .gate = gate.view(),
+                                      .up = up.view(),
+                                      .out = out.view(),
+                                      .activation = activation,
+                                      .gate_bias = of_both,
+                                      .up_bias = of_both};
+        EXPECT_FALSE(panelled_.backend->takes_gated_linear(args)) << "without panels";
+        use_panels(gate.view());
+        use_panels(up.view());
+        if (!panelled_.backend->takes_gated_linear(args)) {
+          EXPECT_THROW(panelled_.backend->gated_linear(args, panelled_.stream), Unsupported);
+        } else {
+          ++taken;
+          panelled_.backend->gated_linear(args, panelled_.stream);
+          Tensor gates = Tensor::filled({rows, ffn}, 0), ups = gates;
+          Tensor wanted({rows, ffn}, DType::bf16, std::vector<float>(rows * ffn, 7));
+          const auto multiply = [&](Tensor& weight, Tensor& to) {
+            plain_.backend->linear({x.view(), weight.view(), of_both, to.view()}, plain_.stream);
+          };
+          multiply(gate, gates);
+          multiply(up, ups);
+          plain_.backend->gated_activation({gates.view(), ups.view(), wanted.view(), activation},
+                                           plain_.stream);
+          EXPECT_EQ(out.values(), wanted.values()) << rows << " rows, " << ffn << " × " << in;
+          EXPECT_TRUE(out.gaps_intact());
+        }
+        panelled_.backend->use_panels(gate.view(), nullptr);
+        panelled_.backend->use_panels(up.view(), nullptr);
+      }
+  const bool packs = GetParam().find("amx") != std::string::npos;
+  EXPECT_EQ(taken, packs ? 4 * 3 * 2 : 0) << "rows of 5152 are too long";
 }
 
 TEST_P(Panels, ServeViewsOfRowsAndColumns) {

@@ -5,6 +5,7 @@
 
 #include "kernels/api/measured_constants.hpp"
 #include "kernels/cpu/cpu.hpp"
+#include "kernels/cpu/linear/linear_packed.hpp"
 #include "kernels/cpu/linear/linear_splits.hpp"
 #include "kernels/cpu/linear/linear_tiles.hpp"
 #include "kernels/cpu/products/bf16_few_rows.hpp"
@@ -381,15 +382,18 @@ void many(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x, co
 }  // namespace
 
 void linear_bf16(const Bf16Kernel& kernel, const LinearArgs& args, const WeightPanels& weights,
-                 const device::Stream& stream, Workspace& workspace,
+                 PackedRows& rows, const device::Stream& stream, Workspace& workspace,
                  std::optional<int64_t> most_few) {
   require_row_invariant(args);
   if (args.x.rows() == 0 || args.y.size(1) == 0) return;
   const bool tiles = args.x.rows() > (is_code(args.weight.dtype())
                                           ? most_few_of_codes(args.x.size(1))
                                           : most_few.value_or(usual_most_few(MatmulKind::bf16)));
-  const Operand x = rounded(args.x, tiles, stream, workspace);
   const Panels panels = weights.of(args.weight, args.splits, kernel.depth_unit);
+  if (tiles && panels && args.splits == 1 && kernel.multiply_square != nullptr)
+    return linear_packed(kernel, args, panels, rows, stream, workspace);
+  rows.forget();
+  const Operand x = rounded(args.x, tiles, stream, workspace);
   if (tiles)
     many(kernel, args, x, panels, stream, workspace);
   else

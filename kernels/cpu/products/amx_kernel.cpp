@@ -24,6 +24,7 @@ Bf16Kernel kernel_of(const char* instructions, const StripKernel& strips) {
           .bits_of_few_rows = false,
           .sums_splits = false,
           .strips = &strips,
+          .multiply_square = multiply_packed_square<Tiles>,
           .begin = Tiles::begin,
           .end = Tiles::end};
 }

@@ -16,6 +16,17 @@ inline constexpr int64_t bf16_depth = 32;
 
 struct StripKernel;
 
+/// sums = begin + a · b for a square of 32 rows, or the first 16 of it, and one panel of columns.
+struct SquareArgs {
+  const uint16_t* a;   ///< PackedRows, from a step of the square on
+  const uint16_t* b;   ///< a panel of pack_bf16_tiles, from the same step on
+  int64_t steps;       ///< of bf16_depth elements
+  int64_t rows;        ///< 1 to 32; with more than 16 all sums are written, else the upper half
+  const float* begin;  ///< null: zeros; else rows of 32 numbers, begin_stride apart, which may be 0
+  int64_t begin_stride;
+  float* sums;  ///< [32, 32], may be `begin`
+};
+
 struct Bf16Kernel {
   const char* instructions;
   int64_t tile_rows;                      ///< of c, which registers hold at a time
@@ -25,6 +36,8 @@ struct Bf16Kernel {
   bool bits_of_few_rows;                  ///< `multiply` has the bits of bf16_few_rows.hpp
   bool sums_splits;                       ///< `multiply` takes most_splits
   const StripKernel* strips;              ///< of attention
+  /// Null: the kernel gains nothing by rows that are packed.
+  void (*multiply_square)(const SquareArgs&) = nullptr;
   /// A thread calls `begin` before `multiply`, and `end` afterwards (InThread). Null: nothing to do.
   void (*begin)() = nullptr;
   void (*end)() = nullptr;

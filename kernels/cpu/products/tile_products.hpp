@@ -8,8 +8,9 @@
 ///     tile 5    tile 2   tile 3      16 × 16 sums each
 ///
 /// Rows of a are read in place, since rows of 64 bytes are what a tile holds. Where rows or elements
-/// are missing they are copied first, with zeros. Every element of c is one chain in order of depth,
-/// so its bits depend neither on the rows beside it nor on the cuts below.
+/// are missing they are copied first, with zeros. Rows that are packed already, in tiles of 1 KiB
+/// (packed_rows.hpp), need no copies. Every element of c is one chain in order of depth, so its bits
+/// depend neither on the rows beside it nor on the cuts below.
 
 #include <algorithm>
 #include <atomic>
@@ -33,24 +34,34 @@ constexpr int64_t most_steps = 10;
 /// Rows of bf16 where tiles may read them: 32 rows, and whole steps of the depth.
 struct TileRows16 {
   const uint16_t* data;
-  int64_t stride;
+  int64_t stride;             ///< from row to row
+  int64_t step = tile_depth;  ///< from one step of the depth to the next
 };
 
-/// c (+)= a · b for 32 rows (or 16, with kTall 1) and 32 columns, over `steps` steps of the depth.
+/// 16 × 16 sums in each of four tiles.
+struct TileSums16 {
+  const float* begin;  ///< what they begin with; null: zeros
+  int64_t begin_stride;
+  float* c;  ///< where they go
+  int64_t c_stride;
+};
+
+/// c = begin + a · b for 32 rows (or 16, with kTall 1) and 32 columns, over `steps` steps of the
+/// depth.
 template <class Tiles, int kTall>
-inline void multiply_square(TileRows16 a, const uint16_t* b, int64_t steps, float* c,
-                            int64_t c_stride, bool accumulate) {
+inline void multiply_square(TileRows16 a, const uint16_t* b, int64_t steps,
+                            const TileSums16& sums) {
   constexpr int64_t b_stride = 2 * bf16_panel;  // of pairs
-  const int64_t c_bytes = c_stride * static_cast<int64_t>(sizeof(float));
+  const int64_t c_bytes = sums.c_stride * static_cast<int64_t>(sizeof(float));
   const int64_t a_bytes = a.stride * static_cast<int64_t>(sizeof(uint16_t));
   constexpr int64_t b_bytes = b_stride * static_cast<int64_t>(sizeof(uint16_t));
-  float* const lower = c + tile_side * c_stride;
-  if (accumulate) {
-    Tiles::template load<0>(c, c_bytes);
-    Tiles::template load<1>(c + tile_side, c_bytes);
+  if (const float* const from = sums.begin; from != nullptr) {
+    const int64_t bytes = sums.begin_stride * static_cast<int64_t>(sizeof(float));
+    Tiles::template load<0>(from, bytes);
+    Tiles::template load<1>(from + tile_side, bytes);
     if constexpr (kTall == 2) {
-      Tiles::template load<2>(lower, c_bytes);
-      Tiles::template load<3>(lower + tile_side, c_bytes);
+      Tiles::template load<2>(from + tile_side * sums.begin_stride, bytes);
+      Tiles::template load<3>(from + tile_side * sums.begin_stride + tile_side, bytes);
     }
   } else {
     Tiles::template zero<0>();
@@ -61,7 +72,7 @@ inline void multiply_square(TileRows16 a, const uint16_t* b, int64_t steps, floa
     }
   }
   for (int64_t step = 0; step < steps; ++step) {
-    const uint16_t* const rows = a.data + step * tile_depth;
+    const uint16_t* const rows = a.data + step * a.step;
     const uint16_t* const columns = b + step * (tile_depth / 2) * b_stride;
     Tiles::template load<6>(columns, b_bytes);
     Tiles::template load<4>(rows, a_bytes);
@@ -74,9 +85,10 @@ inline void multiply_square(TileRows16 a, const uint16_t* b, int64_t steps, floa
       Tiles::template multiply<3, 5, 7>();
     }
   }
-  Tiles::template store<0>(c, c_bytes);
-  Tiles::template store<1>(c + tile_side, c_bytes);
+  Tiles::template store<0>(sums.c, c_bytes);
+  Tiles::template store<1>(sums.c + tile_side, c_bytes);
   if constexpr (kTall == 2) {
+    float* const lower = sums.c + tile_side * sums.c_stride;
     Tiles::template store<2>(lower, c_bytes);
     Tiles::template store<3>(lower + tile_side, c_bytes);
   }
@@ -88,10 +100,11 @@ template <class Tiles>
 void multiply_part(TileRows16 a, const uint16_t* b, int64_t steps, float* c, int64_t c_stride,
                    int64_t rows, int64_t columns, bool accumulate) {
   const auto multiply = [&](float* to, int64_t stride) {
+    const TileSums16 sums{accumulate ? to : nullptr, stride, to, stride};
     if (rows > tile_side)
-      multiply_square<Tiles, 2>(a, b, steps, to, stride, accumulate);
+      multiply_square<Tiles, 2>(a, b, steps, sums);
     else
-      multiply_square<Tiles, 1>(a, b, steps, to, stride, accumulate);
+      multiply_square<Tiles, 1>(a, b, steps, sums);
   };
   if (columns == square && rows % tile_side == 0) return multiply(c, c_stride);
   copied_squares.fetch_add(1, std::memory_order_relaxed);
@@ -143,5 +156,16 @@ void gemm_tiles(const GemmBf16Args& args) {
   }
 }
 static_assert(square == bf16_panel);
+
+/// Computes Bf16Kernel::multiply_square. The thread has called Tiles::begin.
+template <class Tiles>
+void multiply_packed_square(const SquareArgs& args) {
+  const TileRows16 a{args.a, tile_depth, square * tile_depth};
+  const TileSums16 sums{args.begin, args.begin_stride, args.sums, square};
+  if (args.rows > tile_side)
+    multiply_square<Tiles, 2>(a, args.b, args.steps, sums);
+  else
+    multiply_square<Tiles, 1>(a, args.b, args.steps, sums);
+}
 
 }  // namespace pecia::kernels::cpu
