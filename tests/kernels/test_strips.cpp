@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The steps of attention by strips. PlainLanes is held against what the steps promise, and
-/// VectorLanes against PlainLanes, bit by bit, where the CPU has the instructions.
+/// The steps of attention by strips. plain_lanes() is held against what the steps promise, and
+/// vector_lanes() against plain_lanes(), bit by bit, where the CPU has the instructions.
 
 #include <bit>
 #include <cmath>
@@ -80,8 +80,8 @@ template <int kHalves>
 void expect_weights_and_sums(float spread) {
   Chunk<kHalves> chunk(spread);
   const Chunk<kHalves> before = chunk;
-  uint32_t exceeding =
-      PlainLanes::weigh<kHalves>(chunk.of(&chunk.visible), chunk.maxima, chunk.weights, chunk.sums);
+  uint32_t exceeding = plain_lanes().of<kHalves>().weigh(chunk.of(&chunk.visible), chunk.maxima,
+                                                         chunk.weights, chunk.sums);
   for (int64_t lane = 0; lane < chunk.lanes; ++lane) {
     double sum = before.sums[lane];
     bool exceeds = false;
@@ -126,7 +126,7 @@ TEST(PlainLanes, WeightsHaveNoBias) {
   for (int i = 0; i < chunks; ++i) {
     Chunk<2> chunk(4, i);
     std::fill_n(chunk.maxima, strip_lanes, 12 * power_units);
-    PlainLanes::weigh<2>(chunk.of(nullptr), chunk.maxima, chunk.weights, chunk.sums);
+    plain_lanes().of<2>().weigh(chunk.of(nullptr), chunk.maxima, chunk.weights, chunk.sums);
     for (int64_t key = 0; key < chunk_keys; ++key)
       for (int64_t lane = 0; lane < strip_lanes; ++lane) {
         const double power =
@@ -145,8 +145,8 @@ TEST(PlainLanes, RaiseExactlyAndOnlyTheChosen) {
   Chunk<2> chunk(3);
   const Chunk<2> before = chunk;
   const uint32_t some = 0x0f0f5555;
-  PlainLanes::find_highest<2>(chunk.of(&chunk.visible), chunk.highest);
-  PlainLanes::raise<2>(chunk.highest, some, chunk.rows());
+  plain_lanes().of<2>().find_highest(chunk.of(&chunk.visible), chunk.highest);
+  plain_lanes().of<2>().raise(chunk.highest, some, chunk.rows());
   int raised = 0;
   for (int64_t lane = 0; lane < strip_lanes; ++lane) {
     float highest = no_maximum;
@@ -175,8 +175,8 @@ TEST(PlainLanes, AMaximumDoesNotChangeBits) {
   std::fill_n(high.maxima, strip_lanes, 5 * power_units);
   std::fill_n(low.sums, strip_lanes, 0.0f);
   std::fill_n(high.sums, strip_lanes, 0.0f);
-  PlainLanes::weigh<1>(low.of(nullptr), low.maxima, low.weights, low.sums);
-  PlainLanes::weigh<1>(high.of(nullptr), high.maxima, high.weights, high.sums);
+  plain_lanes().of<1>().weigh(low.of(nullptr), low.maxima, low.weights, low.sums);
+  plain_lanes().of<1>().weigh(high.of(nullptr), high.maxima, high.weights, high.sums);
   for (int64_t lane = 0; lane < half_lanes; ++lane) {
     EXPECT_EQ(low.sums[lane], high.sums[lane] * 32);
     for (int64_t key = 0; key < chunk_keys; ++key)
@@ -187,7 +187,7 @@ TEST(PlainLanes, AMaximumDoesNotChangeBits) {
 TEST(PlainLanes, ScoresOutOfRangeAreBoundedAndNanStays) {
   Chunk<2> chunk(1);
   plant_extremes(chunk);
-  PlainLanes::find_highest<2>(chunk.of(nullptr), chunk.highest);
+  plain_lanes().of<2>().find_highest(chunk.of(nullptr), chunk.highest);
   for (int64_t i = 0; i < chunk_keys * strip_lanes; ++i) {
     const float units = chunk.scores[i] * chunk.scales[i / strip_lanes];
     ASSERT_TRUE(std::isnan(units) || std::abs(units) <= most_units * (1 + 0x1p-22f)) << units;
@@ -195,7 +195,7 @@ TEST(PlainLanes, ScoresOutOfRangeAreBoundedAndNanStays) {
   EXPECT_TRUE(std::isnan(chunk.scores[15 * 7 % chunk_keys * strip_lanes + 15]));
   std::fill_n(chunk.maxima, strip_lanes, 0.0f);
   const uint32_t exceeding =
-      PlainLanes::weigh<2>(chunk.of(nullptr), chunk.maxima, chunk.weights, chunk.sums);
+      plain_lanes().of<2>().weigh(chunk.of(nullptr), chunk.maxima, chunk.weights, chunk.sums);
   EXPECT_TRUE(std::isnan(chunk.sums[15]));
   EXPECT_NE(exceeding >> 15 & 1, 0);
 }
@@ -206,7 +206,7 @@ TEST(PlainLanes, SeeByPositionAndWindow) {
   for (int64_t i = 0; i < chunk_keys; ++i) keys[i] = 1000 + i * 11 % 32;
   for (const int64_t window : {0, 1, 9}) {
     Visible visible;
-    PlainLanes::see<2>({queries, keys, 29, window}, visible);
+    plain_lanes().of<2>().see({queries, keys, 29, window}, visible);
     for (int64_t key = 0; key < chunk_keys; ++key)
       for (int64_t lane = 0; lane < strip_lanes; ++lane) {
         const bool wanted = key < 29 && keys[key] <= queries[lane] &&
@@ -216,12 +216,13 @@ TEST(PlainLanes, SeeByPositionAndWindow) {
   }
 }
 
-template <class Lanes, int kHalves>
-void pack_and_unpack() {
+template <int kHalves>
+void pack_and_unpack(const Lanes& of) {
+  const LaneSteps& steps = of.of<kHalves>();
   constexpr int64_t lanes = kHalves * half_lanes;
   std::vector<uint16_t> rows(lanes * dims), packed(lanes * dims);
   std::iota(rows.begin(), rows.end(), uint16_t{0});
-  Lanes::template pack<kHalves>({rows.data(), dims, packed.data()});
+  steps.pack({rows.data(), dims, packed.data()});
   for (int64_t lane = 0; lane < lanes; ++lane)
     for (int64_t d = 0; d < dims; ++d)
       ASSERT_EQ(packed[(d / 2 * lanes + lane) * 2 + d % 2], lane * dims + d);
@@ -230,7 +231,7 @@ void pack_and_unpack() {
        {std::pair<int64_t, int64_t>{32, 64}, {32, 40}, {13, 64}, {17, 33}}) {
     std::vector<uint16_t> values(keys * width), columns(dims * chunk_keys, 7);
     std::iota(values.begin(), values.end(), uint16_t{1});
-    Lanes::pack_values({values.data(), keys, width, width, dims, columns.data(), 0});
+    of.pack_values({values.data(), keys, width, width, dims, columns.data(), 0});
     for (int64_t d = 0; d < dims; ++d)
       for (int64_t key = 0; key < chunk_keys; ++key)
         ASSERT_EQ(columns[d * chunk_keys + key], key < keys && d < width ? key * width + d + 1 : 0)
@@ -245,15 +246,15 @@ void pack_and_unpack() {
   for (int64_t lane = 0; lane < lanes; ++lane) factors[lane] = std::exp2(static_cast<float>(lane));
   const StripRows strip{nullptr, nullptr, out.data(), dims};
   for (int64_t lane = 0; lane < count; ++lane) places.rows[lane] = wanted.data() + lane * width;
-  Lanes::template read<kHalves>(strip, places);
+  steps.read(strip, places);
   for (int64_t lane = 0; lane < count; ++lane) places.rows[lane] = found.data() + lane * width;
-  Lanes::template write<kHalves>(strip, places);
+  steps.write(strip, places);
   EXPECT_EQ(found, wanted);
 }
 
 TEST(PlainLanes, PackAndUnpack) {
-  pack_and_unpack<PlainLanes, 1>();
-  pack_and_unpack<PlainLanes, 2>();
+  pack_and_unpack<1>(plain_lanes());
+  pack_and_unpack<2>(plain_lanes());
 }
 
 template <int kHalves>
@@ -263,17 +264,16 @@ void expect_equal_lanes() {
       for (const bool masked : {false, true}) {
         Chunk<kHalves> found(spread), wanted(spread);
         if (extreme) plant_extremes(found), plant_extremes(wanted);
-        const auto run = [&]<class Lanes>(Lanes, Chunk<kHalves>& chunk) {
+        const auto run = [&](const Lanes& of, Chunk<kHalves>& chunk) {
           const ChunkScores scores = chunk.of(masked ? &chunk.visible : nullptr);
-          const uint32_t first =
-              Lanes::template weigh<kHalves>(scores, chunk.maxima, chunk.weights, chunk.sums);
-          Lanes::template find_highest<kHalves>(scores, chunk.highest);
-          Lanes::template raise<kHalves>(chunk.highest, first | 0xff00ff00, chunk.rows());
-          return std::pair(first, Lanes::template weigh<kHalves>(scores, chunk.maxima,
-                                                                 chunk.weights, chunk.sums));
+          const LaneSteps& steps = of.of<kHalves>();
+          const uint32_t first = steps.weigh(scores, chunk.maxima, chunk.weights, chunk.sums);
+          steps.find_highest(scores, chunk.highest);
+          steps.raise(chunk.highest, first | 0xff00ff00, chunk.rows());
+          return std::pair(first, steps.weigh(scores, chunk.maxima, chunk.weights, chunk.sums));
         };
         SCOPED_TRACE(testing::Message() << spread << ", " << extreme << ", " << masked);
-        EXPECT_EQ(run(VectorLanes{}, found), run(PlainLanes{}, wanted));
+        EXPECT_EQ(run(vector_lanes(), found), run(plain_lanes(), wanted));
         EXPECT_TRUE(same_bits(found.weights, wanted.weights));
         EXPECT_TRUE(same_bits(found.maxima, wanted.maxima));
         EXPECT_TRUE(same_bits(found.highest, wanted.highest));
@@ -298,8 +298,8 @@ TEST(VectorLanes, HaveTheBitsOfThePlainOnes) {
 
 TEST(VectorLanes, SeeAndPackAsThePlainOnes) {
   if (!has_native_bf16()) GTEST_SKIP() << "needs AVX512-BF16";
-  pack_and_unpack<VectorLanes, 1>();
-  pack_and_unpack<VectorLanes, 2>();
+  pack_and_unpack<1>(vector_lanes());
+  pack_and_unpack<2>(vector_lanes());
   std::mt19937_64 random(3);
   for (int i = 0; i < 50; ++i) {
     int64_t queries[strip_lanes], keys[chunk_keys];
@@ -307,11 +307,11 @@ TEST(VectorLanes, SeeAndPackAsThePlainOnes) {
     for (int64_t& key : keys) key = static_cast<int64_t>(random() % 100);
     Visible found, wanted;
     const Positions positions{queries, keys, i % 33, i % 3 * 20};
-    VectorLanes::see<2>(positions, found);
-    PlainLanes::see<2>(positions, wanted);
+    vector_lanes().of<2>().see(positions, found);
+    plain_lanes().of<2>().see(positions, wanted);
     EXPECT_EQ(found, wanted);
-    VectorLanes::see<1>(positions, found);
-    PlainLanes::see<1>(positions, wanted);
+    vector_lanes().of<1>().see(positions, found);
+    plain_lanes().of<1>().see(positions, wanted);
     EXPECT_EQ(found, wanted);
   }
 }
@@ -343,22 +343,22 @@ void expect_row_equal_to_a_lane(float spread, bool masked, bool fresh) {
   for (Chunk<1>& chunk : block) {
     if (state.maxima[lane] != no_maximum) break;
     std::fill_n(state.highest, strip_lanes, no_maximum);
-    PlainLanes::find_highest<1>(of(chunk), state.highest);
-    PlainLanes::raise<1>(state.highest, one, state.rows());
+    plain_lanes().of<1>().find_highest(of(chunk), state.highest);
+    plain_lanes().of<1>().raise(state.highest, one, state.rows());
   }
   const auto weigh = [&] {
     uint32_t exceeding = 0;
     float sums[strip_lanes];
     std::copy_n(state.sums, strip_lanes, sums);
     for (Chunk<1>& chunk : block)
-      exceeding |= PlainLanes::weigh<1>(of(chunk), state.maxima, chunk.weights, sums);
+      exceeding |= plain_lanes().of<1>().weigh(of(chunk), state.maxima, chunk.weights, sums);
     return std::pair(exceeding & one, sums[lane]);
   };
   std::pair<uint32_t, float> found = weigh();
   if (found.first != 0) {
     std::fill_n(state.highest, strip_lanes, no_maximum);
-    for (Chunk<1>& chunk : block) PlainLanes::find_highest<1>(of(chunk), state.highest);
-    PlainLanes::raise<1>(state.highest, one, state.rows());
+    for (Chunk<1>& chunk : block) plain_lanes().of<1>().find_highest(of(chunk), state.highest);
+    plain_lanes().of<1>().raise(state.highest, one, state.rows());
     found = weigh();
   }
   EXPECT_EQ(maximum, state.maxima[lane]);
@@ -435,7 +435,7 @@ void multiply_and_add() {
   const auto values = integers(chunks * dims * chunk_keys, 5);
   const auto weights = integers(chunks * chunk_keys * lanes, 2);
   std::vector<uint16_t> queries(lanes * dims);
-  PlainLanes::pack<kHalves>({rows.data(), dims, queries.data()});
+  plain_lanes().of<kHalves>().pack({rows.data(), dims, queries.data()});
   std::vector<float> scores(chunk_keys * lanes, 99), out(dims * lanes, 4);
   Products::begin();
   Products::template multiply<kHalves>({keys.data(), stride, queries.data(), dims, scores.data()});

@@ -102,12 +102,11 @@ struct RowsOfLanes {
   const float* numbers;  ///< [count]
 };
 
-/// The steps of one or two halves.
-struct StripSteps {
+/// The steps of one or two halves that each lane takes alone.
+struct LaneSteps {
   void (*pack)(const PackQueries&);
   /// Finds what each lane sees. Keys from num_keys on are not seen.
   void (*see)(const Positions&, Visible&);
-  void (*multiply)(const MultiplyChunk&);
   /// Bounds the scores to the range, and raises highest[lane] to the scores that are seen, in units.
   void (*find_highest)(const ChunkScores&, float* highest);
   /// Raises the maxima of some lanes to whole powers of two that `highest` does not exceed.
@@ -115,11 +114,16 @@ struct StripSteps {
   /// Writes the weights of keys that are seen, and 0 for the others, and adds them to sums[lane], one
   /// after the other. Returns the lanes with a weight that exceeds most_weight or is NaN.
   uint32_t (*weigh)(const ChunkScores&, const float* maxima, uint16_t* weights, float* sums);
-  void (*add)(const AddChunks&);
   /// row[d] = out[d, lane] / number
   void (*write)(const StripRows&, const RowsOfLanes&);
   /// out[d, lane] = row[d] · number
   void (*read)(const StripRows&, const RowsOfLanes&);
+};
+
+/// All of them, and the two products.
+struct StripSteps : LaneSteps {
+  void (*multiply)(const MultiplyChunk&);
+  void (*add)(const AddChunks&);
 };
 
 /// Instructions for strips, as a table.

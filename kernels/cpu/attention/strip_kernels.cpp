@@ -7,40 +7,31 @@
 namespace pecia::kernels::cpu {
 namespace {
 
-template <class Products, class Lanes, int kHalves>
-constexpr StripSteps steps = {
-    .pack = Lanes::template pack<kHalves>,
-    .see = Lanes::template see<kHalves>,
-    .multiply = Products::template multiply<kHalves>,
-    .find_highest = Lanes::template find_highest<kHalves>,
-    .raise = Lanes::template raise<kHalves>,
-    .weigh = Lanes::template weigh<kHalves>,
-    .add = Products::template add<kHalves>,
-    .write = Lanes::template write<kHalves>,
-    .read = Lanes::template read<kHalves>,
-};
-
-template <class Products, class Lanes>
-constexpr StripKernel strips = {
-    .one_half = steps<Products, Lanes, 1>,
-    .two_halves = steps<Products, Lanes, 2>,
-    .pack_values = Lanes::pack_values,
-    .begin = Products::begin,
-    .end = Products::end,
-};
+template <class Products>
+StripKernel strips_of(const Lanes& lanes) {
+  return {
+      .one_half = {lanes.one_half, Products::template multiply<1>, Products::template add<1>},
+      .two_halves = {lanes.two_halves, Products::template multiply<2>, Products::template add<2>},
+      .pack_values = lanes.pack_values,
+      .begin = Products::begin,
+      .end = Products::end};
+}
 
 }  // namespace
 
 const StripKernel& vector_strips() {
-  return strips<VectorProducts, VectorLanes>;
+  static const StripKernel strips = strips_of<VectorProducts>(vector_lanes());
+  return strips;
 }
 
 const StripKernel& amx_strips() {
-  return strips<TileProducts<AmxTiles>, VectorLanes>;
+  static const StripKernel strips = strips_of<TileProducts<AmxTiles>>(vector_lanes());
+  return strips;
 }
 
 const StripKernel& twin_strips() {
-  return strips<TileProducts<TwinTiles>, PlainLanes>;
+  static const StripKernel strips = strips_of<TileProducts<TwinTiles>>(plain_lanes());
+  return strips;
 }
 
 }  // namespace pecia::kernels::cpu

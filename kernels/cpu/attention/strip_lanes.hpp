@@ -1,49 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The steps of a strip that are no products (StripSteps says what they do).
+/// The steps of a strip that are no products, for one and two halves, as tables.
 
 #include "kernels/cpu/attention/strip.hpp"
 
 namespace pecia::kernels::cpu {
 
-/// By AVX-512. Requires has_native_bf16().
-struct VectorLanes {
-  static void pack_values(const PackValues& args);
+struct Lanes {
+  LaneSteps one_half, two_halves;
+  void (*pack_values)(const PackValues&);
+
   template <int kHalves>
-  static void pack(const PackQueries& args);
-  template <int kHalves>
-  static void see(const Positions& positions, Visible& visible);
-  template <int kHalves>
-  static void find_highest(const ChunkScores& chunk, float* highest);
-  template <int kHalves>
-  static void raise(const float* highest, uint32_t lanes, const StripRows& rows);
-  template <int kHalves>
-  static uint32_t weigh(const ChunkScores& chunk, const float* maxima, uint16_t* weights,
-                        float* sums);
-  template <int kHalves>
-  static void write(const StripRows& rows, const RowsOfLanes& to);
-  template <int kHalves>
-  static void read(const StripRows& rows, const RowsOfLanes& from);
+  const LaneSteps& of() const {
+    return kHalves == 1 ? one_half : two_halves;
+  }
 };
 
+/// By AVX-512. Requires has_native_bf16().
+const Lanes& vector_lanes();
 /// In plain C++, with the same bits.
-struct PlainLanes {
-  static void pack_values(const PackValues& args);
-  template <int kHalves>
-  static void pack(const PackQueries& args);
-  template <int kHalves>
-  static void see(const Positions& positions, Visible& visible);
-  template <int kHalves>
-  static void find_highest(const ChunkScores& chunk, float* highest);
-  template <int kHalves>
-  static void raise(const float* highest, uint32_t lanes, const StripRows& rows);
-  template <int kHalves>
-  static uint32_t weigh(const ChunkScores& chunk, const float* maxima, uint16_t* weights,
-                        float* sums);
-  template <int kHalves>
-  static void write(const StripRows& rows, const RowsOfLanes& to);
-  template <int kHalves>
-  static void read(const StripRows& rows, const RowsOfLanes& from);
-};
+const Lanes& plain_lanes();
+
+/// The table of a class whose static functions have the names of the steps.
+template <class Steps>
+constexpr Lanes lanes_of() {
+  constexpr auto of = []<int kHalves>() {
+    return LaneSteps{.pack = Steps::template pack<kHalves>,
+                     .see = Steps::template see<kHalves>,
+                     .find_highest = Steps::template find_highest<kHalves>,
+                     .raise = Steps::template raise<kHalves>,
+                     .weigh = Steps::template weigh<kHalves>,
+                     .write = Steps::template write<kHalves>,
+                     .read = Steps::template read<kHalves>};
+  };
+  return {of.template operator()<1>(), of.template operator()<2>(), Steps::pack_values};
+}
 
 }  // namespace pecia::kernels::cpu

@@ -63,117 +63,114 @@ float units_of_score(float scale) {
   return scale * std::numbers::log2e_v<float> * power_units;
 }
 
-template <int kHalves>
-void PlainLanes::pack(const PackQueries& args) {
-  constexpr int64_t lanes = kHalves * half_lanes;
-  for (int64_t lane = 0; lane < lanes; ++lane)
+namespace {
+
+/// See StripSteps.
+struct PlainLanes {
+  template <int kHalves>
+  static void pack(const PackQueries& args) {
+    constexpr int64_t lanes = kHalves * half_lanes;
+    for (int64_t lane = 0; lane < lanes; ++lane)
+      for (int64_t d = 0; d < args.dims; ++d)
+        args.packed[(d / 2 * lanes + lane) * 2 + d % 2] = args.rows[lane * args.dims + d];
+  }
+
+  static void pack_values(const PackValues& args) {
     for (int64_t d = 0; d < args.dims; ++d)
-      args.packed[(d / 2 * lanes + lane) * 2 + d % 2] = args.rows[lane * args.dims + d];
-}
+      for (int64_t key = 0; key < chunk_keys; ++key)
+        args.packed[d * chunk_keys + key] =
+            d < args.width && key < args.keys ? args.rows[key * args.row_stride + d] : 0;
+  }
 
-void PlainLanes::pack_values(const PackValues& args) {
-  for (int64_t d = 0; d < args.dims; ++d)
-    for (int64_t key = 0; key < chunk_keys; ++key)
-      args.packed[d * chunk_keys + key] =
-          d < args.width && key < args.keys ? args.rows[key * args.row_stride + d] : 0;
-}
-
-template <int kHalves>
-void PlainLanes::see(const Positions& positions, Visible& visible) {
-  visible.fill(0);
-  for (int64_t key = 0; key < positions.num_keys; ++key)
-    for (int64_t lane = 0; lane < kHalves * half_lanes; ++lane) {
-      const int64_t distance = positions.queries[lane] - positions.keys[key];
-      const bool seen = distance >= 0 && (positions.window == 0 || distance < positions.window);
-      visible[key] |= static_cast<uint32_t>(seen) << lane;
-    }
-}
-
-template <int kHalves>
-uint32_t PlainLanes::weigh(const ChunkScores& chunk, const float* maxima, uint16_t* weights,
-                           float* sums) {
-  constexpr int64_t lanes = kHalves * half_lanes;
-  uint32_t exceeding = 0;
-  for (int64_t lane = 0; lane < lanes; ++lane) {
-    const float shift = (units_shift + weight_one) - maxima[lane];
-    uint16_t most = 0;
-    float sum = sums[lane];
-    for (int64_t key = 0; key < chunk_keys; key += 2) {
-      uint16_t* const pair = weights + (key / 2 * lanes + lane) * 2;
-      for (int64_t i = 0; i < 2; ++i) {
-        const uint16_t units =
-            sees(chunk.visible, key + i, lane)
-                ? to_units(chunk.scores[(key + i) * lanes + lane], chunk.scales[key + i], shift)
-                : 0;
-        most = std::max(most, units);
-        pair[i] = corrected(units);
+  template <int kHalves>
+  static void see(const Positions& positions, Visible& visible) {
+    visible.fill(0);
+    for (int64_t key = 0; key < positions.num_keys; ++key)
+      for (int64_t lane = 0; lane < kHalves * half_lanes; ++lane) {
+        const int64_t distance = positions.queries[lane] - positions.keys[key];
+        const bool seen = distance >= 0 && (positions.window == 0 || distance < positions.window);
+        visible[key] |= static_cast<uint32_t>(seen) << lane;
       }
-      sum = sum + summand(pair[1]);
-      sum = sum + summand(pair[0]);
-    }
-    sums[lane] = sum;
-    exceeding |= static_cast<uint32_t>(most > most_weight) << lane;
   }
-  return exceeding;
-}
 
-template <int kHalves>
-void PlainLanes::find_highest(const ChunkScores& chunk, float* highest) {
-  constexpr int64_t lanes = kHalves * half_lanes;
-  for (int64_t key = 0; key < chunk_keys; ++key)
+  template <int kHalves>
+  static uint32_t weigh(const ChunkScores& chunk, const float* maxima, uint16_t* weights,
+                        float* sums) {
+    constexpr int64_t lanes = kHalves * half_lanes;
+    uint32_t exceeding = 0;
     for (int64_t lane = 0; lane < lanes; ++lane) {
-      float& score = chunk.scores[key * lanes + lane];
-      const float units = score * chunk.scales[key];
-      if (units > most_units) score = most_units / chunk.scales[key];
-      if (units < -most_units) score = -most_units / chunk.scales[key];
-      if (sees(chunk.visible, key, lane))
-        highest[lane] = std::max(highest[lane], std::min(most_units, std::max(-most_units, units)));
+      const float shift = (units_shift + weight_one) - maxima[lane];
+      uint16_t most = 0;
+      float sum = sums[lane];
+      for (int64_t key = 0; key < chunk_keys; key += 2) {
+        uint16_t* const pair = weights + (key / 2 * lanes + lane) * 2;
+        for (int64_t i = 0; i < 2; ++i) {
+          const uint16_t units =
+              sees(chunk.visible, key + i, lane)
+                  ? to_units(chunk.scores[(key + i) * lanes + lane], chunk.scales[key + i], shift)
+                  : 0;
+          most = std::max(most, units);
+          pair[i] = corrected(units);
+        }
+        sum = sum + summand(pair[1]);
+        sum = sum + summand(pair[0]);
+      }
+      sums[lane] = sum;
+      exceeding |= static_cast<uint32_t>(most > most_weight) << lane;
     }
-}
-
-template <int kHalves>
-void PlainLanes::raise(const float* highest, uint32_t some, const StripRows& rows) {
-  constexpr int64_t lanes = kHalves * half_lanes;
-  for (int64_t lane = 0; lane < lanes; ++lane) {
-    if ((some >> lane & 1) == 0) continue;
-    const float power = std::ceil(highest[lane] / power_units);
-    const float maximum = std::max(rows.maxima[lane], power * power_units);
-    if (maximum == rows.maxima[lane]) continue;
-    const float factor = std::exp2((rows.maxima[lane] - maximum) / power_units);
-    rows.maxima[lane] = maximum;
-    rows.sums[lane] *= factor;
-    for (int64_t d = 0; d < rows.dims; ++d) rows.out[d * lanes + lane] *= factor;
+    return exceeding;
   }
+
+  template <int kHalves>
+  static void find_highest(const ChunkScores& chunk, float* highest) {
+    constexpr int64_t lanes = kHalves * half_lanes;
+    for (int64_t key = 0; key < chunk_keys; ++key)
+      for (int64_t lane = 0; lane < lanes; ++lane) {
+        float& score = chunk.scores[key * lanes + lane];
+        const float units = score * chunk.scales[key];
+        if (units > most_units) score = most_units / chunk.scales[key];
+        if (units < -most_units) score = -most_units / chunk.scales[key];
+        if (sees(chunk.visible, key, lane))
+          highest[lane] =
+              std::max(highest[lane], std::min(most_units, std::max(-most_units, units)));
+      }
+  }
+
+  template <int kHalves>
+  static void raise(const float* highest, uint32_t some, const StripRows& rows) {
+    constexpr int64_t lanes = kHalves * half_lanes;
+    for (int64_t lane = 0; lane < lanes; ++lane) {
+      if ((some >> lane & 1) == 0) continue;
+      const float power = std::ceil(highest[lane] / power_units);
+      const float maximum = std::max(rows.maxima[lane], power * power_units);
+      if (maximum == rows.maxima[lane]) continue;
+      const float factor = std::exp2((rows.maxima[lane] - maximum) / power_units);
+      rows.maxima[lane] = maximum;
+      rows.sums[lane] *= factor;
+      for (int64_t d = 0; d < rows.dims; ++d) rows.out[d * lanes + lane] *= factor;
+    }
+  }
+
+  template <int kHalves>
+  static void write(const StripRows& rows, const RowsOfLanes& to) {
+    for (int64_t lane = 0; lane < to.count; ++lane)
+      for (int64_t d = 0; d < to.width; ++d)
+        to.rows[lane][d] = rows.out[d * kHalves * half_lanes + lane] / to.numbers[lane];
+  }
+
+  template <int kHalves>
+  static void read(const StripRows& rows, const RowsOfLanes& from) {
+    for (int64_t lane = 0; lane < from.count; ++lane)
+      for (int64_t d = 0; d < from.width; ++d)
+        rows.out[d * kHalves * half_lanes + lane] = from.rows[lane][d] * from.numbers[lane];
+  }
+};
+
+}  // namespace
+
+const Lanes& plain_lanes() {
+  static constexpr Lanes lanes = lanes_of<PlainLanes>();
+  return lanes;
 }
-
-template <int kHalves>
-void PlainLanes::write(const StripRows& rows, const RowsOfLanes& to) {
-  for (int64_t lane = 0; lane < to.count; ++lane)
-    for (int64_t d = 0; d < to.width; ++d)
-      to.rows[lane][d] = rows.out[d * kHalves * half_lanes + lane] / to.numbers[lane];
-}
-
-template <int kHalves>
-void PlainLanes::read(const StripRows& rows, const RowsOfLanes& from) {
-  for (int64_t lane = 0; lane < from.count; ++lane)
-    for (int64_t d = 0; d < from.width; ++d)
-      rows.out[d * kHalves * half_lanes + lane] = from.rows[lane][d] * from.numbers[lane];
-}
-
-template void PlainLanes::pack<1>(const PackQueries&);
-template void PlainLanes::pack<2>(const PackQueries&);
-template void PlainLanes::see<1>(const Positions&, Visible&);
-template void PlainLanes::see<2>(const Positions&, Visible&);
-template uint32_t PlainLanes::weigh<1>(const ChunkScores&, const float*, uint16_t*, float*);
-template uint32_t PlainLanes::weigh<2>(const ChunkScores&, const float*, uint16_t*, float*);
-template void PlainLanes::find_highest<1>(const ChunkScores&, float*);
-template void PlainLanes::find_highest<2>(const ChunkScores&, float*);
-template void PlainLanes::raise<1>(const float*, uint32_t, const StripRows&);
-template void PlainLanes::raise<2>(const float*, uint32_t, const StripRows&);
-
-template void PlainLanes::write<1>(const StripRows&, const RowsOfLanes&);
-template void PlainLanes::read<1>(const StripRows&, const RowsOfLanes&);
-template void PlainLanes::write<2>(const StripRows&, const RowsOfLanes&);
-template void PlainLanes::read<2>(const StripRows&, const RowsOfLanes&);
 
 }  // namespace pecia::kernels::cpu

@@ -60,175 +60,166 @@ PECIA_LANES_CODE uint32_t weigh_chunk(const ChunkScores& chunk, const float* max
   return exceeding;
 }
 
+/// See StripSteps.
+struct VectorLanes {
+  template <int kHalves>
+  PECIA_LANES_CODE static void pack(const PackQueries& args) {
+    constexpr int64_t lanes = kHalves * half_lanes;
+    for (int64_t d = 0; d < args.dims; d += 32)
+      for (int h = 0; h < kHalves; ++h) {
+        __m512i v[sum_lanes];
+        load_transposed(args.rows + h * half_lanes * args.dims + d, args.dims, 0, v);
+        for (int64_t i = 0; i < sum_lanes; ++i)
+          _mm512_storeu_si512(args.packed + ((d / 2 + i) * lanes + h * half_lanes) * 2, v[i]);
+      }
+  }
+
+  PECIA_LANES_CODE static void pack_values(const PackValues& args) {
+    alignas(64) uint16_t order[32];
+    for (uint16_t i = 0; i < 32; ++i) order[i] = static_cast<uint16_t>(2 * i);
+    const __m512i even = _mm512_load_si512(order);
+    const __m512i odd = _mm512_add_epi16(even, _mm512_set1_epi16(1));
+    const bool whole = args.keys == chunk_keys && args.width == args.dims;
+    for (int64_t d = 0; d < args.dims; d += 32) {
+      __m512i lower[sum_lanes], upper[sum_lanes];  // pairs of dims of keys 0 … 15, and 16 … 31
+      const uint16_t* const from = args.rows + d;
+      if (whole) {
+        load_transposed(from, args.row_stride, args.ahead, lower);
+        load_transposed(from + half_lanes * args.row_stride, args.row_stride, args.ahead, upper);
+      } else {
+        const int64_t width = args.width - d;
+        load_some_transposed(from, args.row_stride, args.keys, width, lower);
+        load_some_transposed(from + half_lanes * args.row_stride, args.row_stride,
+                             args.keys - half_lanes, width, upper);
+      }
+      uint16_t* const to = args.packed + d * chunk_keys;
+      for (int64_t i = 0; i < sum_lanes; ++i) {
+        _mm512_storeu_si512(to + 2 * i * chunk_keys,
+                            _mm512_permutex2var_epi16(lower[i], even, upper[i]));
+        _mm512_storeu_si512(to + (2 * i + 1) * chunk_keys,
+                            _mm512_permutex2var_epi16(lower[i], odd, upper[i]));
+      }
+    }
+  }
+
+  template <int kHalves>
+  PECIA_LANES_CODE static void see(const Positions& positions, Visible& visible) {
+    constexpr int groups = kHalves * 2;
+    __m512i queries[groups];
+    for (int g = 0; g < groups; ++g) queries[g] = _mm512_loadu_si512(positions.queries + g * 8);
+    const __m512i window = _mm512_set1_epi64(positions.window == 0 ? INT64_MAX : positions.window);
+    visible.fill(0);
+    for (int64_t key = 0; key < positions.num_keys; ++key) {
+      const __m512i position = _mm512_set1_epi64(positions.keys[key]);
+      for (int g = 0; g < groups; ++g) {
+        // As numbers without a sign, distances below 0 are beyond every window.
+        const __m512i distance = _mm512_sub_epi64(queries[g], position);
+        const __mmask8 seen = _mm512_cmplt_epu64_mask(distance, window);
+        visible[key] |= static_cast<uint32_t>(seen) << (g * 8);
+      }
+    }
+  }
+
+  template <int kHalves>
+  static uint32_t weigh(const ChunkScores& chunk, const float* maxima, uint16_t* weights,
+                        float* sums) {
+    return chunk.visible == nullptr ? weigh_chunk<kHalves, true>(chunk, maxima, weights, sums)
+                                    : weigh_chunk<kHalves, false>(chunk, maxima, weights, sums);
+  }
+
+  template <int kHalves>
+  PECIA_LANES_CODE static void find_highest(const ChunkScores& chunk, float* highest) {
+    constexpr int64_t lanes = kHalves * half_lanes;
+    const __m512 most = _mm512_set1_ps(most_units), least = _mm512_set1_ps(-most_units);
+    for (int h = 0; h < kHalves; ++h) {
+      __m512 found = _mm512_loadu_ps(highest + h * 16);
+      for (int64_t key = 0; key < chunk_keys; ++key) {
+        float* const at = chunk.scores + key * lanes + h * half_lanes;
+        const __m512 scale = _mm512_set1_ps(chunk.scales[key]);
+        const __m512 score = _mm512_loadu_ps(at);
+        const __m512 units = _mm512_mul_ps(score, scale);
+        const __mmask16 above = _mm512_cmp_ps_mask(units, most, _CMP_GT_OQ);
+        const __mmask16 below = _mm512_cmp_ps_mask(units, least, _CMP_LT_OQ);
+        if ((above | below) != 0) {
+          _mm512_mask_storeu_ps(at, above, _mm512_div_ps(most, scale));
+          _mm512_mask_storeu_ps(at, below, _mm512_div_ps(least, scale));
+        }
+        found = _mm512_mask_max_ps(found, lanes_that_see(chunk.visible, key, h), found,
+                                   bounded_units(score, scale));
+      }
+      _mm512_storeu_ps(highest + h * 16, found);
+    }
+  }
+
+  template <int kHalves>
+  PECIA_LANES_CODE static void raise(const float* highest, uint32_t some, const StripRows& rows) {
+    constexpr int64_t lanes = kHalves * half_lanes;
+    const __m512 unit = _mm512_set1_ps(1 / power_units);
+    for (int h = 0; h < kHalves; ++h) {
+      const auto chosen = static_cast<__mmask16>(some >> (h * 16));
+      const __m512 before = _mm512_loadu_ps(rows.maxima + h * 16);
+      const __m512 power =
+          _mm512_roundscale_ps(_mm512_mul_ps(_mm512_loadu_ps(highest + h * 16), unit),
+                               _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+      const __m512 maximum = _mm512_mask_max_ps(before, chosen, before,
+                                                _mm512_mul_ps(power, _mm512_set1_ps(power_units)));
+      const __mmask16 rises = _mm512_cmp_ps_mask(maximum, before, _CMP_GT_OQ);
+      if (rises == 0) continue;
+      const __m512 factor =
+          _mm512_mask_scalef_ps(_mm512_set1_ps(1.0f), rises, _mm512_set1_ps(1.0f),
+                                _mm512_mul_ps(_mm512_sub_ps(before, maximum), unit));
+      const auto scale = [&](float* at) PECIA_LANES_CODE {
+        _mm512_storeu_ps(at, _mm512_mul_ps(_mm512_loadu_ps(at), factor));
+      };
+      _mm512_storeu_ps(rows.maxima + h * 16, maximum);
+      scale(rows.sums + h * 16);
+      for (int64_t d = 0; d < rows.dims; ++d) scale(rows.out + d * lanes + h * half_lanes);
+    }
+  }
+
+  template <int kHalves>
+  PECIA_LANES_CODE static void write(const StripRows& rows, const RowsOfLanes& to) {
+    constexpr int64_t lanes = kHalves * half_lanes;
+    for (int64_t first = 0; first < to.count; first += half_lanes)
+      for (int64_t d = 0; d < to.width; d += half_lanes) {
+        __m512i v[sum_lanes];
+        for (int64_t i = 0; i < sum_lanes; ++i)
+          v[i] = _mm512_loadu_si512(rows.out + (d + i) * lanes + first);
+        transpose(v);
+        const __mmask16 some = first_lanes(to.width - d);
+        for (int64_t lane = first; lane < std::min(to.count, first + half_lanes); ++lane)
+          _mm512_mask_storeu_ps(to.rows[lane] + d, some,
+                                _mm512_div_ps(_mm512_castsi512_ps(v[lane - first]),
+                                              _mm512_set1_ps(to.numbers[lane])));
+      }
+  }
+
+  template <int kHalves>
+  PECIA_LANES_CODE static void read(const StripRows& rows, const RowsOfLanes& from) {
+    constexpr int64_t lanes = kHalves * half_lanes;
+    for (int64_t first = 0; first < from.count; first += half_lanes)
+      for (int64_t d = 0; d < from.width; d += half_lanes) {
+        __m512i v[sum_lanes];
+        const __mmask16 some = first_lanes(from.width - d);
+        for (int64_t i = 0; i < sum_lanes; ++i) {
+          const int64_t lane = first + i;
+          v[i] = lane >= from.count ? _mm512_setzero_si512()
+                                    : _mm512_castps_si512(_mm512_mul_ps(
+                                          _mm512_maskz_loadu_ps(some, from.rows[lane] + d),
+                                          _mm512_set1_ps(from.numbers[lane])));
+        }
+        transpose(v);
+        for (int64_t i = 0; i < sum_lanes && d + i < from.width; ++i)
+          _mm512_storeu_si512(rows.out + (d + i) * lanes + first, v[i]);
+      }
+  }
+};
+
 }  // namespace
 
-template <int kHalves>
-PECIA_LANES_CODE void VectorLanes::pack(const PackQueries& args) {
-  constexpr int64_t lanes = kHalves * half_lanes;
-  for (int64_t d = 0; d < args.dims; d += 32)
-    for (int h = 0; h < kHalves; ++h) {
-      __m512i v[sum_lanes];
-      load_transposed(args.rows + h * half_lanes * args.dims + d, args.dims, 0, v);
-      for (int64_t i = 0; i < sum_lanes; ++i)
-        _mm512_storeu_si512(args.packed + ((d / 2 + i) * lanes + h * half_lanes) * 2, v[i]);
-    }
+const Lanes& vector_lanes() {
+  static constexpr Lanes lanes = lanes_of<VectorLanes>();
+  return lanes;
 }
-
-PECIA_LANES_CODE void VectorLanes::pack_values(const PackValues& args) {
-  alignas(64) uint16_t order[32];
-  for (uint16_t i = 0; i < 32; ++i) order[i] = static_cast<uint16_t>(2 * i);
-  const __m512i even = _mm512_load_si512(order);
-  const __m512i odd = _mm512_add_epi16(even, _mm512_set1_epi16(1));
-  const bool whole = args.keys == chunk_keys && args.width == args.dims;
-  for (int64_t d = 0; d < args.dims; d += 32) {
-    __m512i lower[sum_lanes], upper[sum_lanes];  // pairs of dims of keys 0 … 15, and 16 … 31
-    const uint16_t* const from = args.rows + d;
-    if (whole) {
-      load_transposed(from, args.row_stride, args.ahead, lower);
-      load_transposed(from + half_lanes * args.row_stride, args.row_stride, args.ahead, upper);
-    } else {
-      const int64_t width = args.width - d;
-      load_some_transposed(from, args.row_stride, args.keys, width, lower);
-      load_some_transposed(from + half_lanes * args.row_stride, args.row_stride,
-                           args.keys - half_lanes, width, upper);
-    }
-    uint16_t* const to = args.packed + d * chunk_keys;
-    for (int64_t i = 0; i < sum_lanes; ++i) {
-      _mm512_storeu_si512(to + 2 * i * chunk_keys,
-                          _mm512_permutex2var_epi16(lower[i], even, upper[i]));
-      _mm512_storeu_si512(to + (2 * i + 1) * chunk_keys,
-                          _mm512_permutex2var_epi16(lower[i], odd, upper[i]));
-    }
-  }
-}
-
-template <int kHalves>
-PECIA_LANES_CODE void VectorLanes::see(const Positions& positions, Visible& visible) {
-  constexpr int groups = kHalves * 2;
-  __m512i queries[groups];
-  for (int g = 0; g < groups; ++g) queries[g] = _mm512_loadu_si512(positions.queries + g * 8);
-  const __m512i window = _mm512_set1_epi64(positions.window == 0 ? INT64_MAX : positions.window);
-  visible.fill(0);
-  for (int64_t key = 0; key < positions.num_keys; ++key) {
-    const __m512i position = _mm512_set1_epi64(positions.keys[key]);
-    for (int g = 0; g < groups; ++g) {
-      // As numbers without a sign, distances below 0 are beyond every window.
-      const __m512i distance = _mm512_sub_epi64(queries[g], position);
-      const __mmask8 seen = _mm512_cmplt_epu64_mask(distance, window);
-      visible[key] |= static_cast<uint32_t>(seen) << (g * 8);
-    }
-  }
-}
-
-template <int kHalves>
-uint32_t VectorLanes::weigh(const ChunkScores& chunk, const float* maxima, uint16_t* weights,
-                            float* sums) {
-  return chunk.visible == nullptr ? weigh_chunk<kHalves, true>(chunk, maxima, weights, sums)
-                                  : weigh_chunk<kHalves, false>(chunk, maxima, weights, sums);
-}
-
-template <int kHalves>
-PECIA_LANES_CODE void VectorLanes::find_highest(const ChunkScores& chunk, float* highest) {
-  constexpr int64_t lanes = kHalves * half_lanes;
-  const __m512 most = _mm512_set1_ps(most_units), least = _mm512_set1_ps(-most_units);
-  for (int h = 0; h < kHalves; ++h) {
-    __m512 found = _mm512_loadu_ps(highest + h * 16);
-    for (int64_t key = 0; key < chunk_keys; ++key) {
-      float* const at = chunk.scores + key * lanes + h * half_lanes;
-      const __m512 scale = _mm512_set1_ps(chunk.scales[key]);
-      const __m512 score = _mm512_loadu_ps(at);
-      const __m512 units = _mm512_mul_ps(score, scale);
-      const __mmask16 above = _mm512_cmp_ps_mask(units, most, _CMP_GT_OQ);
-      const __mmask16 below = _mm512_cmp_ps_mask(units, least, _CMP_LT_OQ);
-      if ((above | below) != 0) {
-        _mm512_mask_storeu_ps(at, above, _mm512_div_ps(most, scale));
-        _mm512_mask_storeu_ps(at, below, _mm512_div_ps(least, scale));
-      }
-      found = _mm512_mask_max_ps(found, lanes_that_see(chunk.visible, key, h), found,
-                                 bounded_units(score, scale));
-    }
-    _mm512_storeu_ps(highest + h * 16, found);
-  }
-}
-
-template <int kHalves>
-PECIA_LANES_CODE void VectorLanes::raise(const float* highest, uint32_t some,
-                                         const StripRows& rows) {
-  constexpr int64_t lanes = kHalves * half_lanes;
-  const __m512 unit = _mm512_set1_ps(1 / power_units);
-  for (int h = 0; h < kHalves; ++h) {
-    const auto chosen = static_cast<__mmask16>(some >> (h * 16));
-    const __m512 before = _mm512_loadu_ps(rows.maxima + h * 16);
-    const __m512 power =
-        _mm512_roundscale_ps(_mm512_mul_ps(_mm512_loadu_ps(highest + h * 16), unit),
-                             _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
-    const __m512 maximum = _mm512_mask_max_ps(before, chosen, before,
-                                              _mm512_mul_ps(power, _mm512_set1_ps(power_units)));
-    const __mmask16 rises = _mm512_cmp_ps_mask(maximum, before, _CMP_GT_OQ);
-    if (rises == 0) continue;
-    const __m512 factor =
-        _mm512_mask_scalef_ps(_mm512_set1_ps(1.0f), rises, _mm512_set1_ps(1.0f),
-                              _mm512_mul_ps(_mm512_sub_ps(before, maximum), unit));
-    const auto scale = [&](float* at) PECIA_LANES_CODE {
-      _mm512_storeu_ps(at, _mm512_mul_ps(_mm512_loadu_ps(at), factor));
-    };
-    _mm512_storeu_ps(rows.maxima + h * 16, maximum);
-    scale(rows.sums + h * 16);
-    for (int64_t d = 0; d < rows.dims; ++d) scale(rows.out + d * lanes + h * half_lanes);
-  }
-}
-
-template <int kHalves>
-PECIA_LANES_CODE void VectorLanes::write(const StripRows& rows, const RowsOfLanes& to) {
-  constexpr int64_t lanes = kHalves * half_lanes;
-  for (int64_t first = 0; first < to.count; first += half_lanes)
-    for (int64_t d = 0; d < to.width; d += half_lanes) {
-      __m512i v[sum_lanes];
-      for (int64_t i = 0; i < sum_lanes; ++i)
-        v[i] = _mm512_loadu_si512(rows.out + (d + i) * lanes + first);
-      transpose(v);
-      const __mmask16 some = first_lanes(to.width - d);
-      for (int64_t lane = first; lane < std::min(to.count, first + half_lanes); ++lane)
-        _mm512_mask_storeu_ps(
-            to.rows[lane] + d, some,
-            _mm512_div_ps(_mm512_castsi512_ps(v[lane - first]), _mm512_set1_ps(to.numbers[lane])));
-    }
-}
-
-template <int kHalves>
-PECIA_LANES_CODE void VectorLanes::read(const StripRows& rows, const RowsOfLanes& from) {
-  constexpr int64_t lanes = kHalves * half_lanes;
-  for (int64_t first = 0; first < from.count; first += half_lanes)
-    for (int64_t d = 0; d < from.width; d += half_lanes) {
-      __m512i v[sum_lanes];
-      const __mmask16 some = first_lanes(from.width - d);
-      for (int64_t i = 0; i < sum_lanes; ++i) {
-        const int64_t lane = first + i;
-        v[i] = lane >= from.count ? _mm512_setzero_si512()
-                                  : _mm512_castps_si512(_mm512_mul_ps(
-                                        _mm512_maskz_loadu_ps(some, from.rows[lane] + d),
-                                        _mm512_set1_ps(from.numbers[lane])));
-      }
-      transpose(v);
-      for (int64_t i = 0; i < sum_lanes && d + i < from.width; ++i)
-        _mm512_storeu_si512(rows.out + (d + i) * lanes + first, v[i]);
-    }
-}
-
-template void VectorLanes::pack<1>(const PackQueries&);
-template void VectorLanes::pack<2>(const PackQueries&);
-template void VectorLanes::see<1>(const Positions&, Visible&);
-template void VectorLanes::see<2>(const Positions&, Visible&);
-template uint32_t VectorLanes::weigh<1>(const ChunkScores&, const float*, uint16_t*, float*);
-template uint32_t VectorLanes::weigh<2>(const ChunkScores&, const float*, uint16_t*, float*);
-template void VectorLanes::find_highest<1>(const ChunkScores&, float*);
-template void VectorLanes::find_highest<2>(const ChunkScores&, float*);
-template void VectorLanes::raise<1>(const float*, uint32_t, const StripRows&);
-template void VectorLanes::raise<2>(const float*, uint32_t, const StripRows&);
-
-template void VectorLanes::write<1>(const StripRows&, const RowsOfLanes&);
-template void VectorLanes::read<1>(const StripRows&, const RowsOfLanes&);
-template void VectorLanes::write<2>(const StripRows&, const RowsOfLanes&);
-template void VectorLanes::read<2>(const StripRows&, const RowsOfLanes&);
 
 }  // namespace pecia::kernels::cpu
