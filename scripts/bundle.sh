@@ -22,7 +22,8 @@ of_the_system='^(ld-linux.*|linux-vdso|lib(c|m|dl|rt|pthread|resolv|util|nsl))\.
 
 shopt -s nullglob
 programs=()
-for name in fp8_weights goldens kernels_cuda layout_modes modes narrow_goldens production_types requests; do
+for name in fp8_weights goldens kernels_cuda layout_modes modes narrow_goldens production_types rank_steps requests \
+  sparse_attention teams; do
   programs+=("$build"/tests/test_"$name"*)
 done
 programs+=("$build"/bin/pecia*)

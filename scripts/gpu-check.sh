@@ -9,12 +9,13 @@
 #   A  240 s  doctor, some tests of ops, goldens, times of products and attention, prefill and decode of an 8B shape
 #   B  300 s  four layers of 8B's widths against transformers on this GPU; mixed lengths, graphs on and off, fp8
 #   C  420 s  every test of the ops; compute-sanitizer on our own kernels
-#   D  300 s  two ranks on this GPU by way of the host; a smoke test of NCCL
+#   D  300 s  two and four ranks over NCCL on this GPU, under MPS: every mode, graphs, teams, csa, a killed rank
 #   E  200 s  profiles of six kernels by ncu; PyTorch's products and attention beside ours
 #
 # In a repository, build before: scripts/setup.sh cuda; cmake --preset cuda && cmake --build --preset cuda. In an
 # unpacked bundle (scripts/bundle.sh) everything is there. GPU_CHECK_PROGRAMS=FOLDER takes the programs from a folder,
-# GPU_CHECK_SECONDS=N sets another deadline. The model of 16 GB lies in /dev/shm or TMPDIR meanwhile.
+# GPU_CHECK_SECONDS=N sets another deadline. GPU_CHECK_NCCL=FOLDER has a libnccl.so.2 of 2.30 or newer, whose ranks
+# exchange within the GPU; else NCCL's ranks go through sockets. The model of 16 GB lies in /dev/shm or TMPDIR meanwhile.
 #
 # Writes OUT/steps.jsonl, OUT/results.jsonl, OUT/logs and OUT/table.md, which is printed last. Exit code 1: something
 # failed or did not end in time; 2: there is no GPU, or no build.
@@ -125,16 +126,71 @@ ranks() {
   export PECIA_TEST_PLACE=$2
   exec "${mpirun[@]}" -n "$1" --bind-to none "$own_hostid" "${words[@]}" "${@:4}"
 }
-# over_nccl PROGRAM ARGUMENT…: two ranks with a GPU each. NCCL does not support two ranks on one GPU, and there this hung
-# on an H200.
-over_nccl() {
-  local gpus
-  gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)
-  if ((gpus < 2)); then
-    echo "NCCL wants a GPU for each rank, and there is one"
+# The control of MPS, by which processes compute on one GPU at once. It lies beside the driver's nvidia-smi.
+mps_control() {
+  local beside
+  beside=$(dirname "$(realpath "$(command -v nvidia-smi)")")/nvidia-cuda-mps-control
+  if [[ -x $beside ]]; then echo "$beside"; else command -v nvidia-cuda-mps-control; fi
+}
+# under_mps COMMAND…: with a server of MPS of its own, because a client that is killed while it spins may harm the server.
+under_mps() {
+  local control folder child status=0
+  control=$(mps_control) || {
+    echo "there is no nvidia-cuda-mps-control, and NCCL's ranks cannot share a GPU without MPS"
     exit 77
+  }
+  folder=$(mktemp -d)
+  export CUDA_MPS_PIPE_DIRECTORY=$folder CUDA_MPS_LOG_DIRECTORY=$folder
+  "$control" -d || exit 1
+  ("$@") &
+  child=$!
+  trap 'kill "$child"' TERM
+  wait "$child" || status=$?
+  wait "$child" 2>/dev/null # the first one ends with a signal, too
+  echo quit -t 1 | "$control" >/dev/null
+  rm -rf "$folder"
+  exit "$status"
+}
+# shared_by NUMBER PROGRAM ARGUMENT…: ranks over NCCL on one GPU. NCCL before 2.30 takes them if it believes them to be on
+# several hosts.
+shared_by() {
+  export NCCL_RAS_ENABLE=0
+  if [[ -n ${GPU_CHECK_NCCL:-} ]]; then
+    export LD_PRELOAD=$GPU_CHECK_NCCL/libnccl.so.2 NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_NVLS_ENABLE=0 NCCL_MAX_CTAS=8
+    own_hostid="env" # they may know that they are on one host
+  else
+    export NCCL_NET=Socket NCCL_SOCKET_IFNAME=lo
   fi
-  own_hostid="env" ranks 2 cuda_nccl "$@"
+  ranks "$1" cuda_nccl "${@:2}"
+}
+over_nccl() { # NUMBER PROGRAM ARGUMENT…
+  under_mps shared_by "$@"
+}
+# one_killed PROGRAM ARGUMENT…: kills rank 1 of two in the middle of its work. The job has to end and to name it.
+one_killed() {
+  export GPU_CHECK_OF=$$ # by which the rank is found
+  killed_log=$(mktemp)
+  under_mps killed "$@"
+}
+killed() {
+  local job rank status=0
+  shared_by 2 "$@" >"$killed_log" 2>&1 &
+  job=$!
+  trap 'kill "$job"' TERM
+  until grep -q 'floor of all ranks' "$killed_log"; do # it has begun
+    sleep 0.2
+    kill -0 "$job" 2>/dev/null || break
+  done
+  sleep 1
+  for rank in /proc/[0-9]*; do
+    if tr '\0' '\n' 2>/dev/null <"$rank/environ" | grep -qx "GPU_CHECK_OF=$$" &&
+      tr '\0' '\n' 2>/dev/null <"$rank/environ" | grep -qx 'OMPI_COMM_WORLD_RANK=1'; then
+      kill -9 "${rank#/proc/}"
+    fi
+  done
+  wait "$job" || status=$?
+  cat "$killed_log"
+  ((status != 0)) && grep -q 'rank 1' "$killed_log"
 }
 # alone PROGRAM ARGUMENT…: one rank, without mpirun or its daemon.
 alone() {
@@ -185,7 +241,7 @@ model_ready() { # FOLDER PID
   cat "$1.log"
   [[ -f $1/config.json ]]
 }
-export -f program run ranks over_nccl alone has_python torch_beside sanitized profiles model_ready
+export -f program run ranks mps_control under_mps shared_by over_nccl killed one_killed alone has_python torch_beside sanitized profiles model_ready
 # shellcheck disable=SC2016 # the inner shell expands it
 in_shell=(bash -c '"$@"' bash)
 
@@ -241,14 +297,24 @@ phase_C() {
 }
 
 phase_D() {
-  local family='*llama_gqa*'
-  step "goldens, 2 ranks" 50 "${in_shell[@]}" ranks 2 cuda_staged test_goldens --gtest_filter="$family"
-  step "requests, 2 ranks" 60 "${in_shell[@]}" ranks 2 cuda_staged test_requests --gtest_filter="$family"
-  step "modes, 2 ranks" 60 "${in_shell[@]}" ranks 2 cuda_staged test_modes --gtest_filter="*EveryModel*llama_gqa*"
-  step "layouts, 2 ranks" 53 "${in_shell[@]}" ranks 2 cuda_staged test_layout_modes --gtest_filter="$family"
-  step "fp8 weights, 2 ranks" 35 "${in_shell[@]}" ranks 2 cuda_staged test_fp8_weights
-  step "NCCL, 2 ranks" 20 "${in_shell[@]}" over_nccl test_requests --gtest_filter="*RaggedBatch*llama_gqa*"
-  step "sums in graphs, 2 ranks" 19 "${in_shell[@]}" over_nccl test_rank_steps --gtest_filter="*TensorParallel*"
+  local family='*llama_gqa*' two=$work/two-layers
+  local check=(pecia-bench prefill --backend cuda --allow-gpu-sharing nccl --model "$two" --json "$results" --runs 1 --check)
+  model_begin "$two" "${widths[@]}" --layers 2
+  step "NCCL, 2 ranks" 25 "${in_shell[@]}" over_nccl 2 test_requests --gtest_filter="*RaggedBatch*llama_gqa*"
+  step "sums in graphs, 2 ranks" 20 "${in_shell[@]}" over_nccl 2 test_rank_steps --gtest_filter="*TensorParallel*"
+  step "modes over NCCL, 2 ranks" 45 "${in_shell[@]}" over_nccl 2 test_modes --gtest_filter="*EveryModel*llama_gqa*"
+  step "modes over NCCL, 4 ranks" 60 "${in_shell[@]}" over_nccl 4 test_modes --gtest_filter="*EveryModel*llama_gqa*"
+  step "layouts over NCCL, 2 ranks" 30 "${in_shell[@]}" over_nccl 2 test_layout_modes --gtest_filter="$family"
+  step "elastic teams over NCCL, 2 ranks" 20 "${in_shell[@]}" over_nccl 2 test_teams --gtest_filter="*llama_mqa*"
+  step "csa over NCCL, 2 ranks" 25 "${in_shell[@]}" over_nccl 2 test_sparse_attention --gtest_filter="*EveryModel*llama_gqa*"
+  if step "two layers of 8B's widths" 12 "${in_shell[@]}" model_ready "$two" "${model_pid:-0}"; then
+    step "prefill of 4K over NCCL: CP pass-KV" 10 "${in_shell[@]}" over_nccl 2 "${check[@]}" --tokens 4096
+    step "CP pass-Q" 10 "${in_shell[@]}" over_nccl 2 "${check[@]}" --tokens 4096 --ring pass_q
+    step "SP 2" 10 "${in_shell[@]}" over_nccl 2 "${check[@]}" --tokens 4096 --sp 2
+    step "TP 2" 10 "${in_shell[@]}" over_nccl 2 "${check[@]}" --tokens 4096 --tp 2
+    step "a killed rank is named" 18 "${in_shell[@]}" one_killed pecia-bench decode --backend cuda \
+      --allow-gpu-sharing nccl --model "$two" --contexts 4096 --batches 4 --runs 1 --steps 20000
+  fi
 }
 
 phase_E() {

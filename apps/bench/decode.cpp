@@ -293,12 +293,11 @@ class Decode : ModelBench {
   /// tie cannot lead two layouts to different texts.
   void check(const DecodeCase& one) {
     ReplicaSettings settings = settings_;
-    settings.resources.kv_dtype = DType::fp32;
     settings.masters = static_cast<int>(one.masters);
-    const Feed feed = [&](comm::Communicator& ring, ReplicaSettings of) {
+    const Feed feed = [&](comm::Communicator& ring, const LoadedModel& model, ReplicaSettings of) {
       const int64_t per_pass = &ring == &world_ ? one.batch() : 1;
       of.resources.kv_tokens = slots_of(of, one.lengths, check_steps);
-      Replica replica(ring, model_, of);
+      Replica replica(ring, model, of);
       const auto sequences = filled(replica, one, check_steps, options_.model.seed);
       std::vector<float> logprobs;
       for (int step = 0; step < check_steps; ++step) {
@@ -311,9 +310,9 @@ class Decode : ModelBench {
       }
       return logprobs;
     };
-    check_against_one_rank(settings, feed, tolerance_after_random_keys,
-                           fmt::format("{} steps of {} sequences after {} tokens", check_steps,
-                                       one.batch(), one.context));
+    check_in_fp32(settings, feed,
+                  fmt::format("{} steps of {} sequences after {} tokens", check_steps, one.batch(),
+                              one.context));
   }
 
   const DecodeOptions& options_;

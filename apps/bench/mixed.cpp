@@ -152,12 +152,11 @@ class Mixed : ModelBench {
 
   /// The one rank decodes the sequences and reads the prompts one by one.
   void check(const MixedCase& one) const {
-    ReplicaSettings settings = settings_;
-    settings.resources.kv_dtype = DType::fp32;
     const std::vector<Replica::Prompt> prompts = prompts_of(one);
     const std::vector<int32_t> tokens = tokens_of(one.batch);
-    const Feed feed = [&](comm::Communicator& ring, const ReplicaSettings& of) {
-      Replica replica(ring, model_, with_room(of, one, 1));
+    const Feed feed = [&](comm::Communicator& ring, const LoadedModel& model,
+                          const ReplicaSettings& of) {
+      Replica replica(ring, model, with_room(of, one, 1));
       const auto sequences = filled(replica, one, 1);
       if (&ring == &world_) return replica.step_and_prefill(sequences, tokens, prompts).logprobs;
       std::vector<float> logprobs;
@@ -170,9 +169,9 @@ class Mixed : ModelBench {
         keep(replica.prefill(prompt.sequence, prompt.tokens));
       return logprobs;
     };
-    check_against_one_rank(settings, feed, tolerance_after_random_keys,
-                           fmt::format("of {} sequences after {} tokens and {} prompts of {}",
-                                       one.batch, one.context, one.prompts, one.prompt_tokens));
+    check_in_fp32(settings_, feed,
+                  fmt::format("of {} sequences after {} tokens and {} prompts of {}", one.batch,
+                              one.context, one.prompts, one.prompt_tokens));
   }
 
   const MixedOptions& options_;

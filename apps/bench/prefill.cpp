@@ -190,12 +190,12 @@ class Prefill : ModelBench {
   void check(int64_t tokens, DType operands) {
     ReplicaSettings settings = settings_;
     if (cached_before(tokens) > 0) settings.resources.kv_dtype = DType::fp32;
-    const Feed feed = [&](comm::Communicator& ring, ReplicaSettings of) {
+    const Feed feed = [&](comm::Communicator& ring, const LoadedModel& model, ReplicaSettings of) {
       if (&ring != &world_) {
         of.resources.max_batch_tokens = (tokens + 1) / 2;
         of.resources.kv_tokens = slots_for(of, tokens);
       }
-      Replica replica(ring, model_, of);
+      Replica replica(ring, model, of);
       prepare(replica, of, tokens);
       return answer(replica, tokens_of(tokens)).logprobs;
     };

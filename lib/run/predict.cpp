@@ -27,7 +27,7 @@ constexpr int64_t most_answer_tokens = 20'000;  // that are played: some 0.1 s
 /// Why nothing is foreseen; "" if it is.
 std::string why_not(const PredictionInputs& from) {
   const resources::Resources& resources = from.setup.resources;
-  if (resources.gpus && from.setup.job.allow_gpu_sharing)
+  if (resources.gpus && from.setup.job.gpu_sharing != job::GpuSharing::no)
     return "passes of ranks that may share a GPU are not foreseen";
   if (from.setup.ranks.replica->size() > most_ranks)
     return fmt::format(

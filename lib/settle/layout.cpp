@@ -153,7 +153,7 @@ LayoutChoice choose_layout(const LayoutQuestion& question, comm::Communicator& w
   const auto by_rule = [&](const char* why) {
     return LayoutChoice{{}, grid_is_open ? fmt::format("the grid is by rule: {}", why) : "", {}};
   };
-  if (question.place.on_gpu() && question.job.allow_gpu_sharing)
+  if (question.place.on_gpu() && question.job.gpu_sharing != job::GpuSharing::no)
     return by_rule("ranks may share a GPU");
   if (tune::is_tuned(question.job)) return by_rule("a tuned file is of one layout");
   if (ranks > most_ranks) return by_rule("pecia plan --cluster compares layouts of more ranks");

@@ -35,8 +35,9 @@ int64_t bytes_beyond_activations(const Facts& facts, const job::Job& job,
 resources::Resources with_memory(const Facts& facts, const job::Job& job,
                                  resources::Resources resources) {
   comm::Communicator& world = facts.ranks.world;
-  int64_t free_bytes = resources.gpus ? free_gpu_bytes(facts, job.allow_gpu_sharing)
-                                      : resources::free_host_bytes(world);
+  int64_t free_bytes = resources.gpus
+                           ? free_gpu_bytes(facts, job.gpu_sharing != job::GpuSharing::no)
+                           : resources::free_host_bytes(world);
   free_bytes = -world.all_reduce_max(-free_bytes);
   const auto settle = [&] {
     resources::Memory memory;

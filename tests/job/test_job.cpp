@@ -21,6 +21,16 @@ std::string refusal(const std::string& lines, const std::vector<std::string>& ov
   return "";
 }
 
+TEST(ParseJob, RanksThatShareAGpuGoByWayOfTheirHostsOrByNccl) {
+  const auto sharing = [](const std::string& word) {
+    return parse_job(minimal + "allow_gpu_sharing: " + word, "job.yaml").gpu_sharing;
+  };
+  EXPECT_EQ(sharing("false"), GpuSharing::no);
+  EXPECT_EQ(sharing("true"), GpuSharing::staged);
+  EXPECT_EQ(sharing("nccl"), GpuSharing::nccl);
+  EXPECT_THROW(sharing("mps"), InputError);
+}
+
 TEST(ParseJob, LeavesDefaultsWhereTheFileIsSilent) {
   const Job job = parse_job(minimal, "job.yaml");
   EXPECT_EQ(job.model.path, "m");

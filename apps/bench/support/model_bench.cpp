@@ -51,14 +51,26 @@ void ModelBench::begin(const std::string& what, const nlohmann::ordered_json& fa
       floors_.peak.instructions));
 }
 
-void ModelBench::check_against_one_rank(ReplicaSettings settings, const Feed& feed,
-                                        double tolerance, const std::string& what) const {
+void ModelBench::check_in_fp32(ReplicaSettings settings, const Feed& feed,
+                               const std::string& what) const {
+  constexpr double tolerance = 1e-2;
+  settings.resources.kv_dtype = DType::fp32;
+  if (!settings.resources.gpus) settings.job.model.compute = job::Precision::fp32;
+  if (config_.quantization)
+    return compare_with_one_rank(model_, std::move(settings), feed, tolerance, what);
+  const auto exact = load_model(world_, model_.folder, DType::fp32);
+  compare_with_one_rank(*exact, std::move(settings), feed, tolerance, what);
+}
+
+void ModelBench::compare_with_one_rank(const LoadedModel& model, ReplicaSettings settings,
+                                       const Feed& feed, double tolerance,
+                                       const std::string& what) const {
   settings.job.generation.logprobs = -1;
-  const std::vector<float> ours = feed(world_, settings);
+  const std::vector<float> ours = feed(world_, model, settings);
   std::string problem;
   if (world_.rank() == 0) {
     const auto alone = comm::make_null_communicator();
-    problem = difference(ours, feed(*alone, settings.of_one_rank()), tolerance);
+    problem = difference(ours, feed(*alone, model, settings.of_one_rank()), tolerance);
     if (!problem.empty()) problem = fmt::format("log-probabilities {}: {}", what, problem);
   }
   check_together(world_, problem);

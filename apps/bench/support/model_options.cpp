@@ -18,8 +18,7 @@ job::Job job_of(const ModelOptions& options) {
        fmt::format("parallel.tp={}", options.tp), fmt::format("parallel.ep={}", options.ep),
        "parallel.decode=" + std::string(options.sharding == "shift" ? "shift" : "auto"),
        "batch.max_batch_tokens=" + auto_or(options.batch_tokens),
-       "reproducible=" + options.reproducible});
-  job.allow_gpu_sharing = options.allow_gpu_sharing;
+       "reproducible=" + options.reproducible, "allow_gpu_sharing=" + options.allow_gpu_sharing});
   job.model.path = options.model;
   return job;
 }
@@ -66,7 +65,9 @@ void add_model_options(Command& command, ModelOptions& options) {
   command.word("--prepack", &options.prepack,
                "Weights of bf16 are packed before they are multiplied", {"auto", "no"});
   command.word("--backend", &options.backend, "What computes", {"cpu", "cuda"});
-  command.flag("--allow-gpu-sharing", &options.allow_gpu_sharing, "Several ranks on one GPU");
+  command.word("--allow-gpu-sharing", &options.allow_gpu_sharing,
+               "Several ranks on one GPU, by way of their hosts; nccl: by NCCL under MPS",
+               {"false", "true", "nccl"});
   command.flag("--stages", &options.stages, "Also prints the seconds of each stage on rank 0");
 }
 

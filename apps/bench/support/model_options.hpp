@@ -20,7 +20,7 @@ struct ModelOptions {
   std::string prepack = "auto";
   bool stages = false;
   std::string backend = "cpu";
-  bool allow_gpu_sharing = false;
+  std::string allow_gpu_sharing = "false";
 
   /// The type with which the floor of products is measured.
   DType product_type() const { return dtype == "fp8" ? DType::fp8 : DType::bf16; }

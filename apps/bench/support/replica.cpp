@@ -24,13 +24,14 @@ using report::ScopedSpan;
 using schedule::NewSequence;
 
 std::unique_ptr<LoadedModel> load_model(comm::Communicator& world,
-                                        const std::filesystem::path& folder) {
+                                        const std::filesystem::path& folder,
+                                        std::optional<DType> dtype) {
   std::unique_ptr<LoadedModel> model;
   comm::together(world, [&] {
     model::ModelConfig config = model::read_config(folder);
-    model::Weights weights(config, io::Checkpoint(folder), {});
-    model =
-        std::make_unique<LoadedModel>(LoadedModel{folder, std::move(config), std::move(weights)});
+    model::Weights weights(config, io::Checkpoint(folder), dtype);
+    model = std::make_unique<LoadedModel>(
+        LoadedModel{folder, std::move(config), dtype, std::move(weights)});
   });
   return model;
 }
@@ -50,7 +51,7 @@ std::optional<model::Weights> cut_weights(const LoadedModel& model, int rank,
   const bool as_loaded = !model.config.quantization || codes == model::CodeUse{};
   if (of.tp == 1 && of.ep == 1 && as_loaded) return {};
   return std::optional<model::Weights>(
-      std::in_place, model.config, io::Checkpoint(model.folder), std::nullopt,
+      std::in_place, model.config, io::Checkpoint(model.folder), model.dtype,
       execute::Replica::weight_cut(rank, of.sp, of.tp, of.ep), codes);
 }
 

@@ -23,12 +23,14 @@ namespace pecia::bench {
 struct LoadedModel {
   std::filesystem::path folder;
   model::ModelConfig config;
-  model::Weights weights;  ///< not cut
+  std::optional<DType> dtype;  ///< of the weights; absent: as they are stored
+  model::Weights weights;      ///< not cut
 };
 
 /// Collective; fails on all ranks together.
 std::unique_ptr<LoadedModel> load_model(comm::Communicator& world,
-                                        const std::filesystem::path& folder);
+                                        const std::filesystem::path& folder,
+                                        std::optional<DType> dtype = {});
 
 struct ReplicaSettings {
   job::Job job;                    ///< `input` and `output` have no meaning

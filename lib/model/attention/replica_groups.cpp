@@ -62,15 +62,8 @@ bool stays_on_stream(const ReplicaGroups& groups) {
 
 comm::Traffic traffic_of(const ReplicaGroups& groups) {
   comm::Traffic sum;
-  for (const auto* group : {&groups.ring, &groups.sp, &groups.tp, &groups.block}) {
-    const comm::Traffic traffic = (*group)->traffic();
-    sum.messages += traffic.messages;
-    sum.bytes += traffic.bytes;
-    for (size_t level = 0; level < sum.bytes_by_level.size(); ++level) {
-      sum.messages_by_level[level] += traffic.messages_by_level[level];
-      sum.bytes_by_level[level] += traffic.bytes_by_level[level];
-    }
-  }
+  for (const auto* group : {&groups.ring, &groups.sp, &groups.tp, &groups.block})
+    sum += (*group)->traffic();
   return sum;
 }
 

@@ -54,6 +54,15 @@ struct Traffic {
   /// The same counts by link level. While no places are set, everything counts as
   /// LinkLevel::server.
   std::array<int64_t, num_link_levels> messages_by_level{}, bytes_by_level{};
+
+  Traffic& operator+=(const Traffic& other) {
+    messages += other.messages, bytes += other.bytes;
+    for (size_t level = 0; level < bytes_by_level.size(); ++level) {
+      messages_by_level[level] += other.messages_by_level[level];
+      bytes_by_level[level] += other.bytes_by_level[level];
+    }
+    return *this;
+  }
 };
 
 /// One rank's part in an all-to-all: the bytes to and from each rank of the group, in rank order.

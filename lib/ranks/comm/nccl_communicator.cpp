@@ -490,7 +490,11 @@ class NcclCommunicator : public CommunicatorOver {
     inner().set_places(by_rank);
     queue_->set_places(by_rank);
   }
-  Traffic traffic() const override { return queue_->traffic(); }
+  /// Also of what travels from host to host (on_host), such as shortlists of a cut vocabulary.
+  Traffic traffic() const override {
+    Traffic sum = queue_->traffic();
+    return sum += inner().traffic();
+  }
 
  private:
   std::shared_ptr<Queue> queue_;

@@ -25,6 +25,10 @@ namespace pecia::job {
 enum class Precision { fp32, bf16, fp16, fp8, int8, int4 };
 enum class BackendKind { cpu, cuda };
 
+/// Whether several ranks may use one GPU, and how they exchange then: by way of their hosts, or by
+/// NCCL, which takes such ranks under MPS alone. For tests.
+enum class GpuSharing { no, staged, nccl };
+
 /// How weights come to the hosts: each host maps the files, or they read each byte once together.
 enum class Load { mapped, spread };
 using parallel::AttentionExchange;
@@ -119,7 +123,7 @@ struct Job {
   std::vector<std::filesystem::path> input;
   std::filesystem::path output;
   std::optional<BackendKind> backend;
-  bool allow_gpu_sharing = false;
+  GpuSharing gpu_sharing = GpuSharing::no;
   std::optional<std::filesystem::path> topology;  ///< file that describes where hosts are
 
   struct Parallel {

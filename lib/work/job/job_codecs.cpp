@@ -92,6 +92,21 @@ Codec<bool> boolean() {
           [](const bool& value) -> nlohmann::ordered_json { return value; }};
 }
 
+Codec<GpuSharing> gpu_sharing() {
+  const Codec<bool> either = boolean();
+  return {either.allowed + " | nccl",
+          [either](const YamlNode& node) -> std::optional<GpuSharing> {
+            if (node.kind == YamlNode::Kind::scalar && node.text == "nccl") return GpuSharing::nccl;
+            const std::optional<bool> staged = either.read(node);
+            if (!staged) return std::nullopt;
+            return *staged ? GpuSharing::staged : GpuSharing::no;
+          },
+          [](const GpuSharing& value) -> nlohmann::ordered_json {
+            if (value == GpuSharing::nccl) return "nccl";
+            return value == GpuSharing::staged;
+          }};
+}
+
 Codec<int64_t> whole(int64_t lowest, int64_t highest) {
   return whole_number<int64_t>(lowest, highest);
 }

@@ -48,6 +48,8 @@ Codec<std::string> text();
 Codec<std::vector<std::string>> texts();
 Codec<RopeOverride> rope_override();
 Codec<KvSaving> kv_saving();
+/// true, false, or nccl.
+Codec<GpuSharing> gpu_sharing();
 /// auto, elastic, or a degree of at most `highest`.
 Codec<CpSetting> cp_setting(int32_t highest);
 Codec<ElasticRange> elastic_range(int32_t highest);

@@ -110,8 +110,10 @@ std::vector<Field> make_schema() {
             "runs/NAME"),
       field("backend", PECIA_MEMBER(backend), auto_or(word(backends)),
             "What computes; auto: GPUs where every rank sees one, else the CPU."),
-      field("allow_gpu_sharing", PECIA_MEMBER(allow_gpu_sharing), boolean(),
-            "Several ranks on one GPU, which is slower than one; for tests."),
+      field(
+          "allow_gpu_sharing", PECIA_MEMBER(gpu_sharing), gpu_sharing(),
+          "Several ranks on one GPU, which is slower than one; for tests. They exchange by way of "
+          "their hosts; nccl: by NCCL, which takes such ranks under MPS alone."),
       field("topology", PECIA_MEMBER(topology), auto_or(path()),
             "File with HOST RACK [SERVER] per line; auto: what PECIA_TOPOLOGY_FILE names, else "
             "Slurm's topology address, else host names."),

@@ -83,7 +83,7 @@ ComputePlace make_compute_place(const job::Job& job, bool gpus, const Threads& t
     }
     place.stream = place.device->make_stream();
   });
-  if (!gpus || job.allow_gpu_sharing) return place;
+  if (!gpus || job.gpu_sharing != job::GpuSharing::no) return place;
   const device::DeviceInfo& info = place.device->info();
   std::vector<RankGpu> by_rank;
   for (const auto& bytes :
@@ -107,7 +107,7 @@ std::unique_ptr<comm::Communicator> tensor_group(const job::Job& job, comm::Comm
                                                  const ComputePlace& place) {
   if (!place.on_gpu()) return nullptr;
   auto host = replica.split(0, replica.rank());
-  if (job.allow_gpu_sharing || replica.size() == 1)
+  if (job.gpu_sharing == job::GpuSharing::staged || replica.size() == 1)
     return comm::make_staged_communicator(std::move(host), *place.device, *place.stream);
   const comm::CallWatch::Late late = ends_job(host->rank());
   auto nccl = comm::make_nccl(*host, *place.device, late);

@@ -20,6 +20,11 @@ SCRIPT = SOURCE / "scripts" / "gpu-check.sh"
 DEADLINES = {"A": 240, "B": 300, "C": 420, "D": 300, "E": 200}
 SLACK_S = 10  # what is killed ends, and the table is made
 
+MPS_CONTROL = """#!/bin/sh
+echo "$@" >>"$0.calls"
+[ "$1" = -d ] || cat >>"$0.calls"
+"""
+
 NVIDIA_SMI = """#!/bin/sh
 case $1 in *driver_version*) echo 580.65.06 ;; *) echo 'NVIDIA H100 80GB HBM3' ;; esac
 """
@@ -31,6 +36,7 @@ class GpuCheckTest(ScriptTest):
         self.out = self.folder / "out"
         self.programs = self.folder / "programs"
         self.write_program("nvidia-smi", NVIDIA_SMI, self.folder / "path")
+        self.write_program("nvidia-cuda-mps-control", MPS_CONTROL, self.folder / "path")
 
     def write_program(self, name: str, text: str, folder: Path | None = None) -> None:
         path = (folder or self.programs) / name
@@ -92,12 +98,15 @@ class WholePhases(GpuCheckTest):
         test("test_layout_modes", "host", "*llama_gqa_fp32*")
         test("test_fp8_weights", "host", "*Fp8.*llama_gqa*")
         test("test_rank_steps", "host", "*TensorParallel*")
+        test("test_teams", "host", "*llama_mqa*")
+        test("test_sparse_attention", "host", "*EveryModel*llama_gqa*")
         small = {"ops": "--op add", "prefill": "--tokens 16", "decode": "--contexts 16 --batches 2 --steps 2"}
         cases = " ".join(f"{name}) small=({words});;" for name, words in small.items())
         double(
             "pecia-bench",
             f'case $1 in {cases} esac\nkept=("$1")\n'
-            'while (($#)); do case $1 in --model | --json) kept+=("$1" "$2");; esac; shift; done\n'
+            'while (($#)); do case $1 in --model | --json) kept+=("$1" "$2");; '
+            "20000) small=(--contexts 16 --batches 2 --steps 20000);; esac; shift; done\n"
             f'exec {build}/bin/pecia-bench "${{kept[@]}}" "${{small[@]}}" --runs 1 --threads 1',
         )
         double(
@@ -122,6 +131,9 @@ class WholePhases(GpuCheckTest):
         for step in self.steps():
             self.assertRegex(str(step["status"]), "^(ok|not measured: )", step)
             self.assertTrue((self.out / str(step["log"])).is_file(), step)
+        of_mps = (self.folder / "path" / "nvidia-cuda-mps-control.calls").read_text(encoding="utf-8").split("\n")
+        over_nccl = [step for phase, step in found if phase == "D" and step != "two layers of 8B's widths"]
+        self.assertEqual(of_mps, ["-d", "", "quit -t 1"] * len(over_nccl) + [""])
         table = (self.out / "table.md").read_text(encoding="utf-8")
         for words in ("### NVIDIA H100 80GB HBM3", "phases A, B, C, D, E", "bf16 product", "prefill of 16", "batch 2"):
             self.assertIn(words, table)
@@ -172,6 +184,17 @@ class Trouble(GpuCheckTest):
         text, _ = process.communicate(timeout=SLACK_S)
         self.assertEqual(process.returncode, 1, text)
         self.assertIn("### NVIDIA H100", (self.out / "table.md").read_text(encoding="utf-8"))
+
+    def test_without_mps_nothing_over_nccl_is_tried(self) -> None:
+        (self.folder / "path" / "nvidia-cuda-mps-control").unlink()
+        self.write_program("make-bench-model", '#!/bin/sh\nmkdir -p "$1" && echo {} >"$1/config.json"\n')
+        code, text, _ = self.run_phase("D")
+        self.assertEqual(code, 0, text)
+        statuses = {str(step["step"]): str(step["status"]) for step in self.steps()}
+        self.assertEqual(statuses.pop("two layers of 8B's widths"), "ok")
+        self.assertGreater(len(statuses), 10)
+        for status in statuses.values():
+            self.assertRegex(status, "^not measured: there is no nvidia-cuda-mps-control")
 
     def test_without_a_gpu_nothing_is_begun(self) -> None:
         self.write_program("nvidia-smi", "#!/bin/sh\nexit 9\n", self.folder / "path")
