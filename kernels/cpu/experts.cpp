@@ -89,19 +89,21 @@ void Experts::add_expert(const ExpertsArgs& args, const Expert& expert,
                          const Linear& linear, DType operand) {
   const auto count = static_cast<int64_t>(rows.size());
   const auto multiply = [&](const TensorView& x, const TensorView& weight, const TensorView& scales,
-                            const TensorView& bias, const TensorView& y) {
+                            const TensorView& bias, const TensorView& y,
+                            SameX same_x = SameX::no) {
     linear({.x = x,
             .weight = weight,
             .bias = bias,
             .y = y,
             .row_invariant = args.row_invariant,
-            .weight_scales = scales});
+            .weight_scales = scales,
+            .same_x = same_x});
   };
   const TensorView x = gathered(args, rows, stream, x_);
   const TensorView gate = gate_.tensor(DType::fp32, {count, expert.gate.rows()});
   const TensorView up = up_.tensor(DType::fp32, {count, expert.up.rows()});
   multiply(x, expert.gate, expert.gate_scales, expert.gate_bias, gate);
-  multiply(x, expert.up, expert.up_scales, expert.up_bias, up);
+  multiply(x, expert.up, expert.up_scales, expert.up_bias, up, SameX::yes);
   const TensorView activated =
       operand == DType::fp32 ? gate : activated_.tensor(operand, {count, gate.size(1)});
   gated_activation({gate, up, activated, args.activation}, stream);

@@ -14,6 +14,12 @@ struct Destination {
   float* out;  ///< of query t and head g of the group at t · row_stride + g · head_dim
   float* lse;  ///< … at t · lse_stride + g
   int64_t row_stride, lse_stride;
+
+  /// Of row r of a tile: head r % group of query r / group.
+  float* row(int64_t r, int64_t group, int64_t head_dim) const {
+    return out + r / group * row_stride + r % group * head_dim;
+  }
+  float& lse_of(int64_t r, int64_t group) const { return lse[r / group * lse_stride + r % group]; }
 };
 
 /// Keys and values of a block where the products can read them: in place, or copied together.

@@ -80,11 +80,9 @@ void RowAttention::begin() {
 
 void RowAttention::begin_with(const Destination& result) {
   for (int64_t row = 0; row < rows_; ++row) {
-    const int64_t t = row / group_, g = row % group_;
-    const SumOfRow sum = sum_of_lse(result.lse[t * result.lse_stride + g]);
+    const SumOfRow sum = sum_of_lse(result.lse_of(row, group_));
     maxima_[row] = sum.maximum, sums_[row] = sum.sum;
-    scale_row(result.out + t * result.row_stride + g * head_dim_, sum.sum, head_dim_,
-              out_ + row * head_dim_);
+    scale_row(result.row(row, group_, head_dim_), sum.sum, head_dim_, out_ + row * head_dim_);
   }
 }
 
@@ -158,12 +156,11 @@ void RowAttention::add(const KeyBlock& keys, const std::optional<KeyBlock>& next
 
 void RowAttention::write(const Destination& to) const {
   for (int64_t row = 0; row < rows_; ++row) {
-    const int64_t t = row / group_, g = row % group_;
     const SumOfRow sum{maxima_[row], sums_[row]};
     const float* const from = out_ + row * head_dim_;
-    std::transform(from, from + head_dim_, to.out + t * to.row_stride + g * head_dim_,
+    std::transform(from, from + head_dim_, to.row(row, group_, head_dim_),
                    [divisor = sum.divisor()](float x) { return x / divisor; });
-    to.lse[t * to.lse_stride + g] = sum.lse();
+    to.lse_of(row, group_) = sum.lse();
   }
 }
 

@@ -122,10 +122,8 @@ void StripAttention::begin() {
 RowsOfLanes StripAttention::places(const Destination& at, int64_t strip,
                                    const float* numbers) const {
   RowsOfLanes found{{}, rows_of(strip), width_, numbers};
-  for (int64_t lane = 0; lane < found.count; ++lane) {
-    const int64_t row = strip * strip_lanes + lane;
-    found.rows[lane] = at.out + row / group_ * at.row_stride + row % group_ * width_;
-  }
+  for (int64_t lane = 0; lane < found.count; ++lane)
+    found.rows[lane] = at.row(strip * strip_lanes + lane, group_, width_);
   return found;
 }
 
@@ -135,8 +133,7 @@ void StripAttention::begin_with(const Destination& result) {
     const StripRows rows = strip_rows(strip);
     const int64_t count = rows_of(strip);
     for (int64_t lane = 0; lane < count; ++lane) {
-      const int64_t row = strip * strip_lanes + lane;
-      const SumOfRow sum = sum_of_lse(result.lse[row / group_ * result.lse_stride + row % group_]);
+      const SumOfRow sum = sum_of_lse(result.lse_of(strip * strip_lanes + lane, group_));
       rows.maxima[lane] = sum.maximum, rows.sums[lane] = sum.sum;
     }
     kernel_.steps_for(count).read(rows, places(result, strip, rows.sums));
@@ -286,7 +283,7 @@ void StripAttention::write(const Destination& to) const {
       const int64_t row = strip * strip_lanes + lane;
       const SumOfRow sum{rows.maxima[lane], rows.sums[lane]};
       divisors[lane] = sum.divisor();
-      to.lse[row / group_ * to.lse_stride + row % group_] = sum.lse();
+      to.lse_of(row, group_) = sum.lse();
     }
     kernel_.steps_for(count).write(rows, places(to, strip, divisors.data()));
   }

@@ -53,10 +53,8 @@ void WideAttention::begin() {
 
 void WideAttention::begin_with(const Destination& result) {
   for (int64_t r = 0; r < rows_; ++r) {
-    const int64_t t = r / group_, g = r % group_;
-    std::copy_n(result.out + t * result.row_stride + g * head_dim_, head_dim_,
-                out_ + r * head_dim_);
-    maxima_[r] = result.lse[t * result.lse_stride + g];
+    std::copy_n(result.row(r, group_, head_dim_), head_dim_, out_ + r * head_dim_);
+    maxima_[r] = result.lse_of(r, group_);
     sums_[r] = maxima_[r] == empty_lse ? 0.0f : 1.0f;
   }
 }
@@ -90,11 +88,10 @@ void WideAttention::add(const KeyBlock& block, const std::optional<KeyBlock>& ne
 
 void WideAttention::write(const Destination& to) const {
   for (int64_t r = 0; r < rows_; ++r) {
-    const int64_t t = r / group_, g = r % group_;
     const bool empty = sums_[r] == 0.0f;
     scale_row(out_ + r * head_dim_, empty ? 0.0f : 1.0f / sums_[r], head_dim_,
-              to.out + t * to.row_stride + g * head_dim_);
-    to.lse[t * to.lse_stride + g] = empty ? empty_lse : maxima_[r] + std::log(sums_[r]);
+              to.row(r, group_, head_dim_));
+    to.lse_of(r, group_) = empty ? empty_lse : maxima_[r] + std::log(sums_[r]);
   }
 }
 
