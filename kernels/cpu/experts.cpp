@@ -89,8 +89,7 @@ void Experts::add_expert(const ExpertsArgs& args, const Expert& expert,
                          const Linear& linear, DType operand) {
   const auto count = static_cast<int64_t>(rows.size());
   const auto multiply = [&](const TensorView& x, const TensorView& weight, const TensorView& scales,
-                            const TensorView& bias, const TensorView& y,
-                            SameX same_x = SameX::no) {
+                            const TensorView& bias, const TensorView& y, SameX same_x = SameX::no) {
     linear({.x = x,
             .weight = weight,
             .bias = bias,
