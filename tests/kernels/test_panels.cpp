@@ -96,11 +96,11 @@ TEST_P(Panels, HaveTheBitsOfTheMatrix) {
   }
 }
 
-/// Blocks of 512 rows and a piece of one, in several pieces of the depth; and results of 2 MiB and
-/// more, which are written past the caches where rows begin on lines.
+/// Blocks of 512 rows and a piece of one, in several pieces of the depth; results of 2 MiB and more,
+/// which are written past the caches where rows begin on lines; and rows in three parts.
 TEST_P(Panels, HaveTheBitsOfTheMatrixForManyRows) {
   for (const auto& [rows, out, in] :
-       {std::array<int64_t, 3>{530, 40, 640}, {560, 1024, 32}, {1027, 520, 7}}) {
+       {std::array<int64_t, 3>{530, 40, 640}, {560, 1024, 32}, {1027, 520, 7}, {70, 40, 10304}}) {
     Tensor x = Tensor::random({rows, in}, DType::bf16, 1);
     Tensor matrix = Tensor::random({out, in}, DType::bf16, 2);
     Tensor bias = Tensor::random({out}, DType::fp32, 3);
