@@ -151,7 +151,7 @@ class Mixed : ModelBench {
   }
 
   /// The one rank decodes the sequences and reads the prompts one by one.
-  void check(const MixedCase& one) const {
+  void check(const MixedCase& one) {
     const std::vector<Replica::Prompt> prompts = prompts_of(one);
     const std::vector<int32_t> tokens = tokens_of(one.batch);
     const Feed feed = [&](comm::Communicator& ring, const LoadedModel& model,

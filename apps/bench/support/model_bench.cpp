@@ -52,14 +52,14 @@ void ModelBench::begin(const std::string& what, const nlohmann::ordered_json& fa
 }
 
 void ModelBench::check_in_fp32(ReplicaSettings settings, const Feed& feed,
-                               const std::string& what) const {
+                               const std::string& what) {
   constexpr double tolerance = 1e-2;
   settings.resources.kv_dtype = DType::fp32;
   if (!settings.resources.gpus) settings.job.model.compute = job::Precision::fp32;
   if (config_.quantization)
     return compare_with_one_rank(model_, std::move(settings), feed, tolerance, what);
-  const auto exact = load_model(world_, model_.folder, DType::fp32);
-  compare_with_one_rank(*exact, std::move(settings), feed, tolerance, what);
+  if (exact_ == nullptr) exact_ = load_model(world_, model_.folder, DType::fp32);
+  compare_with_one_rank(*exact_, std::move(settings), feed, tolerance, what);
 }
 
 void ModelBench::compare_with_one_rank(const LoadedModel& model, ReplicaSettings settings,
