@@ -26,6 +26,10 @@ std::vector<Case> all_cases() {
       linear(smol, 16, smol.ffn, smol.hidden, DType::int4),
       linear(smol, 2048, smol.ffn, smol.hidden, DType::int4),
       linear(smol, 8192, smol.ffn, smol.hidden),
+      linear(smol, 2048, smol.ffn, smol.hidden, DType::bf16, 0, DType::fp32, Packed::in_panels),
+      linear(smol, 8192, smol.ffn, smol.hidden, DType::bf16, 0, DType::fp32, Packed::in_panels),
+      linear(llama, 512, llama.ffn, llama.hidden, DType::bf16, 0, DType::fp32, Packed::in_panels),
+      linear(square, 2048, 2048, 2048, DType::bf16, 0, DType::fp32, Packed::in_panels),
       square_product(),
       linear(llama, 512, llama.hidden, llama.hidden),
       linear(llama, 512, llama.ffn, llama.hidden),
@@ -69,7 +73,7 @@ std::vector<Case> all_cases() {
 }
 
 Case square_product() {
-  return linear(Model{"square", 2048, 2048, 32, 32, 64, 2048}, 2048, 2048, 2048);
+  return linear(square, 2048, 2048, 2048);
 }
 
 std::vector<Case> large_cases() {

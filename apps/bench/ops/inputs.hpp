@@ -23,6 +23,7 @@ struct Model {
 };
 inline const Model smol{"SmolLM2-135M", 576, 1536, 9, 3, 64, 49152};
 inline const Model llama{"Llama-3.1-8B", 4096, 14336, 32, 8, 128, 128256};
+inline const Model square{"square", 2048, 2048, 32, 32, 64, 2048};
 
 /// A tensor in memory that its copies share. It holds numbers in (−1, 1) that repeat after a few
 /// thousand.

@@ -4,10 +4,12 @@
 
 namespace pecia::bench::ops {
 
+enum class Packed { no, in_panels };
+
 /// `splits`: parts of a row-invariant sum; 0: the product is not row invariant. `result` is the type
-/// of y; x has it, too.
+/// of y; x has it, too. `packed`: whether the weights lie in panels, too, as those of a run do.
 Case linear(const Model& model, int64_t rows, int64_t out, int64_t in, DType dtype = DType::bf16,
-            int splits = 0, DType result = DType::fp32);
+            int splits = 0, DType result = DType::fp32, Packed packed = Packed::no);
 
 Case quantize_rows(const Model& model, int64_t rows, int64_t columns);
 

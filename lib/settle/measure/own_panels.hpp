@@ -2,8 +2,8 @@
 #pragma once
 /// Panels of a matrix in a rank's own memory, as a run has them in its host's (model::SharedPanels).
 
+#include "kernels/api/backend.hpp"
 #include "lib/base/device/buffer.hpp"
-#include "lib/model/attention/compute.hpp"
 
 namespace pecia::measure {
 
@@ -11,10 +11,10 @@ namespace pecia::measure {
 /// and the matrix outlive this object.
 class OwnPanels {
  public:
-  OwnPanels(const attention::Compute& compute, const TensorView& matrix)
-      : backend_(compute.backend), matrix_(matrix), memory_(backend_.panel_bytes(matrix)) {
+  OwnPanels(kernels::Backend& backend, device::Stream& stream, const TensorView& matrix)
+      : backend_(backend), matrix_(matrix), memory_(backend_.panel_bytes(matrix)) {
     if (memory_.bytes() == 0) return;
-    backend_.make_panels({matrix, memory_.data(), 0, matrix.rows()}, compute.stream);
+    backend_.make_panels({matrix, memory_.data(), 0, matrix.rows()}, stream);
     backend_.use_panels(matrix, memory_.data());
   }
   OwnPanels(const OwnPanels&) = delete;

@@ -72,7 +72,7 @@ RandomProduct::RandomProduct(const attention::Compute& compute, int64_t rows, in
     args_.weight_scales = weights == DType::int4 ? scales_.tensor(DType::fp32, {out, each})
                                                  : scales_.tensor(DType::fp32, {out});
   }
-  panels_.emplace(compute, args_.weight);
+  panels_.emplace(compute.backend, compute.stream, args_.weight);
   run(1);  // wakes threads and touches pages
 }
 

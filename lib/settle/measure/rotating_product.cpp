@@ -27,7 +27,7 @@ int64_t RotatingProduct::weight_bytes(int64_t columns) const {
 }
 
 void RotatingProduct::run(const attention::Compute& compute, int64_t rows, int64_t columns) {
-  panels_.try_emplace(&compute.backend, compute, weight_);
+  panels_.try_emplace(&compute.backend, compute.backend, compute.stream, weight_);
   if (next_ + columns > weight_.rows()) next_ = 0;
   const DType stored = weight_.dtype();
   const bool narrow = compute.backend.operand_type(stored) == DType::bf16;

@@ -436,10 +436,11 @@ class Products(ScriptTest):
         found = bench_peers.of_ops(
             [
                 {"machine": "2 threads"},
-                op("2048 rows × 2048×2048 bf16, square", 2),
+                op("2048 rows × 2048×2048 bf16, square, in panels", 2),
                 op("8192 rows × 1536×576 int8, SmolLM2-135M", 3),
                 op("8192 rows × 1536×576 bf16, SmolLM2-135M, row invariant, splits 1", 5),
-                op("8192 rows × 1536×576 bf16, SmolLM2-135M", 4),
+                op("8192 rows × 1536×576 bf16, SmolLM2-135M", 6),
+                op("8192 rows × 1536×576 bf16, SmolLM2-135M, in panels", 4),
                 op("8192 queries, 8192 keys, 32/8 heads of 128 bf16", 16),
                 op("8192 queries, 8192 keys, 32/8 heads of 128 fp8", 17),
             ]
