@@ -6,7 +6,7 @@ namespace pecia::kernels {
 
 /// y[t, i] += x[t, i], with one rounding. Zero rows do nothing.
 struct AddArgs {
-  TensorView x;  ///< [rows, width] fp32
+  TensorView x;  ///< [rows, width] fp32 or bf16
   TensorView y;  ///< [rows, width] fp32, added to
 };
 

@@ -15,6 +15,7 @@
 
 #include "kernels/api/add.hpp"
 #include "kernels/api/attention.hpp"
+#include "kernels/api/cast.hpp"
 #include "kernels/api/column_sums.hpp"
 #include "kernels/api/embedding.hpp"
 #include "kernels/api/experts.hpp"
@@ -86,6 +87,7 @@ class Backend {
   virtual void quantize_rows(const QuantizeRowsArgs& args, device::Stream& stream) = 0;
   virtual void add(const AddArgs& args, device::Stream& stream) = 0;
   virtual void mask_tokens(const MaskTokensArgs& args, device::Stream& stream) = 0;
+  virtual void cast(const CastArgs& args, device::Stream& stream) = 0;
   virtual void square_sums(const SquareSumsArgs& args, device::Stream& stream) = 0;
   virtual void sum_rows(const SumRowsArgs& args, device::Stream& stream) = 0;
   virtual void rms_norm(const RmsNormArgs& args, device::Stream& stream) = 0;

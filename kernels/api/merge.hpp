@@ -17,7 +17,7 @@ namespace pecia::kernels {
 /// An empty part (lse = −inf, out = 0) changes no bit of the other, on either side. Two empty parts
 /// give an empty part, never NaN.
 struct MergeArgs {
-  TensorView part_out;            ///< [parts, heads, head_dim] fp32, dense
+  TensorView part_out;            ///< [parts, heads, head_dim] fp32 or bf16, dense
   TensorView part_lse;            ///< [parts, heads] fp32, dense
   std::span<const int64_t> rows;  ///< [parts], distinct, or empty
   TensorView out;                 ///< [rows, heads, head_dim] fp32, dense, read and written

@@ -28,9 +28,17 @@ void validate(const SumRowsArgs& args) {
 
 void validate(const AddArgs& args) {
   check_rank("x", args.x, 2);
-  check_fp32("x", args.x);
+  if (args.x.dtype() != DType::bf16) check_fp32("x", args.x);
   check_fp32("y", args.y);
   check_shape("y", args.y, {args.x.rows(), args.x.size(1)});
+}
+
+void validate(const CastArgs& args) {
+  check_rank("x", args.x, 2);
+  const bool widens = args.x.dtype() == DType::bf16 && args.out.dtype() == DType::fp32;
+  PECIA_CHECK(widens || (args.x.dtype() == DType::fp32 && args.out.dtype() == DType::bf16),
+              "{} cast to {}", name_of(args.x.dtype()), name_of(args.out.dtype()));
+  check_shape("out", args.out, {args.x.rows(), args.x.size(1)});
 }
 
 void validate(const SquareSumsArgs& args) {

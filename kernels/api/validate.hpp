@@ -8,6 +8,7 @@
 
 #include "kernels/api/add.hpp"
 #include "kernels/api/attention.hpp"
+#include "kernels/api/cast.hpp"
 #include "kernels/api/column_sums.hpp"
 #include "kernels/api/embedding.hpp"
 #include "kernels/api/experts.hpp"
@@ -38,6 +39,7 @@ void validate(const LinearArgs& args);
 void validate(const PanelsArgs& args);
 void validate(const QuantizeRowsArgs& args);
 void validate(const AddArgs& args);
+void validate(const CastArgs& args);
 void validate(const MaskTokensArgs& args);
 void validate(const SquareSumsArgs& args);
 void validate(const RmsNormArgs& args);

@@ -8,9 +8,14 @@ void add(const AddArgs& args, const device::Stream& stream) {
   const int64_t width = args.y.size(1);
   for_each_range(stream, args.y.rows(), rows_per_task(width), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
-      const auto* x = static_cast<const float*>(args.x.row(t));
       auto* y = static_cast<float*>(args.y.row(t));
-      for (int64_t i = 0; i < width; ++i) y[i] += x[i];
+      if (args.x.dtype() == DType::fp32) {
+        const auto* x = static_cast<const float*>(args.x.row(t));
+        for (int64_t i = 0; i < width; ++i) y[i] += x[i];
+      } else {
+        const auto* x = static_cast<const uint16_t*>(args.x.row(t));
+        for (int64_t i = 0; i < width; ++i) y[i] += bf16_to_float(x[i]);
+      }
     }
   });
 }

@@ -73,6 +73,10 @@ class CpuBackend : public Backend {
     validate(args);
     cpu::mask_tokens(args, stream);
   }
+  void cast(const CastArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::cast(args, stream);
+  }
   void square_sums(const SquareSumsArgs& args, device::Stream& stream) override {
     validate(args);
     cpu::square_sums(args, stream);

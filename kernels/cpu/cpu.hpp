@@ -37,6 +37,7 @@ void quantize_rows(const QuantizeRowsArgs& args, const device::Stream& stream,
                    Workspace& workspace);
 void add(const AddArgs& args, const device::Stream& stream);
 void mask_tokens(const MaskTokensArgs& args, const device::Stream& stream);
+void cast(const CastArgs& args, const device::Stream& stream);
 void square_sums(const SquareSumsArgs& args, const device::Stream& stream);
 void sum_rows(const SumRowsArgs& args, const device::Stream& stream);
 void rms_norm(const RmsNormArgs& args, const device::Stream& stream);

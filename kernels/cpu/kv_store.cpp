@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "kernels/cpu/cpu.hpp"
-#include "kernels/cpu/products/bf16_native.hpp"
 #include "kernels/cpu/shared/parallel.hpp"
 #include "lib/base/core/fp8_vector.hpp"
 
@@ -14,48 +13,26 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "kernels/cpu/shared/round-inl.hpp"
+
 HWY_BEFORE_NAMESPACE();
 namespace pecia::kernels::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-/// float_to_bf16 of a vector: round to nearest even, NaN stays NaN. (Highway's own DemoteTo cuts
-/// off.)
-template <class D>
-HWY_INLINE void store_bf16(D, hn::Vec<D> value, uint16_t* to) {
-  const hn::RebindToUnsigned<D> bits_tag;
-  const auto bits = hn::BitCast(bits_tag, value);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(bits_tag, 1u));
-  const auto rounded = hn::Add(hn::Add(bits, hn::Set(bits_tag, 0x7fffu)), odd);
-  const auto quiet = hn::Or(bits, hn::Set(bits_tag, 0x400000u));
-  const auto chosen = hn::IfThenElse(hn::RebindMask(bits_tag, hn::IsNaN(value)), quiet, rounded);
-  const hn::Rebind<uint16_t, D> half_tag;
-  const hn::RebindToSigned<D> signed_tag;
-  hn::StoreU(hn::DemoteTo(half_tag, hn::BitCast(signed_tag, hn::ShiftRight<16>(chosen))), half_tag,
-             to);
-}
 
 HWY_INLINE void store_head(const float* x, int64_t count, DType dtype, void* to) {
   if (dtype == DType::fp32) {
     std::memcpy(to, x, count * sizeof(float));
     return;
   }
-  if (dtype == DType::bf16 && has_native_bf16()) {
-    store_bf16_native(x, count, static_cast<uint16_t*>(to));
-    return;
-  }
+  if (dtype == DType::bf16) return round_row(x, count, static_cast<uint16_t*>(to));
   const hn::ScalableTag<float> d;
   const int64_t lanes = hn::Lanes(d);
   auto* halves = static_cast<uint16_t*>(to);
   int64_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    const auto value = hn::LoadU(d, x + i);
-    if (dtype == DType::bf16) {
-      store_bf16(d, value, halves + i);
-    } else {
-      const hn::Rebind<hwy::float16_t, decltype(d)> half_tag;
-      hn::StoreU(hn::DemoteTo(half_tag, value), half_tag,
-                 reinterpret_cast<hwy::float16_t*>(halves + i));
-    }
+    const hn::Rebind<hwy::float16_t, decltype(d)> half_tag;
+    hn::StoreU(hn::DemoteTo(half_tag, hn::LoadU(d, x + i)), half_tag,
+               reinterpret_cast<hwy::float16_t*>(halves + i));
   }
   for (; i < count; ++i) store_from_float(to, dtype, i, x[i]);
 }

@@ -12,21 +12,23 @@
 #include <hwy/highway.h>
 
 #include "kernels/cpu/shared/exp-inl.hpp"
+#include "kernels/cpu/shared/widen-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace pecia::kernels::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// out = out · a + part · b
-HWY_INLINE void blend(float* out, const float* part, float a, float b, int64_t count) {
+template <class Stored>
+HWY_INLINE void blend(float* out, const Stored* part, float a, float b, int64_t count) {
   const hn::ScalableTag<float> d;
   const int64_t lanes = hn::Lanes(d);
   int64_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    const auto scaled = hn::Mul(hn::LoadU(d, part + i), hn::Set(d, b));
+    const auto scaled = hn::Mul(load_wide(d, part + i), hn::Set(d, b));
     hn::StoreU(hn::MulAdd(hn::LoadU(d, out + i), hn::Set(d, a), scaled), d, out + i);
   }
-  for (; i < count; ++i) out[i] = out[i] * a + part[i] * b;
+  for (; i < count; ++i) out[i] = out[i] * a + widen_one(part[i]) * b;
 }
 
 using Wide = hn::ScalableTag<float>;
@@ -65,20 +67,22 @@ HWY_INLINE void find_shares(const float* lse, const float* part_lse, Shares& sha
 }
 
 /// Every row is a lane of its own, so its bits do not depend on the rows beside it.
-void MergeParts(const PartOfRows& into, const PartOfRows& part, int64_t rows, int64_t width) {
+template <class Stored>
+HWY_INLINE void merge_rows(const PartOfRows& into, const Stored* part_out, const float* of_part,
+                           int64_t rows, int64_t width) {
   Shares shares;
   float lse[lanes], part_lse[lanes];
   for (int64_t first = 0; first < rows; first += lanes) {
     const int64_t count = std::min(lanes, rows - first);
     std::fill(std::copy_n(into.lse + first, count, lse), lse + lanes, 0.0f);
-    std::fill(std::copy_n(part.lse + first, count, part_lse), part_lse + lanes, 0.0f);
+    std::fill(std::copy_n(of_part + first, count, part_lse), part_lse + lanes, 0.0f);
     find_shares(lse, part_lse, shares);
     for (int64_t i = 0; i < count; ++i) {
       if (part_lse[i] == empty_lse) continue;
       float* const out = into.out + (first + i) * width;
-      const float* const from = part.out + (first + i) * width;
+      const Stored* const from = part_out + (first + i) * width;
       if (lse[i] == empty_lse) {
-        std::copy_n(from, width, out);
+        widen_row(from, width, out);
         into.lse[first + i] = part_lse[i];
         continue;
       }
@@ -88,14 +92,22 @@ void MergeParts(const PartOfRows& into, const PartOfRows& part, int64_t rows, in
   }
 }
 
+void MergeParts(const PartOfRows& into, const PartOfRows& part, int64_t rows, int64_t width) {
+  merge_rows(into, part.out, part.lse, rows, width);
+}
+
 void MergeRows(const MergeArgs& args, int64_t begin, int64_t end) {
   const int64_t heads = args.out.size(1), head_dim = args.out.size(2);
   for (int64_t p = begin; p < end; ++p) {
     const int64_t r = args.rows.empty() ? p : args.rows[p];
-    MergeParts(
-        {static_cast<float*>(args.out.row(r)), static_cast<float*>(args.lse.row(r))},
-        {static_cast<float*>(args.part_out.row(p)), static_cast<float*>(args.part_lse.row(p))},
-        heads, head_dim);
+    const PartOfRows into{static_cast<float*>(args.out.row(r)),
+                          static_cast<float*>(args.lse.row(r))};
+    const auto* const part_lse = static_cast<const float*>(args.part_lse.row(p));
+    if (args.part_out.dtype() == DType::bf16)
+      merge_rows(into, static_cast<const bfloat16_t*>(args.part_out.row(p)), part_lse, heads,
+                 head_dim);
+    else
+      merge_rows(into, static_cast<const float*>(args.part_out.row(p)), part_lse, heads, head_dim);
   }
 }
 

@@ -38,6 +38,9 @@ class CudaBackend : public Backend {
   void quantize_rows(const QuantizeRowsArgs& args, device::Stream& stream) override {
     run(cuda::quantize_rows, args, stream);
   }
+  void cast(const CastArgs& args, device::Stream& stream) override {
+    run(cuda::cast, args, stream);
+  }
   void square_sums(const SquareSumsArgs& args, device::Stream& stream) override {
     run(cuda::square_sums, args, stream);
   }

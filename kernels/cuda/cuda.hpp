@@ -73,6 +73,7 @@ void mask_tokens(const MaskTokensArgs& args, Context& context, device::Stream& s
 void embedding(const EmbeddingArgs& args, Context& context, device::Stream& stream);
 void linear(const LinearArgs& args, Context& context, device::Stream& stream);
 void quantize_rows(const QuantizeRowsArgs& args, Context& context, device::Stream& stream);
+void cast(const CastArgs& args, Context& context, device::Stream& stream);
 void square_sums(const SquareSumsArgs& args, Context& context, device::Stream& stream);
 void sum_rows(const SumRowsArgs& args, Context& context, device::Stream& stream);
 void rms_norm(const RmsNormArgs& args, Context& context, device::Stream& stream);

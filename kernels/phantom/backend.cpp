@@ -112,6 +112,10 @@ class PhantomBackend : public Backend {
           static_cast<int64_t>(args.words.size_bytes()), bytes_of(args.logits)},
          stream);
   }
+  void cast(const CastArgs& args, device::Stream& stream) override {
+    validate(args);
+    tell({"cast", args.x.dtype(), args.x.rows(), 0, bytes_of(args.x), bytes_of(args.out)}, stream);
+  }
   void square_sums(const SquareSumsArgs& args, device::Stream& stream) override {
     validate(args);
     tell({"square_sums", args.x.dtype(), args.x.rows(), 0, bytes_of(args.x), bytes_of(args.sums)},
@@ -199,7 +203,9 @@ class PhantomBackend : public Backend {
   void merge(const MergeArgs& args, device::Stream& stream) override {
     validate(args);
     const int64_t parts = bytes_of(args.part_out) + bytes_of(args.part_lse);
-    tell({"merge", args.out.dtype(), args.part_out.rows(), 0, 2 * parts, parts}, stream);
+    const int64_t merged =
+        args.part_out.elements() * size_of(DType::fp32) + bytes_of(args.part_lse);
+    tell({"merge", args.out.dtype(), args.part_out.rows(), 0, parts + merged, merged}, stream);
   }
   void gated_activation(const GatedActivationArgs& args, device::Stream& stream) override {
     validate(args);

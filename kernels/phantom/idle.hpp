@@ -15,6 +15,7 @@ class IdleBackend : public Backend {
   void quantize_rows(const QuantizeRowsArgs&, device::Stream&) override {}
   void add(const AddArgs&, device::Stream&) override {}
   void mask_tokens(const MaskTokensArgs&, device::Stream&) override {}
+  void cast(const CastArgs&, device::Stream&) override {}
   void square_sums(const SquareSumsArgs&, device::Stream&) override {}
   void sum_rows(const SumRowsArgs&, device::Stream&) override {}
   void rms_norm(const RmsNormArgs&, device::Stream&) override {}

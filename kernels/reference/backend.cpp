@@ -28,6 +28,9 @@ class ReferenceBackend : public Backend {
   void mask_tokens(const MaskTokensArgs& args, device::Stream& stream) override {
     run(reference::mask_tokens, args, stream);
   }
+  void cast(const CastArgs& args, device::Stream& stream) override {
+    run(reference::cast, args, stream);
+  }
   void square_sums(const SquareSumsArgs& args, device::Stream& stream) override {
     run(reference::square_sums, args, stream);
   }

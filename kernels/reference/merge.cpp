@@ -8,6 +8,9 @@ namespace pecia::kernels::reference {
 
 void merge(const MergeArgs& args) {
   const int64_t heads = args.out.size(1), head_dim = args.out.size(2);
+  const auto part_out = [&](int64_t part, int64_t i) {
+    return load_as_float(args.part_out.row(part), args.part_out.dtype(), i);
+  };
   for (int64_t p = 0; p < args.part_out.rows(); ++p) {
     const int64_t r = args.rows.empty() ? p : args.rows[p];
     for (int64_t h = 0; h < heads; ++h) {
@@ -15,8 +18,8 @@ void merge(const MergeArgs& args) {
       const double mine = lse, theirs = row_of(args.part_lse, p)[h];
       if (theirs == empty_lse) continue;  // also when both are empty, where m would be −inf
       if (mine == empty_lse) {            // the formula, but for the sign of a zero
-        std::copy_n(row_of(args.part_out, p) + h * head_dim, head_dim,
-                    row_of(args.out, r) + h * head_dim);
+        for (int64_t i = h * head_dim; i < (h + 1) * head_dim; ++i)
+          row_of(args.out, r)[i] = part_out(p, i);
         lse = row_of(args.part_lse, p)[h];
         continue;
       }
@@ -24,7 +27,7 @@ void merge(const MergeArgs& args) {
       const double mine_weight = std::exp(mine - m), their_weight = std::exp(theirs - m);
       for (int64_t i = h * head_dim; i < (h + 1) * head_dim; ++i) {
         float& out = row_of(args.out, r)[i];
-        out = static_cast<float>((out * mine_weight + row_of(args.part_out, p)[i] * their_weight) /
+        out = static_cast<float>((out * mine_weight + part_out(p, i) * their_weight) /
                                  (mine_weight + their_weight));
       }
       lse = static_cast<float>(m + std::log(mine_weight + their_weight));

@@ -15,6 +15,7 @@ void linear(const LinearArgs& args);
 void quantize_rows(const QuantizeRowsArgs& args);
 void add(const AddArgs& args);
 void mask_tokens(const MaskTokensArgs& args);
+void cast(const CastArgs& args);
 void square_sums(const SquareSumsArgs& args);
 void sum_rows(const SumRowsArgs& args);
 void rms_norm(const RmsNormArgs& args);

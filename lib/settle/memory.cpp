@@ -30,11 +30,20 @@ int64_t bytes_beyond_activations(const Facts& facts, const job::Job& job,
       std::max<int64_t>(0, needs.work_bytes - resources::activation_bytes(true)));
 }
 
+/// The type of the products' operands, if it is the same on all ranks; else fp32. Collective.
+DType operands_of_all(const Facts& facts) {
+  const DType own = facts.place.backend->operand_type(facts.matrices);
+  const int64_t most = facts.ranks.world.all_reduce_max(static_cast<int64_t>(own));
+  const int64_t least = -facts.ranks.world.all_reduce_max(-static_cast<int64_t>(own));
+  return most == least ? own : DType::fp32;
+}
+
 }  // namespace
 
 resources::Resources with_memory(const Facts& facts, const job::Job& job,
                                  resources::Resources resources) {
   comm::Communicator& world = facts.ranks.world;
+  resources.wire = resources::wire_of(job, operands_of_all(facts));
   int64_t free_bytes = resources.gpus
                            ? free_gpu_bytes(facts, job.gpu_sharing != job::GpuSharing::no)
                            : resources::free_host_bytes(world);

@@ -13,14 +13,10 @@ schedule::TeamCosts team_costs(const model::ModelConfig& config,
                                const resources::Resources& resources,
                                const parallel::RingRates& rates) {
   constexpr double message_s = 30e-6;  // until passes of teams have been measured
-  const double shards = static_cast<double>(resources.sp) * resources.tp;
-  // A query in fp32, and its partial output with the log-sum of each head.
-  const double query_bytes = 4.0 * static_cast<double>(config.layers * config.num_heads) *
-                             static_cast<double>(2 * config.head_dim + 1) / shards;
   return {.message_s = message_s,
           .bytes_per_second = rates.bandwidth,
           .kv_bytes_per_token = static_cast<double>(resources::kv_bytes_of_rank(config, resources)),
-          .query_bytes_per_row = query_bytes,
+          .query_bytes_per_row = schedule::query_bytes_per_row(config, resources),
           .layers = static_cast<int>(config.layers),
           .hides_keys = resources.gpus};
 }

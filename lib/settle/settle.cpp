@@ -29,7 +29,8 @@ measure::Measured measured_choices(const Facts& facts, const Settled& settled,
   const resources::Resources& resources = settled.resources;
   const auto known = measure::parse_measured(facts.kept, resources);
   const auto sent = [&] {
-    return execute::sent_per_token(facts.config, resources.sp, resources.tp, resources.ep);
+    return execute::sent_per_token(facts.config, resources.sp, resources.tp, resources.ep,
+                                   resources.wire.value_or(DType::fp32));
   };
   measure::Measured measured =
       known

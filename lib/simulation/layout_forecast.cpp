@@ -169,6 +169,7 @@ resources::Resources layout_resources(const Scenario& scenario, const job::Job::
                      std::min(batches.alone().longest_prompt(), scenario.config.max_positions), {},
                      resources);
   resources.kv_dtype = scenario.kv;
+  resources.wire = wire_of(scenario);
   parallel::Degrees team = resources.degrees();
   if (resources.elastic) team.cp = 1;  // for each instance of a team
   resources.max_batch_tokens = resources::resolve_batch_tokens(

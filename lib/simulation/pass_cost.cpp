@@ -132,6 +132,7 @@ resources::Resources resources_of(const Scenario& scenario, const PassShape& sha
   resources.cp = shape.degrees.cp, resources.sp = shape.degrees.sp, resources.tp = shape.degrees.tp;
   resources.ep = shape.degrees.ep;
   resources.kv_dtype = scenario.kv;
+  resources.wire = wire_of(scenario);
   resources.sparse = shape.levels;
   return resources;
 }

@@ -7,6 +7,7 @@
 
 #include "lib/base/core/error.hpp"
 #include "lib/base/core/in_parallel.hpp"
+#include "lib/engine/schedule/job_limits.hpp"
 #include "lib/ranks/parallel/virtual_ranks.hpp"
 
 namespace pecia::simulation {
@@ -94,14 +95,10 @@ schedule::TeamCosts costs_of(const Scenario& scenario, const resources::Resource
   if (ranks == 1) return {.bytes_per_second = 1};  // nothing is sent
   const cluster_files::Cluster& cluster = scenario.cluster;
   const comm::LinkLevel level = comm::link_level(cluster.place(0), cluster.place(ranks - 1));
-  // A query in fp32, and its partial output with the log-sum of each head.
-  const double query_bytes = 4.0 * static_cast<double>(config.layers * config.num_heads) *
-                             static_cast<double>(2 * config.head_dim + 1) /
-                             (resources.sp * resources.tp);
   return {.message_s = 1e-6 * cluster.links[static_cast<size_t>(level)].us,
           .bytes_per_second = all_to_all_bandwidth(cluster, ranks),
           .kv_bytes_per_token = static_cast<double>(resources::kv_bytes_of_rank(config, resources)),
-          .query_bytes_per_row = query_bytes,
+          .query_bytes_per_row = schedule::query_bytes_per_row(config, resources),
           .layers = static_cast<int>(config.layers),
           .hides_keys = cluster.rank.gpu};
 }

@@ -7,7 +7,7 @@
 
 #include "kernels/api/gpu_traits.hpp"
 #include "lib/base/core/error.hpp"
-#include "lib/base/core/fp8_vector.hpp"
+#include "lib/engine/schedule/job_limits.hpp"
 #include "lib/model/attention/recent_slots.hpp"
 #include "lib/ranks/parallel/level_rule.hpp"
 #include "lib/ranks/parallel/virtual_ranks.hpp"
@@ -85,6 +85,10 @@ kernels::BackendTraits traits_of(const cluster_files::Cluster& cluster, const jo
   return traits;
 }
 
+DType wire_of(const Scenario& scenario) {
+  return resources::wire_of(scenario.job, scenario.traits.operands_of(scenario.weights));
+}
+
 double all_to_all_bandwidth(const cluster_files::Cluster& cluster, int ranks) {
   const comm::LinkLevel level = comm::link_level(cluster.place(0), cluster.place(ranks - 1));
   const cluster_files::Link& link = cluster.links[static_cast<size_t>(level)];
@@ -101,8 +105,7 @@ std::optional<parallel::SparseSetting> settled_levels(const Scenario& scenario,
   const int ranks = ranks_of(resources);
   parallel::RingInputs in;
   in.ranks = resources.cp;
-  in.shape = {static_cast<double>(config.num_heads), static_cast<double>(config.num_kv_heads),
-              element_bytes(resources.kv_dtype, config.head_dim)};
+  in.shape = schedule::ring_shape(config, resources);
   in.rates.flops = attention_flops(scenario, resources);
   in.rates.bandwidth = in.rates.all_to_all_bandwidth =
       all_to_all_bandwidth(scenario.cluster, ranks);
@@ -184,7 +187,8 @@ execute::PhantomSettings settings_of(const Scenario& scenario, const Resources& 
                       .places = scenario.cluster.places(ranks_of(resources)),
                       .layout_invariant = scenario.is_layout(),
                       .sparse = settled_levels(scenario, resources),
-                      .ep = resources.ep}};
+                      .ep = resources.ep,
+                      .wire = resources.wire}};
 }
 
 Program program_of(const Scenario& scenario, const Resources& resources, schedule::Plan pass,

@@ -30,6 +30,9 @@ struct Scenario {
 /// the job does not ask for fp32.
 kernels::BackendTraits traits_of(const cluster_files::Cluster& cluster, const job::Job& job);
 
+/// The type in which activations travel.
+DType wire_of(const Scenario& scenario);
+
 /// What each of `ranks` ranks sends to others, in B/s, when all of them do so.
 double all_to_all_bandwidth(const cluster_files::Cluster& cluster, int ranks);
 

@@ -19,7 +19,8 @@ constexpr int64_t num_heads = 8, num_kv_heads = 2, head_dim = 3;
 
 enum class What { query, key, value, output };
 
-/// Of one element of row `row` and head `head` of the whole model. fp16 holds those of queries.
+/// Of one element of row `row` and head `head` of the whole model. fp16 holds those of queries, and
+/// bf16 does not.
 float number(What what, int64_t row, int64_t head, int64_t dimension) {
   return static_cast<float>(2000 * static_cast<int64_t>(what) +
                             (row * num_heads + head) * head_dim + dimension);
@@ -33,23 +34,35 @@ void fill(const TensorView& tensor, What what, RowRange rows, HeadRange heads) {
         store_from_float(tensor.data(), tensor.dtype(), next++, number(what, row, head, d));
 }
 
-void expect(const TensorView& tensor, What what, RowRange rows, HeadRange heads) {
+/// The elements of rows and heads outside of `own_rows` and `own_heads` have travelled in `wire`.
+void expect(const TensorView& tensor, What what, RowRange rows, HeadRange heads, DType wire,
+            RowRange own_rows, HeadRange own_heads) {
   ASSERT_EQ(tensor.rows(), rows.size());
   ASSERT_EQ(tensor.size(1), heads.size());
   int64_t next = 0;
   for (int64_t row = rows.begin; row < rows.end; ++row)
     for (int64_t head = heads.begin; head < heads.end; ++head)
-      for (int64_t d = 0; d < head_dim; ++d)
-        ASSERT_EQ(load_as_float(tensor.data(), tensor.dtype(), next++), number(what, row, head, d))
+      for (int64_t d = 0; d < head_dim; ++d) {
+        const float exact = number(what, row, head, d);
+        const bool stayed = own_rows.begin <= row && row < own_rows.end &&
+                            own_heads.begin <= head && head < own_heads.end;
+        const float wanted =
+            wire == DType::bf16 && !stayed ? bf16_to_float(float_to_bf16(exact)) : exact;
+        ASSERT_EQ(load_as_float(tensor.data(), tensor.dtype(), next++), wanted)
             << "row " << row << ", head " << head;
+      }
 }
 
-TEST(HeadExchange, GivesEveryRankAllRowsOfItsHeads) {
+class HeadExchangeOf : public testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Wires, HeadExchangeOf, testing::Values(DType::fp32, DType::bf16));
+
+TEST_P(HeadExchangeOf, GivesEveryRankAllRowsOfItsHeads) {
+  const DType wire = GetParam();
   const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
   const int ranks = world->size(), rank = world->rank();
   test::CpuCompute compute;
   const attention::Compute place = compute;
-  HeadExchange exchange(place);
+  HeadExchange exchange(place, wire);
   for (const int64_t num_rows : {0, 1, 3, 29}) {
     const RowRange all{0, num_rows};
     ExchangePlan plan;
@@ -79,17 +92,18 @@ TEST(HeadExchange, GivesEveryRankAllRowsOfItsHeads) {
       exchange.start_keys(k, v);
       const TensorView queries = exchange.start_queries(q);
       const HeadExchange::Keys keys = exchange.wait_keys();
-      expect(keys.k, What::key, all, wanted.kv);
-      expect(keys.v, What::value, all, wanted.kv);
+      expect(keys.k, What::key, all, wanted.kv, wire, own, wanted.kv);
+      expect(keys.v, What::value, all, wanted.kv, wire, own, wanted.kv);
       fill(attended, What::output, all, wanted.q);
       for (int distance = 1; distance < ranks; ++distance) {
         exchange.wait_queries(distance);
         exchange.start_outputs(distance, attended);
       }
       EXPECT_EQ(queries.dtype(), query_type);
-      expect(queries, What::query, all, wanted.q);
+      const DType queries_wire = query_type == DType::fp32 ? wire : query_type;
+      expect(queries, What::query, all, wanted.q, queries_wire, own, wanted.q);
       exchange.wait_outputs(attended, out);
-      expect(out, What::output, own, held.q);
+      expect(out, What::output, own, held.q, wire, own, wanted.q);
     }
   }
 }

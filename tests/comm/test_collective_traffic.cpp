@@ -144,19 +144,23 @@ TEST_P(CollectiveTraffic, OfReduceScatterIsTheFormulas) {
 TEST_P(CollectiveTraffic, OfAllReduceIsBoth) {
   HostCollectives collectives(*comm_, labels_);
   constexpr int64_t count = 1003;
-  std::vector<int64_t> cuts;
-  for (int r = 0; r < comm_->size(); ++r)
-    cuts.push_back(4 * (count / comm_->size() + (r < count % comm_->size() ? 1 : 0)));
   std::vector<float> values(count);
-  collectives.start_all_reduce(values)->wait();
-  const Formulas formulas(labels_, collectives.route(), cuts);
-  Traffic expected = formulas.all_gather(rank());
-  const Traffic reduce = formulas.reduce_scatter(rank());
-  expected.messages += reduce.messages;
-  expected.bytes += reduce.bytes;
-  for (int level = 0; level < num_link_levels; ++level)
-    expected.bytes_by_level[level] += reduce.bytes_by_level[level];
-  expect_equal(comm_->traffic(), expected);
+  Traffic expected;
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    std::vector<int64_t> cuts;
+    for (int r = 0; r < comm_->size(); ++r)
+      cuts.push_back(size_of(dtype) *
+                     (count / comm_->size() + (r < count % comm_->size() ? 1 : 0)));
+    collectives.start_all_reduce({values.data(), dtype, count})->wait();
+    const Formulas formulas(labels_, collectives.route(), cuts);
+    for (const Traffic& part : {formulas.all_gather(rank()), formulas.reduce_scatter(rank())}) {
+      expected.messages += part.messages;
+      expected.bytes += part.bytes;
+      for (int level = 0; level < num_link_levels; ++level)
+        expected.bytes_by_level[level] += part.bytes_by_level[level];
+    }
+    expect_equal(comm_->traffic(), expected);
+  }
 }
 
 /// The sums over all ranks of the first table in collectives.hpp.

@@ -61,9 +61,15 @@ std::vector<float> sum_of_pairs(std::vector<std::vector<float>> parts) {
   return parts.front();
 }
 
+void round_to(DType type, std::vector<float>& values) {
+  if (type == DType::bf16)
+    for (float& value : values) value = bf16_to_float(float_to_bf16(value));
+}
+
 /// The sum over ranks in fp32 in the order promised: inside each server, then over the servers.
+/// Numbers that travel are rounded to their type.
 std::vector<float> sum_in_promised_order(const std::vector<int>& labels, Route route, int64_t count,
-                                         uint64_t seed) {
+                                         uint64_t seed, DType type = DType::fp32) {
   std::vector<std::vector<std::vector<float>>> servers;
   std::map<int, size_t> server_of_label;
   for (int rank = 0; rank < static_cast<int>(labels.size()); ++rank) {
@@ -71,10 +77,22 @@ std::vector<float> sum_in_promised_order(const std::vector<int>& labels, Route r
     const auto [server, first] = server_of_label.try_emplace(label, servers.size());
     if (first) servers.emplace_back();
     servers[server->second].push_back(partial_of(rank, count, seed));
+    round_to(type, servers[server->second].back());
   }
   std::vector<std::vector<float>> sums;
-  for (auto& ranks : servers) sums.push_back(sum_of_pairs(std::move(ranks)));
-  return sum_of_pairs(std::move(sums));
+  for (auto& ranks : servers) {
+    sums.push_back(sum_of_pairs(std::move(ranks)));
+    round_to(type, sums.back());
+  }
+  std::vector<float> sum = sum_of_pairs(std::move(sums));
+  round_to(type, sum);
+  return sum;
+}
+
+std::vector<uint16_t> as_bf16(const std::vector<float>& values) {
+  std::vector<uint16_t> bits(values.size());
+  std::ranges::transform(values, bits.begin(), float_to_bf16);
+  return bits;
 }
 
 bool same_bits(std::span<const float> a, std::span<const float> b) {
@@ -226,6 +244,29 @@ TEST_P(OverEveryLayout, ManyAtOnceDoNotMix) {
       EXPECT_TRUE(same_bits(
           sums[seed], sum_in_promised_order(labels_, collectives_.route(), 999 + seed, seed + 20)));
     }
+  }
+}
+
+TEST_P(OverEveryLayout, SumsOfBf16AreAddedInFp32) {
+  for (const int64_t count : {0, 1, 3, 8, 1029, 20003}) {
+    const auto wanted = [&](uint64_t seed, int64_t elements) {
+      return as_bf16(
+          sum_in_promised_order(labels_, collectives_.route(), elements, seed, DType::bf16));
+    };
+    std::vector<uint16_t> values = as_bf16(partial_of(comm_->rank(), count, 12));
+    collectives_.start_all_reduce({values.data(), DType::bf16, count})->wait();
+    EXPECT_EQ(values, wanted(12, count)) << count;
+
+    const std::vector<int64_t> counts = test::ragged_counts(comm_->size(), count % 7);
+    const int64_t all = sum(counts), own = counts[comm_->rank()];
+    std::vector<uint16_t> partial = as_bf16(partial_of(comm_->rank(), all, 13)), mine(own);
+    collectives_
+        .start_reduce_scatter({partial.data(), DType::bf16, all}, counts,
+                              {mine.data(), DType::bf16, own})
+        ->wait();
+    const auto before = std::accumulate(counts.begin(), counts.begin() + comm_->rank(), int64_t{0});
+    const std::vector<uint16_t> sums = wanted(13, all);
+    EXPECT_TRUE(std::ranges::equal(mine, std::span(sums).subspan(before, own))) << count;
   }
 }
 

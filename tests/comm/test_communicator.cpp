@@ -289,7 +289,7 @@ TEST(CheckedCollectives, NameRanksWithDifferentRootsAndSizes) {
   EXPECT_NE(roots.find("rank 0 in broadcast #1 of shape 0, rank 1 in broadcast #1 of shape 1"),
             std::string::npos)
       << roots;
-  EXPECT_NE(sizes.find("rank 0 in all_reduce #1 of shape a, rank 1 in all_reduce #1 of shape 10"),
+  EXPECT_NE(sizes.find("rank 0 in all_reduce #1 of shape 28, rank 1 in all_reduce #1 of shape 40"),
             std::string::npos)
       << sizes;
 }

@@ -119,6 +119,13 @@ class LoggedDevice : public device::Device {
   device::DeviceInfo info_{};
 };
 
+/// "5", or "5 bf16".
+std::string count_of(const Addends& values) {
+  return values.dtype() == DType::fp32
+             ? std::to_string(values.count())
+             : fmt::format("{} {}", values.count(), name_of(values.dtype()));
+}
+
 class LoggedNccl : public Nccl {
  public:
   LoggedNccl(Log& log, std::string& error, bool registers = true, std::string name = "")
@@ -138,20 +145,19 @@ class LoggedNccl : public Nccl {
   void broadcast(std::span<std::byte> bytes, int root, device::Stream& stream) override {
     say(fmt::format("broadcast {} of {} on {}", bytes.size(), root, test_name(stream)));
   }
-  void reduce(std::span<const float> values, std::span<float> sum, int root,
+  void reduce(const Addends& values, const Addends& sum, int root,
               device::Stream& stream) override {
-    say(fmt::format("reduce {} to {}{} on {}", values.size(), root, sum.empty() ? "" : ", me",
+    say(fmt::format("reduce {} to {}{} on {}", count_of(values), root, sum.empty() ? "" : ", me",
                     test_name(stream)));
   }
-  void all_reduce(std::span<float> values, device::Stream& stream) override {
-    say(fmt::format("all_reduce {} on {}", values.size(), test_name(stream)));
+  void all_reduce(const Addends& values, device::Stream& stream) override {
+    say(fmt::format("all_reduce {} on {}", count_of(values), test_name(stream)));
   }
   void all_gather(std::span<std::byte> all, device::Stream& stream) override {
     say(fmt::format("all_gather {} on {}", all.size(), test_name(stream)));
   }
-  void reduce_scatter(std::span<const float> values, std::span<float> mine,
-                      device::Stream& stream) override {
-    say(fmt::format("reduce_scatter {} to {} on {}", values.size(), mine.size(),
+  void reduce_scatter(const Addends& values, const Addends& mine, device::Stream& stream) override {
+    say(fmt::format("reduce_scatter {} to {} on {}", count_of(values), count_of(mine),
                     test_name(stream)));
   }
   bool registers() const override { return registers_; }

@@ -117,10 +117,13 @@ TEST(RankNeeds, OfShiftWithoutAThresholdAreTheBaseConfigurations) {
 /// all-reduces of every row in the shift configuration.
 TEST(SentPerToken, IsThePapersForABlock) {
   const model::ModelConfig config = small_model();
-  const auto [base, shift] = sent_per_token(config, 4, 1);
-  const double heads = config.num_heads + 2 * config.num_kv_heads + config.num_heads;
-  EXPECT_DOUBLE_EQ(base, 3.0 / 16 * heads * static_cast<double>(config.head_dim) * 4);
-  EXPECT_DOUBLE_EQ(shift, 2 * 2 * 3.0 / 4 * static_cast<double>(config.hidden) * 4);
+  for (const DType wire : {DType::fp32, DType::bf16}) {
+    const auto [base, shift] = sent_per_token(config, 4, 1, 1, wire);
+    const double heads = config.num_heads + 2 * config.num_kv_heads + config.num_heads;
+    const auto bytes = static_cast<double>(size_of(wire));
+    EXPECT_DOUBLE_EQ(base, 3.0 / 16 * heads * static_cast<double>(config.head_dim) * bytes);
+    EXPECT_DOUBLE_EQ(shift, 2 * 2 * 3.0 / 4 * static_cast<double>(config.hidden) * bytes);
+  }
   const auto alone = sent_per_token(config, 1, 1);
   EXPECT_EQ(alone.base, 0);
   EXPECT_EQ(alone.shift, 0);

@@ -125,6 +125,11 @@ class BackendOnCopies : public Backend {
     run(&Backend::mask_tokens, args,
         [](Copies& copies, MaskTokensArgs& there) { there.logits = copies.in(there.logits); });
   }
+  void cast(const CastArgs& args, device::Stream&) override {
+    run(&Backend::cast, args, [](Copies& copies, CastArgs& there) {
+      there.x = copies.in(there.x), there.out = copies.in(there.out);
+    });
+  }
   void square_sums(const SquareSumsArgs& args, device::Stream&) override {
     run(&Backend::square_sums, args, [](Copies& copies, SquareSumsArgs& there) {
       there.x = copies.in(there.x), there.sums = copies.in(there.sums);

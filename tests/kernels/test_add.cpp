@@ -20,15 +20,22 @@ TEST_P(Add, AddsXToY) {
 
 TEST_P(Add, GivesTheReferencesBitsAtEverySize) {
   Device oracle = make_device("reference");
-  for (const int64_t rows : {0, 1, 5, 40})
-    for (const int64_t width : {1, 7, 16, 33, 5000})
-      for (const int64_t gap : {3, 4}) {  // 4: four elements at a time
-        Tensor x = Tensor::random({rows, width}, DType::fp32, 1, gap);
-        Tensor y = Tensor::random({rows, width}, DType::fp32, 2), expected = y;
-        device_.backend->add({x.view(), y.view()}, device_.stream);
-        oracle.backend->add({x.view(), expected.view()}, oracle.stream);
-        EXPECT_EQ(y.values(), expected.values()) << rows << " × " << width << ", gaps of " << gap;
-      }
+  for (const DType dtype : {DType::fp32, DType::bf16})
+    for (const int64_t rows : {0, 1, 5, 40})
+      for (const int64_t width : {1, 7, 16, 33, 5000})
+        for (const int64_t gap : {3, 4}) {  // 4: four elements at a time
+          Tensor x = Tensor::random({rows, width}, dtype, 1, gap);
+          Tensor y = Tensor::random({rows, width}, DType::fp32, 2), expected = y;
+          device_.backend->add({x.view(), y.view()}, device_.stream);
+          oracle.backend->add({x.view(), expected.view()}, oracle.stream);
+          EXPECT_EQ(y.values(), expected.values())
+              << name_of(dtype) << " " << rows << " × " << width << ", gaps of " << gap;
+        }
+}
+
+TEST_P(Add, RefusesOtherTypes) {
+  Tensor x = Tensor::random({2, 3}, DType::fp16, 1), y = Tensor::filled({2, 3}, 1);
+  EXPECT_THROW(device_.backend->add({x.view(), y.view()}, device_.stream), InvalidArgument);
 }
 
 TEST_P(Add, RefusesMismatchedShapes) {

@@ -87,21 +87,33 @@ TEST_P(Merge, DoesNotDependOnTheOrderOfParts) {
 
 TEST_P(Merge, AgreesWithTheReference) {
   Device oracle = make_device("reference");
-  for (const int64_t head_dim : {1, 8, 17, 64, 80, 128})
-    for (const int64_t rows : {0, 1, 90}) {
-      Tensor part_out = Tensor::random({rows, 2, head_dim}, DType::fp32, 1);
-      Tensor part_lse = Tensor::random({rows, 2}, DType::fp32, 2);
-      Tensor out = Tensor::random({rows, 2, head_dim}, DType::fp32, 3);
-      Tensor lse = Tensor::random({rows, 2}, DType::fp32, 4);
-      Tensor expected_out = out, expected_lse = lse;
-      device_.backend->merge({part_out.view(), part_lse.view(), {}, out.view(), lse.view()},
-                             device_.stream);
-      oracle.backend->merge(
-          {part_out.view(), part_lse.view(), {}, expected_out.view(), expected_lse.view()},
-          oracle.stream);
-      EXPECT_TRUE(all_close(out.values(), expected_out.values(), 1e-6)) << "head_dim " << head_dim;
-      EXPECT_TRUE(all_close(lse.values(), expected_lse.values(), 1e-6));
-    }
+  for (const DType dtype : {DType::fp32, DType::bf16})
+    for (const int64_t head_dim : {1, 8, 17, 64, 80, 128})
+      for (const int64_t rows : {0, 1, 90}) {
+        Tensor part_out = Tensor::random({rows, 2, head_dim}, dtype, 1);
+        Tensor part_lse = Tensor::random({rows, 2}, DType::fp32, 2);
+        Tensor out = Tensor::random({rows, 2, head_dim}, DType::fp32, 3);
+        Tensor lse = Tensor::random({rows, 2}, DType::fp32, 4);
+        Tensor expected_out = out, expected_lse = lse;
+        device_.backend->merge({part_out.view(), part_lse.view(), {}, out.view(), lse.view()},
+                               device_.stream);
+        oracle.backend->merge(
+            {part_out.view(), part_lse.view(), {}, expected_out.view(), expected_lse.view()},
+            oracle.stream);
+        EXPECT_TRUE(all_close(out.values(), expected_out.values(), 1e-6))
+            << name_of(dtype) << ", head_dim " << head_dim;
+        EXPECT_TRUE(all_close(lse.values(), expected_lse.values(), 1e-6));
+      }
+}
+
+TEST_P(Merge, BringsPartsOfBf16ToEmptyRows) {
+  Tensor part_out = Tensor::random({7, 3, 20}, DType::bf16, 1);
+  Tensor part_lse = Tensor::random({7, 3}, DType::fp32, 2);
+  Tensor out = Tensor::filled({7, 3, 20}, 0), lse = Tensor::filled({7, 3}, empty_lse);
+  device_.backend->merge({part_out.view(), part_lse.view(), {}, out.view(), lse.view()},
+                         device_.stream);
+  EXPECT_EQ(out.values(), part_out.values());
+  EXPECT_EQ(lse.values(), part_lse.values());
 }
 
 /// From equal parts to parts of which one weighs nothing.

@@ -92,21 +92,22 @@ class FakeNccl : public comm::Nccl {
       std::copy(copy.begin(), copy.end(), bytes.begin());
     });
   }
-  void reduce(std::span<const float> values, std::span<float> sum, int root,
+  void reduce(const comm::Addends& values, const comm::Addends& sum, int root,
               device::Stream& stream) override {
     on(stream);
     calls_.push_back([=, this] {
-      require_registered(std::as_bytes(values));
-      require_registered(std::as_bytes(sum));
+      require_registered(values.bytes());
+      require_registered(sum.bytes());
       std::vector<int64_t> counts(host_->size(), 0);
-      counts[place_in_sums(root)] = static_cast<int64_t>(values.size());
-      collectives_->start_reduce_scatter(values, counts, sum)->wait();
+      counts[place_in_sums(root)] = values.count();
+      const comm::Addends nothing(nullptr, values.dtype(), 0);
+      collectives_->start_reduce_scatter(values, counts, sum.empty() ? nothing : sum)->wait();
     });
   }
-  void all_reduce(std::span<float> values, device::Stream& stream) override {
+  void all_reduce(const comm::Addends& values, device::Stream& stream) override {
     on(stream);
     calls_.push_back([=, this, capture = capture_on(stream)] {
-      require_registered(std::as_bytes(values));
+      require_registered(values.bytes());
       require_of_all_ranks(capture);
       collectives_->start_all_reduce(values)->wait();
     });
@@ -119,13 +120,13 @@ class FakeNccl : public comm::Nccl {
     for (int root = 0; root < host_->size(); ++root)
       broadcast(all.subspan(own * static_cast<size_t>(root), own), root, stream);
   }
-  void reduce_scatter(std::span<const float> values, std::span<float> mine,
+  void reduce_scatter(const comm::Addends& values, const comm::Addends& mine,
                       device::Stream& stream) override {
-    PECIA_CHECK(mine.size() * static_cast<size_t>(host_->size()) == values.size(),
-                "{} values of {} ranks for {}", values.size(), host_->size(), mine.size());
+    PECIA_CHECK(mine.count() * host_->size() == values.count(), "{} values of {} ranks for {}",
+                values.count(), host_->size(), mine.count());
     for (int root = 0; root < host_->size(); ++root)
-      reduce(values.subspan(mine.size() * static_cast<size_t>(root), mine.size()),
-             root == host_->rank() ? mine : std::span<float>(), root, stream);
+      reduce(values.part(mine.count() * root, mine.count()),
+             root == host_->rank() ? mine : comm::Addends(), root, stream);
   }
 
   bool registers() const override { return true; }

@@ -281,6 +281,9 @@ class SeparateBackend : public kernels::Backend {
       cpu_->mask_tokens(later, cpu_stream_);
     });
   }
+  void cast(const kernels::CastArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, args] { cpu_->cast(args, cpu_stream_); });
+  }
   void square_sums(const kernels::SquareSumsArgs& args, device::Stream& stream) override {
     own(stream).enqueue([this, args] { cpu_->square_sums(args, cpu_stream_); });
   }

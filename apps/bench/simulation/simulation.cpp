@@ -6,9 +6,6 @@
 /// The shares of attention and of messages are in the preset; they follow from times of single ops
 /// that the paper gives. Two numbers are fitted here to two rows of the table: the share of
 /// products, and a constant, which no op of the paper explains. All other rows are foreseen.
-///
-/// The paper's queries, outputs and sums travel in bf16, and Pecia's in fp32. So these messages
-/// count half.
 
 #include <algorithm>
 #include <cmath>
@@ -81,11 +78,6 @@ class PublishedPass {
                   {},
                   plan},
                  simulation::Layers::folded));
-    for (Program& program : programs_)
-      for (simulation::Section& section : program)
-        for (simulation::Step& step : section.steps)
-          if (auto* const start = std::get_if<comm::PhantomStart>(&step.what))
-            if (!start->in_series || ring == AttentionExchange::pass_q) halve(*start);
   }
 
   simulation::ReplayResult on(const cluster_files::Cluster& cluster) const {
@@ -98,11 +90,6 @@ class PublishedPass {
   }
 
  private:
-  static void halve(comm::PhantomStart& start) {
-    for (auto* const messages : {&start.sends, &start.receives})
-      for (comm::PhantomMessage& message : *messages) message.bytes = (message.bytes + 1) / 2;
-  }
-
   std::vector<Program> programs_;
 };
 

@@ -352,7 +352,7 @@ parallel::RingRates Replica::measure_rates() {
 int64_t Replica::measure_shift_threshold(int64_t limit) {
   const int sp = settings_.resources.sp, tp = settings_.resources.tp;
   const parallel::SentPerToken sent =
-      execute::sent_per_token(model_.config, sp, tp, settings_.resources.ep);
+      execute::sent_per_token(model_.config, sp, tp, settings_.resources.ep, rank_.groups().wire);
   return parallel::shift_threshold(
       measure::measure_shift_inputs(model_.config, weights().matrix_type(),
                                     codes_used(model_.config, settings_), sp, tp, sent, ring_,

@@ -59,8 +59,8 @@ __global__ void gated_activation_kernel(Matrix<const In> gate, Matrix<const In> 
   }
 }
 
-template <int Count>
-__global__ void add_kernel(Matrix<const float> x, Matrix<float> y) {
+template <int Count, typename T>
+__global__ void add_kernel(Matrix<const T> x, Matrix<float> y) {
   const int64_t row = blockIdx.x;
   for (int64_t i = first_column<Count>(); i < y.columns; i += column_step<Count>()) {
     float added[Count], sum[Count];

@@ -62,7 +62,8 @@ RankNeeds needs_of_rank(int rank, const job::Job& job, const model::ModelConfig&
   return needs;
 }
 
-parallel::SentPerToken sent_per_token(const model::ModelConfig& config, int sp, int tp, int ep) {
+parallel::SentPerToken sent_per_token(const model::ModelConfig& config, int sp, int tp, int ep,
+                                      DType wire) {
   const int ranks = sp * tp;
   const int64_t tokens = 16 * int64_t{ranks};  // the same number of rows on every rank
   const auto passes_in = [](parallel::Sharding sharding) {
@@ -72,12 +73,14 @@ parallel::SentPerToken sent_per_token(const model::ModelConfig& config, int sp, 
   const TrialPasses in_shift = passes_in(parallel::Sharding::shift);
   int64_t base = 0, both = 0;
   for (int rank = 0; rank < ranks; ++rank) {
-    PhantomRank phantom(
-        config,
-        {.ranks = ranks,
-         .rank = rank,
-         .memory_bytes = std::numeric_limits<int64_t>::max(),
-         .replica = {.sp = sp, .tp = tp, .kv_tokens = 2 * in_base.slots(tokens + 1), .ep = ep}});
+    PhantomRank phantom(config, {.ranks = ranks,
+                                 .rank = rank,
+                                 .memory_bytes = std::numeric_limits<int64_t>::max(),
+                                 .replica = {.sp = sp,
+                                             .tp = tp,
+                                             .kv_tokens = 2 * in_base.slots(tokens + 1),
+                                             .ep = ep,
+                                             .wire = wire}});
     phantom.execute(in_base.feed(0, 1, tokens));
     base += phantom.sent().in_layers;
     phantom.execute(in_shift.feed(1, 1, tokens));

@@ -33,6 +33,7 @@ RankNeeds needs_of_rank(int rank, const job::Job& job, const model::ModelConfig&
 
 /// What the rule of the shift configuration counts: averages over the ranks of an SP × TP block.
 /// They send in proportion to the tokens, and no weights, so these may have any type.
-parallel::SentPerToken sent_per_token(const model::ModelConfig& config, int sp, int tp, int ep = 1);
+parallel::SentPerToken sent_per_token(const model::ModelConfig& config, int sp, int tp, int ep = 1,
+                                      DType wire = DType::fp32);
 
 }  // namespace pecia::execute

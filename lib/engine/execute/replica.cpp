@@ -35,6 +35,15 @@ kernels::RowInvariant row_invariant(const Replica::Settings& settings) {
   return settings.layout_invariant ? kernels::RowInvariant::yes : kernels::RowInvariant::no;
 }
 
+/// Collective over `ranks`.
+DType wire_of(const Replica::Settings& settings, const model::WeightViews& weights,
+              const attention::Compute& compute, comm::Communicator& ranks) {
+  if (settings.wire) return *settings.wire;
+  const DType operands = compute.backend.operand_type(weights.matrix_type());
+  const bool narrow = operands == DType::bf16 && !settings.layout_invariant;
+  return ranks.all_reduce_max(narrow ? 0 : 1) == 0 ? DType::bf16 : DType::fp32;
+}
+
 /// The device times the spans of ops where its memory is apart from the host's.
 const attention::Compute& timed(const attention::Compute& compute, bool memory_is_apart) {
   if (memory_is_apart)
@@ -61,7 +70,10 @@ Replica::Settings Replica::settings_of(const job::Job& job, const resources::Res
           .prompt_logprobs = job.generation.prompt_logprobs,
           .layout_invariant = job.reproducible == parallel::Reproducible::layout,
           .sparse = resources.sparse,
-          .ep = resources.ep};
+          .ep = resources.ep,
+          .wire = resources.wire   ? resources.wire
+                  : job.model.wire ? std::optional(resources::wire_of(job, DType::fp32))
+                                   : std::nullopt};
 }
 
 Replica::Replica(comm::Communicator& ranks, std::unique_ptr<comm::Communicator> tensors,
@@ -70,7 +82,8 @@ Replica::Replica(comm::Communicator& ranks, std::unique_ptr<comm::Communicator> 
     : tensors_(std::move(tensors)),
       compute_(timed(compute, tensors_ != nullptr)),
       groups_(attention::make_replica_groups(transfers(tensors_, ranks), settings.sp, settings.tp,
-                                             settings.places, settings.ep)),
+                                             settings.places, settings.ep,
+                                             wire_of(settings, weights, compute, ranks))),
       cache_(kv_shape(config, groups_.place, settings.kv_dtype), settings.kv_tokens, compute.device,
              recent_layers(config, settings)),
       attention_(groups_, {config.num_heads, config.num_kv_heads, config.attention_scale},

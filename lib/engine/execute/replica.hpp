@@ -28,6 +28,9 @@ class Replica {
     std::optional<parallel::SparseSetting> sparse = {};  ///< for passes by levels
     std::shared_ptr<grammar::Grammars> grammars = {};    ///< required where an answer has a shape
     int ep = 1;  ///< ranks that experts are dealt out over: 1, or sp · tp
+    /// The type in which activations travel, fp32 or bf16; absent: bf16 where all ranks' products take
+    /// it and layout_invariant allows it.
+    std::optional<DType> wire = {};
   };
 
   /// What a job and its resources say of the settings. Memory of resources that is not settled yet,

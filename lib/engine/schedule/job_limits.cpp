@@ -7,8 +7,17 @@ namespace pecia::schedule {
 
 parallel::RingShape ring_shape(const model::ModelConfig& config,
                                const resources::Resources& resources) {
+  const auto on_wire = static_cast<double>(size_of(resources.wire.value_or(DType::fp32)));
   return {static_cast<double>(config.num_heads), static_cast<double>(config.num_kv_heads),
-          element_bytes(resources.kv_dtype, config.head_dim)};
+          element_bytes(resources.kv_dtype, config.head_dim), on_wire, on_wire};
+}
+
+double query_bytes_per_row(const model::ModelConfig& config,
+                           const resources::Resources& resources) {
+  const auto on_wire = static_cast<double>(size_of(resources.wire.value_or(DType::fp32)));
+  const double of_head = 2 * on_wire * static_cast<double>(config.head_dim) + sizeof(float);
+  return of_head * static_cast<double>(config.layers * config.num_heads) /
+         (resources.sp * resources.tp);
 }
 
 SchedulerLimits limits_of(const job::Job& job, const model::ModelConfig& config,

@@ -12,6 +12,10 @@ namespace pecia::schedule {
 parallel::RingShape ring_shape(const model::ModelConfig& config,
                                const resources::Resources& resources);
 
+/// Bytes of a row's queries to one holder and of its partial outputs home, with the log-sum of each
+/// head, all layers together, on a rank of SP × TP.
+double query_bytes_per_row(const model::ModelConfig& config, const resources::Resources& resources);
+
 /// What job, model and resources say of the limits. Rates, times, tokenizer and grammars are left to
 /// the caller.
 SchedulerLimits limits_of(const job::Job& job, const model::ModelConfig& config,

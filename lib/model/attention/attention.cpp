@@ -49,7 +49,7 @@ Attention::Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<
       heads_(heads),
       cache_(cache),
       steps_(compute, cache, held_heads(groups.place, heads).q.size(), std::move(windows),
-             row_invariant, heads.scale),
+             row_invariant, heads.scale, groups.wire),
       ledger_(cache, groups.ring->size(), groups.ring->rank(),
               row_invariant == kernels::RowInvariant::yes
                   ? parallel::layout_ranks / groups.ring->size()
@@ -59,7 +59,7 @@ Attention::Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<
       broadcast_q_(compute, steps_),
       halo_(steps_),
       row_parts_(steps_),
-      exchange_(compute),
+      exchange_(compute, groups.wire),
       attended_(compute.buffer()) {
   PECIA_CHECK(cache.shape().num_kv_heads == held_heads(groups.place, heads).kv.size(),
               "a cache of {} KV heads for a shard of {}", cache.shape().num_kv_heads,

@@ -26,8 +26,8 @@ struct PathTraits {
   /// Each row's result is that of one call, so that `out` may be of a type that
   /// kernels::AttentionArgs::out takes.
   bool attends_once = false;
-  /// The type that queries may have besides fp32, and have with less work. It is fp32 where queries
-  /// travel.
+  /// The type that queries may have besides fp32, and have with less work. Where queries travel, it
+  /// is the type in which they do, or fp32.
   DType query_type = DType::fp32;
 };
 

@@ -13,7 +13,7 @@ using report::ScopedSpan;
 
 AttentionSteps::AttentionSteps(const Compute& compute, KvCache& cache, int64_t num_heads,
                                std::vector<int64_t> windows, kernels::RowInvariant row_invariant,
-                               std::optional<float> scale)
+                               std::optional<float> scale, DType wire)
     : compute_(compute),
       cache_(cache),
       num_heads_(num_heads),
@@ -21,6 +21,7 @@ AttentionSteps::AttentionSteps(const Compute& compute, KvCache& cache, int64_t n
       window_lengths_(windows_),
       row_invariant_(row_invariant),
       scale_(scale.value_or(1.0f / std::sqrt(static_cast<float>(head_dim())))),
+      wire_(wire),
       sink_part_(compute),
       messages_(compute, cache),
       rounded_q_(compute.buffer()),
@@ -37,11 +38,16 @@ void AttentionSteps::begin_pass(comm::Communicator& ring) {
   ring_ = &ring;
   messages_.begin_pass(ring);
   while (std::ssize(home_) < ring.size())
-    away_.emplace_back(compute_), home_.emplace_back(compute_);
+    away_.emplace_back(compute_), home_.emplace_back(compute_),
+        leaving_.push_back(compute_.buffer());
 }
 
 Partial AttentionSteps::partial(Buffers& buffers, int64_t rows) const {
-  return {queries(buffers.out, rows), lse(buffers.lse, rows)};
+  return {queries(buffers.out, rows, DType::fp32), lse(buffers.lse, rows)};
+}
+
+Partial AttentionSteps::coming(Buffers& buffers, int64_t rows) const {
+  return {queries(buffers.out, rows, wire_), lse(buffers.lse, rows)};
 }
 
 void AttentionSteps::count_flops(AttentionCall& call,
@@ -170,7 +176,7 @@ void AttentionSteps::send_home(const std::vector<Partial>& away, const std::vect
   comm::Blocks outs, lses;
   int64_t sent = 0;
   for (int rank = 0; rank < ring_->size(); ++rank) {
-    outs.send.push_back(bytes_of(away[rank].out));
+    outs.send.push_back(bytes_of(compute_.as_type(away[rank].out, wire_, leaving_[rank])));
     lses.send.push_back(bytes_of(away[rank].lse));
     outs.receive.push_back(bytes_of(home[rank].out));
     lses.receive.push_back(bytes_of(home[rank].lse));

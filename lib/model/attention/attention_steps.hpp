@@ -46,10 +46,11 @@ class AttentionSteps {
   };
 
   /// All references must outlive this object. `num_heads`: of this rank. `windows` has each layer's
-  /// sliding window, 0 for none. `scale` multiplies scores; absent: 1/sqrt(head_dim).
+  /// sliding window, 0 for none. `scale` multiplies scores; absent: 1/sqrt(head_dim). Queries and
+  /// results travel in `wire`, fp32 or bf16.
   AttentionSteps(const Compute& compute, KvCache& cache, int64_t num_heads,
                  std::vector<int64_t> windows, kernels::RowInvariant row_invariant,
-                 std::optional<float> scale = {});
+                 std::optional<float> scale = {}, DType wire = DType::fp32);
 
   /// Sets the ring of the pass, which has no messages yet. It must outlive the pass.
   void begin_pass(comm::Communicator& ring);
@@ -62,14 +63,17 @@ class AttentionSteps {
   int64_t num_heads() const { return num_heads_; }
   int64_t head_dim() const { return cache_.shape().head_dim; }
   float scale() const { return scale_; }  ///< multiplies scores
-  /// Bytes of a row's query as it travels, and of its result with the log-sums.
-  int64_t query_bytes() const { return num_heads_ * head_dim() * size_of(DType::fp32); }
+  DType wire() const { return wire_; }
+  /// Bytes of a row's query as it travels, and of its result with the log-sums, which are fp32.
+  int64_t query_bytes() const { return num_heads_ * head_dim() * size_of(wire_); }
   int64_t result_bytes() const { return query_bytes() + num_heads_ * size_of(DType::fp32); }
   kernels::StoredKeys cached(int64_t layer) const { return cache_.stored_keys(layer); }
-  TensorView queries(device::Buffer& buffer, int64_t rows) const {
-    return buffer.tensor(DType::fp32, {rows, num_heads_, head_dim()});
+  TensorView queries(device::Buffer& buffer, int64_t rows, DType type) const {
+    return buffer.tensor(type, {rows, num_heads_, head_dim()});
   }
   Partial partial(Buffers& buffers, int64_t rows) const;
+  /// The same for results that come from another rank.
+  Partial coming(Buffers& buffers, int64_t rows) const;
   /// The layer's results with their log-sums, which are valid until the next call.
   Partial results(const TensorView& out) { return {out, lse(lse_, out.rows())}; }
   /// Workspaces: results of a rank's queries over this rank's keys, and of this rank's queries over
@@ -93,6 +97,8 @@ class AttentionSteps {
                    const kernels::StoredKeys& keys, const Partial& to);
   /// kernels::Backend::query_type for the cache's keys.
   DType query_type() const { return compute_.backend.query_type(cache_.shape().dtype, head_dim()); }
+  /// The type of queries that have travelled: as they come, if attention takes this type.
+  DType visitor_type() const { return wire_ == query_type() ? wire_ : DType::fp32; }
   /// Returns the queries for several calls. Where each call would round them, they are rounded here,
   /// into memory that the next call of this function takes again.
   TensorView queries_of_calls(const TensorView& q);
@@ -114,7 +120,8 @@ class AttentionSteps {
                 const std::vector<parallel::StridedRange>& positions,
                 const std::vector<parallel::SlotRange>& slots, int64_t offset,
                 int64_t head_stride) const;
-  /// Sends away[r] to rank r and receives home[r] from there. The call is collective over the ring.
+  /// Sends away[r] to rank r and receives home[r], which is `coming`, from there. The call is
+  /// collective over the ring.
   void send_home(const std::vector<Partial>& away, const std::vector<Partial>& home);
   void wait(comm::Transfer& transfer, const char* name, int64_t bytes) {
     compute_.wait(transfer, name, bytes);
@@ -135,6 +142,7 @@ class AttentionSteps {
   std::vector<int64_t> window_lengths_;  ///< each window once
   kernels::RowInvariant row_invariant_;
   float scale_;
+  DType wire_;
   std::vector<TensorView> sink_logits_;  ///< by layer, or empty
   Buffers sink_part_;
   KeyMessages messages_;
@@ -142,7 +150,8 @@ class AttentionSteps {
   device::Buffer rounded_q_;
   Buffers part_;  ///< of attend_more, where the backend continues no results
   device::Buffer lse_;
-  std::vector<Buffers> away_, home_;  ///< by rank
+  std::vector<Buffers> away_, home_;     ///< by rank
+  std::vector<device::Buffer> leaving_;  ///< by rank: results as they travel
 };
 
 }  // namespace pecia::attention

@@ -84,13 +84,17 @@ void BroadcastQ::run(int64_t layer, const LayerRows& x, const Partial& to) {
   const int64_t own = x.q.rows(), total = static_cast<int64_t>(call.positions.size());
 
   // Own queries first, visitors where they are received.
-  const TensorView batch_q = total == own ? x.q : steps_.queries(batch_q_, total);
+  const DType type = steps_.visitor_type();
+  const TensorView batch_q = total == own ? x.q : steps_.queries(batch_q_, total, type);
   if (total > own) compute_.copy(x.q, batch_q.slice_rows(0, own));
+  const TensorView arrived = type == steps_.wire() || total == own
+                                 ? batch_q
+                                 : steps_.queries(arrived_q_, total, steps_.wire());
   comm::Blocks queries;
   int64_t row = own, sent = 0;
   for (int other = 0; other < size; ++other) {
     const auto count = static_cast<int64_t>(leaving[other].size());
-    const TensorView packed = steps_.queries(steps_.away(other).out, count);
+    const TensorView packed = steps_.queries(steps_.away(other).out, count, steps_.wire());
     for (int64_t i = 0; i < count;) {
       int64_t end = i + 1;  // of rows next to each other
       while (end < count && leaving[other][end] == leaving[other][end - 1] + 1) ++end;
@@ -98,11 +102,13 @@ void BroadcastQ::run(int64_t layer, const LayerRows& x, const Partial& to) {
       i = end;
     }
     queries.send.push_back(bytes_of(packed));
-    queries.receive.push_back(bytes_of(batch_q.slice_rows(row, coming[other])));
+    queries.receive.push_back(bytes_of(arrived.slice_rows(row, coming[other])));
     row += coming[other];
     sent += static_cast<int64_t>(queries.send.back().size());
   }
   steps_.wait(*steps_.ring().start_all_to_all(queries), "broadcast_q", sent);
+  if (arrived.dtype() != batch_q.dtype())
+    compute_.copy(arrived.slice_rows(own, total - own), batch_q.slice_rows(own, total - own));
 
   const Partial batch = total == own ? to : steps_.partial(batch_part_, total);
   steps_.attend(layer, call, batch_q, steps_.cached(layer), batch);
@@ -115,7 +121,7 @@ void BroadcastQ::run(int64_t layer, const LayerRows& x, const Partial& to) {
   for (int other = 0; other < size; ++other) {
     away.push_back(
         {batch.out.slice_rows(row, coming[other]), batch.lse.slice_rows(row, coming[other])});
-    home.push_back(steps_.partial(steps_.home(other), static_cast<int64_t>(leaving[other].size())));
+    home.push_back(steps_.coming(steps_.home(other), static_cast<int64_t>(leaving[other].size())));
     row += coming[other];
   }
   steps_.send_home(away, home);

@@ -14,11 +14,17 @@ class BroadcastQ : public AttentionPath {
  public:
   /// `steps` must outlive this object.
   BroadcastQ(const Compute& compute, AttentionSteps& steps)
-      : compute_(compute), steps_(steps), batch_q_(compute.buffer()), batch_part_(compute) {}
+      : compute_(compute),
+        steps_(steps),
+        batch_q_(compute.buffer()),
+        arrived_q_(compute.buffer()),
+        batch_part_(compute) {}
 
   void begin_pass(const PassRows& rows, std::span<const int64_t> windows) override;
   void run(int64_t layer, const LayerRows& x, const Partial& to) override;
-  PathTraits traits() const override { return {.stores_all_rows = rows_->stores_all()}; }
+  PathTraits traits() const override {
+    return {.stores_all_rows = rows_->stores_all(), .query_type = steps_.visitor_type()};
+  }
   int64_t bytes_without_window(const PassRows& rows) const override;
 
  private:
@@ -38,7 +44,7 @@ class BroadcastQ : public AttentionPath {
   std::map<int64_t, Visitors> visitors_;  ///< by window
 
   // Workspaces. They grow and are kept.
-  device::Buffer batch_q_;
+  device::Buffer batch_q_, arrived_q_;
   AttentionSteps::Buffers batch_part_;
 };
 

@@ -9,17 +9,37 @@ std::vector<device::Buffer> Compute::buffers(int count) const {
   return all;
 }
 
+namespace {
+
+/// Rows of any shape, as those of a matrix.
+TensorView as_matrix(const TensorView& rows) {
+  return rows.rank() == 2 ? rows : rows.reshape({rows.rows(), rows.row_elements()});
+}
+
+}  // namespace
+
 void Compute::copy(const TensorView& from, const TensorView& to) const {
-  PECIA_CHECK(from.dtype() == to.dtype() && from.rows() == to.rows() &&
-                  from.row_elements() == to.row_elements(),
-              "{} rows of {} {} copied to {} of {} {}", from.rows(), from.row_elements(),
-              name_of(from.dtype()), to.rows(), to.row_elements(), name_of(to.dtype()));
+  PECIA_CHECK(from.rows() == to.rows() && from.row_elements() == to.row_elements(),
+              "{} rows of {} copied to {} of {}", from.rows(), from.row_elements(), to.rows(),
+              to.row_elements());
+  if (from.dtype() != to.dtype()) return backend.cast({as_matrix(from), as_matrix(to)}, stream);
   const int64_t bytes = size_of(from.dtype());
   if (from.dense() && to.dense())
     device.copy(to.data(), from.data(), from.elements() * bytes, stream);
   else
     device.copy_rows(to.data(), to.row_stride() * bytes, from.data(), from.row_stride() * bytes,
                      from.row_elements() * bytes, from.rows(), stream);
+}
+
+TensorView Compute::as_type(const TensorView& x, DType type, device::Buffer& buffer) const {
+  if (x.dtype() == type) return x;
+  const TensorView copied = buffer.tensor(type, {x.rows(), x.row_elements()});
+  const report::ScopedSpan span(recorder, "cast", report::Kind::compute,
+                                x.elements() * (size_of(x.dtype()) + size_of(type)));
+  copy(x, copied);
+  return x.rank() == 2   ? copied
+         : x.rank() == 3 ? copied.reshape({x.rows(), x.size(1), x.size(2)})
+                         : copied.reshape({x.rows()});
 }
 
 void Compute::wait(comm::Transfer& transfer, const char* name, int64_t bytes) const {

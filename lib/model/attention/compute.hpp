@@ -22,9 +22,12 @@ struct Compute {
   device::Buffer buffer(int64_t bytes = 0) const { return {device, device::Memory::device, bytes}; }
   std::vector<device::Buffer> buffers(int count) const;
 
-  /// Copies the elements after the work that the stream holds. Shapes and types must be equal. Rows
-  /// may be strided.
+  /// Copies the elements after the work that the stream holds, widened or rounded if the types are
+  /// fp32 and bf16. Rows may be strided, and have the same number of elements on both sides.
   void copy(const TensorView& from, const TensorView& to) const;
+  /// Returns x itself if it is of the type, or else a dense copy of this type in `buffer`. It is
+  /// valid until the buffer's next use.
+  TensorView as_type(const TensorView& x, DType type, device::Buffer& buffer) const;
 
   /// Waits for the transfer of `bytes` bytes in a span with this name.
   void wait(comm::Transfer& transfer, const char* name, int64_t bytes) const;

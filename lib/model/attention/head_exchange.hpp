@@ -29,7 +29,8 @@ struct ExchangePlan {
 
 class HeadExchange {
  public:
-  explicit HeadExchange(const Compute& compute);
+  /// `wire`: fp32 or bf16, the type in which heads of fp32 travel.
+  explicit HeadExchange(const Compute& compute, DType wire = DType::fp32);
 
   /// Begins a pass. The layers that follow exchange heads in this way. `group` must outlive them.
   /// In each layer every rank of the group calls the functions below in this order. It calls
@@ -43,11 +44,11 @@ class HeadExchange {
 
   /// Begins to send the queries. q is [own rows, held query heads, head_dim], dense, of a type that
   /// is the same on all ranks of the group. It is copied, too. Returns the queries of all rows with
-  /// the heads wanted here. The own queries are there at once.
+  /// the heads wanted here, of q's type. The own queries are there at once.
   TensorView start_queries(const TensorView& q);
 
   struct Keys {
-    TensorView k, v;  ///< [all rows, wanted KV heads, head_dim]; valid until the next layer
+    TensorView k, v;  ///< [all rows, wanted KV heads, head_dim], fp32; valid until the next layer
   };
   Keys wait_keys();
 
@@ -65,6 +66,13 @@ class HeadExchange {
   int at(int distance) const;  ///< the rank at this distance
   TensorView rows_of(const TensorView& all, int rank) const;
   TensorView home(int rank);  ///< outputs of the own rows with the heads that `rank` attends
+  DType travels_in(const TensorView& x) const {
+    return x.dtype() == DType::fp32 ? wire_ : x.dtype();
+  }
+  /// Where rows of x arrive: in x itself if they travel in its type, else in `buffer`.
+  TensorView arrivals(const TensorView& x, device::Buffer& buffer) const;
+  /// Puts the rows of a rank that have arrived where they belong.
+  void take_in(const TensorView& arrived, const TensorView& all, int rank) const;
 
   void copy_heads(const TensorView& from, int64_t from_head, const TensorView& to, int64_t to_head,
                   int64_t width) const;
@@ -72,8 +80,10 @@ class HeadExchange {
                         const parallel::HeadRange& wanted, device::Buffer& buffer) const;
 
   Compute compute_;
+  DType wire_;
   device::Buffer q_, k_, v_;
-  std::vector<device::Buffer> packed_k_, packed_v_, packed_q_, home_;  ///< by rank
+  device::Buffer arrived_q_, arrived_k_, arrived_v_;  ///< where heads travel in another type
+  std::vector<device::Buffer> packed_k_, packed_v_, packed_q_, packed_out_, home_;  ///< by rank
 
   // The pass.
   comm::Communicator* group_ = nullptr;
@@ -81,9 +91,9 @@ class HeadExchange {
   int64_t num_rows_ = 0, head_dim_ = 0;
 
   // The layer.
-  Keys keys_;
+  Keys keys_, arrived_keys_;
   int64_t keys_bytes_ = 0;  ///< bytes sent for keys and values
-  DType queries_type_ = DType::fp32;
+  TensorView all_queries_, arrived_queries_;
   std::unique_ptr<comm::Transfer> k_transfer_, v_transfer_;
   std::vector<std::unique_ptr<comm::Transfer>> queries_, outputs_;  ///< by distance, from 1
 };

@@ -174,7 +174,7 @@ void Invariant::attend_subtree(int64_t layer, const Visit& visit, const TensorVi
 void Invariant::attend_stacked(int64_t layer, const Visit& visit, const TensorView& q,
                                const kernels::StoredKeys& keys, const Partial& to) {
   const int64_t rows = q.rows();
-  const TensorView queries = steps_.queries(stacked_q_, played() * rows);
+  const TensorView queries = steps_.queries(stacked_q_, played() * rows, DType::fp32);
   const Partial all = steps_.partial(stacked_, played() * rows);
   const auto leaf = [&](int index) {
     return Partial{all.out.slice_rows(index * rows, rows), all.lse.slice_rows(index * rows, rows)};
@@ -216,7 +216,7 @@ void Invariant::pass_keys(int64_t layer, const TensorView& q, const Partial& to)
 /// Every rank attends all queries to its own keys and sends each rank's results home, where they
 /// are merged.
 void Invariant::pass_queries(int64_t layer, const TensorView& q, const Partial& to) {
-  const TensorView queries = steps_.queries(all_q_, all_rows_);
+  const TensorView queries = steps_.queries(all_q_, all_rows_, DType::fp32);
   const Partial here = steps_.partial(all_partial_, all_rows_);
   comm::Blocks blocks;
   std::vector<Partial> away, home;  // by rank; the root of the tree where it is wanted

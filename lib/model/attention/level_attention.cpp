@@ -52,7 +52,7 @@ LevelAttention::LevelAttention(const Compute& compute, KvCache& cache, Attention
                                   comm::rack_of_rank(ranks.places), setting.levels)),
       setting_(setting),
       rank_(rank),
-      shape_{steps.num_heads(), cache.shape(), links_of(ranks.places, rank)},
+      shape_{steps.num_heads(), cache.shape(), links_of(ranks.places, rank), steps.wire()},
       importance_(compute, cache, steps),
       need_(compute),
       totals_(SparseTotals::of(levels_, cache.shape().layers)),
@@ -64,7 +64,10 @@ LevelAttention::LevelAttention(const Compute& compute, KvCache& cache, Attention
       outputs_here_(compute.buffer()),
       output_sums_(compute.buffer()),
       home_(compute.buffer()),
-      home_sums_(compute.buffer()) {
+      home_sums_(compute.buffer()),
+      travelling_q_(compute.buffer()),
+      queries_in_(compute.buffer()),
+      outputs_out_(compute.buffer()) {
   if (levels_.count() == 1) setting_.rule.drop = 0;  // there is nothing to drop from
   if (ranks.heads != nullptr)
     other_heads_.emplace(compute, *ranks.heads, ranks.kv_holders, shape_.links);
@@ -307,7 +310,7 @@ void LevelAttention::pick_keys(int64_t layer, const std::vector<Pick>& picks, co
 /// Copies the queries of KV heads' groups.
 void LevelAttention::pick_queries(const TensorView& q, const std::vector<Pick>& picks,
                                   const Orders& orders, const device::Buffer& to) const {
-  const int64_t width = group() * steps_.head_dim() * size_of(DType::fp32);
+  const int64_t width = group() * steps_.head_dim() * size_of(q.dtype());
   const int64_t pitch = kv_heads() * width;
   for (const Pick& one : picks) {
     const std::vector<int64_t>& order = order_of(orders, one);
@@ -325,9 +328,9 @@ void LevelAttention::pick_queries(const TensorView& q, const std::vector<Pick>& 
   }
 }
 
-std::span<std::byte> LevelAttention::entries(const device::Buffer& rows, int64_t width,
-                                             int64_t begin, int64_t count) const {
-  const int64_t bytes = width * size_of(DType::fp32);
+std::span<std::byte> LevelAttention::entries(const device::Buffer& rows, DType type, int64_t width,
+                                             int64_t begin, int64_t count) {
+  const int64_t bytes = width * size_of(type);
   return {rows.as<std::byte>() + begin * bytes, static_cast<size_t>(count * bytes)};
 }
 
@@ -339,7 +342,21 @@ void LevelAttention::add_keys(std::vector<std::span<std::byte>>& to, const Arena
     to.emplace_back(buffer->as<std::byte>() + begin * bytes, static_cast<size_t>(count * bytes));
   if (shape.dtype != DType::fp8) return;
   for (const device::Buffer* buffer : {&arena.k_scales, &arena.v_scales})
-    to.push_back(entries(*buffer, 1, begin, count));
+    to.push_back(entries(*buffer, DType::fp32, 1, begin, count));
+}
+
+TensorView LevelAttention::heads_of(const device::Buffer& rows, DType type, int64_t begin,
+                                    int64_t count) const {
+  const int64_t width = group() * steps_.head_dim();
+  return {
+      static_cast<void*>(entries(rows, type, width, begin, count).data()), type, {count, width}};
+}
+
+void LevelAttention::cast(const std::vector<LevelLayout::Move>& moves, const device::Buffer& from,
+                          DType from_type, const device::Buffer& to, DType to_type) const {
+  if (from_type == to_type) return;
+  for (const auto& [rank, begin, count] : moves)
+    compute_.copy(heads_of(from, from_type, begin, count), heads_of(to, to_type, begin, count));
 }
 
 void LevelAttention::run(int64_t layer, const LayerRows& x, const Partial& to) {
@@ -354,9 +371,13 @@ void LevelAttention::start(int64_t layer, const TensorView& q) {
   order_tokens(layer);
   const LevelLayout& layout = plan_->layout;
   const int64_t width = group() * steps_.head_dim();
+  const DType wire = steps_.wire();
   reserve(keys_out_, layout.keys_out), reserve(keys_here_, layout.keys_here);
-  queries_out_.reserve(layout.queries_out * width * size_of(DType::fp32));
+  queries_out_.reserve(layout.queries_out * width * size_of(wire));
   queries_here_.reserve(layout.queries_here * width * size_of(DType::fp32));
+  if (wire != DType::fp32) queries_in_.reserve(layout.queries_here * width * size_of(wire));
+  const TensorView leaving =
+      layout.queries_out > 0 ? compute_.as_type(q, wire, travelling_q_) : TensorView();
   arriving_.clear();
   arriving_bytes_.clear();
   if (plan_->sinks.keys > 0) send_sinks(layer);
@@ -365,7 +386,7 @@ void LevelAttention::start(int64_t layer, const TensorView& q) {
       const ScopedSpan span(compute_.recorder, "pack", Kind::compute);
       pick_keys(layer, step.cached_out, cached_order_, true, keys_out_);
       pick_keys(layer, step.rows_out, row_order_, false, keys_out_);
-      pick_queries(q, step.queries_out, query_order(), queries_out_);
+      if (leaving) pick_queries(leaving, step.queries_out, query_order(), queries_out_);
       pick_keys(layer, step.cached_here, cached_order_, true, keys_here_);
       pick_keys(layer, step.rows_here, row_order_, false, keys_here_);
       pick_queries(q, step.queries_here, query_order(), queries_here_);
@@ -387,9 +408,10 @@ void LevelAttention::start(int64_t layer, const TensorView& q) {
     for (const auto& [from, begin, count] : step.keys_arriving)
       add_keys(parts, keys_here_, begin, count), receive(from);
     for (const auto& [to, begin, count] : step.queries_leaving)
-      parts.push_back(entries(queries_out_, width, begin, count)), send(to);
+      parts.push_back(entries(queries_out_, wire, width, begin, count)), send(to);
+    const device::Buffer& arrivals = wire == DType::fp32 ? queries_here_ : queries_in_;
     for (const auto& [from, begin, count] : step.queries_arriving)
-      parts.push_back(entries(queries_here_, width, begin, count)), receive(from);
+      parts.push_back(entries(arrivals, wire, width, begin, count)), receive(from);
     const comm::Operation operation{"level_tokens", ring_->next_operation()};
     arriving_.push_back(ring_->start_exchange(exchange, operation));
     arriving_bytes_.push_back(sent);
@@ -431,10 +453,9 @@ void LevelAttention::send_sinks(int64_t layer) {
   sinks_coming_ = ring_->start_exchange(exchange, operation);
 }
 
-Partial LevelAttention::results(const device::Buffer& out, const device::Buffer& lse, int64_t begin,
-                                int64_t count) const {
-  return {TensorView(static_cast<void*>(out.as<float>() + begin * group() * steps_.head_dim()),
-                     DType::fp32, {count, group(), steps_.head_dim()}),
+Partial LevelAttention::results(const device::Buffer& out, DType type, const device::Buffer& lse,
+                                int64_t begin, int64_t count) const {
+  return {heads_of(out, type, begin, count).reshape({count, group(), steps_.head_dim()}),
           TensorView(static_cast<void*>(lse.as<float>() + begin * group()), DType::fp32,
                      {count, group()})};
 }
@@ -469,13 +490,13 @@ void LevelAttention::add_groups(const Pick& rows, const Orders& orders) {
 }
 
 /// Merges results of one KV head into all heads' results.
-void LevelAttention::merge(const Result& result, const Orders& orders, const device::Buffer& out,
-                           const device::Buffer& lse, const Partial& into) {
+void LevelAttention::merge(const Result& result, const Orders& orders, const Partial& part,
+                           const Partial& into) {
   groups_.clear();
   add_groups({result.sequence, result.part, result.head, result.rows, result.begin}, orders);
   const int64_t groups = into.out.rows() * kv_heads();
   steps_.merge(
-      results(out, lse, result.begin, result.rows.size()),
+      part,
       {into.out.reshape({groups, group(), steps_.head_dim()}), into.lse.reshape({groups, group()})},
       groups_);
 }
@@ -488,7 +509,9 @@ void LevelAttention::finish(int64_t layer, const TensorView& q, const Partial& o
   const int64_t outputs = (layout.levels - 1) * layout.queries_here;
   outputs_here_.reserve(outputs * width * size_of(DType::fp32));
   output_sums_.reserve(outputs * group() * size_of(DType::fp32));
-  home_.reserve(layout.home * width * size_of(DType::fp32));
+  const DType wire = steps_.wire();
+  if (wire != DType::fp32) outputs_out_.reserve(outputs * width * size_of(wire));
+  home_.reserve(layout.home * width * size_of(wire));
   home_sums_.reserve(layout.home * group() * size_of(DType::fp32));
   const bool learns = keeps_borders() && weighs(layer);
   if (learns) need_.attended_here(own.lse);
@@ -497,19 +520,22 @@ void LevelAttention::finish(int64_t layer, const TensorView& q, const Partial& o
   for (size_t i = 0; i < layout.steps.size(); ++i) {
     const LevelLayout::Step& step = layout.steps[i];
     steps_.wait(*arriving_[i], "level_tokens", arriving_bytes_[i]);
+    cast(step.queries_arriving, queries_in_, wire, queries_here_, DType::fp32);
     if (!step.items.empty())
       attend(layout.queries_here, layout.positions, step.items, step.runs, step.pairs, keys_here_,
-             results(outputs_here_, output_sums_, layout.output_at(step.level, 0),
+             results(outputs_here_, DType::fp32, output_sums_, layout.output_at(step.level, 0),
                      layout.queries_here));
+    cast(step.outputs_leaving, outputs_here_, DType::fp32, outputs_out_, wire);
+    const device::Buffer& leaving = wire == DType::fp32 ? outputs_here_ : outputs_out_;
     comm::Exchange exchange;
     int64_t sent = 0;
     for (const auto& [to, begin, count] : step.outputs_leaving)
-      for (const auto& part : {entries(outputs_here_, width, begin, count),
-                               entries(output_sums_, group(), begin, count)})
+      for (const auto& part : {entries(leaving, wire, width, begin, count),
+                               entries(output_sums_, DType::fp32, group(), begin, count)})
         exchange.sends.push_back({part, to}), sent += static_cast<int64_t>(part.size());
     for (const auto& [from, begin, count] : step.outputs_arriving)
-      for (const auto& part :
-           {entries(home_, width, begin, count), entries(home_sums_, group(), begin, count)})
+      for (const auto& part : {entries(home_, wire, width, begin, count),
+                               entries(home_sums_, DType::fp32, group(), begin, count)})
         exchange.receives.push_back({part, from});
     const comm::Operation operation{"level_outputs", ring_->next_operation()};
     coming_home.push_back(ring_->start_exchange(exchange, operation));
@@ -518,10 +544,13 @@ void LevelAttention::finish(int64_t layer, const TensorView& q, const Partial& o
   for (size_t i = 0; i < layout.steps.size(); ++i) {
     const LevelLayout::Step& step = layout.steps[i];
     for (const Result& result : step.from_here)
-      merge(result, query_order(), outputs_here_, output_sums_, own);
+      merge(result, query_order(),
+            results(outputs_here_, DType::fp32, output_sums_, result.begin, result.rows.size()),
+            own);
     steps_.wait(*coming_home[i], "level_outputs", sent_home[i]);
     for (const Result& result : step.from_others)
-      merge(result, query_order(), home_, home_sums_, own);
+      merge(result, query_order(),
+            results(home_, wire, home_sums_, result.begin, result.rows.size()), own);
   }
   for (const Plan::Inner& inner : plan.inner) attend_kept(layer, inner, q, own);
   if (plan.sinks.keys > 0) {
@@ -561,10 +590,10 @@ void LevelAttention::attend_own(const Plan::Inner& inner, const Orders& rows, co
   pick_queries(q, inner.asking, rows, queries_here_);
   attend(inner.queries, inner.call.positions, inner.call.items, inner.call.runs,
          inner.call.flops.at(0) / (4 * static_cast<double>(group() * steps_.head_dim())), keys,
-         results(outputs_here_, output_sums_, 0, inner.queries));
+         results(outputs_here_, DType::fp32, output_sums_, 0, inner.queries));
   for (const Pick& pick : inner.merged)
-    merge({pick.sequence, pick.part, pick.head, pick.tokens, pick.to}, rows, outputs_here_,
-          output_sums_, into);
+    merge({pick.sequence, pick.part, pick.head, pick.tokens, pick.to}, rows,
+          results(outputs_here_, DType::fp32, output_sums_, pick.to, pick.tokens.size()), into);
 }
 
 /// Call it after attention to the sinks, whose log-sums are still there.
@@ -572,7 +601,8 @@ void LevelAttention::learn_need(const Plan& plan, const Partial& attended) {
   if (plan.sinks.queries > 0) {
     groups_.clear();
     for (const Pick& pick : plan.sinks.asking) add_groups(pick, query_order_);
-    need_.attended_always(results(outputs_here_, output_sums_, 0, plan.sinks.queries).lse, groups_);
+    need_.attended_always(
+        results(outputs_here_, DType::fp32, output_sums_, 0, plan.sinks.queries).lse, groups_);
   }
   std::vector<int64_t> rows;
   for (size_t i = 0; i < sequences_.size(); ++i)

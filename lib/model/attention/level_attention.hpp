@@ -168,12 +168,18 @@ class LevelAttention : public AttentionPath {
                     const Orders& orders, const device::Buffer& to) const;
   void add_keys(std::vector<std::span<std::byte>>& to, const Arena& arena, int64_t begin,
                 int64_t count) const;
-  std::span<std::byte> entries(const device::Buffer& rows, int64_t width, int64_t begin,
-                               int64_t count) const;
-  Partial results(const device::Buffer& out, const device::Buffer& lse, int64_t begin,
+  /// Entries [begin, begin + count) of memory with `width` numbers of `type` each.
+  static std::span<std::byte> entries(const device::Buffer& rows, DType type, int64_t width,
+                                      int64_t begin, int64_t count);
+  /// The same of queries or results, [count, group · head_dim].
+  TensorView heads_of(const device::Buffer& rows, DType type, int64_t begin, int64_t count) const;
+  Partial results(const device::Buffer& out, DType type, const device::Buffer& lse, int64_t begin,
                   int64_t count) const;
-  void merge(const LevelLayout::Result& result, const Orders& orders, const device::Buffer& out,
-             const device::Buffer& lse, const Partial& into);
+  void merge(const LevelLayout::Result& result, const Orders& orders, const Partial& part,
+             const Partial& into);
+  /// Casts the entries of these moves from one memory to the same place in another.
+  void cast(const std::vector<LevelLayout::Move>& moves, const device::Buffer& from,
+            DType from_type, const device::Buffer& to, DType to_type) const;
   void attend(int64_t queries, std::span<const int64_t> positions,
               std::span<const kernels::AttentionItem> items, std::span<const kernels::KeyRun> runs,
               double pairs, const Arena& keys, const Partial& to);
@@ -215,6 +221,8 @@ class LevelAttention : public AttentionPath {
 
   Arena keys_out_, keys_here_, sink_keys_;
   device::Buffer queries_out_, queries_here_, outputs_here_, output_sums_, home_, home_sums_;
+  /// Queries and results as they travel, where that is not in fp32.
+  device::Buffer travelling_q_, queries_in_, outputs_out_;
 };
 
 }  // namespace pecia::attention

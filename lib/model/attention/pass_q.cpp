@@ -35,27 +35,32 @@ void PassQ::run(int64_t layer, const LayerRows& x, const Partial& to) {
   const auto& visits = visits_[static_cast<size_t>(steps_.cache().retention(layer))];
   const int size = rows.size(), rank = rows.index();
   const int right = (rank + 1) % size, left = (rank + size - 1) % size;
-  TensorView visiting_q = x.q;
+  TensorView travelling_q = size > 1 ? compute_.as_type(x.q, steps_.wire(), leaving_) : x.q;
   for (int step = 0; step < size; ++step) {
     const int owner = rows.visiting(step);
     std::unique_ptr<comm::Transfer> transfer;
     TensorView coming;
     if (step + 1 < size) {
-      coming = steps_.queries(travelling_[step % 2], rows.count(rows.visiting(step + 1)));
-      transfer = ring.start_send_receive(bytes_of(visiting_q), right, bytes_of(coming), left);
+      coming =
+          steps_.queries(travelling_[step % 2], rows.count(rows.visiting(step + 1)), steps_.wire());
+      transfer = ring.start_send_receive(bytes_of(travelling_q), right, bytes_of(coming), left);
     }
-    steps_.attend(layer, visits[step], visiting_q, steps_.cached(layer),
-                  step == 0 ? to : steps_.partial(steps_.away(owner), rows.count(owner)));
+    if (step == 0)
+      steps_.attend(layer, visits[0], x.q, steps_.cached(layer), to);
+    else
+      steps_.attend(layer, visits[step],
+                    compute_.as_type(travelling_q, steps_.visitor_type(), visiting_),
+                    steps_.cached(layer), steps_.partial(steps_.away(owner), rows.count(owner)));
     if (!transfer) break;
-    steps_.wait(*transfer, "ring_pass_q", static_cast<int64_t>(bytes_of(visiting_q).size()));
-    visiting_q = coming;
+    steps_.wait(*transfer, "ring_pass_q", static_cast<int64_t>(bytes_of(travelling_q).size()));
+    travelling_q = coming;
   }
   if (size == 1) return;
 
   std::vector<Partial> away, home;
   for (int other = 0; other < size; ++other) {
     away.push_back(steps_.partial(steps_.away(other), other == rank ? 0 : rows.count(other)));
-    home.push_back(steps_.partial(steps_.home(other), other == rank ? 0 : x.q.rows()));
+    home.push_back(steps_.coming(steps_.home(other), other == rank ? 0 : x.q.rows()));
   }
   steps_.send_home(away, home);
   for (int other = 0; other < size; ++other)

@@ -14,17 +14,25 @@ class PassQ : public AttentionPath {
  public:
   /// `steps` must outlive this object.
   PassQ(const Compute& compute, AttentionSteps& steps)
-      : steps_(steps), travelling_{compute.buffer(), compute.buffer()} {}
+      : compute_(compute),
+        steps_(steps),
+        leaving_(compute.buffer()),
+        visiting_(compute.buffer()),
+        travelling_{compute.buffer(), compute.buffer()} {}
 
   void begin_pass(const PassRows& rows, std::span<const int64_t> windows) override;
   void run(int64_t layer, const LayerRows& x, const Partial& to) override;
-  PathTraits traits() const override { return {.stores_all_rows = rows_->stores_all()}; }
+  PathTraits traits() const override {
+    return {.stores_all_rows = rows_->stores_all(), .query_type = steps_.visitor_type()};
+  }
   int64_t bytes_without_window(const PassRows& rows) const override;
 
  private:
+  Compute compute_;
   AttentionSteps& steps_;
   const PassRows* rows_ = nullptr;
   std::array<std::vector<AttentionCall>, 2> visits_;  ///< by Retention and step
+  device::Buffer leaving_, visiting_;                 ///< own and others' queries in another type
   device::Buffer travelling_[2];                      ///< it grows and is kept
 };
 

@@ -7,15 +7,35 @@ namespace pecia::attention {
 
 using Places = std::vector<comm::RackServerGpu>;
 
+namespace {
+
+/// Bytes that travel would mean other numbers on the other side.
+void require_same_wire(comm::Communicator& replica, DType wire) {
+  PECIA_CHECK(wire == DType::fp32 || wire == DType::bf16, "activations travel in {}",
+              name_of(wire));
+  const auto wires = replica.all_gather(std::as_bytes(std::span(&wire, 1)));
+  const auto of = [&](size_t rank) { return static_cast<DType>(wires[rank].at(0)); };
+  for (size_t rank = 1; rank < wires.size(); ++rank)
+    if (of(rank) != of(0))
+      fail<InputError>(
+          "model.wire: activations travel in {} on rank {} of a replica and in {} on its rank 0; "
+          "name one type in the job",
+          name_of(of(rank)), rank, name_of(of(0)));
+}
+
+}  // namespace
+
 ReplicaGroups make_replica_groups(comm::Communicator& replica, int sp, int tp,
-                                  std::span<const comm::RackServerGpu> places, int ep) {
+                                  std::span<const comm::RackServerGpu> places, int ep, DType wire) {
   const int block = sp * tp, rank = replica.rank(), size = replica.size();
   PECIA_CHECK(sp >= 1 && tp >= 1 && size % block == 0, "{} ranks in blocks of SP {} × TP {}", size,
               sp, tp);
   PECIA_CHECK(ep == 1 || ep == block, "experts over {} of the {} ranks of a block", ep, block);
   PECIA_CHECK(places.empty() || static_cast<int>(places.size()) == size, "{} places for {} ranks",
               places.size(), size);
+  require_same_wire(replica, wire);
   ReplicaGroups groups;
+  groups.wire = wire;
   groups.cp = size / block;
   groups.cp_index = rank / block;
   groups.place = {sp, tp, rank % block / tp, rank % tp, ep};

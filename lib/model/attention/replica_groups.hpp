@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "lib/base/core/dtype.hpp"
 #include "lib/ranks/comm/communicator.hpp"
 #include "lib/ranks/parallel/sharding.hpp"
 
@@ -22,14 +23,16 @@ struct ReplicaGroups {
   std::vector<int> tp_servers, block_servers;
   /// Places of the ranks of these groups; all the same where they are not known.
   std::vector<comm::RackServerGpu> ring_places, tp_places;
+  DType wire = DType::fp32;  ///< type in which activations travel: fp32, or bf16
 };
 
 /// Makes the groups of rank (cp_index · sp + sp_index) · tp + tp_index of `replica`, which has
 /// cp · sp · tp ranks. `places` has an entry for each rank of the replica. If it is empty, all
 /// ranks count as being on one server. Experts are dealt out over `ep` ranks, 1 or sp · tp. The call
-/// is collective over `replica`.
+/// is collective over `replica`. Throws InputError if the ranks give different wires.
 ReplicaGroups make_replica_groups(comm::Communicator& replica, int sp, int tp,
-                                  std::span<const comm::RackServerGpu> places = {}, int ep = 1);
+                                  std::span<const comm::RackServerGpu> places = {}, int ep = 1,
+                                  DType wire = DType::fp32);
 
 /// Tells whether the host waits for no transfer between ops. Either the transfers are on the
 /// stream, or the rank is alone.

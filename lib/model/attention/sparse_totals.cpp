@@ -29,16 +29,16 @@ PartTokens sum_of(const LevelSequence& sequence) {
 /// which are G / P of G, but at least one: a head goes to several ranks if there are more ranks than
 /// heads. So to each other rank there go
 ///
-///     queries            N / P · H / P            · head_dim · size of fp32
+///     queries            N / P · H / P            · head_dim · size of the wire's type
 ///     keys and values    N / P · max(G / P, 1)    · bytes of a key and a value in the cache
-///     outputs            N / P · H / P            · head_dim · size of fp32
+///     outputs            N / P · H / P            · head_dim · size of the wire's type
 ///
 /// Cached tokens stay where their heads are. Element types are those of levels. Heads that P does
 /// not divide count as if they could be cut.
 double ulysses_bytes(int64_t rows, int ranks, const CountedShape& shape) {
   const double heads = static_cast<double>(shape.num_heads) / ranks;
   const double kv_heads = std::max(1.0, static_cast<double>(shape.kv.num_kv_heads) / ranks);
-  const auto query = static_cast<double>(shape.kv.head_dim * size_of(DType::fp32));
+  const auto query = static_cast<double>(shape.kv.head_dim * size_of(shape.wire));
   const auto key_and_value =
       static_cast<double>(shape.kv.layer_bytes_per_token() / shape.kv.num_kv_heads);
   return static_cast<double>(rows) / ranks * (2 * heads * query + kv_heads * key_and_value);
@@ -86,7 +86,7 @@ LayerCount count_layer(const parallel::Levels& levels, const parallel::LevelRule
 
   const int64_t group = shape.num_heads / shape.kv.num_kv_heads;
   const int64_t key_bytes = shape.kv.layer_bytes_per_token() / shape.kv.num_kv_heads;
-  const int64_t query_bytes = group * shape.kv.head_dim * size_of(DType::fp32);
+  const int64_t query_bytes = group * shape.kv.head_dim * size_of(shape.wire);
   const int64_t output_bytes = query_bytes + group * size_of(DType::fp32);  // with log-sums
   for (const LevelLayout::Step& step : layout.steps) {
     LevelCount& of = count.levels[step.level - 1];

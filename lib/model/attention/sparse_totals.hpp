@@ -43,6 +43,7 @@ struct CountedShape {
   KvShape kv;
   /// From the rank to each rank of the ring, or of those that share its heads.
   std::vector<comm::LinkLevel> links;
+  DType wire = DType::fp32;  ///< type in which queries and outputs travel
 };
 
 /// Counts a layer at a rank that has the parts `here`, for a layout that lay_out gave it. Where these

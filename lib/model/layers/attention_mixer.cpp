@@ -179,7 +179,7 @@ void AttentionMixer::project_output(int block, const TensorView& hidden,
     products_.linear("o_proj", x, weights_->o, to, accumulate,
                      products_.splits_of_part(tensor_.cut().count));
   };
-  tensor_.add_product(block, hidden, multiply, change);
+  tensor_.add_product(block, hidden, multiply, change, products_.result_type(x.rows()));
 }
 
 }  // namespace pecia::model

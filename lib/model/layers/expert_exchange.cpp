@@ -31,13 +31,16 @@ int64_t sum_of(std::span<const int64_t> values) {
 
 }  // namespace
 
-ExpertExchange::ExpertExchange(const attention::Compute& compute)
+ExpertExchange::ExpertExchange(const attention::Compute& compute, DType wire)
     : compute_(compute),
+      wire_(wire),
       leaving_(compute.buffer()),
       arrived_(compute.buffer()),
       chosen_(compute.buffer()),
       weights_(compute.buffer()),
-      returned_(compute.buffer()) {}
+      returned_(compute.buffer()),
+      rounded_(compute.buffer()),
+      widened_(compute.buffer()) {}
 
 void ExpertExchange::begin_pass(comm::Communicator& group, std::vector<RowRange> held) {
   PECIA_CHECK(std::ssize(held) == group.size(), "experts of {} ranks in a group of {}", held.size(),
@@ -117,14 +120,16 @@ ExpertExchange::Arrived ExpertExchange::send(const TensorView& rows, const Tenso
     which_.insert(which_.end(), leaves_[rank].begin(), leaves_[rank].end());
   }
   const int64_t width = rows.size(1);
+  const DType type = rows.dtype() == DType::fp32 ? wire_ : rows.dtype();
   const TensorView packed = leaving_.tensor(rows.dtype(), {sum_of(num_leaving_), width});
-  const TensorView arrived = arrived_.tensor(rows.dtype(), {sum_of(num_coming_), width});
+  const TensorView arrived = arrived_.tensor(type, {sum_of(num_coming_), width});
   {
     const ScopedSpan span(compute_.recorder, "pack_rows", Kind::compute);
     compute_.backend.sum_rows({.x = rows, .which = which_, .out = packed}, compute_.stream);
   }
-  exchange("all_to_all_rows", packed, num_leaving_, arrived, num_coming_);
-  return with_choices(arrived);
+  exchange("all_to_all_rows", compute_.as_type(packed, type, rounded_), num_leaving_, arrived,
+           num_coming_);
+  return with_choices(compute_.as_type(arrived, rows.dtype(), widened_));
 }
 
 /// The choices of the rows that have come, where the experts read them.
@@ -148,8 +153,10 @@ ExpertExchange::Arrived ExpertExchange::with_choices(const TensorView& rows) {
 void ExpertExchange::bring_back(const TensorView& sums, const TensorView& to,
                                 Accumulate accumulate) {
   const int64_t size = group_->size();
-  const TensorView returned = returned_.tensor(DType::fp32, {sum_of(num_leaving_), sums.size(1)});
-  exchange("all_to_all_sums", sums, num_coming_, returned, num_leaving_);
+  const TensorView coming = returned_.tensor(wire_, {sum_of(num_leaving_), sums.size(1)});
+  exchange("all_to_all_sums", compute_.as_type(sums, wire_, rounded_), num_coming_, coming,
+           num_leaving_);
+  const TensorView returned = compute_.as_type(coming, DType::fp32, widened_);
   which_.assign(to.rows() * size, -1);
   int32_t next = 0;
   for (int64_t rank = 0; rank < size; ++rank)

@@ -22,7 +22,8 @@ namespace pecia::model {
 
 class ExpertExchange {
  public:
-  explicit ExpertExchange(const attention::Compute& compute);
+  /// `wire`: fp32 or bf16, the type in which rows and sums of fp32 travel.
+  explicit ExpertExchange(const attention::Compute& compute, DType wire = DType::fp32);
 
   /// Begins a pass: rows travel in `group`, whose ranks hold the experts `held`, by rank.
   void begin_pass(comm::Communicator& group, std::vector<parallel::RowRange> held);
@@ -58,7 +59,9 @@ class ExpertExchange {
                 const TensorView& to, std::span<const int64_t> received);
 
   attention::Compute compute_;
+  DType wire_;
   device::Buffer leaving_, arrived_, chosen_, weights_, returned_;
+  device::Buffer rounded_, widened_;  ///< where rows or sums do not travel in their type
 
   // The pass.
   comm::Communicator* group_ = nullptr;

@@ -24,7 +24,7 @@ void GatedFfn::run(const GatedFfnWeights& weights, int block, const TensorView& 
     products_.linear("down_proj", activated, weights.down, to, accumulate,
                      products_.splits_of_part(tensor_.cut().count));
   };
-  tensor_.add_product(block, hidden, multiply, change);
+  tensor_.add_product(block, hidden, multiply, change, products_.result_type(rows.rows()));
 }
 
 TensorView GatedFfn::activate(const GatedFfnWeights& weights, const TensorView& rows) {

@@ -14,7 +14,7 @@ Mixture::Mixture(const ModelConfig& config, const attention::ReplicaGroups& grou
       compute_(compute),
       products_(products),
       tensor_(tensor),
-      exchange_(compute),
+      exchange_(compute, groups.wire),
       logits_(compute.buffer()),
       chosen_(compute.buffer()),
       weights_(compute.buffer()),

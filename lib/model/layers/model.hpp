@@ -67,10 +67,8 @@ class Model {
     return tensor_.exchange_rows(rows, count);
   }
 
-  /// Type of the rows that are gathered for products. Rows that no norm precedes stay in fp32.
-  DType operand_type() const {
-    return config_.norm_before ? products_.operand_type() : DType::fp32;
-  }
+  /// Type of the rows that products take.
+  DType operand_type() const { return products_.operand_type(); }
 
   /// Advances the weights that travel ahead of their layer, and sums and gathers of rows. Call it
   /// in polls while computing.

@@ -25,9 +25,6 @@ std::byte* data_of(const TensorView& tensor) {
 std::span<std::byte> span_of(const TensorView& tensor) {
   return {data_of(tensor), static_cast<size_t>(bytes_of(tensor))};
 }
-std::span<float> floats_of(const TensorView& tensor) {
-  return {tensor.as<float>(), static_cast<size_t>(tensor.elements())};
-}
 
 /// If hierarchical sums over the servers would have another order, all ranks count as one server.
 std::vector<int> servers_to_use(const std::vector<int>& servers,
@@ -55,6 +52,9 @@ TensorParallel::TensorParallel(const attention::ReplicaGroups& groups,
       block_(make_collectives(*groups.block, groups.block_servers, row_invariant)),
       outputs_(compute.buffer()),
       partial_(compute.buffer()),
+      sums_on_wire_(compute.buffer()),
+      embedded_(compute.buffer()),
+      rows_on_wire_(compute.buffer()),
       packed_(compute.buffers(groups.block->size())) {}
 
 void TensorParallel::begin_pass(Sharding sharding, int64_t num_rows) {
@@ -98,31 +98,66 @@ int TensorParallel::products_before_sum() const {
 }
 
 void TensorParallel::add_product(int block, const TensorView& hidden, const Multiply& multiply,
-                                 const Change& change) {
+                                 const Change& change, DType narrowest) {
   if (cut_.count == 1 && !change) return multiply(hidden, Accumulate::yes);
-  const TensorView partial =
-      block_of(partial_.tensor(DType::fp32, {rows_.linear.size(), hidden.row_elements()}), block);
-  const TensorView own = partial.slice_rows(rows_.own[block].begin - rows_.blocks[block].begin,
-                                            rows_.own[block].size());
-  multiply(partial, Accumulate::no);
+  const DType wire = cut_.count > 1 ? groups_.wire : DType::fp32;
+  const auto rows_in = [&](device::Buffer& buffer, DType type) {
+    return block_of(buffer.tensor(type, {rows_.linear.size(), hidden.row_elements()}), block);
+  };
+  const auto own_of_block = [&](const TensorView& of_block) {
+    return of_block.slice_rows(rows_.own[block].begin - rows_.blocks[block].begin,
+                               rows_.own[block].size());
+  };
+  const bool rounds = wire != DType::fp32, multiplies_wide = rounds && narrowest != wire;
+  TensorView wide, sum;
+  if (!rounds || multiplies_wide || change) wide = rows_in(partial_, DType::fp32);
+  sum = rounds ? rows_in(sums_on_wire_, wire) : wide;
+  multiply(multiplies_wide ? wide : sum, Accumulate::no);
+  if (multiplies_wide) round(wide, sum);
+  const TensorView own = own_of_block(sum);
   if (cut_.count == 1)
     sums_[block] = {};
   else if (rows_differ())
-    start_scatter(block, partial, own);
+    start_scatter(block, sum, own);
   else
-    start_sum(block, partial);
+    start_sum(block, sum);
   sums_[block].sum = own;
   sums_[block].hidden = hidden;
   sums_[block].change = change;
+  if (change) sums_[block].wide = own_of_block(wide);
+}
+
+void TensorParallel::round(const TensorView& values, const TensorView& to) const {
+  const ScopedSpan span(compute_.recorder, "cast", Kind::compute, bytes_of(values) + bytes_of(to));
+  compute_.copy(values, to);
+}
+
+/// The sum of embeddings on the wire, which wait_sum adds to hidden states that are zero until then.
+TensorView TensorParallel::embedded(int block, const TensorView& hidden) {
+  const TensorView own = own_of(hidden, block);
+  compute_.device.zero(own.data(), bytes_of(own), compute_.stream);
+  return own_of(embedded_.tensor(groups_.wire, {hidden.rows(), hidden.row_elements()}), block);
 }
 
 void TensorParallel::embed(const TensorView& hidden, const LookUp& look_up) {
   if (vocab_cut_.count == 1) return look_up(rows_.own, hidden);
+  const DType wire = groups_.wire;
+  const auto add_later = [&](int block, const TensorView& sum) {
+    sums_[block].sum = sum, sums_[block].hidden = own_of(hidden, block);
+  };
   if (!rows_differ()) {
     for (int block = 0; block < num_blocks(); ++block) {
       const TensorView own = own_of(hidden, block);
       look_up({rows_.own[block]}, own);
-      start_sum(block, own);
+      if (wire == DType::fp32) {
+        start_sum(block, own);
+        continue;
+      }
+      const TensorView sent = sums_on_wire_.tensor(wire, {hidden.rows(), hidden.row_elements()});
+      round(own, own_of(sent, block));
+      embedded(block, hidden);
+      start_sum(block, own_of(sent, block));
+      add_later(block, own_of(sent, block));
     }
     return;
   }
@@ -139,7 +174,16 @@ void TensorParallel::embed(const TensorView& hidden, const LookUp& look_up) {
     }
     const TensorView part = partial.slice_rows(begin, count);
     look_up(ranges, part);
-    start_scatter(block, part, own_of(hidden, block));
+    if (wire == DType::fp32) {
+      start_scatter(block, part, own_of(hidden, block));
+    } else {
+      const TensorView sent =
+          sums_on_wire_.tensor(wire, {total, hidden.row_elements()}).slice_rows(begin, count);
+      round(part, sent);
+      const TensorView mine = embedded(block, hidden);
+      start_scatter(block, sent, mine);
+      add_later(block, mine);
+    }
     begin += count;
   }
 }
@@ -156,8 +200,7 @@ void TensorParallel::start_sum_of_parts(const TensorView& parts) {
 TensorParallel::UnderWay TensorParallel::all_reduce(const TensorView& values) {
   comm::Collectives& group = weight_group();
   const bool timed_apart = compute_.recorder.keeps_ops();
-  return {timed_apart ? group.start_all_reduce(floats_of(values))
-                      : group.start_all_reduce_in_step(floats_of(values)),
+  return {timed_apart ? group.start_all_reduce(values) : group.start_all_reduce_in_step(values),
           "all_reduce", bytes_of(values)};
 }
 
@@ -165,32 +208,47 @@ void TensorParallel::start_scatter(int block, const TensorView& partial, const T
   std::vector<int64_t> counts;
   for (const parallel::ShardedRows& rows : vocab_rows_)
     counts.push_back(rows.own[block].size() * own.row_elements());
-  sums_[block] = {tp_->start_reduce_scatter(floats_of(partial), counts, floats_of(own)),
-                  "reduce_scatter", bytes_of(partial)};
+  sums_[block] = {tp_->start_reduce_scatter(partial, counts, own), "reduce_scatter",
+                  bytes_of(partial)};
 }
 
 void TensorParallel::start_gather(int block, const TensorView& all) {
   if (!gathers()) return;
+  const bool rounds = all.dtype() == DType::fp32 && groups_.wire != DType::fp32;
+  const TensorView sent =
+      rounds ? rows_on_wire_.tensor(groups_.wire, {all.rows(), all.row_elements()}) : all;
   std::vector<std::span<std::byte>> blocks;
-  for (const parallel::ShardedRows& rows : vocab_rows_)
-    blocks.push_back(span_of(
-        all.slice_rows(rows.own[block].begin - rows_.linear.begin, rows.own[block].size())));
+  for (const parallel::ShardedRows& rows : vocab_rows_) {
+    const auto of_rank = [&](const TensorView& of) {
+      return of.slice_rows(rows.own[block].begin - rows_.linear.begin, rows.own[block].size());
+    };
+    if (rounds && std::ssize(blocks) == groups_.tp->rank()) round(of_rank(all), of_rank(sent));
+    blocks.push_back(span_of(of_rank(sent)));
+  }
   const auto own_bytes = static_cast<int64_t>(blocks[groups_.tp->rank()].size());
   gathers_[block] = {tp_->start_all_gather(std::move(blocks)), "all_gather", own_bytes};
+  if (rounds)
+    gathers_[block].sum = block_of(sent, block), gathers_[block].wide = block_of(all, block);
 }
 
 void TensorParallel::wait_sum(int block) {
   UnderWay& one = sums_[block];
   wait(one);
-  const TensorView sum = std::exchange(one.sum, {});
+  TensorView sum = std::exchange(one.sum, {});
   if (!sum) return;
+  if (one.change && sum.dtype() != DType::fp32) {
+    compute_.copy(sum, one.wide);
+    sum = one.wide;
+  }
   if (one.change) one.change(sum);
   const ScopedSpan span(compute_.recorder, "add_sum", Kind::compute, bytes_of(sum));
   compute_.backend.add({sum, one.hidden}, compute_.stream);
 }
 
 void TensorParallel::wait_gather(int block) {
-  wait(gathers_[block]);
+  UnderWay& one = gathers_[block];
+  wait(one);
+  if (const TensorView rounded = std::exchange(one.sum, {})) compute_.copy(rounded, one.wide);
 }
 
 void TensorParallel::wait(UnderWay& one) {

@@ -53,12 +53,13 @@ class TensorParallel {
   /// after wait_sum. `multiply` computes this rank's product of all the block's rows and writes it
   /// to `to`. Where the weights are whole, it adds the product there. `hidden` is [own rows of the
   /// block, width], fp32, dense, and untouched until wait_sum. If several ranks own a row, they get
-  /// the same bits. With `change`, wait_sum lets it change the sum of the own rows in place before
-  /// it adds them.
+  /// the same bits. With `change`, wait_sum lets it change the sum of the own rows, in fp32 and in
+  /// place, before it adds them. `narrowest` is the type besides fp32 that `to` may have where
+  /// nothing is added to it.
   using Multiply = std::function<void(const TensorView& to, kernels::Accumulate accumulate)>;
   using Change = std::function<void(const TensorView& sum)>;
   void add_product(int block, const TensorView& hidden, const Multiply& multiply,
-                   const Change& change = {});
+                   const Change& change = {}, DType narrowest = DType::fp32);
   /// Waits for the block's sum and adds it; returns at once when there is none.
   void wait_sum(int block);
 
@@ -67,8 +68,8 @@ class TensorParallel {
   void start_sum_of_parts(const TensorView& parts);
   void wait_parts() { wait(parts_); }
 
-  /// Fills in the block's rows of `all` [linear rows, width], fp32, dense. It already contains this
-  /// rank's own rows.
+  /// Fills in the block's rows of `all` [linear rows, width], of any type, dense. It already contains
+  /// this rank's own rows. Rows of fp32 travel in the wire's type, and all of them are rounded then.
   void start_gather(int block, const TensorView& all);
   void wait_gather(int block);
 
@@ -102,16 +103,20 @@ class TensorParallel {
   bool rows_differ() const;  ///< whether ranks of the vocabulary group have different rows
   comm::Communicator& vocab_group() const;
   /// A transfer under way, and how the wait for it is recorded. After the wait, a sum of products
-  /// is changed and added to the hidden states. Where nothing travels, there may be a sum alone.
+  /// is changed, in `wide` if it is not in fp32 itself, and added to the hidden states. Where nothing
+  /// travels, there may be a sum alone.
   struct UnderWay {
     std::unique_ptr<comm::Transfer> transfer;
     const char* name = nullptr;
     int64_t bytes = 0;
     TensorView sum = {}, hidden = {};
+    TensorView wide = {};  ///< the rows of `sum`, or those that were gathered, in fp32
     Change change = {};
   };
   void wait(UnderWay& one);
   bool gathers() const { return sharding_ == parallel::Sharding::sp_tp && cut_.count > 1; }
+  void round(const TensorView& values, const TensorView& to) const;
+  TensorView embedded(int block, const TensorView& hidden);
   UnderWay all_reduce(const TensorView& values);
   void start_sum(int block, const TensorView& partial);
   void start_scatter(int block, const TensorView& partial, const TensorView& own);
@@ -120,7 +125,8 @@ class TensorParallel {
   attention::Compute compute_;
   std::unique_ptr<comm::Collectives> tp_, block_;
   device::Buffer outputs_, partial_;
-  std::vector<device::Buffer> packed_;  ///< by rank
+  device::Buffer sums_on_wire_, embedded_, rows_on_wire_;  ///< where these do not travel in fp32
+  std::vector<device::Buffer> packed_;                     ///< by rank
 
   // State of the current pass.
   parallel::Sharding sharding_ = parallel::Sharding::base;

@@ -11,28 +11,39 @@
 namespace pecia::comm {
 namespace {
 
-constexpr size_t tile_floats = 1024;
+constexpr int64_t tile_floats = 1024;
+
+void widen(const Addends& from, float* to) {
+  if (from.dtype() == DType::fp32)
+    std::copy_n(from.as<float>(), from.count(), to);
+  else
+    std::transform(from.as<uint16_t>(), from.as<uint16_t>() + from.count(), to, bf16_to_float);
+}
+
+void round_to(const float* from, const Addends& to) {
+  if (to.dtype() == DType::fp32)
+    std::copy_n(from, to.count(), to.as<float>());
+  else
+    std::transform(from, from + to.count(), to.as<uint16_t>(), float_to_bf16);
+}
 
 /// Writes elements [begin, begin + count) of the tree's sum.
-void sum_tile(std::span<const float* const> parts, size_t begin, size_t count, float* sum) {
-  if (parts.size() == 1) {
-    std::copy_n(parts.front() + begin, count, sum);
-    return;
-  }
+void sum_tile(std::span<const Addends> parts, int64_t begin, int64_t count, float* sum) {
+  if (parts.size() == 1) return widen(parts.front().part(begin, count), sum);
   const size_t left = std::bit_floor(parts.size() - 1);
   sum_tile(parts.first(left), begin, count, sum);
   std::array<float, tile_floats> right;
   sum_tile(parts.subspan(left), begin, count, right.data());
-  for (size_t i = 0; i < count; ++i) sum[i] += right[i];
+  for (int64_t i = 0; i < count; ++i) sum[i] += right[i];
 }
 
 /// `out` may be one of the parts.
-void sum_as_tree(std::span<const float* const> parts, std::span<float> out) {
+void sum_as_tree(std::span<const Addends> parts, const Addends& out) {
   std::array<float, tile_floats> sum;
-  for (size_t begin = 0; begin < out.size(); begin += tile_floats) {
-    const size_t count = std::min(tile_floats, out.size() - begin);
+  for (int64_t begin = 0; begin < out.count(); begin += tile_floats) {
+    const int64_t count = std::min(tile_floats, out.count() - begin);
     sum_tile(parts, begin, count, sum.data());
-    std::copy_n(sum.data(), count, out.data() + begin);
+    round_to(sum.data(), out.part(begin, count));
   }
 }
 
@@ -80,18 +91,17 @@ class AllGather {
 
 class ReduceScatter {
  public:
-  ReduceScatter(const ServerMap& servers, int rank, std::span<const float> partial,
-                std::span<const int64_t> counts, std::span<float> mine, std::span<float> scratch,
-                Sums sums)
+  ReduceScatter(const ServerMap& servers, int rank, Addends partial,
+                std::span<const int64_t> counts, Addends mine, Addends scratch, Sums sums)
       : servers_(servers),
         rank_(rank),
         server_(servers.server(rank)),
         mine_(mine),
         scratch_(scratch),
         sums_kind_(sums) {
-    for (const int64_t count : counts) {
-      blocks_.push_back(partial.first(count));
-      partial = partial.subspan(count);
+    for (int64_t begin = 0; const int64_t count : counts) {
+      blocks_.push_back(partial.part(begin, count));
+      begin += count;
     }
   }
 
@@ -100,19 +110,18 @@ class ReduceScatter {
     for (int owner = 0; owner < servers_.num_ranks(); ++owner) {
       const int delegate = servers_.delegate(server_, owner);
       if (delegate != rank_) {
-        exchange.sends.push_back({std::as_bytes(blocks_[owner]), delegate});
+        exchange.sends.push_back({blocks_[owner].bytes(), delegate});
         continue;
       }
       ServerSum& sum = server_sums_.emplace_back();
       sum.owner = owner;
       for (const int peer : servers_.ranks(server_)) {
         if (peer == rank_) {
-          sum.parts.push_back(blocks_[owner].data());
+          sum.parts.push_back(blocks_[owner]);
           continue;
         }
-        const std::span<float> arriving = receive(exchange, blocks_[owner].size(), peer);
-        sum.parts.push_back(arriving.data());
-        sum.place = arriving;
+        sum.place = receive(exchange, blocks_[owner].count(), peer);
+        sum.parts.push_back(sum.place);
       }
     }
     return exchange;
@@ -120,23 +129,22 @@ class ReduceScatter {
 
   Exchange across() {
     Exchange exchange;
-    const float* own_sum = nullptr;
+    Addends own_sum;
     for (const ServerSum& sum : server_sums_) {
-      std::span<const float> ready = blocks_[sum.owner];
+      Addends ready = blocks_[sum.owner];
       if (sum.parts.size() > 1) {
         add_up(sum.parts, sum.place);
         ready = sum.place;
       }
       if (sum.owner == rank_)
-        own_sum = ready.data();
+        own_sum = ready;
       else if (servers_.server(sum.owner) != server_)
-        exchange.sends.push_back({std::as_bytes(ready), sum.owner});
+        exchange.sends.push_back({ready.bytes(), sum.owner});
     }
     for (int server = 0; server < servers_.num_servers(); ++server)
-      sums_.push_back(
-          server == server_
-              ? own_sum
-              : receive(exchange, mine_.size(), servers_.delegate(server, rank_)).data());
+      sums_.push_back(server == server_
+                          ? own_sum
+                          : receive(exchange, mine_.count(), servers_.delegate(server, rank_)));
     return exchange;
   }
 
@@ -150,30 +158,30 @@ class ReduceScatter {
   /// of their sum, which overwrites a partial that has arrived.
   struct ServerSum {
     int owner = 0;
-    std::vector<const float*> parts;
-    std::span<float> place;
+    std::vector<Addends> parts;
+    Addends place;
   };
 
-  void add_up(std::span<const float* const> parts, std::span<float> out) const {
+  void add_up(std::span<const Addends> parts, const Addends& out) const {
     if (sums_kind_ == Sums::computed) sum_as_tree(parts, out);
   }
 
-  std::span<float> receive(Exchange& exchange, size_t count, int from) {
-    PECIA_CHECK(count <= scratch_.size(), "{} floats arrive, {} are left for them", count,
-                scratch_.size());
-    const std::span<float> place = scratch_.first(count);
-    scratch_ = scratch_.subspan(count);
-    exchange.receives.push_back({std::as_writable_bytes(place), from});
+  Addends receive(Exchange& exchange, int64_t count, int from) {
+    PECIA_CHECK(count <= scratch_.count(), "{} numbers arrive, {} are left for them", count,
+                scratch_.count());
+    const Addends place = scratch_.part(0, count);
+    scratch_ = scratch_.part(count, scratch_.count() - count);
+    exchange.receives.push_back({place.bytes(), from});
     return place;
   }
 
   const ServerMap& servers_;
   int rank_, server_;
-  std::vector<std::span<const float>> blocks_;  ///< blocks of this rank's partial, by owner
-  std::span<float> mine_;
-  std::span<float> scratch_;            ///< the part that is still free
+  std::vector<Addends> blocks_;  ///< blocks of this rank's partial, by owner
+  Addends mine_;
+  Addends scratch_;                     ///< the part that is still free
   std::vector<ServerSum> server_sums_;  ///< one per block that this rank is the delegate of
-  std::vector<const float*> sums_;      ///< sums of this rank's block, by server
+  std::vector<Addends> sums_;           ///< sums of this rank's block, by server
   Sums sums_kind_;
 };
 
@@ -195,10 +203,9 @@ std::vector<Step> all_gather_steps(const ServerMap& servers, int rank,
   return {[plan] { return plan->inside_and_across(); }, [plan] { return plan->pass_on(); }};
 }
 
-std::vector<Step> reduce_scatter_steps(const ServerMap& servers, int rank,
-                                       std::span<const float> partial,
-                                       std::span<const int64_t> counts, std::span<float> mine,
-                                       std::span<float> scratch, Sums sums) {
+std::vector<Step> reduce_scatter_steps(const ServerMap& servers, int rank, Addends partial,
+                                       std::span<const int64_t> counts, Addends mine,
+                                       Addends scratch, Sums sums) {
   const auto plan =
       std::make_shared<ReduceScatter>(servers, rank, partial, counts, mine, scratch, sums);
   return {[plan] { return plan->inside(); }, [plan] { return plan->across(); },

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "lib/ranks/comm/addends.hpp"
 #include "lib/ranks/comm/communicator.hpp"
 #include "lib/ranks/comm/server_map.hpp"
 
@@ -19,7 +20,7 @@ namespace pecia::comm {
 /// is called once, in order. `servers` outlives the steps.
 using Step = std::function<Exchange()>;
 
-/// Floats of scratch space that reduce_scatter_steps needs on `rank`.
+/// Numbers that reduce_scatter_steps needs scratch space for on `rank`.
 int64_t reduce_scatter_scratch(const ServerMap& servers, int rank, std::span<const int64_t> counts);
 
 /// In the first exchange each block goes to the ranks of its own server and to one rank, its
@@ -34,9 +35,9 @@ enum class Sums { computed, left_out };
 /// one sum per server goes to the owner, which adds them up. Every sum follows the tree of
 /// Collectives, in whatever order the messages arrive. `partial` and `mine` are as in
 /// Collectives::start_reduce_scatter.
-std::vector<Step> reduce_scatter_steps(const ServerMap& servers, int rank,
-                                       std::span<const float> partial,
-                                       std::span<const int64_t> counts, std::span<float> mine,
-                                       std::span<float> scratch, Sums sums = Sums::computed);
+/// `scratch` has their type.
+std::vector<Step> reduce_scatter_steps(const ServerMap& servers, int rank, Addends partial,
+                                       std::span<const int64_t> counts, Addends mine,
+                                       Addends scratch, Sums sums = Sums::computed);
 
 }  // namespace pecia::comm

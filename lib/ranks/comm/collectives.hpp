@@ -31,6 +31,10 @@
 /// servers, in the order of their lowest ranks. Where sums_as_flat is true, these are the same
 /// additions and hence the same bits.
 ///
+/// Where the numbers are bf16, the host adds them in fp32 and rounds a sum when it is to travel: once
+/// on the flat route, and also the sums of servers on the hierarchical one. NCCL rounds after each
+/// addition of its route.
+///
 /// NCCL chooses its own routes and orders. With SumOrder::tree it is asked for one level of the
 /// tree after the other. Each level is a sum of two ranks, which has only one order. The number of
 /// ranks must then be a power of two.
@@ -47,6 +51,7 @@
 #include <span>
 #include <vector>
 
+#include "lib/ranks/comm/addends.hpp"
 #include "lib/ranks/comm/communicator.hpp"
 
 namespace pecia::comm {
@@ -67,21 +72,21 @@ class Collectives {
   /// do not overlap. The block of this rank is already filled.
   virtual std::unique_ptr<Transfer> start_all_gather(std::vector<std::span<std::byte>> blocks) = 0;
 
-  /// `partial` holds the blocks of all ranks one after the other, counts[r] floats each; zero is
-  /// allowed. `mine` receives the sum over all ranks of this rank's block. It is that block inside
-  /// `partial`, or does not overlap `partial`.
-  virtual std::unique_ptr<Transfer> start_reduce_scatter(std::span<const float> partial,
+  /// `partial` holds the blocks of all ranks one after the other, counts[r] numbers each; zero is
+  /// allowed. `mine` receives the sum over all ranks of this rank's block. It has the same type, and
+  /// is that block inside `partial`, or does not overlap `partial`.
+  virtual std::unique_ptr<Transfer> start_reduce_scatter(Addends partial,
                                                          std::span<const int64_t> counts,
-                                                         std::span<float> mine) = 0;
+                                                         Addends mine) = 0;
 
   /// Every value becomes the sum over ranks, bitwise the same on every rank. This is a
   /// reduce-scatter over N cuts whose lengths differ by at most one (the first ones are longer),
   /// then an all-gather.
-  virtual std::unique_ptr<Transfer> start_all_reduce(std::span<float> values) = 0;
+  virtual std::unique_ptr<Transfer> start_all_reduce(Addends values) = 0;
 
   /// Does the same for a caller that does not measure the wait by itself. So in a step the sum may
   /// be held back with the ops around it (Transfer::is_held_back).
-  virtual std::unique_ptr<Transfer> start_all_reduce_in_step(std::span<float> values) {
+  virtual std::unique_ptr<Transfer> start_all_reduce_in_step(Addends values) {
     return start_all_reduce(values);
   }
 

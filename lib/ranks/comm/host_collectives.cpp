@@ -14,30 +14,32 @@
 namespace pecia::comm {
 namespace {
 
-bool overlap(std::span<const float> a, std::span<const float> b) {
-  const std::less<const float*> before;
+bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
+  const std::less<const std::byte*> before;
   return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) &&
          before(b.data(), a.data() + a.size());
 }
 
-void check_blocks(std::span<const float> partial, std::span<const int64_t> counts,
-                  std::span<float> mine, const Communicator& group) {
+void check_blocks(const Addends& partial, std::span<const int64_t> counts, const Addends& mine,
+                  const Communicator& group) {
   PECIA_CHECK(counts.size() == static_cast<size_t>(group.size()), "{} counts for {} ranks",
               counts.size(), group.size());
   int64_t own_offset = 0, offset = 0;
   for (int rank = 0; rank < group.size(); ++rank) {
-    const int64_t left = static_cast<int64_t>(partial.size()) - offset;
-    PECIA_CHECK(counts[rank] >= 0 && counts[rank] <= left, "rank {}'s block of {} floats, {} left",
+    const int64_t left = partial.count() - offset;
+    PECIA_CHECK(counts[rank] >= 0 && counts[rank] <= left, "rank {}'s block of {} numbers, {} left",
                 rank, counts[rank], left);
     if (rank == group.rank()) own_offset = offset;
     offset += counts[rank];
   }
-  PECIA_CHECK(offset == static_cast<int64_t>(partial.size()), "blocks of {} floats in all, of {}",
-              offset, partial.size());
-  PECIA_CHECK(mine.size() == static_cast<size_t>(counts[group.rank()]),
-              "{} floats for a block of {}", mine.size(), counts[group.rank()]);
-  PECIA_CHECK(!overlap(mine, partial) || mine.data() == partial.data() + own_offset,
-              "the sum overlaps the partials elsewhere than at its own block");
+  PECIA_CHECK(offset == partial.count(), "blocks of {} numbers in all, of {}", offset,
+              partial.count());
+  PECIA_CHECK(mine.count() == counts[group.rank()] && mine.dtype() == partial.dtype(),
+              "{} numbers of {} for a block of {} of {}", mine.count(), name_of(mine.dtype()),
+              counts[group.rank()], name_of(partial.dtype()));
+  PECIA_CHECK(
+      !overlap(mine.bytes(), partial.bytes()) || mine.data() == partial.part(own_offset, 0).data(),
+      "the sum overlaps the partials elsewhere than at its own block");
 }
 
 /// With all ranks on one server nothing is to be saved, and one exchange does instead of two.
@@ -64,51 +66,50 @@ class HostCollectives::State {
   State(Communicator& group_of, std::vector<int> labels, Sums made)
       : group(group_of), servers(labels_to_use(group, std::move(labels))), sums(made) {}
 
-  std::vector<float> borrow_scratch(int64_t floats) {
-    std::vector<float> scratch;
-    if (floats == 0) return scratch;
+  std::vector<std::byte> borrow_scratch(int64_t bytes) {
+    std::vector<std::byte> scratch;
+    if (bytes == 0) return scratch;
     if (!free_scratch.empty()) {
       scratch = std::move(free_scratch.back());
       free_scratch.pop_back();
     }
-    if (scratch.size() < static_cast<size_t>(floats)) {
+    if (std::ssize(scratch) < bytes) {
       scratch.clear();  // so that resize copies nothing
-      scratch.resize(floats);
+      scratch.resize(bytes);
     }
     return scratch;
   }
 
   /// `scratch` gets the memory that the steps need; it may be moved, but has to last as long as
   /// they do.
-  std::vector<Step> reduce_scatter(std::span<const float> partial, std::span<const int64_t> counts,
-                                   std::span<float> mine, std::vector<float>& scratch) {
-    const int64_t floats = reduce_scatter_scratch(servers, group.rank(), counts);
-    if (sums == Sums::computed) scratch = borrow_scratch(floats);
+  std::vector<Step> reduce_scatter(const Addends& partial, std::span<const int64_t> counts,
+                                   const Addends& mine, std::vector<std::byte>& scratch) {
+    const int64_t count = reduce_scatter_scratch(servers, group.rank(), counts);
+    if (sums == Sums::computed) scratch = borrow_scratch(count * size_of(partial.dtype()));
     // Where sums are left out nobody writes or reads what arrives, and any address will do.
-    float* const place =
-        sums == Sums::computed ? scratch.data() : const_cast<float*>(partial.data());
+    std::byte* const place = sums == Sums::computed ? scratch.data() : partial.data();
     return reduce_scatter_steps(servers, group.rank(), partial, counts, mine,
-                                {place, static_cast<size_t>(floats)}, sums);
+                                {place, partial.dtype(), count}, sums);
   }
 
   static std::unique_ptr<Transfer> start(const std::shared_ptr<State>& state, const char* name,
-                                         std::vector<Step> steps, std::vector<float> scratch);
+                                         std::vector<Step> steps, std::vector<std::byte> scratch);
   void progress() const;
 
   Communicator& group;
   const ServerMap servers;
   const Sums sums;
   std::vector<Running*> running;  ///< unfinished and finished transfers, until they are destroyed
-  std::vector<std::vector<float>> free_scratch;
+  std::vector<std::vector<std::byte>> free_scratch;
   /// Scratch of transfers that were destroyed unfinished; messages may still arrive in it.
-  std::vector<std::vector<float>> abandoned_scratch;
+  std::vector<std::vector<std::byte>> abandoned_scratch;
 };
 
 /// One collective: its steps, and the exchange under way.
 class HostCollectives::State::Running : public Transfer {
  public:
   Running(std::shared_ptr<State> state, const char* name, std::vector<Step> steps,
-          std::vector<float> scratch)
+          std::vector<std::byte> scratch)
       : state_(std::move(state)),
         operation_{name, state_->group.next_operation()},
         steps_(std::move(steps)),
@@ -165,7 +166,7 @@ class HostCollectives::State::Running : public Transfer {
   Operation operation_;
   std::vector<Step> steps_;
   size_t next_ = 0;
-  std::vector<float> scratch_;
+  std::vector<std::byte> scratch_;
   Exchange exchange_;
   std::unique_ptr<Transfer> under_way_;
   bool done_ = false;
@@ -177,7 +178,7 @@ void HostCollectives::State::progress() const {
 
 std::unique_ptr<Transfer> HostCollectives::State::start(const std::shared_ptr<State>& state,
                                                         const char* name, std::vector<Step> steps,
-                                                        std::vector<float> scratch) {
+                                                        std::vector<std::byte> scratch) {
   auto one = std::make_unique<Running>(state, name, std::move(steps), std::move(scratch));
   one->test();
   return one;
@@ -208,28 +209,30 @@ std::unique_ptr<Transfer> HostCollectives::start_all_gather(
                       all_gather_steps(state_->servers, group.rank(), std::move(blocks)), {});
 }
 
-std::unique_ptr<Transfer> HostCollectives::start_reduce_scatter(std::span<const float> partial,
+std::unique_ptr<Transfer> HostCollectives::start_reduce_scatter(Addends partial,
                                                                 std::span<const int64_t> counts,
-                                                                std::span<float> mine) {
+                                                                Addends mine) {
   check_blocks(partial, counts, mine, state_->group);
-  state_->group.check_same("reduce_scatter", shape_of(counts));
-  std::vector<float> scratch;
+  std::vector<int64_t> sizes(counts.begin(), counts.end());
+  for (int64_t& size : sizes) size *= size_of(partial.dtype());
+  state_->group.check_same("reduce_scatter", shape_of(sizes));
+  std::vector<std::byte> scratch;
   auto steps = state_->reduce_scatter(partial, counts, mine, scratch);
   return State::start(state_, "reduce_scatter", std::move(steps), std::move(scratch));
 }
 
-std::unique_ptr<Transfer> HostCollectives::start_all_reduce(std::span<float> values) {
+std::unique_ptr<Transfer> HostCollectives::start_all_reduce(Addends values) {
   Communicator& group = state_->group;
-  group.check_same("all_reduce", static_cast<int64_t>(values.size()));
-  const auto counts = equal_cuts(static_cast<int64_t>(values.size()), group.size());
-  std::vector<std::span<float>> cuts;
+  group.check_same("all_reduce", std::ssize(values.bytes()));
+  const auto counts = equal_cuts(values.count(), group.size());
+  std::vector<Addends> cuts;
   std::vector<std::span<std::byte>> blocks;
   for (int64_t offset = 0; const int64_t count : counts) {
-    cuts.push_back(values.subspan(offset, count));
-    blocks.push_back(std::as_writable_bytes(cuts.back()));
+    cuts.push_back(values.part(offset, count));
+    blocks.push_back(cuts.back().bytes());
     offset += count;
   }
-  std::vector<float> scratch;
+  std::vector<std::byte> scratch;
   auto steps = state_->reduce_scatter(values, counts, cuts[group.rank()], scratch);
   for (Step& step : all_gather_steps(state_->servers, group.rank(), std::move(blocks)))
     steps.push_back(std::move(step));

@@ -16,10 +16,9 @@ class HostCollectives : public Collectives {
 
   Route route() const override;
   std::unique_ptr<Transfer> start_all_gather(std::vector<std::span<std::byte>> blocks) override;
-  std::unique_ptr<Transfer> start_reduce_scatter(std::span<const float> partial,
-                                                 std::span<const int64_t> counts,
-                                                 std::span<float> mine) override;
-  std::unique_ptr<Transfer> start_all_reduce(std::span<float> values) override;
+  std::unique_ptr<Transfer> start_reduce_scatter(Addends partial, std::span<const int64_t> counts,
+                                                 Addends mine) override;
+  std::unique_ptr<Transfer> start_all_reduce(Addends values) override;
   void progress() override;
 
  private:

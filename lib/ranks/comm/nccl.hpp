@@ -9,6 +9,7 @@
 #include <string>
 
 #include "lib/base/device/device.hpp"
+#include "lib/ranks/comm/addends.hpp"
 #include "lib/ranks/comm/call_watch.hpp"
 #include "lib/ranks/comm/communicator.hpp"
 
@@ -28,14 +29,14 @@ class Nccl {
   virtual void broadcast(std::span<std::byte> bytes, int root, device::Stream& stream) = 0;
   /// On `root`, `sum` becomes the sum of all ranks' values; on other ranks `sum` is ignored. `sum`
   /// and `values` may be the same memory.
-  virtual void reduce(std::span<const float> values, std::span<float> sum, int root,
+  virtual void reduce(const Addends& values, const Addends& sum, int root,
                       device::Stream& stream) = 0;
-  virtual void all_reduce(std::span<float> values, device::Stream& stream) = 0;
+  virtual void all_reduce(const Addends& values, device::Stream& stream) = 0;
   /// `all` has a block of equal size for each rank. Copies each rank's own block to all ranks.
   virtual void all_gather(std::span<std::byte> all, device::Stream& stream) = 0;
   /// `values` has a block of equal size for each rank, and `mine` becomes the sum of all ranks'
   /// values of this rank's block, which may be its memory.
-  virtual void reduce_scatter(std::span<const float> values, std::span<float> mine,
+  virtual void reduce_scatter(const Addends& values, const Addends& mine,
                               device::Stream& stream) = 0;
 
   /// Keeps memory registered while it lives, so that transfers may use the memory without a copy in

@@ -172,7 +172,7 @@ class StepRanks : public device::JointRanks {
 
   /// Null if the computing stream does not hold the sum back, so that it has to be started like any
   /// other transfer.
-  std::unique_ptr<Transfer> start_all_reduce(std::span<float> values) {
+  std::unique_ptr<Transfer> start_all_reduce(const Addends& values) {
     if (queue_.size() == 1 || values.empty()) return nullptr;
     queue_.poll();
     const int64_t number = queue_.number() + 1;
@@ -188,13 +188,12 @@ class StepRanks : public device::JointRanks {
       queue_.nccl().all_reduce(values, queue_.computing());
       queue_.nccl().end_group();
     };
-    const device::JointWork work{operation, values.data(), static_cast<int64_t>(values.size()),
-                                 enqueue};
+    const device::JointWork work{operation, values.data(), values.count(), enqueue};
     if (!queue_.computing().hold_back(*this, work)) {
       --pending_;
       return nullptr;
     }
-    queue_.held_back(number, std::as_bytes(values));
+    queue_.held_back(number, values.bytes());
     return transfer;
   }
 
@@ -271,38 +270,37 @@ class NcclCollectives : public Collectives {
     });
   }
 
-  std::unique_ptr<Transfer> start_reduce_scatter(std::span<const float> partial,
-                                                 std::span<const int64_t> counts,
-                                                 std::span<float> mine) override {
-    queue_->use(std::as_bytes(partial));
-    queue_->use(std::as_bytes(mine));
+  std::unique_ptr<Transfer> start_reduce_scatter(Addends partial, std::span<const int64_t> counts,
+                                                 Addends mine) override {
+    queue_->use(partial.bytes());
+    queue_->use(mine.bytes());
     return queue_->start("reduce_scatter", "all ranks", [&](Nccl& nccl, device::Stream& stream) {
       const bool equal = std::ranges::all_of(counts, [&](int64_t n) { return n == counts[0]; });
       if (equal && counts[0] > 0) {
-        for (int root = 0; root < queue_->size(); ++root) queue_->count(mine.size_bytes(), root);
+        for (int root = 0; root < queue_->size(); ++root) queue_->count(mine.bytes().size(), root);
         return nccl.reduce_scatter(partial, mine, stream);
       }
       int64_t begin = 0;
       for (int root = 0; root < queue_->size(); ++root) {
-        const auto block = partial.subspan(begin, counts[root]);
+        const Addends block = partial.part(begin, counts[root]);
         begin += counts[root];
-        queue_->count(block.size_bytes(), root);
+        queue_->count(block.bytes().size(), root);
         if (!block.empty())
-          nccl.reduce(block, root == queue_->rank() ? mine : std::span<float>(), root, stream);
+          nccl.reduce(block, root == queue_->rank() ? mine : Addends(), root, stream);
       }
     });
   }
 
-  std::unique_ptr<Transfer> start_all_reduce(std::span<float> values) override {
+  std::unique_ptr<Transfer> start_all_reduce(Addends values) override {
     count_all_reduce(values);
-    queue_->use(std::as_bytes(values));
+    queue_->use(values.bytes());
     return queue_->start("all_reduce", "all ranks", [&](Nccl& nccl, device::Stream& stream) {
       if (!values.empty()) nccl.all_reduce(values, stream);
     });
   }
 
-  std::unique_ptr<Transfer> start_all_reduce_in_step(std::span<float> values) override {
-    queue_->use(std::as_bytes(values));
+  std::unique_ptr<Transfer> start_all_reduce_in_step(Addends values) override {
+    queue_->use(values.bytes());
     auto transfer = step_ranks_.start_all_reduce(values);
     if (transfer == nullptr) return start_all_reduce(values);
     count_all_reduce(values);
@@ -315,8 +313,8 @@ class NcclCollectives : public Collectives {
   std::shared_ptr<Queue> queue_;
 
  private:
-  void count_all_reduce(std::span<const float> values) {
-    const size_t share = values.size_bytes() / static_cast<size_t>(queue_->size());
+  void count_all_reduce(const Addends& values) {
+    const size_t share = values.bytes().size() / static_cast<size_t>(queue_->size());
     queue_->count_to_all(share);  // for the reduce-scatter
     queue_->count_to_all(share);  // for the all-gather
   }
@@ -340,16 +338,13 @@ class PairedCollectives : public NcclCollectives {
 
   /// At each level, a block stays with the rank of the pair that can pass it on to its owner. At
   /// level l a rank still has the blocks whose owner has the same l lowest bits.
-  std::unique_ptr<Transfer> start_reduce_scatter(std::span<const float> partial,
-                                                 std::span<const int64_t> counts,
-                                                 std::span<float> mine) override {
+  std::unique_ptr<Transfer> start_reduce_scatter(Addends partial, std::span<const int64_t> counts,
+                                                 Addends mine) override {
     make_pairs();
-    scratch_.reserve(static_cast<int64_t>(partial.size_bytes()));
-    const std::span<float> sums(scratch_.as<float>(), partial.size());
+    scratch_.reserve(std::ssize(partial.bytes()));
+    const Addends sums(scratch_.data(), partial.dtype(), partial.count());
     for (const auto& pair : pairs_)
-      for (const auto bytes : {std::as_bytes(partial), std::as_bytes(std::span<const float>(sums)),
-                               std::as_bytes(std::span<const float>(mine))})
-        pair->registered.use(bytes);
+      for (const Addends& used : {partial, sums, mine}) pair->registered.use(used.bytes());
     return queue_->start_groups("reduce_scatter", "all ranks", [&](device::Stream& stream) {
       for (int level = 0; level < num_levels(); ++level) {
         const int bit = 1 << level;
@@ -358,13 +353,13 @@ class PairedCollectives : public NcclCollectives {
         int64_t begin = 0;
         for (int owner = 0; owner < queue_->size(); begin += counts[owner++]) {
           if ((owner ^ queue_->rank()) % bit != 0 || counts[owner] == 0) continue;
-          const auto of_block = [&](auto values) { return values.subspan(begin, counts[owner]); };
-          const std::span<const float> values = of_block(level == 0 ? partial : sums);
+          const auto of_block = [&](const Addends& all) { return all.part(begin, counts[owner]); };
+          const Addends values = of_block(level == 0 ? partial : sums);
           const bool stays = ((owner ^ queue_->rank()) & bit) == 0;
           const bool last = level + 1 == num_levels();
-          if (!stays) queue_->count(values.size_bytes(), queue_->rank() ^ bit);
+          if (!stays) queue_->count(values.bytes().size(), queue_->rank() ^ bit);
           pair.reduce(values,
-                      !stays ? std::span<float>()
+                      !stays ? Addends()
                       : last ? mine
                              : of_block(sums),
                       owner >> level & 1, stream);
@@ -374,13 +369,13 @@ class PairedCollectives : public NcclCollectives {
     });
   }
 
-  std::unique_ptr<Transfer> start_all_reduce(std::span<float> values) override {
+  std::unique_ptr<Transfer> start_all_reduce(Addends values) override {
     make_pairs();
-    for (const auto& pair : pairs_) pair->registered.use(std::as_bytes(values));
+    for (const auto& pair : pairs_) pair->registered.use(values.bytes());
     return queue_->start_groups("all_reduce", "all ranks", [&](device::Stream& stream) {
       if (values.empty()) return;
       for (int level = 0; level < num_levels(); ++level) {
-        queue_->count(values.size_bytes(), queue_->rank() ^ 1 << level);
+        queue_->count(values.bytes().size(), queue_->rank() ^ 1 << level);
         Nccl& pair = *pairs_[level]->nccl;
         pair.start_group();
         pair.all_reduce(values, stream);
@@ -389,7 +384,7 @@ class PairedCollectives : public NcclCollectives {
     });
   }
 
-  std::unique_ptr<Transfer> start_all_reduce_in_step(std::span<float> values) override {
+  std::unique_ptr<Transfer> start_all_reduce_in_step(Addends values) override {
     return start_all_reduce(values);
   }
 

@@ -31,6 +31,10 @@ void check_nccl(ncclResult_t result, const char* call, ncclComm_t comm = nullptr
   if (result != ncclSuccess) throw_nccl_error(result, call, comm);
 }
 
+ncclDataType_t type_of(const Addends& values) {
+  return values.dtype() == DType::bf16 ? ncclBfloat16 : ncclFloat;
+}
+
 /// Of blocking communicators: with others each group of calls makes a thread to enqueue its work,
 /// which takes longer than most transfers of a decode step.
 ncclConfig_t blocking() {
@@ -66,15 +70,15 @@ class NcclGroup : public Nccl {
                              native(stream)),
                "ncclBroadcast", comm_);
   }
-  void reduce(std::span<const float> values, std::span<float> sum, int root,
+  void reduce(const Addends& values, const Addends& sum, int root,
               device::Stream& stream) override {
-    check_nccl(ncclReduce(values.data(), sum.data(), values.size(), ncclFloat, ncclSum, root, comm_,
-                          native(stream)),
+    check_nccl(ncclReduce(values.data(), sum.data(), static_cast<size_t>(values.count()),
+                          type_of(values), ncclSum, root, comm_, native(stream)),
                "ncclReduce", comm_);
   }
-  void all_reduce(std::span<float> values, device::Stream& stream) override {
-    check_nccl(ncclAllReduce(values.data(), values.data(), values.size(), ncclFloat, ncclSum, comm_,
-                             native(stream)),
+  void all_reduce(const Addends& values, device::Stream& stream) override {
+    check_nccl(ncclAllReduce(values.data(), values.data(), static_cast<size_t>(values.count()),
+                             type_of(values), ncclSum, comm_, native(stream)),
                "ncclAllReduce", comm_);
   }
 
@@ -84,10 +88,9 @@ class NcclGroup : public Nccl {
                              ncclInt8, comm_, native(stream)),
                "ncclAllGather", comm_);
   }
-  void reduce_scatter(std::span<const float> values, std::span<float> mine,
-                      device::Stream& stream) override {
-    check_nccl(ncclReduceScatter(values.data(), mine.data(), mine.size(), ncclFloat, ncclSum, comm_,
-                                 native(stream)),
+  void reduce_scatter(const Addends& values, const Addends& mine, device::Stream& stream) override {
+    check_nccl(ncclReduceScatter(values.data(), mine.data(), static_cast<size_t>(mine.count()),
+                                 type_of(values), ncclSum, comm_, native(stream)),
                "ncclReduceScatter", comm_);
   }
 

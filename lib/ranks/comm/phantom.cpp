@@ -48,12 +48,11 @@ class PhantomCollectives : public Collectives {
   std::unique_ptr<Transfer> start_all_gather(std::vector<std::span<std::byte>> blocks) override {
     return told([&] { return inner_.start_all_gather(std::move(blocks)); });
   }
-  std::unique_ptr<Transfer> start_reduce_scatter(std::span<const float> partial,
-                                                 std::span<const int64_t> counts,
-                                                 std::span<float> mine) override {
+  std::unique_ptr<Transfer> start_reduce_scatter(Addends partial, std::span<const int64_t> counts,
+                                                 Addends mine) override {
     return told([&] { return inner_.start_reduce_scatter(partial, counts, mine); });
   }
-  std::unique_ptr<Transfer> start_all_reduce(std::span<float> values) override {
+  std::unique_ptr<Transfer> start_all_reduce(Addends values) override {
     return told([&] { return inner_.start_all_reduce(values); });
   }
   void progress() override {}

@@ -137,10 +137,6 @@ class Layout {
   std::vector<StagedTransfer::Part> parts_;
 };
 
-std::span<float> floats(std::span<std::byte> bytes) {
-  return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
-}
-
 class StagedCollectives : public Collectives {
  public:
   StagedCollectives(Stage& stage, std::unique_ptr<Collectives> inner, int rank)
@@ -159,19 +155,18 @@ class StagedCollectives : public Collectives {
     return layout.transfer(inner_->start_all_gather(std::move(blocks)));
   }
 
-  std::unique_ptr<Transfer> start_reduce_scatter(std::span<const float> partial,
-                                                 std::span<const int64_t> counts,
-                                                 std::span<float> mine) override {
-    Layout layout(stage_, partial.size_bytes() + mine.size_bytes());
-    const auto values = floats(layout.send(std::as_bytes(partial)));
-    const auto sum = floats(layout.receive(std::as_writable_bytes(mine)));
+  std::unique_ptr<Transfer> start_reduce_scatter(Addends partial, std::span<const int64_t> counts,
+                                                 Addends mine) override {
+    Layout layout(stage_, partial.bytes().size() + mine.bytes().size());
+    const Addends values(layout.send(partial.bytes()).data(), partial.dtype(), partial.count());
+    const Addends sum(layout.receive(mine.bytes()).data(), mine.dtype(), mine.count());
     stage_.synchronize();
     return layout.transfer(inner_->start_reduce_scatter(values, counts, sum));
   }
 
-  std::unique_ptr<Transfer> start_all_reduce(std::span<float> values) override {
-    Layout layout(stage_, values.size_bytes());
-    const auto place = floats(layout.exchange(std::as_writable_bytes(values)));
+  std::unique_ptr<Transfer> start_all_reduce(Addends values) override {
+    Layout layout(stage_, values.bytes().size());
+    const Addends place(layout.exchange(values.bytes()).data(), values.dtype(), values.count());
     stage_.synchronize();
     return layout.transfer(inner_->start_all_reduce(place));
   }

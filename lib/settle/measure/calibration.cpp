@@ -161,7 +161,7 @@ double exchange_seconds(comm::Communicator& world, comm::Communicator& group,
   const TensorView few = buffer.tensor(DType::fp32, {group.size()});
   compute.device.zero(few.data(), buffer.bytes(), compute.stream);
   const auto exchange = [&] {
-    collectives->start_all_reduce({few.as<float>(), static_cast<size_t>(few.elements())})->wait();
+    collectives->start_all_reduce(few)->wait();
     compute.stream.synchronize();
   };
   exchange();

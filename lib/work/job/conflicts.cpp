@@ -142,6 +142,10 @@ const Conflict conflicts[] = {
      PECIA_WHY("batch.objective: ttft without parallel.cp: elastic is not in this version: other "
                "runs read prompts in batch.order"),
      "use cp: elastic, or objective: auto"},
+    {On::any, [](const Job& job) { return is_layout(job) && job.model.wire == Precision::bf16; },
+     PECIA_WHY("model.wire: bf16 with reproducible: layout: where sums are rounded depends on the "
+               "number of ranks"),
+     "use wire: auto"},
     {On::any, [](const Job& job) { return is_layout(job) && job.batch.policy == Policy::chunked; },
      PECIA_WHY("batch.policy: chunked with reproducible: layout is not in this version: where a "
                "prompt is cut depends on what else is in the batch"),

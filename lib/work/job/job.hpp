@@ -113,6 +113,7 @@ struct Job {
     std::filesystem::path path;
     std::optional<Precision> dtype;    ///< type of the resident weights; auto: as stored
     std::optional<Precision> compute;  ///< type of the operands of matrix products
+    std::optional<Precision> wire;     ///< type in which activations travel between ranks
     std::optional<RopeOverride> rope_scaling;
     Load load = Load::mapped;
     bool replicate = false;       ///< a copy of the weights for each rank, near its cores

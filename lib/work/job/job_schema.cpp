@@ -87,6 +87,10 @@ std::vector<Field> make_schema() {
             "Matrix products; auto: the resident dtype where the hardware multiplies it natively, "
             "else fp32; on CPUs what is fastest there, measured once, but with reproducible: "
             "layout."),
+      field("model.wire", PECIA_MEMBER(model.wire),
+            auto_or(word(only({Precision::fp32, Precision::bf16}))),
+            "Type in which activations travel between ranks; auto: bf16 where matrix products take "
+            "bf16, else fp32; with reproducible: layout fp32."),
       field("model.rope_scaling", PECIA_MEMBER(model.rope_scaling), auto_or(rope_override()),
             "Stretches the positions, for prompts longer than the model's own length; auto: as "
             "config.json says."),

@@ -388,6 +388,12 @@ KvSlots resolve_kv_slots(const job::Job& job, const model::ModelConfig& config,
   return slots;
 }
 
+DType wire_of(const job::Job& job, DType operands) {
+  if (job.reproducible == parallel::Reproducible::layout) return DType::fp32;
+  if (job.model.wire) return dtype_of(*job.model.wire);
+  return operands == DType::bf16 ? DType::bf16 : DType::fp32;
+}
+
 DType resolve_kv_dtype(const job::Job& job, DType matrices, DType embedding) {
   if (job.kv.dtype) return dtype_of(*job.kv.dtype);
   return is_code(matrices) ? embedding : matrices;

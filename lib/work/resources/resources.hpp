@@ -30,7 +30,8 @@ struct Resources {
   std::optional<parallel::SparseSetting> sparse;  ///< prompts are attended by levels
   Reasons reasons;                                ///< for what was auto
   Threads threads;
-  bool gpus = false;  ///< every rank computes on a GPU
+  bool gpus = false;          ///< every rank computes on a GPU
+  std::optional<DType> wire;  ///< type in which activations travel; absent: wire_of decides
   DType kv_dtype = DType::fp32;
   int64_t kv_tokens = 0;  ///< slots on each rank
   /// Slots on each rank in layers with a sliding window, which then keep recent tokens alone
@@ -173,6 +174,11 @@ int64_t reserved_bytes(int64_t free_bytes, bool gpus);
 KvSlots resolve_kv_slots(const job::Job& job, const model::ModelConfig& config,
                          const batch::Inputs* inputs, const Resources& resources,
                          int64_t free_bytes);
+
+/// The type in which activations travel between ranks: the job's, or (auto) bf16 where products take
+/// operands of bf16 on all ranks. With reproducible: layout it is fp32, since rounded sums would
+/// depend on the number of ranks.
+DType wire_of(const job::Job& job, DType operands);
 
 /// The type of cached keys and values: the job's, or (auto) the resident type of the layers'
 /// matrices, and the embedding's type where these are rounded to codes.
