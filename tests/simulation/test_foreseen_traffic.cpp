@@ -99,13 +99,39 @@ std::unique_ptr<comm::Communicator> world() {
 TEST(ForeseenTraffic, IsThatOfSparseAttentionByLevels) {
   const auto comm = world();
   std::vector<int64_t> sent;
-  for (const double drop : {0.0, 0.5}) {
-    SCOPED_TRACE(drop);
+  for (const auto& [drop, wire] :
+       {std::pair(0.0, DType::fp32), {0.5, DType::fp32}, {0.5, DType::bf16}}) {
+    SCOPED_TRACE(fmt::format("{}, {}", drop, name_of(wire)));
     resources::Resources resources = simulation::ring_of(comm->size(), 600);
     resources.sparse = {{parallel::Geometry::disjoint, drop}, {}, {}};
+    resources.wire = wire;
     sent.push_back(expect_traffic_of_a_request(*comm, {}, resources));
   }
   EXPECT_NE(sent[0], sent[1]);
+  EXPECT_LT(sent[2], sent[1]);
+}
+
+/// Queries, outputs, gathers and sums have half the bytes; keys travel as the cache has them.
+TEST(ForeseenTraffic, IsThatOfEveryModeForEveryWire) {
+  const auto comm = world();
+  const model::ModelConfig config = model::read_config(golden("llama-gqa-fp32"));
+  for (const parallel::ModePair& pair :
+       parallel::legal_modes(comm->size(), resources::shape_of(config))) {
+    SCOPED_TRACE(fmt::format("{}, {} + {}", to_string(pair.degrees),
+                             parallel::name_of(pair.prefill), parallel::name_of(pair.decode)));
+    resources::Resources resources = simulation::ring_of(pair.degrees.cp, 600);
+    resources.sp = pair.degrees.sp, resources.tp = pair.degrees.tp, resources.ep = pair.degrees.ep;
+    resources.prefill = pair.prefill, resources.decode = pair.decode;
+    const int64_t whole = expect_traffic_of_a_request(*comm, {}, resources);
+    resources.wire = DType::bf16;
+    const int64_t rounded = expect_traffic_of_a_request(*comm, {}, resources);
+    if (comm->size() > 1) {
+      EXPECT_LT(rounded, whole);
+    }
+    if (pair.degrees.cp == 1) {
+      EXPECT_LT(rounded, 0.7 * static_cast<double>(whole));
+    }
+  }
 }
 
 TEST(ForeseenTraffic, IsThatOfLevelsWithTensorParallelismAlone) {

@@ -176,6 +176,7 @@ std::map<int64_t, batch::Finished> run_requests(comm::Communicator& comm,
   resources.ring = settings.ring;
   resources.sparse = settings.sparse;
   resources.kv_dtype = settings.kv_dtype;
+  resources.wire = settings.wire;
   resources.kv_tokens = settings.kv_tokens;
   resources.kv_recent_tokens = settings.kv_recent_tokens;
   resources.max_sequences = settings.max_sequences;

@@ -48,6 +48,7 @@ struct ReplicaSettings {
   parallel::PassModes modes;
   std::vector<comm::RackServerGpu> places;  ///< by rank; none: all on one server
   DType kv_dtype = DType::fp32;
+  std::optional<DType> wire = {};  ///< execute::Replica::Settings::wire
   int64_t max_batch_tokens = 4096;
   int64_t max_sequences = 64;
   int64_t kv_tokens = 0;         ///< on each rank; 0: enough for everything at once
