@@ -321,6 +321,9 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
                   .compute = std::string(name_of(facts.compute)),
                   .attention_library = facts.attention_library,
                   .kv_dtype = std::string(name_of(resources.kv_dtype)),
+                  .wire = resources.wire && resources.degrees().ranks() > 1
+                              ? std::string(name_of(*resources.wire))
+                              : "",
                   .kv_tokens_per_rank = resources.kv_tokens,
                   .kv_recent_tokens_per_rank = resources.kv_recent_tokens,
                   .weight_bytes = facts.weight_bytes,

@@ -50,6 +50,7 @@ NUMBERS = {
 WORDS = (
     "model.dtype",
     "model.compute",
+    "model.wire",
     "model.load",
     "model.replicate",
     "model.prepack",

@@ -58,6 +58,16 @@ Case add(const Model& model, int64_t rows) {
       }};
 }
 
+Case cast(const Model& model, int64_t rows) {
+  const int64_t hidden = model.hidden;
+  return {
+      "cast", fmt::format("{} × {}, to bf16", rows, hidden), 0, bytes_of({rows, hidden}) * 3 / 2,
+      [=](const Place& place) {
+        const Tensor x(place, DType::fp32, {rows, hidden}), out(place, DType::bf16, {rows, hidden});
+        return [=] { place.backend.cast({x, out}, place.stream); };
+      }};
+}
+
 Case sample(const Model& model, int64_t rows, const std::string& how,
             const kernels::SamplingParams& params) {
   const int64_t vocab = model.vocab;

@@ -15,6 +15,8 @@ Case xielu(const Model& model, int64_t rows);
 
 Case add(const Model& model, int64_t rows);
 
+Case cast(const Model& model, int64_t rows);
+
 Case sample(const Model& model, int64_t rows, const std::string& how,
             const kernels::SamplingParams& params);
 

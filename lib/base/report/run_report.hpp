@@ -147,6 +147,7 @@ struct ModesReport {
   std::string why;  ///< reasons for what was auto
   int threads = 1;
   std::string compute, attention_library, kv_dtype;  ///< attention_library "": the program's own
+  std::string wire;  ///< type in which activations travel between ranks; "": none travel
   int64_t kv_tokens_per_rank = 0;
   int64_t kv_recent_tokens_per_rank = 0;  ///< 0: all layers keep all tokens
   int64_t weight_bytes = 0, max_sequences = 0, max_batch_tokens = 0;

@@ -271,6 +271,7 @@ def _modes_text(modes: dict[str, Any]) -> Optional[str]:
         f"prefill {prefill}{ring}, decode {modes.get('decode')}"
         + (f" up to {shift} new tokens" if shift is not None else "")
         + f", products in {modes.get('compute')}"
+        + (f", activations travel in {modes['wire']}" if modes.get("wire") else "")
     )
 
 
