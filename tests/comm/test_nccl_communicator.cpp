@@ -274,8 +274,8 @@ TEST_F(NcclCalls, EmptyMessagesDoNotTravel) {
   EXPECT_EQ(asked()[3], "receive 4 from 0 on sending");
   comm->start_all_to_all({{bytes(4), bytes(0), bytes(0)}, {bytes(0), bytes(0), bytes(8)}});
   const Log log = asked();
-  EXPECT_EQ(log[0], "copy 0 on computing");
-  EXPECT_EQ((Log{log.begin() + 4, log.end() - 2}),
+  EXPECT_EQ(log[0], "event 0 on computing") << "nothing is copied";
+  EXPECT_EQ((Log{log.begin() + 3, log.end() - 2}),
             (Log{"send 4 to 0 on sending", "receive 8 from 2 on sending"}));
 }
 
@@ -587,7 +587,54 @@ TEST_F(NcclSteps, LetGoOfGraphsBeforeTheirGroupEnds) {
   for (int time = 0; time < 2; ++time) step(*collectives);
   asked();
   collectives.reset();
-  EXPECT_EQ(asked(), Log{"drop a graph"});
+  comm.reset();
+  EXPECT_EQ(asked().front(), "drop a graph");
+}
+
+TEST_F(NcclSteps, HoldExchangesBackAsSums) {
+  const auto exchange = [&] {
+    computing.begin_step();
+    const std::byte* const from = all(buffer).data();
+    const std::span<std::byte> to(buffer.as<std::byte>() + 32, 8);
+    const Blocks blocks{{{from, 4}, {}, {from + 4, 2}}, {to.first(3), {}, to.subspan(3, 5)}};
+    const auto first = comm->start_all_to_all_in_step(blocks);
+    const auto second = comm->start_send_receive_in_step({from, 6}, 2, to, 0);
+    const auto sum = collectives->start_all_reduce_in_step(std::span(buffer.as<float>() + 12, 3));
+    EXPECT_TRUE(first->is_held_back() && second->is_held_back() && sum->is_held_back());
+    computing.end_step();
+  };
+  const Log asked_for{"{",
+                      "send 4 to 0 on computing",
+                      "receive 3 from 0 on computing",
+                      "send 2 to 2 on computing",
+                      "receive 5 from 2 on computing",
+                      "}",
+                      "{",
+                      "send 6 to 2 on computing",
+                      "receive 8 from 0 on computing",
+                      "}",
+                      "{",
+                      "all_reduce 3 on computing",
+                      "}"};
+  asked();
+  exchange();
+  EXPECT_EQ(asked(), joined({{"register 64"}, asked_for, {"event 1 on computing"}}));
+  const Traffic once = comm->traffic();
+  exchange();
+  EXPECT_EQ(asked(), joined({{"capture"},
+                             asked_for,
+                             {"captured", "launch on computing", "event 1 on computing"}}));
+  exchange();
+  EXPECT_EQ(asked(), (Log{"launch on computing", "event 1 on computing"}));
+  EXPECT_EQ(computing.graph_counts().joint, 2);
+  EXPECT_EQ(comm->traffic().bytes, 3 * once.bytes);
+}
+
+TEST_F(NcclSteps, StartExchangesAsEverOutsideOfSteps) {
+  asked();
+  comm->start_send_receive_in_step(bytes(8), 2, {}, 0);
+  EXPECT_EQ(asked(), (Log{"event 0 on computing", "sending waits for event 0", "{",
+                          "send 8 to 2 on sending", "}", "event 1 on sending"}));
 }
 
 /// NCCL's abort would wait for the graphs.

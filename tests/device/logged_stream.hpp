@@ -64,11 +64,11 @@ class LoggedStream : public device::GraphStream {
         captures.push_back(0);
     };
     // The letter stands for the address.
-    if (ranks != nullptr &&
-        hold_back(
-            *ranks,
-            {"sum", reinterpret_cast<const void*>(size_t{0} + static_cast<unsigned char>(work)),
-             count, enqueue}))
+    if (ranks != nullptr && hold_back(*ranks, {fmt::format("sum of {}", count),
+                                               {{reinterpret_cast<const std::byte*>(
+                                                     size_t{0} + static_cast<unsigned char>(work)),
+                                                 1}},
+                                               enqueue}))
       return;
     mark();
     enqueue();

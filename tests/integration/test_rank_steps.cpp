@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Decode passes of the CUDA backend, emulated, are graphs between the transfers of several ranks,
-/// and nothing changes by that.
+/// Decode passes of the CUDA backend, emulated, are graphs in which the transfers of several ranks
+/// stand, and nothing changes by that.
 
 #include <gtest/gtest.h>
 #include <mpi.h>
@@ -49,6 +49,8 @@ TEST(RankSteps, AreGraphsThatComeAgainAndGiveTheSameBits) {
       EXPECT_EQ(one_by_one.launched, 0) << "the host waits for these transfers";
     }
     EXPECT_GT(as_graphs.launched, 3 * as_graphs.made) << as_graphs.made;
+    EXPECT_EQ(as_graphs.joint, all->size() > 1 ? as_graphs.launched : 0);
+    EXPECT_EQ(as_graphs.why_not_joint, "");
   }
 }
 

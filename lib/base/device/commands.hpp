@@ -21,6 +21,13 @@ class Commands {
     (append(parts), ...);
   }
 
+  /// The same with a list of parts, whose number is compared, too.
+  template <typename Part>
+  void add_list(std::function<void()> enqueue, const std::vector<Part>& parts) {
+    add(std::move(enqueue), parts.size());
+    for (const Part& part : parts) append(part);
+  }
+
   bool same_as(const Commands& other) const {
     return work_.size() == other.work_.size() && bytes_ == other.bytes_;
   }

@@ -53,11 +53,19 @@ bool GraphStream::hold_back(JointRanks& ranks, const JointWork& work) {
   if (!in_step_ || !ranks.why_not().empty()) return false;
   // NCCL warns of deadlocks where graphs have several groups.
   if (joint_ != nullptr && joint_ != &ranks) end_segment();
-  ranks.add_work(fmt::format("{} of {}", work.operation, work.count));
+  ranks.add_work(work.words);
   if (!counts_.why_not.empty()) agree(ranks, {JointRanks::Act::never, 0, counts_.why_not});
   if (ranks.is_open() && ranks.why_not().empty()) {
     joint_ = &ranks;
-    add(work.enqueue, work.operation, work.data, work.count, static_cast<const void*>(&ranks));
+    // That the ranks' words are the same is agreed on; here another group must be another work.
+    std::vector<uintptr_t> parts{reinterpret_cast<uintptr_t>(&ranks), work.words.size()};
+    for (const char letter : work.words) parts.push_back(static_cast<uintptr_t>(letter));
+    for (const auto& memory : work.memory) {
+      parts.push_back(reinterpret_cast<uintptr_t>(memory.data()));
+      parts.push_back(memory.size());
+    }
+    segment_.add_list(work.enqueue, parts);
+    end_first_segment();
     return true;
   }
   end_segment();

@@ -97,6 +97,9 @@ class GraphStream : public Stream {
   template <typename... Parts>
   void add(std::function<void()> work, const Parts&... parts) {
     segment_.add(std::move(work), parts...);
+    end_first_segment();
+  }
+  void end_first_segment() {
     if (next_ == 0 && segment_.size() == works_of_first_segment) end_segment();
   }
   JointRanks::Act agree(JointRanks& ranks, const JointRanks::Proposal& mine);

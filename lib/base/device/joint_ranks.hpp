@@ -79,10 +79,10 @@ class JointRanks {
 
 /// A collective work that may be held back.
 struct JointWork {
-  const char* operation;          ///< "all_reduce"
-  const void* data;               ///< this rank's memory
-  int64_t count;                  ///< of values there; the same on every rank
-  std::function<void()> enqueue;  ///< enqueues what follows from the members above
+  std::string words;  ///< the same on every rank: "all_reduce of 4096"
+  /// This rank's memory. The work follows from it and from the words.
+  std::vector<std::span<const std::byte>> memory;
+  std::function<void()> enqueue;
 };
 
 }  // namespace pecia::device

@@ -209,6 +209,12 @@ void Attention::store_and_attend(int64_t layer, const LayerRows& x, const Tensor
   attend(layer, x, out);
 }
 
+int64_t Attention::most_rows() const {
+  int64_t most = 0;
+  for (int index = 0; index < pass_.size(); ++index) most = std::max(most, pass_.count(index));
+  return most;
+}
+
 void Attention::run_fresh(int64_t layer, const kernels::RotateAndStoreArgs& heads,
                           const TensorView& out) {
   PECIA_CHECK(takes_fresh_heads(), "heads of rows that are not all stored here");

@@ -67,6 +67,8 @@ class Attention {
   /// not. The rows to which results belong change from layer to layer, so the arrays that name them
   /// are gone before the step would be done.
   bool may_be_step() const { return !by_levels_; }
+  /// The most rows that a block of the team has: the same on all its ranks.
+  int64_t most_rows() const;
   /// The global positions of all rows of this rank's block. rows() says which rows are the rank's.
   const std::vector<int64_t>& positions() const { return pass_.positions(); }
   /// The slots of this rank's cache that have the keys and values of these rows, but not of rows

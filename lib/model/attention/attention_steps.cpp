@@ -183,10 +183,9 @@ void AttentionSteps::send_home(const std::vector<Partial>& away, const std::vect
     if (rank != ring_->rank())
       sent += static_cast<int64_t>(outs.send.back().size() + lses.send.back().size());
   }
-  const ScopedSpan span(compute_.recorder, "partial_outputs", Kind::comm, sent);
-  const auto first = ring_->start_all_to_all(outs), second = ring_->start_all_to_all(lses);
-  first->wait();
-  second->wait();
+  const std::array transfers{compute_.start_all_to_all(*ring_, outs),
+                             compute_.start_all_to_all(*ring_, lses)};
+  compute_.wait(transfers, "partial_outputs", sent);
 }
 
 }  // namespace pecia::attention

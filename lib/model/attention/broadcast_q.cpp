@@ -106,7 +106,7 @@ void BroadcastQ::run(int64_t layer, const LayerRows& x, const Partial& to) {
     row += coming[other];
     sent += static_cast<int64_t>(queries.send.back().size());
   }
-  steps_.wait(*steps_.ring().start_all_to_all(queries), "broadcast_q", sent);
+  steps_.wait(*compute_.start_all_to_all(steps_.ring(), queries), "broadcast_q", sent);
   if (arrived.dtype() != batch_q.dtype())
     compute_.copy(arrived.slice_rows(own, total - own), batch_q.slice_rows(own, total - own));
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/model/attention/compute.hpp"
 
+#include <algorithm>
+
 namespace pecia::attention {
 
 std::vector<device::Buffer> Compute::buffers(int count) const {
@@ -42,7 +44,39 @@ TensorView Compute::as_type(const TensorView& x, DType type, device::Buffer& buf
                          : copied.reshape({x.rows()});
 }
 
+std::unique_ptr<comm::Transfer> Compute::start_all_to_all(comm::Communicator& group,
+                                                          const comm::Blocks& blocks) const {
+  return recorder.keeps_ops() ? group.start_all_to_all(blocks)
+                              : group.start_all_to_all_in_step(blocks);
+}
+
+std::unique_ptr<comm::Transfer> Compute::start_send_receive(comm::Communicator& group,
+                                                            std::span<const std::byte> send, int to,
+                                                            std::span<std::byte> receive,
+                                                            int from) const {
+  return recorder.keeps_ops() ? group.start_send_receive(send, to, receive, from)
+                              : group.start_send_receive_in_step(send, to, receive, from);
+}
+
+void Compute::wait(std::span<const std::unique_ptr<comm::Transfer>> transfers, const char* name,
+                   int64_t bytes) const {
+  const bool held_back =
+      !transfers.empty() &&
+      std::ranges::all_of(transfers, [](const auto& transfer) { return transfer->is_held_back(); });
+  if (held_back) {  // a mark would cut the step
+    recorder.count_in_group(name, report::Kind::comm, bytes);
+    for (const auto& transfer : transfers) transfer->wait();
+    return;
+  }
+  const report::ScopedSpan span(recorder, name, report::Kind::comm, bytes);
+  for (const auto& transfer : transfers) transfer->wait();
+}
+
 void Compute::wait(comm::Transfer& transfer, const char* name, int64_t bytes) const {
+  if (transfer.is_held_back()) {
+    recorder.count_in_group(name, report::Kind::comm, bytes);
+    return transfer.wait();
+  }
   const report::ScopedSpan span(recorder, name, report::Kind::comm, bytes);
   transfer.wait();
 }

@@ -3,6 +3,8 @@
 /// Where a rank computes. Each object that enqueues work is given a Compute. The things that it
 /// names outlive all of these objects.
 
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "kernels/api/backend.hpp"
@@ -29,7 +31,16 @@ struct Compute {
   /// valid until the buffer's next use.
   TensorView as_type(const TensorView& x, DType type, device::Buffer& buffer) const;
 
-  /// Waits for the transfer of `bytes` bytes in a span with this name.
+  /// Start a transfer that every rank of the group starts, in the same order. In a step it may be held
+  /// back with the ops around it, unless each op is timed.
+  std::unique_ptr<comm::Transfer> start_all_to_all(comm::Communicator& group,
+                                                   const comm::Blocks& blocks) const;
+  std::unique_ptr<comm::Transfer> start_send_receive(comm::Communicator& group,
+                                                     std::span<const std::byte> send, int to,
+                                                     std::span<std::byte> receive, int from) const;
+  /// Waits for transfers of `bytes` bytes together in a span with this name.
+  void wait(std::span<const std::unique_ptr<comm::Transfer>> transfers, const char* name,
+            int64_t bytes) const;
   void wait(comm::Transfer& transfer, const char* name, int64_t bytes) const;
 };
 

@@ -92,16 +92,12 @@ void HeadExchange::start_keys(const TensorView& k, const TensorView& v) {
       keys_bytes_ += static_cast<int64_t>(2 * k_blocks.send[rank].size());
     }
   }
-  k_transfer_ = group_->start_all_to_all(k_blocks);
-  v_transfer_ = group_->start_all_to_all(v_blocks);
+  keys_transfers_ = {compute_.start_all_to_all(*group_, k_blocks),
+                     compute_.start_all_to_all(*group_, v_blocks)};
 }
 
 HeadExchange::Keys HeadExchange::wait_keys() {
-  {
-    const ScopedSpan span(compute_.recorder, "all_to_all_heads", Kind::comm, keys_bytes_);
-    k_transfer_->wait();
-    v_transfer_->wait();
-  }
+  compute_.wait(keys_transfers_, "all_to_all_heads", keys_bytes_);
   for (int rank = 0; rank < group_->size(); ++rank) {
     if (rank == group_->rank()) continue;
     take_in(arrived_keys_.k, keys_.k, rank);
@@ -125,8 +121,8 @@ TensorView HeadExchange::start_queries(const TensorView& q) {
     const int to = at(-distance), from = at(distance);
     const TensorView packed =
         packed_q_[to].tensor(travels_in(q), {q.rows(), plan_.wanted[to].q.size(), head_dim_});
-    queries_[distance] = group_->start_send_receive(
-        bytes_of(packed), to, bytes_of(rows_of(arrived_queries_, from)), from);
+    queries_[distance] = compute_.start_send_receive(
+        *group_, bytes_of(packed), to, bytes_of(rows_of(arrived_queries_, from)), from);
   }
   return all;
 }
@@ -134,11 +130,8 @@ TensorView HeadExchange::start_queries(const TensorView& q) {
 void HeadExchange::wait_queries(int distance) {
   const int64_t elements =
       plan_.rows[group_->rank()].size() * plan_.wanted[at(-distance)].q.size() * head_dim_;
-  {
-    const ScopedSpan span(compute_.recorder, "all_to_all_heads", Kind::comm,
-                          elements * size_of(arrived_queries_.dtype()));
-    queries_[distance]->wait();
-  }
+  compute_.wait(*queries_[distance], "all_to_all_heads",
+                elements * size_of(arrived_queries_.dtype()));
   take_in(arrived_queries_, all_queries_, at(distance));
 }
 
@@ -150,23 +143,21 @@ TensorView HeadExchange::home(int rank) {
 void HeadExchange::start_outputs(int distance, const TensorView& all) {
   const int to = at(distance), from = at(-distance);
   const TensorView sent = compute_.as_type(rows_of(all, to), wire_, packed_out_[to]);
-  outputs_[distance] = group_->start_send_receive(bytes_of(sent), to, bytes_of(home(from)), from);
+  outputs_[distance] =
+      compute_.start_send_receive(*group_, bytes_of(sent), to, bytes_of(home(from)), from);
 }
 
 void HeadExchange::wait_outputs(const TensorView& all, const TensorView& out) {
   const int size = group_->size(), own = group_->rank();
-  {
-    const TensorView sent = rows_of(all, own);
-    const int64_t elements = (num_rows_ - sent.rows()) * sent.row_elements();
-    const ScopedSpan span(compute_.recorder, "all_to_all_rows", Kind::comm,
-                          elements * size_of(wire_));
-    for (int distance = 1; distance < size; ++distance) outputs_[distance]->wait();
-  }
+  const TensorView stayed = rows_of(all, own);
+  const int64_t elements = (num_rows_ - stayed.rows()) * stayed.row_elements();
+  compute_.wait(std::span(outputs_).subspan(1, size - 1), "all_to_all_rows",
+                elements * size_of(wire_));
   const ScopedSpan span(compute_.recorder, "unpack_heads", Kind::compute);
   for (int rank = 0; rank < size; ++rank) {
     const HeadRange& theirs = plan_.wanted[rank].q;
-    copy_heads(rank == own ? rows_of(all, own) : home(rank), 0, out,
-               theirs.begin - plan_.held.q.begin, theirs.size());
+    copy_heads(rank == own ? stayed : home(rank), 0, out, theirs.begin - plan_.held.q.begin,
+               theirs.size());
   }
 }
 

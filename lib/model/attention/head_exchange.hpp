@@ -9,6 +9,7 @@
 /// At distance d this rank attends the rows of rank (own + d) mod N, and rank (own − d) mod N
 /// attends its rows.
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -94,7 +95,7 @@ class HeadExchange {
   Keys keys_, arrived_keys_;
   int64_t keys_bytes_ = 0;  ///< bytes sent for keys and values
   TensorView all_queries_, arrived_queries_;
-  std::unique_ptr<comm::Transfer> k_transfer_, v_transfer_;
+  std::array<std::unique_ptr<comm::Transfer>, 2> keys_transfers_;   ///< of keys, of values
   std::vector<std::unique_ptr<comm::Transfer>> queries_, outputs_;  ///< by distance, from 1
 };
 

@@ -43,7 +43,8 @@ void PassQ::run(int64_t layer, const LayerRows& x, const Partial& to) {
     if (step + 1 < size) {
       coming =
           steps_.queries(travelling_[step % 2], rows.count(rows.visiting(step + 1)), steps_.wire());
-      transfer = ring.start_send_receive(bytes_of(travelling_q), right, bytes_of(coming), left);
+      transfer =
+          compute_.start_send_receive(ring, bytes_of(travelling_q), right, bytes_of(coming), left);
     }
     if (step == 0)
       steps_.attend(layer, visits[0], x.q, steps_.cached(layer), to);

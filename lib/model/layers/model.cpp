@@ -95,10 +95,11 @@ void Model::forward(const Rows& rows, attention::Attention& attention) {
                          normed_.tensor(operand_type(), {linear.size(), config_.hidden})};
 
   // When the host waits for transfers, work that is held back would begin late. So only small
-  // passes that stay on the stream are held back as a step.
+  // passes that stay on the stream are held back as a step. All ranks decide alike, since they
+  // agree on the transfers in it.
   constexpr int64_t most_rows_of_a_step = 256;
   const bool as_step = stays_on_stream_ && attention.may_be_step() &&
-                       !mixture_.waits_for_device() && count <= most_rows_of_a_step;
+                       !mixture_.waits_for_device() && attention.most_rows() <= most_rows_of_a_step;
   std::optional<report::ScopedGroup> ops;  // device time marks between the ops would cut a step up
   if (as_step || !compute_.recorder.keeps_ops()) ops.emplace(compute_.recorder, "layers");
   std::optional<kernels::Step> step;

@@ -253,13 +253,7 @@ void TensorParallel::wait_gather(int block) {
 
 void TensorParallel::wait(UnderWay& one) {
   const auto transfer = std::exchange(one.transfer, nullptr);
-  if (transfer == nullptr) return;
-  if (transfer->is_held_back()) {
-    compute_.recorder.count_in_group(one.name, Kind::comm, one.bytes);
-    return transfer->wait();
-  }
-  const ScopedSpan span(compute_.recorder, one.name, Kind::comm, one.bytes);
-  transfer->wait();
+  if (transfer != nullptr) compute_.wait(*transfer, one.name, one.bytes);
 }
 
 void TensorParallel::progress() {

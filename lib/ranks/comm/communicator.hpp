@@ -163,6 +163,18 @@ class Communicator {
   /// Shows the watch over the ranks that this rank waits for `operation`; null ends the wait.
   virtual void show_wait(const Operation* operation) = 0;
 
+  /// Do the same as the two above for callers that do not measure the wait by themselves, where every
+  /// rank of the group starts the same transfers in the same order. So in a step they may be held
+  /// back with the ops around them (Transfer::is_held_back).
+  virtual std::unique_ptr<Transfer> start_send_receive_in_step(std::span<const std::byte> send,
+                                                               int to, std::span<std::byte> receive,
+                                                               int from) {
+    return start_send_receive(send, to, receive, from);
+  }
+  virtual std::unique_ptr<Transfer> start_all_to_all_in_step(const Blocks& blocks) {
+    return start_all_to_all(blocks);
+  }
+
   /// Starts the messages of one step. None goes to the rank itself, and empty ones do not travel
   /// (both sides must agree). Messages of one pair and operation arrive in the order started,
   /// whatever other operations do. At most 16384 operations may be under way at a time.

@@ -84,10 +84,10 @@ class Queue {
 
   /// The number of the operation that is started last.
   int64_t number() const { return number_; }
-  /// An operation of that number on `bytes` is held back by the computing stream (StepRanks).
-  void held_back(int64_t number, std::span<const std::byte> bytes) {
+  /// An operation of that number on this memory is held back by the computing stream (StepRanks).
+  void held_back(int64_t number, const std::vector<std::span<const std::byte>>& memory) {
     number_ = number;
-    registered_.put_in_graph(bytes);
+    for (const auto& bytes : memory) registered_.put_in_graph(bytes);
   }
   NcclWatch& watch() const { return *watch_; }
   Nccl& nccl() const { return *nccl_; }
@@ -96,6 +96,7 @@ class Queue {
   void copy(std::span<const std::byte> from, std::span<std::byte> to) {
     PECIA_CHECK(from.size() == to.size(), "a rank's block for itself: {} and {} bytes", from.size(),
                 to.size());
+    if (from.empty()) return;
     device_.copy(to.data(), from.data(), static_cast<int64_t>(from.size()), computing_);
   }
 
@@ -153,59 +154,65 @@ class Queue {
 };
 
 /// The group's ranks as those of works in a step's graphs. They are enqueued on the computing stream
-/// itself: a step's rows are one block, so nothing is computed beside a sum.
+/// itself: a step's rows are one block, so little could be computed beside them.
 class StepRanks : public device::JointRanks {
  public:
-  /// `host` has the ranks of the queue's group. Both outlive this object. As ranks may agree at
+  using Memory = std::vector<std::span<const std::byte>>;
+
+  /// `host` has the ranks of the queue's group, and outlives this object. As ranks may agree at
   /// different works of a step, no other collective of `host` may be called within a step.
-  StepRanks(Queue& queue, Communicator& host) : queue_(queue), host_(host) {}
+  StepRanks(std::shared_ptr<Queue> queue, Communicator& host)
+      : queue_(std::move(queue)), host_(host) {}
   StepRanks(const StepRanks&) = delete;
   StepRanks& operator=(const StepRanks&) = delete;
   /// NCCL's groups do not end while there are graphs with their operations.
   ~StepRanks() override {
     try {
-      queue_.computing().drop_joint_graphs();
+      queue_->computing().drop_joint_graphs();
     } catch (const Error&) {
       // The device is lost, and its graphs with it.
     }
   }
 
-  /// Null if the computing stream does not hold the sum back, so that it has to be started like any
-  /// other transfer.
-  std::unique_ptr<Transfer> start_all_reduce(const Addends& values) {
-    if (queue_.size() == 1 || values.empty()) return nullptr;
-    queue_.poll();
-    const int64_t number = queue_.number() + 1;
+  /// The group of calls `calls`, which follow from `words` and `memory`. The words are the same on
+  /// every rank. Null if the computing stream does not hold them back, so that they have to be
+  /// started like any other transfer.
+  template <typename Calls>
+  std::unique_ptr<Transfer> start(const char* operation, std::string words, Memory memory,
+                                  Calls calls) {
+    if (queue_->size() == 1) return nullptr;
+    queue_->poll();
+    const int64_t number = queue_->number() + 1;
     if (pending_ == 0) {
+      operation_ = operation;
       first_ = number;
       launch_ = std::make_shared<Launch>();
     }
     ++pending_;
     auto transfer = std::make_unique<InStep>(launch_);
-    const auto enqueue = [this, number, values] {
-      const CallWatch::Call call = queue_.watch().calls().begin(operation, number, peers_);
-      queue_.nccl().start_group();
-      queue_.nccl().all_reduce(values, queue_.computing());
-      queue_.nccl().end_group();
+    const auto enqueue = [this, operation, number, calls = std::move(calls)] {
+      const CallWatch::Call call = queue_->watch().calls().begin(operation, number, peers_);
+      queue_->nccl().start_group();
+      calls(queue_->nccl(), queue_->computing());
+      queue_->nccl().end_group();
     };
-    const device::JointWork work{operation, values.data(), values.count(), enqueue};
-    if (!queue_.computing().hold_back(*this, work)) {
+    if (!queue_->computing().hold_back(*this, {std::move(words), memory, enqueue})) {
       --pending_;
       return nullptr;
     }
-    queue_.held_back(number, values.bytes());
+    queue_->held_back(number, memory);
     return transfer;
   }
 
   void watch_launch(const std::function<void()>& launch) override {
-    const CallWatch::Call call = queue_.watch().calls().begin(operation, first_, peers_);
+    const CallWatch::Call call = queue_->watch().calls().begin(operation_, first_, peers_);
     launch();
   }
   void enqueued() override {
-    launch_->done = queue_.watch().event(queue_.device());
-    launch_->done->record(queue_.computing());
-    queue_.watch().add(
-        {operation, first_,
+    launch_->done = queue_->watch().event(queue_->device());
+    launch_->done->record(queue_->computing());
+    queue_->watch().add(
+        {operation_, first_,
          pending_ == 1 ? peers_ : fmt::format("{}, and {} more", peers_, pending_ - 1),
          launch_->done, NcclWatch::Clock::now()});
     pending_ = 0;
@@ -231,13 +238,12 @@ class StepRanks : public device::JointRanks {
     return host_.all_gather(mine);
   }
 
-  static constexpr const char* operation = "all_reduce";
-
-  Queue& queue_;
+  std::shared_ptr<Queue> queue_;
   Communicator& host_;
   const std::string peers_ = "all ranks";
   std::shared_ptr<Launch> launch_;
-  int64_t first_ = 0, pending_ = 0;  ///< of the operations since the last launch
+  const char* operation_ = "";       ///< the first of those since the last launch
+  int64_t first_ = 0, pending_ = 0;  ///< its number, and how many these are
 };
 
 /// The memory of all blocks, if they are of one size and follow each other; else empty.
@@ -252,9 +258,8 @@ std::span<std::byte> whole_of(const std::vector<std::span<std::byte>>& blocks) {
 
 class NcclCollectives : public Collectives {
  public:
-  /// `host` has the ranks of the queue's group, and outlives this object.
-  NcclCollectives(std::shared_ptr<Queue> queue, Communicator& host)
-      : queue_(std::move(queue)), step_ranks_(*queue_, host) {}
+  NcclCollectives(std::shared_ptr<Queue> queue, std::shared_ptr<StepRanks> step_ranks)
+      : queue_(std::move(queue)), step_ranks_(std::move(step_ranks)) {}
 
   /// NCCL chooses the route itself.
   Route route() const override { return Route::flat; }
@@ -300,8 +305,14 @@ class NcclCollectives : public Collectives {
   }
 
   std::unique_ptr<Transfer> start_all_reduce_in_step(Addends values) override {
+    if (values.empty()) return start_all_reduce(values);
     queue_->use(values.bytes());
-    auto transfer = step_ranks_.start_all_reduce(values);
+    auto transfer = step_ranks_->start(
+        "all_reduce",
+        fmt::format("all_reduce of {}{}", values.count(),
+                    values.dtype() == DType::fp32 ? "" : " bf16"),
+        {values.bytes()},
+        [values](Nccl& nccl, device::Stream& stream) { nccl.all_reduce(values, stream); });
     if (transfer == nullptr) return start_all_reduce(values);
     count_all_reduce(values);
     return transfer;
@@ -319,7 +330,7 @@ class NcclCollectives : public Collectives {
     queue_->count_to_all(share);  // for the all-gather
   }
 
-  StepRanks step_ranks_;
+  std::shared_ptr<StepRanks> step_ranks_;
 };
 
 /// Makes sums in tree order: level l adds a rank's sum and the sum of the rank that differs in bit
@@ -327,8 +338,8 @@ class NcclCollectives : public Collectives {
 /// warns of deadlocks where graphs have several groups.
 class PairedCollectives : public NcclCollectives {
  public:
-  PairedCollectives(std::shared_ptr<Queue> queue, Communicator& host)
-      : NcclCollectives(std::move(queue), host),
+  PairedCollectives(std::shared_ptr<Queue> queue, std::shared_ptr<StepRanks> step_ranks)
+      : NcclCollectives(std::move(queue), std::move(step_ranks)),
         scratch_(queue_->device(), device::Memory::device) {}
   PairedCollectives(const PairedCollectives&) = delete;
   PairedCollectives& operator=(const PairedCollectives&) = delete;
@@ -404,7 +415,9 @@ class PairedCollectives : public NcclCollectives {
 class NcclCommunicator : public CommunicatorOver {
  public:
   NcclCommunicator(std::unique_ptr<Communicator> host, std::shared_ptr<Queue> queue)
-      : CommunicatorOver(std::move(host)), queue_(std::move(queue)) {}
+      : CommunicatorOver(std::move(host)),
+        queue_(std::move(queue)),
+        step_ranks_(std::make_shared<StepRanks>(queue_, inner())) {}
 
   bool on_stream() const override { return true; }
   std::string tensors_by() const override { return queue_->nccl_name(); }
@@ -416,27 +429,36 @@ class NcclCommunicator : public CommunicatorOver {
     queue_->use(send);
     queue_->use(receive);
     return queue_->start("send_receive", fmt::format("ranks {} and {}", to, from),
-                         [&](Nccl& nccl, device::Stream& stream) {
-                           if (!send.empty()) nccl.send(send, to, stream);
-                           if (!receive.empty()) nccl.receive(receive, from, stream);
-                         });
+                         send_receive(send, to, receive, from));
+  }
+  std::unique_ptr<Transfer> start_send_receive_in_step(std::span<const std::byte> send, int to,
+                                                       std::span<std::byte> receive,
+                                                       int from) override {
+    queue_->use(send);
+    queue_->use(receive);
+    auto transfer = step_ranks_->start("send_receive", "send_receive", {send, receive},
+                                       send_receive(send, to, receive, from));
+    if (transfer == nullptr) return start_send_receive(send, to, receive, from);
+    queue_->count(send.size(), to);
+    return transfer;
   }
 
   std::unique_ptr<Transfer> start_all_to_all(const Blocks& blocks) override {
+    use(blocks);
     queue_->copy(blocks.send[rank()], blocks.receive[rank()]);
-    for (int other = 0; other < size(); ++other) {
-      if (other == rank()) continue;
-      queue_->use(blocks.send[other]);
-      queue_->use(blocks.receive[other]);
-    }
-    return queue_->start("all_to_all", "all ranks", [&](Nccl& nccl, device::Stream& stream) {
-      for (int other = 0; other < size(); ++other) {
-        if (other == rank()) continue;
-        queue_->count(blocks.send[other].size(), other);
-        if (!blocks.send[other].empty()) nccl.send(blocks.send[other], other, stream);
-        if (!blocks.receive[other].empty()) nccl.receive(blocks.receive[other], other, stream);
-      }
-    });
+    count(blocks);
+    return queue_->start("all_to_all", "all ranks", all_to_all(blocks));
+  }
+  std::unique_ptr<Transfer> start_all_to_all_in_step(const Blocks& blocks) override {
+    use(blocks);
+    StepRanks::Memory memory(blocks.send.begin(), blocks.send.end());
+    memory.insert(memory.end(), blocks.receive.begin(), blocks.receive.end());
+    auto transfer =
+        step_ranks_->start("all_to_all", "all_to_all", std::move(memory), all_to_all(blocks));
+    if (transfer == nullptr) return start_all_to_all(blocks);
+    queue_->copy(blocks.send[rank()], blocks.receive[rank()]);
+    count(blocks);
+    return transfer;
   }
 
   std::unique_ptr<Transfer> start_exchange(const Exchange& exchange,
@@ -459,8 +481,8 @@ class NcclCommunicator : public CommunicatorOver {
 
   std::unique_ptr<Collectives> make_collectives(std::vector<int>, SumOrder order) override {
     if (order == SumOrder::tree && size() > 2)
-      return std::make_unique<PairedCollectives>(queue_, inner());
-    return std::make_unique<NcclCollectives>(queue_, inner());
+      return std::make_unique<PairedCollectives>(queue_, step_ranks_);
+    return std::make_unique<NcclCollectives>(queue_, step_ranks_);
   }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
@@ -492,7 +514,38 @@ class NcclCommunicator : public CommunicatorOver {
   }
 
  private:
+  using Calls = std::function<void(Nccl& nccl, device::Stream& stream)>;
+
+  static Calls send_receive(std::span<const std::byte> send, int to, std::span<std::byte> receive,
+                            int from) {
+    return [=](Nccl& nccl, device::Stream& stream) {
+      if (!send.empty()) nccl.send(send, to, stream);
+      if (!receive.empty()) nccl.receive(receive, from, stream);
+    };
+  }
+  Calls all_to_all(const Blocks& blocks) const {
+    return [blocks, own = rank(), ranks = size()](Nccl& nccl, device::Stream& stream) {
+      for (int other = 0; other < ranks; ++other) {
+        if (other == own) continue;
+        if (!blocks.send[other].empty()) nccl.send(blocks.send[other], other, stream);
+        if (!blocks.receive[other].empty()) nccl.receive(blocks.receive[other], other, stream);
+      }
+    };
+  }
+  void use(const Blocks& blocks) {
+    for (int other = 0; other < size(); ++other) {
+      if (other == rank()) continue;
+      queue_->use(blocks.send[other]);
+      queue_->use(blocks.receive[other]);
+    }
+  }
+  void count(const Blocks& blocks) {
+    for (int other = 0; other < size(); ++other)
+      if (other != rank()) queue_->count(blocks.send[other].size(), other);
+  }
+
   std::shared_ptr<Queue> queue_;
+  std::shared_ptr<StepRanks> step_ranks_;
 };
 
 }  // namespace
