@@ -3,18 +3,28 @@
 # Packs programs of the cuda build with their small libraries, for a machine with a GPU and without this one's
 # packages. The large libraries (cuBLASLt, cuDNN, NCCL, nvrtc) stay out: the bundle's ./run finds that machine's.
 #
-#   scripts/bundle.sh [--build FOLDER] [OUTPUT.tar.xz]     default build/cuda and build/pecia-cuda.tar.xz
+#   scripts/bundle.sh [--build FOLDER] [--nccl LIBRARY] [OUTPUT.tar.xz]     default build/cuda, build/pecia-cuda.tar.xz
 #
-# It has at most 55 MiB; build for the GPU's own architecture alone (-DPECIA_CUDA_ARCHITECTURES=90a).
+# It has at most 55 MiB; build for the GPU's own architecture alone (-DPECIA_CUDA_ARCHITECTURES=90a). With --nccl it has
+# a copy of that libnccl.so.2 with the code for H100 and H200 alone, 21 MiB of these, by which gpu-check's phase D lets
+# several ranks share a GPU: pip install --target build/nccl nvidia-nccl-cu13==2.30.7
 # There: tar xJf pecia-cuda.tar.xz && cd pecia-cuda && ./gpu-check.sh A results
 # The C library is that machine's: it must not be older than the one here.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build="$root/build/cuda"
-if [[ ${1:-} == --build ]]; then
-  build=$(realpath "${2:?--build wants a folder}")
+nccl=
+while [[ ${1:-} == --* ]]; do
+  case $1 in
+    --build) build=$(realpath "${2:?--build wants a folder}") ;;
+    --nccl) nccl=$(realpath "${2:?--nccl wants a libnccl.so.2}") ;;
+    *)
+      echo "bundle: there is no option $1" >&2
+      exit 2
+      ;;
+  esac
   shift 2
-fi
+done
 output=$(realpath -m "${1:-$root/build/pecia-cuda.tar.xz}")
 most_bytes=$((55 << 20))
 large='^lib(cublas|cublasLt|cudnn.*|nccl|nvrtc.*|cuda|nvidia-.*)\.so'
@@ -94,6 +104,10 @@ cp -r "$root/tests/goldens" "$bundle/goldens"
 install -m 755 "$root/tests/support/own_hostid.sh" "$root/scripts/pecia_tools/gpu/bundle_run.sh" "$bundle"
 mv "$bundle/bundle_run.sh" "$bundle/run"
 install -m 755 "$root/scripts/gpu-check.sh" "$bundle/gpu-check.sh"
+if [[ -n $nccl ]]; then
+  mkdir "$bundle/nccl"
+  (cd "$root/scripts" && python3 -m pecia_tools.gpu.thin_library "$nccl" "$bundle/nccl/libnccl.so.2" >&2)
+fi
 mkdir -p "$(dirname "$output")"
 # The programs hold much of the same code, which a dictionary of that size finds again.
 tar -C "$work" -cf - pecia-cuda | xz --lzma2=preset=1,dict=192MiB >"$output"

@@ -14,8 +14,9 @@
 #
 # In a repository, build before: scripts/setup.sh cuda; cmake --preset cuda && cmake --build --preset cuda. In an
 # unpacked bundle (scripts/bundle.sh) everything is there. GPU_CHECK_PROGRAMS=FOLDER takes the programs from a folder,
-# GPU_CHECK_SECONDS=N sets another deadline. GPU_CHECK_NCCL=FOLDER has a libnccl.so.2 of 2.30 or newer, whose ranks
-# exchange within the GPU; else NCCL's ranks go through sockets. The model of 16 GB lies in /dev/shm or TMPDIR meanwhile.
+# GPU_CHECK_SECONDS=N sets another deadline. GPU_CHECK_NCCL=FOLDER has a libnccl.so.2 of 2.30 or newer (default: the
+# bundle's, if it has one), whose ranks exchange within the GPU; else NCCL's ranks go through sockets. The model of 16 GB
+# lies in /dev/shm or TMPDIR meanwhile.
 #
 # Writes OUT/steps.jsonl, OUT/results.jsonl, OUT/logs and OUT/table.md, which is printed last. Exit code 1: something
 # failed or did not end in time; 2: there is no GPU, or no build.
@@ -155,6 +156,7 @@ under_mps() {
 # several hosts.
 shared_by() {
   export NCCL_RAS_ENABLE=0
+  if [[ -z ${GPU_CHECK_NCCL:-} && -e $here/nccl/libnccl.so.2 ]]; then GPU_CHECK_NCCL=$here/nccl; fi
   if [[ -n ${GPU_CHECK_NCCL:-} ]]; then
     export LD_PRELOAD=$GPU_CHECK_NCCL/libnccl.so.2 NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_NVLS_ENABLE=0 NCCL_MAX_CTAS=8
     own_hostid="env" # they may know that they are on one host
@@ -301,12 +303,15 @@ phase_D() {
   local check=(pecia-bench prefill --backend cuda --allow-gpu-sharing nccl --model "$two" --json "$results" --runs 1 --check)
   model_begin "$two" "${widths[@]}" --layers 2
   step "NCCL, 2 ranks" 25 "${in_shell[@]}" over_nccl 2 test_requests --gtest_filter="*RaggedBatch*llama_gqa*"
-  step "sums in graphs, 2 ranks" 20 "${in_shell[@]}" over_nccl 2 test_rank_steps --gtest_filter="*TensorParallel*"
+  step "exchanges and sums in graphs, 2 ranks" 25 "${in_shell[@]}" over_nccl 2 test_rank_steps \
+    --gtest_filter="*TensorParallel*:*ComeAgain*"
   step "modes over NCCL, 2 ranks" 45 "${in_shell[@]}" over_nccl 2 test_modes --gtest_filter="*EveryModel*llama_gqa*"
   step "modes over NCCL, 4 ranks" 60 "${in_shell[@]}" over_nccl 4 test_modes --gtest_filter="*EveryModel*llama_gqa*"
   step "layouts over NCCL, 2 ranks" 30 "${in_shell[@]}" over_nccl 2 test_layout_modes --gtest_filter="$family"
   step "elastic teams over NCCL, 2 ranks" 20 "${in_shell[@]}" over_nccl 2 test_teams --gtest_filter="*llama_mqa*"
   step "csa over NCCL, 2 ranks" 25 "${in_shell[@]}" over_nccl 2 test_sparse_attention --gtest_filter="*EveryModel*llama_gqa*"
+  step "modes without graphs and without registered memory" 30 env PECIA_CUDA_GRAPHS=0 NCCL_LOCAL_REGISTER=0 \
+    "${in_shell[@]}" over_nccl 2 test_modes --gtest_filter="*EveryModel*llama_gqa*"
   if step "two layers of 8B's widths" 12 "${in_shell[@]}" model_ready "$two" "${model_pid:-0}"; then
     step "prefill of 4K over NCCL: CP pass-KV" 10 "${in_shell[@]}" over_nccl 2 "${check[@]}" --tokens 4096
     step "CP pass-Q" 10 "${in_shell[@]}" over_nccl 2 "${check[@]}" --tokens 4096 --ring pass_q

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Decode passes of the CUDA backend, emulated, are graphs in which the transfers of several ranks
-/// stand, and nothing changes by that.
+/// stand, and nothing changes by that. The same on GPUs, where the environment says that there are.
 
 #include <gtest/gtest.h>
 #include <mpi.h>
@@ -23,6 +23,7 @@ TEST(RankSteps, AreGraphsThatComeAgainAndGiveTheSameBits) {
   const auto all = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
   if (all->size() > 2) GTEST_SKIP() << "two ranks have every kind of mode";
   const std::filesystem::path model = golden("llama-gqa-fp32");
+  const bool on_gpus = place_of_tests() == TestPlace::cuda_nccl;
   std::vector<batch::Request> requests;
   for (const int64_t length : {40, 5})
     requests.push_back(greedy_request(static_cast<int64_t>(requests.size()),
@@ -39,10 +40,10 @@ TEST(RankSteps, AreGraphsThatComeAgainAndGiveTheSameBits) {
     settings.modes = parallel::pass_modes(pair, 6);
     settings.ring = parallel::AttentionExchange::pass_q;
     device::GraphCounts one_by_one, as_graphs;
-    settings.place = TestPlace::emulated_staged;
+    settings.place = on_gpus ? TestPlace::cuda_staged : TestPlace::emulated_staged;
     settings.graphs = &one_by_one;
     const auto wanted = run_requests(*all, model, requests, settings);
-    settings.place = TestPlace::emulated_nccl;
+    settings.place = on_gpus ? TestPlace::cuda_nccl : TestPlace::emulated_nccl;
     settings.graphs = &as_graphs;
     expect_same_bits(run_requests(*all, model, requests, settings), wanted);
     if (all->size() > 1) {

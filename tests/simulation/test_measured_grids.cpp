@@ -52,6 +52,13 @@ model::ModelConfig two_layers() {
   return config;
 }
 
+/// All activations travelled in fp32 when this was measured.
+job::Job job_of_then() {
+  job::Job job;
+  job.model.wire = job::Precision::fp32;
+  return job;
+}
+
 PassCosts costs_over_slow_racks(const job::Job& job, const model::ModelConfig& config,
                                 const cluster_files::Cluster& cluster) {
   return PassCosts(
@@ -66,7 +73,7 @@ TEST(MeasuredGrids, OfPartialPrefillsHaveTheRingThatWasFaster) {
   constexpr Cell cells[] = {{82, 288, 22},    {164, 293, 42},    {410, 308, 98},
                             {819, 346, 199},  {1638, 337, 398},  {2458, 370, 576},
                             {4096, 512, 939}, {6144, 679, 1421}, {8192, 804, 1786}};
-  const job::Job job;
+  const job::Job job = job_of_then();
   const model::ModelConfig config = two_layers();
   const cluster_files::Cluster cluster = slow_racks();
   PassCosts costs = costs_over_slow_racks(job, config, cluster);
@@ -109,7 +116,7 @@ TEST(MeasuredGrids, OfDecodeStepsHaveTheConfigurationThatWasFaster) {
   };
   constexpr Cell cells[] = {{1, 3.81, 2.89},  {2, 5.75, 3.81},    {4, 6.19, 4.49},
                             {16, 8.49, 9.58}, {32, 15.26, 17.87}, {64, 23.72, 34.99}};
-  const job::Job job;
+  const job::Job job = job_of_then();
   const model::ModelConfig config = two_layers();
   const cluster_files::Cluster cluster = slow_racks();
   PassCosts costs = costs_over_slow_racks(job, config, cluster);
@@ -181,7 +188,7 @@ TEST(MeasuredGrids, OfExpertsHaveTheDegreeThatWasFaster) {
   using enum schedule::PassKind;
   constexpr Cell cells[] = {
       {prefill, 1, 512, 45, 97}, {prefill, 1, 2048, 189, 402}, {decode, 128, 1, 20.6, 27.6}};
-  const job::Job job;
+  const job::Job job = job_of_then();
   model::ModelConfig config = two_layers();
   config.experts = {
       .count = 16, .per_token = 4, .ffn = 512, .routing = kernels::Routing::of_chosen};
