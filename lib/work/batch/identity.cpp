@@ -89,7 +89,8 @@ std::string identity(const job::Job& job, const model::ModelConfig& config,
                  {"weights_sha256", checkpoint.index_sha256()},
                  {contents_key, contents_sha256},
                  {"dtype", settings["model"]["dtype"]},
-                 {"compute", settings["model"]["compute"]}};
+                 {"compute", settings["model"]["compute"]},
+                 {"wire", settings["model"]["wire"]}};
   id["kv"] = {{"dtype", std::string(name_of(kv_dtype))}};
   for (const auto& [key, value] : settings["generation"].items())
     if (std::find(std::begin(settings_keys), std::end(settings_keys), "generation." + key) ==
