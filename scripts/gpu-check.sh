@@ -302,21 +302,21 @@ phase_D() {
   local family='*llama_gqa*' two=$work/two-layers
   local check=(pecia-bench prefill --backend cuda --allow-gpu-sharing nccl --model "$two" --json "$results" --runs 1 --check)
   model_begin "$two" "${widths[@]}" --layers 2
-  step "NCCL, 2 ranks" 25 "${in_shell[@]}" over_nccl 2 test_requests --gtest_filter="*RaggedBatch*llama_gqa*"
+  step "NCCL, 2 ranks" 20 "${in_shell[@]}" over_nccl 2 test_requests --gtest_filter="*RaggedBatch*llama_gqa*"
   step "exchanges and sums in graphs, 2 ranks" 25 "${in_shell[@]}" over_nccl 2 test_rank_steps \
     --gtest_filter="*TensorParallel*:*ComeAgain*"
-  step "modes over NCCL, 2 ranks" 45 "${in_shell[@]}" over_nccl 2 test_modes --gtest_filter="*EveryModel*llama_gqa*"
-  step "modes over NCCL, 4 ranks" 60 "${in_shell[@]}" over_nccl 4 test_modes --gtest_filter="*EveryModel*llama_gqa*"
-  step "layouts over NCCL, 2 ranks" 30 "${in_shell[@]}" over_nccl 2 test_layout_modes --gtest_filter="$family"
+  step "modes over NCCL, 2 ranks" 40 "${in_shell[@]}" over_nccl 2 test_modes --gtest_filter="*EveryModel*llama_gqa*"
+  step "modes over NCCL, 4 ranks" 50 "${in_shell[@]}" over_nccl 4 test_modes --gtest_filter="*EveryModel*llama_gqa*"
+  step "layouts over NCCL, 2 ranks" 25 "${in_shell[@]}" over_nccl 2 test_layout_modes --gtest_filter="$family"
   step "elastic teams over NCCL, 2 ranks" 20 "${in_shell[@]}" over_nccl 2 test_teams --gtest_filter="*llama_mqa*"
-  step "csa over NCCL, 2 ranks" 25 "${in_shell[@]}" over_nccl 2 test_sparse_attention --gtest_filter="*EveryModel*llama_gqa*"
+  step "csa over NCCL, 2 ranks" 20 "${in_shell[@]}" over_nccl 2 test_sparse_attention --gtest_filter="*EveryModel*llama_gqa*"
   step "modes without graphs and without registered memory" 30 env PECIA_CUDA_GRAPHS=0 NCCL_LOCAL_REGISTER=0 \
     "${in_shell[@]}" over_nccl 2 test_modes --gtest_filter="*EveryModel*llama_gqa*"
   if step "two layers of 8B's widths" 12 "${in_shell[@]}" model_ready "$two" "${model_pid:-0}"; then
-    step "prefill of 4K over NCCL: CP pass-KV" 10 "${in_shell[@]}" over_nccl 2 "${check[@]}" --tokens 4096
-    step "CP pass-Q" 10 "${in_shell[@]}" over_nccl 2 "${check[@]}" --tokens 4096 --ring pass_q
-    step "SP 2" 10 "${in_shell[@]}" over_nccl 2 "${check[@]}" --tokens 4096 --sp 2
-    step "TP 2" 10 "${in_shell[@]}" over_nccl 2 "${check[@]}" --tokens 4096 --tp 2
+    step "prefill of 4K over NCCL: CP pass-KV" 9 "${in_shell[@]}" over_nccl 2 "${check[@]}" --tokens 4096
+    step "CP pass-Q" 9 "${in_shell[@]}" over_nccl 2 "${check[@]}" --tokens 4096 --ring pass_q
+    step "SP 2" 9 "${in_shell[@]}" over_nccl 2 "${check[@]}" --tokens 4096 --sp 2
+    step "TP 2" 9 "${in_shell[@]}" over_nccl 2 "${check[@]}" --tokens 4096 --tp 2
     step "a killed rank is named" 18 "${in_shell[@]}" one_killed pecia-bench decode --backend cuda \
       --allow-gpu-sharing nccl --model "$two" --contexts 4096 --batches 4 --runs 1 --steps 20000
   fi

@@ -166,8 +166,7 @@ Frame frame_of(const TuneOptions& options, comm::Communicator& world) {
   frame.resources.kv_dtype =
       resources::kv_footprint(setup.job, setup.config, nullptr, resources).dtype;
   frame.resources.wire = resources::wire_of(
-      setup.job,
-      setup.place.backend->operand_type(resources::held_dtype(setup.job, setup.config)));
+      setup.job, setup.place.backend->operand_type(resources::held_dtype(setup.job, setup.config)));
   facts.facts.layers = setup.config.layers;
   facts.facts.pass_tokens = batch_tokens_of(setup);
   facts.facts.shape = schedule::ring_shape(setup.config, frame.resources);
