@@ -132,38 +132,19 @@ void TensorParallel::round(const TensorView& values, const TensorView& to) const
   compute_.copy(values, to);
 }
 
-/// The sum of embeddings on the wire, which wait_sum adds to hidden states that are zero until then.
-TensorView TensorParallel::embedded(int block, const TensorView& hidden) {
-  const TensorView own = own_of(hidden, block);
-  compute_.device.zero(own.data(), bytes_of(own), compute_.stream);
-  return own_of(embedded_.tensor(groups_.wire, {hidden.rows(), hidden.row_elements()}), block);
-}
-
+/// Ranks with the same rows look these up, and others all rows of the group. Sums that are rounded
+/// are added to hidden states of zero by wait_sum.
 void TensorParallel::embed(const TensorView& hidden, const LookUp& look_up) {
   if (vocab_cut_.count == 1) return look_up(rows_.own, hidden);
-  const DType wire = groups_.wire;
-  const auto add_later = [&](int block, const TensorView& sum) {
-    sums_[block].sum = sum, sums_[block].hidden = own_of(hidden, block);
-  };
-  if (!rows_differ()) {
-    for (int block = 0; block < num_blocks(); ++block) {
-      const TensorView own = own_of(hidden, block);
-      look_up({rows_.own[block]}, own);
-      if (wire == DType::fp32) {
-        start_sum(block, own);
-        continue;
-      }
-      const TensorView sent = sums_on_wire_.tensor(wire, {hidden.rows(), hidden.row_elements()});
-      round(own, own_of(sent, block));
-      embedded(block, hidden);
-      start_sum(block, own_of(sent, block));
-      add_later(block, own_of(sent, block));
-    }
-    return;
-  }
+  const bool differ = rows_differ(), rounds = groups_.wire != DType::fp32;
+  const int64_t width = hidden.row_elements();
   int64_t total = 0;
   for (const parallel::ShardedRows& rows : vocab_rows_) total += rows.num_own();
-  const TensorView partial = partial_.tensor(DType::fp32, {total, hidden.row_elements()});
+  const TensorView all = differ ? partial_.tensor(DType::fp32, {total, width}) : hidden;
+  const TensorView sent = rounds ? sums_on_wire_.tensor(groups_.wire, {total, width}) : all;
+  const TensorView sums = !rounds  ? hidden
+                          : differ ? embedded_.tensor(groups_.wire, {hidden.rows(), width})
+                                   : sent;
   int64_t begin = 0;
   for (int block = 0; block < num_blocks(); ++block) {
     Rows ranges;
@@ -172,18 +153,19 @@ void TensorParallel::embed(const TensorView& hidden, const LookUp& look_up) {
       ranges.push_back(rows.own[block]);
       count += ranges.back().size();
     }
-    const TensorView part = partial.slice_rows(begin, count);
+    const TensorView part = all.slice_rows(begin, count);
+    const TensorView part_sent = sent.slice_rows(begin, count);
+    const TensorView own = own_of(hidden, block), sum = own_of(sums, block);
     look_up(ranges, part);
-    if (wire == DType::fp32) {
-      start_scatter(block, part, own_of(hidden, block));
-    } else {
-      const TensorView sent =
-          sums_on_wire_.tensor(wire, {total, hidden.row_elements()}).slice_rows(begin, count);
-      round(part, sent);
-      const TensorView mine = embedded(block, hidden);
-      start_scatter(block, sent, mine);
-      add_later(block, mine);
+    if (rounds) {
+      round(part, part_sent);
+      compute_.device.zero(own.data(), bytes_of(own), compute_.stream);
     }
+    if (differ)
+      start_scatter(block, part_sent, sum);
+    else
+      start_sum(block, part_sent);
+    if (rounds) sums_[block].sum = sum, sums_[block].hidden = own;
     begin += count;
   }
 }

@@ -116,7 +116,6 @@ class TensorParallel {
   void wait(UnderWay& one);
   bool gathers() const { return sharding_ == parallel::Sharding::sp_tp && cut_.count > 1; }
   void round(const TensorView& values, const TensorView& to) const;
-  TensorView embedded(int block, const TensorView& hidden);
   UnderWay all_reduce(const TensorView& values);
   void start_sum(int block, const TensorView& partial);
   void start_scatter(int block, const TensorView& partial, const TensorView& own);
