@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lib/model/attention/replica_groups.hpp"
 #include "lib/model/config/config.hpp"
 #include "lib/ranks/comm/mpi_communicator.hpp"
 #include "lib/work/resources/resources.hpp"
@@ -112,6 +113,19 @@ TEST_P(Wires, OfBf16PredictByLevelsWhatOneRankPredicts) {
   by_levels.levels_from = 24;
   by_levels.sparse = {{parallel::Geometry::disjoint, 0}, {}, {}};
   expect_near_one_rank(by_levels);
+}
+
+TEST(WiresOfRanks, AreTheSameOrRefusedByName) {
+  const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+  const DType own = world->rank() == 1 ? DType::bf16 : DType::fp32;
+  try {
+    attention::make_replica_groups(*world, 1, 1, {}, 1, own);
+    FAIL() << "ranks with different wires make a replica";
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(),
+                 "model.wire: activations travel in bf16 on rank 1 of a replica and in fp32 on its "
+                 "rank 0; name one type in the job");
+  }
 }
 
 }  // namespace

@@ -106,5 +106,20 @@ TEST(LayoutRules, RefuseChunkedPrompts) {
   EXPECT_NO_THROW(job::refuse_unimplemented(layout_job({})));
 }
 
+TEST(LayoutRules, RefuseActivationsThatAreRoundedOnTheWay) {
+  try {
+    job::refuse_unimplemented(layout_job({"model.wire=bf16"}));
+    ADD_FAILURE() << "taken";
+  } catch (const Unsupported& error) {
+    EXPECT_STREQ(error.what(),
+                 "model.wire: bf16 with reproducible: layout: where sums are rounded depends on "
+                 "the number of ranks; use wire: auto");
+  }
+  EXPECT_EQ(wire_of(layout_job({}), DType::bf16), DType::fp32);
+  EXPECT_EQ(wire_of(layout_job({"reproducible=run"}), DType::bf16), DType::bf16);
+  EXPECT_EQ(wire_of(layout_job({"reproducible=run"}), DType::fp32), DType::fp32);
+  EXPECT_EQ(wire_of(layout_job({"reproducible=run", "model.wire=fp32"}), DType::bf16), DType::fp32);
+}
+
 }  // namespace
 }  // namespace pecia::resources
