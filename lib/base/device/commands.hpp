@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstring>
 #include <functional>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -21,11 +22,9 @@ class Commands {
     (append(parts), ...);
   }
 
-  /// The same with a list of parts, whose number is compared, too.
-  template <typename Part>
-  void add_list(std::function<void()> enqueue, const std::vector<Part>& parts) {
-    add(std::move(enqueue), parts.size());
-    for (const Part& part : parts) append(part);
+  /// Adds to the parts of the last work. Their number must follow from its other parts.
+  void append_bytes(std::span<const std::byte> parts) {
+    bytes_.insert(bytes_.end(), parts.begin(), parts.end());
   }
 
   bool same_as(const Commands& other) const {

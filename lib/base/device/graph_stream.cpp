@@ -57,14 +57,10 @@ bool GraphStream::hold_back(JointRanks& ranks, const JointWork& work) {
   if (!counts_.why_not.empty()) agree(ranks, {JointRanks::Act::never, 0, counts_.why_not});
   if (ranks.is_open() && ranks.why_not().empty()) {
     joint_ = &ranks;
-    // That the ranks' words are the same is agreed on; here another group must be another work.
-    std::vector<uintptr_t> parts{reinterpret_cast<uintptr_t>(&ranks), work.words.size()};
-    for (const char letter : work.words) parts.push_back(static_cast<uintptr_t>(letter));
-    for (const auto& memory : work.memory) {
-      parts.push_back(reinterpret_cast<uintptr_t>(memory.data()));
-      parts.push_back(memory.size());
-    }
-    segment_.add_list(work.enqueue, parts);
+    segment_.add(work.enqueue, static_cast<const void*>(&ranks), work.words.size(),
+                 work.memory.size());
+    segment_.append_bytes(std::as_bytes(std::span(work.words)));
+    segment_.append_bytes(std::as_bytes(std::span(work.memory)));  // addresses and sizes
     end_first_segment();
     return true;
   }

@@ -2,6 +2,7 @@
 #include "lib/model/attention/compute.hpp"
 
 #include <algorithm>
+#include <array>
 
 namespace pecia::attention {
 
@@ -16,6 +17,22 @@ namespace {
 /// Rows of any shape, as those of a matrix.
 TensorView as_matrix(const TensorView& rows) {
   return rows.rank() == 2 ? rows : rows.reshape({rows.rows(), rows.row_elements()});
+}
+
+/// Waits for what these point to.
+template <typename Pointers>
+void wait_for(report::Recorder& recorder, const Pointers& transfers, const char* name,
+              int64_t bytes) {
+  const auto wait = [&] {
+    for (const auto& transfer : transfers) transfer->wait();
+  };
+  const auto held_back = [](const auto& transfer) { return transfer->is_held_back(); };
+  if (!transfers.empty() && std::ranges::all_of(transfers, held_back)) {
+    recorder.count_in_group(name, report::Kind::comm, bytes);  // a mark would cut the step
+    return wait();
+  }
+  const report::ScopedSpan span(recorder, name, report::Kind::comm, bytes);
+  wait();
 }
 
 }  // namespace
@@ -35,13 +52,12 @@ void Compute::copy(const TensorView& from, const TensorView& to) const {
 
 TensorView Compute::as_type(const TensorView& x, DType type, device::Buffer& buffer) const {
   if (x.dtype() == type) return x;
-  const TensorView copied = buffer.tensor(type, {x.rows(), x.row_elements()});
+  const TensorView copied = x.rank() == 2 ? buffer.tensor(type, {x.rows(), x.size(1)})
+                                          : buffer.tensor(type, {x.rows(), x.size(1), x.size(2)});
   const report::ScopedSpan span(recorder, "cast", report::Kind::compute,
                                 x.elements() * (size_of(x.dtype()) + size_of(type)));
   copy(x, copied);
-  return x.rank() == 2   ? copied
-         : x.rank() == 3 ? copied.reshape({x.rows(), x.size(1), x.size(2)})
-                         : copied.reshape({x.rows()});
+  return copied;
 }
 
 std::unique_ptr<comm::Transfer> Compute::start_all_to_all(comm::Communicator& group,
@@ -60,25 +76,11 @@ std::unique_ptr<comm::Transfer> Compute::start_send_receive(comm::Communicator& 
 
 void Compute::wait(std::span<const std::unique_ptr<comm::Transfer>> transfers, const char* name,
                    int64_t bytes) const {
-  const bool held_back =
-      !transfers.empty() &&
-      std::ranges::all_of(transfers, [](const auto& transfer) { return transfer->is_held_back(); });
-  if (held_back) {  // a mark would cut the step
-    recorder.count_in_group(name, report::Kind::comm, bytes);
-    for (const auto& transfer : transfers) transfer->wait();
-    return;
-  }
-  const report::ScopedSpan span(recorder, name, report::Kind::comm, bytes);
-  for (const auto& transfer : transfers) transfer->wait();
+  wait_for(recorder, transfers, name, bytes);
 }
 
 void Compute::wait(comm::Transfer& transfer, const char* name, int64_t bytes) const {
-  if (transfer.is_held_back()) {
-    recorder.count_in_group(name, report::Kind::comm, bytes);
-    return transfer.wait();
-  }
-  const report::ScopedSpan span(recorder, name, report::Kind::comm, bytes);
-  transfer.wait();
+  wait_for(recorder, std::array{&transfer}, name, bytes);
 }
 
 }  // namespace pecia::attention

@@ -27,8 +27,8 @@ struct Compute {
   /// Copies the elements after the work that the stream holds, widened or rounded if the types are
   /// fp32 and bf16. Rows may be strided, and have the same number of elements on both sides.
   void copy(const TensorView& from, const TensorView& to) const;
-  /// Returns x itself if it is of the type, or else a dense copy of this type in `buffer`. It is
-  /// valid until the buffer's next use.
+  /// Returns x [rows, width] or [rows, heads, head_dim] itself if it is of the type, or else a dense
+  /// copy of this type in `buffer`. It is valid until the buffer's next use.
   TensorView as_type(const TensorView& x, DType type, device::Buffer& buffer) const;
 
   /// Start a transfer that every rank of the group starts, in the same order. In a step it may be held
