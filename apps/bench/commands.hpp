@@ -9,6 +9,7 @@ namespace pecia::bench {
 
 void add_comm(CLI::App& app, Chosen& chosen);
 void add_decode(CLI::App& app, Chosen& chosen);
+void add_demand(CLI::App& app, Chosen& chosen);
 void add_goodput(CLI::App& app, Chosen& chosen);
 void add_mixed(CLI::App& app, Chosen& chosen);
 void add_ops(CLI::App& app, Chosen& chosen);

@@ -97,6 +97,26 @@ execute::KvSaves::Settings kv_settings(const Setup& setup, const io::ResultsFile
           .flops = [&inputs](double tokens) { return inputs.flops_of(tokens); }};
 }
 
+/// Lengths of the last answers that earlier starts have finished.
+std::vector<schedule::EarlierAnswer> earlier_answers(const io::ResultsFile& results) {
+  constexpr size_t most = 1000;
+  std::vector<schedule::EarlierAnswer> found;
+  const std::vector<io::TurnState> states = results.states();
+  for (int64_t row = std::ssize(states) - 1; row >= 0 && found.size() < most; --row) {
+    const int64_t slots = results.layout().turns[row].slots;
+    if (states[row] == io::TurnState::done && slots > 0)
+      found.push_back({static_cast<int32_t>(slots), results.output_tokens(row)});
+  }
+  return found;
+}
+
+/// For tests: a seed by which sequences yield although they need not.
+std::optional<uint64_t> forced_yields() {
+  const char* const seed = std::getenv("PECIA_FORCE_YIELDS");
+  if (seed == nullptr) return {};
+  return std::strtoull(seed, nullptr, 10);
+}
+
 std::optional<Stop::Clock::time_point> drain_at(const RunBegin& begin,
                                                 std::optional<double> drain_s) {
   if (!drain_s) return {};
@@ -172,6 +192,8 @@ void Planning::plan(const PlanningInputs& from, const RunBegin& begin,
           .end_s = start_s, .times = times, .keeps_kv = keeps_kv(job), .assumed = !stated},
       from.inputs.detokenizer);
   limits.grammars = from.inputs.grammars;
+  limits.earlier_answers = earlier_answers(results);
+  limits.forced_yields = forced_yields();
   if (limits.team_times) begin_as_kept(job.output, from.start, *limits.team_times);
   scheduler_.emplace(limits);
   if (keeps_kv(job)) saves_.emplace(kv_settings(setup_, results, inputs), results);

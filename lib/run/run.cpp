@@ -33,10 +33,29 @@ report::TraceDetail trace_detail(job::Trace trace) {
   return trace == job::Trace::off ? report::TraceDetail::off : report::TraceDetail::summary;
 }
 
+/// Where this rank parks keys. Of the memory of the host that weights and caches leave, the ranks
+/// of the host use a half. Collective.
+attention::ParkingPlaces parking_of_rank(const Setup& setup) {
+  const std::optional<job::KvPark> park = setup.job.kv.park;
+  attention::ParkingPlaces places;
+  const int64_t free_bytes = resources::free_host_bytes(setup.world());
+  const int64_t of_cache = setup.resources.gpus
+                               ? 0
+                               : resources::kv_memory_of_rank(setup.config, setup.resources) +
+                                     resources::activation_bytes(false);
+  if (park != job::KvPark::host) {
+    places.host_bytes =
+        park == job::KvPark::disk ? 0 : std::max<int64_t>(0, free_bytes - of_cache) / 2;
+    places.folder = setup.job.output / "kv";
+  }
+  return places;
+}
+
 execute::Replica::Settings settings_of_rank(const Setup& setup, const RunInputs& inputs) {
   execute::Replica::Settings settings = execute::Replica::settings_of(setup.job, setup.resources);
   settings.places = setup.ranks.replica_places();
   settings.grammars = inputs.grammars;
+  settings.parking = parking_of_rank(setup);
   return settings;
 }
 

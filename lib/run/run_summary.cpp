@@ -12,6 +12,7 @@
 #include "lib/base/report/format.hpp"
 #include "lib/base/report/memory.hpp"
 #include "lib/base/report/trace.hpp"
+#include "lib/engine/schedule/job_limits.hpp"
 #include "lib/ranks/cluster/machine.hpp"
 #include "lib/run/sparse_summary.hpp"
 #include "lib/work/resources/prefix_sharing.hpp"
@@ -221,6 +222,15 @@ void add_totals(const std::vector<RankFacts>& ranks, job::Arrivals arrivals,
     kv.kept_bytes += totals.kept_bytes;
     kv.keep_s = std::max(kv.keep_s, totals.keep_s);
     kv.not_worth_keeping += totals.not_worth_keeping;
+    if (kv.demand) {
+      kv.demand->most_at_once = std::max(kv.demand->most_at_once, totals.demand.most_at_once);
+      kv.demand->blocks += totals.demand.blocks;
+      kv.demand->parked += totals.demand.parked;
+      kv.demand->parked_tokens += totals.demand.parked_tokens;
+      kv.demand->park_s = std::max(kv.demand->park_s, totals.park_s);
+    }
+    for (size_t i = 0; i < kv.answer_quantiles.size(); ++i)
+      kv.answer_quantiles[i] = std::max(kv.answer_quantiles[i], totals.answer_quantiles[i]);
     // Replicas run side by side, so the run takes the time of the slowest one.
     prefill.seconds = std::max(prefill.seconds, totals.prefill_s);
     decode.seconds = std::max(decode.seconds, totals.decode_s);
@@ -329,6 +339,7 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
                   .weight_bytes = facts.weight_bytes,
                   .max_sequences = resources.max_sequences,
                   .max_batch_tokens = resources.max_batch_tokens};
+  if (schedule::on_demand(facts.job, resources)) report.kv.demand.emplace();
   if (resources.elastic)
     report.elastic =
         elastic_json(ranks, static_cast<size_t>(resources.cp) * resources.sp * resources.tp,

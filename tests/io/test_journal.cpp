@@ -219,7 +219,7 @@ TEST_F(JournalTest, OfOthersIsRefusedByName) {
     set_journal_text(path(), text);
     test::expect_error<InputError>([&] { JournalReader(path(), head()); }, words);
   };
-  const std::string schema = "pecia.journal/1\n", hash = head().substr(schema.size());
+  const std::string schema = "pecia.journal/2\n", hash = head().substr(schema.size());
   refused("pecia.journal/0\n" + hash, {path().string(), "'pecia.journal/0'", "--fresh"});
   refused("pecia.journal/12\n" + hash, {path().string(), "'pecia.journal/12'", "--fresh"});
   refused(schema + std::string(64, '0') + "\n", {path().string(), "other results", "--fresh"});

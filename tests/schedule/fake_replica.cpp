@@ -97,6 +97,14 @@ void FakeReplica::begin(const Plan& plan) {
     tokens_.erase(sequence);
     turns_.erase(sequence);
   }
+  for (const int64_t sequence : plan.parked) map_.park(sequence);
+  for (const auto& [sequence, reserved] : plan.returned) map_.bring_back(sequence, reserved);
+  for (const auto& [sequence, reserved] : plan.grown)
+    for (int instance = 0; instance < limits_.ring_size; ++instance)
+      map_.set_reserved(sequence, instance, reserved[instance]);
+  for (int instance = 0; instance < limits_.ring_size; ++instance)
+    PECIA_CHECK(map_.total_reserved(instance) <= limits_.kv_tokens, "{} slots reserved of {}",
+                map_.total_reserved(instance), limits_.kv_tokens);
   for (const auto& added : plan.added) {
     const bool child = added.state.parent != schedule::NewSequence::no_parent;
     map_.add(added.sequence, added.state.reserved,

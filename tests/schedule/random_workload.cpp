@@ -74,6 +74,9 @@ SchedulerLimits random_limits(Draw& draw, const std::vector<Request>& requests) 
   for (const Request& request : requests)
     limits.kv_tokens = std::max(limits.kv_tokens, counting.tokens_needed(request));
   limits.kv_tokens = draw.of<int64_t>({1, 1, 2, 100}) * limits.kv_tokens + draw(0, 1) * draw(0, 10);
+  limits.on_demand = draw.one_in(2);
+  limits.block = draw.of<int64_t>({1, 2, 5, 16});
+  if (limits.on_demand && draw.one_in(2)) limits.forced_yields = draw(0, 1 << 20);
   return limits;
 }
 

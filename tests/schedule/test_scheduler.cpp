@@ -73,6 +73,7 @@ TEST_P(EveryWorkload, LetsNoPrefixWait) {
     const auto requests = random_requests(draw);
     auto limits = random_limits(draw, requests);
     limits.max_sequences = draw(1, 6);
+    limits.on_demand = false;
     if (short_of_slots) {
       const schedule::Scheduler counting(limits);
       limits.kv_tokens = 0;
@@ -93,7 +94,8 @@ TEST_P(EveryWorkload, DealsDecodeRowsEvenly) {
   auto requests = random_requests(draw);
   for (Request& request : requests)
     for (Turn& turn : request.turns) turn.max_new_tokens = 4000;
-  const auto limits = random_limits(draw, requests);
+  auto limits = random_limits(draw, requests);
+  limits.on_demand = false;
   for (const auto& plan : serve(limits, requests).plans) {
     std::vector<int64_t> rows(limits.ring_size);
     for (const auto& item : plan.items) {

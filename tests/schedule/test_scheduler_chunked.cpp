@@ -163,6 +163,7 @@ TEST_P(EveryArrival, FeedsPromptsOnceAndInOrder) {
 }
 
 TEST_P(EveryArrival, DecodesInEveryPass) {
+  limits.on_demand = false;
   struct Sampled {
     size_t pass;
     int64_t index;
@@ -187,6 +188,7 @@ TEST_P(EveryArrival, FeedsTheOldestPromptWhereverThereIsRoom) {
     request.followup = io::Followup::chain;
     request.turns.resize(1);
   }
+  limits.on_demand = false;
   const auto plans = served().plans;
   std::map<int64_t, int64_t> owed;  // prompt tokens still to be fed, by sequence
   for (const auto& plan : plans)

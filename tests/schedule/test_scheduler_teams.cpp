@@ -91,6 +91,7 @@ TEST(SchedulerTeams, AnswerWhatEachRequestAsksWhateverEndsFirst) {
         if (draw.one_in(4)) turn.params.repetition_penalty = 1.1f;
     SchedulerLimits limits = random_limits(draw, requests);
     limits.elastic = true;
+    limits.on_demand = false;
     if (!draw.one_in(3)) limits.team_times = even_times(limits.ring_size, 1e-6, 1e-5);
     if (limits.team_times && draw.one_in(2)) limits.objective = job::Objective::ttft;
     limits.kv_tokens = 0;

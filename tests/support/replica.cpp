@@ -168,6 +168,7 @@ std::map<int64_t, batch::Finished> run_requests(comm::Communicator& comm,
   job.generation.logprobs = settings.logprobs;
   job.generation.prompt_logprobs = settings.prompt_logprobs;
   job.batch.policy = settings.policy;
+  job.kv.admission = settings.admission;
   if (settings.layout_invariant) job.reproducible = parallel::Reproducible::layout;
   resources::Resources resources;
   resources.sp = settings.sp, resources.tp = settings.tp, resources.ep = settings.ep;
@@ -186,6 +187,8 @@ std::map<int64_t, batch::Finished> run_requests(comm::Communicator& comm,
   limits.modes = settings.modes;
   limits.ring_rates = settings.ring_rates;
   limits.levels_from = settings.levels_from;
+  limits.block = settings.block;
+  limits.forced_yields = settings.forced_yields;
   if (limits.kv_tokens == 0) {
     const schedule::Scheduler counting(limits);
     for (const batch::Request& request : requests)
@@ -199,6 +202,7 @@ std::map<int64_t, batch::Finished> run_requests(comm::Communicator& comm,
   resources.kv_tokens = limits.kv_tokens;
   execute::Replica::Settings of_rank = execute::Replica::settings_of(job, resources);
   of_rank.places = settings.places;
+  of_rank.parking = settings.parking;
   execute::Replica rank(comm, std::move(tensors), config, views,
                         {*place.device, *place.stream, *place.backend, recorder}, of_rank);
 
@@ -242,6 +246,7 @@ std::map<int64_t, batch::Finished> run_requests(comm::Communicator& comm,
   take();
   if (settings.most_recent_tokens != nullptr)
     *settings.most_recent_tokens = rank.attention().ledger().recent()->most_taken();
+  if (settings.demand != nullptr) *settings.demand = scheduler.demand();
   if (settings.graphs != nullptr)
     *settings.graphs = dynamic_cast<device::GraphStream&>(*place.stream).graph_counts();
   return results;
@@ -261,12 +266,12 @@ struct Travelling {
     auto& [tokens, token_logprobs, top_tokens, top_logprobs, prompt_logprobs, prompt_top_tokens,
            prompt_top_logprobs, prompt_tokens, cached_tokens, truncated_tokens, finish_reason,
            text_bytes, error, queue_s, ttft_s, decode_s, prefill_compute_s, prefill_comm_s,
-           decode_compute_s, decode_comm_s, mode, replica] = finished.result;
+           decode_compute_s, decode_comm_s, mode, replica, yields] = finished.result;
     const auto all = [&](auto&... members) { (archive(members), ...); };
     all(tokens, token_logprobs, top_tokens, top_logprobs, prompt_logprobs, prompt_top_tokens,
         prompt_top_logprobs, prompt_tokens, cached_tokens, truncated_tokens, finish_reason,
         text_bytes, error, queue_s, ttft_s, decode_s, prefill_compute_s, prefill_comm_s,
-        decode_compute_s, decode_comm_s, mode, replica);
+        decode_compute_s, decode_comm_s, mode, replica, yields);
   }
 };
 

@@ -15,6 +15,7 @@
 #include "lib/base/device/graph_stream.hpp"
 #include "lib/base/report/spans.hpp"
 #include "lib/engine/schedule/scheduler.hpp"
+#include "lib/model/attention/kv_parking.hpp"
 #include "lib/model/weights/device_weights.hpp"
 #include "lib/ranks/comm/communicator.hpp"
 #include "lib/ranks/parallel/levels.hpp"
@@ -53,6 +54,11 @@ struct ReplicaSettings {
   int64_t max_sequences = 64;
   int64_t kv_tokens = 0;         ///< on each rank; 0: enough for everything at once
   int64_t kv_recent_tokens = 0;  ///< execute::Replica::Settings::kv_recent_tokens
+  job::KvAdmission admission = job::KvAdmission::demand;
+  int64_t block = 128;                         ///< schedule::SchedulerLimits::block
+  std::optional<uint64_t> forced_yields = {};  ///< likewise
+  attention::ParkingPlaces parking = {};       ///< execute::Replica::Settings::parking
+  schedule::DemandCounts* demand = nullptr;    ///< set at the end
   /// Set at the end: the most slots of layers that keep recent tokens that this rank had taken.
   int64_t* most_recent_tokens = nullptr;
   int logprobs = 0, prompt_logprobs = 0;

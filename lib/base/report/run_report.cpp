@@ -266,7 +266,19 @@ std::string peak_text(const PeakReport& peak, const UsedPeak& used) {
 }
 
 Json json_of(const KvReport& kv) {
-  return {{"restored_requests", kv.restored_requests},
+  Json demand;
+  if (kv.demand)
+    demand = {{"most_at_once", kv.demand->most_at_once},
+              {"blocks", kv.demand->blocks},
+              {"parked", kv.demand->parked},
+              {"parked_tokens", kv.demand->parked_tokens},
+              {"park_s", kv.demand->park_s}};
+  return {{"demand", demand},
+          {"answer_tokens",
+           {{"p10", kv.answer_quantiles[0]},
+            {"p50", kv.answer_quantiles[1]},
+            {"p90", kv.answer_quantiles[2]}}},
+          {"restored_requests", kv.restored_requests},
           {"restored_tokens", kv.restored_tokens},
           {"restore_s", kv.restore_s},
           {"kept_requests", kv.kept_requests},

@@ -3,6 +3,7 @@
 /// Writes report.json, which contains what a stranger needs to repeat a run and to judge it. Also
 /// makes the last line of a run.
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -110,6 +111,17 @@ struct KvReport {
   int64_t kept_requests = 0, kept_tokens = 0, kept_bytes = 0;
   double keep_s = 0;
   int64_t not_worth_keeping = 0;  ///< requests that are cheaper to read again
+  /// Memory on demand; absent where sequences reserve what their longest answers need.
+  struct Demand {
+    int64_t most_at_once = 0;  ///< sequences of a replica
+    int64_t blocks = 0;        ///< that sequences have grown by
+    int64_t parked = 0;        ///< how often keys left the cache to come back later
+    int64_t parked_tokens = 0;
+    double park_s = 0;  ///< moving them, of the replica where that took longest
+  };
+  std::optional<Demand> demand;
+  std::array<int64_t, 3> answer_quantiles =
+      {};  ///< tokens of answers: a tenth, a half, nine tenths
 };
 
 /// What all ranks sent round rings in layers with a sliding window, and what they would have sent

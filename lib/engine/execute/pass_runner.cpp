@@ -8,27 +8,31 @@ namespace pecia::execute {
 
 PassRunner::PassRunner(const Settings& settings, comm::Communicator& replica, model::Model& model,
                        attention::Attention& attention, const attention::KvFiles& kv_files,
-                       const attention::Compute& compute)
+                       attention::KvParking& parking, const attention::Compute& compute)
     : settings_(settings),
       replica_(replica),
       model_(model),
       attention_(attention),
       kv_files_(kv_files),
+      parking_(parking),
       compute_(compute),
       logits_(compute.buffer()),
       candidates_(compute.buffer()),
       allowed_(settings.vocab) {}
 
-void PassRunner::begin(const schedule::Plan& plan) {
+/// Returns the seconds in which keys left the cache or came back.
+double PassRunner::begin(const schedule::Plan& plan) {
   attention_.ledger().settle();
   for (const int64_t sequence : plan.removed) {
     // Another instance of the team may know it.
     if (!attention_.ledger().map().contains(sequence)) continue;
     attention_.ledger().remove(sequence);
+    parking_.forget(sequence);
     turns_.erase(sequence);
     histories_.erase(sequence);
     allowed_.forget(sequence);
   }
+  const double park_s = resize(plan);
   for (const schedule::NewSequence& added : plan.added) {
     attention_.ledger().set_state(added.sequence, added.state);
     if (added.keeps_tokens == 0) continue;
@@ -48,6 +52,7 @@ void PassRunner::begin(const schedule::Plan& plan) {
     if (const auto history = histories_.find(item.rows.sequence); history != histories_.end())
       history->second.tokens.insert(history->second.tokens.end(), item.tokens.begin(),
                                     item.tokens.end());
+  return park_s;
 }
 
 schedule::Outcome PassRunner::execute(const schedule::Plan& plan,
@@ -59,7 +64,7 @@ schedule::Outcome PassRunner::execute(const schedule::Plan& plan,
   }
   const report::Totals before = compute_.recorder.totals();
   compute_.recorder.set_pass(plan.number);
-  begin(plan);
+  outcome.park_s = begin(plan);
   const std::vector<parallel::TeamPass> passes = plan.passes();
   const std::optional<size_t> own = team_of(passes, settings_.instance);
   const bool of_some = own && (passes.size() > 1 || passes[*own].team.size() < settings_.instances);

@@ -9,6 +9,7 @@
 #include "lib/engine/execute/shortlists.hpp"
 #include "lib/engine/schedule/plan.hpp"
 #include "lib/model/attention/kv_files.hpp"
+#include "lib/model/attention/kv_parking.hpp"
 #include "lib/model/layers/model.hpp"
 
 namespace pecia::execute {
@@ -27,7 +28,7 @@ class PassRunner {
   /// All references outlive this object. `replica`: the ranks that execute the same plans.
   PassRunner(const Settings& settings, comm::Communicator& replica, model::Model& model,
              attention::Attention& attention, const attention::KvFiles& kv_files,
-             const attention::Compute& compute);
+             attention::KvParking& parking, const attention::Compute& compute);
 
   /// Collective over the replica: every rank executes the same plan. On a GPU `meanwhile` is called
   /// once the work of the layers is enqueued, before the host waits for tokens. Elsewhere, and where
@@ -59,7 +60,8 @@ class PassRunner {
   };
   using Evaluate = std::function<void(const TensorView& hidden, const Tile& tile)>;
 
-  void begin(const schedule::Plan& plan);
+  double begin(const schedule::Plan& plan);
+  double resize(const schedule::Plan& plan);
 
   // pass_runner_kv.cpp
   schedule::KvOutcome save(const schedule::KvSaveOrder& order);
@@ -98,6 +100,7 @@ class PassRunner {
   model::Model& model_;
   attention::Attention& attention_;
   const attention::KvFiles& kv_files_;
+  attention::KvParking& parking_;
   attention::Compute compute_;
   std::unordered_map<int64_t, schedule::TurnStart> turns_;
   std::unordered_map<int64_t, History> histories_;

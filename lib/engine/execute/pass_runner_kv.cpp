@@ -17,6 +17,19 @@ double seconds_since(Clock::time_point begin) {
 
 }  // namespace
 
+/// Moves keys out of the cache and back, and gives sequences more slots.
+double PassRunner::resize(const schedule::Plan& plan) {
+  const auto begin = Clock::now();
+  if (plan.moves_keys()) {
+    const report::ScopedSpan span(compute_.recorder, "move_parked_kv", report::Kind::idle);
+    for (const int64_t sequence : plan.parked) parking_.park(sequence);
+    for (const auto& [sequence, reserved] : plan.returned) parking_.bring_back(sequence, reserved);
+  }
+  for (const auto& [sequence, reserved] : plan.grown)
+    attention_.ledger().resize(sequence, reserved);
+  return plan.moves_keys() ? seconds_since(begin) : 0;
+}
+
 /// Each rank acts by itself. A rank that could not write says so, and the save is not made.
 schedule::KvOutcome PassRunner::save(const schedule::KvSaveOrder& order) {
   const report::ScopedSpan span(compute_.recorder, "save_kv", report::Kind::idle);

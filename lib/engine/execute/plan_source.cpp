@@ -15,6 +15,8 @@ void record(PlanSource& from, std::vector<batch::Finished> finished,
     updates.push_back({turn.row, turn.result, turn.state});
   }
   totals.sharing = from.scheduler.sharing();
+  totals.demand = from.scheduler.demand();
+  totals.answer_quantiles = from.scheduler.lengths().quantiles();
   if (updates.empty()) return;
   if (from.journal != nullptr)
     from.journal->append(updates);

@@ -90,10 +90,11 @@ Replica::Replica(comm::Communicator& ranks, std::unique_ptr<comm::Communicator> 
                  config.windows(), compute, cache_, row_invariant(settings), settings.sparse),
       kv_files_(groups_, {config.num_heads, config.num_kv_heads}, config.windows(), attention_,
                 cache_, compute),
+      parking_(attention_.ledger(), cache_, compute_, settings.parking),
       model_(config, weights, groups_, compute, row_invariant(settings)),
       pass_runner_({groups_.cp_index, groups_.cp, config.vocab, settings.logprobs,
                     settings.prompt_logprobs, settings.layout_invariant, settings.grammars},
-                   transfers(tensors_, ranks), model_, attention_, kv_files_, compute_) {
+                   transfers(tensors_, ranks), model_, attention_, kv_files_, parking_, compute_) {
   if (config.attention_sinks) {
     std::vector<TensorView> sinks;
     for (const model::LayerWeights& layer : weights.layers) sinks.push_back(layer.attention.sinks);

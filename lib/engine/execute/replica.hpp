@@ -27,6 +27,7 @@ class Replica {
     bool layout_invariant = false;  ///< bits depend on neither cp, sp and tp nor the batch
     std::optional<parallel::SparseSetting> sparse = {};  ///< for passes by levels
     std::shared_ptr<grammar::Grammars> grammars = {};    ///< required where an answer has a shape
+    attention::ParkingPlaces parking = {};               ///< for keys that leave the cache
     int ep = 1;  ///< ranks that experts are dealt out over: 1, or sp · tp
     /// The type in which activations travel, fp32 or bf16; absent: bf16 where all ranks' products take
     /// it and layout_invariant allows it.
@@ -86,6 +87,7 @@ class Replica {
   attention::KvCache cache_;
   attention::Attention attention_;
   attention::KvFiles kv_files_;
+  attention::KvParking parking_;
   model::Model model_;
   PassRunner pass_runner_;
   std::function<void()> move_transfers_ = [] {};

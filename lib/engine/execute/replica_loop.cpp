@@ -158,6 +158,9 @@ execute::ReplicaTotals run_replica(comm::Communicator& ranks, Replica& replica,
       any_stop_requested = any_stop_requested || answer.stop_requested != 0;
       outcomes.push_back(std::move(answer.outcome));
     }
+    double park_s = 0;
+    for (const schedule::Outcome& outcome : outcomes) park_s = std::max(park_s, outcome.park_s);
+    totals.park_s += park_s;
     const double end = clock.seconds();
     if (plan.saves() || !plan.restore.empty()) plans->saves->commit(plan, outcomes, totals);
     if (plan.saves()) continue;

@@ -2,11 +2,13 @@
 #pragma once
 /// What a replica did. Its planning rank counts it.
 
+#include <array>
 #include <map>
 #include <optional>
 #include <vector>
 
 #include "lib/engine/execute/team_timeline.hpp"
+#include "lib/engine/schedule/demand_counts.hpp"
 #include "lib/engine/schedule/plan.hpp"
 #include "lib/files/results/results.hpp"
 #include "lib/work/batch/request.hpp"
@@ -69,9 +71,12 @@ struct ReplicaTotals {
   double keep_s = 0;
   int64_t not_worth_keeping = 0;  ///< requests that are cheaper to read again
   batch::Sharing sharing;
-  ElasticTotals elastic;       ///< empty unless teams change
-  std::vector<double> ttft_s;  ///< one for each turn
-  std::vector<double> tbt_s;   ///< one for each output token after a turn's first
+  schedule::DemandCounts demand;                 ///< of memory on demand
+  double park_s = 0;                             ///< moving keys out of the cache and back
+  std::array<int64_t, 3> answer_quantiles = {};  ///< AnswerLengths::quantiles
+  ElasticTotals elastic;                         ///< empty unless teams change
+  std::vector<double> ttft_s;                    ///< one for each turn
+  std::vector<double> tbt_s;                     ///< one for each output token after a turn's first
 
   template <typename A>
   void visit(A& archive) {
@@ -84,6 +89,9 @@ struct ReplicaTotals {
         archive(restored_flops), archive(kept_requests), archive(kept_tokens), archive(kept_bytes),
         archive(keep_s), archive(not_worth_keeping);
     sharing.visit(archive);
+    demand.visit(archive);
+    archive(park_s);
+    for (int64_t& tokens : answer_quantiles) archive(tokens);
     elastic.visit(archive);
   }
 };

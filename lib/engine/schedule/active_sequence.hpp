@@ -3,6 +3,7 @@
 /// What a scheduler knows of a request under way and of each of its sequences that takes part in
 /// passes. Times are seconds on the scheduler's clock. Internal to lib/engine/schedule.
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -30,8 +31,9 @@ struct RequestState {
   /// The cached tokens of its chain or shared prefix, and the seconds that computing them took.
   std::vector<int32_t> cached = {};
   double computed_s = 0;
-  bool anyway = false;      ///< began although it will not be answered in time
-  bool progressed = false;  ///< one of its turns was finished
+  bool prefix_parked = false;  ///< the keys of a fork's prefix are not in the cache
+  bool anyway = false;         ///< began although it will not be answered in time
+  bool progressed = false;     ///< one of its turns was finished
 
   // Of a fork:
   int64_t prefix = -1;                           ///< sequence of its first turn
@@ -80,7 +82,12 @@ struct ActiveSequence {
 
   // The answer.
   int64_t max_new_tokens = 0;
-  bool samples = false;                     ///< the end of the feed is followed by a sampled token
+  bool samples = false;  ///< the end of the feed is followed by a sampled token
+  int64_t base = 0;      ///< slots on each rank for what stands before the answer, where on demand
+  int64_t room = 0;     ///< tokens of the answer that have slots, without those of an earlier start
+  int64_t decoded = 0;  ///< of these that are cached
+  bool came_back = false;                   ///< it was parked, and is not
+  bool is_between_turns = false;            ///< its next turn has no slots yet
   int64_t deal_limit = 0;                   ///< most generated tokens on any one rank
   std::vector<int64_t> dealt;               ///< generated tokens by rank
   int64_t deal_shift = 0;                   ///< shift in dealing generated tokens to virtual ranks
@@ -102,6 +109,10 @@ struct ActiveSequence {
   bool feeding() const { return unread() > 0; }
   /// Whether it could have its next token in a pass now.
   bool can_decode() const { return begun && in_pass == 0 && !feeding(); }
+  /// The most tokens of the turn's answer that this start generates.
+  int64_t longest_room() const {
+    return std::max<int64_t>(0, current().max_new_tokens - std::ssize(current().answer.tokens));
+  }
 };
 
 /// Sequences in an order.

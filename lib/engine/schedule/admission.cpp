@@ -20,6 +20,7 @@ int64_t free_in(const Room& room) {
 
 Admission::Admission(const SchedulerLimits& limits)
     : places_(make_slot_places(limits)),
+      demand_(limits),
       all_wait_least_(limits.waits_least()),
       most_ahead_(limits.elastic ? std::numeric_limits<int64_t>::max() : limits.max_batch_tokens),
       where_(limits.elastic ? "on all ranks together" : "on each rank") {}
@@ -36,18 +37,57 @@ std::optional<Slots> Admission::take(Room& left, int64_t slots, int64_t tokens,
   return taken;
 }
 
+/// The room with which the first open one of these turns begins.
+int64_t Admission::room_of(const SchedulerState& state, std::span<const batch::Turn> turns) const {
+  const auto open = std::ranges::find_if(turns, [](const auto& turn) { return !turn.finished; });
+  return open == turns.end() ? 0 : demand_.first_room(state, *open);
+}
+
+/// The slots with which a branch begins, where on demand.
+int64_t Admission::of_branch(const SchedulerState& state, const batch::Request& request,
+                             size_t turn) const {
+  const std::span turns(request.turns);
+  const auto own = turns.subspan(turn, end_of_branch(request, turn) - turn);
+  return state.needs.of_branch_beginning(request, turn) +
+         state.needs.of_generated(room_of(state, own));
+}
+
+int64_t Admission::to_begin(const SchedulerState& state, const batch::Request& request) const {
+  if (!demand_.on()) return state.needs.of_request(request);
+  const int64_t first = state.needs.of_beginning(request);
+  if (!is_fork(request)) return first + state.needs.of_generated(room_of(state, request.turns));
+  int64_t most = 0;
+  for (size_t turn = 0; turn < request.turns.size(); turn = end_of_branch(request, turn))
+    if (!branch_settled(request, turn)) most = std::max(most, of_branch(state, request, turn));
+  return first + most;
+}
+
 std::optional<Grant> Admission::request(const SchedulerState& state, const RequestState& request,
                                         Room& left) const {
-  const std::optional<Slots> slots = take(left, state.needs.of_request(request.request),
-                                          first_tokens(request.request), request.due_s());
+  const std::optional<Slots> slots =
+      take(left, to_begin(state, request.request), first_tokens(request.request), request.due_s());
   if (!slots) return {};
-  if (!request.is_fork()) return Grant{*slots};
+  if (demand_.on() && request.is_fork())
+    return Grant{places_->first_of(state.needs.of_prefix(request.request), *slots),
+                 Slots(slots->size())};
+  if (!request.is_fork())
+    return Grant{*slots, {}, false, demand_.on() ? room_of(state, request.request.turns) : 0};
   const Slots prefix = places_->first_of(state.needs.of_prefix(request.request), *slots);
   return Grant{prefix, without(*slots, prefix)};
 }
 
 std::optional<Grant> Admission::branch(const SchedulerState& state,
                                        const RequestState& fork) const {
+  if (demand_.on()) {
+    const int64_t slots = of_branch(state, fork.request, fork.next_branch);
+    const int64_t prefix = fork.prefix_parked ? state.needs.of_prefix(fork.request) : 0;
+    if (slots + prefix > std::ranges::min(state.free_slots())) return {};
+    const std::span turns(fork.request.turns);
+    return Grant{Slots(state.limits.ring_size, slots),
+                 {},
+                 false,
+                 room_of(state, turns.subspan(fork.next_branch))};
+  }
   const int64_t needed = state.needs.of_branch(fork.request, fork.next_branch);
   if (!fork.credit_used) return Grant{places_->first_of(needed, fork.kept_back), {}, true};
   const auto slots = places_->of_branch(state, fork, needed, state.free_slots());
@@ -62,6 +102,7 @@ bool Admission::may_be_overtaken(const SchedulerState& state, const RequestState
 bool Admission::has_room(const SchedulerState& state, int64_t slots, int64_t tokens) const {
   if (std::ssize(state.active) + std::ssize(state.waiting) >= state.limits.max_sequences)
     return false;
+  if (!state.parked.empty()) return false;
   if (all_wait_least_) {
     const Slots by_instance = state.free_slots();
     int64_t free = std::accumulate(by_instance.begin(), by_instance.end(), int64_t{0});

@@ -2,18 +2,22 @@
 #pragma once
 /// The policy of memory: which requests and branches have room to begin, and where.
 ///
-/// A request reserves the slots of its prompt and of its longest answer when it begins, so nothing
-/// that runs has to give way. A fork's shared prefix keeps its keys until its last branch has ended,
+/// With kv.admission: reserve, a request reserves the slots of its prompt and of its longest answer
+/// when it begins, so nothing that runs has to give way. With kv.admission: demand see demand.hpp.
+///
+/// Where slots are reserved, a fork's shared prefix keeps its keys until its last branch has ended,
 /// and one of its branches computes in each pass until then. Slots for one branch, its credit, are
 /// kept back together with the prefix's; the place that the prefix or a branch leaves goes to the
 /// next branch first.
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "lib/engine/schedule/demand.hpp"
 #include "lib/engine/schedule/slot_places.hpp"
 
 namespace pecia::schedule {
@@ -23,6 +27,7 @@ struct Grant {
   Slots reserved;
   Slots credit = {};       ///< of a request: kept back for one of its branches at a time
   bool on_credit = false;  ///< of a branch: its slots are of its fork's credit
+  int64_t room = 0;        ///< ActiveSequence::room
 };
 
 class Admission {
@@ -42,6 +47,8 @@ class Admission {
   /// Whether the next pass could begin all waiting requests and one more that needs `slots` for
   /// `tokens` prompt tokens; or, where requests are to wait least, whether there are slots for all.
   bool has_room(const SchedulerState& state, int64_t slots, int64_t tokens) const;
+  /// The slots with which a request begins: of a fork with its largest branch.
+  int64_t to_begin(const SchedulerState& state, const batch::Request& request) const;
   /// Whether each of its turns could run if the request had all slots to itself.
   bool fits(const SchedulerState& state, const batch::Request& request) const;
   /// The open turns that could not, and why: of a chain all, of a fork whole branches.
@@ -49,9 +56,12 @@ class Admission {
                                                         const batch::Request& request) const;
 
  private:
+  int64_t room_of(const SchedulerState& state, std::span<const batch::Turn> turns) const;
+  int64_t of_branch(const SchedulerState& state, const batch::Request& request, size_t turn) const;
   std::optional<Slots> take(Room& left, int64_t slots, int64_t tokens, double due_s) const;
 
   std::unique_ptr<SlotPlaces> places_;
+  Demand demand_;
   bool all_wait_least_;  ///< batch.objective: ttft
   int64_t most_ahead_;   ///< prompt tokens that wait, after which the next request is not begun
   const char* where_;    ///< slots are

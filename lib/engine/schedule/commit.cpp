@@ -128,7 +128,7 @@ void finish_turn(SchedulerState& state, ActiveSequence& sequence, io::FinishReas
   sequence.ready_s = now;
   if (!sequence.is_branch()) sequence.origin->ready_s = now;
   if (sequence.max_new_tokens > 0 && sequence.samples)
-    state.lengths.add(std::ssize(sequence.result.tokens), sequence.max_new_tokens);
+    state.lengths.add(turn, std::ssize(sequence.result.tokens), sequence.max_new_tokens);
   const bool unanswered = sequence.is_prefix && !sequence.samples && turn.max_new_tokens > 0;
   if (!turn.finished &&
       unanswered) {  // an earlier start began the answer; a branch goes on with it
@@ -141,7 +141,9 @@ void finish_turn(SchedulerState& state, ActiveSequence& sequence, io::FinishReas
   }
   sequence.result = {};
   sequence.answer_s.reset();
-  if (!sequence.is_prefix) ++sequence.turn;
+  if (sequence.is_prefix) return;
+  ++sequence.turn;
+  if (state.limits.on_demand) state.end_answer(sequence);
 }
 
 void answered(SchedulerState& state, ActiveSequence& sequence, int32_t token, double now) {
@@ -221,7 +223,7 @@ void commit(SchedulerState& state, const Plan& plan, const std::vector<Outcome>&
             double now) {
   const std::vector<Item> items = sequences_of(plan, state.active);
   const bool restored = !plan.restore.empty() && outcomes.front().kv.done != 0;
-  state.times.add(plan, restored, now - state.under_way.at(plan.number));
+  if (!plan.moves_keys()) state.times.add(plan, restored, now - state.under_way.at(plan.number));
   state.under_way.erase(plan.number);
   for (const parallel::Team& team : plan.teams)
     for (const int32_t instance : team.instances) state.doing[instance] = Doing::nothing;

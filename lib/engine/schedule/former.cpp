@@ -125,6 +125,7 @@ void Former::restore(Pass& pass, ActiveSequence& sequence, int64_t count, int32_
 }
 
 void Former::add(Pass& pass, ActiveSequence& sequence, PlanItem item) {
+  if (!sequence.feeding()) ++sequence.decoded;
   pass.state.cache(sequence, item, pass.team());
   pass.plan.items.push_back(std::move(item));
 }

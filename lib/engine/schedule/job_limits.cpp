@@ -20,6 +20,11 @@ double query_bytes_per_row(const model::ModelConfig& config,
          (resources.sp * resources.tp);
 }
 
+bool on_demand(const job::Job& job, const resources::Resources& resources) {
+  return !resources.elastic &&
+         job.kv.admission.value_or(job::KvAdmission::demand) == job::KvAdmission::demand;
+}
+
 SchedulerLimits limits_of(const job::Job& job, const model::ModelConfig& config,
                           const resources::Resources& resources) {
   return {.ring_size = resources.cp,
@@ -28,6 +33,7 @@ SchedulerLimits limits_of(const job::Job& job, const model::ModelConfig& config,
           .min_instances = resources.min_instances,
           .max_instances = resources.max_instances,
           .kv_tokens = resources.kv_tokens,
+          .on_demand = on_demand(job, resources),
           .max_sequences = resources.max_sequences,
           .max_batch_tokens = resources.max_batch_tokens,
           .max_positions = config.max_positions,

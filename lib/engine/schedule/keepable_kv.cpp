@@ -12,6 +12,7 @@ std::vector<KeepableKv> keepable_kv(const SchedulerState& state) {
   std::set<const RequestState*> seen;
   const auto add = [&](const RequestState& of, int64_t sequence) {
     if (!seen.insert(&of).second || !state.map.contains(sequence)) return;
+    if (state.map.is_parked(sequence)) return;  // parked keys are not kept
     PECIA_CHECK(state.map.length(sequence) == std::ssize(of.cached),
                 "sequence {} has {} tokens cached, {} are known", sequence,
                 state.map.length(sequence), of.cached.size());

@@ -34,6 +34,17 @@ struct NewSequence {
   }
 };
 
+/// A sequence that has this number of slots from now on.
+struct ResizedSequence {
+  int64_t sequence = 0;
+  std::vector<int64_t> reserved;  ///< on each rank of an instance, by instance
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(sequence), archive(reserved);
+  }
+};
+
 /// Begins a turn: says how its tokens are sampled from now on.
 struct TurnStart {
   int64_t sequence = 0;
@@ -101,6 +112,10 @@ struct Plan {
   /// plan.
   std::vector<parallel::Team> teams;
   std::vector<int64_t> removed;  ///< sequences whose KV is freed first, by ranks that know them
+  /// Then, in this order: sequences whose keys leave the cache, those whose keys come back to it,
+  /// and those that get more slots.
+  std::vector<int64_t> parked;
+  std::vector<ResizedSequence> returned, grown;
   std::vector<NewSequence> added;
   std::vector<TurnStart> turns;
   std::vector<PlanItem> items;
@@ -114,7 +129,9 @@ struct Plan {
   void visit(A& archive) {
     archive(number), archive(last), archive(wait_s);
     visit_all(archive, teams);
-    archive(removed);
+    archive(removed), archive(parked);
+    visit_all(archive, returned);
+    visit_all(archive, grown);
     visit_all(archive, added);
     visit_all(archive, turns);
     visit_all(archive, items);
@@ -122,6 +139,8 @@ struct Plan {
     save.visit(archive);
   }
   bool saves() const { return !save.folder.empty(); }
+  /// Whether keys leave the cache or come back to it before the pass.
+  bool moves_keys() const { return !parked.empty() || !returned.empty(); }
   /// What each team works on, in the order of the items.
   std::vector<parallel::TeamPass> passes() const;
 };
@@ -189,13 +208,14 @@ struct Outcome {
   /// On a GPU these count the work that has been found complete by now. A pass that samples rows
   /// counts all its work; what another pass leaves open counts with the next one.
   double compute_s = 0, comm_s = 0;
+  double park_s = 0;  ///< moving keys out of the cache and back
 
   template <typename A>
   void visit(A& archive) {
     sampled.visit(archive), targets.visit(archive);
     visit_all(archive, broken);
     kv.visit(archive);
-    archive(compute_s), archive(comm_s);
+    archive(compute_s), archive(comm_s), archive(park_s);
   }
 };
 

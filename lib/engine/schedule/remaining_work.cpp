@@ -81,6 +81,8 @@ RemainingWork remaining_of(const SchedulerState& state, const ActiveSequence& se
 
 RemainingWork remaining_of_active(const SchedulerState& state) {
   RemainingWork all;
+  for (const ActiveSequence& sequence : state.parked)
+    if (sequence.begun) all += remaining_of(state, sequence);
   for (const ActiveSequence& sequence : state.active) {
     if (sequence.begun) {
       all += remaining_of(state, sequence);

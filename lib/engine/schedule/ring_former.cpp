@@ -53,6 +53,9 @@ std::optional<Plan> RingFormer::form(SchedulerState& state, const Selection& pro
   pass.plan.added = std::move(news.added);
   pass.plan.turns = std::move(news.turns);
   pass.plan.removed = std::move(news.removed);
+  pass.plan.parked = std::move(news.parked);
+  pass.plan.returned = std::move(news.returned);
+  pass.plan.grown = std::move(news.grown);
   return std::move(pass.plan);
 }
 
@@ -94,7 +97,7 @@ void RingFormer::decode(Pass& pass) const {
       state.limits.ring_size > 1 ? state.limits.modes.decode_ring : AttentionExchange::pass_kv;
   std::vector<int64_t> rows(state.limits.ring_size);
   for (ActiveSequence& sequence : state.active)
-    if (sequence.can_decode())
+    if (sequence.can_decode() && sequence.decoded < sequence.room)
       add(pass, sequence, token_of(state, sequence, deal(state, sequence, rows, pass.plan.number)));
 }
 

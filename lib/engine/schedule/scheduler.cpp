@@ -10,6 +10,7 @@ namespace pecia::schedule {
 Scheduler::Scheduler(SchedulerLimits limits)
     : state_(std::move(limits)),
       admission_(state_.limits),
+      demand_(state_.limits),
       order_(state_.limits),
       time_(state_.limits),
       former_(make_former(state_.limits)) {}
@@ -39,10 +40,11 @@ bool Scheduler::wants_more() const {
 }
 
 bool Scheduler::has_room_for(const batch::Request& request) const {
-  if (state_.active.empty() && state_.waiting.empty() && state_.forks.empty()) return true;
-  const int64_t needed = tokens_needed(request);
-  return needed > state_.limits.most_slots() ||
-         admission_.has_room(state_, needed, first_tokens(request));
+  if (state_.active.empty() && state_.parked.empty() && state_.waiting.empty() &&
+      state_.forks.empty())
+    return true;
+  return tokens_needed(request) > state_.limits.most_slots() ||
+         admission_.has_room(state_, admission_.to_begin(state_, request), first_tokens(request));
 }
 
 bool Scheduler::could_finish(int64_t prompt_tokens, int64_t answer_tokens, double now) const {
@@ -71,7 +73,11 @@ void Scheduler::forget_assumed_end_once_over(double now) {
 std::optional<Plan> Scheduler::next(double now) {
   if (out_of_time_) return {};
   reconsider(now);
-  begin_turns(now);
+  demand_.grow(state_);
+  do begin_turns(now);
+  while (state_.active.empty() && demand_.park_a_prefix(state_));
+  PECIA_CHECK(!state_.active.empty() || state_.parked.empty(), "{} sequences cannot come back",
+              state_.parked.size());
   if (state_.active.empty()) {
     given_up_ = given_up_ || !state_.forks.empty();
     return {};
@@ -104,11 +110,15 @@ void Scheduler::reconsider(double now) {
 void Scheduler::begin_turns(double now) {
   for (bool made_room = true; std::exchange(made_room, false);) {
     begin_requests(now);
-    for (auto next = state_.active.begin(); next != state_.active.end();) {
-      const auto sequence = next++;
-      if (sequence->begun) continue;
+    std::vector<int64_t> beginning;
+    for (const ActiveSequence& sequence : state_.active)
+      if (!sequence.begun) beginning.push_back(sequence.id);
+    for (const int64_t id : beginning) {
+      const auto sequence = std::ranges::find(state_.active, id, &ActiveSequence::id);
+      if (sequence == state_.active.end()) continue;  // it has yielded
       const bool in_time = time_.turn_in_time(state_, *sequence, now);
       given_up_ = given_up_ || !in_time;
+      if (in_time && !demand_.begin_turn(state_, *sequence)) continue;
       if (in_time) state_.start_turn(*sequence);
       if (sequence->begun) continue;
       state_.end(sequence);
@@ -122,8 +132,10 @@ void Scheduler::begin_turns(double now) {
 void Scheduler::begin_requests(double now) {
   const auto room = [&] { return running() < state_.limits.max_sequences; };
   const auto in_time = [&](const auto& fork) { return time_.branch_in_time(state_, *fork, now); };
+  demand_.bring_back(state_);
+  if (!state_.parked.empty()) return;
   for (const auto& fork : state_.forks)
-    if (order_.comes_first(*fork) && in_time(fork)) {
+    if (!demand_.on() && order_.comes_first(*fork) && in_time(fork)) {
       PECIA_CHECK(room(), "no place for the branch of a prefix that ended");
       begin_branch(fork);
     }
@@ -159,13 +171,14 @@ void Scheduler::begin_late(double now) {
 
 bool Scheduler::begin(const std::shared_ptr<RequestState>& request, Room& left) {
   const auto grant = admission_.request(state_, *request, left);
-  if (grant) state_.begin(request, grant->reserved, grant->credit);
+  if (grant) state_.begin(request, grant->reserved, grant->credit, grant->room);
   return grant.has_value();
 }
 
 bool Scheduler::begin_branch(const std::shared_ptr<RequestState>& fork) {
   const auto grant = admission_.branch(state_, *fork);
-  if (grant) state_.begin_branch(fork, grant->reserved, grant->on_credit);
+  if (grant && fork->prefix_parked) state_.bring_prefix_back(*fork);
+  if (grant) state_.begin_branch(fork, grant->reserved, grant->on_credit, grant->room);
   return grant.has_value();
 }
 

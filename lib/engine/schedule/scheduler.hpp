@@ -32,6 +32,9 @@ class Scheduler {
   int64_t waiting() const { return std::ssize(state_.waiting); }
   /// Sequences that take part in passes.
   int64_t running() const { return std::ssize(state_.active); }
+  /// What memory on demand has led to, and the lengths of answers that have ended.
+  const DemandCounts& demand() const { return state_.demand; }
+  const AnswerLengths& lengths() const { return state_.lengths; }
   /// Whether the next pass could begin another request, or no request is waiting for a place. A
   /// caller that adds requests only while this is true withholds none from other replicas.
   bool wants_more() const;
@@ -113,6 +116,7 @@ class Scheduler {
 
   SchedulerState state_;
   Admission admission_;
+  Demand demand_;
   Order order_;
   TimeBudget time_;
   std::unique_ptr<Former> former_;

@@ -15,6 +15,8 @@ void SchedulerLimits::verify() const {
               "a ring by rule with rates of {} FLOP/s, {} B/s and {} B/s", rates.flops,
               rates.bandwidth, rates.all_to_all_bandwidth);
   PECIA_CHECK(!waits_least() || (elastic && team_times), "an order by expected times without them");
+  PECIA_CHECK(block >= 1 && !(elastic && on_demand), "blocks of {} tokens, where teams change",
+              block);
   PECIA_CHECK(!elastic || !layout_invariant,
               "teams that change, and results that do not depend on the layout");
   PECIA_CHECK(!layout_invariant || parallel::can_play_layout(ring_size), "{} ranks cannot play {}",

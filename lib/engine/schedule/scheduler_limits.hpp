@@ -29,6 +29,12 @@ struct TimeLimit {
   bool assumed = false;
 };
 
+/// An answer of an earlier start.
+struct EarlierAnswer {
+  int32_t max_new_tokens = 0;
+  int64_t tokens = 0;
+};
+
 struct SchedulerLimits {
   int ring_size = 1;  ///< instances of the replica
   /// Every sequence has instances of its own, and teams form and change from pass to pass
@@ -39,7 +45,16 @@ struct SchedulerLimits {
   job::Objective objective = job::Objective::throughput;
   int min_instances = 1;  ///< that a sequence of teams that change has
   int max_instances = 1 << 20;
-  int64_t kv_tokens = 0;      ///< KV slots on each rank
+  int64_t kv_tokens = 0;  ///< KV slots on each rank
+  /// kv.admission: demand. A sequence reserves what its answer will hardly exceed, and grows by
+  /// `block` tokens; where none are free, others are parked (demand.hpp). Not where teams change.
+  bool on_demand = false;
+  int64_t block = 128;
+  /// Lengths of answers that earlier starts have finished, with what they might have had.
+  std::vector<EarlierAnswer> earlier_answers = {};
+  double parking_s = 0;  ///< expected seconds until a token's keys are parked, or come back
+  /// Parks sequences in passes that this seed chooses, wherever they could be. For tests.
+  std::optional<uint64_t> forced_yields = {};
   int64_t max_sequences = 1;  ///< most sequences running at a time
   /// Most new tokens of a pass with prompts, all ranks together; where teams change, for each
   /// instance of the team.

@@ -21,6 +21,8 @@ SchedulerState::SchedulerState(SchedulerLimits given)
       kept_back(limits.ring_size),
       doing(limits.ring_size, Doing::nothing) {
   limits.verify();
+  for (const auto& [max_new_tokens, tokens] : limits.earlier_answers)
+    lengths.add_earlier(max_new_tokens, tokens);
 }
 
 void SchedulerState::refuse(batch::Turn& turn, const std::string& why) {
@@ -55,7 +57,7 @@ void SchedulerState::keep_back(RequestState& fork, const Slots& slots) {
 }
 
 void SchedulerState::begin(const std::shared_ptr<RequestState>& request, const Slots& reserved,
-                           const Slots& credit) {
+                           const Slots& credit, int64_t room) {
   ActiveSequence sequence;
   sequence.origin = request;
   sequence.is_prefix = request->is_fork();
@@ -65,11 +67,11 @@ void SchedulerState::begin(const std::shared_ptr<RequestState>& request, const S
     request->credit = credit;
     keep_back(*request, credit);
   }
-  activate(std::move(sequence), reserved);
+  activate(std::move(sequence), reserved, room);
 }
 
 void SchedulerState::begin_branch(const std::shared_ptr<RequestState>& fork, const Slots& reserved,
-                                  bool on_credit) {
+                                  bool on_credit, int64_t room) {
   ActiveSequence sequence;
   sequence.origin = fork;
   sequence.uses_credit = on_credit;
@@ -81,19 +83,93 @@ void SchedulerState::begin_branch(const std::shared_ptr<RequestState>& fork, con
   sequence.end = fork->next_branch = end_of_branch(fork->request, sequence.turn);
   ++fork->active_branches;
   fork->skip_settled();
-  activate(std::move(sequence), reserved);
+  activate(std::move(sequence), reserved, room);
 }
 
 /// Adds the sequence to the map and to the news, and lets it run.
-void SchedulerState::activate(ActiveSequence sequence, const Slots& reserved) {
+void SchedulerState::activate(ActiveSequence sequence, const Slots& reserved, int64_t room) {
   sequence.id = next_sequence_++;
   sequence.timed = true;
+  sequence.room = room;
+  sequence.base = reserved.front() - needs.of_generated(room);
   const RequestState& origin = *sequence.origin;
   const int64_t parent = sequence.is_branch() ? origin.prefix : NewSequence::no_parent;
   map.add(sequence.id, reserved, sequence.is_branch() ? std::optional(parent) : std::nullopt);
   news.added.push_back({sequence.id, {parent, 0, reserved, {}}, keeps_tokens(origin.request)});
   if (limits.elastic) sequence.instances = instances_of(sequence.id);
   active.push_back(std::move(sequence));
+  demand.most_at_once = std::max(demand.most_at_once, std::ssize(active));
+}
+
+void SchedulerState::end_answer(ActiveSequence& sequence) const {
+  sequence.base += limits.layout_invariant || sequence.dealt.empty()
+                       ? needs.of_generated(sequence.decoded)
+                       : std::ranges::max(sequence.dealt);
+  sequence.room = sequence.decoded = 0;
+  sequence.is_between_turns = true;
+}
+
+void SchedulerState::grow(ActiveSequence& sequence, const Slots& reserved) {
+  for (int instance = 0; instance < limits.ring_size; ++instance)
+    map.set_reserved(sequence.id, instance, reserved[instance]);
+  // Ranks that hear of the sequence with the next plan hear of what it has by then.
+  const auto is_it = [&](const auto& told) { return told.sequence == sequence.id; };
+  if (const auto added = std::ranges::find_if(news.added, is_it); added != news.added.end())
+    added->state.reserved = reserved;
+  else if (const auto back = std::ranges::find_if(news.returned, is_it);
+           back != news.returned.end())
+    back->reserved = reserved;
+  else if (const auto more = std::ranges::find_if(news.grown, is_it); more != news.grown.end())
+    more->reserved = reserved;
+  else
+    news.grown.push_back({sequence.id, reserved});
+}
+
+void SchedulerState::park(std::list<ActiveSequence>::iterator sequence) {
+  if (park_keys(sequence->id) && sequence->begun) ++sequence->result.yields;
+  const auto later = std::ranges::upper_bound(parked, sequence->id, {}, &ActiveSequence::id);
+  parked.splice(later, active, sequence);
+}
+
+void SchedulerState::bring_back(std::list<ActiveSequence>::iterator sequence,
+                                const Slots& reserved) {
+  bring_keys_back(sequence->id, reserved);
+  sequence->came_back = true;
+  const auto later = std::ranges::upper_bound(active, sequence->id, {}, &ActiveSequence::id);
+  active.splice(later, parked, sequence);
+  demand.most_at_once = std::max(demand.most_at_once, std::ssize(active));
+}
+
+/// Returns false where ranks do not hear of it: they have not heard yet that it was to come back.
+bool SchedulerState::park_keys(int64_t sequence) {
+  const auto is_it = [&](const auto& told) { return told.sequence == sequence; };
+  map.park(sequence);
+  std::erase_if(news.grown, is_it);
+  if (std::erase_if(news.returned, is_it) > 0) {
+    demand.returned_tokens -= own_tokens(sequence);
+    return false;
+  }
+  news.parked.push_back(sequence);
+  ++demand.parked;
+  demand.parked_tokens += own_tokens(sequence);
+  return true;
+}
+
+void SchedulerState::park_prefix(RequestState& fork) {
+  fork.prefix_parked = true;
+  park_keys(fork.prefix);
+}
+
+void SchedulerState::bring_prefix_back(RequestState& fork) {
+  fork.prefix_parked = false;
+  const Slots reserved(limits.ring_size, needs.of_prefix(fork.request));
+  bring_keys_back(fork.prefix, reserved);
+}
+
+void SchedulerState::bring_keys_back(int64_t sequence, const Slots& reserved) {
+  map.bring_back(sequence, reserved);
+  news.returned.push_back({sequence, reserved});
+  demand.returned_tokens += own_tokens(sequence);
 }
 
 void SchedulerState::cache(ActiveSequence& sequence, const PlanItem& item,
@@ -142,15 +218,19 @@ void SchedulerState::give_back(int64_t id) {
 void SchedulerState::remove(int64_t sequence) {
   map.remove(sequence);
   const auto is_it = [&](const auto& told) { return told.sequence == sequence; };
+  std::erase(news.parked, sequence);
+  std::erase_if(news.returned, is_it);
+  std::erase_if(news.grown, is_it);
   if (std::erase_if(news.added, is_it) == 0) return news.removed.push_back(sequence);
   std::erase_if(news.turns, is_it);
 }
 
 std::vector<batch::Finished> SchedulerState::partial() const {
   std::vector<batch::Finished> partial;
-  for (const ActiveSequence& sequence : active)
-    if (sequence.begun && !sequence.result.tokens.empty() && !settled(sequence.current()))
-      partial.push_back({sequence.current().row, io::TurnState::partial, sequence.result});
+  for (const auto* const sequences : {&active, &parked})
+    for (const ActiveSequence& sequence : *sequences)
+      if (sequence.begun && !sequence.result.tokens.empty() && !settled(sequence.current()))
+        partial.push_back({sequence.current().row, io::TurnState::partial, sequence.result});
   return partial;
 }
 
@@ -176,6 +256,11 @@ Room SchedulerState::room() const {
     }
   }
   return room;
+}
+
+int64_t SchedulerState::own_tokens(int64_t sequence) const {
+  const auto parent = map.parent(sequence);
+  return map.length(sequence) - (parent ? map.length(*parent) : 0);
 }
 
 std::vector<int32_t> SchedulerState::instances_of(int64_t sequence) const {

@@ -13,6 +13,7 @@
 
 #include "lib/engine/schedule/active_sequence.hpp"
 #include "lib/engine/schedule/answer_lengths.hpp"
+#include "lib/engine/schedule/demand_counts.hpp"
 #include "lib/engine/schedule/elastic_place.hpp"
 #include "lib/engine/schedule/known_times.hpp"
 #include "lib/engine/schedule/plan.hpp"
@@ -27,6 +28,8 @@ struct News {
   std::vector<NewSequence> added;
   std::vector<TurnStart> turns;
   std::vector<int64_t> removed;  ///< sequences that ended
+  std::vector<int64_t> parked;
+  std::vector<ResizedSequence> returned, grown;
 };
 
 /// What an instance does in the pass in which it is, where teams change.
@@ -46,6 +49,7 @@ struct SchedulerState {
   std::deque<std::shared_ptr<RequestState>> late;  ///< that would not be answered in time
   std::list<std::shared_ptr<RequestState>> forks;  ///< with a prefix, and branches still to begin
   std::list<ActiveSequence> active;                ///< in the order in which they began
+  std::list<ActiveSequence> parked;                ///< likewise; of active requests
 
   parallel::KvMap map;
   Slots kept_back;  ///< slots that are free for branches of active forks alone
@@ -56,6 +60,7 @@ struct SchedulerState {
   News news;
 
   AnswerLengths lengths;
+  DemandCounts demand;
   std::vector<batch::Finished> finished;  ///< turns whose results nobody has taken yet
   batch::Sharing sharing;
   bool any_done = false;  ///< this start has finished a turn
@@ -66,12 +71,23 @@ struct SchedulerState {
   void refuse_from(batch::Request& request, size_t first, const std::string& why);
 
   /// Lets a request begin, with these slots for a chain or a fork's prefix. `credit`: slots for one
-  /// branch of a fork at a time, which are kept back for it.
+  /// branch of a fork at a time, which are kept back for it. `room`: ActiveSequence::room.
   void begin(const std::shared_ptr<RequestState>& request, const Slots& reserved,
-             const Slots& credit);
+             const Slots& credit, int64_t room = 0);
   /// Lets the fork's next branch begin. `on_credit`: its slots are of the fork's credit.
   void begin_branch(const std::shared_ptr<RequestState>& fork, const Slots& reserved,
-                    bool on_credit);
+                    bool on_credit, int64_t room = 0);
+  /// Counts the slots of an answer that has ended to what stands before the next turn.
+  void end_answer(ActiveSequence& sequence) const;
+  /// Gives a sequence more slots.
+  void grow(ActiveSequence& sequence, const Slots& reserved);
+  /// Puts a sequence among the parked ones: its keys leave the cache.
+  void park(std::list<ActiveSequence>::iterator sequence);
+  /// Takes a parked sequence back, with these slots.
+  void bring_back(std::list<ActiveSequence>::iterator sequence, const Slots& reserved);
+  /// The same for the prefix of a fork that has no active sequence.
+  void park_prefix(RequestState& fork);
+  void bring_prefix_back(RequestState& fork);
   /// Sets up the sequence's turn: what to feed, where the answer begins, how long it may be. A turn
   /// that cannot run is refused with all that depend on it; then `begun` stays false.
   void start_turn(ActiveSequence& sequence);
@@ -88,14 +104,18 @@ struct SchedulerState {
   /// Slots that nobody has reserved and that are not kept back, by instance.
   Slots free_slots() const;
   Room room() const;
+  /// Cached or parked tokens of the sequence, without those that it begins with.
+  int64_t own_tokens(int64_t sequence) const;
   /// Instances with slots of the sequence, or with tokens that it begins with, in ascending order.
   std::vector<int32_t> instances_of(int64_t sequence) const;
   /// Turns whose first token comes right after the prompt of the sequence's turn.
   std::vector<size_t> followers(const ActiveSequence& sequence) const;
 
  private:
-  void activate(ActiveSequence sequence, const Slots& reserved);
+  void activate(ActiveSequence sequence, const Slots& reserved, int64_t room);
   void keep_back(RequestState& fork, const Slots& slots);
+  bool park_keys(int64_t sequence);
+  void bring_keys_back(int64_t sequence, const Slots& reserved);
   void remove(int64_t sequence);
 
   int64_t next_sequence_ = 0;

@@ -6,6 +6,7 @@
 #include <deque>
 #include <limits>
 #include <set>
+#include <unordered_map>
 #include <utility>
 
 #include "lib/base/core/error.hpp"
@@ -14,7 +15,7 @@
 namespace pecia::schedule {
 namespace {
 
-constexpr int32_t any_token = 0;
+constexpr int32_t any_token = 0, last_token = 1;
 
 batch::Request request_of(const SimulatedRequest& simulated, int64_t first_row) {
   PECIA_CHECK(!simulated.turns.empty(), "a request without turns");
@@ -25,7 +26,8 @@ batch::Request request_of(const SimulatedRequest& simulated, int64_t first_row) 
     batch::Turn& turn = request.turns.emplace_back();
     turn.row = first_row++;
     turn.tokens.assign(of.prompt_tokens, any_token);
-    turn.max_new_tokens = static_cast<int32_t>(of.answer_tokens);
+    turn.max_new_tokens = static_cast<int32_t>(std::max(of.answer_tokens, of.max_new_tokens));
+    turn.random_key = static_cast<uint64_t>(of.answer_tokens);  // which plans have
     turn.goes_on = of.goes_on;
     turn.shared_tokens = static_cast<int32_t>(of.shared_tokens);
     turn.stem_end_tokens = static_cast<int32_t>(of.stem_end_tokens);
@@ -34,12 +36,15 @@ batch::Request request_of(const SimulatedRequest& simulated, int64_t first_row) 
   return request;
 }
 
-Outcome outcome_of(const Plan& plan) {
+/// `answers`: tokens of the present turn's answer, by sequence.
+Outcome outcome_of(const Plan& plan, const std::unordered_map<int64_t, int64_t>& answers) {
   Outcome outcome;
   for (size_t i = 0; i < plan.items.size(); ++i) {
-    if (plan.items[i].sampled_index < 0) continue;
+    const PlanItem& item = plan.items[i];
+    if (item.sampled_index < 0) continue;
+    const bool last = item.sampled_index + 1 == answers.at(item.rows.sequence);
     outcome.sampled.which.push_back(static_cast<int32_t>(i));
-    outcome.sampled.tokens.push_back(any_token);
+    outcome.sampled.tokens.push_back(last ? last_token : any_token);
     outcome.sampled.logprobs.push_back(0);
   }
   return outcome;
@@ -55,7 +60,8 @@ struct Replica {
   explicit Replica(const SchedulerLimits& limits) : scheduler(limits) {}
 
   Scheduler scheduler;
-  std::vector<UnderWay> under_way;  ///< a heap
+  std::vector<UnderWay> under_way;               ///< a heap
+  std::unordered_map<int64_t, int64_t> answers;  ///< tokens of the present turn's, by sequence
   bool refuses = false;  ///< has no room for the next request, until its scheduler does something
   bool idle = false;     ///< had nothing to begin, and nothing has been added since
   double prefill_s = 0, decode_s = 0;
@@ -72,6 +78,7 @@ class Play {
        const std::vector<SimulatedRequest>& requests, int replicas, const Around& around)
       : elastic_(limits.elastic),
         ring_size_(limits.ring_size),
+        parking_s_(limits.parking_s),
         seconds_(seconds),
         requests_(requests),
         around_(around),
@@ -102,6 +109,7 @@ class Play {
           result_.prefill_s = std::max(result_.prefill_s, replica.prefill_s);
           result_.decode_s = std::max(result_.decode_s, replica.decode_s);
           result_.sharing += replica.scheduler.sharing();
+          result_.demand += replica.scheduler.demand();
         }
         return std::move(result_);
       }
@@ -151,6 +159,7 @@ class Play {
         deal();
         if (!elastic_ && (replica.idle || !replica.under_way.empty())) continue;
         std::optional<Plan> plan;
+        const DemandCounts before = replica.scheduler.demand();
         call(Call::next, [&] { plan = replica.scheduler.next(now_); });
         set_refuses(replica, false);
         replica.idle = !plan;
@@ -160,7 +169,14 @@ class Play {
         const auto [prompts, answers] = busiest_work(*plan);
         const size_t degree = plan->teams.front().size();
         result_.prompts[degree - 1] += prompts, result_.answers[degree - 1] += answers;
-        const double seconds = seconds_(*plan);
+        for (const int64_t sequence : plan->removed) replica.answers.erase(sequence);
+        for (const TurnStart& turn : plan->turns)
+          replica.answers[turn.sequence] = static_cast<int64_t>(turn.random_key);
+        const DemandCounts& after = replica.scheduler.demand();
+        const double moved = static_cast<double>(after.parked_tokens + after.returned_tokens -
+                                                 before.parked_tokens - before.returned_tokens) /
+                             ring_size_;
+        const double seconds = seconds_(*plan) + parking_s_ * moved;
         result_.busy_s += seconds * static_cast<double>(degree) / ring_size_;
         const bool reads = std::ranges::any_of(
             plan->items, [](const PlanItem& item) { return item.rows.is_shared(); });
@@ -186,7 +202,7 @@ class Play {
     replica.under_way.pop_back();
     if (!replica.under_way.empty()) ends_.insert({replica.first_end_s(), index});
     now_ = result_.seconds = ended.end_s;
-    const std::vector<Outcome> outcomes = {outcome_of(ended.plan)};
+    const std::vector<Outcome> outcomes = {outcome_of(ended.plan, replica.answers)};
     call(Call::commit, [&] { replica.scheduler.commit(ended.plan, outcomes, now_); });
     set_refuses(replica, false);
     take_finished(replica);
@@ -209,6 +225,7 @@ class Play {
 
   bool elastic_;
   int ring_size_;
+  double parking_s_;
   const PassSeconds& seconds_;
   const std::vector<SimulatedRequest>& requests_;
   const Around& around_;
@@ -232,7 +249,7 @@ Simulation simulate(const SchedulerLimits& limits, const PassSeconds& seconds,
   PECIA_CHECK(!limits.time && replicas >= 1, "a simulation of {} replicas with a time limit",
               replicas);
   SchedulerLimits plain = limits;
-  plain.stop_token_ids.clear();  // no token means anything here
+  plain.stop_token_ids = {last_token};
   plain.logprobs = plain.prompt_logprobs = 0;
   return Play(plain, seconds, requests, replicas, around).run();
 }

@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "lib/engine/schedule/demand_counts.hpp"
 #include "lib/engine/schedule/plan.hpp"
 #include "lib/engine/schedule/scheduler_limits.hpp"
 #include "lib/work/batch/request.hpp"
@@ -18,6 +19,7 @@ namespace pecia::schedule {
 
 struct SimulatedTurn {
   int64_t prompt_tokens = 1, answer_tokens = 0;
+  int64_t max_new_tokens = 0;                      ///< at least answer_tokens; 0: these
   bool goes_on = false;                            ///< Turn::goes_on
   int64_t shared_tokens = 0, stem_end_tokens = 0;  ///< as in Turn
 };
@@ -41,6 +43,7 @@ struct Simulation {
   /// Of the passes of the busiest replica: with rows of prompts, and the others.
   double prefill_s = 0, decode_s = 0;
   int64_t answered = 0, refused = 0;  ///< turns
+  DemandCounts demand;                ///< of all replicas
   batch::Sharing sharing;             ///< what joined requests were spared
   /// By request: its first turn's, of joined ones that of the first; NaN where that was not answered.
   std::vector<double> ttft_s;
@@ -56,8 +59,9 @@ using Around = std::function<void(Call call, const std::function<void()>& work)>
 using PassSeconds = std::function<double(const Plan& plan)>;
 
 /// Plays the requests, in their order, on replicas with a scheduler each. A request that is there
-/// goes to a replica that has room for it, as in a run. Every answer has its full length, whatever
-/// the limits say of stop tokens, and nothing asks for log-probabilities.
+/// goes to a replica that has room for it, as in a run. Every answer has the length that its turn
+/// says, whatever the limits say of stop tokens, and nothing asks for log-probabilities. Keys that
+/// are parked or come back take SchedulerLimits::parking_s for each token.
 ///
 /// Throws InvalidArgument where the limits have a time limit, or a request has no turn. A request
 /// that comes later in the list than one that arrives after it waits for that one.

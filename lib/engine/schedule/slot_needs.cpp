@@ -42,9 +42,19 @@ int64_t SlotNeeds::of_feed(int64_t tokens) const {
           parallel::max_owned_tokens(tokens % batch_, virtual_ranks_));
 }
 
-int64_t SlotNeeds::of_answer(const batch::Turn& turn) const {
-  const int64_t tokens = std::max<int64_t>(0, turn.max_new_tokens - std::ssize(turn.answer.tokens));
+/// Of `tokens` that a turn reads. Where the layout must not matter, the end of a fork's first turn
+/// has chunks of its own.
+int64_t SlotNeeds::of_feed(const batch::Turn& turn, int64_t tokens) const {
+  const int64_t prefix_end = layout_invariant_ ? turn.stem_end_tokens : 0;
+  return of_feed(prefix_end) + of_feed(tokens - prefix_end);
+}
+
+int64_t SlotNeeds::of_generated(int64_t tokens) const {
   return virtual_ranks_ / ranks_ * ((tokens + virtual_ranks_ - 1) / virtual_ranks_);
+}
+
+int64_t SlotNeeds::of_answer(const batch::Turn& turn) const {
+  return of_generated(std::max<int64_t>(0, turn.max_new_tokens - std::ssize(turn.answer.tokens)));
 }
 
 /// Slots for turns that follow each other.
@@ -54,11 +64,38 @@ int64_t SlotNeeds::of_turns(std::span<const batch::Turn> turns) const {
     if (!turn.refused.empty()) break;
     unfed += std::ssize(turn.tokens) + std::ssize(turn.answer.tokens);
     if (turn.finished) continue;
-    const int64_t prefix_end = layout_invariant_ ? turn.stem_end_tokens : 0;
-    slots += of_feed(prefix_end) + of_feed(unfed - prefix_end) + of_answer(turn);
+    slots += of_feed(turn, unfed) + of_answer(turn);
     unfed = 1;  // the last token of an answer is cached with the next turn
   }
   return slots;
+}
+
+/// Slots for the first open one of turns that follow each other, without its answer.
+int64_t SlotNeeds::of_first_turn(std::span<const batch::Turn> turns) const {
+  int64_t unfed = 0;
+  for (const batch::Turn& turn : turns) {
+    if (!turn.refused.empty()) break;
+    unfed += std::ssize(turn.tokens) + std::ssize(turn.answer.tokens);
+    if (!turn.finished) return of_feed(turn, unfed);
+  }
+  return 0;
+}
+
+int64_t SlotNeeds::of_beginning(const batch::Request& request) const {
+  return is_fork(request) ? of_prefix(request) : of_first_turn(request.turns);
+}
+
+int64_t SlotNeeds::of_branch_beginning(const batch::Request& request, size_t turn) const {
+  if (turn > 0)
+    return of_first_turn(
+        std::span(request.turns).subspan(turn, end_of_branch(request, turn) - turn));
+  const batch::Turn& branch = request.turns[turn];
+  if (branch.max_new_tokens <= 1) return 0;
+  return of_feed(std::max<int64_t>(1, std::ssize(branch.answer.tokens)));
+}
+
+int64_t SlotNeeds::of_later_turn(const batch::Turn& turn, int64_t unfed) const {
+  return of_feed(turn, unfed + std::ssize(turn.tokens) + std::ssize(turn.answer.tokens));
 }
 
 int64_t SlotNeeds::of_prefix(const batch::Request& request) const {

@@ -25,11 +25,23 @@ class SlotNeeds {
   int64_t of_branch(const batch::Request& request, size_t turn) const;
   /// Of the tokens that are still to be generated, if no rank gets more than its share.
   int64_t of_answer(const batch::Turn& turn) const;
+  /// Of this number of generated tokens.
+  int64_t of_generated(int64_t tokens) const;
+
+  /// The same, of what begins first and without its answer: a chain's first open turn with all that
+  /// is read before it, or a fork's first turn.
+  int64_t of_beginning(const batch::Request& request) const;
+  /// Of the first open turn of the branch that begins with this turn, without its answer.
+  int64_t of_branch_beginning(const batch::Request& request, size_t turn) const;
+  /// Of a later turn of a sequence, without its answer, with `unfed` tokens that are read before it.
+  int64_t of_later_turn(const batch::Turn& turn, int64_t unfed) const;
 
  private:
   enum class Cut { nowhere, in_units, in_batches };  ///< where prompts are cut into chunks
 
   int64_t of_feed(int64_t tokens) const;
+  int64_t of_feed(const batch::Turn& turn, int64_t tokens) const;
+  int64_t of_first_turn(std::span<const batch::Turn> turns) const;
   int64_t of_turns(std::span<const batch::Turn> turns) const;
 
   Cut cut_;

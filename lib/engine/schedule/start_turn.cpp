@@ -40,7 +40,9 @@ void begin_answer(ActiveSequence& sequence, const SchedulerState& state) {
   sequence.result.cached_tokens = static_cast<int32_t>(sequence.answer_begin) - prompt_tokens(turn);
   sequence.max_new_tokens =
       std::min<int64_t>(turn.max_new_tokens, limits.max_positions - sequence.answer_begin);
-  sequence.deal_limit = state.needs.of_answer(turn);
+  if (!limits.on_demand) sequence.room = sequence.longest_room();
+  sequence.deal_limit = state.needs.of_generated(sequence.room);
+  sequence.decoded = 0;
   sequence.dealt.assign(limits.ring_size, 0);
   if (limits.layout_invariant) {
     sequence.deal_shift = sum_of_tokens(std::span(turn.tokens).subspan(turn.stem_end_tokens));

@@ -13,7 +13,7 @@
 namespace pecia::io {
 namespace {
 
-constexpr std::string_view journal_schema = "pecia.journal/1\n";
+constexpr std::string_view journal_schema = "pecia.journal/2\n";
 constexpr int64_t length_bytes = sizeof(int64_t), frame_bytes = length_bytes + sizeof(uint32_t);
 
 template <typename A>
@@ -24,7 +24,7 @@ void visit_row(A& archive, TurnResult& row) {
   archive(row.truncated_tokens), archive(row.finish_reason), archive(row.text_bytes);
   archive(row.error), archive(row.queue_s), archive(row.ttft_s), archive(row.decode_s);
   archive(row.prefill_compute_s), archive(row.prefill_comm_s), archive(row.decode_compute_s);
-  archive(row.decode_comm_s), archive(row.mode), archive(row.replica);
+  archive(row.decode_comm_s), archive(row.mode), archive(row.replica), archive(row.yields);
 }
 
 template <typename T>

@@ -117,6 +117,7 @@ void ResultsFile::Impl::write_row(const TurnUpdate& update) const {
   columns.put("/decode_comm_s", turn, result.decode_comm_s);
   columns.put_text("/mode", turn, result.mode);
   columns.put("/replica", turn, result.replica);
+  if (columns.has("/yields")) columns.put("/yields", turn, result.yields);
 }
 
 void ResultsFile::Impl::write_prompt(const TurnUpdate& update) const {
@@ -219,6 +220,7 @@ TurnResult ResultsFile::read(int64_t turn) const {
   result.decode_comm_s = in.get<float>("/decode_comm_s", turn);
   result.mode = in.get_text("/mode", turn);
   result.replica = in.get<int32_t>("/replica", turn);
+  if (in.has("/yields")) result.yields = in.get<int32_t>("/yields", turn);
   return result;
 }
 

@@ -81,20 +81,22 @@ void KvCache::release(parallel::SequenceId sequence) {
 }
 
 void KvCache::resize(parallel::SequenceId sequence, int64_t tokens) {
-  PECIA_CHECK(tokens >= 0 && parts(sequence).size() == 1, "{} slots for sequence {} in {} parts",
-              tokens, sequence, parts(sequence).size());
-  Slots& slots = taken_.at(sequence).front();
-  int64_t had = 0;
-  for (const parallel::SlotRange& range : slots) had += range.size();
-  if (tokens < had) {
-    pool_.give_back(part_of(slots, tokens, had - tokens));
-    slots = part_of(slots, 0, tokens);
-    return;
+  const int64_t parts = std::ssize(this->parts(sequence)), of_part = tokens / parts;
+  PECIA_CHECK(tokens >= 0 && tokens % parts == 0, "{} slots for sequence {} in {} parts", tokens,
+              sequence, parts);
+  for (Slots& slots : taken_.at(sequence)) {
+    int64_t had = 0;
+    for (const parallel::SlotRange& range : slots) had += range.size();
+    if (of_part < had) {
+      pool_.give_back(part_of(slots, of_part, had - of_part));
+      slots = part_of(slots, 0, of_part);
+      continue;
+    }
+    PECIA_CHECK(of_part - had <= free_tokens(), "sequence {} wants {} more KV slots, {} are free",
+                sequence, of_part - had, free_tokens());
+    const Slots more = pool_.take(of_part - had);
+    slots.insert(slots.end(), more.begin(), more.end());
   }
-  PECIA_CHECK(tokens - had <= free_tokens(), "sequence {} wants {} more KV slots, {} are free",
-              sequence, tokens - had, free_tokens());
-  const Slots more = pool_.take(tokens - had);
-  slots.insert(slots.end(), more.begin(), more.end());
 }
 
 kernels::StoredKeys KvCache::stored_keys(int64_t layer) const {

@@ -78,8 +78,8 @@ class KvCache {
   /// free.
   void reserve(parallel::SequenceId sequence, int64_t tokens, int parts = 1);
   void release(parallel::SequenceId sequence);
-  /// Gives a sequence whose slots are in one part more slots, or takes its last ones back. Throws
-  /// InvalidArgument if fewer slots are free.
+  /// Gives a sequence more slots, or takes its last ones back, in equal parts. Throws InvalidArgument
+  /// if fewer slots are free.
   void resize(parallel::SequenceId sequence, int64_t tokens);
 
   /// Returns the slots of a part of the sequence. Its i-th token is in the i-th slot of these

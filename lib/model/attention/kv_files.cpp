@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "lib/model/attention/host_tokens.hpp"
+
 namespace pecia::attention {
 namespace {
 
@@ -11,52 +13,6 @@ using io::KvLayers;
 using io::KvSide;
 using parallel::SlotRange;
 using parallel::StridedRange;
-
-/// One token after another in the host's memory, as a block of a file has them.
-struct HostTokens {
-  HostTokens(const Compute& compute, const KvShape& shape, int64_t tokens)
-      : vector_bytes(shape.head_dim * size_of(shape.dtype)),
-        vectors(compute.device, device::Memory::pinned, tokens * vector_bytes),
-        scales(compute.device, device::Memory::pinned,
-               shape.dtype == DType::fp8 ? tokens * size_of(DType::fp32) : 0) {}
-
-  std::span<std::byte> vector_span(int64_t tokens) const {
-    return {vectors.as<std::byte>(), static_cast<size_t>(tokens * vector_bytes)};
-  }
-  std::span<float> scale_span(int64_t tokens) const {
-    return {scales.as<float>(), static_cast<size_t>(scales.bytes() > 0 ? tokens : 0)};
-  }
-
-  int64_t vector_bytes;
-  device::Buffer vectors, scales;
-};
-
-enum class Direction { to_cache, from_cache };
-
-/// Copies between tokens [0, slots) of the host and these slots of one head of the cache.
-void copy(Direction direction, const KvCache::Stored& cache, int64_t head, const HostTokens& host,
-          const std::vector<SlotRange>& slots, const Compute& compute) {
-  const auto move = [&](std::byte* cached, std::byte* own, int64_t bytes) {
-    if (direction == Direction::to_cache)
-      compute.device.copy(cached, own, bytes, compute.stream);
-    else
-      compute.device.copy(own, cached, bytes, compute.stream);
-  };
-  auto* const vectors = static_cast<std::byte*>(cache.vectors.row(head));
-  int64_t first = 0;  // token of the host
-  for (const SlotRange& range : slots) {
-    const int64_t count = range.size();
-    move(vectors + range.begin * host.vector_bytes,
-         host.vectors.as<std::byte>() + first * host.vector_bytes, count * host.vector_bytes);
-    if (cache.scales) {
-      constexpr int64_t scale_bytes = size_of(DType::fp32);
-      move(static_cast<std::byte*>(cache.scales.row(head)) + range.begin * scale_bytes,
-           host.scales.as<std::byte>() + first * scale_bytes, count * scale_bytes);
-    }
-    first += count;
-  }
-  compute.stream.synchronize();
-}
 
 KvCache::Stored stored(const KvCache& cache, KvSide side, int64_t layer) {
   return side == KvSide::keys ? cache.k(layer) : cache.v(layer);
@@ -247,8 +203,8 @@ std::optional<io::KvPart> KvFiles::save(KvLayers layers, const HeldTokens& held,
           go_on();
           const int64_t count = shape.tokens_of_block(block);
           const auto slots = part_of(chosen.slots, block * io::kv_block_tokens, count);
-          copy(Direction::from_cache, stored(cache_, side, cached[layer]), head, host, slots,
-               compute_);
+          copy_tokens(CopyDirection::from_cache, stored(cache_, side, cached[layer]), head, host,
+                      slots, compute_);
           writer.write({side, layer, head, block}, host.vector_span(count), host.scale_span(count));
         }
   writer.finish();
@@ -339,8 +295,8 @@ void KvFiles::restore(KvLayers layers, const std::filesystem::path& folder, cons
             copy_token(match.token % io::kv_block_tokens, match.row);
           }
         }
-        copy(Direction::to_cache, stored(cache_, side, restored[layer]), head - heads.begin, rows,
-             slot_ranges, compute_);
+        copy_tokens(CopyDirection::to_cache, stored(cache_, side, restored[layer]),
+                    head - heads.begin, rows, slot_ranges, compute_);
       }
 }
 

@@ -20,9 +20,27 @@ void KvLedger::add(parallel::SequenceId sequence, const std::vector<int64_t>& re
 }
 
 void KvLedger::remove(parallel::SequenceId sequence) {
+  if (!map_.is_parked(sequence)) cache_.release(sequence);
   map_.remove(sequence);
+  if (recent_) recent_->remove(sequence);
+}
+
+void KvLedger::resize(parallel::SequenceId sequence, const std::vector<int64_t>& reserved) {
+  cache_.resize(sequence, reserved.at(instance_));
+  for (int instance = 0; instance < map_.instances(); ++instance)
+    map_.set_reserved(sequence, instance, reserved.at(instance));
+}
+
+void KvLedger::park(parallel::SequenceId sequence) {
+  map_.park(sequence);
   cache_.release(sequence);
   if (recent_) recent_->remove(sequence);
+}
+
+void KvLedger::bring_back(parallel::SequenceId sequence, const std::vector<int64_t>& reserved) {
+  cache_.reserve(sequence, reserved.at(instance_), map_.virtual_ranks());
+  map_.bring_back(sequence, reserved);
+  if (recent_) recent_->take_again(map_, sequence);
 }
 
 void KvLedger::append(const parallel::PassSequence& rows, const parallel::Team& team,
@@ -61,10 +79,7 @@ void KvLedger::set_state(parallel::SequenceId sequence, const parallel::Sequence
   else
     cache_.reserve(sequence, state.reserved[instance_], map_.virtual_ranks());
   map_.set_state(sequence, state);
-  if (!recent_ || state.held.empty()) return;
-  recent_->remove(sequence);
-  recent_->forget(map_, sequence);
-  recent_->extend(sequence, map_.held(sequence, instance_), 0);
+  if (recent_ && !state.held.empty()) recent_->take_again(map_, sequence);
 }
 
 HeldTokens KvLedger::held(parallel::SequenceId sequence) const {

@@ -40,6 +40,12 @@ class KvLedger {
   /// window read no more. Call it when the pass has run. Builds without NDEBUG also verify the map,
   /// and that the cache has the slots that the map reserves.
   void settle();
+  /// Gives a sequence that is in the cache reserved[instance] slots.
+  void resize(parallel::SequenceId sequence, const std::vector<int64_t>& reserved);
+  /// Does KvMap::park, and gives back the sequence's slots, or takes slots for it again. What was in
+  /// them is lost (KvParking).
+  void park(parallel::SequenceId sequence);
+  void bring_back(parallel::SequenceId sequence, const std::vector<int64_t>& reserved);
   /// Does KvMap::set_state. This instance reserves what the state says.
   void set_state(parallel::SequenceId sequence, const parallel::SequenceState& state);
 

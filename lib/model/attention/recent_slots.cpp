@@ -64,12 +64,24 @@ std::vector<SlotRange> RecentSlots::extend(SequenceId sequence, int64_t held, in
   return found;
 }
 
+/// Counts the tokens on an instance that no later row sees, in whole blocks.
+int64_t RecentSlots::unseen(const parallel::KvMap& map, SequenceId sequence, int instance) const {
+  const int64_t first_seen = map.length(sequence) - window_ + 1;  // by the next row
+  return tokens_before(map.ranges(sequence, instance), first_seen) / block * block;
+}
+
+void RecentSlots::take_again(const parallel::KvMap& map, SequenceId sequence) {
+  remove(sequence);
+  Sequence& of_sequence = of(sequence);
+  for (int instance = 0; instance < instances_; ++instance)
+    of_sequence.evicted[instance] = unseen(map, sequence, instance);
+  extend(sequence, map.held(sequence, instance_), 0);
+}
+
 void RecentSlots::forget(const parallel::KvMap& map, SequenceId sequence) {
   Sequence& of_sequence = of(sequence);
-  const int64_t first_seen = map.length(sequence) - window_ + 1;  // by the next row
   for (int instance = 0; instance < instances_; ++instance) {
-    const int64_t evicted =
-        tokens_before(map.ranges(sequence, instance), first_seen) / block * block;
+    const int64_t evicted = unseen(map, sequence, instance);
     const int64_t more = evicted - of_sequence.evicted[instance];
     PECIA_CHECK(more >= 0, "{} tokens of sequence {} were evicted, and {} are",
                 of_sequence.evicted[instance], sequence, evicted);

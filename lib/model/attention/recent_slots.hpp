@@ -43,6 +43,8 @@ class RecentSlots {
   /// next row stands at the end of what the map has of the sequence.
   void forget(const parallel::KvMap& map, parallel::SequenceId sequence);
   void remove(parallel::SequenceId sequence);
+  /// Takes slots for the tokens of a sequence that later rows see, where it has none.
+  void take_again(const parallel::KvMap& map, parallel::SequenceId sequence);
 
   /// Counts the tokens of a sequence that an instance has cached first and that are gone there. It
   /// is a multiple of `block`, and the same on every rank.
@@ -68,6 +70,7 @@ class RecentSlots {
     std::vector<int64_t> blocks;   ///< of this instance's other tokens, in their order
   };
   Sequence& of(parallel::SequenceId sequence);
+  int64_t unseen(const parallel::KvMap& map, parallel::SequenceId sequence, int instance) const;
 
   int64_t window_;
   int instances_, instance_;

@@ -147,6 +147,9 @@ void KvMap::append(const PassSequence& rows, const Team& team, const Placement* 
   PECIA_CHECK(rows.first == sequence.length, "sequence {} has {} tokens, the pass begins at {}",
               rows.sequence, sequence.length, rows.first);
   PECIA_CHECK(sequence.children == 0, "sequence {} has children and cannot grow", rows.sequence);
+  for (const SequenceId member : lineage(rows.sequence))
+    PECIA_CHECK(!is_parked(member), "sequence {} is parked, and {} needs its keys", member,
+                rows.sequence);
   if (team.size() < instances_)
     for (const int holder : holders(rows.sequence))
       PECIA_CHECK(team.index_of(holder), "instance {} holds keys of sequence {}, whose team is {}",
@@ -205,12 +208,31 @@ void KvMap::place(Sequence& sequence, const PassSequence& rows, const Team& team
 }
 
 void KvMap::set_reserved(SequenceId sequence, int instance, int64_t tokens) {
-  PECIA_CHECK(virtual_ranks_ == 1 && tokens >= held(sequence, instance),
-              "sequence {} holds {} tokens on instance {} and cannot reserve {}", sequence,
-              held(sequence, instance), instance, tokens);
+  PECIA_CHECK(!is_parked(sequence), "sequence {} is parked", sequence);
+  for (int part = 0; part < virtual_ranks_; ++part)
+    PECIA_CHECK(
+        tokens % virtual_ranks_ == 0 && tokens / virtual_ranks_ >= held(sequence, instance, part),
+        "sequence {} holds {} tokens on instance {} and cannot reserve {} of {}", sequence,
+        held(sequence, instance, part), instance, tokens, virtual_ranks_);
   int64_t& reserved = at(sequence).reserved.at(instance);
   total_reserved_[instance] += tokens - reserved;
   reserved = tokens;
+}
+
+void KvMap::park(SequenceId sequence) {
+  Sequence& parked = at(sequence);
+  PECIA_CHECK(!parked.parked, "sequence {} is parked already", sequence);
+  for (int instance = 0; instance < instances_; ++instance)
+    total_reserved_[instance] -= std::exchange(parked.reserved[instance], 0);
+  parked.parked = true;
+}
+
+void KvMap::bring_back(SequenceId sequence, const std::vector<int64_t>& reserved) {
+  PECIA_CHECK(at(sequence).parked && reserved.size() == total_reserved_.size(),
+              "sequence {} comes back to {} instances", sequence, reserved.size());
+  at(sequence).parked = false;
+  for (int instance = 0; instance < instances_; ++instance)
+    set_reserved(sequence, instance, reserved[instance]);
 }
 
 SequenceState KvMap::state(SequenceId sequence) const {
@@ -255,7 +277,7 @@ void KvMap::verify() const {
                         range.position(i), id, sequence.length, instance);
             held[token] = true;
           }
-      PECIA_CHECK(tokens <= sequence.reserved[instance],
+      PECIA_CHECK(tokens <= sequence.reserved[instance] || sequence.parked,
                   "instance {} holds {} tokens of sequence {}, {} are reserved", instance, tokens,
                   id, sequence.reserved[instance]);
     }

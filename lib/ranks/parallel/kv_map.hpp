@@ -103,8 +103,15 @@ class KvMap {
   /// Call it before `append`.
   std::vector<TravellingTokens> travelling(const PassSequence& rows, const Team& team) const;
 
-  /// Changes what a sequence may hold on an instance. Throws InvalidArgument if it holds more.
+  /// Changes what a sequence may hold on an instance, in equal parts for its virtual ranks. Throws
+  /// InvalidArgument if it holds more.
   void set_reserved(SequenceId sequence, int instance, int64_t tokens);
+  /// Notes that the keys of a sequence lie elsewhere now. It reserves nothing, nobody sees its
+  /// tokens, and it does not grow until it comes back: it has room for reserved[i] tokens on
+  /// instance i then, and each of its tokens is where it was.
+  void park(SequenceId sequence);
+  void bring_back(SequenceId sequence, const std::vector<int64_t>& reserved);
+  bool is_parked(SequenceId sequence) const { return at(sequence).parked; }
 
   /// Returns all that the map has of a sequence but its children.
   SequenceState state(SequenceId sequence) const;
@@ -148,6 +155,7 @@ class KvMap {
     std::optional<SequenceId> parent;
     int64_t length = 0;
     int64_t children = 0;
+    bool parked = false;
     std::vector<int64_t> reserved;  ///< by instance
     std::vector<Held> parts;        ///< by instance, then by virtual rank
   };

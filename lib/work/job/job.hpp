@@ -64,6 +64,18 @@ enum class KvKeeping {
   all
 };
 
+/// What a sequence's slots are reserved for when it begins.
+enum class KvAdmission {
+  reserve,  ///< its prompts and the longest answers that they may have
+  demand  ///< what its answer will hardly exceed; it grows by blocks, and others may have to yield
+};
+
+/// Where keys and values of sequences that have to yield lie until they come back.
+enum class KvPark {
+  host,  ///< in memory of the host
+  disk   ///< in the output folder
+};
+
 /// Whether, and in which folder, a draining run keeps the keys and values of unfinished prompts.
 struct KvSaving {
   bool on = true;
@@ -166,7 +178,9 @@ struct Job {
 
   struct Kv {
     std::optional<Precision> dtype;
-    std::optional<int64_t> memory;  ///< bytes per rank
+    std::optional<int64_t> memory;         ///< bytes per rank
+    std::optional<KvAdmission> admission;  ///< auto: demand, where teams change reserve
+    std::optional<KvPark> park;            ///< auto: host while it has memory, then disk
     KvKeeping keep = KvKeeping::what_is_read;
     KvSaving save;
   } kv;

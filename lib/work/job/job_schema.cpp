@@ -228,6 +228,16 @@ std::vector<Field> make_schema() {
             "For the cache, per rank; auto: what the batch needs and the machine has. Of free "
             "memory a "
             "fifth is left to others, on GPUs at most 2 GiB."),
+      field("kv.admission", PECIA_MEMBER(kv.admission),
+            auto_or(word<KvAdmission>(
+                {{"reserve", KvAdmission::reserve}, {"demand", KvAdmission::demand}})),
+            "Slots that a sequence begins with; reserve: for its longest answers; demand: for what "
+            "answers have needed so far, and more as it grows, while others yield; auto: demand, "
+            "with cp: elastic reserve."),
+      field("kv.park", PECIA_MEMBER(kv.park),
+            auto_or(word<KvPark>({{"host", KvPark::host}, {"disk", KvPark::disk}})),
+            "Where keys and values of sequences that yield lie until they come back; disk: in the "
+            "output folder; auto: in half of the host's free memory, then on disk."),
       field("kv.keep", PECIA_MEMBER(kv.keep),
             word<KvKeeping>({{"auto", KvKeeping::what_is_read}, {"all", KvKeeping::all}}),
             "Tokens that layers with a sliding window keep; auto: those that the window reaches, "

@@ -29,7 +29,7 @@ PER_TURN = (
     "finish_reason",
     "error",
 )
-OF_LATER_VERSIONS = ("truncated_tokens", "text_bytes", "settings")
+OF_LATER_VERSIONS = ("truncated_tokens", "text_bytes", "settings", "yields")
 DATASETS = (*PER_TURN, "slot_offsets", "tokens", "token_logprob")
 
 

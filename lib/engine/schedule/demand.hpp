@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The policy of memory on demand (kv.admission: demand). A turn begins with slots for its prompt
+/// and for what its answer will hardly exceed (AnswerLengths::likely), and grows by blocks. Where
+/// no block is free a sequence yields: its keys are parked outside the cache, and come back later.
+///
+/// - It yields whose return is cheapest: the sequence with the fewest tokens of its own. A sequence
+///   that came back yields only where all others have come back, too.
+/// - The sequence that began first of those with keys in the cache never yields, so it comes to its
+///   end, and no two sequences can push each other out for ever.
+/// - Parked sequences come back in the order in which they began, before anything new begins.
+/// - The prefix of a fork is parked only where all its branches are and nothing else can go on.
+///
+/// Slots here are on each rank, the same number on each. Internal to lib/engine/schedule.
+
+#include <cstdint>
+#include <optional>
+
+#include "lib/engine/schedule/scheduler_state.hpp"
+
+namespace pecia::schedule {
+
+class Demand {
+ public:
+  explicit Demand(const SchedulerLimits& limits)
+      : on_(limits.on_demand), block_(limits.block), forced_yields_(limits.forced_yields) {}
+
+  bool on() const { return on_; }
+  /// Tokens of the turn's answer that it has slots for when it begins, `given` of an earlier start
+  /// not counted.
+  int64_t first_room(const SchedulerState& state, const batch::Turn& turn) const;
+
+  /// Gives each sequence whose answer has used up its slots a block, in the order in which they
+  /// began. Those for which there is none may be parked themselves.
+  void grow(SchedulerState& state) const;
+  /// Takes parked sequences back as long as there are slots.
+  void bring_back(SchedulerState& state) const;
+  /// Gives a sequence the slots of its next turn, which is about to begin. False: it has to wait.
+  bool begin_turn(SchedulerState& state, ActiveSequence& sequence) const;
+  /// Parks the prefix of a fork of which nothing else is in the cache, but not of the fork that goes
+  /// on first. False: there is none.
+  bool park_a_prefix(SchedulerState& state) const;
+
+ private:
+  bool extend(SchedulerState& state, ActiveSequence& sequence, int64_t slots) const;
+  std::optional<std::list<ActiveSequence>::iterator> victim(SchedulerState& state) const;
+  int64_t room_to_return(const SchedulerState& state, const ActiveSequence& sequence) const;
+  void force_yield(SchedulerState& state) const;
+
+  bool on_;
+  int64_t block_;
+  std::optional<uint64_t> forced_yields_;
+};
+
+}  // namespace pecia::schedule

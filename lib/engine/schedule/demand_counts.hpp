@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+namespace pecia::schedule {
+
+/// What memory on demand (demand.hpp) has led to.
+struct DemandCounts {
+  int64_t most_at_once = 0;  ///< sequences
+  int64_t blocks = 0;        ///< that sequences have grown by
+  int64_t parked = 0;        ///< how often keys of a sequence were parked
+  int64_t parked_tokens = 0;
+  int64_t returned_tokens = 0;
+
+  DemandCounts& operator+=(const DemandCounts& other) {
+    most_at_once = std::max(most_at_once, other.most_at_once);
+    blocks += other.blocks, parked += other.parked;
+    parked_tokens += other.parked_tokens, returned_tokens += other.returned_tokens;
+    return *this;
+  }
+  template <typename A>
+  void visit(A& archive) {
+    archive(most_at_once), archive(blocks), archive(parked), archive(parked_tokens),
+        archive(returned_tokens);
+  }
+};
+
+}  // namespace pecia::schedule

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Memory on demand: what begins with which slots, who grows, who yields, who comes back.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "lib/engine/schedule/demand.hpp"
+#include "lib/engine/schedule/scheduler.hpp"
+#include "tests/schedule/fake_replica.hpp"
+#include "tests/schedule/small_state.hpp"
+
+namespace pecia::test {
+namespace {
+
+using schedule::Admission;
+using schedule::Demand;
+using schedule::SchedulerLimits;
+using schedule::SchedulerState;
+using schedule::Slots;
+
+SchedulerLimits demanding(int64_t kv_tokens, int64_t block = 10) {
+  SchedulerLimits limits = small_limits(1, kv_tokens);
+  limits.on_demand = true;
+  limits.block = block;
+  return limits;
+}
+
+/// A request that has begun, with its prompt cached and `room` slots for its answer.
+schedule::ActiveSequence& running(SchedulerState& state, int64_t prompt, int64_t room,
+                                  int32_t most = 100) {
+  state.begin(state_of(ask(0, prompt, most)), {prompt + room}, {0}, room);
+  schedule::ActiveSequence& sequence = state.active.back();
+  state.start_turn(sequence);
+  read(state, sequence, prompt);
+  state.news = {};  // ranks have heard of it
+  return sequence;
+}
+
+std::vector<int64_t> ids_of(const std::list<schedule::ActiveSequence>& sequences) {
+  std::vector<int64_t> ids;
+  for (const auto& sequence : sequences) ids.push_back(sequence.id);
+  return ids;
+}
+
+TEST(Demand, BeginsWithWhatAnswersHaveNeededSoFar) {
+  SchedulerState state(demanding(1000));
+  const Demand demand(state.limits);
+  const batch::Turn turn = ask(0, 30, 160).turns.front();
+  EXPECT_EQ(demand.first_room(state, turn), 10) << "a sixteenth, as nothing is known";
+  for (int answer = 0; answer < 8; ++answer) state.lengths.add(turn, 30 + answer, 160);
+  EXPECT_EQ(demand.first_room(state, turn), 40) << "half of them had 34 or fewer";
+  const Admission admission(state.limits);
+  schedule::Room left = state.room();
+  const auto grant = admission.request(state, *state_of(ask(1, 30, 160)), left);
+  ASSERT_TRUE(grant);
+  EXPECT_EQ(grant->reserved, (Slots{30 + 40}));
+  EXPECT_EQ(grant->room, 40);
+}
+
+TEST(Demand, GrowsByBlocksUpToTheLongestAnswer) {
+  SchedulerState state(demanding(100));
+  const Demand demand(state.limits);
+  schedule::ActiveSequence& sequence = running(state, 30, 10, 25);
+  demand.grow(state);
+  EXPECT_TRUE(state.news.grown.empty()) << "it has slots yet";
+  for (const int64_t room : {20, 25}) {
+    sequence.decoded = sequence.room;
+    demand.grow(state);
+    EXPECT_EQ(sequence.room, room);
+    EXPECT_EQ(state.map.reserved(sequence.id, 0), 30 + room);
+    ASSERT_EQ(state.news.grown.size(), 1u);
+    EXPECT_EQ(state.news.grown.front().reserved, (Slots{30 + room}));
+  }
+  EXPECT_EQ(state.demand.blocks, 2);
+}
+
+TEST(Demand, LetsTheSequenceYieldThatIsCheapestToTakeBack) {
+  SchedulerState state(demanding(105));
+  const Demand demand(state.limits);
+  schedule::ActiveSequence& first = running(state, 10, 10);
+  running(state, 40, 5), running(state, 30, 5);
+  first.decoded = first.room;
+  state.active.back().came_back = true;
+  demand.grow(state);
+  EXPECT_EQ(ids_of(state.parked), (std::vector<int64_t>{1}))
+      << "the smaller one has yielded before, and the first one never does";
+  EXPECT_EQ(state.news.parked, (std::vector<int64_t>{1}));
+  EXPECT_EQ(first.room, 20);
+  EXPECT_EQ(state.free_slots(), (Slots{105 - 30 - 35}));
+  EXPECT_EQ(state.parked.front().result.yields, 1);
+
+  demand.bring_back(state);
+  EXPECT_EQ(state.parked.size(), 1u) << "not in the pass before which it yields";
+  state.news = {};
+  demand.bring_back(state);
+  EXPECT_EQ(state.parked.size(), 1u) << "it needs 40 + 10";
+  state.end(std::prev(state.active.end()));
+  demand.bring_back(state);
+  EXPECT_TRUE(state.parked.empty());
+  EXPECT_EQ(ids_of(state.active), (std::vector<int64_t>{0, 1}))
+      << "in the order of their beginning";
+  EXPECT_TRUE(state.active.back().came_back);
+  EXPECT_EQ(state.news.returned.front().reserved, (Slots{50}));
+}
+
+TEST(Demand, LetsTheOneThatNeedsSlotsYieldWhereThatIsCheapest) {
+  SchedulerState state(demanding(60));
+  const Demand demand(state.limits);
+  running(state, 30, 10);
+  schedule::ActiveSequence& second = running(state, 10, 10);
+  second.decoded = second.room;
+  demand.grow(state);
+  EXPECT_EQ(ids_of(state.parked), (std::vector<int64_t>{1}));
+  EXPECT_TRUE(state.news.grown.empty());
+}
+
+TEST(Demand, ParksThePrefixOfAForkWhenNothingElseIsLeft) {
+  SchedulerState state(demanding(100));
+  const Demand demand(state.limits);
+  const auto fork = state_of(fork_of(50, {10, 10}));
+  state.begin(fork, {50}, {0});
+  state.start_turn(state.active.front());
+  read(state, state.active.front(), 50);
+  state.end(state.active.begin());
+  schedule::ActiveSequence& other = running(state, 30, 20);
+  EXPECT_TRUE(fork->branches_left());
+  other.decoded = other.room;
+  demand.grow(state);
+  EXPECT_TRUE(fork->prefix_parked);
+  EXPECT_EQ(other.room, 30);
+  EXPECT_EQ(state.free_slots(), (Slots{40}));
+  EXPECT_TRUE(state.map.is_parked(fork->prefix));
+  // The fork goes on when there is room for its prefix, too.
+  const Admission admission(state.limits);
+  EXPECT_FALSE(admission.branch(state, *fork));
+  state.end(state.active.begin());
+  EXPECT_TRUE(admission.branch(state, *fork));
+}
+
+TEST(Demand, TakesUpALaterTurnWhenThereAreSlotsForIt) {
+  // Two chains of two turns; the memory holds one of them whole.
+  SchedulerLimits limits = demanding(0);
+  std::vector<batch::Request> chains;
+  for (int64_t row : {0, 10}) {
+    batch::Request chain = ask(row, 30, 20);
+    chain.turns.push_back(ask(row + 1, 40, 20).turns.front());
+    limits.kv_tokens = std::max(limits.kv_tokens, schedule::Scheduler(limits).tokens_needed(chain));
+    chains.push_back(std::move(chain));
+  }
+  const Served served = serve(limits, chains);
+  expect_same(served.rows, expected(limits, chains));
+  const bool together = std::ranges::any_of(
+      served.plans, [](const schedule::Plan& plan) { return plan.items.size() == 2; });
+  EXPECT_TRUE(together) << "both begin, since each begins with its first turn alone";
+  const bool yields =
+      std::ranges::any_of(served.plans, [](const auto& plan) { return !plan.parked.empty(); });
+  EXPECT_TRUE(yields);
+}
+
+/// Lengths, memories and yields are drawn: every answer is right, and everything ends.
+TEST(Demand, EndsWhateverLengthsAndMemory) {
+  int64_t parked = 0, returned = 0, grown = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Draw draw(seed);
+    const auto requests = random_requests(draw);
+    SchedulerLimits limits = random_limits(draw, requests);
+    limits.on_demand = true;
+    limits.max_sequences = draw.of<int64_t>({2, 5, 64});
+    const schedule::Scheduler counting(limits);
+    limits.kv_tokens = 0;
+    for (const batch::Request& request : requests)
+      limits.kv_tokens = std::max(limits.kv_tokens, counting.tokens_needed(request));
+    std::vector<int64_t> arrivals;
+    for (size_t i = 0; i < requests.size(); ++i) arrivals.push_back(draw(0, 30));
+    const Served served = serve(limits, requests, int64_t{1} << 40, arrivals);
+    expect_same(served.rows, expected(limits, requests));
+    for (const schedule::Plan& plan : served.plans) {
+      parked += std::ssize(plan.parked);
+      returned += std::ssize(plan.returned);
+      grown += std::ssize(plan.grown);
+    }
+  }
+  EXPECT_GT(parked, 300);
+  EXPECT_LE(returned, parked);
+  EXPECT_GT(grown, 300);
+}
+
+}  // namespace
+}  // namespace pecia::test
