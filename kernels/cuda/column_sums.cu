@@ -27,7 +27,7 @@ void column_sums(const ColumnSumsArgs& args, Context& context, device::Stream& s
   with_kv_type(args.kv_dtype, [&](auto type) {
     launch(stream,
            {.x = (args.run.num_keys + fma_keys - 1) / fma_keys,
-            .y = params.num_heads,
+            .y = params.num_kv_heads,
             .threads = column_warps * warp_size,
             .shared_bytes = column_shared_bytes(params.head_dim)},
            column_sums_kernel<decltype(type)>, params);
