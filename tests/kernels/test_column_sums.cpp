@@ -134,6 +134,15 @@ TEST_P(ColumnSums, AgreeWithTheReferenceForAnyPartOfTheKeys) {
       }
 }
 
+/// More heads in a group than are summed at once, and some that are no multiple of it.
+TEST_P(ColumnSums, OfLargeGroupsAgreeWithTheReference) {
+  Device oracle = make_device("reference");
+  for (const int64_t heads : {5, 9}) {
+    Problem of(2 * heads, 2, 20, 9, 70, 0, dtype_);
+    EXPECT_TRUE(all_close(of.sums(device_, 0, 70), of.sums(oracle, 0, 70), tolerance(of))) << heads;
+  }
+}
+
 TEST_P(ColumnSums, AreNeverNaN) {
   Problem of(2, 1, 8, 3, 40, 0, dtype_);
   std::vector<float> queries = of.q.values();
