@@ -21,17 +21,21 @@
 #include "kernels/api/experts.hpp"
 #include "kernels/api/gated_activation.hpp"
 #include "kernels/api/gated_linear.hpp"
+#include "kernels/api/kept_order.hpp"
 #include "kernels/api/kv_store.hpp"
 #include "kernels/api/linear.hpp"
 #include "kernels/api/mask_tokens.hpp"
 #include "kernels/api/merge.hpp"
+#include "kernels/api/merge_picked.hpp"
 #include "kernels/api/panels.hpp"
+#include "kernels/api/pick_rows.hpp"
 #include "kernels/api/quantize_rows.hpp"
 #include "kernels/api/rms_norm.hpp"
 #include "kernels/api/rope.hpp"
 #include "kernels/api/rope_tables.hpp"
 #include "kernels/api/rotate_and_store.hpp"
 #include "kernels/api/route.hpp"
+#include "kernels/api/row_need.hpp"
 #include "kernels/api/sampling.hpp"
 #include "kernels/api/shortlist.hpp"
 #include "kernels/api/square_sums.hpp"
@@ -99,6 +103,10 @@ class Backend {
   virtual void attention(const AttentionArgs& args, device::Stream& stream) = 0;
   virtual void column_sums(const ColumnSumsArgs& args, device::Stream& stream) = 0;
   virtual void merge(const MergeArgs& args, device::Stream& stream) = 0;
+  virtual void merge_picked(const MergePickedArgs& args, device::Stream& stream) = 0;
+  virtual void kept_order(const KeptOrderArgs& args, device::Stream& stream) = 0;
+  virtual void pick_rows(const PickRowsArgs& args, device::Stream& stream) = 0;
+  virtual void row_need(const RowNeedArgs& args, device::Stream& stream) = 0;
   virtual void gated_activation(const GatedActivationArgs& args, device::Stream& stream) = 0;
   virtual void xielu(const XieluArgs& args, device::Stream& stream) = 0;
   /// Tells whether gated_linear takes these arguments, and gains by it.

@@ -11,9 +11,10 @@ namespace pecia::kernels {
 /// others (CSPS, communication-efficient sparse attention). `scores` and `lse` are attention's, and
 /// `lse` is over all keys that the rows see, here or elsewhere:
 ///
-///     sums[h, s] = Σ_t exp(scores[t,h,s] − lse[t,h])      over the rows t that see key s, in order
+///     sums[g, s] = Σ_h max(0, Σ_t exp(scores[t,h,s] − lse[t,h]))
 ///
-/// The sum is 0 if no row sees the key. A row whose lse is −inf sees no key.
+/// over the heads h of KV head g, and over the rows t that see key s, both in order. A head whose sum
+/// is NaN counts as 0. The sum is 0 if no row sees the key. A row whose lse is −inf sees no key.
 struct ColumnSumsArgs {
   TensorView q;                              ///< [rows, num_heads, head_dim] fp32, dense
   TensorView lse;                            ///< [rows, num_heads] fp32, dense
@@ -24,7 +25,7 @@ struct ColumnSumsArgs {
   int64_t num_kv_heads;  ///< divides num_heads
   float scale;
   int64_t window = 0;  ///< 0: none
-  TensorView sums;     ///< [num_heads, run.num_keys] fp32, written
+  TensorView sums;     ///< [num_kv_heads, run.num_keys] fp32, written; rows may be strided
 };
 
 }  // namespace pecia::kernels

@@ -21,7 +21,9 @@ void validate(const SumRowsArgs& args) {
   const int64_t terms = args.terms();
   check_size("which", args.which.size(), args.out.rows() * terms);
   PECIA_CHECK(terms >= 1 || args.out.rows() == 0, "no terms for {} rows", args.out.rows());
-  if (terms > 1 || args.accumulate == Accumulate::yes) check_fp32("x", args.x);
+  const bool largest = args.combine == CombineRows::largest;
+  if (terms > 1 || args.accumulate == Accumulate::yes || largest) check_fp32("x", args.x);
+  PECIA_CHECK(!largest || args.accumulate == Accumulate::no, "the largest of rows is accumulated");
   for (const int32_t row : args.which)
     PECIA_CHECK(row < args.x.rows(), "row {} of {}", row, args.x.rows());
 }

@@ -14,17 +14,21 @@
 #include "kernels/api/experts.hpp"
 #include "kernels/api/gated_activation.hpp"
 #include "kernels/api/gated_linear.hpp"
+#include "kernels/api/kept_order.hpp"
 #include "kernels/api/kv_store.hpp"
 #include "kernels/api/linear.hpp"
 #include "kernels/api/mask_tokens.hpp"
 #include "kernels/api/merge.hpp"
+#include "kernels/api/merge_picked.hpp"
 #include "kernels/api/panels.hpp"
+#include "kernels/api/pick_rows.hpp"
 #include "kernels/api/quantize_rows.hpp"
 #include "kernels/api/rms_norm.hpp"
 #include "kernels/api/rope.hpp"
 #include "kernels/api/rope_tables.hpp"
 #include "kernels/api/rotate_and_store.hpp"
 #include "kernels/api/route.hpp"
+#include "kernels/api/row_need.hpp"
 #include "kernels/api/sampling.hpp"
 #include "kernels/api/shortlist.hpp"
 #include "kernels/api/square_sums.hpp"
@@ -62,6 +66,10 @@ void refuse_other_queries(const AttentionArgs& args, DType query_type, std::stri
 void refuse_merged(const AttentionArgs& args, std::string_view backend);
 void validate(const ColumnSumsArgs& args);
 void validate(const MergeArgs& args);
+void validate(const MergePickedArgs& args);
+void validate(const KeptOrderArgs& args);
+void validate(const PickRowsArgs& args);
+void validate(const RowNeedArgs& args);
 void validate(const GatedActivationArgs& args);
 void validate(const XieluArgs& args);
 void validate(const GatedLinearArgs& args);

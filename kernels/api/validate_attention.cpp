@@ -206,7 +206,7 @@ void validate(const ColumnSumsArgs& args) {
   check_dense("lse", args.lse);
   check_shape("lse", args.lse, {rows, num_heads});
   check_fp32("sums", args.sums);
-  check_shape("sums", args.sums, {num_heads, args.run.num_keys});
+  check_shape("sums", args.sums, {args.num_kv_heads, args.run.num_keys});
   check_size("query_positions", args.query_positions.size(), rows);
   PECIA_CHECK(args.num_kv_heads > 0 && num_heads % args.num_kv_heads == 0,
               "{} heads share {} KV heads", num_heads, args.num_kv_heads);

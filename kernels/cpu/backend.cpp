@@ -121,6 +121,22 @@ class CpuBackend : public Backend {
     validate(args);
     cpu::merge(args, stream);
   }
+  void merge_picked(const MergePickedArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::merge_picked(args, stream);
+  }
+  void kept_order(const KeptOrderArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::kept_order(args, stream);
+  }
+  void pick_rows(const PickRowsArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::pick_rows(args, stream);
+  }
+  void row_need(const RowNeedArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::row_need(args, stream);
+  }
   void gated_activation(const GatedActivationArgs& args, device::Stream& stream) override {
     validate(args);
     takes(args.out);

@@ -95,9 +95,11 @@ void sum_keys(const ColumnSumsArgs& args, int64_t kv_head, int64_t first, Carver
       (q + g * head_dim, head_dim, args.scale, lse[g], turned, seen, to);
     }
   }
+  float* const to = static_cast<float*>(args.sums.row(kv_head)) + first;
+  std::fill_n(to, count, 0.0f);
   for (int64_t g = 0; g < group; ++g)
-    std::copy_n(sums + g * keys_at_once, count,
-                static_cast<float*>(args.sums.row(kv_head * group + g)) + first);
+    for (int64_t s = 0; s < count; ++s)
+      if (const float sum = sums[g * keys_at_once + s]; sum > 0) to[s] += sum;  // never NaN
 }
 
 }  // namespace

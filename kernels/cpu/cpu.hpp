@@ -52,6 +52,10 @@ void attention_bf16(const Bf16Kernel& kernel, const AttentionArgs& args,
                     const device::Stream& stream, Workspace& workspace, AttentionPlan& plan);
 void column_sums(const ColumnSumsArgs& args, const device::Stream& stream, Workspace& workspace);
 void merge(const MergeArgs& args, const device::Stream& stream);
+void merge_picked(const MergePickedArgs& args, const device::Stream& stream);
+void kept_order(const KeptOrderArgs& args, const device::Stream& stream);
+void pick_rows(const PickRowsArgs& args, const device::Stream& stream);
+void row_need(const RowNeedArgs& args, const device::Stream& stream);
 void gated_activation(const GatedActivationArgs& args, const device::Stream& stream);
 /// Of rows [begin, end), in this thread.
 void gated_activation_of_rows(const GatedActivationArgs& args, int64_t begin, int64_t end);

@@ -111,6 +111,22 @@ void MergeRows(const MergeArgs& args, int64_t begin, int64_t end) {
   }
 }
 
+/// Parts [begin, end).
+void MergePicked(const MergePickedArgs& args, const PickedParts& parts, int64_t begin,
+                 int64_t end) {
+  const int64_t heads = parts.lse.size(1), head_dim = args.out.size(2);
+  for (int64_t p = begin; p < end; ++p) {
+    const int64_t r = parts.rows.as<int32_t>()[p];
+    const PartOfRows into{static_cast<float*>(args.out.row(r)) + parts.first_head * head_dim,
+                          static_cast<float*>(args.lse.row(r)) + parts.first_head};
+    const auto* const lse = static_cast<const float*>(parts.lse.row(p));
+    if (parts.out.dtype() == DType::bf16)
+      merge_rows(into, static_cast<const bfloat16_t*>(parts.out.row(p)), lse, heads, head_dim);
+    else
+      merge_rows(into, static_cast<const float*>(parts.out.row(p)), lse, heads, head_dim);
+  }
+}
+
 }  // namespace pecia::kernels::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -118,6 +134,7 @@ HWY_AFTER_NAMESPACE();
 namespace pecia::kernels::cpu {
 HWY_EXPORT(MergeRows);
 HWY_EXPORT(MergeParts);
+HWY_EXPORT(MergePicked);
 
 void merge_parts(const PartOfRows& into, const PartOfRows& part, int64_t rows, int64_t width) {
   HWY_DYNAMIC_DISPATCH(MergeParts)(into, part, rows, width);
@@ -128,6 +145,14 @@ void merge(const MergeArgs& args, const device::Stream& stream) {
                  [&](int64_t begin, int64_t end) {
                    HWY_DYNAMIC_DISPATCH(MergeRows)(args, begin, end);
                  });
+}
+
+void merge_picked(const MergePickedArgs& args, const device::Stream& stream) {
+  for (const PickedParts& parts : args.parts)
+    for_each_range(stream, parts.out.rows(), rows_per_task(parts.out.row_elements()),
+                   [&](int64_t begin, int64_t end) {
+                     HWY_DYNAMIC_DISPATCH(MergePicked)(args, parts, begin, end);
+                   });
 }
 
 }  // namespace pecia::kernels::cpu

@@ -22,6 +22,7 @@ void add_rows(const SumRowsArgs& args, int64_t t) {
   const auto which = args.which.subspan(t * terms, terms);
   auto* const out = static_cast<float*>(args.out.row(t));
   const bool adds = args.accumulate == Accumulate::yes;
+  const bool largest = args.combine == CombineRows::largest;
   constexpr int64_t piece = 256;
   float sums[piece];  // the whole sum is added to out at once, as its order says
   for (int64_t begin = 0; begin < width; begin += piece) {
@@ -30,7 +31,10 @@ void add_rows(const SumRowsArgs& args, int64_t t) {
     for (const int32_t from : which) {
       if (from < 0) continue;
       const float* const row = static_cast<const float*>(args.x.row(from)) + begin;
-      for (int64_t i = 0; i < count; ++i) sums[i] += row[i];
+      if (largest)
+        for (int64_t i = 0; i < count; ++i) sums[i] = std::max(sums[i], row[i]);
+      else
+        for (int64_t i = 0; i < count; ++i) sums[i] += row[i];
     }
     for (int64_t i = 0; i < count; ++i) out[begin + i] = adds ? out[begin + i] + sums[i] : sums[i];
   }
@@ -39,7 +43,8 @@ void add_rows(const SumRowsArgs& args, int64_t t) {
 }  // namespace
 
 void sum_rows(const SumRowsArgs& args, const device::Stream& stream) {
-  const bool copies = args.terms() == 1 && args.accumulate == Accumulate::no;
+  const bool copies =
+      args.terms() == 1 && args.accumulate == Accumulate::no && args.combine == CombineRows::sum;
   const int64_t work = args.out.size(1) * std::max<int64_t>(1, args.terms());
   for_each_range(stream, args.out.rows(), rows_per_task(work), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) copies ? copy_row(args, t) : add_rows(args, t);

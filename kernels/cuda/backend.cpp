@@ -74,6 +74,18 @@ class CudaBackend : public Backend {
   void merge(const MergeArgs& args, device::Stream& stream) override {
     run(cuda::merge, args, stream);
   }
+  void merge_picked(const MergePickedArgs& args, device::Stream& stream) override {
+    run(cuda::merge_picked, args, stream);
+  }
+  void kept_order(const KeptOrderArgs& args, device::Stream& stream) override {
+    run(cuda::kept_order, args, stream);
+  }
+  void pick_rows(const PickRowsArgs& args, device::Stream& stream) override {
+    run(cuda::pick_rows, args, stream);
+  }
+  void row_need(const RowNeedArgs& args, device::Stream& stream) override {
+    run(cuda::row_need, args, stream);
+  }
   void gated_activation(const GatedActivationArgs& args, device::Stream& stream) override {
     run(cuda::gated_activation, args, stream);
   }

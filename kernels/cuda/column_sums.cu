@@ -2,6 +2,7 @@
 #include "kernels/cuda/column_sums_kernel.cuh"
 #include "kernels/cuda/cuda.hpp"
 #include "kernels/cuda/shared/launch.cuh"
+#include "kernels/cuda/shared/matrix.hpp"
 
 namespace pecia::kernels::cuda {
 
@@ -24,13 +25,14 @@ void column_sums(const ColumnSumsArgs& args, Context& context, device::Stream& s
                                    .sums_stride = args.sums.row_stride(),
                                    .scale = args.scale,
                                    .sums = args.sums.as<float>()};
+  const Grid grid = {.x = (args.run.num_keys + fma_keys - 1) / fma_keys,
+                     .y = params.num_kv_heads,
+                     .threads = column_warps * warp_size,
+                     .shared_bytes = column_shared_bytes(params.head_dim)};
+  const bool by_four = params.head_dim % 4 == 0 && aligned_to<4>(args.q);
   with_kv_type(args.kv_dtype, [&](auto type) {
-    launch(stream,
-           {.x = (args.run.num_keys + fma_keys - 1) / fma_keys,
-            .y = params.num_heads,
-            .threads = column_warps * warp_size,
-            .shared_bytes = column_shared_bytes(params.head_dim)},
-           column_sums_kernel<decltype(type)>, params);
+    using T = decltype(type);
+    launch(stream, grid, by_four ? column_sums_kernel<T, 4> : column_sums_kernel<T, 1>, params);
   });
 }
 

@@ -84,6 +84,10 @@ void rotate_and_store(const RotateAndStoreArgs& args, Context& context, device::
 void attention(const AttentionArgs& args, Context& context, device::Stream& stream);
 void column_sums(const ColumnSumsArgs& args, Context& context, device::Stream& stream);
 void merge(const MergeArgs& args, Context& context, device::Stream& stream);
+void merge_picked(const MergePickedArgs& args, Context& context, device::Stream& stream);
+void kept_order(const KeptOrderArgs& args, Context& context, device::Stream& stream);
+void pick_rows(const PickRowsArgs& args, Context& context, device::Stream& stream);
+void row_need(const RowNeedArgs& args, Context& context, device::Stream& stream);
 void route(const RouteArgs& args, Context& context, device::Stream& stream);
 void experts(const ExpertsArgs& args, Context& context, device::Stream& stream);
 void gated_activation(const GatedActivationArgs& args, Context& context, device::Stream& stream);

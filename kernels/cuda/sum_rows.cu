@@ -13,12 +13,13 @@ void sum_rows(const SumRowsArgs& args, Context& context, device::Stream& stream)
     const auto x = matrix<const T>(args.x);
     const auto out = matrix<T>(args.out);
     const bool adds = args.accumulate == Accumulate::yes;
+    const bool largest = args.combine == CombineRows::largest;
     if (aligned_to<4>(args.x) && aligned_to<4>(args.out))
       launch(stream, grid_of_rows(out.rows, out.columns / 4), sum_rows_kernel<4, T>, x, which,
-             args.terms(), adds, out);
+             args.terms(), adds, largest, out);
     else
       launch(stream, grid_of_rows(out.rows, out.columns), sum_rows_kernel<1, T>, x, which,
-             args.terms(), adds, out);
+             args.terms(), adds, largest, out);
   });
 }
 

@@ -207,6 +207,48 @@ class PhantomBackend : public Backend {
         args.part_out.elements() * size_of(DType::fp32) + bytes_of(args.part_lse);
     tell({"merge", args.out.dtype(), args.part_out.rows(), 0, parts + merged, merged}, stream);
   }
+  void merge_picked(const MergePickedArgs& args, device::Stream& stream) override {
+    validate(args);
+    OpWork work{"merge_picked", args.out.dtype()};
+    for (const PickedParts& parts : args.parts) {
+      const int64_t merged = parts.out.elements() * size_of(DType::fp32) + bytes_of(parts.lse);
+      work.rows += parts.out.rows();
+      work.bytes_read += bytes_of(parts.out) + bytes_of(parts.lse) + bytes_of(parts.rows) + merged;
+      work.bytes_written += merged;
+    }
+    tell(work, stream);
+  }
+  void kept_order(const KeptOrderArgs& args, device::Stream& stream) override {
+    validate(args);
+    OpWork work{"kept_order", DType::fp32};
+    for (const OrderItem& item : args.items) {
+      work.rows += item.count;
+      if (divides(args, item)) work.bytes_read += item.count * size_of(DType::fp32);
+      work.bytes_written += item.count * size_of(DType::int32);
+    }
+    tell(work, stream);
+  }
+  void pick_rows(const PickRowsArgs& args, device::Stream& stream) override {
+    validate(args);
+    OpWork work{"pick_rows", args.picks.empty() ? DType::fp32 : args.picks.front().from.dtype()};
+    for (const auto& [from, rows, to] : args.picks) {
+      work.rows += to.rows();
+      work.bytes_read += to.elements() * size_of(from.dtype()) + bytes_of(rows);
+      work.bytes_written += bytes_of(to);
+    }
+    tell(work, stream);
+  }
+  void row_need(const RowNeedArgs& args, device::Stream& stream) override {
+    validate(args);
+    OpWork work{"row_need", DType::fp32, args.need.rows()};
+    work.bytes_read = bytes_of(args.here) + bytes_of(args.all) + bytes_of(args.need);
+    work.bytes_written = bytes_of(args.need);
+    for (const PickedParts& parts : args.always) {
+      work.bytes_read += bytes_of(parts.lse) + bytes_of(parts.rows);
+      work.bytes_written += bytes_of(parts.lse);
+    }
+    tell(work, stream);
+  }
   void gated_activation(const GatedActivationArgs& args, device::Stream& stream) override {
     validate(args);
     tell({"gated_activation", args.gate.dtype(), args.gate.rows(), 0,

@@ -25,6 +25,10 @@ class IdleBackend : public Backend {
   void attention(const AttentionArgs&, device::Stream&) override {}
   void column_sums(const ColumnSumsArgs&, device::Stream&) override {}
   void merge(const MergeArgs&, device::Stream&) override {}
+  void merge_picked(const MergePickedArgs&, device::Stream&) override {}
+  void kept_order(const KeptOrderArgs&, device::Stream&) override {}
+  void pick_rows(const PickRowsArgs&, device::Stream&) override {}
+  void row_need(const RowNeedArgs&, device::Stream&) override {}
   void gated_activation(const GatedActivationArgs&, device::Stream&) override {}
   void xielu(const XieluArgs&, device::Stream&) override {}
   void route(const RouteArgs&, device::Stream&) override {}

@@ -62,6 +62,18 @@ class ReferenceBackend : public Backend {
   void merge(const MergeArgs& args, device::Stream& stream) override {
     run(reference::merge, args, stream);
   }
+  void merge_picked(const MergePickedArgs& args, device::Stream& stream) override {
+    run(reference::merge_picked, args, stream);
+  }
+  void kept_order(const KeptOrderArgs& args, device::Stream& stream) override {
+    run(reference::kept_order, args, stream);
+  }
+  void pick_rows(const PickRowsArgs& args, device::Stream& stream) override {
+    run(reference::pick_rows, args, stream);
+  }
+  void row_need(const RowNeedArgs& args, device::Stream& stream) override {
+    run(reference::row_need, args, stream);
+  }
   void gated_activation(const GatedActivationArgs& args, device::Stream& stream) override {
     run(reference::gated_activation, args, stream);
   }

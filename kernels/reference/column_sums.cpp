@@ -16,6 +16,8 @@ void column_sums(const ColumnSumsArgs& args) {
   const int64_t num_heads = args.q.size(1), head_dim = args.q.size(2);
   const KeyRun& run = args.run;
   const StoredKeys& keys = args.keys;
+  for (int64_t head = 0; head < args.num_kv_heads; ++head)
+    std::fill_n(row_of(args.sums, head), run.num_keys, 0.0f);
   for (int64_t head = 0; head < num_heads; ++head) {
     const int64_t kv_head = head / (num_heads / args.num_kv_heads);
     for (int64_t s = 0; s < run.num_keys; ++s) {
@@ -32,7 +34,7 @@ void column_sums(const ColumnSumsArgs& args) {
           dot += double{q[i]} * load_as_float(keys.k, args.kv_dtype, begin + i);
         sum += std::exp(dot * key_scale * args.scale - lse);
       }
-      row_of(args.sums, head)[s] = static_cast<float>(sum);
+      if (sum > 0) row_of(args.sums, kv_head)[s] += static_cast<float>(sum);  // never NaN
     }
   }
 }

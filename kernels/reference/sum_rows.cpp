@@ -20,16 +20,19 @@ void copy_row(const SumRowsArgs& args, int64_t t) {
 void sum_rows(const SumRowsArgs& args) {
   const int64_t terms = args.terms();
   const bool adds = args.accumulate == Accumulate::yes;
+  const bool largest = args.combine == CombineRows::largest;
   for (int64_t t = 0; t < args.out.rows(); ++t) {
-    if (terms == 1 && !adds) {
+    if (terms == 1 && !adds && !largest) {
       copy_row(args, t);
       continue;
     }
     for (int64_t i = 0; i < args.out.size(1); ++i) {
       double sum = 0;
       for (int64_t j = 0; j < terms; ++j)
-        if (const int32_t from = args.which[t * terms + j]; from >= 0)
-          sum += row_of(args.x, from)[i];
+        if (const int32_t from = args.which[t * terms + j]; from >= 0) {
+          const double term = row_of(args.x, from)[i];
+          sum = largest ? std::max(sum, term) : sum + term;
+        }
       if (adds) sum += row_of(args.out, t)[i];
       row_of(args.out, t)[i] = static_cast<float>(sum);
     }

@@ -96,7 +96,7 @@ TEST_P(EveryModel, GivesTheBitsOfTheHostInEveryMode) {
   }
 }
 
-/// In passes by levels, which copy single tokens and read sums back; of five layers, of which the
+/// In passes by levels, which choose tokens and copy them by lists; of five layers, of which the
 /// middle three drop.
 TEST(Levels, GiveTheBitsOfTheHost) {
   const auto all = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));

@@ -85,6 +85,13 @@ void copy_keys(Copies& copies, StoredKeys& keys, std::span<const KeyRun> runs, i
   copy(keys.v_scales, elements / head_dim * size_of(DType::fp32));
 }
 
+void copy_parts(Copies& copies, std::vector<PickedParts>& all) {
+  for (PickedParts& parts : all) {
+    parts.out = copies.in(parts.out), parts.lse = copies.in(parts.lse);
+    parts.rows = copies.in(parts.rows);
+  }
+}
+
 class BackendOnCopies : public Backend {
  public:
   BackendOnCopies(device::Device& device, std::unique_ptr<Backend> backend)
@@ -232,6 +239,38 @@ class BackendOnCopies : public Backend {
                            copies.in(expert.down_scales), copies.in(expert.gate_bias),
                            copies.in(expert.up_bias), copies.in(expert.down_bias)});
       there.experts = experts;
+    });
+  }
+  void merge_picked(const MergePickedArgs& args, device::Stream&) override {
+    std::vector<PickedParts> parts(args.parts.begin(), args.parts.end());
+    run(&Backend::merge_picked, args, [&](Copies& copies, MergePickedArgs& there) {
+      copy_parts(copies, parts);
+      there.parts = parts;
+      there.out = copies.in(there.out), there.lse = copies.in(there.lse);
+    });
+  }
+  void kept_order(const KeptOrderArgs& args, device::Stream&) override {
+    run(&Backend::kept_order, args, [](Copies& copies, KeptOrderArgs& there) {
+      there.importance = copies.in(there.importance), there.order = copies.in(there.order);
+    });
+  }
+  void pick_rows(const PickRowsArgs& args, device::Stream&) override {
+    std::vector<PickedRows> picks(args.picks.begin(), args.picks.end());
+    run(&Backend::pick_rows, args, [&](Copies& copies, PickRowsArgs& there) {
+      for (PickedRows& picked : picks)
+        picked = {copies.in(picked.from), copies.in(picked.rows), copies.in(picked.to)};
+      there.picks = picks;
+    });
+  }
+  void row_need(const RowNeedArgs& args, device::Stream&) override {
+    std::vector<PickedParts> always(args.always.begin(), args.always.end());
+    std::vector<LearntRows> lists(args.lists.begin(), args.lists.end());
+    run(&Backend::row_need, args, [&](Copies& copies, RowNeedArgs& there) {
+      copy_parts(copies, always);
+      for (LearntRows& list : lists) list.rows = copies.in(list.rows);
+      there.always = always, there.lists = lists;
+      there.here = copies.in(there.here), there.all = copies.in(there.all);
+      there.need = copies.in(there.need);
     });
   }
   void sample(const SamplingArgs& args, device::Stream&) override {

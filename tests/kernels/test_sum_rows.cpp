@@ -5,6 +5,7 @@ namespace pecia::test {
 namespace {
 
 using kernels::Accumulate;
+using kernels::CombineRows;
 
 PECIA_OP_TEST(SumRows);
 
@@ -41,6 +42,21 @@ TEST_P(SumsOfRows, AreAddedToWhatIsThere) {
   device_.backend->sum_rows({x.view(), which, out.view(), Accumulate::yes}, device_.stream);
   EXPECT_EQ(out.values(), (std::vector<float>{131, 142, 101, 102, 100, 100}));
   EXPECT_TRUE(out.gaps_intact());
+}
+
+TEST_P(SumsOfRows, MayBeTheLargestNumbers) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  Tensor x({3, 4}, DType::fp32, {1, 2, nan, -1, 3, 1, 5, -2, 9, 9, 9, 9});
+  Tensor out = Tensor::filled({2, 4}, 100, 3);
+  const std::vector<int32_t> which = {0, 1, /**/ -1, 0};
+  device_.backend->sum_rows({x.view(), which, out.view(), Accumulate::no, CombineRows::largest},
+                            device_.stream);
+  EXPECT_EQ(out.values(), (std::vector<float>{3, 2, 5, 0, 1, 2, 0, 0}));
+  EXPECT_TRUE(out.gaps_intact());
+  EXPECT_THROW(
+      device_.backend->sum_rows(
+          {x.view(), which, out.view(), Accumulate::yes, CombineRows::largest}, device_.stream),
+      InvalidArgument);
 }
 
 TEST_P(SumsOfRows, AgreeWithTheReference) {

@@ -9,7 +9,6 @@
 #include <set>
 
 #include "lib/base/core/error.hpp"
-#include "lib/ranks/parallel/kept_order.hpp"
 #include "lib/ranks/parallel/level_plan.hpp"
 #include "lib/ranks/parallel/level_rule.hpp"
 
@@ -80,21 +79,6 @@ TEST(LevelRule, HalvesWhatItKeepsAtEachFurtherLevel) {
   EXPECT_EQ(kept_rows(rule, 4, {.cached = 10, .rows = 7, .last = 3, .first = 2}), 5);
   EXPECT_EQ(kept_rows(rule, 4, {.cached = 10, .rows = 7, .last = 5, .first = 5}), 7);
   EXPECT_EQ(kept_cached(rule, 4, {.cached = 10, .first_cached = 4}), 4);
-}
-
-TEST(KeptOrder, HasWhatEachLevelKeepsFirst) {
-  EXPECT_THAT(kept_order(std::vector<float>{1, 5, 2, 9, 0}, 0, 1, {4, 2}),
-              ElementsAre(3, 4, 1, 2, 0));
-  EXPECT_THAT(kept_order(std::vector<float>{1, 1, 1, 1}, 0, 0, {2, 3}), ElementsAre(0, 1, 2, 3))
-      << "the earlier of equal ones";
-  EXPECT_THAT(kept_order(std::vector<float>{0, NAN, -3, 1}, 0, 0, {1, 2}), ElementsAre(3, 0, 1, 2))
-      << "what is no importance is none";
-  EXPECT_THAT(kept_order(std::vector<float>{3, 2, 1}, 0, 0, {}), ElementsAre(0, 1, 2));
-  EXPECT_THAT(kept_order(std::vector<float>{3, 2, 1}, 0, 2, {2, 2, 3}), ElementsAre(1, 2, 0));
-  EXPECT_THAT(kept_order(std::vector<float>{1, 5, 2, 9, 0}, 1, 1, {3}), ElementsAre(0, 3, 4, 1, 2));
-  EXPECT_THAT(kept_order({}, 0, 0, {0}), ElementsAre());
-  EXPECT_THROW(kept_order(std::vector<float>{1}, 0, 2, {}), InvalidArgument);
-  EXPECT_THROW(kept_order(std::vector<float>{1}, 0, 0, {2}), InvalidArgument);
 }
 
 TEST(BestMicro, IsOneWhereLinksAreFastAndMoreWhereTheyAreSlow) {

@@ -337,6 +337,33 @@ class SeparateBackend : public kernels::Backend {
       cpu_->merge(later, cpu_stream_);
     });
   }
+  void merge_picked(const kernels::MergePickedArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, later = args, parts = kept(args.parts)]() mutable {
+      later.parts = parts;
+      cpu_->merge_picked(later, cpu_stream_);
+    });
+  }
+  void kept_order(const kernels::KeptOrderArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, later = args, items = kept(args.items), counts = kept(args.counts),
+                         runs = kept(args.runs)]() mutable {
+      later.items = items;
+      later.counts = counts;
+      later.runs = runs;
+      cpu_->kept_order(later, cpu_stream_);
+    });
+  }
+  void pick_rows(const kernels::PickRowsArgs& args, device::Stream& stream) override {
+    own(stream).enqueue(
+        [this, picks = kept(args.picks)] { cpu_->pick_rows({picks}, cpu_stream_); });
+  }
+  void row_need(const kernels::RowNeedArgs& args, device::Stream& stream) override {
+    own(stream).enqueue(
+        [this, later = args, always = kept(args.always), lists = kept(args.lists)]() mutable {
+          later.always = always;
+          later.lists = lists;
+          cpu_->row_need(later, cpu_stream_);
+        });
+  }
   void gated_activation(const kernels::GatedActivationArgs& args, device::Stream& stream) override {
     own(stream).enqueue([this, args] { cpu_->gated_activation(args, cpu_stream_); });
   }

@@ -126,33 +126,6 @@ Case rotate_and_store(const Model& model, int64_t rows, DType dtype) {
       }};
 }
 
-Case column_sums(const Model& model, int64_t rows, int64_t keys, DType dtype) {
-  const int64_t heads = model.num_heads, kv_heads = model.num_kv_heads, head_dim = model.head_dim;
-  return {"column_sums",
-          fmt::format("{} rows, {} keys, {}/{} heads of {} {}", rows, keys, heads, kv_heads,
-                      head_dim, name_of(dtype)),
-          2.0 * static_cast<double>(rows * keys * heads * head_dim),
-          bytes_of({kv_heads, keys, head_dim}, dtype) + bytes_of({heads, keys}),
-          [=](const Place& place) {
-            const Tensor q(place, DType::fp32, {rows, heads, head_dim});
-            const Tensor lse(place, DType::fp32, {rows, heads});
-            const Tensor k(place, dtype, {kv_heads, keys, head_dim});
-            const Tensor sums(place, DType::fp32, {heads, keys});
-            return [=, positions = std::vector<int64_t>(rows, keys)] {
-              place.backend.column_sums({.q = q,
-                                         .lse = lse,
-                                         .query_positions = positions,
-                                         .run = {0, keys * head_dim, keys, 0},
-                                         .keys = {.k = k.view.data()},
-                                         .kv_dtype = dtype,
-                                         .num_kv_heads = kv_heads,
-                                         .scale = 1.0f / std::sqrt(static_cast<float>(head_dim)),
-                                         .sums = sums},
-                                        place.stream);
-            };
-          }};
-}
-
 Case merge(const Model& model, int64_t rows) {
   const int64_t heads = model.num_heads, head_dim = model.head_dim;
   return {

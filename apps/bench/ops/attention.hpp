@@ -18,9 +18,6 @@ Case kv_store(const Model& model, int64_t rows, DType dtype);
 /// Of a step of decoding, with one product for q, k and v.
 Case rotate_and_store(const Model& model, int64_t rows, DType dtype);
 
-/// Sums for the last rows of a prompt, which see all keys.
-Case column_sums(const Model& model, int64_t rows, int64_t keys, DType dtype);
-
 Case merge(const Model& model, int64_t rows);
 
 }  // namespace pecia::bench::ops

@@ -2,6 +2,7 @@
 #include "apps/bench/ops/cases.hpp"
 
 #include "apps/bench/ops/attention.hpp"
+#include "apps/bench/ops/levels.hpp"
 #include "apps/bench/ops/products.hpp"
 #include "apps/bench/ops/rows.hpp"
 
@@ -58,6 +59,10 @@ std::vector<Case> all_cases() {
       kv_store(llama, 8192, DType::fp16),
       kv_store(llama, 8192, DType::fp8),
       column_sums(smol, 64, 8192, DType::bf16),
+      kept_order(smol, 8192),
+      pick_rows(smol, 8192, DType::bf16),
+      merge_picked(smol, 2048),
+      row_need(smol, 8192),
       merge(smol, 2048),
       merge(llama, 2048),
       gated_activation(smol, 2048),
@@ -115,6 +120,11 @@ std::vector<Case> large_cases() {
       attention(llama, 2048, 32768, DType::fp8, DType::bf16),
       attention(llama, 1, 131072, DType::fp8),
       column_sums(llama, 256, 131072, DType::bf16),
+      kept_order(llama, 16384),
+      kept_order(llama, 131072),
+      pick_rows(llama, 131072, DType::bf16),
+      merge_picked(llama, 16384),
+      row_need(llama, 16384),
       embedding(llama, 8192),
       rms_norm(llama, 8192),
       rope(llama, 8192, RopePairs::halves),

@@ -75,7 +75,7 @@ __global__ void add_kernel(Matrix<const T> x, Matrix<float> y) {
 /// See SumRowsArgs. A row of one term is copied: floats of 16 bits are the same after both roundings.
 template <int Count, typename T>
 __global__ void sum_rows_kernel(Matrix<const T> x, const int32_t* which, int64_t terms, bool adds,
-                                Matrix<T> out) {
+                                bool largest, Matrix<T> out) {
   const int64_t row = blockIdx.x;
   for (int64_t i = first_column<Count>(); i < out.columns; i += column_step<Count>()) {
     float sums[Count] = {}, values[Count];
@@ -84,7 +84,8 @@ __global__ void sum_rows_kernel(Matrix<const T> x, const int32_t* which, int64_t
       if (from < 0) continue;
       load<Count>(x.row(from) + i, values);
 #pragma unroll
-      for (int c = 0; c < Count; ++c) sums[c] += values[c];
+      for (int c = 0; c < Count; ++c)
+        sums[c] = !largest ? sums[c] + values[c] : values[c] > sums[c] ? values[c] : sums[c];
     }
     if (adds) {
       load<Count>(out.row(row) + i, values);

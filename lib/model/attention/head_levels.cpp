@@ -27,7 +27,7 @@ std::vector<GlobalRange> parts_of(const PassSequence& rows, int count) {
 void HeadLevels::begin_pass(const PassRows& rows, std::span<const int64_t>) {
   AttentionCall own;
   own.positions = rows.positions();
-  std::vector<Sequence> sequences;
+  std::vector<SequenceParts> sequences;
   int64_t row = 0;
   for (const PassSequence& of : rows.sequences()) {
     sequences.push_back(cut_into_parts(rows, of, row, own));
@@ -38,8 +38,8 @@ void HeadLevels::begin_pass(const PassRows& rows, std::span<const int64_t>) {
 
 /// Adds the sequence's attention of each part to itself to `own`. The map has the pass's rows, and
 /// `first_row` is the first one's row of q.
-LevelAttention::Sequence HeadLevels::cut_into_parts(const PassRows& rows, const PassSequence& of,
-                                                    int64_t first_row, AttentionCall& own) const {
+SequenceParts HeadLevels::cut_into_parts(const PassRows& rows, const PassSequence& of,
+                                         int64_t first_row, AttentionCall& own) const {
   std::vector<SlotRange> slots;  // of all tokens, by position
   for (const SequenceId member : rows.lineage(of.sequence)) {
     const auto held = part_of(rows.ledger().slots(member), 0, rows.held(member, rows.index()));
@@ -49,7 +49,7 @@ LevelAttention::Sequence HeadLevels::cut_into_parts(const PassRows& rows, const 
                 head_stride = steps_.cache().capacity() * steps_.head_dim();
   PECIA_CHECK(end > 0 && of.owner == PassSequence::contiguous && !rows.places_any(),
               "{} rows of sequence {} in parts", of.count, of.sequence);
-  Sequence sequence;
+  SequenceParts sequence;
   sequence.tokens.first_row = first_row;
   sequence.tokens.positions.emplace_back(of.count);
   std::ranges::generate(sequence.tokens.positions[0], [at = of.first]() mutable { return at++; });
@@ -61,9 +61,9 @@ LevelAttention::Sequence HeadLevels::cut_into_parts(const PassRows& rows, const 
     part.last = std::clamp<int64_t>(whole.end - kept_from, 0, part.rows);
     keep_ends(part);
     const auto held = part_of(slots, whole.begin, whole.size());
-    Tokens& here = sequence.here.emplace_back();
-    append_slots(here.cached_slots, part_of(held, 0, part.cached));
-    append_slots(here.row_slots, part_of(held, part.cached, part.rows));
+    PartPlaces& here = sequence.here.emplace_back();
+    here.cached_slots = part_of(held, 0, part.cached);
+    here.row_slots = part_of(held, part.cached, part.rows);
     here.first_row = first_row + std::max<int64_t>(0, first - of.first);
     if (part.rows == 0) continue;
     own.items.push_back({here.first_row, part.rows, std::ssize(own.runs), 0});
@@ -76,7 +76,7 @@ LevelAttention::Sequence HeadLevels::cut_into_parts(const PassRows& rows, const 
 }
 
 /// The sequence's first tokens are always seen, as in Levels.
-void HeadLevels::keep_first(const PassSequence& of, Sequence& sequence) const {
+void HeadLevels::keep_first(const PassSequence& of, SequenceParts& sequence) const {
   const int64_t most = most_sinks();
   if (most == 0) return;
   const auto begins = std::ranges::find_if(

@@ -18,9 +18,9 @@ class HeadLevels : public LevelAttention {
   void begin_pass(const PassRows& rows, std::span<const int64_t> windows) override;
 
  private:
-  Sequence cut_into_parts(const PassRows& rows, const parallel::PassSequence& of, int64_t first_row,
-                          AttentionCall& own) const;
-  void keep_first(const parallel::PassSequence& of, Sequence& sequence) const;
+  SequenceParts cut_into_parts(const PassRows& rows, const parallel::PassSequence& of,
+                               int64_t first_row, AttentionCall& own) const;
+  void keep_first(const parallel::PassSequence& of, SequenceParts& sequence) const;
 };
 
 }  // namespace pecia::attention

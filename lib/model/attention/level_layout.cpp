@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t after_all_keys = std::numeric_limits<int64_t>::max() / 2;
 
-/// Room in the arenas `here` for what comes from one rank of a head of a sequence.
+/// Room in the arenas for what comes from one rank of a head of a sequence.
 struct Room {
   int64_t cached = 0, rows = 0;  ///< most that any step needs
   RowRange queries{std::numeric_limits<int64_t>::max(), 0};
@@ -53,6 +53,62 @@ void add(std::vector<LevelLayout::Pick>& picks, int part, const LevelPiece& piec
   if (tokens.size() > 0) picks.push_back({piece.sequence, part, piece.head, tokens, to});
 }
 
+/// The same, at the end of a message that has `count` entries.
+void append(std::vector<LevelLayout::Pick>& picks, int part, const LevelPiece& piece,
+            const RowRange& tokens, int64_t& count) {
+  add(picks, part, piece, tokens, count);
+  count += tokens.size();
+}
+void append(std::vector<LevelLayout::Entries>& entries, int64_t begin, const RowRange& tokens,
+            int64_t& count) {
+  if (tokens.size() > 0) entries.push_back({begin, tokens.size()});
+  count += tokens.size();
+}
+
+/// The message to or from `rank` among several, or a new one.
+template <typename Message>
+Message& message_of(std::vector<Message>& messages, int rank) {
+  const auto found = std::ranges::find(messages, rank, &Message::rank);
+  if (found != messages.end()) return *found;
+  messages.emplace_back().rank = rank;
+  return messages.back();
+}
+
+/// Own tokens that leave in a step.
+void lay_out_leaving(const LevelStep& from_plan, int own_part, LevelLayout::Step& step) {
+  for (int other = 0; other < std::ssize(from_plan.leaving); ++other)
+    for (const LevelPiece& piece : from_plan.leaving[other]) {
+      LevelLayout::TokensOut& out = message_of(step.tokens_out, other);
+      append(out.cached, own_part, piece, piece.cached, out.num_keys);
+      append(out.rows, own_part, piece, piece.rows, out.num_keys);
+      for (const RowRange& rows : piece.queries)
+        append(out.queries, own_part, piece, rows, out.num_queries);
+    }
+}
+
+/// Tokens that the step needs in the arenas, from here and from others.
+void lay_out_arriving(const LevelStep& from_plan, const Rooms& rooms,
+                      const parallel::PartsHere& here, LevelLayout::Step& step) {
+  for (int other = 0; other < std::ssize(from_plan.arriving); ++other)
+    for (const LevelPiece& piece : from_plan.arriving[other]) {
+      const Room& room = rooms.at({other, piece.sequence, piece.head});
+      const int64_t cached_at = room.cached_at(piece.cached.begin),
+                    row_at = room.row_at(piece.rows.begin);
+      if (here.has(other)) {
+        add(step.cached_here, other, piece, piece.cached, cached_at);
+        add(step.rows_here, other, piece, piece.rows, row_at);
+        for (const RowRange& rows : piece.queries)
+          add(step.queries_here, other, piece, rows, room.query_at(rows.begin));
+        continue;
+      }
+      LevelLayout::TokensIn& in = message_of(step.tokens_in, other);
+      append(in.keys, cached_at, piece.cached, in.num_keys);
+      append(in.keys, row_at, piece.rows, in.num_keys);
+      for (const RowRange& rows : piece.queries)
+        append(in.queries, room.query_at(rows.begin), rows, in.num_queries);
+    }
+}
+
 }  // namespace
 
 LevelLayout lay_out(const parallel::Levels& levels, const parallel::LevelRule& rule,
@@ -66,54 +122,24 @@ LevelLayout lay_out(const parallel::Levels& levels, const parallel::LevelRule& r
   for (const LevelStep& from_plan : steps) {
     LevelLayout::Step& step = layout.steps.emplace_back();
     step.level = from_plan.level;
-    for (int other = 0; other < levels.ranks(); ++other) {
-      for (const LevelPiece& piece : from_plan.leaving[other]) {
-        const auto leave = [&](std::vector<LevelLayout::Pick>& picks,
-                               std::vector<LevelLayout::Move>& moves, const RowRange& tokens,
-                               int64_t& end) {
-          add(picks, here.first, piece, tokens, end);
-          moves.push_back({other, end, tokens.size()});
-          end += tokens.size();
-        };
-        if (piece.cached.size() > 0)
-          leave(step.cached_out, step.keys_leaving, piece.cached, layout.keys_out);
-        if (piece.rows.size() > 0)
-          leave(step.rows_out, step.keys_leaving, piece.rows, layout.keys_out);
-        for (const RowRange& rows : piece.queries)
-          leave(step.queries_out, step.queries_leaving, rows, layout.queries_out);
-      }
-      for (const LevelPiece& piece : from_plan.arriving[other]) {
-        const Room& room = rooms.at({other, piece.sequence, piece.head});
-        if (here.has(other)) {
-          add(step.cached_here, other, piece, piece.cached, room.cached_at(piece.cached.begin));
-          add(step.rows_here, other, piece, piece.rows, room.row_at(piece.rows.begin));
-          for (const RowRange& rows : piece.queries)
-            add(step.queries_here, other, piece, rows, room.query_at(rows.begin));
-          continue;
-        }
-        const auto arrive = [&](std::vector<LevelLayout::Move>& moves, int64_t begin,
-                                int64_t count) {
-          if (count > 0) moves.push_back({other, begin, count});
-        };
-        arrive(step.keys_arriving, room.cached_at(piece.cached.begin), piece.cached.size());
-        arrive(step.keys_arriving, room.row_at(piece.rows.begin), piece.rows.size());
-        for (const RowRange& rows : piece.queries)
-          arrive(step.queries_arriving, room.query_at(rows.begin), rows.size());
-      }
+    lay_out_leaving(from_plan, here.first, step);
+    lay_out_arriving(from_plan, rooms, here, step);
+    for (int other = 0; other < levels.ranks(); ++other)
       for (const LevelTask& task : from_plan.elsewhere[other]) {
-        step.from_others.push_back({task.sequence, task.part, task.head, task.rows, layout.home});
-        step.outputs_arriving.push_back({other, layout.home, task.rows.size()});
-        layout.home += task.rows.size();
+        LevelLayout::ResultsIn& in = message_of(step.results_in, other);
+        in.rows.push_back({task.sequence, task.part, task.head, task.rows, in.count});
+        in.count += task.rows.size();
       }
-    }
     for (const LevelTask& task : from_plan.tasks) {
       const Room& own = rooms.at({task.part, task.sequence, task.head});
       const int64_t query = own.query_at(task.rows.begin);
       const int64_t output = layout.output_at(step.level, query);
-      if (here.has(task.part))
+      if (here.has(task.part)) {
         step.from_here.push_back({task.sequence, task.part, task.head, task.rows, output});
-      else
-        step.outputs_leaving.push_back({task.part, output, task.rows.size()});
+      } else {
+        LevelLayout::ResultsOut& out = message_of(step.results_out, task.part);
+        append(out.outputs, output, task.rows, out.count);
+      }
       kernels::AttentionItem item{query, task.rows.size(), std::ssize(step.runs), 0};
       int64_t keys = 0;
       for (const int from : levels.members(step.level, levels.segment(step.level, task.part))) {

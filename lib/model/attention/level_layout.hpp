@@ -3,13 +3,13 @@
 /// Where the tokens of sparse attention's steps lie in the memory of one rank, and the calls and
 /// messages that follow. It is made once for a pass, and all layers use it.
 ///
-/// There are six arenas. In those of keys an entry is a key or a value of one head. In the others it
+/// There are three arenas. In that of keys an entry is a key or a value of one head. In the others it
 /// is a row of one KV head's group of query heads.
 ///
-///     keys out, queries out      own tokens that leave, in the order of the messages
 ///     keys here, queries here    tokens that this rank attends, of all ranks
 ///     outputs here               results for `queries here`, for each level apart
-///     home                       results for own rows that other ranks attended
+///
+/// What travels in a step goes to each rank in one message.
 
 #include <vector>
 
@@ -19,42 +19,59 @@
 namespace pecia::attention {
 
 struct LevelLayout {
-  /// Entries [begin, begin + count) of an arena, to or from another rank.
-  struct Move {
-    int rank = 0;
+  /// Entries [begin, begin + count) of an arena.
+  struct Entries {
     int64_t begin = 0, count = 0;
   };
-  /// Tokens of a part here, in the order in which levels keep them, and where they go in an arena.
+  /// Tokens of a part here, in the order in which levels keep them, and where they go in an arena or
+  /// a message.
   struct Pick {
     int sequence = 0, part = 0;
     int64_t head = 0;
     parallel::RowRange tokens;
     int64_t to = 0;
   };
-  /// Results for rows of a part here, which lie from entry `begin` of an arena on.
-  struct Result {
-    int sequence = 0, part = 0;
-    int64_t head = 0;
-    parallel::RowRange rows;
-    int64_t begin = 0;
+  /// Own tokens that go to another rank: its keys are those of cached tokens and of rows.
+  struct TokensOut {
+    int rank = 0;
+    std::vector<Pick> cached, rows, queries;
+    int64_t num_keys = 0, num_queries = 0;
+  };
+  /// Tokens that come from another rank, in the order of its message, into the arenas.
+  struct TokensIn {
+    int rank = 0;
+    std::vector<Entries> keys, queries;
+    int64_t num_keys = 0, num_queries = 0;
+  };
+  /// Results for another rank's rows, of `outputs here`.
+  struct ResultsOut {
+    int rank = 0;
+    std::vector<Entries> outputs;
+    int64_t count = 0;
+  };
+  /// Results for own rows, in the order of the message from another rank.
+  struct ResultsIn {
+    int rank = 0;
+    std::vector<Pick> rows;  ///< from Pick::to of the message on
+    int64_t count = 0;
   };
   struct Step {
     int level = 2;
-    std::vector<Pick> cached_out, rows_out, queries_out;     ///< into the arenas `out`
-    std::vector<Pick> cached_here, rows_here, queries_here;  ///< into the arenas `here`
-    std::vector<Move> keys_leaving, queries_leaving;         ///< of the arenas `out`
-    std::vector<Move> keys_arriving, queries_arriving;       ///< of the arenas `here`
-    std::vector<kernels::AttentionItem> items;               ///< over the arenas `here`
+    std::vector<TokensOut> tokens_out;                       ///< one for each rank that gets any
+    std::vector<TokensIn> tokens_in;                         ///< one for each rank that gives any
+    std::vector<Pick> cached_here, rows_here, queries_here;  ///< into the arenas
+    std::vector<kernels::AttentionItem> items;               ///< over the arenas
     std::vector<kernels::KeyRun> runs;
-    double pairs = 0;                            ///< of a query row and a key
-    std::vector<Move> outputs_leaving;           ///< of `outputs here`
-    std::vector<Move> outputs_arriving;          ///< of `home`
-    std::vector<Result> from_here, from_others;  ///< in `outputs here`, and in `home`
+    double pairs = 0;  ///< of a query row and a key
+    std::vector<Pick>
+        from_here;  ///< own rows whose results are in `outputs here`, from Pick::to on
+    std::vector<ResultsOut> results_out;
+    std::vector<ResultsIn> results_in;
   };
   std::vector<Step> steps;
   int levels = 1;
-  int64_t keys_out = 0, queries_out = 0, keys_here = 0, queries_here = 0, home = 0;
-  /// Query positions of attention in `here`: every row sees every key of its item.
+  int64_t keys_here = 0, queries_here = 0;  ///< entries of the arenas
+  /// Query positions of attention in the arenas: every row sees every key of its item.
   std::vector<int64_t> positions;
 
   /// Entry of `outputs here` for an entry of `queries here`.

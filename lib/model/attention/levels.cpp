@@ -13,12 +13,11 @@ using parallel::SequenceId;
 void Levels::begin_pass(const PassRows& rows, std::span<const int64_t>) {
   PECIA_CHECK(rows.team().holders == 0 && !rows.places_any(),
               "a pass by levels needs rows on all ranks");
-  std::vector<Sequence> sequences;
+  std::vector<SequenceParts> sequences;
   std::vector<int64_t> first_row(rows.size());
-  auto slot = rows.slots().begin();
   for (const PassSequence& of : rows.sequences()) {
-    Sequence& sequence = sequences.emplace_back(parts_of(rows, of));
-    Tokens& here = sequence.here[rows.index()];
+    SequenceParts& sequence = sequences.emplace_back(parts_of(rows, of));
+    PartPlaces& here = sequence.here[rows.index()];
     sequence.tokens.first_row = here.first_row = first_row[rows.index()];
     for (int rank = 0; rank < rows.size(); ++rank) {
       const int64_t count = sequence.parts[rank].rows;
@@ -26,9 +25,6 @@ void Levels::begin_pass(const PassRows& rows, std::span<const int64_t>) {
       sequence.tokens.positions.emplace_back(begin, begin + count);
       first_row[rank] += count;
     }
-    const int64_t count = sequence.parts[rows.index()].rows;
-    here.row_slots.assign(slot, slot + count);
-    slot += count;
   }
   const PassCalls calls(steps_, rows);
   begin(rows, std::move(sequences), calls.call(rows.index(), calls.in_cache(Retention::all)));
@@ -36,10 +32,10 @@ void Levels::begin_pass(const PassRows& rows, std::span<const int64_t>) {
 
 /// The numbers of the sequence's tokens by rank, and where the cached ones are here. The map has the
 /// pass's rows already.
-LevelAttention::Sequence Levels::parts_of(const PassRows& rows, const PassSequence& of) const {
+SequenceParts Levels::parts_of(const PassRows& rows, const PassSequence& of) const {
   PECIA_CHECK(of.owner == PassSequence::contiguous, "rows of sequence {} are not contiguous",
               of.sequence);
-  Sequence sequence;
+  SequenceParts sequence;
   sequence.here.resize(rows.size());
   const int64_t kept_from = of.count - TokenImportance::last_samples;  // rows from here on are kept
   int64_t before = 0;
@@ -51,9 +47,12 @@ LevelAttention::Sequence Levels::parts_of(const PassRows& rows, const PassSequen
     };
     for (const SequenceId member : rows.lineage(of.sequence)) {
       part.cached += cached(member);
-      if (rank == rows.index())
-        append_slots(sequence.here[rank].cached_slots,
-                     part_of(rows.ledger().slots(member), 0, cached(member)));
+      if (rank != rows.index()) continue;
+      const auto& slots = rows.ledger().slots(member);
+      PartPlaces& here = sequence.here[rank];
+      const auto held = part_of(slots, 0, cached(member));
+      here.cached_slots.insert(here.cached_slots.end(), held.begin(), held.end());
+      if (member == of.sequence) here.row_slots = part_of(slots, cached(member), part.rows);
     }
     before += part.rows;
     part.last = std::clamp<int64_t>(before - kept_from, 0, part.rows);
@@ -64,7 +63,8 @@ LevelAttention::Sequence Levels::parts_of(const PassRows& rows, const PassSequen
 }
 
 /// The sequence's first tokens are always seen: many heads pay them most of their attention.
-void Levels::find_sinks(const PassRows& rows, const PassSequence& of, Sequence& sequence) const {
+void Levels::find_sinks(const PassRows& rows, const PassSequence& of,
+                        SequenceParts& sequence) const {
   const SequenceId begins = rows.lineage(of.sequence).front();
   for (int rank = 0; rank < rows.size(); ++rank) {
     parallel::PartTokens& part = sequence.parts[rank];

@@ -16,8 +16,9 @@ class Levels : public LevelAttention {
   void begin_pass(const PassRows& rows, std::span<const int64_t> windows) override;
 
  private:
-  Sequence parts_of(const PassRows& rows, const parallel::PassSequence& of) const;
-  void find_sinks(const PassRows& rows, const parallel::PassSequence& of, Sequence& sequence) const;
+  SequenceParts parts_of(const PassRows& rows, const parallel::PassSequence& of) const;
+  void find_sinks(const PassRows& rows, const parallel::PassSequence& of,
+                  SequenceParts& sequence) const;
 };
 
 }  // namespace pecia::attention

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Numbers of tokens over all heads, where a rank has all tokens of some heads (TP). Each rank knows
-/// the numbers of its own heads, and the ranks tell each other. All of them get the same bits.
+/// the numbers of its own heads, and the ranks tell each other. All of them get the same bits. The
+/// numbers stay in the device's memory.
 
-#include <span>
 #include <vector>
 
 #include "lib/model/attention/compute.hpp"
@@ -20,23 +20,23 @@ class OtherHeads {
   OtherHeads(const Compute& compute, comm::Communicator& ranks, int kv_holders,
              std::vector<comm::LinkLevel> links);
 
-  // The host waits for the numbers. All ranks give as many, and none is NaN. The calls return what
-  // this rank sent.
+  // Numbers are [any] fp32, and none is negative or NaN. All ranks give as many. The calls return
+  // what this rank sent.
   /// Each number becomes the largest one of all ranks. Collective over the ranks.
-  LinkBytes largest(std::span<float> numbers);
+  LinkBytes largest(const TensorView& numbers);
   /// Each number becomes the sum over the ranks that hold the same KV head. Collective over these.
-  LinkBytes sum_of_kv_head(std::span<float> numbers);
+  LinkBytes sum_of_kv_head(const TensorView& numbers);
 
  private:
-  template <typename Combine>
-  LinkBytes combine(const char* name, int first, int count, std::span<float> numbers,
-                    const Combine& combine);
+  LinkBytes combine(const char* name, int first, int count, const TensorView& numbers,
+                    kernels::CombineRows how);
 
   Compute compute_;
   comm::Communicator& ranks_;
   int kv_holders_;
   std::vector<comm::LinkLevel> links_;
-  device::Buffer there_, here_;  ///< every rank's numbers, on the device and on the host
+  std::vector<int32_t> in_order_;  ///< the ranks
+  device::Buffer of_ranks_;        ///< every rank's numbers
 };
 
 }  // namespace pecia::attention

@@ -91,17 +91,14 @@ LayerCount count_layer(const parallel::Levels& levels, const parallel::LevelRule
   for (const LevelLayout::Step& step : layout.steps) {
     LevelCount& of = count.levels[step.level - 1];
     of.pairs += static_cast<double>(group) * step.pairs;
-    const auto send = [&](const std::vector<LevelLayout::Move>& moves, int64_t entry_bytes,
-                          int64_t& sum) {
-      for (const LevelLayout::Move& move : moves) {
-        sum += move.count * entry_bytes;
-        count.by_link[static_cast<size_t>(shape.links[move.rank])] +=
-            static_cast<double>(move.count * entry_bytes);
-      }
+    const auto send = [&](int rank, int64_t bytes, int64_t& sum) {
+      sum += bytes;
+      count.by_link[static_cast<size_t>(shape.links[rank])] += static_cast<double>(bytes);
     };
-    send(step.keys_leaving, key_bytes, of.token_bytes);
-    send(step.queries_leaving, query_bytes, of.token_bytes);
-    send(step.outputs_leaving, output_bytes, of.output_bytes);
+    for (const LevelLayout::TokensOut& out : step.tokens_out)
+      send(out.rank, out.num_keys * key_bytes + out.num_queries * query_bytes, of.token_bytes);
+    for (const LevelLayout::ResultsOut& out : step.results_out)
+      send(out.rank, out.count * output_bytes, of.output_bytes);
   }
   return count;
 }

@@ -5,7 +5,6 @@
 /// stands, and some rows between. All ranks get the samples' queries and log-sums, and each sums over
 /// the keys that it has. Source: CSPS, "which tokens".
 
-#include <span>
 #include <vector>
 
 #include "lib/model/attention/attention_steps.hpp"
@@ -37,29 +36,33 @@ class TokenImportance {
   void begin_pass(comm::Communicator& ring, std::vector<Sequence> sequences);
 
   /// Weighs the tokens by a layer, after its attention. q is [rows, num_heads, head_dim]. Collective
-  /// over the ring. The host waits for the sums. Returns what it cost.
+  /// over the ring. Returns what it cost.
   WeighCost weigh(int64_t layer, int64_t window, const TensorView& q, const Partial& attended);
 
   bool known() const { return known_; }
-  /// [KV head][token], to which who knows of other ranks' heads may add.
-  std::span<float> of_sequence(size_t sequence) { return importance_[sequence]; }
-  /// Of the sequence's tokens here, in the order of its runs. No number is NaN or negative.
-  std::span<const float> of(size_t sequence, int64_t kv_head) const {
-    const std::vector<float>& all = importance_[sequence];
-    const int64_t tokens = std::ssize(all) / cache_.shape().num_kv_heads;
-    return std::span(all).subspan(kv_head * tokens, tokens);
+  /// [any] fp32 in the device's memory, none NaN or negative: of each sequence [KV head][token], its
+  /// tokens here in the order of its runs. Who knows of other ranks' heads may add to them.
+  TensorView numbers() const {
+    return {static_cast<void*>(numbers_.data()), DType::fp32, {num_numbers_}};
   }
+  /// The sequence's first number, and its tokens here.
+  int64_t first_number(size_t sequence) const { return samples_[sequence].first_number; }
+  int64_t tokens(size_t sequence) const { return samples_[sequence].tokens; }
 
  private:
   /// The samples of a sequence: this rank's rows, and all ranks' samples, which lie by rank.
   struct Samples {
     std::vector<int64_t> own_rows;
     std::vector<int64_t> positions;
-    std::vector<int64_t> begin;  ///< by rank, and the end
+    std::vector<int64_t> begin;    ///< by rank, and the end
+    int64_t first = 0;             ///< of its samples, among those of all sequences
+    std::vector<int64_t> in_rank;  ///< by rank: the first one among those of the rank's sequences
+    int64_t first_number = 0, tokens = 0;
   };
+  TensorView samples_of(int rank) const;
   int64_t gather_samples(const TensorView& q, const Partial& attended);
   double sum_columns(int64_t layer, int64_t window);
-  Partial samples(const Samples& of, int64_t first) const;
+  Partial samples(const Samples& of) const;
 
   Compute compute_;
   KvCache& cache_;
@@ -67,11 +70,12 @@ class TokenImportance {
   comm::Communicator* ring_ = nullptr;
   std::vector<Sequence> sequences_;
   std::vector<Samples> samples_;
-  int64_t num_samples_ = 0;
+  std::vector<int64_t> first_of_rank_;  ///< samples of all sequences, and the end
+  int64_t num_samples_ = 0, num_numbers_ = 0;
   bool known_ = false;
-  std::vector<std::vector<float>> importance_;  ///< by sequence: [KV head][token]
   AttentionSteps::Buffers gathered_;
-  device::Buffer sums_, read_sums_;
+  device::Buffer messages_;  ///< by rank: a row for each sample, its query and then its log-sums
+  device::Buffer numbers_;
 };
 
 }  // namespace pecia::attention

@@ -96,6 +96,18 @@ T __shfl_up_sync(unsigned, T value, int distance) {
   const int lane = pecia::test::emulator::lane();
   return pecia::test::emulator::exchange(value, lane >= distance ? lane - distance : lane);
 }
+inline unsigned __ballot_sync(unsigned, bool vote) {
+  bool* const votes = static_cast<bool*>(pecia::test::emulator::warp_memory());
+  votes[pecia::test::emulator::lane()] = vote;
+  pecia::test::emulator::warp_barrier();
+  unsigned lanes = 0;
+  for (int lane = 0; lane < 32; ++lane) lanes |= unsigned{votes[lane]} << lane;
+  pecia::test::emulator::warp_barrier();
+  return lanes;
+}
+inline int __popc(unsigned bits) {
+  return __builtin_popcount(bits);
+}
 template <typename T>
 T atomicAdd(T* to, T value) {
   const T before = *to;
