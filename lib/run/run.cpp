@@ -20,6 +20,7 @@
 #include "lib/run/share_prefixes.hpp"
 #include "lib/run/signals.hpp"
 #include "lib/run/watch_ranks.hpp"
+#include "lib/settle/kv_costs.hpp"
 #include "lib/settle/measure/kept_peak.hpp"
 #include "lib/settle/measure/product_rates.hpp"
 #include "lib/settle/memory.hpp"
@@ -33,10 +34,12 @@ report::TraceDetail trace_detail(job::Trace trace) {
   return trace == job::Trace::off ? report::TraceDetail::off : report::TraceDetail::summary;
 }
 
-execute::Replica::Settings settings_of_rank(const Setup& setup, const RunInputs& inputs) {
+execute::Replica::Settings settings_of_rank(const Setup& setup, const RunInputs& inputs,
+                                            const parallel::KvLinkCosts& kv_costs) {
   execute::Replica::Settings settings = execute::Replica::settings_of(setup.job, setup.resources);
   settings.places = setup.ranks.replica_places();
   settings.grammars = inputs.grammars;
+  settings.kv_costs = kv_costs;
   return settings;
 }
 
@@ -94,8 +97,10 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
   settle::Settled settled = settle::settle(known, rates, {setup.job, setup.resources});
   setup.job = settled.job;
   setup.resources = settled.resources;
+  const parallel::KvLinkCosts kv_costs =
+      settle::kv_costs(known, tensors ? *tensors : ranks, compute, setup.resources);
   execute::Replica replica(ranks, std::move(tensors), setup.config, run.weights.views(), compute,
-                           settings_of_rank(setup, inputs));
+                           settings_of_rank(setup, inputs, kv_costs));
   if (!replica.tensors_by().empty() && ranks.size() > 1)
     setup.log->info("tensors travel by {}", replica.tensors_by());
   const measure::Measured measured =

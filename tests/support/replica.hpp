@@ -17,6 +17,7 @@
 #include "lib/engine/schedule/scheduler.hpp"
 #include "lib/model/weights/device_weights.hpp"
 #include "lib/ranks/comm/communicator.hpp"
+#include "lib/ranks/parallel/kv_routes.hpp"
 #include "lib/ranks/parallel/levels.hpp"
 
 namespace pecia::test {
@@ -47,6 +48,7 @@ struct ReplicaSettings {
   bool elastic = false;  ///< teams change; passes of an iteration run side by side
   parallel::PassModes modes;
   std::vector<comm::RackServerGpu> places;  ///< by rank; none: all on one server
+  parallel::KvLinkCosts kv_costs;           ///< execute::Replica::Settings::kv_costs
   DType kv_dtype = DType::fp32;
   std::optional<DType> wire = {};  ///< execute::Replica::Settings::wire
   int64_t max_batch_tokens = 4096;

@@ -188,7 +188,7 @@ class Communicator {
                                                         SumOrder order);
 
   /// Whether transfers are enqueued on the device's stream, as ops are. Then the host does not wait
-  /// when a transfer starts or is waited for.
+  /// when a transfer starts or is waited for, and transfers of a group follow each other.
   virtual bool on_stream() const { return false; }
 
   /// The library that moves tensors of a device, for the log: "NCCL 2.28.9, …"; "" for host memory.

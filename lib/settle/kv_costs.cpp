@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/settle/kv_costs.hpp"
+
+#include "lib/base/report/format.hpp"
+#include "lib/settle/measure/calibration.hpp"
+
+namespace pecia::settle {
+namespace {
+
+/// Whether some block of the replica has relays to choose.
+bool may_relay(const Facts& facts, const resources::Resources& resources,
+               std::span<const int> servers) {
+  const bool exchanges = resources.sp > 1 || resources.prefill == parallel::PrefillMode::ulysses;
+  const int block = resources.sp * resources.tp;
+  const model::ModelConfig& config = facts.config;
+  for (int first = 0; exchanges && first < std::ssize(servers); first += block) {
+    std::vector<parallel::HeadRange> wanted;
+    for (int rank = 0; rank < block; ++rank) {
+      const int shard = parallel::kv_shard(resources.sp, rank / resources.tp, rank % resources.tp);
+      wanted.push_back(
+          parallel::head_shard(config.num_heads, config.num_kv_heads, block, shard).kv);
+    }
+    const auto of_block = servers.subspan(first, block);
+    if (!parallel::KvRoutes::by_servers(wanted, of_block).are_direct()) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+parallel::KvLinkCosts kv_costs(const Facts& facts, comm::Communicator& tensors,
+                               const attention::Compute& compute, resources::Resources& resources) {
+  const std::vector<int> servers = comm::server_of_rank(facts.ranks.replica_places());
+  comm::Communicator& world = facts.ranks.world;
+  if (world.all_reduce_max(may_relay(facts, resources, servers) ? 1 : 0) == 0) return {};
+  const parallel::KvLinkCosts costs = measure::measure_kv_costs(world, tensors, servers, compute);
+  resources.reasons.add(fmt::format(
+      "keys for several ranks of a server go by way of one where that pays: {}B/s between servers, "
+      "{}B/s within, {:.0f} us for an exchange",
+      report::format_count(1 / costs.across_s_per_byte),
+      report::format_count(1 / costs.inside_s_per_byte), 1e6 * costs.exchange_s));
+  return costs;
+}
+
+}  // namespace pecia::settle
