@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/ranks/comm/server_map.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <functional>
 #include <map>
+#include <numeric>
 
 namespace pecia::comm {
 
@@ -17,6 +20,12 @@ ServerMap::ServerMap(std::span<const int> label_of_rank) {
     index_on_server_.push_back(static_cast<int>(ranks_[server].size()));
     ranks_[server].push_back(rank);
   }
+}
+
+std::vector<int> labels_to_use(std::vector<int> label_of_rank) {
+  if (std::ranges::adjacent_find(label_of_rank, std::not_equal_to()) == label_of_rank.end())
+    std::iota(label_of_rank.begin(), label_of_rank.end(), 0);
+  return label_of_rank;
 }
 
 bool sums_as_flat(std::span<const int> label_of_rank) {

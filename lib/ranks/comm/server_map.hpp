@@ -32,6 +32,10 @@ class ServerMap {
   std::vector<std::vector<int>> ranks_;
 };
 
+/// The labels as ServerMap wants them for a collective: with all ranks on one server nothing is to be
+/// saved, and each rank counts as a server of its own.
+std::vector<int> labels_to_use(std::vector<int> label_of_rank);
+
 /// Whether summing over each server's ranks and then over the servers makes the same additions as
 /// summing over all ranks in pairs of neighbours (Collectives). This holds when each server has the
 /// same power of two of consecutive ranks; the last server may have fewer.
