@@ -101,7 +101,7 @@ double all_to_all_bandwidth(const cluster_files::Cluster& cluster, int ranks) {
   return collective_rate(cluster, level) / std::min(cluster.sharing(level), ranks);
 }
 
-parallel::KvLinkCosts kv_costs(const cluster_files::Cluster& cluster, int ranks) {
+parallel::LinkCosts link_costs(const cluster_files::Cluster& cluster, int ranks) {
   const auto s_per_byte = [&](comm::LinkLevel level) {
     return cluster.sharing(level) / collective_rate(cluster, level);
   };
@@ -202,7 +202,7 @@ execute::PhantomSettings settings_of(const Scenario& scenario, const Resources& 
                       .sparse = settled_levels(scenario, resources),
                       .ep = resources.ep,
                       .wire = resources.wire,
-                      .kv_costs = kv_costs(scenario.cluster, ranks_of(resources))}};
+                      .link_costs = link_costs(scenario.cluster, ranks_of(resources))}};
 }
 
 Program program_of(const Scenario& scenario, const Resources& resources, schedule::Plan pass,

@@ -38,7 +38,7 @@ double all_to_all_bandwidth(const cluster_files::Cluster& cluster, int ranks);
 
 /// What messages of keys and values cost one of `ranks` ranks while all send long ones: by the widest
 /// links between them, and inside a server.
-parallel::KvLinkCosts kv_costs(const cluster_files::Cluster& cluster, int ranks);
+parallel::LinkCosts link_costs(const cluster_files::Cluster& cluster, int ranks);
 
 /// In the functions below, `resources` has degrees and kv_dtype, and max_batch_tokens where
 /// micro-partitions are to be chosen.

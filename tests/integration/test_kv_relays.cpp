@@ -49,9 +49,9 @@ TEST(KvRelays, GiveTheBitsOfDirectKeysInEveryModeThatExchangesHeads) {
     for (const TestPlace place :
          {TestPlace::host, TestPlace::separate_staged, TestPlace::separate_nccl}) {
       settings.place = place;
-      settings.kv_costs = {};
+      settings.link_costs = {};
       const auto direct = run_requests(*all, model, requests(), settings);
-      settings.kv_costs = relays_pay;
+      settings.link_costs = relays_pay;
       expect_same_bits(run_requests(*all, model, requests(), settings), direct);
     }
   }

@@ -60,7 +60,7 @@ std::vector<Variant> variants_of(const model::ModelConfig& config, int ranks) {
           settings.max_sequences = max_batch_tokens == 23 ? 4 : 64;
           if (of_pair.size() % 2 == 0) {
             settings.places = two_servers(ranks);
-            settings.kv_costs = relays_pay;
+            settings.link_costs = relays_pay;
           }
           of_pair.push_back(variant);
         }
@@ -110,7 +110,7 @@ std::vector<Variant> variants_of_prefill(const model::ModelConfig& config, int r
         variants.size() % 2 == 0 ? AttentionExchange::pass_kv : AttentionExchange::pass_q;
     if (variants.size() % 3 == 0) {
       variant.settings.places = two_servers(ranks);
-      variant.settings.kv_costs = relays_pay;
+      variant.settings.link_costs = relays_pay;
     }
     variants.push_back(variant);
   }

@@ -72,7 +72,7 @@ TEST(RankSteps, HaveKeysByRelaysInTheirGraphs) {
   for (int64_t row = 0; row < 2 * all->size(); ++row)
     two_of_each_rank.push_back(greedy_request(row, random_tokens(9, 90, row), 14));
   const auto wanted = run_requests(*all, golden("llama-biases"), two_of_each_rank, settings);
-  settings.kv_costs = relays_pay;
+  settings.link_costs = relays_pay;
   settings.graphs = &relayed;
   expect_same_bits(run_requests(*all, golden("llama-biases"), two_of_each_rank, settings), wanted);
   EXPECT_GT(relayed.launched, 3 * relayed.made);

@@ -122,7 +122,7 @@ TEST(KvRoutes, SaveTimeWhereLinksBetweenServersAreSlowerAndThereIsEnoughToSend) 
   const KvRoutes routes = KvRoutes::by_servers(heads_of(8, 2), servers_of(8, 4));
   std::vector<RowRange> rows;
   for (int rank = 0; rank < 8; ++rank) rows.push_back(row_part({0, 80}, 8, rank));
-  const auto saved = [&](const KvLinkCosts& costs) { return saved_s(routes, rows, 100, costs); };
+  const auto saved = [&](const LinkCosts& costs) { return saved_s(routes, rows, 100, costs); };
   EXPECT_DOUBLE_EQ(saved({4, 1, 0}), 3 * 10 * 100 * (4 - 1));
   EXPECT_DOUBLE_EQ(saved({4, 1, 10000}), 9000 - 10000);
   EXPECT_DOUBLE_EQ(saved({1, 1, 5}), -5);

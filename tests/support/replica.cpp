@@ -199,7 +199,7 @@ std::map<int64_t, batch::Finished> run_requests(comm::Communicator& comm,
   resources.kv_tokens = limits.kv_tokens;
   execute::Replica::Settings of_rank = execute::Replica::settings_of(job, resources);
   of_rank.places = settings.places;
-  of_rank.kv_costs = settings.kv_costs;
+  of_rank.link_costs = settings.link_costs;
   execute::Replica rank(comm, std::move(tensors), config, views,
                         {*place.device, *place.stream, *place.backend, recorder}, of_rank);
 

@@ -48,7 +48,7 @@ struct ReplicaSettings {
   bool elastic = false;  ///< teams change; passes of an iteration run side by side
   parallel::PassModes modes;
   std::vector<comm::RackServerGpu> places;  ///< by rank; none: all on one server
-  parallel::KvLinkCosts kv_costs;           ///< execute::Replica::Settings::kv_costs
+  parallel::LinkCosts link_costs;           ///< execute::Replica::Settings::link_costs
   DType kv_dtype = DType::fp32;
   std::optional<DType> wire = {};  ///< execute::Replica::Settings::wire
   int64_t max_batch_tokens = 4096;

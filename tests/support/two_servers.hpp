@@ -18,6 +18,6 @@ inline std::vector<comm::RackServerGpu> two_servers(int ranks) {
 }
 
 /// Keys go by relays wherever that saves a byte between servers.
-inline constexpr parallel::KvLinkCosts relays_pay{.across_s_per_byte = 1};
+inline constexpr parallel::LinkCosts relays_pay{.across_s_per_byte = 1};
 
 }  // namespace pecia::test

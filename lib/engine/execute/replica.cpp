@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lib/model/attention/device_clock.hpp"
+#include "lib/ranks/comm/server_map.hpp"
 
 namespace pecia::execute {
 namespace {
@@ -49,7 +50,15 @@ attention::ReplicaGroups groups_of(comm::Communicator& ranks, const Replica::Set
                                    DType wire) {
   auto groups = attention::make_replica_groups(ranks, settings.sp, settings.tp, settings.places,
                                                settings.ep, wire);
-  groups.kv_costs = settings.kv_costs;
+  groups.link_costs = settings.link_costs;
+  const auto by_servers = [&](comm::Communicator& group, const std::vector<int>& servers) {
+    const comm::ServerMap map(servers);
+    const int64_t least = parallel::least_block_by_servers(settings.link_costs, map.num_servers(),
+                                                           map.num_ranks() / map.num_servers());
+    if (least != parallel::no_block) group.set_least_block_by_servers(least);
+  };
+  by_servers(*groups.tp, groups.tp_servers);
+  by_servers(*groups.block, groups.block_servers);
   return groups;
 }
 

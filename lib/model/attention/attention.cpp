@@ -184,7 +184,7 @@ void Attention::choose_routes(std::span<const int> servers, ExchangePlan& plan) 
   const auto relayed = parallel::KvRoutes::by_servers(wanted, servers);
   const int64_t row_bytes = 2 * wanted.front().size() * cache_.shape().head_dim *
                             static_cast<int64_t>(size_of(groups_.wire));
-  if (parallel::saved_s(relayed, plan.rows, static_cast<double>(row_bytes), groups_.kv_costs) > 0)
+  if (parallel::saved_s(relayed, plan.rows, static_cast<double>(row_bytes), groups_.link_costs) > 0)
     plan.routes = relayed;
 }
 

@@ -25,7 +25,7 @@ struct ReplicaGroups {
   /// Places of the ranks of these groups; all the same where they are not known.
   std::vector<comm::RackServerGpu> ring_places, tp_places;
   DType wire = DType::fp32;        ///< type in which activations travel: fp32, or bf16
-  parallel::KvLinkCosts kv_costs;  ///< by which routes of keys are chosen; the same on all ranks
+  parallel::LinkCosts link_costs;  ///< by which routes are chosen; the same on all ranks
 };
 
 /// Makes the groups of rank (cp_index · sp + sp_index) · tp + tp_index of `replica`, which has

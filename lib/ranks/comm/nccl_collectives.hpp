@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Gathers and sums by NCCL, which chooses routes and orders itself. Traffic counts what
+/// Gathers and sums by NCCL, which chooses routes and orders itself. Another form is there for sums in
+/// tree order (nccl_paired_collectives.hpp), and for gathers and scatters over several servers
+/// (nccl_server_collectives.hpp). Traffic counts what
 /// HostCollectives would send, whose routes are known.
 
 #include <memory>

@@ -3,6 +3,7 @@
 
 #include "lib/ranks/comm/communicator_over.hpp"
 #include "lib/ranks/comm/nccl_paired_collectives.hpp"
+#include "lib/ranks/comm/nccl_server_collectives.hpp"
 #include "lib/ranks/comm/nccl_step_ranks.hpp"
 #include "lib/ranks/comm/staged_communicator.hpp"
 
@@ -80,8 +81,14 @@ class NcclCommunicator : public CommunicatorOver {
                                                 SumOrder order) override {
     if (order == SumOrder::tree && size() > 2)
       return std::make_unique<NcclPairedCollectives>(queue_, step_ranks_, server_of_rank);
+    const ServerMap servers(server_of_rank);
+    if (least_block_ && servers.is_regular() && servers.num_servers() > 1 &&
+        servers.num_servers() < size())
+      return std::make_unique<NcclServerCollectives>(queue_, step_ranks_, server_of_rank,
+                                                     *least_block_);
     return std::make_unique<NcclCollectives>(queue_, step_ranks_, server_of_rank);
   }
+  void set_least_block_by_servers(int64_t bytes) override { least_block_ = bytes; }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
     auto part = inner().split(color, key);
@@ -144,6 +151,7 @@ class NcclCommunicator : public CommunicatorOver {
 
   std::shared_ptr<NcclQueue> queue_;
   std::shared_ptr<NcclStepRanks> step_ranks_;
+  std::optional<int64_t> least_block_;  ///< absent: gathers and scatters are NCCL's own
 };
 
 }  // namespace

@@ -38,6 +38,13 @@ bool sums_as_flat(std::span<const int> label_of_rank) {
   return true;
 }
 
+bool ServerMap::is_regular() const {
+  const auto width = num_servers() == 0 ? 1 : static_cast<int>(ranks_.front().size());
+  for (int rank = 0; rank < num_ranks(); ++rank)
+    if (server_of_rank_[rank] != rank / width) return false;
+  return num_ranks() == num_servers() * width;
+}
+
 int ServerMap::delegate(int server, int rank) const {
   const std::vector<int>& ranks = ranks_[server];
   return ranks[index_on_server_[rank] % ranks.size()];

@@ -22,6 +22,9 @@ class ServerMap {
   int server(int rank) const { return server_of_rank_[rank]; }
   const std::vector<int>& ranks(int server) const { return ranks_[server]; }
 
+  /// Whether server s has the ranks s·L, …, s·L + L − 1, each the same number L.
+  bool is_regular() const;
+
   /// The rank of `server` that sends and receives on behalf of `rank` there. On its own server this
   /// is `rank` itself; elsewhere the server's ranks share the work.
   int delegate(int server, int rank) const;

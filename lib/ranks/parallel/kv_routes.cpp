@@ -46,7 +46,7 @@ std::vector<int> KvRoutes::relayed_by(int relay) const {
 }
 
 double saved_s(const KvRoutes& routes, std::span<const RowRange> rows, double row_bytes,
-               const KvLinkCosts& costs) {
+               const LinkCosts& costs) {
   if (routes.are_direct()) return 0;
   const auto size = static_cast<int>(rows.size());
   std::vector<int64_t> saved(rows.size()), passed(rows.size());  // rows

@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "lib/ranks/parallel/heads.hpp"
+#include "lib/ranks/parallel/link_costs.hpp"
 #include "lib/ranks/parallel/sharding.hpp"
 
 namespace pecia::parallel {
@@ -58,20 +59,12 @@ class KvRoutes {
   std::vector<int> relays_;  ///< [from, to] last_hop; empty: all are direct
 };
 
-/// What messages of keys and values cost, on a rank while all ranks send.
-struct KvLinkCosts {
-  double across_s_per_byte = 0, inside_s_per_byte = 0;  ///< to another server, and inside one
-  double exchange_s = 0;                                ///< of one more exchange of a few bytes
-
-  bool operator==(const KvLinkCosts&) const = default;
-};
-
 /// Seconds that the routes save in one exchange, compared with direct ones: the rank that saves most
 /// bytes across servers, less the relay that passes most on and the exchange more. Negative where
 /// they cost time.
 ///   rows        [ranks] rows of each rank
 ///   row_bytes   keys and values of one row with the heads that one rank wants
 double saved_s(const KvRoutes& routes, std::span<const RowRange> rows, double row_bytes,
-               const KvLinkCosts& costs);
+               const LinkCosts& costs);
 
 }  // namespace pecia::parallel

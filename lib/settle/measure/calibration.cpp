@@ -187,7 +187,7 @@ parallel::RingRates measure_rates(comm::Communicator& world, comm::Communicator&
   return {flops, ring_bandwidth(world, ring, compute), all_to_all_bandwidth(world, ring, compute)};
 }
 
-parallel::KvLinkCosts measure_kv_costs(comm::Communicator& world, comm::Communicator& replica,
+parallel::LinkCosts measure_link_costs(comm::Communicator& world, comm::Communicator& replica,
                                        std::span<const int> servers,
                                        const attention::Compute& compute) {
   const comm::ServerMap map(servers);

@@ -11,7 +11,7 @@
 #include "lib/model/config/config.hpp"
 #include "lib/model/weights/stored_codes.hpp"
 #include "lib/ranks/comm/communicator.hpp"
-#include "lib/ranks/parallel/kv_routes.hpp"
+#include "lib/ranks/parallel/link_costs.hpp"
 #include "lib/ranks/parallel/ring_rule.hpp"
 #include "lib/ranks/parallel/shift_rule.hpp"
 
@@ -43,11 +43,10 @@ parallel::RingRates measure_rates(comm::Communicator& world, comm::Communicator&
 double exchange_seconds(comm::Communicator& world, comm::Communicator& group,
                         const attention::Compute& compute);
 
-/// Measures what KvRoutes are chosen by, between the ranks of a replica: from each rank to one of
-/// another server, to one of its own, and an exchange more; takes about 120 ms. `servers` has labels
-/// by rank, as for KvRoutes. Such replicas together make up `world`. Collective over `world`; every
+/// Measures the links between the ranks of a replica: from each rank to one of another server, to one
+/// of its own, and an exchange more; takes about 120 ms. `servers` has labels by rank. Such replicas together make up `world`. Collective over `world`; every
 /// rank gets the same.
-parallel::KvLinkCosts measure_kv_costs(comm::Communicator& world, comm::Communicator& replica,
+parallel::LinkCosts measure_link_costs(comm::Communicator& world, comm::Communicator& replica,
                                        std::span<const int> servers,
                                        const attention::Compute& compute);
 

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/settle/kv_costs.hpp"
+#include "lib/settle/link_costs.hpp"
 
 #include "lib/base/report/format.hpp"
+#include "lib/ranks/comm/server_map.hpp"
+#include "lib/ranks/parallel/kv_routes.hpp"
 #include "lib/settle/measure/calibration.hpp"
+#include "lib/settle/measure/measured.hpp"
 
 namespace pecia::settle {
 namespace {
@@ -26,17 +29,31 @@ bool may_relay(const Facts& facts, const resources::Resources& resources,
   return false;
 }
 
+/// Whether some ranks of TP are several on each of several servers.
+bool may_gather_by_servers(const resources::Resources& resources, std::span<const int> servers) {
+  for (int first = 0; first < std::ssize(servers); first += resources.tp) {
+    const comm::ServerMap map(servers.subspan(first, resources.tp));
+    if (map.is_regular() && 1 < map.num_servers() && map.num_servers() < resources.tp) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
-parallel::KvLinkCosts kv_costs(const Facts& facts, comm::Communicator& tensors,
+parallel::LinkCosts link_costs(const Facts& facts, comm::Communicator& tensors,
                                const attention::Compute& compute, resources::Resources& resources) {
   const std::vector<int> servers = comm::server_of_rank(facts.ranks.replica_places());
   comm::Communicator& world = facts.ranks.world;
-  if (world.all_reduce_max(may_relay(facts, resources, servers) ? 1 : 0) == 0) return {};
-  const parallel::KvLinkCosts costs = measure::measure_kv_costs(world, tensors, servers, compute);
+  const bool chooses = may_relay(facts, resources, servers) ||
+                       (tensors.on_stream() && may_gather_by_servers(resources, servers));
+  if (world.all_reduce_max(chooses ? 1 : 0) == 0) return {};
+  const auto known = measure::parse_measured(facts.kept, resources);
+  const parallel::LinkCosts costs =
+      known ? known->links : measure::measure_link_costs(world, tensors, servers, compute);
+  if (costs == parallel::LinkCosts()) return costs;
   resources.reasons.add(fmt::format(
-      "keys for several ranks of a server go by way of one where that pays: {}B/s between servers, "
-      "{}B/s within, {:.0f} us for an exchange",
+      "what several ranks of a server need crosses to it once where that pays: {}B/s between "
+      "servers, {}B/s within, {:.0f} us for an exchange",
       report::format_count(1 / costs.across_s_per_byte),
       report::format_count(1 / costs.inside_s_per_byte), 1e6 * costs.exchange_s));
   return costs;
