@@ -93,6 +93,29 @@ std::string why_not_packed(const Setup& setup, const LoadedWeights& weights, int
   return "";
 }
 
+/// Panels of both layouts where steps may be shifted and the host has room. All ranks or none.
+/// Collective.
+void pack_for_shift(const Setup& setup, const Hosts& hosts, LoadedWeights& weights) {
+  const resources::Resources& resources = setup.resources;
+  if (resources.decode != parallel::DecodeMode::shift) return;
+  const int in_block = setup.ranks.replica->rank() % (resources.sp * resources.tp);
+  const parallel::WeightCut cut = parallel::weight_cut(
+      parallel::Sharding::shift,
+      {resources.sp, resources.tp, in_block / resources.tp, in_block % resources.tp, resources.ep});
+  kernels::Backend& backend = *setup.place.backend;
+  const auto matrices =
+      model::ShiftPanels::matrices_of(weights.views(), setup.config, cut, backend);
+  const auto of_rank = static_cast<double>(model::ShiftPanels::bytes_of(matrices, backend));
+  const auto room = 0.5 * static_cast<double>(cluster::memory_facts().available_bytes);
+  const bool fits = hosts.ranks->all_reduce_sum(of_rank) <= room;
+  comm::Communicator& world = setup.world();
+  if (world.all_reduce_max(fits && of_rank > 0 ? 0 : 1) > 0) return;
+  comm::together(world, [&] {
+    weights.shift_panels =
+        std::make_unique<model::ShiftPanels>(matrices, backend, *setup.place.stream);
+  });
+}
+
 /// Panels of the weights where the job wants them or, with auto, where mapped weights have them and
 /// the host has room. All ranks or none. Collective.
 void pack(const Setup& setup, const Hosts& hosts, LoadedWeights& weights) {
@@ -117,12 +140,16 @@ void pack(const Setup& setup, const Hosts& hosts, LoadedWeights& weights) {
   weights.panels = std::make_unique<model::SharedPanels>(
       *hosts.ranks, weights.views(), *place.backend, *place.stream,
       [&] { weights.stored.checkpoint().release_pages(); });
+  const auto begin = std::chrono::steady_clock::now();
+  pack_for_shift(setup, hosts, weights);
+  const std::chrono::duration<double> more = std::chrono::steady_clock::now() - begin;
   const model::SharedPanels& panels = *weights.panels;
-  const auto made = static_cast<double>(panels.is_first() ? panels.bytes() : 0);
-  weights.packed_bytes =
-      world.all_reduce_max(static_cast<int64_t>(hosts.ranks->all_reduce_sum(made)));
-  weights.packing_s =
-      1e-6 * static_cast<double>(world.all_reduce_max(std::llround(1e6 * panels.seconds())));
+  const int64_t made = (panels.is_first() ? panels.bytes() : 0) +
+                       (weights.shift_panels ? weights.shift_panels->bytes() : 0);
+  weights.packed_bytes = world.all_reduce_max(
+      static_cast<int64_t>(hosts.ranks->all_reduce_sum(static_cast<double>(made))));
+  weights.packing_s = 1e-6 * static_cast<double>(world.all_reduce_max(
+                                 std::llround(1e6 * (panels.seconds() + more.count()))));
 }
 
 /// Says which matrices are wider in memory than in the checkpoint, and why.

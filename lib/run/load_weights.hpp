@@ -8,6 +8,7 @@
 
 #include "lib/model/weights/device_weights.hpp"
 #include "lib/model/weights/shared_panels.hpp"
+#include "lib/model/weights/shift_panels.hpp"
 #include "lib/model/weights/weights.hpp"
 #include "lib/run/setup.hpp"
 #include "lib/settle/measure/rounding.hpp"
@@ -21,6 +22,8 @@ struct LoadedWeights {
   std::optional<model::DeviceWeights> own = {};
   /// Panels of the weights, which the backend reads. Absent where it has none or has no room.
   std::unique_ptr<model::SharedPanels> panels = {};
+  /// Panels of what the shift configuration multiplies by; absent as above, and where there is no shift.
+  std::unique_ptr<model::ShiftPanels> shift_panels = {};
   int64_t packed_bytes = 0;  ///< of the panels of the host that has most
   double packing_s = 0;      ///< that the slowest rank took
   /// Present where weights were rounded at load.

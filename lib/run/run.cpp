@@ -20,6 +20,7 @@
 #include "lib/run/share_prefixes.hpp"
 #include "lib/run/signals.hpp"
 #include "lib/run/watch_ranks.hpp"
+#include "lib/settle/link_costs.hpp"
 #include "lib/settle/measure/kept_peak.hpp"
 #include "lib/settle/measure/product_rates.hpp"
 #include "lib/settle/memory.hpp"
@@ -51,10 +52,12 @@ attention::ParkingPlaces parking_of_rank(const Setup& setup) {
   return places;
 }
 
-execute::Replica::Settings settings_of_rank(const Setup& setup, const RunInputs& inputs) {
+execute::Replica::Settings settings_of_rank(const Setup& setup, const RunInputs& inputs,
+                                            const parallel::LinkCosts& link_costs) {
   execute::Replica::Settings settings = execute::Replica::settings_of(setup.job, setup.resources);
   settings.places = setup.ranks.replica_places();
   settings.grammars = inputs.grammars;
+  settings.link_costs = link_costs;
   settings.parking = parking_of_rank(setup);
   return settings;
 }
@@ -113,12 +116,14 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
   settle::Settled settled = settle::settle(known, rates, {setup.job, setup.resources});
   setup.job = settled.job;
   setup.resources = settled.resources;
+  const parallel::LinkCosts link_costs =
+      settle::link_costs(known, tensors ? *tensors : ranks, compute, setup.resources);
   execute::Replica replica(ranks, std::move(tensors), setup.config, run.weights.views(), compute,
-                           settings_of_rank(setup, inputs));
+                           settings_of_rank(setup, inputs, link_costs));
   if (!replica.tensors_by().empty() && ranks.size() > 1)
     setup.log->info("tensors travel by {}", replica.tensors_by());
-  const measure::Measured measured =
-      settle::measured_choices(known, settled, rates.ring, setup.layout, setup.products, replica);
+  const measure::Measured measured = settle::measured_choices(
+      known, settled, rates.ring, link_costs, setup.layout, setup.products, replica);
   setup.resources.shift_threshold = measured.shift_threshold;
   setup.kept = to_json(measured, setup.resources);
 

@@ -23,7 +23,8 @@ Settled settle(const Facts& facts, const Rates& rates, Settled begun) {
 }
 
 measure::Measured measured_choices(const Facts& facts, const Settled& settled,
-                                   const parallel::RingRates& rates, const LayoutChoice& layout,
+                                   const parallel::RingRates& rates,
+                                   const parallel::LinkCosts& links, const LayoutChoice& layout,
                                    const measure::ProductChoice& products,
                                    execute::Replica& replica) {
   const resources::Resources& resources = settled.resources;
@@ -37,6 +38,7 @@ measure::Measured measured_choices(const Facts& facts, const Settled& settled,
           ? *known
           : measure::measure_choices(settled.job, facts.config, resources, sent, rates,
                                      facts.ranks.world, *replica.groups().block, replica.compute());
+  measured.links = links;
   if (layout.layout) measured.layout = layout.layout->to_settings();
   if (!resources.gpus) measured.products = measure::products_text(products.products);
   return measured;

@@ -29,7 +29,8 @@ Settled settle(const Facts& facts, const Rates& rates, Settled begun);
 /// kept, together with the choices that a later start has to repeat: `layout` and `products`.
 /// Collective over all ranks; the same on every rank.
 measure::Measured measured_choices(const Facts& facts, const Settled& settled,
-                                   const parallel::RingRates& rates, const LayoutChoice& layout,
+                                   const parallel::RingRates& rates,
+                                   const parallel::LinkCosts& links, const LayoutChoice& layout,
                                    const measure::ProductChoice& products,
                                    execute::Replica& replica);
 

@@ -61,6 +61,13 @@ Recording recording_of(const Scenario& scenario, const Resources& resources, sch
       settings_of(scenario, resources, rank, kv_tokens, any_memory, recent), {}, std::move(pass)};
 }
 
+/// B/s of a link in long messages of collectives, for those that share it.
+double collective_rate(const cluster_files::Cluster& cluster, comm::LinkLevel level) {
+  constexpr double long_message = 1 << 24;
+  return 1e9 * cluster.links[static_cast<size_t>(level)].gbs *
+         cluster.efficiency.collective.of({.bytes = long_message});
+}
+
 /// The CPU's products, if its ranks have a peak for bf16.
 DType bf16_operands(DType weights) {
   return weights != DType::fp32 ? DType::bf16 : DType::fp32;
@@ -91,10 +98,16 @@ DType wire_of(const Scenario& scenario) {
 
 double all_to_all_bandwidth(const cluster_files::Cluster& cluster, int ranks) {
   const comm::LinkLevel level = comm::link_level(cluster.place(0), cluster.place(ranks - 1));
-  const cluster_files::Link& link = cluster.links[static_cast<size_t>(level)];
-  constexpr double long_message = 1 << 24;
-  return 1e9 * link.gbs * cluster.efficiency.collective.of({.bytes = long_message}) /
-         std::min(cluster.sharing(level), ranks);
+  return collective_rate(cluster, level) / std::min(cluster.sharing(level), ranks);
+}
+
+parallel::LinkCosts link_costs(const cluster_files::Cluster& cluster, int ranks) {
+  const auto s_per_byte = [&](comm::LinkLevel level) {
+    return cluster.sharing(level) / collective_rate(cluster, level);
+  };
+  const double latency_us = cluster.links[static_cast<size_t>(comm::LinkLevel::server)].us;
+  return {s_per_byte(comm::link_level(cluster.place(0), cluster.place(ranks - 1))),
+          s_per_byte(comm::LinkLevel::server), 1e-6 * (latency_us + cluster.overhead.exchange_us)};
 }
 
 std::optional<parallel::SparseSetting> settled_levels(const Scenario& scenario,
@@ -188,7 +201,8 @@ execute::PhantomSettings settings_of(const Scenario& scenario, const Resources& 
                       .layout_invariant = scenario.is_layout(),
                       .sparse = settled_levels(scenario, resources),
                       .ep = resources.ep,
-                      .wire = resources.wire}};
+                      .wire = resources.wire,
+                      .link_costs = link_costs(scenario.cluster, ranks_of(resources))}};
 }
 
 Program program_of(const Scenario& scenario, const Resources& resources, schedule::Plan pass,

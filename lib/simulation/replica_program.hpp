@@ -36,6 +36,10 @@ DType wire_of(const Scenario& scenario);
 /// What each of `ranks` ranks sends to others, in B/s, when all of them do so.
 double all_to_all_bandwidth(const cluster_files::Cluster& cluster, int ranks);
 
+/// What messages of keys and values cost one of `ranks` ranks while all send long ones: by the widest
+/// links between them, and inside a server.
+parallel::LinkCosts link_costs(const cluster_files::Cluster& cluster, int ranks);
+
 /// In the functions below, `resources` has degrees and kv_dtype, and max_batch_tokens where
 /// micro-partitions are to be chosen.
 

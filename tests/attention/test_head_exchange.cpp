@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
+#include <set>
+
 #include "lib/model/attention/head_exchange.hpp"
 #include "lib/ranks/comm/mpi_communicator.hpp"
 #include "tests/support/owned_compute.hpp"
@@ -53,13 +55,45 @@ void expect(const TensorView& tensor, What what, RowRange rows, HeadRange heads,
       }
 }
 
-class HeadExchangeOf : public testing::TestWithParam<DType> {};
-INSTANTIATE_TEST_SUITE_P(Wires, HeadExchangeOf, testing::Values(DType::fp32, DType::bf16));
+/// By servers of so many ranks; 1: keys go directly.
+using Case = std::tuple<DType, int>;
+class HeadExchangeOf : public testing::TestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(WiresAndServers, HeadExchangeOf,
+                         testing::Combine(testing::Values(DType::fp32, DType::bf16),
+                                          testing::Values(1, 2, 3, 4)));
+
+/// Bytes of keys and values that this rank sends to other servers and within its own, if each head
+/// crosses to a server once.
+std::pair<int64_t, int64_t> least_bytes(const ExchangePlan& plan, const std::vector<int>& servers,
+                                        int rank, DType wire) {
+  const auto bytes = [&](int of) {
+    return 2 * plan.rows[of].size() * head_dim * static_cast<int64_t>(size_of(wire));
+  };
+  const auto ranks = static_cast<int>(servers.size());
+  std::set<std::pair<int64_t, int>> crossings;
+  int64_t inside = 0;
+  for (int to = 0; to < ranks; ++to)
+    for (int64_t head = plan.wanted[to].kv.begin; head < plan.wanted[to].kv.end; ++head) {
+      if (servers[to] != servers[rank]) crossings.insert({head, servers[to]});
+      if (servers[to] == servers[rank] && to != rank) inside += bytes(rank);
+    }
+  for (const int from : plan.routes.relayed_by(rank))
+    for (int to = 0; to < ranks; ++to)
+      if (plan.routes.last_hop(from, to) == rank) inside += bytes(from);
+  return {std::ssize(crossings) * bytes(rank), inside};
+}
 
 TEST_P(HeadExchangeOf, GivesEveryRankAllRowsOfItsHeads) {
-  const DType wire = GetParam();
+  const auto [wire, per_server] = GetParam();
   const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
   const int ranks = world->size(), rank = world->rank();
+  std::vector<int> servers;
+  std::vector<comm::RackServerGpu> places;
+  for (int other = 0; other < ranks; ++other) {
+    servers.push_back(other / per_server);
+    places.push_back({"rack", std::to_string(servers.back()), other});
+  }
+  world->set_places(places);
   test::CpuCompute compute;
   const attention::Compute place = compute;
   HeadExchange exchange(place, wire);
@@ -71,6 +105,11 @@ TEST_P(HeadExchangeOf, GivesEveryRankAllRowsOfItsHeads) {
       plan.rows.push_back(parallel::row_part(all, ranks, other));
       plan.wanted.push_back(parallel::head_shard(num_heads, num_kv_heads, ranks, other));
     }
+    std::vector<HeadRange> kv_heads;
+    for (const HeadShard& of : plan.wanted) kv_heads.push_back(of.kv);
+    plan.routes = parallel::KvRoutes::by_servers(kv_heads, servers);
+    EXPECT_EQ(plan.routes.are_direct(), per_server == 1 || ranks < 4 || ranks <= per_server);
+    const auto [across, inside] = least_bytes(plan, servers, rank, wire);
     const RowRange own = plan.rows[rank];
     const HeadShard held = plan.held, wanted = plan.wanted[rank];
     exchange.begin_pass(*world, plan);
@@ -89,9 +128,21 @@ TEST_P(HeadExchangeOf, GivesEveryRankAllRowsOfItsHeads) {
       fill(k, What::key, own, held.kv);
       fill(v, What::value, own, held.kv);
       fill(q, What::query, own, held.q);
+      std::vector<comm::Traffic> sent{world->traffic()};
       exchange.start_keys(k, v);
+      sent.push_back(world->traffic());
       const TensorView queries = exchange.start_queries(q);
+      sent.push_back(world->traffic());
       const HeadExchange::Keys keys = exchange.wait_keys();
+      sent.push_back(world->traffic());
+      const auto of_keys = [&](comm::LinkLevel level) {
+        const auto until = [&](int moment) {
+          return sent[moment].bytes_by_level[static_cast<size_t>(level)];
+        };
+        return until(1) - until(0) + until(3) - until(2);
+      };
+      EXPECT_EQ(of_keys(comm::LinkLevel::rack), across);
+      EXPECT_EQ(of_keys(comm::LinkLevel::server), inside);
       expect(keys.k, What::key, all, wanted.kv, wire, own, wanted.kv);
       expect(keys.v, What::value, all, wanted.kv, wire, own, wanted.kv);
       fill(attended, What::output, all, wanted.q);

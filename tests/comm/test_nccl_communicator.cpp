@@ -316,6 +316,41 @@ TEST_F(NcclCalls, EqualBlocksAreOneCall) {
   EXPECT_EQ(calls(), Log());
 }
 
+/// Rank 1 and rank 3 are second on their servers.
+TEST_F(NcclCalls, LargeBlocksGoByServersAndSmallOnesAsNcclWants) {
+  const auto four = make(std::chrono::seconds(60), 4);
+  four->set_least_block_by_servers(8);
+  const auto collectives = four->make_collectives({0, 0, 1, 1}, SumOrder::any);
+  const auto calls = [&](std::string_view first) {
+    const Log log = asked();
+    return Log{std::ranges::find(log, first), log.end() - 1};
+  };
+  const auto blocks = [&](size_t size) {
+    std::vector<std::span<std::byte>> all;
+    for (size_t rank = 0; rank < 4; ++rank) all.push_back(bytes(64).subspan(rank * size, size));
+    return all;
+  };
+  asked();
+  collectives->start_all_gather(blocks(4));
+  EXPECT_EQ(calls("{"), (Log{"{", "all_gather 16 on sending", "}"}));
+  collectives->start_all_gather(blocks(8));
+  Log log = asked();
+  EXPECT_EQ((Log{log[0], log[1]}), (Log{"split 0 1", "split 1 1"}))
+      << "the server's ranks, the rail's";
+  EXPECT_EQ((Log{std::ranges::find(log, "{"), log.end() - 1}),
+            (Log{"{", "send 8 to 3 on sending", "receive 8 from 3 on sending", "}", "part: {",
+                 "part: all_gather 16 on sending", "part: all_gather 16 on sending", "part: }"}));
+  const std::vector<int64_t> few = {1, 1, 1, 1}, counts = {2, 2, 2, 2};
+  collectives->start_reduce_scatter(floats(4), few, floats(4).subspan(1, 1));
+  EXPECT_EQ(calls("{"), (Log{"{", "reduce_scatter 4 to 1 on sending", "}"}));
+  collectives->start_reduce_scatter(floats(8), counts, floats(8).subspan(2, 2));
+  EXPECT_EQ(calls("part: {"), (Log{"part: {", "part: reduce_scatter 4 to 2 on sending",
+                                   "part: reduce_scatter 4 to 2 on sending", "part: }", "part: {",
+                                   "part: reduce_scatter 4 to 2 on sending", "part: }"}));
+  collectives->start_all_reduce(floats(8));
+  EXPECT_EQ(calls("{"), (Log{"{", "all_reduce 8 on sending", "}"}));
+}
+
 /// Rank 1's pairs are ranks 0 1, then 1 3: which has ((0 + 1) + (2 + 3)) in the end.
 TEST_F(NcclCalls, SumsInTreeOrderAreThoseOfPairs) {
   const auto four = make(std::chrono::seconds(60), 4);

@@ -15,6 +15,7 @@
 #include "tests/support/full_matrix.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/same_answers.hpp"
+#include "tests/support/two_servers.hpp"
 
 namespace pecia::test {
 namespace {
@@ -29,14 +30,6 @@ struct Variant {
   std::string name;
   ReplicaSettings settings;
 };
-
-/// Ranks 0 to n/2 − 1 on one server, the others on the next.
-std::vector<comm::RackServerGpu> two_servers(int ranks) {
-  std::vector<comm::RackServerGpu> places;
-  for (int rank = 0; rank < ranks; ++rank)
-    places.push_back({"rack", rank < ranks / 2 ? "a" : "b", rank});
-  return places;
-}
 
 /// Every legal pair of modes on every grid of `ranks` ranks, with every policy, ring and size of
 /// pass. Of these two for each pair of modes in turn, or all in the full matrix.
@@ -65,7 +58,10 @@ std::vector<Variant> variants_of(const model::ModelConfig& config, int ranks) {
           settings.policy = policy;
           settings.max_batch_tokens = max_batch_tokens;
           settings.max_sequences = max_batch_tokens == 23 ? 4 : 64;
-          if (of_pair.size() % 2 == 0) settings.places = two_servers(ranks);
+          if (of_pair.size() % 2 == 0) {
+            settings.places = two_servers(ranks);
+            settings.link_costs = relays_pay;
+          }
           of_pair.push_back(variant);
         }
     if (full_matrix())
@@ -112,7 +108,10 @@ std::vector<Variant> variants_of_prefill(const model::ModelConfig& config, int r
     variant.settings.modes = parallel::pass_modes(pair, 6);
     variant.settings.ring =
         variants.size() % 2 == 0 ? AttentionExchange::pass_kv : AttentionExchange::pass_q;
-    if (variants.size() % 3 == 0) variant.settings.places = two_servers(ranks);
+    if (variants.size() % 3 == 0) {
+      variant.settings.places = two_servers(ranks);
+      variant.settings.link_costs = relays_pay;
+    }
     variants.push_back(variant);
   }
   return variants;

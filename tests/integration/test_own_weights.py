@@ -4,6 +4,7 @@ those that share the mapped files do. So do ranks that share packed weights."""
 
 from __future__ import annotations
 
+import re
 import unittest
 from pathlib import Path
 
@@ -88,6 +89,27 @@ class OwnWeightsTest(RunTest):
                         self.assertEqual(
                             found.slots(row, column).tobytes(), wanted.slots(row, column).tobytes()
                         )
+
+    @unittest.skipUnless(HAS_BF16, "this CPU has no products of bf16")
+    def test_packed_for_shift(self) -> None:
+        """Where steps may be shifted, the columns of the shift configuration have panels of their own."""
+        packed = {}
+        wanted = None
+        for decode in ({"decode": "sp"}, {"decode": "shift", "shift_threshold": 4}):
+            job = self.packed_job(True, parallel={"sp": 2, **decode})
+            words = self.run_job(job, 2)
+            found = re.search(r"weights packed: ([\d.]+) KiB on each host", words)
+            assert found, words
+            packed[decode["decode"]] = float(found[1])
+            results = self.results(job)
+            self.assertEqual(results.rows(DONE), [0, 1, 2, 3])
+            wanted = wanted or results
+            for row in range(4):
+                for column in ("tokens", "token_logprob"):
+                    self.assertEqual(
+                        results.slots(row, column).tobytes(), wanted.slots(row, column).tobytes()
+                    )
+        self.assertGreater(packed["shift"], packed["sp"])
 
     def test_what_cannot_be_packed(self) -> None:
         for settings, reason in (

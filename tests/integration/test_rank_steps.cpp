@@ -15,6 +15,7 @@
 #include "lib/work/resources/resources.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/same_bits.hpp"
+#include "tests/support/two_servers.hpp"
 
 namespace pecia::test {
 namespace {
@@ -53,6 +54,31 @@ TEST(RankSteps, AreGraphsThatComeAgainAndGiveTheSameBits) {
     EXPECT_EQ(as_graphs.joint, all->size() > 1 ? as_graphs.launched : 0);
     EXPECT_EQ(as_graphs.why_not_joint, "");
   }
+}
+
+/// Keys that go from server to server by relays, too.
+TEST(RankSteps, HaveKeysByRelaysInTheirGraphs) {
+  const auto all = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+  if (all->size() != 4) GTEST_SKIP() << "two ranks of a server for each of two KV heads";
+  device::GraphCounts direct, relayed;
+  ReplicaSettings settings;
+  settings.sp = all->size();
+  settings.modes = parallel::pass_modes(
+      {{1, settings.sp, 1}, parallel::PrefillMode::ulysses, parallel::DecodeMode::sp}, {});
+  settings.places = two_servers(all->size());
+  settings.place = TestPlace::emulated_nccl;
+  settings.graphs = &direct;
+  std::vector<batch::Request> two_of_each_rank;
+  for (int64_t row = 0; row < 2 * all->size(); ++row)
+    two_of_each_rank.push_back(greedy_request(row, random_tokens(9, 90, row), 14));
+  const auto wanted = run_requests(*all, golden("llama-biases"), two_of_each_rank, settings);
+  settings.link_costs = relays_pay;
+  settings.graphs = &relayed;
+  expect_same_bits(run_requests(*all, golden("llama-biases"), two_of_each_rank, settings), wanted);
+  EXPECT_GT(relayed.launched, 3 * relayed.made);
+  EXPECT_EQ(relayed.launched, direct.launched);
+  EXPECT_EQ(relayed.joint, relayed.launched);
+  EXPECT_EQ(relayed.why_not_joint, "");
 }
 
 /// What a run on TP ranks does, where each sum stands in a graph or not; emulated, unless the

@@ -213,6 +213,50 @@ TEST_P(Panels, ServeViewsOfRowsAndColumns) {
         }
 }
 
+/// Columns of a matrix have panels of their own, as of the shift configuration. They are told from
+/// the matrix's by their numbers.
+TEST_P(Panels, OfColumnsAreReadByProductsWithJustThese) {
+  constexpr int64_t out = 96, in = 256, depth = 64;
+  Tensor x = Tensor::random({3, in}, DType::fp32, 1);
+  Tensor matrix = Tensor::random({out, in}, DType::bf16, 2);
+  kernels::Backend& backend = *panelled_.backend;
+  const auto is_zero = [&](const TensorView& weight) {
+    Tensor y = Tensor::filled({3, weight.rows()}, 7);
+    backend.linear({x.view().slice_columns(0, weight.size(1)), weight, {}, y.view()},
+                   panelled_.stream);
+    return y.values() == std::vector<float>(3 * weight.rows(), 0);
+  };
+  use_panels(matrix.view());
+  for (const int64_t begin : {int64_t{0}, depth, in - depth}) {
+    const TensorView columns = matrix.view().slice_columns(begin, depth);
+    use_panels(columns);
+    std::memset(memory_.back().data(), 0, backend.panel_bytes(columns));
+    EXPECT_TRUE(is_zero(columns)) << begin;
+    EXPECT_FALSE(is_zero(matrix.view()));
+    for (const int64_t other : {0, 64, 128, 192}) {
+      if (other == begin) continue;
+      EXPECT_FALSE(is_zero(matrix.view().slice_columns(other, depth))) << begin << ", " << other;
+    }
+    for (const auto& args : {LinearArgs{x.view(), matrix.view(), {}, {}},
+                             LinearArgs{x.view(), matrix.view().slice_rows(64, 32), {}, {}},
+                             LinearArgs{x.view().slice_columns(0, 128),
+                                        matrix.view().slice_columns(begin == 0 ? 0 : 64, 128),
+                                        {},
+                                        {}}}) {
+      LinearArgs invariant = args;
+      invariant.row_invariant = RowInvariant::yes;
+      expect_same(invariant, fmt::format("beside columns {}", begin));
+    }
+    backend.use_panels(columns, nullptr);
+    EXPECT_FALSE(is_zero(columns));
+    use_panels(columns);
+    LinearArgs own{x.view().slice_columns(0, depth), columns, {}, {}};
+    own.row_invariant = RowInvariant::yes;
+    expect_same(own, fmt::format("columns {}", begin));
+    backend.use_panels(columns, nullptr);
+  }
+}
+
 /// What is packed is read: with other panels than the matrix's, other numbers come out.
 TEST_P(Panels, AreReadInPlaceOfTheMatrix) {
   Tensor x = Tensor::random({9, 64}, DType::fp32, 1);

@@ -9,6 +9,7 @@
 #include "lib/base/core/random.hpp"
 #include "lib/base/device/buffer.hpp"
 #include "lib/model/weights/shared_panels.hpp"
+#include "lib/model/weights/shift_panels.hpp"
 #include "lib/ranks/comm/mpi_communicator.hpp"
 
 namespace pecia::model {
@@ -33,9 +34,9 @@ class Packed : public testing::Test {
   }
 
   /// Numbers that differ from part to part.
-  LinearWeight matrix(int64_t rows) {
+  LinearWeight matrix(int64_t rows, int64_t columns = depth) {
     device::Buffer& buffer = memory_.emplace_back();
-    const TensorView weight = buffer.tensor(DType::bf16, {rows, depth});
+    const TensorView weight = buffer.tensor(DType::bf16, {rows, columns});
     const uint64_t seed = memory_.size() + 100 * part_;
     for (int64_t i = 0; i < weight.elements(); ++i)
       store_from_float(weight.data(), DType::bf16, i,
@@ -46,7 +47,7 @@ class Packed : public testing::Test {
   static std::vector<float> product(kernels::Backend& backend, const LinearWeight& weight) {
     device::Buffer x_buffer, y_buffer;
     const TensorView& matrix = weight.parts.front().weight;
-    const TensorView x = x_buffer.tensor(DType::fp32, {3, depth});
+    const TensorView x = x_buffer.tensor(DType::fp32, {3, matrix.size(1)});
     const TensorView y = y_buffer.tensor(DType::fp32, {3, matrix.rows()});
     for (int64_t i = 0; i < x.elements(); ++i)
       x.as<float>()[i] = static_cast<float>(uniform(7, static_cast<uint64_t>(i)));
@@ -101,6 +102,42 @@ TEST_F(Packed, IsNothingForBackendsWithoutPanels) {
   device::Stream stream(1);
   const SharedPanels panels(*world_, views_, *fp32, stream);
   EXPECT_EQ(panels.bytes(), 0);
+}
+
+/// Columns of o and down in the part of the shift configuration are read where they were packed; rows
+/// of other matrices are not packed again.
+TEST_F(Packed, OfTheShiftConfigurationAreItsColumns) {
+  ModelConfig config;
+  config.hidden = 64, config.num_heads = 8, config.num_kv_heads = 4, config.head_dim = 32;
+  config.ffn = 512, config.layers = 2;
+  WeightViews whole;
+  for (int number = 0; number < 2; ++number) {
+    LayerWeights& layer = whole.layers.emplace_back();
+    layer.attention.q = matrix(256, 64);
+    layer.attention.k = matrix(128, 64), layer.attention.v = matrix(128, 64);
+    layer.attention.o = matrix(64, 256);
+    layer.ffn.gate = matrix(512, 64), layer.ffn.up = matrix(512, 64);
+    layer.ffn.down = matrix(64, 512);
+  }
+  const auto backend = kernels::make_cpu_backend(kernels::MatmulKind::bf16);
+  device::Stream stream(2);
+  EXPECT_TRUE(ShiftPanels::matrices_of(whole, config, whole.part, *backend).empty());
+  for (const int index : {0, 3}) {
+    const parallel::WeightCut cut{4, index};
+    const auto matrices = ShiftPanels::matrices_of(whole, config, cut, *backend);
+    ASSERT_EQ(matrices.size(), 4u) << "o and down of two layers";
+    const LayerWeights shifted = cut_layer(whole.layers[1], config, whole.part, cut);
+    const auto wanted = product(*backend, shifted.ffn.down);
+    const ShiftPanels panels(matrices, *backend, stream);
+    EXPECT_EQ(panels.bytes(), 2 * 64 * (64 + 128) * 2);
+    EXPECT_EQ(panels.bytes(), ShiftPanels::bytes_of(matrices, *backend));
+    const TensorView down = whole.layers[1].ffn.down.parts.front().weight;
+    std::vector<std::byte> kept(down.elements() * 2);
+    std::memcpy(kept.data(), down.data(), kept.size());
+    std::memset(down.data(), 0, kept.size());
+    EXPECT_EQ(product(*backend, shifted.ffn.down), wanted);
+    std::memcpy(down.data(), kept.data(), kept.size());
+  }
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
+#include <numeric>
+
 #include "lib/ranks/comm/mpi_communicator.hpp"
 #include "lib/simulation/replica_program.hpp"
 #include "tests/simulation/small_cluster.hpp"
@@ -16,16 +18,18 @@ namespace {
 
 using simulation::Program;
 
+using Sent = std::array<int64_t, comm::num_link_levels>;
+
 /// A replica of all ranks of the world, here and as it is foreseen.
 class BothReplicas {
  public:
   BothReplicas(comm::Communicator& world, const std::filesystem::path& model, const job::Job& job,
-               const resources::Resources& resources)
+               const resources::Resources& resources, const cluster_files::Cluster& cluster)
       : rank_(world.rank()),
         config_(model::read_config(model)),
         job_(job),
         resources_(resources),
-        cluster_(simulation::small_cluster()),
+        cluster_(cluster),
         weights_(
             config_, io::Checkpoint(model), {},
             execute::Replica::weight_cut(world.rank(), resources.sp, resources.tp, resources.ep)),
@@ -43,12 +47,16 @@ class BothReplicas {
   /// Executes what is told apart from what it follows: the sequence is known here already.
   void expect_traffic_of(schedule::Plan told, int64_t slots) {
     const Program program = simulation::programs_of(scenario(), resources_, told).at(rank_);
-    int64_t messages = 0, bytes = 0;
+    comm::Traffic foreseen;
     for (const simulation::Section& section : program)
       for (const simulation::Step& step : section.steps)
         if (const auto* start = std::get_if<comm::PhantomStart>(&step.what))
-          for (const comm::PhantomMessage& message : start->sends)
-            messages += section.times, bytes += section.times * message.bytes;
+          for (const comm::PhantomMessage& message : start->sends) {
+            const auto level = static_cast<size_t>(
+                comm::link_level(cluster_.place(rank_), cluster_.place(message.peer)));
+            foreseen.messages_by_level[level] += section.times;
+            foreseen.bytes_by_level[level] += section.times * message.bytes;
+          }
     told.number = number_++;
     if (number_ == 1)
       told.added[0].state.reserved.assign(resources_.cp, slots);
@@ -57,12 +65,18 @@ class BothReplicas {
     const comm::Traffic before = attention::traffic_of(replica_.groups());
     replica_.execute(told);
     const comm::Traffic after = attention::traffic_of(replica_.groups());
-    EXPECT_EQ(messages, after.messages - before.messages);
-    EXPECT_EQ(bytes, after.bytes - before.bytes);
-    sent_ += bytes;
+    for (size_t level = 0; level < comm::num_link_levels; ++level) {
+      SCOPED_TRACE(comm::link_level_names[level]);
+      EXPECT_EQ(foreseen.messages_by_level[level],
+                after.messages_by_level[level] - before.messages_by_level[level]);
+      EXPECT_EQ(foreseen.bytes_by_level[level],
+                after.bytes_by_level[level] - before.bytes_by_level[level]);
+      sent_[level] += foreseen.bytes_by_level[level];
+    }
   }
 
-  int64_t sent() const { return sent_; }
+  /// Bytes by level.
+  const Sent& sent() const { return sent_; }
 
  private:
   int rank_;
@@ -73,15 +87,17 @@ class BothReplicas {
   model::Weights weights_;
   CpuCompute compute_;
   execute::Replica replica_;
-  int64_t number_ = 0, sent_ = 0;
+  int64_t number_ = 0;
+  Sent sent_{};
 };
 
 /// Two whole chunks of a prompt, its rest, and a step of its answer.
-int64_t expect_traffic_of_a_request(comm::Communicator& world, const job::Job& job,
-                                    const resources::Resources& resources) {
+Sent expect_traffic_on(const cluster_files::Cluster& cluster, comm::Communicator& world,
+                       const job::Job& job, const resources::Resources& resources,
+                       const char* model = "llama-gqa-fp32") {
   const TempFolder deep;
-  write_deep_model("llama-gqa-fp32", 7, deep);
-  BothReplicas both(world, deep.path(), job, resources);
+  write_deep_model(model, 7, deep);
+  BothReplicas both(world, deep.path(), job, resources, cluster);
   const execute::TrialPasses passes = both.passes();
   const int64_t chunk = resources.max_batch_tokens, rest = 77;
   const int64_t slots = 3 * chunk / resources.cp / 8 * 8;
@@ -90,6 +106,12 @@ int64_t expect_traffic_of_a_request(comm::Communicator& world, const job::Job& j
   both.expect_traffic_of(passes.feed(0, 1, rest, 2 * chunk), slots);
   both.expect_traffic_of(passes.step(0, 1, 2 * chunk + rest, true), slots);
   return both.sent();
+}
+
+int64_t expect_traffic_of_a_request(comm::Communicator& world, const job::Job& job,
+                                    const resources::Resources& resources) {
+  const Sent sent = expect_traffic_on(simulation::small_cluster(), world, job, resources);
+  return std::accumulate(sent.begin(), sent.end(), int64_t{0});
 }
 
 std::unique_ptr<comm::Communicator> world() {
@@ -132,6 +154,33 @@ TEST(ForeseenTraffic, IsThatOfEveryModeForEveryWire) {
       EXPECT_LT(rounded, 0.7 * static_cast<double>(whole));
     }
   }
+}
+
+/// Two KV heads on 4 ranks, two servers of two. Where links between servers are the slower ones, a
+/// row's keys and values cross once in place of twice, and one rank passes them on to the other.
+TEST(ForeseenTraffic, IsThatOfKeysThatGoByRelays) {
+  const auto comm = world();
+  if (comm->size() != 4) GTEST_SKIP() << "two servers of two ranks";
+  resources::Resources resources = simulation::ring_of(1, 600);
+  resources.sp = comm->size();
+  resources.prefill = parallel::PrefillMode::ulysses, resources.decode = parallel::DecodeMode::sp;
+  cluster_files::Cluster cluster = simulation::small_cluster();
+  const auto of_all_ranks = [&] {
+    std::vector<double> sum;
+    for (const int64_t sent : expect_traffic_on(cluster, *comm, {}, resources, "llama-biases"))
+      sum.push_back(comm->all_reduce_sum(static_cast<double>(sent)));
+    return sum;
+  };
+  const std::vector<double> relayed = of_all_ranks();
+  cluster.links.fill(cluster.links.front());
+  const std::vector<double> direct = of_all_ranks();
+  const model::ModelConfig config = model::read_config(golden("llama-biases"));
+  ASSERT_EQ(config.num_kv_heads, 2);
+  const int64_t rows = 600 + 600 + 77, layers = 7;  // and one in a step, which is too short
+  const auto saved =
+      static_cast<double>(rows * layers * config.head_dim * 2 * size_of(DType::fp32));
+  EXPECT_EQ(relayed.front() - direct.front(), saved);
+  EXPECT_EQ(direct.back() - relayed.back(), saved) << "each server is a rack of its own";
 }
 
 TEST(ForeseenTraffic, IsThatOfLevelsWithTensorParallelismAlone) {

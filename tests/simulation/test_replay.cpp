@@ -280,6 +280,32 @@ TEST(Replay, OfARingHidesTransfersWhereAttentionTakesLonger) {
   EXPECT_GT(bound.seconds, sent);
 }
 
+/// Two KV heads on two servers of 4 ranks: a rank sends 1 copy of its keys and values to the other
+/// server in place of 4. Links between servers are all that takes time.
+TEST(Replay, OfKeysByRelaysTakesWhatCrossesLess) {
+  model::ModelConfig config = small_model(6);
+  config.num_kv_heads = 2;
+  const Grid grid{"ulysses", 1, 8};
+  cluster_files::Cluster cluster = small_cluster();
+  cluster.ranks_per_server = 4;
+  cluster.links.fill({1e-3, 0, false});
+  cluster.links.front() = {1e6, 0, false};
+  const auto seconds = [&](const parallel::LinkCosts& costs) {
+    std::vector<Program> all;
+    for (int rank = 0; rank < grid.ranks(); ++rank) {
+      execute::PhantomSettings settings = grid.settings(rank);
+      settings.replica.places = cluster.places(grid.ranks());
+      settings.replica.link_costs = costs;
+      all.push_back(record(config, {settings, {}, grid.passes().feed(0, 1, 1024)}, Layers::folded));
+    }
+    return replay(all, cluster).seconds;
+  };
+  const double direct = seconds({}), relayed = seconds({.across_s_per_byte = 1});
+  const double saved =
+      6 * 3 * (128 * 8 * 2 * 4) / 0.7e6;  // layers, copies, a copy; at 0.7 of 1e6 B/s
+  EXPECT_NEAR(direct - relayed, saved, 0.05 * saved);
+}
+
 TEST(ForeseenTrace, HasTheNamesOfARunAndAllOfTheTime) {
   const model::ModelConfig config = small_model(6);
   const Grid grid{"pass_kv", 2};

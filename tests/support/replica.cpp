@@ -203,6 +203,7 @@ std::map<int64_t, batch::Finished> run_requests(comm::Communicator& comm,
   execute::Replica::Settings of_rank = execute::Replica::settings_of(job, resources);
   of_rank.places = settings.places;
   of_rank.parking = settings.parking;
+  of_rank.link_costs = settings.link_costs;
   execute::Replica rank(comm, std::move(tensors), config, views,
                         {*place.device, *place.stream, *place.backend, recorder}, of_rank);
 

@@ -18,6 +18,7 @@
 #include "lib/model/attention/kv_parking.hpp"
 #include "lib/model/weights/device_weights.hpp"
 #include "lib/ranks/comm/communicator.hpp"
+#include "lib/ranks/parallel/kv_routes.hpp"
 #include "lib/ranks/parallel/levels.hpp"
 
 namespace pecia::test {
@@ -48,6 +49,7 @@ struct ReplicaSettings {
   bool elastic = false;  ///< teams change; passes of an iteration run side by side
   parallel::PassModes modes;
   std::vector<comm::RackServerGpu> places;  ///< by rank; none: all on one server
+  parallel::LinkCosts link_costs;           ///< execute::Replica::Settings::link_costs
   DType kv_dtype = DType::fp32;
   std::optional<DType> wire = {};  ///< execute::Replica::Settings::wire
   int64_t max_batch_tokens = 4096;

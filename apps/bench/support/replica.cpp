@@ -73,6 +73,22 @@ std::unique_ptr<model::SharedPanels> packed(const model::WeightViews& weights, c
   return std::make_unique<model::SharedPanels>(*host, weights, *place.backend, *place.stream);
 }
 
+/// Where steps may be shifted.
+std::unique_ptr<model::ShiftPanels> packed_for_shift(const model::WeightViews& weights,
+                                                     const model::ModelConfig& config,
+                                                     const ReplicaSettings& settings,
+                                                     const resources::ComputePlace& place,
+                                                     const comm::Communicator& ring) {
+  const resources::Resources& of = settings.resources;
+  if (of.decode != parallel::DecodeMode::shift) return nullptr;
+  const int in_block = ring.rank() % (of.sp * of.tp);
+  const parallel::WeightCut cut = parallel::weight_cut(
+      parallel::Sharding::shift, {of.sp, of.tp, in_block / of.tp, in_block % of.tp, of.ep});
+  return std::make_unique<model::ShiftPanels>(
+      model::ShiftPanels::matrices_of(weights, config, cut, *place.backend), *place.backend,
+      *place.stream);
+}
+
 execute::PhantomSettings phantom_settings(const ReplicaSettings& settings,
                                           const comm::Communicator& ring, DType weights,
                                           const kernels::BackendTraits& traits) {
@@ -116,6 +132,8 @@ Replica::Replica(comm::Communicator& ring, const LoadedModel& model,
       place_(make_place(settings, model, ring)),
       own_(copied(stored_weights(), settings.job, place_)),
       panels_(packed(weights(), settings.job, place_, ring)),
+      shift_panels_(panels_ ? packed_for_shift(weights(), model.config, settings, place_, ring)
+                            : nullptr),
       rank_(ring, resources::tensor_group(settings.job, ring, place_), model.config, weights(),
             {*place_.device, *place_.stream, *place_.backend, recorder_},
             execute::Replica::settings_of(settings.job, settings.resources)),

@@ -13,6 +13,7 @@
 #include "lib/engine/execute/replica.hpp"
 #include "lib/model/weights/device_weights.hpp"
 #include "lib/model/weights/shared_panels.hpp"
+#include "lib/model/weights/shift_panels.hpp"
 #include "lib/ranks/parallel/ring_rule.hpp"
 #include "lib/work/resources/compute_place.hpp"
 #include "lib/work/resources/resources.hpp"
@@ -136,6 +137,7 @@ class Replica {
   resources::ComputePlace place_;
   std::optional<model::DeviceWeights> own_;
   std::unique_ptr<model::SharedPanels> panels_;
+  std::unique_ptr<model::ShiftPanels> shift_panels_;
   report::Recorder recorder_;
   execute::Replica rank_;
   std::vector<SequenceId> removed_;

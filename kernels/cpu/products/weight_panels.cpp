@@ -41,21 +41,23 @@ void WeightPanels::make(const PanelsArgs& args, const device::Stream& stream) {
   });
 }
 
+WeightPanels::Key WeightPanels::key_of(const TensorView& matrix) {
+  return {first_byte(matrix), matrix.size(1)};
+}
+
 void WeightPanels::set(const TensorView& matrix, const void* panels) {
   PECIA_CHECK(matrix.dtype() == DType::bf16, "panels of {}", name_of(matrix.dtype()));
   if (panels == nullptr)
-    matrices_.erase(first_byte(matrix));
+    matrices_.erase(key_of(matrix));
   else
-    matrices_.insert_or_assign(first_byte(matrix),
+    matrices_.insert_or_assign(key_of(matrix),
                                Matrix{matrix, static_cast<const uint16_t*>(panels)});
 }
 
-Panels WeightPanels::of(const TensorView& view, int splits, int64_t depth_unit) const {
-  auto after = matrices_.upper_bound(first_byte(view));
-  if (after == matrices_.begin()) return {};
-  const auto& [begin, matrix] = *--after;
+Panels WeightPanels::panels_in(const Matrix& matrix, const TensorView& view, int splits,
+                               int64_t depth_unit) {
   const TensorView& rows = matrix.rows;
-  const int64_t offset = (first_byte(view) - begin) / size_of(DType::bf16);
+  const int64_t offset = (first_byte(view) - first_byte(rows)) / size_of(DType::bf16);
   const int64_t row = offset / rows.row_stride(), column = offset % rows.row_stride();
   const int64_t depth = view.size(1);
   if (view.dtype() != DType::bf16 || view.row_stride() != rows.row_stride() ||
@@ -67,6 +69,20 @@ Panels WeightPanels::of(const TensorView& view, int splits, int64_t depth_unit) 
     return {};
   const Panels all{matrix.panels, padded(rows.size(1))};
   return {all.at(row, column), all.depth};
+}
+
+Panels WeightPanels::of(const TensorView& view, int splits, int64_t depth_unit) const {
+  if (const auto own = matrices_.find(key_of(view)); own != matrices_.end())
+    if (const Panels panels = panels_in(own->second, view, splits, depth_unit)) return panels;
+  // Matrices that have the view begin before it, or at its first byte and are deeper.
+  for (auto after = matrices_.upper_bound({first_byte(view), INT64_MAX});
+       after != matrices_.begin();) {
+    const Matrix& matrix = (--after)->second;
+    if (const Panels panels = panels_in(matrix, view, splits, depth_unit)) return panels;
+    const TensorView last = matrix.rows.slice_rows(matrix.rows.rows() - 1, 1);
+    if (first_byte(last) + last.size(1) * size_of(DType::bf16) <= first_byte(view)) break;
+  }
+  return {};
 }
 
 }  // namespace pecia::kernels::cpu

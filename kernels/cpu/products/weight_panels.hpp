@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Matrices of bf16 that are there a second time, packed in panels. A product with any view of such
-/// a matrix can read the panels in its place.
+/// a matrix can read the panels in its place. A matrix may be a view of another one that has panels,
+/// too: its own ones are contiguous, and products with just this view read them.
 
 #include <cstdint>
 #include <map>
+#include <utility>
 
 #include "kernels/api/panels.hpp"
 #include "lib/base/device/stream.hpp"
@@ -39,7 +41,12 @@ class WeightPanels {
     TensorView rows;
     const uint16_t* panels;
   };
-  std::map<const std::byte*, Matrix> matrices_;  ///< by their first byte
+  using Key = std::pair<const std::byte*, int64_t>;
+  static Key key_of(const TensorView& matrix);
+  static Panels panels_in(const Matrix& matrix, const TensorView& view, int splits,
+                          int64_t depth_unit);
+
+  std::map<Key, Matrix> matrices_;  ///< by their first byte and their depth
 };
 
 }  // namespace pecia::kernels::cpu

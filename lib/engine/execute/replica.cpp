@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lib/model/attention/device_clock.hpp"
+#include "lib/ranks/comm/server_map.hpp"
 
 namespace pecia::execute {
 namespace {
@@ -44,6 +45,23 @@ DType wire_of(const Replica::Settings& settings, const model::WeightViews& weigh
   return ranks.all_reduce_max(narrow ? 0 : 1) == 0 ? DType::bf16 : DType::fp32;
 }
 
+/// Collective over `ranks`.
+attention::ReplicaGroups groups_of(comm::Communicator& ranks, const Replica::Settings& settings,
+                                   DType wire) {
+  auto groups = attention::make_replica_groups(ranks, settings.sp, settings.tp, settings.places,
+                                               settings.ep, wire);
+  groups.link_costs = settings.link_costs;
+  const auto by_servers = [&](comm::Communicator& group, const std::vector<int>& servers) {
+    const comm::ServerMap map(servers);
+    const int64_t least = parallel::least_block_by_servers(settings.link_costs, map.num_servers(),
+                                                           map.num_ranks() / map.num_servers());
+    if (least != parallel::no_block) group.set_least_block_by_servers(least);
+  };
+  by_servers(*groups.tp, groups.tp_servers);
+  by_servers(*groups.block, groups.block_servers);
+  return groups;
+}
+
 /// The device times the spans of ops where its memory is apart from the host's.
 const attention::Compute& timed(const attention::Compute& compute, bool memory_is_apart) {
   if (memory_is_apart)
@@ -81,9 +99,8 @@ Replica::Replica(comm::Communicator& ranks, std::unique_ptr<comm::Communicator> 
                  const attention::Compute& compute, const Settings& settings)
     : tensors_(std::move(tensors)),
       compute_(timed(compute, tensors_ != nullptr)),
-      groups_(attention::make_replica_groups(transfers(tensors_, ranks), settings.sp, settings.tp,
-                                             settings.places, settings.ep,
-                                             wire_of(settings, weights, compute, ranks))),
+      groups_(groups_of(transfers(tensors_, ranks), settings,
+                        wire_of(settings, weights, compute, ranks))),
       cache_(kv_shape(config, groups_.place, settings.kv_dtype), settings.kv_tokens, compute.device,
              recent_layers(config, settings)),
       attention_(groups_, {config.num_heads, config.num_kv_heads, config.attention_scale},

@@ -32,6 +32,9 @@ class Replica {
     /// The type in which activations travel, fp32 or bf16; absent: bf16 where all ranks' products take
     /// it and layout_invariant allows it.
     std::optional<DType> wire = {};
+    /// By which routes between servers are chosen: of keys (KvRoutes), and of gathers and scatters by
+    /// NCCL (least_block_by_servers). Zeros choose none. The same on every rank.
+    parallel::LinkCosts link_costs = {};
   };
 
   /// What a job and its resources say of the settings. Memory of resources that is not settled yet,

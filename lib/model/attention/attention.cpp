@@ -166,6 +166,7 @@ void Attention::begin_exchange() {
     plan.wanted.push_back(
         parallel::head_shard(heads_.num_heads, heads_.num_kv_heads, shards, shard));
   }
+  choose_routes(over_block ? groups_.block_servers : groups_.sp_servers, plan);
   // Round a ring, merged in a fixed order, or by levels, all rows go together.
   const bool in_parts = pass_.size() == 1 && !by_levels_ && !invariant_;
   parts_ = in_parts ? parallel::attend_parts(plan.rows, group.rank())
@@ -175,6 +176,16 @@ void Attention::begin_exchange() {
     if (parts_.size() > 1) rows.push_back(part.rows);
   row_parts_.begin_pass(pass_, std::move(rows));
   exchange_.begin_pass(group, std::move(plan));
+}
+
+void Attention::choose_routes(std::span<const int> servers, ExchangePlan& plan) const {
+  std::vector<parallel::HeadRange> wanted;
+  for (const HeadShard& heads : plan.wanted) wanted.push_back(heads.kv);
+  const auto relayed = parallel::KvRoutes::by_servers(wanted, servers);
+  const int64_t row_bytes = 2 * wanted.front().size() * cache_.shape().head_dim *
+                            static_cast<int64_t>(size_of(groups_.wire));
+  if (parallel::saved_s(relayed, plan.rows, static_cast<double>(row_bytes), groups_.link_costs) > 0)
+    plan.routes = relayed;
 }
 
 void Attention::start_keys(const TensorView& k, const TensorView& v) {

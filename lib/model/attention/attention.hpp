@@ -108,6 +108,8 @@ class Attention {
   AttentionPath& path_of(int64_t window);
   void begin_paths();
   void begin_exchange();
+  /// Relays keys between servers where that saves time.
+  void choose_routes(std::span<const int> servers, ExchangePlan& plan) const;
   void store(int64_t layer, const TensorView& k, const TensorView& v);
   void attend(int64_t layer, const LayerRows& x, const TensorView& out);
   void store_and_attend(int64_t layer, const LayerRows& x, const TensorView& out);

@@ -64,6 +64,7 @@ ReplicaGroups make_replica_groups(comm::Communicator& replica, int sp, int tp,
                in_block = places_of(of_block);
   groups.ring_places = in_ring;
   groups.tp_places = in_tp;
+  groups.sp_servers = comm::server_of_rank(in_sp);
   groups.tp_servers = comm::server_of_rank(in_tp);
   groups.block_servers = comm::server_of_rank(in_block);
   groups.ring->set_places(in_ring);

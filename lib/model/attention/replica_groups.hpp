@@ -8,6 +8,7 @@
 
 #include "lib/base/core/dtype.hpp"
 #include "lib/ranks/comm/communicator.hpp"
+#include "lib/ranks/parallel/kv_routes.hpp"
 #include "lib/ranks/parallel/sharding.hpp"
 
 namespace pecia::attention {
@@ -20,10 +21,11 @@ struct ReplicaGroups {
   std::unique_ptr<comm::Communicator> tp;     ///< ranks of the same cp and sp, by tp
   std::unique_ptr<comm::Communicator> block;  ///< ranks of the same cp, by parallel::kv_shard
   /// Labels of the ranks' servers, by rank of the group.
-  std::vector<int> tp_servers, block_servers;
+  std::vector<int> sp_servers, tp_servers, block_servers;
   /// Places of the ranks of these groups; all the same where they are not known.
   std::vector<comm::RackServerGpu> ring_places, tp_places;
-  DType wire = DType::fp32;  ///< type in which activations travel: fp32, or bf16
+  DType wire = DType::fp32;        ///< type in which activations travel: fp32, or bf16
+  parallel::LinkCosts link_costs;  ///< by which routes are chosen; the same on all ranks
 };
 
 /// Makes the groups of rank (cp_index · sp + sp_index) · tp + tp_index of `replica`, which has

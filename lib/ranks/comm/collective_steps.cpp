@@ -187,6 +187,12 @@ class ReduceScatter {
 
 }  // namespace
 
+std::vector<int64_t> equal_cuts(int64_t total, int parts) {
+  std::vector<int64_t> counts(parts, total / parts);
+  for (int part = 0; part < total % parts; ++part) ++counts[part];
+  return counts;
+}
+
 int64_t reduce_scatter_scratch(const ServerMap& servers, int rank,
                                std::span<const int64_t> counts) {
   const int server = servers.server(rank);

@@ -20,6 +20,9 @@ namespace pecia::comm {
 /// is called once, in order. `servers` outlives the steps.
 using Step = std::function<Exchange()>;
 
+/// The cuts of an all-reduce: as equal as can be, the first ones longer by one.
+std::vector<int64_t> equal_cuts(int64_t total, int parts);
+
 /// Numbers that reduce_scatter_steps needs scratch space for on `rank`.
 int64_t reduce_scatter_scratch(const ServerMap& servers, int rank, std::span<const int64_t> counts);
 

@@ -35,7 +35,8 @@
 /// on the flat route, and also the sums of servers on the hierarchical one. NCCL rounds after each
 /// addition of its route.
 ///
-/// NCCL chooses its own routes and orders. With SumOrder::tree it is asked for one level of the
+/// NCCL chooses its own routes and orders, but for gathers and scatters of large blocks over servers
+/// with slow links (nccl_server_collectives.hpp). With SumOrder::tree it is asked for one level of the
 /// tree after the other. Each level is a sum of two ranks, which has only one order. The number of
 /// ranks must then be a power of two.
 ///

@@ -187,8 +187,13 @@ class Communicator {
   virtual std::unique_ptr<Collectives> make_collectives(std::vector<int> server_of_rank,
                                                         SumOrder order);
 
+  /// Gathers and scatters of Collectives that are made from now on go by servers where their largest
+  /// block has at least so many bytes, if the group's tensors travel by NCCL. It is the same on every
+  /// rank. Other collectives choose their route by the servers alone.
+  virtual void set_least_block_by_servers(int64_t) {}
+
   /// Whether transfers are enqueued on the device's stream, as ops are. Then the host does not wait
-  /// when a transfer starts or is waited for.
+  /// when a transfer starts or is waited for, and transfers of a group follow each other.
   virtual bool on_stream() const { return false; }
 
   /// The library that moves tensors of a device, for the log: "NCCL 2.28.9, …"; "" for host memory.

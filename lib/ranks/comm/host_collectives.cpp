@@ -2,8 +2,6 @@
 #include "lib/ranks/comm/host_collectives.hpp"
 
 #include <functional>
-#include <numeric>
-#include <set>
 #include <utility>
 
 #include "lib/base/core/error.hpp"
@@ -42,19 +40,10 @@ void check_blocks(const Addends& partial, std::span<const int64_t> counts, const
       "the sum overlaps the partials elsewhere than at its own block");
 }
 
-/// With all ranks on one server nothing is to be saved, and one exchange does instead of two.
-std::vector<int> labels_to_use(const Communicator& group, std::vector<int> labels) {
+std::vector<int> labels_of(const Communicator& group, std::vector<int> labels) {
   PECIA_CHECK(labels.size() == static_cast<size_t>(group.size()), "servers of {} ranks, of {}",
               labels.size(), group.size());
-  if (std::set<int>(labels.begin(), labels.end()).size() == 1)
-    std::iota(labels.begin(), labels.end(), 0);
-  return labels;
-}
-
-std::vector<int64_t> equal_cuts(int64_t total, int parts) {
-  std::vector<int64_t> counts(parts, total / parts);
-  for (int part = 0; part < total % parts; ++part) ++counts[part];
-  return counts;
+  return labels_to_use(std::move(labels));
 }
 
 }  // namespace
@@ -64,7 +53,7 @@ class HostCollectives::State {
   class Running;
 
   State(Communicator& group_of, std::vector<int> labels, Sums made)
-      : group(group_of), servers(labels_to_use(group, std::move(labels))), sums(made) {}
+      : group(group_of), servers(labels_of(group, std::move(labels))), sums(made) {}
 
   std::vector<std::byte> borrow_scratch(int64_t bytes) {
     std::vector<std::byte> scratch;

@@ -21,7 +21,7 @@ namespace pecia::comm {
 /// Then `late` is told which call it was, and is to end the job. It is told within another
 /// wait_timeout, 10 s at most, also where NCCL does not abort.
 ///
-/// Traffic counts collectives as if every rank sent to every other.
+/// Traffic counts collectives as HostCollectives would send them.
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host,
                                                      std::unique_ptr<Nccl> nccl,
                                                      device::Device& device, device::Stream& stream,

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/ranks/comm/server_map.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <functional>
 #include <map>
+#include <numeric>
 
 namespace pecia::comm {
 
@@ -19,6 +22,12 @@ ServerMap::ServerMap(std::span<const int> label_of_rank) {
   }
 }
 
+std::vector<int> labels_to_use(std::vector<int> label_of_rank) {
+  if (std::ranges::adjacent_find(label_of_rank, std::not_equal_to()) == label_of_rank.end())
+    std::iota(label_of_rank.begin(), label_of_rank.end(), 0);
+  return label_of_rank;
+}
+
 bool sums_as_flat(std::span<const int> label_of_rank) {
   const ServerMap servers(label_of_rank);
   if (servers.num_ranks() == 0) return true;
@@ -27,6 +36,13 @@ bool sums_as_flat(std::span<const int> label_of_rank) {
   for (int rank = 0; rank < servers.num_ranks(); ++rank)
     if (servers.server(rank) != rank / width) return false;
   return true;
+}
+
+bool ServerMap::is_regular() const {
+  const auto width = num_servers() == 0 ? 1 : static_cast<int>(ranks_.front().size());
+  for (int rank = 0; rank < num_ranks(); ++rank)
+    if (server_of_rank_[rank] != rank / width) return false;
+  return num_ranks() == num_servers() * width;
 }
 
 int ServerMap::delegate(int server, int rank) const {

@@ -22,6 +22,9 @@ class ServerMap {
   int server(int rank) const { return server_of_rank_[rank]; }
   const std::vector<int>& ranks(int server) const { return ranks_[server]; }
 
+  /// Whether server s has the ranks s·L, …, s·L + L − 1, each the same number L.
+  bool is_regular() const;
+
   /// The rank of `server` that sends and receives on behalf of `rank` there. On its own server this
   /// is `rank` itself; elsewhere the server's ranks share the work.
   int delegate(int server, int rank) const;
@@ -31,6 +34,10 @@ class ServerMap {
   std::vector<int> index_on_server_;
   std::vector<std::vector<int>> ranks_;
 };
+
+/// The labels as ServerMap wants them for a collective: with all ranks on one server nothing is to be
+/// saved, and each rank counts as a server of its own.
+std::vector<int> labels_to_use(std::vector<int> label_of_rank);
 
 /// Whether summing over each server's ranks and then over the servers makes the same additions as
 /// summing over all ranks in pairs of neighbours (Collectives). This holds when each server has the

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "lib/base/core/build_info.hpp"
 #include "lib/base/core/codes.hpp"
@@ -11,6 +12,7 @@
 #include "lib/ranks/cluster/machine.hpp"
 #include "lib/ranks/comm/collectives.hpp"
 #include "lib/ranks/comm/of_first.hpp"
+#include "lib/ranks/comm/server_map.hpp"
 #include "lib/settle/measure/product_rates.hpp"
 #include "lib/settle/measure/rates_cache.hpp"
 
@@ -108,14 +110,22 @@ double bandwidth_of(comm::Communicator& world, const attention::Compute& compute
   return static_cast<double>(bytes) / seconds[repetitions / 2];
 }
 
-/// Bandwidth of one message of each rank to the next.
+/// Bandwidth of one message of each rank to the next of `ranks`, which has this rank.
+double bandwidth_to_next(comm::Communicator& world, comm::Communicator& group,
+                         const attention::Compute& compute, const std::vector<int>& ranks) {
+  const auto size = std::ssize(ranks);
+  const auto own = std::ranges::find(ranks, group.rank()) - ranks.begin();
+  const int right = ranks.at((own + 1) % size), left = ranks.at((own + size - 1) % size);
+  return bandwidth_of(world, compute, [&](auto sent, auto received) {
+    return group.start_send_receive(sent, right, received, left);
+  });
+}
+
 double ring_bandwidth(comm::Communicator& world, comm::Communicator& ring,
                       const attention::Compute& compute) {
-  const int right = (ring.rank() + 1) % ring.size();
-  const int left = (ring.rank() + ring.size() - 1) % ring.size();
-  return bandwidth_of(world, compute, [&](auto sent, auto received) {
-    return ring.start_send_receive(sent, right, received, left);
-  });
+  std::vector<int> ranks(ring.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return bandwidth_to_next(world, ring, compute, ranks);
 }
 
 /// Bandwidth of an equal message of each rank to every other.
@@ -175,6 +185,21 @@ parallel::RingRates measure_rates(comm::Communicator& world, comm::Communicator&
                                   const attention::Compute& compute, const AttentionShape& shape) {
   const double flops = attention_flops(world, compute, shape);
   return {flops, ring_bandwidth(world, ring, compute), all_to_all_bandwidth(world, ring, compute)};
+}
+
+parallel::LinkCosts measure_link_costs(comm::Communicator& world, comm::Communicator& replica,
+                                       std::span<const int> servers,
+                                       const attention::Compute& compute) {
+  const comm::ServerMap map(servers);
+  // Ranks with the same index on their servers, and ranks of a server.
+  std::vector<int> across;
+  const std::vector<int>& inside = map.ranks(map.server(replica.rank()));
+  const auto index = std::ranges::find(inside, replica.rank()) - inside.begin();
+  for (int server = 0; server < map.num_servers(); ++server)
+    if (index < std::ssize(map.ranks(server))) across.push_back(map.ranks(server)[index]);
+  return {.across_s_per_byte = 1 / bandwidth_to_next(world, replica, compute, across),
+          .inside_s_per_byte = 1 / bandwidth_to_next(world, replica, compute, inside),
+          .exchange_s = exchange_seconds(world, replica, compute)};
 }
 
 std::string rates_key(comm::Communicator& world, const comm::Communicator& ring,

@@ -11,6 +11,7 @@
 #include "lib/model/config/config.hpp"
 #include "lib/model/weights/stored_codes.hpp"
 #include "lib/ranks/comm/communicator.hpp"
+#include "lib/ranks/parallel/link_costs.hpp"
 #include "lib/ranks/parallel/ring_rule.hpp"
 #include "lib/ranks/parallel/shift_rule.hpp"
 
@@ -41,6 +42,13 @@ parallel::RingRates measure_rates(comm::Communicator& world, comm::Communicator&
 /// Collective over `world`; every rank gets the same.
 double exchange_seconds(comm::Communicator& world, comm::Communicator& group,
                         const attention::Compute& compute);
+
+/// Measures the links between the ranks of a replica: from each rank to one of another server, to one
+/// of its own, and an exchange more; takes about 120 ms. `servers` has labels by rank. Such replicas together make up `world`. Collective over `world`; every
+/// rank gets the same.
+parallel::LinkCosts measure_link_costs(comm::Communicator& world, comm::Communicator& replica,
+                                       std::span<const int> servers,
+                                       const attention::Compute& compute);
 
 /// A key of what rates depend on: device, CPU, instructions, threads, ranks, hosts, ring, shape and
 /// build. Rank 0's CPU stands for all. Collective over `world`.

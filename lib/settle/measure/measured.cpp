@@ -22,7 +22,10 @@ std::string to_json(const Measured& measured, const resources::Resources& resour
             {"elastic", resources.elastic},
             {"ring_flops", measured.ring.flops},
             {"ring_bandwidth", measured.ring.bandwidth},
-            {"all_to_all_bandwidth", measured.ring.all_to_all_bandwidth}};
+            {"all_to_all_bandwidth", measured.ring.all_to_all_bandwidth},
+            {"links",
+             {measured.links.across_s_per_byte, measured.links.inside_s_per_byte,
+              measured.links.exchange_s}}};
   if (!measured.products.empty()) json["products"] = measured.products;
   json["layout"] = {{"ranks", resources.dp * resources.degrees().ranks()},
                     {"settings", measured.layout}};
@@ -41,6 +44,9 @@ std::optional<Measured> parse_measured(const std::string& text,
   if (json.contains("shift_threshold"))
     measured.shift_threshold = json.at("shift_threshold").get<int64_t>();
   measured.products = json.value("products", "");
+  const Json& links = json.at("links");
+  measured.links = {links.at(0).get<double>(), links.at(1).get<double>(),
+                    links.at(2).get<double>()};
   return measured;
 } catch (const nlohmann::json::exception&) {
   return {};

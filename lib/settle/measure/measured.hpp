@@ -12,6 +12,7 @@
 
 #include "lib/model/attention/compute.hpp"
 #include "lib/ranks/comm/communicator.hpp"
+#include "lib/ranks/parallel/link_costs.hpp"
 #include "lib/ranks/parallel/ring_rule.hpp"
 #include "lib/ranks/parallel/shift_rule.hpp"
 #include "lib/work/resources/resources.hpp"
@@ -24,6 +25,7 @@ struct Measured {
   std::string products;                    ///< of CPUs, as products_text writes them; "": GPUs
   /// Settings of the job that were chosen by foreseen times, as "parallel.dp=2"; none: by rule.
   std::vector<std::string> layout = {};
+  parallel::LinkCosts links = {};  ///< used where routes between servers are chosen by them
 };
 
 /// Text for an attribute of the results. Parsing returns nothing for other degrees of parallelism,

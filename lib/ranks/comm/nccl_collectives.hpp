@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Gathers and sums by NCCL, which chooses routes and orders itself. Another form is there for sums in
+/// tree order (nccl_paired_collectives.hpp), and for gathers and scatters over several servers
+/// (nccl_server_collectives.hpp). Traffic counts what
+/// HostCollectives would send, whose routes are known.
+
+#include <memory>
+#include <vector>
+
+#include "lib/ranks/comm/collectives.hpp"
+#include "lib/ranks/comm/nccl_queue.hpp"
+#include "lib/ranks/comm/nccl_step_ranks.hpp"
+#include "lib/ranks/comm/server_map.hpp"
+
+namespace pecia::comm {
+
+/// NCCL's own.
+class NcclCollectives : public Collectives {
+ public:
+  /// `server_of_rank`: as in Communicator::make_collectives.
+  NcclCollectives(std::shared_ptr<NcclQueue> queue, std::shared_ptr<NcclStepRanks> step_ranks,
+                  const std::vector<int>& server_of_rank);
+
+  /// NCCL chooses the route itself.
+  Route route() const override { return Route::flat; }
+
+  std::unique_ptr<Transfer> start_all_gather(std::vector<std::span<std::byte>> blocks) override;
+  std::unique_ptr<Transfer> start_reduce_scatter(Addends partial, std::span<const int64_t> counts,
+                                                 Addends mine) override;
+  std::unique_ptr<Transfer> start_all_reduce(Addends values) override;
+  std::unique_ptr<Transfer> start_all_reduce_in_step(Addends values) override;
+
+  void progress() override { queue_->poll(); }
+
+ protected:
+  void count_all_gather(const std::vector<std::span<std::byte>>& blocks);
+  void count_reduce_scatter(const Addends& partial, std::span<const int64_t> counts);
+
+  std::shared_ptr<NcclQueue> queue_;
+  const ServerMap servers_;  ///< each rank is a server of its own where nothing is to be saved
+
+ private:
+  void count_all_reduce(const Addends& values);
+
+  std::shared_ptr<NcclStepRanks> step_ranks_;
+};
+
+/// In a group of calls: brings each rank's own block to all ranks of `nccl`. One call if the blocks
+/// are of one size and follow each other.
+void call_all_gather(Nccl& nccl, std::span<const std::span<std::byte>> blocks,
+                     device::Stream& stream);
+
+/// In a group of calls: `mine` becomes the sum of the block of `own`, this rank of `nccl`. One call if
+/// the blocks are of one size.
+void call_reduce_scatter(Nccl& nccl, int own, const Addends& partial,
+                         std::span<const int64_t> counts, const Addends& mine,
+                         device::Stream& stream);
+
+}  // namespace pecia::comm

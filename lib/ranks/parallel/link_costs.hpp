@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What messages cost between servers and inside them, and which gathers and scatters of GPUs go by
+/// servers therefore.
+///
+/// NCCL's all-gathers and reduce-scatters over several servers are rings, one for each network
+/// adapter. Take S servers of L ranks and a block of b bytes of each rank. Each rank's share of the
+/// adapters then sends, and each rank sends inside its server,
+///
+///                   between servers    inside         at the same time
+///     ring          b · (S − 1/L)      b · (SL − 1)   yes: chunks follow each other
+///     by servers    b · (S − 1)        b · S (L − 1)  no: all between first, or last
+///
+/// A block that has come to a server does not leave it again on the way to its own one, so by servers
+/// b · (1 − 1/L) bytes less cross. That pays where links between servers are far slower. With the
+/// figures of the presets, S 2 and L 8, in nanoseconds for each byte of a block:
+///
+///     50 GB/s for each GPU, 450 inside (h100-nvswitch)     ring 0.038    by servers 0.051
+///     50 GB/s for all 8, 300 inside (a100-p4d)             ring 0.30     by servers 0.21
+///
+/// Source: CSPS, hierarchical SP-TP. What else stays NCCL's own, and why:
+///
+///     all-reduce      NCCL's trees add inside the server first, and their sums cross as few times
+///     all-to-all      each byte crosses once either way. By servers a rank would send S − 1 messages
+///                     in place of (S − 1) · L, but packs, copies and waits once more, for tens of µs;
+///                     a message within a group of calls takes about one.
+
+#include <cstdint>
+#include <limits>
+
+namespace pecia::parallel {
+
+/// Of messages on a rank while all ranks send.
+struct LinkCosts {
+  double across_s_per_byte = 0, inside_s_per_byte = 0;  ///< to another server, and inside one
+  double exchange_s = 0;                                ///< of one more exchange of a few bytes
+
+  bool operator==(const LinkCosts&) const = default;
+};
+
+inline constexpr int64_t no_block = std::numeric_limits<int64_t>::max();
+
+/// The bytes of a block from which on gathers and scatters are faster by servers than in a ring;
+/// no_block if none is, and if the costs are zeros.
+int64_t least_block_by_servers(const LinkCosts& costs, int servers, int ranks_per_server);
+
+}  // namespace pecia::parallel

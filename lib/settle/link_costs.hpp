@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What routes between servers are chosen by: those of keys that several ranks of a server need
+/// (parallel::KvRoutes), and those of gathers and scatters by NCCL (parallel::least_block_by_servers).
+
+#include "lib/model/attention/compute.hpp"
+#include "lib/ranks/parallel/link_costs.hpp"
+#include "lib/settle/facts.hpp"
+
+namespace pecia::settle {
+
+/// Measured now, or what an earlier start kept, where the replica has such routes to choose; else
+/// zeros, which choose none. The reason goes into `resources`. `tensors`: the ranks of the replica, for
+/// tensors where `compute` is. Collective over all ranks; the same on every rank.
+parallel::LinkCosts link_costs(const Facts& facts, comm::Communicator& tensors,
+                               const attention::Compute& compute, resources::Resources& resources);
+
+}  // namespace pecia::settle
