@@ -6,7 +6,7 @@
 #   scripts/gpu-check.sh PHASE OUT      runs a phase; OUT is a folder that several phases share
 #   scripts/gpu-check.sh --list         prints all steps with their limits in seconds
 #
-#   A  240 s  doctor, some tests of ops, goldens, times of products and attention, prefill and decode of an 8B shape
+#   A  270 s  doctor, tests of ops, goldens, times of products, attention, experts, prefill and decode of an 8B shape
 #   B  300 s  four layers of 8B's widths against transformers on this GPU; mixed lengths, graphs on and off, fp8
 #   C  420 s  every test of the ops; compute-sanitizer on our own kernels
 #   D  300 s  two and four ranks over NCCL on this GPU, under MPS: every mode, graphs, teams, csa, a killed rank
@@ -22,7 +22,7 @@
 # failed or did not end in time; 2: there is no GPU, or no build.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-declare -A deadline_of=([A]=240 [B]=300 [C]=420 [D]=300 [E]=200)
+declare -A deadline_of=([A]=270 [B]=300 [C]=420 [D]=300 [E]=200)
 
 usage() {
   sed -n '4,8p' "$here/$(basename "${BASH_SOURCE[0]}")" >&2
@@ -259,12 +259,14 @@ phase_A() {
   local whole=$work/llama-3-8b-random
   model_begin "$whole" "${widths[@]}" --layers 32
   step "doctor" 8 "${in_shell[@]}" run pecia doctor
-  step "some tests of the ops" 30 "${in_shell[@]}" run test_kernels_cuda --gtest_filter="$small"
+  step "some tests of the ops" 30 "${in_shell[@]}" run test_kernels_cuda \
+    --gtest_filter="$small:Backends/*Experts.Agree*"
   step "goldens, 1 rank" 25 "${in_shell[@]}" alone test_goldens
   step "whole models in bf16" 15 "${in_shell[@]}" alone test_production_types
   local ops=(pecia-bench ops --backend cuda --runs 3 --json "$results")
   step "times of products" 30 "${in_shell[@]}" run "${ops[@]}" --op linear
   step "times of attention" 30 "${in_shell[@]}" run "${ops[@]}" --op attention
+  step "times of experts" 30 "${in_shell[@]}" run "${ops[@]}" --op experts
   step "a model of the 8B shape" 15 "${in_shell[@]}" model_ready "$whole" "${model_pid:-0}" || return
   local model=(--backend cuda --model "$whole" --json "$results")
   step "prefill of 8B, 8K and 32K" 42 "${in_shell[@]}" run pecia-bench prefill "${model[@]}" --runs 2 --tokens 8192,32768

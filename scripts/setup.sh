@@ -10,7 +10,7 @@
 #     report           what pecia-report draws with
 #     test             what tests/scripts needs: pytest, books and report
 #     dev              what scripts/check.sh calls, and pre-commit
-#     cuda             the headers of cudnn-frontend, and cuobjdump into build/cuda-tools (x86-64)
+#     cuda             the headers of cudnn-frontend and CUTLASS, and cuobjdump into build/cuda-tools (x86-64)
 #     grammar          the sources of XGrammar, for generation.schema
 #     peers            build/peers, what bench peers measures; peers-openvino: build/peers-openvino
 set -euo pipefail
@@ -139,6 +139,20 @@ get_cudnn_frontend() {
   cp "$list" "$folder/unpacked"
 }
 
+# The headers of CUTLASS, out of its wheel into build/cutlass, unless those have been unpacked.
+get_cutlass() {
+  local list="$root/scripts/requirements-cutlass.txt" folder="$root/build/cutlass" wheel
+  if cmp -s "$list" "$folder/unpacked"; then return; fi
+  rm -rf "$folder"
+  step "getting the headers of CUTLASS" "$root/.venv/bin/pip" download --disable-pip-version-check --no-input -q \
+    --no-deps --require-hashes --only-binary :all: -d "$folder/wheel" -r "$list"
+  wheel=$(echo "$folder"/wheel/*.whl)
+  step "unpacking $(basename "$wheel")" "$root/.venv/bin/python" -m zipfile -e "$wheel" "$folder/wheel"
+  mv "$folder/wheel/cutlass_library/source/include" "$folder/include"
+  rm -r "$folder/wheel"
+  cp "$list" "$folder/unpacked"
+}
+
 # cuobjdump and the disassembler that it calls, out of their wheels into build/cuda-tools/bin, unless they are there.
 # `pecia_tools.gpu.kernel_sass` reads what it prints. Other processors have no such wheels, or may have the tools from CUDA.
 get_cuobjdump() {
@@ -200,7 +214,7 @@ case "${1:-}" in
   report) install_requirements requirements-report ;;
   test) for name in books report test; do install_requirements "requirements-$name"; done ;;
   dev) install_requirements requirements-dev ;;
-  cuda) get_cudnn_frontend && get_cuobjdump ;;
+  cuda) get_cudnn_frontend && get_cutlass && get_cuobjdump ;;
   grammar) get_xgrammar ;;
   peers | peers-openvino) make_peers "$1" ;;
 esac

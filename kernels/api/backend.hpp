@@ -54,6 +54,8 @@ class Backend {
   /// "cuDNN 9.19.0". Returns "none: " and the reason if there could be a library, and "" if the
   /// backend has no use for one.
   virtual std::string attention_library() const { return ""; }
+  /// Does the same for the library that multiplies many rows with experts.
+  virtual std::string expert_library() const { return ""; }
 
   /// Tells whether `attention` takes AttentionArgs::merged.
   virtual bool merges_attention() const { return false; }
@@ -203,11 +205,15 @@ std::unique_ptr<Backend> make_cpu_backend(const CpuProducts& products = MatmulKi
 /// What computes large pieces of prefill attention: a library if one is found, the library by graphs
 /// of static shape alone (a benchmark compares these), or our own kernels.
 enum class AttentionBy { library, static_graphs, own_kernels };
+/// What multiplies many rows with experts: a library if this build has one for the GPU, or our own
+/// kernels.
+enum class ExpertsBy { library, own_kernels };
 
 /// Makes the backend of a device that make_cuda_device made and that outlives it. Tensors must be
 /// in the device's memory, and the device must have made the streams. The backend takes one stream
 /// at a time. Only the thread that made the device may call it.
 std::unique_ptr<Backend> make_cuda_backend(device::Device& device,
-                                           AttentionBy attention = AttentionBy::library);
+                                           AttentionBy attention = AttentionBy::library,
+                                           ExpertsBy experts = ExpertsBy::library);
 
 }  // namespace pecia::kernels

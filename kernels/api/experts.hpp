@@ -49,6 +49,8 @@ struct ExpertsArgs {
 /// The products of rows with their experts wait for their sum in so much memory of a GPU. A call of
 /// more rows takes several rounds, in each of which an expert has fewer rows.
 inline constexpr int64_t gpu_expert_bytes = int64_t{512} << 20;
+/// Where a library multiplies codes, the matrices of some experts become bf16 in so much more.
+inline constexpr int64_t gpu_widened_expert_bytes = int64_t{512} << 20;
 
 /// How many of `experts` experts are touched if each of `rows` rows chooses `k` different ones,
 /// independently and all alike. One row touches k.

@@ -22,6 +22,11 @@ class CudaBackend : public Backend {
     return context_.sdpa ? context_.sdpa->name() : "none: " + context_.why_no_sdpa;
   }
 
+  std::string expert_library() const override {
+    return context_.grouped_matmul ? context_.grouped_matmul->name()
+                                   : "none: " + context_.why_no_grouped_matmul;
+  }
+
   bool rounds_products() const override { return true; }
   bool gains_by_fewer_ops() const override { return true; }
 

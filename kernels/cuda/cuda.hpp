@@ -10,6 +10,7 @@
 #include "kernels/api/backend.hpp"
 #include "kernels/cuda/attention/attention_calls.hpp"
 #include "kernels/cuda/attention/sdpa.hpp"
+#include "kernels/cuda/experts/grouped_matmul.hpp"
 #include "kernels/cuda/linear/matmul.hpp"
 #include "kernels/cuda/sampling/row_sort.hpp"
 #include "kernels/cuda/shared/kept_arrays.hpp"
@@ -22,6 +23,8 @@ struct Libraries {
   std::unique_ptr<Matmul> matmul;
   std::unique_ptr<RowSort> row_sort;
   FoundSdpa sdpa;
+  FoundGroupedMatmul grouped_matmul = {};
+  int64_t widened_expert_bytes = gpu_widened_expert_bytes;  ///< a test takes less
 };
 
 /// What the ops share. Scratch memory is used by one op at a time, in the order of the stream.
@@ -33,7 +36,10 @@ struct Context {
         matmul(std::move(libraries.matmul)),
         row_sort(std::move(libraries.row_sort)),
         sdpa(std::move(libraries.sdpa.sdpa)),
-        why_no_sdpa(std::move(libraries.sdpa.why_not)) {}
+        why_no_sdpa(std::move(libraries.sdpa.why_not)),
+        grouped_matmul(std::move(libraries.grouped_matmul.matmul)),
+        why_no_grouped_matmul(std::move(libraries.grouped_matmul.why_not)),
+        widened_expert_bytes(libraries.widened_expert_bytes) {}
 
   device::Device& device;
   Staging staging;
@@ -43,6 +49,9 @@ struct Context {
   std::unique_ptr<RowSort> row_sort;
   std::unique_ptr<Sdpa> sdpa;  ///< may be null: then our own kernels do all attention
   std::string why_no_sdpa;
+  std::unique_ptr<GroupedMatmul> grouped_matmul;  ///< may be null: then our own kernels do it
+  std::string why_no_grouped_matmul;
+  int64_t widened_expert_bytes;
   device::Buffer operand{device, device::Memory::device};      ///< x of a product, in its type
   device::Buffer codes{device, device::Memory::device};        ///< x of a product, in fp8
   device::Buffer code_scales{device, device::Memory::device};  ///< scales of its rows
@@ -53,6 +62,7 @@ struct Context {
   device::Buffer widened{device, device::Memory::device};        ///< rows of codes as bf16
   device::Buffer expert_pairs{device, device::Memory::device};   ///< pairs of rows and experts
   device::Buffer activated{device, device::Memory::device};      ///< activations of experts in bf16
+  device::Buffer group_arrays{device, device::Memory::device};   ///< GroupArrays
   device::Buffer bias{device, device::Memory::device};           ///< bias of a product, in fp32
   device::Buffer partials{device, device::Memory::device};       ///< partials of attention
   device::Buffer arrivals{device, device::Memory::device};       ///< counters of attention's blocks

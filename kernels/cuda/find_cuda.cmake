@@ -62,3 +62,14 @@ if(NOT PECIA_CUDNN_FRONTEND_INCLUDE)
   message(STATUS "cudnn_frontend.h was not found: prefill attention will not use cuDNN. scripts/setup.sh cuda gets it, "
                  "or set CUDNN_FRONTEND_HOME to the folder that holds its include")
 endif()
+
+# The headers of CUTLASS, of which grouped products of experts are made for compute capability 9.0; without them our own
+# kernels do all of these.
+find_path(PECIA_CUTLASS_INCLUDE cutlass/cutlass.h
+          HINTS $ENV{CUTLASS_HOME}/include ${PROJECT_SOURCE_DIR}/build/cutlass/include)
+if(NOT "90a" IN_LIST PECIA_CUDA_ARCHITECTURES)
+  message(STATUS "The build is not for 90a: products of experts will not use CUTLASS")
+elseif(NOT PECIA_CUTLASS_INCLUDE)
+  message(STATUS "cutlass/cutlass.h was not found: products of experts will not use CUTLASS. scripts/setup.sh cuda gets "
+                 "it, or set CUTLASS_HOME to the folder that holds its include")
+endif()

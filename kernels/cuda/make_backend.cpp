@@ -5,11 +5,15 @@
 
 namespace pecia::kernels {
 
-std::unique_ptr<Backend> make_cuda_backend(device::Device& device, AttentionBy attention) {
+std::unique_ptr<Backend> make_cuda_backend(device::Device& device, AttentionBy attention,
+                                           ExpertsBy experts) {
   PECIA_CHECK(device::is_cuda_device(device), "the CUDA backend on '{}'", device.info().name);
   cuda::Libraries libraries = {cuda::make_cublas_matmul(device),
                                cuda::make_cub_row_sort(device),
+                               {nullptr, "own kernels were asked for"},
                                {nullptr, "own kernels were asked for"}};
+  if (experts == ExpertsBy::library)
+    libraries.grouped_matmul = cuda::find_cutlass_grouped_matmul(device);
   switch (attention) {
     case AttentionBy::library:
       libraries.sdpa = cuda::find_cudnn_sdpa(device, cuda::SdpaGraphs::any);

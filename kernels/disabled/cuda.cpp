@@ -3,7 +3,7 @@
 
 namespace pecia::kernels {
 
-std::unique_ptr<Backend> make_cuda_backend(device::Device&, AttentionBy) {
+std::unique_ptr<Backend> make_cuda_backend(device::Device&, AttentionBy, ExpertsBy) {
   fail<Unsupported>(
       "this pecia was built without CUDA; set backend: cpu (or auto) in the job file");
 }

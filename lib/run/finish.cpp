@@ -30,6 +30,7 @@ const device::GraphCounts* graphs_of(const Setup& setup) {
 void add_gpu_facts(const Setup& setup, report::RunReport& report) {
   if (!setup.resources.gpus) return;
   report.modes.attention_library = setup.place.backend->attention_library();
+  if (setup.config.experts) report.modes.expert_library = setup.place.backend->expert_library();
   if (const device::GraphCounts* graphs = graphs_of(setup))
     report.modes.graphs = {graphs->launched,  graphs->made,    graphs->piecemeal,    graphs->joint,
                            graphs->disagreed, graphs->why_not, graphs->why_not_joint};

@@ -26,6 +26,7 @@ RunFacts facts_of(const Setup& setup, const LoadedWeights& weights) {
           setup.ranks.places,
           gpus ? place.device->info().name : "",
           place.backend->attention_library(),
+          setup.config.experts ? place.backend->expert_library() : "",
           gpus ? held : place.backend->operand_type(held),
           weights.rounding ? std::string(name_of(held)) : types_text(weights.views()),
           weights.rounding,

@@ -330,6 +330,7 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
                   .threads = resources.threads.count,
                   .compute = std::string(name_of(facts.compute)),
                   .attention_library = facts.attention_library,
+                  .expert_library = facts.expert_library,
                   .kv_dtype = std::string(name_of(resources.kv_dtype)),
                   .wire = resources.wire && resources.degrees().ranks() > 1
                               ? std::string(name_of(*resources.wire))

@@ -27,6 +27,7 @@ struct RunFacts {
   std::vector<comm::RackServerGpu> places;  ///< by rank of `ordered`
   std::string gpu;                          ///< rank 0's GPU, "" where it computes on the CPU
   std::string attention_library = {};       ///< Backend::attention_library of rank 0
+  std::string expert_library = {};          ///< Backend::expert_library of rank 0, for mixtures
   DType compute = DType::fp32;              ///< type of the operands of matrix products
   std::string weights = "fp32";             ///< model::types_text of what is resident
   std::optional<measure::WeightRounding> rounding = {};  ///< where they were rounded at load

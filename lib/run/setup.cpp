@@ -130,7 +130,10 @@ Setup set_up(const RunOptions& options, comm::Communicator& world) {
   auto log = report::make_logger(ranks.ordered->rank(), world.size());
   model::Fingerprint model = same_model(job, world);  // after all that costs no read of weights
   if (options.quiet) log->set_level(std::max(log->level(), spdlog::level::warn));
-  if (resources.gpus) log->info("attention of prompts by {}", place.backend->attention_library());
+  if (resources.gpus) {
+    log->info("attention of prompts by {}", place.backend->attention_library());
+    if (config.experts) log->info("experts of prompts by {}", place.backend->expert_library());
+  }
   return {options,
           asked,
           std::move(job),

@@ -22,7 +22,7 @@ std::vector<std::string> every_attention_device() {
 }
 
 std::vector<std::string> every_device_of_experts() {
-  return every_device();
+  return {"cuda", "cuda_own_kernels"};
 }
 
 Device make_device(const std::string& name) {
@@ -30,7 +30,8 @@ Device make_device(const std::string& name) {
     return {run_on_copies(gpu(), kernels::make_cuda_backend(gpu())), device::Stream(1), true};
   if (name == "cuda_own_kernels")
     return {
-        run_on_copies(gpu(), kernels::make_cuda_backend(gpu(), kernels::AttentionBy::own_kernels)),
+        run_on_copies(gpu(), kernels::make_cuda_backend(gpu(), kernels::AttentionBy::own_kernels,
+                                                        kernels::ExpertsBy::own_kernels)),
         device::Stream(1), true};
   return make_host_backend(name);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/kernels/device_copies.hpp"
 #include "tests/kernels/emulator/backend.hpp"
+#include "tests/kernels/emulator/plain_grouped_matmul.hpp"
 #include "tests/kernels/emulator/plain_sdpa.hpp"
 #include "tests/kernels/tensors.hpp"
 #include "tests/support/separate_device.hpp"
@@ -32,7 +33,7 @@ std::vector<std::string> every_attention_device() {
 }
 
 std::vector<std::string> every_device_of_experts() {
-  return {"emulated", "emulated_large_blocks"};
+  return {"emulated", "emulated_large_blocks", "emulated_groups"};
 }
 
 Device make_device(const std::string& name) {
@@ -40,6 +41,13 @@ Device make_device(const std::string& name) {
   if (name == "emulated_library") {
     static SdpaCalls calls;
     return {make_emulated_backend(host(), make_plain_sdpa(calls)), device::Stream(1), true};
+  }
+  if (name == "emulated_groups") {
+    static int calls;
+    return {
+        run_on_copies(with_large_blocks(),
+                      make_emulated_backend(with_large_blocks(), make_plain_grouped_matmul(calls))),
+        device::Stream(1), true};
   }
   if (name == "emulated_large_blocks")
     return {run_on_copies(with_large_blocks(), make_emulated_backend(with_large_blocks())),

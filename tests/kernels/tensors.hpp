@@ -76,7 +76,7 @@ std::vector<std::string> every_device();
 /// The same for attention of many rows, with and without a library where there is the choice.
 std::vector<std::string> every_attention_device();
 
-/// The same for experts, where they depend on the size of a device's blocks.
+/// The same for experts, which depend on the size of a device's blocks, with and without a library.
 std::vector<std::string> every_device_of_experts();
 
 /// Test body over (device, stored dtype).

@@ -79,7 +79,9 @@ class CodedExperts : public OpTest {
     return true;
   }
   /// Products of numbers of deviation near 1: gate and up are of size √hidden, their product of size
-  /// hidden, and a sum of ffn of these, k times. What is multiplied may be rounded to bf16.
+  /// hidden, and a sum of ffn of these, k times. What is multiplied may be rounded to bf16. Of
+  /// thousands of sums the largest are off by a part of their own size.
+  static constexpr double of_its_size = 4 * 0x1p-8;
   static double tolerance(int64_t hidden, int64_t ffn, int64_t k) {
     return 8 * 0x1p-8 * static_cast<double>(hidden) * std::sqrt(static_cast<double>(ffn * k));
   }
@@ -100,12 +102,14 @@ TEST_P(CodedExperts, AgreeWithTheReference) {
   for (const Shape& shape : {Shape{0, 32, 32, 3, 1}, Shape{1, 160, 96, 5, 2},
                              Shape{45, 96, 160, 4, 2}, Shape{20, 40, 33, 6, 1},
                              // more than a tile of rows and of columns on GPUs, with a rest of both
-                             Shape{210, 296, 136, 4, 2}, Shape{60, 72, 200, 4, 1}})
+                             Shape{210, 296, 136, 4, 2}, Shape{60, 72, 200, 4, 1},
+                             // rows for which codes are widened
+                             Shape{400, 96, 64, 3, 1}})
     for (const DType down : {dtype_, DType::bf16, DType::int8}) {
       CodedLayer layer(shape.rows, shape.hidden, shape.ffn, shape.count, shape.k, dtype_, down);
       const auto wanted = layer.run(oracle, shape.rows, 0, shape.count);
       EXPECT_TRUE(all_close(layer.run(device_, shape.rows, 0, shape.count), wanted,
-                            tolerance(shape.hidden, shape.ffn, shape.k), 0))
+                            tolerance(shape.hidden, shape.ffn, shape.k), of_its_size))
           << shape.rows << " rows, " << shape.hidden << " × " << shape.ffn << ", down "
           << name_of(down);
     }

@@ -70,7 +70,8 @@ bool is_cuda_device(const Device&) {
 
 }  // namespace device
 
-std::unique_ptr<kernels::Backend> kernels::make_cuda_backend(device::Device&, AttentionBy) {
+std::unique_ptr<kernels::Backend> kernels::make_cuda_backend(device::Device&, AttentionBy,
+                                                             ExpertsBy) {
   return test::make_separate_backend(is_made);
 }
 

@@ -2,6 +2,7 @@
 #include "apps/bench/ops/cases.hpp"
 
 #include "apps/bench/ops/attention.hpp"
+#include "apps/bench/ops/experts.hpp"
 #include "apps/bench/ops/levels.hpp"
 #include "apps/bench/ops/products.hpp"
 #include "apps/bench/ops/rows.hpp"
@@ -109,6 +110,20 @@ std::vector<Case> large_cases() {
       linear(llama, 16, llama.ffn, llama.hidden, DType::fp8),
       linear(llama, 16, llama.hidden, llama.ffn, DType::fp8),
       linear(llama, 64, llama.hidden, llama.ffn, DType::fp8),
+      experts(qwen3_moe, 8192, DType::bf16),
+      experts(qwen3_moe, 2048, DType::bf16),
+      experts(qwen3_moe, 512, DType::bf16),
+      experts(qwen3_moe, 64, DType::bf16),
+      experts(qwen3_moe, 16, DType::bf16),
+      experts(qwen3_moe, 1, DType::bf16),
+      experts(qwen3_moe, 8192, DType::fp8),
+      experts(qwen3_moe, 16, DType::fp8),
+      experts(gpt_oss, 8192, DType::mxfp4),
+      experts(gpt_oss, 2048, DType::mxfp4),
+      experts(gpt_oss, 512, DType::mxfp4),
+      experts(gpt_oss, 64, DType::mxfp4),
+      experts(gpt_oss, 16, DType::mxfp4),
+      experts(gpt_oss, 1, DType::mxfp4),
       quantize_rows(llama, 8192, llama.hidden),
       quantize_rows(llama, 8192, llama.ffn),
       attention(llama, 8192, 8192, DType::bf16, DType::bf16),

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <set>
 
 #include "apps/bench/commands.hpp"
 #include "apps/bench/ops/blas.hpp"
@@ -35,13 +36,19 @@ struct OpsOptions {
   bool neighbours = false;
 };
 
+/// Another way to some ops, and what it adds to their names.
+struct OtherWay {
+  std::string name;
+  std::set<std::string> ops;
+  std::unique_ptr<kernels::Backend> backend;
+};
+
 /// The subject of a measurement: a device, its stream, a backend, and the limits of the machine.
 struct Subject {
   std::unique_ptr<device::Device> device;
   std::unique_ptr<device::Stream> stream;
   std::unique_ptr<kernels::Backend> backend;
-  /// Other ways to attention, by what they add to the op's name; none on a CPU.
-  std::vector<std::pair<std::string, std::unique_ptr<kernels::Backend>>> other_attention;
+  std::vector<OtherWay> other_ways;  ///< none on a CPU
   std::string machine;
   OpFloors floors;
   std::string product_by = "the backend";  ///< what runs the floor's product
@@ -71,11 +78,15 @@ Subject make_subject(const Session& session, const OpsOptions& options) {
   subject.stream = subject.device->make_stream();
   if (on_gpu) {
     subject.backend = kernels::make_cuda_backend(*subject.device);
-    const auto add = [&](const char* name, kernels::AttentionBy by) {
-      subject.other_attention.emplace_back(name, kernels::make_cuda_backend(*subject.device, by));
-    };
-    add("own", kernels::AttentionBy::own_kernels);
-    add("static", kernels::AttentionBy::static_graphs);
+    subject.other_ways.push_back(
+        {"own",
+         {"attention", "experts"},
+         kernels::make_cuda_backend(*subject.device, kernels::AttentionBy::own_kernels,
+                                    kernels::ExpertsBy::own_kernels)});
+    subject.other_ways.push_back(
+        {"static",
+         {"attention"},
+         kernels::make_cuda_backend(*subject.device, kernels::AttentionBy::static_graphs)});
     subject.machine = subject.device->info().name;
     subject.floors = measure_gpu_floors(subject.place(), runs);
     return subject;
@@ -101,15 +112,19 @@ struct Measurement {
 };
 
 void write_floors(const Results& results, const OpsOptions& options, const Subject& subject) {
-  results.line(fmt::format("{}: product {:.1f} GFLOP/s by {}, memory {:.1f} GB/s{}{}",
+  std::string line_of_libraries;
+  if (options.backend == "cuda")
+    line_of_libraries =
+        fmt::format(", attention by {}, experts by {}", subject.backend->attention_library(),
+                    subject.backend->expert_library());
+  results.line(fmt::format("{}: product {:.1f} GFLOP/s by {}, memory {:.1f} GB/s{}",
                            subject.machine, subject.floors.flops * 1e-9, subject.product_by,
-                           subject.floors.bandwidth * 1e-9,
-                           subject.other_attention.empty() ? "" : ", attention by ",
-                           subject.backend->attention_library()));
+                           subject.floors.bandwidth * 1e-9, line_of_libraries));
   nlohmann::ordered_json line{{"machine", subject.machine},
                               {"backend", options.backend},
                               {"commit", build_info().commit},
                               {"attention_library", subject.backend->attention_library()},
+                              {"expert_library", subject.backend->expert_library()},
                               {"product_flops", subject.floors.flops},
                               {"product_by", subject.product_by},
                               {"bandwidth", subject.floors.bandwidth}};
@@ -117,16 +132,15 @@ void write_floors(const Results& results, const OpsOptions& options, const Subje
   results.write(line);
 }
 
-/// All measurements in order. On a GPU attention is also measured with our own kernels, and by the
-/// library's graphs of static shape.
-std::vector<Measurement> measurements(std::vector<Case> cases, const Subject& subject) {
+/// All measurements in order, each beside the other ways to its op.
+std::vector<Measurement> measurements(const std::vector<Case>& cases, const Subject& subject) {
   std::vector<Measurement> found;
-  for (Case& one : cases) {
+  for (const Case& one : cases) {
     found.push_back({one, subject.place()});
-    if (one.op != "attention") continue;
-    for (const auto& [name, backend] : subject.other_attention) {
-      one.op = fmt::format("attention ({})", name);
-      found.push_back({one, {*backend, *subject.device, *subject.stream}});
+    for (const OtherWay& way : subject.other_ways) {
+      if (!way.ops.contains(one.op)) continue;
+      found.push_back({one, {*way.backend, *subject.device, *subject.stream}});
+      found.back().one.op = fmt::format("{} ({})", one.op, way.name);
     }
   }
   return found;
@@ -208,7 +222,7 @@ void run_ops(const Session& session, const OpsOptions& options) {
   std::optional<EarlierTimes> earlier;
   if (!options.compare.empty()) earlier.emplace(options.compare);
   const Subject subject = make_subject(session, options);
-  const std::vector<Measurement> all = measurements(std::move(cases), subject);
+  const std::vector<Measurement> all = measurements(cases, subject);
   if (earlier) {
     std::vector<EarlierTimes::Name> names;
     for (const Measurement& each : all) names.emplace_back(each.one.op, each.one.shape);

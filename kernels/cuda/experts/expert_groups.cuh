@@ -19,11 +19,11 @@ inline int64_t most_groups(int64_t pairs, int64_t experts, int64_t rows) {
 
 /// Puts pairs into `order`, those of each expert after those of the one before, and cuts each
 /// expert's into groups of at most `rows`. The rest of `num_groups` groups have no expert. Experts
-/// that are here are `count` from number `first` on; pairs of others are left out. One block of whole
-/// warps. Shared memory: `count` int32.
+/// that are here are `count` from number `first` on; pairs of others are left out. `places` gets where
+/// each pair stands in `order`, or −1. One block of whole warps. Shared memory: `count` int32.
 static __global__ void group_pairs_kernel(const int32_t* chosen, int64_t pairs, int64_t first,
                                           int64_t count, int32_t rows, ExpertGroup* groups,
-                                          int64_t num_groups, int32_t* order) {
+                                          int64_t num_groups, int32_t* order, int32_t* places) {
   __shared__ int32_t used;
   auto* const counts = reinterpret_cast<int32_t*>(dynamic_shared());
   const auto place = [&](int64_t pair) {
@@ -70,9 +70,14 @@ static __global__ void group_pairs_kernel(const int32_t* chosen, int64_t pairs, 
   __syncthreads();
   for (int64_t group = used + threadIdx.x; group < num_groups; group += blockDim.x)
     groups[group] = {-1, 0, 0};
-  for (int64_t pair = threadIdx.x; pair < pairs; pair += blockDim.x)
-    if (const int64_t expert = place(pair); expert >= 0)
-      order[atomicAdd(counts + expert, 1)] = static_cast<int32_t>(pair);
+  for (int64_t pair = threadIdx.x; pair < pairs; pair += blockDim.x) {
+    int32_t at = -1;
+    if (const int64_t expert = place(pair); expert >= 0) {
+      at = atomicAdd(counts + expert, 1);
+      order[at] = static_cast<int32_t>(pair);
+    }
+    places[pair] = at;
+  }
 }
 
 }  // namespace pecia::kernels::cuda

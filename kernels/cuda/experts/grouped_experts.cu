@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/experts/expert_kernels.cuh"
+#include "kernels/cuda/experts/expert_library_kernels.cuh"
 #include "kernels/cuda/experts/expert_tiles_kernel.cuh"
 #include "kernels/cuda/experts/grouped_experts.hpp"
 #include "kernels/cuda/experts/sum_pairs_kernel.cuh"
@@ -19,6 +20,10 @@ using SmallBlock = LinearBlock<2, 2, 4, 4, 32, 4>;
 // Rows of an expert on average from which tiles are taken. With 32 they took half the time of groups
 // of few rows on an H100; fewer are not measured.
 constexpr int64_t least_tiled_rows = 16;
+// Rows from which the library takes codes, too, which are widened for it. That takes 2.5 bytes of
+// traffic a number, 0.8 ps on an H100, and its products gain 7 fs a row (700 in place of 200
+// TFLOP/s), by arithmetic: not measured.
+constexpr int64_t least_widened_rows = 128;
 
 // Tiles of 8 columns of a block of few rows, and blocks on a multiprocessor: the fastest on an H100 of
 // those that fit, for bf16 and mxfp4. The other codes are not measured.
@@ -103,50 +108,73 @@ class GroupedExperts {
         hidden_(args.x.size(1)),
         ffn_(first_.gate.rows()) {}
 
-  void run(const Rows& rows) const {
-    const int64_t of_expert = rows.x.rows() * k_ / args_.all_experts();
+  /// How a call's rows are multiplied, by how many of them an expert has on average.
+  enum class Path { few, tiles, library };
+  Path path() const {
+    const int64_t of_expert = args_.x.rows() * k_ / args_.all_experts();
     const bool tiled = args_.row_invariant == RowInvariant::no && tables_.aligned_gates &&
                        tables_.aligned_downs && hidden_ % run_numbers == 0 &&
                        ffn_ % run_numbers == 0;
-    if (!tiled || of_expert < least_tiled_rows)
-      multiply_few(rows);
-    else if (context_.device.info().shared_bytes >= LargeBlock::shared_bytes)
-      multiply_tiles<LargeBlock>(rows);
-    else
-      multiply_tiles<SmallBlock>(rows);
+    if (!tiled || of_expert < least_tiled_rows) return Path::few;
+    const bool wide = first_.gate.dtype() == DType::bf16 && first_.down.dtype() == DType::bf16;
+    const int64_t least = wide ? least_tiled_rows : least_widened_rows;
+    return context_.grouped_matmul && of_expert >= least ? Path::library : Path::tiles;
+  }
+
+  /// The memory in which a row's products with its experts wait for their sum.
+  int64_t row_bytes() const {
+    const DType products = path() == Path::library ? DType::bf16 : DType::fp32;
+    return k_ * (hidden_ * size_of(products) + ffn_ * size_of(DType::bf16));
+  }
+
+  void run(const Rows& rows) const {
+    switch (path()) {
+      case Path::few:
+        return multiply_few(rows);
+      case Path::tiles:
+        if (context_.device.info().shared_bytes >= LargeBlock::shared_bytes)
+          return multiply_tiles<LargeBlock>(rows);
+        return multiply_tiles<SmallBlock>(rows);
+      case Path::library:
+        return multiply_by_library(rows);
+    }
   }
 
  private:
   struct Pairs {
     int64_t count, num_groups;
     const ExpertGroup* groups;
-    const int32_t* order;
-    TensorView activated, products;
+    const int32_t *order, *places;  ///< see group_pairs_kernel
   };
   Pairs group(const Rows& rows, int64_t rows_of_group) const {
-    const int64_t pairs = rows.x.rows() * k_, padded_ffn = (ffn_ + 7) / 8 * 8;
+    const int64_t pairs = rows.x.rows() * k_;
     const int64_t groups = most_groups(pairs, count_, rows_of_group);
     constexpr auto ints = static_cast<int64_t>(sizeof(ExpertGroup) / sizeof(int32_t));
     auto* const begin =
-        context_.expert_pairs.tensor(DType::int32, {ints * groups + pairs}).as<int32_t>();
+        context_.expert_pairs.tensor(DType::int32, {ints * groups + 2 * pairs}).as<int32_t>();
     auto* const first_group = reinterpret_cast<ExpertGroup*>(begin);
     auto* const order = begin + ints * groups;
+    auto* const places = order + pairs;
     launch_early(stream_,
                  {.x = 1,
                   .threads = pairs > 2048 ? 1024 : 256,
                   .shared_bytes = count_ * size_of(DType::int32)},
                  group_pairs_kernel, rows.chosen, pairs, args_.first_expert, count_,
-                 static_cast<int32_t>(rows_of_group), first_group, groups, order);
-    return {pairs,
-            groups,
-            first_group,
-            order,
-            context_.activated.tensor(DType::bf16, {pairs, padded_ffn}).slice_columns(0, ffn_),
-            context_.products.tensor(DType::fp32, {pairs, hidden_})};
+                 static_cast<int32_t>(rows_of_group), first_group, groups, order, places);
+    return {pairs, groups, first_group, order, places};
+  }
+  TensorView room_for_activated(const Pairs& pairs) const {
+    const int64_t padded = (ffn_ + 7) / 8 * 8;
+    return context_.activated.tensor(DType::bf16, {pairs.count, padded}).slice_columns(0, ffn_);
+  }
+  TensorView room_for_products(const Pairs& pairs, DType type) const {
+    return context_.products.tensor(type, {pairs.count, hidden_});
   }
 
   void multiply_few(const Rows& rows) const {
     const Pairs pairs = group(rows, coded_rows);
+    const TensorView activated = room_for_activated(pairs);
+    const TensorView products = room_for_products(pairs, DType::fp32);
     const auto grid = [&](int64_t width, int64_t tiles) {
       return Grid{.x = (width + 8 * tiles - 1) / (8 * tiles),
                   .y = pairs.num_groups,
@@ -158,22 +186,24 @@ class GroupedExperts {
           stream_, grid(ffn_, gate_tiles),
           expert_gate_kernel<Codes, decltype(aligned)::value, gate_tiles, blocks_of<Codes>>,
           matrix<const Bf16>(rows.x), k_, tables_.gates, pairs.groups, pairs.order,
-          args_.activation, matrix<Bf16>(pairs.activated));
+          args_.activation, matrix<Bf16>(activated));
     });
     with_rows(first_.down.dtype(), false, tables_.aligned_downs, [&](auto codes, auto aligned) {
       using Codes = decltype(codes);
       launch_early(
           stream_, grid(hidden_, down_tiles),
           expert_down_kernel<Codes, decltype(aligned)::value, down_tiles, blocks_of<Codes>>,
-          matrix<const Bf16>(pairs.activated), tables_.downs, pairs.groups, pairs.order,
-          matrix<float>(pairs.products));
+          matrix<const Bf16>(activated), tables_.downs, pairs.groups, pairs.order,
+          matrix<float>(products));
     });
-    sum(rows, pairs);
+    sum<float>(rows, products, nullptr);
   }
 
   template <typename Block>
   void multiply_tiles(const Rows& rows) const {
     const Pairs pairs = group(rows, Block::rows);
+    const TensorView activated = room_for_activated(pairs);
+    const TensorView products = room_for_products(pairs, DType::fp32);
     const auto grid = [&](int64_t width, int64_t columns) {
       return Grid{.x = (width + columns - 1) / columns,
                   .y = pairs.num_groups,
@@ -184,25 +214,94 @@ class GroupedExperts {
       launch_early(stream_, grid(ffn_, Block::columns / 2),
                    expert_gate_tiles_kernel<decltype(codes), Block>, matrix<const Bf16>(rows.x), k_,
                    tables_.gates, pairs.groups, pairs.order, args_.activation,
-                   matrix<Bf16>(pairs.activated));
+                   matrix<Bf16>(activated));
     });
     with_rows_at_chunks(first_.down.dtype(), [&](auto codes) {
       launch_early(stream_, grid(hidden_, Block::columns),
-                   expert_down_tiles_kernel<decltype(codes), Block>,
-                   matrix<const Bf16>(pairs.activated), tables_.downs, pairs.groups, pairs.order,
-                   matrix<float>(pairs.products));
+                   expert_down_tiles_kernel<decltype(codes), Block>, matrix<const Bf16>(activated),
+                   tables_.downs, pairs.groups, pairs.order, matrix<float>(products));
     });
-    sum(rows, pairs);
+    sum<float>(rows, products, nullptr);
   }
 
-  void sum(const Rows& rows, const Pairs& pairs) const {
+  /// The rows of an expert stand together, in the memory that the products of `down` take after them.
+  void multiply_by_library(const Rows& rows) const {
+    const Pairs pairs = group(rows, rows.x.rows() * k_ + 1);  // all of an expert's
+    const TensorView placed = room_for_products(pairs, DType::bf16);
+    launch_early(stream_, grid_of_rows(rows.x.rows(), hidden_ / run_numbers), place_rows_kernel,
+                 matrix<const Bf16>(rows.x), pairs.places, k_, matrix<Bf16>(placed));
+    const TensorView activated = room_for_activated(pairs);
+    const auto* const gates = reinterpret_cast<const QuantizedMatrix*>(tables_.gates);
+    static_assert(sizeof(GateAndUp) == 2 * sizeof(QuantizedMatrix));
+    multiply_groups(pairs, placed, {gates, 2}, first_.gate.dtype(), activated, {});
+    multiply_groups(pairs, placed, {gates + 1, 2}, first_.up.dtype(), activated, args_.activation);
+    const TensorView& products = placed;
+    multiply_groups(pairs, activated, {tables_.downs, 1}, first_.down.dtype(), products, {});
+    sum<Bf16>(rows, products, pairs.places);
+  }
+
+  /// y = x · weights of each group's expert, of which codes are widened for some groups at a time.
+  void multiply_groups(const Pairs& pairs, const TensorView& x, const ExpertMatrixTable& weights,
+                       DType type, const TensorView& y,
+                       const std::optional<Activation>& of_gates) const {
+    const int64_t columns = y.size(1), depth = x.size(1);
+    const int64_t bytes = columns * depth * size_of(DType::bf16);
+    const int64_t most = type == DType::bf16
+                             ? pairs.num_groups
+                             : std::max<int64_t>(1, context_.widened_expert_bytes / bytes);
+    const int64_t pieces = (pairs.num_groups + most - 1) / most;
+    for (int64_t piece = 0; piece < pieces; ++piece) {
+      const int64_t first = piece * pairs.num_groups / pieces;
+      const int64_t count = (piece + 1) * pairs.num_groups / pieces - first;
+      const ExpertGroup* const groups = pairs.groups + first;
+      Matrix<const Bf16> widened{};
+      if (type != DType::bf16) {
+        const TensorView to = context_.widened.tensor(DType::bf16, {count * columns, depth});
+        widen(weights, type, groups, columns, to);
+        widened = matrix<const Bf16>(to);
+      }
+      const GroupArrays arrays = room_for_arrays(count, columns);
+      launch_early(stream_, {.x = count}, describe_groups_kernel, weights, groups,
+                   matrix<const Bf16>(x), widened, matrix<Bf16>(y), arrays);
+      context_.grouped_matmul->run({arrays, count, columns, of_gates}, stream_);
+    }
+  }
+
+  void widen(const ExpertMatrixTable& weights, DType type, const ExpertGroup* groups,
+             int64_t columns, const TensorView& to) const {
+    const int64_t chunks = row_elements(type, to.size(1)) * size_of(type) / chunk_bytes + 1;
+    with_codes(type, true, [&](auto codes, auto) {
+      launch_early(stream_, grid_of_rows(to.rows(), chunks), widen_experts_kernel<decltype(codes)>,
+                   weights, groups, columns, matrix<Bf16>(to));
+    });
+  }
+
+  GroupArrays room_for_arrays(int64_t groups, int64_t columns) const {
+    constexpr int64_t words = 6, ints = sizeof(GroupShape) / sizeof(int32_t);
+    const int64_t of_group = 2 * words + ints + columns;
+    auto* const begin = static_cast<int64_t*>(
+        context_.group_arrays.tensor(DType::int32, {groups * of_group}).data());
+    auto* const bias = reinterpret_cast<float*>(begin + words * groups);
+    return {reinterpret_cast<GroupShape*>(bias + groups * columns),
+            reinterpret_cast<const Bf16**>(begin),
+            reinterpret_cast<const Bf16**>(begin + groups),
+            reinterpret_cast<Bf16**>(begin + 2 * groups),
+            begin + 3 * groups,
+            begin + 4 * groups,
+            begin + 5 * groups,
+            bias};
+  }
+
+  /// `places`: see sum_pairs_kernel.
+  template <typename T>
+  void sum(const Rows& rows, const TensorView& products, const int32_t* places) const {
     const auto run = [&](auto kernel, int64_t at_once) {
       Grid grid = grid_of_rows(rows.x.rows(), hidden_ / at_once);
       grid.shared_bytes = 2 * k_ * size_of(DType::fp32);
-      launch_early(stream_, grid, kernel, matrix<const float>(pairs.products), rows.chosen,
+      launch_early(stream_, grid, kernel, matrix<const T>(products), places, rows.chosen,
                    rows.weights, k_, args_.first_expert, count_, matrix<float>(rows.y));
     };
-    aligned_to<4>(rows.y) ? run(sum_pairs_kernel<4>, 4) : run(sum_pairs_kernel<1>, 1);
+    aligned_to<4>(rows.y) ? run(sum_pairs_kernel<4, T>, 4) : run(sum_pairs_kernel<1, T>, 1);
   }
 
   const ExpertsArgs& args_;
@@ -218,12 +317,12 @@ class GroupedExperts {
 void grouped_experts(const ExpertsArgs& args, const TensorView& x, Context& context,
                      device::Stream& stream) {
   const GroupedExperts experts(args, context, stream);
-  const int64_t k = args.chosen.size(1), ffn = args.experts.front().gate.rows();
-  const int64_t row_bytes = k * (x.size(1) * size_of(DType::fp32) + ffn * size_of(DType::bf16));
+  const int64_t k = args.chosen.size(1);
   const int64_t most =
-      std::max<int64_t>(coded_rows, gpu_expert_bytes / std::max<int64_t>(1, row_bytes));
-  for (int64_t first = 0; first < x.rows(); first += most) {
-    const int64_t count = std::min(most, x.rows() - first);
+      std::max<int64_t>(coded_rows, gpu_expert_bytes / std::max<int64_t>(1, experts.row_bytes()));
+  const int64_t rounds = (x.rows() + most - 1) / most, each = (x.rows() + rounds - 1) / rounds;
+  for (int64_t first = 0; first < x.rows(); first += each) {
+    const int64_t count = std::min(each, x.rows() - first);
     experts.run({x.slice_rows(first, count), args.chosen.as<const int32_t>() + first * k,
                  args.weights.as<const float>() + first * k, args.y.slice_rows(first, count)});
   }

@@ -5,12 +5,13 @@
 namespace pecia::kernels::cuda {
 
 /// y[t, :] = Σ_j weights[t, j] · products[t · k + j, :] over the experts that are here, `count` from
-/// number `first` on, in the order of their numbers. Grid x is the row, and grid y cuts it into
-/// pieces. Shared memory: k int32 and k floats.
-template <int Count>
-__global__ void sum_pairs_kernel(Matrix<const float> products, const int32_t* chosen,
-                                 const float* weights, int64_t k, int64_t first, int64_t count,
-                                 Matrix<float> y) {
+/// number `first` on, in the order of their numbers. Row `rows[p]` of the products is that of pair p,
+/// or row p where `rows` is null. Grid x is the row, and grid y cuts it into pieces. Shared memory: k
+/// int32 and k floats.
+template <int Count, typename T>
+__global__ void sum_pairs_kernel(Matrix<const T> products, const int32_t* rows,
+                                 const int32_t* chosen, const float* weights, int64_t k,
+                                 int64_t first, int64_t count, Matrix<float> y) {
   auto* const places = reinterpret_cast<int32_t*>(dynamic_shared());
   auto* const factors = reinterpret_cast<float*>(places + k);
   __shared__ int here;
@@ -25,7 +26,8 @@ __global__ void sum_pairs_kernel(Matrix<const float> products, const int32_t* ch
     if (!is_here(own[j])) continue;
     int before = 0;
     for (int64_t i = 0; i < k; ++i) before += is_here(own[i]) && own[i] < own[j];
-    places[before] = static_cast<int32_t>(j);
+    const int64_t pair = row * k + j;
+    places[before] = rows != nullptr ? rows[pair] : static_cast<int32_t>(pair);
     factors[before] = weights[row * k + j];
     atomicAdd(&here, 1);
   }
@@ -34,7 +36,7 @@ __global__ void sum_pairs_kernel(Matrix<const float> products, const int32_t* ch
     float sums[Count] = {};
     for (int j = 0; j < here; ++j) {
       float product[Count];
-      load<Count>(products.row(row * k + places[j]) + i, product);
+      load<Count>(products.row(places[j]) + i, product);
 #pragma unroll
       for (int c = 0; c < Count; ++c) sums[c] += factors[j] * product[c];
     }

@@ -5,11 +5,11 @@
 
 namespace pecia::kernels::cuda {
 
-/// Numbers of codes, rounded to bf16. Rows of `to` are aligned to 16 bytes. Grid x is the row, and
-/// grid y cuts it into pieces. A thread takes a chunk at a time.
+/// Numbers of a row of codes, rounded to bf16. `to` is aligned to 16 bytes. A thread takes a chunk at
+/// a time; grid y cuts the row into pieces.
 template <typename Codes, bool Aligned>
-__global__ void widen_codes_kernel(CodeRows from, CodeScales scales, Matrix<Bf16> to) {
-  const int64_t row = blockIdx.x;
+__device__ __forceinline__ void widen_row(const CodeRows& from, const CodeScales& scales,
+                                          int64_t row, Bf16* to) {
   const int64_t chunks = (from.bytes + chunk_bytes - 1) / chunk_bytes;
   for (int64_t i = first_column<1>(); i < chunks; i += column_step<1>()) {
     const int place = static_cast<int>(i % chunks_of_stretch);
@@ -22,14 +22,20 @@ __global__ void widen_codes_kernel(CodeRows from, CodeScales scales, Matrix<Bf16
       float numbers[run_numbers];
       load_numbers<Codes>(chunk, run, scale, Codes::affine(scales, row, begin), numbers);
       if (begin + run_numbers <= from.numbers) {
-        store<run_numbers>(numbers, to.row(row) + begin);
+        store<run_numbers>(numbers, to + begin);
         continue;
       }
 #pragma unroll
       for (int j = 0; j < run_numbers; ++j)
-        if (begin + j < from.numbers) to.row(row)[begin + j] = rounded_to<Bf16>(numbers[j]);
+        if (begin + j < from.numbers) to[begin + j] = rounded_to<Bf16>(numbers[j]);
     }
   }
+}
+
+/// Does so for each row of `from`, which is grid x.
+template <typename Codes, bool Aligned>
+__global__ void widen_codes_kernel(CodeRows from, CodeScales scales, Matrix<Bf16> to) {
+  widen_row<Codes, Aligned>(from, scales, blockIdx.x, to.row(blockIdx.x));
 }
 
 }  // namespace pecia::kernels::cuda

@@ -79,6 +79,7 @@ Json json_of(const ModesReport& modes) {
             {"threads", modes.threads},
             {"compute", modes.compute},
             {"attention_library", or_null(modes.attention_library)},
+            {"expert_library", or_null(modes.expert_library)},
             {"wire", or_null(modes.wire)},
             {"kv_dtype", modes.kv_dtype},
             {"kv_tokens_per_rank", modes.kv_tokens_per_rank},

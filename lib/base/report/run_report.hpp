@@ -158,7 +158,9 @@ struct ModesReport {
   std::optional<int64_t> shift_threshold = {};
   std::string why;  ///< reasons for what was auto
   int threads = 1;
-  std::string compute, attention_library, kv_dtype;  ///< attention_library "": the program's own
+  std::string compute;
+  std::string attention_library, expert_library;  ///< "": the program's own, or no mixture
+  std::string kv_dtype;
   std::string wire;  ///< type in which activations travel between ranks; "": none travel
   int64_t kv_tokens_per_rank = 0;
   int64_t kv_recent_tokens_per_rank = 0;  ///< 0: all layers keep all tokens

@@ -15,9 +15,12 @@ from .kernel_table import OURS, readable, short
 
 INSTRUCTIONS = {
     "tensor cores": re.compile(r"\b(HMMA|[HQI]GMMA)\."),
+    "wgmma": re.compile(r"\b[HQI]GMMA\."),
+    "loads by TMA": re.compile(r"\bUTMALDG\."),
+    "stores by TMA": re.compile(r"\bUTMASTG\."),
     "matrices from shared memory": re.compile(r"\bLDSM\."),
     "asynchronous copies of 128 bits": re.compile(r"\bLDGSTS\.E\.\S*128"),
-    "loads of 128 bits": re.compile(r"\bLDG\.E\.\S*128"),
+    "loads of 128 bits": re.compile(r"\bLDG?\.E\.\S*128"),  # LD: by an address from memory
     "stores of 128 bits": re.compile(r"\bSTG\.E\.\S*128"),
 }
 
@@ -36,7 +39,10 @@ RULES: dict[str, tuple[str, ...]] = {
     "expert_down_tiles_kernel<": (
         "tensor cores", "matrices from shared memory", "asynchronous copies of 128 bits"
     ),
-    "sum_pairs_kernel<4": ("loads of 128 bits", "stores of 128 bits"),
+    "sum_pairs_kernel<4": ("stores of 128 bits",),
+    "sum_pairs_kernel<4, float": ("loads of 128 bits",),
+    "place_rows_kernel": ("loads of 128 bits", "stores of 128 bits"),
+    "widen_experts_kernel<": ("loads of 128 bits", "stores of 128 bits"),
     "linear_invariant_mma_kernel<": ("tensor cores", "matrices from shared memory"),
     "linear_invariant_mma_kernel<.*, true>": ("asynchronous copies of 128 bits",),
     "add_kernel<4": ("loads of 128 bits", "stores of 128 bits"),
@@ -57,8 +63,15 @@ RULES: dict[str, tuple[str, ...]] = {
     "widen_codes_kernel<.*, true>": ("loads of 128 bits",),
     "xielu_kernel<4": ("loads of 128 bits",),
 }
+# What only code for a GPU can have; a dump without code for it has no kernel that these are about.
+RULES_FOR: dict[str, dict[str, tuple[str, ...]]] = {
+    "sm_90a": {
+        "cutlass::device_kernel<GroupedProducts": ("wgmma", "loads by TMA", "stores by TMA"),
+        "cutlass::device_kernel<GroupedGates": ("wgmma", "loads by TMA", "stores by TMA"),
+    }
+}
 # The few lines of a dump that say something.
-TELLING = re.compile(r"code for |arch = |Function : |MMA\.|LDSM\.|LDGSTS|LDG\.|STG\.")
+TELLING = re.compile(r"code for |arch = |Function : |MMA\.|LDSM\.|LDGSTS|LDG?\.|STG\.")
 
 
 def kernels(lines: Iterable[str]) -> dict[tuple[str, str], set[str]]:
@@ -84,9 +97,12 @@ def main(arguments: list[str]) -> int:
         found = kernels(lines)
     names = [short(name) for name in readable([name for name, _ in found])]
     looked_at = lacking = 0
-    unmet = set(RULES)
+    rules = dict(RULES)
+    for architecture in {architecture for _, architecture in found}:
+        rules |= RULES_FOR.get(architecture, {})
+    unmet = set(rules)
     for name, ((_, architecture), has) in zip(names, found.items()):
-        for pattern, wanted in RULES.items():
+        for pattern, wanted in rules.items():
             if not re.match(pattern, name):
                 continue
             unmet.discard(pattern)

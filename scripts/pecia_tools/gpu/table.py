@@ -54,12 +54,15 @@ class Table:
             self.add("bf16 product 8192³", f"{line['product_flops'] / 1e12:.0f} TFLOP/s")
             self.add("copy within the GPU", f"{line['bandwidth'] / 1e12:.2f} TB/s")
             self.add("attention library", str(line["attention_library"]))
+            if "expert_library" in line:
+                self.add("expert library", str(line["expert_library"]))
             return
 
     def add_ops(self) -> None:
         torch = {**self.by_op("attention (torch)"), **self.by_op("linear (torch)")}
-        own, static = self.by_op("attention (own)"), self.by_op("attention (static)")
-        for op in ("attention", "linear"):
+        own = {**self.by_op("attention (own)"), **self.by_op("experts (own)")}
+        static = self.by_op("attention (static)")
+        for op in ("attention", "linear", "experts"):
             for shape, line in self.by_op(op).items():
                 figure = f"{milliseconds(line['median_s'])}, {percent(line['share_of_floor'])} of the floor"
                 if shape in own:

@@ -242,6 +242,7 @@ def what_ran(run: RunFolder) -> list[tuple[str, str]]:
             ("Chosen because", modes.get("why")),
             ("KV cache", _kv_text(modes)),
             ("Attention of prompts", modes.get("attention_library")),
+            ("Experts of prompts", modes.get("expert_library")),
             ("Threads", _if_known(modes.get("threads"), "{} per rank")),
             ("Processor", _processor_text(machine)),
             ("GPU", _if_known(machine.get("gpu"), "{}, one per rank")),

@@ -81,6 +81,7 @@ class PlainRowSort : public kernels::cuda::RowSort {
 std::unique_ptr<kernels::Backend> make_emulated_backend(device::Device& device, Products products) {
   return kernels::cuda::make_backend(device, {std::make_unique<PlainMatmul>(products),
                                               std::make_unique<PlainRowSort>(),
+                                              {nullptr, "the emulator was given none"},
                                               {nullptr, "the emulator was given none"}});
 }
 
@@ -88,7 +89,18 @@ std::unique_ptr<kernels::Backend> make_emulated_backend(device::Device& device,
                                                         std::unique_ptr<kernels::cuda::Sdpa> sdpa) {
   return kernels::cuda::make_backend(device, {std::make_unique<PlainMatmul>(Products::with_scales),
                                               std::make_unique<PlainRowSort>(),
-                                              {std::move(sdpa), ""}});
+                                              {std::move(sdpa), ""},
+                                              {nullptr, "the emulator was given none"}});
+}
+
+std::unique_ptr<kernels::Backend> make_emulated_backend(
+    device::Device& device, std::unique_ptr<kernels::cuda::GroupedMatmul> grouped_matmul,
+    int64_t widened_expert_bytes) {
+  return kernels::cuda::make_backend(device, {std::make_unique<PlainMatmul>(Products::with_scales),
+                                              std::make_unique<PlainRowSort>(),
+                                              {nullptr, "the emulator was given none"},
+                                              {std::move(grouped_matmul), ""},
+                                              widened_expert_bytes});
 }
 
 }  // namespace pecia::test

@@ -22,11 +22,12 @@ NARROW = """\
 
 
 class KernelSass(ScriptTest):
-    def look(self, dump: str) -> tuple[int, str]:
+    def look(self, dump: str, rules_for: dict[str, dict[str, tuple[str, ...]]] | None = None) -> tuple[int, str]:
         out = io.StringIO()
         rules = {"add_kernel<4": ("loads of 128 bits", "stores of 128 bits")}
         with (
             mock.patch.object(kernel_sass, "RULES", rules),
+            mock.patch.object(kernel_sass, "RULES_FOR", rules_for or {}),
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(io.StringIO()),
         ):
@@ -45,6 +46,15 @@ class KernelSass(ScriptTest):
         code, text = self.look(NARROW)
         self.assertEqual(code, 1)
         self.assertIn("there is no kernel add_kernel<4", text)
+
+    def test_asks_for_what_one_gpu_has_where_there_is_code_for_it(self) -> None:
+        rules_for = {"sm_90a": {"add_kernel<1": ("wgmma", "loads by TMA")}}
+        code, text = self.look(WIDE + NARROW, rules_for)
+        self.assertEqual(code, 1)
+        self.assertEqual(text, "add_kernel<1> for sm_90a has no wgmma, no loads by TMA\n")
+        fast = NARROW + "  HGMMA.64x256x16.F32.BF16 R24, gdesc[UR8], R24 ;\n  UTMALDG.2D [UR4], [UR6] ;\n"
+        self.assertEqual(self.look(WIDE + fast, rules_for), (0, ""))
+        self.assertEqual(self.look((WIDE + NARROW).replace("90a", "80"), rules_for), (0, ""))
 
     def test_knows_instructions_of_tensor_cores(self) -> None:
         found = kernel_sass.kernels(

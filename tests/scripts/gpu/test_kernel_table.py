@@ -78,6 +78,20 @@ class KernelTable(ScriptTest):
         self.assertEqual(code, 1)
         self.assertIn("| 12 |", text)
 
+    def test_fails_where_one_waits_for_its_products(self) -> None:
+        waits = (
+            "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to "
+            "wgmma pipeline crossing function boundary at a function call in the function '_ZN5pecia3addEv'\n"
+        )
+        self.assertEqual(self.table(CLEAN + waits)[0], 1)
+
+    def test_knows_the_blocks_of_kernels_that_a_library_launches(self) -> None:
+        name = "_ZN7cutlass13device_kernelIN5pecia7kernels4cuda12GroupedGatesEEEvNT_6ParamsE"
+        log = re.sub(r"_ZN5pecia\w+", name, CLEAN).replace("40 registers", "168 registers").replace("2048", "0")
+        code, text = self.table(log)
+        self.assertEqual(code, 0)
+        self.assertIn("| 168 | 0 | 0 | 0 | 384 | 231936 | 1 |", text)
+
     def test_fails_where_nothing_was_compiled(self) -> None:
         self.assertEqual(self.table("ninja: no work to do.\n")[0], 1)
 

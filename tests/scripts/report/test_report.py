@@ -349,10 +349,12 @@ class Tables(PageTest):
     def test_what_ran_on_gpus(self) -> None:
         document = report_json(model={"weights": "fp8"})
         document["modes"]["attention_library"] = "cuDNN 9.19.0"
+        document["modes"]["expert_library"] = "CUTLASS 4.2.0"
         document["machine"]["gpu"] = "Voodoo 2"
         self.make(document=document)
         rows = dict(what_ran(read_run(self.run_folder)))
         self.assertEqual(rows["Attention of prompts"], "cuDNN 9.19.0")
+        self.assertEqual(rows["Experts of prompts"], "CUTLASS 4.2.0")
         self.assertEqual(rows["GPU"], "Voodoo 2, one per rank")
         self.assertEqual(rows["Weights"], "fp8, 1.0 MiB per rank")
 

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What a library for grouped products needs around it: rows that stand together, weights of bf16,
+/// and arrays that say where each group's matrices lie.
+
+#include "kernels/cuda/experts/expert_groups.cuh"
+#include "kernels/cuda/experts/grouped_matmul.hpp"
+#include "kernels/cuda/linear/gated_products.cuh"
+#include "kernels/cuda/linear/widen_codes_kernel.cuh"
+
+namespace pecia::kernels::cuda {
+
+/// The experts' matrices of one kind in a table on the device: matrix e is at e · step.
+struct ExpertMatrixTable {
+  const QuantizedMatrix* first;
+  int64_t step;
+
+  PECIA_HD const QuantizedMatrix& of(int32_t expert) const { return first[expert * step]; }
+};
+
+/// to[places[p], :] = x[p / k, :] for each pair p that has a place. So x is read once and written k
+/// times. Rows are aligned to 16 bytes. Grid x is the row of x, and grid y cuts it into pieces.
+static __global__ void place_rows_kernel(Matrix<const Bf16> x, const int32_t* places, int64_t k,
+                                         Matrix<Bf16> to) {
+  using Numbers = Packed<Bf16, run_numbers>;
+  wait_for_earlier_kernels();
+  let_next_kernel_begin();
+  const int64_t row = blockIdx.x;
+  const int32_t* const own = places + row * k;
+  for (int64_t i = first_column<run_numbers>(); i < x.columns; i += column_step<run_numbers>()) {
+    const auto numbers = *reinterpret_cast<const Numbers*>(x.row(row) + i);
+    for (int64_t j = 0; j < k; ++j)
+      if (own[j] >= 0) *reinterpret_cast<Numbers*>(to.row(own[j]) + i) = numbers;
+  }
+}
+
+/// Widens the matrix of each group's expert: row r of group g is row g · rows + r of `to`, whose rows
+/// are aligned to 16 bytes. Groups without an expert get nothing. Grid x is the row of `to`, and grid
+/// y cuts it into pieces.
+template <typename Codes>
+__global__ void widen_experts_kernel(ExpertMatrixTable experts, const ExpertGroup* groups,
+                                     int64_t rows, Matrix<Bf16> to) {
+  wait_for_earlier_kernels();
+  const ExpertGroup group = groups[blockIdx.x / rows];
+  if (group.expert < 0) return;  // the whole block
+  const QuantizedMatrix& matrix = experts.of(group.expert);
+  widen_row<Codes, true>(matrix.rows, matrix.scales, blockIdx.x % rows, to.row(blockIdx.x));
+}
+
+/// Describes y = x · weightsᵀ + bias for each group: rows [begin, end) of x and y, and the weights of
+/// its expert, which are rows g · y.columns … of `widened` unless that has no rows. A block is a group.
+static __global__ void describe_groups_kernel(ExpertMatrixTable experts, const ExpertGroup* groups,
+                                              Matrix<const Bf16> x, Matrix<const Bf16> widened,
+                                              Matrix<Bf16> y, GroupArrays to) {
+  wait_for_earlier_kernels();
+  let_next_kernel_begin();
+  const int64_t g = blockIdx.x;
+  const ExpertGroup group = groups[g];
+  const QuantizedMatrix& matrix = experts.of(group.expert < 0 ? 0 : group.expert);
+  if (threadIdx.x == 0) {
+    to.shapes[g] = {group.end - group.begin, static_cast<int32_t>(y.columns),
+                    static_cast<int32_t>(x.columns)};
+    to.x[g] = x.row(group.begin);
+    to.y[g] = y.row(group.begin);
+    to.x_strides[g] = x.stride;
+    to.y_strides[g] = y.stride;
+    const bool own = widened.rows == 0;
+    to.weights[g] =
+        own ? reinterpret_cast<const Bf16*>(matrix.rows.data) : widened.row(g * y.columns);
+    to.weight_strides[g] =
+        own ? matrix.rows.stride / static_cast<int64_t>(sizeof(Bf16)) : widened.stride;
+  }
+  for (int64_t column = threadIdx.x; column < y.columns; column += blockDim.x)
+    to.bias[g * y.columns + column] = bias_at(matrix.bias, column);
+}
+
+}  // namespace pecia::kernels::cuda

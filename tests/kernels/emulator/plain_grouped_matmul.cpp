@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/kernels/emulator/plain_grouped_matmul.hpp"
+
+#include <cmath>
+
+#include "lib/base/core/error.hpp"
+#include "tests/support/late_stream.hpp"
+
+namespace pecia::test {
+namespace {
+
+using kernels::Activation;
+using kernels::cuda::Bf16;
+using kernels::cuda::GroupedMatmulArgs;
+
+double activated(Activation activation, double gate, double up) {
+  switch (activation) {
+    case Activation::silu:
+      return gate / (1 + std::exp(-gate)) * up;
+    case Activation::gelu_tanh:
+      return 0.5 * gate *
+             (1 + std::tanh(std::sqrt(2 / M_PI) * (gate + 0.044715 * gate * gate * gate))) * up;
+    case Activation::clamped:
+      if (gate > 7) gate = 7;
+      up = up > 7 ? 7 : up < -7 ? -7 : up;
+      return gate / (1 + std::exp(-1.702 * gate)) * (1 + up);
+  }
+  return NAN;
+}
+
+void require_rows_of_16_bytes(const void* data, int64_t stride) {
+  PECIA_CHECK(reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % 8 == 0,
+              "rows at {}, {} elements apart", data, stride);
+}
+
+void multiply(const GroupedMatmulArgs& args) {
+  const auto& arrays = args.arrays;
+  for (int64_t g = 0; g < args.groups; ++g) {
+    const auto [rows, columns, depth] = arrays.shapes[g];
+    PECIA_CHECK(columns == args.columns, "{} columns, of {}", columns, args.columns);
+    if (rows == 0) continue;  // nothing of it is looked at
+    require_rows_of_16_bytes(arrays.x[g], arrays.x_strides[g]);
+    require_rows_of_16_bytes(arrays.weights[g], arrays.weight_strides[g]);
+    require_rows_of_16_bytes(arrays.y[g], arrays.y_strides[g]);
+    for (int64_t t = 0; t < rows; ++t)
+      for (int64_t o = 0; o < columns; ++o) {
+        const Bf16* const x = arrays.x[g] + t * arrays.x_strides[g];
+        const Bf16* const weights = arrays.weights[g] + o * arrays.weight_strides[g];
+        double sum = arrays.bias[g * columns + o];
+        for (int64_t i = 0; i < depth; ++i)
+          sum += double{kernels::cuda::widen(x[i])} * kernels::cuda::widen(weights[i]);
+        Bf16& y = arrays.y[g][t * arrays.y_strides[g] + o];
+        if (args.of_gates) sum = activated(*args.of_gates, kernels::cuda::widen(y), sum);
+        y = kernels::cuda::rounded_to<Bf16>(static_cast<float>(sum));
+      }
+  }
+}
+
+class PlainGroupedMatmul : public kernels::cuda::GroupedMatmul {
+ public:
+  explicit PlainGroupedMatmul(int& calls) : calls_(calls) {}
+
+  std::string name() const override { return "plain loops"; }
+  void run(const GroupedMatmulArgs& args, device::Stream& stream) override {
+    ++calls_;
+    submit(
+        stream, [args] { multiply(args); }, kernels::cuda::work_of(args));
+  }
+
+ private:
+  int& calls_;
+};
+
+}  // namespace
+
+std::unique_ptr<kernels::cuda::GroupedMatmul> make_plain_grouped_matmul(int& calls) {
+  return std::make_unique<PlainGroupedMatmul>(calls);
+}
+
+}  // namespace pecia::test
