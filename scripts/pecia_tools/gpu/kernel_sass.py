@@ -21,7 +21,7 @@ INSTRUCTIONS = {
     "matrices from shared memory": re.compile(r"\bLDSM\."),
     "asynchronous copies of 128 bits": re.compile(r"\bLDGSTS\.E\.\S*128"),
     "loads of 128 bits": re.compile(r"\bLDG?\.E\.\S*128"),  # LD: by an address from memory
-    "stores of 128 bits": re.compile(r"\bSTG\.E\.\S*128"),
+    "stores of 128 bits": re.compile(r"\bSTG?\.E\.\S*128"),
 }
 
 # Patterns of the beginnings of kernels' names, and what each of these kernels must have. Those that take four elements
@@ -48,11 +48,13 @@ RULES: dict[str, tuple[str, ...]] = {
     "add_kernel<4": ("loads of 128 bits", "stores of 128 bits"),
     "attention_fold_kernel<": ("stores of 128 bits",),
     "attention_fold_kernel<.*, true>": ("loads of 128 bits",),
+    "column_sums_kernel<.*, 4>": ("loads of 128 bits",),
     "convert_kernel<4, float": ("loads of 128 bits",),
     "embedding_kernel<4": ("stores of 128 bits",),
     "gated_activation_kernel<[48]": ("loads of 128 bits",),
     "kv_store_kernel<4": ("loads of 128 bits",),
     "kv_store_scaled_kernel<4": ("loads of 128 bits",),
+    "pick_rows_kernel": ("loads of 128 bits", "stores of 128 bits"),
     "quantize_rows_kernel<4, float": ("loads of 128 bits",),
     "quantize_rows_kernel<8": ("loads of 128 bits",),
     "rms_norm_kernel<(256|32), 4": ("loads of 128 bits",),
@@ -71,7 +73,7 @@ RULES_FOR: dict[str, dict[str, tuple[str, ...]]] = {
     }
 }
 # The few lines of a dump that say something.
-TELLING = re.compile(r"code for |arch = |Function : |MMA\.|LDSM\.|LDGSTS|LDG?\.|STG\.")
+TELLING = re.compile(r"code for |arch = |Function : |MMA\.|LDSM\.|LDGSTS|LDG?\.|STG?\.")
 
 
 def kernels(lines: Iterable[str]) -> dict[tuple[str, str], set[str]]:
