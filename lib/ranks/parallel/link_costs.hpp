@@ -3,8 +3,8 @@
 /// What messages cost between servers and inside them, and which gathers and scatters of GPUs go by
 /// servers therefore.
 ///
-/// NCCL's all-gathers and reduce-scatters over several servers are rings, one for each network
-/// adapter. Take S servers of L ranks and a block of b bytes of each rank. Each rank's share of the
+/// NCCL's all-gathers and reduce-scatters over servers with several GPUs are rings, one for each
+/// network adapter, unless the network itself adds (NCCL, src/graph/tuning.cc). Take S servers of L ranks and a block of b bytes of each rank. Each rank's share of the
 /// adapters then sends, and each rank sends inside its server,
 ///
 ///                   between servers    inside         at the same time
@@ -20,10 +20,13 @@
 ///
 /// Source: CSPS, hierarchical SP-TP. What else stays NCCL's own, and why:
 ///
-///     all-reduce      NCCL's trees add inside the server first, and their sums cross as few times
+///     all-reduce      NCCL's trees add inside a server first. With two servers their sums cross once
+///                     each way, which is the least.
 ///     all-to-all      each byte crosses once either way. By servers a rank would send S − 1 messages
-///                     in place of (S − 1) · L, but packs, copies and waits once more, for tens of µs;
-///                     a message within a group of calls takes about one.
+///                     in place of (S − 1) · L. But it would pack, copy and wait once more, which takes
+///                     longer than some messages more in a group of calls.
+///
+/// None of this has been measured between servers with GPUs.
 
 #include <cstdint>
 #include <limits>
