@@ -25,10 +25,11 @@ struct Expert {
 ///     y[t, :] = Σ_j weights[t, j] · f_e(x[t, :])        e = chosen[t, j]
 ///
 /// The sum is over the experts that are here: some neighbours of all experts. The others belong to
-/// other ranks and add nothing. The three products of an expert are those of LinearArgs. The
-/// activation may be rounded to the type that `down` takes. A row's terms are added in the order of
-/// the experts' numbers, in fp32. Backends multiply all rows of an expert together. So the matrices
-/// of experts that no row chose are not touched. Zero rows do nothing.
+/// other ranks and add nothing. The three products of an expert are those of LinearArgs, but x is
+/// never rounded to fp8: scales [out] mean what scales [out, 1] do. The activation may be rounded to
+/// the type that `down` takes. A row's terms are added in the order of the experts' numbers, in
+/// fp32. Backends multiply all rows of an expert together. So the matrices of experts that no row
+/// chose are not touched. Zero rows do nothing.
 struct ExpertsArgs {
   TensorView x;                     ///< [rows, hidden] fp32, or as LinearArgs::x
   TensorView chosen;                ///< [rows, k] int32, dense; the experts of a row differ

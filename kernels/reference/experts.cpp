@@ -8,6 +8,12 @@
 namespace pecia::kernels::reference {
 namespace {
 
+/// The scales of codes that do not round x.
+TensorView of_codes(const TensorView& weight, const TensorView& scales) {
+  return weight.dtype() == DType::fp8 && scales.rank() == 1 ? scales.reshape({scales.size(0), 1})
+                                                            : scales;
+}
+
 /// f_e of some rows of x, [rows, hidden].
 std::vector<float> of_expert(const ExpertsArgs& args, const Expert& expert,
                              const std::vector<int64_t>& rows) {
@@ -24,18 +30,18 @@ std::vector<float> of_expert(const ExpertsArgs& args, const Expert& expert,
           .weight = expert.gate,
           .bias = expert.gate_bias,
           .y = gates,
-          .weight_scales = expert.gate_scales});
+          .weight_scales = of_codes(expert.gate, expert.gate_scales)});
   linear({.x = x,
           .weight = expert.up,
           .bias = expert.up_bias,
           .y = ups,
-          .weight_scales = expert.up_scales});
+          .weight_scales = of_codes(expert.up, expert.up_scales)});
   gated_activation({gates, ups, gates, args.activation});
   linear({.x = gates,
           .weight = expert.down,
           .bias = expert.down_bias,
           .y = TensorView(out.data(), DType::fp32, {count, hidden}),
-          .weight_scales = expert.down_scales});
+          .weight_scales = of_codes(expert.down, expert.down_scales)});
   return out;
 }
 

@@ -138,7 +138,8 @@ TEST_P(Fp8, GivesWhatFp32GivesInEveryMode) {
 /// On GPUs those that have the widths.
 std::vector<std::string> models() {
   if (place_of_tests() != TestPlace::host) return {"glm-partial-rope"};
-  return {"glm-partial-rope", "llama-gqa-fp32", "llama-biases", "internlm2-dynamic-bias"};
+  return {"glm-partial-rope", "llama-gqa-fp32", "llama-biases", "internlm2-dynamic-bias",
+          "qwen3moe-norm-dense"};
 }
 INSTANTIATE_TEST_SUITE_P(Families, Fp8, testing::ValuesIn(models()), name_of_model);
 

@@ -10,8 +10,10 @@ namespace pecia::test {
 /// A matrix of random numbers of deviation near 1, in a type of codes or in bf16.
 class QuantizedMatrix {
  public:
-  /// `gap`: elements between its rows.
-  QuantizedMatrix(DType type, int64_t rows, int64_t columns, uint64_t seed, int64_t gap = 0)
+  /// `gap`: elements between its rows. `scales`: of fp8, those of blocks, or one for each row.
+  enum class Fp8Scales { blocks, rows };
+  QuantizedMatrix(DType type, int64_t rows, int64_t columns, uint64_t seed, int64_t gap = 0,
+                  Fp8Scales scales = Fp8Scales::blocks)
       : type_(type), rows_(rows), elements_(row_elements(type, columns)), gap_(gap) {
     bytes_.resize(rows * (elements_ + gap) * size_of(type));
     const auto random = [&](size_t i) { return static_cast<uint8_t>(mix(seed, i)); };
@@ -26,7 +28,8 @@ class QuantizedMatrix {
     if (type == DType::fp8) {  // stored in blocks; codes other than NaN have a deviation of 118
       for (uint8_t& code : bytes_)
         if ((code & 0x7f) == 0x7f) code = 0;
-      of_row_ = fp8_blocks(columns);
+      of_row_ = scales == Fp8Scales::rows ? 1 : fp8_blocks(columns);
+      scales_of_rows_ = scales == Fp8Scales::rows;
       for (int64_t i = 0; i < rows * of_row_; ++i)
         scales_.push_back((0.5f + static_cast<float>(random(i)) / 256) / 118);
       return;
@@ -49,13 +52,14 @@ class QuantizedMatrix {
   TensorView scales() {
     if (type_ == DType::bf16) return {};
     if (type_ == DType::mxfp4) return {powers_.data(), DType::uint8, {rows_, of_row_}};
-    if (type_ == DType::int8) return {scales_.data(), DType::fp32, {rows_}};
+    if (type_ == DType::int8 || scales_of_rows_) return {scales_.data(), DType::fp32, {rows_}};
     return {scales_.data(), DType::fp32, {rows_, of_row_}};
   }
 
  private:
   DType type_;
   int64_t rows_, elements_, gap_, of_row_ = 0;
+  bool scales_of_rows_ = false;
   std::vector<uint8_t> bytes_, powers_;
   std::vector<float> scales_;
 };

@@ -11,14 +11,15 @@ namespace {
 using kernels::Expert;
 
 struct CodedLayer {
+  using Fp8Scales = QuantizedMatrix::Fp8Scales;
   CodedLayer(int64_t rows, int64_t hidden, int64_t ffn, int64_t count, int64_t taken, DType gate,
-             DType down)
+             DType down, Fp8Scales scales = Fp8Scales::blocks)
       : k(taken), x(Tensor::random({rows, hidden}, DType::fp32, 1, 3)) {
     for (int64_t e = 0; e < count; ++e) {
       const auto seed = static_cast<uint64_t>(10 * e);
-      matrices.emplace_back(gate, ffn, hidden, seed + 2);
-      matrices.emplace_back(gate, ffn, hidden, seed + 3);
-      matrices.emplace_back(down, hidden, ffn, seed + 4);
+      matrices.emplace_back(gate, ffn, hidden, seed + 2, 0, scales);
+      matrices.emplace_back(gate, ffn, hidden, seed + 3, 0, scales);
+      matrices.emplace_back(down, hidden, ffn, seed + 4, 0, scales);
       biases.push_back(Tensor::random({ffn}, DType::bf16, seed + 5));
       biases.push_back(Tensor::random({hidden}, DType::fp32, seed + 6));
     }
@@ -112,6 +113,21 @@ TEST_P(CodedExperts, AgreeWithTheReference) {
                             tolerance(shape.hidden, shape.ffn, shape.k), of_its_size))
           << shape.rows << " rows, " << shape.hidden << " × " << shape.ffn << ", down "
           << name_of(down);
+    }
+}
+
+/// Those of model.dtype: fp8. x is not rounded to fp8, with any number of rows.
+TEST_P(CodedExperts, OfFp8WithAScaleForEachRowAgreeWithTheReference) {
+  if (dtype_ != DType::fp8 || refused()) return;
+  if (std::get<0>(GetParam()) == "reference") GTEST_SKIP() << "the oracle itself";
+  Device oracle = make_device("reference");
+  for (const int64_t rows : {3, 60, 400})
+    for (const DType down : {DType::fp8, DType::bf16}) {
+      constexpr int64_t hidden = 96, ffn = 64, count = 3;
+      CodedLayer layer(rows, hidden, ffn, count, 1, dtype_, down, CodedLayer::Fp8Scales::rows);
+      EXPECT_TRUE(all_close(layer.run(device_, rows, 0, count), layer.run(oracle, rows, 0, count),
+                            tolerance(hidden, ffn, 1), of_its_size))
+          << rows << " rows";
     }
 }
 

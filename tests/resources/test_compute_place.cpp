@@ -107,13 +107,17 @@ TEST(Fp8Weights, AreForGpusThatMultiplyThem) {
 
 TEST(Fp8Weights, NeedWidthsThatTensorCoresTake) {
   model::ModelConfig config;
-  config.hidden = 64, config.head_dim = 16, config.ffn = 96;
+  config.hidden = 64, config.head_dim = 16, config.ffn = 96, config.layers = 1;
+  config.pattern.resize(1);
   Resources resources;
   resources.tp = 2;
   EXPECT_NO_THROW(require_fp8_widths(config, resources));
   resources.sp = 2;  // parts of 24 in the shift configuration
   test::expect_error<InputError>([&] { require_fp8_widths(config, resources); },
                                  {"intermediate_size cut in 4 is 24", "dtype: bf16"});
+  config.experts = {.count = 4, .per_token = 2, .ffn = 24};
+  config.pattern[0].feed_forward = model::FeedForward::experts;
+  EXPECT_NO_THROW(require_fp8_widths(config, resources)) << "experts have any width";
   resources.sp = 1;
   config.head_dim = 24;
   test::expect_error<InputError>([&] { require_fp8_widths(config, resources); },

@@ -179,6 +179,26 @@ TEST(BatchTokens, OfGpusLeaveRoomForWhatALibraryOfAttentionTakes) {
   }
 }
 
+TEST(BatchTokens, OfGpusLeaveRoomForTheWorkOfExperts) {
+  model::ModelConfig config;
+  config.hidden = 8192, config.layers = 1, config.num_heads = 64, config.num_kv_heads = 8;
+  config.head_dim = 128, config.stored_dtype = DType::bf16;
+  config.experts = {.count = 8, .per_token = 2, .ffn = 28672};
+  config.pattern.resize(1);
+  config.pattern[0].feed_forward = model::FeedForward::experts;
+  job::Job job;
+  const auto rows_less = [&](int64_t bytes) {
+    const int64_t each = model::Model::activation_bytes_per_row(config, DType::bf16) +
+                         kernels::library_bytes_per_row(64, 128);
+    return (activation_bytes(true) - bytes) / each / 256 * 256;
+  };
+  ASSERT_LT(rows_less(0), 16384) << "no other limit cuts them";
+  EXPECT_EQ(resolve_batch_tokens(job, config, 1, true), rows_less(kernels::gpu_expert_bytes));
+  job.model.dtype = job::Precision::fp8;
+  const int64_t with_codes = kernels::gpu_expert_bytes + kernels::gpu_widened_expert_bytes;
+  EXPECT_EQ(resolve_batch_tokens(job, config, 1, true), rows_less(with_codes));
+}
+
 TEST(BatchTokens, GrowWithTheRanksThatShareRows) {
   job::Job job;
   const int64_t alone = resolve_batch_tokens(job, small_model(), 1);

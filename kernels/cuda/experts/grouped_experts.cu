@@ -42,8 +42,16 @@ void with_rows_at_chunks(DType type, const Body& body) {
     with_codes(type, true, [&](auto codes, auto) { body(codes); });
 }
 
-bool is_grouped(const TensorView& weight, const TensorView& scales) {
-  return weight.dtype() == DType::bf16 || is_coded(weight.dtype(), scales);
+bool is_grouped(DType type) {
+  return type == DType::bf16 || is_code(type);
+}
+
+/// Whether each row of a matrix of each expert has one scale.
+bool has_one_scale(const ExpertsArgs& args, TensorView Expert::*scales) {
+  return std::ranges::all_of(args.experts, [&](const Expert& expert) {
+    const TensorView& own = expert.*scales;
+    return own && (own.rank() == 1 || own.size(1) == 1);
+  });
 }
 
 /// The tables of experts on the device, and whether all their rows begin at multiples of 16 bytes.
@@ -77,7 +85,7 @@ Tables tables_of(const ExpertsArgs& args, Context& context, device::Stream& stre
 
 bool takes_grouped(const ExpertsArgs& args) {
   const Expert& first = args.experts.front();
-  return is_grouped(first.gate, first.gate_scales) && is_grouped(first.down, first.down_scales) &&
+  return is_grouped(first.gate.dtype()) && is_grouped(first.down.dtype()) &&
          std::ranges::all_of(args.experts, [&](const Expert& expert) {
            return expert.gate.dtype() == first.gate.dtype() &&
                   expert.up.dtype() == first.gate.dtype() &&
@@ -180,7 +188,9 @@ class GroupedExperts {
                   .y = pairs.num_groups,
                   .threads = coded_threads};
     };
-    with_rows(first_.gate.dtype(), false, tables_.aligned_gates, [&](auto codes, auto aligned) {
+    const bool one_scale =
+        has_one_scale(args_, &Expert::gate_scales) && has_one_scale(args_, &Expert::up_scales);
+    with_rows(first_.gate.dtype(), one_scale, tables_.aligned_gates, [&](auto codes, auto aligned) {
       using Codes = decltype(codes);
       launch_early(
           stream_, grid(ffn_, gate_tiles),
@@ -188,14 +198,16 @@ class GroupedExperts {
           matrix<const Bf16>(rows.x), k_, tables_.gates, pairs.groups, pairs.order,
           args_.activation, matrix<Bf16>(activated));
     });
-    with_rows(first_.down.dtype(), false, tables_.aligned_downs, [&](auto codes, auto aligned) {
-      using Codes = decltype(codes);
-      launch_early(
-          stream_, grid(hidden_, down_tiles),
-          expert_down_kernel<Codes, decltype(aligned)::value, down_tiles, blocks_of<Codes>>,
-          matrix<const Bf16>(activated), tables_.downs, pairs.groups, pairs.order,
-          matrix<float>(products));
-    });
+    const bool down_one_scale = has_one_scale(args_, &Expert::down_scales);
+    with_rows(
+        first_.down.dtype(), down_one_scale, tables_.aligned_downs, [&](auto codes, auto aligned) {
+          using Codes = decltype(codes);
+          launch_early(
+              stream_, grid(hidden_, down_tiles),
+              expert_down_kernel<Codes, decltype(aligned)::value, down_tiles, blocks_of<Codes>>,
+              matrix<const Bf16>(activated), tables_.downs, pairs.groups, pairs.order,
+              matrix<float>(products));
+        });
     sum<float>(rows, products, nullptr);
   }
 

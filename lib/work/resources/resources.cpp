@@ -175,6 +175,18 @@ int64_t activation_bytes(bool gpus) {
   return gpus ? int64_t{4} << 30 : int64_t{128} << 20;
 }
 
+namespace {
+
+/// Products of rows with experts wait for their sum, and experts that are codes may be widened.
+int64_t gpu_bytes_of_experts(const job::Job& job, const model::ModelConfig& config) {
+  if (!config.experts) return 0;
+  const bool rounded = quantize_of(job) != model::Quantize::nothing;
+  const bool codes = rounded || (config.quantization && !job.model.dtype);
+  return kernels::gpu_expert_bytes + (codes ? kernels::gpu_widened_expert_bytes : 0);
+}
+
+}  // namespace
+
 int64_t resolve_batch_tokens(const job::Job& job, const model::ModelConfig& config, int row_ranks,
                              bool gpus) {
   if (job.batch.max_batch_tokens) return *job.batch.max_batch_tokens;
@@ -186,7 +198,7 @@ int64_t resolve_batch_tokens(const job::Job& job, const model::ModelConfig& conf
   const bool widens_keys = gpus && job.kv.dtype == job::Precision::fp8;
   int64_t bytes = activation_bytes(gpus);
   if (widens_keys) bytes -= kernels::library_key_bytes;
-  if (gpus && config.experts) bytes -= kernels::gpu_expert_bytes;
+  if (gpus) bytes -= gpu_bytes_of_experts(job, config);
   const int64_t rows = bytes / row_bytes;
   const int ranks =
       job.reproducible == parallel::Reproducible::layout ? 1 : row_ranks;  // cuts show in the bits
@@ -228,8 +240,6 @@ void require_room(const model::WeightViews& weights, model::Quantize quantize, i
 
 void require_fp8_widths(const model::ModelConfig& config, const Resources& resources) {
   constexpr int64_t unit = 16;  // cuBLASLt's
-  if (config.experts)
-    fail<Unsupported>("model.dtype: fp8 is not implemented for mixtures of experts; use bf16");
   const auto require = [&](int64_t width, const std::string& name) {
     if (width % unit != 0)
       fail<InputError>(
@@ -239,6 +249,7 @@ void require_fp8_widths(const model::ModelConfig& config, const Resources& resou
   };
   require(config.hidden, "hidden_size");
   require(config.head_dim, "head_dim");
+  if (config.num_layers(model::FeedForward::dense) == 0) return;  // experts have any width
   for (const int parts : {resources.tp, resources.sp * resources.tp})
     for (int part = 0; part < parts; ++part)
       require(model::unit_part(config, model::CutUnit::ffn, {parts, part}).size(),
