@@ -58,6 +58,19 @@ TEST(KvCache, PrefersOneGapAndFillsSeveralWhenItMust) {
   EXPECT_EQ(cache.free_tokens(), 1);
 }
 
+TEST(KvCache, GrowsInPlaceWhereItCan) {
+  KvCache cache(shape, 20, *host);
+  using Ranges = std::vector<parallel::SlotRange>;
+  cache.reserve(1, 4), cache.reserve(2, 4), cache.reserve(3, 4);
+  cache.release(1);
+  cache.resize(3, 6);
+  EXPECT_EQ(cache.slots(3), (Ranges{{8, 14}})) << "the gap before would hold them, too";
+  cache.resize(2, 6);
+  EXPECT_EQ(cache.slots(2), (Ranges{{4, 8}, {0, 2}}));
+  cache.resize(3, 13);
+  EXPECT_EQ(cache.slots(3), (Ranges{{8, 14}, {2, 4}, {14, 19}})) << "no gap holds 7";
+}
+
 TEST(KvCache, FindsTheSlotsOfSomeTokens) {
   KvCache cache(shape, 10, *host);
   cache.reserve(1, 3), cache.reserve(2, 3);

@@ -46,10 +46,14 @@ std::vector<int64_t> ids_of(const std::list<schedule::ActiveSequence>& sequences
 TEST(Demand, BeginsWithWhatAnswersHaveNeededSoFar) {
   SchedulerState state(demanding(1000));
   const Demand demand(state.limits);
-  const batch::Turn turn = ask(0, 30, 160).turns.front();
-  EXPECT_EQ(demand.first_room(state, turn), 10) << "a sixteenth, as nothing is known";
+  const batch::Request asked = ask(0, 30, 160);
+  const batch::Turn& turn = asked.turns.front();
+  EXPECT_EQ(demand.first_room(state, asked, turn), 10) << "a sixteenth, as nothing is known";
   for (int answer = 0; answer < 8; ++answer) state.lengths.add(turn, 30 + answer, 160);
-  EXPECT_EQ(demand.first_room(state, turn), 40) << "half of them had 34 or fewer";
+  EXPECT_EQ(demand.first_room(state, asked, turn), 40) << "half of them had 34 or fewer";
+  const batch::Request small = ask(0, 30, 90);
+  EXPECT_EQ(demand.first_room(state, small, small.turns.front()), 90)
+      << "the memory has 125 for each of 8 at a time";
   const Admission admission(state.limits);
   schedule::Room left = state.room();
   const auto grant = admission.request(state, *state_of(ask(1, 30, 160)), left);

@@ -50,6 +50,33 @@ TEST(Simulate, OneRequestTakesTheSumOfItsPasses) {
   EXPECT_NEAR(found.seconds, ttft + answers, 1e-9);
 }
 
+TEST(Simulate, AnswersMayEndBeforeTheyHaveTo) {
+  const std::vector<schedule::SimulatedTurn> longest = {
+      {.prompt_tokens = 100, .answer_tokens = 10, .max_new_tokens = 500}};
+  const std::vector<schedule::SimulatedTurn> known = {{.prompt_tokens = 100, .answer_tokens = 10}};
+  const Simulation found = simulate(limits_of(1, false), times_of(1), {{.turns = longest}});
+  EXPECT_EQ(found.passes, 10);
+  EXPECT_NEAR(found.seconds, simulate(limits_of(1, false), times_of(1), {{.turns = known}}).seconds,
+              1e-9);
+}
+
+TEST(Simulate, KeysThatYieldTakeTimeToLeaveAndToComeBack) {
+  schedule::SchedulerLimits limits = limits_of(1, false);
+  limits.on_demand = true;
+  limits.block = 10;
+  limits.kv_tokens = 160;
+  const std::vector<schedule::SimulatedRequest> two = {
+      {.turns = {{.prompt_tokens = 50, .answer_tokens = 100}}},
+      {.turns = {{.prompt_tokens = 40, .answer_tokens = 100}}}};
+  const Simulation free = simulate(limits, times_of(1), two);
+  EXPECT_EQ(free.answered, 2);
+  EXPECT_EQ(free.demand.parked, 1);
+  EXPECT_EQ(free.demand.returned_tokens, free.demand.parked_tokens);
+  limits.parking_s = 1e-3;
+  EXPECT_NEAR(simulate(limits, times_of(1), two).seconds - free.seconds,
+              2e-3 * static_cast<double>(free.demand.parked_tokens), 1e-9);
+}
+
 TEST(Simulate, ARingSharesRowsAndWaitsForMessages) {
   const Simulation found = simulate(limits_of(2, false), times_of(2),
                                     {{.turns = {{.prompt_tokens = 100, .answer_tokens = 2}}}});

@@ -37,10 +37,11 @@ std::optional<Slots> Admission::take(Room& left, int64_t slots, int64_t tokens,
   return taken;
 }
 
-/// The room with which the first open one of these turns begins.
-int64_t Admission::room_of(const SchedulerState& state, std::span<const batch::Turn> turns) const {
+/// The room with which the first open one of these turns of the request begins.
+int64_t Admission::room_of(const SchedulerState& state, const batch::Request& request,
+                           std::span<const batch::Turn> turns) const {
   const auto open = std::ranges::find_if(turns, [](const auto& turn) { return !turn.finished; });
-  return open == turns.end() ? 0 : demand_.first_room(state, *open);
+  return open == turns.end() ? 0 : demand_.first_room(state, request, *open);
 }
 
 /// The slots with which a branch begins, where on demand.
@@ -49,13 +50,14 @@ int64_t Admission::of_branch(const SchedulerState& state, const batch::Request& 
   const std::span turns(request.turns);
   const auto own = turns.subspan(turn, end_of_branch(request, turn) - turn);
   return state.needs.of_branch_beginning(request, turn) +
-         state.needs.of_generated(room_of(state, own));
+         state.needs.of_generated(room_of(state, request, own));
 }
 
 int64_t Admission::to_begin(const SchedulerState& state, const batch::Request& request) const {
   if (!demand_.on()) return state.needs.of_request(request);
   const int64_t first = state.needs.of_beginning(request);
-  if (!is_fork(request)) return first + state.needs.of_generated(room_of(state, request.turns));
+  if (!is_fork(request))
+    return first + state.needs.of_generated(room_of(state, request, request.turns));
   int64_t most = 0;
   for (size_t turn = 0; turn < request.turns.size(); turn = end_of_branch(request, turn))
     if (!branch_settled(request, turn)) most = std::max(most, of_branch(state, request, turn));
@@ -71,7 +73,10 @@ std::optional<Grant> Admission::request(const SchedulerState& state, const Reque
     return Grant{places_->first_of(state.needs.of_prefix(request.request), *slots),
                  Slots(slots->size())};
   if (!request.is_fork())
-    return Grant{*slots, {}, false, demand_.on() ? room_of(state, request.request.turns) : 0};
+    return Grant{*slots,
+                 {},
+                 false,
+                 demand_.on() ? room_of(state, request.request, request.request.turns) : 0};
   const Slots prefix = places_->first_of(state.needs.of_prefix(request.request), *slots);
   return Grant{prefix, without(*slots, prefix)};
 }
@@ -86,7 +91,7 @@ std::optional<Grant> Admission::branch(const SchedulerState& state,
     return Grant{Slots(state.limits.ring_size, slots),
                  {},
                  false,
-                 room_of(state, turns.subspan(fork.next_branch))};
+                 room_of(state, fork.request, turns.subspan(fork.next_branch))};
   }
   const int64_t needed = state.needs.of_branch(fork.request, fork.next_branch);
   if (!fork.credit_used) return Grant{places_->first_of(needed, fork.kept_back), {}, true};

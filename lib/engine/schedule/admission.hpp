@@ -56,7 +56,8 @@ class Admission {
                                                         const batch::Request& request) const;
 
  private:
-  int64_t room_of(const SchedulerState& state, std::span<const batch::Turn> turns) const;
+  int64_t room_of(const SchedulerState& state, const batch::Request& request,
+                  std::span<const batch::Turn> turns) const;
   int64_t of_branch(const SchedulerState& state, const batch::Request& request, size_t turn) const;
   std::optional<Slots> take(Room& left, int64_t slots, int64_t tokens, double due_s) const;
 

@@ -40,9 +40,12 @@ bool is_idle(const SchedulerState& state, const RequestState& fork) {
 
 }  // namespace
 
-int64_t Demand::first_room(const SchedulerState& state, const batch::Turn& turn) const {
+int64_t Demand::first_room(const SchedulerState& state, const batch::Request& request,
+                           const batch::Turn& turn) const {
   const int64_t given = std::ssize(turn.answer.tokens), most = turn.max_new_tokens - given;
   if (most <= 0) return 0;
+  if (state.needs.of_request(request) <= state.limits.kv_tokens / state.limits.max_sequences)
+    return most;
   const int64_t likely = state.lengths.likely(turn, given) - given;
   return std::min(most, (likely + block_ - 1) / block_ * block_);
 }
@@ -161,7 +164,7 @@ bool Demand::begin_turn(SchedulerState& state, ActiveSequence& sequence) const {
   for (; turn < sequence.end && turns[turn].finished; ++turn)
     unfed += std::ssize(turns[turn].tokens) + std::ssize(turns[turn].answer.tokens);
   if (turn == sequence.end || !turns[turn].refused.empty()) return true;  // it will not begin
-  const int64_t room = first_room(state, turns[turn]);
+  const int64_t room = first_room(state, sequence.request(), turns[turn]);
   const int64_t base = sequence.base + state.needs.of_later_turn(turns[turn], unfed);
   if (!extend(state, sequence, base + state.needs.of_generated(room))) return false;
   sequence.base = base;

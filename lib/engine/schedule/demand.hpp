@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The policy of memory on demand (kv.admission: demand). A turn begins with slots for its prompt
-/// and for what its answer will hardly exceed (AnswerLengths::likely), and grows by blocks. Where
-/// no block is free a sequence yields: its keys are parked outside the cache, and come back later.
+/// and for a likely answer (AnswerLengths::likely), and grows by blocks. Where no block is free a
+/// sequence yields: its keys are parked outside the cache, and come back later.
 ///
+/// - A request of which the cache holds max_sequences with their longest answers begins each turn
+///   with slots for its longest answer: nothing is gained by less.
 /// - It yields whose return is cheapest: the sequence with the fewest tokens of its own. A sequence
 ///   that came back yields only where all others have come back, too.
 /// - The sequence that began first of those with keys in the cache never yields, so it comes to its
@@ -26,9 +28,10 @@ class Demand {
       : on_(limits.on_demand), block_(limits.block), forced_yields_(limits.forced_yields) {}
 
   bool on() const { return on_; }
-  /// Tokens of the turn's answer that it has slots for when it begins, `given` of an earlier start
-  /// not counted.
-  int64_t first_room(const SchedulerState& state, const batch::Turn& turn) const;
+  /// Tokens of the answer that the request's turn has slots for when it begins, without those that an
+  /// earlier start has given.
+  int64_t first_room(const SchedulerState& state, const batch::Request& request,
+                     const batch::Turn& turn) const;
 
   /// Gives each sequence whose answer has used up its slots a block, in the order in which they
   /// began. Those for which there is none may be parked themselves.

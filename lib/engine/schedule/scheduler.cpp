@@ -144,6 +144,9 @@ void Scheduler::begin_requests(double now) {
     }
     return !fork->branches_left();
   });
+  // A prefix whose branches wait for slots is not joined by others that would wait, too.
+  const auto waits = [&](const auto& fork) { return fork->active_branches == 0 && in_time(fork); };
+  if (demand_.on() && std::ranges::any_of(state_.forks, waits)) return;
   Room left = state_.waiting.empty() ? Room{} : state_.room();
   for (auto next = state_.waiting.begin(); room() && next != state_.waiting.end();) {
     const auto request = *next;

@@ -94,8 +94,13 @@ void KvCache::resize(parallel::SequenceId sequence, int64_t tokens) {
     }
     PECIA_CHECK(of_part - had <= free_tokens(), "sequence {} wants {} more KV slots, {} are free",
                 sequence, of_part - had, free_tokens());
-    const Slots more = pool_.take(of_part - had);
-    slots.insert(slots.end(), more.begin(), more.end());
+    for (const parallel::SlotRange& more :
+         pool_.take(of_part - had, slots.empty() ? -1 : slots.back().end)) {
+      if (!slots.empty() && slots.back().end == more.begin)
+        slots.back().end = more.end;
+      else
+        slots.push_back(more);
+    }
   }
 }
 

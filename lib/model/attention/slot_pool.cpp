@@ -12,15 +12,17 @@ SlotPool::SlotPool(int64_t capacity) : capacity_(capacity), free_count_(capacity
   if (capacity > 0) free_[0] = capacity;
 }
 
-std::vector<parallel::SlotRange> SlotPool::take(int64_t count) {
+std::vector<parallel::SlotRange> SlotPool::take(int64_t count, int64_t next) {
   PECIA_CHECK(0 <= count && count <= free_count_, "{} slots wanted, {} are free", count,
               free_count_);
   free_count_ -= count;
   std::vector<parallel::SlotRange> slots;
   while (count > 0) {
-    // One gap that holds them all if there is one, else the first.
-    auto gap = std::find_if(free_.begin(), free_.end(),
-                            [&](const auto& free) { return free.second - free.first >= count; });
+    const auto holds_all = [&](const auto& free) { return free.second - free.first >= count; };
+    // The next one, or one gap that holds them all if there is one, else the first.
+    auto gap = free_.find(next);
+    if (gap == free_.end() || !holds_all(*gap))
+      gap = std::find_if(free_.begin(), free_.end(), holds_all);
     if (gap == free_.end()) gap = free_.begin();
     const auto [begin, end] = *gap;
     const int64_t taken = std::min(count, end - begin);

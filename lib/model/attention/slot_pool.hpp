@@ -16,9 +16,9 @@ class SlotPool {
   int64_t capacity() const { return capacity_; }
   int64_t free() const { return free_count_; }
 
-  /// Takes `count` slots, in one range if there is a gap that holds them all. Throws InvalidArgument
-  /// if fewer slots are free.
-  std::vector<parallel::SlotRange> take(int64_t count);
+  /// Takes `count` slots, in one range if there is a gap that holds them all; from slot `next` on if
+  /// they are all free there. Throws InvalidArgument if fewer slots are free.
+  std::vector<parallel::SlotRange> take(int64_t count, int64_t next = -1);
   void give_back(const std::vector<parallel::SlotRange>& slots);
 
  private:
