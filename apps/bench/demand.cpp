@@ -20,6 +20,7 @@ namespace {
 
 struct DemandOptions {
   int64_t requests = 512, prompt_tokens = 2000, median = 300, most = 4096, sequences = 256;
+  int64_t parking_gbs = 25;  ///< of keys that are parked or come back
   double sigma = 0.7;  ///< of the logarithm of lengths
   std::vector<double> shares = {0.125, 0.25, 0.5, 1};
 };
@@ -28,7 +29,7 @@ struct DemandOptions {
 struct Gpu {
   static constexpr double layers = 32, hidden = 4096, weight_bytes = 16e9, row_flops = 16e9;
   static constexpr double token_bytes = 131072, pair_flops = 4 * layers * hidden;
-  static constexpr double flops = 0.6 * 989e12, memory = 0.8 * 3.35e12, host_link = 25e9;
+  static constexpr double flops = 0.6 * 989e12, memory = 0.8 * 3.35e12;
 };
 
 schedule::TeamTimes times_of_gpu() {
@@ -88,7 +89,7 @@ void run_demand(const Session& session, const DemandOptions& options) {
       schedule::SchedulerLimits limits;
       limits.kv_tokens = std::max(longest, static_cast<int64_t>(share * all));
       limits.on_demand = policy.on_demand;
-      limits.parking_s = Gpu::token_bytes / Gpu::host_link;
+      limits.parking_s = Gpu::token_bytes / (1e9 * static_cast<double>(options.parking_gbs));
       limits.max_sequences = options.sequences;
       limits.max_batch_tokens = 8192;
       limits.max_positions = 1 << 20;
@@ -122,6 +123,7 @@ void add_demand(CLI::App& app, Chosen& chosen) {
   command.positive("--prompt-tokens", &options->prompt_tokens, "Tokens of a prompt, on average");
   command.positive("--median", &options->median, "Median of the lengths of answers");
   command.positive("--max-new-tokens", &options->most, "What every answer may have");
+  command.positive("--parking-gbs", &options->parking_gbs, "GB/s of keys that are parked");
   command.positive("--max-sequences", &options->sequences, "Sequences at a time, at most");
 }
 
