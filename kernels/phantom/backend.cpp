@@ -297,7 +297,9 @@ class PhantomBackend : public Backend {
           bytes_of(args.x) + bytes_of(args.chosen) + bytes_of(args.weights) +
               std::llround(touched * static_cast<double>(bytes_of(each)) + between),
           bytes_of(args.y) + std::llround(between),
-          operands_of(args.x.dtype(), each.gate.dtype(), args.row_invariant),
+          each.gate.dtype() == DType::fp8  // x is never rounded to it
+              ? operand_type(DType::fp8)
+              : operands_of(args.x.dtype(), each.gate.dtype(), args.row_invariant),
           static_cast<double>(hidden), ffn, touched > 0 ? pairs / touched : 0},
          stream);
   }

@@ -219,6 +219,34 @@ TEST(Program, HasEachLayerWhereLayersDiffer) {
   EXPECT_DOUBLE_EQ(of_others, 6 * 4.0 * 64 * (100 * 101 / 2));
 }
 
+/// So a plan takes the speed of bf16 for them, not that of fp8.
+TEST(Program, MultipliesExpertsOfFp8InBf16) {
+  const auto nowhere = [](DType type, std::initializer_list<int64_t> shape) {
+    static constexpr std::byte some{};
+    return TensorView(const_cast<std::byte*>(&some), type, shape);
+  };
+  kernels::OpWork work;
+  const auto phantom = kernels::make_phantom_backend([&](const kernels::OpWork& op) { work = op; },
+                                                     kernels::gpu_traits());
+  const TensorView up = nowhere(DType::fp8, {16, 32}), down = nowhere(DType::fp8, {32, 16});
+  const kernels::Expert expert{.gate = up,
+                               .up = up,
+                               .down = down,
+                               .gate_scales = nowhere(DType::fp32, {16}),
+                               .up_scales = nowhere(DType::fp32, {16}),
+                               .down_scales = nowhere(DType::fp32, {32})};
+  device::Stream stream(1);
+  phantom->experts({.x = nowhere(DType::fp32, {100, 32}),
+                    .chosen = nowhere(DType::int32, {100, 1}),
+                    .weights = nowhere(DType::fp32, {100, 1}),
+                    .experts = std::span(&expert, 1),
+                    .y = nowhere(DType::fp32, {100, 32})},
+                   stream);
+  EXPECT_EQ(work.name, "experts");
+  EXPECT_EQ(work.dtype, DType::fp8);
+  EXPECT_EQ(work.operands, DType::bf16);
+}
+
 TEST(Program, DoesWhatThePhantomCounts) {
   const model::ModelConfig config = small_model(5);
   for (const Grid& grid : grids()) {
