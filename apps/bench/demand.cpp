@@ -21,7 +21,7 @@ namespace {
 struct DemandOptions {
   int64_t requests = 512, prompt_tokens = 2000, median = 300, most = 4096, sequences = 256;
   int64_t parking_gbs = 25;  ///< of keys that are parked or come back
-  double sigma = 0.7;  ///< of the logarithm of lengths
+  double sigma = 0.7;        ///< of the logarithm of lengths
   std::vector<double> shares = {0.125, 0.25, 0.5, 1};
 };
 

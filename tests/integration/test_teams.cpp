@@ -124,6 +124,7 @@ TEST(Teams, AnswerAsOneRankDoes) {
         here.policy = policy;
         here.place = place;
         DealsPlans deal(instances, shardings, seed);
+        here.admission = job::KvAdmission::reserve;  // teams are dealt slots that are known at once
         here.change_plan = [&](schedule::Plan& plan) { deal(plan); };
         const auto found = run_requests(*world, model, make_requests(), here);
         expect_answers(found, wanted);
