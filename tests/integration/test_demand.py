@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import unittest
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ class DemandTest(RunTest):
 
     def job(self, name: str, **kv: Any) -> Path:
         return self.write_job(requests(), name, kv=kv, **SECTIONS)
+
+    def has_done(self, job: Path, enough: int) -> bool:
+        return self.done(job) >= enough
 
     def reference(self) -> Any:
         def reserve() -> Any:
@@ -61,7 +65,7 @@ class DemandTest(RunTest):
                     launch = self.start(job, ranks)
                     results = self.output(job) / "results.h5"
                     wait_for("the results", results.exists, LIMIT_S)
-                    wait_for(f"{enough} answers", lambda enough=enough: self.done(job) >= enough)
+                    wait_for(f"{enough} answers", partial(self.has_done, job, enough))
                     launch.kill()
                 self.run_job(job, ranks)
                 found = self.results(job)
