@@ -131,7 +131,6 @@ TEST(Demand, ParksThePrefixOfAForkWhenNothingElseIsLeft) {
   EXPECT_TRUE(fork->branches_left());
   other.decoded = other.room;
   demand.grow(state);
-  EXPECT_TRUE(fork->prefix_parked);
   EXPECT_EQ(other.room, 30);
   EXPECT_EQ(state.free_slots(), (Slots{40}));
   EXPECT_TRUE(state.map.is_parked(fork->prefix));

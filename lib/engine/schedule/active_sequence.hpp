@@ -31,9 +31,8 @@ struct RequestState {
   /// The cached tokens of its chain or shared prefix, and the seconds that computing them took.
   std::vector<int32_t> cached = {};
   double computed_s = 0;
-  bool prefix_parked = false;  ///< the keys of a fork's prefix are not in the cache
-  bool anyway = false;         ///< began although it will not be answered in time
-  bool progressed = false;     ///< one of its turns was finished
+  bool anyway = false;      ///< began although it will not be answered in time
+  bool progressed = false;  ///< one of its turns was finished
 
   // Of a fork:
   int64_t prefix = -1;                           ///< sequence of its first turn

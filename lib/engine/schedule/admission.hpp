@@ -47,6 +47,8 @@ class Admission {
   /// Whether the next pass could begin all waiting requests and one more that needs `slots` for
   /// `tokens` prompt tokens; or, where requests are to wait least, whether there are slots for all.
   bool has_room(const SchedulerState& state, int64_t slots, int64_t tokens) const;
+  /// What is done where sequences get memory as they grow.
+  const Demand& demand() const { return demand_; }
   /// The slots with which a request begins: of a fork with its largest branch.
   int64_t to_begin(const SchedulerState& state, const batch::Request& request) const;
   /// Whether each of its turns could run if the request had all slots to itself.

@@ -26,8 +26,8 @@ class AnswerLengths {
   ///     four of 10 tokens each that might have had 100, 3 given of 200:   1.25 · 0.1 · 200 − 3 = 22
   double expected(const batch::Turn& turn, int64_t given) const;
 
-  /// Output tokens that the turn will hardly exceed, given that it has more than `given`: a
-  /// quantile of like answers, at least given + 1 and at most what it may have.
+  /// Output tokens of a likely answer that has more than `given`: half of like answers are no longer.
+  /// At least given + 1, and at most what the turn may have.
   ///
   /// Answers are alike that may be equally long and whose prompts are about equally long and end
   /// with the same tokens, as those of one instruction do. Where there are fewer than eight of
@@ -35,11 +35,21 @@ class AnswerLengths {
   /// it is a sixteenth of what the answer may have.
   int64_t likely(const batch::Turn& turn, int64_t given) const;
 
-  /// Quantiles of all answers that have ended, for reports: a tenth, a half, nine tenths.
+  /// Quantiles of all answers that have ended, for reports: a tenth, a half, nine tenths; zeros
+  /// before.
   std::array<int64_t, 3> quantiles() const;
-  int64_t answers() const { return answers_; }
 
  private:
+  /// Answers by length. There are as many lengths as an answer may have tokens at most.
+  struct Lengths {
+    std::map<int64_t, int64_t> count;
+    int64_t answers = 0;
+
+    void add(int64_t tokens);
+    /// The length that this share of the answers that are longer than `given` does not exceed;
+    /// `given` where none is.
+    int64_t quantile(double share, int64_t given) const;
+  };
   /// Answers that are alike. −1: whatever the prompt.
   struct Class {
     int32_t max_new_tokens;
@@ -47,13 +57,11 @@ class AnswerLengths {
     int64_t last_tokens = -1;  ///< a hash of the prompt's last tokens
     auto operator<=>(const Class&) const = default;
   };
-  void count(int64_t tokens, int64_t allowed);
-  void insert(const Class& of, int64_t tokens);
   static std::array<Class, 3> classes_of(const batch::Turn& turn);
 
-  int64_t answers_ = 0, tokens_ = 0, allowed_ = 0;
-  std::map<Class, std::vector<int64_t>> lengths_;  ///< in ascending order
-  std::map<int64_t, int64_t> count_;               ///< of all answers, by length
+  int64_t tokens_ = 0, allowed_ = 0;
+  Lengths all_;
+  std::map<Class, Lengths> like_;
 };
 
 }  // namespace pecia::schedule

@@ -29,7 +29,7 @@ bool is_complete(const ActiveSequence& sequence) {
 
 /// Whether no sequence of the fork is in the cache but its prefix, which has been read.
 bool is_idle(const SchedulerState& state, const RequestState& fork) {
-  return !fork.prefix_parked && state.map.contains(fork.prefix) &&
+  return state.map.contains(fork.prefix) && !state.map.is_parked(fork.prefix) &&
          std::ranges::none_of(
              state.active,
              [&](const ActiveSequence& sequence) { return sequence.origin.get() == &fork; }) &&
@@ -109,7 +109,7 @@ void Demand::force_yield(SchedulerState& state) const {
   if (chosen->in_pass == 0 && !is_new(state, chosen->id)) state.park(chosen);
 }
 
-/// Room that a parked sequence comes back with: what its answer will hardly exceed.
+/// Room that a parked sequence comes back with: for a likely answer.
 int64_t Demand::room_to_return(const SchedulerState& state, const ActiveSequence& sequence) const {
   if (!sequence.begun) return sequence.room;
   const int64_t given = std::ssize(sequence.result.tokens);
@@ -124,7 +124,7 @@ void Demand::bring_back(SchedulerState& state) const {
     const bool yields_now = std::ranges::count(state.news.parked, first->id) > 0;
     if (yields_now && !state.active.empty()) return;
     RequestState& origin = *first->origin;
-    const bool with_prefix = first->is_branch() && origin.prefix_parked;
+    const bool with_prefix = first->is_branch() && state.map.is_parked(origin.prefix);
     const int64_t room = room_to_return(state, *first);
     const int64_t slots = first->base + state.needs.of_generated(room);
     const int64_t prefix = with_prefix ? state.needs.of_prefix(origin.request) : 0;
@@ -147,7 +147,7 @@ bool Demand::park_a_prefix(SchedulerState& state) const {
     first = state.forks.front().get();
   const auto park = [&](RequestState& fork) {
     const bool parks = on_ && &fork != first && is_idle(state, fork);
-    if (parks) state.park_prefix(fork);
+    if (parks) state.park_keys(fork.prefix);
     return parks;
   };
   return std::ranges::any_of(state.forks, [&](const auto& fork) { return park(*fork); }) ||

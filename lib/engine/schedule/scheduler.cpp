@@ -10,7 +10,6 @@ namespace pecia::schedule {
 Scheduler::Scheduler(SchedulerLimits limits)
     : state_(std::move(limits)),
       admission_(state_.limits),
-      demand_(state_.limits),
       order_(state_.limits),
       time_(state_.limits),
       former_(make_former(state_.limits)) {}
@@ -73,9 +72,9 @@ void Scheduler::forget_assumed_end_once_over(double now) {
 std::optional<Plan> Scheduler::next(double now) {
   if (out_of_time_) return {};
   reconsider(now);
-  demand_.grow(state_);
+  admission_.demand().grow(state_);
   do begin_turns(now);
-  while (state_.active.empty() && demand_.park_a_prefix(state_));
+  while (state_.active.empty() && admission_.demand().park_a_prefix(state_));
   PECIA_CHECK(!state_.active.empty() || state_.parked.empty(), "{} sequences cannot come back",
               state_.parked.size());
   if (state_.active.empty()) {
@@ -118,7 +117,7 @@ void Scheduler::begin_turns(double now) {
       if (sequence == state_.active.end()) continue;  // it has yielded
       const bool in_time = time_.turn_in_time(state_, *sequence, now);
       given_up_ = given_up_ || !in_time;
-      if (in_time && !demand_.begin_turn(state_, *sequence)) continue;
+      if (in_time && !admission_.demand().begin_turn(state_, *sequence)) continue;
       if (in_time) state_.start_turn(*sequence);
       if (sequence->begun) continue;
       state_.end(sequence);
@@ -132,10 +131,10 @@ void Scheduler::begin_turns(double now) {
 void Scheduler::begin_requests(double now) {
   const auto room = [&] { return running() < state_.limits.max_sequences; };
   const auto in_time = [&](const auto& fork) { return time_.branch_in_time(state_, *fork, now); };
-  demand_.bring_back(state_);
+  admission_.demand().bring_back(state_);
   if (!state_.parked.empty()) return;
   for (const auto& fork : state_.forks)
-    if (!demand_.on() && order_.comes_first(*fork) && in_time(fork)) {
+    if (!admission_.demand().on() && order_.comes_first(*fork) && in_time(fork)) {
       PECIA_CHECK(room(), "no place for the branch of a prefix that ended");
       begin_branch(fork);
     }
@@ -146,7 +145,7 @@ void Scheduler::begin_requests(double now) {
   });
   // A prefix whose branches wait for slots is not joined by others that would wait, too.
   const auto waits = [&](const auto& fork) { return fork->active_branches == 0 && in_time(fork); };
-  if (demand_.on() && std::ranges::any_of(state_.forks, waits)) return;
+  if (admission_.demand().on() && std::ranges::any_of(state_.forks, waits)) return;
   Room left = state_.waiting.empty() ? Room{} : state_.room();
   for (auto next = state_.waiting.begin(); room() && next != state_.waiting.end();) {
     const auto request = *next;
@@ -180,7 +179,7 @@ bool Scheduler::begin(const std::shared_ptr<RequestState>& request, Room& left) 
 
 bool Scheduler::begin_branch(const std::shared_ptr<RequestState>& fork) {
   const auto grant = admission_.branch(state_, *fork);
-  if (grant && fork->prefix_parked) state_.bring_prefix_back(*fork);
+  if (grant && state_.map.is_parked(fork->prefix)) state_.bring_prefix_back(*fork);
   if (grant) state_.begin_branch(fork, grant->reserved, grant->on_credit, grant->room);
   return grant.has_value();
 }

@@ -5,7 +5,7 @@
 /// it is a state machine that is tested by itself.
 ///
 /// It is a loop over four policies, which read one state and know nothing of each other: Admission
-/// (memory), Order, TimeBudget and a Former. What it holds from its limits never changes, but for
+/// (memory; with it Demand, which also moves sequences out of memory and back), Order, TimeBudget and a Former. What it holds from its limits never changes, but for
 /// the times of passes and an assumed end.
 
 #include <memory>
@@ -116,7 +116,6 @@ class Scheduler {
 
   SchedulerState state_;
   Admission admission_;
-  Demand demand_;
   Order order_;
   TimeBudget time_;
   std::unique_ptr<Former> former_;

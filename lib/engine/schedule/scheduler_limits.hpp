@@ -46,8 +46,8 @@ struct SchedulerLimits {
   int min_instances = 1;  ///< that a sequence of teams that change has
   int max_instances = 1 << 20;
   int64_t kv_tokens = 0;  ///< KV slots on each rank
-  /// kv.admission: demand. A sequence reserves what its answer will hardly exceed, and grows by
-  /// `block` tokens; where none are free, others are parked (demand.hpp). Not where teams change.
+  /// kv.admission: demand. A sequence reserves what a likely answer needs, and grows by `block`
+  /// tokens; where none are free, others are parked (demand.hpp). Not where teams change.
   bool on_demand = false;
   int64_t block = 128;
   /// Lengths of answers that earlier starts have finished, with what they might have had.

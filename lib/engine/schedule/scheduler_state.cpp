@@ -140,7 +140,6 @@ void SchedulerState::bring_back(std::list<ActiveSequence>::iterator sequence,
   demand.most_at_once = std::max(demand.most_at_once, std::ssize(active));
 }
 
-/// Returns false where ranks do not hear of it: they have not heard yet that it was to come back.
 bool SchedulerState::park_keys(int64_t sequence) {
   const auto is_it = [&](const auto& told) { return told.sequence == sequence; };
   map.park(sequence);
@@ -155,15 +154,8 @@ bool SchedulerState::park_keys(int64_t sequence) {
   return true;
 }
 
-void SchedulerState::park_prefix(RequestState& fork) {
-  fork.prefix_parked = true;
-  park_keys(fork.prefix);
-}
-
-void SchedulerState::bring_prefix_back(RequestState& fork) {
-  fork.prefix_parked = false;
-  const Slots reserved(limits.ring_size, needs.of_prefix(fork.request));
-  bring_keys_back(fork.prefix, reserved);
+void SchedulerState::bring_prefix_back(const RequestState& fork) {
+  bring_keys_back(fork.prefix, Slots(limits.ring_size, needs.of_prefix(fork.request)));
 }
 
 void SchedulerState::bring_keys_back(int64_t sequence, const Slots& reserved) {

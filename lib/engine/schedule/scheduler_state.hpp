@@ -85,9 +85,10 @@ struct SchedulerState {
   void park(std::list<ActiveSequence>::iterator sequence);
   /// Takes a parked sequence back, with these slots.
   void bring_back(std::list<ActiveSequence>::iterator sequence, const Slots& reserved);
-  /// The same for the prefix of a fork that has no active sequence.
-  void park_prefix(RequestState& fork);
-  void bring_prefix_back(RequestState& fork);
+  /// Lets keys leave the cache: of a sequence that is not active, as the prefix of a fork. Returns
+  /// false where ranks do not hear of it, since they have not heard yet that it was to come back.
+  bool park_keys(int64_t sequence);
+  void bring_prefix_back(const RequestState& fork);
   /// Sets up the sequence's turn: what to feed, where the answer begins, how long it may be. A turn
   /// that cannot run is refused with all that depend on it; then `begun` stays false.
   void start_turn(ActiveSequence& sequence);
@@ -114,7 +115,6 @@ struct SchedulerState {
  private:
   void activate(ActiveSequence sequence, const Slots& reserved, int64_t room);
   void keep_back(RequestState& fork, const Slots& slots);
-  bool park_keys(int64_t sequence);
   void bring_keys_back(int64_t sequence, const Slots& reserved);
   void remove(int64_t sequence);
 

@@ -11,16 +11,6 @@ namespace pecia::attention {
 using report::Kind;
 using report::ScopedSpan;
 
-namespace {
-
-int64_t num_slots(const std::vector<parallel::SlotRange>& slots) {
-  int64_t count = 0;
-  for (const parallel::SlotRange& range : slots) count += range.size();
-  return count;
-}
-
-}  // namespace
-
 int64_t HaloMessages::tokens_leaving() const {
   int64_t tokens = 0;
   for (const std::vector<MessageBlock>& blocks : leaving)

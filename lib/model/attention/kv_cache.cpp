@@ -41,6 +41,12 @@ std::vector<parallel::SlotRange> part_of(const std::vector<parallel::SlotRange>&
   return part;
 }
 
+int64_t num_slots(const std::vector<parallel::SlotRange>& ranges) {
+  int64_t count = 0;
+  for (const parallel::SlotRange& range : ranges) count += range.size();
+  return count;
+}
+
 void append_slots(std::vector<int64_t>& to, const std::vector<parallel::SlotRange>& ranges) {
   for (const parallel::SlotRange& range : ranges)
     for (int64_t slot = range.begin; slot < range.end; ++slot) to.push_back(slot);
@@ -85,8 +91,7 @@ void KvCache::resize(parallel::SequenceId sequence, int64_t tokens) {
   PECIA_CHECK(tokens >= 0 && tokens % parts == 0, "{} slots for sequence {} in {} parts", tokens,
               sequence, parts);
   for (Slots& slots : taken_.at(sequence)) {
-    int64_t had = 0;
-    for (const parallel::SlotRange& range : slots) had += range.size();
+    const int64_t had = num_slots(slots);
     if (of_part < had) {
       pool_.give_back(part_of(slots, of_part, had - of_part));
       slots = part_of(slots, 0, of_part);

@@ -51,6 +51,8 @@ struct RecentLayers {
 std::vector<parallel::SlotRange> part_of(const std::vector<parallel::SlotRange>& slots,
                                          int64_t first, int64_t count);
 
+int64_t num_slots(const std::vector<parallel::SlotRange>& ranges);
+
 /// Appends all slots of the ranges.
 void append_slots(std::vector<int64_t>& to, const std::vector<parallel::SlotRange>& ranges);
 

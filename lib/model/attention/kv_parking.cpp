@@ -1,49 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/model/attention/kv_parking.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
-
-#include "lib/model/attention/host_tokens.hpp"
+#include <random>
 
 namespace pecia::attention {
 
-/// Calls body(layer's keys or values, head, slots of the sequence's tokens here), always in the same
-/// order.
-template <typename Body>
-void KvParking::each_head(parallel::SequenceId sequence, const Body& body) const {
-  const auto slots = [&](Retention retention) {
-    return retention == Retention::recent ? ledger_.held_recently(sequence).slots
-                                          : ledger_.held(sequence).slots;
-  };
-  const auto all = slots(Retention::all);
-  const auto recent = ledger_.recent() == nullptr ? all : slots(Retention::recent);
-  const KvShape& shape = cache_.shape();
-  for (int64_t layer = 0; layer < shape.layers; ++layer)
-    for (const KvCache::Stored& stored : {cache_.k(layer), cache_.v(layer)})
-      for (int64_t head = 0; head < shape.num_kv_heads; ++head)
-        body(stored, head, cache_.retention(layer) == Retention::recent ? recent : all);
+KvParking::Slots KvParking::slots_of(parallel::SequenceId sequence) const {
+  return {ledger_.held(sequence).slots, ledger_.recent() == nullptr
+                                            ? std::vector<parallel::SlotRange>{}
+                                            : ledger_.held_recently(sequence).slots};
 }
 
-namespace {
-
-int64_t parked_tokens(const std::vector<parallel::SlotRange>& slots) {
+int64_t KvParking::bytes_of(const Slots& slots) const {
   int64_t tokens = 0;
-  for (const parallel::SlotRange& range : slots) tokens += range.size();
-  return tokens;
+  for (int64_t layer = 0; layer < cache_.shape().layers; ++layer)
+    tokens += num_slots(cache_.retention(layer) == Retention::recent ? slots.recent : slots.all);
+  return tokens * cache_.shape().layer_bytes_per_token();
 }
 
-}  // namespace
-
-int64_t KvParking::bytes_of(parallel::SequenceId sequence) const {
-  const int64_t of_token = vector_bytes(cache_.shape().dtype, cache_.shape().head_dim);
-  int64_t bytes = 0;
-  each_head(sequence, [&](const auto&, int64_t, const auto& slots) {
-    bytes += parked_tokens(slots) * of_token;
-  });
-  return bytes;
+/// Copies all keys and values between the cache and the host, one head after another. `move` takes
+/// the next bytes of the host: it fills them before they are copied to the cache, and gets them
+/// after they were copied from it.
+template <typename Move>
+void KvParking::copy(CopyDirection direction, const Slots& slots, const Move& move) const {
+  const KvShape& shape = cache_.shape();
+  const HostTokens host(compute_, shape, std::max(num_slots(slots.all), num_slots(slots.recent)));
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    const auto& own = cache_.retention(layer) == Retention::recent ? slots.recent : slots.all;
+    const int64_t tokens = num_slots(own);
+    for (const KvCache::Stored& stored : {cache_.k(layer), cache_.v(layer)})
+      for (int64_t head = 0; head < shape.num_kv_heads; ++head) {
+        if (direction == CopyDirection::from_cache)
+          copy_tokens(direction, stored, head, host, own, compute_);
+        move(host.vector_span(tokens));
+        move(std::as_writable_bytes(host.scale_span(tokens)));
+        if (direction == CopyDirection::to_cache)
+          copy_tokens(direction, stored, head, host, own, compute_);
+        compute_.stream.poll();
+      }
+  }
 }
 
 io::File KvParking::make_file(int64_t bytes) const {
@@ -55,45 +52,38 @@ io::File KvParking::make_file(int64_t bytes) const {
         bytes, host_bytes_, places_.host_bytes);
   std::error_code ignored;
   std::filesystem::create_directories(places_.folder, ignored);
-  io::File file = io::File::make(places_.folder / fmt::format("parked-{}", ::getpid()), 0600);
+  // Ranks of other hosts use the folder, too.
+  io::File file =
+      io::File::make(places_.folder / fmt::format("parked-{:08x}{:08x}", std::random_device()(),
+                                                  std::random_device()()),
+                     0600);
   std::filesystem::remove(file.path(), ignored);
   file.reserve(bytes);
   return file;
 }
 
 int64_t KvParking::park(parallel::SequenceId sequence) {
+  const Slots slots = slots_of(sequence);
   Parked parked;
-  parked.bytes = bytes_of(sequence);
-  if (parked.bytes <= places_.host_bytes - host_bytes_) {
-    parked.memory.resize(parked.bytes);
-    host_bytes_ += parked.bytes;
-  } else {
+  parked.bytes = bytes_of(slots);
+  if (parked.bytes <= places_.host_bytes - host_bytes_)
+    parked.memory.reserve(parked.bytes);
+  else
     parked.file = make_file(parked.bytes);
-  }
   int64_t at = 0;
-  const auto write = [&](std::span<const std::byte> bytes) {
+  copy(CopyDirection::from_cache, slots, [&](std::span<const std::byte> bytes) {
     if (parked.file)
       parked.file->write_at(at, bytes);
     else if (!bytes.empty())
-      std::memcpy(parked.memory.data() + at, bytes.data(), bytes.size());
+      std::memcpy(parked.memory.as<std::byte>() + at, bytes.data(), bytes.size());
     at += std::ssize(bytes);
-  };
-  std::optional<HostTokens> host;
-  each_head(sequence, [&](const KvCache::Stored& stored, int64_t head, const auto& slots) {
-    const int64_t tokens = parked_tokens(slots);
-    if (!host || std::ssize(host->vector_span(1)) * tokens > host->vectors.bytes())
-      host.emplace(compute_, cache_.shape(), tokens);
-    copy_tokens(CopyDirection::from_cache, stored, head, *host, slots, compute_);
-    write(host->vector_span(tokens));
-    write(std::as_bytes(host->scale_span(tokens)));
-    compute_.stream.poll();
   });
   PECIA_CHECK(at == parked.bytes, "{} of {} bytes of sequence {} are parked", at, parked.bytes,
               sequence);
   ledger_.park(sequence);
-  const int64_t bytes = parked.bytes;
+  host_bytes_ += parked.file ? 0 : at;
   parked_.emplace(sequence, std::move(parked));
-  return bytes;
+  return at;
 }
 
 int64_t KvParking::bring_back(parallel::SequenceId sequence, const std::vector<int64_t>& reserved) {
@@ -102,34 +92,23 @@ int64_t KvParking::bring_back(parallel::SequenceId sequence, const std::vector<i
   const Parked& parked = found->second;
   ledger_.bring_back(sequence, reserved);
   int64_t at = 0;
-  const auto read = [&](std::span<std::byte> bytes) {
+  copy(CopyDirection::to_cache, slots_of(sequence), [&](std::span<std::byte> bytes) {
     if (parked.file)
       parked.file->read_at(at, bytes);
     else if (!bytes.empty())
-      std::memcpy(bytes.data(), parked.memory.data() + at, bytes.size());
+      std::memcpy(bytes.data(), parked.memory.as<std::byte>() + at, bytes.size());
     at += std::ssize(bytes);
-  };
-  std::optional<HostTokens> host;
-  each_head(sequence, [&](const KvCache::Stored& stored, int64_t head, const auto& slots) {
-    const int64_t tokens = parked_tokens(slots);
-    if (!host || std::ssize(host->vector_span(1)) * tokens > host->vectors.bytes())
-      host.emplace(compute_, cache_.shape(), tokens);
-    read(host->vector_span(tokens));
-    read(std::as_writable_bytes(host->scale_span(tokens)));
-    copy_tokens(CopyDirection::to_cache, stored, head, *host, slots, compute_);
-    compute_.stream.poll();
   });
   PECIA_CHECK(at == parked.bytes, "{} of {} bytes of sequence {} came back", at, parked.bytes,
               sequence);
-  const int64_t bytes = parked.bytes;
   forget(sequence);
-  return bytes;
+  return at;
 }
 
 void KvParking::forget(parallel::SequenceId sequence) {
   const auto found = parked_.find(sequence);
   if (found == parked_.end()) return;
-  host_bytes_ -= std::ssize(found->second.memory);
+  host_bytes_ -= found->second.file ? 0 : found->second.bytes;
   parked_.erase(found);
 }
 

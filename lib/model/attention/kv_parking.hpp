@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "lib/files/disk/file.hpp"
-#include "lib/model/attention/compute.hpp"
+#include "lib/model/attention/host_tokens.hpp"
 #include "lib/model/attention/kv_ledger.hpp"
 
 namespace pecia::attention {
@@ -38,13 +38,18 @@ class KvParking {
 
  private:
   struct Parked {
-    std::vector<std::byte> memory;
+    device::Buffer memory;
     std::optional<io::File> file;
     int64_t bytes = 0;
   };
-  template <typename Body>
-  void each_head(parallel::SequenceId sequence, const Body& body) const;
-  int64_t bytes_of(parallel::SequenceId sequence) const;
+  /// Slots of a sequence's tokens on this rank, in layers that keep all tokens and in the others.
+  struct Slots {
+    std::vector<parallel::SlotRange> all, recent;
+  };
+  Slots slots_of(parallel::SequenceId sequence) const;
+  int64_t bytes_of(const Slots& slots) const;
+  template <typename Move>
+  void copy(CopyDirection direction, const Slots& slots, const Move& move) const;
   io::File make_file(int64_t bytes) const;
 
   KvLedger& ledger_;

@@ -67,7 +67,7 @@ enum class KvKeeping {
 /// What a sequence's slots are reserved for when it begins.
 enum class KvAdmission {
   reserve,  ///< its prompts and the longest answers that they may have
-  demand  ///< what its answer will hardly exceed; it grows by blocks, and others may have to yield
+  demand    ///< a likely answer; it grows by blocks, and others may have to yield
 };
 
 /// Where keys and values of sequences that have to yield lie until they come back.

@@ -29,7 +29,7 @@ PER_TURN = (
     "finish_reason",
     "error",
 )
-OF_LATER_VERSIONS = ("truncated_tokens", "text_bytes", "settings", "yields")
+OF_LATER_VERSIONS = ("truncated_tokens", "text_bytes", "settings")
 DATASETS = (*PER_TURN, "slot_offsets", "tokens", "token_logprob")
 
 
