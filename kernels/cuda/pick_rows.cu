@@ -3,10 +3,9 @@
 #include <bit>
 #include <vector>
 
-#include "kernels/cuda/cuda.hpp"
 #include "kernels/cuda/pick_rows_kernel.cuh"
-#include "kernels/cuda/shared/launch.cuh"
 #include "kernels/cuda/shared/matrix.hpp"
+#include "kernels/cuda/shared/staged_parts.hpp"
 
 namespace pecia::kernels::cuda {
 namespace {
@@ -64,19 +63,10 @@ void pick_rows(const PickRowsArgs& args, Context& context, device::Stream& strea
     const RowPick& pick = picks.emplace_back(pick_of(picked));
     blocks = std::max(blocks, (pick.count * pick.lanes + pick_threads - 1) / pick_threads);
   }
-  const auto count = static_cast<int64_t>(picks.size());
-  for (int64_t first = 0; first < count; first += max_grid_y) {
-    const std::span<const RowPick> part =
-        std::span(picks).subspan(first, std::min(max_grid_y, count - first));
-    context.staging.begin(Staging::bytes_of(part), stream);
-    const RowPick* const there = context.staging.add(part);
-    context.staging.send(stream);
-    launch(stream,
-           {.x = std::min(blocks, most_blocks),
-            .y = static_cast<int64_t>(part.size()),
-            .threads = pick_threads},
+  with_staged(picks, context, stream, [&](const RowPick* there, int64_t count) {
+    launch(stream, {.x = std::min(blocks, most_blocks), .y = count, .threads = pick_threads},
            pick_rows_kernel, there);
-  }
+  });
 }
 
 }  // namespace pecia::kernels::cuda

@@ -4,8 +4,7 @@
 #include <vector>
 
 #include "kernels/api/merge_picked.hpp"
-#include "kernels/cuda/cuda.hpp"
-#include "kernels/cuda/shared/launch.cuh"
+#include "kernels/cuda/shared/staged_parts.hpp"
 
 namespace pecia::kernels::cuda {
 
@@ -30,15 +29,8 @@ void with_picked_parts(std::span<const PickedParts> parts, Context& context, dev
                    of.lse.rows(), of.lse.size(1), of.first_head});
     most = std::max(most, of.lse.elements());
   }
-  const auto count = static_cast<int64_t>(all.size());
-  for (int64_t first = 0; first < count; first += max_grid_y) {
-    const std::span<const PickedPartsThere> part =
-        std::span(all).subspan(first, std::min(max_grid_y, count - first));
-    context.staging.begin(Staging::bytes_of(part), stream);
-    const PickedPartsThere* const there = context.staging.add(part);
-    context.staging.send(stream);
-    launch(there, static_cast<int64_t>(part.size()), most);
-  }
+  with_staged(all, context, stream,
+              [&](const PickedPartsThere* there, int64_t count) { launch(there, count, most); });
 }
 
 }  // namespace pecia::kernels::cuda

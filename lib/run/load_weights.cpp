@@ -98,10 +98,9 @@ std::string why_not_packed(const Setup& setup, const LoadedWeights& weights, int
 void pack_for_shift(const Setup& setup, const Hosts& hosts, LoadedWeights& weights) {
   const resources::Resources& resources = setup.resources;
   if (resources.decode != parallel::DecodeMode::shift) return;
-  const int in_block = setup.ranks.replica->rank() % (resources.sp * resources.tp);
-  const parallel::WeightCut cut = parallel::weight_cut(
-      parallel::Sharding::shift,
-      {resources.sp, resources.tp, in_block / resources.tp, in_block % resources.tp, resources.ep});
+  const parallel::WeightCut cut =
+      execute::Replica::weight_cut(setup.ranks.replica->rank(), resources.sp, resources.tp,
+                                   resources.ep, parallel::Sharding::shift);
   kernels::Backend& backend = *setup.place.backend;
   const auto matrices =
       model::ShiftPanels::matrices_of(weights.views(), setup.config, cut, backend);

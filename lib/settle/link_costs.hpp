@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What routes between servers are chosen by: those of keys that several ranks of a server need
-/// (parallel::KvRoutes), and those of gathers and scatters by NCCL (parallel::least_block_by_servers).
+/// By which figures routes between servers are chosen: of keys that several ranks of a server need
+/// (parallel::KvRoutes), and of gathers and scatters by NCCL (parallel::least_block_by_servers).
 
 #include "lib/model/attention/compute.hpp"
 #include "lib/ranks/parallel/link_costs.hpp"

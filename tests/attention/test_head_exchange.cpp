@@ -55,7 +55,7 @@ void expect(const TensorView& tensor, What what, RowRange rows, HeadRange heads,
       }
 }
 
-/// By servers of so many ranks; 1: keys go directly.
+/// Ranks of a server, by which keys go; 1: they go directly.
 using Case = std::tuple<DType, int>;
 class HeadExchangeOf : public testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(WiresAndServers, HeadExchangeOf,

@@ -81,9 +81,8 @@ std::unique_ptr<model::ShiftPanels> packed_for_shift(const model::WeightViews& w
                                                      const comm::Communicator& ring) {
   const resources::Resources& of = settings.resources;
   if (of.decode != parallel::DecodeMode::shift) return nullptr;
-  const int in_block = ring.rank() % (of.sp * of.tp);
-  const parallel::WeightCut cut = parallel::weight_cut(
-      parallel::Sharding::shift, {of.sp, of.tp, in_block / of.tp, in_block % of.tp, of.ep});
+  const parallel::WeightCut cut =
+      execute::Replica::weight_cut(ring.rank(), of.sp, of.tp, of.ep, parallel::Sharding::shift);
   return std::make_unique<model::ShiftPanels>(
       model::ShiftPanels::matrices_of(weights, config, cut, *place.backend), *place.backend,
       *place.stream);

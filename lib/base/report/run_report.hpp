@@ -120,8 +120,8 @@ struct KvReport {
     double park_s = 0;  ///< moving them, of the replica where that took longest
   };
   std::optional<Demand> demand;
-  std::array<int64_t, 3> answer_quantiles =
-      {};  ///< tokens of answers: a tenth, a half, nine tenths
+  /// Tokens of answers: a tenth, a half, nine tenths; of the replica where they are most.
+  std::array<int64_t, 3> answer_quantiles = {};
 };
 
 /// What all ranks sent round rings in layers with a sliding window, and what they would have sent

@@ -124,9 +124,10 @@ Replica::Replica(comm::Communicator& ranks, std::unique_ptr<comm::Communicator> 
   compute_.stream.set_poll(move_transfers_);
 }
 
-parallel::WeightCut Replica::weight_cut(int rank, int sp, int tp, int ep) {
+parallel::WeightCut Replica::weight_cut(int rank, int sp, int tp, int ep,
+                                        parallel::Sharding sharding) {
   const int in_block = rank % (sp * tp);
-  return parallel::weight_cut(parallel::Sharding::base, {sp, tp, in_block / tp, in_block % tp, ep});
+  return parallel::weight_cut(sharding, {sp, tp, in_block / tp, in_block % tp, ep});
 }
 
 void Replica::while_computing(std::function<void()> poll) {

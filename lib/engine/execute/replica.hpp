@@ -59,7 +59,8 @@ class Replica {
   Replica& operator=(const Replica&) = delete;
 
   /// The part of the weights that a rank of the replica holds.
-  static parallel::WeightCut weight_cut(int rank, int sp, int tp, int ep = 1);
+  static parallel::WeightCut weight_cut(int rank, int sp, int tp, int ep = 1,
+                                        parallel::Sharding sharding = parallel::Sharding::base);
 
   /// Collective over the replica: every rank executes the same plan.
   /// `meanwhile`: PassRunner::execute.

@@ -83,8 +83,8 @@ struct ActiveSequence {
   int64_t max_new_tokens = 0;
   bool samples = false;  ///< the end of the feed is followed by a sampled token
   int64_t base = 0;      ///< slots on each rank for what stands before the answer, where on demand
-  int64_t room = 0;     ///< tokens of the answer that have slots, without those of an earlier start
-  int64_t decoded = 0;  ///< of these that are cached
+  int64_t room = 0;  ///< tokens of the answer that have slots; an earlier start's are not counted
+  int64_t decoded = 0;                      ///< of these that are cached
   bool came_back = false;                   ///< it was parked, and is not
   bool is_between_turns = false;            ///< its next turn has no slots yet
   int64_t deal_limit = 0;                   ///< most generated tokens on any one rank

@@ -30,7 +30,7 @@ class AnswerLengths {
   /// At least given + 1, and at most what the turn may have.
   ///
   /// Answers are alike that may be equally long and whose prompts are about equally long and end
-  /// with the same tokens, as those of one instruction do. Where there are fewer than eight of
+  /// with the same tokens, as prompts of one instruction do. Where there are fewer than eight of
   /// these, their prompts may end otherwise; then they may be of any length. Before eight have ended
   /// it is a sixteenth of what the answer may have.
   int64_t likely(const batch::Turn& turn, int64_t given) const;

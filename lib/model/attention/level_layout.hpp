@@ -3,8 +3,8 @@
 /// Where the tokens of sparse attention's steps lie in the memory of one rank, and the calls and
 /// messages that follow. It is made once for a pass, and all layers use it.
 ///
-/// There are three arenas. In that of keys an entry is a key or a value of one head. In the others it
-/// is a row of one KV head's group of query heads.
+/// There are three arenas. In the arena of keys an entry is a key or a value of one head. In the others
+/// it is a row of one KV head's group of query heads.
 ///
 ///     keys here, queries here    tokens that this rank attends, of all ranks
 ///     outputs here               results for `queries here`, for each level apart
@@ -31,7 +31,7 @@ struct LevelLayout {
     parallel::RowRange tokens;
     int64_t to = 0;
   };
-  /// Own tokens that go to another rank: its keys are those of cached tokens and of rows.
+  /// Own tokens that go to another rank: keys of cached tokens, and keys of rows.
   struct TokensOut {
     int rank = 0;
     std::vector<Pick> cached, rows, queries;

@@ -16,7 +16,7 @@ struct OwnAttention {
   int64_t keys = 0, queries = 0;                ///< entries
   std::vector<LevelLayout::Pick> cached, rows;  ///< own keys
   std::vector<LevelLayout::Pick> asking;        ///< rows
-  std::vector<LevelLayout::Pick> merged;        ///< those of them whose results count
+  std::vector<LevelLayout::Pick> merged;        ///< of these, the rows whose results count
 };
 
 struct LevelPassPlan {

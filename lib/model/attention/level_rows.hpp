@@ -26,7 +26,7 @@ struct KeyRows {
 /// The slots of one head in a layer of the cache.
 KeyRows slots_of_head(const KvCache& cache, int64_t layer, int64_t head);
 
-/// Room for keys and values. An entry is those of one head of a token.
+/// Room for keys and values. An entry is the key and the value of one head of a token.
 class KeyArena {
  public:
   KeyArena(const Compute& compute, const KvShape& shape);

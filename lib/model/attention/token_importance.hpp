@@ -54,9 +54,10 @@ class TokenImportance {
   struct Samples {
     std::vector<int64_t> own_rows;
     std::vector<int64_t> positions;
-    std::vector<int64_t> begin;    ///< by rank, and the end
-    int64_t first = 0;             ///< of its samples, among those of all sequences
-    std::vector<int64_t> in_rank;  ///< by rank: the first one among those of the rank's sequences
+    std::vector<int64_t> begin;  ///< by rank, and the end
+    int64_t first = 0;           ///< of its samples, among all sequences' samples
+    std::vector<int64_t>
+        in_rank;  ///< by rank: the first one among the samples of the rank's sequences
     int64_t first_number = 0, tokens = 0;
   };
   TensorView samples_of(int rank) const;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Panels of what a rank multiplies by in the shift configuration (parallel::Sharding::shift), beside
-/// those of the weights that its base configuration has: both layouts are held.
+/// the panels of its base configuration: both layouts are held.
 ///
 /// A shift part is a view of the base part. Rows of a matrix are whole panels, so their views are as
 /// fast as panels of their own. Columns are not: of o and down, with P ranks, a panel's piece is a P-th

@@ -188,9 +188,9 @@ class Communicator {
                                                         SumOrder order);
 
   /// Gathers and scatters of Collectives that are made from now on go by servers where their largest
-  /// block has at least so many bytes, if the group's tensors travel by NCCL. It is the same on every
+  /// block has at least `bytes` bytes, if the group's tensors travel by NCCL. It is the same on every
   /// rank. Other collectives choose their route by the servers alone.
-  virtual void set_least_block_by_servers(int64_t) {}
+  virtual void set_least_block_by_servers([[maybe_unused]] int64_t bytes) {}
 
   /// Whether transfers are enqueued on the device's stream, as ops are. Then the host does not wait
   /// when a transfer starts or is waited for, and transfers of a group follow each other.

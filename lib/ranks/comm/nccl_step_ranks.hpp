@@ -13,7 +13,7 @@
 
 namespace pecia::comm {
 
-/// The group's ranks as those of works in a step's graphs. They are enqueued on the computing stream
+/// The ranks of a group whose works stand in a step's graphs. They are enqueued on the computing stream
 /// itself: a step's rows are one block, so little could be computed beside them.
 class NcclStepRanks : public device::JointRanks {
  public:
