@@ -51,11 +51,15 @@ struct StaticGrid {
   int replicas, instances, tp;
   bool elastic = false;
   job::Policy policy = job::Policy::prefill_first;
+  job::TeamScheduler scheduler = job::TeamScheduler::greedy;
 };
 
-const std::array<StaticGrid, 7> grids{
+constexpr auto loongserve = job::TeamScheduler::loongserve;
+const std::array<StaticGrid, 9> grids{
     {{"DP 2 × elastic 4 × TP 2", 2, 4, 2, true},
      {"elastic 8 × TP 2", 1, 8, 2, true},
+     {"DP 2 × elastic 4 × TP 2, LoongServe", 2, 4, 2, true, job::Policy::prefill_first, loongserve},
+     {"elastic 8 × TP 2, LoongServe", 1, 8, 2, true, job::Policy::prefill_first, loongserve},
      {"DP 2 × TP 8", 2, 1, 8},
      {"DP 2 × TP 8, chunked", 2, 1, 8, false, job::Policy::chunked},
      {"DP 8 × TP 2", 8, 1, 2},
@@ -107,6 +111,7 @@ schedule::SchedulerLimits limits_of_grid(const StaticGrid& grid,
   limits.modes.decode_ring = parallel::AttentionExchange::broadcast_q;
   if (grid.elastic) {
     limits.objective = objective;
+    limits.scheduler = grid.scheduler;
     limits.team_times = times_of_grid(grid);
   }
   return limits;

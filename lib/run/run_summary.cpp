@@ -155,8 +155,9 @@ void add_timeline(const execute::TeamTimeline& timeline, size_t replica, Json& s
 }
 
 /// What teams of all replicas did, by their number of instances.
-Json elastic_json(const std::vector<RankFacts>& ranks, size_t ranks_of_replica,
+Json elastic_json(const std::vector<RankFacts>& ranks, const resources::Resources& resources,
                   int64_t kv_bytes_per_token) {
+  const size_t ranks_of_replica = static_cast<size_t>(resources.cp) * resources.sp * resources.tp;
   execute::ElasticTotals all;
   for (const RankFacts& rank : ranks) all += rank.totals.elastic;
   Json degrees = Json::array();
@@ -181,9 +182,12 @@ Json elastic_json(const std::vector<RankFacts>& ranks, size_t ranks_of_replica,
     if (!shares) return nullptr;
     return {{"passes", of.size()}, {"p50", shares->p50}, {"p90", shares->p90}};
   };
-  return {{"degrees", degrees},
+  const bool deals = resources.scheduler == job::TeamScheduler::loongserve;
+  return {{"scheduler", deals ? "loongserve" : "greedy"},
+          {"degrees", degrees},
           {"scale_downs", all.scale_downs},
           {"scale_ups", all.scale_ups},
+          {"shrinks", all.shrinks},
           {"moved_tokens", all.moved_tokens},
           {"moved_bytes", all.moved_tokens * kv_bytes_per_token},
           {"time_errors",
@@ -343,8 +347,7 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
   if (schedule::on_demand(facts.job, resources)) report.kv.demand.emplace();
   if (resources.elastic)
     report.elastic =
-        elastic_json(ranks, static_cast<size_t>(resources.cp) * resources.sp * resources.tp,
-                     facts.config.kv_bytes_per_token(resources.kv_dtype));
+        elastic_json(ranks, resources, facts.config.kv_bytes_per_token(resources.kv_dtype));
   report.prefix_sharing = resources::json_of(
       sharing_of(ranks), resources::why_not_shared(facts.job, facts.config, resources));
   if (resources.sparse) {

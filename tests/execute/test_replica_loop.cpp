@@ -240,6 +240,31 @@ TEST_F(ReplicaLoop, StopsWhileItSleepsWhenAnyRankIsTold) {
   EXPECT_EQ(states_, (std::vector{io::TurnState::done, io::TurnState::done, io::TurnState::open}));
 }
 
+/// LoongServe's steps deal the prompts; times of passes are not measured on this clock.
+TEST_F(ReplicaLoop, OfTeamsThatAreDealtPromptsAnswersTheSame) {
+  limits_.policy = job::Policy::prefill_first;
+  run();
+  const auto together = std::exchange(results_, {});
+  if (world_->size() == 1) return;
+  const schedule::RateFit fit(schedule::PassRates{1e-5, 1e-3, 1e-9});
+  limits_.elastic = true;
+  limits_.scheduler = job::TeamScheduler::loongserve;
+  limits_.kv_tokens = 100;  // the long prompt does not fit into one instance
+  limits_.team_times.emplace(schedule::PassTimes{fit, fit},
+                             schedule::TeamCosts{1e-6, 1e12, 1, 1, 2}, world_->size());
+  for (const auto objective : {job::Objective::throughput, job::Objective::ttft}) {
+    limits_.objective = objective;
+    results_.clear();
+    std::filesystem::remove(folder_ / "results.h5");
+    const execute::ReplicaTotals totals = run({}, time_.clock());
+    if (!planning()) continue;
+    ASSERT_EQ(results_.size(), 3u);
+    for (size_t row = 0; row < 3; ++row) EXPECT_EQ(results_[row].tokens, together[row].tokens);
+    EXPECT_EQ(totals.done, 3);
+    EXPECT_EQ(totals.prompt_tokens, 5 + 40 + 120);
+  }
+}
+
 TEST_F(ReplicaLoop, OfTeamsAnswersAndCountsTheSame) {
   limits_.policy = job::Policy::prefill_first;
   run();

@@ -32,6 +32,7 @@ class ElasticTest(RunTest):
             (4, {"sp": 2}, "prefill_first"),
             (4, {"tp": 2, "prefill": "sp_tp"}, "chunked"),
             (4, {"dp": 2}, "prefill_first"),
+            (3, {"scheduler": "greedy"}, "prefill_first"),
             (4, {"elastic": {"min": 2, "max": 3}}, "prefill_first"),
         ):
             with self.subTest(ranks=ranks, parallel=parallel, policy=policy):
@@ -41,7 +42,10 @@ class ElasticTest(RunTest):
                 found = self.results(job)
                 self.assert_same_answers(found, wanted, wanted.rows(DONE))
                 self.assertTrue(all(b"elastic:" in mode for mode in found["mode"]), set(found["mode"]))
-                degrees = self.report(job)["elastic"]["degrees"]
+                greedy = policy == "chunked" or "scheduler" in parallel
+                elastic = self.report(job)["elastic"]
+                self.assertEqual(elastic["scheduler"], "greedy" if greedy else "loongserve")
+                degrees = elastic["degrees"]
                 read = sum(degree["prefill_tokens"] for degree in degrees)
                 again = int((found["cached_tokens"] > 0).sum())  # the last token of the answer before
                 self.assertEqual(read, int(found["prompt_tokens"].sum()) + again)

@@ -95,6 +95,29 @@ TEST(RefuseUnimplemented, NamesElasticTeamsBesideTheSameBitsInEveryLayout) {
   }
 }
 
+TEST(RefuseUnimplemented, NamesLoongServesStepsWhereTheyHaveNothingToDeal) {
+  const auto refusal = [](const std::vector<std::string>& settings) -> std::string {
+    try {
+      refuse_unimplemented(
+          parse_job("model: {path: m}\ninput: [p.h5]\noutput: o\n", "job.yaml", settings));
+    } catch (const Unsupported& error) {
+      return error.what();
+    }
+    return "it was taken";
+  };
+  EXPECT_EQ(
+      refusal({"parallel.scheduler=loongserve", "parallel.cp=2"}),
+      "parallel.scheduler: loongserve deals requests to teams that change; use cp: elastic, or "
+      "scheduler: auto");
+  EXPECT_EQ(
+      refusal({"parallel.scheduler=loongserve", "parallel.cp=elastic", "batch.policy=chunked"}),
+      "parallel.scheduler: loongserve reads the prompts of a batch by themselves; use policy: "
+      "prefill_first, or scheduler: greedy");
+  EXPECT_EQ(refusal({"parallel.scheduler=loongserve", "parallel.cp=elastic"}), "it was taken");
+  EXPECT_EQ(refusal({"parallel.scheduler=greedy", "parallel.cp=elastic", "batch.policy=chunked"}),
+            "it was taken");
+}
+
 class EveryAbsentFeatureOfCsa : public testing::TestWithParam<Absent> {};
 
 TEST_P(EveryAbsentFeatureOfCsa, IsRefusedByNameWithTheNearestSetting) {

@@ -29,7 +29,7 @@ using schedule::SchedulerLimits;
 struct ServedByTeams {
   std::map<int64_t, Finished> rows;
   int64_t passes = 0, side_by_side = 0, wide = 0, with_holders = 0, penalized = 0, scale_ups = 0,
-          gathered = 0;
+          gathered = 0, shrinks = 0;
 };
 
 double busiest_rows(const Plan& plan) {
@@ -58,6 +58,7 @@ ServedByTeams serve_by_teams(const SchedulerLimits& limits, const std::vector<Re
       served.wide += team.workers() > 1 ? 1 : 0;
       served.with_holders += team.holders > 0 ? 1 : 0;
       for (const schedule::PlanItem& item : plan->items) served.gathered += item.gathers;
+      served.shrinks += moves_between(*plan);
       under_way.push_back(std::move(*plan));
     }
     for (Finished& finished : scheduler.take_finished()) {
@@ -94,6 +95,9 @@ TEST(SchedulerTeams, AnswerWhatEachRequestAsksWhateverEndsFirst) {
     limits.on_demand = false;
     if (!draw.one_in(3)) limits.team_times = even_times(limits.ring_size, 1e-6, 1e-5);
     if (limits.team_times && draw.one_in(2)) limits.objective = job::Objective::ttft;
+    if (limits.team_times && limits.policy == job::Policy::prefill_first && draw.one_in(2))
+      limits.scheduler = job::TeamScheduler::loongserve;
+    limits.parts.interrupts = !draw.one_in(4);
     limits.kv_tokens = 0;
     const Scheduler counting(limits);
     int64_t most = 0;
@@ -112,6 +116,32 @@ TEST(SchedulerTeams, AnswerWhatEachRequestAsksWhateverEndsFirst) {
   EXPECT_GT(all.wide, 1000);
   EXPECT_GT(all.with_holders, 1000);
   EXPECT_GT(all.penalized, 1000);
+}
+
+/// Requests that lie on several instances, since others left them little room, leave one of them when
+/// these have ended and a prompt comes.
+TEST(SchedulerTeams, LetAnswersLeaveInstancesThatReadPrompts) {
+  constexpr uint64_t seed = 20261129;
+  RecordProperty("seed", std::to_string(seed));
+  int64_t shrinks = 0;
+  for (uint64_t attempt = 0; attempt < 200; ++attempt) {
+    SCOPED_TRACE(fmt::format("attempt {}", attempt));
+    Draw draw(seed + attempt);
+    SchedulerLimits limits = teams_of(6, 200);
+    limits.team_times = even_times(6, 1e-6, 1e-5);
+    limits.objective = job::Objective::ttft;
+    limits.scheduler = job::TeamScheduler::loongserve;
+    limits.parts.grows = limits.parts.interrupts = draw.one_in(2);
+    std::vector<Request> requests;
+    for (int64_t row = 0; row < 20; ++row)
+      requests.push_back(ask(row, draw.one_in(3) ? draw(150, 300) : draw(5, 60),
+                             static_cast<int32_t>(draw(5, 100))));
+    const ServedByTeams served = serve_by_teams(limits, requests, draw);
+    expect_same(served.rows, expected(limits, requests));
+    if (testing::Test::HasFailure()) return;
+    shrinks += served.shrinks;
+  }
+  EXPECT_GT(shrinks, 20);
 }
 
 TEST(SchedulerTeams, GiveShortRequestsAnInstanceEach) {

@@ -55,6 +55,7 @@ ElasticTotals& ElasticTotals::operator+=(const ElasticTotals& other) {
   scale_downs += other.scale_downs;
   moved_tokens += other.moved_tokens;
   scale_ups += other.scale_ups;
+  shrinks += other.shrinks;
   const auto append = [](const std::vector<double>& from, std::vector<double>& to) {
     to.insert(to.end(), from.begin(), from.end());
   };
@@ -80,6 +81,7 @@ void count_team(const schedule::Plan& plan, double begin_s, double end_s,
     ++of_degree.decode_passes;
     of_degree.masters += team.workers();
   }
+  totals.shrinks += moves_between(plan);
   of_degree.prefill_tokens += tokens.prompt;
   of_degree.decode_tokens += tokens.decode;
   for (const schedule::PlanItem& item : plan.items) {

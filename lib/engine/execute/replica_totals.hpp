@@ -31,6 +31,7 @@ struct ElasticTotals {
   int64_t scale_downs = 0;            ///< prompts whose keys were kept by some of their team
   int64_t moved_tokens = 0;           ///< whose keys went to another instance on purpose
   int64_t scale_ups = 0;              ///< teams of answers that took in further instances
+  int64_t shrinks = 0;                ///< passes in which keys of answers left an instance
   /// |expected / measured − 1| of the seconds of passes, each expected before it was measured.
   std::vector<double> prefill_errors, decode_errors;
   TeamTimeline timeline;  ///< of one replica
@@ -40,7 +41,7 @@ struct ElasticTotals {
   template <typename A>
   void visit(A& archive) {
     archive(by_degree), archive(scale_downs), archive(moved_tokens), archive(scale_ups),
-        archive(prefill_errors), archive(decode_errors);
+        archive(shrinks), archive(prefill_errors), archive(decode_errors);
     timeline.visit(archive);
   }
 };

@@ -66,6 +66,10 @@ struct ActiveSequence {
   bool timed = false;               ///< the next turn is known to end in time
   bool changed = false;             ///< instances that knew of it have to hear of it again
   std::vector<int32_t> instances;   ///< with its slots or keys, sorted, where teams change
+  std::vector<int32_t> readers;     ///< of its first prompt, sorted, where they were chosen with
+                                    ///< those of other prompts; else empty
+  int64_t batch = -1;               ///< of its readers' prompts
+  int32_t leaves = -1;              ///< the instance from which its keys move with its next token
   std::vector<int32_t> own_cached;  ///< a branch's own cached tokens, where keeps_tokens
 
   // Tokens to compute.
@@ -106,6 +110,8 @@ struct ActiveSequence {
   bool continues_prefix() const { return is_branch() && turn == 0; }
   int64_t unread() const { return std::ssize(feed) - fed; }
   bool feeding() const { return unread() > 0; }
+  /// The instances that read it: those that were chosen for its prompt, or else its own.
+  const std::vector<int32_t>& needed() const { return readers.empty() ? instances : readers; }
   /// Whether it could have its next token in a pass now.
   bool can_decode() const { return begun && in_pass == 0 && !feeding(); }
   /// The most tokens of the turn's answer that this start generates.

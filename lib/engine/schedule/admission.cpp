@@ -68,17 +68,18 @@ std::optional<Grant> Admission::request(const SchedulerState& state, const Reque
                                         Room& left) const {
   const std::optional<Slots> slots =
       take(left, to_begin(state, request.request), first_tokens(request.request), request.due_s());
-  if (!slots) return {};
-  if (demand_.on() && request.is_fork())
-    return Grant{places_->first_of(state.needs.of_prefix(request.request), *slots),
-                 Slots(slots->size())};
+  return slots ? std::optional(grant_of(state, request, *slots)) : std::nullopt;
+}
+
+Grant Admission::grant_of(const SchedulerState& state, const RequestState& request,
+                          const Slots& slots) const {
   if (!request.is_fork())
-    return Grant{*slots,
-                 {},
-                 false,
-                 demand_.on() ? room_of(state, request.request, request.request.turns) : 0};
-  const Slots prefix = places_->first_of(state.needs.of_prefix(request.request), *slots);
-  return Grant{prefix, without(*slots, prefix)};
+    return {slots,
+            {},
+            false,
+            demand_.on() ? room_of(state, request.request, request.request.turns) : 0};
+  const Slots prefix = places_->first_of(state.needs.of_prefix(request.request), slots);
+  return {prefix, demand_.on() ? Slots(slots.size()) : without(slots, prefix)};
 }
 
 std::optional<Grant> Admission::branch(const SchedulerState& state,

@@ -37,6 +37,9 @@ class Admission {
   /// The slots of a waiting request, which are no longer free in `left` then; absent: it waits.
   std::optional<Grant> request(const SchedulerState& state, const RequestState& request,
                                Room& left) const;
+  /// What a request has that begins with these slots.
+  Grant grant_of(const SchedulerState& state, const RequestState& request,
+                 const Slots& slots) const;
   /// The slots of the fork's next branch: of its credit, or else free ones; absent: it waits.
   std::optional<Grant> branch(const SchedulerState& state, const RequestState& fork) const;
   /// Whether others may begin before a request that cannot begin now. They may if it only waits for

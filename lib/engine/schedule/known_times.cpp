@@ -16,7 +16,8 @@ void KnownTimes::add(const Plan& plan, bool restored, double seconds) {
   }
   if (!teams_change_ || !teams) return;
   const auto [prompts, answers] = busiest_work(plan);
-  if (prompts.rows > 0 && answers.rows > 0) return;  // it tells nothing of either kind
+  // It tells nothing of either kind.
+  if ((prompts.rows > 0 && answers.rows > 0) || moves_between(plan)) return;
   const bool reads = prompts.rows > 0;
   teams->add(plan.teams.front().size(), reads ? PassKind::prefill : PassKind::decode,
              reads ? prompts : answers, seconds);

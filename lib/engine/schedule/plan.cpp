@@ -60,11 +60,17 @@ std::pair<PassWork, PassWork> busiest_work(const Plan& plan) {
   return {busiest(prompts, team, team.workers()), busiest(answers, team, team.size())};
 }
 
+bool moves_between(const Plan& plan) {
+  return std::ranges::any_of(
+      plan.items, [](const PlanItem& item) { return item.gathers != 0 && !item.rows.is_shared(); });
+}
+
 double expected_seconds(const Plan& plan, const TeamTimes& times) {
   const auto [prompts, answers] = busiest_work(plan);
   const int degree = plan.teams.front().size();
+  const double moved = moves_between(plan) ? answers.cached : 0;  // all keys go round the ring
   return times.seconds(degree, PassKind::prefill, prompts) +
-         times.seconds(degree, PassKind::decode, answers);
+         times.seconds(degree, PassKind::decode, answers) + times.travel_s(degree, moved);
 }
 
 void LogProbs::append(const LogProbs& other) {

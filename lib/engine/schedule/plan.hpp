@@ -151,6 +151,8 @@ std::pair<PassWork, PassWork> work_of(const Plan& plan);
 /// those that it owns. Pairs count as shared evenly: those of prompts by the instances with rows, and
 /// those of output tokens by all.
 std::pair<PassWork, PassWork> busiest_work(const Plan& plan);
+/// Whether keys of answers move from one instance to others with their next tokens.
+bool moves_between(const Plan& plan);
 /// Seconds of the pass of the plan's only team. A mixed pass takes as long as its two kinds of rows
 /// together.
 double expected_seconds(const Plan& plan, const TeamTimes& times);

@@ -12,6 +12,9 @@ Scheduler::Scheduler(SchedulerLimits limits)
       admission_(state_.limits),
       order_(state_.limits),
       time_(state_.limits),
+      loong_(state_.limits.scheduler == job::TeamScheduler::loongserve
+                 ? std::optional<LoongDispatcher>(state_.limits)
+                 : std::nullopt),
       former_(make_former(state_.limits)) {}
 
 void Scheduler::add(batch::Request request, double since) {
@@ -146,8 +149,11 @@ void Scheduler::begin_requests(double now) {
   // A prefix whose branches wait for slots is not joined by others that would wait, too.
   const auto waits = [&](const auto& fork) { return fork->active_branches == 0 && in_time(fork); };
   if (admission_.demand().on() && std::ranges::any_of(state_.forks, waits)) return;
-  Room left = state_.waiting.empty() ? Room{} : state_.room();
-  for (auto next = state_.waiting.begin(); room() && next != state_.waiting.end();) {
+  if (loong_)
+    while (begin_batches(now)) {
+    }
+  Room left = state_.waiting.empty() || loong_ ? Room{} : state_.room();
+  for (auto next = state_.waiting.begin(); !loong_ && room() && next != state_.waiting.end();) {
     const auto request = *next;
     if (!time_.in_time_alone(state_, request->request, now)) {
       state_.late.push_back(request);
@@ -159,6 +165,36 @@ void Scheduler::begin_requests(double now) {
     next = state_.waiting.erase(next);
   }
   if (!state_.late.empty() && room()) begin_late(now);
+}
+
+/// Begins requests with instances that are dealt to them together. With an end of time only one
+/// does, and counts for the next. Returns whether others may begin now.
+bool Scheduler::begin_batches(double now) {
+  std::vector<std::shared_ptr<RequestState>> ready;
+  const int64_t places = limited() ? std::min<int64_t>(1, state_.limits.max_sequences - running())
+                                   : state_.limits.max_sequences - running();
+  std::erase_if(state_.waiting, [&](const auto& waiting) {
+    const bool late = !time_.in_time_alone(state_, waiting->request, now);
+    if (late)
+      state_.late.push_back(waiting);
+    else if (std::ssize(ready) < places && time_.in_time(state_, waiting->request, now))
+      ready.push_back(waiting);
+    return late;
+  });
+  int64_t begun = 0;
+  const auto begin = [&](const std::vector<Beginning>& beginning) {
+    for (const Beginning& of : beginning) {
+      const Grant grant = admission_.grant_of(state_, *of.request, of.slots);
+      state_.begin(of.request, grant.reserved, grant.credit, grant.room);
+      state_.active.back().readers = of.readers;
+      state_.active.back().batch = of.batch;
+      std::erase(state_.waiting, of.request), std::erase(ready, of.request);
+      ++begun;
+    }
+  };
+  begin(loong_->dispatch(state_, ready));
+  begin(loong_->join(state_, ready));
+  return limited() && begun > 0;
 }
 
 /// Begins a request that will not be answered in time, where begins_anyway holds.

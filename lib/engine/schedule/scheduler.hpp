@@ -15,6 +15,7 @@
 #include "lib/engine/schedule/admission.hpp"
 #include "lib/engine/schedule/former.hpp"
 #include "lib/engine/schedule/keepable_kv.hpp"
+#include "lib/engine/schedule/loong_dispatcher.hpp"
 #include "lib/engine/schedule/order.hpp"
 #include "lib/engine/schedule/time_budget.hpp"
 
@@ -110,6 +111,7 @@ class Scheduler {
   void reconsider(double now);
   void begin_turns(double now);
   void begin_requests(double now);
+  bool begin_batches(double now);
   void begin_late(double now);
   bool begin(const std::shared_ptr<RequestState>& request, Room& left);
   bool begin_branch(const std::shared_ptr<RequestState>& fork);
@@ -118,6 +120,7 @@ class Scheduler {
   Admission admission_;
   Order order_;
   TimeBudget time_;
+  std::optional<LoongDispatcher> loong_;
   std::unique_ptr<Former> former_;
   bool out_of_time_ = false;  ///< no further pass would end in time
   bool given_up_ = false;     ///< a turn whose request is under way did not begin in time

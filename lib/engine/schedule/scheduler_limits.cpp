@@ -15,6 +15,9 @@ void SchedulerLimits::verify() const {
               "a ring by rule with rates of {} FLOP/s, {} B/s and {} B/s", rates.flops,
               rates.bandwidth, rates.all_to_all_bandwidth);
   PECIA_CHECK(!waits_least() || (elastic && team_times), "an order by expected times without them");
+  PECIA_CHECK(scheduler == job::TeamScheduler::greedy ||
+                  (elastic && team_times && policy == job::Policy::prefill_first),
+              "batches of teams without teams that change, their times or prefill_first");
   PECIA_CHECK(block >= 1 && !(elastic && on_demand), "blocks of {} tokens, where teams change",
               block);
   PECIA_CHECK(!elastic || !layout_invariant,

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "lib/engine/schedule/loong_dispatch.hpp"
 #include "lib/engine/schedule/pass_times.hpp"
 #include "lib/engine/schedule/team_times.hpp"
 #include "lib/files/grammar/grammars.hpp"
@@ -43,6 +44,10 @@ struct SchedulerLimits {
   /// Where teams change: ttft reads prompts in the order of due_s (elastic_urgency.hpp), and takes
   /// every request that has arrived. Needs team_times.
   job::Objective objective = job::Objective::throughput;
+  /// Where teams change: how waiting requests get instances. loongserve (loong_dispatch.hpp) needs
+  /// team_times, and does not go with chunked.
+  job::TeamScheduler scheduler = job::TeamScheduler::greedy;
+  ElasticParts parts = {};
   int min_instances = 1;  ///< that a sequence of teams that change has
   int max_instances = 1 << 20;
   int64_t kv_tokens = 0;  ///< KV slots on each rank

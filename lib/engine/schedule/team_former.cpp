@@ -41,13 +41,20 @@ int32_t master_of(const SchedulerState& state, const ActiveSequence& sequence,
   return *chosen;
 }
 
+/// Whether the prompt can be read with the one that comes first in a pass.
+bool reads_with(const ActiveSequence& prompt, const ActiveSequence& first) {
+  if (prompt.fed < prompt.restore_end || prompt.batch != first.batch) return false;
+  return first.readers.empty() ? prompt.readers.empty() && prompt.instances == first.instances
+                               : prompt.readers == first.readers;
+}
+
 /// Sequences that could have their next token on instances that are not `blocked`.
 Selection ready_to_decode(SchedulerState& state, const std::vector<bool>& blocked) {
   Selection ready;
   for (ActiveSequence& sequence : state.active)
-    if (sequence.can_decode() && std::ranges::none_of(sequence.instances, [&](int32_t instance) {
-          return blocked[instance];
-        }))
+    if (sequence.can_decode() && sequence.leaves < 0 &&
+        std::ranges::none_of(sequence.instances,
+                             [&](int32_t instance) { return blocked[instance]; }))
       ready.push_back(&sequence);
   return ready;
 }
@@ -88,10 +95,10 @@ std::optional<Plan> TeamFormer::form(SchedulerState& state, const Selection& pro
                            ? answers_by_instance(state)
                            : std::vector<InstanceAnswers>(state.limits.ring_size);
   Selection readable = prompts;
-  let_answers_first(state, answers, now, readable, decisions_);
+  if (state.limits.parts.interrupts) let_answers_first(state, answers, now, readable, decisions_);
   std::set<int32_t> called;
-  if (!restore_next(pass) && !read_first(pass, readable, answers, called) &&
-      !make_tokens(pass, readable, called))
+  if (!restore_next(pass) && !move_keys(pass, called) &&
+      !read_first(pass, readable, answers, called) && !make_tokens(pass, readable, called))
     return {};
   pass.plan.removed = told_.take_ended(pass.team().instances);
   if (state.times.teams) {
@@ -123,6 +130,50 @@ bool TeamFormer::restore_next(Pass& pass) {
   return true;
 }
 
+/// Plans a pass in which keys leave an instance: the next token of all sequences that hold some
+/// there. All their keys go round the ring of their instances, and the others of these keep what
+/// that instance had. Until that can begin, the instances are `called` to take part in nothing else.
+/// Source: LoongServe (decode groups that shrink).
+bool TeamFormer::move_keys(Pass& pass, std::set<int32_t>& called) {
+  SchedulerState& state = pass.state;
+  std::map<int32_t, Selection> leaving;
+  for (ActiveSequence& sequence : state.active)
+    if (sequence.leaves >= 0) leaving[sequence.leaves].push_back(&sequence);
+  for (const auto& [left, sequences] : leaving) {
+    std::set<int32_t> team;
+    for (const ActiveSequence* sequence : sequences)
+      team.insert(sequence->instances.begin(), sequence->instances.end());
+    const bool ready = pass.budget.decodes && all_idle(state, {team.begin(), team.end()}) &&
+                       std::ranges::all_of(sequences, &ActiveSequence::can_decode);
+    if (!ready) {
+      called.insert(team.begin(), team.end());
+      continue;
+    }
+    pass.team() = {{team.begin(), team.end()}, 0, AttentionExchange::pass_kv, {}};
+    for (ActiveSequence* sequence : sequences) {
+      Slots room(state.limits.ring_size);
+      for (const int32_t instance : sequence->instances)
+        if (instance != left)
+          room[instance] =
+              state.map.reserved(sequence->id, instance) - state.map.held(sequence->id, instance);
+      const Slots shares = shares_by_free_slots(state.map.held(sequence->id, left) + 1, room);
+      const auto keeper = static_cast<int32_t>(std::ranges::max_element(room) - room.begin());
+      told_.introduce(state, *sequence, pass.plan);
+      PlanItem item =
+          token_of(state, *sequence, static_cast<int32_t>(pass.team().index_of(keeper).value()));
+      for (const int32_t instance : sequence->instances)
+        if (instance != left) item.kept.push_back({instance, shares[instance]});
+      item.gathers = 1;
+      add(pass, *sequence, std::move(item));
+      sequence->leaves = -1, sequence->changed = true;
+    }
+    for (const int32_t instance : team) state.doing[instance] = Doing::answers;
+    set_sharding(pass, false);
+    return true;
+  }
+  return false;
+}
+
 /// Plans prefill of the first prompt whose readers are all idle, with others that have the same
 /// instances. A prompt that comes before it keeps its instances from reading another one first, and
 /// those that are `called` to help from making further tokens.
@@ -136,12 +187,14 @@ bool TeamFormer::read_first(Pass& pass, const Selection& prompts,
     const std::vector<int32_t>& instances = first->instances;
     const bool free = std::ranges::none_of(
         instances, [&](int32_t instance) { return wanted.contains(instance); });
-    if (!free || !all_idle(state, instances)) {
+    if (!free || (first->readers.empty() && !all_idle(state, instances))) {
       wanted.insert(instances.begin(), instances.end());
       continue;
     }
     const std::vector<int32_t> readers = readers_of(state, *first, answers, wanted, decisions_);
-    if (!all_idle(state, readers)) {
+    const bool waits_for_keys = std::ranges::any_of(
+        first->readers, [&](int32_t instance) { return called.contains(instance); });
+    if (waits_for_keys || !all_idle(state, readers)) {
       wanted.insert(readers.begin(), readers.end());
       called.insert(readers.begin(), readers.end());
       continue;
@@ -150,19 +203,20 @@ bool TeamFormer::read_first(Pass& pass, const Selection& prompts,
     if (limits.policy == job::Policy::chunked) ride(pass, readers);
     const size_t num_riders = pass.plan.items.size();
     Selection together;
-    std::ranges::copy_if(prompts, std::back_inserter(together), [&](const ActiveSequence* other) {
-      return other->instances == instances && other->fed >= other->restore_end;
-    });
+    std::ranges::copy_if(prompts, std::back_inserter(together),
+                         [&](const ActiveSequence* other) { return reads_with(*other, *first); });
     const int64_t workers = pass.team().workers(), batch = limits.batch_tokens() * workers;
-    const int64_t most = together.empty() ? batch
-                                          : most_tokens(state, pass.team(), *together.front(),
-                                                        busy_until_, pass.now);
+    const bool is_dealt = !first->readers.empty();
+    const int64_t most =
+        together.empty() || is_dealt
+            ? batch
+            : most_tokens(state, pass.team(), *together.front(), busy_until_, pass.now);
     // Where requests wait least, the end of a shorter prompt does not wait for a part of another.
     read(pass, together,
          {.batch = limits.max_batch_tokens * workers,
           .most = most,
-          .cut = limits.waits_least() || most < batch,
-          .whole = limits.waits_least()});
+          .cut = (limits.waits_least() && !is_dealt) || most < batch,
+          .whole = limits.waits_least() && !is_dealt});
     if (pass.plan.items.empty()) continue;  // there is no time for it
     for (const int32_t instance : readers) state.doing[instance] = Doing::prompts;
     set_sharding(pass, pass.plan.items.size() > num_riders);
@@ -174,8 +228,9 @@ bool TeamFormer::read_first(Pass& pass, const Selection& prompts,
 void TeamFormer::place(Pass& pass, ActiveSequence& sequence, PlanItem& chunk, bool last) {
   SchedulerState& state = pass.state;
   sequence.result.mode = fmt::format("elastic:{}", pass.team().workers());
-  const bool spreads = spread(state, sequence, pass.team(), decisions_);
-  if (last && !spreads) gather(state, sequence, chunk, pass.team(), decisions_);
+  const bool spreads = sequence.readers.empty() && spread(state, sequence, pass.team(), decisions_);
+  if (last && !spreads && state.limits.parts.scales_down)
+    gather(state, sequence, chunk, pass.team(), decisions_);
   told_.introduce(state, sequence, pass.plan);
   if (chunk.kept.empty()) keep_by_room(state, chunk, pass.team());
 }
@@ -209,16 +264,17 @@ bool TeamFormer::make_tokens(Pass& pass, const Selection& prompts,
   for (int instance = 0; instance < state.limits.ring_size; ++instance)
     blocked[instance] = state.doing[instance] != Doing::nothing || called.contains(instance);
   for (const ActiveSequence* const prompt : prompts) {
-    const bool reads = std::ranges::any_of(prompt->instances, [&](int32_t instance) {
-      return state.doing[instance] == Doing::prompts;
-    });
-    for (const int32_t instance : prompt->instances)
-      blocked[instance] = blocked[instance] || !reads;
+    const std::vector<int32_t>& needed = prompt->needed();
+    const bool reads = prompt->readers.empty() && std::ranges::any_of(needed, [&](int32_t of) {
+                         return state.doing[of] == Doing::prompts;
+                       });
+    for (const int32_t instance : needed) blocked[instance] = blocked[instance] || !reads;
   }
   Selection ready = ready_to_decode(state, blocked);
   if (ready.empty()) return false;
   std::set<int32_t> team = keep_connected(ready);
-  if (prompts.empty() && state.waiting.empty()) scale_ups_ += grow(state, ready, team, decisions_);
+  if (state.limits.parts.grows && prompts.empty() && state.waiting.empty())
+    scale_ups_ += grow(state, ready, team, decisions_);
   const size_t most = most_masters(state, ready, team.size());
   std::map<int32_t, int64_t> rows;  // by master
   std::vector<std::pair<ActiveSequence*, int32_t>> dealt;

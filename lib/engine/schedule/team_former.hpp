@@ -24,6 +24,7 @@ class TeamFormer : public Former {
 
  private:
   bool restore_next(Pass& pass);
+  bool move_keys(Pass& pass, std::set<int32_t>& called);
   bool read_first(Pass& pass, const Selection& prompts, const std::vector<InstanceAnswers>& answers,
                   std::set<int32_t>& called);
   void ride(Pass& pass, const std::vector<int32_t>& instances);

@@ -31,11 +31,11 @@ bool answers_go_first(const SchedulerState& state, const ActiveSequence& prompt,
                       std::vector<Decision>& decisions) {
   constexpr int64_t few = 4;
   const int64_t left = prompt.unread();
-  const auto degree = static_cast<int>(prompt.instances.size());
+  const auto degree = static_cast<int>(prompt.needed().size());
   if (now >= prompt.origin->due_s() || left <= few * short_pass(state, degree, prompt))
     return false;
   InstanceAnswers most;
-  for (const int32_t instance : prompt.instances)
+  for (const int32_t instance : prompt.needed())
     if (answers[instance].count > most.count) most = answers[instance];
   if (most.count == 0) return false;
   const TeamTimes& times = *state.times.teams;
@@ -125,7 +125,12 @@ std::vector<int32_t> readers_of(const SchedulerState& state, const ActiveSequenc
                                 const std::vector<InstanceAnswers>& answers,
                                 const std::set<int32_t>& wanted, std::vector<Decision>& decisions) {
   const SchedulerLimits& limits = state.limits;
-  std::vector<int32_t> team = sequence.instances;
+  std::vector<int32_t> team = sequence.needed();
+  if (!sequence.readers.empty() && !limits.parts.interrupts) return team;
+  std::vector<bool> taken(limits.ring_size);  // or dealt to prompts of others
+  for (const int32_t instance : team) taken[instance] = true;
+  for (const ActiveSequence& other : state.active)
+    for (const int32_t reader : other.readers) taken[reader] = true;
   if (!limits.waits_least() && !state.waiting.empty()) return team;
   const Room used = state.room();
   int64_t waiting = 1;
@@ -133,11 +138,11 @@ std::vector<int32_t> readers_of(const SchedulerState& state, const ActiveSequenc
     waiting = std::max(waiting, std::ssize(used[instance].unread) + answers[instance].count);
   std::vector<std::pair<Reader, int32_t>> others;
   for (int32_t instance = 0; instance < limits.ring_size; ++instance) {
-    const bool own = std::ranges::count(sequence.instances, instance) > 0;
     const bool may_help = limits.waits_least()
                               ? state.doing[instance] != Doing::prompts
                               : used[instance].idle && used[instance].sequences == 0;
-    if (own || !may_help || !used[instance].unread.empty() || wanted.contains(instance)) continue;
+    if (taken[instance] || !may_help || !used[instance].unread.empty() || wanted.contains(instance))
+      continue;
     const auto& [count, context, tokens] = answers[instance];
     const double ready_s =
         used[instance].idle ? 0 : state.times.teams->decode_s(1, 1, count, context);

@@ -92,19 +92,21 @@ bool TeamTimes::measured(int degree, PassKind kind) const {
   return own && own->measured();
 }
 
-PassRates TeamTimes::rates(int degree, PassKind kind) const {
-  if (const std::optional<RateFit>& own = fit(degree, kind)) return own->rates();
-  return expected_rates(fit(1, kind)->rates(), costs_, degree, kind);
+DegreeTimes TeamTimes::of(int degree, PassKind kind) const {
+  if (const std::optional<RateFit>& own = fit(degree, kind)) return {own->rates()};
+  return {expected_rates(fit(1, kind)->rates(), costs_, degree, kind),
+          kind == PassKind::prefill ? travel_s(degree, 1) : 0, costs_.hides_keys};
+}
+
+double DegreeTimes::seconds(const PassWork& busiest) const {
+  const double hidden_s = hides_keys ? busiest.pairs * rates.pair_s : 0;
+  return busiest.passes * rates.pass_s + busiest.rows * rates.row_s + busiest.pairs * rates.pair_s +
+         std::max(0.0, busiest.cached * travel_s - hidden_s);
 }
 
 double TeamTimes::seconds(int degree, PassKind kind, const PassWork& busiest) const {
   check_work(busiest);
-  const PassRates of = rates(degree, kind);
-  const double seconds =
-      busiest.passes * of.pass_s + busiest.rows * of.row_s + busiest.pairs * of.pair_s;
-  if (degree == 1 || kind == PassKind::decode || fit(degree, kind)) return seconds;
-  const double hidden_s = costs_.hides_keys ? busiest.pairs * of.pair_s : 0;
-  return seconds + std::max(0.0, travel_s(degree, busiest.cached) - hidden_s);
+  return of(degree, kind).seconds(busiest);
 }
 
 double TeamTimes::travel_s(int degree, double cached) const {

@@ -41,6 +41,15 @@ struct TeamCosts {
 /// very small number instead, so that a degree's own passes can raise it.
 PassRates expected_rates(const PassRates& alone, const TeamCosts& costs, int degree, PassKind kind);
 
+/// Times of one degree and kind, for many passes in a row.
+struct DegreeTimes {
+  PassRates rates;
+  double travel_s = 0;      ///< of a cached token's keys, beside the rates
+  bool hides_keys = false;  ///< that travel while attention takes place
+
+  double seconds(const PassWork& busiest) const;
+};
+
 /// Times by degree. The work of a pass is the work of its busiest instance.
 ///
 /// Prefill: `rows` are the most rows and `pairs` the most query-key pairs of one instance. Decode:
@@ -64,7 +73,8 @@ class TeamTimes {
   void begin_with(int degree, PassKind kind, const PassRates& rates);
   /// Whether a pass was taken in since then.
   bool measured(int degree, PassKind kind) const;
-  PassRates rates(int degree, PassKind kind) const;
+  PassRates rates(int degree, PassKind kind) const { return of(degree, kind).rates; }
+  DegreeTimes of(int degree, PassKind kind) const;
   /// Of one instance.
   PassTimes alone() const { return {*fits_[0].prefill, *fits_[0].decode}; }
   double seconds(int degree, PassKind kind, const PassWork& busiest) const;

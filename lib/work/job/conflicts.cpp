@@ -144,6 +144,20 @@ const Conflict conflicts[] = {
      "use cp: elastic, or objective: auto"},
     {On::any,
      [](const Job& job) {
+       return job.parallel.scheduler == TeamScheduler::loongserve && !job.parallel.cp.elastic &&
+              job.parallel.cp.degree;
+     },
+     PECIA_WHY("parallel.scheduler: loongserve deals requests to teams that change"),
+     "use cp: elastic, or scheduler: auto"},
+    {On::any,
+     [](const Job& job) {
+       return job.parallel.scheduler == TeamScheduler::loongserve &&
+              job.batch.policy == Policy::chunked;
+     },
+     PECIA_WHY("parallel.scheduler: loongserve reads the prompts of a batch by themselves"),
+     "use policy: prefill_first, or scheduler: greedy"},
+    {On::any,
+     [](const Job& job) {
        return job.kv.admission == KvAdmission::demand && job.parallel.cp.elastic;
      },
      PECIA_WHY(

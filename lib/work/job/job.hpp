@@ -40,6 +40,9 @@ enum class Order { longest_first, fcfs };
 /// What elastic teams make small: the time until the whole batch has ended, or the time that
 /// requests wait.
 enum class Objective { throughput, ttft };
+/// How requests get instances where teams change: each as instances become free, or a batch dealt to
+/// them by LoongServe's four steps.
+enum class TeamScheduler { greedy, loongserve };
 enum class Policy { prefill_first, chunked };
 enum class Arrivals { ignore, replay };
 enum class OverLength { fail, truncate_left, truncate_middle };
@@ -143,6 +146,7 @@ struct Job {
     std::optional<int> dp = 1;
     CpSetting cp = {};
     ElasticRange elastic = {};
+    std::optional<TeamScheduler> scheduler = {};
     std::optional<int> sp = 1, tp = 1;
     std::optional<int> ep = {};  ///< ranks that experts are dealt out over
     std::optional<PrefillMode> prefill = {};

@@ -131,6 +131,12 @@ std::vector<Field> make_schema() {
             "of them as each request needs, changing from pass to pass."),
       field("parallel.elastic", PECIA_MEMBER(parallel.elastic), elastic_range(max_degree),
             "With cp elastic, instances (SP × TP blocks) of a request; auto: all."),
+      field("parallel.scheduler", PECIA_MEMBER(parallel.scheduler),
+            auto_or(word<TeamScheduler>(
+                {{"greedy", TeamScheduler::greedy}, {"loongserve", TeamScheduler::loongserve}})),
+            "With cp elastic, how requests get instances: greedy, each by itself as instances "
+            "become free; loongserve, in batches of prompts that are dealt to instances by "
+            "LoongServe's four steps; auto: loongserve, or greedy with policy chunked."),
       field("parallel.sp", PECIA_MEMBER(parallel.sp), auto_or(whole32(1, max_degree)),
             "Ranks that share a pass's rows and its heads (Ulysses)."),
       field("parallel.tp", PECIA_MEMBER(parallel.tp), auto_or(whole32(1, max_degree)),

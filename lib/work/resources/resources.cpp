@@ -112,6 +112,10 @@ void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num
   }
   const bool replays = job.batch.arrivals == job::Arrivals::replay;
   if (resources.elastic)
+    resources.scheduler = job.parallel.scheduler.value_or(job.batch.policy == job::Policy::chunked
+                                                              ? job::TeamScheduler::greedy
+                                                              : job::TeamScheduler::loongserve);
+  if (resources.elastic)
     resources.objective =
         job.batch.objective.value_or(replays ? job::Objective::ttft : job::Objective::throughput);
   const parallel::Setting setting{

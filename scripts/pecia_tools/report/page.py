@@ -185,8 +185,10 @@ def _teams(elastic: dict[str, Any]) -> Section:
     )
     if elastic.get("scale_ups"):
         caption += f" {plural(elastic['scale_ups'], 'team')} took in further instances for the answers."
+    if elastic.get("shrinks"):
+        caption += f" Answers left an instance {plural(elastic['shrinks'], 'time')} so that it could read prompts."
     if elastic.get("moved_tokens"):
-        caption += f" {plural(elastic['moved_tokens'], 'token')} of prompts moved to other instances."
+        caption += f" {plural(elastic['moved_tokens'], 'token')} moved to other instances."
     if timeline["least_s"]:
         caption += f" What took less than {duration(timeline['least_s'])} is not drawn."
     return Section(title, "teams", figures.teams_figure(timeline["spans"]), caption, [table])

@@ -383,6 +383,7 @@ class Tables(PageTest):
             ],
             "scale_downs": 1,
             "scale_ups": 2,
+            "shrinks": 3,
             "moved_tokens": 40,
             "timeline": {
                 "least_s": 0.004,
@@ -391,7 +392,8 @@ class Tables(PageTest):
         }
         self.make(document=report_json(elastic=elastic))
         section = self.section(self.page(), "Teams over time")
-        self.assert_says(section, "<svg", "holds keys", "1 prompt had", "2 teams took in", "40 tokens of prompts moved")
+        self.assert_says(section, "<svg", "holds keys", "1 prompt had", "2 teams took in", "left an instance 3 times")
+        self.assert_says(section, "40 tokens moved")
         self.assert_says(section, "less than 4.0 ms", "<td>1.5</td>")
         self.assertNotIn("<td>1</td>", section.partition("<tbody>")[2].partition("</tr>")[0])
         elastic["timeline"] = {"least_s": 0, "spans": []}
