@@ -50,6 +50,46 @@ TEST(Simulate, OneRequestTakesTheSumOfItsPasses) {
   EXPECT_NEAR(found.seconds, ttft + answers, 1e-9);
 }
 
+/// The second prompt comes while the first answer is made, whose next token waits for it.
+TEST(Simulate, GapsBetweenTokensCountThePromptsThatAreReadMeanwhile) {
+  const std::vector<SimulatedRequest> two = {
+      {.turns = {{.prompt_tokens = 10, .answer_tokens = 5}}, .arrival_s = 0},
+      {.turns = {{.prompt_tokens = 100, .answer_tokens = 3}}, .arrival_s = 1.5}};
+  const Simulation found = simulate(limits_of(1, false), times_of(1), two);
+  const double prompt = pass_s + 100 * row_s + pair_s * pairs(0, 100);
+  const double step = pass_s + row_s + pair_s * 12, both = pass_s + 2 * row_s;
+  EXPECT_EQ(found.gaps.count(), 4 + 2);
+  EXPECT_NEAR(found.longest_gap_s.at(0), prompt + both, 0.01);
+  EXPECT_NEAR(found.longest_gap_s.at(1), both, 0.01);
+  EXPECT_NEAR(found.gaps.quantile(0.2), step, 0.02 * step);
+  EXPECT_NEAR(found.gaps.quantile(1), prompt + both, 0.02 * prompt);
+}
+
+TEST(Simulate, TurnsOfOneRequestHaveOneLongestGap) {
+  const std::vector<SimulatedTurn> turns(2, {.prompt_tokens = 20, .answer_tokens = 2});
+  for (const bool elastic : {false, true})
+    for (const io::Followup followup : {io::Followup::chain, io::Followup::fork}) {
+      const Simulation found = simulate(limits_of(2, elastic), times_of(2),
+                                        {{followup, turns, {}}, {.turns = {{.prompt_tokens = 5}}}});
+      EXPECT_EQ(found.gaps.count(), 2) << "none between two answers, nor before the first token";
+      EXPECT_GT(found.longest_gap_s.at(0), pass_s);
+      EXPECT_EQ(found.longest_gap_s.at(1), 0);
+    }
+}
+
+TEST(TokenGaps, AreKnownWithinOnePercent) {
+  TokenGaps gaps;
+  EXPECT_EQ(gaps.quantile(0.5), 0);
+  for (int i = 1; i <= 1000; ++i) gaps.add(1e-3 * i);
+  for (const double share : {0.1, 0.5, 0.99, 1.0}) {
+    EXPECT_GE(gaps.quantile(share), 0.9999 * share);
+    EXPECT_LE(gaps.quantile(share), 1.011 * share);
+  }
+  gaps.add(0);
+  EXPECT_EQ(gaps.count(), 1001);
+  EXPECT_THROW(gaps.add(-1), InvalidArgument);
+}
+
 TEST(Simulate, AnswersMayEndBeforeTheyHaveTo) {
   const std::vector<schedule::SimulatedTurn> longest = {
       {.prompt_tokens = 100, .answer_tokens = 10, .max_new_tokens = 500}};
