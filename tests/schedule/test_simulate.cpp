@@ -65,6 +65,35 @@ TEST(Simulate, GapsBetweenTokensCountThePromptsThatAreReadMeanwhile) {
   EXPECT_NEAR(found.gaps.quantile(1), prompt + both, 0.02 * prompt);
 }
 
+/// Long prompts come beside answers. Without the objective, answers wait for whole batches of them.
+TEST(Simulate, NoTokenIsLateWhereTimeBetweenTokensIsTheObjective) {
+  std::vector<SimulatedRequest> requests;
+  for (int i = 0; i < 12; ++i)
+    requests.push_back({.turns = {{.prompt_tokens = i % 3 == 0 ? 1500 : 20, .answer_tokens = 40}},
+                        .arrival_s = 3.0 * i});
+  for (const int instances : {1, 3})
+    for (const bool elastic : {false, true})
+      for (const job::Policy policy : {job::Policy::prefill_first, job::Policy::chunked}) {
+        SchedulerLimits limits = limits_of(instances, elastic);
+        limits.kv_tokens = 50000;
+        limits.max_batch_tokens = 4000;
+        limits.policy = policy;
+        limits.team_times = times_of(instances);
+        const Simulation free = simulate(limits, times_of(instances), requests);
+        EXPECT_GT(std::ranges::max(free.longest_gap_s), 6);
+        EXPECT_EQ(free.gaps_kept, 0);
+        limits.tbt_s = 4;
+        const Simulation kept = simulate(limits, times_of(instances), requests);
+        EXPECT_EQ(kept.gaps.count(), 12 * 39);
+        EXPECT_GE(kept.gaps_kept, 12 * 39 * 0.995) << instances << elastic;
+        EXPECT_GE(kept.seconds, free.seconds) << "it costs passes";
+        limits.tbt_s = 0.1;  // less than a pass takes
+        const Simulation never = simulate(limits, times_of(instances), requests);
+        EXPECT_EQ(never.gaps_kept, 0);
+        EXPECT_EQ(never.answered, 12);
+      }
+}
+
 TEST(Simulate, TurnsOfOneRequestHaveOneLongestGap) {
   const std::vector<SimulatedTurn> turns(2, {.prompt_tokens = 20, .answer_tokens = 2});
   for (const bool elastic : {false, true})

@@ -7,6 +7,7 @@
 #include "lib/base/core/error.hpp"
 #include "lib/engine/schedule/ring_former.hpp"
 #include "lib/engine/schedule/team_former.hpp"
+#include "lib/engine/schedule/token_pace.hpp"
 
 namespace pecia::schedule {
 namespace {
@@ -64,13 +65,17 @@ void Former::read(Pass& pass, const Selection& prompts, const Reading& reading) 
   for (const PlanItem& item : pass.plan.items) riders.add(item.rows.count, item.rows.first);
   const size_t num_riders = pass.plan.items.size();
   int64_t room = reading.most - static_cast<int64_t>(num_riders);
+  std::optional<TokenPace> pace;
+  if (limits.tbt_s) pace.emplace(pass.state, pass.plan, pass.now);
   for (ActiveSequence* const prompt : prompts) {
     ActiveSequence& sequence = *prompt;
     const int64_t left = sequence.unread();
     int64_t count = chunk_tokens(limits, sequence, reading.batch, room, reading.cut);
     // Where results must be the same in any batch, a prompt is always cut at the same tokens.
     const int64_t unit = limits.layout_invariant ? count : limits.chunk_unit();
-    count = pass.budget.rows(pass.plan, pass.state.map.length(sequence.id), count, unit);
+    const int64_t cached = pass.state.map.length(sequence.id);
+    count = pass.budget.rows(pass.plan, cached, count, unit);
+    if (pace) count = pace->rows(cached, count, unit, count == left && sequence.samples);
     // Under chunked, feeding a shorter prompt that fits would add a decode row and delay this one.
     if (count == 0 && limits.policy == job::Policy::chunked) break;
     const bool first = pass.plan.items.size() == num_riders;
@@ -85,6 +90,7 @@ void Former::read(Pass& pass, const Selection& prompts, const Reading& reading) 
     pass.team().ring = exchange.ring;
     if (exchange.decision) chunk_rings_.push_back({sequence.id, *exchange.decision});
     room -= count;
+    if (pace) pace->add(cached, count, count == left && sequence.samples);
     if (count == left && sequence.samples) chunk.sampled_index = std::ssize(sequence.result.tokens);
     place(pass, sequence, chunk, count == left);
     note_begin(sequence, pass.now);
@@ -125,7 +131,7 @@ void Former::restore(Pass& pass, ActiveSequence& sequence, int64_t count, int32_
 }
 
 void Former::add(Pass& pass, ActiveSequence& sequence, PlanItem item) {
-  if (!sequence.feeding()) ++sequence.decoded;
+  if (!sequence.feeding()) ++sequence.decoded, sequence.has_waited = false;
   pass.state.cache(sequence, item, pass.team());
   pass.plan.items.push_back(std::move(item));
 }

@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "lib/engine/schedule/token_pace.hpp"
 #include "lib/ranks/parallel/virtual_ranks.hpp"
 
 namespace pecia::schedule {
@@ -78,11 +79,13 @@ bool RingFormer::restore_next(Pass& pass) {
 bool RingFormer::compute(Pass& pass, const Selection& prompts) {
   const SchedulerLimits& limits = pass.state.limits;
   const bool chunked = limits.policy == job::Policy::chunked;
-  if (chunked || pass.budget.answers_first) decode(pass);
+  const bool answers_first = pass.budget.answers_first || !instances_of_waiting(pass.state).empty();
+  if (chunked || answers_first) decode(pass);
   const size_t num_riders = pass.plan.items.size();
   if (chunked || num_riders == 0)
     read(pass, prompts, {limits.max_batch_tokens, limits.batch_tokens()});
   const bool prefills = pass.plan.items.size() > num_riders;
+  if (prefills) let_wait(pass.state, pass.team());
   if (pass.plan.items.empty()) decode(pass);
   if (pass.plan.items.empty()) return false;
   set_sharding(pass, prefills);

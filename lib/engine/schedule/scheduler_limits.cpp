@@ -15,6 +15,10 @@ void SchedulerLimits::verify() const {
               "a ring by rule with rates of {} FLOP/s, {} B/s and {} B/s", rates.flops,
               rates.bandwidth, rates.all_to_all_bandwidth);
   PECIA_CHECK(!waits_least() || (elastic && team_times), "an order by expected times without them");
+  PECIA_CHECK(!tbt_s || (team_times && *tbt_s > 0), "{} s between tokens, by expected times",
+              tbt_s.value_or(0));
+  PECIA_CHECK(!tbt_s || !(layout_invariant || levels_from),
+              "passes that are cut by time, and results that depend on where they are cut");
   PECIA_CHECK(block >= 1 && !(elastic && on_demand), "blocks of {} tokens, where teams change",
               block);
   PECIA_CHECK(!elastic || !layout_invariant,

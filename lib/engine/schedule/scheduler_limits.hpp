@@ -43,6 +43,9 @@ struct SchedulerLimits {
   /// Where teams change: ttft reads prompts in the order of due_s (elastic_urgency.hpp), and takes
   /// every request that has arrived. Needs team_times.
   job::Objective objective = job::Objective::throughput;
+  /// batch.objective: {tbt: …}, the longest time between two tokens of an answer, where that can be
+  /// (token_pace.hpp). Needs team_times.
+  std::optional<double> tbt_s = {};
   int min_instances = 1;  ///< that a sequence of teams that change has
   int max_instances = 1 << 20;
   int64_t kv_tokens = 0;  ///< KV slots on each rank
@@ -78,12 +81,14 @@ struct SchedulerLimits {
   std::optional<int64_t> levels_from = {};
   bool layout_invariant = false;  ///< passes are cut for parallel::layout_ranks
   std::optional<TimeLimit> time = {};
-  /// How long passes of teams take, where teams change. Absent: a prompt is read by as many
-  /// instances as have nothing else to do.
+  /// How long passes of teams take; where teams do not change, all instances are one. Absent, where
+  /// they do: a prompt is read by as many instances as have nothing else to do.
   std::optional<TeamTimes> team_times = {};
 
   /// Whether requests are to wait least for their first token.
   bool waits_least() const { return objective == job::Objective::ttft; }
+  /// Whether decisions follow from team_times.
+  bool decides_by_times() const { return elastic || waits_least() || tbt_s; }
   /// The most KV slots that one request can have: on each rank, or, where teams change, on all
   /// instances together.
   int64_t most_slots() const {

@@ -85,6 +85,7 @@ class Play {
       : elastic_(limits.elastic),
         ring_size_(limits.ring_size),
         parking_s_(limits.parking_s),
+        tbt_s_(limits.tbt_s.value_or(-1)),
         seconds_(seconds),
         requests_(requests),
         around_(around),
@@ -224,6 +225,7 @@ class Play {
     double& longest_s = result_.longest_gap_s[answer.request];
     longest_s = std::max(longest_s, gap_s);
     result_.gaps.add(gap_s);
+    result_.gaps_kept += gap_s <= tbt_s_;
   }
 
   void take_finished(Replica& replica) {
@@ -243,7 +245,7 @@ class Play {
 
   bool elastic_;
   int ring_size_;
-  double parking_s_;
+  double parking_s_, tbt_s_;
   const PassSeconds& seconds_;
   const std::vector<SimulatedRequest>& requests_;
   const Around& around_;

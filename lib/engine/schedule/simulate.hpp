@@ -51,7 +51,8 @@ struct Simulation {
   std::vector<double> latency_s;  ///< by request: until its first turn's answer has ended
   /// By request: the longest time between two tokens of one of its answers; 0 where none has two.
   std::vector<double> longest_gap_s;
-  TokenGaps gaps;  ///< between two tokens of an answer, of all answers
+  TokenGaps gaps;         ///< between two tokens of an answer, of all answers
+  int64_t gaps_kept = 0;  ///< of these no longer than SchedulerLimits::tbt_s; 0 without it
 };
 
 /// A call of Scheduler::next or of Scheduler::commit.
