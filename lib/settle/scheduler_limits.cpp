@@ -2,6 +2,7 @@
 #include "lib/settle/scheduler_limits.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -27,8 +28,10 @@ schedule::TeamCosts team_costs(const model::ModelConfig& config,
                                const resources::Resources& resources,
                                const parallel::RingRates& rates) {
   constexpr double message_s = 30e-6;  // until passes of teams have been measured
+  // Likewise where rates of links are not measured: with one rank, or parallel.ring given.
+  constexpr double at_once = std::numeric_limits<double>::infinity();
   return {.message_s = message_s,
-          .bytes_per_second = rates.bandwidth,
+          .bytes_per_second = rates.bandwidth > 0 ? rates.bandwidth : at_once,
           .kv_bytes_per_token = static_cast<double>(resources::kv_bytes_of_rank(config, resources)),
           .query_bytes_per_row = schedule::query_bytes_per_row(config, resources),
           .layers = static_cast<int>(config.layers),

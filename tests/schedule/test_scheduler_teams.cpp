@@ -97,7 +97,7 @@ TEST(SchedulerTeams, AnswerWhatEachRequestAsksWhateverEndsFirst) {
     else
       limits.team_times.reset();
     if (limits.team_times && draw.one_in(2)) limits.objective = job::Objective::ttft;
-    if (!limits.team_times) limits.tbt_s.reset();
+    if (!limits.team_times) limits.tbt_s.reset(), limits.objective = job::Objective::throughput;
     limits.kv_tokens = 0;
     const Scheduler counting(limits);
     int64_t most = 0;

@@ -94,6 +94,22 @@ TEST(Simulate, NoTokenIsLateWhereTimeBetweenTokensIsTheObjective) {
       }
 }
 
+/// A short request comes while a long one is read.
+TEST(Simulate, AShortRequestOvertakesALongOneInARingToo) {
+  SchedulerLimits limits = limits_of(2, false);
+  limits.kv_tokens = limits.max_batch_tokens = 10000;
+  limits.team_times = times_of(2);
+  const std::vector<SimulatedRequest> two = {
+      {.turns = {{.prompt_tokens = 8000, .answer_tokens = 2}}, .arrival_s = 0},
+      {.turns = {{.prompt_tokens = 10, .answer_tokens = 2}}, .arrival_s = 1}};
+  const Simulation in_order = simulate(limits, times_of(2), two);
+  limits.objective = job::Objective::ttft;
+  const Simulation by_time = simulate(limits, times_of(2), two);
+  EXPECT_GT(in_order.ttft_s.at(1), 100) << "a pass reads all of it";
+  EXPECT_LT(by_time.ttft_s.at(1), 25) << "a short one 2000 tokens";
+  EXPECT_LT(by_time.latency_s.at(1), by_time.ttft_s.at(0));
+}
+
 TEST(Simulate, TurnsOfOneRequestHaveOneLongestGap) {
   const std::vector<SimulatedTurn> turns(2, {.prompt_tokens = 20, .answer_tokens = 2});
   for (const bool elastic : {false, true})

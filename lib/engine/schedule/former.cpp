@@ -14,7 +14,7 @@ namespace {
 
 /// Tokens that the prompt's next chunk takes with `room` in the pass; 0: none now. Chunks end at
 /// multiples of `batch`, also after a chunk that was cut for lack of time. Where the pass itself is
-/// `cut`, they end anywhere. Where the layout must not matter, the end of a fork's first turn has
+/// `cut`, they end before that, too: after whole units, or anywhere if teams change. Where the layout must not matter, the end of a fork's first turn has
 /// chunks of its own, as it has without sharing.
 int64_t chunk_tokens(const SchedulerLimits& limits, const ActiveSequence& sequence, int64_t batch,
                      int64_t room, bool cut) {
@@ -24,9 +24,10 @@ int64_t chunk_tokens(const SchedulerLimits& limits, const ActiveSequence& sequen
   const int64_t left = end - sequence.fed, unit = limits.chunk_unit();
   if (limits.policy == job::Policy::chunked)
     return left <= room ? left : std::max<int64_t>(0, room / unit * unit);
-  if (cut) return std::min(left, room);
+  if (cut && limits.elastic) return std::min(left, room);
   const int64_t count = std::min(left, batch - (sequence.fed - begin) % batch);
-  return count <= room ? count : 0;
+  if (count <= room) return count;
+  return cut ? std::max<int64_t>(0, room / unit * unit) : 0;
 }
 
 /// Notes the times at which the turn's first pass is planned.

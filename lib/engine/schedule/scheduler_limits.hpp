@@ -40,8 +40,8 @@ struct SchedulerLimits {
   /// Every sequence has instances of its own, and teams form and change from pass to pass
   /// (`parallel.cp: elastic`). Else all instances are one team.
   bool elastic = false;
-  /// Where teams change: ttft reads prompts in the order of due_s (elastic_urgency.hpp), and takes
-  /// every request that has arrived. Needs team_times.
+  /// ttft reads prompts in the order of due_s (elastic_urgency.hpp), and takes every request that has
+  /// arrived. Needs team_times.
   job::Objective objective = job::Objective::throughput;
   /// batch.objective: {tbt: …}, the longest time between two tokens of an answer, where that can be
   /// (token_pace.hpp). Needs team_times.
@@ -102,6 +102,12 @@ struct SchedulerLimits {
   int64_t batch_tokens() const {
     return policy == job::Policy::chunked ? std::max(max_batch_tokens, chunk_unit())
                                           : max_batch_tokens;
+  }
+  /// The instances that read a prompt at least.
+  int least_readers() const { return elastic ? 1 : ring_size; }
+  /// Most new tokens of a pass of `degree` instances.
+  int64_t batch_tokens_of(int64_t degree) const {
+    return elastic ? degree * batch_tokens() : batch_tokens();
   }
   /// Restored tokens end at a multiple of this. They are shared out like a chunk of whole units:
   /// every rank gets two pieces of each unit, so restoring takes the same slots as computing. Where

@@ -135,13 +135,6 @@ const Conflict conflicts[] = {
      "use model.dtype: fp8, or compute: auto"},
 
     // Batches and reproducibility.
-    {On::any,
-     [](const Job& job) {
-       return job.batch.objective.objective == Objective::ttft && !job.parallel.cp.elastic;
-     },
-     PECIA_WHY("batch.objective: ttft without parallel.cp: elastic is not in this version: other "
-               "runs read prompts in batch.order"),
-     "use cp: elastic, or objective: auto"},
     {On::any, [](const Job& job) { return is_layout(job) && job.batch.objective.tbt_s; },
      PECIA_WHY(
          "batch.objective: {tbt: …} with reproducible: layout is not in this version: prompts "

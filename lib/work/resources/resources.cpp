@@ -111,9 +111,8 @@ void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num
     if (resources.cp > 1 && exchanges_heads) prefill.reset();  // the heads that levels exchange
   }
   const bool replays = job.batch.arrivals == job::Arrivals::replay;
-  if (resources.elastic)
-    resources.objective = job.batch.objective.objective.value_or(
-        replays ? job::Objective::ttft : job::Objective::throughput);
+  resources.objective = job.batch.objective.objective.value_or(
+      replays ? job::Objective::ttft : job::Objective::throughput);
   const parallel::Setting setting{
       resources.degrees(),          prefill,          job.parallel.ring, job.parallel.decode,
       job.parallel.shift_threshold, job.reproducible, resources.elastic};

@@ -21,7 +21,7 @@ struct Resources {
   int dp = 1, cp = 1, sp = 1, tp = 1, ep = 1;
   bool elastic = false;                      ///< teams of the cp instances change from pass to pass
   int min_instances = 1, max_instances = 1;  ///< of a request, if elastic
-  job::Objective objective = job::Objective::throughput;  ///< of elastic teams
+  job::Objective objective = job::Objective::throughput;
   parallel::PrefillMode prefill = parallel::PrefillMode::single;
   parallel::DecodeMode decode = parallel::DecodeMode::single;
   std::optional<parallel::AttentionExchange>
