@@ -13,6 +13,7 @@ void add_demand(CLI::App& app, Chosen& chosen);
 void add_goodput(CLI::App& app, Chosen& chosen);
 void add_mixed(CLI::App& app, Chosen& chosen);
 void add_ops(CLI::App& app, Chosen& chosen);
+void add_pace(CLI::App& app, Chosen& chosen);
 void add_plan(CLI::App& app, Chosen& chosen);
 void add_prefill(CLI::App& app, Chosen& chosen);
 void add_products(CLI::App& app, Chosen& chosen);

@@ -17,13 +17,11 @@
 #include <random>
 
 #include "apps/bench/commands.hpp"
+#include "apps/bench/schedule/a800_service.hpp"
 #include "apps/bench/support/results.hpp"
-#include "lib/engine/schedule/simulate.hpp"
 
 namespace pecia::bench {
 namespace {
-
-constexpr int num_gpus = 16;
 
 struct GoodputOptions {
   int64_t requests = 300;
@@ -46,16 +44,8 @@ const std::array<Workload, 4> workloads{{{"ShareGPT", {{4, 2300}}, 10},
                                          {"LV-Eval", {{15000, 497000}}},
                                          {"mixed", {{4, 2300}, {2700, 210000}, {15000, 497000}}}}};
 
-struct StaticGrid {
-  const char* name;
-  int replicas, instances, tp;
-  bool elastic = false;
-  job::Policy policy = job::Policy::prefill_first;
-  job::TeamScheduler scheduler = job::TeamScheduler::greedy;
-};
-
 constexpr auto loongserve = job::TeamScheduler::loongserve;
-const std::array<StaticGrid, 9> grids{
+const std::array<ServiceGrid, 9> grids{
     {{"DP 2 × elastic 4 × TP 2", 2, 4, 2, true},
      {"elastic 8 × TP 2", 1, 8, 2, true},
      {"DP 2 × elastic 4 × TP 2, LoongServe", 2, 4, 2, true, job::Policy::prefill_first, loongserve},
@@ -65,57 +55,6 @@ const std::array<StaticGrid, 9> grids{
      {"DP 8 × TP 2", 8, 1, 2},
      {"DP 2 × CP 4 × TP 2", 2, 4, 2},
      {"CP 8 × TP 2", 1, 8, 2}}};
-
-// Llama-2-7B in bf16 on A800s.
-constexpr double layers = 32, hidden = 4096, weight_bytes = 13.5e9, row_flops = 13.5e9;
-constexpr double kv_bytes = 2 * layers * hidden * 2, pair_flops = 4 * layers * hidden;
-constexpr double peak_flops = 312e12, flops_share = 0.5, memory_bandwidth = 2e12;
-constexpr double gpu_bytes = 72e9, activation_bytes = 4e9;
-constexpr double nvlink = 200e9;             // bytes per second each way
-constexpr double network_of_a_gpu = 12.5e9;  // 4 × 200 Gbit/s for eight
-constexpr int gpus_of_a_server = 8;
-constexpr double gpu_message_s = 20e-6, sum_s = 15e-6;
-
-schedule::TeamTimes times_of_grid(const StaticGrid& grid) {
-  const double tp = grid.tp, flops = flops_share * peak_flops * tp;
-  // Two sums in each layer.
-  const double sums_s = tp > 1 ? 2 * layers * sum_s : 0;
-  const double summed_s = 2 * layers * hidden * 2 * 2 * (tp - 1) / tp / nvlink;
-  const double pass_s = weight_bytes / tp / memory_bandwidth + sums_s;
-  const schedule::PassTimes alone{
-      schedule::RateFit({pass_s, row_flops / flops + summed_s, pair_flops / flops}),
-      schedule::RateFit({pass_s, row_flops / flops + summed_s, kv_bytes / tp / memory_bandwidth})};
-  return {
-      alone,
-      {.message_s = gpu_message_s,
-       .bytes_per_second = grid.instances * grid.tp > gpus_of_a_server ? network_of_a_gpu : nvlink,
-       .kv_bytes_per_token = kv_bytes / tp,
-       .query_bytes_per_row = 4 * layers * (2 * hidden + 32) / tp,
-       .layers = static_cast<int>(layers),
-       .hides_keys = true},
-      grid.instances};
-}
-
-schedule::SchedulerLimits limits_of_grid(const StaticGrid& grid,
-                                         job::Objective objective = job::Objective::ttft) {
-  const double free_bytes = grid.tp * (gpu_bytes - activation_bytes) - weight_bytes;
-  schedule::SchedulerLimits limits;
-  limits.ring_size = grid.instances;
-  limits.elastic = grid.elastic;
-  limits.kv_tokens = static_cast<int64_t>(free_bytes / kv_bytes);
-  limits.max_sequences = 512;
-  limits.max_batch_tokens = grid.elastic ? 8192 : 8192 * grid.instances;
-  limits.max_positions = 1 << 20;
-  limits.vocab = 32000;
-  limits.policy = grid.policy;
-  limits.modes.decode_ring = parallel::AttentionExchange::broadcast_q;
-  if (grid.elastic) {
-    limits.objective = objective;
-    limits.scheduler = grid.scheduler;
-    limits.team_times = times_of_grid(grid);
-  }
-  return limits;
-}
 
 /// Requests with gaps of mean 1 between them.
 std::vector<schedule::SimulatedRequest> requests_of(const Workload& workload, int64_t count) {
@@ -134,13 +73,13 @@ std::vector<schedule::SimulatedRequest> requests_of(const Workload& workload, in
 }
 
 /// Each request's latency on a grid where nothing else runs.
-std::vector<double> latencies_alone(const StaticGrid& grid,
+std::vector<double> latencies_alone(const ServiceGrid& grid,
                                     std::vector<schedule::SimulatedRequest> requests) {
   std::vector<double> latencies;
-  const schedule::TeamTimes times = times_of_grid(grid);
+  const schedule::TeamTimes times = times_of(grid);
   for (schedule::SimulatedRequest& request : requests) {
     request.arrival_s = 0;
-    latencies.push_back(simulate(limits_of_grid(grid), times, {request}).latency_s.front());
+    latencies.push_back(simulate(limits_of(grid), times, {request}).latency_s.front());
   }
   return latencies;
 }
@@ -151,11 +90,11 @@ struct Served {
   double mean_ttft_s = 0;
 };
 
-Served serve(const StaticGrid& grid, std::vector<schedule::SimulatedRequest> requests, double rate,
+Served serve(const ServiceGrid& grid, std::vector<schedule::SimulatedRequest> requests, double rate,
              const std::vector<double>& alone_s, double slack) {
   for (schedule::SimulatedRequest& request : requests) *request.arrival_s /= rate;
   const schedule::Simulation found =
-      simulate(limits_of_grid(grid), times_of_grid(grid), requests, grid.replicas);
+      simulate(limits_of(grid), times_of(grid), requests, grid.replicas);
   Served served;
   double answered = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -172,11 +111,11 @@ Served serve(const StaticGrid& grid, std::vector<schedule::SimulatedRequest> req
 }
 
 /// Seconds until all requests are answered that are there from the start, the longest first.
-double makespan(const StaticGrid& grid, std::vector<schedule::SimulatedRequest> requests) {
+double makespan(const ServiceGrid& grid, std::vector<schedule::SimulatedRequest> requests) {
   for (schedule::SimulatedRequest& request : requests) request.arrival_s.reset();
   std::ranges::stable_sort(requests, std::ranges::greater(),
                            [](const auto& request) { return request.turns.front().prompt_tokens; });
-  return simulate(limits_of_grid(grid, job::Objective::throughput), times_of_grid(grid), requests,
+  return simulate(limits_of(grid, job::Objective::throughput), times_of(grid), requests,
                   grid.replicas)
       .seconds;
 }
@@ -205,12 +144,12 @@ void run_goodput(const Session& session, const GoodputOptions& options) {
     if (std::ranges::count(options.workloads, workload.name) == 0) continue;
     const auto requests = requests_of(workload, workload.times * options.requests);
     std::vector<double> alone_s(requests.size(), std::numeric_limits<double>::infinity());
-    for (const StaticGrid& grid : grids) {
+    for (const ServiceGrid& grid : grids) {
       const std::vector<double> found = latencies_alone(grid, requests);
       for (size_t i = 0; i < found.size(); ++i) alone_s[i] = std::fmin(alone_s[i], found[i]);
     }
     double elastic = 0, elastic_batch_s = 0;
-    for (const StaticGrid& grid : grids) {
+    for (const ServiceGrid& grid : grids) {
       const auto at = [&](double rate) {
         return serve(grid, requests, rate, alone_s, options.slack);
       };

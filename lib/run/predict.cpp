@@ -133,7 +133,7 @@ Prediction foreseen(const PredictionInputs& from, const cluster_files::Cluster& 
       simulation::Fidelity::replayed);
   schedule::SchedulerLimits limits =
       settle::scheduler_limits(setup.job, setup.config, setup.resources, from.measured, {}, {});
-  if (limits.elastic) limits.team_times = times.teams();
+  if (limits.decides_by_times()) limits.team_times = times.teams();
   const schedule::Simulation simulation =
       schedule::simulate(limits, times.teams(), played, resources.dp);
   // Prompts are the first to write keys and values.

@@ -345,6 +345,7 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
                   .max_sequences = resources.max_sequences,
                   .max_batch_tokens = resources.max_batch_tokens};
   if (schedule::on_demand(facts.job, resources)) report.kv.demand.emplace();
+  report.tbt_goal_s = facts.job.batch.objective.tbt_s;
   if (resources.elastic)
     report.elastic =
         elastic_json(ranks, resources, facts.config.kv_bytes_per_token(resources.kv_dtype));

@@ -35,6 +35,8 @@ schedule::SchedulerLimits limits_of(const job::Job& job, const model::ModelConfi
                                     const resources::Resources& resources) {
   schedule::SchedulerLimits limits = schedule::limits_of(job, config, resources);
   limits.ring = parallel::AttentionExchange::pass_kv;  // no rates are measured here
+  limits.objective = job::Objective::throughput;       // nor times, which refuse nothing
+  limits.tbt_s.reset();
   limits.kv_tokens = plenty;
   if (job.kv.memory)
     limits.kv_tokens = resources::kv_slots(job, config, resources, *job.kv.memory, plenty).tokens;

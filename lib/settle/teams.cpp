@@ -33,7 +33,7 @@ double expected_s(const job::Job& job, const model::ModelConfig& config,
                   const measure::Measured& measured,
                   const std::vector<schedule::SimulatedRequest>& requests) {
   schedule::SchedulerLimits limits = scheduler_limits(job, config, resources, measured, {}, {});
-  if (limits.elastic) limits.team_times = times;
+  if (limits.decides_by_times()) limits.team_times = times;
   const schedule::Simulation found = schedule::simulate(limits, times, requests);
   return job.batch.arrivals == job::Arrivals::replay ? mean_of_answered(found.ttft_s)
                                                      : found.seconds;

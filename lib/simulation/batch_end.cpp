@@ -108,7 +108,7 @@ schedule::SchedulerLimits limits_of(const Batch& batch, const job::Job& job,
                                     const resources::Resources& resources,
                                     const schedule::TeamTimes& times) {
   schedule::SchedulerLimits limits = schedule::limits_of(job, config, resources);
-  if (resources.elastic) limits.team_times = times;
+  if (limits.decides_by_times()) limits.team_times = times;
   limits.max_positions = std::max(config.max_positions, batch.longest_sequence() + 1);
   limits.ring = parallel::AttentionExchange::pass_kv;  // `times` know what travels
   return limits;

@@ -41,6 +41,7 @@ NUMBERS = {
     "kv.memory": ("0", "-1", "12GG", "0.4", "9000TiB", "1e9"),
     "batch.max_sequences": ("0", "-1", "9223372036854775808"),
     "batch.max_batch_tokens": ("0", "-1", "9223372036854775808"),
+    "batch.objective": ("tbt", "{tbt: 0s}", "{tbt: -1s}", "{loss: 0}", "{tbt: 1s, ttft: 1s}"),
     "limits.wall_time": ("0s", "-5s", "367d", "12 parsecs", "1e3s"),
     "limits.grace": ("-1s", "367d", "auto", "soon"),
     "limits.silence": ("0s", "0.5s", "-1s", "367d", "auto"),

@@ -51,6 +51,9 @@ class ReplayTest(RunTest):
             ("replicas", {"dp": 2}, {"order": "fcfs"}),
             ("teams", {"cp": "elastic"}, {}),
             ("teams-in-order", {"cp": "elastic"}, {"objective": "throughput", "order": "fcfs"}),
+            ("tbt", {"dp": 1}, {"objective": {"tbt": "1ms"}}),
+            ("tbt-chunked", {"dp": 1}, {"objective": {"tbt": "1ms"}, "policy": "chunked"}),
+            ("tbt-teams", {"cp": "elastic"}, {"objective": {"tbt": "1h"}}),
         ):
             with self.subTest(name):
                 job = self.replay(requests, f"replay-{name}", parallel=parallel, batch=batch)
@@ -68,6 +71,12 @@ class ReplayTest(RunTest):
                 self.assertTrue((ends < report["seconds"]).all())
                 self.assertGreater(report["ttft_s"]["p99"], 0)
                 self.assertGreater(report["tbt_s"]["p99"], 0)
+                if name == "tbt-teams":
+                    self.assertEqual(report["tbt_goal"], {"goal_s": 3600, "later": 0, "share_kept": 1})
+                elif name.startswith("tbt"):
+                    self.assertEqual(report["tbt_goal"]["goal_s"], 0.001)
+                else:
+                    self.assertIsNone(report["tbt_goal"])
 
     def test_times_count_from_the_arrival(self) -> None:
         # One at a time: the second waits for the first, the third for nobody.

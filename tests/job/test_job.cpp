@@ -185,6 +185,22 @@ TEST(ParseJob, TakesWhatSparseAttentionIsChosenFor) {
             (AttentionGoal{0.01, {}, 0.9}));
 }
 
+TEST(ParseJob, TakesWhatABatchIsRunFor) {
+  const auto goal = [](const std::string& text) {
+    const Job job = parse_job(minimal, "job.yaml", {"batch.objective=" + text});
+    EXPECT_EQ(parse_job(to_yaml(job), "again").batch.objective, job.batch.objective);
+    return job.batch.objective;
+  };
+  EXPECT_EQ(goal("auto"), BatchGoal());
+  EXPECT_EQ(goal("ttft"), BatchGoal{Objective::ttft});
+  EXPECT_EQ(goal("throughput"), BatchGoal{Objective::throughput});
+  EXPECT_EQ(goal("{tbt: 50ms}"), (BatchGoal{{}, 0.05}));
+  EXPECT_EQ(goal("{tbt: 2}"), (BatchGoal{{}, 2.0}));
+  for (const char* bad :
+       {"tbt", "{tbt: 0s}", "{tbt: }", "{ttft: 1s}", "{tbt: 1s, ttft: 1s}", "[ttft]"})
+    EXPECT_NE(refusal("", {std::string("batch.objective=") + bad}), "") << bad;
+}
+
 TEST(ParseJob, TakesASectionWithAllKeysCommentedOut) {
   EXPECT_EQ(refusal("generation:\n  # top_k: 3\n"), "");
   EXPECT_EQ(refusal("attention:\n  # sparse: csa\n"), "");

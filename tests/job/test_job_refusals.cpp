@@ -118,6 +118,20 @@ TEST(RefuseUnimplemented, NamesLoongServesStepsWhereTheyHaveNothingToDeal) {
             "it was taken");
 }
 
+TEST(RefuseUnimplemented, NamesTimesBetweenTokensBesideTheSameBitsInEveryLayout) {
+  const Job job = parse_job("model: {path: m}\ninput: [p.h5]\noutput: o\n", "job.yaml",
+                            {"batch.objective={tbt: 50ms}", "reproducible=layout"});
+  try {
+    refuse_unimplemented(job);
+    FAIL() << "it was taken";
+  } catch (const Unsupported& error) {
+    EXPECT_STREQ(error.what(),
+                 "batch.objective: {tbt: …} with reproducible: layout is not in this version: "
+                 "prompts are cut by time, and same bits need cuts at the same tokens; use "
+                 "objective: auto, or reproducible: run");
+  }
+}
+
 class EveryAbsentFeatureOfCsa : public testing::TestWithParam<Absent> {};
 
 TEST_P(EveryAbsentFeatureOfCsa, IsRefusedByNameWithTheNearestSetting) {
@@ -159,6 +173,10 @@ INSTANTIATE_TEST_SUITE_P(
                "attention.sparse: csa with batch.policy: chunked is not in this version: which "
                "tokens count is seen from a prompt's last rows, before which its chunks are read; "
                "use policy: prefill_first"},
+        Absent{"batch.objective={tbt: 50ms}",
+               "attention.sparse: csa with batch.objective: {tbt: …} is not in this version: which "
+               "tokens count is seen from a prompt's last rows, before which its chunks are read; "
+               "use objective: auto, or sparse: off"},
         Absent{"reproducible=layout",
                "attention.sparse: csa with reproducible: layout is not in this version: levels "
                "follow from the ranks' places, so each layout drops other tokens; use "

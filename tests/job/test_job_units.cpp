@@ -34,6 +34,8 @@ TEST(ParseSeconds, AddsItsParts) {
   EXPECT_EQ(parse_seconds("1d2h3min4s"), 93784);
   EXPECT_EQ(parse_seconds("90"), 90);
   EXPECT_EQ(parse_seconds("0.5h"), 1800);
+  EXPECT_EQ(parse_seconds("50ms"), 0.05);
+  EXPECT_EQ(parse_seconds("1s500ms"), 1.5);
 }
 
 TEST(ParseSeconds, KnowsSlurmsTimes) {

@@ -223,6 +223,19 @@ TEST(RunReport, ExplainsTimesToTheFirstTokenOfSharedPasses) {
   EXPECT_TRUE(note.starts_with("33 of 64 first tokens came out of passes that read several"));
 }
 
+TEST(RunReport, SaysHowOftenTokensCameInTime) {
+  RunReport report = books();
+  EXPECT_TRUE(to_json(report).at("tbt_goal").is_null());
+  report.tbt_goal_s = 0.5;
+  report.tbt_s = {0.1, 0.5, 0.2, 0.6};
+  const json goal = to_json(report).at("tbt_goal");
+  EXPECT_EQ(goal.at("goal_s"), 0.5);
+  EXPECT_EQ(goal.at("later"), 1);
+  EXPECT_EQ(goal.at("share_kept"), 0.75);
+  report.tbt_s.clear();
+  EXPECT_TRUE(to_json(report).at("tbt_goal").at("share_kept").is_null());
+}
+
 TEST(LastLine, SaysWhatWasDoneHowFastAndWhereToLook) {
   EXPECT_EQ(
       last_line(books(), "runs/books/report.json"),

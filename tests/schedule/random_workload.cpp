@@ -77,6 +77,13 @@ SchedulerLimits random_limits(Draw& draw, const std::vector<Request>& requests) 
   limits.on_demand = draw.one_in(2);
   limits.block = draw.of<int64_t>({1, 2, 5, 16});
   if (limits.on_demand && draw.one_in(2)) limits.forced_yields = draw(0, 1 << 20);
+  if (draw.one_in(2)) {
+    const schedule::RateFit fit({draw.of<double>({1e-3, 0.5}), 1e-2, 1e-6});
+    limits.team_times.emplace(schedule::PassTimes{fit, fit},
+                              schedule::TeamCosts{.bytes_per_second = 1e9}, limits.ring_size);
+    if (draw.one_in(2)) limits.tbt_s = draw.of<double>({1e-3, 1, 1.5, 1000});
+    if (draw.one_in(2)) limits.objective = job::Objective::ttft;
+  }
   return limits;
 }
 

@@ -6,7 +6,7 @@
 namespace pecia::test {
 namespace {
 
-using schedule::BatchGoal;
+using schedule::ReadingGoal;
 using schedule::Dispatched;
 using schedule::LoongInstance;
 using schedule::LoongLimits;
@@ -83,7 +83,7 @@ TEST(LoongDispatch, OfAMakespanPromptsComeFirst) {
   view.instances.resize(1);
   answer(view, {0}, 1000, 50, 0.01);
   LoongLimits makespan = plain;
-  makespan.goal = BatchGoal::makespan;
+  makespan.goal = ReadingGoal::makespan;
   EXPECT_EQ(dispatch(view, times_of(1), makespan).prompts, 1u);
 }
 

@@ -56,6 +56,17 @@ TEST(Order, PutsAShortPromptBeforeALongOneThatCameShortlyBefore) {
   EXPECT_EQ(order.place(state, *waits(100, 0)), 1u) << "of equal ones the first";
 }
 
+/// The whole ring reads it, half of the rows each.
+TEST(Order, CountsThePatienceOfARing) {
+  schedule::SchedulerLimits limits = by_time();
+  limits.ring_size = 2;
+  limits.elastic = false;
+  limits.team_times = even_times(2, 0);
+  limits.max_batch_tokens = 100;
+  SchedulerState state(limits);
+  EXPECT_NEAR(*Order(limits).patience_s(state, ask(0, 100, 1)), 25 * 0.051, 0.01);
+}
+
 TEST(Order, NamesThePromptsThatCanBeReadOn) {
   SchedulerState state(by_time());
   const Order order(state.limits);

@@ -13,7 +13,7 @@
 namespace pecia::test {
 namespace {
 
-using schedule::BatchGoal;
+using schedule::ReadingGoal;
 using schedule::BatchLimits;
 using schedule::PromptToRead;
 using schedule::read_in_batches;
@@ -27,7 +27,7 @@ TeamTimes times_of(int degrees, double message_s) {
 }
 
 double cost_of(const std::vector<ReadingBatch>& batches, const std::vector<PromptToRead>& prompts,
-               const TeamTimes& times, BatchGoal goal, const BatchLimits& limits) {
+               const TeamTimes& times, ReadingGoal goal, const BatchLimits& limits) {
   double cost = 0;
   for (const ReadingBatch& batch : batches) {
     std::vector<PromptToRead> of;
@@ -39,14 +39,14 @@ double cost_of(const std::vector<ReadingBatch>& batches, const std::vector<Promp
     const auto degree = static_cast<int>(batch.instances.size());
     const double s = reading_s(times, of, degree, limits.rows_per_instance);
     EXPECT_NEAR(batch.seconds, s, 1e-9 * s);
-    cost += s * (goal == BatchGoal::mean ? weight : degree);
+    cost += s * (goal == ReadingGoal::mean ? weight : degree);
   }
   return cost;
 }
 
 /// The least cost of all ways to cut the prompts and the instances, each in its order.
 double least_of_all(const std::vector<PromptToRead>& sorted, const std::vector<int64_t>& free,
-                    const TeamTimes& times, BatchGoal goal, const BatchLimits& limits) {
+                    const TeamTimes& times, ReadingGoal goal, const BatchLimits& limits) {
   std::function<double(size_t, size_t)> rest = [&](size_t i, size_t k) -> double {
     if (i == sorted.size()) return 0;
     double least = std::numeric_limits<double>::infinity();
@@ -62,7 +62,7 @@ double least_of_all(const std::vector<PromptToRead>& sorted, const std::vector<i
           for (size_t at = first; at < l; ++at) room += free[at];
           if (slots > room) continue;
           const double s = reading_s(times, of, degree, limits.rows_per_instance);
-          least = std::min(least, s * (goal == BatchGoal::mean ? weight : degree) + rest(j, l));
+          least = std::min(least, s * (goal == ReadingGoal::mean ? weight : degree) + rest(j, l));
         }
     return least;
   };
@@ -89,7 +89,7 @@ TEST(ReadingBatches, CostTheLeastOfAllWaysToCut) {
                              .least = draw.one_in(4) ? 2 : 1,
                              .most = draw.one_in(4) ? 2 : 1 << 20};
     const TeamTimes times = times_of(static_cast<int>(instances), draw.of<double>({0.1, 20, 300}));
-    const BatchGoal goal = draw.one_in(2) ? BatchGoal::mean : BatchGoal::makespan;
+    const ReadingGoal goal = draw.one_in(2) ? ReadingGoal::mean : ReadingGoal::makespan;
     const auto batches = read_in_batches(times, prompts, free, goal, limits);
 
     std::vector<size_t> dealt, used;
@@ -131,7 +131,7 @@ TEST(ReadingBatches, CostTheLeastOfAllWaysToCut) {
 TEST(ReadingBatches, GiveALongPromptTheInstancesThatShortOnesDoNotNeed) {
   const std::vector<PromptToRead> prompts{{10, 10}, {4000, 4000}, {12, 12}};
   const auto batches = read_in_batches(times_of(4, 1), prompts, {5000, 5000, 5000, 5000},
-                                       BatchGoal::mean, {.rows_per_instance = 8192});
+                                       ReadingGoal::mean, {.rows_per_instance = 8192});
   ASSERT_EQ(batches.size(), 2u);
   EXPECT_EQ(batches[0].prompts, (std::vector<size_t>{1}));
   EXPECT_EQ(batches[0].instances.size(), 3u);
@@ -142,7 +142,7 @@ TEST(ReadingBatches, GiveALongPromptTheInstancesThatShortOnesDoNotNeed) {
 TEST(ReadingBatches, OfAMakespanCostTheFewestSecondsOfInstances) {
   // Each instance more costs a message of 500 s.
   const auto batches = read_in_batches(times_of(4, 500), {{4000, 4000}}, {5000, 5000, 5000, 5000},
-                                       BatchGoal::makespan, {.rows_per_instance = 8192});
+                                       ReadingGoal::makespan, {.rows_per_instance = 8192});
   ASSERT_EQ(batches.size(), 1u);
   EXPECT_EQ(batches[0].instances.size(), 1u);
 }
@@ -156,7 +156,7 @@ TEST(ReadingBatches, OfManyInstancesHaveAllPromptsThatFit) {
     prompts.push_back({tokens, tokens + 10, 1.0 / static_cast<double>(tokens)});
   }
   const std::vector<int64_t> free(instances, 5000);
-  const auto batches = read_in_batches(times_of(instances, 1), prompts, free, BatchGoal::mean,
+  const auto batches = read_in_batches(times_of(instances, 1), prompts, free, ReadingGoal::mean,
                                        {.rows_per_instance = 1000});
   std::vector<int64_t> times_used(instances), times_dealt(prompts.size());
   for (const ReadingBatch& batch : batches) {

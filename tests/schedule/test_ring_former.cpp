@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "lib/engine/schedule/ring_former.hpp"
+#include "tests/schedule/fake_teams.hpp"
 #include "tests/schedule/small_state.hpp"
 
 namespace pecia::test {
@@ -75,6 +76,47 @@ TEST(RingFormer, KeepsToWhatTimeAllows) {
   EXPECT_EQ(counts(*plan), (std::vector<int64_t>{1}));
   EXPECT_EQ(plan->added.size(), 2u);
   EXPECT_TRUE(state.news.added.empty());
+}
+
+/// Passes of 1 ms and 1 ms for each row of a rank are short with 128 of these on each of two ranks.
+TEST(RingFormer, ReadsInShortPassesWhereRequestsWaitLeast) {
+  for (const bool fixed : {false, true}) {
+    schedule::SchedulerLimits limits = small_limits(2, 10000);
+    limits.objective = job::Objective::ttft;
+    limits.team_times = even_times(2);
+    limits.max_batch_tokens = 1000;
+    if (fixed) limits.levels_from = 1 << 20;
+    SchedulerState state(limits);
+    RingFormer former(state.limits);
+    ActiveSequence& first = begin(state, ask(0, 100, 5), {0, 1});
+    ActiveSequence& second = begin(state, ask(1, 300, 5), {0, 1});
+    const auto plan = former.form(state, {&first, &second}, {}, 0);
+    ASSERT_TRUE(plan);
+    EXPECT_EQ(counts(*plan), fixed ? (std::vector<int64_t>{100, 300}) : (std::vector<int64_t>{100}))
+        << "a part of the second would let the first wait";
+    first.in_pass = second.in_pass = 0;
+    if (fixed) second.fed = 300, second.unfed = {7};
+    first.begun = false;
+    const auto next =
+        former.form(state, fixed ? schedule::Selection{} : schedule::Selection{&second}, {}, 0);
+    ASSERT_TRUE(next);
+    EXPECT_EQ(counts(*next), (std::vector<int64_t>{fixed ? 1 : 256}));
+  }
+}
+
+TEST(RingFormer, LetsAnswersGoBeforeALongPromptWhereRequestsWaitLeast) {
+  schedule::SchedulerLimits limits = small_limits(2, 10000);
+  limits.objective = job::Objective::ttft;
+  limits.team_times = even_times(2);
+  SchedulerState state(limits);
+  RingFormer former(state.limits);
+  answering(state, 0);
+  ActiveSequence& prompt = begin(state, ask(1, 3000, 5), {0, 1});
+  prompt.origin->patience_s = 100;
+  EXPECT_EQ(counts(former.form(state, {&prompt}, {}, 0).value()), (std::vector<int64_t>{1}))
+      << "20 tokens take less than the prompt";
+  EXPECT_EQ(counts(former.form(state, {&prompt}, {}, 200).value()), (std::vector<int64_t>{100}))
+      << "it is late";
 }
 
 TEST(RingFormer, ReadsASaveBeforeItComputes) {

@@ -189,6 +189,7 @@ TEST_P(EveryArrival, FeedsTheOldestPromptWhereverThereIsRoom) {
     request.turns.resize(1);
   }
   limits.on_demand = false;
+  limits.objective = job::Objective::throughput;
   const auto plans = served().plans;
   std::map<int64_t, int64_t> owed;  // prompt tokens still to be fed, by sequence
   for (const auto& plan : plans)

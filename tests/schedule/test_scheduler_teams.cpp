@@ -93,11 +93,15 @@ TEST(SchedulerTeams, AnswerWhatEachRequestAsksWhateverEndsFirst) {
     SchedulerLimits limits = random_limits(draw, requests);
     limits.elastic = true;
     limits.on_demand = false;
-    if (!draw.one_in(3)) limits.team_times = even_times(limits.ring_size, 1e-6, 1e-5);
+    if (!draw.one_in(3))
+      limits.team_times = even_times(limits.ring_size, 1e-6, 1e-5);
+    else
+      limits.team_times.reset();
     if (limits.team_times && draw.one_in(2)) limits.objective = job::Objective::ttft;
     if (limits.team_times && limits.policy == job::Policy::prefill_first && draw.one_in(2))
       limits.scheduler = job::TeamScheduler::loongserve;
     limits.parts.interrupts = !draw.one_in(4);
+    if (!limits.team_times) limits.tbt_s.reset(), limits.objective = job::Objective::throughput;
     limits.kv_tokens = 0;
     const Scheduler counting(limits);
     int64_t most = 0;
@@ -308,6 +312,7 @@ TEST(SchedulerTeams, AnswerTheSameWhereTheyGrow) {
     limits.max_instances = static_cast<int>(draw(1, limits.ring_size));
     limits.team_times = even_times(limits.ring_size, 1e-6, 1e-5);
     if (draw.one_in(2)) limits.objective = job::Objective::ttft;
+    if (draw.one_in(3)) limits.tbt_s = draw.of<double>({1e-3, 1, 1.5});
     const ServedByTeams served = serve_by_teams(limits, requests, draw);
     expect_same(served.rows, expected(limits, requests));
     if (testing::Test::HasFailure()) return;

@@ -50,6 +50,91 @@ TEST(Simulate, OneRequestTakesTheSumOfItsPasses) {
   EXPECT_NEAR(found.seconds, ttft + answers, 1e-9);
 }
 
+/// The second prompt comes while the first answer is made, whose next token waits for it.
+TEST(Simulate, GapsBetweenTokensCountThePromptsThatAreReadMeanwhile) {
+  const std::vector<SimulatedRequest> two = {
+      {.turns = {{.prompt_tokens = 10, .answer_tokens = 5}}, .arrival_s = 0},
+      {.turns = {{.prompt_tokens = 100, .answer_tokens = 3}}, .arrival_s = 1.5}};
+  const Simulation found = simulate(limits_of(1, false), times_of(1), two);
+  const double prompt = pass_s + 100 * row_s + pair_s * pairs(0, 100);
+  const double step = pass_s + row_s + pair_s * 12, both = pass_s + 2 * row_s;
+  EXPECT_EQ(found.gaps.count(), 4 + 2);
+  EXPECT_NEAR(found.longest_gap_s.at(0), prompt + both, 0.01);
+  EXPECT_NEAR(found.longest_gap_s.at(1), both, 0.01);
+  EXPECT_NEAR(found.gaps.quantile(0.2), step, 0.02 * step);
+  EXPECT_NEAR(found.gaps.quantile(1), prompt + both, 0.02 * prompt);
+}
+
+/// Long prompts come beside answers. Without the objective, answers wait for whole batches of them.
+TEST(Simulate, NoTokenIsLateWhereTimeBetweenTokensIsTheObjective) {
+  std::vector<SimulatedRequest> requests;
+  for (int i = 0; i < 12; ++i)
+    requests.push_back({.turns = {{.prompt_tokens = i % 3 == 0 ? 1500 : 20, .answer_tokens = 40}},
+                        .arrival_s = 3.0 * i});
+  for (const int instances : {1, 3})
+    for (const bool elastic : {false, true})
+      for (const job::Policy policy : {job::Policy::prefill_first, job::Policy::chunked}) {
+        SchedulerLimits limits = limits_of(instances, elastic);
+        limits.kv_tokens = 50000;
+        limits.max_batch_tokens = 4000;
+        limits.policy = policy;
+        limits.team_times = times_of(instances);
+        const Simulation free = simulate(limits, times_of(instances), requests);
+        EXPECT_GT(std::ranges::max(free.longest_gap_s), 6);
+        EXPECT_EQ(free.gaps_kept, 0);
+        limits.tbt_s = 4;
+        const Simulation kept = simulate(limits, times_of(instances), requests);
+        EXPECT_EQ(kept.gaps.count(), 12 * 39);
+        EXPECT_GE(kept.gaps_kept, 12 * 39 * 0.995) << instances << elastic;
+        EXPECT_GE(kept.seconds, free.seconds) << "it costs passes";
+        limits.tbt_s = 0.1;  // less than a pass takes
+        const Simulation never = simulate(limits, times_of(instances), requests);
+        EXPECT_EQ(never.gaps_kept, 0);
+        EXPECT_EQ(never.answered, 12);
+      }
+}
+
+/// A short request comes while a long one is read.
+TEST(Simulate, AShortRequestOvertakesALongOneInARingToo) {
+  SchedulerLimits limits = limits_of(2, false);
+  limits.kv_tokens = limits.max_batch_tokens = 10000;
+  limits.team_times = times_of(2);
+  const std::vector<SimulatedRequest> two = {
+      {.turns = {{.prompt_tokens = 8000, .answer_tokens = 2}}, .arrival_s = 0},
+      {.turns = {{.prompt_tokens = 10, .answer_tokens = 2}}, .arrival_s = 1}};
+  const Simulation in_order = simulate(limits, times_of(2), two);
+  limits.objective = job::Objective::ttft;
+  const Simulation by_time = simulate(limits, times_of(2), two);
+  EXPECT_GT(in_order.ttft_s.at(1), 100) << "a pass reads all of it";
+  EXPECT_LT(by_time.ttft_s.at(1), 25) << "a short one 2000 tokens";
+  EXPECT_LT(by_time.latency_s.at(1), by_time.ttft_s.at(0));
+}
+
+TEST(Simulate, TurnsOfOneRequestHaveOneLongestGap) {
+  const std::vector<SimulatedTurn> turns(2, {.prompt_tokens = 20, .answer_tokens = 2});
+  for (const bool elastic : {false, true})
+    for (const io::Followup followup : {io::Followup::chain, io::Followup::fork}) {
+      const Simulation found = simulate(limits_of(2, elastic), times_of(2),
+                                        {{followup, turns, {}}, {.turns = {{.prompt_tokens = 5}}}});
+      EXPECT_EQ(found.gaps.count(), 2) << "none between two answers, nor before the first token";
+      EXPECT_GT(found.longest_gap_s.at(0), pass_s);
+      EXPECT_EQ(found.longest_gap_s.at(1), 0);
+    }
+}
+
+TEST(TokenGaps, AreKnownWithinOnePercent) {
+  TokenGaps gaps;
+  EXPECT_EQ(gaps.quantile(0.5), 0);
+  for (int i = 1; i <= 1000; ++i) gaps.add(1e-3 * i);
+  for (const double share : {0.1, 0.5, 0.99, 1.0}) {
+    EXPECT_GE(gaps.quantile(share), 0.9999 * share);
+    EXPECT_LE(gaps.quantile(share), 1.011 * share);
+  }
+  gaps.add(0);
+  EXPECT_EQ(gaps.count(), 1001);
+  EXPECT_THROW(gaps.add(-1), InvalidArgument);
+}
+
 TEST(Simulate, AnswersMayEndBeforeTheyHaveTo) {
   const std::vector<schedule::SimulatedTurn> longest = {
       {.prompt_tokens = 100, .answer_tokens = 10, .max_new_tokens = 500}};

@@ -231,6 +231,15 @@ Json ttft_note(const RunReport& report) {
       report.shared_first_tokens, report.first_tokens);
 }
 
+/// How often tokens came in time.
+Json tbt_goal(const std::vector<double>& tbt_s, double goal_s) {
+  const auto later = std::ranges::count_if(tbt_s, [&](double each) { return each > goal_s; });
+  const auto tokens = static_cast<double>(tbt_s.size());
+  return {{"goal_s", goal_s},
+          {"later", later},
+          {"share_kept", tbt_s.empty() ? Json() : Json(1 - static_cast<double>(later) / tokens)}};
+}
+
 Json json_of(const Counts& counts) {
   return {{"done", counts.done},
           {"failed", counts.failed},
@@ -389,6 +398,7 @@ Json to_json(const RunReport& report) {
       {"ttft_s", json_of(percentiles(report.ttft_s))},
       {"ttft_note", ttft_note(report)},
       {"tbt_s", json_of(percentiles(report.tbt_s))},
+      {"tbt_goal", report.tbt_goal_s ? tbt_goal(report.tbt_s, *report.tbt_goal_s) : Json()},
       {"exposed_communication", or_null(exposed_communication(report.ranks))},
       {"peak_flops", peak ? Json(peak->flops) : Json()},
       {"peak", peak ? json_of(*report.peak, *peak) : Json()},

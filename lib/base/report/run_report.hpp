@@ -214,7 +214,8 @@ struct RunReport {
   std::vector<PhaseReport> phases;
   std::vector<StageReport> stages;
   std::vector<double> ttft_s,
-      tbt_s;  ///< per turn; per output token after a turn's first
+      tbt_s;                              ///< per turn; per output token after a turn's first
+  std::optional<double> tbt_goal_s = {};  ///< batch.objective: {tbt: …}
   /// Turns with a first token, and how many of them got it in a pass with prompts of other turns.
   int64_t first_tokens = 0, shared_first_tokens = 0;
   std::vector<RankReport> ranks;

@@ -96,6 +96,8 @@ struct ActiveSequence {
   int64_t deal_shift = 0;                   ///< shift in dealing generated tokens to virtual ranks
   double ttft_begin_s = 0;                  ///< from when ttft_s counts
   std::optional<double> answer_s;           ///< when the answer's first token came
+  std::optional<double> token_s;            ///< when its last token came, if this start made it
+  bool has_waited = false;                  ///< for a pass with prompts since then
   double earlier_decode_s = 0;              ///< decode_s of an earlier start
   std::optional<StopStrings> stop_strings;  ///< the turn's; they have read its answer so far
   std::unique_ptr<grammar::Matcher> shape;  ///< likewise; null: the answer may have any

@@ -10,9 +10,9 @@
 namespace pecia::schedule {
 namespace {
 
-int64_t free_in(const Room& room) {
-  int64_t free = 0;
-  for (const InstanceRoom& instance : room) free += instance.free_slots;
+Slots free_in(const Room& room) {
+  Slots free;
+  for (const InstanceRoom& instance : room) free.push_back(instance.free_slots);
   return free;
 }
 
@@ -22,8 +22,14 @@ Admission::Admission(const SchedulerLimits& limits)
     : places_(make_slot_places(limits)),
       demand_(limits),
       all_wait_least_(limits.waits_least()),
+      elastic_(limits.elastic),
       most_ahead_(limits.elastic ? std::numeric_limits<int64_t>::max() : limits.max_batch_tokens),
       where_(limits.elastic ? "on all ranks together" : "on each rank") {}
+
+/// How much of these slots one request could have: of all, or of each as much.
+int64_t Admission::free_for_one(const Slots& free) const {
+  return elastic_ ? std::accumulate(free.begin(), free.end(), int64_t{0}) : std::ranges::min(free);
+}
 
 std::optional<Slots> Admission::take(Room& left, int64_t slots, int64_t tokens,
                                      double due_s) const {
@@ -103,7 +109,7 @@ std::optional<Grant> Admission::branch(const SchedulerState& state,
 
 bool Admission::may_be_overtaken(const SchedulerState& state, const RequestState& request,
                                  const Room& left) const {
-  return all_wait_least_ && state.needs.of_request(request.request) <= free_in(left);
+  return all_wait_least_ && to_begin(state, request.request) <= free_for_one(free_in(left));
 }
 
 bool Admission::has_room(const SchedulerState& state, int64_t slots, int64_t tokens) const {
@@ -111,9 +117,8 @@ bool Admission::has_room(const SchedulerState& state, int64_t slots, int64_t tok
     return false;
   if (!state.parked.empty()) return false;
   if (all_wait_least_) {
-    const Slots by_instance = state.free_slots();
-    int64_t free = std::accumulate(by_instance.begin(), by_instance.end(), int64_t{0});
-    for (const auto& waiting : state.waiting) free -= state.needs.of_request(waiting->request);
+    int64_t free = free_for_one(state.free_slots());
+    for (const auto& waiting : state.waiting) free -= to_begin(state, waiting->request);
     return slots <= free;
   }
   Room left = state.room();

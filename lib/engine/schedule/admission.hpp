@@ -64,13 +64,15 @@ class Admission {
   int64_t room_of(const SchedulerState& state, const batch::Request& request,
                   std::span<const batch::Turn> turns) const;
   int64_t of_branch(const SchedulerState& state, const batch::Request& request, size_t turn) const;
+  int64_t free_for_one(const Slots& free) const;
   std::optional<Slots> take(Room& left, int64_t slots, int64_t tokens, double due_s) const;
 
   std::unique_ptr<SlotPlaces> places_;
   Demand demand_;
   bool all_wait_least_;  ///< batch.objective: ttft
-  int64_t most_ahead_;   ///< prompt tokens that wait, after which the next request is not begun
-  const char* where_;    ///< slots are
+  bool elastic_;
+  int64_t most_ahead_;  ///< prompt tokens that wait, after which the next request is not begun
+  const char* where_;   ///< slots are
 };
 
 }  // namespace pecia::schedule

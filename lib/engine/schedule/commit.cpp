@@ -140,7 +140,7 @@ void finish_turn(SchedulerState& state, ActiveSequence& sequence, io::FinishReas
     state.finished.push_back({turn.row, io::TurnState::done, std::move(sequence.result)});
   }
   sequence.result = {};
-  sequence.answer_s.reset();
+  sequence.answer_s.reset(), sequence.token_s.reset();
   if (sequence.is_prefix) return;
   ++sequence.turn;
   if (state.limits.on_demand) state.end_answer(sequence);
@@ -150,6 +150,7 @@ void answered(SchedulerState& state, ActiveSequence& sequence, int32_t token, do
   io::TurnResult& result = sequence.result;
   if (result.tokens.empty()) result.ttft_s = static_cast<float>(now - sequence.ttft_begin_s);
   if (!sequence.answer_s) sequence.answer_s = now;
+  sequence.token_s = now;
   result.decode_s = static_cast<float>(sequence.earlier_decode_s + now - *sequence.answer_s);
   result.tokens.push_back(token);
   sequence.unfed = {token};

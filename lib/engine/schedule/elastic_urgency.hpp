@@ -10,7 +10,7 @@
 namespace pecia::schedule {
 
 /// Returns until when a request should have its first token: 25 times the seconds that reading its
-/// prompt takes on one idle instance, after it came. Prompts are read in this order. So a short
+/// prompt takes alone, on one instance where teams change, after it came. Prompts are read in this order. So a short
 /// prompt overtakes a long one, also between two chunks of it, but no prompt waits for ever: those
 /// that come after its own time are due later. Source: LoongServe counts requests that are served
 /// within 25 times their unloaded latency.

@@ -7,13 +7,14 @@
 #include "lib/base/core/error.hpp"
 #include "lib/engine/schedule/ring_former.hpp"
 #include "lib/engine/schedule/team_former.hpp"
+#include "lib/engine/schedule/token_pace.hpp"
 
 namespace pecia::schedule {
 namespace {
 
 /// Tokens that the prompt's next chunk takes with `room` in the pass; 0: none now. Chunks end at
 /// multiples of `batch`, also after a chunk that was cut for lack of time. Where the pass itself is
-/// `cut`, they end anywhere. Where the layout must not matter, the end of a fork's first turn has
+/// `cut`, they end before that, too: after whole units, or anywhere if teams change. Where the layout must not matter, the end of a fork's first turn has
 /// chunks of its own, as it has without sharing.
 int64_t chunk_tokens(const SchedulerLimits& limits, const ActiveSequence& sequence, int64_t batch,
                      int64_t room, bool cut) {
@@ -23,9 +24,10 @@ int64_t chunk_tokens(const SchedulerLimits& limits, const ActiveSequence& sequen
   const int64_t left = end - sequence.fed, unit = limits.chunk_unit();
   if (limits.policy == job::Policy::chunked)
     return left <= room ? left : std::max<int64_t>(0, room / unit * unit);
-  if (cut) return std::min(left, room);
+  if (cut && limits.elastic) return std::min(left, room);
   const int64_t count = std::min(left, batch - (sequence.fed - begin) % batch);
-  return count <= room ? count : 0;
+  if (count <= room) return count;
+  return cut ? std::max<int64_t>(0, room / unit * unit) : 0;
 }
 
 /// Notes the times at which the turn's first pass is planned.
@@ -64,13 +66,17 @@ void Former::read(Pass& pass, const Selection& prompts, const Reading& reading) 
   for (const PlanItem& item : pass.plan.items) riders.add(item.rows.count, item.rows.first);
   const size_t num_riders = pass.plan.items.size();
   int64_t room = reading.most - static_cast<int64_t>(num_riders);
+  std::optional<TokenPace> pace;
+  if (limits.tbt_s) pace.emplace(pass.state, pass.plan, pass.now);
   for (ActiveSequence* const prompt : prompts) {
     ActiveSequence& sequence = *prompt;
     const int64_t left = sequence.unread();
     int64_t count = chunk_tokens(limits, sequence, reading.batch, room, reading.cut);
     // Where results must be the same in any batch, a prompt is always cut at the same tokens.
     const int64_t unit = limits.layout_invariant ? count : limits.chunk_unit();
-    count = pass.budget.rows(pass.plan, pass.state.map.length(sequence.id), count, unit);
+    const int64_t cached = pass.state.map.length(sequence.id);
+    count = pass.budget.rows(pass.plan, cached, count, unit);
+    if (pace) count = pace->rows(cached, count, unit, count == left && sequence.samples);
     // Under chunked, feeding a shorter prompt that fits would add a decode row and delay this one.
     if (count == 0 && limits.policy == job::Policy::chunked) break;
     const bool first = pass.plan.items.size() == num_riders;
@@ -85,6 +91,7 @@ void Former::read(Pass& pass, const Selection& prompts, const Reading& reading) 
     pass.team().ring = exchange.ring;
     if (exchange.decision) chunk_rings_.push_back({sequence.id, *exchange.decision});
     room -= count;
+    if (pace) pace->add(cached, count, count == left && sequence.samples);
     if (count == left && sequence.samples) chunk.sampled_index = std::ssize(sequence.result.tokens);
     place(pass, sequence, chunk, count == left);
     note_begin(sequence, pass.now);
@@ -125,7 +132,7 @@ void Former::restore(Pass& pass, ActiveSequence& sequence, int64_t count, int32_
 }
 
 void Former::add(Pass& pass, ActiveSequence& sequence, PlanItem item) {
-  if (!sequence.feeding()) ++sequence.decoded;
+  if (!sequence.feeding()) ++sequence.decoded, sequence.has_waited = false;
   pass.state.cache(sequence, item, pass.team());
   pass.plan.items.push_back(std::move(item));
 }

@@ -43,7 +43,7 @@ class Former {
   struct Reading {
     int64_t batch;       ///< chunks end at multiples of this, in tokens
     int64_t most;        ///< new tokens of the pass
-    bool cut = false;    ///< chunks end anywhere, since the pass is to end early
+    bool cut = false;    ///< chunks end before that, too, since the pass is to end early
     bool whole = false;  ///< but for the first prompt, none is read in part
   };
   /// What travels for a chunk. `decision`: where rule B chose it.

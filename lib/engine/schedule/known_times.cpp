@@ -14,13 +14,18 @@ void KnownTimes::add(const Plan& plan, bool restored, double seconds) {
     const double workers = teams_change_ ? plan.teams.front().workers() : 1;
     passes->add(prompts.shared(workers), answers.shared(workers), seconds);
   }
-  if (!teams_change_ || !teams) return;
+  if (!teams || restored) return;
   const auto [prompts, answers] = busiest_work(plan);
-  // It tells nothing of either kind.
-  if ((prompts.rows > 0 && answers.rows > 0) || moves_between(plan)) return;
-  const bool reads = prompts.rows > 0;
-  teams->add(plan.teams.front().size(), reads ? PassKind::prefill : PassKind::decode,
-             reads ? prompts : answers, seconds);
+  if (moves_between(plan)) return;  // it has the keys of other passes to move, too
+  const int degree = plan.teams.front().size();
+  const double prompts_s = teams->seconds(degree, PassKind::prefill, prompts);
+  const double answers_s = teams->seconds(degree, PassKind::decode, answers);
+  const auto take = [&](PassKind kind, const PassWork& work, double expected_s) {
+    if (work.rows > 0)
+      teams->add(degree, kind, work, seconds * expected_s / (prompts_s + answers_s));
+  };
+  take(PassKind::prefill, prompts, prompts_s);
+  take(PassKind::decode, answers, answers_s);
 }
 
 std::optional<double> KnownTimes::expected_seconds(const Plan& plan) const {

@@ -63,7 +63,7 @@ Dispatched dispatch(const LoongView& view, const TeamTimes& times, const LoongLi
   for (size_t i = 0; i < view.instances.size(); ++i)
     if (is_idle(view.instances[i])) take(static_cast<int32_t>(i));
   const auto preempts = [&](const PromptToRead& prompt, int32_t instance) {
-    if (limits.goal == BatchGoal::makespan) return true;
+    if (limits.goal == ReadingGoal::makespan) return true;
     const AnswerTeam& answers = view.answers[*view.instances[instance].answers];
     double waits_s = answers.rest_s;
     if (taken.prompts > 0 && !taken.instances.empty())
@@ -96,7 +96,7 @@ Dispatched dispatch(const LoongView& view, const TeamTimes& times, const LoongLi
 std::vector<int32_t> shrink(const LoongView& view, const TeamTimes& times,
                             const LoongLimits& limits, Dispatched& dispatched) {
   std::vector<int32_t> leaving;
-  if (dispatched.prompts == 0 || limits.goal != BatchGoal::mean || limits.batch.least > 1 ||
+  if (dispatched.prompts == 0 || limits.goal != ReadingGoal::mean || limits.batch.least > 1 ||
       !limits.parts.shrinks)
     return leaving;
   double weight = 0;

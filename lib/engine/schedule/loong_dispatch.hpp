@@ -52,8 +52,8 @@ struct LoongView {
 };
 
 struct LoongLimits {
-  BatchGoal goal =
-      BatchGoal::mean;  ///< makespan: prompts come before answers wherever slots are free
+  ReadingGoal goal =
+      ReadingGoal::mean;  ///< makespan: prompts come before answers wherever slots are free
   BatchLimits batch;
   int64_t sequences = 1;  ///< most on an instance
   ElasticParts parts = {};

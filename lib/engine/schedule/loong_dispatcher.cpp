@@ -100,7 +100,7 @@ void leave(SchedulerState& state, const std::vector<int32_t>& team, int32_t inst
 }  // namespace
 
 LoongDispatcher::LoongDispatcher(const SchedulerLimits& limits)
-    : limits_{.goal = limits.waits_least() ? BatchGoal::mean : BatchGoal::makespan,
+    : limits_{.goal = limits.waits_least() ? ReadingGoal::mean : ReadingGoal::makespan,
               .batch = {limits.max_batch_tokens, limits.min_instances, limits.max_instances},
               .sequences = (limits.max_sequences + limits.ring_size - 1) / limits.ring_size,
               .parts = limits.parts},
@@ -124,7 +124,7 @@ std::vector<Beginning> LoongDispatcher::join(
     const SchedulerState& state, std::span<const std::shared_ptr<RequestState>> waiting) const {
   constexpr size_t most_waiting = 16;  // that are looked at in one call
   std::vector<Beginning> beginning;
-  if (!limits_.parts.interrupts || limits_.goal != BatchGoal::mean || waiting.empty())
+  if (!limits_.parts.interrupts || limits_.goal != ReadingGoal::mean || waiting.empty())
     return beginning;
   const TeamTimes& times = *state.times.teams;
   std::map<int64_t, std::pair<BatchUnderWay, std::vector<int32_t>>> by_number;
@@ -185,7 +185,7 @@ std::vector<Beginning> LoongDispatcher::dispatch(
   std::vector<Beginning> beginning;
   for (ReadingBatch& batch :
        read_in_batches(times, view.waiting, free, limits_.goal, limits_.batch)) {
-    if (limits_.goal == BatchGoal::makespan && !state.active.empty() &&
+    if (limits_.goal == ReadingGoal::makespan && !state.active.empty() &&
         costs_more_now(view.waiting, batch, times))
       continue;
     for (size_t& instance : batch.instances) instance = dispatched.instances[instance];
@@ -195,7 +195,7 @@ std::vector<Beginning> LoongDispatcher::dispatch(
     std::ranges::sort(readers);
     for (size_t i = 0; i < slots.size(); ++i)
       beginning.push_back({waiting[batch.prompts[i]], slots[i], readers, batches_});
-    if (limits_.goal == BatchGoal::makespan)  // others help as they become free
+    if (limits_.goal == ReadingGoal::makespan)  // others help as they become free
       for (Beginning& of : std::span(beginning).last(slots.size()))
         of.readers.clear(), of.batch = -1;
     for (const int32_t instance : leaving)

@@ -12,8 +12,9 @@ Order::Order(const SchedulerLimits& limits) : by_time_(limits.waits_least()) {}
 std::optional<double> Order::patience_s(const SchedulerState& state,
                                         const batch::Request& request) const {
   if (!by_time_) return {};
-  return due_s(
-      0, state.times.teams->prefill_s(1, 0, first_tokens(request), state.limits.max_batch_tokens));
+  return due_s(0,
+               state.times.teams->prefill_s(state.limits.least_readers(), 0, first_tokens(request),
+                                            state.limits.max_batch_tokens));
 }
 
 size_t Order::place(const SchedulerState& state, const RequestState& request) const {

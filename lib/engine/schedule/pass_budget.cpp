@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/engine/schedule/pass_budget.hpp"
 
-#include <algorithm>
-
 namespace pecia::schedule {
 
 int64_t PassBudget::rows(const Plan& plan, int64_t first, int64_t count, int64_t unit) const {
@@ -17,14 +15,9 @@ int64_t PassBudget::rows(const Plan& plan, int64_t first, int64_t count, int64_t
     work.passes = 1;
     return times->prefill.seconds(work) <= left;
   };
-  if (fits(count)) return count;
-  int64_t some = 0, too_many = count / unit + 1;
-  while (too_many - some > 1) {
-    const int64_t middle = (some + too_many) / 2;
-    (fits(middle * unit) ? some : too_many) = middle;
-  }
-  const int64_t worth = std::min(count, (least + unit - 1) / unit * unit);
-  if (some * unit >= worth) return some * unit;
+  const int64_t most = most_that_fits(count, unit, fits);
+  const int64_t worth = worth_a_pass(least, count, unit);
+  if (most >= worth) return most;
   const bool untried = !times->prefill.measured() && plan.items.empty() && left > 0;
   return untried ? worth : 0;
 }

@@ -37,7 +37,7 @@ double seconds_of(const DegreeTimes& times, PassWork work, int degree, int64_t r
 class Program {
  public:
   Program(const TeamTimes& times, const std::vector<PromptToRead>& prompts,
-          const std::vector<int64_t>& free_slots, BatchGoal goal, const BatchLimits& limits)
+          const std::vector<int64_t>& free_slots, ReadingGoal goal, const BatchLimits& limits)
       : prompts_(prompts),
         goal_(goal),
         limits_(limits),
@@ -131,12 +131,12 @@ class Program {
   }
   double cost_of(size_t begin, size_t end, size_t degree) const {
     const double s = seconds(begin, end, degree);
-    return s * (goal_ == BatchGoal::mean ? weights_[end] - weights_[begin]
+    return s * (goal_ == ReadingGoal::mean ? weights_[end] - weights_[begin]
                                          : static_cast<double>(degree));
   }
 
   const std::vector<PromptToRead>& prompts_;
-  BatchGoal goal_;
+  ReadingGoal goal_;
   const BatchLimits& limits_;
   std::vector<size_t> order_, instances_;
   std::vector<size_t> ends_;     ///< [units + 1] in order_
@@ -152,7 +152,7 @@ class Program {
 std::vector<ReadingBatch> solve(const TeamTimes& times, const std::vector<PromptToRead>& prompts,
                                 const std::vector<size_t>& which,
                                 const std::vector<int64_t>& free_slots,
-                                const std::vector<size_t>& on, BatchGoal goal,
+                                const std::vector<size_t>& on, ReadingGoal goal,
                                 const BatchLimits& limits) {
   std::vector<PromptToRead> own;
   std::vector<int64_t> free;
@@ -258,7 +258,7 @@ double reading_s(const TeamTimes& times, const std::vector<PromptToRead>& prompt
 
 std::vector<ReadingBatch> read_in_batches(const TeamTimes& times,
                                           const std::vector<PromptToRead>& prompts,
-                                          const std::vector<int64_t>& free_slots, BatchGoal goal,
+                                          const std::vector<int64_t>& free_slots, ReadingGoal goal,
                                           const BatchLimits& limits) {
   PECIA_CHECK(!prompts.empty() && std::ssize(free_slots) <= times.degrees(),
               "{} prompts for {} instances, times are of {}", prompts.size(), free_slots.size(),

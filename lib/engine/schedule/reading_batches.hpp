@@ -19,7 +19,7 @@ struct PromptToRead {
 /// What is made small: the sum over prompts of weight × seconds until it is read; or the makespan of a
 /// batch that goes on after these prompts, to which they add the seconds of all their instances
 /// together.
-enum class BatchGoal { mean, makespan };
+enum class ReadingGoal { mean, makespan };
 
 struct BatchLimits {
   int64_t rows_per_instance = 1;  ///< new tokens of an instance in a pass, at most
@@ -54,7 +54,7 @@ double reading_s(const TeamTimes& times, const std::vector<PromptToRead>& prompt
 /// instances than times.degrees().
 std::vector<ReadingBatch> read_in_batches(const TeamTimes& times,
                                           const std::vector<PromptToRead>& prompts,
-                                          const std::vector<int64_t>& free_slots, BatchGoal goal,
+                                          const std::vector<int64_t>& free_slots, ReadingGoal goal,
                                           const BatchLimits& limits);
 
 }  // namespace pecia::schedule

@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "lib/engine/schedule/team_readers.hpp"
+#include "lib/engine/schedule/token_pace.hpp"
 #include "lib/ranks/parallel/virtual_ranks.hpp"
 
 namespace pecia::schedule {
@@ -44,7 +46,7 @@ RingFormer::RingFormer(const SchedulerLimits& limits)
 
 std::optional<Plan> RingFormer::form(SchedulerState& state, const Selection& prompts,
                                      const PassBudget& budget, double now) {
-  chunk_rings_.clear();
+  chunk_rings_.clear(), decisions_.clear();
   Pass pass{state, budget, now, {}};
   pass.plan.number = state.next_pass;
   pass.plan.teams = {parallel::team_of_all(state.limits.ring_size)};
@@ -74,15 +76,28 @@ bool RingFormer::restore_next(Pass& pass) {
   return true;
 }
 
+Former::Reading RingFormer::reading(const Pass& pass, const Selection& prompts) const {
+  const SchedulerLimits& limits = pass.state.limits;
+  const int64_t batch = limits.max_batch_tokens, most = limits.batch_tokens();
+  const bool is_short = limits.waits_least() && !limits.layout_invariant && !limits.levels_from;
+  if (!is_short || prompts.empty()) return {batch, most, false, limits.waits_least()};
+  const int64_t tokens = short_pass_tokens(pass.state, limits.ring_size, *prompts.front());
+  return {batch, std::min(most, tokens + std::ssize(pass.plan.items)), true, true};
+}
+
 /// Plans rows to compute; false: none would end in time.
-bool RingFormer::compute(Pass& pass, const Selection& prompts) {
+bool RingFormer::compute(Pass& pass, const Selection& all) {
   const SchedulerLimits& limits = pass.state.limits;
   const bool chunked = limits.policy == job::Policy::chunked;
-  if (chunked || pass.budget.answers_first) decode(pass);
+  const bool answers_first = pass.budget.answers_first || !instances_of_waiting(pass.state).empty();
+  if (chunked || answers_first) decode(pass);
   const size_t num_riders = pass.plan.items.size();
-  if (chunked || num_riders == 0)
-    read(pass, prompts, {limits.max_batch_tokens, limits.batch_tokens()});
+  Selection prompts = all;
+  if (limits.waits_least())
+    let_answers_first(pass.state, answers_by_instance(pass.state), pass.now, prompts, decisions_);
+  if (chunked || num_riders == 0) read(pass, prompts, reading(pass, prompts));
   const bool prefills = pass.plan.items.size() > num_riders;
+  if (prefills) let_wait(pass.state, pass.team());
   if (pass.plan.items.empty()) decode(pass);
   if (pass.plan.items.empty()) return false;
   set_sharding(pass, prefills);

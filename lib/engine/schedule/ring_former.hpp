@@ -7,6 +7,9 @@
 /// prompts fill the rest of max_batch_tokens, in the order in which their requests began. Riders
 /// never exceed max_batch_tokens (vLLM leaves that to its users), since each of them was in the pass
 /// before. A prompt without room waits until enough answers have ended.
+///
+/// With batch.objective: ttft passes are short, and answers may go before a long prompt, as where
+/// teams change. Where results depend on the cuts of a prompt, passes have their whole length.
 
 #include "lib/engine/schedule/former.hpp"
 
@@ -21,7 +24,8 @@ class RingFormer : public Former {
 
  private:
   bool restore_next(Pass& pass);
-  bool compute(Pass& pass, const Selection& prompts);
+  bool compute(Pass& pass, const Selection& all);
+  Reading reading(const Pass& pass, const Selection& prompts) const;
   void decode(Pass& pass) const;
   Exchange exchange_of(const SchedulerState& state, const parallel::PassSequence& chunk,
                        parallel::RingLoad riders) const override;

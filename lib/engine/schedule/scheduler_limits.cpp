@@ -14,7 +14,11 @@ void SchedulerLimits::verify() const {
                   std::min({rates.flops, rates.bandwidth, rates.all_to_all_bandwidth}) > 0,
               "a ring by rule with rates of {} FLOP/s, {} B/s and {} B/s", rates.flops,
               rates.bandwidth, rates.all_to_all_bandwidth);
-  PECIA_CHECK(!waits_least() || (elastic && team_times), "an order by expected times without them");
+  PECIA_CHECK(!waits_least() || team_times, "an order by expected times without them");
+  PECIA_CHECK(!tbt_s || (team_times && *tbt_s > 0), "{} s between tokens, by expected times",
+              tbt_s.value_or(0));
+  PECIA_CHECK(!tbt_s || !(layout_invariant || levels_from),
+              "passes that are cut by time, and results that depend on where they are cut");
   PECIA_CHECK(scheduler == job::TeamScheduler::greedy ||
                   (elastic && team_times && policy == job::Policy::prefill_first),
               "batches of teams without teams that change, their times or prefill_first");

@@ -41,9 +41,12 @@ struct SchedulerLimits {
   /// Every sequence has instances of its own, and teams form and change from pass to pass
   /// (`parallel.cp: elastic`). Else all instances are one team.
   bool elastic = false;
-  /// Where teams change: ttft reads prompts in the order of due_s (elastic_urgency.hpp), and takes
-  /// every request that has arrived. Needs team_times.
+  /// ttft reads prompts in the order of due_s (elastic_urgency.hpp), and takes every request that has
+  /// arrived. Needs team_times.
   job::Objective objective = job::Objective::throughput;
+  /// batch.objective: {tbt: …}, the longest time between two tokens of an answer, where that can be
+  /// (token_pace.hpp). Needs team_times.
+  std::optional<double> tbt_s = {};
   /// Where teams change: how waiting requests get instances. loongserve (loong_dispatch.hpp) needs
   /// team_times, and does not go with chunked.
   job::TeamScheduler scheduler = job::TeamScheduler::greedy;
@@ -83,12 +86,14 @@ struct SchedulerLimits {
   std::optional<int64_t> levels_from = {};
   bool layout_invariant = false;  ///< passes are cut for parallel::layout_ranks
   std::optional<TimeLimit> time = {};
-  /// How long passes of teams take, where teams change. Absent: a prompt is read by as many
-  /// instances as have nothing else to do.
+  /// How long passes of teams take; where teams do not change, all instances are one. Absent, where
+  /// they do: a prompt is read by as many instances as have nothing else to do.
   std::optional<TeamTimes> team_times = {};
 
   /// Whether requests are to wait least for their first token.
   bool waits_least() const { return objective == job::Objective::ttft; }
+  /// Whether decisions follow from team_times.
+  bool decides_by_times() const { return elastic || waits_least() || tbt_s; }
   /// The most KV slots that one request can have: on each rank, or, where teams change, on all
   /// instances together.
   int64_t most_slots() const {
@@ -102,6 +107,12 @@ struct SchedulerLimits {
   int64_t batch_tokens() const {
     return policy == job::Policy::chunked ? std::max(max_batch_tokens, chunk_unit())
                                           : max_batch_tokens;
+  }
+  /// The instances that read a prompt at least.
+  int least_readers() const { return elastic ? 1 : ring_size; }
+  /// Most new tokens of a pass of `degree` instances.
+  int64_t batch_tokens_of(int64_t degree) const {
+    return elastic ? degree * batch_tokens() : batch_tokens();
   }
   /// Restored tokens end at a multiple of this. They are shared out like a chunk of whole units:
   /// every rank gets two pieces of each unit, so restoring takes the same slots as computing. Where

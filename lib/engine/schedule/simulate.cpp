@@ -27,7 +27,7 @@ batch::Request request_of(const SimulatedRequest& simulated, int64_t first_row) 
     turn.row = first_row++;
     turn.tokens.assign(of.prompt_tokens, any_token);
     turn.max_new_tokens = static_cast<int32_t>(std::max(of.answer_tokens, of.max_new_tokens));
-    turn.random_key = static_cast<uint64_t>(of.answer_tokens);  // which plans have
+    turn.random_key = static_cast<uint64_t>(turn.row);  // which plans have
     turn.goes_on = of.goes_on;
     turn.shared_tokens = static_cast<int32_t>(of.shared_tokens);
     turn.stem_end_tokens = static_cast<int32_t>(of.stem_end_tokens);
@@ -36,13 +36,19 @@ batch::Request request_of(const SimulatedRequest& simulated, int64_t first_row) 
   return request;
 }
 
-/// `answers`: tokens of the present turn's answer, by sequence.
-Outcome outcome_of(const Plan& plan, const std::unordered_map<int64_t, int64_t>& answers) {
+struct Answer {
+  size_t request = 0;
+  int64_t tokens = 0;
+  double last_token_s = 0;
+};
+using Answers = std::unordered_map<int64_t, Answer*>;  ///< of their present turns, by sequence
+
+Outcome outcome_of(const Plan& plan, const Answers& answers) {
   Outcome outcome;
   for (size_t i = 0; i < plan.items.size(); ++i) {
     const PlanItem& item = plan.items[i];
     if (item.sampled_index < 0) continue;
-    const bool last = item.sampled_index + 1 == answers.at(item.rows.sequence);
+    const bool last = item.sampled_index + 1 == answers.at(item.rows.sequence)->tokens;
     outcome.sampled.which.push_back(static_cast<int32_t>(i));
     outcome.sampled.tokens.push_back(last ? last_token : any_token);
     outcome.sampled.logprobs.push_back(0);
@@ -60,8 +66,8 @@ struct Replica {
   explicit Replica(const SchedulerLimits& limits) : scheduler(limits) {}
 
   Scheduler scheduler;
-  std::vector<UnderWay> under_way;               ///< a heap
-  std::unordered_map<int64_t, int64_t> answers;  ///< tokens of the present turn's, by sequence
+  std::vector<UnderWay> under_way;  ///< a heap
+  Answers answers;
   bool refuses = false;  ///< has no room for the next request, until its scheduler does something
   bool idle = false;     ///< had nothing to begin, and nothing has been added since
   double prefill_s = 0, decode_s = 0;
@@ -79,6 +85,7 @@ class Play {
       : elastic_(limits.elastic),
         ring_size_(limits.ring_size),
         parking_s_(limits.parking_s),
+        tbt_s_(limits.tbt_s.value_or(-1)),
         seconds_(seconds),
         requests_(requests),
         around_(around),
@@ -88,10 +95,10 @@ class Play {
     result_.prompts.resize(ring_size_), result_.answers.resize(ring_size_);
     result_.ttft_s.assign(requests.size(), never);
     result_.latency_s.assign(requests.size(), never);
-    int64_t row = 0;
+    result_.longest_gap_s.resize(requests.size());
     for (size_t i = 0; i < requests.size(); ++i) {
-      request_of_row_[row + (requests[i].is_joined() ? 1 : 0)] = i;
-      row += std::ssize(requests[i].turns);
+      request_of_row_[std::ssize(turns_) + (requests[i].is_joined() ? 1 : 0)] = i;
+      for (const SimulatedTurn& turn : requests[i].turns) turns_.push_back({i, turn.answer_tokens});
     }
   }
 
@@ -171,7 +178,7 @@ class Play {
         result_.prompts[degree - 1] += prompts, result_.answers[degree - 1] += answers;
         for (const int64_t sequence : plan->removed) replica.answers.erase(sequence);
         for (const TurnStart& turn : plan->turns)
-          replica.answers[turn.sequence] = static_cast<int64_t>(turn.random_key);
+          replica.answers[turn.sequence] = &turns_[turn.random_key];
         const DemandCounts& after = replica.scheduler.demand();
         const double moved = static_cast<double>(after.parked_tokens + after.returned_tokens -
                                                  before.parked_tokens - before.returned_tokens) /
@@ -203,9 +210,22 @@ class Play {
     if (!replica.under_way.empty()) ends_.insert({replica.first_end_s(), index});
     now_ = result_.seconds = ended.end_s;
     const std::vector<Outcome> outcomes = {outcome_of(ended.plan, replica.answers)};
+    for (const PlanItem& item : ended.plan.items)
+      if (item.sampled_index >= 0)
+        count_token(*replica.answers.at(item.rows.sequence), item.sampled_index == 0);
     call(Call::commit, [&] { replica.scheduler.commit(ended.plan, outcomes, now_); });
     set_refuses(replica, false);
     take_finished(replica);
+  }
+
+  /// Notes the time since the token before it.
+  void count_token(Answer& answer, bool first) {
+    const double gap_s = now_ - std::exchange(answer.last_token_s, now_);
+    if (first) return;
+    double& longest_s = result_.longest_gap_s[answer.request];
+    longest_s = std::max(longest_s, gap_s);
+    result_.gaps.add(gap_s);
+    result_.gaps_kept += gap_s <= tbt_s_;
   }
 
   void take_finished(Replica& replica) {
@@ -225,7 +245,7 @@ class Play {
 
   bool elastic_;
   int ring_size_;
-  double parking_s_;
+  double parking_s_, tbt_s_;
   const PassSeconds& seconds_;
   const std::vector<SimulatedRequest>& requests_;
   const Around& around_;
@@ -234,6 +254,7 @@ class Play {
   std::set<std::pair<double, size_t>>
       ends_;  ///< of replicas in a pass: when the first of theirs ends
   std::map<int64_t, size_t> request_of_row_;  ///< by the row of its first answer
+  std::vector<Answer> turns_;                 ///< by row
   size_t next_ = 0;                           ///< first request that no scheduler has
   int64_t row_ = 0;                           ///< of that request
   std::optional<batch::Request> head_;        ///< that request, once it is there

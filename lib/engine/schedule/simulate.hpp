@@ -13,6 +13,7 @@
 #include "lib/engine/schedule/demand_counts.hpp"
 #include "lib/engine/schedule/plan.hpp"
 #include "lib/engine/schedule/scheduler_limits.hpp"
+#include "lib/engine/schedule/token_gaps.hpp"
 #include "lib/work/batch/request.hpp"
 
 namespace pecia::schedule {
@@ -48,6 +49,10 @@ struct Simulation {
   /// By request: its first turn's, of joined ones that of the first; NaN where that was not answered.
   std::vector<double> ttft_s;
   std::vector<double> latency_s;  ///< by request: until its first turn's answer has ended
+  /// By request: the longest time between two tokens of one of its answers; 0 where none has two.
+  std::vector<double> longest_gap_s;
+  TokenGaps gaps;         ///< between two tokens of an answer, of all answers
+  int64_t gaps_kept = 0;  ///< of these no longer than SchedulerLimits::tbt_s; 0 without it
 };
 
 /// A call of Scheduler::next or of Scheduler::commit.

@@ -9,6 +9,7 @@
 #include "lib/base/core/error.hpp"
 #include "lib/engine/schedule/elastic_degree.hpp"
 #include "lib/engine/schedule/team_slots.hpp"
+#include "lib/engine/schedule/token_pace.hpp"
 
 namespace pecia::schedule {
 namespace {
@@ -96,6 +97,7 @@ std::optional<Plan> TeamFormer::form(SchedulerState& state, const Selection& pro
                            : std::vector<InstanceAnswers>(state.limits.ring_size);
   Selection readable = prompts;
   if (state.limits.parts.interrupts) let_answers_first(state, answers, now, readable, decisions_);
+  if (budget.decodes) let_waiting_first(state, readable);
   std::set<int32_t> called;
   if (!restore_next(pass) && !move_keys(pass, called) &&
       !read_first(pass, readable, answers, called) && !make_tokens(pass, readable, called))
@@ -182,7 +184,7 @@ bool TeamFormer::read_first(Pass& pass, const Selection& prompts,
                             std::set<int32_t>& called) {
   SchedulerState& state = pass.state;
   const SchedulerLimits& limits = state.limits;
-  std::set<int32_t> wanted;  // by prompts that must wait
+  std::set<int32_t> wanted = instances_of_waiting(state);  // and by prompts that must wait
   for (const ActiveSequence* const first : prompts) {
     const std::vector<int32_t>& instances = first->instances;
     const bool free = std::ranges::none_of(
@@ -218,6 +220,7 @@ bool TeamFormer::read_first(Pass& pass, const Selection& prompts,
           .cut = (limits.waits_least() && !is_dealt) || most < batch,
           .whole = limits.waits_least() && !is_dealt});
     if (pass.plan.items.empty()) continue;  // there is no time for it
+    let_wait(state, pass.team());
     for (const int32_t instance : readers) state.doing[instance] = Doing::prompts;
     set_sharding(pass, pass.plan.items.size() > num_riders);
     return true;

@@ -13,15 +13,9 @@
 namespace pecia::schedule {
 namespace {
 
-/// Most tokens of a pass that is to be short, so that others can go before what comes after it.
-int64_t short_pass(const SchedulerState& state, int64_t degree, const ActiveSequence& first) {
-  const int64_t cached = state.map.length(first.id);
-  const TeamTimes& times = *state.times.teams;
-  PassRates rates = times.rates(static_cast<int>(degree), PassKind::prefill);
-  // The keys before the chunk go round once for each pass, however few rows it has.
-  rates.pass_s += times.travel_s(static_cast<int>(degree), static_cast<double>(cached));
-  const int64_t rows = short_pass_rows(rates, cached);
-  return std::min(state.limits.batch_tokens(), std::max(state.limits.chunk_unit(), rows)) * degree;
+/// The instances that the prompt needs, or those that stand for them.
+std::vector<int32_t> instances_of(const SchedulerState& state, const ActiveSequence& sequence) {
+  return state.limits.elastic ? sequence.needed() : std::vector<int32_t>{0};
 }
 
 /// Whether the answers on the prompt's instances go first. Where it has several instances, the one
@@ -31,19 +25,23 @@ bool answers_go_first(const SchedulerState& state, const ActiveSequence& prompt,
                       std::vector<Decision>& decisions) {
   constexpr int64_t few = 4;
   const int64_t left = prompt.unread();
-  const auto degree = static_cast<int>(prompt.needed().size());
-  if (now >= prompt.origin->due_s() || left <= few * short_pass(state, degree, prompt))
+  const std::vector<int32_t> instances = instances_of(state, prompt);
+  const bool elastic = state.limits.elastic;
+  const int degree = elastic ? static_cast<int>(instances.size()) : state.limits.ring_size;
+  if (now >= prompt.origin->due_s() || left <= few * short_pass_tokens(state, degree, prompt))
     return false;
   InstanceAnswers most;
-  for (const int32_t instance : prompt.needed())
+  for (const int32_t instance : instances)
     if (answers[instance].count > most.count) most = answers[instance];
   if (most.count == 0) return false;
   const TeamTimes& times = *state.times.teams;
   const PromptOrAnswers of_both{
-      .prompt_s = times.prefill_s(degree, state.map.length(prompt.id), left,
-                                  degree * state.limits.max_batch_tokens),
+      .prompt_s = times.prefill_s(
+          degree, state.map.length(prompt.id), left,
+          elastic ? degree * state.limits.max_batch_tokens : state.limits.max_batch_tokens),
       .answers = most.count,
-      .answers_s = most.tokens * times.decode_s(degree, 1, most.count, most.context)};
+      .answers_s =
+          most.tokens * times.decode_s(degree, elastic ? 1 : degree, most.count, most.context)};
   const bool first = answers_come_first(of_both);
   Decision decision{"elastic_order",
                     {{"sequence", static_cast<double>(prompt.id)},
@@ -103,7 +101,7 @@ std::vector<InstanceAnswers> answers_by_instance(const SchedulerState& state) {
     if (!sequence.begun || sequence.feeding()) continue;
     const double tokens =
         state.lengths.expected(sequence.current(), std::ssize(sequence.result.tokens));
-    for (const int32_t instance : sequence.instances) {
+    for (const int32_t instance : instances_of(state, sequence)) {
       InstanceAnswers& of = answers[instance];
       ++of.count;
       of.context += state.map.length(sequence.id);
@@ -178,15 +176,26 @@ std::vector<int32_t> readers_of(const SchedulerState& state, const ActiveSequenc
   return team;
 }
 
+int64_t short_pass_tokens(const SchedulerState& state, int degree, const ActiveSequence& first) {
+  const SchedulerLimits& limits = state.limits;
+  const int64_t cached = state.map.length(first.id);
+  const TeamTimes& times = *state.times.teams;
+  PassRates rates = times.rates(degree, PassKind::prefill);
+  // The keys before the chunk go round once for each pass, however few rows it has.
+  rates.pass_s += times.travel_s(degree, static_cast<double>(cached));
+  const int64_t rows = std::max(limits.chunk_unit(), short_pass_rows(rates, cached));
+  return std::min(limits.batch_tokens_of(degree), rows * degree);
+}
+
 int64_t most_tokens(const SchedulerState& state, const parallel::Team& team,
                     const ActiveSequence& first, const std::vector<double>& busy_until,
                     double now) {
   constexpr int64_t times_longer = 4;
   constexpr double passes_before = 2;
   const SchedulerLimits& limits = state.limits;
-  const int64_t batch = limits.batch_tokens() * team.workers();
+  const int64_t batch = limits.batch_tokens_of(team.workers());
   if (!state.times.teams) return batch;
-  const int64_t least = short_pass(state, team.workers(), first);
+  const int64_t least = short_pass_tokens(state, team.workers(), first);
   if (limits.waits_least()) return least;
   if (std::min(limits.ring_size, limits.max_instances) <= std::ssize(team.instances)) return batch;
   const auto seconds = [&](int64_t tokens) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Which instances read a prompt together where teams change, how far in one pass, and whether the
-/// answers on them go first. Functions of the state and its times, which add what was decided.
+/// answers on them go first; the latter also where all instances are one team. Functions of the state and its times, which add what was decided.
 
 #include <cstdint>
 #include <set>
@@ -18,7 +18,7 @@ struct InstanceAnswers {
   double tokens = 0;               ///< still expected of the longest
 };
 
-/// By instance.
+/// By instance; without changing teams, the first stands for all.
 std::vector<InstanceAnswers> answers_by_instance(const SchedulerState& state);
 
 /// Takes out prompts whose instances' answers go on before they are read further, where requests are
@@ -33,6 +33,10 @@ void let_answers_first(const SchedulerState& state, const std::vector<InstanceAn
 std::vector<int32_t> readers_of(const SchedulerState& state, const ActiveSequence& sequence,
                                 const std::vector<InstanceAnswers>& answers,
                                 const std::set<int32_t>& wanted, std::vector<Decision>& decisions);
+
+/// Most tokens of a pass of `degree` instances that is to be short, so that others can go before what
+/// comes after it. It reads this prompt first.
+int64_t short_pass_tokens(const SchedulerState& state, int degree, const ActiveSequence& first);
 
 /// Most tokens of a pass in which the team reads this prompt first. Where requests are to wait least,
 /// it is short. Else it ends when another instance should have nothing more to do, which can help

@@ -135,13 +135,11 @@ const Conflict conflicts[] = {
      "use model.dtype: fp8, or compute: auto"},
 
     // Batches and reproducibility.
-    {On::any,
-     [](const Job& job) {
-       return job.batch.objective == Objective::ttft && !job.parallel.cp.elastic;
-     },
-     PECIA_WHY("batch.objective: ttft without parallel.cp: elastic is not in this version: other "
-               "runs read prompts in batch.order"),
-     "use cp: elastic, or objective: auto"},
+    {On::any, [](const Job& job) { return is_layout(job) && job.batch.objective.tbt_s; },
+     PECIA_WHY(
+         "batch.objective: {tbt: …} with reproducible: layout is not in this version: prompts "
+         "are cut by time, and same bits need cuts at the same tokens"),
+     "use objective: auto, or reproducible: run"},
     {On::any,
      [](const Job& job) {
        return job.parallel.scheduler == TeamScheduler::loongserve && !job.parallel.cp.elastic &&
@@ -238,6 +236,10 @@ const Conflict conflicts[] = {
      PECIA_WHY("attention.sparse: csa with batch.policy: chunked is not in this version: which "
                "tokens count is seen from a prompt's last rows, before which its chunks are read"),
      "use policy: prefill_first"},
+    {On::any, [](const Job& job) { return is_csa(job) && job.batch.objective.tbt_s; },
+     PECIA_WHY("attention.sparse: csa with batch.objective: {tbt: …} is not in this version: which "
+               "tokens count is seen from a prompt's last rows, before which its chunks are read"),
+     "use objective: auto, or sparse: off"},
     {On::any, [](const Job& job) { return is_csa(job) && is_layout(job); },
      PECIA_WHY("attention.sparse: csa with reproducible: layout is not in this version: levels "
                "follow from the ranks' places, so each layout drops other tokens"),

@@ -37,12 +37,20 @@ using parallel::PrefillMode;
 using parallel::Reproducible;
 enum class Order { longest_first, fcfs };
 
-/// What elastic teams make small: the time until the whole batch has ended, or the time that
+/// What the schedule makes small: the time until the whole batch has ended, or the time that
 /// requests wait.
 enum class Objective { throughput, ttft };
 /// How requests get instances where teams change: each as instances become free, or a batch dealt to
 /// them by LoongServe's four steps.
 enum class TeamScheduler { greedy, loongserve };
+
+struct BatchGoal {
+  std::optional<Objective> objective;  ///< auto: ttft where arrivals are replayed
+  /// Seconds: at most this between two tokens of an answer, where that can be.
+  std::optional<double> tbt_s = {};
+
+  bool operator==(const BatchGoal&) const = default;
+};
 enum class Policy { prefill_first, chunked };
 enum class Arrivals { ignore, replay };
 enum class OverLength { fail, truncate_left, truncate_middle };
@@ -194,7 +202,7 @@ struct Job {
     Order order = Order::longest_first;
     Policy policy = Policy::prefill_first;
     Arrivals arrivals = Arrivals::ignore;
-    std::optional<Objective> objective;  ///< auto: ttft where arrivals are replayed
+    BatchGoal objective;
     bool prefix_sharing = true;
     std::optional<int64_t> limit;  ///< the first requests of the inputs; absent: all
   } batch;

@@ -284,6 +284,29 @@ Codec<AttentionGoal> attention_goal() {
           read, write};
 }
 
+Codec<BatchGoal> batch_goal() {
+  constexpr double shortest_s = 0.001;
+  const Codec<double> time = duration(shortest_s);
+  const auto words =
+      auto_or(word<Objective>({{"throughput", Objective::throughput}, {"ttft", Objective::ttft}}));
+  const auto read = [time, words](const YamlNode& node) -> std::optional<BatchGoal> {
+    if (node.kind != YamlNode::Kind::map) {
+      const auto objective = words.read(node);
+      if (!objective) return std::nullopt;
+      return BatchGoal{*objective};
+    }
+    if (node.children.size() != 1 || node.children[0].key != "tbt") return std::nullopt;
+    const auto tbt_s = time.read(node.children[0]);
+    if (!tbt_s) return std::nullopt;
+    return BatchGoal{{}, tbt_s};
+  };
+  const auto write = [time, words](const BatchGoal& goal) -> nlohmann::ordered_json {
+    if (goal.tbt_s) return {{"tbt", time.write(*goal.tbt_s)}};
+    return words.write(goal.objective);
+  };
+  return {words.allowed + " | {tbt: " + time.allowed + "}", read, write};
+}
+
 Codec<std::vector<std::filesystem::path>> paths() {
   return {"a list of paths or patterns (*, ?, […])",
           [](const YamlNode& node) -> std::optional<std::vector<std::filesystem::path>> {

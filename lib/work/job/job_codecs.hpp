@@ -55,6 +55,7 @@ Codec<CpSetting> cp_setting(int32_t highest);
 Codec<ElasticRange> elastic_range(int32_t highest);
 Codec<DropSetting> drop_setting();
 Codec<AttentionGoal> attention_goal();
+Codec<BatchGoal> batch_goal();
 
 template <typename E>
 using Words = std::vector<std::pair<std::string_view, E>>;

@@ -267,11 +267,10 @@ std::vector<Field> make_schema() {
       field("batch.arrivals", PECIA_MEMBER(batch.arrivals),
             word<Arrivals>({{"ignore", Arrivals::ignore}, {"replay", Arrivals::replay}}),
             "Whether requests wait for their arrival_s in the shard."),
-      field("batch.objective", PECIA_MEMBER(batch.objective),
-            auto_or(word<Objective>(
-                {{"throughput", Objective::throughput}, {"ttft", Objective::ttft}})),
-            "With cp elastic: end the batch soon, or let no request wait long for its size; auto: "
-            "ttft where arrivals are replayed."),
+      field("batch.objective", PECIA_MEMBER(batch.objective), batch_goal(),
+            "End the batch soon, or let no request wait long for its size; auto: "
+            "ttft where arrivals are replayed. {tbt: 50ms}: as auto, and prompts are read in "
+            "pieces so short that no answer waits longer for its next token, where that can be."),
       field("batch.prefix_sharing", PECIA_MEMBER(batch.prefix_sharing), boolean(),
             "Compute what prompts of several requests begin with once (vLLM: "
             "enable_prefix_caching); the text stays the same."),

@@ -20,8 +20,8 @@ constexpr std::array byte_units{Unit{"", 1},         Unit{"B", 1},        Unit{"
                                 Unit{"TB", 1e12},    Unit{"KiB", 0x1p10}, Unit{"MiB", 0x1p20},
                                 Unit{"GiB", 0x1p30}, Unit{"TiB", 0x1p40}, Unit{"K", 0x1p10},
                                 Unit{"M", 0x1p20},   Unit{"G", 0x1p30},   Unit{"T", 0x1p40}};
-constexpr std::array time_units{Unit{"d", 86400}, Unit{"h", 3600}, Unit{"min", 60}, Unit{"m", 60},
-                                Unit{"s", 1}};
+constexpr std::array time_units{Unit{"d", 86400}, Unit{"h", 3600}, Unit{"min", 60},
+                                Unit{"m", 60},    Unit{"s", 1},    Unit{"ms", 1e-3}};
 
 /// Takes an unsigned decimal number off the front; it does not accept "1e5", "inf" and "nan".
 std::optional<double> take_number(std::string_view& text) {

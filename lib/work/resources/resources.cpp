@@ -115,9 +115,8 @@ void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num
     resources.scheduler = job.parallel.scheduler.value_or(job.batch.policy == job::Policy::chunked
                                                               ? job::TeamScheduler::greedy
                                                               : job::TeamScheduler::loongserve);
-  if (resources.elastic)
-    resources.objective =
-        job.batch.objective.value_or(replays ? job::Objective::ttft : job::Objective::throughput);
+  resources.objective = job.batch.objective.objective.value_or(
+      replays ? job::Objective::ttft : job::Objective::throughput);
   const parallel::Setting setting{
       resources.degrees(),          prefill,          job.parallel.ring, job.parallel.decode,
       job.parallel.shift_threshold, job.reproducible, resources.elastic};

@@ -22,7 +22,7 @@ struct Resources {
   bool elastic = false;                      ///< teams of the cp instances change from pass to pass
   int min_instances = 1, max_instances = 1;  ///< of a request, if elastic
   job::TeamScheduler scheduler = job::TeamScheduler::greedy;  ///< of elastic teams
-  job::Objective objective = job::Objective::throughput;      ///< of elastic teams
+  job::Objective objective = job::Objective::throughput;
   parallel::PrefillMode prefill = parallel::PrefillMode::single;
   parallel::DecodeMode decode = parallel::DecodeMode::single;
   std::optional<parallel::AttentionExchange>
