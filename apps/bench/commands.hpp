@@ -10,6 +10,7 @@ namespace pecia::bench {
 void add_comm(CLI::App& app, Chosen& chosen);
 void add_decode(CLI::App& app, Chosen& chosen);
 void add_demand(CLI::App& app, Chosen& chosen);
+void add_gap(CLI::App& app, Chosen& chosen);
 void add_goodput(CLI::App& app, Chosen& chosen);
 void add_mixed(CLI::App& app, Chosen& chosen);
 void add_ops(CLI::App& app, Chosen& chosen);

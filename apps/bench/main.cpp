@@ -27,8 +27,8 @@ std::optional<int> parse(Chosen& chosen, bool first, int argc, char** argv) {
   app.set_version_flag("--version", command_line::version("pecia-bench"));
   app.require_subcommand(0, 1);  // the error then names a word that is no subcommand
   for (const auto add :
-       {add_comm, add_decode, add_demand, add_goodput, add_mixed, add_ops, add_pace, add_plan,
-        add_prefill, add_products, add_schedule, add_simulation, add_writers})
+       {add_comm, add_decode, add_demand, add_gap, add_goodput, add_mixed, add_ops, add_pace,
+        add_plan, add_prefill, add_products, add_schedule, add_simulation, add_writers})
     add(app, chosen);
   try {
     app.parse(argc, argv);

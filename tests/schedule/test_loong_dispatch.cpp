@@ -6,12 +6,12 @@
 namespace pecia::test {
 namespace {
 
-using schedule::ReadingGoal;
 using schedule::Dispatched;
 using schedule::LoongInstance;
 using schedule::LoongLimits;
 using schedule::LoongView;
 using schedule::PromptToRead;
+using schedule::ReadingGoal;
 using schedule::TeamTimes;
 
 /// A pass takes a tenth of a second, and a row of a prompt a millisecond. A row of an answer adds a

@@ -13,11 +13,11 @@
 namespace pecia::test {
 namespace {
 
-using schedule::ReadingGoal;
 using schedule::BatchLimits;
 using schedule::PromptToRead;
 using schedule::read_in_batches;
 using schedule::ReadingBatch;
+using schedule::ReadingGoal;
 using schedule::TeamTimes;
 
 /// Reading a token takes a second; messages of a team of d instances add (d − 1) × `message_s`.

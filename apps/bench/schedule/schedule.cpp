@@ -65,12 +65,25 @@ std::vector<schedule::SimulatedRequest> make_requests(const ScheduleOptions& opt
   return requests;
 }
 
+struct Decider {
+  const char* scheduler;
+  const char* objective;
+  job::TeamScheduler by;
+  job::Objective towards;
+};
+constexpr std::array<Decider, 4> deciders{
+    {{"greedy", "throughput", job::TeamScheduler::greedy, job::Objective::throughput},
+     {"greedy", "ttft", job::TeamScheduler::greedy, job::Objective::ttft},
+     {"loongserve", "throughput", job::TeamScheduler::loongserve, job::Objective::throughput},
+     {"loongserve", "ttft", job::TeamScheduler::loongserve, job::Objective::ttft}}};
+
 schedule::SchedulerLimits limits_of_teams(int64_t instances, int64_t requests,
-                                          job::Objective objective) {
+                                          const Decider& decider) {
   schedule::SchedulerLimits limits;
   limits.ring_size = static_cast<int>(instances);
   limits.elastic = true;
-  limits.objective = objective;
+  limits.objective = decider.towards;
+  limits.scheduler = decider.by;
   limits.kv_tokens = kv_tokens;
   limits.max_sequences = requests;
   limits.max_batch_tokens = 8192;
@@ -86,7 +99,7 @@ struct Decided {
 };
 
 Decided decide(int64_t instances, const std::vector<schedule::SimulatedRequest>& requests,
-               job::Objective objective) {
+               const Decider& decider) {
   Decided found;
   double us = 0;
   const auto timed = [&](schedule::Call call, const std::function<void()>& work) {
@@ -95,7 +108,7 @@ Decided decide(int64_t instances, const std::vector<schedule::SimulatedRequest>&
     us += 1e6 * watch.seconds();
     if (call == schedule::Call::next) found.decisions_us.push_back(std::exchange(us, 0));
   };
-  found.simulation = simulate(limits_of_teams(instances, std::ssize(requests), objective),
+  found.simulation = simulate(limits_of_teams(instances, std::ssize(requests), decider),
                               team_times(instances), requests, 1, timed);
   return found;
 }
@@ -153,15 +166,15 @@ void run_schedule(const Session& session, const ScheduleOptions& options) {
   Results results(session, fmt::format("decisions of elastic teams, {} requests", options.requests),
                   {{"requests", options.requests}});
   results.columns(
-      "instances| objective|   us mean|   us p99|us longest| passes|run s (model)|share of run");
+      "instances| scheduler| objective|   us mean|   us p99|us longest| passes|run s (model)|share "
+      "of run");
   const std::vector<schedule::SimulatedRequest> requests = make_requests(options);
   for (const int64_t instances : options.instances)
-    for (const auto& [name, objective] :
-         {std::pair("throughput", job::Objective::throughput), {"ttft", job::Objective::ttft}}) {
+    for (const Decider& decider : deciders) {
       std::vector<double> means, p99s, longest, shares;
       Decided found;
       for (int run = 0; run < session.options.runs; ++run) {
-        found = decide(instances, requests, objective);
+        found = decide(instances, requests, decider);
         std::vector<double>& us = found.decisions_us;
         std::sort(us.begin(), us.end());
         const double sum = std::accumulate(us.begin(), us.end(), 0.0);
@@ -172,10 +185,12 @@ void run_schedule(const Session& session, const ScheduleOptions& options) {
       }
       const double mean = spread(means).median, p99 = spread(p99s).median;
       const double most = spread(longest).median, share = spread(shares).median;
-      results.row("{}|{}|{:.1f}|{:.0f}|{:.0f}|{}|{:.0f}|{:.2f} %", instances, name, mean, p99, most,
-                  found.simulation.passes, found.simulation.seconds, 100 * share);
+      results.row("{}|{}|{}|{:.1f}|{:.0f}|{:.0f}|{}|{:.0f}|{:.2f} %", instances, decider.scheduler,
+                  decider.objective, mean, p99, most, found.simulation.passes,
+                  found.simulation.seconds, 100 * share);
       results.write({{"instances", instances},
-                     {"objective", name},
+                     {"scheduler", decider.scheduler},
+                     {"objective", decider.objective},
                      {"decision_us", {{"mean", mean}, {"p99", p99}, {"longest", most}}},
                      {"passes", found.simulation.passes},
                      {"run_s", found.simulation.seconds},

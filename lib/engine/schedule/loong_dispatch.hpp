@@ -25,6 +25,7 @@ struct ElasticParts {
   /// Prompts join a batch between two of its passes, answers go on there where they weigh more, and
   /// instances that have nothing to do help. The paper reads a batch in one pass.
   bool interrupts = true;
+  bool by_due = true;  ///< where requests wait least, in the order of due_s; else as they came
 };
 
 /// Answers of sequences that share instances: they are in passes together.

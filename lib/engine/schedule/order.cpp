@@ -7,7 +7,8 @@
 
 namespace pecia::schedule {
 
-Order::Order(const SchedulerLimits& limits) : by_time_(limits.waits_least()) {}
+Order::Order(const SchedulerLimits& limits)
+    : by_time_(limits.waits_least() && limits.parts.by_due) {}
 
 std::optional<double> Order::patience_s(const SchedulerState& state,
                                         const batch::Request& request) const {

@@ -132,7 +132,7 @@ class Program {
   double cost_of(size_t begin, size_t end, size_t degree) const {
     const double s = seconds(begin, end, degree);
     return s * (goal_ == ReadingGoal::mean ? weights_[end] - weights_[begin]
-                                         : static_cast<double>(degree));
+                                           : static_cast<double>(degree));
   }
 
   const std::vector<PromptToRead>& prompts_;
