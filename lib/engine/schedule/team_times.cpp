@@ -78,9 +78,14 @@ void TeamTimes::add(int degree, PassKind kind, const PassWork& busiest, double s
   check_work(busiest);
   PECIA_CHECK(busiest.passes > 0 && is_amount(seconds), "{} passes in {} s", busiest.passes,
               seconds);
+  constexpr double least_share = 0.1;
+  // Keys travel no longer than the pass lasts.
+  if (degree > 1 && kind == PassKind::prefill && seconds > 0)
+    costs_.bytes_per_second =
+        std::max(costs_.bytes_per_second, busiest.cached * costs_.kv_bytes_per_token / seconds);
   std::optional<RateFit>& own = fit(degree, kind);
   if (!own) own.emplace(rates(degree, kind));
-  own->add(busiest, seconds);
+  own->add(busiest, std::max(least_share * seconds, seconds - exposed_s(degree, kind, busiest)));
 }
 
 void TeamTimes::begin_with(int degree, PassKind kind, const PassRates& rates) {
@@ -102,9 +107,14 @@ double TeamTimes::seconds(int degree, PassKind kind, const PassWork& busiest) co
   const PassRates of = rates(degree, kind);
   const double seconds =
       busiest.passes * of.pass_s + busiest.rows * of.row_s + busiest.pairs * of.pair_s;
-  if (degree == 1 || kind == PassKind::decode || fit(degree, kind)) return seconds;
-  const double hidden_s = costs_.hides_keys ? busiest.pairs * of.pair_s : 0;
-  return seconds + std::max(0.0, travel_s(degree, busiest.cached) - hidden_s);
+  return seconds + exposed_s(degree, kind, busiest);
+}
+
+/// Of the time in which cached tokens' keys travel, what attention does not hide.
+double TeamTimes::exposed_s(int degree, PassKind kind, const PassWork& busiest) const {
+  if (kind == PassKind::decode) return 0;
+  const double hidden_s = costs_.hides_keys ? busiest.pairs * rates(degree, kind).pair_s : 0;
+  return std::max(0.0, travel_s(degree, busiest.cached) - hidden_s);
 }
 
 double TeamTimes::travel_s(int degree, double cached) const {

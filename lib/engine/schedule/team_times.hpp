@@ -48,8 +48,9 @@ PassRates expected_rates(const PassRates& alone, const TeamCosts& costs, int deg
 /// most. The number of masters counts only through these rows.
 ///
 /// A degree that was never measured follows the present rates of one instance, so it changes when
-/// these are measured. Travel of cached tokens' keys is added to its prefill passes until then, as
-/// far as attention does not hide it. Errors: every function throws InvalidArgument unless 1 ≤ degree ≤ degrees()
+/// these are measured. Travel of cached tokens' keys is no part of the rates: it is added to prefill
+/// passes, and taken off the time of measured ones, as far as attention does not hide it. A pass that
+/// lasts less than its keys should travel shows that links are faster. Errors: every function throws InvalidArgument unless 1 ≤ degree ≤ degrees()
 /// and all numbers are finite and not negative.
 class TeamTimes {
  public:
@@ -84,6 +85,7 @@ class TeamTimes {
   struct Fits {
     std::optional<RateFit> prefill, decode;  ///< absent: as expected_rates
   };
+  double exposed_s(int degree, PassKind kind, const PassWork& busiest) const;
   const std::optional<RateFit>& fit(int degree, PassKind kind) const;
   std::optional<RateFit>& fit(int degree, PassKind kind);
 
