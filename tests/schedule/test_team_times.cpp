@@ -74,6 +74,30 @@ TEST(TeamTimes, PredictsPromptsAndDecodePassesByHand) {
               1e-2 + 10 * 2 * 1e-5 + 4 * (2e-4 + 3 * 3e-5) + 2000 * 5e-9, 1e-12);
 }
 
+/// Its keys cannot have travelled for longer than that.
+TEST(TeamTimes, LearnThatLinksAreFaster) {
+  TeamTimes times(one_instance(), costs, 2);
+  const PassWork work = busiest_prefill(2, 40000, 100, 100);
+  const double said_s = times.travel_s(2, 40000);
+  EXPECT_GT(said_s, 0.5);
+  times.add(2, PassKind::prefill, work, 0.5);
+  EXPECT_NEAR(times.travel_s(2, 40000), 0.5, 1e-9);
+  times.add(2, PassKind::prefill, work, 0.7);
+  EXPECT_NEAR(times.travel_s(2, 40000), 0.5, 1e-9);
+  EXPECT_EQ(times.travel_s(1, 40000), 0);
+}
+
+/// Passes of one length do not tell what takes their time; the links are known.
+TEST(TeamTimes, DoNotTakeTravelForWork) {
+  TeamTimes times(one_instance(), costs, 2);
+  const PassWork few = busiest_prefill(2, 40000, 64, 64),
+                 more = busiest_prefill(2, 40000, 256, 256);
+  const double before_s = times.seconds(2, PassKind::prefill, more);
+  for (int pass = 0; pass < 20; ++pass)
+    times.add(2, PassKind::prefill, few, times.seconds(2, PassKind::prefill, few));
+  EXPECT_NEAR(times.seconds(2, PassKind::prefill, more), before_s, 0.1 * before_s);
+}
+
 /// What a degree does on an invented machine.
 PassRates truth(int degree, PassKind kind) {
   const double others = degree - 1;
@@ -99,15 +123,19 @@ TEST(TeamTimes, LearnsEachDegreeFromNoisyPasses) {
   TeamTimes times(one_instance(), costs, 8);
   for (const PassKind kind : {PassKind::prefill, PassKind::decode})
     for (const int degree : {1, 2, 4}) {
+      const auto links_s = [&](const PassWork& work) {
+        return kind == PassKind::prefill ? times.travel_s(degree, work.cached) : 0;
+      };
       for (int pass = 0; pass < 100; ++pass) {
         const PassWork work = draw_pass(draw, degree, kind);
         const double noise = 1 + 0.05 * static_cast<double>(draw(-100, 100)) / 100;
-        times.add(degree, kind, work, noise * seconds_by(truth(degree, kind), work));
+        times.add(degree, kind, work,
+                  noise * seconds_by(truth(degree, kind), work) + links_s(work));
       }
       EXPECT_TRUE(times.measured(degree, kind));
       for (int point = 0; point < 50; ++point) {
         const PassWork work = draw_pass(draw, degree, kind);
-        const double expected = seconds_by(truth(degree, kind), work);
+        const double expected = seconds_by(truth(degree, kind), work) + links_s(work);
         EXPECT_NEAR(times.seconds(degree, kind, work), expected, 0.1 * expected)
             << "degree " << degree << ", " << work.rows << " rows, " << work.pairs << " pairs";
       }

@@ -71,6 +71,39 @@ TEST(TokenPace, ReadsAtLeastWhatIsWorthAPass) {
   EXPECT_EQ(TokenPace(state, of_all(state), 0).rows(0, 30, 4, true), 30);
 }
 
+/// The keys of 1000 tokens travel for a second, so a pass is late in any case.
+TEST(TokenPace, ReadsMoreWhereKeysTravelForLong) {
+  SchedulerLimits limits = paced(0.1, 2);
+  const schedule::RateFit fit({1e-3, 1e-3, 1e-9});
+  limits.team_times.emplace(
+      schedule::PassTimes{fit, fit},
+      schedule::TeamCosts{.bytes_per_second = 1000, .kv_bytes_per_token = 1, .layers = 1}, 2);
+  SchedulerState state(limits);
+  answering(state, 0);
+  // A row costs 1 ms, and another for its keys: 256 of each of two instances take less than a second.
+  EXPECT_EQ(TokenPace(state, of_all(state), 0).rows(1000, 5000, 4, true), 512);
+}
+
+/// Its other instance reads a prompt until 0.1 s, so nobody gains if this one does nothing.
+TEST(TokenPace, ReadsAsLongAsAnAnswerIsHeldUpElsewhere) {
+  SchedulerLimits limits = teams_of(2, 1000);
+  limits.team_times = even_times(2);
+  limits.tbt_s = 1e-3;
+  SchedulerState state(limits);
+  ActiveSequence& both = begin(state, ask(0, 10, 20), {0, 1});
+  read(state, both, 10);
+  let_wait(state, {{1}, 0, parallel::AttentionExchange::pass_kv, {}});
+  state.doing[1] = schedule::Doing::prompts;
+  EXPECT_TRUE(instances_of_waiting(state).empty());
+  Plan plan;
+  plan.teams = {{{0}, 0, parallel::AttentionExchange::pass_kv, {}}};
+  const auto rows = [&](double until_s) {
+    return TokenPace(state, plan, 0, {0, until_s}).rows(0, 500, 1, true);
+  };
+  EXPECT_EQ(rows(0.1), 98);
+  EXPECT_EQ(rows(0.03), 0) << "it would have to wait for this one then";
+}
+
 TEST(TokenPace, CountsAnswersThatRideInThePassItself) {
   SchedulerState state(paced(0.2005));
   ActiveSequence& rider = answering(state, 0);

@@ -67,7 +67,7 @@ void Former::read(Pass& pass, const Selection& prompts, const Reading& reading) 
   const size_t num_riders = pass.plan.items.size();
   int64_t room = reading.most - static_cast<int64_t>(num_riders);
   std::optional<TokenPace> pace;
-  if (limits.tbt_s) pace.emplace(pass.state, pass.plan, pass.now);
+  if (limits.tbt_s) pace.emplace(pass.state, pass.plan, pass.now, pass.busy_until);
   for (ActiveSequence* const prompt : prompts) {
     ActiveSequence& sequence = *prompt;
     const int64_t left = sequence.unread();

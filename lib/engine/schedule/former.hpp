@@ -36,6 +36,7 @@ class Former {
     const PassBudget& budget;
     double now;
     Plan plan;
+    std::vector<double> busy_until = {};  ///< by instance, where teams change
 
     parallel::Team& team() { return plan.teams.front(); }
   };

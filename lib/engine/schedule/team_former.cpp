@@ -89,7 +89,7 @@ std::optional<Plan> TeamFormer::form(SchedulerState& state, const Selection& pro
   const News news = std::exchange(state.news, {});
   for (const int64_t ended : news.removed) told_.forget(ended);
   if (std::ranges::count(state.doing, Doing::nothing) == 0) return {};
-  Pass pass{state, budget, now, {}};
+  Pass pass{state, budget, now, {}, busy_until_};
   pass.plan.number = state.next_pass;
   pass.plan.teams.emplace_back();
   const auto answers = state.limits.waits_least()
@@ -97,10 +97,12 @@ std::optional<Plan> TeamFormer::form(SchedulerState& state, const Selection& pro
                            : std::vector<InstanceAnswers>(state.limits.ring_size);
   Selection readable = prompts;
   if (state.limits.parts.interrupts) let_answers_first(state, answers, now, readable, decisions_);
+  const bool may_grow = state.limits.parts.grows && readable.empty() && state.waiting.empty();
   if (budget.decodes) let_waiting_first(state, readable);
   std::set<int32_t> called;
   if (!restore_next(pass) && !move_keys(pass, called) &&
-      !read_first(pass, readable, answers, called) && !make_tokens(pass, readable, called))
+      !read_first(pass, readable, answers, called) &&
+      !make_tokens(pass, readable, called, may_grow))
     return {};
   pass.plan.removed = told_.take_ended(pass.team().instances);
   if (state.times.teams) {
@@ -220,9 +222,11 @@ bool TeamFormer::read_first(Pass& pass, const Selection& prompts,
           .cut = (limits.waits_least() && !is_dealt) || most < batch,
           .whole = limits.waits_least() && !is_dealt});
     if (pass.plan.items.empty()) continue;  // there is no time for it
-    let_wait(state, pass.team());
-    for (const int32_t instance : readers) state.doing[instance] = Doing::prompts;
-    set_sharding(pass, pass.plan.items.size() > num_riders);
+    const bool reads = pass.plan.items.size() > num_riders;
+    if (reads) let_wait(state, pass.team());
+    for (const int32_t instance : readers)
+      state.doing[instance] = reads ? Doing::prompts : Doing::answers;
+    set_sharding(pass, reads);
     return true;
   }
   return false;
@@ -259,8 +263,8 @@ void TeamFormer::add_token(Pass& pass, ActiveSequence& sequence, int32_t master)
 /// Plans one token of a connected set of sequences. Instances that a waiting prompt needs are left
 /// out, unless one of its others reads a prompt now: they meet as soon as the steps under way have
 /// ended.
-bool TeamFormer::make_tokens(Pass& pass, const Selection& prompts,
-                             const std::set<int32_t>& called) {
+bool TeamFormer::make_tokens(Pass& pass, const Selection& prompts, const std::set<int32_t>& called,
+                             bool may_grow) {
   if (!pass.budget.decodes) return false;
   SchedulerState& state = pass.state;
   std::vector<bool> blocked(state.limits.ring_size);
@@ -276,8 +280,7 @@ bool TeamFormer::make_tokens(Pass& pass, const Selection& prompts,
   Selection ready = ready_to_decode(state, blocked);
   if (ready.empty()) return false;
   std::set<int32_t> team = keep_connected(ready);
-  if (state.limits.parts.grows && prompts.empty() && state.waiting.empty())
-    scale_ups_ += grow(state, ready, team, decisions_);
+  if (may_grow) scale_ups_ += grow(state, ready, team, decisions_);
   const size_t most = most_masters(state, ready, team.size());
   std::map<int32_t, int64_t> rows;  // by master
   std::vector<std::pair<ActiveSequence*, int32_t>> dealt;

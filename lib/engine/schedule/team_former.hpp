@@ -28,7 +28,8 @@ class TeamFormer : public Former {
   bool read_first(Pass& pass, const Selection& prompts, const std::vector<InstanceAnswers>& answers,
                   std::set<int32_t>& called);
   void ride(Pass& pass, const std::vector<int32_t>& instances);
-  bool make_tokens(Pass& pass, const Selection& prompts, const std::set<int32_t>& called);
+  bool make_tokens(Pass& pass, const Selection& prompts, const std::set<int32_t>& called,
+                   bool may_grow);
   size_t most_masters(const SchedulerState& state, const Selection& ready, size_t degree);
   void add_token(Pass& pass, ActiveSequence& sequence, int32_t master);
   Exchange exchange_of(const SchedulerState&, const parallel::PassSequence&,

@@ -78,9 +78,14 @@ void TeamTimes::add(int degree, PassKind kind, const PassWork& busiest, double s
   check_work(busiest);
   PECIA_CHECK(busiest.passes > 0 && is_amount(seconds), "{} passes in {} s", busiest.passes,
               seconds);
+  constexpr double least_share = 0.1;
+  // Keys travel no longer than the pass lasts.
+  if (degree > 1 && kind == PassKind::prefill && seconds > 0)
+    costs_.bytes_per_second =
+        std::max(costs_.bytes_per_second, busiest.cached * costs_.kv_bytes_per_token / seconds);
   std::optional<RateFit>& own = fit(degree, kind);
   if (!own) own.emplace(rates(degree, kind));
-  own->add(busiest, seconds);
+  own->add(busiest, std::max(least_share * seconds, seconds - of(degree, kind).exposed_s(busiest)));
 }
 
 void TeamTimes::begin_with(int degree, PassKind kind, const PassRates& rates) {
@@ -93,15 +98,19 @@ bool TeamTimes::measured(int degree, PassKind kind) const {
 }
 
 DegreeTimes TeamTimes::of(int degree, PassKind kind) const {
-  if (const std::optional<RateFit>& own = fit(degree, kind)) return {own->rates()};
-  return {expected_rates(fit(1, kind)->rates(), costs_, degree, kind),
+  const std::optional<RateFit>& own = fit(degree, kind);
+  return {own ? own->rates() : expected_rates(fit(1, kind)->rates(), costs_, degree, kind),
           kind == PassKind::prefill ? travel_s(degree, 1) : 0, costs_.hides_keys};
 }
 
-double DegreeTimes::seconds(const PassWork& busiest) const {
+double DegreeTimes::exposed_s(const PassWork& busiest) const {
   const double hidden_s = hides_keys ? busiest.pairs * rates.pair_s : 0;
+  return std::max(0.0, busiest.cached * travel_s - hidden_s);
+}
+
+double DegreeTimes::seconds(const PassWork& busiest) const {
   return busiest.passes * rates.pass_s + busiest.rows * rates.row_s + busiest.pairs * rates.pair_s +
-         std::max(0.0, busiest.cached * travel_s - hidden_s);
+         exposed_s(busiest);
 }
 
 double TeamTimes::seconds(int degree, PassKind kind, const PassWork& busiest) const {

@@ -47,6 +47,8 @@ struct DegreeTimes {
   double travel_s = 0;      ///< of a cached token's keys, beside the rates
   bool hides_keys = false;  ///< that travel while attention takes place
 
+  /// Of the time in which cached tokens' keys travel, what attention does not hide.
+  double exposed_s(const PassWork& busiest) const;
   double seconds(const PassWork& busiest) const;
 };
 
@@ -57,8 +59,9 @@ struct DegreeTimes {
 /// most. The number of masters counts only through these rows.
 ///
 /// A degree that was never measured follows the present rates of one instance, so it changes when
-/// these are measured. Travel of cached tokens' keys is added to its prefill passes until then, as
-/// far as attention does not hide it. Errors: every function throws InvalidArgument unless 1 ≤ degree ≤ degrees()
+/// these are measured. Travel of cached tokens' keys is no part of the rates: it is added to prefill
+/// passes, and taken off the time of measured ones, as far as attention does not hide it. A pass that
+/// lasts less than its keys should travel shows that links are faster. Errors: every function throws InvalidArgument unless 1 ≤ degree ≤ degrees()
 /// and all numbers are finite and not negative.
 class TeamTimes {
  public:

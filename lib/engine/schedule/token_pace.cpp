@@ -18,13 +18,20 @@ bool is_on(const ActiveSequence& sequence, const parallel::Team& team) {
                              [&](int32_t instance) { return team.index_of(instance).has_value(); });
 }
 
+/// Whether a pass with prompts keeps the answer from having its next token now.
+bool is_held_up(const SchedulerState& state, const ActiveSequence& sequence) {
+  return sequence.has_waited && std::ranges::any_of(sequence.instances, [&](int32_t instance) {
+           return state.doing[instance] == Doing::prompts;
+         });
+}
+
 }  // namespace
 
 std::set<int32_t> instances_of_waiting(const SchedulerState& state) {
   std::set<int32_t> instances;
   if (!state.limits.tbt_s) return instances;
   for (const ActiveSequence& sequence : state.active) {
-    if (!sequence.has_waited) continue;
+    if (!sequence.has_waited || is_held_up(state, sequence)) continue;
     instances.insert(sequence.instances.begin(), sequence.instances.end());
     if (sequence.instances.empty()) instances.insert(0);
   }
@@ -45,7 +52,8 @@ void let_wait(SchedulerState& state, const parallel::Team& team) {
     if (sequence.can_decode() && is_on(sequence, team)) sequence.has_waited = true;
 }
 
-TokenPace::TokenPace(const SchedulerState& state, const Plan& plan, double now)
+TokenPace::TokenPace(const SchedulerState& state, const Plan& plan, double now,
+                     const std::vector<double>& busy_until)
     : times_(*state.times.teams),
       elastic_(state.limits.elastic),
       left_s_(std::numeric_limits<double>::infinity()) {
@@ -56,6 +64,14 @@ TokenPace::TokenPace(const SchedulerState& state, const Plan& plan, double now)
   std::set<int32_t> answering;
   for (const ActiveSequence& sequence : state.active) {
     if (!sequence.begun || sequence.feeding() || !is_on(sequence, team)) continue;
+    if (is_held_up(state, sequence)) {
+      in_time_ = true;
+      double until_s = now;
+      for (const int32_t instance : sequence.instances)
+        until_s = std::max(until_s, busy_until[instance]);
+      left_s_ = std::min(left_s_, until_s - now);
+      continue;
+    }
     left_s_ = std::min(left_s_, sequence.token_s.value_or(now) + *state.limits.tbt_s - now);
     if (sequence.in_pass > 0) continue;
     ++waiting_;
@@ -71,6 +87,17 @@ double TokenPace::seconds_after(bool one_more) const {
   const int64_t rows = waiting_ + ended_ + (one_more ? 1 : 0);
   return elastic_ ? masters(times_, answering_, rows, context_).seconds
                   : times_.decode_s(answering_, answering_, rows, context_);
+}
+
+/// Rows whose time is that of a pass with next to none: it is late in any case.
+int64_t TokenPace::least_of_late_pass(int64_t first, int64_t count) const {
+  const double none_s = times_.seconds(degree_, PassKind::prefill, with(first, 0));
+  const auto twice = [&](int64_t rows) {
+    return times_.seconds(degree_, PassKind::prefill, with(first, rows)) <= 2 * none_s;
+  };
+  int64_t most = least_rows * workers_;
+  while (most < count && twice(2 * most)) most *= 2;
+  return most;
 }
 
 PassWork TokenPace::with(int64_t first, int64_t count) const {
@@ -90,9 +117,10 @@ int64_t TokenPace::rows(int64_t first, int64_t count, int64_t unit, bool ends) c
                seconds_after(ends && rows == count) <=
            left_s_;
   });
-  const int64_t worth = worth_a_pass(least_rows * workers_, count, unit);
-  if (most >= worth) return most;
-  return prompts_.rows == 0 ? worth : 0;
+  if (most >= worth_a_pass(least_rows * workers_, count, unit)) return most;
+  return prompts_.rows == 0 && !in_time_
+             ? worth_a_pass(least_of_late_pass(first, count), count, unit)
+             : 0;
 }
 
 void TokenPace::add(int64_t first, int64_t count, bool ends) {
