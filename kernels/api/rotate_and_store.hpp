@@ -20,7 +20,7 @@ struct StoredHeads {
 ///     q_out       = q
 ///     keys, values = kv_store(k), kv_store(v)
 ///
-/// It is for passes of few rows, where launches cost more than the work (Backend::gains_by_fewer_ops).
+/// Heads are read and written once, in one launch (Backend::gains_by_fewer_ops).
 struct RotateAndStoreArgs {
   /// [rows, heads · head_dim] fp32, only read. Rows may be strided, as in one product for all three.
   TensorView q, k, v;
@@ -28,7 +28,7 @@ struct RotateAndStoreArgs {
   float eps;                  ///< of the norms
   TensorView cos, sin;        ///< [rows, rotary_dim / 2] fp32, or both absent
   RopePairs pairs;
-  TensorView q_out;                     ///< [rows, num_heads, head_dim] fp32, dense, written
+  TensorView q_out;  ///< [rows, num_heads, head_dim], fp32 or bf16, dense, written
   std::span<const int64_t> slots = {};  ///< [rows], distinct, each in [0, capacity)
   StoredHeads keys = {}, values = {};   ///< written at the slots
 };

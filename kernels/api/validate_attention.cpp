@@ -88,7 +88,8 @@ void validate(const KvStoreArgs& args) {
 
 void validate(const RotateAndStoreArgs& args) {
   check_rank("q_out", args.q_out, 3);
-  check_fp32("q_out", args.q_out);
+  PECIA_CHECK(args.q_out.dtype() == DType::fp32 || args.q_out.dtype() == DType::bf16, "q_out is {}",
+              name_of(args.q_out.dtype()));
   check_dense("q_out", args.q_out);
   const int64_t rows = args.q_out.rows(), head_dim = args.q_out.size(2);
   const int64_t heads = args.q_out.size(1), kv_heads = args.keys.vectors.rows();

@@ -30,12 +30,17 @@ void run(const RotateAndStoreArgs& args, const int64_t* slots, device::Stream& s
                             .k_norm = static_cast<const W*>(args.k_norm.data()),
                             .cos = table_of(args.cos),
                             .sin = table_of(args.sin),
-                            .q_out = matrix<float>(args.q_out),
+                            .q_out = {},
+                            .q_rounded = {},
                             .slots = slots,
                             .head_dim = static_cast<int32_t>(head_dim),
                             .at_once = head_dim % 4 == 0 ? 4 : 1,
                             .eps = args.eps,
                             .pairs = args.pairs};
+  if (args.q_out.dtype() == DType::bf16)
+    params.q_rounded = matrix<Bf16>(args.q_out);
+  else
+    params.q_out = matrix<float>(args.q_out);
   launch_early(stream,
                {.x = args.q_out.rows(),
                 .y = (heads + warps - 1) / warps,

@@ -16,7 +16,8 @@ struct RotateParams {
   Matrix<const float> q, k, v;
   const W *q_norm, *k_norm;      ///< null: heads are not normed
   Matrix<const float> cos, sin;  ///< of no columns if heads do not turn
-  Matrix<float> q_out;
+  Matrix<float> q_out;           ///< of no rows if q_rounded is written
+  Matrix<Bf16> q_rounded;
   const int64_t* slots;
   int32_t head_dim;
   int32_t at_once;  ///< elements whose squares a lane adds next to each other, as in rms_norm
@@ -113,7 +114,11 @@ __global__ void rotate_and_store_kernel(RotateParams<W> params, CacheOfHeads<T> 
   if (!is_value) turn_head(params, row, here);
 
   if (is_query) {
-    for (int i = lane; i < dim; i += warp_size) params.q_out.row(row)[head * dim + i] = here[i];
+    for (int i = lane; i < dim; i += warp_size)
+      if (params.q_rounded.data != nullptr)
+        params.q_rounded.row(row)[head * dim + i] = rounded_to<Bf16>(here[i]);
+      else
+        params.q_out.row(row)[head * dim + i] = here[i];
     return;
   }
   const CacheOfHeads<T>& cache = is_value ? values : keys;

@@ -38,24 +38,43 @@ bool may_gather_by_servers(const resources::Resources& resources, std::span<cons
   return false;
 }
 
+/// Whether some ranks whose tensors are gathered or summed are on several servers of each of several
+/// racks.
+bool may_go_by_racks(const resources::Resources& resources, const comm::RankLabels& labels) {
+  const std::span<const int> servers(labels.servers), racks(labels.racks);
+  for (const int count : {resources.tp, resources.sp * resources.tp})
+    for (int first = 0; first < std::ssize(servers); first += count)
+      if (parallel::shape_of(servers.subspan(first, count), racks.subspan(first, count))
+              .has_racks())
+        return true;
+  return false;
+}
+
 }  // namespace
 
 parallel::LinkCosts link_costs(const Facts& facts, comm::Communicator& tensors,
                                const attention::Compute& compute, resources::Resources& resources) {
-  const std::vector<int> servers = comm::server_of_rank(facts.ranks.replica_places());
+  const auto places = facts.ranks.replica_places();
+  const comm::RankLabels labels{comm::server_of_rank(places), comm::rack_of_rank(places)};
   comm::Communicator& world = facts.ranks.world;
-  const bool chooses = may_relay(facts, resources, servers) ||
-                       (tensors.on_stream() && may_gather_by_servers(resources, servers));
+  const bool chooses = may_relay(facts, resources, labels.servers) ||
+                       may_go_by_racks(resources, labels) ||
+                       (tensors.on_stream() && may_gather_by_servers(resources, labels.servers));
   if (world.all_reduce_max(chooses ? 1 : 0) == 0) return {};
   const auto known = measure::parse_measured(facts.kept, resources);
   const parallel::LinkCosts costs =
-      known ? known->links : measure::measure_link_costs(world, tensors, servers, compute);
+      known ? known->links : measure::measure_link_costs(world, tensors, labels, compute);
   if (costs == parallel::LinkCosts()) return costs;
+  const auto rate = [](double s_per_byte) { return report::format_count(1 / s_per_byte); };
+  const std::string of_racks =
+      costs.racks_s_per_byte > 0
+          ? fmt::format("{}B/s between racks, ", rate(costs.racks_s_per_byte))
+          : "";
   resources.reasons.add(fmt::format(
-      "what several ranks of a server need crosses to it once where that pays: {}B/s between "
+      "what several ranks of a server need crosses to it once where that pays: {}{}B/s between "
       "servers, {}B/s within, {:.0f} us for an exchange",
-      report::format_count(1 / costs.across_s_per_byte),
-      report::format_count(1 / costs.inside_s_per_byte), 1e6 * costs.exchange_s));
+      of_racks, rate(costs.across_s_per_byte), rate(costs.inside_s_per_byte),
+      1e6 * costs.exchange_s));
   return costs;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// By which figures routes between servers are chosen: of keys that several ranks of a server need
-/// (parallel::KvRoutes), and of gathers and scatters by NCCL (parallel::least_block_by_servers).
+/// (parallel::KvRoutes), of gathers and scatters by NCCL (parallel::least_block_by_servers), and of
+/// all gathers and sums of tensors over racks (parallel::least_block_by_racks).
 
 #include "lib/model/attention/compute.hpp"
 #include "lib/ranks/parallel/link_costs.hpp"

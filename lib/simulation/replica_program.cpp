@@ -106,8 +106,13 @@ parallel::LinkCosts link_costs(const cluster_files::Cluster& cluster, int ranks)
     return cluster.sharing(level) / collective_rate(cluster, level);
   };
   const double latency_us = cluster.links[static_cast<size_t>(comm::LinkLevel::server)].us;
-  return {s_per_byte(comm::link_level(cluster.place(0), cluster.place(ranks - 1))),
-          s_per_byte(comm::LinkLevel::server), 1e-6 * (latency_us + cluster.overhead.exchange_us)};
+  const auto places = cluster.places(ranks);
+  const bool has_racks =
+      parallel::shape_of(comm::server_of_rank(places), comm::rack_of_rank(places)).has_racks();
+  const comm::LinkLevel widest = comm::link_level(places.front(), places.back());
+  return {s_per_byte(has_racks ? comm::LinkLevel::rack : widest),
+          s_per_byte(comm::LinkLevel::server), 1e-6 * (latency_us + cluster.overhead.exchange_us),
+          has_racks ? s_per_byte(comm::LinkLevel::system) : 0};
 }
 
 std::optional<parallel::SparseSetting> settled_levels(const Scenario& scenario,

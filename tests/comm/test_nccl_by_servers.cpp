@@ -26,12 +26,25 @@ class NcclByServers : public testing::Test {
   /// Two servers, each with half of the ranks.
   void SetUp() override {
     for (int rank = 0; rank < world_->size(); ++rank) {
-      servers_.push_back(rank / (world_->size() / 2));
-      places_.push_back({"rack", std::to_string(servers_.back()), rank});
+      labels_.servers.push_back(rank / (world_->size() / 2));
+      places_.push_back({"rack", std::to_string(labels_.servers.back()), rank});
     }
     tensors_->set_places(places_);
     host_->set_places(places_);
   }
+  /// Two racks, each with two servers of two ranks.
+  void stand_in_racks() {
+    labels_ = {}, places_.clear();
+    for (int rank = 0; rank < world_->size(); ++rank) {
+      labels_.servers.push_back(rank / 2);
+      labels_.racks.push_back(rank / 4);
+      places_.push_back({std::to_string(rank / 4), std::to_string(rank / 2), rank});
+    }
+    tensors_->set_places(places_);
+    host_->set_places(places_);
+  }
+  void expect_gathers_of_host();
+  void expect_sums_of_host();
 
   device::Buffer upload(std::span<const float> values) {
     device::Buffer buffer(*device_, device::Memory::device,
@@ -71,15 +84,15 @@ class NcclByServers : public testing::Test {
       world_->split(0, world_->rank()),
       test::make_fake_nccl(world_->split(0, world_->rank()), test::SumsOf::nobody), *device_,
       *stream_, [](const std::string& words) { ADD_FAILURE() << words; });
-  std::vector<int> servers_;
+  RankLabels labels_;
   std::vector<RackServerGpu> places_;
 };
 
-TEST_F(NcclByServers, GathersWhatTheHostGathers) {
+void NcclByServers::expect_gathers_of_host() {
   for (const int64_t least : {1, 40, 1 << 20}) {
     tensors_->set_least_block_by_servers(least);
-    const auto gathers = tensors_->make_collectives(servers_, SumOrder::any);
-    const auto of_host = host_->make_collectives(servers_, SumOrder::any);
+    const auto gathers = tensors_->make_collectives(labels_, SumOrder::any);
+    const auto of_host = host_->make_collectives(labels_, SumOrder::any);
     EXPECT_EQ(gathers->route(), Route::hierarchical);
     for (const auto& counts : all_counts()) {
       const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
@@ -104,11 +117,15 @@ TEST_F(NcclByServers, GathersWhatTheHostGathers) {
   }
 }
 
+TEST_F(NcclByServers, GathersWhatTheHostGathers) {
+  expect_gathers_of_host();
+}
+
 /// The sum in its own block of the partials, and elsewhere.
-TEST_F(NcclByServers, SumsWhatTheHostSums) {
+void NcclByServers::expect_sums_of_host() {
   tensors_->set_least_block_by_servers(1);
-  const auto sums = tensors_->make_collectives(servers_, SumOrder::any);
-  const auto of_host = host_->make_collectives(servers_, SumOrder::any);
+  const auto sums = tensors_->make_collectives(labels_, SumOrder::any);
+  const auto of_host = host_->make_collectives(labels_, SumOrder::any);
   for (const bool in_place : {false, true})
     for (const auto& counts : all_counts()) {
       const int own = world_->rank();
@@ -134,10 +151,25 @@ TEST_F(NcclByServers, SumsWhatTheHostSums) {
     }
 }
 
+TEST_F(NcclByServers, SumsWhatTheHostSums) {
+  expect_sums_of_host();
+}
+
+/// Blocks of any size, and large ones alone.
+TEST_F(NcclByServers, GoesByRacksAsTheHostDoes) {
+  if (world_->size() < 8) GTEST_SKIP() << "four servers of two ranks";
+  stand_in_racks();
+  for (const int64_t least : {0, 4096}) {
+    labels_.least_block_by_racks = least;
+    expect_gathers_of_host();
+    expect_sums_of_host();
+  }
+}
+
 /// What a phantom of the rank counts follows, since its collectives are the host's.
 TEST_F(NcclByServers, LetsEachBlockCrossOnce) {
   tensors_->set_least_block_by_servers(1);
-  const auto gathers = tensors_->make_collectives(servers_, SumOrder::any);
+  const auto gathers = tensors_->make_collectives(labels_, SumOrder::any);
   const device::Buffer all = upload(std::vector<float>(5 * world_->size()));
   std::vector<std::span<std::byte>> blocks;
   for (int rank = 0; rank < world_->size(); ++rank)
@@ -149,10 +181,10 @@ TEST_F(NcclByServers, LetsEachBlockCrossOnce) {
 
 TEST_F(NcclByServers, IsNotForRanksThatHaveNoRails) {
   tensors_->set_least_block_by_servers(1);
-  std::vector<int> mixed(servers_);
+  std::vector<int> mixed(labels_.servers);
   std::swap(mixed.front(), mixed.back());
   EXPECT_EQ(tensors_->make_collectives(mixed, SumOrder::any)->route(), Route::flat);
-  const std::vector<int> one(servers_.size(), 0);
+  const std::vector<int> one(mixed.size(), 0);
   EXPECT_EQ(tensors_->make_collectives(one, SumOrder::any)->route(), Route::flat);
 }
 

@@ -254,6 +254,31 @@ TEST_F(JointGraphs, ARankMayCutItsSegmentWhereOthersDoNot) {
   expect_same_captures();
 }
 
+/// A rank without rows has fewer works between the collectives.
+TEST_F(JointGraphs, RanksCutTheFirstSegmentAtTheSameCollective) {
+  const std::string some(9, 'w');
+  const Logs works{some + "A" + some + "B" + some + "C" + some + "D" + some + "E" + some + "F",
+                   "ABCDEwF"};
+  steps(works);
+  steps(works);
+  EXPECT_EQ(steps(works), (Logs{"g0 g8 ", "g0 g8 "}));
+  expect_same_captures();
+  for (const auto& rank : all) {
+    EXPECT_EQ(rank->counts().disagreed, 0);
+    EXPECT_EQ(rank->counts().joint, 4);
+  }
+}
+
+/// What comes before the first collective may be longer on one rank than a first segment.
+TEST_F(JointGraphs, WorksBeforeCollectivesMayBeASegmentOnOneRankAlone) {
+  const Logs works{std::string(30, 'w') + "AvB", "wAvB"};
+  steps(works);
+  steps(works);
+  EXPECT_EQ(steps(works), (Logs{"g0 g8 ", "g0 "}));
+  expect_same_captures();
+  EXPECT_EQ(all[1]->counts().disagreed, 0);
+}
+
 /// The one rank agrees although its segment is too short for a graph.
 TEST_F(JointGraphs, ARankMayCutOffTooLittleForAGraph) {
   for (int time = 0; time < 3; ++time)
@@ -299,13 +324,13 @@ TEST_F(JointGraphs, WorkOfAnotherGroupOfRanksBeginsASegment) {
       rank.stream.ranks = &rank.ranks;
       rank.stream.give("aAbB");
       rank.stream.ranks = &others;
-      rank.stream.give("CcDd");
+      rank.stream.give("CcdcC");
       rank.stream.end_step();
     }
     logs[rank.index] = rank.stream.log;
     rank.stream.drop_joint_graphs();
   });
-  EXPECT_EQ(logs, Logs(2, "m0(aAbB)g0 m8(CcDd)g8 "));
+  EXPECT_EQ(logs, Logs(2, "m0(aAbB)g0 m8(CcdcC)g8 "));
 }
 
 /// Other ranks may not come any more. Memory is freed before the step is dropped.

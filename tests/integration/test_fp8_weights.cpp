@@ -117,10 +117,15 @@ class Fp8 : public testing::TestWithParam<std::string> {
       // of their own, and ranks with few rows do not round these, so that this differs from one
       // rank's by as much as either from fp32.
       EXPECT_LE(difference(found, one_rank), tolerance);
-      // Where nothing is cut and no row is rounded to fp8, all codes are one rank's.
+      // Where nothing is cut, no row is rounded to fp8, and nothing is rounded on its way, all codes
+      // are one rank's. Sums in another order round few inputs of products to the next bf16, whose
+      // mean square would be 0.0015 if it were all. (A wire of bf16 is off by 0.002 to 0.011 here.
+      // But where two experts of a mixture are near a tie, the other one may be chosen: off by 0.13.)
       const bool cut = pair.degrees.tp > 1 || pair.decode == parallel::DecodeMode::shift;
-      EXPECT_LE(difference(run_requests(*all_, model, make_short_requests(), settings), few_rows),
-                cut ? tolerance : tolerance / 16);
+      ReplicaSettings exact = settings;
+      exact.wire = DType::fp32;
+      EXPECT_LE(difference(run_requests(*all_, model, make_short_requests(), exact), few_rows),
+                cut ? tolerance : 0x1p-10);
     }
     EXPECT_GT(number, 0);
   }
@@ -138,8 +143,8 @@ TEST_P(Fp8, GivesWhatFp32GivesInEveryMode) {
 /// On GPUs those that have the widths.
 std::vector<std::string> models() {
   if (place_of_tests() != TestPlace::host) return {"glm-partial-rope"};
-  return {"glm-partial-rope", "llama-gqa-fp32", "llama-biases", "internlm2-dynamic-bias",
-          "qwen3moe-norm-dense"};
+  return {"glm-partial-rope",       "llama-gqa-fp32",      "llama-biases",
+          "internlm2-dynamic-bias", "qwen3moe-norm-dense", "gptoss-bf16"};
 }
 INSTANTIATE_TEST_SUITE_P(Families, Fp8, testing::ValuesIn(models()), name_of_model);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Keys and values that go by relays from server to server, where several ranks need a KV head, give
 /// the bits of those that go directly: in every mode that exchanges heads, on the host and on a device
-/// of its own.
+/// of its own. Sums that go by racks have the bits of those that do not where a job asks for that.
 
 #include <gtest/gtest.h>
 #include <mpi.h>
@@ -56,6 +56,26 @@ TEST(KvRelays, GiveTheBitsOfDirectKeysInEveryModeThatExchangesHeads) {
     }
   }
   EXPECT_GT(modes, 1);
+}
+
+TEST(SumsByRacks, HaveTheBitsOfOneServerWithReproducibleLayout) {
+  const auto all = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+  ReplicaSettings settings;
+  settings.tp = all->size();
+  settings.modes = parallel::pass_modes(
+      {{1, 1, settings.tp}, parallel::PrefillMode::tp, parallel::DecodeMode::tp}, {});
+  settings.layout_invariant = true;
+  settings.logprobs = 2;
+  for (const TestPlace place : {TestPlace::host, TestPlace::separate_staged}) {
+    settings.place = place;
+    settings.places.clear();
+    settings.link_costs = {};
+    const auto on_one_server = run_requests(*all, golden("llama-gqa-fp32"), requests(), settings);
+    settings.places = two_racks(all->size());
+    settings.link_costs = racks_pay;
+    expect_same_bits(run_requests(*all, golden("llama-gqa-fp32"), requests(), settings),
+                     on_one_server);
+  }
 }
 
 }  // namespace

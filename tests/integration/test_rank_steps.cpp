@@ -81,6 +81,52 @@ TEST(RankSteps, HaveKeysByRelaysInTheirGraphs) {
   EXPECT_EQ(relayed.why_not_joint, "");
 }
 
+/// Prompts are attended by levels, and answers see all keys: their steps are graphs as in any other
+/// job, also where ranks take turns in having no rows. Passes by levels are none.
+TEST(RankSteps, OfAnswersAfterPromptsByLevelsAreGraphs) {
+  const auto all = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+  if (all->size() == 1) GTEST_SKIP() << "one rank has no levels";
+  const std::filesystem::path model = golden("llama-gqa-fp32");
+  const bool on_gpus = place_of_tests() == TestPlace::cuda_nccl;
+  std::vector<batch::Request> requests;
+  for (const int64_t length : {30, 40})
+    requests.push_back(greedy_request(static_cast<int64_t>(requests.size()),
+                                      random_tokens(length, 96, static_cast<uint64_t>(length)),
+                                      24));
+  using Prefill = parallel::PrefillMode;
+  for (const parallel::ModePair& pair :
+       parallel::legal_modes(all->size(), resources::shape_of(model::read_config(model)))) {
+    const auto& [cp, sp, tp, ep] = pair.degrees;
+    const bool shares_tokens = pair.prefill == Prefill::ring;
+    if (sp * ep > 1 || (shares_tokens ? tp > 1 : cp > 1)) continue;  // one group in each step
+    if (pair.decode == parallel::DecodeMode::pass_q) continue;       // for its time
+    SCOPED_TRACE(fmt::format("{}, {} + {}", parallel::to_string(pair.degrees),
+                             parallel::name_of(pair.prefill), parallel::name_of(pair.decode)));
+    int64_t by_levels = 0, steps = 0;
+    device::GraphCounts graphs;
+    ReplicaSettings settings;
+    settings.tp = tp;
+    settings.ep = ep;
+    settings.modes = parallel::pass_modes(pair, {});
+    settings.levels_from = 24;
+    settings.sparse = {{parallel::Geometry::disjoint, 0.2}, {}, {}};
+    settings.place = on_gpus ? TestPlace::cuda_staged : TestPlace::emulated_staged;
+    const auto wanted = run_requests(*all, model, requests, settings);
+    settings.place = on_gpus ? TestPlace::cuda_nccl : TestPlace::emulated_nccl;
+    settings.graphs = &graphs;
+    settings.on_plan = [&](const schedule::Plan& plan) {
+      ++(plan.teams.front().ring == parallel::AttentionExchange::levels ? by_levels : steps);
+    };
+    expect_same_bits(run_requests(*all, model, requests, settings), wanted);
+    EXPECT_EQ(by_levels, 1);
+    EXPECT_EQ(steps, 23);
+    EXPECT_EQ(graphs.launched + graphs.piecemeal, 2 * steps);
+    EXPECT_EQ(graphs.joint, graphs.launched);
+    EXPECT_GT(graphs.launched, 2 * graphs.made);
+    EXPECT_EQ(graphs.why_not_joint, "");
+  }
+}
+
 /// What a run on TP ranks does, where each sum stands in a graph or not; emulated, unless the
 /// environment says that there are GPUs.
 struct TensorParallelRun {

@@ -18,6 +18,7 @@
 #include "tests/support/owned_compute.hpp"
 #include "tests/support/replica.hpp"
 #include "tests/support/ring_formulas.hpp"
+#include "tests/support/two_servers.hpp"
 
 namespace pecia::test {
 namespace {
@@ -126,6 +127,13 @@ class Machine {
   int64_t block_bytes() const {
     const attention::ReplicaGroups& groups = replica_.groups();
     return groups.sp->traffic().bytes + groups.tp->traffic().bytes + groups.block->traffic().bytes;
+  }
+  int64_t block_bytes(comm::LinkLevel level) const {
+    const attention::ReplicaGroups& groups = replica_.groups();
+    int64_t bytes = 0;
+    for (const auto* group : {&groups.sp, &groups.tp, &groups.block})
+      bytes += (*group)->traffic().bytes_by_level[static_cast<size_t>(level)];
+    return bytes;
   }
   parallel::BlockShape shape() const {
     return {config_.hidden,       config_.ffn,      config_.num_heads,
@@ -321,6 +329,34 @@ TEST(Replica, SendsByLevelsWhatItsPhantomSends) {
           EXPECT_NE(sent[0.5], sent[0]) << "nothing was dropped";
         }
       }
+  }
+}
+
+/// In each sharding whose tensors are gathered or summed. execute compares with a phantom.
+TEST(Replica, SendsByRacksWhatItsPhantomSends) {
+  const auto comm = world();
+  if (comm->size() % 4 != 0) GTEST_SKIP() << "four servers in two racks";
+  for (const int sp : {1, 2}) {
+    execute::Replica::Settings settings{.sp = sp, .tp = comm->size() / sp, .kv_tokens = 5000};
+    settings.places = two_racks(comm->size());
+    std::map<Sharding, std::vector<int64_t>> between_racks;
+    for (const parallel::LinkCosts& costs : {parallel::LinkCosts(), racks_pay}) {
+      settings.link_costs = costs;
+      Machine machine(*comm, golden("llama-gqa-fp32"), settings);
+      for (const Sharding sharding : {Sharding::base, Sharding::gathered, Sharding::shift}) {
+        const auto sent = [&] { return machine.block_bytes(comm::LinkLevel::system); };
+        const int64_t before = sent();
+        machine.feed(61, AttentionExchange::pass_kv, sharding);
+        between_racks[sharding].push_back(
+            static_cast<int64_t>(comm->all_reduce_sum(static_cast<double>(sent() - before))));
+      }
+    }
+    for (const auto& [sharding, bytes] : between_racks) {
+      SCOPED_TRACE(fmt::format("SP {}, sharding {}", sp, static_cast<int>(sharding)));
+      EXPECT_LE(bytes.at(1), bytes.at(0));
+      if (sharding != Sharding::shift || sp == 1) continue;
+      EXPECT_EQ(2 * bytes.at(1), bytes.at(0)) << "sums cross to one of two servers";
+    }
   }
 }
 

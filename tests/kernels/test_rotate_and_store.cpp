@@ -116,7 +116,9 @@ TEST_P(RotateAndStore, HasTheBitsOfTheSingleOpsAndWritesNothingElse) {
           for (const RopePairs pairs : {RopePairs::halves, RopePairs::interleaved})
             for (const int64_t half : {int64_t{0}, head_dim / 4, head_dim / 2}) {
               Problem one(rows, heads, head_dim, half, dtype_, norms, pairs, rows % 2 == 0 ? 0 : 8);
-              Problem single = one;
+              Problem single = one, rounded = one;
+              rounded.q_out = Tensor({rows, heads, head_dim}, DType::bf16,
+                                     std::vector<float>(rows * heads * head_dim, -7.0f));
               if (!device_.backend->gains_by_fewer_ops()) {
                 EXPECT_THROW(device_.backend->rotate_and_store(one.args(), device_.stream),
                              Unsupported);
@@ -127,6 +129,11 @@ TEST_P(RotateAndStore, HasTheBitsOfTheSingleOpsAndWritesNothingElse) {
               device_.backend->rotate_and_store(one.args(), device_.stream);
               single.by_single_ops(device_);
               EXPECT_EQ(one.q_out.values(), single.q_out.values());
+              device_.backend->rotate_and_store(rounded.args(), device_.stream);
+              std::vector<float> in_bf16 = one.q_out.values();
+              for (float& value : in_bf16) value = bf16_to_float(float_to_bf16(value));
+              EXPECT_EQ(rounded.q_out.values(), in_bf16);
+              EXPECT_EQ(rounded.keys.vectors.values(), one.keys.vectors.values());
               EXPECT_EQ(one.keys.vectors.values(), single.keys.vectors.values());
               EXPECT_EQ(one.keys.scales.values(), single.keys.scales.values());
               EXPECT_EQ(one.values.vectors.values(), single.values.vectors.values());

@@ -20,6 +20,7 @@ struct Question {
   parallel::PrefillMode prefill = parallel::PrefillMode::ulysses;
   bool on_stream = false;
   std::string kept = "";
+  int per_rack = 8;
 };
 
 /// As NCCL's transfers are.
@@ -42,7 +43,8 @@ struct Answer {
 Answer answer_to(const Question& question, comm::Communicator& world) {
   std::vector<comm::RackServerGpu> places;
   for (int rank = 0; rank < world.size(); ++rank)
-    places.push_back({"rack", std::to_string(rank / question.per_server), rank});
+    places.push_back({std::to_string(rank / question.per_rack),
+                      std::to_string(rank / question.per_server), rank});
   resources::Resources resources;
   resources.sp = question.sp, resources.tp = question.tp;
   resources.cp = world.size() / (question.sp * question.tp);
@@ -77,6 +79,7 @@ TEST(LinkCosts, AreMeasuredWhereKeysMayGoByRelays) {
       EXPECT_EQ(-world->all_reduce_max(-mine), mine) << "another rank has less";
     }
     EXPECT_GT(costs.exchange_s, 0);
+    EXPECT_EQ(costs.racks_s_per_byte > 0, question.per_rack < 8);
     EXPECT_NE(why.find("what several ranks of a server need"), std::string::npos) << why;
     return true;
   };
@@ -87,6 +90,9 @@ TEST(LinkCosts, AreMeasuredWhereKeysMayGoByRelays) {
   EXPECT_FALSE(measured({two_kv_heads, 2, 1, 4, PrefillMode::tp})) << "no heads are exchanged";
   EXPECT_TRUE(measured({two_kv_heads, 2, 1, 4, PrefillMode::tp, true})) << "NCCL gathers";
   EXPECT_FALSE(measured({two_kv_heads, 1, 1, 4, PrefillMode::tp, true}));
+  EXPECT_TRUE(measured({two_kv_heads, 1, 1, 4, PrefillMode::tp, false, "", 2})) << "two racks";
+  EXPECT_FALSE(measured({two_kv_heads, 2, 1, 4, PrefillMode::tp, false, "", 2}))
+      << "a server in each rack";
   EXPECT_FALSE(measured({two_kv_heads, 4, 4, 1})) << "one server";
   EXPECT_FALSE(measured({two_kv_heads, 2, 2, 2})) << "a head's ranks are on different servers";
   EXPECT_FALSE(measured({two_kv_heads, 1, 4, 1})) << "one rank on each server";
@@ -99,7 +105,7 @@ TEST(LinkCosts, OfAContinuedRunAreThoseOfItsFirstStart) {
   resources::Resources resources;
   resources.sp = 4;
   measure::Measured first;
-  first.links = {3e-9, 2e-10, 5e-5};
+  first.links = {3e-9, 2e-10, 5e-5, 7e-9};
   Question question{"llama-biases", 2, 4, 1};
   question.kept = measure::to_json(first, resources);
   EXPECT_EQ(answer_to(question, *world).costs, first.links);

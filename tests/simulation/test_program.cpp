@@ -111,6 +111,22 @@ TEST(Program, HasAGpusOpsInALayerOfADecodeStep) {
                                    {"rotate_and_store", 1}}));
 }
 
+/// One launch, and each number once, between the products of a layer and its attention.
+TEST(Program, RotatesAndStoresHeadsAtOnceInPassesOfManyRowsOfAGpu) {
+  const model::ModelConfig config = small_model(1);
+  const Grid& alone = grids().front();
+  for (const int64_t rows : {127, 128, 512}) {
+    execute::PhantomSettings settings = alone.settings(0);
+    settings.traits = kernels::gpu_traits();
+    std::map<std::string_view, int64_t> count;
+    for (const auto& [layer, step] :
+         flat(record(config, {settings, {}, alone.passes().feed(0, 1, rows)}, Layers::each)))
+      if (const auto* op = std::get_if<kernels::OpWork>(&step.what)) ++count[op->name];
+    EXPECT_EQ(count["rotate_and_store"], 1) << rows;
+    EXPECT_EQ(count["rope"] + count["kv_store"], 0) << rows;
+  }
+}
+
 /// Queries of 128 rows or more: of type fp32 from their product, rounded where they are rotated.
 TEST(Program, HasRoundedQueriesInPassesOfManyRowsOfAGpu) {
   model::ModelConfig config = small_model(1);
@@ -127,7 +143,7 @@ TEST(Program, HasRoundedQueriesInPassesOfManyRowsOfAGpu) {
         for (const auto& [layer, step] :
              flat(record(config, {settings, {}, grid.passes().feed(0, 1, rows)}, Layers::each))) {
           if (const auto* op = std::get_if<kernels::OpWork>(&step.what)) {
-            if (op->name == "rope") rope += op->bytes_written;
+            if (op->name == "rope" || op->name == "rotate_and_store") rope += op->bytes_written;
             if (op->name == "attention") attention += op->bytes_read;
           }
           if (const auto* start = std::get_if<comm::PhantomStart>(&step.what))

@@ -35,6 +35,7 @@ void GraphStream::begin_step() {
   PECIA_CHECK(!in_step_, "a step within a step");
   in_step_ = true;
   next_ = 0;
+  joint_works_ = 0;
   ++step_;
 }
 
@@ -61,7 +62,7 @@ bool GraphStream::hold_back(JointRanks& ranks, const JointWork& work) {
                  work.memory.size());
     segment_.append_bytes(std::as_bytes(std::span(work.words)));
     segment_.append_bytes(std::as_bytes(std::span(work.memory)));  // addresses and sizes
-    end_first_segment();
+    if (++joint_works_ == joint_works_of_first_segment) end_segment();
     return true;
   }
   end_segment();

@@ -93,6 +93,9 @@ class GraphStream : public Stream {
   /// The first segment is short, so that the device begins while the host still holds back what
   /// follows. Holding 260 works back takes 0.15 to 0.25 ms (8B shape, Intel Xeon beside an H100).
   static constexpr size_t works_of_first_segment = 24;
+  /// Where collective works are held back before that, the first segment ends with the fourth one:
+  /// on all ranks, though some of them have no rows and fewer works between.
+  static constexpr int64_t joint_works_of_first_segment = 4;
 
   template <typename... Parts>
   void add(std::function<void()> work, const Parts&... parts) {
@@ -100,7 +103,7 @@ class GraphStream : public Stream {
     end_first_segment();
   }
   void end_first_segment() {
-    if (next_ == 0 && segment_.size() == works_of_first_segment) end_segment();
+    if (next_ == 0 && joint_ == nullptr && segment_.size() == works_of_first_segment) end_segment();
   }
   JointRanks::Act agree(JointRanks& ranks, const JointRanks::Proposal& mine);
   void enqueue_ended(JointRanks* ranks);
@@ -111,6 +114,7 @@ class GraphStream : public Stream {
   bool in_step_ = false;
   Commands segment_, ended_;
   JointRanks* joint_ = nullptr;  ///< of the collective works in segment_
+  int64_t joint_works_ = 0;      ///< held back in the step so far
   size_t next_ = 0;              ///< index of the next long segment in the step
   int64_t step_ = 0;
   std::vector<std::vector<Known>> known_;  ///< by the segment's index, at most most_known each

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "lib/model/attention/device_clock.hpp"
-#include "lib/ranks/comm/server_map.hpp"
 
 namespace pecia::execute {
 namespace {
@@ -45,20 +44,23 @@ DType wire_of(const Replica::Settings& settings, const model::WeightViews& weigh
   return ranks.all_reduce_max(narrow ? 0 : 1) == 0 ? DType::bf16 : DType::fp32;
 }
 
+/// Lets gathers and sums of the group go by servers and by racks where that pays.
+void settle_routes(comm::Communicator& group, const parallel::LinkCosts& costs,
+                   comm::RankLabels& labels) {
+  const parallel::GroupShape shape = parallel::shape_of(labels.servers, labels.racks);
+  labels.least_block_by_racks = parallel::least_block_by_racks(costs, shape);
+  const int64_t least = parallel::least_block_by_servers(costs, shape);
+  if (least != parallel::no_block) group.set_least_block_by_servers(least);
+}
+
 /// Collective over `ranks`.
 attention::ReplicaGroups groups_of(comm::Communicator& ranks, const Replica::Settings& settings,
                                    DType wire) {
   auto groups = attention::make_replica_groups(ranks, settings.sp, settings.tp, settings.places,
                                                settings.ep, wire);
   groups.link_costs = settings.link_costs;
-  const auto by_servers = [&](comm::Communicator& group, const std::vector<int>& servers) {
-    const comm::ServerMap map(servers);
-    const int64_t least = parallel::least_block_by_servers(settings.link_costs, map.num_servers(),
-                                                           map.num_ranks() / map.num_servers());
-    if (least != parallel::no_block) group.set_least_block_by_servers(least);
-  };
-  by_servers(*groups.tp, groups.tp_servers);
-  by_servers(*groups.block, groups.block_servers);
+  settle_routes(*groups.tp, settings.link_costs, groups.tp_labels);
+  settle_routes(*groups.block, settings.link_costs, groups.block_labels);
   return groups;
 }
 

@@ -166,7 +166,7 @@ void Attention::begin_exchange() {
     plan.wanted.push_back(
         parallel::head_shard(heads_.num_heads, heads_.num_kv_heads, shards, shard));
   }
-  choose_routes(over_block ? groups_.block_servers : groups_.sp_servers, plan);
+  choose_routes(over_block ? groups_.block_labels.servers : groups_.sp_servers, plan);
   // Round a ring, merged in a fixed order, or by levels, all rows go together.
   const bool in_parts = pass_.size() == 1 && !by_levels_ && !invariant_;
   parts_ = in_parts ? parallel::attend_parts(plan.rows, group.rank())

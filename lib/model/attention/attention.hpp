@@ -64,8 +64,7 @@ class Attention {
 
   parallel::Sharding sharding() const { return sharding_; }
   /// Tells whether the pass's ops may be held back as a step (kernels::Step). By levels they may
-  /// not. The rows to which results belong change from layer to layer, so the arrays that name them
-  /// are gone before the step would be done.
+  /// not: no other pass has the same sizes, so no graph of it would come again (README.md).
   bool may_be_step() const { return !by_levels_; }
   /// The most rows that a block of the team has: the same on all its ranks.
   int64_t most_rows() const;

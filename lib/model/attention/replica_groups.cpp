@@ -65,8 +65,12 @@ ReplicaGroups make_replica_groups(comm::Communicator& replica, int sp, int tp,
   groups.ring_places = in_ring;
   groups.tp_places = in_tp;
   groups.sp_servers = comm::server_of_rank(in_sp);
-  groups.tp_servers = comm::server_of_rank(in_tp);
-  groups.block_servers = comm::server_of_rank(in_block);
+  const auto labels = [](const Places& there) {
+    return comm::RankLabels{comm::server_of_rank(there), comm::rack_of_rank(there),
+                            parallel::no_block};
+  };
+  groups.tp_labels = labels(in_tp);
+  groups.block_labels = labels(in_block);
   groups.ring->set_places(in_ring);
   groups.sp->set_places(in_sp);
   groups.tp->set_places(in_tp);

@@ -20,8 +20,8 @@ struct ReplicaGroups {
   std::unique_ptr<comm::Communicator> sp;     ///< ranks of the same cp and tp, by sp
   std::unique_ptr<comm::Communicator> tp;     ///< ranks of the same cp and sp, by tp
   std::unique_ptr<comm::Communicator> block;  ///< ranks of the same cp, by parallel::kv_shard
-  /// Labels of the ranks' servers, by rank of the group.
-  std::vector<int> sp_servers, tp_servers, block_servers;
+  std::vector<int> sp_servers;               ///< labels of the ranks' servers, by rank of the group
+  comm::RankLabels tp_labels, block_labels;  ///< nothing goes by racks until its costs are known
   /// Places of the ranks of these groups; all the same where they are not known.
   std::vector<comm::RackServerGpu> ring_places, tp_places;
   DType wire = DType::fp32;        ///< type in which activations travel: fp32, or bf16

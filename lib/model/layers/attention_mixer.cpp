@@ -36,26 +36,21 @@ void AttentionMixer::begin(const AttentionWeights& weights, int64_t num_rows,
                            const attention::Attention& attention) {
   fresh_.reset();
   const bool gains = compute_.backend.gains_by_fewer_ops();
-  const bool fresh = gains && num_rows > 0 && num_rows < many_rows && tensor_.num_blocks() == 1 &&
+  // All ranks that exchange queries count the same rows of their block.
+  const bool many = std::ssize(attention.positions()) >= many_rows;
+  query_type_ = gains && many ? attention.query_type() : DType::fp32;
+  const bool fresh = gains && num_rows > 0 && tensor_.num_blocks() == 1 &&
                      config_.qk_norm != QkNorm::all_heads &&
                      config_.rope.temperature_beta == 0 &&  // else q has tables of its own
-                     attention.takes_fresh_heads();
+                     query_type_ != DType::fp16 && attention.takes_fresh_heads();
   if (fresh) fresh_.emplace();
   // fp8 products round what they are given, which differs where it was rounded to bf16 before.
   const bool rounds_once = weights.o.parts.front().weight.dtype() != DType::fp8;
   const DType mixed =
       gains && attention.attends_once() && rounds_once ? products_.operand_type() : DType::fp32;
-  const auto heads = [&](device::Buffer& buffer, const LinearWeight& weight) {
-    return buffer.tensor(DType::fp32,
-                         {num_rows, weight.out() / config_.head_dim, config_.head_dim});
-  };
-  // All ranks that exchange queries count the same rows of their block.
-  const bool many = std::ssize(attention.positions()) >= many_rows;
-  query_type_ = gains && many ? attention.query_type() : DType::fp32;
   weights_ = &weights;
-  q_ = heads(q_buffer_, weights.q), k_ = heads(k_buffer_, weights.k);
-  v_ = heads(v_buffer_, weights.v);
-  mixed_ = mixed_buffer_.tensor(mixed, {num_rows, q_.size(1), config_.head_dim});
+  mixed_ = heads_in(mixed_buffer_, mixed, num_rows, weights.q);
+  if (!fresh) make_heads(num_rows);
   q_norm_ = weights.q_norm, k_norm_ = weights.k_norm;
   if (config_.qk_norm != QkNorm::all_heads) return;
   const auto of_here = [&](const TensorView& all, CutUnit unit) {
@@ -63,6 +58,17 @@ void AttentionMixer::begin(const AttentionWeights& weights, int64_t num_rows,
     return all.slice_rows(part.begin, part.size());
   };
   q_norm_ = of_here(q_norm_, CutUnit::query_heads), k_norm_ = of_here(k_norm_, CutUnit::kv_heads);
+}
+
+TensorView AttentionMixer::heads_in(device::Buffer& buffer, DType type, int64_t rows,
+                                    const LinearWeight& weight) const {
+  return buffer.tensor(type, {rows, weight.out() / config_.head_dim, config_.head_dim});
+}
+
+void AttentionMixer::make_heads(int64_t rows) {
+  q_ = heads_in(q_buffer_, DType::fp32, rows, weights_->q);
+  k_ = heads_in(k_buffer_, DType::fp32, rows, weights_->k);
+  v_ = heads_in(v_buffer_, DType::fp32, rows, weights_->v);
 }
 
 TensorView AttentionMixer::multiply(int block, const Input& input, const char* name,
@@ -122,15 +128,16 @@ void AttentionMixer::finish(const TensorView& heads, const TensorView& norm_weig
 /// One product for q, k and v where their weights lie in memory so, else one for each.
 void AttentionMixer::project_fresh(const Input& input) {
   const AttentionWeights& weights = *weights_;
-  const int64_t queries = weights.q.out(), keys = weights.k.out();
-  TensorView q = flat(q_), k = flat(k_), v = flat(v_);
+  const int64_t rows = input.rows.rows(), queries = weights.q.out(), keys = weights.k.out();
+  TensorView q, k, v;
   if (const auto all = products_.joined({&weights.q, &weights.k, &weights.v})) {
-    const TensorView heads =
-        all_buffer_.tensor(DType::fp32, {input.rows.rows(), queries + 2 * keys});
+    const TensorView heads = all_buffer_.tensor(DType::fp32, {rows, queries + 2 * keys});
     q = heads.slice_columns(0, queries), k = heads.slice_columns(queries, keys);
     v = heads.slice_columns(queries + keys, keys);
     products_.linear("qkv_proj", input.rows, *all, heads);
   } else {
+    make_heads(rows);
+    q = flat(q_), k = flat(k_), v = flat(v_);
     products_.linear("q_proj", input.rows, weights.q, q);
     products_.linear_of_same_x("k_proj", input.rows, weights.k, k);
     products_.linear_of_same_x("v_proj", input.rows, weights.v, v);
@@ -144,7 +151,7 @@ void AttentionMixer::project_fresh(const Input& input) {
             .cos = input.keys.cos,
             .sin = input.keys.sin,
             .pairs = config_.rope.pairs,
-            .q_out = q_};
+            .q_out = heads_in(rotated_buffer_, rotated_type(input.keys), rows, weights.q)};
 }
 
 void AttentionMixer::project(int block, const Input& input, attention::Attention& attention) {
@@ -162,8 +169,9 @@ void AttentionMixer::project(int block, const Input& input, attention::Attention
   finish(k, k_norm_, k_squares_, input.keys, k);
   if (block + 1 == tensor_.num_blocks()) attention.start_keys(k_, v_);  // travels beside q
   if (!all_heads) q = multiply(block, input, "q_proj", weights_->q, q_, yes);
-  const bool rounds = query_type_ != DType::fp32 && input.queries.cos;
-  queries_ = rounds ? rotated_buffer_.tensor(query_type_, {q_.rows(), q_.size(1), q_.size(2)}) : q_;
+  const DType rotated = rotated_type(input.queries);
+  queries_ =
+      rotated == DType::fp32 ? q_ : heads_in(rotated_buffer_, rotated, q_.rows(), weights_->q);
   finish(q, q_norm_, q_squares_, input.queries, tensor_.block_of(queries_, block));
 }
 

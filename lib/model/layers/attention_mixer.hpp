@@ -37,7 +37,14 @@ class AttentionMixer {
  private:
   TensorView multiply(int block, const Input& input, const char* name, const LinearWeight& weight,
                       const TensorView& all, kernels::SameX same_x);
+  TensorView heads_in(device::Buffer& buffer, DType type, int64_t rows,
+                      const LinearWeight& weight) const;
+  void make_heads(int64_t rows);
   void project_fresh(const Input& input);
+  /// The type of queries that these tables have rotated, or that are not rotated.
+  DType rotated_type(const RotationTables& tables) const {
+    return tables.cos ? query_type_ : DType::fp32;
+  }
   void start_squares(const TensorView& q, const TensorView& k);
   /// Norms the heads, and rotates them into `to`, which may be the heads.
   void finish(const TensorView& heads, const TensorView& norm_weight, const TensorView& squares,
@@ -52,8 +59,8 @@ class AttentionMixer {
 
   // State of the current layer.
   const AttentionWeights* weights_ = nullptr;
-  TensorView q_, k_, v_;            ///< [rows, heads, head_dim] fp32
-  DType query_type_ = DType::fp32;  ///< of queries that are rotated by an op of their own
+  TensorView q_, k_, v_;            ///< [rows, heads, head_dim] fp32; not of fresh heads
+  DType query_type_ = DType::fp32;  ///< of queries that are rotated
   TensorView queries_;  ///< like q_; what is attended: q_, or its rotation in query_type_
   TensorView mixed_;    ///< like q_; of the type of products if attention rounds to it
   /// Heads as the products give them; absent if norms and rotations are ops of their own.

@@ -29,7 +29,7 @@ LayerGather::LayerGather(const ModelConfig& config, const WeightViews& weights,
     : config_(config),
       weights_(weights),
       group_(*groups.tp),
-      collectives_(group_.make_collectives(groups.tp_servers, comm::SumOrder::any)),
+      collectives_(group_.make_collectives(groups.tp_labels, comm::SumOrder::any)),
       compute_(compute),
       slots_{{compute.buffer(), nullptr}, {compute.buffer(), nullptr}} {
   PECIA_CHECK(weights.part.count == group_.size(), "weights cut in {} for {} ranks",

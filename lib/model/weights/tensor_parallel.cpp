@@ -26,19 +26,13 @@ std::span<std::byte> span_of(const TensorView& tensor) {
   return {data_of(tensor), static_cast<size_t>(bytes_of(tensor))};
 }
 
-/// If hierarchical sums over the servers would have another order, all ranks count as one server.
-std::vector<int> servers_to_use(const std::vector<int>& servers,
-                                kernels::RowInvariant row_invariant) {
-  const bool any_order = row_invariant == kernels::RowInvariant::no;
-  return any_order || comm::sums_as_flat(servers) ? servers : std::vector<int>(servers.size());
-}
-
+/// Sums of equal bits on every layout have the order of one server.
 std::unique_ptr<comm::Collectives> make_collectives(comm::Communicator& group,
-                                                    const std::vector<int>& servers,
+                                                    const comm::RankLabels& labels,
                                                     kernels::RowInvariant row_invariant) {
-  return group.make_collectives(
-      servers_to_use(servers, row_invariant),
-      row_invariant == kernels::RowInvariant::yes ? comm::SumOrder::tree : comm::SumOrder::any);
+  return row_invariant == kernels::RowInvariant::yes
+             ? group.make_collectives(comm::labels_as_flat(labels), comm::SumOrder::tree)
+             : group.make_collectives(labels, comm::SumOrder::any);
 }
 
 }  // namespace
@@ -48,8 +42,8 @@ TensorParallel::TensorParallel(const attention::ReplicaGroups& groups,
                                kernels::RowInvariant row_invariant)
     : groups_(groups),
       compute_(compute),
-      tp_(make_collectives(*groups.tp, groups.tp_servers, row_invariant)),
-      block_(make_collectives(*groups.block, groups.block_servers, row_invariant)),
+      tp_(make_collectives(*groups.tp, groups.tp_labels, row_invariant)),
+      block_(make_collectives(*groups.block, groups.block_labels, row_invariant)),
       outputs_(compute.buffer()),
       partial_(compute.buffer()),
       sums_on_wire_(compute.buffer()),

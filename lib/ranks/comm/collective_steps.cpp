@@ -49,121 +49,90 @@ void sum_as_tree(std::span<const Addends> parts, const Addends& out) {
 
 class AllGather {
  public:
-  AllGather(const ServerMap& servers, int rank, std::vector<std::span<std::byte>> blocks)
-      : servers_(servers), rank_(rank), server_(servers.server(rank)), blocks_(std::move(blocks)) {}
-
-  Exchange inside_and_across() const {
-    const int num_ranks = servers_.num_ranks();
-    Exchange exchange;
-    for (int step = 1; step < num_ranks; ++step) {  // else all ranks would send to rank 0 first
-      const int to = (rank_ + step) % num_ranks, from = (rank_ - step + num_ranks) % num_ranks;
-      if (goes_at_once(rank_, to)) exchange.sends.push_back({blocks_[rank_], to});
-      if (goes_at_once(from, rank_)) exchange.receives.push_back({blocks_[from], from});
-    }
-    return exchange;
+  AllGather(const GroupTree& tree, int rank, std::vector<std::span<std::byte>> blocks)
+      : tree_(tree), rank_(rank), blocks_(std::move(blocks)) {
+    for (int owner = 0; owner < tree.num_ranks(); ++owner) ways_.push_back(tree.way(owner, rank));
   }
 
-  Exchange pass_on() const {
+  /// Sends on what the exchange before has brought; at first the own block.
+  Exchange exchange(int number) const {
+    const int num_ranks = tree_.num_ranks();
     Exchange exchange;
-    for (int from = 0; from < servers_.num_ranks(); ++from) {
-      if (servers_.server(from) == server_) continue;
-      const int delegate = servers_.delegate(server_, from);
-      if (delegate != rank_) {
-        exchange.receives.push_back({blocks_[from], delegate});
-        continue;
-      }
-      for (const int peer : servers_.ranks(server_))
-        if (peer != rank_) exchange.sends.push_back({blocks_[from], peer});
+    for (int owner = 0; owner < num_ranks; ++owner) {
+      if (ways_[owner].exchange == number)
+        exchange.receives.push_back({blocks_[owner], ways_[owner].from});
+      if (ways_[owner].exchange != number - 1) continue;
+      std::vector<int> to;
+      for (int level = 1; level <= ways_[owner].level; ++level)
+        for (const int other : tree_.delegates(level, rank_))
+          if (other != rank_) to.push_back(other);
+      // From the next rank on: else all ranks would send to rank 0 first.
+      std::ranges::sort(to, {}, [&](int r) { return (r - rank_ + num_ranks) % num_ranks; });
+      for (const int other : to) exchange.sends.push_back({blocks_[owner], other});
     }
     return exchange;
   }
 
  private:
-  bool goes_at_once(int from, int to) const {
-    const int server = servers_.server(to);
-    return servers_.server(from) == server || servers_.delegate(server, from) == to;
-  }
-
-  const ServerMap& servers_;
-  int rank_, server_;
+  const GroupTree& tree_;
+  int rank_;
   std::vector<std::span<std::byte>> blocks_;
+  std::vector<GroupTree::Way> ways_;  ///< of the blocks to this rank, by owner
 };
 
 class ReduceScatter {
  public:
-  ReduceScatter(const ServerMap& servers, int rank, Addends partial,
-                std::span<const int64_t> counts, Addends mine, Addends scratch, Sums sums)
-      : servers_(servers),
-        rank_(rank),
-        server_(servers.server(rank)),
-        mine_(mine),
-        scratch_(scratch),
-        sums_kind_(sums) {
-    for (int64_t begin = 0; const int64_t count : counts) {
-      blocks_.push_back(partial.part(begin, count));
-      begin += count;
+  ReduceScatter(const GroupTree& tree, int rank, Addends partial, std::span<const int64_t> counts,
+                Addends mine, Addends scratch, Sums sums)
+      : tree_(tree), rank_(rank), mine_(mine), scratch_(scratch), sums_kind_(sums) {
+    int64_t begin = 0;
+    for (int owner = 0; owner < tree.num_ranks(); ++owner) {
+      blocks_.push_back({tree.way(owner, rank), partial.part(begin, counts[owner]), {}});
+      begin += counts[owner];
     }
   }
 
-  Exchange inside() {
+  /// Sends the sums of those groups of this level in which this rank acts for the owner, and that
+  /// are part of a larger group in which it does not; and receives those of the larger groups.
+  Exchange exchange(int level) {
     Exchange exchange;
-    for (int owner = 0; owner < servers_.num_ranks(); ++owner) {
-      const int delegate = servers_.delegate(server_, owner);
-      if (delegate != rank_) {
-        exchange.sends.push_back({blocks_[owner].bytes(), delegate});
+    const std::vector<int> parts = tree_.delegates(level + 1, rank_);
+    for (Block& block : blocks_) {
+      if (block.way.level < level) continue;
+      add_up(block);
+      if (block.way.level == level) {
+        exchange.sends.push_back({block.sum.bytes(), block.way.from});
         continue;
       }
-      ServerSum& sum = server_sums_.emplace_back();
-      sum.owner = owner;
-      for (const int peer : servers_.ranks(server_)) {
-        if (peer == rank_) {
-          sum.parts.push_back(blocks_[owner]);
-          continue;
-        }
-        sum.place = receive(exchange, blocks_[owner].count(), peer);
-        sum.parts.push_back(sum.place);
-      }
+      for (const int from : parts)
+        block.parts.push_back(from == rank_ ? block.sum
+                                            : receive(exchange, block.sum.count(), from));
     }
     return exchange;
   }
 
-  Exchange across() {
-    Exchange exchange;
-    Addends own_sum;
-    for (const ServerSum& sum : server_sums_) {
-      Addends ready = blocks_[sum.owner];
-      if (sum.parts.size() > 1) {
-        add_up(sum.parts, sum.place);
-        ready = sum.place;
-      }
-      if (sum.owner == rank_)
-        own_sum = ready;
-      else if (servers_.server(sum.owner) != server_)
-        exchange.sends.push_back({ready.bytes(), sum.owner});
-    }
-    for (int server = 0; server < servers_.num_servers(); ++server)
-      sums_.push_back(server == server_
-                          ? own_sum
-                          : receive(exchange, mine_.count(), servers_.delegate(server, rank_)));
-    return exchange;
-  }
-
-  Exchange total() const {
-    add_up(sums_, mine_);
+  Exchange total() {
+    Block& own = blocks_[rank_];
+    if (sums_kind_ == Sums::computed) sum_as_tree(own.parts, mine_);
     return {};
   }
 
  private:
-  /// For the block of `owner`: the partials of this server's ranks, in their order, and the place
-  /// of their sum, which overwrites a partial that has arrived.
-  struct ServerSum {
-    int owner = 0;
-    std::vector<Addends> parts;
-    Addends place;
+  /// What this rank does for the owner of a block.
+  struct Block {
+    GroupTree::Way way;
+    Addends sum;                 ///< of the largest group so far: at first the own partial
+    std::vector<Addends> parts;  ///< of the next larger one, in the order of its groups
   };
 
-  void add_up(std::span<const Addends> parts, const Addends& out) const {
-    if (sums_kind_ == Sums::computed) sum_as_tree(parts, out);
+  /// The sum overwrites a part that has arrived.
+  void add_up(Block& block) const {
+    if (block.parts.size() > 1) {
+      const Addends& place = block.parts[block.parts.front().data() == block.sum.data() ? 1 : 0];
+      if (sums_kind_ == Sums::computed) sum_as_tree(block.parts, place);
+      block.sum = place;
+    }
+    block.parts.clear();
   }
 
   Addends receive(Exchange& exchange, int64_t count, int from) {
@@ -175,13 +144,11 @@ class ReduceScatter {
     return place;
   }
 
-  const ServerMap& servers_;
-  int rank_, server_;
-  std::vector<Addends> blocks_;  ///< blocks of this rank's partial, by owner
+  const GroupTree& tree_;
+  int rank_;
+  std::vector<Block> blocks_;  ///< by owner
   Addends mine_;
-  Addends scratch_;                     ///< the part that is still free
-  std::vector<ServerSum> server_sums_;  ///< one per block that this rank is the delegate of
-  std::vector<Addends> sums_;           ///< sums of this rank's block, by server
+  Addends scratch_;  ///< the part that is still free
   Sums sums_kind_;
 };
 
@@ -193,29 +160,33 @@ std::vector<int64_t> equal_cuts(int64_t total, int parts) {
   return counts;
 }
 
-int64_t reduce_scatter_scratch(const ServerMap& servers, int rank,
-                               std::span<const int64_t> counts) {
-  const int server = servers.server(rank);
-  int64_t delegated = 0;
-  for (int owner = 0; owner < servers.num_ranks(); ++owner)
-    if (servers.delegate(server, owner) == rank) delegated += counts[owner];
-  const auto peers = static_cast<int64_t>(servers.ranks(server).size()) - 1;
-  return delegated * peers + counts[rank] * (servers.num_servers() - 1);
+int64_t reduce_scatter_scratch(const GroupTree& tree, int rank, std::span<const int64_t> counts) {
+  int64_t numbers = 0;
+  for (int owner = 0; owner < tree.num_ranks(); ++owner)
+    for (int level = tree.way(owner, rank).level; level > 0; --level)
+      numbers += counts[owner] * (std::ssize(tree.delegates(level, rank)) - 1);
+  return numbers;
 }
 
-std::vector<Step> all_gather_steps(const ServerMap& servers, int rank,
+std::vector<Step> all_gather_steps(const GroupTree& tree, int rank,
                                    std::vector<std::span<std::byte>> blocks) {
-  const auto plan = std::make_shared<const AllGather>(servers, rank, std::move(blocks));
-  return {[plan] { return plan->inside_and_across(); }, [plan] { return plan->pass_on(); }};
+  const auto plan = std::make_shared<const AllGather>(tree, rank, std::move(blocks));
+  std::vector<Step> steps;
+  for (int number = 0; number < tree.top(); ++number)
+    steps.push_back([plan, number] { return plan->exchange(number); });
+  return steps;
 }
 
-std::vector<Step> reduce_scatter_steps(const ServerMap& servers, int rank, Addends partial,
+std::vector<Step> reduce_scatter_steps(const GroupTree& tree, int rank, Addends partial,
                                        std::span<const int64_t> counts, Addends mine,
                                        Addends scratch, Sums sums) {
   const auto plan =
-      std::make_shared<ReduceScatter>(servers, rank, partial, counts, mine, scratch, sums);
-  return {[plan] { return plan->inside(); }, [plan] { return plan->across(); },
-          [plan] { return plan->total(); }};
+      std::make_shared<ReduceScatter>(tree, rank, partial, counts, mine, scratch, sums);
+  std::vector<Step> steps;
+  for (int level = 0; level < tree.top(); ++level)
+    steps.push_back([plan, level] { return plan->exchange(level); });
+  steps.push_back([plan] { return plan->total(); });
+  return steps;
 }
 
 }  // namespace pecia::comm

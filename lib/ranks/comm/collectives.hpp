@@ -22,25 +22,30 @@
 ///     reduce_scatter, flat            Σ b of other servers         Σ b of its server - b(r)
 ///     reduce_scatter, hierarchical    Σ_D(r) b                     B - b(r) - Σ_D(r) b
 ///
+/// Where racks count (RankLabels), blocks of RankLabels::least_block_by_racks or more go by these, too
+/// (group_tree.hpp). With R racks of S/R servers, all ranks together then send · B between racks
+/// in place of (S - S/R) · B.
+///
 /// Sums are added in pairs of neighbours, then the pairs' sums are added in pairs, and so on. When
 /// the number is odd, the last one waits for the next level. With 5 ranks:
 ///
 ///     ((0 + 1) + (2 + 3)) + 4
 ///
-/// The hierarchical route has one such tree over the ranks of each server, and then one over the
-/// servers, in the order of their lowest ranks. Where sums_as_flat is true, these are the same
-/// additions and hence the same bits.
+/// The hierarchical route has one such tree over the ranks of each server, one over the servers (by
+/// racks: over those of each rack), and by racks one over these, in the order of their lowest ranks.
+/// Where sums_as_flat is true of servers and racks, these are the same additions and hence the same
+/// bits.
 ///
 /// Where the numbers are bf16, the host adds them in fp32 and rounds a sum when it is to travel: once
-/// on the flat route, and also the sums of servers on the hierarchical one. NCCL rounds after each
-/// addition of its route.
+/// on the flat route, and also the sums of servers and racks on the hierarchical one. NCCL rounds
+/// after each addition of its route.
 ///
 /// NCCL chooses its own routes and orders, but for gathers and scatters of large blocks over servers
 /// with slow links (nccl_server_collectives.hpp). With SumOrder::tree it is asked for one level of the
 /// tree after the other. Each level is a sum of two ranks, which has only one order. The number of
 /// ranks must then be a power of two.
 ///
-/// A collective consists of up to four exchanges in turn. The next one starts when a call finds the
+/// A collective consists of up to six exchanges in turn. The next one starts when a call finds the
 /// previous one finished: test() or wait() of any transfer of the same Collectives, or progress().
 /// So poll while computing. All ranks must wait in the same order for transfers of different
 /// Collectives or of the communicator itself. Transfers of one Collectives may be waited for in any

@@ -181,11 +181,10 @@ class Communicator {
   virtual std::unique_ptr<Transfer> start_exchange(const Exchange& exchange,
                                                    const Operation& operation) = 0;
 
-  /// Makes gathers and sums of tensors over this group, which outlives them. Ranks with equal
-  /// labels share a server; the labels are the same on every rank. If all labels are equal or all
-  /// differ, the route is flat.
-  virtual std::unique_ptr<Collectives> make_collectives(std::vector<int> server_of_rank,
-                                                        SumOrder order);
+  /// Makes gathers and sums of tensors over this group, which outlives them. The labels are the same
+  /// on every rank. If those of servers are all equal or all differ, the route is flat, but for racks.
+  virtual std::unique_ptr<Collectives> make_collectives(const RankLabels& labels, SumOrder order);
+  std::unique_ptr<Collectives> make_collectives(std::vector<int> server_of_rank, SumOrder order);
 
   /// Gathers and scatters of Collectives that are made from now on go by servers where their largest
   /// block has at least `bytes` bytes, if the group's tensors travel by NCCL. It is the same on every

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/ranks/comm/host_collectives.hpp"
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 
 #include "lib/base/core/error.hpp"
 #include "lib/ranks/comm/collective_check.hpp"
-#include "lib/ranks/comm/server_map.hpp"
 #include "lib/ranks/comm/wait.hpp"
 
 namespace pecia::comm {
@@ -40,10 +40,15 @@ void check_blocks(const Addends& partial, std::span<const int64_t> counts, const
       "the sum overlaps the partials elsewhere than at its own block");
 }
 
-std::vector<int> labels_of(const Communicator& group, std::vector<int> labels) {
-  PECIA_CHECK(labels.size() == static_cast<size_t>(group.size()), "servers of {} ranks, of {}",
-              labels.size(), group.size());
-  return labels_to_use(std::move(labels));
+const RankLabels& checked(const RankLabels& labels, const Communicator& group) {
+  PECIA_CHECK(labels.servers.size() == static_cast<size_t>(group.size()),
+              "servers of {} ranks, of {}", labels.servers.size(), group.size());
+  return labels;
+}
+
+template <typename Sizes>
+int64_t largest(const Sizes& sizes) {
+  return sizes.empty() ? 0 : *std::ranges::max_element(sizes);
 }
 
 }  // namespace
@@ -52,8 +57,8 @@ class HostCollectives::State {
  public:
   class Running;
 
-  State(Communicator& group_of, std::vector<int> labels, Sums made)
-      : group(group_of), servers(labels_of(group, std::move(labels))), sums(made) {}
+  State(Communicator& group_of, const RankLabels& labels, Sums made)
+      : group(group_of), trees(checked(labels, group)), sums(made) {}
 
   std::vector<std::byte> borrow_scratch(int64_t bytes) {
     std::vector<std::byte> scratch;
@@ -73,11 +78,12 @@ class HostCollectives::State {
   /// they do.
   std::vector<Step> reduce_scatter(const Addends& partial, std::span<const int64_t> counts,
                                    const Addends& mine, std::vector<std::byte>& scratch) {
-    const int64_t count = reduce_scatter_scratch(servers, group.rank(), counts);
+    const GroupTree& tree = trees.of(largest(counts) * size_of(partial.dtype()));
+    const int64_t count = reduce_scatter_scratch(tree, group.rank(), counts);
     if (sums == Sums::computed) scratch = borrow_scratch(count * size_of(partial.dtype()));
     // Where sums are left out nobody writes or reads what arrives, and any address will do.
     std::byte* const place = sums == Sums::computed ? scratch.data() : partial.data();
-    return reduce_scatter_steps(servers, group.rank(), partial, counts, mine,
+    return reduce_scatter_steps(tree, group.rank(), partial, counts, mine,
                                 {place, partial.dtype(), count}, sums);
   }
 
@@ -86,7 +92,7 @@ class HostCollectives::State {
   void progress() const;
 
   Communicator& group;
-  const ServerMap servers;
+  const GroupTrees trees;
   const Sums sums;
   std::vector<Running*> running;  ///< unfinished and finished transfers, until they are destroyed
   std::vector<std::vector<std::byte>> free_scratch;
@@ -173,13 +179,12 @@ std::unique_ptr<Transfer> HostCollectives::State::start(const std::shared_ptr<St
   return one;
 }
 
-HostCollectives::HostCollectives(Communicator& group, std::vector<int> server_of_rank, Sums sums)
-    : state_(std::make_shared<State>(group, std::move(server_of_rank), sums)) {}
+HostCollectives::HostCollectives(Communicator& group, const RankLabels& labels, Sums sums)
+    : state_(std::make_shared<State>(group, labels, sums)) {}
 HostCollectives::~HostCollectives() = default;
 
 Route HostCollectives::route() const {
-  const ServerMap& servers = state_->servers;
-  return servers.num_servers() == servers.num_ranks() ? Route::flat : Route::hierarchical;
+  return state_->trees.by_servers().top() == 1 ? Route::flat : Route::hierarchical;
 }
 
 void HostCollectives::progress() {
@@ -194,8 +199,9 @@ std::unique_ptr<Transfer> HostCollectives::start_all_gather(
   std::vector<int64_t> sizes;
   for (const auto& block : blocks) sizes.push_back(static_cast<int64_t>(block.size()));
   state_->group.check_same("all_gather", shape_of(sizes));
-  return State::start(state_, "all_gather",
-                      all_gather_steps(state_->servers, group.rank(), std::move(blocks)), {});
+  return State::start(
+      state_, "all_gather",
+      all_gather_steps(state_->trees.of(largest(sizes)), group.rank(), std::move(blocks)), {});
 }
 
 std::unique_ptr<Transfer> HostCollectives::start_reduce_scatter(Addends partial,
@@ -223,14 +229,19 @@ std::unique_ptr<Transfer> HostCollectives::start_all_reduce(Addends values) {
   }
   std::vector<std::byte> scratch;
   auto steps = state_->reduce_scatter(values, counts, cuts[group.rank()], scratch);
-  for (Step& step : all_gather_steps(state_->servers, group.rank(), std::move(blocks)))
+  const GroupTree& tree = state_->trees.of(std::ssize(blocks.front()));
+  for (Step& step : all_gather_steps(tree, group.rank(), std::move(blocks)))
     steps.push_back(std::move(step));
   return State::start(state_, "all_reduce", std::move(steps), std::move(scratch));
 }
 
+std::unique_ptr<Collectives> Communicator::make_collectives(const RankLabels& labels, SumOrder) {
+  return std::make_unique<HostCollectives>(*this, labels);
+}
+
 std::unique_ptr<Collectives> Communicator::make_collectives(std::vector<int> server_of_rank,
-                                                            SumOrder) {
-  return std::make_unique<HostCollectives>(*this, std::move(server_of_rank));
+                                                            SumOrder order) {
+  return make_collectives(RankLabels{std::move(server_of_rank)}, order);
 }
 
 }  // namespace pecia::comm

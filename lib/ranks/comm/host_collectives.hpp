@@ -9,9 +9,10 @@ namespace pecia::comm {
 
 class HostCollectives : public Collectives {
  public:
-  /// Ranks with equal labels share a server; the labels are the same on every rank. If all labels
-  /// are equal or all differ, the route is flat. `group` outlives this object and every transfer.
-  HostCollectives(Communicator& group, std::vector<int> server_of_rank, Sums sums = Sums::computed);
+  /// As Communicator::make_collectives. `group` outlives this object and every transfer.
+  HostCollectives(Communicator& group, const RankLabels& labels, Sums sums = Sums::computed);
+  HostCollectives(Communicator& group, std::vector<int> server_of_rank, Sums sums = Sums::computed)
+      : HostCollectives(group, RankLabels{std::move(server_of_rank)}, sums) {}
   ~HostCollectives() override;
 
   Route route() const override;

@@ -51,10 +51,8 @@ void call_reduce_scatter(Nccl& nccl, int own, const Addends& partial,
 
 NcclCollectives::NcclCollectives(std::shared_ptr<NcclQueue> queue,
                                  std::shared_ptr<NcclStepRanks> step_ranks,
-                                 const std::vector<int>& server_of_rank)
-    : queue_(std::move(queue)),
-      servers_(labels_to_use(server_of_rank)),
-      step_ranks_(std::move(step_ranks)) {}
+                                 const RankLabels& labels)
+    : queue_(std::move(queue)), trees_(labels), step_ranks_(std::move(step_ranks)) {}
 
 std::unique_ptr<Transfer> NcclCollectives::start_all_gather(
     std::vector<std::span<std::byte>> blocks) {
@@ -99,25 +97,26 @@ std::unique_ptr<Transfer> NcclCollectives::start_all_reduce_in_step(Addends valu
 }
 
 void NcclCollectives::count_all_gather(const std::vector<std::span<std::byte>>& blocks) {
-  if (servers_.num_servers() == servers_.num_ranks())
-    return queue_->count_to_all(blocks[queue_->rank()].size());
-  count_steps(*queue_, all_gather_steps(servers_, queue_->rank(), blocks));
+  const auto size = [](const std::span<std::byte>& block) { return std::ssize(block); };
+  const GroupTree& tree = trees_.of(std::ranges::max(blocks, {}, size).size());
+  if (tree.top() == 1) return queue_->count_to_all(blocks[queue_->rank()].size());
+  count_steps(*queue_, all_gather_steps(tree, queue_->rank(), blocks));
 }
 
 void NcclCollectives::count_reduce_scatter(const Addends& partial,
                                            std::span<const int64_t> counts) {
   const int own = queue_->rank();
-  if (servers_.num_servers() == servers_.num_ranks()) {
+  const GroupTree& tree = trees_.of(std::ranges::max(counts) * size_of(partial.dtype()));
+  if (tree.top() == 1) {
     for (int owner = 0; owner < queue_->size(); ++owner)
       queue_->count(static_cast<size_t>(counts[owner] * size_of(partial.dtype())), owner);
     return;
   }
   // Nobody looks into them.
-  const Addends scratch(partial.data(), partial.dtype(),
-                        reduce_scatter_scratch(servers_, own, counts));
+  const Addends scratch(partial.data(), partial.dtype(), reduce_scatter_scratch(tree, own, counts));
   const Addends mine(partial.data(), partial.dtype(), counts[own]);
   count_steps(*queue_,
-              reduce_scatter_steps(servers_, own, partial, counts, mine, scratch, Sums::left_out));
+              reduce_scatter_steps(tree, own, partial, counts, mine, scratch, Sums::left_out));
 }
 
 /// A reduce-scatter over equal cuts, and an all-gather.

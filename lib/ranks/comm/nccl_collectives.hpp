@@ -9,18 +9,18 @@
 #include <vector>
 
 #include "lib/ranks/comm/collectives.hpp"
+#include "lib/ranks/comm/group_tree.hpp"
 #include "lib/ranks/comm/nccl_queue.hpp"
 #include "lib/ranks/comm/nccl_step_ranks.hpp"
-#include "lib/ranks/comm/server_map.hpp"
 
 namespace pecia::comm {
 
 /// NCCL's own.
 class NcclCollectives : public Collectives {
  public:
-  /// `server_of_rank`: as in Communicator::make_collectives.
+  /// `labels`: as in Communicator::make_collectives.
   NcclCollectives(std::shared_ptr<NcclQueue> queue, std::shared_ptr<NcclStepRanks> step_ranks,
-                  const std::vector<int>& server_of_rank);
+                  const RankLabels& labels);
 
   /// NCCL chooses the route itself.
   Route route() const override { return Route::flat; }
@@ -38,7 +38,7 @@ class NcclCollectives : public Collectives {
   void count_reduce_scatter(const Addends& partial, std::span<const int64_t> counts);
 
   std::shared_ptr<NcclQueue> queue_;
-  const ServerMap servers_;  ///< each rank is a server of its own where nothing is to be saved
+  const GroupTrees trees_;
 
  private:
   void count_all_reduce(const Addends& values);

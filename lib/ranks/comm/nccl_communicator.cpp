@@ -5,6 +5,7 @@
 #include "lib/ranks/comm/nccl_paired_collectives.hpp"
 #include "lib/ranks/comm/nccl_server_collectives.hpp"
 #include "lib/ranks/comm/nccl_step_ranks.hpp"
+#include "lib/ranks/comm/server_map.hpp"
 #include "lib/ranks/comm/staged_communicator.hpp"
 
 namespace pecia::comm {
@@ -77,16 +78,14 @@ class NcclCommunicator : public CommunicatorOver {
     return make_staged_communicator(std::move(host), queue_->device(), queue_->computing());
   }
 
-  std::unique_ptr<Collectives> make_collectives(std::vector<int> server_of_rank,
-                                                SumOrder order) override {
+  std::unique_ptr<Collectives> make_collectives(const RankLabels& labels, SumOrder order) override {
     if (order == SumOrder::tree && size() > 2)
-      return std::make_unique<NcclPairedCollectives>(queue_, step_ranks_, server_of_rank);
-    const ServerMap servers(server_of_rank);
+      return std::make_unique<NcclPairedCollectives>(queue_, step_ranks_, labels);
+    const ServerMap servers(labels.servers);
     if (least_block_ && servers.is_regular() && servers.num_servers() > 1 &&
         servers.num_servers() < size())
-      return std::make_unique<NcclServerCollectives>(queue_, step_ranks_, server_of_rank,
-                                                     *least_block_);
-    return std::make_unique<NcclCollectives>(queue_, step_ranks_, server_of_rank);
+      return std::make_unique<NcclServerCollectives>(queue_, step_ranks_, labels, *least_block_);
+    return std::make_unique<NcclCollectives>(queue_, step_ranks_, labels);
   }
   void set_least_block_by_servers(int64_t bytes) override { least_block_ = bytes; }
 

@@ -10,8 +10,8 @@ namespace pecia::comm {
 
 NcclPairedCollectives::NcclPairedCollectives(std::shared_ptr<NcclQueue> queue,
                                              std::shared_ptr<NcclStepRanks> step_ranks,
-                                             const std::vector<int>& server_of_rank)
-    : NcclCollectives(std::move(queue), std::move(step_ranks), server_of_rank),
+                                             const RankLabels& labels)
+    : NcclCollectives(std::move(queue), std::move(step_ranks), labels),
       scratch_(queue_->device(), device::Memory::device) {}
 
 NcclPairedCollectives::~NcclPairedCollectives() {

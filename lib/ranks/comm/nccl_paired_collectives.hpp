@@ -13,7 +13,7 @@ namespace pecia::comm {
 class NcclPairedCollectives : public NcclCollectives {
  public:
   NcclPairedCollectives(std::shared_ptr<NcclQueue> queue, std::shared_ptr<NcclStepRanks> step_ranks,
-                        const std::vector<int>& server_of_rank);
+                        const RankLabels& labels);
   NcclPairedCollectives(const NcclPairedCollectives&) = delete;
   NcclPairedCollectives& operator=(const NcclPairedCollectives&) = delete;
   ~NcclPairedCollectives() override;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Gathers and scatters by NCCL in two steps, between servers and inside them
+/// Gathers and scatters by NCCL in steps, between racks, between servers and inside them
 /// (ranks/parallel/link_costs.hpp says when that pays). What crosses is what HostCollectives lets
-/// cross: each block once to each server, and each server's sum once to its owner.
+/// cross: each block once to each server, and each server's sum once to its owner; by racks, once to
+/// each rack and from each rack.
 
 #include "lib/base/device/buffer.hpp"
 #include "lib/ranks/comm/nccl_collectives.hpp"
@@ -15,15 +16,18 @@ namespace pecia::comm {
 ///     reduce_scatter    each server sums all blocks, the i-th rank those of its rail; then the rail
 ///                       sums these
 ///
+/// By racks the rail is two: ranks in the same place of all racks exchange their blocks, or come
+/// last in sums; ranks of the rail in one rack exchange what these have, or come before them.
+///
 /// Sums are added in another order than in a ring, and NCCL's own order is not known either. All-reduce
-/// is NCCL's own. The groups of a server and of a rail are made on first use. These operations are
+/// is NCCL's own. The groups of a server and of rails are made on first use. These operations are
 /// never in a step's graphs.
 class NcclServerCollectives : public NcclCollectives {
  public:
   /// Blocks of which the largest has fewer than `least_block` bytes go as NCCL's own. The servers must
-  /// be regular (ServerMap::is_regular), with several ranks each.
+  /// be regular (ServerMap::is_regular), with several ranks each. Nothing goes by racks that are not.
   NcclServerCollectives(std::shared_ptr<NcclQueue> queue, std::shared_ptr<NcclStepRanks> step_ranks,
-                        const std::vector<int>& server_of_rank, int64_t least_block);
+                        const RankLabels& labels, int64_t least_block);
   NcclServerCollectives(const NcclServerCollectives&) = delete;
   NcclServerCollectives& operator=(const NcclServerCollectives&) = delete;
   ~NcclServerCollectives() override;
@@ -35,11 +39,26 @@ class NcclServerCollectives : public NcclCollectives {
                                                  Addends mine) override;
 
  private:
-  void make_groups();
+  /// The ranks that differ from this one by multiples of `stride`.
+  struct Rail {
+    int stride, count;
+    int place;  ///< of this rank
+    std::unique_ptr<NcclPart> ranks = {};
+  };
+  using Rails = std::vector<Rail>;  ///< from the outermost
 
-  int64_t least_block_;
-  int width_, index_;  ///< ranks of a server, and this one's place among them
-  std::unique_ptr<NcclPart> inside_, rail_;
+  Rail rail(int stride, int count) const {
+    return {stride, count, queue_->rank() / stride % count};
+  }
+  Rails& rails_of(int64_t largest_block) {
+    return by_racks_.empty() || largest_block < least_block_by_racks_ ? by_servers_ : by_racks_;
+  }
+  void make_group(Rail& rail);
+
+  int64_t least_block_, least_block_by_racks_;
+  int width_;  ///< ranks of a server
+  Rail inside_;
+  Rails by_servers_, by_racks_;
   device::Buffer scratch_;  ///< sums of this server; safe to share: all transfers use one stream
 };
 

@@ -40,9 +40,9 @@ class PhantomTransfer : public Transfer {
 /// Collectives that tell when they are waited for: their last exchange is.
 class PhantomCollectives : public Collectives {
  public:
-  PhantomCollectives(Communicator& group, std::vector<int> server_of_rank,
+  PhantomCollectives(Communicator& group, const RankLabels& labels,
                      std::shared_ptr<Telling> telling)
-      : inner_(group, std::move(server_of_rank), Sums::left_out), telling_(std::move(telling)) {}
+      : inner_(group, labels, Sums::left_out), telling_(std::move(telling)) {}
 
   Route route() const override { return inner_.route(); }
   std::unique_ptr<Transfer> start_all_gather(std::vector<std::span<std::byte>> blocks) override {
@@ -118,9 +118,8 @@ class PhantomCommunicator : public Communicator {
     for (const auto& [bytes, from] : exchange.receives) add(start.receives, bytes, from);
     return begin(start);
   }
-  std::unique_ptr<Collectives> make_collectives(std::vector<int> server_of_rank,
-                                                SumOrder) override {
-    return std::make_unique<PhantomCollectives>(*this, std::move(server_of_rank), telling_);
+  std::unique_ptr<Collectives> make_collectives(const RankLabels& labels, SumOrder) override {
+    return std::make_unique<PhantomCollectives>(*this, labels, telling_);
   }
 
   std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine) override {

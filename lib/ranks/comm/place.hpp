@@ -4,6 +4,7 @@
 
 #include <array>
 #include <compare>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,6 +35,15 @@ inline constexpr std::array<const char*, num_link_levels> link_level_names{"serv
                                                                            "system"};
 
 LinkLevel link_level(const RackServerGpu& a, const RackServerGpu& b);
+
+/// Which ranks of a group are near each other.
+struct RankLabels {
+  std::vector<int> servers;  ///< by rank: ranks with equal labels share a server
+  /// The same for racks, each of which has whole servers; empty: racks make no difference.
+  std::vector<int> racks = {};
+  /// Bytes of the largest block from which on collectives go by racks.
+  int64_t least_block_by_racks = 0;
+};
 
 /// Numbers that are equal for ranks on one server: 0, 1, … in the order in which servers first
 /// appear in `by_rank`.

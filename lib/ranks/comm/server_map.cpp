@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <functional>
 #include <map>
-#include <numeric>
 
 namespace pecia::comm {
 
@@ -22,12 +20,6 @@ ServerMap::ServerMap(std::span<const int> label_of_rank) {
   }
 }
 
-std::vector<int> labels_to_use(std::vector<int> label_of_rank) {
-  if (std::ranges::adjacent_find(label_of_rank, std::not_equal_to()) == label_of_rank.end())
-    std::iota(label_of_rank.begin(), label_of_rank.end(), 0);
-  return label_of_rank;
-}
-
 bool sums_as_flat(std::span<const int> label_of_rank) {
   const ServerMap servers(label_of_rank);
   if (servers.num_ranks() == 0) return true;
@@ -36,6 +28,12 @@ bool sums_as_flat(std::span<const int> label_of_rank) {
   for (int rank = 0; rank < servers.num_ranks(); ++rank)
     if (servers.server(rank) != rank / width) return false;
   return true;
+}
+
+RankLabels labels_as_flat(RankLabels labels) {
+  if (!sums_as_flat(labels.servers)) return {std::vector<int>(labels.servers.size())};
+  if (!sums_as_flat(labels.racks)) labels.racks.clear();
+  return labels;
 }
 
 bool ServerMap::is_regular() const {

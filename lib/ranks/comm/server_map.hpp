@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "lib/ranks/comm/place.hpp"
+
 namespace pecia::comm {
 
 /// Servers are numbered by their lowest rank. The ranks of a server are in rank order.
@@ -35,9 +37,9 @@ class ServerMap {
   std::vector<std::vector<int>> ranks_;
 };
 
-/// The labels as ServerMap wants them for a collective: with all ranks on one server nothing is to be
-/// saved, and each rank counts as a server of its own.
-std::vector<int> labels_to_use(std::vector<int> label_of_rank);
+/// The labels to use where a sum has to have the bits of one server (sums_as_flat, of servers and of
+/// racks). Those that would change them are left out.
+RankLabels labels_as_flat(RankLabels labels);
 
 /// Whether summing over each server's ranks and then over the servers makes the same additions as
 /// summing over all ranks in pairs of neighbours (Collectives). This holds when each server has the

@@ -225,10 +225,9 @@ class StagedCommunicator : public CommunicatorOver {
     return layout.transfer(inner().start_exchange(staged, operation));
   }
 
-  std::unique_ptr<Collectives> make_collectives(std::vector<int> server_of_rank,
-                                                SumOrder order) override {
-    return std::make_unique<StagedCollectives>(
-        stage_, inner().make_collectives(std::move(server_of_rank), order), rank());
+  std::unique_ptr<Collectives> make_collectives(const RankLabels& labels, SumOrder order) override {
+    return std::make_unique<StagedCollectives>(stage_, inner().make_collectives(labels, order),
+                                               rank());
   }
 
   std::unique_ptr<Communicator> split(int color, int key) override {

@@ -92,12 +92,10 @@ class Team : public Communicator {
   std::string tensors_by() const override { return parent_.tensors_by(); }
   Communicator& on_host() override { return on_host_ ? *on_host_ : *this; }
 
-  std::unique_ptr<Collectives> make_collectives(std::vector<int> server_of_rank,
-                                                SumOrder order) override {
-    if (!parent_.on_stream())
-      return Communicator::make_collectives(std::move(server_of_rank), order);
+  std::unique_ptr<Collectives> make_collectives(const RankLabels& labels, SumOrder order) override {
+    if (!parent_.on_stream()) return Communicator::make_collectives(labels, order);
     if (staged_.get() == on_host_) staged_ = parent_.by_way_of_host(std::move(staged_));
-    return staged_->make_collectives(std::move(server_of_rank), order);
+    return staged_->make_collectives(labels, order);
   }
 
   std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine) override {

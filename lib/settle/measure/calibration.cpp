@@ -188,18 +188,28 @@ parallel::RingRates measure_rates(comm::Communicator& world, comm::Communicator&
 }
 
 parallel::LinkCosts measure_link_costs(comm::Communicator& world, comm::Communicator& replica,
-                                       std::span<const int> servers,
+                                       const comm::RankLabels& labels,
                                        const attention::Compute& compute) {
-  const comm::ServerMap map(servers);
-  // Ranks with the same index on their servers, and ranks of a server.
-  std::vector<int> across;
+  const auto index_in = [&](const std::vector<int>& ranks) {
+    return std::ranges::find(ranks, replica.rank()) - ranks.begin();
+  };
+  const comm::ServerMap map(labels.servers), racks(labels.racks);
+  // Ranks of a server, ranks with the same index on their servers, and in their racks.
   const std::vector<int>& inside = map.ranks(map.server(replica.rank()));
-  const auto index = std::ranges::find(inside, replica.rank()) - inside.begin();
-  for (int server = 0; server < map.num_servers(); ++server)
-    if (index < std::ssize(map.ranks(server))) across.push_back(map.ranks(server)[index]);
-  return {.across_s_per_byte = 1 / bandwidth_to_next(world, replica, compute, across),
-          .inside_s_per_byte = 1 / bandwidth_to_next(world, replica, compute, inside),
-          .exchange_s = exchange_seconds(world, replica, compute)};
+  std::vector<int> across, between;
+  const bool has_racks = parallel::shape_of(labels.servers, labels.racks).has_racks();
+  for (int server = 0; server < map.num_servers(); ++server) {
+    const std::vector<int>& ranks = map.ranks(server);
+    const bool counts = !has_racks || racks.server(ranks.front()) == racks.server(replica.rank());
+    if (counts && index_in(inside) < std::ssize(ranks)) across.push_back(ranks[index_in(inside)]);
+  }
+  for (int rack = 0; has_racks && rack < racks.num_servers(); ++rack)
+    between.push_back(racks.ranks(rack)[index_in(racks.ranks(racks.server(replica.rank())))]);
+  return {
+      .across_s_per_byte = 1 / bandwidth_to_next(world, replica, compute, across),
+      .inside_s_per_byte = 1 / bandwidth_to_next(world, replica, compute, inside),
+      .exchange_s = exchange_seconds(world, replica, compute),
+      .racks_s_per_byte = has_racks ? 1 / bandwidth_to_next(world, replica, compute, between) : 0};
 }
 
 std::string rates_key(comm::Communicator& world, const comm::Communicator& ring,

@@ -44,10 +44,12 @@ double exchange_seconds(comm::Communicator& world, comm::Communicator& group,
                         const attention::Compute& compute);
 
 /// Measures the links between the ranks of a replica: from each rank to one of another server, to one
-/// of its own, and an exchange more; takes about 120 ms. `servers` has labels by rank. Such replicas
-/// together make up `world`. Collective over `world`; every rank gets the same.
+/// of its own, and an exchange more; where racks have several servers each (GroupShape::has_racks),
+/// from each rank to one of another server of its rack, and to one of another rack. Takes about
+/// 120 ms. `labels` are by rank. Such replicas together make up `world`. Collective over `world`; every
+/// rank gets the same.
 parallel::LinkCosts measure_link_costs(comm::Communicator& world, comm::Communicator& replica,
-                                       std::span<const int> servers,
+                                       const comm::RankLabels& labels,
                                        const attention::Compute& compute);
 
 /// A key of what rates depend on: device, CPU, instructions, threads, ranks, hosts, ring, shape and

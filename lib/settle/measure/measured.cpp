@@ -25,7 +25,7 @@ std::string to_json(const Measured& measured, const resources::Resources& resour
             {"all_to_all_bandwidth", measured.ring.all_to_all_bandwidth},
             {"links",
              {measured.links.across_s_per_byte, measured.links.inside_s_per_byte,
-              measured.links.exchange_s}}};
+              measured.links.exchange_s, measured.links.racks_s_per_byte}}};
   if (!measured.products.empty()) json["products"] = measured.products;
   json["layout"] = {{"ranks", resources.dp * resources.degrees().ranks()},
                     {"settings", measured.layout}};
@@ -45,8 +45,8 @@ std::optional<Measured> parse_measured(const std::string& text,
     measured.shift_threshold = json.at("shift_threshold").get<int64_t>();
   measured.products = json.value("products", "");
   const Json& links = json.at("links");
-  measured.links = {links.at(0).get<double>(), links.at(1).get<double>(),
-                    links.at(2).get<double>()};
+  measured.links = {links.at(0).get<double>(), links.at(1).get<double>(), links.at(2).get<double>(),
+                    links.at(3).get<double>()};
   return measured;
 } catch (const nlohmann::json::exception&) {
   return {};
