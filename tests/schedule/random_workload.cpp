@@ -77,6 +77,7 @@ SchedulerLimits random_limits(Draw& draw, const std::vector<Request>& requests) 
   limits.on_demand = draw.one_in(2);
   limits.block = draw.of<int64_t>({1, 2, 5, 16});
   if (limits.on_demand && draw.one_in(2)) limits.forced_yields = draw(0, 1 << 20);
+  limits.parking_tokens = draw.of<int64_t>({0, 40, limits.parking_tokens});
   return limits;
 }
 
