@@ -21,7 +21,7 @@ namespace {
 struct DemandOptions {
   int64_t requests = 512, prompt_tokens = 2000, median = 300, most = 4096, sequences = 256;
   int64_t parking_gbs = 25;  ///< of keys that are parked or come back
-  bool parks = true;         ///< else sequences that yield are forgotten
+  bool forgets = false;      ///< nothing is parked
   double sigma = 0.7;        ///< of the logarithm of lengths
   std::vector<double> shares = {0.125, 0.25, 0.5, 1};
 };
@@ -91,7 +91,7 @@ void run_demand(const Session& session, const DemandOptions& options) {
       limits.kv_tokens = std::max(longest, static_cast<int64_t>(share * all));
       limits.on_demand = policy.on_demand;
       limits.parking_s = Gpu::token_bytes / (1e9 * static_cast<double>(options.parking_gbs));
-      if (!options.parks) limits.parking_tokens = 0;
+      if (options.forgets) limits.parking_tokens = 0;
       limits.max_sequences = options.sequences;
       limits.max_batch_tokens = 8192;
       limits.max_positions = 1 << 20;
@@ -129,6 +129,7 @@ void add_demand(CLI::App& app, Chosen& chosen) {
   command.positive("--median", &options->median, "Median of the lengths of answers");
   command.positive("--max-new-tokens", &options->most, "What every answer may have");
   command.positive("--parking-gbs", &options->parking_gbs, "GB/s of keys that are parked");
+  command.flag("--forget", &options->forgets, "Sequences that yield read their tokens again");
   command.positive("--max-sequences", &options->sequences, "Sequences at a time, at most");
 }
 
