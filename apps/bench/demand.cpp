@@ -21,6 +21,7 @@ namespace {
 struct DemandOptions {
   int64_t requests = 512, prompt_tokens = 2000, median = 300, most = 4096, sequences = 256;
   int64_t parking_gbs = 25;  ///< of keys that are parked or come back
+  bool forgets = false;      ///< nothing is parked
   double sigma = 0.7;        ///< of the logarithm of lengths
   std::vector<double> shares = {0.125, 0.25, 0.5, 1};
 };
@@ -72,7 +73,7 @@ void run_demand(const Session& session, const DemandOptions& options) {
                   {{"requests", options.requests}, {"median", options.median}});
   results.columns(
       "memory for|               policy|tokens/s|beside reserve|at once|parked|tokens "
-      "parked|blocks");
+      "parked|forgotten|tokens reread|blocks");
   const auto known = requests_of(options, true);
   double tokens = 0, all = 0;
   int64_t longest = 0;
@@ -90,6 +91,7 @@ void run_demand(const Session& session, const DemandOptions& options) {
       limits.kv_tokens = std::max(longest, static_cast<int64_t>(share * all));
       limits.on_demand = policy.on_demand;
       limits.parking_s = Gpu::token_bytes / (1e9 * static_cast<double>(options.parking_gbs));
+      if (options.forgets) limits.parking_tokens = 0;
       limits.max_sequences = options.sequences;
       limits.max_batch_tokens = 8192;
       limits.max_positions = 1 << 20;
@@ -98,8 +100,9 @@ void run_demand(const Session& session, const DemandOptions& options) {
           simulate(limits, times_of_gpu(), policy.known ? known : requests_of(options, false));
       const double rate = tokens / found.seconds;
       if (!policy.on_demand && !policy.known) reserving = rate;
-      results.row("{}|{}|{:.0f}|{:.2f}|{}|{}|{}|{}", share, policy.name, rate, rate / reserving,
-                  found.demand.most_at_once, found.demand.parked, found.demand.parked_tokens,
+      results.row("{}|{}|{:.0f}|{:.2f}|{}|{}|{}|{}|{}|{}", share, policy.name, rate,
+                  rate / reserving, found.demand.most_at_once, found.demand.parked,
+                  found.demand.parked_tokens, found.demand.forgotten, found.demand.reread_tokens,
                   found.demand.blocks);
       results.write({{"memory_share", share},
                      {"policy", policy.name},
@@ -107,6 +110,8 @@ void run_demand(const Session& session, const DemandOptions& options) {
                      {"most_at_once", found.demand.most_at_once},
                      {"parked", found.demand.parked},
                      {"parked_tokens", found.demand.parked_tokens},
+                     {"forgotten", found.demand.forgotten},
+                     {"reread_tokens", found.demand.reread_tokens},
                      {"blocks", found.demand.blocks}});
     }
   }
@@ -124,6 +129,7 @@ void add_demand(CLI::App& app, Chosen& chosen) {
   command.positive("--median", &options->median, "Median of the lengths of answers");
   command.positive("--max-new-tokens", &options->most, "What every answer may have");
   command.positive("--parking-gbs", &options->parking_gbs, "GB/s of keys that are parked");
+  command.flag("--forget", &options->forgets, "Sequences that yield read their tokens again");
   command.positive("--max-sequences", &options->sequences, "Sequences at a time, at most");
 }
 

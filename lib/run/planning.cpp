@@ -194,6 +194,8 @@ void Planning::plan(const PlanningInputs& from, const RunBegin& begin,
   limits.grammars = from.inputs.grammars;
   limits.earlier_answers = earlier_answers(results);
   limits.forced_yields = forced_yields();
+  limits.parking_tokens = from.parking.tokens;
+  limits.parking_s = from.parking.token_s;
   if (limits.team_times) begin_as_kept(job.output, from.start, *limits.team_times);
   scheduler_.emplace(limits);
   if (keeps_kv(job)) saves_.emplace(kv_settings(setup_, results, inputs), results);

@@ -10,6 +10,7 @@
 #include "lib/engine/execute/replica_loop.hpp"
 #include "lib/run/gather_results.hpp"
 #include "lib/run/open_results.hpp"
+#include "lib/run/parking.hpp"
 #include "lib/run/run_progress.hpp"
 #include "lib/run/run_summary.hpp"
 #include "lib/run/starts.hpp"
@@ -36,6 +37,7 @@ struct PlanningInputs {
   const measure::Measured& measured;
   const RunFacts& facts;
   const Start& start;
+  const Parking& parking;
   double product_flops;  ///< FLOP/s of all ranks
 };
 

@@ -133,6 +133,8 @@ Prediction foreseen(const PredictionInputs& from, const cluster_files::Cluster& 
       simulation::Fidelity::replayed);
   schedule::SchedulerLimits limits =
       settle::scheduler_limits(setup.job, setup.config, setup.resources, from.measured, {}, {});
+  limits.parking_s =
+      simulation::parking_s(cluster, resources::kv_bytes_of_rank(setup.config, setup.resources));
   if (limits.decides_by_times()) limits.team_times = times.teams();
   const schedule::Simulation simulation =
       schedule::simulate(limits, times.teams(), played, resources.dp);

@@ -12,6 +12,7 @@
 #include "lib/run/first_lines.hpp"
 #include "lib/run/load_weights.hpp"
 #include "lib/run/open_results.hpp"
+#include "lib/run/parking.hpp"
 #include "lib/run/planning.hpp"
 #include "lib/run/predict.hpp"
 #include "lib/run/read_inputs.hpp"
@@ -34,31 +35,14 @@ report::TraceDetail trace_detail(job::Trace trace) {
   return trace == job::Trace::off ? report::TraceDetail::off : report::TraceDetail::summary;
 }
 
-/// Where this rank parks keys. Of the memory of the host that weights and caches leave, the ranks
-/// of the host use a half. Collective.
-attention::ParkingPlaces parking_of_rank(const Setup& setup) {
-  const std::optional<job::KvPark> park = setup.job.kv.park;
-  attention::ParkingPlaces places;
-  const int64_t free_bytes = resources::free_host_bytes(setup.world());
-  const int64_t of_cache = setup.resources.gpus
-                               ? 0
-                               : resources::kv_memory_of_rank(setup.config, setup.resources) +
-                                     resources::activation_bytes(false);
-  if (park != job::KvPark::host) {
-    places.host_bytes =
-        park == job::KvPark::disk ? 0 : std::max<int64_t>(0, free_bytes - of_cache) / 2;
-    places.folder = setup.job.output / "kv";
-  }
-  return places;
-}
-
 execute::Replica::Settings settings_of_rank(const Setup& setup, const RunInputs& inputs,
-                                            const parallel::LinkCosts& link_costs) {
+                                            const parallel::LinkCosts& link_costs,
+                                            const Parking& parking) {
   execute::Replica::Settings settings = execute::Replica::settings_of(setup.job, setup.resources);
   settings.places = setup.ranks.replica_places();
   settings.grammars = inputs.grammars;
   settings.link_costs = link_costs;
-  settings.parking = parking_of_rank(setup);
+  settings.parking = parking.places;
   return settings;
 }
 
@@ -118,8 +102,9 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
   setup.resources = settled.resources;
   const parallel::LinkCosts link_costs =
       settle::link_costs(known, tensors ? *tensors : ranks, compute, setup.resources);
+  const Parking parking = parking_of_rank(setup, compute);
   execute::Replica replica(ranks, std::move(tensors), setup.config, run.weights.views(), compute,
-                           settings_of_rank(setup, inputs, link_costs));
+                           settings_of_rank(setup, inputs, link_costs, parking));
   if (!replica.tensors_by().empty() && ranks.size() > 1)
     setup.log->info("tensors travel by {}", replica.tensors_by());
   const measure::Measured measured = settle::measured_choices(
@@ -148,8 +133,8 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
 
   begin_phase("schedule");
   Planning planning(
-      {setup, run.weights, inputs, results, measured, facts, start, rates.product_flops}, begin,
-      run.signals, replica);
+      {setup, run.weights, inputs, results, measured, facts, start, parking, rates.product_flops},
+      begin, run.signals, replica);
   startup.end();
 
   const auto stop_requested = [&] { return planning.stop().reason() != StopReason::none; };

@@ -231,6 +231,8 @@ void add_totals(const std::vector<RankFacts>& ranks, job::Arrivals arrivals,
       kv.demand->blocks += totals.demand.blocks;
       kv.demand->parked += totals.demand.parked;
       kv.demand->parked_tokens += totals.demand.parked_tokens;
+      kv.demand->forgotten += totals.demand.forgotten;
+      kv.demand->reread_tokens += totals.demand.reread_tokens;
       kv.demand->park_s = std::max(kv.demand->park_s, totals.park_s);
     }
     for (size_t i = 0; i < kv.answer_quantiles.size(); ++i)

@@ -152,10 +152,12 @@ void BatchEnd::add_first_touch(double seconds) {
 }
 
 BatchEnd play(const Batch& batch, const job::Job& job, const model::ModelConfig& config,
-              const resources::Resources& resources, const ReplicaCostModel& times) {
+              const resources::Resources& resources, const ReplicaCostModel& times,
+              double parking_s) {
+  schedule::SchedulerLimits limits = limits_of(batch, job, config, resources, times.teams());
+  limits.parking_s = parking_s;
   const schedule::Simulation found =
-      schedule::simulate(limits_of(batch, job, config, resources, times.teams()), times.teams(),
-                         batch.requests(), resources.dp);
+      schedule::simulate(limits, times.teams(), batch.requests(), resources.dp);
   BatchEnd end;
   end.end_s = found.seconds;
   const double soonest_s =

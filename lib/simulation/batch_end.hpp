@@ -33,9 +33,10 @@ struct BatchEnd {
   batch::Sharing sharing;  ///< what joined requests are spared
 };
 
-/// Plays the batch in these resources, all but threads.
+/// Plays the batch in these resources, all but threads. `parking_s`: as SchedulerLimits has it.
 BatchEnd play(const Batch& batch, const job::Job& job, const model::ModelConfig& config,
-              const resources::Resources& resources, const ReplicaCostModel& times);
+              const resources::Resources& resources, const ReplicaCostModel& times,
+              double parking_s = 0);
 
 /// Seconds before which no schedule of the batch ends, by these times: the largest of
 ///

@@ -153,6 +153,15 @@ RankMemory rank_memory(const Scenario& scenario, const resources::Resources& res
   return memory;
 }
 
+double parking_s(const cluster_files::Cluster& cluster, int64_t bytes) {
+  const auto amount = static_cast<double>(bytes);
+  if (!cluster.rank.gpu)
+    return 2 * amount /
+           (1e9 * cluster.rank.memory_gbs * cluster.efficiency.copy.of({.bytes = amount}));
+  const auto level = static_cast<size_t>(comm::LinkLevel::rack);
+  return amount / (1e9 * cluster.links[level].gbs * cluster.efficiency.send.of({.bytes = amount}));
+}
+
 double first_touch_s(const cluster_files::RankPeaks& rank, int64_t bytes) {
   if (rank.first_touch_gbs <= 0) return 0;
   return 1e-9 * static_cast<double>(bytes) / rank.first_touch_gbs;
@@ -187,7 +196,9 @@ bool fit_memory(LayoutForecast& layout, const Scenario& scenario, const Batch& b
 }
 
 BatchEnd end_of(const LayoutForecast& layout, const Scenario& scenario, const Batch& batch) {
-  BatchEnd end = play(batch, scenario.job, scenario.config, layout.resources, *layout.times);
+  BatchEnd end = play(
+      batch, scenario.job, scenario.config, layout.resources, *layout.times,
+      parking_s(scenario.cluster, resources::kv_bytes_of_rank(scenario.config, layout.resources)));
   end.add_first_touch(
       first_touch_s(scenario.cluster.rank, layout.memory.kv_bytes + layout.memory.work_bytes));
   return end;

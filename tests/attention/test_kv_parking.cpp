@@ -154,6 +154,33 @@ INSTANTIATE_TEST_SUITE_P(Caches, EveryCache,
                          testing::Combine(testing::Values(DType::fp32, DType::bf16, DType::fp8),
                                           testing::Bool()));
 
+/// What is not in order in a ledger is found: a corrupted one of each kind.
+TEST(KvLedger, FindsSlotsWithoutOneOwner) {
+  const auto host = device::make_host_device(1);
+  const auto spoil = [&](const auto& how) {
+    KvCache cache({1, 1, 2, DType::fp32}, 100, *host);
+    KvLedger ledger(cache, 1, 0);
+    ledger.add(1, {10}), ledger.add(2, {20});
+    ledger.park(2);
+    ledger.verify();
+    how(cache);
+    EXPECT_THROW(ledger.verify(), InvalidArgument);
+  };
+  spoil([](KvCache& cache) { cache.release(1); });
+  spoil([](KvCache& cache) { cache.resize(1, 9); });
+  spoil([](KvCache& cache) { cache.reserve(2, 20); });
+}
+
+TEST(SlotPool, FindsSlotsWithoutOneOwner) {
+  SlotPool pool(10);
+  const auto taken = pool.take(6);
+  pool.verify(taken);
+  EXPECT_THROW(pool.verify({}), InvalidArgument) << "nobody has them";
+  EXPECT_THROW(pool.verify({{0, 6}, {5, 6}}), InvalidArgument) << "two have slot 5";
+  EXPECT_THROW(pool.verify({{0, 5}}), InvalidArgument) << "nobody has slot 5";
+  EXPECT_THROW(pool.verify({{0, 7}}), InvalidArgument) << "slot 6 is free";
+}
+
 TEST(KvParking, ParksAPrefixAfterItsBranches) {
   Place place(DType::fp32);
   place.begin(1, 60, 100);

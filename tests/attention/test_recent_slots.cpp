@@ -69,6 +69,15 @@ TEST(RecentSlots, GiveOneSequencesBlocksToAnother) {
   EXPECT_EQ(one.ledger.recent()->taken(), 2 * RecentSlots::block);
 }
 
+TEST(RecentSlots, OfASequenceThatIsNotThereAreFound) {
+  OneRank one(4);
+  one.ledger.add(1, {5000});
+  one.grow(1, 512);
+  one.ledger.verify();
+  parallel::KvMap other(1);
+  EXPECT_THROW(one.ledger.recent()->verify(other), InvalidArgument);
+}
+
 TEST(RecentSlots, KeepWhatChildrenOfASequenceSee) {
   OneRank one(9);
   one.ledger.add(1, {1000});
@@ -84,8 +93,8 @@ TEST(RecentSlots, KeepWhatChildrenOfASequenceSee) {
 
 /// Rank 1 of 2 has the inner chunks of a prompt, so its tokens are gone sooner.
 TEST(RecentSlots, AreCountedForEveryInstance) {
-  KvCache cache({1, 1, 2, DType::fp32}, 4000, *host, {200, 20 * RecentSlots::block, {true}});
   for (const int instance : {0, 1}) {
+    KvCache cache({1, 1, 2, DType::fp32}, 4000, *host, {200, 20 * RecentSlots::block, {true}});
     KvLedger ledger(cache, 2, instance);
     ledger.add(instance, {2000, 2000});
     ledger.next_recent_slots(instance, 1000);

@@ -65,7 +65,7 @@ struct DemandBits : testing::TestWithParam<std::tuple<const char*, DType>> {
   }
 
   /// With as much memory as the largest request needs, and with enough for all but yields that are
-  /// forced; parked in memory and in files.
+  /// forced; parked in memory and in files, and forgotten.
   void expect_same(ReplicaSettings settings) const {
     settings.admission = job::KvAdmission::reserve;
     const auto wanted = run_requests(*all, model, ragged(), settings);
@@ -76,8 +76,10 @@ struct DemandBits : testing::TestWithParam<std::tuple<const char*, DType>> {
     const auto run = [&](const char* what) {
       SCOPED_TRACE(what);
       expect_same_bits(run_requests(*all, model, ragged(), settings), wanted);
-      EXPECT_GT(counts.parked, 0);
+      EXPECT_EQ(counts.parked > 0, settings.parking_tokens > 0);
       EXPECT_EQ(counts.parked_tokens, counts.returned_tokens);
+      EXPECT_EQ(counts.forgotten > 0, settings.parking_tokens == 0);
+      EXPECT_EQ(counts.reread_tokens > 0, settings.parking_tokens == 0);
     };
     settings.kv_tokens = least;
     run("the least memory");
@@ -86,6 +88,11 @@ struct DemandBits : testing::TestWithParam<std::tuple<const char*, DType>> {
     settings.kv_tokens = 0;
     settings.forced_yields = 5;
     run("forced");
+    settings.parking_tokens = 0;
+    run("forced to forget");
+    settings.kv_tokens = least;
+    settings.forced_yields = {};
+    run("forgotten");
   }
 };
 

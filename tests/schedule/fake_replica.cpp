@@ -188,6 +188,7 @@ Served serve(const SchedulerLimits& limits, std::vector<Request> requests, int64
   for (const Request& request : requests)
     for (const Turn& turn : request.turns)
       most_passes += 2 * static_cast<int64_t>(turn.tokens.size()) + 2 * turn.max_new_tokens;
+  if (limits.on_demand) most_passes *= 4;  // what is forgotten is read again
   const auto add_arrived = [&](int64_t pass) {
     for (size_t i = 0; i < requests.size(); ++i)
       if (arrivals[i] == pass) scheduler.add(requests[i], now);
@@ -209,6 +210,7 @@ Served serve(const SchedulerLimits& limits, std::vector<Request> requests, int64
     PECIA_CHECK(plan->number < most_passes, "{} passes and no end", plan->number);
     now += 1 + static_cast<double>(plan->number % 3);
     scheduler.commit(*plan, replica.execute(*plan), now);
+    scheduler.verify();
     take();
   }
   served.partial = scheduler.partial();

@@ -84,6 +84,7 @@ SchedulerLimits random_limits(Draw& draw, const std::vector<Request>& requests) 
     if (draw.one_in(2)) limits.tbt_s = draw.of<double>({1e-3, 1, 1.5, 1000});
     if (draw.one_in(2)) limits.objective = job::Objective::ttft;
   }
+  limits.parking_tokens = draw.of<int64_t>({0, 40, limits.parking_tokens});
   return limits;
 }
 

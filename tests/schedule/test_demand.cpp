@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "lib/engine/schedule/demand.hpp"
 #include "lib/engine/schedule/scheduler.hpp"
@@ -108,6 +109,99 @@ TEST(Demand, LetsTheSequenceYieldThatIsCheapestToTakeBack) {
   EXPECT_EQ(state.news.returned.front().reserved, (Slots{50}));
 }
 
+/// Lets the first of two sequences, of 20 and 30 tokens, grow where the second has to yield.
+SchedulerState with_one_that_yields(const SchedulerLimits& limits) {
+  SchedulerState state(limits);
+  schedule::ActiveSequence& first = running(state, 10, 10, 30);
+  schedule::ActiveSequence& second = running(state, 25, 10, 30);
+  second.decoded = 5;
+  read(state, second, 5);  // of its answer
+  second.fed = 25;
+  second.runs = {{25, false, 25, 0, 0}, {5, true, 25, 0, 0}};
+  first.decoded = first.room;
+  Demand(state.limits).grow(state);
+  EXPECT_EQ(ids_of(state.parked), (std::vector<int64_t>{1}));
+  EXPECT_EQ(state.parked.front().result.yields, 1);
+  return state;
+}
+
+TEST(Demand, ForgetsWhereNoKeysCanBeParked) {
+  SchedulerLimits limits = demanding(60);
+  limits.parking_tokens = 29;
+  SchedulerState state = with_one_that_yields(limits);
+  EXPECT_EQ(state.news.removed, (std::vector<int64_t>{1}));
+  EXPECT_TRUE(state.news.parked.empty());
+  EXPECT_EQ(state.demand.forgotten, 1);
+  EXPECT_FALSE(state.map.contains(1));
+  state.news = {};
+  state.end(state.active.begin());
+  Demand(state.limits).bring_back(state);
+  ASSERT_EQ(ids_of(state.active), (std::vector<int64_t>{1}));
+  const schedule::ActiveSequence& back = state.active.front();
+  EXPECT_EQ(state.news.adds(1), true);
+  EXPECT_EQ(state.news.turns.size(), 1u) << "ranks have to hear how it is sampled";
+  ASSERT_TRUE(back.again);
+  EXPECT_EQ(back.unread(), 30) << "its answer is read with its prompt";
+  EXPECT_EQ(back.base, 30);
+  EXPECT_EQ(back.decoded, 0);
+  EXPECT_EQ(state.map.reserved(1, 0), 40);
+}
+
+TEST(Demand, ParksWhatFits) {
+  SchedulerLimits limits = demanding(60);
+  limits.parking_tokens = 30;
+  const SchedulerState state = with_one_that_yields(limits);
+  EXPECT_EQ(state.news.parked, (std::vector<int64_t>{1}));
+  EXPECT_EQ(state.map.total_parked(0), 30);
+  EXPECT_EQ(state.demand.forgotten, 0);
+}
+
+TEST(Demand, ForgetsWhatIsReadSoonerThanItsKeysAreBack) {
+  SchedulerLimits limits = demanding(60);
+  limits.pass_times = second_passes();
+  for (const auto& [token_s, forgotten] : {std::pair(1. / 61, 0), std::pair(1. / 59, 1)}) {
+    limits.parking_s = token_s;  // 30 tokens go and come
+    EXPECT_EQ(with_one_that_yields(limits).demand.forgotten, forgotten) << token_s;
+  }
+}
+
+TEST(Demand, GoesByTheSecondsOfEarlierParkings) {
+  SchedulerState state(demanding(60));
+  EXPECT_EQ(state.times.parking_s(10), 0) << "nothing is estimated";
+  schedule::Outcome slow, fast;
+  slow.park_s = 2, fast.park_s = 1;
+  state.times.add_parking(100, {fast, slow});
+  EXPECT_DOUBLE_EQ(state.times.parking_s(50), 1);
+}
+
+TEST(Demand, ComputesAllAsItWasWhereTheLayoutMustNotMatter) {
+  SchedulerLimits limits = demanding(160);
+  limits.parking_tokens = 0;
+  limits.layout_invariant = true;
+  SchedulerState state(limits);
+  const int64_t prompt = state.needs.of_run({25, false, 25, 0, 0});
+  schedule::ActiveSequence& sequence = running(state, 25, 10);
+  sequence.decoded = 5;
+  read(state, sequence, 5);
+  sequence.fed = 25;
+  sequence.runs = {{25, false, 25, 0, 0}, {5, true, 25, 0, 7}};
+  state.forget(state.active.begin());
+  const schedule::ActiveSequence& forgotten = state.parked.front();
+  ASSERT_TRUE(forgotten.again);
+  EXPECT_EQ(forgotten.again->runs.size(), 2u);
+  EXPECT_EQ(forgotten.base, prompt);
+  EXPECT_EQ(forgotten.decoded, 5);
+  state.bring_back(state.parked.begin(), {160});
+  schedule::ActiveSequence& back = state.active.front();
+  EXPECT_EQ(back.unread(), 25);
+  EXPECT_FALSE(state.has_read_again(back, 25));
+  EXPECT_TRUE(back.can_decode());
+  for (int token = 0; token < 4; ++token) EXPECT_FALSE(state.has_read_again(back, 1));
+  EXPECT_TRUE(state.has_read_again(back, 1));
+  EXPECT_FALSE(back.again);
+  EXPECT_EQ(state.demand.reread_tokens, 30);
+}
+
 TEST(Demand, LetsTheOneThatNeedsSlotsYieldWhereThatIsCheapest) {
   SchedulerState state(demanding(60));
   const Demand demand(state.limits);
@@ -141,6 +235,20 @@ TEST(Demand, ParksThePrefixOfAForkWhenNothingElseIsLeft) {
   EXPECT_TRUE(admission.branch(state, *fork));
 }
 
+TEST(Demand, ReadsTheForgottenPrefixOfAForkAgain) {
+  SchedulerLimits limits = demanding(100);
+  limits.parking_tokens = 0;
+  std::vector<batch::Request> requests = {fork_of(50, {10, 10}), ask(10, 30, 60)};
+  const Served served = serve(limits, requests);
+  expect_same(served.rows, expected(limits, requests));
+  int64_t readings = 0;
+  for (const schedule::Plan& plan : served.plans) {
+    EXPECT_TRUE(plan.parked.empty());
+    for (const auto& item : plan.items) readings += item.rows.sequence == 0 && item.rows.first == 0;
+  }
+  EXPECT_GE(readings, 1);
+}
+
 TEST(Demand, TakesUpALaterTurnWhenThereAreSlotsForIt) {
   // Two chains of two turns; the memory holds one of them whole.
   SchedulerLimits limits = demanding(0);
@@ -163,7 +271,7 @@ TEST(Demand, TakesUpALaterTurnWhenThereAreSlotsForIt) {
 
 /// Lengths, memories and yields are drawn: every answer is right, and everything ends.
 TEST(Demand, EndsWhateverLengthsAndMemory) {
-  int64_t parked = 0, returned = 0, grown = 0;
+  int64_t parked = 0, returned = 0, grown = 0, forgotten = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Draw draw(seed);
@@ -179,15 +287,19 @@ TEST(Demand, EndsWhateverLengthsAndMemory) {
     for (size_t i = 0; i < requests.size(); ++i) arrivals.push_back(draw(0, 30));
     const Served served = serve(limits, requests, int64_t{1} << 40, arrivals);
     expect_same(served.rows, expected(limits, requests));
+    std::set<int64_t> seen;
     for (const schedule::Plan& plan : served.plans) {
       parked += std::ssize(plan.parked);
       returned += std::ssize(plan.returned);
       grown += std::ssize(plan.grown);
+      forgotten += std::ranges::count_if(
+          plan.added, [&](const auto& added) { return !seen.insert(added.sequence).second; });
     }
   }
   EXPECT_GT(parked, 300);
   EXPECT_LE(returned, parked);
   EXPECT_GT(grown, 300);
+  EXPECT_GT(forgotten, 300);
 }
 
 }  // namespace

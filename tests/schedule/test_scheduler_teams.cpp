@@ -71,6 +71,7 @@ ServedByTeams serve_by_teams(const SchedulerLimits& limits, const std::vector<Re
     for (const int32_t instance : ended->teams.front().instances) busy.erase(instance);
     now += 1e-3 * busiest_rows(*ended);
     scheduler.commit(*ended, instances.execute(*ended), now);
+    scheduler.verify();
     under_way.erase(ended);
   }
   EXPECT_EQ(scheduler.running() + scheduler.waiting() + scheduler.num_under_way(), 0);

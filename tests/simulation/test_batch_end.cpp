@@ -4,6 +4,7 @@
 #include <random>
 
 #include "lib/simulation/batch_end.hpp"
+#include "lib/simulation/layout_forecast.hpp"
 #include "tests/simulation/small_job.hpp"
 
 namespace pecia::simulation {
@@ -28,6 +29,35 @@ TEST(LeastEnd, OfForksIsNoLaterThanTheirEnd) {
     EXPECT_EQ(end.refused, 0);
     EXPECT_LE(end_lower_bound_s(batch, resources, times), end.end_s);
   }
+}
+
+/// Answers yield: their keys are parked where that takes little time, and read again else.
+TEST(BatchEnd, CountsTheTimeOfKeysThatAreParked) {
+  const SmallJob small;
+  PassCosts costs(small.scenario());
+  std::vector<schedule::SimulatedRequest> requests(12, {io::Followup::chain, {{100, 200}}, {}});
+  const Batch batch(std::move(requests), small.config);
+  resources::Resources resources = ring_of(1, 256);
+  resources.max_sequences = 12;
+  resources.kv_tokens = 1500;
+  const ReplicaCostModel times(costs, resources, lengths_of(batch, resources), Fidelity::replayed);
+  const auto end_s = [&](double parking_s) {
+    return play(batch, small.job, small.config, resources, times, parking_s).end_s;
+  };
+  EXPECT_GT(end_s(1e-9), end_s(0));
+  EXPECT_LT(end_s(1e3), 2 * end_s(0)) << "nothing is parked";
+}
+
+TEST(ParkingSeconds, AreOfTheMemoryOrOfTheBus) {
+  cluster_files::Cluster cluster = SmallJob().cluster;
+  cluster.rank.memory_gbs = 10;
+  cluster.links[static_cast<size_t>(comm::LinkLevel::rack)].gbs = 5;
+  cluster.efficiency.copy = {.factor = 0.5};
+  cluster.efficiency.send = {.factor = 0.8};
+  cluster.rank.gpu = false;
+  EXPECT_DOUBLE_EQ(parking_s(cluster, 1'000'000'000), 0.4) << "they are read and written";
+  cluster.rank.gpu = true;
+  EXPECT_DOUBLE_EQ(parking_s(cluster, 1'000'000'000), 0.25);
 }
 
 schedule::SimulatedRequest random_request(std::mt19937& random) {

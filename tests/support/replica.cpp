@@ -189,6 +189,7 @@ std::map<int64_t, batch::Finished> run_requests(comm::Communicator& comm,
   limits.levels_from = settings.levels_from;
   limits.block = settings.block;
   limits.forced_yields = settings.forced_yields;
+  limits.parking_tokens = settings.parking_tokens;
   if (limits.kv_tokens == 0) {
     const schedule::Scheduler counting(limits);
     for (const batch::Request& request : requests)

@@ -59,8 +59,9 @@ struct ReplicaSettings {
   job::KvAdmission admission = job::KvAdmission::demand;
   int64_t block = 128;                         ///< schedule::SchedulerLimits::block
   std::optional<uint64_t> forced_yields = {};  ///< likewise
-  attention::ParkingPlaces parking = {};       ///< execute::Replica::Settings::parking
-  schedule::DemandCounts* demand = nullptr;    ///< set at the end
+  int64_t parking_tokens = schedule::SchedulerLimits{}.parking_tokens;  ///< likewise
+  attention::ParkingPlaces parking = {};     ///< execute::Replica::Settings::parking
+  schedule::DemandCounts* demand = nullptr;  ///< set at the end
   /// Set at the end: the most slots of layers that keep recent tokens that this rank had taken.
   int64_t* most_recent_tokens = nullptr;
   int logprobs = 0, prompt_logprobs = 0;

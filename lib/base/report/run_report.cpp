@@ -282,6 +282,8 @@ Json json_of(const KvReport& kv) {
               {"blocks", kv.demand->blocks},
               {"parked", kv.demand->parked},
               {"parked_tokens", kv.demand->parked_tokens},
+              {"forgotten", kv.demand->forgotten},
+              {"reread_tokens", kv.demand->reread_tokens},
               {"park_s", kv.demand->park_s}};
   return {{"demand", demand},
           {"answer_tokens",

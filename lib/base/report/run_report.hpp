@@ -117,7 +117,9 @@ struct KvReport {
     int64_t blocks = 0;        ///< that sequences have grown by
     int64_t parked = 0;        ///< how often keys left the cache to come back later
     int64_t parked_tokens = 0;
-    double park_s = 0;  ///< moving them, of the replica where that took longest
+    int64_t forgotten = 0;  ///< how often a sequence had to read its tokens again
+    int64_t reread_tokens = 0;
+    double park_s = 0;  ///< moving keys, of the replica where that took longest
   };
   std::optional<Demand> demand;
   /// Tokens of answers: a tenth, a half, nine tenths; of the replica where they are most.

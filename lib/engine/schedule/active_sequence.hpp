@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lib/engine/schedule/stop_strings.hpp"
+#include "lib/engine/schedule/token_run.hpp"
 #include "lib/files/grammar/grammars.hpp"
 #include "lib/work/batch/request_turns.hpp"
 
@@ -36,6 +37,7 @@ struct RequestState {
 
   // Of a fork:
   int64_t prefix = -1;                           ///< sequence of its first turn
+  bool prefix_again = false;                     ///< which was forgotten, and is read again now
   std::optional<double> prefix_answered_s = {};  ///< when that gave its first token, if it goes on
   int64_t active_branches = 0;
   size_t next_branch = 0;    ///< turn of the next branch to begin
@@ -62,15 +64,18 @@ struct ActiveSequence {
   std::optional<double> ready_s;  ///< when a branch's later turn could have begun
   bool is_prefix = false;         ///< of a fork
   bool uses_credit = false;
-  bool begun = false;               ///< the turn has begun
-  bool timed = false;               ///< the next turn is known to end in time
-  bool changed = false;             ///< instances that knew of it have to hear of it again
-  std::vector<int32_t> instances;   ///< with its slots or keys, sorted, where teams change
-  std::vector<int32_t> readers;     ///< of its first prompt, sorted, where they were chosen with
-                                    ///< those of other prompts; else empty
-  int64_t batch = -1;               ///< of its readers' prompts
-  int32_t leaves = -1;              ///< the instance from which its keys move with its next token
-  std::vector<int32_t> own_cached;  ///< a branch's own cached tokens, where keeps_tokens
+  bool begun = false;              ///< the turn has begun
+  bool timed = false;              ///< the next turn is known to end in time
+  bool changed = false;            ///< instances that knew of it have to hear of it again
+  std::vector<int32_t> instances;  ///< with its slots or keys, sorted, where teams change
+  std::vector<int32_t> readers;    ///< of its first prompt, sorted, where they were chosen with
+                                   ///< those of other prompts; else empty
+  int64_t batch = -1;              ///< of its readers' prompts
+  int32_t leaves = -1;             ///< the instance from which its keys move with its next token
+  std::vector<int32_t>
+      own_cached;              ///< a branch's own cached tokens, where keeps_tokens or on demand
+  std::vector<TokenRun> runs;  ///< of its own cached tokens, as first computed, where on demand
+  std::optional<Rereading> again;  ///< it was forgotten, and has this to read before it goes on
 
   // Tokens to compute.
   std::vector<int32_t> unfed;  ///< known tokens that are not cached, from position map.length on
@@ -87,9 +92,12 @@ struct ActiveSequence {
   int64_t max_new_tokens = 0;
   bool samples = false;  ///< the end of the feed is followed by a sampled token
   int64_t base = 0;      ///< slots on each rank for what stands before the answer, where on demand
+  int64_t most = 0;      ///< slots on each rank of all its turns with the longest answers, likewise
+  int64_t reread =
+      0;             ///< tokens of the answer that have slots in `base`, since they were read again
   int64_t room = 0;  ///< tokens of the answer that have slots; an earlier start's are not counted
   int64_t decoded = 0;                      ///< of these that are cached
-  bool came_back = false;                   ///< it was parked, and is not
+  bool came_back = false;                   ///< it has yielded, and is back
   bool is_between_turns = false;            ///< its next turn has no slots yet
   int64_t deal_limit = 0;                   ///< most generated tokens on any one rank
   std::vector<int64_t> dealt;               ///< generated tokens by rank
@@ -110,15 +118,23 @@ struct ActiveSequence {
   bool is_branch() const { return origin->is_fork() && !is_prefix; }
   /// Whether the branch goes on with the answer whose prompt is the prefix.
   bool continues_prefix() const { return is_branch() && turn == 0; }
-  int64_t unread() const { return std::ssize(feed) - fed; }
+  /// Tokens to read before anything is sampled; of a sequence that was forgotten, those of the
+  /// present run.
+  int64_t unread() const {
+    if (again) return again->present().generated ? 0 : again->left_of_run();
+    return std::ssize(feed) - fed;
+  }
   bool feeding() const { return unread() > 0; }
   /// The instances that read it: those that were chosen for its prompt, or else its own.
   const std::vector<int32_t>& needed() const { return readers.empty() ? instances : readers; }
+  /// Whether the turn's prompt has been read.
+  bool has_read() const { return begun && fed == std::ssize(feed); }
   /// Whether it could have its next token in a pass now.
-  bool can_decode() const { return begun && in_pass == 0 && !feeding(); }
-  /// The most tokens of the turn's answer that this start generates.
+  bool can_decode() const { return (begun || again) && in_pass == 0 && !feeding(); }
+  /// The most tokens of the turn's answer that `room` may be for.
   int64_t longest_room() const {
-    return std::max<int64_t>(0, current().max_new_tokens - std::ssize(current().answer.tokens));
+    return std::max<int64_t>(
+        0, current().max_new_tokens - std::ssize(current().answer.tokens) - reread);
   }
 };
 

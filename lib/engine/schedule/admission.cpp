@@ -92,8 +92,9 @@ std::optional<Grant> Admission::branch(const SchedulerState& state,
                                        const RequestState& fork) const {
   if (demand_.on()) {
     const int64_t slots = of_branch(state, fork.request, fork.next_branch);
-    const int64_t prefix =
-        state.map.is_parked(fork.prefix) ? state.needs.of_prefix(fork.request) : 0;
+    if (fork.prefix_again) return {};
+    const bool away = !state.map.contains(fork.prefix) || state.map.is_parked(fork.prefix);
+    const int64_t prefix = away ? state.needs.of_prefix(fork.request) : 0;
     if (slots + prefix > std::ranges::min(state.free_slots())) return {};
     const std::span turns(fork.request.turns);
     return Grant{Slots(state.limits.ring_size, slots),

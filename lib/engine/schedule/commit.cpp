@@ -224,7 +224,10 @@ void commit(SchedulerState& state, const Plan& plan, const std::vector<Outcome>&
             double now) {
   const std::vector<Item> items = sequences_of(plan, state.active);
   const bool restored = !plan.restore.empty() && outcomes.front().kv.done != 0;
-  if (!plan.moves_keys()) state.times.add(plan, restored, now - state.under_way.at(plan.number));
+  if (plan.moves_keys())
+    state.times.add_parking(std::exchange(state.moving_tokens, 0), outcomes);
+  else
+    state.times.add(plan, restored, now - state.under_way.at(plan.number));
   state.under_way.erase(plan.number);
   for (const parallel::Team& team : plan.teams)
     for (const int32_t instance : team.instances) state.doing[instance] = Doing::nothing;
@@ -238,6 +241,12 @@ void commit(SchedulerState& state, const Plan& plan, const std::vector<Outcome>&
     if (unread) {  // its tokens are computed
       sequence.restore_end = 0;
       sequence.request().saved = {};
+    }
+    if (sequence.again) {
+      const bool whole = state.has_read_again(sequence, plan.items[i].rows.count);
+      if (whole && std::exchange(sequence.origin->prefix_again, false))
+        state.active.erase(items[i]);
+      continue;
     }
     if (sequence.feeding()) sequence.fed += plan.items[i].rows.count;
     if (sequence.feeding()) continue;

@@ -2,16 +2,19 @@
 #pragma once
 /// The policy of memory on demand (kv.admission: demand). A turn begins with slots for its prompt
 /// and for a likely answer (AnswerLengths::likely), and grows by blocks. Where no block is free a
-/// sequence yields: its keys are parked outside the cache, and come back later.
+/// sequence yields: its keys are parked outside the cache and come back later, or it is forgotten
+/// and reads its tokens again. It is parked where there is room for its keys and they are expected
+/// to be back sooner than read.
 ///
 /// - A request of which the cache holds max_sequences with their longest answers begins each turn
 ///   with slots for its longest answer: nothing is gained by less.
-/// - It yields whose return is cheapest: the sequence with the fewest tokens of its own. A sequence
-///   that came back yields only where all others have come back, too.
+/// - It yields whose return is cheapest, by expected seconds. A sequence that came back yields only
+///   where all others have come back, too.
 /// - The sequence that began first of those with keys in the cache never yields, so it comes to its
 ///   end, and no two sequences can push each other out for ever.
-/// - Parked sequences come back in the order in which they began, before anything new begins.
-/// - The prefix of a fork is parked only where all its branches are and nothing else can go on.
+/// - Sequences that have yielded come back in the order in which they began, before anything new
+///   begins.
+/// - The prefix of a fork yields only where all its branches have and nothing else can go on.
 ///
 /// Slots here are on each rank, the same number on each. Internal to lib/engine/schedule.
 
@@ -34,20 +37,21 @@ class Demand {
                      const batch::Turn& turn) const;
 
   /// Gives each sequence whose answer has used up its slots a block, in the order in which they
-  /// began. Those for which there is none may be parked themselves.
+  /// began. Those for which there is none may yield themselves.
   void grow(SchedulerState& state) const;
-  /// Takes parked sequences back as long as there are slots.
+  /// Takes sequences back that have yielded, as long as there are slots.
   void bring_back(SchedulerState& state) const;
   /// Gives a sequence the slots of its next turn, which is about to begin. False: it has to wait.
   bool begin_turn(SchedulerState& state, ActiveSequence& sequence) const;
-  /// Parks the prefix of a fork of which nothing else is in the cache, but not of the fork that goes
-  /// on first. False: there is none.
-  bool park_a_prefix(SchedulerState& state) const;
+  /// Lets the prefix of a fork yield of which nothing else is in the cache, but not of the fork that
+  /// goes on first. False: there is none.
+  bool yield_a_prefix(SchedulerState& state) const;
 
  private:
   bool extend(SchedulerState& state, ActiveSequence& sequence, int64_t slots) const;
   std::optional<std::list<ActiveSequence>::iterator> victim(SchedulerState& state) const;
   int64_t room_to_return(const SchedulerState& state, const ActiveSequence& sequence) const;
+  void yield(SchedulerState& state, std::list<ActiveSequence>::iterator sequence) const;
   void force_yield(SchedulerState& state) const;
 
   bool on_;

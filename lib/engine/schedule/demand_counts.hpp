@@ -12,17 +12,20 @@ struct DemandCounts {
   int64_t parked = 0;        ///< how often keys of a sequence were parked
   int64_t parked_tokens = 0;
   int64_t returned_tokens = 0;
+  int64_t forgotten = 0;      ///< how often a sequence was forgotten
+  int64_t reread_tokens = 0;  ///< that were computed again
 
   DemandCounts& operator+=(const DemandCounts& other) {
     most_at_once = std::max(most_at_once, other.most_at_once);
     blocks += other.blocks, parked += other.parked;
     parked_tokens += other.parked_tokens, returned_tokens += other.returned_tokens;
+    forgotten += other.forgotten, reread_tokens += other.reread_tokens;
     return *this;
   }
   template <typename A>
   void visit(A& archive) {
     archive(most_at_once), archive(blocks), archive(parked), archive(parked_tokens),
-        archive(returned_tokens);
+        archive(returned_tokens), archive(forgotten), archive(reread_tokens);
   }
 };
 

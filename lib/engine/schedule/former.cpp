@@ -18,21 +18,25 @@ namespace {
 /// chunks of its own, as it has without sharing.
 int64_t chunk_tokens(const SchedulerLimits& limits, const ActiveSequence& sequence, int64_t batch,
                      int64_t room, bool cut) {
-  const int64_t prefix_end = limits.layout_invariant ? sequence.current().stem_end_tokens : 0;
-  const int64_t begin = sequence.fed < prefix_end ? 0 : prefix_end;
-  const int64_t end = sequence.fed < prefix_end ? prefix_end : std::ssize(sequence.feed);
-  const int64_t left = end - sequence.fed, unit = limits.chunk_unit();
+  const auto& again = sequence.again;
+  const int64_t fed = again ? again->done : sequence.fed;
+  const int64_t stem_end = again ? again->present().stem_end : sequence.current().stem_end_tokens;
+  const int64_t prefix_end = limits.layout_invariant ? stem_end : 0;
+  const int64_t begin = fed < prefix_end ? 0 : prefix_end;
+  const int64_t unread_end = fed + sequence.unread();
+  const int64_t end = fed < prefix_end ? std::min(prefix_end, unread_end) : unread_end;
+  const int64_t left = end - fed, unit = limits.chunk_unit();
   if (limits.policy == job::Policy::chunked)
     return left <= room ? left : std::max<int64_t>(0, room / unit * unit);
   if (cut && limits.elastic) return std::min(left, room);
-  const int64_t count = std::min(left, batch - (sequence.fed - begin) % batch);
+  const int64_t count = std::min(left, batch - (fed - begin) % batch);
   if (count <= room) return count;
   return cut ? std::max<int64_t>(0, room / unit * unit) : 0;
 }
 
 /// Notes the times at which the turn's first pass is planned.
 void note_begin(ActiveSequence& sequence, double now) {
-  if (sequence.fed > 0) return;
+  if (sequence.fed > 0 || sequence.again) return;
   const RequestState& origin = *sequence.origin;
   // Where arrivals are replayed, all turns of a fork arrive together.
   const auto& arrival_s = origin.request.arrival_s;
@@ -45,7 +49,7 @@ void note_begin(ActiveSequence& sequence, double now) {
 /// tokens, then the first tokens of the turns that follow.
 void add_targets(const SchedulerState& state, const ActiveSequence& sequence,
                  const parallel::PassSequence& chunk, Plan& plan) {
-  if (state.limits.prompt_logprobs == 0) return;
+  if (state.limits.prompt_logprobs == 0 || sequence.again) return;
   const auto item = static_cast<int32_t>(plan.items.size());
   const int64_t end = chunk.first + chunk.count;
   const auto& own = sequence.current().tokens;
@@ -91,8 +95,9 @@ void Former::read(Pass& pass, const Selection& prompts, const Reading& reading) 
     pass.team().ring = exchange.ring;
     if (exchange.decision) chunk_rings_.push_back({sequence.id, *exchange.decision});
     room -= count;
-    if (pace) pace->add(cached, count, count == left && sequence.samples);
-    if (count == left && sequence.samples) chunk.sampled_index = std::ssize(sequence.result.tokens);
+    const bool ends = count == left && sequence.samples && !sequence.again;
+    if (pace) pace->add(cached, count, ends);
+    if (ends) chunk.sampled_index = std::ssize(sequence.result.tokens);
     place(pass, sequence, chunk, count == left);
     note_begin(sequence, pass.now);
     add_targets(pass.state, sequence, chunk.rows, pass.plan);
@@ -104,15 +109,19 @@ PlanItem Former::chunk_of(const SchedulerState& state, const ActiveSequence& seq
                           int64_t count, int32_t owner) const {
   PlanItem item;
   item.rows = {sequence.id, state.map.length(sequence.id), count, owner, virtual_ranks_};
-  const auto begin = sequence.feed.begin() + sequence.fed;
-  item.tokens.assign(begin, begin + count);
-  item.prompt_end = sequence.answer_begin;
+  const auto& again = sequence.again;
+  const std::span<const int32_t> tokens =
+      again ? std::span<const int32_t>(again->tokens).subspan(again->run_begin + again->done)
+            : sequence.feed.subspan(sequence.fed);
+  item.tokens.assign(tokens.begin(), tokens.begin() + count);
+  item.prompt_end = again ? again->present().prompt_end : sequence.answer_begin;
   item.longest = sequence.origin->longest;
   return item;
 }
 
 PlanItem Former::token_of(const SchedulerState& state, const ActiveSequence& sequence,
                           int32_t owner) const {
+  if (sequence.again) return chunk_of(state, sequence, 1, owner);
   PECIA_CHECK(sequence.unfed.size() == 1, "sequence {} has {} tokens to decode", sequence.id,
               sequence.unfed.size());
   PlanItem item;
@@ -132,7 +141,10 @@ void Former::restore(Pass& pass, ActiveSequence& sequence, int64_t count, int32_
 }
 
 void Former::add(Pass& pass, ActiveSequence& sequence, PlanItem item) {
-  if (!sequence.feeding()) ++sequence.decoded, sequence.has_waited = false;
+  if (!sequence.feeding()) {
+    sequence.has_waited = false;
+    if (!sequence.again) ++sequence.decoded;
+  }
   pass.state.cache(sequence, item, pass.team());
   pass.plan.items.push_back(std::move(item));
 }

@@ -1,11 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/engine/schedule/known_times.hpp"
 
+#include <algorithm>
+
 namespace pecia::schedule {
 
 KnownTimes::KnownTimes(const SchedulerLimits& limits)
-    : teams(limits.team_times), teams_change_(limits.elastic) {
-  if (limits.time) passes = limits.time->times;
+    : passes(limits.time ? std::optional(limits.time->times) : limits.pass_times),
+      teams(limits.team_times),
+      teams_change_(limits.elastic),
+      token_parking_s_(limits.parking_s / limits.ring_size) {}
+
+void KnownTimes::add_parking(int64_t tokens, const std::vector<Outcome>& outcomes) {
+  moved_tokens_ += tokens;
+  moved_s_ += std::ranges::max(outcomes, {}, &Outcome::park_s).park_s;
+}
+
+double KnownTimes::parking_s(int64_t tokens) const {
+  const double token_s = moved_tokens_ > 0 && moved_s_ > 0
+                             ? moved_s_ / static_cast<double>(moved_tokens_)
+                             : token_parking_s_;
+  return token_s * static_cast<double>(tokens);
 }
 
 void KnownTimes::add(const Plan& plan, bool restored, double seconds) {

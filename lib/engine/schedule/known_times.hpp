@@ -16,14 +16,23 @@ class KnownTimes {
 
   /// Takes in a pass that lasted this number of seconds. `restored`: its keys were read from a save.
   void add(const Plan& plan, bool restored, double seconds);
+  /// Takes in that keys of this number of tokens left the cache or came back to it, the instances
+  /// side by side.
+  void add_parking(int64_t tokens, const std::vector<Outcome>& outcomes);
+  /// Seconds until keys of this number of tokens are parked, or are back: as measured, or else as
+  /// estimated.
+  double parking_s(int64_t tokens) const;
   /// Seconds of the plan by the measured rates; absent until passes of its kinds were measured.
   std::optional<double> expected_seconds(const Plan& plan) const;
 
-  std::optional<PassTimes> passes;  ///< of one instance where teams change; absent: no time limit
+  std::optional<PassTimes> passes;  ///< of one instance where teams change; absent: nobody knows
   std::optional<TeamTimes> teams;
 
  private:
   bool teams_change_;
+  double token_parking_s_;  ///< the estimate
+  int64_t moved_tokens_ = 0;
+  double moved_s_ = 0;
 };
 
 }  // namespace pecia::schedule

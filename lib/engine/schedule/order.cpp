@@ -28,7 +28,8 @@ size_t Order::place(const SchedulerState& state, const RequestState& request) co
 Selection Order::prompts(SchedulerState& state) const {
   Selection prompts;
   for (ActiveSequence& sequence : state.active)
-    if (sequence.begun && sequence.in_pass == 0 && sequence.feeding()) prompts.push_back(&sequence);
+    if ((sequence.begun || sequence.again) && sequence.in_pass == 0 && sequence.feeding())
+      prompts.push_back(&sequence);
   const auto due = [](const ActiveSequence* prompt) { return prompt->origin->due_s(); };
   if (by_time_) std::ranges::stable_sort(prompts, {}, due);
   return prompts;

@@ -69,8 +69,10 @@ RemainingWork remaining_of(const SchedulerState& state, const batch::Request& re
 
 RemainingWork remaining_of(const SchedulerState& state, const ActiveSequence& sequence) {
   RemainingWork work;
-  const int64_t left = sequence.unread() - (sequence.feeding() ? sequence.in_pass : 0);
-  const int64_t cached = state.map.length(sequence.id);
+  const int64_t again = sequence.again ? sequence.again->left() : 0;
+  const int64_t unread = again + std::ssize(sequence.feed) - sequence.fed;
+  const int64_t left = unread - (sequence.feeding() ? sequence.in_pass : 0);
+  const int64_t cached = state.length(sequence);
   if (left > 0) work.prompts = reading(state, cached, left);
   if (sequence.samples)
     work.answers.push_back(
@@ -89,6 +91,8 @@ RemainingWork remaining_of_active(const SchedulerState& state) {
       if (sequence.feeding())  // and the pass in which it is, which began not long ago
         all.prompts +=
             reading(state, state.map.length(sequence.id) - sequence.in_pass, sequence.in_pass);
+    } else if (sequence.again) {
+      all.prompts += reading(state, state.length(sequence), sequence.again->left());
     } else if (sequence.timed) {
       all += sequence.is_branch() ? remaining_of_turn(state, sequence.request(), sequence.turn)
                                   : remaining_of(state, sequence.request());

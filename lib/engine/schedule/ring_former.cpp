@@ -22,7 +22,9 @@ using parallel::AttentionExchange;
 int32_t deal(const SchedulerState& state, ActiveSequence& sequence, std::vector<int64_t>& rows,
              int64_t step) {
   if (state.limits.layout_invariant)
-    return parallel::generated_owner(state.map.length(sequence.id), sequence.deal_shift);
+    return parallel::generated_owner(
+        state.map.length(sequence.id),
+        sequence.again ? sequence.again->present().deal_shift : sequence.deal_shift);
   // A sequence's share of each rank's memory is fixed at admission, so a full rank is skipped.
   const auto cost = [&](int32_t rank) {
     return std::tuple(sequence.dealt[rank] == sequence.deal_limit, rows[rank],
@@ -112,7 +114,7 @@ void RingFormer::decode(Pass& pass) const {
       state.limits.ring_size > 1 ? state.limits.modes.decode_ring : AttentionExchange::pass_kv;
   std::vector<int64_t> rows(state.limits.ring_size);
   for (ActiveSequence& sequence : state.active)
-    if (sequence.can_decode() && sequence.decoded < sequence.room)
+    if (sequence.can_decode() && (sequence.again || sequence.decoded < sequence.room))
       add(pass, sequence, token_of(state, sequence, deal(state, sequence, rows, pass.plan.number)));
 }
 

@@ -77,7 +77,7 @@ std::optional<Plan> Scheduler::next(double now) {
   reconsider(now);
   admission_.demand().grow(state_);
   do begin_turns(now);
-  while (state_.active.empty() && admission_.demand().park_a_prefix(state_));
+  while (state_.active.empty() && admission_.demand().yield_a_prefix(state_));
   PECIA_CHECK(!state_.active.empty() || state_.parked.empty(), "{} sequences cannot come back",
               state_.parked.size());
   if (state_.active.empty()) {
@@ -114,7 +114,7 @@ void Scheduler::begin_turns(double now) {
     begin_requests(now);
     std::vector<int64_t> beginning;
     for (const ActiveSequence& sequence : state_.active)
-      if (!sequence.begun) beginning.push_back(sequence.id);
+      if (!sequence.begun && !sequence.again) beginning.push_back(sequence.id);
     for (const int64_t id : beginning) {
       const auto sequence = std::ranges::find(state_.active, id, &ActiveSequence::id);
       if (sequence == state_.active.end()) continue;  // it has yielded
@@ -215,6 +215,10 @@ bool Scheduler::begin(const std::shared_ptr<RequestState>& request, Room& left) 
 
 bool Scheduler::begin_branch(const std::shared_ptr<RequestState>& fork) {
   const auto grant = admission_.branch(state_, *fork);
+  if (grant && !state_.map.contains(fork->prefix)) {
+    state_.read_prefix_again(fork);
+    return false;  // it begins when that is done
+  }
   if (grant && state_.map.is_parked(fork->prefix)) state_.bring_prefix_back(*fork);
   if (grant) state_.begin_branch(fork, grant->reserved, grant->on_credit, grant->room);
   return grant.has_value();
@@ -222,6 +226,9 @@ bool Scheduler::begin_branch(const std::shared_ptr<RequestState>& fork) {
 
 void Scheduler::commit(const Plan& plan, const std::vector<Outcome>& outcomes, double now) {
   schedule::commit(state_, plan, outcomes, now);
+#ifndef NDEBUG
+  verify();
+#endif
 }
 
 std::vector<batch::Finished> Scheduler::take_finished() {

@@ -97,8 +97,10 @@ class Scheduler {
   int64_t scale_ups() const { return former_->scale_ups(); }
 
   /// Takes in the `outcomes` of all ranks of the plan's teams. The pass lasted from the plan's `now`
-  /// to this `now`.
+  /// to this `now`. Builds without NDEBUG also `verify` what is known.
   void commit(const Plan& plan, const std::vector<Outcome>& outcomes, double now);
+  /// Throws InvalidArgument where what is known of sequences and slots contradicts itself.
+  void verify() const { state_.verify(); }
   /// The turns that have finished or failed since the last call.
   std::vector<batch::Finished> take_finished();
   /// Unfinished turns that have generated tokens, as partial results; called before the run drains.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -60,7 +61,13 @@ struct SchedulerLimits {
   int64_t block = 128;
   /// Lengths of answers that earlier starts have finished, with what they might have had.
   std::vector<EarlierAnswer> earlier_answers = {};
-  double parking_s = 0;  ///< expected seconds until a token's keys are parked, or come back
+  /// Expected seconds until the keys that a rank has of a token are parked, or come back.
+  double parking_s = 0;
+  /// Tokens of each rank whose keys can be parked at a time. Beyond these, and where it is expected
+  /// to take less time, a sequence that yields is forgotten, and read again later.
+  int64_t parking_tokens = std::numeric_limits<int64_t>::max();
+  /// How long passes are expected to take, where `time` does not say it.
+  std::optional<PassTimes> pass_times = {};
   /// Parks sequences in passes that this seed chooses, wherever they could be. For tests.
   std::optional<uint64_t> forced_yields = {};
   int64_t max_sequences = 1;  ///< most sequences running at a time

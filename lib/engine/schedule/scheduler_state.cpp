@@ -2,6 +2,7 @@
 #include "lib/engine/schedule/scheduler_state.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "lib/base/core/error.hpp"
@@ -92,20 +93,32 @@ void SchedulerState::activate(ActiveSequence sequence, const Slots& reserved, in
   sequence.timed = true;
   sequence.room = room;
   sequence.base = reserved.front() - needs.of_generated(room);
+  sequence.most = needs.alone(sequence.request(), sequence.is_prefix ? 0 : sequence.turn);
+  introduce(sequence, reserved);
+  if (limits.elastic) sequence.instances = instances_of(sequence.id);
+  active.push_back(std::move(sequence));
+  demand.most_at_once = std::max(demand.most_at_once, std::ssize(active));
+}
+
+void SchedulerState::introduce(const ActiveSequence& sequence, const Slots& reserved) {
   const RequestState& origin = *sequence.origin;
   const int64_t parent = sequence.is_branch() ? origin.prefix : NewSequence::no_parent;
   map.add(sequence.id, reserved, sequence.is_branch() ? std::optional(parent) : std::nullopt);
   news.added.push_back({sequence.id, {parent, 0, reserved, {}}, keeps_tokens(origin.request)});
-  if (limits.elastic) sequence.instances = instances_of(sequence.id);
-  active.push_back(std::move(sequence));
-  demand.most_at_once = std::max(demand.most_at_once, std::ssize(active));
+}
+
+/// Says how the tokens of the sequence's turn are sampled.
+void SchedulerState::tell_of_turn(const ActiveSequence& sequence) {
+  const batch::Turn& turn = sequence.current();
+  news.turns.push_back(
+      {sequence.id, turn.params, turn.random_key, sequence.answer_begin, turn.shape, turn.bias});
 }
 
 void SchedulerState::end_answer(ActiveSequence& sequence) const {
   sequence.base += limits.layout_invariant || sequence.dealt.empty()
                        ? needs.of_generated(sequence.decoded)
                        : std::ranges::max(sequence.dealt);
-  sequence.room = sequence.decoded = 0;
+  sequence.room = sequence.decoded = sequence.reread = 0;
   sequence.is_between_turns = true;
 }
 
@@ -133,7 +146,12 @@ void SchedulerState::park(std::list<ActiveSequence>::iterator sequence) {
 
 void SchedulerState::bring_back(std::list<ActiveSequence>::iterator sequence,
                                 const Slots& reserved) {
+  if (!map.contains(sequence->id)) return bring_forgotten_back(sequence, reserved);
   bring_keys_back(sequence->id, reserved);
+  put_back(sequence);
+}
+
+void SchedulerState::put_back(std::list<ActiveSequence>::iterator sequence) {
   sequence->came_back = true;
   const auto later = std::ranges::upper_bound(active, sequence->id, {}, &ActiveSequence::id);
   active.splice(later, parked, sequence);
@@ -146,11 +164,13 @@ bool SchedulerState::park_keys(int64_t sequence) {
   std::erase_if(news.grown, is_it);
   if (std::erase_if(news.returned, is_it) > 0) {
     demand.returned_tokens -= own_tokens(sequence);
+    moving_tokens -= own_tokens(sequence);
     return false;
   }
   news.parked.push_back(sequence);
   ++demand.parked;
   demand.parked_tokens += own_tokens(sequence);
+  moving_tokens += own_tokens(sequence);
   return true;
 }
 
@@ -162,7 +182,24 @@ void SchedulerState::bring_keys_back(int64_t sequence, const Slots& reserved) {
   map.bring_back(sequence, reserved);
   news.returned.push_back({sequence, reserved});
   demand.returned_tokens += own_tokens(sequence);
+  moving_tokens += own_tokens(sequence);
 }
+
+namespace {
+
+/// Notes how the item's tokens are computed.
+void note_run(ActiveSequence& sequence, const PlanItem& item) {
+  const bool generated = !item.rows.is_shared();
+  std::vector<TokenRun>& runs = sequence.runs;
+  const bool goes_on = !runs.empty() && runs.back().generated == generated &&
+                       runs.back().prompt_end == item.prompt_end;
+  if (!goes_on)
+    runs.push_back(
+        {0, generated, item.prompt_end, sequence.current().stem_end_tokens, sequence.deal_shift});
+  runs.back().tokens += item.rows.count;
+}
+
+}  // namespace
 
 void SchedulerState::cache(ActiveSequence& sequence, const PlanItem& item,
                            const parallel::Team& team) {
@@ -170,7 +207,8 @@ void SchedulerState::cache(ActiveSequence& sequence, const PlanItem& item,
   map.append(item.rows, team, item.kept.empty() ? nullptr : &placement);
   if (item.gathers != 0) sequence.instances = instances_of(sequence.id);
   sequence.in_pass = item.rows.count;
-  if (sequence.is_branch() && !keeps_tokens(sequence.request())) return;
+  if (limits.on_demand && !sequence.again) note_run(sequence, item);
+  if (sequence.is_branch() && !limits.on_demand && !keeps_tokens(sequence.request())) return;
   std::vector<int32_t>& cached =
       sequence.is_branch() ? sequence.own_cached : sequence.origin->cached;
   cached.insert(cached.end(), item.tokens.begin(), item.tokens.end());
@@ -201,6 +239,8 @@ void SchedulerState::give_back(int64_t id) {
   const std::shared_ptr<RequestState> origin = sequence->origin;
   keep_back(*origin, Slots(limits.ring_size));
   origin->credit = origin->kept_back;
+  origin->cached.clear();
+  origin->computed_s = 0;
   remove(id);
   active.erase(sequence);
   late.push_back(origin);
@@ -215,6 +255,33 @@ void SchedulerState::remove(int64_t sequence) {
   std::erase_if(news.grown, is_it);
   if (std::erase_if(news.added, is_it) == 0) return news.removed.push_back(sequence);
   std::erase_if(news.turns, is_it);
+}
+
+void SchedulerState::verify() const {
+  map.verify();
+  std::set<int64_t> known;
+  const auto add = [&](const ActiveSequence& sequence, bool is_parked) {
+    const bool is_there = map.contains(sequence.id);
+    PECIA_CHECK(is_parked || is_there, "active sequence {} has no slots", sequence.id);
+    if (is_there) known.insert(sequence.id);
+    if (sequence.is_branch() && map.contains(sequence.origin->prefix))
+      known.insert(sequence.origin->prefix);
+    if (!is_there || !limits.on_demand) return;
+    PECIA_CHECK(map.is_parked(sequence.id) == is_parked, "sequence {} is {}active and {}parked",
+                sequence.id, is_parked ? "not " : "", is_parked ? "not " : "");
+    int64_t tokens = 0;
+    for (const TokenRun& run : sequence.runs) tokens += run.tokens;
+    if (sequence.again) tokens -= sequence.again->left();
+    PECIA_CHECK(own_tokens(sequence.id) == tokens, "sequence {} has {} tokens, {} are known",
+                sequence.id, own_tokens(sequence.id), tokens);
+  };
+  for (const ActiveSequence& sequence : active) add(sequence, false);
+  for (const ActiveSequence& sequence : parked) add(sequence, true);
+  for (const auto& fork : forks)
+    if (map.contains(fork->prefix)) known.insert(fork->prefix);
+  PECIA_CHECK(std::ssize(known) == map.size(), "{} sequences are in the map, {} are known",
+              map.size(), known.size());
+  for (const int64_t free : free_slots()) PECIA_CHECK(free >= 0, "{} slots are free", free);
 }
 
 std::vector<batch::Finished> SchedulerState::partial() const {
@@ -248,6 +315,11 @@ Room SchedulerState::room() const {
     }
   }
   return room;
+}
+
+int64_t SchedulerState::length(const ActiveSequence& sequence) const {
+  if (map.contains(sequence.id)) return map.length(sequence.id);
+  return sequence.is_branch() ? first_tokens(sequence.request()) : 0;
 }
 
 int64_t SchedulerState::own_tokens(int64_t sequence) const {

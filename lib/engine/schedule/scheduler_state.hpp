@@ -4,6 +4,7 @@
 /// which passes are under way. The state decides nothing. Policies read it, and the scheduler and
 /// its Former change it as they were told. Internal to lib/engine/schedule.
 
+#include <algorithm>
 #include <deque>
 #include <list>
 #include <map>
@@ -30,6 +31,10 @@ struct News {
   std::vector<int64_t> removed;  ///< sequences that ended
   std::vector<int64_t> parked;
   std::vector<ResizedSequence> returned, grown;
+
+  bool adds(int64_t sequence) const {
+    return std::ranges::count(added, sequence, &NewSequence::sequence) > 0;
+  }
 };
 
 /// What an instance does in the pass in which it is, where teams change.
@@ -49,7 +54,9 @@ struct SchedulerState {
   std::deque<std::shared_ptr<RequestState>> late;  ///< that would not be answered in time
   std::list<std::shared_ptr<RequestState>> forks;  ///< with a prefix, and branches still to begin
   std::list<ActiveSequence> active;                ///< in the order in which they began
-  std::list<ActiveSequence> parked;                ///< likewise; of active requests
+  /// Likewise; sequences that have yielded. The map knows those that are parked, and not those that
+  /// were forgotten.
+  std::list<ActiveSequence> parked;
 
   parallel::KvMap map;
   Slots kept_back;  ///< slots that are free for branches of active forks alone
@@ -59,6 +66,7 @@ struct SchedulerState {
   std::vector<Doing> doing;             ///< by instance
   News news;
 
+  int64_t moving_tokens = 0;  ///< that leave the cache or come back to it with the next pass
   AnswerLengths lengths;
   DemandCounts demand;
   std::vector<batch::Finished> finished;  ///< turns whose results nobody has taken yet
@@ -83,12 +91,21 @@ struct SchedulerState {
   void grow(ActiveSequence& sequence, const Slots& reserved);
   /// Puts a sequence among the parked ones: its keys leave the cache.
   void park(std::list<ActiveSequence>::iterator sequence);
-  /// Takes a parked sequence back, with these slots.
+  /// Takes a sequence back that has yielded, with these slots.
   void bring_back(std::list<ActiveSequence>::iterator sequence, const Slots& reserved);
   /// Lets keys leave the cache: of a sequence that is not active, as the prefix of a fork. Returns
   /// false where ranks do not hear of it, since they have not heard yet that it was to come back.
   bool park_keys(int64_t sequence);
   void bring_prefix_back(const RequestState& fork);
+
+  /// Drops the keys of an active sequence, which reads its tokens again when it is back.
+  void forget(std::list<ActiveSequence>::iterator sequence);
+  /// Drops the keys of a fork's prefix, and of its branches that are parked.
+  void forget_prefix(const RequestState& fork);
+  /// Lets such a prefix be read again, as an active sequence until that is done.
+  void read_prefix_again(const std::shared_ptr<RequestState>& fork);
+  /// Takes in that a sequence has read this number of tokens again. Returns whether that was all.
+  bool has_read_again(ActiveSequence& sequence, int64_t tokens);
   /// Sets up the sequence's turn: what to feed, where the answer begins, how long it may be. A turn
   /// that cannot run is refused with all that depend on it; then `begun` stays false.
   void start_turn(ActiveSequence& sequence);
@@ -100,11 +117,19 @@ struct SchedulerState {
   /// Puts a chain or prefix of which nothing was answered among the late ones, and frees its slots.
   void give_back(int64_t sequence);
 
+  /// Throws InvalidArgument unless the map has the sequences that are active or parked and the
+  /// prefixes of forks, with the tokens that are known of them, and the slots are free or reserved
+  /// once. Between passes.
+  void verify() const;
+
   /// Unfinished turns that have generated tokens, as partial results.
   std::vector<batch::Finished> partial() const;
   /// Slots that nobody has reserved and that are not kept back, by instance.
   Slots free_slots() const;
   Room room() const;
+  /// Cached or parked tokens of the sequence, with those that it begins with; of one that was
+  /// forgotten only the latter.
+  int64_t length(const ActiveSequence& sequence) const;
   /// Cached or parked tokens of the sequence, without those that it begins with.
   int64_t own_tokens(int64_t sequence) const;
   /// Instances with slots of the sequence, or with tokens that it begins with, in ascending order.
@@ -116,6 +141,12 @@ struct SchedulerState {
   void activate(ActiveSequence sequence, const Slots& reserved, int64_t room);
   void keep_back(RequestState& fork, const Slots& slots);
   void bring_keys_back(int64_t sequence, const Slots& reserved);
+  void introduce(const ActiveSequence& sequence, const Slots& reserved);
+  void put_back(std::list<ActiveSequence>::iterator sequence);
+  void tell_of_turn(const ActiveSequence& sequence);
+  void drop(ActiveSequence& sequence);
+  void bring_forgotten_back(std::list<ActiveSequence>::iterator sequence, const Slots& reserved);
+  void plan_rereading(ActiveSequence& sequence, std::vector<int32_t> tokens) const;
   void remove(int64_t sequence);
 
   int64_t next_sequence_ = 0;

@@ -279,7 +279,15 @@ Simulation simulate(const SchedulerLimits& limits, const TeamTimes& times,
                     const std::vector<SimulatedRequest>& requests, int replicas,
                     const Around& around) {
   const PassSeconds seconds = [&](const Plan& plan) { return expected_seconds(plan, times); };
-  return simulate(limits, seconds, requests, replicas, around);
+  if (limits.elastic) return simulate(limits, seconds, requests, replicas, around);
+  // A pass of all instances is known to the scheduler by its work on all of them.
+  const auto fit_of = [&](PassKind kind) {
+    const auto [pass_s, row_s, pair_s] = times.rates(limits.ring_size, kind);
+    return RateFit({pass_s, row_s / limits.ring_size, pair_s / limits.ring_size});
+  };
+  SchedulerLimits knowing = limits;
+  knowing.pass_times = {fit_of(PassKind::prefill), fit_of(PassKind::decode)};
+  return simulate(knowing, seconds, requests, replicas, around);
 }
 
 }  // namespace pecia::schedule

@@ -44,13 +44,17 @@ int64_t SlotNeeds::of_feed(int64_t tokens) const {
 
 /// Of `tokens` that a turn reads. Where the layout must not matter, the end of a fork's first turn
 /// has chunks of its own.
-int64_t SlotNeeds::of_feed(const batch::Turn& turn, int64_t tokens) const {
-  const int64_t prefix_end = layout_invariant_ ? turn.stem_end_tokens : 0;
+int64_t SlotNeeds::of_feed(int64_t stem_end, int64_t tokens) const {
+  const int64_t prefix_end = layout_invariant_ ? std::min(stem_end, tokens) : 0;
   return of_feed(prefix_end) + of_feed(tokens - prefix_end);
 }
 
 int64_t SlotNeeds::of_generated(int64_t tokens) const {
   return virtual_ranks_ / ranks_ * ((tokens + virtual_ranks_ - 1) / virtual_ranks_);
+}
+
+int64_t SlotNeeds::of_run(const TokenRun& run) const {
+  return run.generated ? of_generated(run.tokens) : of_feed(run.stem_end, run.tokens);
 }
 
 int64_t SlotNeeds::of_answer(const batch::Turn& turn) const {
@@ -64,7 +68,7 @@ int64_t SlotNeeds::of_turns(std::span<const batch::Turn> turns) const {
     if (!turn.refused.empty()) break;
     unfed += std::ssize(turn.tokens) + std::ssize(turn.answer.tokens);
     if (turn.finished) continue;
-    slots += of_feed(turn, unfed) + of_answer(turn);
+    slots += of_feed(turn.stem_end_tokens, unfed) + of_answer(turn);
     unfed = 1;  // the last token of an answer is cached with the next turn
   }
   return slots;
@@ -76,7 +80,7 @@ int64_t SlotNeeds::of_first_turn(std::span<const batch::Turn> turns) const {
   for (const batch::Turn& turn : turns) {
     if (!turn.refused.empty()) break;
     unfed += std::ssize(turn.tokens) + std::ssize(turn.answer.tokens);
-    if (!turn.finished) return of_feed(turn, unfed);
+    if (!turn.finished) return of_feed(turn.stem_end_tokens, unfed);
   }
   return 0;
 }
@@ -95,7 +99,8 @@ int64_t SlotNeeds::of_branch_beginning(const batch::Request& request, size_t tur
 }
 
 int64_t SlotNeeds::of_later_turn(const batch::Turn& turn, int64_t unfed) const {
-  return of_feed(turn, unfed + std::ssize(turn.tokens) + std::ssize(turn.answer.tokens));
+  return of_feed(turn.stem_end_tokens,
+                 unfed + std::ssize(turn.tokens) + std::ssize(turn.answer.tokens));
 }
 
 int64_t SlotNeeds::of_prefix(const batch::Request& request) const {

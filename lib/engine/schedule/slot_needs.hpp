@@ -6,6 +6,7 @@
 #include <span>
 
 #include "lib/engine/schedule/scheduler_limits.hpp"
+#include "lib/engine/schedule/token_run.hpp"
 #include "lib/work/batch/request.hpp"
 
 namespace pecia::schedule {
@@ -27,6 +28,8 @@ class SlotNeeds {
   int64_t of_answer(const batch::Turn& turn) const;
   /// Of this number of generated tokens.
   int64_t of_generated(int64_t tokens) const;
+  /// Of tokens that are computed again as they were.
+  int64_t of_run(const TokenRun& run) const;
 
   /// The same, of what begins first and without its answer: a chain's first open turn with all that
   /// is read before it, or a fork's first turn.
@@ -40,7 +43,7 @@ class SlotNeeds {
   enum class Cut { nowhere, in_units, in_batches };  ///< where prompts are cut into chunks
 
   int64_t of_feed(int64_t tokens) const;
-  int64_t of_feed(const batch::Turn& turn, int64_t tokens) const;
+  int64_t of_feed(int64_t stem_end, int64_t tokens) const;
   int64_t of_first_turn(std::span<const batch::Turn> turns) const;
   int64_t of_turns(std::span<const batch::Turn> turns) const;
 

@@ -42,7 +42,7 @@ void begin_answer(ActiveSequence& sequence, const SchedulerState& state) {
       std::min<int64_t>(turn.max_new_tokens, limits.max_positions - sequence.answer_begin);
   if (!limits.on_demand) sequence.room = sequence.longest_room();
   sequence.deal_limit = state.needs.of_generated(sequence.room);
-  sequence.decoded = 0;
+  sequence.decoded = sequence.reread = 0;
   sequence.dealt.assign(limits.ring_size, 0);
   if (limits.layout_invariant) {
     sequence.deal_shift = sum_of_tokens(std::span(turn.tokens).subspan(turn.stem_end_tokens));
@@ -122,9 +122,7 @@ void SchedulerState::start_turn(ActiveSequence& sequence) {
   sharing.requests += turn.shared_tokens > 0;
   sharing.shared_tokens += turn.shared_tokens;
   if (turn.shared_tokens == 0) sharing.repeated_tokens += turn.stem_end_tokens;
-  if (sequence.samples)
-    news.turns.push_back(
-        {sequence.id, turn.params, turn.random_key, sequence.answer_begin, turn.shape, turn.bias});
+  if (sequence.samples) tell_of_turn(sequence);
 }
 
 }  // namespace pecia::schedule

@@ -89,7 +89,7 @@ std::optional<int64_t> TimeBudget::too_slow(const SchedulerState& state, double 
   const double seconds = seconds_of_active(state, {});
   const auto last = [&](bool read) -> std::optional<int64_t> {
     for (auto at = state.active.rbegin(); at != state.active.rend(); ++at)
-      if (at->begun && at->feeding() && (at->fed > 0) == read && at->in_pass == 0 &&
+      if (at->begun && at->feeding() && (at->fed > 0) == read && at->in_pass == 0 && !at->again &&
           !at->is_branch() && !at->origin->anyway && !at->origin->progressed)
         return at->id;
     return {};

@@ -109,6 +109,13 @@ void KvCache::resize(parallel::SequenceId sequence, int64_t tokens) {
   }
 }
 
+void KvCache::verify() const {
+  Slots taken;
+  for (const auto& [sequence, parts] : taken_)
+    for (const Slots& slots : parts) taken.insert(taken.end(), slots.begin(), slots.end());
+  pool_.verify(std::move(taken));
+}
+
 kernels::StoredKeys KvCache::stored_keys(int64_t layer) const {
   const Stored keys = k(layer), values = v(layer);
   kernels::StoredKeys stored{keys.vectors.data(), values.vectors.data()};

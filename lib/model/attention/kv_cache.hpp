@@ -84,6 +84,9 @@ class KvCache {
   /// if fewer slots are free.
   void resize(parallel::SequenceId sequence, int64_t tokens);
 
+  /// Throws InvalidArgument unless each slot is free, or a sequence has it once.
+  void verify() const;
+
   /// Returns the slots of a part of the sequence. Its i-th token is in the i-th slot of these
   /// ranges.
   const std::vector<parallel::SlotRange>& slots(parallel::SequenceId sequence, int part = 0) const {

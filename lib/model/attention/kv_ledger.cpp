@@ -69,6 +69,8 @@ void KvLedger::verify() const {
   PECIA_CHECK(cache_.capacity() - cache_.free_tokens() == map_.total_reserved(instance_),
               "{} of {} slots are free, and {} are reserved", cache_.free_tokens(),
               cache_.capacity(), map_.total_reserved(instance_));
+  cache_.verify();
+  if (recent_) recent_->verify(map_);
 }
 
 void KvLedger::set_state(parallel::SequenceId sequence, const parallel::SequenceState& state) {

@@ -37,9 +37,11 @@ class KvLedger {
   void append(const parallel::PassSequence& rows, const parallel::Team& team,
               const parallel::Placement* placement = nullptr);
   /// Gives back the slots of tokens that have left, and the slots of tokens that layers with a
-  /// window read no more. Call it when the pass has run. Builds without NDEBUG also verify the map,
-  /// and that the cache has the slots that the map reserves.
+  /// window read no more. Call it when the pass has run. Builds without NDEBUG also `verify`.
   void settle();
+  /// Throws InvalidArgument unless each slot is free or has one owner, sequences have the slots that
+  /// the map reserves for them, and the map is right (KvMap::verify).
+  void verify() const;
   /// Gives a sequence that is in the cache reserved[instance] slots.
   void resize(parallel::SequenceId sequence, const std::vector<int64_t>& reserved);
   /// Does KvMap::park, and gives back the sequence's slots, or takes slots for it again. What was in
@@ -89,8 +91,6 @@ class KvLedger {
   HeldTokens held_recently(parallel::SequenceId sequence) const;
 
  private:
-  void verify() const;
-
   KvCache& cache_;
   parallel::KvMap map_;
   int instance_;

@@ -101,6 +101,16 @@ void RecentSlots::remove(SequenceId sequence) {
   sequences_.erase(found);
 }
 
+void RecentSlots::verify(const parallel::KvMap& map) const {
+  std::vector<SlotRange> taken;
+  for (const auto& [sequence, of] : sequences_) {
+    PECIA_CHECK(map.contains(sequence) && !map.is_parked(sequence),
+                "sequence {} has blocks of recent tokens, and is not in the cache", sequence);
+    for (const int64_t number : of.blocks) taken.push_back({number, number + 1});
+  }
+  pool_.verify(std::move(taken));
+}
+
 int64_t RecentSlots::evicted(SequenceId sequence, int instance) const {
   const auto found = sequences_.find(sequence);
   return found == sequences_.end() ? 0 : found->second.evicted.at(instance);

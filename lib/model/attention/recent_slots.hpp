@@ -52,6 +52,9 @@ class RecentSlots {
   /// Returns the slots of this instance's other tokens, in their order.
   std::vector<parallel::SlotRange> slots(parallel::SequenceId sequence) const;
 
+  /// Throws InvalidArgument unless each block is free, or a sequence of the map has it once.
+  void verify(const parallel::KvMap& map) const;
+
   int64_t taken() const { return pool_.capacity() * block - pool_.free() * block; }
   int64_t most_taken() const { return most_taken_; }  ///< so far
 

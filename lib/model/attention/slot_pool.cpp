@@ -49,4 +49,22 @@ void SlotPool::give_back(const std::vector<parallel::SlotRange>& slots) {
   }
 }
 
+void SlotPool::verify(std::vector<parallel::SlotRange> taken) const {
+  int64_t free = 0;
+  for (const auto& [begin, end] : free_) {
+    taken.push_back({begin, end});
+    free += end - begin;
+  }
+  PECIA_CHECK(free == free_count_, "{} slots are free, {} are counted", free, free_count_);
+  std::ranges::sort(taken, {}, &parallel::SlotRange::begin);
+  int64_t next = 0;
+  for (const parallel::SlotRange& range : taken) {
+    if (range.size() == 0) continue;
+    PECIA_CHECK(range.begin == next, "slot {} {}", std::min(range.begin, next),
+                range.begin < next ? "has two owners" : "has no owner and is not free");
+    next = range.end;
+  }
+  PECIA_CHECK(next == capacity_, "slot {} of {} has no owner and is not free", next, capacity_);
+}
+
 }  // namespace pecia::attention

@@ -21,6 +21,9 @@ class SlotPool {
   std::vector<parallel::SlotRange> take(int64_t count, int64_t next = -1);
   void give_back(const std::vector<parallel::SlotRange>& slots);
 
+  /// Throws InvalidArgument unless each slot is free, or in `taken` once.
+  void verify(std::vector<parallel::SlotRange> taken) const;
+
  private:
   int64_t capacity_, free_count_;
   std::map<int64_t, int64_t> free_;  ///< begin → end of free slots; ranges are never adjacent

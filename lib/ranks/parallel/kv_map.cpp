@@ -137,6 +137,7 @@ void KvMap::remove(SequenceId sequence) {
   PECIA_CHECK(removed.children == 0, "sequence {} still has {} children", sequence,
               removed.children);
   if (removed.parent) --at(*removed.parent).children;
+  if (removed.parked) count_parked(sequence, -1);
   for (int instance = 0; instance < instances_; ++instance)
     total_reserved_[instance] -= removed.reserved[instance];
   sequences_.erase(sequence);
@@ -225,12 +226,25 @@ void KvMap::park(SequenceId sequence) {
   for (int instance = 0; instance < instances_; ++instance)
     total_reserved_[instance] -= std::exchange(parked.reserved[instance], 0);
   parked.parked = true;
+  count_parked(sequence, 1);
+}
+
+void KvMap::count_parked(SequenceId sequence, int64_t sign) {
+  for (int instance = 0; instance < instances_; ++instance)
+    total_parked_[instance] += sign * held_by(sequence, instance);
+}
+
+int64_t KvMap::held_by(SequenceId sequence, int instance) const {
+  int64_t tokens = 0;
+  for (int part = 0; part < virtual_ranks_; ++part) tokens += held(sequence, instance, part);
+  return tokens;
 }
 
 void KvMap::bring_back(SequenceId sequence, const std::vector<int64_t>& reserved) {
   PECIA_CHECK(at(sequence).parked && reserved.size() == total_reserved_.size(),
               "sequence {} comes back to {} instances", sequence, reserved.size());
   at(sequence).parked = false;
+  count_parked(sequence, -1);
   for (int instance = 0; instance < instances_; ++instance)
     set_reserved(sequence, instance, reserved[instance]);
 }
@@ -262,6 +276,14 @@ void KvMap::set_state(SequenceId sequence, const SequenceState& state) {
 }
 
 void KvMap::verify() const {
+  std::vector<int64_t> reserved(instances_), parked(instances_);
+  for (const auto& [id, sequence] : sequences_)
+    for (int instance = 0; instance < instances_; ++instance) {
+      reserved[instance] += sequence.reserved[instance];
+      if (sequence.parked) parked[instance] += held_by(id, instance);
+    }
+  PECIA_CHECK(reserved == total_reserved_ && parked == total_parked_,
+              "the totals of what is reserved or parked are not those of the sequences");
   for (const auto& [id, sequence] : sequences_) {
     const int64_t first = sequence.parent ? length(*sequence.parent) : 0;
     std::vector<bool> held(sequence.length - first);

@@ -81,7 +81,10 @@ class KvMap {
  public:
   /// `virtual_ranks` is their number on each instance. It is 1 if none are played.
   explicit KvMap(int instances, int virtual_ranks = 1)
-      : instances_(instances), virtual_ranks_(virtual_ranks), total_reserved_(instances) {}
+      : instances_(instances),
+        virtual_ranks_(virtual_ranks),
+        total_reserved_(instances),
+        total_parked_(instances) {}
 
   int instances() const { return instances_; }
   int virtual_ranks() const { return virtual_ranks_; }
@@ -92,6 +95,7 @@ class KvMap {
   void add(SequenceId sequence, const std::vector<int64_t>& reserved,
            std::optional<SequenceId> parent = {});
   void remove(SequenceId sequence);
+  int64_t size() const { return static_cast<int64_t>(sequences_.size()); }
   bool contains(SequenceId sequence) const { return sequences_.contains(sequence); }
 
   /// Adds the new tokens of a pass. They are cached where their rows are, or where the placement
@@ -130,6 +134,8 @@ class KvMap {
   int64_t held(SequenceId sequence, int instance, int virtual_rank = 0) const {
     return part(sequence, instance, virtual_rank).tokens;
   }
+  /// Counts the sequence's own tokens that all virtual ranks of an instance hold.
+  int64_t held_by(SequenceId sequence, int instance) const;
   const std::vector<StridedRange>& ranges(SequenceId sequence, int instance,
                                           int virtual_rank = 0) const {
     return part(sequence, instance, virtual_rank).ranges;
@@ -140,11 +146,14 @@ class KvMap {
   std::vector<int> holders(SequenceId sequence) const;
 
   /// Throws InvalidArgument unless each token of each sequence is held once, its parent's tokens by
-  /// the parent, and no instance holds more than is reserved there.
+  /// the parent, no instance holds more than is reserved there, and the totals are those of all
+  /// sequences.
   void verify() const;
 
   /// Counts the tokens that all sequences together reserve on an instance.
   int64_t total_reserved(int instance) const { return total_reserved_.at(instance); }
+  /// Counts the tokens of parked sequences that an instance holds.
+  int64_t total_parked(int instance) const { return total_parked_.at(instance); }
 
  private:
   struct Held {
@@ -159,6 +168,7 @@ class KvMap {
     std::vector<int64_t> reserved;  ///< by instance
     std::vector<Held> parts;        ///< by instance, then by virtual rank
   };
+  void count_parked(SequenceId sequence, int64_t sign);
   void place(Sequence& sequence, const PassSequence& rows, const Team& team,
              const Placement& placement);
   const Sequence& at(SequenceId sequence) const;
@@ -171,6 +181,7 @@ class KvMap {
 
   int instances_, virtual_ranks_;
   std::vector<int64_t> total_reserved_;  ///< by instance
+  std::vector<int64_t> total_parked_;    ///< likewise
   std::unordered_map<SequenceId, Sequence> sequences_;
 };
 

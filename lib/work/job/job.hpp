@@ -84,7 +84,8 @@ enum class KvAdmission {
 /// Where keys and values of sequences that have to yield lie until they come back.
 enum class KvPark {
   host,  ///< in memory of the host
-  disk   ///< in the output folder
+  disk,  ///< in the output folder
+  off    ///< nowhere: these sequences read their tokens again
 };
 
 /// Whether, and in which folder, a draining run keeps the keys and values of unfinished prompts.
@@ -192,7 +193,7 @@ struct Job {
     std::optional<Precision> dtype;
     std::optional<int64_t> memory;         ///< bytes per rank
     std::optional<KvAdmission> admission;  ///< auto: demand, where teams change reserve
-    std::optional<KvPark> park;            ///< auto: host while it has memory, then disk
+    std::optional<KvPark> park;  ///< auto: host while it has memory, then disk, then nowhere
     KvKeeping keep = KvKeeping::what_is_read;
     KvSaving save;
   } kv;

@@ -241,9 +241,11 @@ std::vector<Field> make_schema() {
             "answers have needed so far, and more as it grows, while others yield; auto: demand, "
             "with cp: elastic reserve."),
       field("kv.park", PECIA_MEMBER(kv.park),
-            auto_or(word<KvPark>({{"host", KvPark::host}, {"disk", KvPark::disk}})),
-            "Where keys and values of sequences that yield lie until they come back; disk: in the "
-            "output folder; auto: in half of the host's free memory, then on disk."),
+            auto_or(word<KvPark>(
+                {{"host", KvPark::host}, {"disk", KvPark::disk}, {"off", KvPark::off}})),
+            "Where keys and values of sequences that yield lie until they come back; host: in half "
+            "of its free memory; disk: in the output folder; auto: in either. Where there is no "
+            "room, or it would take longer, and with off, sequences read their tokens again."),
       field("kv.keep", PECIA_MEMBER(kv.keep),
             word<KvKeeping>({{"auto", KvKeeping::what_is_read}, {"all", KvKeeping::all}}),
             "Tokens that layers with a sliding window keep; auto: those that the window reaches, "

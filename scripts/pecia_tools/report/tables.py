@@ -241,6 +241,7 @@ def what_ran(run: RunFolder) -> list[tuple[str, str]]:
             ("Modes", _modes_text(modes)),
             ("Chosen because", modes.get("why")),
             ("KV cache", _kv_text(modes)),
+            ("Memory on demand", _demand_text(report.document)),
             ("Attention of prompts", modes.get("attention_library")),
             ("Experts of prompts", modes.get("expert_library")),
             ("Threads", _if_known(modes.get("threads"), "{} per rank")),
@@ -289,6 +290,18 @@ def _kv_text(modes: dict[str, Any]) -> Optional[str]:
     recent = modes.get("kv_recent_tokens_per_rank")
     windows = "" if recent is None else f", {recent} in layers with a window"
     return f"{modes.get('kv_dtype')}, {tokens} tokens per rank{windows}"
+
+
+def _demand_text(document: dict[str, Any]) -> Optional[str]:
+    demand = (document.get("kv") or {}).get("demand")
+    if not demand:
+        return None
+    text = f"up to {plural(demand['most_at_once'], 'sequence')} at once"
+    if demand["parked"]:
+        text += f"; parked {demand['parked']} times, {count(demand['parked_tokens'])} tokens"
+    if demand.get("forgotten"):
+        text += f"; forgotten {demand['forgotten']} times, {count(demand['reread_tokens'])} tokens read again"
+    return text
 
 
 def _processor_text(machine: dict[str, Any]) -> Optional[str]:

@@ -358,6 +358,19 @@ class Tables(PageTest):
         self.assertEqual(rows["GPU"], "Voodoo 2, one per rank")
         self.assertEqual(rows["Weights"], "fp8, 1.0 MiB per rank")
 
+    def test_what_memory_on_demand_did(self) -> None:
+        demand = {"most_at_once": 9, "parked": 2, "parked_tokens": 300, "forgotten": 0, "reread_tokens": 0}
+        self.make(document=report_json(kv={"demand": demand}))
+        row = "Memory on demand"
+        self.assertEqual(
+            dict(what_ran(read_run(self.run_folder)))[row], "up to 9 sequences at once; parked 2 times, 300 tokens"
+        )
+        demand.update(parked=0, forgotten=4, reread_tokens=900)
+        self.make(document=report_json(kv={"demand": demand}))
+        self.assert_says(dict(what_ran(read_run(self.run_folder)))[row], "forgotten 4 times, 900 tokens read again")
+        self.make(document=report_json(kv={"demand": None}))
+        self.assertNotIn(row, dict(what_ran(read_run(self.run_folder))))
+
     def test_links_against_the_passes(self) -> None:
         self.make(document=report_json())
         table = declared(read_run(self.run_folder).report)
