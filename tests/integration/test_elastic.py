@@ -32,7 +32,8 @@ class ElasticTest(RunTest):
             (4, {"sp": 2}, "prefill_first"),
             (4, {"tp": 2, "prefill": "sp_tp"}, "chunked"),
             (4, {"dp": 2}, "prefill_first"),
-            (3, {"scheduler": "greedy"}, "prefill_first"),
+            (3, {"scheduler": "loongserve"}, "prefill_first"),
+            (4, {"scheduler": "loongserve", "tp": 2}, "prefill_first"),
             (4, {"elastic": {"min": 2, "max": 3}}, "prefill_first"),
         ):
             with self.subTest(ranks=ranks, parallel=parallel, policy=policy):
@@ -42,9 +43,8 @@ class ElasticTest(RunTest):
                 found = self.results(job)
                 self.assert_same_answers(found, wanted, wanted.rows(DONE))
                 self.assertTrue(all(b"elastic:" in mode for mode in found["mode"]), set(found["mode"]))
-                greedy = policy == "chunked" or "scheduler" in parallel
                 elastic = self.report(job)["elastic"]
-                self.assertEqual(elastic["scheduler"], "greedy" if greedy else "loongserve")
+                self.assertEqual(elastic["scheduler"], parallel.get("scheduler", "greedy"))
                 degrees = elastic["degrees"]
                 read = sum(degree["prefill_tokens"] for degree in degrees)
                 again = int((found["cached_tokens"] > 0).sum())  # the last token of the answer before

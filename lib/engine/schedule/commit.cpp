@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "lib/base/core/error.hpp"
@@ -218,6 +219,21 @@ void count_seconds(const Plan& plan, const std::vector<Outcome>& outcomes,
   }
 }
 
+/// The sequence's prompt has been read. Its instances leave the batch in which that was, but for those
+/// that keep some of what is still read, so that its answer waits for nothing.
+void leave_batch(SchedulerState& state, ActiveSequence& sequence) {
+  const int64_t batch = std::exchange(sequence.batch, -1);
+  sequence.readers.clear();
+  if (batch < 0 || !state.limits.parts.interrupts) return;
+  std::set<int32_t> leaving(sequence.instances.begin(), sequence.instances.end());
+  for (const ActiveSequence& other : state.active)
+    if (other.batch == batch)
+      for (const int32_t instance : other.instances) leaving.erase(instance);
+  for (ActiveSequence& other : state.active)
+    if (other.batch == batch)
+      std::erase_if(other.readers, [&](int32_t reader) { return leaving.contains(reader); });
+}
+
 }  // namespace
 
 void commit(SchedulerState& state, const Plan& plan, const std::vector<Outcome>& outcomes,
@@ -250,7 +266,7 @@ void commit(SchedulerState& state, const Plan& plan, const std::vector<Outcome>&
     }
     if (sequence.feeding()) sequence.fed += plan.items[i].rows.count;
     if (sequence.feeding()) continue;
-    sequence.readers.clear(), sequence.batch = -1;
+    leave_batch(state, sequence);
     PECIA_CHECK(sampled[i].has_value() == (plan.items[i].sampled_index >= 0),
                 "sequence {} was {}sampled", sequence.id, sampled[i] ? "" : "not ");
     if (sampled[i] == kernels::no_token) {

@@ -15,7 +15,7 @@ namespace {
 
 /// The instances that the prompt needs, or those that stand for them.
 std::vector<int32_t> instances_of(const SchedulerState& state, const ActiveSequence& sequence) {
-  return state.limits.elastic ? sequence.needed() : std::vector<int32_t>{0};
+  return state.limits.elastic ? sequence.instances : std::vector<int32_t>{0};
 }
 
 /// Whether the answers on the prompt's instances go first. Where it has several instances, the one

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "lib/engine/schedule/elastic_degree.hpp"
+#include "lib/engine/schedule/pass_budget.hpp"
 
 namespace pecia::schedule {
 namespace {

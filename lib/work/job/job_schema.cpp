@@ -136,7 +136,8 @@ std::vector<Field> make_schema() {
                 {{"greedy", TeamScheduler::greedy}, {"loongserve", TeamScheduler::loongserve}})),
             "With cp elastic, how requests get instances: greedy, each by itself as instances "
             "become free; loongserve, in batches of prompts that are dealt to instances by "
-            "LoongServe's four steps; auto: loongserve, or greedy with policy chunked."),
+            "LoongServe's four steps; auto: loongserve with objective ttft and policy "
+            "prefill_first, else greedy."),
       field("parallel.sp", PECIA_MEMBER(parallel.sp), auto_or(whole32(1, max_degree)),
             "Ranks that share a pass's rows and its heads (Ulysses)."),
       field("parallel.tp", PECIA_MEMBER(parallel.tp), auto_or(whole32(1, max_degree)),

@@ -111,12 +111,13 @@ void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num
     if (resources.cp > 1 && exchanges_heads) prefill.reset();  // the heads that levels exchange
   }
   const bool replays = job.batch.arrivals == job::Arrivals::replay;
-  if (resources.elastic)
-    resources.scheduler = job.parallel.scheduler.value_or(job.batch.policy == job::Policy::chunked
-                                                              ? job::TeamScheduler::greedy
-                                                              : job::TeamScheduler::loongserve);
   resources.objective = job.batch.objective.objective.value_or(
       replays ? job::Objective::ttft : job::Objective::throughput);
+  const bool deals =
+      resources.objective == job::Objective::ttft && job.batch.policy == job::Policy::prefill_first;
+  if (resources.elastic)
+    resources.scheduler = job.parallel.scheduler.value_or(deals ? job::TeamScheduler::loongserve
+                                                                : job::TeamScheduler::greedy);
   const parallel::Setting setting{
       resources.degrees(),          prefill,          job.parallel.ring, job.parallel.decode,
       job.parallel.shift_threshold, job.reproducible, resources.elastic};
