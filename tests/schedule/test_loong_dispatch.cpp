@@ -138,7 +138,7 @@ TEST(LoongDispatch, KeepsABatchOnTheFewestInstances) {
   schedule::ReadingBatch batch{{0, 1, 2}, {3, 1, 0}, 0};
   std::vector<LoongInstance> instances(4, {.free_slots = 10000});
   auto slots = keepers(prompts, batch, times_of(4), plain, instances);
-  const std::vector<int64_t> on_3_a{0, 0, 0, 3000}, on_3_b{0, 0, 0, 2000}, on_3_c{0, 0, 0, 4000};
+  const std::vector<int64_t> on_3_a{3000, 0, 0}, on_3_b{2000, 0, 0}, on_3_c{4000, 0, 0};
   EXPECT_EQ(slots, (std::vector{on_3_a, on_3_b, on_3_c}));
   EXPECT_EQ(instances[3].free_slots, 1000);
   EXPECT_EQ(instances[3].sequences, 3);
@@ -153,7 +153,7 @@ TEST(LoongDispatch, KeepsABatchOnTheFewestInstances) {
   // One is larger than any instance.
   std::vector<LoongInstance> small(4, {.free_slots = 3000});
   slots = keepers({prompt(5000)}, {{0}, {0, 1, 2}, 0}, times_of(4), plain, small);
-  EXPECT_EQ(slots, (std::vector<std::vector<int64_t>>{{2500, 2500, 0, 0}}));
+  EXPECT_EQ(slots, (std::vector<std::vector<int64_t>>{{2500, 2500, 0}}));
 
   // Ten answers of a fiftieth of a second take twice the time of a pass on one instance.
   std::vector<LoongInstance> many(4, {.free_slots = 10000});

@@ -16,6 +16,7 @@
 #include <random>
 
 #include "apps/bench/commands.hpp"
+#include "apps/bench/schedule/dealing.hpp"
 #include "apps/bench/schedule/plans.hpp"
 #include "apps/bench/schedule/spread.hpp"
 #include "apps/bench/support/results.hpp"
@@ -31,6 +32,7 @@ struct ScheduleOptions {
   std::vector<int64_t> plan_ranks, plan_sequences = {1, 64, 256};
   std::vector<int64_t> spread_hosts, spread_gb = {16, 141};
   int64_t storage_gbs = 50;
+  bool dealing = false;
 };
 
 constexpr int64_t kv_bytes_per_token = 2 * 32 * 4096 * 2;
@@ -159,8 +161,40 @@ void run_spread(const Session& session, const ScheduleOptions& options) {
     }
 }
 
+/// One decision of LoongServe's four steps with all requests waiting, which play no batch.
+void run_dealing(const Session& session, const ScheduleOptions& options) {
+  Results results(session, fmt::format("one dealing of {} requests", options.requests),
+                  {{"requests", options.requests}});
+  results.columns("instances|half of them answer| objective|      ms|begin|batches");
+  std::vector<int64_t> prompts;
+  for (const schedule::SimulatedRequest& request : make_requests(options))
+    prompts.push_back(request.turns.front().prompt_tokens);
+  for (const int64_t instances : options.instances)
+    for (const bool half_busy : {false, true})
+      for (const auto& [name, goal] : {std::pair("throughput", schedule::ReadingGoal::makespan),
+                                       {"ttft", schedule::ReadingGoal::mean}}) {
+        std::vector<double> ms;
+        Dealing found;
+        for (int run = 0; run < session.options.runs; ++run) {
+          found = deal(static_cast<int>(instances), prompts, kv_tokens, team_times(instances), goal,
+                       half_busy);
+          ms.push_back(1e3 * found.seconds);
+        }
+        const double median = spread(ms).median;
+        results.row("{}|{}|{}|{:.2f}|{}|{}", instances, half_busy ? "yes" : "no", name, median,
+                    found.prompts, found.batches);
+        results.write({{"instances", instances},
+                       {"half_busy", half_busy},
+                       {"objective", name},
+                       {"ms", median},
+                       {"begin", found.prompts},
+                       {"batches", found.batches}});
+      }
+}
+
 void run_schedule(const Session& session, const ScheduleOptions& options) {
   session.require_one_rank("it plays all instances itself");
+  if (options.dealing) return run_dealing(session, options);
   if (!options.plan_ranks.empty()) return run_plans(session, options);
   if (!options.spread_hosts.empty()) return run_spread(session, options);
   Results results(session, fmt::format("decisions of elastic teams, {} requests", options.requests),
@@ -212,6 +246,8 @@ void add_schedule(CLI::App& app, Chosen& chosen) {
                   [options](const Session& session) { run_schedule(session, *options); });
   command.positive("--instances", &options->instances, "Instances");
   command.positive("--requests", &options->requests, "Requests, which wait from the beginning on");
+  command.flag("--dealing", &options->dealing,
+               "Time one decision of LoongServe's steps in place of a batch");
   command.positive("--max-tokens", &options->max_tokens, "Cut prompts to this length");
   command.positive(
       "--plan-ranks", &options->plan_ranks,

@@ -25,17 +25,15 @@ double read_s(const LoongView& view, size_t prompts, size_t instances, const Tea
                    static_cast<int>(instances), limits.batch.rows_per_instance);
 }
 
-/// The instance with answers that has the most free slots, and is not taken yet.
-std::optional<int32_t> freest_with_answers(const LoongView& view,
-                                           const std::vector<int32_t>& taken) {
-  std::optional<int32_t> chosen;
-  for (size_t i = 0; i < view.instances.size(); ++i) {
-    const LoongInstance& instance = view.instances[i];
-    if (!instance.answers || instance.reads || has(taken, static_cast<int32_t>(i))) continue;
-    if (!chosen || instance.free_slots > view.instances[*chosen].free_slots)
-      chosen = static_cast<int32_t>(i);
-  }
-  return chosen;
+/// Instances with answers and no prompts, those with the most free slots first.
+std::vector<int32_t> with_answers(const LoongView& view) {
+  std::vector<int32_t> found;
+  for (size_t i = 0; i < view.instances.size(); ++i)
+    if (view.instances[i].answers && !view.instances[i].reads)
+      found.push_back(static_cast<int32_t>(i));
+  std::ranges::stable_sort(found, std::ranges::greater(),
+                           [&](int32_t i) { return view.instances[i].free_slots; });
+  return found;
 }
 
 /// Whether others of the team have room for what its answers use on an instance.
@@ -74,6 +72,8 @@ Dispatched dispatch(const LoongView& view, const TeamTimes& times, const LoongLi
         answers.weight * read_s(view, taken.prompts + 1, taken.instances.size() + 1, times, limits);
     return gain > cost;
   };
+  const std::vector<int32_t> others = with_answers(view);
+  auto other = others.begin();
   while (taken.prompts < view.waiting.size()) {
     const PromptToRead& prompt = view.waiting[taken.prompts];
     const bool fits = prompt.slots <= free;
@@ -84,10 +84,10 @@ Dispatched dispatch(const LoongView& view, const TeamTimes& times, const LoongLi
       filled += std::min(prompt.tokens, enough);
       continue;
     }
-    const auto other = freest_with_answers(view, taken.instances);
-    if (!other || std::ssize(taken.instances) >= times.degrees() || !preempts(prompt, *other))
+    if (other == others.end() || std::ssize(taken.instances) >= times.degrees() ||
+        !preempts(prompt, *other))
       break;
-    take(*other);
+    take(*other++);
   }
   if (taken.prompts == 0) taken.instances.clear();
   return taken;
@@ -148,38 +148,31 @@ std::optional<size_t> joined_batch(const PromptToRead& prompt,
 
 namespace {
 
-/// Slots for a prompt on one of the first `count` instances of its batch; absent: none has room.
-std::optional<std::vector<int64_t>> on_one(const ReadingBatch& batch, size_t count, int64_t slots,
-                                           int64_t most_sequences,
-                                           const std::vector<LoongInstance>& left) {
-  const auto load = [&](size_t which) {
-    return std::pair(left[which].sequences, -left[which].free_slots);
+/// Slots for a prompt on one of the first `count` places of its batch; absent: none has room.
+std::optional<std::vector<int64_t>> on_one(const std::vector<LoongInstance>& places, size_t count,
+                                           int64_t slots, int64_t most_sequences) {
+  const auto load = [&](size_t place) {
+    return std::pair(places[place].sequences, -places[place].free_slots);
   };
   std::optional<size_t> keeper;
   for (size_t place = 0; place < count; ++place) {
-    const size_t instance = batch.instances[place];
-    if (left[instance].free_slots < slots || left[instance].sequences >= most_sequences) continue;
-    if (!keeper || load(instance) < load(*keeper)) keeper = instance;
+    if (places[place].free_slots < slots || places[place].sequences >= most_sequences) continue;
+    if (!keeper || load(place) < load(*keeper)) keeper = place;
   }
   if (!keeper) return {};
-  std::vector<int64_t> own(left.size());
+  std::vector<int64_t> own(places.size());
   own[*keeper] = slots;
   return own;
 }
 
-/// Slots for a prompt on `least` or more of the first `count` instances of its batch.
-std::optional<std::vector<int64_t>> on_several(const ReadingBatch& batch, size_t least,
-                                               size_t count, int64_t slots,
-                                               const std::vector<LoongInstance>& left) {
+/// Slots for a prompt on `least` or more of the first `count` places of its batch.
+std::optional<std::vector<int64_t>> on_several(const std::vector<LoongInstance>& places,
+                                               size_t least, size_t count, int64_t slots) {
   std::vector<int64_t> free;
-  for (size_t place = 0; place < count; ++place)
-    free.push_back(left[batch.instances[place]].free_slots);
-  const auto shares =
-      slots_on_fewest(slots, free, static_cast<int>(least), static_cast<int>(count));
-  if (!shares) return {};
-  std::vector<int64_t> own(left.size());
-  for (size_t place = 0; place < count; ++place) own[batch.instances[place]] = (*shares)[place];
-  return own;
+  for (size_t place = 0; place < count; ++place) free.push_back(places[place].free_slots);
+  auto shares = slots_on_fewest(slots, free, static_cast<int>(least), static_cast<int>(count));
+  if (shares) shares->resize(places.size());
+  return shares;
 }
 
 }  // namespace
@@ -196,29 +189,29 @@ std::vector<std::vector<int64_t>> keepers(const std::vector<PromptToRead>& promp
   const size_t least = limits.parts.scales_down
                            ? std::min(most, std::max(several, (num_prompts + rows - 1) / rows))
                            : most;
-  int64_t largest = 0;
-  for (const size_t instance : batch.instances)
-    largest = std::max(largest, instances[instance].free_slots);
+  std::vector<LoongInstance> places;
+  for (const size_t instance : batch.instances) places.push_back(instances[instance]);
+  const int64_t largest = std::ranges::max(places, {}, &LoongInstance::free_slots).free_slots;
   for (size_t count = least; count <= most; ++count) {
-    std::vector<LoongInstance> left = instances;
+    std::vector<LoongInstance> left = places;
     std::vector<std::vector<int64_t>> slots;
     for (const size_t prompt : batch.prompts) {
       const int64_t needed = prompts[prompt].slots;
       std::optional<std::vector<int64_t>> own;
       if (several == 1 && limits.parts.scales_down)
-        own = on_one(batch, count, needed,
-                     count < most ? limits.sequences : std::numeric_limits<int64_t>::max(), left);
+        own = on_one(left, count, needed,
+                     count < most ? limits.sequences : std::numeric_limits<int64_t>::max());
       if (!own && (count == most || several > 1 || needed > largest))
-        own = on_several(batch, limits.parts.scales_down ? several : count, count, needed, left);
+        own = on_several(left, limits.parts.scales_down ? several : count, count, needed);
       if (!own) break;
-      for (size_t instance = 0; instance < left.size(); ++instance) {
-        left[instance].free_slots -= (*own)[instance];
-        left[instance].sequences += (*own)[instance] > 0;
+      for (size_t place = 0; place < left.size(); ++place) {
+        left[place].free_slots -= (*own)[place];
+        left[place].sequences += (*own)[place] > 0;
       }
       slots.push_back(std::move(*own));
     }
     if (slots.size() < num_prompts) continue;
-    instances = std::move(left);
+    for (size_t place = 0; place < most; ++place) instances[batch.instances[place]] = left[place];
     return slots;
   }
   return {};

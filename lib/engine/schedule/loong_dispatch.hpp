@@ -96,7 +96,7 @@ std::optional<size_t> joined_batch(const PromptToRead& prompt,
                                    const TeamTimes& times, const LoongLimits& limits,
                                    const std::function<bool(size_t)>& has_room);
 
-/// Step 4. Slots by instance for each prompt of the batch: on the fewest of its instances that have
+/// Step 4. Slots for each prompt of the batch, by place among its instances: on the fewest of its instances that have
 /// them all, one for each prompt where one has room. An instance has no more rows of answers than
 /// make a decode pass take twice the time of one row, as long as there are others. `free_slots` and
 /// `sequences` of the instances change accordingly. Empty: there is no such place, as when a prompt

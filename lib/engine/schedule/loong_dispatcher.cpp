@@ -68,6 +68,14 @@ PromptToRead prompt_of(const SchedulerState& state, const RequestState& request)
   return {tokens, state.needs.of_request(request.request), one_by(static_cast<double>(tokens))};
 }
 
+Slots by_instance(const SchedulerState& state, const std::vector<size_t>& instances,
+                  const std::vector<int64_t>& by_place) {
+  Slots slots(state.limits.ring_size);
+  for (size_t place = 0; place < instances.size(); ++place)
+    slots[instances[place]] = by_place[place];
+  return slots;
+}
+
 /// Gives the team's sequences on the instance the same slots on others of the team. Those that hold
 /// keys there leave it with a pass of their own; the others have left it now.
 void leave(SchedulerState& state, const std::vector<int32_t>& team, int32_t instance) {
@@ -163,8 +171,9 @@ std::vector<Beginning> LoongDispatcher::join(
     if (!chosen) continue;
     view.instances = std::move(left);
     batches[*chosen].weight += prompt.weight;
-    beginning.push_back(
-        {request, slots.front(), by_number.at(numbers[*chosen]).second, numbers[*chosen]});
+    beginning.push_back({request,
+                         by_instance(state, batches[*chosen].batch.instances, slots.front()),
+                         by_number.at(numbers[*chosen]).second, numbers[*chosen]});
   }
   return beginning;
 }
@@ -194,7 +203,8 @@ std::vector<Beginning> LoongDispatcher::dispatch(
     std::vector<int32_t> readers(batch.instances.begin(), batch.instances.end());
     std::ranges::sort(readers);
     for (size_t i = 0; i < slots.size(); ++i)
-      beginning.push_back({waiting[batch.prompts[i]], slots[i], readers, batches_});
+      beginning.push_back({waiting[batch.prompts[i]], by_instance(state, batch.instances, slots[i]),
+                           readers, batches_});
     if (limits_.goal == ReadingGoal::makespan)  // others help as they become free
       for (Beginning& of : std::span(beginning).last(slots.size()))
         of.readers.clear(), of.batch = -1;

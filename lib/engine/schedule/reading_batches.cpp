@@ -15,7 +15,7 @@ namespace {
 
 constexpr double never = std::numeric_limits<double>::infinity();
 constexpr size_t most_instances = 16, instances_of_a_part = 8;
-constexpr size_t units_of_an_instance = 3;
+constexpr size_t units_of_an_instance = 2, fewest_units = 8;
 
 /// What a team of `degree` instances computes of a prompt, all passes together.
 PassWork whole_work(int64_t tokens, int degree, int64_t rows_per_instance) {
@@ -105,7 +105,7 @@ class Program {
   void make_units() {
     int64_t all = 0, tokens = 0;
     for (const PromptToRead& prompt : prompts_) all += prompt.tokens;
-    const size_t most = units_of_an_instance * instances_.size();
+    const size_t most = std::max(fewest_units, units_of_an_instance * instances_.size());
     const int64_t share = prompts_.size() <= most ? 0 : all / static_cast<int64_t>(most);
     for (size_t i = 0; i < order_.size(); ++i) {
       const PromptToRead& prompt = prompts_[order_[i]];
