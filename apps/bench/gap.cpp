@@ -5,7 +5,7 @@
 ///
 /// A small trace has five prompts of 500 to 200 000 tokens, evenly over the logarithm of the length,
 /// for four instances; they come at such a rate that four instances are busy for a half, or for nine
-/// tenths, of the time. Large ones are those of goodput.cpp's mixed requests.
+/// tenths, of the time. Large traces have lengths like goodput.cpp's mixed requests.
 
 #include <algorithm>
 #include <array>

@@ -5,7 +5,7 @@
 /// change and in a static grid. The schedulers are the real ones; machine and passes are a model
 /// (schedule/a800_service.hpp), and nothing is computed.
 ///
-/// Requests are those of a trace (JSONL as Mooncake's: timestamp in ms, input_length, output_length),
+/// Requests come from a trace (JSONL as Mooncake's: timestamp in ms, input_length, output_length),
 /// or of mixed lengths that come in bursts: gaps between them have a gamma distribution.
 
 #include <algorithm>

@@ -122,14 +122,13 @@ TEST(LoongDispatch, EmptiesNoneWhoseKeysHaveNoRoom) {
 }
 
 TEST(LoongDispatch, LetsAShortPromptJoinABatchUnderWay) {
-  const std::vector<schedule::BatchUnderWay> batches{{{{}, {0, 1}, 0}, 5, 1e-4},
-                                                     {{{}, {2, 3}, 0}, 9, 1e-4}};
+  const std::vector<schedule::BatchUnderWay> batches{{0, {0, 1}, 5, 1e-4}, {1, {2, 3}, 9, 1e-4}};
   const auto anywhere = [](size_t) { return true; };
   EXPECT_EQ(joined_batch(prompt(100), batches, times_of(4), plain, anywhere), 1u);
   EXPECT_EQ(joined_batch(prompt(100), batches, times_of(4), plain,
                          [](size_t batch) { return batch == 0; }),
             0u);
-  // Its own weight of 1 / 20 000 for 9 s is less than that of the batch for 10 s.
+  // Its own weight of 1 / 20 000 for 9 s is less than the batch's for 10 s.
   EXPECT_EQ(joined_batch(prompt(20000), batches, times_of(4), plain, anywhere), std::nullopt);
 }
 

@@ -68,8 +68,8 @@ struct ActiveSequence {
   bool timed = false;              ///< the next turn is known to end in time
   bool changed = false;            ///< instances that knew of it have to hear of it again
   std::vector<int32_t> instances;  ///< with its slots or keys, sorted, where teams change
-  std::vector<int32_t> readers;    ///< of its first prompt, sorted, where they were chosen with
-                                   ///< those of other prompts; else empty
+  std::vector<int32_t> readers;    ///< of its first prompt, sorted, where a batch of prompts was
+                                   ///< dealt to them; else empty
   int64_t batch = -1;              ///< of its readers' prompts
   int32_t leaves = -1;             ///< the instance from which its keys move with its next token
   std::vector<int32_t>
@@ -118,14 +118,14 @@ struct ActiveSequence {
   bool is_branch() const { return origin->is_fork() && !is_prefix; }
   /// Whether the branch goes on with the answer whose prompt is the prefix.
   bool continues_prefix() const { return is_branch() && turn == 0; }
-  /// Tokens to read before anything is sampled; of a sequence that was forgotten, those of the
-  /// present run.
+  /// Tokens to read before anything is sampled; of a sequence that was forgotten, what is left of
+  /// the present run.
   int64_t unread() const {
     if (again) return again->present().generated ? 0 : again->left_of_run();
     return std::ssize(feed) - fed;
   }
   bool feeding() const { return unread() > 0; }
-  /// The instances that read it: those that were chosen for its prompt, or else its own.
+  /// The instances that read it: where its prompt was dealt to some, these, or else its own.
   const std::vector<int32_t>& needed() const { return readers.empty() ? instances : readers; }
   /// Whether the turn's prompt has been read.
   bool has_read() const { return begun && fed == std::ssize(feed); }

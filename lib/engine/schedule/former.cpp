@@ -14,8 +14,8 @@ namespace {
 
 /// Tokens that the prompt's next chunk takes with `room` in the pass; 0: none now. Chunks end at
 /// multiples of `batch`, also after a chunk that was cut for lack of time. Where the pass itself is
-/// `cut`, they end before that, too: after whole units, or anywhere if teams change. Where the layout must not matter, the end of a fork's first turn has
-/// chunks of its own, as it has without sharing.
+/// `cut`, they end before that, too: after whole units, or anywhere if teams change. Where the layout
+/// must not matter, the end of a fork's first turn has chunks of its own, as it has without sharing.
 int64_t chunk_tokens(const SchedulerLimits& limits, const ActiveSequence& sequence, int64_t batch,
                      int64_t room, bool cut) {
   const auto& again = sequence.again;

@@ -31,13 +31,13 @@ void KnownTimes::add(const Plan& plan, bool restored, double seconds) {
   }
   if (!teams || restored) return;
   const auto [prompts, answers] = busiest_work(plan);
-  if (moves_between(plan)) return;  // it has the keys of other passes to move, too
+  if (moves_between(plan)) return;  // its keys travel, as in no other pass
   const int degree = plan.teams.front().size();
   const double prompts_s = teams->seconds(degree, PassKind::prefill, prompts);
   const double answers_s = teams->seconds(degree, PassKind::decode, answers);
+  const double both_s = prompts_s + answers_s;
   const auto take = [&](PassKind kind, const PassWork& work, double expected_s) {
-    if (work.rows > 0)
-      teams->add(degree, kind, work, seconds * expected_s / (prompts_s + answers_s));
+    if (work.rows > 0 && both_s > 0) teams->add(degree, kind, work, seconds * expected_s / both_s);
   };
   take(PassKind::prefill, prompts, prompts_s);
   take(PassKind::decode, answers, answers_s);

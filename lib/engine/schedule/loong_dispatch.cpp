@@ -137,8 +137,7 @@ std::optional<size_t> joined_batch(const PromptToRead& prompt,
   double most = 0;
   for (size_t i = 0; i < batches.size(); ++i) {
     const double cost =
-        batches[i].weight * reading_s(times, {prompt},
-                                      static_cast<int>(batches[i].batch.instances.size()),
+        batches[i].weight * reading_s(times, {prompt}, static_cast<int>(batches[i].readers.size()),
                                       limits.batch.rows_per_instance);
     const double gain = prompt.weight * batches[i].rest_s;
     if (gain - cost > most && has_room(i)) chosen = i, most = gain - cost;

@@ -74,30 +74,30 @@ Dispatched dispatch(const LoongView& view, const TeamTimes& times, const LoongLi
 
 /// Step 2. Adds instances with answers whose keys have room on the other instances of their team,
 /// those with the fewest used slots first, as long as the prompts are read sooner by more (gain) than
-/// moving the keys delays the answers (cost). A makespan gains nothing by it, and a
-/// sequence that must have several instances keeps them. Returns the instances
-/// to be emptied.
+/// moving the keys delays the answers (cost). A makespan gains nothing by it, and a sequence that must
+/// have several instances keeps them. Returns the instances to be emptied.
 std::vector<int32_t> shrink(const LoongView& view, const TeamTimes& times,
                             const LoongLimits& limits, Dispatched& dispatched);
 
 /// A batch under way, as a prompt that waits sees it.
 struct BatchUnderWay {
-  ReadingBatch batch;  ///< its instances
-  double rest_s = 0;   ///< until all of it is read
-  double weight = 0;   ///< of its prompts together
+  int64_t number = 0;
+  std::vector<int32_t> readers;
+  double rest_s = 0;  ///< until all of it is read
+  double weight = 0;  ///< of its prompts together
 };
 
 /// The batch that a prompt joins which no instance can read now: between two passes, if its wait for
-/// the end of the batch (gain) weighs more than that of the batch for it (cost). Of several that
-/// with the greatest difference. Absent: it waits. `has_room`: whether a batch's instances have the
+/// the end of the batch (gain) weighs more than the batch's wait for it (cost). Of several batches
+/// the one with the greatest difference. Absent: it waits. `has_room`: whether a batch's instances have the
 /// slots. The paper reads a batch in one pass and has no such choice.
 std::optional<size_t> joined_batch(const PromptToRead& prompt,
                                    const std::vector<BatchUnderWay>& batches,
                                    const TeamTimes& times, const LoongLimits& limits,
                                    const std::function<bool(size_t)>& has_room);
 
-/// Step 4. Slots for each prompt of the batch, by place among its instances: on the fewest of its instances that have
-/// them all, one for each prompt where one has room. An instance has no more rows of answers than
+/// Step 4. Slots for each prompt of the batch, by place among its instances: on the fewest that have
+/// them all, and on one of these for each prompt where one has room. An instance has no more rows of answers than
 /// make a decode pass take twice the time of one row, as long as there are others. `free_slots` and
 /// `sequences` of the instances change accordingly. Empty: there is no such place, as when a prompt
 /// has to be on several instances.

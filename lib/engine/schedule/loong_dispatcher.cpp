@@ -68,7 +68,7 @@ PromptToRead prompt_of(const SchedulerState& state, const RequestState& request)
   return {tokens, state.needs.of_request(request.request), one_by(static_cast<double>(tokens))};
 }
 
-Slots by_instance(const SchedulerState& state, const std::vector<size_t>& instances,
+Slots by_instance(const SchedulerState& state, const std::vector<int32_t>& instances,
                   const std::vector<int64_t>& by_place) {
   Slots slots(state.limits.ring_size);
   for (size_t place = 0; place < instances.size(); ++place)
@@ -135,32 +135,27 @@ std::vector<Beginning> LoongDispatcher::join(
   if (!limits_.parts.interrupts || limits_.goal != ReadingGoal::mean || waiting.empty())
     return beginning;
   const TeamTimes& times = *state.times.teams;
-  std::map<int64_t, std::pair<BatchUnderWay, std::vector<int32_t>>> by_number;
+  std::map<int64_t, BatchUnderWay> by_number;
   for (const ActiveSequence& sequence : state.active) {
     if (sequence.readers.empty() || sequence.unread() <= sequence.in_pass) continue;
-    auto& [of, readers] = by_number[sequence.batch];
-    readers = sequence.readers;
-    of.batch.instances.assign(readers.begin(), readers.end());
-    of.rest_s += times.prefill_s(static_cast<int>(readers.size()), state.map.length(sequence.id),
+    BatchUnderWay& of = by_number[sequence.batch];
+    of.number = sequence.batch, of.readers = sequence.readers;
+    of.rest_s += times.prefill_s(static_cast<int>(of.readers.size()), state.map.length(sequence.id),
                                  sequence.unread() - sequence.in_pass,
-                                 limits_.batch.rows_per_instance * std::ssize(readers));
+                                 limits_.batch.rows_per_instance * std::ssize(of.readers));
     of.weight += one_by(static_cast<double>(first_tokens(sequence.request())));
   }
   if (by_number.empty()) return beginning;
   std::vector<BatchUnderWay> batches;
-  std::vector<int64_t> numbers;
-  for (auto& [number, of] : by_number) {
-    numbers.push_back(number);
-    batches.push_back(of.first);
-  }
+  for (auto& [number, of] : by_number) batches.push_back(std::move(of));
   LoongView view = view_of(state);
   for (const auto& request : waiting.first(std::min(waiting.size(), most_waiting))) {
     const PromptToRead prompt = prompt_of(state, *request);
     std::vector<std::vector<int64_t>> slots;
     std::vector<LoongInstance> left;
     const auto has_room = [&](size_t which) {
-      ReadingBatch one = batches[which].batch;
-      one.prompts = {0};
+      const std::vector<int32_t>& readers = batches[which].readers;
+      const ReadingBatch one{{0}, {readers.begin(), readers.end()}, 0};
       std::vector<LoongInstance> instances = view.instances;
       auto found = keepers({prompt}, one, times, limits_, instances);
       if (found.empty()) return false;
@@ -170,10 +165,10 @@ std::vector<Beginning> LoongDispatcher::join(
     const auto chosen = joined_batch(prompt, batches, times, limits_, has_room);
     if (!chosen) continue;
     view.instances = std::move(left);
-    batches[*chosen].weight += prompt.weight;
-    beginning.push_back({request,
-                         by_instance(state, batches[*chosen].batch.instances, slots.front()),
-                         by_number.at(numbers[*chosen]).second, numbers[*chosen]});
+    BatchUnderWay& batch = batches[*chosen];
+    batch.weight += prompt.weight;
+    beginning.push_back(
+        {request, by_instance(state, batch.readers, slots.front()), batch.readers, batch.number});
   }
   return beginning;
 }
@@ -199,15 +194,15 @@ std::vector<Beginning> LoongDispatcher::dispatch(
       continue;
     for (size_t& instance : batch.instances) instance = dispatched.instances[instance];
     const auto slots = keepers(view.waiting, batch, times, limits_, view.instances);
-    if (slots.empty()) continue;
-    std::vector<int32_t> readers(batch.instances.begin(), batch.instances.end());
+    const std::vector<int32_t> places(batch.instances.begin(), batch.instances.end());
+    std::vector<int32_t> readers = places;
     std::ranges::sort(readers);
+    // Of a makespan others help with each pass as they become free.
+    const bool fixed = limits_.goal == ReadingGoal::mean;
     for (size_t i = 0; i < slots.size(); ++i)
-      beginning.push_back({waiting[batch.prompts[i]], by_instance(state, batch.instances, slots[i]),
-                           readers, batches_});
-    if (limits_.goal == ReadingGoal::makespan)  // others help as they become free
-      for (Beginning& of : std::span(beginning).last(slots.size()))
-        of.readers.clear(), of.batch = -1;
+      beginning.push_back({waiting[batch.prompts[i]], by_instance(state, places, slots[i]),
+                           fixed ? readers : std::vector<int32_t>{}, fixed ? batches_ : -1});
+    if (slots.empty()) continue;
     for (const int32_t instance : leaving)
       if (std::ranges::count(readers, instance) > 0)
         leave(state, view.answers[*view.instances[instance].answers].instances, instance);

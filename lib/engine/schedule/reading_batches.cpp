@@ -168,9 +168,6 @@ std::vector<ReadingBatch> solve(const TeamTimes& times, const std::vector<Prompt
   return batches;
 }
 
-}  // namespace
-namespace {
-
 /// Instances that have prompts of their own.
 struct Part {
   std::vector<size_t> instances, prompts;

@@ -2,6 +2,7 @@
 #include "lib/engine/schedule/scheduler.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "lib/base/core/error.hpp"
@@ -149,11 +150,17 @@ void Scheduler::begin_requests(double now) {
   // A prefix whose branches wait for slots is not joined by others that would wait, too.
   const auto waits = [&](const auto& fork) { return fork->active_branches == 0 && in_time(fork); };
   if (admission_.demand().on() && std::ranges::any_of(state_.forks, waits)) return;
-  if (loong_)
-    while (begin_batches(now)) {
-    }
-  Room left = state_.waiting.empty() || loong_ ? Room{} : state_.room();
-  for (auto next = state_.waiting.begin(); !loong_ && room() && next != state_.waiting.end();) {
+  if (!loong_) begin_one_by_one(now);
+  while (loong_ && begin_batches(now)) {
+  }
+  if (!state_.late.empty() && room()) begin_late(now);
+}
+
+/// Begins waiting requests, each by itself.
+void Scheduler::begin_one_by_one(double now) {
+  Room left = state_.waiting.empty() ? Room{} : state_.room();
+  for (auto next = state_.waiting.begin();
+       running() < state_.limits.max_sequences && next != state_.waiting.end();) {
     const auto request = *next;
     if (!time_.in_time_alone(state_, request->request, now)) {
       state_.late.push_back(request);
@@ -164,7 +171,6 @@ void Scheduler::begin_requests(double now) {
     }
     next = state_.waiting.erase(next);
   }
-  if (!state_.late.empty() && room()) begin_late(now);
 }
 
 /// Begins requests with instances that are dealt to them together. With an end of time only one
@@ -181,20 +187,22 @@ bool Scheduler::begin_batches(double now) {
       ready.push_back(waiting);
     return late;
   });
-  int64_t begun = 0;
+  std::set<std::shared_ptr<RequestState>> begun;
   const auto begin = [&](const std::vector<Beginning>& beginning) {
     for (const Beginning& of : beginning) {
       const Grant grant = admission_.grant_of(state_, *of.request, of.slots);
       state_.begin(of.request, grant.reserved, grant.credit, grant.room);
       state_.active.back().readers = of.readers;
       state_.active.back().batch = of.batch;
-      std::erase(state_.waiting, of.request), std::erase(ready, of.request);
-      ++begun;
+      begun.insert(of.request);
     }
   };
+  const auto has_begun = [&](const auto& request) { return begun.contains(request); };
   begin(loong_->dispatch(state_, ready));
+  std::erase_if(ready, has_begun);
   begin(loong_->join(state_, ready));
-  return limited() && begun > 0;
+  std::erase_if(state_.waiting, has_begun);
+  return limited() && !begun.empty();
 }
 
 /// Begins a request that will not be answered in time, where begins_anyway holds.

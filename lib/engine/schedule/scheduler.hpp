@@ -5,8 +5,9 @@
 /// it is a state machine that is tested by itself.
 ///
 /// It is a loop over four policies, which read one state and know nothing of each other: Admission
-/// (memory; with it Demand, which also moves sequences out of memory and back), Order, TimeBudget and a Former. What it holds from its limits never changes, but for
-/// the times of passes and an assumed end.
+/// (memory; with it Demand, which also moves sequences out of memory and back), Order, TimeBudget and
+/// a Former; with parallel.scheduler: loongserve a LoongDispatcher says what begins where. What it
+/// holds from its limits never changes, but for the times of passes and an assumed end.
 
 #include <memory>
 #include <optional>
@@ -113,6 +114,7 @@ class Scheduler {
   void reconsider(double now);
   void begin_turns(double now);
   void begin_requests(double now);
+  void begin_one_by_one(double now);
   bool begin_batches(double now);
   void begin_late(double now);
   bool begin(const std::shared_ptr<RequestState>& request, Room& left);

@@ -42,7 +42,7 @@ int32_t master_of(const SchedulerState& state, const ActiveSequence& sequence,
   return *chosen;
 }
 
-/// Whether the prompt can be read with the one that comes first in a pass.
+/// Whether the prompt can be read in the same pass as `first`.
 bool reads_with(const ActiveSequence& prompt, const ActiveSequence& first) {
   if (prompt.fed < prompt.restore_end || prompt.batch != first.batch) return false;
   return first.readers.empty() ? prompt.readers.empty() && prompt.instances == first.instances

@@ -13,7 +13,7 @@
 namespace pecia::schedule {
 namespace {
 
-/// The instances that the prompt needs, or those that stand for them.
+/// The instances that have the sequence's slots; without changing teams, the first for all.
 std::vector<int32_t> instances_of(const SchedulerState& state, const ActiveSequence& sequence) {
   return state.limits.elastic ? sequence.instances : std::vector<int32_t>{0};
 }
@@ -125,11 +125,11 @@ std::vector<int32_t> readers_of(const SchedulerState& state, const ActiveSequenc
   const SchedulerLimits& limits = state.limits;
   std::vector<int32_t> team = sequence.needed();
   if (!sequence.readers.empty() && !limits.parts.interrupts) return team;
+  if (!limits.waits_least() && !state.waiting.empty()) return team;
   std::vector<bool> taken(limits.ring_size);  // or dealt to prompts of others
   for (const int32_t instance : team) taken[instance] = true;
   for (const ActiveSequence& other : state.active)
     for (const int32_t reader : other.readers) taken[reader] = true;
-  if (!limits.waits_least() && !state.waiting.empty()) return team;
   const Room used = state.room();
   int64_t waiting = 1;
   for (const int32_t instance : team)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Which instances read a prompt together where teams change, how far in one pass, and whether the
-/// answers on them go first; the latter also where all instances are one team. Functions of the state and its times, which add what was decided.
+/// answers on them go first; the latter also where all instances are one team. Functions of the state
+/// and its times, which add what was decided.
 
 #include <cstdint>
 #include <set>

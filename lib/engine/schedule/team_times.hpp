@@ -61,8 +61,8 @@ struct DegreeTimes {
 /// A degree that was never measured follows the present rates of one instance, so it changes when
 /// these are measured. Travel of cached tokens' keys is no part of the rates: it is added to prefill
 /// passes, and taken off the time of measured ones, as far as attention does not hide it. A pass that
-/// lasts less than its keys should travel shows that links are faster. Errors: every function throws InvalidArgument unless 1 ≤ degree ≤ degrees()
-/// and all numbers are finite and not negative.
+/// lasts less than its keys should travel shows that links are faster. Errors: every function throws
+/// InvalidArgument unless 1 ≤ degree ≤ degrees() and all numbers are finite and not negative.
 class TeamTimes {
  public:
   /// `alone` may hold measured passes. `degrees` is the largest degree of a team.

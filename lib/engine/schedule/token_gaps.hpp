@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Times between two tokens of an answer, counted in classes that are 1 % wide, so that those of any
-/// number of tokens take little memory.
+/// Times between two tokens of an answer, counted in classes that are 1 % wide, so that any number
+/// of them takes little memory.
 
 #include <cstdint>
 #include <map>
