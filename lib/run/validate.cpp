@@ -37,6 +37,7 @@ schedule::SchedulerLimits limits_of(const job::Job& job, const model::ModelConfi
   limits.ring = parallel::AttentionExchange::pass_kv;  // no rates are measured here
   limits.objective = job::Objective::throughput;       // nor times, which refuse nothing
   limits.tbt_s.reset();
+  limits.scheduler = job::TeamScheduler::greedy;
   limits.kv_tokens = plenty;
   if (job.kv.memory)
     limits.kv_tokens = resources::kv_slots(job, config, resources, *job.kv.memory, plenty).tokens;

@@ -57,6 +57,7 @@ class ReplayTest(RunTest):
         ):
             with self.subTest(name):
                 job = self.replay(requests, f"replay-{name}", parallel=parallel, batch=batch)
+                self.run_job(job, 2, "--validate")  # without times of passes
                 self.run_job(job, 2)
                 found, report = self.results(job), self.report(job)
                 self.assertEqual(found.rows(DONE), list(range(8)))

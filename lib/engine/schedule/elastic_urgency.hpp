@@ -12,8 +12,8 @@ namespace pecia::schedule {
 /// Returns until when a request should have its first token: 25 times the seconds that reading its
 /// prompt takes alone, on one instance where teams change, after it came. Prompts are read in this
 /// order. So a short prompt overtakes a long one, also between two chunks of it, but no prompt waits
-/// for ever: prompts that come after its own time are due later. Source: LoongServe counts requests that are served
-/// within 25 times their unloaded latency.
+/// for ever: prompts that come after its own time are due later. Source: LoongServe counts requests
+/// that are served within 25 times their unloaded latency.
 double due_s(double came_s, double alone_s);
 
 /// New tokens of each instance in a pass that is as short as it may be. What each pass costs however

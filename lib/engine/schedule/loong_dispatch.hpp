@@ -97,9 +97,9 @@ std::optional<size_t> joined_batch(const PromptToRead& prompt,
                                    const std::function<bool(size_t)>& has_room);
 
 /// Step 4. Slots for each prompt of the batch, by place among its instances: on the fewest that have
-/// them all, and on one of these for each prompt where one has room. An instance has no more rows of answers than
-/// make a decode pass take twice the time of one row, as long as there are others. `free_slots` and
-/// `sequences` of the instances change accordingly. Empty: there is no such place, as when a prompt
+/// them all, and on one of these for each prompt where one has room. An instance has no more rows of
+/// answers than make a decode pass take twice the time of one row, as long as there are others.
+/// `free_slots` and `sequences` of the instances change accordingly. Empty: there is no such place, as when a prompt
 /// has to be on several instances.
 std::vector<std::vector<int64_t>> keepers(const std::vector<PromptToRead>& prompts,
                                           const ReadingBatch& batch, const TeamTimes& times,

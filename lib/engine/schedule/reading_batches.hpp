@@ -46,9 +46,9 @@ double reading_s(const TeamTimes& times, const std::vector<PromptToRead>& prompt
 ///
 ///     f[i, k] = min over j < i, l < k of f[j, l] + cost of prompts j … i − 1 on instances l … k − 1
 ///
-/// So there are n² · m² / 4 costs for n prompts and m
-/// instances. Short neighbours among many prompts count as one. More than 16 instances are cut into
-/// parts of 8, to which prompts are dealt by their work, or more for a prompt that needs their slots.
+/// So there are n² · m² / 4 costs for n prompts and m instances. Short neighbours among many prompts
+/// count as one. More than 16 instances are cut into parts of 8, to which prompts are dealt by their
+/// work, or more for a prompt that needs their slots.
 /// Prompts for which there is no place are left out: the last ones, or, where instances are cut into
 /// parts, some that no part has the slots for. Throws InvalidArgument if there are no prompts, or more
 /// instances than times.degrees().
