@@ -2,6 +2,7 @@
 #pragma once
 /// How the cached tokens of a sequence were computed, so that they can be computed again.
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
