@@ -45,11 +45,17 @@ const std::array<Workload, 4> workloads{{{"ShareGPT", {{4, 2300}}, 10},
                                          {"mixed", {{4, 2300}, {2700, 210000}, {15000, 497000}}}}};
 
 constexpr auto loongserve = job::TeamScheduler::loongserve;
-const std::array<ServiceGrid, 9> grids{
+const std::array<ServiceGrid, 12> grids{
     {{"DP 2 × elastic 4 × TP 2", 2, 4, 2, true},
      {"elastic 8 × TP 2", 1, 8, 2, true},
      {"DP 2 × elastic 4 × TP 2, LoongServe", 2, 4, 2, true, job::Policy::prefill_first, loongserve},
      {"elastic 8 × TP 2, LoongServe", 1, 8, 2, true, job::Policy::prefill_first, loongserve},
+     {"elastic 8 × TP 2, 2 answer", 1, 8, 2, true, job::Policy::prefill_first,
+      job::TeamScheduler::greedy, 2},
+     {"elastic 8 × TP 2, 4 answer", 1, 8, 2, true, job::Policy::prefill_first,
+      job::TeamScheduler::greedy, 4},
+     {"2 × TP 8, 1 answers", 1, 2, 8, true, job::Policy::prefill_first,  // as DistServe
+      job::TeamScheduler::greedy, 1},
      {"DP 2 × TP 8", 2, 1, 8},
      {"DP 2 × TP 8, chunked", 2, 1, 8, false, job::Policy::chunked},
      {"DP 8 × TP 2", 8, 1, 2},

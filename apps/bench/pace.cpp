@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Simulates a service whose answers have to come steadily: times to the first token and between
 /// tokens, and what it costs to keep the latter short. It compares answers that wait for whole
-/// prompts, prompts in chunks beside them, and both with batch.objective: {tbt: t}, in teams that
-/// change and in a static grid. The schedulers are the real ones; machine and passes are a model
+/// prompts, prompts in chunks beside them, both with batch.objective: {tbt: t}, and prompts that
+/// others read (parallel.phases: apart), in teams that change and in static grids. The schedulers are the real ones; machine and passes are a model
 /// (schedule/a800_service.hpp), and nothing is computed.
 ///
 /// Requests come from a trace (JSONL as Mooncake's: timestamp in ms, input_length, output_length),
@@ -48,6 +48,17 @@ std::vector<Way> ways() {
                            {"prompts first, tbt", grid, true},
                            {"chunked, tbt", in_chunks, true}});
   }
+  for (const int answering : {1, 2, 4}) {
+    ServiceGrid apart = teams;
+    apart.answering = answering;
+    all.push_back({answering == 1   ? "apart, 1 answers"
+                   : answering == 2 ? "apart, 2 answer"
+                                    : "apart, 4 answer",
+                   apart});
+  }
+  ServiceGrid servers{"2 × TP 8", 1, 2, 8, true};  // as DistServe
+  servers.answering = 1;
+  all.push_back({"apart, 1 answers", servers});
   return all;
 }
 

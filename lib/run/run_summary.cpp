@@ -75,7 +75,7 @@ const char* kind_name(report::Kind kind) {
 std::string_view ring_text(const resources::Resources& resources) {
   if (resources.levels_from()) return name_of(parallel::AttentionExchange::levels);
   if (resources.cp == 1) return "";
-  if (resources.elastic) return "elastic";
+  if (resources.elastic) return resources.fixed_parts ? "pass_kv" : "elastic";
   return resources.ring ? name_of(*resources.ring) : "auto";
 }
 
@@ -96,10 +96,13 @@ std::string grid_text(const resources::Resources& resources) {
   const std::string before = grid.empty() ? " · " : fmt::format(": {} · ", grid);
   if (replica.empty()) return before + "single";
   const std::string_view ring = ring_text(resources);
-  return fmt::format("{}prefill {}{}{}, decode {}{}", before, name_of(resources.prefill),
+  return fmt::format("{}prefill {}{}{}, decode {}{}{}", before, name_of(resources.prefill),
                      ring.empty() ? "" : " ", ring, name_of(resources.decode),
                      resources.shift_threshold
                          ? fmt::format(" up to {} new tokens", *resources.shift_threshold)
+                         : "",
+                     resources.answering > 0
+                         ? fmt::format(" on {} of {} instances", resources.answering, resources.cp)
                          : "");
 }
 
@@ -116,7 +119,9 @@ RankFacts own_facts(const execute::Replica& replica, const report::Recorder& rec
   facts.idle_s = recorder.totals().idle_s;
   facts.peak_rss_bytes = report::peak_rss_bytes();
   const attention::ReplicaGroups& groups = replica.groups();
-  facts.traffic = {groups.ring->traffic(), groups.sp->traffic(), groups.tp->traffic(),
+  comm::Traffic between_instances = groups.ring->traffic();
+  if (groups.copies) between_instances += groups.copies->traffic();
+  facts.traffic = {between_instances, groups.sp->traffic(), groups.tp->traffic(),
                    groups.block->traffic()};
   facts.sparse = replica.attention().sparse_totals();
   facts.windows = replica.attention().window_totals();
@@ -184,6 +189,7 @@ Json elastic_json(const std::vector<RankFacts>& ranks, const resources::Resource
   };
   const bool deals = resources.scheduler == job::TeamScheduler::loongserve;
   return {{"scheduler", deals ? "loongserve" : "greedy"},
+          {"answering", resources.answering},
           {"degrees", degrees},
           {"scale_downs", all.scale_downs},
           {"scale_ups", all.scale_ups},

@@ -62,7 +62,7 @@ class ReplicaLoop : public testing::Test, private execute::RunObserver {
     if (on_gpu_) there.emplace(weights, *device, *stream, *backend);
     execute::Replica replica(
         *world_, config_, there ? *there : static_cast<const model::WeightViews&>(weights),
-        {*device, *stream, *backend, recorder_}, {.kv_tokens = limits_.kv_tokens});
+        {*device, *stream, *backend, recorder_}, {.kv_tokens = limits_.kv_tokens, .copies_keys = limits_.apart()});
     events_.clear();
     const auto loop = [&](execute::PlanSource* plans) {
       if (limits_.elastic)
@@ -291,6 +291,29 @@ TEST_F(ReplicaLoop, OfTeamsAnswersAndCountsTheSame) {
 
 /// Where one instance has two long answers, and the other one an answer of one token, the team grows.
 /// The instance that is ready first begins the third request, so a round may come out otherwise.
+TEST_F(ReplicaLoop, OfPartsThatReadAndAnswerAnswersTheSame) {
+  limits_.policy = job::Policy::prefill_first;
+  max_new_tokens_ = {1, 24, 9};
+  run();
+  const auto together = std::exchange(results_, {});
+  limits_.elastic = true;
+  for (limits_.answering = 1; limits_.answering < world_->size(); ++limits_.answering)
+    for (const bool fixed : {false, true}) {
+      limits_.fixed_parts = fixed;
+      results_.clear();
+      std::filesystem::remove(folder_ / "results.h5");
+      const execute::ReplicaTotals totals = run();
+      if (!planning()) continue;
+      ASSERT_EQ(results_.size(), 3u);
+      for (size_t row = 0; row < 3; ++row) {
+        EXPECT_EQ(results_[row].tokens, together[row].tokens);
+        EXPECT_EQ(results_[row].mode.substr(0, 6), "apart:");
+      }
+      EXPECT_EQ(totals.done, 3);
+      EXPECT_EQ(totals.prompt_tokens, 5 + 40 + 120);
+    }
+}
+
 TEST_F(ReplicaLoop, OfTeamsThatGrowAnswersTheSame) {
   limits_.policy = job::Policy::prefill_first;
   max_new_tokens_ = {24, 1, 24};

@@ -50,6 +50,25 @@ class ElasticTest(RunTest):
                 again = int((found["cached_tokens"] > 0).sum())  # the last token of the answer before
                 self.assertEqual(read, int(found["prompt_tokens"].sum()) + again)
 
+    def test_reads_and_answers_apart_as_one_rank(self) -> None:
+        alone = self.write("alone")
+        self.run_job(alone, 1)
+        wanted = self.results(alone)
+        for ranks, parallel, policy in (
+            (2, {"cp": 2}, "prefill_first"),
+            (3, {"cp": 3, "answering": 1}, "chunked"),
+            (4, {"cp": "elastic", "answering": 1}, "prefill_first"),
+            (4, {"cp": 2, "tp": 2}, "prefill_first"),
+            (4, {"cp": 2, "sp": 2}, "chunked"),
+            (4, {"cp": 2, "dp": 2}, "prefill_first"),
+        ):
+            with self.subTest(ranks=ranks, parallel=parallel, policy=policy):
+                job = self.write("apart", parallel={"phases": "apart", **parallel}, batch={"policy": policy})
+                self.run_job(job, ranks, "--fresh")
+                found = self.results(job)
+                self.assert_same_answers(found, wanted, wanted.rows(DONE))
+                self.assertTrue(any(b"apart:" in mode for mode in found["mode"]), set(found["mode"]))
+
     def test_auto_becomes_elastic_where_that_is_faster(self) -> None:
         # Steps of this model take microseconds, and their messages more.
         requests = random_requests(20, 1, 60, seed=82)

@@ -54,6 +54,35 @@ class FakeInstance {
     return outcome;
   }
 
+  /// Does what a rank does whose instance gets keys of others.
+  void receive(const schedule::Receiving& receiving) {
+    for (const int64_t sequence : receiving.removed) {
+      if (!map_.contains(sequence)) continue;
+      map_.remove(sequence);
+      histories_.erase(sequence), turns_.erase(sequence);
+    }
+    for (const schedule::NewSequence& added : receiving.added)
+      map_.set_state(added.sequence, added.state);
+    PECIA_CHECK(map_.total_reserved(index_) <= limits_.kv_tokens, "{} slots reserved of {}",
+                map_.total_reserved(index_), limits_.kv_tokens);
+    for (const parallel::KeyCopy& copy : receiving.copies) map_.append(copy.rows(), copy.team());
+    map_.verify();
+  }
+
+  /// Requires that the instance has what it is to send in the pass that it has executed.
+  void send(const std::vector<parallel::KeyCopy>& copies) const {
+    for (const parallel::KeyCopy& copy : copies)
+      for (const parallel::KeySource& source : copy.sources) {
+        if (source.instance != index_) continue;
+        std::vector<parallel::StridedRange> held;
+        for (const auto& run : held_between(map_.ranges(copy.of, index_), copy.first,
+                                            copy.first + copy.count))
+          held.push_back(run.positions);
+        PECIA_CHECK(held == source.positions, "instance {} does not have what it is to send",
+                    index_);
+      }
+  }
+
   bool has_turn(int64_t sequence) const { return turns_.contains(sequence); }
   const schedule::TurnStart& turn(int64_t sequence) const { return turns_.at(sequence); }
   const std::vector<int32_t>* history(int64_t sequence) const {
@@ -76,6 +105,26 @@ class FakeInstances {
     for (int index = 0; index < limits.ring_size; ++index) instances_.emplace_back(limits_, index);
   }
 
+  /// Gives the plan to those that receive keys. An instance in a pass takes it after that.
+  void send(const schedule::Plan& plan) {
+    for (const int32_t instance : plan.teams.front().instances) deferred_[instance];
+    for (const parallel::KeyCopy& copy : plan.receiving.copies) {
+      const auto chunk = std::ranges::find(
+          plan.items, copy.of, [](const auto& item) { return item.rows.sequence; });
+      const auto first = chunk->tokens.begin() + (copy.first - chunk->rows.first);
+      tokens_[copy.to].insert(tokens_[copy.to].end(), first, first + copy.count);
+      ++copies;
+    }
+    for (const int32_t instance : plan.receiving.instances) {
+      const auto busy = deferred_.find(instance);
+      if (busy == deferred_.end())
+        instances_.at(instance).receive(plan.receiving);
+      else
+        busy->second.push_back(plan.receiving);
+    }
+  }
+
+  /// Ends a pass that was sent.
   std::vector<schedule::Outcome> execute(const schedule::Plan& plan) {
     for (const schedule::NewSequence& added : plan.added)
       if (!tokens_.contains(added.sequence))
@@ -85,8 +134,13 @@ class FakeInstances {
     PECIA_CHECK(plan.teams.size() == 1 && !plan.items.empty(), "{} teams", plan.teams.size());
     const parallel::Team& team = plan.teams.front();
     std::vector<schedule::Outcome> outcomes;
-    for (const int32_t instance : team.instances)
+    for (const int32_t instance : team.instances) {
       outcomes.push_back(instances_.at(instance).execute(plan));
+      instances_.at(instance).send(plan.receiving.copies);
+      if (const auto deferred = deferred_.extract(instance))
+        for (const schedule::Receiving& receiving : deferred.mapped())
+          instances_.at(instance).receive(receiving);
+    }
     for (const schedule::PlanItem& item : plan.items) {
       auto& tokens = tokens_.at(item.rows.sequence);
       PECIA_CHECK(
@@ -128,12 +182,14 @@ class FakeInstances {
     return outcomes;
   }
 
-  int penalized = 0;
+  int penalized = 0, copies = 0;
 
  private:
   const schedule::SchedulerLimits& limits_;
   std::vector<FakeInstance> instances_;
   std::map<int64_t, std::vector<int32_t>> tokens_;
+  /// By instance in a pass: what it has to receive after that.
+  std::map<int32_t, std::vector<schedule::Receiving>> deferred_;
 };
 
 /// A millisecond for each pass and each row.

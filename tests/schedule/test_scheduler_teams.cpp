@@ -29,7 +29,7 @@ using schedule::SchedulerLimits;
 struct ServedByTeams {
   std::map<int64_t, Finished> rows;
   int64_t passes = 0, side_by_side = 0, wide = 0, with_holders = 0, penalized = 0, scale_ups = 0,
-          gathered = 0, shrinks = 0;
+          gathered = 0, shrinks = 0, copies = 0;
 };
 
 double busiest_rows(const Plan& plan) {
@@ -59,6 +59,11 @@ ServedByTeams serve_by_teams(const SchedulerLimits& limits, const std::vector<Re
       served.with_holders += team.holders > 0 ? 1 : 0;
       for (const schedule::PlanItem& item : plan->items) served.gathered += item.gathers;
       served.shrinks += moves_between(*plan);
+      for (const int32_t instance : team.instances)
+        for (const schedule::PlanItem& item : plan->items)
+          PECIA_CHECK(limits.answers(instance) || item.sampled_index <= 0,
+                      "instance {} has answers", instance);
+      instances.send(*plan);
       under_way.push_back(std::move(*plan));
     }
     for (Finished& finished : scheduler.take_finished()) {
@@ -76,6 +81,7 @@ ServedByTeams serve_by_teams(const SchedulerLimits& limits, const std::vector<Re
   }
   EXPECT_EQ(scheduler.running() + scheduler.waiting() + scheduler.num_under_way(), 0);
   served.penalized = instances.penalized;
+  served.copies = instances.copies;
   served.scale_ups = scheduler.scale_ups();
   return served;
 }
@@ -102,13 +108,19 @@ TEST(SchedulerTeams, AnswerWhatEachRequestAsksWhateverEndsFirst) {
     if (limits.team_times && limits.policy == job::Policy::prefill_first && draw.one_in(2))
       limits.scheduler = job::TeamScheduler::loongserve;
     limits.parts.interrupts = !draw.one_in(4);
+    const bool apart = limits.ring_size > 1 && draw.one_in(3);
+    if (apart) {
+      limits.answering = static_cast<int>(draw(1, limits.ring_size - 1));
+      limits.fixed_parts = draw.one_in(2);
+      limits.scheduler = job::TeamScheduler::greedy;
+    }
     if (!limits.team_times) limits.tbt_s.reset(), limits.objective = job::Objective::throughput;
     limits.kv_tokens = 0;
     const Scheduler counting(limits);
     int64_t most = 0;
     for (const Request& request : requests) most = std::max(most, counting.tokens_needed(request));
-    limits.kv_tokens =
-        (most + limits.ring_size - 1) / limits.ring_size + draw(0, 1) * draw(0, most);
+    const int on = apart ? limits.answering : limits.ring_size;
+    limits.kv_tokens = (most + on - 1) / on + draw(0, 1) * draw(0, most);
     const ServedByTeams served = serve_by_teams(limits, requests, draw);
     expect_same(served.rows, expected(limits, requests));
     if (testing::Test::HasFailure()) return;
@@ -116,7 +128,9 @@ TEST(SchedulerTeams, AnswerWhatEachRequestAsksWhateverEndsFirst) {
     all.wide += served.wide;
     all.with_holders += served.with_holders;
     all.penalized += served.penalized;
+    all.copies += served.copies;
   }
+  EXPECT_GT(all.copies, 300);
   EXPECT_GT(all.side_by_side, 1000);
   EXPECT_GT(all.wide, 1000);
   EXPECT_GT(all.with_holders, 1000);

@@ -41,6 +41,7 @@ schedule::SchedulerLimits limits_of(const ServiceGrid& grid, job::Objective obje
   schedule::SchedulerLimits limits;
   limits.ring_size = grid.instances;
   limits.elastic = grid.elastic;
+  limits.answering = grid.answering;
   limits.kv_tokens = static_cast<int64_t>(free_bytes / kv_bytes);
   limits.max_sequences = 512;
   limits.max_batch_tokens = grid.elastic ? 8192 : 8192 * grid.instances;

@@ -17,6 +17,7 @@ struct ServiceGrid {
   bool elastic = false;
   job::Policy policy = job::Policy::prefill_first;
   job::TeamScheduler scheduler = job::TeamScheduler::greedy;
+  int answering = 0;  ///< instances that answer what the others read; 0: all do both
 };
 
 /// How long passes take.

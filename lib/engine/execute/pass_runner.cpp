@@ -23,15 +23,7 @@ PassRunner::PassRunner(const Settings& settings, comm::Communicator& replica, mo
 /// Returns the seconds in which keys left the cache or came back.
 double PassRunner::begin(const schedule::Plan& plan) {
   attention_.ledger().settle();
-  for (const int64_t sequence : plan.removed) {
-    // Another instance of the team may know it.
-    if (!attention_.ledger().map().contains(sequence)) continue;
-    attention_.ledger().remove(sequence);
-    parking_.forget(sequence);
-    turns_.erase(sequence);
-    histories_.erase(sequence);
-    allowed_.forget(sequence);
-  }
+  for (const int64_t sequence : plan.removed) forget(sequence);
   const double park_s = resize(plan);
   for (const schedule::NewSequence& added : plan.added) {
     attention_.ledger().set_state(added.sequence, added.state);
@@ -55,6 +47,25 @@ double PassRunner::begin(const schedule::Plan& plan) {
   return park_s;
 }
 
+/// Frees a sequence that has ended, unless only others know it.
+void PassRunner::forget(int64_t sequence) {
+  if (!attention_.ledger().map().contains(sequence)) return;
+  attention_.copies().wait_for(sequence);
+  attention_.ledger().remove(sequence);
+  parking_.forget(sequence);
+  turns_.erase(sequence);
+  histories_.erase(sequence);
+  allowed_.forget(sequence);
+}
+
+/// Makes room for keys that others compute, and lets them come.
+void PassRunner::receive(const schedule::Receiving& receiving) {
+  for (const int64_t sequence : receiving.removed) forget(sequence);
+  for (const schedule::NewSequence& added : receiving.added)
+    attention_.ledger().set_state(added.sequence, added.state);
+  attention_.copies().receive(receiving.copies);
+}
+
 schedule::Outcome PassRunner::execute(const schedule::Plan& plan,
                                       const std::function<void()>& meanwhile) {
   schedule::Outcome outcome;
@@ -62,7 +73,13 @@ schedule::Outcome PassRunner::execute(const schedule::Plan& plan,
     outcome.kv = save(plan.save);
     return outcome;
   }
+  if (plan.receiving.has(settings_.instance)) {
+    receive(plan.receiving);
+    return outcome;
+  }
   const report::Totals before = compute_.recorder.totals();
+  for (const schedule::PlanItem& item : plan.items)
+    attention_.copies().wait_for(item.rows.sequence);
   compute_.recorder.set_pass(plan.number);
   outcome.park_s = begin(plan);
   const std::vector<parallel::TeamPass> passes = plan.passes();
@@ -73,6 +90,7 @@ schedule::Outcome PassRunner::execute(const schedule::Plan& plan,
                                 passes[*own].team.text())
                   : "";
   attention_.begin_pass(passes, plan.number);
+  attention_.copies().begin_pass(plan.receiving.copies);
   if (!plan.restore.empty()) {
     outcome.kv = restore(plan);
     if (outcome.kv.done != 0) return outcome;

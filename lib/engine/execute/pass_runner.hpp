@@ -61,6 +61,8 @@ class PassRunner {
   using Evaluate = std::function<void(const TensorView& hidden, const Tile& tile)>;
 
   double begin(const schedule::Plan& plan);
+  void forget(int64_t sequence);
+  void receive(const schedule::Receiving& receiving);
   double resize(const schedule::Plan& plan);
 
   // pass_runner_kv.cpp

@@ -57,7 +57,8 @@ void settle_routes(comm::Communicator& group, const parallel::LinkCosts& costs,
 attention::ReplicaGroups groups_of(comm::Communicator& ranks, const Replica::Settings& settings,
                                    DType wire) {
   auto groups = attention::make_replica_groups(ranks, settings.sp, settings.tp, settings.places,
-                                               settings.ep, wire);
+                                               settings.ep, wire,
+                                               settings.copies_keys);
   groups.link_costs = settings.link_costs;
   settle_routes(*groups.tp, settings.link_costs, groups.tp_labels);
   settle_routes(*groups.block, settings.link_costs, groups.block_labels);
@@ -93,7 +94,8 @@ Replica::Settings Replica::settings_of(const job::Job& job, const resources::Res
           .ep = resources.ep,
           .wire = resources.wire   ? resources.wire
                   : job.model.wire ? std::optional(resources::wire_of(job, DType::fp32))
-                                   : std::nullopt};
+                                   : std::nullopt,
+          .copies_keys = resources.answering > 0};
 }
 
 Replica::Replica(comm::Communicator& ranks, std::unique_ptr<comm::Communicator> tensors,
@@ -121,7 +123,10 @@ Replica::Replica(comm::Communicator& ranks, std::unique_ptr<comm::Communicator> 
   }
   if (ranks.size() == 1) return;
   move_transfers_ = [this, &ranks = transfers(tensors_, ranks)] {
-    if (ranks.progress()) model_.progress();
+    if (!ranks.progress()) return;
+    model_.progress();
+    // On a GPU the stream may be in the middle of a step.
+    if (!compute_.device.info().is_gpu()) progress();
   };
   compute_.stream.set_poll(move_transfers_);
 }

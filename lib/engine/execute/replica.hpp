@@ -32,6 +32,7 @@ class Replica {
     /// The type in which activations travel, fp32 or bf16; absent: bf16 where all ranks' products take
     /// it and layout_invariant allows it.
     std::optional<DType> wire = {};
+    bool copies_keys = false;  ///< plans have copies of keys (parallel.phases: apart)
     /// By which routes between servers are chosen: of keys (KvRoutes), and of gathers and scatters by
     /// NCCL (least_block_by_servers). Zeros choose none. The same on every rank.
     parallel::LinkCosts link_costs = {};
@@ -79,6 +80,10 @@ class Replica {
   /// The library that moves tensors, for the log; "" for tensors in the host's memory.
   std::string tensors_by() const { return tensors_ ? tensors_->tensors_by() : ""; }
   const attention::ReplicaGroups& groups() const { return groups_; }
+  /// Takes in keys that have come for sequences which others read. Call it while nothing is executed.
+  void progress() { attention_.copies().progress(); }
+  /// Waits until all keys that are to come or to leave have done so. All ranks do, after the last plan.
+  void finish_copies() { attention_.copies().finish(); }
   attention::KvCache& cache() { return cache_; }
   attention::Attention& attention() { return attention_; }
   const attention::Attention& attention() const { return attention_; }

@@ -49,6 +49,7 @@ void follow(comm::Communicator& ranks, Replica& replica, report::Recorder& recor
     {
       const ScopedSpan span(recorder, "wait_for_plan", Kind::idle);
       wait_until([&] {
+        replica.progress();
         if (!said && stop_requested()) {
           mail.send(to_bytes(PassReply{1, no_pass, 0, {}}));
           said = true;
@@ -59,8 +60,12 @@ void follow(comm::Communicator& ranks, Replica& replica, report::Recorder& recor
       });
     }
     if (plan.last != 0) break;
-    mail.send(to_bytes(execute(plan, replica, recorder, stop_requested())));
+    if (plan.receiving.has(replica.groups().cp_index))
+      replica.execute(plan);  // nobody waits for it
+    else
+      mail.send(to_bytes(execute(plan, replica, recorder, stop_requested())));
   }
+  replica.finish_copies();
   mail.send(to_bytes(PassReply{}));  // rank 0 expects a message until it has this one
   mail.flush();
 }
@@ -84,6 +89,7 @@ class Lead {
       {
         const ScopedSpan span(recorder_, "wait_for_teams", Kind::idle);
         wait_until([&] {
+          replica_.progress();
           serve();
           return !own_.empty() || ended_;
         });
@@ -91,11 +97,15 @@ class Lead {
       if (own_.empty()) break;
       const schedule::Plan plan = std::move(own_.front());
       own_.pop_front();
-      take(root, execute(plan, replica_, recorder_, stop_requested_()));
+      if (plan.receiving.has(replica_.groups().cp_index))
+        replica_.execute(plan);
+      else
+        take(root, execute(plan, replica_, recorder_, stop_requested_()));
     }
     schedule::Plan last;
     last.last = 1;
     for (comm::Mailbox& mail : mail_) mail.send(to_bytes(last));
+    replica_.finish_copies();
     for (comm::Mailbox& mail : mail_)  // a reply with stop_requested may come first
       wait_until([&] {
         const auto message = mail.receive();
@@ -177,16 +187,20 @@ class Lead {
     if (computes) under_way.expected_s = plans_.scheduler.expected_seconds(plan);
     const attention::ReplicaGroups& groups = replica_.groups();
     const int block = groups.place.sp * groups.place.tp;
-    for (const parallel::Team& team : plan.teams)
-      for (const int32_t instance : team.instances)
+    const auto add_ranks = [&](const std::vector<int32_t>& instances, std::vector<int>& ranks) {
+      for (const int32_t instance : instances)
         for (int rank = instance * block; rank < (instance + 1) * block; ++rank)
-          under_way.awaited.push_back(rank);
+          ranks.push_back(rank);
+    };
+    for (const parallel::Team& team : plan.teams) add_ranks(team.instances, under_way.awaited);
+    std::vector<int> all = under_way.awaited;
+    add_ranks(plan.receiving.instances, all);
     if (computes) plans_.observer.planned(plan, under_way.expected_s);
     plans_.observer.begins(plan, totals_);
     const std::vector<std::byte> bytes = to_bytes(plan);
-    for (const int rank : under_way.awaited)
+    for (const int rank : all)
       if (rank != root) mail_[rank - 1].send(bytes);
-    if (std::count(under_way.awaited.begin(), under_way.awaited.end(), root) > 0)
+    if (std::ranges::count(all, root) > 0)
       own_.push_back(std::move(plan));
     const int64_t number = under_way.plan.number;
     under_way_.emplace(number, std::move(under_way));

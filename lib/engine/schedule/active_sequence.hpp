@@ -71,6 +71,9 @@ struct ActiveSequence {
   std::vector<int32_t> readers;    ///< of its first prompt, sorted, where a batch of prompts was
                                    ///< dealt to them; else empty
   int64_t batch = -1;              ///< of its readers' prompts
+  /// The sequence that gets its keys as they are computed, and goes on in its place when its prompt
+  /// has been read (parallel::KeyCopy); −1: it goes on itself.
+  int64_t copy = -1;
   int32_t leaves = -1;             ///< the instance from which its keys move with its next token
   std::vector<int32_t>
       own_cached;              ///< a branch's own cached tokens, where keeps_tokens or on demand

@@ -23,24 +23,43 @@ Admission::Admission(const SchedulerLimits& limits)
       demand_(limits),
       all_wait_least_(limits.waits_least()),
       elastic_(limits.elastic),
+      first_answering_(limits.apart() ? limits.ring_size - limits.answering : 0),
       most_ahead_(limits.elastic ? std::numeric_limits<int64_t>::max() : limits.max_batch_tokens),
       where_(limits.elastic ? "on all ranks together" : "on each rank") {}
 
-/// How much of these slots one request could have: of all, or of each as much.
+/// How much of these slots one request could have: of all that answer, or of each as much.
 int64_t Admission::free_for_one(const Slots& free) const {
-  return elastic_ ? std::accumulate(free.begin(), free.end(), int64_t{0}) : std::ranges::min(free);
+  return elastic_ ? std::accumulate(free.begin() + first_answering_, free.end(), int64_t{0})
+                  : std::ranges::min(free);
 }
 
-std::optional<Slots> Admission::take(Room& left, int64_t slots, int64_t tokens,
-                                     double due_s) const {
-  std::optional<Slots> taken = places_->of_request(left, slots, due_s);
-  for (size_t instance = 0; taken && instance < left.size(); ++instance) {
-    if (taken->at(instance) == 0) continue;
-    left[instance].free_slots -= taken->at(instance);
+/// Whether others read the request's first prompt than those that answer it. What has keys already, or
+/// gets them from a save, is read where they are.
+bool Admission::reads_apart(const SchedulerState& state, const batch::Request& request) const {
+  return state.limits.apart() && request.saved.tokens == 0 &&
+         state.needs.of_beginning(request) <=
+             state.limits.kv_tokens * state.limits.reading_instances().most;
+}
+
+/// Takes slots of what is left. `reading`: for the prompt, where others read it.
+std::optional<Grant> Admission::take(Room& left, int64_t slots, std::optional<int64_t> reading,
+                                     int64_t tokens, double due_s) const {
+  const auto taken = places_->of_request(left, slots, due_s);
+  if (!taken) return {};
+  Grant grant{*taken};
+  if (reading) {
+    const auto of_prompt = places_->of_reading(left, *reading, due_s);
+    if (!of_prompt) return {};
+    grant.reading = *of_prompt;
+  }
+  const Slots& reads = reading ? grant.reading : grant.reserved;
+  for (size_t instance = 0; instance < left.size(); ++instance) {
+    left[instance].free_slots -= grant.reserved[instance] + (reading ? reads[instance] : 0);
+    if (reads[instance] == 0) continue;
     left[instance].unread.push_back({due_s, tokens});
     ++left[instance].sequences;
   }
-  return taken;
+  return grant;
 }
 
 /// The room with which the first open one of these turns of the request begins.
@@ -72,9 +91,15 @@ int64_t Admission::to_begin(const SchedulerState& state, const batch::Request& r
 
 std::optional<Grant> Admission::request(const SchedulerState& state, const RequestState& request,
                                         Room& left) const {
-  const std::optional<Slots> slots =
-      take(left, to_begin(state, request.request), first_tokens(request.request), request.due_s());
-  return slots ? std::optional(grant_of(state, request, *slots)) : std::nullopt;
+  const auto reading = reads_apart(state, request.request)
+                           ? std::optional(state.needs.of_beginning(request.request))
+                           : std::nullopt;
+  const auto taken = take(left, to_begin(state, request.request), reading,
+                          first_tokens(request.request), request.due_s());
+  if (!taken) return {};
+  Grant grant = grant_of(state, request, taken->reserved);
+  grant.reading = taken->reading;
+  return grant;
 }
 
 Grant Admission::grant_of(const SchedulerState& state, const RequestState& request,
@@ -128,7 +153,8 @@ bool Admission::has_room(const SchedulerState& state, int64_t slots, int64_t tok
     ahead += first_tokens(waiting->request);
     if (!request(state, *waiting, left)) return false;
   }
-  return ahead < most_ahead_ && take(left, slots, tokens, 0);
+  const auto reading = state.limits.apart() ? std::optional(tokens) : std::nullopt;
+  return ahead < most_ahead_ && take(left, slots, reading, tokens, 0);
 }
 
 bool Admission::fits(const SchedulerState& state, const batch::Request& request) const {

@@ -28,6 +28,7 @@ struct Grant {
   Slots credit = {};       ///< of a request: kept back for one of its branches at a time
   bool on_credit = false;  ///< of a branch: its slots are of its fork's credit
   int64_t room = 0;        ///< ActiveSequence::room
+  Slots reading = {};      ///< of a prompt that others read, until then; empty: `reserved` has it
 };
 
 class Admission {
@@ -65,12 +66,15 @@ class Admission {
                   std::span<const batch::Turn> turns) const;
   int64_t of_branch(const SchedulerState& state, const batch::Request& request, size_t turn) const;
   int64_t free_for_one(const Slots& free) const;
-  std::optional<Slots> take(Room& left, int64_t slots, int64_t tokens, double due_s) const;
+  bool reads_apart(const SchedulerState& state, const batch::Request& request) const;
+  std::optional<Grant> take(Room& left, int64_t slots, std::optional<int64_t> reading,
+                            int64_t tokens, double due_s) const;
 
   std::unique_ptr<SlotPlaces> places_;
   Demand demand_;
   bool all_wait_least_;  ///< batch.objective: ttft
   bool elastic_;
+  int first_answering_;  ///< instance; those before it only read
   int64_t most_ahead_;  ///< prompt tokens that wait, after which the next request is not begun
   const char* where_;   ///< slots are
 };

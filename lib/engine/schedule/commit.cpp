@@ -267,6 +267,7 @@ void commit(SchedulerState& state, const Plan& plan, const std::vector<Outcome>&
     if (sequence.feeding()) sequence.fed += plan.items[i].rows.count;
     if (sequence.feeding()) continue;
     leave_batch(state, sequence);
+    if (sequence.copy >= 0) state.go_on_as_copy(sequence);
     PECIA_CHECK(sampled[i].has_value() == (plan.items[i].sampled_index >= 0),
                 "sequence {} was {}sampled", sequence.id, sampled[i] ? "" : "not ");
     if (sampled[i] == kernels::no_token) {

@@ -2,6 +2,7 @@
 #include "lib/engine/schedule/plan.hpp"
 
 #include <algorithm>
+#include <map>
 
 namespace pecia::schedule {
 namespace {
@@ -24,6 +25,17 @@ PassWork busiest(const std::vector<parallel::PassSequence>& rows, const parallel
   for (int index = 0; index < team.workers(); ++index)
     work.rows = std::max(work.rows, static_cast<double>(num_rows(rows, team, index)));
   return work;
+}
+
+/// Tokens whose keys the busiest instance sends to instances that will answer, while it computes.
+double tokens_leaving(const Plan& plan) {
+  std::map<int32_t, int64_t> leaving;  // by instance
+  int64_t most = 0;
+  for (const parallel::KeyCopy& copy : plan.receiving.copies)
+    for (const parallel::KeySource& source : copy.sources)
+      for (const parallel::StridedRange& positions : source.positions)
+        most = std::max(most, leaving[source.instance] += positions.count);
+  return static_cast<double>(most);
 }
 
 }  // namespace
@@ -69,8 +81,10 @@ double expected_seconds(const Plan& plan, const TeamTimes& times) {
   const auto [prompts, answers] = busiest_work(plan);
   const int degree = plan.teams.front().size();
   const double moved = moves_between(plan) ? answers.cached : 0;  // all keys go round the ring
-  return times.seconds(degree, PassKind::prefill, prompts) +
-         times.seconds(degree, PassKind::decode, answers) + times.travel_s(degree, moved);
+  const double computed_s = times.seconds(degree, PassKind::prefill, prompts) +
+                            times.seconds(degree, PassKind::decode, answers) +
+                            times.travel_s(degree, moved);
+  return std::max(computed_s, times.travel_s(times.degrees(), tokens_leaving(plan)));
 }
 
 void LogProbs::append(const LogProbs& other) {

@@ -3,6 +3,7 @@
 /// One iteration of a replica as a value. Rank 0 of the replica makes and broadcasts the plan, all
 /// its ranks execute it and answer with outcomes. No rank decides anything alone.
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -12,7 +13,7 @@
 #include "lib/base/core/archive.hpp"
 #include "lib/engine/schedule/team_times.hpp"
 #include "lib/files/kv/kv_save.hpp"
-#include "lib/ranks/parallel/kv_map.hpp"
+#include "lib/ranks/parallel/key_copy.hpp"
 
 namespace pecia::schedule {
 
@@ -88,6 +89,25 @@ struct Target {
   int64_t position = 0;
 };
 
+/// Keys of the pass's prompts that go to instances which will answer them (parallel::KeyCopy). These
+/// are in none of its teams. They take the plan in its turn, take in the keys beside what they do next,
+/// and send no outcome.
+struct Receiving {
+  std::vector<int32_t> instances;
+  std::vector<int64_t> removed;     ///< as in the plan, for these instances
+  std::vector<NewSequence> added;   ///< likewise
+  std::vector<parallel::KeyCopy> copies;
+
+  bool has(int instance) const { return std::ranges::count(instances, instance) > 0; }
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(instances), archive(removed);
+    visit_all(archive, added);
+    visit_all(archive, copies);
+  }
+};
+
 /// Keys and values to write while the run drains. A plan that saves does nothing else.
 struct KvSaveOrder {
   int64_t sequence = 0;
@@ -120,6 +140,7 @@ struct Plan {
   std::vector<TurnStart> turns;
   std::vector<PlanItem> items;
   std::vector<Target> targets;
+  Receiving receiving;
   /// Folder of a save that has the keys and values of the only item, which samples nothing and has
   /// no targets. They are read, and computed only where reading fails. "": they are computed.
   std::string restore;
@@ -136,6 +157,7 @@ struct Plan {
     visit_all(archive, turns);
     visit_all(archive, items);
     archive(targets), archive(restore);
+    receiving.visit(archive);
     save.visit(archive);
   }
   bool saves() const { return !save.folder.empty(); }

@@ -217,7 +217,7 @@ void Scheduler::begin_late(double now) {
 
 bool Scheduler::begin(const std::shared_ptr<RequestState>& request, Room& left) {
   const auto grant = admission_.request(state_, *request, left);
-  if (grant) state_.begin(request, grant->reserved, grant->credit, grant->room);
+  if (grant) state_.begin(request, grant->reserved, grant->credit, grant->room, grant->reading);
   return grant.has_value();
 }
 

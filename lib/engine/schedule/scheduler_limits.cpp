@@ -22,6 +22,11 @@ void SchedulerLimits::verify() const {
   PECIA_CHECK(scheduler == job::TeamScheduler::greedy ||
                   (elastic && team_times && policy == job::Policy::prefill_first),
               "batches of teams without teams that change, their times or prefill_first");
+  PECIA_CHECK(answering >= 0 && answering < ring_size && (apart() || !fixed_parts),
+              "{} of {} instances answer, in {} parts", answering, ring_size,
+              fixed_parts ? "fixed" : "changing");
+  PECIA_CHECK(!apart() || (elastic && scheduler == job::TeamScheduler::greedy),
+              "instances that answer, without teams that change, or with requests dealt in batches");
   PECIA_CHECK(block >= 1 && !(elastic && on_demand), "blocks of {} tokens, where teams change",
               block);
   PECIA_CHECK(!elastic || !layout_invariant,

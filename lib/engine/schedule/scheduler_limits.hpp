@@ -37,6 +37,11 @@ struct EarlierAnswer {
   int64_t tokens = 0;
 };
 
+/// How many instances a sequence may have.
+struct InstanceCount {
+  int least = 1, most = 1;
+};
+
 struct SchedulerLimits {
   int ring_size = 1;  ///< instances of the replica
   /// Every sequence has instances of its own, and teams form and change from pass to pass
@@ -54,6 +59,12 @@ struct SchedulerLimits {
   ElasticParts parts = {};
   int min_instances = 1;  ///< that a sequence of teams that change has
   int max_instances = 1 << 20;
+  /// parallel.phases: apart. The last of the instances, this number of them, answer. The others read
+  /// the prompts that begin with nothing cached, and send the keys on (parallel::KeyCopy). 0: all do
+  /// both. Where teams change.
+  int answering = 0;
+  /// All instances that read are one team, and all that answer another. Needs `answering`.
+  bool fixed_parts = false;
   int64_t kv_tokens = 0;  ///< KV slots on each rank
   /// kv.admission: demand. A sequence reserves what a likely answer needs, and grows by `block`
   /// tokens; where none are free, others are parked (demand.hpp). Not where teams change.
@@ -101,10 +112,18 @@ struct SchedulerLimits {
   bool waits_least() const { return objective == job::Objective::ttft; }
   /// Whether decisions follow from team_times.
   bool decides_by_times() const { return elastic || waits_least() || tbt_s; }
+  bool apart() const { return answering > 0; }
+  /// Whether the instance has answers.
+  bool answers(int instance) const { return !apart() || instance >= ring_size - answering; }
+  /// Whether the two may work together.
+  bool same_part(int a, int b) const { return answers(a) == answers(b); }
+  /// Instances of an answer, and of a prompt that is read by others.
+  InstanceCount answering_instances() const { return instances_of(apart() ? answering : ring_size); }
+  InstanceCount reading_instances() const { return instances_of(ring_size - answering); }
   /// The most KV slots that one request can have: on each rank, or, where teams change, on all
   /// instances together.
   int64_t most_slots() const {
-    return elastic ? kv_tokens * std::min(ring_size, max_instances) : kv_tokens;
+    return elastic ? kv_tokens * answering_instances().most : kv_tokens;
   }
   /// Under chunked, all chunks of a prompt but the last are multiples of this many tokens, so that
   /// each rank owns an equal share of them.
@@ -127,6 +146,12 @@ struct SchedulerLimits {
   int64_t restore_unit() const { return layout_invariant ? max_batch_tokens : chunk_unit(); }
   /// Throws InvalidArgument where the limits contradict each other.
   void verify() const;
+
+ private:
+  InstanceCount instances_of(int part) const {
+    if (fixed_parts) return {part, part};
+    return {std::min(min_instances, part), std::min(max_instances, part)};
+  }
 };
 
 }  // namespace pecia::schedule

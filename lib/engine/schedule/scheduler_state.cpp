@@ -58,7 +58,7 @@ void SchedulerState::keep_back(RequestState& fork, const Slots& slots) {
 }
 
 void SchedulerState::begin(const std::shared_ptr<RequestState>& request, const Slots& reserved,
-                           const Slots& credit, int64_t room) {
+                           const Slots& credit, int64_t room, const Slots& reading) {
   ActiveSequence sequence;
   sequence.origin = request;
   sequence.is_prefix = request->is_fork();
@@ -68,7 +68,7 @@ void SchedulerState::begin(const std::shared_ptr<RequestState>& request, const S
     request->credit = credit;
     keep_back(*request, credit);
   }
-  activate(std::move(sequence), reserved, room);
+  activate(std::move(sequence), reserved, room, reading);
 }
 
 void SchedulerState::begin_branch(const std::shared_ptr<RequestState>& fork, const Slots& reserved,
@@ -88,16 +88,26 @@ void SchedulerState::begin_branch(const std::shared_ptr<RequestState>& fork, con
 }
 
 /// Adds the sequence to the map and to the news, and lets it run.
-void SchedulerState::activate(ActiveSequence sequence, const Slots& reserved, int64_t room) {
+void SchedulerState::activate(ActiveSequence sequence, const Slots& reserved, int64_t room,
+                              const Slots& reading) {
   sequence.id = next_sequence_++;
   sequence.timed = true;
   sequence.room = room;
   sequence.base = reserved.front() - needs.of_generated(room);
   sequence.most = needs.alone(sequence.request(), sequence.is_prefix ? 0 : sequence.turn);
-  introduce(sequence, reserved);
+  introduce(sequence, reading.empty() ? reserved : reading);
+  if (!reading.empty()) map.add(sequence.copy = next_sequence_++, reserved);
   if (limits.elastic) sequence.instances = instances_of(sequence.id);
   active.push_back(std::move(sequence));
   demand.most_at_once = std::max(demand.most_at_once, std::ssize(active));
+}
+
+void SchedulerState::go_on_as_copy(ActiveSequence& sequence) {
+  remove(sequence.id);
+  sequence.id = std::exchange(sequence.copy, -1);
+  sequence.instances = instances_of(sequence.id);
+  sequence.changed = true;
+  if (sequence.is_prefix) sequence.origin->prefix = sequence.id;
 }
 
 void SchedulerState::introduce(const ActiveSequence& sequence, const Slots& reserved) {
@@ -217,6 +227,7 @@ void SchedulerState::cache(ActiveSequence& sequence, const PlanItem& item,
 void SchedulerState::end(std::list<ActiveSequence>::iterator sequence) {
   const std::shared_ptr<RequestState> origin = sequence->origin;
   if (!sequence->is_prefix) remove(sequence->id);
+  if (sequence->copy >= 0) remove(sequence->copy);
   if (origin->is_fork()) {
     if (sequence->is_prefix) {
       origin->skip_settled();
@@ -242,6 +253,7 @@ void SchedulerState::give_back(int64_t id) {
   origin->cached.clear();
   origin->computed_s = 0;
   remove(id);
+  if (sequence->copy >= 0) remove(sequence->copy);
   active.erase(sequence);
   late.push_back(origin);
 }
@@ -264,6 +276,12 @@ void SchedulerState::verify() const {
     const bool is_there = map.contains(sequence.id);
     PECIA_CHECK(is_parked || is_there, "active sequence {} has no slots", sequence.id);
     if (is_there) known.insert(sequence.id);
+    if (sequence.copy >= 0) {
+      known.insert(sequence.copy);
+      PECIA_CHECK(map.length(sequence.copy) == map.length(sequence.id),
+                  "sequence {} has {} tokens, its copy {}", sequence.id, map.length(sequence.id),
+                  map.length(sequence.copy));
+    }
     if (sequence.is_branch() && map.contains(sequence.origin->prefix))
       known.insert(sequence.origin->prefix);
     if (!is_there || !limits.on_demand) return;

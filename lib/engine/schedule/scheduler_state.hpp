@@ -79,9 +79,12 @@ struct SchedulerState {
   void refuse_from(batch::Request& request, size_t first, const std::string& why);
 
   /// Lets a request begin, with these slots for a chain or a fork's prefix. `credit`: slots for one
-  /// branch of a fork at a time, which are kept back for it. `room`: ActiveSequence::room.
+  /// branch of a fork at a time, which are kept back for it. `room`: ActiveSequence::room. `reading`:
+  /// where others read its prompt, their slots until then.
   void begin(const std::shared_ptr<RequestState>& request, const Slots& reserved,
-             const Slots& credit, int64_t room = 0);
+             const Slots& credit, int64_t room = 0, const Slots& reading = {});
+  /// The sequence's prompt has been read by others: it goes on as its copy.
+  void go_on_as_copy(ActiveSequence& sequence);
   /// Lets the fork's next branch begin. `on_credit`: its slots are of the fork's credit.
   void begin_branch(const std::shared_ptr<RequestState>& fork, const Slots& reserved,
                     bool on_credit, int64_t room = 0);
@@ -138,7 +141,8 @@ struct SchedulerState {
   std::vector<size_t> followers(const ActiveSequence& sequence) const;
 
  private:
-  void activate(ActiveSequence sequence, const Slots& reserved, int64_t room);
+  void activate(ActiveSequence sequence, const Slots& reserved, int64_t room,
+                const Slots& reading = {});
   void keep_back(RequestState& fork, const Slots& slots);
   void bring_keys_back(int64_t sequence, const Slots& reserved);
   void introduce(const ActiveSequence& sequence, const Slots& reserved);

@@ -22,6 +22,9 @@ class EqualPlaces : public SlotPlaces {
   std::optional<Slots> of_request(const Room& room, int64_t slots, double) const override {
     return among(slots, free_of(room));
   }
+  std::optional<Slots> of_reading(const Room&, int64_t, double) const override {
+    PECIA_CHECK(false, "prompts are read apart, without changing teams");
+  }
   std::optional<Slots> of_branch(const SchedulerState&, const RequestState&, int64_t slots,
                                  Slots free) const override {
     return among(slots, free);
@@ -38,23 +41,26 @@ class EqualPlaces : public SlotPlaces {
 };
 
 /// Each sequence has its own instances. A request that fits into one waits for one that can read it.
+/// Where it is read by others, its prompt does.
 class ElasticPlaces : public SlotPlaces {
  public:
   explicit ElasticPlaces(const SchedulerLimits& limits)
-      : least_(limits.min_instances),
-        most_(limits.max_instances),
+      : limits_(limits),
         kv_tokens_(limits.kv_tokens),
         on_one_{(limits.max_sequences + limits.ring_size - 1) / limits.ring_size,
                 limits.max_batch_tokens} {}
 
   std::optional<Slots> of_request(const Room& room, int64_t slots, double due_s) const override {
-    if (least_ != 1 || slots > kv_tokens_)
-      return slots_on_fewest(slots, free_of(room), least_, most_);
-    const auto place = place_of(room, slots, due_s, on_one_);
-    if (!place) return {};
-    Slots taken(room.size());
-    taken[*place] = slots;
-    return taken;
+    const InstanceCount count = limits_.answering_instances();
+    if (limits_.apart()) return on_fewest(slots, part_of(room, true), count);
+    return count.least == 1 ? where_idle(room, slots, due_s, count)
+                            : on_fewest(slots, room, count);
+  }
+  std::optional<Slots> of_reading(const Room& room, int64_t slots, double due_s) const override {
+    const InstanceCount count = limits_.reading_instances();
+    const Room part = part_of(room, false);
+    return count.least == 1 ? where_idle(part, slots, due_s, count)
+                            : on_fewest(slots, part, count);
   }
   /// The instances that the fork has already: its branches meet there in any case.
   std::optional<Slots> of_branch(const SchedulerState& state, const RequestState& fork,
@@ -62,7 +68,8 @@ class ElasticPlaces : public SlotPlaces {
     for (int instance = 0; instance < std::ssize(free); ++instance)
       if (state.map.reserved(fork.prefix, instance) + fork.credit[instance] == 0)
         free[instance] = 0;
-    return slots_on_fewest(slots, free, least_, most_);
+    const InstanceCount count = limits_.answering_instances();
+    return slots_on_fewest(slots, free, count.least, count.most);
   }
   Slots first_of(int64_t slots, const Slots& from) const override {
     Slots first(from.size());
@@ -75,7 +82,26 @@ class ElasticPlaces : public SlotPlaces {
   }
 
  private:
-  int least_, most_;
+  static std::optional<Slots> on_fewest(int64_t slots, const Room& room, InstanceCount count) {
+    return slots_on_fewest(slots, free_of(room), count.least, count.most);
+  }
+  std::optional<Slots> where_idle(const Room& room, int64_t slots, double due_s,
+                                  InstanceCount count) const {
+    if (slots > kv_tokens_) return on_fewest(slots, room, count);
+    const auto place = place_of(room, slots, due_s, on_one_);
+    if (!place) return {};
+    Slots taken(room.size());
+    taken[*place] = slots;
+    return taken;
+  }
+  /// The instances that answer, or that read, with the others' slots taken.
+  Room part_of(Room room, bool answers) const {
+    for (int instance = 0; instance < std::ssize(room); ++instance)
+      if (limits_.answers(instance) != answers) room[instance].free_slots = 0;
+    return room;
+  }
+
+  SchedulerLimits limits_;
   int64_t kv_tokens_;
   PlacementLimits on_one_;
 };

@@ -18,6 +18,8 @@ class SlotPlaces {
 
   /// Where a waiting request takes `slots` slots; absent: it waits. `due_s`: RequestState::due_s.
   virtual std::optional<Slots> of_request(const Room& room, int64_t slots, double due_s) const = 0;
+  /// Where a prompt takes `slots` slots until it is read, whose answer is elsewhere; absent: it waits.
+  virtual std::optional<Slots> of_reading(const Room& room, int64_t slots, double due_s) const = 0;
   /// Where the fork's next branch takes `slots` of the `free` slots; absent: they are not there.
   virtual std::optional<Slots> of_branch(const SchedulerState& state, const RequestState& fork,
                                          int64_t slots, Slots free) const = 0;

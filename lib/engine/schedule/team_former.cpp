@@ -105,6 +105,7 @@ std::optional<Plan> TeamFormer::form(SchedulerState& state, const Selection& pro
       !make_tokens(pass, readable, called, may_grow))
     return {};
   pass.plan.removed = told_.take_ended(pass.team().instances);
+  pass.plan.receiving.removed = told_.take_ended(pass.plan.receiving.instances);
   if (state.times.teams) {
     const double until = now + expected_seconds(pass.plan, *state.times.teams);
     for (const int32_t instance : pass.team().instances) busy_until_[instance] = until;
@@ -223,6 +224,7 @@ bool TeamFormer::read_first(Pass& pass, const Selection& prompts,
           .whole = limits.waits_least() && !is_dealt});
     if (pass.plan.items.empty()) continue;  // there is no time for it
     const bool reads = pass.plan.items.size() > num_riders;
+    send_keys(pass, together);
     if (reads) let_wait(state, pass.team());
     for (const int32_t instance : readers)
       state.doing[instance] = reads ? Doing::prompts : Doing::answers;
@@ -234,12 +236,40 @@ bool TeamFormer::read_first(Pass& pass, const Selection& prompts,
 
 void TeamFormer::place(Pass& pass, ActiveSequence& sequence, PlanItem& chunk, bool last) {
   SchedulerState& state = pass.state;
-  sequence.result.mode = fmt::format("elastic:{}", pass.team().workers());
-  const bool spreads = sequence.readers.empty() && spread(state, sequence, pass.team(), decisions_);
-  if (last && !spreads && state.limits.parts.scales_down)
+  const bool apart = sequence.copy >= 0;
+  sequence.result.mode = fmt::format("{}:{}", apart ? "apart" : "elastic", pass.team().workers());
+  const bool spreads = !apart && sequence.readers.empty() && spread(state, sequence, pass.team(), decisions_);
+  if (last && !apart && !spreads && state.limits.parts.scales_down)
     gather(state, sequence, chunk, pass.team(), decisions_);
   told_.introduce(state, sequence, pass.plan);
   if (chunk.kept.empty()) keep_by_room(state, chunk, pass.team());
+}
+
+/// Sends the keys of the pass's prompts on to the instances that will answer them.
+void TeamFormer::send_keys(Pass& pass, const Selection& prompts) {
+  parallel::KvMap& map = pass.state.map;
+  for (const PlanItem& chunk : pass.plan.items) {
+    const auto found = std::ranges::find(prompts, chunk.rows.sequence, &ActiveSequence::id);
+    if (found == prompts.end() || (*found)->copy < 0) continue;
+    const int64_t copy = (*found)->copy;
+    std::vector<int32_t> places;
+    Slots room;
+    for (int instance = 0; instance < map.instances(); ++instance)
+      if (map.reserved(copy, instance) > 0) {
+        places.push_back(instance);
+        room.push_back(map.reserved(copy, instance) - map.held(copy, instance));
+      }
+    const Slots tokens = shares_by_free_slots(chunk.rows.count, room);
+    std::vector<parallel::KeptShare> shares;
+    for (size_t i = 0; i < places.size(); ++i) shares.push_back({places[i], tokens[i]});
+    Receiving& receiving = pass.plan.receiving;
+    told_.introduce_copy(pass.state, copy, places, receiving);
+    for (parallel::KeyCopy& part :
+         parallel::key_copies(map, chunk.rows.sequence, copy, chunk.rows.first, shares)) {
+      map.append(part.rows(), part.team());
+      receiving.copies.push_back(std::move(part));
+    }
+  }
 }
 
 /// Lets all sequences that decode on these instances alone ride in the pass.

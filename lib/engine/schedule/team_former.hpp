@@ -37,6 +37,7 @@ class TeamFormer : public Former {
     return {parallel::AttentionExchange::pass_kv};
   }
   void place(Pass& pass, ActiveSequence& sequence, PlanItem& chunk, bool last) override;
+  void send_keys(Pass& pass, const Selection& prompts);
 
   ToldSequences told_;
   std::vector<double> busy_until_;  ///< by instance: when its pass should have ended

@@ -81,6 +81,7 @@ bool grow(SchedulerState& state, const Selection& ready, std::set<int32_t>& team
   std::vector<int32_t> idle;
   for (int32_t instance = 0; instance < state.limits.ring_size; ++instance)
     if (used[instance].idle && used[instance].sequences == 0 &&
+        state.limits.same_part(instance, *team.begin()) &&
         std::ssize(team) + std::ssize(idle) < state.limits.max_instances)
       idle.push_back(instance);
   int64_t context = 0;
@@ -148,7 +149,7 @@ bool spread(SchedulerState& state, ActiveSequence& sequence, const parallel::Tea
 void gather(SchedulerState& state, ActiveSequence& sequence, PlanItem& chunk,
             const parallel::Team& team, std::vector<Decision>& decisions) {
   if (sequence.instances.size() == 1 || sequence.origin->is_fork() ||
-      state.limits.min_instances > 1 || answers_together(state, sequence, team, 1, decisions))
+      state.limits.answering_instances().least > 1 || answers_together(state, sequence, team, 1, decisions))
     return;
   parallel::KvMap& map = state.map;
   const int64_t slots = all_slots(state, sequence);

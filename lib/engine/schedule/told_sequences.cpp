@@ -39,6 +39,19 @@ void ToldSequences::introduce(const SchedulerState& state, ActiveSequence& seque
   }
 }
 
+void ToldSequences::introduce_copy(const SchedulerState& state, int64_t copy,
+                                   const std::vector<int32_t>& places, Receiving& receiving) {
+  Told& told = told_[copy];
+  told.ever.resize(unheard_.size()), told.now.resize(unheard_.size());
+  const bool known =
+      std::ranges::all_of(places, [&](int32_t instance) { return told.now[instance]; });
+  if (!known) receiving.added.push_back({copy, state.map.state(copy), 0});
+  for (const int32_t instance : places) {
+    told.ever[instance] = told.now[instance] = true;
+    if (!receiving.has(instance)) receiving.instances.push_back(instance);
+  }
+}
+
 void ToldSequences::forget(int64_t sequence) {
   const auto told = told_.find(sequence);
   if (told == told_.end()) return;

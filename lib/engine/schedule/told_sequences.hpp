@@ -18,6 +18,9 @@ class ToldSequences {
   /// Tells instances of the plan's team of a sequence, and of its prefix, in the state before the
   /// pass. Call it before the state has the pass's tokens as cached.
   void introduce(const SchedulerState& state, ActiveSequence& sequence, Plan& plan);
+  /// Tells those that receive keys of a sequence's copy of it, in the state before they come.
+  void introduce_copy(const SchedulerState& state, int64_t copy,
+                      const std::vector<int32_t>& places, Receiving& receiving);
   /// Notes that a sequence has ended, for the instances that know it.
   void forget(int64_t sequence);
   /// The sequences of whose end these instances have to hear, children before their prefixes. They

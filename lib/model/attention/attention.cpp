@@ -54,6 +54,7 @@ Attention::Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<
               row_invariant == kernels::RowInvariant::yes
                   ? parallel::layout_ranks / groups.ring->size()
                   : 1),
+      copies_(compute, cache, ledger_, groups.copies.get()),
       pass_kv_(steps_),
       pass_q_(compute, steps_),
       broadcast_q_(compute, steps_),
@@ -231,10 +232,18 @@ void Attention::run_fresh(int64_t layer, const kernels::RotateAndStoreArgs& head
   PECIA_CHECK(takes_fresh_heads(), "heads of rows that are not all stored here");
   steps_.rotate_and_store(layer, heads, pass_.slots(cache_.retention(layer)));
   attend(layer, {heads.q_out, heads.k, heads.v}, out);  // keys travel from the cache
+  copies_.send(layer);
 }
 
 void Attention::run(int64_t layer, const TensorView& q, const TensorView& out) {
-  if (!exchanges_) return store_and_attend(layer, {q, keys_.k, keys_.v}, out);
+  if (exchanges_)
+    run_exchanged(layer, q, out);
+  else
+    store_and_attend(layer, {q, keys_.k, keys_.v}, out);
+  copies_.send(layer);
+}
+
+void Attention::run_exchanged(int64_t layer, const TensorView& q, const TensorView& out) {
   const TensorView queries = exchange_.start_queries(q);
   const TensorView attended =
       attended_.tensor(DType::fp32, {queries.rows(), queries.size(1), queries.size(2)});

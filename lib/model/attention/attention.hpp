@@ -9,6 +9,7 @@
 #include "lib/model/attention/halo.hpp"
 #include "lib/model/attention/head_exchange.hpp"
 #include "lib/model/attention/invariant.hpp"
+#include "lib/model/attention/key_copies.hpp"
 #include "lib/model/attention/level_attention.hpp"
 #include "lib/model/attention/pass_kv.hpp"
 #include "lib/model/attention/pass_q.hpp"
@@ -49,6 +50,9 @@ class Attention {
   KvLedger& ledger() { return ledger_; }
   const KvLedger& ledger() const { return ledger_; }
 
+  /// Keys of prompts that others answer, which leave after each layer of a pass that begins its copies.
+  KeyCopies& copies() { return copies_; }
+
   /// What passes by levels have done at this rank; empty without a sparse setting.
   SparseTotals sparse_totals() const { return levels_ ? levels_->totals() : SparseTotals{}; }
 
@@ -64,8 +68,9 @@ class Attention {
 
   parallel::Sharding sharding() const { return sharding_; }
   /// Tells whether the pass's ops may be held back as a step (kernels::Step). By levels they may
-  /// not: no other pass has the same sizes, so no graph of it would come again (README.md).
-  bool may_be_step() const { return !by_levels_; }
+  /// not: no other pass has the same sizes, so no graph of it would come again (README.md). Nor may
+  /// they where keys leave after each layer.
+  bool may_be_step() const { return !by_levels_ && !copies_.sends(); }
   /// The most rows that a block of the team has: the same on all its ranks.
   int64_t most_rows() const;
   /// The global positions of all rows of this rank's block. rows() says which rows are the rank's.
@@ -112,12 +117,14 @@ class Attention {
   void store(int64_t layer, const TensorView& k, const TensorView& v);
   void attend(int64_t layer, const LayerRows& x, const TensorView& out);
   void store_and_attend(int64_t layer, const LayerRows& x, const TensorView& out);
+  void run_exchanged(int64_t layer, const TensorView& q, const TensorView& out);
 
   const ReplicaGroups& groups_;
   HeadCounts heads_;
   KvCache& cache_;
   AttentionSteps steps_;
   KvLedger ledger_;
+  KeyCopies copies_;
   PassKv pass_kv_;
   PassQ pass_q_;
   BroadcastQ broadcast_q_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/model/attention/replica_groups.hpp"
 
+#include <numeric>
+
 #include "lib/base/core/error.hpp"
 
 namespace pecia::attention {
@@ -26,7 +28,8 @@ void require_same_wire(comm::Communicator& replica, DType wire) {
 }  // namespace
 
 ReplicaGroups make_replica_groups(comm::Communicator& replica, int sp, int tp,
-                                  std::span<const comm::RackServerGpu> places, int ep, DType wire) {
+                                  std::span<const comm::RackServerGpu> places, int ep, DType wire,
+                                  bool copies) {
   const int block = sp * tp, rank = replica.rank(), size = replica.size();
   PECIA_CHECK(sp >= 1 && tp >= 1 && size % block == 0, "{} ranks in blocks of SP {} × TP {}", size,
               sp, tp);
@@ -53,6 +56,13 @@ ReplicaGroups make_replica_groups(comm::Communicator& replica, int sp, int tp,
   groups.sp = replica.part(of_sp);
   groups.tp = replica.part(of_tp);
   groups.block = replica.part(of_block);
+  if (copies) {
+    std::vector<int> all(groups.ring->size());
+    std::iota(all.begin(), all.end(), 0);
+    groups.copies = groups.ring->on_stream()
+                        ? groups.ring->by_way_of_host(groups.ring->on_host().part(all))
+                        : groups.ring->part(all);
+  }
 
   const auto places_of = [&](const std::vector<int>& ranks) {
     Places there;
@@ -75,6 +85,7 @@ ReplicaGroups make_replica_groups(comm::Communicator& replica, int sp, int tp,
   groups.sp->set_places(in_sp);
   groups.tp->set_places(in_tp);
   groups.block->set_places(in_block);
+  if (groups.copies) groups.copies->set_places(in_ring);
   return groups;
 }
 
@@ -89,6 +100,7 @@ comm::Traffic traffic_of(const ReplicaGroups& groups) {
   comm::Traffic sum;
   for (const auto* group : {&groups.ring, &groups.sp, &groups.tp, &groups.block})
     sum += (*group)->traffic();
+  if (groups.copies) sum += groups.copies->traffic();
   return sum;
 }
 

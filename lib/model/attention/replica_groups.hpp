@@ -20,6 +20,9 @@ struct ReplicaGroups {
   std::unique_ptr<comm::Communicator> sp;     ///< ranks of the same cp and tp, by sp
   std::unique_ptr<comm::Communicator> tp;     ///< ranks of the same cp and sp, by tp
   std::unique_ptr<comm::Communicator> block;  ///< ranks of the same cp, by parallel::kv_shard
+  /// The ranks of `ring` once more, for keys that travel beside passes (key_copies.hpp); null where
+  /// none do. Where the ring's transfers are on a device's stream, these take the way through the host.
+  std::unique_ptr<comm::Communicator> copies;
   std::vector<int> sp_servers;               ///< labels of the ranks' servers, by rank of the group
   comm::RankLabels tp_labels, block_labels;  ///< nothing goes by racks until its costs are known
   /// Places of the ranks of these groups; all the same where they are not known.
@@ -30,11 +33,12 @@ struct ReplicaGroups {
 
 /// Makes the groups of rank (cp_index · sp + sp_index) · tp + tp_index of `replica`, which has
 /// cp · sp · tp ranks. `places` has an entry for each rank of the replica. If it is empty, all
-/// ranks count as being on one server. Experts are dealt out over `ep` ranks, 1 or sp · tp. The call
-/// is collective over `replica`. Throws InputError if the ranks give different wires.
+/// ranks count as being on one server. Experts are dealt out over `ep` ranks, 1 or sp · tp. `copies`:
+/// makes that group. The call is collective over `replica`. Throws InputError if the ranks give
+/// different wires.
 ReplicaGroups make_replica_groups(comm::Communicator& replica, int sp, int tp,
                                   std::span<const comm::RackServerGpu> places = {}, int ep = 1,
-                                  DType wire = DType::fp32);
+                                  DType wire = DType::fp32, bool copies = false);
 
 /// Tells whether the host waits for no transfer between ops. Either the transfers are on the
 /// stream, or the rank is alone.

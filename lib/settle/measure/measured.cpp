@@ -19,7 +19,8 @@ Json degrees_of(const resources::Resources& resources) {
 
 std::string to_json(const Measured& measured, const resources::Resources& resources) {
   Json json{{"degrees", degrees_of(resources)},
-            {"elastic", resources.elastic},
+            {"elastic", resources.elastic && !resources.fixed_parts},
+            {"answering", resources.answering},
             {"ring_flops", measured.ring.flops},
             {"ring_bandwidth", measured.ring.bandwidth},
             {"all_to_all_bandwidth", measured.ring.all_to_all_bandwidth},
@@ -71,6 +72,15 @@ std::optional<bool> kept_elastic(const std::string& text,
   const Json json = parse_json<Json>(text);
   if (json.at("degrees") != degrees_of(resources)) return {};
   return json.at("elastic").get<bool>();
+} catch (const nlohmann::json::exception&) {
+  return {};
+}
+
+std::optional<int> kept_answering(const std::string& text,
+                                  const resources::Resources& resources) try {
+  const Json json = parse_json<Json>(text);
+  if (json.at("degrees") != degrees_of(resources)) return {};
+  return json.at("answering").get<int>();
 } catch (const nlohmann::json::exception&) {
   return {};
 }

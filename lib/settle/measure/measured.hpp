@@ -44,6 +44,9 @@ std::optional<std::vector<std::string>> kept_layout(const std::string& text, int
 /// Whether the run that wrote the text was elastic. Absent as for parse_measured.
 std::optional<bool> kept_elastic(const std::string& text, const resources::Resources& resources);
 
+/// How many instances answered in the run that wrote the text; 0: all. Absent as for parse_measured.
+std::optional<int> kept_answering(const std::string& text, const resources::Resources& resources);
+
 /// Rates of attention and of the replica's rings, where a choice depends on them; else zeros.
 /// `replica`: its ranks, for tensors where `compute` is. Collective over `world`; every rank gets the
 /// same.

@@ -36,6 +36,9 @@ bool is_layout(const Job& job) {
 bool is_csa(const Job& job) {
   return job.attention.sparse == Sparse::csa;
 }
+bool is_apart(const Job& job) {
+  return job.parallel.phases == Phases::apart;
+}
 bool is_tuned(const Job& job) {
   return job.attention.drop && !job.attention.drop->file.empty();
 }
@@ -154,6 +157,43 @@ const Conflict conflicts[] = {
      },
      PECIA_WHY("parallel.scheduler: loongserve reads the prompts of a batch by themselves"),
      "use policy: prefill_first, or scheduler: greedy"},
+    {On::any,
+     [](const Job& job) { return is_apart(job) && (is_layout(job) || is_csa(job)); },
+     [](const Job& job) {
+       return fmt::format("parallel.phases: apart with {} is not in this version: {}",
+                          is_csa(job) ? "attention.sparse: csa" : "reproducible: layout",
+                          is_csa(job) ? "levels follow from places that all read"
+                                      : "prompts are cut by what else runs");
+     },
+     "use phases: together"},
+    {On::any,
+     [](const Job& job) { return is_apart(job) && job.kv.admission == KvAdmission::demand; },
+     PECIA_WHY("kv.admission: demand with parallel.phases: apart is not in this version: instances "
+               "that answer reserve what their answers may need"),
+     "use admission: auto, or phases: together"},
+    {On::any,
+     [](const Job& job) {
+       return is_apart(job) && job.parallel.scheduler == TeamScheduler::loongserve;
+     },
+     PECIA_WHY("parallel.scheduler: loongserve deals prompts to instances that answer them"),
+     "use scheduler: auto, or phases: together"},
+    {On::any,
+     [](const Job& job) {
+       const auto& parallel = job.parallel;
+       return is_apart(job) &&
+              ((parallel.ring && *parallel.ring != parallel::AttentionExchange::pass_kv) ||
+               (parallel.decode && *parallel.decode != parallel::DecodeMode::broadcast_q &&
+                parallel.cp.degree.value_or(2) > 1));
+     },
+     PECIA_WHY("parallel.phases: apart reads prompts in a ring that passes keys on, and sends the "
+               "queries of answers to those that hold keys"),
+     "use ring: auto and decode: auto"},
+    {On::any,
+     [](const Job& job) {
+       return job.parallel.answering && job.parallel.phases == Phases::together;
+     },
+     PECIA_WHY("parallel.answering says how many instances answer where others read"),
+     "use phases: apart, or answering: auto"},
     {On::any,
      [](const Job& job) {
        return job.kv.admission == KvAdmission::demand && job.parallel.cp.elastic;

@@ -43,6 +43,9 @@ enum class Objective { throughput, ttft };
 /// How requests get instances where teams change: each as instances become free, or a batch dealt to
 /// them by LoongServe's four steps.
 enum class TeamScheduler { greedy, loongserve };
+/// Whether all instances read prompts and answer them, or some only read for others that answer. `any`:
+/// as the batch is expected to end first.
+enum class Phases : uint8_t { together, apart, any };
 
 struct BatchGoal {
   std::optional<Objective> objective;  ///< auto: ttft where arrivals are replayed
@@ -156,6 +159,8 @@ struct Job {
     CpSetting cp = {};
     ElasticRange elastic = {};
     std::optional<TeamScheduler> scheduler = {};
+    Phases phases = Phases::together;
+    std::optional<int> answering = {};  ///< instances that answer, with phases apart
     std::optional<int> sp = 1, tp = 1;
     std::optional<int> ep = {};  ///< ranks that experts are dealt out over
     std::optional<PrefillMode> prefill = {};

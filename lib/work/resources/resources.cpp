@@ -24,6 +24,19 @@ std::optional<parallel::SparseSetting> sparse_setting(const job::Job::Attention&
       {attention.geometry, drop}, attention.levels, attention.pipeline, attention.first_tokens};
 }
 
+/// Half of the instances answer until it is known how many are best.
+void resolve_phases(const job::Job::Parallel& parallel, Resources& resources) {
+  const bool apart = parallel.phases == job::Phases::apart;
+  resources.elastic = (parallel.cp.elastic || apart) && resources.cp > 1;
+  resources.answering = apart ? parallel.answering.value_or(std::max(1, resources.cp / 2)) : 0;
+  resources.fixed_parts = apart && !parallel.cp.elastic;
+  if (apart && resources.answering >= resources.cp)
+    fail<InputError>(
+        "parallel.phases: apart lets {} of {} instances answer, and none is left to read: {}",
+        resources.answering, resources.cp,
+        resources.cp == 1 ? "use cp 2 or more, or phases: together" : "use answering: auto");
+}
+
 /// Sets the degrees so that they fill the ranks. The first of cp, dp, tp and sp that is auto takes
 /// what the given ones leave, and the others are 1.
 void resolve_degrees(const job::Job::Parallel& parallel, int num_ranks, Resources& resources) {
@@ -47,7 +60,7 @@ void resolve_degrees(const job::Job::Parallel& parallel, int num_ranks, Resource
         "dp, sp and tp whose product divides {}, or start {} ranks",
         resources.dp, resources.cp, resources.sp, resources.tp, num_ranks, num_ranks,
         ranks == INT64_MAX ? "that many" : std::to_string(ranks));
-  resources.elastic = parallel.cp.elastic && resources.cp > 1;
+  resolve_phases(parallel, resources);
   resources.max_instances = parallel.elastic.max.value_or(resources.cp);
   resources.min_instances = parallel.elastic.min;
   if (resources.elastic &&
@@ -81,10 +94,26 @@ std::vector<comm::RackServerGpu> Resources::level_places(
   return places;
 }
 
+bool may_be_apart(const job::Job& job, const model::ModelConfig& config,
+                  const Resources& resources) {
+  const job::Job::Parallel& parallel = job.parallel;
+  if (resources.cp == 1 || resources.sparse || job.kv.admission == job::KvAdmission::demand ||
+      parallel.scheduler == job::TeamScheduler::loongserve)
+    return false;
+  const parallel::Setting setting{.degrees = resources.degrees(),
+                                  .prefill = parallel.prefill,
+                                  .ring = parallel.ring,
+                                  .decode = parallel.decode,
+                                  .shift_threshold = parallel.shift_threshold,
+                                  .reproducible = job.reproducible,
+                                  .elastic = true};
+  return !parallel::refusal(setting, shape_of(config)).has_value();
+}
+
 bool may_become_elastic(const job::Job& job, const model::ModelConfig& config,
                         const Resources& resources) {
   const job::Job::Parallel& parallel = job.parallel;
-  if (parallel.cp.degree || parallel.cp.elastic || resources.cp == 1 || resources.sparse)
+  if (parallel.cp.degree || resources.elastic || resources.cp == 1 || resources.sparse)
     return false;
   if (parallel.prefill || parallel.ring || parallel.decode || parallel.shift_threshold)
     return false;
@@ -113,8 +142,8 @@ void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num
   const bool replays = job.batch.arrivals == job::Arrivals::replay;
   resources.objective = job.batch.objective.objective.value_or(
       replays ? job::Objective::ttft : job::Objective::throughput);
-  const bool deals =
-      resources.objective == job::Objective::ttft && job.batch.policy == job::Policy::prefill_first;
+  const bool deals = resources.objective == job::Objective::ttft &&
+                     job.batch.policy == job::Policy::prefill_first && resources.answering == 0;
   if (resources.elastic)
     resources.scheduler = job.parallel.scheduler.value_or(deals ? job::TeamScheduler::loongserve
                                                                 : job::TeamScheduler::greedy);

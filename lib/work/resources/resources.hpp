@@ -21,6 +21,10 @@ struct Resources {
   int dp = 1, cp = 1, sp = 1, tp = 1, ep = 1;
   bool elastic = false;                      ///< teams of the cp instances change from pass to pass
   int min_instances = 1, max_instances = 1;  ///< of a request, if elastic
+  /// Of the cp instances the last ones, this number, answer, and the others read for them
+  /// (parallel.phases: apart); 0: all do both. Then `elastic` is true.
+  int answering = 0;
+  bool fixed_parts = false;  ///< those that read are one team, and so are those that answer
   job::TeamScheduler scheduler = job::TeamScheduler::greedy;  ///< of elastic teams
   job::Objective objective = job::Objective::throughput;
   parallel::PrefillMode prefill = parallel::PrefillMode::single;
@@ -67,6 +71,10 @@ struct Resources {
 void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num_ranks,
                   Resources& resources);
 
+/// Whether some of the instances could read for others (parallel.phases: apart): there are two or more,
+/// and nothing in the job forbids it.
+bool may_be_apart(const job::Job& job, const model::ModelConfig& config,
+                  const Resources& resources);
 /// Whether these resources, resolved from parallel.cp: auto, could be elastic as well: they have
 /// several instances, the job names no mode, and nothing else of it needs a ring.
 bool may_become_elastic(const job::Job& job, const model::ModelConfig& config,

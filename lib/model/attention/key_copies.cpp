@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/attention/key_copies.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "lib/base/core/error.hpp"
+
+namespace pecia::attention {
+namespace {
+
+/// Adds a slot, to the last range where it is the next one.
+void add_slot(std::vector<parallel::SlotRange>& ranges, int64_t slot) {
+  if (!ranges.empty() && ranges.back().end == slot)
+    ++ranges.back().end;
+  else
+    ranges.push_back({slot, slot + 1});
+}
+
+void append_ranges(std::vector<parallel::SlotRange>& to,
+                   const std::vector<parallel::SlotRange>& ranges) {
+  for (const parallel::SlotRange& range : ranges) {
+    if (!to.empty() && to.back().end == range.begin)
+      to.back().end = range.end;
+    else
+      to.push_back(range);
+  }
+}
+
+}  // namespace
+
+void KeyCopies::begin_pass(const std::vector<parallel::KeyCopy>& copies) {
+  leaving_.clear();
+  const int own = ledger_.instance();
+  for (const parallel::KeyCopy& copy : copies) {
+    if (std::ranges::count(copy.sources, own, &parallel::KeySource::instance) == 0) continue;
+    PECIA_CHECK(group_ != nullptr, "keys of sequence {} are to be copied, without a group for it",
+                copy.of);
+    Leaving leaving{copy.instance, {}, 0};
+    const auto& slots = ledger_.slots(copy.of);
+    for (const auto& [index, positions] : parallel::held_between(
+             ledger_.map().ranges(copy.of, own), copy.first, copy.first + copy.count)) {
+      append_ranges(leaving.slots, part_of(slots, index, positions.count));
+      leaving.tokens += positions.count;
+    }
+    leaving_.push_back(std::move(leaving));
+  }
+}
+
+void KeyCopies::send(int64_t layer) {
+  for (const Leaving& leaving : leaving_) {
+    const int64_t bytes = leaving.tokens * cache_.shape().layer_bytes_per_token();
+    std::deque<Sent>& sent = sent_[leaving.to];
+    int64_t under_way = bytes;
+    for (const Sent& message : sent) under_way += message.bytes.bytes();
+    while (!sent.empty() && (under_way > most_bytes_ || sent.front().transfer->test())) {
+      const report::ScopedSpan span(compute_.recorder, "wait_for_sent_keys", report::Kind::comm);
+      sent.front().transfer->wait();
+      under_way -= sent.front().bytes.bytes();
+      free_.push_back(std::move(sent.front().bytes));
+      sent.pop_front();
+    }
+    Sent message{take_buffer(bytes), nullptr};
+    {
+      const report::ScopedSpan span(compute_.recorder, "pack_copied_keys", report::Kind::compute,
+                                    bytes);
+      copy(Direction::from_cache, layer, leaving.slots, message.bytes.as<std::byte>());
+    }
+    message.transfer = group_->start_send_receive(
+        {message.bytes.as<std::byte>(), static_cast<size_t>(bytes)}, leaving.to, {}, leaving.to);
+    sent.push_back(std::move(message));
+  }
+}
+
+void KeyCopies::receive(const std::vector<parallel::KeyCopy>& copies) {
+  const int own = ledger_.instance();
+  for (const parallel::KeyCopy& copy : copies) {
+    PECIA_CHECK(group_ != nullptr, "keys of sequence {} are to come, without a group for it",
+                copy.of);
+    if (copy.instance == own) {
+      const std::vector<parallel::SlotRange> slots = ledger_.next_slots(copy.to, copy.count);
+      for (const parallel::KeySource& source : copy.sources) {
+        Coming coming{copy.to, {}, 0};
+        for (const parallel::StridedRange& positions : source.positions)
+          for (int64_t i = 0; i < positions.count; ++i)
+            add_slot(coming.slots,
+                     part_of(slots, positions.position(i) - copy.first, 1).front().begin);
+        coming.tokens = num_slots(coming.slots);
+        sources_[source.instance].coming.push_back(std::move(coming));
+      }
+    }
+    ledger_.append(copy.rows(), copy.team());
+  }
+  progress();
+}
+
+/// Asks for the source's next messages, as long as not too much is under way.
+void KeyCopies::ask(int from, Source& source) {
+  while (source.asked < source.coming.size()) {
+    const Coming& next = source.coming[source.asked];
+    const int64_t bytes = next.tokens * cache_.shape().layer_bytes_per_token();
+    if (!source.messages.empty() && source.bytes + bytes > most_bytes_) return;
+    Message message{&next, source.layer, take_buffer(bytes), nullptr};
+    message.transfer = group_->start_send_receive(
+        {}, from, {message.bytes.as<std::byte>(), static_cast<size_t>(bytes)}, from);
+    source.messages.push_back(std::move(message));
+    source.bytes += bytes;
+    if (++source.layer < cache_.shape().layers) continue;
+    source.layer = 0;
+    ++source.asked;
+  }
+}
+
+/// Waits for the source's next message and puts it into the cache.
+void KeyCopies::take_in(int from, Source& source) {
+  Message message = std::move(source.messages.front());
+  source.messages.pop_front();
+  message.transfer->wait();
+  const int64_t bytes = message.of->tokens * cache_.shape().layer_bytes_per_token();
+  {
+    const report::ScopedSpan span(compute_.recorder, "take_in_copied_keys", report::Kind::phase,
+                                  bytes);
+    copy(Direction::to_cache, message.layer, message.of->slots, message.bytes.as<std::byte>());
+  }
+  source.bytes -= bytes;
+  free_.push_back(std::move(message.bytes));
+  if (message.layer + 1 == cache_.shape().layers) {
+    source.coming.pop_front();
+    --source.asked;
+  }
+  ask(from, source);
+}
+
+void KeyCopies::progress() {
+  for (auto& [from, source] : sources_) {
+    ask(from, source);
+    while (!source.messages.empty() && source.messages.front().transfer->test())
+      take_in(from, source);
+  }
+}
+
+void KeyCopies::wait_for(parallel::SequenceId sequence) {
+  for (auto& [from, source] : sources_) {
+    const auto is_to_come = [&] {
+      return std::ranges::count(source.coming, sequence, &Coming::sequence) > 0;
+    };
+    if (!is_to_come()) continue;
+    const report::ScopedSpan span(compute_.recorder, "wait_for_copied_keys", report::Kind::comm);
+    for (ask(from, source); is_to_come(); take_in(from, source)) {
+    }
+  }
+}
+
+void KeyCopies::finish() {
+  for (auto& [from, source] : sources_)
+    for (ask(from, source); !source.coming.empty(); take_in(from, source)) {
+    }
+  for (auto& [to, sent] : sent_)
+    for (; !sent.empty(); sent.pop_front()) sent.front().transfer->wait();
+}
+
+device::Buffer KeyCopies::take_buffer(int64_t bytes) {
+  device::Buffer buffer = compute_.buffer();
+  if (!free_.empty()) {
+    buffer = std::move(free_.back());
+    free_.pop_back();
+  }
+  buffer.reserve(bytes);
+  return buffer;
+}
+
+/// Copies a layer's keys and values between these slots of the cache and a message.
+void KeyCopies::copy(Direction direction, int64_t layer,
+                     const std::vector<parallel::SlotRange>& slots, std::byte* message) const {
+  const auto copy_part = [&](const TensorView& stored) {
+    if (!stored) return;
+    const int64_t token_bytes =
+        (stored.rank() == 3 ? cache_.shape().head_dim : 1) * size_of(stored.dtype());
+    for (int64_t head = 0; head < cache_.shape().num_kv_heads; ++head) {
+      auto* const of_head = static_cast<std::byte*>(stored.row(head));
+      for (const parallel::SlotRange& range : slots) {
+        std::byte* const cached = of_head + range.begin * token_bytes;
+        const int64_t bytes = range.size() * token_bytes;
+        if (direction == Direction::from_cache)
+          compute_.device.copy(message, cached, bytes, compute_.stream);
+        else
+          compute_.device.copy(cached, message, bytes, compute_.stream);
+        message += bytes;
+      }
+    }
+  };
+  for (const KvCache::Stored& stored : {cache_.k(layer), cache_.v(layer)}) {
+    copy_part(stored.vectors);
+    copy_part(stored.scales);
+  }
+}
+
+}  // namespace pecia::attention

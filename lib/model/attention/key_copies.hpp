@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Sends the keys of prompts to the instances that answer them (ranks/parallel/key_copy.hpp), while
+/// both sides compute. The rank that holds a layer's keys sends them as soon as the layer has run. The
+/// other one takes them into its cache between two pieces of an op, or at the latest when a pass needs
+/// them. Not more than `most_bytes`, or one message, are under way between two ranks on each side.
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "lib/model/attention/compute.hpp"
+#include "lib/model/attention/kv_ledger.hpp"
+#include "lib/ranks/comm/communicator.hpp"
+#include "lib/ranks/parallel/key_copy.hpp"
+
+namespace pecia::attention {
+
+class KeyCopies {
+ public:
+  /// `group`: the ranks that hold the same heads, by instance, in which nothing else is sent; null:
+  /// there are no copies. All references outlive this object. A message of a layer has, one after the
+  /// other, K, its scales in fp8, V and its scales: each [num_kv_heads, tokens].
+  KeyCopies(const Compute& compute, KvCache& cache, KvLedger& ledger, comm::Communicator* group,
+            int64_t most_bytes = int64_t{256} << 20)
+      : compute_(compute), cache_(cache), ledger_(ledger), group_(group), most_bytes_(most_bytes) {}
+
+  /// Begins a pass that sends these copies, once the ledger has its tokens.
+  void begin_pass(const std::vector<parallel::KeyCopy>& copies);
+  /// Whether this rank sends keys in the pass.
+  bool sends() const { return !leaving_.empty(); }
+  /// Sends a layer's keys, which the cache has when the stream's work is done.
+  void send(int64_t layer);
+
+  /// Adds the tokens of the copies to the ledger, and takes in those of this instance as they come.
+  /// Every rank that is sent keys gets the copies in the order of the passes that send them.
+  void receive(const std::vector<parallel::KeyCopy>& copies);
+  /// Takes in what has come, without waiting.
+  void progress();
+  /// Waits until all keys of the sequence that are to come are in the cache.
+  void wait_for(parallel::SequenceId sequence);
+  /// Waits until all that is to come has come, and all that was sent has left.
+  void finish();
+
+ private:
+  /// Keys that leave in each layer of the pass.
+  struct Leaving {
+    int to;
+    std::vector<parallel::SlotRange> slots;
+    int64_t tokens;
+  };
+  struct Sent {
+    device::Buffer bytes;
+    std::unique_ptr<comm::Transfer> transfer;
+  };
+  /// Keys that come, one layer after the other.
+  struct Coming {
+    parallel::SequenceId sequence;
+    std::vector<parallel::SlotRange> slots;
+    int64_t tokens;
+  };
+  /// A message that is under way to this rank.
+  struct Message {
+    const Coming* of;
+    int64_t layer;
+    device::Buffer bytes;
+    std::unique_ptr<comm::Transfer> transfer;
+  };
+  /// What comes from one rank, in the order in which it is sent.
+  struct Source {
+    std::deque<Coming> coming;     ///< the first of it is the first that is not all there
+    size_t asked = 0;              ///< of `coming`: the one whose layers are asked for next
+    int64_t layer = 0;             ///< of it
+    std::deque<Message> messages;  ///< under way
+    int64_t bytes = 0;             ///< of these
+  };
+
+  device::Buffer take_buffer(int64_t bytes);
+  void ask(int from, Source& source);
+  void take_in(int from, Source& source);
+  enum class Direction : uint8_t { from_cache, to_cache };
+  void copy(Direction direction, int64_t layer, const std::vector<parallel::SlotRange>& slots,
+            std::byte* message) const;
+
+  Compute compute_;
+  KvCache& cache_;
+  KvLedger& ledger_;
+  comm::Communicator* group_;
+  int64_t most_bytes_;
+  std::vector<Leaving> leaving_;
+  std::map<int, std::deque<Sent>> sent_;  ///< by rank
+  std::map<int, Source> sources_;         ///< likewise
+  std::vector<device::Buffer> free_;      ///< buffers of messages that are through
+};
+
+}  // namespace pecia::attention

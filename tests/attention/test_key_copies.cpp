@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Keys of prompts on their way from the ranks that read them to the ranks that answer: bit by bit,
+/// however they are cut, and whenever either side gets to it.
+
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <numeric>
+
+#include "lib/base/core/random.hpp"
+#include "lib/model/attention/key_copies.hpp"
+#include "lib/ranks/comm/mpi_communicator.hpp"
+#include "tests/support/owned_compute.hpp"
+
+namespace pecia::attention {
+namespace {
+
+constexpr int64_t layers = 3, heads = 2, head_dim = 8;
+
+/// A rank with its cache. The map of the whole replica decides what goes where.
+struct Rank {
+  Rank(comm::Communicator& world, DType dtype, int64_t most_bytes)
+      : cache({layers, heads, head_dim, dtype}, 4000, compute.device),
+        ledger(cache, world.size(), world.rank()),
+        copies(compute, cache, ledger, &world, most_bytes) {}
+
+  /// What the cache has, or should have, of a token. `of`: the sequence that was read.
+  template <typename Body>
+  void each_byte(int64_t layer, int64_t position, int64_t slot, int64_t of, const Body& body) {
+    int64_t side = 0;
+    for (const KvCache::Stored& stored : {cache.k(layer), cache.v(layer)}) {
+      for (int64_t head = 0; head < heads; ++head) {
+        const auto each = [&](const TensorView& view, int64_t bytes) {
+          auto* const at = static_cast<std::byte*>(view.row(head)) + slot * bytes;
+          for (int64_t i = 0; i < bytes; ++i)
+            body(at[i], static_cast<std::byte>(
+                            (position * 131 + layer * 31 + side * 17 + head * 7 + i + of) & 0xff));
+        };
+        each(stored.vectors, head_dim * size_of(stored.vectors.dtype()));
+        if (stored.scales) each(stored.scales, size_of(DType::fp32));
+      }
+      ++side;
+    }
+  }
+  template <typename Body>
+  void each_token(int64_t sequence, const Body& body) {
+    const HeldTokens held = ledger.held(sequence);
+    std::vector<int64_t> slots;
+    append_slots(slots, held.slots);
+    size_t next = 0;
+    for (const parallel::StridedRange& range : held.positions)
+      for (int64_t i = 0; i < range.count; ++i) body(range.position(i), slots[next++]);
+  }
+  void fill(int64_t sequence, int64_t layer) {
+    each_token(sequence, [&](int64_t position, int64_t slot) {
+      each_byte(layer, position, slot, sequence,
+                [](std::byte& byte, std::byte value) { byte = value; });
+    });
+  }
+  int64_t wrong(int64_t copy, int64_t of) {
+    int64_t wrong = 0;
+    for (int64_t layer = 0; layer < layers; ++layer)
+      each_token(copy, [&](int64_t position, int64_t slot) {
+        each_byte(layer, position, slot, of,
+                  [&](std::byte byte, std::byte value) { wrong += byte != value; });
+      });
+    return wrong;
+  }
+
+  test::CpuCompute owned{1, kernels::make_reference_backend()};
+  Compute compute = owned;
+  KvCache cache;
+  KvLedger ledger;
+  KeyCopies copies;
+};
+
+/// Several prompts in chunks, each read by all readers and answered by some of the others.
+TEST(KeyCopies, ArriveBitByBitWheneverEitherSideGetsToIt) {
+  const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+  const int size = world->size(), own = world->rank();
+  constexpr uint64_t seed = 20261129;
+  RecordProperty("seed", std::to_string(seed));
+  int64_t sent = 0;
+  for (const DType dtype : {DType::fp32, DType::fp8})
+    for (const int64_t most_bytes : {int64_t{1}, int64_t{1} << 20}) {
+      Rank rank(*world, dtype, most_bytes);
+      uint64_t drawn = 0;  // the same on all ranks
+      const auto draw = [&](int64_t low, int64_t high) {
+        return low + static_cast<int64_t>(uniform(seed, drawn++) *
+                                          static_cast<double>(high - low + 1));
+      };
+      const auto readers = static_cast<int>(draw(1, size - 1));
+      const bool reads = own < readers;
+      std::vector<int32_t> reading(readers);
+      std::iota(reading.begin(), reading.end(), 0);
+      const parallel::Team team{reading, 0, parallel::AttentionExchange::pass_kv, {}};
+      parallel::KvMap map(size);  // of rank 0 of the replica
+      const int64_t bytes_before = world->traffic().bytes;
+      int64_t tokens_sent = 0;
+      for (int64_t sequence = 0; sequence < 12; sequence += 2) {
+        const int64_t copy = sequence + 1, tokens = draw(1, 90);
+        std::vector<int64_t> of_prompt(size), of_copy(size);
+        for (int i = 0; i < size; ++i) (i < readers ? of_prompt : of_copy)[i] = tokens;
+        map.add(sequence, of_prompt), map.add(copy, of_copy);
+        if (reads)
+          rank.ledger.add(sequence, of_prompt);
+        else
+          rank.ledger.add(copy, of_copy);
+        for (int64_t first = 0; first < tokens;) {
+          const int64_t count = draw(1, tokens - first);
+          const parallel::PassSequence rows{sequence, first, count};
+          map.append(rows, team);
+          std::vector<parallel::KeptShare> shares;
+          int64_t left = count;
+          for (int32_t i = readers; i < size; ++i) {
+            shares.push_back({i, i + 1 == size ? left : draw(0, left)});
+            left -= shares.back().tokens;
+          }
+          const auto copies = parallel::key_copies(map, sequence, copy, first, shares);
+          for (const auto& each : copies) {
+            map.append(each.rows(), each.team());
+            for (const auto& source : each.sources)
+              for (const auto& range : source.positions)
+                tokens_sent += source.instance == own ? range.count : 0;
+          }
+          if (reads) {
+            rank.ledger.append(rows, team);
+            rank.copies.begin_pass(copies);
+            for (int64_t layer = 0; layer < layers; ++layer) {
+              rank.fill(sequence, layer);
+              rank.copies.send(layer);
+              rank.fill(sequence, layer);  // what was sent has left the cache
+            }
+          } else {
+            rank.copies.receive(copies);
+          }
+          if (draw(1, 3) == 1) rank.copies.progress();
+          first += count;
+        }
+        if (reads) {
+          rank.ledger.remove(sequence);  // its slots are used again at once
+        } else if (sequence % 4 == 0) {
+          rank.copies.wait_for(copy);
+          EXPECT_EQ(rank.wrong(copy, sequence), 0) << "bytes of copy " << copy;
+        }
+      }
+      rank.copies.finish();
+      if (!reads)
+        for (int64_t copy = 1; copy < 12; copy += 2)
+          EXPECT_EQ(rank.wrong(copy, copy - 1), 0) << "bytes of copy " << copy;
+      EXPECT_EQ(world->traffic().bytes - bytes_before,
+                tokens_sent * rank.cache.shape().bytes_per_token());
+      sent += tokens_sent;
+      world->barrier();
+    }
+  EXPECT_GT(world->all_reduce_max(sent), 500);
+}
+
+TEST(KeyCopies, NeedAGroup) {
+  const auto alone = comm::make_null_communicator();
+  Rank rank(*alone, DType::fp32, 1);
+  KeyCopies copies(rank.compute, rank.cache, rank.ledger, nullptr);
+  copies.begin_pass({});
+  copies.progress();
+  EXPECT_FALSE(copies.sends());
+  rank.ledger.add(1, {4});
+  EXPECT_THROW(copies.receive({{0, 1, 0, 0, 4, {0}, {}}}), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace pecia::attention
