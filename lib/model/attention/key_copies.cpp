@@ -36,21 +36,20 @@ void KeyCopies::begin_pass(const std::vector<parallel::KeyCopy>& copies) {
     if (std::ranges::count(copy.sources, own, &parallel::KeySource::instance) == 0) continue;
     PECIA_CHECK(group_ != nullptr, "keys of sequence {} are to be copied, without a group for it",
                 copy.of);
-    Leaving leaving{copy.instance, {}, 0};
+    Tokens& leaving = leaving_[copy.instance];
     const auto& slots = ledger_.slots(copy.of);
     for (const auto& [index, positions] : parallel::held_between(
              ledger_.map().ranges(copy.of, own), copy.first, copy.first + copy.count)) {
       append_ranges(leaving.slots, part_of(slots, index, positions.count));
-      leaving.tokens += positions.count;
+      leaving.count += positions.count;
     }
-    leaving_.push_back(std::move(leaving));
   }
 }
 
 void KeyCopies::send(int64_t layer) {
-  for (const Leaving& leaving : leaving_) {
-    const int64_t bytes = leaving.tokens * cache_.shape().layer_bytes_per_token();
-    std::deque<Sent>& sent = sent_[leaving.to];
+  for (const auto& [to, tokens] : leaving_) {
+    const int64_t bytes = tokens.count * cache_.shape().layer_bytes_per_token();
+    std::deque<Sent>& sent = sent_[to];
     int64_t under_way = bytes;
     for (const Sent& message : sent) under_way += message.bytes.bytes();
     while (!sent.empty() && (under_way > most_bytes_ || sent.front().transfer->test())) {
@@ -64,33 +63,35 @@ void KeyCopies::send(int64_t layer) {
     {
       const report::ScopedSpan span(compute_.recorder, "pack_copied_keys", report::Kind::compute,
                                     bytes);
-      copy(Direction::from_cache, layer, leaving.slots, message.bytes.as<std::byte>());
+      copy(Direction::from_cache, layer, tokens.slots, message.bytes.as<std::byte>());
     }
     message.transfer = group_->start_send_receive(
-        {message.bytes.as<std::byte>(), static_cast<size_t>(bytes)}, leaving.to, {}, leaving.to);
+        {message.bytes.as<std::byte>(), static_cast<size_t>(bytes)}, to, {}, to);
     sent.push_back(std::move(message));
   }
 }
 
 void KeyCopies::receive(const std::vector<parallel::KeyCopy>& copies) {
   const int own = ledger_.instance();
+  std::map<int, Coming> coming;  // by rank
   for (const parallel::KeyCopy& copy : copies) {
     PECIA_CHECK(group_ != nullptr, "keys of sequence {} are to come, without a group for it",
                 copy.of);
     if (copy.instance == own) {
       const std::vector<parallel::SlotRange> slots = ledger_.next_slots(copy.to, copy.count);
       for (const parallel::KeySource& source : copy.sources) {
-        Coming coming{copy.to, {}, 0};
+        Coming& of = coming[source.instance];
+        of.sequences.push_back(copy.to);
         for (const parallel::StridedRange& positions : source.positions)
           for (int64_t i = 0; i < positions.count; ++i)
-            add_slot(coming.slots,
+            add_slot(of.tokens.slots,
                      part_of(slots, positions.position(i) - copy.first, 1).front().begin);
-        coming.tokens = num_slots(coming.slots);
-        sources_[source.instance].coming.push_back(std::move(coming));
+        of.tokens.count = num_slots(of.tokens.slots);
       }
     }
     ledger_.append(copy.rows(), copy.team());
   }
+  for (auto& [from, of] : coming) sources_[from].coming.push_back(std::move(of));
   progress();
 }
 
@@ -98,7 +99,7 @@ void KeyCopies::receive(const std::vector<parallel::KeyCopy>& copies) {
 void KeyCopies::ask(int from, Source& source) {
   while (source.asked < source.coming.size()) {
     const Coming& next = source.coming[source.asked];
-    const int64_t bytes = next.tokens * cache_.shape().layer_bytes_per_token();
+    const int64_t bytes = next.tokens.count * cache_.shape().layer_bytes_per_token();
     if (!source.messages.empty() && source.bytes + bytes > most_bytes_) return;
     Message message{&next, source.layer, take_buffer(bytes), nullptr};
     message.transfer = group_->start_send_receive(
@@ -116,11 +117,11 @@ void KeyCopies::take_in(int from, Source& source) {
   Message message = std::move(source.messages.front());
   source.messages.pop_front();
   message.transfer->wait();
-  const int64_t bytes = message.of->tokens * cache_.shape().layer_bytes_per_token();
+  const int64_t bytes = message.of->tokens.count * cache_.shape().layer_bytes_per_token();
   {
     const report::ScopedSpan span(compute_.recorder, "take_in_copied_keys", report::Kind::phase,
                                   bytes);
-    copy(Direction::to_cache, message.layer, message.of->slots, message.bytes.as<std::byte>());
+    copy(Direction::to_cache, message.layer, message.of->tokens.slots, message.bytes.as<std::byte>());
   }
   source.bytes -= bytes;
   free_.push_back(std::move(message.bytes));
@@ -142,7 +143,8 @@ void KeyCopies::progress() {
 void KeyCopies::wait_for(parallel::SequenceId sequence) {
   for (auto& [from, source] : sources_) {
     const auto is_to_come = [&] {
-      return std::ranges::count(source.coming, sequence, &Coming::sequence) > 0;
+      return std::ranges::any_of(source.coming,
+                                 [&](const Coming& of) { return of.has(sequence); });
     };
     if (!is_to_come()) continue;
     const report::ScopedSpan span(compute_.recorder, "wait_for_copied_keys", report::Kind::comm);

@@ -5,6 +5,7 @@
 /// other one takes them into its cache between two pieces of an op, or at the latest when a pass needs
 /// them. Not more than `most_bytes`, or one message, are under way between two ranks on each side.
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <memory>
@@ -20,8 +21,9 @@ namespace pecia::attention {
 class KeyCopies {
  public:
   /// `group`: the ranks that hold the same heads, by instance, in which nothing else is sent; null:
-  /// there are no copies. All references outlive this object. A message of a layer has, one after the
-  /// other, K, its scales in fp8, V and its scales: each [num_kv_heads, tokens].
+  /// there are no copies. All references outlive this object. A message has what goes from one rank to
+  /// another after a layer of a pass, of all copies in turn: K, its scales in fp8, V and its scales,
+  /// each [num_kv_heads, tokens].
   KeyCopies(const Compute& compute, KvCache& cache, KvLedger& ledger, comm::Communicator* group,
             int64_t most_bytes = int64_t{256} << 20)
       : compute_(compute), cache_(cache), ledger_(ledger), group_(group), most_bytes_(most_bytes) {}
@@ -44,21 +46,23 @@ class KeyCopies {
   void finish();
 
  private:
-  /// Keys that leave in each layer of the pass.
-  struct Leaving {
-    int to;
+  /// Slots of the tokens that travel, in the order in which they do.
+  struct Tokens {
     std::vector<parallel::SlotRange> slots;
-    int64_t tokens;
+    int64_t count = 0;
   };
   struct Sent {
     device::Buffer bytes;
     std::unique_ptr<comm::Transfer> transfer;
   };
-  /// Keys that come, one layer after the other.
+  /// Keys of a pass that come, one layer after the other.
   struct Coming {
-    parallel::SequenceId sequence;
-    std::vector<parallel::SlotRange> slots;
-    int64_t tokens;
+    std::vector<parallel::SequenceId> sequences;
+    Tokens tokens;
+
+    bool has(parallel::SequenceId sequence) const {
+      return std::ranges::count(sequences, sequence) > 0;
+    }
   };
   /// A message that is under way to this rank.
   struct Message {
@@ -88,7 +92,7 @@ class KeyCopies {
   KvLedger& ledger_;
   comm::Communicator* group_;
   int64_t most_bytes_;
-  std::vector<Leaving> leaving_;
+  std::map<int, Tokens> leaving_;         ///< by rank: in each layer of the pass
   std::map<int, std::deque<Sent>> sent_;  ///< by rank
   std::map<int, Source> sources_;         ///< likewise
   std::vector<device::Buffer> free_;      ///< buffers of messages that are through
