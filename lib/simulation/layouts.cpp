@@ -40,7 +40,7 @@ parallel::Setting setting_of(const parallel::Degrees& degrees, const job::Job& j
           parallel.decode,
           parallel.shift_threshold,
           job.reproducible,
-          parallel.cp.elastic};
+          parallel.cp.elastic || parallel.phases == job::Phases::apart};
 }
 
 /// Whether this version runs the job in this layout.
@@ -77,6 +77,8 @@ std::vector<job::Job::Parallel> layouts_of(int ranks, const job::Job& job, const
   for (const auto& [dp, degrees] : grids_of(ranks, kept)) {
     if (by_levels && degrees.sp > 1 && !kept.sp) continue;
     if (parallel.cp.elastic && most_instances > degrees.cp && degrees.cp > 1) continue;
+    if (parallel.phases == job::Phases::apart && degrees.cp <= parallel.answering.value_or(1))
+      continue;  // none would read
     const parallel::Degrees cut =
         by_levels ? parallel::Degrees{degrees.cp * degrees.sp, 1, degrees.tp} : degrees;
     const parallel::ModeRow& row = parallel::row_of(cut);
