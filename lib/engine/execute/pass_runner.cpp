@@ -20,18 +20,23 @@ PassRunner::PassRunner(const Settings& settings, comm::Communicator& replica, mo
       candidates_(compute.buffer()),
       allowed_(settings.vocab) {}
 
+/// Drops what this rank knows of a sequence, if it does: perhaps another instance of its team alone
+/// was told of it.
+void PassRunner::forget(int64_t sequence) {
+  if (!attention_.ledger().map().contains(sequence)) return;
+  attention_.ledger().remove(sequence);
+  parking_.forget(sequence);
+  turns_.erase(sequence);
+  histories_.erase(sequence);
+  allowed_.forget(sequence);
+}
+
 /// Returns the seconds in which keys left the cache or came back.
 double PassRunner::begin(const schedule::Plan& plan) {
   attention_.ledger().settle();
-  for (const int64_t sequence : plan.removed) {
-    // Another instance of the team may know it.
-    if (!attention_.ledger().map().contains(sequence)) continue;
-    attention_.ledger().remove(sequence);
-    parking_.forget(sequence);
-    turns_.erase(sequence);
-    histories_.erase(sequence);
-    allowed_.forget(sequence);
-  }
+  for (const int64_t sequence : plan.removed) forget(sequence);
+  for (const schedule::LeftInstance& left : plan.left)
+    if (left.instance == settings_.instance && left.parks == 0) forget(left.sequence);
   const double park_s = resize(plan);
   for (const schedule::NewSequence& added : plan.added) {
     attention_.ledger().set_state(added.sequence, added.state);

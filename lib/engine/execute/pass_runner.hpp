@@ -60,6 +60,7 @@ class PassRunner {
   };
   using Evaluate = std::function<void(const TensorView& hidden, const Tile& tile)>;
 
+  void forget(int64_t sequence);
   double begin(const schedule::Plan& plan);
   double resize(const schedule::Plan& plan);
 

@@ -22,8 +22,7 @@ void SchedulerLimits::verify() const {
   PECIA_CHECK(scheduler == job::TeamScheduler::greedy ||
                   (elastic && team_times && policy == job::Policy::prefill_first),
               "batches of teams without teams that change, their times or prefill_first");
-  PECIA_CHECK(block >= 1 && !(elastic && on_demand), "blocks of {} tokens, where teams change",
-              block);
+  PECIA_CHECK(block >= 1, "blocks of {} tokens", block);
   PECIA_CHECK(!elastic || !layout_invariant,
               "teams that change, and results that do not depend on the layout");
   PECIA_CHECK(!layout_invariant || parallel::can_play_layout(ring_size), "{} ranks cannot play {}",
