@@ -22,11 +22,14 @@ class FakeInstance {
 
   /// Throws InvalidArgument where a Worker could not execute the plan.
   schedule::Outcome execute(const schedule::Plan& plan) {
-    for (const int64_t sequence : plan.removed) {
-      if (!map_.contains(sequence)) continue;
-      map_.remove(sequence);
-      histories_.erase(sequence), turns_.erase(sequence);
-    }
+    for (const int64_t sequence : plan.removed) forget(sequence);
+    for (const schedule::LeftInstance& left : plan.left)
+      if (left.instance == index_ && left.parks == 0) forget(left.sequence);
+    for (const schedule::LeftInstance& left : plan.left)
+      if (left.instance == index_ && left.parks != 0) map_.park(left.sequence);
+    check_room();
+    for (const auto& [sequence, reserved] : plan.returned)
+      if (map_.contains(sequence) && map_.is_parked(sequence)) map_.bring_back(sequence, reserved);
     for (const schedule::NewSequence& added : plan.added) {
       map_.set_state(added.sequence, added.state);
       if (added.keeps_tokens != 0) {
@@ -34,9 +37,9 @@ class FakeInstance {
                     added.tokens.size(), added.state.length);
         histories_[added.sequence] = added.tokens;
       }
+      check_room();
     }
-    PECIA_CHECK(map_.total_reserved(index_) <= limits_.kv_tokens, "{} slots reserved of {}",
-                map_.total_reserved(index_), limits_.kv_tokens);
+    check_room();
     for (const auto& turn : plan.turns) turns_[turn.sequence] = turn;
     const std::vector<parallel::TeamPass> passes = plan.passes();
     check_teams(passes, limits_.ring_size);
@@ -91,6 +94,16 @@ class FakeInstance {
   }
 
  private:
+  void forget(int64_t sequence) {
+    if (!map_.contains(sequence)) return;
+    map_.remove(sequence);
+    histories_.erase(sequence), turns_.erase(sequence);
+  }
+  void check_room() const {
+    PECIA_CHECK(map_.total_reserved(index_) <= limits_.kv_tokens, "{} slots reserved of {}",
+                map_.total_reserved(index_), limits_.kv_tokens);
+  }
+
   const schedule::SchedulerLimits& limits_;
   int index_;
   parallel::KvMap map_;
@@ -126,11 +139,16 @@ class FakeInstances {
 
   /// Ends a pass that was sent.
   std::vector<schedule::Outcome> execute(const schedule::Plan& plan) {
-    for (const schedule::NewSequence& added : plan.added)
+    for (const schedule::NewSequence& added : plan.added) {
       if (!tokens_.contains(added.sequence))
         tokens_[added.sequence] = added.state.parent == schedule::NewSequence::no_parent
                                       ? std::vector<int32_t>()
                                       : tokens_.at(added.state.parent);
+      auto& tokens = tokens_[added.sequence];  // one that was forgotten has fewer
+      PECIA_CHECK(added.state.length <= std::ssize(tokens), "{} tokens of {} are known",
+                  tokens.size(), added.state.length);
+      tokens.resize(added.state.length);
+    }
     PECIA_CHECK(plan.teams.size() == 1 && !plan.items.empty(), "{} teams", plan.teams.size());
     const parallel::Team& team = plan.teams.front();
     std::vector<schedule::Outcome> outcomes;

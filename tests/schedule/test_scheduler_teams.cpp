@@ -29,7 +29,8 @@ using schedule::SchedulerLimits;
 struct ServedByTeams {
   std::map<int64_t, Finished> rows;
   int64_t passes = 0, side_by_side = 0, wide = 0, with_holders = 0, penalized = 0, scale_ups = 0,
-          gathered = 0, shrinks = 0, copies = 0;
+          gathered = 0, shrinks = 0, returned = 0, copies = 0;
+  schedule::DemandCounts demand;
 };
 
 double busiest_rows(const Plan& plan) {
@@ -64,6 +65,7 @@ ServedByTeams serve_by_teams(const SchedulerLimits& limits, const std::vector<Re
           PECIA_CHECK(limits.answers(instance) || item.sampled_index <= 0,
                       "instance {} has answers", instance);
       instances.send(*plan);
+      served.returned += std::ssize(plan->returned);
       under_way.push_back(std::move(*plan));
     }
     for (Finished& finished : scheduler.take_finished()) {
@@ -83,7 +85,36 @@ ServedByTeams serve_by_teams(const SchedulerLimits& limits, const std::vector<Re
   served.penalized = instances.penalized;
   served.copies = instances.copies;
   served.scale_ups = scheduler.scale_ups();
+  served.demand = scheduler.demand();
   return served;
+}
+
+/// Limits of teams for the requests, with the least memory in which all of them can run, and `more`
+/// slots on each instance.
+SchedulerLimits random_teams(Draw& draw, const std::vector<Request>& requests) {
+  SchedulerLimits limits = random_limits(draw, requests);
+  limits.elastic = true;
+  if (!draw.one_in(3))
+    limits.team_times = even_times(limits.ring_size, 1e-6, 1e-5);
+  else
+    limits.team_times.reset();
+  if (limits.team_times && draw.one_in(2)) limits.objective = job::Objective::ttft;
+  if (limits.team_times && limits.policy == job::Policy::prefill_first && draw.one_in(2))
+    limits.scheduler = job::TeamScheduler::loongserve;
+  limits.parts.interrupts = !draw.one_in(4);
+  if (!limits.team_times) limits.tbt_s.reset(), limits.objective = job::Objective::throughput;
+  return limits;
+}
+
+/// Slots on each instance with which each of the requests can run alone.
+int64_t least_slots(const SchedulerLimits& limits, const std::vector<Request>& requests) {
+  SchedulerLimits counting = limits;
+  counting.kv_tokens = 0;
+  const Scheduler scheduler(counting);
+  int64_t most = 0;
+  for (const Request& request : requests) most = std::max(most, scheduler.tokens_needed(request));
+  const int64_t instances = limits.answering_instances().most;
+  return (most + instances - 1) / instances;
 }
 
 TEST(SchedulerTeams, AnswerWhatEachRequestAsksWhateverEndsFirst) {
@@ -97,30 +128,15 @@ TEST(SchedulerTeams, AnswerWhatEachRequestAsksWhateverEndsFirst) {
     for (Request& request : requests)
       for (batch::Turn& turn : request.turns)
         if (draw.one_in(4)) turn.params.repetition_penalty = 1.1f;
-    SchedulerLimits limits = random_limits(draw, requests);
-    limits.elastic = true;
+    SchedulerLimits limits = random_teams(draw, requests);
     limits.on_demand = false;
-    if (!draw.one_in(3))
-      limits.team_times = even_times(limits.ring_size, 1e-6, 1e-5);
-    else
-      limits.team_times.reset();
-    if (limits.team_times && draw.one_in(2)) limits.objective = job::Objective::ttft;
-    if (limits.team_times && limits.policy == job::Policy::prefill_first && draw.one_in(2))
-      limits.scheduler = job::TeamScheduler::loongserve;
-    limits.parts.interrupts = !draw.one_in(4);
-    const bool apart = limits.ring_size > 1 && draw.one_in(3);
-    if (apart) {
+    if (limits.ring_size > 1 && draw.one_in(3)) {
       limits.answering = static_cast<int>(draw(1, limits.ring_size - 1));
       limits.fixed_parts = draw.one_in(2);
       limits.scheduler = job::TeamScheduler::greedy;
     }
-    if (!limits.team_times) limits.tbt_s.reset(), limits.objective = job::Objective::throughput;
-    limits.kv_tokens = 0;
-    const Scheduler counting(limits);
-    int64_t most = 0;
-    for (const Request& request : requests) most = std::max(most, counting.tokens_needed(request));
-    const int on = apart ? limits.answering : limits.ring_size;
-    limits.kv_tokens = (most + on - 1) / on + draw(0, 1) * draw(0, most);
+    const int64_t least = least_slots(limits, requests);
+    limits.kv_tokens = least + draw(0, 1) * draw(0, least * limits.ring_size);
     const ServedByTeams served = serve_by_teams(limits, requests, draw);
     expect_same(served.rows, expected(limits, requests));
     if (testing::Test::HasFailure()) return;
@@ -135,6 +151,70 @@ TEST(SchedulerTeams, AnswerWhatEachRequestAsksWhateverEndsFirst) {
   EXPECT_GT(all.wide, 1000);
   EXPECT_GT(all.with_holders, 1000);
   EXPECT_GT(all.penalized, 1000);
+}
+
+/// Lengths, memories and yields are drawn: with memory on demand, too, every answer is right, and
+/// everything ends.
+TEST(SchedulerTeams, AnswerWithMemoryOnDemand) {
+  constexpr uint64_t seed = 20261130;
+  RecordProperty("seed", std::to_string(seed));
+  schedule::DemandCounts all;
+  int64_t returned = 0;
+  for (uint64_t attempt = 0; attempt < 300; ++attempt) {
+    SCOPED_TRACE(fmt::format("attempt {}", attempt));
+    Draw draw(seed + attempt);
+    std::vector<Request> requests = random_requests(draw);
+    for (Request& request : requests)
+      for (batch::Turn& turn : request.turns)
+        if (draw.one_in(4)) turn.params.repetition_penalty = 1.1f;
+    SchedulerLimits limits = random_teams(draw, requests);
+    limits.on_demand = true;
+    limits.max_sequences = draw.of<int64_t>({2, 5, 64});
+    limits.max_instances = draw.of<int>({1, 2, 1 << 20});
+    const int64_t least = least_slots(limits, requests);
+    limits.kv_tokens = least + draw(0, 1) * draw(0, least);
+    const ServedByTeams served = serve_by_teams(limits, requests, draw);
+    expect_same(served.rows, expected(limits, requests));
+    if (testing::Test::HasFailure()) return;
+    all += served.demand;
+    returned += served.returned;
+  }
+  EXPECT_GT(all.parked, 300);
+  EXPECT_GT(all.forgotten, 300);
+  EXPECT_GT(all.scale_ups, 300);
+  EXPECT_GT(all.blocks, 1000);
+  EXPECT_GT(returned, 100);
+}
+
+/// Where messages are slow, instances that are full send keys to those that have room.
+TEST(SchedulerTeams, MoveKeysToInstancesWithRoom) {
+  constexpr uint64_t seed = 20261201;
+  RecordProperty("seed", std::to_string(seed));
+  schedule::DemandCounts all;
+  for (uint64_t attempt = 0; attempt < 100; ++attempt) {
+    SCOPED_TRACE(fmt::format("attempt {}", attempt));
+    Draw draw(seed + attempt);
+    SchedulerLimits limits = teams_of(draw.of<int>({2, 3, 5}), 120);
+    limits.team_times = even_times(limits.ring_size, 1e-3, 1e-5);
+    limits.on_demand = true;
+    limits.block = draw.of<int64_t>({1, 4, 16});
+    limits.max_instances = draw.of<int>({2, 1 << 20});
+    limits.parking_s = 1e-3;
+    if (draw.one_in(2)) limits.scheduler = job::TeamScheduler::loongserve;
+    if (draw.one_in(2)) limits.objective = job::Objective::ttft;
+    if (draw.one_in(4)) limits.forced_yields = draw(0, 1 << 20);
+    std::vector<Request> requests;
+    for (int64_t row = 0; row < 20; ++row) {
+      requests.push_back(ask(row, draw(2, 20), static_cast<int32_t>(draw(2, 80))));
+      if (draw.one_in(2)) requests.back().turns.front().params.repetition_penalty = 1.1f;
+    }
+    const ServedByTeams served = serve_by_teams(limits, requests, draw);
+    expect_same(served.rows, expected(limits, requests));
+    if (testing::Test::HasFailure()) return;
+    all += served.demand;
+  }
+  EXPECT_GT(all.moved, 300);
+  EXPECT_GT(all.moved_tokens, 10 * all.moved);
 }
 
 /// Requests that lie on several instances, since others left them little room, leave one of them when

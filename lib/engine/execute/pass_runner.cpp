@@ -24,6 +24,8 @@ PassRunner::PassRunner(const Settings& settings, comm::Communicator& replica, mo
 double PassRunner::begin(const schedule::Plan& plan) {
   attention_.ledger().settle();
   for (const int64_t sequence : plan.removed) forget(sequence);
+  for (const schedule::LeftInstance& left : plan.left)
+    if (left.instance == settings_.instance && left.parks == 0) forget(left.sequence);
   const double park_s = resize(plan);
   for (const schedule::NewSequence& added : plan.added) {
     attention_.ledger().set_state(added.sequence, added.state);
@@ -47,7 +49,8 @@ double PassRunner::begin(const schedule::Plan& plan) {
   return park_s;
 }
 
-/// Frees a sequence that has ended, unless only others know it.
+/// Drops what this rank knows of a sequence, if it does: perhaps another instance of its team alone
+/// was told of it.
 void PassRunner::forget(int64_t sequence) {
   if (!attention_.ledger().map().contains(sequence)) return;
   attention_.copies().wait_for(sequence);

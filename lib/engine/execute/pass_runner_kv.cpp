@@ -22,8 +22,13 @@ double PassRunner::resize(const schedule::Plan& plan) {
   const auto begin = Clock::now();
   if (plan.moves_keys()) {
     const report::ScopedSpan span(compute_.recorder, "move_parked_kv", report::Kind::idle);
+    for (const schedule::LeftInstance& left : plan.left)
+      if (left.instance == settings_.instance && left.parks != 0) parking_.park(left.sequence);
     for (const int64_t sequence : plan.parked) parking_.park(sequence);
-    for (const auto& [sequence, reserved] : plan.returned) parking_.bring_back(sequence, reserved);
+    const parallel::KvMap& map = attention_.ledger().map();
+    for (const auto& [sequence, reserved] : plan.returned)
+      if (map.contains(sequence) && map.is_parked(sequence))
+        parking_.bring_back(sequence, reserved);
   }
   for (const auto& [sequence, reserved] : plan.grown)
     attention_.ledger().resize(sequence, reserved);

@@ -134,6 +134,8 @@ struct ActiveSequence {
   bool has_read() const { return begun && fed == std::ssize(feed); }
   /// Whether it could have its next token in a pass now.
   bool can_decode() const { return (begun || again) && in_pass == 0 && !feeding(); }
+  /// Whether there is a slot for its next token.
+  bool has_room() const { return again || decoded < room; }
   /// The most tokens of the turn's answer that `room` may be for.
   int64_t longest_room() const {
     return std::max<int64_t>(

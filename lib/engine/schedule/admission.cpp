@@ -105,27 +105,24 @@ std::optional<Grant> Admission::request(const SchedulerState& state, const Reque
 Grant Admission::grant_of(const SchedulerState& state, const RequestState& request,
                           const Slots& slots) const {
   if (!request.is_fork())
-    return {slots,
-            {},
-            false,
-            demand_.on() ? room_of(state, request.request, request.request.turns) : 0};
+    return {.reserved = slots,
+            .room = demand_.on() ? room_of(state, request.request, request.request.turns) : 0};
   const Slots prefix = places_->first_of(state.needs.of_prefix(request.request), slots);
-  return {prefix, demand_.on() ? Slots(slots.size()) : without(slots, prefix)};
+  return {.reserved = prefix,
+          .credit = demand_.on() ? Slots(slots.size()) : without(slots, prefix)};
 }
 
 std::optional<Grant> Admission::branch(const SchedulerState& state,
                                        const RequestState& fork) const {
   if (demand_.on()) {
-    const int64_t slots = of_branch(state, fork.request, fork.next_branch);
     if (fork.prefix_again) return {};
-    const bool away = !state.map.contains(fork.prefix) || state.map.is_parked(fork.prefix);
-    const int64_t prefix = away ? state.needs.of_prefix(fork.request) : 0;
-    if (slots + prefix > std::ranges::min(state.free_slots())) return {};
+    const auto places =
+        demand_.of_branch(state, fork, of_branch(state, fork.request, fork.next_branch));
+    if (!places) return {};
     const std::span turns(fork.request.turns);
-    return Grant{Slots(state.limits.ring_size, slots),
-                 {},
-                 false,
-                 room_of(state, fork.request, turns.subspan(fork.next_branch))};
+    return Grant{.reserved = places->own,
+                 .room = room_of(state, fork.request, turns.subspan(fork.next_branch)),
+                 .prefix = places->prefix};
   }
   const int64_t needed = state.needs.of_branch(fork.request, fork.next_branch);
   if (!fork.credit_used) return Grant{places_->first_of(needed, fork.kept_back), {}, true};

@@ -28,6 +28,7 @@ struct Grant {
   Slots credit = {};       ///< of a request: kept back for one of its branches at a time
   bool on_credit = false;  ///< of a branch: its slots are of its fork's credit
   int64_t room = 0;        ///< ActiveSequence::room
+  Slots prefix = {};       ///< of a branch on demand: of its prefix, where that has yielded
   Slots reading = {};      ///< of a prompt that others read, until then; empty: `reserved` has it
 };
 

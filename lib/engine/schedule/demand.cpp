@@ -2,16 +2,16 @@
 #include "lib/engine/schedule/demand.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 #include <utility>
 
 #include "lib/base/core/error.hpp"
 #include "lib/base/core/random.hpp"
+#include "lib/engine/schedule/key_move.hpp"
 
 namespace pecia::schedule {
 namespace {
-
-using Position = std::list<ActiveSequence>::iterator;
 
 /// Whether there is room for the keys of the sequence where keys are parked.
 bool can_be_parked(const SchedulerState& state, int64_t sequence) {
@@ -58,20 +58,56 @@ struct Way {
 Way way_of(const SchedulerState& state, int64_t sequence, const std::vector<TokenRun>& runs) {
   const int64_t own = state.own_tokens(sequence);
   const auto read_s = seconds_to_read(state, state.map.length(sequence) - own, runs);
-  const double park_s = 2 * state.times.parking_s(own);
+  // Where teams change an instance may have all of them.
+  const double park_s =
+      2 *
+      state.times.parking_s(state.limits.elastic ? std::ranges::max(state.held(sequence)) : own);
+  if (state.limits.elastic && own == 0) return {true, 0};
   const bool parks = !state.news.adds(sequence) && can_be_parked(state, sequence);
   if (parks && (!read_s || park_s <= *read_s)) return {false, park_s};
   return {true, read_s.value_or(0)};
 }
 
-/// Free on every rank.
-int64_t least_free(const SchedulerState& state) {
-  return std::ranges::min(state.free_slots());
+/// Whether all ranks hear of the sequence with the next plan for the first time.
+bool is_new(const SchedulerState& state, const ActiveSequence& sequence) {
+  return !state.limits.elastic && !sequence.came_back && state.news.adds(sequence.id);
 }
 
-/// Whether ranks hear of the sequence with the next plan for the first time.
-bool is_new(const SchedulerState& state, const ActiveSequence& sequence) {
-  return !sequence.came_back && state.news.adds(sequence.id);
+/// Whether the sequence may yield now.
+bool may_yield(const SchedulerState& state, const ActiveSequence& sequence) {
+  return sequence.in_pass == 0 && sequence.leaves < 0 && !is_new(state, sequence);
+}
+
+/// The instances of the sequence, or of the prefix of a fork, in the order in which further slots are
+/// taken there: first the one that has its last token, and then those with most free slots. None but
+/// where teams change.
+std::vector<int32_t> near(const SchedulerState& state, int64_t sequence) {
+  if (!state.limits.elastic) return {};
+  const parallel::KvMap& map = state.map;
+  const Slots free = state.free_slots();
+  const auto has_last = [&](int32_t instance) {
+    const auto& ranges = map.ranges(sequence, instance);
+    return !ranges.empty() &&
+           ranges.back().position(ranges.back().count - 1) + 1 == map.length(sequence);
+  };
+  std::vector<int32_t> instances = state.instances_of(sequence);
+  std::ranges::stable_sort(instances, std::ranges::greater(), [&](int32_t instance) {
+    return std::pair(has_last(instance), free[instance]);
+  });
+  return instances;
+}
+
+bool meets(const ActiveSequence& one, const ActiveSequence& other) {
+  return std::ranges::any_of(one.instances, [&](int32_t instance) {
+    return std::ranges::count(other.instances, instance) > 0;
+  });
+}
+
+/// Whether keys are to leave an instance of the sequence before its slots are needed.
+bool awaits_move(const SchedulerState& state, const ActiveSequence& sequence) {
+  return std::ranges::any_of(state.active, [&](const ActiveSequence& other) {
+    return other.leaves >= 0 && std::ranges::count(sequence.instances, other.leaves) > 0;
+  });
 }
 
 /// Whether it leaves the cache with the next plan.
@@ -81,7 +117,7 @@ bool yields_now(const SchedulerState& state, int64_t sequence) {
 }
 
 bool is_complete(const ActiveSequence& sequence) {
-  return !sequence.again && sequence.decoded == sequence.room && sequence.can_decode();
+  return sequence.can_decode() && !sequence.has_room();
 }
 
 /// Whether no sequence of the fork is in the cache but its prefix, which has been read.
@@ -107,17 +143,24 @@ int64_t Demand::first_room(const SchedulerState& state, const batch::Request& re
   return std::min(most, (likely + block_ - 1) / block_ * block_);
 }
 
-/// The sequence that yields next, if one may.
-std::optional<Position> Demand::victim(SchedulerState& state) const {
-  std::optional<Position> chosen;
-  const auto cost = [&](const ActiveSequence& sequence) {
-    return std::tuple(sequence.came_back, way_of(state, sequence.id, sequence.runs).seconds,
-                      state.own_tokens(sequence.id), -sequence.id);
+/// The sequence that yields next, or the end if none may, so that `sequence` can grow. Where teams change it is one
+/// on its instances. For the sequence that began first it is any, since all of them might have to.
+std::list<ActiveSequence>::iterator Demand::victim(SchedulerState& state,
+                                                   const ActiveSequence& sequence) const {
+  const auto none = state.active.end();
+  auto chosen = none;
+  const auto cost = [&](const ActiveSequence& of) {
+    return std::tuple(of.came_back, way_of(state, of.id, of.runs).seconds, state.own_tokens(of.id),
+                      -of.id);
   };
-  for (auto at = state.active.begin(); at != state.active.end(); ++at) {
-    if (at == state.active.begin() || at->in_pass > 0 || is_new(state, *at)) continue;
-    if (!chosen || cost(*at) < cost(**chosen)) chosen = at;
-  }
+  const auto find = [&](bool anywhere) {
+    for (auto at = std::next(state.active.begin()); at != state.active.end(); ++at)
+      if (may_yield(state, *at) && (anywhere || meets(*at, sequence)) &&
+          (chosen == none || cost(*at) < cost(*chosen)))
+        chosen = at;
+  };
+  find(!state.limits.elastic);
+  if (chosen == none && &sequence == &state.active.front()) find(true);
   return chosen;
 }
 
@@ -130,20 +173,45 @@ void Demand::yield(SchedulerState& state, std::list<ActiveSequence>::iterator se
 
 /// Makes sure that the sequence has this number of slots. False: it waits, or has yielded itself.
 bool Demand::extend(SchedulerState& state, ActiveSequence& sequence, int64_t slots) const {
-  const int64_t more = slots - state.map.reserved(sequence.id, 0);
+  const Slots has = state.reserved(sequence.id);
+  const int64_t more = slots - places_->count(has);
   if (more <= 0) return true;
-  while (least_free(state) < more) {
-    if (const auto yields = victim(state)) {
-      const bool itself = &**yields == &sequence;
-      yield(state, *yields);
+  const bool elastic = state.limits.elastic;
+  for (;;) {
+    const auto grown = places_->grown(has, slots, near(state, sequence.id), state.free_slots());
+    // What has keys there is in a pass, or makes room already.
+    const bool must_wait =
+        elastic && (!state.all_idle(sequence.instances) || awaits_move(state, sequence));
+    if (!grown && must_wait) return false;
+    const auto none = state.active.end();
+    const auto yields = grown ? none : victim(state, sequence);
+    double otherwise_s = std::numeric_limits<double>::infinity();
+    if (grown)
+      otherwise_s = growth_s(state, sequence, *grown);
+    else if (yields != none)
+      otherwise_s = way_of(state, yields->id, yields->runs).seconds;
+    if (elastic && !must_wait && otherwise_s > 0) {
+      const auto move = move_for(state, sequence, more);
+      if (move && move->seconds < otherwise_s) {
+        state.move(*move->sequence, move->from, move->to, move->more);
+        return move->sequence == &sequence;
+      }
+    }
+    if (grown) {
+      const auto before = std::ssize(sequence.instances);
+      state.grow(sequence, *grown);
+      state.demand.scale_ups += std::ssize(sequence.instances) > before ? 1 : 0;
+      return true;
+    }
+    if (yields != none) {
+      const bool itself = &*yields == &sequence;
+      yield(state, yields);
       if (itself) return false;
       continue;
     }
     // Ranks have to hear of the others first, which have something to read.
-    if (state.active.size() > 1 || !yield_a_prefix(state)) return false;
+    if ((!elastic && state.active.size() > 1) || !yield_a_prefix(state)) return false;
   }
-  state.grow(sequence, Slots(state.limits.ring_size, slots));
-  return true;
 }
 
 void Demand::grow(SchedulerState& state) const {
@@ -152,7 +220,7 @@ void Demand::grow(SchedulerState& state) const {
   // A sequence that yields leaves the list, so each is looked for after the one before.
   for (int64_t last = -1;;) {
     const auto next = std::ranges::find_if(state.active, [&](const ActiveSequence& sequence) {
-      return sequence.id > last && is_complete(sequence);
+      return sequence.id > last && is_complete(sequence) && state.all_idle(sequence.instances);
     });
     if (next == state.active.end()) return;
     last = next->id;
@@ -167,14 +235,19 @@ void Demand::grow(SchedulerState& state) const {
 /// Lets a sequence yield that could, in every other pass, unless one reads its tokens again: else
 /// nothing but that might ever be done.
 void Demand::force_yield(SchedulerState& state) const {
-  if (!forced_yields_ || state.active.size() < 2) return;
+  if (!forced_yields_ || state.active.size() < 2 || state.forced_pass == state.next_pass) return;
   if (std::ranges::any_of(state.active, [](const auto& of) { return of.again.has_value(); }))
     return;
   const uint64_t drawn = mix(*forced_yields_, static_cast<uint64_t>(state.next_pass));
+  state.forced_pass = state.next_pass;
   if (drawn % 2 == 0) return;
   const auto chosen = std::next(
       state.active.begin(), 1 + static_cast<ptrdiff_t>((drawn >> 8) % (state.active.size() - 1)));
-  if (chosen->in_pass == 0 && !is_new(state, *chosen)) yield(state, chosen);
+  if (!may_yield(state, *chosen)) return;
+  if (const auto move = (drawn >> 40) % 2 == 0 ? cheapest_move(state, *chosen) : std::nullopt)
+    state.move(*move->sequence, move->from, move->to, move->more);
+  else
+    yield(state, chosen);
 }
 
 /// Room that a sequence comes back with: for a likely answer.
@@ -195,16 +268,54 @@ void Demand::bring_back(SchedulerState& state) const {
     const bool forgotten = first->is_branch() && !state.map.contains(origin->prefix);
     const bool parked = first->is_branch() && !forgotten && state.map.is_parked(origin->prefix);
     const int64_t room = room_to_return(state, *first);
-    const int64_t slots = first->base + state.needs.of_generated(room);
-    const int64_t prefix = forgotten || parked ? state.needs.of_prefix(origin->request) : 0;
-    if (least_free(state) < slots + prefix) return;
-    if (forgotten) return state.read_prefix_again(origin);
-    if (parked) state.bring_prefix_back(*origin);
+    const auto places = of_return(state, *first, first->base + state.needs.of_generated(room));
+    if (!places) return;
+    if (forgotten) return state.read_prefix_again(origin, places->prefix);
+    if (parked) state.bring_prefix_back(*origin, places->prefix);
     ActiveSequence& back = *first;
     back.room = room;
     back.deal_limit = state.needs.of_generated(room);
-    state.bring_back(first, Slots(state.limits.ring_size, slots));
+    state.bring_back(first, places->own);
   }
+}
+
+/// The slots with which the fork's prefix comes back or is read again; none of it where it is there;
+/// absent: they are not free.
+std::optional<Slots> Demand::of_prefix(const SchedulerState& state,
+                                       const RequestState& fork) const {
+  const Slots none(state.limits.ring_size);
+  const bool forgotten = !state.map.contains(fork.prefix);
+  if (!forgotten && !state.map.is_parked(fork.prefix)) return none;
+  return places_->returned(
+      forgotten ? none : state.held(fork.prefix), state.needs.of_prefix(fork.request),
+      forgotten ? std::vector<int32_t>{} : near(state, fork.prefix), state.free_slots());
+}
+
+std::optional<Demand::Places> Demand::of_branch(const SchedulerState& state,
+                                                const RequestState& fork, int64_t slots) const {
+  const auto prefix = of_prefix(state, fork);
+  if (!prefix) return {};
+  std::vector<int32_t> with;
+  if (state.map.contains(fork.prefix)) with = near(state, fork.prefix);
+  auto own = places_->returned(Slots(state.limits.ring_size), slots, with,
+                               without(state.free_slots(), *prefix));
+  return own ? std::optional(Places{std::move(*own), *prefix}) : std::nullopt;
+}
+
+std::optional<Demand::Places> Demand::of_return(const SchedulerState& state,
+                                                const ActiveSequence& sequence,
+                                                int64_t slots) const {
+  if (!state.map.contains(sequence.id) && sequence.is_branch())
+    return of_branch(state, *sequence.origin, slots);
+  const bool forgotten = !state.map.contains(sequence.id);
+  const Slots none(state.limits.ring_size);
+  const auto prefix =
+      sequence.is_branch() ? of_prefix(state, *sequence.origin) : std::optional(none);
+  if (!prefix) return {};
+  auto own = places_->returned(forgotten ? none : state.held(sequence.id), slots,
+                               forgotten ? std::vector<int32_t>{} : near(state, sequence.id),
+                               without(state.free_slots(), *prefix));
+  return own ? std::optional(Places{std::move(*own), *prefix}) : std::nullopt;
 }
 
 bool Demand::yield_a_prefix(SchedulerState& state) const {

@@ -50,6 +50,34 @@ std::optional<std::vector<int64_t>> slots_on_fewest(int64_t slots,
   return taken;
 }
 
+std::optional<std::vector<int64_t>> grown_slots(std::vector<int64_t> has, int64_t slots,
+                                                const std::vector<int32_t>& near,
+                                                const std::vector<int64_t>& free_slots, int most) {
+  int64_t more = slots - std::accumulate(has.begin(), has.end(), int64_t{0});
+  if (more <= 0) return has;
+  const auto alone =
+      std::ranges::find_if(near, [&](int32_t instance) { return free_slots[instance] >= more; });
+  if (alone != near.end()) {
+    has[*alone] += more;
+    return has;
+  }
+  const auto take = [&](int32_t instance) {
+    const int64_t taken = std::min(more, free_slots[instance]);
+    has[instance] += taken;
+    more -= taken;
+  };
+  std::vector<int32_t> others;
+  for (int32_t instance = 0; instance < std::ssize(free_slots); ++instance)
+    if (std::ranges::count(near, instance) == 0) others.push_back(instance);
+  std::ranges::stable_sort(others, std::ranges::greater(),
+                           [&](int32_t instance) { return free_slots[instance]; });
+  others.resize(std::min<size_t>(others.size(), std::max<int64_t>(0, most - std::ssize(near))));
+  for (const int32_t instance : near) take(instance);
+  for (const int32_t instance : others) take(instance);
+  if (more > 0) return {};
+  return has;
+}
+
 std::vector<int64_t> shares_by_free_slots(int64_t tokens, const std::vector<int64_t>& free_slots) {
   int64_t all = 0;
   for (const int64_t slots : free_slots) {

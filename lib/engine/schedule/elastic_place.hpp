@@ -45,6 +45,14 @@ std::optional<std::vector<int64_t>> slots_on_fewest(int64_t slots,
                                                     const std::vector<int64_t>& free_slots,
                                                     int least, int most);
 
+/// Slots by instance for a sequence that has `has` and is to have `slots` in all. The further ones are
+/// on the first of `near` that has them, or else on several of these, in their order; then on others
+/// too, those with most free slots first, as long as it has no more than `most` instances. Absent: too
+/// few are free. Source: LoongServe, §5.4 (scale-up by memory: nothing that is held moves).
+std::optional<std::vector<int64_t>> grown_slots(std::vector<int64_t> has, int64_t slots,
+                                                const std::vector<int32_t>& near,
+                                                const std::vector<int64_t>& free_slots, int most);
+
 /// Deals `tokens` to places in proportion to their free slots. Each gets the whole part of its
 /// share. The tokens left go to the places with the largest fractions, of equal ones to the
 /// earlier. No place gets more than it has free.

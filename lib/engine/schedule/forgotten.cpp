@@ -46,7 +46,7 @@ void SchedulerState::plan_rereading(ActiveSequence& sequence, std::vector<int32_
   if (!limits.layout_invariant) {
     std::vector<TokenRun> together = read_together(runs);
     const int64_t more = slots_of(needs, together) - slots_of(needs, runs);
-    if (more <= limits.kv_tokens - sequence.most) {
+    if (more <= limits.most_slots() - sequence.most) {
       sequence.reread = std::exchange(sequence.decoded, 0);
       runs = std::move(together);
     }
@@ -67,10 +67,11 @@ void SchedulerState::plan_rereading(ActiveSequence& sequence, std::vector<int32_
 }
 
 void SchedulerState::forget(std::list<ActiveSequence>::iterator sequence) {
-  if (!news.adds(sequence->id)) {
+  if (!news.adds(sequence->id) && !(limits.elastic && own_tokens(sequence->id) == 0)) {
     ++demand.forgotten;
     if (sequence->begun) ++sequence->result.yields;
   }
+  leave_team(*sequence);
   drop(*sequence);
   if (sequence->is_prefix && sequence->origin->prefix_again) {  // until a branch needs it
     sequence->origin->prefix_again = false;
@@ -101,7 +102,8 @@ void SchedulerState::forget_prefix(const RequestState& fork) {
   remove(fork.prefix);
 }
 
-void SchedulerState::read_prefix_again(const std::shared_ptr<RequestState>& fork) {
+void SchedulerState::read_prefix_again(const std::shared_ptr<RequestState>& fork,
+                                       const Slots& reserved) {
   const batch::Turn& turn = fork->request.turns.front();
   const auto tokens = std::ssize(turn.tokens);
   ActiveSequence prefix;
@@ -116,8 +118,9 @@ void SchedulerState::read_prefix_again(const std::shared_ptr<RequestState>& fork
   fork->computed_s = 0;
   fork->prefix_again = true;
   const auto later = std::ranges::upper_bound(active, prefix.id, {}, &ActiveSequence::id);
-  introduce(*active.insert(later, std::move(prefix)),
-            Slots(limits.ring_size, needs.of_prefix(fork->request)));
+  ActiveSequence& read = *active.insert(later, std::move(prefix));
+  introduce(read, reserved);
+  if (limits.elastic) moved(read);
 }
 
 void SchedulerState::bring_forgotten_back(std::list<ActiveSequence>::iterator sequence,

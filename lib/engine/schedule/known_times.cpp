@@ -9,7 +9,7 @@ KnownTimes::KnownTimes(const SchedulerLimits& limits)
     : passes(limits.time ? std::optional(limits.time->times) : limits.pass_times),
       teams(limits.team_times),
       teams_change_(limits.elastic),
-      token_parking_s_(limits.parking_s / limits.ring_size) {}
+      token_parking_s_(limits.parking_s / (limits.elastic ? 1 : limits.ring_size)) {}
 
 void KnownTimes::add_parking(int64_t tokens, const std::vector<Outcome>& outcomes) {
   moved_tokens_ += tokens;

@@ -17,7 +17,7 @@ class KnownTimes {
   /// Takes in a pass that lasted this number of seconds. `restored`: its keys were read from a save.
   void add(const Plan& plan, bool restored, double seconds);
   /// Takes in that keys of this number of tokens left the cache or came back to it, the instances
-  /// side by side.
+  /// side by side. Tokens are those of a sequence; where teams change, those of one instance.
   void add_parking(int64_t tokens, const std::vector<Outcome>& outcomes);
   /// Seconds until keys of this number of tokens are parked, or are back: as measured, or else as
   /// estimated.

@@ -63,9 +63,10 @@ LoongView view_of(const SchedulerState& state) {
   return view;
 }
 
-PromptToRead prompt_of(const SchedulerState& state, const RequestState& request) {
+PromptToRead prompt_of(const SchedulerState& state, const Admission& admission,
+                       const RequestState& request) {
   const int64_t tokens = first_tokens(request.request);
-  return {tokens, state.needs.of_request(request.request), one_by(static_cast<double>(tokens))};
+  return {tokens, admission.to_begin(state, request.request), one_by(static_cast<double>(tokens))};
 }
 
 Slots by_instance(const SchedulerState& state, const std::vector<int32_t>& instances,
@@ -129,7 +130,8 @@ bool LoongDispatcher::costs_more_now(const std::vector<PromptToRead>& prompts,
 }
 
 std::vector<Beginning> LoongDispatcher::join(
-    const SchedulerState& state, std::span<const std::shared_ptr<RequestState>> waiting) const {
+    const SchedulerState& state, const Admission& admission,
+    std::span<const std::shared_ptr<RequestState>> waiting) const {
   constexpr size_t most_waiting = 16;  // that are looked at in one call
   std::vector<Beginning> beginning;
   if (!limits_.parts.interrupts || limits_.goal != ReadingGoal::mean || waiting.empty())
@@ -150,7 +152,7 @@ std::vector<Beginning> LoongDispatcher::join(
   for (auto& [number, of] : by_number) batches.push_back(std::move(of));
   LoongView view = view_of(state);
   for (const auto& request : waiting.first(std::min(waiting.size(), most_waiting))) {
-    const PromptToRead prompt = prompt_of(state, *request);
+    const PromptToRead prompt = prompt_of(state, admission, *request);
     std::vector<std::vector<int64_t>> slots;
     std::vector<LoongInstance> left;
     const auto has_room = [&](size_t which) {
@@ -174,11 +176,12 @@ std::vector<Beginning> LoongDispatcher::join(
 }
 
 std::vector<Beginning> LoongDispatcher::dispatch(
-    SchedulerState& state, std::span<const std::shared_ptr<RequestState>> waiting) {
+    SchedulerState& state, const Admission& admission,
+    std::span<const std::shared_ptr<RequestState>> waiting) {
   if (waiting.empty()) return {};
   const TeamTimes& times = *state.times.teams;
   LoongView view = view_of(state);
-  for (const auto& request : waiting) view.waiting.push_back(prompt_of(state, *request));
+  for (const auto& request : waiting) view.waiting.push_back(prompt_of(state, admission, *request));
   Dispatched dispatched = schedule::dispatch(view, times, limits_);
   if (dispatched.prompts == 0) return {};
   const std::vector<int32_t> leaving = shrink(view, times, limits_, dispatched);

@@ -5,6 +5,7 @@
 
 #include <span>
 
+#include "lib/engine/schedule/admission.hpp"
 #include "lib/engine/schedule/loong_dispatch.hpp"
 #include "lib/engine/schedule/scheduler_state.hpp"
 
@@ -24,11 +25,11 @@ class LoongDispatcher {
 
   /// What begins now of the `waiting` requests, which are in the order in which they may begin.
   /// Sequences whose keys have to leave an instance first are marked (ActiveSequence::leaves).
-  std::vector<Beginning> dispatch(SchedulerState& state,
+  std::vector<Beginning> dispatch(SchedulerState& state, const Admission& admission,
                                   std::span<const std::shared_ptr<RequestState>> waiting);
 
   /// What joins batches that are read now of the requests that cannot begin otherwise.
-  std::vector<Beginning> join(const SchedulerState& state,
+  std::vector<Beginning> join(const SchedulerState& state, const Admission& admission,
                               std::span<const std::shared_ptr<RequestState>> waiting) const;
 
  private:

@@ -46,6 +46,13 @@ struct ResizedSequence {
   }
 };
 
+/// Where teams change: a sequence that an instance has no more. Others may have it again by then.
+struct LeftInstance {
+  int64_t sequence = 0;
+  int32_t instance = 0;
+  int32_t parks = 0;  ///< 1: the instance parks its keys; 0: it forgets the sequence
+};
+
 /// Begins a turn: says how its tokens are sampled from now on.
 struct TurnStart {
   int64_t sequence = 0;
@@ -131,9 +138,10 @@ struct Plan {
   /// Who works in this iteration, side by side; an instance in none of them waits for the next
   /// plan.
   std::vector<parallel::Team> teams;
-  std::vector<int64_t> removed;  ///< sequences whose KV is freed first, by ranks that know them
-  /// Then, in this order: sequences whose keys leave the cache, those whose keys come back to it,
-  /// and those that get more slots.
+  std::vector<int64_t> removed;    ///< sequences whose KV is freed first, by ranks that know them
+  std::vector<LeftInstance> left;  ///< then, likewise
+  /// Then, in this order: sequences whose keys leave the cache, those whose keys come back to it
+  /// where they are parked, and those that get more slots.
   std::vector<int64_t> parked;
   std::vector<ResizedSequence> returned, grown;
   std::vector<NewSequence> added;
@@ -150,7 +158,7 @@ struct Plan {
   void visit(A& archive) {
     archive(number), archive(last), archive(wait_s);
     visit_all(archive, teams);
-    archive(removed), archive(parked);
+    archive(removed), archive(left), archive(parked);
     visit_all(archive, returned);
     visit_all(archive, grown);
     visit_all(archive, added);
@@ -162,7 +170,10 @@ struct Plan {
   }
   bool saves() const { return !save.folder.empty(); }
   /// Whether keys leave the cache or come back to it before the pass.
-  bool moves_keys() const { return !parked.empty() || !returned.empty(); }
+  bool moves_keys() const {
+    return !parked.empty() || !returned.empty() ||
+           std::ranges::any_of(left, [](const LeftInstance& of) { return of.parks != 0; });
+  }
   /// What each team works on, in the order of the items.
   std::vector<parallel::TeamPass> passes() const;
 };

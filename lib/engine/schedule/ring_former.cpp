@@ -114,7 +114,7 @@ void RingFormer::decode(Pass& pass) const {
       state.limits.ring_size > 1 ? state.limits.modes.decode_ring : AttentionExchange::pass_kv;
   std::vector<int64_t> rows(state.limits.ring_size);
   for (ActiveSequence& sequence : state.active)
-    if (sequence.can_decode() && (sequence.again || sequence.decoded < sequence.room))
+    if (sequence.can_decode() && sequence.has_room())
       add(pass, sequence, token_of(state, sequence, deal(state, sequence, rows, pass.plan.number)));
 }
 

@@ -88,7 +88,7 @@ std::optional<Plan> Scheduler::next(double now) {
   std::optional<Plan> plan =
       former_->form(state_, order_.prompts(state_), time_.of_pass(state_, now), now);
   if (plan) {
-    state_.under_way[state_.next_pass++] = now;
+    state_.under_way[state_.next_pass++] = {now, std::exchange(state_.moving_tokens, 0)};
     return plan;
   }
   out_of_time_ = state_.under_way.empty();
@@ -198,9 +198,9 @@ bool Scheduler::begin_batches(double now) {
     }
   };
   const auto has_begun = [&](const auto& request) { return begun.contains(request); };
-  begin(loong_->dispatch(state_, ready));
+  begin(loong_->dispatch(state_, admission_, ready));
   std::erase_if(ready, has_begun);
-  begin(loong_->join(state_, ready));
+  begin(loong_->join(state_, admission_, ready));
   std::erase_if(state_.waiting, has_begun);
   return limited() && !begun.empty();
 }
@@ -224,10 +224,10 @@ bool Scheduler::begin(const std::shared_ptr<RequestState>& request, Room& left) 
 bool Scheduler::begin_branch(const std::shared_ptr<RequestState>& fork) {
   const auto grant = admission_.branch(state_, *fork);
   if (grant && !state_.map.contains(fork->prefix)) {
-    state_.read_prefix_again(fork);
+    state_.read_prefix_again(fork, grant->prefix);
     return false;  // it begins when that is done
   }
-  if (grant && state_.map.is_parked(fork->prefix)) state_.bring_prefix_back(*fork);
+  if (grant && state_.map.is_parked(fork->prefix)) state_.bring_prefix_back(*fork, grant->prefix);
   if (grant) state_.begin_branch(fork, grant->reserved, grant->on_credit, grant->room);
   return grant.has_value();
 }

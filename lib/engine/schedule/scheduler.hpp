@@ -95,7 +95,12 @@ class Scheduler {
   /// What was decided for the last plan, where teams change.
   const std::vector<Decision>& decisions() const { return former_->decisions(); }
   /// How often a team that decodes has grown.
-  int64_t scale_ups() const { return former_->scale_ups(); }
+  int64_t scale_ups() const { return former_->scale_ups() + state_.demand.scale_ups; }
+  /// Tokens whose keys leave the cache before this pass, which is under way, or come back; where
+  /// teams change, on the instance that moves most.
+  int64_t moved_tokens(const Plan& plan) const {
+    return state_.under_way.at(plan.number).moved_tokens;
+  }
 
   /// Takes in the `outcomes` of all ranks of the plan's teams. The pass lasted from the plan's `now`
   /// to this `now`. Builds without NDEBUG also `verify` what is known.

@@ -25,10 +25,11 @@ void SchedulerLimits::verify() const {
   PECIA_CHECK(answering >= 0 && answering < ring_size && (apart() || !fixed_parts),
               "{} of {} instances answer, in {} parts", answering, ring_size,
               fixed_parts ? "fixed" : "changing");
-  PECIA_CHECK(!apart() || (elastic && scheduler == job::TeamScheduler::greedy),
-              "instances that answer, without teams that change, or with requests dealt in batches");
-  PECIA_CHECK(block >= 1 && !(elastic && on_demand), "blocks of {} tokens, where teams change",
-              block);
+  PECIA_CHECK(
+      !apart() || (elastic && !on_demand && scheduler == job::TeamScheduler::greedy),
+      "instances that answer, without teams that change, on demand or with requests dealt in "
+      "batches");
+  PECIA_CHECK(block >= 1, "blocks of {} tokens", block);
   PECIA_CHECK(!elastic || !layout_invariant,
               "teams that change, and results that do not depend on the layout");
   PECIA_CHECK(!layout_invariant || parallel::can_play_layout(ring_size), "{} ranks cannot play {}",

@@ -67,7 +67,7 @@ struct SchedulerLimits {
   bool fixed_parts = false;
   int64_t kv_tokens = 0;  ///< KV slots on each rank
   /// kv.admission: demand. A sequence reserves what a likely answer needs, and grows by `block`
-  /// tokens; where none are free, others are parked (demand.hpp). Not where teams change.
+  /// tokens; where none are free, others are parked (demand.hpp).
   bool on_demand = false;
   int64_t block = 128;
   /// Lengths of answers that earlier starts have finished, with what they might have had.

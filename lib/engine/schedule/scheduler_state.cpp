@@ -2,6 +2,7 @@
 #include "lib/engine/schedule/scheduler_state.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -93,7 +94,9 @@ void SchedulerState::activate(ActiveSequence sequence, const Slots& reserved, in
   sequence.id = next_sequence_++;
   sequence.timed = true;
   sequence.room = room;
-  sequence.base = reserved.front() - needs.of_generated(room);
+  sequence.base = (limits.elastic ? std::accumulate(reserved.begin(), reserved.end(), int64_t{0})
+                                  : reserved.front()) -
+                  needs.of_generated(room);
   sequence.most = needs.alone(sequence.request(), sequence.is_prefix ? 0 : sequence.turn);
   introduce(sequence, reading.empty() ? reserved : reading);
   if (!reading.empty()) map.add(sequence.copy = next_sequence_++, reserved);
@@ -125,7 +128,7 @@ void SchedulerState::tell_of_turn(const ActiveSequence& sequence) {
 }
 
 void SchedulerState::end_answer(ActiveSequence& sequence) const {
-  sequence.base += limits.layout_invariant || sequence.dealt.empty()
+  sequence.base += limits.elastic || limits.layout_invariant || sequence.dealt.empty()
                        ? needs.of_generated(sequence.decoded)
                        : std::ranges::max(sequence.dealt);
   sequence.room = sequence.decoded = sequence.reread = 0;
@@ -135,6 +138,7 @@ void SchedulerState::end_answer(ActiveSequence& sequence) const {
 void SchedulerState::grow(ActiveSequence& sequence, const Slots& reserved) {
   for (int instance = 0; instance < limits.ring_size; ++instance)
     map.set_reserved(sequence.id, instance, reserved[instance]);
+  if (limits.elastic) return moved(sequence);
   // Ranks that hear of the sequence with the next plan hear of what it has by then.
   const auto is_it = [&](const auto& told) { return told.sequence == sequence.id; };
   if (const auto added = std::ranges::find_if(news.added, is_it); added != news.added.end())
@@ -148,7 +152,30 @@ void SchedulerState::grow(ActiveSequence& sequence, const Slots& reserved) {
     news.grown.push_back({sequence.id, reserved});
 }
 
+/// The sequence has other slots than its instances were told, where teams change.
+void SchedulerState::moved(ActiveSequence& sequence) const {
+  sequence.instances = instances_of(sequence.id);
+  sequence.changed = true;
+}
+
+void SchedulerState::move(ActiveSequence& sequence, int32_t from, int32_t to, int64_t more) {
+  const int64_t there = map.reserved(sequence.id, to);
+  map.set_reserved(sequence.id, to, there + map.reserved(sequence.id, from) + more);
+  sequence.leaves = from;
+  moved(sequence);
+  ++demand.moved;
+  demand.moved_tokens += map.held(sequence.id, from);
+}
+
+/// A sequence that yields waits for no pass, and is read on its own instances when it is back.
+void SchedulerState::leave_team(ActiveSequence& sequence) {
+  sequence.readers.clear();
+  sequence.batch = sequence.leaves = -1;
+  sequence.has_waited = false;
+}
+
 void SchedulerState::park(std::list<ActiveSequence>::iterator sequence) {
+  leave_team(*sequence);
   if (park_keys(sequence->id) && sequence->begun) ++sequence->result.yields;
   const auto later = std::ranges::upper_bound(parked, sequence->id, {}, &ActiveSequence::id);
   parked.splice(later, active, sequence);
@@ -163,6 +190,7 @@ void SchedulerState::bring_back(std::list<ActiveSequence>::iterator sequence,
 
 void SchedulerState::put_back(std::list<ActiveSequence>::iterator sequence) {
   sequence->came_back = true;
+  if (limits.elastic) moved(*sequence);
   const auto later = std::ranges::upper_bound(active, sequence->id, {}, &ActiveSequence::id);
   active.splice(later, parked, sequence);
   demand.most_at_once = std::max(demand.most_at_once, std::ssize(active));
@@ -179,17 +207,19 @@ bool SchedulerState::park_keys(int64_t sequence) {
   }
   news.parked.push_back(sequence);
   ++demand.parked;
+  if (limits.elastic) return true;  // it is counted when its instances hear of it
   demand.parked_tokens += own_tokens(sequence);
   moving_tokens += own_tokens(sequence);
   return true;
 }
 
-void SchedulerState::bring_prefix_back(const RequestState& fork) {
-  bring_keys_back(fork.prefix, Slots(limits.ring_size, needs.of_prefix(fork.request)));
+void SchedulerState::bring_prefix_back(const RequestState& fork, const Slots& reserved) {
+  bring_keys_back(fork.prefix, reserved);
 }
 
 void SchedulerState::bring_keys_back(int64_t sequence, const Slots& reserved) {
   map.bring_back(sequence, reserved);
+  if (limits.elastic) return;  // likewise
   news.returned.push_back({sequence, reserved});
   demand.returned_tokens += own_tokens(sequence);
   moving_tokens += own_tokens(sequence);
@@ -289,7 +319,7 @@ void SchedulerState::verify() const {
                 sequence.id, is_parked ? "not " : "", is_parked ? "not " : "");
     int64_t tokens = 0;
     for (const TokenRun& run : sequence.runs) tokens += run.tokens;
-    if (sequence.again) tokens -= sequence.again->left();
+    if (sequence.again) tokens -= sequence.again->left() - sequence.in_pass;
     PECIA_CHECK(own_tokens(sequence.id) == tokens, "sequence {} has {} tokens, {} are known",
                 sequence.id, own_tokens(sequence.id), tokens);
   };
@@ -316,6 +346,25 @@ Slots SchedulerState::free_slots() const {
   for (int instance = 0; instance < limits.ring_size; ++instance)
     free[instance] = limits.kv_tokens - map.total_reserved(instance) - kept_back[instance];
   return free;
+}
+
+Slots SchedulerState::reserved(int64_t sequence) const {
+  Slots slots(limits.ring_size);
+  for (int instance = 0; instance < limits.ring_size; ++instance)
+    slots[instance] = map.reserved(sequence, instance);
+  return slots;
+}
+
+Slots SchedulerState::held(int64_t sequence) const {
+  Slots tokens(limits.ring_size);
+  for (int instance = 0; instance < limits.ring_size; ++instance)
+    tokens[instance] = map.held_by(sequence, instance);
+  return tokens;
+}
+
+bool SchedulerState::all_idle(const std::vector<int32_t>& instances) const {
+  return std::ranges::all_of(instances,
+                             [&](int32_t instance) { return doing[instance] == Doing::nothing; });
 }
 
 Room SchedulerState::room() const {

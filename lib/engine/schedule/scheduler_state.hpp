@@ -37,6 +37,12 @@ struct News {
   }
 };
 
+/// A pass that is not committed.
+struct PassUnderWay {
+  double begin_s = 0;
+  int64_t moved_tokens = 0;  ///< whose keys leave the cache before it, or come back
+};
+
 /// What an instance does in the pass in which it is, where teams change.
 enum class Doing : uint8_t { nothing, prompts, answers };
 
@@ -62,11 +68,14 @@ struct SchedulerState {
   Slots kept_back;  ///< slots that are free for branches of active forks alone
 
   int64_t next_pass = 0;
-  std::map<int64_t, double> under_way;  ///< passes that are not committed, and when they began
-  std::vector<Doing> doing;             ///< by instance
+  std::map<int64_t, PassUnderWay> under_way;
+  std::vector<Doing> doing;  ///< by instance
   News news;
 
-  int64_t moving_tokens = 0;  ///< that leave the cache or come back to it with the next pass
+  /// Tokens that leave the cache or come back to it with the next pass; where teams change, on the
+  /// instance that moves most.
+  int64_t moving_tokens = 0;
+  int64_t forced_pass = -1;  ///< the last one before which a sequence was made to yield for tests
   AnswerLengths lengths;
   DemandCounts demand;
   std::vector<batch::Finished> finished;  ///< turns whose results nobody has taken yet
@@ -99,14 +108,17 @@ struct SchedulerState {
   /// Lets keys leave the cache: of a sequence that is not active, as the prefix of a fork. Returns
   /// false where ranks do not hear of it, since they have not heard yet that it was to come back.
   bool park_keys(int64_t sequence);
-  void bring_prefix_back(const RequestState& fork);
+  void bring_prefix_back(const RequestState& fork, const Slots& reserved);
+  /// Lets keys of an active sequence move from an instance to another, where it gets as many slots
+  /// as it has there and `more`. They move with its next token.
+  void move(ActiveSequence& sequence, int32_t from, int32_t to, int64_t more);
 
   /// Drops the keys of an active sequence, which reads its tokens again when it is back.
   void forget(std::list<ActiveSequence>::iterator sequence);
   /// Drops the keys of a fork's prefix, and of its branches that are parked.
   void forget_prefix(const RequestState& fork);
   /// Lets such a prefix be read again, as an active sequence until that is done.
-  void read_prefix_again(const std::shared_ptr<RequestState>& fork);
+  void read_prefix_again(const std::shared_ptr<RequestState>& fork, const Slots& reserved);
   /// Takes in that a sequence has read this number of tokens again. Returns whether that was all.
   bool has_read_again(ActiveSequence& sequence, int64_t tokens);
   /// Sets up the sequence's turn: what to feed, where the answer begins, how long it may be. A turn
@@ -129,6 +141,11 @@ struct SchedulerState {
   std::vector<batch::Finished> partial() const;
   /// Slots that nobody has reserved and that are not kept back, by instance.
   Slots free_slots() const;
+  /// What the sequence has reserved, and its own tokens that are cached or parked, by instance.
+  Slots reserved(int64_t sequence) const;
+  Slots held(int64_t sequence) const;
+  /// Whether none of these instances is in a pass, where teams change.
+  bool all_idle(const std::vector<int32_t>& instances) const;
   Room room() const;
   /// Cached or parked tokens of the sequence, with those that it begins with; of one that was
   /// forgotten only the latter.
@@ -147,6 +164,8 @@ struct SchedulerState {
   void bring_keys_back(int64_t sequence, const Slots& reserved);
   void introduce(const ActiveSequence& sequence, const Slots& reserved);
   void put_back(std::list<ActiveSequence>::iterator sequence);
+  void moved(ActiveSequence& sequence) const;
+  static void leave_team(ActiveSequence& sequence);
   void tell_of_turn(const ActiveSequence& sequence);
   void drop(ActiveSequence& sequence);
   void bring_forgotten_back(std::list<ActiveSequence>::iterator sequence, const Slots& reserved);

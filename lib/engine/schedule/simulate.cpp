@@ -166,7 +166,6 @@ class Play {
         deal();
         if (!elastic_ && (replica.idle || !replica.under_way.empty())) continue;
         std::optional<Plan> plan;
-        const DemandCounts before = replica.scheduler.demand();
         call(Call::next, [&] { plan = replica.scheduler.next(now_); });
         set_refuses(replica, false);
         replica.idle = !plan;
@@ -179,10 +178,8 @@ class Play {
         for (const int64_t sequence : plan->removed) replica.answers.erase(sequence);
         for (const TurnStart& turn : plan->turns)
           replica.answers[turn.sequence] = &turns_[turn.random_key];
-        const DemandCounts& after = replica.scheduler.demand();
-        const double moved = static_cast<double>(after.parked_tokens + after.returned_tokens -
-                                                 before.parked_tokens - before.returned_tokens) /
-                             ring_size_;
+        const double moved = static_cast<double>(replica.scheduler.moved_tokens(*plan)) /
+                             (elastic_ ? 1 : ring_size_);  // dealt evenly to all ranks
         const double seconds = seconds_(*plan) + parking_s_ * moved;
         result_.busy_s += seconds * static_cast<double>(degree) / ring_size_;
         const bool reads = std::ranges::any_of(

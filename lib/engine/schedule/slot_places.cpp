@@ -2,6 +2,8 @@
 #include "lib/engine/schedule/slot_places.hpp"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "lib/base/core/error.hpp"
 
@@ -30,6 +32,16 @@ class EqualPlaces : public SlotPlaces {
     return among(slots, free);
   }
   Slots first_of(int64_t slots, const Slots&) const override { return Slots(instances_, slots); }
+  int64_t count(const Slots& slots) const override { return slots.front(); }
+  std::optional<Slots> grown(const Slots& has, int64_t slots, const std::vector<int32_t>&,
+                             const Slots& free) const override {
+    if (!among(slots - has.front(), free)) return {};
+    return Slots(instances_, slots);
+  }
+  std::optional<Slots> returned(const Slots&, int64_t slots, const std::vector<int32_t>&,
+                                Slots free) const override {
+    return among(slots, free);
+  }
 
  private:
   std::optional<Slots> among(int64_t slots, const Slots& free) const {
@@ -79,6 +91,21 @@ class ElasticPlaces : public SlotPlaces {
     }
     PECIA_CHECK(slots == 0, "{} slots more than there are", slots);
     return first;
+  }
+  int64_t count(const Slots& slots) const override {
+    return std::accumulate(slots.begin(), slots.end(), int64_t{0});
+  }
+  std::optional<Slots> grown(const Slots& has, int64_t slots, const std::vector<int32_t>& near,
+                             const Slots& free) const override {
+    const InstanceCount count = limits_.answering_instances();
+    if (near.empty()) return slots_on_fewest(slots, free, count.least, count.most);
+    return grown_slots(has, slots, near, free, count.most);
+  }
+  std::optional<Slots> returned(const Slots& held, int64_t slots, const std::vector<int32_t>& near,
+                                Slots free) const override {
+    free = without(std::move(free), held);
+    if (std::ranges::min(free) < 0) return {};
+    return grown(held, slots, near, free);
   }
 
  private:

@@ -16,11 +16,6 @@ namespace {
 
 using parallel::AttentionExchange;
 
-bool all_idle(const SchedulerState& state, const std::vector<int32_t>& instances) {
-  return std::ranges::all_of(
-      instances, [&](int32_t instance) { return state.doing[instance] == Doing::nothing; });
-}
-
 /// The instance that computes the sequence's next token and keeps it: one with room, and among these
 /// the one with the fewest rows so far, and then with the most room. `rows` are those of the masters
 /// so far. When these are `most`, another one is taken only if none of them has room.
@@ -49,13 +44,18 @@ bool reads_with(const ActiveSequence& prompt, const ActiveSequence& first) {
                                : prompt.readers == first.readers;
 }
 
+/// Whether the sequence could have its next token now: it has a slot, and its keys stay.
+bool makes_token(const ActiveSequence& sequence) {
+  return sequence.can_decode() && sequence.has_room() && sequence.leaves < 0;
+}
+
 /// Sequences that could have their next token on instances that are not `blocked`.
 Selection ready_to_decode(SchedulerState& state, const std::vector<bool>& blocked) {
   Selection ready;
   for (ActiveSequence& sequence : state.active)
-    if (sequence.can_decode() && sequence.leaves < 0 &&
-        std::ranges::none_of(sequence.instances,
-                             [&](int32_t instance) { return blocked[instance]; }))
+    if (makes_token(sequence) && std::ranges::none_of(sequence.instances, [&](int32_t instance) {
+          return blocked[instance];
+        }))
       ready.push_back(&sequence);
   return ready;
 }
@@ -85,9 +85,13 @@ TeamFormer::TeamFormer(const SchedulerLimits& limits)
 std::optional<Plan> TeamFormer::form(SchedulerState& state, const Selection& prompts,
                                      const PassBudget& budget, double now) {
   decisions_.clear();
+  left_.assign(state.limits.ring_size, 0);
   // Instances hear of sequences when they join a team.
   const News news = std::exchange(state.news, {});
   for (const int64_t ended : news.removed) told_.forget(ended);
+  for (const int64_t parked : news.parked) told_.park(state, parked);
+  for (const ActiveSequence& sequence : state.active)
+    if (sequence.changed) told_.leave(sequence);
   if (std::ranges::count(state.doing, Doing::nothing) == 0) return {};
   Pass pass{state, budget, now, {}, busy_until_};
   pass.plan.number = state.next_pass;
@@ -104,8 +108,12 @@ std::optional<Plan> TeamFormer::form(SchedulerState& state, const Selection& pro
       !read_first(pass, readable, answers, called) &&
       !make_tokens(pass, readable, called, may_grow))
     return {};
-  pass.plan.removed = told_.take_ended(pass.team().instances);
+  told_.tell_what_left(state, pass.plan);
   pass.plan.receiving.removed = told_.take_ended(pass.plan.receiving.instances);
+  const ToldSequences::Moved moved = told_.take_moved();
+  state.demand.parked_tokens += moved.parked;
+  state.demand.returned_tokens += moved.returned;
+  state.moving_tokens = std::ranges::max(moved.by_instance);
   if (state.times.teams) {
     const double until = now + expected_seconds(pass.plan, *state.times.teams);
     for (const int32_t instance : pass.team().instances) busy_until_[instance] = until;
@@ -119,7 +127,7 @@ bool TeamFormer::restore_next(Pass& pass) {
   SchedulerState& state = pass.state;
   const auto found = std::ranges::find_if(state.active, [&](const ActiveSequence& sequence) {
     return sequence.fed < sequence.restore_end && sequence.in_pass == 0 &&
-           all_idle(state, sequence.instances);
+           state.all_idle(sequence.instances);
   });
   if (found == state.active.end()) return false;
   parallel::Team& team = pass.team();
@@ -148,7 +156,7 @@ bool TeamFormer::move_keys(Pass& pass, std::set<int32_t>& called) {
     std::set<int32_t> team;
     for (const ActiveSequence* sequence : sequences)
       team.insert(sequence->instances.begin(), sequence->instances.end());
-    const bool ready = pass.budget.decodes && all_idle(state, {team.begin(), team.end()}) &&
+    const bool ready = pass.budget.decodes && state.all_idle({team.begin(), team.end()}) &&
                        std::ranges::all_of(sequences, &ActiveSequence::can_decode);
     if (!ready) {
       called.insert(team.begin(), team.end());
@@ -192,14 +200,14 @@ bool TeamFormer::read_first(Pass& pass, const Selection& prompts,
     const std::vector<int32_t>& instances = first->instances;
     const bool free = std::ranges::none_of(
         instances, [&](int32_t instance) { return wanted.contains(instance); });
-    if (!free || (first->readers.empty() && !all_idle(state, instances))) {
+    if (!free || (first->readers.empty() && !state.all_idle(instances))) {
       wanted.insert(instances.begin(), instances.end());
       continue;
     }
     const std::vector<int32_t> readers = readers_of(state, *first, answers, wanted, decisions_);
     const bool waits_for_keys = std::ranges::any_of(
         first->readers, [&](int32_t instance) { return called.contains(instance); });
-    if (waits_for_keys || !all_idle(state, readers)) {
+    if (waits_for_keys || !state.all_idle(readers)) {
       wanted.insert(readers.begin(), readers.end());
       called.insert(readers.begin(), readers.end());
       continue;
@@ -238,9 +246,15 @@ void TeamFormer::place(Pass& pass, ActiveSequence& sequence, PlanItem& chunk, bo
   SchedulerState& state = pass.state;
   const bool apart = sequence.copy >= 0;
   sequence.result.mode = fmt::format("{}:{}", apart ? "apart" : "elastic", pass.team().workers());
-  const bool spreads = !apart && sequence.readers.empty() && spread(state, sequence, pass.team(), decisions_);
+  const Slots free = without(state.free_slots(), left_);
+  const bool spreads = !apart && sequence.readers.empty() &&
+                       spread(state, sequence, pass.team(), free, decisions_);
   if (last && !apart && !spreads && state.limits.parts.scales_down)
-    gather(state, sequence, chunk, pass.team(), decisions_);
+    gather(state, sequence, chunk, pass.team(), free, decisions_);
+  if (chunk.gathers != 0)
+    for (const int32_t instance : sequence.instances)
+      if (instance != chunk.kept.front().instance)
+        left_[instance] += state.map.reserved(sequence.id, instance);
   told_.introduce(state, sequence, pass.plan);
   if (chunk.kept.empty()) keep_by_room(state, chunk, pass.team());
 }
@@ -276,7 +290,7 @@ void TeamFormer::send_keys(Pass& pass, const Selection& prompts) {
 void TeamFormer::ride(Pass& pass, const std::vector<int32_t>& instances) {
   std::map<int32_t, int64_t> rows;
   for (ActiveSequence& sequence : pass.state.active) {
-    if (!sequence.can_decode() || !std::ranges::includes(instances, sequence.instances)) continue;
+    if (!makes_token(sequence) || !std::ranges::includes(instances, sequence.instances)) continue;
     const int32_t master = master_of(pass.state, sequence, rows, instances.size());
     ++rows[master];
     add_token(pass, sequence, master);

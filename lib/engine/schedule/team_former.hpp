@@ -41,6 +41,7 @@ class TeamFormer : public Former {
 
   ToldSequences told_;
   std::vector<double> busy_until_;  ///< by instance: when its pass should have ended
+  Slots left_;  ///< slots that keys leave in the pass that is formed: they are free after it
 };
 
 }  // namespace pecia::schedule

@@ -124,12 +124,11 @@ bool grow(SchedulerState& state, const Selection& ready, std::set<int32_t>& team
 }
 
 bool spread(SchedulerState& state, ActiveSequence& sequence, const parallel::Team& team,
-            std::vector<Decision>& decisions) {
+            const Slots& free, std::vector<Decision>& decisions) {
   const auto holders = static_cast<int>(sequence.instances.size());
   if (!answers_together(state, sequence, team, holders, decisions)) return false;
   parallel::KvMap& map = state.map;
   const int64_t share = (all_slots(state, sequence) + team.workers() - 1) / team.workers();
-  const Slots free = state.free_slots();
   for (const int32_t helper : team.instances) {
     if (std::ranges::count(sequence.instances, helper) > 0) continue;
     int64_t wanted = std::min(share, free[helper]), moved = 0;
@@ -147,13 +146,12 @@ bool spread(SchedulerState& state, ActiveSequence& sequence, const parallel::Tea
 }
 
 void gather(SchedulerState& state, ActiveSequence& sequence, PlanItem& chunk,
-            const parallel::Team& team, std::vector<Decision>& decisions) {
+            const parallel::Team& team, const Slots& free, std::vector<Decision>& decisions) {
   if (sequence.instances.size() == 1 || sequence.origin->is_fork() ||
       state.limits.answering_instances().least > 1 || answers_together(state, sequence, team, 1, decisions))
     return;
   parallel::KvMap& map = state.map;
   const int64_t slots = all_slots(state, sequence);
-  const Slots free = state.free_slots();
   std::optional<int32_t> keeper;
   for (const int32_t instance : sequence.instances)
     if (free[instance] + map.reserved(sequence.id, instance) >= slots &&

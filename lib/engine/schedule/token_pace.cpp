@@ -32,7 +32,7 @@ std::set<int32_t> instances_of_waiting(const SchedulerState& state) {
   std::set<int32_t> instances;
   if (!state.limits.tbt_s) return instances;
   for (const ActiveSequence& sequence : state.active) {
-    if (!sequence.has_waited || is_held_up(state, sequence)) continue;
+    if (!sequence.has_waited || !sequence.has_room() || is_held_up(state, sequence)) continue;
     instances.insert(sequence.instances.begin(), sequence.instances.end());
     if (sequence.instances.empty()) instances.insert(0);
   }

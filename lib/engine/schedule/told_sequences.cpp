@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "lib/base/core/error.hpp"
+
 namespace pecia::schedule {
 
 void ToldSequences::introduce(const SchedulerState& state, ActiveSequence& sequence, Plan& plan) {
@@ -13,8 +15,8 @@ void ToldSequences::introduce(const SchedulerState& state, ActiveSequence& seque
   const RequestState& origin = *sequence.origin;
   for (const int64_t id : state.map.lineage(sequence.id)) {
     const bool itself = id == sequence.id;
-    Told& told = told_[id];
-    told.ever.resize(unheard_.size()), told.now.resize(unheard_.size());
+    Told& told = told_of(id);
+    bring_back(state, id, plan);
     if (itself && std::exchange(sequence.changed, false)) told.now.assign(unheard_.size(), false);
     const bool known =
         std::ranges::all_of(team, [&](int32_t instance) { return told.now[instance]; });
@@ -33,7 +35,7 @@ void ToldSequences::introduce(const SchedulerState& state, ActiveSequence& seque
     if (itself) told.now.assign(unheard_.size(), false);
     for (const int32_t instance : team) told.ever[instance] = told.now[instance] = true;
     const batch::Turn& turn = sequence.current();
-    if (!known && itself && sequence.samples)
+    if (!known && itself && sequence.begun && sequence.samples)
       plan.turns.push_back(
           {id, turn.params, turn.random_key, sequence.answer_begin, turn.shape, turn.bias});
   }
@@ -41,8 +43,7 @@ void ToldSequences::introduce(const SchedulerState& state, ActiveSequence& seque
 
 void ToldSequences::introduce_copy(const SchedulerState& state, int64_t copy,
                                    const std::vector<int32_t>& places, Receiving& receiving) {
-  Told& told = told_[copy];
-  told.ever.resize(unheard_.size()), told.now.resize(unheard_.size());
+  Told& told = told_of(copy);
   const bool known =
       std::ranges::all_of(places, [&](int32_t instance) { return told.now[instance]; });
   if (!known) receiving.added.push_back({copy, state.map.state(copy), 0});
@@ -56,15 +57,99 @@ void ToldSequences::forget(int64_t sequence) {
   const auto told = told_.find(sequence);
   if (told == told_.end()) return;
   for (size_t instance = 0; instance < unheard_.size(); ++instance)
-    if (told->second.ever[instance]) unheard_[instance].push_back(sequence);
+    if (told->second.ever[instance]) unheard_[instance][sequence] = Leaves::forgotten;
   told_.erase(told);
 }
 
-std::vector<int64_t> ToldSequences::take_ended(const std::vector<int32_t>& instances) {
+void ToldSequences::park(const SchedulerState& state, int64_t sequence) {
+  const auto found = told_.find(sequence);
+  if (found == told_.end()) return;
+  Told& told = found->second;
+  told.now.assign(unheard_.size(), false);
+  const Slots held = state.held(sequence);
+  for (size_t instance = 0; instance < unheard_.size(); ++instance) {
+    if (!told.ever[instance] || told.parked[instance]) continue;
+    const bool parks = held[instance] > 0 || state.map.has_children(sequence);
+    unheard_[instance][sequence] = parks ? Leaves::parked : Leaves::forgotten;
+    told.ever[instance] = parks;
+  }
+}
+
+void ToldSequences::leave(const ActiveSequence& sequence) {
+  const auto found = told_.find(sequence.id);
+  if (found == told_.end()) return;
+  Told& told = found->second;
+  for (size_t instance = 0; instance < unheard_.size(); ++instance) {
+    if (!told.ever[instance] ||
+        std::ranges::count(sequence.instances, static_cast<int32_t>(instance)) > 0)
+      continue;
+    unheard_[instance][sequence.id] = Leaves::forgotten;
+    told.ever[instance] = told.now[instance] = told.parked[instance] = false;
+  }
+}
+
+ToldSequences::Told& ToldSequences::told_of(int64_t sequence) {
+  Told& told = told_[sequence];
+  told.ever.resize(unheard_.size()), told.now.resize(unheard_.size());
+  told.parked.resize(unheard_.size());
+  return told;
+}
+
+/// A sequence that is not parked any more: the team's instances take its keys back, also those that
+/// hear only now that it was.
+void ToldSequences::bring_back(const SchedulerState& state, int64_t sequence, Plan& plan) {
+  Told& told = told_of(sequence);
+  bool returns = false;
+  for (const int32_t instance : plan.teams.front().instances) {
+    const auto unheard = unheard_[instance].find(sequence);
+    if (unheard != unheard_[instance].end() && unheard->second == Leaves::parked) {
+      tell_that_it_parks(state, sequence, instance, plan);
+      unheard_[instance].erase(unheard);
+    }
+    if (!told.parked[instance]) continue;
+    const int64_t tokens = state.map.held_by(sequence, instance);
+    moved_.returned += tokens, moved_.by_instance[instance] += tokens;
+    told.parked[instance] = false;
+    returns = true;
+  }
+  if (returns) plan.returned.push_back({sequence, state.reserved(sequence)});
+}
+
+void ToldSequences::tell_that_it_parks(const SchedulerState& state, int64_t sequence,
+                                       int32_t instance, Plan& plan) {
+  plan.left.push_back({sequence, instance, 1});
+  told_of(sequence).parked[instance] = true;
+  const int64_t tokens = state.map.held_by(sequence, instance);
+  moved_.parked += tokens, moved_.by_instance[instance] += tokens;
+}
+
+void ToldSequences::tell_what_left(const SchedulerState& state, Plan& plan) {
   std::set<int64_t, std::greater<>> ended;  // a child comes after its prefix
+  for (const int32_t instance : plan.teams.front().instances)
+    for (const auto& [sequence, leaves] : std::exchange(unheard_[instance], {}))
+      if (leaves == Leaves::parked)
+        tell_that_it_parks(state, sequence, instance, plan);
+      else if (told_.contains(sequence))  // it has begun again
+        plan.left.push_back({sequence, instance, 0});
+      else
+        ended.insert(sequence);
+  plan.removed = {ended.begin(), ended.end()};
+}
+
+std::vector<int64_t> ToldSequences::take_ended(const std::vector<int32_t>& instances) {
+  std::set<int64_t, std::greater<>> ended;
   for (const int32_t instance : instances)
-    for (const int64_t sequence : std::exchange(unheard_[instance], {})) ended.insert(sequence);
+    for (const auto& [sequence, leaves] : std::exchange(unheard_[instance], {})) {
+      PECIA_CHECK(leaves == Leaves::forgotten, "sequence {} is parked, where keys come", sequence);
+      ended.insert(sequence);
+    }
   return {ended.begin(), ended.end()};
+}
+
+ToldSequences::Moved ToldSequences::take_moved() {
+  Moved none;
+  none.by_instance.resize(unheard_.size());
+  return std::exchange(moved_, std::move(none));
 }
 
 }  // namespace pecia::schedule

@@ -4,6 +4,7 @@
 /// its own teams brought, so a plan brings what its team does not know yet.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -13,7 +14,9 @@ namespace pecia::schedule {
 
 class ToldSequences {
  public:
-  explicit ToldSequences(int instances) : unheard_(instances) {}
+  explicit ToldSequences(int instances) : unheard_(instances) {
+    moved_.by_instance.resize(instances);
+  }
 
   /// Tells instances of the plan's team of a sequence, and of its prefix, in the state before the
   /// pass. Call it before the state has the pass's tokens as cached.
@@ -21,18 +24,43 @@ class ToldSequences {
   /// Tells those that receive keys of a sequence's copy of it, in the state before they come.
   void introduce_copy(const SchedulerState& state, int64_t copy,
                       const std::vector<int32_t>& places, Receiving& receiving);
-  /// Notes that a sequence has ended, for the instances that know it.
+  /// Notes that a sequence has ended or was forgotten, for the instances that know it. It may begin
+  /// again, on other ones too.
   void forget(int64_t sequence);
+  /// Notes that a sequence is parked, for the instances that know it: those that hold keys park
+  /// them. The others forget it, unless they know sequences that begin with it.
+  void park(const SchedulerState& state, int64_t sequence);
+  /// Notes that instances which know the sequence are none of its own any more.
+  void leave(const ActiveSequence& sequence);
   /// The sequences of whose end these instances have to hear, children before their prefixes. They
-  /// count as heard then.
+  /// count as heard then. Nothing is parked there.
   std::vector<int64_t> take_ended(const std::vector<int32_t>& instances);
+  /// Tells the plan's team what its instances have to forget or to park, children before their
+  /// prefixes.
+  void tell_what_left(const SchedulerState& state, Plan& plan);
+
+  /// Tokens whose keys the plans moved since the last call.
+  struct Moved {
+    int64_t parked = 0, returned = 0;
+    std::vector<int64_t> by_instance;
+  };
+  Moved take_moved();
 
  private:
+  enum class Leaves : uint8_t { forgotten, parked };
   struct Told {
-    std::vector<bool> ever, now;  ///< by instance: it was told of it; it has its present state
+    /// By instance: it was told of it; it has its present state; it has its keys parked.
+    std::vector<bool> ever, now, parked;
   };
-  std::map<int64_t, Told> told_;               ///< by sequence
-  std::vector<std::vector<int64_t>> unheard_;  ///< by instance: sequences of whose end it must hear
+  Told& told_of(int64_t sequence);
+  void tell_that_it_parks(const SchedulerState& state, int64_t sequence, int32_t instance,
+                          Plan& plan);
+  void bring_back(const SchedulerState& state, int64_t sequence, Plan& plan);
+
+  std::map<int64_t, Told> told_;  ///< by sequence
+  /// By instance: the sequences that it must hear have left it, children before their prefixes.
+  std::vector<std::map<int64_t, Leaves, std::greater<>>> unheard_;
+  Moved moved_;
 };
 
 }  // namespace pecia::schedule

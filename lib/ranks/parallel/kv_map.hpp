@@ -124,6 +124,7 @@ class KvMap {
   void set_state(SequenceId sequence, const SequenceState& state);
 
   std::optional<SequenceId> parent(SequenceId sequence) const { return at(sequence).parent; }
+  bool has_children(SequenceId sequence) const { return at(sequence).children > 0; }
   /// Counts the cached tokens, including the parent's.
   int64_t length(SequenceId sequence) const { return at(sequence).length; }
   int64_t reserved(SequenceId sequence, int instance) const {
