@@ -44,7 +44,9 @@ resources::Resources with_answering(resources::Resources resources, int answerin
 
 std::string in_words(int answering) {
   return answering == 0 ? "phases together"
-                        : fmt::format("phases apart, {} instances answer", answering);
+         : answering == 1
+             ? "phases apart, 1 instance answers"
+             : fmt::format("phases apart, {} instances answer", answering);
 }
 
 }  // namespace

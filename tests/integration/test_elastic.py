@@ -69,6 +69,21 @@ class ElasticTest(RunTest):
                 self.assert_same_answers(found, wanted, wanted.rows(DONE))
                 self.assertTrue(any(b"apart:" in mode for mode in found["mode"]), set(found["mode"]))
 
+    def test_phases_are_settled_by_expected_times(self) -> None:
+        job = self.write("open", parallel={"cp": 3, "phases": "auto"})
+        words = self.run_job(job, 3)
+        self.assertRegex(words, r"auto: phases (together|apart, \d instances? answers?): setting them apart should "
+                                r"take \d+ % (less|more) time for this batch")
+        job = self.write("apart", parallel={"cp": 4, "phases": "apart"})
+        words = self.run_job(job, 4)
+        self.assertRegex(words, r"decode broadcast_q on \d of 4 instances\n.*auto: phases apart, \d instances? "
+                                r"answers?: as this should take the least time for this batch")
+        self.assertIn(self.report(job)["elastic"]["answering"], (1, 2, 3))
+        words = self.run_job(self.write("one", parallel={"phases": "apart"}), 1, expect=2)
+        self.assertIn("use cp 2 or more, or phases: together", words)
+        words = self.run_job(self.write("layout", parallel={"phases": "apart"}, reproducible="layout"), 2, expect=2)
+        self.assertIn("parallel.phases: apart with reproducible: layout is not in this version", words)
+
     def test_auto_becomes_elastic_where_that_is_faster(self) -> None:
         # Steps of this model take microseconds, and their messages more.
         requests = random_requests(20, 1, 60, seed=82)
@@ -121,10 +136,16 @@ class ElasticTest(RunTest):
         alone = self.write("alone", 60, generation={"max_new_tokens": 150})
         self.run_job(alone, 1)
         wanted = self.results(alone)
-        for how in (signal.SIGTERM, signal.SIGKILL):
-            with self.subTest(how=how.name):
-                job = self.write(how.name, 60, generation={"max_new_tokens": 150},
-                                 parallel={"cp": "elastic"}, batch={"max_sequences": 6})
+        for how, parallel in (
+            (signal.SIGTERM, {"cp": "elastic"}),
+            (signal.SIGKILL, {"cp": "elastic"}),
+            (signal.SIGTERM, {"phases": "apart"}),
+            (signal.SIGKILL, {"phases": "apart", "answering": 1}),
+        ):
+            with self.subTest(how=how.name, parallel=parallel):
+                name = f"{how.name}-{'apart' if 'phases' in parallel else 'together'}"
+                job = self.write(name, 60, generation={"max_new_tokens": 150}, parallel=parallel,
+                                 batch={"max_sequences": 6})
                 launch = self.start(job, 3)
                 wait_for_state(self.output(job) / "results.h5", 6, DONE)
                 launch.ranks()
