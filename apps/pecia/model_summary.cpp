@@ -63,29 +63,49 @@ std::string norm_words(const ModelConfig& config) {
   if (config.qk_norm == model::QkNorm::each_head) words += ", norms of each head's q and k";
   if (config.qk_norm == model::QkNorm::all_heads) words += ", norms of q and k over all heads";
   if (config.attention_sinks) words += ", attention sinks";
+  if (config.attention_gate) words += ", gates of attention";
   return words;
 }
 
-std::string_view activation_word(kernels::Activation activation) {
-  switch (activation) {
-    case kernels::Activation::silu:
+std::string_view activation_word(const kernels::Activation& activation) {
+  switch (activation.kind) {
+    case kernels::Activation::Kind::silu:
       return "silu";
-    case kernels::Activation::gelu_tanh:
+    case kernels::Activation::Kind::gelu_tanh:
       return "gelu_tanh";
-    case kernels::Activation::clamped:
+    case kernels::Activation::Kind::clamped:
       return "clamped swiglu";
+    case kernels::Activation::Kind::sigmoid:
+      return "sigmoid";
   }
   return "";
+}
+
+std::string weights_word(const model::ExpertsConfig& experts) {
+  switch (experts.routing) {
+    case kernels::Routing::of_all:
+      return "softmax over all";
+    case kernels::Routing::of_chosen:
+      return "softmax over the chosen";
+    case kernels::Routing::sigmoid:
+      break;
+  }
+  const auto& [groups, kept, normed, scale] = experts.sigmoid;
+  std::string words = experts.choice_bias ? "sigmoid, chosen with a bias" : "sigmoid";
+  if (groups > 1) words += fmt::format(", from {} of {} groups", kept, groups);
+  if (normed) words += ", over their sum";
+  if (scale != 1) words += fmt::format(", times {}", scale);
+  return words;
 }
 
 /// Null for a dense model.
 nlohmann::ordered_json json_of_experts(const ModelConfig& config) {
   if (!config.experts) return nullptr;
-  const bool of_all = config.experts->routing == kernels::Routing::of_all;
   return {{"count", config.experts->count},
           {"per_token", config.experts->per_token},
           {"ffn", config.experts->ffn},
-          {"weights", of_all ? "softmax over all" : "softmax over the chosen"}};
+          {"shared_ffn", config.experts->shared_ffn},
+          {"weights", weights_word(*config.experts)}};
 }
 
 /// What is stored as codes, and what becomes of it on CPUs with one rank. Null where nothing is.
@@ -179,6 +199,8 @@ std::string model_text(const nlohmann::ordered_json& summary) {
     text += fmt::format("  experts: {} of {} for each token, each with {} FFN columns, {}\n",
                         experts["per_token"].get<int64_t>(), experts["count"].get<int64_t>(),
                         experts["ffn"].get<int64_t>(), experts["weights"].get<std::string>());
+    if (const auto shared = experts["shared_ffn"].get<int64_t>(); shared > 0)
+      text += fmt::format("  shared expert: {} FFN columns, for every token\n", shared);
   }
   for (const auto& kind : summary["kinds_of_layers"]) {
     const int64_t window = kind["window"].get<int64_t>();

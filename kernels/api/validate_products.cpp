@@ -135,8 +135,21 @@ void validate(const RouteArgs& args) {
   check_fp32("logits", args.logits);
   check_rank("chosen", args.chosen, 2);
   const int64_t k = args.chosen.size(1);
-  PECIA_CHECK(k >= 1 && k <= args.logits.size(1), "{} of {} experts", k, args.logits.size(1));
+  const int64_t experts = args.logits.size(1);
+  PECIA_CHECK(k >= 1 && k <= experts, "{} of {} experts", k, experts);
   check_choice(args.chosen, args.weights, args.logits.rows());
+  const auto [groups, kept, normed, scale] = args.sigmoid;
+  PECIA_CHECK(args.routing == Routing::sigmoid || (!args.bias && args.sigmoid == SigmoidRouting{}),
+              "a bias or groups of experts whose weights are of a softmax");
+  if (args.bias) {
+    check_fp32("bias", args.bias);
+    check_shape("bias", args.bias, {experts});
+  }
+  PECIA_CHECK(groups >= 1 && groups <= most_expert_groups && kept >= 1 && kept <= groups,
+              "{} of {} groups of experts", kept, groups);
+  PECIA_CHECK(groups == 1 || (experts % groups == 0 && experts / groups >= 2 &&
+                              k <= experts / groups * kept),
+              "{} of {} experts, of {} of {} groups", k, experts, kept, groups);
 }
 
 void validate(const ExpertsArgs& args) {

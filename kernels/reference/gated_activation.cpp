@@ -8,21 +8,24 @@ namespace pecia::kernels::reference {
 namespace {
 
 double activated(double gate, double up, Activation activation) {
-  switch (activation) {
-    case Activation::silu:
+  switch (activation.kind) {
+    case Activation::Kind::silu:
       return gate / (1 + std::exp(-gate)) * up;
-    case Activation::gelu_tanh:
+    case Activation::Kind::gelu_tanh:
       return gate / 2 *
              (1 +
               std::tanh(std::sqrt(2 / std::numbers::pi) * (gate + 0.044715 * gate * gate * gate))) *
              up;
-    case Activation::clamped: {
+    case Activation::Kind::clamped: {
       // Compared so that NaN stays.
-      const double least = gate > 7 ? 7 : gate, bounded = up > 7 ? 7 : up < -7 ? -7 : up;
-      return least / (1 + std::exp(-1.702 * least)) * (bounded + 1);
+      const double limit = activation.limit, least = gate > limit ? limit : gate;
+      const double bounded = up > limit ? limit : up < -limit ? -limit : up;
+      return least / (1 + std::exp(-activation.slope * least)) * (bounded + 1);
     }
+    case Activation::Kind::sigmoid:
+      return up / (1 + std::exp(-gate));
   }
-  fail<InvalidArgument>("activation of number {}", static_cast<int>(activation));
+  fail<InvalidArgument>("activation of number {}", static_cast<int>(activation.kind));
 }
 
 }  // namespace

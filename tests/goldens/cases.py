@@ -31,6 +31,7 @@ class Case:
 
 
 MODEL_TYPES = {"gemma3": "gemma3_text", "qwen3moe": "qwen3_moe", "gptoss": "gpt_oss"}
+MODEL_TYPES |= {"glm4moe": "glm4_moe", "minimaxm2": "minimax_m2"}
 
 
 def config_of(architecture: str, **keys: Any) -> Config:
@@ -541,6 +542,84 @@ CASES = (
         ),
         oracle=gptoss(intermediate_size=64, num_local_experts=6, num_experts_per_tok=3),
         mxfp4=True,
+    ),
+    # Two of four groups of two experts, and of these two experts.
+    Case(
+        "glm4moe-groups",
+        config_of(
+            "Glm4MoeForCausalLM",
+            num_attention_heads=8,
+            num_key_value_heads=4,
+            head_dim=8,
+            num_hidden_layers=3,
+            attention_bias=True,
+            use_qk_norm=True,
+            partial_rotary_factor=0.5,
+            rope_scaling=None,
+            first_k_dense_replace=1,
+            moe_intermediate_size=24,
+            n_routed_experts=8,
+            n_shared_experts=1,
+            n_group=4,
+            topk_group=2,
+            num_experts_per_tok=2,
+            norm_topk_prob=True,
+            routed_scaling_factor=2.5,
+            num_nextn_predict_layers=1,
+        ),
+        transformers=5,
+    ),
+    Case(
+        "minimaxm2-allheads",
+        config_of(
+            "MiniMaxM2ForCausalLM",
+            num_attention_heads=8,
+            num_key_value_heads=4,
+            head_dim=8,
+            attn_type_list=[1, 1],
+            intermediate_size=24,
+            num_local_experts=6,
+            num_experts_per_tok=3,
+            qk_norm_type="per_layer",
+            rotary_dim=4,
+            scoring_func="sigmoid",
+            shared_intermediate_size=0,
+            use_qk_norm=True,
+            use_routing_bias=True,
+        ),
+        transformers=5,
+    ),
+    Case(
+        "afmoe-gates",
+        config_of(
+            "AfmoeForCausalLM",
+            num_attention_heads=8,
+            num_key_value_heads=4,
+            head_dim=8,
+            num_hidden_layers=4,
+            layer_types=[
+                "sliding_attention",
+                "full_attention",
+                "sliding_attention",
+                "full_attention",
+            ],
+            global_attn_every_n_layers=2,
+            sliding_window=16,
+            rms_norm_eps=0.05,  # norms after blocks hide a small one
+            mup_enabled=True,
+            num_dense_layers=1,
+            moe_intermediate_size=24,
+            num_experts=8,
+            num_experts_per_tok=2,
+            num_shared_experts=2,
+            n_group=1,
+            topk_group=1,
+            route_norm=True,
+            route_scale=2.0,
+            score_func="sigmoid",
+            rope_scaling=None,
+        ),
+        transformers=5,
     ),
     # InternLM2 is Llama with other tensor names and q, k and v in one tensor.
     Case("internlm2", internlm2(bias=False, rope_scaling=None), oracle=llama()),

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
+import fused_experts
 import internlm2
 import mxfp4
 import oracle
@@ -66,7 +67,8 @@ def random_weights(case: Case) -> Tensors:
             noise = 0.1 * noise
         else:
             noise = noise * (1.3 / parameter.shape[1] ** 0.5)
-        weights[name] = noise.to(getattr(torch, case.dtype))
+        wide = name.endswith("e_score_correction_bias")  # files have it so
+        weights[name] = noise if wide else noise.to(getattr(torch, case.dtype))
     return mxfp4.unpack(mxfp4.pack(weights)) if case.mxfp4 else weights
 
 
@@ -143,6 +145,8 @@ def make(case: Case) -> None:
     weights = random_weights(case)
     if case.config["model_type"] == "internlm2":
         save_weights(folder, internlm2.pack(weights, case.config), case.shards)
+    elif fused_experts.has_fused(case.config):
+        save_weights(folder, fused_experts.pack(weights, case.config), case.shards)
     elif case.mxfp4:
         save_weights(folder, mxfp4.pack(weights), case.shards)
     elif case.prefix:

@@ -52,15 +52,32 @@ ROUTERS = (".mlp.gate", ".block_sparse_moe.gate", ".mlp.router")
 
 
 def watched_routers(model: PreTrainedModel) -> list[float]:
-    """A list that grows while the model runs: for each call of a router the least gap between its
-    logits of the last expert taken and of the first left out. It stays empty without routers."""
+    """A list that grows while the model runs: for each call of a router the least gap between what
+    it compares of the last expert taken and of the first left out, and of groups of experts. It
+    stays empty without routers."""
     margins: list[float] = []
 
     def look(router: Any, inputs: tuple[torch.Tensor, ...]) -> None:
-        rows = inputs[0].reshape(-1, router.weight.shape[1])
-        logits = torch.nn.functional.linear(rows, router.weight, router.bias)
-        top = logits.topk(model.config.num_experts_per_tok + 1).values
-        margins.append((top[:, -2] - top[:, -1]).min().item())
+        linear = router if hasattr(router, "weight") else router.gate
+        rows = inputs[0].reshape(-1, linear.weight.shape[1])
+        keys = torch.nn.functional.linear(rows, linear.weight, getattr(linear, "bias", None))
+        bias = getattr(router, "e_score_correction_bias", None)
+        bias = inputs[1] if len(inputs) > 1 else bias
+        if bias is not None:
+            keys = keys.sigmoid() + bias
+        groups = getattr(model.config, "n_group", 1)
+        if groups > 1:
+            best = keys.unflatten(1, (groups, -1)).topk(2).values.sum(-1)
+            margins.append(gap(best, model.config.topk_group))
+            left_out = best.topk(groups - model.config.topk_group, largest=False).indices
+            members = keys.unflatten(1, (groups, -1)).clone()
+            members[torch.arange(len(members))[:, None], left_out] = -torch.inf
+            keys = members.flatten(1)
+        margins.append(gap(keys, model.config.num_experts_per_tok))
+
+    def gap(values: torch.Tensor, taken: int) -> float:
+        top = values.topk(taken + 1).values
+        return (top[:, -2] - top[:, -1]).min().item()
 
     for name, module in model.named_modules():
         if name.endswith(ROUTERS):

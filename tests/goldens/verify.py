@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+import fused_experts
 import internlm2
 import mxfp4
 import oracle
@@ -74,6 +75,8 @@ def read_weights(case: Case, folder: Path) -> Tensors:
         stored.update(load_file(file))
     if case.config["model_type"] == "internlm2":
         return internlm2.unpack(stored, case.config)
+    if fused_experts.has_fused(case.config):
+        return fused_experts.unpack(stored, case.config)
     if case.mxfp4:
         return mxfp4.unpack(stored)
     if case.prefix:

@@ -41,6 +41,8 @@ def wrong_keys(config: Config) -> Iterator[tuple[str, Config]]:
     lists = "short_factor" in (config.get("rope_scaling") or {})  # one factor for each pair
     if "partial_rotary_factor" in config and not lists:
         yield "whole heads rotated", {"partial_rotary_factor": 1.0}
+    if "rotary_dim" in config:
+        yield "whole heads rotated", {"rotary_dim": config["head_dim"]}
     yield from wrong_scalings(config)
     yield from wrong_windows(config)
     yield from wrong_multipliers(config)
@@ -73,6 +75,13 @@ def wrong_routers(config: Config) -> Iterator[tuple[str, Config]]:
     yield "one expert less", {"num_experts_per_tok": taken - 1}
     if "norm_topk_prob" in config:
         yield "weights of the other sum", {"norm_topk_prob": not config["norm_topk_prob"]}
+    if config.get("n_group", 1) > 1:
+        yield "no groups of experts", {"n_group": 1, "topk_group": 1}
+        yield "other groups of experts", {"n_group": config["n_group"] // 2}
+    others: Config = {"routed_scaling_factor": 1.0, "route_scale": 1.0, "mup_enabled": False}
+    for key, value in others.items():
+        if key in config:
+            yield f"{key} {value}", {key: value}
 
 
 def wrong_scalings(config: Config) -> Iterator[tuple[str, Config]]:
@@ -140,6 +149,8 @@ def wrong_weights(config: Config, weights: Tensors) -> Iterator[tuple[str, Tenso
         "post_attention_layernorm",
         "pre_feedforward_layernorm",
         "post_feedforward_layernorm",
+        "pre_mlp_layernorm",
+        "post_mlp_layernorm",
         ".attention_layernorm",
         ".feedforward_layernorm",
         "model.norm",
@@ -157,9 +168,17 @@ def wrong_weights(config: Config, weights: Tensors) -> Iterator[tuple[str, Tenso
     for bias in ("mlp.router.bias", "gate_up_proj_bias", "down_proj_bias"):
         if found := named(bias, weights):
             yield f"no {bias}", {name: torch.zeros_like(x) for name, x in found.items()}
-    if routers := named("mlp.gate.", weights) | named("block_sparse_moe.gate.", weights):
+    for bias in ("e_score_correction_bias", "mlp.expert_bias"):
+        if found := named(bias, weights):
+            yield f"no {bias}", {name: torch.zeros_like(x) for name, x in found.items()}
+    if shared := named("shared_experts.down_proj", weights):
+        yield "no shared expert", {name: torch.zeros_like(x) for name, x in shared.items()}
+    if gates := named("self_attn.gate_proj", weights):
+        yield "no gates of attention", {name: torch.zeros_like(x) for name, x in gates.items()}
+    routers = named("mlp.gate.", weights) | named("block_sparse_moe.gate.", weights)
+    if routers := routers | named("mlp.router.gate.", weights):
         yield "experts reversed", {name: x.flip(0) for name, x in routers.items()}
-    if exchanged := with_gate_and_up_exchanged(weights):
+    if exchanged := with_gate_and_up_exchanged(weights, config["model_type"] == "gpt_oss"):
         yield "gate and up exchanged", exchanged
     yield from wrong_xielu(weights)
 
@@ -187,12 +206,18 @@ def named(part: str, weights: Tensors) -> Tensors:
     return {name: tensor for name, tensor in weights.items() if part in name}
 
 
-def with_gate_and_up_exchanged(weights: Tensors) -> Tensors:
+def with_gate_and_up_exchanged(weights: Tensors, fused_in_turn: bool) -> Tensors:
     packed = named("gate_up_proj", weights)
-    in_turn = {n: x for n, x in packed.items() if "experts" in n}
+    in_turn = named("experts.gate_up_proj", weights) if fused_in_turn else {}
     exchanged = {n: x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2) for n, x in in_turn.items()}
-    exchanged |= {n: torch.cat(x.chunk(2)[::-1]) for n, x in packed.items() if n not in in_turn}
+    exchanged |= {
+        n: torch.cat(x.chunk(2, dim=-2)[::-1], dim=-2)
+        for n, x in packed.items()
+        if n not in in_turn
+    }
     for gate in named(".gate_proj", weights) | named(".w1.", weights):
+        if "self_attn" in gate:
+            continue
         up = gate.replace("gate", "up").replace(".w1.", ".w3.")
         exchanged |= {gate: weights[up], up: weights[gate]}
     return exchanged
@@ -203,6 +228,7 @@ def other_pairs(config: Config) -> list[int]:
     or for GLM, where it rotates neighbours, halves."""
     head_dim = oracle.head_dim_of(config)
     rotary_dim = int(head_dim * config.get("partial_rotary_factor", 1))
+    rotary_dim = config.get("rotary_dim", rotary_dim)
     order = [*range(0, rotary_dim, 2), *range(1, rotary_dim, 2)]
     if config["model_type"] == "glm":
         order = sorted(range(rotary_dim), key=order.__getitem__)

@@ -16,6 +16,7 @@ import numpy as np
 Tensors = dict[str, np.ndarray]
 Form = Callable[[np.random.Generator, int, int], tuple[Tensors, np.ndarray]]
 
+EXPERTS, EXPERT_FFN = 4, 256
 HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM, LAYERS, VOCAB = 256, 512, 8, 4, 32, 2, 96
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 
@@ -182,18 +183,42 @@ def compressed(fmt: str, weights: dict[str, Any], **more: Any) -> dict[str, Any]
     }
 
 
+def modules_of(mixture: bool, layer: int) -> list[tuple[str, int, int]]:
+    """The matrices of a layer that are stored as codes: name, outputs and inputs."""
+    heads = [
+        ("self_attn.q_proj", HEADS * HEAD_DIM, HIDDEN),
+        ("self_attn.k_proj", KV_HEADS * HEAD_DIM, HIDDEN),
+        ("self_attn.v_proj", KV_HEADS * HEAD_DIM, HIDDEN),
+        ("self_attn.o_proj", HIDDEN, HEADS * HEAD_DIM),
+    ]
+
+    def gated(block: str, ffn: int) -> list[tuple[str, int, int]]:
+        inner = [(f"{block}.{matrix}_proj", ffn, HIDDEN) for matrix in ("gate", "up")]
+        return [*inner, (f"{block}.down_proj", HIDDEN, ffn)]
+
+    if not mixture or layer == 0:
+        return heads + gated("mlp", FFN)
+    blocks = [f"mlp.experts.{expert}" for expert in range(EXPERTS)] + ["mlp.shared_experts"]
+    return heads + [module for block in blocks for module in gated(block, EXPERT_FFN)]
+
+
 def write_model(
-    folder: Path, form: Form, quantization: dict[str, Any], left_out: str = "", seed: int = 5
+    folder: Path,
+    form: Form,
+    quantization: dict[str, Any],
+    left_out: str = "",
+    seed: int = 5,
+    mixture: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Writes a Llama whose layers' matrices are in a form, but for modules whose name ends with `left_out`. Returns
-    what they all stand for."""
+    """Writes a Llama, or a mixture with a shared expert, whose layers' matrices are in a form, but for modules whose
+    name ends with `left_out`. Returns what they all stand for."""
     draw = np.random.default_rng(seed)
     folder.mkdir(parents=True)
     tensors: dict[str, Any] = {}
     plain: dict[str, np.ndarray] = {}
 
-    def add(name: str, values: np.ndarray) -> None:
-        tensors[name] = values.astype(np.float16)
+    def add(name: str, values: np.ndarray, dtype: type = np.float16) -> None:
+        tensors[name] = values.astype(dtype)
         plain[name] = tensors[name].astype(np.float64)
 
     add("model.embed_tokens.weight", draw.normal(0, 1, (VOCAB, HIDDEN)))
@@ -203,15 +228,10 @@ def write_model(
         prefix = f"model.layers.{layer}."
         for norm in ("input_layernorm", "post_attention_layernorm"):
             add(f"{prefix}{norm}.weight", draw.uniform(0.5, 1.5, HIDDEN))
-        for module, out, inputs in (
-            ("self_attn.q_proj", HEADS * HEAD_DIM, HIDDEN),
-            ("self_attn.k_proj", KV_HEADS * HEAD_DIM, HIDDEN),
-            ("self_attn.v_proj", KV_HEADS * HEAD_DIM, HIDDEN),
-            ("self_attn.o_proj", HIDDEN, HEADS * HEAD_DIM),
-            ("mlp.gate_proj", FFN, HIDDEN),
-            ("mlp.up_proj", FFN, HIDDEN),
-            ("mlp.down_proj", HIDDEN, FFN),
-        ):
+        if mixture and layer > 0:
+            add(f"{prefix}mlp.gate.weight", draw.normal(0, 1, (EXPERTS, HIDDEN)) / np.sqrt(HIDDEN))
+            add(f"{prefix}mlp.gate.e_score_correction_bias", draw.normal(0, 0.3, EXPERTS), np.float32)
+        for module, out, inputs in modules_of(mixture, layer):
             if left_out and module.endswith(left_out):
                 add(f"{prefix}{module}.weight", draw.normal(0, 1, (out, inputs)) / np.sqrt(inputs))
                 continue
@@ -221,11 +241,11 @@ def write_model(
             tensors.update({f"{prefix}{module}.{end}": tensor for end, tensor in made.items()})
             plain[f"{prefix}{module}.weight"] = values
     write_safetensors(folder / "model.safetensors", tensors)
-    write_config(folder, "float16", quantization)
+    write_config(folder, "float16", quantization, mixture)
     return plain
 
 
-def write_config(folder: Path, dtype: str, quantization: dict[str, Any] | None) -> None:
+def write_config(folder: Path, dtype: str, quantization: dict[str, Any] | None, mixture: bool = False) -> None:
     config: dict[str, Any] = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -241,14 +261,24 @@ def write_config(folder: Path, dtype: str, quantization: dict[str, Any] | None) 
         "tie_word_embeddings": False,
         "torch_dtype": dtype,
     }
+    if mixture:
+        config |= {
+            "architectures": ["Glm4MoeForCausalLM"],
+            "model_type": "glm4_moe",
+            "moe_intermediate_size": EXPERT_FFN,
+            "n_routed_experts": EXPERTS,
+            "num_experts_per_tok": 2,
+        }
     if quantization is not None:
         config["quantization_config"] = quantization
     (folder / "config.json").write_text(json.dumps(config))
 
 
-def write_plain(folder: Path, plain: dict[str, np.ndarray], rounded: type = np.float32) -> None:
+def write_plain(
+    folder: Path, plain: dict[str, np.ndarray], rounded: type = np.float32, mixture: bool = False
+) -> None:
     """The same model as numbers of fp32, which may have been rounded to a narrower type first."""
     folder.mkdir(parents=True)
     values = {name: numbers.astype(rounded).astype(np.float32) for name, numbers in plain.items()}
     write_safetensors(folder / "model.safetensors", values)
-    write_config(folder, "float32", None)
+    write_config(folder, "float32", None, mixture)

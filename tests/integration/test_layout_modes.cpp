@@ -129,7 +129,8 @@ INSTANTIATE_TEST_SUITE_P(Families, EveryModel,
                                          "glm-partial-rope", "granite-multipliers", "smollm3-nope",
                                          "phi3-longrope", "olmo2-postnorm", "olmo3-window-yarn",
                                          "gemma3-windows", "qwen3moe-norm-dense", "olmoe-qknorm",
-                                         "gptoss-bf16", "apertus-xielu"),
+                                         "gptoss-bf16", "apertus-xielu", "glm4moe-groups",
+                                         "minimaxm2-allheads", "afmoe-gates"),
                          name_of_model);
 
 }  // namespace

@@ -157,7 +157,8 @@ TEST(Times, AreTheDevices) {
 INSTANTIATE_TEST_SUITE_P(Families, EveryModel,
                          testing::Values("llama-gqa-fp32", "llama-biases", "internlm2-dynamic-bias",
                                          "olmo3-window-yarn", "gemma3-windows",
-                                         "qwen3moe-norm-dense", "gptoss-bf16"),
+                                         "qwen3moe-norm-dense", "gptoss-bf16", "glm4moe-groups",
+                                         "minimaxm2-allheads", "afmoe-gates"),
                          name_of_model);
 
 }  // namespace

@@ -142,6 +142,24 @@ class StoredCodesTest(RunTest):
                     within = 0.02 if "widened" in said else 1e-4
                     self.expect_close(self.logprobs(job), wanted, within)
 
+    def test_a_mixture_with_a_shared_expert_gives_the_answers_of_its_numbers(self) -> None:
+        forms_of_mixtures = {"awq-128": KEPT["awq-128"], "int8": KEPT["int8"], "fp8-blocks": WIDENED["fp8-blocks"]}
+        for name, (form, config, _) in forms_of_mixtures.items():
+            widened = name in WIDENED
+            plain = forms.write_model(self.folder / name, form, config, mixture=True)
+            rounded = np.float16 if widened else np.float32
+            forms.write_plain(self.folder / f"{name}-plain", plain, rounded, mixture=True)
+            wanted_job = self.job_of(self.folder / f"{name}-plain", f"{name}-wanted")
+            self.run_job(wanted_job, 1)
+            wanted = self.logprobs(wanted_job)
+            for layout in ({}, {"tp": 2}, {"sp": 2, "ep": 2}, {"tp": 2, "ep": 2}):
+                with self.subTest(form=name, layout=layout):
+                    words = "-".join(f"{key}-{value}" for key, value in layout.items())
+                    job = self.job_of(self.folder / name, f"{name}-{words}", **layout)
+                    said = self.run_job(job, layout.get("tp", 1) * layout.get("sp", 1))
+                    self.assertEqual("widened" in said, widened)
+                    self.expect_close(self.logprobs(job), wanted)
+
     def test_what_no_product_takes_is_widened_and_said(self) -> None:
         for name, (form, config, why) in WIDENED.items():
             with self.subTest(form=name):

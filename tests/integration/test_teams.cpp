@@ -233,7 +233,8 @@ INSTANTIATE_TEST_SUITE_P(All, ElasticFamilies,
                                          "llama-rope-yarn", "mistral-window16", "qwen2-biases",
                                          "qwen2-window-upper-layer", "qwen3-qknorm-tied",
                                          "olmo3-window-yarn", "gemma3-windows", "phi3-longrope",
-                                         "qwen3moe-raw-step2", "gptoss-bf16"),
+                                         "qwen3moe-raw-step2", "gptoss-bf16", "glm4moe-groups",
+                                         "minimaxm2-allheads", "afmoe-gates"),
                          name_of_model);
 
 }  // namespace

@@ -226,6 +226,7 @@ class BackendOnCopies : public Backend {
     run(&Backend::route, args, [](Copies& copies, RouteArgs& there) {
       there.logits = copies.in(there.logits);
       there.chosen = copies.in(there.chosen), there.weights = copies.in(there.weights);
+      there.bias = copies.in(there.bias);
     });
   }
   void experts(const ExpertsArgs& args, device::Stream&) override {

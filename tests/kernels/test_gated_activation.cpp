@@ -51,9 +51,24 @@ TEST_P(GatedActivation, ClampedIsSigmoidOfTheGateTimesBothWithinLimits) {
   EXPECT_TRUE(std::isnan(found[6]) && std::isnan(found[7]));
 }
 
+TEST_P(GatedActivation, SigmoidOfTheGateMultipliesUp) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  Tensor gate({1, 6}, DType::fp32, {0, 2, -2, 200, -200, nan});
+  Tensor up({1, 6}, DType::fp32, {4, 1, -1, -3, 5, 1});
+  device_.backend->gated_activation(
+      {gate.view(), up.view(), up.view(), kernels::Activation::sigmoid}, device_.stream);
+  const std::vector<float> found = up.values();
+  EXPECT_TRUE(all_close(std::span(found).first(5),
+                        std::vector<float>{2, 0.88079708f, -0.11920292f, -3, 0}, 1e-30, 2e-6));
+  EXPECT_TRUE(std::isnan(found[5]));
+}
+
 TEST_P(GatedActivation, OthersAgreeWithTheReference) {
   Device oracle = make_device("reference");
-  for (const auto activation : {kernels::Activation::gelu_tanh, kernels::Activation::clamped})
+  using kernels::Activation;
+  for (const Activation& activation :
+       {Activation::gelu_tanh, Activation::clamped,
+        Activation{Activation::Kind::clamped, 1.25f, 0.5f}, Activation::sigmoid})
     for (const int64_t width : {1, 7, 17, 600}) {
       Tensor gate = Tensor::random({9, width}, DType::fp32, 1), out = gate;
       Tensor up = Tensor::random({9, width}, DType::fp32, 2);
@@ -121,7 +136,8 @@ TEST_P(GatedActivation, IsRoundedOnceToTheOperandsType) {
 /// As of the same numbers in fp32.
 TEST_P(GatedActivation, ReadsRoundedProducts) {
   for (const auto activation :
-       {kernels::Activation::silu, kernels::Activation::gelu_tanh, kernels::Activation::clamped})
+       {kernels::Activation::silu, kernels::Activation::gelu_tanh, kernels::Activation::clamped,
+        kernels::Activation::sigmoid})
     for (const int64_t width : {7, 64, 1001})
       for (const int64_t gap : {0, 3, 8}) {
         SCOPED_TRACE(testing::Message() << width << " columns, gap " << gap);

@@ -24,6 +24,17 @@ class Route : public testing::TestWithParam<std::string> {
     return choice;
   }
 
+  static Choice choose(Device& device, Tensor& logits, int64_t k, Tensor* bias,
+                       const kernels::SigmoidRouting& sigmoid) {
+    const int64_t rows = logits.view().rows();
+    Choice choice{std::vector<int32_t>(rows * k, -1), std::vector<float>(rows * k, -1.0f)};
+    device.backend->route({logits.view(), TensorView(choice.chosen.data(), DType::int32, {rows, k}),
+                           TensorView(choice.weights.data(), DType::fp32, {rows, k}),
+                           Routing::sigmoid, bias == nullptr ? TensorView() : bias->view(), sigmoid},
+                          device.stream);
+    return choice;
+  }
+
   Device device_ = make_device(GetParam());
 };
 INSTANTIATE_TEST_SUITE_P(Backends, Route, testing::ValuesIn(every_device()));
@@ -78,6 +89,75 @@ TEST_P(Route, BreaksOnlyTheRowsThatHoldNaNOrInfinity) {
   }
   EXPECT_EQ(found.chosen[2], 2);
   EXPECT_NEAR(found.weights[2], 1 / (1 + std::exp(-1.0)), 1e-6);
+}
+
+float sigmoid(float x) {
+  return 1 / (1 + std::exp(-x));
+}
+
+TEST_P(Route, ChoosesByScoreAndBiasAndWeighsByScoreAlone) {
+  Tensor logits({1, 4}, DType::fp32, {0, 2, 1, -3});
+  Tensor bias({4}, DType::fp32, {0, -0.5f, 0, 0.9f});
+  // c = 0.5, 0.381, 0.731, 0.947
+  const Choice normed = choose(device_, logits, 2, &bias, {.scale = 2.5f});
+  EXPECT_EQ(normed.chosen, (std::vector<int32_t>{3, 2}));
+  const float sum = sigmoid(-3) + sigmoid(1);
+  EXPECT_TRUE(all_close(
+      normed.weights,
+      std::vector<float>{2.5f * sigmoid(-3) / sum, 2.5f * sigmoid(1) / sum}, 0, 1e-6));
+  const Choice raw = choose(device_, logits, 2, nullptr, {.normed = false});
+  EXPECT_EQ(raw.chosen, (std::vector<int32_t>{1, 2}));
+  EXPECT_TRUE(all_close(raw.weights, std::vector<float>{sigmoid(2), sigmoid(1)}, 0, 1e-6));
+}
+
+TEST_P(Route, TakesExpertsOfTheGroupsWhoseTwoBestHaveTheLargestSums) {
+  // The best expert is alone in its group, and expert 7 is the worst of the kept ones.
+  Tensor logits({1, 8}, DType::fp32, {4, -4, 1, 1.5f, 0, 0, 2, -1});
+  EXPECT_EQ(choose(device_, logits, 4, nullptr, {.groups = 4, .kept_groups = 2}).chosen,
+            (std::vector<int32_t>{6, 3, 2, 7}));
+  // Of equal groups the first, and of equal experts the first.
+  Tensor equal({1, 6}, DType::fp32, {1, 1, 1, 1, 1, 1});
+  EXPECT_EQ(choose(device_, equal, 3, nullptr, {.groups = 3, .kept_groups = 2}).chosen,
+            (std::vector<int32_t>{0, 1, 2}));
+}
+
+TEST_P(Route, BySigmoidsAgreesWithTheReference) {
+  Device oracle = make_device("reference");
+  for (const int64_t experts : {8, 64, 256})
+    for (const int groups : {1, 2, 4})
+      for (const int64_t k : {1, 4})
+        for (const bool has_bias : {false, true}) {
+          Tensor logits = Tensor::random({77, experts}, DType::fp32, 5, 3);
+          Tensor bias = Tensor::random({experts}, DType::fp32, 6);
+          const kernels::SigmoidRouting sigmoid{groups, std::max(1, groups / 2), k > 1, 1.5f};
+          Tensor* const own = has_bias ? &bias : nullptr;
+          const Choice found = choose(device_, logits, k, own, sigmoid);
+          const Choice expected = choose(oracle, logits, k, own, sigmoid);
+          EXPECT_EQ(found.chosen, expected.chosen) << experts << " experts, " << groups;
+          EXPECT_TRUE(all_close(found.weights, expected.weights, 0, 1e-6));
+        }
+}
+
+TEST_P(Route, BySigmoidsBreaksOnlyTheRowsThatHoldNaNOrInfinity) {
+  const float nan = std::nanf("");
+  Tensor logits({4, 4}, DType::fp32,
+                {1, nan, 2, 0, 0, 1, 2, -infinity, infinity, 0, 1, 0, nan, nan, nan, nan});
+  const Choice found = choose(device_, logits, 2, nullptr, {.groups = 2});
+  for (const int row : {0, 2, 3}) {
+    EXPECT_TRUE(std::isnan(found.weights[2 * row]) && std::isnan(found.weights[2 * row + 1]));
+    const std::set<int32_t> chosen(&found.chosen[2 * row], &found.chosen[2 * row] + 2);
+    EXPECT_EQ(chosen.size(), 2u) << "row " << row;
+    EXPECT_TRUE(*chosen.begin() >= 0 && *chosen.rbegin() < 4) << "row " << row;
+  }
+  EXPECT_NEAR(found.weights[2] + found.weights[3], 1, 1e-6);
+}
+
+TEST_P(Route, RefusesGroupsThatDoNotFit) {
+  Tensor logits = Tensor::filled({1, 6}, 0);
+  for (const kernels::SigmoidRouting& sigmoid :
+       {kernels::SigmoidRouting{4, 1}, kernels::SigmoidRouting{6, 3},
+        kernels::SigmoidRouting{3, 1}, kernels::SigmoidRouting{2, 3}})
+    EXPECT_THROW(choose(device_, logits, 3, nullptr, sigmoid), InvalidArgument);
 }
 
 TEST_P(Route, RefusesMoreExpertsThanThereAre) {

@@ -22,7 +22,8 @@ ModelConfig mixture(const std::string& type, const std::string& keys = "{}") {
                  {"hidden_size", 64},        {"intermediate_size", 96},
                  {"num_hidden_layers", 4},   {"num_attention_heads", 4},
                  {"num_key_value_heads", 2}, {"max_position_embeddings", 8192}};
-  if (type == "qwen3_moe") config["moe_intermediate_size"] = 40;
+  if (type != "mixtral" && type != "olmoe" && type != "gpt_oss" && type != "minimax_m2")
+    config["moe_intermediate_size"] = 40;
   config.merge_patch(json::parse(keys));
   return parse_config(config.dump(), "config.json");
 }
@@ -114,6 +115,93 @@ TEST(GptOss, ReadsMxfp4AndRefusesOtherQuantization) {
   EXPECT_THROW(gpt_oss(R"({"quantization_config": {"quant_method": "gptq"}})"), Unsupported);
 }
 
+TEST(GptOss, ReadsTheLimitAndTheSlopeOfItsActivation) {
+  const ModelConfig config = gpt_oss(R"({"swiglu_limit": 5.5, "swiglu_alpha": 1.25})");
+  EXPECT_EQ(config.activation,
+            (kernels::Activation{kernels::Activation::Kind::clamped, 1.25f, 5.5f}));
+}
+
+TEST(Glm4Moe, TakesTransformersDefaults) {
+  const ModelConfig config = mixture("glm4_moe");
+  EXPECT_EQ(config.experts->count, 128);
+  EXPECT_EQ(config.experts->per_token, 8);
+  EXPECT_EQ(config.experts->ffn, 40);
+  EXPECT_EQ(config.experts->shared_ffn, 40);
+  EXPECT_EQ(config.experts->routing, Routing::sigmoid);
+  EXPECT_EQ(config.experts->sigmoid, (kernels::SigmoidRouting{1, 1, true, 1}));
+  EXPECT_TRUE(config.experts->choice_bias);
+  EXPECT_THAT(has_experts(config), ElementsAre(false, true, true, true));
+  EXPECT_EQ(config.qk_norm, QkNorm::none);
+  EXPECT_FALSE(config.attention_bias || config.attention_output_bias || config.attention_gate);
+  EXPECT_EQ(config.rope.rotary_dim, 8);
+  EXPECT_EQ(config.rope.pairs, kernels::RopePairs::halves);
+  EXPECT_EQ(config.draft_layers, 0);
+  EXPECT_EQ(config.common_ffn(), 8);  // of 96, 40 and 40
+}
+
+TEST(Glm4Moe, ReadsWhatTheFileGives) {
+  const ModelConfig config = mixture("glm4_moe", R"({"n_routed_experts": 16, "n_shared_experts": 3,
+      "n_group": 4, "topk_group": 2, "norm_topk_prob": false, "routed_scaling_factor": 2.5,
+      "first_k_dense_replace": 3, "use_qk_norm": true, "attention_bias": true,
+      "num_nextn_predict_layers": 1})");
+  EXPECT_EQ(config.experts->count, 16);
+  EXPECT_EQ(config.experts->shared_ffn, 120);
+  EXPECT_EQ(config.experts->sigmoid, (kernels::SigmoidRouting{4, 2, false, 2.5f}));
+  EXPECT_THAT(has_experts(config), ElementsAre(false, false, false, true));
+  EXPECT_EQ(config.qk_norm, QkNorm::each_head);
+  EXPECT_TRUE(config.attention_bias && !config.attention_output_bias);
+  EXPECT_EQ(config.draft_layers, 1);
+}
+
+TEST(MinimaxM2, TakesTransformersDefaultsAndTheRotatedDimensions) {
+  const ModelConfig config = mixture("minimax_m2");
+  EXPECT_EQ(config.experts->count, 256);
+  EXPECT_EQ(config.experts->per_token, 8);
+  EXPECT_EQ(config.experts->ffn, 96);
+  EXPECT_EQ(config.experts->shared_ffn, 0);
+  EXPECT_EQ(config.experts->sigmoid, (kernels::SigmoidRouting{1, 1, true, 1}));
+  EXPECT_THAT(has_experts(config), ElementsAre(true, true, true, true));
+  EXPECT_EQ(config.qk_norm, QkNorm::all_heads);
+  EXPECT_EQ(config.head_dim, 128);
+  EXPECT_EQ(config.rope.theta, 5e6);
+  EXPECT_EQ(config.rope.rotary_dim, 128);
+  EXPECT_EQ(mixture("minimax_m2", R"({"rotary_dim": 64})").rope.rotary_dim, 64);
+  EXPECT_EQ(mixture("minimax_m2", R"({"rope_parameters": {"rope_type": "default",
+      "rope_theta": 5e6, "partial_rotary_factor": 0.25}})").rope.rotary_dim, 32);
+}
+
+TEST(Afmoe, RotatesLayersWithAWindowOnly) {
+  const ModelConfig config = mixture("afmoe", R"({"mup_enabled": true, "route_scale": 2.0})");
+  EXPECT_THAT(config.windows(), ElementsAre(1024, 1024, 1024, 0));
+  std::vector<Rotation> rotations;
+  for (const LayerConfig& layer : config.pattern) rotations.push_back(layer.rotation);
+  EXPECT_THAT(rotations,
+              ElementsAre(Rotation::main, Rotation::main, Rotation::main, Rotation::none));
+  EXPECT_THAT(has_experts(config), ElementsAre(false, true, true, true));
+  EXPECT_EQ(config.experts->count, 64);
+  EXPECT_EQ(config.experts->per_token, 6);
+  EXPECT_EQ(config.experts->shared_ffn, 80);
+  EXPECT_EQ(config.experts->sigmoid, (kernels::SigmoidRouting{1, 1, true, 2}));
+  EXPECT_EQ(config.embedding_scale, 8);  // √64
+  EXPECT_EQ(mixture("afmoe").embedding_scale, 1);
+  EXPECT_TRUE(config.attention_gate && config.norm_before && config.norm_after);
+  EXPECT_EQ(config.num_kv_heads, 2);
+}
+
+TEST(Parameters, CountSharedExpertsDenseLayersBiasesAndGates) {
+  const ModelConfig glm = mixture("glm4_moe", R"({"n_routed_experts": 6, "num_experts_per_tok": 2,
+      "n_shared_experts": 2})");
+  const int64_t attention = 64 * (2 * 64 + 2 * 32) + 2 * 64;
+  const int64_t expert = 3 * 64 * 40, dense = 3 * 64 * 96, rest = 64 + 2 * 100 * 64;
+  EXPECT_EQ(glm.parameters(), 4 * attention + dense + 3 * (6 * 64 + 6 + 8 * expert) + rest);
+  EXPECT_EQ(glm.active_parameters(), glm.parameters() - 3 * 4 * expert);
+  EXPECT_EQ(glm.flops_per_token(), 2.0 * (4 * 64 * (2 * 64 + 2 * 32) + dense +
+                                          3 * (6 * 64 + 4 * expert) + 100 * 64));
+  const ModelConfig afmoe = mixture("afmoe", R"({"head_dim": 16, "num_shared_experts": 0})");
+  EXPECT_EQ(afmoe.parameters(), 4 * (attention + 64 * 64 + 2 * 16 + 2 * 64) + dense +
+                                    3 * (64 * 64 + 64 + 64 * expert) + rest);
+}
+
 TEST(Parameters, AreThoseOfAllExpertsAndActiveOnesThoseThatATokenMeets) {
   const ModelConfig config = mixture(
       "qwen3_moe", R"({"num_experts": 6, "num_experts_per_tok": 2, "mlp_only_layers": [1]})");
@@ -174,8 +262,24 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"olmoe", R"({"clip_qkv": 8.0})", {"clip_qkv"}},
         Broken{"gpt_oss", "{}", {"rope_scaling is missing"}},
         Broken{"gpt_oss",
-               R"({"rope_scaling": {"rope_type": "default"}, "swiglu_limit": 5.0})",
-               {"swiglu_limit is 5.0", "7"}},
+               R"({"rope_scaling": {"rope_type": "default"}, "swiglu_limit": 0})",
+               {"swiglu_limit is 0"}},
+        Broken{"glm4_moe", R"({"n_group": 3})", {"n_group is 3", "128 experts"}},
+        Broken{"glm4_moe", R"({"n_group": 64})", {"n_group is 64"}},
+        Broken{"glm4_moe",
+               R"({"n_group": 32, "topk_group": 1})",
+               {"topk_group is 1", "takes 8 experts"}},
+        Broken{"glm4_moe", R"({"scoring_func": "softmax"})", {"scoring_func", "sigmoid"}},
+        Broken{"glm4_moe", R"({"topk_method": "greedy"})", {"topk_method", "noaux_tc"}},
+        Broken{"minimax_m2", R"({"attn_type_list": [1, 0, 1, 1]})", {"attn_type_list", "kind 1"}},
+        Broken{"minimax_m2", R"({"shared_intermediate_size": 64})", {"shared_intermediate_size"}},
+        Broken{"minimax_m2", R"({"qk_norm_type": "per_head"})", {"qk_norm_type"}},
+        Broken{"minimax_m2", R"({"rotary_dim": 256})", {"rotary_dim is 256"}},
+        Broken{"afmoe", R"({"score_func": "softmax"})", {"score_func"}},
+        Broken{"afmoe", R"({"route_norm": false})", {"route_norm"}},
+        Broken{"afmoe", R"({"sliding_window": null})", {"sliding_window", "rotate"}},
+        Broken{"qwen3_moe", R"({"routed_scaling_factor": 2.5})", {"routed_scaling_factor"}},
+        Broken{"qwen3_moe", R"({"n_shared_experts": 1})", {"n_shared_experts", "share"}},
         Broken{"gpt_oss",
                R"({"rope_scaling": {"rope_type": "default"}, "layer_types": ["full_attention"]})",
                {"layer_types", "1 entries"}},

@@ -119,7 +119,7 @@ TEST_F(OnDevice, MatricesOfLayersAreRoundedOnTheWay) {
     const DeviceWeights there(host, *device, *stream, *backend, Quantize::fp8);
     EXPECT_EQ(there.bytes(), DeviceWeights::bytes_of(host, Quantize::fp8));
     EXPECT_EQ(there.quantized(), Quantize::fp8);
-    std::array<SquareSums, layer_kinds.size()> sums{};
+    std::array<SquareSums, num_matrix_kinds> sums{};
     for (size_t layer = 0; layer < host.layers.size(); ++layer)
       for (const MatrixKind kind : layer_kinds) {
         SCOPED_TRACE(role_of(kind).name);
@@ -137,7 +137,8 @@ TEST_F(OnDevice, MatricesOfLayersAreRoundedOnTheWay) {
                                     static_cast<int64_t>(biases_of(of).size()) * 4);
         EXPECT_EQ(biases_of(copy), biases_of(of));
       }
-    for (size_t i = 0; i < sums.size(); ++i) {
+    for (const MatrixKind kind : layer_kinds) {
+      const auto i = static_cast<size_t>(kind);
       EXPECT_GT(sums[i].difference, 0);
       EXPECT_NEAR(there.rounding()[i].difference, sums[i].difference, 1e-5 * sums[i].difference);
       EXPECT_NEAR(there.rounding()[i].original, sums[i].original, 1e-5 * sums[i].original);

@@ -23,7 +23,7 @@ TEST(ModelPresets, HaveAsManyParametersAsTheirNamesSay) {
       {"glm-4-9b-1m", 9.48},   {"internlm2.5-7b-1m", 7.74}, {"smollm2-135m", 0.1345},
       {"qwen3-30b-a3b", 30.5}, {"qwen3-235b-a22b", 235},    {"mixtral-8x7b", 46.7},
       {"gpt-oss-20b", 20.9},   {"gpt-oss-120b", 116.8},     {"gemma-3-12b", 11.77},
-      {"gemma-3-27b", 27.0}};
+      {"gemma-3-27b", 27.0},   {"glm-4.5-air", 106.85},     {"minimax-m2", 228.7}};
   EXPECT_EQ(model_presets().size(), billions.size());
   for (const std::string& name : model_presets()) {
     const ModelConfig config = config_of_preset_or_folder(name);
@@ -38,6 +38,9 @@ TEST(ModelPresets, HaveAsManyParametersAsTheirNamesSay) {
   EXPECT_NEAR(active("qwen3-30b-a3b") / 3.3, 1, 0.02);
   EXPECT_NEAR(active("qwen3-235b-a22b") / 22, 1, 0.02);
   EXPECT_NEAR(active("mixtral-8x7b") / 12.9, 1, 0.005);
+  // 12 and 10 as published, which leave out embedding and head of 1.24 and 1.23.
+  EXPECT_NEAR(active("glm-4.5-air") / (12.1 + 1.24), 1, 0.01);
+  EXPECT_NEAR(active("minimax-m2") / (9.8 + 1.23), 1, 0.01);
   // 3.6 and 5.1 as published, which leave out the embedding of 0.58.
   EXPECT_NEAR(active("gpt-oss-20b") / (3.61 + 0.58), 1, 0.005);
   EXPECT_NEAR(active("gpt-oss-120b") / (5.13 + 0.58), 1, 0.005);

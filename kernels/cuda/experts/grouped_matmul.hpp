@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -38,11 +39,12 @@ struct GroupedMatmulArgs {
 };
 
 /// Returns all that the work of a call follows from, without padding.
-inline std::array<int64_t, 11> work_of(const GroupedMatmulArgs& args) {
+inline std::array<int64_t, 13> work_of(const GroupedMatmulArgs& args) {
   const auto at = [](const void* data) {
     return static_cast<int64_t>(reinterpret_cast<intptr_t>(data));
   };
   const GroupArrays& arrays = args.arrays;
+  const Activation of_gates = args.of_gates.value_or(Activation::silu);
   return {at(arrays.shapes),
           at(arrays.x),
           at(arrays.weights),
@@ -53,7 +55,9 @@ inline std::array<int64_t, 11> work_of(const GroupedMatmulArgs& args) {
           at(arrays.bias),
           args.groups,
           args.columns,
-          args.of_gates ? static_cast<int64_t>(*args.of_gates) : -1};
+          args.of_gates ? static_cast<int64_t>(of_gates.kind) : -1,
+          std::bit_cast<int32_t>(of_gates.slope),
+          std::bit_cast<int32_t>(of_gates.limit)};
 }
 
 /// Products of groups of rows by a library. Neither call waits for the device.

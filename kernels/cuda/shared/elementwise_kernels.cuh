@@ -32,15 +32,18 @@ __global__ void convert_kernel(Matrix<const From> from, Matrix<To> to) {
   }
 }
 
-/// g · sigmoid(s) · u.
+/// See Activation.
 __device__ __forceinline__ float activated(float gate, float up, Activation activation) {
   float slope = gate;
-  if (activation == Activation::gelu_tanh) {
+  if (activation.kind == Activation::Kind::gelu_tanh) {
     slope = gelu_slope * (gate + gelu_cube * gate * gate * gate);
-  } else if (activation == Activation::clamped) {  // compared so that NaN stays
-    gate = gate > clamped_limit ? clamped_limit : gate;
-    up = 1.0f + (up > clamped_limit ? clamped_limit : up < -clamped_limit ? -clamped_limit : up);
-    slope = clamped_slope * gate;
+  } else if (activation.kind == Activation::Kind::clamped) {  // compared so that NaN stays
+    const float limit = activation.limit;
+    gate = gate > limit ? limit : gate;
+    up = 1.0f + (up > limit ? limit : up < -limit ? -limit : up);
+    slope = activation.slope * gate;
+  } else if (activation.kind == Activation::Kind::sigmoid) {
+    gate = 1.0f;
   }
   return gate / (1.0f + expf(-slope)) * up;
 }

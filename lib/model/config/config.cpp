@@ -46,14 +46,15 @@ const FamilyTraits& family_of(const JsonSection& file) {
       fmt::format("an unknown architecture; known are {}: use a model of one", known));
 }
 
-/// Throws for other limits and slopes of a clamped activation than the one that is implemented.
-void refuse_other_clamps(const JsonSection& file) {
-  for (const auto& [key, known] : {std::pair{"swiglu_limit", 7.0}, {"swiglu_alpha", 1.702}}) {
-    const auto value = file.number(key, 0, 1e6);
-    if (value && *value != known)
-      file.refuse<Unsupported>(
-          key, fmt::format("and only {} is implemented; use a model with it", known));
-  }
+/// The family's activation, with the limit and the slope that the file gives it.
+kernels::Activation read_activation(const JsonSection& file, const FamilyTraits& traits) {
+  kernels::Activation activation = traits.activation;
+  if (activation.kind != kernels::Activation::Kind::clamped) return activation;
+  const auto read = [&](std::string_view key, float& to) {
+    if (const auto value = file.number(key, 1e-6, 1e6)) to = static_cast<float>(*value);
+  };
+  read("swiglu_limit", activation.limit), read("swiglu_alpha", activation.slope);
+  return activation;
 }
 
 /// Throws for options that change what a model computes and that are not implemented here.
@@ -64,7 +65,11 @@ void refuse_unimplemented(const JsonSection& file, const FamilyTraits& traits) {
     std::string_view what;
     bool FamilyTraits::*read_by = nullptr;  ///< of families that have the option
   };
-  constexpr std::array<Option, 19> options = {{
+  const auto reads = [&](std::string_view key) {
+    const std::array keys{traits.expert_count_key, traits.shared_count_key, traits.route_scale_key};
+    return std::ranges::find(keys, key) != keys.end();
+  };
+  constexpr std::array<Option, 22> options = {{
       {"attn_logit_softcapping", 0, "capped attention scores"},
       {"final_logit_softcapping", 0, "capped logits"},
       {"num_experts", 0, "such a mixture of experts", &FamilyTraits::has_experts},
@@ -73,6 +78,9 @@ void refuse_unimplemented(const JsonSection& file, const FamilyTraits& traits) {
       {"moe_intermediate_size", 0, "such a mixture of experts", &FamilyTraits::has_experts},
       {"shared_expert_intermediate_size", 0, "an expert that all tokens share"},
       {"n_shared_experts", 0, "an expert that all tokens share"},
+      {"num_shared_experts", 0, "an expert that all tokens share"},
+      {"n_group", 1, "a choice among groups of experts", &FamilyTraits::expert_groups},
+      {"routed_scaling_factor", 1, "scaled experts"},
       {"kv_lora_rank", 0, "latent attention"},
       {"query_pre_attn_scalar", 0, "another attention scale", &FamilyTraits::query_scalar},
       {"attention_multiplier", 0, "another attention scale", &FamilyTraits::multipliers},
@@ -88,11 +96,20 @@ void refuse_unimplemented(const JsonSection& file, const FamilyTraits& traits) {
   for (const Option& option : options) {
     const nlohmann::json* value = file.find(option.key);
     if (!value || *value == false || *value == option.neutral) continue;
-    if (option.read_by != nullptr && traits.*option.read_by) continue;
+    if ((option.read_by != nullptr && traits.*option.read_by) || reads(option.key)) continue;
     file.refuse<Unsupported>(option.key, fmt::format("and {} is not implemented; use a model "
                                                      "without it",
                                                      option.what));
   }
+  for (const auto& [key, known] : traits.known_values)
+    if (const nlohmann::json* value = file.find(key); value && *value != nlohmann::json::parse(known))
+      file.refuse<Unsupported>(
+          key, fmt::format("and only {} is implemented; use a model with it", known));
+  if (const auto kinds = file.integers("attn_type_list", 0, INT32_MAX))
+    for (const int64_t kind : *kinds)
+      if (kind != 1)
+        file.refuse<Unsupported>("attn_type_list",
+                                 "and only attention, kind 1, is implemented; use a model with it");
   if (file.find("no_rope_layers") && traits.unrotated_period == 0)
     file.refuse<Unsupported>(
         "no_rope_layers",
@@ -160,7 +177,9 @@ void read_biases(const JsonSection& file, const FamilyTraits& traits, ModelConfi
 
 void read_norms(const JsonSection& file, const FamilyTraits& traits, ModelConfig& config) {
   config.rms_norm_eps = file.number("rms_norm_eps", 0.0, 1.0).value_or(traits.rms_norm_eps);
-  config.qk_norm = traits.qk_norm;
+  const bool norms_heads =
+      traits.qk_norm_key.empty() || file.flag(traits.qk_norm_key).value_or(false);
+  config.qk_norm = norms_heads ? traits.qk_norm : QkNorm::none;
   config.norm_before = !traits.names.attention_norm.empty();
   config.norm_after = !traits.names.post_attention_norm.empty();
   config.norm_weight_offset = traits.norm_weight_offset;
@@ -174,7 +193,8 @@ void read_scales(const JsonSection& file, const FamilyTraits& traits, ModelConfi
     config.attention_scale =
         static_cast<float>(1 / std::sqrt(factor("query_pre_attn_scalar", 256)));
   // Not rounded to the type of the weights, as transformers does in that type.
-  if (traits.scales_embeddings)
+  if (traits.scales_embeddings &&
+      (traits.scales_key.empty() || file.flag(traits.scales_key).value_or(false)))
     config.embedding_scale = std::sqrt(static_cast<double>(config.hidden));
   if (!traits.multipliers) return;
   config.attention_scale = static_cast<float>(factor("attention_multiplier", 1));
@@ -220,20 +240,24 @@ std::optional<DType> read_stored_dtype(const JsonSection& file) {
 int64_t matrix_elements(const ModelConfig& config, int64_t experts) {
   const int64_t query_width = config.num_heads * config.head_dim;
   const int64_t kv_width = config.num_kv_heads * config.head_dim;
+  const int64_t of_queries = config.attention_gate ? 3 : 2;
   int64_t columns =
-      config.layers * (2 * query_width + 2 * kv_width) +
+      config.layers * (of_queries * query_width + 2 * kv_width) +
       config.num_layers(FeedForward::dense) * config.matrices_of_dense_ffn() * config.ffn;
   if (config.experts)
     columns += config.num_layers(FeedForward::experts) *
-               (config.experts->count + experts * 3 * config.experts->ffn);
+               (config.experts->count + experts * 3 * config.experts->ffn +
+                3 * config.experts->shared_ffn);
   return config.hidden * columns;
 }
 
 /// Biases of routers and of `experts` experts.
 int64_t expert_bias_elements(const ModelConfig& config, int64_t experts) {
-  if (!config.experts || !config.expert_bias) return 0;
-  return config.num_layers(FeedForward::experts) *
-         (config.experts->count + experts * (2 * config.experts->ffn + config.hidden));
+  if (!config.experts) return 0;
+  int64_t elements = config.experts->choice_bias ? config.experts->count : 0;
+  if (config.expert_bias)
+    elements += config.experts->count + experts * (2 * config.experts->ffn + config.hidden);
+  return config.num_layers(FeedForward::experts) * elements;
 }
 
 /// The same with the experts that a token takes.
@@ -265,11 +289,13 @@ ModelConfig config_of(const JsonSection& all, const JsonSection* generation) {
   ModelConfig config;
   config.family = traits.family;
   read_sizes(file, traits, config);
-  config.activation = traits.activation;
+  config.activation = read_activation(file, traits);
   config.xielu = !traits.names.xielu.empty();
-  if (traits.activation == kernels::Activation::clamped) refuse_other_clamps(file);
   config.expert_bias = traits.expert_bias;
   config.attention_sinks = traits.attention_sinks;
+  config.attention_gate = !traits.names.attention_gate.empty();
+  if (!traits.draft_layers_key.empty())
+    config.draft_layers = file.integer(traits.draft_layers_key, 0, max_model_layers).value_or(0);
   if (traits.always_scaled && !file.find("rope_scaling") && !file.find("rope_parameters"))
     file.missing("rope_scaling");
   read_norms(file, traits, config);
@@ -324,8 +350,12 @@ int64_t ModelConfig::num_layers(FeedForward feed_forward) const {
 
 int64_t ModelConfig::common_ffn() const {
   if (!experts) return ffn;
+  return std::gcd(ffn_of_all_tokens(), num_layers(FeedForward::experts) > 0 ? experts->ffn : 0);
+}
+
+int64_t ModelConfig::ffn_of_all_tokens() const {
   return std::gcd(num_layers(FeedForward::dense) > 0 ? ffn : 0,
-                  num_layers(FeedForward::experts) > 0 ? experts->ffn : 0);
+                  num_layers(FeedForward::experts) > 0 ? experts->shared_ffn : 0);
 }
 
 int64_t ModelConfig::parameters() const {

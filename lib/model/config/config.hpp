@@ -39,7 +39,10 @@ enum class Family {
   mixtral,
   olmoe,
   gpt_oss,
-  apertus
+  apertus,
+  glm4_moe,
+  minimax_m2,
+  afmoe
 };
 
 std::string_view name_of(Family family);
@@ -80,7 +83,7 @@ enum class Rotation : uint8_t { none, main, local };
 /// What a layer has after its attention.
 enum class FeedForward : uint8_t {
   dense,   ///< one FFN
-  experts  ///< a router, and several gated FFNs of which each token takes some
+  experts  ///< a router, several gated FFNs of which each token takes some, and perhaps one for all
 };
 
 /// What differs between layers. Each is attention and then a feed-forward.
@@ -104,6 +107,9 @@ struct ExpertsConfig {
   int64_t count = 0, per_token = 0;
   int64_t ffn = 0;  ///< columns of each
   kernels::Routing routing = kernels::Routing::of_all;
+  kernels::SigmoidRouting sigmoid = {};  ///< of Routing::sigmoid
+  bool choice_bias = false;              ///< kernels::RouteArgs::bias
+  int64_t shared_ffn = 0;  ///< columns of the shared expert, which every token takes; 0: none
 };
 
 struct ModelConfig {
@@ -126,6 +132,7 @@ struct ModelConfig {
   bool mlp_bias = false;               ///< of dense feed-forwards
   bool expert_bias = false;            ///< on routers and experts
   bool attention_sinks = false;        ///< each head has a sink (attention::AttentionSteps)
+  bool attention_gate = false;  ///< sigmoid(gate · x) multiplies what heads give, before o
   QkNorm qk_norm = QkNorm::none;
   bool norm_before = true, norm_after = false;  ///< where a layer's two blocks have RMS norms
   double norm_weight_offset = 0;  ///< what is added to stored weights of norms, in fp32
@@ -135,6 +142,8 @@ struct ModelConfig {
   double embedding_scale = 1;            ///< what multiplies embeddings, but not a tied head
   double residual_scale = 1;             ///< what multiplies what a block adds
   double logits_divisor = 1;
+  /// Layers after the last one whose tensors a checkpoint may hold, for drafts; they are not read.
+  int64_t draft_layers = 0;
   std::optional<DType> stored_dtype;  ///< type in config.json; the tensors' own types decide
   std::optional<StoredQuantization> quantization;  ///< of matrices that are stored as codes
   /// From eos_token_id of generation_config.json, else of config.json, else the family's default.
@@ -148,6 +157,8 @@ struct ModelConfig {
   int64_t num_layers(FeedForward feed_forward) const;
   /// What the columns of all feed-forwards have in common: cuts that divide it divide each of them.
   int64_t common_ffn() const;
+  /// The same of those that every token takes: dense ones and shared experts. 0: there are none.
+  int64_t ffn_of_all_tokens() const;
   int64_t parameters() const;  ///< counts tied embeddings once
   /// The parameters that a token meets: of the experts, those that it takes.
   int64_t active_parameters() const;
@@ -160,7 +171,7 @@ struct ModelConfig {
 /// file, not JSON, a required key missing, a value of wrong type or out of range, keys that
 /// contradict each other (heads not divisible by KV heads, …). Throws Unsupported naming an
 /// architecture or an option that would change the result and is not implemented (another
-/// hidden_act than the family has, quantization_config, logit soft-capping, shared experts, an unknown rope type, …).
+/// hidden_act than the family has, quantization_config, logit soft-capping, an unknown rope type, …).
 ModelConfig read_config(const std::filesystem::path& folder);
 
 /// The same of the text of a config.json; `name` stands for the file in errors.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/model/config/config_experts.hpp"
 
+#include <algorithm>
+
 namespace pecia::model {
 namespace {
 
@@ -8,6 +10,8 @@ constexpr int64_t max_experts = 1 << 16;
 
 /// transformers 5 calls num_experts num_local_experts.
 int64_t read_count(const JsonSection& file, const FamilyTraits& traits) {
+  if (!traits.expert_count_key.empty())
+    return file.integer(traits.expert_count_key, 1, max_experts).value_or(traits.num_experts);
   const auto count = file.integer("num_experts", 1, max_experts);
   const auto local = file.integer("num_local_experts", 1, max_experts);
   if (count && local && *count != *local)
@@ -17,10 +21,54 @@ int64_t read_count(const JsonSection& file, const FamilyTraits& traits) {
 }
 
 kernels::Routing read_routing(const JsonSection& file, const FamilyTraits& traits) {
-  if (!traits.routing_configurable) return traits.routing;
+  if (!traits.routing_configurable || traits.routing == kernels::Routing::sigmoid)
+    return traits.routing;
   const bool by_default = traits.routing == kernels::Routing::of_chosen;
   return file.flag("norm_topk_prob").value_or(by_default) ? kernels::Routing::of_chosen
                                                           : kernels::Routing::of_all;
+}
+
+/// Needs the count of experts and how many a token takes.
+kernels::SigmoidRouting read_sigmoid(const JsonSection& file, const FamilyTraits& traits,
+                                     const ExpertsConfig& experts) {
+  kernels::SigmoidRouting sigmoid;
+  if (traits.routing_configurable) sigmoid.normed = file.flag("norm_topk_prob").value_or(true);
+  if (!traits.route_scale_key.empty())
+    sigmoid.scale =
+        static_cast<float>(file.number(traits.route_scale_key, 1e-6, 1e6).value_or(1));
+  if (!traits.expert_groups) return sigmoid;
+  const auto groups_at = [&](std::string_view key) {
+    return static_cast<int>(file.integer(key, 1, kernels::most_expert_groups).value_or(1));
+  };
+  sigmoid.groups = groups_at("n_group"), sigmoid.kept_groups = groups_at("topk_group");
+  if (sigmoid.groups == 1) sigmoid.kept_groups = 1;
+  if (experts.count % sigmoid.groups != 0 || experts.count / sigmoid.groups < 2)
+    file.refuse("n_group", fmt::format("but a layer has {} experts, which are no such groups of two "
+                                       "or more; correct one of them",
+                                       experts.count));
+  const int64_t to_choose_from = experts.count / sigmoid.groups * sigmoid.kept_groups;
+  if (sigmoid.kept_groups > sigmoid.groups || experts.per_token > to_choose_from)
+    file.refuse("topk_group", fmt::format("of {} groups of {} experts, but a token takes {} experts; "
+                                          "correct one of them",
+                                          sigmoid.groups, experts.count / sigmoid.groups,
+                                          experts.per_token));
+  return sigmoid;
+}
+
+/// Which layers are dense.
+std::vector<bool> read_dense(const JsonSection& file, const FamilyTraits& traits, int64_t layers) {
+  std::vector<bool> dense(layers);
+  if (!traits.first_dense_key.empty())
+    std::fill_n(dense.begin(),
+                std::min(layers,
+                         file.integer(traits.first_dense_key, 0, max_model_layers).value_or(1)),
+                true);
+  if (!traits.mixes_dense_layers) return dense;
+  const int64_t step = file.integer("decoder_sparse_step", 1, max_model_layers).value_or(1);
+  for (int64_t layer = 0; layer < layers; ++layer) dense[layer] = (layer + 1) % step != 0;
+  if (const auto listed = file.integers("mlp_only_layers", 0, layers - 1))
+    for (const int64_t layer : *listed) dense[layer] = true;
+  return dense;
 }
 
 }  // namespace
@@ -39,15 +87,19 @@ void read_experts(const JsonSection& file, const FamilyTraits& traits, ModelConf
                     ? config.ffn
                     : file.required_integer(traits.expert_ffn_key, 1, max_ffn_columns);
   experts.routing = read_routing(file, traits);
+  if (experts.routing == kernels::Routing::sigmoid)
+    experts.sigmoid = read_sigmoid(file, traits, experts);
+  experts.choice_bias = !traits.names.choice_bias.empty();
+  if (!traits.shared_count_key.empty())
+    experts.shared_ffn =
+        experts.ffn *
+        file.integer(traits.shared_count_key, 0, max_experts).value_or(traits.shared_count);
+  if (experts.shared_ffn > max_ffn_columns)
+    file.refuse(traits.shared_count_key,
+                fmt::format("so shared experts have {} columns, and the most are {}",
+                            experts.shared_ffn, max_ffn_columns));
   config.experts = experts;
-
-  std::vector<bool> dense(config.layers);
-  if (traits.mixes_dense_layers) {
-    const int64_t step = file.integer("decoder_sparse_step", 1, max_model_layers).value_or(1);
-    for (int64_t layer = 0; layer < config.layers; ++layer) dense[layer] = (layer + 1) % step != 0;
-    if (const auto listed = file.integers("mlp_only_layers", 0, config.layers - 1))
-      for (const int64_t layer : *listed) dense[layer] = true;
-  }
+  const std::vector<bool> dense = read_dense(file, traits, config.layers);
   for (int64_t layer = 0; layer < config.layers; ++layer)
     config.pattern[layer].feed_forward = dense[layer] ? FeedForward::dense : FeedForward::experts;
 }

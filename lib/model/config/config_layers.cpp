@@ -118,6 +118,8 @@ std::vector<bool> read_rotated(const JsonSection& file, const FamilyTraits& trai
 std::vector<LayerConfig> read_pattern(const JsonSection& file, const FamilyTraits& traits,
                                       int64_t layers, int64_t max_positions) {
   const int64_t window = read_window(file, traits, max_positions);
+  if (traits.rotates_windows_only && window == 0)
+    file.refuse("sliding_window", "but only layers with a window rotate in this model type; give it");
   const auto types = file.texts("layer_types");
   const std::vector<int64_t> windows = types
                                            ? windows_of_types(file, traits, *types, layers, window)
@@ -126,7 +128,8 @@ std::vector<LayerConfig> read_pattern(const JsonSection& file, const FamilyTrait
   std::vector<LayerConfig> pattern(layers);
   for (int64_t layer = 0; layer < layers; ++layer) {
     const bool local = traits.local_rope && windows[layer] > 0;
-    pattern[layer] = {windows[layer], !rotated[layer] ? Rotation::none
+    const bool rotates = rotated[layer] && (windows[layer] > 0 || !traits.rotates_windows_only);
+    pattern[layer] = {windows[layer], !rotates ? Rotation::none
                                       : local         ? Rotation::local
                                                       : Rotation::main};
   }

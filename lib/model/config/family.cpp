@@ -15,7 +15,8 @@ std::span<const FamilyTraits> all_families() {
       families::qwen2(),   families::qwen3(),   families::glm(),       families::internlm2(),
       families::granite(), families::smollm3(), families::phi3(),      families::olmo2(),
       families::olmo3(),   families::gemma3(),  families::qwen3_moe(), families::mixtral(),
-      families::olmoe(),   families::gpt_oss(), families::apertus()};
+      families::olmoe(),   families::gpt_oss(), families::apertus(),   families::glm4_moe(),
+      families::minimax_m2(), families::afmoe()};
   return all;
 }
 

@@ -84,7 +84,7 @@ void read_blocks(const JsonSection& file, std::string_view key, StoredQuantizati
 }
 
 StoredQuantization fp8(const JsonSection& file) {
-  require_text(file, "fmt", {"e4m3"});
+  require_text(file, "fmt", {"e4m3", "float8_e4m3fn"});
   StoredQuantization found{.form = StoredForm::fp8};
   read_blocks(file, "weight_block_size", found);
   return found;

@@ -26,5 +26,8 @@ FamilyTraits mixtral();
 FamilyTraits olmoe();
 FamilyTraits gpt_oss();
 FamilyTraits apertus();
+FamilyTraits glm4_moe();
+FamilyTraits minimax_m2();
+FamilyTraits afmoe();
 
 }  // namespace pecia::model::families

@@ -30,6 +30,7 @@ AttentionMixer::AttentionMixer(const ModelConfig& config, const attention::Compu
       all_buffer_(compute.buffer()),
       mixed_buffer_(compute.buffer()),
       squares_buffer_(compute.buffer()),
+      gate_buffer_(compute.buffer()),
       rotated_buffer_(compute.buffer()) {}
 
 void AttentionMixer::begin(const AttentionWeights& weights, int64_t num_rows,
@@ -46,9 +47,11 @@ void AttentionMixer::begin(const AttentionWeights& weights, int64_t num_rows,
   if (fresh) fresh_.emplace();
   // fp8 products round what they are given, which differs where it was rounded to bf16 before.
   const bool rounds_once = weights.o.parts.front().weight.dtype() != DType::fp8;
-  const DType mixed =
-      gains && attention.attends_once() && rounds_once ? products_.operand_type() : DType::fp32;
+  const DType mixed = gains && attention.attends_once() && rounds_once && !weights.gate
+                          ? products_.operand_type()
+                          : DType::fp32;
   weights_ = &weights;
+  gate_ = weights.gate ? heads_in(gate_buffer_, DType::fp32, num_rows, *weights.gate) : TensorView();
   mixed_ = heads_in(mixed_buffer_, mixed, num_rows, weights.q);
   if (!fresh) make_heads(num_rows);
   q_norm_ = weights.q_norm, k_norm_ = weights.k_norm;
@@ -80,6 +83,10 @@ TensorView AttentionMixer::multiply(int block, const Input& input, const char* n
   else
     products_.linear(name, input.rows, weight, flat(heads));
   return heads;
+}
+
+void AttentionMixer::project_gate(int block, const Input& input) {
+  if (gate_) multiply(block, input, "gate_proj", *weights_->gate, gate_, kernels::SameX::yes);
 }
 
 /// Every head is counted by one rank, and the others add zero. So the sums have the same bits
@@ -152,6 +159,7 @@ void AttentionMixer::project_fresh(const Input& input) {
             .sin = input.keys.sin,
             .pairs = config_.rope.pairs,
             .q_out = heads_in(rotated_buffer_, rotated_type(input.keys), rows, weights.q)};
+  project_gate(0, input);
 }
 
 void AttentionMixer::project(int block, const Input& input, attention::Attention& attention) {
@@ -169,6 +177,7 @@ void AttentionMixer::project(int block, const Input& input, attention::Attention
   finish(k, k_norm_, k_squares_, input.keys, k);
   if (block + 1 == tensor_.num_blocks()) attention.start_keys(k_, v_);  // travels beside q
   if (!all_heads) q = multiply(block, input, "q_proj", weights_->q, q_, yes);
+  project_gate(block, input);
   const DType rotated = rotated_type(input.queries);
   queries_ =
       rotated == DType::fp32 ? q_ : heads_in(rotated_buffer_, rotated, q_.rows(), weights_->q);
@@ -183,6 +192,11 @@ void AttentionMixer::mix(int64_t layer, attention::Attention& attention) {
 void AttentionMixer::project_output(int block, const TensorView& hidden,
                                     const TensorParallel::Change& change) {
   const TensorView x = tensor_.block_of(flat(mixed_), block);
+  if (gate_) {
+    const ScopedSpan span(compute_.recorder, "attention_gate", Kind::compute);
+    compute_.backend.gated_activation(
+        {tensor_.block_of(flat(gate_), block), x, x, kernels::Activation::sigmoid}, compute_.stream);
+  }
   const auto multiply = [&](const TensorView& to, Accumulate accumulate) {
     products_.linear("o_proj", x, weights_->o, to, accumulate,
                      products_.splits_of_part(tensor_.cut().count));

@@ -30,7 +30,7 @@ class AttentionMixer {
              const attention::Attention& attention);
   void project(int block, const Input& input, attention::Attention& attention);
   void mix(int64_t layer, attention::Attention& attention);
-  /// Starts adding the output of the block's rows to `hidden` (TensorParallel::add_product, which
+  /// Gates what the heads gave if the layer has a gate, and starts adding the output of the block's rows to `hidden` (TensorParallel::add_product, which
   /// also says what `change` is).
   void project_output(int block, const TensorView& hidden, const TensorParallel::Change& change);
 
@@ -45,6 +45,7 @@ class AttentionMixer {
   DType rotated_type(const RotationTables& tables) const {
     return tables.cos ? query_type_ : DType::fp32;
   }
+  void project_gate(int block, const Input& input);
   void start_squares(const TensorView& q, const TensorView& k);
   /// Norms the heads, and rotates them into `to`, which may be the heads.
   void finish(const TensorView& heads, const TensorView& norm_weight, const TensorView& squares,
@@ -54,7 +55,8 @@ class AttentionMixer {
   attention::Compute compute_;
   Products& products_;
   TensorParallel& tensor_;
-  device::Buffer q_buffer_, k_buffer_, v_buffer_, all_buffer_, mixed_buffer_, squares_buffer_;
+  device::Buffer q_buffer_, k_buffer_, v_buffer_, all_buffer_, mixed_buffer_, squares_buffer_,
+      gate_buffer_;
   device::Buffer rotated_buffer_;
 
   // State of the current layer.
@@ -63,6 +65,7 @@ class AttentionMixer {
   DType query_type_ = DType::fp32;  ///< of queries that are rotated
   TensorView queries_;  ///< like q_; what is attended: q_, or its rotation in query_type_
   TensorView mixed_;    ///< like q_; of the type of products if attention rounds to it
+  TensorView gate_;     ///< like q_; what the sigmoid is of; absent if the layer has no gate
   /// Heads as the products give them; absent if norms and rotations are ops of their own.
   std::optional<kernels::RotateAndStoreArgs> fresh_;
   /// Sums of squares of all heads of the model, [rows of the block, heads], if these are normed

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The feed-forward of a layer: down · (activation(gate · x) ∘ up · x), or down · xielu(up · x).
+/// The feed-forward of a layer, or its shared expert: down · (activation(gate · x) ∘ up · x), or down · xielu(up · x).
 
 #include "lib/model/layers/products.hpp"
 #include "lib/model/weights/tensor_parallel.hpp"
@@ -19,10 +19,11 @@ class GatedFfn {
   void run(const GatedFfnWeights& weights, int block, const TensorView& rows,
            const TensorView& hidden, const TensorParallel::Change& change);
 
- private:
   /// activation(gate · x) ∘ up · x, or xielu(up · x), of the rows [rows, hidden], as products take
-  /// it: [rows, ffn].
+  /// it: [rows, ffn]. Valid until the next call.
   TensorView activate(const GatedFfnWeights& weights, const TensorView& rows);
+
+ private:
   /// xielu(up · x), in `narrow_out` if there is one.
   TensorView curve(const GatedFfnWeights& weights, const TensorView& rows,
                    const TensorView& narrow_out);

@@ -8,12 +8,14 @@ using report::Kind;
 using report::ScopedSpan;
 
 Mixture::Mixture(const ModelConfig& config, const attention::ReplicaGroups& groups,
-                 const attention::Compute& compute, Products& products, TensorParallel& tensor)
+                 const attention::Compute& compute, Products& products, TensorParallel& tensor,
+                 GatedFfn& ffn)
     : config_(config),
       groups_(groups),
       compute_(compute),
       products_(products),
       tensor_(tensor),
+      ffn_(ffn),
       exchange_(compute, groups.wire),
       logits_(compute.buffer()),
       chosen_(compute.buffer()),
@@ -33,19 +35,21 @@ void Mixture::begin_pass(parallel::Sharding sharding, int64_t num_rows) {
   exchange_.begin_pass(of_block ? *groups_.block : *groups_.sp, std::move(held));
 }
 
-void Mixture::choose(const LinearWeight& router, const TensorView& rows) {
+void Mixture::choose(const MixtureWeights& weights, const TensorView& rows) {
   const ExpertsConfig& experts = config_.experts.value();
   const TensorView logits = logits_.tensor(DType::fp32, {rows.rows(), experts.count});
-  products_.linear("router", rows, router, logits);
+  products_.linear("router", rows, weights.router, logits);
   chosen_of_rows_ = chosen_.tensor(DType::int32, {rows.rows(), experts.per_token});
   weights_of_rows_ = weights_.tensor(DType::fp32, {rows.rows(), experts.per_token});
   const ScopedSpan span(compute_.recorder, "route", Kind::compute);
-  compute_.backend.route({logits, chosen_of_rows_, weights_of_rows_, experts.routing},
+  compute_.backend.route({logits, chosen_of_rows_, weights_of_rows_, experts.routing,
+                          weights.choice_bias, experts.sigmoid},
                          compute_.stream);
 }
 
 void Mixture::multiply(const MixtureWeights& weights, const ExpertExchange::Arrived& rows,
-                       const TensorView& to, Accumulate accumulate) {
+                       const Products::SharedExpert& shared, const TensorView& to,
+                       Accumulate accumulate) {
   const int64_t count = config_.experts.value().count;
   const parallel::WeightCut cut = tensor_.cut();
   kernels::ExpertsArgs args{.x = rows.rows,
@@ -58,7 +62,7 @@ void Mixture::multiply(const MixtureWeights& weights, const ExpertExchange::Arri
                             .count = count};
   if (waits_for_device()) args.pairs = rows.pairs;
   const int parts = cut.deals_experts() ? 1 : cut.count;
-  products_.experts(args, weights.experts, accumulate, products_.splits_of_part(parts));
+  products_.experts(args, weights.experts, shared, accumulate, products_.splits_of_part(parts));
 }
 
 void Mixture::multiply_with_peers(const MixtureWeights& weights, int block, const TensorView& rows,
@@ -68,16 +72,21 @@ void Mixture::multiply_with_peers(const MixtureWeights& weights, int block, cons
     counts.push_back(of_peer.blocks[block].size());
   const auto arrived = exchange_.send(rows, chosen_of_rows_, weights_of_rows_, counts);
   const TensorView sums = sums_.tensor(DType::fp32, {arrived.rows.rows(), to.size(1)});
-  multiply(weights, arrived, sums, Accumulate::no);
+  multiply(weights, arrived, {}, sums, Accumulate::no);
   exchange_.bring_back(sums, to, accumulate);
+  if (weights.shared)  // of the own rows
+    products_.linear("down_proj", ffn_.activate(*weights.shared, rows), weights.shared->down, to,
+                     Accumulate::yes);
 }
 
 void Mixture::run(const MixtureWeights& weights, int block, const TensorView& rows,
                   const TensorView& hidden, const TensorParallel::Change& change) {
-  choose(weights.router, rows);
+  choose(weights, rows);
   const auto product = [&](const TensorView& to, Accumulate accumulate) {
     if (waits_for_device()) return multiply_with_peers(weights, block, rows, to, accumulate);
-    multiply(weights, {rows, chosen_of_rows_, weights_of_rows_}, to, accumulate);
+    Products::SharedExpert shared;
+    if (weights.shared) shared = {ffn_.activate(*weights.shared, rows), &weights.shared->down};
+    multiply(weights, {rows, chosen_of_rows_, weights_of_rows_}, shared, to, accumulate);
   };
   tensor_.add_product(block, hidden, product, change);
 }

@@ -5,9 +5,12 @@
 ///
 ///     Σ_e w_e · down_e · (activation(gate_e · x) ∘ up_e · x)          w = weights by kernels::route
 ///
-/// A rank has a part of each expert, or some experts whole (ranks/parallel/expert_routes.hpp).
+/// A rank has a part of each expert, or some experts whole (ranks/parallel/expert_routes.hpp). Where
+/// there is a shared expert, every row takes it with weight 1, at the rank that has the row
+/// (CutUnit::shared_ffn).
 
 #include "lib/model/layers/expert_exchange.hpp"
+#include "lib/model/layers/gated_ffn.hpp"
 #include "lib/model/layers/products.hpp"
 #include "lib/model/weights/tensor_parallel.hpp"
 
@@ -15,9 +18,10 @@ namespace pecia::model {
 
 class Mixture {
  public:
-  /// All references outlive this object.
+  /// All references outlive this object. `ffn` computes what the shared expert activates.
   Mixture(const ModelConfig& config, const attention::ReplicaGroups& groups,
-          const attention::Compute& compute, Products& products, TensorParallel& tensor);
+          const attention::Compute& compute, Products& products, TensorParallel& tensor,
+          GatedFfn& ffn);
 
   /// Begins a pass of `num_rows` rows, which `tensor` has begun.
   void begin_pass(parallel::Sharding sharding, int64_t num_rows);
@@ -33,9 +37,11 @@ class Mixture {
            const TensorView& hidden, const TensorParallel::Change& change);
 
  private:
-  void choose(const LinearWeight& router, const TensorView& rows);
+  void choose(const MixtureWeights& weights, const TensorView& rows);
+  /// `shared`: the part of the shared expert that is added; none in place of an absent one.
   void multiply(const MixtureWeights& weights, const ExpertExchange::Arrived& rows,
-                const TensorView& to, kernels::Accumulate accumulate);
+                const Products::SharedExpert& shared, const TensorView& to,
+                kernels::Accumulate accumulate);
   void multiply_with_peers(const MixtureWeights& weights, int block, const TensorView& rows,
                            const TensorView& to, kernels::Accumulate accumulate);
 
@@ -44,6 +50,7 @@ class Mixture {
   attention::Compute compute_;
   Products& products_;
   TensorParallel& tensor_;
+  GatedFfn& ffn_;
   ExpertExchange exchange_;
   device::Buffer logits_, chosen_, weights_, sums_;
   TensorView chosen_of_rows_, weights_of_rows_;

@@ -24,7 +24,7 @@ Model::Model(const ModelConfig& config, const WeightViews& weights,
       products_(config, weights, compute, row_invariant, groups.tp->size()),
       mixer_(config, compute, products_, tensor_),
       ffn_(config, compute, products_, tensor_),
-      mixture_(config, groups, compute, products_, tensor_),
+      mixture_(config, groups, compute, products_, tensor_, ffn_),
       norms_(norms_of(weights)),
       stays_on_stream_(attention::stays_on_stream(groups)),
       marks_(compute.buffer()),
@@ -60,6 +60,7 @@ int64_t Model::activation_bytes_per_row(const ModelConfig& config, DType gated) 
   const int64_t heads = 2 * config.num_heads + 2 * config.num_kv_heads;  // q, mixed, k, v
   const int64_t partial = config.num_heads * config.head_dim;  // the ring's partial output
   const int64_t sinks = config.attention_sinks ? config.num_heads * config.head_dim : 0;
+  const int64_t gate = config.attention_gate ? config.num_heads * config.head_dim : 0;
   const int64_t squares =
       config.qk_norm == QkNorm::all_heads ? config.num_heads + config.num_kv_heads : 0;
   const int64_t rows = 3 * config.hidden;  // hidden states, normed rows, products to be summed
@@ -69,10 +70,14 @@ int64_t Model::activation_bytes_per_row(const ModelConfig& config, DType gated) 
                              : 3 * size_of(gated);  // gate, up and their activation
   const int64_t dense = config.num_layers(FeedForward::dense) > 0 ? of_ffn * config.ffn : 0;
   const int64_t mixture =
-      config.experts ? config.experts->count + 2 * config.experts->per_token + config.hidden : 0;
+      config.experts
+          ? size_of(DType::fp32) *
+                    (config.experts->count + 2 * config.experts->per_token + config.hidden) +
+                of_ffn * config.experts->shared_ffn
+          : 0;
   return size_of(DType::fp32) * (rows + heads * config.head_dim + partial +
-                                 LayerRotations::width(config) + squares + sinks) +
-         std::max(dense, size_of(DType::fp32) * mixture);
+                                 LayerRotations::width(config) + squares + sinks + gate) +
+         std::max(dense, mixture);
 }
 
 void Model::forward(const Rows& rows, attention::Attention& attention) {

@@ -45,21 +45,6 @@ kernels::Expert part_of_expert(const GatedFfnWeights& expert, size_t block, int 
           rows(gate.bias),   rows(up.bias),   index == 0 ? down.bias : TensorView()};
 }
 
-/// The experts of each part, for experts whose columns are in one or several blocks of equal widths,
-/// each of which is cut into `count` parts.
-std::vector<std::vector<kernels::Expert>> parts_of_experts(std::span<const GatedFfnWeights> experts,
-                                                           int count) {
-  std::vector<std::vector<kernels::Expert>> parts;
-  const size_t blocks = experts.front().down.parts.size();
-  for (size_t block = 0; block < blocks; ++block)
-    for (int index = 0; index < count; ++index) {
-      std::vector<kernels::Expert>& part = parts.emplace_back();
-      for (const GatedFfnWeights& expert : experts)
-        part.push_back(part_of_expert(expert, block, index, count));
-    }
-  return parts;
-}
-
 }  // namespace
 
 Products::Products(const ModelConfig& config, const WeightViews& weights,
@@ -145,18 +130,47 @@ void Products::sum_columns(const TensorView& x, std::span<const LinearWeight::Pa
   compute_.backend.add({right, y}, compute_.stream);
 }
 
+/// Experts whose columns are in one or several blocks of equal widths, each of which is cut into
+/// `splits` parts.
+std::vector<Products::MixturePart> Products::parts_of(std::span<const GatedFfnWeights> experts,
+                                                      const SharedExpert& shared, int splits) {
+  std::vector<MixturePart> parts;
+  const size_t blocks = experts.front().down.parts.size();
+  const int64_t count = static_cast<int64_t>(blocks) * splits;
+  for (size_t block = 0; block < blocks; ++block)
+    for (int index = 0; index < splits; ++index) {
+      MixturePart part;
+      for (const GatedFfnWeights& expert : experts)
+        part.experts.push_back(part_of_expert(expert, block, index, splits));
+      if (shared.down != nullptr) {
+        const int64_t columns = shared.activated.size(1) / count;
+        const LinearWeight::Part& down = shared.down->parts[block];
+        part.activated = shared.activated.slice_columns(std::ssize(parts) * columns, columns);
+        part.shared_down = splits == 1 ? down : down.columns(index * columns, columns);
+      }
+      parts.push_back(std::move(part));
+    }
+  return parts;
+}
+
 void Products::experts(const kernels::ExpertsArgs& args, std::span<const GatedFfnWeights> weights,
-                       Accumulate accumulate, int splits) {
+                       const SharedExpert& shared, Accumulate accumulate, int splits) {
   const auto [pairs, touched] = work_of(args, std::ssize(weights));
   const int64_t columns = weights.front().gate.out();
   const int64_t bytes =
       weights.front().gate.bytes() + weights.front().up.bytes() + weights.front().down.bytes();
+  const double of_shared = shared.down == nullptr
+                               ? 0
+                               : 2.0 * static_cast<double>(args.x.rows()) *
+                                     static_cast<double>(shared.down->in()) *
+                                     static_cast<double>(args.y.size(1));
   const ScopedSpan span(
       compute_.recorder, "experts", Kind::compute,
-      static_cast<int64_t>(touched * static_cast<double>(bytes)),
-      6 * pairs * static_cast<double>(columns) * static_cast<double>(args.x.size(1)));
+      static_cast<int64_t>(touched * static_cast<double>(bytes)) +
+          (shared.down == nullptr ? 0 : shared.down->bytes()),
+      6 * pairs * static_cast<double>(columns) * static_cast<double>(args.x.size(1)) + of_shared);
   const auto ranks = static_cast<int>(weights.front().down.parts.size());
-  const auto parts = parts_of_experts(weights, share_of_splits(splits, ranks));
+  const auto parts = parts_of(weights, shared, share_of_splits(splits, ranks));
   const bool adds = accumulate == Accumulate::yes;
   kernels::ExpertsArgs whole = args;
   whole.row_invariant = row_invariant_;
@@ -166,12 +180,18 @@ void Products::experts(const kernels::ExpertsArgs& args, std::span<const GatedFf
 }
 
 /// The sums of parts are added in the order in which ranks would add them.
-void Products::sum_experts(const kernels::ExpertsArgs& args,
-                           std::span<const std::vector<kernels::Expert>> parts, size_t depth) {
+void Products::sum_experts(const kernels::ExpertsArgs& args, std::span<const MixturePart> parts,
+                           size_t depth) {
   kernels::ExpertsArgs own = args;
   if (parts.size() == 1) {
-    own.experts = parts.front();
-    return compute_.backend.experts(own, compute_.stream);
+    const MixturePart& part = parts.front();
+    own.experts = part.experts;
+    compute_.backend.experts(own, compute_.stream);
+    if (const LinearWeight::Part& down = part.shared_down; down.weight)
+      compute_.backend.linear({part.activated, down.weight, down.bias, args.y, Accumulate::yes,
+                               row_invariant_, 1, down.scales},
+                              compute_.stream);
+    return;
   }
   const size_t left = std::bit_floor(parts.size() - 1);
   const TensorView right = expert_sums_[depth].tensor(DType::fp32, {args.y.rows(), args.y.size(1)});

@@ -36,11 +36,17 @@ class Products {
     multiply(name, x, weight, y, kernels::Accumulate::no, 1, kernels::SameX::yes);
   }
 
-  /// kernels::experts by `weights`, which `args` lacks; added to args.y if `accumulate` says so. The
-  /// experts' columns are cut into `splits` parts. Each part's results are summed over a row's
-  /// experts, and then the parts are added as LinearArgs::splits are.
+  /// The shared expert of the same rows, if there is one.
+  struct SharedExpert {
+    TensorView activated;                ///< [rows, shared ffn], of activation(gate · x) ∘ up · x
+    const LinearWeight* down = nullptr;  ///< null: there is none
+  };
+  /// kernels::experts by `weights`, which `args` lacks, and the shared expert; added to args.y if
+  /// `accumulate` says so. The experts' columns are cut into `splits` parts. Each part's results are
+  /// summed over a row's experts, the shared one last, and then the parts are added as
+  /// LinearArgs::splits are.
   void experts(const kernels::ExpertsArgs& args, std::span<const GatedFfnWeights> weights,
-               kernels::Accumulate accumulate, int splits);
+               const SharedExpert& shared, kernels::Accumulate accumulate, int splits);
 
   /// Writes activation(gate · x, up · x) to `out` [rows, ffn] operand_type by one op. Returns false,
   /// and writes nothing, where the backend has no such op or gains nothing by it.
@@ -87,8 +93,16 @@ class Products {
                 kernels::SameX same_x);
   void sum_columns(const TensorView& x, std::span<const LinearWeight::Part> parts, int splits,
                    size_t depth, const TensorView& y);
-  void sum_experts(const kernels::ExpertsArgs& args,
-                   std::span<const std::vector<kernels::Expert>> parts, size_t depth);
+  /// The parts of a mixture: of all experts, and of the shared one if there is one.
+  struct MixturePart {
+    std::vector<kernels::Expert> experts;
+    TensorView activated;            ///< columns of SharedExpert::activated
+    LinearWeight::Part shared_down;  ///< the columns of its down that take them
+  };
+  static std::vector<MixturePart> parts_of(std::span<const GatedFfnWeights> experts,
+                                           const SharedExpert& shared, int splits);
+  void sum_experts(const kernels::ExpertsArgs& args, std::span<const MixturePart> parts,
+                   size_t depth);
   static int share_of_splits(int whole, int parts) { return std::max(1, whole / parts); }
 
   attention::Compute compute_;

@@ -24,7 +24,7 @@ void for_each_tensor(WeightViews& weights, const std::function<void(TensorView&)
   f(weights.embedding);
   for (LayerWeights& layer : weights.layers) {
     for (TensorView* norm : layer.norms()) f(*norm);
-    f(layer.attention.sinks);
+    f(layer.attention.sinks), f(layer.mixture.choice_bias);
     layer.for_each_matrix([&](MatrixKind, LinearWeight& matrix) {
       for (LinearWeight::Part& part : matrix.parts) f(part.scales);
     });
@@ -124,7 +124,7 @@ std::optional<DType> type_of_matrix(Quantize quantize, MatrixKind kind) {
     case Quantize::int4: {
       const bool suffers = kind == MatrixKind::k || kind == MatrixKind::v ||
                            kind == MatrixKind::down || kind == MatrixKind::expert_down ||
-                           kind == MatrixKind::head;
+                           kind == MatrixKind::shared_down || kind == MatrixKind::head;
       return suffers ? DType::int8 : DType::int4;
     }
   }

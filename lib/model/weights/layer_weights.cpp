@@ -23,10 +23,14 @@ const LinearWeight& LayerWeights::matrix(MatrixKind kind) const {
       return ffn.up;
     case MatrixKind::down:
       return ffn.down;
+    case MatrixKind::attention_gate:
     case MatrixKind::router:
     case MatrixKind::expert_gate:
     case MatrixKind::expert_up:
     case MatrixKind::expert_down:
+    case MatrixKind::shared_gate:
+    case MatrixKind::shared_up:
+    case MatrixKind::shared_down:
     case MatrixKind::head:
       break;
   }

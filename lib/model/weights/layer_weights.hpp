@@ -28,6 +28,7 @@ struct AttentionWeights {
   TensorView q_norm, k_norm;
   TensorView sinks;         ///< [heads], whole on every rank, or absent
   LinearWeight q, k, v, o;  ///< heads × head_dim rows in head order; o: [hidden, heads × head_dim]
+  std::optional<LinearWeight> gate = {};  ///< rows as q
 };
 
 /// The weights of the feed-forward: down · (activation(gate · x) ∘ up · x), or down · xielu(up · x)
@@ -41,6 +42,8 @@ struct GatedFfnWeights {
 struct MixtureWeights {
   LinearWeight router;
   std::vector<GatedFfnWeights> experts;  ///< all, or those that are dealt out to the rank
+  std::optional<GatedFfnWeights> shared = {};  ///< the expert that every row takes, with weight 1
+  TensorView choice_bias = {};  ///< RouteArgs::bias, whole on every rank, or absent
 };
 
 struct LayerWeights {
@@ -60,6 +63,7 @@ struct LayerWeights {
   template <typename F>
   void for_each_matrix(const F& f) {
     f(MatrixKind::q, attention.q), f(MatrixKind::k, attention.k), f(MatrixKind::v, attention.v);
+    if (attention.gate) f(MatrixKind::attention_gate, *attention.gate);
     f(MatrixKind::o, attention.o);
     if (mixture.router.parts.empty()) {
       if (!ffn.xielu) f(MatrixKind::gate, ffn.gate);
@@ -71,6 +75,9 @@ struct LayerWeights {
       f(MatrixKind::expert_gate, expert.gate), f(MatrixKind::expert_up, expert.up);
       f(MatrixKind::expert_down, expert.down);
     }
+    if (!mixture.shared) return;
+    f(MatrixKind::shared_gate, mixture.shared->gate), f(MatrixKind::shared_up, mixture.shared->up);
+    f(MatrixKind::shared_down, mixture.shared->down);
   }
   template <typename F>
   void for_each_matrix(const F& f) const {

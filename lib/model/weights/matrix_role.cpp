@@ -24,6 +24,7 @@ const MatrixRole& role_of(MatrixKind kind) {
       {"q", CutUnit::query_heads, Side::outputs, &ModelConfig::attention_bias},
       {"k", CutUnit::kv_heads, Side::outputs, &ModelConfig::attention_bias},
       {"v", CutUnit::kv_heads, Side::outputs, &ModelConfig::attention_bias},
+      {"attention gate", CutUnit::query_heads, Side::outputs, nullptr},
       {"o", CutUnit::query_heads, Side::inputs, &ModelConfig::attention_output_bias},
       {"gate", CutUnit::ffn, Side::outputs, &ModelConfig::mlp_bias},
       {"up", CutUnit::ffn, Side::outputs, &ModelConfig::mlp_bias},
@@ -32,6 +33,9 @@ const MatrixRole& role_of(MatrixKind kind) {
       {"expert gate", CutUnit::expert_ffn, Side::outputs, &ModelConfig::expert_bias},
       {"expert up", CutUnit::expert_ffn, Side::outputs, &ModelConfig::expert_bias},
       {"expert down", CutUnit::expert_ffn, Side::inputs, &ModelConfig::expert_bias},
+      {"shared gate", CutUnit::shared_ffn, Side::outputs, nullptr},
+      {"shared up", CutUnit::shared_ffn, Side::outputs, nullptr},
+      {"shared down", CutUnit::shared_ffn, Side::inputs, nullptr},
       {"lm_head", CutUnit::vocab, Side::outputs, nullptr},
   }};
   return roles[static_cast<size_t>(kind)];
@@ -44,6 +48,8 @@ int64_t num_matrices(const ModelConfig& config, MatrixKind kind) {
     case MatrixKind::v:
     case MatrixKind::o:
       return config.layers;
+    case MatrixKind::attention_gate:
+      return config.attention_gate ? config.layers : 0;
     case MatrixKind::gate:
       return config.xielu ? 0 : config.num_layers(FeedForward::dense);
     case MatrixKind::up:
@@ -55,6 +61,12 @@ int64_t num_matrices(const ModelConfig& config, MatrixKind kind) {
     case MatrixKind::expert_up:
     case MatrixKind::expert_down:
       return config.num_layers(FeedForward::experts) * (config.experts ? config.experts->count : 0);
+    case MatrixKind::shared_gate:
+    case MatrixKind::shared_up:
+    case MatrixKind::shared_down:
+      return config.experts && config.experts->shared_ffn > 0
+                 ? config.num_layers(FeedForward::experts)
+                 : 0;
     case MatrixKind::head:
       return 1;
   }
@@ -90,6 +102,8 @@ RowRange unit_part(const ModelConfig& config, CutUnit unit, WeightCut cut) {
     case CutUnit::expert_ffn:
       if (cut.deals_experts()) return {0, experts().ffn};
       return parallel::row_part({0, experts().ffn}, cut.count, cut.index);
+    case CutUnit::shared_ffn:
+      return parallel::row_part({0, experts().shared_ffn}, cut.count, cut.index);
     case CutUnit::experts:
       return {0, experts().count};
     case CutUnit::vocab:

@@ -17,6 +17,7 @@ enum class MatrixKind : uint8_t {
   q,
   k,
   v,
+  attention_gate,
   o,
   gate,
   up,
@@ -25,6 +26,9 @@ enum class MatrixKind : uint8_t {
   expert_gate,
   expert_up,
   expert_down,
+  shared_gate,
+  shared_up,
+  shared_down,
   head
 };
 
@@ -35,9 +39,11 @@ inline constexpr std::array layer_kinds{MatrixKind::q,   MatrixKind::k,    Matri
 inline constexpr size_t num_matrix_kinds = static_cast<size_t>(MatrixKind::head) + 1;
 
 /// The unit that is divided over ranks: elements of the query heads, of the KV heads, of a dense
-/// feed-forward's width, of each expert's width, or of the vocabulary. Every rank has the whole
-/// router. Experts that are dealt out (WeightCut) are not divided.
-enum class CutUnit : uint8_t { query_heads, kv_heads, ffn, expert_ffn, experts, vocab };
+/// feed-forward's width, of each expert's width, of the shared expert's, or of the vocabulary. Every
+/// rank has the whole router. Experts that are dealt out (WeightCut) are not divided. The shared
+/// expert is cut as dense feed-forwards are also then: ranks with the same rows add their results
+/// anyway, so its parts cost no message, and ranks with other rows have it whole.
+enum class CutUnit : uint8_t { query_heads, kv_heads, ffn, expert_ffn, shared_ffn, experts, vocab };
 
 struct MatrixRole {
   std::string_view name;

@@ -88,7 +88,14 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
     if (config.feed_forward(index) == FeedForward::experts) {
       layer.mixture.router = matrix(MatrixKind::router);
       layer.mixture.experts.resize(experts_of(config, cut).size());
+      if (config.experts->choice_bias)
+        layer.mixture.choice_bias = vector(config.experts->count, DType::fp32);
+      if (config.experts->shared_ffn > 0) {
+        GatedFfnWeights& shared = layer.mixture.shared.emplace();
+        projections({{MatrixKind::shared_gate, &shared.gate}, {MatrixKind::shared_up, &shared.up}});
+      }
     }
+    if (config.attention_gate) layer.attention.gate.emplace();
     projections({{MatrixKind::q, &layer.attention.q},
                  {MatrixKind::k, &layer.attention.k},
                  {MatrixKind::v, &layer.attention.v}});

@@ -17,6 +17,8 @@ std::string_view module_of(const WeightNames& names, MatrixKind kind) {
       return names.k;
     case MatrixKind::v:
       return names.v;
+    case MatrixKind::attention_gate:
+      return names.attention_gate;
     case MatrixKind::o:
       return names.o;
     case MatrixKind::gate:
@@ -33,6 +35,12 @@ std::string_view module_of(const WeightNames& names, MatrixKind kind) {
       return names.expert_up;
     case MatrixKind::expert_down:
       return names.expert_down;
+    case MatrixKind::shared_gate:
+      return names.shared_gate;
+    case MatrixKind::shared_up:
+      return names.shared_up;
+    case MatrixKind::shared_down:
+      return names.shared_down;
     case MatrixKind::head:
       return names.head;
   }

@@ -42,6 +42,15 @@ TensorView Residence::norm(const TensorView& stored, double divisor) {
   return vector(made);
 }
 
+TensorView Residence::wide(const TensorView& stored) {
+  if (!stored || stored.dtype() == DType::fp32) return vector(stored);
+  device::Buffer& buffer = converted.emplace_back(stored.elements() * size_of(DType::fp32));
+  const TensorView made(buffer.data(), DType::fp32, {stored.elements()});
+  for (int64_t i = 0; i < stored.elements(); ++i)
+    made.as<float>()[i] = load_as_float(stored.data(), stored.dtype(), i);
+  return vector(made);
+}
+
 LinearWeight Residence::linear(const LinearWeight& stored) {
   LinearWeight weight = stored;
   for (LinearWeight::Part& part : weight.parts)
@@ -55,6 +64,7 @@ LayerWeights Residence::layer(const LayerWeights& stored) {
   LayerWeights layer = stored;
   for (TensorView* of : layer.norms()) *of = norm(*of);
   vector(layer.attention.sinks);
+  layer.mixture.choice_bias = wide(layer.mixture.choice_bias);
   layer.for_each_matrix([&](MatrixKind, LinearWeight& matrix) { matrix = linear(matrix); });
   return layer;
 }

@@ -100,6 +100,14 @@ void WeightLoader::ignore(const std::string& name) {
   if (contains(name)) used.insert(stored_name(name));
 }
 
+void WeightLoader::ignore_layers(int64_t first, int64_t count) {
+  for (int64_t layer = first; layer < first + count; ++layer) {
+    const std::string prefix = stored_name(layer_name(layer, ""));
+    for (const std::string& name : checkpoint_.names())
+      if (name.starts_with(prefix)) ignored_.insert(name);
+  }
+}
+
 TensorView WeightLoader::mxfp4_codes(const std::string& name,
                                      std::initializer_list<int64_t> shape) {
   const TensorView tensor = of_shape(name, shape);
@@ -128,7 +136,7 @@ void WeightLoader::refuse_left_over(int64_t layers) const {
   std::vector<std::string> left_over = checkpoint_.names();
   const bool has_other_parts = model_ != model_prefix;
   std::erase_if(left_over, [&](const std::string& name) {
-    return used.contains(name) || is_harmless(name) || (has_other_parts && is_of_images(name));
+    return used.contains(name) || ignored_.contains(name) || is_harmless(name) || (has_other_parts && is_of_images(name));
   });
   if (left_over.empty()) return;
   const std::string& name = left_over.front();

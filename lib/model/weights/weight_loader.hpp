@@ -34,6 +34,8 @@ class WeightLoader {
   bool has_shape(const std::string& name, std::initializer_list<int64_t> shape) const;
   /// The tensor is no left-over if it is there.
   void ignore(const std::string& name);
+  /// Nor are the tensors of `count` layers, from layer `first` on.
+  void ignore_layers(int64_t first, int64_t count);
   /// Codes of mxfp4, or their scales (codes.hpp).
   TensorView mxfp4_codes(const std::string& name, std::initializer_list<int64_t> shape);
   TensorView mxfp4_scales_of(const std::string& name, std::initializer_list<int64_t> shape);
@@ -53,6 +55,7 @@ class WeightLoader {
   TensorView of_shape(const std::string& asked, std::initializer_list<int64_t> shape);
 
   const io::Checkpoint& checkpoint_;
+  std::set<std::string> ignored_;
   std::string model_, head_;  ///< what names begin with in place of "model." and "lm_head."
 };
 

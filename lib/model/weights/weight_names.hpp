@@ -24,8 +24,11 @@ struct WeightNames {
   std::string_view down;
   std::string_view xielu = "";   ///< constants of the activation; empty: there is a gate
   std::string_view sinks = "";   ///< without ".weight"
-  std::string_view router = "";  ///< of experts
+  std::string_view attention_gate = "";  ///< empty if the family has none
+  std::string_view router = "";          ///< of experts
+  std::string_view choice_bias = "";     ///< of the router, with the whole name; empty: none
   std::string_view expert_gate = "", expert_up = "", expert_down = "";  ///< {} is the expert
+  std::string_view shared_gate = "", shared_up = "", shared_down = "";  ///< empty: none
 };
 
 /// "model.layers.LAYER.NAME"

@@ -66,6 +66,8 @@ class LayerReader {
     } else {
       read_packed_qkv(weights);
     }
+    if (config_.attention_gate)
+      weights.gate = matrix(names_.attention_gate, MatrixKind::attention_gate);
     weights.o = matrix(names_.o, MatrixKind::o);
     return weights;
   }
@@ -110,6 +112,13 @@ class LayerReader {
   MixtureWeights mixture() {
     MixtureWeights weights;
     weights.router = matrix(names_.router, MatrixKind::router);
+    if (config_.experts.value().choice_bias)
+      weights.choice_bias =
+          loader_.vector(layer_name(layer_, names_.choice_bias), config_.experts->count);
+    if (config_.experts->shared_ffn > 0)
+      weights.shared = GatedFfnWeights{matrix(names_.shared_gate, MatrixKind::shared_gate),
+                                       matrix(names_.shared_up, MatrixKind::shared_up),
+                                       matrix(names_.shared_down, MatrixKind::shared_down)};
     if (traits_of(config_.family).packed_experts) return weights;
     for (int64_t expert = 0; expert < config_.experts.value().count; ++expert) {
       const auto of_expert = [&](std::string_view name, MatrixKind kind) {
@@ -257,6 +266,7 @@ Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::opti
       read_codes(config, loader, layer, cut, use, dtype, pool, residence.converted, own);
     layers.push_back(residence.layer(own));
   }
+  loader.ignore_layers(config.layers, config.draft_layers);
   loader.refuse_left_over(config.layers);
 
   used_.assign(loader.used.begin(), loader.used.end());

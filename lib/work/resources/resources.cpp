@@ -168,7 +168,8 @@ void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num
 
 parallel::ModelShape shape_of(const model::ModelConfig& config) {
   using model::FeedForward;
-  const int64_t of_experts = config.experts ? config.experts->count * config.experts->ffn : 0;
+  const int64_t of_experts =
+      config.experts ? config.experts->count * config.experts->ffn + config.experts->shared_ffn : 0;
   const int64_t all_ffn = config.num_layers(FeedForward::dense) * config.ffn +
                           config.num_layers(FeedForward::experts) * of_experts;
   return {.num_heads = config.num_heads,
@@ -178,7 +179,7 @@ parallel::ModelShape shape_of(const model::ModelConfig& config) {
           .head_dim = config.head_dim,
           .all_ffn = all_ffn / std::max<int64_t>(1, config.layers),
           .experts = config.num_layers(FeedForward::experts) > 0 ? config.experts->count : 0,
-          .dense_ffn = config.num_layers(FeedForward::dense) > 0 ? config.ffn : 0,
+          .dense_ffn = config.ffn_of_all_tokens(),
           .ffn_matrices = config.experts ? 3 : config.matrices_of_dense_ffn()};
 }
 

@@ -14,16 +14,18 @@ using kernels::cuda::Bf16;
 using kernels::cuda::GroupedMatmulArgs;
 
 double activated(Activation activation, double gate, double up) {
-  switch (activation) {
-    case Activation::silu:
+  switch (activation.kind) {
+    case Activation::Kind::silu:
       return gate / (1 + std::exp(-gate)) * up;
-    case Activation::gelu_tanh:
+    case Activation::Kind::gelu_tanh:
       return 0.5 * gate *
              (1 + std::tanh(std::sqrt(2 / M_PI) * (gate + 0.044715 * gate * gate * gate))) * up;
-    case Activation::clamped:
-      if (gate > 7) gate = 7;
-      up = up > 7 ? 7 : up < -7 ? -7 : up;
-      return gate / (1 + std::exp(-1.702 * gate)) * (1 + up);
+    case Activation::Kind::clamped:
+      if (gate > activation.limit) gate = activation.limit;
+      up = up > activation.limit ? activation.limit : up < -activation.limit ? -activation.limit : up;
+      return gate / (1 + std::exp(-activation.slope * gate)) * (1 + up);
+    case Activation::Kind::sigmoid:
+      return up / (1 + std::exp(-gate));
   }
   return NAN;
 }
