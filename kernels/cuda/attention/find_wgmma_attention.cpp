@@ -7,7 +7,7 @@ namespace pecia::kernels::cuda {
 FoundWgmmaAttention find_wgmma_attention(device::Device& device) {
 #ifdef PECIA_HAS_WGMMA
   if (!device::is_switched_on(wgmma_switch, "attention by wgmma"))
-    return {nullptr, std::string(wgmma_switch) + "=0"};
+    return {nullptr, fmt::format("{}=0", wgmma_switch)};
   const int capability = device.info().compute_capability;
   if (capability != 90)
     return {nullptr, fmt::format("it is for compute capability 9.0, and this GPU has {}.{}",
