@@ -9,8 +9,10 @@
 #   A  270 s  doctor, tests of ops, goldens, times of products, attention, experts, prefill and decode of an 8B shape
 #   B  300 s  four layers of 8B's widths against transformers on this GPU; mixed lengths, graphs on and off, fp8
 #   C  420 s  every test of the ops; compute-sanitizer on our own kernels
-#   D  300 s  two and four ranks over NCCL on this GPU, under MPS: every mode, graphs, teams, csa, a killed rank
+#   D  345 s  two and four ranks over NCCL on this GPU, under MPS: every mode, graphs, teams, csa, a killed rank; sums of
+#             steps through peer memory and by NCCL
 #   E  200 s  profiles of six kernels by ncu; PyTorch's products and attention beside ours
+#   F  120 s  attention by wgmma: its tests, its times and those without it
 #
 # In a repository, build before: scripts/setup.sh cuda; cmake --preset cuda && cmake --build --preset cuda. In an
 # unpacked bundle (scripts/bundle.sh) everything is there. GPU_CHECK_PROGRAMS=FOLDER takes the programs from a folder,
@@ -22,7 +24,7 @@
 # failed or did not end in time; 2: there is no GPU, or no build.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-declare -A deadline_of=([A]=270 [B]=300 [C]=420 [D]=300 [E]=200)
+declare -A deadline_of=([A]=270 [B]=300 [C]=420 [D]=345 [E]=200 [F]=120)
 
 usage() {
   sed -n '4,8p' "$here/$(basename "${BASH_SOURCE[0]}")" >&2
@@ -307,6 +309,8 @@ phase_D() {
   step "NCCL, 2 ranks" 20 "${in_shell[@]}" over_nccl 2 test_requests --gtest_filter="*RaggedBatch*llama_gqa*"
   step "exchanges and sums in graphs, 2 ranks" 25 "${in_shell[@]}" over_nccl 2 test_rank_steps \
     --gtest_filter="*TensorParallel*:*ComeAgain*"
+  step "the same with sums by NCCL" 20 env PECIA_CUDA_ONE_SHOT=0 "${in_shell[@]}" over_nccl 2 test_rank_steps \
+    --gtest_filter="*TensorParallel*"
   step "modes over NCCL, 2 ranks" 40 "${in_shell[@]}" over_nccl 2 test_modes --gtest_filter="*EveryModel*llama_gqa*"
   step "modes over NCCL, 4 ranks" 50 "${in_shell[@]}" over_nccl 4 test_modes --gtest_filter="*EveryModel*llama_gqa*"
   step "layouts over NCCL, 2 ranks" 25 "${in_shell[@]}" over_nccl 2 test_layout_modes --gtest_filter="$family"
@@ -319,6 +323,10 @@ phase_D() {
     step "CP pass-Q" 9 "${in_shell[@]}" over_nccl 2 "${check[@]}" --tokens 4096 --ring pass_q
     step "SP 2" 9 "${in_shell[@]}" over_nccl 2 "${check[@]}" --tokens 4096 --sp 2
     step "TP 2" 9 "${in_shell[@]}" over_nccl 2 "${check[@]}" --tokens 4096 --tp 2
+    local decode=(pecia-bench decode --backend cuda --allow-gpu-sharing nccl --model "$two" --json "$results" --runs 2
+      --tp 2 --contexts 4096 --batches 1,16)
+    step "decode, TP 2" 12 "${in_shell[@]}" over_nccl 2 "${decode[@]}"
+    step "decode, TP 2, sums by NCCL" 12 env PECIA_CUDA_ONE_SHOT=0 "${in_shell[@]}" over_nccl 2 "${decode[@]}"
     step "a killed rank is named" 18 "${in_shell[@]}" one_killed pecia-bench decode --backend cuda \
       --allow-gpu-sharing nccl --model "$two" --contexts 4096 --batches 4 --runs 1 --steps 20000
   fi
@@ -329,9 +337,16 @@ phase_E() {
   step "profiles of six kernels" 110 "${in_shell[@]}" profiles
 }
 
+phase_F() {
+  local times=(pecia-bench ops --backend cuda --runs 3 --json "$results" --op attention)
+  step "tests of attention by wgmma" 45 "${in_shell[@]}" run test_kernels_cuda --gtest_filter='BackendsOfManyRows/*'
+  step "times of attention" 35 "${in_shell[@]}" run "${times[@]}"
+  step "times of attention without wgmma" 35 env PECIA_CUDA_WGMMA=0 "${in_shell[@]}" run "${times[@]}"
+}
+
 if [[ -n $list_only ]]; then
   out='' work='' results=''
-  for phase in A B C D E; do
+  for phase in A B C D E F; do
     number=0
     "phase_$phase"
   done

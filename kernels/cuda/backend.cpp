@@ -3,6 +3,7 @@
 
 #include "kernels/api/gpu_traits.hpp"
 #include "kernels/api/validate.hpp"
+#include "kernels/cuda/attention/attention_wgmma_check.hpp"
 #include "kernels/cuda/cuda.hpp"
 
 namespace pecia::kernels::cuda {
@@ -11,7 +12,10 @@ namespace {
 class CudaBackend : public Backend {
  public:
   CudaBackend(device::Device& device, Libraries libraries)
-      : context_(device, std::move(libraries)) {}
+      : context_(device, std::move(libraries)) {
+    if (context_.wgmma.attend != nullptr && context_.wgmma.is_checked_at_start)
+      check_wgmma_attention(context_);
+  }
 
   std::string_view name() const override { return "cuda"; }
   DType operand_type(DType weight) const override { return gpu_operand_type(weight); }
@@ -19,7 +23,11 @@ class CudaBackend : public Backend {
     return gpu_query_type(keys, head_dim);
   }
   std::string attention_library() const override {
-    return context_.sdpa ? context_.sdpa->name() : "none: " + context_.why_no_sdpa;
+    std::string name = context_.sdpa ? context_.sdpa->name() : "none: " + context_.why_no_sdpa;
+    if (context_.wgmma.attend != nullptr) return name + "; our kernels by wgmma";
+    if (!context_.wgmma.why_not.empty())
+      name += "; our kernels without wgmma: " + context_.wgmma.why_not;
+    return name;
   }
 
   std::string expert_library() const override {

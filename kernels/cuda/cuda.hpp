@@ -9,6 +9,7 @@
 
 #include "kernels/api/backend.hpp"
 #include "kernels/cuda/attention/attention_calls.hpp"
+#include "kernels/cuda/attention/attention_wgmma.hpp"
 #include "kernels/cuda/attention/sdpa.hpp"
 #include "kernels/cuda/experts/grouped_matmul.hpp"
 #include "kernels/cuda/linear/matmul.hpp"
@@ -25,6 +26,7 @@ struct Libraries {
   FoundSdpa sdpa;
   FoundGroupedMatmul grouped_matmul = {};
   int64_t widened_expert_bytes = gpu_widened_expert_bytes;  ///< a test takes less
+  FoundWgmmaAttention wgmma = {};
 };
 
 /// What the ops share. Scratch memory is used by one op at a time, in the order of the stream.
@@ -39,7 +41,8 @@ struct Context {
         why_no_sdpa(std::move(libraries.sdpa.why_not)),
         grouped_matmul(std::move(libraries.grouped_matmul.matmul)),
         why_no_grouped_matmul(std::move(libraries.grouped_matmul.why_not)),
-        widened_expert_bytes(libraries.widened_expert_bytes) {}
+        widened_expert_bytes(libraries.widened_expert_bytes),
+        wgmma(std::move(libraries.wgmma)) {}
 
   device::Device& device;
   Staging staging;
@@ -52,6 +55,7 @@ struct Context {
   std::unique_ptr<GroupedMatmul> grouped_matmul;  ///< may be null: then our own kernels do it
   std::string why_no_grouped_matmul;
   int64_t widened_expert_bytes;
+  FoundWgmmaAttention wgmma;
   device::Buffer operand{device, device::Memory::device};      ///< x of a product, in its type
   device::Buffer codes{device, device::Memory::device};        ///< x of a product, in fp8
   device::Buffer code_scales{device, device::Memory::device};  ///< scales of its rows

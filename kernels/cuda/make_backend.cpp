@@ -12,6 +12,7 @@ std::unique_ptr<Backend> make_cuda_backend(device::Device& device, AttentionBy a
                                cuda::make_cub_row_sort(device),
                                {nullptr, "own kernels were asked for"},
                                {nullptr, "own kernels were asked for"}};
+  libraries.wgmma = cuda::find_wgmma_attention(device);
   if (experts == ExpertsBy::library)
     libraries.grouped_matmul = cuda::find_cutlass_grouped_matmul(device);
   switch (attention) {

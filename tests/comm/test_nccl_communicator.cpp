@@ -170,6 +170,7 @@ class LoggedNccl : public Nccl {
     say(fmt::format("split {} {}", color, key));
     return std::make_unique<LoggedNccl>(log_, error_, registers_, "part: ");
   }
+  FoundOneShot find_one_shot(Communicator&, device::Device&, int64_t most_bytes) override;
   std::string asynchronous_error() override { return error_; }
   void abort() noexcept override {
     if (in_abort) in_abort();
@@ -193,6 +194,27 @@ class LoggedNccl : public Nccl {
   bool registers_;
   std::string name_;
 };
+
+class LoggedOneShot : public OneShot {
+ public:
+  LoggedOneShot(Log& log, int64_t most_bytes) : log_(log), most_bytes_(most_bytes) {}
+  ~LoggedOneShot() override { log_.emplace_back("the end of one shots"); }
+  int64_t most_bytes() const override { return most_bytes_; }
+  void all_reduce(const Addends& values, device::Stream& stream) override {
+    log_.push_back(fmt::format("one shot {} on {}", count_of(values), name_of(stream)));
+  }
+  std::string asynchronous_error() override { return ""; }
+  void abort() noexcept override { log_.emplace_back("abort one shots"); }
+
+ private:
+  Log& log_;
+  int64_t most_bytes_;
+};
+
+FoundOneShot LoggedNccl::find_one_shot(Communicator&, device::Device&, int64_t most_bytes) {
+  if (most_bytes == 0) return {nullptr, "no bytes"};
+  return {std::make_unique<LoggedOneShot>(log_, most_bytes), ""};
+}
 
 /// Rank 1 of some, whose others do nothing.
 class RankOne : public CommunicatorOver {
@@ -576,6 +598,50 @@ TEST_F(NcclSteps, OtherTransfersAndSumsThatAreMeasuredAreNotHeldBack) {
   EXPECT_EQ(asked()[3], "all_reduce 5 on sending");
   const auto empty = collectives->start_all_reduce_in_step({});
   EXPECT_FALSE(empty->is_held_back());
+}
+
+TEST_F(NcclSteps, HaveSmallSumsInOneShot) {
+  EXPECT_EQ(comm->find_one_shot(12), "");
+  const auto sums_of_steps = comm->make_collectives({0, 0, 0}, SumOrder::any);
+  const auto values = [this](int64_t count) { return std::span(buffer.as<float>(), count); };
+  asked();
+  computing.begin_step();
+  sums_of_steps->start_all_reduce_in_step(values(3));
+  sums_of_steps->start_all_reduce_in_step(values(4));
+  computing.end_step();
+  EXPECT_EQ(asked(), (Log{"register 64", "{", "one shot 3 on computing", "}", "{",
+                          "all_reduce 4 on computing", "}", "event 1 on computing"}));
+  // Outside of steps they are on the other stream, where kernels of one group could meet.
+  sums_of_steps->start_all_reduce_in_step(values(3));
+  EXPECT_EQ(asked()[3], "all_reduce 3 on sending");
+}
+
+TEST_F(NcclSteps, SayWhyTheyHaveNoSumsInOneShot) {
+  EXPECT_EQ(comm->find_one_shot(0), "no bytes");
+  const auto sums_of_steps = comm->make_collectives({0, 0, 0}, SumOrder::any);
+  computing.begin_step();
+  sums_of_steps->start_all_reduce_in_step(std::span(buffer.as<float>(), 3));
+  asked();
+  computing.end_step();
+  EXPECT_EQ(asked()[1], "all_reduce 3 on computing");
+}
+
+TEST_F(NcclSteps, EndSumsInOneShotThatWaitForALostRank) {
+  comm = make(std::chrono::seconds(1));
+  EXPECT_EQ(comm->find_one_shot(12), "");
+  auto sums_of_steps = comm->make_collectives({0, 0, 0}, SumOrder::any);
+  device.events_reached = false;
+  computing.begin_step();
+  sums_of_steps->start_all_reduce_in_step(std::span(buffer.as<float>(), 3));
+  computing.end_step();
+  asked();
+  EXPECT_EQ(complaint(*comm), "all_reduce #1 with all ranks: nothing arrived for 1 s");
+  const Log log = asked();
+  EXPECT_EQ(std::ranges::count(log, "abort one shots"), 1);
+  device.events_reached = true;
+  sums_of_steps.reset();
+  comm.reset();
+  EXPECT_EQ(std::ranges::count(asked(), "the end of one shots"), 1);
 }
 
 TEST_F(NcclSteps, DoNotHoldBackSumsInTreeOrderWhichHaveSeveralGroups) {

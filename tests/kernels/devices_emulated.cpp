@@ -32,6 +32,10 @@ std::vector<std::string> every_attention_device() {
   return {"emulated_library"};
 }
 
+std::vector<std::string> every_kernel_of_many_rows() {
+  return {"emulated_wgmma"};
+}
+
 std::vector<std::string> every_device_of_experts() {
   return {"emulated", "emulated_large_blocks", "emulated_groups"};
 }
@@ -42,6 +46,11 @@ Device make_device(const std::string& name) {
     static SdpaCalls calls;
     return {make_emulated_backend(host(), make_plain_sdpa(calls)), device::Stream(1), true};
   }
+  if (name == "emulated_wgmma")
+    return {make_emulated_backend(host(), {.attend = kernels::cuda::attend_by_wgmma,
+                                           .least_rows = 1,
+                                           .is_checked_at_start = false}),
+            device::Stream(1), true};
   if (name == "emulated_groups") {
     static int calls;
     return {

@@ -23,6 +23,10 @@ std::vector<std::string> every_attention_device() {
   return devices;
 }
 
+std::vector<std::string> every_kernel_of_many_rows() {
+  return {};
+}
+
 std::vector<std::string> every_device_of_experts() {
   return every_device();
 }

@@ -76,6 +76,10 @@ std::vector<std::string> every_device();
 /// The same for attention of many rows, with and without a library where there is the choice.
 std::vector<std::string> every_attention_device();
 
+/// Devices whose attention is by the kernels that are for many rows, however few there are; may be
+/// none.
+std::vector<std::string> every_kernel_of_many_rows();
+
 /// The same for experts, which depend on the size of a device's blocks, with and without a library.
 std::vector<std::string> every_device_of_experts();
 

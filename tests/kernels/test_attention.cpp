@@ -156,6 +156,12 @@ const Result& by_the_reference(Problem& p) {
 }
 
 PECIA_OP_TEST_OF(Attention, kv_types);
+/// Kernels for many rows, which get few here.
+INSTANTIATE_TEST_SUITE_P(BackendsOfManyRows, Attention,
+                         testing::Combine(testing::ValuesIn(every_kernel_of_many_rows()),
+                                          testing::Values(DType::bf16, DType::fp16, DType::fp8)),
+                         name_of_param);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Attention);
 
 /// Scores of standard normal vectors, divided by √head_dim, err by about 2⁻²⁴ · √head_dim each, and
 /// every weight by that share of itself; `query_scale` enlarges scores and with them their errors.

@@ -81,5 +81,16 @@ TEST(LeastBlockByServers, IsThatByRacksWhereThisPaysSooner) {
   EXPECT_EQ(least_block_by_servers(slow_inside, {2, 4, 32}), 6667);
 }
 
+/// Four ranks: a ring has 12 µs of hops, one shot takes 3 µs and sends 3 · (1 − 2/4) times as much more.
+TEST(MostOneShotBytes, AreWhatTheWaitsOfARingPay) {
+  const LinkCosts slow{0, 1e-10, 0, 0};
+  EXPECT_EQ(most_one_shot_bytes(slow, 4), 60000);
+  EXPECT_EQ(most_one_shot_bytes(slow, 8), 47619) << "25 µs by 5.25 · 10⁻¹⁰ s";
+  EXPECT_EQ(most_one_shot_bytes(slow, 2), 512 << 10) << "two ranks send as much either way";
+  EXPECT_EQ(most_one_shot_bytes({}, 4), 512 << 10) << "an H100's links";
+  EXPECT_EQ(most_one_shot_bytes({}, 8), 256 << 10);
+  EXPECT_EQ(most_one_shot_bytes(slow, 1), 0);
+}
+
 }  // namespace
 }  // namespace pecia::parallel

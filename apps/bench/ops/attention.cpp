@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/ops/attention.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace pecia::bench::ops {
 
-Case attention(const Model& model, int64_t rows, int64_t keys, DType dtype, DType heads) {
+Case attention(const Model& model, int64_t rows, int64_t keys, DType dtype, DType heads,
+               int64_t window) {
   const Model m = model;
-  const double pairs = static_cast<double>(rows) *
-                       (static_cast<double>(keys - rows) + static_cast<double>(rows + 1) / 2);
+  double pairs = 0;
+  for (int64_t seen = keys - rows + 1; seen <= keys; ++seen)
+    pairs += static_cast<double>(window > 0 ? std::min(seen, window) : seen);
   return {"attention",
-          fmt::format("{} {}queries, {} keys, {}/{} heads of {} {}", rows,
+          fmt::format("{} {}queries, {} keys, {}/{} heads of {} {}{}", rows,
                       heads == DType::fp32 ? "" : fmt::format("{} ", name_of(heads)), keys,
-                      m.num_heads, m.num_kv_heads, m.head_dim, name_of(dtype)),
+                      m.num_heads, m.num_kv_heads, m.head_dim, name_of(dtype),
+                      window > 0 ? fmt::format(", window {}", window) : ""),
           4.0 * pairs * static_cast<double>(m.num_heads * m.head_dim),
           2 * vectors_bytes(m.num_kv_heads * keys, m.head_dim, dtype) +
               2 * bytes_of({rows, m.num_heads, m.head_dim}, heads),
@@ -35,6 +39,7 @@ Case attention(const Model& model, int64_t rows, int64_t keys, DType dtype, DTyp
                                        .kv_dtype = dtype,
                                        .num_kv_heads = m.num_kv_heads,
                                        .scale = 1 / std::sqrt(static_cast<float>(m.head_dim)),
+                                       .window = window,
                                        .out = out,
                                        .lse = lse},
                                       place.stream);

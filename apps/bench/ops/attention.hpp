@@ -5,9 +5,9 @@
 namespace pecia::bench::ops {
 
 /// Attention of the last `rows` of `keys` tokens of one sequence, causal. `heads` is the type of q
-/// and out.
+/// and out. With a window, FLOPs are those of what rows see.
 Case attention(const Model& model, int64_t rows, int64_t keys, DType dtype = DType::bf16,
-               DType heads = DType::fp32);
+               DType heads = DType::fp32, int64_t window = 0);
 
 Case rope(const Model& model, int64_t rows, kernels::RopePairs pairs, DType out = DType::fp32);
 

@@ -23,6 +23,8 @@ struct Model {
 };
 inline const Model smol{"SmolLM2-135M", 576, 1536, 9, 3, 64, 49152};
 inline const Model llama{"Llama-3.1-8B", 4096, 14336, 32, 8, 128, 128256};
+inline const Model gpt_oss_heads{"gpt-oss-20b", 2880, 2880, 64, 8, 64, 201088};
+inline const Model gemma{"gemma-3-4b", 2560, 10240, 8, 4, 256, 262208};
 inline const Model square{"square", 2048, 2048, 32, 32, 64, 2048};
 
 /// A tensor in memory that its copies share. It holds numbers in (−1, 1) that repeat after a few

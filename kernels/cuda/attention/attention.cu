@@ -6,6 +6,7 @@
 #include "kernels/cuda/attention/attention_fma_kernel.cuh"
 #include "kernels/cuda/attention/attention_mma_kernel.cuh"
 #include "kernels/cuda/attention/attention_plan.hpp"
+#include "kernels/cuda/attention/attention_wgmma.hpp"
 #include "kernels/cuda/cuda.hpp"
 #include "kernels/cuda/shared/launch.cuh"
 
@@ -32,6 +33,19 @@ bool suits_tensor_cores(const AttentionArgs& args) {
   PECIA_CHECK(aligned || args.row_invariant == RowInvariant::no,
               "keys that begin at no multiple of 16 bytes, with row invariance");
   return aligned;
+}
+
+/// Few rows leave tiles half empty. Like the library's, its rounding follows from the call's items.
+bool suits_wgmma(const AttentionArgs& args, const FoundWgmmaAttention& wgmma) {
+  if (wgmma.attend == nullptr || args.row_invariant == RowInvariant::yes || args.scale <= 0 ||
+      !wgmma_attends(args.kv_dtype, args.q.size(2)) || !aligned_keys(args) ||
+      reinterpret_cast<uintptr_t>(args.q.data()) % 16 != 0 ||
+      reinterpret_cast<uintptr_t>(args.out.data()) % 16 != 0)
+    return false;
+  const int64_t group = args.q.size(1) / args.num_kv_heads;
+  return std::ranges::any_of(args.items, [&](const AttentionItem& item) {
+    return item.num_rows * group >= wgmma.least_rows;
+  });
 }
 
 struct Launch {
@@ -129,7 +143,10 @@ void attention_by_own_kernels(const AttentionArgs& args, bool lasts, Context& co
     fail<Unsupported>("heads of {} elements; the CUDA backend takes up to {}", head_dim,
                       max_head_dim);
   const bool on_tensor_cores = suits_tensor_cores(args);
-  const PlanLimits limits = {.wide_rows = on_tensor_cores ? 16 * wide_warps : fma_tile_rows,
+  const bool by_wgmma = suits_wgmma(args, context.wgmma);
+  const PlanLimits limits = {.wide_rows = by_wgmma          ? wgmma_tile_rows
+                                          : on_tensor_cores ? 16 * wide_warps
+                                                            : fma_tile_rows,
                              .narrow_rows = on_tensor_cores ? 16 : 0,
                              .blocks_wanted = 3 * int64_t{context.device.info().multiprocessors}};
   const auto call = context.attention_calls.plan(args, limits, lasts, stream);
@@ -160,8 +177,11 @@ void attention_by_own_kernels(const AttentionArgs& args, bool lasts, Context& co
     params.query_tiles = list.query_tiles;
     params.partial_tiles = list.partial_tiles;
     params.arrived = arrival_counters(room.partial_tiles * args.num_kv_heads, context, stream);
-    run({params, tile_rows, room.query_tiles, args.row_invariant, stream}, args.kv_dtype,
-        on_tensor_cores, limits.wide_rows);
+    if (by_wgmma && tile_rows == limits.wide_rows)
+      context.wgmma.attend(params, room.query_tiles, args.kv_dtype, stream);
+    else
+      run({params, tile_rows, room.query_tiles, args.row_invariant, stream}, args.kv_dtype,
+          on_tensor_cores, limits.wide_rows);
   };
   attend(call->there.wide, call->room.wide, limits.wide_rows);
   attend(call->there.narrow, call->room.narrow, limits.narrow_rows);

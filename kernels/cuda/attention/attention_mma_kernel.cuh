@@ -104,23 +104,6 @@ __device__ __forceinline__ void copy_tile(const AttentionParams& params, const K
                                [elements](int key) { return elements[key]; });
 }
 
-/// A walk, and what the queries see of the tile where it stands.
-struct VisibleWalk {
-  KeyWalk at;
-  TileVisibility seen;
-};
-
-/// Returns the walk at the first tile, from here on, of which a query may see a key.
-__device__ __forceinline__ VisibleWalk to_visible(const AttentionParams& params,
-                                                  const QueryTile& tile, KeyWalk walk) {
-  auto seen = TileVisibility::none;
-  while (walk.left > 0 &&
-         (seen = tile_visibility(tile.positions, positions_of(walk.tile(), params.runs),
-                                 params.window)) == TileVisibility::none)
-    walk.advance(params.runs);
-  return {walk, seen};
-}
-
 /// Computes the warp's scores, q · k of its 16 rows and keys. They are [2 · key_steps] products
 /// next to each other.
 template <typename T, typename Block, int DepthSteps, int KeySteps>
@@ -244,7 +227,7 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
     if (exists[half]) positions[half] = params.query_positions[row.row];
     first_element[half] = (row.row * params.num_heads + row.head) * HeadDim;
   }
-  VisibleWalk walk = to_visible(params, tile, tile.keys);
+  VisibleWalk walk = to_visible(tile, tile.keys, params.runs, params.window);
   wait_for_earlier_kernels();  // they write q and keys, but nothing that was read so far
 
   const QueryPairs<4 * depth_steps> pairs(params, [&](int i) {
@@ -266,7 +249,7 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
   for (int stage = 0; walk.at.left > 0; stage ^= 1) {
     KeyWalk after = walk.at;
     after.advance(params.runs);
-    const VisibleWalk next = to_visible(params, tile, after);
+    const VisibleWalk next = to_visible(tile, after, params.runs, params.window);
     if (next.at.left > 0)
       copy_tile<T, HeadDim, Block>(params, next.at.tile(), kv_head,
                                    shared + (stage ^ 1) * stage_elements);

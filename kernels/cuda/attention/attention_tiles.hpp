@@ -57,7 +57,10 @@ struct KeyWalk {
   int32_t run, left;  ///< left: keys from here to the end; none if it is not positive
   int64_t key;        ///< key of the run
 
-  PECIA_HD KeyTile tile() const { return {run, left < keys_per_tile ? left : keys_per_tile, key}; }
+  /// Returns the tile of up to `keys` keys from here on.
+  PECIA_HD KeyTile tile(int keys = keys_per_tile) const {
+    return {run, left < keys ? left : keys, key};
+  }
   PECIA_HD void advance(const KeyRun* runs, int64_t keys = keys_per_tile) {
     left -= static_cast<int32_t>(keys);
     key += keys;
@@ -78,6 +81,23 @@ struct QueryTile {
   int32_t partial_tile = 0;  ///< if it has a place in the partials: whose part it is
   int32_t unused = 0;
 };
+
+/// A walk, and what the queries see of the tile where it stands.
+struct VisibleWalk {
+  KeyWalk at;
+  TileVisibility seen;
+};
+
+/// Returns the walk at the first tile of `keys` keys, from here on, of which a query may see one.
+PECIA_HD VisibleWalk to_visible(const QueryTile& tile, KeyWalk walk, const KeyRun* runs,
+                                int64_t window, int keys = keys_per_tile) {
+  auto seen = TileVisibility::none;
+  while (walk.left > 0 &&
+         (seen = tile_visibility(tile.positions, positions_of(walk.tile(keys), runs), window)) ==
+             TileVisibility::none)
+    walk.advance(runs, keys);
+  return {walk, seen};
+}
 
 /// The partial results of a query tile whose keys are divided among several blocks.
 struct PartialTile {

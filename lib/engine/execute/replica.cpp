@@ -53,6 +53,18 @@ void settle_routes(comm::Communicator& group, const parallel::LinkCosts& costs,
   if (least != parallel::no_block) group.set_least_block_by_servers(least);
 }
 
+/// Lets sums of the group's steps go through peer memory where that pays. Returns how they travel.
+/// Collective over the group.
+std::string settle_sums(comm::Communicator& group, const parallel::LinkCosts& costs,
+                        std::span<const int> servers) {
+  if (std::ranges::any_of(servers, [&](int server) { return server != servers.front(); }))
+    return "sums of steps by NCCL, since their ranks are on several servers";
+  const int64_t most = parallel::most_one_shot_bytes(costs, group.size());
+  const std::string why_not = group.find_one_shot(most);
+  if (!why_not.empty()) return fmt::format("sums of steps by NCCL ({})", why_not);
+  return fmt::format("sums of steps of up to {} KiB through peer memory", most >> 10);
+}
+
 /// Collective over `ranks`.
 attention::ReplicaGroups groups_of(comm::Communicator& ranks, const Replica::Settings& settings,
                                    DType wire) {
@@ -62,6 +74,12 @@ attention::ReplicaGroups groups_of(comm::Communicator& ranks, const Replica::Set
   groups.link_costs = settings.link_costs;
   settle_routes(*groups.tp, settings.link_costs, groups.tp_labels);
   settle_routes(*groups.block, settings.link_costs, groups.block_labels);
+  // In layout's order more than two ranks are added by pairs.
+  for (const auto& [group, labels] : {std::pair(groups.tp.get(), &groups.tp_labels),
+                                      std::pair(groups.block.get(), &groups.block_labels)})
+    if (group->on_stream() && settings.tp > 1 && (group == groups.tp.get() || settings.sp > 1) &&
+        (group->size() == 2 || !settings.layout_invariant))
+      groups.sums_by = settle_sums(*group, settings.link_costs, labels->servers);
   return groups;
 }
 

@@ -78,7 +78,10 @@ class Replica {
 
   const attention::Compute& compute() const { return compute_; }
   /// The library that moves tensors, for the log; "" for tensors in the host's memory.
-  std::string tensors_by() const { return tensors_ ? tensors_->tensors_by() : ""; }
+  std::string tensors_by() const {
+    if (!tensors_) return "";
+    return tensors_->tensors_by() + (groups_.sums_by.empty() ? "" : "; " + groups_.sums_by);
+  }
   const attention::ReplicaGroups& groups() const { return groups_; }
   /// Takes in keys that have come for sequences which others read. Call it while nothing is executed.
   void progress() { attention_.copies().progress(); }

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "lib/base/core/dtype.hpp"
@@ -29,6 +30,7 @@ struct ReplicaGroups {
   std::vector<comm::RackServerGpu> ring_places, tp_places;
   DType wire = DType::fp32;        ///< type in which activations travel: fp32, or bf16
   parallel::LinkCosts link_costs;  ///< by which routes are chosen; the same on all ranks
+  std::string sums_by;             ///< how sums of decode steps travel, for the log; "": no choice
 };
 
 /// Makes the groups of rank (cp_index · sp + sp_index) · tp + tp_index of `replica`, which has

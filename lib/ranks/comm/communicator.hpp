@@ -191,6 +191,13 @@ class Communicator {
   /// rank. Other collectives choose their route by the servers alone.
   virtual void set_least_block_by_servers([[maybe_unused]] int64_t bytes) {}
 
+  /// Collective, for ranks on one server: sums in steps of Collectives that are made from now on go
+  /// through peer memory where they have at most `most_bytes`, if the group's tensors travel by NCCL
+  /// (one_shot.hpp). Returns why they do not; "" if they do. The same on every rank.
+  virtual std::string find_one_shot([[maybe_unused]] int64_t most_bytes) {
+    return "tensors do not travel by NCCL";
+  }
+
   /// Whether transfers are enqueued on the device's stream, as ops are. Then the host does not wait
   /// when a transfer starts or is waited for, and transfers of a group follow each other.
   virtual bool on_stream() const { return false; }

@@ -9,16 +9,16 @@
 #include <string>
 
 #include "lib/base/device/device.hpp"
+#include "lib/ranks/comm/abortable.hpp"
 #include "lib/ranks/comm/addends.hpp"
 #include "lib/ranks/comm/call_watch.hpp"
 #include "lib/ranks/comm/communicator.hpp"
+#include "lib/ranks/comm/one_shot.hpp"
 
 namespace pecia::comm {
 
-class Nccl {
+class Nccl : public Abortable {
  public:
-  virtual ~Nccl() = default;
-
   /// Calls between start_group and end_group start together, in no order.
   virtual void start_group() = 0;
   virtual void end_group() = 0;
@@ -59,14 +59,11 @@ class Nccl {
   /// As in Communicator::split.
   virtual std::unique_ptr<Nccl> split(int color, int key) = 0;
 
-  /// The error of an operation that was started, or of another rank; "" when there is none. Never
-  /// blocks.
-  virtual std::string asynchronous_error() = 0;
-  /// Ends all operations under way, even if they wait for other ranks. No operation can be started
-  /// afterwards. It may be called once more, and from another thread while a call waits for other
-  /// ranks: the call returns with an error then. NCCL does not guarantee that either call returns;
-  /// bound your wait.
-  virtual void abort() noexcept = 0;
+  /// Collective over `host`, which has the group's ranks, on one server, and outlives the sums: makes
+  /// sums of up to `most_bytes` beside NCCL's. Ending them is collective, too, except while an
+  /// exception is under way.
+  virtual FoundOneShot find_one_shot(Communicator& host, device::Device& device,
+                                     int64_t most_bytes) = 0;
 };
 
 /// Collective over `host`: makes a group of its ranks, each of which has its own GPU. Throws

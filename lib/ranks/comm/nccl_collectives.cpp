@@ -51,8 +51,11 @@ void call_reduce_scatter(Nccl& nccl, int own, const Addends& partial,
 
 NcclCollectives::NcclCollectives(std::shared_ptr<NcclQueue> queue,
                                  std::shared_ptr<NcclStepRanks> step_ranks,
-                                 const RankLabels& labels)
-    : queue_(std::move(queue)), trees_(labels), step_ranks_(std::move(step_ranks)) {}
+                                 const RankLabels& labels, std::shared_ptr<OneShot> one_shot)
+    : queue_(std::move(queue)),
+      trees_(labels),
+      step_ranks_(std::move(step_ranks)),
+      one_shot_(std::move(one_shot)) {}
 
 std::unique_ptr<Transfer> NcclCollectives::start_all_gather(
     std::vector<std::span<std::byte>> blocks) {
@@ -89,8 +92,12 @@ std::unique_ptr<Transfer> NcclCollectives::start_all_reduce_in_step(Addends valu
       "all_reduce",
       fmt::format("all_reduce of {}{}", values.count(),
                   values.dtype() == DType::fp32 ? "" : " bf16"),
-      {values.bytes()},
-      [values](Nccl& nccl, device::Stream& stream) { nccl.all_reduce(values, stream); });
+      {values.bytes()}, [values, one_shot = one_shot_.get()](Nccl& nccl, device::Stream& stream) {
+        if (one_shot != nullptr && one_shot->takes(values))
+          one_shot->all_reduce(values, stream);
+        else
+          nccl.all_reduce(values, stream);
+      });
   if (transfer == nullptr) return start_all_reduce(values);
   count_all_reduce(values);
   return transfer;

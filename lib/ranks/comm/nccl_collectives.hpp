@@ -19,8 +19,9 @@ namespace pecia::comm {
 class NcclCollectives : public Collectives {
  public:
   /// `labels`: as in Communicator::make_collectives.
+  /// Sums in steps are those of `one_shot`, if it is not null, where it takes them.
   NcclCollectives(std::shared_ptr<NcclQueue> queue, std::shared_ptr<NcclStepRanks> step_ranks,
-                  const RankLabels& labels);
+                  const RankLabels& labels, std::shared_ptr<OneShot> one_shot = nullptr);
 
   /// NCCL chooses the route itself.
   Route route() const override { return Route::flat; }
@@ -44,6 +45,9 @@ class NcclCollectives : public Collectives {
   void count_all_reduce(const Addends& values);
 
   std::shared_ptr<NcclStepRanks> step_ranks_;
+  /// Its calls follow each other on the computing stream, where steps are. Sums outside of steps are on
+  /// another stream.
+  std::shared_ptr<OneShot> one_shot_;
 };
 
 /// In a group of calls: brings each rank's own block to all ranks of `nccl`. One call if the blocks

@@ -11,6 +11,15 @@
 namespace pecia::comm {
 namespace {
 
+/// Sums in one shot that are watched with a group, and end with it.
+std::shared_ptr<OneShot> watched(std::unique_ptr<OneShot> sums, std::shared_ptr<NcclQueue> queue) {
+  queue->watch().add(*sums);
+  return {sums.release(), [queue = std::move(queue)](OneShot* ended) {
+            queue->watch().remove(*ended);
+            delete ended;
+          }};
+}
+
 class NcclCommunicator : public CommunicatorOver {
  public:
   NcclCommunicator(std::unique_ptr<Communicator> host, std::shared_ptr<NcclQueue> queue)
@@ -85,9 +94,14 @@ class NcclCommunicator : public CommunicatorOver {
     if (least_block_ && servers.is_regular() && servers.num_servers() > 1 &&
         servers.num_servers() < size())
       return std::make_unique<NcclServerCollectives>(queue_, step_ranks_, labels, *least_block_);
-    return std::make_unique<NcclCollectives>(queue_, step_ranks_, labels);
+    return std::make_unique<NcclCollectives>(queue_, step_ranks_, labels, one_shot_);
   }
   void set_least_block_by_servers(int64_t bytes) override { least_block_ = bytes; }
+  std::string find_one_shot(int64_t most_bytes) override {
+    FoundOneShot found = queue_->nccl().find_one_shot(inner(), queue_->device(), most_bytes);
+    if (found.sums != nullptr) one_shot_ = watched(std::move(found.sums), queue_);
+    return found.why_not;
+  }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
     auto part = inner().split(color, key);
@@ -151,6 +165,7 @@ class NcclCommunicator : public CommunicatorOver {
   std::shared_ptr<NcclQueue> queue_;
   std::shared_ptr<NcclStepRanks> step_ranks_;
   std::optional<int64_t> least_block_;  ///< absent: gathers and scatters are NCCL's own
+  std::shared_ptr<OneShot> one_shot_;   ///< null: sums are NCCL's own
 };
 
 }  // namespace

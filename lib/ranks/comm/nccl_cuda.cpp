@@ -14,6 +14,7 @@
 #include "lib/base/device/buffer.hpp"
 #include "lib/base/device/cuda/cuda_stream.hpp"
 #include "lib/ranks/comm/nccl.hpp"
+#include "lib/ranks/comm/one_shot_cuda.hpp"
 
 namespace pecia::comm {
 namespace {
@@ -123,6 +124,11 @@ class NcclGroup : public Nccl {
     ncclComm_t part = nullptr;
     check_nccl(ncclCommSplit(comm_, color, key, &part, &config), "ncclCommSplit", comm_);
     return std::make_unique<NcclGroup>(part, registers_);
+  }
+
+  FoundOneShot find_one_shot(Communicator& host, device::Device& device,
+                             int64_t most_bytes) override {
+    return find_one_shot_of_cuda(host, device, most_bytes);
   }
 
   std::string asynchronous_error() override {

@@ -40,24 +40,24 @@ CallWatch::Late aborting(std::shared_ptr<NcclGroups> groups, NcclWatch::Clock::d
 
 }  // namespace
 
-void NcclGroups::add(Nccl& group) {
+void NcclGroups::add(Abortable& group) {
   const std::lock_guard lock(mutex_);
   all_.push_back(&group);
 }
 
-void NcclGroups::remove(Nccl& group) {
+void NcclGroups::remove(Abortable& group) {
   const std::lock_guard lock(mutex_);
   all_.remove(&group);
 }
 
 void NcclGroups::abort() {
   const std::lock_guard lock(mutex_);
-  for (Nccl* group : all_) group->abort();
+  for (Abortable* group : all_) group->abort();
 }
 
 std::string NcclGroups::asynchronous_error() {
   const std::lock_guard lock(mutex_);
-  for (Nccl* group : all_)
+  for (Abortable* group : all_)
     if (std::string words = group->asynchronous_error(); !words.empty()) return words;
   return "";
 }

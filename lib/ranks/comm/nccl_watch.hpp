@@ -17,18 +17,18 @@
 
 namespace pecia::comm {
 
-/// A group and its splits, which may be aborted together from any thread.
+/// A group, its splits and their sums in one shot, which may be aborted together from any thread.
 class NcclGroups {
  public:
-  void add(Nccl& group);
+  void add(Abortable& group);
   /// Returns when the group is not being aborted.
-  void remove(Nccl& group);
+  void remove(Abortable& group);
   void abort();
   std::string asynchronous_error();
 
  private:
   std::mutex mutex_;
-  std::list<Nccl*> all_;
+  std::list<Abortable*> all_;
 };
 
 class NcclWatch {
@@ -49,8 +49,8 @@ class NcclWatch {
 
   CallWatch& calls() { return calls_; }
 
-  void add(Nccl& group) { groups_->add(group); }
-  void remove(Nccl& group) { groups_->remove(group); }
+  void add(Abortable& group) { groups_->add(group); }
+  void remove(Abortable& group) { groups_->remove(group); }
   void add(Started started) { started_.push_back(std::move(started)); }
 
   /// Returns an event that no transfer uses any more, or a new one.

@@ -53,4 +53,16 @@ int64_t least_block_by_servers(const LinkCosts& costs, const GroupShape& shape) 
                   least_block(2 * costs.exchange_s, ring - by_racks));
 }
 
+int64_t most_one_shot_bytes(const LinkCosts& costs, int ranks) {
+  constexpr double hop_s = 2e-6, one_shot_s = 3e-6, h100_s_per_byte = 1 / 450e9;
+  if (ranks < 2) return 0;
+  const int64_t most = int64_t{ranks <= 4 ? 512 : 256} << 10;
+  const double n = ranks;
+  const double byte_s = costs.inside_s_per_byte > 0 ? costs.inside_s_per_byte : h100_s_per_byte;
+  const double saved_s = 2 * (n - 1) * hop_s - one_shot_s;
+  const double more_s_per_byte = (n - 1) * (1 - 2 / n) * byte_s;
+  if (more_s_per_byte * static_cast<double>(most) <= saved_s) return most;
+  return std::llround(saved_s / more_s_per_byte);
+}
+
 }  // namespace pecia::parallel

@@ -69,4 +69,14 @@ int64_t least_block_by_racks(const LinkCosts& costs, const GroupShape& shape);
 /// ring.
 int64_t least_block_by_servers(const LinkCosts& costs, const GroupShape& shape);
 
+/// The bytes up to which a sum of ranks on one server takes less time in one shot (comm/one_shot.hpp)
+/// than in a ring; 0: none does. With s seconds for each of a ring's 2 (N − 1) hops, t for one shot and
+/// c for a byte inside the server (450 GB/s, an H100's, where the costs are zeros):
+///
+///     t + (N − 1) · B · c < 2 (N − 1) · s + 2 (N − 1) / N · B · c
+///
+/// Two ranks send as much either way. The result is at most what vLLM sums in one shot, 512 KiB of up to
+/// four ranks and 256 KiB of more (csrc/custom_all_reduce.cuh). s and t are 2 and 3 µs: not measured.
+int64_t most_one_shot_bytes(const LinkCosts& costs, int ranks);
+
 }  // namespace pecia::parallel

@@ -68,6 +68,7 @@ RULES: dict[str, tuple[str, ...]] = {
 # What only code for a GPU can have; a dump without code for it has no kernel that these are about.
 RULES_FOR: dict[str, dict[str, tuple[str, ...]]] = {
     "sm_90a": {
+        "attention_wgmma_kernel<": ("wgmma", "asynchronous copies of 128 bits"),
         "cutlass::device_kernel<GroupedProducts": ("wgmma", "loads by TMA", "stores by TMA"),
         "cutlass::device_kernel<GroupedGates": ("wgmma", "loads by TMA", "stores by TMA"),
     }

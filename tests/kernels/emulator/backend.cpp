@@ -103,4 +103,15 @@ std::unique_ptr<kernels::Backend> make_emulated_backend(
                                               widened_expert_bytes});
 }
 
+std::unique_ptr<kernels::Backend> make_emulated_backend(device::Device& device,
+                                                        kernels::cuda::FoundWgmmaAttention wgmma,
+                                                        std::unique_ptr<kernels::cuda::Sdpa> sdpa) {
+  kernels::cuda::Libraries libraries = {std::make_unique<PlainMatmul>(Products::with_scales),
+                                        std::make_unique<PlainRowSort>(),
+                                        {std::move(sdpa), "the emulator was given none"},
+                                        {nullptr, "the emulator was given none"}};
+  libraries.wgmma = std::move(wgmma);
+  return kernels::cuda::make_backend(device, std::move(libraries));
+}
+
 }  // namespace pecia::test

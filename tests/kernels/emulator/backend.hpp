@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "kernels/api/backend.hpp"
+#include "kernels/cuda/attention/attention_wgmma.hpp"
 #include "kernels/cuda/attention/sdpa.hpp"
 #include "kernels/cuda/experts/grouped_matmul.hpp"
 
@@ -22,5 +23,9 @@ std::unique_ptr<kernels::Backend> make_emulated_backend(device::Device& device,
 std::unique_ptr<kernels::Backend> make_emulated_backend(
     device::Device& device, std::unique_ptr<kernels::cuda::GroupedMatmul> grouped_matmul,
     int64_t widened_expert_bytes = kernels::gpu_widened_expert_bytes);
+/// With attention by wgmma.
+std::unique_ptr<kernels::Backend> make_emulated_backend(
+    device::Device& device, kernels::cuda::FoundWgmmaAttention wgmma,
+    std::unique_ptr<kernels::cuda::Sdpa> sdpa = nullptr);
 
 }  // namespace pecia::test

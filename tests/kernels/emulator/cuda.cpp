@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lib/base/core/error.hpp"
+#include "tests/kernels/emulator/wgmma.hpp"
 
 /// Leaves this stack, saving where it is, and goes on with another, in a tenth of the time of
 /// swapcontext, which asks the kernel each time. What a call must preserve on x86-64 is on the
@@ -55,7 +56,8 @@ struct Thread {
   std::unique_ptr<char[]> stack = std::make_unique<char[]>(stack_bytes);
   void* top;  ///< of the stack, while the thread does not run
   State state;
-  std::vector<std::vector<Copy>> copies;  ///< groups; the last is open
+  std::vector<std::vector<Copy>> copies;                 ///< groups; the last is open
+  std::vector<std::vector<std::function<void()>>> work;  ///< the same
 };
 
 struct alignas(128) WarpMemory {
@@ -119,6 +121,7 @@ void Block::run(int num_threads, int64_t shared_bytes, const std::function<void(
     thread.top = new_stack(thread.stack.get());
     thread.state = State::runs;
     thread.copies.assign(1, {});
+    thread.work.assign(1, {});
   }
   for (;;) {
     bool ran = false;
@@ -179,6 +182,17 @@ void run(const kernels::cuda::Grid& grid, const std::function<void()>& kernel) {
 unsigned char* dynamic_shared_memory() {
   return reinterpret_cast<unsigned char*>(block.shared.data());
 }
+constexpr uintptr_t shared_window = uintptr_t{1} << 18;  // what descriptors can name
+uint32_t shared_address_of(const void* data) {
+  return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(data) % shared_window);
+}
+const void* shared_memory_at(uint32_t address, size_t bytes) {
+  const auto begin = reinterpret_cast<uintptr_t>(dynamic_shared_memory());
+  const uintptr_t offset = (address - begin) % shared_window;
+  if (offset + bytes > block.shared.size() * sizeof(WarpMemory))
+    fail<InvalidArgument>("an address {:x} outside of the block's shared memory", address);
+  return dynamic_shared_memory() + offset;
+}
 void block_barrier() {
   block.wait(State::waits_for_block);
 }
@@ -207,6 +221,20 @@ void finish_copies(int groups_left) {
       else
         std::memcpy(copy.to, copy.from, copy.bytes);
     }
+    groups.erase(groups.begin());
+  }
+}
+
+void work_later(std::function<void()> work) {
+  block.threads[block.current].work.back().push_back(std::move(work));
+}
+void end_work_group() {
+  block.threads[block.current].work.emplace_back();
+}
+void finish_work(int groups_left) {
+  auto& groups = block.threads[block.current].work;
+  while (static_cast<int>(groups.size()) - 1 > groups_left) {
+    for (const auto& work : groups.front()) work();
     groups.erase(groups.begin());
   }
 }

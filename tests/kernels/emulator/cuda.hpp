@@ -45,6 +45,10 @@ void run(const kernels::cuda::Grid& grid, const std::function<void()>& kernel);
 void note_launch(const void* kernel, const kernels::cuda::Grid& grid);
 
 unsigned char* dynamic_shared_memory();
+/// The low bits of an address in shared memory, and the other way round; `bytes` that begin at no
+/// byte of the block's shared memory throw.
+uint32_t shared_address_of(const void* data);
+const void* shared_memory_at(uint32_t address, size_t bytes);
 void block_barrier();
 /// Returns when all lanes of the warp have called it; each has then seen the others' writes to
 /// `warp_memory`, 4 KiB shared by the warp.

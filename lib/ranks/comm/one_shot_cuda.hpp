@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "lib/base/device/device.hpp"
+#include "lib/ranks/comm/communicator.hpp"
+#include "lib/ranks/comm/one_shot.hpp"
+#include "lib/ranks/comm/one_shot_layout.hpp"
+
+namespace pecia::comm {
+
+/// Collective over `host`, which outlives the result: maps memory of each rank's GPU into all ranks'
+/// processes (CUDA's IPC). There are no sums where a rank cannot, or `most_bytes` is 0. Ending the
+/// result is collective, too, except while an exception is under way.
+FoundOneShot find_one_shot_of_cuda(Communicator& host, device::Device& device, int64_t most_bytes);
+
+/// Launches the kernel for values of fp32 or bf16.
+void launch_one_shot(const OneShotParams& params, DType dtype, device::Stream& stream);
+
+}  // namespace pecia::comm
