@@ -147,8 +147,8 @@ void validate(const RouteArgs& args) {
   }
   PECIA_CHECK(groups >= 1 && groups <= most_expert_groups && kept >= 1 && kept <= groups,
               "{} of {} groups of experts", kept, groups);
-  PECIA_CHECK(groups == 1 || (experts % groups == 0 && experts / groups >= 2 &&
-                              k <= experts / groups * kept),
+  PECIA_CHECK(groups == 1 ||
+                  (experts % groups == 0 && experts / groups >= 2 && k <= experts / groups * kept),
               "{} of {} experts, of {} of {} groups", k, experts, kept, groups);
 }
 

@@ -41,13 +41,14 @@ HWY_INLINE V gated(D d, V gate, V up, const Activation& activation) {
 
 /// The last columns are computed as vectors too: a column's bits do not depend on where it stands.
 template <Kind kind>
-HWY_INLINE void gate_some(const float* gate, const float* up, int64_t count, const Activation& activation,
-                          float* out) {
+HWY_INLINE void gate_some(const float* gate, const float* up, int64_t count,
+                          const Activation& activation, float* out) {
   const hn::ScalableTag<float> d;
   constexpr int64_t lanes = hn::MaxLanes(d);
   const int64_t whole = count / lanes * lanes;
   for (int64_t i = 0; i < whole; i += lanes)
-    hn::StoreU(gated<kind>(d, hn::LoadU(d, gate + i), hn::LoadU(d, up + i), activation), d, out + i);
+    hn::StoreU(gated<kind>(d, hn::LoadU(d, gate + i), hn::LoadU(d, up + i), activation), d,
+               out + i);
   if (whole == count) return;
   HWY_ALIGN float last_gate[lanes] = {}, last_up[lanes] = {};
   std::copy(gate + whole, gate + count, last_gate);
@@ -76,8 +77,7 @@ void gate_rows(const GatedActivationArgs& args, int64_t begin, int64_t end) {
     const auto* gate = static_cast<const float*>(args.gate.row(t));
     const auto* up = static_cast<const float*>(args.up.row(t));
     if (args.out.dtype() == DType::bf16)
-      gate_to_bf16<kind>(gate, up, width, args.activation,
-                         static_cast<uint16_t*>(args.out.row(t)));
+      gate_to_bf16<kind>(gate, up, width, args.activation, static_cast<uint16_t*>(args.out.row(t)));
     else
       gate_some<kind>(gate, up, width, args.activation, static_cast<float*>(args.out.row(t)));
   }

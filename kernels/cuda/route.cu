@@ -23,9 +23,7 @@ struct Keys {
   const float* bias;  ///< or null
   SigmoidRouting sigmoid;
 
-  __device__ __forceinline__ float score(float logit) const {
-    return 1.0f / (1.0f + expf(-logit));
-  }
+  __device__ __forceinline__ float score(float logit) const { return 1.0f / (1.0f + expf(-logit)); }
   /// What is compared.
   __device__ __forceinline__ float operator()(float logit, int64_t expert) const {
     if (routing != Routing::sigmoid) return logit;

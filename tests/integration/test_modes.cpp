@@ -172,18 +172,16 @@ TEST_P(LongPasses, GiveInEveryModeWhatOneRankGives) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, EveryModel,
-                         testing::Values("llama-gqa-fp32", "llama-mha-tied", "llama-mqa",
-                                         "llama-biases", "qwen2-biases", "qwen3-qknorm-tied",
-                                         "mistral-window16", "ministral3-temperature",
-                                         "internlm2-dynamic-bias", "glm-partial-rope",
-                                         "granite-multipliers", "smollm3-nope", "phi3-longrope",
-                                         "olmo2-postnorm", "olmo3-window-yarn", "gemma3-windows",
-                                         "qwen3moe-norm-dense", "qwen3moe-raw-step2",
-                                         "mixtral-window16", "olmoe-qknorm", "gptoss-bf16",
-                                         "gptoss-mxfp4", "apertus-xielu", "glm4moe-groups",
-                                         "minimaxm2-allheads", "afmoe-gates"),
-                         name_of_model);
+INSTANTIATE_TEST_SUITE_P(
+    Families, EveryModel,
+    testing::Values("llama-gqa-fp32", "llama-mha-tied", "llama-mqa", "llama-biases", "qwen2-biases",
+                    "qwen3-qknorm-tied", "mistral-window16", "ministral3-temperature",
+                    "internlm2-dynamic-bias", "glm-partial-rope", "granite-multipliers",
+                    "smollm3-nope", "phi3-longrope", "olmo2-postnorm", "olmo3-window-yarn",
+                    "gemma3-windows", "qwen3moe-norm-dense", "qwen3moe-raw-step2",
+                    "mixtral-window16", "olmoe-qknorm", "gptoss-bf16", "gptoss-mxfp4",
+                    "apertus-xielu", "glm4moe-groups", "minimaxm2-allheads", "afmoe-gates"),
+    name_of_model);
 
 INSTANTIATE_TEST_SUITE_P(Families, LongPasses,
                          testing::Values("llama-gqa-fp32", "qwen3-qknorm-tied", "olmo3-window-yarn",

@@ -91,6 +91,7 @@ INSTANTIATE_TEST_SUITE_P(Goldens, RecentTokens,
                          testing::Values(std::tuple("gemma3-windows", DType::fp32),
                                          std::tuple("gemma3-windows", DType::fp8),
                                          std::tuple("gptoss-bf16", DType::fp32),
+                                         std::tuple("afmoe-gates", DType::fp32),
                                          std::tuple("mistral-window16", DType::fp32)),
                          [](const auto& param) {
                            std::string text = std::get<0>(param.param) + std::string("_") +

@@ -107,7 +107,8 @@ TEST_P(EveryModel, AnswersWithTheBitsOfARequestAlone) {
   expect_same_bits(run_joined(requests, shared, settings), wanted);
 }
 
-INSTANTIATE_TEST_SUITE_P(Goldens, EveryModel, testing::Values("llama-gqa-fp32", "mistral-window16"),
+INSTANTIATE_TEST_SUITE_P(Goldens, EveryModel,
+                         testing::Values("llama-gqa-fp32", "mistral-window16", "afmoe-gates"),
                          [](const auto& param) {
                            std::string text = param.param;
                            std::replace(text.begin(), text.end(), '-', '_');

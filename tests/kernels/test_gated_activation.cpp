@@ -135,9 +135,8 @@ TEST_P(GatedActivation, IsRoundedOnceToTheOperandsType) {
 
 /// As of the same numbers in fp32.
 TEST_P(GatedActivation, ReadsRoundedProducts) {
-  for (const auto activation :
-       {kernels::Activation::silu, kernels::Activation::gelu_tanh, kernels::Activation::clamped,
-        kernels::Activation::sigmoid})
+  for (const auto activation : {kernels::Activation::silu, kernels::Activation::gelu_tanh,
+                                kernels::Activation::clamped, kernels::Activation::sigmoid})
     for (const int64_t width : {7, 64, 1001})
       for (const int64_t gap : {0, 3, 8}) {
         SCOPED_TRACE(testing::Message() << width << " columns, gap " << gap);

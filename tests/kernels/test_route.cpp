@@ -28,10 +28,11 @@ class Route : public testing::TestWithParam<std::string> {
                        const kernels::SigmoidRouting& sigmoid) {
     const int64_t rows = logits.view().rows();
     Choice choice{std::vector<int32_t>(rows * k, -1), std::vector<float>(rows * k, -1.0f)};
-    device.backend->route({logits.view(), TensorView(choice.chosen.data(), DType::int32, {rows, k}),
-                           TensorView(choice.weights.data(), DType::fp32, {rows, k}),
-                           Routing::sigmoid, bias == nullptr ? TensorView() : bias->view(), sigmoid},
-                          device.stream);
+    device.backend->route(
+        {logits.view(), TensorView(choice.chosen.data(), DType::int32, {rows, k}),
+         TensorView(choice.weights.data(), DType::fp32, {rows, k}), Routing::sigmoid,
+         bias == nullptr ? TensorView() : bias->view(), sigmoid},
+        device.stream);
     return choice;
   }
 
@@ -102,9 +103,9 @@ TEST_P(Route, ChoosesByScoreAndBiasAndWeighsByScoreAlone) {
   const Choice normed = choose(device_, logits, 2, &bias, {.scale = 2.5f});
   EXPECT_EQ(normed.chosen, (std::vector<int32_t>{3, 2}));
   const float sum = sigmoid(-3) + sigmoid(1);
-  EXPECT_TRUE(all_close(
-      normed.weights,
-      std::vector<float>{2.5f * sigmoid(-3) / sum, 2.5f * sigmoid(1) / sum}, 0, 1e-6));
+  EXPECT_TRUE(all_close(normed.weights,
+                        std::vector<float>{2.5f * sigmoid(-3) / sum, 2.5f * sigmoid(1) / sum}, 0,
+                        1e-6));
   const Choice raw = choose(device_, logits, 2, nullptr, {.normed = false});
   EXPECT_EQ(raw.chosen, (std::vector<int32_t>{1, 2}));
   EXPECT_TRUE(all_close(raw.weights, std::vector<float>{sigmoid(2), sigmoid(1)}, 0, 1e-6));
@@ -155,8 +156,8 @@ TEST_P(Route, BySigmoidsBreaksOnlyTheRowsThatHoldNaNOrInfinity) {
 TEST_P(Route, RefusesGroupsThatDoNotFit) {
   Tensor logits = Tensor::filled({1, 6}, 0);
   for (const kernels::SigmoidRouting& sigmoid :
-       {kernels::SigmoidRouting{4, 1}, kernels::SigmoidRouting{6, 3},
-        kernels::SigmoidRouting{3, 1}, kernels::SigmoidRouting{2, 3}})
+       {kernels::SigmoidRouting{4, 1}, kernels::SigmoidRouting{6, 3}, kernels::SigmoidRouting{3, 1},
+        kernels::SigmoidRouting{2, 3}})
     EXPECT_THROW(choose(device_, logits, 3, nullptr, sigmoid), InvalidArgument);
 }
 

@@ -22,7 +22,7 @@ ModelConfig mixture(const std::string& type, const std::string& keys = "{}") {
                  {"hidden_size", 64},        {"intermediate_size", 96},
                  {"num_hidden_layers", 4},   {"num_attention_heads", 4},
                  {"num_key_value_heads", 2}, {"max_position_embeddings", 8192}};
-  if (type != "mixtral" && type != "olmoe" && type != "gpt_oss" && type != "minimax_m2")
+  if (type == "qwen3_moe" || type == "glm4_moe" || type == "afmoe")
     config["moe_intermediate_size"] = 40;
   config.merge_patch(json::parse(keys));
   return parse_config(config.dump(), "config.json");
@@ -167,7 +167,9 @@ TEST(MinimaxM2, TakesTransformersDefaultsAndTheRotatedDimensions) {
   EXPECT_EQ(config.rope.rotary_dim, 128);
   EXPECT_EQ(mixture("minimax_m2", R"({"rotary_dim": 64})").rope.rotary_dim, 64);
   EXPECT_EQ(mixture("minimax_m2", R"({"rope_parameters": {"rope_type": "default",
-      "rope_theta": 5e6, "partial_rotary_factor": 0.25}})").rope.rotary_dim, 32);
+      "rope_theta": 5e6, "partial_rotary_factor": 0.25}})")
+                .rope.rotary_dim,
+            32);
 }
 
 TEST(Afmoe, RotatesLayersWithAWindowOnly) {
@@ -188,6 +190,18 @@ TEST(Afmoe, RotatesLayersWithAWindowOnly) {
   EXPECT_EQ(config.num_kv_heads, 2);
 }
 
+TEST(Afmoe, IsRefusedWithoutAWindow) {
+  const std::string text = R"({"model_type": "afmoe", "vocab_size": 100, "hidden_size": 64,
+      "intermediate_size": 96, "moe_intermediate_size": 40, "num_hidden_layers": 4,
+      "num_attention_heads": 4, "max_position_embeddings": 8192, "sliding_window": null})";
+  try {
+    parse_config(text, "config.json");
+    FAIL() << "it is accepted";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("sliding_window is null, but only layers with a window"));
+  }
+}
+
 TEST(Parameters, CountSharedExpertsDenseLayersBiasesAndGates) {
   const ModelConfig glm = mixture("glm4_moe", R"({"n_routed_experts": 6, "num_experts_per_tok": 2,
       "n_shared_experts": 2})");
@@ -195,8 +209,8 @@ TEST(Parameters, CountSharedExpertsDenseLayersBiasesAndGates) {
   const int64_t expert = 3 * 64 * 40, dense = 3 * 64 * 96, rest = 64 + 2 * 100 * 64;
   EXPECT_EQ(glm.parameters(), 4 * attention + dense + 3 * (6 * 64 + 6 + 8 * expert) + rest);
   EXPECT_EQ(glm.active_parameters(), glm.parameters() - 3 * 4 * expert);
-  EXPECT_EQ(glm.flops_per_token(), 2.0 * (4 * 64 * (2 * 64 + 2 * 32) + dense +
-                                          3 * (6 * 64 + 4 * expert) + 100 * 64));
+  EXPECT_EQ(glm.flops_per_token(),
+            2.0 * (4 * 64 * (2 * 64 + 2 * 32) + dense + 3 * (6 * 64 + 4 * expert) + 100 * 64));
   const ModelConfig afmoe = mixture("afmoe", R"({"head_dim": 16, "num_shared_experts": 0})");
   EXPECT_EQ(afmoe.parameters(), 4 * (attention + 64 * 64 + 2 * 16 + 2 * 64) + dense +
                                     3 * (64 * 64 + 64 + 64 * expert) + rest);
@@ -277,7 +291,6 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"minimax_m2", R"({"rotary_dim": 256})", {"rotary_dim is 256"}},
         Broken{"afmoe", R"({"score_func": "softmax"})", {"score_func"}},
         Broken{"afmoe", R"({"route_norm": false})", {"route_norm"}},
-        Broken{"afmoe", R"({"sliding_window": null})", {"sliding_window", "rotate"}},
         Broken{"qwen3_moe", R"({"routed_scaling_factor": 2.5})", {"routed_scaling_factor"}},
         Broken{"qwen3_moe", R"({"n_shared_experts": 1})", {"n_shared_experts", "share"}},
         Broken{"gpt_oss",

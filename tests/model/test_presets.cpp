@@ -47,6 +47,24 @@ TEST(ModelPresets, HaveAsManyParametersAsTheirNamesSay) {
   EXPECT_GE(config_of_preset_or_folder("glm-4-9b-1m").max_positions, 1'000'000);
 }
 
+/// Counted by hand from shapes of tensors. Files with a layer for drafts hold more.
+TEST(ModelPresets, OfSigmoidRoutersCountEveryTensor) {
+  const int64_t hidden = 4096, expert = 3 * hidden * 1408, heads = (2 * 96 + 2 * 8) * 128;
+  const int64_t biases = (96 + 2 * 8) * 128;
+  EXPECT_EQ(config_of_preset_or_folder("glm-4.5-air").parameters(),
+            46 * (hidden * heads + biases + 2 * hidden) + 3 * hidden * 10944 +
+                45 * (129 * expert + 128 * hidden + 128) + hidden + 2 * 151552 * hidden);
+  const int64_t width = 3072, of_heads = (2 * 48 + 2 * 8) * 128, norms = (48 + 8) * 128;
+  EXPECT_EQ(
+      config_of_preset_or_folder("minimax-m2").parameters(),
+      62 * (width * of_heads + norms + 2 * width + 256 * 3 * width * 1536 + 256 * width + 256) +
+          width + 2 * 200064 * width);
+  // A token meets 8 experts and the shared one, and its row of the embedding is looked up.
+  EXPECT_EQ(config_of_preset_or_folder("glm-4.5-air").flops_per_token(),
+            2.0 * (46 * hidden * heads + 3 * hidden * 10944 + 45 * (9 * expert + 128 * hidden) +
+                   151552 * hidden));
+}
+
 std::string refusal(const std::string& name) {
   try {
     config_of_preset_or_folder(name);

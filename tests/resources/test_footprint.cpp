@@ -36,6 +36,15 @@ TEST(WeightFootprint, CountsExpertsAsTheyAreHeld) {
   EXPECT_EQ(code_use(job_of({"model.dtype=int8"}), config, 1, 1, false).kept, true);
 }
 
+TEST(WeightFootprint, CountsSharedExpertsGatesAndBiasesOfTheChoice) {
+  for (const char* name : {"glm4moe-groups", "minimaxm2-allheads", "afmoe-gates"}) {
+    const model::ModelConfig config = model::read_config(goldens / name);
+    EXPECT_EQ(weight_footprint(job_of({"backend=cpu"}), config, false).bytes,
+              model::Weights(config, io::Checkpoint(goldens / name), {}).resident_bytes())
+        << name;
+  }
+}
+
 /// In the words of the run that follows.
 TEST(WeightFootprint, NamesTheTypesThatAreHeld) {
   const model::ModelConfig config = model::read_config(goldens / "gptoss-mxfp4");

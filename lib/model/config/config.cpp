@@ -102,7 +102,8 @@ void refuse_unimplemented(const JsonSection& file, const FamilyTraits& traits) {
                                                      option.what));
   }
   for (const auto& [key, known] : traits.known_values)
-    if (const nlohmann::json* value = file.find(key); value && *value != nlohmann::json::parse(known))
+    if (const nlohmann::json* value = file.find(key);
+        value && *value != nlohmann::json::parse(known))
       file.refuse<Unsupported>(
           key, fmt::format("and only {} is implemented; use a model with it", known));
   if (const auto kinds = file.integers("attn_type_list", 0, INT32_MAX))

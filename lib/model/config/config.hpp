@@ -132,7 +132,7 @@ struct ModelConfig {
   bool mlp_bias = false;               ///< of dense feed-forwards
   bool expert_bias = false;            ///< on routers and experts
   bool attention_sinks = false;        ///< each head has a sink (attention::AttentionSteps)
-  bool attention_gate = false;  ///< sigmoid(gate · x) multiplies what heads give, before o
+  bool attention_gate = false;         ///< sigmoid(gate · x) multiplies what heads give, before o
   QkNorm qk_norm = QkNorm::none;
   bool norm_before = true, norm_after = false;  ///< where a layer's two blocks have RMS norms
   double norm_weight_offset = 0;  ///< what is added to stored weights of norms, in fp32

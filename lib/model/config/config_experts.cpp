@@ -34,8 +34,7 @@ kernels::SigmoidRouting read_sigmoid(const JsonSection& file, const FamilyTraits
   kernels::SigmoidRouting sigmoid;
   if (traits.routing_configurable) sigmoid.normed = file.flag("norm_topk_prob").value_or(true);
   if (!traits.route_scale_key.empty())
-    sigmoid.scale =
-        static_cast<float>(file.number(traits.route_scale_key, 1e-6, 1e6).value_or(1));
+    sigmoid.scale = static_cast<float>(file.number(traits.route_scale_key, 1e-6, 1e6).value_or(1));
   if (!traits.expert_groups) return sigmoid;
   const auto groups_at = [&](std::string_view key) {
     return static_cast<int>(file.integer(key, 1, kernels::most_expert_groups).value_or(1));
@@ -43,15 +42,16 @@ kernels::SigmoidRouting read_sigmoid(const JsonSection& file, const FamilyTraits
   sigmoid.groups = groups_at("n_group"), sigmoid.kept_groups = groups_at("topk_group");
   if (sigmoid.groups == 1) sigmoid.kept_groups = 1;
   if (experts.count % sigmoid.groups != 0 || experts.count / sigmoid.groups < 2)
-    file.refuse("n_group", fmt::format("but a layer has {} experts, which are no such groups of two "
-                                       "or more; correct one of them",
-                                       experts.count));
+    file.refuse("n_group",
+                fmt::format("but a layer has {} experts, which are no such groups of two "
+                            "or more; correct one of them",
+                            experts.count));
   const int64_t to_choose_from = experts.count / sigmoid.groups * sigmoid.kept_groups;
   if (sigmoid.kept_groups > sigmoid.groups || experts.per_token > to_choose_from)
-    file.refuse("topk_group", fmt::format("of {} groups of {} experts, but a token takes {} experts; "
-                                          "correct one of them",
-                                          sigmoid.groups, experts.count / sigmoid.groups,
-                                          experts.per_token));
+    file.refuse("topk_group",
+                fmt::format("of {} groups of {} experts, but a token takes {} experts; "
+                            "correct one of them",
+                            sigmoid.groups, experts.count / sigmoid.groups, experts.per_token));
   return sigmoid;
 }
 
@@ -59,10 +59,10 @@ kernels::SigmoidRouting read_sigmoid(const JsonSection& file, const FamilyTraits
 std::vector<bool> read_dense(const JsonSection& file, const FamilyTraits& traits, int64_t layers) {
   std::vector<bool> dense(layers);
   if (!traits.first_dense_key.empty())
-    std::fill_n(dense.begin(),
-                std::min(layers,
-                         file.integer(traits.first_dense_key, 0, max_model_layers).value_or(1)),
-                true);
+    std::fill_n(
+        dense.begin(),
+        std::min(layers, file.integer(traits.first_dense_key, 0, max_model_layers).value_or(1)),
+        true);
   if (!traits.mixes_dense_layers) return dense;
   const int64_t step = file.integer("decoder_sparse_step", 1, max_model_layers).value_or(1);
   for (int64_t layer = 0; layer < layers; ++layer) dense[layer] = (layer + 1) % step != 0;

@@ -119,7 +119,8 @@ std::vector<LayerConfig> read_pattern(const JsonSection& file, const FamilyTrait
                                       int64_t layers, int64_t max_positions) {
   const int64_t window = read_window(file, traits, max_positions);
   if (traits.rotates_windows_only && window == 0)
-    file.refuse("sliding_window", "but only layers with a window rotate in this model type; give it");
+    file.refuse("sliding_window",
+                "but only layers with a window rotate in this model type; give it");
   const auto types = file.texts("layer_types");
   const std::vector<int64_t> windows = types
                                            ? windows_of_types(file, traits, *types, layers, window)
@@ -130,8 +131,8 @@ std::vector<LayerConfig> read_pattern(const JsonSection& file, const FamilyTrait
     const bool local = traits.local_rope && windows[layer] > 0;
     const bool rotates = rotated[layer] && (windows[layer] > 0 || !traits.rotates_windows_only);
     pattern[layer] = {windows[layer], !rotates ? Rotation::none
-                                      : local         ? Rotation::local
-                                                      : Rotation::main};
+                                      : local  ? Rotation::local
+                                               : Rotation::main};
   }
   return pattern;
 }

@@ -238,8 +238,8 @@ void read_rope(const JsonSection& file, const FamilyTraits& traits, ModelConfig&
   config.rope.rotary_dim = static_cast<int64_t>(static_cast<double>(config.head_dim) *
                                                 partial.value_or(traits.partial_rotary_factor));
   if (!traits.rotary_dim_key.empty())
-    config.rope.rotary_dim = file.integer(traits.rotary_dim_key, 2, config.head_dim)
-                                 .value_or(config.rope.rotary_dim);
+    config.rope.rotary_dim =
+        file.integer(traits.rotary_dim_key, 2, config.head_dim).value_or(config.rope.rotary_dim);
   if (config.rope.rotary_dim < 2 || config.rope.rotary_dim % 2 != 0)
     fail<InputError>(
         "{}: {} of a head's {} dimensions rotate, which is not an even number above 0; "

@@ -58,7 +58,7 @@ struct FamilyTraits {
   double norm_weight_offset = 0;
   kernels::Activation activation = kernels::Activation::silu;
   kernels::RopePairs pairs;
-  bool partial_rotation;  ///< partial_rotary_factor is respected
+  bool partial_rotation;                 ///< partial_rotary_factor is respected
   std::string_view rotary_dim_key = "";  ///< key that gives the rotated dimensions of a head
   WindowRule windows;
   int64_t window_default;            ///< sliding_window when the key is absent (null: no window)
@@ -70,18 +70,18 @@ struct FamilyTraits {
   double local_theta = 0;                 ///< when that key is absent
   /// max_position_embeddings counts the positions of linear scaling already.
   bool length_is_scaled = false;
-  bool query_temperature = false;  ///< has RopeConfig::temperature_beta
-  int64_t original_length = 0;     ///< longrope's original_max_position_embeddings when absent
-  int64_t unrotated_period = 0;    ///< no_rope_layer_interval when absent; 0: all layers rotate
+  bool query_temperature = false;     ///< has RopeConfig::temperature_beta
+  int64_t original_length = 0;        ///< longrope's original_max_position_embeddings when absent
+  int64_t unrotated_period = 0;       ///< no_rope_layer_interval when absent; 0: all layers rotate
   bool rotates_windows_only = false;  ///< layers without a window do not rotate
-  bool multipliers = false;        ///< has granite's four multipliers
-  bool query_scalar = false;       ///< query_pre_attn_scalar^-½ multiplies scores
-  bool scales_embeddings = false;  ///< by sqrt(hidden)
-  std::string_view scales_key = "";  ///< key that enables that; empty: not configurable
+  bool multipliers = false;           ///< has granite's four multipliers
+  bool query_scalar = false;          ///< query_pre_attn_scalar^-½ multiplies scores
+  bool scales_embeddings = false;     ///< by sqrt(hidden)
+  std::string_view scales_key = "";   ///< key that enables that; empty: not configurable
   bool has_experts = false;
   int64_t num_experts = 0, experts_per_token = 0;  ///< when config.json omits them
-  std::string_view expert_count_key = "";  ///< empty: num_experts or num_local_experts
-  std::string_view expert_ffn_key = "";    ///< empty: the key is intermediate_size
+  std::string_view expert_count_key = "";          ///< empty: num_experts or num_local_experts
+  std::string_view expert_ffn_key = "";            ///< empty: the key is intermediate_size
   std::string_view shared_count_key = "";  ///< how many experts all tokens share, as one FFN
   int64_t shared_count = 0;                ///< when that key is absent
   std::string_view first_dense_key = "";   ///< how many first layers are dense; 1 when absent
@@ -92,9 +92,9 @@ struct FamilyTraits {
   bool mixes_dense_layers = false;    ///< by decoder_sparse_step and mlp_only_layers
   bool packed_experts = false;        ///< see packed_experts.hpp
   bool expert_bias = false, attention_sinks = false;
-  std::string_view draft_layers_key = "";   ///< ModelConfig::draft_layers
+  std::string_view draft_layers_key = "";     ///< ModelConfig::draft_layers
   std::vector<KnownValue> known_values = {};  ///< of keys that may be absent
-  bool always_scaled = false;  ///< the file must say how rope is scaled
+  bool always_scaled = false;                 ///< the file must say how rope is scaled
   /// model_type of checkpoints that hold such a model, in `text_config`, beside other parts.
   std::string_view outer_type = "";
 

@@ -10,7 +10,8 @@ FamilyTraits glm4_moe() {
   traits.architectures = {"Glm4MoeForCausalLM"};
   traits.examples = "GLM-4.5, GLM-4.5-Air, GLM-4.6, GLM-4.7";
   traits.beyond =
-      "a mixture of experts chosen by sigmoids and a bias, a shared expert, dense first layers; half "
+      "a mixture of experts chosen by sigmoids and a bias, a shared expert, dense first layers; "
+      "half "
       "of each head rotated";
   traits.rms_norm_eps = 1e-5;
   traits.partial_rotary_factor = 0.5;

@@ -51,7 +51,8 @@ void AttentionMixer::begin(const AttentionWeights& weights, int64_t num_rows,
                           ? products_.operand_type()
                           : DType::fp32;
   weights_ = &weights;
-  gate_ = weights.gate ? heads_in(gate_buffer_, DType::fp32, num_rows, *weights.gate) : TensorView();
+  gate_ =
+      weights.gate ? heads_in(gate_buffer_, DType::fp32, num_rows, *weights.gate) : TensorView();
   mixed_ = heads_in(mixed_buffer_, mixed, num_rows, weights.q);
   if (!fresh) make_heads(num_rows);
   q_norm_ = weights.q_norm, k_norm_ = weights.k_norm;
@@ -195,7 +196,8 @@ void AttentionMixer::project_output(int block, const TensorView& hidden,
   if (gate_) {
     const ScopedSpan span(compute_.recorder, "attention_gate", Kind::compute);
     compute_.backend.gated_activation(
-        {tensor_.block_of(flat(gate_), block), x, x, kernels::Activation::sigmoid}, compute_.stream);
+        {tensor_.block_of(flat(gate_), block), x, x, kernels::Activation::sigmoid},
+        compute_.stream);
   }
   const auto multiply = [&](const TensorView& to, Accumulate accumulate) {
     products_.linear("o_proj", x, weights_->o, to, accumulate,

@@ -70,11 +70,10 @@ int64_t Model::activation_bytes_per_row(const ModelConfig& config, DType gated) 
                              : 3 * size_of(gated);  // gate, up and their activation
   const int64_t dense = config.num_layers(FeedForward::dense) > 0 ? of_ffn * config.ffn : 0;
   const int64_t mixture =
-      config.experts
-          ? size_of(DType::fp32) *
-                    (config.experts->count + 2 * config.experts->per_token + config.hidden) +
-                of_ffn * config.experts->shared_ffn
-          : 0;
+      config.experts ? size_of(DType::fp32) * (config.experts->count +
+                                               2 * config.experts->per_token + config.hidden) +
+                           of_ffn * config.experts->shared_ffn
+                     : 0;
   return size_of(DType::fp32) * (rows + heads * config.head_dim + partial +
                                  LayerRotations::width(config) + squares + sinks + gate) +
          std::max(dense, mixture);

@@ -159,11 +159,10 @@ void Products::experts(const kernels::ExpertsArgs& args, std::span<const GatedFf
   const int64_t columns = weights.front().gate.out();
   const int64_t bytes =
       weights.front().gate.bytes() + weights.front().up.bytes() + weights.front().down.bytes();
-  const double of_shared = shared.down == nullptr
-                               ? 0
-                               : 2.0 * static_cast<double>(args.x.rows()) *
-                                     static_cast<double>(shared.down->in()) *
-                                     static_cast<double>(args.y.size(1));
+  const double of_shared = shared.down == nullptr ? 0
+                                                  : 2.0 * static_cast<double>(args.x.rows()) *
+                                                        static_cast<double>(shared.down->in()) *
+                                                        static_cast<double>(args.y.size(1));
   const ScopedSpan span(
       compute_.recorder, "experts", Kind::compute,
       static_cast<int64_t>(touched * static_cast<double>(bytes)) +

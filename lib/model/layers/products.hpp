@@ -38,7 +38,7 @@ class Products {
 
   /// The shared expert of the same rows, if there is one.
   struct SharedExpert {
-    TensorView activated;                ///< [rows, shared ffn], of activation(gate · x) ∘ up · x
+    TensorView activated;  ///< [rows, shared ffn], of activation(gate · x) ∘ up · x
     const LinearWeight* down = nullptr;  ///< null: there is none
   };
   /// kernels::experts by `weights`, which `args` lacks, and the shared expert; added to args.y if

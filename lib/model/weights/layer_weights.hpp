@@ -41,9 +41,9 @@ struct GatedFfnWeights {
 /// The weights of a mixture: logits of the experts are router · x, and each expert is a gated FFN.
 struct MixtureWeights {
   LinearWeight router;
-  std::vector<GatedFfnWeights> experts;  ///< all, or those that are dealt out to the rank
+  std::vector<GatedFfnWeights> experts;        ///< all, or those that are dealt out to the rank
   std::optional<GatedFfnWeights> shared = {};  ///< the expert that every row takes, with weight 1
-  TensorView choice_bias = {};  ///< RouteArgs::bias, whole on every rank, or absent
+  TensorView choice_bias = {};                 ///< RouteArgs::bias, whole on every rank, or absent
 };
 
 struct LayerWeights {

@@ -136,7 +136,8 @@ void WeightLoader::refuse_left_over(int64_t layers) const {
   std::vector<std::string> left_over = checkpoint_.names();
   const bool has_other_parts = model_ != model_prefix;
   std::erase_if(left_over, [&](const std::string& name) {
-    return used.contains(name) || ignored_.contains(name) || is_harmless(name) || (has_other_parts && is_of_images(name));
+    return used.contains(name) || ignored_.contains(name) || is_harmless(name) ||
+           (has_other_parts && is_of_images(name));
   });
   if (left_over.empty()) return;
   const std::string& name = left_over.front();

@@ -22,8 +22,8 @@ struct WeightNames {
   std::string_view gate, up;
   std::string_view gate_up;  ///< rows of gate above rows of up
   std::string_view down;
-  std::string_view xielu = "";   ///< constants of the activation; empty: there is a gate
-  std::string_view sinks = "";   ///< without ".weight"
+  std::string_view xielu = "";           ///< constants of the activation; empty: there is a gate
+  std::string_view sinks = "";           ///< without ".weight"
   std::string_view attention_gate = "";  ///< empty if the family has none
   std::string_view router = "";          ///< of experts
   std::string_view choice_bias = "";     ///< of the router, with the whole name; empty: none

@@ -61,7 +61,7 @@ struct ModelShape {
   int64_t hidden = 1, head_dim = 1;
   /// Columns of the feed-forwards in an average layer, those of all experts; 0: as many as ffn.
   int64_t all_ffn = 0;
-  int64_t experts = 0;    ///< of a layer with experts; 0: there is none
+  int64_t experts = 0;  ///< of a layer with experts; 0: there is none
   /// What the columns of dense feed-forwards and of shared experts have in common, which TP cuts also
   /// where experts are dealt out; 0: there are none.
   int64_t dense_ffn = 0;

@@ -34,6 +34,9 @@ WeightFootprint weight_footprint(const job::Job& job, const model::ModelConfig& 
     found.bytes += count * role.out(config) *
                    (resident_row_bytes(config, type, columns) - row_bytes(plain, columns));
   }
+  if (config.experts && config.experts->choice_bias)  // Residence makes fp32 of it
+    found.bytes += config.num_layers(model::FeedForward::experts) * config.experts->count *
+                   (size_of(DType::fp32) - size_of(plain));
   const DType of_layers = resident_type(config, model::MatrixKind::q, plain, quantize, codes);
   found.types = quantize != model::Quantize::nothing
                     ? std::string(name_of(dtype_of(*job.model.dtype)))

@@ -22,7 +22,9 @@ double activated(Activation activation, double gate, double up) {
              (1 + std::tanh(std::sqrt(2 / M_PI) * (gate + 0.044715 * gate * gate * gate))) * up;
     case Activation::Kind::clamped:
       if (gate > activation.limit) gate = activation.limit;
-      up = up > activation.limit ? activation.limit : up < -activation.limit ? -activation.limit : up;
+      up = up > activation.limit    ? activation.limit
+           : up < -activation.limit ? -activation.limit
+                                    : up;
       return gate / (1 + std::exp(-activation.slope * gate)) * (1 + up);
     case Activation::Kind::sigmoid:
       return up / (1 + std::exp(-gate));
