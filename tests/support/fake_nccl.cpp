@@ -33,30 +33,26 @@ class OfBlock : public comm::Nccl::Registration {
   const std::byte* end_;
 };
 
-/// Sums in the order of ranks, whose calls of all ranks are the same.
+/// Sums in the order of FakeNccl's, so that steps have the same bits with and without graphs. The
+/// order of ranks is tested with the kernel (test_one_shot.cpp).
 class FakeOneShot : public comm::OneShot {
  public:
+  /// `host` has the ranks in the order of sums.
   FakeOneShot(std::unique_ptr<comm::Communicator> host, int64_t most_bytes)
-      : host_(std::move(host)), most_bytes_(most_bytes) {}
+      : host_(std::move(host)),
+        collectives_(
+            host_->make_collectives(std::vector<int>(host_->size(), 0), comm::SumOrder::tree)),
+        most_bytes_(most_bytes) {}
   int64_t most_bytes() const override { return most_bytes_; }
   void all_reduce(const comm::Addends& values, device::Stream& stream) override {
-    submit(stream, [this, values] {
-      const auto all = host_->all_gather(values.bytes());
-      for (const auto& of_rank : all)
-        PECIA_CHECK(of_rank.size() == values.bytes().size(), "{} bytes in one shot with {}",
-                    values.bytes().size(), of_rank.size());
-      for (int64_t i = 0; i < values.count(); ++i) {
-        float sum = 0;
-        for (const auto& of_rank : all) sum += load_as_float(of_rank.data(), values.dtype(), i);
-        store_from_float(values.data(), values.dtype(), i, sum);
-      }
-    });
+    submit(stream, [this, values] { collectives_->start_all_reduce(values)->wait(); });
   }
   std::string asynchronous_error() override { return ""; }
   void abort() noexcept override {}
 
  private:
   std::unique_ptr<comm::Communicator> host_;
+  std::unique_ptr<comm::Collectives> collectives_;
   int64_t most_bytes_;
 };
 
@@ -169,7 +165,9 @@ class FakeNccl : public comm::Nccl {
   comm::FoundOneShot find_one_shot(comm::Communicator&, device::Device&,
                                    int64_t most_bytes) override {
     if (most_bytes <= 0) return {nullptr, "a ring takes less time"};
-    return {std::make_unique<FakeOneShot>(host_->split(0, host_->rank()), most_bytes), ""};
+    return {
+        std::make_unique<FakeOneShot>(host_->split(0, place_in_sums(host_->rank())), most_bytes),
+        ""};
   }
   std::string asynchronous_error() override { return ""; }
   void abort() noexcept override {}

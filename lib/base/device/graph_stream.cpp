@@ -51,7 +51,16 @@ void GraphStream::drop_step() {
 }
 
 bool GraphStream::hold_back(JointRanks& ranks, const JointWork& work) {
-  if (!in_step_ || !ranks.why_not().empty()) return false;
+  if (!in_step_) return false;
+  if (!ranks.why_not().empty()) {
+    // Other ranks may have held back more works when all gave up; these are done alike everywhere.
+    ranks.add_work(work.words);
+    if (ranks.is_open()) return false;
+    end_segment();
+    work.enqueue();
+    ranks.enqueued();
+    return true;
+  }
   // NCCL warns of deadlocks where graphs have several groups.
   if (joint_ != nullptr && joint_ != &ranks) end_segment();
   ranks.add_work(work.words);
