@@ -309,7 +309,7 @@ phase_D() {
   step "NCCL, 2 ranks" 20 "${in_shell[@]}" over_nccl 2 test_requests --gtest_filter="*RaggedBatch*llama_gqa*"
   step "exchanges and sums in graphs, 2 ranks" 25 "${in_shell[@]}" over_nccl 2 test_rank_steps \
     --gtest_filter="*TensorParallel*:*ComeAgain*"
-  step "the same with sums by NCCL" 20 env PECIA_CUDA_ONE_SHOT=0 "${in_shell[@]}" over_nccl 2 test_rank_steps \
+  step "the same with sums through peer memory" 20 env PECIA_CUDA_ONE_SHOT=1 "${in_shell[@]}" over_nccl 2 test_rank_steps \
     --gtest_filter="*TensorParallel*"
   step "modes over NCCL, 2 ranks" 40 "${in_shell[@]}" over_nccl 2 test_modes --gtest_filter="*EveryModel*llama_gqa*"
   step "modes over NCCL, 4 ranks" 50 "${in_shell[@]}" over_nccl 4 test_modes --gtest_filter="*EveryModel*llama_gqa*"
@@ -326,7 +326,7 @@ phase_D() {
     local decode=(pecia-bench decode --backend cuda --allow-gpu-sharing nccl --model "$two" --json "$results" --runs 2
       --tp 2 --contexts 4096 --batches 1,16)
     step "decode, TP 2" 12 "${in_shell[@]}" over_nccl 2 "${decode[@]}"
-    step "decode, TP 2, sums by NCCL" 12 env PECIA_CUDA_ONE_SHOT=0 "${in_shell[@]}" over_nccl 2 "${decode[@]}"
+    step "decode, TP 2, sums through peer memory" 12 env PECIA_CUDA_ONE_SHOT=1 "${in_shell[@]}" over_nccl 2 "${decode[@]}"
     step "a killed rank is named" 18 "${in_shell[@]}" one_killed pecia-bench decode --backend cuda \
       --allow-gpu-sharing nccl --model "$two" --contexts 4096 --batches 4 --runs 1 --steps 20000
   fi

@@ -19,9 +19,10 @@ constexpr const char* variable = "PECIA_CUDA_GRAPHS";
 
 }  // namespace
 
-bool is_switched_on(const char* name, const char* what) {
+bool is_switched_on(const char* name, const char* what, bool otherwise) {
   const char* const text = std::getenv(name);
-  if (text == nullptr || std::string_view(text) == "1") return true;
+  if (text == nullptr) return otherwise;
+  if (std::string_view(text) == "1") return true;
   if (std::string_view(text) != "0")
     fail<InputError>("{} is '{}'; it is 0 (no {}) or 1", name, text, what);
   return false;

@@ -46,9 +46,9 @@ struct GraphCounts {
   }
 };
 
-/// Tells whether a variable of the environment is absent or 1, and not 0. Throws InputError for
-/// another value; its message says that 0 means no `what`.
-bool is_switched_on(const char* name, const char* what);
+/// Tells whether a variable of the environment is 1, and not 0; `otherwise` where it is absent. Throws
+/// InputError for another value; its message says that 0 means no `what`.
+bool is_switched_on(const char* name, const char* what, bool otherwise = true);
 
 class GraphStream : public Stream {
  public:

@@ -154,8 +154,9 @@ class CudaOneShot : public OneShot {
 
 FoundOneShot find_one_shot_of_cuda(Communicator& host, device::Device& device, int64_t most_bytes) {
   std::string why_not;
-  if (!device::is_switched_on(one_shot_switch, "sums through peer memory"))
-    why_not = fmt::format("{}=0", one_shot_switch);
+  // Off until a machine has shown that it is right and faster there.
+  if (!device::is_switched_on(one_shot_switch, "sums through peer memory", false))
+    why_not = fmt::format("{} is not 1", one_shot_switch);
   else if (host.size() > most_one_shot_ranks)
     why_not = fmt::format("more than {} ranks", most_one_shot_ranks);
   else if (most_bytes <= 0)
