@@ -231,6 +231,9 @@ void add_totals(const std::vector<RankFacts>& ranks, job::Arrivals arrivals,
       kv.demand->blocks += totals.demand.blocks;
       kv.demand->parked += totals.demand.parked;
       kv.demand->parked_tokens += totals.demand.parked_tokens;
+      kv.demand->moved += totals.demand.moved;
+      kv.demand->moved_tokens += totals.demand.moved_tokens;
+      kv.demand->scale_ups += totals.demand.scale_ups;
       kv.demand->forgotten += totals.demand.forgotten;
       kv.demand->reread_tokens += totals.demand.reread_tokens;
       kv.demand->park_s = std::max(kv.demand->park_s, totals.park_s);
@@ -346,7 +349,7 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
                   .weight_bytes = facts.weight_bytes,
                   .max_sequences = resources.max_sequences,
                   .max_batch_tokens = resources.max_batch_tokens};
-  if (schedule::on_demand(facts.job, resources)) report.kv.demand.emplace();
+  if (schedule::on_demand(facts.job)) report.kv.demand.emplace();
   report.tbt_goal_s = facts.job.batch.objective.tbt_s;
   if (resources.elastic)
     report.elastic =

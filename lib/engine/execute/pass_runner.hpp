@@ -61,6 +61,7 @@ class PassRunner {
   using Evaluate = std::function<void(const TensorView& hidden, const Tile& tile)>;
 
   void forget(int64_t sequence);
+  void make_room_for(const schedule::KvSaveOrder& order);
   double begin(const schedule::Plan& plan);
   double resize(const schedule::Plan& plan);
 

@@ -17,7 +17,7 @@ parallel::RingShape ring_shape(const model::ModelConfig& config,
 double query_bytes_per_row(const model::ModelConfig& config, const resources::Resources& resources);
 
 /// Whether sequences get memory as they grow (kv.admission).
-bool on_demand(const job::Job& job, const resources::Resources& resources);
+bool on_demand(const job::Job& job);
 
 /// What job, model and resources say of the limits. Rates, times, tokenizer and grammars are left to
 /// the caller.

@@ -239,8 +239,7 @@ std::vector<Field> make_schema() {
             auto_or(word<KvAdmission>(
                 {{"reserve", KvAdmission::reserve}, {"demand", KvAdmission::demand}})),
             "Slots that a sequence begins with; reserve: for its longest answers; demand: for what "
-            "answers have needed so far, and more as it grows, while others yield; auto: demand, "
-            "with cp: elastic reserve."),
+            "answers have needed so far, and more as it grows, while others yield; auto: demand."),
       field("kv.park", PECIA_MEMBER(kv.park),
             auto_or(word<KvPark>(
                 {{"host", KvPark::host}, {"disk", KvPark::disk}, {"off", KvPark::off}})),
