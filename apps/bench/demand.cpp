@@ -3,8 +3,10 @@
 /// longest length reserved, with memory on demand, and with the lengths known from the start. The
 /// scheduler is the real one; the passes last as long as a model says, and nothing is computed.
 ///
-/// The machine is an H100 with Llama 3.1 8B in bf16. Answers have lognormal lengths. So it shows
-/// ratios between policies of this program, and is no measurement of any machine.
+/// The same with several GPUs whose teams change, for both of their schedulers.
+///
+/// The machine is an H100 with Llama 3.1 8B in bf16, or some of them with NVLink. Answers have lognormal
+/// lengths. So it shows ratios between policies of this program, and is no measurement of any machine.
 
 #include <algorithm>
 #include <array>
@@ -21,6 +23,7 @@ namespace {
 struct DemandOptions {
   int64_t requests = 512, prompt_tokens = 2000, median = 300, most = 4096, sequences = 256;
   int64_t parking_gbs = 25;  ///< of keys that are parked or come back
+  int64_t instances = 4;     ///< of teams that change
   bool forgets = false;      ///< nothing is parked
   double sigma = 0.7;        ///< of the logarithm of lengths
   std::vector<double> shares = {0.125, 0.25, 0.5, 1};
@@ -31,14 +34,22 @@ struct Gpu {
   static constexpr double layers = 32, hidden = 4096, weight_bytes = 16e9, row_flops = 16e9;
   static constexpr double token_bytes = 131072, pair_flops = 4 * layers * hidden;
   static constexpr double flops = 0.6 * 989e12, memory = 0.8 * 3.35e12;
+  static constexpr double message_s = 10e-6, link = 0.8 * 450e9;
+  /// Queries in bf16, and partial outputs with the log-sums of 32 heads.
+  static constexpr double query_bytes = layers * (2 * 2 * hidden + 4 * 32);
 };
 
-schedule::TeamTimes times_of_gpu() {
+schedule::TeamTimes times_of_gpus(int instances) {
   const double pass_s = Gpu::weight_bytes / Gpu::memory, row_s = Gpu::row_flops / Gpu::flops;
   return {{schedule::RateFit({pass_s, row_s, Gpu::pair_flops / Gpu::flops}),
            schedule::RateFit({pass_s, row_s, Gpu::token_bytes / Gpu::memory})},
-          {.message_s = 0, .bytes_per_second = 1, .kv_bytes_per_token = Gpu::token_bytes},
-          1};
+          {.message_s = Gpu::message_s,
+           .bytes_per_second = Gpu::link,
+           .kv_bytes_per_token = Gpu::token_bytes,
+           .query_bytes_per_row = Gpu::query_bytes,
+           .layers = static_cast<int>(Gpu::layers),
+           .hides_keys = true},
+          instances};
 }
 
 std::vector<schedule::SimulatedRequest> requests_of(const DemandOptions& options, bool known) {
@@ -67,13 +78,46 @@ constexpr std::array<Policy, 4> policies{{{"reserve", false, false},
                                           {"lengths known", false, true},
                                           {"demand, lengths known", true, true}}};
 
+/// Who makes the passes: one GPU, or teams of several.
+struct Makers {
+  const char* name;
+  bool elastic = false;
+  job::TeamScheduler scheduler = job::TeamScheduler::greedy;
+};
+constexpr std::array<Makers, 3> all_makers{
+    {{"one GPU"},
+     {"teams, greedy", true, job::TeamScheduler::greedy},
+     {"teams, loongserve", true, job::TeamScheduler::loongserve}}};
+
+schedule::SchedulerLimits limits_of(const DemandOptions& options, const Makers& makers,
+                                    const Policy& policy) {
+  schedule::SchedulerLimits limits;
+  limits.on_demand = policy.on_demand;
+  limits.parking_s = Gpu::token_bytes / (1e9 * static_cast<double>(options.parking_gbs));
+  if (options.forgets) limits.parking_tokens = 0;
+  limits.max_sequences = options.sequences;
+  limits.max_batch_tokens = 8192;
+  limits.max_positions = 1 << 20;
+  limits.vocab = 128256;
+  if (!makers.elastic) return limits;
+  limits.elastic = true;
+  limits.scheduler = makers.scheduler;
+  limits.ring_size = static_cast<int>(options.instances);
+  limits.max_sequences *= options.instances;
+  limits.team_times = times_of_gpus(limits.ring_size);
+  limits.pass_times = limits.team_times->alone();
+  return limits;
+}
+
 void run_demand(const Session& session, const DemandOptions& options) {
-  session.require_one_rank("it plays the GPU itself");
-  Results results(session, "simulated batch on an H100 with Llama 3.1 8B",
-                  {{"requests", options.requests}, {"median", options.median}});
+  session.require_one_rank("it plays the GPUs itself");
+  Results results(session, "simulated batch on H100 with Llama 3.1 8B",
+                  {{"requests", options.requests},
+                   {"median", options.median},
+                   {"instances", options.instances}});
   results.columns(
-      "memory for|               policy|tokens/s|beside reserve|at once|parked|tokens "
-      "parked|forgotten|tokens reread|blocks");
+      "memory for|             GPUs|               policy|tokens/s|beside reserve|at once|parked|"
+      "tokens parked|moved|scale-ups|forgotten|tokens reread|blocks");
   const auto known = requests_of(options, true);
   double tokens = 0, all = 0;
   int64_t longest = 0;
@@ -84,37 +128,37 @@ void run_demand(const Session& session, const DemandOptions& options) {
     all += static_cast<double>(prompt + answer);
     longest = std::max(longest, prompt + options.most);
   }
-  for (const double share : options.shares) {
-    double reserving = 0;
-    for (const Policy& policy : policies) {
-      schedule::SchedulerLimits limits;
-      limits.kv_tokens = std::max(longest, static_cast<int64_t>(share * all));
-      limits.on_demand = policy.on_demand;
-      limits.parking_s = Gpu::token_bytes / (1e9 * static_cast<double>(options.parking_gbs));
-      if (options.forgets) limits.parking_tokens = 0;
-      limits.max_sequences = options.sequences;
-      limits.max_batch_tokens = 8192;
-      limits.max_positions = 1 << 20;
-      limits.vocab = 128256;
-      const schedule::Simulation found =
-          simulate(limits, times_of_gpu(), policy.known ? known : requests_of(options, false));
-      const double rate = tokens / found.seconds;
-      if (!policy.on_demand && !policy.known) reserving = rate;
-      results.row("{}|{}|{:.0f}|{:.2f}|{}|{}|{}|{}|{}|{}", share, policy.name, rate,
-                  rate / reserving, found.demand.most_at_once, found.demand.parked,
-                  found.demand.parked_tokens, found.demand.forgotten, found.demand.reread_tokens,
-                  found.demand.blocks);
-      results.write({{"memory_share", share},
-                     {"policy", policy.name},
-                     {"tokens_per_s", rate},
-                     {"most_at_once", found.demand.most_at_once},
-                     {"parked", found.demand.parked},
-                     {"parked_tokens", found.demand.parked_tokens},
-                     {"forgotten", found.demand.forgotten},
-                     {"reread_tokens", found.demand.reread_tokens},
-                     {"blocks", found.demand.blocks}});
+  for (const Makers& makers : all_makers)
+    for (const double share : options.shares) {
+      double reserving = 0;
+      for (const Policy& policy : policies) {
+        schedule::SchedulerLimits limits = limits_of(options, makers, policy);
+        limits.kv_tokens =
+            std::max(longest, static_cast<int64_t>(share * all)) / limits.ring_size + 1;
+        const schedule::Simulation found =
+            simulate(limits, times_of_gpus(limits.ring_size),
+                     policy.known ? known : requests_of(options, false));
+        const double rate = tokens / found.seconds;
+        const schedule::DemandCounts& demand = found.demand;
+        if (!policy.on_demand && !policy.known) reserving = rate;
+        results.row("{}|{}|{}|{:.0f}|{:.2f}|{}|{}|{}|{}|{}|{}|{}|{}", share, makers.name,
+                    policy.name, rate, rate / reserving, demand.most_at_once, demand.parked,
+                    demand.parked_tokens, demand.moved, demand.scale_ups, demand.forgotten,
+                    demand.reread_tokens, demand.blocks);
+        results.write({{"memory_share", share},
+                       {"gpus", makers.name},
+                       {"policy", policy.name},
+                       {"tokens_per_s", rate},
+                       {"most_at_once", demand.most_at_once},
+                       {"parked", demand.parked},
+                       {"parked_tokens", demand.parked_tokens},
+                       {"moved", demand.moved},
+                       {"scale_ups", demand.scale_ups},
+                       {"forgotten", demand.forgotten},
+                       {"reread_tokens", demand.reread_tokens},
+                       {"blocks", demand.blocks}});
+      }
     }
-  }
 }
 
 }  // namespace
@@ -129,6 +173,7 @@ void add_demand(CLI::App& app, Chosen& chosen) {
   command.positive("--median", &options->median, "Median of the lengths of answers");
   command.positive("--max-new-tokens", &options->most, "What every answer may have");
   command.positive("--parking-gbs", &options->parking_gbs, "GB/s of keys that are parked");
+  command.positive("--instances", &options->instances, "GPUs of teams that change");
   command.flag("--forget", &options->forgets, "Sequences that yield read their tokens again");
   command.positive("--max-sequences", &options->sequences, "Sequences at a time, at most");
 }

@@ -237,6 +237,9 @@ void add_totals(const std::vector<RankFacts>& ranks, job::Arrivals arrivals,
       kv.demand->blocks += totals.demand.blocks;
       kv.demand->parked += totals.demand.parked;
       kv.demand->parked_tokens += totals.demand.parked_tokens;
+      kv.demand->moved += totals.demand.moved;
+      kv.demand->moved_tokens += totals.demand.moved_tokens;
+      kv.demand->scale_ups += totals.demand.scale_ups;
       kv.demand->forgotten += totals.demand.forgotten;
       kv.demand->reread_tokens += totals.demand.reread_tokens;
       kv.demand->park_s = std::max(kv.demand->park_s, totals.park_s);

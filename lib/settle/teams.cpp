@@ -21,7 +21,6 @@ Settled choose_teams(const Facts& facts, const Rates& rates, Settled ring) {
   const model::ModelConfig& config = facts.config;
   comm::Communicator& world = facts.ranks.world;
   if (!resources::may_become_elastic(ring.job, config, ring.resources)) return ring;
-  if (ring.job.kv.admission == job::KvAdmission::demand) return ring;
   const auto kept = measure::kept_elastic(facts.kept, ring.resources);
   if (kept == false) return ring;
 

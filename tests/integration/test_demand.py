@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import unittest
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import DONE, LIMIT_S, Request, RunTest, random_requests, wait_for
+from harness import DONE, DRAINED, LIMIT_S, Request, RunTest, random_requests, wait_for
 
 SECTIONS: dict[str, Any] = {
     "generation": {"max_new_tokens": 60, "ignore_eos": True, "logprobs": 1},
@@ -22,6 +23,10 @@ def requests() -> list[Request]:
     return random_requests(12, 20, 60, seed=9)
 
 
+def has_done(test: RunTest, job: Path, enough: int) -> bool:
+    return test.done(job) >= enough
+
+
 class DemandTest(RunTest):
     def setUp(self) -> None:
         super().setUp()
@@ -30,9 +35,6 @@ class DemandTest(RunTest):
 
     def job(self, name: str, **kv: Any) -> Path:
         return self.write_job(requests(), name, kv=kv, **SECTIONS)
-
-    def has_done(self, job: Path, enough: int) -> bool:
-        return self.done(job) >= enough
 
     def reference(self) -> Any:
         def reserve() -> Any:
@@ -80,11 +82,107 @@ class DemandTest(RunTest):
                     launch = self.start(job, ranks)
                     results = self.output(job) / "results.h5"
                     wait_for("the results", results.exists, LIMIT_S)
-                    wait_for(f"{enough} answers", partial(self.has_done, job, enough))
+                    wait_for(f"{enough} answers", partial(has_done, self, job, enough))
                     launch.kill()
                 self.run_job(job, ranks)
                 found = self.results(job)
                 self.assertEqual(found.rows(DONE), list(range(12)))
+                self.assert_same_answers(found, reference, range(12))
+
+    def test_what_is_parked_when_a_run_stops_is_kept(self) -> None:
+        def job(name: str, **kv: Any) -> Path:
+            sections = {
+                **SECTIONS,
+                "generation": {**SECTIONS["generation"], "max_new_tokens": 300},
+                "batch": {"max_sequences": 8, "max_batch_tokens": 16},  # saves are read in such units
+            }
+            return self.write_job(requests(), name, kv=kv, **sections)
+
+        reserve = job("reserve-long", admission="reserve")
+        self.run_job(reserve, 1)
+        reference = self.results(reserve)
+        for before, after, park in ((2, 4, "host"), (4, 1, "disk")):
+            with self.subTest(before=before, after=after, park=park):
+                stopped = job(f"stopped-{before}", park=park)
+                launch = self.start(stopped, before, together=True)
+                wait_for("an answer", partial(has_done, self, stopped, 1))
+                launch.ranks()
+                launch.signal_ranks(signal.SIGTERM)
+                self.end(launch, DRAINED)
+                kv = self.report(stopped)["kv"]
+                begun = sum(tokens > 0 for tokens in self.results(stopped)["output_tokens"])
+                # Those that are in the cache, those that have yielded, and prompts that are read.
+                open_ones = begun - self.done(stopped)
+                self.assertGreaterEqual(kv["kept_requests"] + kv["not_worth_keeping"], open_ones)
+                self.assertGreater(kv["kept_requests"], 0)
+                self.run_job(stopped, after)
+                self.assertEqual(self.report(stopped)["kv"]["restored_requests"], kv["kept_requests"])
+                self.assert_same_answers(self.results(stopped), reference, range(12))
+
+
+# Two layers, K and V of two heads of sixteen fp32 numbers.
+TOKEN_BYTES = 2 * 2 * 2 * 16 * 4
+
+
+class ElasticDemandTest(RunTest):
+    """The same where teams change: keys also move from an instance to another."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        os.environ["PECIA_FORCE_YIELDS"] = "5"
+        self.addCleanup(os.environ.pop, "PECIA_FORCE_YIELDS", None)
+
+    def job(self, name: str, parallel: dict[str, Any], **kv: Any) -> Path:
+        sections = {key: value for key, value in SECTIONS.items() if key != "reproducible"}
+        kv = {"admission": "demand", "memory": 250 * TOKEN_BYTES, **kv}
+        return self.write_job(requests(), name, parallel=parallel, kv=kv, **sections)
+
+    def reference(self) -> Any:
+        def reserve() -> Any:
+            job = self.job("elastic-reserve", {}, admission="reserve")
+            self.run_job(job, 1)
+            return self.results(job)
+
+        return self.once("elastic-reserve", reserve)
+
+    def test_answers_are_those_of_reserved_memory(self) -> None:
+        reference = self.reference()
+        yields = {"parked": 0, "moved": 0, "forgotten": 0}
+        for ranks, parallel, park in (
+            (2, {}, "host"),
+            (3, {"scheduler": "loongserve"}, "disk"),
+            (4, {"tp": 2}, "off"),
+            (4, {"dp": 2, "scheduler": "loongserve"}, "host"),
+        ):
+            with self.subTest(ranks=ranks, parallel=parallel, park=park):
+                job = self.job("elastic", {"cp": "elastic", **parallel}, park=park)
+                self.run_job(job, ranks, "--fresh")
+                found = self.results(job)
+                self.assert_same_answers(found, reference, range(12))
+                demand = self.report(job)["kv"]["demand"]
+                self.assertGreater(demand["parked"] + demand["forgotten"], 0)
+                for way in yields:
+                    yields[way] += demand[way]
+                self.assertEqual(list((self.output(job) / "kv").glob("*")), [])
+        for way, times in yields.items():
+            self.assertGreater(times, 0, way)
+
+    def test_kills_lose_nothing(self) -> None:
+        reference = self.reference()
+        for ranks, parallel in ((2, {}), (3, {"scheduler": "loongserve"})):
+            with self.subTest(ranks=ranks, parallel=parallel):
+                job = self.job(f"killed-{ranks}", {"cp": "elastic", **parallel})
+                for enough in (2, 5, 8):
+                    launch = self.start(job, ranks)
+                    wait_for("the results", (self.output(job) / "results.h5").exists, LIMIT_S)
+                    wait_for(f"{enough} answers", partial(has_done, self, job, enough))
+                    launch.kill()
+                    before = self.results(job)
+                self.run_job(job, ranks)
+                found = self.results(job)
+                self.assertEqual(found.rows(DONE), list(range(12)))
+                for row in before.rows(DONE):
+                    self.assertEqual(found.row_bytes(row), before.row_bytes(row), "answered once")
                 self.assert_same_answers(found, reference, range(12))
 
 

@@ -184,6 +184,48 @@ TEST(Teams, OfElasticRequestsAnswerAsOneRankDoes) {
   EXPECT_GT(holders, 5);
 }
 
+/// Memory for few of the answers: sequences grow on further instances, and are moved, parked and
+/// forgotten.
+TEST(Teams, WithMemoryOnDemandAnswerAsOneRankDoes) {
+  const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(200));
+  const std::filesystem::path model = golden("llama-gqa-fp32");
+  ReplicaSettings settings;
+  settings.max_batch_tokens = 16;
+  settings.max_sequences = 9;
+  settings.logprobs = 2;
+  std::vector<Request> requests = make_requests();
+  for (int64_t row = 100; row < 106; ++row)
+    requests.push_back(greedy_request(row, random_tokens(10 + row % 7, vocab, row), 40));
+  const auto wanted = run_alone(*world, model, requests, settings);
+  settings.elastic = true;
+  settings.block = 4;
+  schedule::DemandCounts counts, all;
+  settings.demand = &counts;
+  uint64_t seed = 0;
+  for (const auto& [sp, tp] : {std::pair(1, 1), std::pair(2, 1), std::pair(1, 2)}) {
+    if (world->size() % (sp * tp) != 0) continue;
+    const int instances = world->size() / (sp * tp);
+    for (const int64_t parking_tokens : {schedule::SchedulerLimits{}.parking_tokens, int64_t{0}})
+      for (const TestPlace place : {place_of_tests(), TestPlace::separate_nccl}) {
+        SCOPED_TRACE(fmt::format("SP {} × TP {}, {} tokens parked, place {}, seed {}", sp, tp,
+                                 parking_tokens, static_cast<int>(place), ++seed));
+        settings.sp = sp, settings.tp = tp;
+        settings.parking_tokens = parking_tokens;
+        settings.place = place;
+        settings.kv_tokens = (80 + instances - 1) / instances + 10;
+        settings.forced_yields = seed;
+        expect_answers(run_requests(*world, model, requests, settings), wanted);
+        all += counts;
+      }
+  }
+  EXPECT_GT(all.parked_tokens, 0);
+  EXPECT_EQ(all.returned_tokens, all.parked_tokens);
+  EXPECT_GT(all.forgotten, 0);
+  if (world->size() == 1) return;
+  EXPECT_GT(all.moved_tokens, 0);
+  EXPECT_GT(all.scale_ups, 0);
+}
+
 /// Every family, with windows, norms, scalings of positions and numbers of heads of its own.
 class ElasticFamilies : public testing::TestWithParam<std::string> {};
 

@@ -7,8 +7,10 @@
 #include <set>
 
 #include "lib/engine/schedule/demand.hpp"
+#include "lib/engine/schedule/keepable_kv.hpp"
 #include "lib/engine/schedule/scheduler.hpp"
 #include "tests/schedule/fake_replica.hpp"
+#include "tests/schedule/fake_teams.hpp"
 #include "tests/schedule/small_state.hpp"
 
 namespace pecia::test {
@@ -267,6 +269,81 @@ TEST(Demand, TakesUpALaterTurnWhenThereAreSlotsForIt) {
   const bool yields =
       std::ranges::any_of(served.plans, [](const auto& plan) { return !plan.parked.empty(); });
   EXPECT_TRUE(yields);
+}
+
+TEST(Demand, KeysThatAreParkedCanBeKept) {
+  SchedulerState state(demanding(1000));
+  state.begin(state_of(ask(0, 20, 90)), {20 + 9}, {0}, 9);
+  state.start_turn(state.active.front());
+  read(state, state.active.front(), 20);
+  state.news = {};
+  ASSERT_EQ(keepable_kv(state).size(), 1u);
+  EXPECT_TRUE(keepable_kv(state).front().reserved.empty());
+  state.park(state.active.begin());
+  ASSERT_EQ(keepable_kv(state).size(), 1u);
+  const schedule::KeepableKv parked = keepable_kv(state).front();
+  EXPECT_EQ(parked.tokens.size(), 20u);
+  EXPECT_EQ(parked.reserved, (Slots{29}));
+  EXPECT_EQ(parked.instances, (std::vector<int>{0}));
+  state.news = {};
+  state.bring_back(state.parked.begin(), {29});
+  EXPECT_FALSE(keepable_kv(state).front().reserved.empty()) << "ranks have not heard of it";
+  state.news = {};
+  EXPECT_TRUE(keepable_kv(state).front().reserved.empty());
+  state.forget(state.active.begin());
+  EXPECT_TRUE(keepable_kv(state).empty());
+}
+
+/// Two instances whose teams change. The first has no slot left; the second has `free` ones.
+SchedulerState with_a_full_instance(std::optional<schedule::TeamTimes> times, int64_t free) {
+  SchedulerLimits limits = demanding(40);
+  limits.ring_size = 2;
+  limits.elastic = true;
+  limits.team_times = std::move(times);
+  limits.parking_s = 1e-3;
+  SchedulerState state(limits);
+  const auto begin = [&](int64_t row, const Slots& slots, int64_t prompt, int64_t room) {
+    state.begin(state_of(ask(row, prompt, 100)), slots, {0, 0}, room);
+    schedule::ActiveSequence& sequence = state.active.back();
+    state.start_turn(sequence);
+    read(state, sequence, prompt, slots[0] > 0 ? 0 : 1);
+    sequence.changed = false;
+  };
+  begin(0, {28, 0}, 20, 8), begin(1, {12, 0}, 5, 7), begin(2, {0, 40 - free}, 3, 37 - free);
+  state.news = {};
+  state.active.front().decoded = 8;
+  Demand(state.limits).grow(state);
+  return state;
+}
+
+TEST(Demand, GrowsOnAnotherInstanceWhereItsOwnIsFull) {
+  const SchedulerState state = with_a_full_instance({}, 15);
+  const schedule::ActiveSequence& first = state.active.front();
+  EXPECT_EQ(state.reserved(0), (Slots{28, 10}));
+  EXPECT_EQ(first.instances, (std::vector<int32_t>{0, 1}));
+  EXPECT_TRUE(first.changed) << "they have to hear of it";
+  EXPECT_EQ(first.room, 18);
+  EXPECT_EQ(state.demand.scale_ups, 1);
+  EXPECT_TRUE(state.parked.empty());
+}
+
+TEST(Demand, MovesKeysWhereMessagesWouldTakeLonger) {
+  const SchedulerState state = with_a_full_instance(even_times(2, 1e-3, 1e-5), 15);
+  const schedule::ActiveSequence& moves = *std::next(state.active.begin());
+  EXPECT_EQ(moves.leaves, 0) << "5 tokens and not 20";
+  EXPECT_EQ(state.reserved(1), (Slots{12, 12}));
+  EXPECT_EQ(state.demand.moved, 1);
+  EXPECT_EQ(state.demand.moved_tokens, 5);
+  EXPECT_EQ(state.reserved(0), (Slots{28, 0})) << "it grows when they have left";
+  EXPECT_EQ(state.active.front().room, 8);
+  EXPECT_TRUE(state.parked.empty());
+}
+
+TEST(Demand, LetsOneOfItsInstanceYieldWhereNoneHasRoom) {
+  const SchedulerState state = with_a_full_instance({}, 1);
+  EXPECT_EQ(ids_of(state.parked), (std::vector<int64_t>{1}))
+      << "the one with 3 tokens is elsewhere";
+  EXPECT_EQ(state.reserved(0), (Slots{38, 0}));
 }
 
 /// Lengths, memories and yields are drawn: every answer is right, and everything ends.

@@ -100,5 +100,22 @@ TEST(SharesByFreeSlots, AreTheHeadersExamples) {
   EXPECT_THROW(shares_by_free_slots(8, {4, 3}), InvalidArgument);
 }
 
+TEST(GrownSlots, AreOnOwnInstancesBeforeOthers) {
+  const auto grown = [](std::vector<int64_t> has, int64_t slots, const std::vector<int32_t>& near,
+                        const std::vector<int64_t>& free, int most = 3) {
+    return grown_slots(std::move(has), slots, near, free, most);
+  };
+  using Found = std::vector<int64_t>;
+  EXPECT_EQ(grown({5, 0, 0}, 5, {0}, {0, 0, 0}), (Found{5, 0, 0})) << "it has them";
+  EXPECT_EQ(grown({5, 7, 0}, 16, {1, 0}, {9, 4, 9}), (Found{5, 11, 0})) << "the first that has all";
+  EXPECT_EQ(grown({5, 7, 0}, 17, {1, 0}, {9, 4, 9}), (Found{10, 7, 0}))
+      << "else another of its own";
+  EXPECT_EQ(grown({5, 7, 0}, 24, {1, 0}, {9, 4, 90}), (Found{13, 11, 0})) << "then both";
+  EXPECT_EQ(grown({5, 0, 0}, 20, {0}, {3, 20, 30}), (Found{8, 0, 12})) << "then the emptiest";
+  EXPECT_EQ(grown({5, 0, 0}, 50, {0}, {3, 20, 30}), (Found{8, 12, 30}));
+  EXPECT_FALSE(grown({5, 0, 0}, 50, {0}, {3, 20, 30}, 2)) << "as many instances as it may have";
+  EXPECT_FALSE(grown({5, 0, 0}, 59, {0}, {3, 20, 30}));
+}
+
 }  // namespace
 }  // namespace pecia::schedule

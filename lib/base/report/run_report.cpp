@@ -282,6 +282,9 @@ Json json_of(const KvReport& kv) {
               {"blocks", kv.demand->blocks},
               {"parked", kv.demand->parked},
               {"parked_tokens", kv.demand->parked_tokens},
+              {"moved", kv.demand->moved},
+              {"moved_tokens", kv.demand->moved_tokens},
+              {"scale_ups", kv.demand->scale_ups},
               {"forgotten", kv.demand->forgotten},
               {"reread_tokens", kv.demand->reread_tokens},
               {"park_s", kv.demand->park_s}};

@@ -117,6 +117,9 @@ struct KvReport {
     int64_t blocks = 0;        ///< that sequences have grown by
     int64_t parked = 0;        ///< how often keys left the cache to come back later
     int64_t parked_tokens = 0;
+    int64_t moved = 0;  ///< how often keys moved to another instance to make room
+    int64_t moved_tokens = 0;
+    int64_t scale_ups = 0;  ///< how often a sequence grew on a further instance
     int64_t forgotten = 0;  ///< how often a sequence had to read its tokens again
     int64_t reread_tokens = 0;
     double park_s = 0;  ///< moving keys, of the replica where that took longest

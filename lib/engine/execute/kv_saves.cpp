@@ -178,11 +178,11 @@ std::optional<schedule::Plan> KvSaves::next(const schedule::Scheduler& scheduler
   if (!end_s_) {
     end_s_ = now + settings_.seconds;
     left_ = scheduler.keepable();
-    // Sorts by cost: the last one took longest and is kept first, in case time runs out.
-    std::sort(left_->begin(), left_->end(),
-              [](const schedule::KeepableKv& a, const schedule::KeepableKv& b) {
-                return a.computed_s < b.computed_s;
-              });
+    // The last one is kept first. It is one in the cache, since parked keys need room there, and of
+    // these the one that took longest, in case time runs out.
+    std::ranges::sort(*left_, {}, [](const schedule::KeepableKv& of) {
+      return std::pair(of.reserved.empty(), of.computed_s);
+    });
   }
   for (; !left_->empty(); left_->pop_back()) {
     const schedule::KeepableKv& kept = left_->back();
@@ -214,7 +214,10 @@ std::optional<schedule::Plan> KvSaves::next(const schedule::Scheduler& scheduler
       continue;
     }
     plan.save.seconds = *end_s_ - now;
+    plan.save.reserved = kept.reserved;
     left_->pop_back();
+    if (!plan.save.reserved.empty())
+      for (const schedule::KeepableKv& later : *left_) plan.save.later.push_back(later.sequence);
     return plan;
   }
   return {};

@@ -60,6 +60,7 @@ class PassRunner {
   };
   using Evaluate = std::function<void(const TensorView& hidden, const Tile& tile)>;
 
+  void make_room_for(const schedule::KvSaveOrder& order);
   double begin(const schedule::Plan& plan);
   void forget(int64_t sequence);
   void receive(const schedule::Receiving& receiving);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Writes keys and values that a plan keeps, and reads those that it restores.
 
+#include <algorithm>
 #include <chrono>
 
 #include "lib/engine/execute/pass_runner.hpp"
@@ -35,6 +36,19 @@ double PassRunner::resize(const schedule::Plan& plan) {
   return plan.moves_keys() ? seconds_since(begin) : 0;
 }
 
+/// Brings parked keys back. What else is in the cache is saved already, or will not be, or this rank has
+/// not heard yet that it was to be parked.
+void PassRunner::make_room_for(const schedule::KvSaveOrder& order) {
+  attention::KvLedger& ledger = attention_.ledger();
+  ledger.settle();
+  for (const int64_t sequence : ledger.map().sequences()) {
+    const bool is_later = std::ranges::count(order.later, sequence) > 0;
+    if (is_later && !ledger.map().is_parked(sequence)) parking_.park(sequence);
+    if (!is_later && sequence != order.sequence) forget(sequence);
+  }
+  if (ledger.map().is_parked(order.sequence)) parking_.bring_back(order.sequence, order.reserved);
+}
+
 /// Each rank acts by itself. A rank that could not write says so, and the save is not made.
 schedule::KvOutcome PassRunner::save(const schedule::KvSaveOrder& order) {
   const report::ScopedSpan span(compute_.recorder, "save_kv", report::Kind::idle);
@@ -45,6 +59,7 @@ schedule::KvOutcome PassRunner::save(const schedule::KvSaveOrder& order) {
   };
   schedule::KvOutcome outcome;
   try {
+    if (!order.reserved.empty()) make_room_for(order);
     outcome.parts = kv_files_.save(
         {order.sequence, order.begin, order.end, order.folder, order.request_id, order.stamp},
         go_on);

@@ -138,9 +138,9 @@ bool Admission::may_be_overtaken(const SchedulerState& state, const RequestState
 bool Admission::has_room(const SchedulerState& state, int64_t slots, int64_t tokens) const {
   if (std::ssize(state.active) + std::ssize(state.waiting) >= state.limits.max_sequences)
     return false;
-  if (!state.parked.empty()) return false;
+  if (state.all_await_return()) return false;
   if (all_wait_least_) {
-    int64_t free = free_for_one(state.free_slots());
+    int64_t free = free_for_one(free_in(state.room()));
     for (const auto& waiting : state.waiting) free -= to_begin(state, waiting->request);
     return slots <= free;
   }

@@ -13,6 +13,8 @@
 namespace pecia::schedule {
 namespace {
 
+constexpr double never = std::numeric_limits<double>::infinity();
+
 /// Whether there is room for the keys of the sequence where keys are parked.
 bool can_be_parked(const SchedulerState& state, int64_t sequence) {
   if (state.limits.parking_tokens == 0) return false;  // also where there are no keys yet
@@ -103,6 +105,23 @@ bool meets(const ActiveSequence& one, const ActiveSequence& other) {
   });
 }
 
+/// Slots that the sequence may take to grow. Where teams change, and it did not begin first, those of
+/// another instance are not, if keys that are parked come back there.
+Slots free_for(const SchedulerState& state, const ActiveSequence& sequence) {
+  Slots free = state.free_slots();
+  if (!state.limits.elastic || &sequence == &state.active.front()) return free;
+  for (int32_t instance = 0; instance < state.limits.ring_size; ++instance)
+    if (state.awaits_return(instance) && std::ranges::count(sequence.instances, instance) == 0)
+      free[instance] = 0;
+  return free;
+}
+
+/// Whether there is something else that would use the memory of a sequence that yields. If not, it
+/// is of no use where an instance has room.
+bool takes_place(const SchedulerState& state) {
+  return !state.waiting.empty() || !state.parked.empty();
+}
+
 /// Whether keys are to leave an instance of the sequence before its slots are needed.
 bool awaits_move(const SchedulerState& state, const ActiveSequence& sequence) {
   return std::ranges::any_of(state.active, [&](const ActiveSequence& other) {
@@ -178,26 +197,23 @@ bool Demand::extend(SchedulerState& state, ActiveSequence& sequence, int64_t slo
   if (more <= 0) return true;
   const bool elastic = state.limits.elastic;
   for (;;) {
-    const auto grown = places_->grown(has, slots, near(state, sequence.id), state.free_slots());
+    const auto grown =
+        places_->grown(has, slots, near(state, sequence.id), free_for(state, sequence));
+    const double growth_s = grown ? schedule::growth_s(state, sequence, *grown) : never;
     // What has keys there is in a pass, or makes room already.
     const bool must_wait =
         elastic && (!state.all_idle(sequence.instances) || awaits_move(state, sequence));
-    if (!grown && must_wait) return false;
+    if (must_wait && growth_s > 0) return false;
     const auto none = state.active.end();
-    const auto yields = grown ? none : victim(state, sequence);
-    double otherwise_s = std::numeric_limits<double>::infinity();
-    if (grown)
-      otherwise_s = growth_s(state, sequence, *grown);
-    else if (yields != none)
-      otherwise_s = way_of(state, yields->id, yields->runs).seconds;
-    if (elastic && !must_wait && otherwise_s > 0) {
-      const auto move = move_for(state, sequence, more);
-      if (move && move->seconds < otherwise_s) {
-        state.move(*move->sequence, move->from, move->to, move->more);
-        return move->sequence == &sequence;
-      }
+    const bool helps = growth_s > 0 && (!grown || takes_place(state));
+    const auto yields = helps ? victim(state, sequence) : none;
+    const double yield_s = yields == none ? never : way_of(state, yields->id, yields->runs).seconds;
+    const auto move = elastic && growth_s > 0 ? move_for(state, sequence, more) : std::nullopt;
+    if (move && move->seconds < std::min(growth_s, yield_s)) {
+      state.move(*move->sequence, move->from, move->to, move->more);
+      return move->sequence == &sequence;
     }
-    if (grown) {
+    if (grown && growth_s <= yield_s) {
       const auto before = std::ssize(sequence.instances);
       state.grow(sequence, *grown);
       state.demand.scale_ups += std::ssize(sequence.instances) > before ? 1 : 0;

@@ -21,10 +21,8 @@ double query_bytes_per_row(const model::ModelConfig& config,
 }
 
 bool on_demand(const job::Job& job, const resources::Resources& resources) {
-  const job::KvAdmission otherwise =
-      resources.elastic ? job::KvAdmission::reserve : job::KvAdmission::demand;
   return resources.answering == 0 &&
-         job.kv.admission.value_or(otherwise) == job::KvAdmission::demand;
+         job.kv.admission.value_or(job::KvAdmission::demand) == job::KvAdmission::demand;
 }
 
 SchedulerLimits limits_of(const job::Job& job, const model::ModelConfig& config,

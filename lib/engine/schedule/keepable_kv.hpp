@@ -17,9 +17,10 @@ struct KeepableKv {
   int64_t begin = 0;            ///< tokens before this one are kept already
   double computed_s = 0;        ///< seconds spent in this start on the other tokens
   std::vector<int> instances;   ///< that hold them
+  Slots reserved = {};          ///< with which they come back where they are parked; else empty
 };
 
-/// Sequences of which more is cached than their requests have kept already.
+/// Sequences of which more is cached or parked than their requests have kept already.
 std::vector<KeepableKv> keepable_kv(const SchedulerState& state);
 
 }  // namespace pecia::schedule

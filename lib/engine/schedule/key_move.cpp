@@ -5,6 +5,7 @@
 #include <set>
 
 #include "lib/engine/schedule/elastic_degree.hpp"
+#include "lib/engine/schedule/remaining_work.hpp"
 
 namespace pecia::schedule {
 namespace {
@@ -23,6 +24,16 @@ double step_s(const SchedulerState& state, const Instances& instances) {
   }
   if (rows == 0) return 0;
   return masters(*state.times.teams, static_cast<int>(instances.size()), rows, context).seconds;
+}
+
+/// Seconds until an even share of all prompts is read that have not been.
+double reading_s(const SchedulerState& state) {
+  RemainingWork work;
+  for (const auto& waiting : state.waiting)
+    work.prompts += remaining_of(state, waiting->request).prompts;
+  for (const ActiveSequence& sequence : state.active)
+    if (sequence.begun) work.prompts += remaining_of(state, sequence).prompts;
+  return state.times.teams->alone().prefill.seconds(work.prompts) / state.limits.ring_size;
 }
 
 /// The move of the sequence from this instance, with `more` slots; absent: nothing has room.
@@ -68,17 +79,19 @@ std::optional<KeyMove> cheapest_move(const SchedulerState& state, ActiveSequence
 }
 
 double growth_s(const SchedulerState& state, const ActiveSequence& sequence, const Slots& grown) {
+  if (!state.limits.elastic || !state.times.teams || !sequence.begun) return 0;
   const Instances before(sequence.instances.begin(), sequence.instances.end());
   Instances further;
   for (int32_t instance = 0; instance < state.limits.ring_size; ++instance)
     if (grown[instance] > 0 && !before.contains(instance)) further.insert(instance);
-  if (further.empty() || !state.times.teams || !sequence.begun) return 0;
+  if (further.empty()) return 0;
   Instances all = before;
   all.insert(further.begin(), further.end());
   const double apart = std::max(step_s(state, before), step_s(state, further));
   const double left =
       state.lengths.expected(sequence.current(), std::ssize(sequence.result.tokens));
-  return left * std::max(0.0, step_s(state, all) - apart);
+  const double together = step_s(state, all);
+  return left * std::max(0.0, together - apart) + std::min(left * together, reading_s(state));
 }
 
 std::optional<KeyMove> move_for(SchedulerState& state, ActiveSequence& sequence, int64_t more) {

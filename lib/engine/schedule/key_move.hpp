@@ -21,8 +21,9 @@ struct KeyMove {
 /// that shares one with it, or of itself.
 std::optional<KeyMove> move_for(SchedulerState& state, ActiveSequence& sequence, int64_t more);
 
-/// Seconds that the sequence's answer is expected to take longer if it has these slots from now on, and
-/// so the answers of further instances in its passes; 0 where it has no further ones, or nobody knows.
+/// Seconds that answers are expected to take longer if the sequence has these slots from now on, and so
+/// the answers of further instances in its passes: their steps, and what they wait for while others
+/// of the instances read prompts. 0 where it has no further instances, or nobody knows.
 double growth_s(const SchedulerState& state, const ActiveSequence& sequence, const Slots& grown);
 
 /// The move of this sequence to another instance that takes the least time; absent: it cannot move

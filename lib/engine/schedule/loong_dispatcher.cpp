@@ -42,7 +42,8 @@ LoongView view_of(const SchedulerState& state) {
   const Slots free = state.free_slots();
   view.instances.resize(state.limits.ring_size);
   for (size_t instance = 0; instance < view.instances.size(); ++instance)
-    view.instances[instance].free_slots = free[instance];
+    view.instances[instance].free_slots =
+        state.awaits_return(static_cast<int32_t>(instance)) ? 0 : free[instance];
   for (const ActiveSequence& sequence : state.active) {
     const bool answers = sequence.begun && !sequence.feeding();
     for (const int32_t instance : sequence.instances) {

@@ -123,11 +123,16 @@ struct KvSaveOrder {
   std::string request_id;
   int64_t stamp = 0;
   double seconds = 0;  ///< time that each rank has for writing
+  /// Of keys that may be parked: the slots with which they come back, by instance. To make room ranks
+  /// forget all other sequences but those that are saved `later`, which are parked. Empty: the keys
+  /// are in the cache.
+  std::vector<int64_t> reserved = {};
+  std::vector<int64_t> later = {};
 
   template <typename A>
   void visit(A& archive) {
     archive(sequence), archive(begin), archive(end), archive(folder), archive(request_id),
-        archive(stamp), archive(seconds);
+        archive(stamp), archive(seconds), archive(reserved), archive(later);
   }
 };
 

@@ -136,7 +136,8 @@ void Scheduler::begin_requests(double now) {
   const auto room = [&] { return running() < state_.limits.max_sequences; };
   const auto in_time = [&](const auto& fork) { return time_.branch_in_time(state_, *fork, now); };
   admission_.demand().bring_back(state_);
-  if (!state_.parked.empty()) return;
+  if (state_.all_await_return()) return;
+  if (!state_.parked.empty()) return begin_waiting(now);
   for (const auto& fork : state_.forks)
     if (!admission_.demand().on() && order_.comes_first(*fork) && in_time(fork)) {
       PECIA_CHECK(room(), "no place for the branch of a prefix that ended");
@@ -150,10 +151,14 @@ void Scheduler::begin_requests(double now) {
   // A prefix whose branches wait for slots is not joined by others that would wait, too.
   const auto waits = [&](const auto& fork) { return fork->active_branches == 0 && in_time(fork); };
   if (admission_.demand().on() && std::ranges::any_of(state_.forks, waits)) return;
+  begin_waiting(now);
+}
+
+void Scheduler::begin_waiting(double now) {
   if (!loong_) begin_one_by_one(now);
   while (loong_ && begin_batches(now)) {
   }
-  if (!state_.late.empty() && room()) begin_late(now);
+  if (!state_.late.empty() && running() < state_.limits.max_sequences) begin_late(now);
 }
 
 /// Begins waiting requests, each by itself.

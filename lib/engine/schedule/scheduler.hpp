@@ -119,6 +119,7 @@ class Scheduler {
   void reconsider(double now);
   void begin_turns(double now);
   void begin_requests(double now);
+  void begin_waiting(double now);
   void begin_one_by_one(double now);
   bool begin_batches(double now);
   void begin_late(double now);

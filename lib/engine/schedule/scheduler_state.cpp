@@ -348,6 +348,17 @@ Slots SchedulerState::free_slots() const {
   return free;
 }
 
+bool SchedulerState::awaits_return(int32_t instance) const {
+  return map.total_parked(instance) > 0;
+}
+
+bool SchedulerState::all_await_return() const {
+  // What was forgotten can be read again on any instance.
+  return std::ranges::any_of(parked, [&](const ActiveSequence& sequence) {
+    return !limits.elastic || !map.contains(sequence.id);
+  });
+}
+
 Slots SchedulerState::reserved(int64_t sequence) const {
   Slots slots(limits.ring_size);
   for (int instance = 0; instance < limits.ring_size; ++instance)
@@ -372,7 +383,7 @@ Room SchedulerState::room() const {
   const Slots free = free_slots();
   for (size_t instance = 0; instance < room.size(); ++instance) {
     room[instance].idle = doing[instance] == Doing::nothing;
-    room[instance].free_slots = free[instance];
+    room[instance].free_slots = awaits_return(static_cast<int32_t>(instance)) ? 0 : free[instance];
   }
   for (const ActiveSequence& sequence : active) {
     const int64_t left = sequence.begun ? sequence.unread() : first_tokens(sequence.request());

@@ -141,6 +141,11 @@ struct SchedulerState {
   std::vector<batch::Finished> partial() const;
   /// Slots that nobody has reserved and that are not kept back, by instance.
   Slots free_slots() const;
+  /// Whether keys are parked there, where teams change: they come back before anything else begins
+  /// there.
+  bool awaits_return(int32_t instance) const;
+  /// Whether nothing may begin before what has yielded is back.
+  bool all_await_return() const;
   /// What the sequence has reserved, and its own tokens that are cached or parked, by instance.
   Slots reserved(int64_t sequence) const;
   Slots held(int64_t sequence) const;

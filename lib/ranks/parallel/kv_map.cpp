@@ -143,6 +143,13 @@ void KvMap::remove(SequenceId sequence) {
   sequences_.erase(sequence);
 }
 
+std::vector<SequenceId> KvMap::sequences() const {
+  std::vector<SequenceId> all;
+  for (const auto& [id, sequence] : sequences_) all.push_back(id);
+  std::ranges::sort(all, std::ranges::greater());
+  return all;
+}
+
 void KvMap::append(const PassSequence& rows, const Team& team, const Placement* placement) {
   Sequence& sequence = at(rows.sequence);
   PECIA_CHECK(rows.first == sequence.length, "sequence {} has {} tokens, the pass begins at {}",

@@ -96,6 +96,8 @@ class KvMap {
            std::optional<SequenceId> parent = {});
   void remove(SequenceId sequence);
   int64_t size() const { return static_cast<int64_t>(sequences_.size()); }
+  /// All sequences, children before their parents, which have smaller numbers.
+  std::vector<SequenceId> sequences() const;
   bool contains(SequenceId sequence) const { return sequences_.contains(sequence); }
 
   /// Adds the new tokens of a pass. They are cached where their rows are, or where the placement

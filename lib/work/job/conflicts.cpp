@@ -194,14 +194,6 @@ const Conflict conflicts[] = {
      },
      PECIA_WHY("parallel.answering says how many instances answer where others read"),
      "use phases: apart, or answering: auto"},
-    {On::any,
-     [](const Job& job) {
-       return job.kv.admission == KvAdmission::demand && job.parallel.cp.elastic;
-     },
-     PECIA_WHY(
-         "kv.admission: demand with parallel.cp: elastic is not in this version: teams reserve "
-         "what their answers may need"),
-     "use admission: auto, or cp: auto"},
     {On::any, [](const Job& job) { return is_layout(job) && job.model.wire == Precision::bf16; },
      PECIA_WHY("model.wire: bf16 with reproducible: layout: where sums are rounded depends on the "
                "number of ranks"),

@@ -251,7 +251,7 @@ std::vector<Field> make_schema() {
                 {{"reserve", KvAdmission::reserve}, {"demand", KvAdmission::demand}})),
             "Slots that a sequence begins with; reserve: for its longest answers; demand: for what "
             "answers have needed so far, and more as it grows, while others yield; auto: demand, "
-            "with cp: elastic reserve."),
+            "but with phases apart reserve."),
       field("kv.park", PECIA_MEMBER(kv.park),
             auto_or(word<KvPark>(
                 {{"host", KvPark::host}, {"disk", KvPark::disk}, {"off", KvPark::off}})),

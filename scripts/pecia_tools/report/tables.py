@@ -299,6 +299,8 @@ def _demand_text(document: dict[str, Any]) -> Optional[str]:
     text = f"up to {plural(demand['most_at_once'], 'sequence')} at once"
     if demand["parked"]:
         text += f"; parked {demand['parked']} times, {count(demand['parked_tokens'])} tokens"
+    if demand.get("moved"):
+        text += f"; moved {demand['moved']} times, {count(demand['moved_tokens'])} tokens"
     if demand.get("forgotten"):
         text += f"; forgotten {demand['forgotten']} times, {count(demand['reread_tokens'])} tokens read again"
     return text
