@@ -185,6 +185,27 @@ class ElasticDemandTest(RunTest):
                     self.assertEqual(found.row_bytes(row), before.row_bytes(row), "answered once")
                 self.assert_same_answers(found, reference, range(12))
 
+    def test_answers_grow_on_further_ranks(self) -> None:
+        del os.environ["PECIA_FORCE_YIELDS"]
+
+        def job(name: str, **sections: Any) -> Path:
+            generation = {**SECTIONS["generation"], "max_new_tokens": 200}
+            few = random_requests(3, 20, 30, seed=4)
+            return self.write_job(few, name, generation=generation, batch=SECTIONS["batch"], **sections)
+
+        alone = job("alone-long")
+        self.run_job(alone, 1)
+        for ranks, scheduler in ((2, "greedy"), (3, "loongserve")):
+            with self.subTest(ranks=ranks, scheduler=scheduler):
+                elastic = job(
+                    f"grown-{ranks}",
+                    parallel={"cp": "elastic", "scheduler": scheduler},
+                    kv={"memory": 150 * TOKEN_BYTES},  # an answer has more tokens
+                )
+                self.run_job(elastic, ranks)
+                self.assertGreater(self.report(elastic)["kv"]["demand"]["scale_ups"], 0)
+                self.assert_same_answers(self.results(elastic), self.results(alone), range(3))
+
 
 if __name__ == "__main__":
     unittest.main()
