@@ -324,7 +324,7 @@ phase_D() {
     step "SP 2" 9 "${in_shell[@]}" over_nccl 2 "${check[@]}" --tokens 4096 --sp 2
     step "TP 2" 9 "${in_shell[@]}" over_nccl 2 "${check[@]}" --tokens 4096 --tp 2
     local decode=(pecia-bench decode --backend cuda --allow-gpu-sharing nccl --model "$two" --json "$results" --runs 2
-      --tp 2 --contexts 4096 --batches 1,16)
+      --tp 2 --contexts 4096 --batches "1,16")
     step "decode, TP 2" 12 "${in_shell[@]}" over_nccl 2 "${decode[@]}"
     step "decode, TP 2, sums through peer memory" 12 env PECIA_CUDA_ONE_SHOT=1 "${in_shell[@]}" over_nccl 2 "${decode[@]}"
     step "a killed rank is named" 18 "${in_shell[@]}" one_killed pecia-bench decode --backend cuda \

@@ -20,8 +20,7 @@ constexpr double least_gain = 0.05;
 /// Numbers of instances that may answer: all of few, eighths of many.
 std::set<int> candidates(int instances) {
   std::set<int> numbers;
-  for (int eighth = 1; eighth < 8; ++eighth)
-    numbers.insert(std::max(1, instances * eighth / 8));
+  for (int eighth = 1; eighth < 8; ++eighth) numbers.insert(std::max(1, instances * eighth / 8));
   numbers.erase(instances);
   return numbers;
 }
@@ -43,10 +42,9 @@ resources::Resources with_answering(resources::Resources resources, int answerin
 }
 
 std::string in_words(int answering) {
-  return answering == 0 ? "phases together"
-         : answering == 1
-             ? "phases apart, 1 instance answers"
-             : fmt::format("phases apart, {} instances answer", answering);
+  return answering == 0   ? "phases together"
+         : answering == 1 ? "phases apart, 1 instance answers"
+                          : fmt::format("phases apart, {} instances answer", answering);
 }
 
 }  // namespace

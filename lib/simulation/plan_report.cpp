@@ -234,10 +234,9 @@ GridOutcome grid_outcome(const job::Job& job, const model::ModelConfig& config, 
   if (resources::may_become_elastic(job, config, outcome.resources))
     outcome.resources.reasons.add("a run takes cp elastic if it expects that to end 5 % sooner");
   if (job.parallel.phases != job::Phases::together && !job.parallel.answering)
-    outcome.resources.reasons.add(
-        fmt::format("a run finds by expected times how many instances answer, here {}",
-                    outcome.resources.answering == 0 ? "all do"
-                                                     : std::to_string(outcome.resources.answering)));
+    outcome.resources.reasons.add(fmt::format(
+        "a run finds by expected times how many instances answer, here {}",
+        outcome.resources.answering == 0 ? "all do" : std::to_string(outcome.resources.answering)));
   return outcome;
 }
 

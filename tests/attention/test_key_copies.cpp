@@ -87,8 +87,8 @@ TEST(KeyCopies, ArriveBitByBitWheneverEitherSideGetsToIt) {
       Rank rank(*world, dtype, most_bytes);
       uint64_t drawn = 0;  // the same on all ranks
       const auto draw = [&](int64_t low, int64_t high) {
-        return low + static_cast<int64_t>(uniform(seed, drawn++) *
-                                          static_cast<double>(high - low + 1));
+        return low +
+               static_cast<int64_t>(uniform(seed, drawn++) * static_cast<double>(high - low + 1));
       };
       const auto readers = static_cast<int>(draw(1, size - 1));
       const bool reads = own < readers;
@@ -99,7 +99,7 @@ TEST(KeyCopies, ArriveBitByBitWheneverEitherSideGetsToIt) {
       const int64_t bytes_before = world->traffic().bytes;
       int64_t tokens_sent = 0;
       for (int64_t pair = 0; pair < 24; pair += 4) {  // two prompts, which are read together
-        std::map<int64_t, int64_t> tokens;  // by sequence
+        std::map<int64_t, int64_t> tokens;            // by sequence
         for (const int64_t sequence : {pair, pair + 2}) {
           tokens[sequence] = draw(1, 90);
           std::vector<int64_t> of_prompt(size), of_copy(size);

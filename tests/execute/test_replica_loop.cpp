@@ -60,9 +60,10 @@ class ReplicaLoop : public testing::Test, private execute::RunObserver {
     const auto backend = on_gpu_ ? make_separate_backend() : kernels::make_cpu_backend();
     std::optional<model::DeviceWeights> there;
     if (on_gpu_) there.emplace(weights, *device, *stream, *backend);
-    execute::Replica replica(
-        *world_, config_, there ? *there : static_cast<const model::WeightViews&>(weights),
-        {*device, *stream, *backend, recorder_}, {.kv_tokens = limits_.kv_tokens, .copies_keys = limits_.apart()});
+    execute::Replica replica(*world_, config_,
+                             there ? *there : static_cast<const model::WeightViews&>(weights),
+                             {*device, *stream, *backend, recorder_},
+                             {.kv_tokens = limits_.kv_tokens, .copies_keys = limits_.apart()});
     events_.clear();
     const auto loop = [&](execute::PlanSource* plans) {
       if (limits_.elastic)

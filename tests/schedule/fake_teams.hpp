@@ -78,8 +78,8 @@ class FakeInstance {
       for (const parallel::KeySource& source : copy.sources) {
         if (source.instance != index_) continue;
         std::vector<parallel::StridedRange> held;
-        for (const auto& run : held_between(map_.ranges(copy.of, index_), copy.first,
-                                            copy.first + copy.count))
+        for (const auto& run :
+             held_between(map_.ranges(copy.of, index_), copy.first, copy.first + copy.count))
           held.push_back(run.positions);
         PECIA_CHECK(held == source.positions, "instance {} does not have what it is to send",
                     index_);
@@ -122,8 +122,8 @@ class FakeInstances {
   void send(const schedule::Plan& plan) {
     for (const int32_t instance : plan.teams.front().instances) deferred_[instance];
     for (const parallel::KeyCopy& copy : plan.receiving.copies) {
-      const auto chunk = std::ranges::find(
-          plan.items, copy.of, [](const auto& item) { return item.rows.sequence; });
+      const auto chunk = std::ranges::find(plan.items, copy.of,
+                                           [](const auto& item) { return item.rows.sequence; });
       const auto first = chunk->tokens.begin() + (copy.first - chunk->rows.first);
       tokens_[copy.to].insert(tokens_[copy.to].end(), first, first + copy.count);
       ++copies;

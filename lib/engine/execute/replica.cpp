@@ -69,8 +69,7 @@ std::string settle_sums(comm::Communicator& group, const parallel::LinkCosts& co
 attention::ReplicaGroups groups_of(comm::Communicator& ranks, const Replica::Settings& settings,
                                    DType wire) {
   auto groups = attention::make_replica_groups(ranks, settings.sp, settings.tp, settings.places,
-                                               settings.ep, wire,
-                                               settings.copies_keys);
+                                               settings.ep, wire, settings.copies_keys);
   groups.link_costs = settings.link_costs;
   settle_routes(*groups.tp, settings.link_costs, groups.tp_labels);
   settle_routes(*groups.block, settings.link_costs, groups.block_labels);

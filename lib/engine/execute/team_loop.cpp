@@ -200,8 +200,7 @@ class Lead {
     const std::vector<std::byte> bytes = to_bytes(plan);
     for (const int rank : all)
       if (rank != root) mail_[rank - 1].send(bytes);
-    if (std::ranges::count(all, root) > 0)
-      own_.push_back(std::move(plan));
+    if (std::ranges::count(all, root) > 0) own_.push_back(std::move(plan));
     const int64_t number = under_way.plan.number;
     under_way_.emplace(number, std::move(under_way));
     ++begun_;

@@ -74,7 +74,7 @@ struct ActiveSequence {
   /// The sequence that gets its keys as they are computed, and goes on in its place when its prompt
   /// has been read (parallel::KeyCopy); −1: it goes on itself.
   int64_t copy = -1;
-  int32_t leaves = -1;             ///< the instance from which its keys move with its next token
+  int32_t leaves = -1;  ///< the instance from which its keys move with its next token
   std::vector<int32_t>
       own_cached;              ///< a branch's own cached tokens, where keeps_tokens or on demand
   std::vector<TokenRun> runs;  ///< of its own cached tokens, as first computed, where on demand

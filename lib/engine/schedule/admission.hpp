@@ -76,8 +76,8 @@ class Admission {
   bool all_wait_least_;  ///< batch.objective: ttft
   bool elastic_;
   int first_answering_;  ///< instance; those before it only read
-  int64_t most_ahead_;  ///< prompt tokens that wait, after which the next request is not begun
-  const char* where_;   ///< slots are
+  int64_t most_ahead_;   ///< prompt tokens that wait, after which the next request is not begun
+  const char* where_;    ///< slots are
 };
 
 }  // namespace pecia::schedule

@@ -101,8 +101,8 @@ struct Target {
 /// and send no outcome.
 struct Receiving {
   std::vector<int32_t> instances;
-  std::vector<int64_t> removed;     ///< as in the plan, for these instances
-  std::vector<NewSequence> added;   ///< likewise
+  std::vector<int64_t> removed;    ///< as in the plan, for these instances
+  std::vector<NewSequence> added;  ///< likewise
   std::vector<parallel::KeyCopy> copies;
 
   bool has(int instance) const { return std::ranges::count(instances, instance) > 0; }

@@ -118,7 +118,9 @@ struct SchedulerLimits {
   /// Whether the two may work together.
   bool same_part(int a, int b) const { return answers(a) == answers(b); }
   /// Instances of an answer, and of a prompt that is read by others.
-  InstanceCount answering_instances() const { return instances_of(apart() ? answering : ring_size); }
+  InstanceCount answering_instances() const {
+    return instances_of(apart() ? answering : ring_size);
+  }
   InstanceCount reading_instances() const { return instances_of(ring_size - answering); }
   /// The most KV slots that one request can have: on each rank, or, where teams change, on all
   /// instances together.

@@ -65,14 +65,12 @@ class ElasticPlaces : public SlotPlaces {
   std::optional<Slots> of_request(const Room& room, int64_t slots, double due_s) const override {
     const InstanceCount count = limits_.answering_instances();
     if (limits_.apart()) return on_fewest(slots, part_of(room, true), count);
-    return count.least == 1 ? where_idle(room, slots, due_s, count)
-                            : on_fewest(slots, room, count);
+    return count.least == 1 ? where_idle(room, slots, due_s, count) : on_fewest(slots, room, count);
   }
   std::optional<Slots> of_reading(const Room& room, int64_t slots, double due_s) const override {
     const InstanceCount count = limits_.reading_instances();
     const Room part = part_of(room, false);
-    return count.least == 1 ? where_idle(part, slots, due_s, count)
-                            : on_fewest(slots, part, count);
+    return count.least == 1 ? where_idle(part, slots, due_s, count) : on_fewest(slots, part, count);
   }
   /// The instances that the fork has already: its branches meet there in any case.
   std::optional<Slots> of_branch(const SchedulerState& state, const RequestState& fork,

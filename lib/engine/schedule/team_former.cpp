@@ -247,8 +247,8 @@ void TeamFormer::place(Pass& pass, ActiveSequence& sequence, PlanItem& chunk, bo
   const bool apart = sequence.copy >= 0;
   sequence.result.mode = fmt::format("{}:{}", apart ? "apart" : "elastic", pass.team().workers());
   const Slots free = without(state.free_slots(), left_);
-  const bool spreads = !apart && sequence.readers.empty() &&
-                       spread(state, sequence, pass.team(), free, decisions_);
+  const bool spreads =
+      !apart && sequence.readers.empty() && spread(state, sequence, pass.team(), free, decisions_);
   if (last && !apart && !spreads && state.limits.parts.scales_down)
     gather(state, sequence, chunk, pass.team(), free, decisions_);
   if (chunk.gathers != 0)

@@ -68,8 +68,7 @@ double others_busy_s(const SchedulerState& state, const parallel::Team& team,
   const PassTimes alone = state.times.teams->alone();
   std::map<int32_t, Other> others;
   for (int32_t instance = 0; instance < state.limits.ring_size; ++instance)
-    if (!team.index_of(instance) &&
-        state.limits.same_part(instance, team.instances.front()))
+    if (!team.index_of(instance) && state.limits.same_part(instance, team.instances.front()))
       others[instance].pass_s = std::max(0.0, busy_until[instance] - now);
   for (const ActiveSequence& sequence : state.active) {
     if (!sequence.begun) continue;
@@ -140,7 +139,8 @@ std::vector<int32_t> readers_of(const SchedulerState& state, const ActiveSequenc
     const bool may_help = limits.waits_least()
                               ? state.doing[instance] != Doing::prompts
                               : used[instance].idle && used[instance].sequences == 0;
-    if (taken[instance] || !may_help || !limits.same_part(instance, team.front()) || !used[instance].unread.empty() || wanted.contains(instance))
+    if (taken[instance] || !may_help || !limits.same_part(instance, team.front()) ||
+        !used[instance].unread.empty() || wanted.contains(instance))
       continue;
     const auto& [count, context, tokens] = answers[instance];
     const double ready_s =
@@ -198,9 +198,8 @@ int64_t most_tokens(const SchedulerState& state, const parallel::Team& team,
   if (!state.times.teams) return batch;
   const int64_t least = short_pass_tokens(state, team.workers(), first);
   if (limits.waits_least()) return least;
-  const InstanceCount count = limits.answers(team.instances.front())
-                                  ? limits.answering_instances()
-                                  : limits.reading_instances();
+  const InstanceCount count = limits.answers(team.instances.front()) ? limits.answering_instances()
+                                                                     : limits.reading_instances();
   if (count.most <= std::ssize(team.instances)) return batch;
   const auto seconds = [&](int64_t tokens) {
     return state.times.teams->prefill_s(team.workers(), state.map.length(first.id), tokens, batch);

@@ -148,7 +148,8 @@ bool spread(SchedulerState& state, ActiveSequence& sequence, const parallel::Tea
 void gather(SchedulerState& state, ActiveSequence& sequence, PlanItem& chunk,
             const parallel::Team& team, const Slots& free, std::vector<Decision>& decisions) {
   if (sequence.instances.size() == 1 || sequence.origin->is_fork() ||
-      state.limits.answering_instances().least > 1 || answers_together(state, sequence, team, 1, decisions))
+      state.limits.answering_instances().least > 1 ||
+      answers_together(state, sequence, team, 1, decisions))
     return;
   parallel::KvMap& map = state.map;
   const int64_t slots = all_slots(state, sequence);

@@ -22,8 +22,8 @@ class ToldSequences {
   /// pass. Call it before the state has the pass's tokens as cached.
   void introduce(const SchedulerState& state, ActiveSequence& sequence, Plan& plan);
   /// Tells those that receive keys of a sequence's copy of it, in the state before they come.
-  void introduce_copy(const SchedulerState& state, int64_t copy,
-                      const std::vector<int32_t>& places, Receiving& receiving);
+  void introduce_copy(const SchedulerState& state, int64_t copy, const std::vector<int32_t>& places,
+                      Receiving& receiving);
   /// Notes that a sequence has ended or was forgotten, for the instances that know it. It may begin
   /// again, on other ones too.
   void forget(int64_t sequence);

@@ -121,7 +121,8 @@ void KeyCopies::take_in(int from, Source& source) {
   {
     const report::ScopedSpan span(compute_.recorder, "take_in_copied_keys", report::Kind::phase,
                                   bytes);
-    copy(Direction::to_cache, message.layer, message.of->tokens.slots, message.bytes.as<std::byte>());
+    copy(Direction::to_cache, message.layer, message.of->tokens.slots,
+         message.bytes.as<std::byte>());
   }
   source.bytes -= bytes;
   free_.push_back(std::move(message.bytes));
@@ -143,8 +144,7 @@ void KeyCopies::progress() {
 void KeyCopies::wait_for(parallel::SequenceId sequence) {
   for (auto& [from, source] : sources_) {
     const auto is_to_come = [&] {
-      return std::ranges::any_of(source.coming,
-                                 [&](const Coming& of) { return of.has(sequence); });
+      return std::ranges::any_of(source.coming, [&](const Coming& of) { return of.has(sequence); });
     };
     if (!is_to_come()) continue;
     const report::ScopedSpan span(compute_.recorder, "wait_for_copied_keys", report::Kind::comm);

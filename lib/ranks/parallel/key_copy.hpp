@@ -41,11 +41,11 @@ struct KeySource {
 
 /// New tokens of a copy that lie on one instance.
 struct KeyCopy {
-  SequenceId of = 0, to = 0;        ///< the sequence that is read, and its copy
-  int32_t instance = 0;             ///< that gets the keys
-  int64_t first = 0, count = 0;     ///< the positions that it gets, [first, first + count)
-  std::vector<int32_t> places;      ///< all instances that have slots of the copy
-  std::vector<KeySource> sources;   ///< in ascending order of instances
+  SequenceId of = 0, to = 0;       ///< the sequence that is read, and its copy
+  int32_t instance = 0;            ///< that gets the keys
+  int64_t first = 0, count = 0;    ///< the positions that it gets, [first, first + count)
+  std::vector<int32_t> places;     ///< all instances that have slots of the copy
+  std::vector<KeySource> sources;  ///< in ascending order of instances
 
   /// The tokens as rows of a pass of these places, for KvMap::append. Nobody computes them there.
   PassSequence rows() const;

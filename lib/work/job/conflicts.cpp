@@ -157,8 +157,7 @@ const Conflict conflicts[] = {
      },
      PECIA_WHY("parallel.scheduler: loongserve reads the prompts of a batch by themselves"),
      "use policy: prefill_first, or scheduler: greedy"},
-    {On::any,
-     [](const Job& job) { return is_apart(job) && (is_layout(job) || is_csa(job)); },
+    {On::any, [](const Job& job) { return is_apart(job) && (is_layout(job) || is_csa(job)); },
      [](const Job& job) {
        return fmt::format("parallel.phases: apart with {} is not in this version: {}",
                           is_csa(job) ? "attention.sparse: csa" : "reproducible: layout",

@@ -138,17 +138,20 @@ std::vector<Field> make_schema() {
             "become free; loongserve, in batches of prompts that are dealt to instances by "
             "LoongServe's four steps; auto: loongserve with objective ttft and policy "
             "prefill_first, else greedy."),
-      field("parallel.phases", PECIA_MEMBER(parallel.phases),
-            word<Phases>({{"together", Phases::together},
-                          {"apart", Phases::apart},
-                          {"auto", Phases::any}}),
-            "Which of cp's instances (SP × TP blocks) read and answer. together: all do both; apart: "
-            "some read the prompts and send the keys on, layer by layer, to the others, which answer, "
-            "so that no answer waits for a prompt; auto: apart where the batch should end 5 % sooner, "
-            "or with objective ttft its first tokens should come so."),
-      field("parallel.answering", PECIA_MEMBER(parallel.answering), auto_or(whole32(1, max_degree)),
-            "With phases apart, how many instances answer; auto: as many as let the batch end first, "
-            "by the expected times of passes."),
+      field(
+          "parallel.phases", PECIA_MEMBER(parallel.phases),
+          word<Phases>(
+              {{"together", Phases::together}, {"apart", Phases::apart}, {"auto", Phases::any}}),
+          "Which of cp's instances (SP × TP blocks) read and answer. together: all do both; apart: "
+          "some read the prompts and send the keys on, layer by layer, to the others, which "
+          "answer, "
+          "so that no answer waits for a prompt; auto: apart where the batch should end 5 % "
+          "sooner, "
+          "or with objective ttft its first tokens should come so."),
+      field(
+          "parallel.answering", PECIA_MEMBER(parallel.answering), auto_or(whole32(1, max_degree)),
+          "With phases apart, how many instances answer; auto: as many as let the batch end first, "
+          "by the expected times of passes."),
       field("parallel.sp", PECIA_MEMBER(parallel.sp), auto_or(whole32(1, max_degree)),
             "Ranks that share a pass's rows and its heads (Ulysses)."),
       field("parallel.tp", PECIA_MEMBER(parallel.tp), auto_or(whole32(1, max_degree)),
