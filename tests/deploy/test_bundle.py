@@ -66,7 +66,7 @@ class BundleTest(unittest.TestCase):
 
     def test_its_check_lists_all_phases(self) -> None:
         listed = subprocess.run(["./gpu-check.sh", "--list"], cwd=self.folder, capture_output=True, text=True)
-        self.assertEqual({line[0] for line in listed.stdout.splitlines()}, set("ABCDE"), listed.stderr)
+        self.assertEqual({line[0] for line in listed.stdout.splitlines()}, set("ABCDEF"), listed.stderr)
 
     def test_its_helpers_need_no_package(self) -> None:
         for module in ("bench.model", "gpu.table"):
