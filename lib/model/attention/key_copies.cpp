@@ -78,14 +78,14 @@ void KeyCopies::receive(const std::vector<parallel::KeyCopy>& copies) {
     PECIA_CHECK(group_ != nullptr, "keys of sequence {} are to come, without a group for it",
                 copy.of);
     if (copy.instance == own) {
-      const std::vector<parallel::SlotRange> slots = ledger_.next_slots(copy.to, copy.count);
+      std::vector<int64_t> slots;  // by position
+      append_slots(slots, ledger_.next_slots(copy.to, copy.count));
       for (const parallel::KeySource& source : copy.sources) {
         Coming& of = coming[source.instance];
         of.sequences.push_back(copy.to);
         for (const parallel::StridedRange& positions : source.positions)
           for (int64_t i = 0; i < positions.count; ++i)
-            add_slot(of.tokens.slots,
-                     part_of(slots, positions.position(i) - copy.first, 1).front().begin);
+            add_slot(of.tokens.slots, slots.at(positions.position(i) - copy.first));
         of.tokens.count = num_slots(of.tokens.slots);
       }
     }

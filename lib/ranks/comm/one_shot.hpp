@@ -17,7 +17,7 @@ namespace pecia::comm {
 /// Of a group of ranks that make the same calls in the same order, all on one stream each.
 class OneShot : public Abortable {
  public:
-  /// Numbers of at most so many bytes are taken: the same on every rank.
+  /// The most bytes of numbers that are taken: the same on every rank.
   virtual int64_t most_bytes() const = 0;
   bool takes(const Addends& values) const { return std::ssize(values.bytes()) <= most_bytes(); }
 
