@@ -162,6 +162,7 @@ std::string job_line(const PlannedLayout& plan) {
   if (parallel.ring) add("ring", name_of(*parallel.ring));
   if (parallel.decode) add("decode", name_of(*parallel.decode));
   if (parallel.shift_threshold) add("shift_threshold", *parallel.shift_threshold);
+  if (plan.resources.gather_threshold) add("gather_threshold", *plan.resources.gather_threshold);
   return fmt::format("parallel: {{{}}}", fmt::join(words, ", "));
 }
 

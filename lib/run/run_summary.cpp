@@ -96,14 +96,18 @@ std::string grid_text(const resources::Resources& resources) {
   const std::string before = grid.empty() ? " · " : fmt::format(": {} · ", grid);
   if (replica.empty()) return before + "single";
   const std::string_view ring = ring_text(resources);
-  return fmt::format("{}prefill {}{}{}, decode {}{}{}", before, name_of(resources.prefill),
-                     ring.empty() ? "" : " ", ring, name_of(resources.decode),
-                     resources.shift_threshold
-                         ? fmt::format(" up to {} new tokens", *resources.shift_threshold)
-                         : "",
-                     resources.answering > 0
-                         ? fmt::format(" on {} of {} instances", resources.answering, resources.cp)
-                         : "");
+  return fmt::format(
+      "{}prefill {}{}{}{}, decode {}{}{}", before, name_of(resources.prefill),
+      ring.empty() ? "" : " ", ring,
+      resources.gather_threshold
+          ? fmt::format(" from {} new tokens, sp_tp below", *resources.gather_threshold)
+          : "",
+      name_of(resources.decode),
+      resources.shift_threshold ? fmt::format(" up to {} new tokens", *resources.shift_threshold)
+                                : "",
+      resources.answering > 0
+          ? fmt::format(" on {} of {} instances", resources.answering, resources.cp)
+          : "");
 }
 
 RankFacts own_facts(const execute::Replica& replica, const report::Recorder& recorder,
@@ -341,6 +345,7 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
                   .ring = std::string(ring_text(resources)),
                   .decode = std::string(name_of(resources.decode)),
                   .shift_threshold = resources.shift_threshold,
+                  .gather_threshold = resources.gather_threshold,
                   .why = resources.reasons.text(),
                   .threads = resources.threads.count,
                   .compute = std::string(name_of(facts.compute)),

@@ -75,6 +75,8 @@ job::Job job_of(const Json& report, const std::string& name) {
   }
   if (!modes["shift_threshold"].is_null())
     set("parallel.shift_threshold", modes["shift_threshold"].dump());
+  if (!modes.value("gather_threshold", Json()).is_null())
+    set("parallel.gather_threshold", modes["gather_threshold"].dump());
   set("batch.max_sequences", modes["max_sequences"].dump());
   set("batch.max_batch_tokens", modes["max_batch_tokens"].dump());
   return job::parse_job(json_text(report["job"]), name, settings);

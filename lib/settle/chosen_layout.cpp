@@ -25,6 +25,7 @@ std::vector<std::string> ChosenLayout::to_settings() const {
   if (parallel.prefill) set("parallel.prefill", name_of(*parallel.prefill));
   if (parallel.decode) set("parallel.decode", name_of(*parallel.decode));
   if (parallel.shift_threshold) set("parallel.shift_threshold", *parallel.shift_threshold);
+  if (parallel.gather_threshold) set("parallel.gather_threshold", *parallel.gather_threshold);
   if (max_batch_tokens) set("batch.max_batch_tokens", *max_batch_tokens);
   return settings;
 }

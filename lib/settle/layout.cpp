@@ -111,6 +111,7 @@ bool keeps_what_is_given(const job::Job& job, const ChosenLayout& layout) {
          keeps(given.ep, then.ep) && keeps(given.cp.degree, then.cp.degree) &&
          (!given.cp.elastic || then.cp.elastic) && keeps(given.prefill, then.prefill) &&
          keeps(given.decode, then.decode) && keeps(given.shift_threshold, then.shift_threshold) &&
+         keeps(given.gather_threshold, then.gather_threshold) &&
          (!layout.max_batch_tokens || keeps(job.batch.max_batch_tokens, layout.max_batch_tokens));
 }
 

@@ -76,6 +76,7 @@ job::Job::Parallel layout_by_rule(const Scenario& scenario, int ranks) {
   layout.dp = resources.dp, layout.tp = resources.tp, layout.ep = resources.ep;
   layout.cp.degree = ranks / (resources.dp * *layout.sp * resources.tp);
   if (resources.degrees().ranks() == 1) return layout;
+  if (!layout.prefill) layout.gather_threshold = resources.gather_threshold;
   if (!layout.prefill) layout.prefill = resources.prefill;
   if (!layout.decode) layout.decode = resources.decode;
   return layout;

@@ -40,7 +40,8 @@ parallel::Setting setting_of(const parallel::Degrees& degrees, const job::Job& j
           parallel.decode,
           parallel.shift_threshold,
           job.reproducible,
-          parallel.cp.elastic || parallel.phases == job::Phases::apart};
+          parallel.cp.elastic || parallel.phases == job::Phases::apart,
+          parallel.gather_threshold};
 }
 
 /// Whether this version runs the job in this layout.
@@ -94,6 +95,9 @@ std::vector<job::Job::Parallel> layouts_of(int ranks, const job::Job& job, const
             layout.cp = {degrees.cp, teams && degrees.cp > 1};
             layout.ep = ep;
             const parallel::Degrees dealt{cut.cp, cut.sp, cut.tp, ep};
+            if (!parallel.prefill && parallel::gathers_weights(dealt, prefill))
+              layout.gather_threshold =
+                  parallel::gather_threshold(parallel::moved_shape(dealt, model), dealt.tp);
             if (!parallel::refusal(setting_of(dealt, job, layout), model) &&
                 (!any_implemented || is_implemented(job, layout)))
               layouts.push_back(layout);

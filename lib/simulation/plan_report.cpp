@@ -130,6 +130,8 @@ OrderedJson parallel_json(const LayoutForecast& layout) {
                    {"ring", word(parallel.ring)},
                    {"decode", word(parallel.decode)}};
   if (parallel.shift_threshold) json["shift_threshold"] = *parallel.shift_threshold;
+  if (layout.resources.gather_threshold)
+    json["gather_threshold"] = *layout.resources.gather_threshold;
   json["mode"] = resources::mode_name(layout.resources);
   json["why"] = layout.resources.reasons.text();
   return json;

@@ -20,7 +20,8 @@ using schedule::PassWork;
 
 parallel::PassModes modes_of(const resources::Resources& resources) {
   return parallel::pass_modes({resources.degrees(), resources.prefill, resources.decode},
-                              resources.shift_threshold.value_or(resources.max_sequences));
+                              resources.shift_threshold.value_or(resources.max_sequences),
+                              resources.gather_threshold);
 }
 
 /// The first and the last chunk of the longest prompt, a short one, and a pass that several prompts

@@ -21,6 +21,7 @@ NUMBERS = {
     "parallel.sp": ("0", "-2", "true"),
     "parallel.tp": ("0", "-2", "[1]"),
     "parallel.shift_threshold": ("0", "-1", "9223372036854775808"),
+    "parallel.gather_threshold": ("0", "-1", "9223372036854775808"),
     "attention.levels": ("0", "5", "-1", "2.0", "all"),
     "attention.drop": ("-0.1", "0.96", "nan", "inf", "half", "{file: ''}", "{file: a, share: 0.5}"),
     "attention.pipeline": ("0", "17", "-1", "1e1"),
@@ -276,6 +277,8 @@ class Modes(BadInputTest):
             ("tp=2", "prefill=usp"): ("parallel.prefill usp needs cp above 1, sp above 1", "TP 2"),
             ("tp=2", "ring=pass_kv"): ("parallel.ring pass_kv needs cp above 1", "use ring auto"),
             ("shift_threshold=8",): ("parallel.shift_threshold 8 belongs to decode shift", "auto"),
+            ("gather_threshold=8",): ("parallel.gather_threshold 8 belongs to prefill ulysses", "CP 2"),
+            ("tp=2", "prefill=sp_tp", "gather_threshold=8"): ("belongs to prefill ulysses", "prefill sp_tp"),
         }.items():
             with self.subTest(assignments=assignments):
                 settings = self.set(*(f"parallel.{assignment}" for assignment in assignments))

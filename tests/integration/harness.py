@@ -10,6 +10,7 @@ import random
 import resource
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -25,6 +26,7 @@ import numpy as np
 MPIEXEC = os.environ["PECIA_MPIEXEC"]
 PROGRAM = Path(os.environ["PECIA_PROGRAM"])
 SOURCE = Path(os.environ["PECIA_SOURCE"])
+sys.path.insert(0, str(SOURCE / "scripts"))
 MODEL = SOURCE / "tests" / "goldens" / "llama-gqa-fp32"
 VOCAB: int = json.loads((MODEL / "config.json").read_text())["vocab_size"]
 POSITIONS: int = json.loads((MODEL / "config.json").read_text())["max_position_embeddings"]

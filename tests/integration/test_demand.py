@@ -11,16 +11,28 @@ from pathlib import Path
 from typing import Any
 
 from harness import DONE, DRAINED, LIMIT_S, Request, RunTest, random_requests, wait_for
+from pecia_tools.runs.yields import read_yields
 
 SECTIONS: dict[str, Any] = {
     "generation": {"max_new_tokens": 60, "ignore_eos": True, "logprobs": 1},
     "batch": {"max_sequences": 8, "max_batch_tokens": 64},
     "reproducible": "layout",  # the bits are those of any run
+    "report": {"trace": "summary", "progress": "off"},  # with the journal of yields
 }
 
 
 def requests() -> list[Request]:
     return random_requests(12, 20, 60, seed=9)
+
+
+def assert_journal_is(test: RunTest, job: Path, demand: dict[str, Any]) -> None:
+    """The journal in the trace, played from its beginning, has what the report counts."""
+    journal = read_yields(test.output(job) / "trace", None)
+    assert journal is not None
+    for kind in ("parked", "forgotten", "moved"):
+        test.assertEqual(journal.kinds[kind], demand[kind], kind)
+    if not demand["forgotten"]:
+        test.assertEqual(journal.kinds["returned"], demand["parked"])
 
 
 def has_done(test: RunTest, job: Path, enough: int) -> bool:
@@ -57,6 +69,7 @@ class DemandTest(RunTest):
                 self.assertGreater(kv["demand"]["parked"], 0)
                 self.assertEqual(sum(found["yields"]), kv["demand"]["parked"] + kv["demand"]["forgotten"])
                 self.assertEqual(kv["answer_tokens"]["p50"], 60)
+                assert_journal_is(self, job, kv["demand"])
                 self.assertEqual(list((self.output(job) / "kv").glob("*")), [])
 
     def test_what_is_forgotten_is_computed_again(self) -> None:
@@ -161,6 +174,7 @@ class ElasticDemandTest(RunTest):
                 self.assert_same_answers(found, reference, range(12))
                 demand = self.report(job)["kv"]["demand"]
                 self.assertGreater(demand["parked"] + demand["forgotten"], 0)
+                assert_journal_is(self, job, demand)
                 for way in yields:
                     yields[way] += demand[way]
                 self.assertEqual(list((self.output(job) / "kv").glob("*")), [])
@@ -210,3 +224,21 @@ class ElasticDemandTest(RunTest):
 
 if __name__ == "__main__":
     unittest.main()
+
+    def test_what_is_parked_when_a_run_stops_is_kept(self) -> None:
+        reference = self.reference()
+        for before, after, scheduler in ((2, 3, "greedy"), (3, 1, "loongserve")):
+            with self.subTest(before=before, after=after, scheduler=scheduler):
+                stopped = self.job(f"stopped-{before}", {"cp": "elastic", "scheduler": scheduler}, park="host")
+                launch = self.start(stopped, before, together=True)
+                wait_for("an answer", partial(has_done, self, stopped, 1))
+                launch.ranks()
+                launch.signal_ranks(signal.SIGTERM)
+                self.end(launch, DRAINED)
+                kv = self.report(stopped)["kv"]
+                begun = sum(tokens > 0 for tokens in self.results(stopped)["output_tokens"])
+                open_ones = begun - self.done(stopped)
+                self.assertGreaterEqual(kv["kept_requests"] + kv["not_worth_keeping"], open_ones)
+                self.run_job(stopped, after)
+                self.assertEqual(self.report(stopped)["kv"]["restored_requests"], kv["kept_requests"])
+                self.assert_same_answers(self.results(stopped), reference, range(12))

@@ -71,6 +71,15 @@ class ModeTest(RunTest):
                 threshold = self.of_job["modes"]["shift_threshold"]
                 self.assertEqual(threshold is not None, mode["decode"] == "shift")
 
+    def test_prompts_gather_weights_or_rows_by_their_length(self) -> None:
+        wanted = self.results_of("alone", 1, "prefill_first", {})
+        parallel = {"tp": 2, "prefill": "ulysses", "gather_threshold": 40}
+        found = self.results_of("by-length", 2, "prefill_first", parallel)
+        self.assert_same_answers(found, wanted, wanted.rows(DONE))
+        self.assertEqual(set(found["mode"]), {b"sp_tp+tp", b"ulysses+tp"})
+        self.assertIn("prefill ulysses from 40 new tokens, sp_tp below", self.first_line)
+        self.assertEqual(self.of_job["modes"]["gather_threshold"], 40)
+
     def test_weights_are_cut_and_kept_once(self) -> None:
         self.results_of("whole", 1, "prefill_first", {})
         whole = self.of_job["modes"]["weight_bytes"]

@@ -53,7 +53,8 @@ std::vector<Variant> variants_of(const model::ModelConfig& config, int ranks) {
           settings.sp = pair.degrees.sp;
           settings.tp = pair.degrees.tp;
           settings.ep = pair.degrees.ep;
-          settings.modes = parallel::pass_modes(pair, 6);
+          settings.modes = parallel::pass_modes(
+              pair, 6, of_pair.size() % 2 == 0 ? std::nullopt : std::optional<int64_t>(41));
           settings.ring = ring;
           settings.policy = policy;
           settings.max_batch_tokens = max_batch_tokens;
@@ -106,6 +107,12 @@ std::vector<Variant> variants_of_prefill(const model::ModelConfig& config, int r
     variant.settings.tp = pair.degrees.tp;
     variant.settings.ep = pair.degrees.ep;
     variant.settings.modes = parallel::pass_modes(pair, 6);
+    if (parallel::gathers_weights(pair.degrees, pair.prefill) && pair.degrees.tp > 1) {
+      Variant mixed = variant;
+      mixed.name += ", sp_tp below 41 tokens";
+      mixed.settings.modes = parallel::pass_modes(pair, 6, 41);
+      variants.push_back(mixed);
+    }
     variant.settings.ring =
         variants.size() % 2 == 0 ? AttentionExchange::pass_kv : AttentionExchange::pass_q;
     if (variants.size() % 3 == 0) {

@@ -31,6 +31,12 @@ TEST(GatherPays, CountsAnFfnOnBothSides) {
   EXPECT_TRUE(gather_pays(model, 2, 321));
 }
 
+TEST(GatherThreshold, IsTheFirstNumberOfTokensForWhichGatheringPays) {
+  EXPECT_EQ(gather_threshold(mha_attention, 2), std::nullopt);
+  EXPECT_EQ(gather_threshold(mha_attention, 4), 257);
+  EXPECT_EQ(gather_threshold(mha_attention, 3), 385);
+}
+
 TEST(GatherPays, CountsAKvHeadForEachRankThatHoldsIt) {
   // 2 KV heads on 4 ranks: W = 64·2·(8 + 2)·8 = 10240; rows 2·64·T; heads 2·(8 + 4)·8·T/4 = 48·T.
   ModelShape model = mha_attention;
@@ -114,8 +120,9 @@ INSTANTIATE_TEST_SUITE_P(
                214,
                PrefillMode::ulysses,
                DecodeMode::tp,
-               "prefill ulysses: in passes of 214 tokens gathering the weights moves less than "
-               "gathering the rows; decode tp: the only one for TP 4"}));
+               "prefill ulysses: from 214 tokens on gathering the weights moves less than "
+               "gathering the "
+               "rows, as sp_tp does in shorter passes; decode tp: the only one for TP 4"}));
 
 TEST(ChooseModes, TakesSpWhereTheFfnCannotShift) {
   ModelShape model = small;
@@ -126,6 +133,17 @@ TEST(ChooseModes, TakesSpWhereTheFfnCannotShift) {
       choice.reasons.text(),
       "prefill ulysses: the only one for SP 2; decode sp: shift would cut the FFN's 127 columns "
       "over 2 ranks");
+}
+
+TEST(ChooseModes, LeavesShortPassesToSpTp) {
+  const Setting setting{{1, 1, 4}, {}, {}, {}, {}};
+  EXPECT_EQ(choose_modes(setting, small, 213).gather_threshold, std::nullopt);
+  EXPECT_EQ(choose_modes(setting, small, 5000).gather_threshold, 214);
+  Setting said = setting;
+  said.prefill = PrefillMode::ulysses;
+  EXPECT_EQ(choose_modes(said, small, 5000).gather_threshold, std::nullopt) << "all passes gather";
+  said.gather_threshold = 7;
+  EXPECT_EQ(choose_modes(said, small, 5000).gather_threshold, 7);
 }
 
 TEST(ChooseModes, LeavesWhatTheJobSays) {

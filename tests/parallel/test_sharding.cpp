@@ -120,5 +120,16 @@ TEST(PassModes, ShiftsSmallPassesWhateverTheyDo) {
   EXPECT_EQ(modes.sharding(9, true), Sharding::sp_tp);
 }
 
+TEST(PassModes, GatherWeightsInLongPrefillPassesAlone) {
+  const ModePair over_tp{{1, 1, 2}, PrefillMode::ulysses, DecodeMode::tp};
+  PassModes modes = pass_modes(over_tp, {}, 100);
+  EXPECT_EQ(modes.sharding(99, true), Sharding::sp_tp);
+  EXPECT_EQ(modes.sharding(100, true), Sharding::gathered);
+  EXPECT_EQ(modes.sharding(100, false), Sharding::base);
+  EXPECT_EQ(pass_modes(over_tp, {}).sharding(1, true), Sharding::gathered);
+  modes = pass_modes({{1, 2, 1}, PrefillMode::ulysses, DecodeMode::sp}, {}, 100);
+  EXPECT_EQ(modes.sharding(1, true), Sharding::base) << "SP cuts rows, and no weights are gathered";
+}
+
 }  // namespace
 }  // namespace pecia::parallel

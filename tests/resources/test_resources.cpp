@@ -98,7 +98,11 @@ TEST(Modes, OfTpAloneDependOnTheTokensOfAPass) {
   };
   EXPECT_EQ(prefill(1), parallel::PrefillMode::tp);
   EXPECT_EQ(prefill(230), parallel::PrefillMode::sp_tp);
+  EXPECT_EQ(resources.gather_threshold, std::nullopt);
   EXPECT_EQ(prefill(231), parallel::PrefillMode::ulysses);
+  EXPECT_EQ(resources.gather_threshold, 231);
+  EXPECT_EQ(mode_name(resources), "ulysses+tp");
+  EXPECT_EQ(mode_name(resources, "sp_tp"), "sp_tp+tp") << "a shorter pass";
 }
 
 TEST(Levels, CutSequencesByTheRanksOfCpOrOfTpAlone) {

@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "lib/base/core/random.hpp"
+#include "tests/schedule/journal_replay.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace pecia::test {
@@ -174,6 +175,7 @@ Served serve(const SchedulerLimits& limits, std::vector<Request> requests, int64
   schedule::Scheduler scheduler(limits);
   FakeReplica replica(limits);
   Served served;
+  JournalReplay journal;
   double now = 0;
   const auto take = [&] {
     for (Finished& finished : scheduler.take_finished()) {
@@ -204,7 +206,11 @@ Served serve(const SchedulerLimits& limits, std::vector<Request> requests, int64
     take();
     if (!plan && pass < last_arrival) continue;
     served.sharing = scheduler.sharing();
-    if (!plan) return served;
+    if (!plan) {
+      journal.check_end(scheduler);
+      return served;
+    }
+    journal.take(scheduler.take_yields(), *plan, false);
     served.plans.push_back(*plan);
     served.chunk_rings.push_back(scheduler.chunk_rings());
     PECIA_CHECK(plan->number < most_passes, "{} passes and no end", plan->number);

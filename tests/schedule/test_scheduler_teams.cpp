@@ -12,6 +12,7 @@
 #include "lib/base/core/error.hpp"
 #include "tests/schedule/fake_replica.hpp"
 #include "tests/schedule/fake_teams.hpp"
+#include "tests/schedule/journal_replay.hpp"
 #include "tests/schedule/random_workload.hpp"
 
 namespace pecia::test {
@@ -43,6 +44,7 @@ ServedByTeams serve_by_teams(const SchedulerLimits& limits, const std::vector<Re
   Scheduler scheduler(limits);
   FakeInstances instances(limits);
   ServedByTeams served;
+  JournalReplay journal;
   std::vector<Plan> under_way;
   std::set<int32_t> busy;
   size_t added = 0;
@@ -64,6 +66,7 @@ ServedByTeams serve_by_teams(const SchedulerLimits& limits, const std::vector<Re
         for (const schedule::PlanItem& item : plan->items)
           PECIA_CHECK(limits.answers(instance) || item.sampled_index <= 0,
                       "instance {} has answers", instance);
+      journal.take(scheduler.take_yields(), *plan, true);
       instances.send(*plan);
       served.returned += std::ssize(plan->returned);
       under_way.push_back(std::move(*plan));
@@ -86,6 +89,7 @@ ServedByTeams serve_by_teams(const SchedulerLimits& limits, const std::vector<Re
   served.copies = instances.copies;
   served.scale_ups = scheduler.scale_ups();
   served.demand = scheduler.demand();
+  journal.check_end(scheduler);
   return served;
 }
 

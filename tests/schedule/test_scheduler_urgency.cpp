@@ -9,6 +9,7 @@
 #include "lib/engine/schedule/elastic_urgency.hpp"
 #include "tests/schedule/fake_replica.hpp"
 #include "tests/schedule/fake_teams.hpp"
+#include "tests/schedule/random_workload.hpp"
 
 namespace pecia::test {
 namespace {

@@ -110,6 +110,19 @@ def span(
     return {**event, "pid": more.get("replica", 0), "tid": 0, "args": args}
 
 
+def curve(at_s: float, replica: int, here: int, parked: int, forgotten: int) -> dict[str, Any]:
+    """How many sequences are where with memory on demand, as lib/engine/execute/yield_notes.cpp draws it."""
+    args = {"in the cache": float(here), "parked": float(parked), "forgotten": float(forgotten)}
+    event = {"name": "memory on demand", "cat": "curves", "ph": "C", "ts": 1e6 * at_s}
+    return {**event, "pid": replica, "tid": 0, "args": args}
+
+
+def yielded(kind: str, sequence: int, tokens: int, replica: int = 0) -> dict[str, Any]:
+    args = {"pass": 1, "of_pass": 2.0, "sequence": float(sequence), "row": 0.0, "tokens": float(tokens)}
+    event = {"name": "yield", "cat": "note", "ph": "i", "s": "t", "ts": 1e6}
+    return {**event, "pid": replica, "tid": 0, "args": {**args, "outcome": kind}}
+
+
 def trace_text(events: Sequence[dict[str, Any]], dropped: int = 0, **footer: Any) -> str:
     """One event per line."""
     lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)

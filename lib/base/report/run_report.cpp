@@ -75,6 +75,7 @@ Json json_of(const ModesReport& modes) {
             {"ring", or_null(modes.ring)},
             {"decode", modes.decode},
             {"shift_threshold", or_null(modes.shift_threshold)},
+            {"gather_threshold", or_null(modes.gather_threshold)},
             {"why", modes.why},
             {"threads", modes.threads},
             {"compute", modes.compute},

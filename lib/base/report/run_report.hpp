@@ -161,6 +161,7 @@ struct GraphReport {
 struct ModesReport {
   std::string mode, prefill, ring, decode;  ///< ring "": there is none
   std::optional<int64_t> shift_threshold = {};
+  std::optional<int64_t> gather_threshold = {};
   std::string why;  ///< reasons for what was auto
   int threads = 1;
   std::string compute;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/engine/execute/rank_needs.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -16,7 +17,7 @@ TrialPasses passes_of(const job::Job& job, const resources::Resources& resources
       resources.cp,
       job.reproducible == parallel::Reproducible::layout ? parallel::layout_ranks : resources.cp,
       parallel::pass_modes({resources.degrees(), resources.prefill, resources.decode},
-                           resources.shift_threshold),
+                           resources.shift_threshold, resources.gather_threshold),
       resources.ring.value_or(parallel::AttentionExchange::pass_kv), resources.levels_from()};
 }
 
@@ -55,6 +56,12 @@ RankNeeds needs_of_rank(int rank, const job::Job& job, const model::ModelConfig&
     in_windows = windows() - before_pass;
   };
   run(passes.feed(0, 1, prompt), needs.prefill_sent_bytes, needs.prefill_windows);
+  // A shorter prompt may be read in another way, in buffers of its own.
+  if (const auto from = passes.modes.gather_threshold; from && *from > 1) {
+    schedule::Plan shorter = passes.feed(0, 1, std::min(prompt, *from - 1));
+    shorter.removed = {0};
+    phantom.execute(shorter);
+  }
   phantom.execute(passes.feed(1, sequences, passes.short_tokens()));
   run(passes.step(1, sequences, passes.short_tokens()), needs.decode_sent_bytes,
       needs.decode_windows);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lib/engine/execute/pass_reply.hpp"
+#include "lib/engine/execute/yield_notes.hpp"
 
 namespace pecia::execute {
 namespace {
@@ -142,6 +143,7 @@ execute::ReplicaTotals run_replica(comm::Communicator& ranks, Replica& replica,
       if (plan.restore.empty())
         plans->observer.planned(plan, plans->scheduler.expected_seconds(plan));
       note_rings(plans->scheduler.chunk_rings(), recorder);
+      note_yields(plans->scheduler, plan.number, recorder);
     }
     std::vector<std::vector<std::byte>> gathered;
     {

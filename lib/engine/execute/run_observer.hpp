@@ -14,7 +14,7 @@ class RunObserver {
  public:
   virtual ~RunObserver() = default;
 
-  /// The name, in the results, of the mode of a turn whose prompt used this ring.
+  /// The name, in the results, of the mode of a turn whose prompt used this ring, or gathered rows ("sp_tp").
   virtual std::string mode(const std::string& ring) = 0;
   /// Asked between passes: must the run drain now? `stop_requested`: a rank of the replica was told
   /// to stop.

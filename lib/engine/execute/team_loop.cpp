@@ -6,6 +6,7 @@
 #include <map>
 
 #include "lib/engine/execute/pass_reply.hpp"
+#include "lib/engine/execute/yield_notes.hpp"
 #include "lib/ranks/comm/mailbox.hpp"
 #include "lib/ranks/comm/wait.hpp"
 
@@ -175,6 +176,7 @@ class Lead {
 
   /// Notes in the trace what was decided for a pass, with what else would have taken how long.
   void note_decisions(int64_t pass) {
+    execute::note_yields(plans_.scheduler, pass, recorder_);
     for (schedule::Decision decision : plans_.scheduler.decisions()) {
       decision.numbers.emplace_back("of_pass", static_cast<double>(pass));
       recorder_.note(decision.name, std::move(decision.numbers), decision.chosen);

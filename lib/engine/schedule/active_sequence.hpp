@@ -56,6 +56,11 @@ struct RequestState {
   double due_s() const { return patience_s ? ready_s + *patience_s : 0; }
 };
 
+/// The row in the results of a fork's first turn; Turn::no_row where a group of requests shares it.
+inline int64_t first_row(const RequestState& of) {
+  return of.request.turns.front().row;
+}
+
 /// A sequence that takes part in passes.
 struct ActiveSequence {
   std::shared_ptr<RequestState> origin;  ///< the request that it is of
@@ -142,6 +147,12 @@ struct ActiveSequence {
         0, current().max_new_tokens - std::ssize(current().answer.tokens) - reread);
   }
 };
+
+/// The row in the results of the turn that it is at, or of its last one.
+inline int64_t row_of(const ActiveSequence& sequence) {
+  const std::vector<batch::Turn>& turns = sequence.request().turns;
+  return turns[std::min(sequence.turn, turns.size() - 1)].row;
+}
 
 /// Sequences in an order.
 using Selection = std::vector<ActiveSequence*>;

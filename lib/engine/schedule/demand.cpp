@@ -135,6 +135,15 @@ bool yields_now(const SchedulerState& state, int64_t sequence) {
          std::ranges::count(state.news.removed, sequence) > 0;
 }
 
+void note_scale_up(SchedulerState& state, const ActiveSequence& sequence,
+                   const std::vector<int32_t>& before) {
+  ++state.demand.scale_ups;
+  for (const int32_t instance : sequence.instances)
+    if (std::ranges::count(before, instance) == 0)
+      state.yields.add({YieldKind::scaled_up, sequence.id, row_of(sequence),
+                        state.own_tokens(sequence.id), -1, instance});
+}
+
 bool is_complete(const ActiveSequence& sequence) {
   return sequence.can_decode() && !sequence.has_room();
 }
@@ -214,9 +223,9 @@ bool Demand::extend(SchedulerState& state, ActiveSequence& sequence, int64_t slo
       return move->sequence == &sequence;
     }
     if (grown && growth_s <= yield_s) {
-      const auto before = std::ssize(sequence.instances);
+      const std::vector<int32_t> before = sequence.instances;
       state.grow(sequence, *grown);
-      state.demand.scale_ups += std::ssize(sequence.instances) > before ? 1 : 0;
+      if (sequence.instances.size() > before.size()) note_scale_up(state, sequence, before);
       return true;
     }
     if (yields != none) {
@@ -348,7 +357,7 @@ bool Demand::yield_a_prefix(SchedulerState& state) const {
     if (way_of(state, fork.prefix, {{tokens, false, tokens, 0, 0}}).forgets)
       state.forget_prefix(fork);
     else
-      state.park_keys(fork.prefix);
+      state.park_prefix(fork);
     return true;
   };
   return std::ranges::any_of(state.forks, [&](const auto& fork) { return yields(*fork); }) ||

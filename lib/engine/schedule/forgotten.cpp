@@ -70,6 +70,7 @@ void SchedulerState::forget(std::list<ActiveSequence>::iterator sequence) {
   if (!news.adds(sequence->id) && !(limits.elastic && own_tokens(sequence->id) == 0)) {
     ++demand.forgotten;
     if (sequence->begun) ++sequence->result.yields;
+    yields.add({YieldKind::forgotten, sequence->id, row_of(*sequence), own_tokens(sequence->id)});
   }
   leave_team(*sequence);
   drop(*sequence);
@@ -97,7 +98,12 @@ void SchedulerState::drop(ActiveSequence& sequence) {
 
 void SchedulerState::forget_prefix(const RequestState& fork) {
   for (ActiveSequence& branch : parked)
-    if (branch.origin.get() == &fork && map.contains(branch.id)) drop(branch);
+    if (branch.origin.get() == &fork && map.contains(branch.id)) {
+      yields.add({YieldKind::forgotten, branch.id, row_of(branch), own_tokens(branch.id)});
+      ++demand.forgotten;
+      drop(branch);
+    }
+  yields.add({YieldKind::forgotten, fork.prefix, first_row(fork), own_tokens(fork.prefix)});
   ++demand.forgotten;
   remove(fork.prefix);
 }
@@ -114,6 +120,7 @@ void SchedulerState::read_prefix_again(const std::shared_ptr<RequestState>& fork
   prefix.came_back = true;
   prefix.runs = {{tokens, false, tokens, turn.stem_end_tokens, 0}};
   prefix.again = Rereading{turn.tokens, prefix.runs};
+  yields.add({YieldKind::read_again, prefix.id, turn.row, tokens});
   fork->cached.clear();
   fork->computed_s = 0;
   fork->prefix_again = true;
@@ -126,6 +133,9 @@ void SchedulerState::read_prefix_again(const std::shared_ptr<RequestState>& fork
 void SchedulerState::bring_forgotten_back(std::list<ActiveSequence>::iterator sequence,
                                           const Slots& reserved) {
   introduce(*sequence, reserved);
+  if (yields.outside().is_forgotten(sequence->id))
+    yields.add({YieldKind::read_again, sequence->id, row_of(*sequence),
+                sequence->again ? sequence->again->left() : 0});
   if (sequence->again) begin_run(*sequence, *this);
   if (sequence->begun && sequence->samples) tell_of_turn(*sequence);
   put_back(sequence);

@@ -12,6 +12,11 @@
 namespace pecia::schedule {
 namespace {
 
+bool is_in(const Plan& plan, int64_t sequence) {
+  return std::ranges::any_of(plan.items,
+                             [&](const PlanItem& item) { return item.rows.sequence == sequence; });
+}
+
 /// Tokens that the prompt's next chunk takes with `room` in the pass; 0: none now. Chunks end at
 /// multiples of `batch`, also after a chunk that was cut for lack of time. Where the pass itself is
 /// `cut`, they end before that, too: after whole units, or anywhere if teams change. Where the layout
@@ -152,7 +157,12 @@ void Former::add(Pass& pass, ActiveSequence& sequence, PlanItem item) {
 void Former::set_sharding(Pass& pass, bool prefills) {
   int64_t new_tokens = 0;
   for (const PlanItem& item : pass.plan.items) new_tokens += item.rows.count;
-  pass.team().sharding = pass.state.limits.modes.sharding(new_tokens, prefills);
+  const parallel::PassModes& modes = pass.state.limits.modes;
+  pass.team().sharding = modes.sharding(new_tokens, prefills);
+  if (pass.team().sharding != parallel::Sharding::sp_tp || !modes.gather_threshold) return;
+  for (ActiveSequence& sequence : pass.state.active)
+    if (sequence.feeding() && sequence.fed == 0 && is_in(pass.plan, sequence.id))
+      sequence.result.mode = name_of(parallel::PrefillMode::sp_tp);
 }
 
 std::unique_ptr<Former> make_former(const SchedulerLimits& limits) {

@@ -34,6 +34,7 @@ class Scheduler {
   int64_t waiting() const { return std::ssize(state_.waiting); }
   /// Sequences that take part in passes.
   int64_t running() const { return std::ssize(state_.active); }
+  bool on_demand() const { return state_.limits.on_demand; }
   /// What memory on demand has led to, and the lengths of answers that have ended.
   const DemandCounts& demand() const { return state_.demand; }
   const AnswerLengths& lengths() const { return state_.lengths; }
@@ -94,6 +95,10 @@ class Scheduler {
   const std::vector<ChunkRing>& chunk_rings() const { return former_->chunk_rings(); }
   /// What was decided for the last plan, where teams change.
   const std::vector<Decision>& decisions() const { return former_->decisions(); }
+  /// What left the cache, came back or moved since the last call, in this order. Call it when a plan
+  /// has come.
+  std::vector<Yield> take_yields() { return state_.yields.take(); }
+  const OutOfCache& outside() const { return state_.yields.outside(); }
   /// How often a team that decodes has grown.
   int64_t scale_ups() const { return former_->scale_ups() + state_.demand.scale_ups; }
   /// Tokens whose keys leave the cache before this pass, which is under way, or come back; where

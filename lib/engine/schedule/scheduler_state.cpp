@@ -163,8 +163,10 @@ void SchedulerState::move(ActiveSequence& sequence, int32_t from, int32_t to, in
   map.set_reserved(sequence.id, to, there + map.reserved(sequence.id, from) + more);
   sequence.leaves = from;
   moved(sequence);
+  const int64_t tokens = map.held(sequence.id, from);
+  yields.add({YieldKind::moved, sequence.id, row_of(sequence), tokens, from, to});
   ++demand.moved;
-  demand.moved_tokens += map.held(sequence.id, from);
+  demand.moved_tokens += tokens;
 }
 
 /// A sequence that yields waits for no pass, and is read on its own instances when it is back.
@@ -176,7 +178,7 @@ void SchedulerState::leave_team(ActiveSequence& sequence) {
 
 void SchedulerState::park(std::list<ActiveSequence>::iterator sequence) {
   leave_team(*sequence);
-  if (park_keys(sequence->id) && sequence->begun) ++sequence->result.yields;
+  if (park_keys(sequence->id, row_of(*sequence)) && sequence->begun) ++sequence->result.yields;
   const auto later = std::ranges::upper_bound(parked, sequence->id, {}, &ActiveSequence::id);
   parked.splice(later, active, sequence);
 }
@@ -184,7 +186,7 @@ void SchedulerState::park(std::list<ActiveSequence>::iterator sequence) {
 void SchedulerState::bring_back(std::list<ActiveSequence>::iterator sequence,
                                 const Slots& reserved) {
   if (!map.contains(sequence->id)) return bring_forgotten_back(sequence, reserved);
-  bring_keys_back(sequence->id, reserved);
+  bring_keys_back(sequence->id, row_of(*sequence), reserved);
   put_back(sequence);
 }
 
@@ -196,15 +198,21 @@ void SchedulerState::put_back(std::list<ActiveSequence>::iterator sequence) {
   demand.most_at_once = std::max(demand.most_at_once, std::ssize(active));
 }
 
-bool SchedulerState::park_keys(int64_t sequence) {
+void SchedulerState::park_prefix(const RequestState& fork) {
+  park_keys(fork.prefix, first_row(fork));
+}
+
+bool SchedulerState::park_keys(int64_t sequence, int64_t row) {
   const auto is_it = [&](const auto& told) { return told.sequence == sequence; };
   map.park(sequence);
   std::erase_if(news.grown, is_it);
   if (std::erase_if(news.returned, is_it) > 0) {
     demand.returned_tokens -= own_tokens(sequence);
     moving_tokens -= own_tokens(sequence);
+    yields.take_return_back(sequence);
     return false;
   }
+  yields.add({YieldKind::parked, sequence, row, own_tokens(sequence)});
   news.parked.push_back(sequence);
   ++demand.parked;
   if (limits.elastic) return true;  // it is counted when its instances hear of it
@@ -214,11 +222,12 @@ bool SchedulerState::park_keys(int64_t sequence) {
 }
 
 void SchedulerState::bring_prefix_back(const RequestState& fork, const Slots& reserved) {
-  bring_keys_back(fork.prefix, reserved);
+  bring_keys_back(fork.prefix, first_row(fork), reserved);
 }
 
-void SchedulerState::bring_keys_back(int64_t sequence, const Slots& reserved) {
+void SchedulerState::bring_keys_back(int64_t sequence, int64_t row, const Slots& reserved) {
   map.bring_back(sequence, reserved);
+  yields.add({YieldKind::returned, sequence, row, own_tokens(sequence)});
   if (limits.elastic) return;  // likewise
   news.returned.push_back({sequence, reserved});
   demand.returned_tokens += own_tokens(sequence);
@@ -270,7 +279,10 @@ void SchedulerState::end(std::list<ActiveSequence>::iterator sequence) {
       keep_back(*origin, origin->credit);
     }
     if (!origin->branches_left()) keep_back(*origin, Slots(limits.ring_size));
-    if (!origin->branches_left() && origin->active_branches == 0) remove(origin->prefix);
+    if (!origin->branches_left() && origin->active_branches == 0) {
+      yields.end(origin->prefix, first_row(*origin));
+      remove(origin->prefix);
+    }
   }
   active.erase(sequence);
 }
@@ -327,6 +339,10 @@ void SchedulerState::verify() const {
   for (const ActiveSequence& sequence : parked) add(sequence, true);
   for (const auto& fork : forks)
     if (map.contains(fork->prefix)) known.insert(fork->prefix);
+  for (const int64_t sequence : known)
+    PECIA_CHECK(yields.outside().is_parked(sequence) == map.is_parked(sequence),
+                "by the journal of yields sequence {} is {}parked", sequence,
+                map.is_parked(sequence) ? "not " : "");
   PECIA_CHECK(std::ssize(known) == map.size(), "{} sequences are in the map, {} are known",
               map.size(), known.size());
   for (const int64_t free : free_slots()) PECIA_CHECK(free >= 0, "{} slots are free", free);

@@ -20,6 +20,7 @@
 #include "lib/engine/schedule/plan.hpp"
 #include "lib/engine/schedule/scheduler_limits.hpp"
 #include "lib/engine/schedule/slot_needs.hpp"
+#include "lib/engine/schedule/yields.hpp"
 #include "lib/ranks/parallel/kv_map.hpp"
 
 namespace pecia::schedule {
@@ -78,6 +79,7 @@ struct SchedulerState {
   int64_t forced_pass = -1;  ///< the last one before which a sequence was made to yield for tests
   AnswerLengths lengths;
   DemandCounts demand;
+  YieldJournal yields;
   std::vector<batch::Finished> finished;  ///< turns whose results nobody has taken yet
   batch::Sharing sharing;
   bool any_done = false;  ///< this start has finished a turn
@@ -105,9 +107,8 @@ struct SchedulerState {
   void park(std::list<ActiveSequence>::iterator sequence);
   /// Takes a sequence back that has yielded, with these slots.
   void bring_back(std::list<ActiveSequence>::iterator sequence, const Slots& reserved);
-  /// Lets keys leave the cache: of a sequence that is not active, as the prefix of a fork. Returns
-  /// false where ranks do not hear of it, since they have not heard yet that it was to come back.
-  bool park_keys(int64_t sequence);
+  /// Lets the keys of a fork's prefix leave the cache.
+  void park_prefix(const RequestState& fork);
   void bring_prefix_back(const RequestState& fork, const Slots& reserved);
   /// Lets keys of an active sequence move from an instance to another, where it gets as many slots
   /// as it has there and `more`. They move with its next token.
@@ -166,7 +167,10 @@ struct SchedulerState {
   void activate(ActiveSequence sequence, const Slots& reserved, int64_t room,
                 const Slots& reading = {});
   void keep_back(RequestState& fork, const Slots& slots);
-  void bring_keys_back(int64_t sequence, const Slots& reserved);
+  /// Lets keys leave the cache; `row`: as in Yield. Returns false where ranks do not hear of it,
+  /// since they have not heard yet that they were to come back.
+  bool park_keys(int64_t sequence, int64_t row);
+  void bring_keys_back(int64_t sequence, int64_t row, const Slots& reserved);
   void introduce(const ActiveSequence& sequence, const Slots& reserved);
   void put_back(std::list<ActiveSequence>::iterator sequence);
   void moved(ActiveSequence& sequence) const;

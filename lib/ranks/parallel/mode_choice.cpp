@@ -21,13 +21,17 @@ PrefillMode choose_with_tp_alone(const Degrees& degrees, const ModelShape& model
     why = fmt::format("a pass of {} tokens has no row for each of {} ranks", tokens, degrees.tp);
     return PrefillMode::tp;
   }
-  // Experts that are dealt out stay where they are, and their rows travel with either mode.
-  ModelShape moved = model;
-  if (degrees.ep > 1) moved.ffn = moved.all_ffn = 0;
-  const bool gather = gather_pays(moved, degrees.tp, tokens);
-  why = fmt::format("in passes of {} tokens gathering the weights moves {} than gathering the rows",
-                    tokens, gather ? "less" : "no less");
-  return gather ? PrefillMode::ulysses : PrefillMode::sp_tp;
+  const auto threshold = gather_threshold(moved_shape(degrees, model), degrees.tp);
+  const bool gathers = threshold && tokens >= *threshold;
+  why = gathers ? fmt::format(
+                      "from {} tokens on gathering the weights moves less than gathering the "
+                      "rows, as sp_tp does in shorter passes",
+                      *threshold)
+                : fmt::format(
+                      "in passes of {} tokens gathering the weights moves no less than "
+                      "gathering the rows",
+                      tokens);
+  return gathers ? PrefillMode::ulysses : PrefillMode::sp_tp;
 }
 
 PrefillMode choose_prefill(const Degrees& degrees, const ModelShape& model, int64_t tokens,
@@ -79,25 +83,36 @@ DecodeMode choose_decode(const Setting& setting, const ModelShape& model, std::s
 
 bool gather_pays(const ModelShape& model, int tp, int64_t new_tokens) {
   PECIA_CHECK(tp >= 1 && new_tokens >= 0, "{} ranks, {} tokens", tp, new_tokens);
-  // In floating point: the products leave 64 bits for long passes of wide models.
-  const double tokens = static_cast<double>(new_tokens), ranks = tp;
-  const double hidden = static_cast<double>(model.hidden);
+  const auto threshold = gather_threshold(model, tp);
+  return threshold && new_tokens >= *threshold;
+}
+
+std::optional<int64_t> gather_threshold(const ModelShape& model, int tp) {
+  PECIA_CHECK(tp >= 1, "{} ranks", tp);
+  // Whole numbers in floating point: a layer of a wide model, times the ranks, stays below 2^53.
+  const double hidden = static_cast<double>(model.hidden), ranks = tp;
   const auto ffn = static_cast<double>(model.all_ffn > 0 ? model.all_ffn : model.ffn);
   const double head_dim = static_cast<double>(model.head_dim);
   const double heads = static_cast<double>(model.num_heads);
   const double kv_heads = static_cast<double>(model.num_kv_heads);
   const double weights =
       hidden * (2 * (heads + kv_heads) * head_dim + static_cast<double>(model.ffn_matrices) * ffn);
-  const double held_kv_heads = std::max(kv_heads, ranks);
-  const double moved_heads = 2 * (heads + held_kv_heads) * head_dim * tokens / ranks;
-  const double moved_rows = (model.ffn == 0 ? 2 : 4) * tokens * hidden;
-  return weights + moved_heads < moved_rows;
+  const double moved_heads = 2 * (heads + std::max(kv_heads, ranks)) * head_dim;  // of a token
+  const double moved_rows = (model.ffn == 0 ? 2 : 4) * hidden * ranks;
+  if (moved_rows <= moved_heads) return {};
+  return static_cast<int64_t>(weights * ranks / (moved_rows - moved_heads)) + 1;
+}
+
+ModelShape moved_shape(const Degrees& degrees, ModelShape model) {
+  if (degrees.ep > 1) model.ffn = model.all_ffn = 0;
+  return model;
 }
 
 ModeChoice choose_modes(const Setting& setting, const ModelShape& model, int64_t max_batch_tokens) {
   ModeChoice choice{setting.prefill.value_or(PrefillMode::single),
                     setting.ring,
                     setting.decode.value_or(DecodeMode::single),
+                    setting.gather_threshold,
                     {}};
   if (setting.degrees.ranks() == 1) return choice;
   const auto add = [&](std::string_view what, std::string_view mode, const std::string& why) {
@@ -106,6 +121,9 @@ ModeChoice choose_modes(const Setting& setting, const ModelShape& model, int64_t
   std::string why;
   if (!setting.prefill) {
     choice.prefill = choose_prefill(setting.degrees, model, max_batch_tokens, why);
+    if (gathers_weights(setting.degrees, choice.prefill) && setting.degrees.tp > 1)
+      choice.gather_threshold =
+          gather_threshold(moved_shape(setting.degrees, model), setting.degrees.tp);
     add("prefill", name_of(choice.prefill), why);
   }
   if (setting.elastic) {

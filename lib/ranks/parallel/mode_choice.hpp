@@ -25,11 +25,19 @@ namespace pecia::parallel {
 /// Source: Communication-Efficient Sequence-Parallelism based Serving, §3.2.1.
 bool gather_pays(const ModelShape& model, int tp, int64_t new_tokens);
 
+/// Returns the fewest new tokens for which gather_pays. It is absent if there is no such number.
+std::optional<int64_t> gather_threshold(const ModelShape& model, int tp);
+
+/// The model of which prefill moves weights or rows: experts that are dealt out stay where they are.
+ModelShape moved_shape(const Degrees& degrees, ModelShape model);
+
 struct ModeChoice {
   PrefillMode prefill = PrefillMode::single;
   std::optional<AttentionExchange>
       ring;  ///< absent: a rule chooses turn by turn, or there is no ring
   DecodeMode decode = DecodeMode::single;
+  /// With prefill ulysses over TP alone: passes with fewer new tokens are sp_tp.
+  std::optional<int64_t> gather_threshold = {};
   Reasons reasons;  ///< one for each mode that was auto
 };
 

@@ -224,6 +224,23 @@ std::optional<std::string> shift_problem(const Setting& setting, const ModelShap
   return {};
 }
 
+std::optional<Refusal> gather_threshold_refusal(const Setting& setting) {
+  if (!setting.gather_threshold) return {};
+  const std::string threshold =
+      fmt::format("parallel.gather_threshold {}", *setting.gather_threshold);
+  if (!setting.prefill || !gathers_weights(setting.degrees, *setting.prefill))
+    return Refusal{
+        "parallel.gather_threshold",
+        fmt::format("{} belongs to prefill ulysses with sp 1 and tp above 1, but {}, prefill {}",
+                    threshold, grid_text(setting.degrees),
+                    setting.prefill ? name_of(*setting.prefill) : "auto"),
+        "gather_threshold auto"};
+  if (*setting.gather_threshold < 1)
+    return Refusal{"parallel.gather_threshold", threshold + " is no number of tokens",
+                   "gather_threshold 1 or more"};
+  return {};
+}
+
 template <typename Mode>
 std::optional<Refusal> mode_refusal(std::string_view word, const std::optional<Mode>& mode,
                                     const std::vector<Mode>& legal, const Degrees& degrees) {
@@ -346,6 +363,7 @@ std::optional<Refusal> refusal(const Setting& setting, const ModelShape& whole) 
                                grid_text(degrees)),
                    "ring auto"};
 
+  if (auto refused = gather_threshold_refusal(setting)) return refused;
   if (auto refused = elastic_refusal(setting)) return refused;
 
   std::vector<DecodeMode> decode = row.decode;
@@ -405,9 +423,12 @@ std::vector<ModePair> legal_modes(int ranks, const ModelShape& model, Reproducib
   return legal;
 }
 
+bool gathers_weights(const Degrees& degrees, PrefillMode prefill) {
+  return prefill == P::ulysses && degrees.sp == 1;
+}
+
 int row_ranks(const Degrees& degrees, PrefillMode prefill) {
-  const bool gathers_weights = prefill == P::ulysses && degrees.sp == 1;
-  const bool over_tp = prefill == P::sp_tp || gathers_weights;
+  const bool over_tp = prefill == P::sp_tp || gathers_weights(degrees, prefill);
   return degrees.cp * degrees.sp * (over_tp ? degrees.tp : 1);
 }
 

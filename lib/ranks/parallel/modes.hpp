@@ -93,6 +93,7 @@ struct Setting {
   std::optional<int64_t> shift_threshold = {};
   Reproducible reproducible = Reproducible::run;
   bool elastic = false;  ///< teams of some of the degrees.cp instances change from pass to pass
+  std::optional<int64_t> gather_threshold = {};  ///< absent: all passes with prompts gather weights
 };
 
 struct Refusal {
@@ -127,6 +128,9 @@ std::vector<int> expert_degrees(const Degrees& degrees, const ModelShape& model)
 /// the table, and with each degree of EP.
 std::vector<ModePair> legal_modes(int ranks, const ModelShape& model,
                                   Reproducible reproducible = Reproducible::run);
+
+/// Tells whether passes with prompts gather each layer's weights: Ulysses over the ranks of TP.
+bool gathers_weights(const Degrees& degrees, PrefillMode prefill);
 
 /// Counts the ranks of the replica over which a prefill pass cuts its rows.
 int row_ranks(const Degrees& degrees, PrefillMode prefill);

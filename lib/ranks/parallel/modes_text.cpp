@@ -38,8 +38,8 @@ const char* meaning(PrefillMode mode) {
       return "each sequence's tokens are cut over CP; keys and values, or queries, go round";
     case PrefillMode::ulysses:
       return "rows are cut, an all-to-all gives each rank its heads of all rows; with SP 1 the "
-             "rows "
-             "are cut over TP and each layer's weights are gathered first";
+             "rows are cut over TP and each layer's weights are gathered first, but passes of "
+             "fewer than `gather_threshold` new tokens are sp_tp";
     case PrefillMode::usp:
       return "ulysses inside SP, ring across CP";
     case PrefillMode::sp_tp:
@@ -132,7 +132,7 @@ std::string modes_markdown() {
       "chunked and\n`reproducible: layout` (what is dropped depends on the pass and the layout), "
       "ring pass_q (keys travel), and decode\nsp or shift (keys stay with their tokens).\n"
       "\n`ring` (pass_kv, pass_q) needs cp above 1; `shift_threshold`, 1 or more, needs decode "
-      "shift.\n\n"
+      "shift;\n`gather_threshold`, 1 or more, needs prefill ulysses with SP 1.\n\n"
       "Of the model, with P = SP · TP:\n"
       "- P divides the query heads.\n"
       "- P divides the KV heads, or the KV heads divide P: then P / heads ranks hold the same "

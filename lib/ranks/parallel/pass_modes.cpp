@@ -3,11 +3,14 @@
 
 namespace pecia::parallel {
 
-PassModes pass_modes(const ModePair& modes, std::optional<int64_t> shift_threshold) {
+PassModes pass_modes(const ModePair& modes, std::optional<int64_t> shift_threshold,
+                     std::optional<int64_t> gather_threshold) {
   PassModes passes;
   if (modes.prefill == PrefillMode::sp_tp) passes.prefill = Sharding::sp_tp;
-  if (modes.prefill == PrefillMode::ulysses && modes.degrees.sp == 1)
+  if (gathers_weights(modes.degrees, modes.prefill)) {
     passes.prefill = Sharding::gathered;
+    passes.gather_threshold = gather_threshold;
+  }
   if (modes.decode == DecodeMode::broadcast_q) passes.decode_ring = AttentionExchange::broadcast_q;
   if (modes.decode == DecodeMode::shift) passes.shift_threshold = shift_threshold;
   return passes;

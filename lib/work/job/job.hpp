@@ -166,7 +166,8 @@ struct Job {
     std::optional<PrefillMode> prefill = {};
     std::optional<AttentionExchange> ring = {};
     std::optional<DecodeMode> decode = {};
-    std::optional<int64_t> shift_threshold = {};  ///< most tokens of a shifted pass
+    std::optional<int64_t> shift_threshold = {};   ///< most tokens of a shifted pass
+    std::optional<int64_t> gather_threshold = {};  ///< fewest tokens of a pass that gathers weights
   } parallel;
 
   struct Attention {

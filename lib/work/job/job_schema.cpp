@@ -170,6 +170,11 @@ std::vector<Field> make_schema() {
             auto_or(word(words_of(parallel::named_decode_modes))), "How output tokens are made."),
       field("parallel.shift_threshold", PECIA_MEMBER(parallel.shift_threshold), auto_or(whole(1)),
             "Most new tokens of a pass that decode shift runs by tensor parallelism alone."),
+      field(
+          "parallel.gather_threshold", PECIA_MEMBER(parallel.gather_threshold), auto_or(whole(1)),
+          "With prefill ulysses and sp 1, fewest new tokens of a pass that gathers weights; passes "
+          "with fewer are sp_tp; auto: all gather, or with prefill auto those where it moves "
+          "less."),
 
       field("attention.sparse", PECIA_MEMBER(attention.sparse),
             word<Sparse>({{"off", Sparse::off}, {"csa", Sparse::csa}}),

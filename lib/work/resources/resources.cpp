@@ -147,9 +147,14 @@ void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num
   if (resources.elastic)
     resources.scheduler = job.parallel.scheduler.value_or(deals ? job::TeamScheduler::loongserve
                                                                 : job::TeamScheduler::greedy);
-  const parallel::Setting setting{
-      resources.degrees(),          prefill,          job.parallel.ring, job.parallel.decode,
-      job.parallel.shift_threshold, job.reproducible, resources.elastic};
+  const parallel::Setting setting{resources.degrees(),
+                                  prefill,
+                                  job.parallel.ring,
+                                  job.parallel.decode,
+                                  job.parallel.shift_threshold,
+                                  job.reproducible,
+                                  resources.elastic,
+                                  job.parallel.gather_threshold};
   const parallel::ModelShape shape = shape_of(config);
   if (const auto refused = parallel::refusal(setting, shape))
     fail<InputError>("{}", refused->text());
@@ -162,6 +167,7 @@ void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num
   resources.ring = choice.ring;
   resources.decode = choice.decode;
   resources.shift_threshold = job.parallel.shift_threshold;
+  resources.gather_threshold = choice.gather_threshold;
   resources.reasons = choice.reasons;
   if (resources.cp == 1 && resources.levels_from()) settle_micro_head_parallel(resources);
 }
@@ -473,6 +479,9 @@ std::string mode_name(const Resources& resources, std::string_view ring) {
                                                                         : ring;
   const bool levels = resources.levels_from() &&
                       (ring == "auto" || ring == name_of(parallel::AttentionExchange::levels));
+  const std::string_view gathers_rows = name_of(parallel::PrefillMode::sp_tp);
+  if (resources.gather_threshold && ring == gathers_rows)
+    return fmt::format("{}+{}", gathers_rows, name_of(resources.decode));
   return fmt::format("{}{}{}+{}{}", name_of(resources.prefill),
                      resources.cp > 1 || levels ? "/" : "",
                      levels ? name_of(parallel::AttentionExchange::levels) : taken,

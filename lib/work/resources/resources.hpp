@@ -30,8 +30,9 @@ struct Resources {
   parallel::PrefillMode prefill = parallel::PrefillMode::single;
   parallel::DecodeMode decode = parallel::DecodeMode::single;
   std::optional<parallel::AttentionExchange>
-      ring;                                ///< absent: no ring, or chosen by rule for each chunk
-  std::optional<int64_t> shift_threshold;  ///< absent: there is no shift, or the rule chooses
+      ring;                                 ///< absent: no ring, or chosen by rule for each chunk
+  std::optional<int64_t> shift_threshold;   ///< absent: there is no shift, or the rule chooses
+  std::optional<int64_t> gather_threshold;  ///< as in parallel::PassModes
   std::optional<parallel::SparseSetting> sparse;  ///< prompts are attended by levels
   Reasons reasons;                                ///< for what was auto
   Threads threads;
@@ -81,7 +82,8 @@ bool may_become_elastic(const job::Job& job, const model::ModelConfig& config,
                         const Resources& resources);
 
 /// "ring/pass_kv+pass_q", "ulysses+shift", "single": how prefill and decode run, in the words of
-/// the results. `ring`: what was chosen where the resources leave it open.
+/// the results. `ring`: what was chosen where the resources leave it open; "sp_tp" where passes with
+/// fewer tokens than gather_threshold are.
 std::string mode_name(const Resources& resources, std::string_view ring = "auto");
 
 /// The figures of a model that parallel's table and rules need.

@@ -18,6 +18,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from ..runs.folder import Rank, Turns
 from ..runs.throughput import Throughput
 from ..runs.trace import KINDS, PHASES, Layer, LayerSpan, Trace
+from ..runs.yields import PLACES, Yields
 from .numbers import plural, tick_count, tick_seconds
 from .style import LIGHT, MANY_MARKS, axes, legend_above
 
@@ -29,6 +30,7 @@ KIND_COLOURS = {"compute": LIGHT["blue"], "comm": LIGHT["orange"], "idle": LIGHT
 PHASE_COLOURS = {"prefill": LIGHT["blue"], "mixed": LIGHT["purple"], "decode": LIGHT["green"]}
 REQUEST_COLOURS = ("blue", "orange", "green", "purple")
 LEVEL_COLOURS = ("blue", "green", "orange", "purple")  # of sparse attention, near to far
+PLACE_COLOURS = (LIGHT["blue"], LIGHT["orange"], LIGHT["purple"])  # of PLACES
 TEAM_STRENGTH = {"prefill": 0.95, "decode": 0.5, "holds": 0.2}
 STEP_COLOURS = {
     "attention": LIGHT["blue"],
@@ -170,6 +172,22 @@ def teams_figure(spans: Sequence[dict[str, Any]]) -> Figure:
     axis.legend(
         handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2
     )
+    return figure
+
+
+def demand_figure(yields: Yields, end_s: float) -> Figure:
+    """How many sequences have their keys in the cache, have them parked, or were forgotten."""
+    figure, (axis,) = axes(2.2)
+    times = np.append(yields.times_s, max(end_s, yields.times_s[-1]))
+    counts = np.column_stack([yields.sequences, yields.sequences[:, -1]])
+    axis.stackplot(
+        times, counts, step="post", labels=PLACES, colors=PLACE_COLOURS, alpha=0.85, linewidth=0
+    )
+    axis.set_ylabel("sequences")
+    axis.set_ylim(bottom=0)
+    axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2)
+    _time_axis(axis, times[-1], "the model was loaded")
     return figure
 
 

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from ..runs.folder import DONE, FAILED, OPEN, PARTIAL, Report, RunFolder
 from ..runs.throughput import followup, throughput, why_unknown
 from ..runs.trace import Trace
+from ..runs.yields import Yields, read_yields
 from . import figures as figures
 from . import tables as tables
 from .numbers import count, duration, plural, size
@@ -46,6 +47,10 @@ def sections(run: RunFolder, trace: Optional[Trace]) -> list[Section]:
     )
     if run.report and run.report.document.get("elastic"):
         found.append(_teams(run.report.document["elastic"]))
+    if trace and not trace.dropped and run.report and (run.report.document.get("kv") or {}).get("demand"):
+        yields = read_yields(run.path / "trace", len(run.report.ranks))
+        if yields:
+            found.append(_demand(yields, trace.end_s))
     if run.report and run.report.document.get("sparse"):
         found.append(_sparse(run.report.document["sparse"]))
     if trace:
@@ -192,6 +197,20 @@ def _teams(elastic: dict[str, Any]) -> Section:
     if timeline["least_s"]:
         caption += f" What took less than {duration(timeline['least_s'])} is not drawn."
     return Section(title, "teams", figures.teams_figure(timeline["spans"]), caption, [table])
+
+
+def _demand(yields: Yields, end_s: float) -> Section:
+    caption = "Sequences that began and have not ended, of all replicas."
+    for kind, what in (
+        ("parked", "Keys were parked {}, and came back later"),
+        ("moved", "Keys moved to another instance {}"),
+        ("scaled up", "A sequence grew on a further instance {}"),
+        ("forgotten", "A sequence was forgotten {}, and read its tokens again"),
+    ):
+        if yields.kinds[kind]:
+            caption += f" {what.format(plural(yields.kinds[kind], 'time'))}."
+    figure = figures.demand_figure(yields, end_s)
+    return Section("Memory on demand", "demand", figure, caption)
 
 
 def _sparse(sparse: dict[str, Any]) -> Section:

@@ -268,9 +268,10 @@ def _modes_text(modes: dict[str, Any]) -> Optional[str]:
     if prefill is None:
         return modes.get("mode")
     ring = f" ({modes['ring']})" if modes.get("ring") else ""
-    shift = modes.get("shift_threshold")
+    shift, gather = modes.get("shift_threshold"), modes.get("gather_threshold")
+    below = f" from {gather} new tokens, sp_tp below" if gather is not None else ""
     return (
-        f"prefill {prefill}{ring}, decode {modes.get('decode')}"
+        f"prefill {prefill}{ring}{below}, decode {modes.get('decode')}"
         + (f" up to {shift} new tokens" if shift is not None else "")
         + f", products in {modes.get('compute')}"
         + (f", activations travel in {modes['wire']}" if modes.get("wire") else "")

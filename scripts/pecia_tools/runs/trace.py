@@ -153,13 +153,13 @@ def _rank_of(path: Path) -> Optional[int]:
     return int(path.name[5:].split(".")[0]) if path.name.startswith("rank-") else None
 
 
-def _open(path: Path) -> BinaryIO:
+def open_trace(path: Path) -> BinaryIO:
     return io.BufferedReader(gzip.open(path)) if path.suffix == ".gz" else open(path, "rb")
 
 
 def _pieces(path: Path) -> Iterator[_Spans]:
     of_file = _rank_of(path)
-    with _open(path) as file:
+    with open_trace(path) as file:
         while lines := file.readlines(PIECE_BYTES):
             found = SPAN.findall(b"".join(lines))
             if not found:
@@ -181,7 +181,7 @@ def _pieces(path: Path) -> Iterator[_Spans]:
 
 
 def _tail(path: Path) -> bytes:
-    with _open(path) as file:
+    with open_trace(path) as file:
         if path.suffix != ".gz":
             file.seek(max(path.stat().st_size - FOOTER_BYTES, 0))
             return file.read()

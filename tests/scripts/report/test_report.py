@@ -35,12 +35,14 @@ from run_folder import (
     FAILED,
     OPEN,
     PARTIAL,
+    curve,
     full_trace,
     make_run,
     report_json,
     span,
     turn,
     write_trace,
+    yielded,
 )
 from support import ScriptTest, quietly
 
@@ -414,6 +416,16 @@ class Tables(PageTest):
         self.assert_says(self.section(self.page(), "Teams over time"), "No team made a pass.")
         self.make(document=report_json())
         self.assertNotIn("Teams over time", self.page())
+
+    def test_memory_on_demand_over_time(self) -> None:
+        demand = {"most_at_once": 2, "parked": 1, "parked_tokens": 9}
+        self.make(document=report_json(kv={"demand": demand}))
+        self.assertNotIn("Memory on demand</h2>", self.page(), "the trace has none")
+        folder = self.run_folder / "trace"
+        events = [curve(0.5, 0, 1, 1, 0), yielded("parked", 0, 9), curve(1.5, 0, 2, 0, 0)]
+        write_trace(folder, 0, [span("decode", "phase", 0, 2), *events])
+        section = self.section(self.page(), "Memory on demand")
+        self.assert_says(section, "<svg", "Keys were parked 1 time", "of all replicas")
 
     def test_sparse_attention_beside_dense(self) -> None:
         def level(number: int, ranks: int, kept: float, sent: int, pairs: int) -> dict[str, Any]:
