@@ -63,6 +63,7 @@ class Program {
         work.push_back(sum);
       }
     }
+    fill_costs();
   }
 
   std::vector<ReadingBatch> solve() {
@@ -80,7 +81,7 @@ class Program {
           for (size_t j = i; j-- > 0;) {
             const size_t l = k - degree;
             if (slots_[i] - slots_[j] > free_[k] - free_[l]) break;  // with more prompts, too
-            const double cost = best[j * width + l] + cost_of(j, i, degree);
+            const double cost = best[j * width + l] + costs_[cost_at(j, i, degree)];
             if (cost < least) least = cost, from[i * width + k] = {j, l};
           }
       }
@@ -129,10 +130,19 @@ class Program {
         {0, to.rows - before.rows, to.pairs - before.pairs, to.cached - before.cached},
         static_cast<int>(degree), limits_.rows_per_instance);
   }
-  double cost_of(size_t begin, size_t end, size_t degree) const {
-    const double s = seconds(begin, end, degree);
-    return s * (goal_ == ReadingGoal::mean ? weights_[end] - weights_[begin]
-                                           : static_cast<double>(degree));
+  size_t cost_at(size_t begin, size_t end, size_t degree) const {
+    return ((degree - 1) * ends_.size() + end) * ends_.size() + begin;
+  }
+  /// Each is asked for with every number of instances before.
+  void fill_costs() {
+    costs_.resize(times_.size() * ends_.size() * ends_.size());
+    for (size_t degree = limits_.least; degree <= times_.size(); ++degree)
+      for (size_t end = 1; end < ends_.size(); ++end)
+        for (size_t begin = 0; begin < end; ++begin)
+          costs_[cost_at(begin, end, degree)] =
+              seconds(begin, end, degree) * (goal_ == ReadingGoal::mean
+                                                 ? weights_[end] - weights_[begin]
+                                                 : static_cast<double>(degree));
   }
 
   const std::vector<PromptToRead>& prompts_;
@@ -147,6 +157,7 @@ class Program {
   std::vector<int64_t> free_;                ///< [instances + 1] of the instances before
   std::vector<DegreeTimes> times_;           ///< [degree − 1]
   std::vector<std::vector<PassWork>> work_;  ///< [degree − 1, units + 1] of the units before
+  std::vector<double> costs_;  ///< of a batch of the units [begin, end), at cost_at
 };
 
 std::vector<ReadingBatch> solve(const TeamTimes& times, const std::vector<PromptToRead>& prompts,
@@ -172,7 +183,7 @@ std::vector<ReadingBatch> solve(const TeamTimes& times, const std::vector<Prompt
 struct Part {
   std::vector<size_t> instances, prompts;
   int64_t slots = 0;  ///< left
-  double work_s = 0;
+  double work_s = 0;  ///< of each instance
 };
 
 /// Deals instances and prompts to parts of a few instances. A prompt that is too large for these
@@ -228,17 +239,14 @@ std::vector<Part> parts_of(const TeamTimes& times, const std::vector<PromptToRea
                            [&](size_t i) { return prompts[i].slots; });
   for (const size_t prompt : small) {
     Part* chosen = nullptr;
-    const auto load = [](const Part& part) {
-      return part.work_s / static_cast<double>(part.instances.size());
-    };
     for (size_t i = first; i < parts.size(); ++i)
       if (parts[i].slots >= prompts[prompt].slots &&
-          (chosen == nullptr || load(parts[i]) < load(*chosen)))
+          (chosen == nullptr || parts[i].work_s < chosen->work_s))
         chosen = &parts[i];
     if (chosen == nullptr) continue;
     chosen->prompts.push_back(prompt);
     chosen->slots -= prompts[prompt].slots;
-    chosen->work_s += work_s[prompt];
+    chosen->work_s += work_s[prompt] / static_cast<double>(chosen->instances.size());
   }
   return parts;
 }
