@@ -91,16 +91,8 @@ class DemandTest(RunTest):
         for ranks, park in ((1, "disk"), (2, "host"), (2, "off")):
             with self.subTest(ranks=ranks, park=park):
                 job = self.job(f"killed-{park}", park=park)
-                for enough in (2, 5, 8):
-                    launch = self.start(job, ranks)
-                    results = self.output(job) / "results.h5"
-                    wait_for("the results", results.exists, LIMIT_S)
-                    wait_for(f"{enough} answers", partial(has_done, self, job, enough))
-                    launch.kill()
-                self.run_job(job, ranks)
-                found = self.results(job)
-                self.assertEqual(found.rows(DONE), list(range(12)))
-                self.assert_same_answers(found, reference, range(12))
+                kill_often(self, job, ranks)
+                self.assert_same_answers(self.results(job), reference, range(12))
 
     def test_what_is_parked_when_a_run_stops_is_kept(self) -> None:
         def job(name: str, **kv: Any) -> Path:
@@ -131,6 +123,22 @@ class DemandTest(RunTest):
                 self.run_job(stopped, after)
                 self.assertEqual(self.report(stopped)["kv"]["restored_requests"], kv["kept_requests"])
                 self.assert_same_answers(self.results(stopped), reference, range(12))
+
+
+def kill_often(test: RunTest, job: Path, ranks: int) -> None:
+    """Kills the job's ranks now and then, while keys are parked or on their way, and lets the last start end."""
+    for enough in (2, 5, 8):
+        launch = test.start(job, ranks)
+        results = test.output(job) / "results.h5"
+        wait_for("the results", results.exists, LIMIT_S)
+        wait_for(f"{enough} answers", partial(has_done, test, job, enough))
+        launch.kill()
+        before = test.results(job)
+    test.run_job(job, ranks)
+    found = test.results(job)
+    test.assertEqual(found.rows(DONE), list(range(12)))
+    for row in before.rows(DONE):
+        test.assertEqual(found.row_bytes(row), before.row_bytes(row), "answered once")
 
 
 # Two layers, K and V of two heads of sixteen fp32 numbers.
@@ -186,18 +194,8 @@ class ElasticDemandTest(RunTest):
         for ranks, parallel in ((2, {}), (3, {"scheduler": "loongserve"})):
             with self.subTest(ranks=ranks, parallel=parallel):
                 job = self.job(f"killed-{ranks}", {"cp": "elastic", **parallel})
-                for enough in (2, 5, 8):
-                    launch = self.start(job, ranks)
-                    wait_for("the results", (self.output(job) / "results.h5").exists, LIMIT_S)
-                    wait_for(f"{enough} answers", partial(has_done, self, job, enough))
-                    launch.kill()
-                    before = self.results(job)
-                self.run_job(job, ranks)
-                found = self.results(job)
-                self.assertEqual(found.rows(DONE), list(range(12)))
-                for row in before.rows(DONE):
-                    self.assertEqual(found.row_bytes(row), before.row_bytes(row), "answered once")
-                self.assert_same_answers(found, reference, range(12))
+                kill_often(self, job, ranks)
+                self.assert_same_answers(self.results(job), reference, range(12))
 
     def test_answers_grow_on_further_ranks(self) -> None:
         del os.environ["PECIA_FORCE_YIELDS"]

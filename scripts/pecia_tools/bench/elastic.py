@@ -37,6 +37,7 @@ GRIDS = {
     "TP": "parallel.tp=2",
     "SP": "parallel.sp=2 parallel.decode=sp",
     "elastic": "parallel.cp=elastic",
+    "elastic-greedy": "parallel.cp=elastic parallel.scheduler=greedy",
 }
 ON_IDLE_RANKS = {f"alone-{name}": f"{GRIDS[name]} batch.max_sequences=1" for name in ("DP", "CP")}
 
@@ -119,7 +120,7 @@ def tables(lines: list[dict[str, Any]]) -> None:
                     *(f"{statistics.median(each):.2f}" for each in (means, medians, lasts)),
                 ]
             )
-        best = max(rates[mode] for mode in modes if mode != "elastic")
+        best = max(rates[mode] for mode in modes if not mode.startswith("elastic"))
         show(
             f"{kind}: elastic / best static {rates['elastic'] / best:.3f} as a batch",
             ("grid", "tokens/s as a batch", "goodput", "TTFT mean s", "p50 s", "p99 s"),
