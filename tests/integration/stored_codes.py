@@ -157,7 +157,32 @@ def fp8(block: int = 0, scale_name: str = "weight_scale") -> Form:
     return make
 
 
-NAMES = {"float16": "F16", "float32": "F32", "int8": "I8", "int32": "I32", "int64": "I64"}
+FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
+
+
+def nvfp4(by_modelopt: bool) -> Form:
+    """FP4 codes, a scale of E4M3 for each 16 of a row, a scale of the matrix."""
+
+    def make(draw: np.random.Generator, out: int, inputs: int) -> tuple[Tensors, np.ndarray]:
+        codes = draw.integers(0, 16, (out, inputs)).astype(np.uint8)
+        scales = draw.integers(0x28, 0x60, (out, inputs // 16)).astype(np.uint8)
+        scales[0, 0], scales[-1, -1] = 0, 3  # zero, and a subnormal
+        packed = codes[:, ::2] | codes[:, 1::2] << 4
+        largest = np.float32(draw.uniform(0.002, 0.004) / np.sqrt(inputs))
+        tensors: dict[str, Any] = {"weight_scale": Fp8(scales), "input_scale": np.array(np.float32(0.25))}
+        if by_modelopt:
+            tensors |= {"weight": packed, "weight_scale_2": np.array(largest)}
+            factor = np.float64(largest)
+        else:
+            inverse = np.array([1 / largest], np.float32)
+            tensors |= {"weight_packed": packed, "weight_global_scale": inverse}
+            factor = 1 / np.float64(inverse[0])
+        return tensors, FP4[codes] * np.repeat(Fp8(scales).numbers(), 16, axis=1) * factor
+
+    return make
+
+
+NAMES = {"uint8": "U8", "float16": "F16", "float32": "F32", "int8": "I8", "int32": "I32", "int64": "I64"}
 
 
 def write_safetensors(path: Path, tensors: dict[str, Any]) -> None:

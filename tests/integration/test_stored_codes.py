@@ -19,6 +19,7 @@ REQUESTS = 4
 INT8 = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel"}
 INT4 = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 128}
 FP8 = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "channel"}
+NVFP4 = {"num_bits": 4, "type": "float", "symmetric": True, "strategy": "tensor_group", "group_size": 16}
 
 
 def gptq_config(group: int, **more: Any) -> dict[str, Any]:
@@ -70,6 +71,17 @@ WIDENED = {
         forms.fp8_static,
         {"quant_method": "fp8", "activation_scheme": "static"},
         "no products on CPUs take codes of fp8",
+    ),
+    "fp8-modelopt": (
+        forms.fp8_static,
+        {"quant_method": "modelopt", "quant_algo": "FP8"},
+        "no products on CPUs take codes of fp8",
+    ),
+    "nvfp4": (forms.nvfp4(False), forms.compressed("nvfp4-pack-quantized", NVFP4), "no products take codes of nvfp4"),
+    "nvfp4-modelopt": (
+        forms.nvfp4(True),
+        {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16},
+        "no products take codes of nvfp4",
     ),
     "fp8-blocks": (
         forms.fp8(128, "weight_scale_inv"),
@@ -143,7 +155,8 @@ class StoredCodesTest(RunTest):
                     self.expect_close(self.logprobs(job), wanted, within)
 
     def test_a_mixture_with_a_shared_expert_gives_the_answers_of_its_numbers(self) -> None:
-        forms_of_mixtures = {"awq-128": KEPT["awq-128"], "int8": KEPT["int8"], "fp8-blocks": WIDENED["fp8-blocks"]}
+        forms_of_mixtures = {"awq-128": KEPT["awq-128"], "int8": KEPT["int8"], "fp8-blocks": WIDENED["fp8-blocks"],
+                             "nvfp4-modelopt": WIDENED["nvfp4-modelopt"]}
         for name, (form, config, _) in forms_of_mixtures.items():
             widened = name in WIDENED
             plain = forms.write_model(self.folder / name, form, config, mixture=True)

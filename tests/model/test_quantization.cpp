@@ -3,10 +3,13 @@
 
 #include <gmock/gmock.h>
 
+#include <fstream>
+
 #include "lib/base/core/codes.hpp"
 #include "lib/base/core/error.hpp"
 #include "lib/model/config/config.hpp"
 #include "lib/model/weights/stored_codes.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::model {
 namespace {
@@ -111,8 +114,15 @@ TEST(Quantization, OfCompressedTensorsHasThreeFormats) {
   EXPECT_EQ(form_of(compressed("float-quantized",
                                R"({"num_bits": 8, "type": "float", "strategy": "tensor"})")),
             StoredForm::fp8);
-  EXPECT_THAT(refusal(compressed("nvfp4-pack-quantized", R"({"num_bits": 4})")),
-              HasSubstr("format is \"nvfp4-pack-quantized\""));
+  EXPECT_EQ(form_of(compressed("nvfp4-pack-quantized", R"({"num_bits": 4, "type": "float",
+                               "strategy": "tensor_group", "group_size": 16})")),
+            StoredForm::nvfp4);
+  EXPECT_THAT(refusal(compressed("nvfp4-pack-quantized",
+                                 R"({"num_bits": 4, "type": "float", "group_size": 32,
+                                     "strategy": "tensor_group"})")),
+              HasSubstr("weights.group_size is 32, and only 16"));
+  EXPECT_THAT(refusal(compressed("mxfp4-pack-quantized", R"({"num_bits": 4})")),
+              HasSubstr("format is \"mxfp4-pack-quantized\""));
   EXPECT_THAT(refusal(compressed("pack-quantized", R"({"num_bits": 2, "strategy": "group"})")),
               HasSubstr("config_groups.group_0.weights.num_bits is 2, and only 4 or 8"));
   EXPECT_THAT(refusal(compressed("int-quantized", R"({"num_bits": 8, "symmetric": false})")),
@@ -120,6 +130,33 @@ TEST(Quantization, OfCompressedTensorsHasThreeFormats) {
   EXPECT_THAT(refusal(compressed("int-quantized", R"({"num_bits": 8, "strategy": "channel"})",
                                  R"(, "kv_cache_scheme": {"num_bits": 8})")),
               HasSubstr("kv_cache_scheme"));
+}
+
+TEST(Quantization, OfModeloptIsInTheConfigOrBesideIt) {
+  const StoredQuantization nvfp4 =
+      *read("llama", R"({"quant_method": "modelopt", "quant_algo": "NVFP4"})").quantization;
+  EXPECT_EQ(nvfp4.form, StoredForm::nvfp4);
+  EXPECT_TRUE(nvfp4.by_modelopt);
+  EXPECT_EQ(
+      read("llama", R"({"quant_method": "modelopt", "quant_algo": "FP8"})").quantization->form,
+      StoredForm::fp8);
+  EXPECT_THAT(refusal(R"({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"})"),
+              HasSubstr("quant_algo is \"W4A8_AWQ\", and only NVFP4 or FP8"));
+  EXPECT_THAT(refusal(R"({"quant_method": "modelopt"})"), HasSubstr("quant_algo"));
+
+  const test::TempFolder folder;
+  std::ofstream(folder / "config.json") << R"({"model_type": "llama", "hidden_size": 64,
+      "intermediate_size": 64, "num_attention_heads": 4, "num_hidden_layers": 1, "vocab_size": 9,
+      "max_position_embeddings": 8})";
+  const auto with = [&](const std::string& beside) {
+    std::ofstream(folder / "hf_quant_config.json") << beside;
+    return read_config(folder.path()).quantization;
+  };
+  const auto older = with(R"({"producer": {"name": "modelopt"}, "quantization": {
+      "quant_algo": "NVFP4", "group_size": 16, "exclude_modules": ["lm_head"]}})");
+  ASSERT_TRUE(older);
+  EXPECT_EQ(older->form, StoredForm::nvfp4);
+  EXPECT_FALSE(with(R"({"quantization": {"quant_algo": null}})"));
 }
 
 TEST(CodeUse, IsOfWholeGroupsInEveryPartOfARow) {

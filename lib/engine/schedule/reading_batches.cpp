@@ -157,7 +157,7 @@ class Program {
   std::vector<int64_t> free_;                ///< [instances + 1] of the instances before
   std::vector<DegreeTimes> times_;           ///< [degree − 1]
   std::vector<std::vector<PassWork>> work_;  ///< [degree − 1, units + 1] of the units before
-  std::vector<double> costs_;  ///< of a batch of the units [begin, end), at cost_at
+  std::vector<double> costs_;                ///< of a batch of the units [begin, end), at cost_at
 };
 
 std::vector<ReadingBatch> solve(const TeamTimes& times, const std::vector<PromptToRead>& prompts,

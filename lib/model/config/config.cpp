@@ -281,7 +281,13 @@ JsonSection of_language_model(const JsonSection& file) {
   return file;
 }
 
-ModelConfig config_of(const JsonSection& all, const JsonSection* generation) {
+/// Other files of the checkpoint's folder; null: there is none.
+struct FilesBeside {
+  const JsonSection* generation = nullptr;    ///< generation_config.json
+  const JsonSection* quantization = nullptr;  ///< hf_quant_config.json
+};
+
+ModelConfig config_of(const JsonSection& all, const FilesBeside& beside) {
   const JsonSection file = of_language_model(all);
   const FamilyTraits& traits = family_of(file);
   refuse_unimplemented(file, traits);
@@ -311,8 +317,8 @@ ModelConfig config_of(const JsonSection& all, const JsonSection* generation) {
   limit_to_first_chunk(file, config);
   config.stored_dtype = read_stored_dtype(file);
   const bool packs = !traits.names.qkv.empty() || !traits.names.gate_up.empty();
-  config.quantization = read_quantization(file, packs, traits.packed_experts);
-  config.stop_token_ids = read_stop_tokens(file, traits, generation, config.vocab);
+  config.quantization = read_quantization(file, beside.quantization, packs, traits.packed_experts);
+  config.stop_token_ids = read_stop_tokens(file, traits, beside.generation, config.vocab);
   return config;
 }
 
@@ -320,18 +326,22 @@ ModelConfig config_of(const JsonSection& all, const JsonSection* generation) {
 
 ModelConfig read_config(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "config.json";
-  const std::filesystem::path beside = folder / "generation_config.json";
   const JsonSection file = JsonSection::read(path);
-  std::optional<JsonSection> generation;
-  std::error_code ignored;
-  if (std::filesystem::exists(beside, ignored)) generation = JsonSection::read(beside);
-  ModelConfig config = config_of(file, generation ? &*generation : nullptr);
+  const auto beside = [&](const char* name) -> std::optional<JsonSection> {
+    std::error_code ignored;
+    if (!std::filesystem::exists(folder / name, ignored)) return {};
+    return JsonSection::read(folder / name);
+  };
+  const auto generation = beside("generation_config.json");
+  const auto quantization = beside("hf_quant_config.json");
+  ModelConfig config = config_of(
+      file, {generation ? &*generation : nullptr, quantization ? &*quantization : nullptr});
   config.sha256 = io::sha256_of_file(path);
   return config;
 }
 
 ModelConfig parse_config(const std::string& text, const std::string& name) {
-  ModelConfig config = config_of(JsonSection::parse(text, name), nullptr);
+  ModelConfig config = config_of(JsonSection::parse(text, name), {});
   io::Sha256 sha256;
   sha256.update(text);
   config.sha256 = sha256.hex();

@@ -11,7 +11,7 @@ namespace pecia::model {
 namespace {
 
 constexpr std::string_view known_methods =
-    "gptq, awq, compressed-tensors, fp8 and, for gpt_oss, mxfp4";
+    "gptq, awq, compressed-tensors, fp8, modelopt and, for gpt_oss, mxfp4";
 
 /// Throws Unsupported for a value other than `known`, if there is one.
 void require_text(const JsonSection& file, std::string_view key,
@@ -90,6 +90,17 @@ StoredQuantization fp8(const JsonSection& file) {
   return found;
 }
 
+/// What its scales would round beside the weights, activations and cached keys, stays as it is.
+StoredQuantization modelopt(const JsonSection& file) {
+  require_text(file, "quant_algo", {"NVFP4", "FP8"});
+  const std::optional<std::string> algorithm = file.text("quant_algo");
+  if (!algorithm) file.missing("quant_algo");
+  if (*algorithm == "FP8") return {.form = StoredForm::fp8};
+  if (const auto group = file.integer("group_size", 1, 1 << 20); group && *group != nvfp4_group)
+    file.refuse<Unsupported>("group_size", fmt::format("and only {} is implemented", nvfp4_group));
+  return {.form = StoredForm::nvfp4, .group = nvfp4_group, .by_modelopt = true};
+}
+
 /// Activations that the format would round stay as they are.
 StoredQuantization compressed_tensors(const JsonSection& file) {
   for (const char* key : {"kv_cache_scheme", "transform_config"}) require_nothing(file, key);
@@ -134,9 +145,20 @@ StoredQuantization compressed_tensors(const JsonSection& file) {
     require_flag(*weights, "symmetric", true);
     if (strategy == "block") read_blocks(*weights, "block_structure", found);
     if (strategy == "block" && found.block_rows == 0) weights->missing("block_structure");
+  } else if (format == "nvfp4-pack-quantized") {
+    found.form = StoredForm::nvfp4;
+    require_text(*weights, "type", {"float"});
+    bits_of(*weights, "num_bits", {4});
+    require_text(*weights, "strategy", {"tensor_group"});
+    require_flag(*weights, "symmetric", true);
+    found.group = weights->integer("group_size", 1, 1 << 20).value_or(nvfp4_group);
+    if (found.group != nvfp4_group)
+      weights->refuse<Unsupported>("group_size",
+                                   fmt::format("and only {} is implemented", nvfp4_group));
   } else {
-    file.refuse<Unsupported>(
-        "format", "and only pack-quantized, int-quantized and float-quantized are implemented");
+    file.refuse<Unsupported>("format",
+                             "and only pack-quantized, int-quantized, float-quantized and "
+                             "nvfp4-pack-quantized are implemented");
   }
   return found;
 }
@@ -157,6 +179,8 @@ std::string StoredQuantization::name() const {
       return "int8";
     case StoredForm::fp8:
       return "fp8";
+    case StoredForm::nvfp4:
+      return "nvfp4";
   }
   return "?";
 }
@@ -177,6 +201,8 @@ std::optional<DType> StoredQuantization::code() const {
     case StoredForm::fp8:
       return block_columns == 0 || block_columns == fp8_block ? std::optional(DType::fp8)
                                                               : std::nullopt;
+    case StoredForm::nvfp4:
+      return {};
   }
   return {};
 }
@@ -185,8 +211,11 @@ int64_t StoredQuantization::shared_by() const {
   return group == 32 || group == 64 ? group : int4_group;
 }
 
-std::optional<StoredQuantization> read_quantization(const JsonSection& file, bool packs,
+std::optional<StoredQuantization> read_quantization(const JsonSection& file,
+                                                    const JsonSection* beside, bool packs,
                                                     bool packed_experts) {
+  constexpr std::string_view packing =
+      "and is not implemented for a family that packs projections into one matrix";
   for (const char* key : {"quantization_config", "compression_config"}) {
     const nlohmann::json* const value = file.find(key);
     if (value == nullptr || value->is_null() || *value == false || *value == 0) continue;
@@ -197,18 +226,20 @@ std::optional<StoredQuantization> read_quantization(const JsonSection& file, boo
       if (method == "mxfp4") return StoredQuantization{};
       file.refuse<Unsupported>(key, "and only quant_method mxfp4 is implemented for this family");
     }
-    if (packs)
-      file.refuse<Unsupported>(
-          key, "and is not implemented for a family that packs projections into one matrix");
+    if (packs) file.refuse<Unsupported>(key, packing);
     if (method == "gptq") return gptq(*section);
     if (method == "awq") return awq(*section);
     if (method == "compressed-tensors") return compressed_tensors(*section);
     if (method == "fp8") return fp8(*section);
+    if (method == "modelopt") return modelopt(*section);
     section->refuse<Unsupported>(
         "quant_method",
         fmt::format("and only {} are implemented; use a model without it", known_methods));
   }
-  return {};
+  const auto of_modelopt = beside != nullptr ? beside->section("quantization") : std::nullopt;
+  if (!of_modelopt || !of_modelopt->text("quant_algo")) return {};
+  if (packs || packed_experts) beside->refuse<Unsupported>("quantization", packing);
+  return modelopt(*of_modelopt);
 }
 
 }  // namespace pecia::model

@@ -27,9 +27,16 @@ class JsonSection;
 ///     int8     M.weight [out, in], M.weight_scale [out, 1], [1] or []
 ///     fp8      M.weight [out, in], and M.weight_scale [out, 1], [1] or [], or of blocks in
 ///              M.weight_scale or M.weight_scale_inv
+///     nvfp4    M.weight_packed [out, in / 2], two codes of FP4 (codes.hpp) in a byte, the lower four
+///              bits first; M.weight_scale [out, in / 16] in fp8, M.weight_global_scale [1]:
+///              number = FP4[code] · scale / global. As modelopt writes it: M.weight, M.weight_scale
+///              and M.weight_scale_2 []: number = FP4[code] · scale · scale_2
 ///
 /// A number is scale · (code − zero). In gptq stored zeros may be one less than they mean.
-enum class StoredForm : uint8_t { mxfp4, gptq, awq, packed, int8, fp8 };
+enum class StoredForm : uint8_t { mxfp4, gptq, awq, packed, int8, fp8, nvfp4 };
+
+/// Numbers of a row of nvfp4 with a common scale.
+inline constexpr int64_t nvfp4_group = 16;
 
 struct StoredQuantization {
   StoredForm form = StoredForm::mxfp4;
@@ -39,6 +46,7 @@ struct StoredQuantization {
   bool zeros_less_one = false;
   bool reordered = false;                     ///< the numbers of a group are not neighbours
   int64_t block_rows = 0, block_columns = 0;  ///< of fp8 in blocks
+  bool by_modelopt = false;                   ///< names and factor of nvfp4
 
   std::string name() const;
   /// The type of codes that holds the numbers; absent if none does.
@@ -49,9 +57,11 @@ struct StoredQuantization {
 
 /// Reads quantization_config or compression_config. Lists of modules that are left out are not read,
 /// since the types of a module's tensors say whether it is. Throws Unsupported naming the key and the value
-/// that are not implemented. `packs`: the family packs several projections into a tensor.
+/// that are not implemented. `beside`: hf_quant_config.json, in which older checkpoints of modelopt say
+/// it; null if there is none. `packs`: the family packs several projections into a tensor.
 /// `packed_experts`: experts.
-std::optional<StoredQuantization> read_quantization(const JsonSection& file, bool packs,
+std::optional<StoredQuantization> read_quantization(const JsonSection& file,
+                                                    const JsonSection* beside, bool packs,
                                                     bool packed_experts);
 
 }  // namespace pecia::model

@@ -89,7 +89,25 @@ QuantizedMatrix::QuantizedMatrix(WeightLoader& loader, const std::string& module
       codes_ = tensor(loader, named(".weight"), DType::fp8, {out, in});
       read_scales_of_rows(loader, module);
       return;
+    case StoredForm::nvfp4:
+      read_nvfp4(loader, module);
+      return;
   }
+}
+
+void QuantizedMatrix::read_nvfp4(WeightLoader& loader, const std::string& module) {
+  const bool modelopt = quantization_.by_modelopt;
+  if (in_ % nvfp4_group != 0)
+    fail<InputError>("{}: '{}' has rows of {} numbers, which are no whole groups of {}",
+                     loader.folder(), module, in_, nvfp4_group);
+  codes_ = tensor(loader, module + (modelopt ? ".weight" : ".weight_packed"), DType::uint8,
+                  {out_, in_ / 2});
+  scales_ = tensor(loader, module + ".weight_scale", DType::fp8, {out_, groups_});
+  const std::string factor = module + (modelopt ? ".weight_scale_2" : ".weight_global_scale");
+  factor_ = loader.has_shape(factor, {}) ? loader.tensor(factor, {}).reshape({1})
+                                         : loader.tensor(factor, {1});
+  for (const char* other : {".input_scale", ".input_global_scale", ".k_scale", ".v_scale"})
+    loader.ignore(module + other);
 }
 
 /// One scale of the matrix, of each row, or of each block.
@@ -144,6 +162,7 @@ int QuantizedMatrix::code(int64_t row, int64_t column) const {
     case StoredForm::mxfp4:
     case StoredForm::int8:
     case StoredForm::fp8:
+    case StoredForm::nvfp4:
       break;
   }
   fail<InvalidArgument>("codes in words of {}", quantization_.name());
@@ -180,7 +199,17 @@ float QuantizedMatrix::step_of_bytes(int64_t row, int64_t column) const {
   return load_as_float(scales_.data(), scales_.dtype(), index);
 }
 
+/// A code times its scale is exact in fp32.
+float QuantizedMatrix::number_of_nvfp4(int64_t row, int64_t column) const {
+  const uint8_t pair = static_cast<const uint8_t*>(codes_.row(row))[column / 2];
+  const float scaled = fp4_to_float(column % 2 == 0 ? pair & 15 : pair >> 4) *
+                       load_as_float(scales_.row(row), DType::fp8, column / nvfp4_group);
+  const float factor = load_as_float(factor_.data(), factor_.dtype(), 0);
+  return quantization_.by_modelopt ? scaled * factor : scaled / factor;
+}
+
 float QuantizedMatrix::number(int64_t row, int64_t column) const {
+  if (quantization_.form == StoredForm::nvfp4) return number_of_nvfp4(row, column);
   if (quantization_.form == StoredForm::int8 || quantization_.form == StoredForm::fp8) {
     const float factor = step_of_bytes(row, column);
     return load_number(codes_.row(row), codes_.dtype(), &factor, column);

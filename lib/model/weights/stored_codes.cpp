@@ -51,6 +51,7 @@ std::string why_widened(const ModelConfig& config, MatrixKind kind, const CodeUs
   if (quantization.form == StoredForm::fp8 && !quantization.code())
     return fmt::format("products take blocks of {} columns, and not of {}", fp8_block,
                        quantization.block_columns);
+  if (quantization.form == StoredForm::nvfp4) return "no products take codes of nvfp4";
   if (quantization.bits == 8 && !quantization.code() && !quantization.reordered)
     return "products take codes of 8 bits only with one scale for each row, and no zeros";
   if (quantization.reordered)
