@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import unittest
@@ -19,6 +20,7 @@ from safetensors.numpy import load_file, save_file
 
 from harness import (
     DONE,
+    DRAINED,
     MODEL,
     PROGRAM,
     REFUSED,
@@ -190,6 +192,28 @@ class ProductsTest(RunTest):
                             before[data][begin:end].tobytes(), after[data][begin:end].tobytes()
                         )
                     self.assertEqual(before["ttft_s"][row], after["ttft_s"][row])
+
+    def test_a_drained_run_goes_on(self) -> None:
+        """Of prompts that were under way, means and scores of their own need all outputs again; no keys are kept."""
+        requests = random_requests(40, 3800, 4000, seed=2)
+        kinds = [(VECTOR, SCORE)[index % 2] for index in range(40)]
+        sections: dict[str, Any] = {
+            "vector": {"pool": "mean"},
+            "batch": {"max_sequences": 2, "max_batch_tokens": 512, "order": "fcfs"},
+            "generation": {"max_new_tokens": 1},
+        }
+        wanted = self.write_job(requests, "whole", **sections)
+        add_products(self.folder / "whole.h5", kinds)
+        self.run_job(wanted, 2)
+        job = self.write_job(requests, "drained", **sections)
+        add_products(self.folder / "drained.h5", kinds)
+        launch = self.start(job, 2, together=True)
+        wait_for("3 rows", lambda: self.done(job) >= 3)
+        launch.signal_ranks(signal.SIGTERM)
+        self.end(launch, DRAINED)
+        self.assertLess(self.done(job), 40)
+        self.run_job(job, 2)
+        self.assert_same_products(self.results(job), self.results(wanted))
 
     def test_a_bad_request_fails_alone(self) -> None:
         long = [5] * (

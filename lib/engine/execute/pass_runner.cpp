@@ -186,11 +186,16 @@ void PassRunner::find_broken(const schedule::Plan& plan, const AllAsked& all,
   for (size_t i = 0; i < all.pooled.which.size(); ++i)  // summed where they are
     add(plan.pools[all.pooled.which[i]].item, all.pooled.rows[i], false);
   if (asked.rows.empty()) return;
-  const std::vector<std::string> places = model_.broken_at(asked.rows);
-  for (size_t i = 0; i < places.size(); ++i)
-    if (!places[i].empty())
-      outcome.broken.push_back(
-          {asked.which[i], team_.empty() ? places[i] : fmt::format("{}, {}", places[i], team_)});
+  const std::vector<model::Model::BrokenPlace> places = model_.broken_at(asked.rows);
+  std::map<int32_t, model::Model::BrokenPlace> first;  // by item: other rows take it on
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (places[i].order == 0) continue;
+    const auto [known, is_new] = first.try_emplace(asked.which[i], places[i]);
+    if (!is_new && places[i].order < known->second.order) known->second = places[i];
+  }
+  for (const auto& [item, place] : first)
+    outcome.broken.push_back(
+        {item, place.order, team_.empty() ? place.name : fmt::format("{}, {}", place.name, team_)});
 }
 
 }  // namespace pecia::execute

@@ -86,10 +86,11 @@ std::vector<Destination> destinations_of(const SchedulerState& state, const Plan
 
 /// Says after which part of the model the item's outputs first held NaN or infinity.
 std::string source_of_broken(const std::vector<Outcome>& outcomes, int32_t item) {
+  const Broken* first = nullptr;
   for (const Outcome& outcome : outcomes)
     for (const Broken& broken : outcome.broken)
-      if (broken.item == item) return broken.where;
-  return "the last FFN or the head";
+      if (broken.item == item && (first == nullptr || broken.order < first->order)) first = &broken;
+  return first == nullptr ? "the last FFN or the head" : first->where;
 }
 
 void note_fault(const std::vector<Outcome>& outcomes, int32_t item, const char* what,

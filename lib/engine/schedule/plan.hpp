@@ -243,11 +243,12 @@ struct PooledSum {
 /// it.
 struct Broken {
   int32_t item = 0;
+  int32_t order = 0;  ///< of that part among all: the first of them is to blame
   std::string where;
 
   template <typename A>
   void visit(A& archive) {
-    archive(item), archive(where);
+    archive(item), archive(order), archive(where);
   }
 };
 

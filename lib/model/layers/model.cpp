@@ -204,16 +204,16 @@ const std::string& Model::place_of(int32_t mark) const {
   fail<InvalidArgument>("no norm has the mark {}", mark);
 }
 
-std::vector<std::string> Model::broken_at(std::span<const int64_t> rows) {
+std::vector<Model::BrokenPlace> Model::broken_at(std::span<const int64_t> rows) {
   const int64_t own = tensor_.rows().num_own();
   std::vector<int32_t> marks(own);
   compute_.device.copy(marks.data(), marks_.data(), own * size_of(DType::int32), compute_.stream);
   compute_.stream.synchronize();
-  std::vector<std::string> places;
+  std::vector<BrokenPlace> places;
   for (const int64_t row : rows) {
     const int64_t index = tensor_.rows().own_index(row);
     const int32_t mark = index < 0 ? 0 : marks[index];
-    places.push_back(mark == 0 ? "" : place_of(mark));
+    places.push_back({mark, mark == 0 ? "" : place_of(mark)});
   }
   return places;
 }
