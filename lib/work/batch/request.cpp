@@ -74,7 +74,8 @@ bool needs_all_outputs(const Turn& turn) {
 }
 
 bool needs_all_outputs(const Request& request) {
-  return std::ranges::any_of(request.turns, [](const Turn& of) { return needs_all_outputs(of); });
+  return std::ranges::any_of(request.turns,
+                             [](const Turn& of) { return !settled(of) && needs_all_outputs(of); });
 }
 
 void fork_continuations(Request& request) {

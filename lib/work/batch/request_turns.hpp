@@ -52,7 +52,8 @@ inline bool weighs_itself(const Turn& turn) {
 /// last; the request is a fork then.
 void fork_continuations(Request& request);
 
-/// Whether the turn needs the outputs of its prompt's tokens, and not of the last one alone.
+/// Whether the turn, or a turn of the request that is still to run, needs the outputs of its prompt's
+/// tokens, and not of the last one alone.
 bool needs_all_outputs(const Turn& turn);
 bool needs_all_outputs(const Request& request);
 
