@@ -168,6 +168,17 @@ void say_what_is_widened(const Setup& setup) {
 
 }  // namespace
 
+void require_head(const model::WeightViews& weights, const job::Job& job) {
+  if (weights.has_head()) return;
+  fail<InputError>(
+      "{}: tensor 'lm_head.weight' is missing, and config.json does not tie it to the embedding: "
+      "such a "
+      "model gives vectors alone. Set produce: vector and generation.prompt_logprobs: 0, or "
+      "download "
+      "every shard of a model with a head",
+      job.model.path.string());
+}
+
 LoadedWeights load_weights(const Setup& setup) {
   const Hosts hosts(setup.world());
   const std::optional<SpreadFiles> spread = spread_files(setup, hosts);

@@ -39,6 +39,9 @@ struct LoadedWeights {
   int64_t bytes() const { return own ? own->bytes() : stored.resident_bytes(); }
 };
 
+/// Throws InputError where the model has no lm_head, which text and scores need.
+void require_head(const model::WeightViews& weights, const job::Job& job);
+
 /// Reads and checks the weights. Also throws InputError where model.compute does not fit them.
 /// Collective over all ranks; fails on all together.
 LoadedWeights load_weights(const Setup& setup);

@@ -7,6 +7,7 @@
 
 #include "lib/engine/execute/replica.hpp"
 #include "lib/engine/execute/team_loop.hpp"
+#include "lib/ranks/comm/agree.hpp"
 #include "lib/run/energy.hpp"
 #include "lib/run/finish.hpp"
 #include "lib/run/first_lines.hpp"
@@ -78,6 +79,10 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
   cluster::EnergyMeter meter(metered_by(setup));
   begin_phase("read_inputs");
   RunInputs inputs = read_inputs(setup);
+  comm::together(world, [&] {
+    if (inputs.get() != nullptr && inputs.get()->needs_head())
+      require_head(run.weights.views(), setup.job);
+  });
   share_prefixes(setup, inputs);
   const DType held = run.weights.held();
   const settle::Facts known{

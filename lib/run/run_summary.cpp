@@ -223,6 +223,9 @@ void add_totals(const std::vector<RankFacts>& ranks, job::Arrivals arrivals,
     report.counts.prompt_tokens += totals.prompt_tokens;
     report.counts.cached_tokens += totals.cached_tokens;
     report.counts.output_tokens += totals.output_tokens;
+    report.counts.vectors += totals.vectors;
+    report.counts.scores += totals.scores;
+    report.counts.score_tokens += totals.score_tokens;
     report.counts.truncated_turns += totals.truncated_turns;
     report.counts.truncated_tokens += totals.truncated_tokens;
     report.counts.cut_by_length += totals.cut_by_length;

@@ -13,6 +13,7 @@
 #include "lib/files/disk/sampled_hash.hpp"
 #include "lib/model/weights/weights.hpp"
 #include "lib/run/answer_grammars.hpp"
+#include "lib/run/load_weights.hpp"
 #include "lib/simulation/tune/tuned_setting.hpp"
 #include "lib/work/batch/carry_over.hpp"
 #include "lib/work/batch/earlier.hpp"
@@ -124,6 +125,7 @@ Validation validate(job::Job job, int num_ranks, bool fresh, bool retry_failed) 
   batch::reorder_inputs(job, earlier.order);
   batch::Inputs inputs(job, config, earlier.turns);
   inputs.detokenizer();
+  if (inputs.needs_head()) require_head(weights, job);
   if (!inputs.shapes().empty()) answer_grammars(job, config, inputs.shapes(), 1);
   resources.max_sequences = resources::resolve_max_sequences(job, config, &inputs, resources);
   const int64_t longest = resources::prompt_footprint(job, config, inputs).longest_tokens;

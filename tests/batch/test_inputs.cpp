@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -501,6 +502,96 @@ TEST_F(AlikeShards, ShareAgainAfterAnEarlierStart) {
   const auto kept = std::vector<int32_t>{17, 18, 19, 20, 21, 22, 23, 24, 25, 26,
                                          27, 28, 29, 30, 31, 32, 33, 7,  7,  7};
   EXPECT_EQ(cut[1].hashes, prefix_hashes(kept, 2, 0));
+}
+
+/// What a shard says besides its prompts.
+void add_products(const std::filesystem::path& shard, const std::vector<int32_t>& produce) {
+  test::Hdf5Editor(shard).set("/produce", produce);
+}
+
+TEST_F(Shards, SayWhatATurnGives) {
+  write("p.h5", {{"a", {{{5, 6, 7}}}}, {"b", {{{8, 9}}, {{4}}}}, {"c", {{{5, 6}}}}});
+  add_products(folder_ / "p.h5", {1, 2, 0, 3});
+  {
+    test::Hdf5Editor file(folder_ / "p.h5");
+    file.set("/continuation_offsets", std::vector<int64_t>{0, 0, 1, 1, 3});
+    file.set("/continuation_lengths", std::vector<int32_t>{1, 1, 1});
+    file.set("/continuation_tokens", std::vector<int32_t>{3, 1, 2});
+  }
+  const Inputs all = inputs();
+  const auto& requests = all.requests();
+  EXPECT_EQ(all.produce(requests[0], 0), io::Produce::vector);
+  EXPECT_EQ(all.max_new_tokens(requests[0], 0), 0);
+  EXPECT_EQ(all.max_new_tokens(requests[1], 1), 10);
+  EXPECT_TRUE(all.needs_head());
+  const io::ResultsLayout layout = all.layout();
+  EXPECT_EQ(layout.vector_width, 8);
+  EXPECT_EQ(layout.turns[0].vectors, 1);
+  EXPECT_EQ(layout.turns[0].slots, 0);
+  EXPECT_EQ(layout.turns[1].scores, 1);
+  EXPECT_EQ(layout.turns[1].score_tokens, 1);
+  EXPECT_EQ(layout.turns[2].slots, 10);
+  EXPECT_EQ(layout.turns[3].scores, 2);
+  EXPECT_EQ(load("a").turns[0].spans, (std::vector<io::TokenSpan>{{2, 3}}));
+  EXPECT_EQ(load("c").turns[0].continuations, (std::vector<std::vector<int32_t>>{{1}, {2}}));
+  EXPECT_EQ(load("c").turns.size(), 1u) << "each follows from the prompt's last token";
+}
+
+TEST_F(Shards, ForkContinuationsOfSeveralTokens) {
+  write("p.h5", {{"a", {{{5, 6, 7}}}}});
+  add_products(folder_ / "p.h5", {2});
+  {
+    test::Hdf5Editor file(folder_ / "p.h5");
+    file.set("/continuation_offsets", std::vector<int64_t>{0, 3});
+    file.set("/continuation_lengths", std::vector<int32_t>{3, 1, 2});
+    file.set("/continuation_tokens", std::vector<int32_t>{1, 2, 3, 4, 5, 6});
+  }
+  const Request request = load("a");
+  EXPECT_EQ(request.followup, io::Followup::fork);
+  ASSERT_EQ(request.turns.size(), 3u);
+  EXPECT_EQ(request.turns[1].tokens, (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(request.turns[1].continuation, 0);
+  EXPECT_EQ(request.turns[2].tokens, (std::vector<int32_t>{5}));
+  EXPECT_EQ(request.turns[2].continuation, 2);
+  EXPECT_EQ(request.turns[2].row, 0);
+  EXPECT_EQ(inputs().layout().turns[0].score_tokens, 6);
+  EXPECT_TRUE(inputs().prompt_prefixes(1).empty()) << "it shares its prompt with itself alone";
+}
+
+TEST_F(Shards, GiveVectorsWhereTheJobDoes) {
+  write("p.h5", {{"a", {{{5, 6, 7}}}}, {"b", {{{1, 2}}, {{3}}, {{4, 5}}}}},
+        [](ShardContent& content) { content.followup = "fork"; });
+  job_.produce = io::Produce::vector;
+  job_.vector.pool = job::Pool::mean;
+  const Inputs all = inputs();
+  EXPECT_FALSE(all.needs_head());
+  EXPECT_EQ(all.produce(all.requests()[1], 0), io::Produce::text) << "a fork's stem is only read";
+  EXPECT_EQ(all.layout().turns[1].vectors, 0);
+  EXPECT_EQ(all.layout().turns[3].vectors, 1);
+  EXPECT_EQ(load("b").turns[2].spans, (std::vector<io::TokenSpan>{{0, 2}}));
+  job_.generation.prompt_logprobs = 1;
+  EXPECT_TRUE(inputs().needs_head());
+}
+
+TEST_F(Shards, RefuseWhatGivesNothing) {
+  write("p.h5", {{"one", {{{5}}}}, {"none", {{{5, 6}}}}, {"long", {{test::ascending(49)}}}},
+        [](ShardContent& content) {
+          content.max_new_tokens = {-1, 3, -1};
+        });
+  add_products(folder_ / "p.h5", {2, 1, 2});
+  {
+    test::Hdf5Editor file(folder_ / "p.h5");
+    file.set("/continuation_offsets", std::vector<int64_t>{0, 0, 0, 1});
+    file.set("/continuation_lengths", std::vector<int32_t>{3});
+    file.set("/continuation_tokens", std::vector<int32_t>{1, 2, 3});
+  }
+  EXPECT_THAT(load("one").turns[0].refused, testing::HasSubstr("there is no prediction"));
+  EXPECT_THAT(load("none").turns[0].refused, testing::HasSubstr("has no answer"));
+  EXPECT_THAT(load("long").turns[0].refused,
+              testing::HasSubstr("51 tokens with the longest continuation"));
+  EXPECT_FALSE(load("long").turns[1].refused.empty());
+  job_.vector.pool = job::Pool::spans;
+  EXPECT_THAT(load("none").turns[0].refused, testing::HasSubstr("has no answer"));
 }
 
 }  // namespace

@@ -71,28 +71,48 @@ TEST(PassCounter, MeasuresBetweenTokensOfATurnThroughMixedPasses) {
   EXPECT_EQ(totals.output_tokens, 6);
 }
 
+io::ResultTurn turn_with_slots(int64_t slots) {
+  io::ResultTurn turn;
+  turn.slots = slots;
+  return turn;
+}
+
+TEST(CountDone, CountsVectorsAndScores) {
+  execute::ReplicaTotals totals;
+  io::ResultTurn turn;
+  turn.vectors = 3;
+  execute::count_done({}, turn, totals);
+  turn = {};
+  turn.scores = 2, turn.score_tokens = 9;
+  execute::count_done({}, turn, totals);
+  EXPECT_EQ(totals.done, 2);
+  EXPECT_EQ(totals.vectors, 3);
+  EXPECT_EQ(totals.scores, 2);
+  EXPECT_EQ(totals.score_tokens, 9);
+}
+
 TEST(CountDone, SeesWhatWasCut) {
   execute::ReplicaTotals totals;
   io::TurnResult result;
   result.cached_tokens = 5;
   result.finish_reason = io::FinishReason::length;
-  execute::count_done(result, 0, totals);
+  execute::count_done(result, turn_with_slots(0), totals);
   EXPECT_EQ(totals.cut_by_length, 0) << "a prompt that is only read";
   EXPECT_TRUE(totals.ttft_s.empty());
 
   result.tokens = {1, 2, 3};
   result.ttft_s = 2;
   result.truncated_tokens = 70;
-  execute::count_done(result, 3, totals);
+  execute::count_done(result, turn_with_slots(3), totals);
   EXPECT_EQ(totals.cut_by_length, 1);
   EXPECT_EQ(totals.cut_by_model_length, 0);
   result.truncated_tokens = 8;
-  execute::count_done(result, 4, totals);
+  execute::count_done(result, turn_with_slots(4), totals);
   EXPECT_EQ(totals.cut_by_length, 2);
   EXPECT_EQ(totals.cut_by_model_length, 1);
   result.truncated_tokens = 0;
   result.finish_reason = io::FinishReason::stop;
-  execute::count_done(result, 3, totals);
+  execute::count_done(result, turn_with_slots(3), totals);
   EXPECT_EQ(totals.cut_by_length, 2);
   EXPECT_EQ(totals.truncated_turns, 2);
   EXPECT_EQ(totals.truncated_tokens, 78);

@@ -79,6 +79,36 @@ class BrokenActivationsTest(RunTest):
                 )
                 self.assert_same_answers(found, good, [0, 2])
 
+    def test_fails_alone_where_it_gives_a_vector_or_a_score(self) -> None:
+        self.make_model()
+        draw = np.random.default_rng(5)
+        prompts = [draw.integers(3, VOCAB - 1, size=size).tolist() for size in (40, 7, 23)]
+        requests = [Request(f"request-{index}", [prompt]) for index, prompt in enumerate(prompts)]
+        sections: dict[str, Any] = {
+            "model": {"path": str(self.folder / "model")},
+            "vector": {"pool": "mean"},
+        }
+        for produce, data in (("vector", "vectors"), ("score", "scores")):
+            prompts[1][3] = 5
+            good = self.write_job(requests, f"good-{produce}", produce=produce, **sections)
+            self.run_job(good, 1)
+            prompts[1][3] = BAD_TOKEN
+            wanted = self.results(good)[data]
+            for ranks, parallel in ((1, {}), (2, {"cp": 2}), (2, {"tp": 2, "prefill": "sp_tp"})):
+                with self.subTest(produce, ranks=ranks, parallel=parallel):
+                    name = f"bad-{produce}-{ranks}-" + "-".join(parallel)
+                    job = self.write_job(
+                        requests, name, produce=produce, parallel=parallel, **sections
+                    )
+                    self.run_job(job, ranks, expect=SOME_FAILED)
+                    found = self.results(job)
+                    self.assertEqual(found.rows(FAILED), [1])
+                    words = found["error"][1].decode()
+                    self.assertIn(f"came from the FFN of layer {BAD_LAYER}:", words)
+                    np.testing.assert_allclose(
+                        found[data][[0, 2]], wanted[[0, 2]], rtol=0, atol=1e-3
+                    )
+
 
 if __name__ == "__main__":
     unittest.main()

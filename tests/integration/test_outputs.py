@@ -198,6 +198,7 @@ class ReportTest(RunTest):
         counts |= {"prompt_tokens": tokens, "cached_tokens": 0, "output_tokens": 48}
         counts |= {"truncated_turns": 0, "truncated_tokens": 0}
         counts |= {"cut_by_length": 6, "cut_by_model_length": 0}
+        counts |= {"vectors": 0, "scores": 0, "score_tokens": 0}
         self.assertEqual(report["counts"], counts)
         self.assertEqual(report["job"]["generation"]["max_new_tokens"], 8)
         self.assertEqual(report["grid"], {"dp": 2, "cp": 2, "sp": 1, "tp": 1})

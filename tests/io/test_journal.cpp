@@ -19,8 +19,8 @@ using test::sample_result;
 
 constexpr int64_t all_bytes = int64_t{1} << 40;
 /// What the layout of the first test below gives; see the schema's comment before changing it.
-constexpr const char* sha256_of_schema_2 =
-    "ce86ab8965e967077441b2d5cf12218675880cda28c517e41a23626c9f681816";
+constexpr const char* sha256_of_schema_3 =
+    "d9398667ba85ab89f175cd78cdce0c3efaad7e6b868bf398f4ff4779ead007ad";
 
 std::string journal_text(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -34,7 +34,11 @@ void set_journal_text(const fs::path& path, std::string_view text) {
 /// Results of 6 turns, and a folder for their journals.
 struct JournalTest : testing::Test {
   JournalTest() {
-    ResultsFile::create(folder / "r.h5", test::sample_layout(6, 2, 1));
+    ResultsLayout layout = test::sample_layout(6, 2, 1);
+    layout.vector_width = 3;
+    layout.turns[1].vectors = 2;
+    layout.turns[2].scores = 2, layout.turns[2].score_tokens = 5;
+    ResultsFile::create(folder / "r.h5", layout);
     results.emplace(folder / "r.h5");
     fs::create_directory(journals());
   }
@@ -43,7 +47,12 @@ struct JournalTest : testing::Test {
   fs::path path(int64_t number = 0) const { return journals() / file_name({3, number}); }
   std::string head() const { return journal_head(results->layout()); }
   TurnResult row(int64_t turn) const {
-    return sample_result(results->layout(), turn, results->layout().turns[turn].slots);
+    const ResultTurn& of = results->layout().turns[turn];
+    TurnResult result = sample_result(results->layout(), turn, of.slots);
+    result.vectors = test::ramp<float>(of.vectors * results->layout().vector_width, 0.5f, 0.25f);
+    result.scores = test::ramp<double>(of.scores, -2, -0.5);
+    result.score_logprobs = test::ramp<float>(of.score_tokens, -1, -0.125f);
+    return result;
   }
   void write(JournalWriter& writer, const std::vector<int64_t>& turns) const {
     std::vector<TurnResult> rows;
@@ -87,11 +96,13 @@ TEST_F(JournalTest, HasTheBytesOfItsSchema) {
   const TurnResult none = row(0);
   TurnResult some = row(4);
   some.tokens = test::ramp<int32_t>(std::ssize(some.tokens), 4001, 1);
-  const TurnUpdate rows[] = {{4, some, TurnState::done}, {0, none, TurnState::done}};
+  const TurnResult vectors = row(1);
+  const TurnUpdate rows[] = {
+      {4, some, TurnState::done}, {0, none, TurnState::done}, {1, vectors, TurnState::done}};
   writer.append(rows);
   Sha256 hash;
   hash.update(journal_text(path()));
-  EXPECT_EQ(hash.hex(), sha256_of_schema_2) << "other bytes need another number in the schema";
+  EXPECT_EQ(hash.hex(), sha256_of_schema_3) << "other bytes need another number in the schema";
 }
 
 TEST_F(JournalTest, RefusesRowsThatTheResultsWouldNotTake) {
@@ -219,7 +230,7 @@ TEST_F(JournalTest, OfOthersIsRefusedByName) {
     set_journal_text(path(), text);
     test::expect_error<InputError>([&] { JournalReader(path(), head()); }, words);
   };
-  const std::string schema = "pecia.journal/2\n", hash = head().substr(schema.size());
+  const std::string schema = "pecia.journal/3\n", hash = head().substr(schema.size());
   refused("pecia.journal/0\n" + hash, {path().string(), "'pecia.journal/0'", "--fresh"});
   refused("pecia.journal/12\n" + hash, {path().string(), "'pecia.journal/12'", "--fresh"});
   refused(schema + std::string(64, '0') + "\n", {path().string(), "other results", "--fresh"});

@@ -85,6 +85,71 @@ TEST(ResultsFile, ReadsItsLayoutBack) {
   }
 }
 
+/// A text turn, two vectors, three scores of six tokens, and a vector of a turn that fails.
+ResultsLayout layout_of_products(VectorType type) {
+  ResultsLayout layout = sample_layout(4, 0, 0);
+  layout.vector_width = 3;
+  layout.vector_type = type;
+  for (size_t turn = 1; turn < 4; ++turn) layout.turns[turn].slots = 0;
+  layout.turns[1].vectors = 2;
+  layout.turns[2].scores = 3, layout.turns[2].score_tokens = 6;
+  layout.turns[3].vectors = 1;
+  return layout;
+}
+
+TEST(ResultsFile, HasVectorsAndScoresOfTurnsThatAreDone) {
+  for (const VectorType type : {VectorType::fp32, VectorType::fp16}) {
+    const test::TempFolder folder;
+    const ResultsLayout layout = layout_of_products(type);
+    ResultsFile::create(folder / "r.h5", layout);
+    TurnResult vectors = sample_result(layout, 1, 0), scores = sample_result(layout, 2, 0);
+    vectors.vectors = {0.5f, -2, 0.0009765625f, 65504, 0, 1};
+    scores.scores = {-1e300, -2.5, 0};
+    scores.score_logprobs = {std::nanf(""), -1, -2, -3, -4, -5};
+    TurnResult failed;
+    failed.finish_reason = FinishReason::failed;
+    failed.error = "NaN";
+    const TurnResult text = sample_result(layout, 0, 0);
+    {
+      ResultsFile file(folder / "r.h5");
+      const TurnUpdate rows[] = {
+          {0, text}, {1, vectors}, {2, scores}, {3, failed, TurnState::failed}};
+      file.write_all(rows);
+    }
+    const ResultsFile file(folder / "r.h5", Access::read);
+    EXPECT_EQ(file.layout().vector_width, 3);
+    EXPECT_EQ(file.layout().vector_type, type);
+    EXPECT_EQ(file.layout().turns[1].vectors, 2);
+    EXPECT_EQ(file.layout().turns[2].score_tokens, 6);
+    EXPECT_EQ(file.read(1).vectors, vectors.vectors);
+    EXPECT_EQ(file.read(2).scores, scores.scores);
+    const std::vector<float> found = file.read(2).score_logprobs;
+    EXPECT_TRUE(std::isnan(found.at(0)));
+    EXPECT_EQ(std::vector(found.begin() + 1, found.end()),
+              std::vector(scores.score_logprobs.begin() + 1, scores.score_logprobs.end()));
+    EXPECT_TRUE(file.read(3).vectors.empty());
+    EXPECT_EQ(file.read(0), text);
+    const std::string dump = h5dump(folder / "r.h5", "-d /vectors");
+    EXPECT_NE(dump.find(type == VectorType::fp16 ? "16-bit little-endian floating-point"
+                                                 : "H5T_IEEE_F32LE"),
+              std::string::npos)
+        << dump;
+  }
+}
+
+TEST(ResultsFile, RefusesVectorsOfAnotherNumber) {
+  const test::TempFolder folder;
+  const ResultsLayout layout = layout_of_products(VectorType::fp32);
+  ResultsFile::create(folder / "r.h5", layout);
+  ResultsFile file(folder / "r.h5");
+  TurnResult result = sample_result(layout, 1, 0);
+  EXPECT_THROW(file.write(1, result, TurnState::done), InvalidArgument) << "none";
+  result.vectors.assign(5, 1);
+  EXPECT_THROW(file.write(1, result, TurnState::done), InvalidArgument);
+  result.vectors.assign(6, 1);
+  file.write(1, result, TurnState::done);
+}
+
 TEST(ResultsFile, SaysWhichSettingsATurnHas) {
   const test::TempFolder folder;
   ResultsLayout layout = sample_layout(3, 0, 0);

@@ -39,7 +39,12 @@ class ModelTest : public testing::Test {
   }
   static TensorView& only_part(LinearWeight& weight) { return weight.parts.at(0).weight; }
   std::vector<std::string> broken() {
-    return model_.broken_at(std::vector<int64_t>{0, 1, 2, 3, 4});
+    std::vector<std::string> names;
+    for (const Model::BrokenPlace& place : model_.broken_at(std::vector<int64_t>{0, 1, 2, 3, 4})) {
+      EXPECT_EQ(place.order == 0, place.name.empty());
+      names.push_back(place.name);
+    }
+    return names;
   }
 
   ModelConfig config_;

@@ -275,6 +275,20 @@ TEST(Weights, TiedEmbeddingsStandUnderEitherNameOrBoth) {
               testing::AllOf(HasSubstr("lm_head.weight"), HasSubstr("tie_word_embeddings")));
 }
 
+TEST(Weights, OfAModelForEmbeddingHaveNoHeadAndShorterNames) {
+  CheckpointFile without_head = llama_file(), shorter;
+  without_head.tensors.erase("lm_head.weight");
+  for (const auto& [name, tensor] : without_head.tensors) shorter.tensors[name.substr(6)] = tensor;
+  for (const CheckpointFile& file : {without_head, shorter}) {
+    const Weights weights = load(small_model(Family::llama), file);
+    EXPECT_FALSE(weights.has_head());
+    EXPECT_EQ(first(weights.embedding), 1);
+    EXPECT_EQ(first(weights.layers[1].ffn_norm), 5);
+  }
+  shorter.add("layers.7.mlp.weight", {2, 2});
+  EXPECT_THAT(error_of(small_model(Family::llama), shorter), HasSubstr("layers.7.mlp.weight"));
+}
+
 TEST(Weights, MappedTensorsAreUsedInPlace) {
   const Weights weights = load(small_model(Family::llama), llama_file());
   EXPECT_EQ(weights.embedding.data(),

@@ -185,6 +185,8 @@ std::map<int64_t, batch::Finished> run_requests(comm::Communicator& comm,
   schedule::SchedulerLimits limits = schedule::limits_of(job, config, resources);
   limits.max_positions = int64_t{1} << 20;  // the oracle has no limit either
   limits.modes = settings.modes;
+  limits.normalizes_vectors = settings.normalizes_vectors;
+  limits.vector_type = settings.vector_type;
   limits.ring_rates = settings.ring_rates;
   limits.levels_from = settings.levels_from;
   limits.block = settings.block;
@@ -266,14 +268,15 @@ struct Travelling {
     archive(finished.state);
     // By name of every member, so that a new one does not compile until it travels too.
     auto& [tokens, token_logprobs, top_tokens, top_logprobs, prompt_logprobs, prompt_top_tokens,
-           prompt_top_logprobs, prompt_tokens, cached_tokens, truncated_tokens, finish_reason,
-           text_bytes, error, queue_s, ttft_s, decode_s, prefill_compute_s, prefill_comm_s,
-           decode_compute_s, decode_comm_s, mode, replica, yields] = finished.result;
+           prompt_top_logprobs, vectors, scores, score_logprobs, prompt_tokens, cached_tokens,
+           truncated_tokens, finish_reason, text_bytes, error, queue_s, ttft_s, decode_s,
+           prefill_compute_s, prefill_comm_s, decode_compute_s, decode_comm_s, mode, replica,
+           yields] = finished.result;
     const auto all = [&](auto&... members) { (archive(members), ...); };
     all(tokens, token_logprobs, top_tokens, top_logprobs, prompt_logprobs, prompt_top_tokens,
-        prompt_top_logprobs, prompt_tokens, cached_tokens, truncated_tokens, finish_reason,
-        text_bytes, error, queue_s, ttft_s, decode_s, prefill_compute_s, prefill_comm_s,
-        decode_compute_s, decode_comm_s, mode, replica, yields);
+        prompt_top_logprobs, vectors, scores, score_logprobs, prompt_tokens, cached_tokens,
+        truncated_tokens, finish_reason, text_bytes, error, queue_s, ttft_s, decode_s,
+        prefill_compute_s, prefill_comm_s, decode_compute_s, decode_comm_s, mode, replica, yields);
   }
 };
 

@@ -66,6 +66,8 @@ struct ReplicaSettings {
   int64_t* most_recent_tokens = nullptr;
   int logprobs = 0, prompt_logprobs = 0;
   std::vector<int32_t> stop_token_ids;
+  bool normalizes_vectors = true;
+  io::VectorType vector_type = io::VectorType::fp32;
   job::Policy policy = job::Policy::prefill_first;
   std::optional<parallel::AttentionExchange> ring =
       parallel::AttentionExchange::pass_kv;  ///< absent: by rule, of the rates

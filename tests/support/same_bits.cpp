@@ -36,6 +36,9 @@ void expect_same_bits(const std::map<int64_t, batch::Finished>& found,
     EXPECT_EQ(a.top_tokens, b.top_tokens);
     EXPECT_TRUE(same_bits(a.top_logprobs, b.top_logprobs)) << "top_logprobs";
     EXPECT_TRUE(same_bits(a.prompt_logprobs, b.prompt_logprobs)) << "prompt_logprobs";
+    EXPECT_TRUE(same_bits(a.vectors, b.vectors)) << "vectors";
+    EXPECT_TRUE(same_bits(a.score_logprobs, b.score_logprobs)) << "score_logprobs";
+    EXPECT_EQ(a.scores, b.scores);
     EXPECT_TRUE(same_bits(a.prompt_top_logprobs, b.prompt_top_logprobs)) << "prompt_top_logprobs";
   }
 }

@@ -42,6 +42,10 @@ _pecia_pack() {
     --question) :; return ;;
     --system) :; return ;;
     --chat-template-kwargs) :; return ;;
+    --for) _pecia_tool_words 'qwen3-embedding qwen3-reranker'; return ;;
+    --query) :; return ;;
+    --produce) _pecia_tool_words 'text vector score rerank'; return ;;
+    --continuation) :; return ;;
     --split-tokens) :; return ;;
     --split-at) _pecia_tool_words 'chapter heading paragraph'; return ;;
     --overlap) :; return ;;
@@ -56,7 +60,7 @@ _pecia_pack() {
     --served-model-name) :; return ;;
     --logprobs) :; return ;;
   esac
-  if [[ $word == -* ]]; then _pecia_tool_words '-h --help --model --output --force --glob --format --text-column --id-column --processes --limit --max-file-bytes --strict --skip-bad --encoding --encoding-errors --instruction --template --examples --question --fork --system --chat-template-kwargs --no-chat --split-tokens --split-at --overlap --max-tokens --over-length --shard-requests --max-new-tokens --temperature --top-p --seed --stop --served-model-name --logprobs --version'
+  if [[ $word == -* ]]; then _pecia_tool_words '-h --help --model --output --force --glob --format --text-column --id-column --processes --limit --max-file-bytes --strict --skip-bad --encoding --encoding-errors --instruction --template --examples --question --fork --system --chat-template-kwargs --no-chat --for --query --produce --continuation --split-tokens --split-at --overlap --max-tokens --over-length --shard-requests --max-new-tokens --temperature --top-p --seed --stop --served-model-name --logprobs --version'
   else _pecia_tool_files -f; fi
 }
 complete -F _pecia_pack pecia-pack
@@ -107,7 +111,7 @@ _pecia_text() {
     --only) _pecia_tool_words 'partial done failed'; return ;;
     --output) _pecia_tool_files -f; return ;;
   esac
-  if [[ $word == -* ]]; then _pecia_tool_words '-h --help --model --prompts --no-prompts --only --finish-reason --cite --jsonl --csv --parquet --output --force --version'
+  if [[ $word == -* ]]; then _pecia_tool_words '-h --help --model --prompts --no-prompts --only --finish-reason --cite --jsonl --csv --vectors --scores --parquet --output --force --version'
   else _pecia_tool_files -f; fi
 }
 complete -F _pecia_text pecia-text

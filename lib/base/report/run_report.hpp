@@ -93,6 +93,7 @@ struct Counts {
   int64_t done = 0, failed = 0;   ///< turns finished by this start of the run
   int64_t partial = 0, open = 0;  ///< turns that this start leaves unfinished
   int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
+  int64_t vectors = 0, scores = 0, score_tokens = 0;  ///< of turns that are done
   std::optional<int64_t> arrived = {};  ///< arrived turns; absent when all are there from the start
   int64_t truncated_turns = 0, truncated_tokens = 0;  ///< prompts that were cut to fit
   /// Answers that ended at a length limit, and how many of them the model's length ended before

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/engine/execute/pass_runner.hpp"
 
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -119,7 +120,7 @@ void PassRunner::compute(const schedule::Plan& plan, int32_t own, schedule::Outc
   const int index = team.index_of(settings_.instance).value();
   // The rows of this rank's block, and those among them that are sampled or have targets.
   model::Rows rows;
-  Asked sampled, targets;
+  Asked sampled, targets, pooled;
   std::map<std::pair<int32_t, int64_t>, int64_t> row_at;  // (item, position) → row
   for (size_t i = 0; i < plan.items.size(); ++i) {
     const schedule::PlanItem& item = plan.items[i];
@@ -129,7 +130,8 @@ void PassRunner::compute(const schedule::Plan& plan, int32_t own, schedule::Outc
         const auto row = static_cast<int64_t>(rows.tokens.size());
         if (item.sampled_index >= 0 && position + 1 == item.rows.first + item.rows.count)
           sampled.add(static_cast<int32_t>(i), row);
-        if (!plan.targets.empty()) row_at[{static_cast<int32_t>(i), position}] = row;
+        if (!plan.targets.empty() || !plan.pools.empty())
+          row_at[{static_cast<int32_t>(i), position}] = row;
         rows.tokens.push_back(item.tokens[position - item.rows.first]);
         rows.rope_lengths.push_back(model_.rope_length(position, item.prompt_end, item.longest));
       }
@@ -138,6 +140,12 @@ void PassRunner::compute(const schedule::Plan& plan, int32_t own, schedule::Outc
     if (const auto row = row_at.find({plan.targets[i].item, plan.targets[i].position});
         row != row_at.end())
       targets.add(static_cast<int32_t>(i), row->second);
+  for (size_t i = 0; i < plan.pools.size(); ++i) {
+    const auto& [item, vector, begin, end] = plan.pools[i];
+    for (auto row = row_at.lower_bound({item, begin});
+         row != row_at.end() && row->first < std::pair(item, end); ++row)
+      pooled.add(static_cast<int32_t>(i), row->second);
+  }
 
   start_finding_tokens(plan, sampled);
   model_.forward(rows, attention_);
@@ -149,26 +157,45 @@ void PassRunner::compute(const schedule::Plan& plan, int32_t own, schedule::Outc
   }
   outcome.sampled = sample(plan, sampled);
   outcome.targets = score(plan, targets);
-  find_broken(sampled, outcome);
+  outcome.pooled = pool(pooled);
+  find_broken(plan, {sampled, targets, pooled}, outcome);
   compute_.recorder.take_times();
 }
 
-/// Finds the part of the model to blame for items without a next token. A rank that does not know
-/// yet which items these are reports on all its rows.
-void PassRunner::find_broken(const Asked& sampled, schedule::Outcome& outcome) {
+/// Finds the part of the model to blame for items without a next token, and for those whose vectors or
+/// log-probabilities are no numbers. A rank that does not know yet which items these are reports on
+/// all its rows.
+void PassRunner::find_broken(const schedule::Plan& plan, const AllAsked& all,
+                             schedule::Outcome& outcome) {
   std::set<int32_t> failed;  // items
   for (size_t i = 0; i < outcome.sampled.which.size(); ++i)
     if (outcome.sampled.tokens[i] == kernels::no_token) failed.insert(outcome.sampled.which[i]);
+  for (size_t i = 0; i < outcome.targets.which.size(); ++i)
+    if (std::isnan(outcome.targets.logprobs[i]))
+      failed.insert(plan.targets[outcome.targets.which[i]].item);
+  for (const schedule::PooledSum& of : outcome.pooled)
+    if (of.sum.broken()) failed.insert(plan.pools[of.pool].item);
   Asked asked;
-  for (size_t i = 0; i < sampled.which.size(); ++i)
-    if (model_.rows_are_cut() || failed.contains(sampled.which[i]))
-      asked.add(sampled.which[i], sampled.rows[i]);
+  const auto add = [&](int32_t item, int64_t row, bool may_be_elsewhere) {
+    if ((may_be_elsewhere && model_.rows_are_cut()) || failed.contains(item)) asked.add(item, row);
+  };
+  for (size_t i = 0; i < all.sampled.which.size(); ++i)
+    add(all.sampled.which[i], all.sampled.rows[i], true);
+  for (size_t i = 0; i < all.targets.which.size(); ++i)
+    add(plan.targets[all.targets.which[i]].item, all.targets.rows[i], true);
+  for (size_t i = 0; i < all.pooled.which.size(); ++i)  // summed where they are
+    add(plan.pools[all.pooled.which[i]].item, all.pooled.rows[i], false);
   if (asked.rows.empty()) return;
-  const std::vector<std::string> places = model_.broken_at(asked.rows);
-  for (size_t i = 0; i < places.size(); ++i)
-    if (!places[i].empty())
-      outcome.broken.push_back(
-          {asked.which[i], team_.empty() ? places[i] : fmt::format("{}, {}", places[i], team_)});
+  const std::vector<model::Model::BrokenPlace> places = model_.broken_at(asked.rows);
+  std::map<int32_t, model::Model::BrokenPlace> first;  // by item: other rows take it on
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (places[i].order == 0) continue;
+    const auto [known, is_new] = first.try_emplace(asked.which[i], places[i]);
+    if (!is_new && places[i].order < known->second.order) known->second = places[i];
+  }
+  for (const auto& [item, place] : first)
+    outcome.broken.push_back(
+        {item, place.order, team_.empty() ? place.name : fmt::format("{}, {}", place.name, team_)});
 }
 
 }  // namespace pecia::execute

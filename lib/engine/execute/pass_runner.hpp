@@ -41,15 +41,18 @@ class PassRunner {
   struct History {
     std::vector<int32_t> tokens;
   };
-  /// Rows of this rank's block that are sampled or have targets.
+  /// Rows of this rank's block that are sampled, have targets or are in pools.
   struct Asked {
-    std::vector<int32_t> which;  ///< items or targets of the plan
+    std::vector<int32_t> which;  ///< items, targets or pools of the plan
     std::vector<int64_t> rows;
 
     void add(int32_t item, int64_t row) {
       which.push_back(item);
       rows.push_back(row);
     }
+  };
+  struct AllAsked {
+    const Asked &sampled, &targets, &pooled;
   };
   /// A tile of the rows asked about. The ranks that hold parts of the vocabulary compute its logits
   /// together; then each has a share of the rows.
@@ -73,7 +76,10 @@ class PassRunner {
 
   void compute(const schedule::Plan& plan, int32_t own_team, schedule::Outcome& outcome,
                const std::function<void()>& meanwhile);
-  void find_broken(const Asked& sampled, schedule::Outcome& outcome);
+  void find_broken(const schedule::Plan& plan, const AllAsked& all, schedule::Outcome& outcome);
+
+  // pass_runner_pools.cpp
+  std::vector<schedule::PooledSum> pool(const Asked& asked);
 
   // pass_runner_sampling.cpp
   schedule::LogProbs sample(const schedule::Plan& plan, const Asked& asked);
@@ -85,6 +91,8 @@ class PassRunner {
                                  const ShortlistShape& shape);
   schedule::LogProbs predict(const Asked& asked, int num_top, bool sampled,
                              const Evaluate& evaluate);
+  schedule::LogProbs predict_some(const Asked& asked, int num_top, bool sampled,
+                                  const Evaluate& evaluate);
   std::optional<ShortlistShape> short_shape(const kernels::SamplingParams& params,
                                             int64_t num_top) const;
   void start_finding_tokens(const schedule::Plan& plan, const Asked& sampled);
@@ -111,6 +119,7 @@ class PassRunner {
   bool restores_recent_ = false;  ///< it has recent tokens alone in layers with a window
   std::string team_;  ///< of the pass, for messages: "instance 4 in team 1 of …"; "": all instances
   device::Buffer logits_, candidates_;
+  std::vector<float> host_rows_;  ///< a tile of hidden states
   AllowedTokens allowed_;
 };
 

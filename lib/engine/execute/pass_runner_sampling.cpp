@@ -27,11 +27,24 @@ int64_t PassRunner::tile_rows() const {
                              512);
 }
 
-/// Evaluates this rank's share of the rows asked about, tile by tile.
+/// Evaluates this rank's share of the rows asked about, some at a time: their outputs are in memory
+/// together, and their logits tile by tile.
 schedule::LogProbs PassRunner::predict(const Asked& asked, int num_top, bool sampled,
                                        const Evaluate& evaluate) {
+  constexpr int64_t most_outputs = 4096;
   schedule::LogProbs found;
-  if (asked.rows.empty()) return found;
+  for (int64_t begin = 0; begin < std::ssize(asked.rows); begin += most_outputs) {
+    const int64_t count = std::min(most_outputs, std::ssize(asked.rows) - begin);
+    const Asked some{{asked.which.begin() + begin, asked.which.begin() + begin + count},
+                     {asked.rows.begin() + begin, asked.rows.begin() + begin + count}};
+    found.append(predict_some(some, num_top, sampled, evaluate));
+  }
+  return found;
+}
+
+schedule::LogProbs PassRunner::predict_some(const Asked& asked, int num_top, bool sampled,
+                                            const Evaluate& evaluate) {
+  schedule::LogProbs found;
   const model::Model::Outputs outputs = model_.outputs(asked.rows);
   const int64_t count = outputs.hidden.rows();
   const int64_t width = num_top < 0 ? settings_.vocab : num_top;

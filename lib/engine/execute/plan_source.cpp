@@ -11,7 +11,7 @@ void record(PlanSource& from, std::vector<batch::Finished> finished,
     turn.result.replica = from.replica;
     totals.failed += turn.state == io::TurnState::failed;
     if (turn.state == io::TurnState::done)
-      execute::count_done(turn.result, from.results.layout().turns[turn.row].slots, totals);
+      execute::count_done(turn.result, from.results.layout().turns[turn.row], totals);
     updates.push_back({turn.row, turn.result, turn.state});
   }
   totals.sharing = from.scheduler.sharing();

@@ -20,8 +20,11 @@ NewTokens new_tokens(const schedule::Plan& plan) {
   return tokens;
 }
 
-void count_done(const io::TurnResult& result, int64_t slots, ReplicaTotals& totals) {
+void count_done(const io::TurnResult& result, const io::ResultTurn& turn, ReplicaTotals& totals) {
   ++totals.done;
+  totals.vectors += turn.vectors;
+  totals.scores += turn.scores;
+  totals.score_tokens += turn.score_tokens;
   totals.cached_tokens += result.cached_tokens;
   totals.truncated_turns += result.truncated_tokens > 0;
   totals.truncated_tokens += result.truncated_tokens;
@@ -29,7 +32,7 @@ void count_done(const io::TurnResult& result, int64_t slots, ReplicaTotals& tota
   totals.ttft_s.push_back(result.ttft_s);
   if (result.finish_reason != io::FinishReason::length) return;
   ++totals.cut_by_length;
-  totals.cut_by_model_length += static_cast<int64_t>(result.tokens.size()) < slots;
+  totals.cut_by_model_length += std::ssize(result.tokens) < turn.slots;
 }
 
 const char* phase_name(const schedule::Plan& plan) {

@@ -56,6 +56,7 @@ struct ReplicaTotals {
   int64_t done = 0, failed = 0;
   int64_t arrived = 0;  ///< turns of requests that have arrived, of the whole job
   int64_t prompt_tokens = 0, output_tokens = 0, cached_tokens = 0;
+  int64_t vectors = 0, scores = 0, score_tokens = 0;  ///< of turns that are done
   int64_t truncated_turns = 0, truncated_tokens = 0;  ///< prompts cut by limits.over_length
   /// Answers that ended without a stop. The second figure counts answers that the model's length
   /// ended before max_new_tokens.
@@ -89,6 +90,7 @@ struct ReplicaTotals {
     archive(restored_requests), archive(restored_tokens), archive(restore_s),
         archive(restored_flops), archive(kept_requests), archive(kept_tokens), archive(kept_bytes),
         archive(keep_s), archive(not_worth_keeping);
+    archive(vectors), archive(scores), archive(score_tokens);
     sharing.visit(archive);
     demand.visit(archive);
     archive(park_s);
@@ -97,8 +99,8 @@ struct ReplicaTotals {
   }
 };
 
-/// Counts a turn that is done. Its max_new_tokens were `slots`.
-void count_done(const io::TurnResult& result, int64_t slots, ReplicaTotals& totals);
+/// Counts a turn that is done.
+void count_done(const io::TurnResult& result, const io::ResultTurn& turn, ReplicaTotals& totals);
 
 /// New tokens of a pass.
 struct NewTokens {

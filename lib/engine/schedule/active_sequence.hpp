@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "lib/engine/schedule/hidden_sum.hpp"
 #include "lib/engine/schedule/stop_strings.hpp"
 #include "lib/engine/schedule/token_run.hpp"
 #include "lib/files/grammar/grammars.hpp"
@@ -117,6 +118,8 @@ struct ActiveSequence {
   double earlier_decode_s = 0;              ///< decode_s of an earlier start
   std::optional<StopStrings> stop_strings;  ///< the turn's; they have read its answer so far
   std::unique_ptr<grammar::Matcher> shape;  ///< likewise; null: the answer may have any
+  std::vector<HiddenSum> pooled;            ///< by vector of the turn: of the rows computed so far
+  std::string fault;                        ///< why the turn's vectors or scores are no numbers
   io::TurnResult result;
 
   batch::Request& request() { return origin->request; }

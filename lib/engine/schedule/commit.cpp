@@ -2,6 +2,7 @@
 /// Takes in the outcomes of a finished pass.
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -11,6 +12,8 @@
 
 namespace pecia::schedule {
 namespace {
+
+constexpr float largest_fp16 = 65504;
 
 using Item = std::list<ActiveSequence>::iterator;  ///< the sequence of a plan's item
 
@@ -47,29 +50,91 @@ std::vector<Item> sequences_of(const Plan& plan, std::list<ActiveSequence>& acti
   return items;
 }
 
-/// Stores the prompts' log-probabilities: in each item's own prompt, and for its last row in the
-/// turns that follow.
-void take_targets(SchedulerState& state, const Plan& plan, const std::vector<Outcome>& outcomes,
-                  const std::vector<Item>& items) {
-  std::vector<std::pair<io::TurnResult*, int64_t>> destinations;
+/// Where a target's log-probability goes.
+struct Destination {
+  io::TurnResult* result;
+  int64_t index;   ///< of the token, in the prompt or among those that the scores weigh
+  bool of_prompt;  ///< there is room for it where the job wants those of prompts
+  bool of_score;   ///< the scores of the result weigh it
+};
+
+/// In each item's own prompt, for its last row in the turns that follow; and in what turns with
+/// continuations weigh.
+std::vector<Destination> destinations_of(const SchedulerState& state, const Plan& plan,
+                                         const std::vector<Item>& items) {
+  std::vector<Destination> destinations;
   std::map<int32_t, size_t> followers_seen;  // by item
   for (const Target& target : plan.targets) {
     ActiveSequence& sequence = *items[target.item];
-    if (target.position + 1 < sequence.answer_begin) {
-      destinations.emplace_back(&sequence.result, target.position + 1 - sequence.prompt_begin);
-      continue;
+    batch::Turn& turn = sequence.current();
+    if (target.continuation != Target::of_prompt) {
+      batch::Turn& owner = batch::owner_of(sequence.request(), turn);
+      io::TurnResult& result = &owner == &turn ? sequence.result : owner.answer;
+      destinations.push_back(
+          {&result, score_begin(owner, target.continuation) + target.index, false, true});
+    } else if (target.position + 1 < sequence.answer_begin) {
+      destinations.push_back({&sequence.result, target.position + 1 - sequence.prompt_begin, true,
+                              weighs_itself(turn)});
+    } else {
+      const size_t next = state.followers(sequence).at(followers_seen[target.item]++);
+      batch::Turn& follower = sequence.request().turns[next];
+      destinations.push_back({&follower.answer, 0, true, weighs_itself(follower)});
     }
-    const size_t turn = state.followers(sequence).at(followers_seen[target.item]++);
-    destinations.emplace_back(&sequence.request().turns[turn].answer, 0);
   }
+  return destinations;
+}
+
+/// Says after which part of the model the item's outputs first held NaN or infinity.
+std::string source_of_broken(const std::vector<Outcome>& outcomes, int32_t item) {
+  const Broken* first = nullptr;
+  for (const Outcome& outcome : outcomes)
+    for (const Broken& broken : outcome.broken)
+      if (broken.item == item && (first == nullptr || broken.order < first->order)) first = &broken;
+  return first == nullptr ? "the last FFN or the head" : first->where;
+}
+
+void note_fault(const std::vector<Outcome>& outcomes, int32_t item, const char* what,
+                ActiveSequence& sequence) {
+  if (!sequence.fault.empty()) return;
+  sequence.fault = fmt::format(
+      "{} hold NaN or infinity, which came from {}: try kv.dtype fp32 or model.dtype fp32 in "
+      "another output folder",
+      what, source_of_broken(outcomes, item));
+}
+
+/// Stores log-probabilities of prompts and of continuations.
+void take_targets(SchedulerState& state, const Plan& plan, const std::vector<Outcome>& outcomes,
+                  const std::vector<Item>& items) {
+  const std::vector<Destination> destinations = destinations_of(state, plan, items);
+  const bool of_prompts = state.limits.prompt_logprobs != 0;
   const int64_t width = batch::top_width(state.limits.prompt_logprobs, state.limits.vocab);
   for (const Outcome& outcome : outcomes)
     for (size_t i = 0; i < outcome.targets.which.size(); ++i) {
-      const auto& [result, index] = destinations[outcome.targets.which[i]];
+      const int32_t target = outcome.targets.which[i];
+      const auto& [result, index, of_prompt, of_score] = destinations[target];
       const auto row = static_cast<int64_t>(i);
-      result->prompt_logprobs[index] = outcome.targets.logprobs[i];
+      const float logprob = outcome.targets.logprobs[i];
+      if (of_score) result->score_logprobs[index] = logprob;
+      if (of_score && std::isnan(logprob)) {
+        const int32_t item = plan.targets[target].item;
+        note_fault(outcomes, item, "log-probabilities that the score weighs", *items[item]);
+      }
+      if (!of_prompt || !of_prompts) continue;
+      result->prompt_logprobs[index] = logprob;
       copy_row(outcome.targets.top_tokens, row, width, result->prompt_top_tokens, index);
       copy_row(outcome.targets.top_logprobs, row, width, result->prompt_top_logprobs, index);
+    }
+}
+
+/// Adds up what the ranks have of the vectors' sums.
+void take_pooled(const Plan& plan, const std::vector<Outcome>& outcomes,
+                 const std::vector<Item>& items) {
+  for (const Outcome& outcome : outcomes)
+    for (const PooledSum& of : outcome.pooled) {
+      const Pool& pool = plan.pools.at(of.pool);
+      ActiveSequence& sequence = *items[pool.item];
+      sequence.pooled.at(pool.vector).add(of.sum);
+      if (of.sum.broken()) note_fault(outcomes, pool.item, "hidden states of the prompt", sequence);
     }
 }
 
@@ -103,16 +168,80 @@ bool stops(const SchedulerLimits& limits, const batch::Turn& turn, int32_t token
 /// branches of a prefix go on.
 void fail_turn(SchedulerState& state, ActiveSequence& sequence, const std::string& why,
                double now) {
-  auto& turns = sequence.request().turns;
-  state.refuse(turns[sequence.turn], why);
+  batch::Request& request = sequence.request();
+  auto& turns = request.turns;
+  state.refuse(request, turns[sequence.turn], why);
   if (!sequence.is_prefix) {
     for (size_t later = sequence.turn + 1; later < sequence.end; ++later)
-      state.refuse(turns[later], "an earlier turn of this request failed: " + why);
+      state.refuse(request, turns[later], "an earlier turn of this request failed: " + why);
     sequence.turn = sequence.end;
   }
+  if (sequence.is_prefix)  // continuations go nowhere without their prompt
+    for (batch::Turn& turn : turns)
+      if (turn.continuation >= 0) state.refuse(request, turn, why);
   sequence.begun = false;
   sequence.result = {};
   if (!sequence.is_branch()) sequence.origin->ready_s = now;
+}
+
+/// Makes the turn's vectors from their sums. Returns why that cannot be; "": it could.
+std::string make_vectors(const SchedulerLimits& limits, ActiveSequence& sequence) {
+  const batch::Turn& turn = sequence.current();
+  for (size_t i = 0; i < turn.spans.size(); ++i) {
+    const HiddenSum& sum = sequence.pooled.at(i);
+    const io::TokenSpan& span = turn.spans[i];
+    if (sum.broken()) return "a sum of hidden states is too large: use vector.pool: last";
+    PECIA_CHECK(sum.count() == span.end - span.begin, "a vector of {} tokens has {}",
+                span.end - span.begin, sum.count());
+    for (const float value : sum.mean(limits.vector_scale, limits.normalizes_vectors)) {
+      if (limits.vector_type == io::VectorType::fp16 && std::abs(value) > largest_fp16)
+        return fmt::format(
+            "a number of the vector is {}, and fp16 holds {} at most: use "
+            "vector.dtype: fp32 or normalize: true in another output folder",
+            value, largest_fp16);
+      sequence.result.vectors.push_back(value);
+    }
+  }
+  return {};
+}
+
+/// The last part of the turn's product has been computed: notes it. Returns why it is none, as
+/// make_vectors does.
+std::string make_product(const SchedulerState& state, ActiveSequence& sequence, double now) {
+  const batch::Turn& turn = sequence.current();
+  if (turn.produce == io::Produce::text || turn.finished) return {};
+  if (!sequence.fault.empty()) return sequence.fault;
+  sequence.result.ttft_s = static_cast<float>(now - sequence.ttft_begin_s);
+  if (turn.produce == io::Produce::vector) return make_vectors(state.limits, sequence);
+  if (!weighs_itself(turn)) return {};
+  const std::span<const float> logprobs(sequence.result.score_logprobs);
+  const auto weighed = logprobs.subspan(sequence.prompt_begin == 0 ? 1 : 0);
+  if (std::ranges::any_of(weighed, [](float of) { return std::isnan(of); }))
+    return "log-probabilities that the score weighs hold NaN: try model.dtype fp32";
+  return {};
+}
+
+/// A turn that gives vectors or scores has been read. Scores wait until all continuations are.
+void finish_product(SchedulerState& state, ActiveSequence& sequence) {
+  batch::Turn& turn = sequence.current();
+  batch::Request& request = sequence.request();
+  batch::Turn& owner = batch::owner_of(request, turn);
+  turn.finished = true;
+  if (!owner.refused.empty()) return;  // another continuation has failed
+  io::TurnResult& result = owner.answer;
+  if (&owner == &turn) {
+    result = std::move(sequence.result);
+  } else {
+    result.ttft_s = std::max(result.ttft_s, sequence.result.ttft_s);
+    result.prefill_compute_s += sequence.result.prefill_compute_s;
+    result.prefill_comm_s += sequence.result.prefill_comm_s;
+  }
+  const auto is_open = [&](const batch::Turn& of) { return of.row == turn.row && !of.finished; };
+  if (std::ranges::any_of(request.turns, is_open)) return;
+  if (io::scores(turn.produce)) result.scores = scores_of(owner, result.score_logprobs);
+  result.finish_reason = io::FinishReason::stop;
+  state.any_done = sequence.origin->progressed = true;
+  state.finished.push_back({owner.row, io::TurnState::done, std::move(result)});
 }
 
 void finish_turn(SchedulerState& state, ActiveSequence& sequence, io::FinishReason reason,
@@ -134,6 +263,8 @@ void finish_turn(SchedulerState& state, ActiveSequence& sequence, io::FinishReas
   if (!turn.finished &&
       unanswered) {  // an earlier start began the answer; a branch goes on with it
     turn.answer = std::move(sequence.result);
+  } else if (!turn.finished && turn.produce != io::Produce::text) {
+    finish_product(state, sequence);
   } else if (!turn.finished) {
     sequence.result.finish_reason = reason;
     turn.finished = true;
@@ -185,16 +316,11 @@ void answered(SchedulerState& state, ActiveSequence& sequence, int32_t token, do
   }
 }
 
-/// Says after which part of the model the item's logits held NaN or infinity.
 std::string text_of_broken(const std::vector<Outcome>& outcomes, size_t item, size_t tokens) {
-  std::string where = "the last FFN or the head";
-  for (const Outcome& outcome : outcomes)
-    for (const Broken& broken : outcome.broken)
-      if (broken.item == static_cast<int32_t>(item)) where = broken.where;
   return fmt::format(
       "the logits after {} tokens of the answer hold NaN or infinity, which came from {}: try "
       "kv.dtype fp32 or model.dtype fp32 in another output folder",
-      tokens, where);
+      tokens, source_of_broken(outcomes, static_cast<int32_t>(item)));
 }
 
 /// Counts the pass's time in the results of its turns, and the seconds that keys took to compute.
@@ -249,6 +375,7 @@ void commit(SchedulerState& state, const Plan& plan, const std::vector<Outcome>&
   for (const parallel::Team& team : plan.teams)
     for (const int32_t instance : team.instances) state.doing[instance] = Doing::nothing;
   take_targets(state, plan, outcomes, items);
+  take_pooled(plan, outcomes, items);
   const auto sampled = take_sampled(state, outcomes, items);
   count_seconds(plan, outcomes, items);
   const bool unread = !plan.restore.empty() &&
@@ -275,6 +402,8 @@ void commit(SchedulerState& state, const Plan& plan, const std::vector<Outcome>&
       fail_turn(state, sequence, text_of_broken(outcomes, i, sequence.result.tokens.size()), now);
     } else if (sampled[i]) {
       answered(state, sequence, *sampled[i], now);
+    } else if (const std::string why = make_product(state, sequence, now); !why.empty()) {
+      fail_turn(state, sequence, why, now);
     } else {
       finish_turn(state, sequence, io::FinishReason::length, now);
     }

@@ -50,21 +50,59 @@ void note_begin(ActiveSequence& sequence, double now) {
     sequence.result.queue_s = static_cast<float>(now - sequence.ready_s.value_or(origin.ready_s));
 }
 
+/// Asks for the log-probabilities of tokens of continuations whose predecessor is in the chunk: of the
+/// one that the turn reads, or else the first of each.
+void add_continuations(const ActiveSequence& sequence, const parallel::PassSequence& chunk,
+                       Plan& plan) {
+  const batch::Turn& turn = sequence.current();
+  if (sequence.again || turn.finished || !io::scores(turn.produce)) return;
+  const auto item = static_cast<int32_t>(plan.items.size());
+  const int64_t end = chunk.first + chunk.count;
+  const auto add = [&](int32_t continuation, int64_t index, int64_t position,
+                       const batch::Turn& of) {
+    plan.targets.push_back({item, of.continuations[continuation][index], position, continuation,
+                            static_cast<int32_t>(index)});
+  };
+  if (turn.continuation >= 0) {
+    const batch::Turn& owner = batch::owner_of(sequence.request(), turn);
+    for (int64_t position = std::max(chunk.first, sequence.prompt_begin);
+         position < std::min(end, sequence.answer_begin); ++position)
+      add(turn.continuation, position - sequence.prompt_begin + 1, position, owner);
+  } else if (end == sequence.answer_begin) {
+    for (size_t i = 0; i < turn.continuations.size(); ++i)
+      add(static_cast<int32_t>(i), 0, end - 1, turn);
+  }
+}
+
+/// Asks for the sums of hidden states of the chunk's rows that vectors of the turn are means of.
+void add_pools(const ActiveSequence& sequence, const parallel::PassSequence& chunk, Plan& plan) {
+  const batch::Turn& turn = sequence.current();
+  if (sequence.again || turn.finished) return;
+  const int64_t begin = sequence.answer_begin - prompt_tokens(turn);
+  for (size_t i = 0; i < turn.spans.size(); ++i) {
+    const Pool pool{static_cast<int32_t>(plan.items.size()), static_cast<int32_t>(i),
+                    std::max(chunk.first, begin + turn.spans[i].begin),
+                    std::min(chunk.first + chunk.count, begin + turn.spans[i].end)};
+    if (pool.begin < pool.end) plan.pools.push_back(pool);
+  }
+}
+
 /// Asks for the log-probabilities of prompt tokens whose predecessor is in the chunk: the turn's own
 /// tokens, then the first tokens of the turns that follow.
 void add_targets(const SchedulerState& state, const ActiveSequence& sequence,
                  const parallel::PassSequence& chunk, Plan& plan) {
-  if (state.limits.prompt_logprobs == 0 || sequence.again) return;
+  if (sequence.again) return;
+  const batch::Turn& turn = sequence.current();
   const auto item = static_cast<int32_t>(plan.items.size());
   const int64_t end = chunk.first + chunk.count;
-  const auto& own = sequence.current().tokens;
-  if (!sequence.continues_prefix())
+  const auto& own = turn.tokens;
+  if (!sequence.continues_prefix() && state.weighs_tokens(turn))
     for (int64_t position = std::max(chunk.first, sequence.prompt_begin - 1);
          position < std::min(end, sequence.answer_begin - 1); ++position)
       plan.targets.push_back({item, own[position + 1 - sequence.prompt_begin], position});
   if (end == sequence.answer_begin)
-    for (const size_t turn : state.followers(sequence))
-      plan.targets.push_back({item, sequence.request().turns[turn].tokens.front(), end - 1});
+    for (const size_t next : state.followers(sequence))
+      plan.targets.push_back({item, sequence.request().turns[next].tokens.front(), end - 1});
 }
 
 }  // namespace
@@ -106,6 +144,8 @@ void Former::read(Pass& pass, const Selection& prompts, const Reading& reading) 
     place(pass, sequence, chunk, count == left);
     note_begin(sequence, pass.now);
     add_targets(pass.state, sequence, chunk.rows, pass.plan);
+    add_continuations(sequence, chunk.rows, pass.plan);
+    add_pools(sequence, chunk.rows, pass.plan);
     add(pass, sequence, std::move(chunk));
   }
 }

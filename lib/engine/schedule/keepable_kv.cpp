@@ -31,6 +31,7 @@ std::vector<KeepableKv> keepable_kv(const SchedulerState& state) {
     PECIA_CHECK(state.map.length(sequence) == std::ssize(of.cached),
                 "sequence {} has {} tokens cached, {} are known", sequence,
                 state.map.length(sequence), of.cached.size());
+    if (needs_all_outputs(of.request)) return;  // which are computed with the keys
     const int64_t row = kept_row(of.request);
     if (row == batch::Turn::no_row) return;  // all of its turns have ended
     const batch::SavedKv& saved = of.request.saved;

@@ -11,6 +11,7 @@
 
 #include "kernels/api/sampling.hpp"
 #include "lib/base/core/archive.hpp"
+#include "lib/engine/schedule/hidden_sum.hpp"
 #include "lib/engine/schedule/team_times.hpp"
 #include "lib/files/kv/kv_save.hpp"
 #include "lib/ranks/parallel/key_copy.hpp"
@@ -91,9 +92,22 @@ struct PlanItem {
 
 /// Asks for the log-probability of `token` after the row at `position` of item `item`.
 struct Target {
+  static constexpr int32_t of_prompt = -1;
+
   int32_t item = 0;
   int32_t token = 0;
   int64_t position = 0;
+  /// Which of the turn's continuations the token is of, and its place there; of_prompt: the token is of
+  /// the prompt.
+  int32_t continuation = of_prompt;
+  int32_t index = 0;
+};
+
+/// Asks for the sum of the final normed hidden states of the rows at [begin, end) of item `item`.
+struct Pool {
+  int32_t item = 0;
+  int32_t vector = 0;  ///< of the item's turn, to which the sum belongs
+  int64_t begin = 0, end = 0;
 };
 
 /// Keys of the pass's prompts that go to instances which will answer them (parallel::KeyCopy). These
@@ -153,6 +167,7 @@ struct Plan {
   std::vector<TurnStart> turns;
   std::vector<PlanItem> items;
   std::vector<Target> targets;
+  std::vector<Pool> pools;
   Receiving receiving;
   /// Folder of a save that has the keys and values of the only item, which samples nothing and has
   /// no targets. They are read, and computed only where reading fails. "": they are computed.
@@ -169,7 +184,7 @@ struct Plan {
     visit_all(archive, added);
     visit_all(archive, turns);
     visit_all(archive, items);
-    archive(targets), archive(restore);
+    archive(targets), archive(pools), archive(restore);
     receiving.visit(archive);
     save.visit(archive);
   }
@@ -212,15 +227,28 @@ struct LogProbs {
   }
 };
 
-/// An item that has no next token, with the part of the model that first held NaN or infinity for
+/// What a rank has of a pool's sum.
+struct PooledSum {
+  int32_t pool = 0;  ///< index in the plan
+  HiddenSum sum;     ///< over this rank's rows
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(pool);
+    sum.visit(archive);
+  }
+};
+
+/// An item whose outputs are no numbers, with the part of the model that first held NaN or infinity for
 /// it.
 struct Broken {
   int32_t item = 0;
+  int32_t order = 0;  ///< of that part among all: the first of them is to blame
   std::string where;
 
   template <typename A>
   void visit(A& archive) {
-    archive(item), archive(where);
+    archive(item), archive(order), archive(where);
   }
 };
 
@@ -243,6 +271,7 @@ struct KvOutcome {
 /// What one rank returns: results for the rows that it owns.
 struct Outcome {
   LogProbs sampled, targets;
+  std::vector<PooledSum> pooled;
   std::vector<Broken> broken;
   KvOutcome kv;
   /// On a GPU these count the work that has been found complete by now. A pass that samples rows
@@ -253,6 +282,7 @@ struct Outcome {
   template <typename A>
   void visit(A& archive) {
     sampled.visit(archive), targets.visit(archive);
+    visit_all(archive, pooled);
     visit_all(archive, broken);
     kv.visit(archive);
     archive(compute_s), archive(comm_s), archive(park_s);

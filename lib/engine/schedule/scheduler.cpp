@@ -26,7 +26,10 @@ void Scheduler::add(batch::Request request, double since) {
     if (!turn.refused.empty()) state_.refuse_from(request, i, std::string(turn.refused));
   }
   for (const auto& [turn, why] : admission_.too_large(state_, request))
-    state_.refuse(request.turns[turn], why);
+    if (request.turns[turn].continuation >= 0)  // a score has all continuations
+      state_.refuse_from(request, 0, why);
+    else
+      state_.refuse(request, request.turns[turn], why);
   if (std::ranges::all_of(request.turns, batch::settled)) return;
   make_room_for_logprobs(request, state_.limits.prompt_logprobs, state_.limits.vocab);
   auto waiting = std::make_shared<RequestState>();

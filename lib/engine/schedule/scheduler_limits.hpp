@@ -93,6 +93,10 @@ struct SchedulerLimits {
   std::shared_ptr<grammar::Grammars> grammars = {};  ///< required where a turn has a shape
   int logprobs = 0, prompt_logprobs = 0;
   int64_t vocab = 0;
+  /// Of vectors: what means are multiplied by, whether they then get length 1, and their type.
+  double vector_scale = 1;
+  bool normalizes_vectors = true;
+  io::VectorType vector_type = io::VectorType::fp32;
   parallel::PassModes modes;
   job::Policy policy = job::Policy::prefill_first;
   /// The tensor that travels when prompts are fed. Absent: rule B decides for each chunk from

@@ -27,6 +27,16 @@ SchedulerState::SchedulerState(SchedulerLimits given)
     lengths.add_earlier(max_new_tokens, tokens);
 }
 
+void SchedulerState::refuse(batch::Request& request, batch::Turn& turn, const std::string& why) {
+  batch::Turn& owner = owner_of(request, turn);
+  if (&owner == &turn) return refuse(turn, why);
+  turn.refused = why;
+  turn.recorded = true;
+  if (!owner.refused.empty()) return;
+  owner.finished = false;  // it had been read, and waited for its continuations
+  refuse(owner, why);
+}
+
 void SchedulerState::refuse(batch::Turn& turn, const std::string& why) {
   if (turn.finished) return;
   turn.refused = why;
@@ -41,12 +51,12 @@ void SchedulerState::refuse(batch::Turn& turn, const std::string& why) {
 
 void SchedulerState::refuse_from(batch::Request& request, size_t first, const std::string& why) {
   const std::string after = "an earlier turn of this request failed: " + why;
-  refuse(request.turns[first], why);
+  refuse(request, request.turns[first], why);
   const bool branch = is_fork(request) && first > 0;
   const size_t end = branch ? end_of_branch(request, first) : request.turns.size();
   for (size_t later = first + 1; later < end; ++later) {
     batch::Turn& turn = request.turns[later];
-    refuse(turn, turn.refused.empty() ? after : std::string(turn.refused));
+    refuse(request, turn, turn.refused.empty() ? after : std::string(turn.refused));
   }
 }
 
@@ -434,7 +444,7 @@ std::vector<size_t> SchedulerState::followers(const ActiveSequence& sequence) co
   std::vector<size_t> followers;
   const auto& turns = sequence.request().turns;
   const auto add = [&](size_t turn) {
-    if (!settled(turns[turn])) followers.push_back(turn);
+    if (!settled(turns[turn]) && weighs_tokens(turns[turn])) followers.push_back(turn);
   };
   if (sequence.is_prefix)
     for (size_t branch = 1; branch < turns.size(); ++branch) add(branch);

@@ -84,8 +84,8 @@ struct SchedulerState {
   batch::Sharing sharing;
   bool any_done = false;  ///< this start has finished a turn
 
-  /// Refuses the turn, unless it is finished.
-  void refuse(batch::Turn& turn, const std::string& why);
+  /// Refuses the turn, unless it is finished; of one that reads a continuation, the turn that has it.
+  void refuse(batch::Request& request, batch::Turn& turn, const std::string& why);
   /// Refuses the turn and all later turns that see it. A later turn keeps a reason of its own.
   void refuse_from(batch::Request& request, size_t first, const std::string& why);
 
@@ -160,7 +160,13 @@ struct SchedulerState {
   int64_t own_tokens(int64_t sequence) const;
   /// Instances with slots of the sequence, or with tokens that it begins with, in ascending order.
   std::vector<int32_t> instances_of(int64_t sequence) const;
-  /// Turns whose first token comes right after the prompt of the sequence's turn.
+  /// Whether log-probabilities of the turn's own tokens are wanted.
+  bool weighs_tokens(const batch::Turn& turn) const {
+    return !turn.finished && turn.continuation < 0 &&
+           (limits.prompt_logprobs != 0 || weighs_itself(turn));
+  }
+  /// Turns of which this holds, and whose first token comes right after the prompt of the sequence's
+  /// turn.
   std::vector<size_t> followers(const ActiveSequence& sequence) const;
 
  private:
@@ -180,6 +186,7 @@ struct SchedulerState {
   void bring_forgotten_back(std::list<ActiveSequence>::iterator sequence, const Slots& reserved);
   void plan_rereading(ActiveSequence& sequence, std::vector<int32_t> tokens) const;
   void remove(int64_t sequence);
+  void refuse(batch::Turn& turn, const std::string& why);
 
   int64_t next_sequence_ = 0;
 };

@@ -18,7 +18,8 @@ SimulatedRequest simulated(const batch::Inputs& inputs, const batch::RequestGrou
     const size_t turns = inputs.prompt(*of).turns.size();
     const bool chain = inputs.followup(*of) == io::Followup::chain;
     for (size_t turn = 0; turn < turns; ++turn) {
-      int64_t prompt = inputs.kept_tokens(*of, turn);
+      // Continuations that are scored count as a part of the prompt.
+      int64_t prompt = inputs.kept_tokens(*of, turn) + inputs.continuation_tokens(*of, turn);
       if (joined && turn == 0) prompt -= group.shared_tokens;
       if (joined && turn > 0) prompt += of->stem_end_tokens;
       request.turns.push_back({.prompt_tokens = std::max<int64_t>(1, prompt),

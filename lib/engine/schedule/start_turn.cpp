@@ -35,6 +35,8 @@ void begin_answer(ActiveSequence& sequence, const SchedulerState& state) {
   const SchedulerLimits& limits = state.limits;
   const batch::Turn& turn = sequence.current();
   sequence.result = turn.answer;
+  sequence.pooled.assign(turn.spans.size(), {});
+  sequence.fault.clear();
   sequence.result.prompt_tokens = prompt_tokens(turn);
   sequence.result.truncated_tokens = turn.truncated_tokens;
   sequence.result.cached_tokens = static_cast<int32_t>(sequence.answer_begin) - prompt_tokens(turn);
@@ -90,7 +92,8 @@ void set_feed(ActiveSequence& sequence, const SchedulerState& state) {
   if (state.map.length(sequence.id) == 0 && !sequence.is_branch())
     sequence.restore_end = std::min<int64_t>(saved.tokens, std::ssize(sequence.feed) - 1) /
                            state.limits.restore_unit() * state.limits.restore_unit();
-  if (sequence.restore_end < saved.least) sequence.restore_end = 0;
+  if (sequence.restore_end < saved.least || needs_all_outputs(sequence.request()))
+    sequence.restore_end = 0;
 }
 
 }  // namespace

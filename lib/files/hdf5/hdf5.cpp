@@ -146,6 +146,15 @@ void Hdf5Dataset::check_readable_list() const {
   if (elements_ > 0) check_whole();
 }
 
+void Hdf5Dataset::check_readable_pairs() const {
+  if (extents_.size() != 2 || extents_[1] != 2)
+    fail<InputError>("{} must have two columns", where_);
+  const Hdf5Properties properties(H5Dget_create_plist(id()));
+  if (elements_ > 0 && H5Pget_layout(properties.get()) != H5D_CONTIGUOUS)
+    fail<InputError>("{} is in chunks; unpack the file with h5repack -l CONTI", where_);
+  if (elements_ > 0) check_whole();
+}
+
 void Hdf5Dataset::read(int64_t begin, int64_t count, hid_t memory_type, void* out) const {
   if (count == 0) return;
   prepare_hdf5();

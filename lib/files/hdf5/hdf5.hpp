@@ -80,6 +80,8 @@ class Hdf5Dataset {
   /// Throws InputError unless the dataset is one-dimensional, this HDF5 has its filters and all of
   /// it was written.
   void check_readable_list() const;
+  /// Throws InputError unless the dataset has two columns, lies in one piece and all of it was written.
+  void check_readable_pairs() const;
 
   /// Reads elements [begin, begin + count) of a one-dimensional dataset, converted to the memory
   /// type.
@@ -144,6 +146,8 @@ class Hdf5File {
 /// converted to each other.
 std::vector<int64_t> read_int64(const Hdf5Dataset& dataset);
 std::vector<int32_t> read_int32(const Hdf5Dataset& dataset);
+/// Reads a dataset [rows, 2] of integers, row by row.
+std::vector<std::pair<int64_t, int64_t>> read_int64_pairs(const Hdf5Dataset& dataset);
 /// Reads an enumeration of bytes.
 std::vector<uint8_t> read_enum(const Hdf5Dataset& dataset);
 std::vector<float> read_float(const Hdf5Dataset& dataset);

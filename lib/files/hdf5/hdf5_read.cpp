@@ -57,6 +57,20 @@ std::vector<int32_t> read_int32(const Hdf5Dataset& dataset) {
   return {wide.begin(), wide.end()};
 }
 
+std::vector<std::pair<int64_t, int64_t>> read_int64_pairs(const Hdf5Dataset& dataset) {
+  if (dataset.type_class() != H5T_INTEGER)
+    fail<InputError>("{} holds {}; write it as int64", dataset.where(), dataset.type_name());
+  dataset.check_readable_pairs();
+  auto values = space_for<int64_t>(dataset);
+  if (!values.empty() &&
+      H5Dread(dataset.id(), H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) < 0)
+    fail<InputError>("{} cannot be read: {}", dataset.where(), hdf5_message());
+  std::vector<std::pair<int64_t, int64_t>> pairs;
+  for (size_t row = 0; row + 1 < values.size(); row += 2)
+    pairs.emplace_back(values[row], values[row + 1]);
+  return pairs;
+}
+
 std::vector<uint8_t> read_enum(const Hdf5Dataset& dataset) {
   check_class(dataset, H5T_ENUM, "an enumeration of uint8");
   return read_list<uint8_t>(dataset, H5T_NATIVE_UINT8);

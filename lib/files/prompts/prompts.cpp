@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string_view>
 #include <unordered_map>
 
@@ -146,6 +147,65 @@ class LogitBiases {
   std::vector<float> values_;
 };
 
+/// Reads the offsets of each turn's rows among `num_rows` of `rows_name`.
+std::vector<int64_t> read_turn_offsets(const Hdf5File& file, const std::filesystem::path& path,
+                                       const char* name, const char* rows_name, int64_t num_rows,
+                                       int64_t num_turns) {
+  if (!file.has(name))
+    fail<InputError>("{}: {} is missing, which says which rows of {} are of which turn: {}",
+                     path.string(), name, rows_name, remedy);
+  std::vector<int64_t> offsets = read_offsets(file.dataset(name), rows_name, num_rows);
+  if (std::ssize(offsets) != num_turns + 1)
+    fail<InputError>("{}: {} has {} for {}; it must have one more than turns: {}", path.string(),
+                     name, counted(std::ssize(offsets), "row"), counted(num_turns, "turn"), remedy);
+  return offsets;
+}
+
+/// The spans of each turn; none where the shard has none.
+std::vector<std::vector<TokenSpan>> read_spans(const Hdf5File& file,
+                                               const std::filesystem::path& path,
+                                               int64_t num_turns) {
+  std::vector<std::vector<TokenSpan>> spans(num_turns);
+  constexpr const char* name = "/spans";
+  if (!file.has(name)) return spans;
+  const auto pairs = read_int64_pairs(file.dataset(name));
+  const std::vector<int64_t> offsets =
+      read_turn_offsets(file, path, "/span_offsets", name, std::ssize(pairs), num_turns);
+  for (int64_t turn = 0; turn < num_turns; ++turn)
+    for (int64_t row = offsets[turn]; row < offsets[turn + 1]; ++row)
+      spans[turn].push_back({pairs[row].first, pairs[row].second});
+  return spans;
+}
+
+/// The continuations of each turn; none where the shard has none.
+std::vector<std::vector<std::vector<int32_t>>> read_continuations(const Hdf5File& file,
+                                                                  const std::filesystem::path& path,
+                                                                  int64_t num_turns) {
+  std::vector<std::vector<std::vector<int32_t>>> continuations(num_turns);
+  constexpr const char *lengths_name = "/continuation_lengths", *name = "/continuation_tokens";
+  if (!file.has(lengths_name) && !file.has(name)) return continuations;
+  for (const char* needed : {lengths_name, name})
+    if (!file.has(needed))
+      fail<InputError>("{}: {} is missing; continuations need {} and {}: {}", path.string(), needed,
+                       lengths_name, name, remedy);
+  const std::vector<int32_t> lengths = read_int32(file.dataset(lengths_name));
+  const std::vector<int32_t> tokens = read_int32(file.dataset(name));
+  check_values(path, lengths_name, lengths, "at least 1", [](int32_t n) { return n >= 1; });
+  const int64_t all = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  if (all != std::ssize(tokens))
+    fail<InputError>("{}: the {} together say {} tokens, {} has {}: {}", path.string(),
+                     lengths_name, all, name, tokens.size(), remedy);
+  const std::vector<int64_t> offsets = read_turn_offsets(
+      file, path, "/continuation_offsets", lengths_name, std::ssize(lengths), num_turns);
+  auto token = tokens.begin();
+  for (int64_t turn = 0; turn < num_turns; ++turn)
+    for (int64_t row = offsets[turn]; row < offsets[turn + 1]; ++row) {
+      continuations[turn].emplace_back(token, token + lengths[row]);
+      token += lengths[row];
+    }
+  return continuations;
+}
+
 /// The stop strings in a row of /stop; absent when the row leaves them to the job.
 std::optional<std::vector<std::string>> read_stop(const std::filesystem::path& path, size_t row,
                                                   const std::string& text) {
@@ -260,6 +320,11 @@ struct PromptShard::Impl {
     const auto arrival = read_optional(file, "/arrival_s", read_double, num_requests, "requests");
     const auto stop = read_optional(file, "/stop", read_text, num_turns, "turns");
     const auto shape = read_optional(file, "/shape", read_text, num_turns, "turns");
+    const auto produce = read_optional(file, "/produce", read_int32, num_turns, "turns");
+    auto spans = read_spans(file, path, num_turns);
+    auto continuations = read_continuations(file, path, num_turns);
+    check_values(path, "/produce", produce, "0 (text), 1 (vector), 2 (score) or 3 (rerank)",
+                 [](int32_t kind) { return kind >= 0 && kind < num_produce_kinds; });
     check_values(path, "/max_new_tokens", max_new, "0 or more, or -1 where the job's holds",
                  [](int32_t n) { return n >= no_max_new_tokens; });
     check_values(path, "/top_k", top_k, "0 (all) or more, or -1 where the job's holds",
@@ -299,6 +364,9 @@ struct PromptShard::Impl {
         if (!seed.empty() && seed[t] != no_seed) turn.seed = seed[t];
         if (!stop.empty()) turn.stop = read_stop(path, t, stop[t]);
         if (!shape.empty() && !shape[t].empty()) turn.shape = shape[t];
+        if (!produce.empty()) turn.produce = static_cast<Produce>(produce[t]);
+        turn.spans = std::move(spans[t]);
+        turn.continuations = std::move(continuations[t]);
       }
     }
     check_ids(ids_dataset.where(), requests);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/api/sampling.hpp"
+#include "lib/files/prompts/produce.hpp"
 
 namespace pecia::io {
 
@@ -24,6 +25,10 @@ enum class Followup {
 /// when the shard has no dataset for it, or when the turn's value means absence: −1 in
 /// /max_new_tokens, /top_k, /ignore_eos and /logprobs, NaN in /temperature, /top_p, /min_p and the penalties,
 /// the least int64 in /seed, "" in /stop and /shape.
+///
+/// What vectors and scores are of is in lists of all turns: /span_offsets int64 [turns+1] over /spans
+/// int64 [Σ, 2], and /continuation_offsets int64 [turns+1] over /continuation_lengths int32 [Σ], which
+/// cut /continuation_tokens int32 [ΣΣ].
 struct PromptTurn {
   int64_t token_begin = 0, token_end = 0;  ///< range in /tokens
   std::optional<int32_t> max_new_tokens;
@@ -37,6 +42,9 @@ struct PromptTurn {
   std::optional<std::vector<std::string>> stop;  ///< stop strings; the list may be empty
   /// What the answer must look like: JSON, {"schema": …}, {"regex": "…"} or {"choice": […]}.
   std::optional<std::string> shape = {};
+  std::optional<Produce> produce = {};  ///< /produce, uint8
+  std::vector<TokenSpan> spans = {};    ///< of the turn's tokens, a vector for each
+  std::vector<std::vector<int32_t>> continuations = {};  ///< that are scored after the turn
 
   int64_t num_tokens() const { return token_end - token_begin; }
 };

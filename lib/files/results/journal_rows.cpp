@@ -13,7 +13,7 @@
 namespace pecia::io {
 namespace {
 
-constexpr std::string_view journal_schema = "pecia.journal/2\n";
+constexpr std::string_view journal_schema = "pecia.journal/3\n";
 constexpr int64_t length_bytes = sizeof(int64_t), frame_bytes = length_bytes + sizeof(uint32_t);
 
 template <typename A>
@@ -25,6 +25,7 @@ void visit_row(A& archive, TurnResult& row) {
   archive(row.error), archive(row.queue_s), archive(row.ttft_s), archive(row.decode_s);
   archive(row.prefill_compute_s), archive(row.prefill_comm_s), archive(row.decode_compute_s);
   archive(row.decode_comm_s), archive(row.mode), archive(row.replica), archive(row.yields);
+  archive(row.vectors), archive(row.scores), archive(row.score_logprobs);
 }
 
 template <typename T>
@@ -45,13 +46,18 @@ uint32_t checksum(int64_t length, std::span<const std::byte> body) {
 }  // namespace
 
 std::string journal_head(const ResultsLayout& results) {
-  int64_t slots = 0;
-  for (const ResultTurn& turn : results.turns) slots += turn.slots;
+  int64_t slots = 0, vectors = 0, score_tokens = 0;
+  for (const ResultTurn& turn : results.turns) {
+    slots += turn.slots;
+    vectors += turn.vectors, score_tokens += turn.score_tokens;
+  }
   Sha256 hash;
   for (const std::string& text : results.settings) hash.update(text + '\n');
-  hash.update(fmt::format("{}\n{} turns, {} slots, vocabulary {}, log-probabilities {} and {}",
-                          results.identity, results.turns.size(), slots, results.vocab,
-                          results.logprobs, results.prompt_logprobs));
+  hash.update(fmt::format(
+      "{}\n{} turns, {} slots, vocabulary {}, log-probabilities {} and {}, {} vectors of {}, {} "
+      "tokens weighed",
+      results.identity, results.turns.size(), slots, results.vocab, results.logprobs,
+      results.prompt_logprobs, vectors, results.vector_width, score_tokens));
   return fmt::format("{}{}\n", journal_schema, hash.hex());
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "lib/base/core/dtype.hpp"
 #include "lib/base/core/error.hpp"
 #include "lib/base/core/escaped.hpp"
 #include "lib/files/disk/displaced.hpp"
@@ -21,6 +22,8 @@ struct ResultsFile::Impl {
   int64_t safe_tokens(int64_t turn) const;
   void write_row(const TurnUpdate& update) const;
   void write_prompt(const TurnUpdate& update) const;
+  void write_products(const TurnUpdate& update) const;
+  void read_products(int64_t turn, TurnResult& result) const;
 
   const ResultsColumns columns;
 };
@@ -52,6 +55,14 @@ void ResultsFile::Impl::check(const TurnUpdate& update) const {
              top_tokens_width(layout.prompt_logprobs));
   check_size("prompt_top_logprobs", result.prompt_top_logprobs.size(), prompt,
              top_logprobs_width(layout.prompt_logprobs, layout.vocab));
+  const ResultTurn& of = layout.turns[turn];
+  const bool ends_well = new_state == TurnState::done;
+  if (ends_well || !result.vectors.empty())
+    check_size("vectors", result.vectors.size(), of.vectors, layout.vector_width);
+  if (ends_well || !result.scores.empty()) {
+    check_size("scores", result.scores.size(), of.scores, 1);
+    check_size("score_logprobs", result.score_logprobs.size(), of.score_tokens, 1);
+  }
   PECIA_CHECK(static_cast<int64_t>(result.mode.size()) <= mode_bytes, "mode '{}' is longer than {}",
               result.mode, mode_bytes);
   PECIA_CHECK(
@@ -99,6 +110,7 @@ void ResultsFile::Impl::write_row(const TurnUpdate& update) const {
               top_logprobs_width(layout.logprobs, layout.vocab));
   if (columns.state(turn) == TurnState::open) {
     if (layout.prompt_logprobs != 0) write_prompt(update);
+    write_products(update);
     columns.put("/output_tokens", turn, static_cast<int32_t>(result.tokens.size()));
   }
   columns.put("/prompt_tokens", turn, result.prompt_tokens);
@@ -135,6 +147,44 @@ void ResultsFile::Impl::write_prompt(const TurnUpdate& update) const {
   columns.put("/prompt_top_logprobs",
               begin * top_logprobs_width(layout.prompt_logprobs, layout.vocab),
               std::span<const float>(result.prompt_top_logprobs));
+}
+
+void ResultsFile::Impl::write_products(const TurnUpdate& update) const {
+  const auto& [turn, result, new_state] = update;
+  if (!result.vectors.empty()) {
+    const int64_t begin = columns.first_vector(turn) * columns.layout().vector_width;
+    if (columns.layout().vector_type == VectorType::fp16) {
+      std::vector<uint16_t> halves;
+      halves.reserve(result.vectors.size());
+      for (const float value : result.vectors) halves.push_back(float_to_fp16(value));
+      columns.put("/vectors", begin, std::span<const uint16_t>(halves));
+    } else {
+      columns.put("/vectors", begin, std::span<const float>(result.vectors));
+    }
+  }
+  if (result.scores.empty()) return;
+  columns.put("/scores", columns.first_score(turn), std::span<const double>(result.scores));
+  columns.put("/score_token_logprob", columns.first_score_token(turn),
+              std::span<const float>(result.score_logprobs));
+}
+
+/// A failed turn has none.
+void ResultsFile::Impl::read_products(int64_t turn, TurnResult& result) const {
+  if (columns.state(turn) != TurnState::done) return;
+  const ResultTurn& of = columns.layout().turns[turn];
+  if (of.vectors > 0) {
+    const int64_t width = columns.layout().vector_width;
+    const int64_t begin = columns.first_vector(turn) * width, count = of.vectors * width;
+    if (columns.layout().vector_type == VectorType::fp16)
+      for (const uint16_t half : columns.get<uint16_t>("/vectors", begin, count))
+        result.vectors.push_back(fp16_to_float(half));
+    else
+      result.vectors = columns.get<float>("/vectors", begin, count);
+  }
+  if (of.scores == 0) return;
+  result.scores = columns.get<double>("/scores", columns.first_score(turn), of.scores);
+  result.score_logprobs =
+      columns.get<float>("/score_token_logprob", columns.first_score_token(turn), of.score_tokens);
 }
 
 ResultsFile::ResultsFile(const std::filesystem::path& path, Access access)
@@ -221,6 +271,7 @@ TurnResult ResultsFile::read(int64_t turn) const {
   result.mode = in.get_text("/mode", turn);
   result.replica = in.get<int32_t>("/replica", turn);
   if (in.has("/yields")) result.yields = in.get<int32_t>("/yields", turn);
+  impl_->read_products(turn, result);
   return result;
 }
 

@@ -16,6 +16,7 @@
 
 #include "lib/base/core/error.hpp"
 #include "lib/files/disk/file.hpp"
+#include "lib/files/prompts/produce.hpp"
 
 namespace pecia::io {
 
@@ -32,7 +33,10 @@ struct ResultTurn {
   /// Prompt tokens of this turn alone. They are read back from /prompt_slot_offsets. Without prompt
   /// log-probabilities they are read from /prompt_tokens, which a written row replaces.
   int64_t prompt_tokens = 0;
-  int32_t settings = 0;  ///< index into ResultsLayout::settings
+  int32_t settings = 0;      ///< index into ResultsLayout::settings
+  int32_t vectors = 0;       ///< that the turn gives
+  int32_t scores = 0;        ///< that the turn gives
+  int64_t score_tokens = 0;  ///< tokens whose log-probabilities these weigh
 };
 
 struct ResultsLayout {
@@ -45,6 +49,8 @@ struct ResultsLayout {
   std::string measured;     ///< JSON object: facts that the run's automatic choices depend on
   /// JSON objects with the settings that may differ between turns, indexed by ResultTurn::settings.
   std::vector<std::string> settings;
+  int64_t vector_width = 0;  ///< numbers of a vector; required where a turn gives one
+  VectorType vector_type = VectorType::fp32;
 };
 
 /// The result of a turn. The prompt's vectors may be shorter than the turn's slots (after a cut of
@@ -58,6 +64,9 @@ struct TurnResult {
   std::vector<float> prompt_logprobs;      ///< [prompt tokens] if requested
   std::vector<int32_t> prompt_top_tokens;  ///< [prompt tokens, K]
   std::vector<float> prompt_top_logprobs;  ///< [prompt tokens, K] or [prompt tokens, vocab]
+  std::vector<float> vectors;              ///< [vectors, width]; fp16 rounds them when written
+  std::vector<double> scores;              ///< [scores]
+  std::vector<float> score_logprobs;       ///< [score tokens]
   int32_t prompt_tokens = 0, cached_tokens = 0;
   int32_t truncated_tokens = 0;  ///< prompt tokens left out by limits.over_length
   FinishReason finish_reason = FinishReason::none;

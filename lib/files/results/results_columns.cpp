@@ -2,6 +2,7 @@
 #include "lib/files/results/results_columns.hpp"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -29,6 +30,16 @@ std::vector<std::string> read_settings(const Hdf5File& file, const std::string& 
   std::vector<std::string> settings;
   for (const auto& each : json) settings.push_back(json_text(each));
   return settings;
+}
+
+/// The width and type of /vectors.
+void read_vector_form(const Hdf5File& file, ResultsLayout& layout) {
+  const Hdf5Dataset vectors = file.dataset("/vectors");
+  if (vectors.extents().size() != 2 || vectors.extents()[1] < 1 ||
+      vectors.type_class() != H5T_FLOAT)
+    fail<InputError>("{} is no matrix of numbers: the file is damaged", vectors.where());
+  layout.vector_width = vectors.extents()[1];
+  layout.vector_type = H5Tget_size(vectors.type()) == 2 ? VectorType::fp16 : VectorType::fp32;
 }
 
 ResultsLayout read_layout(const Hdf5File& file, const std::string& path) {
@@ -66,19 +77,28 @@ ResultsLayout read_layout(const Hdf5File& file, const std::string& path) {
   const auto prompt_tokens = read_int32(file.dataset("/prompt_tokens"));
   std::vector<int64_t> prompt_slots;
   if (layout.prompt_logprobs != 0) prompt_slots = read_int64(file.dataset("/prompt_slot_offsets"));
+  const auto counted_by = [&](const char* name) {
+    return file.has(name) ? read_int64(file.dataset(name)) : std::vector<int64_t>();
+  };
+  const auto vectors = counted_by("/vector_offsets"), scores = counted_by("/score_offsets"),
+             score_tokens = counted_by("/score_token_offsets");
   const size_t num_turns = ids.size();
   std::vector<int32_t> settings(num_turns);
   if (file.has("/settings")) settings = read_int32(file.dataset("/settings"));
   if (shards.size() != num_turns || requests.size() != num_turns || turns.size() != num_turns ||
       prompt_tokens.size() != num_turns || settings.size() != num_turns ||
       slots.size() != num_turns + 1 ||
-      (layout.prompt_logprobs != 0 && prompt_slots.size() != num_turns + 1))
+      (layout.prompt_logprobs != 0 && prompt_slots.size() != num_turns + 1) ||
+      scores.size() != score_tokens.size() ||
+      std::ranges::any_of(std::array{&vectors, &scores}, [&](const auto* offsets) {
+        return !offsets->empty() && offsets->size() != num_turns + 1;
+      }))
     fail<InputError>("{}: the datasets' lengths do not agree: the file is damaged", path);
-  for (const auto& offsets : {slots, prompt_slots})
+  for (const auto& offsets : {slots, prompt_slots, vectors, scores, score_tokens})
     if (!offsets.empty() &&
         (offsets.front() != 0 || !std::is_sorted(offsets.begin(), offsets.end())))
       fail<InputError>("{}: slot offsets fall: the file is damaged", path);
-  for (const auto& offsets : {slots, prompt_slots})
+  for (const auto& offsets : {slots, prompt_slots, vectors, scores, score_tokens})
     for (size_t t = 0; t + 1 < offsets.size(); ++t)
       if (offsets[t + 1] - offsets[t] > std::numeric_limits<int32_t>::max())
         fail<InputError>("{}: turn {} has {} slots: the file is damaged", path, t,
@@ -90,6 +110,7 @@ ResultsLayout read_layout(const Hdf5File& file, const std::string& path) {
     if (settings[t] < 0 || settings[t] >= std::max<int64_t>(1, std::ssize(layout.settings)))
       fail<InputError>("{}: /settings[{}] is {} of {}: the file is damaged", path, t, settings[t],
                        layout.settings.size());
+  if (!vectors.empty()) read_vector_form(file, layout);
   layout.turns.resize(num_turns);
   for (size_t t = 0; t < num_turns; ++t)
     layout.turns[t] = {ids[t],
@@ -100,6 +121,14 @@ ResultsLayout read_layout(const Hdf5File& file, const std::string& path) {
                        prompt_slots.empty() ? std::max(prompt_tokens[t], 0)
                                             : prompt_slots[t + 1] - prompt_slots[t],
                        settings[t]};
+  for (size_t t = 0; t < num_turns; ++t) {
+    const auto count = [&](const std::vector<int64_t>& offsets) {
+      return offsets.empty() ? 0 : offsets[t + 1] - offsets[t];
+    };
+    layout.turns[t].vectors = static_cast<int32_t>(count(vectors));
+    layout.turns[t].scores = static_cast<int32_t>(count(scores));
+    layout.turns[t].score_tokens = count(score_tokens);
+  }
   return layout;
 }
 
@@ -114,7 +143,10 @@ ResultsColumns::ResultsColumns(const Hdf5File& hdf5, File&& file)
     : layout_(read_layout(hdf5, file.path().string())),
       file_(std::move(file)),
       slots_(slot_offsets(layout_)),
-      prompt_slots_(prompt_slot_offsets(layout_)) {
+      prompt_slots_(prompt_slot_offsets(layout_)),
+      vectors_(vector_offsets(layout_)),
+      scores_(score_offsets(layout_)),
+      score_tokens_(score_token_offsets(layout_)) {
   locate(hdf5);
 }
 

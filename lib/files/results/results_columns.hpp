@@ -28,6 +28,9 @@ class ResultsColumns {
   const File& file() const { return file_; }
   int64_t first_slot(int64_t turn) const { return slots_[turn]; }
   int64_t first_prompt_slot(int64_t turn) const { return prompt_slots_[turn]; }
+  int64_t first_vector(int64_t turn) const { return vectors_[turn]; }
+  int64_t first_score(int64_t turn) const { return scores_[turn]; }
+  int64_t first_score_token(int64_t turn) const { return score_tokens_[turn]; }
 
   /// Whether the file has `dataset`; files of earlier versions lack some.
   bool has(std::string_view dataset) const { return places_.contains(dataset); }
@@ -76,7 +79,7 @@ class ResultsColumns {
   ResultsLayout layout_;
   File file_;
   std::map<std::string_view, Place> places_;
-  std::vector<int64_t> slots_, prompt_slots_;
+  std::vector<int64_t> slots_, prompt_slots_, vectors_, scores_, score_tokens_;
 };
 
 }  // namespace pecia::io

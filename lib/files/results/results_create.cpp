@@ -67,7 +67,8 @@ std::vector<char> id_column(const std::vector<ResultTurn>& turns, int64_t width)
 
 bool written_by_create(std::string_view dataset) {
   for (const char* name : {"/request_id", "/shard", "/request", "/turn", "/prompt_tokens",
-                           "/slot_offsets", "/prompt_slot_offsets", "/settings"})
+                           "/slot_offsets", "/prompt_slot_offsets", "/settings", "/vector_offsets",
+                           "/score_offsets", "/score_token_offsets"})
     if (dataset == name) return true;
   return false;
 }
@@ -100,6 +101,9 @@ void write_file(const File& to, const ResultsLayout& layout,
     if (name == "/settings") write(column<int32_t>(layout.turns, &ResultTurn::settings));
     if (name == "/slot_offsets") write(slot_offsets(layout));
     if (name == "/prompt_slot_offsets") write(prompt_slot_offsets(layout));
+    if (name == "/vector_offsets") write(vector_offsets(layout));
+    if (name == "/score_offsets") write(score_offsets(layout));
+    if (name == "/score_token_offsets") write(score_token_offsets(layout));
   }
   file.close();
 }

@@ -23,21 +23,36 @@ void check_layout(const ResultsLayout& layout) {
     PECIA_CHECK(
         turn.prompt_tokens >= 0 && turn.prompt_tokens <= std::numeric_limits<int32_t>::max(),
         "{} prompt tokens of request '{}'", turn.prompt_tokens, turn.request_id);
+    PECIA_CHECK(turn.vectors >= 0 && turn.scores >= 0 && turn.score_tokens >= 0 &&
+                    turn.score_tokens <= std::numeric_limits<int32_t>::max() &&
+                    (turn.vectors == 0 || layout.vector_width > 0),
+                "{} vectors of {} and {} scores of {} tokens of request '{}'", turn.vectors,
+                layout.vector_width, turn.scores, turn.score_tokens, turn.request_id);
     PECIA_CHECK(is_utf8(turn.request_id) && turn.request_id.find('\0') == std::string::npos,
                 "a request id that is no UTF-8 text");
   }
 }
 
-std::vector<int64_t> offsets_of(const std::vector<ResultTurn>& turns, int64_t ResultTurn::*size) {
+template <typename Count>
+std::vector<int64_t> offsets_of(const std::vector<ResultTurn>& turns, Count ResultTurn::*size) {
   std::vector<int64_t> offsets = {0};
   offsets.reserve(turns.size() + 1);
   for (const ResultTurn& turn : turns) {
     int64_t end = 0;
-    if (__builtin_add_overflow(offsets.back(), turn.*size, &end))
+    if (__builtin_add_overflow(offsets.back(), int64_t{turn.*size}, &end))
       fail<InputError>("the job asks for more than 2^63 tokens; lower max_new_tokens");
     offsets.push_back(end);
   }
   return offsets;
+}
+
+/// IEEE binary16: the sign, 5 bits of the exponent, 10 of the mantissa. HDF5 1.10 has no name for it.
+Hdf5Type half_type() {
+  Hdf5Type type(H5Tcopy(H5T_IEEE_F32LE));
+  H5Tset_fields(type.get(), 15, 10, 5, 0, 10);
+  H5Tset_size(type.get(), 2);
+  H5Tset_ebias(type.get(), 15);
+  return type;
 }
 
 }  // namespace
@@ -65,6 +80,16 @@ std::vector<int64_t> slot_offsets(const ResultsLayout& layout) {
 }
 std::vector<int64_t> prompt_slot_offsets(const ResultsLayout& layout) {
   return offsets_of(layout.turns, &ResultTurn::prompt_tokens);
+}
+
+std::vector<int64_t> vector_offsets(const ResultsLayout& layout) {
+  return offsets_of(layout.turns, &ResultTurn::vectors);
+}
+std::vector<int64_t> score_offsets(const ResultsLayout& layout) {
+  return offsets_of(layout.turns, &ResultTurn::scores);
+}
+std::vector<int64_t> score_token_offsets(const ResultsLayout& layout) {
+  return offsets_of(layout.turns, &ResultTurn::score_tokens);
 }
 
 std::vector<ResultsDataset> results_datasets(const ResultsLayout& layout) {
@@ -107,6 +132,18 @@ std::vector<ResultsDataset> results_datasets(const ResultsLayout& layout) {
   if (layout.logprobs != 0)
     datasets.push_back(
         {"/top_logprobs", float32, {slots, top_logprobs_width(layout.logprobs, layout.vocab)}, 4});
+  if (const int64_t vectors = vector_offsets(layout).back(); vectors > 0) {
+    const bool half = layout.vector_type == VectorType::fp16;
+    datasets.push_back({"/vector_offsets", int64, {num_turns + 1}, 8});
+    datasets.push_back(
+        {"/vectors", half ? float16 : float32, {vectors, layout.vector_width}, half ? 2 : 4});
+  }
+  if (const int64_t scores = score_offsets(layout).back(); scores > 0) {
+    datasets.push_back({"/score_offsets", int64, {num_turns + 1}, 8});
+    datasets.push_back({"/scores", float64, {scores}, 8});
+    datasets.push_back({"/score_token_offsets", int64, {num_turns + 1}, 8});
+    datasets.push_back({"/score_token_logprob", float32, {score_token_offsets(layout).back()}, 4});
+  }
   if (layout.prompt_logprobs == 0) return datasets;
 
   const int k = layout.prompt_logprobs;
@@ -127,8 +164,12 @@ Hdf5Type hdf5_type(const ResultsDataset& dataset) {
       return Hdf5Type(H5Tcopy(H5T_STD_I32LE));
     case ResultsType::int64:
       return Hdf5Type(H5Tcopy(H5T_STD_I64LE));
+    case ResultsType::float16:
+      return half_type();
     case ResultsType::float32:
       return Hdf5Type(H5Tcopy(H5T_IEEE_F32LE));
+    case ResultsType::float64:
+      return Hdf5Type(H5Tcopy(H5T_IEEE_F64LE));
     case ResultsType::text:
       return hdf5_text_type(dataset.element_bytes);
     case ResultsType::finish_reason:

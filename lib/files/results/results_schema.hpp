@@ -15,7 +15,7 @@ inline constexpr const char* results_schema = "pecia.results/1";
 inline constexpr int64_t mode_bytes = 64;
 inline constexpr int64_t error_bytes = 256;
 
-enum class ResultsType { uint8, int32, int64, float32, finish_reason, text };
+enum class ResultsType { uint8, int32, int64, float16, float32, float64, finish_reason, text };
 
 struct ResultsDataset {
   const char* name;  ///< "/tokens"
@@ -37,6 +37,10 @@ Hdf5Type hdf5_type(const ResultsDataset& dataset);
 /// beyond 2^63.
 std::vector<int64_t> slot_offsets(const ResultsLayout& layout);
 std::vector<int64_t> prompt_slot_offsets(const ResultsLayout& layout);
+/// Likewise of vectors, scores, and the tokens whose log-probabilities scores weigh.
+std::vector<int64_t> vector_offsets(const ResultsLayout& layout);
+std::vector<int64_t> score_offsets(const ResultsLayout& layout);
+std::vector<int64_t> score_token_offsets(const ResultsLayout& layout);
 
 /// Values per slot of /top_tokens (0: no such dataset) and of /top_logprobs. K is as in
 /// ResultsLayout.

@@ -161,12 +161,34 @@ Model::Outputs Model::outputs(std::span<const int64_t> rows) {
   for (const int64_t row : rows)
     if (const int64_t index = tensor_.rows().own_index(row); index >= 0)
       own.push_back(static_cast<int32_t>(index));
+  outputs.hidden = tensor_.gather_outputs(normed_rows(own), counts);
+  return outputs;
+}
+
+/// The final norm of rows of hidden_.
+TensorView Model::normed_rows(const std::vector<int32_t>& own) {
   const auto count = static_cast<int64_t>(own.size());
   const TensorView hidden = hidden_.tensor(DType::fp32, {tensor_.rows().num_own(), config_.hidden});
   const TensorView output = output_.tensor(DType::fp32, {count, config_.hidden});
   compute_.backend.embedding({hidden, own, output, 0}, compute_.stream);  // gathers rows of hidden
   products_.norm_hidden(output, weights_.final_norm, output);
-  outputs.hidden = tensor_.gather_outputs(output, counts);
+  return output;
+}
+
+Model::Outputs Model::own_outputs(std::span<const int64_t> rows) {
+  Outputs outputs;
+  std::vector<int32_t> own;  // indices of rows in hidden_
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (const int64_t index = tensor_.rows().own_index(rows[i]); index >= 0) {
+      outputs.which.push_back(static_cast<int64_t>(i));
+      own.push_back(static_cast<int32_t>(index));
+    }
+  if (!rows_are_cut()) {  // the ranks that share the vocabulary have the same rows
+    const parallel::RowRange mine = tensor_.logits_share(std::ssize(own));
+    outputs.which = {outputs.which.begin() + mine.begin, outputs.which.begin() + mine.end};
+    own = {own.begin() + mine.begin, own.begin() + mine.end};
+  }
+  outputs.hidden = normed_rows(own);
   return outputs;
 }
 
@@ -182,16 +204,16 @@ const std::string& Model::place_of(int32_t mark) const {
   fail<InvalidArgument>("no norm has the mark {}", mark);
 }
 
-std::vector<std::string> Model::broken_at(std::span<const int64_t> rows) {
+std::vector<Model::BrokenPlace> Model::broken_at(std::span<const int64_t> rows) {
   const int64_t own = tensor_.rows().num_own();
   std::vector<int32_t> marks(own);
   compute_.device.copy(marks.data(), marks_.data(), own * size_of(DType::int32), compute_.stream);
   compute_.stream.synchronize();
-  std::vector<std::string> places;
+  std::vector<BrokenPlace> places;
   for (const int64_t row : rows) {
     const int64_t index = tensor_.rows().own_index(row);
     const int32_t mark = index < 0 ? 0 : marks[index];
-    places.push_back(mark == 0 ? "" : place_of(mark));
+    places.push_back({mark, mark == 0 ? "" : place_of(mark)});
   }
   return places;
 }
@@ -279,6 +301,7 @@ parallel::RowRange Model::vocab_range() const {
 }
 
 LinearWeight Model::head_part() const {
+  PECIA_CHECK(weights_.has_head(), "logits of a model without lm_head");
   const parallel::RowRange held = unit_part(config_, CutUnit::vocab, weights_.part);
   const parallel::RowRange part = vocab_range();
   return slice_rows(weights_.head, part.begin - held.begin, part.size());

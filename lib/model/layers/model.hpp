@@ -39,11 +39,18 @@ class Model {
   /// Collective over the block: the outputs of some of its rows in the last pass. `rows` may have
   /// any order, and every rank requests the same ones. Valid until the next call.
   Outputs outputs(std::span<const int64_t> rows);
+  /// The same without a message: each of the rows is on one rank of the block. `rows` may name one
+  /// several times. Valid until the next call of either.
+  Outputs own_outputs(std::span<const int64_t> rows);
 
-  /// For each of some rows of the block in the last pass: the part of the model in which its
-  /// activations first held NaN or infinity. "" if there were none before the final norm, or if the
-  /// row belongs to another rank. Waits for the stream.
-  std::vector<std::string> broken_at(std::span<const int64_t> rows);
+  /// The part of the model in which a row's activations first held NaN or infinity.
+  struct BrokenPlace {
+    int32_t order = 0;  ///< among the parts, in the order of the pass; 0: there were none
+    std::string name;
+  };
+  /// For each of some rows of the block in the last pass. There is no place if there were none before
+  /// the final norm, or if the row belongs to another rank. Waits for the stream.
+  std::vector<BrokenPlace> broken_at(std::span<const int64_t> rows);
 
   /// Whether the ranks that compute logits together have different rows of the block.
   bool rows_are_cut() const { return tensor_.vocab_rows().size() > 1; }
@@ -98,6 +105,7 @@ class Model {
   };
 
   void embed(const Rows& rows, const TensorView& hidden);
+  TensorView normed_rows(const std::vector<int32_t>& own);
   /// A norm, and the mark for rows that it finds broken. Its weight may be absent: then rows go on
   /// as they are.
   struct Norm {

@@ -22,6 +22,10 @@ constexpr std::string_view model_prefix = "model.", head_prefix = "lm_head.";
 
 WeightLoader::WeightLoader(const io::Checkpoint& checkpoint)
     : checkpoint_(checkpoint), model_(model_prefix), head_(head_prefix) {
+  if (checkpoint.contains("embed_tokens.weight")) {  // a model that was saved without its head
+    model_.clear();
+    return;
+  }
   for (const std::string& name : checkpoint.names()) {
     if (name.starts_with("language_model.model.")) {  // as transformers 4 saved them
       model_ = "language_model.model.";
@@ -134,7 +138,7 @@ TensorView WeightLoader::vector(const std::string& name, int64_t size) {
 
 void WeightLoader::refuse_left_over(int64_t layers) const {
   std::vector<std::string> left_over = checkpoint_.names();
-  const bool has_other_parts = model_ != model_prefix;
+  const bool has_other_parts = model_.size() > model_prefix.size();
   std::erase_if(left_over, [&](const std::string& name) {
     return used.contains(name) || ignored_.contains(name) || is_harmless(name) ||
            (has_other_parts && is_of_images(name));

@@ -12,7 +12,8 @@ namespace pecia::model {
 
 /// Returns views of the checkpoint's mapped files. Tensors are asked for as "model.…" and
 /// "lm_head.…". A model that has other parts beside the language model stores them under longer
-/// names; its other parts are then no left-overs.
+/// names; its other parts are then no left-overs. A model for embedding may be saved by itself, without
+/// "model." and without a head.
 class WeightLoader {
  public:
   /// `checkpoint` must outlive the loader.

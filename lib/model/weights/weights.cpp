@@ -251,8 +251,9 @@ Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::opti
     head.parts.push_back({embedding, TensorView()});
   } else {
     embedding = of_vocab(loader.matrix(weight(names.embedding), config.vocab, config.hidden));
-    head.parts.push_back(
-        {of_vocab(loader.matrix(weight(names.head), config.vocab, config.hidden)), TensorView()});
+    if (loader.contains(weight(names.head)))
+      head.parts.push_back(
+          {of_vocab(loader.matrix(weight(names.head), config.vocab, config.hidden)), TensorView()});
   }
   final_norm =
       residence.norm(loader.vector(weight(names.final_norm), config.hidden), config.logits_divisor);

@@ -21,9 +21,10 @@ struct WeightViews {
   TensorView embedding;  ///< [unit_part of the vocabulary, hidden]
   std::vector<LayerWeights> layers;
   TensorView final_norm;  ///< [hidden]; divided by ModelConfig::logits_divisor
-  LinearWeight head;      ///< like embedding; the same matrix when tied
+  LinearWeight head;      ///< like embedding; the same matrix when tied; no parts: there is none
   parallel::WeightCut part;
 
+  bool has_head() const { return !head.parts.empty(); }
   /// The type of the layers' first matrix, which represents all of them in reports and choices.
   DType matrix_type() const { return layers.front().attention.q.parts.front().weight.dtype(); }
 };
@@ -44,7 +45,8 @@ class Weights : public WeightViews {
   /// touched. The pool's threads do the conversion. Matrices stored as codes stay codes as `codes`
   /// says, if `dtype` is absent.
   ///
-  /// Throws InputError naming file and tensor when a tensor is missing, misshaped, unknown (except
+  /// Throws InputError naming file and tensor when a tensor other than an untied head (has_head) is
+  /// missing, or one is misshaped, unknown (except
   /// harmless ones such as rotary_emb.inv_freq), of a type that is not a float, or not
   /// representable in `dtype`, and when two tied embeddings differ.
   Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype,

@@ -96,6 +96,8 @@ bool same_layout(const io::ResultsLayout& a, const io::ResultsLayout& b) {
   return std::equal(a.turns.begin(), a.turns.end(), b.turns.begin(), b.turns.end(),
                     [&](const io::ResultTurn& x, const io::ResultTurn& y) {
                       return x.slots == y.slots && x.settings == y.settings &&
+                             x.vectors == y.vectors && x.scores == y.scores &&
+                             x.score_tokens == y.score_tokens &&
                              (a.prompt_logprobs == 0 || x.prompt_tokens == y.prompt_tokens);
                     });
 }
@@ -118,7 +120,8 @@ class Copier {
   void add(int64_t row, io::TurnResult result, io::TurnState state) {
     constexpr int64_t most_values = 16 << 20, most_rows = 4096;
     values_ += std::ssize(result.top_logprobs) + std::ssize(result.prompt_top_logprobs) +
-               std::ssize(result.tokens) + std::ssize(result.prompt_logprobs);
+               std::ssize(result.tokens) + std::ssize(result.prompt_logprobs) +
+               std::ssize(result.vectors) + std::ssize(result.score_logprobs);
     rows_.push_back({row, std::move(result), state});
     if (values_ > most_values || std::ssize(rows_) >= most_rows) flush();
   }

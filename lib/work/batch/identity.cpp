@@ -104,6 +104,10 @@ std::string identity(const job::Job& job, const model::ModelConfig& config,
       parallel::Reproducible::layout)  // its bits depend on where prompts are cut
     id["reproducible"] = {{"mode", "layout"},
                           {"max_batch_tokens", settings["batch"]["max_batch_tokens"]}};
+  // As the default, these leave no trace, so that results of earlier versions are gone on with.
+  const job::Job defaults;
+  if (job.produce != defaults.produce) id["produce"] = settings["produce"];
+  if (settings["vector"] != as_json(defaults)["vector"]) id["vector"] = settings["vector"];
   if (job.attention.sparse != job::Sparse::off) id["attention"] = settings["attention"];
   id["input_sha256"] = input_sha256;
   return json_text(id);

@@ -10,6 +10,7 @@
 #include "lib/base/core/escaped.hpp"
 #include "lib/base/core/random.hpp"
 #include "lib/files/checkpoint/safetensors.hpp"
+#include "lib/work/batch/request_turns.hpp"
 #include "lib/work/job/answer_shape.hpp"
 
 namespace pecia::batch {
@@ -101,16 +102,22 @@ Inputs::Inputs(const job::Job& job, const model::ModelConfig& config,
       InputRequest request{static_cast<int32_t>(shards_.size() - 1), static_cast<int64_t>(index),
                            num_turns_, 0};
       require_logprobs(job, path, prompt);
-      for (size_t turn = 0; turn < prompt.turns.size(); ++turn)
+      for (size_t turn = 0; turn < prompt.turns.size(); ++turn) {
+        const io::Produce product = produce(request, turn);
+        // What a fork's first turn is only read for needs no head either.
+        needs_head_ = needs_head_ || io::scores(product) || max_new_tokens(request, turn) > 0;
+        if (product != io::Produce::text) continue;
         if (const auto& own = prompt.turns[turn].shape; !own.value_or(shape_).empty())
           shapes_.try_emplace(own.value_or(shape_),
                               own ? turn_text(path, prompt, turn) : "the job");
-      for (const io::PromptTurn& turn : prompt.turns)
-        have_stop_strings_ = have_stop_strings_ || !turn.stop.value_or(job.generation.stop).empty();
+        have_stop_strings_ =
+            have_stop_strings_ || !prompt.turns[turn].stop.value_or(job.generation.stop).empty();
+      }
       num_turns_ += static_cast<int64_t>(prompt.turns.size());
       requests_.push_back(request);
     }
   }
+  needs_head_ = needs_head_ || job.generation.prompt_logprobs != 0;
   left_out_.resize(num_turns_);
   count();
 }
@@ -134,7 +141,8 @@ void Inputs::count() {
       if (!runs) continue;
       const int64_t prompt = kept_tokens(request, turn);
       prompt_tokens_ += prompt;
-      length += static_cast<double>(prompt + answer_tokens(request, turn));
+      length += static_cast<double>(prompt + answer_tokens(request, turn) +
+                                    continuation_tokens(request, turn));
     }
     refused_requests_ += any_refused ? 1 : 0;
     request.work = flops_of(length);
@@ -192,7 +200,8 @@ int64_t Inputs::longest_sequence(const InputRequest& request) const {
   const bool fork = followup(request) == io::Followup::fork;
   int64_t chain = 0, branch = 0;
   for (size_t turn = 0; turn < prompt(request).turns.size(); ++turn) {
-    const int64_t prompt = kept_tokens(request, turn), answer = answer_tokens(request, turn);
+    const int64_t prompt = kept_tokens(request, turn);
+    const int64_t answer = answer_tokens(request, turn) + longest_continuation(request, turn);
     chain += prompt + answer;
     branch = std::max(branch, turn == 0 ? answer : prompt + answer);
   }
@@ -207,6 +216,7 @@ std::vector<PromptPrefix> Inputs::prompt_prefixes(int64_t block) const {
     const EarlierTurn before = earlier(request, 0);
     const bool begun = before.done() && followup(request) == io::Followup::chain;
     if (!counts_[request.first_row] || begun || before.failed()) continue;
+    if (reads_alone(request)) continue;
     PromptPrefix& found = prompts.emplace_back();
     found.request = static_cast<int64_t>(index);
     found.prompt_tokens = kept_tokens(request, 0);
@@ -223,6 +233,21 @@ std::vector<PromptPrefix> Inputs::prompt_prefixes(int64_t block) const {
   return prompts;
 }
 
+/// Whether the request cannot take the outputs of what it begins with from another one, or is a fork
+/// of its own continuations.
+bool Inputs::reads_alone(const InputRequest& request) const {
+  for (size_t turn = 0; turn < prompt(request).turns.size(); ++turn) {
+    const io::Produce product = produce(request, turn);
+    const int64_t last = kept_tokens(request, turn) - 1;
+    if (io::scores(product) && prompt(request).turns[turn].continuations.empty()) return true;
+    if (io::scores(product) && longest_continuation(request, turn) > 0) return true;
+    if (product != io::Produce::vector) continue;
+    for (const io::TokenSpan& span : pooled(request, turn))
+      if (span.begin != last) return true;
+  }
+  return false;
+}
+
 bool Inputs::any_can_run() const {
   return std::find(counts_.begin(), counts_.end(), true) != counts_.end();
 }
@@ -234,9 +259,10 @@ bool Inputs::depends_on(const std::string& key, int64_t row) const {
   const InputRequest& request = *std::prev(after);
   const auto turn = static_cast<size_t>(row - request.first_row);
   const io::PromptTurn& given = prompt(request).turns[turn];
-  if (key == "generation.stop") return !given.stop;
+  const bool is_text = produce(request, turn) == io::Produce::text;
+  if (key == "generation.stop") return is_text && !given.stop;
   if (key == "generation.max_new_tokens")
-    return !given.max_new_tokens && !is_only_read(request, turn);
+    return is_text && !given.max_new_tokens && !is_only_read(request, turn);
   if (key == "limits.over_length") return given.num_tokens() > longest_prompt(request, turn);
   return true;
 }
@@ -297,7 +323,42 @@ std::shared_ptr<const io::Detokenizer> Inputs::detokenizer() const {
   return std::make_shared<io::Detokenizer>(path);
 }
 
+io::Produce Inputs::produce(const InputRequest& request, size_t turn) const {
+  if (const auto& own = prompt(request).turns[turn].produce) return *own;
+  return is_only_read(request, turn) ? io::Produce::text : job_.produce;
+}
+
+/// Of a vector turn: what each vector is the mean of.
+std::vector<io::TokenSpan> Inputs::pooled(const InputRequest& request, size_t turn) const {
+  const int64_t tokens = kept_tokens(request, turn);
+  switch (job_.vector.pool) {
+    case job::Pool::last:
+      return {{std::max<int64_t>(0, tokens - 1), tokens}};
+    case job::Pool::mean:
+      return {{0, tokens}};
+    case job::Pool::spans:
+      break;
+  }
+  return prompt(request).turns[turn].spans;
+}
+
+int64_t Inputs::longest_continuation(const InputRequest& request, size_t turn) const {
+  size_t longest = 1;
+  if (io::scores(produce(request, turn)))
+    for (const auto& tokens : prompt(request).turns[turn].continuations)
+      longest = std::max(longest, tokens.size());
+  return static_cast<int64_t>(longest) - 1;
+}
+int64_t Inputs::continuation_tokens(const InputRequest& request, size_t turn) const {
+  int64_t all = 0;
+  if (io::scores(produce(request, turn)))
+    for (const auto& tokens : prompt(request).turns[turn].continuations)
+      all += std::ssize(tokens) - 1;
+  return all;
+}
+
 int32_t Inputs::max_new_tokens(const InputRequest& request, size_t turn) const {
+  if (produce(request, turn) != io::Produce::text) return 0;
   const auto& turns = prompt(request).turns;
   if (turns[turn].max_new_tokens) return *turns[turn].max_new_tokens;
   return is_only_read(request, turn) ? 0 : job_.generation.max_new_tokens;
@@ -310,7 +371,8 @@ bool Inputs::is_only_read(const InputRequest& request, size_t turn) const {
 
 /// Tokens of the longest prompt to which limits.over_length does nothing.
 int64_t Inputs::longest_prompt(const InputRequest& request, size_t turn) const {
-  return std::max<int64_t>(1, config_.max_positions - max_new_tokens(request, turn));
+  return std::max<int64_t>(1, config_.max_positions - max_new_tokens(request, turn) -
+                                  longest_continuation(request, turn));
 }
 
 int64_t Inputs::kept_tokens(const InputRequest& request, size_t turn) const {
@@ -325,10 +387,23 @@ io::ResultsLayout Inputs::layout() const {
   io::ResultsLayout layout;
   for (const InputRequest& request : requests_) {
     const io::PromptRequest& from = prompt(request);
-    for (size_t turn = 0; turn < from.turns.size(); ++turn)
-      layout.turns.push_back({from.id, request.shard, request.index, static_cast<int32_t>(turn),
-                              max_new_tokens(request, turn), kept_tokens(request, turn)});
+    for (size_t turn = 0; turn < from.turns.size(); ++turn) {
+      io::ResultTurn& of = layout.turns.emplace_back(
+          io::ResultTurn{from.id, request.shard, request.index, static_cast<int32_t>(turn),
+                         max_new_tokens(request, turn), kept_tokens(request, turn)});
+      const io::Produce product = produce(request, turn);
+      const auto& continuations = from.turns[turn].continuations;
+      if (product == io::Produce::vector)
+        of.vectors = static_cast<int32_t>(pooled(request, turn).size());
+      if (!io::scores(product)) continue;
+      of.scores = static_cast<int32_t>(std::max<size_t>(1, continuations.size()));
+      of.score_tokens = continuations.empty()
+                            ? of.prompt_tokens
+                            : std::ssize(continuations) + continuation_tokens(request, turn);
+    }
   }
+  layout.vector_width = config_.hidden;
+  layout.vector_type = job_.vector.dtype;
   for (const auto& path : job_.input) layout.inputs.push_back(path.string());
   layout.vocab = config_.vocab;
   layout.logprobs = job_.generation.logprobs;
@@ -349,12 +424,14 @@ int64_t Inputs::max_slots(const InputRequest& request, int ring_size,
     // What an earlier run left of an answer is fed again, and the rest is generated. The last token
     // of the answer before may be fed, too.
     const int64_t answer =
-        std::max(answer_tokens(request, turn), earlier(request, turn).output_tokens);
+        std::max(answer_tokens(request, turn), earlier(request, turn).output_tokens) +
+        static_cast<int32_t>(continuation_tokens(request, turn));
     const int64_t prompt =
         kept_tokens(request, turn) + (turn == 0 ? -request.spared_tokens : request.stem_end_tokens);
     const int64_t fed = prompt + answer + 1;
     // Where the layout must not matter, the end of a fork's first turn is a chunk by itself.
-    const int64_t chunks = fed / max_batch_tokens + (request.stem_end_tokens > 0 ? 2 : 1);
+    const int64_t chunks = fed / max_batch_tokens + (request.stem_end_tokens > 0 ? 2 : 1) +
+                           std::ssize(this->prompt(request).turns[turn].continuations);
     slots += fed / ring_size + 2 * (chunks + 1) + 1;  // 1: both parts of an answer are rounded
   }
   return slots;
@@ -370,7 +447,11 @@ std::string Inputs::bad_token(const std::vector<int32_t>& tokens) const {
 }
 
 /// Why the turn's values keep it from running; empty where they do not.
-std::string Inputs::bad_values(const batch::Turn& turn) const {
+std::string Inputs::bad_values(const batch::Turn& turn, const io::PromptTurn& given) const {
+  if (turn.produce != io::Produce::text) {
+    const std::string why = bad_product(turn, given);
+    return why.empty() ? bad_token(turn.tokens) : why;
+  }
   for (const auto& [token, bias] : turn.bias)
     if (token >= config_.vocab)
       return fmt::format("logit_bias names token {}, the model's vocabulary has {} (0 … {})", token,
@@ -378,6 +459,34 @@ std::string Inputs::bad_values(const batch::Turn& turn) const {
   if (turn.ignore_eos && !turn.shape.empty())
     return "ignore_eos with an answer that has a shape: a stop token ends such an answer";
   return bad_token(turn.tokens);
+}
+
+/// The same of a turn that gives no text.
+std::string Inputs::bad_product(const batch::Turn& turn, const io::PromptTurn& given) const {
+  const std::string_view name = name_of(turn.produce);
+  if (given.max_new_tokens.value_or(0) > 0 || given.stop || given.shape || given.logprobs)
+    return fmt::format(
+        "a turn that gives a {} has no answer: leave out max_new_tokens, stop, shape and logprobs",
+        name);
+  if (turn.produce == io::Produce::vector) {
+    if (turn.spans.empty())
+      return "vector.pool: spans, and the turn has no /spans: pack them, or use pool: mean";
+    if (job_.vector.pool == job::Pool::spans && turn.truncated_tokens > 0)
+      return "spans of a prompt that limits.over_length cuts: shorten the prompt";
+    for (const auto& [begin, end] : turn.spans)
+      if (begin < 0 || begin >= end || end > std::ssize(turn.tokens))
+        return fmt::format("/spans has [{}, {}), the turn has {} tokens", begin, end,
+                           turn.tokens.size());
+    return {};
+  }
+  for (const auto& tokens : turn.continuations)
+    if (const std::string bad = bad_token(tokens); !bad.empty())
+      return fmt::format("of a continuation {}", bad);
+  if (turn.produce == io::Produce::rerank &&
+      (turn.continuations.size() < 2 ||
+       std::ranges::any_of(turn.continuations, [](const auto& of) { return of.size() != 1; })))
+    return "produce: rerank needs two continuations or more, of one token each (/continuation_…)";
+  return {};
 }
 
 /// By turn: why its length keeps it from running; empty where it does not.
@@ -388,12 +497,27 @@ std::vector<std::string> Inputs::refusals(const InputRequest& request) const {
   int64_t before = 0;  // the fewest tokens that come before the turn
   for (size_t turn = 0; turn < refused.size(); ++turn) {
     const int64_t tokens = kept_tokens(request, turn), answer = max_new_tokens(request, turn);
-    const int64_t room = config_.max_positions - (answer > 0 ? 1 : 0);
+    const int64_t continuation = longest_continuation(request, turn);
+    const int64_t room = config_.max_positions - (answer > 0 ? 1 : 0) - continuation;
     const EarlierTurn left = earlier(request, turn);
+    const bool weighs_itself =
+        io::scores(produce(request, turn)) && prompt(request).turns[turn].continuations.empty();
     if (left.done()) {
       // It was run under its own settings.
     } else if (tokens == 0) {
       refused[turn] = "the turn has no tokens";
+    } else if (weighs_itself && turn == 0 && tokens == 1) {
+      refused[turn] = "a score of one token, which nothing precedes: there is no prediction of it";
+    } else if (continuation > 0 && refused.size() > 1) {
+      refused[turn] =
+          "continuations of several tokens in a request of several turns are not in this version: "
+          "make a request of the turn with all that comes before it";
+    } else if (tokens > room && continuation > 0) {
+      refused[turn] = fmt::format(
+          "{} tokens with the longest continuation, the model's length is {}: shorten the prompt, "
+          "or "
+          "set limits.over_length or model.rope_scaling{}",
+          tokens + continuation, config_.max_positions, again);
     } else if (tokens > room) {
       refused[turn] = fmt::format(
           "{} prompt tokens, the model's length is {}: shorten the prompt, or set "
@@ -436,6 +560,10 @@ batch::Request Inputs::load(const InputRequest& request) const {
     turn.ignore_eos = given.ignore_eos.value_or(job_.generation.ignore_eos);
     turn.stop = given.stop.value_or(job_.generation.stop);
     turn.shape = given.shape.value_or(shape_);
+    turn.produce = produce(request, index);
+    if (turn.produce != io::Produce::text) turn.stop.clear(), turn.shape.clear();
+    if (turn.produce == io::Produce::vector) turn.spans = pooled(request, index);
+    if (io::scores(turn.produce)) turn.continuations = given.continuations;
     const uint64_t seed = given.seed ? mix(0, static_cast<uint64_t>(*given.seed))
                                      : mix(static_cast<uint64_t>(job_.generation.seed), from.id);
     turn.random_key = mix(seed, static_cast<uint64_t>(index));
@@ -444,9 +572,10 @@ batch::Request Inputs::load(const InputRequest& request) const {
     if (left.failed())
       turn.refused = "it failed at an earlier start";
     else if (!left.done())
-      turn.refused = refused[index].empty() ? bad_values(turn) : refused[index];
+      turn.refused = refused[index].empty() ? bad_values(turn, given) : refused[index];
     loaded.turns.push_back(std::move(turn));
   }
+  if (loaded.turns.size() == 1) fork_continuations(loaded);
   return loaded;
 }
 

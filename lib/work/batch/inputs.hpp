@@ -92,6 +92,17 @@ class Inputs {
   /// The rows of the results and the turns that they hold; the identity is left empty.
   io::ResultsLayout layout() const;
 
+  /// What the turn gives: as its shard says, else as the job does. The first turn of a fork is only
+  /// read unless its shard says something else.
+  io::Produce produce(const InputRequest& request, size_t turn) const;
+  /// Whether any turn needs logits, so that the model must have a head.
+  bool needs_head() const { return needs_head_; }
+
+  /// Tokens that are read behind the turn's prompt to score its longest continuation, and all of them.
+  int64_t longest_continuation(const InputRequest& request, size_t turn) const;
+  int64_t continuation_tokens(const InputRequest& request, size_t turn) const;
+
+  /// 0 for turns that give no text.
   int32_t max_new_tokens(const InputRequest& request, size_t turn) const;
   /// max_new_tokens, clipped to the length that the turn's own prompt leaves of the model's.
   int32_t answer_tokens(const InputRequest& request, size_t turn) const;
@@ -103,7 +114,8 @@ class Inputs {
 
   /// Loads the request with its tokens, ready to run. A problem of one turn alone (an empty turn, a
   /// token outside the vocabulary, too many tokens) is noted in its `refused`. Answers of earlier
-  /// starts are not included (source.hpp adds them).
+  /// starts are not included (source.hpp adds them). Where continuations of several tokens are scored,
+  /// it is a fork: each of these is a turn behind the prompt, with its row (Turn::continuation).
   batch::Request load(const InputRequest& request) const;
 
  private:
@@ -116,7 +128,10 @@ class Inputs {
   int64_t branches(const InputRequest& request) const;
   int64_t longest_sequence(const InputRequest& request) const;
   std::string bad_token(const std::vector<int32_t>& tokens) const;
-  std::string bad_values(const batch::Turn& turn) const;
+  std::string bad_values(const batch::Turn& turn, const io::PromptTurn& given) const;
+  std::string bad_product(const batch::Turn& turn, const io::PromptTurn& given) const;
+  bool reads_alone(const InputRequest& request) const;
+  std::vector<io::TokenSpan> pooled(const InputRequest& request, size_t turn) const;
   std::vector<std::string> refusals(const InputRequest& request) const;
   std::vector<int32_t> kept_prompt(const InputRequest& request, size_t turn,
                                    io::PromptScan& scan) const;
@@ -133,7 +148,7 @@ class Inputs {
   std::vector<bool> counts_;    ///< by row: it is done, or it can run
   std::vector<SharedPrefix> shared_prefixes_;
   int64_t num_turns_ = 0, prompt_tokens_ = 0, refused_requests_ = 0, shared_tokens_ = 0;
-  bool have_stop_strings_ = false;
+  bool have_stop_strings_ = false, needs_head_ = false;
   std::string shape_;  ///< of answers whose turns say none; "": any
   std::map<std::string, std::string> shapes_;
 };

@@ -29,6 +29,14 @@ struct Turn {
   /// the end of the fork's own first turn. They are no part of this turn's prompt.
   int32_t stem_end_tokens = 0;
   bool goes_on = false;  ///< of a group: the next turn is of the same chain
+  io::Produce produce = io::Produce::text;
+  /// What each of its vectors is the mean of: tokens of the prompt, with those of a shared prefix.
+  std::vector<io::TokenSpan> spans;
+  /// What is scored after its prompt; empty: the prompt itself.
+  std::vector<std::vector<int32_t>> continuations;
+  /// Of a turn that reads a continuation but for its last token, behind the turn with the same row:
+  /// which continuation that is. −1: it is a turn of the job.
+  int32_t continuation = -1;
   int32_t max_new_tokens = 0;
   kernels::SamplingParams params;
   std::vector<kernels::LogitBias> bias;

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "lib/work/batch/request.hpp"
 
@@ -37,6 +39,35 @@ inline bool begins_branch(const Request& request, size_t turn) {
 /// Whether all turns of the branch that begins with this turn are settled.
 bool branch_settled(const Request& request, size_t turn);
 
+/// The turn whose continuation this one reads; itself where it reads none.
+const Turn& owner_of(const Request& request, const Turn& turn);
+Turn& owner_of(Request& request, const Turn& turn);
+
+/// Whether the turn's score is of its own tokens.
+inline bool weighs_itself(const Turn& turn) {
+  return io::scores(turn.produce) && turn.continuation < 0 && turn.continuations.empty();
+}
+
+/// Adds a turn behind the only one for each continuation of several tokens, which it reads without the
+/// last; the request is a fork then.
+void fork_continuations(Request& request);
+
+/// Whether the turn, or a turn of the request that is still to run, needs the outputs of its prompt's
+/// tokens, and not of the last one alone.
+bool needs_all_outputs(const Turn& turn);
+bool needs_all_outputs(const Request& request);
+
+/// Log-probabilities that a turn's scores weigh: of its continuations one after the other, or of its
+/// own tokens.
+int64_t score_tokens(const Turn& turn);
+/// Where those of a continuation begin.
+int64_t score_begin(const Turn& turn, int32_t continuation);
+
+/// The scores from these log-probabilities, which are not NaN, but for the first token of all.
+/// score: their sum in the order of tokens, for each continuation or for the prompt. rerank: the
+/// probabilities of the continuations among each other.
+std::vector<double> scores_of(const Turn& turn, std::span<const float> logprobs);
+
 /// Prompt tokens that a request begins with.
 inline int64_t first_tokens(const Request& request) {
   return static_cast<int64_t>(request.turns.front().tokens.size());
@@ -54,7 +85,8 @@ inline int64_t top_width(int wanted, int64_t vocab) {
   return wanted < 0 ? vocab : wanted;
 }
 
-/// Makes room in the answers for log-probabilities of the prompts' tokens, where they are wanted.
+/// Makes room in the answers for log-probabilities of the prompts' tokens, where they are wanted, and
+/// for those that scores weigh.
 void make_room_for_logprobs(Request& request, int wanted, int64_t vocab);
 
 }  // namespace pecia::batch

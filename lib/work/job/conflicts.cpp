@@ -76,6 +76,12 @@ const Conflict conflicts[] = {
      PECIA_WHY("generation.stop with schema, regex or choice: an answer that a text ends has not "
                "its shape"),
      "leave stop out"},
+    {On::any, [](const Job& job) { return shapes_of(job) > 0 && job.produce != io::Produce::text; },
+     [](const Job& job) {
+       return fmt::format("produce: {} with schema, regex or choice: such turns have no answer",
+                          name_of(job.produce));
+     },
+     "leave these out, or use produce: text"},
 
     // Types on GPUs.
     {On::gpus, [](const Job& job) { return is_integer(job.model.dtype); },

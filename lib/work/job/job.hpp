@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels/api/sampling.hpp"
+#include "lib/files/prompts/produce.hpp"
 #include "lib/model/config/config.hpp"
 #include "lib/ranks/parallel/geometry.hpp"
 #include "lib/ranks/parallel/levels.hpp"
@@ -59,6 +60,9 @@ enum class Arrivals { ignore, replay };
 enum class OverLength { fail, truncate_left, truncate_middle };
 enum class Sparse { off, csa };
 enum class SparseDecode { dense, sparse };
+/// Which tokens' hidden states a vector is the mean of: the turn's last one, all of the turn's, or
+/// those of each of its spans.
+enum class Pool { last, mean, spans };
 enum class Trace { off, summary, full };
 enum class Progress { bar, lines, off };
 
@@ -194,6 +198,14 @@ struct Job {
     std::vector<std::string> choice;
     int32_t logprobs = 0, prompt_logprobs = 0;  ///< −1: the whole vocabulary
   } generation;
+
+  io::Produce produce = io::Produce::text;  ///< of turns whose shard does not say
+
+  struct Vector {
+    Pool pool = Pool::last;
+    bool normalize = true;  ///< to length 1
+    io::VectorType dtype = io::VectorType::fp32;
+  } vector;
 
   struct Kv {
     std::optional<Precision> dtype;

@@ -34,6 +34,11 @@ const Words<Precision> precisions{{"fp32", Precision::fp32}, {"bf16", Precision:
 const Words<Load> loads{{"mapped", Load::mapped}, {"spread", Load::spread}};
 const Words<BackendKind> backends{{"cpu", BackendKind::cpu}, {"cuda", BackendKind::cuda}};
 
+const Words<io::Produce> produce_words{{"text", io::Produce::text},
+                                       {"vector", io::Produce::vector},
+                                       {"score", io::Produce::score},
+                                       {"rerank", io::Produce::rerank}};
+
 template <typename Modes>
 Words<typename Modes::value_type> words_of(const Modes& modes) {
   Words<typename Modes::value_type> words;
@@ -243,6 +248,21 @@ std::vector<Field> make_schema() {
             "Top log-probabilities kept per output token; -1: the whole vocabulary."),
       field("generation.prompt_logprobs", PECIA_MEMBER(generation.prompt_logprobs), whole32(-1),
             "Likewise per prompt token."),
+
+      field("produce", PECIA_MEMBER(produce), word(produce_words),
+            "What turns give, where their shard does not say. text: an answer. The others end with "
+            "the prompt: vector, of its hidden states; score, log-probabilities of its "
+            "continuations, or without any of the prompt's own tokens; rerank, the probability of "
+            "each of its continuations, of one token each, among these."),
+      field("vector.pool", PECIA_MEMBER(vector.pool),
+            word<Pool>({{"last", Pool::last}, {"mean", Pool::mean}, {"spans", Pool::spans}}),
+            "The hidden states after the final norm that a vector is the mean of; last: the last "
+            "token's; mean: all of the turn's; spans: a vector for each of the shard's /spans."),
+      field("vector.normalize", PECIA_MEMBER(vector.normalize), boolean(),
+            "Vectors have length 1."),
+      field("vector.dtype", PECIA_MEMBER(vector.dtype),
+            word<io::VectorType>({{"fp32", io::VectorType::fp32}, {"fp16", io::VectorType::fp16}}),
+            "Type of /vectors in the results."),
 
       field(
           "kv.dtype", PECIA_MEMBER(kv.dtype),

@@ -67,7 +67,8 @@ PromptFootprint prompt_footprint(const job::Job& job, const model::ModelConfig& 
       }
       const bool fails = job.limits.over_length == job::OverLength::fail;
       const int64_t cut = tokens - inputs.kept_tokens(request, turn);
-      const int64_t room = config.max_positions - (wanted > 0 ? 1 : 0);
+      const int64_t room =
+          config.max_positions - (wanted > 0 ? 1 : 0) - inputs.longest_continuation(request, turn);
       found.over_length += fails ? tokens > room : cut > 0;
       found.truncated_tokens += cut;
     }

@@ -17,6 +17,8 @@ from .decoding import BadInput, Decoder, keeps_ascii
 from .structure import Structure
 
 SKIPPED_BYTES = 1 << 18  # read at a time of a line that is too long
+PRODUCE = ("text", "vector", "score", "rerank")  # as /produce of a shard numbers them
+VECTOR, SCORE, RERANK = 1, 2, 3
 
 
 @dataclass(frozen=True)
@@ -37,13 +39,18 @@ class Sampling:
     ignore_eos: Optional[bool] = None
     logit_bias: Optional[tuple[tuple[int, float], ...]] = None  # (token, what is added), by token
     logprobs: Optional[int] = None  # top log-probabilities that the answer has to have
+    produce: Optional[int] = None  # of PRODUCE
+    continuations: Optional[tuple[str, ...]] = None  # that are scored after the prompt
+    spans: Optional[tuple[tuple[int, int], ...]] = None  # of its tokens, for a vector each
 
     def over(self, defaults: Sampling) -> Sampling:
-        """These, and where they are silent the defaults."""
+        """These, and where they are silent the defaults; but those of answers are none of what gives no text."""
         chosen = {}
         for option in fields(self):
             mine = getattr(self, option.name)
             chosen[option.name] = mine if mine is not None else getattr(defaults, option.name)
+        if chosen["produce"]:
+            chosen.update(max_new_tokens=self.max_new_tokens, stop=self.stop)
         return Sampling(**chosen)
 
 
@@ -106,6 +113,8 @@ class Completion:
     num_choices: int = 1
     endpoint: str = ""
     is_numbered: bool = False
+    dimensions: Optional[int] = None  # of its embedding: the first ones; None: all
+    encoding_format: str = ""  # of its embedding: "float" or "base64"; "": it has none
     arrival_s = None
 
 

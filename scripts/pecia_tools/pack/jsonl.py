@@ -15,15 +15,16 @@ from .inputs import Conversation, Document, Sampling, Source
 from .json_line import Line
 from .messages import read_messages
 from .openai_batch import parse_batch
+from .products import PRODUCT_KEYS, read_product
 from .request_keys import JobSettings, check_key, is_known
 from .request_options import SAMPLING_KEYS, read_choices, read_sampling
 
 PROMPT_KEYS = ("prompt", "text", "turns", "messages")  # one of them
 PLAIN_KEYS = (
-    *("id", *PROMPT_KEYS, "system", "n", "arrival_s"),
+    *("id", *PROMPT_KEYS, "system", "n", "arrival_s", *PRODUCT_KEYS),
     *(*SAMPLING_KEYS, *VARIABLE_KEYS, *CONTINUE_KEYS),
 )
-TURN_KEYS = ("prompt", *SAMPLING_KEYS)
+TURN_KEYS = ("prompt", *SAMPLING_KEYS, *PRODUCT_KEYS)
 
 
 def parse(
@@ -50,7 +51,7 @@ def _parse_plain(line: Line, job: JobSettings, columns: Columns) -> Union[Docume
         lambda v: 0 <= v < 1e12,
         "a number of seconds from 0",
     )
-    sampling = read_sampling(line, value, (), job.vocab_size)
+    sampling = read_product(line, value, (), read_sampling(line, value, (), job.vocab_size))
     choices = read_choices(line, value, ())
     variables = read_variables(line, value, ())
     is_continued = read_continued(line, value, ())
@@ -136,5 +137,6 @@ def _parse_turns(
                 hint = suggestion(key, TURN_KEYS) or "; " + known
                 raise line.error((*path, key), f"is not known here{hint}")
         text = line.text(turn.get("prompt"), (*path, "prompt"))
-        parsed.append((text, read_sampling(line, turn, path, job.vocab_size).over(sampling)))
+        own = read_product(line, turn, path, read_sampling(line, turn, path, job.vocab_size))
+        parsed.append((text, own.over(sampling)))
     return parsed

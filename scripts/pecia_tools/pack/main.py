@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Callable, Union
+from typing import Callable, Optional, Union
 
 import h5py
 from tqdm import tqdm
@@ -19,9 +19,10 @@ from .decoding import BadInput, Decoder, Repairs
 from .examples import read_examples
 from .find_files import find_files
 from .formats import CONVERTED, ROWS, require_packages
-from .inputs import Completion, Document, InputFile, Sampling, Source
+from .inputs import PRODUCE, RERANK, Completion, Document, InputFile, Sampling, Source
 from .instruction_template import InstructionTemplate
 from .lengths import LengthCheck
+from .model_prompts import model_prompt
 from .options import parse
 from .packed import PackedRequest
 from .parts import Splitter, whole
@@ -52,6 +53,9 @@ def make_template(options: argparse.Namespace, takes_columns: bool) -> Instructi
         raise UserError(
             "--template and --instruction exclude each other: write the instruction into the template"
         )
+    if options.for_model:
+        text = model_prompt(options.for_model, options.instruction, options.query).template
+        return InstructionTemplate(text, f"--for {options.for_model}", False, takes_columns)
     if options.question and options.instruction is not None:
         raise UserError(
             "--question and --instruction exclude each other: the questions are the instructions"
@@ -82,6 +86,27 @@ def check_names(requests: Iterable[PackedRequest]) -> Iterator[PackedRequest]:
 
 
 def check_options(options: argparse.Namespace) -> None:
+    if options.for_model:
+        for name in (
+            "template",
+            "question",
+            "fork",
+            "system",
+            "produce",
+            "continuation",
+            "examples",
+        ):
+            if getattr(options, name):
+                raise UserError(f"--for {options.for_model} says it all; leave out --{name}")
+        options.no_chat = True
+    elif options.query is not None:
+        raise UserError("--query is for --for qwen3-reranker")
+    if options.continuation and options.produce not in ("score", "rerank"):
+        raise UserError("--continuation needs --produce score or rerank")
+    if options.produce not in (None, "text") and (options.max_new_tokens or options.stop):
+        raise UserError(
+            f"--produce {options.produce} has no answer; leave out --max-new-tokens and --stop"
+        )
     if options.no_chat and options.system is not None:
         raise UserError("--system needs a chat template; it cannot go with --no-chat")
     if options.no_chat and options.chat_template_kwargs:
@@ -92,6 +117,20 @@ def check_options(options: argparse.Namespace) -> None:
         raise UserError(
             f"--overlap {options.overlap} is more than half of --split-tokens {options.split_tokens}"
         )
+
+
+def check_continuations(
+    model: ModelFolder, produce: Optional[int], continuations: Sequence[str]
+) -> None:
+    if produce != RERANK:
+        return
+    if len(continuations) < 2:
+        raise UserError("--produce rerank needs two continuations or more, as yes and no")
+    for text in continuations:
+        if len(model.tokenizer.encode(text, add_special_tokens=False).ids) != 1:
+            raise UserError(
+                f"{model.path}: {text!r} is not one token of this model; --produce rerank weighs single tokens"
+            )
 
 
 def length_checks(options: argparse.Namespace, model: ModelFolder) -> list[LengthCheck]:
@@ -171,8 +210,17 @@ class Packer:
             (options.model.resolve().name, *served),
             WHOLE_VOCABULARY if options.logprobs == -1 else options.logprobs,
             self._model.vocab_size,
+            int(self._model.config.get("hidden_size") or 0),
         )
         stop = None if options.stop is None else tuple(options.stop)
+        produce = None if options.produce is None else PRODUCE.index(options.produce)
+        continuations = tuple(options.continuation) or None
+        adds_special_tokens = True
+        if options.for_model:
+            asked = model_prompt(options.for_model, options.instruction, options.query)
+            produce, continuations = asked.produce, asked.continuations
+            adds_special_tokens = asked.adds_special_tokens
+        check_continuations(self._model, produce, continuations or ())
         self._maker = PromptMaker(
             self._model,
             not options.no_chat,
@@ -180,10 +228,17 @@ class Packer:
             self._template,
             options.question,
             Sampling(
-                options.max_new_tokens, options.temperature, options.top_p, options.seed, stop
+                options.max_new_tokens,
+                options.temperature,
+                options.top_p,
+                options.seed,
+                stop,
+                produce=produce,
+                continuations=continuations,
             ),
             read_examples(options.examples) if options.examples else (),
             options.chat_template_kwargs,
+            adds_special_tokens,
         )
         self._for_documents = [
             f"--{name.replace('_', '-')}"
@@ -231,7 +286,11 @@ class Packer:
             for check in checks:
                 requests = check.watch(requests)
             choices = (choice for request in requests for choice in request.choices())
-            left_out = (found.problems, refused, checks[0].skipped)  # the last two come with the packing
+            left_out = (
+                found.problems,
+                refused,
+                checks[0].skipped,
+            )  # the last two come with the packing
             try:
                 paths = files.write(
                     check_names(totals.watch(choices)),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests of the OpenAI batch form, as vLLM's run-batch takes it, and Mistral's, which names neither method nor URL:
-/v1/chat/completions and /v1/completions."""
+/v1/chat/completions, /v1/completions and /v1/embeddings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Optional, Union
 
 from ..command import suggestion
 from .chat_options import CONTINUE_KEYS, VARIABLE_KEYS, read_continued, read_variables
-from .inputs import Completion, Conversation
+from .inputs import VECTOR, Completion, Conversation, Sampling
 from .json_line import Line, Path, kind, shown
 from .messages import read_messages
 from .request_keys import JobSettings, check_key
@@ -16,6 +16,10 @@ from .request_options import SAMPLING_KEYS, read_choices, read_sampling
 
 CHAT_URL = "/v1/chat/completions"
 COMPLETIONS_URL = "/v1/completions"
+EMBEDDINGS_URL = "/v1/embeddings"
+URLS = (CHAT_URL, COMPLETIONS_URL, EMBEDDINGS_URL)
+EMBEDDING_KEYS = ("input", "dimensions", "encoding_format")
+ENCODING_FORMATS = ("float", "base64")
 LINE_KEYS = ("custom_id", "method", "url", "body")
 CHAT_KEYS = ("messages", "n", *SAMPLING_KEYS, *VARIABLE_KEYS, *CONTINUE_KEYS)
 
@@ -38,10 +42,11 @@ def parse_batch(line: Line, job: JobSettings) -> Union[Conversation, Completion]
     url = value.get("url")
     if url is None:
         url = _url_of(line, body)
-    if url not in (CHAT_URL, COMPLETIONS_URL):
-        raise line.error(
-            ("url",), f"is {shown(url)}; only {CHAT_URL} and {COMPLETIONS_URL} can be run"
-        )
+    if url not in URLS:
+        known_urls = f"{', '.join(URLS[:-1])} and {URLS[-1]}"
+        raise line.error(("url",), f"is {shown(url)}; only {known_urls} can be run")
+    if url == EMBEDDINGS_URL:
+        return _embedding(line, body, job, name, is_numbered)
     is_chat = url == CHAT_URL
     known = CHAT_KEYS if is_chat else ("prompt", "n", *SAMPLING_KEYS)
     for key in body:
@@ -72,14 +77,51 @@ def parse_batch(line: Line, job: JobSettings) -> Union[Conversation, Completion]
 
 def _url_of(line: Line, body: dict[str, Any]) -> str:
     """Without a URL the body says which kind of request it is."""
-    found: list[Optional[str]] = [
-        url for key, url in (("messages", CHAT_URL), ("prompt", COMPLETIONS_URL)) if key in body
-    ]
+    keys = (("messages", CHAT_URL), ("prompt", COMPLETIONS_URL), ("input", EMBEDDINGS_URL))
+    found: list[Optional[str]] = [url for key, url in keys if key in body]
     if len(found) != 1 or found[0] is None:
         raise line.error(
-            ("body",), "must have 'messages' or 'prompt', and not both, where the line has no url"
+            ("body",),
+            "must have one of 'messages', 'prompt' and 'input', and only one, where the line has no url",
         )
     return found[0]
+
+
+def _embedding(
+    line: Line, body: dict[str, Any], job: JobSettings, name: str, is_numbered: bool
+) -> Completion:
+    """The text, or its tokens, without any template; the tokenizer adds its own special tokens to a text."""
+    for key in body:
+        if key not in EMBEDDING_KEYS:
+            check_key(
+                line, ("body", key), body[key], job, EMBEDDING_KEYS, "in the body of an embedding"
+            )
+    dimensions = line.number(
+        body.get("dimensions"),
+        ("body", "dimensions"),
+        True,
+        lambda v: 1 <= v <= job.hidden_size,
+        f"a whole number from 1 to {job.hidden_size}, the numbers of this model's vectors",
+    )
+    encoding = body.get("encoding_format") or ENCODING_FORMATS[0]
+    if encoding not in ENCODING_FORMATS:
+        raise line.error(
+            ("body", "encoding_format"),
+            f"is {shown(encoding)}, but must be {' or '.join(map(repr, ENCODING_FORMATS))}",
+        )
+    text = _prompt(line, body.get("input"), ("body", "input"), job.vocab_size)
+    if not text:
+        raise line.error(("body", "input"), "is empty")
+    return Completion(
+        name,
+        text,
+        line.where,
+        Sampling(produce=VECTOR),
+        endpoint=EMBEDDINGS_URL,
+        is_numbered=is_numbered,
+        dimensions=dimensions,
+        encoding_format=encoding,
+    )
 
 
 def _check(
@@ -95,7 +137,7 @@ def _check(
 
 def _prompt(line: Line, value: Any, path: Path, vocab_size: int) -> Union[str, tuple[int, ...]]:
     """A text or tokens; a list that holds one of these is as good."""
-    is_outer = path[-1] == "prompt"
+    is_outer = path[-1] in ("prompt", "input")
     if (
         is_outer
         and isinstance(value, list)

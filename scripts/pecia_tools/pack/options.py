@@ -14,6 +14,8 @@ from ..options import add_version
 from .compressed import MAX_FILE_BYTES
 from .decoding import find_encoding
 from .formats import KINDS
+from .inputs import PRODUCE
+from .model_prompts import NAMES
 
 SPLIT_AT = ("chapter", "heading", "paragraph")
 FEWEST_SPLIT_TOKENS = 16
@@ -213,6 +215,31 @@ def make_parser() -> argparse.ArgumentParser:
     )
     asking.add_argument(
         "--no-chat", action="store_true", help="plain prompts, without a chat template"
+    )
+    asking.add_argument(
+        "--for",
+        dest="for_model",
+        choices=NAMES,
+        help="the prompts that these models want, without a chat template: qwen3-embedding, a vector of each document "
+        "or, with --instruction as the task, of each query; qwen3-reranker, the probability that a document answers "
+        "--query, or the column query of its row or line",
+    )
+    asking.add_argument("--query", metavar="TEXT", help="of a reranker, for all documents")
+    giving = parser.add_argument_group("what a run gives, besides text")
+    giving.add_argument(
+        "--produce",
+        choices=PRODUCE,
+        help="vector: of hidden states; score: log-probabilities of --continuation, or without any of the prompt "
+        "itself; rerank: probabilities of --continuation, of one token each, among these (default: what the job file "
+        "says; lines of /v1/embeddings give vectors)",
+    )
+    giving.add_argument(
+        "--continuation",
+        action="append",
+        default=[],
+        type=some_text,
+        metavar="TEXT",
+        help="what is scored after each prompt, encoded by itself: a word after a space brings that along (repeatable)",
     )
     cutting = parser.add_argument_group("lengths")
     cutting.add_argument(

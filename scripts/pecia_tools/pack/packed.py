@@ -20,6 +20,7 @@ Span = tuple[int, int]  # [begin, end)
 class PackedTurn:
     tokens: Union[Sequence[int], np.ndarray]
     sampling: Sampling
+    continuations: Sequence[Sequence[int]] = ()  # those of `sampling` as tokens
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class PackedRequest:
     choice: int = 0  # which of them this is
     custom_id: str = ""  # what several choices have in common; "": the name
     endpoint: str = ""
+    dimensions: Optional[int] = None  # as in Completion
+    encoding_format: str = ""
     place: Optional[Place] = None
     document_title: str = ""  # as the document's file names itself
     positions: Sequence[tuple[Position, Span]] = ()  # with its tokens in the first turn

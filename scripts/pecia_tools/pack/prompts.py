@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Callable, Optional
 
 from ..command import UserError
@@ -34,8 +35,11 @@ class PromptMaker:
         defaults: Sampling,
         examples: Sequence[Message] = (),
         variables: Optional[dict[str, Any]] = None,
+        adds_special_tokens: bool = True,
     ) -> None:
-        """`examples`: messages of users and assistants that come before each prompt. `variables`: of the chat template,
+        """`adds_special_tokens`: the tokenizer adds its own to plain prompts.
+
+        `examples`: messages of users and assistants that come before each prompt. `variables`: of the chat template,
         for requests that say nothing of them."""
         self._chat = ChatTemplate(model) if is_chat else None
         self._stop_token_ids = model.stop_token_ids if is_chat else None
@@ -46,6 +50,7 @@ class PromptMaker:
         else:
             self._before = "".join(f"{example['content']}\n\n" for example in examples)
         self._variables = variables or {}
+        self._adds_special_tokens = adds_special_tokens
         self._template = template
         self._questions = questions
         self._defaults = defaults
@@ -56,6 +61,7 @@ class PromptMaker:
             message = self._template.fill(document)
             text = self._render(self._opening, message, document.variables)
             prompt = ChainPrompt(document, [text], [sampling], self._stop_token_ids)
+            prompt.special_tokens = [s and self._adds_special_tokens for s in prompt.special_tokens]
             prompt.document_begin = self._begin_of(document, self._opening, message, text)
             return prompt
         return self._fork(document, self._opening, [(q, sampling) for q in self._questions])
@@ -215,6 +221,7 @@ def _encode_batch(
             full = prompt.in_full()
             turns = full.turns(_encode_texts(model, [full])[0])
         assert turns is not None
+        turns = [replace(t, continuations=_continuations(model, t.sampling)) for t in turns]
         empty = next((number for number, turn in enumerate(turns, 1) if not turn.tokens), None)
         if empty is not None:
             refuse(BadInput(source.origin, f"turn {empty} has no tokens", source.name))
@@ -227,8 +234,18 @@ def _encode_batch(
             prompt.is_fork,
             source.num_choices,
             endpoint=source.endpoint,
+            dimensions=getattr(source, "dimensions", None),
+            encoding_format=getattr(source, "encoding_format", ""),
             **_origin_of(prompt, encodings, len(turns[0].tokens)),
         )
+
+
+def _continuations(model: ModelFolder, sampling: Sampling) -> list[list[int]]:
+    """Each encoded by itself: a word that follows a space brings that space along."""
+    return [
+        model.tokenizer.encode(text, add_special_tokens=False).ids
+        for text in sampling.continuations or ()
+    ]
 
 
 def _origin_of(prompt: Prompt, encodings: list[AnyEncoding], num_tokens: int) -> dict[str, Any]:

@@ -56,6 +56,7 @@ class JobSettings:
     model_names: tuple[str, ...]
     logprobs: int  # of the job file's generation.logprobs
     vocab_size: int
+    hidden_size: int = 0  # numbers of a vector
 
 
 def is_known(key: str) -> bool:

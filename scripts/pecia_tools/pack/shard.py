@@ -14,7 +14,15 @@ import numpy as np
 from ..command import UserError
 from .packed import PackedRequest
 from .request_options import LEAST_SEED
-from .shard_columns import TEXT, LogitBiasRows, OptionalColumn, PositionRows, write_texts
+from .shard_columns import (
+    TEXT,
+    ContinuationRows,
+    LogitBiasRows,
+    OptionalColumn,
+    PositionRows,
+    SpanRows,
+    write_texts,
+)
 
 SCHEMA = "pecia.prompts/1"
 CHUNK_TOKENS = 1 << 16
@@ -33,6 +41,7 @@ TURN_OPTIONS: dict[str, tuple[Any, Any]] = {
     "frequency_penalty": (np.float32, math.nan),
     "ignore_eos": (np.int8, -1),
     "logprobs": (np.int32, -1),
+    "produce": (np.uint8, 0),  # without any, as the job file says
 }
 
 
@@ -63,9 +72,13 @@ class ShardWriter:
         self._names: list[str] = []
         self._of_turns = {key: OptionalColumn(key, *kind) for key, kind in TURN_OPTIONS.items()}
         self._biases = LogitBiasRows()
+        self._spans = SpanRows()
+        self._continuations = ContinuationRows()
         self._of_requests = [
             OptionalColumn("arrival_s", np.float64, 0.0),  # there from the start
             OptionalColumn("endpoint", TEXT, ""),
+            OptionalColumn("dimensions", np.int32, 0),  # of an embedding; 0: all
+            OptionalColumn("encoding_format", TEXT, ""),
             OptionalColumn("book", TEXT, ""),
             OptionalColumn("title", TEXT, ""),
             OptionalColumn("part", np.int32, (1, 1)),
@@ -102,6 +115,8 @@ class ShardWriter:
                     value = json.dumps(value, ensure_ascii=False)
                 column.append(value)
             self._biases.append(turn.sampling.logit_bias or ())
+            self._spans.append(turn.sampling.spans or ())
+            self._continuations.append(turn.continuations)
         self._request_offsets.append(len(self._turn_offsets) - 1)
         self._names.append(request.name)
         self._custom_ids.append(request.custom_id or request.name)
@@ -122,6 +137,8 @@ class ShardWriter:
         for column in (*self._of_turns.values(), *self._of_requests):
             column.write(self._file)
         self._biases.write(self._file)
+        self._spans.write(self._file)
+        self._continuations.write(self._file)
         self._positions.write(self._file)
         if any(count > 1 for _, count in self._choices):
             write_texts(self._file, "custom_id", self._custom_ids)
@@ -141,7 +158,12 @@ class ShardWriter:
 
 def _values_of(request: PackedRequest) -> tuple[Any, ...]:
     """Of the columns per request, in their order; None where there is nothing to say."""
-    first = (request.arrival_s, request.endpoint or None)
+    first = (
+        request.arrival_s,
+        request.endpoint or None,
+        request.dimensions,
+        request.encoding_format or None,
+    )
     title = request.document_title or None
     place = request.place
     if place is None or place.book_tokens == 0:  # known to the template alone

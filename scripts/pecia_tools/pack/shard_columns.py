@@ -72,6 +72,52 @@ class LogitBiasRows:
         file["logit_bias"] = np.array([bias for _, bias in self._rows], dtype=np.float32)
 
 
+class SpanRows:
+    """Tokens of turns that vectors are means of, N of all turns together; no dataset if no turn has one.
+
+    span_offsets  int64 [turns+1]   turn t has the rows offsets[t] … offsets[t+1]-1
+    spans         int64 [N, 2]      [begin, end) in the turn's tokens
+    """
+
+    def __init__(self) -> None:
+        self._offsets = [0]
+        self._rows: list[Span] = []
+
+    def append(self, rows: Sequence[Span]) -> None:
+        self._rows += rows
+        self._offsets.append(len(self._rows))
+
+    def write(self, file: h5py.File) -> None:
+        if not self._rows:
+            return
+        file["span_offsets"] = np.array(self._offsets, dtype=np.int64)
+        file["spans"] = np.array(self._rows, dtype=np.int64)
+
+
+class ContinuationRows:
+    """What is scored after turns, N continuations of all turns together; no dataset if no turn has one.
+
+    continuation_offsets  int64 [turns+1]   turn t has the rows offsets[t] … offsets[t+1]-1
+    continuation_lengths  int32 [N]         tokens of each
+    continuation_tokens   int32 [Σ]         one after the other
+    """
+
+    def __init__(self) -> None:
+        self._offsets = [0]
+        self._rows: list[Sequence[int]] = []
+
+    def append(self, rows: Sequence[Sequence[int]]) -> None:
+        self._rows += rows
+        self._offsets.append(len(self._rows))
+
+    def write(self, file: h5py.File) -> None:
+        if not self._rows:
+            return
+        file["continuation_offsets"] = np.array(self._offsets, dtype=np.int64)
+        file["continuation_lengths"] = np.array([len(row) for row in self._rows], dtype=np.int32)
+        file["continuation_tokens"] = np.concatenate(self._rows).astype(np.int32)
+
+
 class SkippedRows:
     """The group /skipped: inputs that were left out, each with the id that its answer would have had. A run does not
     read it; whoever writes the answers down gives these an error each.

@@ -20,7 +20,7 @@ from .results import Results
 REQUIRED = ("tokens", "turn_offsets", "request_offsets", "request_id")
 PER_REQUEST = (
     *("book", "title", "part", "span", "book_tokens", "custom_id", "choice", "endpoint"),
-    "document_title",
+    *("document_title", "dimensions", "encoding_format"),
 )
 CHUNK_BYTES = 1 << 22
 
@@ -39,6 +39,8 @@ class Origin:
     choice: int = 0
     num_choices: int = 1
     endpoint: str = ""
+    dimensions: int = 0  # of its embedding; 0: all
+    encoding_format: str = ""
     document_title: str = ""  # that the document gives itself
 
 
@@ -64,6 +66,11 @@ class PromptShard:
         self._ids = self._file["request_id"][:]
         self._columns = {name: self._file[name][:] for name in PER_REQUEST if name in self._file}
         self._stop = self._file["stop"][:] if "stop" in self._file else None
+        self._continuations = {
+            name: self._file[f"continuation_{name}"][:]
+            for name in ("offsets", "lengths")
+            if f"continuation_{name}" in self._file
+        }
         self._positions = {k: v[:] for k, v in self._file.get(POSITIONS, {}).items()}
         for name, column in self._columns.items():
             if len(column) != self.num_requests:
@@ -97,7 +104,8 @@ class PromptShard:
             elif name == "span":
                 known["span"] = (int(value[0]), int(value[1]))
             else:
-                known[name] = int(value) if name == "book_tokens" else _text(value)
+                is_number = name in ("book_tokens", "dimensions")
+                known[name] = int(value) if is_number else _text(value)
         return Origin(**known)
 
     def positions(self, request: int) -> list[Position]:
@@ -122,6 +130,14 @@ class PromptShard:
     def tokens(self, request: int, turn: int) -> np.ndarray:
         row = self._row(request, turn)
         return self._file["tokens"][int(self._turn_offsets[row]) : int(self._turn_offsets[row + 1])]
+
+    def continuation_lengths(self, request: int, turn: int) -> list[int]:
+        """Tokens of each continuation that is scored; empty: the prompt itself is."""
+        if len(self._continuations) < 2:
+            return []
+        row = self._row(request, turn)
+        begin, end = self._continuations["offsets"][row : row + 2]
+        return [int(length) for length in self._continuations["lengths"][begin:end]]
 
     def stop(self, request: int, turn: int) -> Optional[list[str]]:
         """The turn's own stop strings; None: the job's."""

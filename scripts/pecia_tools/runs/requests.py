@@ -23,7 +23,17 @@ class Request:
     @property
     def generating(self) -> list[Turn]:
         """The shared document of a fork generates nothing and is of interest only when it failed."""
-        return [turn for turn in self.turns if turn.slots > 0 or turn.state == "failed"]
+        return [
+            turn
+            for turn in self.turns
+            if turn.gives_text and (turn.slots > 0 or turn.state == "failed")
+        ]
+
+    @property
+    def producing(self) -> list[Turn]:
+        """These, and turns that give vectors or scores."""
+        generating = {turn.turn for turn in self.generating}
+        return [turn for turn in self.turns if turn.turn in generating or not turn.gives_text]
 
     @property
     def is_done(self) -> bool:
@@ -60,7 +70,9 @@ class Request:
 
     @property
     def _is_fork(self) -> bool:
-        return self.shard.is_fork if self.shard is not None else self.turns[0].slots == 0
+        if self.shard is not None:
+            return self.shard.is_fork
+        return self.turns[0].slots == 0 and self.turns[0].gives_text
 
 
 def read_requests(results: Results, shards: Sequence[PromptShard]) -> list[Request]:

@@ -54,6 +54,13 @@ class Turn:
     settings: dict[
         str, Any
     ]  # of the job that concern it alone, by key: "limits.over_length", "generation.stop"
+    vectors: range = range(0)  # rows of /vectors
+    scores: range = range(0)  # of /scores
+    score_tokens: range = range(0)  # of /score_token_logprob
+
+    @property
+    def gives_text(self) -> bool:
+        return not self.vectors and not self.scores
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,7 @@ class Results:
             if name not in self._file:
                 raise UserError(f"{self.path}: dataset /{name} is missing; the file is damaged")
         self._tokens = self._file["tokens"]
+        self._product_offsets: dict[str, np.ndarray] = {}
 
     def close(self) -> None:
         self._file.close()
@@ -169,6 +177,11 @@ class Results:
         columns = self.columns(name for name in PER_TURN if name != "state")
         columns.update(self.columns(name for name in OF_LATER_VERSIONS if name in self._file))
         settings = self.settings()
+        self._product_offsets = {
+            name: self._file[f"{name}_offsets"][:]
+            for name in ("vector", "score", "score_token")
+            if f"{name}_offsets" in self._file
+        }
         return [self._turn(row, states, offsets, columns, settings) for row in range(len(states))]
 
     def _turn(
@@ -212,7 +225,14 @@ class Results:
             finish_reason=FINISH_REASONS[columns["finish_reason"][row]] if state == 2 else None,
             error=_text(columns["error"][row]) if state == 3 else "",
             settings=settings[index],
+            vectors=self._rows_of("vector", row),
+            scores=self._rows_of("score", row),
+            score_tokens=self._rows_of("score_token", row),
         )
+
+    def _rows_of(self, name: str, row: int) -> range:
+        offsets = self._product_offsets.get(name)
+        return range(0) if offsets is None else range(int(offsets[row]), int(offsets[row + 1]))
 
     def tokens(self, turn: Turn) -> np.ndarray:
         """int32 [output_tokens]."""
@@ -225,6 +245,22 @@ class Results:
                 f"{vocab} (request '{turn.request_id}', turn {turn.turn}); the file is damaged"
             )
         return tokens
+
+    def vectors(self, turn: Turn) -> np.ndarray:
+        """[vectors, width], in the file's type, of a turn that is done."""
+        return self._file["vectors"][turn.vectors.start : turn.vectors.stop]
+
+    def scores(self, turn: Turn) -> np.ndarray:
+        """float64 [scores] of a turn that is done."""
+        return self._file["scores"][turn.scores.start : turn.scores.stop]
+
+    def score_logprobs(self, turn: Turn) -> np.ndarray:
+        """float32 [tokens that the scores weigh], NaN where nothing comes before a token."""
+        return self._file["score_token_logprob"][turn.score_tokens.start : turn.score_tokens.stop]
+
+    @property
+    def vectors_have_length_one(self) -> bool:
+        return bool(self.identity().get("vector", {}).get("normalize", True))
 
     def logprobs(self, turn: Turn) -> Optional[Logprobs]:
         """None where the run did not ask for any."""

@@ -17,6 +17,7 @@ from ..runs.citations import citation_of
 from ..runs.prompt_shard import Skipped
 from ..runs.requests import Request
 from ..runs.results import Logprobs, Results, Turn
+from .products import embedding_data, score_data
 
 COMPLETIONS = "/v1/completions"
 
@@ -48,7 +49,7 @@ def lines_of(requests: Sequence[Request]) -> list[Line]:
     """In input order. With several turns, custom_id is the request's id, '@' and the turn."""
     lines: dict[tuple[str, int, int], Line] = {}
     for number, request in enumerate(requests):
-        origin, turns = request.origin, request.generating
+        origin, turns = request.origin, request.producing
         is_one_of_several = origin.num_choices > 1 and origin.custom_id != ""
         name = origin.custom_id or request.request_id
         for turn in turns:
@@ -113,7 +114,24 @@ class BatchWriter:
         )
         return error if line.num_choices == 1 else f"choice {index} of {line.num_choices}: {error}"
 
+    def _product(self, line: Line, key: str) -> dict[str, Any]:
+        """Vectors or scores, which have one choice."""
+        request, turn = line.choices[0].request, line.choices[0].turn
+        usage = _usage(line)
+        usage.pop("completion_tokens")
+        body = {"object": "list", "model": self._model, "usage": usage}
+        if turn.vectors:
+            return {**body, "data": embedding_data(self._results, request, turn)}
+        return {
+            "id": f"score-{key}",
+            "created": self._created,
+            **body,
+            "data": score_data(self._results, request, turn),
+        }
+
     def _body(self, line: Line, key: str) -> dict[str, Any]:
+        if not line.choices[0].turn.gives_text:
+            return self._product(line, key)
         is_text = line.choices[0].request.origin.endpoint == COMPLETIONS
         return {
             "id": f"{'cmpl' if is_text else 'chatcmpl'}-{key}",

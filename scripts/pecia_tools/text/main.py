@@ -24,6 +24,7 @@ from .notes import PROGRAM, say_coverage, say_outcome, say_turns
 from .one_file import OneFile
 from .options import make_parser
 from .own_files import Outcome, OwnFiles
+from .products import write_scores, write_vectors
 
 RECORD = ".pecia-text.json"
 EXIT_INCOMPLETE = 3
@@ -123,8 +124,49 @@ def write_one_file(results: Results, one: OneFile, options: argparse.Namespace) 
     return f"{one.said()} → {options.output}"
 
 
+def write_products(
+    results: Results,
+    requests: Sequence[Request],
+    states: set[str],
+    options: argparse.Namespace,
+) -> str:
+    if options.scores and options.output is None:
+        count = write_scores(results, requests, states, sys.stdout)
+        sys.stdout.flush()
+        return f"{count} scores written"
+    name = options.output.name
+    files = OwnFiles(options.output.parent, f".{name}{RECORD}", source_of(results), options.force)
+    names = [name] if options.scores or name.endswith(".parquet") else [name, f"{name}.csv"]
+    for one in names:
+        if files.is_foreign(one) and not options.force:
+            raise UserError(
+                f"{options.output.parent / one}: exists, and is not as {PROGRAM} left it. Choose another name, "
+                "or overwrite it with --force"
+            )
+    with files:
+        if options.scores:
+            with files.open(name) as file:
+                count = write_scores(results, requests, states, file)
+        elif len(names) == 1:
+            with files.path(name) as path:
+                count = write_vectors(results, requests, states, path, None)
+        else:
+            with files.path(name) as path, files.open(names[1]) as index:
+                count = write_vectors(results, requests, states, path, index)
+        files.commit()
+    return f"{count} {'scores' if options.scores else 'vectors'} written → {options.output}"
+
+
 def check_options(options: argparse.Namespace) -> None:
-    is_one_file = options.jsonl or options.csv or options.parquet
+    is_one_file = (
+        options.jsonl or options.csv or options.parquet or options.vectors or options.scores
+    )
+    if options.vectors and options.output is None:
+        raise UserError("--vectors needs --output FILE, which ends in .npy or .parquet")
+    if options.vectors and options.output.suffix not in (".npy", ".parquet"):
+        raise UserError(f"--output {options.output}: --vectors writes .npy or .parquet")
+    if options.vectors and options.output.suffix == ".parquet":
+        require_package("pyarrow", "--vectors with .parquet needs")
     if not is_one_file and options.output is None:
         raise UserError(
             "--output DIR says where the text files go (or --jsonl or --csv writes to stdout)"
@@ -150,7 +192,9 @@ def main(arguments: list[str]) -> int:
     requests = read_requests(results, shards)
     skipped = [skipped for shard in shards for skipped in shard.skipped()]
     kept = 0
-    if options.jsonl or options.csv or options.parquet:
+    if options.vectors or options.scores:
+        said = write_products(results, requests, states, options)
+    elif options.jsonl or options.csv or options.parquet:
         said = write_one_file(results, OneFile(results, model, requests, states, skipped), options)
     else:
         outcome = write_texts(results, model, requests, options, states)

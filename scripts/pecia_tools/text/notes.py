@@ -64,7 +64,7 @@ def say_coverage(books: Sequence[Book]) -> None:
 
 def say_turns(requests: Sequence[Request]) -> tuple[str, bool]:
     """What the run's turns have come to, and whether all are done."""
-    counts = Counter(turn.state for request in requests for turn in request.generating)
+    counts = Counter(turn.state for request in requests for turn in request.producing)
     order = ("done", "failed", "partial", "open")
     said = ", ".join(f"{counts[state]} {state}" for state in order if counts[state])
     parts = [f"turns: {said or 'none'}"]

@@ -21,6 +21,7 @@ examples:
   pecia-text runs/books --jsonl > answers.jsonl     OpenAI batch output
   pecia-text runs/books --csv > answers.csv         a row for each answer, with its chapters and pages
   pecia-text runs/books --parquet --output answers.parquet
+  pecia-text runs/texts --vectors --output vectors.npy
   pecia-text runs/books --output failed/ --only failed
 
 A part of a book stands in parts/, all parts together in BOOK.txt. Files that someone else wrote or changed are
@@ -79,6 +80,17 @@ Exit codes: 0 all turns are done and written; 3 some failed or are not finished,
         "--csv",
         action="store_true",
         help="a table of answers, to stdout unless --output names a file",
+    )
+    form.add_argument(
+        "--vectors",
+        action="store_true",
+        help="vectors of turns that are done, to the file that --output names: .parquet, or .npy with NAME.npy.csv, "
+        "which says what its rows are",
+    )
+    form.add_argument(
+        "--scores",
+        action="store_true",
+        help="a table of scores as CSV, to stdout unless --output names a file",
     )
     form.add_argument(
         "--parquet",

@@ -4,12 +4,20 @@ import unittest
 from typing import Any
 
 from pecia_tools.command import UserError
-from pecia_tools.pack.inputs import Completion, Conversation, Document, Sampling
+from pecia_tools.pack.inputs import (
+    RERANK,
+    SCORE,
+    VECTOR,
+    Completion,
+    Conversation,
+    Document,
+    Sampling,
+)
 from pecia_tools.pack.jsonl import parse
 from pecia_tools.pack.request_keys import JobSettings
 from support import ScriptTest
 
-JOB = JobSettings(("tiny",), logprobs=2, vocab_size=400)
+JOB = JobSettings(("tiny",), logprobs=2, vocab_size=400, hidden_size=64)
 
 
 def batch(**body: Any) -> dict[str, Any]:
@@ -26,8 +34,33 @@ def completion(prompt: Any, **body: Any) -> dict[str, Any]:
     return {"custom_id": "r1", "url": "/v1/completions", "body": {"prompt": prompt, **body}}
 
 
+def embedding(value: Any, **body: Any) -> dict[str, Any]:
+    return {"custom_id": "e1", "url": "/v1/embeddings", "body": {"input": value, **body}}
+
+
 def read(line: Any) -> Any:
     return parse("in.jsonl:7", line if isinstance(line, str) else json.dumps(line), JOB)
+
+
+class Products(unittest.TestCase):
+    def test_embeddings_are_completions_that_give_a_vector(self) -> None:
+        for value, prompt in (("text", "text"), (["text"], "text"), ([5, 6], (5, 6))):
+            source = read(embedding(value, dimensions=8, encoding_format="base64", user="u"))
+            self.assertIsInstance(source, Completion)
+            self.assertEqual((source.prompt, source.endpoint), (prompt, "/v1/embeddings"))
+            self.assertEqual((source.dimensions, source.encoding_format), (8, "base64"))
+            self.assertEqual(source.sampling, Sampling(produce=VECTOR))
+        self.assertEqual(read({"body": {"input": "x"}}).encoding_format, "float")
+
+    def test_plain_lines_say_what_they_give(self) -> None:
+        line = {"id": "a", "prompt": "x", "continuations": [" yes", " no"]}
+        expected = Sampling(produce=SCORE, continuations=(" yes", " no"))
+        self.assertEqual(read(line).sampling, expected)
+        self.assertEqual(read({**line, "produce": "rerank"}).sampling.produce, RERANK)
+        turns = [{"prompt": "x", "produce": "vector", "spans": [[0, 2], [1, 3]]}, "y"]
+        (_, first), (_, second) = read({"id": "a", "turns": turns}).turns
+        self.assertEqual(first, Sampling(produce=VECTOR, spans=((0, 2), (1, 3))))
+        self.assertEqual(second, Sampling())
 
 
 class PlainForm(unittest.TestCase):
@@ -315,12 +348,23 @@ class Refusals(ScriptTest):
                 batch(messages=[{"role": "user", "content": [{"type": "image_url"}]}]),
                 "'body.messages[0].content[0]'",
             ),
-            ({**batch(), "url": "/v1/embeddings"}, "'url' is \"/v1/embeddings\""),
+            ({**batch(), "url": "/v1/images"}, "'url' is \"/v1/images\""),
+            ({**batch(), "url": "/v1/embeddings"}, "'body.messages'"),
+            (embedding("a", dimensions=65), "'body.dimensions' is 65"),
+            (embedding("a", encoding_format="hex"), "'body.encoding_format'"),
+            (embedding("a", max_tokens=3), "'body.max_tokens'"),
+            (embedding(""), "'body.input' is empty"),
+            (embedding(["a", "b"]), "holds 2 prompts"),
+            (embedding([400]), "'body.input[0]'"),
+            ({"id": "a", "prompt": "x", "produce": "sum"}, "'produce'"),
+            ({"id": "a", "prompt": "x", "produce": "text", "continuations": ["y"]}, "needs"),
+            ({"id": "a", "prompt": "x", "continuations": []}, "'continuations'"),
+            ({"id": "a", "prompt": "x", "spans": [[3, 3]]}, "'spans[0]'"),
             ({**batch(), "method": "GET"}, "'method'"),
             ({**batch(), "extra": 1}, "'extra'"),
             ({"custom_id": "a", "url": "/v1/chat/completions"}, "'body'"),
-            ({"custom_id": "a", "body": {}}, "'messages' or 'prompt'"),
-            ({"custom_id": "a", "body": {"messages": [user], "prompt": "x"}}, "and not both"),
+            ({"custom_id": "a", "body": {}}, "'messages', 'prompt' and 'input'"),
+            ({"custom_id": "a", "body": {"messages": [user], "prompt": "x"}}, "and only one, where"),
             ('{"id": "a", "id": "b", "prompt": "x"}', "'id' stands twice"),
             ('{"id": "a", "prompt": "x", "seed": 1e999}', "'seed' is Infinity"),
             ('{"id": "a", "prompt": "x", "seed": -Infinity}', "'seed' is -Infinity"),
