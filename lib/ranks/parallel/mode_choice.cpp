@@ -86,8 +86,10 @@ bool gather_pays(const ModelShape& model, int tp, int64_t new_tokens) {
   const double head_dim = static_cast<double>(model.head_dim);
   const double heads = static_cast<double>(model.num_heads);
   const double kv_heads = static_cast<double>(model.num_kv_heads);
-  const double weights =
-      hidden * (2 * (heads + kv_heads) * head_dim + static_cast<double>(model.ffn_matrices) * ffn);
+  const double of_attention = model.attention_weights > 0
+                                  ? static_cast<double>(model.attention_weights)
+                                  : hidden * 2 * (heads + kv_heads) * head_dim;
+  const double weights = of_attention + hidden * static_cast<double>(model.ffn_matrices) * ffn;
   const double held_kv_heads = std::max(kv_heads, ranks);
   const double moved_heads = 2 * (heads + held_kv_heads) * head_dim * tokens / ranks;
   const double moved_rows = (model.ffn == 0 ? 2 : 4) * tokens * hidden;
