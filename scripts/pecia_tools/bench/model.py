@@ -51,7 +51,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     others = ("folder", "seed", "gpt_oss")
     shape = {name: value for name, value in vars(options).items() if name not in others}
     for name, value in shape.items():
-        if value < (name not in ("experts", "kv_rank", "q_rank")):
+        if value < 1 and (value < 0 or name not in ("experts", "kv_rank", "q_rank")):
             raise UserError(f"--{name.replace('_', '-')} is {value}; it must be at least 1")
     if options.heads % options.kv_heads != 0:
         raise UserError(f"--kv-heads {options.kv_heads} does not divide --heads {options.heads}")
