@@ -108,6 +108,17 @@ nlohmann::ordered_json json_of_experts(const ModelConfig& config) {
           {"weights", weights_word(*config.experts)}};
 }
 
+/// Null where heads have keys and values.
+nlohmann::ordered_json json_of_latents(const ModelConfig& config) {
+  if (!config.latent) return nullptr;
+  const model::LatentConfig& latent = *config.latent;
+  return {{"q_rank", latent.q_rank},
+          {"kv_rank", latent.kv_rank},
+          {"nope_dim", latent.nope_dim},
+          {"rope_dim", latent.rope_dim},
+          {"value_dim", latent.value_dim}};
+}
+
 /// What is stored as codes, and what becomes of it on CPUs with one rank. Null where nothing is.
 nlohmann::ordered_json json_of_codes(const ModelConfig& config) {
   if (!config.quantization) return nullptr;
@@ -160,6 +171,7 @@ nlohmann::ordered_json summarize_model(const std::filesystem::path& folder) {
           {"num_heads", config.num_heads},
           {"num_kv_heads", config.num_kv_heads},
           {"head_dim", config.head_dim},
+          {"latents", json_of_latents(config)},
           {"norms", norm_words(config)},
           {"layers", config.layers},
           {"kinds_of_layers", kinds_of_layers(config)},
@@ -185,6 +197,14 @@ std::string model_text(const nlohmann::ordered_json& summary) {
       fmt::format("  {} layers: hidden {}, {} heads over {} KV heads of {}, FFN {} ({})\n  {}\n",
                   number("layers"), number("hidden"), number("num_heads"), number("num_kv_heads"),
                   number("head_dim"), number("ffn"), word("activation"), word("norms"));
+  if (const auto& latents = summary["latents"]; !latents.is_null()) {
+    const auto size = [&](const char* key) { return latents[key].get<int64_t>(); };
+    text += fmt::format(
+        "  latent attention: {} + {} numbers of a token for all heads, whose queries have {} + {} "
+        "and values {}{}\n",
+        size("kv_rank"), size("rope_dim"), size("nope_dim"), size("rope_dim"), size("value_dim"),
+        size("q_rank") > 0 ? fmt::format("; queries made of {}", size("q_rank")) : "");
+  }
   if (const auto& codes = summary["codes"]; !codes.is_null()) {
     const auto resident = codes["resident"].get<std::string>();
     const int64_t group = codes["group"].get<int64_t>();

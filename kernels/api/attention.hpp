@@ -11,10 +11,13 @@ namespace pecia::kernels {
 
 /// Where the keys and values of a call lie: a layer of a cache, or a message.
 struct StoredKeys {
+  /// Equal where a value is the beginning of its key (latent attention).
   const void *k = nullptr, *v = nullptr;
   /// The scales of fp8 keys and values, one for every head_dim elements. They are null for other
   /// types.
   const float *k_scales = nullptr, *v_scales = nullptr;
+
+  constexpr bool values_in_keys() const { return k == v; }
 };
 
 /// Some keys of one sequence, with their values. They lie next to each other in memory and stand at
@@ -22,7 +25,7 @@ struct StoredKeys {
 /// dealt to several ranks.
 struct KeyRun {
   /// Key s of KV head g begins at element offset + g · head_stride + s · head_dim of k. Its value
-  /// begins there in v. In fp8 offset and head_stride are multiples of head_dim, and the index of
+  /// begins there in v, and may be shorter (AttentionArgs::out). In fp8 offset and head_stride are multiples of head_dim, and the index of
   /// the scale is the element divided by head_dim.
   int64_t offset;
   int64_t head_stride;  ///< elements from one KV head to the next
@@ -47,7 +50,7 @@ enum class AttentionFrom { nothing, result };
 ///
 ///     scores[t,h,s] = q[t,h] · k[s,g] · scale        g = h / (num_heads / num_kv_heads)
 ///     lse[t,h]      = log Σ_s exp(scores)            natural log, fp32
-///     out[t,h]      = Σ_s exp(scores − lse) v[s,g]   accumulated in fp32
+///     out[t,h]      = Σ_s exp(scores − lse) v[s,g]   accumulated in fp32, of the first value_dim
 /// A row that sees no key has lse −inf and out 0.
 ///
 /// k and v are the stored numbers. In fp8 these are codes times their scales.
@@ -66,7 +69,9 @@ struct AttentionArgs {
   int64_t num_kv_heads;  ///< divides num_heads
   float scale;           ///< usually 1/sqrt(head_dim)
   int64_t window = 0;    ///< 0: none
-  /// [rows, num_heads, head_dim], dense, written; fp32, or on backends with gains_by_fewer_ops()
+  /// [rows, num_heads, value_dim], dense, written, with value_dim ≤ head_dim: a value is the first
+  /// value_dim of the head_dim numbers that are stored for it. Backends may refuse value_dim <
+  /// head_dim (refuse_short_values). fp32, or on backends with gains_by_fewer_ops()
   /// bf16 or fp16, rounded once to the bits of a result in fp32 that is rounded afterwards.
   TensorView out;
   TensorView lse;  ///< [rows, num_heads] fp32, dense, written

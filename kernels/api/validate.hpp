@@ -57,6 +57,11 @@ void refuse_rounded(const AttentionArgs& args, std::string_view backend);
 /// Throws Unsupported for products of a narrow type, on behalf of a backend without
 /// rounds_products().
 void refuse_rounded_products(const TensorView& products, std::string_view backend);
+/// Throws Unsupported for values that are shorter than keys, on behalf of a backend that takes none.
+void refuse_short_values(const AttentionArgs& args, std::string_view backend);
+/// Throws Unsupported for rotations within heads and for scales, on behalf of a backend that rotates
+/// the beginnings of heads alone.
+void refuse_inner_rotation(const RopeArgs& args, std::string_view backend);
 /// Throws Unsupported for results that are continued, on behalf of a backend without
 /// continues_attention().
 void refuse_continued(const AttentionArgs& args, std::string_view backend);

@@ -41,8 +41,17 @@ void validate(const RopeArgs& args) {
   check_fp32("sin", args.sin);
   check_shape("cos", args.cos, {args.x.rows(), args.cos.size(1)});
   check_shape("sin", args.sin, {args.x.rows(), args.cos.size(1)});
-  PECIA_CHECK(2 * args.cos.size(1) <= args.x.size(2), "rotary_dim {} of heads of {}",
-              2 * args.cos.size(1), args.x.size(2));
+  PECIA_CHECK(args.first >= 0 && args.first + 2 * args.cos.size(1) <= args.x.size(2),
+              "rotary_dim {} from element {} of heads of {}", 2 * args.cos.size(1), args.first,
+              args.x.size(2));
+  if (!args.scale) return;
+  check_fp32("scale", args.scale);
+  check_shape("scale", args.scale, {args.x.rows()});
+}
+
+void refuse_inner_rotation(const RopeArgs& args, std::string_view backend) {
+  if (args.first != 0 || args.scale)
+    fail<Unsupported>("the backend {} rotates the beginnings of heads, without a scale", backend);
 }
 
 void validate(const RopeTablesArgs& args) {
@@ -152,7 +161,10 @@ void validate(const AttentionArgs& args) {
   check_float("q", args.q.dtype());
   check_float("out", args.out.dtype());
   check_fp32("lse", args.lse);
-  check_shape("out", args.out, {rows, num_heads, args.q.size(2)});
+  check_rank("out", args.out, 3);
+  check_shape("out", args.out, {rows, num_heads, args.out.size(2)});
+  PECIA_CHECK(args.out.size(2) <= args.q.size(2), "values of {} in keys of {} elements",
+              args.out.size(2), args.q.size(2));
   check_shape("lse", args.lse, {rows, num_heads});
   check_dense("q", args.q);
   check_dense("out", args.out);
@@ -181,6 +193,12 @@ void refuse_rounded(const AttentionArgs& args, std::string_view backend) {
   if (args.out.dtype() != DType::fp32)
     fail<Unsupported>("the backend {} writes results of attention in fp32, not in {}", backend,
                       name_of(args.out.dtype()));
+}
+
+void refuse_short_values(const AttentionArgs& args, std::string_view backend) {
+  if (args.out.size(2) != args.q.size(2))
+    fail<Unsupported>("the backend {} takes no values of {} elements with keys of {}", backend,
+                      args.out.size(2), args.q.size(2));
 }
 
 void refuse_continued(const AttentionArgs& args, std::string_view backend) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/cpu/attention/softmax.hpp"
 #include "kernels/cpu/cpu.hpp"
 #include "kernels/cpu/products/bf16_native.hpp"
 #include "kernels/cpu/shared/parallel.hpp"
@@ -67,11 +68,13 @@ void RopeRows(const RopeArgs& args, int64_t begin, int64_t end) {
     auto* const turned = rounds ? wide.data() : static_cast<float*>(args.out.row(t));
     if (turned != x) std::copy_n(x, heads * head_dim, turned);
     for (int64_t h = 0; h < heads; ++h) {
+      float* const rotated = turned + h * head_dim + args.first;
       if (args.pairs == RopePairs::halves)
-        rope_halves(turned + h * head_dim, cos, sin, half);
+        rope_halves(rotated, cos, sin, half);
       else
-        rope_interleaved(turned + h * head_dim, cos, sin, half);
+        rope_interleaved(rotated, cos, sin, half);
     }
+    if (args.scale) scale_row(turned, args.scale.as<float>()[t], heads * head_dim, turned);
     if (rounds)
       store_bf16_native(turned, heads * head_dim, static_cast<uint16_t*>(args.out.row(t)));
   }

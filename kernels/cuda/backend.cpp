@@ -64,6 +64,7 @@ class CudaBackend : public Backend {
     run(cuda::rms_norm, args, stream);
   }
   void rope(const RopeArgs& args, device::Stream& stream) override {
+    refuse_inner_rotation(args, name());
     run(cuda::rope, args, stream);
   }
   void rope_tables(const RopeTablesArgs& args, device::Stream& stream) override {
@@ -78,6 +79,7 @@ class CudaBackend : public Backend {
   void attention(const AttentionArgs& args, device::Stream& stream) override {
     refuse_merged(args, name());
     refuse_continued(args, name());
+    refuse_short_values(args, name());
     refuse_other_queries(args, query_type(args.kv_dtype, args.q.size(2)), name());
     run(cuda::attention, args, stream);
   }

@@ -181,11 +181,12 @@ class PhantomBackend : public Backend {
       keys += num_keys(runs_of(args, item));
     }
     const int64_t results = bytes_of(args.out) + bytes_of(args.lse);
+    const int64_t of_keys = kv_bytes(keys, args.num_kv_heads, head_dim, args.kv_dtype);
     const int64_t earlier = args.from == AttentionFrom::result ? results : 0;
     tell({"attention", args.kv_dtype, args.q.rows(),
-          4 * pairs * static_cast<double>(heads * head_dim),
-          bytes_of(args.q) + kv_bytes(keys, args.num_kv_heads, head_dim, args.kv_dtype) + earlier,
-          results, args.kv_dtype, pairs / static_cast<double>(std::max<int64_t>(1, args.q.rows())),
+          2 * pairs * static_cast<double>(heads * (head_dim + args.out.size(2))),
+          bytes_of(args.q) + of_keys / (args.keys.values_in_keys() ? 2 : 1) + earlier, results,
+          args.kv_dtype, pairs / static_cast<double>(std::max<int64_t>(1, args.q.rows())),
           heads * head_dim, pairs > 0 ? item_rows / pairs : 0},
          stream);
   }

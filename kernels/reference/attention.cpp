@@ -9,7 +9,7 @@ namespace {
 
 /// The keys and values of an item and a KV head, widened, and what they are multiplied by.
 struct ItemKeys {
-  std::vector<float> k, v;                 ///< [keys, head_dim]
+  std::vector<float> k, v;                 ///< [keys, head_dim], [keys, value_dim]
   std::vector<double> k_scales, v_scales;  ///< [keys]
   std::vector<int64_t> positions;          ///< [keys]
 };
@@ -20,10 +20,10 @@ ItemKeys keys_of(const AttentionArgs& args, const AttentionItem& item, int64_t k
   for (const KeyRun& run : args.runs.subspan(item.first_run, item.num_runs))
     for (int64_t s = 0; s < run.num_keys; ++s) {
       const int64_t begin = run.offset + kv_head * run.head_stride + s * head_dim;
-      for (int64_t i = begin; i < begin + head_dim; ++i) {
+      for (int64_t i = begin; i < begin + head_dim; ++i)
         keys.k.push_back(load_as_float(args.keys.k, args.kv_dtype, i));
+      for (int64_t i = begin; i < begin + args.out.size(2); ++i)
         keys.v.push_back(load_as_float(args.keys.v, args.kv_dtype, i));
-      }
       const auto scale = [&](const float* scales) {
         return scales ? double{scales[begin / head_dim]} : 1.0;
       };
@@ -47,7 +47,8 @@ bool sees(int64_t query, int64_t key, int64_t window) {
 void attend(const AttentionArgs& args, const ItemKeys& keys, int64_t row, int64_t head) {
   const int64_t head_dim = args.q.size(2);
   const float* q = row_of(args.q, row) + head * head_dim;
-  float* out = row_of(args.out, row) + head * head_dim;
+  const int64_t value_dim = args.out.size(2);
+  float* out = row_of(args.out, row) + head * value_dim;
 
   std::vector<SeenKey> seen;
   double max = empty_lse;
@@ -61,15 +62,15 @@ void attend(const AttentionArgs& args, const ItemKeys& keys, int64_t row, int64_
   }
 
   double sum = 0;
-  std::vector<double> values(head_dim);
+  std::vector<double> values(value_dim);
   for (const SeenKey& of : seen) {
-    const float* const v = keys.v.data() + of.key * head_dim;
+    const float* const v = keys.v.data() + of.key * value_dim;
     const double weight = std::exp(of.score - max);
     sum += weight;
     const double share = weight * keys.v_scales[of.key];
-    for (int64_t i = 0; i < head_dim; ++i) values[i] += share * v[i];
+    for (int64_t i = 0; i < value_dim; ++i) values[i] += share * v[i];
   }
-  for (int64_t i = 0; i < head_dim; ++i)
+  for (int64_t i = 0; i < value_dim; ++i)
     out[i] = seen.empty() ? 0.0f : static_cast<float>(values[i] / sum);
   row_of(args.lse, row)[head] = seen.empty() ? empty_lse : static_cast<float>(max + std::log(sum));
 }

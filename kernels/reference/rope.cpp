@@ -14,11 +14,14 @@ void rope(const RopeArgs& args) {
       const float* const x = row_of(args.x, t) + h * head_dim;
       std::vector<float> turned(x, x + head_dim);
       for (int64_t i = 0; i < half; ++i) {
-        const double a = x[i * step], b = x[i * step + partner];
+        const int64_t at = args.first + i * step;
+        const double a = x[at], b = x[at + partner];
         const double cos = row_of(args.cos, t)[i], sin = row_of(args.sin, t)[i];
-        turned[i * step] = static_cast<float>(a * cos - b * sin);
-        turned[i * step + partner] = static_cast<float>(b * cos + a * sin);
+        turned[at] = static_cast<float>(a * cos - b * sin);
+        turned[at + partner] = static_cast<float>(b * cos + a * sin);
       }
+      if (args.scale)
+        for (float& element : turned) element *= args.scale.as<float>()[t];
       for (int64_t i = 0; i < head_dim; ++i)
         store_from_float(args.out.row(t), args.out.dtype(), h * head_dim + i, turned[i]);
     }

@@ -41,15 +41,13 @@ cluster_files::Cluster cluster_of_rates(const PredictionInputs& from,
   const Setup& setup = from.setup;
   const model::ModelConfig& config = setup.config;
   const resources::Resources& resources = setup.resources;
-  const int64_t kv_heads = parallel::kv_heads_of_rank(resources.degrees(), config.num_kv_heads);
   comm::Communicator& replica = *setup.ranks.replica;
   // In a group of its own, so that the report counts the run's traffic alone.
   const auto own = replica.split(0, replica.rank());
   const auto tensors = resources::tensor_group(setup.job, *own, setup.place);
-  const parallel::RingRates rates =
-      measure::measure_rates(setup.world(), tensors ? *tensors : *own, compute,
-                             {kv_heads * (config.num_heads / config.num_kv_heads), kv_heads,
-                              config.head_dim, resources.kv_dtype});
+  const parallel::RingRates rates = measure::measure_rates(
+      setup.world(), tensors ? *tensors : *own, compute,
+      measure::attention_shape(config, resources.degrees(), resources.kv_dtype));
   const double ranks = setup.world().size();
   const double products = from.product_flops / ranks;
   const double peak = std::max({from.peak->start.best / ranks, products, rates.flops});

@@ -32,7 +32,8 @@ double attention_flops(const Scenario& scenario, const Resources& resources) {
   op.operands = scenario.traits.operands_of(held);
   op.depth = static_cast<double>(op.rows);
   op.width = config.num_heads * config.head_dim;
-  op.flops = 4.0 * op.depth * static_cast<double>(op.rows * op.width);
+  op.flops = op.depth * static_cast<double>(op.rows) * config.attention_flops_per_pair() /
+             static_cast<double>(config.layers);
   return op.flops / cluster_files::op_seconds(op, scenario.cluster);
 }
 

@@ -131,6 +131,60 @@ TEST(Traffic, AWindowsQueriesGoToTheRanksWithKeysThatTheySee) {
   }
 }
 
+/// A row of `width` numbers of a token goes round for all heads, and is the values, too. Results are
+/// those of softmax over all keys.
+TEST(Traffic, LatentsTravelOnceForAllHeads) {
+  constexpr int64_t width = 24, value_width = 16, num_heads = 8, tokens = 53;
+  const auto comm = world();
+  const int size = comm->size(), rank = comm->rank();
+  for (const DType dtype : {DType::fp32, DType::fp8})
+    for (const AttentionExchange ring :
+         {AttentionExchange::pass_kv, AttentionExchange::pass_q, AttentionExchange::broadcast_q}) {
+      test::CpuCompute compute(1, kernels::make_reference_backend());
+      KvCache cache({1, 1, width, dtype, value_width}, 200, *compute.device);
+      const ReplicaGroups groups = ring_groups(*comm);
+      Attention attention(groups, {num_heads, 1}, {0}, compute, cache);
+      attention.ledger().add(1, std::vector<int64_t>(size, 100));
+      const parallel::Team team = parallel::team_of_all(size, ring);
+      attention.begin_pass({{team, {{1, 0, tokens}}}}, 1);
+      const std::vector<int64_t> positions = attention.positions();
+      const auto rows = std::ssize(positions);
+      std::vector<float> q, k, out(rows * num_heads * value_width, NAN);
+      for (const int64_t position : positions) {
+        const auto add = [](std::vector<float>& to, const std::vector<float>& from) {
+          to.insert(to.end(), from.begin(), from.end());
+        };
+        add(q, vector_of(1, 1, position, num_heads * width));
+        add(k, vector_of(2, 1, position, width));
+      }
+      const int64_t before = comm->traffic().bytes;
+      attention.start_keys(TensorView(k.data(), DType::fp32, {rows, 1, width}), {});
+      attention.run(0, TensorView(q.data(), DType::fp32, {rows, num_heads, width}),
+                    TensorView(out.data(), DType::fp32, {rows, num_heads, value_width}));
+      if (ring == AttentionExchange::pass_kv) {
+        const int64_t row_bytes = dtype == DType::fp8 ? width + 4 : width * 4;
+        EXPECT_EQ(comm->traffic().bytes - before, row_bytes * passed_on(tokens, size, rank));
+      }
+      for (int64_t row = 0; row < rows; ++row)
+        for (int64_t h = 0; h < num_heads; ++h) {
+          std::vector<double> sum(value_width);
+          double all = 0;
+          for (int64_t at = 0; at <= positions[row]; ++at) {
+            const auto key = stored_vectors(vector_of(2, 1, at, width), dtype, width);
+            double score = 0;
+            for (int64_t i = 0; i < width; ++i)
+              score += double{q[(row * num_heads + h) * width + i]} * key[i];
+            const double weight = std::exp(score / std::sqrt(double{width}));
+            all += weight;
+            for (int64_t i = 0; i < value_width; ++i) sum[i] += weight * key[i];
+          }
+          for (int64_t i = 0; i < value_width; ++i)
+            ASSERT_NEAR(out[(row * num_heads + h) * value_width + i], sum[i] / all, 2e-5)
+                << "row at " << positions[row] << ", head " << h;
+        }
+    }
+}
+
 TEST(Traffic, PassQSendsTheFormulasBytes) {
   const auto comm = world();
   const int size = comm->size();

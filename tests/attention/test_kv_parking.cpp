@@ -30,7 +30,7 @@ struct Filled {
     for (int64_t layer = 0; layer < layers; ++layer) {
       const bool recent = cache.retention(layer) == Retention::recent;
       const HeldTokens held = recent ? ledger.held_recently(sequence) : ledger.held(sequence);
-      for (const KvCache::Stored& stored : {cache.k(layer), cache.v(layer)})
+      for (const KvCache::Stored& stored : cache.stored(layer))
         for (int64_t head = 0; head < heads; ++head)
           for (const parallel::SlotRange& range : held.slots)
             for (int64_t slot = range.begin; slot < range.end; ++slot) {
@@ -61,8 +61,9 @@ struct Filled {
 /// Of rank 1 of two.
 struct Place {
   explicit Place(DType dtype, int virtual_ranks = 1, RecentLayers recent = {},
-                 ParkingPlaces places = {})
-      : cache({layers, heads, head_dim, dtype}, 1000, compute.device, std::move(recent)),
+                 ParkingPlaces places = {}, int64_t values_in_keys = 0)
+      : cache({layers, heads, head_dim, dtype, values_in_keys}, 1000, compute.device,
+              std::move(recent)),
         ledger(cache, 2, 1, virtual_ranks),
         parking(ledger, cache, compute, std::move(places)) {}
 
@@ -90,7 +91,7 @@ struct Place {
   Filled bytes{cache, ledger};
 };
 
-struct EveryCache : testing::TestWithParam<std::tuple<DType, bool>> {
+struct EveryCache : testing::TestWithParam<std::tuple<DType, bool, int64_t>> {
   test::TempFolder folder;
   /// In memory, or in a file.
   ParkingPlaces places() const {
@@ -100,7 +101,7 @@ struct EveryCache : testing::TestWithParam<std::tuple<DType, bool>> {
 };
 
 TEST_P(EveryCache, GivesBackWhatItTook) {
-  Place place(std::get<0>(GetParam()), 1, {}, places());
+  Place place(std::get<0>(GetParam()), 1, {}, places(), std::get<2>(GetParam()));
   place.begin(1, 60, 100), place.begin(2, 80, 140);
   place.bytes.fill(1, 1), place.bytes.fill(2, 2);
   const auto slots = place.ledger.slots(1);
@@ -125,7 +126,7 @@ TEST_P(EveryCache, GivesBackWhatItTook) {
 }
 
 TEST_P(EveryCache, KeepsThePartsOfVirtualRanksApart) {
-  Place place(std::get<0>(GetParam()), 4, {}, places());
+  Place place(std::get<0>(GetParam()), 4, {}, places(), std::get<2>(GetParam()));
   place.begin(1, 80, 100), place.begin(2, 40, 30);
   place.bytes.fill(1, 1), place.bytes.fill(2, 2);
   place.parking.park(1);
@@ -136,7 +137,8 @@ TEST_P(EveryCache, KeepsThePartsOfVirtualRanksApart) {
 }
 
 TEST_P(EveryCache, TakesWhatWindowsStillReach) {
-  Place place(std::get<0>(GetParam()), 1, {64, 2 * 1024, {true, false, true}}, places());
+  Place place(std::get<0>(GetParam()), 1, {64, 2 * 1024, {true, false, true}}, places(),
+              std::get<2>(GetParam()));
   place.begin(1, 400, 700);
   const int64_t evicted = place.ledger.evicted(Retention::recent, 1, 1);
   EXPECT_GT(evicted, 0);
@@ -152,7 +154,7 @@ TEST_P(EveryCache, TakesWhatWindowsStillReach) {
 
 INSTANTIATE_TEST_SUITE_P(Caches, EveryCache,
                          testing::Combine(testing::Values(DType::fp32, DType::bf16, DType::fp8),
-                                          testing::Bool()));
+                                          testing::Bool(), testing::Values(0, 6)));
 
 /// What is not in order in a ledger is found: a corrupted one of each kind.
 TEST(KvLedger, FindsSlotsWithoutOneOwner) {

@@ -32,6 +32,7 @@ class Case:
 
 MODEL_TYPES = {"gemma3": "gemma3_text", "qwen3moe": "qwen3_moe", "gptoss": "gpt_oss"}
 MODEL_TYPES |= {"glm4moe": "glm4_moe", "minimaxm2": "minimax_m2"}
+MODEL_TYPES |= {"deepseekv3": "deepseek_v3", "glm4moelite": "glm4_moe_lite"}
 
 
 def config_of(architecture: str, **keys: Any) -> Config:
@@ -139,6 +140,38 @@ TEMPERATURE = {
     "mscale_all_dim": 0.5,
     "llama_4_scaling_beta": 0.5,
 }
+
+
+# 8 of the 16 numbers of a query rotate.
+TEMPERATURE_OF_A_PART = {"partial_rotary_factor": 0.5, "truncate": False, **TEMPERATURE}
+
+
+def latent(architecture: str, **keys: Any) -> Config:
+    """Latent attention: heads have keys of 8 + 8 and values of 10 numbers, tokens keep 16 + 8."""
+    own = dict(
+        num_attention_heads=8,
+        num_key_value_heads=8,
+        num_hidden_layers=3,
+        q_lora_rank=12,
+        kv_lora_rank=16,
+        qk_nope_head_dim=8,
+        qk_rope_head_dim=8,
+        v_head_dim=10,
+        moe_intermediate_size=24,
+        n_routed_experts=8,
+        n_shared_experts=1,
+        num_experts_per_tok=2,
+        n_group=1,
+        topk_group=1,
+        norm_topk_prob=True,
+        routed_scaling_factor=2.5,
+    )
+    return config_of(architecture, **{**own, **keys})
+
+
+def mistral4(**keys: Any) -> Config:
+    own = dict(max_position_embeddings=256, routed_scaling_factor=ABSENT, first_k_dense_replace=0)
+    return latent("Mistral4ForCausalLM", **{**own, **keys})
 
 
 # Published Qwen2 models name a window too that use_sliding_window then forbids.
@@ -619,6 +652,57 @@ CASES = (
             score_func="sigmoid",
             rope_scaling=None,
         ),
+        transformers=5,
+    ),
+    # Yarn scales the rotated parts by the ratio of two mscale, and all scores by the square of one.
+    Case(
+        "deepseek3-groups",
+        latent(
+            "DeepseekV3ForCausalLM",
+            attention_bias=True,
+            first_k_dense_replace=1,
+            moe_layer_freq=1,
+            n_group=4,
+            topk_group=2,
+            topk_method="noaux_tc",
+            scoring_func="sigmoid",
+            num_nextn_predict_layers=1,
+            max_position_embeddings=256,
+            rope_scaling={
+                "type": "yarn",
+                "factor": 4.0,
+                "original_max_position_embeddings": 64,
+                "beta_fast": 2.0,
+                "beta_slow": 0.25,
+                "mscale": 2.0,
+                "mscale_all_dim": 0.5,
+                "truncate": False,
+            },
+        ),
+        transformers=5,
+    ),
+    # Queries are not made of latents.
+    Case(
+        "glm4moelite-direct",
+        latent(
+            "Glm4MoeLiteForCausalLM",
+            q_lora_rank=None,
+            mlp_layer_types=["dense", "sparse", "dense"],
+            rope_interleave=False,
+            rope_scaling=None,
+            num_nextn_predict_layers=1,
+        ),
+        transformers=5,
+    ),
+    Case(
+        "mistral4-temperature",
+        mistral4(
+            rope_theta=ABSENT,
+            torch_dtype=ABSENT,
+            dtype="bfloat16",
+            rope_parameters=dict(rope_theta=10000.0, **TEMPERATURE_OF_A_PART),
+        ),
+        oracle=mistral4(rope_scaling=TEMPERATURE_OF_A_PART),
         transformers=5,
     ),
     # InternLM2 is Llama with other tensor names and q, k and v in one tensor.

@@ -16,7 +16,8 @@ MINIMAX = ("block_sparse_moe.", "w1.weight", "w3.weight", "w2.weight")
 
 
 def has_fused(config: Config) -> bool:
-    return config["model_type"] in ("glm4_moe", "minimax_m2", "afmoe")
+    families = ("glm4_moe", "minimax_m2", "afmoe", "deepseek_v3", "glm4_moe_lite")
+    return config["model_type"] in families
 
 
 def names_of(config: Config) -> tuple[str, str, str, str]:

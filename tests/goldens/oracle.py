@@ -27,6 +27,9 @@ def new_model(config: Config) -> PreTrainedModel:
     hf_config = AutoConfig.for_model(
         config["model_type"], **copy.deepcopy(keys)
     )  # it adds to rope_scaling
+    if config["model_type"] == "mistral4":  # the automatic class does not know it
+        hf_config._attn_implementation = "eager"
+        return transformers.Mistral4ForCausalLM(hf_config).float().eval()
     return AutoModelForCausalLM.from_config(hf_config, attn_implementation="eager").float().eval()
 
 

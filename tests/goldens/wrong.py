@@ -43,6 +43,9 @@ def wrong_keys(config: Config) -> Iterator[tuple[str, Config]]:
         yield "whole heads rotated", {"partial_rotary_factor": 1.0}
     if "rotary_dim" in config:
         yield "whole heads rotated", {"rotary_dim": config["head_dim"]}
+    if "kv_lora_rank" in config:
+        interleaved = config.get("rope_interleave", True)
+        yield "halves and neighbours exchanged", {"rope_interleave": not interleaved}
     yield from wrong_scalings(config)
     yield from wrong_windows(config)
     yield from wrong_multipliers(config)
@@ -100,8 +103,9 @@ def wrong_scalings(config: Config) -> Iterator[tuple[str, Config]]:
     if "llama_4_scaling_beta" in scaling:
         keys_of_all = ("llama_4_scaling_beta", "original_max_position_embeddings")
         needed = {key: scaling[key] for key in keys_of_all}
+    of_a_part = "partial_rotary_factor" in scaling  # which other kinds do not read
     for other, keys in SCALINGS.items():
-        if other != kind:
+        if other != kind and not of_a_part:
             wrong = {"rope_type": other, **keys, **needed}
             yield f"rope scaling {other}", {"rope_scaling": wrong}
     kept = {key: value for key, value in scaling.items() if key != "type"} | {"rope_type": kind}
@@ -112,6 +116,8 @@ def wrong_scalings(config: Config) -> Iterator[tuple[str, Config]]:
         changes += [{"attention_factor": 1.0}, {"original_max_position_embeddings": 1024}]
         defaults: Config = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
         defaults |= {"mscale": None, "attention_factor": None}
+        if "kv_lora_rank" in config:  # it scales all scores, too
+            defaults |= {"mscale_all_dim": None}
         changes += [{key: default} for key, default in defaults.items() if key in scaling]
     if needed:
         changes += [{"llama_4_scaling_beta": 0.0}]
@@ -156,12 +162,16 @@ def wrong_weights(config: Config, weights: Tensors) -> Iterator[tuple[str, Tenso
         "model.norm",
         "q_norm",
         "k_norm",
+        "q_a_layernorm",
+        "kv_a_layernorm",
     ):
         if found := named(f"{norm}.weight", weights):
             yield f"{norm} of ones", {name: torch.ones_like(x) for name, x in found.items()}
-    for projection in ("q", "k", "v", "o", "gate", "up", "down"):
+    for projection in ("q", "k", "v", "o", "gate", "up", "down", "q_a"):
         if found := named(f"{projection}_proj.bias", weights):
             yield f"no {projection} bias", {name: torch.zeros_like(x) for name, x in found.items()}
+    if found := named("kv_a_proj_with_mqa.bias", weights):
+        yield "no bias of latents", {name: torch.zeros_like(x) for name, x in found.items()}
     if sinks := named("self_attn.sinks", weights):
         yield "no sinks", {name: torch.full_like(x, -1e4) for name, x in sinks.items()}
         yield "sinks of other heads", {name: x.flip(0) for name, x in sinks.items()}
@@ -181,6 +191,9 @@ def wrong_weights(config: Config, weights: Tensors) -> Iterator[tuple[str, Tenso
     if exchanged := with_gate_and_up_exchanged(weights, config["model_type"] == "gpt_oss"):
         yield "gate and up exchanged", exchanged
     yield from wrong_xielu(weights)
+    if "kv_lora_rank" in config:
+        yield "all keys above all values", with_keys_above_values(config, weights)
+        return
 
     def heads(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.unflatten(0, (-1, oracle.head_dim_of(config)))
@@ -194,6 +207,17 @@ def wrong_weights(config: Config, weights: Tensors) -> Iterator[tuple[str, Tenso
     exchanged = {name: heads(x)[:, order].flatten(0, 1) for name, x in rotated.items()}
     if exchanged:
         yield "rotated halves and neighbours exchanged", exchanged
+
+
+def with_keys_above_values(config: Config, weights: Tensors) -> Tensors:
+    """What kv_b is of a reader who takes it for the keys of all heads, then their values."""
+    heads, keys = config["num_attention_heads"], config["qk_nope_head_dim"]
+    exchanged: Tensors = {}
+    for name, tensor in named("kv_b_proj", weights).items():
+        above, below = tensor.split([heads * keys, len(tensor) - heads * keys])
+        parts = [above.unflatten(0, (heads, -1)), below.unflatten(0, (heads, -1))]
+        exchanged[name] = torch.cat(parts, 1).flatten(0, 1)
+    return exchanged
 
 
 def wrong_xielu(weights: Tensors) -> Iterator[tuple[str, Tensors]]:

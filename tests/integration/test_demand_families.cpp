@@ -109,7 +109,8 @@ INSTANTIATE_TEST_SUITE_P(Families, DemandFamilies,
                                          "olmo3-window-yarn", "gemma3-windows",
                                          "qwen3moe-norm-dense", "mixtral-window16", "olmoe-qknorm",
                                          "gptoss-bf16", "apertus-xielu", "glm4moe-groups",
-                                         "minimaxm2-allheads", "afmoe-gates"),
+                                         "minimaxm2-allheads", "afmoe-gates", "deepseek3-groups",
+                                         "glm4moelite-direct", "mistral4-temperature"),
                          name_of_model);
 
 }  // namespace

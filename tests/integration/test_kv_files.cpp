@@ -33,6 +33,7 @@ struct Layout {
   bool separate = false;  ///< in memory that the host cannot touch
   bool windows = false;   ///< a model with windows in two of three layers
   bool recent = false;    ///< these keep recent tokens alone
+  bool latents = false;   ///< a model whose values lie in its keys
 };
 
 std::string text_of(const Layout& of) {
@@ -41,8 +42,10 @@ std::string text_of(const Layout& of) {
                      of.recent ? ", recent tokens" : "");
 }
 
-/// 8 heads over 4 KV heads, 2 layers; or 4 over 2, windows of 16 in two of 3 layers.
+/// 8 heads over 4 KV heads, 2 layers; or 4 over 2, windows of 16 in two of 3 layers; or 8 heads with
+/// one row of latents, 3 layers.
 const char* model_name(const Layout& of) {
+  if (of.latents) return "deepseek3-groups";
   return of.windows ? "gemma3-windows" : "llama-gqa-fp32";
 }
 constexpr int64_t sequence = 3;
@@ -118,6 +121,7 @@ class Machine {
     save.kv_heads = config_.num_kv_heads;
     save.head_dim = config_.head_dim;
     save.dtype = layout_.dtype;
+    save.sides = rank_->cache().shape().stores_values() ? 2 : 1;
     if (layout_.recent) {
       save.window_layers = 2;
       save.recent_from = std::max<int64_t>(0, end - recent_tokens + 1);
@@ -128,7 +132,7 @@ class Machine {
     replica_.barrier();
   }
 
-  /// The bits of all keys and values, [2, layers, KV heads, tokens], gathered from all ranks.
+  /// The bits of all keys and values, [sides, layers, KV heads, tokens], gathered from all ranks.
   std::vector<std::byte> bits() {
     const attention::KvShape& shape = rank_->cache().shape();
     const int64_t vector = shape.head_dim * size_of(shape.dtype);
@@ -137,7 +141,8 @@ class Machine {
         attention::Attention::held_heads(rank_->groups().place,
                                          {config_.num_heads, config_.num_kv_heads})
             .kv;
-    std::vector<std::byte> mine(2 * shape.layers * config_.num_kv_heads * length_ * token);
+    const int64_t sides = shape.stores_values() ? 2 : 1;
+    std::vector<std::byte> mine(sides * shape.layers * config_.num_kv_heads * length_ * token);
     const attention::HeldTokens held = rank_->attention().ledger().held(sequence);
     std::vector<int64_t> slots;
     int64_t used = 0;
@@ -145,10 +150,10 @@ class Machine {
       for (int64_t slot = range.begin; slot < range.end; ++slot) slots.push_back(slot);
       used = std::max(used, range.end);
     }
-    for (int64_t side = 0; side < 2; ++side)
+    for (int64_t side = 0; side < sides; ++side)
       for (int64_t layer = 0; layer < shape.layers; ++layer)
         for (int64_t head = heads.begin; head < heads.end; ++head) {
-          const auto stored = side == 0 ? rank_->cache().k(layer) : rank_->cache().v(layer);
+          const auto stored = rank_->cache().stored(layer)[side];
           const auto vectors = on_host(stored.vectors.row(head - heads.begin), used * vector);
           std::vector<std::byte> scales;
           if (scale > 0) scales = on_host(stored.scales.row(head - heads.begin), used * scale);
@@ -300,6 +305,26 @@ TEST_F(KvFiles, AreReadByAnyRanksWithTheSameBits) {
         }
       }
     }
+}
+
+/// Ranks of SP and TP have the same rows, of which one writes them.
+TEST_F(KvFiles, OfLatentsHaveKeysAlone) {
+  for (const DType dtype : {DType::fp32, DType::fp8}) {
+    for (Layout writers : layouts(dtype)) {
+      if (writers.ranks > 4) continue;
+      SCOPED_TRACE("written by " + text_of(writers));
+      writers.latents = true;
+      const auto folder = fresh_folder();
+      const auto written = write(writers, folder);
+      for (Layout readers : {layouts(dtype).front(), layouts(dtype).back()}) {
+        readers.latents = true;
+        const auto found = read(readers, folder);
+        if (world_->rank() == 0) {
+          EXPECT_TRUE(found == written) << "read by " << text_of(readers);
+        }
+      }
+    }
+  }
 }
 
 TEST_F(KvFiles, ServeLayoutsOfVirtualRanks) {

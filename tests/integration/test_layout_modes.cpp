@@ -130,7 +130,8 @@ INSTANTIATE_TEST_SUITE_P(Families, EveryModel,
                                          "phi3-longrope", "olmo2-postnorm", "olmo3-window-yarn",
                                          "gemma3-windows", "qwen3moe-norm-dense", "olmoe-qknorm",
                                          "gptoss-bf16", "apertus-xielu", "glm4moe-groups",
-                                         "minimaxm2-allheads", "afmoe-gates"),
+                                         "minimaxm2-allheads", "afmoe-gates", "deepseek3-groups",
+                                         "glm4moelite-direct", "mistral4-temperature"),
                          name_of_model);
 
 }  // namespace

@@ -108,7 +108,8 @@ TEST_P(EveryModel, AnswersWithTheBitsOfARequestAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Goldens, EveryModel,
-                         testing::Values("llama-gqa-fp32", "mistral-window16", "afmoe-gates"),
+                         testing::Values("llama-gqa-fp32", "mistral-window16", "afmoe-gates",
+                                         "mistral4-temperature"),
                          [](const auto& param) {
                            std::string text = param.param;
                            std::replace(text.begin(), text.end(), '-', '_');

@@ -49,7 +49,7 @@ Content content(const KvFileShape& shape, const KvBlock& at) {
 }
 
 void for_each_block(const KvFileShape& shape, const std::function<void(const KvBlock&)>& visit) {
-  for (const KvSide side : {KvSide::keys, KvSide::values})
+  for (const KvSide side : shape.sides_stored())
     for (int64_t layer = 0; layer < shape.layers; ++layer)
       for (int64_t head = 0; head < shape.heads; ++head)
         for (int64_t block = 0; block < shape.blocks(); ++block) visit({side, layer, head, block});
@@ -92,6 +92,24 @@ TEST(KvFile, GivesBackWhatWasWritten) {
       EXPECT_TRUE(same(folder / "a.h5", shape(tokens, dtype)));
       EXPECT_FALSE(std::filesystem::exists(folder / "a.h5.part"));
     }
+}
+
+/// Where values are the beginnings of keys. Half the bytes are in it, and none of its datasets is /v.
+TEST(KvFile, HasKeysAloneWhereTheseHaveTheValues) {
+  const TempFolder folder;
+  for (const DType dtype : {DType::bf16, DType::fp8}) {
+    const KvFileShape both = shape(1500, dtype);
+    KvFileShape keys = both;
+    keys.sides = 1;
+    EXPECT_EQ(2 * keys.payload_bytes(), both.payload_bytes());
+    write(folder / "a.h5", keys);
+    EXPECT_TRUE(same(folder / "a.h5", keys));
+    expect_error<InputError>([&] { const KvFileReader reader(folder / "a.h5", both, stamp); },
+                             {"/v"});
+    write(folder / "b.h5", both);
+    expect_error<InputError>([&] { const KvFileReader reader(folder / "b.h5", keys, stamp); },
+                             {"another shape"});
+  }
 }
 
 TEST(KvFile, IsRefusedWhereItIsAnother) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <map>
 
@@ -23,7 +24,8 @@ TEST(ModelPresets, HaveAsManyParametersAsTheirNamesSay) {
       {"glm-4-9b-1m", 9.48},   {"internlm2.5-7b-1m", 7.74}, {"smollm2-135m", 0.1345},
       {"qwen3-30b-a3b", 30.5}, {"qwen3-235b-a22b", 235},    {"mixtral-8x7b", 46.7},
       {"gpt-oss-20b", 20.9},   {"gpt-oss-120b", 116.8},     {"gemma-3-12b", 11.77},
-      {"gemma-3-27b", 27.0},   {"glm-4.5-air", 106.85},     {"minimax-m2", 228.7}};
+      {"gemma-3-27b", 27.0},   {"glm-4.5-air", 106.85},     {"minimax-m2", 228.7},
+      {"deepseek-v3", 671},    {"glm-4.7-flash", 29.94},    {"mistral-small-4", 119}};
   EXPECT_EQ(model_presets().size(), billions.size());
   for (const std::string& name : model_presets()) {
     const ModelConfig config = config_of_preset_or_folder(name);
@@ -41,6 +43,7 @@ TEST(ModelPresets, HaveAsManyParametersAsTheirNamesSay) {
   // 12 and 10 as published, which leave out embedding and head of 1.24 and 1.23.
   EXPECT_NEAR(active("glm-4.5-air") / (12.1 + 1.24), 1, 0.01);
   EXPECT_NEAR(active("minimax-m2") / (9.8 + 1.23), 1, 0.01);
+  EXPECT_NEAR(active("deepseek-v3") / (37 + 0.93), 1, 0.01);  // 37 without the embedding
   // 3.6 and 5.1 as published, which leave out the embedding of 0.58.
   EXPECT_NEAR(active("gpt-oss-20b") / (3.61 + 0.58), 1, 0.005);
   EXPECT_NEAR(active("gpt-oss-120b") / (5.13 + 0.58), 1, 0.005);
@@ -65,7 +68,26 @@ TEST(ModelPresets, OfSigmoidRoutersCountEveryTensor) {
                    151552 * hidden));
 }
 
-std::string refusal(const std::string& name) {
+/// DeepSeek-V3, counted by hand. Its cache has 576 numbers of a token and layer, where 8 KV heads of
+/// 128 with keys and values have 2048.
+TEST(ModelPresets, OfLatentAttentionCountEveryTensorAndWhatTokensKeep) {
+  const int64_t hidden = 7168, heads = 128, expert = 3 * hidden * 2048;
+  const int64_t attention = hidden * 1536 + 1536 + 1536 * heads * 192 + hidden * 576 + 512 +
+                            512 * heads * 256 + heads * 128 * hidden;
+  const ModelConfig config = config_of_preset_or_folder("deepseek-v3");
+  EXPECT_EQ(config.parameters(), 61 * (attention + 2 * hidden) + 3 * 3 * hidden * 18432 +
+                                     58 * (257 * expert + 256 * hidden + 256) + hidden +
+                                     2 * 129280 * hidden);
+  EXPECT_EQ(config.kv_bytes_per_token(DType::bf16), 61 * 576 * 2);
+  EXPECT_EQ(config.kv_bytes_per_token(DType::fp8), 61 * (576 + 4));
+  EXPECT_EQ(config.attention_flops_per_pair(), 2.0 * 61 * heads * (576 + 512));
+  ModelConfig of_heads = config_of_preset_or_folder("llama-3-8b");
+  EXPECT_EQ(of_heads.kv_bytes_per_token(DType::bf16) / of_heads.layers, 2 * 8 * 128 * 2);
+  // m² of yarn: 0.1 · ln(40) + 1 squared.
+  EXPECT_NEAR(*config.attention_scale, std::pow(0.1 * std::log(40) + 1, 2) / std::sqrt(192), 1e-7);
+}
+
+std::string refusal_of_preset(const std::string& name) {
   try {
     config_of_preset_or_folder(name);
   } catch (const InputError& error) {
@@ -94,14 +116,16 @@ TEST(ModelPresets, OfLlama3AndItsSuccessorsReadWhatTheseRead) {
 }
 
 TEST(ModelPresets, ThatDoNotExistAreAnsweredWithThoseThatAreMeant) {
-  EXPECT_THAT(refusal("llama3-8b"), HasSubstr("did you mean llama-3-8b?"));
-  EXPECT_THAT(refusal("llama3-70b"), HasSubstr("did you mean llama-3-70b?"));
-  EXPECT_THAT(refusal("Llama-3.3-70B-Instruct"), HasSubstr("did you mean llama-3.3-70b?"));
-  EXPECT_THAT(refusal("meta-llama/Llama-3.1-8B"), HasSubstr("did you mean llama-3.1-8b?"));
-  EXPECT_THAT(refusal("llama-70b"),
+  EXPECT_THAT(refusal_of_preset("llama3-8b"), HasSubstr("did you mean llama-3-8b?"));
+  EXPECT_THAT(refusal_of_preset("llama3-70b"), HasSubstr("did you mean llama-3-70b?"));
+  EXPECT_THAT(refusal_of_preset("Llama-3.3-70B-Instruct"),
+              HasSubstr("did you mean llama-3.3-70b?"));
+  EXPECT_THAT(refusal_of_preset("meta-llama/Llama-3.1-8B"),
+              HasSubstr("did you mean llama-3.1-8b?"));
+  EXPECT_THAT(refusal_of_preset("llama-70b"),
               HasSubstr("did you mean llama-3-70b, llama-3.1-70b or llama-3.3-70b?"));
-  EXPECT_THAT(refusal("no such folder"), HasSubstr("a preset: llama-2-7b, llama-3-8b"));
-  EXPECT_THAT(refusal("llama-2-70b"), HasSubstr("a preset: llama-2-7b, llama-3-8b"))
+  EXPECT_THAT(refusal_of_preset("no such folder"), HasSubstr("a preset: llama-2-7b, llama-3-8b"));
+  EXPECT_THAT(refusal_of_preset("llama-2-70b"), HasSubstr("a preset: llama-2-7b, llama-3-8b"))
       << "llama-2-7b is spelled nearly alike, and another model";
 }
 
@@ -111,7 +135,7 @@ TEST(ModelPresets, GiveWayToFolders) {
       << R"({"model_type": "llama", "vocab_size": 96, "hidden_size": 64, "intermediate_size": 128,
              "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 100})";
   EXPECT_EQ(config_of_preset_or_folder(folder.path().string()).layers, 2);
-  EXPECT_THAT(refusal((folder / "config.json").string()), HasSubstr("config.json"));
+  EXPECT_THAT(refusal_of_preset((folder / "config.json").string()), HasSubstr("config.json"));
 }
 
 }  // namespace

@@ -31,6 +31,26 @@ Resources resolved(std::vector<std::string> settings, int num_ranks,
   return resources;
 }
 
+/// Before anything is read: levels send heads, and GPUs have no kernels for values within keys.
+TEST(Grid, IsRefusedWhereLatentAttentionLacksIt) {
+  const auto resolve = [](const std::vector<std::string>& settings, bool gpus) {
+    model::ModelConfig config = small_model();
+    config.family = model::Family::deepseek_v3;
+    config.latent = {0, 12, 8, 4, 8};
+    config.num_kv_heads = 1, config.head_dim = 16;
+    Resources resources;
+    resources.gpus = gpus;
+    const job::Job job =
+        job::parse_job("model: {path: m}\ninput: [p.h5]\noutput: o\n", "job.yaml", settings);
+    resolve_grid(job, config, 2, resources);
+  };
+  EXPECT_NO_THROW(resolve({}, false));
+  test::expect_error<Unsupported>([&] { resolve({}, true); },
+                                  {"latent attention of deepseek_v3", "GPUs", "backend: cpu"});
+  test::expect_error<Unsupported>([&] { resolve({"attention.sparse=csa"}, false); },
+                                  {"attention.sparse: csa", "latent attention", "leave"});
+}
+
 TEST(ReservedBytes, AreAFifthAndOnGpusAtMostTwoGib) {
   constexpr int64_t gib = int64_t{1} << 30;
   EXPECT_EQ(reserved_bytes(100 * gib, false), 20 * gib);

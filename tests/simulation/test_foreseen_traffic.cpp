@@ -94,9 +94,9 @@ class BothReplicas {
 /// Two whole chunks of a prompt, its rest, and a step of its answer.
 Sent expect_traffic_on(const cluster_files::Cluster& cluster, comm::Communicator& world,
                        const job::Job& job, const resources::Resources& resources,
-                       const char* model = "llama-gqa-fp32") {
+                       const char* model = "llama-gqa-fp32", int64_t layers = 7) {
   const TempFolder deep;
-  write_deep_model(model, 7, deep);
+  write_deep_model(model, layers, deep);
   BothReplicas both(world, deep.path(), job, resources, cluster);
   const execute::TrialPasses passes = both.passes();
   const int64_t chunk = resources.max_batch_tokens, rest = 77;
@@ -131,6 +131,27 @@ TEST(ForeseenTraffic, IsThatOfSparseAttentionByLevels) {
   }
   EXPECT_NE(sent[0], sent[1]);
   EXPECT_LT(sent[2], sent[1]);
+}
+
+/// Latents travel once for all heads, and absorbed queries are as wide as they. Where experts are
+/// dealt out, rows go where they choose, which a phantom does not know.
+TEST(ForeseenTraffic, IsThatOfLatentsInEveryMode) {
+  const auto comm = world();
+  const char* const model = "deepseek3-groups";
+  const model::ModelConfig config = model::read_config(golden(model));
+  for (const parallel::ModePair& pair :
+       parallel::legal_modes(comm->size(), resources::shape_of(config)))
+    for (const DType kv : {DType::fp32, DType::fp8}) {
+      SCOPED_TRACE(fmt::format("{}, {} + {}, {}", to_string(pair.degrees),
+                               parallel::name_of(pair.prefill), parallel::name_of(pair.decode),
+                               name_of(kv)));
+      if (pair.degrees.ep > 1) continue;
+      resources::Resources resources = simulation::ring_of(pair.degrees.cp, 600);
+      resources.sp = pair.degrees.sp, resources.tp = pair.degrees.tp;
+      resources.prefill = pair.prefill, resources.decode = pair.decode;
+      resources.kv_dtype = kv;
+      expect_traffic_on(simulation::small_cluster(), *comm, {}, resources, model, config.layers);
+    }
 }
 
 /// Queries, outputs, gathers and sums have half the bytes; keys travel as the cache has them.

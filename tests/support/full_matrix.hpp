@@ -18,10 +18,10 @@ inline bool full_matrix() {
 }
 
 /// Families that take every mode on every number of ranks: one with heads for many degrees, one with
-/// heads for degrees of 3, one with windows, and a mixture with windows and sinks.
+/// heads for degrees of 3, one with windows, a mixture with windows and sinks, and one with latents.
 inline bool takes_every_mode(const std::string& family) {
   constexpr std::array families = {"llama-gqa-fp32", "llama-mha-tied", "gemma3-windows",
-                                   "gptoss-bf16"};
+                                   "gptoss-bf16", "deepseek3-groups"};
   return full_matrix() || std::ranges::find(families, family) != families.end();
 }
 

@@ -249,7 +249,7 @@ void Replica::fill_cache() {
     random.copy(mix(settings_.resources.max_batch_tokens, static_cast<uint64_t>(row)),
                 values.row(row));
   for (int64_t layer = 0; layer < model_.config.layers; ++layer)
-    for (const auto& cached : {rank_.cache().k(layer), rank_.cache().v(layer)}) {
+    for (const auto& cached : rank_.cache().stored(layer)) {
       fill_scales(cached.scales);
       const TensorView& vectors = cached.vectors;
       const TensorView slots = vectors.reshape({vectors.rows() * vectors.size(1), vectors.size(2)});
@@ -298,10 +298,9 @@ void Replica::fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t 
     const std::vector<int64_t>& slots = rank_.attention().slots();
     const std::vector<int64_t>& positions = rank_.attention().positions();
     for (int64_t layer = 0; layer < model_.config.layers; ++layer)
-      for (const int tensor : {0, 1})
+      for (int64_t tensor = 0; tensor < std::ssize(rank_.cache().stored(layer)); ++tensor)
         for (int64_t head = 0; head < rank_.cache().shape().num_kv_heads; ++head) {
-          const attention::KvCache::Stored stored =
-              tensor == 0 ? rank_.cache().k(layer) : rank_.cache().v(layer);
+          const attention::KvCache::Stored stored = rank_.cache().stored(layer)[tensor];
           const TensorView& cached = stored.vectors;
           const TensorView of_head(cached.row(head), cached.dtype(),
                                    {cached.size(1), cached.size(2)});
@@ -361,9 +360,9 @@ Answer Replica::step_and_prefill(std::span<const SequenceId> sequences,
 parallel::RingRates Replica::measure_rates() {
   const attention::KvShape& cache = rank_.cache().shape();
   const int64_t group = model_.config.num_heads / model_.config.num_kv_heads;
-  return measure::measure_rates(
-      ring_, *rank_.groups().ring, compute(),
-      {cache.num_kv_heads * group, cache.num_kv_heads, cache.head_dim, cache.dtype});
+  return measure::measure_rates(ring_, *rank_.groups().ring, compute(),
+                                {cache.num_kv_heads * group, cache.num_kv_heads, cache.head_dim,
+                                 cache.dtype, cache.values_in_keys});
 }
 
 int64_t Replica::measure_shift_threshold(int64_t limit) {

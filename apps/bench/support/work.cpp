@@ -47,7 +47,7 @@ double layer_flops_per_token(const model::ModelConfig& config) {
 double attention_flops(const model::ModelConfig& config, int64_t first, int64_t count) {
   double flops = 0;
   for (const model::LayerConfig& layer : config.pattern)
-    flops += 4.0 * static_cast<double>(config.num_heads * config.head_dim) *
+    flops += config.attention_flops_per_pair() / static_cast<double>(config.layers) *
              pairs(first, count, layer.window);
   return flops;
 }

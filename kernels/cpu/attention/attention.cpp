@@ -17,43 +17,44 @@
 namespace pecia::kernels::cpu {
 namespace {
 
-/// The partial results of tiles whose keys were split: [rows of a tile × group, head_dim] and their
+/// The partial results of tiles whose keys were split: [rows of a tile × group, value_dim] and their
 /// lse.
 class Partials {
  public:
   Partials(const AttentionArgs& args, const AttentionPlan& plan, Workspace& workspace)
-      : rows_(plan.tile_rows() * (args.q.size(1) / args.num_kv_heads)), head_dim_(args.q.size(2)) {
+      : rows_(plan.tile_rows() * (args.q.size(1) / args.num_kv_heads)),
+        value_dim_(args.out.size(2)) {
     const int64_t rows = rows_ * plan.num_partials();
-    workspace.reserve_shared(Carver::bytes_of<float>(rows * head_dim_) +
+    workspace.reserve_shared(Carver::bytes_of<float>(rows * value_dim_) +
                              Carver::bytes_of<float>(rows));
     Carver carver = workspace.shared();
-    out_ = carver.take<float>(rows * head_dim_);
+    out_ = carver.take<float>(rows * value_dim_);
     lse_ = carver.take<float>(rows);
   }
 
-  float* out(int64_t partial) const { return out_ + partial * rows_ * head_dim_; }
+  float* out(int64_t partial) const { return out_ + partial * rows_ * value_dim_; }
   float* lse(int64_t partial) const { return lse_ + partial * rows_; }
 
  private:
-  int64_t rows_, head_dim_;
+  int64_t rows_, value_dim_;
   float* out_;
   float* lse_;
 };
 
 Destination result_of(const AttentionArgs& args, const QueryTile& tile, int64_t kv_head) {
-  const int64_t head_dim = args.q.size(2), heads = args.q.size(1);
+  const int64_t value_dim = args.out.size(2), heads = args.q.size(1);
   const int64_t first_head = kv_head * (heads / args.num_kv_heads);
-  return {static_cast<float*>(args.out.row(tile.first_row)) + first_head * head_dim,
-          static_cast<float*>(args.lse.row(tile.first_row)) + first_head, heads * head_dim, heads};
+  return {static_cast<float*>(args.out.row(tile.first_row)) + first_head * value_dim,
+          static_cast<float*>(args.lse.row(tile.first_row)) + first_head, heads * value_dim, heads};
 }
 
 /// Σ_p exp(lse_p − lse) · out_p of one query and head, over the parts of its tile.
 void merge_row(const Partials& partials, int64_t first, int64_t num_parts, int64_t row,
-               int64_t head_dim, float* out, float& lse) {
+               int64_t value_dim, float* out, float& lse) {
   float maximum = empty_lse;
   for (int64_t p = first; p < first + num_parts; ++p)
     maximum = std::max(maximum, partials.lse(p)[row]);
-  std::fill_n(out, head_dim, 0.0f);
+  std::fill_n(out, value_dim, 0.0f);
   if (maximum == empty_lse)
     maximum = 0;  // so that empty parts weigh 0, and NaN is not taken for one
   float sum = 0;
@@ -63,19 +64,19 @@ void merge_row(const Partials& partials, int64_t first, int64_t num_parts, int64
   if (sum == 0) return;
   for (int64_t p = first; p < first + num_parts; ++p) {
     const float weight = std::exp(partials.lse(p)[row] - maximum) / sum;
-    const float* part = partials.out(p) + row * head_dim;
-    for (int64_t i = 0; i < head_dim; ++i) out[i] += weight * part[i];
+    const float* part = partials.out(p) + row * value_dim;
+    for (int64_t i = 0; i < value_dim; ++i) out[i] += weight * part[i];
   }
 }
 
 void merge_tile(const AttentionArgs& args, const QueryTile& tile, int64_t kv_head,
                 const Partials& partials) {
-  const int64_t head_dim = args.q.size(2), group = args.q.size(1) / args.num_kv_heads;
+  const int64_t value_dim = args.out.size(2), group = args.q.size(1) / args.num_kv_heads;
   const Destination to = result_of(args, tile, kv_head);
   for (int64_t t = 0; t < tile.num_rows; ++t)
     for (int64_t g = 0; g < group; ++g)
-      merge_row(partials, tile.partial(kv_head, 0), tile.num_parts, t * group + g, head_dim,
-                to.out + t * to.row_stride + g * head_dim, to.lse[t * to.lse_stride + g]);
+      merge_row(partials, tile.partial(kv_head, 0), tile.num_parts, t * group + g, value_dim,
+                to.out + t * to.row_stride + g * value_dim, to.lse[t * to.lse_stride + g]);
 }
 
 /// Blocks [begin, end) of an item against the rows of a tile, up to key `key_end`.
@@ -118,12 +119,12 @@ Blocks seen_blocks(const AttentionArgs& args, const QueryTile& tile, int64_t ite
 template <class Work>
 void attend_merged(Work& work, const AttentionArgs& args, const QueryTile& tile, int64_t kv_head,
                    Carver scratch, const Worker& worker) {
-  const int64_t group = args.q.size(1) / args.num_kv_heads, head_dim = args.q.size(2);
+  const int64_t group = args.q.size(1) / args.num_kv_heads, value_dim = args.out.size(2);
   const int64_t rows = tile.num_rows * group;
   const int levels = std::bit_width(static_cast<unsigned>(args.merged));
   std::array<PartOfRows, std::numeric_limits<int>::digits> waiting;
   for (PartOfRows& part : std::span(waiting).first(levels))
-    part = {scratch.take<float>(rows * head_dim), scratch.take<float>(rows)};
+    part = {scratch.take<float>(rows * value_dim), scratch.take<float>(rows)};
   size_t count = 0;
   Blocks blocks = seen_blocks(args, tile, tile.item);
   for (int leaf = 0; leaf < args.merged; ++leaf) {
@@ -134,14 +135,14 @@ void attend_merged(Work& work, const AttentionArgs& args, const QueryTile& tile,
     if (leaf > 0) work.begin();
     add_blocks(work, args, tile, blocks, after, worker);
     blocks = coming;
-    work.write({waiting[count].out, waiting[count].lse, group * head_dim, group});
+    work.write({waiting[count].out, waiting[count].lse, group * value_dim, group});
     ++count;
     for (int done = leaf; done % 2 == 1; done /= 2, --count)
-      merge_parts(waiting[count - 2], waiting[count - 1], rows, head_dim);
+      merge_parts(waiting[count - 2], waiting[count - 1], rows, value_dim);
   }
   const Destination to = result_of(args, tile, kv_head);
   for (int64_t t = 0; t < tile.num_rows; ++t) {
-    std::copy_n(waiting[0].out + t * group * head_dim, group * head_dim,
+    std::copy_n(waiting[0].out + t * group * value_dim, group * value_dim,
                 to.out + t * to.row_stride);
     std::copy_n(waiting[0].lse + t * group, group, to.lse + t * to.lse_stride);
   }
@@ -151,7 +152,7 @@ int64_t merged_scratch_bytes(const AttentionArgs& args, int64_t tile_rows) {
   if (args.merged == 1) return 0;
   const int64_t rows = tile_rows * (args.q.size(1) / args.num_kv_heads);
   return std::bit_width(static_cast<unsigned>(args.merged)) *
-         (Carver::bytes_of<float>(rows * args.q.size(2)) + Carver::bytes_of<float>(rows));
+         (Carver::bytes_of<float>(rows * args.out.size(2)) + Carver::bytes_of<float>(rows));
 }
 
 /// How the tasks of a call with products in fp32 are done.
@@ -198,7 +199,7 @@ template <class Way>
 void attend(const Way& way, const AttentionArgs& args, const device::Stream& stream,
             Workspace& workspace, AttentionPlan& plan) {
   plan.make(args);
-  const int64_t head_dim = args.q.size(2), group = args.q.size(1) / args.num_kv_heads;
+  const int64_t value_dim = args.out.size(2), group = args.q.size(1) / args.num_kv_heads;
   const Partials partials(args, plan, workspace);
   workspace.reserve_threads(stream.num_threads(), way.scratch_bytes(args, plan.tile_rows()) +
                                                       merged_scratch_bytes(args, plan.tile_rows()));
@@ -220,7 +221,7 @@ void attend(const Way& way, const AttentionArgs& args, const device::Stream& str
       const int64_t partial = tile.partial(task.kv_head, task.part);
       work.write(tile.num_parts == 1 ? result_of(args, tile, task.kv_head)
                                      : Destination{partials.out(partial), partials.lse(partial),
-                                                   group * head_dim, group});
+                                                   group * value_dim, group});
     });
   });
 

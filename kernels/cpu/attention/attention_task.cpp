@@ -16,9 +16,9 @@ KeyStage::KeyStage(const AttentionArgs& args, int64_t kv_head, Carver& scratch)
       head_dim_(args.q.size(2)),
       row_bytes_(head_dim_ * size_of(args.kv_dtype)),
       k_(scratch.take<char>(block_keys * row_bytes_)),
-      v_(scratch.take<char>(block_keys * row_bytes_)),
       k_scales_(scratch.take<float>(block_keys)),
-      v_scales_(scratch.take<float>(block_keys)),
+      v_(args.keys.values_in_keys() ? k_ : scratch.take<char>(block_keys * row_bytes_)),
+      v_scales_(args.keys.values_in_keys() ? k_scales_ : scratch.take<float>(block_keys)),
       positions_(scratch.take<int64_t>(block_keys)) {}
 
 StagedKeys KeyStage::stage(const KeyBlock& block) {
@@ -36,11 +36,9 @@ StagedKeys KeyStage::stage(const KeyBlock& block) {
   for_each_piece(args_, block, [&](const KeyRun& run, int64_t offset, int64_t count) {
     const int64_t first = element_of(run, offset);
     std::memcpy(k_ + done * row_bytes_, at(all.k, first), count * row_bytes_);
-    std::memcpy(v_ + done * row_bytes_, at(all.v, first), count * row_bytes_);
-    if (scaled) {
-      std::copy_n(all.k_scales + first / head_dim_, count, k_scales_ + done);
-      std::copy_n(all.v_scales + first / head_dim_, count, v_scales_ + done);
-    }
+    if (v_ != k_) std::memcpy(v_ + done * row_bytes_, at(all.v, first), count * row_bytes_);
+    if (scaled) std::copy_n(all.k_scales + first / head_dim_, count, k_scales_ + done);
+    if (scaled && v_ != k_) std::copy_n(all.v_scales + first / head_dim_, count, v_scales_ + done);
     done += count;
   });
   return {k_, v_, scaled ? k_scales_ : nullptr, scaled ? v_scales_ : nullptr};

@@ -11,20 +11,21 @@ namespace pecia::kernels::cpu {
 
 /// Where a task's result goes: rows of the call's output, or a partial to be merged.
 struct Destination {
-  float* out;  ///< of query t and head g of the group at t · row_stride + g · head_dim
+  float* out;  ///< of query t and head g of the group at t · row_stride + g · value_dim
   float* lse;  ///< … at t · lse_stride + g
   int64_t row_stride, lse_stride;
 
   /// Of row r of a tile: head r % group of query r / group.
-  float* row(int64_t r, int64_t group, int64_t head_dim) const {
-    return out + r / group * row_stride + r % group * head_dim;
+  float* row(int64_t r, int64_t group, int64_t value_dim) const {
+    return out + r / group * row_stride + r % group * value_dim;
   }
   float& lse_of(int64_t r, int64_t group) const { return lse[r / group * lse_stride + r % group]; }
 };
 
-/// Keys and values of a block where the products can read them: in place, or copied together.
+/// Keys and values of a block where the products can read them: in place, or copied together. Values
+/// are head_dim apart, as keys are.
 struct StagedKeys {
-  const char *k, *v;
+  const char *k, *v;                 ///< equal where values are the beginnings of keys
   const float *k_scales, *v_scales;  ///< [keys], or null
 };
 
@@ -50,8 +51,8 @@ class KeyStage {
   const AttentionArgs& args_;
   const int64_t kv_head_, head_dim_, row_bytes_;
   char* const k_;
-  char* const v_;
   float* const k_scales_;
+  char* const v_;  ///< k_ where values are the beginnings of keys
   float* const v_scales_;
   int64_t* const positions_;
 };

@@ -33,7 +33,7 @@ int64_t RowAttention::scratch_bytes(const AttentionArgs& args, int64_t tile_rows
       std::min<int64_t>(most_rows, tile_rows * (args.q.size(1) / args.num_kv_heads));
   return KeyStage::scratch_bytes(args) +
          Carver::bytes_of<uint16_t>(rows * in_whole_pairs(head_dim)) +
-         2 * Carver::bytes_of<float>(rows) + Carver::bytes_of<float>(rows * head_dim) +
+         2 * Carver::bytes_of<float>(rows) + Carver::bytes_of<float>(rows * args.out.size(2)) +
          Carver::bytes_of<float>(rows * block_keys) +
          Carver::bytes_of<uint16_t>(rows * block_keys) + 3 * Carver::bytes_of<float>(block_keys) +
          2 * Carver::bytes_of<uint16_t>(coded_elements(args));
@@ -46,18 +46,19 @@ RowAttention::RowAttention(const AttentionArgs& args, const QueryTile& tile, int
       group_(args.q.size(1) / args.num_kv_heads),
       rows_(tile.num_rows * group_),
       head_dim_(args.q.size(2)),
+      value_dim_(args.out.size(2)),
       stage_(args, kv_head, scratch),
       queries_(scratch.take<uint16_t>(rows_ * in_whole_pairs(head_dim_))),
       maxima_(scratch.take<float>(rows_)),
       sums_(scratch.take<float>(rows_)),
-      out_(scratch.take<float>(rows_ * head_dim_)),
+      out_(scratch.take<float>(rows_ * value_dim_)),
       scores_(scratch.take<float>(rows_ * block_keys)),
       weights_(scratch.take<uint16_t>(rows_ * block_keys)),
       scales_(scratch.take<float>(block_keys)),
       factors_(scratch.take<float>(block_keys)),
       mask_(scratch.take<float>(block_keys)),
       wide_k_(scratch.take<uint16_t>(coded_elements(args))),
-      wide_v_(scratch.take<uint16_t>(coded_elements(args))) {
+      wide_v_(args.keys.values_in_keys() ? wide_k_ : scratch.take<uint16_t>(coded_elements(args))) {
   for (int64_t row = 0; row < rows_; ++row) {
     uint16_t* const to = queries_ + row * in_whole_pairs(head_dim_);
     const void* const from = args.q.row(tile.first_row + row / group_);
@@ -73,7 +74,7 @@ RowAttention::RowAttention(const AttentionArgs& args, const QueryTile& tile, int
 }
 
 void RowAttention::begin() {
-  std::fill_n(out_, rows_ * head_dim_, 0.0f);
+  std::fill_n(out_, rows_ * value_dim_, 0.0f);
   std::fill_n(maxima_, rows_, no_maximum);
   std::fill_n(sums_, rows_, 0.0f);
 }
@@ -82,7 +83,7 @@ void RowAttention::begin_with(const Destination& result) {
   for (int64_t row = 0; row < rows_; ++row) {
     const SumOfRow sum = sum_of_lse(result.lse_of(row, group_));
     maxima_[row] = sum.maximum, sums_[row] = sum.sum;
-    scale_row(result.row(row, group_, head_dim_), sum.sum, head_dim_, out_ + row * head_dim_);
+    scale_row(result.row(row, group_, value_dim_), sum.sum, value_dim_, out_ + row * value_dim_);
   }
 }
 
@@ -95,7 +96,8 @@ RowAttention::Numbers RowAttention::set_block(const KeyBlock& block,
             nullptr, nullptr, to_next / static_cast<int64_t>(sizeof(uint16_t))};
   const int64_t count = block.num_keys * head_dim_;
   fp8_to_bf16_native(reinterpret_cast<const uint8_t*>(keys.k), count, to_next, wide_k_);
-  fp8_to_bf16_native(reinterpret_cast<const uint8_t*>(keys.v), count, to_next, wide_v_);
+  if (wide_v_ != wide_k_)
+    fp8_to_bf16_native(reinterpret_cast<const uint8_t*>(keys.v), count, to_next, wide_v_);
   return {wide_k_, wide_v_, keys.k_scales, keys.v_scales, head_dim_};
 }
 
@@ -136,7 +138,7 @@ void RowAttention::add(const KeyBlock& keys, const std::optional<KeyBlock>& next
     float* const scores = scores_ + row * block_keys;
     std::fill(scores + num_keys, scores + in_chunks, -std::numeric_limits<float>::infinity());
     weigh_row({scores, scales_, in_chunks},
-              {maxima_ + row, sums_ + row, out_ + row * head_dim_, head_dim_},
+              {maxima_ + row, sums_ + row, out_ + row * value_dim_, value_dim_},
               weights_ + row * block_keys);
   }
   const WeightRows weights{weights_, block_keys, rows_, in_chunks};
@@ -147,9 +149,9 @@ void RowAttention::add(const KeyBlock& keys, const std::optional<KeyBlock>& next
                  .b = block.values,
                  .b_stride = head_dim_,
                  .c = out_,
-                 .c_stride = head_dim_,
+                 .c_stride = value_dim_,
                  .rows = rows_,
-                 .columns = head_dim_,
+                 .columns = value_dim_,
                  .depth = num_keys,
                  .ahead = block.ahead});
 }
@@ -157,8 +159,8 @@ void RowAttention::add(const KeyBlock& keys, const std::optional<KeyBlock>& next
 void RowAttention::write(const Destination& to) const {
   for (int64_t row = 0; row < rows_; ++row) {
     const SumOfRow sum{maxima_[row], sums_[row]};
-    const float* const from = out_ + row * head_dim_;
-    std::transform(from, from + head_dim_, to.row(row, group_, head_dim_),
+    const float* const from = out_ + row * value_dim_;
+    std::transform(from, from + value_dim_, to.row(row, group_, value_dim_),
                    [divisor = sum.divisor()](float x) { return x / divisor; });
     to.lse_of(row, group_) = sum.lse();
   }

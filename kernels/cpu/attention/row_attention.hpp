@@ -39,19 +39,19 @@ class RowAttention {
 
   const AttentionArgs& args_;
   const QueryTile& tile_;
-  const int64_t group_, rows_, head_dim_;
+  const int64_t group_, rows_, head_dim_, value_dim_;
   KeyStage stage_;
   uint16_t* const queries_;  ///< [rows, head_dim in whole pairs], padded with 0
   float* const maxima_;      ///< [rows], in units (strip.hpp), or no_maximum
   float* const sums_;        ///< [rows]
-  float* const out_;         ///< [rows, head_dim], to be divided by sums
+  float* const out_;         ///< [rows, value_dim], to be divided by sums
   float* const scores_;      ///< [rows, block_keys]
   uint16_t* const weights_;  ///< [rows, block_keys]
   float* const scales_;      ///< [block_keys], from scores to units
   float* const factors_;     ///< [block_keys], of the weights
   float* const mask_;        ///< [block_keys]
   uint16_t* const wide_k_;   ///< [block_keys, head_dim], numbers of a block of codes
-  uint16_t* const wide_v_;
+  uint16_t* const wide_v_;   ///< wide_k_ where values are the beginnings of keys
 };
 
 }  // namespace pecia::kernels::cpu

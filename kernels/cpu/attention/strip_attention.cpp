@@ -53,9 +53,10 @@ void scale_rows_bf16(const float* scales, int64_t rows, int64_t width, uint16_t*
 int64_t StripAttention::scratch_bytes(const AttentionArgs& args, int64_t tile_rows) {
   const int64_t rows = tile_rows * (args.q.size(1) / args.num_kv_heads);
   const int64_t lanes = strips_of(rows) * strip_lanes, dims = in_whole_dims(args.q.size(2));
+  const int64_t out_dims = in_whole_dims(args.out.size(2));
   return KeyStage::scratch_bytes(args) + Carver::bytes_of<uint16_t>(lanes * dims) +
          Carver::bytes_of<int64_t>(lanes) + 2 * Carver::bytes_of<float>(lanes) +
-         Carver::bytes_of<float>(lanes * dims) + Carver::bytes_of<uint32_t>(strips_of(rows)) +
+         Carver::bytes_of<float>(lanes * out_dims) + Carver::bytes_of<uint32_t>(strips_of(rows)) +
          3 * Carver::bytes_of<uint16_t>(block_keys * dims) +
          Carver::bytes_of<uint16_t>(block_keys * strip_lanes) +
          Carver::bytes_of<float>(2 * chunk_elements) + Carver::bytes_of<float>(block_keys) +
@@ -71,13 +72,15 @@ StripAttention::StripAttention(const AttentionArgs& args, const QueryTile& tile,
       group_(args.q.size(1) / args.num_kv_heads),
       rows_(tile.num_rows * group_),
       width_(args.q.size(2)),
+      value_width_(args.out.size(2)),
       dims_(in_whole_dims(width_)),
+      out_dims_(in_whole_dims(value_width_)),
       stage_(args, kv_head, scratch),
       queries_(scratch.take<uint16_t>(num_strips() * strip_lanes * dims_)),
       positions_(scratch.take<int64_t>(num_strips() * strip_lanes)),
       maxima_(scratch.take<float>(num_strips() * strip_lanes)),
       sums_(scratch.take<float>(num_strips() * strip_lanes)),
-      out_(scratch.take<float>(num_strips() * strip_lanes * dims_)),
+      out_(scratch.take<float>(num_strips() * strip_lanes * out_dims_)),
       fresh_(scratch.take<uint32_t>(num_strips())),
       keys_(scratch.take<uint16_t>(block_keys * dims_)),
       wide_(scratch.take<uint16_t>(block_keys * dims_)),
@@ -112,7 +115,7 @@ void StripAttention::set_queries() {
 }
 
 void StripAttention::begin() {
-  std::fill_n(out_, num_strips() * strip_lanes * dims_, 0.0f);
+  std::fill_n(out_, num_strips() * strip_lanes * out_dims_, 0.0f);
   std::fill_n(maxima_, num_strips() * strip_lanes, no_maximum);
   std::fill_n(sums_, num_strips() * strip_lanes, 0.0f);
   for (int64_t strip = 0; strip < num_strips(); ++strip) fresh_[strip] = first_bits(rows_of(strip));
@@ -121,9 +124,9 @@ void StripAttention::begin() {
 
 RowsOfLanes StripAttention::places(const Destination& at, int64_t strip,
                                    const float* numbers) const {
-  RowsOfLanes found{{}, rows_of(strip), width_, numbers};
+  RowsOfLanes found{{}, rows_of(strip), value_width_, numbers};
   for (int64_t lane = 0; lane < found.count; ++lane)
-    found.rows[lane] = at.row(strip * strip_lanes + lane, group_, width_);
+    found.rows[lane] = at.row(strip * strip_lanes + lane, group_, value_width_);
   return found;
 }
 
@@ -172,8 +175,8 @@ StripAttention::Block StripAttention::set_block(const KeyBlock& block,
     scales_[key] = key < num_keys && coded ? units * staged.k_scales[key] : units;
   for (int64_t chunk = 0; chunk < num_chunks; ++chunk)
     kernel_.pack_values({values + chunk * chunk_keys * width_,
-                         std::min(chunk_keys, num_keys - chunk * chunk_keys), width_, width_, dims_,
-                         values_ + chunk * chunk_keys * dims_, ahead});
+                         std::min(chunk_keys, num_keys - chunk * chunk_keys), value_width_, width_,
+                         out_dims_, values_ + chunk * chunk_keys * out_dims_, ahead});
   const bool all = sight == Sight::all && num_keys % chunk_keys == 0;
   return {keys, dims_, num_chunks, all ? nullptr : stage_.find_positions(block), num_keys};
 }
@@ -264,8 +267,8 @@ void StripAttention::add_strip(const Block& block, int64_t strip) {
   exceeding &= first_bits(count);
   if (exceeding != 0) weigh_again(block, strip, chunks, exceeding, sums.data());
   std::copy_n(sums.data(), strip_lanes, rows.sums);
-  steps.add({values_ + chunks.begin * chunk_keys * dims_,
-             weights_ + chunks.begin * chunk_keys * lanes, chunks.end - chunks.begin, dims_,
+  steps.add({values_ + chunks.begin * chunk_keys * out_dims_,
+             weights_ + chunks.begin * chunk_keys * lanes, chunks.end - chunks.begin, out_dims_,
              rows.out});
 }
 

@@ -58,26 +58,26 @@ class StripAttention {
   }
   StripRows strip_rows(int64_t strip) const {
     return {maxima_ + strip * strip_lanes, sums_ + strip * strip_lanes,
-            out_ + strip * strip_lanes * dims_, dims_};
+            out_ + strip * strip_lanes * out_dims_, out_dims_};
   }
   RowsOfLanes places(const Destination& at, int64_t strip, const float* numbers) const;
 
   const AttentionArgs& args_;
   const QueryTile& tile_;
   const StripKernel& kernel_;
-  const int64_t kv_head_, group_, rows_, width_;
-  const int64_t dims_;  ///< head_dim in whole units of 32
+  const int64_t kv_head_, group_, rows_, width_, value_width_;
+  const int64_t dims_, out_dims_;  ///< head_dim and value_dim in whole units of 32
   KeyStage stage_;
   uint16_t* const queries_;  ///< [strips] of [dims / 2, lanes, 2]
   int64_t* const
       positions_;            ///< [strips, strip_lanes]; the last row's again in lanes without a row
   float* const maxima_;      ///< [strips, strip_lanes]
   float* const sums_;        ///< [strips, strip_lanes]
-  float* const out_;         ///< [strips] of [dims, lanes], to be divided by sums
+  float* const out_;         ///< [strips] of [out_dims, lanes], to be divided by sums
   uint32_t* const fresh_;    ///< [strips], lanes that have seen no key
   uint16_t* const keys_;     ///< [block_keys, dims], where keys cannot be read in place
   uint16_t* const wide_;     ///< [block_keys, head_dim], numbers of values of fp8
-  uint16_t* const values_;   ///< [chunks, dims, 32]
+  uint16_t* const values_;   ///< [chunks, out_dims, 32]
   uint16_t* const weights_;  ///< [chunks, 16, lanes, 2]
   float* const scores_;      ///< two chunks of [32, lanes]
   float* const scales_;      ///< [block_keys], from scores to units

@@ -9,15 +9,17 @@ namespace {
 
 TileShape shape_of(const AttentionArgs& args, int64_t tile_rows) {
   const int64_t group = args.q.size(1) / args.num_kv_heads;
-  return {tile_rows * group, args.q.size(2), std::min(tile_rows, queries_at_a_time(group)) * group,
-          args.kv_dtype, args.row_invariant == RowInvariant::yes};
+  return {tile_rows * group, args.q.size(2),
+          args.out.size(2),  std::min(tile_rows, queries_at_a_time(group)) * group,
+          args.kv_dtype,     args.row_invariant == RowInvariant::yes};
 }
 
 }  // namespace
 
 int64_t WideAttention::scratch_bytes(const AttentionArgs& args, int64_t tile_rows) {
   const TileShape shape = shape_of(args, tile_rows);
-  return WideProducts::scratch_bytes(shape) + Carver::bytes_of<float>(shape.rows * shape.head_dim) +
+  return WideProducts::scratch_bytes(shape) +
+         Carver::bytes_of<float>(shape.rows * shape.value_dim) +
          Carver::bytes_of<float>(shape.most_rows * block_keys) +
          2 * Carver::bytes_of<float>(shape.rows) + Carver::bytes_of<float>(block_keys) +
          KeyStage::scratch_bytes(args);
@@ -29,9 +31,9 @@ WideAttention::WideAttention(const AttentionArgs& args, const QueryTile& tile, i
       tile_(tile),
       group_(args.q.size(1) / args.num_kv_heads),
       rows_(tile.num_rows * group_),
-      head_dim_(args.q.size(2)),
+      value_dim_(args.out.size(2)),
       products_(shape_of(args, tile.num_rows), scratch),
-      out_(scratch.take<float>(rows_ * head_dim_)),
+      out_(scratch.take<float>(rows_ * value_dim_)),
       scores_(scratch.take<float>(shape_of(args, tile.num_rows).most_rows * block_keys)),
       maxima_(scratch.take<float>(rows_)),
       sums_(scratch.take<float>(rows_)),
@@ -40,20 +42,20 @@ WideAttention::WideAttention(const AttentionArgs& args, const QueryTile& tile, i
   const DType dtype = args.q.dtype();
   for (int64_t t = 0; t < tile.num_rows; ++t)
     products_.set_queries(static_cast<const char*>(args.q.row(tile.first_row + t)) +
-                              kv_head * group_ * head_dim_ * size_of(dtype),
+                              kv_head * group_ * args.q.size(2) * size_of(dtype),
                           dtype, args.scale, t * group_, group_);
   begin();
 }
 
 void WideAttention::begin() {
-  std::fill_n(out_, rows_ * head_dim_, 0.0f);
+  std::fill_n(out_, rows_ * value_dim_, 0.0f);
   std::fill_n(maxima_, rows_, empty_lse);
   std::fill_n(sums_, rows_, 0.0f);
 }
 
 void WideAttention::begin_with(const Destination& result) {
   for (int64_t r = 0; r < rows_; ++r) {
-    std::copy_n(result.row(r, group_, head_dim_), head_dim_, out_ + r * head_dim_);
+    std::copy_n(result.row(r, group_, value_dim_), value_dim_, out_ + r * value_dim_);
     maxima_[r] = result.lse_of(r, group_);
     sums_[r] = maxima_[r] == empty_lse ? 0.0f : 1.0f;
   }
@@ -75,13 +77,13 @@ void WideAttention::add(const KeyBlock& block, const std::optional<KeyBlock>& ne
     if (num_keys == 0) continue;
     const TileRows rows{query * group_, queries * group_};
     const ScoreBlock scores{scores_, block_keys, rows.count, num_keys};
-    float* const out = out_ + rows.first * head_dim_;
+    float* const out = out_ + rows.first * value_dim_;
     products_.multiply_keys(rows, num_keys, scores_);
     if (keys.k_scales) scale_columns(scores, keys.k_scales);
     if (key_positions != nullptr)
       mask_scores(scores, group_, positions.data(), key_positions, args_.window, mask_);
     products_.add_values(scores,
-                         {maxima_ + rows.first, sums_ + rows.first, out, head_dim_, head_dim_},
+                         {maxima_ + rows.first, sums_ + rows.first, out, value_dim_, value_dim_},
                          keys.v_scales);
   }
 }
@@ -89,8 +91,8 @@ void WideAttention::add(const KeyBlock& block, const std::optional<KeyBlock>& ne
 void WideAttention::write(const Destination& to) const {
   for (int64_t r = 0; r < rows_; ++r) {
     const bool empty = sums_[r] == 0.0f;
-    scale_row(out_ + r * head_dim_, empty ? 0.0f : 1.0f / sums_[r], head_dim_,
-              to.row(r, group_, head_dim_));
+    scale_row(out_ + r * value_dim_, empty ? 0.0f : 1.0f / sums_[r], value_dim_,
+              to.row(r, group_, value_dim_));
     to.lse_of(r, group_) = empty ? empty_lse : maxima_[r] + std::log(sums_[r]);
   }
 }

@@ -24,9 +24,9 @@ class WideAttention {
  private:
   const AttentionArgs& args_;
   const QueryTile& tile_;
-  const int64_t group_, rows_, head_dim_;
+  const int64_t group_, rows_, value_dim_;
   WideProducts products_;
-  float* const out_;     ///< [rows, head_dim], to be divided by sums
+  float* const out_;     ///< [rows, value_dim], to be divided by sums
   float* const scores_;  ///< [rows at a time, block_keys]
   float* const maxima_;  ///< [rows]
   float* const sums_;    ///< [rows]

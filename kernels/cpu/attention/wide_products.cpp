@@ -17,14 +17,14 @@ constexpr int64_t few_rows = 4;
 int64_t WideProducts::scratch_bytes(const TileShape& shape) {
   return Carver::bytes_of<float>(shape.rows * shape.head_dim) +
          Carver::bytes_of<float>(padded_columns(block_keys) * shape.head_dim) +
-         Carver::bytes_of<float>(block_keys * padded_columns(shape.head_dim));
+         Carver::bytes_of<float>(block_keys * padded_columns(shape.value_dim));
 }
 
 WideProducts::WideProducts(const TileShape& shape, Carver& scratch)
     : shape_(shape),
       q_(scratch.take<float>(shape.rows * shape.head_dim)),
       packed_k_(scratch.take<float>(padded_columns(block_keys) * shape.head_dim)),
-      wide_v_(scratch.take<float>(block_keys * padded_columns(shape.head_dim))) {}
+      wide_v_(scratch.take<float>(block_keys * padded_columns(shape.value_dim))) {}
 
 void WideProducts::set_queries(const void* from, DType dtype, float factor, int64_t first,
                                int64_t count) {
@@ -46,8 +46,8 @@ void WideProducts::set_block(const char* k, const char* v, int64_t num_keys, int
                      .columns = num_keys,
                      .depth = shape_.head_dim,
                      .packed = packed_k_});
-  widen_rows(v, shape_.kv_dtype, shape_.head_dim, num_keys, shape_.head_dim, wide_v_,
-             padded_columns(shape_.head_dim));
+  widen_rows(v, shape_.kv_dtype, shape_.head_dim, num_keys, shape_.value_dim, wide_v_,
+             padded_columns(shape_.value_dim));
 }
 
 void WideProducts::multiply_keys(TileRows rows, int64_t num_keys, float* scores) {
@@ -85,12 +85,12 @@ void WideProducts::add_values(const ScoreBlock& scores, const OnlineRows& state,
   gemm({.a = scores.scores,
         .a_stride = scores.stride,
         .b = wide_v_,
-        .b_row_stride = padded_columns(shape_.head_dim),
+        .b_row_stride = padded_columns(shape_.value_dim),
         .b_panel_stride = panel_columns(),
         .c = state.out,
         .c_stride = state.out_stride,
         .rows = scores.rows,
-        .columns = shape_.head_dim,
+        .columns = shape_.value_dim,
         .depth = scores.keys,
         .accumulate = true});
 }

@@ -14,7 +14,7 @@ struct TileRows {
 };
 
 struct TileShape {
-  int64_t rows, head_dim;
+  int64_t rows, head_dim, value_dim;
   int64_t most_rows;  ///< most rows of one TileRows
   DType kv_dtype;
   bool row_invariant;  ///< a row's bits do not depend on the other rows
@@ -48,7 +48,7 @@ class WideProducts {
   const char* k_ = nullptr;
   float* q_;         ///< [rows, head_dim]
   float* packed_k_;  ///< [padded_columns(block_keys) · head_dim]
-  float* wide_v_;    ///< [block_keys, padded_columns(head_dim)]
+  float* wide_v_;    ///< [block_keys, padded_columns(value_dim)]
 };
 
 }  // namespace pecia::kernels::cpu

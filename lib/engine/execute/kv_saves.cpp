@@ -87,7 +87,7 @@ bool settled(const io::ResultsFile& results, int64_t row) {
 
 int64_t KvBytes::all(int64_t tokens) const {
   const int64_t recent = window_layers > 0 ? std::min(tokens, recent_tokens) : 0;
-  return 2 * kv_heads * vector_bytes(dtype, head_dim) *
+  return sides * kv_heads * vector_bytes(dtype, head_dim) *
          ((layers - window_layers) * tokens + window_layers * recent);
 }
 
@@ -114,6 +114,7 @@ KvBytes kv_bytes(const model::ModelConfig& config, const resources::Resources& r
                 resources.kv_dtype,
                 resources::kv_bytes_of_rank(config, resources),
                 resources.shares()};
+  if (config.values_in_keys() > 0) bytes.sides = 1;
   if (resources.kv_recent_tokens == 0) return bytes;
   for (const int64_t window : config.windows()) {
     bytes.window_layers += window > 0 ? 1 : 0;
@@ -125,8 +126,7 @@ KvBytes kv_bytes(const model::ModelConfig& config, const resources::Resources& r
 std::string keeping_line(const model::ModelConfig& config, const batch::Inputs& inputs,
                          const resources::Resources& resources, double flops) {
   const KvBytes bytes = kv_bytes(config, resources);
-  const double attention =
-      2.0 * static_cast<double>(config.num_heads * config.head_dim * config.layers);
+  const double attention = config.attention_flops_per_pair() / 2;
   const auto shortest =
       shortest_worth_keeping(config.flops_per_token() / flops, attention / flops, bytes, {});
   if (!shortest) return "";
@@ -255,6 +255,7 @@ void KvSaves::make(const schedule::KeepableKv& kept, schedule::Plan& plan) {
   save.kv_heads = settings_.bytes.kv_heads;
   save.head_dim = settings_.bytes.head_dim;
   save.dtype = settings_.bytes.dtype;
+  save.sides = settings_.bytes.sides;
   if (const int64_t layers = settings_.bytes.window_layers; layers > 0) {
     save.window_layers = layers;
     save.recent_from = std::max<int64_t>(0, end - settings_.bytes.recent_tokens + 1);

@@ -13,7 +13,7 @@ attention::KvShape kv_shape(const model::ModelConfig& config, const parallel::Bl
                             DType dtype) {
   const auto heads =
       attention::Attention::held_heads(place, {config.num_heads, config.num_kv_heads});
-  return {config.layers, heads.kv.size(), config.head_dim, dtype};
+  return {config.layers, heads.kv.size(), config.head_dim, dtype, config.values_in_keys()};
 }
 
 attention::RecentLayers recent_layers(const model::ModelConfig& config,

@@ -41,7 +41,7 @@ std::vector<int64_t> scale_extents(const KvFileShape& shape) {
   return {shape.layers, shape.heads, shape.tokens};
 }
 std::vector<int64_t> checksum_extents(const KvFileShape& shape) {
-  return {2, shape.layers, shape.heads, shape.blocks()};
+  return {shape.sides, shape.layers, shape.heads, shape.blocks()};
 }
 
 hid_t type_of(DType dtype) {
@@ -79,6 +79,7 @@ int64_t index_of(const KvFileShape& shape, const KvBlock& at) {
               "block {} of head {} in layer {} of a file of {}, {} and {}", at.block, at.head,
               at.layer, shape.blocks(), shape.heads, shape.layers);
   const auto side = static_cast<int64_t>(index_of(at.side));
+  PECIA_CHECK(side < shape.sides, "values of a file that has keys alone");
   return ((side * shape.layers + at.layer) * shape.heads + at.head) * shape.blocks() + at.block;
 }
 
@@ -129,14 +130,20 @@ void take_room(const File& file, int64_t bytes) {
 
 }  // namespace
 
+std::span<const KvSide> KvFileShape::sides_stored() const {
+  static constexpr std::array all = {KvSide::keys, KvSide::values};
+  PECIA_CHECK(sides == 1 || sides == 2, "a file of {} sides", sides);
+  return std::span(all).first(sides);
+}
+
 int64_t KvFileShape::tokens_of_block(int64_t block) const {
   return std::min(kv_block_tokens, tokens - block * kv_block_tokens);
 }
 
 int64_t KvFileShape::payload_bytes() const {
-  const int64_t vectors = product({2, layers, heads, tokens, vector_bytes()});
-  const int64_t scales = has_scales() ? product({2, layers, heads, tokens, 4}) : 0;
-  return vectors + scales + product({2, layers, heads, blocks(), 8});
+  const int64_t vectors = product({sides, layers, heads, tokens, vector_bytes()});
+  const int64_t scales = has_scales() ? product({sides, layers, heads, tokens, 4}) : 0;
+  return vectors + scales + product({sides, layers, heads, blocks(), 8});
 }
 
 KvFileWriter::KvFileWriter(const fs::path& path, const KvFileShape& shape, int64_t stamp,
@@ -157,7 +164,8 @@ KvFileWriter::KvFileWriter(const fs::path& path, const KvFileShape& shape, int64
   };
   file.create_dataset("/positions", H5T_STD_I64LE, {ranges, 3})
       .write(H5T_NATIVE_INT64, positions.data());
-  for (size_t side = 0; side < 2; ++side) {
+  for (const KvSide of : shape.sides_stored()) {
+    const size_t side = index_of(of);
     offsets_.vectors[side] = place(vector_names[side], type_of(shape.dtype), vector_extents(shape));
     if (shape.has_scales())
       offsets_.scales[side] = place(scale_names[side], H5T_IEEE_F32LE, scale_extents(shape));
@@ -165,7 +173,7 @@ KvFileWriter::KvFileWriter(const fs::path& path, const KvFileShape& shape, int64
   offsets_.checksums = place("/checksum", H5T_STD_U64LE, checksum_extents(shape));
   file.close();
   take_room(*file_, file_->size());
-  checksums_.resize(2 * shape.layers * shape.heads * shape.blocks());
+  checksums_.resize(shape.sides * shape.layers * shape.heads * shape.blocks());
   written_.resize(checksums_.size());
 }
 
@@ -208,13 +216,14 @@ KvFileReader::KvFileReader(const fs::path& path, const KvFileShape& shape, int64
                        file_bytes);
     return offset.value_or(0);
   };
-  for (size_t side = 0; side < 2; ++side) {
+  for (const KvSide of : shape.sides_stored()) {
+    const size_t side = index_of(of);
     offsets_.vectors[side] = place(vector_names[side], size_of(shape.dtype), vector_extents(shape));
     if (shape.has_scales())
       offsets_.scales[side] = place(scale_names[side], sizeof(float), scale_extents(shape));
   }
   offsets_.checksums = place("/checksum", sizeof(uint64_t), checksum_extents(shape));
-  checksums_.resize(2 * shape.layers * shape.heads * shape.blocks());
+  checksums_.resize(shape.sides * shape.layers * shape.heads * shape.blocks());
   file_.read_at(offsets_.checksums, std::as_writable_bytes(std::span(checksums_)));
 }
 

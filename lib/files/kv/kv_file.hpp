@@ -4,12 +4,13 @@
 /// one rank had of a request when its run had to stop.
 ///
 ///     /k, /v              [layers, heads, tokens, head_dim]   the cache's own bits: float32 for
-///                         fp32, else unsigned integers of the element's size
+///                         fp32, else unsigned integers of the element's size. There is no /v where
+///                         values are the beginnings of keys
 ///     /k_scale, /v_scale  [layers, heads, tokens] float32     with fp8 alone
 ///     /positions          [ranges, 3] int64                   begin, count, stride: which
 ///                         positions the tokens have, in the order of the datasets
-///     /checksum           [2, layers, heads, blocks] uint64   of each block of kv_block_tokens
-///                         tokens: keys, then values
+///     /checksum           [sides, layers, heads, blocks] uint64   of each block of kv_block_tokens
+///                         tokens: keys, then values if there are any
 ///
 /// All datasets are contiguous, so plain reads and writes move their numbers, and a full disk is an
 /// ordinary error. The rest of the file uses the HDF5 format that carries its own checksums (1.8
@@ -43,7 +44,10 @@ struct KvPositions {
 struct KvFileShape {
   int64_t layers = 0, heads = 0, tokens = 0, head_dim = 0;
   DType dtype = DType::fp32;
+  int64_t sides = 2;  ///< keys and values; 1: keys alone
 
+  /// The first `sides` of keys and values.
+  std::span<const KvSide> sides_stored() const;
   int64_t blocks() const { return (tokens + kv_block_tokens - 1) / kv_block_tokens; }
   int64_t tokens_of_block(int64_t block) const;
   int64_t vector_bytes() const { return head_dim * size_of(dtype); }

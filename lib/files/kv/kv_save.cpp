@@ -91,6 +91,7 @@ void write_kv_save(const fs::path& folder, const KvSave& save) {
                   {"kv_heads", save.kv_heads},
                   {"head_dim", save.head_dim},
                   {"dtype", std::string(name_of(save.dtype))},
+                  {"sides", save.sides},
                   {"window_layers", save.window_layers},
                   {"recent_from", save.recent_from},
                   {"least", save.least},
@@ -127,6 +128,8 @@ std::optional<KvSave> read_kv_save(const fs::path& folder) {
     save.kv_heads = body.at("kv_heads").get<int64_t>();
     save.head_dim = body.at("head_dim").get<int64_t>();
     save.dtype = dtype_named(body.at("dtype").get<std::string>());
+    save.sides = body.value("sides", int64_t{2});
+    if (save.sides != 1 && save.sides != 2) fail<InputError>("{} sides", save.sides);
     save.window_layers = body.at("window_layers").get<int64_t>();
     save.recent_from = body.at("recent_from").get<int64_t>();
     save.least = body.at("least").get<int64_t>();

@@ -42,6 +42,7 @@ struct KvSave {
   std::string tokens_sha256;  ///< of the token ids of these positions, int32 one after another
   int64_t layers = 0, kv_heads = 0, head_dim = 0;
   DType dtype = DType::fp32;
+  int64_t sides = 2;  ///< KvFileShape::sides
   /// Where some files have recent tokens alone: the layers with a window, the first position from
   /// which on these have all tokens, and the fewest of the save's tokens whose last one still has
   /// its window there. 0: all layers have all tokens.
@@ -51,7 +52,8 @@ struct KvSave {
 
   int64_t layers_of(const KvPart& part) const;
   KvFileShape shape_of(const KvPart& part) const {
-    return {layers_of(part), part.head_end - part.head_begin, part.tokens(), head_dim, dtype};
+    return {
+        layers_of(part), part.head_end - part.head_begin, part.tokens(), head_dim, dtype, sides};
   }
 };
 

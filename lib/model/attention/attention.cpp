@@ -183,8 +183,8 @@ void Attention::choose_routes(std::span<const int> servers, ExchangePlan& plan) 
   std::vector<parallel::HeadRange> wanted;
   for (const HeadShard& heads : plan.wanted) wanted.push_back(heads.kv);
   const auto relayed = parallel::KvRoutes::by_servers(wanted, servers);
-  const int64_t row_bytes = 2 * wanted.front().size() * cache_.shape().head_dim *
-                            static_cast<int64_t>(size_of(groups_.wire));
+  const int64_t row_bytes = (cache_.shape().stores_values() ? 2 : 1) * wanted.front().size() *
+                            cache_.shape().head_dim * static_cast<int64_t>(size_of(groups_.wire));
   if (parallel::saved_s(relayed, plan.rows, static_cast<double>(row_bytes), groups_.link_costs) > 0)
     plan.routes = relayed;
 }
@@ -200,8 +200,10 @@ void Attention::store(int64_t layer, const TensorView& k, const TensorView& v) {
   const std::span<const int64_t> slots = pass_.slots(cache_.retention(layer));
   int64_t slot = 0;
   for (const RowRange& rows : pass_.stored()) {
-    steps_.store(layer, k.slice_rows(rows.begin, rows.size()),
-                 v.slice_rows(rows.begin, rows.size()), slots.subspan(slot, rows.size()));
+    const auto of = [&](const TensorView& x) {
+      return x ? x.slice_rows(rows.begin, rows.size()) : x;
+    };
+    steps_.store(layer, of(k), of(v), slots.subspan(slot, rows.size()));
     slot += rows.size();
   }
 }
@@ -246,7 +248,7 @@ void Attention::run(int64_t layer, const TensorView& q, const TensorView& out) {
 void Attention::run_exchanged(int64_t layer, const TensorView& q, const TensorView& out) {
   const TensorView queries = exchange_.start_queries(q);
   const TensorView attended =
-      attended_.tensor(DType::fp32, {queries.rows(), queries.size(1), queries.size(2)});
+      attended_.tensor(DType::fp32, {queries.rows(), queries.size(1), steps_.value_dim()});
   const HeadExchange::Keys keys = exchange_.wait_keys();
   if (!row_parts_.empty()) store(layer, keys.k, keys.v);
   for (size_t part = 0; part < parts_.size(); ++part) {

@@ -83,8 +83,10 @@ class Attention {
   const parallel::ShardedRows& rows() const { return rows_; }
 
   /// Tells whether run_fresh may take the place of start_keys and run in this pass: nothing is
-  /// exchanged, and all rows are stored as they come.
-  bool takes_fresh_heads() const { return !exchanges_ && traits_.stores_all_rows; }
+  /// exchanged, and all rows are stored as they come, keys and values alike.
+  bool takes_fresh_heads() const {
+    return !exchanges_ && traits_.stores_all_rows && cache_.shape().stores_values();
+  }
   /// Tells whether `out` of run and run_fresh may be of a type that kernels::AttentionArgs::out
   /// takes: each row's result is that of one call and is not exchanged.
   bool attends_once() const { return !exchanges_ && traits_.attends_once; }
@@ -98,12 +100,12 @@ class Attention {
 
   /// Takes the keys and values of a layer and begins their exchange. `run` must follow and still
   /// needs them. The rows are rows().linear. The heads are the heads of weight_cut. k and v are
-  /// [rows, KV heads, head_dim], fp32, dense.
+  /// [rows, KV heads, head_dim], fp32, dense; v is absent where values are the beginnings of keys.
   void start_keys(const TensorView& k, const TensorView& v);
 
   /// Caches the layer's keys and values. Then attends q to all keys of its sequences, on all ranks.
-  /// The rows and heads are the same as for start_keys. q and out are [rows, query heads,
-  /// head_dim], dense; q is fp32 or query_type, and out is fp32 unless attends_once. The call is
+  /// The rows and heads are the same as for start_keys. q is [rows, query heads, head_dim]
+  /// and out [rows, query heads, value_dim], dense; q is fp32 or query_type, and out is fp32 unless attends_once. The call is
   /// collective over the team. It returns when `out` is complete.
   void run(int64_t layer, const TensorView& q, const TensorView& out);
 

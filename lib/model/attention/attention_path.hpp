@@ -32,7 +32,8 @@ struct PathTraits {
 };
 
 /// A layer's rows at this rank, dense, in the order of PassRows::positions: q [rows, num_heads,
-/// head_dim], of fp32 or PathTraits::query_type; k and v [rows, num_kv_heads, head_dim], fp32.
+/// head_dim], of fp32 or PathTraits::query_type; k and v [rows, num_kv_heads, head_dim], fp32. v is
+/// absent where values are the beginnings of keys.
 struct LayerRows {
   TensorView q, k, v;
 };

@@ -43,11 +43,11 @@ void AttentionSteps::begin_pass(comm::Communicator& ring) {
 }
 
 Partial AttentionSteps::partial(Buffers& buffers, int64_t rows) const {
-  return {queries(buffers.out, rows, DType::fp32), lse(buffers.lse, rows)};
+  return {outputs(buffers.out, rows, DType::fp32), lse(buffers.lse, rows)};
 }
 
 Partial AttentionSteps::coming(Buffers& buffers, int64_t rows) const {
-  return {queries(buffers.out, rows, wire_), lse(buffers.lse, rows)};
+  return {outputs(buffers.out, rows, wire_), lse(buffers.lse, rows)};
 }
 
 void AttentionSteps::count_flops(AttentionCall& call,
@@ -57,8 +57,8 @@ void AttentionSteps::count_flops(AttentionCall& call,
     int64_t pairs = 0;
     for (const parallel::GlobalRange& range : rows)
       pairs += parallel::count_seen(range, keys, window);
-    call.flops[window] +=
-        4.0 * static_cast<double>(num_heads_ * head_dim()) * static_cast<double>(pairs);
+    call.flops[window] += 2.0 * static_cast<double>(num_heads_ * (head_dim() + value_dim())) *
+                          static_cast<double>(pairs);
   }
 }
 
@@ -79,7 +79,7 @@ void AttentionSteps::store(int64_t layer, const TensorView& k, const TensorView&
     compute_.backend.kv_store({x, slots, to.vectors, to.scales}, compute_.stream);
   };
   put(k, cache_.k(layer));
-  put(v, cache_.v(layer));
+  if (cache_.shape().stores_values()) put(v, cache_.v(layer));
 }
 
 void AttentionSteps::rotate_and_store(int64_t layer, kernels::RotateAndStoreArgs heads,

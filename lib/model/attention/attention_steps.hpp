@@ -18,7 +18,7 @@
 
 namespace pecia::attention {
 
-/// A result for some rows that must still be merged. `out` is [rows, num_heads, head_dim], and
+/// A result for some rows that must still be merged. `out` is [rows, num_heads, value_dim], and
 /// `lse` is [rows, num_heads].
 struct Partial {
   TensorView out, lse;
@@ -62,11 +62,14 @@ class AttentionSteps {
   const std::vector<int64_t>& windows() const { return window_lengths_; }  ///< each once, ascending
   int64_t num_heads() const { return num_heads_; }
   int64_t head_dim() const { return cache_.shape().head_dim; }
+  int64_t value_dim() const { return cache_.shape().value_dim(); }
   float scale() const { return scale_; }  ///< multiplies scores
   DType wire() const { return wire_; }
   /// Bytes of a row's query as it travels, and of its result with the log-sums, which are fp32.
   int64_t query_bytes() const { return num_heads_ * head_dim() * size_of(wire_); }
-  int64_t result_bytes() const { return query_bytes() + num_heads_ * size_of(DType::fp32); }
+  int64_t result_bytes() const {
+    return num_heads_ * (value_dim() * size_of(wire_) + size_of(DType::fp32));
+  }
   kernels::StoredKeys cached(int64_t layer) const { return cache_.stored_keys(layer); }
   TensorView queries(device::Buffer& buffer, int64_t rows, DType type) const {
     return buffer.tensor(type, {rows, num_heads_, head_dim()});
@@ -85,6 +88,7 @@ class AttentionSteps {
   void count_flops(AttentionCall& call, const std::vector<parallel::GlobalRange>& rows,
                    const std::vector<parallel::StridedRange>& keys) const;
 
+  /// `v` is absent where values are the beginnings of keys.
   void store(int64_t layer, const TensorView& k, const TensorView& v,
              std::span<const int64_t> slots);
   /// Does kernels::rotate_and_store with the layer's cache, which `heads` leaves out.
@@ -128,6 +132,9 @@ class AttentionSteps {
   }
 
  private:
+  TensorView outputs(device::Buffer& buffer, int64_t rows, DType type) const {
+    return buffer.tensor(type, {rows, num_heads_, value_dim()});
+  }
   TensorView lse(device::Buffer& buffer, int64_t rows) const {
     return buffer.tensor(DType::fp32, {rows, num_heads_});
   }

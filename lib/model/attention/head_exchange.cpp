@@ -68,10 +68,11 @@ void HeadExchange::wait_queries(int distance) {
 
 TensorView HeadExchange::home(int rank) {
   return home_[rank].tensor(
-      wire_, {plan_.rows[group_->rank()].size(), plan_.wanted[rank].q.size(), head_dim_});
+      wire_, {plan_.rows[group_->rank()].size(), plan_.wanted[rank].q.size(), value_dim_});
 }
 
 void HeadExchange::start_outputs(int distance, const TensorView& all) {
+  value_dim_ = all.size(2);
   const int to = at(distance), from = at(-distance);
   const TensorView sent = compute_.as_type(plan_.rows_of(all, to), wire_, packed_out_[to]);
   outputs_[distance] =

@@ -45,10 +45,10 @@ class HeadExchange {
   void wait_queries(int distance);
 
   /// Sends the outputs of the rank at `distance` home. `all` is [all rows, wanted query heads,
-  /// head_dim]. It must not change until wait_outputs.
+  /// value_dim]. It must not change until wait_outputs.
   void start_outputs(int distance, const TensorView& all);
 
-  /// Waits for the outputs and fills in `out`, which is [own rows, held query heads, head_dim].
+  /// Waits for the outputs and fills in `out`, which is [own rows, held query heads, value_dim].
   void wait_outputs(const TensorView& all, const TensorView& out);
 
  private:
@@ -64,7 +64,7 @@ class HeadExchange {
   // The pass.
   comm::Communicator* group_ = nullptr;
   ExchangePlan plan_;
-  int64_t num_rows_ = 0, head_dim_ = 0;
+  int64_t num_rows_ = 0, head_dim_ = 0, value_dim_ = 0;
 
   // The layer.
   TensorView all_queries_, arrived_queries_;

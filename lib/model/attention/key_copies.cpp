@@ -191,7 +191,7 @@ void KeyCopies::copy(Direction direction, int64_t layer,
       }
     }
   };
-  for (const KvCache::Stored& stored : {cache_.k(layer), cache_.v(layer)}) {
+  for (const KvCache::Stored& stored : cache_.stored(layer)) {
     copy_part(stored.vectors);
     copy_part(stored.scales);
   }

@@ -39,10 +39,12 @@ KeyMessages::Parts KeyMessages::parts(const device::Buffer& message, int64_t tok
   const KvShape& shape = cache_.shape();
   const int64_t vectors = tokens * shape.num_kv_heads;
   std::byte* const k = message.as<std::byte>();
-  std::byte* const v = k + vectors * shape.head_dim * size_of(shape.dtype);
+  std::byte* const after = k + vectors * shape.head_dim * size_of(shape.dtype);
+  const bool both = shape.stores_values();
+  std::byte* const v = both ? after : k;
   if (shape.dtype != DType::fp8) return {k, v};
-  auto* const scales = reinterpret_cast<float*>(v + vectors * shape.head_dim);
-  return {k, v, scales, scales + vectors};
+  auto* const scales = reinterpret_cast<float*>(both ? v + vectors * shape.head_dim : after);
+  return {k, v, scales, both ? scales + vectors : scales};
 }
 
 /// Writes the blocks' cached tokens of one of the cache's tensors. Returns the end of the blocks.
@@ -95,15 +97,15 @@ void KeyMessages::pack(int64_t layer, const TensorView& k, const TensorView& v) 
   const Planned& messages = planned(retention);
   const ScopedSpan span(compute_.recorder, "pack", Kind::compute, message_bytes(retention, 0));
   const Parts to = parts(travelling_[0], messages.tokens[0]);
-  const KvCache::Stored cached_k = cache_.k(layer), cached_v = cache_.v(layer);
-  pack_cached(cached_k.vectors, messages.blocks, to.k);
-  pack_cached(cached_v.vectors, messages.blocks, to.v);
-  if (to.k_scales != nullptr) {
-    pack_cached(cached_k.scales, messages.blocks, reinterpret_cast<std::byte*>(to.k_scales));
-    pack_cached(cached_v.scales, messages.blocks, reinterpret_cast<std::byte*>(to.v_scales));
-  }
-  pack_rows(messages.blocks, k, to.k, to.k_scales);
-  pack_rows(messages.blocks, v, to.v, to.v_scales);
+  const auto pack_side = [&](const KvCache::Stored& cached, const TensorView& rows,
+                             std::byte* vectors, float* scales) {
+    pack_cached(cached.vectors, messages.blocks, vectors);
+    if (scales != nullptr)
+      pack_cached(cached.scales, messages.blocks, reinterpret_cast<std::byte*>(scales));
+    pack_rows(messages.blocks, rows, vectors, scales);
+  };
+  pack_side(cache_.k(layer), k, to.k, to.k_scales);
+  if (cache_.shape().stores_values()) pack_side(cache_.v(layer), v, to.v, to.v_scales);
 }
 
 /// Copies what this rank keeps of the message that is here at `step`.
@@ -135,10 +137,12 @@ void KeyMessages::keep(int64_t layer, int step) {
         }
       }
   };
-  const KvCache::Stored k = cache_.k(layer), v = cache_.v(layer);
+  const KvCache::Stored k = cache_.k(layer);
   copy(from.k, k.vectors);
-  copy(from.v, v.vectors);
   copy(from.k_scales, k.scales);
+  if (!shape.stores_values()) return;
+  const KvCache::Stored v = cache_.v(layer);
+  copy(from.v, v.vectors);
   copy(from.v_scales, v.scales);
 }
 
@@ -183,7 +187,8 @@ void KeyMessages::exchange(int64_t layer, const HaloMessages& messages,
   travelling_[0].reserve(leaving * token_bytes);
   travelling_[1].reserve(coming * token_bytes);
   const Parts out = parts(travelling_[0], leaving), in = parts(travelling_[1], coming);
-  const KvCache::Stored k = cache_.k(layer), v = cache_.v(layer);
+  const KvCache::Stored k = cache_.k(layer);
+  const KvCache::Stored v = shape.stores_values() ? cache_.v(layer) : KvCache::Stored{};
   comm::Exchange exchange;
   const auto add = [&](const TensorView& cached, void* to, void* from) {
     if (!cached) return;

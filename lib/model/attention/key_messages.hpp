@@ -50,7 +50,7 @@ class KeyMessages {
   /// Plans the pass's messages of layers that keep all tokens, or of those that keep recent ones. A
   /// message has K [num_kv_heads, tokens] of each block in turn, and
   /// then V in the same way. In fp8 the scales of K [num_kv_heads, tokens] of each block follow, and
-  /// then the scales of V. Padding is never written, and no call ever points at it.
+  /// then the scales of V. Where values are the beginnings of keys, there is K alone. Padding is never written, and no call ever points at it.
   ///   blocks   the blocks of this rank's own message
   ///   tokens   the tokens of the message that is here at each step, padding included
   ///   kept     what is copied from that message into this rank's cache, by step, if anything is
@@ -58,7 +58,7 @@ class KeyMessages {
             std::vector<std::vector<KeptTokens>> kept = {});
   /// Visits each rank's keys in turn, while the keys of the next step are on their way. Step 0
   /// visits the rank's own keys. These are in the cache, or, if any are kept elsewhere, in the
-  /// rank's message. `k` and `v` are the pass's rows. The call is collective over the ring.
+  /// rank's message. `k` and `v` are the pass's rows (LayerRows). The call is collective over the ring.
   void pass_round(int64_t layer, const TensorView& k, const TensorView& v,
                   const std::function<void(int step, const kernels::StoredKeys& keys)>& visit);
   /// Sends keys straight to the ranks that see them. Visits the rank's own keys, in the cache, while
@@ -70,7 +70,7 @@ class KeyMessages {
                 const std::function<void(const kernels::StoredKeys& keys)>& visit_halo);
 
  private:
-  /// Keys and values of a message.
+  /// Keys and values of a message; equal where values are the beginnings of keys.
   struct Parts {
     std::byte *k, *v;
     float *k_scales = nullptr, *v_scales = nullptr;  ///< in fp8

@@ -116,8 +116,18 @@ void KvCache::verify() const {
   pool_.verify(std::move(taken));
 }
 
+KvCache::Stored KvCache::v(int64_t layer) const {
+  PECIA_CHECK(shape_.stores_values(), "values of layer {} are in its keys", layer);
+  return at(layer, 1);
+}
+
+std::vector<KvCache::Stored> KvCache::stored(int64_t layer) const {
+  if (!shape_.stores_values()) return {k(layer)};
+  return {k(layer), v(layer)};
+}
+
 kernels::StoredKeys KvCache::stored_keys(int64_t layer) const {
-  const Stored keys = k(layer), values = v(layer);
+  const Stored keys = k(layer), values = stored(layer).back();
   kernels::StoredKeys stored{keys.vectors.data(), values.vectors.data()};
   if (keys.scales)
     stored.k_scales = keys.scales.as<float>(), stored.v_scales = values.scales.as<float>();
@@ -133,7 +143,8 @@ const std::vector<KvCache::Slots>& KvCache::parts(parallel::SequenceId sequence)
 KvCache::Stored KvCache::at(int64_t layer, int64_t side) const {
   const int64_t slots = capacity(retention(layer)), heads = shape_.num_kv_heads;
   // K of a layer, then V, one layer after another; then the scales in the same order.
-  const int64_t before = heads * (2 * first_slot_.at(layer) + side * slots);  // vectors
+  const int64_t sides = shape_.stores_values() ? 2 : 1;
+  const int64_t before = heads * (sides * first_slot_.at(layer) + side * slots);  // vectors
   std::byte* const vectors = storage_.as<std::byte>();
   const int64_t vector_bytes = shape_.head_dim * size_of(shape_.dtype);
   Stored stored{{static_cast<void*>(vectors + before * vector_bytes),
@@ -141,7 +152,7 @@ KvCache::Stored KvCache::at(int64_t layer, int64_t side) const {
                  {heads, slots, shape_.head_dim}},
                 {}};
   if (shape_.dtype == DType::fp8) {
-    std::byte* const scales = vectors + 2 * heads * all_slots_ * vector_bytes;
+    std::byte* const scales = vectors + sides * heads * all_slots_ * vector_bytes;
     stored.scales = {
         static_cast<void*>(scales + before * size_of(DType::fp32)), DType::fp32, {heads, slots}};
   }

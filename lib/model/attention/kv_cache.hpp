@@ -3,7 +3,8 @@
 /// One rank's store of keys and values, and which of its slots belong to which sequence.
 ///
 /// Layout: each layer has K and V of [num_kv_heads, capacity, head_dim], so that the slots of one
-/// head lie next to each other. In fp8 it also has their scales, [num_kv_heads, capacity] each
+/// head lie next to each other. Where values are the beginnings of keys (latent attention), it has K
+/// alone. In fp8 it also has their scales, [num_kv_heads, capacity] each
 /// (kernels/api/kv_store.hpp). A slot is a single token, so any part of any sequence may lie on any
 /// rank. Layers that keep recent tokens alone have a capacity and slots of their own
 /// (recent_slots.hpp). They are the last ones of the memory.
@@ -24,10 +25,16 @@ struct KvShape {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
   DType dtype = DType::fp32;
+  /// Above 0, a value is the first so many numbers of its key, and only keys are stored.
+  int64_t values_in_keys = 0;
 
-  /// Counts the bytes of K and V of one token in one layer.
-  int64_t layer_bytes_per_token() const { return 2 * num_kv_heads * vector_bytes(dtype, head_dim); }
-  /// Counts the bytes of K and V of one token in all layers.
+  bool stores_values() const { return values_in_keys == 0; }
+  int64_t value_dim() const { return stores_values() ? head_dim : values_in_keys; }
+  /// Counts the bytes that one layer stores of one token.
+  int64_t layer_bytes_per_token() const {
+    return (stores_values() ? 2 : 1) * num_kv_heads * vector_bytes(dtype, head_dim);
+  }
+  /// Counts the bytes that all layers store of one token.
   int64_t bytes_per_token() const { return layers * layer_bytes_per_token(); }
 };
 
@@ -99,7 +106,10 @@ class KvCache {
     TensorView scales;   ///< the same without head_dim, fp32; absent unless the vectors are fp8
   };
   Stored k(int64_t layer) const { return at(layer, 0); }
-  Stored v(int64_t layer) const { return at(layer, 1); }
+  /// Values of a cache that stores them.
+  Stored v(int64_t layer) const;
+  /// What the layer stores: keys, and values if these are stored.
+  std::vector<Stored> stored(int64_t layer) const;
   /// Both, as attention takes them.
   kernels::StoredKeys stored_keys(int64_t layer) const;
 

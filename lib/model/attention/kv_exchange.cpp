@@ -88,25 +88,28 @@ comm::Blocks KvExchange::blocks_from_relays(const Heads& heads) {
 
 void KvExchange::start(const TensorView& k, const TensorView& v) {
   bytes_ = bytes_onward_ = 0;
+  sides_ = v ? 2 : 1;
   std::array<comm::Blocks, 2> blocks;
   {
     const ScopedSpan span(compute_.recorder, "pack_heads", Kind::compute);
-    blocks = {blocks_from_sources(heads_[0], k), blocks_from_sources(heads_[1], v)};
+    blocks[0] = blocks_from_sources(heads_[0], k);
+    if (v) blocks[1] = blocks_from_sources(heads_[1], v);
   }
-  for (size_t i = 0; i < heads_.size(); ++i)
+  for (size_t i = 0; i < sides_; ++i)
     heads_[i].first = compute_.start_all_to_all(*group_, blocks[i]);
   // On a stream, transfers of a group follow each other.
   if (!plan_->routes.are_direct() && group_->on_stream()) pass_on();
 }
 
 void KvExchange::pass_on() {
-  for (Heads& heads : heads_)
+  for (Heads& heads : sides())
     heads.onward = compute_.start_all_to_all(*group_, blocks_from_relays(heads));
 }
 
 KvExchange::Keys KvExchange::wait() {
   const auto wait_for = [&](std::unique_ptr<comm::Transfer> Heads::*transfer, int64_t bytes) {
-    std::array transfers{std::move(heads_[0].*transfer), std::move(heads_[1].*transfer)};
+    std::vector<std::unique_ptr<comm::Transfer>> transfers;
+    for (Heads& heads : sides()) transfers.push_back(std::move(heads.*transfer));
     compute_.wait(transfers, "all_to_all_heads", bytes);
   };
   wait_for(&Heads::first, bytes_);
@@ -114,14 +117,14 @@ KvExchange::Keys KvExchange::wait() {
     if (heads_[0].onward == nullptr) pass_on();
     wait_for(&Heads::onward, bytes_onward_);
   }
-  for (const Heads& heads : heads_)
+  for (const Heads& heads : sides())
     for (int rank = 0; rank < group_->size(); ++rank) {
       const TensorView arrived = arrival_of(heads, rank);
       const bool in_place = arrived.dtype() == heads.all.dtype() && first_relayed_[rank] < 0;
       if (rank != group_->rank() && !in_place)
         compute_.copy(arrived, plan_->rows_of(heads.all, rank));
     }
-  return {heads_[0].all, heads_[1].all};
+  return {heads_[0].all, sides_ == 2 ? heads_[1].all : TensorView()};
 }
 
 }  // namespace pecia::attention

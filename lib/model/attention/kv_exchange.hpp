@@ -6,6 +6,7 @@
 
 #include <array>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "lib/model/attention/head_blocks.hpp"
@@ -22,11 +23,12 @@ class KvExchange {
   void begin_pass(comm::Communicator& group, const ExchangePlan& plan);
 
   /// Begins to send the keys and values of this rank's rows. k and v are [own rows, held KV heads,
-  /// head_dim], fp32, dense. They are copied.
+  /// head_dim], fp32, dense; v may be absent. They are copied.
   void start(const TensorView& k, const TensorView& v);
 
   struct Keys {
-    TensorView k, v;  ///< [all rows, wanted KV heads, head_dim], fp32; valid until the next layer
+    TensorView k,
+        v;  ///< [all rows, wanted KV heads, head_dim], fp32, or absent; valid until the next layer
   };
   Keys wait();
 
@@ -45,6 +47,7 @@ class KvExchange {
     parallel::RowRange rows;
   };
 
+  std::span<Heads> sides() { return std::span(heads_).first(sides_); }
   /// Where the rows of a rank arrive.
   TensorView arrival_of(const Heads& heads, int rank) const;
   comm::Blocks blocks_from_sources(Heads& heads, const TensorView& x);
@@ -54,6 +57,7 @@ class KvExchange {
   Compute compute_;
   DType wire_;
   std::array<Heads, 2> heads_;
+  size_t sides_ = 2;  ///< of heads_ in the layer: keys alone, or values, too
 
   // The pass.
   comm::Communicator* group_ = nullptr;

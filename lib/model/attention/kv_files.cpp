@@ -14,6 +14,10 @@ using io::KvSide;
 using parallel::SlotRange;
 using parallel::StridedRange;
 
+int64_t sides_of(const KvShape& cache) {
+  return cache.stores_values() ? 2 : 1;
+}
+
 KvCache::Stored stored(const KvCache& cache, KvSide side, int64_t layer) {
   return side == KvSide::keys ? cache.k(layer) : cache.v(layer);
 }
@@ -82,7 +86,7 @@ void check(const io::KvSave& save, const KvShape& cache, HeadCounts heads, int64
   if (save.layers != cache.layers ||
       (save.window_layers != 0 && save.window_layers != window_layers) ||
       save.kv_heads != heads.num_kv_heads || save.head_dim != cache.head_dim ||
-      save.dtype != cache.dtype)
+      save.dtype != cache.dtype || save.sides != sides_of(cache))
     fail<InputError>("{} holds keys and values of another model or type", folder.string());
   for (const io::KvPart& part : save.parts) {
     bool sound =
@@ -102,7 +106,7 @@ void verify(const std::filesystem::path& folder, const io::KvSave& save, paralle
     if (part.head_end <= heads.begin || part.head_begin >= heads.end) continue;
     const io::KvFileShape shape = save.shape_of(part);
     const io::KvFileReader reader(folder / part.file, shape, part.stamp);
-    for (const KvSide side : {KvSide::keys, KvSide::values})
+    for (const KvSide side : shape.sides_stored())
       for (int64_t layer = 0; layer < shape.layers; ++layer)
         for (int64_t head = std::max(part.head_begin, heads.begin);
              head < std::min(part.head_end, heads.end); ++head)
@@ -191,12 +195,12 @@ std::optional<io::KvPart> KvFiles::save(KvLayers layers, const HeldTokens& held,
   const KvShape& cache = cache_.shape();
   const int64_t tokens = chosen.tokens;
   const std::vector<int64_t> cached = layers_of(layers);
-  const io::KvFileShape shape{std::ssize(cached), heads.size(), tokens, cache.head_dim,
-                              cache.dtype};
+  const io::KvFileShape shape{std::ssize(cached), heads.size(), tokens,
+                              cache.head_dim,     cache.dtype,  sides_of(cache)};
   io::KvFileWriter writer(target.folder / part.file, shape, target.stamp, target.request_id,
                           part.positions);
   const HostTokens host(compute_, cache, std::min(tokens, io::kv_block_tokens));
-  for (const KvSide side : {KvSide::keys, KvSide::values})
+  for (const KvSide side : shape.sides_stored())
     for (int64_t layer = 0; layer < shape.layers; ++layer)
       for (int64_t head = 0; head < heads.size(); ++head)
         for (int64_t block = 0; block < shape.blocks(); ++block) {
@@ -276,7 +280,8 @@ void KvFiles::restore(KvLayers layers, const std::filesystem::path& folder, cons
                 rows.vectors.as<std::byte>() + row * rows.vector_bytes);
     if (cache.dtype == DType::fp8) rows.scales.as<float>()[row] = block.scales.as<float>()[token];
   };
-  for (const KvSide side : {KvSide::keys, KvSide::values})
+  const io::KvFileShape sides{.sides = sides_of(cache)};
+  for (const KvSide side : sides.sides_stored())
     for (int64_t layer = 0; layer < std::ssize(restored); ++layer)
       for (int64_t head = heads.begin; head < heads.end; ++head) {
         for (const Wanted& file : wanted) {

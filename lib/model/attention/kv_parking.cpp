@@ -30,7 +30,7 @@ void KvParking::copy(CopyDirection direction, const Slots& slots, const Move& mo
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
     const auto& own = cache_.retention(layer) == Retention::recent ? slots.recent : slots.all;
     const int64_t tokens = num_slots(own);
-    for (const KvCache::Stored& stored : {cache_.k(layer), cache_.v(layer)})
+    for (const KvCache::Stored& stored : cache_.stored(layer))
       for (int64_t head = 0; head < shape.num_kv_heads; ++head) {
         if (direction == CopyDirection::from_cache)
           copy_tokens(direction, stored, head, host, own, compute_);

@@ -31,7 +31,8 @@ const FamilyTraits& family_of(const JsonSection& file) {
   std::string known;
   for (const FamilyTraits& traits : all_families()) {
     known += (known.empty() ? "" : ", ") + std::string(traits.model_type);
-    if (traits.model_type != *type) continue;
+    const auto& also = traits.other_types;
+    if (traits.model_type != *type && std::ranges::find(also, *type) == also.end()) continue;
     const auto architectures = file.texts("architectures");
     if (!architectures || architectures->empty()) return traits;
     for (const std::string& name : *architectures)
@@ -69,19 +70,20 @@ void refuse_unimplemented(const JsonSection& file, const FamilyTraits& traits) {
     const std::array keys{traits.expert_count_key, traits.shared_count_key, traits.route_scale_key};
     return std::ranges::find(keys, key) != keys.end();
   };
-  constexpr std::array<Option, 22> options = {{
+  constexpr std::array<Option, 23> options = {{
       {"attn_logit_softcapping", 0, "capped attention scores"},
       {"final_logit_softcapping", 0, "capped logits"},
       {"num_experts", 0, "such a mixture of experts", &FamilyTraits::has_experts},
       {"num_local_experts", 0, "such a mixture of experts", &FamilyTraits::has_experts},
       {"n_routed_experts", 0, "such a mixture of experts"},
+      {"moe_layer_freq", 1, "another pattern of experts"},
       {"moe_intermediate_size", 0, "such a mixture of experts", &FamilyTraits::has_experts},
       {"shared_expert_intermediate_size", 0, "an expert that all tokens share"},
       {"n_shared_experts", 0, "an expert that all tokens share"},
       {"num_shared_experts", 0, "an expert that all tokens share"},
       {"n_group", 1, "a choice among groups of experts", &FamilyTraits::expert_groups},
       {"routed_scaling_factor", 1, "scaled experts"},
-      {"kv_lora_rank", 0, "latent attention"},
+      {"kv_lora_rank", 0, "latent attention", &FamilyTraits::is_latent},
       {"query_pre_attn_scalar", 0, "another attention scale", &FamilyTraits::query_scalar},
       {"attention_multiplier", 0, "another attention scale", &FamilyTraits::multipliers},
       {"embedding_multiplier", 1, "scaled embeddings", &FamilyTraits::multipliers},
@@ -138,6 +140,36 @@ int64_t size_of(const JsonSection& file, std::string_view key, int64_t max, int6
   return file.required_integer(key, 1, max);
 }
 
+/// `head_dim` and `qk_head_dim` are not read: files give it several meanings.
+void read_latent(const JsonSection& file, const FamilyTraits& traits, ModelConfig& config) {
+  if (config.num_kv_heads != config.num_heads)
+    file.refuse("num_key_value_heads",
+                fmt::format("but all {} heads have keys and values of their own, made of latents; "
+                            "correct it or remove it",
+                            config.num_heads));
+  const auto size = [&](std::string_view key, int64_t by_default) {
+    return file.integer(key, 1, max_head_dim).value_or(by_default);
+  };
+  const LatentConfig& usual = traits.latent;
+  LatentConfig latent;
+  if (!file.names("q_lora_rank") || file.find("q_lora_rank") != nullptr)
+    latent.q_rank = file.integer("q_lora_rank", 1, max_width).value_or(usual.q_rank);
+  latent.kv_rank = size("kv_lora_rank", usual.kv_rank);
+  latent.nope_dim = size("qk_nope_head_dim", usual.nope_dim);
+  latent.rope_dim = size("qk_rope_head_dim", usual.rope_dim);
+  latent.value_dim = size("v_head_dim", usual.value_dim);
+  if (latent.rope_dim % 2 != 0)
+    file.refuse("qk_rope_head_dim", "but dimensions turn in pairs; correct it");
+  if (latent.key_dim() > max_head_dim || latent.key_dim() % 2 != 0)
+    file.refuse("kv_lora_rank",
+                fmt::format("so {} numbers are kept of a token with qk_rope_head_dim, which must "
+                            "be an even number of at most {}; correct one of them",
+                            latent.key_dim(), max_head_dim));
+  config.latent = latent;
+  config.num_kv_heads = 1;
+  config.head_dim = latent.key_dim();
+}
+
 void read_sizes(const JsonSection& file, const FamilyTraits& traits, ModelConfig& config) {
   config.vocab = size_of(file, "vocab_size", max_vocab, traits.vocab);
   config.hidden = file.required_integer("hidden_size", 1, max_width);
@@ -152,6 +184,7 @@ void read_sizes(const JsonSection& file, const FamilyTraits& traits, ModelConfig
                 fmt::format("which num_key_value_heads = {} does not divide; correct one of them",
                             config.num_kv_heads));
 
+  if (traits.is_latent) return read_latent(file, traits, config);
   const int64_t by_default = file.names("head_dim") ? 0 : traits.head_dim;
   const auto head_dim = file.integer("head_dim", 1, max_head_dim);
   if (!head_dim && by_default == 0 && config.hidden % config.num_heads != 0)
@@ -237,19 +270,31 @@ std::optional<DType> read_stored_dtype(const JsonSection& file) {
   return {};
 }
 
+/// The same in the attention of a layer with latents.
+int64_t latent_elements(const ModelConfig& config) {
+  if (!config.latent) return 0;
+  const LatentConfig& latent = *config.latent;
+  const int64_t query_width = config.num_heads * latent.query_dim();
+  const int64_t queries = latent.q_rank > 0 ? latent.q_rank * (config.hidden + query_width)
+                                            : config.hidden * query_width;
+  const int64_t up = config.num_heads * (latent.nope_dim + latent.value_dim) * latent.kv_rank;
+  return queries + config.hidden * latent.key_dim() + up +
+         config.num_heads * latent.value_dim * config.hidden;
+}
+
 /// Number of elements in the layers' matrices, with `experts` experts of each layer that has some.
 int64_t matrix_elements(const ModelConfig& config, int64_t experts) {
   const int64_t query_width = config.num_heads * config.head_dim;
   const int64_t kv_width = config.num_kv_heads * config.head_dim;
   const int64_t of_queries = config.attention_gate ? 3 : 2;
-  int64_t columns =
-      config.layers * (of_queries * query_width + 2 * kv_width) +
-      config.num_layers(FeedForward::dense) * config.matrices_of_dense_ffn() * config.ffn;
+  const int64_t of_attention = config.latent ? 0 : of_queries * query_width + 2 * kv_width;
+  int64_t columns = config.layers * of_attention + config.num_layers(FeedForward::dense) *
+                                                       config.matrices_of_dense_ffn() * config.ffn;
   if (config.experts)
     columns += config.num_layers(FeedForward::experts) *
                (config.experts->count + experts * 3 * config.experts->ffn +
                 3 * config.experts->shared_ffn);
-  return config.hidden * columns;
+  return config.hidden * columns + config.layers * latent_elements(config);
 }
 
 /// Biases of routers and of `experts` experts.
@@ -318,6 +363,10 @@ ModelConfig config_of(const JsonSection& all, const FilesBeside& beside) {
   config.stored_dtype = read_stored_dtype(file);
   const bool packs = !traits.names.qkv.empty() || !traits.names.gate_up.empty();
   config.quantization = read_quantization(file, beside.quantization, packs, traits.packed_experts);
+  if (config.latent && config.quantization)
+    file.refuse<Unsupported>("quantization_config",
+                             "and codes with latent attention are not implemented; use a "
+                             "checkpoint in bf16, with model.dtype to round it");
   config.stop_token_ids = read_stop_tokens(file, traits, beside.generation, config.vocab);
   return config;
 }
@@ -374,7 +423,11 @@ int64_t ModelConfig::parameters() const {
   int64_t layer = 0;  // biases and norms
   if (norm_before) layer += 2 * hidden;
   if (norm_after) layer += 2 * hidden;
-  if (attention_bias) layer += query_width + 2 * kv_width;
+  if (latent)
+    layer += latent->q_rank + latent->kv_rank +  // norms
+             (attention_bias ? latent->q_rank + latent->key_dim() : 0);
+  else if (attention_bias)
+    layer += query_width + 2 * kv_width;
   if (attention_output_bias) layer += hidden;
   if (mlp_bias) layer += 2 * ffn + hidden;
   if (attention_sinks) layer += num_heads;
@@ -398,7 +451,7 @@ double ModelConfig::flops_per_token() const {
 }
 
 int64_t ModelConfig::kv_bytes_per_token(DType dtype) const {
-  return 2 * layers * num_kv_heads * vector_bytes(dtype, head_dim);
+  return (latent ? 1 : 2) * layers * num_kv_heads * vector_bytes(dtype, head_dim);
 }
 
 }  // namespace pecia::model

@@ -42,7 +42,10 @@ enum class Family {
   apertus,
   glm4_moe,
   minimax_m2,
-  afmoe
+  afmoe,
+  deepseek_v3,
+  glm4_moe_lite,
+  mistral4
 };
 
 std::string_view name_of(Family family);
@@ -112,13 +115,33 @@ struct ExpertsConfig {
   int64_t shared_ffn = 0;  ///< columns of the shared expert, which every token takes; 0: none
 };
 
+/// Latent attention (MLA). A token has one row for all heads: latents c [kv_rank], normed, and a
+/// rotated part [rope_dim]. Head h has the query [nope | rotated rope] and, by its part of kv_b,
+///
+///     key [K_h c | rotated part],   value V_h c
+///
+/// It is computed absorbed: with the query [K_hᵀ nope | rotated rope] every head attends the rows
+/// themselves, whose first kv_rank numbers are the values, and V_h multiplies the result. So
+/// attention sees one KV head of key_dim numbers. Source: DeepSeek-V2, §2.1.
+struct LatentConfig {
+  int64_t q_rank = 0;  ///< of the latents that queries are made of; 0: these are made of x
+  int64_t kv_rank = 0;
+  int64_t nope_dim = 0, rope_dim = 0;  ///< of a head's query
+  int64_t value_dim = 0;               ///< what o takes of a head
+
+  int64_t query_dim() const { return nope_dim + rope_dim; }
+  int64_t key_dim() const { return kv_rank + rope_dim; }
+};
+
 struct ModelConfig {
   Family family = Family::llama;
   int64_t vocab = 0, hidden = 0, layers = 0;
   int64_t ffn = 0;                       ///< columns of a dense feed-forward
   std::optional<ExpertsConfig> experts;  ///< of layers that have FeedForward::experts
   std::vector<LayerConfig> pattern;      ///< [layers]
+  /// As attention sees them: with latents one KV head of LatentConfig::key_dim.
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  std::optional<LatentConfig> latent;
   /// Context length that the model claims: max_position_embeddings, multiplied by the factor of
   /// linear and dynamic scaling; with yarn at least factor × original length. With Qwen2.5-1M's
   /// dual_chunk_attention_config it is only the length within which that equals plain attention.
@@ -127,7 +150,7 @@ struct ModelConfig {
   RopeConfig rope;
   std::optional<RopeConfig> local_rope;  ///< of layers that have Rotation::local
   bool tied_embeddings = false;
-  bool attention_bias = false;         ///< biases on q, k and v
+  bool attention_bias = false;         ///< on q, k and v; with latents on the projections to these
   bool attention_output_bias = false;  ///< on the attention's output projection
   bool mlp_bias = false;               ///< of dense feed-forwards
   bool expert_bias = false;            ///< on routers and experts
@@ -150,6 +173,16 @@ struct ModelConfig {
   std::vector<int32_t> stop_token_ids;
   std::string sha256;  ///< of the bytes of config.json
 
+  /// Numbers of a head as it is projected, as attention gives it, and as o takes it.
+  int64_t query_dim() const { return latent ? latent->query_dim() : head_dim; }
+  int64_t value_dim() const { return latent ? latent->kv_rank : head_dim; }
+  int64_t output_dim() const { return latent ? latent->value_dim : head_dim; }
+  /// Above 0: values are the first so many numbers of keys (attention::KvShape).
+  int64_t values_in_keys() const { return latent ? latent->kv_rank : 0; }
+  /// FLOPs of a query row and a key that it sees, in all layers.
+  double attention_flops_per_pair() const {
+    return 2.0 * static_cast<double>(num_heads * (head_dim + value_dim()) * layers);
+  }
   std::vector<int64_t> windows() const;  ///< by layer
   FeedForward feed_forward(int64_t layer) const {
     return experts ? pattern[layer].feed_forward : FeedForward::dense;
@@ -164,8 +197,11 @@ struct ModelConfig {
   int64_t active_parameters() const;
   int64_t matrices_of_dense_ffn() const { return xielu ? 2 : 3; }
   double flops_per_token() const;  ///< 2 × weights of the layers and the head that a token meets
-  int64_t kv_bytes_per_token(DType dtype) const;  ///< K and V of all layers
+  int64_t kv_bytes_per_token(DType dtype) const;  ///< what all layers cache of a token
 };
+
+/// What yarn multiplies attention by: 0.1 · mscale · ln(factor) + 1, or 1 where it does not stretch.
+double yarn_mscale(double factor, double mscale);
 
 /// Reads and validates the configuration. Throws InputError naming file, key, value and remedy: no
 /// file, not JSON, a required key missing, a value of wrong type or out of range, keys that

@@ -34,12 +34,14 @@ kernels::SigmoidRouting read_sigmoid(const JsonSection& file, const FamilyTraits
   kernels::SigmoidRouting sigmoid;
   if (traits.routing_configurable) sigmoid.normed = file.flag("norm_topk_prob").value_or(true);
   if (!traits.route_scale_key.empty())
-    sigmoid.scale = static_cast<float>(file.number(traits.route_scale_key, 1e-6, 1e6).value_or(1));
+    sigmoid.scale = static_cast<float>(
+        file.number(traits.route_scale_key, 1e-6, 1e6).value_or(traits.route_scale));
   if (!traits.expert_groups) return sigmoid;
-  const auto groups_at = [&](std::string_view key) {
-    return static_cast<int>(file.integer(key, 1, kernels::most_expert_groups).value_or(1));
+  const auto groups_at = [&](std::string_view key, int by_default) {
+    return static_cast<int>(file.integer(key, 1, kernels::most_expert_groups).value_or(by_default));
   };
-  sigmoid.groups = groups_at("n_group"), sigmoid.kept_groups = groups_at("topk_group");
+  sigmoid.groups = groups_at("n_group", traits.num_groups);
+  sigmoid.kept_groups = groups_at("topk_group", traits.kept_groups);
   if (sigmoid.groups == 1) sigmoid.kept_groups = 1;
   if (experts.count % sigmoid.groups != 0 || experts.count / sigmoid.groups < 2)
     file.refuse("n_group",
@@ -55,14 +57,41 @@ kernels::SigmoidRouting read_sigmoid(const JsonSection& file, const FamilyTraits
   return sigmoid;
 }
 
+/// By a list of the layers' kinds; without it the first layer is dense.
+std::vector<bool> read_dense_list(const JsonSection& file, const FamilyTraits& traits,
+                                  int64_t layers) {
+  std::vector<bool> dense(layers);
+  const std::string_view key = traits.dense_list_key;
+  const auto kinds = file.texts(key);
+  if (!kinds) {
+    dense.front() = true;
+    return dense;
+  }
+  if (std::ssize(*kinds) != layers)
+    file.refuse(key, fmt::format("with {} entries, but num_hidden_layers is {}; correct one of "
+                                 "them",
+                                 kinds->size(), layers));
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    dense[layer] = (*kinds)[layer] == "dense";
+    if (!dense[layer] && (*kinds)[layer] != "sparse")
+      file.refuse<Unsupported>(key, fmt::format("and {} (layer {}) is not implemented; known are "
+                                                "dense and sparse",
+                                                (*kinds)[layer], layer));
+  }
+  return dense;
+}
+
 /// Which layers are dense.
 std::vector<bool> read_dense(const JsonSection& file, const FamilyTraits& traits, int64_t layers) {
   std::vector<bool> dense(layers);
   if (!traits.first_dense_key.empty())
     std::fill_n(
         dense.begin(),
-        std::min(layers, file.integer(traits.first_dense_key, 0, max_model_layers).value_or(1)),
+        std::min(
+            layers,
+            file.integer(traits.first_dense_key, 0, max_model_layers).value_or(traits.first_dense)),
         true);
+  if (!traits.dense_list_key.empty()) return read_dense_list(file, traits, layers);
   if (!traits.mixes_dense_layers) return dense;
   const int64_t step = file.integer("decoder_sparse_step", 1, max_model_layers).value_or(1);
   for (int64_t layer = 0; layer < layers; ++layer) dense[layer] = (layer + 1) % step != 0;

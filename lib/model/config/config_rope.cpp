@@ -219,7 +219,31 @@ void read_scaling(const JsonSection& file, const JsonSection* rope, const Family
     rope->refuse("factor", "but dynamic scaling needs more than 2 rotated dimensions");
 }
 
+/// partial_rotary_factor is not read: qk_rope_head_dim says what rotates.
+void read_latent_rope(const JsonSection& file, ModelConfig& config) {
+  config.rope.rotary_dim = config.latent->rope_dim;
+  config.rope.pairs = file.flag("rope_interleave").value_or(true) ? kernels::RopePairs::interleaved
+                                                                  : kernels::RopePairs::halves;
+}
+
+/// YaRN scales cos and sin of the rotated part, and with mscale_all_dim also all scores, by its
+/// square.
+void read_latent_scaling(const JsonSection& file, const JsonSection* rope,
+                         const FamilyTraits& traits, ModelConfig& config) {
+  read_scaling(file, rope, traits, config.max_positions, config.rope);
+  double scale = 1 / std::sqrt(static_cast<double>(config.latent->query_dim()));
+  if (config.rope.scaling == RopeScaling::yarn && config.rope.mscale_all_dim) {
+    const double by = yarn_mscale(config.rope.factor, *config.rope.mscale_all_dim);
+    scale *= by * by;
+  }
+  config.attention_scale = static_cast<float>(scale);
+}
+
 }  // namespace
+
+double yarn_mscale(double factor, double mscale) {
+  return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+}
 
 void read_rope(const JsonSection& file, const FamilyTraits& traits, ModelConfig& config) {
   constexpr double least_theta = 1.0 + 1e-6, most_theta = 1e18;
@@ -229,6 +253,10 @@ void read_rope(const JsonSection& file, const FamilyTraits& traits, ModelConfig&
   config.rope.theta = number_of_either(file, rope, "rope_theta", least_theta, most_theta)
                           .value_or(traits.rope_theta);
 
+  if (config.latent) {
+    read_latent_rope(file, config);
+    return read_latent_scaling(file, rope, traits, config);
+  }
   const auto partial = number_of_either(file, rope, "partial_rotary_factor", 0.0, 1.0);
   if (partial && !traits.partial_rotation && *partial != 1.0)
     file.refuse<Unsupported>(

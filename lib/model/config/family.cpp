@@ -11,12 +11,15 @@ namespace pecia::model {
 
 std::span<const FamilyTraits> all_families() {
   static const std::array all = {
-      families::llama(),      families::mistral(), families::ministral(), families::ministral3(),
-      families::qwen2(),      families::qwen3(),   families::glm(),       families::internlm2(),
-      families::granite(),    families::smollm3(), families::phi3(),      families::olmo2(),
-      families::olmo3(),      families::gemma3(),  families::qwen3_moe(), families::mixtral(),
-      families::olmoe(),      families::gpt_oss(), families::apertus(),   families::glm4_moe(),
-      families::minimax_m2(), families::afmoe()};
+      families::llama(),      families::mistral(),     families::ministral(),
+      families::ministral3(), families::qwen2(),       families::qwen3(),
+      families::glm(),        families::internlm2(),   families::granite(),
+      families::smollm3(),    families::phi3(),        families::olmo2(),
+      families::olmo3(),      families::gemma3(),      families::qwen3_moe(),
+      families::mixtral(),    families::olmoe(),       families::gpt_oss(),
+      families::apertus(),    families::glm4_moe(),    families::minimax_m2(),
+      families::afmoe(),      families::deepseek_v3(), families::glm4_moe_lite(),
+      families::mistral4()};
   return all;
 }
 

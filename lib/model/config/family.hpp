@@ -36,6 +36,7 @@ struct KnownValue {
 struct FamilyTraits {
   Family family;
   std::string_view model_type;
+  std::vector<std::string_view> other_types = {};  ///< that mean the same
   std::vector<std::string_view> architectures;
   std::string_view examples;  ///< models that people know, for lists
   std::string_view beyond;    ///< what it has beyond the common core, for lists
@@ -84,13 +85,20 @@ struct FamilyTraits {
   std::string_view expert_ffn_key = "";            ///< empty: the key is intermediate_size
   std::string_view shared_count_key = "";  ///< how many experts all tokens share, as one FFN
   int64_t shared_count = 0;                ///< when that key is absent
-  std::string_view first_dense_key = "";   ///< how many first layers are dense; 1 when absent
-  std::string_view route_scale_key = "";   ///< SigmoidRouting::scale; 1 when absent
-  bool expert_groups = false;              ///< n_group and topk_group are respected
+  std::string_view first_dense_key = "";   ///< how many first layers are dense
+  int64_t first_dense = 1;                 ///< when that key is absent
+  std::string_view dense_list_key =
+      "";  ///< list of "dense" and "sparse"; without it layer 0 is dense
+  std::string_view route_scale_key = "";  ///< SigmoidRouting::scale
+  double route_scale = 1;                 ///< when that key is absent
+  bool expert_groups = false;             ///< n_group and topk_group are respected
+  int num_groups = 1, kept_groups = 1;    ///< when these are absent
   kernels::Routing routing = kernels::Routing::of_all;
   bool routing_configurable = false;  ///< norm_topk_prob is respected
   bool mixes_dense_layers = false;    ///< by decoder_sparse_step and mlp_only_layers
   bool packed_experts = false;        ///< see packed_experts.hpp
+  bool is_latent = false;             ///< ModelConfig::latent
+  LatentConfig latent = {};           ///< sizes that config.json may omit
   bool expert_bias = false, attention_sinks = false;
   std::string_view draft_layers_key = "";     ///< ModelConfig::draft_layers
   std::vector<KnownValue> known_values = {};  ///< of keys that may be absent

@@ -24,15 +24,17 @@ FamilyTraits afmoe() {
   traits.rotates_windows_only = true;
   traits.scales_embeddings = true;
   traits.scales_key = "mup_enabled";
-  traits.has_experts = true;
+  add_sigmoid_experts(traits);
   traits.num_experts = 64;
   traits.experts_per_token = 6;
-  traits.expert_ffn_key = "moe_intermediate_size";
+  traits.expert_count_key = "";
   traits.shared_count_key = "num_shared_experts";
   traits.shared_count = 2;
   traits.first_dense_key = "num_dense_layers";
-  traits.routing = kernels::Routing::sigmoid;
+  traits.routing_configurable = false;
   traits.route_scale_key = "route_scale";
+  traits.expert_groups = false;
+  traits.draft_layers_key = "";
   traits.known_values = {{"score_func", R"("sigmoid")"},
                          {"route_norm", "true"},
                          {"n_group", "1"},
@@ -45,12 +47,6 @@ FamilyTraits afmoe() {
   traits.names.attention_gate = "self_attn.gate_proj";
   traits.names.router = "mlp.router.gate";
   traits.names.choice_bias = "mlp.expert_bias";
-  traits.names.expert_gate = "mlp.experts.{}.gate_proj";
-  traits.names.expert_up = "mlp.experts.{}.up_proj";
-  traits.names.expert_down = "mlp.experts.{}.down_proj";
-  traits.names.shared_gate = "mlp.shared_experts.gate_proj";
-  traits.names.shared_up = "mlp.shared_experts.up_proj";
-  traits.names.shared_down = "mlp.shared_experts.down_proj";
   return traits;
 }
 

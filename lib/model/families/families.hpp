@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The families, a file each: what its configuration class in transformers takes for keys that
-/// config.json omits, what its model code fixes, and the names of its tensors.
+/// config.json omits, what its model code fixes, and the names of its tensors. What several have in
+/// common is a function.
 
 #include "lib/model/config/family.hpp"
 
@@ -29,5 +30,14 @@ FamilyTraits apertus();
 FamilyTraits glm4_moe();
 FamilyTraits minimax_m2();
 FamilyTraits afmoe();
+FamilyTraits deepseek_v3();
+FamilyTraits glm4_moe_lite();
+FamilyTraits mistral4();
+
+/// What routers of sigmoids and shared experts have in common: keys of config.json, and names of
+/// tensors under "mlp".
+void add_sigmoid_experts(FamilyTraits& traits);
+/// The names of the tensors of latent attention.
+void add_latent_names(WeightNames& names);
 
 }  // namespace pecia::model::families

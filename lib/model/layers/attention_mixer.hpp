@@ -1,38 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The mixer of a layer: computes q, k and v of the rows, attends to all keys of their sequences,
-/// and projects the result.
+/// A mixer whose heads have queries, keys and values.
 
 #include <optional>
 
-#include "lib/model/attention/attention.hpp"
-#include "lib/model/layers/layer_rotations.hpp"
+#include "lib/model/layers/mixer.hpp"
 #include "lib/model/layers/products.hpp"
-#include "lib/model/weights/tensor_parallel.hpp"
 
 namespace pecia::model {
 
-class AttentionMixer {
+class AttentionMixer : public Mixer {
  public:
   /// All references outlive this object.
   AttentionMixer(const ModelConfig& config, const attention::Compute& compute, Products& products,
                  TensorParallel& tensor);
 
-  /// The rows of one block that the mixer reads.
-  struct Input {
-    TensorView rows;               ///< [rows, hidden], as products take them
-    RotationTables keys, queries;  ///< of the layer
-  };
-
-  /// Collective over the replica. Call these for each layer, in this order: begin; project for
-  /// every block; mix; project_output for every block. `num_rows` counts the rows of all blocks.
   void begin(const AttentionWeights& weights, int64_t num_rows,
-             const attention::Attention& attention);
-  void project(int block, const Input& input, attention::Attention& attention);
-  void mix(int64_t layer, attention::Attention& attention);
-  /// Gates what the heads gave if the layer has a gate, and starts adding the output of the block's rows to `hidden` (TensorParallel::add_product, which
-  /// also says what `change` is).
-  void project_output(int block, const TensorView& hidden, const TensorParallel::Change& change);
+             const attention::Attention& attention) override;
+  void project(int block, const Input& input, attention::Attention& attention) override;
+  void mix(int64_t layer, attention::Attention& attention) override;
+  /// Gates what the heads gave if the layer has a gate.
+  void project_output(int block, const TensorView& hidden,
+                      const TensorParallel::Change& change) override;
 
  private:
   TensorView multiply(int block, const Input& input, const char* name, const LinearWeight& weight,

@@ -19,7 +19,7 @@ int64_t aligned(int64_t bytes) {
 /// Whether ranks hold parts of matrices of this kind. Experts that are dealt out stay where they are.
 bool is_cut(MatrixKind kind, parallel::WeightCut cut) {
   const CutUnit unit = role_of(kind).unit;
-  return unit != CutUnit::experts && !(unit == CutUnit::expert_ffn && cut.deals_experts());
+  return !is_whole_everywhere(unit) && !(unit == CutUnit::expert_ffn && cut.deals_experts());
 }
 
 }  // namespace

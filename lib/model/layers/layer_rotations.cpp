@@ -6,7 +6,7 @@
 namespace pecia::model {
 
 LayerRotations::LayerRotations(const ModelConfig& config, const attention::Compute& compute)
-    : compute_(compute) {
+    : compute_(compute), scales_whole_queries_(config.latent.has_value()) {
   const auto made = [&] { return Made{compute.buffer(), compute.buffer()}; };
   const auto add = [&](const RopeConfig& rope) { all_.push_back({Rotary(rope), made(), made()}); };
   add(config.rope);
@@ -27,8 +27,9 @@ void LayerRotations::make(std::span<const int64_t> positions, std::span<const in
     one.all.rows = one.rotary.frequencies_of(lengths);
     make(one.all, positions, pairs);
     if (!one.rotary.scales_queries()) continue;
-    one.queries.rows = one.rotary.frequencies_of_queries(positions);
-    make(one.queries, positions, pairs);
+    one.queries.rows = scales_whole_queries_ ? one.rotary.growth_of_queries(positions)
+                                             : one.rotary.frequencies_of_queries(positions);
+    make(one.queries, positions, scales_whole_queries_ ? 1 : pairs);
   }
 }
 
@@ -57,6 +58,10 @@ RotationTables LayerRotations::of(Rotation rotation) const {
 RotationTables LayerRotations::of_queries(Rotation rotation) const {
   if (rotation == Rotation::none) return {};
   const One& one = one_of(rotation);
+  if (one.rotary.scales_queries() && scales_whole_queries_) {
+    const TensorView& growth = one.queries.tables.cos;
+    return {one.all.tables.cos, one.all.tables.sin, growth.reshape({growth.rows()})};
+  }
   return one.rotary.scales_queries() ? one.queries.tables : one.all.tables;
 }
 

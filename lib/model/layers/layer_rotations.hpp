@@ -10,10 +10,11 @@
 
 namespace pecia::model {
 
-/// Tables of the same rows, each [rows, rotary_dim / 2] fp32; absent in a layer that does not
-/// rotate.
+/// Tables of the same rows, cos and sin [rows, rotary_dim / 2] fp32, absent in a layer that does not
+/// rotate; and kernels::RopeArgs::scale.
 struct RotationTables {
   TensorView cos, sin;
+  TensorView scale = {};
 };
 
 class LayerRotations {
@@ -25,7 +26,8 @@ class LayerRotations {
   /// it is.
   void make(std::span<const int64_t> positions, std::span<const int64_t> lengths);
   RotationTables of(Rotation rotation) const;
-  /// The tables of queries, which have factors of their own in some families.
+  /// The tables of queries, which have factors of their own in some families. Where only a part of
+  /// a query turns (ModelConfig::latent), these are a scale of all of it.
   RotationTables of_queries(Rotation rotation) const;
 
   /// Elements of all tables together, for each row.
@@ -46,6 +48,7 @@ class LayerRotations {
   const One& one_of(Rotation rotation) const;
 
   attention::Compute compute_;
+  bool scales_whole_queries_;
   std::vector<One> all_;  ///< main, then local if there is one
 };
 

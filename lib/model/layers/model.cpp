@@ -6,11 +6,36 @@
 #include <utility>
 
 #include "lib/base/core/error.hpp"
+#include "lib/model/layers/attention_mixer.hpp"
+#include "lib/model/layers/latent_mixer.hpp"
 
 namespace pecia::model {
 
 using report::Kind;
 using report::ScopedSpan;
+
+namespace {
+
+std::unique_ptr<Mixer> make_mixer(const ModelConfig& config, const attention::Compute& compute,
+                                  Products& products, TensorParallel& tensor) {
+  if (config.latent) return std::make_unique<LatentMixer>(config, compute, products, tensor);
+  return std::make_unique<AttentionMixer>(config, compute, products, tensor);
+}
+
+/// Elements of a row that the mixer holds: queries, keys, values, and what attention gives.
+int64_t mixer_elements(const ModelConfig& config) {
+  const int64_t heads = config.num_heads;
+  const int64_t partial = heads * config.value_dim();  // the ring's partial output
+  if (config.latent) {
+    const LatentConfig& latent = *config.latent;
+    return latent.key_dim() + 2 * latent.q_rank + partial +
+           heads * (latent.query_dim() + latent.key_dim() + latent.kv_rank + latent.value_dim);
+  }
+  const int64_t gate = config.attention_gate ? heads * config.head_dim : 0;
+  return 2 * (heads + config.num_kv_heads) * config.head_dim + partial + gate;
+}
+
+}  // namespace
 
 Model::Model(const ModelConfig& config, const WeightViews& weights,
              const attention::ReplicaGroups& groups, const attention::Compute& compute,
@@ -22,7 +47,7 @@ Model::Model(const ModelConfig& config, const WeightViews& weights,
       tensor_(groups, compute, row_invariant),
       gather_(config, weights, groups, compute),
       products_(config, weights, compute, row_invariant, groups.tp->size()),
-      mixer_(config, compute, products_, tensor_),
+      mixer_(make_mixer(config, compute, products_, tensor_)),
       ffn_(config, compute, products_, tensor_),
       mixture_(config, groups, compute, products_, tensor_, ffn_),
       norms_(norms_of(weights)),
@@ -57,10 +82,7 @@ std::vector<Model::LayerNorms> Model::norms_of(const WeightViews& weights) {
 }
 
 int64_t Model::activation_bytes_per_row(const ModelConfig& config, DType gated) {
-  const int64_t heads = 2 * config.num_heads + 2 * config.num_kv_heads;  // q, mixed, k, v
-  const int64_t partial = config.num_heads * config.head_dim;  // the ring's partial output
   const int64_t sinks = config.attention_sinks ? config.num_heads * config.head_dim : 0;
-  const int64_t gate = config.attention_gate ? config.num_heads * config.head_dim : 0;
   const int64_t squares =
       config.qk_norm == QkNorm::all_heads ? config.num_heads + config.num_kv_heads : 0;
   const int64_t rows = 3 * config.hidden;  // hidden states, normed rows, products to be summed
@@ -74,8 +96,8 @@ int64_t Model::activation_bytes_per_row(const ModelConfig& config, DType gated) 
                                                2 * config.experts->per_token + config.hidden) +
                            of_ffn * config.experts->shared_ffn
                      : 0;
-  return size_of(DType::fp32) * (rows + heads * config.head_dim + partial +
-                                 LayerRotations::width(config) + squares + sinks + gate) +
+  return size_of(DType::fp32) *
+             (rows + mixer_elements(config) + LayerRotations::width(config) + squares + sinks) +
          std::max(dense, mixture);
 }
 
@@ -227,23 +249,24 @@ void Model::layer(int64_t index, const LayerWeights& weights, const PassTensors&
   };
   const auto block_of = [&](const RotationTables& all, int block) {
     if (!all.cos) return RotationTables{};
-    return RotationTables{tensor_.block_of(all.cos, block), tensor_.block_of(all.sin, block)};
+    return RotationTables{tensor_.block_of(all.cos, block), tensor_.block_of(all.sin, block),
+                          all.scale ? tensor_.block_of(all.scale, block) : TensorView()};
   };
   const Rotation rotation = config_.pattern[index].rotation;
   const RotationTables of_keys = rotations_.of(rotation);
   const RotationTables of_queries = rotations_.of_queries(rotation);
   const LayerNorms& norms = norms_[index];
   // Only attention needs all rows at once. The stages before and after it go block by block.
-  mixer_.begin(weights.attention, pass.normed.rows(), pass.attention);
+  mixer_->begin(weights.attention, pass.normed.rows(), pass.attention);
   for (int block = 0; block < blocks; ++block) {
     advance(block, mixer_norm(index), nullptr, pass);
-    mixer_.project(block, {normed(block), block_of(of_keys, block), block_of(of_queries, block)},
-                   pass.attention);
+    mixer_->project(block, {normed(block), block_of(of_keys, block), block_of(of_queries, block)},
+                    pass.attention);
   }
-  mixer_.mix(index, pass.attention);
+  mixer_->mix(index, pass.attention);
   for (int block = 0; block < blocks; ++block) {
     advance(block, nullptr, &norms.feed_forward, pass);
-    mixer_.project_output(block, hidden(block), change_by(norms.after_mixer, block, pass));
+    mixer_->project_output(block, hidden(block), change_by(norms.after_mixer, block, pass));
   }
   for (int block = 0; block < blocks; ++block) {
     advance(block, &norms.feed_forward, mixer_norm(index + 1), pass);

@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "lib/model/layers/attention_mixer.hpp"
 #include "lib/model/layers/gated_ffn.hpp"
 #include "lib/model/layers/layer_gather.hpp"
+#include "lib/model/layers/mixer.hpp"
 #include "lib/model/layers/mixture.hpp"
 
 namespace pecia::model {
@@ -136,7 +136,7 @@ class Model {
   TensorParallel tensor_;
   LayerGather gather_;
   Products products_;
-  AttentionMixer mixer_;
+  std::unique_ptr<Mixer> mixer_;
   GatedFfn ffn_;
   Mixture mixture_;
   std::vector<LayerNorms> norms_;

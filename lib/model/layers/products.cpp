@@ -88,6 +88,23 @@ void Products::multiply(const char* name, const TensorView& x, const LinearWeigh
   }
 }
 
+void Products::linear_of_heads(const char* name, const TensorView& x, const LinearWeight& weight,
+                               int64_t heads, const TensorView& y) {
+  const int64_t rows = x.rows(), in = weight.in(), out = weight.out() / heads;
+  const ScopedSpan span(compute_.recorder, name, Kind::compute, weight.bytes(),
+                        2.0 * static_cast<double>(rows * heads) * static_cast<double>(in * out));
+  const int64_t x_dim = x.size(1) / heads, y_dim = y.size(1) / heads;
+  for (int64_t head = 0; head < heads; ++head) {
+    const LinearWeight own = slice_rows(weight, head * out, out);
+    PECIA_CHECK(own.parts.size() == 1, "a head's matrix in {} parts", own.parts.size());
+    compute_.backend.linear({.x = x.slice_columns(head * x_dim, in),
+                             .weight = own.parts.front().weight,
+                             .y = y.slice_columns(head * y_dim, out),
+                             .row_invariant = row_invariant_},
+                            compute_.stream);
+  }
+}
+
 bool Products::gated(const TensorView& x, const GatedFfnWeights& weights,
                      kernels::Activation activation, const TensorView& out) {
   if (row_invariant_ == kernels::RowInvariant::yes || weights.gate.parts.size() != 1 ||
@@ -204,6 +221,12 @@ void Products::norm(const TensorView& x, const TensorView& weight, const TensorV
                     const TensorView& marks, int32_t mark) {
   const ScopedSpan span(compute_.recorder, "rms_norm", Kind::compute);
   compute_.backend.rms_norm({x, weight, norm_eps_, out, marks, mark}, compute_.stream);
+}
+
+void Products::norm_latents(const TensorView& x, const TensorView& weight, const TensorView& out) {
+  constexpr float eps = 1e-6f;
+  const ScopedSpan span(compute_.recorder, "rms_norm", Kind::compute);
+  compute_.backend.rms_norm({x, weight, eps, out}, compute_.stream);
 }
 
 void Products::norm_hidden(const TensorView& hidden, const TensorView& weight,

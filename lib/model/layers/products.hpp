@@ -48,6 +48,12 @@ class Products {
   void experts(const kernels::ExpertsArgs& args, std::span<const GatedFfnWeights> weights,
                const SharedExpert& shared, kernels::Accumulate accumulate, int splits);
 
+  /// Multiplies each head by a matrix of its own: of the heads in x [rows, heads · x_dim] the first
+  /// numbers, as many as weight [heads · out, in] takes; of those in y [rows, heads · y_dim] the first
+  /// `out` are written, fp32.
+  void linear_of_heads(const char* name, const TensorView& x, const LinearWeight& weight,
+                       int64_t heads, const TensorView& y);
+
   /// Writes activation(gate · x, up · x) to `out` [rows, ffn] operand_type by one op. Returns false,
   /// and writes nothing, where the backend has no such op or gains nothing by it.
   bool gated(const TensorView& x, const GatedFfnWeights& weights, kernels::Activation activation,
@@ -65,6 +71,8 @@ class Products {
   /// RMS norm of the rows. `marks` and `mark`: see kernels::RmsNormArgs.
   void norm(const TensorView& x, const TensorView& weight, const TensorView& out,
             const TensorView& marks = {}, int32_t mark = 0);
+  /// The same of latents, whose eps no configuration changes.
+  void norm_latents(const TensorView& x, const TensorView& weight, const TensorView& out);
   /// The same of hidden states, which are held divided by ModelConfig::residual_scale r. The norm
   /// is the same with eps / r².
   void norm_hidden(const TensorView& hidden, const TensorView& weight, const TensorView& out,

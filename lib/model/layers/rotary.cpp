@@ -76,10 +76,6 @@ void scale_yarn(const RopeConfig& config, std::vector<float>& inverse) {
   }
 }
 
-double yarn_mscale(double factor, double mscale) {
-  return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
-}
-
 float yarn_attention_factor(const RopeConfig& config) {
   if (config.attention_factor) return static_cast<float>(*config.attention_factor);
   if (config.mscale && config.mscale_all_dim)
@@ -176,6 +172,17 @@ RowFrequencies Rotary::frequencies_of(std::span<const int64_t> lengths) const {
 }
 
 RowFrequencies Rotary::frequencies_of_queries(std::span<const int64_t> positions) const {
+  return sets_of_queries(positions, inverse_, attention_factor_);
+}
+
+RowFrequencies Rotary::growth_of_queries(std::span<const int64_t> positions) const {
+  constexpr float standing = 0;
+  return sets_of_queries(positions, std::span(&standing, 1), 1);
+}
+
+/// Sets with these frequencies, whose factors are `factor` times what multiplies queries.
+RowFrequencies Rotary::sets_of_queries(std::span<const int64_t> positions,
+                                       std::span<const float> frequencies, float factor) const {
   PECIA_CHECK(scales_queries() && config_.scaling == RopeScaling::yarn,
               "queries scaled with rope scaling {}", name_of(config_.scaling));
   RowFrequencies rows;
@@ -186,8 +193,8 @@ RowFrequencies Rotary::frequencies_of_queries(std::span<const int64_t> positions
     rows.sets.push_back(at->second);
     if (!is_new) continue;
     const double growth = 1 + config_.temperature_beta * std::log(1 + static_cast<double>(passed));
-    rows.frequencies.insert(rows.frequencies.end(), inverse_.begin(), inverse_.end());
-    rows.factors.push_back(attention_factor_ * static_cast<float>(growth));
+    rows.frequencies.insert(rows.frequencies.end(), frequencies.begin(), frequencies.end());
+    rows.factors.push_back(factor * static_cast<float>(growth));
   }
   return rows;
 }

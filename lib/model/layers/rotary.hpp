@@ -32,11 +32,15 @@ class Rotary {
   bool scales_queries() const { return config_.temperature_beta > 0; }
   /// The frequencies of queries at global `positions`, if scales_queries().
   RowFrequencies frequencies_of_queries(std::span<const int64_t> positions) const;
+  /// What multiplies them, as the factors of one pair that does not turn.
+  RowFrequencies growth_of_queries(std::span<const int64_t> positions) const;
   /// Factor of cos and sin.
   float attention_factor() const { return attention_factor_; }
 
  private:
   int64_t counted_length(int64_t length) const;
+  RowFrequencies sets_of_queries(std::span<const int64_t> positions,
+                                 std::span<const float> frequencies, float factor) const;
 
   RopeConfig config_;
   std::vector<float> inverse_;  ///< [rotary_dim/2], frequencies of the short length

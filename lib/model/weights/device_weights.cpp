@@ -113,7 +113,8 @@ struct Layout {
 }  // namespace
 
 std::optional<DType> type_of_matrix(Quantize quantize, MatrixKind kind) {
-  if (kind == MatrixKind::router) return {};
+  const bool of_heads = kind == MatrixKind::key_up || kind == MatrixKind::value_up;
+  if (kind == MatrixKind::router || of_heads) return {};
   switch (quantize) {
     case Quantize::nothing:
       break;
@@ -122,9 +123,10 @@ std::optional<DType> type_of_matrix(Quantize quantize, MatrixKind kind) {
     case Quantize::int8:
       return DType::int8;
     case Quantize::int4: {
-      const bool suffers = kind == MatrixKind::k || kind == MatrixKind::v ||
-                           kind == MatrixKind::down || kind == MatrixKind::expert_down ||
-                           kind == MatrixKind::shared_down || kind == MatrixKind::head;
+      const bool suffers = kind == MatrixKind::k || kind == MatrixKind::kv_down ||
+                           kind == MatrixKind::v || kind == MatrixKind::down ||
+                           kind == MatrixKind::expert_down || kind == MatrixKind::shared_down ||
+                           kind == MatrixKind::head;
       return suffers ? DType::int8 : DType::int4;
     }
   }

@@ -23,6 +23,10 @@ const LinearWeight& LayerWeights::matrix(MatrixKind kind) const {
       return ffn.up;
     case MatrixKind::down:
       return ffn.down;
+    case MatrixKind::q_down:
+    case MatrixKind::kv_down:
+    case MatrixKind::key_up:
+    case MatrixKind::value_up:
     case MatrixKind::attention_gate:
     case MatrixKind::router:
     case MatrixKind::expert_gate:

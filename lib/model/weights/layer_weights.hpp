@@ -21,14 +21,23 @@
 
 namespace pecia::model {
 
+/// What latent attention has beside q and o (LatentConfig).
+struct LatentWeights {
+  std::optional<LinearWeight> q_down = {};  ///< [q_rank, hidden]; absent: q takes x itself
+  LinearWeight kv_down;                     ///< [kv_rank + rope_dim, hidden]
+  LinearWeight key_up;                      ///< [heads × kv_rank, nope_dim]
+  LinearWeight value_up;                    ///< [heads × value_dim, kv_rank]
+};
+
 /// The weights of the mixer, which is attention.
 struct AttentionWeights {
-  /// Whole on every rank: [head_dim], [heads × head_dim] if all heads are normed together, or
-  /// absent.
+  /// Whole on every rank: [head_dim], [heads × head_dim] if all heads are normed together, with
+  /// latents [q_rank] and [kv_rank], or absent.
   TensorView q_norm, k_norm;
   TensorView sinks;         ///< [heads], whole on every rank, or absent
   LinearWeight q, k, v, o;  ///< heads × head_dim rows in head order; o: [hidden, heads × head_dim]
-  std::optional<LinearWeight> gate = {};  ///< rows as q
+  std::optional<LatentWeights> latent = {};  ///< in place of k and v; q has query_dim rows a head
+  std::optional<LinearWeight> gate = {};     ///< rows as q
 };
 
 /// The weights of the feed-forward: down · (activation(gate · x) ∘ up · x), or down · xielu(up · x)
@@ -62,7 +71,16 @@ struct LayerWeights {
   /// Calls f(kind, matrix) for every matrix, in the order in which the layer uses them.
   template <typename F>
   void for_each_matrix(const F& f) {
-    f(MatrixKind::q, attention.q), f(MatrixKind::k, attention.k), f(MatrixKind::v, attention.v);
+    if (attention.latent && attention.latent->q_down)
+      f(MatrixKind::q_down, *attention.latent->q_down);
+    f(MatrixKind::q, attention.q);
+    if (attention.latent) {
+      f(MatrixKind::kv_down, attention.latent->kv_down);
+      f(MatrixKind::key_up, attention.latent->key_up);
+      f(MatrixKind::value_up, attention.latent->value_up);
+    } else {
+      f(MatrixKind::k, attention.k), f(MatrixKind::v, attention.v);
+    }
     if (attention.gate) f(MatrixKind::attention_gate, *attention.gate);
     f(MatrixKind::o, attention.o);
     if (mixture.router.parts.empty()) {

@@ -16,16 +16,30 @@ int64_t elements(const ModelConfig& config, CutUnit unit) {
   return unit_part(config, unit, WeightCut{}).size();
 }
 
+int64_t query_inputs(const ModelConfig& config) {
+  return config.latent && config.latent->q_rank > 0 ? config.latent->q_rank : config.hidden;
+}
+int64_t nope_dim(const ModelConfig& config) {
+  return config.latent.value().nope_dim;
+}
+int64_t kv_rank(const ModelConfig& config) {
+  return config.latent.value().kv_rank;
+}
+
 }  // namespace
 
 const MatrixRole& role_of(MatrixKind kind) {
   using Side = MatrixRole::Side;
   static constexpr std::array<MatrixRole, num_matrix_kinds> roles{{
-      {"q", CutUnit::query_heads, Side::outputs, &ModelConfig::attention_bias},
+      {"q", CutUnit::query_heads, Side::outputs, &ModelConfig::attention_bias, query_inputs},
       {"k", CutUnit::kv_heads, Side::outputs, &ModelConfig::attention_bias},
       {"v", CutUnit::kv_heads, Side::outputs, &ModelConfig::attention_bias},
+      {"q_down", CutUnit::query_latents, Side::outputs, &ModelConfig::attention_bias},
+      {"kv_down", CutUnit::key_latents, Side::outputs, &ModelConfig::attention_bias},
+      {"key_up", CutUnit::latent_heads, Side::outputs, nullptr, nope_dim},
+      {"value_up", CutUnit::output_heads, Side::outputs, nullptr, kv_rank},
       {"attention gate", CutUnit::query_heads, Side::outputs, nullptr},
-      {"o", CutUnit::query_heads, Side::inputs, &ModelConfig::attention_output_bias},
+      {"o", CutUnit::output_heads, Side::inputs, &ModelConfig::attention_output_bias},
       {"gate", CutUnit::ffn, Side::outputs, &ModelConfig::mlp_bias},
       {"up", CutUnit::ffn, Side::outputs, &ModelConfig::mlp_bias},
       {"down", CutUnit::ffn, Side::inputs, &ModelConfig::mlp_bias},
@@ -41,13 +55,25 @@ const MatrixRole& role_of(MatrixKind kind) {
   return roles[static_cast<size_t>(kind)];
 }
 
+bool MatrixRole::has_bias(const ModelConfig& config) const {
+  const bool of_latents = config.latent && unit == CutUnit::query_heads;
+  return bias != nullptr && config.*bias && !of_latents;
+}
+
 int64_t num_matrices(const ModelConfig& config, MatrixKind kind) {
   switch (kind) {
     case MatrixKind::q:
-    case MatrixKind::k:
-    case MatrixKind::v:
     case MatrixKind::o:
       return config.layers;
+    case MatrixKind::k:
+    case MatrixKind::v:
+      return config.latent ? 0 : config.layers;
+    case MatrixKind::q_down:
+      return config.latent && config.latent->q_rank > 0 ? config.layers : 0;
+    case MatrixKind::kv_down:
+    case MatrixKind::key_up:
+    case MatrixKind::value_up:
+      return config.latent ? config.layers : 0;
     case MatrixKind::attention_gate:
       return config.attention_gate ? config.layers : 0;
     case MatrixKind::gate:
@@ -74,16 +100,16 @@ int64_t num_matrices(const ModelConfig& config, MatrixKind kind) {
 }
 
 int64_t MatrixRole::out(const ModelConfig& config) const {
-  return side == Side::outputs ? elements(config, unit) : config.hidden;
+  return side == Side::outputs ? elements(config, unit) : width(config);
 }
 
 int64_t MatrixRole::in(const ModelConfig& config) const {
-  return side == Side::inputs ? elements(config, unit) : config.hidden;
+  return side == Side::inputs ? elements(config, unit) : width(config);
 }
 
 RowRange unit_part(const ModelConfig& config, CutUnit unit, WeightCut cut) {
-  const auto of_heads = [&](parallel::HeadRange heads) {
-    return RowRange{heads.begin * config.head_dim, heads.end * config.head_dim};
+  const auto of_heads = [&](parallel::HeadRange heads, int64_t width) {
+    return RowRange{heads.begin * width, heads.end * width};
   };
   const auto shard = [&] {
     return parallel::head_shard(config.num_heads, config.num_kv_heads, cut.count, cut.index);
@@ -94,9 +120,17 @@ RowRange unit_part(const ModelConfig& config, CutUnit unit, WeightCut cut) {
   };
   switch (unit) {
     case CutUnit::query_heads:
-      return of_heads(shard().q);
+      return of_heads(shard().q, config.query_dim());
+    case CutUnit::latent_heads:
+      return of_heads(shard().q, config.value_dim());
+    case CutUnit::output_heads:
+      return of_heads(shard().q, config.output_dim());
     case CutUnit::kv_heads:
-      return of_heads(shard().kv);
+      return of_heads(shard().kv, config.head_dim);
+    case CutUnit::query_latents:
+      return {0, config.latent.value().q_rank};
+    case CutUnit::key_latents:
+      return {0, config.latent.value().key_dim()};
     case CutUnit::ffn:
       return parallel::row_part({0, config.ffn}, cut.count, cut.index);
     case CutUnit::expert_ffn:

@@ -17,6 +17,10 @@ enum class MatrixKind : uint8_t {
   q,
   k,
   v,
+  q_down,    ///< with latents: to those of queries
+  kv_down,   ///< with latents: to those of keys and values, and the rotated part
+  key_up,    ///< with latents: K_hᵀ of each head, [kv_rank, nope_dim]
+  value_up,  ///< with latents: V_h of each head, [value_dim, kv_rank]
   attention_gate,
   o,
   gate,
@@ -38,25 +42,45 @@ inline constexpr std::array layer_kinds{MatrixKind::q,   MatrixKind::k,    Matri
                                         MatrixKind::down};
 inline constexpr size_t num_matrix_kinds = static_cast<size_t>(MatrixKind::head) + 1;
 
-/// The unit that is divided over ranks: elements of the query heads, of the KV heads, of a dense
-/// feed-forward's width, of each expert's width, of the shared expert's, or of the vocabulary. Every
-/// rank has the whole router. Experts that are dealt out (WeightCut) are not divided. The shared
+/// The unit that is divided over ranks: elements of the query heads as they are projected, as
+/// attention attends latents, or as they are put out; of the KV heads, of a dense feed-forward's
+/// width, of each expert's width, of the shared expert's, or of the vocabulary. Every
+/// rank has the whole router, and all of what latents are made of. Experts that are dealt out (WeightCut) are not divided. The shared
 /// expert is cut as dense feed-forwards are also then: ranks with the same rows add their results
 /// anyway, so its parts cost no message, and ranks with other rows have it whole.
-enum class CutUnit : uint8_t { query_heads, kv_heads, ffn, expert_ffn, shared_ffn, experts, vocab };
+enum class CutUnit : uint8_t {
+  query_heads,
+  latent_heads,
+  output_heads,
+  kv_heads,
+  ffn,
+  expert_ffn,
+  shared_ffn,
+  vocab,
+  experts,  ///< whole on every rank, as are:
+  query_latents,
+  key_latents
+};
+
+/// Whether every rank has all of such matrices.
+constexpr bool is_whole_everywhere(CutUnit unit) {
+  return unit >= CutUnit::experts;
+}
 
 struct MatrixRole {
   std::string_view name;
   CutUnit unit;
-  /// outputs: the matrix is [unit, hidden], and products of parts stand side by side. inputs: it is
-  /// [hidden, unit], and products of parts are added, so only part 0 has the bias.
+  /// outputs: the matrix is [unit, width], and products of parts stand side by side. inputs: it is
+  /// [width, unit], and products of parts are added, so only part 0 has the bias.
   enum class Side : uint8_t { outputs, inputs } side;
   /// The member that tells whether matrices of this kind have a bias; null: never.
   bool ModelConfig::*bias;
+  int64_t (*width)(const ModelConfig&) = hidden_of;
 
   int64_t out(const ModelConfig& config) const;
   int64_t in(const ModelConfig& config) const;
-  bool has_bias(const ModelConfig& config) const { return bias != nullptr && config.*bias; }
+  bool has_bias(const ModelConfig& config) const;
+  static int64_t hidden_of(const ModelConfig& config) { return config.hidden; }
 };
 
 const MatrixRole& role_of(MatrixKind kind);

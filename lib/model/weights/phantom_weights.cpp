@@ -30,8 +30,8 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
   const auto matrix_of_width = [&](MatrixKind kind, int64_t width) {
     const MatrixRole& role = role_of(kind);
     const bool outputs = role.side == MatrixRole::Side::outputs;
-    const int64_t rows = outputs ? width : config.hidden;
-    const int64_t columns = outputs ? config.hidden : width;
+    const int64_t rows = outputs ? width : role.width(config);
+    const int64_t columns = outputs ? role.width(config) : width;
     const DType type = resident_type(config, kind, stored, quantize, codes);
     LinearWeight::Part made;
     made.weight = block(rows, row_elements(type, columns), type);
@@ -96,9 +96,18 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
       }
     }
     if (config.attention_gate) layer.attention.gate.emplace();
-    projections({{MatrixKind::q, &layer.attention.q},
-                 {MatrixKind::k, &layer.attention.k},
-                 {MatrixKind::v, &layer.attention.v}});
+    if (config.latent) {
+      LatentWeights& latent = layer.attention.latent.emplace();
+      if (config.latent->q_rank > 0) {
+        layer.attention.q_norm = norm(config.latent->q_rank);
+        latent.q_down.emplace();
+      }
+      layer.attention.k_norm = norm(config.latent->kv_rank);
+    } else {
+      projections({{MatrixKind::q, &layer.attention.q},
+                   {MatrixKind::k, &layer.attention.k},
+                   {MatrixKind::v, &layer.attention.v}});
+    }
     if (config.xielu)
       layer.ffn.xielu.emplace();
     else if (config.feed_forward(index) != FeedForward::experts)

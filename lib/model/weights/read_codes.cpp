@@ -17,6 +17,11 @@ std::string_view module_of(const WeightNames& names, MatrixKind kind) {
       return names.k;
     case MatrixKind::v:
       return names.v;
+    case MatrixKind::q_down:
+    case MatrixKind::kv_down:
+    case MatrixKind::key_up:
+    case MatrixKind::value_up:
+      break;  // config.cpp refuses latents that are made by codes
     case MatrixKind::attention_gate:
       return names.attention_gate;
     case MatrixKind::o:

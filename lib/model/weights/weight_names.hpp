@@ -17,6 +17,9 @@ struct WeightNames {
   std::string_view post_attention_norm, post_ffn_norm;  ///< after the block; empty: none
   std::string_view q_norm, k_norm;                      ///< empty if the family has none
   std::string_view q, k, v;
+  /// Of latent attention: to the latents, from those of queries (else q is the name), and from those
+  /// of keys and values. The norms of the latents are q_norm and k_norm.
+  std::string_view q_down = "", q_up = "", kv_down = "", kv_up = "";
   std::string_view qkv;  ///< rows as FamilyTraits::qkv_rows says
   std::string_view o;
   std::string_view gate, up;
@@ -28,6 +31,9 @@ struct WeightNames {
   std::string_view router = "";          ///< of experts
   std::string_view choice_bias = "";     ///< of the router, with the whole name; empty: none
   std::string_view expert_gate = "", expert_up = "", expert_down = "";  ///< {} is the expert
+  /// All experts of a layer, [experts, 2 · ffn, hidden] with the rows of gate above those of up, and
+  /// [experts, hidden, ffn]; with the whole names. Empty: each has tensors of its own.
+  std::string_view experts_gate_up = "", experts_down = "";
   std::string_view shared_gate = "", shared_up = "", shared_down = "";  ///< empty: none
 };
 

@@ -8,6 +8,7 @@
 #include "lib/base/core/codes.hpp"
 #include "lib/model/config/family.hpp"
 #include "lib/model/weights/convert.hpp"
+#include "lib/model/weights/latent_weights.hpp"
 #include "lib/model/weights/packed_experts.hpp"
 #include "lib/model/weights/read_codes.hpp"
 #include "lib/model/weights/residence.hpp"
@@ -57,6 +58,11 @@ class LayerReader {
       weights.q_norm = norm(names_.q_norm, (all ? config_.num_heads : 1) * config_.head_dim);
       weights.k_norm = norm(names_.k_norm, (all ? config_.num_kv_heads : 1) * config_.head_dim);
     }
+    if (config_.latent) {
+      read_latents(weights);
+      weights.o = matrix(names_.o, MatrixKind::o);
+      return weights;
+    }
     if (config_.attention_sinks)
       weights.sinks = loader_.vector(layer_name(layer_, names_.sinks), config_.num_heads);
     if (names_.qkv.empty()) {
@@ -70,6 +76,19 @@ class LayerReader {
       weights.gate = matrix(names_.attention_gate, MatrixKind::attention_gate);
     weights.o = matrix(names_.o, MatrixKind::o);
     return weights;
+  }
+
+  /// Without what read_latent_up reads.
+  void read_latents(AttentionWeights& weights) {
+    LatentWeights& latent = weights.latent.emplace();
+    const bool of_latents = config_.latent->q_rank > 0;
+    if (of_latents) {
+      latent.q_down = matrix(names_.q_down, MatrixKind::q_down);
+      weights.q_norm = norm(names_.q_norm, config_.latent->q_rank);
+    }
+    weights.q = matrix(of_latents ? names_.q_up : names_.q, MatrixKind::q);
+    latent.kv_down = matrix(names_.kv_down, MatrixKind::kv_down);
+    weights.k_norm = norm(names_.k_norm, config_.latent->kv_rank);
   }
 
   GatedFfnWeights gated_ffn() {
@@ -120,6 +139,10 @@ class LayerReader {
                                        matrix(names_.shared_up, MatrixKind::shared_up),
                                        matrix(names_.shared_down, MatrixKind::shared_down)};
     if (traits_of(config_.family).packed_experts) return weights;
+    if (!names_.experts_down.empty()) {
+      weights.experts = stacked_experts();
+      return weights;
+    }
     for (int64_t expert = 0; expert < config_.experts.value().count; ++expert) {
       const auto of_expert = [&](std::string_view name, MatrixKind kind) {
         return matrix(fmt::format(fmt::runtime(name), expert), kind);
@@ -129,6 +152,27 @@ class LayerReader {
                                  of_expert(names_.expert_down, MatrixKind::expert_down)});
     }
     return weights;
+  }
+
+  /// Experts whose matrices lie in two tensors of the layer.
+  std::vector<GatedFfnWeights> stacked_experts() {
+    const ExpertsConfig& config = config_.experts.value();
+    const int64_t hidden = config_.hidden, ffn = config.ffn;
+    const TensorView gate_up =
+        loader_.tensor(layer_name(layer_, names_.experts_gate_up), {config.count, 2 * ffn, hidden});
+    const TensorView down =
+        loader_.tensor(layer_name(layer_, names_.experts_down), {config.count, hidden, ffn});
+    const TensorView gates_ups = gate_up.reshape({config.count * 2 * ffn, hidden});
+    const TensorView downs = down.reshape({config.count * hidden, ffn});
+    const auto rows = [](const TensorView& all, int64_t first, int64_t count) {
+      return LinearWeight{{{all.slice_rows(first, count), TensorView()}}};
+    };
+    std::vector<GatedFfnWeights> experts;
+    for (int64_t expert = 0; expert < config.count; ++expert)
+      experts.push_back({rows(gates_ups, expert * 2 * ffn, ffn),
+                         rows(gates_ups, (expert * 2 + 1) * ffn, ffn),
+                         rows(downs, expert * hidden, hidden)});
+    return experts;
   }
 
   /// Absent if the family has no such norm.
@@ -260,6 +304,8 @@ Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::opti
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     LayerWeights own =
         cut_layer(LayerReader(config, loader, layer).read(), config, WeightCut{}, cut);
+    if (config.latent)
+      read_latent_up(config, loader, layer, cut, pool, residence.converted, *own.attention.latent);
     if (traits_of(config.family).packed_experts)
       own.mixture.experts =
           read_packed_experts(config, loader, layer, cut, use, pool, residence.converted);

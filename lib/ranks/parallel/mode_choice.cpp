@@ -95,8 +95,10 @@ std::optional<int64_t> gather_threshold(const ModelShape& model, int tp) {
   const double head_dim = static_cast<double>(model.head_dim);
   const double heads = static_cast<double>(model.num_heads);
   const double kv_heads = static_cast<double>(model.num_kv_heads);
-  const double weights =
-      hidden * (2 * (heads + kv_heads) * head_dim + static_cast<double>(model.ffn_matrices) * ffn);
+  const double of_attention = model.attention_weights > 0
+                                  ? static_cast<double>(model.attention_weights)
+                                  : hidden * 2 * (heads + kv_heads) * head_dim;
+  const double weights = of_attention + hidden * static_cast<double>(model.ffn_matrices) * ffn;
   const double moved_heads = 2 * (heads + std::max(kv_heads, ranks)) * head_dim;  // of a token
   const double moved_rows = (model.ffn == 0 ? 2 : 4) * hidden * ranks;
   if (moved_rows <= moved_heads) return {};

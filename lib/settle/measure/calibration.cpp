@@ -25,6 +25,13 @@ double seconds_of_all(comm::Communicator& world, const std::function<void()>& wo
          static_cast<double>(world.all_reduce_max(std::max<int64_t>(1, std::llround(mine_ns))));
 }
 
+AttentionShape attention_shape(const model::ModelConfig& config, const parallel::Degrees& degrees,
+                               DType kv_dtype) {
+  const int64_t kv_heads = parallel::kv_heads_of_rank(degrees, config.num_kv_heads);
+  return {kv_heads * (config.num_heads / config.num_kv_heads), kv_heads, config.head_dim, kv_dtype,
+          config.values_in_keys()};
+}
+
 double measure_attention_flops(comm::Communicator& world, const attention::Compute& compute,
                                const AttentionShape& shape, int64_t rows, int64_t keys) {
   constexpr double wanted_s = 0.02;
@@ -50,12 +57,12 @@ double measure_attention_flops(comm::Communicator& world, const attention::Compu
       .query_positions = query_positions,
       .items = items,
       .runs = runs,
-      .keys = {k.data(), v.data(), of_each, of_each},
+      .keys = {k.data(), shape.values_in_keys > 0 ? k.data() : v.data(), of_each, of_each},
       .kv_dtype = shape.kv_dtype,
       .num_kv_heads = shape.num_kv_heads,
       .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
       .window = 0,
-      .out = out.tensor(DType::fp32, {rows, shape.num_heads, shape.head_dim}),
+      .out = out.tensor(DType::fp32, {rows, shape.num_heads, shape.value_dim()}),
       .lse = lse.tensor(DType::fp32, {rows, shape.num_heads})};
   const auto run = [&](int64_t calls) {
     for (int64_t call = 0; call < calls; ++call) compute.backend.attention(args, compute.stream);
@@ -64,7 +71,8 @@ double measure_attention_flops(comm::Communicator& world, const attention::Compu
   const auto seconds_of = [&](int64_t calls) { return seconds_of_all(world, [&] { run(calls); }); };
   run(1);  // wakes threads and touches pages
   const int64_t calls = 1 + static_cast<int64_t>(wanted_s / seconds_of(1));
-  return 4.0 * static_cast<double>(calls * q_elements * keys) / seconds_of(calls);
+  const int64_t multiplied = shape.num_heads * (shape.head_dim + shape.value_dim());
+  return 2.0 * static_cast<double>(calls * rows * keys * multiplied) / seconds_of(calls);
 }
 
 namespace {
@@ -221,10 +229,10 @@ std::string rates_key(comm::Communicator& world, const comm::Communicator& ring,
   const device::DeviceInfo& device = compute.device.info();
   return fmt::format(
       "{} {} {} · {} threads per rank · {} ranks per host · {} hosts · ring of {} · heads {}/{} of "
-      "{} {} · {} {}",
+      "{}/{} {} · {} {}",
       device.name, cluster::cpu_facts().model, name_of(isa()), compute.stream.num_threads(),
       ranks_per_host, hosts, ring.size(), shape.num_heads, shape.num_kv_heads, shape.head_dim,
-      name_of(shape.kv_dtype), build.version, build.commit);
+      shape.value_dim(), name_of(shape.kv_dtype), build.version, build.commit);
 }
 
 parallel::RingRates calibrate(comm::Communicator& world, comm::Communicator& ring,

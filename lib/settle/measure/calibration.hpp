@@ -12,6 +12,7 @@
 #include "lib/model/weights/stored_codes.hpp"
 #include "lib/ranks/comm/communicator.hpp"
 #include "lib/ranks/parallel/link_costs.hpp"
+#include "lib/ranks/parallel/modes.hpp"
 #include "lib/ranks/parallel/ring_rule.hpp"
 #include "lib/ranks/parallel/shift_rule.hpp"
 
@@ -20,7 +21,14 @@ namespace pecia::measure {
 struct AttentionShape {
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
   DType kv_dtype = DType::fp32;
+  int64_t values_in_keys = 0;  ///< attention::KvShape::values_in_keys
+
+  int64_t value_dim() const { return values_in_keys > 0 ? values_in_keys : head_dim; }
 };
+
+/// The heads of a rank.
+AttentionShape attention_shape(const model::ModelConfig& config, const parallel::Degrees& degrees,
+                               DType kv_dtype);
 
 /// Seconds until every rank of `world` has done its work, when all begin together. This is what a
 /// rank gets while all share cores and links. Collective over `world`; every rank gets the same.

@@ -92,11 +92,8 @@ parallel::RingRates measure_ring(const model::ModelConfig& config,
   if (resources.cp == 1 || (resources.ring && !resources.elastic && !resources.sparse)) return {};
   const int block = resources.sp * resources.tp, rank = replica.rank();
   const auto ring = replica.split(rank % block, rank / block);
-  const int64_t kv_heads = parallel::kv_heads_of_rank(resources.degrees(), config.num_kv_heads);
   return calibrate(world, *ring, compute,
-                   {kv_heads * (config.num_heads / config.num_kv_heads), kv_heads, config.head_dim,
-                    resources.kv_dtype},
-                   log);
+                   attention_shape(config, resources.degrees(), resources.kv_dtype), log);
 }
 
 Measured measure_choices(const job::Job& job, const model::ModelConfig& config,

@@ -152,8 +152,7 @@ void Inputs::count() {
 
 double Inputs::flops_of(double length) const {
   return length * config_.flops_per_token() +
-         2.0 * length * length *
-             static_cast<double>(config_.num_heads * config_.head_dim * config_.layers);
+         length * length * config_.attention_flops_per_pair() / 2;
 }
 
 /// The first request of a group that runs computes the beginning for the others.

@@ -81,6 +81,19 @@ void settle_micro_head_parallel(Resources& resources) {
   micro = 1;
 }
 
+/// Throws Unsupported where latent attention lacks what the job asks for.
+void refuse_with_latents(const job::Job& job, const model::ModelConfig& config, bool gpus) {
+  if (!config.latent) return;
+  const auto refuse = [&](std::string_view what, std::string_view instead) {
+    fail<Unsupported>("{} with the latent attention of {} is not in this version; {}", what,
+                      name_of(config.family), instead);
+  };
+  if (job.attention.sparse == job::Sparse::csa)
+    refuse("attention.sparse: csa, whose levels send keys and values of heads,",
+           "leave attention.sparse out");
+  if (gpus) refuse("computing on GPUs", "use backend: cpu");
+}
+
 }  // namespace
 
 std::vector<comm::RackServerGpu> Resources::level_places(
@@ -129,6 +142,7 @@ bool may_become_elastic(const job::Job& job, const model::ModelConfig& config,
 
 void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num_ranks,
                   Resources& resources) {
+  refuse_with_latents(job, config, resources.gpus);
   resolve_degrees(job.parallel, num_ranks, resources);
   resources.ep = job.parallel.ep.value_or(1);
   resources.sparse = sparse_setting(job.attention);
@@ -172,6 +186,20 @@ void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num
   if (resources.cp == 1 && resources.levels_from()) settle_micro_head_parallel(resources);
 }
 
+namespace {
+
+/// What ranks of TP cut of a layer's latent attention; 0: it has none.
+int64_t cut_elements_of_latents(const model::ModelConfig& config) {
+  using enum model::MatrixKind;
+  int64_t elements = 0;
+  if (!config.latent) return elements;
+  for (const model::MatrixKind kind : {q, key_up, value_up, o})
+    elements += model::role_of(kind).out(config) * model::role_of(kind).in(config);
+  return elements;
+}
+
+}  // namespace
+
 parallel::ModelShape shape_of(const model::ModelConfig& config) {
   using model::FeedForward;
   const int64_t of_experts =
@@ -182,11 +210,12 @@ parallel::ModelShape shape_of(const model::ModelConfig& config) {
           .num_kv_heads = config.num_kv_heads,
           .ffn = config.common_ffn(),
           .hidden = config.hidden,
-          .head_dim = config.head_dim,
+          .head_dim = (config.head_dim + config.value_dim()) / 2,
           .all_ffn = all_ffn / std::max<int64_t>(1, config.layers),
           .experts = config.num_layers(FeedForward::experts) > 0 ? config.experts->count : 0,
           .dense_ffn = config.ffn_of_all_tokens(),
-          .ffn_matrices = config.experts ? 3 : config.matrices_of_dense_ffn()};
+          .ffn_matrices = config.experts ? 3 : config.matrices_of_dense_ffn(),
+          .attention_weights = cut_elements_of_latents(config)};
 }
 
 DType dtype_of(job::Precision precision) {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""make-bench-model FOLDER: a Llama, Qwen3-MoE or gpt-oss checkpoint of a given shape with random weights, for
-benchmarks alone.
+"""make-bench-model FOLDER: a Llama, Qwen3-MoE, gpt-oss or DeepSeek-V3 checkpoint of a given shape with random
+weights, for benchmarks alone.
 
 Weights are bf16, and the experts of gpt-oss MXFP4. The same options give the same bytes. Nothing is done where
 the folder already holds that model. Needs Python alone: on a machine without this project's packages
@@ -41,6 +41,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--experts", type=int, default=0, help="of each layer; 0: a dense model")
     parser.add_argument("--experts-per-token", type=int, default=1)
     parser.add_argument("--gpt-oss", action="store_true", help="experts, in MXFP4, are those of gpt-oss")
+    parser.add_argument("--kv-rank", type=int, default=0, help="latents of a token, as in DeepSeek-V3; 0: none")
+    parser.add_argument("--q-rank", type=int, default=0, help="with --kv-rank: latents of a query; 0: none")
+    parser.add_argument("--rope-dim", type=int, default=64, help="with --kv-rank: rotated beside --head-dim")
     parser.add_argument("--layers", type=int, default=24)
     parser.add_argument("--vocab", type=int, default=32768)
     parser.add_argument("--seed", type=int, default=1)
@@ -48,12 +51,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     others = ("folder", "seed", "gpt_oss")
     shape = {name: value for name, value in vars(options).items() if name not in others}
     for name, value in shape.items():
-        if value < 1 and name != "experts":
+        if value < 1 and (value < 0 or name not in ("experts", "kv_rank", "q_rank")):
             raise UserError(f"--{name.replace('_', '-')} is {value}; it must be at least 1")
     if options.heads % options.kv_heads != 0:
         raise UserError(f"--kv-heads {options.kv_heads} does not divide --heads {options.heads}")
     if options.experts and options.experts_per_token > options.experts:
         raise UserError(f"--experts-per-token {options.experts_per_token} of --experts {options.experts}")
+    if options.gpt_oss and options.kv_rank:
+        raise UserError("--gpt-oss has no latents; leave out --kv-rank")
     if options.gpt_oss and (not options.experts or options.hidden % BLOCK or options.ffn % BLOCK):
         raise UserError(f"--gpt-oss needs --experts, and --hidden and --ffn of whole blocks of {BLOCK}")
     return options
@@ -61,6 +66,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def configuration(options: argparse.Namespace) -> dict[str, object]:
     dense = dense_configuration(options)
+    if options.kv_rank:
+        return dense | latent_configuration(options)
     if not options.experts:
         return dense
     if options.gpt_oss:
@@ -73,6 +80,26 @@ def configuration(options: argparse.Namespace) -> dict[str, object]:
         "num_experts_per_tok": options.experts_per_token,
         "norm_topk_prob": True,
         "use_sliding_window": False,
+    }
+
+
+def latent_configuration(options: argparse.Namespace) -> dict[str, object]:
+    return {
+        "architectures": ["DeepseekV3ForCausalLM"],
+        "model_type": "deepseek_v3",
+        "num_key_value_heads": options.heads,
+        "q_lora_rank": options.q_rank or None,
+        "kv_lora_rank": options.kv_rank,
+        "qk_nope_head_dim": options.head_dim,
+        "qk_rope_head_dim": options.rope_dim,
+        "v_head_dim": options.head_dim,
+        "moe_intermediate_size": options.ffn,
+        "n_routed_experts": max(options.experts, 2),
+        "num_experts_per_tok": options.experts_per_token,
+        "n_shared_experts": 0,
+        "n_group": 1,
+        "topk_group": 1,
+        "first_k_dense_replace": 0 if options.experts else options.layers,
     }
 
 
@@ -132,15 +159,20 @@ def tensors(options: argparse.Namespace) -> Iterator[tuple[str, Shape]]:
     yield "model.embed_tokens.weight", (options.vocab, options.hidden)
     for layer in range(options.layers):
         prefix = f"model.layers.{layer}"
-        yield f"{prefix}.self_attn.q_proj.weight", (queries, options.hidden)
-        yield f"{prefix}.self_attn.k_proj.weight", (keys, options.hidden)
-        yield f"{prefix}.self_attn.v_proj.weight", (keys, options.hidden)
+        if options.kv_rank:
+            yield from latent_tensors(f"{prefix}.self_attn", options)
+        else:
+            yield f"{prefix}.self_attn.q_proj.weight", (queries, options.hidden)
+            yield f"{prefix}.self_attn.k_proj.weight", (keys, options.hidden)
+            yield f"{prefix}.self_attn.v_proj.weight", (keys, options.hidden)
         yield f"{prefix}.self_attn.o_proj.weight", (options.hidden, queries)
         if options.gpt_oss:
             yield from gpt_oss_tensors(prefix, options)
             continue
         if options.experts:
             yield f"{prefix}.mlp.gate.weight", (options.experts, options.hidden)
+            if options.kv_rank:
+                yield f"{prefix}.mlp.gate.e_score_correction_bias", (options.experts,)
         for expert in range(options.experts or 1):
             mlp = f"{prefix}.mlp.experts.{expert}" if options.experts else f"{prefix}.mlp"
             yield f"{mlp}.gate_proj.weight", (options.ffn, options.hidden)
@@ -151,9 +183,24 @@ def tensors(options: argparse.Namespace) -> Iterator[tuple[str, Shape]]:
         prefix = f"model.layers.{layer}"
         yield f"{prefix}.input_layernorm.weight", (options.hidden,)
         yield f"{prefix}.post_attention_layernorm.weight", (options.hidden,)
-        if options.experts and not options.gpt_oss:
+        if options.kv_rank:
+            yield f"{prefix}.self_attn.kv_a_layernorm.weight", (options.kv_rank,)
+            if options.q_rank:
+                yield f"{prefix}.self_attn.q_a_layernorm.weight", (options.q_rank,)
+        elif options.experts and not options.gpt_oss:
             yield f"{prefix}.self_attn.q_norm.weight", (options.head_dim,)
             yield f"{prefix}.self_attn.k_norm.weight", (options.head_dim,)
+
+
+def latent_tensors(prefix: str, options: argparse.Namespace) -> Iterator[tuple[str, Shape]]:
+    queries = options.heads * (options.head_dim + options.rope_dim)
+    if options.q_rank:
+        yield f"{prefix}.q_a_proj.weight", (options.q_rank, options.hidden)
+        yield f"{prefix}.q_b_proj.weight", (queries, options.q_rank)
+    else:
+        yield f"{prefix}.q_proj.weight", (queries, options.hidden)
+    yield f"{prefix}.kv_a_proj_with_mqa.weight", (options.kv_rank + options.rope_dim, options.hidden)
+    yield f"{prefix}.kv_b_proj.weight", (2 * options.heads * options.head_dim, options.kv_rank)
 
 
 def gpt_oss_tensors(prefix: str, options: argparse.Namespace) -> Iterator[tuple[str, Shape]]:

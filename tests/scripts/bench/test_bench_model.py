@@ -95,6 +95,30 @@ class BenchModel(unittest.TestCase):
             # Projections with biases, sinks, router, experts and norms of each layer.
             self.assertEqual(len(list(file.keys())), 2 + 2 * (8 + 1 + 2 + 6 + 2))
 
+    def test_latents_are_those_of_deepseek(self) -> None:
+        shape = [*SMALL, "--kv-rank", "12", "--rope-dim", "4"]
+        main([str(self.folder / "a"), *shape, "--q-rank", "6"])
+        main([str(self.folder / "b"), *shape, "--experts", "3", "--experts-per-token", "2"])
+        config = json.loads((self.folder / "a" / "config.json").read_text())
+        self.assertEqual((config["model_type"], config["q_lora_rank"]), ("deepseek_v3", 6))
+        self.assertEqual((config["first_k_dense_replace"], config["kv_lora_rank"]), (2, 12))
+        attention = "model.layers.1.self_attn."
+        with safe_open(self.folder / "a" / "model.safetensors", "numpy") as file:
+            for name, rows, columns in (
+                ("q_b_proj", 4 * (8 + 4), 6),
+                ("kv_a_proj_with_mqa", 12 + 4, 16),
+                ("kv_b_proj", 4 * (8 + 8), 12),
+                ("o_proj", 16, 4 * 8),
+            ):
+                found = file.get_slice(f"{attention}{name}.weight").get_shape()
+                self.assertEqual(found, [rows, columns], name)
+            # Projections and norms of latents, feed-forward and norms of each layer.
+            self.assertEqual(len(list(file.keys())), 2 + 2 * (5 + 2 + 3 + 2))
+        with safe_open(self.folder / "b" / "model.safetensors", "numpy") as file:
+            self.assertEqual(file.get_slice(f"{attention}q_proj.weight").get_shape(), [48, 16])
+            bias = file.get_slice("model.layers.0.mlp.gate.e_score_correction_bias")
+            self.assertEqual(bias.get_shape(), [3])
+
     def test_another_model_is_kept(self) -> None:
         main([str(self.folder / "a"), *SMALL])
         before = (self.folder / "a" / "model.safetensors").read_bytes()
@@ -107,6 +131,8 @@ class BenchModel(unittest.TestCase):
             (["--kv-heads", "3"], "--kv-heads 3"),
             (["--ffn", "0"], "--ffn is 0"),
             (["--experts", "2", "--experts-per-token", "3"], "--experts-per-token 3"),
+            (["--kv-rank", "-1"], "--kv-rank is -1"),
+            (["--kv-rank", "8", "--gpt-oss"], "--gpt-oss has no latents"),
             (["--gpt-oss"], "--gpt-oss needs --experts"),
         ):
             with self.assertRaisesRegex(UserError, words):

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/layers/latent_mixer.hpp"
+
+namespace pecia::model {
+
+using kernels::Accumulate;
+using report::Kind;
+using report::ScopedSpan;
+
+namespace {
+
+/// [rows, heads, width] → [rows, heads · width]
+TensorView as_rows(const TensorView& heads) {
+  return heads.reshape({heads.rows(), heads.row_elements()});
+}
+
+/// [rows, heads, width] → columns [first, first + count) of [rows · heads, width]
+TensorView of_each_head(const TensorView& heads, int64_t first, int64_t count) {
+  return heads.reshape({heads.rows() * heads.size(1), heads.size(2)}).slice_columns(first, count);
+}
+
+}  // namespace
+
+LatentMixer::LatentMixer(const ModelConfig& config, const attention::Compute& compute,
+                         Products& products, TensorParallel& tensor)
+    : latent_(*config.latent),
+      pairs_(config.rope.pairs),
+      compute_(compute),
+      products_(products),
+      tensor_(tensor),
+      key_buffer_(compute.buffer()),
+      down_buffer_(compute.buffer()),
+      normed_buffer_(compute.buffer()),
+      query_buffer_(compute.buffer()),
+      absorbed_buffer_(compute.buffer()),
+      mixed_buffer_(compute.buffer()),
+      value_buffer_(compute.buffer()) {}
+
+void LatentMixer::begin(const AttentionWeights& weights, int64_t num_rows,
+                        const attention::Attention&) {
+  weights_ = &weights;
+  heads_ = weights.q.out() / latent_.query_dim();
+  keys_ = key_buffer_.tensor(DType::fp32, {num_rows, 1, latent_.key_dim()});
+  absorbed_ = absorbed_buffer_.tensor(DType::fp32, {num_rows, heads_, latent_.key_dim()});
+  mixed_ = mixed_buffer_.tensor(DType::fp32, {num_rows, heads_, latent_.kv_rank});
+}
+
+void LatentMixer::rotate(const TensorView& heads, int64_t first,
+                         const RotationTables& tables) const {
+  const ScopedSpan span(compute_.recorder, "rope", Kind::compute);
+  compute_.backend.rope({heads, tables.cos, tables.sin, pairs_, heads, first, tables.scale},
+                        compute_.stream);
+}
+
+void LatentMixer::project_keys(int block, const Input& input) {
+  const TensorView keys = tensor_.block_of(keys_, block), rows = as_rows(keys);
+  products_.linear("kv_down_proj", input.rows, weights_->latent->kv_down, rows);
+  const TensorView latents = rows.slice_columns(0, latent_.kv_rank);
+  products_.norm_latents(latents, weights_->k_norm, latents);
+  rotate(keys, latent_.kv_rank, input.keys);
+}
+
+/// [rows, heads, query_dim], rotated.
+TensorView LatentMixer::project_queries(const Input& input) {
+  const int64_t rows = input.rows.rows();
+  const TensorView queries = query_buffer_.tensor(DType::fp32, {rows, heads_, latent_.query_dim()});
+  if (const auto& down = weights_->latent->q_down) {
+    const TensorView latents = down_buffer_.tensor(DType::fp32, {rows, latent_.q_rank});
+    const TensorView normed =
+        normed_buffer_.tensor(products_.operand_type(), {rows, latent_.q_rank});
+    products_.linear_of_same_x("q_down_proj", input.rows, *down, latents);
+    products_.norm_latents(latents, weights_->q_norm, normed);
+    products_.linear("q_proj", normed, weights_->q, as_rows(queries));
+  } else {
+    products_.linear_of_same_x("q_proj", input.rows, weights_->q, as_rows(queries));
+  }
+  rotate(queries, latent_.nope_dim, input.queries);
+  return queries;
+}
+
+void LatentMixer::absorb(const TensorView& queries, const TensorView& absorbed) {
+  products_.linear_of_heads("key_up_proj", as_rows(queries), weights_->latent->key_up, heads_,
+                            as_rows(absorbed));
+  const ScopedSpan span(compute_.recorder, "copy_rotated", Kind::compute);
+  compute_.copy(of_each_head(queries, latent_.nope_dim, latent_.rope_dim),
+                of_each_head(absorbed, latent_.kv_rank, latent_.rope_dim));
+}
+
+void LatentMixer::project(int block, const Input& input, attention::Attention& attention) {
+  project_keys(block, input);
+  if (block + 1 == tensor_.num_blocks()) attention.start_keys(keys_, {});  // travel beside q
+  absorb(project_queries(input), tensor_.block_of(absorbed_, block));
+}
+
+void LatentMixer::mix(int64_t layer, attention::Attention& attention) {
+  attention.run(layer, absorbed_, mixed_);
+}
+
+void LatentMixer::project_output(int block, const TensorView& hidden,
+                                 const TensorParallel::Change& change) {
+  const TensorView mixed = as_rows(tensor_.block_of(mixed_, block));
+  const TensorView values =
+      value_buffer_.tensor(DType::fp32, {mixed.rows(), heads_ * latent_.value_dim});
+  products_.linear_of_heads("value_up_proj", mixed, weights_->latent->value_up, heads_, values);
+  const auto multiply = [&](const TensorView& to, Accumulate accumulate) {
+    products_.linear("o_proj", values, weights_->o, to, accumulate,
+                     products_.splits_of_part(tensor_.cut().count));
+  };
+  tensor_.add_product(block, hidden, multiply, change, products_.result_type(values.rows()));
+}
+
+}  // namespace pecia::model

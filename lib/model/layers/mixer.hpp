@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The mixer of a layer: computes queries and keys of the rows, attends to all keys of their
+/// sequences, and projects the result.
+///
+///     AttentionMixer   q, k and v by head
+///     LatentMixer      latents (ModelConfig::latent)
+
+#include "lib/model/attention/attention.hpp"
+#include "lib/model/layers/layer_rotations.hpp"
+#include "lib/model/weights/layer_weights.hpp"
+#include "lib/model/weights/tensor_parallel.hpp"
+
+namespace pecia::model {
+
+class Mixer {
+ public:
+  Mixer() = default;
+  Mixer(const Mixer&) = delete;
+  Mixer& operator=(const Mixer&) = delete;
+  virtual ~Mixer() = default;
+
+  /// The rows of one block that the mixer reads.
+  struct Input {
+    TensorView rows;               ///< [rows, hidden], as products take them
+    RotationTables keys, queries;  ///< of the layer
+  };
+
+  /// Collective over the replica. Call these for each layer, in this order: begin; project for
+  /// every block; mix; project_output for every block. `num_rows` counts the rows of all blocks.
+  virtual void begin(const AttentionWeights& weights, int64_t num_rows,
+                     const attention::Attention& attention) = 0;
+  virtual void project(int block, const Input& input, attention::Attention& attention) = 0;
+  virtual void mix(int64_t layer, attention::Attention& attention) = 0;
+  /// Starts adding the output of the block's rows to `hidden` (TensorParallel::add_product, which
+  /// also says what `change` is).
+  virtual void project_output(int block, const TensorView& hidden,
+                              const TensorParallel::Change& change) = 0;
+};
+
+}  // namespace pecia::model

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/weights/latent_weights.hpp"
+
+#include <atomic>
+#include <cstring>
+
+#include "lib/model/config/family.hpp"
+#include "lib/model/weights/weight_names.hpp"
+
+namespace pecia::model {
+namespace {
+
+/// to[column, row] = from[row, column]; `bytes` of an element.
+void transpose(const TensorView& from, int64_t bytes, std::byte* to) {
+  const int64_t rows = from.rows(), columns = from.size(1);
+  for (int64_t row = 0; row < rows; ++row) {
+    const auto* const at = static_cast<const std::byte*>(from.row(row));
+    for (int64_t column = 0; column < columns; ++column)
+      std::memcpy(to + (column * rows + row) * bytes, at + column * bytes, bytes);
+  }
+}
+
+}  // namespace
+
+void read_latent_up(const ModelConfig& config, WeightLoader& loader, int64_t layer,
+                    parallel::WeightCut cut, device::ThreadPool& pool,
+                    std::vector<device::Buffer>& memory, LatentWeights& weights) {
+  const LatentConfig& latent = config.latent.value();
+  const int64_t of_head = latent.nope_dim + latent.value_dim;
+  const std::string name =
+      layer_name(layer, std::string(traits_of(config.family).names.kv_up) + ".weight");
+  const TensorView all = loader.matrix(name, config.num_heads * of_head, latent.kv_rank);
+  const parallel::RowRange outputs = unit_part(config, CutUnit::output_heads, cut);
+  const int64_t first = outputs.begin / latent.value_dim, heads = outputs.size() / latent.value_dim;
+
+  const int64_t bytes = size_of(all.dtype());
+  const auto make = [&](int64_t rows, int64_t columns) {
+    device::Buffer& buffer = memory.emplace_back(rows * columns * bytes);
+    return TensorView(buffer.data(), all.dtype(), {rows, columns});
+  };
+  const TensorView keys = make(heads * latent.kv_rank, latent.nope_dim);
+  const TensorView values = make(heads * latent.value_dim, latent.kv_rank);
+  std::atomic<int64_t> next{0};
+  pool.run(
+      [&](int) {
+        for (int64_t head; (head = next.fetch_add(1)) < heads;) {
+          const int64_t row = (first + head) * of_head;
+          transpose(all.slice_rows(row, latent.nope_dim), bytes,
+                    static_cast<std::byte*>(keys.row(head * latent.kv_rank)));
+          const TensorView of_values = all.slice_rows(row + latent.nope_dim, latent.value_dim);
+          std::memcpy(values.row(head * latent.value_dim), of_values.data(),
+                      of_values.elements() * bytes);
+        }
+      },
+      [] {});
+  weights.key_up = {{{keys, TensorView()}}};
+  weights.value_up = {{{values, TensorView()}}};
+}
+
+}  // namespace pecia::model
