@@ -109,19 +109,7 @@ class DemandTest(RunTest):
         for before, after, park in ((2, 4, "host"), (4, 1, "disk")):
             with self.subTest(before=before, after=after, park=park):
                 stopped = job(f"stopped-{before}", park=park)
-                launch = self.start(stopped, before, together=True)
-                wait_for("an answer", partial(has_done, self, stopped, 1))
-                launch.ranks()
-                launch.signal_ranks(signal.SIGTERM)
-                self.end(launch, DRAINED)
-                kv = self.report(stopped)["kv"]
-                begun = sum(tokens > 0 for tokens in self.results(stopped)["output_tokens"])
-                # Those that are in the cache, those that have yielded, and prompts that are read.
-                open_ones = begun - self.done(stopped)
-                self.assertGreaterEqual(kv["kept_requests"] + kv["not_worth_keeping"], open_ones)
-                self.assertGreater(kv["kept_requests"], 0)
-                self.run_job(stopped, after)
-                self.assertEqual(self.report(stopped)["kv"]["restored_requests"], kv["kept_requests"])
+                self.assertGreater(stop_and_go_on(self, stopped, before, after), 0)
                 self.assert_same_answers(self.results(stopped), reference, range(12))
 
 
@@ -139,6 +127,22 @@ def kill_often(test: RunTest, job: Path, ranks: int) -> None:
     test.assertEqual(found.rows(DONE), list(range(12)))
     for row in before.rows(DONE):
         test.assertEqual(found.row_bytes(row), before.row_bytes(row), "answered once")
+
+
+def stop_and_go_on(test: RunTest, job: Path, before: int, after: int) -> int:
+    """Stops a run after its first answer, and goes on with other ranks. Returns how many requests' keys were kept."""
+    launch = test.start(job, before, together=True)
+    wait_for("an answer", partial(has_done, test, job, 1))
+    launch.ranks()
+    launch.signal_ranks(signal.SIGTERM)
+    test.end(launch, DRAINED)
+    kv = test.report(job)["kv"]
+    begun = sum(tokens > 0 for tokens in test.results(job)["output_tokens"])
+    # Requests in the cache, those that have yielded, and prompts that are read.
+    test.assertGreaterEqual(kv["kept_requests"] + kv["not_worth_keeping"], begun - test.done(job))
+    test.run_job(job, after)
+    test.assertEqual(test.report(job)["kv"]["restored_requests"], kv["kept_requests"])
+    return kv["kept_requests"]
 
 
 # Two layers, K and V of two heads of sixteen fp32 numbers.
@@ -228,15 +232,5 @@ if __name__ == "__main__":
         for before, after, scheduler in ((2, 3, "greedy"), (3, 1, "loongserve")):
             with self.subTest(before=before, after=after, scheduler=scheduler):
                 stopped = self.job(f"stopped-{before}", {"cp": "elastic", "scheduler": scheduler}, park="host")
-                launch = self.start(stopped, before, together=True)
-                wait_for("an answer", partial(has_done, self, stopped, 1))
-                launch.ranks()
-                launch.signal_ranks(signal.SIGTERM)
-                self.end(launch, DRAINED)
-                kv = self.report(stopped)["kv"]
-                begun = sum(tokens > 0 for tokens in self.results(stopped)["output_tokens"])
-                open_ones = begun - self.done(stopped)
-                self.assertGreaterEqual(kv["kept_requests"] + kv["not_worth_keeping"], open_ones)
-                self.run_job(stopped, after)
-                self.assertEqual(self.report(stopped)["kv"]["restored_requests"], kv["kept_requests"])
+                stop_and_go_on(self, stopped, before, after)
                 self.assert_same_answers(self.results(stopped), reference, range(12))
