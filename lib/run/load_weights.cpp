@@ -171,11 +171,9 @@ void say_what_is_widened(const Setup& setup) {
 void require_head(const model::WeightViews& weights, const job::Job& job) {
   if (weights.has_head()) return;
   fail<InputError>(
-      "{}: tensor 'lm_head.weight' is missing, and config.json does not tie it to the embedding: "
-      "such a "
-      "model gives vectors alone. Set produce: vector and generation.prompt_logprobs: 0, or "
-      "download "
-      "every shard of a model with a head",
+      "{}: tensor 'lm_head.weight' is missing, and config.json does not tie it to the embedding. "
+      "Download every shard again; a model without a head gives vectors alone, with produce: "
+      "vector and generation.prompt_logprobs: 0",
       job.model.path.string());
 }
 

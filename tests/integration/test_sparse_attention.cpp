@@ -157,11 +157,12 @@ void expect_answers_of_one_rank(const std::string& model, double begin, double e
   }
 }
 
-/// All golden checkpoints, sorted.
+/// All golden checkpoints that levels take, which latent attention is refused with; sorted.
 std::vector<std::string> models() {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(goldens_folder()))
-    if (std::filesystem::exists(entry.path() / "golden.json"))
+    if (std::filesystem::exists(entry.path() / "golden.json") &&
+        !model::read_config(entry.path()).latent)
       names.push_back(entry.path().filename());
   std::ranges::sort(names);
   return names;

@@ -48,9 +48,11 @@ TEST(FirstLine, ShowsDegreesAboveOneAndTheMode) {
   EXPECT_NE(grid.find("\n       auto: prefill ring: "), std::string::npos) << grid;
   EXPECT_NE(line(resolved({"sp=2"}, 2)).find(": SP 2 · prefill ulysses, decode shift\n"),
             std::string::npos);
-  EXPECT_NE(line(resolved({"tp=2"}, 2, {"attention.sparse=csa", "attention.levels=1"}))
-                .find(": TP 2 · prefill ulysses levels, decode tp · csa: "),
-            std::string::npos);
+  EXPECT_NE(
+      line(resolved({"tp=2"}, 2, {"attention.sparse=csa", "attention.levels=1"}))
+          .find(": TP 2 · prefill ulysses levels from 231 new tokens, sp_tp below, decode tp · "
+                "csa: "),
+      std::string::npos);
   const auto with_csa = resolved({"cp=1"}, 1, {"attention.sparse=csa"});
   EXPECT_NE(line(with_csa).find("single · csa: one rank reads each prompt, so nothing is dropped"),
             std::string::npos)

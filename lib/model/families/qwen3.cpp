@@ -8,7 +8,7 @@ FamilyTraits qwen3() {
   traits.family = Family::qwen3;
   traits.model_type = "qwen3";
   traits.architectures = {"Qwen3ForCausalLM"};
-  traits.examples = "Qwen3 (dense)";
+  traits.examples = "Qwen3 (dense), Qwen3-Embedding, Qwen3-Reranker";
   traits.beyond = "norms of each head's q and k";
   traits.head_dim = 128;
   traits.bias_key = "attention_bias";
