@@ -131,8 +131,8 @@ TEST(Traffic, AWindowsQueriesGoToTheRanksWithKeysThatTheySee) {
   }
 }
 
-/// A row of `width` numbers of a token goes round for all heads, and is the values, too. Results are
-/// those of softmax over all keys.
+/// A row of `width` numbers of a token goes round for all heads, and is the values, too. Results equal
+/// softmax over all keys.
 TEST(Traffic, LatentsTravelOnceForAllHeads) {
   constexpr int64_t width = 24, value_width = 16, num_heads = 8, tokens = 53;
   const auto comm = world();

@@ -107,7 +107,7 @@ std::vector<Variant> variants_of_prefill(const model::ModelConfig& config, int r
     variant.settings.tp = pair.degrees.tp;
     variant.settings.ep = pair.degrees.ep;
     variant.settings.modes = parallel::pass_modes(pair, 6);
-    if (parallel::gathers_weights(pair.degrees, pair.prefill) && pair.degrees.tp > 1) {
+    if (parallel::gathers_weights(pair.degrees, pair.prefill)) {
       Variant mixed = variant;
       mixed.name += ", sp_tp below 41 tokens";
       mixed.settings.modes = parallel::pass_modes(pair, 6, 41);

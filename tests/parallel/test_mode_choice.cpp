@@ -10,39 +10,28 @@ namespace {
 const ModelShape mha_attention{
     .num_heads = 8, .num_kv_heads = 8, .ffn = 0, .hidden = 64, .head_dim = 8};
 
-TEST(GatherPays, OnTwoRanksNeverForAttentionAlone) {
-  for (const int64_t tokens : {int64_t{1}, int64_t{1000}, int64_t{1} << 40})
-    EXPECT_FALSE(gather_pays(mha_attention, 2, tokens)) << tokens;
-}
-
-TEST(GatherPays, FromTheSourcesNumberOfTokensOn) {
-  // T > 2·E·N/(N−2)
-  EXPECT_FALSE(gather_pays(mha_attention, 4, 256));
-  EXPECT_TRUE(gather_pays(mha_attention, 4, 257));
-  EXPECT_FALSE(gather_pays(mha_attention, 3, 384));
-  EXPECT_TRUE(gather_pays(mha_attention, 3, 385));
-}
-
-TEST(GatherPays, CountsAnFfnOnBothSides) {
-  // N = 2: T > 2·E + 1.5·F
-  ModelShape model = mha_attention;
-  model.ffn = 128;
-  EXPECT_FALSE(gather_pays(model, 2, 320));
-  EXPECT_TRUE(gather_pays(model, 2, 321));
-}
-
-TEST(GatherThreshold, IsTheFirstNumberOfTokensForWhichGatheringPays) {
+TEST(GatherThreshold, IsAbsentOnTwoRanksForAttentionAlone) {
   EXPECT_EQ(gather_threshold(mha_attention, 2), std::nullopt);
+}
+
+TEST(GatherThreshold, IsTheSourcesNumberOfTokens) {
+  // T > 2·E·N/(N−2)
   EXPECT_EQ(gather_threshold(mha_attention, 4), 257);
   EXPECT_EQ(gather_threshold(mha_attention, 3), 385);
 }
 
-TEST(GatherPays, CountsAKvHeadForEachRankThatHoldsIt) {
+TEST(GatherThreshold, CountsAnFfnOnBothSides) {
+  // N = 2: T > 2·E + 1.5·F
+  ModelShape model = mha_attention;
+  model.ffn = 128;
+  EXPECT_EQ(gather_threshold(model, 2), 321);
+}
+
+TEST(GatherThreshold, CountsAKvHeadForEachRankThatHoldsIt) {
   // 2 KV heads on 4 ranks: W = 64·2·(8 + 2)·8 = 10240; rows 2·64·T; heads 2·(8 + 4)·8·T/4 = 48·T.
   ModelShape model = mha_attention;
   model.num_kv_heads = 2;
-  EXPECT_FALSE(gather_pays(model, 4, 128));
-  EXPECT_TRUE(gather_pays(model, 4, 129));
+  EXPECT_EQ(gather_threshold(model, 4), 129);
 }
 
 struct Chosen {

@@ -54,7 +54,7 @@ std::vector<Item> sequences_of(const Plan& plan, std::list<ActiveSequence>& acti
 struct Destination {
   io::TurnResult* result;
   int64_t index;   ///< of the token, in the prompt or among those that the scores weigh
-  bool of_prompt;  ///< there is room for it where the job wants those of prompts
+  bool of_prompt;  ///< stored where the job wants log-probabilities of prompts
   bool of_score;   ///< the scores of the result weigh it
 };
 
@@ -205,7 +205,7 @@ std::string make_vectors(const SchedulerLimits& limits, ActiveSequence& sequence
   return {};
 }
 
-/// The last part of the turn's product has been computed: notes it. Returns why it is none, as
+/// The last part of the turn's product has been computed: notes it. Returns why it failed, as
 /// make_vectors does.
 std::string make_product(const SchedulerState& state, ActiveSequence& sequence, double now) {
   const batch::Turn& turn = sequence.current();

@@ -63,12 +63,6 @@ void OutOfCache::take(const Yield& yield) {
   }
 }
 
-int64_t OutOfCache::parked_tokens() const {
-  int64_t tokens = 0;
-  for (const auto& [sequence, of] : parked_) tokens += of;
-  return tokens;
-}
-
 void YieldJournal::add(const Yield& yield) {
   outside_.take(yield);
   untaken_.push_back(yield);

@@ -17,7 +17,7 @@ enum class YieldKind : uint8_t {
   forgotten,   ///< its keys were dropped, in the cache or parked
   read_again,  ///< it has slots again, and reads its tokens
   moved,       ///< its keys of an instance go to another, to make room
-  scaled_up,   ///< it grew on an instance that had none of it
+  scaled_up,   ///< it grew on an instance where it had no slots
   ended        ///< it was outside, and nothing needs it any more
 };
 /// The word that traces have.
@@ -43,7 +43,6 @@ class OutOfCache {
   bool is_forgotten(int64_t sequence) const { return forgotten_.contains(sequence); }
   int64_t parked() const { return std::ssize(parked_); }
   int64_t forgotten() const { return std::ssize(forgotten_); }
-  int64_t parked_tokens() const;
 
  private:
   std::map<int64_t, int64_t> parked_;  ///< tokens by sequence

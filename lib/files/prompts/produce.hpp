@@ -7,7 +7,7 @@
 
 namespace pecia::io {
 
-/// What a turn is to produce; the numbers are those of /produce in prompt shards.
+/// What a turn is to produce, with the numbers of /produce in prompt shards.
 enum class Produce : uint8_t {
   text = 0,    ///< tokens of an answer
   vector = 1,  ///< means of the final normed hidden states of spans of its tokens

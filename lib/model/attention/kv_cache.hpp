@@ -25,7 +25,7 @@ struct KvShape {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
   DType dtype = DType::fp32;
-  /// Above 0, a value is the first so many numbers of its key, and only keys are stored.
+  /// Above 0: a value is the beginning of its key, of this length, and only keys are stored.
   int64_t values_in_keys = 0;
 
   bool stores_values() const { return values_in_keys == 0; }

@@ -177,7 +177,7 @@ struct ModelConfig {
   int64_t query_dim() const { return latent ? latent->query_dim() : head_dim; }
   int64_t value_dim() const { return latent ? latent->kv_rank : head_dim; }
   int64_t output_dim() const { return latent ? latent->value_dim : head_dim; }
-  /// Above 0: values are the first so many numbers of keys (attention::KvShape).
+  /// Above 0: values are the beginnings of keys, of this length (attention::KvShape).
   int64_t values_in_keys() const { return latent ? latent->kv_rank : 0; }
   /// FLOPs of a query row and a key that it sees, in all layers.
   double attention_flops_per_pair() const {

@@ -48,9 +48,9 @@ class Products {
   void experts(const kernels::ExpertsArgs& args, std::span<const GatedFfnWeights> weights,
                const SharedExpert& shared, kernels::Accumulate accumulate, int splits);
 
-  /// Multiplies each head by a matrix of its own: of the heads in x [rows, heads · x_dim] the first
-  /// numbers, as many as weight [heads · out, in] takes; of those in y [rows, heads · y_dim] the first
-  /// `out` are written, fp32.
+  /// Multiplies each head by a matrix of its own, weight [heads · out, in], with in ≤ x_dim and
+  /// out ≤ y_dim: reads the first `in` numbers of each head in x [rows, heads · x_dim], and writes
+  /// the first `out` numbers of each head in y [rows, heads · y_dim], fp32.
   void linear_of_heads(const char* name, const TensorView& x, const LinearWeight& weight,
                        int64_t heads, const TensorView& y);
 

@@ -17,8 +17,8 @@ enum class MatrixKind : uint8_t {
   q,
   k,
   v,
-  q_down,    ///< with latents: to those of queries
-  kv_down,   ///< with latents: to those of keys and values, and the rotated part
+  q_down,    ///< with latents: hidden → latents of queries
+  kv_down,   ///< with latents: hidden → latents of keys and values, and the rotated part
   key_up,    ///< with latents: K_hᵀ of each head, [kv_rank, nope_dim]
   value_up,  ///< with latents: V_h of each head, [value_dim, kv_rank]
   attention_gate,

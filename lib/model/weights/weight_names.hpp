@@ -17,8 +17,8 @@ struct WeightNames {
   std::string_view post_attention_norm, post_ffn_norm;  ///< after the block; empty: none
   std::string_view q_norm, k_norm;                      ///< empty if the family has none
   std::string_view q, k, v;
-  /// Of latent attention: to the latents, from those of queries (else q is the name), and from those
-  /// of keys and values. The norms of the latents are q_norm and k_norm.
+  /// Of latent attention: hidden → latents (down), latents → heads (up). Queries without latents have
+  /// the name q. The norms of the latents are q_norm and k_norm.
   std::string_view q_down = "", q_up = "", kv_down = "", kv_up = "";
   std::string_view qkv;  ///< rows as FamilyTraits::qkv_rows says
   std::string_view o;

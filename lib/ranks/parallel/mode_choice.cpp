@@ -81,12 +81,6 @@ DecodeMode choose_decode(const Setting& setting, const ModelShape& model, std::s
 
 }  // namespace
 
-bool gather_pays(const ModelShape& model, int tp, int64_t new_tokens) {
-  PECIA_CHECK(tp >= 1 && new_tokens >= 0, "{} ranks, {} tokens", tp, new_tokens);
-  const auto threshold = gather_threshold(model, tp);
-  return threshold && new_tokens >= *threshold;
-}
-
 std::optional<int64_t> gather_threshold(const ModelShape& model, int tp) {
   PECIA_CHECK(tp >= 1, "{} ranks", tp);
   // Whole numbers in floating point: a layer of a wide model, times the ranks, stays below 2^53.
@@ -123,7 +117,7 @@ ModeChoice choose_modes(const Setting& setting, const ModelShape& model, int64_t
   std::string why;
   if (!setting.prefill) {
     choice.prefill = choose_prefill(setting.degrees, model, max_batch_tokens, why);
-    if (gathers_weights(setting.degrees, choice.prefill) && setting.degrees.tp > 1)
+    if (gathers_weights(setting.degrees, choice.prefill))
       choice.gather_threshold =
           gather_threshold(moved_shape(setting.degrees, model), setting.degrees.tp);
     add("prefill", name_of(choice.prefill), why);

@@ -7,10 +7,11 @@
 
 namespace pecia::parallel {
 
-/// Tells whether SP-NTP (gather each layer's weights, then move heads) moves fewer elements than
-/// SP-TP (gather the tokens, scatter the sums). The pass is a prefill of T = `new_tokens` tokens
-/// over N = `tp` ranks that hold the weights in slices. The formulas count the elements of one
-/// layer on all ranks together. A KV head is held by r = max(1, N / Hkv) ranks.
+/// Returns the fewest new tokens T of a prefill pass for which SP-NTP (gather each layer's weights,
+/// then move heads) moves fewer elements than SP-TP (gather the tokens, scatter the sums), over
+/// N = `tp` ranks that hold the weights in slices. It is absent if there is no such number. The
+/// formulas count the elements of one layer on all ranks together. A KV head is held by
+/// r = max(1, N / Hkv) ranks.
 ///
 ///     SP-NTP  weights: each rank lacks (N−1)/N of   W = 2·E·Hq·D + 2·E·Hkv·D + 3·E·F
 ///             heads:   each rank sends (N−1)/N of its T/N rows of Q, K, V, and of O back
@@ -23,9 +24,6 @@ namespace pecia::parallel {
 /// T > 2·E·N/(N−2), and never at N = 2. With an FFN, gathering can pay at N = 2 as well, from
 /// T > 2·E + 1.5·F on.
 /// Source: Communication-Efficient Sequence-Parallelism based Serving, §3.2.1.
-bool gather_pays(const ModelShape& model, int tp, int64_t new_tokens);
-
-/// Returns the fewest new tokens for which gather_pays. It is absent if there is no such number.
 std::optional<int64_t> gather_threshold(const ModelShape& model, int tp);
 
 /// The model of which prefill moves weights or rows: experts that are dealt out stay where they are.

@@ -66,8 +66,8 @@ struct ModelShape {
   /// where experts are dealt out; 0: there are none.
   int64_t dense_ffn = 0;
   int64_t ffn_matrices = 3;  ///< of a feed-forward: gate, up and down, or two without a gate
-  /// Elements of the matrices of a layer's attention that ranks of TP cut; 0: those of q, k, v and o
-  /// of these heads.
+  /// Elements of the matrices of a layer's attention that ranks of TP cut; 0: q, k, v and o of
+  /// these heads.
   int64_t attention_weights = 0;
 };
 

@@ -30,7 +30,7 @@ struct Turn {
   int32_t stem_end_tokens = 0;
   bool goes_on = false;  ///< of a group: the next turn is of the same chain
   io::Produce produce = io::Produce::text;
-  /// What each of its vectors is the mean of: tokens of the prompt, with those of a shared prefix.
+  /// Tokens whose mean each of its vectors is, counted in the prompt with a shared prefix.
   std::vector<io::TokenSpan> spans;
   /// What is scored after its prompt; empty: the prompt itself.
   std::vector<std::vector<int32_t>> continuations;

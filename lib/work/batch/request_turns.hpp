@@ -60,7 +60,7 @@ bool needs_all_outputs(const Request& request);
 /// Log-probabilities that a turn's scores weigh: of its continuations one after the other, or of its
 /// own tokens.
 int64_t score_tokens(const Turn& turn);
-/// Where those of a continuation begin.
+/// Index of the continuation's first token among them.
 int64_t score_begin(const Turn& turn, int32_t continuation);
 
 /// The scores from these log-probabilities, which are not NaN, but for the first token of all.

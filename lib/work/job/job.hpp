@@ -60,8 +60,8 @@ enum class Arrivals { ignore, replay };
 enum class OverLength { fail, truncate_left, truncate_middle };
 enum class Sparse { off, csa };
 enum class SparseDecode { dense, sparse };
-/// Which tokens' hidden states a vector is the mean of: the turn's last one, all of the turn's, or
-/// those of each of its spans.
+/// Which tokens' hidden states a vector is the mean of: the turn's last token, all of its tokens, or
+/// each of its spans.
 enum class Pool { last, mean, spans };
 enum class Trace { off, summary, full };
 enum class Progress { bar, lines, off };

@@ -44,7 +44,7 @@ class Sampling:
     spans: Optional[tuple[tuple[int, int], ...]] = None  # of its tokens, for a vector each
 
     def over(self, defaults: Sampling) -> Sampling:
-        """These, and where they are silent the defaults; but those of answers are none of what gives no text."""
+        """These settings, else the defaults. Defaults of answers do not count for turns without text."""
         chosen = {}
         for option in fields(self):
             mine = getattr(self, option.name)

@@ -20,7 +20,7 @@ Span = tuple[int, int]  # [begin, end)
 class PackedTurn:
     tokens: Union[Sequence[int], np.ndarray]
     sampling: Sampling
-    continuations: Sequence[Sequence[int]] = ()  # those of `sampling` as tokens
+    continuations: Sequence[Sequence[int]] = ()  # of `sampling`, as tokens
 
 
 @dataclass(frozen=True)

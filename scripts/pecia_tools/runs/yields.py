@@ -9,7 +9,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
@@ -36,8 +36,7 @@ AFTER = {"parked": "parked", "forgotten": "forgotten"}  # else it is in the cach
 class Yields:
     times_s: np.ndarray  # [changes], ascending, on the trace's axis
     sequences: np.ndarray  # [PLACES, changes], of all replicas, from that time on
-    kinds: Counter[str] = field(default_factory=Counter)  # how often each happened
-    tokens: Counter[str] = field(default_factory=Counter)  # of what was parked, returned, …
+    kinds: Counter[str]  # how often each happened
 
 
 def read_yields(folder: Path, num_ranks: Optional[int]) -> Optional[Yields]:
@@ -46,14 +45,14 @@ def read_yields(folder: Path, num_ranks: Optional[int]) -> Optional[Yields]:
     curves = [event for event in events if event["name"] == "memory on demand"]
     if not curves:
         return None
-    kinds, tokens = _replay([event for event in events if event["name"] == "yield"])
+    kinds = _replay([event for event in events if event["name"] == "yield"])
     now: dict[int, list[float]] = {}
     changes = np.zeros((len(PLACES), len(curves)))
     for column, event in enumerate(curves):
         now[event["pid"]] = [event["args"][place] for place in PLACES]
         changes[:, column] = np.sum(list(now.values()), axis=0)
     times = np.array([event["ts"] / 1e6 for event in curves])
-    return Yields(times, changes, kinds, tokens)
+    return Yields(times, changes, kinds)
 
 
 def _events(folder: Path, num_ranks: Optional[int]) -> Iterator[dict[str, Any]]:
@@ -64,11 +63,10 @@ def _events(folder: Path, num_ranks: Optional[int]) -> Iterator[dict[str, Any]]:
                     yield json.loads(found[0])
 
 
-def _replay(journal: list[dict[str, Any]]) -> tuple[Counter[str], Counter[str]]:
+def _replay(journal: list[dict[str, Any]]) -> Counter[str]:
     places: dict[tuple[int, int], str] = {}
     parked: dict[tuple[int, int], int] = {}
     kinds: Counter[str] = Counter()
-    tokens: Counter[str] = Counter()
     for event in journal:
         args, kind = event["args"], event["args"]["outcome"]
         key = (event["pid"], int(args["sequence"]))
@@ -85,5 +83,4 @@ def _replay(journal: list[dict[str, Any]]) -> tuple[Counter[str], Counter[str]]:
         if kind == "parked":
             parked[key] = int(args["tokens"])
         kinds[kind] += 1
-        tokens[kind] += int(args["tokens"])
-    return kinds, tokens
+    return kinds

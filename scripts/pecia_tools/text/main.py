@@ -100,20 +100,26 @@ def write_texts(
         return files.commit()
 
 
+def own_files(results: Results, options: argparse.Namespace, names: Sequence[str]) -> OwnFiles:
+    """The files of these names beside --output. Refuses to replace others' files without --force."""
+    record = f".{options.output.name}{RECORD}"
+    files = OwnFiles(options.output.parent, record, source_of(results), options.force)
+    for name in names:
+        if files.is_foreign(name) and not options.force:
+            raise UserError(
+                f"{options.output.parent / name}: exists, and is not as {PROGRAM} left it. Choose another name, or "
+                "overwrite it with --force"
+            )
+    return files
+
+
 def write_one_file(results: Results, one: OneFile, options: argparse.Namespace) -> str:
     if options.output is None:
         one.write_text(sys.stdout, options.jsonl)
         sys.stdout.flush()
         return one.said()
     name = options.output.name
-    record = f".{name}{RECORD}"
-    files = OwnFiles(options.output.parent, record, source_of(results), options.force)
-    if files.is_foreign(name) and not options.force:
-        raise UserError(
-            f"{options.output}: exists, and is not as {PROGRAM} left it. Choose another name, or "
-            "overwrite it with --force"
-        )
-    with files:
+    with own_files(results, options, [name]) as files:
         if options.parquet:
             with files.path(name) as path:
                 one.write_parquet(path)
@@ -135,15 +141,8 @@ def write_products(
         sys.stdout.flush()
         return f"{count} scores written"
     name = options.output.name
-    files = OwnFiles(options.output.parent, f".{name}{RECORD}", source_of(results), options.force)
     names = [name] if options.scores or name.endswith(".parquet") else [name, f"{name}.csv"]
-    for one in names:
-        if files.is_foreign(one) and not options.force:
-            raise UserError(
-                f"{options.output.parent / one}: exists, and is not as {PROGRAM} left it. Choose another name, "
-                "or overwrite it with --force"
-            )
-    with files:
+    with own_files(results, options, names) as files:
         if options.scores:
             with files.open(name) as file:
                 count = write_scores(results, requests, states, file)
