@@ -34,7 +34,7 @@ std::vector<OwnTokens> own_tokens(const SimulatedRequest& request) {
 Batch::Batch(std::vector<SimulatedRequest> requests, const model::ModelConfig& config)
     : requests_(std::move(requests)) {
   PECIA_CHECK(!requests_.empty(), "a batch without requests");
-  const double pair_flops = config.attention_flops_per_pair() / 2;  // half of them are seen
+  const double pair_flops = config.prompt_flops_per_pair() / 2;  // half of them are seen
   const auto flops_of = [&](int64_t tokens) {
     const auto length = static_cast<double>(tokens);
     return length * config.flops_per_token() + pair_flops * length * length;

@@ -22,10 +22,9 @@ schedule::PassTimes estimated_times(const model::ModelConfig& config,
   const double weight_s = seconds_of(config.parameters(), bytes_by_codes(config, weights, codes));
   const double active_s =
       seconds_of(config.active_parameters(), active_bytes_by_codes(config, weights, codes));
-  const double pair_flops = config.attention_flops_per_pair();
   const auto kv_bytes = static_cast<double>(config.kv_bytes_per_token(resources.kv_dtype));
   return {schedule::RateFit({weight_s, config.flops_per_token() / (prefill_share * flops),
-                             pair_flops / (attention_share * flops)}),
+                             config.prompt_flops_per_pair() / (attention_share * flops)}),
           schedule::RateFit(
               {active_s, config.flops_per_token() / (decode_share * flops), kv_bytes / bandwidth})};
 }

@@ -126,7 +126,7 @@ KvBytes kv_bytes(const model::ModelConfig& config, const resources::Resources& r
 std::string keeping_line(const model::ModelConfig& config, const batch::Inputs& inputs,
                          const resources::Resources& resources, double flops) {
   const KvBytes bytes = kv_bytes(config, resources);
-  const double attention = config.attention_flops_per_pair() / 2;
+  const double attention = config.prompt_flops_per_pair() / 2;
   const auto shortest =
       shortest_worth_keeping(config.flops_per_token() / flops, attention / flops, bytes, {});
   if (!shortest) return "";

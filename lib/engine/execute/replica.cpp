@@ -16,6 +16,13 @@ attention::KvShape kv_shape(const model::ModelConfig& config, const parallel::Bl
   return {config.layers, heads.kv.size(), config.head_dim, dtype, config.values_in_keys()};
 }
 
+attention::HeadCounts heads_of(const model::ModelConfig& config) {
+  attention::HeadCounts heads{config.num_heads, config.num_kv_heads, config.attention_scale, {}};
+  if (const auto& latent = config.latent)
+    heads.latent = {latent->kv_rank, latent->nope_dim, latent->rope_dim, latent->value_dim};
+  return heads;
+}
+
 attention::RecentLayers recent_layers(const model::ModelConfig& config,
                                       const Replica::Settings& settings) {
   attention::RecentLayers recent;
@@ -124,7 +131,7 @@ Replica::Replica(comm::Communicator& ranks, std::unique_ptr<comm::Communicator> 
                         wire_of(settings, weights, compute, ranks))),
       cache_(kv_shape(config, groups_.place, settings.kv_dtype), settings.kv_tokens, compute.device,
              recent_layers(config, settings)),
-      attention_(groups_, {config.num_heads, config.num_kv_heads, config.attention_scale},
+      attention_(groups_, heads_of(config),
                  config.windows(), compute, cache_, row_invariant(settings), settings.sparse),
       kv_files_(groups_, {config.num_heads, config.num_kv_heads}, config.windows(), attention_,
                 cache_, compute),

@@ -85,11 +85,23 @@ void Attention::begin_pass(const std::vector<parallel::TeamPass>& teams, int64_t
   pass_ = PassRows(ledger_, teams);
   if (!pass_.has_team()) return;
   if (invariant_) pass_.store_all();
+  expands_latents_ = gains_by_expanding();
   join(number);
   begin_paths();
   sharding_ = pass_.team().sharding;
   rows_ = sharded_rows(sharding_, groups_.place, pass_.count());
   begin_exchange();
+}
+
+bool Attention::gains_by_expanding() const {
+  const DType dtype = cache_.shape().dtype;
+  if (!heads_.latent || invariant_ || (dtype != DType::fp32 && dtype != DType::bf16) ||
+      heads_.latent->value_dim > heads_.latent->query_dim())
+    return false;
+  parallel::LatentLoad load;
+  for (const parallel::PassSequence& rows : pass_.sequences()) load.add(rows.count, rows.first);
+  return parallel::expands_latents(*heads_.latent, load, pass_.size(),
+                                   pass_.team().ring == parallel::AttentionExchange::pass_kv);
 }
 
 /// The team's ring: all ranks where it is all instances in their order, else a group of its own,
@@ -103,7 +115,8 @@ void Attention::join(int64_t number) {
   } else {
     team_ring_ = comm::make_team(ranks, {instances.begin(), instances.end()}, number);
   }
-  steps_.begin_pass(team_ring_ ? *team_ring_ : ranks);
+  steps_.begin_pass(team_ring_ ? *team_ring_ : ranks,
+                    expands_latents_ ? heads_.latent : std::nullopt);
 }
 
 /// The path of the pass's layers with this window.

@@ -24,6 +24,7 @@ namespace pecia::attention {
 struct HeadCounts {
   int64_t num_heads = 0, num_kv_heads = 0;
   std::optional<float> scale = {};  ///< what multiplies scores; absent: 1/sqrt(head_dim)
+  std::optional<parallel::LatentHead> latent = {};  ///< of latent attention, whose cache has latents
 };
 
 class Attention {
@@ -67,6 +68,15 @@ class Attention {
   void begin_pass(const std::vector<parallel::TeamPass>& teams, int64_t number);
 
   parallel::Sharding sharding() const { return sharding_; }
+  /// Whether the pass attends keys and values of heads that are made of cached latents
+  /// (ranks/parallel/latent_rule.hpp). Then `run` takes queries of LatentHead::query_dim and gives
+  /// value_dim numbers a head, and needs expand_with before. Never with `row_invariant`, nor where
+  /// the cache's type is neither fp32 nor bf16.
+  bool expands_latents() const { return expands_latents_; }
+  /// Makes the heads of the layers that follow.
+  void expand_with(LatentExpander& expander) {
+    steps_.expand_with(expander, held_heads(groups_.place, heads_).q.begin);
+  }
   /// Tells whether the pass's ops may be held back as a step (kernels::Step). By levels they may
   /// not: no other pass has the same sizes, so no graph of it would come again (README.md). Nor may
   /// they where keys leave after each layer.
@@ -110,6 +120,7 @@ class Attention {
   void run(int64_t layer, const TensorView& q, const TensorView& out);
 
  private:
+  bool gains_by_expanding() const;
   void join(int64_t number);
   AttentionPath& path_of(int64_t window);
   void begin_paths();
@@ -143,7 +154,7 @@ class Attention {
   std::unique_ptr<comm::Communicator> team_ring_;  ///< of a team that is not all instances
   std::map<int64_t, AttentionPath*> paths_;        ///< by window
   PathTraits traits_;                              ///< what all its paths allow
-  bool by_levels_ = false;
+  bool by_levels_ = false, expands_latents_ = false;
   int64_t bytes_without_window_ = 0;  ///< AttentionPath::bytes_without_window
   parallel::Sharding sharding_ = parallel::Sharding::base;
   parallel::ShardedRows rows_;

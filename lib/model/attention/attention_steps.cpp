@@ -26,6 +26,9 @@ AttentionSteps::AttentionSteps(const Compute& compute, KvCache& cache, int64_t n
       messages_(compute, cache),
       rounded_q_(compute.buffer()),
       part_(compute),
+      latents_(compute.buffer()),
+      expanded_k_(compute.buffer()),
+      expanded_v_(compute.buffer()),
       lse_(compute.buffer()) {
   PECIA_CHECK(static_cast<int64_t>(windows_.size()) == cache.shape().layers,
               "{} windows for {} layers", windows_.size(), cache.shape().layers);
@@ -34,8 +37,10 @@ AttentionSteps::AttentionSteps(const Compute& compute, KvCache& cache, int64_t n
                         window_lengths_.end());
 }
 
-void AttentionSteps::begin_pass(comm::Communicator& ring) {
+void AttentionSteps::begin_pass(comm::Communicator& ring,
+                                const std::optional<parallel::LatentHead>& expanded) {
   ring_ = &ring;
+  expanded_ = expanded;
   messages_.begin_pass(ring);
   while (std::ssize(home_) < ring.size())
     away_.emplace_back(compute_), home_.emplace_back(compute_),
@@ -57,7 +62,7 @@ void AttentionSteps::count_flops(AttentionCall& call,
     int64_t pairs = 0;
     for (const parallel::GlobalRange& range : rows)
       pairs += parallel::count_seen(range, keys, window);
-    call.flops[window] += 2.0 * static_cast<double>(num_heads_ * (head_dim() + value_dim())) *
+    call.flops[window] += 2.0 * static_cast<double>(num_heads_ * (query_dim() + value_dim())) *
                           static_cast<double>(pairs);
   }
 }
@@ -113,7 +118,7 @@ TensorView AttentionSteps::queries_of_calls(const TensorView& q) {
   const int64_t rows = q.rows(), width = q.row_elements();
   const ScopedSpan span(compute_.recorder, "round_queries", Kind::compute,
                         rows * width * size_of(dtype));
-  const TensorView rounded = rounded_q_.tensor(dtype, {rows, num_heads_, head_dim()});
+  const TensorView rounded = rounded_q_.tensor(dtype, {rows, num_heads_, query_dim()});
   row_places_.resize(rows);
   std::iota(row_places_.begin(), row_places_.end(), 0);
   compute_.backend.kv_store(
@@ -125,6 +130,7 @@ TensorView AttentionSteps::queries_of_calls(const TensorView& q) {
 void AttentionSteps::attend(int64_t layer, const AttentionCall& call, const TensorView& q,
                             const kernels::StoredKeys& keys, const Partial& to,
                             kernels::AttentionFrom from) {
+  if (expanded_) return attend_expanded(layer, call, q, keys, to, from);
   const int64_t window = windows_[layer];
   const auto flops = call.flops.find(window);
   const ScopedSpan span(compute_.recorder, "attention", Kind::compute, 0,
@@ -145,6 +151,83 @@ void AttentionSteps::attend(int64_t layer, const AttentionCall& call, const Tens
                               .merged = call.merged,
                               .from = from},
                              compute_.stream);
+}
+
+/// The most bytes of keys and values that are made at a time.
+constexpr int64_t most_expanded_bytes = int64_t{64} << 20;
+
+void AttentionSteps::attend_expanded(int64_t layer, const AttentionCall& call, const TensorView& q,
+                                     const kernels::StoredKeys& keys, const Partial& to,
+                                     kernels::AttentionFrom from) {
+  const KvShape& shape = cache_.shape();
+  const int64_t token_bytes = 2 * num_heads_ * query_dim() * size_of(shape.dtype);
+  const auto tiles = latent_tiles(call.positions, call.items, call.runs, head_dim(),
+                                  std::max<int64_t>(64, most_expanded_bytes / token_bytes));
+  double tokens = 0;
+  for (const LatentTile& tile : tiles) tokens += static_cast<double>(tile.tokens);
+  std::vector<kernels::KeyRun> runs;
+  const bool continues = compute_.backend.continues_attention();
+  for (const LatentTile& tile : tiles) {
+    expand(tile, keys.k, runs);
+    // A tile that goes on has the rows of one item.
+    const kernels::AttentionItem& first = tile.items.front();
+    std::vector<kernels::AttentionItem> items = tile.items;
+    const int64_t begin = tile.begins ? 0 : first.first_row;
+    const int64_t rows = tile.begins ? q.rows() : first.num_rows;
+    if (!tile.begins) items.front().first_row = 0;
+    const Partial whole{to.out.slice_rows(begin, rows), to.lse.slice_rows(begin, rows)};
+    const bool merges = !tile.begins && !continues;
+    const Partial into = merges ? partial(part_, rows) : whole;
+    {
+      const double share = tokens == 0 ? 0 : static_cast<double>(tile.tokens) / tokens;
+      const auto flops = call.flops.find(windows_[layer]);
+      const ScopedSpan span(compute_.recorder, "attention", Kind::compute, 0,
+                            flops == call.flops.end() ? 0 : share * flops->second);
+      const std::span positions(call.positions);
+      compute_.backend.attention(
+          {.q = q.slice_rows(begin, rows),
+           .query_positions = positions.subspan(begin, rows),
+           .items = items,
+           .runs = runs,
+           .keys = {.k = expanded_k_.data(), .v = expanded_v_.data()},
+           .kv_dtype = shape.dtype,
+           .num_kv_heads = num_heads_,
+           .scale = scale_,
+           .window = windows_[layer],
+           .out = into.out,
+           .lse = into.lse,
+           .from = tile.begins ? from
+                   : continues ? kernels::AttentionFrom::result
+                               : kernels::AttentionFrom::nothing},
+          compute_.stream);
+    }
+    if (merges) merge(into, whole);
+  }
+}
+
+/// Makes the tile's keys and values, and says where they are.
+void AttentionSteps::expand(const LatentTile& tile, const void* latents,
+                            std::vector<kernels::KeyRun>& runs) {
+  const DType dtype = cache_.shape().dtype;
+  const int64_t row_bytes = head_dim() * size_of(dtype);
+  const int64_t width = query_dim();
+  const TensorView together = latents_.tensor(dtype, {tile.tokens, head_dim()});
+  const TensorView k = expanded_k_.tensor(dtype, {num_heads_, tile.tokens, width});
+  const TensorView v = expanded_v_.tensor(dtype, {num_heads_, tile.tokens, width});
+  runs.clear();
+  const double made = static_cast<double>(tile.tokens) * static_cast<double>(num_heads_);
+  const ScopedSpan span(compute_.recorder, "expand_latents", Kind::compute,
+                        tile.tokens * row_bytes, 2 * made * expanded_->per_row_or_key());
+  int64_t token = 0;
+  for (const kernels::KeyRun& run : tile.runs) {
+    const auto* const from = static_cast<const std::byte*>(latents) + run.offset * size_of(dtype);
+    compute_.device.copy(together.row(token), from, run.num_keys * row_bytes, compute_.stream);
+    runs.push_back({token * width, tile.tokens * width, run.num_keys, run.position, run.stride});
+    token += run.num_keys;
+  }
+  PECIA_CHECK(expander_ != nullptr, "latents of a pass that nobody expands");
+  if (tile.tokens > 0)
+    expander_->expand(together, {first_head_, first_head_ + num_heads_}, k, v);
 }
 
 /// The sinks are a part over one key whose value is zero.

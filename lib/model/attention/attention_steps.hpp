@@ -13,8 +13,10 @@
 #include "lib/model/attention/compute.hpp"
 #include "lib/model/attention/key_messages.hpp"
 #include "lib/model/attention/kv_cache.hpp"
+#include "lib/model/attention/latent_tiles.hpp"
 #include "lib/ranks/comm/communicator.hpp"
 #include "lib/ranks/parallel/kv_map.hpp"
+#include "lib/ranks/parallel/latent_rule.hpp"
 
 namespace pecia::attention {
 
@@ -52,8 +54,16 @@ class AttentionSteps {
                  std::vector<int64_t> windows, kernels::RowInvariant row_invariant,
                  std::optional<float> scale = {}, DType wire = DType::fp32);
 
-  /// Sets the ring of the pass, which has no messages yet. It must outlive the pass.
-  void begin_pass(comm::Communicator& ring);
+  /// Sets the ring of the pass, which has no messages yet. It must outlive the pass. With `expanded`
+  /// the pass attends keys and values of these heads, which are made of the cache's latents. Then
+  /// queries have query_dim and results value_dim of `expanded`.
+  void begin_pass(comm::Communicator& ring,
+                  const std::optional<parallel::LatentHead>& expanded = {});
+  /// Makes the keys of the layers that follow, if the pass is expanded. `first_head`: of the model, the
+  /// first one of this rank.
+  void expand_with(LatentExpander& expander, int64_t first_head) {
+    expander_ = &expander, first_head_ = first_head;
+  }
   comm::Communicator& ring() const { return *ring_; }
   KeyMessages& messages() { return messages_; }  ///< of keys that travel
 
@@ -61,18 +71,20 @@ class AttentionSteps {
   int64_t window(int64_t layer) const { return windows_[layer]; }
   const std::vector<int64_t>& windows() const { return window_lengths_; }  ///< each once, ascending
   int64_t num_heads() const { return num_heads_; }
-  int64_t head_dim() const { return cache_.shape().head_dim; }
-  int64_t value_dim() const { return cache_.shape().value_dim(); }
+  int64_t head_dim() const { return cache_.shape().head_dim; }  ///< of what is cached
+  /// Of the pass's queries and results.
+  int64_t query_dim() const { return expanded_ ? expanded_->query_dim() : head_dim(); }
+  int64_t value_dim() const { return expanded_ ? expanded_->value_dim : cache_.shape().value_dim(); }
   float scale() const { return scale_; }  ///< multiplies scores
   DType wire() const { return wire_; }
   /// Bytes of a row's query as it travels, and of its result with the log-sums, which are fp32.
-  int64_t query_bytes() const { return num_heads_ * head_dim() * size_of(wire_); }
+  int64_t query_bytes() const { return num_heads_ * query_dim() * size_of(wire_); }
   int64_t result_bytes() const {
     return num_heads_ * (value_dim() * size_of(wire_) + size_of(DType::fp32));
   }
   kernels::StoredKeys cached(int64_t layer) const { return cache_.stored_keys(layer); }
   TensorView queries(device::Buffer& buffer, int64_t rows, DType type) const {
-    return buffer.tensor(type, {rows, num_heads_, head_dim()});
+    return buffer.tensor(type, {rows, num_heads_, query_dim()});
   }
   Partial partial(Buffers& buffers, int64_t rows) const;
   /// The same for results that come from another rank.
@@ -100,7 +112,7 @@ class AttentionSteps {
   void attend_more(int64_t layer, const AttentionCall& call, const TensorView& q,
                    const kernels::StoredKeys& keys, const Partial& to);
   /// kernels::Backend::query_type for the cache's keys.
-  DType query_type() const { return compute_.backend.query_type(cache_.shape().dtype, head_dim()); }
+  DType query_type() const { return compute_.backend.query_type(cache_.shape().dtype, query_dim()); }
   /// The type of queries that have travelled: as they come, if attention takes this type.
   DType visitor_type() const { return wire_ == query_type() ? wire_ : DType::fp32; }
   /// Returns the queries for several calls. Where each call would round them, they are rounded here,
@@ -140,6 +152,10 @@ class AttentionSteps {
   }
   void attend(int64_t layer, const AttentionCall& call, const TensorView& q,
               const kernels::StoredKeys& keys, const Partial& to, kernels::AttentionFrom from);
+  void attend_expanded(int64_t layer, const AttentionCall& call, const TensorView& q,
+                       const kernels::StoredKeys& keys, const Partial& to,
+                       kernels::AttentionFrom from);
+  void expand(const LatentTile& tile, const void* latents, std::vector<kernels::KeyRun>& runs);
 
   comm::Communicator* ring_ = nullptr;
   Compute compute_;
@@ -155,7 +171,11 @@ class AttentionSteps {
   KeyMessages messages_;
   std::vector<int64_t> row_places_;  ///< 0, 1, … of queries_of_calls
   device::Buffer rounded_q_;
-  Buffers part_;  ///< of attend_more, where the backend continues no results
+  Buffers part_;  ///< of keys that are added, where the backend continues no results
+  std::optional<parallel::LatentHead> expanded_;  ///< in this pass
+  LatentExpander* expander_ = nullptr;
+  int64_t first_head_ = 0;
+  device::Buffer latents_, expanded_k_, expanded_v_;  ///< of a tile
   device::Buffer lse_;
   std::vector<Buffers> away_, home_;     ///< by rank
   std::vector<device::Buffer> leaving_;  ///< by rank: results as they travel

@@ -120,9 +120,9 @@ struct ExpertsConfig {
 ///
 ///     key [K_h c | rotated part],   value V_h c
 ///
-/// It is computed absorbed: with the query [K_hᵀ nope | rotated rope] every head attends the rows
-/// themselves, whose first kv_rank numbers are the values, and V_h multiplies the result. So
-/// attention sees one KV head of key_dim numbers. Source: DeepSeek-V2, §2.1.
+/// Absorbed, with the query [K_hᵀ nope | rotated rope] every head attends the rows themselves, whose
+/// first kv_rank numbers are the values, and V_h multiplies the result. So the cache has one KV head
+/// of key_dim numbers. Source: DeepSeek-V2, §2.1.
 struct LatentConfig {
   int64_t q_rank = 0;  ///< of the latents that queries are made of; 0: these are made of x
   int64_t kv_rank = 0;
@@ -179,9 +179,13 @@ struct ModelConfig {
   int64_t output_dim() const { return latent ? latent->value_dim : head_dim; }
   /// Above 0: values are the beginnings of keys, of this length (attention::KvShape).
   int64_t values_in_keys() const { return latent ? latent->kv_rank : 0; }
-  /// FLOPs of a query row and a key that it sees, in all layers.
+  /// FLOPs of a query row and a key that it sees, in all layers; with latents absorbed.
   double attention_flops_per_pair() const {
     return 2.0 * static_cast<double>(num_heads * (head_dim + value_dim()) * layers);
+  }
+  /// The same of long prompts, whose latents are expanded (ranks/parallel/latent_rule.hpp).
+  double prompt_flops_per_pair() const {
+    return 2.0 * static_cast<double>(num_heads * (query_dim() + output_dim()) * layers);
   }
   std::vector<int64_t> windows() const;  ///< by layer
   FeedForward feed_forward(int64_t layer) const {

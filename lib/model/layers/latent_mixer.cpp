@@ -24,6 +24,7 @@ TensorView of_each_head(const TensorView& heads, int64_t first, int64_t count) {
 LatentMixer::LatentMixer(const ModelConfig& config, const attention::Compute& compute,
                          Products& products, TensorParallel& tensor)
     : latent_(*config.latent),
+      num_heads_(config.num_heads),
       pairs_(config.rope.pairs),
       compute_(compute),
       products_(products),
@@ -32,17 +33,22 @@ LatentMixer::LatentMixer(const ModelConfig& config, const attention::Compute& co
       down_buffer_(compute.buffer()),
       normed_buffer_(compute.buffer()),
       query_buffer_(compute.buffer()),
-      absorbed_buffer_(compute.buffer()),
+      attending_buffer_(compute.buffer()),
       mixed_buffer_(compute.buffer()),
-      value_buffer_(compute.buffer()) {}
+      value_buffer_(compute.buffer()),
+      wide_buffer_(compute.buffer()),
+      head_buffer_(compute.buffer()) {}
 
 void LatentMixer::begin(const AttentionWeights& weights, int64_t num_rows,
-                        const attention::Attention&) {
+                        const attention::Attention& attention) {
   weights_ = &weights;
+  expanded_ = attention.expands_latents();
   heads_ = weights.q.out() / latent_.query_dim();
   keys_ = key_buffer_.tensor(DType::fp32, {num_rows, 1, latent_.key_dim()});
-  absorbed_ = absorbed_buffer_.tensor(DType::fp32, {num_rows, heads_, latent_.key_dim()});
-  mixed_ = mixed_buffer_.tensor(DType::fp32, {num_rows, heads_, latent_.kv_rank});
+  attending_ = attending_buffer_.tensor(
+      DType::fp32, {num_rows, heads_, expanded_ ? latent_.query_dim() : latent_.key_dim()});
+  mixed_ = mixed_buffer_.tensor(
+      DType::fp32, {num_rows, heads_, expanded_ ? latent_.value_dim : latent_.kv_rank});
 }
 
 void LatentMixer::rotate(const TensorView& heads, int64_t first,
@@ -61,9 +67,8 @@ void LatentMixer::project_keys(int block, const Input& input) {
 }
 
 /// [rows, heads, query_dim], rotated.
-TensorView LatentMixer::project_queries(const Input& input) {
+void LatentMixer::project_queries(const Input& input, const TensorView& queries) {
   const int64_t rows = input.rows.rows();
-  const TensorView queries = query_buffer_.tensor(DType::fp32, {rows, heads_, latent_.query_dim()});
   if (const auto& down = weights_->latent->q_down) {
     const TensorView latents = down_buffer_.tensor(DType::fp32, {rows, latent_.q_rank});
     const TensorView normed =
@@ -75,7 +80,6 @@ TensorView LatentMixer::project_queries(const Input& input) {
     products_.linear_of_same_x("q_proj", input.rows, weights_->q, as_rows(queries));
   }
   rotate(queries, latent_.nope_dim, input.queries);
-  return queries;
 }
 
 void LatentMixer::absorb(const TensorView& queries, const TensorView& absorbed) {
@@ -89,19 +93,63 @@ void LatentMixer::absorb(const TensorView& queries, const TensorView& absorbed) 
 void LatentMixer::project(int block, const Input& input, attention::Attention& attention) {
   project_keys(block, input);
   if (block + 1 == tensor_.num_blocks()) attention.start_keys(keys_, {});  // travel beside q
-  absorb(project_queries(input), tensor_.block_of(absorbed_, block));
+  const TensorView attending = tensor_.block_of(attending_, block);
+  if (expanded_) return project_queries(input, attending);
+  const TensorView queries =
+      query_buffer_.tensor(DType::fp32, {attending.rows(), heads_, latent_.query_dim()});
+  project_queries(input, queries);
+  absorb(queries, attending);
 }
 
 void LatentMixer::mix(int64_t layer, attention::Attention& attention) {
-  attention.run(layer, absorbed_, mixed_);
+  attention.expand_with(*this);
+  attention.run(layer, attending_, mixed_);
+}
+
+/// Products of a type other than fp32 are rounded from fp32.
+void LatentMixer::expand(const TensorView& latents, parallel::HeadRange heads, const TensorView& k,
+                         const TensorView& v) {
+  const LatentWeights& weights = weights_->latent.value();
+  const TensorView keys = weights.head_keys.parts.front().weight;
+  const TensorView values = weights.value_up.parts.front().weight;
+  const parallel::WeightCut cut = tensor_.cut();
+  const int64_t first =
+      heads.begin - parallel::head_shard(num_heads_, 1, cut.count, cut.index).q.begin;
+  const int64_t tokens = latents.rows();
+  const TensorView c = latents.slice_columns(0, latent_.kv_rank);
+  const TensorView x =
+      c.dtype() == keys.dtype() ? c : compute_.as_type(c, DType::fp32, wide_buffer_);
+  kernels::SameX same_x = kernels::SameX::no;
+  const auto multiply = [&](const TensorView& weight, const TensorView& to) {
+    const bool rounds = to.dtype() != DType::fp32;
+    const TensorView y =
+        rounds ? head_buffer_.tensor(DType::fp32, {tokens, weight.rows()}) : to;
+    compute_.backend.linear({.x = x, .weight = weight, .y = y, .same_x = same_x}, compute_.stream);
+    if (rounds) compute_.copy(y, to);
+    same_x = kernels::SameX::yes;
+  };
+  for (int64_t head = 0; head < heads.size(); ++head) {
+    const auto of_head = [&](const TensorView& all) {
+      return all.reshape({heads.size() * tokens, all.size(2)}).slice_rows(head * tokens, tokens);
+    };
+    const TensorView to = of_head(k);
+    multiply(keys.slice_rows((first + head) * latent_.nope_dim, latent_.nope_dim),
+             to.slice_columns(0, latent_.nope_dim));
+    multiply(values.slice_rows((first + head) * latent_.value_dim, latent_.value_dim),
+             of_head(v).slice_columns(0, latent_.value_dim));
+    compute_.copy(latents.slice_columns(latent_.kv_rank, latent_.rope_dim),
+                  to.slice_columns(latent_.nope_dim, latent_.rope_dim));
+  }
 }
 
 void LatentMixer::project_output(int block, const TensorView& hidden,
                                  const TensorParallel::Change& change) {
   const TensorView mixed = as_rows(tensor_.block_of(mixed_, block));
-  const TensorView values =
-      value_buffer_.tensor(DType::fp32, {mixed.rows(), heads_ * latent_.value_dim});
-  products_.linear_of_heads("value_up_proj", mixed, weights_->latent->value_up, heads_, values);
+  TensorView values = mixed;
+  if (!expanded_) {
+    values = value_buffer_.tensor(DType::fp32, {mixed.rows(), heads_ * latent_.value_dim});
+    products_.linear_of_heads("value_up_proj", mixed, weights_->latent->value_up, heads_, values);
+  }
   const auto multiply = [&](const TensorView& to, Accumulate accumulate) {
     products_.linear("o_proj", values, weights_->o, to, accumulate,
                      products_.splits_of_part(tensor_.cut().count));

@@ -1,27 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A mixer with latent attention (LatentConfig), absorbed in every pass: attention over ranks sees
-/// one KV head of kv_rank + rope_dim numbers, whose values are the first kv_rank of them, and the
-/// heads' queries in this space.
+/// A mixer with latent attention (LatentConfig). What tokens keep, and what travels of them, is one
+/// row for all heads:
 ///
-///     kv       = kv_down · x = [c | r]         c ← norm(c), r ← rotated r: a token's row
+///     kv       = kv_down · x = [c | r]         c ← norm(c), r ← rotated r
 ///     q        = q · x or q · norm(q_down · x), [nope | rotated rope] a head, scaled
+///
+/// A pass is absorbed or expanded, whichever takes fewer FLOPs (ranks/parallel/latent_rule.hpp).
+/// Absorbed, attention over ranks sees one KV head of kv_rank + rope_dim numbers, whose values are
+/// the first kv_rank of them, and the heads' queries in this space:
+///
 ///     query_h  = [key_up_h · nope_h | rope_h]
 ///     latent_h = attention of query_h
 ///     output   = o · [value_up_h · latent_h, …]
 ///
-/// A pair of a query and a key takes 2 · heads · (2 · kv_rank + rope_dim) FLOPs, against
-/// 2 · heads · (nope_dim + rope_dim + value_dim) with keys and values of every head: 3.4 times as
-/// many for DeepSeek-V3 (1088 against 320). In return nothing is expanded: no rank needs keys or
-/// values of heads, whatever travels. Heads are cut over ranks, what tokens keep is not: every rank
-/// of TP computes it, and Ulysses brings it to each of its ranks, as one KV head for all.
+/// Expanded, it attends q as it is, and each rank makes keys [K_h c | r] and values V_h c of the
+/// tokens that it attends (attention/latent_tiles.hpp):
+///
+///     output   = o · [attention of q_h, …]
+///
+/// Heads are cut over ranks, what tokens keep is not: every rank of TP computes it, and Ulysses
+/// brings it to each of its ranks, as one KV head for all.
 
 #include "lib/model/layers/mixer.hpp"
 #include "lib/model/layers/products.hpp"
 
 namespace pecia::model {
 
-class LatentMixer : public Mixer {
+class LatentMixer : public Mixer, private attention::LatentExpander {
  public:
   /// All references outlive this object.
   LatentMixer(const ModelConfig& config, const attention::Compute& compute, Products& products,
@@ -36,24 +42,28 @@ class LatentMixer : public Mixer {
 
  private:
   void project_keys(int block, const Input& input);
-  TensorView project_queries(const Input& input);
+  void project_queries(const Input& input, const TensorView& queries);
   void rotate(const TensorView& heads, int64_t first, const RotationTables& tables) const;
   void absorb(const TensorView& queries, const TensorView& absorbed);
+  void expand(const TensorView& latents, parallel::HeadRange heads, const TensorView& k,
+              const TensorView& v) override;
 
   const LatentConfig& latent_;
+  int64_t num_heads_;  ///< of the model
   kernels::RopePairs pairs_;
   attention::Compute compute_;
   Products& products_;
   TensorParallel& tensor_;
-  device::Buffer key_buffer_, down_buffer_, normed_buffer_, query_buffer_, absorbed_buffer_,
-      mixed_buffer_, value_buffer_;
+  device::Buffer key_buffer_, down_buffer_, normed_buffer_, query_buffer_, attending_buffer_,
+      mixed_buffer_, value_buffer_, wide_buffer_, head_buffer_;
 
   // State of the current layer.
   const AttentionWeights* weights_ = nullptr;
   int64_t heads_ = 0;    ///< that are here
-  TensorView keys_;      ///< [rows, 1, key_dim]
-  TensorView absorbed_;  ///< [rows, heads, key_dim]
-  TensorView mixed_;     ///< [rows, heads, kv_rank]
+  bool expanded_ = false;
+  TensorView keys_;       ///< [rows, 1, key_dim]
+  TensorView attending_;  ///< queries as attention takes them, [rows, heads, key_dim or query_dim]
+  TensorView mixed_;      ///< [rows, heads, kv_rank or value_dim]
 };
 
 }  // namespace pecia::model

@@ -113,7 +113,8 @@ struct Layout {
 }  // namespace
 
 std::optional<DType> type_of_matrix(Quantize quantize, MatrixKind kind) {
-  const bool of_heads = kind == MatrixKind::key_up || kind == MatrixKind::value_up;
+  const bool of_heads = kind == MatrixKind::key_up || kind == MatrixKind::value_up ||
+                        kind == MatrixKind::head_keys;
   if (kind == MatrixKind::router || of_heads) return {};
   switch (quantize) {
     case Quantize::nothing:

@@ -40,13 +40,16 @@ void read_latent_up(const ModelConfig& config, WeightLoader& loader, int64_t lay
   };
   const TensorView keys = make(heads * latent.kv_rank, latent.nope_dim);
   const TensorView values = make(heads * latent.value_dim, latent.kv_rank);
+  const TensorView own_keys = make(heads * latent.nope_dim, latent.kv_rank);
   std::atomic<int64_t> next{0};
   pool.run(
       [&](int) {
         for (int64_t head; (head = next.fetch_add(1)) < heads;) {
           const int64_t row = (first + head) * of_head;
-          transpose(all.slice_rows(row, latent.nope_dim), bytes,
-                    static_cast<std::byte*>(keys.row(head * latent.kv_rank)));
+          const TensorView of_keys = all.slice_rows(row, latent.nope_dim);
+          transpose(of_keys, bytes, static_cast<std::byte*>(keys.row(head * latent.kv_rank)));
+          std::memcpy(own_keys.row(head * latent.nope_dim), of_keys.data(),
+                      of_keys.elements() * bytes);
           const TensorView of_values = all.slice_rows(row + latent.nope_dim, latent.value_dim);
           std::memcpy(values.row(head * latent.value_dim), of_values.data(),
                       of_values.elements() * bytes);
@@ -55,6 +58,7 @@ void read_latent_up(const ModelConfig& config, WeightLoader& loader, int64_t lay
       [] {});
   weights.key_up = {{{keys, TensorView()}}};
   weights.value_up = {{{values, TensorView()}}};
+  weights.head_keys = {{{own_keys, TensorView()}}};
 }
 
 }  // namespace pecia::model

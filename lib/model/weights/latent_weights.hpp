@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// kv_b of latent attention, [heads · (nope_dim + value_dim), kv_rank]: for each head the rows of its
-/// keys, K_h, then those of its values, V_h. Products with absorbed queries take K_hᵀ and V_h of all
-/// heads, each one matrix.
+/// keys, K_h, then those of its values, V_h. K_hᵀ of all heads are one matrix, and so are V_h and K_h.
 
 #include <vector>
 
@@ -13,7 +12,7 @@
 
 namespace pecia::model {
 
-/// Reads key_up and value_up of the heads of a cut, in the type that kv_b has. Their memory is added
+/// Reads key_up, value_up and head_keys of the heads of a cut, in the type that kv_b has. Their memory is added
 /// to `memory`. Throws InputError as WeightLoader does.
 void read_latent_up(const ModelConfig& config, WeightLoader& loader, int64_t layer,
                     parallel::WeightCut cut, device::ThreadPool& pool,

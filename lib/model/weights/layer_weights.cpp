@@ -27,6 +27,7 @@ const LinearWeight& LayerWeights::matrix(MatrixKind kind) const {
     case MatrixKind::kv_down:
     case MatrixKind::key_up:
     case MatrixKind::value_up:
+    case MatrixKind::head_keys:
     case MatrixKind::attention_gate:
     case MatrixKind::router:
     case MatrixKind::expert_gate:

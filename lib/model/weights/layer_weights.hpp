@@ -27,6 +27,7 @@ struct LatentWeights {
   LinearWeight kv_down;                     ///< [kv_rank + rope_dim, hidden]
   LinearWeight key_up;                      ///< [heads × kv_rank, nope_dim]
   LinearWeight value_up;                    ///< [heads × value_dim, kv_rank]
+  LinearWeight head_keys;  ///< [heads × nope_dim, kv_rank]: key_up has the transposes
 };
 
 /// The weights of the mixer, which is attention.
@@ -78,6 +79,7 @@ struct LayerWeights {
       f(MatrixKind::kv_down, attention.latent->kv_down);
       f(MatrixKind::key_up, attention.latent->key_up);
       f(MatrixKind::value_up, attention.latent->value_up);
+      f(MatrixKind::head_keys, attention.latent->head_keys);
     } else {
       f(MatrixKind::k, attention.k), f(MatrixKind::v, attention.v);
     }

@@ -38,6 +38,7 @@ const MatrixRole& role_of(MatrixKind kind) {
       {"kv_down", CutUnit::key_latents, Side::outputs, &ModelConfig::attention_bias},
       {"key_up", CutUnit::latent_heads, Side::outputs, nullptr, nope_dim},
       {"value_up", CutUnit::output_heads, Side::outputs, nullptr, kv_rank},
+      {"head_keys", CutUnit::nope_heads, Side::outputs, nullptr, kv_rank},
       {"attention gate", CutUnit::query_heads, Side::outputs, nullptr},
       {"o", CutUnit::output_heads, Side::inputs, &ModelConfig::attention_output_bias},
       {"gate", CutUnit::ffn, Side::outputs, &ModelConfig::mlp_bias},
@@ -73,6 +74,7 @@ int64_t num_matrices(const ModelConfig& config, MatrixKind kind) {
     case MatrixKind::kv_down:
     case MatrixKind::key_up:
     case MatrixKind::value_up:
+    case MatrixKind::head_keys:
       return config.latent ? config.layers : 0;
     case MatrixKind::attention_gate:
       return config.attention_gate ? config.layers : 0;
@@ -123,6 +125,8 @@ RowRange unit_part(const ModelConfig& config, CutUnit unit, WeightCut cut) {
       return of_heads(shard().q, config.query_dim());
     case CutUnit::latent_heads:
       return of_heads(shard().q, config.value_dim());
+    case CutUnit::nope_heads:
+      return of_heads(shard().q, nope_dim(config));
     case CutUnit::output_heads:
       return of_heads(shard().q, config.output_dim());
     case CutUnit::kv_heads:

@@ -21,6 +21,7 @@ enum class MatrixKind : uint8_t {
   kv_down,   ///< with latents: hidden → latents of keys and values, and the rotated part
   key_up,    ///< with latents: K_hᵀ of each head, [kv_rank, nope_dim]
   value_up,  ///< with latents: V_h of each head, [value_dim, kv_rank]
+  head_keys,  ///< with latents: K_h of each head, [nope_dim, kv_rank], from which keys are expanded
   attention_gate,
   o,
   gate,
@@ -43,7 +44,7 @@ inline constexpr std::array layer_kinds{MatrixKind::q,   MatrixKind::k,    Matri
 inline constexpr size_t num_matrix_kinds = static_cast<size_t>(MatrixKind::head) + 1;
 
 /// The unit that is divided over ranks: elements of the query heads as they are projected, as
-/// attention attends latents, or as they are put out; of the KV heads, of a dense feed-forward's
+/// attention attends latents, without their rotated part, or as they are put out; of the KV heads, of a dense feed-forward's
 /// width, of each expert's width, of the shared expert's, or of the vocabulary. Every
 /// rank has the whole router, and all of what latents are made of. Experts that are dealt out (WeightCut) are not divided. The shared
 /// expert is cut as dense feed-forwards are also then: ranks with the same rows add their results
@@ -51,6 +52,7 @@ inline constexpr size_t num_matrix_kinds = static_cast<size_t>(MatrixKind::head)
 enum class CutUnit : uint8_t {
   query_heads,
   latent_heads,
+  nope_heads,
   output_heads,
   kv_heads,
   ffn,

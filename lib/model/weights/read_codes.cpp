@@ -21,6 +21,7 @@ std::string_view module_of(const WeightNames& names, MatrixKind kind) {
     case MatrixKind::kv_down:
     case MatrixKind::key_up:
     case MatrixKind::value_up:
+    case MatrixKind::head_keys:
       break;  // config.cpp refuses latents that are made by codes
     case MatrixKind::attention_gate:
       return names.attention_gate;

@@ -193,7 +193,7 @@ int64_t cut_elements_of_latents(const model::ModelConfig& config) {
   using enum model::MatrixKind;
   int64_t elements = 0;
   if (!config.latent) return elements;
-  for (const model::MatrixKind kind : {q, key_up, value_up, o})
+  for (const model::MatrixKind kind : {q, key_up, value_up, head_keys, o})
     elements += model::role_of(kind).out(config) * model::role_of(kind).in(config);
   return elements;
 }
