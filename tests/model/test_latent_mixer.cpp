@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Latent attention, which is computed absorbed, against its definition: keys and values of every
-/// head, made of the latents, in double.
+/// Latent attention, absorbed and expanded, against its definition: keys and values of every head,
+/// made of the latents, in double.
 
 #include <gtest/gtest.h>
 
@@ -164,8 +164,9 @@ class Expanded {
 struct LatentMixerTest
     : testing::TestWithParam<std::tuple<int64_t, kernels::RopePairs, kernels::RowInvariant>> {};
 
-/// A prompt's chunk, then one row and the rest, which see rows before them in the cache.
-TEST_P(LatentMixerTest, AbsorbedEqualsKeysAndValuesOfEveryHead) {
+/// A prompt's chunk, which is expanded, then one row and the rest, which see rows before them in the
+/// cache and are absorbed.
+TEST_P(LatentMixerTest, EqualsKeysAndValuesOfEveryHead) {
   const auto [q_rank, pairs, row_invariant] = GetParam();
   const ModelConfig config = config_of(q_rank, pairs);
   const test::CheckpointFile file = file_of(config);
@@ -180,7 +181,9 @@ TEST_P(LatentMixerTest, AbsorbedEqualsKeysAndValuesOfEveryHead) {
   test::CpuCompute compute;
   attention::KvCache cache({1, 1, config.head_dim, DType::fp32, config.values_in_keys()}, rows,
                            *compute.device);
-  attention::Attention attention(groups, {heads, 1, config.attention_scale}, {0}, compute, cache);
+  const parallel::LatentHead head{sizes.kv_rank, sizes.nope_dim, sizes.rope_dim, sizes.value_dim};
+  attention::Attention attention(groups, {heads, 1, config.attention_scale, head}, {0}, compute,
+                                 cache);
   Products products(config, weights, compute, row_invariant, 1);
   TensorParallel tensor(groups, compute, row_invariant);
   LatentMixer mixer(config, compute, products, tensor);
@@ -192,6 +195,7 @@ TEST_P(LatentMixerTest, AbsorbedEqualsKeysAndValuesOfEveryHead) {
       return TensorView(all.data() + first * width, DType::fp32, {count, width});
     };
     attention.begin_pass({{parallel::team_of_all(1), {{0, first, count}}}}, first);
+    EXPECT_EQ(attention.expands_latents(), first == 0);
     tensor.begin_pass(parallel::Sharding::base, count);
     const RotationTables keys{part(turns.cos, 1), part(turns.sin, 1)};
     RotationTables queries = keys;
@@ -233,15 +237,19 @@ TEST(LatentWeights, OfAPartAreThoseOfItsHeads) {
   const std::vector<float>& all = file.tensors.at(attention + "kv_b_proj.weight").values;
   ASSERT_EQ(latent.key_up.out(), 2 * sizes.kv_rank);
   ASSERT_EQ(latent.value_up.out(), 2 * sizes.value_dim);
+  ASSERT_EQ(latent.head_keys.out(), 2 * sizes.nope_dim);
   for (int64_t head = 0; head < 2; ++head)
     for (int64_t r = 0; r < sizes.kv_rank; ++r) {
       const auto stored = [&](int64_t row) {
         return all[((2 + head) * of_head + row) * sizes.kv_rank + r];
       };
       const TensorView &keys = latent.key_up.parts[0].weight,
-                       &values = latent.value_up.parts[0].weight;
-      for (int64_t i = 0; i < sizes.nope_dim; ++i)
+                       &values = latent.value_up.parts[0].weight,
+                       &own_keys = latent.head_keys.parts[0].weight;
+      for (int64_t i = 0; i < sizes.nope_dim; ++i) {
         EXPECT_EQ(static_cast<float*>(keys.row(head * sizes.kv_rank + r))[i], stored(i));
+        EXPECT_EQ(static_cast<float*>(own_keys.row(head * sizes.nope_dim + i))[r], stored(i));
+      }
       for (int64_t i = 0; i < sizes.value_dim; ++i)
         EXPECT_EQ(static_cast<float*>(values.row(head * sizes.value_dim + i))[r],
                   stored(sizes.nope_dim + i));
