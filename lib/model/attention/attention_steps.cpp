@@ -153,9 +153,6 @@ void AttentionSteps::attend(int64_t layer, const AttentionCall& call, const Tens
                              compute_.stream);
 }
 
-/// The most bytes of keys and values that are made at a time.
-constexpr int64_t most_expanded_bytes = int64_t{64} << 20;
-
 void AttentionSteps::attend_expanded(int64_t layer, const AttentionCall& call, const TensorView& q,
                                      const kernels::StoredKeys& keys, const Partial& to,
                                      kernels::AttentionFrom from) {

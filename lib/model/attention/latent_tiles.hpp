@@ -27,6 +27,9 @@ class LatentExpander {
                       const TensorView& v) = 0;
 };
 
+/// The most bytes of keys and values that are made at a time, unless 64 tokens have more.
+inline constexpr int64_t most_expanded_bytes = int64_t{32} << 20;
+
 struct LatentTile {
   std::vector<kernels::AttentionItem> items;  ///< of the call, with the tile's runs
   std::vector<kernels::KeyRun> runs;          ///< where the latents are

@@ -34,6 +34,10 @@ WeightFootprint weight_footprint(const job::Job& job, const model::ModelConfig& 
     found.bytes += count * role.out(config) *
                    (resident_row_bytes(config, type, columns) - row_bytes(plain, columns));
   }
+  // The keys' part of kv_b is there as it is, and transposed.
+  const model::MatrixRole& keys = model::role_of(model::MatrixKind::head_keys);
+  if (config.latent)
+    found.bytes += config.layers * keys.out(config) * keys.in(config) * size_of(plain);
   if (config.experts && config.experts->choice_bias)  // Residence makes fp32 of it
     found.bytes += config.num_layers(model::FeedForward::experts) * config.experts->count *
                    (size_of(DType::fp32) - size_of(plain));

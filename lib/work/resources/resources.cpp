@@ -268,6 +268,7 @@ int64_t resolve_batch_tokens(const job::Job& job, const model::ModelConfig& conf
   int64_t bytes = activation_bytes(gpus);
   if (widens_keys) bytes -= kernels::library_key_bytes;
   if (gpus) bytes -= gpu_bytes_of_experts(job, config);
+  if (config.latent) bytes -= attention::most_expanded_bytes;
   const int64_t rows = bytes / row_bytes;
   const int ranks =
       job.reproducible == parallel::Reproducible::layout ? 1 : row_ranks;  // cuts show in the bits
