@@ -6,6 +6,7 @@
 
 #include "kernels/api/gpu_traits.hpp"
 #include "lib/base/core/codes.hpp"
+#include "lib/model/attention/latent_tiles.hpp"
 #include "lib/model/attention/recent_slots.hpp"
 #include "lib/model/layers/model.hpp"
 #include "lib/ranks/cluster/machine.hpp"
