@@ -6,6 +6,7 @@
 #include "lib/engine/execute/rank_needs.hpp"
 #include "lib/settle/levels.hpp"
 #include "lib/settle/phases.hpp"
+#include "lib/settle/team_scheduler.hpp"
 #include "lib/settle/teams.hpp"
 
 namespace pecia::settle {
@@ -21,7 +22,8 @@ parallel::RingRates ring_rates(const Facts& facts, const resources::Resources& r
 
 Settled settle(const Facts& facts, const Rates& rates, Settled begun) {
   Settled teams = choose_teams(facts, rates, std::move(begun));
-  return settle_levels(facts, rates.ring, choose_phases(facts, rates, std::move(teams)));
+  Settled phases = choose_phases(facts, rates, std::move(teams));
+  return settle_levels(facts, rates.ring, choose_scheduler(facts, rates, std::move(phases)));
 }
 
 measure::Measured measured_choices(const Facts& facts, const Settled& settled,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import unittest
 from pathlib import Path
@@ -44,7 +45,8 @@ class ElasticTest(RunTest):
                 self.assert_same_answers(found, wanted, wanted.rows(DONE))
                 self.assertTrue(all(b"elastic:" in mode for mode in found["mode"]), set(found["mode"]))
                 elastic = self.report(job)["elastic"]
-                self.assertEqual(elastic["scheduler"], parallel.get("scheduler", "greedy"))
+                if "scheduler" in parallel:
+                    self.assertEqual(elastic["scheduler"], parallel["scheduler"])
                 degrees = elastic["degrees"]
                 read = sum(degree["prefill_tokens"] for degree in degrees)
                 again = int((found["cached_tokens"] > 0).sum())  # the last token of the answer before
@@ -68,6 +70,17 @@ class ElasticTest(RunTest):
                 found = self.results(job)
                 self.assert_same_answers(found, wanted, wanted.rows(DONE))
                 self.assertTrue(any(b"apart:" in mode for mode in found["mode"]), set(found["mode"]))
+
+    def test_the_scheduler_is_chosen_by_expected_times(self) -> None:
+        job = self.write("dealt", parallel={"cp": "elastic"})
+        words = self.run_job(job, 3)
+        names = "(greedy|loongserve)"
+        chosen = re.search(
+            rf"auto: .*; scheduler {names}: {names} should take \d+ % (less|more) time for this batch", words
+        )
+        assert chosen is not None, words
+        self.assertNotEqual(chosen[1], chosen[2])
+        self.assertEqual(self.report(job)["elastic"]["scheduler"], chosen[1])
 
     def test_phases_are_settled_by_expected_times(self) -> None:
         job = self.write("open", parallel={"cp": 3, "phases": "auto"})

@@ -23,10 +23,7 @@ class FakeInstance {
   /// Throws InvalidArgument where a Worker could not execute the plan.
   schedule::Outcome execute(const schedule::Plan& plan) {
     for (const int64_t sequence : plan.removed) forget(sequence);
-    for (const schedule::LeftInstance& left : plan.left)
-      if (left.instance == index_ && left.parks == 0) forget(left.sequence);
-    for (const schedule::LeftInstance& left : plan.left)
-      if (left.instance == index_ && left.parks != 0) map_.park(left.sequence);
+    leave(plan.left);
     check_room();
     for (const auto& [sequence, reserved] : plan.returned)
       if (map_.contains(sequence) && map_.is_parked(sequence)) map_.bring_back(sequence, reserved);
@@ -59,16 +56,12 @@ class FakeInstance {
 
   /// Does what a rank does whose instance gets keys of others.
   void receive(const schedule::Receiving& receiving) {
-    for (const int64_t sequence : receiving.removed) {
-      if (!map_.contains(sequence)) continue;
-      map_.remove(sequence);
-      histories_.erase(sequence), turns_.erase(sequence);
-    }
-    for (const schedule::NewSequence& added : receiving.added)
+    leave(receiving.left);
+    for (const schedule::NewSequence& added : receiving.added_at(index_))
       map_.set_state(added.sequence, added.state);
-    PECIA_CHECK(map_.total_reserved(index_) <= limits_.kv_tokens, "{} slots reserved of {}",
-                map_.total_reserved(index_), limits_.kv_tokens);
-    for (const parallel::KeyCopy& copy : receiving.copies) map_.append(copy.rows(), copy.team());
+    check_room();
+    for (const parallel::KeyCopy& copy : receiving.copies_to(index_))
+      map_.append(copy.rows(), copy.team());
     map_.verify();
   }
 
@@ -94,6 +87,12 @@ class FakeInstance {
   }
 
  private:
+  void leave(const std::vector<schedule::LeftInstance>& left) {
+    for (const schedule::LeftInstance& of : left)
+      if (of.instance == index_ && of.parks == 0) forget(of.sequence);
+    for (const schedule::LeftInstance& of : left)
+      if (of.instance == index_ && of.parks != 0) map_.park(of.sequence);
+  }
   void forget(int64_t sequence) {
     if (!map_.contains(sequence)) return;
     map_.remove(sequence);

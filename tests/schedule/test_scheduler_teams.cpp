@@ -110,6 +110,13 @@ SchedulerLimits random_teams(Draw& draw, const std::vector<Request>& requests) {
   return limits;
 }
 
+/// Some instances read for the others.
+void set_apart(SchedulerLimits& limits, Draw& draw) {
+  limits.answering = static_cast<int>(draw(1, limits.ring_size - 1));
+  limits.fixed_parts = draw.one_in(2);
+  limits.scheduler = job::TeamScheduler::greedy;
+}
+
 /// Slots on each instance with which each of the requests can run alone.
 int64_t least_slots(const SchedulerLimits& limits, const std::vector<Request>& requests) {
   SchedulerLimits counting = limits;
@@ -134,11 +141,7 @@ TEST(SchedulerTeams, AnswerWhatEachRequestAsksWhateverEndsFirst) {
         if (draw.one_in(4)) turn.params.repetition_penalty = 1.1f;
     SchedulerLimits limits = random_teams(draw, requests);
     limits.on_demand = false;
-    if (limits.ring_size > 1 && draw.one_in(3)) {
-      limits.answering = static_cast<int>(draw(1, limits.ring_size - 1));
-      limits.fixed_parts = draw.one_in(2);
-      limits.scheduler = job::TeamScheduler::greedy;
-    }
+    if (limits.ring_size > 1 && draw.one_in(3)) set_apart(limits, draw);
     const int64_t least = least_slots(limits, requests);
     limits.kv_tokens = least + draw(0, 1) * draw(0, least * limits.ring_size);
     const ServedByTeams served = serve_by_teams(limits, requests, draw);
@@ -162,9 +165,9 @@ TEST(SchedulerTeams, AnswerWhatEachRequestAsksWhateverEndsFirst) {
 TEST(SchedulerTeams, AnswerWithMemoryOnDemand) {
   constexpr uint64_t seed = 20261130;
   RecordProperty("seed", std::to_string(seed));
-  schedule::DemandCounts all;
-  int64_t returned = 0;
-  for (uint64_t attempt = 0; attempt < 300; ++attempt) {
+  schedule::DemandCounts all, apart;
+  int64_t returned = 0, copies = 0;
+  for (uint64_t attempt = 0; attempt < 600; ++attempt) {
     SCOPED_TRACE(fmt::format("attempt {}", attempt));
     Draw draw(seed + attempt);
     std::vector<Request> requests = random_requests(draw);
@@ -175,14 +178,19 @@ TEST(SchedulerTeams, AnswerWithMemoryOnDemand) {
     limits.on_demand = true;
     limits.max_sequences = draw.of<int64_t>({2, 5, 64});
     limits.max_instances = draw.of<int>({1, 2, 1 << 20});
+    if (limits.ring_size > 1 && draw.one_in(3)) set_apart(limits, draw);
     const int64_t least = least_slots(limits, requests);
     limits.kv_tokens = least + draw(0, 1) * draw(0, least);
     const ServedByTeams served = serve_by_teams(limits, requests, draw);
     expect_same(served.rows, expected(limits, requests));
     if (testing::Test::HasFailure()) return;
-    all += served.demand;
-    returned += served.returned;
+    (limits.apart() ? apart : all) += served.demand;
+    returned += served.returned, copies += served.copies;
   }
+  EXPECT_GT(apart.parked, 100);
+  EXPECT_GT(apart.forgotten, 100);
+  EXPECT_GT(apart.blocks, 300);
+  EXPECT_GT(copies, 300);
   EXPECT_GT(all.parked, 300);
   EXPECT_GT(all.forgotten, 300);
   EXPECT_GT(all.scale_ups, 300);

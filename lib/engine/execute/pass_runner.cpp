@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <utility>
 
 namespace pecia::execute {
 
@@ -25,9 +26,7 @@ PassRunner::PassRunner(const Settings& settings, comm::Communicator& replica, mo
 double PassRunner::begin(const schedule::Plan& plan) {
   attention_.ledger().settle();
   for (const int64_t sequence : plan.removed) forget(sequence);
-  for (const schedule::LeftInstance& left : plan.left)
-    if (left.instance == settings_.instance && left.parks == 0) forget(left.sequence);
-  const double park_s = resize(plan);
+  const double park_s = leave(plan.left) + resize(plan) + std::exchange(unreported_park_s_, 0);
   for (const schedule::NewSequence& added : plan.added) {
     attention_.ledger().set_state(added.sequence, added.state);
     if (added.keeps_tokens == 0) continue;
@@ -64,10 +63,11 @@ void PassRunner::forget(int64_t sequence) {
 
 /// Makes room for keys that others compute, and lets them come.
 void PassRunner::receive(const schedule::Receiving& receiving) {
-  for (const int64_t sequence : receiving.removed) forget(sequence);
-  for (const schedule::NewSequence& added : receiving.added)
+  attention_.ledger().settle();
+  unreported_park_s_ += leave(receiving.left);
+  for (const schedule::NewSequence& added : receiving.added_at(settings_.instance))
     attention_.ledger().set_state(added.sequence, added.state);
-  attention_.copies().receive(receiving.copies);
+  attention_.copies().receive(receiving.copies_to(settings_.instance));
 }
 
 schedule::Outcome PassRunner::execute(const schedule::Plan& plan,

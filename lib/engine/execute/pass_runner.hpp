@@ -67,9 +67,11 @@ class PassRunner {
   double begin(const schedule::Plan& plan);
   void forget(int64_t sequence);
   void receive(const schedule::Receiving& receiving);
-  double resize(const schedule::Plan& plan);
 
   // pass_runner_kv.cpp
+  void park(int64_t sequence);
+  double leave(const std::vector<schedule::LeftInstance>& left);
+  double resize(const schedule::Plan& plan);
   schedule::KvOutcome save(const schedule::KvSaveOrder& order);
   schedule::KvOutcome restore(const schedule::Plan& plan);
   bool all_ranks_of(const schedule::Plan& plan, bool succeeded);
@@ -118,6 +120,7 @@ class PassRunner {
   std::optional<std::pair<std::string, io::KvSave>> restored_;  ///< the last save read, by folder
   bool restores_recent_ = false;  ///< it has recent tokens alone in layers with a window
   std::string team_;  ///< of the pass, for messages: "instance 4 in team 1 of …"; "": all instances
+  double unreported_park_s_ = 0;  ///< in which keys left the cache as others came
   device::Buffer logits_, candidates_;
   std::vector<float> host_rows_;  ///< a tile of hidden states
   AllowedTokens allowed_;

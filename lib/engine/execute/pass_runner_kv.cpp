@@ -18,14 +18,36 @@ double seconds_since(Clock::time_point begin) {
 
 }  // namespace
 
-/// Moves keys out of the cache and back, and gives sequences more slots.
+/// Moves a sequence's keys out of the cache, once all have come that others send.
+void PassRunner::park(int64_t sequence) {
+  attention_.copies().wait_for(sequence);
+  parking_.park(sequence);
+}
+
+/// Forgets or parks what this instance has no more. Returns the seconds in which keys left the cache.
+double PassRunner::leave(const std::vector<schedule::LeftInstance>& left) {
+  double park_s = 0;
+  for (const schedule::LeftInstance& of : left) {
+    if (of.instance != settings_.instance) continue;
+    if (of.parks == 0) {
+      forget(of.sequence);
+      continue;
+    }
+    const auto begin = Clock::now();
+    const report::ScopedSpan span(compute_.recorder, "move_parked_kv", report::Kind::idle);
+    park(of.sequence);
+    park_s += seconds_since(begin);
+  }
+  return park_s;
+}
+
+/// Moves keys out of the cache and back, and gives sequences more slots. Returns the seconds of that.
 double PassRunner::resize(const schedule::Plan& plan) {
   const auto begin = Clock::now();
-  if (plan.moves_keys()) {
+  const bool moves = !plan.parked.empty() || !plan.returned.empty();
+  if (moves) {
     const report::ScopedSpan span(compute_.recorder, "move_parked_kv", report::Kind::idle);
-    for (const schedule::LeftInstance& left : plan.left)
-      if (left.instance == settings_.instance && left.parks != 0) parking_.park(left.sequence);
-    for (const int64_t sequence : plan.parked) parking_.park(sequence);
+    for (const int64_t sequence : plan.parked) park(sequence);
     const parallel::KvMap& map = attention_.ledger().map();
     for (const auto& [sequence, reserved] : plan.returned)
       if (map.contains(sequence) && map.is_parked(sequence))
@@ -33,7 +55,7 @@ double PassRunner::resize(const schedule::Plan& plan) {
   }
   for (const auto& [sequence, reserved] : plan.grown)
     attention_.ledger().resize(sequence, reserved);
-  return plan.moves_keys() ? seconds_since(begin) : 0;
+  return moves ? seconds_since(begin) : 0;
 }
 
 /// Brings parked keys back. What else is in the cache is saved already, or will not be, or this rank has
@@ -43,7 +65,7 @@ void PassRunner::make_room_for(const schedule::KvSaveOrder& order) {
   ledger.settle();
   for (const int64_t sequence : ledger.map().sequences()) {
     const bool is_later = std::ranges::count(order.later, sequence) > 0;
-    if (is_later && !ledger.map().is_parked(sequence)) parking_.park(sequence);
+    if (is_later && !ledger.map().is_parked(sequence)) park(sequence);
     if (!is_later && sequence != order.sequence) forget(sequence);
   }
   if (ledger.map().is_parked(order.sequence)) parking_.bring_back(order.sequence, order.reserved);

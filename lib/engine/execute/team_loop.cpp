@@ -243,8 +243,7 @@ class Lead {
     if (pass.plan.saves() || !pass.plan.restore.empty())
       plans_.saves->commit(pass.plan, outcomes, totals_);
     if (pass.plan.saves()) return;
-    if (pass.plan.moves_keys())
-      totals_.park_s += std::ranges::max(outcomes, {}, &schedule::Outcome::park_s).park_s;
+    totals_.park_s += std::ranges::max(outcomes, {}, &schedule::Outcome::park_s).park_s;
     plans_.scheduler.commit(pass.plan, outcomes, end);
     if (outcomes.front().kv.done == 0)
       pass.plan.restore.clear();  // reading failed, so it was computed

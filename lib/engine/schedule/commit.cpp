@@ -367,10 +367,8 @@ void commit(SchedulerState& state, const Plan& plan, const std::vector<Outcome>&
   const std::vector<Item> items = sequences_of(plan, state.active);
   const bool restored = !plan.restore.empty() && outcomes.front().kv.done != 0;
   const PassUnderWay& pass = state.under_way.at(plan.number);
-  if (plan.moves_keys())
-    state.times.add_parking(pass.moved_tokens, outcomes);
-  else
-    state.times.add(plan, restored, now - pass.begin_s);
+  if (pass.moved_tokens > 0) state.times.add_parking(pass.moved_tokens, outcomes);
+  if (!plan.moves_keys()) state.times.add(plan, restored, now - pass.begin_s);
   state.under_way.erase(plan.number);
   for (const parallel::Team& team : plan.teams)
     for (const int32_t instance : team.instances) state.doing[instance] = Doing::nothing;

@@ -75,9 +75,18 @@ bool is_new(const SchedulerState& state, const ActiveSequence& sequence) {
   return !state.limits.elastic && !sequence.came_back && state.news.adds(sequence.id);
 }
 
-/// Whether the sequence may yield now.
+/// Whether the sequence may yield now. Where others read its prompt it is soon read.
 bool may_yield(const SchedulerState& state, const ActiveSequence& sequence) {
-  return sequence.in_pass == 0 && sequence.leaves < 0 && !is_new(state, sequence);
+  return sequence.in_pass == 0 && sequence.leaves < 0 && sequence.copy < 0 &&
+         !is_new(state, sequence);
+}
+
+/// Free slots of the instances that answer.
+Slots free_to_answer(const SchedulerState& state) {
+  Slots free = state.free_slots();
+  for (int32_t instance = 0; instance < state.limits.ring_size; ++instance)
+    if (!state.limits.answers(instance)) free[instance] = 0;
+  return free;
 }
 
 /// The instances of the sequence, or of the prefix of a fork, in the order in which further slots are
@@ -108,7 +117,7 @@ bool meets(const ActiveSequence& one, const ActiveSequence& other) {
 /// Slots that the sequence may take to grow. Where teams change, and it did not begin first, those of
 /// another instance are not, if keys that are parked come back there.
 Slots free_for(const SchedulerState& state, const ActiveSequence& sequence) {
-  Slots free = state.free_slots();
+  Slots free = free_to_answer(state);
   if (!state.limits.elastic || &sequence == &state.active.front()) return free;
   for (int32_t instance = 0; instance < state.limits.ring_size; ++instance)
     if (state.awaits_return(instance) && std::ranges::count(sequence.instances, instance) == 0)
@@ -165,7 +174,7 @@ int64_t Demand::first_room(const SchedulerState& state, const batch::Request& re
                            const batch::Turn& turn) const {
   const int64_t given = std::ssize(turn.answer.tokens), most = turn.max_new_tokens - given;
   if (most <= 0) return 0;
-  if (state.needs.of_request(request) <= state.limits.kv_tokens / state.limits.max_sequences)
+  if (state.needs.of_request(request) <= state.limits.all_slots() / state.limits.max_sequences)
     return most;
   const int64_t likely = state.lengths.likely(turn, given) - given;
   return std::min(most, (likely + block_ - 1) / block_ * block_);
@@ -277,7 +286,7 @@ void Demand::force_yield(SchedulerState& state) const {
 
 /// Room that a sequence comes back with: for a likely answer.
 int64_t Demand::room_to_return(const SchedulerState& state, const ActiveSequence& sequence) const {
-  if (!sequence.begun) return sequence.room;
+  if (!sequence.begun || sequence.is_prefix) return sequence.room;  // it answers in branches
   const int64_t given = std::ssize(sequence.result.tokens);
   const int64_t likely = state.lengths.likely(sequence.current(), given) - given;
   const int64_t blocks = std::max<int64_t>(1, (likely + block_ - 1) / block_);
@@ -313,7 +322,7 @@ std::optional<Slots> Demand::of_prefix(const SchedulerState& state,
   if (!forgotten && !state.map.is_parked(fork.prefix)) return none;
   return places_->returned(
       forgotten ? none : state.held(fork.prefix), state.needs.of_prefix(fork.request),
-      forgotten ? std::vector<int32_t>{} : near(state, fork.prefix), state.free_slots());
+      forgotten ? std::vector<int32_t>{} : near(state, fork.prefix), free_to_answer(state));
 }
 
 std::optional<Demand::Places> Demand::of_branch(const SchedulerState& state,
@@ -323,7 +332,7 @@ std::optional<Demand::Places> Demand::of_branch(const SchedulerState& state,
   std::vector<int32_t> with;
   if (state.map.contains(fork.prefix)) with = near(state, fork.prefix);
   auto own = places_->returned(Slots(state.limits.ring_size), slots, with,
-                               without(state.free_slots(), *prefix));
+                               without(free_to_answer(state), *prefix));
   return own ? std::optional(Places{std::move(*own), *prefix}) : std::nullopt;
 }
 
@@ -339,7 +348,7 @@ std::optional<Demand::Places> Demand::of_return(const SchedulerState& state,
   if (!prefix) return {};
   auto own = places_->returned(forgotten ? none : state.held(sequence.id), slots,
                                forgotten ? std::vector<int32_t>{} : near(state, sequence.id),
-                               without(state.free_slots(), *prefix));
+                               without(free_to_answer(state), *prefix));
   return own ? std::optional(Places{std::move(*own), *prefix}) : std::nullopt;
 }
 

@@ -27,9 +27,8 @@ double query_bytes_per_row(const model::ModelConfig& config,
          (resources.sp * resources.tp);
 }
 
-bool on_demand(const job::Job& job, const resources::Resources& resources) {
-  return resources.answering == 0 &&
-         job.kv.admission.value_or(job::KvAdmission::demand) == job::KvAdmission::demand;
+bool on_demand(const job::Job& job) {
+  return job.kv.admission.value_or(job::KvAdmission::demand) == job::KvAdmission::demand;
 }
 
 SchedulerLimits limits_of(const job::Job& job, const model::ModelConfig& config,
@@ -44,7 +43,7 @@ SchedulerLimits limits_of(const job::Job& job, const model::ModelConfig& config,
           .answering = resources.answering,
           .fixed_parts = resources.fixed_parts,
           .kv_tokens = resources.kv_tokens,
-          .on_demand = on_demand(job, resources),
+          .on_demand = on_demand(job),
           .max_sequences = resources.max_sequences,
           .max_batch_tokens = resources.max_batch_tokens,
           .max_positions = config.max_positions,

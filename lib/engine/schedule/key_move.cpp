@@ -26,8 +26,9 @@ double step_s(const SchedulerState& state, const Instances& instances) {
   return masters(*state.times.teams, static_cast<int>(instances.size()), rows, context).seconds;
 }
 
-/// Seconds until an even share of all prompts is read that have not been.
+/// Seconds until an even share of all prompts is read that have not been. 0 where others read them.
 double reading_s(const SchedulerState& state) {
+  if (state.limits.apart()) return 0;
   RemainingWork work;
   for (const auto& waiting : state.waiting)
     work.prompts += remaining_of(state, waiting->request).prompts;
@@ -53,7 +54,8 @@ std::optional<KeyMove> move_from(const SchedulerState& state, ActiveSequence& se
     const bool is_own = std::ranges::count(sequence.instances, instance) > 0;
     // While the keys move, the sequence has both instances.
     const bool fits = is_own ? degree > limits.min_instances : degree < limits.max_instances;
-    if (instance == from || !fits || free[instance] < map.reserved(sequence.id, from) + more)
+    if (instance == from || !fits || !limits.same_part(instance, from) ||
+        free[instance] < map.reserved(sequence.id, from) + more)
       continue;
     if (!to || free[instance] > free[*to]) to = instance;
   }

@@ -2,6 +2,7 @@
 #include "lib/engine/schedule/plan.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 namespace pecia::schedule {
@@ -39,6 +40,21 @@ double tokens_leaving(const Plan& plan) {
 }
 
 }  // namespace
+
+std::vector<NewSequence> Receiving::added_at(int instance) const {
+  std::vector<NewSequence> here;
+  std::ranges::copy_if(added, std::back_inserter(here),
+                       [&](const NewSequence& of) { return of.state.reserved.at(instance) > 0; });
+  return here;
+}
+
+std::vector<parallel::KeyCopy> Receiving::copies_to(int instance) const {
+  std::vector<parallel::KeyCopy> here;
+  std::ranges::copy_if(copies, std::back_inserter(here), [&](const parallel::KeyCopy& of) {
+    return std::ranges::count(of.places, instance) > 0;
+  });
+  return here;
+}
 
 std::vector<parallel::TeamPass> Plan::passes() const {
   std::vector<parallel::TeamPass> all;

@@ -115,15 +115,18 @@ struct Pool {
 /// and send no outcome.
 struct Receiving {
   std::vector<int32_t> instances;
-  std::vector<int64_t> removed;    ///< as in the plan, for these instances
-  std::vector<NewSequence> added;  ///< likewise
+  std::vector<LeftInstance> left;  ///< what they park or forget first
+  std::vector<NewSequence> added;  ///< then, as in the plan
   std::vector<parallel::KeyCopy> copies;
 
   bool has(int instance) const { return std::ranges::count(instances, instance) > 0; }
+  /// What one of the instances has slots of. It hears of nothing else, nor when that ends.
+  std::vector<NewSequence> added_at(int instance) const;
+  std::vector<parallel::KeyCopy> copies_to(int instance) const;
 
   template <typename A>
   void visit(A& archive) {
-    archive(instances), archive(removed);
+    archive(instances), archive(left);
     visit_all(archive, added);
     visit_all(archive, copies);
   }

@@ -26,9 +26,8 @@ void SchedulerLimits::verify() const {
               "{} of {} instances answer, in {} parts", answering, ring_size,
               fixed_parts ? "fixed" : "changing");
   PECIA_CHECK(
-      !apart() || (elastic && !on_demand && scheduler == job::TeamScheduler::greedy),
-      "instances that answer, without teams that change, on demand or with requests dealt in "
-      "batches");
+      !apart() || (elastic && scheduler == job::TeamScheduler::greedy),
+      "instances that answer, without teams that change, or with requests dealt in batches");
   PECIA_CHECK(block >= 1, "blocks of {} tokens", block);
   PECIA_CHECK(!elastic || !layout_invariant,
               "teams that change, and results that do not depend on the layout");

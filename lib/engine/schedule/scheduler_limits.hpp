@@ -131,6 +131,10 @@ struct SchedulerLimits {
   int64_t most_slots() const {
     return elastic ? kv_tokens * answering_instances().most : kv_tokens;
   }
+  /// The KV slots of all answers: on each rank, or, where teams change, on all instances together.
+  int64_t all_slots() const {
+    return elastic ? kv_tokens * (apart() ? answering : ring_size) : kv_tokens;
+  }
   /// Under chunked, all chunks of a prompt but the last are multiples of this many tokens, so that
   /// each rank owns an equal share of them.
   int64_t chunk_unit() const { return 2 * int64_t{ring_size}; }

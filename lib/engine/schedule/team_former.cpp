@@ -109,11 +109,10 @@ std::optional<Plan> TeamFormer::form(SchedulerState& state, const Selection& pro
       !make_tokens(pass, readable, called, may_grow))
     return {};
   told_.tell_what_left(state, pass.plan);
-  pass.plan.receiving.removed = told_.take_ended(pass.plan.receiving.instances);
-  const ToldSequences::Moved moved = told_.take_moved();
+  const ToldSequences::Moved moved = told_.take_moved(pass.team());
   state.demand.parked_tokens += moved.parked;
   state.demand.returned_tokens += moved.returned;
-  state.moving_tokens = std::ranges::max(moved.by_instance);
+  state.moving_tokens = moved.on_busiest;
   if (state.times.teams) {
     const double until = now + expected_seconds(pass.plan, *state.times.teams);
     for (const int32_t instance : pass.team().instances) busy_until_[instance] = until;

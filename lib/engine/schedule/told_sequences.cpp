@@ -103,12 +103,12 @@ void ToldSequences::bring_back(const SchedulerState& state, int64_t sequence, Pl
   for (const int32_t instance : plan.teams.front().instances) {
     const auto unheard = unheard_[instance].find(sequence);
     if (unheard != unheard_[instance].end() && unheard->second == Leaves::parked) {
-      tell_that_it_parks(state, sequence, instance, plan);
+      tell_that_it_parks(state, sequence, instance, plan.left);
       unheard_[instance].erase(unheard);
     }
     if (!told.parked[instance]) continue;
     const int64_t tokens = state.map.held_by(sequence, instance);
-    moved_.returned += tokens, moved_.by_instance[instance] += tokens;
+    returned_ += tokens, moved_by_[instance] += tokens;
     told.parked[instance] = false;
     returns = true;
   }
@@ -116,11 +116,11 @@ void ToldSequences::bring_back(const SchedulerState& state, int64_t sequence, Pl
 }
 
 void ToldSequences::tell_that_it_parks(const SchedulerState& state, int64_t sequence,
-                                       int32_t instance, Plan& plan) {
-  plan.left.push_back({sequence, instance, 1});
+                                       int32_t instance, std::vector<LeftInstance>& left) {
+  left.push_back({sequence, instance, 1});
   told_of(sequence).parked[instance] = true;
   const int64_t tokens = state.map.held_by(sequence, instance);
-  moved_.parked += tokens, moved_.by_instance[instance] += tokens;
+  parked_ += tokens, moved_by_[instance] += tokens;
 }
 
 void ToldSequences::tell_what_left(const SchedulerState& state, Plan& plan) {
@@ -128,28 +128,26 @@ void ToldSequences::tell_what_left(const SchedulerState& state, Plan& plan) {
   for (const int32_t instance : plan.teams.front().instances)
     for (const auto& [sequence, leaves] : std::exchange(unheard_[instance], {}))
       if (leaves == Leaves::parked)
-        tell_that_it_parks(state, sequence, instance, plan);
+        tell_that_it_parks(state, sequence, instance, plan.left);
       else if (told_.contains(sequence))  // it has begun again
         plan.left.push_back({sequence, instance, 0});
       else
         ended.insert(sequence);
   plan.removed = {ended.begin(), ended.end()};
+  Receiving& receiving = plan.receiving;
+  for (const int32_t instance : receiving.instances)
+    for (const auto& [sequence, leaves] : std::exchange(unheard_[instance], {}))
+      if (leaves == Leaves::parked)
+        tell_that_it_parks(state, sequence, instance, receiving.left);
+      else
+        receiving.left.push_back({sequence, instance, 0});
 }
 
-std::vector<int64_t> ToldSequences::take_ended(const std::vector<int32_t>& instances) {
-  std::set<int64_t, std::greater<>> ended;
-  for (const int32_t instance : instances)
-    for (const auto& [sequence, leaves] : std::exchange(unheard_[instance], {})) {
-      PECIA_CHECK(leaves == Leaves::forgotten, "sequence {} is parked, where keys come", sequence);
-      ended.insert(sequence);
-    }
-  return {ended.begin(), ended.end()};
-}
-
-ToldSequences::Moved ToldSequences::take_moved() {
-  Moved none;
-  none.by_instance.resize(unheard_.size());
-  return std::exchange(moved_, std::move(none));
+ToldSequences::Moved ToldSequences::take_moved(const parallel::Team& team) {
+  Moved moved{std::exchange(parked_, 0), std::exchange(returned_, 0)};
+  for (const int32_t instance : team.instances)
+    moved.on_busiest = std::max(moved.on_busiest, std::exchange(moved_by_[instance], 0));
+  return moved;
 }
 
 }  // namespace pecia::schedule

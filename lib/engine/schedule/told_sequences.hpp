@@ -14,9 +14,7 @@ namespace pecia::schedule {
 
 class ToldSequences {
  public:
-  explicit ToldSequences(int instances) : unheard_(instances) {
-    moved_.by_instance.resize(instances);
-  }
+  explicit ToldSequences(int instances) : unheard_(instances), moved_by_(instances) {}
 
   /// Tells instances of the plan's team of a sequence, and of its prefix, in the state before the
   /// pass. Call it before the state has the pass's tokens as cached.
@@ -32,19 +30,17 @@ class ToldSequences {
   void park(const SchedulerState& state, int64_t sequence);
   /// Notes that instances which know the sequence are none of its own any more.
   void leave(const ActiveSequence& sequence);
-  /// The sequences of whose end these instances have to hear, children before their prefixes. They
-  /// count as heard then. Nothing is parked there.
-  std::vector<int64_t> take_ended(const std::vector<int32_t>& instances);
   /// Tells the plan's team what its instances have to forget or to park, children before their
-  /// prefixes.
+  /// prefixes; and those that receive keys.
   void tell_what_left(const SchedulerState& state, Plan& plan);
 
-  /// Tokens whose keys the plans moved since the last call.
+  /// Tokens whose keys the plans moved since the last call. What an instance parks as it receives keys
+  /// counts as busy time of the next team that has it.
   struct Moved {
     int64_t parked = 0, returned = 0;
-    std::vector<int64_t> by_instance;
+    int64_t on_busiest = 0;  ///< instance of the team
   };
-  Moved take_moved();
+  Moved take_moved(const parallel::Team& team);
 
  private:
   enum class Leaves : uint8_t { forgotten, parked };
@@ -54,13 +50,14 @@ class ToldSequences {
   };
   Told& told_of(int64_t sequence);
   void tell_that_it_parks(const SchedulerState& state, int64_t sequence, int32_t instance,
-                          Plan& plan);
+                          std::vector<LeftInstance>& left);
   void bring_back(const SchedulerState& state, int64_t sequence, Plan& plan);
 
   std::map<int64_t, Told> told_;  ///< by sequence
   /// By instance: the sequences that it must hear have left it, children before their prefixes.
   std::vector<std::map<int64_t, Leaves, std::greater<>>> unheard_;
-  Moved moved_;
+  int64_t parked_ = 0, returned_ = 0;  ///< tokens
+  std::vector<int64_t> moved_by_;      ///< tokens, by instance
 };
 
 }  // namespace pecia::schedule

@@ -172,11 +172,6 @@ const Conflict conflicts[] = {
      },
      "use phases: together"},
     {On::any,
-     [](const Job& job) { return is_apart(job) && job.kv.admission == KvAdmission::demand; },
-     PECIA_WHY("kv.admission: demand with parallel.phases: apart is not in this version: instances "
-               "that answer reserve what their answers may need"),
-     "use admission: auto, or phases: together"},
-    {On::any,
      [](const Job& job) {
        return is_apart(job) && job.parallel.scheduler == TeamScheduler::loongserve;
      },

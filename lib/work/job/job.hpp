@@ -210,7 +210,7 @@ struct Job {
   struct Kv {
     std::optional<Precision> dtype;
     std::optional<int64_t> memory;         ///< bytes per rank
-    std::optional<KvAdmission> admission;  ///< auto: demand; with phases apart reserve
+    std::optional<KvAdmission> admission;  ///< auto: demand
     std::optional<KvPark> park;  ///< auto: host while it has memory, then disk, then nowhere
     KvKeeping keep = KvKeeping::what_is_read;
     KvSaving save;

@@ -141,8 +141,8 @@ std::vector<Field> make_schema() {
                 {{"greedy", TeamScheduler::greedy}, {"loongserve", TeamScheduler::loongserve}})),
             "With cp elastic, how requests get instances: greedy, each by itself as instances "
             "become free; loongserve, in batches of prompts that are dealt to instances by "
-            "LoongServe's four steps; auto: loongserve with objective ttft and policy "
-            "prefill_first, else greedy."),
+            "LoongServe's four steps; auto: with policy prefill_first the one that should take "
+            "less time, else greedy."),
       field(
           "parallel.phases", PECIA_MEMBER(parallel.phases),
           word<Phases>(
@@ -278,8 +278,7 @@ std::vector<Field> make_schema() {
             auto_or(word<KvAdmission>(
                 {{"reserve", KvAdmission::reserve}, {"demand", KvAdmission::demand}})),
             "Slots that a sequence begins with; reserve: for its longest answers; demand: for what "
-            "answers have needed so far, and more as it grows, while others yield; auto: demand, "
-            "but with phases apart reserve."),
+            "answers have needed so far, and more as it grows, while others yield; auto: demand."),
       field("kv.park", PECIA_MEMBER(kv.park),
             auto_or(word<KvPark>(
                 {{"host", KvPark::host}, {"disk", KvPark::disk}, {"off", KvPark::off}})),

@@ -111,8 +111,7 @@ std::vector<comm::RackServerGpu> Resources::level_places(
 bool may_be_apart(const job::Job& job, const model::ModelConfig& config,
                   const Resources& resources) {
   const job::Job::Parallel& parallel = job.parallel;
-  if (resources.cp == 1 || resources.sparse || job.kv.admission == job::KvAdmission::demand ||
-      parallel.scheduler == job::TeamScheduler::loongserve)
+  if (resources.cp == 1 || resources.sparse || parallel.scheduler == job::TeamScheduler::loongserve)
     return false;
   const parallel::Setting setting{.degrees = resources.degrees(),
                                   .prefill = parallel.prefill,

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elastic teams of two ranks beside every static grid of them (DP, CP, CP with chunked prefill, TP, SP), with short
-requests, long ones, both mixed, and lengths of a Zipf law: as a batch (the longest first), and as they come in bursts
-(in that order). Prints throughput, times to the first token, and goodput: the part of requests that are answered within
-25 times their latency on idle ranks. A figure is the median of the rounds.
+"""Elastic teams of two ranks beside every static grid of them (DP, CP, CP with chunked prefill, TP, SP) and beside one
+rank that reads and another that answers, with short requests, long ones, both mixed, and lengths of a Zipf law: as a
+batch (the longest first), and as they come in bursts (in that order). Prints throughput, times to the first token and
+between tokens, and goodput: the part of requests that are answered within 25 times their latency on idle ranks. A
+figure is the median of the rounds.
   local  both ranks on this machine
   net    on two servers of one rack, made of network namespaces; needs root
 """
@@ -38,6 +39,8 @@ GRIDS = {
     "SP": "parallel.sp=2 parallel.decode=sp",
     "elastic": "parallel.cp=elastic",
     "elastic-greedy": "parallel.cp=elastic parallel.scheduler=greedy",
+    "CP-apart": "parallel.cp=2 parallel.phases=apart",
+    "CP-phases": "parallel.cp=2 parallel.phases=auto",
 }
 ON_IDLE_RANKS = {f"alone-{name}": f"{GRIDS[name]} batch.max_sequences=1" for name in ("DP", "CP")}
 
@@ -60,7 +63,7 @@ def trace(kind: str, tokens: int) -> Iterator[dict[str, int]]:
 
 
 def line(numbered: int, kind: str, arrivals: str, name: str, out: Path) -> dict[str, Any]:
-    _, facts = answered(out / "report.json")
+    report, facts = answered(out / "report.json")
     with open_hdf5(out / "results.h5") as results:
         ttft_s = results["ttft_s"][:].astype(float)
         latency_s = ttft_s + results["decode_s"][:]
@@ -71,6 +74,7 @@ def line(numbered: int, kind: str, arrivals: str, name: str, out: Path) -> dict[
         "arrivals": arrivals,
         "mode": name,
         **facts,
+        "tbt_s": report["tbt_s"],
         "ttft_s": ttft_s.round(4).tolist(),
         "latency_s": latency_s.round(4).tolist(),
     }
@@ -101,9 +105,10 @@ def tables(lines: list[dict[str, Any]]) -> None:
             rates[mode] = statistics.median(
                 (one["prompt_tokens"] + one["output_tokens"]) / one["seconds"] for one in batch
             )
-            goodputs, means, medians, lasts = [], [], [], []
+            goodputs, means, medians, lasts, gaps = [], [], [], [], []
             for round in rounds:
                 found = of(kind, "replay", mode, round)
+                gaps.append(1e3 * found["tbt_s"]["p99"])
                 alone = np.minimum.reduce(
                     [of(kind, "ignore", name, round)["latency_s"] for name in ALONE]
                 )
@@ -118,12 +123,14 @@ def tables(lines: list[dict[str, Any]]) -> None:
                     f"{rates[mode]:.0f}",
                     f"{statistics.median(goodputs):.3f}",
                     *(f"{statistics.median(each):.2f}" for each in (means, medians, lasts)),
+                    f"{statistics.median(gaps):.0f}",
                 ]
             )
         best = max(rates[mode] for mode in modes if not mode.startswith("elastic"))
+        elastic = f": elastic / best static {rates['elastic'] / best:.3f} as a batch" if "elastic" in rates else ""
         show(
-            f"{kind}: elastic / best static {rates['elastic'] / best:.3f} as a batch",
-            ("grid", "tokens/s as a batch", "goodput", "TTFT mean s", "p50 s", "p99 s"),
+            f"{kind}{elastic}",
+            ("grid", "tokens/s as a batch", "goodput", "TTFT mean s", "p50 s", "p99 s", "TBT p99 ms"),
             rows,
         )
 
@@ -170,8 +177,19 @@ def main(arguments: list[str]) -> int:
         help="requests come at a rate that would keep DP busy for this part of the time, with gaps of coefficient of "
         "variation 3 (default: %(default)s)",
     )
+    add(
+        "--grids",
+        type=lambda text: text.split(","),
+        default=list(GRIDS),
+        help=f"some of {', '.join(GRIDS)}, with DP (default: all)",
+    )
     add("--mbit", type=positive, default=1000, help="speed of the servers' links (default: %(default)s)")
     options = parser.parse_args(arguments)
+    if unknown := set(options.grids) - set(GRIDS):
+        parser.error(f"--grids {','.join(unknown)}: there are {', '.join(GRIDS)}")
+    if "DP" not in options.grids:
+        parser.error("--grids without DP, whose rate as a batch is the measure of the rate of arrivals")
+    grids = {name: GRIDS[name] for name in options.grids}
     hosts = ""
     if options.where == "net":
         enter_network(options.where, options.mbit, options.mbit)
@@ -183,7 +201,7 @@ def main(arguments: list[str]) -> int:
     elastic = Elastic(options, work, hosts)
     for number in work.rounds(options.rounds):
         for kind in KINDS:
-            elastic.all(number, kind, 1000, "ignore", GRIDS | ON_IDLE_RANKS)
-            elastic.all(number, kind, round(rate(work.lines, kind, options.load), 4), "replay", GRIDS)
+            elastic.all(number, kind, 1000, "ignore", grids | ON_IDLE_RANKS)
+            elastic.all(number, kind, round(rate(work.lines, kind, options.load), 4), "replay", grids)
     tables(work.lines)
     return 0

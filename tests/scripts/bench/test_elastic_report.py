@@ -24,6 +24,7 @@ def measured(kind: str, arrivals: str, mode: str, latency_s: list[float], second
         "prompt_tokens": 90,
         "output_tokens": 10,
         "seconds": seconds,
+        "tbt_s": {"p99": 0.02},
         "ttft_s": [0.5 * one for one in latency_s],
         "latency_s": latency_s,
     }
@@ -58,6 +59,7 @@ class ElasticReport(unittest.TestCase):
             "machine": {"cpu": "x"},
             "counts": counts,
             "seconds": 2.0,
+            "tbt_s": {"p50": 0.01, "p99": 0.02},
         }
         (self.folder / "report.json").write_text(json.dumps(report))
         with h5py.File(self.folder / "results.h5", "w") as results:
@@ -65,6 +67,7 @@ class ElasticReport(unittest.TestCase):
         found = line(3, "short", "replay", "DP", self.folder)
         self.assertEqual(found["latency_s"], [0.75, 1.0])
         self.assertEqual((found["round"], found["mode"], found["ttft_s"]), (3, "DP", [0.5, 1.0]))
+        self.assertEqual(found["tbt_s"]["p99"], 0.02)
         counts["open"] = 1
         (self.folder / "report.json").write_text(json.dumps(report))
         with self.assertRaisesRegex(UserError, "1 are open"):
@@ -82,5 +85,5 @@ class ElasticReport(unittest.TestCase):
         self.assertEqual(rate(lines, "short", 0.8), 0.8 * 2 / 4)
         text = printed(tables, lines)
         self.assertIn("short: elastic / best static 0.800 as a batch", text)
-        self.assertIn("| DP | 25 | 0.500 | 12.75 | 12.75 |", text)
+        self.assertIn("| DP | 25 | 0.500 | 12.75 | 12.75 | 12.99 | 20 |", text)
         self.assertIn("| elastic | 20 | 1.000 | 12.25 |", text)
