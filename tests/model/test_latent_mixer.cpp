@@ -162,12 +162,13 @@ class Expanded {
 };
 
 struct LatentMixerTest
-    : testing::TestWithParam<std::tuple<int64_t, kernels::RopePairs, kernels::RowInvariant>> {};
+    : testing::TestWithParam<std::tuple<int64_t, kernels::RopePairs, kernels::RowInvariant, DType>> {
+};
 
 /// A prompt's chunk, which is expanded, then one row and the rest, which see rows before them in the
 /// cache and are absorbed.
 TEST_P(LatentMixerTest, EqualsKeysAndValuesOfEveryHead) {
-  const auto [q_rank, pairs, row_invariant] = GetParam();
+  const auto [q_rank, pairs, row_invariant, cached] = GetParam();
   const ModelConfig config = config_of(q_rank, pairs);
   const test::CheckpointFile file = file_of(config);
   test::TempFolder folder;
@@ -179,7 +180,7 @@ TEST_P(LatentMixerTest, EqualsKeysAndValuesOfEveryHead) {
   const auto alone = comm::make_null_communicator();
   const auto groups = attention::make_replica_groups(*alone, 1, 1);
   test::CpuCompute compute;
-  attention::KvCache cache({1, 1, config.head_dim, DType::fp32, config.values_in_keys()}, rows,
+  attention::KvCache cache({1, 1, config.head_dim, cached, config.values_in_keys()}, rows,
                            *compute.device);
   const parallel::LatentHead head{sizes.kv_rank, sizes.nope_dim, sizes.rope_dim, sizes.value_dim};
   attention::Attention attention(groups, {heads, 1, config.attention_scale, head}, {0}, compute,
@@ -210,15 +211,17 @@ TEST_P(LatentMixerTest, EqualsKeysAndValuesOfEveryHead) {
 
   const Numbers wanted = Expanded(config, file, x, turns).outputs();
   const std::vector<float> expected(wanted.begin(), wanted.end());
-  // Sums of up to 12 products of numbers up to 30, in fp32.
-  EXPECT_TRUE(test::all_close(found, expected, 1e-4));
+  // Sums of up to 12 products of numbers up to 30, in fp32; or of latents that were rounded to 2⁻⁹ of
+  // themselves, and keys and values once more.
+  EXPECT_TRUE(test::all_close(found, expected, cached == DType::fp32 ? 1e-4 : 30.0 / 256));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Forms, LatentMixerTest,
     testing::Combine(testing::Values(0, 5),
                      testing::Values(kernels::RopePairs::halves, kernels::RopePairs::interleaved),
-                     testing::Values(kernels::RowInvariant::no, kernels::RowInvariant::yes)));
+                     testing::Values(kernels::RowInvariant::no, kernels::RowInvariant::yes),
+                     testing::Values(DType::fp32, DType::bf16)));
 
 /// Rank r of two has head r or heads 2r and 2r + 1, each K transposed.
 TEST(LatentWeights, OfAPartAreThoseOfItsHeads) {

@@ -45,10 +45,11 @@ double layer_flops_per_token(const model::ModelConfig& config) {
 }
 
 double attention_flops(const model::ModelConfig& config, int64_t first, int64_t count) {
+  const double of_pair =
+      count > 1 ? config.prompt_flops_per_pair() : config.attention_flops_per_pair();
   double flops = 0;
   for (const model::LayerConfig& layer : config.pattern)
-    flops += config.attention_flops_per_pair() / static_cast<double>(config.layers) *
-             pairs(first, count, layer.window);
+    flops += of_pair / static_cast<double>(config.layers) * pairs(first, count, layer.window);
   return flops;
 }
 
@@ -85,6 +86,7 @@ double decode_bytes(const model::ModelConfig& config, const model::Weights& weig
       bytes_of(weights.head, type_of_matrix(quantize, model::MatrixKind::head)));
   for (const model::LayerWeights& layer : weights.layers)
     layer.for_each_matrix([&](model::MatrixKind kind, const model::LinearWeight& matrix) {
+      if (kind == model::MatrixKind::head_keys) return;  // answers are absorbed
       const bool of_experts = model::role_of(kind).unit == model::CutUnit::expert_ffn;
       matrices += static_cast<double>(bytes_of(matrix, type_of_matrix(quantize, kind))) *
                   (of_experts ? touched : 1);

@@ -117,8 +117,8 @@ void LatentMixer::expand(const TensorView& latents, parallel::HeadRange heads, c
       heads.begin - parallel::head_shard(num_heads_, 1, cut.count, cut.index).q.begin;
   const int64_t tokens = latents.rows();
   const TensorView c = latents.slice_columns(0, latent_.kv_rank);
-  const TensorView x =
-      c.dtype() == keys.dtype() ? c : compute_.as_type(c, DType::fp32, wide_buffer_);
+  const bool is_operand = c.dtype() == compute_.backend.operand_type(keys.dtype());
+  const TensorView x = is_operand ? c : compute_.as_type(c, DType::fp32, wide_buffer_);
   kernels::SameX same_x = kernels::SameX::no;
   const auto multiply = [&](const TensorView& weight, const TensorView& to) {
     const bool rounds = to.dtype() != DType::fp32;
