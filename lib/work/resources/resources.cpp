@@ -94,6 +94,15 @@ void refuse_with_latents(const job::Job& job, const model::ModelConfig& config, 
   if (gpus) refuse("computing on GPUs", "use backend: cpu");
 }
 
+/// Throws Unsupported for what the kernels of GPUs lack.
+void refuse_on_gpus(const model::ModelConfig& config) {
+  const bool inputs = config.experts && config.experts->weighed == kernels::Weighed::inputs;
+  if (config.widest_window().chunked() || inputs)
+    fail<Unsupported>(
+        "computing on GPUs with the {} of {} is not in this version; use backend: cpu",
+        inputs ? "weights of experts' inputs" : "attention in chunks", name_of(config.family));
+}
+
 }  // namespace
 
 std::vector<comm::RackServerGpu> Resources::level_places(
@@ -143,6 +152,7 @@ bool may_become_elastic(const job::Job& job, const model::ModelConfig& config,
 void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num_ranks,
                   Resources& resources) {
   refuse_with_latents(job, config, resources.gpus);
+  if (resources.gpus) refuse_on_gpus(config);
   resolve_degrees(job.parallel, num_ranks, resources);
   resources.ep = job.parallel.ep.value_or(1);
   resources.sparse = sparse_setting(job.attention);
@@ -382,7 +392,7 @@ int64_t most_slots(const job::Job& job, const batch::Inputs& inputs,
 
 namespace {
 
-/// Of the layers with a sliding window; the bytes are of a token on a rank that holds it.
+/// Of the layers with a window; the bytes are of a token on a rank that holds it.
 struct WindowLayers {
   int64_t widest = 0;  ///< 0: there are none
   int64_t bytes = 0;
@@ -390,10 +400,9 @@ struct WindowLayers {
 
 WindowLayers window_layers(const model::ModelConfig& config, const Resources& resources) {
   WindowLayers found;
-  const std::vector<int64_t> windows = config.windows();
-  for (const int64_t window : windows) found.widest = std::max(found.widest, window);
-  const int64_t with = std::ranges::count_if(windows, [](int64_t window) { return window > 0; });
-  found.bytes = kv_bytes_of_rank(config, resources) / config.layers * with;
+  found.widest = config.widest_window().tokens;
+  found.bytes =
+      kv_bytes_of_rank(config, resources) / config.layers * config.layers_with_window();
   return found;
 }
 
