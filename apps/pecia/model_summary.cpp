@@ -112,6 +112,7 @@ nlohmann::ordered_json json_of_experts(const ModelConfig& config) {
           {"per_token", config.experts->per_token},
           {"ffn", config.experts->ffn},
           {"shared_ffn", config.experts->shared_ffn},
+          {"shared_gate", config.experts->shared_gate},
           {"weights", weights_word(*config.experts)}};
 }
 
@@ -225,7 +226,8 @@ std::string model_text(const nlohmann::ordered_json& summary) {
                         experts["per_token"].get<int64_t>(), experts["count"].get<int64_t>(),
                         experts["ffn"].get<int64_t>(), experts["weights"].get<std::string>());
     if (const auto shared = experts["shared_ffn"].get<int64_t>(); shared > 0)
-      text += fmt::format("  shared expert: {} FFN columns, for every token\n", shared);
+      text += fmt::format("  shared expert: {} FFN columns, for every token{}\n", shared,
+                          experts["shared_gate"].get<bool>() ? ", with a gate" : "");
   }
   for (const auto& kind : summary["kinds_of_layers"]) {
     const auto window = kind["window"].get<int64_t>(), chunk = kind["chunk"].get<int64_t>();

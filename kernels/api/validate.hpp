@@ -78,6 +78,8 @@ void validate(const KeptOrderArgs& args);
 void validate(const PickRowsArgs& args);
 void validate(const RowNeedArgs& args);
 void validate(const GatedActivationArgs& args);
+/// Throws Unsupported for a gate of whole rows, on behalf of a backend that has none.
+void refuse_row_gates(const GatedActivationArgs& args, std::string_view backend);
 void validate(const XieluArgs& args);
 void validate(const GatedLinearArgs& args);
 void validate(const RouteArgs& args);

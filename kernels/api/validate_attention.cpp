@@ -203,8 +203,9 @@ void refuse_short_values(const AttentionArgs& args, std::string_view backend) {
 
 void refuse_chunks(Window window, std::string_view backend) {
   if (window.chunked())
-    fail<Unsupported>("the backend {} has no attention in chunks, here of {} tokens; use backend: cpu",
-                      backend, window.tokens);
+    fail<Unsupported>(
+        "the backend {} has no attention in chunks, here of {} tokens; use backend: cpu", backend,
+        window.tokens);
 }
 
 void refuse_continued(const AttentionArgs& args, std::string_view backend) {

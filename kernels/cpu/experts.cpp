@@ -114,8 +114,7 @@ void Experts::add_expert(const ExpertsArgs& args, const Expert& expert,
   const TensorView up = up_.tensor(DType::fp32, {count, expert.up.rows()});
   multiply(x, expert.gate, expert.gate_scales, expert.gate_bias, gate);
   multiply(x, expert.up, expert.up_scales, expert.up_bias, up, SameX::yes);
-  if (args.weighed == Weighed::inputs)
-    weigh_rows(gate, rows, stream), weigh_rows(up, rows, stream);
+  if (args.weighed == Weighed::inputs) weigh_rows(gate, rows, stream), weigh_rows(up, rows, stream);
   const TensorView activated =
       operand == DType::fp32 ? gate : activated_.tensor(operand, {count, gate.size(1)});
   gated_activation({gate, up, activated, args.activation}, stream);

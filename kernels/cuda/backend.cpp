@@ -104,6 +104,7 @@ class CudaBackend : public Backend {
     run(cuda::row_need, args, stream);
   }
   void gated_activation(const GatedActivationArgs& args, device::Stream& stream) override {
+    refuse_row_gates(args, name());
     run(cuda::gated_activation, args, stream);
   }
   void xielu(const XieluArgs& args, device::Stream& stream) override {

@@ -143,7 +143,8 @@ TEST_P(EveryWindow, GivesOneRanksBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Windows, EveryWindow, testing::Values(kernels::Window(), kernels::Window(1), kernels::Window(40),
+INSTANTIATE_TEST_SUITE_P(Windows, EveryWindow,
+                         testing::Values(kernels::Window(), kernels::Window(1), kernels::Window(40),
                                          kernels::Window::chunks_of(40)));
 
 TEST(InvariantAttention, WorksAsOneTeamOfAllInstances) {

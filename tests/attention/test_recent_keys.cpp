@@ -53,14 +53,13 @@ TEST_P(RecentKeys, OfAParentAreEnoughForItsChildren) {
   ringed.pass({{4, 750, 33}, {3, 1151, 3}}, ring);
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, RecentKeys,
-                         testing::Combine(testing::Values(AttentionExchange::pass_kv,
-                                                          AttentionExchange::pass_q,
-                                                          AttentionExchange::broadcast_q),
-                                          testing::Values(kernels::Window(1), kernels::Window(16),
-                                                          kernels::Window(150),
-                                                          kernels::Window::chunks_of(150)),
-                                          testing::Values(DType::fp32, DType::fp8)));
+INSTANTIATE_TEST_SUITE_P(
+    Modes, RecentKeys,
+    testing::Combine(testing::Values(AttentionExchange::pass_kv, AttentionExchange::pass_q,
+                                     AttentionExchange::broadcast_q),
+                     testing::Values(kernels::Window(1), kernels::Window(16), kernels::Window(150),
+                                     kernels::Window::chunks_of(150)),
+                     testing::Values(DType::fp32, DType::fp8)));
 
 }  // namespace
 }  // namespace pecia::attention

@@ -32,6 +32,7 @@ struct OneRank {
 
 TEST(RecentSlots, GivesBackChunksThatHavePassed) {
   OneRank one(16, kernels::Window::chunks_of(512));
+  one.ledger.add(1, {2000});
   one.grow(1, 511);
   EXPECT_EQ(one.evicted(1), 0);  // the next row is the last of its chunk
   one.grow(1, 1);
@@ -39,6 +40,7 @@ TEST(RecentSlots, GivesBackChunksThatHavePassed) {
   one.grow(1, 600);
   EXPECT_EQ(one.evicted(1), 1024);
   OneRank with_margin(16, kernels::Window::chunks_of(512), 100);
+  with_margin.ledger.add(1, {2000});
   with_margin.grow(1, 512 + 99);
   EXPECT_EQ(with_margin.evicted(1), 0);  // rows up to 100 before the next one have their chunk
   with_margin.grow(1, 1);

@@ -33,7 +33,7 @@ class Case:
 MODEL_TYPES = {"gemma3": "gemma3_text", "qwen3moe": "qwen3_moe", "gptoss": "gpt_oss"}
 MODEL_TYPES |= {"glm4moe": "glm4_moe", "minimaxm2": "minimax_m2"}
 MODEL_TYPES |= {"deepseekv3": "deepseek_v3", "glm4moelite": "glm4_moe_lite"}
-MODEL_TYPES |= {"llama4": "llama4_text"}
+MODEL_TYPES |= {"llama4": "llama4_text", "qwen2moe": "qwen2_moe"}
 
 
 def config_of(architecture: str, **keys: Any) -> Config:
@@ -727,6 +727,23 @@ CASES = (
             num_local_experts=4,
             num_experts_per_tok=2,
             rope_scaling=None,
+        ),
+        transformers=5,
+    ),
+    Case(
+        "qwen2moe-shared-gate",
+        config_of(
+            "Qwen2MoeForCausalLM",
+            num_attention_heads=8,
+            num_key_value_heads=4,
+            num_hidden_layers=3,
+            moe_intermediate_size=24,
+            shared_expert_intermediate_size=40,
+            num_experts=6,
+            num_experts_per_tok=2,
+            norm_topk_prob=False,
+            decoder_sparse_step=1,
+            mlp_only_layers=[1],
         ),
         transformers=5,
     ),

@@ -192,6 +192,8 @@ def wrong_weights(config: Config, weights: Tensors) -> Iterator[tuple[str, Tenso
     shared = named("shared_experts.down_proj", weights) | named("shared_expert.down_proj", weights)
     if shared:
         yield "no shared expert", {name: torch.zeros_like(x) for name, x in shared.items()}
+    if gates := named("shared_expert_gate", weights):
+        yield "no gate of the shared expert", {n: torch.zeros_like(x) for n, x in gates.items()}
     if gates := named("self_attn.gate_proj", weights):
         yield "no gates of attention", {name: torch.zeros_like(x) for name, x in gates.items()}
     routers = named("mlp.gate.", weights) | named("block_sparse_moe.gate.", weights)

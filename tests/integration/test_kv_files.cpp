@@ -433,7 +433,8 @@ TEST_F(KvFiles, OfRecentTokensAreVerifiedBeforeTheFirstIsRead) {
   const auto save = io::read_kv_save(folder);
   ASSERT_TRUE(save.has_value());
   for (const io::KvPart& part : save->parts)
-    EXPECT_EQ(part.layers == io::KvLayers::with_window, part.tokens() <= 16 + attention::RecentSlots::margin)
+    EXPECT_EQ(part.layers == io::KvLayers::with_window,
+              part.tokens() <= 16 + attention::RecentSlots::margin)
         << part.file;
   const auto path = folder / save->parts.back().file;  // of recent tokens
   const auto flip_a_bit = [&] {

@@ -144,7 +144,8 @@ std::string key_of(Problem& p) {
   for (const AttentionItem& item : p.items) add(&item, sizeof item);
   for (const KeyRun& run : p.runs) add(&run, sizeof run);
   return fmt::format("{} {} {} {} {} {} {} {:x}", p.heads.num_heads, p.heads.num_kv_heads,
-                     p.heads.head_dim, p.num_rows, p.num_keys, name_of(p.dtype), p.window.tokens, hash);
+                     p.heads.head_dim, p.num_rows, p.num_keys, name_of(p.dtype), p.window.tokens,
+                     hash);
 }
 
 /// The reference is slow, so its results are kept for all backends.
@@ -270,9 +271,14 @@ Result by_plain_loops(Problem& p);
 
 /// A row that begins a chunk sees itself alone, and tiles have rows of several chunks.
 TEST_P(Attention, InChunksIsThatOfPositions) {
-  for (const auto [rows, keys, chunk] : std::initializer_list<std::array<int64_t, 3>>{
-           {1, 65, 64}, {1, 64, 64}, {5, 300, 1}, {129, 129, 32}, {200, 700, 90}, {260, 260, 1000},
-           {1, 9000, 4500}}) {
+  for (const auto [rows, keys, chunk] :
+       std::initializer_list<std::array<int64_t, 3>>{{1, 65, 64},
+                                                     {1, 64, 64},
+                                                     {5, 300, 1},
+                                                     {129, 129, 32},
+                                                     {200, 700, 90},
+                                                     {260, 260, 1000},
+                                                     {1, 9000, 4500}}) {
     SCOPED_TRACE(testing::Message() << rows << " rows, " << keys << " keys, chunk " << chunk);
     Problem p({6, 2, 24}, rows, keys, dtype_);
     p.window = Window::chunks_of(chunk);

@@ -21,6 +21,7 @@ namespace pecia::test {
 namespace {
 
 using namespace kernels::cpu;
+using kernels::Window;
 
 constexpr int64_t dims = 64;
 

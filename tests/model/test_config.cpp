@@ -366,7 +366,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Refusal{llama_3_1_8b, R"({"model_type": null})", {"model_type", "missing"}},
         Refusal{llama_3_1_8b, R"({"model_type": "mamba"})", {"mamba", "llama, mistral, ministral"}},
-        Refusal{qwen3_8b, R"({"model_type": "qwen2_moe"})", {"qwen3_moe", "internlm2"}},
+        Refusal{qwen3_8b, R"({"model_type": "qwen2_audio"})", {"qwen3_moe", "internlm2"}},
         Refusal{llama_3_1_8b,
                 R"({"architectures": ["LlamaForSequenceClassification"]})",
                 {"architectures", "LlamaForSequenceClassification", "LlamaForCausalLM"}}));

@@ -19,12 +19,9 @@ using testing::HasSubstr;
 
 /// `keys` are added, and null stays null.
 ModelConfig llama4(const std::string& keys = "{}") {
-  json config = {{"model_type", "llama4_text"},
-                 {"vocab_size", 100},
-                 {"hidden_size", 64},
-                 {"intermediate_size", 96},
-                 {"num_hidden_layers", 5},
-                 {"num_attention_heads", 4},
+  json config = {{"model_type", "llama4_text"}, {"vocab_size", 100},
+                 {"hidden_size", 64},           {"intermediate_size", 96},
+                 {"num_hidden_layers", 5},      {"num_attention_heads", 4},
                  {"num_key_value_heads", 2}};
   config.update(json::parse(keys));
   return parse_config(config.dump(), "config.json");

@@ -117,9 +117,8 @@ TEST(Halo, HasEachKeyThatARowSeesOnceAndNoOther) {
               int64_t row = 0;
               for (const GlobalRange& range : of.rows[other])
                 for (int64_t at = range.begin; at < range.end; ++at, ++row)
-                  if (std::ranges::any_of(all_of(of.keys[rank]), [&](int64_t key) {
-                        return window.sees(at, key);
-                      }))
+                  if (std::ranges::any_of(all_of(of.keys[rank]),
+                                          [&](int64_t key) { return window.sees(at, key); }))
                     seeing.push_back(row);
               for (const IndexRun& run : rows_that_see(window, of.rows[other], of.keys[rank]))
                 for (int64_t i = 0; i < run.count; ++i) found_rows.push_back(run.begin + i);

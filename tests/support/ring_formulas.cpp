@@ -112,8 +112,7 @@ int64_t rows_that_see(const parallel::TeamPass& pass, const parallel::KvMap& map
           bool sees = false;
           for (const SequenceId member : map.lineage(rows.sequence))
             for (const auto& keys : map.ranges(member, keys_at))
-              for (int64_t i = 0; i < keys.count; ++i)
-                sees |= window.sees(row, keys.position(i));
+              for (int64_t i = 0; i < keys.count; ++i) sees |= window.sees(row, keys.position(i));
           count += sees ? 1 : 0;
         }
   }

@@ -32,7 +32,7 @@ struct KvBytes {
   int ring_size = 1;    ///< ranks that a sequence's tokens are shared out to
   /// The layers that keep recent tokens alone, and how many at most; 0: all layers keep all tokens.
   int64_t window_layers = 0, recent_tokens = 0;
-  int64_t sides = 2;  ///< keys and values; 1: keys alone, which have the values
+  int64_t sides = 2;                    ///< keys and values; 1: keys alone, which have the values
   attention::RecentLayers recent = {};  ///< what these keep
 
   /// Bytes of `tokens` tokens of a sequence: `each` on each rank, `all` everything written.

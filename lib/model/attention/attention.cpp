@@ -42,8 +42,9 @@ std::unique_ptr<LevelAttention> make_levels(const ReplicaGroups& groups, HeadCou
 
 }  // namespace
 
-Attention::Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<kernels::Window> windows,
-                     const Compute& compute, KvCache& cache, kernels::RowInvariant row_invariant,
+Attention::Attention(const ReplicaGroups& groups, HeadCounts heads,
+                     std::vector<kernels::Window> windows, const Compute& compute, KvCache& cache,
+                     kernels::RowInvariant row_invariant,
                      const std::optional<parallel::SparseSetting>& sparse)
     : groups_(groups),
       heads_(heads),

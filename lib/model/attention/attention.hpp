@@ -140,9 +140,9 @@ class Attention {
 
   // The pass.
   PassRows pass_;
-  std::unique_ptr<comm::Communicator> team_ring_;  ///< of a team that is not all instances
-  std::map<kernels::Window, AttentionPath*> paths_;        ///< by window
-  PathTraits traits_;                              ///< what all its paths allow
+  std::unique_ptr<comm::Communicator> team_ring_;    ///< of a team that is not all instances
+  std::map<kernels::Window, AttentionPath*> paths_;  ///< by window
+  PathTraits traits_;                                ///< what all its paths allow
   bool by_levels_ = false;
   int64_t bytes_without_window_ = 0;  ///< AttentionPath::bytes_without_window
   parallel::Sharding sharding_ = parallel::Sharding::base;

@@ -12,8 +12,9 @@ using report::Kind;
 using report::ScopedSpan;
 
 AttentionSteps::AttentionSteps(const Compute& compute, KvCache& cache, int64_t num_heads,
-                               std::vector<kernels::Window> windows, kernels::RowInvariant row_invariant,
-                               std::optional<float> scale, DType wire)
+                               std::vector<kernels::Window> windows,
+                               kernels::RowInvariant row_invariant, std::optional<float> scale,
+                               DType wire)
     : compute_(compute),
       cache_(cache),
       num_heads_(num_heads),
@@ -30,8 +31,7 @@ AttentionSteps::AttentionSteps(const Compute& compute, KvCache& cache, int64_t n
   PECIA_CHECK(static_cast<int64_t>(windows_.size()) == cache.shape().layers,
               "{} windows for {} layers", windows_.size(), cache.shape().layers);
   std::sort(window_kinds_.begin(), window_kinds_.end());
-  window_kinds_.erase(std::unique(window_kinds_.begin(), window_kinds_.end()),
-                        window_kinds_.end());
+  window_kinds_.erase(std::unique(window_kinds_.begin(), window_kinds_.end()), window_kinds_.end());
 }
 
 void AttentionSteps::begin_pass(comm::Communicator& ring) {

@@ -30,7 +30,7 @@ struct AttentionCall {
   std::vector<kernels::AttentionItem> items;
   std::vector<kernels::KeyRun> runs;
   std::map<kernels::Window, double> flops;  ///< by window
-  int merged = 1;                   ///< AttentionArgs::merged
+  int merged = 1;                           ///< AttentionArgs::merged
 };
 
 inline std::span<std::byte> bytes_of(const TensorView& tensor) {
@@ -59,7 +59,9 @@ class AttentionSteps {
 
   const KvCache& cache() const { return cache_; }
   kernels::Window window(int64_t layer) const { return windows_[layer]; }
-  const std::vector<kernels::Window>& windows() const { return window_kinds_; }  ///< each once, ascending
+  const std::vector<kernels::Window>& windows() const {
+    return window_kinds_;
+  }  ///< each once, ascending
   int64_t num_heads() const { return num_heads_; }
   int64_t head_dim() const { return cache_.shape().head_dim; }
   int64_t value_dim() const { return cache_.shape().value_dim(); }
@@ -145,7 +147,7 @@ class AttentionSteps {
   Compute compute_;
   KvCache& cache_;
   int64_t num_heads_;
-  std::vector<kernels::Window> windows_;         ///< by layer
+  std::vector<kernels::Window> windows_;       ///< by layer
   std::vector<kernels::Window> window_kinds_;  ///< each window once
   kernels::RowInvariant row_invariant_;
   float scale_;

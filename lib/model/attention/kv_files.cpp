@@ -121,8 +121,9 @@ void verify(const std::filesystem::path& folder, const io::KvSave& save, paralle
 
 }  // namespace
 
-KvFiles::KvFiles(const ReplicaGroups& groups, HeadCounts heads, std::vector<kernels::Window> windows,
-                 const Attention& attention, KvCache& cache, const Compute& compute)
+KvFiles::KvFiles(const ReplicaGroups& groups, HeadCounts heads,
+                 std::vector<kernels::Window> windows, const Attention& attention, KvCache& cache,
+                 const Compute& compute)
     : groups_(groups),
       heads_(heads),
       windows_(std::move(windows)),

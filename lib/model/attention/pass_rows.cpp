@@ -156,8 +156,8 @@ std::vector<StridedRange> PassRows::kept_ranges(Retention retention, SequenceId 
 std::vector<Retention> PassRows::retentions(std::span<const kernels::Window> windows) const {
   std::vector<Retention> found = retentions();
   std::erase_if(found, [&](Retention retention) {
-    return std::ranges::none_of(windows,
-                                [&](kernels::Window window) { return retention_of(window) == retention; });
+    return std::ranges::none_of(
+        windows, [&](kernels::Window window) { return retention_of(window) == retention; });
   });
   return found;
 }

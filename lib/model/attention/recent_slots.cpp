@@ -29,10 +29,7 @@ int64_t tokens_before(const std::vector<StridedRange>& ranges, int64_t position)
 }  // namespace
 
 RecentSlots::RecentSlots(const RecentLayers& layers, int instances, int instance)
-    : layers_(layers),
-      instances_(instances),
-      instance_(instance),
-      pool_(layers.capacity / block) {
+    : layers_(layers), instances_(instances), instance_(instance), pool_(layers.capacity / block) {
   PECIA_CHECK(layers.any() && layers.capacity % block == 0, "a window of {} tokens, {} slots",
               layers.window.tokens, layers.capacity);
 }

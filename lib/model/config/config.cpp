@@ -67,7 +67,8 @@ void refuse_unimplemented(const JsonSection& file, const FamilyTraits& traits) {
     bool FamilyTraits::*read_by = nullptr;  ///< of families that have the option
   };
   const auto reads = [&](std::string_view key) {
-    const std::array keys{traits.expert_count_key, traits.shared_count_key, traits.route_scale_key};
+    const std::array keys{traits.expert_count_key, traits.shared_count_key, traits.shared_ffn_key,
+                          traits.route_scale_key};
     return std::ranges::find(keys, key) != keys.end() ||
            (traits.windows == WindowRule::chunks && key == "attention_chunk_size");
   };
@@ -215,8 +216,7 @@ void read_biases(const JsonSection& file, const FamilyTraits& traits, ModelConfi
 void read_norms(const JsonSection& file, const FamilyTraits& traits, ModelConfig& config) {
   config.rms_norm_eps = file.number("rms_norm_eps", 0.0, 1.0).value_or(traits.rms_norm_eps);
   const bool norms_heads =
-      traits.qk_norm_key.empty() ||
-      file.flag(traits.qk_norm_key).value_or(traits.qk_norm_default);
+      traits.qk_norm_key.empty() || file.flag(traits.qk_norm_key).value_or(traits.qk_norm_default);
   config.qk_norm = norms_heads ? traits.qk_norm : QkNorm::none;
   config.norm_before = !traits.names.attention_norm.empty();
   config.norm_after = !traits.names.post_attention_norm.empty();
@@ -247,9 +247,9 @@ void read_unrotated_temperature(const JsonSection& file, const FamilyTraits& tra
   if (!traits.unrotated_temperature) return;
   constexpr auto key = "attn_temperature_tuning";
   const nlohmann::json* value = file.find(key);
-  const bool is_on = value == nullptr            ? !file.names(key)
-                     : value->is_number()        ? file.number(key, 0, 1e6).value_or(0) != 0
-                                                 : file.flag(key).value_or(false);
+  const bool is_on = value == nullptr     ? !file.names(key)
+                     : value->is_number() ? file.number(key, 0, 1e6).value_or(0) != 0
+                                          : file.flag(key).value_or(false);
   if (!is_on) return;
   QueryTemperature& temperature = config.unrotated_temperature.emplace();
   temperature.scale = file.number("attn_scale", 0, 1e6).value_or(0.1);
@@ -312,7 +312,7 @@ int64_t matrix_elements(const ModelConfig& config, int64_t experts) {
   if (config.experts)
     columns += config.num_layers(FeedForward::experts) *
                (config.experts->count + experts * 3 * config.experts->ffn +
-                3 * config.experts->shared_ffn);
+                3 * config.experts->shared_ffn + (config.experts->shared_gate ? 1 : 0));
   return config.hidden * columns + config.layers * latent_elements(config);
 }
 
@@ -382,7 +382,8 @@ ModelConfig config_of(const JsonSection& all, const FilesBeside& beside) {
   limit_to_first_chunk(file, config);
   config.stored_dtype = read_stored_dtype(file);
   const bool packs = !traits.names.qkv.empty() || !traits.names.gate_up.empty();
-  config.quantization = read_quantization(file, beside.quantization, packs, traits.gate_up_rows_alternate);
+  config.quantization =
+      read_quantization(file, beside.quantization, packs, traits.gate_up_rows_alternate);
   const bool joins_experts = traits.packed_experts && !traits.gate_up_rows_alternate;
   if (config.quantization && (config.latent || joins_experts))
     file.refuse<Unsupported>(
@@ -433,9 +434,8 @@ kernels::Window ModelConfig::widest_window() const {
 }
 
 int64_t ModelConfig::layers_with_window() const {
-  return std::ranges::count_if(pattern, [](const LayerConfig& layer) {
-    return static_cast<bool>(layer.window);
-  });
+  return std::ranges::count_if(
+      pattern, [](const LayerConfig& layer) { return static_cast<bool>(layer.window); });
 }
 
 int64_t ModelConfig::num_layers(FeedForward feed_forward) const {

@@ -48,7 +48,8 @@ enum class Family {
   deepseek_v3,
   glm4_moe_lite,
   mistral4,
-  llama4_text
+  llama4_text,
+  qwen2_moe
 };
 
 std::string_view name_of(Family family);
@@ -107,7 +108,7 @@ enum class QkNorm : uint8_t {
   each_head,  ///< one weight [head_dim] for all heads
   /// Each head without a weight, in layers that rotate whole heads; after that, which is the same.
   rotated_heads,
-  all_heads   ///< the mean is over all heads together; the weights are [heads · head_dim]
+  all_heads  ///< the mean is over all heads together; the weights are [heads · head_dim]
 };
 
 /// The experts of a layer that has some.
@@ -118,7 +119,8 @@ struct ExpertsConfig {
   kernels::SigmoidRouting sigmoid = {};  ///< of Routing::sigmoid
   bool choice_bias = false;              ///< kernels::RouteArgs::bias
   kernels::Weighed weighed = kernels::Weighed::outputs;
-  int64_t shared_ffn = 0;  ///< columns of the shared expert, which every token takes; 0: none
+  int64_t shared_ffn = 0;    ///< columns of the shared expert, which every token takes; 0: none
+  bool shared_gate = false;  ///< sigmoid(g · x) multiplies its result, with one row g
 };
 
 /// Latent attention (MLA). A token has one row for all heads: latents c [kv_rank], normed, and a
@@ -160,7 +162,7 @@ struct ModelConfig {
   int64_t max_positions = 0;
   double rms_norm_eps = 1e-6;
   RopeConfig rope;
-  std::optional<RopeConfig> local_rope;  ///< of layers that have Rotation::local
+  std::optional<RopeConfig> local_rope;                   ///< of layers that have Rotation::local
   std::optional<QueryTemperature> unrotated_temperature;  ///< of layers that do not rotate
   bool tied_embeddings = false;
   bool attention_bias = false;         ///< on q, k and v; with latents on the projections to these

@@ -84,8 +84,7 @@ std::vector<bool> read_dense_list(const JsonSection& file, const FamilyTraits& t
 /// All but those that the file lists, or but each so-and-so-many-th.
 std::vector<bool> read_interleaved(const JsonSection& file, int64_t layers) {
   std::vector<bool> dense(layers, true);
-  const int64_t step =
-      file.integer("interleave_moe_layer_step", 1, max_model_layers).value_or(1);
+  const int64_t step = file.integer("interleave_moe_layer_step", 1, max_model_layers).value_or(1);
   if (const auto listed = file.integers("moe_layers", 0, layers - 1))
     for (const int64_t layer : *listed) dense[layer] = false;
   else
@@ -138,6 +137,10 @@ void read_experts(const JsonSection& file, const FamilyTraits& traits, ModelConf
     experts.shared_ffn =
         experts.ffn *
         file.integer(traits.shared_count_key, 0, max_experts).value_or(traits.shared_count);
+  if (!traits.shared_ffn_key.empty())
+    experts.shared_ffn =
+        file.integer(traits.shared_ffn_key, 0, max_ffn_columns).value_or(traits.shared_ffn);
+  experts.shared_gate = experts.shared_ffn > 0 && !traits.names.shared_row_gate.empty();
   if (experts.shared_ffn > max_ffn_columns)
     file.refuse(traits.shared_count_key,
                 fmt::format("so shared experts have {} columns, and the most are {}",

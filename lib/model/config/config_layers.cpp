@@ -158,8 +158,7 @@ std::vector<LayerConfig> read_pattern(const JsonSection& file, const FamilyTrait
     file.refuse("sliding_window",
                 "but only layers with a window rotate in this model type; give it");
   const std::vector<bool> rotated = read_rotated(file, traits, layers);
-  if (traits.windows == WindowRule::chunks)
-    return pattern_of_chunks(file, traits, layers, rotated);
+  if (traits.windows == WindowRule::chunks) return pattern_of_chunks(file, traits, layers, rotated);
   const auto types = file.texts("layer_types");
   const std::vector<int64_t> windows = types
                                            ? windows_of_types(file, traits, *types, layers, window)

@@ -64,7 +64,7 @@ struct FamilyTraits {
   bool partial_rotation;                 ///< partial_rotary_factor is respected
   std::string_view rotary_dim_key = "";  ///< key that gives the rotated dimensions of a head
   WindowRule windows;
-  int64_t window_default;  ///< the window or chunk when the key is absent (null: none)
+  int64_t window_default;            ///< the window or chunk when the key is absent (null: none)
   int64_t full_period = 0;           ///< by_type, without a list: each such layer is full
   std::string_view period_key = "";  ///< key that may say so
   /// Layers with a window rotate by a base of their own, which `rope_scaling` does not scale.
@@ -79,15 +79,17 @@ struct FamilyTraits {
   bool rotates_windows_only = false;  ///< layers without a window do not rotate
   /// Layers that do not rotate have ModelConfig::unrotated_temperature, by default.
   bool unrotated_temperature = false;
-  bool multipliers = false;           ///< has granite's four multipliers
-  bool query_scalar = false;          ///< query_pre_attn_scalar^-½ multiplies scores
-  bool scales_embeddings = false;     ///< by sqrt(hidden)
-  std::string_view scales_key = "";   ///< key that enables that; empty: not configurable
+  bool multipliers = false;          ///< has granite's four multipliers
+  bool query_scalar = false;         ///< query_pre_attn_scalar^-½ multiplies scores
+  bool scales_embeddings = false;    ///< by sqrt(hidden)
+  std::string_view scales_key = "";  ///< key that enables that; empty: not configurable
   bool has_experts = false;
   int64_t num_experts = 0, experts_per_token = 0;  ///< when config.json omits them
   std::string_view expert_count_key = "";          ///< empty: num_experts or num_local_experts
   std::string_view expert_ffn_key = "";            ///< empty: the key is intermediate_size
   std::string_view shared_count_key = "";  ///< how many experts all tokens share, as one FFN
+  std::string_view shared_ffn_key = "";    ///< columns of the expert that all tokens share
+  int64_t shared_ffn = 0;                  ///< when that key is absent
   bool has_shared_expert = false;          ///< one as wide as the others, whatever the file says
   int64_t shared_count = 0;                ///< when that key is absent
   std::string_view first_dense_key = "";   ///< how many first layers are dense
@@ -101,15 +103,15 @@ struct FamilyTraits {
   kernels::Routing routing = kernels::Routing::of_all;
   kernels::SigmoidRouting sigmoid = {};  ///< what no key changes
   bool routing_configurable = false;     ///< norm_topk_prob is respected
-  bool mixes_dense_layers = false;    ///< by decoder_sparse_step and mlp_only_layers
-  bool interleaves_experts = false;   ///< by moe_layers or interleave_moe_layer_step
-  std::string_view dense_ffn_key = "";  ///< columns of dense layers; empty: intermediate_size
-  int64_t dense_ffn = 0;                ///< when that key is absent
-  bool weighs_expert_inputs = false;    ///< ExpertsConfig::weighed
-  bool packed_experts = false;        ///< see packed_experts.hpp
-  bool gate_up_rows_alternate = false;  ///< of these; they may be MXFP4
-  bool is_latent = false;             ///< ModelConfig::latent
-  LatentConfig latent = {};           ///< sizes that config.json may omit
+  bool mixes_dense_layers = false;       ///< by decoder_sparse_step and mlp_only_layers
+  bool interleaves_experts = false;      ///< by moe_layers or interleave_moe_layer_step
+  std::string_view dense_ffn_key = "";   ///< columns of dense layers; empty: intermediate_size
+  int64_t dense_ffn = 0;                 ///< when that key is absent
+  bool weighs_expert_inputs = false;     ///< ExpertsConfig::weighed
+  bool packed_experts = false;           ///< see packed_experts.hpp
+  bool gate_up_rows_alternate = false;   ///< of these; they may be MXFP4
+  bool is_latent = false;                ///< ModelConfig::latent
+  LatentConfig latent = {};              ///< sizes that config.json may omit
   bool expert_bias = false, attention_sinks = false;
   std::string_view draft_layers_key = "";     ///< ModelConfig::draft_layers
   std::vector<KnownValue> known_values = {};  ///< of keys that may be absent

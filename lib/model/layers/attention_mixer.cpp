@@ -134,8 +134,8 @@ void AttentionMixer::finish(const TensorView& heads, const TensorView& norm_weig
   }
   if (!tables.cos) return;
   const ScopedSpan span(compute_.recorder, "rope", Kind::compute);
-  compute_.backend.rope(
-      {heads, tables.cos, tables.sin, config_.rope.pairs, to, 0, tables.scale}, compute_.stream);
+  compute_.backend.rope({heads, tables.cos, tables.sin, config_.rope.pairs, to, 0, tables.scale},
+                        compute_.stream);
 }
 
 /// One product for q, k and v where their weights lie in memory so, else one for each.

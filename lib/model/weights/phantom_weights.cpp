@@ -95,6 +95,7 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
       if (config.experts->shared_ffn > 0) {
         GatedFfnWeights& shared = layer.mixture.shared.emplace();
         projections({{MatrixKind::shared_gate, &shared.gate}, {MatrixKind::shared_up, &shared.up}});
+        if (config.experts->shared_gate) shared.row_gate.emplace();
       }
     }
     if (config.attention_gate) layer.attention.gate.emplace();

@@ -138,6 +138,8 @@ class LayerReader {
       weights.shared = GatedFfnWeights{matrix(names_.shared_gate, MatrixKind::shared_gate),
                                        matrix(names_.shared_up, MatrixKind::shared_up),
                                        matrix(names_.shared_down, MatrixKind::shared_down)};
+    if (config_.experts->shared_gate)
+      weights.shared->row_gate = matrix(names_.shared_row_gate, MatrixKind::shared_row_gate);
     if (traits_of(config_.family).packed_experts) return weights;
     if (!names_.experts_down.empty()) {
       weights.experts = stacked_experts();

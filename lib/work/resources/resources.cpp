@@ -96,11 +96,15 @@ void refuse_with_latents(const job::Job& job, const model::ModelConfig& config, 
 
 /// Throws Unsupported for what the kernels of GPUs lack.
 void refuse_on_gpus(const model::ModelConfig& config) {
-  const bool inputs = config.experts && config.experts->weighed == kernels::Weighed::inputs;
-  if (config.widest_window().chunked() || inputs)
-    fail<Unsupported>(
-        "computing on GPUs with the {} of {} is not in this version; use backend: cpu",
-        inputs ? "weights of experts' inputs" : "attention in chunks", name_of(config.family));
+  const auto refuse = [&](bool has, std::string_view what) {
+    if (has)
+      fail<Unsupported>("computing on GPUs with {} of {} is not in this version; use backend: cpu",
+                        what, name_of(config.family));
+  };
+  refuse(config.widest_window().chunked(), "the attention in chunks");
+  if (!config.experts) return;
+  refuse(config.experts->weighed == kernels::Weighed::inputs, "the weights of experts' inputs");
+  refuse(config.experts->shared_gate, "the gate of the shared expert");
 }
 
 }  // namespace
@@ -401,8 +405,7 @@ struct WindowLayers {
 WindowLayers window_layers(const model::ModelConfig& config, const Resources& resources) {
   WindowLayers found;
   found.widest = config.widest_window().tokens;
-  found.bytes =
-      kv_bytes_of_rank(config, resources) / config.layers * config.layers_with_window();
+  found.bytes = kv_bytes_of_rank(config, resources) / config.layers * config.layers_with_window();
   return found;
 }
 
