@@ -46,7 +46,8 @@ nlohmann::ordered_json kinds_of_layers(const ModelConfig& config) {
     if (found == seen.end()) {
       seen.push_back(own);
       kinds.push_back({{"layers", nlohmann::json::array()},
-                       {"window", own.window},
+                       {"window", own.window.chunked() ? 0 : own.window.tokens},
+                       {"chunk", own.window.chunked() ? own.window.tokens : 0},
                        {"rotation", rotation_words(config, own.rotation)},
                        {"feed_forward",
                         own.feed_forward == model::FeedForward::experts ? "experts" : "dense"}});
@@ -62,6 +63,11 @@ std::string norm_words(const ModelConfig& config) {
                                                               : "norms after blocks";
   if (config.qk_norm == model::QkNorm::each_head) words += ", norms of each head's q and k";
   if (config.qk_norm == model::QkNorm::all_heads) words += ", norms of q and k over all heads";
+  if (config.qk_norm == model::QkNorm::rotated_heads)
+    words += ", norms of each rotated head's q and k";
+  if (config.unrotated_temperature)
+    words += fmt::format(", queries without rotation scaled by their position (each {} tokens)",
+                         config.unrotated_temperature->floor);
   if (config.attention_sinks) words += ", attention sinks";
   if (config.attention_gate) words += ", gates of attention";
   return words;
@@ -90,11 +96,12 @@ std::string weights_word(const model::ExpertsConfig& experts) {
     case kernels::Routing::sigmoid:
       break;
   }
-  const auto& [groups, kept, normed, scale] = experts.sigmoid;
+  const auto& [groups, kept, normed, scale, by_logits] = experts.sigmoid;
   std::string words = experts.choice_bias ? "sigmoid, chosen with a bias" : "sigmoid";
   if (groups > 1) words += fmt::format(", from {} of {} groups", kept, groups);
   if (normed) words += ", over their sum";
   if (scale != 1) words += fmt::format(", times {}", scale);
+  if (experts.weighed == kernels::Weighed::inputs) words += ", of their inputs";
   return words;
 }
 
@@ -105,6 +112,7 @@ nlohmann::ordered_json json_of_experts(const ModelConfig& config) {
           {"per_token", config.experts->per_token},
           {"ffn", config.experts->ffn},
           {"shared_ffn", config.experts->shared_ffn},
+          {"shared_gate", config.experts->shared_gate},
           {"weights", weights_word(*config.experts)}};
 }
 
@@ -145,9 +153,7 @@ std::vector<std::string> legal_grids(const ModelConfig& config, int ranks) {
 nlohmann::ordered_json summarize_model(const std::filesystem::path& folder) {
   const ModelConfig config = model::read_config(folder);
   nlohmann::ordered_json kv, window_kv, grids;
-  const std::vector<int64_t> windows = config.windows();
-  const int64_t with_window =
-      std::ranges::count_if(windows, [](int64_t window) { return window > 0; });
+  const int64_t with_window = config.layers_with_window();
   for (const DType dtype : {DType::fp32, DType::bf16, DType::fp8}) {
     kv[std::string(name_of(dtype))] = config.kv_bytes_per_token(dtype);
     window_kv[std::string(name_of(dtype))] =
@@ -220,13 +226,16 @@ std::string model_text(const nlohmann::ordered_json& summary) {
                         experts["per_token"].get<int64_t>(), experts["count"].get<int64_t>(),
                         experts["ffn"].get<int64_t>(), experts["weights"].get<std::string>());
     if (const auto shared = experts["shared_ffn"].get<int64_t>(); shared > 0)
-      text += fmt::format("  shared expert: {} FFN columns, for every token\n", shared);
+      text += fmt::format("  shared expert: {} FFN columns, for every token{}\n", shared,
+                          experts["shared_gate"].get<bool>() ? ", with a gate" : "");
   }
   for (const auto& kind : summary["kinds_of_layers"]) {
-    const int64_t window = kind["window"].get<int64_t>();
+    const auto window = kind["window"].get<int64_t>(), chunk = kind["chunk"].get<int64_t>();
     const auto layers = kind["layers"].get<std::vector<int64_t>>();
     text += fmt::format("  {} × {}, {}{}{}\n", layers.size(),
-                        window == 0 ? "all tokens" : fmt::format("a window of {}", window),
+                        window > 0  ? fmt::format("a window of {}", window)
+                        : chunk > 0 ? fmt::format("chunks of {}", chunk)
+                                    : "all tokens",
                         kind["rotation"].get<std::string>(),
                         mixture ? ", " + kind["feed_forward"].get<std::string>() : "",
                         std::ssize(layers) == number("layers")

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "kernels/api/row_invariant.hpp"
+#include "kernels/api/window.hpp"
 #include "lib/base/core/tensor_view.hpp"
 
 namespace pecia::kernels {
@@ -55,8 +56,9 @@ enum class AttentionFrom { nothing, result };
 ///
 /// k and v are the stored numbers. In fp8 these are codes times their scales.
 ///
-/// Row t sees key s of its own item when key position ≤ query position and, with a window w > 0,
-/// key position > query position − w. Positions are global. Neither rows nor runs need be in order.
+/// Row t sees key s of its own item when key position ≤ query position and the window reaches it.
+/// Positions are global. Neither rows nor runs need be in order. Backends may refuse chunks
+/// (refuse_chunks).
 /// Rows that are in no item are not written. The op polls the stream between tiles.
 struct AttentionArgs {
   /// [rows, num_heads, head_dim], dense; fp32 or Backend::query_type. Both give the same bits.
@@ -68,7 +70,7 @@ struct AttentionArgs {
   DType kv_dtype;        ///< fp32, bf16, fp16 or fp8
   int64_t num_kv_heads;  ///< divides num_heads
   float scale;           ///< usually 1/sqrt(head_dim)
-  int64_t window = 0;    ///< 0: none
+  Window window = {};
   /// [rows, num_heads, value_dim], dense, written, with value_dim ≤ head_dim: a value is the first
   /// value_dim of the head_dim numbers that are stored for it. Backends may refuse value_dim <
   /// head_dim (refuse_short_values). fp32, or on backends with gains_by_fewer_ops()

@@ -24,8 +24,8 @@ struct ColumnSumsArgs {
   DType kv_dtype;        ///< fp32, bf16, fp16 or fp8
   int64_t num_kv_heads;  ///< divides num_heads
   float scale;
-  int64_t window = 0;  ///< 0: none
-  TensorView sums;     ///< [num_kv_heads, run.num_keys] fp32, written; rows may be strided
+  Window window = {};
+  TensorView sums;  ///< [num_kv_heads, run.num_keys] fp32, written; rows may be strided
 };
 
 }  // namespace pecia::kernels

@@ -19,10 +19,19 @@ struct Expert {
   TensorView gate_bias = {}, up_bias = {}, down_bias = {};        ///< or absent
 };
 
+/// What the weight of a row and an expert multiplies.
+enum class Weighed : uint8_t {
+  outputs,  ///< w · f_e(x)
+  inputs    ///< f_e(w · x), without biases of gate and up
+};
+
 /// Computes for each row the weighted sum of the experts that it chose.
 ///
 ///     f_e(x)  = down_e · activation(gate_e · x, up_e · x)        each product with its bias
 ///     y[t, :] = Σ_j weights[t, j] · f_e(x[t, :])        e = chosen[t, j]
+///
+/// With Weighed::inputs the terms are f_e(weights[t, j] · x[t, :]). Weights multiply gate · x and
+/// up · x then, in fp32. Backends may refuse it (refuse_weighed_inputs).
 ///
 /// The sum is over the experts that are here: some neighbours of all experts. The others belong to
 /// other ranks and add nothing. The three products of an expert are those of LinearArgs, but x is
@@ -37,6 +46,7 @@ struct ExpertsArgs {
   std::span<const Expert> experts;  ///< at least one
   TensorView y;                     ///< [rows, hidden] fp32, written
   Activation activation = Activation::silu;
+  Weighed weighed = Weighed::outputs;
   RowInvariant row_invariant = RowInvariant::no;
   int64_t first_expert = 0;           ///< the number of the first of `experts`
   std::optional<int64_t> count = {};  ///< of all experts; absent: all are here

@@ -22,16 +22,16 @@ int64_t num_keys(std::span<const KeyRun> runs) {
   return count;
 }
 
-int64_t count_seen(const KeyRun& run, int64_t query, int64_t window) {
-  const int64_t gone = window > 0 ? first_at_least(run, query - window + 1) : 0;
+int64_t count_seen(const KeyRun& run, int64_t query, Window window) {
+  const int64_t gone = window ? first_at_least(run, window.first_seen(query)) : 0;
   return std::max<int64_t>(0, first_at_least(run, query + 1) - gone);
 }
 
-KeyRange seen_keys(std::span<const KeyRun> runs, int64_t first, int64_t last, int64_t window) {
+KeyRange seen_keys(std::span<const KeyRun> runs, int64_t first, int64_t last, Window window) {
   KeyRange seen;
   int64_t before = 0;
   for (const KeyRun& run : runs) {
-    const int64_t begin = window > 0 ? first_at_least(run, first - window + 1) : 0;
+    const int64_t begin = window ? first_at_least(run, window.first_seen(first)) : 0;
     const int64_t end = first_at_least(run, last + 1);
     if (begin < end) {
       if (seen.end == 0) seen.begin = before + begin;

@@ -30,11 +30,11 @@ inline std::span<const KeyRun> runs_of(const AttentionArgs& args, const Attentio
 int64_t num_keys(std::span<const KeyRun> runs);
 
 /// Counts the keys of the run that a query sees.
-int64_t count_seen(const KeyRun& run, int64_t query, int64_t window);
+int64_t count_seen(const KeyRun& run, int64_t query, Window window);
 
 /// Returns the range from the first to the last key that some query at a position in [first, last]
 /// sees, whatever is between them. The range is empty if no query sees a key.
-KeyRange seen_keys(std::span<const KeyRun> runs, int64_t first, int64_t last, int64_t window);
+KeyRange seen_keys(std::span<const KeyRun> runs, int64_t first, int64_t last, Window window);
 
 /// Returns the place of key `index`. Its run is runs.size() if there are not enough keys.
 KeyPlace place_of(std::span<const KeyRun> runs, int64_t index);

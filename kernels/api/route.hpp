@@ -18,6 +18,8 @@ struct SigmoidRouting {
   int groups = 1, kept_groups = 1;
   bool normed = true;  ///< weights are divided by their sum + 1e-20
   float scale = 1;     ///< what then multiplies them
+  /// c are the logits, which differ where scores are rounded to 1. Without a bias and groups.
+  bool by_logits = false;
 
   bool operator==(const SigmoidRouting&) const = default;
 };

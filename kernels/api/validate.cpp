@@ -78,8 +78,15 @@ void validate(const GatedActivationArgs& args) {
                   (args.gate.dtype() == DType::fp32 || args.gate.dtype() == narrow),
               "gate is {}, up {} and out {}", name_of(args.gate.dtype()), name_of(args.up.dtype()),
               name_of(args.out.dtype()));
-  check_shape("up", args.up, {args.gate.rows(), args.gate.size(1)});
-  check_shape("out", args.out, {args.gate.rows(), args.gate.size(1)});
+  check_rank("up", args.up, 2);
+  const int64_t columns = args.up.size(1);
+  check_shape("gate", args.gate, {args.up.rows(), args.gate.size(1) == 1 ? 1 : columns});
+  check_shape("out", args.out, {args.up.rows(), columns});
+}
+
+void refuse_row_gates(const GatedActivationArgs& args, std::string_view backend) {
+  if (args.gate.size(1) != args.up.size(1))
+    fail<Unsupported>("the backend {} has no gates of whole rows; use backend: cpu", backend);
 }
 
 void validate(const XieluArgs& args) {

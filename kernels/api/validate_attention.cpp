@@ -173,7 +173,7 @@ void validate(const AttentionArgs& args) {
   check_size("query_positions", args.query_positions.size(), rows);
   PECIA_CHECK(args.num_kv_heads > 0 && num_heads % args.num_kv_heads == 0,
               "{} heads share {} KV heads", num_heads, args.num_kv_heads);
-  PECIA_CHECK(args.window >= 0, "a window of {}", args.window);
+  PECIA_CHECK(args.window.tokens >= 0, "a window of {}", args.window.tokens);
   for (size_t i = 0; i < args.items.size(); ++i) {
     const AttentionItem& item = args.items[i];
     PECIA_CHECK(item.first_row >= 0 && item.num_rows >= 0 && item.num_rows <= rows - item.first_row,
@@ -199,6 +199,13 @@ void refuse_short_values(const AttentionArgs& args, std::string_view backend) {
   if (args.out.size(2) != args.q.size(2))
     fail<Unsupported>("the backend {} takes no values of {} elements with keys of {}", backend,
                       args.out.size(2), args.q.size(2));
+}
+
+void refuse_chunks(Window window, std::string_view backend) {
+  if (window.chunked())
+    fail<Unsupported>(
+        "the backend {} has no attention in chunks, here of {} tokens; use backend: cpu", backend,
+        window.tokens);
 }
 
 void refuse_continued(const AttentionArgs& args, std::string_view backend) {
@@ -229,7 +236,7 @@ void validate(const ColumnSumsArgs& args) {
   check_size("query_positions", args.query_positions.size(), rows);
   PECIA_CHECK(args.num_kv_heads > 0 && num_heads % args.num_kv_heads == 0,
               "{} heads share {} KV heads", num_heads, args.num_kv_heads);
-  PECIA_CHECK(args.window >= 0, "a window of {}", args.window);
+  PECIA_CHECK(args.window.tokens >= 0, "a window of {}", args.window.tokens);
   PECIA_CHECK(is_float(args.kv_dtype) || args.kv_dtype == DType::fp8, "keys of {}",
               name_of(args.kv_dtype));
   StoredKeys keys = args.keys;

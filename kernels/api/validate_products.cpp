@@ -138,18 +138,24 @@ void validate(const RouteArgs& args) {
   const int64_t experts = args.logits.size(1);
   PECIA_CHECK(k >= 1 && k <= experts, "{} of {} experts", k, experts);
   check_choice(args.chosen, args.weights, args.logits.rows());
-  const auto [groups, kept, normed, scale] = args.sigmoid;
+  const auto [groups, kept, normed, scale, by_logits] = args.sigmoid;
   PECIA_CHECK(args.routing == Routing::sigmoid || (!args.bias && args.sigmoid == SigmoidRouting{}),
               "a bias or groups of experts whose weights are of a softmax");
   if (args.bias) {
     check_fp32("bias", args.bias);
     check_shape("bias", args.bias, {experts});
   }
+  PECIA_CHECK(!by_logits || (!args.bias && groups == 1), "a bias or groups beside logits");
   PECIA_CHECK(groups >= 1 && groups <= most_expert_groups && kept >= 1 && kept <= groups,
               "{} of {} groups of experts", kept, groups);
   PECIA_CHECK(groups == 1 ||
                   (experts % groups == 0 && experts / groups >= 2 && k <= experts / groups * kept),
               "{} of {} experts, of {} of {} groups", k, experts, kept, groups);
+}
+
+void refuse_weighed_inputs(const ExpertsArgs& args, std::string_view backend) {
+  if (args.weighed == Weighed::inputs)
+    fail<Unsupported>("the backend {} weighs no inputs of experts; use backend: cpu", backend);
 }
 
 void validate(const ExpertsArgs& args) {
@@ -174,6 +180,8 @@ void validate(const ExpertsArgs& args) {
     check_bias("gate_bias", expert.gate_bias, ffn);
     check_bias("up_bias", expert.up_bias, ffn);
     check_bias("down_bias", expert.down_bias, hidden);
+    PECIA_CHECK(args.weighed == Weighed::outputs || (!expert.gate_bias && !expert.up_bias),
+                "biases beside weights of inputs");
   }
 }
 

@@ -81,7 +81,7 @@ void sum_keys(const ColumnSumsArgs& args, int64_t kv_head, int64_t first, Carver
     bool any = false;
     for (int64_t s = 0; s < count; ++s) {
       const int64_t key = args.run.position_of(first + s);
-      const bool sees = key <= query && (args.window == 0 || key > query - args.window);
+      const bool sees = args.window.sees(query, key);
       seen[s] = sees ? 1.0f : 0.0f;
       any = any || sees;
     }

@@ -28,15 +28,26 @@ TensorView gathered(const ExpertsArgs& args, std::span<const ExpertRow> rows,
   return to;
 }
 
+/// Multiplies each row of x, fp32, by its weight.
+void weigh_rows(const TensorView& x, std::span<const ExpertRow> rows,
+                const device::Stream& stream) {
+  const int64_t width = x.size(1);
+  for_each_range(stream, x.rows(), rows_per_task(width), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      for (float& number : std::span(static_cast<float*>(x.row(i)), width))
+        number *= rows[i].weight;
+  });
+}
+
 /// No two of the rows are the same row of y.
-void add_weighted(const TensorView& from, std::span<const ExpertRow> rows, const TensorView& y,
-                  const device::Stream& stream) {
+void add_weighted(const TensorView& from, std::span<const ExpertRow> rows, Weighed weighed,
+                  const TensorView& y, const device::Stream& stream) {
   const int64_t width = y.size(1);
   for_each_range(stream, from.rows(), rows_per_task(width), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const auto* const term = static_cast<const float*>(from.row(i));
       auto* const sum = static_cast<float*>(y.row(rows[i].row));
-      const float weight = rows[i].weight;
+      const float weight = weighed == Weighed::outputs ? rows[i].weight : 1.0f;
       for (int64_t column = 0; column < width; ++column) sum[column] += weight * term[column];
     }
   });
@@ -103,12 +114,13 @@ void Experts::add_expert(const ExpertsArgs& args, const Expert& expert,
   const TensorView up = up_.tensor(DType::fp32, {count, expert.up.rows()});
   multiply(x, expert.gate, expert.gate_scales, expert.gate_bias, gate);
   multiply(x, expert.up, expert.up_scales, expert.up_bias, up, SameX::yes);
+  if (args.weighed == Weighed::inputs) weigh_rows(gate, rows, stream), weigh_rows(up, rows, stream);
   const TensorView activated =
       operand == DType::fp32 ? gate : activated_.tensor(operand, {count, gate.size(1)});
   gated_activation({gate, up, activated, args.activation}, stream);
   const TensorView out = out_.tensor(DType::fp32, {count, args.y.size(1)});
   multiply(activated, expert.down, expert.down_scales, expert.down_bias, out);
-  add_weighted(out, rows, args.y, stream);
+  add_weighted(out, rows, args.weighed, args.y, stream);
 }
 
 }  // namespace pecia::kernels::cpu

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <vector>
 
 #include "kernels/cpu/cpu.hpp"
 #include "kernels/cpu/products/bf16_native.hpp"
@@ -73,8 +74,13 @@ void gate_to_bf16(const float* gate, const float* up, int64_t count, const Activ
 template <Kind kind>
 void gate_rows(const GatedActivationArgs& args, int64_t begin, int64_t end) {
   const int64_t width = args.out.size(1);
+  std::vector<float> same;  // a row's gate, where it is one number
   for (int64_t t = begin; t < end; ++t) {
     const auto* gate = static_cast<const float*>(args.gate.row(t));
+    if (args.gate.size(1) != width) {
+      same.assign(width, *gate);
+      gate = same.data();
+    }
     const auto* up = static_cast<const float*>(args.up.row(t));
     if (args.out.dtype() == DType::bf16)
       gate_to_bf16<kind>(gate, up, width, args.activation, static_cast<uint16_t*>(args.out.row(t)));

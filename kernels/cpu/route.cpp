@@ -76,7 +76,7 @@ void route_by_scores(const RouteArgs& args, int64_t t, float* scores, float* key
   for (int64_t e = 0; e < experts; ++e) {
     broken = broken || std::isnan(logits[e]) || logits[e] == std::numeric_limits<float>::infinity();
     scores[e] = 1.0f / (1.0f + std::exp(-logits[e]));
-    keys[e] = scores[e] + (bias == nullptr ? 0.0f : bias[e]);
+    keys[e] = args.sigmoid.by_logits ? logits[e] : scores[e] + (bias == nullptr ? 0.0f : bias[e]);
   }
   drop_groups(args.sigmoid, keys, experts);
   choose(keys, experts, chosen, k);

@@ -80,10 +80,12 @@ class CudaBackend : public Backend {
     refuse_merged(args, name());
     refuse_continued(args, name());
     refuse_short_values(args, name());
+    refuse_chunks(args.window, name());
     refuse_other_queries(args, query_type(args.kv_dtype, args.q.size(2)), name());
     run(cuda::attention, args, stream);
   }
   void column_sums(const ColumnSumsArgs& args, device::Stream& stream) override {
+    refuse_chunks(args.window, name());
     run(cuda::column_sums, args, stream);
   }
   void merge(const MergeArgs& args, device::Stream& stream) override {
@@ -102,6 +104,7 @@ class CudaBackend : public Backend {
     run(cuda::row_need, args, stream);
   }
   void gated_activation(const GatedActivationArgs& args, device::Stream& stream) override {
+    refuse_row_gates(args, name());
     run(cuda::gated_activation, args, stream);
   }
   void xielu(const XieluArgs& args, device::Stream& stream) override {
@@ -121,6 +124,7 @@ class CudaBackend : public Backend {
     run(cuda::route, args, stream);
   }
   void experts(const ExpertsArgs& args, device::Stream& stream) override {
+    refuse_weighed_inputs(args, name());
     run(cuda::experts, args, stream);
   }
   void sample(const SamplingArgs& args, device::Stream& stream) override {

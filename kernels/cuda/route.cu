@@ -26,7 +26,7 @@ struct Keys {
   __device__ __forceinline__ float score(float logit) const { return 1.0f / (1.0f + expf(-logit)); }
   /// What is compared.
   __device__ __forceinline__ float operator()(float logit, int64_t expert) const {
-    if (routing != Routing::sigmoid) return logit;
+    if (routing != Routing::sigmoid || sigmoid.by_logits) return logit;
     return score(logit) + (bias == nullptr ? 0.0f : bias[expert]);
   }
 };

@@ -27,8 +27,8 @@ int64_t kv_bytes(int64_t count, int64_t heads, int64_t head_dim, DType dtype) {
 }
 
 /// Pairs of a query at one of `count` positions from `first` on and a key of the run that it sees.
-double pairs_with(const KeyRun& run, int64_t first, int64_t count, int64_t window) {
-  if (window > 0 || run.stride != 1) {
+double pairs_with(const KeyRun& run, int64_t first, int64_t count, Window window) {
+  if (window || run.stride != 1) {
     int64_t pairs = 0;
     for (int64_t query = first; query < first + count; ++query)
       pairs += count_seen(run, query, window);

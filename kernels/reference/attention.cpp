@@ -40,10 +40,6 @@ struct SeenKey {
   size_t key;
 };
 
-bool sees(int64_t query, int64_t key, int64_t window) {
-  return key <= query && (window == 0 || key > query - window);
-}
-
 void attend(const AttentionArgs& args, const ItemKeys& keys, int64_t row, int64_t head) {
   const int64_t head_dim = args.q.size(2);
   const float* q = row_of(args.q, row) + head * head_dim;
@@ -53,7 +49,7 @@ void attend(const AttentionArgs& args, const ItemKeys& keys, int64_t row, int64_
   std::vector<SeenKey> seen;
   double max = empty_lse;
   for (size_t key = 0; key < keys.positions.size(); ++key) {
-    if (!sees(args.query_positions[row], keys.positions[key], args.window)) continue;
+    if (!args.window.sees(args.query_positions[row], keys.positions[key])) continue;
     const float* const k = keys.k.data() + key * head_dim;
     double dot = 0;
     for (int64_t i = 0; i < head_dim; ++i) dot += double{q[i]} * k[i];

@@ -4,14 +4,6 @@
 #include "kernels/reference/reference.hpp"
 
 namespace pecia::kernels::reference {
-namespace {
-
-bool sees(int64_t query, int64_t key, int64_t window) {
-  return key <= query && (window == 0 || key > query - window);
-}
-
-}  // namespace
-
 void column_sums(const ColumnSumsArgs& args) {
   const int64_t num_heads = args.q.size(1), head_dim = args.q.size(2);
   const KeyRun& run = args.run;
@@ -26,7 +18,7 @@ void column_sums(const ColumnSumsArgs& args) {
       double sum = 0;
       for (int64_t row = 0; row < args.q.rows(); ++row) {
         const float lse = row_of(args.lse, row)[head];
-        if (lse == empty_lse || !sees(args.query_positions[row], run.position_of(s), args.window))
+        if (lse == empty_lse || !args.window.sees(args.query_positions[row], run.position_of(s)))
           continue;
         const float* q = row_of(args.q, row) + head * head_dim;
         double dot = 0;

@@ -14,9 +14,9 @@ TensorView of_codes(const TensorView& weight, const TensorView& scales) {
                                                             : scales;
 }
 
-/// f_e of some rows of x, [rows, hidden].
+/// f_e of some rows of x, [rows, hidden], with the weights that multiply each row's inputs.
 std::vector<float> of_expert(const ExpertsArgs& args, const Expert& expert,
-                             const std::vector<int64_t>& rows) {
+                             const std::vector<int64_t>& rows, const std::vector<float>& weights) {
   const auto count = static_cast<int64_t>(rows.size());
   const int64_t ffn = expert.gate.rows(), hidden = args.y.size(1), in = args.x.size(1);
   std::vector<std::byte> gathered(count * in * size_of(args.x.dtype()));
@@ -36,6 +36,7 @@ std::vector<float> of_expert(const ExpertsArgs& args, const Expert& expert,
           .bias = expert.up_bias,
           .y = ups,
           .weight_scales = of_codes(expert.up, expert.up_scales)});
+  for (int64_t i = 0; i < count * ffn; ++i) gate[i] *= weights[i / ffn], up[i] *= weights[i / ffn];
   gated_activation({gates, ups, gates, args.activation});
   linear({.x = gates,
           .weight = expert.down,
@@ -49,14 +50,18 @@ std::vector<float> of_expert(const ExpertsArgs& args, const Expert& expert,
 
 void experts(const ExpertsArgs& args) {
   const int64_t hidden = args.y.size(1), k = args.chosen.size(1);
+  const bool of_inputs = args.weighed == Weighed::inputs;
   std::vector<std::vector<float>> results;  // of each expert that is here, for its rows in order
   for (int64_t e = 0; e < std::ssize(args.experts); ++e) {
     std::vector<int64_t> rows;
+    std::vector<float> weights;
     for (int64_t t = 0; t < args.y.rows(); ++t)
       for (int64_t j = 0; j < k; ++j)
-        if (static_cast<const int32_t*>(args.chosen.row(t))[j] == args.first_expert + e)
+        if (static_cast<const int32_t*>(args.chosen.row(t))[j] == args.first_expert + e) {
           rows.push_back(t);
-    results.push_back(of_expert(args, args.experts[e], rows));
+          weights.push_back(of_inputs ? row_of(args.weights, t)[j] : 1.0f);
+        }
+    results.push_back(of_expert(args, args.experts[e], rows, weights));
   }
   std::vector<int64_t> used(args.experts.size());  // of each expert's results
   for (int64_t t = 0; t < args.y.rows(); ++t) {
@@ -66,7 +71,8 @@ void experts(const ExpertsArgs& args) {
       const int64_t here = chosen[j] - args.first_expert;
       if (here < 0 || here >= std::ssize(args.experts)) continue;
       const float* const out = results[here].data() + used[here]++ * hidden;
-      for (int64_t i = 0; i < hidden; ++i) sums[i] += double{row_of(args.weights, t)[j]} * out[i];
+      const double weight = of_inputs ? 1.0 : double{row_of(args.weights, t)[j]};
+      for (int64_t i = 0; i < hidden; ++i) sums[i] += weight * out[i];
     }
     for (int64_t i = 0; i < hidden; ++i) row_of(args.y, t)[i] = static_cast<float>(sums[i]);
   }

@@ -32,11 +32,12 @@ double activated(double gate, double up, Activation activation) {
 
 void gated_activation(const GatedActivationArgs& args) {
   const DType type = args.gate.dtype();
+  const int64_t step = args.gate.size(1) == 1 ? 0 : 1;
   for (int64_t t = 0; t < args.out.rows(); ++t)
     for (int64_t i = 0; i < args.out.size(1); ++i)
       store_from_float(
           args.out.row(t), args.out.dtype(), i,
-          static_cast<float>(activated(load_as_float(args.gate.row(t), type, i),
+          static_cast<float>(activated(load_as_float(args.gate.row(t), type, i * step),
                                        load_as_float(args.up.row(t), type, i), args.activation)));
 }
 

@@ -52,7 +52,7 @@ void route(const RouteArgs& args) {
     std::vector<float> keys(logits.begin(), logits.end()), scores;
     if (scored) {
       for (const float logit : logits) scores.push_back(1.0f / (1.0f + std::exp(-logit)));
-      keys = keys_of(args, scores);
+      if (!args.sigmoid.by_logits) keys = keys_of(args, scores);
     }
     for (int64_t j = 0; j < k; ++j) {
       chosen[j] = next_expert(keys, taken);

@@ -22,7 +22,7 @@ class OnePath {
   using Make = std::function<std::unique_ptr<AttentionPath>(const Compute&, KvCache&,
                                                             AttentionSteps&, comm::Communicator&)>;
   /// A cache of one layer with this window. `virtual_ranks`: of each rank, if any is played.
-  explicit OnePath(const Make& make, int64_t window = 0, int virtual_ranks = 0,
+  explicit OnePath(const Make& make, kernels::Window window = {}, int virtual_ranks = 0,
                    std::unique_ptr<comm::Communicator> ring = world())
       : window_(window),
         comm_(std::move(ring)),
@@ -45,7 +45,7 @@ class OnePath {
   int64_t pass(const std::vector<PassSequence>& pass, AttentionExchange ring) {
     rows_ = PassRows(ledger_, {{parallel::team_of_all(size(), ring), pass}});
     steps_.begin_pass(*comm_);
-    path_->begin_pass(rows_, std::vector<int64_t>{window_});
+    path_->begin_pass(rows_, std::vector<kernels::Window>{window_});
     Vectors of(pass, rows_.team(), rank());
     if (rows_.count() > 0) steps_.store(0, of.k(), of.v(), rows_.slots());
     const int64_t before = comm_->traffic().bytes;
@@ -64,7 +64,7 @@ class OnePath {
   }
 
  private:
-  int64_t window_;
+  kernels::Window window_;
   std::unique_ptr<comm::Communicator> comm_;
   test::CpuCompute compute_{1, kernels::make_reference_backend()};
   KvCache cache_{{1, kv_heads, head_dim, DType::fp32}, capacity, *compute_.device};

@@ -14,7 +14,7 @@ namespace pecia::attention {
 class Ringed {
  public:
   /// `recent_slots`: of the layer, which then keeps the tokens that its window reaches; 0: all.
-  Ringed(comm::Communicator& comm, int64_t window, DType dtype = DType::fp32,
+  Ringed(comm::Communicator& comm, kernels::Window window, DType dtype = DType::fp32,
          int64_t recent_slots = 0)
       : comm_(comm),
         window_(window),
@@ -58,7 +58,7 @@ class Ringed {
     attention_.begin_pass(teams, ++passes_);
     EXPECT_EQ(comm_.traffic().bytes, before);  // forming teams costs no message
     if (const auto own = team_of(teams, comm_.rank())) run(teams[*own]);
-    const auto by_formula = [&](int64_t window) {
+    const auto by_formula = [&](kernels::Window window) {
       return test::ring_bytes(teams, map(), map_before, comm_.rank(),
                               {heads, kv_heads, head_dim, cache_.shape().layer_bytes_per_token(),
                                false, window, recent() != nullptr ? RecentSlots::block : 0});
@@ -79,7 +79,7 @@ class Ringed {
   }
 
   comm::Communicator& comm_;
-  int64_t window_;
+  kernels::Window window_;
   int64_t passes_ = 0;
   test::CpuCompute compute_;
   KvCache cache_;

@@ -64,7 +64,7 @@ class Vectors {
 
 class Softmax {
  public:
-  Softmax(int64_t window, DType stored_as) : window_(window), dtype_(stored_as) {}
+  Softmax(kernels::Window window, DType stored_as) : window_(window), dtype_(stored_as) {}
 
   void add(int64_t sequence, std::optional<int64_t> parent) { parents_[sequence] = parent; }
 
@@ -96,7 +96,7 @@ class Softmax {
       return parent && at < map.length(*parent) ? *parent : sequence;
     };
     std::vector<double> sum(heads * head_dim), weight(heads);
-    const int64_t first = window_ > 0 ? std::max<int64_t>(0, position - window_ + 1) : 0;
+    const int64_t first = std::max<int64_t>(0, window_.first_seen(position));
     for (int64_t at = first; at <= position; ++at) {
       const std::vector<float>&k = stored_at(2, owner(at), at), &v = stored_at(3, owner(at), at);
       for (int64_t h = 0; h < heads; ++h) {
@@ -115,7 +115,7 @@ class Softmax {
     return expected;
   }
 
-  int64_t window_;
+  kernels::Window window_;
   DType dtype_;
   std::map<int64_t, std::optional<int64_t>> parents_;
   std::map<std::tuple<uint64_t, int64_t, int64_t>, std::vector<float>> stored_;

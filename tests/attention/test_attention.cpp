@@ -14,7 +14,7 @@ std::unique_ptr<comm::Communicator> world() {
   return comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
 }
 
-struct EveryRing : testing::TestWithParam<std::tuple<AttentionExchange, int64_t, DType>> {};
+struct EveryRing : testing::TestWithParam<std::tuple<AttentionExchange, kernels::Window, DType>> {};
 
 TEST_P(EveryRing, EqualsAttentionOverAllKeys) {
   const auto [ring, window, dtype] = GetParam();
@@ -57,12 +57,13 @@ TEST_P(EveryRing, ChildrenSeeTheirParent) {
   ringed.pass({{3, 52, 3}}, ring);
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, EveryRing,
-                         testing::Combine(testing::Values(AttentionExchange::pass_kv,
-                                                          AttentionExchange::pass_q,
-                                                          AttentionExchange::broadcast_q),
-                                          testing::Values(0, 1, 16),
-                                          testing::Values(DType::fp32, DType::fp8)));
+INSTANTIATE_TEST_SUITE_P(
+    Modes, EveryRing,
+    testing::Combine(testing::Values(AttentionExchange::pass_kv, AttentionExchange::pass_q,
+                                     AttentionExchange::broadcast_q),
+                     testing::Values(kernels::Window(), kernels::Window(1), kernels::Window(16),
+                                     kernels::Window::chunks_of(24)),
+                     testing::Values(DType::fp32, DType::fp8)));
 
 /// Tokens of a balanced prompt that a rank sends on: all but those of the rank after it.
 int64_t passed_on(int64_t tokens, int size, int rank) {

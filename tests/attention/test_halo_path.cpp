@@ -11,7 +11,9 @@ std::unique_ptr<AttentionPath> make_halo(const Compute&, KvCache&, AttentionStep
 }
 
 TEST(HaloPath, GivesSoftmaxOverTheWindow) {
-  for (const int64_t window : {1, 9}) OnePath(make_halo, window).passes(AttentionExchange::pass_kv);
+  for (const kernels::Window window :
+       {kernels::Window(1), kernels::Window(9), kernels::Window::chunks_of(9)})
+    OnePath(make_halo, window).passes(AttentionExchange::pass_kv);
 }
 
 /// Chunks of 32 tokens: the last 8 keys of each go to the rank of the next one.

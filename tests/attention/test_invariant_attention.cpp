@@ -38,7 +38,7 @@ std::vector<float> vector_of(uint64_t kind, int64_t sequence, int64_t position, 
 /// The rows of one rank of a ring, pass after pass.
 class Player {
  public:
-  Player(comm::Communicator& comm, int64_t window)
+  Player(comm::Communicator& comm, kernels::Window window)
       : comm_(comm),
         cache_({1, kv_heads, head_dim, DType::bf16}, capacity, *compute_.device),
         attention_(groups_, {heads, kv_heads}, {window}, compute_, cache_,
@@ -109,7 +109,7 @@ PassSequence generated(int64_t sequence, int64_t position) {
   return {sequence, position, 1, parallel::generated_owner(position, sequence), layout_ranks};
 }
 
-struct EveryWindow : testing::TestWithParam<int64_t> {};
+struct EveryWindow : testing::TestWithParam<kernels::Window> {};
 
 TEST_P(EveryWindow, GivesOneRanksBits) {
   const auto comm = world(), alone = comm::make_null_communicator();
@@ -143,7 +143,9 @@ TEST_P(EveryWindow, GivesOneRanksBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Windows, EveryWindow, testing::Values(0, 1, 40));
+INSTANTIATE_TEST_SUITE_P(Windows, EveryWindow,
+                         testing::Values(kernels::Window(), kernels::Window(1), kernels::Window(40),
+                                         kernels::Window::chunks_of(40)));
 
 TEST(InvariantAttention, WorksAsOneTeamOfAllInstances) {
   const auto comm = world();

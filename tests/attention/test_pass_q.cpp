@@ -11,7 +11,8 @@ std::unique_ptr<AttentionPath> make_pass_q(const Compute& compute, KvCache&, Att
 }
 
 TEST(PassQ, GivesSoftmaxOverAllKeys) {
-  for (const int64_t window : {0, 9})
+  for (const kernels::Window window :
+       {kernels::Window(), kernels::Window(9), kernels::Window::chunks_of(9)})
     OnePath(make_pass_q, window).passes(AttentionExchange::pass_q);
 }
 

@@ -9,16 +9,16 @@
 namespace pecia::attention {
 namespace {
 
-struct RecentKeys : testing::TestWithParam<std::tuple<AttentionExchange, int64_t, DType>> {
+struct RecentKeys : testing::TestWithParam<std::tuple<AttentionExchange, kernels::Window, DType>> {
   std::unique_ptr<comm::Communicator> comm =
       comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
   AttentionExchange ring = std::get<0>(GetParam());
-  int64_t window = std::get<1>(GetParam());
+  kernels::Window window = std::get<1>(GetParam());
 
   /// As many slots as `sequences` have between passes and a pass of `tokens` takes on a rank.
   Ringed ringed(int64_t sequences, int64_t tokens) const {
     return {*comm, window, std::get<2>(GetParam()),
-            RecentSlots::enough(window, sequences, tokens / comm->size() + 2 * sequences)};
+            RecentSlots::enough(window.tokens, sequences, tokens / comm->size() + 2 * sequences)};
   }
 };
 
@@ -35,7 +35,7 @@ TEST_P(RecentKeys, OfChunkedPromptsAndLongAnswersAreEnough) {
         {{1, ringed.length(1), 1, step % size}, {2, ringed.length(2), 1, (step + 1) % size}}, ring);
   ringed.pass({{1, ringed.length(1), 41}, {2, ringed.length(2), 100}}, ring);
   ringed.settle();
-  EXPECT_LE(ringed.recent()->taken(), 2 * RecentSlots::most_of_sequence(window));
+  EXPECT_LE(ringed.recent()->taken(), 2 * RecentSlots::most_of_sequence(window.tokens));
   ringed.remove(1), ringed.remove(2);
   EXPECT_EQ(ringed.recent()->taken(), 0);
 }
@@ -53,12 +53,13 @@ TEST_P(RecentKeys, OfAParentAreEnoughForItsChildren) {
   ringed.pass({{4, 750, 33}, {3, 1151, 3}}, ring);
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, RecentKeys,
-                         testing::Combine(testing::Values(AttentionExchange::pass_kv,
-                                                          AttentionExchange::pass_q,
-                                                          AttentionExchange::broadcast_q),
-                                          testing::Values(1, 16, 150),
-                                          testing::Values(DType::fp32, DType::fp8)));
+INSTANTIATE_TEST_SUITE_P(
+    Modes, RecentKeys,
+    testing::Combine(testing::Values(AttentionExchange::pass_kv, AttentionExchange::pass_q,
+                                     AttentionExchange::broadcast_q),
+                     testing::Values(kernels::Window(1), kernels::Window(16), kernels::Window(150),
+                                     kernels::Window::chunks_of(150)),
+                     testing::Values(DType::fp32, DType::fp8)));
 
 }  // namespace
 }  // namespace pecia::attention

@@ -12,10 +12,11 @@ using Ranges = std::vector<SlotRange>;
 
 const auto host = device::make_host_device(1);
 
-/// A cache of one layer with a window of 200, on one rank.
+/// A cache of one layer with a window, on one rank.
 struct OneRank {
-  explicit OneRank(int64_t blocks)
-      : cache({1, 1, 2, DType::fp32}, 10'000, *host, {200, blocks * RecentSlots::block, {true}}),
+  explicit OneRank(int64_t blocks, kernels::Window window = 200, int64_t margin = 0)
+      : cache({1, 1, 2, DType::fp32}, 10'000, *host,
+              {window, blocks * RecentSlots::block, {true}, margin}),
         ledger(cache, 1, 0) {}
 
   void grow(int64_t sequence, int64_t tokens) {
@@ -28,6 +29,23 @@ struct OneRank {
   KvCache cache;
   KvLedger ledger;
 };
+
+TEST(RecentSlots, GivesBackChunksThatHavePassed) {
+  OneRank one(16, kernels::Window::chunks_of(512));
+  one.ledger.add(1, {2000});
+  one.grow(1, 511);
+  EXPECT_EQ(one.evicted(1), 0);  // the next row is the last of its chunk
+  one.grow(1, 1);
+  EXPECT_EQ(one.evicted(1), 512);  // and this one sees itself alone
+  one.grow(1, 600);
+  EXPECT_EQ(one.evicted(1), 1024);
+  OneRank with_margin(16, kernels::Window::chunks_of(512), 100);
+  with_margin.ledger.add(1, {2000});
+  with_margin.grow(1, 512 + 99);
+  EXPECT_EQ(with_margin.evicted(1), 0);  // rows up to 100 before the next one have their chunk
+  with_margin.grow(1, 1);
+  EXPECT_EQ(with_margin.evicted(1), 512);
+}
 
 TEST(RecentSlots, GivesBackWholeBlocksBeyondTheWindow) {
   OneRank one(9);

@@ -33,6 +33,7 @@ class Case:
 MODEL_TYPES = {"gemma3": "gemma3_text", "qwen3moe": "qwen3_moe", "gptoss": "gpt_oss"}
 MODEL_TYPES |= {"glm4moe": "glm4_moe", "minimaxm2": "minimax_m2"}
 MODEL_TYPES |= {"deepseekv3": "deepseek_v3", "glm4moelite": "glm4_moe_lite"}
+MODEL_TYPES |= {"llama4": "llama4_text", "qwen2moe": "qwen2_moe"}
 
 
 def config_of(architecture: str, **keys: Any) -> Config:
@@ -703,6 +704,47 @@ CASES = (
             rope_parameters=dict(rope_theta=10000.0, **TEMPERATURE_OF_A_PART),
         ),
         oracle=mistral4(rope_scaling=TEMPERATURE_OF_A_PART),
+        transformers=5,
+    ),
+    # Chunks of 20 positions, of which prompts of 37 and 150 have several; the second layer sees all.
+    Case(
+        "llama4-chunks",
+        config_of(
+            "Llama4ForCausalLM",
+            num_attention_heads=8,
+            num_key_value_heads=4,
+            head_dim=8,
+            num_hidden_layers=4,
+            intermediate_size=24,
+            intermediate_size_mlp=48,
+            no_rope_layers=[1, 0, 1, 1],
+            attention_chunk_size=20,
+            attn_temperature_tuning=True,
+            attn_scale=0.5,
+            floor_scale=13,
+            use_qk_norm=True,
+            interleave_moe_layer_step=2,
+            num_local_experts=4,
+            num_experts_per_tok=2,
+            rope_scaling=None,
+        ),
+        transformers=5,
+    ),
+    Case(
+        "qwen2moe-shared-gate",
+        config_of(
+            "Qwen2MoeForCausalLM",
+            num_attention_heads=8,
+            num_key_value_heads=4,
+            num_hidden_layers=3,
+            moe_intermediate_size=24,
+            shared_expert_intermediate_size=40,
+            num_experts=6,
+            num_experts_per_tok=2,
+            norm_topk_prob=False,
+            decoder_sparse_step=1,
+            mlp_only_layers=[1],
+        ),
         transformers=5,
     ),
     # InternLM2 is Llama with other tensor names and q, k and v in one tensor.

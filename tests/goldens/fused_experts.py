@@ -16,7 +16,7 @@ MINIMAX = ("block_sparse_moe.", "w1.weight", "w3.weight", "w2.weight")
 
 
 def has_fused(config: Config) -> bool:
-    families = ("glm4_moe", "minimax_m2", "afmoe", "deepseek_v3", "glm4_moe_lite")
+    families = ("glm4_moe", "minimax_m2", "afmoe", "deepseek_v3", "glm4_moe_lite", "qwen2_moe")
     return config["model_type"] in families
 
 

@@ -51,7 +51,7 @@ def log_softmax(logits: torch.Tensor) -> torch.Tensor:
     return logits.double().log_softmax(-1)
 
 
-ROUTERS = (".mlp.gate", ".block_sparse_moe.gate", ".mlp.router")
+ROUTERS = (".mlp.gate", ".block_sparse_moe.gate", ".mlp.router", ".feed_forward.router")
 
 
 def watched_routers(model: PreTrainedModel) -> list[float]:

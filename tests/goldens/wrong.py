@@ -61,6 +61,10 @@ def wrong_multipliers(config: Config) -> Iterator[tuple[str, Config]]:
         "query_pre_attn_scalar": 16,
         "rope_local_base_freq": 1000000.0,
         "hidden_activation": "silu",
+        "attn_temperature_tuning": False,
+        "attn_scale": 0.1,
+        "floor_scale": 8192,
+        "use_qk_norm": not config.get("use_qk_norm"),
     }
     for key, value in others.items():
         if key in config:
@@ -126,6 +130,10 @@ def wrong_scalings(config: Config) -> Iterator[tuple[str, Config]]:
 
 
 def wrong_windows(config: Config) -> Iterator[tuple[str, Config]]:
+    chunk = config.get("attention_chunk_size")
+    if chunk is not None:
+        yield "no chunks", {"attention_chunk_size": 4096}
+        yield "chunk one longer", {"attention_chunk_size": chunk + 1}
     window = config.get("sliding_window")
     if window is None:
         return
@@ -181,12 +189,16 @@ def wrong_weights(config: Config, weights: Tensors) -> Iterator[tuple[str, Tenso
     for bias in ("e_score_correction_bias", "mlp.expert_bias"):
         if found := named(bias, weights):
             yield f"no {bias}", {name: torch.zeros_like(x) for name, x in found.items()}
-    if shared := named("shared_experts.down_proj", weights):
+    shared = named("shared_experts.down_proj", weights) | named("shared_expert.down_proj", weights)
+    if shared:
         yield "no shared expert", {name: torch.zeros_like(x) for name, x in shared.items()}
+    if gates := named("shared_expert_gate", weights):
+        yield "no gate of the shared expert", {n: torch.zeros_like(x) for n, x in gates.items()}
     if gates := named("self_attn.gate_proj", weights):
         yield "no gates of attention", {name: torch.zeros_like(x) for name, x in gates.items()}
     routers = named("mlp.gate.", weights) | named("block_sparse_moe.gate.", weights)
-    if routers := routers | named("mlp.router.gate.", weights):
+    routers |= named("mlp.router.gate.", weights) | named("feed_forward.router.", weights)
+    if routers:
         yield "experts reversed", {name: x.flip(0) for name, x in routers.items()}
     if exchanged := with_gate_and_up_exchanged(weights, config["model_type"] == "gpt_oss"):
         yield "gate and up exchanged", exchanged
@@ -232,10 +244,11 @@ def named(part: str, weights: Tensors) -> Tensors:
 
 def with_gate_and_up_exchanged(weights: Tensors, fused_in_turn: bool) -> Tensors:
     packed = named("gate_up_proj", weights)
+    columns = -1 if named("feed_forward.experts", weights) else -2  # Llama 4 has inputs first
     in_turn = named("experts.gate_up_proj", weights) if fused_in_turn else {}
     exchanged = {n: x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2) for n, x in in_turn.items()}
     exchanged |= {
-        n: torch.cat(x.chunk(2, dim=-2)[::-1], dim=-2)
+        n: torch.cat(x.chunk(2, dim=columns)[::-1], dim=columns)
         for n, x in packed.items()
         if n not in in_turn
     }
@@ -249,12 +262,12 @@ def with_gate_and_up_exchanged(weights: Tensors, fused_in_turn: bool) -> Tensors
 
 def other_pairs(config: Config) -> list[int]:
     """The order of a head's rows that makes transformers rotate neighbours where it rotates halves,
-    or for GLM, where it rotates neighbours, halves."""
+    or for GLM and Llama 4, where it rotates neighbours, halves."""
     head_dim = oracle.head_dim_of(config)
     rotary_dim = int(head_dim * config.get("partial_rotary_factor", 1))
     rotary_dim = config.get("rotary_dim", rotary_dim)
     order = [*range(0, rotary_dim, 2), *range(1, rotary_dim, 2)]
-    if config["model_type"] == "glm":
+    if config["model_type"] in ("glm", "llama4_text"):
         order = sorted(range(rotary_dim), key=order.__getitem__)
     return order + list(range(rotary_dim, head_dim))
 

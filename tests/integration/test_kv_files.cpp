@@ -34,6 +34,7 @@ struct Layout {
   bool windows = false;   ///< a model with windows in two of three layers
   bool recent = false;    ///< these keep recent tokens alone
   bool latents = false;   ///< a model whose values lie in its keys
+  bool chunks = false;    ///< with windows: one with chunks of 20 in three of four layers
 };
 
 std::string text_of(const Layout& of) {
@@ -46,11 +47,11 @@ std::string text_of(const Layout& of) {
 /// one row of latents, 3 layers.
 const char* model_name(const Layout& of) {
   if (of.latents) return "deepseek3-groups";
+  if (of.chunks) return "llama4-chunks";
   return of.windows ? "gemma3-windows" : "llama-gqa-fp32";
 }
 constexpr int64_t sequence = 3;
-/// What layers with a window keep, and the fewest of 2048 tokens that may be read.
-constexpr int64_t recent_tokens = 16 + attention::RecentSlots::margin;
+/// The fewest of 2048 tokens that may be read where layers with a window keep recent tokens.
 constexpr int64_t least_of_2048 = 2048 - attention::RecentSlots::margin;
 
 /// A replica that feeds one sequence.
@@ -123,8 +124,8 @@ class Machine {
     save.dtype = layout_.dtype;
     save.sides = rank_->cache().shape().stores_values() ? 2 : 1;
     if (layout_.recent) {
-      save.window_layers = 2;
-      save.recent_from = std::max<int64_t>(0, end - recent_tokens + 1);
+      save.window_layers = config_.layers_with_window();
+      save.recent_from = std::max<int64_t>(0, rank_->cache().recent().first_kept(end));
       save.least = std::max<int64_t>(0, end - attention::RecentSlots::margin);
     }
     replica_.barrier();
@@ -387,11 +388,12 @@ TEST_F(KvFiles, OfRecentTokensLetAnAnswerGoOn) {
   const int most = world_->size() >= 4 ? 4 : world_->size();
   for (const Layout& writer : {Layout{1}, Layout{most}, most % 2 == 0 ? Layout{most, 2} : Layout{1},
                                most % 2 == 0 ? Layout{most, 1, 2} : Layout{1}})
-    for (const bool writes_recent : {true, false}) {
+    for (const auto [writes_recent, chunks] :
+         {std::pair(true, false), {false, false}, {true, true}, {false, true}}) {
       const auto folder = fresh_folder();
       double straight = 0;
       Layout from = writer;
-      from.windows = true, from.recent = writes_recent;
+      from.windows = true, from.recent = writes_recent, from.chunks = chunks;
       on(from, [&](Machine& machine) {
         machine.feed(700);
         io::KvSave save;
@@ -404,7 +406,7 @@ TEST_F(KvFiles, OfRecentTokensLetAnAnswerGoOn) {
       for (const bool reads_recent : {true, false})
         for (const int ranks : {1, most}) {
           Layout to{ranks};
-          to.windows = true, to.recent = reads_recent;
+          to.windows = true, to.recent = reads_recent, to.chunks = from.chunks;
           double again = 0;
           on(to, [&](Machine& machine) {
             EXPECT_EQ(machine.feed(1000, folder).kv.error, "");
@@ -431,7 +433,8 @@ TEST_F(KvFiles, OfRecentTokensAreVerifiedBeforeTheFirstIsRead) {
   const auto save = io::read_kv_save(folder);
   ASSERT_TRUE(save.has_value());
   for (const io::KvPart& part : save->parts)
-    EXPECT_EQ(part.layers == io::KvLayers::with_window, part.tokens() <= recent_tokens)
+    EXPECT_EQ(part.layers == io::KvLayers::with_window,
+              part.tokens() <= 16 + attention::RecentSlots::margin)
         << part.file;
   const auto path = folder / save->parts.back().file;  // of recent tokens
   const auto flip_a_bit = [&] {

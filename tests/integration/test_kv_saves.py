@@ -121,14 +121,20 @@ class KvSaveTest(RunTest):
                     self.assert_same_answers(self.results(job), reference, [0, 1])
 
     def test_layers_with_a_window_keep_recent_tokens_alone(self) -> None:
-        """Windows of 16 tokens in two of three layers; the same answers, from less memory."""
+        """Windows of 16 tokens in two of three layers, or chunks of 20 in three of four; the same answers, from less
+        memory."""
+        for golden in ("gemma3-windows", "llama4-chunks"):
+            with self.subTest(golden):
+                self.keep_recent_tokens_alone(golden)
+
+    def keep_recent_tokens_alone(self, golden: str) -> None:
         requests = a_short_and_a_long_one(12_000)
-        model = {"path": str(MODEL.parent / "gemma3-windows"), "compute": "fp32"}
+        model = {"path": str(MODEL.parent / golden), "compute": "fp32"}
         kv = {"dtype": "fp32"}  # a narrower one rounds differently on another number of ranks
-        all_tokens = self.job("all", requests, model=model, kv={**kv, "keep": "all"})
+        all_tokens = self.job(f"all-{golden}", requests, model=model, kv={**kv, "keep": "all"})
         self.go_on(all_tokens, 2)
         self.assertIsNone(self.report(all_tokens)["modes"]["kv_recent_tokens_per_rank"])
-        job = self.job("recent", requests, model=model, kv=kv)
+        job = self.job(f"recent-{golden}", requests, model=model, kv=kv)
         self.stop_in_the_prompt(job, 2)
         slots = self.report(job)["modes"]["kv_recent_tokens_per_rank"]
         self.assertLess(slots, self.report(job)["modes"]["kv_tokens_per_rank"] // 4)
@@ -137,7 +143,7 @@ class KvSaveTest(RunTest):
         self.go_on(job, 3)
         self.assert_restored(job, kept)
         self.assert_same_answers(self.results(job), self.results(all_tokens), [0, 1])
-        straight = self.job("straight", requests, model=model, kv=kv)
+        straight = self.job(f"straight-{golden}", requests, model=model, kv=kv)
         self.assertIn("keep recent tokens alone", self.go_on(straight, 2))
         for name in ("tokens", "token_logprob"):
             for row in (0, 1):

@@ -131,7 +131,8 @@ INSTANTIATE_TEST_SUITE_P(Families, EveryModel,
                                          "gemma3-windows", "qwen3moe-norm-dense", "olmoe-qknorm",
                                          "gptoss-bf16", "apertus-xielu", "glm4moe-groups",
                                          "minimaxm2-allheads", "afmoe-gates", "deepseek3-groups",
-                                         "glm4moelite-direct", "mistral4-temperature"),
+                                         "glm4moelite-direct", "mistral4-temperature",
+                                         "llama4-chunks", "qwen2moe-shared-gate"),
                          name_of_model);
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "lib/model/attention/recent_slots.hpp"
+#include "lib/model/config/config.hpp"
 #include "lib/ranks/comm/mpi_communicator.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/same_bits.hpp"
@@ -16,12 +17,13 @@ namespace {
 
 using batch::Request;
 
-constexpr int64_t vocab = 96, window = 16;  // of every checkpoint used here
+constexpr int64_t vocab = 96;  // of every checkpoint used here
 
 struct RecentTokens : testing::TestWithParam<std::tuple<const char*, DType>> {
   std::unique_ptr<comm::Communicator> all =
       comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(200));
   std::filesystem::path model = golden(std::get<0>(GetParam()));
+  int64_t window = model::read_config(model).widest_window().tokens;
 
   ReplicaSettings settings(int64_t max_batch_tokens, int64_t max_sequences) const {
     ReplicaSettings settings;
@@ -92,6 +94,7 @@ INSTANTIATE_TEST_SUITE_P(Goldens, RecentTokens,
                                          std::tuple("gemma3-windows", DType::fp8),
                                          std::tuple("gptoss-bf16", DType::fp32),
                                          std::tuple("afmoe-gates", DType::fp32),
+                                         std::tuple("llama4-chunks", DType::fp32),
                                          std::tuple("mistral-window16", DType::fp32)),
                          [](const auto& param) {
                            std::string text = std::get<0>(param.param) + std::string("_") +

@@ -270,7 +270,8 @@ TEST(Replica, SendsRoundTheRingWhatItExpects) {
 /// short prompts go round the ring, and long ones send their halo.
 TEST(Replica, SendsInLayersWithAWindowWhatItExpects) {
   const auto comm = world();
-  for (const char* model : {"gemma3-windows", "olmo3-window-yarn", "mistral-window16"})
+  for (const char* model :
+       {"gemma3-windows", "olmo3-window-yarn", "mistral-window16", "llama4-chunks"})
     for (const AttentionExchange ring :
          {AttentionExchange::pass_kv, AttentionExchange::pass_q, AttentionExchange::broadcast_q}) {
       SCOPED_TRACE(model);
@@ -285,7 +286,7 @@ TEST(Replica, SendsInLayersWithAWindowWhatItExpects) {
         const attention::KvShape& cache = machine.replica().cache().shape();
         const int64_t group = machine.config().num_heads / machine.config().num_kv_heads;
         int64_t expected = 0;
-        for (const int64_t window : machine.config().windows())
+        for (const kernels::Window window : machine.config().windows())
           expected += ring_bytes(
               {{parallel::team_of_all(machine.instances(), ring), {{0, length, tokens, owner}}}},
               machine.replica().attention().ledger().map(), machine.replica().groups().cp_index,

@@ -54,7 +54,8 @@ class Wires : public testing::TestWithParam<std::string> {
     return settings;
   }
   bool only_windows() const {
-    return std::ranges::all_of(config_.windows(), [](int64_t window) { return window > 0; });
+    return std::ranges::all_of(config_.windows(),
+                               [](kernels::Window window) { return static_cast<bool>(window); });
   }
   void expect_near_one_rank(ReplicaSettings settings) {
     if (wanted_.empty()) wanted_ = run_alone(*world_, model_, requests(), this->settings());

@@ -19,6 +19,7 @@ using kernels::AttentionItem;
 using kernels::empty_lse;
 using kernels::KeyRun;
 using kernels::RowInvariant;
+using kernels::Window;
 
 /// Different ones, from 1/2 to 1.
 Tensor random_scales(int64_t rows, int64_t columns, int64_t seed) {
@@ -38,7 +39,7 @@ struct Problem {
   std::vector<AttentionItem> items;
   std::vector<KeyRun> runs;
   DType dtype;
-  int64_t window = 0;
+  Window window = {};
   RowInvariant row_invariant = RowInvariant::no;
   int merged = 1;
   bool hides_scales = false;
@@ -143,7 +144,8 @@ std::string key_of(Problem& p) {
   for (const AttentionItem& item : p.items) add(&item, sizeof item);
   for (const KeyRun& run : p.runs) add(&run, sizeof run);
   return fmt::format("{} {} {} {} {} {} {} {:x}", p.heads.num_heads, p.heads.num_kv_heads,
-                     p.heads.head_dim, p.num_rows, p.num_keys, name_of(p.dtype), p.window, hash);
+                     p.heads.head_dim, p.num_rows, p.num_keys, name_of(p.dtype), p.window.tokens,
+                     hash);
 }
 
 /// The reference is slow, so its results are kept for all backends.
@@ -263,6 +265,38 @@ TEST_P(Attention, AgreesWithTheReferenceAroundTilesAndBlocks) {
                    << rows << " queries, " << keys << " keys, window " << window);
       expect_equal_to_reference(p, device_);
     }
+}
+
+Result by_plain_loops(Problem& p);
+
+/// A row that begins a chunk sees itself alone, and tiles have rows of several chunks.
+TEST_P(Attention, InChunksIsThatOfPositions) {
+  for (const auto [rows, keys, chunk] :
+       std::initializer_list<std::array<int64_t, 3>>{{1, 65, 64},
+                                                     {1, 64, 64},
+                                                     {5, 300, 1},
+                                                     {129, 129, 32},
+                                                     {200, 700, 90},
+                                                     {260, 260, 1000},
+                                                     {1, 9000, 4500}}) {
+    SCOPED_TRACE(testing::Message() << rows << " rows, " << keys << " keys, chunk " << chunk);
+    Problem p({6, 2, 24}, rows, keys, dtype_);
+    p.window = Window::chunks_of(chunk);
+    p.cut_runs({0, keys / 3, keys});
+    const std::string_view name = device_.backend->name();
+    if (name != "cpu" && name != "reference") {
+      EXPECT_THROW(attend(p, device_), Unsupported);
+      continue;
+    }
+    const Result expected = by_plain_loops(p);
+    for (const RowInvariant row_invariant : {RowInvariant::no, RowInvariant::yes}) {
+      p.row_invariant = row_invariant;
+      const Result actual = attend(p, device_);
+      const double tolerance = 4e-6 + 12 * device_.rounding(dtype_);
+      EXPECT_TRUE(all_close(actual.out, expected.out, tolerance));
+      EXPECT_TRUE(all_close(actual.lse, expected.lse, tolerance, 0x1p-22));
+    }
+  }
 }
 
 TEST_P(Attention, SplitsLongContextsOfFewQueries) {
@@ -461,7 +495,11 @@ Result by_plain_loops(Problem& p) {
         double sum = 0;
         std::vector<double> values(dim);
         for (size_t i = 0; i < positions.size(); ++i) {
-          if (positions[i] > query || (p.window > 0 && positions[i] <= query - p.window)) continue;
+          if (positions[i] > query) continue;
+          const int64_t window = p.window.tokens;
+          if (p.window.chunked() ? positions[i] / window != query / window
+                                 : window > 0 && positions[i] <= query - window)
+            continue;
           const int64_t key = first + slots[i];
           double score = 0;
           for (int64_t d = 0; d < dim; ++d)
@@ -493,6 +531,8 @@ TEST_P(Attention, OfRandomRunsIsThatOfTheirPositions) {
     const int64_t rows = draw(0, 2) == 0 ? draw(20, 40) : draw(1, 3);
     Problem p(shapes[round % 4], rows, 600, dtype_);
     p.window = draw(0, 2) == 0 ? draw(1, 400) : 0;
+    const bool on_host = device_.backend->name() == "cpu" || device_.backend->name() == "reference";
+    if (p.window && on_host && round % 2 == 0) p.window = Window::chunks_of(p.window.tokens);
     p.row_invariant = draw(0, 1) == 0 ? RowInvariant::yes : RowInvariant::no;
     p.items.clear(), p.runs.clear();
     int64_t slot = 0, next_row = 0;

@@ -24,7 +24,7 @@ struct Batch {
   };
   Heads heads;
   DType dtype;
-  int64_t window = 0;
+  kernels::Window window = {};
   std::vector<int64_t> query_positions = {}, key_positions = {};
   std::vector<AttentionItem> items = {};
   std::vector<KeyRun> runs = {};

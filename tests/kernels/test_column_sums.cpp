@@ -13,7 +13,8 @@ using kernels::KeyRun;
 
 /// Queries at the last positions of the keys', with attention's own lse.
 struct Problem {
-  int64_t num_heads, num_kv_heads, head_dim, num_rows, num_keys, window;
+  int64_t num_heads, num_kv_heads, head_dim, num_rows, num_keys;
+  kernels::Window window;
   DType dtype;
   Tensor q, k, scales, lse;
   std::vector<int64_t> query_positions;

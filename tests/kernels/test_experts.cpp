@@ -35,7 +35,8 @@ struct Layer {
   }
 
   void run(Device& device, const TensorView& y,
-           kernels::RowInvariant row_invariant = kernels::RowInvariant::no) {
+           kernels::RowInvariant row_invariant = kernels::RowInvariant::no,
+           kernels::Weighed weighed = kernels::Weighed::outputs) {
     const std::vector<Expert> all = experts();
     const int64_t rows = y.rows();
     device.backend->experts({.x = x.view().slice_rows(0, rows),
@@ -43,6 +44,7 @@ struct Layer {
                              .weights = TensorView(weights.data(), DType::fp32, {rows, k}),
                              .experts = all,
                              .y = y,
+                             .weighed = weighed,
                              .row_invariant = row_invariant},
                             device.stream);
   }
@@ -84,6 +86,34 @@ TEST_P(Experts, AddWeightedResultsOfTheChosenOnes) {
   // What is multiplied may be rounded to the weights' type.
   EXPECT_TRUE(all_close(y.values(), expected, 1e-6, dtype_ == DType::fp32 ? 1e-6 : 0x1p-7));
   EXPECT_TRUE(y.gaps_intact());
+}
+
+TEST_P(Experts, WeighTheirInputsWhereAsked) {
+  // f(x) = silu(x) · 2x of ½ · 2 and of ¼ · (−4).
+  Tensor one({1, 1}, dtype_, {1}), two({1, 1}, dtype_, {2});
+  const std::vector<Expert> experts = {{one.view(), two.view(), one.view()}};
+  Tensor x({2, 1}, DType::fp32, {2, -4}), y = Tensor::filled({2, 1}, 7);
+  std::vector<int32_t> chosen = {0, 0};
+  std::vector<float> weights = {0.5f, 0.25f};
+  kernels::ExpertsArgs args{.x = x.view(),
+                            .chosen = TensorView(chosen.data(), DType::int32, {2, 1}),
+                            .weights = TensorView(weights.data(), DType::fp32, {2, 1}),
+                            .experts = experts,
+                            .y = y.view(),
+                            .weighed = kernels::Weighed::inputs};
+  const std::string_view name = device_.backend->name();
+  if (name != "cpu" && name != "reference") {
+    EXPECT_THROW(device_.backend->experts(args, device_.stream), Unsupported);
+    return;
+  }
+  device_.backend->experts(args, device_.stream);
+  const auto f = [](double g) { return static_cast<float>(g / (1 + std::exp(-g)) * 2 * g); };
+  EXPECT_TRUE(all_close(y.values(), std::vector<float>{f(1), f(-1)}, 1e-6,
+                        dtype_ == DType::fp32 ? 1e-6 : 0x1p-7));
+  std::vector<Expert> biased = experts;
+  biased[0].up_bias = one.view().reshape({1});
+  args.experts = biased;
+  EXPECT_THROW(device_.backend->experts(args, device_.stream), InvalidArgument);
 }
 
 TEST_P(Experts, AddTheirBiasesBeforeTheWeight) {
@@ -133,6 +163,12 @@ TEST_P(Experts, AgreeWithTheReference) {
     EXPECT_TRUE(all_close(y.values(), expected.values(), 8 * rounding * size, 4 * rounding))
         << shape.rows << " rows, " << shape.hidden << " × " << shape.ffn;
     EXPECT_TRUE(y.gaps_intact());
+    if (device_.backend->name() != "cpu") continue;  // others weigh no inputs
+    constexpr auto no = kernels::RowInvariant::no;
+    layer.run(oracle, expected.view(), no, kernels::Weighed::inputs);
+    layer.run(device_, y.view(), no, kernels::Weighed::inputs);
+    EXPECT_TRUE(all_close(y.values(), expected.values(), 8 * rounding * size, 4 * rounding))
+        << shape.rows << " rows with weighed inputs";
   }
 }
 

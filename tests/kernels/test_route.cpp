@@ -111,6 +111,18 @@ TEST_P(Route, ChoosesByScoreAndBiasAndWeighsByScoreAlone) {
   EXPECT_TRUE(all_close(raw.weights, std::vector<float>{sigmoid(2), sigmoid(1)}, 0, 1e-6));
 }
 
+TEST_P(Route, ChoosesByLogitsWhereScoresAreRoundedToOne) {
+  Tensor logits({1, 4}, DType::fp32, {40, -1, 41, 42});
+  const kernels::SigmoidRouting by_logits{.normed = false, .by_logits = true};
+  EXPECT_EQ(choose(device_, logits, 2, nullptr, {.normed = false}).chosen,
+            (std::vector<int32_t>{0, 2}));
+  const Choice found = choose(device_, logits, 4, nullptr, by_logits);
+  EXPECT_EQ(found.chosen, (std::vector<int32_t>{3, 2, 0, 1}));
+  EXPECT_TRUE(all_close(found.weights, std::vector<float>{1, 1, 1, sigmoid(-1)}, 0, 1e-6));
+  Tensor bias = Tensor::filled({4}, 0);
+  EXPECT_THROW(choose(device_, logits, 2, &bias, by_logits), InvalidArgument);
+}
+
 TEST_P(Route, TakesExpertsOfTheGroupsWhoseTwoBestHaveTheLargestSums) {
   // The best expert is alone in its group, and expert 7 is the worst of the kept ones.
   Tensor logits({1, 8}, DType::fp32, {4, -4, 1, 1.5f, 0, 0, 2, -1});

@@ -21,6 +21,7 @@ namespace pecia::test {
 namespace {
 
 using namespace kernels::cpu;
+using kernels::Window;
 
 constexpr int64_t dims = 64;
 
@@ -204,13 +205,14 @@ TEST(PlainLanes, SeeByPositionAndWindow) {
   int64_t queries[strip_lanes], keys[chunk_keys];
   for (int64_t i = 0; i < strip_lanes; ++i) queries[i] = 1000 + i * 5 % 32;
   for (int64_t i = 0; i < chunk_keys; ++i) keys[i] = 1000 + i * 11 % 32;
-  for (const int64_t window : {0, 1, 9}) {
+  for (const Window window : {Window(), Window(1), Window(9), Window::chunks_of(9)}) {
     Visible visible;
-    plain_lanes().of<2>().see({queries, keys, 29, window}, visible);
+    int64_t reaches[strip_lanes];
+    for (int64_t i = 0; i < strip_lanes; ++i) reaches[i] = window.reach(queries[i]);
+    plain_lanes().of<2>().see({queries, reaches, keys, 29}, visible);
     for (int64_t key = 0; key < chunk_keys; ++key)
       for (int64_t lane = 0; lane < strip_lanes; ++lane) {
-        const bool wanted = key < 29 && keys[key] <= queries[lane] &&
-                            (window == 0 || keys[key] > queries[lane] - window);
+        const bool wanted = key < 29 && window.sees(queries[lane], keys[key]);
         ASSERT_EQ((visible[key] >> lane & 1) != 0, wanted) << key << ", " << lane;
       }
   }
@@ -302,11 +304,12 @@ TEST(VectorLanes, SeeAndPackAsThePlainOnes) {
   pack_and_unpack<2>(vector_lanes());
   std::mt19937_64 random(3);
   for (int i = 0; i < 50; ++i) {
-    int64_t queries[strip_lanes], keys[chunk_keys];
+    int64_t queries[strip_lanes], reaches[strip_lanes], keys[chunk_keys];
+    for (int64_t& reach : reaches) reach = static_cast<int64_t>(1 + random() % 60);
     for (int64_t& query : queries) query = static_cast<int64_t>(random() % 100);
     for (int64_t& key : keys) key = static_cast<int64_t>(random() % 100);
     Visible found, wanted;
-    const Positions positions{queries, keys, i % 33, i % 3 * 20};
+    const Positions positions{queries, reaches, keys, i % 33};
     vector_lanes().of<2>().see(positions, found);
     plain_lanes().of<2>().see(positions, wanted);
     EXPECT_EQ(found, wanted);

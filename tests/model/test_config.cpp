@@ -366,7 +366,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Refusal{llama_3_1_8b, R"({"model_type": null})", {"model_type", "missing"}},
         Refusal{llama_3_1_8b, R"({"model_type": "mamba"})", {"mamba", "llama, mistral, ministral"}},
-        Refusal{qwen3_8b, R"({"model_type": "qwen2_moe"})", {"qwen3_moe", "internlm2"}},
+        Refusal{qwen3_8b, R"({"model_type": "qwen2_audio"})", {"qwen3_moe", "internlm2"}},
         Refusal{llama_3_1_8b,
                 R"({"architectures": ["LlamaForSequenceClassification"]})",
                 {"architectures", "LlamaForSequenceClassification", "LlamaForCausalLM"}}));
@@ -427,8 +427,8 @@ INSTANTIATE_TEST_SUITE_P(
                 R"({"rope_scaling": {"low_freq_factor": null}})",
                 {"rope_scaling.low_freq_factor", "missing"}},
         Refusal{llama_3_1_8b,
-                R"({"rope_scaling": {"high_freq_factor": 1.0}})",
-                {"high_freq_factor", "1.0"}},
+                R"({"rope_scaling": {"high_freq_factor": 0.5}})",
+                {"high_freq_factor", "0.5"}},
         Refusal{llama_3_1_8b,
                 R"({"rope_scaling": {"original_max_position_embeddings": null}})",
                 {"original_max_position_embeddings", "missing"}},

@@ -22,7 +22,7 @@ ModelConfig mixture(const std::string& type, const std::string& keys = "{}") {
                  {"hidden_size", 64},        {"intermediate_size", 96},
                  {"num_hidden_layers", 4},   {"num_attention_heads", 4},
                  {"num_key_value_heads", 2}, {"max_position_embeddings", 8192}};
-  if (type == "qwen3_moe" || type == "glm4_moe" || type == "afmoe")
+  if (type == "qwen2_moe" || type == "qwen3_moe" || type == "glm4_moe" || type == "afmoe")
     config["moe_intermediate_size"] = 40;
   config.merge_patch(json::parse(keys));
   return parse_config(config.dump(), "config.json");
@@ -65,6 +65,27 @@ TEST(Qwen3Moe, ReadsTheNumberOfExpertsUnderEitherKey) {
 TEST(Qwen3Moe, WeighsByTheChosenOnesWhereNormTopkProbSaysSo) {
   EXPECT_EQ(mixture("qwen3_moe", R"({"norm_topk_prob": true})").experts->routing,
             Routing::of_chosen);
+}
+
+TEST(Qwen2Moe, HasASharedExpertWithAGateAndBiases) {
+  const ModelConfig config = mixture("qwen2_moe");
+  EXPECT_EQ(config.experts->count, 60);
+  EXPECT_EQ(config.experts->per_token, 4);
+  EXPECT_EQ(config.experts->ffn, 40);
+  EXPECT_EQ(config.experts->shared_ffn, 5632);
+  EXPECT_TRUE(config.experts->shared_gate);
+  EXPECT_EQ(config.experts->routing, Routing::of_all);
+  EXPECT_TRUE(config.attention_bias);
+  EXPECT_FALSE(config.attention_output_bias);
+  EXPECT_FALSE(mixture("qwen2_moe", R"({"qkv_bias": false})").attention_bias);
+  EXPECT_EQ(mixture("qwen2_moe", R"({"norm_topk_prob": true})").experts->routing,
+            Routing::of_chosen);
+  const auto without = mixture("qwen2_moe", R"({"shared_expert_intermediate_size": 0})");
+  EXPECT_FALSE(without.experts->shared_gate);
+  const ModelConfig other = mixture("qwen2_moe", R"({"shared_expert_intermediate_size": 48,
+      "mlp_only_layers": [3], "decoder_sparse_step": 2})");
+  EXPECT_EQ(other.experts->shared_ffn, 48);
+  EXPECT_THAT(has_experts(other), ElementsAre(false, true, false, false));
 }
 
 TEST(Mixtral, AlwaysWeighsByTheChosenOnesAndHasExpertsEverywhere) {

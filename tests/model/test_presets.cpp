@@ -17,15 +17,33 @@ using testing::HasSubstr;
 
 /// 1e9 parameters, as the models' makers say.
 TEST(ModelPresets, HaveAsManyParametersAsTheirNamesSay) {
-  const std::map<std::string, double> billions{
-      {"llama-2-7b", 6.74},    {"llama-3-8b", 8.03},        {"llama-3.1-8b", 8.03},
-      {"llama-3-70b", 70.6},   {"llama-3.1-70b", 70.6},     {"llama-3.3-70b", 70.6},
-      {"llama-3-405b", 406},   {"llama-3.1-405b", 406},     {"qwen2.5-32b", 32.8},
-      {"glm-4-9b-1m", 9.48},   {"internlm2.5-7b-1m", 7.74}, {"smollm2-135m", 0.1345},
-      {"qwen3-30b-a3b", 30.5}, {"qwen3-235b-a22b", 235},    {"mixtral-8x7b", 46.7},
-      {"gpt-oss-20b", 20.9},   {"gpt-oss-120b", 116.8},     {"gemma-3-12b", 11.77},
-      {"gemma-3-27b", 27.0},   {"glm-4.5-air", 106.85},     {"minimax-m2", 228.7},
-      {"deepseek-v3", 671},    {"glm-4.7-flash", 29.94},    {"mistral-small-4", 119}};
+  const std::map<std::string, double> billions{{"llama-2-7b", 6.74},
+                                               {"llama-3-8b", 8.03},
+                                               {"llama-3.1-8b", 8.03},
+                                               {"llama-3-70b", 70.6},
+                                               {"llama-3.1-70b", 70.6},
+                                               {"llama-3.3-70b", 70.6},
+                                               {"llama-3-405b", 406},
+                                               {"llama-3.1-405b", 406},
+                                               {"qwen2.5-32b", 32.8},
+                                               {"glm-4-9b-1m", 9.48},
+                                               {"internlm2.5-7b-1m", 7.74},
+                                               {"smollm2-135m", 0.1345},
+                                               {"qwen3-30b-a3b", 30.5},
+                                               {"qwen3-235b-a22b", 235},
+                                               {"mixtral-8x7b", 46.7},
+                                               {"gpt-oss-20b", 20.9},
+                                               {"gpt-oss-120b", 116.8},
+                                               {"gemma-3-12b", 11.77},
+                                               {"gemma-3-27b", 27.0},
+                                               {"glm-4.5-air", 106.85},
+                                               {"minimax-m2", 228.7},
+                                               {"deepseek-v3", 671},
+                                               {"glm-4.7-flash", 29.94},
+                                               {"mistral-small-4", 119},
+                                               // 109 and 402 with the parts that read images.
+                                               {"llama-4-scout", 107.8},
+                                               {"llama-4-maverick", 400.7}};
   EXPECT_EQ(model_presets().size(), billions.size());
   for (const std::string& name : model_presets()) {
     const ModelConfig config = config_of_preset_or_folder(name);
@@ -40,6 +58,8 @@ TEST(ModelPresets, HaveAsManyParametersAsTheirNamesSay) {
   EXPECT_NEAR(active("qwen3-30b-a3b") / 3.3, 1, 0.02);
   EXPECT_NEAR(active("qwen3-235b-a22b") / 22, 1, 0.02);
   EXPECT_NEAR(active("mixtral-8x7b") / 12.9, 1, 0.005);
+  EXPECT_NEAR(active("llama-4-scout") / 17, 1, 0.02);
+  EXPECT_NEAR(active("llama-4-maverick") / 17, 1, 0.02);
   // 12 and 10 as published, which leave out embedding and head of 1.24 and 1.23.
   EXPECT_NEAR(active("glm-4.5-air") / (12.1 + 1.24), 1, 0.01);
   EXPECT_NEAR(active("minimax-m2") / (9.8 + 1.23), 1, 0.01);

@@ -199,5 +199,16 @@ TEST(RotaryTables, DoNotDependOnHowRowsAreChunked) {
   EXPECT_THAT(last.sin, testing::ElementsAreArray(whole.sin.end() - 4, whole.sin.end()));
 }
 
+TEST(GrowthOf, GoesUpEachTimeThatTheFloorHasPassed) {
+  const std::vector<int64_t> positions{0, 2, 3, 6, 7, 2};
+  const RowFrequencies rows = growth_of({0.5, 4}, positions);
+  ASSERT_EQ(rows.sets, (std::vector<int32_t>{0, 0, 1, 1, 2, 0}));
+  ASSERT_EQ(rows.factors.size(), 3u);
+  EXPECT_EQ(rows.factors[0], 1);
+  EXPECT_FLOAT_EQ(rows.factors[1], static_cast<float>(1 + 0.5 * std::log(2)));
+  EXPECT_FLOAT_EQ(rows.factors[2], static_cast<float>(1 + 0.5 * std::log(3)));
+  EXPECT_EQ(rows.frequencies, (std::vector<float>{0, 0, 0}));
+}
+
 }  // namespace
 }  // namespace pecia::model

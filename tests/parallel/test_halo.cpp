@@ -23,6 +23,14 @@ TEST(SeenThrough, IsTheWorkedExample) {
   EXPECT_THAT(positions_of({{6, 2}}, of_rank_1), ElementsAre(StridedRange{10, 2, 1}));
 }
 
+TEST(SeenThrough, BeginsWithTheChunkOfTheFirstRow) {
+  const auto chunks = kernels::Window::chunks_of(6);
+  const std::vector<StridedRange> of_rank_0{{0, 4, 1}, {12, 4, 1}}, of_rank_1{{4, 8, 1}};
+  EXPECT_THAT(seen_through(chunks, {{4, 8}, {8, 12}}, of_rank_0), ElementsAre(IndexRun{0, 4}));
+  EXPECT_THAT(seen_through(chunks, {{0, 4}, {12, 16}}, of_rank_1), IsEmpty());
+  EXPECT_THAT(rows_that_see(chunks, {{4, 8}, {8, 12}}, of_rank_0), ElementsAre(IndexRun{0, 2}));
+}
+
 TEST(SeenThrough, IsOnlyTheRowItselfWithAWindowOfOne) {
   EXPECT_THAT(seen_through(1, {{4, 6}}, {{0, 4, 1}}), IsEmpty());
   EXPECT_THAT(seen_through(1, {{4, 6}}, {{0, 9, 1}}), ElementsAre(IndexRun{4, 2}));
@@ -76,7 +84,9 @@ TEST(Halo, HasEachKeyThatARowSeesOnceAndNoOther) {
       if (round == 4) map.add(3, reserved, 1), map.add(4, reserved, 1), known = {2, 3, 4};
       for (const auto& [team, pass, placements] : random.draw(map, known)) {
         for (const PassSequence& rows : pass) map.append(rows, team);
-        const int64_t window = random.number(1, 40);
+        const int64_t tokens = random.number(1, 40);
+        const kernels::Window window =
+            attempt % 2 == 0 ? kernels::Window(tokens) : kernels::Window::chunks_of(tokens);
         for (const SequenceId keys : known) {
           HaloSequence of;
           std::vector<std::set<int64_t>> seen(team.size());  // positions, by rank
@@ -89,7 +99,8 @@ TEST(Halo, HasEachKeyThatARowSeesOnceAndNoOther) {
                   for (const GlobalRange& range : rows_of(sequence, team, rank)) {
                     of.rows.back().push_back(range);
                     for (int64_t row = range.begin; row < range.end; ++row)
-                      for (int64_t key = std::max<int64_t>(0, row - window + 1); key <= row; ++key)
+                      for (int64_t key = std::max<int64_t>(0, window.first_seen(row)); key <= row;
+                           ++key)
                         seen[rank].insert(key);
                   }
           }
@@ -106,9 +117,8 @@ TEST(Halo, HasEachKeyThatARowSeesOnceAndNoOther) {
               int64_t row = 0;
               for (const GlobalRange& range : of.rows[other])
                 for (int64_t at = range.begin; at < range.end; ++at, ++row)
-                  if (std::ranges::any_of(all_of(of.keys[rank]), [&](int64_t key) {
-                        return key <= at && key > at - window;
-                      }))
+                  if (std::ranges::any_of(all_of(of.keys[rank]),
+                                          [&](int64_t key) { return window.sees(at, key); }))
                     seeing.push_back(row);
               for (const IndexRun& run : rows_that_see(window, of.rows[other], of.keys[rank]))
                 for (int64_t i = 0; i < run.count; ++i) found_rows.push_back(run.begin + i);

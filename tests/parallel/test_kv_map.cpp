@@ -140,7 +140,10 @@ TEST(IndicesBetween, AreThoseOfThePositions) {
 
 TEST(CountSeen, CountsThePairs) {
   const std::vector<StridedRange> keys{{0, 10, 1}, {20, 5, 4}, {50, 1, 1}, {7, 3, 3}};
-  for (const int64_t window : {0, 1, 5, 30})
+  for (const kernels::Window window :
+       {kernels::Window(), kernels::Window(1), kernels::Window(5), kernels::Window(30),
+        kernels::Window::chunks_of(1), kernels::Window::chunks_of(7),
+        kernels::Window::chunks_of(64)})
     for (int64_t begin = 0; begin < 60; begin += 3)
       for (int64_t end = begin; end < 60; end += 7) {
         int64_t pairs = 0;
@@ -148,10 +151,10 @@ TEST(CountSeen, CountsThePairs) {
           for (const StridedRange& range : keys)
             for (int64_t i = 0; i < range.count; ++i) {
               const int64_t key = range.position(i);
-              pairs += key <= query && (window == 0 || key > query - window);
+              pairs += window.sees(query, key);
             }
         ASSERT_EQ(count_seen({begin, end}, keys, window), pairs)
-            << begin << " to " << end << ", window " << window;
+            << begin << " to " << end << ", window " << window.tokens;
       }
 }
 

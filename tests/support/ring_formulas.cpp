@@ -52,7 +52,7 @@ int64_t gone(const parallel::KvMap& before, SequenceId sequence, int instance,
   int64_t tokens = 0;
   for (const auto& range : before.ranges(sequence, instance))
     for (int64_t i = 0; i < range.count; ++i)
-      tokens += range.position(i) <= before.length(sequence) - shape.window ? 1 : 0;
+      tokens += range.position(i) < shape.window.first_seen(before.length(sequence)) ? 1 : 0;
   return tokens / shape.recent_block * shape.recent_block;
 }
 
@@ -86,7 +86,7 @@ int64_t halo(const parallel::TeamPass& pass, const parallel::KvMap& map, int ran
       for (const SequenceId member : map.lineage(rows.sequence))
         for (const auto& range : rows_of(rows, pass.team, other))
           for (int64_t row = range.begin; row < range.end; ++row)
-            for (int64_t key = row; key >= 0 && key > row - shape.window; --key)
+            for (int64_t key = row; key >= 0 && shape.window.sees(row, key); --key)
               seen[member].insert(key);
     if (other == rank) continue;
     for (const auto& [sequence, positions] : seen)
@@ -100,7 +100,7 @@ int64_t halo(const parallel::TeamPass& pass, const parallel::KvMap& map, int ran
 /// Pairs of a row and a rank with keys that it sees: rows of this rank and other ranks, or rows of
 /// others and this rank.
 int64_t rows_that_see(const parallel::TeamPass& pass, const parallel::KvMap& map, int instance,
-                      int rank, bool of_this_rank, int64_t window) {
+                      int rank, bool of_this_rank, kernels::Window window) {
   int64_t count = 0;
   for (int other = 0; other < pass.team.size(); ++other) {
     if (other == rank) continue;
@@ -112,8 +112,7 @@ int64_t rows_that_see(const parallel::TeamPass& pass, const parallel::KvMap& map
           bool sees = false;
           for (const SequenceId member : map.lineage(rows.sequence))
             for (const auto& keys : map.ranges(member, keys_at))
-              for (int64_t i = 0; i < keys.count; ++i)
-                sees |= keys.position(i) <= row && keys.position(i) > row - window;
+              for (int64_t i = 0; i < keys.count; ++i) sees |= window.sees(row, keys.position(i));
           count += sees ? 1 : 0;
         }
   }

@@ -14,7 +14,7 @@ struct RingShape {
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
   int64_t kv_bytes_per_token = 0;  ///< K and V in one layer
   bool layout_invariant = false;   ///< Invariant: queries go straight to all instances
-  int64_t window = 0;              ///< of the layer; 0: none
+  kernels::Window window = {};     ///< of the layer
   int64_t recent_block = 0;        ///< tokens beyond the window go in such blocks; 0: they are kept
 };
 

@@ -4,22 +4,20 @@
 #include <algorithm>
 
 #include "lib/base/core/codes.hpp"
+#include "lib/ranks/parallel/kv_map.hpp"
 
 namespace pecia::bench {
 namespace {
 
 /// Keys that the query at `position` sees in a layer.
-int64_t visible(int64_t position, int64_t window) {
-  return window > 0 ? std::min(position + 1, window) : position + 1;
+int64_t visible(int64_t position, kernels::Window window) {
+  return std::min(position + 1, window.reach(position));
 }
 
 /// Σ visible(position) over [first, first + count).
-double pairs(int64_t first, int64_t count, int64_t window) {
-  const int64_t end = first + count;
-  const int64_t growing_end = window > 0 ? std::clamp(window, first, end) : end;
-  const auto grown = static_cast<double>(growing_end - first);
-  return grown * (static_cast<double>(first + growing_end) + 1) / 2 +
-         static_cast<double>(end - growing_end) * static_cast<double>(window);
+double pairs(int64_t first, int64_t count, kernels::Window window) {
+  const std::vector<parallel::StridedRange> keys{{0, first + count, 1}};
+  return static_cast<double>(parallel::count_seen({first, first + count}, keys, window));
 }
 
 /// Bytes of a weight, including the scales of codes.

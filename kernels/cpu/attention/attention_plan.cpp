@@ -17,11 +17,11 @@ constexpr int64_t least_part_blocks = 16;
 
 }  // namespace
 
-Sight QueryTile::sight(const KeyBlock& block, int64_t window) const {
+Sight QueryTile::sight(const KeyBlock& block, Window window) const {
   if (block.min_position > max_position) return Sight::none;
-  if (window > 0 && block.max_position <= min_position - window) return Sight::none;
+  if (block.max_position < window.first_seen(min_position)) return Sight::none;
   const bool past = block.max_position <= min_position;
-  const bool near = window == 0 || block.min_position > max_position - window;
+  const bool near = block.min_position >= window.first_seen(max_position);
   return past && near ? Sight::all : Sight::some;
 }
 

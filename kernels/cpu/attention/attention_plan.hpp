@@ -60,7 +60,7 @@ struct QueryTile {
   int64_t num_parts;      ///< parts into which these blocks are cut
   int64_t first_partial;  ///< the first of num_kv_heads · num_parts, if num_parts > 1
 
-  Sight sight(const KeyBlock& block, int64_t window) const;
+  Sight sight(const KeyBlock& block, Window window) const;
   int64_t part_begin(int64_t part) const {
     return block_begin + (block_end - block_begin) * part / num_parts;
   }

@@ -21,13 +21,13 @@ constexpr int64_t lanes = hn::MaxLanes(Wide());
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
 void MaskScores(const ScoreBlock& block, int64_t group, const int64_t* query_positions,
-                const int64_t* key_positions, int64_t window, float* scratch) {
+                const int64_t* key_positions, Window window, float* scratch) {
   const Wide d;
   const int64_t padded = (block.keys + lanes - 1) / lanes * lanes;
   std::fill(scratch + block.keys, scratch + padded, -infinity);
   for (int64_t query = 0; query * group < block.rows; ++query) {
     const int64_t last = query_positions[query];
-    const int64_t first = window > 0 ? last - window + 1 : std::numeric_limits<int64_t>::min();
+    const int64_t first = window.first_seen(last);
     for (int64_t j = 0; j < block.keys; ++j)
       scratch[j] = key_positions[j] <= last && key_positions[j] >= first ? infinity : -infinity;
     for (int64_t row = query * group; row < (query + 1) * group; ++row)
@@ -107,7 +107,7 @@ HWY_EXPORT(ScaleColumns);
 HWY_EXPORT(ScaleRow);
 
 void mask_scores(const ScoreBlock& block, int64_t group, const int64_t* query_positions,
-                 const int64_t* key_positions, int64_t window, float* scratch) {
+                 const int64_t* key_positions, Window window, float* scratch) {
   HWY_DYNAMIC_DISPATCH(MaskScores)(block, group, query_positions, key_positions, window, scratch);
 }
 

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "kernels/api/window.hpp"
+
 namespace pecia::kernels::cpu {
 
 /// Scores of a block, [rows, keys]. Rows are `stride` apart. There is room up to the next whole
@@ -17,7 +19,7 @@ struct ScoreBlock {
 /// Sets the scores of keys that a row may not see to −inf. Rows r · group … r · group + group − 1
 /// are the heads of the query at query_positions[r]. `scratch` has room for a row of scores.
 void mask_scores(const ScoreBlock& block, int64_t group, const int64_t* query_positions,
-                 const int64_t* key_positions, int64_t window, float* scratch);
+                 const int64_t* key_positions, Window window, float* scratch);
 
 /// scores[r, j] *= factors[j]
 void scale_columns(const ScoreBlock& block, const float* factors);

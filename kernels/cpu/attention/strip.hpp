@@ -91,8 +91,9 @@ struct AddChunks {
 
 struct Positions {
   const int64_t* queries;  ///< [lanes]
+  const int64_t* reaches;  ///< [lanes]; how many positions each sees, with its own; above 0
   const int64_t* keys;     ///< [num_keys]
-  int64_t num_keys, window;
+  int64_t num_keys;
 };
 
 /// Rows of fp32 outside of a strip, one for each of the first `count` lanes.

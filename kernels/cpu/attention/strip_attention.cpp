@@ -55,7 +55,7 @@ int64_t StripAttention::scratch_bytes(const AttentionArgs& args, int64_t tile_ro
   const int64_t lanes = strips_of(rows) * strip_lanes, dims = in_whole_dims(args.q.size(2));
   const int64_t out_dims = in_whole_dims(args.out.size(2));
   return KeyStage::scratch_bytes(args) + Carver::bytes_of<uint16_t>(lanes * dims) +
-         Carver::bytes_of<int64_t>(lanes) + 2 * Carver::bytes_of<float>(lanes) +
+         2 * Carver::bytes_of<int64_t>(lanes) + 2 * Carver::bytes_of<float>(lanes) +
          Carver::bytes_of<float>(lanes * out_dims) + Carver::bytes_of<uint32_t>(strips_of(rows)) +
          3 * Carver::bytes_of<uint16_t>(block_keys * dims) +
          Carver::bytes_of<uint16_t>(block_keys * strip_lanes) +
@@ -78,6 +78,7 @@ StripAttention::StripAttention(const AttentionArgs& args, const QueryTile& tile,
       stage_(args, kv_head, scratch),
       queries_(scratch.take<uint16_t>(num_strips() * strip_lanes * dims_)),
       positions_(scratch.take<int64_t>(num_strips() * strip_lanes)),
+      reaches_(scratch.take<int64_t>(num_strips() * strip_lanes)),
       maxima_(scratch.take<float>(num_strips() * strip_lanes)),
       sums_(scratch.take<float>(num_strips() * strip_lanes)),
       out_(scratch.take<float>(num_strips() * strip_lanes * out_dims_)),
@@ -102,6 +103,7 @@ void StripAttention::set_queries() {
     for (int64_t lane = 0; lane < strip_lanes; ++lane) {
       const int64_t row = strip * strip_lanes + lane, query = std::min(row, rows_ - 1) / group_;
       positions_[row] = args_.query_positions[tile_.first_row + query];
+      reaches_[row] = args_.window.reach(positions_[row]);
       if (row >= rows_) continue;
       const int64_t element = (kv_head_ * group_ + row % group_) * width_;
       const void* const from = args_.q.row(tile_.first_row + query);
@@ -191,8 +193,8 @@ StripAttention::ChunkRange StripAttention::find_seen(const Block& block, int64_t
   ChunkRange seen{block.num_chunks, 0};
   for (int64_t chunk = 0; chunk < block.num_chunks; ++chunk) {
     const int64_t first = chunk * chunk_keys;
-    steps.see({positions_ + strip * strip_lanes, block.positions + first,
-               std::min(chunk_keys, block.num_keys - first), args_.window},
+    steps.see({positions_ + strip * strip_lanes, reaches_ + strip * strip_lanes,
+               block.positions + first, std::min(chunk_keys, block.num_keys - first)},
               visible_[chunk]);
     uint32_t any = 0, every = ~uint32_t{0};
     for (const uint32_t lanes_of_key : visible_[chunk]) any |= lanes_of_key, every &= lanes_of_key;

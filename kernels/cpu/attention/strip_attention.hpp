@@ -71,6 +71,7 @@ class StripAttention {
   uint16_t* const queries_;  ///< [strips] of [dims / 2, lanes, 2]
   int64_t* const
       positions_;            ///< [strips, strip_lanes]; the last row's again in lanes without a row
+  int64_t* const reaches_;   ///< [strips, strip_lanes]; Window::reach of these
   float* const maxima_;      ///< [strips, strip_lanes]
   float* const sums_;        ///< [strips, strip_lanes]
   float* const out_;         ///< [strips] of [out_dims, lanes], to be divided by sums

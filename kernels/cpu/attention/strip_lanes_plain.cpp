@@ -88,7 +88,7 @@ struct PlainLanes {
     for (int64_t key = 0; key < positions.num_keys; ++key)
       for (int64_t lane = 0; lane < kHalves * half_lanes; ++lane) {
         const int64_t distance = positions.queries[lane] - positions.keys[key];
-        const bool seen = distance >= 0 && (positions.window == 0 || distance < positions.window);
+        const bool seen = distance >= 0 && distance < positions.reaches[lane];
         visible[key] |= static_cast<uint32_t>(seen) << lane;
       }
   }

@@ -105,16 +105,18 @@ struct VectorLanes {
   template <int kHalves>
   PECIA_LANES_CODE static void see(const Positions& positions, Visible& visible) {
     constexpr int groups = kHalves * 2;
-    __m512i queries[groups];
-    for (int g = 0; g < groups; ++g) queries[g] = _mm512_loadu_si512(positions.queries + g * 8);
-    const __m512i window = _mm512_set1_epi64(positions.window == 0 ? INT64_MAX : positions.window);
+    __m512i queries[groups], reaches[groups];
+    for (int g = 0; g < groups; ++g) {
+      queries[g] = _mm512_loadu_si512(positions.queries + g * 8);
+      reaches[g] = _mm512_loadu_si512(positions.reaches + g * 8);
+    }
     visible.fill(0);
     for (int64_t key = 0; key < positions.num_keys; ++key) {
       const __m512i position = _mm512_set1_epi64(positions.keys[key]);
       for (int g = 0; g < groups; ++g) {
-        // As numbers without a sign, distances below 0 are beyond every window.
+        // As numbers without a sign, distances below 0 are beyond every reach.
         const __m512i distance = _mm512_sub_epi64(queries[g], position);
-        const __mmask8 seen = _mm512_cmplt_epu64_mask(distance, window);
+        const __mmask8 seen = _mm512_cmplt_epu64_mask(distance, reaches[g]);
         visible[key] |= static_cast<uint32_t>(seen) << (g * 8);
       }
     }

@@ -164,7 +164,7 @@ void attention_by_own_kernels(const AttentionArgs& args, bool lasts, Context& co
                             .num_heads = args.q.size(1),
                             .num_kv_heads = args.num_kv_heads,
                             .head_dim = head_dim,
-                            .window = args.window,
+                            .window = args.window.tokens,
                             .scale = args.scale,
                             .q_is_rounded = args.q.dtype() != DType::fp32,
                             .out_type = out_type_of(args.out.dtype())};

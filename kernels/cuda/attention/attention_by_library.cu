@@ -62,7 +62,7 @@ class Computer {
             .kv_head_stride =
                 widens() ? rectangle.num_keys * head_dim_ : args_.runs[rectangle.run].head_stride,
             .mask = rectangle.mask,
-            .window = rectangle.mask == Mask::band ? args_.window : 0,
+            .window = rectangle.mask == Mask::band ? args_.window.tokens : 0,
             .scale = args_.scale};
   }
 

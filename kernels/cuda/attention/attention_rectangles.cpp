@@ -216,7 +216,7 @@ std::optional<std::vector<RectangleRows>> cut_rectangles(const AttentionArgs& ar
 
   std::vector<RectangleRows> all;
   for (const RowSpan& rows : row_spans) {
-    Cutter cutter(rows, args.window, memory, limits.max_keys);
+    Cutter cutter(rows, args.window.tokens, memory, limits.max_keys);
     for (const KeySpan& keys : key_spans) cutter.add(keys);
     all.push_back(std::move(cutter).result());
   }

@@ -116,10 +116,9 @@ KvBytes kv_bytes(const model::ModelConfig& config, const resources::Resources& r
                 resources.shares()};
   if (config.values_in_keys() > 0) bytes.sides = 1;
   if (resources.kv_recent_tokens == 0) return bytes;
-  for (const int64_t window : config.windows()) {
-    bytes.window_layers += window > 0 ? 1 : 0;
-    bytes.recent_tokens = std::max(bytes.recent_tokens, window + attention::RecentSlots::margin);
-  }
+  bytes.window_layers = config.layers_with_window();
+  bytes.recent = {.window = config.widest_window(), .margin = attention::RecentSlots::margin};
+  bytes.recent_tokens = bytes.recent.window.tokens + bytes.recent.margin;
   return bytes;
 }
 
@@ -258,7 +257,7 @@ void KvSaves::make(const schedule::KeepableKv& kept, schedule::Plan& plan) {
   save.sides = settings_.bytes.sides;
   if (const int64_t layers = settings_.bytes.window_layers; layers > 0) {
     save.window_layers = layers;
-    save.recent_from = std::max<int64_t>(0, end - settings_.bytes.recent_tokens + 1);
+    save.recent_from = std::max<int64_t>(0, settings_.bytes.recent.first_kept(end));
     save.least = std::max<int64_t>(0, end - attention::RecentSlots::margin);
   }
   plan.save = {kept.sequence,

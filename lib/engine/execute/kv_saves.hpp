@@ -12,6 +12,7 @@
 
 #include "lib/engine/execute/replica_totals.hpp"
 #include "lib/engine/schedule/scheduler.hpp"
+#include "lib/model/attention/kv_cache.hpp"
 #include "lib/work/batch/inputs.hpp"
 #include "lib/work/resources/resources.hpp"
 
@@ -29,9 +30,10 @@ struct KvBytes {
   DType dtype = DType::fp32;
   int64_t of_rank = 0;  ///< bytes of a token on a rank that holds it
   int ring_size = 1;    ///< ranks that a sequence's tokens are shared out to
-  /// The layers that keep recent tokens alone, and how many; 0: all layers keep all tokens.
+  /// The layers that keep recent tokens alone, and how many at most; 0: all layers keep all tokens.
   int64_t window_layers = 0, recent_tokens = 0;
-  int64_t sides = 2;  ///< keys and values; 1: keys alone, which have the values
+  int64_t sides = 2;                    ///< keys and values; 1: keys alone, which have the values
+  attention::RecentLayers recent = {};  ///< what these keep
 
   /// Bytes of `tokens` tokens of a sequence: `each` on each rank, `all` everything written.
   double each(int64_t tokens) const {

@@ -29,11 +29,10 @@ attention::RecentLayers recent_layers(const model::ModelConfig& config,
   if (settings.kv_recent_tokens == 0) return recent;
   PECIA_CHECK(!settings.layout_invariant && !settings.sparse,
               "layers that keep recent tokens, with passes by levels or for virtual ranks");
-  for (const int64_t window : config.windows()) {
-    recent.window = std::max(recent.window, window);
-    recent.are.push_back(window > 0);
-  }
-  recent.window += attention::RecentSlots::margin;
+  recent.window = config.widest_window();
+  for (const kernels::Window window : config.windows())
+    recent.are.push_back(static_cast<bool>(window));
+  recent.margin = attention::RecentSlots::margin;
   recent.capacity = settings.kv_recent_tokens;
   return recent;
 }

@@ -42,8 +42,9 @@ std::unique_ptr<LevelAttention> make_levels(const ReplicaGroups& groups, HeadCou
 
 }  // namespace
 
-Attention::Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<int64_t> windows,
-                     const Compute& compute, KvCache& cache, kernels::RowInvariant row_invariant,
+Attention::Attention(const ReplicaGroups& groups, HeadCounts heads,
+                     std::vector<kernels::Window> windows, const Compute& compute, KvCache& cache,
+                     kernels::RowInvariant row_invariant,
                      const std::optional<parallel::SparseSetting>& sparse)
     : groups_(groups),
       heads_(heads),
@@ -120,7 +121,7 @@ void Attention::join(int64_t number) {
 }
 
 /// The path of the pass's layers with this window.
-AttentionPath& Attention::path_of(int64_t window) {
+AttentionPath& Attention::path_of(kernels::Window window) {
   if (invariant_) return *invariant_;
   switch (pass_.team().ring) {
     case parallel::AttentionExchange::pass_q:
@@ -144,12 +145,12 @@ void Attention::begin_paths() {
   std::vector<AttentionPath*> used;
   if (by_levels_) used.push_back(levels_.get());  // it weighs tokens in all layers
   paths_.clear();
-  for (const int64_t window : steps_.windows()) {
+  for (const kernels::Window window : steps_.windows()) {
     AttentionPath* path = paths_[window] = &path_of(window);
     if (std::ranges::find(used, path) == used.end()) used.push_back(path);
   }
   for (AttentionPath* path : used) {
-    std::vector<int64_t> windows;
+    std::vector<kernels::Window> windows;
     for (const auto& [window, of] : paths_)
       if (of == path) windows.push_back(window);
     path->begin_pass(pass_, windows);
@@ -222,7 +223,8 @@ void Attention::store(int64_t layer, const TensorView& k, const TensorView& v) {
 }
 
 void Attention::attend(int64_t layer, const LayerRows& x, const TensorView& out) {
-  const int64_t window = steps_.window(layer), sent_before = steps_.ring().traffic().bytes;
+  const kernels::Window window = steps_.window(layer);
+  const int64_t sent_before = steps_.ring().traffic().bytes;
   const Partial to = steps_.results(out);
   paths_.at(window)->run(layer, x, to);
   steps_.add_sinks(layer, to);

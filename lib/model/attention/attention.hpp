@@ -33,7 +33,7 @@ class Attention {
   /// kv_shard of SP · TP. The stream's poll must make the ring's transfers progress. `windows` has
   /// each layer's sliding window, 0 for none. With `row_invariant`, a row's bits depend neither on
   /// the pass nor on the number of ranks (Invariant). Passes by levels need a `sparse` setting.
-  Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<int64_t> windows,
+  Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<kernels::Window> windows,
             const Compute& compute, KvCache& cache,
             kernels::RowInvariant row_invariant = kernels::RowInvariant::no,
             const std::optional<parallel::SparseSetting>& sparse = {});
@@ -122,7 +122,7 @@ class Attention {
  private:
   bool gains_by_expanding() const;
   void join(int64_t number);
-  AttentionPath& path_of(int64_t window);
+  AttentionPath& path_of(kernels::Window window);
   void begin_paths();
   void begin_exchange();
   /// Relays keys between servers where that saves time.
@@ -151,9 +151,9 @@ class Attention {
 
   // The pass.
   PassRows pass_;
-  std::unique_ptr<comm::Communicator> team_ring_;  ///< of a team that is not all instances
-  std::map<int64_t, AttentionPath*> paths_;        ///< by window
-  PathTraits traits_;                              ///< what all its paths allow
+  std::unique_ptr<comm::Communicator> team_ring_;    ///< of a team that is not all instances
+  std::map<kernels::Window, AttentionPath*> paths_;  ///< by window
+  PathTraits traits_;                                ///< what all its paths allow
   bool by_levels_ = false, expands_latents_ = false;
   int64_t bytes_without_window_ = 0;  ///< AttentionPath::bytes_without_window
   parallel::Sharding sharding_ = parallel::Sharding::base;

@@ -47,7 +47,7 @@ class AttentionPath {
 
   /// Plans the layers of a pass that have these sliding windows (0: none), each window given once.
   /// `rows` must outlive the pass. AttentionSteps::begin_pass comes before. Nothing is sent.
-  virtual void begin_pass(const PassRows& rows, std::span<const int64_t> windows) = 0;
+  virtual void begin_pass(const PassRows& rows, std::span<const kernels::Window> windows) = 0;
 
   /// Attends a layer's queries to all keys that they see, on all ranks of the ring. The keys of
   /// PassRows::stored are in the cache already. `to` has this rank's rows: the call fills it, but

@@ -12,13 +12,14 @@ using report::Kind;
 using report::ScopedSpan;
 
 AttentionSteps::AttentionSteps(const Compute& compute, KvCache& cache, int64_t num_heads,
-                               std::vector<int64_t> windows, kernels::RowInvariant row_invariant,
-                               std::optional<float> scale, DType wire)
+                               std::vector<kernels::Window> windows,
+                               kernels::RowInvariant row_invariant, std::optional<float> scale,
+                               DType wire)
     : compute_(compute),
       cache_(cache),
       num_heads_(num_heads),
       windows_(std::move(windows)),
-      window_lengths_(windows_),
+      window_kinds_(windows_),
       row_invariant_(row_invariant),
       scale_(scale.value_or(1.0f / std::sqrt(static_cast<float>(head_dim())))),
       wire_(wire),
@@ -32,9 +33,8 @@ AttentionSteps::AttentionSteps(const Compute& compute, KvCache& cache, int64_t n
       lse_(compute.buffer()) {
   PECIA_CHECK(static_cast<int64_t>(windows_.size()) == cache.shape().layers,
               "{} windows for {} layers", windows_.size(), cache.shape().layers);
-  std::sort(window_lengths_.begin(), window_lengths_.end());
-  window_lengths_.erase(std::unique(window_lengths_.begin(), window_lengths_.end()),
-                        window_lengths_.end());
+  std::sort(window_kinds_.begin(), window_kinds_.end());
+  window_kinds_.erase(std::unique(window_kinds_.begin(), window_kinds_.end()), window_kinds_.end());
 }
 
 void AttentionSteps::begin_pass(comm::Communicator& ring,
@@ -58,7 +58,7 @@ Partial AttentionSteps::coming(Buffers& buffers, int64_t rows) const {
 void AttentionSteps::count_flops(AttentionCall& call,
                                  const std::vector<parallel::GlobalRange>& rows,
                                  const std::vector<parallel::StridedRange>& keys) const {
-  for (const int64_t window : window_lengths_) {
+  for (const kernels::Window window : window_kinds_) {
     int64_t pairs = 0;
     for (const parallel::GlobalRange& range : rows)
       pairs += parallel::count_seen(range, keys, window);
@@ -131,7 +131,7 @@ void AttentionSteps::attend(int64_t layer, const AttentionCall& call, const Tens
                             const kernels::StoredKeys& keys, const Partial& to,
                             kernels::AttentionFrom from) {
   if (expanded_) return attend_expanded(layer, call, q, keys, to, from);
-  const int64_t window = windows_[layer];
+  const kernels::Window window = windows_[layer];
   const auto flops = call.flops.find(window);
   const ScopedSpan span(compute_.recorder, "attention", Kind::compute, 0,
                         flops == call.flops.end() ? 0 : flops->second);

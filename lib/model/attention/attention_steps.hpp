@@ -31,8 +31,8 @@ struct AttentionCall {
   std::vector<int64_t> positions;  ///< positions of its rows
   std::vector<kernels::AttentionItem> items;
   std::vector<kernels::KeyRun> runs;
-  std::map<int64_t, double> flops;  ///< by window
-  int merged = 1;                   ///< AttentionArgs::merged
+  std::map<kernels::Window, double> flops;  ///< by window
+  int merged = 1;                           ///< AttentionArgs::merged
 };
 
 inline std::span<std::byte> bytes_of(const TensorView& tensor) {
@@ -51,7 +51,7 @@ class AttentionSteps {
   /// sliding window, 0 for none. `scale` multiplies scores; absent: 1/sqrt(head_dim). Queries and
   /// results travel in `wire`, fp32 or bf16.
   AttentionSteps(const Compute& compute, KvCache& cache, int64_t num_heads,
-                 std::vector<int64_t> windows, kernels::RowInvariant row_invariant,
+                 std::vector<kernels::Window> windows, kernels::RowInvariant row_invariant,
                  std::optional<float> scale = {}, DType wire = DType::fp32);
 
   /// Sets the ring of the pass, which has no messages yet. It must outlive the pass. With `expanded`
@@ -68,8 +68,10 @@ class AttentionSteps {
   KeyMessages& messages() { return messages_; }  ///< of keys that travel
 
   const KvCache& cache() const { return cache_; }
-  int64_t window(int64_t layer) const { return windows_[layer]; }
-  const std::vector<int64_t>& windows() const { return window_lengths_; }  ///< each once, ascending
+  kernels::Window window(int64_t layer) const { return windows_[layer]; }
+  const std::vector<kernels::Window>& windows() const {
+    return window_kinds_;
+  }  ///< each once, ascending
   int64_t num_heads() const { return num_heads_; }
   int64_t head_dim() const { return cache_.shape().head_dim; }  ///< of what is cached
   /// Of the pass's queries and results.
@@ -161,8 +163,8 @@ class AttentionSteps {
   Compute compute_;
   KvCache& cache_;
   int64_t num_heads_;
-  std::vector<int64_t> windows_;         ///< by layer
-  std::vector<int64_t> window_lengths_;  ///< each window once
+  std::vector<kernels::Window> windows_;       ///< by layer
+  std::vector<kernels::Window> window_kinds_;  ///< each window once
   kernels::RowInvariant row_invariant_;
   float scale_;
   DType wire_;

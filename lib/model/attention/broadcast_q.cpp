@@ -12,8 +12,8 @@ using parallel::StridedRange;
 namespace {
 
 /// The rows of a sequence that see keys of a rank, counted among them.
-std::vector<IndexRun> rows_that_see(const PassRows& pass, int64_t window, const SequenceRows& rows,
-                                    int rank) {
+std::vector<IndexRun> rows_that_see(const PassRows& pass, kernels::Window window,
+                                    const SequenceRows& rows, int rank) {
   if (rows.ranges.empty()) return {};  // in a step, a sequence has its row on one rank
   std::vector<StridedRange> keys;
   for (const parallel::SequenceId member : pass.lineage(rows.sequence)) {
@@ -27,13 +27,13 @@ std::vector<IndexRun> rows_that_see(const PassRows& pass, int64_t window, const 
 
 }  // namespace
 
-void BroadcastQ::begin_pass(const PassRows& rows, std::span<const int64_t> windows) {
+void BroadcastQ::begin_pass(const PassRows& rows, std::span<const kernels::Window> windows) {
   rows_ = &rows;
   visitors_.clear();
-  for (const int64_t window : windows) visitors_[window] = visitors(window);
+  for (const kernels::Window window : windows) visitors_[window] = visitors(window);
 }
 
-BroadcastQ::Visitors BroadcastQ::visitors(int64_t window) const {
+BroadcastQ::Visitors BroadcastQ::visitors(kernels::Window window) const {
   const PassRows& pass = *rows_;
   const PassCalls calls(steps_, pass);
   Visitors visitors{

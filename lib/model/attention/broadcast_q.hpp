@@ -20,7 +20,7 @@ class BroadcastQ : public AttentionPath {
         arrived_q_(compute.buffer()),
         batch_part_(compute) {}
 
-  void begin_pass(const PassRows& rows, std::span<const int64_t> windows) override;
+  void begin_pass(const PassRows& rows, std::span<const kernels::Window> windows) override;
   void run(int64_t layer, const LayerRows& x, const Partial& to) override;
   PathTraits traits() const override {
     return {.stores_all_rows = rows_->stores_all(), .query_type = steps_.visitor_type()};
@@ -36,12 +36,12 @@ class BroadcastQ : public AttentionPath {
     std::vector<int64_t> coming;
     AttentionCall batch;
   };
-  Visitors visitors(int64_t window) const;
+  Visitors visitors(kernels::Window window) const;
 
   Compute compute_;
   AttentionSteps& steps_;
   const PassRows* rows_ = nullptr;
-  std::map<int64_t, Visitors> visitors_;  ///< by window
+  std::map<kernels::Window, Visitors> visitors_;  ///< by window
 
   // Workspaces. They grow and are kept.
   device::Buffer batch_q_, arrived_q_;

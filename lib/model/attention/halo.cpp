@@ -9,19 +9,19 @@ using parallel::IndexRun;
 using parallel::PassSequence;
 using parallel::SequenceId;
 
-bool Halo::goes_straight(const PassRows& rows, int64_t window) {
+bool Halo::goes_straight(const PassRows& rows, kernels::Window window) {
   if (window == 0 || rows.size() == 1 || rows.places_any()) return false;
   std::vector<int64_t> tokens;
   for (int rank = 0; rank < rows.size(); ++rank) tokens.push_back(rows.kept(Retention::all, rank));
   return parallel::halo_goes_straight(rows.sequences(), rows.team(), window, tokens);
 }
 
-void Halo::begin_pass(const PassRows& rows, std::span<const int64_t> windows) {
+void Halo::begin_pass(const PassRows& rows, std::span<const kernels::Window> windows) {
   rows_ = &rows;
   plans_.clear();
   const PassCalls calls(steps_, rows);
   const std::vector<HaloSequence> seen = sequences();
-  for (const int64_t window : windows) {
+  for (const kernels::Window window : windows) {
     const Retention retention = rows.retention_of(window);
     const parallel::Halo plan = parallel::halo_of(seen, rows.size(), rows.index(), window);
     plans_[window] = {messages(retention, plan),

@@ -16,9 +16,9 @@ class Halo : public AttentionPath {
   /// Tells whether keys of layers with this window go straight to the ranks that see them. Instances
   /// that keep keys of others need more than they see, so where any does, all keys go round the
   /// ring.
-  static bool goes_straight(const PassRows& rows, int64_t window);
+  static bool goes_straight(const PassRows& rows, kernels::Window window);
 
-  void begin_pass(const PassRows& rows, std::span<const int64_t> windows) override;
+  void begin_pass(const PassRows& rows, std::span<const kernels::Window> windows) override;
   void run(int64_t layer, const LayerRows& x, const Partial& to) override;
   PathTraits traits() const override {
     return {.stores_all_rows = rows_->stores_all(), .query_type = steps_.query_type()};
@@ -37,7 +37,7 @@ class Halo : public AttentionPath {
 
   AttentionSteps& steps_;
   const PassRows* rows_ = nullptr;
-  std::map<int64_t, Plan> plans_;  ///< by window
+  std::map<kernels::Window, Plan> plans_;  ///< by window
 };
 
 }  // namespace pecia::attention

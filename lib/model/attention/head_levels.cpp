@@ -24,7 +24,7 @@ std::vector<GlobalRange> parts_of(const PassSequence& rows, int count) {
 
 }  // namespace
 
-void HeadLevels::begin_pass(const PassRows& rows, std::span<const int64_t>) {
+void HeadLevels::begin_pass(const PassRows& rows, std::span<const kernels::Window>) {
   AttentionCall own;
   own.positions = rows.positions();
   std::vector<SequenceParts> sequences;

@@ -15,7 +15,7 @@ class HeadLevels : public LevelAttention {
   using LevelAttention::LevelAttention;
 
   /// The team is one instance, rows are contiguous, and nothing is placed.
-  void begin_pass(const PassRows& rows, std::span<const int64_t> windows) override;
+  void begin_pass(const PassRows& rows, std::span<const kernels::Window> windows) override;
 
  private:
   SequenceParts cut_into_parts(const PassRows& rows, const parallel::PassSequence& of,

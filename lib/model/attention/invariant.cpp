@@ -42,7 +42,7 @@ void Invariant::check(const std::vector<parallel::TeamPass>& teams, int ranks) {
                 sequence.sequence, sequence.virtual_ranks, layout_ranks);
 }
 
-void Invariant::begin_pass(const PassRows& rows, std::span<const int64_t>) {
+void Invariant::begin_pass(const PassRows& rows, std::span<const kernels::Window>) {
   rows_ = &rows;
   keys_travel_ = size() > 1 && rows.team().ring == parallel::AttentionExchange::pass_kv;
   plan_messages();

@@ -25,7 +25,7 @@ class Invariant : public AttentionPath {
 
   /// With pass_kv the keys travel, else the queries. Which virtual ranks an instance plays must not
   /// change while it holds their keys.
-  void begin_pass(const PassRows& rows, std::span<const int64_t> windows) override;
+  void begin_pass(const PassRows& rows, std::span<const kernels::Window> windows) override;
   void run(int64_t layer, const LayerRows& x, const Partial& to) override;
   PathTraits traits() const override { return {}; }
 

@@ -9,6 +9,7 @@
 /// rank. Layers that keep recent tokens alone have a capacity and slots of their own
 /// (recent_slots.hpp). They are the last ones of the memory.
 
+#include <algorithm>
 #include <unordered_map>
 #include <vector>
 
@@ -46,11 +47,16 @@ enum class Retention : uint8_t {
 
 /// The layers that keep recent tokens alone.
 struct RecentLayers {
-  int64_t window = 0;          ///< tokens that they keep; 0: there are no such layers
-  int64_t capacity = 0;        ///< slots in each of them, a multiple of RecentSlots::block
-  std::vector<bool> are = {};  ///< by layer; empty: none is
+  kernels::Window window = {};  ///< the widest of theirs; none: there are no such layers
+  int64_t capacity = 0;         ///< slots in each of them, a multiple of RecentSlots::block
+  std::vector<bool> are = {};   ///< by layer; empty: none is
+  int64_t margin = 0;           ///< as many rows before the next one have their windows, too
 
-  bool any() const { return window > 0; }
+  bool any() const { return static_cast<bool>(window); }
+  /// The first position that is kept of a sequence of this length; may be below 0.
+  int64_t first_kept(int64_t length) const {
+    return window.first_seen(std::max<int64_t>(0, length - margin));
+  }
 };
 
 /// Returns the slots of tokens [first, first + count), where `slots` has one slot for each token.

@@ -121,8 +121,9 @@ void verify(const std::filesystem::path& folder, const io::KvSave& save, paralle
 
 }  // namespace
 
-KvFiles::KvFiles(const ReplicaGroups& groups, HeadCounts heads, std::vector<int64_t> windows,
-                 const Attention& attention, KvCache& cache, const Compute& compute)
+KvFiles::KvFiles(const ReplicaGroups& groups, HeadCounts heads,
+                 std::vector<kernels::Window> windows, const Attention& attention, KvCache& cache,
+                 const Compute& compute)
     : groups_(groups),
       heads_(heads),
       windows_(std::move(windows)),
@@ -177,7 +178,7 @@ std::optional<io::KvPart> KvFiles::save(KvLayers layers, const HeldTokens& held,
                                         const KvSaveTarget& target,
                                         const std::function<void()>& go_on) const {
   const int64_t begin = layers == KvLayers::with_window
-                            ? std::max(target.begin, target.end - cache_.recent().window + 1)
+                            ? std::max(target.begin, cache_.recent().first_kept(target.end))
                             : target.begin;
   Chosen chosen = choose(held, begin, target.end);
   if (chosen.slots.empty()) return {};

@@ -25,7 +25,7 @@ struct KvSaveTarget {
 class KvFiles {
  public:
   /// All references must outlive this object. `windows` has each layer's sliding window, 0 for none.
-  KvFiles(const ReplicaGroups& groups, HeadCounts heads, std::vector<int64_t> windows,
+  KvFiles(const ReplicaGroups& groups, HeadCounts heads, std::vector<kernels::Window> windows,
           const Attention& attention, KvCache& cache, const Compute& compute);
 
   const KvShape& shape() const { return cache_.shape(); }
@@ -64,7 +64,7 @@ class KvFiles {
 
   const ReplicaGroups& groups_;
   HeadCounts heads_;
-  std::vector<int64_t> windows_;
+  std::vector<kernels::Window> windows_;
   const Attention& attention_;
   KvCache& cache_;
   Compute compute_;

@@ -11,7 +11,7 @@ KvLedger::KvLedger(KvCache& cache, int instances, int instance, int virtual_rank
   if (!recent.any()) return;
   PECIA_CHECK(virtual_ranks == 1, "{} virtual ranks, and layers that keep recent tokens",
               virtual_ranks);
-  recent_.emplace(recent.window, recent.capacity, instances, instance);
+  recent_.emplace(recent, instances, instance);
 }
 
 void KvLedger::add(parallel::SequenceId sequence, const std::vector<int64_t>& reserved,

@@ -229,7 +229,7 @@ void LevelAttention::learn_need(const Partial& attended) {
 
 void LevelAttention::weigh(int64_t layer, const TensorView& q, const Partial& attended) {
   if (!weighs(layer)) return;
-  const int64_t window = steps_.window(layer);
+  const kernels::Window window = steps_.window(layer);
   WeighCost cost = importance_.weigh(layer, window, q, attended);
   if (window == 0) cost.pairs += plan_->need_pairs;
   if (!other_heads_) return totals_.add(cost, rank_, shape_.links);

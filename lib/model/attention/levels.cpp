@@ -10,7 +10,7 @@ namespace pecia::attention {
 using parallel::PassSequence;
 using parallel::SequenceId;
 
-void Levels::begin_pass(const PassRows& rows, std::span<const int64_t>) {
+void Levels::begin_pass(const PassRows& rows, std::span<const kernels::Window>) {
   PECIA_CHECK(rows.team().holders == 0 && !rows.places_any(),
               "a pass by levels needs rows on all ranks");
   std::vector<SequenceParts> sequences;

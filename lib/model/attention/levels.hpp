@@ -13,7 +13,7 @@ class Levels : public LevelAttention {
   using LevelAttention::LevelAttention;
 
   /// The team is all instances without holders, rows are contiguous, and nothing is placed.
-  void begin_pass(const PassRows& rows, std::span<const int64_t> windows) override;
+  void begin_pass(const PassRows& rows, std::span<const kernels::Window> windows) override;
 
  private:
   SequenceParts parts_of(const PassRows& rows, const parallel::PassSequence& of) const;

@@ -10,7 +10,7 @@ namespace pecia::attention {
 using parallel::PassSequence;
 using parallel::SequenceId;
 
-void PassKv::begin_pass(const PassRows& rows, std::span<const int64_t> windows) {
+void PassKv::begin_pass(const PassRows& rows, std::span<const kernels::Window> windows) {
   rows_ = &rows;
   const PassCalls calls(steps_, rows);
   for (auto& visits : visits_) visits.clear();

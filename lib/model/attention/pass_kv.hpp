@@ -14,7 +14,7 @@ class PassKv : public AttentionPath {
   /// `steps` must outlive this object.
   explicit PassKv(AttentionSteps& steps) : steps_(steps) {}
 
-  void begin_pass(const PassRows& rows, std::span<const int64_t> windows) override;
+  void begin_pass(const PassRows& rows, std::span<const kernels::Window> windows) override;
   void run(int64_t layer, const LayerRows& x, const Partial& to) override;
   PathTraits traits() const override;
   int64_t bytes_without_window(const PassRows& rows) const override;

@@ -7,7 +7,7 @@
 
 namespace pecia::attention {
 
-void PassQ::begin_pass(const PassRows& rows, std::span<const int64_t> windows) {
+void PassQ::begin_pass(const PassRows& rows, std::span<const kernels::Window> windows) {
   rows_ = &rows;
   const PassCalls calls(steps_, rows);
   for (auto& visits : visits_) visits.clear();

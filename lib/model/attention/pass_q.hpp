@@ -20,7 +20,7 @@ class PassQ : public AttentionPath {
         visiting_(compute.buffer()),
         travelling_{compute.buffer(), compute.buffer()} {}
 
-  void begin_pass(const PassRows& rows, std::span<const int64_t> windows) override;
+  void begin_pass(const PassRows& rows, std::span<const kernels::Window> windows) override;
   void run(int64_t layer, const LayerRows& x, const Partial& to) override;
   PathTraits traits() const override {
     return {.stores_all_rows = rows_->stores_all(), .query_type = steps_.visitor_type()};

@@ -153,11 +153,11 @@ std::vector<StridedRange> PassRows::kept_ranges(Retention retention, SequenceId 
   return positions_of({{evicted, kept(retention, sequence, rank)}}, all);
 }
 
-std::vector<Retention> PassRows::retentions(std::span<const int64_t> windows) const {
+std::vector<Retention> PassRows::retentions(std::span<const kernels::Window> windows) const {
   std::vector<Retention> found = retentions();
   std::erase_if(found, [&](Retention retention) {
-    return std::ranges::none_of(windows,
-                                [&](int64_t window) { return retention_of(window) == retention; });
+    return std::ranges::none_of(
+        windows, [&](kernels::Window window) { return retention_of(window) == retention; });
   });
   return found;
 }

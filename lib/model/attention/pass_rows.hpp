@@ -90,9 +90,9 @@ class PassRows {
   bool places_any() const { return !placed_.empty(); }
 
   /// What layers with these windows keep, each kind once; without an argument, what any layers keep.
-  std::vector<Retention> retentions(std::span<const int64_t> windows) const;
+  std::vector<Retention> retentions(std::span<const kernels::Window> windows) const;
   std::vector<Retention> retentions() const;
-  Retention retention_of(int64_t window) const {
+  Retention retention_of(kernels::Window window) const {
     return window > 0 && ledger_->recent() != nullptr ? Retention::recent : Retention::all;
   }
   const KvLedger& ledger() const { return *ledger_; }

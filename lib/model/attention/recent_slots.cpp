@@ -28,10 +28,10 @@ int64_t tokens_before(const std::vector<StridedRange>& ranges, int64_t position)
 
 }  // namespace
 
-RecentSlots::RecentSlots(int64_t window, int64_t capacity, int instances, int instance)
-    : window_(window), instances_(instances), instance_(instance), pool_(capacity / block) {
-  PECIA_CHECK(window > 0 && capacity % block == 0, "a window of {} tokens, {} slots", window,
-              capacity);
+RecentSlots::RecentSlots(const RecentLayers& layers, int instances, int instance)
+    : layers_(layers), instances_(instances), instance_(instance), pool_(layers.capacity / block) {
+  PECIA_CHECK(layers.any() && layers.capacity % block == 0, "a window of {} tokens, {} slots",
+              layers.window.tokens, layers.capacity);
 }
 
 RecentSlots::Sequence& RecentSlots::of(SequenceId sequence) {
@@ -66,8 +66,8 @@ std::vector<SlotRange> RecentSlots::extend(SequenceId sequence, int64_t held, in
 
 /// Counts the tokens on an instance that no later row sees, in whole blocks.
 int64_t RecentSlots::unseen(const parallel::KvMap& map, SequenceId sequence, int instance) const {
-  const int64_t first_seen = map.length(sequence) - window_ + 1;  // by the next row
-  return tokens_before(map.ranges(sequence, instance), first_seen) / block * block;
+  const int64_t first = layers_.first_kept(map.length(sequence));
+  return tokens_before(map.ranges(sequence, instance), first) / block * block;
 }
 
 void RecentSlots::take_again(const parallel::KvMap& map, SequenceId sequence) {

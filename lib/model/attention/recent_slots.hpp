@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Slots of one rank's cache in layers that keep recent tokens alone (RecentLayers). A layer with a
-/// window of w tokens never reads a token again that stands w or more positions before the next row
-/// of its sequence. Such tokens are *gone*: their slots serve others.
+/// window never reads a token again that the next row of its sequence does not see. Such tokens are
+/// *gone*: their slots serve others.
 ///
 ///     window 200, blocks of 128, one rank, 1000 tokens cached
 ///     the next row stands at 1000 and sees 801 … 999, so tokens 0 … 767 are gone, and 768 … 999
@@ -19,6 +19,7 @@
 #include <map>
 #include <vector>
 
+#include "lib/model/attention/kv_cache.hpp"
 #include "lib/model/attention/slot_pool.hpp"
 #include "lib/ranks/parallel/kv_map.hpp"
 
@@ -31,9 +32,9 @@ class RecentSlots {
   /// read without up to `margin` of its last tokens, and what is read then still has its window.
   static constexpr int64_t margin = 128;
 
-  /// `window`: the widest of the layers', and the margin. `capacity` is a multiple of `block`.
-  /// `instance` is this rank's instance, one of `instances`.
-  RecentSlots(int64_t window, int64_t capacity, int instances, int instance);
+  /// `layers.capacity` is a multiple of `block`. `instance` is this rank's instance, one of
+  /// `instances`.
+  RecentSlots(const RecentLayers& layers, int instances, int instance);
 
   /// Returns the slots for `count` more tokens of a sequence, after the `held` that this instance
   /// has cached of it, gone or not. Throws InvalidArgument if fewer slots are free.
@@ -58,7 +59,7 @@ class RecentSlots {
   int64_t taken() const { return pool_.capacity() * block - pool_.free() * block; }
   int64_t most_taken() const { return most_taken_; }  ///< so far
 
-  /// Bounds the slots that a sequence has between passes.
+  /// Bounds the slots that a sequence has between passes. `window`: of tokens, with the margin.
   static int64_t most_of_sequence(int64_t window) { return window - 1 + 2 * block; }
   /// Returns the capacity that is always enough for `sequences` sequences at a time and for passes
   /// that give an instance up to `rows` rows.
@@ -75,7 +76,7 @@ class RecentSlots {
   Sequence& of(parallel::SequenceId sequence);
   int64_t unseen(const parallel::KvMap& map, parallel::SequenceId sequence, int instance) const;
 
-  int64_t window_;
+  RecentLayers layers_;
   int instances_, instance_;
   SlotPool pool_;  ///< of blocks
   int64_t most_taken_ = 0;

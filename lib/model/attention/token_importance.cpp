@@ -135,7 +135,7 @@ int64_t TokenImportance::gather_samples(const TensorView& q, const Partial& atte
 }
 
 /// Returns the pairs of a sample and a key, of all query heads.
-double TokenImportance::sum_columns(int64_t layer, int64_t window) {
+double TokenImportance::sum_columns(int64_t layer, kernels::Window window) {
   const ScopedSpan span(compute_.recorder, "importance", Kind::compute);
   const KvShape& shape = cache_.shape();
   numbers_.reserve(num_numbers_ * size_of(DType::fp32));
@@ -166,7 +166,7 @@ double TokenImportance::sum_columns(int64_t layer, int64_t window) {
   return pairs;
 }
 
-WeighCost TokenImportance::weigh(int64_t layer, int64_t window, const TensorView& q,
+WeighCost TokenImportance::weigh(int64_t layer, kernels::Window window, const TensorView& q,
                                  const Partial& attended) {
   WeighCost cost;
   cost.sent_bytes = gather_samples(q, attended);

@@ -37,7 +37,8 @@ class TokenImportance {
 
   /// Weighs the tokens by a layer, after its attention. q is [rows, num_heads, head_dim]. Collective
   /// over the ring. Returns what it cost.
-  WeighCost weigh(int64_t layer, int64_t window, const TensorView& q, const Partial& attended);
+  WeighCost weigh(int64_t layer, kernels::Window window, const TensorView& q,
+                  const Partial& attended);
 
   bool known() const { return known_; }
   /// [any] fp32 in the device's memory, none NaN or negative: of each sequence [KV head][token], its
@@ -62,7 +63,7 @@ class TokenImportance {
   };
   TensorView samples_of(int rank) const;
   int64_t gather_samples(const TensorView& q, const Partial& attended);
-  double sum_columns(int64_t layer, int64_t window);
+  double sum_columns(int64_t layer, kernels::Window window);
   Partial samples(const Samples& of) const;
 
   Compute compute_;

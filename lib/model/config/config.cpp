@@ -67,8 +67,10 @@ void refuse_unimplemented(const JsonSection& file, const FamilyTraits& traits) {
     bool FamilyTraits::*read_by = nullptr;  ///< of families that have the option
   };
   const auto reads = [&](std::string_view key) {
-    const std::array keys{traits.expert_count_key, traits.shared_count_key, traits.route_scale_key};
-    return std::ranges::find(keys, key) != keys.end();
+    const std::array keys{traits.expert_count_key, traits.shared_count_key, traits.shared_ffn_key,
+                          traits.route_scale_key};
+    return std::ranges::find(keys, key) != keys.end() ||
+           (traits.windows == WindowRule::chunks && key == "attention_chunk_size");
   };
   constexpr std::array<Option, 23> options = {{
       {"attn_logit_softcapping", 0, "capped attention scores"},
@@ -173,7 +175,9 @@ void read_latent(const JsonSection& file, const FamilyTraits& traits, ModelConfi
 void read_sizes(const JsonSection& file, const FamilyTraits& traits, ModelConfig& config) {
   config.vocab = size_of(file, "vocab_size", max_vocab, traits.vocab);
   config.hidden = file.required_integer("hidden_size", 1, max_width);
-  config.ffn = file.required_integer("intermediate_size", 1, max_ffn_columns);
+  config.ffn = traits.dense_ffn_key.empty()
+                   ? file.required_integer("intermediate_size", 1, max_ffn_columns)
+                   : size_of(file, traits.dense_ffn_key, max_ffn_columns, traits.dense_ffn);
   config.layers = file.required_integer("num_hidden_layers", 1, max_model_layers);
   config.num_heads = size_of(file, "num_attention_heads", max_heads, traits.num_heads);
   const bool absent = !file.names("num_key_value_heads") && traits.num_kv_heads > 0;
@@ -212,7 +216,7 @@ void read_biases(const JsonSection& file, const FamilyTraits& traits, ModelConfi
 void read_norms(const JsonSection& file, const FamilyTraits& traits, ModelConfig& config) {
   config.rms_norm_eps = file.number("rms_norm_eps", 0.0, 1.0).value_or(traits.rms_norm_eps);
   const bool norms_heads =
-      traits.qk_norm_key.empty() || file.flag(traits.qk_norm_key).value_or(false);
+      traits.qk_norm_key.empty() || file.flag(traits.qk_norm_key).value_or(traits.qk_norm_default);
   config.qk_norm = norms_heads ? traits.qk_norm : QkNorm::none;
   config.norm_before = !traits.names.attention_norm.empty();
   config.norm_after = !traits.names.post_attention_norm.empty();
@@ -235,6 +239,21 @@ void read_scales(const JsonSection& file, const FamilyTraits& traits, ModelConfi
   config.embedding_scale = factor("embedding_multiplier", 1);
   config.residual_scale = factor("residual_multiplier", 1);
   config.logits_divisor = factor("logits_scaling", 1);
+}
+
+/// Published files have a number for the flag.
+void read_unrotated_temperature(const JsonSection& file, const FamilyTraits& traits,
+                                ModelConfig& config) {
+  if (!traits.unrotated_temperature) return;
+  constexpr auto key = "attn_temperature_tuning";
+  const nlohmann::json* value = file.find(key);
+  const bool is_on = value == nullptr     ? !file.names(key)
+                     : value->is_number() ? file.number(key, 0, 1e6).value_or(0) != 0
+                                          : file.flag(key).value_or(false);
+  if (!is_on) return;
+  QueryTemperature& temperature = config.unrotated_temperature.emplace();
+  temperature.scale = file.number("attn_scale", 0, 1e6).value_or(0.1);
+  temperature.floor = file.integer("floor_scale", 1, max_model_positions).value_or(8192);
 }
 
 /// Dual chunk attention (Qwen2.5-1M) equals plain attention only within one chunk.
@@ -293,7 +312,7 @@ int64_t matrix_elements(const ModelConfig& config, int64_t experts) {
   if (config.experts)
     columns += config.num_layers(FeedForward::experts) *
                (config.experts->count + experts * 3 * config.experts->ffn +
-                3 * config.experts->shared_ffn);
+                3 * config.experts->shared_ffn + (config.experts->shared_gate ? 1 : 0));
   return config.hidden * columns + config.layers * latent_elements(config);
 }
 
@@ -359,14 +378,19 @@ ModelConfig config_of(const JsonSection& all, const FilesBeside& beside) {
   config.pattern = read_pattern(file, traits, config.layers, config.max_positions);
   read_experts(file, traits, config);
   read_rope(file, traits, config);
+  read_unrotated_temperature(file, traits, config);
   limit_to_first_chunk(file, config);
   config.stored_dtype = read_stored_dtype(file);
   const bool packs = !traits.names.qkv.empty() || !traits.names.gate_up.empty();
-  config.quantization = read_quantization(file, beside.quantization, packs, traits.packed_experts);
-  if (config.latent && config.quantization)
-    file.refuse<Unsupported>("quantization_config",
-                             "and codes with latent attention are not implemented; use a "
-                             "checkpoint in bf16, with model.dtype to round it");
+  config.quantization =
+      read_quantization(file, beside.quantization, packs, traits.gate_up_rows_alternate);
+  const bool joins_experts = traits.packed_experts && !traits.gate_up_rows_alternate;
+  if (config.quantization && (config.latent || joins_experts))
+    file.refuse<Unsupported>(
+        "quantization_config",
+        fmt::format("and codes with {} are not implemented; use a checkpoint in bf16, with "
+                    "model.dtype to round it",
+                    config.latent ? "latent attention" : "all experts in one tensor"));
   config.stop_token_ids = read_stop_tokens(file, traits, beside.generation, config.vocab);
   return config;
 }
@@ -397,10 +421,21 @@ ModelConfig parse_config(const std::string& text, const std::string& name) {
   return config;
 }
 
-std::vector<int64_t> ModelConfig::windows() const {
-  std::vector<int64_t> windows;
+std::vector<kernels::Window> ModelConfig::windows() const {
+  std::vector<kernels::Window> windows;
   for (const LayerConfig& layer : pattern) windows.push_back(layer.window);
   return windows;
+}
+
+kernels::Window ModelConfig::widest_window() const {
+  kernels::Window widest;
+  for (const LayerConfig& layer : pattern) widest = std::max(widest, layer.window);
+  return widest;
+}
+
+int64_t ModelConfig::layers_with_window() const {
+  return std::ranges::count_if(
+      pattern, [](const LayerConfig& layer) { return static_cast<bool>(layer.window); });
 }
 
 int64_t ModelConfig::num_layers(FeedForward feed_forward) const {

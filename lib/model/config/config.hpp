@@ -10,9 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/api/experts.hpp"
 #include "kernels/api/gated_activation.hpp"
 #include "kernels/api/rope.hpp"
 #include "kernels/api/route.hpp"
+#include "kernels/api/window.hpp"
 #include "lib/base/core/dtype.hpp"
 #include "lib/model/config/quantization.hpp"
 
@@ -45,7 +47,9 @@ enum class Family {
   afmoe,
   deepseek_v3,
   glm4_moe_lite,
-  mistral4
+  mistral4,
+  llama4_text,
+  qwen2_moe
 };
 
 std::string_view name_of(Family family);
@@ -91,7 +95,7 @@ enum class FeedForward : uint8_t {
 
 /// What differs between layers. Each is attention and then a feed-forward.
 struct LayerConfig {
-  int64_t window = 0;  ///< sliding window of the attention; 0: none
+  kernels::Window window = {};  ///< of the attention
   Rotation rotation = Rotation::main;
   FeedForward feed_forward = FeedForward::dense;
 
@@ -102,7 +106,9 @@ struct LayerConfig {
 enum class QkNorm : uint8_t {
   none,
   each_head,  ///< one weight [head_dim] for all heads
-  all_heads   ///< the mean is over all heads together; the weights are [heads · head_dim]
+  /// Each head without a weight, in layers that rotate whole heads; after that, which is the same.
+  rotated_heads,
+  all_heads  ///< the mean is over all heads together; the weights are [heads · head_dim]
 };
 
 /// The experts of a layer that has some.
@@ -112,7 +118,9 @@ struct ExpertsConfig {
   kernels::Routing routing = kernels::Routing::of_all;
   kernels::SigmoidRouting sigmoid = {};  ///< of Routing::sigmoid
   bool choice_bias = false;              ///< kernels::RouteArgs::bias
-  int64_t shared_ffn = 0;  ///< columns of the shared expert, which every token takes; 0: none
+  kernels::Weighed weighed = kernels::Weighed::outputs;
+  int64_t shared_ffn = 0;    ///< columns of the shared expert, which every token takes; 0: none
+  bool shared_gate = false;  ///< sigmoid(g · x) multiplies its result, with one row g
 };
 
 /// Latent attention (MLA). A token has one row for all heads: latents c [kv_rank], normed, and a
@@ -133,6 +141,12 @@ struct LatentConfig {
   int64_t key_dim() const { return kv_rank + rope_dim; }
 };
 
+/// Multiplies the query at position p by 1 + scale · ln(1 + ⌊(p + 1) / floor⌋).
+struct QueryTemperature {
+  double scale = 0;
+  int64_t floor = 1;
+};
+
 struct ModelConfig {
   Family family = Family::llama;
   int64_t vocab = 0, hidden = 0, layers = 0;
@@ -148,7 +162,8 @@ struct ModelConfig {
   int64_t max_positions = 0;
   double rms_norm_eps = 1e-6;
   RopeConfig rope;
-  std::optional<RopeConfig> local_rope;  ///< of layers that have Rotation::local
+  std::optional<RopeConfig> local_rope;                   ///< of layers that have Rotation::local
+  std::optional<QueryTemperature> unrotated_temperature;  ///< of layers that do not rotate
   bool tied_embeddings = false;
   bool attention_bias = false;         ///< on q, k and v; with latents on the projections to these
   bool attention_output_bias = false;  ///< on the attention's output projection
@@ -187,11 +202,16 @@ struct ModelConfig {
   double prompt_flops_per_pair() const {
     return 2.0 * static_cast<double>(num_heads * (query_dim() + output_dim()) * layers);
   }
-  std::vector<int64_t> windows() const;  ///< by layer
+  std::vector<kernels::Window> windows() const;  ///< by layer
+  kernels::Window widest_window() const;         ///< none: there is none
+  int64_t layers_with_window() const;
   FeedForward feed_forward(int64_t layer) const {
     return experts ? pattern[layer].feed_forward : FeedForward::dense;
   }
   int64_t num_layers(FeedForward feed_forward) const;
+  bool norms_without_weights(int64_t layer) const {
+    return qk_norm == QkNorm::rotated_heads && pattern[layer].rotation != Rotation::none;
+  }
   /// What the columns of all feed-forwards have in common: cuts that divide it divide each of them.
   int64_t common_ffn() const;
   /// The same of those that every token takes: dense ones and shared experts. 0: there are none.

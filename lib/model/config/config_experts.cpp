@@ -31,7 +31,7 @@ kernels::Routing read_routing(const JsonSection& file, const FamilyTraits& trait
 /// Needs the count of experts and how many a token takes.
 kernels::SigmoidRouting read_sigmoid(const JsonSection& file, const FamilyTraits& traits,
                                      const ExpertsConfig& experts) {
-  kernels::SigmoidRouting sigmoid;
+  kernels::SigmoidRouting sigmoid = traits.sigmoid;
   if (traits.routing_configurable) sigmoid.normed = file.flag("norm_topk_prob").value_or(true);
   if (!traits.route_scale_key.empty())
     sigmoid.scale = static_cast<float>(
@@ -81,6 +81,17 @@ std::vector<bool> read_dense_list(const JsonSection& file, const FamilyTraits& t
   return dense;
 }
 
+/// All but those that the file lists, or but each so-and-so-many-th.
+std::vector<bool> read_interleaved(const JsonSection& file, int64_t layers) {
+  std::vector<bool> dense(layers, true);
+  const int64_t step = file.integer("interleave_moe_layer_step", 1, max_model_layers).value_or(1);
+  if (const auto listed = file.integers("moe_layers", 0, layers - 1))
+    for (const int64_t layer : *listed) dense[layer] = false;
+  else
+    for (int64_t layer = step - 1; layer < layers; layer += step) dense[layer] = false;
+  return dense;
+}
+
 /// Which layers are dense.
 std::vector<bool> read_dense(const JsonSection& file, const FamilyTraits& traits, int64_t layers) {
   std::vector<bool> dense(layers);
@@ -92,6 +103,7 @@ std::vector<bool> read_dense(const JsonSection& file, const FamilyTraits& traits
             file.integer(traits.first_dense_key, 0, max_model_layers).value_or(traits.first_dense)),
         true);
   if (!traits.dense_list_key.empty()) return read_dense_list(file, traits, layers);
+  if (traits.interleaves_experts) return read_interleaved(file, layers);
   if (!traits.mixes_dense_layers) return dense;
   const int64_t step = file.integer("decoder_sparse_step", 1, max_model_layers).value_or(1);
   for (int64_t layer = 0; layer < layers; ++layer) dense[layer] = (layer + 1) % step != 0;
@@ -119,10 +131,16 @@ void read_experts(const JsonSection& file, const FamilyTraits& traits, ModelConf
   if (experts.routing == kernels::Routing::sigmoid)
     experts.sigmoid = read_sigmoid(file, traits, experts);
   experts.choice_bias = !traits.names.choice_bias.empty();
+  if (traits.weighs_expert_inputs) experts.weighed = kernels::Weighed::inputs;
+  if (traits.has_shared_expert) experts.shared_ffn = experts.ffn;
   if (!traits.shared_count_key.empty())
     experts.shared_ffn =
         experts.ffn *
         file.integer(traits.shared_count_key, 0, max_experts).value_or(traits.shared_count);
+  if (!traits.shared_ffn_key.empty())
+    experts.shared_ffn =
+        file.integer(traits.shared_ffn_key, 0, max_ffn_columns).value_or(traits.shared_ffn);
+  experts.shared_gate = experts.shared_ffn > 0 && !traits.names.shared_row_gate.empty();
   if (experts.shared_ffn > max_ffn_columns)
     file.refuse(traits.shared_count_key,
                 fmt::format("so shared experts have {} columns, and the most are {}",

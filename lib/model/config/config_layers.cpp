@@ -6,11 +6,20 @@
 namespace pecia::model {
 namespace {
 
+/// Where layers are attended in chunks.
+kernels::Window read_chunk(const JsonSection& file, const FamilyTraits& traits) {
+  constexpr auto key = "attention_chunk_size";
+  const auto chunk = file.integer(key, 1, max_model_positions);
+  if (!chunk && file.names(key)) return {};
+  return kernels::Window::chunks_of(chunk.value_or(traits.window_default));
+}
+
 /// The window of layers that have one; 0: no window.
 int64_t read_window(const JsonSection& file, const FamilyTraits& traits, int64_t max_positions) {
   auto window = file.integer("sliding_window", 1, max_model_positions);
   switch (traits.windows) {
     case WindowRule::never:
+    case WindowRule::chunks:
       if (window && *window < max_positions)
         file.refuse("sliding_window",
                     fmt::format("but model type {} has none; set it to null if it is a leftover",
@@ -42,6 +51,7 @@ std::vector<int64_t> windows_by_rule(const JsonSection& file, const FamilyTraits
     case WindowRule::never:
     case WindowRule::every_layer:
     case WindowRule::by_list_or_every_layer:
+    case WindowRule::chunks:
       break;
     case WindowRule::by_layer:
       std::fill_n(
@@ -105,12 +115,38 @@ std::vector<bool> read_rotated(const JsonSection& file, const FamilyTraits& trai
       file.integer("no_rope_layer_interval", 1, max_model_layers).value_or(traits.unrotated_period);
   for (int64_t layer = period - 1; layer < layers; layer += period) rotated[layer] = false;
   const auto listed = file.integers("no_rope_layers", 0, 1);
-  if (!listed) return rotated;
+  if (!listed || listed->empty()) return rotated;
   if (static_cast<int64_t>(listed->size()) != layers)
     file.refuse("no_rope_layers", fmt::format("with {} entries, but num_hidden_layers is {}; "
                                               "correct one of them",
                                               listed->size(), layers));
   return {listed->begin(), listed->end()};
+}
+
+/// Layers in chunks are those that layer_types lists, or those that rotate.
+std::vector<LayerConfig> pattern_of_chunks(const JsonSection& file, const FamilyTraits& traits,
+                                           int64_t layers, const std::vector<bool>& rotated) {
+  const kernels::Window chunk = read_chunk(file, traits);
+  const auto types = file.texts("layer_types");
+  if (types && std::ssize(*types) != layers)
+    file.refuse("layer_types", fmt::format("with {} entries, but num_hidden_layers is {}; correct "
+                                           "one of them",
+                                           types->size(), layers));
+  std::vector<LayerConfig> pattern(layers);
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const bool chunked = types ? (*types)[layer] == "chunked_attention" : rotated[layer];
+    if (types && !chunked && (*types)[layer] != "full_attention")
+      file.refuse<Unsupported>("layer_types",
+                               fmt::format("and {} (layer {}) is not implemented; known are "
+                                           "full_attention and chunked_attention",
+                                           (*types)[layer], layer));
+    if (chunked && !chunk)
+      file.refuse("attention_chunk_size",
+                  fmt::format("but layer {} is attended in chunks; give their length", layer));
+    pattern[layer] = {chunked ? chunk : kernels::Window{},
+                      rotated[layer] ? Rotation::main : Rotation::none};
+  }
+  return pattern;
 }
 
 }  // namespace
@@ -121,11 +157,12 @@ std::vector<LayerConfig> read_pattern(const JsonSection& file, const FamilyTrait
   if (traits.rotates_windows_only && window == 0)
     file.refuse("sliding_window",
                 "but only layers with a window rotate in this model type; give it");
+  const std::vector<bool> rotated = read_rotated(file, traits, layers);
+  if (traits.windows == WindowRule::chunks) return pattern_of_chunks(file, traits, layers, rotated);
   const auto types = file.texts("layer_types");
   const std::vector<int64_t> windows = types
                                            ? windows_of_types(file, traits, *types, layers, window)
                                            : windows_by_rule(file, traits, layers, window);
-  const std::vector<bool> rotated = read_rotated(file, traits, layers);
   std::vector<LayerConfig> pattern(layers);
   for (int64_t layer = 0; layer < layers; ++layer) {
     const bool local = traits.local_rope && windows[layer] > 0;

@@ -119,9 +119,9 @@ void read_llama3(const JsonSection& file, const JsonSection& rope, RopeConfig& c
   config.factor = rope.required_number("factor", 1.0, max_factor);
   config.low_freq_factor = rope.required_number("low_freq_factor", 1e-6, max_factor);
   config.high_freq_factor = rope.required_number("high_freq_factor", 1e-6, max_factor);
-  if (config.high_freq_factor <= config.low_freq_factor)
+  if (config.high_freq_factor < config.low_freq_factor)
     rope.refuse("high_freq_factor",
-                fmt::format("but must be above {} = {}; correct it",
+                fmt::format("but must not be below {} = {}; correct it",
                             rope.name_of("low_freq_factor"), config.low_freq_factor));
   config.original_max_positions = original_length(file, rope, 0);
   if (config.original_max_positions == 0) rope.missing("original_max_position_embeddings");
@@ -287,6 +287,8 @@ void read_rope(const JsonSection& file, const FamilyTraits& traits, ModelConfig&
     }
   }
   read_scaling(file, rope, traits, config.max_positions, config.rope);
+  // A factor of cos and sin goes in the norms after the rotation.
+  if (config.qk_norm == QkNorm::rotated_heads) config.rope.attention_factor = 1;
 }
 
 void extend_context(ModelConfig& config, RopeScaling kind, double factor) {

@@ -19,7 +19,8 @@ enum class WindowRule {
   by_list_or_every_layer,  ///< by layer_types, or in all layers
   by_layer,  ///< by use_sliding_window and layer_types, or from layer max_window_layers on
   by_list,   ///< by use_sliding_window and layer_types, which must then be there
-  by_type    ///< by layer_types, or in all but each full_period-th layer
+  by_type,   ///< by layer_types, or in all but each full_period-th layer
+  chunks     ///< in chunks of attention_chunk_size by layer_types, or in layers that rotate
 };
 
 /// Order of the rows of a packed q, k and v.
@@ -55,14 +56,15 @@ struct FamilyTraits {
   bool bias_on_output;         ///< the key also enables a bias on the attention's output projection
   bool mlp_bias_configurable;  ///< mlp_bias is respected
   QkNorm qk_norm = QkNorm::none;
-  std::string_view qk_norm_key = "";  ///< key that enables these norms; they are off by default
+  std::string_view qk_norm_key = "";  ///< key that enables these norms
+  bool qk_norm_default = false;       ///< when that key is absent
   double norm_weight_offset = 0;
   kernels::Activation activation = kernels::Activation::silu;
   kernels::RopePairs pairs;
   bool partial_rotation;                 ///< partial_rotary_factor is respected
   std::string_view rotary_dim_key = "";  ///< key that gives the rotated dimensions of a head
   WindowRule windows;
-  int64_t window_default;            ///< sliding_window when the key is absent (null: no window)
+  int64_t window_default;            ///< the window or chunk when the key is absent (null: none)
   int64_t full_period = 0;           ///< by_type, without a list: each such layer is full
   std::string_view period_key = "";  ///< key that may say so
   /// Layers with a window rotate by a base of their own, which `rope_scaling` does not scale.
@@ -75,15 +77,20 @@ struct FamilyTraits {
   int64_t original_length = 0;        ///< longrope's original_max_position_embeddings when absent
   int64_t unrotated_period = 0;       ///< no_rope_layer_interval when absent; 0: all layers rotate
   bool rotates_windows_only = false;  ///< layers without a window do not rotate
-  bool multipliers = false;           ///< has granite's four multipliers
-  bool query_scalar = false;          ///< query_pre_attn_scalar^-½ multiplies scores
-  bool scales_embeddings = false;     ///< by sqrt(hidden)
-  std::string_view scales_key = "";   ///< key that enables that; empty: not configurable
+  /// Layers that do not rotate have ModelConfig::unrotated_temperature, by default.
+  bool unrotated_temperature = false;
+  bool multipliers = false;          ///< has granite's four multipliers
+  bool query_scalar = false;         ///< query_pre_attn_scalar^-½ multiplies scores
+  bool scales_embeddings = false;    ///< by sqrt(hidden)
+  std::string_view scales_key = "";  ///< key that enables that; empty: not configurable
   bool has_experts = false;
   int64_t num_experts = 0, experts_per_token = 0;  ///< when config.json omits them
   std::string_view expert_count_key = "";          ///< empty: num_experts or num_local_experts
   std::string_view expert_ffn_key = "";            ///< empty: the key is intermediate_size
   std::string_view shared_count_key = "";  ///< how many experts all tokens share, as one FFN
+  std::string_view shared_ffn_key = "";    ///< columns of the expert that all tokens share
+  int64_t shared_ffn = 0;                  ///< when that key is absent
+  bool has_shared_expert = false;          ///< one as wide as the others, whatever the file says
   int64_t shared_count = 0;                ///< when that key is absent
   std::string_view first_dense_key = "";   ///< how many first layers are dense
   int64_t first_dense = 1;                 ///< when that key is absent
@@ -94,11 +101,17 @@ struct FamilyTraits {
   bool expert_groups = false;             ///< n_group and topk_group are respected
   int num_groups = 1, kept_groups = 1;    ///< when these are absent
   kernels::Routing routing = kernels::Routing::of_all;
-  bool routing_configurable = false;  ///< norm_topk_prob is respected
-  bool mixes_dense_layers = false;    ///< by decoder_sparse_step and mlp_only_layers
-  bool packed_experts = false;        ///< see packed_experts.hpp
-  bool is_latent = false;             ///< ModelConfig::latent
-  LatentConfig latent = {};           ///< sizes that config.json may omit
+  kernels::SigmoidRouting sigmoid = {};  ///< what no key changes
+  bool routing_configurable = false;     ///< norm_topk_prob is respected
+  bool mixes_dense_layers = false;       ///< by decoder_sparse_step and mlp_only_layers
+  bool interleaves_experts = false;      ///< by moe_layers or interleave_moe_layer_step
+  std::string_view dense_ffn_key = "";   ///< columns of dense layers; empty: intermediate_size
+  int64_t dense_ffn = 0;                 ///< when that key is absent
+  bool weighs_expert_inputs = false;     ///< ExpertsConfig::weighed
+  bool packed_experts = false;           ///< see packed_experts.hpp
+  bool gate_up_rows_alternate = false;   ///< of these; they may be MXFP4
+  bool is_latent = false;                ///< ModelConfig::latent
+  LatentConfig latent = {};              ///< sizes that config.json may omit
   bool expert_bias = false, attention_sinks = false;
   std::string_view draft_layers_key = "";     ///< ModelConfig::draft_layers
   std::vector<KnownValue> known_values = {};  ///< of keys that may be absent

@@ -29,12 +29,14 @@ FamilyTraits gpt_oss() {
   traits.num_experts = 128;
   traits.experts_per_token = 4;
   traits.routing = kernels::Routing::of_chosen;
-  traits.packed_experts = true;
+  traits.packed_experts = traits.gate_up_rows_alternate = true;
   traits.expert_bias = true;
   traits.attention_sinks = true;
   traits.always_scaled = true;
   traits.names.sinks = "self_attn.sinks";
   traits.names.router = "mlp.router";
+  traits.names.experts_gate_up = "mlp.experts.gate_up_proj";
+  traits.names.experts_down = "mlp.experts.down_proj";
   return traits;
 }
 

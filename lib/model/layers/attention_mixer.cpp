@@ -43,6 +43,7 @@ void AttentionMixer::begin(const AttentionWeights& weights, int64_t num_rows,
   const bool fresh = gains && num_rows > 0 && tensor_.num_blocks() == 1 &&
                      config_.qk_norm != QkNorm::all_heads &&
                      config_.rope.temperature_beta == 0 &&  // else q has tables of its own
+                     !config_.unrotated_temperature && config_.qk_norm != QkNorm::rotated_heads &&
                      query_type_ != DType::fp16 && attention.takes_fresh_heads();
   if (fresh) fresh_.emplace();
   // fp8 products round what they are given, which differs where it was rounded to bf16 before.
@@ -119,6 +120,9 @@ void AttentionMixer::finish(const TensorView& heads, const TensorView& norm_weig
   switch (config_.qk_norm) {
     case QkNorm::none:
       break;
+    case QkNorm::rotated_heads:
+      if (!norm_weight) break;  // the layer does not rotate
+      [[fallthrough]];
     case QkNorm::each_head: {
       const TensorView each = heads.reshape({heads.rows() * heads.size(1), config_.head_dim});
       products_.norm(each, norm_weight, each);
@@ -130,7 +134,8 @@ void AttentionMixer::finish(const TensorView& heads, const TensorView& norm_weig
   }
   if (!tables.cos) return;
   const ScopedSpan span(compute_.recorder, "rope", Kind::compute);
-  compute_.backend.rope({heads, tables.cos, tables.sin, config_.rope.pairs, to}, compute_.stream);
+  compute_.backend.rope({heads, tables.cos, tables.sin, config_.rope.pairs, to, 0, tables.scale},
+                        compute_.stream);
 }
 
 /// One product for q, k and v where their weights lie in memory so, else one for each.

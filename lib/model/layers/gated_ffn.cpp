@@ -15,7 +15,8 @@ GatedFfn::GatedFfn(const ModelConfig& config, const attention::Compute& compute,
       tensor_(tensor),
       gate_(compute.buffer()),
       up_(compute.buffer()),
-      activated_(compute.buffer()) {}
+      activated_(compute.buffer()),
+      row_gate_(compute.buffer()) {}
 
 void GatedFfn::run(const GatedFfnWeights& weights, int block, const TensorView& rows,
                    const TensorView& hidden, const TensorParallel::Change& change) {
@@ -34,8 +35,9 @@ TensorView GatedFfn::activate(const GatedFfnWeights& weights, const TensorView& 
   const TensorView narrow_out =
       narrow ? activated_.tensor(operand, {rows.rows(), width}) : TensorView();
   if (weights.xielu) return curve(weights, rows, narrow_out);
-  if (narrow && products_.gated(rows, weights, activation_, narrow_out)) return narrow_out;
-  const DType product = products_.result_type(rows.rows());
+  if (narrow && !weights.row_gate && products_.gated(rows, weights, activation_, narrow_out))
+    return narrow_out;
+  const DType product = weights.row_gate ? DType::fp32 : products_.result_type(rows.rows());
   TensorView gate, up;
   if (const auto both = products_.joined({&weights.gate, &weights.up})) {
     const TensorView products = gate_.tensor(product, {rows.rows(), 2 * width});
@@ -46,6 +48,13 @@ TensorView GatedFfn::activate(const GatedFfnWeights& weights, const TensorView& 
     up = up_.tensor(product, {rows.rows(), width});
     products_.linear("gate_proj", rows, weights.gate, gate);
     products_.linear_of_same_x("up_proj", rows, weights.up, up);
+  }
+  if (weights.row_gate) {
+    const TensorView scores = row_gate_.tensor(DType::fp32, {rows.rows(), 1});
+    products_.linear("shared_row_gate", rows, *weights.row_gate, scores);
+    const ScopedSpan span(compute_.recorder, "row_gate", Kind::compute);
+    compute_.backend.gated_activation({scores, up, up, kernels::Activation::sigmoid},
+                                      compute_.stream);
   }
   const TensorView activated = narrow ? narrow_out : gate;
   const ScopedSpan span(compute_.recorder, "swiglu", Kind::compute);

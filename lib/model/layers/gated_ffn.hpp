@@ -20,7 +20,8 @@ class GatedFfn {
            const TensorView& hidden, const TensorParallel::Change& change);
 
   /// activation(gate · x) ∘ up · x, or xielu(up · x), of the rows [rows, hidden], as products take
-  /// it: [rows, ffn]. Valid until the next call.
+  /// it: [rows, ffn]. Where there is a gate of rows, its sigmoid multiplies up · x, since down is
+  /// linear. Valid until the next call.
   TensorView activate(const GatedFfnWeights& weights, const TensorView& rows);
 
  private:
@@ -32,7 +33,7 @@ class GatedFfn {
   attention::Compute compute_;
   Products& products_;
   TensorParallel& tensor_;
-  device::Buffer gate_, up_, activated_;
+  device::Buffer gate_, up_, activated_, row_gate_;
 };
 
 }  // namespace pecia::model

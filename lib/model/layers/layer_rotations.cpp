@@ -6,7 +6,11 @@
 namespace pecia::model {
 
 LayerRotations::LayerRotations(const ModelConfig& config, const attention::Compute& compute)
-    : compute_(compute), scales_whole_queries_(config.latent.has_value()) {
+    : compute_(compute),
+      scales_whole_queries_(config.latent.has_value()),
+      unrotated_temperature_(config.unrotated_temperature),
+      standing_{compute.buffer(), compute.buffer()},
+      growth_{compute.buffer(), compute.buffer()} {
   const auto made = [&] { return Made{compute.buffer(), compute.buffer()}; };
   const auto add = [&](const RopeConfig& rope) { all_.push_back({Rotary(rope), made(), made()}); };
   add(config.rope);
@@ -17,7 +21,8 @@ int64_t LayerRotations::width(const ModelConfig& config) {
   const auto of = [](const RopeConfig& rope) {
     return (Rotary(rope).scales_queries() ? 2 : 1) * rope.rotary_dim;
   };
-  return of(config.rope) + (config.local_rope ? of(*config.local_rope) : 0);
+  const int64_t unrotated = config.unrotated_temperature ? 4 : 0;
+  return of(config.rope) + (config.local_rope ? of(*config.local_rope) : 0) + unrotated;
 }
 
 void LayerRotations::make(std::span<const int64_t> positions, std::span<const int64_t> lengths) {
@@ -31,6 +36,11 @@ void LayerRotations::make(std::span<const int64_t> positions, std::span<const in
                                              : one.rotary.frequencies_of_queries(positions);
     make(one.queries, positions, scales_whole_queries_ ? 1 : pairs);
   }
+  if (!unrotated_temperature_) return;
+  standing_.rows = {std::vector<int32_t>(positions.size()), {0}, {1}};
+  growth_.rows = growth_of(*unrotated_temperature_, positions);
+  make(standing_, positions, 1);
+  make(growth_, positions, 1);
 }
 
 void LayerRotations::make(Made& made, std::span<const int64_t> positions, int64_t pairs) {
@@ -56,7 +66,11 @@ RotationTables LayerRotations::of(Rotation rotation) const {
 }
 
 RotationTables LayerRotations::of_queries(Rotation rotation) const {
-  if (rotation == Rotation::none) return {};
+  if (rotation == Rotation::none) {
+    if (!unrotated_temperature_) return {};
+    const TensorView& growth = growth_.tables.cos;
+    return {standing_.tables.cos, standing_.tables.sin, growth.reshape({growth.rows()})};
+  }
   const One& one = one_of(rotation);
   if (one.rotary.scales_queries() && scales_whole_queries_) {
     const TensorView& growth = one.queries.tables.cos;

@@ -2,6 +2,7 @@
 #pragma once
 /// The rotary tables of a pass in device memory: one pair for each way in which layers rotate.
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,7 +28,8 @@ class LayerRotations {
   void make(std::span<const int64_t> positions, std::span<const int64_t> lengths);
   RotationTables of(Rotation rotation) const;
   /// The tables of queries, which have factors of their own in some families. Where only a part of
-  /// a query turns (ModelConfig::latent), these are a scale of all of it.
+  /// a query turns (ModelConfig::latent), or none of it (unrotated_temperature), these are a scale of
+  /// all of it. In a layer that does not rotate, one pair then turns by 0.
   RotationTables of_queries(Rotation rotation) const;
 
   /// Elements of all tables together, for each row.
@@ -50,6 +52,8 @@ class LayerRotations {
   attention::Compute compute_;
   bool scales_whole_queries_;
   std::vector<One> all_;  ///< main, then local if there is one
+  std::optional<QueryTemperature> unrotated_temperature_;
+  Made standing_, growth_;  ///< of queries that do not rotate, if they have a temperature
 };
 
 }  // namespace pecia::model

@@ -58,6 +58,7 @@ void Mixture::multiply(const MixtureWeights& weights, const ExpertExchange::Arri
                             .experts = {},
                             .y = to,
                             .activation = config_.activation,
+                            .weighed = config_.experts->weighed,
                             .first_expert = held_experts(count, cut).begin,
                             .count = count};
   if (waits_for_device()) args.pairs = rows.pairs;

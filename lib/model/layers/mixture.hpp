@@ -5,6 +5,7 @@
 ///
 ///     Σ_e w_e · down_e · (activation(gate_e · x) ∘ up_e · x)          w = weights by kernels::route
 ///
+/// or with w_e · x in place of x and 1 in place of w_e (ExpertsConfig::weighed).
 /// A rank has a part of each expert, or some experts whole (ranks/parallel/expert_routes.hpp). Where
 /// there is a shared expert, every row takes it with weight 1, at the rank that has the row
 /// (CutUnit::shared_ffn).

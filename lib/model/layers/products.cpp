@@ -21,7 +21,8 @@ DType operand_of(const WeightViews& weights, const kernels::Backend& backend) {
     layer.for_each_matrix([&](MatrixKind kind, const LinearWeight& matrix) {
       for (const LinearWeight::Part& part : matrix.parts) {
         const DType type = part.weight.dtype();
-        const bool takes_operand = kind == MatrixKind::router && type == operand;
+        const bool is_small = kind == MatrixKind::router || kind == MatrixKind::shared_row_gate;
+        const bool takes_operand = is_small && type == operand;
         alike = alike && (backend.operand_type(type) == operand || takes_operand);
       }
     });

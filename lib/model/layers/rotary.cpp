@@ -43,6 +43,7 @@ void scale_llama3(const RopeConfig& config, std::vector<float>& inverse) {
       frequency /= factor;
       continue;
     }
+    if (range == 0) continue;  // nothing lies between
     const float smooth = (length / wavelength - low) / range;
     frequency = (1.0f - smooth) * frequency / factor + smooth * frequency;
   }
@@ -195,6 +196,21 @@ RowFrequencies Rotary::sets_of_queries(std::span<const int64_t> positions,
     const double growth = 1 + config_.temperature_beta * std::log(1 + static_cast<double>(passed));
     rows.frequencies.insert(rows.frequencies.end(), frequencies.begin(), frequencies.end());
     rows.factors.push_back(factor * static_cast<float>(growth));
+  }
+  return rows;
+}
+
+RowFrequencies growth_of(const QueryTemperature& temperature, std::span<const int64_t> positions) {
+  RowFrequencies rows;
+  std::unordered_map<int64_t, int32_t> known;  // by how often the floor has passed
+  for (const int64_t position : positions) {
+    const int64_t passed = (position + 1) / temperature.floor;
+    const auto [at, is_new] = known.emplace(passed, static_cast<int32_t>(known.size()));
+    rows.sets.push_back(at->second);
+    if (!is_new) continue;
+    const double growth = 1 + temperature.scale * std::log1p(static_cast<double>(passed));
+    rows.frequencies.push_back(0);
+    rows.factors.push_back(static_cast<float>(growth));
   }
   return rows;
 }

@@ -47,6 +47,9 @@ class Rotary {
   float attention_factor_ = 1.0f;
 };
 
+/// What multiplies queries at global `positions`, as the factors of one pair that does not turn.
+RowFrequencies growth_of(const QueryTemperature& temperature, std::span<const int64_t> positions);
+
 /// The sequence length by which the row at `position` is rotated. With dynamic scaling every row of
 /// a prompt has the length of the whole prompt, however it is chunked, and a generated token has
 /// position + 1. With longrope all rows of a request have the most positions that it may come to,

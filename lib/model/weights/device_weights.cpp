@@ -115,7 +115,7 @@ struct Layout {
 std::optional<DType> type_of_matrix(Quantize quantize, MatrixKind kind) {
   const bool of_heads = kind == MatrixKind::key_up || kind == MatrixKind::value_up ||
                         kind == MatrixKind::head_keys;
-  if (kind == MatrixKind::router || of_heads) return {};
+  if (kind == MatrixKind::router || kind == MatrixKind::shared_row_gate || of_heads) return {};
   switch (quantize) {
     case Quantize::nothing:
       break;

@@ -36,6 +36,7 @@ const LinearWeight& LayerWeights::matrix(MatrixKind kind) const {
     case MatrixKind::shared_gate:
     case MatrixKind::shared_up:
     case MatrixKind::shared_down:
+    case MatrixKind::shared_row_gate:
     case MatrixKind::head:
       break;
   }

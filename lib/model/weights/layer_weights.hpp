@@ -46,6 +46,8 @@ struct AttentionWeights {
 struct GatedFfnWeights {
   LinearWeight gate, up, down;
   std::optional<kernels::XieluCurve> xielu = {};  ///< in place of a gate; whole on every rank
+  /// [1, hidden]: sigmoid(row_gate · x) multiplies the result; whole on every rank.
+  std::optional<LinearWeight> row_gate = {};
 };
 
 /// The weights of a mixture: logits of the experts are router · x, and each expert is a gated FFN.
@@ -98,6 +100,7 @@ struct LayerWeights {
     if (!mixture.shared) return;
     f(MatrixKind::shared_gate, mixture.shared->gate), f(MatrixKind::shared_up, mixture.shared->up);
     f(MatrixKind::shared_down, mixture.shared->down);
+    if (mixture.shared->row_gate) f(MatrixKind::shared_row_gate, *mixture.shared->row_gate);
   }
   template <typename F>
   void for_each_matrix(const F& f) const {

@@ -51,6 +51,7 @@ const MatrixRole& role_of(MatrixKind kind) {
       {"shared gate", CutUnit::shared_ffn, Side::outputs, nullptr},
       {"shared up", CutUnit::shared_ffn, Side::outputs, nullptr},
       {"shared down", CutUnit::shared_ffn, Side::inputs, nullptr},
+      {"shared expert's gate", CutUnit::one_row, Side::outputs, nullptr},
       {"lm_head", CutUnit::vocab, Side::outputs, nullptr},
   }};
   return roles[static_cast<size_t>(kind)];
@@ -95,6 +96,9 @@ int64_t num_matrices(const ModelConfig& config, MatrixKind kind) {
       return config.experts && config.experts->shared_ffn > 0
                  ? config.num_layers(FeedForward::experts)
                  : 0;
+    case MatrixKind::shared_row_gate:
+      return config.experts && config.experts->shared_gate ? config.num_layers(FeedForward::experts)
+                                                           : 0;
     case MatrixKind::head:
       return 1;
   }
@@ -144,6 +148,8 @@ RowRange unit_part(const ModelConfig& config, CutUnit unit, WeightCut cut) {
       return parallel::row_part({0, experts().shared_ffn}, cut.count, cut.index);
     case CutUnit::experts:
       return {0, experts().count};
+    case CutUnit::one_row:
+      return {0, 1};
     case CutUnit::vocab:
       return parallel::row_part({0, config.vocab}, cut.count, cut.index);
   }

@@ -34,6 +34,7 @@ enum class MatrixKind : uint8_t {
   shared_gate,
   shared_up,
   shared_down,
+  shared_row_gate,
   head
 };
 
@@ -46,8 +47,8 @@ inline constexpr size_t num_matrix_kinds = static_cast<size_t>(MatrixKind::head)
 /// The unit that is divided over ranks: elements of the query heads as they are projected, as
 /// attention attends latents, without their rotated part, or as they are put out; of the KV heads, of a dense feed-forward's
 /// width, of each expert's width, of the shared expert's, or of the vocabulary. Every
-/// rank has the whole router, and all of what latents are made of. Experts that are dealt out (WeightCut) are not divided. The shared
-/// expert is cut as dense feed-forwards are also then: ranks with the same rows add their results
+/// rank has the whole router, all of what latents are made of, and the row that gates the shared
+/// expert. Experts that are dealt out (WeightCut) are not divided. The shared expert is cut as dense feed-forwards are also then: ranks with the same rows add their results
 /// anyway, so its parts cost no message, and ranks with other rows have it whole.
 enum class CutUnit : uint8_t {
   query_heads,
@@ -61,7 +62,8 @@ enum class CutUnit : uint8_t {
   vocab,
   experts,  ///< whole on every rank, as are:
   query_latents,
-  key_latents
+  key_latents,
+  one_row
 };
 
 /// Whether every rank has all of such matrices.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/model/weights/packed_experts.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
 #include "lib/base/core/codes.hpp"
+#include "lib/model/config/family.hpp"
 #include "lib/model/weights/weight_names.hpp"
 
 namespace pecia::model {
@@ -40,14 +42,13 @@ class PackedMatrices {
   bool has_codes() const { return static_cast<bool>(blocks_); }
   DType type() const { return blocks_ ? DType::bf16 : numbers_.dtype(); }
 
-  /// Writes inputs [range) of one output of an expert, in `type()`.
-  void read(int64_t expert, int64_t output, RowRange range, std::byte* to) const {
-    if (!blocks_) return copy_column(expert, output, range, to);
-    auto* const numbers = reinterpret_cast<uint16_t*>(to);
-    const LinearWeight::Part row = codes(expert, {output, 1}, {0, inputs_});
-    for (int64_t i = range.begin; i < range.end; ++i)
-      numbers[i - range.begin] =
-          float_to_bf16(load_number(row.weight.data(), DType::mxfp4, row.scales.data(), i));
+  /// Writes inputs [range) of some outputs of an expert, in `type()`, one output after the other.
+  void read(int64_t expert, Outputs outputs, RowRange range, std::byte* to) const {
+    if (blocks_) return widen(expert, outputs, range, reinterpret_cast<uint16_t*>(to));
+    if (size_of(numbers_.dtype()) == size_of(DType::fp32))
+      copy_columns(expert, outputs, range, reinterpret_cast<uint32_t*>(to));
+    else
+      copy_columns(expert, outputs, range, reinterpret_cast<uint16_t*>(to));
   }
 
   /// A view of whole blocks of some outputs.
@@ -65,12 +66,21 @@ class PackedMatrices {
   }
 
  private:
-  void copy_column(int64_t expert, int64_t output, RowRange range, std::byte* to) const {
-    const int64_t bytes = size_of(numbers_.dtype());
-    const auto* const from = static_cast<const std::byte*>(numbers_.data());
-    for (int64_t i = range.begin; i < range.end; ++i)
-      std::memcpy(to + (i - range.begin) * bytes,
-                  from + ((expert * inputs_ + i) * outputs_ + output) * bytes, bytes);
+  template <typename Bits>
+  void copy_columns(int64_t expert, Outputs outputs, RowRange range, Bits* to) const {
+    const auto* from = numbers_.as<const Bits>() + (expert * inputs_ + range.begin) * outputs_;
+    for (int64_t i = 0; i < range.size(); ++i, from += outputs_)
+      for (int64_t o = 0; o < outputs.count; ++o)
+        to[o * range.size() + i] = from[outputs.first + o * outputs.step];
+  }
+
+  void widen(int64_t expert, Outputs outputs, RowRange range, uint16_t* to) const {
+    for (int64_t o = 0; o < outputs.count; ++o) {
+      const LinearWeight::Part row =
+          codes(expert, {outputs.first + o * outputs.step, 1}, {0, inputs_});
+      for (int64_t i = range.begin; i < range.end; ++i)
+        *to++ = float_to_bf16(load_number(row.weight.data(), DType::mxfp4, row.scales.data(), i));
+    }
   }
 
   int64_t outputs_, inputs_;
@@ -89,12 +99,15 @@ class Reader {
     if (stays_codes && from.has_codes()) return from.codes(expert, outputs, inputs);
     const int64_t row_bytes = inputs.size() * size_of(from.type());
     device::Buffer& buffer = memory_.emplace_back(outputs.count * row_bytes);
+    constexpr int64_t rows_at_once = 32;  // 64 bytes of bf16 of each input
     std::atomic<int64_t> next{0};
     pool_.run(
         [&](int) {
-          for (int64_t row; (row = next.fetch_add(1)) < outputs.count;)
-            from.read(expert, outputs.first + row * outputs.step, inputs,
-                      buffer.as<std::byte>() + row * row_bytes);
+          for (int64_t row; (row = next.fetch_add(rows_at_once)) < outputs.count;)
+            from.read(expert,
+                      {outputs.first + row * outputs.step,
+                       std::min(rows_at_once, outputs.count - row), outputs.step},
+                      inputs, buffer.as<std::byte>() + row * row_bytes);
         },
         [] {});
     return {TensorView(buffer.data(), from.type(), {outputs.count, inputs.size()}), {}};
@@ -123,17 +136,22 @@ std::vector<GatedFfnWeights> read_packed_experts(const ModelConfig& config, Weig
                                                  std::vector<device::Buffer>& memory) {
   const ExpertsConfig& experts = config.experts.value();
   const int64_t hidden = config.hidden, ffn = experts.ffn;
-  const auto name = [&](const char* of) {
-    return layer_name(layer, std::string("mlp.experts.") + of);
+  const FamilyTraits& traits = traits_of(config.family);
+  const std::string gate_up_name = layer_name(layer, traits.names.experts_gate_up);
+  const std::string down_name = layer_name(layer, traits.names.experts_down);
+  const PackedMatrices gate_up(loader, gate_up_name, experts.count, 2 * ffn, hidden);
+  const PackedMatrices down(loader, down_name, experts.count, hidden, ffn);
+  const auto biases = [&](const std::string& of, int64_t outputs) {
+    return config.expert_bias ? loader.tensor(of + "_bias", {experts.count, outputs})
+                              : TensorView();
   };
-  const PackedMatrices gate_up(loader, name("gate_up_proj"), experts.count, 2 * ffn, hidden);
-  const PackedMatrices down(loader, name("down_proj"), experts.count, hidden, ffn);
-  const TensorView gate_up_bias =
-      loader.tensor(name("gate_up_proj_bias"), {experts.count, 2 * ffn});
-  const TensorView down_bias = loader.tensor(name("down_proj_bias"), {experts.count, hidden});
+  const TensorView gate_up_bias = biases(gate_up_name, 2 * ffn);
+  const TensorView down_bias = biases(down_name, hidden);
 
   const RowRange part = unit_part(config, CutUnit::expert_ffn, cut);
-  const Outputs gates{2 * part.begin, part.size(), 2}, ups{2 * part.begin + 1, part.size(), 2};
+  const bool alternate = traits.gate_up_rows_alternate;
+  const Outputs gates{alternate ? 2 * part.begin : part.begin, part.size(), alternate ? 2 : 1};
+  const Outputs ups{alternate ? 2 * part.begin + 1 : ffn + part.begin, part.size(), gates.step};
   const auto stays = [&](MatrixKind kind) {
     return resident_code(config, kind, codes) == DType::mxfp4;
   };
@@ -146,13 +164,13 @@ std::vector<GatedFfnWeights> read_packed_experts(const ModelConfig& config, Weig
     GatedFfnWeights& expert = weights[e - held.begin];
     const auto of_gate_up = [&](Outputs outputs) {
       LinearWeight::Part made = reader.matrix(gate_up, e, outputs, {0, hidden}, rows_stay);
-      made.bias = reader.bias(gate_up_bias, e, outputs);
+      if (gate_up_bias) made.bias = reader.bias(gate_up_bias, e, outputs);
       return LinearWeight{{made}};
     };
     expert.gate = of_gate_up(gates);
     expert.up = of_gate_up(ups);
     LinearWeight::Part made = reader.matrix(down, e, {0, hidden}, part, down_stays);
-    if (has_added_bias(CutUnit::expert_ffn, cut))
+    if (down_bias && has_added_bias(CutUnit::expert_ffn, cut))
       made.bias = reader.bias(down_bias, e, {0, hidden});
     expert.down = {{made}};
   }

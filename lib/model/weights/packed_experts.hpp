@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The experts of gpt-oss. Its checkpoints hold all experts of a layer in a few tensors, in which
-/// rows of gate and up take turns:
+/// The experts of gpt-oss and Llama 4. Their checkpoints hold all experts of a layer in a few
+/// tensors. gpt-oss has biases, and its rows of gate and up take turns; Llama 4 has the rows of gate
+/// above those of up.
 ///
-///     bf16     mlp.experts.gate_up_proj [experts, hidden, 2 · ffn], down_proj [experts, ffn, hidden]:
-///              inputs first
+///     bf16     …gate_up_proj [experts, hidden, 2 · ffn], …down_proj [experts, ffn, hidden]: inputs
+///              first
 ///     MXFP4    …_proj_blocks [experts, outputs, inputs / 32, 16] and …_proj_scales [experts, outputs,
 ///              inputs / 32], both uint8. Byte b of a block holds inputs 2b (low half) and 2b + 1.
 ///              An input is FP4[half] · 2^(scale − 127).
-///     biases   gate_up_proj_bias [experts, 2 · ffn], down_proj_bias [experts, hidden]
+///     biases   …gate_up_proj_bias [experts, 2 · ffn], …down_proj_bias [experts, hidden]
 
 #include <vector>
 

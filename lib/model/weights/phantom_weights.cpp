@@ -79,7 +79,9 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
     if (config.norm_before) layer.ffn_norm = norm(config.hidden);
     if (config.norm_after) layer.post_attention_norm = norm(config.hidden);
     if (config.norm_after) layer.post_ffn_norm = norm(config.hidden);
-    if (config.qk_norm != QkNorm::none) {
+    if (config.norms_without_weights(index))
+      layer.attention.q_norm = layer.attention.k_norm = vector(config.head_dim, DType::fp32);
+    if (config.qk_norm == QkNorm::each_head || config.qk_norm == QkNorm::all_heads) {
       const bool all = config.qk_norm == QkNorm::all_heads;
       layer.attention.q_norm = norm((all ? config.num_heads : 1) * config.head_dim);
       layer.attention.k_norm = norm((all ? config.num_kv_heads : 1) * config.head_dim);
@@ -93,6 +95,7 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
       if (config.experts->shared_ffn > 0) {
         GatedFfnWeights& shared = layer.mixture.shared.emplace();
         projections({{MatrixKind::shared_gate, &shared.gate}, {MatrixKind::shared_up, &shared.up}});
+        if (config.experts->shared_gate) shared.row_gate.emplace();
       }
     }
     if (config.attention_gate) layer.attention.gate.emplace();

@@ -47,6 +47,8 @@ std::string_view module_of(const WeightNames& names, MatrixKind kind) {
       return names.shared_up;
     case MatrixKind::shared_down:
       return names.shared_down;
+    case MatrixKind::shared_row_gate:
+      return names.shared_row_gate;
     case MatrixKind::head:
       return names.head;
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/model/weights/residence.hpp"
 
+#include <algorithm>
+
 #include "lib/base/core/codes.hpp"
 #include "lib/model/weights/convert.hpp"
 
@@ -40,6 +42,12 @@ TensorView Residence::norm(const TensorView& stored, double divisor) {
     made.as<float>()[i] = weight / static_cast<float>(divisor);
   }
   return vector(made);
+}
+
+TensorView Residence::ones(int64_t size) {
+  device::Buffer& buffer = converted.emplace_back(size * size_of(DType::fp32));
+  std::fill_n(buffer.as<float>(), size, 1.0f);
+  return TensorView(buffer.data(), DType::fp32, {size});
 }
 
 TensorView Residence::wide(const TensorView& stored) {

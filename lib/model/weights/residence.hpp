@@ -26,6 +26,8 @@ class Residence {
   TensorView vector(const TensorView& stored);
   /// The weight of a norm, with the offset and divided by `divisor`; in fp32 where these change it.
   TensorView norm(const TensorView& stored, double divisor = 1);
+  /// The weight of a norm that has none, in fp32.
+  TensorView ones(int64_t size);
   /// A vector in fp32.
   TensorView wide(const TensorView& stored);
   LayerWeights layer(const LayerWeights& stored);

@@ -25,7 +25,9 @@ CodeUse codes_kept(const ModelConfig& config, int cut_ranks, bool layout, int ep
 }
 
 bool is_stored_as_codes(const ModelConfig& config, MatrixKind kind) {
-  if (!config.quantization || kind == MatrixKind::router || kind == MatrixKind::head) return false;
+  using enum MatrixKind;
+  if (!config.quantization || kind == router || kind == shared_row_gate || kind == head)
+    return false;
   return config.quantization->form != StoredForm::mxfp4 ||
          role_of(kind).unit == CutUnit::expert_ffn;
 }

@@ -35,6 +35,7 @@ struct WeightNames {
   /// [experts, hidden, ffn]; with the whole names. Empty: each has tensors of its own.
   std::string_view experts_gate_up = "", experts_down = "";
   std::string_view shared_gate = "", shared_up = "", shared_down = "";  ///< empty: none
+  std::string_view shared_row_gate = "";  ///< ExpertsConfig::shared_gate
 };
 
 /// "model.layers.LAYER.NAME"

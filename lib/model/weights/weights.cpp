@@ -53,7 +53,7 @@ class LayerReader {
 
   AttentionWeights attention() {
     AttentionWeights weights;
-    if (config_.qk_norm != QkNorm::none) {
+    if (!names_.q_norm.empty() && config_.qk_norm != QkNorm::none) {
       const bool all = config_.qk_norm == QkNorm::all_heads;
       weights.q_norm = norm(names_.q_norm, (all ? config_.num_heads : 1) * config_.head_dim);
       weights.k_norm = norm(names_.k_norm, (all ? config_.num_kv_heads : 1) * config_.head_dim);
@@ -138,6 +138,8 @@ class LayerReader {
       weights.shared = GatedFfnWeights{matrix(names_.shared_gate, MatrixKind::shared_gate),
                                        matrix(names_.shared_up, MatrixKind::shared_up),
                                        matrix(names_.shared_down, MatrixKind::shared_down)};
+    if (config_.experts->shared_gate)
+      weights.shared->row_gate = matrix(names_.shared_row_gate, MatrixKind::shared_row_gate);
     if (traits_of(config_.family).packed_experts) return weights;
     if (!names_.experts_down.empty()) {
       weights.experts = stacked_experts();
@@ -301,17 +303,21 @@ Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::opti
   }
   final_norm =
       residence.norm(loader.vector(weight(names.final_norm), config.hidden), config.logits_divisor);
+  TensorView ones;
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     LayerWeights own =
         cut_layer(LayerReader(config, loader, layer).read(), config, WeightCut{}, cut);
     if (config.latent)
       read_latent_up(config, loader, layer, cut, pool, residence.converted, *own.attention.latent);
-    if (traits_of(config.family).packed_experts)
+    if (traits_of(config.family).packed_experts && !own.mixture.router.parts.empty())
       own.mixture.experts =
           read_packed_experts(config, loader, layer, cut, use, pool, residence.converted);
     else if (config.quantization)
       read_codes(config, loader, layer, cut, use, dtype, pool, residence.converted, own);
     layers.push_back(residence.layer(own));
+    if (!config.norms_without_weights(layer)) continue;
+    if (!ones) ones = residence.ones(config.head_dim);
+    layers.back().attention.q_norm = layers.back().attention.k_norm = ones;
   }
   loader.ignore_layers(config.layers, config.draft_layers);
   loader.refuse_left_over(config.layers);

@@ -9,6 +9,9 @@
 #include "lib/ranks/parallel/kv_map.hpp"
 
 namespace pecia::parallel {
+
+using kernels::Window;
+
 namespace {
 
 /// The same tokens in ascending runs that do not touch each other.
@@ -29,15 +32,15 @@ std::vector<IndexRun> joined(std::vector<IndexRun> runs) {
 
 }  // namespace
 
-std::vector<IndexRun> seen_through(int64_t window, const std::vector<GlobalRange>& rows,
+std::vector<IndexRun> seen_through(Window window, const std::vector<GlobalRange>& rows,
                                    const std::vector<StridedRange>& keys) {
-  PECIA_CHECK(window > 0, "a window of {} tokens", window);
+  PECIA_CHECK(window, "a window of {} tokens", window.tokens);
   std::vector<IndexRun> found;
   int64_t before = 0;
   for (const StridedRange& range : keys) {
     for (const GlobalRange& seeing : rows) {
       if (seeing.size() <= 0) continue;
-      const IndexRun run = indices_between(range, seeing.begin - window + 1, seeing.end);
+      const IndexRun run = indices_between(range, window.first_seen(seeing.begin), seeing.end);
       if (run.count > 0) found.push_back({before + run.begin, run.count});
     }
     before += range.count;
@@ -45,25 +48,27 @@ std::vector<IndexRun> seen_through(int64_t window, const std::vector<GlobalRange
   return joined(std::move(found));
 }
 
-std::vector<IndexRun> rows_that_see(int64_t window, const std::vector<GlobalRange>& rows,
+std::vector<IndexRun> rows_that_see(Window window, const std::vector<GlobalRange>& rows,
                                     const std::vector<StridedRange>& keys) {
-  PECIA_CHECK(window > 0, "a window of {} tokens", window);
+  PECIA_CHECK(window, "a window of {} tokens", window.tokens);
   std::vector<IndexRun> found;
   int64_t before = 0;
   for (const GlobalRange& seeing : rows) {
     if (seeing.size() <= 0) continue;
-    const auto add = [&](int64_t first_key, int64_t last_key) {
-      const int64_t begin = std::max(first_key, seeing.begin);
-      const int64_t end = std::min(last_key + window, seeing.end);
-      found.push_back({before + begin - seeing.begin, end - begin});
-    };
     for (const StridedRange& range : keys) {
-      const auto [first, count] = indices_between(range, seeing.begin - window + 1, seeing.end);
-      if (range.stride <= window && count > 0)
-        add(range.position(first), range.position(first + count - 1));
-      else
-        for (int64_t key = first; key < first + count; ++key)
-          add(range.position(key), range.position(key));
+      const auto [first, count] =
+          indices_between(range, window.first_seen(seeing.begin), seeing.end);
+      for (int64_t key = first; key < first + count;) {
+        // Rows from here on see this key, and then others whose sight begins where its ends.
+        const int64_t begin = range.position(key);
+        const int64_t next =
+            key + (window.end_of_sight(begin) - begin - 1) / range.stride + 1;  // beyond its sight
+        const int64_t last = range.position(std::min(next, first + count) - 1);
+        const int64_t from = std::max(begin, seeing.begin);
+        const int64_t end = std::min(window.end_of_sight(last), seeing.end);
+        found.push_back({before + from - seeing.begin, end - from});
+        key = next;
+      }
     }
     before += seeing.size();
   }
@@ -96,7 +101,7 @@ int64_t count_tokens(const std::vector<IndexRun>& runs) {
   return tokens;
 }
 
-Halo halo_of(const std::vector<HaloSequence>& sequences, int ranks, int rank, int64_t window) {
+Halo halo_of(const std::vector<HaloSequence>& sequences, int ranks, int rank, Window window) {
   Halo halo;
   halo.leaving.resize(ranks), halo.coming.resize(ranks);
   for (int other = 0; other < ranks; ++other)
@@ -110,17 +115,17 @@ Halo halo_of(const std::vector<HaloSequence>& sequences, int ranks, int rank, in
   return halo;
 }
 
-bool halo_goes_straight(const std::vector<PassSequence>& pass, const Team& team, int64_t window,
+bool halo_goes_straight(const std::vector<PassSequence>& pass, const Team& team, Window window,
                         const std::vector<int64_t>& held) {
-  PECIA_CHECK(window > 0 && std::ssize(held) == team.size(), "a window of {}, {} of {} ranks",
-              window, held.size(), team.size());
+  PECIA_CHECK(window && std::ssize(held) == team.size(), "a window of {}, {} of {} ranks",
+              window.tokens, held.size(), team.size());
   if (team.size() <= 3) return true;
   const int64_t all = std::accumulate(held.begin(), held.end(), int64_t{0});
   for (int rank = 0; rank < team.size(); ++rank) {
     int64_t needed = 0;  // at most
     for (const PassSequence& sequence : pass)
       for (const GlobalRange& rows : rows_of(sequence, team, rank))
-        needed += std::min(window - 1, rows.begin);
+        needed += rows.begin - std::max<int64_t>(0, window.first_seen(rows.begin));
     if (2 * needed > all - held[rank]) return false;
   }
   return true;

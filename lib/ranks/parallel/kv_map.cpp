@@ -2,6 +2,7 @@
 #include "lib/ranks/parallel/kv_map.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "lib/base/core/error.hpp"
@@ -92,12 +93,30 @@ std::vector<Stretch> stretches(const std::vector<StridedRange>& positions,
   return found;
 }
 
-int64_t count_seen(GlobalRange rows, const std::vector<StridedRange>& keys, int64_t window) {
+namespace {
+
+/// Σ over the rows of how many keys of the range stand before the first that the row sees.
+int64_t gone_of(GlobalRange rows, const StridedRange& range, kernels::Window window) {
+  const int64_t tokens = window.tokens;
+  if (!window.chunked())  // what a row `tokens` further back would see
+    return seen_before(range, rows.end - tokens) - seen_before(range, rows.begin - tokens);
+  int64_t gone = 0;
+  for (int64_t row = rows.begin; row < rows.end;) {
+    const int64_t chunk = window.first_seen(row), end = std::min(rows.end, chunk + tokens);
+    gone += (end - row) * indices_between(range, std::numeric_limits<int64_t>::min(), chunk).count;
+    row = end;
+  }
+  return gone;
+}
+
+}  // namespace
+
+int64_t count_seen(GlobalRange rows, const std::vector<StridedRange>& keys,
+                   kernels::Window window) {
   int64_t count = 0;
   for (const StridedRange& range : keys) {
     count += seen_before(range, rows.end) - seen_before(range, rows.begin);
-    if (window > 0)  // not those that a row `window` further back would see
-      count -= seen_before(range, rows.end - window) - seen_before(range, rows.begin - window);
+    if (window) count -= gone_of(rows, range, window);
   }
   return count;
 }

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "kernels/api/window.hpp"
 #include "lib/ranks/parallel/team.hpp"
 
 namespace pecia::parallel {
@@ -34,8 +35,8 @@ std::vector<Stretch> stretches(const std::vector<StridedRange>& positions,
 
 /// Counts the pairs of query and key in which the query sees the key. Queries stand at the
 /// positions of `rows`, and keys at the positions of `keys`. A query sees a key that does not come
-/// after it and, if the window is not 0, lies within the window.
-int64_t count_seen(GlobalRange rows, const std::vector<StridedRange>& keys, int64_t window);
+/// after it and the window reaches it.
+int64_t count_seen(GlobalRange rows, const std::vector<StridedRange>& keys, kernels::Window window);
 
 /// What the map has of a sequence: its parent, if there is one, and by instance what is reserved and
 /// by virtual rank of an instance what is held.

@@ -95,6 +95,19 @@ void refuse_with_latents(const job::Job& job, const model::ModelConfig& config, 
   if (gpus) refuse("computing on GPUs", "use backend: cpu");
 }
 
+/// Throws Unsupported for what the kernels of GPUs lack.
+void refuse_on_gpus(const model::ModelConfig& config) {
+  const auto refuse = [&](bool has, std::string_view what) {
+    if (has)
+      fail<Unsupported>("computing on GPUs with {} of {} is not in this version; use backend: cpu",
+                        what, name_of(config.family));
+  };
+  refuse(config.widest_window().chunked(), "the attention in chunks");
+  if (!config.experts) return;
+  refuse(config.experts->weighed == kernels::Weighed::inputs, "the weights of experts' inputs");
+  refuse(config.experts->shared_gate, "the gate of the shared expert");
+}
+
 }  // namespace
 
 std::vector<comm::RackServerGpu> Resources::level_places(
@@ -143,6 +156,7 @@ bool may_become_elastic(const job::Job& job, const model::ModelConfig& config,
 void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num_ranks,
                   Resources& resources) {
   refuse_with_latents(job, config, resources.gpus);
+  if (resources.gpus) refuse_on_gpus(config);
   resolve_degrees(job.parallel, num_ranks, resources);
   resources.ep = job.parallel.ep.value_or(1);
   resources.sparse = sparse_setting(job.attention);
@@ -383,7 +397,7 @@ int64_t most_slots(const job::Job& job, const batch::Inputs& inputs,
 
 namespace {
 
-/// Of the layers with a sliding window; the bytes are of a token on a rank that holds it.
+/// Of the layers with a window; the bytes are of a token on a rank that holds it.
 struct WindowLayers {
   int64_t widest = 0;  ///< 0: there are none
   int64_t bytes = 0;
@@ -391,10 +405,8 @@ struct WindowLayers {
 
 WindowLayers window_layers(const model::ModelConfig& config, const Resources& resources) {
   WindowLayers found;
-  const std::vector<int64_t> windows = config.windows();
-  for (const int64_t window : windows) found.widest = std::max(found.widest, window);
-  const int64_t with = std::ranges::count_if(windows, [](int64_t window) { return window > 0; });
-  found.bytes = kv_bytes_of_rank(config, resources) / config.layers * with;
+  found.widest = config.widest_window().tokens;
+  found.bytes = kv_bytes_of_rank(config, resources) / config.layers * config.layers_with_window();
   return found;
 }
 

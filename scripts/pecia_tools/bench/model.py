@@ -41,6 +41,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--experts", type=int, default=0, help="of each layer; 0: a dense model")
     parser.add_argument("--experts-per-token", type=int, default=1)
     parser.add_argument("--gpt-oss", action="store_true", help="experts, in MXFP4, are those of gpt-oss")
+    parser.add_argument("--llama-4", action="store_true", help="experts and attention in chunks, as in Llama 4")
     parser.add_argument("--kv-rank", type=int, default=0, help="latents of a token, as in DeepSeek-V3; 0: none")
     parser.add_argument("--q-rank", type=int, default=0, help="with --kv-rank: latents of a query; 0: none")
     parser.add_argument("--rope-dim", type=int, default=64, help="with --kv-rank: rotated beside --head-dim")
@@ -48,7 +49,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--vocab", type=int, default=32768)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
-    others = ("folder", "seed", "gpt_oss")
+    others = ("folder", "seed", "gpt_oss", "llama_4")
     shape = {name: value for name, value in vars(options).items() if name not in others}
     for name, value in shape.items():
         if value < 1 and (value < 0 or name not in ("experts", "kv_rank", "q_rank")):
@@ -57,6 +58,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         raise UserError(f"--kv-heads {options.kv_heads} does not divide --heads {options.heads}")
     if options.experts and options.experts_per_token > options.experts:
         raise UserError(f"--experts-per-token {options.experts_per_token} of --experts {options.experts}")
+    if options.llama_4 and (options.gpt_oss or options.kv_rank or not options.experts):
+        raise UserError("--llama-4 needs --experts, and is neither --gpt-oss nor has --kv-rank")
     if options.gpt_oss and options.kv_rank:
         raise UserError("--gpt-oss has no latents; leave out --kv-rank")
     if options.gpt_oss and (not options.experts or options.hidden % BLOCK or options.ffn % BLOCK):
@@ -72,6 +75,8 @@ def configuration(options: argparse.Namespace) -> dict[str, object]:
         return dense
     if options.gpt_oss:
         return dense | gpt_oss_configuration(options)
+    if options.llama_4:
+        return dense | llama_4_configuration(options)
     return dense | {
         "architectures": ["Qwen3MoeForCausalLM"],
         "model_type": "qwen3_moe",
@@ -100,6 +105,17 @@ def latent_configuration(options: argparse.Namespace) -> dict[str, object]:
         "n_group": 1,
         "topk_group": 1,
         "first_k_dense_replace": 0 if options.experts else options.layers,
+    }
+
+
+def llama_4_configuration(options: argparse.Namespace) -> dict[str, object]:
+    return {
+        "architectures": ["Llama4ForCausalLM"],
+        "model_type": "llama4_text",
+        "intermediate_size_mlp": options.ffn,
+        "num_local_experts": options.experts,
+        "num_experts_per_tok": options.experts_per_token,
+        "attention_chunk_size": 8192,
     }
 
 
@@ -169,6 +185,9 @@ def tensors(options: argparse.Namespace) -> Iterator[tuple[str, Shape]]:
         if options.gpt_oss:
             yield from gpt_oss_tensors(prefix, options)
             continue
+        if options.llama_4:
+            yield from llama_4_tensors(f"{prefix}.feed_forward", options)
+            continue
         if options.experts:
             yield f"{prefix}.mlp.gate.weight", (options.experts, options.hidden)
             if options.kv_rank:
@@ -187,7 +206,7 @@ def tensors(options: argparse.Namespace) -> Iterator[tuple[str, Shape]]:
             yield f"{prefix}.self_attn.kv_a_layernorm.weight", (options.kv_rank,)
             if options.q_rank:
                 yield f"{prefix}.self_attn.q_a_layernorm.weight", (options.q_rank,)
-        elif options.experts and not options.gpt_oss:
+        elif options.experts and not (options.gpt_oss or options.llama_4):
             yield f"{prefix}.self_attn.q_norm.weight", (options.head_dim,)
             yield f"{prefix}.self_attn.k_norm.weight", (options.head_dim,)
 
@@ -201,6 +220,16 @@ def latent_tensors(prefix: str, options: argparse.Namespace) -> Iterator[tuple[s
         yield f"{prefix}.q_proj.weight", (queries, options.hidden)
     yield f"{prefix}.kv_a_proj_with_mqa.weight", (options.kv_rank + options.rope_dim, options.hidden)
     yield f"{prefix}.kv_b_proj.weight", (2 * options.heads * options.head_dim, options.kv_rank)
+
+
+def llama_4_tensors(prefix: str, options: argparse.Namespace) -> Iterator[tuple[str, Shape]]:
+    experts, hidden, ffn = options.experts, options.hidden, options.ffn
+    yield f"{prefix}.router.weight", (experts, hidden)
+    yield f"{prefix}.experts.gate_up_proj", (experts, hidden, 2 * ffn)
+    yield f"{prefix}.experts.down_proj", (experts, ffn, hidden)
+    yield f"{prefix}.shared_expert.gate_proj.weight", (ffn, hidden)
+    yield f"{prefix}.shared_expert.up_proj.weight", (ffn, hidden)
+    yield f"{prefix}.shared_expert.down_proj.weight", (hidden, ffn)
 
 
 def gpt_oss_tensors(prefix: str, options: argparse.Namespace) -> Iterator[tuple[str, Shape]]:

@@ -95,6 +95,19 @@ class BenchModel(unittest.TestCase):
             # Projections with biases, sinks, router, experts and norms of each layer.
             self.assertEqual(len(list(file.keys())), 2 + 2 * (8 + 1 + 2 + 6 + 2))
 
+    def test_experts_of_llama_4_lie_inputs_first(self) -> None:
+        shape = [*SMALL, "--experts", "3", "--experts-per-token", "1", "--llama-4"]
+        main([str(self.folder / "a"), *shape])
+        config = json.loads((self.folder / "a" / "config.json").read_text())
+        self.assertEqual((config["model_type"], config["num_local_experts"]), ("llama4_text", 3))
+        with safe_open(self.folder / "a" / "model.safetensors", "numpy") as file:
+            experts = file.get_tensor("model.layers.1.feed_forward.experts.gate_up_proj").astype(np.float32)
+            self.assertEqual(experts.shape, (3, 16, 48))
+            size = np.sqrt(np.mean(experts**2) * 16)
+            self.assertTrue(2**-0.6 < size < 2**0.6, size)
+            # Projections, router, experts, shared expert and norms of each layer.
+            self.assertEqual(len(list(file.keys())), 2 + 2 * (4 + 1 + 2 + 3 + 2))
+
     def test_latents_are_those_of_deepseek(self) -> None:
         shape = [*SMALL, "--kv-rank", "12", "--rope-dim", "4"]
         main([str(self.folder / "a"), *shape, "--q-rank", "6"])
