@@ -145,11 +145,20 @@ void validate(const RouteArgs& args) {
     check_fp32("bias", args.bias);
     check_shape("bias", args.bias, {experts});
   }
+  if (args.scales) {
+    check_fp32("scales", args.scales);
+    check_shape("scales", args.scales, {experts});
+  }
   PECIA_CHECK(groups >= 1 && groups <= most_expert_groups && kept >= 1 && kept <= groups,
               "{} of {} groups of experts", kept, groups);
   PECIA_CHECK(groups == 1 ||
                   (experts % groups == 0 && experts / groups >= 2 && k <= experts / groups * kept),
               "{} of {} experts, of {} of {} groups", k, experts, kept, groups);
+}
+
+void refuse_expert_scales(const RouteArgs& args, std::string_view backend) {
+  if (args.scales)
+    fail<Unsupported>("the backend {} weighs experts without scales of their own", backend);
 }
 
 void validate(const ExpertsArgs& args) {

@@ -52,7 +52,9 @@ def random_weights(case: Case) -> Tensors:
     for name, parameter in sorted([*model.named_parameters(), *constants.items()]):
         noise = torch.from_numpy(rng.standard_normal(tuple(parameter.shape), dtype=np.float32))
         if "norm" in name:  # Gemma stores what is added to 1
-            noise = (0 if "gemma" in case.name else 1) + 0.2 * noise
+            noise = (0 if "gemma3" in case.name else 1) + 0.2 * noise
+        elif name.endswith(("layer_scalar", "router.scale", "per_expert_scale")):
+            noise = 0.7 + 0.2 * noise
         elif name.endswith("bias"):
             noise = 0.3 * noise
         elif name.endswith(("alpha_p", "alpha_n")):
@@ -150,7 +152,7 @@ def make(case: Case) -> None:
     elif case.mxfp4:
         save_weights(folder, mxfp4.pack(weights), case.shards)
     elif case.prefix:
-        stored = {case.prefix + name: tensor for name, tensor in weights.items()}
+        stored = {case.stored_name(name): tensor for name, tensor in weights.items()}
         stored["vision_tower.vision_model.post_layernorm.weight"] = torch.ones(8)
         stored["multi_modal_projector.mm_soft_emb_norm.weight"] = torch.ones(8)
         save_weights(folder, stored, case.shards)

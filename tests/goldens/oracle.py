@@ -51,7 +51,7 @@ def log_softmax(logits: torch.Tensor) -> torch.Tensor:
     return logits.double().log_softmax(-1)
 
 
-ROUTERS = (".mlp.gate", ".block_sparse_moe.gate", ".mlp.router")
+ROUTERS = (".mlp.gate", ".block_sparse_moe.gate", ".mlp.router", ".router.proj")
 
 
 def watched_routers(model: PreTrainedModel) -> list[float]:
@@ -76,7 +76,8 @@ def watched_routers(model: PreTrainedModel) -> list[float]:
             members = keys.unflatten(1, (groups, -1)).clone()
             members[torch.arange(len(members))[:, None], left_out] = -torch.inf
             keys = members.flatten(1)
-        margins.append(gap(keys, model.config.num_experts_per_tok))
+        taken = getattr(model.config, "num_experts_per_tok", None) or model.config.top_k_experts
+        margins.append(gap(keys, taken))
 
     def gap(values: torch.Tensor, taken: int) -> float:
         top = values.topk(taken + 1).values

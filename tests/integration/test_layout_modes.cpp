@@ -131,7 +131,9 @@ INSTANTIATE_TEST_SUITE_P(Families, EveryModel,
                                          "gemma3-windows", "qwen3moe-norm-dense", "olmoe-qknorm",
                                          "gptoss-bf16", "apertus-xielu", "glm4moe-groups",
                                          "minimaxm2-allheads", "afmoe-gates", "deepseek3-groups",
-                                         "glm4moelite-direct", "mistral4-temperature"),
+                                         "glm4moelite-direct", "mistral4-temperature",
+                                         "gemma4-keys-as-values", "gemma4-shared-keys",
+                                         "gemma4-mixture"),
                          name_of_model);
 
 }  // namespace

@@ -188,14 +188,16 @@ INSTANTIATE_TEST_SUITE_P(
                     "gemma3-windows", "qwen3moe-norm-dense", "qwen3moe-raw-step2",
                     "mixtral-window16", "olmoe-qknorm", "gptoss-bf16", "gptoss-mxfp4",
                     "apertus-xielu", "glm4moe-groups", "minimaxm2-allheads", "afmoe-gates",
-                    "deepseek3-groups", "glm4moelite-direct", "mistral4-temperature"),
+                    "deepseek3-groups", "glm4moelite-direct", "mistral4-temperature",
+                    "gemma4-keys-as-values", "gemma4-shared-keys", "gemma4-mixture"),
     name_of_model);
 
 INSTANTIATE_TEST_SUITE_P(Families, LongPasses,
                          testing::Values("llama-gqa-fp32", "qwen3-qknorm-tied", "olmo3-window-yarn",
                                          "gemma3-windows", "qwen3moe-norm-dense", "gptoss-bf16",
                                          "glm4moe-groups", "minimaxm2-allheads", "afmoe-gates",
-                                         "deepseek3-groups"),
+                                         "deepseek3-groups", "gemma4-shared-keys",
+                                         "gemma4-mixture"),
                          name_of_model);
 
 }  // namespace

@@ -277,7 +277,9 @@ INSTANTIATE_TEST_SUITE_P(All, ElasticFamilies,
                                          "olmo3-window-yarn", "gemma3-windows", "phi3-longrope",
                                          "qwen3moe-raw-step2", "gptoss-bf16", "glm4moe-groups",
                                          "minimaxm2-allheads", "afmoe-gates", "deepseek3-groups",
-                                         "glm4moelite-direct", "mistral4-temperature"),
+                                         "glm4moelite-direct", "mistral4-temperature",
+                                         "gemma4-keys-as-values", "gemma4-shared-keys",
+                                         "gemma4-mixture"),
                          name_of_model);
 
 }  // namespace

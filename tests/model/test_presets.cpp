@@ -25,7 +25,8 @@ TEST(ModelPresets, HaveAsManyParametersAsTheirNamesSay) {
       {"qwen3-30b-a3b", 30.5}, {"qwen3-235b-a22b", 235},    {"mixtral-8x7b", 46.7},
       {"gpt-oss-20b", 20.9},   {"gpt-oss-120b", 116.8},     {"gemma-3-12b", 11.77},
       {"gemma-3-27b", 27.0},   {"glm-4.5-air", 106.85},     {"minimax-m2", 228.7},
-      {"deepseek-v3", 671},    {"glm-4.7-flash", 29.94},    {"mistral-small-4", 119}};
+      {"deepseek-v3", 671},    {"glm-4.7-flash", 29.94},    {"mistral-small-4", 119},
+      {"gemma-4-31b", 30.7},   {"gemma-4-26b-a4b", 25.2},   {"gemma-4-e4b", 7.47}};
   EXPECT_EQ(model_presets().size(), billions.size());
   for (const std::string& name : model_presets()) {
     const ModelConfig config = config_of_preset_or_folder(name);
@@ -44,6 +45,7 @@ TEST(ModelPresets, HaveAsManyParametersAsTheirNamesSay) {
   EXPECT_NEAR(active("glm-4.5-air") / (12.1 + 1.24), 1, 0.01);
   EXPECT_NEAR(active("minimax-m2") / (9.8 + 1.23), 1, 0.01);
   EXPECT_NEAR(active("deepseek-v3") / (37 + 0.93), 1, 0.01);  // 37 without the embedding
+  EXPECT_NEAR(active("gemma-4-26b-a4b") / 3.8, 1, 0.01);
   // 3.6 and 5.1 as published, which leave out the embedding of 0.58.
   EXPECT_NEAR(active("gpt-oss-20b") / (3.61 + 0.58), 1, 0.005);
   EXPECT_NEAR(active("gpt-oss-120b") / (5.13 + 0.58), 1, 0.005);

@@ -20,18 +20,50 @@ AttentionSteps::AttentionSteps(const Compute& compute, KvCache& cache, int64_t n
       windows_(std::move(windows)),
       window_lengths_(windows_),
       row_invariant_(row_invariant),
-      scale_(scale.value_or(1.0f / std::sqrt(static_cast<float>(head_dim())))),
+      scale_(scale),
       wire_(wire),
       sink_part_(compute),
       messages_(compute, cache),
       rounded_q_(compute.buffer()),
       part_(compute),
       lse_(compute.buffer()) {
-  PECIA_CHECK(static_cast<int64_t>(windows_.size()) == cache.shape().layers,
-              "{} windows for {} layers", windows_.size(), cache.shape().layers);
+  PECIA_CHECK(std::ssize(windows_) == cache.layers(), "{} windows for {} layers", windows_.size(),
+              cache.layers());
   std::sort(window_lengths_.begin(), window_lengths_.end());
   window_lengths_.erase(std::unique(window_lengths_.begin(), window_lengths_.end()),
                         window_lengths_.end());
+  for (const int64_t window : window_lengths_)
+    PECIA_CHECK(kinds({&window, 1}).size() == 1, "layers with a window of {} have {} shapes", window,
+                kinds({&window, 1}).size());
+}
+
+std::vector<int> AttentionSteps::kinds(std::span<const int64_t> windows) const {
+  std::vector<int> found;
+  for (int64_t layer = 0; layer < std::ssize(windows_); ++layer)
+    if (std::ranges::find(windows, windows_[layer]) != windows.end() &&
+        std::ranges::find(found, cache_.kind(layer)) == found.end())
+      found.push_back(cache_.kind(layer));
+  return found;
+}
+
+int AttentionSteps::kind_of_window(int64_t window) const {
+  const auto found = std::ranges::find(windows_, window);
+  PECIA_CHECK(found != windows_.end(), "no layer has a window of {}", window);
+  return cache_.kind(found - windows_.begin());
+}
+
+float AttentionSteps::scale() const {
+  return scale_.value_or(1.0f / std::sqrt(static_cast<float>(head_dim())));
+}
+
+DType AttentionSteps::query_type() const {
+  const auto of = [&](const LayerKind& kind) {
+    return compute_.backend.query_type(kind.shape.dtype, kind.shape.head_dim);
+  };
+  const DType first = of(cache_.kinds().front());
+  const bool alike = std::ranges::all_of(
+      cache_.kinds(), [&](const LayerKind& kind) { return of(kind) == first; });
+  return alike ? first : DType::fp32;
 }
 
 void AttentionSteps::begin_pass(comm::Communicator& ring) {
@@ -57,35 +89,37 @@ void AttentionSteps::count_flops(AttentionCall& call,
     int64_t pairs = 0;
     for (const parallel::GlobalRange& range : rows)
       pairs += parallel::count_seen(range, keys, window);
-    call.flops[window] += 2.0 * static_cast<double>(num_heads_ * (head_dim() + value_dim())) *
-                          static_cast<double>(pairs);
+    const KvShape& shape = kind(kind_of_window(window)).shape;
+    call.flops[window] +=
+        2.0 * static_cast<double>(num_heads_ * (shape.head_dim + shape.value_dim())) *
+        static_cast<double>(pairs);
   }
 }
 
 void AttentionSteps::add_runs(std::vector<kernels::KeyRun>& runs,
                               const std::vector<parallel::StridedRange>& positions,
-                              const std::vector<parallel::SlotRange>& slots, int64_t offset,
-                              int64_t head_stride) const {
+                              const std::vector<parallel::SlotRange>& slots, const KvShape& shape,
+                              int64_t offset, int64_t head_stride) {
   for (const auto& [slot, range] : parallel::stretches(positions, slots))
     runs.push_back(
-        {offset + slot * head_dim(), head_stride, range.count, range.begin, range.stride});
+        {offset + slot * shape.head_dim, head_stride, range.count, range.begin, range.stride});
 }
 
 void AttentionSteps::store(int64_t layer, const TensorView& k, const TensorView& v,
                            std::span<const int64_t> slots) {
   const ScopedSpan span(compute_.recorder, "kv_store", Kind::compute,
-                        k.rows() * cache_.shape().layer_bytes_per_token());
+                        k.rows() * cache_.shape(layer).layer_bytes_per_token());
   const auto put = [&](const TensorView& x, const KvCache::Stored& to) {
     compute_.backend.kv_store({x, slots, to.vectors, to.scales}, compute_.stream);
   };
   put(k, cache_.k(layer));
-  if (cache_.shape().stores_values()) put(v, cache_.v(layer));
+  if (cache_.shape(layer).stores_values()) put(v, cache_.v(layer));
 }
 
 void AttentionSteps::rotate_and_store(int64_t layer, kernels::RotateAndStoreArgs heads,
                                       std::span<const int64_t> slots) {
   const ScopedSpan span(compute_.recorder, "rotate_and_store", Kind::compute,
-                        heads.k.rows() * cache_.shape().layer_bytes_per_token());
+                        heads.k.rows() * cache_.shape(layer).layer_bytes_per_token());
   const KvCache::Stored k = cache_.k(layer), v = cache_.v(layer);
   heads.slots = slots;
   heads.keys = {k.vectors, k.scales}, heads.values = {v.vectors, v.scales};
@@ -129,7 +163,7 @@ void AttentionSteps::attend(int64_t layer, const AttentionCall& call, const Tens
   const auto flops = call.flops.find(window);
   const ScopedSpan span(compute_.recorder, "attention", Kind::compute, 0,
                         flops == call.flops.end() ? 0 : flops->second);
-  const KvShape& shape = cache_.shape();
+  const KvShape& shape = cache_.shape(layer);
   compute_.backend.attention({.q = q,
                               .query_positions = call.positions,
                               .items = call.items,
@@ -137,7 +171,7 @@ void AttentionSteps::attend(int64_t layer, const AttentionCall& call, const Tens
                               .keys = keys,
                               .kv_dtype = shape.dtype,
                               .num_kv_heads = shape.num_kv_heads,
-                              .scale = scale_,
+                              .scale = scale(),
                               .window = window,
                               .out = to.out,
                               .lse = to.lse,

@@ -89,12 +89,6 @@ class PassRows {
   const std::vector<parallel::TravellingTokens>* placed(parallel::SequenceId sequence) const;
   bool places_any() const { return !placed_.empty(); }
 
-  /// What layers with these windows keep, each kind once; without an argument, what any layers keep.
-  std::vector<Retention> retentions(std::span<const int64_t> windows) const;
-  std::vector<Retention> retentions() const;
-  Retention retention_of(int64_t window) const {
-    return window > 0 && ledger_->recent() != nullptr ? Retention::recent : Retention::all;
-  }
   const KvLedger& ledger() const { return *ledger_; }
 
  private:

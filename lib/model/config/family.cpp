@@ -19,7 +19,7 @@ std::span<const FamilyTraits> all_families() {
       families::mixtral(),    families::olmoe(),       families::gpt_oss(),
       families::apertus(),    families::glm4_moe(),    families::minimax_m2(),
       families::afmoe(),      families::deepseek_v3(), families::glm4_moe_lite(),
-      families::mistral4()};
+      families::mistral4(),   families::gemma4()};
   return all;
 }
 

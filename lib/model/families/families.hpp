@@ -33,6 +33,7 @@ FamilyTraits afmoe();
 FamilyTraits deepseek_v3();
 FamilyTraits glm4_moe_lite();
 FamilyTraits mistral4();
+FamilyTraits gemma4();
 
 /// What routers of sigmoids and shared experts have in common: keys of config.json, and names of
 /// tensors under "mlp".

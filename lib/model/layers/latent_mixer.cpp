@@ -36,8 +36,9 @@ LatentMixer::LatentMixer(const ModelConfig& config, const attention::Compute& co
       mixed_buffer_(compute.buffer()),
       value_buffer_(compute.buffer()) {}
 
-void LatentMixer::begin(const AttentionWeights& weights, int64_t num_rows,
-                        const attention::Attention&) {
+void LatentMixer::begin(int64_t layer, const AttentionWeights& weights, int64_t num_rows,
+                        attention::Attention& attention) {
+  attention.begin_layer(layer);
   weights_ = &weights;
   heads_ = weights.q.out() / latent_.query_dim();
   keys_ = key_buffer_.tensor(DType::fp32, {num_rows, 1, latent_.key_dim()});

@@ -27,8 +27,8 @@ class LatentMixer : public Mixer {
   LatentMixer(const ModelConfig& config, const attention::Compute& compute, Products& products,
               TensorParallel& tensor);
 
-  void begin(const AttentionWeights& weights, int64_t num_rows,
-             const attention::Attention& attention) override;
+  void begin(int64_t layer, const AttentionWeights& weights, int64_t num_rows,
+             attention::Attention& attention) override;
   void project(int block, const Input& input, attention::Attention& attention) override;
   void mix(int64_t layer, attention::Attention& attention) override;
   void project_output(int block, const TensorView& hidden,

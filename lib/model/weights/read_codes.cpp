@@ -46,6 +46,10 @@ std::string_view module_of(const WeightNames& names, MatrixKind kind) {
       return names.shared_up;
     case MatrixKind::shared_down:
       return names.shared_down;
+    case MatrixKind::second_gate:
+      return names.second_gate;
+    case MatrixKind::second_up:
+      return names.second_up;
     case MatrixKind::head:
       return names.head;
   }
