@@ -219,10 +219,10 @@ std::string model_text(const nlohmann::ordered_json& summary) {
         size("q_rank") > 0 ? fmt::format("; queries made of {}", size("q_rank")) : "");
   }
   if (const auto& full = summary["full_heads"]; !full.is_null())
-    text += fmt::format("  layers without a window: {} KV heads of {}{}\n",
-                        full["num_kv_heads"].get<int64_t>(), full["head_dim"].get<int64_t>(),
-                        full["keys_give_values"].get<bool>() ? ", whose product gives values, too"
-                                                              : "");
+    text += fmt::format(
+        "  layers without a window: {} KV heads of {}{}\n", full["num_kv_heads"].get<int64_t>(),
+        full["head_dim"].get<int64_t>(),
+        full["keys_give_values"].get<bool>() ? ", whose product gives values, too" : "");
   if (const int64_t sharing = number("layers_sharing_keys"); sharing > 0)
     text += fmt::format("  the last {} layers attend keys of layers before them\n", sharing);
   if (const int64_t width = number("second_embedding"); width > 0)

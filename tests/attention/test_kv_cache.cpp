@@ -49,7 +49,8 @@ TEST(KvCache, HasAScaleForEveryVectorOfFp8) {
 /// Four layers: 3 heads of 4, 1 of 8, 3 of 4 that attend the first one's, 1 of 8.
 TEST(KvCache, GivesLayersHeadsOfTheirOwnOrThoseOfAnother) {
   for (const DType dtype : {DType::bf16, DType::fp8}) {
-    const KvCache cache({4, 3, 4, dtype}, 10, *host, {}, {{3, 4, 0}, {1, 8, 1}, {3, 4, 0}, {1, 8, 3}});
+    const KvCache cache({4, 3, 4, dtype}, 10, *host, {},
+                        {{3, 4, 0}, {1, 8, 1}, {3, 4, 0}, {1, 8, 3}});
     const int64_t small = 2 * 3 * vector_bytes(dtype, 4), large = 2 * vector_bytes(dtype, 8);
     EXPECT_EQ(cache.bytes_per_token(), small + 2 * large);
     EXPECT_EQ(cache.bytes(), 10 * cache.bytes_per_token());

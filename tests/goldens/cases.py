@@ -759,7 +759,7 @@ CASES = (
             layer_types=[SLIDING, FULL, SLIDING, SLIDING],
             attention_k_eq_v=True,
             num_global_key_value_heads=2,
-            final_logit_softcapping=2.0,
+            final_logit_softcapping=4.0,
         ),
         transformers=5,
     ),

@@ -23,7 +23,8 @@ def makes(case: Case) -> bool:
 
 def new_model(config: Config) -> PreTrainedModel:
     """A float32 model of the config, its weights not yet set."""
-    keys = {key: value for key, value in config.items() if key not in ("model_type", "torch_dtype")}
+    unused = ("model_type", "torch_dtype", "dtype")  # the last would round what the model computes
+    keys = {key: value for key, value in config.items() if key not in unused}
     hf_config = AutoConfig.for_model(
         config["model_type"], **copy.deepcopy(keys)
     )  # it adds to rope_scaling

@@ -100,20 +100,17 @@ TEST_P(DemandFamilies, GiveTheBitsOfReservedMemory) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, DemandFamilies,
-                         testing::Values("llama-gqa-fp32", "llama-rope-dynamic", "mistral-window16",
-                                         "ministral-window-lists", "ministral3-temperature",
-                                         "qwen2-window-upper-layer", "qwen3-qknorm-tied",
-                                         "glm-partial-rope", "internlm2", "granite-multipliers",
-                                         "smollm3-nope", "phi3-longrope", "olmo2-postnorm",
-                                         "olmo3-window-yarn", "gemma3-windows",
-                                         "qwen3moe-norm-dense", "mixtral-window16", "olmoe-qknorm",
-                                         "gptoss-bf16", "apertus-xielu", "glm4moe-groups",
-                                         "minimaxm2-allheads", "afmoe-gates", "deepseek3-groups",
-                                         "glm4moelite-direct", "mistral4-temperature",
-                                         "gemma4-keys-as-values", "gemma4-shared-keys",
-                                         "gemma4-mixture"),
-                         name_of_model);
+INSTANTIATE_TEST_SUITE_P(
+    Families, DemandFamilies,
+    testing::Values("llama-gqa-fp32", "llama-rope-dynamic", "mistral-window16",
+                    "ministral-window-lists", "ministral3-temperature", "qwen2-window-upper-layer",
+                    "qwen3-qknorm-tied", "glm-partial-rope", "internlm2", "granite-multipliers",
+                    "smollm3-nope", "phi3-longrope", "olmo2-postnorm", "olmo3-window-yarn",
+                    "gemma3-windows", "qwen3moe-norm-dense", "mixtral-window16", "olmoe-qknorm",
+                    "gptoss-bf16", "apertus-xielu", "glm4moe-groups", "minimaxm2-allheads",
+                    "afmoe-gates", "deepseek3-groups", "glm4moelite-direct", "mistral4-temperature",
+                    "gemma4-keys-as-values", "gemma4-shared-keys", "gemma4-mixture"),
+    name_of_model);
 
 }  // namespace
 }  // namespace pecia::test

@@ -30,10 +30,10 @@ struct Layout {
   int ranks = 1, sp = 1, tp = 1;
   DType dtype = DType::fp32;
   bool invariant = false;
-  bool separate = false;  ///< in memory that the host cannot touch
-  bool windows = false;   ///< a model with windows in two of three layers
-  bool recent = false;    ///< these keep recent tokens alone
-  bool latents = false;   ///< a model whose values lie in its keys
+  bool separate = false;        ///< in memory that the host cannot touch
+  bool windows = false;         ///< a model with windows in two of three layers
+  bool recent = false;          ///< these keep recent tokens alone
+  bool latents = false;         ///< a model whose values lie in its keys
   const char* other = nullptr;  ///< another model, if any: with heads of their own in full layers
 };
 

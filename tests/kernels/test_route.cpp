@@ -57,7 +57,8 @@ TEST_P(Route, TakesTheLargestLogitsAndTheirSharesOfAllOrOfEachOther) {
 }
 
 TEST_P(Route, MultipliesWeightsByTheScalesOfTheirExperts) {
-  Tensor logits({2, 3}, DType::fp32, {0, 0, -40, 0, -40, 0}), scales({1, 3}, DType::fp32, {2, 3, 5});
+  Tensor logits({2, 3}, DType::fp32, {0, 0, -40, 0, -40, 0}),
+      scales({1, 3}, DType::fp32, {2, 3, 5});
   Choice found{std::vector<int32_t>(4, -1), std::vector<float>(4, -1.0f)};
   const auto route = [&](const TensorView& by) {
     device_.backend->route({.logits = logits.view(),

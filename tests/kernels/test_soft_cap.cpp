@@ -17,8 +17,8 @@ TEST_P(SoftCap, IsATangentOfItsCap) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   // 3 tanh(x / 3) in double; a twentieth of the cap or less is nearly itself.
   std::vector<float> xs = {0, 1e-6f, 0.3f, 3, -3, 12, 1e30f, -INFINITY, INFINITY},
-                     expected = {0,           1e-6f,       0.29900398f, 2.2847825f, -2.2847825f,
-                                 2.99799f, 3,           -3,          3};
+                     expected = {0,        1e-6f, 0.29900398f, 2.2847825f, -2.2847825f,
+                                 2.99799f, 3,     -3,          3};
   xs.push_back(nan);
   const auto first = std::vector<float>(xs.begin(), xs.begin() + 9);
   xs.insert(xs.end(), first.begin(), first.end());  // nineteen: in vectors and in the rest

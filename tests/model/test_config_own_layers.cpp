@@ -21,8 +21,10 @@ using testing::HasSubstr;
 
 /// `keys` are added, and null stays null.
 ModelConfig gemma4(const std::string& keys = "{}") {
-  json config = {{"model_type", "gemma4_text"}, {"hidden_size", 64},
-                 {"intermediate_size", 96},     {"num_hidden_layers", 7}};
+  json config = {{"model_type", "gemma4_text"},
+                 {"hidden_size", 64},
+                 {"intermediate_size", 96},
+                 {"num_hidden_layers", 7}};
   config.update(json::parse(keys));
   return parse_config(config.dump(), "config.json");
 }
@@ -110,8 +112,7 @@ TEST(Gemma4, SharesKeysOfTheLastLayerOfTheSameKind) {
 }
 
 TEST(Gemma4, HasExpertsOnlyWhereTheyAreEnabled) {
-  const std::string sizes =
-      R"("num_experts": 8, "top_k_experts": 2, "moe_intermediate_size": 24)";
+  const std::string sizes = R"("num_experts": 8, "top_k_experts": 2, "moe_intermediate_size": 24)";
   EXPECT_FALSE(gemma4("{" + sizes + "}").experts);
   const ModelConfig config = gemma4("{" + sizes + R"(, "enable_moe_block": true})");
   EXPECT_EQ(config.experts->count, 8);

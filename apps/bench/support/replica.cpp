@@ -299,9 +299,9 @@ void Replica::fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t 
       if (!rank_.cache().is_stored(layer)) continue;
       const auto [kv_heads, head_dim] = model_.config.heads(layer);
       const RandomRows rows(settings_.resources.kv_dtype, head_dim);
-      const int64_t first_head = attention::Attention::held_heads(
-                                     rank_.groups().place, model_.config.num_heads, kv_heads)
-                                     .kv.begin;
+      const int64_t first_head =
+          attention::Attention::held_heads(rank_.groups().place, model_.config.num_heads, kv_heads)
+              .kv.begin;
       for (int64_t tensor = 0; tensor < std::ssize(rank_.cache().stored(layer)); ++tensor)
         for (int64_t head = 0; head < rank_.cache().shape(layer).num_kv_heads; ++head) {
           const attention::KvCache::Stored stored = rank_.cache().stored(layer)[tensor];

@@ -131,8 +131,7 @@ KvBytes kv_bytes(const model::ModelConfig& config, const resources::Resources& r
     const int64_t window = config.pattern[layer].window;
     bytes.window_layers += window > 0 ? 1 : 0;
     if (recent)
-      bytes.recent_tokens =
-          std::max(bytes.recent_tokens, window + attention::RecentSlots::margin);
+      bytes.recent_tokens = std::max(bytes.recent_tokens, window + attention::RecentSlots::margin);
   }
   if (config.full_heads) bytes.window_heads = {config.num_kv_heads, config.head_dim};
   return bytes;

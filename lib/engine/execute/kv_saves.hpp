@@ -32,7 +32,7 @@ struct KvBytes {
   /// The layers with a window, where these have files of their own, and how many tokens they keep; 0
   /// tokens: all.
   int64_t window_layers = 0, recent_tokens = 0;
-  int64_t sides = 2;  ///< keys and values; 1: keys alone, which have the values
+  int64_t sides = 2;              ///< keys and values; 1: keys alone, which have the values
   io::KvHeads window_heads = {};  ///< of the layers with a window, where they are others
 
   /// Bytes of `tokens` tokens of a sequence: `each` on each rank, `all` everything written.

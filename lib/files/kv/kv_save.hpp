@@ -54,17 +54,18 @@ struct KvSave {
   /// its window there. 0: all layers are in one file, and have all tokens.
   int64_t window_layers = 0, recent_from = 0, least = 0;
   KvHeads window_heads = {};  ///< of these layers, where they are others; zeros: they are not
-  int64_t bytes = 0;  ///< sum over all files
+  int64_t bytes = 0;          ///< sum over all files
   std::vector<KvPart> parts;
 
   int64_t layers_of(const KvPart& part) const;
-  KvHeads heads_of(KvLayers layers) const {
-    return layers == KvLayers::with_window && window_heads.count > 0 ? window_heads
-                                                                      : KvHeads{kv_heads, head_dim};
+  KvHeads heads_of(KvLayers which) const {
+    return which == KvLayers::with_window && window_heads.count > 0 ? window_heads
+                                                                    : KvHeads{kv_heads, head_dim};
   }
   KvFileShape shape_of(const KvPart& part) const {
-    return {layers_of(part), part.head_end - part.head_begin, part.tokens(),
-            heads_of(part.layers).dim, dtype, sides};
+    return {layers_of(part), part.head_end - part.head_begin,
+            part.tokens(),   heads_of(part.layers).dim,
+            dtype,           sides};
   }
 };
 

@@ -49,7 +49,8 @@ Attention::Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<
     : groups_(groups),
       heads_(std::move(heads)),
       cache_(cache),
-      steps_(compute, cache, held_heads(groups.place, heads_.num_heads, heads_.kv_heads(0)).q.size(),
+      steps_(compute, cache,
+             held_heads(groups.place, heads_.num_heads, heads_.kv_heads(0)).q.size(),
              std::move(windows), row_invariant, heads_.scale, groups.wire),
       ledger_(cache, groups.ring->size(), groups.ring->rank(),
               row_invariant == kernels::RowInvariant::yes
@@ -172,8 +173,8 @@ void Attention::begin_exchange() {
   exchange_group_ = &group;
   exchange_plans_.clear();
   for (const int kind : steps_.kinds()) {
-    const auto layer = std::ranges::find_if(
-        std::views::iota(int64_t{0}), [&](int64_t of) { return cache_.kind(of) == kind; });
+    const auto layer = std::ranges::find_if(std::views::iota(int64_t{0}),
+                                            [&](int64_t of) { return cache_.kind(of) == kind; });
     ExchangePlan plan = exchange_plan(heads_.kv_heads(*layer));
     choose_routes(over_block ? groups_.block_labels.servers : groups_.sp_servers,
                   steps_.kind(kind).shape.head_dim, plan);
@@ -244,8 +245,7 @@ HeadExchange::Keys Attention::rows_to_attend(int64_t layer, const HeadExchange::
   if (!cache_.is_stored(layer)) return all_stored ? HeadExchange::Keys{} : placed.rows;
   if (all_stored || !cache_.is_shared(layer)) return own;
   const auto copy = [&](const TensorView& rows, device::Buffer& memory) {
-    const TensorView made =
-        memory.tensor(DType::fp32, {rows.rows(), rows.size(1), rows.size(2)});
+    const TensorView made = memory.tensor(DType::fp32, {rows.rows(), rows.size(1), rows.size(2)});
     steps_.copy(rows, made);
     return made;
   };

@@ -23,8 +23,8 @@ namespace pecia::attention {
 /// Heads of the whole model.
 struct HeadCounts {
   int64_t num_heads = 0, num_kv_heads = 0;
-  std::optional<float> scale = {};        ///< what multiplies scores; absent: 1/sqrt(head_dim)
-  std::vector<int64_t> of_layers = {};    ///< KV heads by layer; empty: num_kv_heads in each
+  std::optional<float> scale = {};      ///< what multiplies scores; absent: 1/sqrt(head_dim)
+  std::vector<int64_t> of_layers = {};  ///< KV heads by layer; empty: num_kv_heads in each
 
   int64_t kv_heads(int64_t layer) const {
     return of_layers.empty() ? num_kv_heads : of_layers.at(layer);

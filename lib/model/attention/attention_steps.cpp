@@ -33,8 +33,8 @@ AttentionSteps::AttentionSteps(const Compute& compute, KvCache& cache, int64_t n
   window_lengths_.erase(std::unique(window_lengths_.begin(), window_lengths_.end()),
                         window_lengths_.end());
   for (const int64_t window : window_lengths_)
-    PECIA_CHECK(kinds({&window, 1}).size() == 1, "layers with a window of {} have {} shapes", window,
-                kinds({&window, 1}).size());
+    PECIA_CHECK(kinds({&window, 1}).size() == 1, "layers with a window of {} have {} shapes",
+                window, kinds({&window, 1}).size());
 }
 
 std::vector<int> AttentionSteps::kinds(std::span<const int64_t> windows) const {
@@ -61,8 +61,8 @@ DType AttentionSteps::query_type() const {
     return compute_.backend.query_type(kind.shape.dtype, kind.shape.head_dim);
   };
   const DType first = of(cache_.kinds().front());
-  const bool alike = std::ranges::all_of(
-      cache_.kinds(), [&](const LayerKind& kind) { return of(kind) == first; });
+  const bool alike =
+      std::ranges::all_of(cache_.kinds(), [&](const LayerKind& kind) { return of(kind) == first; });
   return alike ? first : DType::fp32;
 }
 
@@ -90,9 +90,9 @@ void AttentionSteps::count_flops(AttentionCall& call,
     for (const parallel::GlobalRange& range : rows)
       pairs += parallel::count_seen(range, keys, window);
     const KvShape& shape = kind(kind_of_window(window)).shape;
-    call.flops[window] +=
-        2.0 * static_cast<double>(num_heads_ * (shape.head_dim + shape.value_dim())) *
-        static_cast<double>(pairs);
+    call.flops[window] += 2.0 *
+                          static_cast<double>(num_heads_ * (shape.head_dim + shape.value_dim())) *
+                          static_cast<double>(pairs);
   }
 }
 

@@ -124,7 +124,8 @@ std::vector<int64_t> KvFiles::layers_of(KvLayers layers) const {
 
 int64_t KvFiles::bytes_per_token(KvLayers layers) const {
   int64_t bytes = 0;
-  for (const int64_t layer : layers_of(layers)) bytes += cache_.shape(layer).layer_bytes_per_token();
+  for (const int64_t layer : layers_of(layers))
+    bytes += cache_.shape(layer).layer_bytes_per_token();
   return bytes;
 }
 
@@ -144,9 +145,8 @@ void KvFiles::check(const io::KvSave& save, const std::filesystem::path& folder)
               save.sides == sides_of(cache_.shape()) &&
               (!by_window || save.window_layers == count(KvLayers::with_window));
   for (const int64_t layer : layers_of(KvLayers::all)) {
-    const io::KvHeads heads = save.heads_of(windows_[layer] > 0 && by_window
-                                                ? KvLayers::with_window
-                                                : KvLayers::without_window);
+    const io::KvHeads heads = save.heads_of(
+        windows_[layer] > 0 && by_window ? KvLayers::with_window : KvLayers::without_window);
     same = same && heads == io::KvHeads{heads_.kv_heads(layer), cache_.shape(layer).head_dim};
   }
   if (!same) fail<InputError>("{} holds keys and values of another model or type", folder.string());

@@ -227,7 +227,8 @@ void read_scales(const JsonSection& file, const FamilyTraits& traits, ModelConfi
     config.attention_scale =
         static_cast<float>(1 / std::sqrt(factor("query_pre_attn_scalar", 256)));
   if (traits.unit_scores) config.attention_scale = 1.0f;
-  if (traits.caps_logits) config.logit_cap = file.number("final_logit_softcapping", 0, 1e6).value_or(0);
+  if (traits.caps_logits)
+    config.logit_cap = file.number("final_logit_softcapping", 0, 1e6).value_or(0);
   // Not rounded to the type of the weights, as transformers does in that type.
   if (traits.scales_embeddings &&
       (traits.scales_key.empty() || file.flag(traits.scales_key).value_or(false)))
@@ -509,8 +510,8 @@ int64_t cached_bytes(const ModelConfig& config, DType dtype, int64_t ranks, cons
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     if (!config.has_keys(layer) || !counts(layer)) continue;
     const auto [heads, dim] = config.heads(layer);
-    bytes += (config.latent ? 1 : 2) * std::max<int64_t>(1, heads / ranks) *
-             vector_bytes(dtype, dim);
+    bytes +=
+        (config.latent ? 1 : 2) * std::max<int64_t>(1, heads / ranks) * vector_bytes(dtype, dim);
   }
   return bytes;
 }

@@ -162,13 +162,14 @@ struct ModelConfig {
   /// after it, and what both make is added. The router sees the norm of hidden states by its own
   /// scale, and each expert's weight is multiplied by a scale.
   bool dense_beside_experts = false;
-  std::vector<LayerConfig> pattern;      ///< [layers]
+  std::vector<LayerConfig> pattern;  ///< [layers]
   /// As attention sees them: with latents one KV head of LatentConfig::key_dim. Of layers with a
   /// window, where the others have full_heads.
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
-  std::optional<KvHeads> full_heads;  ///< of layers without a window; absent: the same as the others'
-  bool norms_values = false;          ///< values have an RMS norm of each head, without a weight
-  bool keys_give_values = false;      ///< layers without a window have no v: k's product gives both
+  std::optional<KvHeads>
+      full_heads;                 ///< of layers without a window; absent: the same as the others'
+  bool norms_values = false;      ///< values have an RMS norm of each head, without a weight
+  bool keys_give_values = false;  ///< layers without a window have no v: k's product gives both
   /// So many last layers have no keys of their own: they attend those of the last layer before them
   /// with the same window. Their dense feed-forwards have sharing_ffn columns.
   int64_t sharing_layers = 0, sharing_ffn = 0;

@@ -122,9 +122,8 @@ std::vector<LayerConfig> read_pattern(const JsonSection& file, const FamilyTrait
     file.refuse("sliding_window",
                 "but only layers with a window rotate in this model type; give it");
   const auto types = file.texts("layer_types");
-  std::vector<int64_t> windows = types
-                                           ? windows_of_types(file, traits, *types, layers, window)
-                                           : windows_by_rule(file, traits, layers, window);
+  std::vector<int64_t> windows = types ? windows_of_types(file, traits, *types, layers, window)
+                                       : windows_by_rule(file, traits, layers, window);
   if (traits.last_layer_is_full) windows.back() = 0;
   const std::vector<bool> rotated = read_rotated(file, traits, layers);
   std::vector<LayerConfig> pattern(layers);

@@ -19,7 +19,8 @@ std::vector<KvHeads> read_heads(const JsonSection& file, const FamilyTraits& tra
       if (!own) continue;
       for (const auto& [key, value] : own->object().items())
         if (key != "head_dim" && key != "num_key_value_heads")
-          own->refuse<Unsupported>(key, "and layers differ in head_dim and num_key_value_heads only");
+          own->refuse<Unsupported>(key,
+                                   "and layers differ in head_dim and num_key_value_heads only");
       heads[layer].dim = own->integer("head_dim", 1, max_head_dim).value_or(config.head_dim);
       heads[layer].count =
           own->integer("num_key_value_heads", 1, config.num_heads).value_or(config.num_kv_heads);
@@ -60,23 +61,20 @@ void read_full_heads(const JsonSection& file, const FamilyTraits& traits, ModelC
 void read_sharing(const JsonSection& file, ModelConfig& config) {
   constexpr auto key = "num_kv_shared_layers";
   config.sharing_layers = file.integer(key, 0, config.layers).value_or(0);
-  config.sharing_ffn =
-      config.ffn * (file.flag("use_double_wide_mlp").value_or(false) ? 2 : 1);
+  config.sharing_ffn = config.ffn * (file.flag("use_double_wide_mlp").value_or(false) ? 2 : 1);
   const auto own = config.pattern.begin() + (config.layers - config.sharing_layers);
   for (auto layer = own; layer != config.pattern.end(); ++layer)
-    if (std::find_if(config.pattern.begin(), own, [&](const LayerConfig& one) {
-          return one.window == layer->window;
-        }) == own)
+    if (std::find_if(config.pattern.begin(), own,
+                     [&](const LayerConfig& one) { return one.window == layer->window; }) == own)
       file.refuse(key, fmt::format("but no layer before these keeps keys for layer {}; correct it "
                                    "or layer_types",
                                    layer - config.pattern.begin()));
 }
 
 void read_second(const JsonSection& file, const FamilyTraits& traits, ModelConfig& config) {
-  config.second.width = file.integer("hidden_size_per_layer_input", 0, max_second_width)
-                            .value_or(file.names("hidden_size_per_layer_input")
-                                          ? 0
-                                          : traits.second_width);
+  config.second.width =
+      file.integer("hidden_size_per_layer_input", 0, max_second_width)
+          .value_or(file.names("hidden_size_per_layer_input") ? 0 : traits.second_width);
   constexpr auto key = "vocab_size_per_layer_input";
   const auto vocab = file.integer(key, 1, INT32_MAX);
   if (config.second.width > 0 && vocab.value_or(traits.vocab) != config.vocab)

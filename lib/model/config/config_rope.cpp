@@ -45,7 +45,8 @@ const RopeKind& rope_kind_of(const JsonSection& rope, const FamilyTraits& traits
   std::string name = new_style ? *new_style : old_style.value_or("default");
   if (name == "su") name = "longrope";  // as it was once called
   for (const RopeKind& kind : rope_kinds())
-    if (kind.name == name && (kind.scaling != RopeScaling::proportional || traits.proportional_rope))
+    if (kind.name == name &&
+        (kind.scaling != RopeScaling::proportional || traits.proportional_rope))
       return kind;
   rope.refuse<Unsupported>(new_style ? "rope_type" : "type",
                            "which is not implemented; known are default, linear, dynamic, llama3, "
@@ -309,7 +310,8 @@ void read_rope(const JsonSection& file, const FamilyTraits& traits, ModelConfig&
       read_scaling(file, &*local, traits, ignored, *config.local_rope);
     }
   }
-  if (proportional) config.rope.scaling = RopeScaling::proportional, config.rope.turning_share = share;
+  if (proportional)
+    config.rope.scaling = RopeScaling::proportional, config.rope.turning_share = share;
   read_scaling(file, rope, traits, config.max_positions, config.rope);
 }
 

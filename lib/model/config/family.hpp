@@ -77,7 +77,7 @@ struct FamilyTraits {
   /// config.json says nothing; 0: they have not. The last layers may share keys, and all may have
   /// parts of a second embedding.
   int64_t full_head_dim = 0;
-  int64_t second_width = 0;  ///< when config.json says nothing
+  int64_t second_width = 0;                          ///< when config.json says nothing
   bool norms_values = false, scales_layers = false;  ///< as in ModelConfig
   bool sees_images = false;  ///< use_bidirectional_attention may be "vision"
   /// max_position_embeddings counts the positions of linear scaling already.
@@ -107,14 +107,14 @@ struct FamilyTraits {
   bool expert_groups = false;             ///< n_group and topk_group are respected
   int num_groups = 1, kept_groups = 1;    ///< when these are absent
   kernels::Routing routing = kernels::Routing::of_all;
-  bool routing_configurable = false;  ///< norm_topk_prob is respected
-  bool mixes_dense_layers = false;    ///< by decoder_sparse_step and mlp_only_layers
-  bool packed_experts = false;        ///< see packed_experts.hpp
-  std::string_view experts_flag = "";      ///< key that enables experts; empty: always
-  std::string_view per_token_key = "";     ///< empty: the key is num_experts_per_tok
-  bool dense_beside_experts = false;       ///< ModelConfig::dense_beside_experts
-  bool is_latent = false;             ///< ModelConfig::latent
-  LatentConfig latent = {};           ///< sizes that config.json may omit
+  bool routing_configurable = false;    ///< norm_topk_prob is respected
+  bool mixes_dense_layers = false;      ///< by decoder_sparse_step and mlp_only_layers
+  bool packed_experts = false;          ///< see packed_experts.hpp
+  std::string_view experts_flag = "";   ///< key that enables experts; empty: always
+  std::string_view per_token_key = "";  ///< empty: the key is num_experts_per_tok
+  bool dense_beside_experts = false;    ///< ModelConfig::dense_beside_experts
+  bool is_latent = false;               ///< ModelConfig::latent
+  LatentConfig latent = {};             ///< sizes that config.json may omit
   bool expert_bias = false, attention_sinks = false;
   std::string_view draft_layers_key = "";     ///< ModelConfig::draft_layers
   std::vector<KnownValue> known_values = {};  ///< of keys that may be absent

@@ -42,11 +42,10 @@ void AttentionMixer::begin(int64_t layer, const AttentionWeights& weights, int64
   // All ranks that exchange queries count the same rows of their block.
   const bool many = std::ssize(attention.positions()) >= many_rows;
   query_type_ = gains && many ? attention.query_type() : DType::fp32;
-  const bool fresh = gains && num_rows > 0 && tensor_.num_blocks() == 1 &&
-                     config_.qk_norm != QkNorm::all_heads &&
-                     config_.rope.temperature_beta == 0 &&  // else q has tables of its own
-                     !config_.norms_values &&
-                     query_type_ != DType::fp16 && attention.takes_fresh_heads();
+  const bool fresh =
+      gains && num_rows > 0 && tensor_.num_blocks() == 1 && config_.qk_norm != QkNorm::all_heads &&
+      config_.rope.temperature_beta == 0 &&  // else q has tables of its own
+      !config_.norms_values && query_type_ != DType::fp16 && attention.takes_fresh_heads();
   if (fresh) fresh_.emplace();
   // fp8 products round what they are given, which differs where it was rounded to bf16 before.
   const bool rounds_once = weights.o.parts.front().weight.dtype() != DType::fp8;
@@ -171,8 +170,7 @@ void AttentionMixer::project_fresh(const Input& input) {
 /// Of v's product, or of k's, which is neither normed nor rotated yet.
 void AttentionMixer::project_values(int block, const Input& input, const TensorView& k) {
   const TensorView v = tensor_.block_of(v_, block);
-  if (weights_->has_values)
-    multiply(block, input, "v_proj", weights_->v, v_, kernels::SameX::yes);
+  if (weights_->has_values) multiply(block, input, "v_proj", weights_->v, v_, kernels::SameX::yes);
   if (!config_.norms_values) {
     if (!weights_->has_values) compute_.copy(k, v);
     return;

@@ -118,9 +118,8 @@ int64_t Model::activation_bytes_per_row(const ModelConfig& config, DType gated) 
                                                2 * config.experts->per_token + config.hidden) +
                            of_ffn * config.experts->shared_ffn
                      : 0;
-  return size_of(DType::fp32) *
-             (rows + mixer_elements(config) + second_elements(config) +
-              LayerRotations::width(config) + squares + sinks) +
+  return size_of(DType::fp32) * (rows + mixer_elements(config) + second_elements(config) +
+                                 LayerRotations::width(config) + squares + sinks) +
          std::max(dense, mixture);
 }
 
@@ -138,14 +137,14 @@ void Model::forward(const Rows& rows, attention::Attention& attention) {
   if (gathered) gather_.begin_pass();
 
   const parallel::RowRange linear = tensor_.rows().linear;
-  const PassTensors pass{attention,
-                         hidden_.tensor(DType::fp32, {tensor_.rows().num_own(), config_.hidden}),
-                         marks_.tensor(DType::int32, {tensor_.rows().num_own()}),
-                         normed_.tensor(operand_type(), {linear.size(), config_.hidden}),
-                         config_.second.width > 0
-                             ? second_.tensor(DType::fp32, {tensor_.rows().num_own(),
-                                                            config_.layers * config_.second.width})
-                             : TensorView()};
+  const PassTensors pass{
+      attention, hidden_.tensor(DType::fp32, {tensor_.rows().num_own(), config_.hidden}),
+      marks_.tensor(DType::int32, {tensor_.rows().num_own()}),
+      normed_.tensor(operand_type(), {linear.size(), config_.hidden}),
+      config_.second.width > 0
+          ? second_.tensor(DType::fp32,
+                           {tensor_.rows().num_own(), config_.layers * config_.second.width})
+          : TensorView()};
 
   // When the host waits for transfers, work that is held back would begin late. So only small
   // passes that stay on the stream are held back as a step. All ranks decide alike, since they
@@ -189,19 +188,18 @@ void Model::embed(const Rows& rows, const TensorView& table, float scale, const 
     const ScopedSpan span(compute_.recorder, "embedding", Kind::compute);
     int64_t begin = 0;
     for (const parallel::RowRange& range : ranges) {
-      compute_.backend.embedding(
-          {table.slice_rows(part.begin - held.begin, part.size()),
-           std::span(rows.tokens).subspan(range.begin, range.size()),
-           to.slice_rows(begin, range.size()), part.begin, scale},
-          compute_.stream);
+      compute_.backend.embedding({table.slice_rows(part.begin - held.begin, part.size()),
+                                  std::span(rows.tokens).subspan(range.begin, range.size()),
+                                  to.slice_rows(begin, range.size()), part.begin, scale},
+                                 compute_.stream);
       begin += range.size();
     }
   });
 }
 
 void Model::embed_second(const Rows& rows, const TensorView& second) {
-  embed(rows, weights_.second_embedding,
-        std::sqrt(static_cast<float>(config_.second.width)), second);
+  embed(rows, weights_.second_embedding, std::sqrt(static_cast<float>(config_.second.width)),
+        second);
   for (int block = 0; block < tensor_.num_blocks(); ++block) tensor_.wait_sum(block);
 }
 
@@ -230,8 +228,7 @@ void Model::finish_layer(int64_t index, int block, const PassTensors& pass) {
   const LayerWeights& layer = weights_.layers[index];
   const TensorView hidden = tensor_.own_of(pass.hidden, block);
   const int64_t width = config_.second.width;
-  const TensorView given =
-      tensor_.own_of(pass.second, block).slice_columns(index * width, width);
+  const TensorView given = tensor_.own_of(pass.second, block).slice_columns(index * width, width);
   const TensorView gate = second_gate_.tensor(DType::fp32, {hidden.rows(), width});
   const TensorView up = second_up_.tensor(DType::fp32, {hidden.rows(), config_.hidden});
   products_.linear("second_gate", hidden, layer.second->gate, gate);

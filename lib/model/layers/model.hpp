@@ -157,8 +157,8 @@ class Model {
   std::vector<LayerWeights> shifted_;  ///< views for the shift configuration, if it differs
   bool stays_on_stream_;               ///< the host waits for no transfer between ops
   device::Buffer marks_, hidden_, normed_, output_, logits_;
-  device::Buffer second_, second_gate_, second_up_;     ///< of SecondEmbedding
-  device::Buffer dense_, expert_rows_, routed_rows_;    ///< of feed-forwards beside each other
+  device::Buffer second_, second_gate_, second_up_;   ///< of SecondEmbedding
+  device::Buffer dense_, expert_rows_, routed_rows_;  ///< of feed-forwards beside each other
 };
 
 }  // namespace pecia::model

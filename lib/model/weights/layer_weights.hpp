@@ -35,8 +35,8 @@ struct AttentionWeights {
   /// Whole on every rank: [head_dim], [heads × head_dim] if all heads are normed together, with
   /// latents [q_rank] and [kv_rank], or absent.
   TensorView q_norm, k_norm;
-  TensorView v_norm = {};   ///< ones [head_dim], where values are normed without a weight, or absent
-  TensorView sinks;         ///< [heads], whole on every rank, or absent
+  TensorView v_norm = {};  ///< ones [head_dim], where values are normed without a weight, or absent
+  TensorView sinks;        ///< [heads], whole on every rank, or absent
   LinearWeight q, k, v, o;  ///< heads × head_dim rows in head order; o: [hidden, heads × head_dim]
   std::optional<LatentWeights> latent = {};  ///< in place of k and v; q has query_dim rows a head
   std::optional<LinearWeight> gate = {};     ///< rows as q

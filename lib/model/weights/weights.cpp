@@ -59,7 +59,8 @@ class LayerReader {
       const bool all = config_.qk_norm == QkNorm::all_heads;
       const auto [kv_heads, dim] = config_.heads(layer_);
       weights.q_norm = norm(names_.q_norm, (all ? config_.num_heads : 1) * dim);
-      if (config_.has_keys(layer_)) weights.k_norm = norm(names_.k_norm, (all ? kv_heads : 1) * dim);
+      if (config_.has_keys(layer_))
+        weights.k_norm = norm(names_.k_norm, (all ? kv_heads : 1) * dim);
     }
     weights.has_keys = config_.has_keys(layer_), weights.has_values = config_.has_values(layer_);
     for (const std::string_view unused : {names_.k, names_.k_norm, names_.v})
@@ -149,8 +150,7 @@ class LayerReader {
   void read_beside_dense(MixtureWeights& weights) {
     weights.expert_scales =
         loader_.vector(layer_name(layer_, names_.expert_scales), config_.experts->count);
-    weights.router_norm =
-        loader_.vector(layer_name(layer_, names_.router_scale), config_.hidden);
+    weights.router_norm = loader_.vector(layer_name(layer_, names_.router_scale), config_.hidden);
     weights.before = norm(names_.experts_norm, config_.hidden);
     weights.after_dense = norm(names_.post_dense_norm, config_.hidden);
     weights.after = norm(names_.post_experts_norm, config_.hidden);

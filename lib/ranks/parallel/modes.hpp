@@ -58,7 +58,8 @@ std::string to_string(const Degrees& degrees);
 /// Where a model has feed-forwards of several widths, ffn is what these have in common.
 struct ModelShape {
   int64_t num_heads = 1, num_kv_heads = 1;
-  int64_t full_kv_heads = 0;  ///< of layers without a window, where these are others; 0: they are not
+  int64_t full_kv_heads =
+      0;  ///< of layers without a window, where these are others; 0: they are not
   int64_t ffn = 1;
   int64_t hidden = 1, head_dim = 1;
   /// Columns of the feed-forwards in an average layer, those of all experts; 0: as many as ffn.

@@ -213,7 +213,8 @@ int64_t cut_elements_of_attention(const model::ModelConfig& config) {
   for (int64_t layer = 0; layer < config.layers; ++layer)
     for (const model::MatrixKind kind : {q, k, v, key_up, value_up, o})
       if (num_matrices(config, kind, layer) > 0)
-        elements += model::role_of(kind).out(config, layer) * model::role_of(kind).in(config, layer);
+        elements +=
+            model::role_of(kind).out(config, layer) * model::role_of(kind).in(config, layer);
   return elements / std::max<int64_t>(1, config.layers);
 }
 
@@ -288,7 +289,8 @@ int64_t resolve_batch_tokens(const job::Job& job, const model::ModelConfig& conf
                             kernels::gpu_operand_type(held_dtype(job, config)) == DType::bf16;
   int64_t row_bytes =
       model::Model::activation_bytes_per_row(config, rounds_gates ? DType::bf16 : DType::fp32);
-  if (gpus) row_bytes += kernels::library_bytes_per_row(config.num_heads, config.widest_heads().dim);
+  if (gpus)
+    row_bytes += kernels::library_bytes_per_row(config.num_heads, config.widest_heads().dim);
   const bool widens_keys = gpus && job.kv.dtype == job::Precision::fp8;
   int64_t bytes = activation_bytes(gpus);
   if (widens_keys) bytes -= kernels::library_key_bytes;
