@@ -796,6 +796,7 @@ CASES = (
         },
         oracle=gemma4(num_global_key_value_heads=2, **GEMMA4_MIXTURE),
         eos=(2, 3),
+        seed=6,
         prefix="model.language_model.",
         transformers=5,
     ),
