@@ -127,6 +127,7 @@ class Machine {
     save.sides = rank_->cache().shape().stores_values() ? 2 : 1;
     if (config_.full_heads) {
       save.window_heads = {config_.num_kv_heads, config_.head_dim};
+      save.window_layers = 0;
       for (int64_t layer = 0; layer < save.layers; ++layer)
         save.window_layers += config_.pattern[layer].window > 0 ? 1 : 0;
     }

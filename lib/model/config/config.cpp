@@ -523,6 +523,7 @@ int64_t ModelConfig::kv_bytes_per_token(DType dtype, int64_t ranks) const {
 }
 
 int64_t ModelConfig::window_bytes_per_token(DType dtype, int64_t ranks) const {
+  if (pattern.empty()) return 0;
   return cached_bytes(*this, dtype, ranks,
                       [this](int64_t layer) { return pattern[layer].window > 0; });
 }
