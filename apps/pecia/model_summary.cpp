@@ -17,7 +17,9 @@ using model::ModelConfig;
 
 std::string rope_words(const model::RopeConfig& rope) {
   std::string words = fmt::format("base {}", rope.theta);
-  if (rope.scaling != model::RopeScaling::none)
+  if (rope.scaling == model::RopeScaling::proportional)
+    words += fmt::format(", {:.0f} % of all pairs", 100 * rope.turning_share);
+  else if (rope.scaling != model::RopeScaling::none)
     words += fmt::format(", {} by {}", model::name_of(rope.scaling), rope.factor);
   return words;
 }
@@ -70,6 +72,7 @@ std::string norm_words(const ModelConfig& config) {
                          config.unrotated_temperature->floor);
   if (config.attention_sinks) words += ", attention sinks";
   if (config.attention_gate) words += ", gates of attention";
+  if (config.norms_values) words += ", norms of each head's v";
   return words;
 }
 
@@ -127,6 +130,14 @@ nlohmann::ordered_json json_of_latents(const ModelConfig& config) {
           {"value_dim", latent.value_dim}};
 }
 
+/// Null where layers without a window have the heads of the others.
+nlohmann::ordered_json json_of_full_heads(const ModelConfig& config) {
+  if (!config.full_heads) return nullptr;
+  return {{"num_kv_heads", config.full_heads->count},
+          {"head_dim", config.full_heads->dim},
+          {"keys_give_values", config.keys_give_values}};
+}
+
 /// What is stored as codes, and what becomes of it on CPUs with one rank. Null where nothing is.
 nlohmann::ordered_json json_of_codes(const ModelConfig& config) {
   if (!config.quantization) return nullptr;
@@ -156,8 +167,7 @@ nlohmann::ordered_json summarize_model(const std::filesystem::path& folder) {
   const int64_t with_window = config.layers_with_window();
   for (const DType dtype : {DType::fp32, DType::bf16, DType::fp8}) {
     kv[std::string(name_of(dtype))] = config.kv_bytes_per_token(dtype);
-    window_kv[std::string(name_of(dtype))] =
-        config.kv_bytes_per_token(dtype) / config.layers * with_window;
+    window_kv[std::string(name_of(dtype))] = config.window_bytes_per_token(dtype);
   }
   for (const int ranks : {2, 4, 8}) grids[std::to_string(ranks)] = legal_grids(config, ranks);
   return {{"kind", "model"},
@@ -177,9 +187,12 @@ nlohmann::ordered_json summarize_model(const std::filesystem::path& folder) {
           {"num_heads", config.num_heads},
           {"num_kv_heads", config.num_kv_heads},
           {"head_dim", config.head_dim},
+          {"full_heads", json_of_full_heads(config)},
           {"latents", json_of_latents(config)},
           {"norms", norm_words(config)},
           {"layers", config.layers},
+          {"layers_sharing_keys", config.sharing_layers},
+          {"second_embedding", config.second.width},
           {"kinds_of_layers", kinds_of_layers(config)},
           {"kv_bytes_per_token", kv},
           {"kv_bytes_of_windows", with_window > 0 ? window_kv : nlohmann::ordered_json()},
@@ -211,6 +224,15 @@ std::string model_text(const nlohmann::ordered_json& summary) {
         size("kv_rank"), size("rope_dim"), size("nope_dim"), size("rope_dim"), size("value_dim"),
         size("q_rank") > 0 ? fmt::format("; queries made of {}", size("q_rank")) : "");
   }
+  if (const auto& full = summary["full_heads"]; !full.is_null())
+    text += fmt::format(
+        "  layers without a window: {} KV heads of {}{}\n", full["num_kv_heads"].get<int64_t>(),
+        full["head_dim"].get<int64_t>(),
+        full["keys_give_values"].get<bool>() ? ", whose product gives values, too" : "");
+  if (const int64_t sharing = number("layers_sharing_keys"); sharing > 0)
+    text += fmt::format("  the last {} layers attend keys of layers before them\n", sharing);
+  if (const int64_t width = number("second_embedding"); width > 0)
+    text += fmt::format("  second embeddings: {} numbers of a token for each layer\n", width);
   if (const auto& codes = summary["codes"]; !codes.is_null()) {
     const auto resident = codes["resident"].get<std::string>();
     const int64_t group = codes["group"].get<int64_t>();

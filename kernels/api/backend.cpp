@@ -13,6 +13,10 @@ void Backend::gated_linear(const GatedLinearArgs&, device::Stream&) {
   fail<Unsupported>("the backend {} gates by single ops", name());
 }
 
+void Backend::soft_cap(const SoftCapArgs&, device::Stream&) {
+  fail<Unsupported>("the backend {} caps no values", name());
+}
+
 void Backend::make_panels(const PanelsArgs&, device::Stream&) {
   fail<Unsupported>("the backend {} has no use for panels", name());
 }

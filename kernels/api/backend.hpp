@@ -38,6 +38,7 @@
 #include "kernels/api/row_need.hpp"
 #include "kernels/api/sampling.hpp"
 #include "kernels/api/shortlist.hpp"
+#include "kernels/api/soft_cap.hpp"
 #include "kernels/api/square_sums.hpp"
 #include "kernels/api/sum_rows.hpp"
 #include "kernels/api/xielu.hpp"
@@ -111,6 +112,8 @@ class Backend {
   virtual void row_need(const RowNeedArgs& args, device::Stream& stream) = 0;
   virtual void gated_activation(const GatedActivationArgs& args, device::Stream& stream) = 0;
   virtual void xielu(const XieluArgs& args, device::Stream& stream) = 0;
+  /// Throws Unsupported where the backend has no such op, as that of GPUs.
+  virtual void soft_cap(const SoftCapArgs& args, device::Stream& stream);
   /// Tells whether gated_linear takes these arguments, and gains by it.
   virtual bool takes_gated_linear(const GatedLinearArgs&) const { return false; }
   /// Throws Unsupported without takes_gated_linear(args).

@@ -39,6 +39,8 @@ inline constexpr int most_expert_groups = 32;
 ///     c[t, e]       = s[t, e] + bias[e]
 ///     weights[t, j] = scale · s[t, chosen[t, j]] / Σ_j s[t, chosen[t, j]]        or without the sum
 ///
+/// With `scales` a weight is then multiplied by scales[chosen[t, j]].
+///
 /// s and c are fp32, sums are fp32 or wider. A row's results depend on that row alone. If a row holds
 /// NaN or +infinity, all its weights are NaN, and its chosen experts are some `k` different ones.
 /// Zero rows do nothing.
@@ -49,6 +51,7 @@ struct RouteArgs {
   Routing routing = Routing::of_all;
   TensorView bias = {};         ///< [experts] fp32, or absent; of Routing::sigmoid
   SigmoidRouting sigmoid = {};  ///< groups ≤ most_expert_groups divide experts, by 2 or more each
+  TensorView scales = {};       ///< [experts] fp32, or absent; not on GPUs (refuse_expert_scales)
 };
 
 }  // namespace pecia::kernels

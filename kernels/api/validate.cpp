@@ -35,6 +35,16 @@ void validate(const AddArgs& args) {
   check_shape("y", args.y, {args.x.rows(), args.x.size(1)});
 }
 
+void refuse_scaled_sum(const AddArgs& args, std::string_view backend) {
+  if (args.scale != 1) fail<Unsupported>("the backend {} adds without a scale", backend);
+}
+
+void validate(const SoftCapArgs& args) {
+  check_rank("x", args.x, 2);
+  check_fp32("x", args.x);
+  PECIA_CHECK(args.cap > 0, "values are capped at {}", args.cap);
+}
+
 void validate(const CastArgs& args) {
   check_rank("x", args.x, 2);
   const bool widens = args.x.dtype() == DType::bf16 && args.out.dtype() == DType::fp32;

@@ -31,6 +31,7 @@
 #include "kernels/api/row_need.hpp"
 #include "kernels/api/sampling.hpp"
 #include "kernels/api/shortlist.hpp"
+#include "kernels/api/soft_cap.hpp"
 #include "kernels/api/square_sums.hpp"
 #include "kernels/api/sum_rows.hpp"
 #include "kernels/api/xielu.hpp"
@@ -64,6 +65,9 @@ void refuse_chunks(Window window, std::string_view backend);
 /// Throws Unsupported for rotations within heads and for scales, on behalf of a backend that rotates
 /// the beginnings of heads alone.
 void refuse_inner_rotation(const RopeArgs& args, std::string_view backend);
+/// Throw Unsupported where a sum, or weights of experts, have scales that the backend lacks.
+void refuse_scaled_sum(const AddArgs& args, std::string_view backend);
+void refuse_expert_scales(const RouteArgs& args, std::string_view backend);
 /// Throws Unsupported for results that are continued, on behalf of a backend without
 /// continues_attention().
 void refuse_continued(const AttentionArgs& args, std::string_view backend);
@@ -81,6 +85,7 @@ void validate(const GatedActivationArgs& args);
 /// Throws Unsupported for a gate of whole rows, on behalf of a backend that has none.
 void refuse_row_gates(const GatedActivationArgs& args, std::string_view backend);
 void validate(const XieluArgs& args);
+void validate(const SoftCapArgs& args);
 void validate(const GatedLinearArgs& args);
 void validate(const RouteArgs& args);
 void validate(const ExpertsArgs& args);

@@ -146,6 +146,10 @@ void validate(const RouteArgs& args) {
     check_shape("bias", args.bias, {experts});
   }
   PECIA_CHECK(!by_logits || (!args.bias && groups == 1), "a bias or groups beside logits");
+  if (args.scales) {
+    check_fp32("scales", args.scales);
+    check_shape("scales", args.scales, {experts});
+  }
   PECIA_CHECK(groups >= 1 && groups <= most_expert_groups && kept >= 1 && kept <= groups,
               "{} of {} groups of experts", kept, groups);
   PECIA_CHECK(groups == 1 ||
@@ -156,6 +160,11 @@ void validate(const RouteArgs& args) {
 void refuse_weighed_inputs(const ExpertsArgs& args, std::string_view backend) {
   if (args.weighed == Weighed::inputs)
     fail<Unsupported>("the backend {} weighs no inputs of experts; use backend: cpu", backend);
+}
+
+void refuse_expert_scales(const RouteArgs& args, std::string_view backend) {
+  if (args.scales)
+    fail<Unsupported>("the backend {} weighs experts without scales of their own", backend);
 }
 
 void validate(const ExpertsArgs& args) {

@@ -16,6 +16,8 @@ void add(const AddArgs& args, const device::Stream& stream) {
         const auto* x = static_cast<const uint16_t*>(args.x.row(t));
         for (int64_t i = 0; i < width; ++i) y[i] += bf16_to_float(x[i]);
       }
+      if (args.scale != 1)
+        for (int64_t i = 0; i < width; ++i) y[i] *= args.scale;
     }
   });
 }

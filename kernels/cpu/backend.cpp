@@ -143,6 +143,10 @@ class CpuBackend : public Backend {
     refuse_rounded_products(args.gate, name());
     cpu::gated_activation(args, stream);
   }
+  void soft_cap(const SoftCapArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::soft_cap(args, stream);
+  }
   void xielu(const XieluArgs& args, device::Stream& stream) override {
     validate(args);
     takes(args.out);

@@ -60,6 +60,7 @@ void gated_activation(const GatedActivationArgs& args, const device::Stream& str
 /// Of rows [begin, end), in this thread.
 void gated_activation_of_rows(const GatedActivationArgs& args, int64_t begin, int64_t end);
 void xielu(const XieluArgs& args, const device::Stream& stream);
+void soft_cap(const SoftCapArgs& args, const device::Stream& stream);
 void route(const RouteArgs& args, const device::Stream& stream);
 void sample(const SamplingArgs& args, const device::Stream& stream, Workspace& workspace);
 void log_probs(const LogProbsArgs& args, const device::Stream& stream, Workspace& workspace);

@@ -88,6 +88,15 @@ void route_by_scores(const RouteArgs& args, int64_t t, float* scores, float* key
                         : static_cast<float>(scores[chosen[j]] * factor);
 }
 
+/// A row's weights by the scales of its experts.
+void scale_weights(const RouteArgs& args, int64_t t) {
+  if (!args.scales) return;
+  const auto* const chosen = static_cast<const int32_t*>(args.chosen.row(t));
+  auto* const weights = static_cast<float*>(args.weights.row(t));
+  for (int64_t j = 0; j < args.chosen.size(1); ++j)
+    weights[j] *= args.scales.as<const float>()[chosen[j]];
+}
+
 }  // namespace
 
 void route(const RouteArgs& args, const device::Stream& stream) {
@@ -96,8 +105,10 @@ void route(const RouteArgs& args, const device::Stream& stream) {
       stream, args.logits.rows(), rows_per_task(16 * experts), [&](int64_t begin, int64_t end) {
         if (args.routing == Routing::sigmoid) {
           std::vector<float> scores(experts), keys(experts);
-          for (int64_t t = begin; t < end; ++t)
+          for (int64_t t = begin; t < end; ++t) {
             route_by_scores(args, t, scores.data(), keys.data());
+            scale_weights(args, t);
+          }
           return;
         }
         for (int64_t t = begin; t < end; ++t) {
@@ -105,6 +116,7 @@ void route(const RouteArgs& args, const device::Stream& stream) {
           auto* const chosen = static_cast<int32_t*>(args.chosen.row(t));
           choose(logits, experts, chosen, k);
           weigh(logits, experts, args.routing, chosen, k, static_cast<float*>(args.weights.row(t)));
+          scale_weights(args, t);
         }
       });
 }

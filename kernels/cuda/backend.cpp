@@ -38,7 +38,10 @@ class CudaBackend : public Backend {
   bool rounds_products() const override { return true; }
   bool gains_by_fewer_ops() const override { return true; }
 
-  void add(const AddArgs& args, device::Stream& stream) override { run(cuda::add, args, stream); }
+  void add(const AddArgs& args, device::Stream& stream) override {
+    refuse_scaled_sum(args, name());
+    run(cuda::add, args, stream);
+  }
   void mask_tokens(const MaskTokensArgs& args, device::Stream& stream) override {
     run(cuda::mask_tokens, args, stream);
   }
@@ -121,6 +124,7 @@ class CudaBackend : public Backend {
     cuda::gated_linear(args, context_, stream);
   }
   void route(const RouteArgs& args, device::Stream& stream) override {
+    refuse_expert_scales(args, name());
     run(cuda::route, args, stream);
   }
   void experts(const ExpertsArgs& args, device::Stream& stream) override {

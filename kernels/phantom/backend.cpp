@@ -272,6 +272,11 @@ class PhantomBackend : public Backend {
           static_cast<double>(depth), 2 * ffn},
          stream);
   }
+  void soft_cap(const SoftCapArgs& args, device::Stream& stream) override {
+    validate(args);
+    tell({"soft_cap", args.x.dtype(), args.x.rows(), 0, bytes_of(args.x), bytes_of(args.x)},
+         stream);
+  }
   void xielu(const XieluArgs& args, device::Stream& stream) override {
     validate(args);
     tell({"xielu", args.x.dtype(), args.x.rows(), 0, bytes_of(args.x), bytes_of(args.out)}, stream);

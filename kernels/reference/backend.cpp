@@ -77,6 +77,9 @@ class ReferenceBackend : public Backend {
   void gated_activation(const GatedActivationArgs& args, device::Stream& stream) override {
     run(reference::gated_activation, args, stream);
   }
+  void soft_cap(const SoftCapArgs& args, device::Stream& stream) override {
+    run(reference::soft_cap, args, stream);
+  }
   void xielu(const XieluArgs& args, device::Stream& stream) override {
     run(reference::xielu, args, stream);
   }

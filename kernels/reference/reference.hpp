@@ -31,6 +31,7 @@ void pick_rows(const PickRowsArgs& args);
 void row_need(const RowNeedArgs& args);
 void gated_activation(const GatedActivationArgs& args);
 void xielu(const XieluArgs& args);
+void soft_cap(const SoftCapArgs& args);
 void route(const RouteArgs& args);
 void experts(const ExpertsArgs& args);
 void sample(const SamplingArgs& args);

@@ -64,9 +64,11 @@ void route(const RouteArgs& args) {
     for (int64_t e = 0; e < experts; ++e)
       if (args.routing == Routing::of_all || taken[e]) sum += share(e);
     if (scored && !args.sigmoid.normed) sum = 1;
-    for (int64_t j = 0; j < k; ++j)
-      row_of(args.weights, t)[j] =
-          broken ? NAN : static_cast<float>(args.sigmoid.scale * share(chosen[j]) / sum);
+    for (int64_t j = 0; j < k; ++j) {
+      float& weight = row_of(args.weights, t)[j];
+      weight = broken ? NAN : static_cast<float>(args.sigmoid.scale * share(chosen[j]) / sum);
+      if (args.scales) weight *= args.scales.as<const float>()[chosen[j]];
+    }
   }
 }
 

@@ -16,16 +16,17 @@ bool may_relay(const Facts& facts, const resources::Resources& resources,
   const bool exchanges = resources.sp > 1 || resources.prefill == parallel::PrefillMode::ulysses;
   const int block = resources.sp * resources.tp;
   const model::ModelConfig& config = facts.config;
-  for (int first = 0; exchanges && first < std::ssize(servers); first += block) {
-    std::vector<parallel::HeadRange> wanted;
-    for (int rank = 0; rank < block; ++rank) {
-      const int shard = parallel::kv_shard(resources.sp, rank / resources.tp, rank % resources.tp);
-      wanted.push_back(
-          parallel::head_shard(config.num_heads, config.num_kv_heads, block, shard).kv);
+  for (const int64_t kv_heads : {config.num_kv_heads, config.widest_heads().count})
+    for (int first = 0; exchanges && first < std::ssize(servers); first += block) {
+      std::vector<parallel::HeadRange> wanted;
+      for (int rank = 0; rank < block; ++rank) {
+        const int shard =
+            parallel::kv_shard(resources.sp, rank / resources.tp, rank % resources.tp);
+        wanted.push_back(parallel::head_shard(config.num_heads, kv_heads, block, shard).kv);
+      }
+      const auto of_block = servers.subspan(first, block);
+      if (!parallel::KvRoutes::by_servers(wanted, of_block).are_direct()) return true;
     }
-    const auto of_block = servers.subspan(first, block);
-    if (!parallel::KvRoutes::by_servers(wanted, of_block).are_direct()) return true;
-  }
   return false;
 }
 

@@ -31,7 +31,7 @@ double attention_flops(const Scenario& scenario, const Resources& resources) {
   op.rows = std::max<int64_t>(1, resources.max_batch_tokens / ranks_of(resources));
   op.operands = scenario.traits.operands_of(held);
   op.depth = static_cast<double>(op.rows);
-  op.width = config.num_heads * config.head_dim;
+  op.width = config.num_heads * config.widest_heads().dim;
   op.flops = op.depth * static_cast<double>(op.rows) * config.attention_flops_per_pair() /
              static_cast<double>(config.layers);
   return op.flops / cluster_files::op_seconds(op, scenario.cluster);

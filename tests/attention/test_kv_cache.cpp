@@ -46,6 +46,40 @@ TEST(KvCache, HasAScaleForEveryVectorOfFp8) {
   EXPECT_THROW(KvCache(KvShape{1, 1, 3, DType::fp8}, 5, *host), InvalidArgument);
 }
 
+/// Four layers: 3 heads of 4, 1 of 8, 3 of 4 that attend the first one's, 1 of 8.
+TEST(KvCache, GivesLayersHeadsOfTheirOwnOrThoseOfAnother) {
+  for (const DType dtype : {DType::bf16, DType::fp8}) {
+    const KvCache cache({4, 3, 4, dtype}, 10, *host, {},
+                        {{3, 4, 0}, {1, 8, 1}, {3, 4, 0}, {1, 8, 3}});
+    const int64_t small = 2 * 3 * vector_bytes(dtype, 4), large = 2 * vector_bytes(dtype, 8);
+    EXPECT_EQ(cache.bytes_per_token(), small + 2 * large);
+    EXPECT_EQ(cache.bytes(), 10 * cache.bytes_per_token());
+    EXPECT_EQ(cache.kinds().size(), 2u);
+    EXPECT_EQ(cache.kind(0), cache.kind(2));
+    EXPECT_EQ(cache.kind(1), cache.kind(3));
+    EXPECT_EQ(cache.shape(3).head_dim, 8);
+    EXPECT_EQ(cache.k(2).vectors.data(), cache.k(0).vectors.data());
+    EXPECT_EQ(cache.v(2).vectors.data(), cache.v(0).vectors.data());
+    EXPECT_EQ(cache.k(1).vectors.size(0), 1);
+    EXPECT_EQ(cache.k(1).vectors.size(2), 8);
+    // Every byte belongs to one of the tensors.
+    std::set<const void*> bytes;
+    for (const int64_t layer : {0, 1, 3})
+      for (const KvCache::Stored& stored : cache.stored(layer))
+        for (const TensorView& tensor : {stored.vectors, stored.scales})
+          for (int64_t i = 0; tensor && i < tensor.elements() * size_of(tensor.dtype()); ++i)
+            EXPECT_TRUE(bytes.insert(static_cast<std::byte*>(tensor.data()) + i).second);
+    EXPECT_EQ(std::ssize(bytes), cache.bytes());
+    EXPECT_TRUE(cache.is_shared(0) && !cache.is_shared(1) && !cache.is_stored(2));
+  }
+  EXPECT_THROW(KvCache({2, 1, 4, DType::fp32}, 5, *host, {}, {{1, 4, 0}, {1, 8, 0}}),
+               InvalidArgument)
+      << "of another shape";
+  EXPECT_THROW(KvCache({2, 1, 4, DType::fp32}, 5, *host, {}, {{1, 4, 1}, {1, 4, 1}}),
+               InvalidArgument)
+      << "of a later layer";
+}
+
 TEST(KvCache, PrefersOneGapAndFillsSeveralWhenItMust) {
   KvCache cache(shape, 10, *host);
   cache.reserve(1, 3), cache.reserve(2, 3), cache.reserve(3, 4);

@@ -48,7 +48,8 @@ class Weighed {
       sequence.positions.emplace_back(end - begin);
       std::iota(sequence.positions[0].begin(), sequence.positions[0].end(), int64_t{0});
       sequence.first_row = begin;
-      steps_.add_runs(sequence.runs, {{0, end - begin}}, {{begin, end}}, 0, tokens * head_dim);
+      steps_.add_runs(sequence.runs, {{0, end - begin}}, {{begin, end}}, steps_.shape(), 0,
+                      tokens * head_dim);
     }
     importance_.begin_pass(*alone_, std::move(sequences));
     EXPECT_FALSE(importance_.known());

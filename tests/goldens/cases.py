@@ -25,12 +25,18 @@ class Case:
     prefix: str = ""  # what names begin with where a model has other parts, too
     transformers: int = 4  # the major version that makes it
 
+    def stored_name(self, name: str) -> str:
+        """Of a model with other parts: its names follow the prefix, or take the place of "model."."""
+        inner = name.removeprefix("model.") if self.prefix.startswith("model.") else name
+        return self.prefix + inner
+
     @property
     def oracle_config(self) -> Config:
         return self.oracle or self.config
 
 
 MODEL_TYPES = {"gemma3": "gemma3_text", "qwen3moe": "qwen3_moe", "gptoss": "gpt_oss"}
+MODEL_TYPES |= {"gemma4": "gemma4_text"}
 MODEL_TYPES |= {"glm4moe": "glm4_moe", "minimaxm2": "minimax_m2"}
 MODEL_TYPES |= {"deepseekv3": "deepseek_v3", "glm4moelite": "glm4_moe_lite"}
 MODEL_TYPES |= {"llama4": "llama4_text", "qwen2moe": "qwen2_moe"}
@@ -86,6 +92,46 @@ def gemma3(**keys: Any) -> Config:
         final_logit_softcapping=None,
     )
     return config_of("Gemma3ForCausalLM", **{**own, **keys})
+
+
+SLIDING, FULL = "sliding_attention", "full_attention"
+
+
+def gemma4(**keys: Any) -> Config:
+    """Heads of 8 in layers with a window and of 16 in others, as published before 5.23."""
+    own = dict(
+        hidden_act=ABSENT,
+        hidden_activation="gelu_pytorch_tanh",
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        head_dim=8,
+        global_head_dim=16,
+        rope_theta=ABSENT,
+        torch_dtype=ABSENT,
+        dtype="bfloat16",
+        sliding_window=16,
+        hidden_size_per_layer_input=0,
+        rms_norm_eps=0.05,  # norms after blocks hide a small one
+        tie_word_embeddings=True,
+    )
+    return config_of("Gemma4ForCausalLM", **{**own, **keys})
+
+
+# Experts beside the feed-forward, and full layers of two KV heads whose keys are their values.
+GEMMA4_MIXTURE = dict(
+    num_hidden_layers=3,
+    layer_types=[SLIDING, SLIDING, FULL],
+    attention_k_eq_v=True,
+    enable_moe_block=True,
+    num_experts=8,
+    top_k_experts=2,
+    moe_intermediate_size=24,
+    use_bidirectional_attention="vision",
+    rope_parameters={
+        FULL: dict(rope_type="proportional", rope_theta=1e6, partial_rotary_factor=0.5),
+        SLIDING: dict(rope_type="default", rope_theta=10000.0),
+    },
+)
 
 
 def qwen3moe(**keys: Any) -> Config:
@@ -745,6 +791,55 @@ CASES = (
             decoder_sparse_step=1,
             mlp_only_layers=[1],
         ),
+        transformers=5,
+    ),
+    # The last layer has no window, whatever the list says.
+    Case(
+        "gemma4-keys-as-values",
+        gemma4(
+            num_hidden_layers=4,
+            layer_types=[SLIDING, FULL, SLIDING, SLIDING],
+            attention_k_eq_v=True,
+            num_global_key_value_heads=2,
+            final_logit_softcapping=4.0,
+        ),
+        transformers=5,
+    ),
+    Case(
+        "gemma4-shared-keys",
+        gemma4(
+            num_hidden_layers=6,
+            layer_types=[SLIDING, FULL, SLIDING, SLIDING, SLIDING, FULL],
+            num_kv_shared_layers=3,
+            use_double_wide_mlp=True,
+            hidden_size_per_layer_input=8,
+            vocab_size_per_layer_input=96,
+        ),
+        transformers=5,
+    ),
+    # The text part of a model that also sees and hears, in the keys of transformers 5.23.
+    Case(
+        "gemma4-mixture",
+        {
+            "architectures": ["Gemma4ForConditionalGeneration"],
+            "model_type": "gemma4",
+            "dtype": "bfloat16",
+            "eos_token_id": [2, 3],
+            "text_config": gemma4(
+                architectures=ABSENT,
+                eos_token_id=ABSENT,
+                dtype=ABSENT,
+                tie_word_embeddings=ABSENT,
+                global_head_dim=ABSENT,
+                per_layer_config={"2": {"head_dim": 16, "num_key_value_heads": 2}},
+                **GEMMA4_MIXTURE,
+            ),
+            "vision_config": {"model_type": "gemma4_vision"},
+        },
+        oracle=gemma4(num_global_key_value_heads=2, **GEMMA4_MIXTURE),
+        eos=(2, 3),
+        seed=6,
+        prefix="model.language_model.",
         transformers=5,
     ),
     # InternLM2 is Llama with other tensor names and q, k and v in one tensor.

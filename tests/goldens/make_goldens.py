@@ -52,7 +52,11 @@ def random_weights(case: Case) -> Tensors:
     for name, parameter in sorted([*model.named_parameters(), *constants.items()]):
         noise = torch.from_numpy(rng.standard_normal(tuple(parameter.shape), dtype=np.float32))
         if "norm" in name:  # Gemma stores what is added to 1
-            noise = (0 if "gemma" in case.name else 1) + 0.2 * noise
+            noise = (0 if "gemma3" in case.name else 1) + 0.2 * noise
+            if name.endswith("q_norm.weight") and case.name == "gemma4-shared-keys":
+                noise = 0.5 * noise  # six layers of its sharp attention make rounding large
+        elif name.endswith(("layer_scalar", "router.scale", "per_expert_scale")):
+            noise = 0.7 + 0.2 * noise
         elif name.endswith("bias"):
             noise = 0.3 * noise
         elif name.endswith(("alpha_p", "alpha_n")):
@@ -63,8 +67,10 @@ def random_weights(case: Case) -> Tensors:
             noise = -0.5 + 0.1 * noise  # so far below 0 that it shows
         elif name.endswith("sinks"):
             pass  # as large as logits
+        elif name.endswith("router.proj.weight"):
+            pass  # its input is divided by the root of the hidden size
         elif "embed" in name:  # small, or a tied model would only repeat its last token
-            noise = 0.1 * noise
+            noise = (0.17 if "gemma4" in case.name else 0.1) * noise
         else:
             noise = noise * (1.3 / parameter.shape[1] ** 0.5)
         wide = name.endswith("e_score_correction_bias")  # files have it so
@@ -150,7 +156,7 @@ def make(case: Case) -> None:
     elif case.mxfp4:
         save_weights(folder, mxfp4.pack(weights), case.shards)
     elif case.prefix:
-        stored = {case.prefix + name: tensor for name, tensor in weights.items()}
+        stored = {case.stored_name(name): tensor for name, tensor in weights.items()}
         stored["vision_tower.vision_model.post_layernorm.weight"] = torch.ones(8)
         stored["multi_modal_projector.mm_soft_emb_norm.weight"] = torch.ones(8)
         save_weights(folder, stored, case.shards)

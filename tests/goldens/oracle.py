@@ -23,7 +23,8 @@ def makes(case: Case) -> bool:
 
 def new_model(config: Config) -> PreTrainedModel:
     """A float32 model of the config, its weights not yet set."""
-    keys = {key: value for key, value in config.items() if key not in ("model_type", "torch_dtype")}
+    unused = ("model_type", "torch_dtype", "dtype")  # the last would round what the model computes
+    keys = {key: value for key, value in config.items() if key not in unused}
     hf_config = AutoConfig.for_model(
         config["model_type"], **copy.deepcopy(keys)
     )  # it adds to rope_scaling
@@ -51,7 +52,7 @@ def log_softmax(logits: torch.Tensor) -> torch.Tensor:
     return logits.double().log_softmax(-1)
 
 
-ROUTERS = (".mlp.gate", ".block_sparse_moe.gate", ".mlp.router", ".feed_forward.router")
+ROUTERS = (".mlp.gate", ".block_sparse_moe.gate", ".mlp.router", ".feed_forward.router", ".router.proj")
 
 
 def watched_routers(model: PreTrainedModel) -> list[float]:
@@ -76,7 +77,8 @@ def watched_routers(model: PreTrainedModel) -> list[float]:
             members = keys.unflatten(1, (groups, -1)).clone()
             members[torch.arange(len(members))[:, None], left_out] = -torch.inf
             keys = members.flatten(1)
-        margins.append(gap(keys, model.config.num_experts_per_tok))
+        taken = getattr(model.config, "num_experts_per_tok", None) or model.config.top_k_experts
+        margins.append(gap(keys, taken))
 
     def gap(values: torch.Tensor, taken: int) -> float:
         top = values.topk(taken + 1).values

@@ -80,8 +80,9 @@ def read_weights(case: Case, folder: Path) -> Tensors:
     if case.mxfp4:
         return mxfp4.unpack(stored)
     if case.prefix:
-        named = {n: tensor for n, tensor in stored.items() if n.startswith(case.prefix)}
-        return {name.removeprefix(case.prefix): tensor for name, tensor in named.items()}
+        names = oracle.new_model(case.oracle_config).state_dict()
+        own = {name: case.stored_name(name) for name in names}
+        return {name: stored[n] for name, n in own.items() if n in stored}
     return stored
 
 

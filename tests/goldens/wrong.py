@@ -37,7 +37,8 @@ def models(case: Case, weights: Tensors) -> Iterator[tuple[str, Config, Tensors]
 
 def wrong_keys(config: Config) -> Iterator[tuple[str, Config]]:
     yield "rms_norm_eps 1e-6", {"rms_norm_eps": 1e-6}
-    yield "rope_theta doubled", {"rope_theta": 2 * config["rope_theta"]}
+    if "rope_theta" in config:
+        yield "rope_theta doubled", {"rope_theta": 2 * config["rope_theta"]}
     lists = "short_factor" in (config.get("rope_scaling") or {})  # one factor for each pair
     if "partial_rotary_factor" in config and not lists:
         yield "whole heads rotated", {"partial_rotary_factor": 1.0}
@@ -50,6 +51,24 @@ def wrong_keys(config: Config) -> Iterator[tuple[str, Config]]:
     yield from wrong_windows(config)
     yield from wrong_multipliers(config)
     yield from wrong_routers(config)
+    if config["model_type"] == "gemma4_text":
+        yield from wrong_rotations(config)
+
+
+def wrong_rotations(config: Config) -> Iterator[tuple[str, Config]]:
+    """Of layers with a window and of others, which have their own."""
+    full: Config = dict(rope_type="proportional", rope_theta=1e6, partial_rotary_factor=0.25)
+    sliding: Config = dict(rope_type="default", rope_theta=10000.0)
+    given = config.get("rope_parameters", {})
+    full, sliding = given.get("full_attention", full), given.get("sliding_attention", sliding)
+    share = full["partial_rotary_factor"]
+    for what, a, b in (
+        ("whole heads rotated", full | {"partial_rotary_factor": 1.0}, sliding),
+        ("another share rotated", full | {"partial_rotary_factor": 3 * share / 2}, sliding),
+        ("one base for all", full | {"rope_theta": sliding["rope_theta"]}, sliding),
+        ("the other base for all", full, sliding | {"rope_theta": full["rope_theta"]}),
+    ):
+        yield what, {"rope_parameters": {"full_attention": a, "sliding_attention": b}}
 
 
 def wrong_multipliers(config: Config) -> Iterator[tuple[str, Config]]:
@@ -65,6 +84,7 @@ def wrong_multipliers(config: Config) -> Iterator[tuple[str, Config]]:
         "attn_scale": 0.1,
         "floor_scale": 8192,
         "use_qk_norm": not config.get("use_qk_norm"),
+        "final_logit_softcapping": None,
     }
     for key, value in others.items():
         if key in config:
@@ -75,11 +95,12 @@ def wrong_multipliers(config: Config) -> Iterator[tuple[str, Config]]:
 
 
 def wrong_routers(config: Config) -> Iterator[tuple[str, Config]]:
-    if "num_experts_per_tok" not in config:
+    key = "top_k_experts" if "top_k_experts" in config else "num_experts_per_tok"
+    if key not in config:
         return
-    taken = config["num_experts_per_tok"]
-    yield "one expert more", {"num_experts_per_tok": taken + 1}
-    yield "one expert less", {"num_experts_per_tok": taken - 1}
+    taken = config[key]
+    yield "one expert more", {key: taken + 1}
+    yield "one expert less", {key: taken - 1}
     if "norm_topk_prob" in config:
         yield "weights of the other sum", {"norm_topk_prob": not config["norm_topk_prob"]}
     if config.get("n_group", 1) > 1:
@@ -139,6 +160,10 @@ def wrong_windows(config: Config) -> Iterator[tuple[str, Config]]:
         return
     if window > config["max_position_embeddings"]:
         return
+    if config["model_type"] == "gemma4_text":  # types of layers decide their heads, too
+        yield "window one wider", {"sliding_window": window + 1}
+        yield "window one narrower", {"sliding_window": window - 1}
+        return
     if "layer_types" in config:
         yield "no window", {"layer_types": ["full_attention"] * len(config["layer_types"])}
         yield "layer types reversed", {"layer_types": config["layer_types"][::-1]}
@@ -172,6 +197,11 @@ def wrong_weights(config: Config, weights: Tensors) -> Iterator[tuple[str, Tenso
         "k_norm",
         "q_a_layernorm",
         "kv_a_layernorm",
+        "pre_feedforward_layernorm_2",
+        "post_feedforward_layernorm_1",
+        "post_feedforward_layernorm_2",
+        "post_per_layer_input_norm",
+        "per_layer_projection_norm",
     ):
         if found := named(f"{norm}.weight", weights):
             yield f"{norm} of ones", {name: torch.ones_like(x) for name, x in found.items()}
@@ -189,6 +219,12 @@ def wrong_weights(config: Config, weights: Tensors) -> Iterator[tuple[str, Tenso
     for bias in ("e_score_correction_bias", "mlp.expert_bias"):
         if found := named(bias, weights):
             yield f"no {bias}", {name: torch.zeros_like(x) for name, x in found.items()}
+    for scale in ("layer_scalar", "router.scale", "router.per_expert_scale"):
+        if found := named(scale, weights):
+            yield f"{scale} of ones", {name: torch.ones_like(x) for name, x in found.items()}
+    for part in ("embed_tokens_per_layer", "per_layer_model_projection", "per_layer_projection."):
+        if found := named(part, weights):
+            yield f"no {part}", {name: torch.zeros_like(x) for name, x in found.items()}
     shared = named("shared_experts.down_proj", weights) | named("shared_expert.down_proj", weights)
     if shared:
         yield "no shared expert", {name: torch.zeros_like(x) for name, x in shared.items()}

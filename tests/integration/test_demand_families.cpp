@@ -109,7 +109,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "gemma3-windows", "qwen3moe-norm-dense", "mixtral-window16", "olmoe-qknorm",
                     "gptoss-bf16", "apertus-xielu", "glm4moe-groups", "minimaxm2-allheads",
                     "afmoe-gates", "deepseek3-groups", "glm4moelite-direct", "mistral4-temperature",
-                    "llama4-chunks", "qwen2moe-shared-gate"),
+                    "llama4-chunks", "qwen2moe-shared-gate", "gemma4-keys-as-values",
+                    "gemma4-shared-keys", "gemma4-mixture"),
     name_of_model);
 
 }  // namespace

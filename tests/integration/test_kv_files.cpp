@@ -30,11 +30,12 @@ struct Layout {
   int ranks = 1, sp = 1, tp = 1;
   DType dtype = DType::fp32;
   bool invariant = false;
-  bool separate = false;  ///< in memory that the host cannot touch
-  bool windows = false;   ///< a model with windows in two of three layers
-  bool recent = false;    ///< these keep recent tokens alone
-  bool latents = false;   ///< a model whose values lie in its keys
-  bool chunks = false;    ///< with windows: one with chunks of 20 in three of four layers
+  bool separate = false;        ///< in memory that the host cannot touch
+  bool windows = false;         ///< a model with windows in two of three layers
+  bool recent = false;          ///< these keep recent tokens alone
+  bool latents = false;         ///< a model whose values lie in its keys
+  bool chunks = false;          ///< with windows: one with chunks of 20 in three of four layers
+  const char* other = nullptr;  ///< another model, if any: with heads of their own in full layers
 };
 
 std::string text_of(const Layout& of) {
@@ -46,6 +47,7 @@ std::string text_of(const Layout& of) {
 /// 8 heads over 4 KV heads, 2 layers; or 4 over 2, windows of 16 in two of 3 layers; or 8 heads with
 /// one row of latents, 3 layers.
 const char* model_name(const Layout& of) {
+  if (of.other != nullptr) return of.other;
   if (of.latents) return "deepseek3-groups";
   if (of.chunks) return "llama4-chunks";
   return of.windows ? "gemma3-windows" : "llama-gqa-fp32";
@@ -118,11 +120,18 @@ class Machine {
       for (const io::KvPart& part : from_bytes<schedule::Outcome>(bytes).kv.parts)
         save.parts.push_back(part);
     save.tokens = end;
-    save.layers = config_.layers;
-    save.kv_heads = config_.num_kv_heads;
-    save.head_dim = config_.head_dim;
+    const model::KvHeads heads = config_.widest_heads();
+    save.layers = config_.layers - config_.sharing_layers;
+    save.kv_heads = heads.count;
+    save.head_dim = heads.dim;
     save.dtype = layout_.dtype;
     save.sides = rank_->cache().shape().stores_values() ? 2 : 1;
+    if (config_.full_heads) {
+      save.window_heads = {config_.num_kv_heads, config_.head_dim};
+      save.window_layers = 0;
+      for (int64_t layer = 0; layer < save.layers; ++layer)
+        save.window_layers += config_.pattern[layer].window > 0 ? 1 : 0;
+    }
     if (layout_.recent) {
       save.window_layers = config_.layers_with_window();
       save.recent_from = std::max<int64_t>(0, rank_->cache().recent().first_kept(end));
@@ -133,17 +142,10 @@ class Machine {
     replica_.barrier();
   }
 
-  /// The bits of all keys and values, [sides, layers, KV heads, tokens], gathered from all ranks.
+  /// The bits of all keys and values, by layer [sides, KV heads, tokens], gathered from all ranks.
   std::vector<std::byte> bits() {
-    const attention::KvShape& shape = rank_->cache().shape();
-    const int64_t vector = shape.head_dim * size_of(shape.dtype);
-    const int64_t scale = shape.dtype == DType::fp8 ? 4 : 0, token = vector + scale;
-    const parallel::HeadRange heads =
-        attention::Attention::held_heads(rank_->groups().place,
-                                         {config_.num_heads, config_.num_kv_heads})
-            .kv;
-    const int64_t sides = shape.stores_values() ? 2 : 1;
-    std::vector<std::byte> mine(sides * shape.layers * config_.num_kv_heads * length_ * token);
+    const attention::KvCache& cache = rank_->cache();
+    std::vector<std::byte> mine;
     const attention::HeldTokens held = rank_->attention().ledger().held(sequence);
     std::vector<int64_t> slots;
     int64_t used = 0;
@@ -151,24 +153,32 @@ class Machine {
       for (int64_t slot = range.begin; slot < range.end; ++slot) slots.push_back(slot);
       used = std::max(used, range.end);
     }
-    for (int64_t side = 0; side < sides; ++side)
-      for (int64_t layer = 0; layer < shape.layers; ++layer)
+    for (int64_t layer = 0; layer < cache.layers(); ++layer) {
+      if (!cache.is_stored(layer)) continue;
+      const attention::KvShape& shape = cache.shape(layer);
+      const int64_t vector = shape.head_dim * size_of(shape.dtype);
+      const int64_t scale = shape.dtype == DType::fp8 ? 4 : 0, token = vector + scale;
+      const int64_t all_heads = config_.heads(layer).count;
+      const parallel::HeadRange heads =
+          attention::Attention::held_heads(rank_->groups().place, config_.num_heads, all_heads).kv;
+      for (const attention::KvCache::Stored& stored : cache.stored(layer)) {
+        const auto begin = std::ssize(mine);
+        mine.resize(begin + all_heads * length_ * token);
         for (int64_t head = heads.begin; head < heads.end; ++head) {
-          const auto stored = rank_->cache().stored(layer)[side];
           const auto vectors = on_host(stored.vectors.row(head - heads.begin), used * vector);
           std::vector<std::byte> scales;
           if (scale > 0) scales = on_host(stored.scales.row(head - heads.begin), used * scale);
           size_t next = 0;
           for (const parallel::StridedRange& range : held.positions)
             for (int64_t i = 0; i < range.count; ++i, ++next) {
-              const int64_t place =
-                  ((side * shape.layers + layer) * config_.num_kv_heads + head) * length_ +
-                  range.position(i);
-              std::byte* const to = mine.data() + place * token;
+              std::byte* const to =
+                  mine.data() + begin + (head * length_ + range.position(i)) * token;
               std::memcpy(to, vectors.data() + slots[next] * vector, vector);
               if (scale > 0) std::memcpy(to + vector, scales.data() + slots[next] * scale, scale);
             }
         }
+      }
+    }
     std::vector<std::byte> all(mine.size());
     for (const auto& part : replica_.all_gather(mine))  // where several have a head, the same bits
       for (size_t i = 0; i < all.size(); ++i) all[i] |= part[i];
@@ -326,6 +336,27 @@ TEST_F(KvFiles, OfLatentsHaveKeysAlone) {
       }
     }
   }
+}
+
+/// Layers with a window have files of their own, with other heads, which other ranks write; layers
+/// that attend what others store have none.
+TEST_F(KvFiles, OfLayersWithHeadsOfTheirOwnAreOnesForEachKind) {
+  for (const char* model : {"gemma4-keys-as-values", "gemma4-shared-keys"})
+    for (const DType dtype : {DType::fp32, DType::fp8})
+      for (Layout writers : layouts(dtype)) {
+        if (writers.ranks > 4) continue;
+        SCOPED_TRACE(fmt::format("{} written by {}", model, text_of(writers)));
+        writers.other = model;
+        const auto folder = fresh_folder();
+        const auto written = write(writers, folder);
+        for (Layout readers : {layouts(dtype).front(), layouts(dtype).back()}) {
+          readers.other = model;
+          const auto found = read(readers, folder);
+          if (world_->rank() == 0) {
+            EXPECT_TRUE(found == written) << "read by " << text_of(readers);
+          }
+        }
+      }
 }
 
 TEST_F(KvFiles, ServeLayoutsOfVirtualRanks) {

@@ -122,18 +122,18 @@ TEST_P(EveryModel, GivesTheSameBitsInEveryMode) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, EveryModel,
-                         testing::Values("llama-gqa-fp32", "llama-mha-tied", "llama-mqa",
-                                         "llama-biases", "qwen3-qknorm-tied", "mistral-window16",
-                                         "ministral3-temperature", "internlm2-dynamic-bias",
-                                         "glm-partial-rope", "granite-multipliers", "smollm3-nope",
-                                         "phi3-longrope", "olmo2-postnorm", "olmo3-window-yarn",
-                                         "gemma3-windows", "qwen3moe-norm-dense", "olmoe-qknorm",
-                                         "gptoss-bf16", "apertus-xielu", "glm4moe-groups",
-                                         "minimaxm2-allheads", "afmoe-gates", "deepseek3-groups",
-                                         "glm4moelite-direct", "mistral4-temperature",
-                                         "llama4-chunks", "qwen2moe-shared-gate"),
-                         name_of_model);
+INSTANTIATE_TEST_SUITE_P(
+    Families, EveryModel,
+    testing::Values("llama-gqa-fp32", "llama-mha-tied", "llama-mqa", "llama-biases",
+                    "qwen3-qknorm-tied", "mistral-window16", "ministral3-temperature",
+                    "internlm2-dynamic-bias", "glm-partial-rope", "granite-multipliers",
+                    "smollm3-nope", "phi3-longrope", "olmo2-postnorm", "olmo3-window-yarn",
+                    "gemma3-windows", "qwen3moe-norm-dense", "olmoe-qknorm", "gptoss-bf16",
+                    "apertus-xielu", "glm4moe-groups", "minimaxm2-allheads", "afmoe-gates",
+                    "deepseek3-groups", "glm4moelite-direct", "mistral4-temperature",
+                    "llama4-chunks", "qwen2moe-shared-gate", "gemma4-keys-as-values",
+                    "gemma4-shared-keys", "gemma4-mixture"),
+    name_of_model);
 
 }  // namespace
 }  // namespace pecia::test

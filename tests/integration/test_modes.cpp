@@ -189,7 +189,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "mixtral-window16", "olmoe-qknorm", "gptoss-bf16", "gptoss-mxfp4",
                     "apertus-xielu", "glm4moe-groups", "minimaxm2-allheads", "afmoe-gates",
                     "deepseek3-groups", "glm4moelite-direct", "mistral4-temperature",
-                    "llama4-chunks", "qwen2moe-shared-gate"),
+                    "llama4-chunks", "qwen2moe-shared-gate", "gemma4-keys-as-values",
+                    "gemma4-shared-keys", "gemma4-mixture"),
     name_of_model);
 
 INSTANTIATE_TEST_SUITE_P(Families, LongPasses,
@@ -197,7 +198,8 @@ INSTANTIATE_TEST_SUITE_P(Families, LongPasses,
                                          "gemma3-windows", "qwen3moe-norm-dense", "gptoss-bf16",
                                          "glm4moe-groups", "minimaxm2-allheads", "afmoe-gates",
                                          "deepseek3-groups", "llama4-chunks",
-                                         "qwen2moe-shared-gate"),
+                                         "qwen2moe-shared-gate", "gemma4-shared-keys",
+                                         "gemma4-mixture"),
                          name_of_model);
 
 }  // namespace

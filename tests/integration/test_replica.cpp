@@ -270,8 +270,8 @@ TEST(Replica, SendsRoundTheRingWhatItExpects) {
 /// short prompts go round the ring, and long ones send their halo.
 TEST(Replica, SendsInLayersWithAWindowWhatItExpects) {
   const auto comm = world();
-  for (const char* model :
-       {"gemma3-windows", "olmo3-window-yarn", "mistral-window16", "llama4-chunks"})
+  for (const char* model : {"gemma3-windows", "olmo3-window-yarn", "mistral-window16",
+                            "llama4-chunks", "gemma4-keys-as-values", "gemma4-shared-keys"})
     for (const AttentionExchange ring :
          {AttentionExchange::pass_kv, AttentionExchange::pass_q, AttentionExchange::broadcast_q}) {
       SCOPED_TRACE(model);
@@ -283,15 +283,16 @@ TEST(Replica, SendsInLayersWithAWindowWhatItExpects) {
         const int64_t before = sent();
         const int32_t owner = tokens == 1 ? 0 : PassSequence::balanced;
         machine.feed(tokens, ring, Sharding::base, owner);
-        const attention::KvShape& cache = machine.replica().cache().shape();
-        const int64_t group = machine.config().num_heads / machine.config().num_kv_heads;
         int64_t expected = 0;
-        for (const kernels::Window window : machine.config().windows())
+        for (int64_t layer = 0; layer < machine.config().layers; ++layer) {
+          const attention::KvShape& cache = machine.replica().cache().shape(layer);
+          const int64_t group = machine.config().num_heads / machine.config().heads(layer).count;
           expected += ring_bytes(
               {{parallel::team_of_all(machine.instances(), ring), {{0, length, tokens, owner}}}},
               machine.replica().attention().ledger().map(), machine.replica().groups().cp_index,
               {cache.num_kv_heads * group, cache.num_kv_heads, cache.head_dim,
-               cache.layer_bytes_per_token(), false, window});
+               cache.layer_bytes_per_token(), false, machine.config().pattern[layer].window});
+        }
         EXPECT_EQ(sent() - before, expected);
         length += tokens;
       }

@@ -109,7 +109,8 @@ TEST_P(EveryModel, AnswersWithTheBitsOfARequestAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Goldens, EveryModel,
                          testing::Values("llama-gqa-fp32", "mistral-window16", "afmoe-gates",
-                                         "mistral4-temperature", "llama4-chunks"),
+                                         "mistral4-temperature", "llama4-chunks",
+                                         "gemma4-shared-keys"),
                          [](const auto& param) {
                            std::string text = param.param;
                            std::replace(text.begin(), text.end(), '-', '_');

@@ -269,17 +269,17 @@ TEST(Teams, WhoseExpertsAreDealtOutAnswerAsOneRankDoes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ElasticFamilies,
-                         testing::Values("glm-partial-rope", "internlm2-dynamic-bias", "llama-mqa",
-                                         "llama-mha-tied", "llama-odd-sizes", "llama-rope-dynamic",
-                                         "llama-rope-yarn", "mistral-window16", "qwen2-biases",
-                                         "qwen2-window-upper-layer", "qwen3-qknorm-tied",
-                                         "olmo3-window-yarn", "gemma3-windows", "phi3-longrope",
-                                         "qwen3moe-raw-step2", "gptoss-bf16", "glm4moe-groups",
-                                         "minimaxm2-allheads", "afmoe-gates", "deepseek3-groups",
-                                         "glm4moelite-direct", "mistral4-temperature",
-                                         "llama4-chunks", "qwen2moe-shared-gate"),
-                         name_of_model);
+INSTANTIATE_TEST_SUITE_P(
+    All, ElasticFamilies,
+    testing::Values("glm-partial-rope", "internlm2-dynamic-bias", "llama-mqa", "llama-mha-tied",
+                    "llama-odd-sizes", "llama-rope-dynamic", "llama-rope-yarn", "mistral-window16",
+                    "qwen2-biases", "qwen2-window-upper-layer", "qwen3-qknorm-tied",
+                    "olmo3-window-yarn", "gemma3-windows", "phi3-longrope", "qwen3moe-raw-step2",
+                    "gptoss-bf16", "glm4moe-groups", "minimaxm2-allheads", "afmoe-gates",
+                    "deepseek3-groups", "glm4moelite-direct", "mistral4-temperature",
+                    "llama4-chunks", "qwen2moe-shared-gate", "gemma4-keys-as-values",
+                    "gemma4-shared-keys", "gemma4-mixture"),
+    name_of_model);
 
 }  // namespace
 }  // namespace pecia::test

@@ -33,6 +33,26 @@ TEST_P(Add, GivesTheReferencesBitsAtEverySize) {
         }
 }
 
+TEST_P(Add, MultipliesTheSum) {
+  Device oracle = make_device("reference");
+  Tensor x({1, 3}, DType::fp32, {1, 2, 3}), y({1, 3}, DType::fp32, {3, 2, 1});
+  if (device_.backend->name() == "cuda") {
+    EXPECT_THROW(device_.backend->add({x.view(), y.view(), 0.5f}, device_.stream), Unsupported);
+    return;
+  }
+  device_.backend->add({x.view(), y.view(), 0.5f}, device_.stream);
+  EXPECT_EQ(y.values(), (std::vector<float>{2, 2, 2}));
+  for (const DType dtype : {DType::fp32, DType::bf16})
+    for (const int64_t width : {1, 17, 5000}) {
+      Tensor more = Tensor::random({5, width}, dtype, 1, 3);
+      Tensor to = Tensor::random({5, width}, DType::fp32, 2), expected = to;
+      device_.backend->add({more.view(), to.view(), 0.7f}, device_.stream);
+      oracle.backend->add({more.view(), expected.view(), 0.7f}, oracle.stream);
+      EXPECT_EQ(to.values(), expected.values()) << name_of(dtype) << ", " << width;
+      EXPECT_TRUE(to.gaps_intact());
+    }
+}
+
 TEST_P(Add, RefusesOtherTypes) {
   Tensor x = Tensor::random({2, 3}, DType::fp16, 1), y = Tensor::filled({2, 3}, 1);
   EXPECT_THROW(device_.backend->add({x.view(), y.view()}, device_.stream), InvalidArgument);

@@ -56,6 +56,29 @@ TEST_P(Route, TakesTheLargestLogitsAndTheirSharesOfAllOrOfEachOther) {
                         std::vector<float>{2 / 3.0f, 1 / 3.0f, 2 / 3.0f, 1 / 3.0f}, 0, 1e-6));
 }
 
+TEST_P(Route, MultipliesWeightsByTheScalesOfTheirExperts) {
+  Tensor logits({2, 3}, DType::fp32, {0, 0, -40, 0, -40, 0}),
+      scales({1, 3}, DType::fp32, {2, 3, 5});
+  Choice found{std::vector<int32_t>(4, -1), std::vector<float>(4, -1.0f)};
+  const auto route = [&](const TensorView& by) {
+    device_.backend->route({.logits = logits.view(),
+                            .chosen = {found.chosen.data(), DType::int32, {2, 2}},
+                            .weights = {found.weights.data(), DType::fp32, {2, 2}},
+                            .routing = Routing::of_chosen,
+                            .scales = by},
+                           device_.stream);
+  };
+  const TensorView by = scales.view().reshape({3});
+  if (device_.backend->name() == "cuda") {
+    EXPECT_THROW(route(by), Unsupported);
+    return;
+  }
+  route(by);
+  EXPECT_EQ(found.chosen, (std::vector<int32_t>{0, 1, 0, 2}));
+  EXPECT_TRUE(all_close(found.weights, std::vector<float>{1, 1.5f, 1, 2.5f}, 0, 1e-6));
+  EXPECT_THROW(route(scales.view().reshape({3}).slice_rows(0, 2)), InvalidArgument);
+}
+
 TEST_P(Route, TakesTheFirstOfEqualLogits) {
   Tensor logits({3, 5}, DType::fp32, {1, 1, 1, 1, 1, 0, 2, 1, 2, 1, 3, 0, 3, 0, 3});
   EXPECT_EQ(choose(device_, logits, 3, 3, Routing::of_all).chosen,

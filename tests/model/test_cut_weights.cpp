@@ -73,8 +73,8 @@ TEST(CutWeights, OfACutAreThatCutOfTheWhole) {
       const Weights half = load(config, file, {}, {2, outer});
       for (int inner = 0; inner < 2; ++inner) {
         const parallel::WeightCut quarter{4, 2 * outer + inner};
-        const LayerWeights once = cut_layer(whole.layers[1], config, {}, quarter);
-        const LayerWeights twice = cut_layer(half.layers[1], config, {2, outer}, quarter);
+        const LayerWeights once = cut_layer(whole.layers[1], config, 1, {}, quarter);
+        const LayerWeights twice = cut_layer(half.layers[1], config, 1, {2, outer}, quarter);
         for (const MatrixKind kind : layer_kinds) {
           EXPECT_EQ(values_of(twice.matrix(kind)), values_of(once.matrix(kind)));
           EXPECT_FALSE(values_of(once.matrix(kind)).empty());

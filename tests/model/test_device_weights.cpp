@@ -203,7 +203,7 @@ TEST_F(OnDevice, CutsOfRoundedMatricesKeepTheScalesOfTheirRows) {
   const ModelConfig config = small_model(Family::llama);
   const DeviceWeights whole(load(config, llama_file(), {}, {}), *device, *stream, *backend,
                             Quantize::fp8);
-  const LayerWeights &layer = whole.layers[1], half = cut_layer(layer, config, {}, {2, 1});
+  const LayerWeights &layer = whole.layers[1], half = cut_layer(layer, config, 1, {}, {2, 1});
   const auto rows_from = [](const LinearWeight& weight, int64_t row) {
     std::vector<float> values = widened(weight);
     values.erase(values.begin(), values.begin() + row * weight.in());

@@ -162,8 +162,8 @@ class Expanded {
 };
 
 struct LatentMixerTest
-    : testing::TestWithParam<std::tuple<int64_t, kernels::RopePairs, kernels::RowInvariant, DType>> {
-};
+    : testing::TestWithParam<
+          std::tuple<int64_t, kernels::RopePairs, kernels::RowInvariant, DType>> {};
 
 /// A prompt's chunk, which is expanded, then one row and the rest, which see rows before them in the
 /// cache and are absorbed.
@@ -201,7 +201,7 @@ TEST_P(LatentMixerTest, EqualsKeysAndValuesOfEveryHead) {
     const RotationTables keys{part(turns.cos, 1), part(turns.sin, 1)};
     RotationTables queries = keys;
     queries.scale = part(turns.scale, 1).reshape({count});
-    mixer.begin(weights.layers[0].attention, count, attention);
+    mixer.begin(0, weights.layers[0].attention, count, attention);
     mixer.project(0, {part(x, hidden), keys, queries}, attention);
     mixer.mix(0, attention);
     mixer.project_output(0, part(found, hidden), {});

@@ -41,6 +41,9 @@ TEST(ModelPresets, HaveAsManyParametersAsTheirNamesSay) {
                                                {"deepseek-v3", 671},
                                                {"glm-4.7-flash", 29.94},
                                                {"mistral-small-4", 119},
+                                               {"gemma-4-31b", 30.7},
+                                               {"gemma-4-26b-a4b", 25.2},
+                                               {"gemma-4-e4b", 7.47},
                                                // 109 and 402 with the parts that read images.
                                                {"llama-4-scout", 107.8},
                                                {"llama-4-maverick", 400.7}};
@@ -64,6 +67,7 @@ TEST(ModelPresets, HaveAsManyParametersAsTheirNamesSay) {
   EXPECT_NEAR(active("glm-4.5-air") / (12.1 + 1.24), 1, 0.01);
   EXPECT_NEAR(active("minimax-m2") / (9.8 + 1.23), 1, 0.01);
   EXPECT_NEAR(active("deepseek-v3") / (37 + 0.93), 1, 0.01);  // 37 without the embedding
+  EXPECT_NEAR(active("gemma-4-26b-a4b") / 3.8, 1, 0.01);
   // 3.6 and 5.1 as published, which leave out the embedding of 0.58.
   EXPECT_NEAR(active("gpt-oss-20b") / (3.61 + 0.58), 1, 0.005);
   EXPECT_NEAR(active("gpt-oss-120b") / (5.13 + 0.58), 1, 0.005);

@@ -126,7 +126,7 @@ TEST_F(Packed, OfTheShiftConfigurationAreItsColumns) {
     const parallel::WeightCut cut{4, index};
     const auto matrices = ShiftPanels::matrices_of(whole, config, cut, *backend);
     ASSERT_EQ(matrices.size(), 4u) << "o and down of two layers";
-    const LayerWeights shifted = cut_layer(whole.layers[1], config, whole.part, cut);
+    const LayerWeights shifted = cut_layer(whole.layers[1], config, 1, whole.part, cut);
     const auto wanted = product(*backend, shifted.ffn.down);
     const ShiftPanels panels(matrices, *backend, stream);
     EXPECT_EQ(panels.bytes(), 2 * 64 * (64 + 128) * 2);

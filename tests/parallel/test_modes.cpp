@@ -26,8 +26,11 @@ bool is_legal(const ModePair& pair, const ModelShape& model, Reproducible reprod
   const int64_t both = int64_t{sp} * tp;
   const int64_t ffn = ep == 1 ? model.ffn : model.dense_ffn;  // what TP cuts
   if (model.num_heads % both != 0 || ffn % tp != 0) return false;
-  if (model.num_kv_heads % both != 0 && both % model.num_kv_heads != 0) return false;
-  if (model.num_kv_heads % tp != 0 && tp % model.num_kv_heads != 0) return false;
+  for (const int64_t kv_heads : {model.num_kv_heads, model.full_kv_heads}) {
+    if (kv_heads == 0) continue;  // no layers have others
+    if (kv_heads % both != 0 && both % kv_heads != 0) return false;
+    if (kv_heads % tp != 0 && tp % kv_heads != 0) return false;
+  }
   if (reproducible == Reproducible::layout) {
     const int64_t parts = pair.decode == DecodeMode::shift ? both : tp;
     if (8 % cp != 0 || 8 % parts != 0 || ffn % parts != 0) return false;
@@ -83,6 +86,8 @@ const ModelShape dense_too{
     .num_heads = 24, .num_kv_heads = 6, .ffn = 3, .experts = 6, .dense_ffn = 96};
 const ModelShape experts_alone{
     .num_heads = 64, .num_kv_heads = 8, .ffn = 2880, .experts = 32, .dense_ffn = 0};
+/// Layers with 3 KV heads beside others with 4.
+const ModelShape two_kinds{.num_heads = 24, .num_kv_heads = 4, .full_kv_heads = 3, .ffn = 96};
 const ModelShape odd{.num_heads = 36, .num_kv_heads = 6, .ffn = 100};
 
 class EveryModel : public testing::TestWithParam<ModelShape> {};
@@ -173,7 +178,8 @@ TEST_P(EveryModel, IsToldTheSameInJson) {
 }
 
 INSTANTIATE_TEST_SUITE_P(OfTheTable, EveryModel,
-                         testing::Values(mha, gqa, wide, mqa, odd, dense_too, experts_alone));
+                         testing::Values(mha, gqa, wide, mqa, odd, two_kinds, dense_too,
+                                         experts_alone));
 
 struct Refused {
   Setting setting;

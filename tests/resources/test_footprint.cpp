@@ -39,7 +39,8 @@ TEST(WeightFootprint, CountsExpertsAsTheyAreHeld) {
 TEST(WeightFootprint, CountsSharedExpertsGatesAndBiasesOfTheChoice) {
   for (const char* name :
        {"glm4moe-groups", "minimaxm2-allheads", "afmoe-gates", "deepseek3-groups",
-        "glm4moelite-direct", "mistral4-temperature", "llama4-chunks", "qwen2moe-shared-gate"}) {
+        "glm4moelite-direct", "mistral4-temperature", "llama4-chunks", "qwen2moe-shared-gate",
+        "gemma4-keys-as-values", "gemma4-shared-keys", "gemma4-mixture"}) {
     const model::ModelConfig config = model::read_config(goldens / name);
     EXPECT_EQ(weight_footprint(job_of({"backend=cpu"}), config, false).bytes,
               model::Weights(config, io::Checkpoint(goldens / name), {}).resident_bytes())

@@ -51,6 +51,27 @@ TEST(Grid, IsRefusedWhereLatentAttentionLacksIt) {
                                   {"attention.sparse: csa", "latent attention", "leave"});
 }
 
+/// Before anything is read: levels are for layers that are alike, and GPUs lack ops.
+TEST(Grid, IsRefusedWhereLayersWithHeadsOfTheirOwnLackIt) {
+  const auto resolve = [](const std::vector<std::string>& settings, bool gpus) {
+    model::ModelConfig config = small_model();
+    config.family = model::Family::gemma4;
+    config.pattern.resize(config.layers);
+    config.full_heads = {2, 32};
+    config.norms_values = true;
+    Resources resources;
+    resources.gpus = gpus;
+    const job::Job job =
+        job::parse_job("model: {path: m}\ninput: [p.h5]\noutput: o\n", "job.yaml", settings);
+    resolve_grid(job, config, 2, resources);
+  };
+  EXPECT_NO_THROW(resolve({}, false));
+  test::expect_error<Unsupported>([&] { resolve({}, true); },
+                                  {"gemma4_text", "GPUs", "backend: cpu"});
+  test::expect_error<Unsupported>([&] { resolve({"attention.sparse=csa"}, false); },
+                                  {"attention.sparse: csa", "gemma4_text", "leave"});
+}
+
 TEST(ReservedBytes, AreAFifthAndOnGpusAtMostTwoGib) {
   constexpr int64_t gib = int64_t{1} << 30;
   EXPECT_EQ(reserved_bytes(100 * gib, false), 20 * gib);

@@ -133,11 +133,17 @@ TEST(ForeseenTraffic, IsThatOfSparseAttentionByLevels) {
   EXPECT_LT(sent[2], sent[1]);
 }
 
-/// Latents travel once for all heads, and absorbed queries are as wide as they. Where experts are
-/// dealt out, rows go where they choose, which a phantom does not know.
-TEST(ForeseenTraffic, IsThatOfLatentsInEveryMode) {
+/// Latents travel once for all heads, and absorbed queries are as wide as they. Layers may have heads
+/// of their own, or attend what others store. Where experts are dealt out, rows go where they choose,
+/// which a phantom does not know.
+class EveryModeOf : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(ForeseenTraffic, EveryModeOf,
+                         testing::Values("deepseek3-groups", "gemma4-shared-keys",
+                                         "gemma4-keys-as-values"));
+
+TEST_P(EveryModeOf, SendsWhatIsForeseen) {
   const auto comm = world();
-  const char* const model = "deepseek3-groups";
+  const char* const model = GetParam();
   const model::ModelConfig config = model::read_config(golden(model));
   for (const parallel::ModePair& pair :
        parallel::legal_modes(comm->size(), resources::shape_of(config)))

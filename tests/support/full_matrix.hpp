@@ -18,10 +18,11 @@ inline bool full_matrix() {
 }
 
 /// Families that take every mode on every number of ranks: one with heads for many degrees, one with
-/// heads for degrees of 3, one with windows, a mixture with windows and sinks, and one with latents.
+/// heads for degrees of 3, one with windows, a mixture with windows and sinks, one with latents, and one whose layers
+/// have heads of their own and share keys.
 inline bool takes_every_mode(const std::string& family) {
-  constexpr std::array families = {"llama-gqa-fp32", "llama-mha-tied", "gemma3-windows",
-                                   "gptoss-bf16", "deepseek3-groups"};
+  constexpr std::array families = {"llama-gqa-fp32", "llama-mha-tied",   "gemma3-windows",
+                                   "gptoss-bf16",    "deepseek3-groups", "gemma4-shared-keys"};
   return full_matrix() || std::ranges::find(families, family) != families.end();
 }
 

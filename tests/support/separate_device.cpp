@@ -367,6 +367,9 @@ class SeparateBackend : public kernels::Backend {
   void gated_activation(const kernels::GatedActivationArgs& args, device::Stream& stream) override {
     own(stream).enqueue([this, args] { cpu_->gated_activation(args, cpu_stream_); });
   }
+  void soft_cap(const kernels::SoftCapArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, args] { cpu_->soft_cap(args, cpu_stream_); });
+  }
   void xielu(const kernels::XieluArgs& args, device::Stream& stream) override {
     own(stream).enqueue([this, args] { cpu_->xielu(args, cpu_stream_); });
   }

@@ -241,14 +241,15 @@ class RandomRows {
 void Replica::fill_cache() {
   if (std::exchange(cache_is_filled_, true)) return;
   constexpr int64_t rows = 4096;
-  const RandomRows random(settings_.resources.kv_dtype, model_.config.head_dim);
-  device::Buffer block;
-  const TensorView values =
-      block.tensor(settings_.resources.kv_dtype, {rows, model_.config.head_dim});
-  for (int64_t row = 0; row < rows; ++row)
-    random.copy(mix(settings_.resources.max_batch_tokens, static_cast<uint64_t>(row)),
-                values.row(row));
-  for (int64_t layer = 0; layer < model_.config.layers; ++layer)
+  for (int64_t layer = 0; layer < model_.config.layers; ++layer) {
+    if (!rank_.cache().is_stored(layer)) continue;
+    const int64_t head_dim = rank_.cache().shape(layer).head_dim;
+    const RandomRows random(settings_.resources.kv_dtype, head_dim);
+    device::Buffer block;
+    const TensorView values = block.tensor(settings_.resources.kv_dtype, {rows, head_dim});
+    for (int64_t row = 0; row < rows; ++row)
+      random.copy(mix(settings_.resources.max_batch_tokens, static_cast<uint64_t>(row)),
+                  values.row(row));
     for (const auto& cached : rank_.cache().stored(layer)) {
       fill_scales(cached.scales);
       const TensorView& vectors = cached.vectors;
@@ -258,6 +259,8 @@ void Replica::fill_cache() {
         compute().copy(values.slice_rows(0, count), slots.slice_rows(slot, count));
       }
     }
+    compute().stream.synchronize();
+  }
   compute().stream.synchronize();
 }
 
@@ -281,11 +284,6 @@ void Replica::fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t 
     rank.attention().ledger().add(sequence, on_each(reserved));
   });
   started_.push_back({sequence, {}, 0, tokens});
-  const RandomRows rows(settings_.resources.kv_dtype, model_.config.head_dim);
-  const int64_t first_head =
-      attention::Attention::held_heads(rank_.groups().place,
-                                       {model_.config.num_heads, model_.config.num_kv_heads})
-          .kv.begin;
   if (place_.on_gpu()) fill_cache();
   for (int64_t first = 0; first < tokens; first += settings_.resources.max_batch_tokens) {
     const PassSequence chunk{sequence, first,
@@ -297,15 +295,21 @@ void Replica::fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t 
     if (place_.on_gpu()) continue;
     const std::vector<int64_t>& slots = rank_.attention().slots();
     const std::vector<int64_t>& positions = rank_.attention().positions();
-    for (int64_t layer = 0; layer < model_.config.layers; ++layer)
+    for (int64_t layer = 0; layer < model_.config.layers; ++layer) {
+      if (!rank_.cache().is_stored(layer)) continue;
+      const auto [kv_heads, head_dim] = model_.config.heads(layer);
+      const RandomRows rows(settings_.resources.kv_dtype, head_dim);
+      const int64_t first_head =
+          attention::Attention::held_heads(rank_.groups().place, model_.config.num_heads, kv_heads)
+              .kv.begin;
       for (int64_t tensor = 0; tensor < std::ssize(rank_.cache().stored(layer)); ++tensor)
-        for (int64_t head = 0; head < rank_.cache().shape().num_kv_heads; ++head) {
+        for (int64_t head = 0; head < rank_.cache().shape(layer).num_kv_heads; ++head) {
           const attention::KvCache::Stored stored = rank_.cache().stored(layer)[tensor];
           const TensorView& cached = stored.vectors;
           const TensorView of_head(cached.row(head), cached.dtype(),
                                    {cached.size(1), cached.size(2)});
           const int64_t whole = first_head + head;
-          const int64_t which = 2 * (layer * model_.config.num_kv_heads + whole) + tensor;
+          const int64_t which = 2 * (layer * kv_heads + whole) + tensor;
           const uint64_t key =
               mix(mix(seed, static_cast<uint64_t>(sequence)), static_cast<uint64_t>(which));
           for (size_t i = 0; i < positions.size(); ++i) {
@@ -314,6 +318,7 @@ void Replica::fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t 
             if (stored.scales) static_cast<float*>(stored.scales.row(head))[slot] = 1;
           }
         }
+    }
   }
 }
 
@@ -358,11 +363,10 @@ Answer Replica::step_and_prefill(std::span<const SequenceId> sequences,
 }
 
 parallel::RingRates Replica::measure_rates() {
-  const attention::KvShape& cache = rank_.cache().shape();
-  const int64_t group = model_.config.num_heads / model_.config.num_kv_heads;
-  return measure::measure_rates(ring_, *rank_.groups().ring, compute(),
-                                {cache.num_kv_heads * group, cache.num_kv_heads, cache.head_dim,
-                                 cache.dtype, cache.values_in_keys});
+  return measure::measure_rates(
+      ring_, *rank_.groups().ring, compute(),
+      measure::attention_shape(model_.config, settings_.resources.degrees(),
+                               rank_.cache().shape().dtype));
 }
 
 int64_t Replica::measure_shift_threshold(int64_t limit) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "lib/base/core/codes.hpp"
+#include "lib/base/core/fp8_vector.hpp"
 #include "lib/ranks/parallel/kv_map.hpp"
 
 namespace pecia::bench {
@@ -46,8 +47,12 @@ double attention_flops(const model::ModelConfig& config, int64_t first, int64_t 
   const double of_pair =
       count > 1 ? config.prompt_flops_per_pair() : config.attention_flops_per_pair();
   double flops = 0;
-  for (const model::LayerConfig& layer : config.pattern)
-    flops += of_pair / static_cast<double>(config.layers) * pairs(first, count, layer.window);
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    const int64_t of_head =
+        config.latent ? config.head_dim + config.value_dim() : 2 * config.heads(layer).dim;
+    flops += 2.0 * static_cast<double>(config.num_heads * of_head) *
+             pairs(first, count, config.pattern[layer].window);
+  }
   return flops;
 }
 
@@ -89,11 +94,14 @@ double decode_bytes(const model::ModelConfig& config, const model::Weights& weig
       matrices += static_cast<double>(bytes_of(matrix, type_of_matrix(quantize, kind))) *
                   (of_experts ? touched : 1);
     });
-  int64_t keys = 0;
-  for (const model::LayerConfig& layer : config.pattern) keys += visible(cached, layer.window);
+  int64_t keys = 0;  // bytes
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    const auto [kv_heads, head_dim] = config.heads(layer);
+    keys += visible(cached, config.pattern[layer].window) * (config.latent ? 1 : 2) * kv_heads *
+            vector_bytes(kv_dtype, head_dim);
+  }
   return matrices * static_cast<double>(std::min<int64_t>(batch, ranks)) +
-         static_cast<double>(batch) * static_cast<double>(keys) *
-             static_cast<double>(config.kv_bytes_per_token(kv_dtype) / config.layers);
+         static_cast<double>(batch) * static_cast<double>(keys);
 }
 
 }  // namespace pecia::bench

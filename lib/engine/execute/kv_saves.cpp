@@ -85,16 +85,25 @@ bool settled(const io::ResultsFile& results, int64_t row) {
 
 }  // namespace
 
+int64_t KvBytes::of_others() const {
+  return (layers - window_layers) * sides * kv_heads * vector_bytes(dtype, head_dim);
+}
+
+int64_t KvBytes::of_windows() const {
+  const auto [count, dim] = window_heads.count > 0 ? window_heads : io::KvHeads{kv_heads, head_dim};
+  return window_layers * sides * count * vector_bytes(dtype, dim);
+}
+
 int64_t KvBytes::all(int64_t tokens) const {
-  const int64_t recent = window_layers > 0 ? std::min(tokens, recent_tokens) : 0;
-  return sides * kv_heads * vector_bytes(dtype, head_dim) *
-         ((layers - window_layers) * tokens + window_layers * recent);
+  const int64_t recent = recent_tokens > 0 ? std::min(tokens, recent_tokens) : tokens;
+  return of_others() * tokens + of_windows() * recent;
 }
 
 double KvBytes::share(int64_t tokens) const {
-  if (window_layers == 0 || tokens <= recent_tokens) return 1;
-  const double of_windows = static_cast<double>(window_layers) / static_cast<double>(layers);
-  return 1 - of_windows * (1 - static_cast<double>(recent_tokens) / static_cast<double>(tokens));
+  if (recent_tokens == 0 || tokens <= recent_tokens) return 1;
+  const double windows =
+      static_cast<double>(of_windows()) / static_cast<double>(of_windows() + of_others());
+  return 1 - windows * (1 - static_cast<double>(recent_tokens) / static_cast<double>(tokens));
 }
 
 std::optional<int64_t> shortest_worth_keeping(double linear_s, double quadratic_s,
@@ -108,15 +117,19 @@ std::optional<int64_t> shortest_worth_keeping(double linear_s, double quadratic_
 }
 
 KvBytes kv_bytes(const model::ModelConfig& config, const resources::Resources& resources) {
-  KvBytes bytes{config.layers,
-                config.num_kv_heads,
-                config.head_dim,
+  const model::KvHeads heads = config.widest_heads();
+  KvBytes bytes{config.layers - config.sharing_layers,
+                heads.count,
+                heads.dim,
                 resources.kv_dtype,
                 resources::kv_bytes_of_rank(config, resources),
                 resources.shares()};
   if (config.values_in_keys() > 0) bytes.sides = 1;
-  if (resources.kv_recent_tokens == 0) return bytes;
+  const bool recent = resources.kv_recent_tokens > 0;
+  if (!recent && !config.full_heads) return bytes;
   bytes.window_layers = config.layers_with_window();
+  if (config.full_heads) bytes.window_heads = {config.num_kv_heads, config.head_dim};
+  if (!recent) return bytes;
   bytes.recent = {.window = config.widest_window(), .margin = attention::RecentSlots::margin};
   bytes.recent_tokens = bytes.recent.window.tokens + bytes.recent.margin;
   return bytes;
@@ -257,6 +270,9 @@ void KvSaves::make(const schedule::KeepableKv& kept, schedule::Plan& plan) {
   save.sides = settings_.bytes.sides;
   if (const int64_t layers = settings_.bytes.window_layers; layers > 0) {
     save.window_layers = layers;
+    save.window_heads = settings_.bytes.window_heads;
+  }
+  if (settings_.bytes.recent_tokens > 0) {
     save.recent_from = std::max<int64_t>(0, settings_.bytes.recent.first_kept(end));
     save.least = std::max<int64_t>(0, end - attention::RecentSlots::margin);
   }

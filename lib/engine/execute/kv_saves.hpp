@@ -26,14 +26,16 @@ struct KvRates {
 
 /// Bytes that the keys and values of a model take.
 struct KvBytes {
-  int64_t layers = 0, kv_heads = 0, head_dim = 0;  ///< figures of the whole model
+  int64_t layers = 0, kv_heads = 0, head_dim = 0;  ///< of the whole model, layers that store keys
   DType dtype = DType::fp32;
   int64_t of_rank = 0;  ///< bytes of a token on a rank that holds it
   int ring_size = 1;    ///< ranks that a sequence's tokens are shared out to
-  /// The layers that keep recent tokens alone, and how many at most; 0: all layers keep all tokens.
+  /// The layers with a window, where these have files of their own, and how many tokens they keep; 0
+  /// tokens: all.
   int64_t window_layers = 0, recent_tokens = 0;
   int64_t sides = 2;                    ///< keys and values; 1: keys alone, which have the values
-  attention::RecentLayers recent = {};  ///< what these keep
+  attention::RecentLayers recent = {};  ///< what layers that keep recent tokens keep
+  io::KvHeads window_heads = {};        ///< of the layers with a window, where they are others
 
   /// Bytes of `tokens` tokens of a sequence: `each` on each rank, `all` everything written.
   double each(int64_t tokens) const {
@@ -42,6 +44,10 @@ struct KvBytes {
   int64_t all(int64_t tokens) const;
   /// The share of `tokens` tokens in all layers that is kept.
   double share(int64_t tokens) const;
+
+ private:
+  int64_t of_others() const;   ///< bytes of a token in layers without files of their own
+  int64_t of_windows() const;  ///< and in the others
 };
 
 /// Seconds to write and read the keys and values. Keeping pays if computing them again takes

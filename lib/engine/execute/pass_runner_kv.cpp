@@ -123,7 +123,7 @@ schedule::KvOutcome PassRunner::restore(const schedule::Plan& plan) {
       if (!found) fail<InputError>("{} is no save any more", plan.restore);
       restored_.emplace(plan.restore, std::move(*found));
     }
-    restores_recent_ = restored_->second.window_layers > 0;
+    restores_recent_ = restored_->second.recent_from > 0;
     kv_files_.restore(plan.restore, restored_->second, rows.first, rows.count);
   } catch (const DeviceLost&) {
     throw;
@@ -139,8 +139,8 @@ schedule::KvOutcome PassRunner::restore(const schedule::Plan& plan) {
         "{} was whole when its first tokens were read, and it is no more{}{}. Layers with a window "
         "have nothing to go on from: remove this folder and start again",
         plan.restore, outcome.error.empty() ? "" : ": ", outcome.error);
-  outcome.bytes =
-      static_cast<int64_t>(attention_.slots().size()) * kv_files_.shape().bytes_per_token();
+  outcome.bytes = static_cast<int64_t>(attention_.slots().size()) *
+                  kv_files_.bytes_per_token(io::KvLayers::all);
   outcome.seconds = seconds_since(begin);
   return outcome;
 }

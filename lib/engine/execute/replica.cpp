@@ -9,15 +9,35 @@
 namespace pecia::execute {
 namespace {
 
-attention::KvShape kv_shape(const model::ModelConfig& config, const parallel::BlockPlace& place,
-                            DType dtype) {
-  const auto heads =
-      attention::Attention::held_heads(place, {config.num_heads, config.num_kv_heads});
-  return {config.layers, heads.kv.size(), config.head_dim, dtype, config.values_in_keys()};
+/// KV heads of this rank in a layer with so many.
+int64_t held_kv_heads(const model::ModelConfig& config, const parallel::BlockPlace& place,
+                      int64_t num_kv_heads) {
+  return attention::Attention::held_heads(place, config.num_heads, num_kv_heads).kv.size();
 }
 
-attention::HeadCounts heads_of(const model::ModelConfig& config) {
-  attention::HeadCounts heads{config.num_heads, config.num_kv_heads, config.attention_scale, {}};
+attention::KvShape kv_shape(const model::ModelConfig& config, const parallel::BlockPlace& place,
+                            DType dtype) {
+  return {config.layers, held_kv_heads(config, place, config.num_kv_heads), config.head_dim, dtype,
+          config.values_in_keys()};
+}
+
+std::vector<attention::LayerKeys> layer_keys(const model::ModelConfig& config,
+                                             const parallel::BlockPlace& place) {
+  std::vector<attention::LayerKeys> each;
+  if (!config.full_heads && config.sharing_layers == 0) return each;
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    const auto [count, dim] = config.heads(layer);
+    each.push_back({held_kv_heads(config, place, count), dim, config.keys_of(layer)});
+  }
+  return each;
+}
+
+attention::HeadCounts head_counts(const model::ModelConfig& config) {
+  attention::HeadCounts heads{config.num_heads,
+                              config.num_kv_heads,
+                              config.attention_scale,
+                              config.kv_heads_of_layers(),
+                              {}};
   if (const auto& latent = config.latent)
     heads.latent = {latent->kv_rank, latent->nope_dim, latent->rope_dim, latent->value_dim};
   return heads;
@@ -129,11 +149,10 @@ Replica::Replica(comm::Communicator& ranks, std::unique_ptr<comm::Communicator> 
       groups_(groups_of(transfers(tensors_, ranks), settings,
                         wire_of(settings, weights, compute, ranks))),
       cache_(kv_shape(config, groups_.place, settings.kv_dtype), settings.kv_tokens, compute.device,
-             recent_layers(config, settings)),
-      attention_(groups_, heads_of(config),
-                 config.windows(), compute, cache_, row_invariant(settings), settings.sparse),
-      kv_files_(groups_, {config.num_heads, config.num_kv_heads}, config.windows(), attention_,
-                cache_, compute),
+             recent_layers(config, settings), layer_keys(config, groups_.place)),
+      attention_(groups_, head_counts(config), config.windows(), compute, cache_,
+                 row_invariant(settings), settings.sparse),
+      kv_files_(groups_, head_counts(config), config.windows(), attention_, cache_, compute),
       parking_(attention_.ledger(), cache_, compute_, settings.parking),
       model_(config, weights, groups_, compute, row_invariant(settings)),
       pass_runner_({groups_.cp_index, groups_.cp, config.vocab, settings.logprobs,

@@ -10,21 +10,23 @@ parallel::RingShape ring_shape(const model::ModelConfig& config,
   const auto on_wire = static_cast<double>(size_of(resources.wire.value_or(DType::fp32)));
   // A pair takes 2 · (key + value) FLOPs a head, which the rules call 4 · D. So bytes count per
   // element of D, the mean of the two: keys that hold the values travel once.
-  const auto key = static_cast<double>(config.head_dim);
-  const auto value = static_cast<double>(config.value_dim()), mean = (key + value) / 2;
+  // Where layers differ, the ring is chosen for those that see all keys.
+  const model::KvHeads heads = config.widest_heads();
+  const auto key = static_cast<double>(heads.dim);
+  const double value = config.latent ? static_cast<double>(config.value_dim()) : key;
+  const double mean = (key + value) / 2;
   const double stored = config.values_in_keys() > 0 ? key / (2 * mean) : 1;
-  return {static_cast<double>(config.num_heads), static_cast<double>(config.num_kv_heads),
-          stored * element_bytes(resources.kv_dtype, config.head_dim), on_wire * key / mean,
+  return {static_cast<double>(config.num_heads), static_cast<double>(heads.count),
+          stored * element_bytes(resources.kv_dtype, heads.dim), on_wire * key / mean,
           on_wire * value / mean};
 }
 
 double query_bytes_per_row(const model::ModelConfig& config,
                            const resources::Resources& resources) {
   const auto on_wire = static_cast<double>(size_of(resources.wire.value_or(DType::fp32)));
-  const double of_head =
-      on_wire * static_cast<double>(config.head_dim + config.value_dim()) + sizeof(float);
-  return of_head * static_cast<double>(config.layers * config.num_heads) /
-         (resources.sp * resources.tp);
+  const double elements = config.attention_flops_per_pair() / 2;  // of queries and results
+  const auto log_sums = static_cast<double>(config.layers * config.num_heads);
+  return (on_wire * elements + sizeof(float) * log_sums) / (resources.sp * resources.tp);
 }
 
 bool on_demand(const job::Job& job) {

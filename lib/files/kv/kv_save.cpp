@@ -95,6 +95,7 @@ void write_kv_save(const fs::path& folder, const KvSave& save) {
                   {"window_layers", save.window_layers},
                   {"recent_from", save.recent_from},
                   {"least", save.least},
+                  {"window_heads", {save.window_heads.count, save.window_heads.dim}},
                   {"bytes", save.bytes},
                   {"parts", parts}};
   sync_folder(folder);  // makes the files' names durable before save.json names them
@@ -133,6 +134,9 @@ std::optional<KvSave> read_kv_save(const fs::path& folder) {
     save.window_layers = body.at("window_layers").get<int64_t>();
     save.recent_from = body.at("recent_from").get<int64_t>();
     save.least = body.at("least").get<int64_t>();
+    const auto heads = body.value("window_heads", std::vector<int64_t>{0, 0});
+    if (heads.size() != 2) fail<InputError>("window_heads of {} numbers", heads.size());
+    save.window_heads = {heads[0], heads[1]};
     save.bytes = body.at("bytes").get<int64_t>();
     for (const Json& part : body.at("parts")) save.parts.push_back(part_of(part));
     return save;

@@ -14,9 +14,15 @@
 
 namespace pecia::io {
 
-/// The layers that a file has. Where layers with a window keep recent tokens alone, files of the
-/// other layers and files of these layers have different positions.
+/// The layers that a file has. Where layers with a window keep recent tokens alone, or have heads of
+/// their own, they and the other layers have files of their own.
 enum class KvLayers : uint8_t { all, without_window, with_window };
+
+/// KV heads of a layer, in the whole model.
+struct KvHeads {
+  int64_t count = 0, dim = 0;
+  bool operator==(const KvHeads&) const = default;
+};
 
 /// One file, with some KV heads of some positions.
 struct KvPart {
@@ -43,17 +49,23 @@ struct KvSave {
   int64_t layers = 0, kv_heads = 0, head_dim = 0;
   DType dtype = DType::fp32;
   int64_t sides = 2;  ///< KvFileShape::sides
-  /// Where some files have recent tokens alone: the layers with a window, the first position from
+  /// Where layers with a window have files of their own: how many layers, the first position from
   /// which on these have all tokens, and the fewest of the save's tokens whose last one still has
-  /// its window there. 0: all layers have all tokens.
+  /// its window there. 0: all layers are in one file, and have all tokens.
   int64_t window_layers = 0, recent_from = 0, least = 0;
-  int64_t bytes = 0;  ///< sum over all files
+  KvHeads window_heads = {};  ///< of these layers, where they are others; zeros: they are not
+  int64_t bytes = 0;          ///< sum over all files
   std::vector<KvPart> parts;
 
   int64_t layers_of(const KvPart& part) const;
+  KvHeads heads_of(KvLayers which) const {
+    return which == KvLayers::with_window && window_heads.count > 0 ? window_heads
+                                                                    : KvHeads{kv_heads, head_dim};
+  }
   KvFileShape shape_of(const KvPart& part) const {
-    return {
-        layers_of(part), part.head_end - part.head_begin, part.tokens(), head_dim, dtype, sides};
+    return {layers_of(part), part.head_end - part.head_begin,
+            part.tokens(),   heads_of(part.layers).dim,
+            dtype,           sides};
   }
 };
 

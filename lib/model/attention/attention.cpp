@@ -2,6 +2,7 @@
 #include "lib/model/attention/attention.hpp"
 
 #include <algorithm>
+#include <ranges>
 
 #include "lib/model/attention/head_levels.hpp"
 #include "lib/model/attention/levels.hpp"
@@ -15,22 +16,22 @@ using parallel::HeadShard;
 using parallel::RowRange;
 using parallel::Sharding;
 
-HeadShard Attention::held_heads(const BlockPlace& place, HeadCounts heads) {
-  return parallel::head_shard(heads.num_heads, heads.num_kv_heads, place.sp * place.tp,
+HeadShard Attention::held_heads(const BlockPlace& place, int64_t num_heads, int64_t num_kv_heads) {
+  return parallel::head_shard(num_heads, num_kv_heads, place.sp * place.tp,
                               parallel::kv_shard(place.sp, place.sp_index, place.tp_index));
 }
 
 namespace {
 
 /// Levels join the ranks that share a sequence's tokens. Where none do, they join those of TP.
-LevelRanks level_ranks(const ReplicaGroups& groups, HeadCounts heads) {
+LevelRanks level_ranks(const ReplicaGroups& groups, const HeadCounts& heads) {
   const int sp = groups.place.sp, tp = groups.place.tp;
   if (groups.cp > 1 || sp > 1 || tp == 1) return {groups.ring_places};
   const int64_t holders = std::max<int64_t>(1, tp / heads.num_kv_heads);
   return {groups.tp_places, groups.tp.get(), static_cast<int>(holders)};
 }
 
-std::unique_ptr<LevelAttention> make_levels(const ReplicaGroups& groups, HeadCounts heads,
+std::unique_ptr<LevelAttention> make_levels(const ReplicaGroups& groups, const HeadCounts& heads,
                                             const Compute& compute, KvCache& cache,
                                             AttentionSteps& steps,
                                             const parallel::SparseSetting& setting) {
@@ -47,10 +48,11 @@ Attention::Attention(const ReplicaGroups& groups, HeadCounts heads,
                      kernels::RowInvariant row_invariant,
                      const std::optional<parallel::SparseSetting>& sparse)
     : groups_(groups),
-      heads_(heads),
+      heads_(std::move(heads)),
       cache_(cache),
-      steps_(compute, cache, held_heads(groups.place, heads).q.size(), std::move(windows),
-             row_invariant, heads.scale, groups.wire),
+      steps_(compute, cache,
+             held_heads(groups.place, heads_.num_heads, heads_.kv_heads(0)).q.size(),
+             std::move(windows), row_invariant, heads_.scale, groups.wire),
       ledger_(cache, groups.ring->size(), groups.ring->rank(),
               row_invariant == kernels::RowInvariant::yes
                   ? parallel::layout_ranks / groups.ring->size()
@@ -63,17 +65,27 @@ Attention::Attention(const ReplicaGroups& groups, HeadCounts heads,
       row_parts_(steps_),
       exchange_(compute, groups.wire),
       attended_(compute.buffer()) {
-  PECIA_CHECK(cache.shape().num_kv_heads == held_heads(groups.place, heads).kv.size(),
-              "a cache of {} KV heads for a shard of {}", cache.shape().num_kv_heads,
-              held_heads(groups.place, heads).kv.size());
+  for (int64_t layer = 0; layer < cache.layers(); ++layer) {
+    const int64_t held =
+        held_heads(groups.place, heads_.num_heads, heads_.kv_heads(layer)).kv.size();
+    PECIA_CHECK(cache.shape(layer).num_kv_heads == held,
+                "a cache of {} KV heads for a shard of {} in layer {}",
+                cache.shape(layer).num_kv_heads, held, layer);
+    shares_keys_ = shares_keys_ || !cache.is_stored(layer);
+  }
+  for (size_t kind = 0; kind < cache.kinds().size(); ++kind)
+    placed_rows_.push_back({compute.buffer(), compute.buffer()});
+  PECIA_CHECK(!sparse || cache.kinds().size() == 1, "levels of layers whose keys have {} shapes",
+              cache.kinds().size());
   if (row_invariant == kernels::RowInvariant::yes)
     invariant_ = std::make_unique<Invariant>(compute, steps_, groups.ring->size());
   else if (sparse)
-    levels_ = make_levels(groups, heads, compute, cache, steps_, *sparse);
+    levels_ = make_levels(groups, heads_, compute, cache, steps_, *sparse);
 }
 
 void Attention::set_sink_logits(const std::vector<TensorView>& logits) {
-  const parallel::HeadRange heads = held_heads(groups_.place, heads_).q;
+  const parallel::HeadRange heads =
+      held_heads(groups_.place, heads_.num_heads, heads_.kv_heads(0)).q;
   std::vector<TensorView> held;
   for (const TensorView& all : logits)
     held.push_back(all.slice_rows(heads.begin, heads.end - heads.begin));
@@ -160,45 +172,73 @@ void Attention::begin_paths() {
     traits_.attends_once &= attends_once;
     if (query_type != traits_.query_type) traits_.query_type = DType::fp32;
   }
-  if (pass_.size() == 1 || paths_.upper_bound(0) == paths_.end()) return;  // or without windows
+  const auto with_window = paths_.upper_bound(0);
+  if (pass_.size() == 1 || with_window == paths_.end()) return;
   AttentionPath& without = by_levels_ ? pass_kv_ : path_of(0);  // levels have windows in a ring
-  bytes_without_window_ = without.bytes_without_window(pass_);
+  bytes_without_window_ = without.bytes_without_window(
+      pass_, steps_.kind(steps_.kind_of_window(with_window->first)).shape);
 }
 
 void Attention::begin_exchange() {
-  const BlockPlace& place = groups_.place;
   const bool over_block = sharding_ == Sharding::gathered;
   comm::Communicator& group = over_block ? *groups_.block : *groups_.sp;
   exchanges_ = sharding_ != Sharding::shift && group.size() > 1;
   if (!exchanges_) return;
-  const parallel::WeightCut cut = weight_cut(sharding_, place);
-  const int shards = place.sp * place.tp;
-  ExchangePlan plan;
-  plan.held = parallel::head_shard(heads_.num_heads, heads_.num_kv_heads, cut.count, cut.index);
-  for (int rank = 0; rank < group.size(); ++rank) {
-    const int shard = over_block ? rank : parallel::kv_shard(place.sp, rank, place.tp_index);
-    plan.rows.push_back(parallel::row_part({0, pass_.count()}, group.size(), rank));
-    plan.wanted.push_back(
-        parallel::head_shard(heads_.num_heads, heads_.num_kv_heads, shards, shard));
+  exchange_group_ = &group;
+  exchange_plans_.clear();
+  for (const int kind : steps_.kinds()) {
+    const auto layer = std::ranges::find_if(std::views::iota(int64_t{0}),
+                                            [&](int64_t of) { return cache_.kind(of) == kind; });
+    ExchangePlan plan = exchange_plan(heads_.kv_heads(*layer));
+    choose_routes(over_block ? groups_.block_labels.servers : groups_.sp_servers,
+                  steps_.kind(kind).shape.head_dim, plan);
+    exchange_plans_.push_back(std::move(plan));
   }
-  choose_routes(over_block ? groups_.block_labels.servers : groups_.sp_servers, plan);
   // Round a ring, merged in a fixed order, or by levels, all rows go together.
+  const std::vector<RowRange>& of_ranks = exchange_plans_.front().rows;
   const bool in_parts = pass_.size() == 1 && !by_levels_ && !invariant_;
-  parts_ = in_parts ? parallel::attend_parts(plan.rows, group.rank())
-                    : parallel::attend_at_once(plan.rows);
+  parts_ = in_parts ? parallel::attend_parts(of_ranks, group.rank())
+                    : parallel::attend_at_once(of_ranks);
   std::vector<RowRange> rows;
   for (const parallel::AttendPart& part : parts_)
     if (parts_.size() > 1) rows.push_back(part.rows);
   row_parts_.begin_pass(pass_, std::move(rows));
-  exchange_.begin_pass(group, std::move(plan));
+  exchanged_kind_ = 0;
+  exchange_.begin_pass(group, exchange_plans_.front());
 }
 
-void Attention::choose_routes(std::span<const int> servers, ExchangePlan& plan) const {
+/// Of layers with so many KV heads.
+ExchangePlan Attention::exchange_plan(int64_t num_kv_heads) const {
+  const BlockPlace& place = groups_.place;
+  const bool over_block = sharding_ == Sharding::gathered;
+  const parallel::WeightCut cut = weight_cut(sharding_, place);
+  const int shards = place.sp * place.tp;
+  ExchangePlan plan;
+  plan.held = parallel::head_shard(heads_.num_heads, num_kv_heads, cut.count, cut.index);
+  const int ranks = exchange_group_->size();
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int shard = over_block ? rank : parallel::kv_shard(place.sp, rank, place.tp_index);
+    plan.rows.push_back(parallel::row_part({0, pass_.count()}, ranks, rank));
+    plan.wanted.push_back(parallel::head_shard(heads_.num_heads, num_kv_heads, shards, shard));
+  }
+  return plan;
+}
+
+void Attention::begin_layer(int64_t layer) {
+  steps_.begin_layer(layer);
+  const int kind = cache_.kind(layer);
+  if (!exchanges_ || steps_.kind(kind).shape == steps_.kind(exchanged_kind_).shape) return;
+  exchanged_kind_ = kind;
+  exchange_.begin_pass(*exchange_group_, exchange_plans_[kind]);
+}
+
+void Attention::choose_routes(std::span<const int> servers, int64_t head_dim,
+                              ExchangePlan& plan) const {
   std::vector<parallel::HeadRange> wanted;
   for (const HeadShard& heads : plan.wanted) wanted.push_back(heads.kv);
   const auto relayed = parallel::KvRoutes::by_servers(wanted, servers);
   const int64_t row_bytes = (cache_.shape().stores_values() ? 2 : 1) * wanted.front().size() *
-                            cache_.shape().head_dim * static_cast<int64_t>(size_of(groups_.wire));
+                            head_dim * static_cast<int64_t>(size_of(groups_.wire));
   if (parallel::saved_s(relayed, plan.rows, static_cast<double>(row_bytes), groups_.link_costs) > 0)
     plan.routes = relayed;
 }
@@ -210,7 +250,25 @@ void Attention::start_keys(const TensorView& k, const TensorView& v) {
     keys_ = {k, v};
 }
 
+/// The rows of a layer's keys: its own, or those of the layer that it attends. These are needed
+/// again only where some are not stored; then the layer that has them keeps a copy for the others.
+HeadExchange::Keys Attention::rows_to_attend(int64_t layer, const HeadExchange::Keys& own) {
+  if (!shares_keys_) return own;
+  PlacedRows& placed = placed_rows_[cache_.kind(layer)];
+  const bool all_stored = pass_.stores_all();
+  if (!cache_.is_stored(layer)) return all_stored ? HeadExchange::Keys{} : placed.rows;
+  if (all_stored || !cache_.is_shared(layer)) return own;
+  const auto copy = [&](const TensorView& rows, device::Buffer& memory) {
+    const TensorView made = memory.tensor(DType::fp32, {rows.rows(), rows.size(1), rows.size(2)});
+    steps_.copy(rows, made);
+    return made;
+  };
+  placed.rows = {copy(own.k, placed.k_memory), copy(own.v, placed.v_memory)};
+  return own;
+}
+
 void Attention::store(int64_t layer, const TensorView& k, const TensorView& v) {
+  if (!cache_.is_stored(layer)) return;
   const std::span<const int64_t> slots = pass_.slots(cache_.retention(layer));
   int64_t slot = 0;
   for (const RowRange& rows : pass_.stored()) {
@@ -247,16 +305,20 @@ int64_t Attention::most_rows() const {
 void Attention::run_fresh(int64_t layer, const kernels::RotateAndStoreArgs& heads,
                           const TensorView& out) {
   PECIA_CHECK(takes_fresh_heads(), "heads of rows that are not all stored here");
+  begin_layer(layer);
   steps_.rotate_and_store(layer, heads, pass_.slots(cache_.retention(layer)));
   attend(layer, {heads.q_out, heads.k, heads.v}, out);  // keys travel from the cache
   copies_.send(layer);
 }
 
 void Attention::run(int64_t layer, const TensorView& q, const TensorView& out) {
-  if (exchanges_)
+  begin_layer(layer);
+  if (exchanges_) {
     run_exchanged(layer, q, out);
-  else
-    store_and_attend(layer, {q, keys_.k, keys_.v}, out);
+  } else {
+    const HeadExchange::Keys keys = rows_to_attend(layer, keys_);
+    store_and_attend(layer, {q, keys.k, keys.v}, out);
+  }
   copies_.send(layer);
 }
 
@@ -264,7 +326,9 @@ void Attention::run_exchanged(int64_t layer, const TensorView& q, const TensorVi
   const TensorView queries = exchange_.start_queries(q);
   const TensorView attended =
       attended_.tensor(DType::fp32, {queries.rows(), queries.size(1), steps_.value_dim()});
-  const HeadExchange::Keys keys = exchange_.wait_keys();
+  const bool has_keys = cache_.is_stored(layer);
+  const HeadExchange::Keys keys =
+      rows_to_attend(layer, has_keys ? exchange_.wait_keys() : HeadExchange::Keys{});
   if (!row_parts_.empty()) store(layer, keys.k, keys.v);
   for (size_t part = 0; part < parts_.size(); ++part) {
     for (const int distance : parts_[part].distances) exchange_.wait_queries(distance);

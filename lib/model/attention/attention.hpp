@@ -23,8 +23,14 @@ namespace pecia::attention {
 /// Heads of the whole model.
 struct HeadCounts {
   int64_t num_heads = 0, num_kv_heads = 0;
-  std::optional<float> scale = {};  ///< what multiplies scores; absent: 1/sqrt(head_dim)
-  std::optional<parallel::LatentHead> latent = {};  ///< of latent attention, whose cache has latents
+  std::optional<float> scale = {};      ///< what multiplies scores; absent: 1/sqrt(head_dim)
+  std::vector<int64_t> of_layers = {};  ///< KV heads by layer; empty: num_kv_heads in each
+  std::optional<parallel::LatentHead> latent =
+      {};  ///< of latent attention, whose cache has latents
+
+  int64_t kv_heads(int64_t layer) const {
+    return of_layers.empty() ? num_kv_heads : of_layers.at(layer);
+  }
 };
 
 class Attention {
@@ -44,8 +50,9 @@ class Attention {
   /// memory must outlive this object.
   void set_sink_logits(const std::vector<TensorView>& logits);
 
-  /// Returns the KV shard of this rank.
-  static parallel::HeadShard held_heads(const parallel::BlockPlace& place, HeadCounts heads);
+  /// Returns the shard of this rank in a layer with so many KV heads.
+  static parallel::HeadShard held_heads(const parallel::BlockPlace& place, int64_t num_heads,
+                                        int64_t num_kv_heads);
 
   /// The sequences of the replica, and what this rank's cache holds of them.
   KvLedger& ledger() { return ledger_; }
@@ -93,9 +100,10 @@ class Attention {
   const parallel::ShardedRows& rows() const { return rows_; }
 
   /// Tells whether run_fresh may take the place of start_keys and run in this pass: nothing is
-  /// exchanged, and all rows are stored as they come, keys and values alike.
+  /// exchanged, and all rows are stored as they come, keys and values alike, each layer's in itself.
   bool takes_fresh_heads() const {
-    return !exchanges_ && traits_.stores_all_rows && cache_.shape().stores_values();
+    return !exchanges_ && traits_.stores_all_rows && cache_.shape().stores_values() &&
+           !shares_keys_;
   }
   /// Tells whether `out` of run and run_fresh may be of a type that kernels::AttentionArgs::out
   /// takes: each row's result is that of one call and is not exchanged.
@@ -108,7 +116,11 @@ class Attention {
   /// (kernels::RotateAndStoreArgs, without slots and cache).
   void run_fresh(int64_t layer, const kernels::RotateAndStoreArgs& heads, const TensorView& out);
 
-  /// Takes the keys and values of a layer and begins their exchange. `run` must follow and still
+  /// Begins a layer, before start_keys; `run` does so, too. Needed only where layers' heads differ.
+  void begin_layer(int64_t layer);
+
+  /// Takes the keys and values of a layer and begins their exchange. Not for a layer that attends
+  /// what another one stores (KvCache::source). `run` must follow and still
   /// needs them. The rows are rows().linear. The heads are the heads of weight_cut. k and v are
   /// [rows, KV heads, head_dim], fp32, dense; v is absent where values are the beginnings of keys.
   void start_keys(const TensorView& k, const TensorView& v);
@@ -126,7 +138,9 @@ class Attention {
   void begin_paths();
   void begin_exchange();
   /// Relays keys between servers where that saves time.
-  void choose_routes(std::span<const int> servers, ExchangePlan& plan) const;
+  void choose_routes(std::span<const int> servers, int64_t head_dim, ExchangePlan& plan) const;
+  ExchangePlan exchange_plan(int64_t num_kv_heads) const;
+  HeadExchange::Keys rows_to_attend(int64_t layer, const HeadExchange::Keys& own);
   void store(int64_t layer, const TensorView& k, const TensorView& v);
   void attend(int64_t layer, const LayerRows& x, const TensorView& out);
   void store_and_attend(int64_t layer, const LayerRows& x, const TensorView& out);
@@ -146,6 +160,13 @@ class Attention {
   std::unique_ptr<Invariant> invariant_;    ///< null unless row_invariant; else all layers take it
   RowParts row_parts_;
   HeadExchange exchange_;
+  bool shares_keys_ = false;  ///< some layer attends what another one stores
+  /// By kind of layers: rows whose keys are not stored here, for layers that attend them later.
+  struct PlacedRows {
+    device::Buffer k_memory, v_memory;
+    HeadExchange::Keys rows = {};
+  };
+  std::vector<PlacedRows> placed_rows_;
   device::Buffer attended_;
   WindowTotals window_totals_;
 
@@ -159,6 +180,9 @@ class Attention {
   parallel::Sharding sharding_ = parallel::Sharding::base;
   parallel::ShardedRows rows_;
   bool exchanges_ = false;  ///< false: every row is here already
+  comm::Communicator* exchange_group_ = nullptr;
+  std::vector<ExchangePlan> exchange_plans_;  ///< by kind of layers
+  int exchanged_kind_ = 0;                    ///< of the plan that `exchange_` has
   std::vector<parallel::AttendPart> parts_;
 
   HeadExchange::Keys keys_;  ///< the layer's keys, if they are not exchanged

@@ -56,8 +56,9 @@ class AttentionPath {
 
   virtual PathTraits traits() const = 0;
 
-  /// Bytes that this rank would send in a layer of the pass that has no window.
-  virtual int64_t bytes_without_window(const PassRows&) const { return 0; }
+  /// Bytes that this rank would send in a layer of the pass that has no window, and keys of this
+  /// shape.
+  virtual int64_t bytes_without_window(const PassRows&, const KvShape&) const { return 0; }
 };
 
 }  // namespace pecia::attention

@@ -21,7 +21,7 @@ AttentionSteps::AttentionSteps(const Compute& compute, KvCache& cache, int64_t n
       windows_(std::move(windows)),
       window_kinds_(windows_),
       row_invariant_(row_invariant),
-      scale_(scale.value_or(1.0f / std::sqrt(static_cast<float>(head_dim())))),
+      scale_(scale),
       wire_(wire),
       sink_part_(compute),
       messages_(compute, cache),
@@ -31,10 +31,43 @@ AttentionSteps::AttentionSteps(const Compute& compute, KvCache& cache, int64_t n
       expanded_k_(compute.buffer()),
       expanded_v_(compute.buffer()),
       lse_(compute.buffer()) {
-  PECIA_CHECK(static_cast<int64_t>(windows_.size()) == cache.shape().layers,
-              "{} windows for {} layers", windows_.size(), cache.shape().layers);
+  PECIA_CHECK(std::ssize(windows_) == cache.layers(), "{} windows for {} layers", windows_.size(),
+              cache.layers());
   std::sort(window_kinds_.begin(), window_kinds_.end());
   window_kinds_.erase(std::unique(window_kinds_.begin(), window_kinds_.end()), window_kinds_.end());
+  for (const kernels::Window window : window_kinds_)
+    PECIA_CHECK(kinds({&window, 1}).size() == 1, "layers with a window of {} have {} shapes",
+                window.tokens, kinds({&window, 1}).size());
+}
+
+std::vector<int> AttentionSteps::kinds(std::span<const kernels::Window> windows) const {
+  std::vector<int> found;
+  for (int64_t layer = 0; layer < std::ssize(windows_); ++layer)
+    if (std::ranges::find(windows, windows_[layer]) != windows.end() &&
+        std::ranges::find(found, cache_.kind(layer)) == found.end())
+      found.push_back(cache_.kind(layer));
+  return found;
+}
+
+int AttentionSteps::kind_of_window(kernels::Window window) const {
+  const auto found = std::ranges::find(windows_, window);
+  PECIA_CHECK(found != windows_.end(), "no layer has a window of {}", window.tokens);
+  return cache_.kind(found - windows_.begin());
+}
+
+float AttentionSteps::scale() const {
+  return scale_.value_or(1.0f / std::sqrt(static_cast<float>(head_dim())));
+}
+
+DType AttentionSteps::query_type() const {
+  const auto of = [&](const LayerKind& kind) {
+    return compute_.backend.query_type(kind.shape.dtype,
+                                       expanded_ ? expanded_->query_dim() : kind.shape.head_dim);
+  };
+  const DType first = of(cache_.kinds().front());
+  const bool alike =
+      std::ranges::all_of(cache_.kinds(), [&](const LayerKind& kind) { return of(kind) == first; });
+  return alike ? first : DType::fp32;
 }
 
 void AttentionSteps::begin_pass(comm::Communicator& ring,
@@ -62,35 +95,38 @@ void AttentionSteps::count_flops(AttentionCall& call,
     int64_t pairs = 0;
     for (const parallel::GlobalRange& range : rows)
       pairs += parallel::count_seen(range, keys, window);
-    call.flops[window] += 2.0 * static_cast<double>(num_heads_ * (query_dim() + value_dim())) *
-                          static_cast<double>(pairs);
+    call.flops[window] +=
+        2.0 *
+        static_cast<double>(num_heads_ * (query_dim(kind(kind_of_window(window)).shape) +
+                                          value_dim(kind(kind_of_window(window)).shape))) *
+        static_cast<double>(pairs);
   }
 }
 
 void AttentionSteps::add_runs(std::vector<kernels::KeyRun>& runs,
                               const std::vector<parallel::StridedRange>& positions,
-                              const std::vector<parallel::SlotRange>& slots, int64_t offset,
-                              int64_t head_stride) const {
+                              const std::vector<parallel::SlotRange>& slots, const KvShape& shape,
+                              int64_t offset, int64_t head_stride) {
   for (const auto& [slot, range] : parallel::stretches(positions, slots))
     runs.push_back(
-        {offset + slot * head_dim(), head_stride, range.count, range.begin, range.stride});
+        {offset + slot * shape.head_dim, head_stride, range.count, range.begin, range.stride});
 }
 
 void AttentionSteps::store(int64_t layer, const TensorView& k, const TensorView& v,
                            std::span<const int64_t> slots) {
   const ScopedSpan span(compute_.recorder, "kv_store", Kind::compute,
-                        k.rows() * cache_.shape().layer_bytes_per_token());
+                        k.rows() * cache_.shape(layer).layer_bytes_per_token());
   const auto put = [&](const TensorView& x, const KvCache::Stored& to) {
     compute_.backend.kv_store({x, slots, to.vectors, to.scales}, compute_.stream);
   };
   put(k, cache_.k(layer));
-  if (cache_.shape().stores_values()) put(v, cache_.v(layer));
+  if (cache_.shape(layer).stores_values()) put(v, cache_.v(layer));
 }
 
 void AttentionSteps::rotate_and_store(int64_t layer, kernels::RotateAndStoreArgs heads,
                                       std::span<const int64_t> slots) {
   const ScopedSpan span(compute_.recorder, "rotate_and_store", Kind::compute,
-                        heads.k.rows() * cache_.shape().layer_bytes_per_token());
+                        heads.k.rows() * cache_.shape(layer).layer_bytes_per_token());
   const KvCache::Stored k = cache_.k(layer), v = cache_.v(layer);
   heads.slots = slots;
   heads.keys = {k.vectors, k.scales}, heads.values = {v.vectors, v.scales};
@@ -135,7 +171,7 @@ void AttentionSteps::attend(int64_t layer, const AttentionCall& call, const Tens
   const auto flops = call.flops.find(window);
   const ScopedSpan span(compute_.recorder, "attention", Kind::compute, 0,
                         flops == call.flops.end() ? 0 : flops->second);
-  const KvShape& shape = cache_.shape();
+  const KvShape& shape = cache_.shape(layer);
   compute_.backend.attention({.q = q,
                               .query_positions = call.positions,
                               .items = call.items,
@@ -143,7 +179,7 @@ void AttentionSteps::attend(int64_t layer, const AttentionCall& call, const Tens
                               .keys = keys,
                               .kv_dtype = shape.dtype,
                               .num_kv_heads = shape.num_kv_heads,
-                              .scale = scale_,
+                              .scale = scale(),
                               .window = window,
                               .out = to.out,
                               .lse = to.lse,
@@ -181,22 +217,21 @@ void AttentionSteps::attend_expanded(int64_t layer, const AttentionCall& call, c
       const ScopedSpan span(compute_.recorder, "attention", Kind::compute, 0,
                             flops == call.flops.end() ? 0 : share * flops->second);
       const std::span positions(call.positions);
-      compute_.backend.attention(
-          {.q = q.slice_rows(begin, rows),
-           .query_positions = positions.subspan(begin, rows),
-           .items = items,
-           .runs = runs,
-           .keys = {.k = expanded_k_.data(), .v = expanded_v_.data()},
-           .kv_dtype = shape.dtype,
-           .num_kv_heads = num_heads_,
-           .scale = scale_,
-           .window = windows_[layer],
-           .out = into.out,
-           .lse = into.lse,
-           .from = tile.begins ? from
-                   : continues ? kernels::AttentionFrom::result
-                               : kernels::AttentionFrom::nothing},
-          compute_.stream);
+      compute_.backend.attention({.q = q.slice_rows(begin, rows),
+                                  .query_positions = positions.subspan(begin, rows),
+                                  .items = items,
+                                  .runs = runs,
+                                  .keys = {.k = expanded_k_.data(), .v = expanded_v_.data()},
+                                  .kv_dtype = shape.dtype,
+                                  .num_kv_heads = num_heads_,
+                                  .scale = scale_,
+                                  .window = windows_[layer],
+                                  .out = into.out,
+                                  .lse = into.lse,
+                                  .from = tile.begins ? from
+                                          : continues ? kernels::AttentionFrom::result
+                                                      : kernels::AttentionFrom::nothing},
+                                 compute_.stream);
     }
     if (merges) merge(into, whole);
   }
@@ -213,8 +248,8 @@ void AttentionSteps::expand(const LatentTile& tile, const void* latents,
   const TensorView v = expanded_v_.tensor(dtype, {num_heads_, tile.tokens, width});
   runs.clear();
   const double made = static_cast<double>(tile.tokens) * static_cast<double>(num_heads_);
-  const ScopedSpan span(compute_.recorder, "expand_latents", Kind::compute,
-                        tile.tokens * row_bytes, 2 * made * expanded_->per_row_or_key());
+  const ScopedSpan span(compute_.recorder, "expand_latents", Kind::compute, tile.tokens * row_bytes,
+                        2 * made * expanded_->per_row_or_key());
   int64_t token = 0;
   for (const kernels::KeyRun& run : tile.runs) {
     const auto* const from = static_cast<const std::byte*>(latents) + run.offset * size_of(dtype);
@@ -223,8 +258,7 @@ void AttentionSteps::expand(const LatentTile& tile, const void* latents,
     token += run.num_keys;
   }
   PECIA_CHECK(expander_ != nullptr, "latents of a pass that nobody expands");
-  if (tile.tokens > 0)
-    expander_->expand(together, {first_head_, first_head_ + num_heads_}, k, v);
+  if (tile.tokens > 0) expander_->expand(together, {first_head_, first_head_ + num_heads_}, k, v);
 }
 
 /// The sinks are a part over one key whose value is zero.

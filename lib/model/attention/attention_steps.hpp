@@ -67,22 +67,41 @@ class AttentionSteps {
   comm::Communicator& ring() const { return *ring_; }
   KeyMessages& messages() { return messages_; }  ///< of keys that travel
 
+  /// Layers come in their order, each begun before its calls: those without an argument for the
+  /// layer are about this one. Where all layers are alike, none has to be begun.
+  void begin_layer(int64_t layer) { layer_kind_ = cache_.kind(layer); }
+
   const KvCache& cache() const { return cache_; }
+  /// The kinds of layers with these windows, each once: places in KvCache::kinds.
+  std::vector<int> kinds(std::span<const kernels::Window> windows) const;
+  std::vector<int> kinds() const { return kinds(window_kinds_); }
+  /// The one kind of the layers with this window.
+  int kind_of_window(kernels::Window window) const;
+  const LayerKind& kind(int index) const { return cache_.kinds()[index]; }
+  const KvShape& shape() const { return kind(layer_kind_).shape; }  ///< of the layer
   kernels::Window window(int64_t layer) const { return windows_[layer]; }
   const std::vector<kernels::Window>& windows() const {
     return window_kinds_;
   }  ///< each once, ascending
   int64_t num_heads() const { return num_heads_; }
-  int64_t head_dim() const { return cache_.shape().head_dim; }  ///< of what is cached
-  /// Of the pass's queries and results.
-  int64_t query_dim() const { return expanded_ ? expanded_->query_dim() : head_dim(); }
-  int64_t value_dim() const { return expanded_ ? expanded_->value_dim : cache_.shape().value_dim(); }
-  float scale() const { return scale_; }  ///< multiplies scores
+  int64_t head_dim() const { return shape().head_dim; }  ///< of what is cached
+  /// Of the pass's queries and results, in layers with keys of this shape.
+  int64_t query_dim(const KvShape& shape) const {
+    return expanded_ ? expanded_->query_dim() : shape.head_dim;
+  }
+  int64_t value_dim(const KvShape& shape) const {
+    return expanded_ ? expanded_->value_dim : shape.value_dim();
+  }
+  int64_t query_dim() const { return query_dim(shape()); }
+  int64_t value_dim() const { return value_dim(shape()); }
+  float scale() const;  ///< multiplies scores
   DType wire() const { return wire_; }
   /// Bytes of a row's query as it travels, and of its result with the log-sums, which are fp32.
-  int64_t query_bytes() const { return num_heads_ * query_dim() * size_of(wire_); }
-  int64_t result_bytes() const {
-    return num_heads_ * (value_dim() * size_of(wire_) + size_of(DType::fp32));
+  int64_t query_bytes(const KvShape& shape) const {
+    return num_heads_ * query_dim(shape) * size_of(wire_);
+  }
+  int64_t result_bytes(const KvShape& shape) const {
+    return num_heads_ * (value_dim(shape) * size_of(wire_) + size_of(DType::fp32));
   }
   kernels::StoredKeys cached(int64_t layer) const { return cache_.stored_keys(layer); }
   TensorView queries(device::Buffer& buffer, int64_t rows, DType type) const {
@@ -113,8 +132,8 @@ class AttentionSteps {
   /// Adds keys to the result in `to`.
   void attend_more(int64_t layer, const AttentionCall& call, const TensorView& q,
                    const kernels::StoredKeys& keys, const Partial& to);
-  /// kernels::Backend::query_type for the cache's keys.
-  DType query_type() const { return compute_.backend.query_type(cache_.shape().dtype, query_dim()); }
+  /// kernels::Backend::query_type for the cache's keys; fp32 where layers differ in it.
+  DType query_type() const;
   /// The type of queries that have travelled: as they come, if attention takes this type.
   DType visitor_type() const { return wire_ == query_type() ? wire_ : DType::fp32; }
   /// Returns the queries for several calls. Where each call would round them, they are rounded here,
@@ -133,14 +152,15 @@ class AttentionSteps {
 
   /// Adds the runs of tokens that stand at `positions` and lie one after the other in `slots`. The
   /// slots of the first head begin at element `offset` of the memory. The slots of each next head
-  /// begin `head_stride` elements further on.
-  void add_runs(std::vector<kernels::KeyRun>& runs,
-                const std::vector<parallel::StridedRange>& positions,
-                const std::vector<parallel::SlotRange>& slots, int64_t offset,
-                int64_t head_stride) const;
+  /// begin `head_stride` elements further on. `shape`: of the layers' keys.
+  static void add_runs(std::vector<kernels::KeyRun>& runs,
+                       const std::vector<parallel::StridedRange>& positions,
+                       const std::vector<parallel::SlotRange>& slots, const KvShape& shape,
+                       int64_t offset, int64_t head_stride);
   /// Sends away[r] to rank r and receives home[r], which is `coming`, from there. The call is
   /// collective over the ring.
   void send_home(const std::vector<Partial>& away, const std::vector<Partial>& home);
+  void copy(const TensorView& from, const TensorView& to) const { compute_.copy(from, to); }
   void wait(comm::Transfer& transfer, const char* name, int64_t bytes) {
     compute_.wait(transfer, name, bytes);
   }
@@ -166,8 +186,9 @@ class AttentionSteps {
   std::vector<kernels::Window> windows_;       ///< by layer
   std::vector<kernels::Window> window_kinds_;  ///< each window once
   kernels::RowInvariant row_invariant_;
-  float scale_;
+  std::optional<float> scale_;
   DType wire_;
+  int layer_kind_ = 0;
   std::vector<TensorView> sink_logits_;  ///< by layer, or empty
   Buffers sink_part_;
   KeyMessages messages_;

@@ -38,7 +38,7 @@ BroadcastQ::Visitors BroadcastQ::visitors(kernels::Window window) const {
   const PassCalls calls(steps_, pass);
   Visitors visitors{
       std::vector<std::vector<int64_t>>(pass.size()), std::vector<int64_t>(pass.size()), {}};
-  const SequenceRuns cached = calls.in_cache(pass.retention_of(window));
+  const SequenceRuns cached = calls.in_cache(steps_.kind(steps_.kind_of_window(window)));
   const std::vector<SequenceRows> own = pass.rows_at(pass.index());
   calls.add(visitors.batch, own, cached);
   for (int other = 0; other < pass.size(); ++other) {
@@ -66,14 +66,15 @@ BroadcastQ::Visitors BroadcastQ::visitors(kernels::Window window) const {
   return visitors;
 }
 
-int64_t BroadcastQ::bytes_without_window(const PassRows& pass) const {
+int64_t BroadcastQ::bytes_without_window(const PassRows& pass, const KvShape& shape) const {
   int64_t bytes = 0;
   for (int other = 0; other < pass.size(); ++other) {
     if (other == pass.index()) continue;
     for (const SequenceRows& rows : pass.rows_at(pass.index()))
-      bytes += count_tokens(rows_that_see(pass, 0, rows, other)) * steps_.query_bytes();
+      bytes += count_tokens(rows_that_see(pass, 0, rows, other)) * steps_.query_bytes(shape);
     for (const SequenceRows& rows : pass.rows_at(other))
-      bytes += count_tokens(rows_that_see(pass, 0, rows, pass.index())) * steps_.result_bytes();
+      bytes +=
+          count_tokens(rows_that_see(pass, 0, rows, pass.index())) * steps_.result_bytes(shape);
   }
   return bytes;
 }

@@ -25,7 +25,7 @@ class BroadcastQ : public AttentionPath {
   PathTraits traits() const override {
     return {.stores_all_rows = rows_->stores_all(), .query_type = steps_.visitor_type()};
   }
-  int64_t bytes_without_window(const PassRows& rows) const override;
+  int64_t bytes_without_window(const PassRows& rows, const KvShape& shape) const override;
 
  private:
   /// Queries by rank of the ring, in the order of the pass: the rows of this rank that go to each

@@ -22,11 +22,11 @@ void Halo::begin_pass(const PassRows& rows, std::span<const kernels::Window> win
   const PassCalls calls(steps_, rows);
   const std::vector<HaloSequence> seen = sequences();
   for (const kernels::Window window : windows) {
-    const Retention retention = rows.retention_of(window);
+    const LayerKind& kind = steps_.kind(steps_.kind_of_window(window));
     const parallel::Halo plan = parallel::halo_of(seen, rows.size(), rows.index(), window);
-    plans_[window] = {messages(retention, plan),
-                      calls.call(rows.index(), calls.in_cache(retention)),
-                      calls.call(rows.index(), runs_that_come(seen, plan))};
+    plans_[window] = {messages(kind.retention, plan),
+                      calls.call(rows.index(), calls.in_cache(kind)),
+                      calls.call(rows.index(), runs_that_come(seen, plan, kind.shape))};
   }
 }
 
@@ -72,16 +72,15 @@ HaloMessages Halo::messages(Retention retention, const parallel::Halo& plan) con
 
 /// The keys that come, one rank after the other.
 SequenceRuns Halo::runs_that_come(const std::vector<HaloSequence>& sequences,
-                                  const parallel::Halo& plan) const {
-  const int64_t head_dim = steps_.head_dim(), kv_heads = steps_.cache().shape().num_kv_heads;
+                                  const parallel::Halo& plan, const KvShape& shape) const {
   SequenceRuns runs(sequences.size());
   int64_t before = 0;  // tokens
   for (int rank = 0; rank < rows_->size(); ++rank)
     for (size_t i = 0; i < sequences.size(); ++i) {
       const std::vector<IndexRun>& coming = plan.coming[rank][i];
       const int64_t tokens = count_tokens(coming);
-      steps_.add_runs(runs[i], positions_of(coming, sequences[i].keys[rank]), {{0, tokens}},
-                      before * kv_heads * head_dim, tokens * head_dim);
+      steps_.add_runs(runs[i], positions_of(coming, sequences[i].keys[rank]), {{0, tokens}}, shape,
+                      before * shape.num_kv_heads * shape.head_dim, tokens * shape.head_dim);
       before += tokens;
     }
   return runs;

@@ -33,7 +33,7 @@ class Halo : public AttentionPath {
   std::vector<parallel::HaloSequence> sequences() const;
   HaloMessages messages(Retention retention, const parallel::Halo& plan) const;
   SequenceRuns runs_that_come(const std::vector<parallel::HaloSequence>& sequences,
-                              const parallel::Halo& plan) const;
+                              const parallel::Halo& plan, const KvShape& shape) const;
 
   AttentionSteps& steps_;
   const PassRows* rows_ = nullptr;

@@ -67,7 +67,7 @@ SequenceParts HeadLevels::cut_into_parts(const PassRows& rows, const PassSequenc
     here.first_row = first_row + std::max<int64_t>(0, first - of.first);
     if (part.rows == 0) continue;
     own.items.push_back({here.first_row, part.rows, std::ssize(own.runs), 0});
-    steps_.add_runs(own.runs, {{whole.begin, whole.size()}}, held, 0, head_stride);
+    steps_.add_runs(own.runs, {{whole.begin, whole.size()}}, held, steps_.shape(), 0, head_stride);
     own.items.back().num_runs = std::ssize(own.runs) - own.items.back().first_run;
     steps_.count_flops(own, {{first, whole.end}}, {{whole.begin, whole.size()}});
   }

@@ -51,8 +51,11 @@ void Invariant::begin_pass(const PassRows& rows, std::span<const kernels::Window
   all_rows_ = 0;
   for (int other = 0; other < size(); ++other) all_rows_ += rows.count(other);
   visits_.clear();
-  for (int step = 0; step < (keys_travel_ ? size() : 1); ++step)
-    visits_.push_back(visit(asking, rows.visiting(step), step > 0));
+  for (const LayerKind& kind : steps_.cache().kinds()) {
+    std::vector<Visit>& visits = visits_.emplace_back();
+    for (int step = 0; step < (keys_travel_ ? size() : 1); ++step)
+      visits.push_back(visit(kind.shape, asking, rows.visiting(step), step > 0));
+  }
 }
 
 /// One rank after the other, without sequences that have no rows there.
@@ -81,42 +84,43 @@ void Invariant::plan_messages() {
     tokens += played() * needed.padded_tokens;
     key_sequences_.push_back(needed);
   }
-  steps_.messages().plan(Retention::all, std::move(blocks), std::vector<int64_t>(size(), tokens));
+  for (const int kind : steps_.kinds())
+    steps_.messages().plan(kind, blocks, std::vector<int64_t>(size(), tokens));
 }
 
 /// The keys of a sequence that one of a rank's virtual ranks holds, in the order they were cached:
 /// in the cache of this rank, or in the rank's message.
-void Invariant::add_runs(std::vector<kernels::KeyRun>& runs, SequenceId sequence, int rank,
-                         int virtual_rank, bool in_message) const {
-  const int64_t head_dim = steps_.head_dim();
+void Invariant::add_runs(const KvShape& shape, std::vector<kernels::KeyRun>& runs,
+                         SequenceId sequence, int rank, int virtual_rank, bool in_message) const {
+  const int64_t head_dim = shape.head_dim;
   const KvLedger& ledger = rows_->ledger();
   const KvCache& cache = steps_.cache();
   const auto& positions = ledger.map().ranges(sequence, rank, virtual_rank);
   if (!in_message)
-    return steps_.add_runs(runs, positions, ledger.slots(sequence, virtual_rank), 0,
+    return steps_.add_runs(runs, positions, ledger.slots(sequence, virtual_rank), shape, 0,
                            cache.capacity() * head_dim);
   const auto& [padded_tokens, offset] = key_sequences_[rows_->key_index(sequence)];
   const int64_t block = offset + virtual_rank * padded_tokens;
-  steps_.add_runs(runs, positions, {{0, padded_tokens}},
-                  block * cache.shape().num_kv_heads * head_dim, padded_tokens * head_dim);
+  steps_.add_runs(runs, positions, {{0, padded_tokens}}, shape,
+                  block * shape.num_kv_heads * head_dim, padded_tokens * head_dim);
 }
 
 /// The rows of a sequence, from `first_row` of the call on, against the keys of one of a rank's
 /// virtual ranks.
-void Invariant::add_item(AttentionCall& call, const SequenceRows& rows, int64_t first_row, int rank,
-                         int virtual_rank, bool in_message) const {
+void Invariant::add_item(const KvShape& shape, AttentionCall& call, const SequenceRows& rows,
+                         int64_t first_row, int rank, int virtual_rank, bool in_message) const {
   kernels::AttentionItem item{first_row, std::ssize(call.positions) - first_row,
                               std::ssize(call.runs), 0};
   for (const SequenceId member : rows_->lineage(rows.sequence)) {
-    add_runs(call.runs, member, rank, virtual_rank, in_message);
+    add_runs(shape, call.runs, member, rank, virtual_rank, in_message);
     steps_.count_flops(call, rows.ranges, rows_->ledger().map().ranges(member, rank, virtual_rank));
   }
   item.num_runs = std::ssize(call.runs) - item.first_run;
   call.items.push_back(item);
 }
 
-Invariant::Visit Invariant::visit(const std::vector<SequenceRows>& rows, int key_rank,
-                                  bool in_message) const {
+Invariant::Visit Invariant::visit(const KvShape& shape, const std::vector<SequenceRows>& rows,
+                                  int key_rank, bool in_message) const {
   using Calls = Visit::Calls;
   int64_t count = 0;
   for (const SequenceRows& of : rows) count += of.count();
@@ -133,14 +137,14 @@ Invariant::Visit Invariant::visit(const std::vector<SequenceRows>& rows, int key
       const auto first_row = std::ssize(call.positions);
       of.append_to(call.positions);
       for (int leaf = merged ? 0 : i; leaf < (merged ? played() : i + 1); ++leaf)
-        add_item(call, of, first_row, key_rank, leaf, in_message);
+        add_item(shape, call, of, first_row, key_rank, leaf, in_message);
     }
   }
   return visit;
 }
 
 void Invariant::run(int64_t layer, const LayerRows& x, const Partial& to) {
-  if (size() == 1) return attend_rank(layer, visits_[0], x.q, steps_.cached(layer), to);
+  if (size() == 1) return attend_rank(layer, visit_of(layer, 0), x.q, steps_.cached(layer), to);
   if (keys_travel_) return pass_keys(layer, x.q, to);
   pass_queries(layer, x.q, to);
 }
@@ -205,7 +209,7 @@ void Invariant::pass_keys(int64_t layer, const TensorView& q, const Partial& to)
       place[visitor] = free.back();
       free.pop_back();
     }
-    attend_rank(layer, visits_[step], q, keys, result(visitor));
+    attend_rank(layer, visit_of(layer, step), q, keys, result(visitor));
     for (const MergeTree::Merge& ready : tree.arrive(visitor)) {
       steps_.merge(result(ready.from), result(ready.into));
       free.push_back(place[ready.from]);
@@ -231,7 +235,7 @@ void Invariant::pass_queries(int64_t layer, const TensorView& q, const Partial& 
   }
   steps_.wait(*steps_.ring().start_all_to_all(blocks), "all_queries",
               (size() - 1) * static_cast<int64_t>(bytes_of(q).size()));
-  attend_rank(layer, visits_[0], queries, steps_.cached(layer), here);
+  attend_rank(layer, visit_of(layer, 0), queries, steps_.cached(layer), here);
   steps_.send_home(away, home);
   MergeTree tree(size());
   for (int other = 0; other < size(); ++other)

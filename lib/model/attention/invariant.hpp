@@ -50,11 +50,15 @@ class Invariant : public AttentionPath {
   int played() const { return rows_->ledger().map().virtual_ranks(); }
   std::vector<SequenceRows> rows_of_ranks(int first, int end) const;
   void plan_messages();
-  void add_runs(std::vector<kernels::KeyRun>& runs, parallel::SequenceId sequence, int rank,
-                int virtual_rank, bool in_message) const;
-  void add_item(AttentionCall& call, const SequenceRows& rows, int64_t first_row, int rank,
-                int virtual_rank, bool in_message) const;
-  Visit visit(const std::vector<SequenceRows>& rows, int key_rank, bool in_message) const;
+  void add_runs(const KvShape& shape, std::vector<kernels::KeyRun>& runs,
+                parallel::SequenceId sequence, int rank, int virtual_rank, bool in_message) const;
+  void add_item(const KvShape& shape, AttentionCall& call, const SequenceRows& rows,
+                int64_t first_row, int rank, int virtual_rank, bool in_message) const;
+  Visit visit(const KvShape& shape, const std::vector<SequenceRows>& rows, int key_rank,
+              bool in_message) const;
+  const Visit& visit_of(int64_t layer, int step) const {
+    return visits_[steps_.cache().kind(layer)][step];
+  }
 
   void attend_rank(int64_t layer, const Visit& visit, const TensorView& q,
                    const kernels::StoredKeys& keys, const Partial& to);
@@ -76,7 +80,7 @@ class Invariant : public AttentionPath {
   bool keys_travel_ = false;
   int64_t all_rows_ = 0;                    ///< of all ranks
   std::vector<KeySequence> key_sequences_;  ///< in the order of PassRows::key_sequences
-  std::vector<Visit> visits_;               ///< by step; one if no keys travel
+  std::vector<std::vector<Visit>> visits_;  ///< by kind of layers and step; one if no keys travel
 
   // Workspaces. They grow and are kept.
   device::Buffer stacked_q_, all_q_;

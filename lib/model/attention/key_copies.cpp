@@ -47,8 +47,9 @@ void KeyCopies::begin_pass(const std::vector<parallel::KeyCopy>& copies) {
 }
 
 void KeyCopies::send(int64_t layer) {
+  if (!cache_.is_stored(layer)) return;
   for (const auto& [to, tokens] : leaving_) {
-    const int64_t bytes = tokens.count * cache_.shape().layer_bytes_per_token();
+    const int64_t bytes = bytes_of(tokens, layer);
     std::deque<Sent>& sent = sent_[to];
     int64_t under_way = bytes;
     for (const Sent& message : sent) under_way += message.bytes.bytes();
@@ -99,14 +100,15 @@ void KeyCopies::receive(const std::vector<parallel::KeyCopy>& copies) {
 void KeyCopies::ask(int from, Source& source) {
   while (source.asked < source.coming.size()) {
     const Coming& next = source.coming[source.asked];
-    const int64_t bytes = next.tokens.count * cache_.shape().layer_bytes_per_token();
+    const int64_t bytes = bytes_of(next.tokens, source.layer);
     if (!source.messages.empty() && source.bytes + bytes > most_bytes_) return;
     Message message{&next, source.layer, take_buffer(bytes), nullptr};
     message.transfer = group_->start_send_receive(
         {}, from, {message.bytes.as<std::byte>(), static_cast<size_t>(bytes)}, from);
     source.messages.push_back(std::move(message));
     source.bytes += bytes;
-    if (++source.layer < cache_.shape().layers) continue;
+    source.layer = next_stored(source.layer + 1);
+    if (source.layer < cache_.layers()) continue;
     source.layer = 0;
     ++source.asked;
   }
@@ -117,7 +119,7 @@ void KeyCopies::take_in(int from, Source& source) {
   Message message = std::move(source.messages.front());
   source.messages.pop_front();
   message.transfer->wait();
-  const int64_t bytes = message.of->tokens.count * cache_.shape().layer_bytes_per_token();
+  const int64_t bytes = bytes_of(message.of->tokens, message.layer);
   {
     const report::ScopedSpan span(compute_.recorder, "take_in_copied_keys", report::Kind::phase,
                                   bytes);
@@ -126,7 +128,7 @@ void KeyCopies::take_in(int from, Source& source) {
   }
   source.bytes -= bytes;
   free_.push_back(std::move(message.bytes));
-  if (message.layer + 1 == cache_.shape().layers) {
+  if (next_stored(message.layer + 1) == cache_.layers()) {
     source.coming.pop_front();
     --source.asked;
   }
@@ -161,6 +163,16 @@ void KeyCopies::finish() {
     for (; !sent.empty(); sent.pop_front()) sent.front().transfer->wait();
 }
 
+int64_t KeyCopies::bytes_of(const Tokens& tokens, int64_t layer) const {
+  return tokens.count * cache_.shape(layer).layer_bytes_per_token();
+}
+
+/// The first layer from this one on that stores keys; the number of layers if there is none.
+int64_t KeyCopies::next_stored(int64_t layer) const {
+  while (layer < cache_.layers() && !cache_.is_stored(layer)) ++layer;
+  return layer;
+}
+
 device::Buffer KeyCopies::take_buffer(int64_t bytes) {
   device::Buffer buffer = compute_.buffer();
   if (!free_.empty()) {
@@ -176,9 +188,8 @@ void KeyCopies::copy(Direction direction, int64_t layer,
                      const std::vector<parallel::SlotRange>& slots, std::byte* message) const {
   const auto copy_part = [&](const TensorView& stored) {
     if (!stored) return;
-    const int64_t token_bytes =
-        (stored.rank() == 3 ? cache_.shape().head_dim : 1) * size_of(stored.dtype());
-    for (int64_t head = 0; head < cache_.shape().num_kv_heads; ++head) {
+    const int64_t token_bytes = bytes_of_slot(stored);
+    for (int64_t head = 0; head < stored.rows(); ++head) {
       auto* const of_head = static_cast<std::byte*>(stored.row(head));
       for (const parallel::SlotRange& range : slots) {
         std::byte* const cached = of_head + range.begin * token_bytes;

@@ -80,6 +80,8 @@ class KeyCopies {
     int64_t bytes = 0;             ///< of these
   };
 
+  int64_t bytes_of(const Tokens& tokens, int64_t layer) const;
+  int64_t next_stored(int64_t layer) const;
   device::Buffer take_buffer(int64_t bytes);
   void ask(int from, Source& source);
   void take_in(int from, Source& source);

@@ -26,17 +26,17 @@ KeyMessages::KeyMessages(const Compute& compute, KvCache& cache)
     : compute_(compute), cache_(cache), travelling_{compute.buffer(), compute.buffer()} {}
 
 void KeyMessages::begin_pass(comm::Communicator& ring) {
-  ring_ = &ring, planned_ = {};
+  ring_ = &ring;
+  planned_.assign(cache_.kinds().size(), {});
 }
 
-void KeyMessages::plan(Retention retention, std::vector<MessageBlock> blocks,
-                       std::vector<int64_t> tokens, std::vector<std::vector<KeptTokens>> kept) {
-  planned_[static_cast<size_t>(retention)] = {std::move(blocks), std::move(tokens),
-                                              std::move(kept)};
+void KeyMessages::plan(int kind, std::vector<MessageBlock> blocks, std::vector<int64_t> tokens,
+                       std::vector<std::vector<KeptTokens>> kept) {
+  planned_.at(kind) = {std::move(blocks), std::move(tokens), std::move(kept)};
 }
 
-KeyMessages::Parts KeyMessages::parts(const device::Buffer& message, int64_t tokens) const {
-  const KvShape& shape = cache_.shape();
+KeyMessages::Parts KeyMessages::parts(const KvShape& shape, const device::Buffer& message,
+                                      int64_t tokens) {
   const int64_t vectors = tokens * shape.num_kv_heads;
   std::byte* const k = message.as<std::byte>();
   std::byte* const after = k + vectors * shape.head_dim * size_of(shape.dtype);
@@ -50,10 +50,9 @@ KeyMessages::Parts KeyMessages::parts(const device::Buffer& message, int64_t tok
 /// Writes the blocks' cached tokens of one of the cache's tensors. Returns the end of the blocks.
 std::byte* KeyMessages::pack_cached(const TensorView& cached,
                                     const std::vector<MessageBlock>& blocks, std::byte* message) {
-  const int64_t token_bytes =
-      (cached.rank() == 3 ? cache_.shape().head_dim : 1) * size_of(cached.dtype());
+  const int64_t token_bytes = bytes_of_slot(cached);
   for (const MessageBlock& block : blocks)
-    for (int64_t head = 0; head < cache_.shape().num_kv_heads; ++head) {
+    for (int64_t head = 0; head < cached.rows(); ++head) {
       const auto* from = static_cast<const std::byte*>(cached.row(head));
       std::byte* to = message;
       for (const parallel::SlotRange& range : block.cached) {
@@ -68,9 +67,8 @@ std::byte* KeyMessages::pack_cached(const TensorView& cached,
 
 /// Writes the rows that the blocks have after their cached tokens. A block is a small cache: its
 /// places are slots.
-void KeyMessages::pack_rows(const std::vector<MessageBlock>& blocks, const TensorView& x,
-                            std::byte* vectors, float* scales) {
-  const KvShape& shape = cache_.shape();
+void KeyMessages::pack_rows(const KvShape& shape, const std::vector<MessageBlock>& blocks,
+                            const TensorView& x, std::byte* vectors, float* scales) {
   for (const MessageBlock& block : blocks) {
     const int64_t places = shape.num_kv_heads * block.tokens;
     if (block.rows > 0) {
@@ -93,36 +91,37 @@ void KeyMessages::pack_rows(const std::vector<MessageBlock>& blocks, const Tenso
 }
 
 void KeyMessages::pack(int64_t layer, const TensorView& k, const TensorView& v) {
-  const Retention retention = cache_.retention(layer);
-  const Planned& messages = planned(retention);
-  const ScopedSpan span(compute_.recorder, "pack", Kind::compute, message_bytes(retention, 0));
-  const Parts to = parts(travelling_[0], messages.tokens[0]);
+  const KvShape& shape = cache_.shape(layer);
+  const Planned& messages = planned(layer);
+  const ScopedSpan span(compute_.recorder, "pack", Kind::compute, message_bytes(layer, 0));
+  const Parts to = parts(shape, travelling_[0], messages.tokens[0]);
   const auto pack_side = [&](const KvCache::Stored& cached, const TensorView& rows,
                              std::byte* vectors, float* scales) {
     pack_cached(cached.vectors, messages.blocks, vectors);
     if (scales != nullptr)
       pack_cached(cached.scales, messages.blocks, reinterpret_cast<std::byte*>(scales));
-    pack_rows(messages.blocks, rows, vectors, scales);
+    pack_rows(shape, messages.blocks, rows, vectors, scales);
   };
   pack_side(cache_.k(layer), k, to.k, to.k_scales);
-  if (cache_.shape().stores_values()) pack_side(cache_.v(layer), v, to.v, to.v_scales);
+  if (shape.stores_values()) pack_side(cache_.v(layer), v, to.v, to.v_scales);
 }
 
-/// Copies what this rank keeps of the message that is here at `step`.
+/// Copies what this rank keeps of the message that is here at `step`. A layer that attends what
+/// another one stores has that one's messages, which are kept already.
 void KeyMessages::keep(int64_t layer, int step) {
-  const KvShape& shape = cache_.shape();
-  const Planned& messages = planned(cache_.retention(layer));
+  if (!cache_.is_stored(layer)) return;
+  const KvShape& shape = cache_.shape(layer);
+  const Planned& messages = planned(layer);
   int64_t tokens = 0;
   for (const KeptTokens& kept : messages.kept[step])
     for (const parallel::SlotRange& range : kept.slots) tokens += range.size();
   if (tokens == 0) return;
   const ScopedSpan span(compute_.recorder, "keep", Kind::compute,
                         tokens * shape.layer_bytes_per_token());
-  const Parts from = parts(travelling_[step % 2], messages.tokens[step]);
+  const Parts from = parts(shape, travelling_[step % 2], messages.tokens[step]);
   const auto copy = [&](const void* message, const TensorView& to) {
     if (!to) return;
-    const int64_t token_bytes =
-        (to.rank() == 3 ? cache_.shape().head_dim : 1) * size_of(to.dtype());
+    const int64_t token_bytes = bytes_of_slot(to);
     for (const KeptTokens& kept : messages.kept[step])
       for (int64_t head = 0; head < shape.num_kv_heads; ++head) {
         const std::byte* next =
@@ -151,17 +150,17 @@ void KeyMessages::pass_round(
     const std::function<void(int step, const kernels::StoredKeys& keys)>& visit) {
   const int size = ring_->size(), rank = ring_->rank();
   const int right = (rank + 1) % size, left = (rank + size - 1) % size;
-  const Retention retention = cache_.retention(layer);
-  const bool own_in_message = !planned(retention).kept.empty();
+  const KvShape& shape = cache_.shape(layer);
+  const bool own_in_message = !planned(layer).kept.empty();
   if (size > 1) {
     int64_t most = 0;
-    for (int step = 0; step < size; ++step) most = std::max(most, message_bytes(retention, step));
+    for (int step = 0; step < size; ++step) most = std::max(most, message_bytes(layer, step));
     for (device::Buffer& buffer : travelling_) buffer.reserve(most);
     pack(layer, k, v);
   }
   const auto message = [&](int step) {
     return std::span(travelling_[step % 2].as<std::byte>(),
-                     static_cast<size_t>(message_bytes(retention, step)));
+                     static_cast<size_t>(message_bytes(layer, step)));
   };
   for (int step = 0; step < size; ++step) {
     std::unique_ptr<comm::Transfer> transfer;
@@ -170,31 +169,31 @@ void KeyMessages::pass_round(
     if (step == 0 && !own_in_message) {
       visit(step, cache_.stored_keys(layer));
     } else {
-      const Parts here = parts(travelling_[step % 2], planned(retention).tokens[step]);
+      const Parts here = parts(shape, travelling_[step % 2], planned(layer).tokens[step]);
       visit(step, {here.k, here.v, here.k_scales, here.v_scales});
     }
     if (own_in_message) keep(layer, step);
-    if (transfer) compute_.wait(*transfer, "ring_pass_kv", message_bytes(retention, step));
+    if (transfer) compute_.wait(*transfer, "ring_pass_kv", message_bytes(layer, step));
   }
 }
 
 void KeyMessages::exchange(int64_t layer, const HaloMessages& messages,
                            const std::function<void(const kernels::StoredKeys& keys)>& visit_own,
                            const std::function<void(const kernels::StoredKeys& keys)>& visit_halo) {
-  const KvShape& shape = cache_.shape();
+  const KvShape& shape = cache_.shape(layer);
   const int64_t leaving = messages.tokens_leaving(), coming = messages.tokens_coming();
   const int64_t token_bytes = shape.layer_bytes_per_token();
   travelling_[0].reserve(leaving * token_bytes);
   travelling_[1].reserve(coming * token_bytes);
-  const Parts out = parts(travelling_[0], leaving), in = parts(travelling_[1], coming);
+  const Parts out = parts(shape, travelling_[0], leaving);
+  const Parts in = parts(shape, travelling_[1], coming);
   const KvCache::Stored k = cache_.k(layer);
   const KvCache::Stored v = shape.stores_values() ? cache_.v(layer) : KvCache::Stored{};
   comm::Exchange exchange;
   const auto add = [&](const TensorView& cached, void* to, void* from) {
     if (!cached) return;
     auto *packed = static_cast<std::byte*>(to), *received = static_cast<std::byte*>(from);
-    const int64_t bytes = shape.num_kv_heads * (cached.rank() == 3 ? shape.head_dim : 1) *
-                          size_of(cached.dtype());  // of a token
+    const int64_t bytes = shape.num_kv_heads * bytes_of_slot(cached);  // of a token
     for (int rank = 0; rank < ring_->size(); ++rank) {
       std::byte* const begin = packed;
       packed = pack_cached(cached, messages.leaving[rank], packed);

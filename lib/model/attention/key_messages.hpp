@@ -3,7 +3,6 @@
 /// Keys and values that travel between the ranks of a ring: all of them round the ring, or each
 /// straight to the ranks that see it.
 
-#include <array>
 #include <functional>
 #include <vector>
 
@@ -47,14 +46,13 @@ class KeyMessages {
 
   /// Forgets the plan. `ring` must outlive the pass.
   void begin_pass(comm::Communicator& ring);
-  /// Plans the pass's messages of layers that keep all tokens, or of those that keep recent ones. A
-  /// message has K [num_kv_heads, tokens] of each block in turn, and
+  /// Plans the pass's messages of a kind of layers (KvCache::kinds). A message has K [num_kv_heads, tokens] of each block in turn, and
   /// then V in the same way. In fp8 the scales of K [num_kv_heads, tokens] of each block follow, and
   /// then the scales of V. Where values are the beginnings of keys, there is K alone. Padding is never written, and no call ever points at it.
   ///   blocks   the blocks of this rank's own message
   ///   tokens   the tokens of the message that is here at each step, padding included
   ///   kept     what is copied from that message into this rank's cache, by step, if anything is
-  void plan(Retention retention, std::vector<MessageBlock> blocks, std::vector<int64_t> tokens,
+  void plan(int kind, std::vector<MessageBlock> blocks, std::vector<int64_t> tokens,
             std::vector<std::vector<KeptTokens>> kept = {});
   /// Visits each rank's keys in turn, while the keys of the next step are on their way. Step 0
   /// visits the rank's own keys. These are in the cache, or, if any are kept elsewhere, in the
@@ -75,30 +73,28 @@ class KeyMessages {
     std::byte *k, *v;
     float *k_scales = nullptr, *v_scales = nullptr;  ///< in fp8
   };
-  Parts parts(const device::Buffer& message, int64_t tokens) const;
-  /// The messages of layers that keep the same tokens.
+  static Parts parts(const KvShape& shape, const device::Buffer& message, int64_t tokens);
+  /// The messages of a kind of layers.
   struct Planned {
     std::vector<MessageBlock> blocks;
     std::vector<int64_t> tokens;                ///< by step
     std::vector<std::vector<KeptTokens>> kept;  ///< by step; empty: nothing is kept
   };
-  const Planned& planned(Retention retention) const {
-    return planned_[static_cast<size_t>(retention)];
-  }
-  int64_t message_bytes(Retention retention, int step) const {
-    return planned(retention).tokens.at(step) * cache_.shape().layer_bytes_per_token();
+  const Planned& planned(int64_t layer) const { return planned_[cache_.kind(layer)]; }
+  int64_t message_bytes(int64_t layer, int step) const {
+    return planned(layer).tokens.at(step) * cache_.shape(layer).layer_bytes_per_token();
   }
   void pack(int64_t layer, const TensorView& k, const TensorView& v);
   std::byte* pack_cached(const TensorView& cached, const std::vector<MessageBlock>& blocks,
                          std::byte* message);
-  void pack_rows(const std::vector<MessageBlock>& blocks, const TensorView& x, std::byte* vectors,
-                 float* scales);
+  void pack_rows(const KvShape& shape, const std::vector<MessageBlock>& blocks, const TensorView& x,
+                 std::byte* vectors, float* scales);
   void keep(int64_t layer, int step);
 
   Compute compute_;
   KvCache& cache_;
   comm::Communicator* ring_ = nullptr;
-  std::array<Planned, 2> planned_;    ///< by Retention
+  std::vector<Planned> planned_;      ///< by kind of layers
   std::vector<int64_t> block_slots_;  ///< places of a block's rows
   device::Buffer travelling_[2];
 };

@@ -7,21 +7,18 @@
 namespace pecia::attention {
 namespace {
 
-int64_t storage_bytes(const KvShape& shape, int64_t slots) {
-  PECIA_CHECK(shape.dtype != DType::fp8 || shape.head_dim % 2 == 0,  // scales come after the codes
-              "fp8 keys of {} elements: their scales would be misaligned", shape.head_dim);
-  int64_t bytes = 0;
-  if (slots < 0 || __builtin_mul_overflow(shape.layer_bytes_per_token(), slots, &bytes))
-    fail<InvalidArgument>("a KV cache of {} slots of {} bytes is beyond 2^63 bytes", slots,
-                          shape.layer_bytes_per_token());
-  return bytes;
+/// a · b, or a + b. Throws InvalidArgument beyond 2^63.
+int64_t times(int64_t a, int64_t b) {
+  int64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product))
+    fail<InvalidArgument>("a KV cache of {} times {} bytes", a, b);
+  return product;
 }
-
-int64_t slots_of_layers(int64_t layers, int64_t capacity) {
-  int64_t slots = 0;
-  PECIA_CHECK(capacity >= 0 && !__builtin_mul_overflow(layers, capacity, &slots),
-              "a KV cache of {} tokens", capacity);
-  return slots;
+int64_t plus(int64_t a, int64_t b) {
+  int64_t sum = 0;
+  if (__builtin_add_overflow(a, b, &sum))
+    fail<InvalidArgument>("a KV cache of {} and {} bytes", a, b);
+  return sum;
 }
 
 }  // namespace
@@ -53,22 +50,70 @@ void append_slots(std::vector<int64_t>& to, const std::vector<parallel::SlotRang
 }
 
 KvCache::KvCache(const KvShape& shape, int64_t capacity, device::Device& device,
-                 RecentLayers recent)
+                 RecentLayers recent, std::vector<LayerKeys> each)
     : shape_(shape),
       recent_(std::move(recent)),
+      each_(std::move(each)),
       pool_(capacity),
-      first_slot_(shape.layers),
+      places_(shape.layers),
       storage_(device, device::Memory::device) {
+  PECIA_CHECK(capacity >= 0, "a KV cache of {} tokens", capacity);
   PECIA_CHECK(!recent_.any() || std::ssize(recent_.are) == shape.layers,
               "{} of {} layers keep recent tokens or all", recent_.are.size(), shape.layers);
-  for (const Retention which : {Retention::all, Retention::recent}) {
-    int64_t layers = 0;
-    for (int64_t layer = 0; layer < shape.layers; ++layer)
-      if (retention(layer) == which)
-        first_slot_[layer] = all_slots_ + slots_of_layers(layers++, this->capacity(which));
-    all_slots_ += slots_of_layers(layers, this->capacity(which));
+  PECIA_CHECK(each_.empty() || std::ssize(each_) == shape.layers,
+              "keys of {} layers for a cache of {}", each_.size(), shape.layers);
+  find_kinds();
+  storage_ = device::Buffer(device, device::Memory::device, lay_out());
+}
+
+void KvCache::find_kinds() {
+  for (int64_t layer = 0; layer < layers(); ++layer) {
+    LayerKind kind{retention(layer), shape_};
+    if (!each_.empty())
+      kind.shape.num_kv_heads = each_[layer].num_kv_heads,
+      kind.shape.head_dim = each_[layer].head_dim;
+    PECIA_CHECK(shape_.dtype != DType::fp8 || kind.shape.head_dim % 2 == 0,
+                "fp8 keys of {} elements: their scales would be misaligned", kind.shape.head_dim);
+    auto found = std::ranges::find(kinds_, kind);
+    if (found == kinds_.end()) found = kinds_.insert(kinds_.end(), kind);
+    kind_of_.push_back(static_cast<int>(found - kinds_.begin()));
   }
-  storage_ = device::Buffer(device, device::Memory::device, storage_bytes(shape, all_slots_));
+  for (int64_t layer = 0; layer < layers(); ++layer) {
+    const int64_t from = source(layer);
+    PECIA_CHECK(from >= 0 && from <= layer && source(from) == from && kind(from) == kind(layer),
+                "layer {} attends the keys of layer {}", layer, from);
+  }
+}
+
+/// K of a layer, then V, one layer after another; then the scales in the same order. Layers that
+/// keep recent tokens come last. Returns the bytes of all.
+int64_t KvCache::lay_out() {
+  int64_t scales = 0;
+  for (const Retention which : {Retention::all, Retention::recent})
+    for (int64_t layer = 0; layer < layers(); ++layer) {
+      if (retention(layer) != which || !is_stored(layer)) continue;
+      const KvShape& of = shape(layer);
+      places_[layer] = {vector_bytes_, scales};
+      const int64_t heads = (of.stores_values() ? 2 : 1) * of.num_kv_heads;
+      const int64_t vectors = times(heads, capacity(which));
+      vector_bytes_ = plus(vector_bytes_, times(vectors, of.head_dim * size_of(of.dtype)));
+      scales = plus(scales, vectors);
+    }
+  return shape_.dtype == DType::fp8 ? plus(vector_bytes_, times(scales, size_of(DType::fp32)))
+                                    : vector_bytes_;
+}
+
+bool KvCache::is_shared(int64_t layer) const {
+  for (int64_t later = layer + 1; later < layers(); ++later)
+    if (source(later) == layer) return true;
+  return false;
+}
+
+int64_t KvCache::bytes_per_token() const {
+  int64_t bytes = 0;
+  for (int64_t layer = 0; layer < layers(); ++layer)
+    if (is_stored(layer)) bytes += shape(layer).layer_bytes_per_token();
+  return bytes;
 }
 
 void KvCache::reserve(parallel::SequenceId sequence, int64_t tokens, int parts) {
@@ -141,20 +186,21 @@ const std::vector<KvCache::Slots>& KvCache::parts(parallel::SequenceId sequence)
 }
 
 KvCache::Stored KvCache::at(int64_t layer, int64_t side) const {
-  const int64_t slots = capacity(retention(layer)), heads = shape_.num_kv_heads;
-  // K of a layer, then V, one layer after another; then the scales in the same order.
-  const int64_t sides = shape_.stores_values() ? 2 : 1;
-  const int64_t before = heads * (sides * first_slot_.at(layer) + side * slots);  // vectors
-  std::byte* const vectors = storage_.as<std::byte>();
-  const int64_t vector_bytes = shape_.head_dim * size_of(shape_.dtype);
-  Stored stored{{static_cast<void*>(vectors + before * vector_bytes),
-                 shape_.dtype,
-                 {heads, slots, shape_.head_dim}},
-                {}};
-  if (shape_.dtype == DType::fp8) {
-    std::byte* const scales = vectors + sides * heads * all_slots_ * vector_bytes;
-    stored.scales = {
-        static_cast<void*>(scales + before * size_of(DType::fp32)), DType::fp32, {heads, slots}};
+  const KvShape& shape = this->shape(layer);
+  const int64_t slots = capacity(retention(layer)), heads = shape.num_kv_heads;
+  const Place& place = places_[source(layer)];
+  const int64_t before = side * heads * slots;  // vectors of the layer
+  std::byte* const memory = storage_.as<std::byte>();
+  Stored stored{
+      {static_cast<void*>(memory + place.vectors + before * shape.head_dim * size_of(shape.dtype)),
+       shape.dtype,
+       {heads, slots, shape.head_dim}},
+      {}};
+  if (shape.dtype == DType::fp8) {
+    std::byte* const scales = memory + vector_bytes_;
+    stored.scales = {static_cast<void*>(scales + (place.scales + before) * size_of(DType::fp32)),
+                     DType::fp32,
+                     {heads, slots}};
   }
   return stored;
 }

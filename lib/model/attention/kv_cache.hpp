@@ -7,7 +7,8 @@
 /// alone. In fp8 it also has their scales, [num_kv_heads, capacity] each
 /// (kernels/api/kv_store.hpp). A slot is a single token, so any part of any sequence may lie on any
 /// rank. Layers that keep recent tokens alone have a capacity and slots of their own
-/// (recent_slots.hpp). They are the last ones of the memory.
+/// (recent_slots.hpp). They are the last ones of the memory. Layers may have heads of their own
+/// (LayerKeys), or none: then they attend what an earlier layer stores.
 
 #include <algorithm>
 #include <unordered_map>
@@ -35,8 +36,16 @@ struct KvShape {
   int64_t layer_bytes_per_token() const {
     return (stores_values() ? 2 : 1) * num_kv_heads * vector_bytes(dtype, head_dim);
   }
-  /// Counts the bytes that all layers store of one token.
+  /// Counts the bytes that so many layers store of one token.
   int64_t bytes_per_token() const { return layers * layer_bytes_per_token(); }
+
+  bool operator==(const KvShape&) const = default;
+};
+
+/// The keys and values that a layer attends, where layers are not alike.
+struct LayerKeys {
+  int64_t num_kv_heads = 0, head_dim = 0;
+  int64_t source = 0;  ///< the layer that stores them: itself, or an earlier one of the same kind
 };
 
 /// Which tokens a layer keeps of each sequence.
@@ -59,6 +68,15 @@ struct RecentLayers {
   }
 };
 
+/// Layers whose keys have one shape and are of the same tokens. What a pass plans for one of them
+/// holds for all of them.
+struct LayerKind {
+  Retention retention = Retention::all;
+  KvShape shape;  ///< `layers`: of the whole cache
+
+  bool operator==(const LayerKind&) const = default;
+};
+
 /// Returns the slots of tokens [first, first + count), where `slots` has one slot for each token.
 /// Throws InvalidArgument if there are more tokens than slots.
 std::vector<parallel::SlotRange> part_of(const std::vector<parallel::SlotRange>& slots,
@@ -69,14 +87,33 @@ int64_t num_slots(const std::vector<parallel::SlotRange>& ranges);
 /// Appends all slots of the ranges.
 void append_slots(std::vector<int64_t>& to, const std::vector<parallel::SlotRange>& ranges);
 
+/// Bytes of one slot of one head in a tensor of a cache: [heads, slots, head_dim] or [heads, slots].
+inline int64_t bytes_of_slot(const TensorView& cached) {
+  return (cached.rank() == 3 ? cached.size(2) : 1) * size_of(cached.dtype());
+}
+
 class KvCache {
  public:
   /// Makes room for `capacity` tokens in memory of `device`, which must outlive this object; in
   /// layers that keep recent tokens, for as many as `recent` says. Memory of the host is taken from
-  /// the system as slots are first written.
-  KvCache(const KvShape& shape, int64_t capacity, device::Device& device, RecentLayers recent = {});
+  /// the system as slots are first written. `each`: by layer; empty: all layers store what `shape`
+  /// says, else that has only what they have in common, the number of layers and the type.
+  KvCache(const KvShape& shape, int64_t capacity, device::Device& device, RecentLayers recent = {},
+          std::vector<LayerKeys> each = {});
 
-  const KvShape& shape() const { return shape_; }
+  const KvShape& shape() const { return shape_; }  ///< of all layers that are alike
+  const KvShape& shape(int64_t layer) const { return kinds_[kind(layer)].shape; }
+  int64_t layers() const { return shape_.layers; }
+  /// The kinds of layers, each once, and the place of a layer's kind among them.
+  const std::vector<LayerKind>& kinds() const { return kinds_; }
+  int kind(int64_t layer) const { return kind_of_.at(layer); }
+  /// The layer that stores what this layer attends.
+  int64_t source(int64_t layer) const { return each_.empty() ? layer : each_.at(layer).source; }
+  bool is_stored(int64_t layer) const { return source(layer) == layer; }
+  /// Whether a later layer attends what this layer stores.
+  bool is_shared(int64_t layer) const;
+  /// Bytes of a token in all layers together, if all of them have it.
+  int64_t bytes_per_token() const;
   const RecentLayers& recent() const { return recent_; }
   Retention retention(int64_t layer) const {
     return recent_.any() && recent_.are.at(layer) ? Retention::recent : Retention::all;
@@ -106,7 +143,7 @@ class KvCache {
     return parts(sequence).at(part);
   }
 
-  /// The keys, or the values, of one layer.
+  /// The keys, or the values, that one layer attends.
   struct Stored {
     TensorView vectors;  ///< [num_kv_heads, capacity(retention(layer)), head_dim]
     TensorView scales;   ///< the same without head_dim, fp32; absent unless the vectors are fp8
@@ -123,12 +160,23 @@ class KvCache {
   using Slots = std::vector<parallel::SlotRange>;
   Stored at(int64_t layer, int64_t side) const;
   const std::vector<Slots>& parts(parallel::SequenceId sequence) const;
+  void find_kinds();
+
+  /// Where a layer's tensors begin in the memory. All vectors come before all scales.
+  struct Place {
+    int64_t vectors = 0;  ///< bytes
+    int64_t scales = 0;   ///< numbers, from the first scale on
+  };
+  int64_t lay_out();
 
   KvShape shape_;
   RecentLayers recent_;
+  std::vector<LayerKeys> each_;
+  std::vector<LayerKind> kinds_;
+  std::vector<int> kind_of_;  ///< by layer
   SlotPool pool_;
-  std::vector<int64_t> first_slot_;  ///< by layer: slots of the layers before it in the memory
-  int64_t all_slots_ = 0;            ///< of all layers
+  std::vector<Place> places_;  ///< by layer; of layers that store nothing, any
+  int64_t vector_bytes_ = 0;   ///< of all layers
   device::Buffer storage_;
   std::unordered_map<parallel::SequenceId, std::vector<Slots>> taken_;  ///< slots by part
 };

@@ -81,28 +81,11 @@ std::vector<Match> matches_of(const io::KvPart& part, int64_t first,
   return matches;
 }
 
-void check(const io::KvSave& save, const KvShape& cache, HeadCounts heads, int64_t window_layers,
-           const std::filesystem::path& folder) {
-  if (save.layers != cache.layers ||
-      (save.window_layers != 0 && save.window_layers != window_layers) ||
-      save.kv_heads != heads.num_kv_heads || save.head_dim != cache.head_dim ||
-      save.dtype != cache.dtype || save.sides != sides_of(cache))
-    fail<InputError>("{} holds keys and values of another model or type", folder.string());
+/// Reads all blocks of these heads in these layers. Throws InputError where a file is damaged.
+void verify(const std::filesystem::path& folder, const io::KvSave& save, KvLayers layers,
+            parallel::HeadRange heads, const HostTokens& block, const Compute& compute) {
   for (const io::KvPart& part : save.parts) {
-    bool sound =
-        part.head_begin >= 0 && part.head_begin <= part.head_end && part.head_end <= save.kv_heads;
-    for (const io::KvPositions& range : part.positions)
-      sound = sound && range.begin >= 0 && range.count > 0 && range.stride > 0 &&
-              range.count <= save.tokens && range.stride <= save.tokens &&
-              range.begin + (range.count - 1) * range.stride < save.tokens;
-    if (!sound) fail<InputError>("{}: the description of {} is wrong", folder.string(), part.file);
-  }
-}
-
-/// Reads all blocks of these heads. Throws InputError where a file is damaged.
-void verify(const std::filesystem::path& folder, const io::KvSave& save, parallel::HeadRange heads,
-            const HostTokens& block, const Compute& compute) {
-  for (const io::KvPart& part : save.parts) {
+    if (part.layers != layers && part.layers != KvLayers::all) continue;
     if (part.head_end <= heads.begin || part.head_begin >= heads.end) continue;
     const io::KvFileShape shape = save.shape_of(part);
     const io::KvFileReader reader(folder / part.file, shape, part.stamp);
@@ -134,22 +117,58 @@ KvFiles::KvFiles(const ReplicaGroups& groups, HeadCounts heads,
 std::vector<int64_t> KvFiles::layers_of(KvLayers layers) const {
   std::vector<int64_t> found;
   for (int64_t layer = 0; layer < std::ssize(windows_); ++layer)
-    if (layers == KvLayers::all || (windows_[layer] > 0) == (layers == KvLayers::with_window))
+    if (cache_.is_stored(layer) &&
+        (layers == KvLayers::all || (windows_[layer] > 0) == (layers == KvLayers::with_window)))
       found.push_back(layer);
   return found;
 }
 
-parallel::HeadRange KvFiles::heads_of(const parallel::BlockPlace& place) const {
-  return Attention::held_heads(place, heads_).kv;
+int64_t KvFiles::bytes_per_token(KvLayers layers) const {
+  int64_t bytes = 0;
+  for (const int64_t layer : layers_of(layers))
+    bytes += cache_.shape(layer).layer_bytes_per_token();
+  return bytes;
+}
+
+parallel::HeadRange KvFiles::heads_of(int64_t layer) const {
+  return Attention::held_heads(groups_.place, heads_.num_heads, heads_.kv_heads(layer)).kv;
+}
+
+/// Whether layers with a window and the others have files of their own.
+bool KvFiles::has_files_by_window() const {
+  return cache_.recent().any() || cache_.kinds().size() > 1;
+}
+
+void KvFiles::check(const io::KvSave& save, const std::filesystem::path& folder) const {
+  const auto count = [&](KvLayers layers) { return std::ssize(layers_of(layers)); };
+  const bool by_window = save.window_layers != 0;
+  bool same = save.layers == count(KvLayers::all) && save.dtype == cache_.shape().dtype &&
+              save.sides == sides_of(cache_.shape()) &&
+              (!by_window || save.window_layers == count(KvLayers::with_window));
+  for (const int64_t layer : layers_of(KvLayers::all)) {
+    const io::KvHeads heads = save.heads_of(
+        windows_[layer] > 0 && by_window ? KvLayers::with_window : KvLayers::without_window);
+    same = same && heads == io::KvHeads{heads_.kv_heads(layer), cache_.shape(layer).head_dim};
+  }
+  if (!same) fail<InputError>("{} holds keys and values of another model or type", folder.string());
+  for (const io::KvPart& part : save.parts) {
+    bool sound = part.head_begin >= 0 && part.head_begin <= part.head_end &&
+                 part.head_end <= save.heads_of(part.layers).count;
+    for (const io::KvPositions& range : part.positions)
+      sound = sound && range.begin >= 0 && range.count > 0 && range.stride > 0 &&
+              range.count <= save.tokens && range.stride <= save.tokens &&
+              range.begin + (range.count - 1) * range.stride < save.tokens;
+    if (!sound) fail<InputError>("{}: the description of {} is wrong", folder.string(), part.file);
+  }
 }
 
 /// Where there are more shards than KV heads, the first of those that hold the same.
-bool KvFiles::writes_heads() const {
+bool KvFiles::writes_heads(int64_t layer) const {
   const parallel::BlockPlace& place = groups_.place;
   const int shards = place.sp * place.tp;
   const int mine = parallel::kv_shard(place.sp, place.sp_index, place.tp_index);
   const auto heads = [&](int shard) {
-    return parallel::head_shard(heads_.num_heads, heads_.num_kv_heads, shards, shard).kv;
+    return parallel::head_shard(heads_.num_heads, heads_.kv_heads(layer), shards, shard).kv;
   };
   for (int shard = 0; shard < mine; ++shard)
     if (heads(shard) == heads(mine)) return false;
@@ -159,17 +178,19 @@ bool KvFiles::writes_heads() const {
 std::vector<io::KvPart> KvFiles::save(const KvSaveTarget& target,
                                       const std::function<void()>& go_on) const {
   std::vector<io::KvPart> parts;
-  if (!writes_heads()) return parts;
   const KvLedger& ledger = attention_.ledger();
   const auto write = [&](KvLayers layers, const HeldTokens& held) {
-    if (layers_of(layers).empty()) return;
+    const std::vector<int64_t> written = layers_of(layers);
+    if (written.empty() || !writes_heads(written.front())) return;
     if (auto part = save(layers, held, target, go_on)) parts.push_back(std::move(*part));
   };
-  if (ledger.recent() == nullptr) {
+  if (!has_files_by_window()) {
     write(KvLayers::all, ledger.held(target.sequence));
   } else {
     write(KvLayers::without_window, ledger.held(target.sequence));
-    write(KvLayers::with_window, ledger.held_recently(target.sequence));
+    write(KvLayers::with_window, ledger.recent() == nullptr
+                                     ? ledger.held(target.sequence)
+                                     : ledger.held_recently(target.sequence));
   }
   return parts;
 }
@@ -177,14 +198,15 @@ std::vector<io::KvPart> KvFiles::save(const KvSaveTarget& target,
 std::optional<io::KvPart> KvFiles::save(KvLayers layers, const HeldTokens& held,
                                         const KvSaveTarget& target,
                                         const std::function<void()>& go_on) const {
-  const int64_t begin = layers == KvLayers::with_window
+  const int64_t begin = layers == KvLayers::with_window && cache_.recent().any()
                             ? std::max(target.begin, cache_.recent().first_kept(target.end))
                             : target.begin;
   Chosen chosen = choose(held, begin, target.end);
   if (chosen.slots.empty()) return {};
   const parallel::BlockPlace& place = groups_.place;
   const int rank = (groups_.cp_index * place.sp + place.sp_index) * place.tp + place.tp_index;
-  const parallel::HeadRange heads = heads_of(place);
+  const std::vector<int64_t> cached = layers_of(layers);
+  const parallel::HeadRange heads = heads_of(cached.front());
   const char* const of = layers == KvLayers::with_window ? "-recent" : "";
   io::KvPart part{fmt::format("{}-{}{}.h5", target.begin, rank, of),
                   target.stamp,
@@ -193,9 +215,8 @@ std::optional<io::KvPart> KvFiles::save(KvLayers layers, const HeldTokens& held,
                   std::move(chosen.positions),
                   layers};
 
-  const KvShape& cache = cache_.shape();
+  const KvShape& cache = cache_.shape(cached.front());
   const int64_t tokens = chosen.tokens;
-  const std::vector<int64_t> cached = layers_of(layers);
   const io::KvFileShape shape{std::ssize(cached), heads.size(), tokens,
                               cache.head_dim,     cache.dtype,  sides_of(cache)};
   io::KvFileWriter writer(target.folder / part.file, shape, target.stamp, target.request_id,
@@ -218,15 +239,18 @@ std::optional<io::KvPart> KvFiles::save(KvLayers layers, const HeldTokens& held,
 
 void KvFiles::restore(const std::filesystem::path& folder, const io::KvSave& save, int64_t first,
                       int64_t count) const {
-  check(save, cache_.shape(), heads_, std::ssize(layers_of(KvLayers::with_window)), folder);
-  if (first == 0 && save.window_layers > 0) {
-    const HostTokens block(compute_, cache_.shape(), io::kv_block_tokens);
-    verify(folder, save, heads_of(groups_.place), block, compute_);
-  }
+  check(save, folder);
+  if (first == 0 && save.recent_from > 0)
+    for (const KvLayers layers : {KvLayers::without_window, KvLayers::with_window}) {
+      const std::vector<int64_t> of = layers_of(layers);
+      if (of.empty()) continue;
+      const HostTokens block(compute_, cache_.shape(of.front()), io::kv_block_tokens);
+      verify(folder, save, layers, heads_of(of.front()), block, compute_);
+    }
   PECIA_CHECK(attention_.positions().size() == attention_.slots().size(), "{} rows, {} slots",
               attention_.positions().size(), attention_.slots().size());
   if (attention_.slots().empty()) return;
-  if (save.window_layers == 0 && !cache_.recent().any())
+  if (save.window_layers == 0 && !has_files_by_window())
     return restore(KvLayers::all, folder, save, first, count);
   restore(KvLayers::without_window, folder, save, first, count);
   restore(KvLayers::with_window, folder, save, first, count);
@@ -237,7 +261,7 @@ void KvFiles::restore(KvLayers layers, const std::filesystem::path& folder, cons
                       int64_t first, int64_t count) const {
   const std::vector<int64_t> restored = layers_of(layers);
   if (restored.empty()) return;
-  const KvShape& cache = cache_.shape();
+  const KvShape& cache = cache_.shape(restored.front());
   const std::vector<int64_t>& positions = attention_.positions();
   const std::vector<int64_t>& slots = attention_.slots(cache_.retention(restored.front()));
   std::vector<int64_t> row_of(count, -1);
@@ -248,7 +272,7 @@ void KvFiles::restore(KvLayers layers, const std::filesystem::path& folder, cons
   const int64_t needed =
       std::ranges::count_if(positions, [&](int64_t position) { return position >= from; });
 
-  const parallel::HeadRange heads = heads_of(groups_.place);
+  const parallel::HeadRange heads = heads_of(restored.front());
   std::vector<Wanted> wanted;
   std::vector<int64_t> found(heads.size());  // of these rows, by head
   for (const io::KvPart& part : save.parts) {

@@ -28,14 +28,11 @@ class KvFiles {
   KvFiles(const ReplicaGroups& groups, HeadCounts heads, std::vector<kernels::Window> windows,
           const Attention& attention, KvCache& cache, const Compute& compute);
 
-  const KvShape& shape() const { return cache_.shape(); }
   /// Counts the bytes of a token in these layers on this rank.
-  int64_t bytes_per_token(io::KvLayers layers) const {
-    return std::ssize(layers_of(layers)) * cache_.shape().layer_bytes_per_token();
-  }
+  int64_t bytes_per_token(io::KvLayers layers) const;
 
-  /// Writes the positions that this rank holds into a file of its own, and where some layers keep
-  /// recent tokens alone, theirs into another one. The result is empty if it holds none, or if
+  /// Writes the positions that this rank holds into a file of its own, and where layers with a window
+  /// keep recent tokens alone or have heads of their own, theirs into another one. The result is empty if it holds none, or if
   /// another rank that holds the same heads writes them. Between blocks it calls `go_on`, which
   /// throws to give up. Throws SystemError if the disk is full. The call is not collective.
   std::vector<io::KvPart> save(const KvSaveTarget& target,
@@ -44,7 +41,8 @@ class KvFiles {
   /// Fills the slots of the rows that the attention's pass gave to this rank. The pass has
   /// positions [first, first + count) of one sequence. Any ranks may have written the files. This
   /// rank reads what it needs of them. Throws InputError or SystemError if that is not completely
-  /// there. Then the slots may hold anything. The call is not collective.
+  /// there. Then the slots may hold anything. The call is not collective. Of layers that attend what
+  /// others store, nothing is in a save.
   ///
   /// Where layers with a window have recent tokens alone in the save, their other rows become
   /// zeros. So a pass in the middle of what is restored could not be computed instead. The first
@@ -53,8 +51,10 @@ class KvFiles {
                int64_t count) const;
 
  private:
-  parallel::HeadRange heads_of(const parallel::BlockPlace& place) const;
-  bool writes_heads() const;
+  parallel::HeadRange heads_of(int64_t layer) const;
+  bool writes_heads(int64_t layer) const;
+  bool has_files_by_window() const;
+  void check(const io::KvSave& save, const std::filesystem::path& folder) const;
   std::vector<int64_t> layers_of(io::KvLayers layers) const;
   std::optional<io::KvPart> save(io::KvLayers layers, const HeldTokens& held,
                                  const KvSaveTarget& target,

@@ -14,10 +14,12 @@ KvParking::Slots KvParking::slots_of(parallel::SequenceId sequence) const {
 }
 
 int64_t KvParking::bytes_of(const Slots& slots) const {
-  int64_t tokens = 0;
-  for (int64_t layer = 0; layer < cache_.shape().layers; ++layer)
-    tokens += num_slots(cache_.retention(layer) == Retention::recent ? slots.recent : slots.all);
-  return tokens * cache_.shape().layer_bytes_per_token();
+  int64_t bytes = 0;
+  for (int64_t layer = 0; layer < cache_.layers(); ++layer)
+    if (cache_.is_stored(layer))
+      bytes += num_slots(cache_.retention(layer) == Retention::recent ? slots.recent : slots.all) *
+               cache_.shape(layer).layer_bytes_per_token();
+  return bytes;
 }
 
 /// Copies all keys and values between the cache and the host, one head after another. `move` takes
@@ -25,13 +27,17 @@ int64_t KvParking::bytes_of(const Slots& slots) const {
 /// after they were copied from it.
 template <typename Move>
 void KvParking::copy(CopyDirection direction, const Slots& slots, const Move& move) const {
-  const KvShape& shape = cache_.shape();
-  const HostTokens host(compute_, shape, std::max(num_slots(slots.all), num_slots(slots.recent)));
-  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+  std::vector<HostTokens> by_kind;
+  for (const LayerKind& kind : cache_.kinds())
+    by_kind.emplace_back(compute_, kind.shape,
+                         num_slots(kind.retention == Retention::recent ? slots.recent : slots.all));
+  for (int64_t layer = 0; layer < cache_.layers(); ++layer) {
+    if (!cache_.is_stored(layer)) continue;
     const auto& own = cache_.retention(layer) == Retention::recent ? slots.recent : slots.all;
     const int64_t tokens = num_slots(own);
+    const HostTokens& host = by_kind[cache_.kind(layer)];
     for (const KvCache::Stored& stored : cache_.stored(layer))
-      for (int64_t head = 0; head < shape.num_kv_heads; ++head) {
+      for (int64_t head = 0; head < stored.vectors.rows(); ++head) {
         if (direction == CopyDirection::from_cache)
           copy_tokens(direction, stored, head, host, own, compute_);
         move(host.vector_span(tokens));

@@ -41,8 +41,7 @@ int64_t tokens_of(std::span<const KeyRun> runs) {
 }
 
 void add(LatentTile& tile, const AttentionItem& item, std::span<const KeyRun> runs) {
-  tile.items.push_back(
-      {item.first_row, item.num_rows, std::ssize(tile.runs), std::ssize(runs)});
+  tile.items.push_back({item.first_row, item.num_rows, std::ssize(tile.runs), std::ssize(runs)});
   tile.runs.insert(tile.runs.end(), runs.begin(), runs.end());
   tile.tokens += tokens_of(runs);
 }

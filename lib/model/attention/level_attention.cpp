@@ -63,7 +63,7 @@ void LevelAttention::begin(const PassRows& rows, std::vector<SequenceParts> sequ
       head_parallel() ? parallel::PartsHere{0, num_parts()} : parallel::PartsHere{ring.rank(), 1};
   sequences_ = std::move(sequences);
   own_ = std::move(own);
-  const SequenceRuns cached = PassCalls(steps_, rows).in_cache(Retention::all);
+  const SequenceRuns cached = PassCalls(steps_, rows).in_cache(steps_.kind(0));
   std::vector<TokenImportance::Sequence> tokens;
   for (size_t i = 0; i < sequences_.size(); ++i) {
     auto& runs = tokens.emplace_back(std::move(sequences_[i].tokens)).runs;

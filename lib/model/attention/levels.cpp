@@ -27,7 +27,7 @@ void Levels::begin_pass(const PassRows& rows, std::span<const kernels::Window>) 
     }
   }
   const PassCalls calls(steps_, rows);
-  begin(rows, std::move(sequences), calls.call(rows.index(), calls.in_cache(Retention::all)));
+  begin(rows, std::move(sequences), calls.call(rows.index(), calls.in_cache(steps_.kind(0))));
 }
 
 /// The numbers of the sequence's tokens by rank, and where the cached ones are here. The map has the

@@ -5,23 +5,24 @@ namespace pecia::attention {
 
 using parallel::SequenceId;
 
-SequenceRuns PassCalls::in_cache(Retention retention) const {
-  const int64_t head_stride = steps_.cache().capacity(retention) * steps_.head_dim();
+SequenceRuns PassCalls::in_cache(const LayerKind& kind) const {
+  const auto& [retention, shape] = kind;
+  const int64_t head_stride = steps_.cache().capacity(retention) * shape.head_dim;
   SequenceRuns all;
   for (const SequenceId sequence : rows_.key_sequences())
     steps_.add_runs(all.emplace_back(), rows_.kept_ranges(retention, sequence, rows_.index()),
-                    rows_.ledger().kept_slots(retention, sequence), 0, head_stride);
+                    rows_.ledger().kept_slots(retention, sequence), shape, 0, head_stride);
   return all;
 }
 
-SequenceRuns PassCalls::in_message(Retention retention, int rank) const {
-  const int64_t head_dim = steps_.head_dim(), kv_heads = steps_.cache().shape().num_kv_heads;
+SequenceRuns PassCalls::in_message(const LayerKind& kind, int rank) const {
+  const auto& [retention, shape] = kind;
   SequenceRuns all;
   int64_t offset = 0;  // among the tokens of the message
   for (const SequenceId sequence : rows_.key_sequences()) {
     const int64_t tokens = rows_.kept(retention, sequence, rank);
     steps_.add_runs(all.emplace_back(), rows_.kept_ranges(retention, sequence, rank), {{0, tokens}},
-                    offset * kv_heads * head_dim, tokens * head_dim);
+                    shape, offset * shape.num_kv_heads * shape.head_dim, tokens * shape.head_dim);
     offset += tokens;
   }
   return all;

@@ -15,10 +15,10 @@ class PassCalls {
   /// Both must outlive this object.
   PassCalls(const AttentionSteps& steps, const PassRows& rows) : steps_(steps), rows_(rows) {}
 
-  /// This rank's own keys, where they are cached.
-  SequenceRuns in_cache(Retention retention) const;
+  /// This rank's own keys in layers of a kind, where they are cached.
+  SequenceRuns in_cache(const LayerKind& kind) const;
   /// The keys of `rank` in its message round the ring.
-  SequenceRuns in_message(Retention retention, int rank) const;
+  SequenceRuns in_message(const LayerKind& kind, int rank) const;
 
   /// The rows of `rank` against these keys.
   AttentionCall call(int rank, const SequenceRuns& runs) const;

@@ -13,22 +13,24 @@ using parallel::SequenceId;
 void PassKv::begin_pass(const PassRows& rows, std::span<const kernels::Window> windows) {
   rows_ = &rows;
   const PassCalls calls(steps_, rows);
-  for (auto& visits : visits_) visits.clear();
-  for (const Retention retention : rows.retentions(windows)) {
-    std::vector<AttentionCall>& visits = visits_[static_cast<size_t>(retention)];
-    if (rows.size() > 1) plan_messages(retention);
+  visits_.assign(steps_.cache().kinds().size(), {});
+  for (const int index : steps_.kinds(windows)) {
+    const LayerKind& kind = steps_.kind(index);
+    if (rows.size() > 1) plan_messages(index);
     for (int step = 0; step < rows.size(); ++step) {
-      const bool in_cache = step == 0 && (retention == Retention::recent || !rows.places_any());
-      visits.push_back(
-          calls.call(rows.index(), in_cache ? calls.in_cache(retention)
-                                            : calls.in_message(retention, rows.visiting(step))));
+      const bool recent = kind.retention == Retention::recent;
+      const bool in_cache = step == 0 && (recent || !rows.places_any());
+      visits_[index].push_back(
+          calls.call(rows.index(), in_cache ? calls.in_cache(kind)
+                                            : calls.in_message(kind, rows.visiting(step))));
     }
   }
 }
 
 /// A message has the keys that layers keep. Of sequences that the pass places, which are in no pass
 /// of layers that keep recent ones, the rows follow what is cached.
-void PassKv::plan_messages(Retention retention) {
+void PassKv::plan_messages(int kind) {
+  const Retention retention = steps_.kind(kind).retention;
   const int index = rows_->index();
   std::vector<MessageBlock> blocks;
   for (const SequenceId sequence : rows_->key_sequences()) {
@@ -52,7 +54,7 @@ void PassKv::plan_messages(Retention retention) {
     tokens.push_back(rows_->kept(retention, rows_->visiting(step)));
     if (rows_->places_any()) kept.push_back(kept_of(rows_->visiting(step)));
   }
-  steps_.messages().plan(retention, std::move(blocks), std::move(tokens), std::move(kept));
+  steps_.messages().plan(kind, std::move(blocks), std::move(tokens), std::move(kept));
 }
 
 /// What this rank keeps of the message of `source`. The map has the pass's tokens already: what is
@@ -83,16 +85,16 @@ PathTraits PassKv::traits() const {
   return {rows_->stores_all(), rows_->size() == 1 && !steps_.has_sinks(), steps_.query_type()};
 }
 
-int64_t PassKv::bytes_without_window(const PassRows& rows) const {
+int64_t PassKv::bytes_without_window(const PassRows& rows, const KvShape& shape) const {
   int64_t tokens = 0;
   for (int step = 0; step + 1 < rows.size(); ++step)
     tokens += rows.kept(Retention::all, rows.visiting(step));
-  return tokens * steps_.cache().shape().layer_bytes_per_token();
+  return tokens * shape.layer_bytes_per_token();
 }
 
 void PassKv::run(int64_t layer, const LayerRows& x, const Partial& to) {
   const TensorView queries = rows_->size() > 1 ? steps_.queries_of_calls(x.q) : x.q;
-  const auto& visits = visits_[static_cast<size_t>(steps_.cache().retention(layer))];
+  const auto& visits = visits_[steps_.cache().kind(layer)];
   steps_.messages().pass_round(layer, x.k, x.v, [&](int step, const kernels::StoredKeys& keys) {
     if (step == 0)
       steps_.attend(layer, visits[0], queries, keys, to);

@@ -17,15 +17,15 @@ class PassKv : public AttentionPath {
   void begin_pass(const PassRows& rows, std::span<const kernels::Window> windows) override;
   void run(int64_t layer, const LayerRows& x, const Partial& to) override;
   PathTraits traits() const override;
-  int64_t bytes_without_window(const PassRows& rows) const override;
+  int64_t bytes_without_window(const PassRows& rows, const KvShape& shape) const override;
 
  private:
-  void plan_messages(Retention retention);
+  void plan_messages(int kind);
   std::vector<KeptTokens> kept_of(int source) const;
 
   AttentionSteps& steps_;
   const PassRows* rows_ = nullptr;
-  std::array<std::vector<AttentionCall>, 2> visits_;  ///< by Retention and step
+  std::vector<std::vector<AttentionCall>> visits_;  ///< by kind of layer and step
 };
 
 }  // namespace pecia::attention

@@ -10,21 +10,20 @@ namespace pecia::attention {
 void PassQ::begin_pass(const PassRows& rows, std::span<const kernels::Window> windows) {
   rows_ = &rows;
   const PassCalls calls(steps_, rows);
-  for (auto& visits : visits_) visits.clear();
-  for (const Retention retention : rows.retentions(windows)) {
-    std::vector<AttentionCall>& visits = visits_[static_cast<size_t>(retention)];
-    const SequenceRuns cached = calls.in_cache(retention);
+  visits_.assign(steps_.cache().kinds().size(), {});
+  for (const int kind : steps_.kinds(windows)) {
+    const SequenceRuns cached = calls.in_cache(steps_.kind(kind));
     for (int step = 0; step < rows.size(); ++step)
-      visits.push_back(calls.call(rows.visiting(step), cached));
+      visits_[kind].push_back(calls.call(rows.visiting(step), cached));
   }
 }
 
-int64_t PassQ::bytes_without_window(const PassRows& rows) const {
+int64_t PassQ::bytes_without_window(const PassRows& rows, const KvShape& shape) const {
   int64_t bytes = 0;
   for (int step = 0; step < rows.size(); ++step) {
     const int64_t visiting = rows.count(rows.visiting(step));
-    if (step + 1 < rows.size()) bytes += visiting * steps_.query_bytes();
-    if (step > 0) bytes += visiting * steps_.result_bytes();
+    if (step + 1 < rows.size()) bytes += visiting * steps_.query_bytes(shape);
+    if (step > 0) bytes += visiting * steps_.result_bytes(shape);
   }
   return bytes;
 }
@@ -32,7 +31,7 @@ int64_t PassQ::bytes_without_window(const PassRows& rows) const {
 void PassQ::run(int64_t layer, const LayerRows& x, const Partial& to) {
   comm::Communicator& ring = steps_.ring();
   const PassRows& rows = *rows_;
-  const auto& visits = visits_[static_cast<size_t>(steps_.cache().retention(layer))];
+  const auto& visits = visits_[steps_.cache().kind(layer)];
   const int size = rows.size(), rank = rows.index();
   const int right = (rank + 1) % size, left = (rank + size - 1) % size;
   TensorView travelling_q = size > 1 ? compute_.as_type(x.q, steps_.wire(), leaving_) : x.q;

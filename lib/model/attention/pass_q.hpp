@@ -25,15 +25,15 @@ class PassQ : public AttentionPath {
   PathTraits traits() const override {
     return {.stores_all_rows = rows_->stores_all(), .query_type = steps_.visitor_type()};
   }
-  int64_t bytes_without_window(const PassRows& rows) const override;
+  int64_t bytes_without_window(const PassRows& rows, const KvShape& shape) const override;
 
  private:
   Compute compute_;
   AttentionSteps& steps_;
   const PassRows* rows_ = nullptr;
-  std::array<std::vector<AttentionCall>, 2> visits_;  ///< by Retention and step
-  device::Buffer leaving_, visiting_;                 ///< own and others' queries in another type
-  device::Buffer travelling_[2];                      ///< it grows and is kept
+  std::vector<std::vector<AttentionCall>> visits_;  ///< by kind of layer and step
+  device::Buffer leaving_, visiting_;               ///< own and others' queries in another type
+  device::Buffer travelling_[2];                    ///< it grows and is kept
 };
 
 }  // namespace pecia::attention

@@ -153,18 +153,4 @@ std::vector<StridedRange> PassRows::kept_ranges(Retention retention, SequenceId 
   return positions_of({{evicted, kept(retention, sequence, rank)}}, all);
 }
 
-std::vector<Retention> PassRows::retentions(std::span<const kernels::Window> windows) const {
-  std::vector<Retention> found = retentions();
-  std::erase_if(found, [&](Retention retention) {
-    return std::ranges::none_of(
-        windows, [&](kernels::Window window) { return retention_of(window) == retention; });
-  });
-  return found;
-}
-
-std::vector<Retention> PassRows::retentions() const {
-  if (ledger_->recent() == nullptr) return {Retention::all};
-  return {Retention::all, Retention::recent};
-}
-
 }  // namespace pecia::attention

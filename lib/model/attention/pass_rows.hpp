@@ -89,12 +89,6 @@ class PassRows {
   const std::vector<parallel::TravellingTokens>* placed(parallel::SequenceId sequence) const;
   bool places_any() const { return !placed_.empty(); }
 
-  /// What layers with these windows keep, each kind once; without an argument, what any layers keep.
-  std::vector<Retention> retentions(std::span<const kernels::Window> windows) const;
-  std::vector<Retention> retentions() const;
-  Retention retention_of(kernels::Window window) const {
-    return window > 0 && ledger_->recent() != nullptr ? Retention::recent : Retention::all;
-  }
   const KvLedger& ledger() const { return *ledger_; }
 
  private:

@@ -24,7 +24,7 @@ class RowParts {
  private:
   AttentionSteps& steps_;
   std::vector<parallel::RowRange> parts_;
-  std::array<std::vector<AttentionCall>, 2> calls_;  ///< by Retention and part
+  std::vector<std::vector<AttentionCall>> calls_;  ///< by kind of layers and part
 };
 
 }  // namespace pecia::attention

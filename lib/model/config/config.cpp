@@ -12,6 +12,7 @@
 #include "lib/model/config/config_experts.hpp"
 #include "lib/model/config/config_json.hpp"
 #include "lib/model/config/config_layers.hpp"
+#include "lib/model/config/config_own_layers.hpp"
 #include "lib/model/config/config_rope.hpp"
 #include "lib/model/config/family.hpp"
 
@@ -23,7 +24,6 @@ namespace {
 constexpr int64_t max_vocab = INT32_MAX;
 constexpr int64_t max_width = 1 << 20;
 constexpr int64_t max_heads = 1 << 14;
-constexpr int64_t max_head_dim = 1 << 12;
 
 const FamilyTraits& family_of(const JsonSection& file) {
   const auto type = file.text("model_type");
@@ -74,7 +74,7 @@ void refuse_unimplemented(const JsonSection& file, const FamilyTraits& traits) {
   };
   constexpr std::array<Option, 23> options = {{
       {"attn_logit_softcapping", 0, "capped attention scores"},
-      {"final_logit_softcapping", 0, "capped logits"},
+      {"final_logit_softcapping", 0, "capped logits", &FamilyTraits::caps_logits},
       {"num_experts", 0, "such a mixture of experts", &FamilyTraits::has_experts},
       {"num_local_experts", 0, "such a mixture of experts", &FamilyTraits::has_experts},
       {"n_routed_experts", 0, "such a mixture of experts"},
@@ -95,7 +95,7 @@ void refuse_unimplemented(const JsonSection& file, const FamilyTraits& traits) {
       {"attention_chunk_size", 0, "chunked attention"},
       {"clip_qkv", 0, "clipped projections"},
       {"alibi", 0, "linear attention biases"},
-      {"use_bidirectional_attention", 0, "attention to later tokens"},
+      {"use_bidirectional_attention", 0, "attention to later tokens", &FamilyTraits::sees_images},
   }};
   for (const Option& option : options) {
     const nlohmann::json* value = file.find(option.key);
@@ -230,6 +230,9 @@ void read_scales(const JsonSection& file, const FamilyTraits& traits, ModelConfi
   if (traits.query_scalar)
     config.attention_scale =
         static_cast<float>(1 / std::sqrt(factor("query_pre_attn_scalar", 256)));
+  if (traits.unit_scores) config.attention_scale = 1.0f;
+  if (traits.caps_logits)
+    config.logit_cap = file.number("final_logit_softcapping", 0, 1e6).value_or(0);
   // Not rounded to the type of the weights, as transformers does in that type.
   if (traits.scales_embeddings &&
       (traits.scales_key.empty() || file.flag(traits.scales_key).value_or(false)))
@@ -301,19 +304,33 @@ int64_t latent_elements(const ModelConfig& config) {
          config.num_heads * latent.value_dim * config.hidden;
 }
 
+/// The same of heads that have queries, keys and values.
+int64_t head_elements(const ModelConfig& config, int64_t layer) {
+  if (config.latent) return 0;
+  const auto [count, dim] = config.heads(layer);
+  const int64_t of_queries = config.attention_gate ? 3 : 2;
+  const int64_t of_keys = config.has_keys(layer) + config.has_values(layer);
+  return config.hidden * dim * (of_queries * config.num_heads + of_keys * count);
+}
+
 /// Number of elements in the layers' matrices, with `experts` experts of each layer that has some.
 int64_t matrix_elements(const ModelConfig& config, int64_t experts) {
-  const int64_t query_width = config.num_heads * config.head_dim;
-  const int64_t kv_width = config.num_kv_heads * config.head_dim;
-  const int64_t of_queries = config.attention_gate ? 3 : 2;
-  const int64_t of_attention = config.latent ? 0 : of_queries * query_width + 2 * kv_width;
-  int64_t columns = config.layers * of_attention + config.num_layers(FeedForward::dense) *
-                                                       config.matrices_of_dense_ffn() * config.ffn;
+  int64_t elements = config.layers * latent_elements(config);
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    elements += head_elements(config, layer) + 2 * config.hidden * config.second.width;
+    if (config.has_dense_ffn(layer))
+      elements += config.hidden * config.matrices_of_dense_ffn() * config.ffn_of(layer);
+  }
   if (config.experts)
-    columns += config.num_layers(FeedForward::experts) *
-               (config.experts->count + experts * 3 * config.experts->ffn +
-                3 * config.experts->shared_ffn + (config.experts->shared_gate ? 1 : 0));
-  return config.hidden * columns + config.layers * latent_elements(config);
+    elements += config.num_layers(FeedForward::experts) * config.hidden *
+                (config.experts->count + experts * 3 * config.experts->ffn +
+                 3 * config.experts->shared_ffn + (config.experts->shared_gate ? 1 : 0));
+  return elements;
+}
+
+/// What second embeddings have beside the layers: the table is read by row, the projection whole.
+int64_t second_projection(const ModelConfig& config) {
+  return config.layers * config.second.width * config.hidden;
 }
 
 /// Biases of routers and of `experts` experts.
@@ -376,6 +393,7 @@ ModelConfig config_of(const JsonSection& all, const FilesBeside& beside) {
   config.max_positions =
       size_of(file, "max_position_embeddings", max_model_positions, traits.max_positions);
   config.pattern = read_pattern(file, traits, config.layers, config.max_positions);
+  read_own_layers(file, traits, config);
   read_experts(file, traits, config);
   read_rope(file, traits, config);
   read_unrotated_temperature(file, traits, config);
@@ -391,6 +409,10 @@ ModelConfig config_of(const JsonSection& all, const FilesBeside& beside) {
         fmt::format("and codes with {} are not implemented; use a checkpoint in bf16, with "
                     "model.dtype to round it",
                     config.latent ? "latent attention" : "all experts in one tensor"));
+  if (traits.full_head_dim > 0 && config.quantization)
+    file.refuse<Unsupported>("quantization_config",
+                             "and codes of layers with heads of their own are not implemented; use "
+                             "a checkpoint in bf16, with model.dtype to round it");
   config.stop_token_ids = read_stop_tokens(file, traits, beside.generation, config.vocab);
   return config;
 }
@@ -438,8 +460,35 @@ int64_t ModelConfig::layers_with_window() const {
       pattern, [](const LayerConfig& layer) { return static_cast<bool>(layer.window); });
 }
 
+std::vector<int64_t> ModelConfig::kv_heads_of_layers() const {
+  std::vector<int64_t> counts;
+  if (full_heads)
+    for (int64_t layer = 0; layer < layers; ++layer) counts.push_back(heads(layer).count);
+  return counts;
+}
+
+int64_t ModelConfig::keys_of(int64_t layer) const {
+  if (has_keys(layer)) return layer;
+  int64_t from = layers - sharing_layers - 1;
+  while (from > 0 && pattern[from].window != pattern[layer].window) --from;
+  return from;
+}
+
+double ModelConfig::prompt_flops_per_pair() const {
+  if (!latent) return attention_flops_per_pair();
+  return 2.0 * static_cast<double>(num_heads * (query_dim() + output_dim()) * layers);
+}
+
+double ModelConfig::attention_flops_per_pair() const {
+  if (!full_heads) return 2.0 * static_cast<double>(num_heads * (head_dim + value_dim()) * layers);
+  int64_t numbers = 0;
+  for (int64_t layer = 0; layer < layers; ++layer) numbers += 2 * heads(layer).dim;
+  return 2.0 * static_cast<double>(num_heads * numbers);
+}
+
 int64_t ModelConfig::num_layers(FeedForward feed_forward) const {
   if (!experts) return feed_forward == FeedForward::dense ? layers : 0;
+  if (dense_beside_experts) return layers;
   return std::ranges::count(pattern, feed_forward, &LayerConfig::feed_forward);
 }
 
@@ -454,24 +503,31 @@ int64_t ModelConfig::ffn_of_all_tokens() const {
 }
 
 int64_t ModelConfig::parameters() const {
-  const int64_t query_width = num_heads * head_dim, kv_width = num_kv_heads * head_dim;
-  int64_t layer = 0;  // biases and norms
-  if (norm_before) layer += 2 * hidden;
-  if (norm_after) layer += 2 * hidden;
-  if (latent)
-    layer += latent->q_rank + latent->kv_rank +  // norms
-             (attention_bias ? latent->q_rank + latent->key_dim() : 0);
-  else if (attention_bias)
-    layer += query_width + 2 * kv_width;
-  if (attention_output_bias) layer += hidden;
-  if (mlp_bias) layer += 2 * ffn + hidden;
-  if (attention_sinks) layer += num_heads;
-  if (xielu) layer += 2;  // its curvatures
-  if (qk_norm == QkNorm::each_head) layer += 2 * head_dim;
-  if (qk_norm == QkNorm::all_heads) layer += query_width + kv_width;
+  int64_t all_layers = 0;  // biases and norms
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const auto [kv_heads, dim] = heads(layer);
+    const int64_t query_width = num_heads * dim, kv_width = kv_heads * dim;
+    if (norm_before) all_layers += 2 * hidden;
+    if (norm_after) all_layers += 2 * hidden;
+    if (latent)
+      all_layers += latent->q_rank + latent->kv_rank +  // norms
+                    (attention_bias ? latent->q_rank + latent->key_dim() : 0);
+    else if (attention_bias)
+      all_layers += query_width + 2 * kv_width;
+    if (attention_output_bias) all_layers += hidden;
+    if (mlp_bias) all_layers += 2 * ffn + hidden;
+    if (attention_sinks) all_layers += num_heads;
+    if (xielu) all_layers += 2;  // its curvatures
+    if (qk_norm == QkNorm::each_head) all_layers += (has_keys(layer) ? 2 : 1) * dim;
+    if (qk_norm == QkNorm::all_heads) all_layers += query_width + kv_width;
+    if (second.width > 0) all_layers += hidden;
+    if (scales_layers) all_layers += 1;
+    if (dense_beside_experts) all_layers += 4 * hidden + experts->count;
+  }
+  if (second.width > 0) all_layers += second_projection(*this) + second.width;
   const int64_t all = experts ? experts->count : 0;
-  return matrix_elements(*this, all) + expert_bias_elements(*this, all) + layers * layer + hidden +
-         (tied_embeddings ? 1 : 2) * vocab * hidden;
+  return matrix_elements(*this, all) + expert_bias_elements(*this, all) + all_layers + hidden +
+         vocab * layers * second.width + (tied_embeddings ? 1 : 2) * vocab * hidden;
 }
 
 int64_t ModelConfig::active_parameters() const {
@@ -481,12 +537,35 @@ int64_t ModelConfig::active_parameters() const {
 }
 
 double ModelConfig::flops_per_token() const {
-  return 2.0 * (static_cast<double>(active_elements(*this)) +
+  return 2.0 * (static_cast<double>(active_elements(*this) + second_projection(*this)) +
                 static_cast<double>(vocab) * static_cast<double>(hidden));
 }
 
-int64_t ModelConfig::kv_bytes_per_token(DType dtype) const {
-  return (latent ? 1 : 2) * layers * num_kv_heads * vector_bytes(dtype, head_dim);
+namespace {
+
+/// What a rank caches of a token in layers that `counts` names.
+template <typename Counts>
+int64_t cached_bytes(const ModelConfig& config, DType dtype, int64_t ranks, const Counts& counts) {
+  int64_t bytes = 0;
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    if (!config.has_keys(layer) || !counts(layer)) continue;
+    const auto [heads, dim] = config.heads(layer);
+    bytes +=
+        (config.latent ? 1 : 2) * std::max<int64_t>(1, heads / ranks) * vector_bytes(dtype, dim);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+int64_t ModelConfig::kv_bytes_per_token(DType dtype, int64_t ranks) const {
+  return cached_bytes(*this, dtype, ranks, [](int64_t) { return true; });
+}
+
+int64_t ModelConfig::window_bytes_per_token(DType dtype, int64_t ranks) const {
+  if (pattern.empty()) return 0;
+  return cached_bytes(*this, dtype, ranks,
+                      [this](int64_t layer) { return pattern[layer].window > 0; });
 }
 
 }  // namespace pecia::model

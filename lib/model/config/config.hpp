@@ -49,13 +49,14 @@ enum class Family {
   glm4_moe_lite,
   mistral4,
   llama4_text,
-  qwen2_moe
+  qwen2_moe,
+  gemma4
 };
 
 std::string_view name_of(Family family);
 
 /// rope_scaling kinds, as transformers' modeling_rope_utils defines them.
-enum class RopeScaling { none, linear, dynamic, llama3, yarn, longrope };
+enum class RopeScaling { none, linear, dynamic, llama3, yarn, longrope, proportional };
 
 /// The rope_type of the kind in config.json; "default" for none.
 std::string_view name_of(RopeScaling scaling);
@@ -82,6 +83,9 @@ struct RopeConfig {
   /// as Llama 4 tunes the temperature of attention; 0: it is not.
   double temperature_beta = 0;
   std::vector<double> short_factors, long_factors;  ///< longrope, [rotary_dim/2]
+  /// proportional: the share of the rotary_dim / 2 pairs that turn, the first ones; the frequencies
+  /// of the others are 0.
+  double turning_share = 1;
 };
 
 /// How a layer rotates q and k: not at all, by ModelConfig::rope, or by its local_rope.
@@ -91,6 +95,22 @@ enum class Rotation : uint8_t { none, main, local };
 enum class FeedForward : uint8_t {
   dense,   ///< one FFN
   experts  ///< a router, several gated FFNs of which each token takes some, and perhaps one for all
+};
+
+/// KV heads of a layer.
+struct KvHeads {
+  int64_t count = 0, dim = 0;  ///< dim: also of its query heads
+  bool operator==(const KvHeads&) const = default;
+};
+
+/// A second embedding of each token, whose part for a layer is added to what the layer makes. With
+/// the scaled first embedding x0 and the table t [vocab, layers · width], layer i gets
+///
+///     e_i = (t[token, i] · √width + norm(projection_i x0 · hidden^-½)) · 2^-½
+///     x  ← x + norm(up (gelu(gate x) ∘ e_i))                  after its feed-forward
+struct SecondEmbedding {
+  int64_t width = 0;  ///< for each layer; 0: there is none
+  bool operator==(const SecondEmbedding&) const = default;
 };
 
 /// What differs between layers. Each is attention and then a feed-forward.
@@ -152,9 +172,24 @@ struct ModelConfig {
   int64_t vocab = 0, hidden = 0, layers = 0;
   int64_t ffn = 0;                       ///< columns of a dense feed-forward
   std::optional<ExpertsConfig> experts;  ///< of layers that have FeedForward::experts
-  std::vector<LayerConfig> pattern;      ///< [layers]
-  /// As attention sees them: with latents one KV head of LatentConfig::key_dim.
+  /// Such layers have a dense feed-forward beside the experts: each has a norm of its own before and
+  /// after it, and what both make is added. The router sees the norm of hidden states by its own
+  /// scale, and each expert's weight is multiplied by a scale.
+  bool dense_beside_experts = false;
+  std::vector<LayerConfig> pattern;  ///< [layers]
+  /// As attention sees them: with latents one KV head of LatentConfig::key_dim. Of layers with a
+  /// window, where the others have full_heads.
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  std::optional<KvHeads>
+      full_heads;                 ///< of layers without a window; absent: the same as the others'
+  bool norms_values = false;      ///< values have an RMS norm of each head, without a weight
+  bool keys_give_values = false;  ///< layers without a window have no v: k's product gives both
+  /// So many last layers have no keys of their own: they attend those of the last layer before them
+  /// with the same window. Their dense feed-forwards have sharing_ffn columns.
+  int64_t sharing_layers = 0, sharing_ffn = 0;
+  SecondEmbedding second = {};
+  bool scales_layers = false;  ///< each layer has a number that multiplies hidden states after it
+  double logit_cap = 0;        ///< logits become cap · tanh(logits / cap); 0: they stay
   std::optional<LatentConfig> latent;
   /// Context length that the model claims: max_position_embeddings, multiplied by the factor of
   /// linear and dynamic scaling; with yarn at least factor × original length. With Qwen2.5-1M's
@@ -188,29 +223,49 @@ struct ModelConfig {
   std::vector<int32_t> stop_token_ids;
   std::string sha256;  ///< of the bytes of config.json
 
+  /// The KV heads of a layer, as attention sees them.
+  KvHeads heads(int64_t layer) const {
+    return full_heads && pattern[layer].window == 0 ? *full_heads : KvHeads{num_kv_heads, head_dim};
+  }
+  /// Of layers without a window if there are some: those by which long sequences are attended.
+  KvHeads widest_heads() const { return full_heads.value_or(KvHeads{num_kv_heads, head_dim}); }
+  std::vector<int64_t> kv_heads_of_layers() const;  ///< by layer; empty: all have num_kv_heads
+  /// The layer whose keys and values this layer attends: itself, or one before it.
+  int64_t keys_of(int64_t layer) const;
+  bool has_keys(int64_t layer) const {
+    return sharing_layers == 0 || layer < layers - sharing_layers;
+  }
+  bool has_values(int64_t layer) const {
+    return has_keys(layer) && !(keys_give_values && pattern[layer].window == 0);
+  }
+  int64_t ffn_of(int64_t layer) const { return has_keys(layer) ? ffn : sharing_ffn; }
   /// Numbers of a head as it is projected, as attention gives it, and as o takes it.
-  int64_t query_dim() const { return latent ? latent->query_dim() : head_dim; }
-  int64_t value_dim() const { return latent ? latent->kv_rank : head_dim; }
-  int64_t output_dim() const { return latent ? latent->value_dim : head_dim; }
+  int64_t query_dim(int64_t layer = 0) const {
+    return latent ? latent->query_dim() : heads(layer).dim;
+  }
+  int64_t value_dim(int64_t layer = 0) const { return latent ? latent->kv_rank : heads(layer).dim; }
+  int64_t output_dim(int64_t layer = 0) const {
+    return latent ? latent->value_dim : heads(layer).dim;
+  }
   /// Above 0: values are the beginnings of keys, of this length (attention::KvShape).
   int64_t values_in_keys() const { return latent ? latent->kv_rank : 0; }
   /// FLOPs of a query row and a key that it sees, in all layers; with latents absorbed.
-  double attention_flops_per_pair() const {
-    return 2.0 * static_cast<double>(num_heads * (head_dim + value_dim()) * layers);
-  }
+  double attention_flops_per_pair() const;
   /// The same of long prompts, whose latents are expanded (ranks/parallel/latent_rule.hpp).
-  double prompt_flops_per_pair() const {
-    return 2.0 * static_cast<double>(num_heads * (query_dim() + output_dim()) * layers);
-  }
+  double prompt_flops_per_pair() const;
   std::vector<kernels::Window> windows() const;  ///< by layer
   kernels::Window widest_window() const;         ///< none: there is none
   int64_t layers_with_window() const;
   FeedForward feed_forward(int64_t layer) const {
     return experts ? pattern[layer].feed_forward : FeedForward::dense;
   }
+  /// How many layers have such a feed-forward; those with dense_beside_experts have both.
   int64_t num_layers(FeedForward feed_forward) const;
   bool norms_without_weights(int64_t layer) const {
     return qk_norm == QkNorm::rotated_heads && pattern[layer].rotation != Rotation::none;
+  }
+  bool has_dense_ffn(int64_t layer) const {
+    return dense_beside_experts || feed_forward(layer) == FeedForward::dense;
   }
   /// What the columns of all feed-forwards have in common: cuts that divide it divide each of them.
   int64_t common_ffn() const;
@@ -221,7 +276,10 @@ struct ModelConfig {
   int64_t active_parameters() const;
   int64_t matrices_of_dense_ffn() const { return xielu ? 2 : 3; }
   double flops_per_token() const;  ///< 2 × weights of the layers and the head that a token meets
-  int64_t kv_bytes_per_token(DType dtype) const;  ///< what all layers cache of a token
+  /// What all layers cache of a token, or those with a window, on one of so many ranks that each
+  /// layer's KV heads are cut over, or which share one.
+  int64_t kv_bytes_per_token(DType dtype, int64_t ranks = 1) const;
+  int64_t window_bytes_per_token(DType dtype, int64_t ranks = 1) const;
 };
 
 /// What yarn multiplies attention by: 0.1 · mscale · ln(factor) + 1, or 1 where it does not stretch.

@@ -116,12 +116,16 @@ std::vector<bool> read_dense(const JsonSection& file, const FamilyTraits& traits
 
 void read_experts(const JsonSection& file, const FamilyTraits& traits, ModelConfig& config) {
   if (!traits.has_experts) return;
+  if (!traits.experts_flag.empty() && !file.flag(traits.experts_flag).value_or(false)) return;
+  const std::string_view taken =
+      traits.per_token_key.empty() ? "num_experts_per_tok" : traits.per_token_key;
   ExpertsConfig experts;
   experts.count = read_count(file, traits);
-  experts.per_token =
-      file.integer("num_experts_per_tok", 1, max_experts).value_or(traits.experts_per_token);
+  experts.per_token = file.integer(taken, 1, max_experts).value_or(traits.experts_per_token);
+  if (experts.count == 0) file.missing("num_experts");
+  if (experts.per_token == 0) file.missing(taken);
   if (experts.per_token > experts.count)
-    file.refuse("num_experts_per_tok",
+    file.refuse(taken,
                 fmt::format("so a token takes {} of the {} experts of a layer; correct one of them",
                             experts.per_token, experts.count));
   experts.ffn = traits.expert_ffn_key.empty()
@@ -146,6 +150,7 @@ void read_experts(const JsonSection& file, const FamilyTraits& traits, ModelConf
                 fmt::format("so shared experts have {} columns, and the most are {}",
                             experts.shared_ffn, max_ffn_columns));
   config.experts = experts;
+  config.dense_beside_experts = traits.dense_beside_experts;
   const std::vector<bool> dense = read_dense(file, traits, config.layers);
   for (int64_t layer = 0; layer < config.layers; ++layer)
     config.pattern[layer].feed_forward = dense[layer] ? FeedForward::dense : FeedForward::experts;

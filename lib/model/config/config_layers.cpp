@@ -160,9 +160,9 @@ std::vector<LayerConfig> read_pattern(const JsonSection& file, const FamilyTrait
   const std::vector<bool> rotated = read_rotated(file, traits, layers);
   if (traits.windows == WindowRule::chunks) return pattern_of_chunks(file, traits, layers, rotated);
   const auto types = file.texts("layer_types");
-  const std::vector<int64_t> windows = types
-                                           ? windows_of_types(file, traits, *types, layers, window)
-                                           : windows_by_rule(file, traits, layers, window);
+  std::vector<int64_t> windows = types ? windows_of_types(file, traits, *types, layers, window)
+                                       : windows_by_rule(file, traits, layers, window);
+  if (traits.last_layer_is_full) windows.back() = 0;
   std::vector<LayerConfig> pattern(layers);
   for (int64_t layer = 0; layer < layers; ++layer) {
     const bool local = traits.local_rope && windows[layer] > 0;

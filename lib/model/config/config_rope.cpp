@@ -16,8 +16,8 @@ struct RopeKind {
   std::vector<std::string_view> keys;  ///< keys with an effect, and keys that transformers ignores
 };
 
-const std::array<RopeKind, 6>& rope_kinds() {
-  static const std::array<RopeKind, 6> all = {{
+const std::array<RopeKind, 7>& rope_kinds() {
+  static const std::array<RopeKind, 7> all = {{
       {"default", RopeScaling::none, {}},
       {"linear", RopeScaling::linear, {"factor", "original_max_position_embeddings"}},
       {"dynamic", RopeScaling::dynamic, {"factor", "original_max_position_embeddings"}},
@@ -32,11 +32,12 @@ const std::array<RopeKind, 6>& rope_kinds() {
        RopeScaling::longrope,
        {"short_factor", "long_factor", "factor", "original_max_position_embeddings",
         "attention_factor"}},
+      {"proportional", RopeScaling::proportional, {"factor"}},
   }};
   return all;
 }
 
-const RopeKind& rope_kind_of(const JsonSection& rope) {
+const RopeKind& rope_kind_of(const JsonSection& rope, const FamilyTraits& traits) {
   const auto old_style = rope.text("type"), new_style = rope.text("rope_type");
   if (old_style && new_style && *old_style != *new_style)
     rope.refuse("type", fmt::format("but {} is \"{}\"; remove one of them",
@@ -44,7 +45,9 @@ const RopeKind& rope_kind_of(const JsonSection& rope) {
   std::string name = new_style ? *new_style : old_style.value_or("default");
   if (name == "su") name = "longrope";  // as it was once called
   for (const RopeKind& kind : rope_kinds())
-    if (kind.name == name) return kind;
+    if (kind.name == name &&
+        (kind.scaling != RopeScaling::proportional || traits.proportional_rope))
+      return kind;
   rope.refuse<Unsupported>(new_style ? "rope_type" : "type",
                            "which is not implemented; known are default, linear, dynamic, llama3, "
                            "yarn and longrope");
@@ -190,7 +193,7 @@ int64_t scaled_length(int64_t length, double factor) {
 void read_scaling(const JsonSection& file, const JsonSection* rope, const FamilyTraits& traits,
                   int64_t& max_positions, RopeConfig& config) {
   if (!rope) return;
-  const RopeKind& kind = rope_kind_of(*rope);
+  const RopeKind& kind = rope_kind_of(*rope, traits);
   refuse_unknown_keys(*rope, kind, traits);
   config.scaling = kind.scaling;
   switch (kind.scaling) {
@@ -209,6 +212,9 @@ void read_scaling(const JsonSection& file, const JsonSection* rope, const Family
       read_yarn(file, *rope, max_positions, config);
       max_positions =
           std::max(max_positions, scaled_length(config.original_max_positions, config.factor));
+      break;
+    case RopeScaling::proportional:
+      config.factor = rope->number("factor", 1e-6, max_factor).value_or(1.0);
       break;
     case RopeScaling::longrope:
       read_longrope(file, *rope, traits, max_positions, config);
@@ -263,22 +269,40 @@ void read_rope(const JsonSection& file, const FamilyTraits& traits, ModelConfig&
         "partial_rotary_factor",
         fmt::format("but {} rotates whole heads; remove it if it is a leftover",
                     traits.model_type));
-  config.rope.rotary_dim = static_cast<int64_t>(static_cast<double>(config.head_dim) *
-                                                partial.value_or(traits.partial_rotary_factor));
+  const int64_t head_dim = config.widest_heads().dim;
+  const auto turning = [](int64_t dim, double share) {
+    return static_cast<int64_t>(static_cast<double>(dim) * share);
+  };
+  const bool proportional =
+      traits.proportional_rope &&
+      (rope == nullptr || rope_kind_of(*rope, traits).scaling == RopeScaling::proportional);
+  const bool says_nothing = !traits.proportional_rope || rope == nullptr;
+  const double share = partial.value_or(says_nothing ? traits.partial_rotary_factor : 1.0);
+  config.rope.rotary_dim = proportional ? head_dim : turning(head_dim, share);
   if (!traits.rotary_dim_key.empty())
     config.rope.rotary_dim =
-        file.integer(traits.rotary_dim_key, 2, config.head_dim).value_or(config.rope.rotary_dim);
-  if (config.rope.rotary_dim < 2 || config.rope.rotary_dim % 2 != 0)
-    fail<InputError>(
-        "{}: {} of a head's {} dimensions rotate, which is not an even number above 0; "
-        "correct head_dim or partial_rotary_factor",
-        file.file(), config.rope.rotary_dim, config.head_dim);
+        file.integer(traits.rotary_dim_key, 2, head_dim).value_or(config.rope.rotary_dim);
+  const auto check = [&](int64_t rotary_dim, int64_t of) {
+    if (rotary_dim < 2 || rotary_dim % 2 != 0)
+      fail<InputError>(
+          "{}: {} of a head's {} dimensions rotate, which is not an even number above 0; "
+          "correct head_dim or partial_rotary_factor",
+          file.file(), rotary_dim, of);
+  };
+  check(config.rope.rotary_dim, head_dim);
 
   if (traits.local_rope) {
     config.local_rope = config.rope;
+    if (traits.local_theta > 0) config.local_rope->theta = traits.local_theta;
     if (!traits.local_theta_key.empty())
-      config.local_rope->theta =
-          file.number(traits.local_theta_key, least_theta, most_theta).value_or(traits.local_theta);
+      config.local_rope->theta = file.number(traits.local_theta_key, least_theta, most_theta)
+                                     .value_or(config.local_rope->theta);
+    if (traits.proportional_rope) {
+      config.local_rope->rotary_dim =
+          turning(config.head_dim,
+                  local ? local->number("partial_rotary_factor", 0.0, 1.0).value_or(1.0) : 1.0);
+      check(config.local_rope->rotary_dim, config.head_dim);
+    }
     if (local) {
       config.local_rope->theta =
           local->number("rope_theta", least_theta, most_theta).value_or(config.local_rope->theta);
@@ -286,6 +310,8 @@ void read_rope(const JsonSection& file, const FamilyTraits& traits, ModelConfig&
       read_scaling(file, &*local, traits, ignored, *config.local_rope);
     }
   }
+  if (proportional)
+    config.rope.scaling = RopeScaling::proportional, config.rope.turning_share = share;
   read_scaling(file, rope, traits, config.max_positions, config.rope);
   // A factor of cos and sin goes in the norms after the rotation.
   if (config.qk_norm == QkNorm::rotated_heads) config.rope.attention_factor = 1;

@@ -19,7 +19,8 @@ std::span<const FamilyTraits> all_families() {
       families::mixtral(),    families::olmoe(),       families::gpt_oss(),
       families::apertus(),    families::glm4_moe(),    families::minimax_m2(),
       families::afmoe(),      families::deepseek_v3(), families::glm4_moe_lite(),
-      families::mistral4(),   families::llama4_text(), families::qwen2_moe()};
+      families::mistral4(),   families::llama4_text(), families::qwen2_moe(),
+      families::gemma4()};
   return all;
 }
 

@@ -67,10 +67,21 @@ struct FamilyTraits {
   int64_t window_default;            ///< the window or chunk when the key is absent (null: none)
   int64_t full_period = 0;           ///< by_type, without a list: each such layer is full
   std::string_view period_key = "";  ///< key that may say so
+  bool last_layer_is_full = false;   ///< whatever a list says
   /// Layers with a window rotate by a base of their own, which `rope_scaling` does not scale.
   bool local_rope = false;
-  std::string_view local_theta_key = "";  ///< empty: the base is rope_theta, too
-  double local_theta = 0;                 ///< when that key is absent
+  std::string_view local_theta_key = "";
+  double local_theta = 0;  ///< when that key is absent; 0: the base is rope_theta, too
+  /// Other layers turn a share of their pairs (RopeScaling::proportional), by default
+  /// partial_rotary_factor.
+  bool proportional_rope = false;
+  /// Layers without a window have heads of their own (config_own_layers.hpp), of this size when
+  /// config.json says nothing; 0: they have not. The last layers may share keys, and all may have
+  /// parts of a second embedding.
+  int64_t full_head_dim = 0;
+  int64_t second_width = 0;                          ///< when config.json says nothing
+  bool norms_values = false, scales_layers = false;  ///< as in ModelConfig
+  bool sees_images = false;  ///< use_bidirectional_attention may be "vision"
   /// max_position_embeddings counts the positions of linear scaling already.
   bool length_is_scaled = false;
   bool query_temperature = false;     ///< has RopeConfig::temperature_beta
@@ -81,6 +92,8 @@ struct FamilyTraits {
   bool unrotated_temperature = false;
   bool multipliers = false;          ///< has granite's four multipliers
   bool query_scalar = false;         ///< query_pre_attn_scalar^-½ multiplies scores
+  bool unit_scores = false;          ///< nothing multiplies scores
+  bool caps_logits = false;          ///< final_logit_softcapping is respected
   bool scales_embeddings = false;    ///< by sqrt(hidden)
   std::string_view scales_key = "";  ///< key that enables that; empty: not configurable
   bool has_experts = false;
@@ -110,6 +123,9 @@ struct FamilyTraits {
   bool weighs_expert_inputs = false;     ///< ExpertsConfig::weighed
   bool packed_experts = false;           ///< see packed_experts.hpp
   bool gate_up_rows_alternate = false;   ///< of these; they may be MXFP4
+  std::string_view experts_flag = "";    ///< key that enables experts; empty: always
+  std::string_view per_token_key = "";   ///< empty: the key is num_experts_per_tok
+  bool dense_beside_experts = false;     ///< ModelConfig::dense_beside_experts
   bool is_latent = false;                ///< ModelConfig::latent
   LatentConfig latent = {};              ///< sizes that config.json may omit
   bool expert_bias = false, attention_sinks = false;

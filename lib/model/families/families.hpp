@@ -35,6 +35,7 @@ FamilyTraits glm4_moe_lite();
 FamilyTraits mistral4();
 FamilyTraits llama4_text();
 FamilyTraits qwen2_moe();
+FamilyTraits gemma4();
 
 /// What routers of sigmoids and shared experts have in common: keys of config.json, and names of
 /// tensors under "mlp".

@@ -33,18 +33,20 @@ AttentionMixer::AttentionMixer(const ModelConfig& config, const attention::Compu
       gate_buffer_(compute.buffer()),
       rotated_buffer_(compute.buffer()) {}
 
-void AttentionMixer::begin(const AttentionWeights& weights, int64_t num_rows,
-                           const attention::Attention& attention) {
+void AttentionMixer::begin(int64_t layer, const AttentionWeights& weights, int64_t num_rows,
+                           attention::Attention& attention) {
+  attention.begin_layer(layer);
+  head_dim_ = config_.heads(layer).dim;
   fresh_.reset();
   const bool gains = compute_.backend.gains_by_fewer_ops();
   // All ranks that exchange queries count the same rows of their block.
   const bool many = std::ssize(attention.positions()) >= many_rows;
   query_type_ = gains && many ? attention.query_type() : DType::fp32;
-  const bool fresh = gains && num_rows > 0 && tensor_.num_blocks() == 1 &&
-                     config_.qk_norm != QkNorm::all_heads &&
-                     config_.rope.temperature_beta == 0 &&  // else q has tables of its own
-                     !config_.unrotated_temperature && config_.qk_norm != QkNorm::rotated_heads &&
-                     query_type_ != DType::fp16 && attention.takes_fresh_heads();
+  const bool fresh =
+      gains && num_rows > 0 && tensor_.num_blocks() == 1 && config_.qk_norm != QkNorm::all_heads &&
+      config_.rope.temperature_beta == 0 &&  // else q has tables of its own
+      !config_.unrotated_temperature && config_.qk_norm != QkNorm::rotated_heads &&
+      !config_.norms_values && query_type_ != DType::fp16 && attention.takes_fresh_heads();
   if (fresh) fresh_.emplace();
   // fp8 products round what they are given, which differs where it was rounded to bf16 before.
   const bool rounds_once = weights.o.parts.front().weight.dtype() != DType::fp8;
@@ -67,13 +69,15 @@ void AttentionMixer::begin(const AttentionWeights& weights, int64_t num_rows,
 
 TensorView AttentionMixer::heads_in(device::Buffer& buffer, DType type, int64_t rows,
                                     const LinearWeight& weight) const {
-  return buffer.tensor(type, {rows, weight.out() / config_.head_dim, config_.head_dim});
+  return buffer.tensor(type, {rows, weight.out() / head_dim_, head_dim_});
 }
 
 void AttentionMixer::make_heads(int64_t rows) {
   q_ = heads_in(q_buffer_, DType::fp32, rows, weights_->q);
+  k_ = v_ = {};
+  if (!weights_->has_keys) return;
   k_ = heads_in(k_buffer_, DType::fp32, rows, weights_->k);
-  v_ = heads_in(v_buffer_, DType::fp32, rows, weights_->v);
+  v_ = heads_in(v_buffer_, DType::fp32, rows, weights_->has_values ? weights_->v : weights_->k);
 }
 
 TensorView AttentionMixer::multiply(int block, const Input& input, const char* name,
@@ -103,8 +107,8 @@ void AttentionMixer::start_squares(const TensorView& q, const TensorView& k) {
     const int count = tensor_.cut().count, index = tensor_.cut().index;
     const parallel::RowRange here = unit_part(config_, unit, {count, index});
     const int64_t counted = index == 0 ? 0 : unit_part(config_, unit, {count, index - 1}).end;
-    const int64_t first = std::max(here.begin, counted) / config_.head_dim;
-    const int64_t own = here.end / config_.head_dim - first;
+    const int64_t first = std::max(here.begin, counted) / head_dim_;
+    const int64_t own = here.end / head_dim_ - first;
     if (own <= 0) return;  // the rank before has the same head
     PECIA_CHECK(own == heads.size(1), "{} of {} heads are counted", own, heads.size(1));
     products_.square_sums(heads, squares.slice_columns(first, own));
@@ -124,7 +128,7 @@ void AttentionMixer::finish(const TensorView& heads, const TensorView& norm_weig
       if (!norm_weight) break;  // the layer does not rotate
       [[fallthrough]];
     case QkNorm::each_head: {
-      const TensorView each = heads.reshape({heads.rows() * heads.size(1), config_.head_dim});
+      const TensorView each = heads.reshape({heads.rows() * heads.size(1), head_dim_});
       products_.norm(each, norm_weight, each);
       break;
     }
@@ -168,21 +172,39 @@ void AttentionMixer::project_fresh(const Input& input) {
   project_gate(0, input);
 }
 
+/// Of v's product, or of k's, which is neither normed nor rotated yet.
+void AttentionMixer::project_values(int block, const Input& input, const TensorView& k) {
+  const TensorView v = tensor_.block_of(v_, block);
+  if (weights_->has_values) multiply(block, input, "v_proj", weights_->v, v_, kernels::SameX::yes);
+  if (!config_.norms_values) {
+    if (!weights_->has_values) compute_.copy(k, v);
+    return;
+  }
+  const auto each_head = [&](const TensorView& heads) {
+    return heads.reshape({heads.rows() * heads.size(1), head_dim_});
+  };
+  products_.norm(each_head(weights_->has_values ? v : k), weights_->v_norm, each_head(v));
+}
+
 void AttentionMixer::project(int block, const Input& input, attention::Attention& attention) {
   if (fresh_) return project_fresh(input);
   const bool all_heads = config_.qk_norm == QkNorm::all_heads;
   using enum kernels::SameX;
-  const TensorView k = multiply(block, input, "k_proj", weights_->k, k_, no);
+  const bool has_keys = weights_->has_keys;
+  TensorView k;
+  if (has_keys) k = multiply(block, input, "k_proj", weights_->k, k_, no);
   TensorView q;
   if (all_heads) {  // the sums travel beside v's product
     q = multiply(block, input, "q_proj", weights_->q, q_, yes);
     start_squares(q, k);
   }
-  multiply(block, input, "v_proj", weights_->v, v_, yes);
+  if (has_keys) project_values(block, input, k);
   if (all_heads) tensor_.wait_parts();
-  finish(k, k_norm_, k_squares_, input.keys, k);
-  if (block + 1 == tensor_.num_blocks()) attention.start_keys(k_, v_);  // travels beside q
-  if (!all_heads) q = multiply(block, input, "q_proj", weights_->q, q_, yes);
+  if (has_keys) {
+    finish(k, k_norm_, k_squares_, input.keys, k);
+    if (block + 1 == tensor_.num_blocks()) attention.start_keys(k_, v_);  // travels beside q
+  }
+  if (!all_heads) q = multiply(block, input, "q_proj", weights_->q, q_, has_keys ? yes : no);
   project_gate(block, input);
   const DType rotated = rotated_type(input.queries);
   queries_ =

@@ -15,8 +15,8 @@ class AttentionMixer : public Mixer {
   AttentionMixer(const ModelConfig& config, const attention::Compute& compute, Products& products,
                  TensorParallel& tensor);
 
-  void begin(const AttentionWeights& weights, int64_t num_rows,
-             const attention::Attention& attention) override;
+  void begin(int64_t layer, const AttentionWeights& weights, int64_t num_rows,
+             attention::Attention& attention) override;
   void project(int block, const Input& input, attention::Attention& attention) override;
   void mix(int64_t layer, attention::Attention& attention) override;
   /// Gates what the heads gave if the layer has a gate.
@@ -29,6 +29,7 @@ class AttentionMixer : public Mixer {
   TensorView heads_in(device::Buffer& buffer, DType type, int64_t rows,
                       const LinearWeight& weight) const;
   void make_heads(int64_t rows);
+  void project_values(int block, const Input& input, const TensorView& k);
   void project_fresh(const Input& input);
   /// The type of queries that these tables have rotated, or that are not rotated.
   DType rotated_type(const RotationTables& tables) const {
@@ -50,7 +51,10 @@ class AttentionMixer : public Mixer {
 
   // State of the current layer.
   const AttentionWeights* weights_ = nullptr;
-  TensorView q_, k_, v_;            ///< [rows, heads, head_dim] fp32; not of fresh heads
+  int64_t head_dim_ = 0;
+  /// [rows, heads, head_dim] fp32; not of fresh heads. A layer that attends another's keys has no k
+  /// and v.
+  TensorView q_, k_, v_;
   DType query_type_ = DType::fp32;  ///< of queries that are rotated
   TensorView queries_;  ///< like q_; what is attended: q_, or its rotation in query_type_
   TensorView mixed_;    ///< like q_; of the type of products if attention rounds to it

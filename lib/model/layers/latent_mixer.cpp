@@ -39,8 +39,9 @@ LatentMixer::LatentMixer(const ModelConfig& config, const attention::Compute& co
       wide_buffer_(compute.buffer()),
       head_buffer_(compute.buffer()) {}
 
-void LatentMixer::begin(const AttentionWeights& weights, int64_t num_rows,
-                        const attention::Attention& attention) {
+void LatentMixer::begin(int64_t layer, const AttentionWeights& weights, int64_t num_rows,
+                        attention::Attention& attention) {
+  attention.begin_layer(layer);
   weights_ = &weights;
   expanded_ = attention.expands_latents();
   heads_ = weights.q.out() / latent_.query_dim();
@@ -122,8 +123,7 @@ void LatentMixer::expand(const TensorView& latents, parallel::HeadRange heads, c
   kernels::SameX same_x = kernels::SameX::no;
   const auto multiply = [&](const TensorView& weight, const TensorView& to) {
     const bool rounds = to.dtype() != DType::fp32;
-    const TensorView y =
-        rounds ? head_buffer_.tensor(DType::fp32, {tokens, weight.rows()}) : to;
+    const TensorView y = rounds ? head_buffer_.tensor(DType::fp32, {tokens, weight.rows()}) : to;
     compute_.backend.linear({.x = x, .weight = weight, .y = y, .same_x = same_x}, compute_.stream);
     if (rounds) compute_.copy(y, to);
     same_x = kernels::SameX::yes;

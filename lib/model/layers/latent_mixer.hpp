@@ -33,8 +33,8 @@ class LatentMixer : public Mixer, private attention::LatentExpander {
   LatentMixer(const ModelConfig& config, const attention::Compute& compute, Products& products,
               TensorParallel& tensor);
 
-  void begin(const AttentionWeights& weights, int64_t num_rows,
-             const attention::Attention& attention) override;
+  void begin(int64_t layer, const AttentionWeights& weights, int64_t num_rows,
+             attention::Attention& attention) override;
   void project(int block, const Input& input, attention::Attention& attention) override;
   void mix(int64_t layer, attention::Attention& attention) override;
   void project_output(int block, const TensorView& hidden,
@@ -59,7 +59,7 @@ class LatentMixer : public Mixer, private attention::LatentExpander {
 
   // State of the current layer.
   const AttentionWeights* weights_ = nullptr;
-  int64_t heads_ = 0;    ///< that are here
+  int64_t heads_ = 0;  ///< that are here
   bool expanded_ = false;
   TensorView keys_;       ///< [rows, 1, key_dim]
   TensorView attending_;  ///< queries as attention takes them, [rows, heads, key_dim or query_dim]

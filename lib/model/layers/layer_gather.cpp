@@ -139,7 +139,7 @@ LayerWeights LayerGather::layer(int64_t index) {
     if (adds) weight.blocks = LinearWeight::Blocks::columns;
     int64_t gathered = 0;  // rows or columns so far; neighbouring ranks may share a KV head
     for (int rank = 0; rank < group_.size(); ++rank) {
-      const parallel::RowRange part = unit_part(config_, role.unit, {group_.size(), rank});
+      const parallel::RowRange part = unit_part(config_, role.unit, {group_.size(), rank}, index);
       if (part.begin < gathered) continue;
       gathered = part.end;
       weight.parts.push_back(part_at(*piece, slot.memory.as<std::byte>() + rank * block_bytes));

@@ -28,8 +28,9 @@ class Mixer {
 
   /// Collective over the replica. Call these for each layer, in this order: begin; project for
   /// every block; mix; project_output for every block. `num_rows` counts the rows of all blocks.
-  virtual void begin(const AttentionWeights& weights, int64_t num_rows,
-                     const attention::Attention& attention) = 0;
+  /// Implementations of `begin` begin the layer of `attention`, too.
+  virtual void begin(int64_t layer, const AttentionWeights& weights, int64_t num_rows,
+                     attention::Attention& attention) = 0;
   virtual void project(int block, const Input& input, attention::Attention& attention) = 0;
   virtual void mix(int64_t layer, attention::Attention& attention) = 0;
   /// Starts adding the output of the block's rows to `hidden` (TensorParallel::add_product, which

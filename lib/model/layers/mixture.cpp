@@ -43,7 +43,7 @@ void Mixture::choose(const MixtureWeights& weights, const TensorView& rows) {
   weights_of_rows_ = weights_.tensor(DType::fp32, {rows.rows(), experts.per_token});
   const ScopedSpan span(compute_.recorder, "route", Kind::compute);
   compute_.backend.route({logits, chosen_of_rows_, weights_of_rows_, experts.routing,
-                          weights.choice_bias, experts.sigmoid},
+                          weights.choice_bias, experts.sigmoid, weights.expert_scales},
                          compute_.stream);
 }
 
@@ -81,8 +81,9 @@ void Mixture::multiply_with_peers(const MixtureWeights& weights, int block, cons
 }
 
 void Mixture::run(const MixtureWeights& weights, int block, const TensorView& rows,
-                  const TensorView& hidden, const TensorParallel::Change& change) {
-  choose(weights, rows);
+                  const TensorView& routed, const TensorView& hidden,
+                  const TensorParallel::Change& change) {
+  choose(weights, routed);
   const auto product = [&](const TensorView& to, Accumulate accumulate) {
     if (waits_for_device()) return multiply_with_peers(weights, block, rows, to, accumulate);
     Products::SharedExpert shared;

@@ -32,10 +32,11 @@ class Mixture {
 
   /// Collective over the rank's block: starts adding the result of the block's rows to `hidden`
   /// (TensorParallel::add_product, which also says what `change` is). `rows` is [rows, hidden], as
-  /// products take them. Every rank chooses by the whole router, so ranks with the same rows choose
-  /// the same experts.
+  /// products take them, and `routed` what the router sees of them. Every rank chooses by the whole
+  /// router, so ranks with the same rows choose the same experts.
   void run(const MixtureWeights& weights, int block, const TensorView& rows,
-           const TensorView& hidden, const TensorParallel::Change& change);
+           const TensorView& routed, const TensorView& hidden,
+           const TensorParallel::Change& change);
 
  private:
   void choose(const MixtureWeights& weights, const TensorView& rows);

@@ -2,6 +2,8 @@
 #include "lib/model/layers/model.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 #include <optional>
 #include <utility>
 
@@ -25,14 +27,24 @@ std::unique_ptr<Mixer> make_mixer(const ModelConfig& config, const attention::Co
 /// Elements of a row that the mixer holds: queries, keys, values, and what attention gives.
 int64_t mixer_elements(const ModelConfig& config) {
   const int64_t heads = config.num_heads;
-  const int64_t partial = heads * config.value_dim();  // the ring's partial output
   if (config.latent) {
+    const int64_t partial = heads * config.value_dim();  // the ring's partial output
     const LatentConfig& latent = *config.latent;
     return latent.key_dim() + 2 * latent.q_rank + partial +
            heads * (latent.query_dim() + latent.key_dim() + latent.kv_rank + latent.value_dim);
   }
-  const int64_t gate = config.attention_gate ? heads * config.head_dim : 0;
-  return 2 * (heads + config.num_kv_heads) * config.head_dim + partial + gate;
+  const auto elements = [&](const KvHeads& of) {
+    const int64_t gate = config.attention_gate ? heads * of.dim : 0;
+    return 2 * (heads + of.count) * of.dim + heads * of.dim + gate;
+  };
+  return std::max(elements({config.num_kv_heads, config.head_dim}),
+                  elements(config.widest_heads()));
+}
+
+/// The same of a second embedding.
+int64_t second_elements(const ModelConfig& config) {
+  const int64_t width = config.second.width;
+  return width == 0 ? 0 : (config.layers + 1) * width + config.hidden;
 }
 
 }  // namespace
@@ -56,22 +68,29 @@ Model::Model(const ModelConfig& config, const WeightViews& weights,
       hidden_(compute.buffer()),
       normed_(compute.buffer()),
       output_(compute.buffer()),
-      logits_(compute.buffer()) {
+      logits_(compute.buffer()),
+      second_(compute.buffer()),
+      second_gate_(compute.buffer()),
+      second_up_(compute.buffer()),
+      dense_(compute.buffer()),
+      expert_rows_(compute.buffer()),
+      routed_rows_(compute.buffer()) {
   const parallel::WeightCut cut = weight_cut(parallel::Sharding::shift, groups.place);
   if (cut == weights.part) return;
-  for (const LayerWeights& held : weights.layers)
-    shifted_.push_back(cut_layer(held, config, weights.part, cut));
+  for (int64_t layer = 0; layer < config.layers; ++layer)
+    shifted_.push_back(cut_layer(weights.layers[layer], config, layer, weights.part, cut));
 }
 
 std::vector<Model::LayerNorms> Model::norms_of(const WeightViews& weights) {
   std::vector<LayerNorms> norms;
   std::string before = "the embedding";
   int32_t mark = 0;
-  const auto norm = [&](const TensorView& weight) { return Norm{weight, ++mark, before}; };
+  const auto norm = [&](const TensorView& weight) { return Norm{weight, ++mark, before, {}}; };
   for (const LayerWeights& layer : weights.layers) {
     const size_t number = norms.size();
     LayerNorms& of = norms.emplace_back();
     of.mixer = norm(layer.attention_norm);
+    of.mixer.begins = static_cast<int64_t>(number);
     before = fmt::format("attention of layer {}", number);
     of.after_mixer = norm(layer.post_attention_norm);
     of.feed_forward = norm(layer.ffn_norm);
@@ -85,19 +104,22 @@ int64_t Model::activation_bytes_per_row(const ModelConfig& config, DType gated) 
   const int64_t sinks = config.attention_sinks ? config.num_heads * config.head_dim : 0;
   const int64_t squares =
       config.qk_norm == QkNorm::all_heads ? config.num_heads + config.num_kv_heads : 0;
-  const int64_t rows = 3 * config.hidden;  // hidden states, normed rows, products to be summed
+  // Hidden states, normed rows, products to be summed; and again for the experts beside a dense
+  // feed-forward.
+  const int64_t rows = (config.dense_beside_experts ? 6 : 3) * config.hidden;
   const int64_t before_down = config.matrices_of_dense_ffn() - 1;
   const int64_t of_ffn = gated == DType::fp32 || before_down == 1
                              ? before_down * size_of(DType::fp32)
                              : 3 * size_of(gated);  // gate, up and their activation
-  const int64_t dense = config.num_layers(FeedForward::dense) > 0 ? of_ffn * config.ffn : 0;
+  const int64_t widest = std::max(config.ffn, config.sharing_ffn);
+  const int64_t dense = config.num_layers(FeedForward::dense) > 0 ? of_ffn * widest : 0;
   const int64_t mixture =
       config.experts ? size_of(DType::fp32) * (config.experts->count +
                                                2 * config.experts->per_token + config.hidden) +
                            of_ffn * config.experts->shared_ffn
                      : 0;
-  return size_of(DType::fp32) *
-             (rows + mixer_elements(config) + LayerRotations::width(config) + squares + sinks) +
+  return size_of(DType::fp32) * (rows + mixer_elements(config) + second_elements(config) +
+                                 LayerRotations::width(config) + squares + sinks) +
          std::max(dense, mixture);
 }
 
@@ -115,10 +137,14 @@ void Model::forward(const Rows& rows, attention::Attention& attention) {
   if (gathered) gather_.begin_pass();
 
   const parallel::RowRange linear = tensor_.rows().linear;
-  const PassTensors pass{attention,
-                         hidden_.tensor(DType::fp32, {tensor_.rows().num_own(), config_.hidden}),
-                         marks_.tensor(DType::int32, {tensor_.rows().num_own()}),
-                         normed_.tensor(operand_type(), {linear.size(), config_.hidden})};
+  const PassTensors pass{
+      attention, hidden_.tensor(DType::fp32, {tensor_.rows().num_own(), config_.hidden}),
+      marks_.tensor(DType::int32, {tensor_.rows().num_own()}),
+      normed_.tensor(operand_type(), {linear.size(), config_.hidden}),
+      config_.second.width > 0
+          ? second_.tensor(DType::fp32,
+                           {tensor_.rows().num_own(), config_.layers * config_.second.width})
+          : TensorView()};
 
   // When the host waits for transfers, work that is held back would begin late. So only small
   // passes that stay on the stream are held back as a step. All ranks decide alike, since they
@@ -134,7 +160,10 @@ void Model::forward(const Rows& rows, attention::Attention& attention) {
                        compute_.stream);
   rotations_.make(std::span(attention.positions()).subspan(linear.begin, linear.size()),
                   std::span(rows.rope_lengths).subspan(linear.begin, linear.size()));
-  embed(rows, pass.hidden);
+  if (config_.second.width > 0) embed_second(rows, pass.second);
+  // Hidden states are held divided by the residual scale: then what blocks add needs no factor.
+  embed(rows, weights_.embedding,
+        static_cast<float>(config_.embedding_scale / config_.residual_scale), pass.hidden);
   for (int block = 0; block < tensor_.num_blocks(); ++block)
     advance(block, nullptr, mixer_norm(0), pass);
   for (int64_t index = 0; index < config_.layers; ++index) {
@@ -144,28 +173,69 @@ void Model::forward(const Rows& rows, attention::Attention& attention) {
     else
       layer(index, tensor_.cut() == weights_.part ? weights_.layers[index] : shifted_[index], pass);
   }
-  for (int block = 0; block < tensor_.num_blocks(); ++block) tensor_.wait_sum(block);
+  for (int block = 0; block < tensor_.num_blocks(); ++block) {
+    tensor_.wait_sum(block);
+    finish_layer(config_.layers - 1, block, pass);
+  }
   if (step) step->end();
   compute_.recorder.set_layer(-1);
 }
 
-void Model::embed(const Rows& rows, const TensorView& hidden) {
+void Model::embed(const Rows& rows, const TensorView& table, float scale, const TensorView& out) {
   const parallel::RowRange held = unit_part(config_, CutUnit::vocab, weights_.part);
   const parallel::RowRange part = vocab_range();
-  // Hidden states are held divided by the residual scale: then what blocks add needs no factor.
-  const auto scale = static_cast<float>(config_.embedding_scale / config_.residual_scale);
-  tensor_.embed(hidden, [&](const TensorParallel::Rows& ranges, const TensorView& to) {
+  tensor_.embed(out, [&](const TensorParallel::Rows& ranges, const TensorView& to) {
     const ScopedSpan span(compute_.recorder, "embedding", Kind::compute);
     int64_t begin = 0;
     for (const parallel::RowRange& range : ranges) {
-      compute_.backend.embedding(
-          {weights_.embedding.slice_rows(part.begin - held.begin, part.size()),
-           std::span(rows.tokens).subspan(range.begin, range.size()),
-           to.slice_rows(begin, range.size()), part.begin, scale},
-          compute_.stream);
+      compute_.backend.embedding({table.slice_rows(part.begin - held.begin, part.size()),
+                                  std::span(rows.tokens).subspan(range.begin, range.size()),
+                                  to.slice_rows(begin, range.size()), part.begin, scale},
+                                 compute_.stream);
       begin += range.size();
     }
   });
+}
+
+void Model::embed_second(const Rows& rows, const TensorView& second) {
+  embed(rows, weights_.second_embedding, std::sqrt(static_cast<float>(config_.second.width)),
+        second);
+  for (int block = 0; block < tensor_.num_blocks(); ++block) tensor_.wait_sum(block);
+}
+
+/// Adds what layers see of the first embedding, which is in the hidden states, to the second one.
+void Model::begin_second(int block, const PassTensors& pass) {
+  const TensorView hidden = tensor_.own_of(pass.hidden, block);
+  const TensorView second = tensor_.own_of(pass.second, block);
+  const int64_t width = config_.second.width;
+  const TensorView seen = second_gate_.tensor(DType::fp32, {hidden.rows(), width});
+  for (int64_t index = 0; index < config_.layers; ++index) {
+    products_.linear("second_projection", hidden,
+                     slice_rows(weights_.second_projection, index * width, width), seen);
+    products_.norm_scaled(seen, 1 / std::sqrt(static_cast<double>(config_.hidden)),
+                          weights_.second_norm, seen);
+    compute_.backend.add({seen, second.slice_columns(index * width, width),
+                          static_cast<float>(std::numbers::sqrt2 / 2)},
+                         compute_.stream);
+  }
+}
+
+/// After the sums of a block are in the hidden states: those of the embedding, with index -1, or of
+/// a layer. Every rank does this for its own rows.
+void Model::finish_layer(int64_t index, int block, const PassTensors& pass) {
+  if (config_.second.width == 0) return;
+  if (index < 0) return begin_second(block, pass);
+  const LayerWeights& layer = weights_.layers[index];
+  const TensorView hidden = tensor_.own_of(pass.hidden, block);
+  const int64_t width = config_.second.width;
+  const TensorView given = tensor_.own_of(pass.second, block).slice_columns(index * width, width);
+  const TensorView gate = second_gate_.tensor(DType::fp32, {hidden.rows(), width});
+  const TensorView up = second_up_.tensor(DType::fp32, {hidden.rows(), config_.hidden});
+  products_.linear("second_gate", hidden, layer.second->gate, gate);
+  compute_.backend.gated_activation({gate, given, gate, config_.activation}, compute_.stream);
+  products_.linear("second_up", gate, layer.second->up, up);
+  products_.norm(up, layer.second->norm, up);
+  compute_.backend.add({up, hidden, layer.scale}, compute_.stream);
 }
 
 Model::Outputs Model::outputs(std::span<const int64_t> rows) {
@@ -240,13 +310,13 @@ std::vector<Model::BrokenPlace> Model::broken_at(std::span<const int64_t> rows) 
   return places;
 }
 
+TensorView Model::normed(int block, const PassTensors& pass) {
+  tensor_.wait_gather(block);
+  return tensor_.block_of(pass.normed, block);
+}
+
 void Model::layer(int64_t index, const LayerWeights& weights, const PassTensors& pass) {
   const int blocks = tensor_.num_blocks();
-  const auto hidden = [&](int block) { return tensor_.own_of(pass.hidden, block); };
-  const auto normed = [&](int block) {
-    tensor_.wait_gather(block);
-    return tensor_.block_of(pass.normed, block);
-  };
   const auto block_of = [&](const RotationTables& all, int block) {
     if (!all.cos) return RotationTables{};
     return RotationTables{tensor_.block_of(all.cos, block), tensor_.block_of(all.sin, block),
@@ -257,25 +327,81 @@ void Model::layer(int64_t index, const LayerWeights& weights, const PassTensors&
   const RotationTables of_queries = rotations_.of_queries(rotation);
   const LayerNorms& norms = norms_[index];
   // Only attention needs all rows at once. The stages before and after it go block by block.
-  mixer_->begin(weights.attention, pass.normed.rows(), pass.attention);
+  mixer_->begin(index, weights.attention, pass.normed.rows(), pass.attention);
   for (int block = 0; block < blocks; ++block) {
     advance(block, mixer_norm(index), nullptr, pass);
-    mixer_->project(block, {normed(block), block_of(of_keys, block), block_of(of_queries, block)},
+    mixer_->project(block,
+                    {normed(block, pass), block_of(of_keys, block), block_of(of_queries, block)},
                     pass.attention);
   }
   mixer_->mix(index, pass.attention);
   for (int block = 0; block < blocks; ++block) {
     advance(block, nullptr, &norms.feed_forward, pass);
-    mixer_->project_output(block, hidden(block), change_by(norms.after_mixer, block, pass));
+    mixer_->project_output(block, tensor_.own_of(pass.hidden, block),
+                           change_by(norms.after_mixer, block, pass));
   }
-  for (int block = 0; block < blocks; ++block) {
+  if (config_.dense_beside_experts)
+    feed_forwards(index, weights, pass);
+  else
+    feed_forward(index, weights, pass);
+}
+
+void Model::feed_forward(int64_t index, const LayerWeights& weights, const PassTensors& pass) {
+  const LayerNorms& norms = norms_[index];
+  for (int block = 0; block < tensor_.num_blocks(); ++block) {
     advance(block, &norms.feed_forward, mixer_norm(index + 1), pass);
-    const TensorParallel::Change change = change_by(norms.after_feed_forward, block, pass);
+    TensorParallel::Change change = change_by(norms.after_feed_forward, block, pass);
+    if (config_.second.width == 0) change.scale = weights.scale;  // else finish_layer
+    const TensorView rows = normed(block, pass), hidden = tensor_.own_of(pass.hidden, block);
     if (config_.feed_forward(index) == FeedForward::experts)
-      mixture_.run(weights.mixture, block, normed(block), hidden(block), change);
+      mixture_.run(weights.mixture, block, rows, rows, hidden, change);
     else
-      ffn_.run(weights.ffn, block, normed(block), hidden(block), change);
+      ffn_.run(weights.ffn, block, rows, hidden, change);
   }
+}
+
+/// Both kinds of feed-forward, in two stages: first the dense one of all blocks, whose normed sum
+/// waits in `dense_`, and then the experts, with whose normed sum it is added.
+void Model::feed_forwards(int64_t index, const LayerWeights& weights, const PassTensors& pass) {
+  const LayerNorms& norms = norms_[index];
+  const MixtureWeights& mixture = weights.mixture;
+  const TensorView dense = dense_.tensor(DType::fp32, {pass.hidden.rows(), config_.hidden});
+  compute_.device.zero(dense.data(), dense.elements() * size_of(DType::fp32), compute_.stream);
+  for (int block = 0; block < tensor_.num_blocks(); ++block) {
+    advance(block, &norms.feed_forward, nullptr, pass);
+    const auto norm = [this, weight = mixture.after_dense](const TensorView& sum) {
+      products_.norm(sum, weight, sum);
+    };
+    ffn_.run(weights.ffn, block, normed(block, pass), tensor_.own_of(dense, block), {norm});
+  }
+  for (int block = 0; block < tensor_.num_blocks(); ++block) {
+    advance(block, nullptr, mixer_norm(index + 1), pass);
+    tensor_.wait_sum(block);
+    TensorParallel::Change change = change_by(norms.after_feed_forward, block, pass);
+    change.apply = [this, weight = mixture.after, of_dense = tensor_.own_of(dense, block),
+                    norm_both = change.apply](const TensorView& sum) {
+      products_.norm(sum, weight, sum);
+      compute_.backend.add({of_dense, sum}, compute_.stream);
+      norm_both(sum);
+    };
+    if (config_.second.width == 0) change.scale = weights.scale;  // else finish_layer
+    const TensorView rows = gathered_norm(expert_rows_, block, mixture.before, pass);
+    const TensorView routed = gathered_norm(routed_rows_, block, mixture.router_norm, pass);
+    mixture_.run(mixture, block, rows, routed, tensor_.own_of(pass.hidden, block), change);
+  }
+}
+
+/// A norm of the block's hidden states, of all its rows: [rows of the block, hidden].
+TensorView Model::gathered_norm(device::Buffer& buffer, int block, const TensorView& weight,
+                                const PassTensors& pass) {
+  const parallel::ShardedRows& rows = tensor_.rows();
+  const TensorView all = buffer.tensor(operand_type(), {rows.linear.size(), config_.hidden});
+  products_.norm_hidden(
+      tensor_.own_of(pass.hidden, block), weight,
+      all.slice_rows(rows.own[block].begin - rows.linear.begin, rows.own[block].size()));
+  tensor_.start_gather(block, all);
+  tensor_.wait_gather(block);
+  return tensor_.block_of(all, block);
 }
 
 /// Called before each block's product in a stage (QKV, o_proj, FFN). It advances the block whose
@@ -296,6 +422,7 @@ void Model::advance(int block, const Norm* own, const Norm* next, const PassTens
   if (of == nullptr) return;
   const int taken = this_stage ? due : due + tensor_.num_blocks();
   tensor_.wait_sum(taken);
+  if (of->begins) finish_layer(*of->begins - 1, taken, pass);
   const parallel::ShardedRows& rows = tensor_.rows();
   const TensorView hidden = tensor_.own_of(pass.hidden, taken);
   const TensorView input =
@@ -309,14 +436,15 @@ void Model::advance(int block, const Norm* own, const Norm* next, const PassTens
 
 TensorParallel::Change Model::change_by(const Norm& norm, int block, const PassTensors& pass) {
   if (!norm.weight) return {};
-  return [this, &norm, marks = tensor_.own_of(pass.marks, block)](const TensorView& sum) {
+  return {[this, &norm, marks = tensor_.own_of(pass.marks, block)](const TensorView& sum) {
     products_.norm(sum, norm.weight, sum, marks, norm.mark);
-  };
+  }};
 }
 
 void Model::logits(const TensorView& hidden, const TensorView& out) {
-  if (vocab_parts() == 1) return products_.linear("lm_head", hidden, head_part(), out);
-  tensor_.exchange_logits(logits_part(hidden), out);
+  if (vocab_parts() > 1) return tensor_.exchange_logits(logits_part(hidden), out);
+  products_.linear("lm_head", hidden, head_part(), out);
+  cap_logits(out);
 }
 
 parallel::RowRange Model::vocab_range() const {
@@ -333,7 +461,12 @@ LinearWeight Model::head_part() const {
 TensorView Model::logits_part(const TensorView& hidden) {
   const TensorView part = logits_.tensor(DType::fp32, {hidden.rows(), vocab_range().size()});
   products_.linear("lm_head", hidden, head_part(), part);
+  cap_logits(part);
   return part;
+}
+
+void Model::cap_logits(const TensorView& logits) {
+  if (config_.logit_cap > 0) products_.soft_cap(logits, static_cast<float>(config_.logit_cap));
 }
 
 }  // namespace pecia::model

@@ -3,6 +3,7 @@
 /// The forward pass: takes rows of any sequences through all layers, on the ranks of a replica.
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -102,9 +103,14 @@ class Model {
     TensorView hidden;  ///< [own rows, hidden]
     TensorView marks;   ///< [own rows] int32: see kernels::RmsNormArgs
     TensorView normed;  ///< [linear rows, hidden] operand_type: next product's input, by block
+    TensorView second;  ///< [own rows, layers · width] of SecondEmbedding, or absent
   };
 
-  void embed(const Rows& rows, const TensorView& hidden);
+  /// Looks the rows up in a table of the vocabulary, times `scale`.
+  void embed(const Rows& rows, const TensorView& table, float scale, const TensorView& out);
+  void embed_second(const Rows& rows, const TensorView& second);
+  void begin_second(int block, const PassTensors& pass);
+  void finish_layer(int64_t index, int block, const PassTensors& pass);
   TensorView normed_rows(const std::vector<int32_t>& own);
   /// A norm, and the mark for rows that it finds broken. Its weight may be absent: then rows go on
   /// as they are.
@@ -112,6 +118,8 @@ class Model {
     TensorView weight;
     int32_t mark;        ///< mark of rows that this norm is the first to find broken; 0: none yet
     std::string before;  ///< the part of the model that precedes the norm
+    /// Of a norm before a mixer: the layer that it begins. It finishes the one before.
+    std::optional<int64_t> begins = {};
   };
   /// The norms of a layer: before its mixer and its feed-forward, of the hidden states, and after
   /// these, of what they add.
@@ -124,10 +132,16 @@ class Model {
   /// The part of the model whose output the norm with this mark was the first to find broken.
   const std::string& place_of(int32_t mark) const;
   void layer(int64_t index, const LayerWeights& weights, const PassTensors& pass);
+  void feed_forward(int64_t index, const LayerWeights& weights, const PassTensors& pass);
+  void feed_forwards(int64_t index, const LayerWeights& weights, const PassTensors& pass);
+  TensorView gathered_norm(device::Buffer& buffer, int block, const TensorView& weight,
+                           const PassTensors& pass);
+  TensorView normed(int block, const PassTensors& pass);
   void advance(int block, const Norm* own, const Norm* next, const PassTensors& pass);
   /// What happens to a block's sum before it is added to the hidden states; null: nothing.
   TensorParallel::Change change_by(const Norm& norm, int block, const PassTensors& pass);
   LinearWeight head_part() const;
+  void cap_logits(const TensorView& logits);
 
   const ModelConfig& config_;
   const WeightViews& weights_;
@@ -143,6 +157,8 @@ class Model {
   std::vector<LayerWeights> shifted_;  ///< views for the shift configuration, if it differs
   bool stays_on_stream_;               ///< the host waits for no transfer between ops
   device::Buffer marks_, hidden_, normed_, output_, logits_;
+  device::Buffer second_, second_gate_, second_up_;   ///< of SecondEmbedding
+  device::Buffer dense_, expert_rows_, routed_rows_;  ///< of feed-forwards beside each other
 };
 
 }  // namespace pecia::model

@@ -224,6 +224,18 @@ void Products::norm(const TensorView& x, const TensorView& weight, const TensorV
   compute_.backend.rms_norm({x, weight, norm_eps_, out, marks, mark}, compute_.stream);
 }
 
+void Products::norm_scaled(const TensorView& x, double factor, const TensorView& weight,
+                           const TensorView& out) {
+  const ScopedSpan span(compute_.recorder, "rms_norm", Kind::compute);
+  const auto eps = static_cast<float>(double{norm_eps_} / (factor * factor));
+  compute_.backend.rms_norm({x, weight, eps, out}, compute_.stream);
+}
+
+void Products::soft_cap(const TensorView& x, float cap) {
+  const ScopedSpan span(compute_.recorder, "soft_cap", Kind::compute);
+  compute_.backend.soft_cap({x, cap}, compute_.stream);
+}
+
 void Products::norm_latents(const TensorView& x, const TensorView& weight, const TensorView& out) {
   constexpr float eps = 1e-6f;
   const ScopedSpan span(compute_.recorder, "rms_norm", Kind::compute);

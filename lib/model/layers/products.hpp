@@ -71,7 +71,10 @@ class Products {
   /// RMS norm of the rows. `marks` and `mark`: see kernels::RmsNormArgs.
   void norm(const TensorView& x, const TensorView& weight, const TensorView& out,
             const TensorView& marks = {}, int32_t mark = 0);
-  /// The same of latents, whose eps no configuration changes.
+  /// The same of rows times `factor`, which a norm hides but for its eps.
+  void norm_scaled(const TensorView& x, double factor, const TensorView& weight,
+                   const TensorView& out);
+  /// RMS norm of latents, whose eps no configuration changes.
   void norm_latents(const TensorView& x, const TensorView& weight, const TensorView& out);
   /// The same of hidden states, which are held divided by ModelConfig::residual_scale r. The norm
   /// is the same with eps / r².
@@ -82,6 +85,9 @@ class Products {
   void norm_of_heads(const TensorView& x, const TensorView& weight, const TensorView& squares);
   /// Writes the sums of squares of the heads in x [rows, heads, head_dim] to `sums` [rows, heads].
   void square_sums(const TensorView& x, const TensorView& sums);
+
+  /// x ← cap · tanh(x / cap).
+  void soft_cap(const TensorView& x, float cap);
 
   float norm_eps() const { return norm_eps_; }
   /// Type of the operands that the layers' weights multiply; fp32 when the weights have several

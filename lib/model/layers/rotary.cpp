@@ -111,6 +111,11 @@ Rotary::Rotary(RopeConfig config)
     case RopeScaling::none:
     case RopeScaling::dynamic:
       break;
+    case RopeScaling::proportional: {
+      const double turning = config_.turning_share * static_cast<double>(config_.rotary_dim);
+      std::fill(inverse_.begin() + static_cast<int64_t>(turning) / 2, inverse_.end(), 0.0f);
+      [[fallthrough]];
+    }
     case RopeScaling::linear:
       for (float& frequency : inverse_) frequency /= static_cast<float>(config_.factor);
       break;

@@ -21,10 +21,12 @@ using device::Memory;
 /// product may lie next to each other (joined), and so may their biases and scales.
 void for_each_tensor(WeightViews& weights, const std::function<void(TensorView&)>& f,
                      const std::function<void(LinearWeight::Part&, MatrixKind)>& of_matrix) {
-  f(weights.embedding);
+  f(weights.embedding), f(weights.second_embedding), f(weights.second_norm);
+  for (LinearWeight::Part& part : weights.second_projection.parts) f(part.weight);
   for (LayerWeights& layer : weights.layers) {
     for (TensorView* norm : layer.norms()) f(*norm);
-    f(layer.attention.sinks), f(layer.mixture.choice_bias);
+    f(layer.attention.sinks);
+    for (TensorView* made : layer.made()) f(*made);
     layer.for_each_matrix([&](MatrixKind, LinearWeight& matrix) {
       for (LinearWeight::Part& part : matrix.parts) f(part.scales);
     });
@@ -113,9 +115,11 @@ struct Layout {
 }  // namespace
 
 std::optional<DType> type_of_matrix(Quantize quantize, MatrixKind kind) {
-  const bool of_heads = kind == MatrixKind::key_up || kind == MatrixKind::value_up ||
-                        kind == MatrixKind::head_keys;
-  if (kind == MatrixKind::router || kind == MatrixKind::shared_row_gate || of_heads) return {};
+  const bool of_heads =
+      kind == MatrixKind::key_up || kind == MatrixKind::value_up || kind == MatrixKind::head_keys;
+  const bool of_second = kind == MatrixKind::second_gate || kind == MatrixKind::second_up;
+  if (kind == MatrixKind::router || kind == MatrixKind::shared_row_gate || of_heads || of_second)
+    return {};
   switch (quantize) {
     case Quantize::nothing:
       break;

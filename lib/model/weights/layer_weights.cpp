@@ -37,14 +37,16 @@ const LinearWeight& LayerWeights::matrix(MatrixKind kind) const {
     case MatrixKind::shared_up:
     case MatrixKind::shared_down:
     case MatrixKind::shared_row_gate:
+    case MatrixKind::second_gate:
+    case MatrixKind::second_up:
     case MatrixKind::head:
       break;
   }
   fail<InvalidArgument>("a layer has no single {}", role_of(kind).name);
 }
 
-LayerWeights cut_layer(const LayerWeights& layer, const ModelConfig& config, WeightCut held,
-                       WeightCut cut) {
+LayerWeights cut_layer(const LayerWeights& layer, const ModelConfig& config, int64_t index,
+                       WeightCut held, WeightCut cut) {
   if (held == cut) return layer;
   LayerWeights part = layer;
   if (!layer.mixture.experts.empty() && held.expert_ranks != cut.expert_ranks) {
@@ -55,7 +57,7 @@ LayerWeights cut_layer(const LayerWeights& layer, const ModelConfig& config, Wei
                                 layer.mixture.experts.begin() + own.end);
   }
   part.for_each_matrix([&](MatrixKind kind, LinearWeight& matrix) {
-    if (!matrix.parts.empty()) matrix = cut_matrix(matrix, kind, config, held, cut);
+    if (!matrix.parts.empty()) matrix = cut_matrix(matrix, kind, config, index, held, cut);
   });
   return part;
 }

@@ -12,6 +12,7 @@
 /// that produce them, and the columns of o and down that consume them (matrix_role.hpp). Each expert
 /// is cut like a dense FFN, or experts are dealt out whole (ranks/parallel/expert_routes.hpp).
 
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -35,10 +36,12 @@ struct AttentionWeights {
   /// Whole on every rank: [head_dim], [heads × head_dim] if all heads are normed together, with
   /// latents [q_rank] and [kv_rank], or absent.
   TensorView q_norm, k_norm;
-  TensorView sinks;         ///< [heads], whole on every rank, or absent
+  TensorView v_norm = {};  ///< ones [head_dim], where values are normed without a weight, or absent
+  TensorView sinks;        ///< [heads], whole on every rank, or absent
   LinearWeight q, k, v, o;  ///< heads × head_dim rows in head order; o: [hidden, heads × head_dim]
   std::optional<LatentWeights> latent = {};  ///< in place of k and v; q has query_dim rows a head
   std::optional<LinearWeight> gate = {};     ///< rows as q
+  bool has_keys = true, has_values = true;   ///< false: there is no k, and no v (ModelConfig)
 };
 
 /// The weights of the feed-forward: down · (activation(gate · x) ∘ up · x), or down · xielu(up · x)
@@ -56,6 +59,15 @@ struct MixtureWeights {
   std::vector<GatedFfnWeights> experts;        ///< all, or those that are dealt out to the rank
   std::optional<GatedFfnWeights> shared = {};  ///< the expert that every row takes, with weight 1
   TensorView choice_bias = {};                 ///< RouteArgs::bias, whole on every rank, or absent
+  /// With ModelConfig::dense_beside_experts: RouteArgs::scales, and the norms [hidden] of what the
+  /// router and the experts see, and of what the dense feed-forward and the experts make.
+  TensorView expert_scales = {}, router_norm = {}, before = {}, after_dense = {}, after = {};
+};
+
+/// Of SecondEmbedding, whole on every rank.
+struct SecondWeights {
+  LinearWeight gate, up;  ///< [width, hidden], [hidden, width]
+  TensorView norm;        ///< [hidden]
 };
 
 struct LayerWeights {
@@ -63,12 +75,21 @@ struct LayerWeights {
   TensorView post_attention_norm, post_ffn_norm;  ///< [hidden], or absent
   AttentionWeights attention;
   GatedFfnWeights ffn;     ///< empty if the feed-forward is a mixture
-  MixtureWeights mixture;  ///< empty if the feed-forward is dense
+  MixtureWeights mixture;  ///< empty if the feed-forward is dense alone
+  std::optional<SecondWeights> second = {};
+  float scale = 1;  ///< multiplies hidden states after the layer
 
-  /// All norms, those that are absent, too.
-  std::array<TensorView*, 6> norms() {
-    return {&attention_norm, &ffn_norm,         &post_attention_norm,
-            &post_ffn_norm,  &attention.q_norm, &attention.k_norm};
+  /// All norms with weights that are stored, those that are absent, too.
+  std::vector<TensorView*> norms() {
+    std::vector<TensorView*> all = {
+        &attention_norm,   &ffn_norm,       &post_attention_norm, &post_ffn_norm, &attention.q_norm,
+        &attention.k_norm, &mixture.before, &mixture.after_dense, &mixture.after};
+    if (second) all.push_back(&second->norm);
+    return all;
+  }
+  /// Vectors that are made or widened, and stay as they are.
+  std::array<TensorView*, 4> made() {
+    return {&attention.v_norm, &mixture.choice_bias, &mixture.expert_scales, &mixture.router_norm};
   }
 
   /// Calls f(kind, matrix) for every matrix, in the order in which the layer uses them.
@@ -83,15 +104,18 @@ struct LayerWeights {
       f(MatrixKind::value_up, attention.latent->value_up);
       f(MatrixKind::head_keys, attention.latent->head_keys);
     } else {
-      f(MatrixKind::k, attention.k), f(MatrixKind::v, attention.v);
+      if (attention.has_keys) f(MatrixKind::k, attention.k);
+      if (attention.has_values) f(MatrixKind::v, attention.v);
     }
     if (attention.gate) f(MatrixKind::attention_gate, *attention.gate);
     f(MatrixKind::o, attention.o);
-    if (mixture.router.parts.empty()) {
+    if (second) f(MatrixKind::second_gate, second->gate), f(MatrixKind::second_up, second->up);
+    const bool has_experts = !mixture.router.parts.empty();
+    if (!has_experts || mixture.before) {
       if (!ffn.xielu) f(MatrixKind::gate, ffn.gate);
       f(MatrixKind::up, ffn.up), f(MatrixKind::down, ffn.down);
-      return;
     }
+    if (!has_experts) return;
     f(MatrixKind::router, mixture.router);
     for (GatedFfnWeights& expert : mixture.experts) {
       f(MatrixKind::expert_gate, expert.gate), f(MatrixKind::expert_up, expert.up);
@@ -115,10 +139,10 @@ struct LayerWeights {
   }
 };
 
-/// Cuts a layer that is already a part: `layer` is the part `held` of the whole layer, and the
+/// Cuts layer `index` that is already a part: `layer` is the part `held` of the whole layer, and the
 /// result is its part `cut`. Matrices without parts stay so. `held.count` divides `cut.count`, and part `held.index` contains part
 /// `cut.index`.
-LayerWeights cut_layer(const LayerWeights& layer, const ModelConfig& config,
+LayerWeights cut_layer(const LayerWeights& layer, const ModelConfig& config, int64_t index,
                        parallel::WeightCut held, parallel::WeightCut cut);
 
 }  // namespace pecia::model

@@ -12,8 +12,8 @@ using parallel::WeightCut;
 
 namespace {
 
-int64_t elements(const ModelConfig& config, CutUnit unit) {
-  return unit_part(config, unit, WeightCut{}).size();
+int64_t elements(const ModelConfig& config, CutUnit unit, int64_t layer) {
+  return unit_part(config, unit, WeightCut{}, layer).size();
 }
 
 int64_t query_inputs(const ModelConfig& config) {
@@ -52,6 +52,8 @@ const MatrixRole& role_of(MatrixKind kind) {
       {"shared up", CutUnit::shared_ffn, Side::outputs, nullptr},
       {"shared down", CutUnit::shared_ffn, Side::inputs, nullptr},
       {"shared expert's gate", CutUnit::one_row, Side::outputs, nullptr},
+      {"second gate", CutUnit::second, Side::outputs, nullptr},
+      {"second up", CutUnit::second, Side::inputs, nullptr},
       {"lm_head", CutUnit::vocab, Side::outputs, nullptr},
   }};
   return roles[static_cast<size_t>(kind)];
@@ -62,63 +64,74 @@ bool MatrixRole::has_bias(const ModelConfig& config) const {
   return bias != nullptr && config.*bias && !of_latents;
 }
 
-int64_t num_matrices(const ModelConfig& config, MatrixKind kind) {
+int64_t num_matrices(const ModelConfig& config, MatrixKind kind, int64_t layer) {
+  const bool has_experts = config.feed_forward(layer) == FeedForward::experts;
+  const bool has_dense = config.has_dense_ffn(layer);
   switch (kind) {
     case MatrixKind::q:
     case MatrixKind::o:
-      return config.layers;
+      return 1;
     case MatrixKind::k:
+      return !config.latent && config.has_keys(layer) ? 1 : 0;
     case MatrixKind::v:
-      return config.latent ? 0 : config.layers;
+      return !config.latent && config.has_values(layer) ? 1 : 0;
     case MatrixKind::q_down:
-      return config.latent && config.latent->q_rank > 0 ? config.layers : 0;
+      return config.latent && config.latent->q_rank > 0 ? 1 : 0;
     case MatrixKind::kv_down:
     case MatrixKind::key_up:
     case MatrixKind::value_up:
     case MatrixKind::head_keys:
-      return config.latent ? config.layers : 0;
+      return config.latent ? 1 : 0;
     case MatrixKind::attention_gate:
-      return config.attention_gate ? config.layers : 0;
+      return config.attention_gate ? 1 : 0;
     case MatrixKind::gate:
-      return config.xielu ? 0 : config.num_layers(FeedForward::dense);
+      return has_dense && !config.xielu ? 1 : 0;
     case MatrixKind::up:
     case MatrixKind::down:
-      return config.num_layers(FeedForward::dense);
+      return has_dense ? 1 : 0;
     case MatrixKind::router:
-      return config.num_layers(FeedForward::experts);
+      return has_experts ? 1 : 0;
     case MatrixKind::expert_gate:
     case MatrixKind::expert_up:
     case MatrixKind::expert_down:
-      return config.num_layers(FeedForward::experts) * (config.experts ? config.experts->count : 0);
+      return has_experts ? config.experts->count : 0;
     case MatrixKind::shared_gate:
     case MatrixKind::shared_up:
     case MatrixKind::shared_down:
-      return config.experts && config.experts->shared_ffn > 0
-                 ? config.num_layers(FeedForward::experts)
-                 : 0;
+      return has_experts && config.experts->shared_ffn > 0 ? 1 : 0;
     case MatrixKind::shared_row_gate:
-      return config.experts && config.experts->shared_gate ? config.num_layers(FeedForward::experts)
-                                                           : 0;
+      return has_experts && config.experts->shared_gate ? 1 : 0;
+    case MatrixKind::second_gate:
+    case MatrixKind::second_up:
+      return config.second.width > 0 ? 1 : 0;
     case MatrixKind::head:
-      return 1;
+      return 0;
   }
   fail<InvalidArgument>("a matrix of kind {}", static_cast<int>(kind));
 }
 
-int64_t MatrixRole::out(const ModelConfig& config) const {
-  return side == Side::outputs ? elements(config, unit) : width(config);
+int64_t num_matrices(const ModelConfig& config, MatrixKind kind) {
+  if (kind == MatrixKind::head) return 1;
+  int64_t count = 0;
+  for (int64_t layer = 0; layer < config.layers; ++layer)
+    count += num_matrices(config, kind, layer);
+  return count;
 }
 
-int64_t MatrixRole::in(const ModelConfig& config) const {
-  return side == Side::inputs ? elements(config, unit) : width(config);
+int64_t MatrixRole::out(const ModelConfig& config, int64_t layer) const {
+  return side == Side::outputs ? elements(config, unit, layer) : width(config);
 }
 
-RowRange unit_part(const ModelConfig& config, CutUnit unit, WeightCut cut) {
+int64_t MatrixRole::in(const ModelConfig& config, int64_t layer) const {
+  return side == Side::inputs ? elements(config, unit, layer) : width(config);
+}
+
+RowRange unit_part(const ModelConfig& config, CutUnit unit, WeightCut cut, int64_t layer) {
   const auto of_heads = [&](parallel::HeadRange heads, int64_t width) {
     return RowRange{heads.begin * width, heads.end * width};
   };
   const auto shard = [&] {
-    return parallel::head_shard(config.num_heads, config.num_kv_heads, cut.count, cut.index);
+    return parallel::head_shard(config.num_heads, config.heads(layer).count, cut.count, cut.index);
   };
   const auto experts = [&] {
     PECIA_CHECK(config.experts, "a model without experts");
@@ -126,21 +139,21 @@ RowRange unit_part(const ModelConfig& config, CutUnit unit, WeightCut cut) {
   };
   switch (unit) {
     case CutUnit::query_heads:
-      return of_heads(shard().q, config.query_dim());
+      return of_heads(shard().q, config.query_dim(layer));
     case CutUnit::latent_heads:
-      return of_heads(shard().q, config.value_dim());
+      return of_heads(shard().q, config.value_dim(layer));
     case CutUnit::nope_heads:
       return of_heads(shard().q, nope_dim(config));
     case CutUnit::output_heads:
-      return of_heads(shard().q, config.output_dim());
+      return of_heads(shard().q, config.output_dim(layer));
     case CutUnit::kv_heads:
-      return of_heads(shard().kv, config.head_dim);
+      return of_heads(shard().kv, config.heads(layer).dim);
     case CutUnit::query_latents:
       return {0, config.latent.value().q_rank};
     case CutUnit::key_latents:
       return {0, config.latent.value().key_dim()};
     case CutUnit::ffn:
-      return parallel::row_part({0, config.ffn}, cut.count, cut.index);
+      return parallel::row_part({0, config.ffn_of(layer)}, cut.count, cut.index);
     case CutUnit::expert_ffn:
       if (cut.deals_experts()) return {0, experts().ffn};
       return parallel::row_part({0, experts().ffn}, cut.count, cut.index);
@@ -150,6 +163,8 @@ RowRange unit_part(const ModelConfig& config, CutUnit unit, WeightCut cut) {
       return {0, experts().count};
     case CutUnit::one_row:
       return {0, 1};
+    case CutUnit::second:
+      return {0, config.second.width};
     case CutUnit::vocab:
       return parallel::row_part({0, config.vocab}, cut.count, cut.index);
   }
@@ -165,10 +180,10 @@ RowRange experts_of(const ModelConfig& config, WeightCut cut) {
 }
 
 LinearWeight cut_matrix(const LinearWeight& matrix, MatrixKind kind, const ModelConfig& config,
-                        WeightCut held, WeightCut cut) {
+                        int64_t layer, WeightCut held, WeightCut cut) {
   const MatrixRole& role = role_of(kind);
-  const RowRange outer = unit_part(config, role.unit, held);
-  const RowRange inner = unit_part(config, role.unit, cut);
+  const RowRange outer = unit_part(config, role.unit, held, layer);
+  const RowRange inner = unit_part(config, role.unit, cut, layer);
   const int64_t begin = inner.begin - outer.begin;
   if (role.side == MatrixRole::Side::outputs) return slice_rows(matrix, begin, inner.size());
   LinearWeight part = slice_columns(matrix, begin, inner.size());

@@ -17,10 +17,10 @@ enum class MatrixKind : uint8_t {
   q,
   k,
   v,
-  q_down,    ///< with latents: hidden → latents of queries
-  kv_down,   ///< with latents: hidden → latents of keys and values, and the rotated part
-  key_up,    ///< with latents: K_hᵀ of each head, [kv_rank, nope_dim]
-  value_up,  ///< with latents: V_h of each head, [value_dim, kv_rank]
+  q_down,     ///< with latents: hidden → latents of queries
+  kv_down,    ///< with latents: hidden → latents of keys and values, and the rotated part
+  key_up,     ///< with latents: K_hᵀ of each head, [kv_rank, nope_dim]
+  value_up,   ///< with latents: V_h of each head, [value_dim, kv_rank]
   head_keys,  ///< with latents: K_h of each head, [nope_dim, kv_rank], from which keys are expanded
   attention_gate,
   o,
@@ -35,6 +35,8 @@ enum class MatrixKind : uint8_t {
   shared_up,
   shared_down,
   shared_row_gate,
+  second_gate,  ///< of SecondEmbedding: hidden → width
+  second_up,    ///< and back
   head
 };
 
@@ -63,7 +65,8 @@ enum class CutUnit : uint8_t {
   experts,  ///< whole on every rank, as are:
   query_latents,
   key_latents,
-  one_row
+  one_row,
+  second
 };
 
 /// Whether every rank has all of such matrices.
@@ -81,20 +84,23 @@ struct MatrixRole {
   bool ModelConfig::*bias;
   int64_t (*width)(const ModelConfig&) = hidden_of;
 
-  int64_t out(const ModelConfig& config) const;
-  int64_t in(const ModelConfig& config) const;
+  /// Of a matrix of the layer.
+  int64_t out(const ModelConfig& config, int64_t layer = 0) const;
+  int64_t in(const ModelConfig& config, int64_t layer = 0) const;
   bool has_bias(const ModelConfig& config) const;
   static int64_t hidden_of(const ModelConfig& config) { return config.hidden; }
 };
 
 const MatrixRole& role_of(MatrixKind kind);
 
-/// How many matrices of this kind the model has.
+/// How many matrices of this kind the model has, and a layer has.
 int64_t num_matrices(const ModelConfig& config, MatrixKind kind);
+int64_t num_matrices(const ModelConfig& config, MatrixKind kind, int64_t layer);
 
 /// The range of the unit's elements that belongs to a cut. Parts of KV heads overlap when several
-/// ranks share a head.
-parallel::RowRange unit_part(const ModelConfig& config, CutUnit unit, parallel::WeightCut cut);
+/// ranks share a head. `layer`: where layers differ in the unit.
+parallel::RowRange unit_part(const ModelConfig& config, CutUnit unit, parallel::WeightCut cut,
+                             int64_t layer = 0);
 
 /// Whether the part has the biases that are added once for all parts.
 bool has_added_bias(CutUnit unit, parallel::WeightCut cut);
@@ -104,6 +110,6 @@ parallel::RowRange experts_of(const ModelConfig& config, parallel::WeightCut cut
 
 /// A view of the part `cut` of a matrix that is itself the part `held` (see cut_layer).
 LinearWeight cut_matrix(const LinearWeight& matrix, MatrixKind kind, const ModelConfig& config,
-                        parallel::WeightCut held, parallel::WeightCut cut);
+                        int64_t layer, parallel::WeightCut held, parallel::WeightCut cut);
 
 }  // namespace pecia::model

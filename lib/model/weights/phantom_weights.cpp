@@ -24,8 +24,9 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
     const bool stored_so = config.quantization && config.quantization->code() == type;
     return stored_so ? config.quantization->shared_by() : int4_group;
   };
+  int64_t index = 0;  // the layer that is made
   const auto width_of = [&](MatrixKind kind) {
-    return unit_part(config, role_of(kind).unit, cut).size();
+    return unit_part(config, role_of(kind).unit, cut, index).size();
   };
   const auto matrix_of_width = [&](MatrixKind kind, int64_t width) {
     const MatrixRole& role = role_of(kind);
@@ -36,7 +37,7 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
     LinearWeight::Part made;
     made.weight = block(rows, row_elements(type, columns), type);
     if (in_place && !outputs && is_float(type)) {
-      const int64_t all_columns = unit_part(config, role.unit, {}).size();
+      const int64_t all_columns = unit_part(config, role.unit, {}, index).size();
       made.weight =
           TensorView(made.weight.data(), type, {rows, all_columns}).slice_columns(0, columns);
     }
@@ -73,7 +74,7 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
   };
   const int64_t vocab = unit_part(config, CutUnit::vocab, cut).size();
   embedding = block(vocab, config.hidden, stored);
-  for (int64_t index = 0; index < config.layers; ++index) {
+  for (; index < config.layers; ++index) {
     LayerWeights& layer = layers.emplace_back();
     if (config.norm_before) layer.attention_norm = norm(config.hidden);
     if (config.norm_before) layer.ffn_norm = norm(config.hidden);
@@ -83,15 +84,28 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
       layer.attention.q_norm = layer.attention.k_norm = vector(config.head_dim, DType::fp32);
     if (config.qk_norm == QkNorm::each_head || config.qk_norm == QkNorm::all_heads) {
       const bool all = config.qk_norm == QkNorm::all_heads;
-      layer.attention.q_norm = norm((all ? config.num_heads : 1) * config.head_dim);
-      layer.attention.k_norm = norm((all ? config.num_kv_heads : 1) * config.head_dim);
+      const auto [kv_heads, dim] = config.heads(index);
+      layer.attention.q_norm = norm((all ? config.num_heads : 1) * dim);
+      if (config.has_keys(index)) layer.attention.k_norm = norm((all ? kv_heads : 1) * dim);
     }
+    layer.attention.has_keys = config.has_keys(index);
+    layer.attention.has_values = config.has_values(index);
+    if (config.norms_values && config.has_keys(index))
+      layer.attention.v_norm = vector(config.heads(index).dim, DType::fp32);
+    if (config.second.width > 0) layer.second.emplace().norm = norm(config.hidden);
     if (config.attention_sinks) layer.attention.sinks = vector(config.num_heads, stored);
     if (config.feed_forward(index) == FeedForward::experts) {
       layer.mixture.router = matrix(MatrixKind::router);
       layer.mixture.experts.resize(experts_of(config, cut).size());
       if (config.experts->choice_bias)
         layer.mixture.choice_bias = vector(config.experts->count, DType::fp32);
+      if (config.dense_beside_experts) {
+        layer.mixture.expert_scales = vector(config.experts->count, DType::fp32);
+        layer.mixture.router_norm = vector(config.hidden, DType::fp32);
+        for (TensorView* of :
+             {&layer.mixture.before, &layer.mixture.after_dense, &layer.mixture.after})
+          *of = norm(config.hidden);
+      }
       if (config.experts->shared_ffn > 0) {
         GatedFfnWeights& shared = layer.mixture.shared.emplace();
         projections({{MatrixKind::shared_gate, &shared.gate}, {MatrixKind::shared_up, &shared.up}});
@@ -107,17 +121,27 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
       }
       layer.attention.k_norm = norm(config.latent->kv_rank);
     } else {
-      projections({{MatrixKind::q, &layer.attention.q},
-                   {MatrixKind::k, &layer.attention.k},
-                   {MatrixKind::v, &layer.attention.v}});
+      AttentionWeights& own = layer.attention;
+      if (own.has_values)
+        projections({{MatrixKind::q, &own.q}, {MatrixKind::k, &own.k}, {MatrixKind::v, &own.v}});
+      else if (own.has_keys)
+        projections({{MatrixKind::q, &own.q}, {MatrixKind::k, &own.k}});
+      else
+        own.q = matrix(MatrixKind::q);
     }
     if (config.xielu)
       layer.ffn.xielu.emplace();
-    else if (config.feed_forward(index) != FeedForward::experts)
+    else if (config.has_dense_ffn(index))
       projections({{MatrixKind::gate, &layer.ffn.gate}, {MatrixKind::up, &layer.ffn.up}});
     layer.for_each_matrix([&](MatrixKind kind, LinearWeight& of_layer) {
       if (kind != MatrixKind::router && of_layer.parts.empty()) of_layer = matrix(kind);
     });
+  }
+  if (config.second.width > 0) {
+    const int64_t width = config.layers * config.second.width;
+    second_embedding = block(vocab, width, stored);
+    second_projection.parts.push_back({block(width, config.hidden, stored), TensorView()});
+    second_norm = norm(config.second.width);
   }
   final_norm =
       config.logits_divisor == 1 ? norm(config.hidden) : vector(config.hidden, DType::fp32);

@@ -49,6 +49,10 @@ std::string_view module_of(const WeightNames& names, MatrixKind kind) {
       return names.shared_down;
     case MatrixKind::shared_row_gate:
       return names.shared_row_gate;
+    case MatrixKind::second_gate:
+      return names.second_gate;
+    case MatrixKind::second_up:
+      return names.second_up;
     case MatrixKind::head:
       return names.head;
   }

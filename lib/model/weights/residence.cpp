@@ -2,6 +2,7 @@
 #include "lib/model/weights/residence.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "lib/base/core/codes.hpp"
 #include "lib/model/weights/convert.hpp"
@@ -45,17 +46,19 @@ TensorView Residence::norm(const TensorView& stored, double divisor) {
 }
 
 TensorView Residence::ones(int64_t size) {
-  device::Buffer& buffer = converted.emplace_back(size * size_of(DType::fp32));
-  std::fill_n(buffer.as<float>(), size, 1.0f);
-  return TensorView(buffer.data(), DType::fp32, {size});
+  const TensorView made(converted.emplace_back(size * size_of(DType::fp32)).data(), DType::fp32,
+                        {size});
+  std::fill_n(made.as<float>(), size, 1.0f);
+  return vector(made);
 }
 
-TensorView Residence::wide(const TensorView& stored) {
-  if (!stored || stored.dtype() == DType::fp32) return vector(stored);
+TensorView Residence::wide(const TensorView& stored, double factor) {
+  if (!stored || (stored.dtype() == DType::fp32 && factor == 1)) return vector(stored);
   device::Buffer& buffer = converted.emplace_back(stored.elements() * size_of(DType::fp32));
   const TensorView made(buffer.data(), DType::fp32, {stored.elements()});
   for (int64_t i = 0; i < stored.elements(); ++i)
-    made.as<float>()[i] = load_as_float(stored.data(), stored.dtype(), i);
+    made.as<float>()[i] =
+        static_cast<float>(factor * double{load_as_float(stored.data(), stored.dtype(), i)});
   return vector(made);
 }
 
@@ -68,11 +71,19 @@ LinearWeight Residence::linear(const LinearWeight& stored) {
   return weight;
 }
 
-LayerWeights Residence::layer(const LayerWeights& stored) {
+LayerWeights Residence::layer(const LayerWeights& stored, const ModelConfig& config,
+                              int64_t index) {
   LayerWeights layer = stored;
   for (TensorView* of : layer.norms()) *of = norm(*of);
   vector(layer.attention.sinks);
   layer.mixture.choice_bias = wide(layer.mixture.choice_bias);
+  layer.mixture.expert_scales = wide(layer.mixture.expert_scales);
+  layer.mixture.router_norm =
+      wide(layer.mixture.router_norm, 1 / std::sqrt(static_cast<double>(config.hidden)));
+  if (config.norms_values && config.has_keys(index))
+    layer.attention.v_norm = ones(config.heads(index).dim);
+  if (config.norms_without_weights(index))
+    layer.attention.q_norm = layer.attention.k_norm = ones(config.heads(index).dim);
   layer.for_each_matrix([&](MatrixKind, LinearWeight& matrix) { matrix = linear(matrix); });
   return layer;
 }

@@ -26,11 +26,11 @@ class Residence {
   TensorView vector(const TensorView& stored);
   /// The weight of a norm, with the offset and divided by `divisor`; in fp32 where these change it.
   TensorView norm(const TensorView& stored, double divisor = 1);
-  /// The weight of a norm that has none, in fp32.
+  /// A vector in fp32, times `factor`.
+  TensorView wide(const TensorView& stored, double factor = 1);
   TensorView ones(int64_t size);
-  /// A vector in fp32.
-  TensorView wide(const TensorView& stored);
-  LayerWeights layer(const LayerWeights& stored);
+  /// With the vectors that are made for it (LayerWeights::made).
+  LayerWeights layer(const LayerWeights& stored, const ModelConfig& config, int64_t index);
 
   std::vector<device::Buffer> converted;
   int64_t resident_bytes = 0;

@@ -8,8 +8,8 @@ std::vector<TensorView> ShiftPanels::matrices_of(const WeightViews& weights,
                                                  const kernels::Backend& backend) {
   std::vector<TensorView> matrices;
   if (cut == weights.part) return matrices;
-  for (const LayerWeights& layer : weights.layers) {
-    const LayerWeights shifted = cut_layer(layer, config, weights.part, cut);
+  for (int64_t index = 0; index < config.layers; ++index) {
+    const LayerWeights shifted = cut_layer(weights.layers[index], config, index, weights.part, cut);
     shifted.for_each_matrix([&](MatrixKind kind, const LinearWeight& matrix) {
       const MatrixRole& role = role_of(kind);
       if (role.side != MatrixRole::Side::inputs || role.unit == CutUnit::expert_ffn) return;

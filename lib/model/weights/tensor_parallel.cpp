@@ -216,9 +216,9 @@ void TensorParallel::wait_sum(int block) {
     compute_.copy(sum, one.wide);
     sum = one.wide;
   }
-  if (one.change) one.change(sum);
+  if (one.change.apply) one.change.apply(sum);
   const ScopedSpan span(compute_.recorder, "add_sum", Kind::compute, bytes_of(sum));
-  compute_.backend.add({sum, one.hidden}, compute_.stream);
+  compute_.backend.add({sum, one.hidden, one.change.scale}, compute_.stream);
 }
 
 void TensorParallel::wait_gather(int block) {

@@ -22,6 +22,15 @@
 
 namespace pecia::model {
 
+/// What happens to a sum of products, in place, before it is added to the hidden states, and to these
+/// then.
+struct SumChange {
+  std::function<void(const TensorView& sum)> apply = {};  ///< may be absent
+  float scale = 1;                                        ///< multiplies the hidden states
+
+  explicit operator bool() const { return apply != nullptr || scale != 1; }
+};
+
 class TensorParallel {
  public:
   using Rows = std::vector<parallel::RowRange>;
@@ -54,10 +63,10 @@ class TensorParallel {
   /// to `to`. Where the weights are whole, it adds the product there. `hidden` is [own rows of the
   /// block, width], fp32, dense, and untouched until wait_sum. If several ranks own a row, they get
   /// the same bits. With `change`, wait_sum lets it change the sum of the own rows, in fp32 and in
-  /// place, before it adds them. `narrowest` is the type besides fp32 that `to` may have where
-  /// nothing is added to it.
+  /// place, before it adds them, and multiplies `hidden` by its scale then. `narrowest` is the type
+  /// besides fp32 that `to` may have where nothing is added to it.
   using Multiply = std::function<void(const TensorView& to, kernels::Accumulate accumulate)>;
-  using Change = std::function<void(const TensorView& sum)>;
+  using Change = SumChange;
   void add_product(int block, const TensorView& hidden, const Multiply& multiply,
                    const Change& change = {}, DType narrowest = DType::fp32);
   /// Waits for the block's sum and adds it; returns at once when there is none.

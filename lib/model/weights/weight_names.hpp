@@ -36,6 +36,14 @@ struct WeightNames {
   std::string_view experts_gate_up = "", experts_down = "";
   std::string_view shared_gate = "", shared_up = "", shared_down = "";  ///< empty: none
   std::string_view shared_row_gate = "";  ///< ExpertsConfig::shared_gate
+  /// Of ModelConfig::dense_beside_experts: norms, and with the whole names the scales of the
+  /// router's norm and of the experts' weights.
+  std::string_view experts_norm = "", post_dense_norm = "", post_experts_norm = "";
+  std::string_view router_scale = "", expert_scales = "";
+  std::string_view layer_scale = "";  ///< with the whole name
+  /// Of SecondEmbedding: full names, and then names in a layer.
+  std::string_view second_embedding = "", second_projection = "", second_projection_norm = "";
+  std::string_view second_gate = "", second_up = "", second_norm = "";
 };
 
 /// "model.layers.LAYER.NAME"
@@ -44,7 +52,7 @@ std::string layer_name(int64_t layer, std::string_view name);
 /// Whether old checkpoints carry the tensor although it is computed here: rotary frequencies.
 bool is_harmless(std::string_view name);
 
-/// Whether the tensor is of the part of a model that reads images.
+/// Whether the tensor is of the part of a model that reads images or hears.
 bool is_of_images(std::string_view name);
 
 }  // namespace pecia::model

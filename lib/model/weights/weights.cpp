@@ -44,8 +44,10 @@ class LayerReader {
             .post_attention_norm = norm(names_.post_attention_norm, config_.hidden),
             .post_ffn_norm = norm(names_.post_ffn_norm, config_.hidden),
             .attention = attention(),
-            .ffn = has_experts() ? GatedFfnWeights{} : gated_ffn(),
-            .mixture = has_experts() ? mixture() : MixtureWeights{}};
+            .ffn = config_.has_dense_ffn(layer_) ? gated_ffn() : GatedFfnWeights{},
+            .mixture = has_experts() ? mixture() : MixtureWeights{},
+            .second = second(),
+            .scale = scale()};
   }
 
  private:
@@ -55,9 +57,14 @@ class LayerReader {
     AttentionWeights weights;
     if (!names_.q_norm.empty() && config_.qk_norm != QkNorm::none) {
       const bool all = config_.qk_norm == QkNorm::all_heads;
-      weights.q_norm = norm(names_.q_norm, (all ? config_.num_heads : 1) * config_.head_dim);
-      weights.k_norm = norm(names_.k_norm, (all ? config_.num_kv_heads : 1) * config_.head_dim);
+      const auto [kv_heads, dim] = config_.heads(layer_);
+      weights.q_norm = norm(names_.q_norm, (all ? config_.num_heads : 1) * dim);
+      if (config_.has_keys(layer_))
+        weights.k_norm = norm(names_.k_norm, (all ? kv_heads : 1) * dim);
     }
+    weights.has_keys = config_.has_keys(layer_), weights.has_values = config_.has_values(layer_);
+    for (const std::string_view unused : {names_.k, names_.k_norm, names_.v})
+      if (!weights.has_keys) loader_.ignore(layer_name(layer_, weight(unused)));
     if (config_.latent) {
       read_latents(weights);
       weights.o = matrix(names_.o, MatrixKind::o);
@@ -67,8 +74,8 @@ class LayerReader {
       weights.sinks = loader_.vector(layer_name(layer_, names_.sinks), config_.num_heads);
     if (names_.qkv.empty()) {
       weights.q = matrix(names_.q, MatrixKind::q);
-      weights.k = matrix(names_.k, MatrixKind::k);
-      weights.v = matrix(names_.v, MatrixKind::v);
+      if (weights.has_keys) weights.k = matrix(names_.k, MatrixKind::k);
+      if (weights.has_values) weights.v = matrix(names_.v, MatrixKind::v);
     } else {
       read_packed_qkv(weights);
     }
@@ -127,6 +134,28 @@ class LayerReader {
             static_cast<float>(stored("eps"))};
   }
 
+  std::optional<SecondWeights> second() {
+    if (config_.second.width == 0) return {};
+    return SecondWeights{matrix(names_.second_gate, MatrixKind::second_gate),
+                         matrix(names_.second_up, MatrixKind::second_up),
+                         norm(names_.second_norm, config_.hidden)};
+  }
+
+  float scale() {
+    if (!config_.scales_layers) return 1;
+    const TensorView stored = loader_.vector(layer_name(layer_, names_.layer_scale), 1);
+    return load_as_float(stored.data(), stored.dtype(), 0);
+  }
+
+  void read_beside_dense(MixtureWeights& weights) {
+    weights.expert_scales =
+        loader_.vector(layer_name(layer_, names_.expert_scales), config_.experts->count);
+    weights.router_norm = loader_.vector(layer_name(layer_, names_.router_scale), config_.hidden);
+    weights.before = norm(names_.experts_norm, config_.hidden);
+    weights.after_dense = norm(names_.post_dense_norm, config_.hidden);
+    weights.after = norm(names_.post_experts_norm, config_.hidden);
+  }
+
   /// Packed experts are missing: only a part of them is ever unpacked.
   MixtureWeights mixture() {
     MixtureWeights weights;
@@ -134,6 +163,7 @@ class LayerReader {
     if (config_.experts.value().choice_bias)
       weights.choice_bias =
           loader_.vector(layer_name(layer_, names_.choice_bias), config_.experts->count);
+    if (config_.dense_beside_experts) read_beside_dense(weights);
     if (config_.experts->shared_ffn > 0)
       weights.shared = GatedFfnWeights{matrix(names_.shared_gate, MatrixKind::shared_gate),
                                        matrix(names_.shared_up, MatrixKind::shared_up),
@@ -195,7 +225,8 @@ class LayerReader {
     const MatrixRole& role = role_of(kind);
     if (is_stored_as_codes(config_, kind) && !loader_.has_numbers(layer_name(layer_, weight(name))))
       return {};
-    return linear(name, role.out(config_), role.in(config_), role.has_bias(config_));
+    return linear(name, role.out(config_, layer_), role.in(config_, layer_),
+                  role.has_bias(config_));
   }
 
   /// With 4 heads over 2 KV heads the rows are
@@ -301,12 +332,20 @@ Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::opti
       head.parts.push_back(
           {of_vocab(loader.matrix(weight(names.head), config.vocab, config.hidden)), TensorView()});
   }
+  if (config.second.width > 0) {
+    const int64_t width = config.layers * config.second.width;
+    second_embedding = of_vocab(loader.matrix(weight(names.second_embedding), config.vocab, width));
+    second_projection.parts.push_back(
+        {residence.matrix(loader.matrix(weight(names.second_projection), width, config.hidden)),
+         TensorView()});
+    second_norm =
+        residence.norm(loader.vector(weight(names.second_projection_norm), config.second.width));
+  }
   final_norm =
       residence.norm(loader.vector(weight(names.final_norm), config.hidden), config.logits_divisor);
-  TensorView ones;
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     LayerWeights own =
-        cut_layer(LayerReader(config, loader, layer).read(), config, WeightCut{}, cut);
+        cut_layer(LayerReader(config, loader, layer).read(), config, layer, WeightCut{}, cut);
     if (config.latent)
       read_latent_up(config, loader, layer, cut, pool, residence.converted, *own.attention.latent);
     if (traits_of(config.family).packed_experts && !own.mixture.router.parts.empty())
@@ -314,10 +353,7 @@ Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::opti
           read_packed_experts(config, loader, layer, cut, use, pool, residence.converted);
     else if (config.quantization)
       read_codes(config, loader, layer, cut, use, dtype, pool, residence.converted, own);
-    layers.push_back(residence.layer(own));
-    if (!config.norms_without_weights(layer)) continue;
-    if (!ones) ones = residence.ones(config.head_dim);
-    layers.back().attention.q_norm = layers.back().attention.k_norm = ones;
+    layers.push_back(residence.layer(own, config, layer));
   }
   loader.ignore_layers(config.layers, config.draft_layers);
   loader.refuse_left_over(config.layers);

@@ -22,6 +22,11 @@ struct WeightViews {
   std::vector<LayerWeights> layers;
   TensorView final_norm;  ///< [hidden]; divided by ModelConfig::logits_divisor
   LinearWeight head;      ///< like embedding; the same matrix when tied; no parts: there is none
+  /// Of SecondEmbedding: [unit_part of the vocabulary, layers · width], and whole on every rank
+  /// [layers · width, hidden] and [width].
+  TensorView second_embedding = {};
+  LinearWeight second_projection = {};
+  TensorView second_norm = {};
   parallel::WeightCut part;
 
   bool has_head() const { return !head.parts.empty(); }

@@ -71,6 +71,14 @@ bool shares_evenly(int64_t heads, int64_t ranks) {
   return heads % ranks == 0 || ranks % heads == 0;
 }
 
+/// What ranks that share the query heads ask of the KV heads of each kind of layer.
+std::optional<std::string> kv_problem(int64_t ranks, const ModelShape& model) {
+  for (const int64_t heads : {model.num_kv_heads, model.full_kv_heads})
+    if (heads > 0 && !shares_evenly(heads, ranks))
+      return fmt::format("neither divides the {} KV heads nor is a multiple of them", heads);
+  return {};
+}
+
 /// What reproducible: layout asks of the parts into which weights are cut.
 std::optional<std::string> split_problem(int64_t parts, const ModelShape& model,
                                          Reproducible reproducible) {
@@ -86,9 +94,7 @@ std::optional<std::string> split_problem(int64_t parts, const ModelShape& model,
 std::optional<std::string> tp_problem(int tp, const ModelShape& model, Reproducible reproducible) {
   if (model.num_heads % tp != 0)
     return fmt::format("does not divide the {} query heads", model.num_heads);
-  if (!shares_evenly(model.num_kv_heads, tp))
-    return fmt::format("neither divides the {} KV heads nor is a multiple of them",
-                       model.num_kv_heads);
+  if (auto problem = kv_problem(tp, model)) return problem;
   if (model.ffn % tp != 0) return fmt::format("does not divide the FFN's {} columns", model.ffn);
   return split_problem(tp, model, reproducible);
 }
@@ -97,10 +103,7 @@ std::optional<std::string> tp_problem(int tp, const ModelShape& model, Reproduci
 std::optional<std::string> head_problem(int64_t ranks, const ModelShape& model) {
   if (model.num_heads % ranks != 0)
     return fmt::format("does not divide the {} query heads", model.num_heads);
-  if (!shares_evenly(model.num_kv_heads, ranks))
-    return fmt::format("neither divides the {} KV heads nor is a multiple of them",
-                       model.num_kv_heads);
-  return {};
+  return kv_problem(ranks, model);
 }
 
 /// The nearest degrees on either side of `wanted` that divide `ranks` and pass.

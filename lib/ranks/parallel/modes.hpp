@@ -54,10 +54,13 @@ struct Degrees {
 /// Returns the degrees above 1, such as "CP 2 × TP 4". The text is empty for one rank.
 std::string to_string(const Degrees& degrees);
 
-/// The sizes of a model that can be cut. The first three decide what is legal. All decide what pays.
+/// The sizes of a model that can be cut. The first four decide what is legal. All decide what pays.
 /// Where a model has feed-forwards of several widths, ffn is what these have in common.
 struct ModelShape {
-  int64_t num_heads = 1, num_kv_heads = 1, ffn = 1;
+  int64_t num_heads = 1, num_kv_heads = 1;
+  int64_t full_kv_heads =
+      0;  ///< of layers without a window, where these are others; 0: they are not
+  int64_t ffn = 1;
   int64_t hidden = 1, head_dim = 1;
   /// Columns of the feed-forwards in an average layer, those of all experts; 0: as many as ffn.
   int64_t all_ffn = 0;

@@ -27,9 +27,9 @@ double seconds_of_all(comm::Communicator& world, const std::function<void()>& wo
 
 AttentionShape attention_shape(const model::ModelConfig& config, const parallel::Degrees& degrees,
                                DType kv_dtype) {
-  const int64_t kv_heads = parallel::kv_heads_of_rank(degrees, config.num_kv_heads);
-  return {kv_heads * (config.num_heads / config.num_kv_heads), kv_heads, config.head_dim, kv_dtype,
-          config.values_in_keys()};
+  const auto [count, dim] = config.widest_heads();
+  const int64_t kv_heads = parallel::kv_heads_of_rank(degrees, count);
+  return {kv_heads * (config.num_heads / count), kv_heads, dim, kv_dtype, config.values_in_keys()};
 }
 
 double measure_attention_flops(comm::Communicator& world, const attention::Compute& compute,

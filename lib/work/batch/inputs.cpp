@@ -151,8 +151,7 @@ void Inputs::count() {
 }
 
 double Inputs::flops_of(double length) const {
-  return length * config_.flops_per_token() +
-         length * length * config_.prompt_flops_per_pair() / 2;
+  return length * config_.flops_per_token() + length * length * config_.prompt_flops_per_pair() / 2;
 }
 
 /// The first request of a group that runs computes the beginning for the others.

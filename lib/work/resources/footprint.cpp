@@ -25,22 +25,32 @@ WeightFootprint weight_footprint(const job::Job& job, const model::ModelConfig& 
   std::vector<DType> of_experts;
   for (size_t i = 0; i < model::num_matrix_kinds; ++i) {
     const auto kind = static_cast<model::MatrixKind>(i);
-    const int64_t count = num_matrices(config, kind);
-    if (count == 0 || kind == model::MatrixKind::head) continue;
+    if (num_matrices(config, kind) == 0 || kind == model::MatrixKind::head) continue;
     const DType type = resident_type(config, kind, plain, quantize, codes);
     const model::MatrixRole& role = model::role_of(kind);
     if (role.unit == model::CutUnit::expert_ffn) of_experts.push_back(type);
-    const int64_t columns = role.in(config);
-    found.bytes += count * role.out(config) *
-                   (resident_row_bytes(config, type, columns) - row_bytes(plain, columns));
+    for (int64_t layer = 0; layer < config.layers; ++layer) {
+      const int64_t count = num_matrices(config, kind, layer);
+      if (count == 0) continue;
+      const int64_t columns = role.in(config, layer);
+      found.bytes += count * role.out(config, layer) *
+                     (resident_row_bytes(config, type, columns) - row_bytes(plain, columns));
+    }
   }
-  // The keys' part of kv_b is there as it is, and transposed.
-  const model::MatrixRole& keys = model::role_of(model::MatrixKind::head_keys);
-  if (config.latent)
-    found.bytes += config.layers * keys.out(config) * keys.in(config) * size_of(plain);
-  if (config.experts && config.experts->choice_bias)  // Residence makes fp32 of it
-    found.bytes += config.num_layers(model::FeedForward::experts) * config.experts->count *
-                   (size_of(DType::fp32) - size_of(plain));
+  const int64_t wider = size_of(DType::fp32) - size_of(plain);  // Residence makes fp32 of these
+  if (config.experts && config.experts->choice_bias)
+    found.bytes += config.num_layers(model::FeedForward::experts) * config.experts->count * wider;
+  if (config.dense_beside_experts)
+    found.bytes += config.layers * (config.hidden + config.experts->count) * wider;
+  const model::MatrixRole& head_keys = model::role_of(model::MatrixKind::head_keys);
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    const int64_t of_ones = config.heads(layer).dim * size_of(DType::fp32);  // in no checkpoint
+    if (config.norms_values && config.has_keys(layer)) found.bytes += of_ones;
+    if (config.norms_without_weights(layer)) found.bytes += of_ones;
+    if (config.scales_layers) found.bytes -= size_of(plain);  // kept as a number
+    if (config.latent)  // the keys' part of kv_b is there as it is, and transposed
+      found.bytes += head_keys.out(config, layer) * head_keys.in(config, layer) * size_of(plain);
+  }
   const DType of_layers = resident_type(config, model::MatrixKind::q, plain, quantize, codes);
   found.types = quantize != model::Quantize::nothing
                     ? std::string(name_of(dtype_of(*job.model.dtype)))

@@ -2,6 +2,7 @@
 #include "lib/work/resources/resources.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "kernels/api/gpu_traits.hpp"
@@ -108,6 +109,21 @@ void refuse_on_gpus(const model::ModelConfig& config) {
   refuse(config.experts->shared_gate, "the gate of the shared expert");
 }
 
+/// The same of layers that have heads, feed-forwards or embeddings of their own.
+void refuse_with_own_layers(const job::Job& job, const model::ModelConfig& config, bool gpus) {
+  const auto refuse = [&](std::string_view what, std::string_view instead) {
+    fail<Unsupported>("{} with {} is not in this version; {}", what, name_of(config.family),
+                      instead);
+  };
+  const bool own_keys = config.full_heads || config.sharing_layers > 0;
+  if (own_keys && job.attention.sparse == job::Sparse::csa)
+    refuse("attention.sparse: csa, whose levels need layers with the same heads,",
+           "leave attention.sparse out");
+  const bool own_ops = own_keys || config.norms_values || config.scales_layers ||
+                       config.logit_cap > 0 || config.dense_beside_experts;
+  if (own_ops && gpus) refuse("computing on GPUs", "use backend: cpu");
+}
+
 }  // namespace
 
 std::vector<comm::RackServerGpu> Resources::level_places(
@@ -157,6 +173,7 @@ void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num
                   Resources& resources) {
   refuse_with_latents(job, config, resources.gpus);
   if (resources.gpus) refuse_on_gpus(config);
+  refuse_with_own_layers(job, config, resources.gpus);
   resolve_degrees(job.parallel, num_ranks, resources);
   resources.ep = job.parallel.ep.value_or(1);
   resources.sparse = sparse_setting(job.attention);
@@ -202,14 +219,17 @@ void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num
 
 namespace {
 
-/// What ranks of TP cut of a layer's latent attention; 0: it has none.
-int64_t cut_elements_of_latents(const model::ModelConfig& config) {
+/// What ranks of TP cut of an average layer's attention; 0: q, k, v and o of heads that are alike.
+int64_t cut_elements_of_attention(const model::ModelConfig& config) {
   using enum model::MatrixKind;
+  if (!config.latent && !config.full_heads && config.sharing_layers == 0) return 0;
   int64_t elements = 0;
-  if (!config.latent) return elements;
-  for (const model::MatrixKind kind : {q, key_up, value_up, head_keys, o})
-    elements += model::role_of(kind).out(config) * model::role_of(kind).in(config);
-  return elements;
+  for (int64_t layer = 0; layer < config.layers; ++layer)
+    for (const model::MatrixKind kind : {q, k, v, key_up, value_up, head_keys, o})
+      if (num_matrices(config, kind, layer) > 0)
+        elements +=
+            model::role_of(kind).out(config, layer) * model::role_of(kind).in(config, layer);
+  return elements / std::max<int64_t>(1, config.layers);
 }
 
 }  // namespace
@@ -218,18 +238,24 @@ parallel::ModelShape shape_of(const model::ModelConfig& config) {
   using model::FeedForward;
   const int64_t of_experts =
       config.experts ? config.experts->count * config.experts->ffn + config.experts->shared_ffn : 0;
-  const int64_t all_ffn = config.num_layers(FeedForward::dense) * config.ffn +
-                          config.num_layers(FeedForward::experts) * of_experts;
+  int64_t all_ffn = config.num_layers(FeedForward::experts) * of_experts;
+  for (int64_t layer = 0; layer < config.layers; ++layer)
+    if (config.has_dense_ffn(layer)) all_ffn += config.ffn_of(layer);
+  const int64_t mean_dim =
+      config.full_heads ? std::llround(config.attention_flops_per_pair() /
+                                       static_cast<double>(4 * config.num_heads * config.layers))
+                        : (config.head_dim + config.value_dim()) / 2;
   return {.num_heads = config.num_heads,
           .num_kv_heads = config.num_kv_heads,
+          .full_kv_heads = config.full_heads ? config.full_heads->count : 0,
           .ffn = config.common_ffn(),
           .hidden = config.hidden,
-          .head_dim = (config.head_dim + config.value_dim()) / 2,
+          .head_dim = mean_dim,
           .all_ffn = all_ffn / std::max<int64_t>(1, config.layers),
           .experts = config.num_layers(FeedForward::experts) > 0 ? config.experts->count : 0,
           .dense_ffn = config.ffn_of_all_tokens(),
           .ffn_matrices = config.experts ? 3 : config.matrices_of_dense_ffn(),
-          .attention_weights = cut_elements_of_latents(config)};
+          .attention_weights = cut_elements_of_attention(config)};
 }
 
 DType dtype_of(job::Precision precision) {
@@ -277,7 +303,8 @@ int64_t resolve_batch_tokens(const job::Job& job, const model::ModelConfig& conf
                             kernels::gpu_operand_type(held_dtype(job, config)) == DType::bf16;
   int64_t row_bytes =
       model::Model::activation_bytes_per_row(config, rounds_gates ? DType::bf16 : DType::fp32);
-  if (gpus) row_bytes += kernels::library_bytes_per_row(config.num_heads, config.head_dim);
+  if (gpus)
+    row_bytes += kernels::library_bytes_per_row(config.num_heads, config.widest_heads().dim);
   const bool widens_keys = gpus && job.kv.dtype == job::Precision::fp8;
   int64_t bytes = activation_bytes(gpus);
   if (widens_keys) bytes -= kernels::library_key_bytes;
@@ -345,9 +372,7 @@ int64_t free_host_bytes(comm::Communicator& world) {
 }
 
 int64_t kv_bytes_of_rank(const model::ModelConfig& config, const Resources& resources) {
-  model::ModelConfig part = config;
-  part.num_kv_heads = parallel::kv_heads_of_rank(resources.degrees(), config.num_kv_heads);
-  return part.kv_bytes_per_token(resources.kv_dtype);
+  return config.kv_bytes_per_token(resources.kv_dtype, int64_t{resources.sp} * resources.tp);
 }
 
 int64_t sequences_for(const BatchWork& work, const model::ModelConfig& config,
@@ -406,7 +431,8 @@ struct WindowLayers {
 WindowLayers window_layers(const model::ModelConfig& config, const Resources& resources) {
   WindowLayers found;
   found.widest = config.widest_window().tokens;
-  found.bytes = kv_bytes_of_rank(config, resources) / config.layers * config.layers_with_window();
+  found.bytes =
+      config.window_bytes_per_token(resources.kv_dtype, int64_t{resources.sp} * resources.tp);
   return found;
 }
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""make-bench-model FOLDER: a Llama, Qwen3-MoE, gpt-oss or DeepSeek-V3 checkpoint of a given shape with random
-weights, for benchmarks alone.
+"""make-bench-model FOLDER: a Llama, Qwen3-MoE, gpt-oss, DeepSeek-V3 or Gemma 4 checkpoint of a given shape with
+random weights, for benchmarks alone.
 
 Weights are bf16, and the experts of gpt-oss MXFP4. The same options give the same bytes. Nothing is done where
 the folder already holds that model. Needs Python alone: on a machine without this project's packages
@@ -45,6 +45,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--kv-rank", type=int, default=0, help="latents of a token, as in DeepSeek-V3; 0: none")
     parser.add_argument("--q-rank", type=int, default=0, help="with --kv-rank: latents of a query; 0: none")
     parser.add_argument("--rope-dim", type=int, default=64, help="with --kv-rank: rotated beside --head-dim")
+    parser.add_argument(
+        "--full-head-dim", type=int, default=0, help="of each sixth layer, as in Gemma 4; others have windows; 0: none"
+    )
+    parser.add_argument("--full-kv-heads", type=int, default=1, help="with --full-head-dim: of the same layers")
+    parser.add_argument("--window", type=int, default=1024, help="with --full-head-dim: of the other layers")
     parser.add_argument("--layers", type=int, default=24)
     parser.add_argument("--vocab", type=int, default=32768)
     parser.add_argument("--seed", type=int, default=1)
@@ -52,7 +57,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     others = ("folder", "seed", "gpt_oss", "llama_4")
     shape = {name: value for name, value in vars(options).items() if name not in others}
     for name, value in shape.items():
-        if value < 1 and (value < 0 or name not in ("experts", "kv_rank", "q_rank")):
+        if value < 1 and (value < 0 or name not in ("experts", "kv_rank", "q_rank", "full_head_dim")):
             raise UserError(f"--{name.replace('_', '-')} is {value}; it must be at least 1")
     if options.heads % options.kv_heads != 0:
         raise UserError(f"--kv-heads {options.kv_heads} does not divide --heads {options.heads}")
@@ -62,6 +67,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         raise UserError("--llama-4 needs --experts, and is neither --gpt-oss nor has --kv-rank")
     if options.gpt_oss and options.kv_rank:
         raise UserError("--gpt-oss has no latents; leave out --kv-rank")
+    if options.full_head_dim and (options.gpt_oss or options.kv_rank or options.experts):
+        raise UserError("--full-head-dim is for dense models without latents")
+    if options.heads % options.full_kv_heads != 0:
+        raise UserError(f"--full-kv-heads {options.full_kv_heads} does not divide --heads {options.heads}")
     if options.gpt_oss and (not options.experts or options.hidden % BLOCK or options.ffn % BLOCK):
         raise UserError(f"--gpt-oss needs --experts, and --hidden and --ffn of whole blocks of {BLOCK}")
     return options
@@ -71,6 +80,8 @@ def configuration(options: argparse.Namespace) -> dict[str, object]:
     dense = dense_configuration(options)
     if options.kv_rank:
         return dense | latent_configuration(options)
+    if options.full_head_dim:
+        return dense | own_heads_configuration(options)
     if not options.experts:
         return dense
     if options.gpt_oss:
@@ -117,6 +128,26 @@ def llama_4_configuration(options: argparse.Namespace) -> dict[str, object]:
         "num_experts_per_tok": options.experts_per_token,
         "attention_chunk_size": 8192,
     }
+
+
+def own_heads_configuration(options: argparse.Namespace) -> dict[str, object]:
+    return {
+        "architectures": ["Gemma4ForCausalLM"],
+        "model_type": "gemma4_text",
+        "hidden_act": None,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "rope_theta": None,
+        "global_head_dim": options.full_head_dim,
+        "num_global_key_value_heads": options.full_kv_heads,
+        "attention_k_eq_v": True,
+        "hidden_size_per_layer_input": 0,
+        "sliding_window": options.window,
+    }
+
+
+def is_full(options: argparse.Namespace, layer: int) -> bool:
+    """Whether the layer has heads of --full-head-dim."""
+    return bool(options.full_head_dim) and (layer % 6 == 5 or layer == options.layers - 1)
 
 
 def gpt_oss_configuration(options: argparse.Namespace) -> dict[str, object]:
@@ -171,16 +202,19 @@ Shape = tuple[int, ...]
 
 def tensors(options: argparse.Namespace) -> Iterator[tuple[str, Shape]]:
     """In the order of the file. Names that end with _blocks and _scales are MXFP4; others are bf16."""
-    queries, keys = options.heads * options.head_dim, options.kv_heads * options.head_dim
     yield "model.embed_tokens.weight", (options.vocab, options.hidden)
     for layer in range(options.layers):
         prefix = f"model.layers.{layer}"
+        full = is_full(options, layer)
+        head_dim = options.full_head_dim if full else options.head_dim
+        queries, keys = options.heads * head_dim, (options.full_kv_heads if full else options.kv_heads) * head_dim
         if options.kv_rank:
             yield from latent_tensors(f"{prefix}.self_attn", options)
         else:
             yield f"{prefix}.self_attn.q_proj.weight", (queries, options.hidden)
             yield f"{prefix}.self_attn.k_proj.weight", (keys, options.hidden)
-            yield f"{prefix}.self_attn.v_proj.weight", (keys, options.hidden)
+            if not full:
+                yield f"{prefix}.self_attn.v_proj.weight", (keys, options.hidden)
         yield f"{prefix}.self_attn.o_proj.weight", (options.hidden, queries)
         if options.gpt_oss:
             yield from gpt_oss_tensors(prefix, options)
@@ -202,6 +236,13 @@ def tensors(options: argparse.Namespace) -> Iterator[tuple[str, Shape]]:
         prefix = f"model.layers.{layer}"
         yield f"{prefix}.input_layernorm.weight", (options.hidden,)
         yield f"{prefix}.post_attention_layernorm.weight", (options.hidden,)
+        if options.full_head_dim:
+            head_dim = options.full_head_dim if is_full(options, layer) else options.head_dim
+            yield f"{prefix}.self_attn.q_norm.weight", (head_dim,)
+            yield f"{prefix}.self_attn.k_norm.weight", (head_dim,)
+            yield f"{prefix}.pre_feedforward_layernorm.weight", (options.hidden,)
+            yield f"{prefix}.post_feedforward_layernorm.weight", (options.hidden,)
+            yield f"{prefix}.layer_scalar", (1,)
         if options.kv_rank:
             yield f"{prefix}.self_attn.kv_a_layernorm.weight", (options.kv_rank,)
             if options.q_rank:

@@ -132,6 +132,22 @@ class BenchModel(unittest.TestCase):
             bias = file.get_slice("model.layers.0.mlp.gate.e_score_correction_bias")
             self.assertEqual(bias.get_shape(), [3])
 
+    def test_layers_without_a_window_have_heads_of_their_own(self) -> None:
+        shape = [*SMALL, "--full-head-dim", "16", "--full-kv-heads", "1", "--window", "64"]
+        main([str(self.folder / "a"), *shape])
+        config = json.loads((self.folder / "a" / "config.json").read_text())
+        self.assertEqual((config["model_type"], config["sliding_window"]), ("gemma4_text", 64))
+        with safe_open(self.folder / "a" / "model.safetensors", "numpy") as file:
+            for name, rows, columns in (
+                ("0.self_attn.v_proj", 2 * 8, 16),
+                ("1.self_attn.q_proj", 4 * 16, 16),
+                ("1.self_attn.k_proj", 16, 16),
+                ("1.self_attn.o_proj", 16, 4 * 16),
+            ):
+                self.assertEqual(file.get_slice(f"model.layers.{name}.weight").get_shape(), [rows, columns], name)
+            # Projections, but no v of the last layer; feed-forward, norms and scalar of each.
+            self.assertEqual(len(list(file.keys())), 2 + 2 * (4 + 3 + 7) - 1)
+
     def test_another_model_is_kept(self) -> None:
         main([str(self.folder / "a"), *SMALL])
         before = (self.folder / "a" / "model.safetensors").read_bytes()
@@ -147,6 +163,8 @@ class BenchModel(unittest.TestCase):
             (["--kv-rank", "-1"], "--kv-rank is -1"),
             (["--kv-rank", "8", "--gpt-oss"], "--gpt-oss has no latents"),
             (["--gpt-oss"], "--gpt-oss needs --experts"),
+            (["--full-head-dim", "16", "--experts", "2"], "--full-head-dim is for dense models"),
+            (["--full-head-dim", "16", "--full-kv-heads", "3"], "--full-kv-heads 3"),
         ):
             with self.assertRaisesRegex(UserError, words):
                 main([str(self.folder / "a"), *options])
