@@ -36,6 +36,10 @@ class OnePath {
   int rank() const { return comm_->rank(); }
   const PassRows& rows() const { return rows_; }
   AttentionPath& path() { return *path_; }
+  /// AttentionPath::bytes_without_window of the last pass.
+  int64_t bytes_without_window() const {
+    return path_->bytes_without_window(rows_, cache_.shape());
+  }
 
   void add(int64_t sequence, int64_t reserved, std::optional<int64_t> parent = {}) {
     ledger_.add(sequence, std::vector<int64_t>(size(), reserved), parent);

@@ -29,7 +29,7 @@ TEST(BroadcastQ, SendsQueriesToTheRanksWithKeysThatTheySee) {
     const bool answers = one.rank() != last && one.rank() < asked;
     EXPECT_EQ(sent, one.rank() == last ? asked * query : answers ? result : 0);
     const int64_t whole = one.rank() == last ? last * query : result;
-    EXPECT_EQ(one.path().bytes_without_window(one.rows()), whole);
+    EXPECT_EQ(one.bytes_without_window(), whole);
   }
 }
 

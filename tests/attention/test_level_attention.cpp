@@ -85,8 +85,8 @@ class Levelled {
         compute_(1, kernels::make_reference_backend()),
         cache_({layers, own_.kv.size(), head_dim, dtype}, capacity, *compute_.device),
         groups_(share == Share::tokens ? ring_groups(comm, places) : head_groups(comm, places)),
-        attention_(groups_, {heads, kv_heads}, std::vector<int64_t>(layers), compute_, cache_,
-                   kernels::RowInvariant::no, setting) {}
+        attention_(groups_, {heads, kv_heads}, std::vector<kernels::Window>(layers), compute_,
+                   cache_, kernels::RowInvariant::no, setting) {}
 
   void add(int64_t sequence, std::optional<int64_t> parent = {}) {
     attention_.ledger().add(sequence, std::vector<int64_t>(instances(), 700), parent);

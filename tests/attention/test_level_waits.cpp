@@ -69,7 +69,7 @@ class LevelLayers {
         cache_({layers, kv_heads_, head_dim, DType::bf16}, rows_, *compute_.device),
         groups_(share == Share::tokens ? ring_groups(*ranks_, places(ranks, per_server))
                                        : head_groups(*ranks_, places(ranks, per_server))),
-        attention_(groups_, {32, 8}, std::vector<int64_t>(layers), compute_, cache_,
+        attention_(groups_, {32, 8}, std::vector<kernels::Window>(layers), compute_, cache_,
                    kernels::RowInvariant::no, setting(selection)) {
     const int instances = share == Share::tokens ? ranks : 1;
     attention_.ledger().add(1, std::vector<int64_t>(instances, rows_));

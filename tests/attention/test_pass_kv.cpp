@@ -22,7 +22,7 @@ TEST(PassKv, SendsAllKeysOnButThoseOfTheNextRank) {
   const int64_t sent = one.pass({{1, 0, 41}}, AttentionExchange::pass_kv);
   const int64_t tokens = one.size() > 1 ? 41 - one.rows().count((one.rank() + 1) % one.size()) : 0;
   EXPECT_EQ(sent, tokens * 2 * kv_heads * head_dim * 4);
-  EXPECT_EQ(one.path().bytes_without_window(one.rows()), sent);
+  EXPECT_EQ(one.bytes_without_window(), sent);
 }
 
 TEST(PassKv, AttendsOnceWhereARankIsAlone) {

@@ -183,7 +183,7 @@ TEST_P(LatentMixerTest, EqualsKeysAndValuesOfEveryHead) {
   attention::KvCache cache({1, 1, config.head_dim, cached, config.values_in_keys()}, rows,
                            *compute.device);
   const parallel::LatentHead head{sizes.kv_rank, sizes.nope_dim, sizes.rope_dim, sizes.value_dim};
-  attention::Attention attention(groups, {heads, 1, config.attention_scale, head}, {0}, compute,
+  attention::Attention attention(groups, {heads, 1, config.attention_scale, {}, head}, {0}, compute,
                                  cache);
   Products products(config, weights, compute, row_invariant, 1);
   TensorParallel tensor(groups, compute, row_invariant);

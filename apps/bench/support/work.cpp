@@ -44,12 +44,12 @@ double layer_flops_per_token(const model::ModelConfig& config) {
 }
 
 double attention_flops(const model::ModelConfig& config, int64_t first, int64_t count) {
-  const double of_pair =
-      count > 1 ? config.prompt_flops_per_pair() : config.attention_flops_per_pair();
+  const bool expands = config.latent && count > 1;  // prompts (ranks/parallel/latent_rule.hpp)
   double flops = 0;
   for (int64_t layer = 0; layer < config.layers; ++layer) {
-    const int64_t of_head =
-        config.latent ? config.head_dim + config.value_dim() : 2 * config.heads(layer).dim;
+    const int64_t of_head = expands         ? config.latent->query_dim() + config.latent->value_dim
+                            : config.latent ? config.head_dim + config.value_dim()
+                                            : 2 * config.heads(layer).dim;
     flops += 2.0 * static_cast<double>(config.num_heads * of_head) *
              pairs(first, count, config.pattern[layer].window);
   }

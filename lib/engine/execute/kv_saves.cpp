@@ -95,8 +95,8 @@ int64_t KvBytes::of_windows() const {
 }
 
 int64_t KvBytes::all(int64_t tokens) const {
-  const int64_t recent = recent_tokens > 0 ? std::min(tokens, recent_tokens) : tokens;
-  return of_others() * tokens + of_windows() * recent;
+  const int64_t kept = recent_tokens > 0 ? std::min(tokens, recent_tokens) : tokens;
+  return of_others() * tokens + of_windows() * kept;
 }
 
 double KvBytes::share(int64_t tokens) const {

@@ -82,7 +82,8 @@ class Attention {
   bool expands_latents() const { return expands_latents_; }
   /// Makes the heads of the layers that follow.
   void expand_with(LatentExpander& expander) {
-    steps_.expand_with(expander, held_heads(groups_.place, heads_).q.begin);
+    steps_.expand_with(expander,
+                       held_heads(groups_.place, heads_.num_heads, heads_.num_kv_heads).q.begin);
   }
   /// Tells whether the pass's ops may be held back as a step (kernels::Step). By levels they may
   /// not: no other pass has the same sizes, so no graph of it would come again (README.md). Nor may

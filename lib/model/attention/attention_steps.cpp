@@ -95,11 +95,9 @@ void AttentionSteps::count_flops(AttentionCall& call,
     int64_t pairs = 0;
     for (const parallel::GlobalRange& range : rows)
       pairs += parallel::count_seen(range, keys, window);
-    call.flops[window] +=
-        2.0 *
-        static_cast<double>(num_heads_ * (query_dim(kind(kind_of_window(window)).shape) +
-                                          value_dim(kind(kind_of_window(window)).shape))) *
-        static_cast<double>(pairs);
+    const KvShape& shape = kind(kind_of_window(window)).shape;
+    const int64_t of_heads = num_heads_ * (query_dim(shape) + value_dim(shape));
+    call.flops[window] += 2.0 * static_cast<double>(of_heads) * static_cast<double>(pairs);
   }
 }
 
@@ -224,7 +222,7 @@ void AttentionSteps::attend_expanded(int64_t layer, const AttentionCall& call, c
                                   .keys = {.k = expanded_k_.data(), .v = expanded_v_.data()},
                                   .kv_dtype = shape.dtype,
                                   .num_kv_heads = num_heads_,
-                                  .scale = scale_,
+                                  .scale = scale(),
                                   .window = windows_[layer],
                                   .out = into.out,
                                   .lse = into.lse,
