@@ -46,9 +46,10 @@ class KeyMessages {
 
   /// Forgets the plan. `ring` must outlive the pass.
   void begin_pass(comm::Communicator& ring);
-  /// Plans the pass's messages of a kind of layers (KvCache::kinds). A message has K [num_kv_heads, tokens] of each block in turn, and
-  /// then V in the same way. In fp8 the scales of K [num_kv_heads, tokens] of each block follow, and
-  /// then the scales of V. Where values are the beginnings of keys, there is K alone. Padding is never written, and no call ever points at it.
+  /// Plans the pass's messages of a kind of layers (KvCache::kinds). A message has K [num_kv_heads,
+  /// tokens] of each block in turn, and then V in the same way. In fp8 the scales of K [num_kv_heads,
+  /// tokens] of each block follow, and then the scales of V. Where values are the beginnings of keys,
+  /// there is K alone. Padding is never written, and no call ever points at it.
   ///   blocks   the blocks of this rank's own message
   ///   tokens   the tokens of the message that is here at each step, padding included
   ///   kept     what is copied from that message into this rank's cache, by step, if anything is

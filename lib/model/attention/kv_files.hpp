@@ -32,9 +32,10 @@ class KvFiles {
   int64_t bytes_per_token(io::KvLayers layers) const;
 
   /// Writes the positions that this rank holds into a file of its own, and where layers with a window
-  /// keep recent tokens alone or have heads of their own, theirs into another one. The result is empty if it holds none, or if
-  /// another rank that holds the same heads writes them. Between blocks it calls `go_on`, which
-  /// throws to give up. Throws SystemError if the disk is full. The call is not collective.
+  /// keep recent tokens alone or have heads of their own, theirs into another one. The result is empty
+  /// if it holds none, or if another rank that holds the same heads writes them. Between blocks it
+  /// calls `go_on`, which throws to give up. Throws SystemError if the disk is full. The call is not
+  /// collective.
   std::vector<io::KvPart> save(const KvSaveTarget& target,
                                const std::function<void()>& go_on) const;
 

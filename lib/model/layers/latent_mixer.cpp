@@ -111,17 +111,20 @@ void LatentMixer::mix(int64_t layer, attention::Attention& attention) {
 void LatentMixer::expand(const TensorView& latents, parallel::HeadRange heads, const TensorView& k,
                          const TensorView& v) {
   const LatentWeights& weights = weights_->latent.value();
-  const TensorView keys = weights.head_keys.parts.front().weight;
-  const TensorView values = weights.value_up.parts.front().weight;
   const parallel::WeightCut cut = tensor_.cut();
   const int64_t first =
       heads.begin - parallel::head_shard(num_heads_, 1, cut.count, cut.index).q.begin;
   const int64_t tokens = latents.rows();
   const TensorView c = latents.slice_columns(0, latent_.kv_rank);
-  const bool is_operand = c.dtype() == compute_.backend.operand_type(keys.dtype());
+  const DType held = weights.head_keys.parts.front().weight.dtype();
+  const bool is_operand = c.dtype() == compute_.backend.operand_type(held);
   const TensorView x = is_operand ? c : compute_.as_type(c, DType::fp32, wide_buffer_);
   kernels::SameX same_x = kernels::SameX::no;
-  const auto multiply = [&](const TensorView& weight, const TensorView& to) {
+  const auto multiply = [&](const LinearWeight& all, int64_t head, const TensorView& to) {
+    const int64_t rows = to.size(1);
+    const LinearWeight own = slice_rows(all, (first + head) * rows, rows);
+    PECIA_CHECK(own.parts.size() == 1, "a head's matrix in {} parts", own.parts.size());
+    const TensorView weight = own.parts.front().weight;
     const bool rounds = to.dtype() != DType::fp32;
     const TensorView y = rounds ? head_buffer_.tensor(DType::fp32, {tokens, weight.rows()}) : to;
     compute_.backend.linear({.x = x, .weight = weight, .y = y, .same_x = same_x}, compute_.stream);
@@ -133,10 +136,8 @@ void LatentMixer::expand(const TensorView& latents, parallel::HeadRange heads, c
       return all.reshape({heads.size() * tokens, all.size(2)}).slice_rows(head * tokens, tokens);
     };
     const TensorView to = of_head(k);
-    multiply(keys.slice_rows((first + head) * latent_.nope_dim, latent_.nope_dim),
-             to.slice_columns(0, latent_.nope_dim));
-    multiply(values.slice_rows((first + head) * latent_.value_dim, latent_.value_dim),
-             of_head(v).slice_columns(0, latent_.value_dim));
+    multiply(weights.head_keys, head, to.slice_columns(0, latent_.nope_dim));
+    multiply(weights.value_up, head, of_head(v).slice_columns(0, latent_.value_dim));
     compute_.copy(latents.slice_columns(latent_.kv_rank, latent_.rope_dim),
                   to.slice_columns(latent_.nope_dim, latent_.rope_dim));
   }

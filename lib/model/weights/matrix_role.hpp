@@ -47,11 +47,12 @@ inline constexpr std::array layer_kinds{MatrixKind::q,   MatrixKind::k,    Matri
 inline constexpr size_t num_matrix_kinds = static_cast<size_t>(MatrixKind::head) + 1;
 
 /// The unit that is divided over ranks: elements of the query heads as they are projected, as
-/// attention attends latents, without their rotated part, or as they are put out; of the KV heads, of a dense feed-forward's
-/// width, of each expert's width, of the shared expert's, or of the vocabulary. Every
-/// rank has the whole router, all of what latents are made of, and the row that gates the shared
-/// expert. Experts that are dealt out (WeightCut) are not divided. The shared expert is cut as dense feed-forwards are also then: ranks with the same rows add their results
-/// anyway, so its parts cost no message, and ranks with other rows have it whole.
+/// attention attends latents, without their rotated part, or as they are put out; of the KV heads, of
+/// a dense feed-forward's width, of each expert's width, of the shared expert's, or of the vocabulary.
+/// Every rank has the whole router, all of what latents are made of, and the row that gates the shared
+/// expert. Experts that are dealt out (WeightCut) are not divided. The shared expert is cut as dense
+/// feed-forwards are also then: ranks with the same rows add their results anyway, so its parts cost no
+/// message, and ranks with other rows have it whole.
 enum class CutUnit : uint8_t {
   query_heads,
   latent_heads,
