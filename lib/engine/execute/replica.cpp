@@ -9,7 +9,7 @@
 namespace pecia::execute {
 namespace {
 
-/// KV heads of this rank in a layer with so many.
+/// KV heads of this rank in a layer with `num_kv_heads` in all.
 int64_t held_kv_heads(const model::ModelConfig& config, const parallel::BlockPlace& place,
                       int64_t num_kv_heads) {
   return attention::Attention::held_heads(place, config.num_heads, num_kv_heads).kv.size();

@@ -207,7 +207,7 @@ void Attention::begin_exchange() {
   exchange_.begin_pass(group, exchange_plans_.front());
 }
 
-/// Of layers with so many KV heads.
+/// Of layers with this number of KV heads.
 ExchangePlan Attention::exchange_plan(int64_t num_kv_heads) const {
   const BlockPlace& place = groups_.place;
   const bool over_block = sharding_ == Sharding::gathered;

@@ -50,7 +50,7 @@ class Attention {
   /// memory must outlive this object.
   void set_sink_logits(const std::vector<TensorView>& logits);
 
-  /// Returns the shard of this rank in a layer with so many KV heads.
+  /// Returns the shard of this rank in a layer with this number of KV heads.
   static parallel::HeadShard held_heads(const parallel::BlockPlace& place, int64_t num_heads,
                                         int64_t num_kv_heads);
 

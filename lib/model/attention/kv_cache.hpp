@@ -36,7 +36,7 @@ struct KvShape {
   int64_t layer_bytes_per_token() const {
     return (stores_values() ? 2 : 1) * num_kv_heads * vector_bytes(dtype, head_dim);
   }
-  /// Counts the bytes that so many layers store of one token.
+  /// Counts the bytes that this number of layers stores of one token.
   int64_t bytes_per_token() const { return layers * layer_bytes_per_token(); }
 
   bool operator==(const KvShape&) const = default;

@@ -184,8 +184,8 @@ struct ModelConfig {
       full_heads;                 ///< of layers without a window; absent: the same as the others'
   bool norms_values = false;      ///< values have an RMS norm of each head, without a weight
   bool keys_give_values = false;  ///< layers without a window have no v: k's product gives both
-  /// So many last layers have no keys of their own: they attend those of the last layer before them
-  /// with the same window. Their dense feed-forwards have sharing_ffn columns.
+  /// The number of last layers without keys of their own: each attends the keys of the last layer
+  /// before these with the same window. Their dense feed-forwards have sharing_ffn columns.
   int64_t sharing_layers = 0, sharing_ffn = 0;
   SecondEmbedding second = {};
   bool scales_layers = false;  ///< each layer has a number that multiplies hidden states after it
@@ -276,8 +276,8 @@ struct ModelConfig {
   int64_t active_parameters() const;
   int64_t matrices_of_dense_ffn() const { return xielu ? 2 : 3; }
   double flops_per_token() const;  ///< 2 × weights of the layers and the head that a token meets
-  /// What all layers cache of a token, or those with a window, on one of so many ranks that each
-  /// layer's KV heads are cut over, or which share one.
+  /// Bytes that all layers cache of a token, or layers with a window, on one of this number of ranks,
+  /// over which each layer's KV heads are cut, or which share one.
   int64_t kv_bytes_per_token(DType dtype, int64_t ranks = 1) const;
   int64_t window_bytes_per_token(DType dtype, int64_t ranks = 1) const;
 };

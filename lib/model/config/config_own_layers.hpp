@@ -12,7 +12,7 @@ namespace pecia::model {
 constexpr int64_t max_head_dim = 1 << 12;
 
 /// Sets these values of `config`, whose sizes and pattern are read. Does nothing for families that
-/// have none of it. Throws InputError and Unsupported as read_config does.
+/// have nothing of this. Throws InputError and Unsupported as read_config does.
 void read_own_layers(const JsonSection& file, const FamilyTraits& traits, ModelConfig& config);
 
 }  // namespace pecia::model
