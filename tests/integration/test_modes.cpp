@@ -198,8 +198,7 @@ INSTANTIATE_TEST_SUITE_P(Families, LongPasses,
                                          "gemma3-windows", "qwen3moe-norm-dense", "gptoss-bf16",
                                          "glm4moe-groups", "minimaxm2-allheads", "afmoe-gates",
                                          "deepseek3-groups", "llama4-chunks",
-                                         "qwen2moe-shared-gate", "gemma4-shared-keys",
-                                         "gemma4-mixture"),
+                                         "qwen2moe-shared-gate", "gemma4-mixture"),
                          name_of_model);
 
 }  // namespace
