@@ -190,7 +190,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "apertus-xielu", "glm4moe-groups", "minimaxm2-allheads", "afmoe-gates",
                     "deepseek3-groups", "glm4moelite-direct", "mistral4-temperature",
                     "llama4-chunks", "qwen2moe-shared-gate", "gemma4-keys-as-values",
-                    "gemma4-mixture"),
+                    "gemma4-shared-keys", "gemma4-mixture"),
     name_of_model);
 
 INSTANTIATE_TEST_SUITE_P(Families, LongPasses,
@@ -198,7 +198,8 @@ INSTANTIATE_TEST_SUITE_P(Families, LongPasses,
                                          "gemma3-windows", "qwen3moe-norm-dense", "gptoss-bf16",
                                          "glm4moe-groups", "minimaxm2-allheads", "afmoe-gates",
                                          "deepseek3-groups", "llama4-chunks",
-                                         "qwen2moe-shared-gate", "gemma4-mixture"),
+                                         "qwen2moe-shared-gate", "gemma4-shared-keys",
+                                         "gemma4-mixture"),
                          name_of_model);
 
 }  // namespace
