@@ -157,12 +157,17 @@ void expect_answers_of_one_rank(const std::string& model, double begin, double e
   }
 }
 
-/// All golden checkpoints that levels take, which latent attention is refused with; sorted.
+/// Latents, and keys that differ from layer to layer, are refused with levels.
+bool takes_levels(const model::ModelConfig& config) {
+  return !config.latent && !config.full_heads && config.sharing_layers == 0;
+}
+
+/// All golden checkpoints that take levels, sorted.
 std::vector<std::string> models() {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(goldens_folder()))
     if (std::filesystem::exists(entry.path() / "golden.json") &&
-        !model::read_config(entry.path()).latent)
+        takes_levels(model::read_config(entry.path())))
       names.push_back(entry.path().filename());
   std::ranges::sort(names);
   return names;

@@ -163,12 +163,13 @@ class Expanded {
 
 struct LatentMixerTest
     : testing::TestWithParam<
-          std::tuple<int64_t, kernels::RopePairs, kernels::RowInvariant, DType>> {};
+          std::tuple<int64_t, kernels::RopePairs, kernels::RowInvariant, DType, bool>> {};
 
 /// A prompt's chunk, which is expanded, then one row and the rest, which see rows before them in the
-/// cache and are absorbed.
+/// cache and are absorbed. Keys are expanded two at a time, on a backend that goes on with a result and
+/// on one whose parts are merged.
 TEST_P(LatentMixerTest, EqualsKeysAndValuesOfEveryHead) {
-  const auto [q_rank, pairs, row_invariant, cached] = GetParam();
+  const auto [q_rank, pairs, row_invariant, cached, merges] = GetParam();
   const ModelConfig config = config_of(q_rank, pairs);
   const test::CheckpointFile file = file_of(config);
   test::TempFolder folder;
@@ -179,7 +180,9 @@ TEST_P(LatentMixerTest, EqualsKeysAndValuesOfEveryHead) {
 
   const auto alone = comm::make_null_communicator();
   const auto groups = attention::make_replica_groups(*alone, 1, 1);
-  test::CpuCompute compute;
+  test::CpuCompute compute(
+      1, merges ? kernels::make_reference_backend() : kernels::make_cpu_backend());
+  ASSERT_NE(compute.backend->continues_attention(), merges);
   attention::KvCache cache({1, 1, config.head_dim, cached, config.values_in_keys()}, rows,
                            *compute.device);
   const parallel::LatentHead head{sizes.kv_rank, sizes.nope_dim, sizes.rope_dim, sizes.value_dim};
@@ -187,7 +190,8 @@ TEST_P(LatentMixerTest, EqualsKeysAndValuesOfEveryHead) {
                                  cache);
   Products products(config, weights, compute, row_invariant, 1);
   TensorParallel tensor(groups, compute, row_invariant);
-  LatentMixer mixer(config, compute, products, tensor);
+  const int64_t two_keys = 2 * 2 * heads * sizes.query_dim() * size_of(cached);
+  LatentMixer mixer(config, compute, products, tensor, two_keys);
   attention.ledger().add(0, std::vector<int64_t>{rows}, std::nullopt);
   std::vector<float> found(rows * hidden);
   int64_t first = 0;
@@ -221,7 +225,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Combine(testing::Values(0, 5),
                      testing::Values(kernels::RopePairs::halves, kernels::RopePairs::interleaved),
                      testing::Values(kernels::RowInvariant::no, kernels::RowInvariant::yes),
-                     testing::Values(DType::fp32, DType::bf16)));
+                     testing::Values(DType::fp32, DType::bf16), testing::Bool()));
 
 /// Rank r of two has head r or heads 2r and 2r + 1, each K transposed.
 TEST(LatentWeights, OfAPartAreThoseOfItsHeads) {

@@ -80,10 +80,10 @@ class Attention {
   /// value_dim numbers a head, and needs expand_with before. Never with `row_invariant`, nor where
   /// the cache's type is neither fp32 nor bf16.
   bool expands_latents() const { return expands_latents_; }
-  /// Makes the heads of the layers that follow.
-  void expand_with(LatentExpander& expander) {
-    steps_.expand_with(expander,
-                       held_heads(groups_.place, heads_.num_heads, heads_.num_kv_heads).q.begin);
+  /// Says who makes the heads of the layers that follow, not more than `most_bytes` at a time.
+  void expand_with(LatentExpander& expander, int64_t most_bytes = most_expanded_bytes) {
+    const int64_t first = held_heads(groups_.place, heads_.num_heads, heads_.num_kv_heads).q.begin;
+    steps_.expand_with({&expander, first, most_bytes});
   }
   /// Tells whether the pass's ops may be held back as a step (kernels::Step). By levels they may
   /// not: no other pass has the same sizes, so no graph of it would come again (README.md). Nor may

@@ -27,6 +27,7 @@ AttentionSteps::AttentionSteps(const Compute& compute, KvCache& cache, int64_t n
       messages_(compute, cache),
       rounded_q_(compute.buffer()),
       part_(compute),
+      tile_part_(compute),
       latents_(compute.buffer()),
       expanded_k_(compute.buffer()),
       expanded_v_(compute.buffer()),
@@ -165,18 +166,23 @@ void AttentionSteps::attend(int64_t layer, const AttentionCall& call, const Tens
                             const kernels::StoredKeys& keys, const Partial& to,
                             kernels::AttentionFrom from) {
   if (expanded_) return attend_expanded(layer, call, q, keys, to, from);
+  attend_stored(layer, call, q, {keys, cache_.shape(layer).num_kv_heads}, to, from);
+}
+
+void AttentionSteps::attend_stored(int64_t layer, const AttentionCall& call, const TensorView& q,
+                                   const StoredHeads& stored, const Partial& to,
+                                   kernels::AttentionFrom from) {
   const kernels::Window window = windows_[layer];
   const auto flops = call.flops.find(window);
   const ScopedSpan span(compute_.recorder, "attention", Kind::compute, 0,
                         flops == call.flops.end() ? 0 : flops->second);
-  const KvShape& shape = cache_.shape(layer);
   compute_.backend.attention({.q = q,
                               .query_positions = call.positions,
                               .items = call.items,
                               .runs = call.runs,
-                              .keys = keys,
-                              .kv_dtype = shape.dtype,
-                              .num_kv_heads = shape.num_kv_heads,
+                              .keys = stored.keys,
+                              .kv_dtype = cache_.shape().dtype,
+                              .num_kv_heads = stored.heads,
                               .scale = scale(),
                               .window = window,
                               .out = to.out,
@@ -190,61 +196,46 @@ void AttentionSteps::attend(int64_t layer, const AttentionCall& call, const Tens
 void AttentionSteps::attend_expanded(int64_t layer, const AttentionCall& call, const TensorView& q,
                                      const kernels::StoredKeys& keys, const Partial& to,
                                      kernels::AttentionFrom from) {
-  const KvShape& shape = cache_.shape();
-  const int64_t token_bytes = 2 * num_heads_ * query_dim() * size_of(shape.dtype);
+  const int64_t token_bytes = 2 * num_heads_ * query_dim() * size_of(cache_.shape().dtype);
   const auto tiles = latent_tiles(call.positions, call.items, call.runs, head_dim(),
-                                  std::max<int64_t>(64, most_expanded_bytes / token_bytes));
-  double tokens = 0;
-  for (const LatentTile& tile : tiles) tokens += static_cast<double>(tile.tokens);
-  std::vector<kernels::KeyRun> runs;
-  const bool continues = compute_.backend.continues_attention();
+                                  std::max<int64_t>(1, expansion_.most_bytes / token_bytes));
+  int64_t tokens = 0;
+  for (const LatentTile& tile : tiles) tokens += tile.tokens;
+  const auto flops = call.flops.find(windows_[layer]);
   for (const LatentTile& tile : tiles) {
-    expand(tile, keys.k, runs);
     // A tile that goes on has the rows of one item.
-    const kernels::AttentionItem& first = tile.items.front();
-    std::vector<kernels::AttentionItem> items = tile.items;
-    const int64_t begin = tile.begins ? 0 : first.first_row;
-    const int64_t rows = tile.begins ? q.rows() : first.num_rows;
-    if (!tile.begins) items.front().first_row = 0;
-    const Partial whole{to.out.slice_rows(begin, rows), to.lse.slice_rows(begin, rows)};
-    const bool merges = !tile.begins && !continues;
-    const Partial into = merges ? partial(part_, rows) : whole;
-    {
-      const double share = tokens == 0 ? 0 : static_cast<double>(tile.tokens) / tokens;
-      const auto flops = call.flops.find(windows_[layer]);
-      const ScopedSpan span(compute_.recorder, "attention", Kind::compute, 0,
-                            flops == call.flops.end() ? 0 : share * flops->second);
-      const std::span positions(call.positions);
-      compute_.backend.attention({.q = q.slice_rows(begin, rows),
-                                  .query_positions = positions.subspan(begin, rows),
-                                  .items = items,
-                                  .runs = runs,
-                                  .keys = {.k = expanded_k_.data(), .v = expanded_v_.data()},
-                                  .kv_dtype = shape.dtype,
-                                  .num_kv_heads = num_heads_,
-                                  .scale = scale(),
-                                  .window = windows_[layer],
-                                  .out = into.out,
-                                  .lse = into.lse,
-                                  .from = tile.begins ? from
-                                          : continues ? kernels::AttentionFrom::result
-                                                      : kernels::AttentionFrom::nothing},
-                                 compute_.stream);
+    const int64_t begin = tile.begins ? 0 : tile.items.front().first_row;
+    const int64_t rows = tile.begins ? q.rows() : tile.items.front().num_rows;
+    AttentionCall part;
+    part.positions.assign(call.positions.begin() + begin, call.positions.begin() + begin + rows);
+    part.items = tile.items;
+    if (!tile.begins) part.items.front().first_row = 0;
+    if (flops != call.flops.end() && tokens > 0)
+      part.flops[flops->first] =
+          flops->second * static_cast<double>(tile.tokens) / static_cast<double>(tokens);
+    const StoredHeads made = expand(tile, keys.k, part.runs);
+    const TensorView queries = q.slice_rows(begin, rows);
+    const Partial into{to.out.slice_rows(begin, rows), to.lse.slice_rows(begin, rows)};
+    if (tile.begins || compute_.backend.continues_attention()) {
+      attend_stored(layer, part, queries, made, into,
+                    tile.begins ? from : kernels::AttentionFrom::result);
+    } else {
+      const Partial more = partial(tile_part_, rows);  // `to` may be part_
+      attend_stored(layer, part, queries, made, more, kernels::AttentionFrom::nothing);
+      merge(more, into);
     }
-    if (merges) merge(into, whole);
   }
 }
 
-/// Makes the tile's keys and values, and says where they are.
-void AttentionSteps::expand(const LatentTile& tile, const void* latents,
-                            std::vector<kernels::KeyRun>& runs) {
+/// Makes the tile's keys and values, and says which runs they are.
+AttentionSteps::StoredHeads AttentionSteps::expand(const LatentTile& tile, const void* latents,
+                                                   std::vector<kernels::KeyRun>& runs) {
   const DType dtype = cache_.shape().dtype;
   const int64_t row_bytes = head_dim() * size_of(dtype);
   const int64_t width = query_dim();
   const TensorView together = latents_.tensor(dtype, {tile.tokens, head_dim()});
   const TensorView k = expanded_k_.tensor(dtype, {num_heads_, tile.tokens, width});
   const TensorView v = expanded_v_.tensor(dtype, {num_heads_, tile.tokens, width});
-  runs.clear();
   const double made = static_cast<double>(tile.tokens) * static_cast<double>(num_heads_);
   const ScopedSpan span(compute_.recorder, "expand_latents", Kind::compute, tile.tokens * row_bytes,
                         2 * made * expanded_->per_row_or_key());
@@ -255,8 +246,10 @@ void AttentionSteps::expand(const LatentTile& tile, const void* latents,
     runs.push_back({token * width, tile.tokens * width, run.num_keys, run.position, run.stride});
     token += run.num_keys;
   }
-  PECIA_CHECK(expander_ != nullptr, "latents of a pass that nobody expands");
-  if (tile.tokens > 0) expander_->expand(together, {first_head_, first_head_ + num_heads_}, k, v);
+  PECIA_CHECK(expansion_.expander != nullptr, "latents of a pass that nobody expands");
+  const int64_t first = expansion_.first_head;
+  if (tile.tokens > 0) expansion_.expander->expand(together, {first, first + num_heads_}, k, v);
+  return {{.k = k.data(), .v = v.data()}, num_heads_};
 }
 
 /// The sinks are a part over one key whose value is zero.

@@ -59,11 +59,13 @@ class AttentionSteps {
   /// queries have query_dim and results value_dim of `expanded`.
   void begin_pass(comm::Communicator& ring,
                   const std::optional<parallel::LatentHead>& expanded = {});
-  /// Makes the keys of the layers that follow, if the pass is expanded. `first_head`: of the model, the
-  /// first one of this rank.
-  void expand_with(LatentExpander& expander, int64_t first_head) {
-    expander_ = &expander, first_head_ = first_head;
-  }
+  /// Who makes the keys of the layers that follow, if the pass is expanded.
+  struct Expansion {
+    LatentExpander* expander = nullptr;
+    int64_t first_head = 0;  ///< of the model, the first one of this rank
+    int64_t most_bytes = 0;  ///< of keys and values that are made at a time, but at least a token's
+  };
+  void expand_with(const Expansion& expansion) { expansion_ = expansion; }
   comm::Communicator& ring() const { return *ring_; }
   KeyMessages& messages() { return messages_; }  ///< of keys that travel
 
@@ -174,10 +176,17 @@ class AttentionSteps {
   }
   void attend(int64_t layer, const AttentionCall& call, const TensorView& q,
               const kernels::StoredKeys& keys, const Partial& to, kernels::AttentionFrom from);
+  struct StoredHeads {
+    kernels::StoredKeys keys;
+    int64_t heads = 0;  ///< that have keys
+  };
+  void attend_stored(int64_t layer, const AttentionCall& call, const TensorView& q,
+                     const StoredHeads& stored, const Partial& to, kernels::AttentionFrom from);
   void attend_expanded(int64_t layer, const AttentionCall& call, const TensorView& q,
                        const kernels::StoredKeys& keys, const Partial& to,
                        kernels::AttentionFrom from);
-  void expand(const LatentTile& tile, const void* latents, std::vector<kernels::KeyRun>& runs);
+  StoredHeads expand(const LatentTile& tile, const void* latents,
+                     std::vector<kernels::KeyRun>& runs);
 
   comm::Communicator* ring_ = nullptr;
   Compute compute_;
@@ -194,10 +203,10 @@ class AttentionSteps {
   KeyMessages messages_;
   std::vector<int64_t> row_places_;  ///< 0, 1, … of queries_of_calls
   device::Buffer rounded_q_;
-  Buffers part_;  ///< of keys that are added, where the backend continues no results
+  Buffers part_;       ///< of keys that are added, where the backend continues no results
+  Buffers tile_part_;  ///< likewise, of a tile
   std::optional<parallel::LatentHead> expanded_;  ///< in this pass
-  LatentExpander* expander_ = nullptr;
-  int64_t first_head_ = 0;
+  Expansion expansion_;
   device::Buffer latents_, expanded_k_, expanded_v_;  ///< of a tile
   device::Buffer lse_;
   std::vector<Buffers> away_, home_;     ///< by rank

@@ -27,7 +27,7 @@ class LatentExpander {
                       const TensorView& v) = 0;
 };
 
-/// The most bytes of keys and values that are made at a time, unless 64 tokens have more.
+/// The most bytes of keys and values that are made at a time.
 inline constexpr int64_t most_expanded_bytes = int64_t{32} << 20;
 
 struct LatentTile {

@@ -22,9 +22,10 @@ TensorView of_each_head(const TensorView& heads, int64_t first, int64_t count) {
 }  // namespace
 
 LatentMixer::LatentMixer(const ModelConfig& config, const attention::Compute& compute,
-                         Products& products, TensorParallel& tensor)
+                         Products& products, TensorParallel& tensor, int64_t most_bytes)
     : latent_(*config.latent),
       num_heads_(config.num_heads),
+      most_bytes_(most_bytes),
       pairs_(config.rope.pairs),
       compute_(compute),
       products_(products),
@@ -103,7 +104,7 @@ void LatentMixer::project(int block, const Input& input, attention::Attention& a
 }
 
 void LatentMixer::mix(int64_t layer, attention::Attention& attention) {
-  attention.expand_with(*this);
+  attention.expand_with(*this, most_bytes_);
   attention.run(layer, attending_, mixed_);
 }
 

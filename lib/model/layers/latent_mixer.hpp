@@ -29,9 +29,9 @@ namespace pecia::model {
 
 class LatentMixer : public Mixer, private attention::LatentExpander {
  public:
-  /// All references outlive this object.
+  /// All references outlive this object. `most_bytes`: of keys and values that are expanded at a time.
   LatentMixer(const ModelConfig& config, const attention::Compute& compute, Products& products,
-              TensorParallel& tensor);
+              TensorParallel& tensor, int64_t most_bytes = attention::most_expanded_bytes);
 
   void begin(int64_t layer, const AttentionWeights& weights, int64_t num_rows,
              attention::Attention& attention) override;
@@ -50,6 +50,7 @@ class LatentMixer : public Mixer, private attention::LatentExpander {
 
   const LatentConfig& latent_;
   int64_t num_heads_;  ///< of the model
+  int64_t most_bytes_;
   kernels::RopePairs pairs_;
   attention::Compute compute_;
   Products& products_;

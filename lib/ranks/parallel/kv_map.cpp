@@ -2,7 +2,6 @@
 #include "lib/ranks/parallel/kv_map.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "lib/base/core/error.hpp"
@@ -103,7 +102,7 @@ int64_t gone_of(GlobalRange rows, const StridedRange& range, kernels::Window win
   int64_t gone = 0;
   for (int64_t row = rows.begin; row < rows.end;) {
     const int64_t chunk = window.first_seen(row), end = std::min(rows.end, chunk + tokens);
-    gone += (end - row) * indices_between(range, std::numeric_limits<int64_t>::min(), chunk).count;
+    gone += (end - row) * indices_between(range, range.begin, chunk).count;
     row = end;
   }
   return gone;
