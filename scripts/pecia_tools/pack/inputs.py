@@ -102,12 +102,15 @@ class Conversation:
     is_numbered: bool = False
 
 
+Plain = Union[str, tuple[int, ...]]  # a text, or its tokens
+
+
 @dataclass(frozen=True)
 class Completion:
-    """A text, or its tokens, to be continued without any template."""
+    """What is to be continued, or to become vectors, without any template."""
 
     name: str
-    prompt: Union[str, tuple[int, ...]]
+    prompts: tuple[Plain, ...]  # each by itself
     origin: str
     sampling: Sampling = Sampling()
     num_choices: int = 1

@@ -8,7 +8,7 @@ from typing import Any, Optional, Union
 
 from ..command import suggestion
 from .chat_options import CONTINUE_KEYS, VARIABLE_KEYS, read_continued, read_variables
-from .inputs import VECTOR, Completion, Conversation, Sampling
+from .inputs import VECTOR, Completion, Conversation, Plain, Sampling
 from .json_line import Line, Path, kind, shown
 from .messages import read_messages
 from .request_keys import JobSettings, check_key
@@ -56,7 +56,7 @@ def parse_batch(line: Line, job: JobSettings) -> Union[Conversation, Completion]
     choices = read_choices(line, body, ("body",))
     if not is_chat:
         prompt = _prompt(line, body.get("prompt"), ("body", "prompt"), job.vocab_size)
-        return Completion(name, prompt, line.where, sampling, choices, url, is_numbered)
+        return Completion(name, (prompt,), line.where, sampling, choices, url, is_numbered)
     is_continued = read_continued(line, body, ("body",))
     messages, is_continued = read_messages(
         line, body.get("messages"), ("body", "messages"), is_continued
@@ -90,7 +90,7 @@ def _url_of(line: Line, body: dict[str, Any]) -> str:
 def _embedding(
     line: Line, body: dict[str, Any], job: JobSettings, name: str, is_numbered: bool
 ) -> Completion:
-    """The text, or its tokens, without any template; the tokenizer adds its own special tokens to a text."""
+    """Texts, or their tokens, without any template; the tokenizer adds its own special tokens to a text."""
     for key in body:
         if key not in EMBEDDING_KEYS:
             check_key(
@@ -109,12 +109,9 @@ def _embedding(
             ("body", "encoding_format"),
             f"is {shown(encoding)}, but must be {' or '.join(map(repr, ENCODING_FORMATS))}",
         )
-    text = _prompt(line, body.get("input"), ("body", "input"), job.vocab_size)
-    if not text:
-        raise line.error(("body", "input"), "is empty")
     return Completion(
         name,
-        text,
+        _inputs(line, body.get("input"), ("body", "input"), job.vocab_size),
         line.where,
         Sampling(produce=VECTOR),
         endpoint=EMBEDDINGS_URL,
@@ -135,22 +132,32 @@ def _check(
     check_key(line, path, value, job, known, "in the body of a request")
 
 
-def _prompt(line: Line, value: Any, path: Path, vocab_size: int) -> Union[str, tuple[int, ...]]:
+def _inputs(line: Line, value: Any, path: Path, vocab_size: int) -> tuple[Plain, ...]:
+    """A text or tokens, or a list of these."""
+    if not _is_list_of_prompts(value):
+        return (_one_prompt(line, value, path, vocab_size),)
+    return tuple(
+        _one_prompt(line, one, (*path, index), vocab_size) for index, one in enumerate(value)
+    )
+
+
+def _prompt(line: Line, value: Any, path: Path, vocab_size: int) -> Plain:
     """A text or tokens; a list that holds one of these is as good."""
-    is_outer = path[-1] in ("prompt", "input")
-    if (
-        is_outer
-        and isinstance(value, list)
-        and len(value) == 1
-        and isinstance(value[0], (str, list))
-    ):
-        return _prompt(line, value[0], (*path, 0), vocab_size)
+    if _is_list_of_prompts(value) and len(value) > 1:
+        raise line.error(path, f"holds {len(value)} prompts; give each a line of its own")
+    (prompt,) = _inputs(line, value, path, vocab_size)
+    return prompt
+
+
+def _is_list_of_prompts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], (str, list))
+
+
+def _one_prompt(line: Line, value: Any, path: Path, vocab_size: int) -> Plain:
     if isinstance(value, str):
         return line.text(value, path)
     if not isinstance(value, list) or not value:
         raise line.error(path, f"must be a string or a list of token ids, not {_empty_or(value)}")
-    if all(isinstance(entry, (str, list)) for entry in value):
-        raise line.error(path, f"holds {len(value)} prompts; give each a line of its own")
     for index, token in enumerate(value):
         range_text = f"a token id of this model, a whole number from 0 to {vocab_size - 1}"
         if token is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Optional, Union
 
 import numpy as np
@@ -30,9 +31,10 @@ class PackedRequest:
     turns: list[PackedTurn]
     arrival_s: Optional[float] = None
     is_fork: bool = False  # later turns follow the first one, not each other
-    num_choices: int = 1
+    is_apart: bool = False  # each turn becomes a request of its own
+    num_choices: int = 1  # of each of them
     choice: int = 0  # which of them this is
-    custom_id: str = ""  # what several choices have in common; "": the name
+    custom_id: str = ""  # what these have in common; "": the name
     endpoint: str = ""
     dimensions: Optional[int] = None  # as in Completion
     encoding_format: str = ""
@@ -44,19 +46,26 @@ class PackedRequest:
     def context_tokens(self) -> int:
         """Of the longest prompt, without the answers before it."""
         lengths = [len(turn.tokens) for turn in self.turns]
+        if self.is_apart:
+            return max(lengths)
         return lengths[0] + max(lengths[1:], default=0) if self.is_fork else sum(lengths)
 
     def choices(self) -> Iterator[PackedRequest]:
-        """The request as often as it is asked for, with names and seeds of their own."""
-        if self.num_choices == 1:
+        """Each input as often as it is asked for, with names and seeds of their own."""
+        inputs = [[turn] for turn in self.turns] if self.is_apart else [self.turns]
+        number = len(inputs) * self.num_choices
+        if number == 1:
             yield self
             return
-        for choice in range(self.num_choices):
-            turns = [
-                replace(turn, sampling=_reseeded(turn.sampling, choice)) for turn in self.turns
-            ]
-            name = f"{self.name}~{choice + 1}"
-            yield replace(self, name=name, turns=turns, choice=choice, custom_id=self.name)
+        for choice, (turns, times) in enumerate(product(inputs, range(self.num_choices))):
+            yield replace(
+                self,
+                name=f"{self.name}~{choice + 1}",
+                turns=[replace(turn, sampling=_reseeded(turn.sampling, times)) for turn in turns],
+                num_choices=number,
+                choice=choice,
+                custom_id=self.name,
+            )
 
 
 def _reseeded(sampling: Sampling, choice: int) -> Sampling:

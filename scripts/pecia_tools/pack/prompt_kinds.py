@@ -22,6 +22,7 @@ class Prompt(ABC):
     """A request as texts to encode, and how its turns are made of their tokens."""
 
     is_fork = False
+    is_apart = False  # each turn is a request of its own
 
     def __init__(self, source: Source, texts: list[str], special_tokens: list[bool]) -> None:
         self.source = source
@@ -71,17 +72,24 @@ class ChainPrompt(Prompt):
 
 
 class CompletionPrompt(Prompt):
-    """A text with the tokenizer's own special tokens, or tokens as given."""
+    """Texts with the tokenizer's own special tokens, or tokens as given."""
+
+    is_apart = True
 
     def __init__(self, source: Completion, sampling: Sampling) -> None:
-        self._tokens = None if isinstance(source.prompt, str) else source.prompt
-        texts = [source.prompt] if isinstance(source.prompt, str) else []
+        texts = [prompt for prompt in source.prompts if isinstance(prompt, str)]
         super().__init__(source, texts, [True] * len(texts))
+        self._prompts = source.prompts
         self._sampling = sampling
 
     def turns(self, encodings: list[AnyEncoding]) -> list[PackedTurn]:
-        tokens = encodings[0].ids if self._tokens is None else self._tokens
-        return [PackedTurn(tokens, self._sampling)]
+        encoded = iter(encodings)
+        return [
+            PackedTurn(
+                next(encoded).ids if isinstance(prompt, str) else prompt, self._sampling
+            )
+            for prompt in self._prompts
+        ]
 
 
 class ForkPrompt(Prompt):

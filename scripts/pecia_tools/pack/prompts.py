@@ -232,6 +232,7 @@ def _encode_batch(
             turns,
             source.arrival_s,
             prompt.is_fork,
+            prompt.is_apart,
             source.num_choices,
             endpoint=source.endpoint,
             dimensions=getattr(source, "dimensions", None),

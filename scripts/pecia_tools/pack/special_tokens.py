@@ -38,4 +38,4 @@ def _texts_of(source: Source) -> list[str]:
         return [source.text]
     if isinstance(source, Conversation):
         return [text for text, _ in source.turns]
-    return [source.prompt] if isinstance(source.prompt, str) else []
+    return [prompt for prompt in source.prompts if isinstance(prompt, str)]

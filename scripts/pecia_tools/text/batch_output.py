@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Line:
-    """What becomes one line: a turn, or with n > 1 the n answers to it."""
+    """What becomes one line: a turn, the n answers to it, or the vectors of several inputs."""
 
     custom_id: str
     choices: list[Choice]  # in the order of their index
@@ -115,13 +116,16 @@ class BatchWriter:
         return error if line.num_choices == 1 else f"choice {index} of {line.num_choices}: {error}"
 
     def _product(self, line: Line, key: str) -> dict[str, Any]:
-        """Vectors or scores, which have one choice."""
+        """Vectors or scores. Each choice has an input of its own."""
         request, turn = line.choices[0].request, line.choices[0].turn
         usage = _usage(line)
         usage.pop("completion_tokens")
         body = {"object": "list", "model": self._model, "usage": usage}
         if turn.vectors:
-            return {**body, "data": embedding_data(self._results, request, turn)}
+            data = chain.from_iterable(
+                embedding_data(self._results, choice.request, choice.turn) for choice in line.choices
+            )
+            return {**body, "data": [{**one, "index": index} for index, one in enumerate(data)]}
         return {
             "id": f"score-{key}",
             "created": self._created,
@@ -170,11 +174,13 @@ def _source(request: Request) -> dict[str, Any]:
 
 
 def _usage(line: Line) -> dict[str, Any]:
-    """The prompt counts once, however many choices were made of it."""
+    """Inputs of vectors count each. A prompt of answers counts once, however many choices were made of it."""
     request, turn = line.choices[0].request, line.choices[0].turn
-    prompt_tokens = turn.prompt_tokens + turn.cached_tokens
+    inputs = [choice.turn for choice in (line.choices if turn.vectors else line.choices[:1])]
+    cached_tokens = sum(one.cached_tokens for one in inputs)
+    prompt_tokens = sum(one.prompt_tokens for one in inputs) + cached_tokens
     completion_tokens = sum(choice.turn.output_tokens for choice in line.choices)
-    details = {"cached_tokens": turn.cached_tokens}
+    details = {"cached_tokens": cached_tokens}
     truncated = request.truncated_before_answer(turn)
     if truncated is not None:
         details["truncated_tokens"] = truncated

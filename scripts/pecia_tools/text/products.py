@@ -34,14 +34,13 @@ def embedding_data(results: Results, request: Request, turn: Turn) -> list[dict[
     return [
         {
             "object": "embedding",
-            "index": index,
             "embedding": (
                 base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")
                 if is_base64
                 else [float(f"{number:.9g}") for number in vector]
             ),
         }
-        for index, vector in enumerate(vectors)
+        for vector in vectors
     ]
 
 

@@ -44,10 +44,15 @@ def read(line: Any) -> Any:
 
 class Products(unittest.TestCase):
     def test_embeddings_are_completions_that_give_a_vector(self) -> None:
-        for value, prompt in (("text", "text"), (["text"], "text"), ([5, 6], (5, 6))):
+        for value, prompts in (
+            ("text", ("text",)),
+            (["text"], ("text",)),
+            ([5, 6], ((5, 6),)),
+            (["text", "more", [5, 6]], ("text", "more", (5, 6))),
+        ):
             source = read(embedding(value, dimensions=8, encoding_format="base64", user="u"))
             self.assertIsInstance(source, Completion)
-            self.assertEqual((source.prompt, source.endpoint), (prompt, "/v1/embeddings"))
+            self.assertEqual((source.prompts, source.endpoint), (prompts, "/v1/embeddings"))
             self.assertEqual((source.dimensions, source.encoding_format), (8, "base64"))
             self.assertEqual(source.sampling, Sampling(produce=VECTOR))
         self.assertEqual(read({"body": {"input": "x"}}).encoding_format, "float")
@@ -199,7 +204,7 @@ class BatchForm(unittest.TestCase):
             with self.subTest(given):
                 line = completion(given, max_tokens=4, n=2, stop=".", echo=False, best_of=1)
                 expected = Completion(
-                    "r1", read_as, "in.jsonl:7", Sampling(4, stop=(".",)), 2, "/v1/completions"
+                    "r1", (read_as,), "in.jsonl:7", Sampling(4, stop=(".",)), 2, "/v1/completions"
                 )
                 self.assertEqual(read(line), expected)
 
@@ -324,7 +329,7 @@ class Refusals(ScriptTest):
             (completion(None), "'body.prompt' must be a string or a list of token ids"),
             (completion([]), "not an empty list"),
             (completion(["a", "b"]), "holds 2 prompts"),
-            (completion([[["a"]]]), "'body.prompt[0]' holds 1 prompts"),
+            (completion([[["a"]]]), "'body.prompt[0][0]'"),
             (completion([3, 400]), "'body.prompt[1]' is 400, but must be a token id of this model"),
             (completion([3, None]), "'body.prompt[1]' is null"),
             (completion([3, True]), "'body.prompt[1]' is true"),
@@ -354,7 +359,10 @@ class Refusals(ScriptTest):
             (embedding("a", encoding_format="hex"), "'body.encoding_format'"),
             (embedding("a", max_tokens=3), "'body.max_tokens'"),
             (embedding(""), "'body.input' is empty"),
-            (embedding(["a", "b"]), "holds 2 prompts"),
+            (embedding(["a", ""]), "'body.input[1]' is empty"),
+            (embedding(["a", 5]), "'body.input[1]' must be a string or a list of token ids"),
+            (embedding([]), "not an empty list"),
+            (embedding([[5], []]), "not an empty list"),
             (embedding([400]), "'body.input[0]'"),
             ({"id": "a", "prompt": "x", "produce": "sum"}, "'produce'"),
             ({"id": "a", "prompt": "x", "produce": "text", "continuations": ["y"]}, "needs"),

@@ -50,6 +50,30 @@ class PackedProducts(ScriptTest):
         self.assertEqual(turns["a"], [self.encode("Some words", special=True)])
         self.assertEqual(turns["b"], [[7, 8, 9]])
 
+    def test_several_inputs_of_a_line_are_requests_of_one_custom_id(self) -> None:
+        inputs = ["Some words", [7, 8, 9], "Words"]
+        body = {"input": inputs, "dimensions": 8}
+        line = {"custom_id": "a", "url": "/v1/embeddings", "body": body}
+        with self.pack(self.lines(line)) as file:
+            self.assertEqual([id.decode() for id in file["request_id"][:]], ["a~1", "a~2", "a~3"])
+            self.assertEqual([id.decode() for id in file["custom_id"][:]], ["a"] * 3)
+            self.assertEqual(file["choice"][:].tolist(), [[0, 3], [1, 3], [2, 3]])
+            self.assertEqual(file["produce"][:].tolist(), [1, 1, 1])
+            self.assertEqual(file["dimensions"][:].tolist(), [8, 8, 8])
+        turns = read_turns(self.shard)
+        first, last = (self.encode(text, special=True) for text in ("Some words", "Words"))
+        self.assertEqual(turns, {"a~1": [first], "a~2": [[7, 8, 9]], "a~3": [last]})
+
+    def test_a_line_with_an_input_that_is_too_long_is_skipped_whole(self) -> None:
+        lines = [
+            {"custom_id": name, "url": "/v1/embeddings", "body": {"input": inputs}}
+            for name, inputs in (("long", [[7], [7] * 9, [8]]), ("short", [[7] * 6, [8] * 6]))
+        ]
+        options = ("--max-tokens", 8, "--over-length", "skip")
+        with self.pack(*options, self.lines(*lines)) as file:
+            self.assertEqual([id.decode() for id in file["custom_id"][:]], ["short"] * 2)
+            self.assertEqual([id.decode() for id in file["skipped/custom_id"][:]], ["long"])
+
     def test_continuations_and_spans(self) -> None:
         file = self.pack(
             "--no-chat",

@@ -74,6 +74,31 @@ class Products(TextRun):
         (whole,) = lines["whole"]["response"]["body"]["data"]
         self.assertEqual(whole["token_logprobs"], [None, -2, -0.25])
 
+    def test_inputs_of_a_line_are_one_answer(self) -> None:
+        for last in (OPEN, FAILED, DONE):
+            states = (DONE, DONE, last)
+            rows = [
+                {"id": f"a~{n}", "state": state, "slots": 0, "prompt": n, "error": "too long"}
+                for n, state in enumerate(states, 1)
+            ]
+            same = {"turns": ["Some words"], "endpoint": URL, "custom_id": "a"}
+            order = (1, 0, 2)  # as the shard has them
+            self.write_shard([{"id": f"a~{n + 1}", "choice": (n, 3), **same} for n in order])
+            with h5py.File(self.write_results([rows[n] for n in order]), "a") as file:
+                file["vector_offsets"] = np.arange(4)
+                file["vectors"] = VECTORS
+            lines = self.lines(code=0 if last == DONE else 3)
+            if last == OPEN:
+                self.assertEqual(lines, {})
+            elif last == FAILED:
+                self.assertEqual(lines["a"]["error"]["message"], "choice 2 of 3: too long")
+            else:
+                body = lines["a"]["response"]["body"]
+                self.assertEqual([one["index"] for one in body["data"]], [0, 1, 2])
+                found = [one["embedding"] for one in body["data"]]
+                np.testing.assert_allclose(found, VECTORS[list(order)], atol=1e-7)
+                self.assertEqual(body["usage"]["prompt_tokens"], 1 + 2 + 3)
+
     def test_a_cut_vector_has_length_one_again(self) -> None:
         self.write()
         with h5py.File(self.run_folder / "results.h5", "a") as file:
