@@ -91,7 +91,7 @@ def model_parser(name: str, description: Optional[str], example: str) -> argpars
         "--model",
         type=Path,
         default=MODEL,
-        help="a Hugging Face folder of a Llama (default: SmolLM2-135M-Instruct as quickstart.sh gets it)",
+        help="a Hugging Face folder (default: SmolLM2-135M-Instruct as quickstart.sh gets it)",
     )
     parser.add_argument("--threads", type=positive, default=cores(), help="default: the cores, here %(default)s")
     return parser

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""make-bench-model FOLDER: a Llama, Qwen3-MoE, gpt-oss, DeepSeek-V3 or Gemma 4 checkpoint of a given shape with
-random weights, for benchmarks alone.
+"""make-bench-model FOLDER: a Llama, Qwen3-MoE, gpt-oss, GLM-4.5, DeepSeek-V3, Mistral 4, Llama 4 or Gemma 4
+checkpoint of a given shape with random weights, for benchmarks alone.
 
 Weights are bf16, and the experts of gpt-oss MXFP4. The same options give the same bytes. Nothing is done where
 the folder already holds that model. Needs Python alone: on a machine without this project's packages
@@ -42,11 +42,30 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--experts-per-token", type=int, default=1)
     parser.add_argument("--gpt-oss", action="store_true", help="experts, in MXFP4, are those of gpt-oss")
     parser.add_argument("--llama-4", action="store_true", help="experts and attention in chunks, as in Llama 4")
+    parser.add_argument("--glm-4", action="store_true", help="experts, a shared one and biases, as in GLM-4.5")
     parser.add_argument("--kv-rank", type=int, default=0, help="latents of a token, as in DeepSeek-V3; 0: none")
     parser.add_argument("--q-rank", type=int, default=0, help="with --kv-rank: latents of a query; 0: none")
     parser.add_argument("--rope-dim", type=int, default=64, help="with --kv-rank: rotated beside --head-dim")
+    parser.add_argument("--value-dim", type=int, default=0, help="with --kv-rank: of a head; 0: as --head-dim")
+    parser.add_argument("--mistral-4", action="store_true", help="with --kv-rank: experts as in Mistral 4")
     parser.add_argument(
-        "--full-head-dim", type=int, default=0, help="of each sixth layer, as in Gemma 4; others have windows; 0: none"
+        "--shared-experts",
+        type=int,
+        default=0,
+        help="with --glm-4 or --kv-rank: for every token; 0: none",
+    )
+    parser.add_argument(
+        "--dense-layers",
+        type=int,
+        default=0,
+        help="with --glm-4 or --kv-rank: the first ones, without experts",
+    )
+    parser.add_argument("--dense-ffn", type=int, default=0, help="of --dense-layers; 0: as --ffn")
+    parser.add_argument(
+        "--full-head-dim",
+        type=int,
+        default=0,
+        help="of each sixth layer, as in Gemma 4; others have windows; 0: none",
     )
     parser.add_argument("--full-kv-heads", type=int, default=1, help="with --full-head-dim: of the same layers")
     parser.add_argument("--window", type=int, default=1024, help="with --full-head-dim: of the other layers")
@@ -54,25 +73,35 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--vocab", type=int, default=32768)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
-    others = ("folder", "seed", "gpt_oss", "llama_4")
-    shape = {name: value for name, value in vars(options).items() if name not in others}
-    for name, value in shape.items():
-        if value < 1 and (value < 0 or name not in ("experts", "kv_rank", "q_rank", "full_head_dim")):
-            raise UserError(f"--{name.replace('_', '-')} is {value}; it must be at least 1")
+    for name, value in vars(options).items():
+        least = 0 if parser.get_default(name) == 0 else 1
+        if name != "seed" and type(value) is int and value < least:
+            raise UserError(f"--{name.replace('_', '-')} is {value}; it must be at least {least}")
     if options.heads % options.kv_heads != 0:
         raise UserError(f"--kv-heads {options.kv_heads} does not divide --heads {options.heads}")
     if options.experts and options.experts_per_token > options.experts:
         raise UserError(f"--experts-per-token {options.experts_per_token} of --experts {options.experts}")
-    if options.llama_4 and (options.gpt_oss or options.kv_rank or not options.experts):
-        raise UserError("--llama-4 needs --experts, and is neither --gpt-oss nor has --kv-rank")
-    if options.gpt_oss and options.kv_rank:
-        raise UserError("--gpt-oss has no latents; leave out --kv-rank")
-    if options.full_head_dim and (options.gpt_oss or options.kv_rank or options.experts):
+    families = [name for name in ("gpt_oss", "llama_4", "glm_4", "mistral_4") if getattr(options, name)]
+    named = " and ".join(f"--{name.replace('_', '-')}" for name in families)
+    if len(families) > 1:
+        raise UserError(f"{named} are different families; name one")
+    if options.kv_rank and families not in ([], ["mistral_4"]):
+        raise UserError(f"{named} has no latents; leave out --kv-rank")
+    if families and not options.experts:
+        raise UserError(f"{named} needs --experts")
+    if options.mistral_4 and not options.kv_rank:
+        raise UserError("--mistral-4 needs --kv-rank")
+    has_shared = options.glm_4 or (options.kv_rank and options.experts)
+    if not has_shared and (options.shared_experts or options.dense_layers):
+        raise UserError("--shared-experts and --dense-layers are for --glm-4, and for --kv-rank with --experts")
+    options.value_dim = options.value_dim or options.head_dim
+    options.dense_ffn = options.dense_ffn or options.ffn
+    if options.full_head_dim and (options.kv_rank or options.experts):
         raise UserError("--full-head-dim is for dense models without latents")
     if options.heads % options.full_kv_heads != 0:
         raise UserError(f"--full-kv-heads {options.full_kv_heads} does not divide --heads {options.heads}")
-    if options.gpt_oss and (not options.experts or options.hidden % BLOCK or options.ffn % BLOCK):
-        raise UserError(f"--gpt-oss needs --experts, and --hidden and --ffn of whole blocks of {BLOCK}")
+    if options.gpt_oss and (options.hidden % BLOCK or options.ffn % BLOCK):
+        raise UserError(f"--gpt-oss needs --hidden and --ffn of whole blocks of {BLOCK}")
     return options
 
 
@@ -88,6 +117,8 @@ def configuration(options: argparse.Namespace) -> dict[str, object]:
         return dense | gpt_oss_configuration(options)
     if options.llama_4:
         return dense | llama_4_configuration(options)
+    if options.glm_4:
+        return dense | glm_4_configuration(options)
     return dense | {
         "architectures": ["Qwen3MoeForCausalLM"],
         "model_type": "qwen3_moe",
@@ -99,8 +130,36 @@ def configuration(options: argparse.Namespace) -> dict[str, object]:
     }
 
 
+def shared_configuration(options: argparse.Namespace) -> dict[str, object]:
+    """Of experts with shared ones, in layers behind dense ones."""
+    return {
+        "intermediate_size": options.dense_ffn,
+        "moe_intermediate_size": options.ffn,
+        "n_routed_experts": max(options.experts, 2),
+        "num_experts_per_tok": options.experts_per_token,
+        "n_shared_experts": options.shared_experts,
+        "n_group": 1,
+        "topk_group": 1,
+        "first_k_dense_replace": options.dense_layers if options.experts else options.layers,
+        "norm_topk_prob": True,
+    }
+
+
+def glm_4_configuration(options: argparse.Namespace) -> dict[str, object]:
+    return {
+        **shared_configuration(options),
+        "architectures": ["Glm4MoeForCausalLM"],
+        "model_type": "glm4_moe",
+        "attention_bias": True,
+        "partial_rotary_factor": 0.5,
+        "routed_scaling_factor": 1.0,
+        "use_qk_norm": False,
+    }
+
+
 def latent_configuration(options: argparse.Namespace) -> dict[str, object]:
     return {
+        **shared_configuration(options),
         "architectures": ["DeepseekV3ForCausalLM"],
         "model_type": "deepseek_v3",
         "num_key_value_heads": options.heads,
@@ -108,14 +167,26 @@ def latent_configuration(options: argparse.Namespace) -> dict[str, object]:
         "kv_lora_rank": options.kv_rank,
         "qk_nope_head_dim": options.head_dim,
         "qk_rope_head_dim": options.rope_dim,
-        "v_head_dim": options.head_dim,
-        "moe_intermediate_size": options.ffn,
-        "n_routed_experts": max(options.experts, 2),
-        "num_experts_per_tok": options.experts_per_token,
-        "n_shared_experts": 0,
-        "n_group": 1,
-        "topk_group": 1,
-        "first_k_dense_replace": 0 if options.experts else options.layers,
+        "v_head_dim": options.value_dim,
+        **(mistral_4_configuration() if options.mistral_4 else {}),
+    }
+
+
+def mistral_4_configuration() -> dict[str, object]:
+    return {
+        "architectures": ["Mistral4ForCausalLM"],
+        "model_type": "mistral4",
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 10000.0,
+            "factor": 128.0,
+            "original_max_position_embeddings": CONTEXT // 128,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+            "llama_4_scaling_beta": 0.1,
+        },
     }
 
 
@@ -207,7 +278,10 @@ def tensors(options: argparse.Namespace) -> Iterator[tuple[str, Shape]]:
         prefix = f"model.layers.{layer}"
         full = is_full(options, layer)
         head_dim = options.full_head_dim if full else options.head_dim
-        queries, keys = options.heads * head_dim, (options.full_kv_heads if full else options.kv_heads) * head_dim
+        queries, keys = (
+            options.heads * head_dim,
+            (options.full_kv_heads if full else options.kv_heads) * head_dim,
+        )
         if options.kv_rank:
             yield from latent_tensors(f"{prefix}.self_attn", options)
         else:
@@ -215,22 +289,29 @@ def tensors(options: argparse.Namespace) -> Iterator[tuple[str, Shape]]:
             yield f"{prefix}.self_attn.k_proj.weight", (keys, options.hidden)
             if not full:
                 yield f"{prefix}.self_attn.v_proj.weight", (keys, options.hidden)
-        yield f"{prefix}.self_attn.o_proj.weight", (options.hidden, queries)
+        values = options.heads * options.value_dim if options.kv_rank else queries
+        yield f"{prefix}.self_attn.o_proj.weight", (options.hidden, values)
         if options.gpt_oss:
             yield from gpt_oss_tensors(prefix, options)
             continue
         if options.llama_4:
             yield from llama_4_tensors(f"{prefix}.feed_forward", options)
             continue
-        if options.experts:
-            yield f"{prefix}.mlp.gate.weight", (options.experts, options.hidden)
-            if options.kv_rank:
-                yield f"{prefix}.mlp.gate.e_score_correction_bias", (options.experts,)
-        for expert in range(options.experts or 1):
-            mlp = f"{prefix}.mlp.experts.{expert}" if options.experts else f"{prefix}.mlp"
-            yield f"{mlp}.gate_proj.weight", (options.ffn, options.hidden)
-            yield f"{mlp}.up_proj.weight", (options.ffn, options.hidden)
-            yield f"{mlp}.down_proj.weight", (options.hidden, options.ffn)
+        if not options.experts or layer < options.dense_layers:
+            yield from gated_tensors(f"{prefix}.mlp", options.hidden, options.dense_ffn)
+            continue
+        yield f"{prefix}.mlp.gate.weight", (options.experts, options.hidden)
+        if options.glm_4 or (options.kv_rank and not options.mistral_4):
+            yield f"{prefix}.mlp.gate.e_score_correction_bias", (options.experts,)
+        if options.mistral_4:
+            experts = f"{prefix}.mlp.experts"
+            yield f"{experts}.gate_up_proj", (options.experts, 2 * options.ffn, options.hidden)
+            yield f"{experts}.down_proj", (options.experts, options.hidden, options.ffn)
+        for expert in range(0 if options.mistral_4 else options.experts):
+            yield from gated_tensors(f"{prefix}.mlp.experts.{expert}", options.hidden, options.ffn)
+        if options.shared_experts:
+            shared = options.shared_experts * options.ffn
+            yield from gated_tensors(f"{prefix}.mlp.shared_experts", options.hidden, shared)
     yield "model.norm.weight", (options.hidden,)
     for layer in range(options.layers):
         prefix = f"model.layers.{layer}"
@@ -247,9 +328,22 @@ def tensors(options: argparse.Namespace) -> Iterator[tuple[str, Shape]]:
             yield f"{prefix}.self_attn.kv_a_layernorm.weight", (options.kv_rank,)
             if options.q_rank:
                 yield f"{prefix}.self_attn.q_a_layernorm.weight", (options.q_rank,)
+        elif options.glm_4:
+            for name, heads in (
+                ("q", options.heads),
+                ("k", options.kv_heads),
+                ("v", options.kv_heads),
+            ):
+                yield f"{prefix}.self_attn.{name}_proj.bias", (heads * options.head_dim,)
         elif options.experts and not (options.gpt_oss or options.llama_4):
             yield f"{prefix}.self_attn.q_norm.weight", (options.head_dim,)
             yield f"{prefix}.self_attn.k_norm.weight", (options.head_dim,)
+
+
+def gated_tensors(prefix: str, hidden: int, ffn: int) -> Iterator[tuple[str, Shape]]:
+    yield f"{prefix}.gate_proj.weight", (ffn, hidden)
+    yield f"{prefix}.up_proj.weight", (ffn, hidden)
+    yield f"{prefix}.down_proj.weight", (hidden, ffn)
 
 
 def latent_tensors(prefix: str, options: argparse.Namespace) -> Iterator[tuple[str, Shape]]:
@@ -259,8 +353,12 @@ def latent_tensors(prefix: str, options: argparse.Namespace) -> Iterator[tuple[s
         yield f"{prefix}.q_b_proj.weight", (queries, options.q_rank)
     else:
         yield f"{prefix}.q_proj.weight", (queries, options.hidden)
-    yield f"{prefix}.kv_a_proj_with_mqa.weight", (options.kv_rank + options.rope_dim, options.hidden)
-    yield f"{prefix}.kv_b_proj.weight", (2 * options.heads * options.head_dim, options.kv_rank)
+    yield (
+        f"{prefix}.kv_a_proj_with_mqa.weight",
+        (options.kv_rank + options.rope_dim, options.hidden),
+    )
+    ups = options.heads * (options.head_dim + options.value_dim)
+    yield f"{prefix}.kv_b_proj.weight", (ups, options.kv_rank)
 
 
 def llama_4_tensors(prefix: str, options: argparse.Namespace) -> Iterator[tuple[str, Shape]]:
@@ -268,9 +366,7 @@ def llama_4_tensors(prefix: str, options: argparse.Namespace) -> Iterator[tuple[
     yield f"{prefix}.router.weight", (experts, hidden)
     yield f"{prefix}.experts.gate_up_proj", (experts, hidden, 2 * ffn)
     yield f"{prefix}.experts.down_proj", (experts, ffn, hidden)
-    yield f"{prefix}.shared_expert.gate_proj.weight", (ffn, hidden)
-    yield f"{prefix}.shared_expert.up_proj.weight", (ffn, hidden)
-    yield f"{prefix}.shared_expert.down_proj.weight", (hidden, ffn)
+    yield from gated_tensors(f"{prefix}.shared_expert", hidden, ffn)
 
 
 def gpt_oss_tensors(prefix: str, options: argparse.Namespace) -> Iterator[tuple[str, Shape]]:
@@ -348,7 +444,8 @@ def contents(name: str, shape: Shape, first: int, numbers: RandomNumbers) -> Ite
         yield ONE * count
     else:
         # 1/sqrt(inputs) keeps activations of order 1 through any number of layers; √(7/3) is what 1 + m/128 has.
-        exponent = round(math.log2(math.sqrt(3 / 7 / shape[1])))
+        inputs = shape[1] if ".feed_forward.experts." in name else shape[-1]
+        exponent = round(math.log2(math.sqrt(3 / 7 / inputs)))
         yield from numbers.pieces(exponent, first, count)
 
 

@@ -132,6 +132,33 @@ class BenchModel(unittest.TestCase):
             bias = file.get_slice("model.layers.0.mlp.gate.e_score_correction_bias")
             self.assertEqual(bias.get_shape(), [3])
 
+    def test_shared_experts_follow_dense_layers(self) -> None:
+        experts = ["--experts", "3", "--experts-per-token", "2", "--shared-experts", "2"]
+        dense = ["--dense-layers", "1", "--dense-ffn", "32"]
+        main([str(self.folder / "a"), *SMALL, *experts, *dense, "--glm-4"])
+        config = json.loads((self.folder / "a" / "config.json").read_text())
+        self.assertEqual((config["model_type"], config["intermediate_size"]), ("glm4_moe", 32))
+        with safe_open(self.folder / "a" / "model.safetensors", "numpy") as file:
+            self.assertEqual(file.get_slice("model.layers.0.mlp.down_proj.weight").get_shape(), [16, 32])
+            shared = file.get_slice("model.layers.1.mlp.shared_experts.up_proj.weight")
+            self.assertEqual(shared.get_shape(), [48, 16])
+            # Projections, biases and norms of each layer; dense, or router, its bias, experts and the shared one.
+            self.assertEqual(len(list(file.keys())), 2 + 2 * (4 + 3 + 2) + 3 + (2 + 9 + 3))
+
+    def test_experts_of_mistral_4_lie_outputs_first(self) -> None:
+        latent = ["--kv-rank", "12", "--rope-dim", "4", "--value-dim", "6", "--mistral-4"]
+        main([str(self.folder / "a"), *SMALL, *latent, "--experts", "3"])
+        config = json.loads((self.folder / "a" / "config.json").read_text())
+        self.assertEqual((config["model_type"], config["v_head_dim"]), ("mistral4", 6))
+        with safe_open(self.folder / "a" / "model.safetensors", "numpy") as file:
+            experts = file.get_tensor("model.layers.1.mlp.experts.gate_up_proj").astype(np.float32)
+            self.assertEqual(experts.shape, (3, 48, 16))
+            size = np.sqrt(np.mean(experts**2) * 16)
+            self.assertTrue(2**-0.6 < size < 2**0.6, size)
+            attention = "model.layers.1.self_attn."
+            self.assertEqual(file.get_slice(f"{attention}o_proj.weight").get_shape(), [16, 24])
+            self.assertEqual(file.get_slice(f"{attention}kv_b_proj.weight").get_shape(), [56, 12])
+
     def test_layers_without_a_window_have_heads_of_their_own(self) -> None:
         shape = [*SMALL, "--full-head-dim", "16", "--full-kv-heads", "1", "--window", "64"]
         main([str(self.folder / "a"), *shape])
@@ -163,6 +190,10 @@ class BenchModel(unittest.TestCase):
             (["--kv-rank", "-1"], "--kv-rank is -1"),
             (["--kv-rank", "8", "--gpt-oss"], "--gpt-oss has no latents"),
             (["--gpt-oss"], "--gpt-oss needs --experts"),
+            (["--gpt-oss", "--glm-4"], "--gpt-oss and --glm-4 are different families"),
+            (["--mistral-4", "--experts", "2"], "--mistral-4 needs --kv-rank"),
+            (["--shared-experts", "1"], "--shared-experts and --dense-layers are for"),
+            (["--shared-experts", "-1"], "--shared-experts is -1; it must be at least 0"),
             (["--full-head-dim", "16", "--experts", "2"], "--full-head-dim is for dense models"),
             (["--full-head-dim", "16", "--full-kv-heads", "3"], "--full-kv-heads 3"),
         ):

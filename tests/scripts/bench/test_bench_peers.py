@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,9 @@ from pecia_tools.bench import peer_process, peers_report
 from pecia_tools.bench import peers as bench_peers
 from pecia_tools.bench.peers import Bench, Failure, of_pecia, read_lines
 from pecia_tools.bench.peers_options import Configuration, chosen, parse
-from pecia_tools.gguf.export import export_gguf, pairs_from_halves
+from pecia_tools.gguf.export import export_gguf
 from pecia_tools.gguf.export_gpt_oss import export_gpt_oss
+from pecia_tools.gguf.export_parts import pairs_from_halves
 from pecia_tools.gguf.model import GgufModel
 from pecia_tools.gguf.weights import halves_from_pairs, write_safetensors
 from pecia_tools.runs.prompt_shard import PromptShard
@@ -549,6 +551,68 @@ class Weights(ScriptTest):
                     np.testing.assert_array_equal(theirs, own.astype(np.float32))
             queries = ours.get_tensor("model.layers.0.self_attn.q_proj.weight").astype(np.float32)
             np.testing.assert_array_equal(held["blk.0.attn_q.weight"].data, queries)
+
+    def exported(self, *shape: str) -> tuple[GGUFReader, dict[str, np.ndarray], Any]:
+        """The file's fields and tensors, and how a tensor of the checkpoint is read."""
+        folder = self.folder / "more"
+        quietly(bench_model.main, folder, *SHAPE, "--experts=3", "--experts-per-token=2", *shape)
+        export_gguf(folder, self.folder / "F32.gguf")
+        reader = GGUFReader(self.folder / "F32.gguf")
+
+        def read(name: str) -> np.ndarray:
+            with safe_open(folder / "model.safetensors", "numpy") as ours:
+                return ours.get_tensor(f"model.layers.1.{name}").astype(np.float32)
+
+        return reader, {tensor.name: tensor.data for tensor in reader.tensors}, read
+
+    def test_a_shared_expert_and_dense_layers(self) -> None:
+        shared = ("--glm-4", "--shared-experts=2", "--dense-layers=1", "--dense-ffn=48")
+        reader, held, read = self.exported(*shared)
+        for field, value in (
+            ("leading_dense_block_count", 1),
+            ("expert_shared_count", 2),
+            ("expert_gating_func", 2),
+            ("rope.dimension_count", 4),
+            ("feed_forward_length", 48),
+        ):
+            self.assertEqual(reader.fields[f"glm4moe.{field}"].contents(), value, field)
+        self.assertEqual(held["blk.0.ffn_up.weight"].shape, (48, 32))
+        self.assertNotIn("blk.0.ffn_gate_inp.weight", held)
+        for name, source in (
+            ("ffn_up_shexp.weight", "mlp.shared_experts.up_proj.weight"),
+            ("post_attention_norm.weight", "post_attention_layernorm.weight"),
+            ("exp_probs_b.bias", "mlp.gate.e_score_correction_bias"),
+            ("attn_q.bias", "self_attn.q_proj.bias"),
+            ("attn_q.weight", "self_attn.q_proj.weight"),
+        ):
+            np.testing.assert_array_equal(held[f"blk.1.{name}"], read(source), name)
+
+    def test_latents_are_attended_as_they_are(self) -> None:
+        latent = ("--kv-rank=12", "--q-rank=10", "--rope-dim=4", "--value-dim=6", "--shared-experts=1")
+        for family, architecture in ((), "deepseek2"), (("--mistral-4",), "mistral4"):
+            with self.subTest(architecture):
+                shutil.rmtree(self.folder / "more", ignore_errors=True)
+                reader, held, read = self.exported(*latent, *family)
+                for field, value in (
+                    ("attention.key_length", 16),
+                    ("attention.value_length", 12),
+                    ("attention.key_length_mla", 12),
+                    ("attention.value_length_mla", 6),
+                    ("attention.head_count_kv", 1),
+                    ("rope.dimension_count", 4),
+                ):
+                    found = reader.fields[f"{architecture}.{field}"].contents()
+                    self.assertEqual(found, value, field)
+                both = read("self_attn.kv_b_proj.weight").reshape(4, 8 + 6, 12)
+                latents = np.random.default_rng(1).standard_normal(12).astype(np.float32)
+                for head in range(4):
+                    k_b, v_b = (held[f"blk.1.attn_{one}_b.weight"][head] for one in ("k", "v"))
+                    np.testing.assert_allclose(latents @ k_b, both[head, :8] @ latents, rtol=1e-5)
+                    np.testing.assert_array_equal(v_b, both[head, 8:])
+                if family:
+                    gate_up = read("mlp.experts.gate_up_proj")
+                    up = held["blk.1.ffn_up_exps.weight"]
+                    np.testing.assert_array_equal(up, gate_up[:, up.shape[1] :])
 
     def test_experts_of_gpt_oss_are_kept_as_stored(self) -> None:
         folder = self.folder / "gpt-oss"
