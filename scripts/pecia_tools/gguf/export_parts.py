@@ -66,13 +66,11 @@ def parts_of(config: Config) -> Iterator[Part]:
 
 
 def kv_heads(config: Config) -> int:
-    found: int = config.get("num_key_value_heads", config["num_attention_heads"])
-    return found
+    return int(config.get("num_key_value_heads") or config["num_attention_heads"])
 
 
 def head_dim(config: Config) -> int:
-    own: int = config.get("head_dim", 0)
-    return own or int(config["hidden_size"] // config["num_attention_heads"])
+    return int(config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
 
 
 def pairs_from_halves(weight: Values, num_heads: int) -> Values:
