@@ -27,6 +27,7 @@ NAMES = {
     "shapes": "the cost of answers with a shape",
     "start": "the start of a run with a million requests",
     "trace": "bursty requests on two ranks, by every way to share them",
+    "vectors": "vectors of abstracts, beside sentence-transformers",
 }
 
 
