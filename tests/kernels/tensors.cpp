@@ -64,8 +64,10 @@ TensorView Tensor::view() {
       return {bytes_.data(), dtype_, {shape_[0]}};
     case 2:
       return {bytes_.data(), dtype_, {shape_[0], shape_[1]}};
-    default:
+    case 3:
       return {bytes_.data(), dtype_, {shape_[0], shape_[1], shape_[2]}};
+    default:
+      return {bytes_.data(), dtype_, {shape_[0], shape_[1], shape_[2], shape_[3]}};
   }
 }
 

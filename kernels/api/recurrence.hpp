@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "lib/base/core/tensor_view.hpp"
+
+namespace pecia::kernels {
+
+/// Rows of one sequence, in their order.
+struct RecurrentRows {
+  int64_t first_row;
+  int64_t num_rows;
+  int64_t state;  ///< index in RecurrenceArgs::states; no two items of a call have the same
+};
+
+/// A linear recurrence over rows of sequences. Each head has a state S [key_dim, value_dim], which
+/// for each row decays, takes the row in, and is read:
+///
+///     S ← e^decay · S
+///     S ← S + k ⊗ strength · (v − Sᵀk)      where it corrects, else  S + k ⊗ strength · v
+///     out = Sᵀq
+///
+/// With the correction it is the gated delta rule: Yang, Kautz, Hatamizadeh, "Gated Delta Networks:
+/// Improving Mamba2 with Delta Rule" (arXiv 2412.06464), equation 10. Without, it is Mamba-2's: Dao and
+/// Gu, "Transformers are SSMs" (arXiv 2405.21060), §2.1, with k = B, q = C, strength = Δ, decay = Δ·A.
+///
+/// Head h reads key head ⌊h · key_heads / heads⌋. What a row gives does not depend on how many rows a
+/// call has: passes of any lengths give the same bits. NaN and infinities stay in the state.
+///
+/// The same op composes segments, S_out = M S_in + U: from a state of zero it leaves U, and from the
+/// identity, with absent v, it leaves M.
+struct RecurrenceArgs {
+  TensorView q, k;      ///< [rows, key_heads, key_dim] fp32; q is absent where out is
+  TensorView v;         ///< [rows, heads, value_dim] fp32; absent: zero
+  TensorView decay;     ///< [rows, heads] fp32, 0 or less: natural logarithms
+  TensorView strength;  ///< [rows, heads] fp32
+  bool corrects;
+  std::span<const RecurrentRows> items;
+  TensorView states;  ///< [states, heads, key_dim, value_dim] fp32, read and written
+  TensorView out;     ///< [rows, heads, value_dim] fp32, written; absent: only the states matter
+};
+
+}  // namespace pecia::kernels
