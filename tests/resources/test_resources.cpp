@@ -254,6 +254,12 @@ TEST(BatchTokens, GrowWithTheRanksThatShareRows) {
   auto large = small_model();
   large.hidden = 16384, large.ffn = 65536;
   EXPECT_LT(resolve_batch_tokens(job, large, 1), alone);
+  large.hidden = 1 << 15;
+  EXPECT_EQ(resolve_batch_tokens(job, large, 1), 256);
+  large.experts = {.count = 100, .per_token = 8, .ffn = 64};
+  EXPECT_EQ(resolve_batch_tokens(job, large, 1), 1024) << "100 experts have 64 rows of 800 tokens";
+  large.experts->count = 8;
+  EXPECT_EQ(resolve_batch_tokens(job, large, 1), 256);
   EXPECT_GE(resolve_batch_tokens(job, large, 1), 256);
   job.reproducible = parallel::Reproducible::layout;  // the same cuts on any number of ranks
   EXPECT_EQ(resolve_batch_tokens(job, small_model(), 4), alone);

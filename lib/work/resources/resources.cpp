@@ -294,6 +294,15 @@ int64_t gpu_bytes_of_experts(const job::Job& job, const model::ModelConfig& conf
   return kernels::gpu_expert_bytes + (codes ? kernels::gpu_widened_expert_bytes : 0);
 }
 
+/// The fewest tokens of a pass on CPUs. A mixture's has an average of 64 rows for each expert: with
+/// fewer, reading and widening the experts' weights shows in the time of their products.
+int64_t least_tokens(const model::ModelConfig& config) {
+  constexpr int64_t least_rows = 64;
+  if (!config.experts) return 256;
+  const int64_t tokens = least_rows * config.experts->count / config.experts->per_token;
+  return std::clamp<int64_t>((tokens + 255) / 256 * 256, 256, 4096);
+}
+
 }  // namespace
 
 int64_t resolve_batch_tokens(const job::Job& job, const model::ModelConfig& config, int row_ranks,
@@ -313,7 +322,9 @@ int64_t resolve_batch_tokens(const job::Job& job, const model::ModelConfig& conf
   const int64_t rows = bytes / row_bytes;
   const int ranks =
       job.reproducible == parallel::Reproducible::layout ? 1 : row_ranks;  // cuts show in the bits
-  return std::clamp<int64_t>(rows / 256 * 256, 256, gpus ? 16384 : 4096) * ranks;
+  return std::clamp<int64_t>(rows / 256 * 256, gpus ? 256 : least_tokens(config),
+                             gpus ? 16384 : 4096) *
+         ranks;
 }
 
 model::Quantize quantize_of(const job::Job& job) {
