@@ -110,8 +110,12 @@ TEST_F(ExpertsByLibrary, AreThoseOfManyRowsEach) {
 TEST_F(ExpertsByLibrary, HaveEveryActivationAndEveryType) {
   for (const auto activation : {Activation::silu, Activation::gelu_tanh, Activation::clamped})
     EXPECT_EQ(calls_of({50, DType::bf16, activation}), 3);
-  for (const DType dtype : {DType::int8, DType::int4, DType::nvfp4, DType::fp8})
+  for (const DType dtype : {DType::int8, DType::int4, DType::fp8})
     EXPECT_EQ(calls_of({320, dtype}), 3);
+  Case of_nvfp4{320, DType::nvfp4};
+  EXPECT_EQ(calls_of(of_nvfp4), 0) << "rows of 24 bytes";
+  of_nvfp4.width = 64;
+  EXPECT_EQ(calls_of(of_nvfp4), 3);
 }
 
 TEST_F(ExpertsByLibrary, AreWidenedSomeAtATime) {

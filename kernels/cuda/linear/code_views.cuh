@@ -31,7 +31,8 @@ inline CodeScales code_scales_of(const TensorView& weight, const TensorView& sca
   if (weight.dtype() == DType::fp8)
     return {scales.data(), scales.row_stride(), count,
             count == 1 ? whole_row : shift_of(fp8_block)};
-  return {scales.data(), scales.row_stride(), count, shift_of(numbers_of(weight.dtype())), factor};
+  return {scales.data(), scales.row_stride(), count, shift_of(numbers_of(weight.dtype())),
+          std::bit_cast<uint32_t>(factor)};
 }
 
 /// A matrix of bf16 or a quantised one, and the numbers of a row. `bias` may be absent.

@@ -28,13 +28,13 @@ struct CodeRows {
 };
 
 /// What the codes of each row stand for. Number i of a row belongs to scale i >> shift of it, of
-/// `count` scales, or of `count` pairs of step and least. Rows are `stride` elements apart. `factor`
-/// multiplies all numbers of nvfp4.
+/// `count` scales, or of `count` pairs of step and least. Rows are `stride` elements apart. The
+/// bits of an fp32 are the factor of all numbers of nvfp4: tables of matrices are compared by bytes.
 struct CodeScales {
   const void* data;
   int64_t stride, count;
   int32_t shift;
-  float factor = 1;
+  uint32_t factor_bits = 0;
 
   PECIA_HD int64_t index_of(int64_t number) const {
     const int64_t index = number >> shift;
@@ -168,7 +168,7 @@ struct Nvfp4Codes {
   }
   PECIA_HD static bool ends_group(int, int64_t) { return false; }
   PECIA_HD static Affine affine(const CodeScales& scales, int64_t, int64_t) {
-    return {256 * scales.factor, 0.0f};
+    return {256 * float_of_bits(scales.factor_bits), 0.0f};
   }
   static __device__ __forceinline__ void values(const Chunk& chunk, int run, int scale,
                                                 uint32_t (&pairs)[4]) {

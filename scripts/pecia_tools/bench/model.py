@@ -2,9 +2,9 @@
 """make-bench-model FOLDER: a Llama, Qwen3-MoE, gpt-oss, DeepSeek-V3 or Gemma 4 checkpoint of a given shape with
 random weights, for benchmarks alone.
 
-Weights are bf16, the experts of gpt-oss MXFP4, and with --nvfp4 the layers' matrices NVFP4. The same options give the same bytes. Nothing is done where
-the folder already holds that model. Needs Python alone: on a machine without this project's packages
-`python3 -m pecia_tools.bench.model`, in scripts, does too.
+Weights are bf16, the experts of gpt-oss MXFP4, and with --nvfp4 the layers' matrices NVFP4. The same options give the
+same bytes. Nothing is done where the folder already holds that model. Needs Python alone: on a machine without this
+project's packages `python3 -m pecia_tools.bench.model`, in scripts, does too.
 """
 
 from __future__ import annotations
