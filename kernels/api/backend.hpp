@@ -165,7 +165,7 @@ std::unique_ptr<Backend> make_reference_backend();
 /// How the CPU multiplies weights of bf16 with rows. With `fp32` the weights are widened. With
 /// `bf16` the rows are rounded to bf16 once, and vectors of AVX512-BF16 multiply them. With `amx`
 /// tiles of AMX multiply many rows in the same way, and vectors multiply few. Sums are fp32. Weights
-/// of int8, int4 and mxfp4 are multiplied like weights of bf16. Weights of other types, and RowInvariant
+/// of int8, int4, mxfp4 and nvfp4 are multiplied like weights of bf16. Weights of other types, and RowInvariant
 /// products, are multiplied in fp32.
 enum class MatmulKind { fp32, bf16, amx };
 

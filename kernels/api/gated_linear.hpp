@@ -21,6 +21,7 @@ struct GatedLinearArgs {
   Activation activation = Activation::silu;
   TensorView gate_scales = {}, up_scales = {};  ///< of one shape, as LinearArgs::weight_scales
   TensorView gate_bias = {}, up_bias = {};      ///< [ffn], fp32, bf16 or fp16, or absent
+  float gate_factor = 1, up_factor = 1;         ///< as LinearArgs::weight_factor
 };
 
 }  // namespace pecia::kernels

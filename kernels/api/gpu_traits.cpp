@@ -27,7 +27,7 @@ DType gpu_query_type(DType keys, int64_t head_dim) {
 
 bool gpu_multiplies_codes(DType type, const TensorView& scales) {
   return type == DType::int8 || type == DType::int4 || type == DType::mxfp4 ||
-         (type == DType::fp8 && scales.rank() == 2);
+         type == DType::nvfp4 || (type == DType::fp8 && scales.rank() == 2);
 }
 
 bool gpu_takes_gated_linear(const GatedLinearArgs& args) {

@@ -13,9 +13,10 @@ enum class SameX { no, yes };
 /// Products and sums are fp32. Weights of a narrower type are widened exactly. Rows of `x`,
 /// `weight` and `y` may be strided (a slice of columns is a view). Zero rows do nothing.
 ///
-/// Weights of int8, int4 and mxfp4 are the numbers that lib/base/core/codes.hpp defines. They are
-/// multiplied like weights of bf16; numbers may be rounded to bf16 or not. int8 and int4 are
-/// refused with RowInvariant::yes. On CPUs a split of mxfp4 must be whole blocks.
+/// Weights of int8, int4, mxfp4 and nvfp4 are the numbers that lib/base/core/codes.hpp defines. Those
+/// of nvfp4 are multiplied by weight_factor. They are multiplied like weights of bf16; numbers may be
+/// rounded to bf16 or not. int8 and int4 are refused with RowInvariant::yes. On CPUs a split of mxfp4
+/// or nvfp4 must be whole blocks.
 ///
 /// Stored fp8 with scales [out, n], n = 1 or fp8_blocks(in), is multiplied in the same way, on GPUs.
 /// Weights of fp8 may have scales [out]. Then x is rounded, too: each row becomes codes with a scale
@@ -47,13 +48,15 @@ struct LinearArgs {
   /// So a rank that has a subtree of the parts, and adds its sum to the sums of the other ranks,
   /// gets the same bits.
   int splits = 1;
-  /// The scales of weights that are codes: [out] fp32, or [out, row_scales], fp32 for int4 and uint8
-  /// for mxfp4; rows may be strided. For int4 they may be twice or four times as many, for
+  /// The scales of weights that are codes: [out] fp32, or [out, row_scales], fp32 for int4, uint8 for
+  /// mxfp4 and fp8 for nvfp4; rows may be strided. For int4 they may be twice or four times as many, for
   /// groups of 64 or 32 (int4_shared_by). They are absent for other weights.
   TensorView weight_scales = {};
   /// Yes: the last call of linear on this backend had the same x, and nothing has written to it since.
   /// So a backend that rounds x may use what it rounded then.
   SameX same_x = SameX::no;
+  /// Of weights of nvfp4; other weights have 1.
+  float weight_factor = 1;
 };
 
 }  // namespace pecia::kernels

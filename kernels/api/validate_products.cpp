@@ -13,7 +13,8 @@ namespace {
 void check_codes(std::string_view name, const TensorView& codes, const TensorView& scales,
                  int64_t rows, int64_t numbers) {
   const DType type = codes.dtype();
-  PECIA_CHECK(is_code(type), "{} are {}, expected fp8, int8, int4 or mxfp4", name, name_of(type));
+  PECIA_CHECK(is_code(type), "{} are {}, expected fp8, int8, int4, mxfp4 or nvfp4", name,
+              name_of(type));
   PECIA_CHECK(scales, "{} of {} without scales", name, name_of(type));
   check_shape(name, codes, {rows, row_elements(type, numbers)});
   PECIA_CHECK(scales.dtype() == scale_type(type), "scales are {}, expected {}",
@@ -32,8 +33,10 @@ void check_codes(std::string_view name, const TensorView& codes, const TensorVie
 
 /// Weights [rows, columns], or their codes, that multiply x of a type.
 void check_weights(std::string_view name, const TensorView& weights, const TensorView& scales,
-                   int64_t rows, int64_t columns, DType x) {
+                   float factor, int64_t rows, int64_t columns, DType x) {
   const DType type = weights.dtype();
+  PECIA_CHECK(type == DType::nvfp4 || factor == 1, "{} of {} with a factor of {}", name,
+              name_of(type), factor);
   if (is_code(type)) {
     check_codes(name, weights, scales, rows, columns);
   } else {
@@ -76,8 +79,8 @@ void validate(const LinearArgs& args) {
   check_rank("x", args.x, 2);
   check_rank("weight", args.weight, 2);
   check_products(args);
-  check_weights("weight", args.weight, args.weight_scales, args.weight.rows(), args.x.size(1),
-                args.x.dtype());
+  check_weights("weight", args.weight, args.weight_scales, args.weight_factor, args.weight.rows(),
+                args.x.size(1), args.x.dtype());
   check_shape("y", args.y, {args.x.rows(), args.weight.rows()});
   PECIA_CHECK(args.splits >= 1 && std::has_single_bit(static_cast<unsigned>(args.splits)) &&
                   args.x.size(1) % args.splits == 0,
@@ -105,7 +108,8 @@ void validate(const QuantizeRowsArgs& args) {
   check_rank("x", args.x, 2);
   check_float("x", args.x.dtype());
   check_codes("codes", args.codes, args.scales, args.x.rows(), args.x.size(1));
-  PECIA_CHECK(args.codes.dtype() != DType::mxfp4, "numbers are not rounded to mxfp4");
+  PECIA_CHECK(args.codes.dtype() != DType::mxfp4 && args.codes.dtype() != DType::nvfp4,
+              "numbers are not rounded to {}", name_of(args.codes.dtype()));
   PECIA_CHECK(args.codes.dtype() != DType::int4 ||
                   args.scales.size(1) == row_scales(DType::int4, args.x.size(1)),
               "numbers are rounded in groups of {} alone", int4_group);
@@ -122,8 +126,8 @@ void validate(const GatedLinearArgs& args) {
   check_rank("x", args.x, 2);
   check_rank("gate", args.gate, 2);
   const int64_t ffn = args.gate.rows(), in = args.x.size(1);
-  check_weights("gate", args.gate, args.gate_scales, ffn, in, args.x.dtype());
-  check_weights("up", args.up, args.up_scales, ffn, in, args.x.dtype());
+  check_weights("gate", args.gate, args.gate_scales, args.gate_factor, ffn, in, args.x.dtype());
+  check_weights("up", args.up, args.up_scales, args.up_factor, ffn, in, args.x.dtype());
   check_bias("gate_bias", args.gate_bias, ffn);
   check_bias("up_bias", args.up_bias, ffn);
   check_float("out", args.out.dtype());
@@ -183,9 +187,11 @@ void validate(const ExpertsArgs& args) {
   for (const Expert& expert : args.experts) {
     check_rank("gate", expert.gate, 2);
     const int64_t ffn = expert.gate.rows();
-    check_weights("gate", expert.gate, expert.gate_scales, ffn, hidden, args.x.dtype());
-    check_weights("up", expert.up, expert.up_scales, ffn, hidden, args.x.dtype());
-    check_weights("down", expert.down, expert.down_scales, hidden, ffn, DType::fp32);
+    check_weights("gate", expert.gate, expert.gate_scales, expert.gate_factor, ffn, hidden,
+                  args.x.dtype());
+    check_weights("up", expert.up, expert.up_scales, expert.up_factor, ffn, hidden, args.x.dtype());
+    check_weights("down", expert.down, expert.down_scales, expert.down_factor, hidden, ffn,
+                  DType::fp32);
     check_bias("gate_bias", expert.gate_bias, ffn);
     check_bias("up_bias", expert.up_bias, ffn);
     check_bias("down_bias", expert.down_bias, hidden);

@@ -210,7 +210,7 @@ class CpuBackend : public Backend {
   /// Weights that can be multiplied as numbers of bf16.
   static bool of_bf16(DType weight) {
     return weight == DType::bf16 || weight == DType::int8 || weight == DType::int4 ||
-           weight == DType::mxfp4;
+           weight == DType::mxfp4 || weight == DType::nvfp4;
   }
   void takes(const TensorView& operand) const {
     PECIA_CHECK(operand.dtype() == DType::fp32 || operand.dtype() == operand_type(operand.dtype()),

@@ -100,26 +100,28 @@ void Experts::add_expert(const ExpertsArgs& args, const Expert& expert,
                          const Linear& linear, DType operand) {
   const auto count = static_cast<int64_t>(rows.size());
   const auto multiply = [&](const TensorView& x, const TensorView& weight, const TensorView& scales,
-                            const TensorView& bias, const TensorView& y, SameX same_x = SameX::no) {
+                            float factor, const TensorView& bias, const TensorView& y,
+                            SameX same_x = SameX::no) {
     linear({.x = x,
             .weight = weight,
             .bias = bias,
             .y = y,
             .row_invariant = args.row_invariant,
             .weight_scales = scales,
-            .same_x = same_x});
+            .same_x = same_x,
+            .weight_factor = factor});
   };
   const TensorView x = gathered(args, rows, stream, x_);
   const TensorView gate = gate_.tensor(DType::fp32, {count, expert.gate.rows()});
   const TensorView up = up_.tensor(DType::fp32, {count, expert.up.rows()});
-  multiply(x, expert.gate, expert.gate_scales, expert.gate_bias, gate);
-  multiply(x, expert.up, expert.up_scales, expert.up_bias, up, SameX::yes);
+  multiply(x, expert.gate, expert.gate_scales, expert.gate_factor, expert.gate_bias, gate);
+  multiply(x, expert.up, expert.up_scales, expert.up_factor, expert.up_bias, up, SameX::yes);
   if (args.weighed == Weighed::inputs) weigh_rows(gate, rows, stream), weigh_rows(up, rows, stream);
   const TensorView activated =
       operand == DType::fp32 ? gate : activated_.tensor(operand, {count, gate.size(1)});
   gated_activation({gate, up, activated, args.activation}, stream);
   const TensorView out = out_.tensor(DType::fp32, {count, args.y.size(1)});
-  multiply(activated, expert.down, expert.down_scales, expert.down_bias, out);
+  multiply(activated, expert.down, expert.down_scales, expert.down_factor, expert.down_bias, out);
   add_weighted(out, rows, args.weighed, args.y, stream);
 }
 

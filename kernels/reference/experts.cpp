@@ -30,19 +30,22 @@ std::vector<float> of_expert(const ExpertsArgs& args, const Expert& expert,
           .weight = expert.gate,
           .bias = expert.gate_bias,
           .y = gates,
-          .weight_scales = of_codes(expert.gate, expert.gate_scales)});
+          .weight_scales = of_codes(expert.gate, expert.gate_scales),
+          .weight_factor = expert.gate_factor});
   linear({.x = x,
           .weight = expert.up,
           .bias = expert.up_bias,
           .y = ups,
-          .weight_scales = of_codes(expert.up, expert.up_scales)});
+          .weight_scales = of_codes(expert.up, expert.up_scales),
+          .weight_factor = expert.up_factor});
   for (int64_t i = 0; i < count * ffn; ++i) gate[i] *= weights[i / ffn], up[i] *= weights[i / ffn];
   gated_activation({gates, ups, gates, args.activation});
   linear({.x = gates,
           .weight = expert.down,
           .bias = expert.down_bias,
           .y = TensorView(out.data(), DType::fp32, {count, hidden}),
-          .weight_scales = of_codes(expert.down, expert.down_scales)});
+          .weight_scales = of_codes(expert.down, expert.down_scales),
+          .weight_factor = expert.down_factor});
   return out;
 }
 

@@ -34,7 +34,7 @@ std::vector<float> numbers_of(const LinearArgs& args, int64_t o) {
   std::vector<float> numbers(args.x.size(1));
   for (int64_t i = 0; i < std::ssize(numbers); ++i) {
     const void* const own = in_blocks ? static_cast<const float*>(scales) + i / fp8_block : scales;
-    numbers[i] = load_number(args.weight.row(o), type, own, i, shared_by);
+    numbers[i] = args.weight_factor * load_number(args.weight.row(o), type, own, i, shared_by);
   }
   return numbers;
 }

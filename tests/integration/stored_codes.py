@@ -27,6 +27,9 @@ class Fp8:
 
     codes: np.ndarray
 
+    def __getitem__(self, part: slice) -> Fp8:
+        return Fp8(self.codes[part])
+
     def numbers(self) -> np.ndarray:
         codes = self.codes.astype(np.int64)
         exponent, fraction = codes >> 3 & 15, codes & 7

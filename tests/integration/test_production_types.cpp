@@ -48,8 +48,9 @@ NamedTensor random_matrix(const std::string& name, int64_t out, int64_t in, uint
   return float_tensor(name, DType::bf16, {out, in}, values);
 }
 
-/// How the matrices of layers are stored: numbers of bf16, codes as compressed-tensors has them, or
-/// codes of int4 as GPTQ and AWQ have them. Codes of int4 share a scale in groups of so many numbers.
+/// How the matrices of layers are stored: numbers of bf16, codes as compressed-tensors has them, codes
+/// of int4 as GPTQ and AWQ have them, or NVFP4 of modelopt. Codes of int4 share a scale in groups of so
+/// many numbers.
 enum class Stored {
   bf16,
   int8,
@@ -59,7 +60,8 @@ enum class Stored {
   int4_by_64,
   int4_by_128,
   gptq,
-  awq
+  awq,
+  nvfp4
 };
 
 bool has_zeros(Stored stored) {
@@ -104,11 +106,27 @@ void add_with_zeros(std::vector<NamedTensor>& to, Stored stored, const std::stri
   to.push_back(float_tensor(name + ".scales", DType::fp16, {groups, out}, scales));
 }
 
+/// Adds the matrix NAME.weight in NVFP4, whose factor is that of no other matrix.
+void add_nvfp4(std::vector<NamedTensor>& to, const std::string& name, int64_t out, int64_t in,
+               uint64_t seed) {
+  std::vector<std::byte> codes(out * in / 2), scales(out * in / 16);
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::byte>(mix(seed, i) & 0xff);
+  for (size_t i = 0; i < scales.size(); ++i)  // from 0.5 to 1.875
+    scales[i] = static_cast<std::byte>(0x30 + mix(seed + 1000, i) % 16);
+  to.push_back({name + ".weight", "U8", {out, in / 2}, codes});
+  to.push_back({name + ".weight_scale", "F8_E4M3", {out, in / 16}, scales});
+  // Codes have a deviation of 2.9, and scales one of 1.2.
+  const double step = (0.9 + 0.01 * static_cast<double>(seed)) / std::sqrt(double(in)) / 2.9 / 1.2;
+  to.push_back(
+      float_tensor(name + ".weight_scale_2", DType::fp32, {1}, {static_cast<float>(step)}));
+}
+
 /// Adds the matrix NAME.weight, in bf16 or as codes of the same deviation.
 void add_matrix(std::vector<NamedTensor>& to, Stored stored, const std::string& name, int64_t out,
                 int64_t in, uint64_t seed) {
   if (stored == Stored::bf16) return to.push_back(random_matrix(name + ".weight", out, in, seed));
   if (has_zeros(stored)) return add_with_zeros(to, stored, name, out, in, seed);
+  if (stored == Stored::nvfp4) return add_nvfp4(to, name, out, in, seed);
   const bool fp8 = is_fp8(stored), bytes = fp8 || stored == Stored::int8;
   std::vector<std::byte> codes(bytes ? out * in : out * in / 2);
   for (size_t i = 0; i < codes.size(); ++i) {
@@ -140,6 +158,7 @@ void add_matrix(std::vector<NamedTensor>& to, Stored stored, const std::string& 
 
 nlohmann::json quantization_of(Stored stored) {
   if (stored == Stored::bf16) return nullptr;
+  if (stored == Stored::nvfp4) return {{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}};
   if (has_zeros(stored))
     return {{"quant_method", stored == Stored::gptq ? "gptq" : "awq"},
             {"bits", 4},
@@ -460,10 +479,12 @@ TEST_P(ProductionCodes, GiveWhatTheirNumbersGive) {
 INSTANTIATE_TEST_SUITE_P(StoredAs, ProductionCodes,
                          testing::Values(Stored::int8, Stored::fp8_rows, Stored::fp8_blocks,
                                          Stored::int4_by_32, Stored::int4_by_64,
-                                         Stored::int4_by_128, Stored::gptq, Stored::awq),
+                                         Stored::int4_by_128, Stored::gptq, Stored::awq,
+                                         Stored::nvfp4),
                          [](const auto& stored) {
                            if (stored.param == Stored::fp8_rows) return std::string("fp8_rows");
                            if (stored.param == Stored::fp8_blocks) return std::string("fp8_blocks");
+                           if (stored.param == Stored::nvfp4) return std::string("nvfp4");
                            if (has_zeros(stored.param))
                              return std::string(stored.param == Stored::gptq ? "gptq" : "awq");
                            return stored.param == Stored::int8

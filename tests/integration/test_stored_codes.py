@@ -52,6 +52,12 @@ KEPT = {
     "awq-symmetric": (forms.awq(64), {**awq_config(64), "zero_point": False}, "int4"),
     "int8": (forms.int8(), forms.compressed("int-quantized", INT8), "int8"),
     "int8-tensor": (forms.int8(True), forms.compressed("int-quantized", {**INT8, "strategy": "tensor"}), "int8"),
+    "nvfp4": (forms.nvfp4(False), forms.compressed("nvfp4-pack-quantized", NVFP4), "nvfp4"),
+    "nvfp4-modelopt": (
+        forms.nvfp4(True),
+        {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16},
+        "nvfp4",
+    ),
 }
 WIDENED = {
     "gptq-ordered": (forms.gptq(64, shuffled=True), gptq_config(64, desc_act=True), "desc_act"),
@@ -77,12 +83,6 @@ WIDENED = {
         {"quant_method": "modelopt", "quant_algo": "FP8"},
         "no products on CPUs take codes of fp8",
     ),
-    "nvfp4": (forms.nvfp4(False), forms.compressed("nvfp4-pack-quantized", NVFP4), "no products take codes of nvfp4"),
-    "nvfp4-modelopt": (
-        forms.nvfp4(True),
-        {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16},
-        "no products take codes of nvfp4",
-    ),
     "fp8-blocks": (
         forms.fp8(128, "weight_scale_inv"),
         {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]},
@@ -92,7 +92,9 @@ WIDENED = {
 
 
 class StoredCodesTest(RunTest):
-    def job_of(self, model: Path, name: str, compute: str = "fp32", **parallel: Any) -> Path:
+    def job_of(
+        self, model: Path, name: str, compute: str = "fp32", reproducible: str = "run", **parallel: Any
+    ) -> Path:
         return self.write_job(
             random_requests(REQUESTS, 20, 60, seed=92),
             name,
@@ -100,6 +102,7 @@ class StoredCodesTest(RunTest):
             model={"path": str(model), "compute": compute},
             kv={"dtype": "fp32"},
             parallel=parallel,
+            reproducible=reproducible,
         )
 
     def logprobs(self, job: Path) -> np.ndarray:
@@ -130,7 +133,7 @@ class StoredCodesTest(RunTest):
                 self.expect_close(self.logprobs(job), wanted)
 
     def test_layouts_give_the_answers_of_one_rank(self) -> None:
-        for name in ("gptq-64", "int8"):
+        for name in ("gptq-64", "int8", "nvfp4"):
             form, config, _ = KEPT[name]
             plain = forms.write_model(self.folder / name, form, config)
             forms.write_plain(self.folder / f"{name}-plain", plain)
@@ -154,9 +157,23 @@ class StoredCodesTest(RunTest):
                     within = 0.02 if "widened" in said else 1e-4
                     self.expect_close(self.logprobs(job), wanted, within)
 
+    def test_layouts_give_the_bits_of_one_rank_where_asked(self) -> None:
+        form, config, _ = KEPT["nvfp4"]
+        forms.write_model(self.folder / "model", form, config)
+        found = []
+        for layout in ({}, {"cp": 2}, {"tp": 2}, {"sp": 2, "decode": "shift", "shift_threshold": 8}, {"tp": 4}):
+            words = "-".join(f"{key}-{value}" for key, value in layout.items())
+            job = self.job_of(self.folder / "model", f"bits-{words}", reproducible="layout", **layout)
+            said = self.run_job(job, layout.get("tp", 1) * layout.get("sp", 1) * layout.get("cp", 1))
+            self.assertNotIn("widened", said)
+            found.append((layout, self.logprobs(job)))
+        for layout, logprobs in found:
+            with self.subTest(layout=layout):
+                np.testing.assert_array_equal(logprobs, found[0][1])
+
     def test_a_mixture_with_a_shared_expert_gives_the_answers_of_its_numbers(self) -> None:
         forms_of_mixtures = {"awq-128": KEPT["awq-128"], "int8": KEPT["int8"], "fp8-blocks": WIDENED["fp8-blocks"],
-                             "nvfp4-modelopt": WIDENED["nvfp4-modelopt"]}
+                             "nvfp4-modelopt": KEPT["nvfp4-modelopt"]}
         for name, (form, config, _) in forms_of_mixtures.items():
             widened = name in WIDENED
             plain = forms.write_model(self.folder / name, form, config, mixture=True)
@@ -221,6 +238,10 @@ class StoredCodesTest(RunTest):
                             del tensors[end]
                         elif what == "short":
                             tensors[end] = tensors[end][:-1]
+                        elif what == "zero":
+                            tensors[end][:] = 0
+                        elif what == "coded":
+                            tensors[end].codes.reshape(-1)[3] = 0x7F
                         elif what == "typed":
                             tensors[end] = tensors[end].astype(np.int64)
                         else:
@@ -242,6 +263,9 @@ class StoredCodesTest(RunTest):
         broken("awq-128", "nan scales", "holds nan at element 3")
         broken("packed-zeros", "without weight_zero_point", "is missing")
         broken("int8", "short weight_scale", r"has shape \[255, 1\]")
+        broken("nvfp4", "short weight_scale", r"has shape \[255, 32\]")
+        broken("nvfp4", "zero weight_global_scale", "holds 0, which is no factor")
+        broken("nvfp4", "coded weight_scale", "holds nan at element 3")
 
     def test_configurations_that_are_not_implemented_are_refused_before_work(self) -> None:
         form, config, _ = KEPT["gptq-128"]

@@ -238,7 +238,8 @@ class BackendOnCopies : public Backend {
         experts.push_back({copies.in(expert.gate), copies.in(expert.up), copies.in(expert.down),
                            copies.in(expert.gate_scales), copies.in(expert.up_scales),
                            copies.in(expert.down_scales), copies.in(expert.gate_bias),
-                           copies.in(expert.up_bias), copies.in(expert.down_bias)});
+                           copies.in(expert.up_bias), copies.in(expert.down_bias),
+                           expert.gate_factor, expert.up_factor, expert.down_factor});
       there.experts = experts;
     });
   }

@@ -34,9 +34,15 @@ class QuantizedMatrix {
         scales_.push_back((0.5f + static_cast<float>(random(i)) / 256) / 118);
       return;
     }
+    if (type == DType::nvfp4) {  // codes have a deviation of 2.9, and scales one of 1.2
+      factor_ = 0.22f + static_cast<float>(random(0)) / 2560;
+      for (int64_t i = 0; i < rows * of_row_; ++i)  // from 0.5 to 1.875
+        bytes_of_scales_.push_back(static_cast<uint8_t>(0x30 + random(i) % 16));
+      return;
+    }
     if (type == DType::mxfp4) {
       for (int64_t i = 0; i < rows * of_row_; ++i)
-        powers_.push_back(static_cast<uint8_t>(125 + random(i) % 2));
+        bytes_of_scales_.push_back(static_cast<uint8_t>(125 + random(i) % 2));
       return;
     }
     for (int64_t i = 0; i < rows * of_row_; ++i) {
@@ -51,16 +57,20 @@ class QuantizedMatrix {
   }
   TensorView scales() {
     if (type_ == DType::bf16) return {};
-    if (type_ == DType::mxfp4) return {powers_.data(), DType::uint8, {rows_, of_row_}};
+    if (type_ == DType::mxfp4 || type_ == DType::nvfp4)
+      return {bytes_of_scales_.data(), scale_type(type_), {rows_, of_row_}};
     if (type_ == DType::int8 || scales_of_rows_) return {scales_.data(), DType::fp32, {rows_}};
     return {scales_.data(), DType::fp32, {rows_, of_row_}};
   }
+
+  float factor() const { return factor_; }
 
  private:
   DType type_;
   int64_t rows_, elements_, gap_, of_row_ = 0;
   bool scales_of_rows_ = false;
-  std::vector<uint8_t> bytes_, powers_;
+  float factor_ = 1;
+  std::vector<uint8_t> bytes_, bytes_of_scales_;
   std::vector<float> scales_;
 };
 

@@ -109,13 +109,14 @@ inline std::string name_of_param(
 /// y (+)= x · weightᵀ + bias. `scales` are those of weights that are codes; `bias` may be absent.
 inline void multiply(Device& device, const TensorView& x, const TensorView& weight,
                      const TensorView& scales, const TensorView& bias, const TensorView& y,
-                     kernels::Accumulate accumulate = kernels::Accumulate::no) {
+                     kernels::Accumulate accumulate = kernels::Accumulate::no, float factor = 1) {
   device.backend->linear({.x = x,
                           .weight = weight,
                           .bias = bias,
                           .y = y,
                           .accumulate = accumulate,
-                          .weight_scales = scales},
+                          .weight_scales = scales,
+                          .weight_factor = factor},
                          device.stream);
 }
 

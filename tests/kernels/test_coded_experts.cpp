@@ -46,7 +46,10 @@ struct CodedLayer {
                          .down_scales = down.scales(),
                          .gate_bias = biases[2 * e].view(),
                          .up_bias = {},
-                         .down_bias = biases[2 * e + 1].view()});
+                         .down_bias = biases[2 * e + 1].view(),
+                         .gate_factor = gate.factor(),
+                         .up_factor = up.factor(),
+                         .down_factor = down.factor()});
     }
     Tensor y = Tensor::filled({rows, x.view().size(1)}, 7, 4);
     device.backend->experts({.x = x.view().slice_rows(0, rows),
@@ -87,7 +90,8 @@ class CodedExperts : public OpTest {
     return 8 * 0x1p-8 * static_cast<double>(hidden) * std::sqrt(static_cast<double>(ffn * k));
   }
 };
-const DType of_experts[] = {DType::bf16, DType::int8, DType::int4, DType::mxfp4, DType::fp8};
+const DType of_experts[] = {DType::bf16,  DType::int8,  DType::int4,
+                            DType::mxfp4, DType::nvfp4, DType::fp8};
 INSTANTIATE_TEST_SUITE_P(Backends, CodedExperts,
                          testing::Combine(testing::ValuesIn(every_device_of_experts()),
                                           testing::ValuesIn(of_experts)),

@@ -57,7 +57,10 @@ class ExpertsByLibrary : public testing::Test {
                            .down_scales = matrices[3 * e + 2].scales(),
                            .gate_bias = biases[3 * e].view(),
                            .up_bias = biases[3 * e + 1].view(),
-                           .down_bias = biases[3 * e + 2].view()});
+                           .down_bias = biases[3 * e + 2].view(),
+                           .gate_factor = matrices[3 * e].factor(),
+                           .up_factor = matrices[3 * e + 1].factor(),
+                           .down_factor = matrices[3 * e + 2].factor()});
       args = {.x = x.view(),
               .chosen = TensorView(chosen.data(), DType::int32, {of.rows, k}),
               .weights = TensorView(weights.data(), DType::fp32, {of.rows, k}),
@@ -109,6 +112,10 @@ TEST_F(ExpertsByLibrary, HaveEveryActivationAndEveryType) {
     EXPECT_EQ(calls_of({50, DType::bf16, activation}), 3);
   for (const DType dtype : {DType::int8, DType::int4, DType::fp8})
     EXPECT_EQ(calls_of({320, dtype}), 3);
+  Case of_nvfp4{320, DType::nvfp4};
+  EXPECT_EQ(calls_of(of_nvfp4), 0) << "rows of 24 bytes";
+  of_nvfp4.width = 64;
+  EXPECT_EQ(calls_of(of_nvfp4), 3);
 }
 
 TEST_F(ExpertsByLibrary, AreWidenedSomeAtATime) {

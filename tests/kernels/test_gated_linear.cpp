@@ -32,7 +32,9 @@ struct GatedProblem {
             .gate_scales = gate.scales(),
             .up_scales = up.scales(),
             .gate_bias = with_bias ? gate_bias.view() : TensorView(),
-            .up_bias = with_bias ? up_bias.view() : TensorView()};
+            .up_bias = with_bias ? up_bias.view() : TensorView(),
+            .gate_factor = gate.factor(),
+            .up_factor = up.factor()};
   }
 
   /// By single ops of the reference, of x rounded as products round it.
@@ -41,8 +43,10 @@ struct GatedProblem {
     const int64_t rows = args.x.rows(), ffn = args.gate.rows();
     Tensor rounded({rows, args.x.size(1)}, DType::bf16, x.values());
     Tensor gates = Tensor::filled({rows, ffn}, 0), ups = gates;
-    multiply(oracle, rounded.view(), args.gate, args.gate_scales, args.gate_bias, gates.view());
-    multiply(oracle, rounded.view(), args.up, args.up_scales, args.up_bias, ups.view());
+    multiply(oracle, rounded.view(), args.gate, args.gate_scales, args.gate_bias, gates.view(),
+             kernels::Accumulate::no, args.gate_factor);
+    multiply(oracle, rounded.view(), args.up, args.up_scales, args.up_bias, ups.view(),
+             kernels::Accumulate::no, args.up_factor);
     oracle.backend->gated_activation({gates.view(), ups.view(), gates.view(), args.activation},
                                      oracle.stream);
     return gates.values();
@@ -63,7 +67,8 @@ class GatedLinear : public OpTest {
   }
   bool is_of_a_gpu() const { return device_.backend->name() == "cuda"; }
 };
-const DType of_gates[] = {DType::bf16, DType::int8, DType::int4, DType::mxfp4, DType::fp8};
+const DType of_gates[] = {DType::bf16,  DType::int8,  DType::int4,
+                          DType::mxfp4, DType::nvfp4, DType::fp8};
 PECIA_INSTANTIATE_OP_TEST_OF(GatedLinear, of_gates);
 
 TEST_P(GatedLinear, MultipliesBothAndGatesOneByTheOther) {
@@ -160,8 +165,9 @@ TEST_P(GatedLinear, LeavesToSingleOpsWhatItDoesNotTake) {
   Tensor wide = Tensor::filled({1, 8}, 9);
   refused({1, 8, 128}, [&](auto& args) { args.out = wide.view(); });
   QuantizedMatrix other(dtype_ == DType::int8 ? DType::bf16 : DType::int8, 8, 128, 1);
-  refused({1, 8, 128},
-          [&](auto& args) { args.up = other.view(), args.up_scales = other.scales(); });
+  refused({1, 8, 128}, [&](auto& args) {
+    args.up = other.view(), args.up_scales = other.scales(), args.up_factor = 1;
+  });
 }
 
 TEST_P(GatedLinear, RefusesWhatContradictsItself) {

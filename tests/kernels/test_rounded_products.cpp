@@ -46,7 +46,8 @@ class RoundedProducts : public testing::TestWithParam<std::string> {
 INSTANTIATE_TEST_SUITE_P(Backends, RoundedProducts, testing::ValuesIn(every_device()));
 
 TEST_P(RoundedProducts, AreThoseOfFp32Rounded) {
-  for (const DType type : {DType::bf16, DType::int8, DType::int4, DType::mxfp4, DType::fp8}) {
+  for (const DType type :
+       {DType::bf16, DType::int8, DType::int4, DType::mxfp4, DType::nvfp4, DType::fp8}) {
     if (type == DType::fp8 && device_.backend->name() == "cpu") continue;  // stored, on GPUs alone
     QuantizedMatrix weight(type, out, in, 3);
     for (const int64_t rows : {1, 64, 65, 130}) {  // codes are widened for few and for many rows

@@ -80,6 +80,7 @@ class CheckpointFile {
         return "I8";
       case DType::int4:
       case DType::mxfp4:
+      case DType::nvfp4:
         break;  // no type of safetensors
       case DType::int32:
         return "I32";

@@ -33,6 +33,23 @@ TEST(LinearWeight, ColumnsOfFp8InBlocksTakeTheScalesOfTheirBlocks) {
   EXPECT_THROW(part.columns(0, 64), InvalidArgument);
 }
 
+TEST(LinearWeight, ColumnsOfNvfp4TakeTheScalesOfTheirBlocksAndTheFactor) {
+  std::vector<uint8_t> codes(2 * 32), scales = {1, 2, 3, 4, 5, 6, 7, 8};
+  const LinearWeight::Part part{TensorView(codes.data(), DType::nvfp4, {2, 4}),
+                                {},
+                                TensorView(scales.data(), DType::fp8, {2, 4}),
+                                0.5f};
+  EXPECT_EQ(part.in(), 64);
+  const LinearWeight::Part inner = part.columns(16, 32);
+  EXPECT_EQ(inner.weight.data(), codes.data() + 8);
+  EXPECT_EQ(inner.in(), 32);
+  EXPECT_EQ(*static_cast<const uint8_t*>(inner.scales.row(1)), 6);
+  EXPECT_EQ(inner.factor, 0.5f);
+  EXPECT_THROW(part.columns(8, 16), InvalidArgument);
+  const LinearWeight last = slice_rows(LinearWeight{{part}}, 1, 1);
+  EXPECT_EQ(last.parts.front().factor, 0.5f);
+}
+
 class Joined : public testing::Test {
  protected:
   std::array<float, 40> memory_{};
@@ -75,6 +92,8 @@ TEST_F(Joined, TakeBiasesAndScalesThatFollowEachOther) {
   apart.parts.front().bias = numbers(34, 5);
   EXPECT_FALSE(both_of(first, apart));
   apart = second, apart.parts.front().scales = {};
+  EXPECT_FALSE(both_of(first, apart));
+  apart = second, apart.parts.front().factor = 2;
   EXPECT_FALSE(both_of(first, apart));
 }
 

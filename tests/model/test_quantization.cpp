@@ -201,6 +201,22 @@ TEST(CodeUse, KeepsStoredFp8OnGpusAloneInBlocksThatProductsTake) {
   EXPECT_EQ(resident_row_bytes(rows, DType::fp8, 640), 640 + 4);
 }
 
+TEST(CodeUse, KeepsNvfp4WhereNoCutDividesABlockAlsoForTheBitsOfLayouts) {
+  const ModelConfig config =
+      read("llama", R"({"quant_method": "modelopt", "quant_algo": "NVFP4"})");
+  const auto type = [&](MatrixKind kind, const CodeUse& use) {
+    return resident_code(config, kind, use);
+  };
+  EXPECT_EQ(type(MatrixKind::q, codes_kept(config, 3, false, 1, false)), DType::nvfp4);
+  EXPECT_EQ(type(MatrixKind::down, codes_kept(config, 8, false, 1, true)), DType::nvfp4);  // 8 · 80
+  EXPECT_EQ(type(MatrixKind::down, codes_kept(config, 16, false, 1, true)), std::nullopt);
+  EXPECT_EQ(type(MatrixKind::down, codes_kept(config, 2, true, 1, false)), DType::nvfp4);
+  EXPECT_EQ(type(MatrixKind::head, codes_kept(config, 1, false, 1, false)), std::nullopt);
+  EXPECT_EQ(resident_row_bytes(config, DType::nvfp4, 640), 640 / 2 + 640 / 16);
+  EXPECT_THAT(why_widened(config, MatrixKind::down, codes_kept(config, 16, false, 1, true)),
+              HasSubstr("16 parts of a row of 640"));
+}
+
 TEST(CodeUse, CountsTheBytesThatCodesSave) {
   const ModelConfig config = read("llama", gptq_64);
   const int64_t rows = 2 * (256 + 128 + 128 + 256 + 640 + 640), of_down = 2 * 256;

@@ -70,6 +70,9 @@ TEST(WeightFootprint, NamesTheTypesThatAreHeld) {
   EXPECT_EQ(weight_footprint(job_of({}), gptq, false).types, "int4");
   gptq.quantization->reordered = true;
   EXPECT_EQ(weight_footprint(job_of({}), gptq, false).types, "fp32");
+  gptq.quantization = {.form = model::StoredForm::nvfp4};
+  for (const bool gpus : {false, true})
+    EXPECT_EQ(weight_footprint(job_of({}), gptq, gpus).types, "nvfp4");
 }
 
 /// Where the backend is chosen by what the machine has (`backend: auto`), its GPUs decide.

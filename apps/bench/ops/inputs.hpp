@@ -48,7 +48,7 @@ struct Tensor {
     const auto number = [&](int64_t i) {
       return change(static_cast<float>(i * 7919 % period) / 4096.0f - 1.0f);
     };
-    const bool integers = dtype == DType::int8 || dtype == DType::int4;
+    const bool integers = dtype == DType::int8 || numbers_of(dtype) > 1;
     for (int64_t i = 0; i < std::min(period, view.elements()); ++i)
       if (integers)  // any code will do
         std::memset(host.as<std::byte>() + i * size_of(dtype), static_cast<int>(100 * number(i)),
@@ -84,7 +84,7 @@ inline std::vector<int64_t> numbers_from(int64_t first, int64_t count) {
 /// The scales in the shape that products take.
 inline TensorView scales_of(const TensorView& scales, DType weights) {
   if (!is_code(weights)) return {};
-  return weights == DType::int4 ? scales : scales.reshape({scales.rows()});
+  return numbers_of(weights) > 1 ? scales : scales.reshape({scales.rows()});
 }
 
 }  // namespace pecia::bench::ops

@@ -9,35 +9,35 @@ namespace pecia::bench::ops {
 
 Case linear(const Model& model, int64_t rows, int64_t out, int64_t in, DType dtype, int splits,
             DType result, Packed packed) {
-  return {
-      "linear",
-      fmt::format("{} rows × {}×{} {}, {}{}{}{}", rows, out, in, name_of(dtype), model.name,
-                  splits == 0 ? "" : fmt::format(", row invariant, splits {}", splits),
-                  result == DType::fp32 ? "" : fmt::format(", to {}", name_of(result)),
-                  packed == Packed::no ? "" : ", in panels"),
-      2.0 * static_cast<double>(rows) * static_cast<double>(out) * static_cast<double>(in),
-      bytes_of({out, row_elements(dtype, in)}, dtype) + bytes_of({out, row_scales(dtype, in)}) +
-          bytes_of({rows, in}, result) + bytes_of({rows, out}, result),
-      [=](const Place& place) {
-        const Tensor x(place, result, {rows, in}), y(place, result, {rows, out});
-        const Tensor weight(place, dtype, {out, row_elements(dtype, in)});
-        const Tensor scales(place, DType::fp32, {out, std::max<int64_t>(1, row_scales(dtype, in))});
-        const auto panels = packed == Packed::no ? nullptr
-                                                 : std::make_shared<measure::OwnPanels>(
-                                                       place.backend, place.stream, weight);
-        return [=, panels = panels] {
-          place.backend.linear({.x = x,
-                                .weight = weight,
-                                .bias = {},
-                                .y = y,
-                                .row_invariant = splits == 0 ? kernels::RowInvariant::no
-                                                             : kernels::RowInvariant::yes,
-                                .splits = std::max(1, splits),
-                                .weight_scales = scales_of(scales, dtype)},
-                               place.stream);
-        };
-      },
-      splits > 0};
+  return {"linear",
+          fmt::format("{} rows × {}×{} {}, {}{}{}{}", rows, out, in, name_of(dtype), model.name,
+                      splits == 0 ? "" : fmt::format(", row invariant, splits {}", splits),
+                      result == DType::fp32 ? "" : fmt::format(", to {}", name_of(result)),
+                      packed == Packed::no ? "" : ", in panels"),
+          2.0 * static_cast<double>(rows) * static_cast<double>(out) * static_cast<double>(in),
+          bytes_of({out, row_bytes(dtype, in)}, DType::uint8) + bytes_of({rows, in}, result) +
+              bytes_of({rows, out}, result),
+          [=](const Place& place) {
+            const Tensor x(place, result, {rows, in}), y(place, result, {rows, out});
+            const Tensor weight(place, dtype, {out, row_elements(dtype, in)});
+            const Tensor scales(place, scale_type(dtype),
+                                {out, std::max<int64_t>(1, row_scales(dtype, in))});
+            const auto panels = packed == Packed::no ? nullptr
+                                                     : std::make_shared<measure::OwnPanels>(
+                                                           place.backend, place.stream, weight);
+            return [=, panels = panels] {
+              place.backend.linear({.x = x,
+                                    .weight = weight,
+                                    .bias = {},
+                                    .y = y,
+                                    .row_invariant = splits == 0 ? kernels::RowInvariant::no
+                                                                 : kernels::RowInvariant::yes,
+                                    .splits = std::max(1, splits),
+                                    .weight_scales = scales_of(scales, dtype)},
+                                   place.stream);
+            };
+          },
+          splits > 0};
 }
 
 Case quantize_rows(const Model& model, int64_t rows, int64_t columns) {

@@ -60,7 +60,7 @@ Weights weights_of(const LinearArgs& args, const Piece& piece, int64_t first, in
       type == DType::int4 ? int4_shared_by(args.weight_scales.size(1), weight.size(1)) : int4_group;
   for (int64_t o = 0; o < count; ++o)
     decode_row(weight.row(column + o), type, args.weight_scales.row(column + o), begin,
-               piece.end - begin, numbers + o * stride, shared_by);
+               piece.end - begin, numbers + o * stride, shared_by, args.weight_factor);
   return {numbers + (piece.begin - begin), DType::fp32, stride};
 }
 
@@ -222,8 +222,8 @@ void linear(const LinearArgs& args, const device::Stream& stream, Workspace& wor
   const DType type = args.weight.dtype();
   if (args.x.dtype() != DType::fp32 || type == DType::fp8)
     fail<Unsupported>(
-        "the CPU backend multiplies rows of fp32 with weights of fp32, bf16, fp16, int8, int4 or "
-        "mxfp4, not rows of {} with weights of {}",
+        "the CPU backend multiplies rows of fp32 with weights of fp32, bf16, fp16, int8, int4, "
+        "mxfp4 or nvfp4, not rows of {} with weights of {}",
         name_of(args.x.dtype()), name_of(type));
   require_row_invariant(args);
   if (args.x.rows() == 0 || args.y.size(1) == 0) return;

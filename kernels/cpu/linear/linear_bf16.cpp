@@ -103,6 +103,7 @@ CodeRows codes_of(const LinearArgs& args, int64_t column) {
                 scales.row(column), scales.row_stride() * size_of(scales.dtype())};
   if (rows.dtype == DType::int4)
     rows.shared_by = int4_shared_by(scales.size(1), args.weight.size(1));
+  rows.factor = args.weight_factor;
   return rows;
 }
 

@@ -34,11 +34,12 @@ namespace pecia::kernels::cpu {
 void require_row_invariant(const LinearArgs& args) {
   const DType type = args.weight.dtype();
   if (!is_code(type) || args.row_invariant == RowInvariant::no) return;
-  if (type != DType::mxfp4)
+  if (type != DType::mxfp4 && type != DType::nvfp4)
     fail<Unsupported>("weights of {} have no products that are the same for every cut of a row",
                       name_of(type));
-  PECIA_CHECK(args.splits == 1 || args.x.size(1) % (args.splits * mxfp4_block) == 0,
-              "{} splits of {} numbers in blocks of {}", args.splits, args.x.size(1), mxfp4_block);
+  PECIA_CHECK(args.splits == 1 || args.x.size(1) % (args.splits * numbers_of(type)) == 0,
+              "{} splits of {} numbers in blocks of {}", args.splits, args.x.size(1),
+              numbers_of(type));
 }
 
 HWY_EXPORT(AddPiece);

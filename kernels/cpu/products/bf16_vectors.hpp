@@ -95,6 +95,24 @@ PECIA_BF16_CODE inline __m512i mxfp4_block_in_bf16(const uint8_t* block, const u
                                   _mm512_load_si512(table));
 }
 
+/// The 32 numbers of two blocks of nvfp4, or those of one block and zeros where no more than `count`
+/// numbers are left and these are of one block. `tables` has the 16 numbers of a block for each scale.
+PECIA_BF16_CODE inline __m512i nvfp4_blocks_in_bf16(const uint8_t* blocks, const uint8_t* scales,
+                                                    int64_t count, const uint16_t (*tables)[16]) {
+  const bool both = count > 16;
+  const auto* const from = reinterpret_cast<const __m128i*>(blocks);
+  const __m512i bytes = _mm512_cvtepu8_epi32(both ? _mm_loadu_si128(from) : _mm_loadl_epi64(from));
+  const auto* const first = reinterpret_cast<const __m256i*>(tables[scales[0]]);
+  const auto* const other = reinterpret_cast<const __m256i*>(tables[both ? scales[1] : 0]);
+  const __m512i table = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_load_si256(first)),
+                                           _mm256_load_si256(other), 1);
+  // A word's lowest four bits are a code, and the fifth bit says which block it is of.
+  const __m512i words = _mm512_or_si512(bytes, _mm512_slli_epi32(bytes, 12));
+  const __m512i codes = _mm512_and_si512(words, _mm512_set1_epi16(15));
+  const __m512i second = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(16), 1);
+  return _mm512_permutexvar_epi16(_mm512_or_si512(codes, second), table);
+}
+
 constexpr int64_t sum_lanes = 16;
 
 /// Makes columns of rows of pairs. Lane c of result r is lane r of v[c].

@@ -51,6 +51,35 @@ PECIA_BF16_CODE void mxfp4_to_bf16(const uint8_t* blocks, const uint8_t* scales,
   }
 }
 
+PECIA_BF16_CODE inline __m512 widened_times(__m256i numbers, __m512 factor) {
+  return _mm512_mul_ps((__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(numbers), 16), factor);
+}
+
+/// Two blocks at a time; the last block of a row may be alone.
+PECIA_BF16_CODE void nvfp4_to_bf16(const uint8_t* blocks, const uint8_t* scales, float factor,
+                                   int64_t count, int64_t ahead, uint16_t* to) {
+  const Nvfp4Numbers* const tables = nvfp4_numbers();
+  const __m512 factors = _mm512_set1_ps(factor);
+  for (int64_t i = 0; i < count; i += bf16_lanes, blocks += nvfp4_block, scales += 2) {
+    if (i % int4_group == 0) ask_for(blocks, ahead);
+    const __m512i exact = nvfp4_blocks_in_bf16(blocks, scales, count - i, tables);
+    const __m512bh numbers =
+        _mm512_cvtne2ps_pbh(widened_times(_mm512_extracti64x4_epi64(exact, 1), factors),
+                            widened_times(_mm512_castsi512_si256(exact), factors));
+    _mm512_storeu_si512(to + i, (__m512i)numbers);
+  }
+}
+
+struct Nvfp4Tables {
+  alignas(64) Nvfp4Numbers of_scale[256];
+
+  Nvfp4Tables() {
+    for (int scale = 0; scale < 256; ++scale)
+      for (int code = 0; code < 16; ++code)
+        of_scale[scale][code] = float_to_bf16(fp4_to_float(code) * fp8_numbers()[scale]);
+  }
+};
+
 struct Mxfp4Tables {
   alignas(64) Mxfp4Numbers of_scale[256];
 
@@ -66,6 +95,11 @@ struct Mxfp4Tables {
 
 const Mxfp4Numbers* mxfp4_numbers() {
   static const Mxfp4Tables tables;
+  return tables.of_scale;
+}
+
+const Nvfp4Numbers* nvfp4_numbers() {
+  static const Nvfp4Tables tables;
   return tables.of_scale;
 }
 
@@ -85,6 +119,10 @@ void codes_to_bf16(const CodeRows& from, int64_t rows, int64_t begin, int64_t co
       mxfp4_to_bf16(static_cast<const uint8_t*>(one.data) + begin / 2,
                     static_cast<const uint8_t*>(one.scales) + begin / mxfp4_block, count, ahead,
                     to);
+    else if (from.dtype == DType::nvfp4)
+      nvfp4_to_bf16(static_cast<const uint8_t*>(one.data) + begin / 2,
+                    static_cast<const uint8_t*>(one.scales) + begin / nvfp4_block, one.factor,
+                    count, ahead, to);
     else
       int4_to_bf16(static_cast<const __m512i*>(one.data) + begin / int4_group,
                    one.factors() + begin / from.shared_by * 2, from.shared_by, count, ahead, to);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Turns int8, int4 and mxfp4 codes (lib/base/core/codes.hpp) into bf16, as products take them. It uses one
-/// thread and requires has_native_bf16().
+/// Turns int8, int4, mxfp4 and nvfp4 codes (lib/base/core/codes.hpp) into bf16, as products take them. It uses
+/// one thread and requires has_native_bf16().
 
 #include <cstdint>
 
@@ -11,11 +11,12 @@ namespace pecia::kernels::cpu {
 
 struct CodeRows {
   const void* data;
-  DType dtype;         ///< int8, int4 or mxfp4
+  DType dtype;         ///< int8, int4, mxfp4 or nvfp4
   int64_t row_stride;  ///< elements
   const void* scales;
   int64_t scale_stride;            ///< bytes
   int64_t shared_by = int4_group;  ///< numbers of int4 that share step and least
+  float factor = 1;                ///< of nvfp4
 
   CodeRows from(int64_t row) const {
     CodeRows rows = *this;
@@ -32,6 +33,10 @@ int64_t bytes_ahead_of(const CodeRows& rows, int64_t numbers);
 /// The 16 numbers of a block of mxfp4, in bf16, twice over, for each scale.
 using Mxfp4Numbers = uint16_t[32];
 const Mxfp4Numbers* mxfp4_numbers();
+
+/// The 16 numbers of a block of nvfp4, in bf16, for each scale.
+using Nvfp4Numbers = uint16_t[16];
+const Nvfp4Numbers* nvfp4_numbers();
 
 /// Writes numbers [begin, begin + count) of `rows` rows, rounded to bf16. `begin` is a multiple of
 /// numbers_of(dtype). `to_stride` is a multiple of bf16_lanes with room for the count. Up to it, zeros or

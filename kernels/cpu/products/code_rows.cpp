@@ -120,23 +120,25 @@ void decode_int4(const uint16_t* words, const float* scales, int64_t shared_by, 
   }
 }
 
-/// The magnitudes lie in a table of eight; a code's highest bit is the sign.
-void decode_mxfp4(const uint8_t* blocks, const uint8_t* scales, int64_t count, float* numbers) {
-  constexpr int64_t block_bytes = mxfp4_block / 2;
+/// Codes of FP4 in blocks of `kBlock`, each with a factor. The magnitudes lie in a table of eight; a
+/// code's highest bit is the sign.
+template <int64_t kBlock, typename FactorOf>
+void decode_fp4(const uint8_t* blocks, int64_t count, const FactorOf& factor_of, float* numbers) {
+  constexpr int64_t block_bytes = kBlock / 2;
   alignas(64) static constexpr float magnitudes[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6,
                                                      0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
-  const Wide d;
-  const hn::Rebind<int32_t, Wide> di;
-  const hn::Rebind<uint8_t, Wide> d8;
-  const Vector table = hn::Load(d, magnitudes);
-  const auto number = [&](auto codes, Vector factor) {
+  const hn::CappedTag<float, block_bytes> d;
+  const hn::Rebind<int32_t, decltype(d)> di;
+  const hn::Rebind<uint8_t, decltype(d)> d8;
+  const auto table = hn::Load(d, magnitudes);
+  const auto number = [&](auto codes, auto factor) {
     const auto index = hn::IndicesFromVec(d, hn::And(codes, hn::Set(di, 7)));
     const auto sign = hn::ShiftLeft<28>(hn::And(codes, hn::Set(di, 8)));
     return hn::Mul(hn::Or(hn::TableLookupLanes(table, index), hn::BitCast(d, sign)), factor);
   };
-  for (int64_t i = 0; i < count; i += mxfp4_block, blocks += block_bytes, ++scales) {
-    const Vector factor = hn::Set(d, power_of_scale(*scales));
-    for (int64_t b = 0; b < block_bytes; b += lanes) {
+  for (int64_t i = 0; i < count; i += kBlock, blocks += block_bytes) {
+    const auto factor = hn::Set(d, factor_of(i / kBlock));
+    for (int64_t b = 0; b < block_bytes; b += hn::MaxLanes(d)) {
       const auto pairs = hn::PromoteTo(di, hn::LoadU(d8, blocks + b));
       hn::StoreInterleaved2(number(pairs, factor), number(hn::ShiftRight<4>(pairs), factor), d,
                             numbers + i + 2 * b);
@@ -145,13 +147,20 @@ void decode_mxfp4(const uint8_t* blocks, const uint8_t* scales, int64_t count, f
 }
 
 void DecodeRow(const void* codes, DType dtype, const void* scales, int64_t begin, int64_t count,
-               float* numbers, int64_t shared_by) {
+               float* numbers, int64_t shared_by, float factor) {
   const auto* const factors = static_cast<const float*>(scales);
   if (dtype == DType::int8)
     return decode_int8(static_cast<const int8_t*>(codes) + begin, *factors, count, numbers);
-  if (dtype == DType::mxfp4)
-    return decode_mxfp4(static_cast<const uint8_t*>(codes) + begin / 2,
-                        static_cast<const uint8_t*>(scales) + begin / mxfp4_block, count, numbers);
+  if (dtype == DType::mxfp4 || dtype == DType::nvfp4) {
+    const auto* const blocks = static_cast<const uint8_t*>(codes) + begin / 2;
+    const auto* const of_blocks = static_cast<const uint8_t*>(scales) + begin / numbers_of(dtype);
+    if (dtype == DType::mxfp4)
+      return decode_fp4<mxfp4_block>(
+          blocks, count, [&](int64_t block) { return power_of_scale(of_blocks[block]); }, numbers);
+    const float* const wide = fp8_numbers();
+    return decode_fp4<nvfp4_block>(
+        blocks, count, [&](int64_t block) { return wide[of_blocks[block]] * factor; }, numbers);
+  }
   const int64_t group = begin / int4_group;
   decode_int4(static_cast<const uint16_t*>(codes) + group * words_of_group,
               factors + begin / shared_by * 2, shared_by, count, numbers);
@@ -170,8 +179,8 @@ void encode_row(const float* numbers, int64_t count, DType dtype, void* codes, f
 }
 
 void decode_row(const void* codes, DType dtype, const void* scales, int64_t begin, int64_t count,
-                float* numbers, int64_t shared_by) {
-  HWY_DYNAMIC_DISPATCH(DecodeRow)(codes, dtype, scales, begin, count, numbers, shared_by);
+                float* numbers, int64_t shared_by, float factor) {
+  HWY_DYNAMIC_DISPATCH(DecodeRow)(codes, dtype, scales, begin, count, numbers, shared_by, factor);
 }
 
 }  // namespace pecia::kernels::cpu

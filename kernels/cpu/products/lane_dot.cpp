@@ -107,6 +107,33 @@ struct Mxfp4Column {
   float factor() const { return 1; }
 };
 
+/// The same for each of the two blocks of a vector; the matrix's factor comes last, to the sum.
+struct Nvfp4Column {
+  static constexpr int together = 4;
+  const uint8_t* blocks;
+  const uint8_t* scales;
+  const Nvfp4Numbers* tables;
+  float of_matrix;
+  int64_t ahead;
+
+  Nvfp4Column() = default;
+  Nvfp4Column(const CodeRows& rows, int64_t bytes_ahead)
+      : blocks(static_cast<const uint8_t*>(rows.data)),
+        scales(static_cast<const uint8_t*>(rows.scales)),
+        tables(nvfp4_numbers()),
+        of_matrix(rows.factor),
+        ahead(bytes_ahead) {}
+
+  PECIA_BF16_CODE __m512bh next(int64_t i) const {
+    if (i % int4_group == 0) ask_for(blocks + i / 2, ahead);
+    return last(i, bf16_lanes);
+  }
+  PECIA_BF16_CODE __m512bh last(int64_t i, int64_t count) const {
+    return (__m512bh)nvfp4_blocks_in_bf16(blocks + i / 2, scales + i / nvfp4_block, count, tables);
+  }
+  float factor() const { return of_matrix; }
+};
+
 /// Returns the sums of the lanes of sixteen vectors, each sum in its own lane. Each block of 128
 /// bits is summed as (a0 + a2) + (a1 + a3), and then the blocks as (b0 + b1) + (b2 + b3).
 PECIA_BF16_CODE inline __m512 sums_of_lanes(const __m512 (&v)[16]) {
@@ -289,6 +316,8 @@ void lane_dot_codes(const DotCodesArgs& args) {
     dot_few_rows(rows, [&](int64_t o) { return Int8Column(args.b.from(o), ahead); });
   else if (args.b.dtype == DType::mxfp4)
     dot_few_rows(rows, [&](int64_t o) { return Mxfp4Column(args.b.from(o), ahead); });
+  else if (args.b.dtype == DType::nvfp4)
+    dot_few_rows(rows, [&](int64_t o) { return Nvfp4Column(args.b.from(o), ahead); });
   else if (args.b.shared_by == 32)
     dot_few_rows(rows, [&](int64_t o) { return Int4Column<32>(args.b.from(o), ahead); });
   else if (args.b.shared_by == 64)

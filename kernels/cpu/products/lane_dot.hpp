@@ -15,7 +15,8 @@ void lane_dot_bf16(const DotBf16Args& args);
 
 /// c[r, o] (+)= Σ_i a[r, i] · b[o, i]. Codes of int8 are numbers of bf16, and the scale multiplies
 /// the sum. A group of int4 has 16 numbers, which are rounded to bf16. Numbers of mxfp4 are those of
-/// bf16, and so are the bits of the sums.
+/// bf16, and so are the bits of the sums. Numbers of nvfp4 are, too, and the matrix's factor multiplies
+/// the sum.
 struct DotCodesArgs {
   const uint16_t* a;
   int64_t a_stride;

@@ -122,7 +122,7 @@ void refuse_other_types(const ExpertsArgs& args) {
       if (!is_float(weight->dtype()) || weight->dtype() != type)
         fail<Unsupported>(
             "the CUDA backend multiplies experts whose matrices are all fp32 or all fp16, or each "
-            "bf16, int8, int4, mxfp4 or fp8, not {} and {}",
+            "bf16, int8, int4, mxfp4, nvfp4 or fp8, not {} and {}",
             name_of(type), name_of(weight->dtype()));
 }
 

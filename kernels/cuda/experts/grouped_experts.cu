@@ -67,9 +67,12 @@ Tables tables_of(const ExpertsArgs& args, Context& context, device::Stream& stre
   std::vector<QuantizedMatrix> downs;
   const int64_t hidden = args.x.size(1), ffn = args.experts.front().gate.rows();
   for (const Expert& expert : args.experts) {
-    gates.push_back({coded_matrix_of(expert.gate, expert.gate_scales, expert.gate_bias, hidden),
-                     coded_matrix_of(expert.up, expert.up_scales, expert.up_bias, hidden)});
-    downs.push_back(coded_matrix_of(expert.down, expert.down_scales, expert.down_bias, ffn));
+    gates.push_back(
+        {coded_matrix_of(expert.gate, expert.gate_scales, expert.gate_factor, expert.gate_bias,
+                         hidden),
+         coded_matrix_of(expert.up, expert.up_scales, expert.up_factor, expert.up_bias, hidden)});
+    downs.push_back(coded_matrix_of(expert.down, expert.down_scales, expert.down_factor,
+                                    expert.down_bias, ffn));
     tables.aligned_gates = tables.aligned_gates && begin_at_chunks(gates.back().gate.rows) &&
                            begin_at_chunks(gates.back().up.rows);
     tables.aligned_downs = tables.aligned_downs && begin_at_chunks(downs.back().rows);

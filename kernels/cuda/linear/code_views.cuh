@@ -17,11 +17,11 @@ inline CodeRows code_rows_of(const TensorView& weight, int64_t numbers) {
           weight.row_stride() * size};
 }
 
-/// The scales of such rows, as LinearArgs has them.
-inline CodeScales code_scales_of(const TensorView& weight, const TensorView& scales) {
-  constexpr int64_t whole_row = 62;
+/// The scales of such rows and the matrix's factor, as LinearArgs has them.
+inline CodeScales code_scales_of(const TensorView& weight, const TensorView& scales, float factor) {
+  constexpr int32_t whole_row = 62;
   const auto shift_of = [](int64_t shared_by) {
-    return static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(shared_by)));
+    return static_cast<int32_t>(std::countr_zero(static_cast<uint64_t>(shared_by)));
   };
   if (scales.rank() == 1) return {scales.data(), 1, 1, whole_row};
   const int64_t count = scales.size(1);
@@ -31,13 +31,14 @@ inline CodeScales code_scales_of(const TensorView& weight, const TensorView& sca
   if (weight.dtype() == DType::fp8)
     return {scales.data(), scales.row_stride(), count,
             count == 1 ? whole_row : shift_of(fp8_block)};
-  return {scales.data(), scales.row_stride(), count, shift_of(mxfp4_block)};
+  return {scales.data(), scales.row_stride(), count, shift_of(numbers_of(weight.dtype())),
+          std::bit_cast<uint32_t>(factor)};
 }
 
 /// A matrix of bf16 or a quantised one, and the numbers of a row. `bias` may be absent.
 inline QuantizedMatrix coded_matrix_of(const TensorView& weight, const TensorView& scales,
-                                       const TensorView& bias, int64_t numbers) {
-  return {code_rows_of(weight, numbers), code_scales_of(weight, scales), bias_of(bias)};
+                                       float factor, const TensorView& bias, int64_t numbers) {
+  return {code_rows_of(weight, numbers), code_scales_of(weight, scales, factor), bias_of(bias)};
 }
 
 inline bool begin_at_chunks(const CodeRows& rows) {
@@ -63,6 +64,8 @@ void with_codes(DType type, bool aligned, const Body& body) {
     aligned_or_not(Int4Codes(), aligned, body);
   else if (type == DType::fp8)
     aligned_or_not(Fp8Codes(), aligned, body);
+  else if (type == DType::nvfp4)
+    aligned_or_not(Nvfp4Codes(), aligned, body);
   else
     aligned_or_not(Mxfp4Codes(), aligned, body);
 }

@@ -15,14 +15,14 @@ namespace {
 // Half of the L2 cache of an H100, so that widened rows do not leave it before they are read.
 constexpr int64_t widened_bytes = int64_t{24} << 20;
 
-void widen(const TensorView& weight, const TensorView& scales, const TensorView& to,
+void widen(const TensorView& weight, const TensorView& scales, float factor, const TensorView& to,
            device::Stream& stream) {
   const CodeRows rows = code_rows_of(weight, to.size(1));
   const int64_t chunks = (rows.bytes + chunk_bytes - 1) / chunk_bytes;
   with_codes(weight.dtype(), begin_at_chunks(rows), [&](auto codes, auto aligned) {
     launch(stream, grid_of_rows(rows.rows, chunks),
            widen_codes_kernel<decltype(codes), decltype(aligned)::value>, rows,
-           code_scales_of(weight, scales), matrix<Bf16>(to));
+           code_scales_of(weight, scales, factor), matrix<Bf16>(to));
   });
 }
 
@@ -46,7 +46,7 @@ void coded_few_rows(const LinearArgs& args, const TensorView& x, const Context& 
                     device::Stream& stream) {
   const CodeRows rows = code_rows_of(args.weight, x.size(1));
   const int64_t tiles_for_each = rows.rows / (int64_t{8} * context.device.info().multiprocessors);
-  const CodeScales scales = code_scales_of(args.weight, args.weight_scales);
+  const CodeScales scales = code_scales_of(args.weight, args.weight_scales, args.weight_factor);
   with_rows(
       args.weight.dtype(), scales.count == 1, begin_at_chunks(rows), [&](auto codes, auto aligned) {
         const auto run = [&](auto tiles, auto warps, auto blocks) {
@@ -83,10 +83,10 @@ void widened_linear(const LinearArgs& args, const TensorView& x, const float* bi
     const int64_t count = std::min(most, out - first);
     LinearArgs part = args;
     part.weight = context.widened.tensor(DType::bf16, {count, padded}).slice_columns(0, in);
-    part.weight_scales = {};
+    part.weight_scales = {}, part.weight_factor = 1;
     part.y = args.y.slice_columns(first, count);
     widen(args.weight.slice_rows(first, count), args.weight_scales.slice_rows(first, count),
-          part.weight, stream);
+          args.weight_factor, part.weight, stream);
     const float* const of_part = bias != nullptr ? bias + first : nullptr;
     if (args.row_invariant == RowInvariant::yes)
       linear_invariant(part, x, of_part, context, stream);

@@ -28,10 +28,13 @@ struct CodeRows {
 };
 
 /// What the codes of each row stand for. Number i of a row belongs to scale i >> shift of it, of
-/// `count` scales, or of `count` pairs of step and least. Rows are `stride` elements apart.
+/// `count` scales, or of `count` pairs of step and least. Rows are `stride` elements apart. The
+/// bits of an fp32 are the factor of all numbers of nvfp4: tables of matrices are compared by bytes.
 struct CodeScales {
   const void* data;
-  int64_t stride, count, shift;
+  int64_t stride, count;
+  int32_t shift;
+  uint32_t factor_bits = 0;
 
   PECIA_HD int64_t index_of(int64_t number) const {
     const int64_t index = number >> shift;
@@ -106,6 +109,26 @@ struct Int4Codes {
   }
 };
 
+/// Eight codes of FP4, times a factor that is given twice as bf16, as pairs i and i + 4. As bits of bf16
+/// a code's three last bits stand for 2⁻¹²⁶ of its number.
+__device__ __forceinline__ void multiply_fp4(uint32_t word, uint32_t factors,
+                                             uint32_t (&apart)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t magnitude = i < 2 ? word << (6 - 4 * i) : word >> (4 * i - 6);
+    const uint32_t sign = word << (12 - 4 * i);
+    apart[i] = multiply_pairs((magnitude & 0x01c001c0u) | (sign & 0x80008000u), factors);
+  }
+}
+
+/// Pairs of neighbours out of pairs i and i + 4.
+__device__ __forceinline__ void join_pairs(const uint32_t (&apart)[4], uint32_t (&pairs)[4]) {
+  pairs[0] = select_bytes(apart[0], apart[1], 0x5410);
+  pairs[1] = select_bytes(apart[2], apart[3], 0x5410);
+  pairs[2] = select_bytes(apart[0], apart[1], 0x7632);
+  pairs[3] = select_bytes(apart[2], apart[3], 0x7632);
+}
+
 /// The values are the numbers. A chunk is a block of 32 codes.
 struct Mxfp4Codes {
   static constexpr int runs = 4, numbers = 128;
@@ -119,26 +142,45 @@ struct Mxfp4Codes {
   PECIA_HD static Affine affine(const CodeScales&, int64_t, int64_t) { return {1.0f, 0.0f}; }
   static __device__ __forceinline__ void values(const Chunk& chunk, int run, int scale,
                                                 uint32_t (&pairs)[4]) {
-    // As bits of bf16 a code's three last bits stand for 2⁻¹²⁶ of its number. They are multiplied by
-    // 2^(scale − 1), by two factors where bf16 has no such number.
+    // They are multiplied by 2^(scale − 1), by two factors where bf16 has no such number.
     const uint32_t power = static_cast<uint32_t>((scale < 128 ? scale : 128) + 126) << 7;
-    const uint32_t word = chunk.words[run];
-    uint32_t apart[4];  // numbers i and i + 4
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint32_t magnitude = i < 2 ? word << (6 - 4 * i) : word >> (4 * i - 6);
-      const uint32_t sign = word << (12 - 4 * i);
-      apart[i] = multiply_pairs((magnitude & 0x01c001c0u) | (sign & 0x80008000u), power * 0x10001u);
-    }
+    uint32_t apart[4];
+    multiply_fp4(chunk.words[run], power * 0x10001u, apart);
     if (scale > 128) {
       const uint32_t rest = scale == 255 ? 0x7fc0u : static_cast<uint32_t>(scale - 1) << 7;
 #pragma unroll
       for (int i = 0; i < 4; ++i) apart[i] = multiply_pairs(apart[i], rest * 0x10001u);
     }
-    pairs[0] = select_bytes(apart[0], apart[1], 0x5410);
-    pairs[1] = select_bytes(apart[2], apart[3], 0x5410);
-    pairs[2] = select_bytes(apart[0], apart[1], 0x7632);
-    pairs[3] = select_bytes(apart[2], apart[3], 0x7632);
+    join_pairs(apart, pairs);
+  }
+};
+
+/// A value is 2⁻⁸ of a code's number times its scale. The matrix's factor is the step. A chunk is two
+/// blocks of 16 codes, whose scales are the last byte and the one before it of chunk_scale.
+struct Nvfp4Codes {
+  static constexpr int runs = 4, numbers = 128;
+  static constexpr bool in_groups = false, has_least = false;
+
+  PECIA_HD static int first_of(int place, int run) { return 32 * place + run_numbers * run; }
+  PECIA_HD static int chunk_scale(const CodeScales& scales, int64_t row, int64_t number) {
+    const auto* const of_row = static_cast<const uint8_t*>(scales.data) + row * scales.stride;
+    return of_row[scales.index_of(number)] | of_row[scales.index_of(number + 16)] << 8;
+  }
+  PECIA_HD static bool ends_group(int, int64_t) { return false; }
+  PECIA_HD static Affine affine(const CodeScales& scales, int64_t, int64_t) {
+    return {256 * float_of_bits(scales.factor_bits), 0.0f};
+  }
+  static __device__ __forceinline__ void values(const Chunk& chunk, int run, int scale,
+                                                uint32_t (&pairs)[4]) {
+    // As bits of bf16 a scale stands for 2⁻¹²⁰ of itself. It becomes 2¹¹⁸ of itself, which bf16 has of
+    // all, by 2¹²⁷ and 2¹¹¹.
+    const auto code = static_cast<uint32_t>(run < 2 ? scale : scale >> 8);
+    const uint32_t bits = (code & 0x80u) << 8 | (code & 0x7fu) << 4;
+    const uint32_t factors =
+        multiply_pairs(multiply_pairs(bits * 0x10001u, 0x7f007f00u), 0x77007700u);
+    uint32_t apart[4];
+    multiply_fp4(chunk.words[run], factors, apart);
+    join_pairs(apart, pairs);
   }
 };
 

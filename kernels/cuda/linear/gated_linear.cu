@@ -20,12 +20,10 @@ bool takes_gated_linear(const GatedLinearArgs& args) {
 void gated_linear(const GatedLinearArgs& args, Context& context, device::Stream& stream) {
   if (args.out.elements() == 0) return;
   const TensorView x = aligned_operand(args.x, context.operand, stream);
-  const auto matrix_of = [&](const TensorView& weight, const TensorView& scales,
-                             const TensorView& bias) {
-    return coded_matrix_of(weight, scales, bias, x.size(1));
-  };
-  const GateAndUp weights = {matrix_of(args.gate, args.gate_scales, args.gate_bias),
-                             matrix_of(args.up, args.up_scales, args.up_bias)};
+  const int64_t in = x.size(1);
+  const GateAndUp weights = {
+      coded_matrix_of(args.gate, args.gate_scales, args.gate_factor, args.gate_bias, in),
+      coded_matrix_of(args.up, args.up_scales, args.up_factor, args.up_bias, in)};
   const bool in_chunks = begin_at_chunks(weights.gate.rows) && begin_at_chunks(weights.up.rows);
   const bool one_scale = weights.gate.scales.count == 1;
   with_rows(args.gate.dtype(), one_scale, in_chunks, [&](auto codes, auto aligned) {

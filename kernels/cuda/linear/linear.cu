@@ -120,10 +120,10 @@ void fp8_linear(const LinearArgs& args, const float* bias, Context& context,
 void linear(const LinearArgs& args, Context& context, device::Stream& stream) {
   const bool row_invariant = args.row_invariant == RowInvariant::yes;
   const DType type = args.weight.dtype();
-  if (row_invariant && is_code(type) && type != DType::mxfp4)
+  if (row_invariant && is_code(type) && type != DType::mxfp4 && type != DType::nvfp4)
     fail<Unsupported>(
         "the CUDA backend keeps a row's bits the same in every call with weights of fp32, bf16, "
-        "fp16 or mxfp4, not of {}; set model.dtype: bf16, or reproducible: run",
+        "fp16, mxfp4 or nvfp4, not of {}; set model.dtype: bf16, or reproducible: run",
         name_of(type));
   if (args.same_x == SameX::no) context.rounded_x = {};
   if (args.y.elements() == 0) return;

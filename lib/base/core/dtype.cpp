@@ -23,6 +23,8 @@ std::string_view name_of(DType dtype) {
       return "int4";
     case DType::mxfp4:
       return "mxfp4";
+    case DType::nvfp4:
+      return "nvfp4";
     case DType::int32:
       return "int32";
     case DType::int64:

@@ -17,6 +17,7 @@ enum class DType : uint8_t {
   int8,   ///< codes of 8 bits, see codes.hpp
   int4,   ///< codes of 4 bits; one element is a group of 128 codes, see codes.hpp
   mxfp4,  ///< codes of 4 bits (OCP MXFP4); one element is a block of 32 codes, see codes.hpp
+  nvfp4,  ///< the same codes, with other scales; one element is a block of 16 codes, see codes.hpp
   int32,
   int64,
   uint8
@@ -31,6 +32,7 @@ constexpr int64_t size_of(DType dtype) {
     case DType::fp16:
       return 2;
     case DType::int64:
+    case DType::nvfp4:
       return 8;
     case DType::fp8:
     case DType::int8:

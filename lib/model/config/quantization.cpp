@@ -96,9 +96,9 @@ StoredQuantization modelopt(const JsonSection& file) {
   const std::optional<std::string> algorithm = file.text("quant_algo");
   if (!algorithm) file.missing("quant_algo");
   if (*algorithm == "FP8") return {.form = StoredForm::fp8};
-  if (const auto group = file.integer("group_size", 1, 1 << 20); group && *group != nvfp4_group)
-    file.refuse<Unsupported>("group_size", fmt::format("and only {} is implemented", nvfp4_group));
-  return {.form = StoredForm::nvfp4, .group = nvfp4_group, .by_modelopt = true};
+  if (const auto group = file.integer("group_size", 1, 1 << 20); group && *group != nvfp4_block)
+    file.refuse<Unsupported>("group_size", fmt::format("and only {} is implemented", nvfp4_block));
+  return {.form = StoredForm::nvfp4, .group = nvfp4_block, .by_modelopt = true};
 }
 
 /// Activations that the format would round stay as they are.
@@ -151,10 +151,10 @@ StoredQuantization compressed_tensors(const JsonSection& file) {
     bits_of(*weights, "num_bits", {4});
     require_text(*weights, "strategy", {"tensor_group"});
     require_flag(*weights, "symmetric", true);
-    found.group = weights->integer("group_size", 1, 1 << 20).value_or(nvfp4_group);
-    if (found.group != nvfp4_group)
+    found.group = weights->integer("group_size", 1, 1 << 20).value_or(nvfp4_block);
+    if (found.group != nvfp4_block)
       weights->refuse<Unsupported>("group_size",
-                                   fmt::format("and only {} is implemented", nvfp4_group));
+                                   fmt::format("and only {} is implemented", nvfp4_block));
   } else {
     file.refuse<Unsupported>("format",
                              "and only pack-quantized, int-quantized, float-quantized and "
@@ -202,7 +202,7 @@ std::optional<DType> StoredQuantization::code() const {
       return block_columns == 0 || block_columns == fp8_block ? std::optional(DType::fp8)
                                                               : std::nullopt;
     case StoredForm::nvfp4:
-      return {};
+      return DType::nvfp4;
   }
   return {};
 }

@@ -35,9 +35,6 @@ class JsonSection;
 /// A number is scale · (code − zero). In gptq stored zeros may be one less than they mean.
 enum class StoredForm : uint8_t { mxfp4, gptq, awq, packed, int8, fp8, nvfp4 };
 
-/// Numbers of a row of nvfp4 with a common scale.
-inline constexpr int64_t nvfp4_group = 16;
-
 struct StoredQuantization {
   StoredForm form = StoredForm::mxfp4;
   int bits = 4;        ///< of codes in words

@@ -113,6 +113,7 @@ LinearWeight::Part LayerGather::part_at(const Piece& piece, std::byte* block) {
   part.weight = TensorView(block + piece.offset, piece.dtype, {piece.rows, piece.columns});
   if (piece.has_bias) part.bias = TensorView(block + piece.bias_offset, DType::fp32, {piece.rows});
   std::byte* const scales = block + piece.scales_offset;
+  part.factor = piece.held->parts.front().factor;  // every rank has a part of the same matrix
   const TensorView& held = piece.held->parts.front().scales;
   if (!held) return part;
   part.scales = held.rank() == 2 ? TensorView(scales, held.dtype(), {piece.rows, piece.row_scales})

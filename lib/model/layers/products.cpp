@@ -34,8 +34,8 @@ kernels::Expert part_of_expert(const GatedFfnWeights& expert, size_t block, int 
   const LinearWeight::Part &gate = expert.gate.parts[block], &up = expert.up.parts[block],
                            &down = expert.down.parts[block];
   if (count == 1)
-    return {gate.weight, up.weight, down.weight, gate.scales, up.scales,
-            down.scales, gate.bias, up.bias,     down.bias};
+    return {gate.weight, up.weight, down.weight, gate.scales, up.scales, down.scales,
+            gate.bias,   up.bias,   down.bias,   gate.factor, up.factor, down.factor};
   const int64_t columns = gate.weight.rows() / count;
   const auto rows = [&](const TensorView& tensor) {
     return tensor ? tensor.slice_rows(index * columns, columns) : tensor;
@@ -43,7 +43,8 @@ kernels::Expert part_of_expert(const GatedFfnWeights& expert, size_t block, int 
   const LinearWeight::Part of_down = down.columns(index * columns, columns);
   return {rows(gate.weight), rows(up.weight), of_down.weight,
           rows(gate.scales), rows(up.scales), of_down.scales,
-          rows(gate.bias),   rows(up.bias),   index == 0 ? down.bias : TensorView()};
+          rows(gate.bias),   rows(up.bias),   index == 0 ? down.bias : TensorView(),
+          gate.factor,       up.factor,       down.factor};
 }
 
 }  // namespace
@@ -82,7 +83,7 @@ void Products::multiply(const char* name, const TensorView& x, const LinearWeigh
   for (const LinearWeight::Part& part : weight.parts) {
     const int64_t width = part.weight.rows();
     compute_.backend.linear({x, part.weight, part.bias, y.slice_columns(column, width), accumulate,
-                             row_invariant_, splits, part.scales, same_x},
+                             row_invariant_, splits, part.scales, same_x, part.factor},
                             compute_.stream);
     column += width;
     same_x = kernels::SameX::yes;
@@ -120,7 +121,9 @@ bool Products::gated(const TensorView& x, const GatedFfnWeights& weights,
                                       .gate_scales = gate.scales,
                                       .up_scales = up.scales,
                                       .gate_bias = gate.bias,
-                                      .up_bias = up.bias};
+                                      .up_bias = up.bias,
+                                      .gate_factor = gate.factor,
+                                      .up_factor = up.factor};
   if (!compute_.backend.takes_gated_linear(args)) return false;
   const ScopedSpan span(compute_.recorder, "gated_linear", Kind::compute, gate.bytes() + up.bytes(),
                         4.0 * static_cast<double>(x.rows()) * static_cast<double>(x.size(1)) *
@@ -135,9 +138,9 @@ void Products::sum_columns(const TensorView& x, std::span<const LinearWeight::Pa
                            int splits, size_t depth, const TensorView& y) {
   if (parts.size() == 1) {
     const LinearWeight::Part& part = parts.front();
-    return compute_.backend.linear(
-        {x, part.weight, part.bias, y, Accumulate::no, row_invariant_, splits, part.scales},
-        compute_.stream);
+    return compute_.backend.linear({x, part.weight, part.bias, y, Accumulate::no, row_invariant_,
+                                    splits, part.scales, kernels::SameX::no, part.factor},
+                                   compute_.stream);
   }
   const size_t left = std::bit_floor(parts.size() - 1);
   const TensorView right = part_sums_[depth].tensor(DType::fp32, {y.rows(), y.size(1)});
@@ -206,7 +209,7 @@ void Products::sum_experts(const kernels::ExpertsArgs& args, std::span<const Mix
     compute_.backend.experts(own, compute_.stream);
     if (const LinearWeight::Part& down = part.shared_down; down.weight)
       compute_.backend.linear({part.activated, down.weight, down.bias, args.y, Accumulate::yes,
-                               row_invariant_, 1, down.scales},
+                               row_invariant_, 1, down.scales, kernels::SameX::no, down.factor},
                               compute_.stream);
     return;
   }

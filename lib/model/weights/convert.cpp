@@ -63,6 +63,7 @@ void with_type(DType dtype, Visit&& visit) {
     case DType::int8:
     case DType::int4:
     case DType::mxfp4:
+    case DType::nvfp4:
     case DType::int32:
     case DType::int64:
     case DType::uint8:
@@ -155,6 +156,7 @@ std::optional<int64_t> first_not_finite(const TensorView& tensor, int64_t begin,
     case DType::int8:
     case DType::int4:
     case DType::mxfp4:
+    case DType::nvfp4:
     case DType::int32:
     case DType::int64:
     case DType::uint8:

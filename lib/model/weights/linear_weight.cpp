@@ -19,7 +19,7 @@ LinearWeight::Part LinearWeight::Part::columns(int64_t begin, int64_t count) con
   const int64_t unit = numbers_of(weight.dtype());
   PECIA_CHECK(begin % unit == 0 && count % unit == 0, "columns [{}, {}) of {}", begin,
               begin + count, name_of(weight.dtype()));
-  Part part{weight.slice_columns(begin / unit, count / unit), TensorView(), scales};
+  Part part{weight.slice_columns(begin / unit, count / unit), TensorView(), scales, factor};
   if (unit == 1 && scales && scales.rank() == 2 && scales.size(1) > 1) {
     PECIA_CHECK(
         begin % fp8_block == 0 && (count % fp8_block == 0 || begin + count == weight.size(1)),
@@ -72,7 +72,8 @@ LinearWeight slice_rows(const LinearWeight& weight, int64_t begin, int64_t count
     const auto rows = [&](const TensorView& tensor) {
       return tensor ? tensor.slice_rows(from - first, to - from) : TensorView();
     };
-    if (from < to) slice.parts.push_back({rows(part.weight), rows(part.bias), rows(part.scales)});
+    if (from < to)
+      slice.parts.push_back({rows(part.weight), rows(part.bias), rows(part.scales), part.factor});
     first += part.weight.rows();
   }
   return slice;
@@ -105,8 +106,8 @@ std::optional<LinearWeight> joined(std::initializer_list<const LinearWeight*> pr
       continue;
     }
     LinearWeight::Part& joint = all.parts.front();
-    if (!append_rows(joint.weight, next.weight) || !append_rows(joint.bias, next.bias) ||
-        !append_rows(joint.scales, next.scales))
+    if (joint.factor != next.factor || !append_rows(joint.weight, next.weight) ||
+        !append_rows(joint.bias, next.bias) || !append_rows(joint.scales, next.scales))
       return std::nullopt;
   }
   return all;

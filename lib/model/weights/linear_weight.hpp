@@ -17,6 +17,7 @@ struct LinearWeight {
     TensorView weight;       ///< a block of the matrix; its rows may be strided
     TensorView bias;         ///< bias of the block's rows, or absent
     TensorView scales = {};  ///< scales of the block's rows if the weight is codes (codes.hpp)
+    float factor = 1;        ///< of the matrix if the weight is nvfp4
 
     /// A view of columns [begin, begin + count), which begin and end with groups or blocks of codes,
     /// without the bias. Scales of whole rows stay.
@@ -44,8 +45,8 @@ struct LinearWeight {
 LinearWeight slice_rows(const LinearWeight& weight, int64_t begin, int64_t count);
 
 /// Several projections as one, whose outputs follow each other. Absent unless each is one dense
-/// matrix of the same type and depth, and each begins where the one before ends, as do their biases
-/// and their scales if they have them.
+/// matrix of the same type, depth and factor, and each begins where the one before ends, as do their
+/// biases and their scales if they have them.
 std::optional<LinearWeight> joined(std::initializer_list<const LinearWeight*> projections);
 
 /// A view of columns [begin, begin + count) of every block, as Part::columns gives them. The weight

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 
 #include "lib/base/core/codes.hpp"
 #include "lib/base/core/fp8_blocks.hpp"
@@ -97,15 +98,22 @@ QuantizedMatrix::QuantizedMatrix(WeightLoader& loader, const std::string& module
 
 void QuantizedMatrix::read_nvfp4(WeightLoader& loader, const std::string& module) {
   const bool modelopt = quantization_.by_modelopt;
-  if (in_ % nvfp4_group != 0)
+  if (in_ % nvfp4_block != 0)
     fail<InputError>("{}: '{}' has rows of {} numbers, which are no whole groups of {}",
-                     loader.folder(), module, in_, nvfp4_group);
-  codes_ = tensor(loader, module + (modelopt ? ".weight" : ".weight_packed"), DType::uint8,
-                  {out_, in_ / 2});
+                     loader.folder(), module, in_, nvfp4_block);
+  const TensorView bytes = tensor(loader, module + (modelopt ? ".weight" : ".weight_packed"),
+                                  DType::uint8, {out_, in_ / 2});
+  codes_ = TensorView(bytes.data(), DType::nvfp4, {out_, groups_});
   scales_ = tensor(loader, module + ".weight_scale", DType::fp8, {out_, groups_});
   const std::string factor = module + (modelopt ? ".weight_scale_2" : ".weight_global_scale");
-  factor_ = loader.has_shape(factor, {}) ? loader.tensor(factor, {}).reshape({1})
-                                         : loader.tensor(factor, {1});
+  const TensorView stored =
+      loader.has_shape(factor, {}) ? loader.tensor(factor, {}) : loader.tensor(factor, {1});
+  const float scale = load_as_float(stored.data(), stored.dtype(), 0);
+  factor_ = modelopt ? scale : 1 / scale;
+  if (!std::isfinite(factor_))
+    fail<InputError>(
+        "{}: tensor '{}' holds {}, which is no factor of numbers; download the file again",
+        loader.file_of(factor), factor, scale);
   for (const char* other : {".input_scale", ".input_global_scale", ".k_scale", ".v_scale"})
     loader.ignore(module + other);
 }
@@ -199,17 +207,9 @@ float QuantizedMatrix::step_of_bytes(int64_t row, int64_t column) const {
   return load_as_float(scales_.data(), scales_.dtype(), index);
 }
 
-/// A code times its scale is exact in fp32.
-float QuantizedMatrix::number_of_nvfp4(int64_t row, int64_t column) const {
-  const uint8_t pair = static_cast<const uint8_t*>(codes_.row(row))[column / 2];
-  const float scaled = fp4_to_float(column % 2 == 0 ? pair & 15 : pair >> 4) *
-                       load_as_float(scales_.row(row), DType::fp8, column / nvfp4_group);
-  const float factor = load_as_float(factor_.data(), factor_.dtype(), 0);
-  return quantization_.by_modelopt ? scaled * factor : scaled / factor;
-}
-
 float QuantizedMatrix::number(int64_t row, int64_t column) const {
-  if (quantization_.form == StoredForm::nvfp4) return number_of_nvfp4(row, column);
+  if (quantization_.form == StoredForm::nvfp4)
+    return factor_ * load_number(codes_.row(row), DType::nvfp4, scales_.row(row), column);
   if (quantization_.form == StoredForm::int8 || quantization_.form == StoredForm::fp8) {
     const float factor = step_of_bytes(row, column);
     return load_number(codes_.row(row), codes_.dtype(), &factor, column);
@@ -265,10 +265,20 @@ LinearWeight::Part QuantizedMatrix::unpacked_bytes(RowRange rows, RowRange colum
           TensorView(scales, DType::fp32, {rows.size()})};
 }
 
+/// A view of whole blocks of nvfp4.
+LinearWeight::Part QuantizedMatrix::blocks(RowRange rows, RowRange columns) const {
+  const auto of_rows = [&](const TensorView& tensor) {
+    return tensor.slice_rows(rows.begin, rows.size());
+  };
+  return LinearWeight::Part{of_rows(codes_), {}, of_rows(scales_), factor_}.columns(columns.begin,
+                                                                                    columns.size());
+}
+
 LinearWeight::Part QuantizedMatrix::codes(RowRange rows, RowRange columns, device::ThreadPool& pool,
                                           std::vector<device::Buffer>& memory) const {
   if (quantization_.form == StoredForm::int8 || quantization_.form == StoredForm::fp8)
     return bytes(rows, columns, memory);
+  if (quantization_.form == StoredForm::nvfp4) return blocks(rows, columns);
   if (quantization_.bits == 8) return unpacked_bytes(rows, columns, pool, memory);
   const int64_t elements = row_elements(DType::int4, columns.size());
   const int64_t of_row = row_scales(DType::int4, columns.size(), quantization_.shared_by());

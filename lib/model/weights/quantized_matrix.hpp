@@ -53,7 +53,7 @@ class QuantizedMatrix {
                     std::initializer_list<int64_t> shape) const;
   void read_scales_of_rows(WeightLoader& loader, const std::string& module);
   void read_nvfp4(WeightLoader& loader, const std::string& module);
-  float number_of_nvfp4(int64_t row, int64_t column) const;
+  LinearWeight::Part blocks(parallel::RowRange rows, parallel::RowRange columns) const;
   void check_groups(WeightLoader& loader, const std::string& name) const;
 
   const StoredQuantization& quantization_;
@@ -62,7 +62,7 @@ class QuantizedMatrix {
   int64_t group_;   ///< numbers that share a scale
   int64_t groups_;  ///< of a row
   TensorView codes_, scales_, zeros_, group_of_;
-  TensorView factor_;  ///< [1], of all numbers of nvfp4
+  float factor_ = 1;  ///< of all numbers of nvfp4
 };
 
 }  // namespace pecia::model

@@ -66,7 +66,8 @@ LinearWeight Residence::linear(const LinearWeight& stored) {
   LinearWeight weight = stored;
   for (LinearWeight::Part& part : weight.parts)
     part = is_code(part.weight.dtype())
-               ? LinearWeight::Part{vector(part.weight), vector(part.bias), vector(part.scales)}
+               ? LinearWeight::Part{vector(part.weight), vector(part.bias), vector(part.scales),
+                                    part.factor}
                : LinearWeight::Part{matrix(part.weight), vector(part.bias)};
   return weight;
 }

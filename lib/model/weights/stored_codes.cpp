@@ -13,13 +13,17 @@ namespace {
 int64_t uncut(const StoredQuantization& quantization, DType code) {
   return quantization.block_columns > 0 ? quantization.block_columns : numbers_of(code);
 }
+/// Whether LinearArgs has row-invariant products of the codes.
+bool has_invariant_products(StoredForm form) {
+  return form == StoredForm::mxfp4 || form == StoredForm::nvfp4;
+}
 }  // namespace
 
 CodeUse codes_kept(const ModelConfig& config, int cut_ranks, bool layout, int ep, bool gpus) {
   if (!layout)
     return {.kept = true, .row_parts = cut_ranks, .whole_experts = ep > 1, .stored_fp8 = gpus};
-  if (config.quantization && config.quantization->form != StoredForm::mxfp4)
-    return {.kept = false};  // LinearArgs: no row-invariant products
+  if (config.quantization && !has_invariant_products(config.quantization->form))
+    return {.kept = false};
   const int splits = parallel::layout_splits(config.num_heads, config.common_ffn());
   return {.kept = true, .row_parts = std::max(cut_ranks, splits)};
 }
@@ -53,15 +57,13 @@ std::string why_widened(const ModelConfig& config, MatrixKind kind, const CodeUs
   if (quantization.form == StoredForm::fp8 && !quantization.code())
     return fmt::format("products take blocks of {} columns, and not of {}", fp8_block,
                        quantization.block_columns);
-  if (quantization.form == StoredForm::nvfp4) return "no products take codes of nvfp4";
   if (quantization.bits == 8 && !quantization.code() && !quantization.reordered)
     return "products take codes of 8 bits only with one scale for each row, and no zeros";
   if (quantization.reordered)
     return "desc_act or actorder spread the numbers of a group over a row";
   if (!use.kept)
     return "model.dtype names a type of numbers, or reproducible: layout has no products with "
-           "codes "
-           "other than mxfp4";
+           "codes other than mxfp4 and nvfp4";
   return fmt::format("{} parts of a row of {} do not begin with groups of codes", use.row_parts,
                      role_of(kind).in(config));
 }

@@ -126,7 +126,8 @@ ProductChoice choose_products(const job::Job& job, DType weights, const resource
   }
   if (job.reproducible == parallel::Reproducible::layout)
     return because("the usual ones, as reproducible: layout measures nothing");
-  if (weights != DType::bf16 && weights != DType::int8 && weights != DType::int4)
+  if (weights != DType::bf16 && weights != DType::int8 && weights != DType::int4 &&
+      weights != DType::nvfp4)
     return because("weights are multiplied in fp32; keys of bf16 by these");
   Known known;
   const std::string key = products_key(world, kinds, weights, threads.count);

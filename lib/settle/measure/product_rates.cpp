@@ -16,7 +16,7 @@ constexpr uint64_t seed = 1;
 /// `count` random elements of a type. Numbers are in [−0.5, 0.5).
 device::Buffer random_elements(DType dtype, int64_t count) {
   device::Buffer buffer(count * size_of(dtype));
-  if (dtype == DType::int8 || dtype == DType::int4) {
+  if (dtype == DType::int8 || numbers_of(dtype) > 1) {
     const uint8_t mask = dtype == DType::int8 ? 0x7f : 0xff;  // −128 is no int8 code
     for (int64_t i = 0; i < buffer.bytes(); ++i)
       buffer.as<uint8_t>()[i] = mix(seed, static_cast<uint64_t>(i)) & mask;
@@ -68,9 +68,10 @@ RandomProduct::RandomProduct(const attention::Compute& compute, int64_t rows, in
   fill_random(compute, args_.weight);
   if (is_code(weights)) {
     const int64_t each = row_scales(weights, in);
-    fill_random(compute, scales_.tensor(DType::fp32, {1, out * each}));
-    args_.weight_scales = weights == DType::int4 ? scales_.tensor(DType::fp32, {out, each})
-                                                 : scales_.tensor(DType::fp32, {out});
+    const DType type = scale_type(weights);
+    fill_random(compute, scales_.tensor(type, {1, out * each}));
+    args_.weight_scales =
+        numbers_of(weights) > 1 ? scales_.tensor(type, {out, each}) : scales_.tensor(type, {out});
   }
   panels_.emplace(compute.backend, compute.stream, args_.weight);
   run(1);  // wakes threads and touches pages

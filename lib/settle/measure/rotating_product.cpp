@@ -17,7 +17,7 @@ RotatingProduct::RotatingProduct(const attention::Compute& compute, int64_t most
   narrow_x_ = narrow_x_buffer_.tensor(DType::bf16, {most_rows, depth});
   for (const TensorView& tensor : {weight_, x_, narrow_x_}) fill_random(compute, tensor);
   if (!is_code(weights)) return;
-  scales_ = scale_buffer_.tensor(DType::fp32, {columns, row_scales(weights, depth)});
+  scales_ = scale_buffer_.tensor(scale_type(weights), {columns, row_scales(weights, depth)});
   fill_random(compute, scales_);
 }
 
@@ -37,7 +37,7 @@ void RotatingProduct::run(const attention::Compute& compute, int64_t rows, int64
                            y_buffer_.tensor(DType::fp32, {rows, columns})};
   if (is_code(stored)) {
     const TensorView scales = scales_.slice_rows(next_, columns);
-    args.weight_scales = stored == DType::int4 ? scales : scales.reshape({columns});
+    args.weight_scales = numbers_of(stored) > 1 ? scales : scales.reshape({columns});
   }
   compute.backend.linear(args, compute.stream);
   compute.stream.synchronize();

@@ -2,9 +2,9 @@
 """make-bench-model FOLDER: a Llama, Qwen3-MoE, gpt-oss, GLM-4.5, DeepSeek-V3, Mistral 4, Llama 4 or Gemma 4
 checkpoint of a given shape with random weights, for benchmarks alone.
 
-Weights are bf16, and the experts of gpt-oss MXFP4. The same options give the same bytes. Nothing is done where
-the folder already holds that model. Needs Python alone: on a machine without this project's packages
-`python3 -m pecia_tools.bench.model`, in scripts, does too.
+Weights are bf16, the experts of gpt-oss MXFP4, and with --nvfp4 the layers' matrices NVFP4. The same options give the
+same bytes. Nothing is done where the folder already holds that model. Needs Python alone: on a machine without this
+project's packages `python3 -m pecia_tools.bench.model`, in scripts, does too.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ PROGRAM = "make-bench-model"
 CONTEXT = 1 << 20  # position limit of the configuration; no cost hangs on it
 ONE = b"\x80\x3f"  # 1 in bf16
 BLOCK = 32  # numbers of MXFP4 that share a scale
+NVFP4_BLOCK = 16  # those of NVFP4
+NVFP4_DIVISOR = 4096.0  # of all numbers of a matrix
 FP4_SIZE = 2.93  # root of the mean square of its 16 numbers
 
 
@@ -41,6 +43,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--experts", type=int, default=0, help="of each layer; 0: a dense model")
     parser.add_argument("--experts-per-token", type=int, default=1)
     parser.add_argument("--gpt-oss", action="store_true", help="experts, in MXFP4, are those of gpt-oss")
+    parser.add_argument("--nvfp4", action="store_true", help="matrices of layers, as compressed-tensors stores them")
     parser.add_argument("--llama-4", action="store_true", help="experts and attention in chunks, as in Llama 4")
     parser.add_argument("--glm-4", action="store_true", help="experts, a shared one and biases, as in GLM-4.5")
     parser.add_argument("--kv-rank", type=int, default=0, help="latents of a token, as in DeepSeek-V3; 0: none")
@@ -102,11 +105,16 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         raise UserError(f"--full-kv-heads {options.full_kv_heads} does not divide --heads {options.heads}")
     if options.gpt_oss and (options.hidden % BLOCK or options.ffn % BLOCK):
         raise UserError(f"--gpt-oss needs --hidden and --ffn of whole blocks of {BLOCK}")
+    if options.nvfp4 and (families or options.kv_rank or options.full_head_dim):
+        raise UserError("--nvfp4 is for models of Llama's and Qwen3-MoE's form")
+    inputs = (options.hidden, options.ffn, options.heads * options.head_dim)
+    if options.nvfp4 and any(size % NVFP4_BLOCK for size in inputs):
+        raise UserError(f"--nvfp4 needs --hidden, --ffn and --heads · --head-dim of whole blocks of {NVFP4_BLOCK}")
     return options
 
 
 def configuration(options: argparse.Namespace) -> dict[str, object]:
-    dense = dense_configuration(options)
+    dense = dense_configuration(options) | (nvfp4_configuration() if options.nvfp4 else {})
     if options.kv_rank:
         return dense | latent_configuration(options)
     if options.full_head_dim:
@@ -127,6 +135,18 @@ def configuration(options: argparse.Namespace) -> dict[str, object]:
         "num_experts_per_tok": options.experts_per_token,
         "norm_topk_prob": True,
         "use_sliding_window": False,
+    }
+
+
+def nvfp4_configuration() -> dict[str, object]:
+    weights = {"num_bits": 4, "type": "float", "symmetric": True, "strategy": "tensor_group", "group_size": NVFP4_BLOCK}
+    return {
+        "quantization_config": {
+            "quant_method": "compressed-tensors",
+            "format": "nvfp4-pack-quantized",
+            "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}},
+            "ignore": ["lm_head"],
+        }
     }
 
 
@@ -272,7 +292,18 @@ Shape = tuple[int, ...]
 
 
 def tensors(options: argparse.Namespace) -> Iterator[tuple[str, Shape]]:
-    """In the order of the file. Names that end with _blocks and _scales are MXFP4; others are bf16."""
+    """In the order of the file. See type_of for what their names say."""
+    for name, shape in tensors_of_bf16(options):
+        if not (options.nvfp4 and name.endswith("_proj.weight")):
+            yield name, shape
+            continue
+        outputs, inputs = shape
+        yield f"{name}_packed", (outputs, inputs // 2)
+        yield f"{name}_scale", (outputs, inputs // NVFP4_BLOCK)
+        yield f"{name}_global_scale", (1,)
+
+
+def tensors_of_bf16(options: argparse.Namespace) -> Iterator[tuple[str, Shape]]:
     yield "model.embed_tokens.weight", (options.vocab, options.hidden)
     for layer in range(options.layers):
         prefix = f"model.layers.{layer}"
@@ -407,7 +438,7 @@ class RandomNumbers:
         return self.runs[exponent]
 
     def codes(self, first: int, count: int) -> Iterator[memoryview]:
-        """Random bytes first … first + count − 1, each of two codes of MXFP4."""
+        """Random bytes first … first + count − 1, each of two codes of FP4."""
         run = memoryview(self.bytes)
         while count > 0:
             begin = first % self.LENGTH
@@ -427,17 +458,26 @@ class RandomNumbers:
             count -= taken
 
 
-def is_mxfp4(name: str) -> bool:
-    return name.endswith(("_blocks", "_scales"))
+def type_of(name: str) -> tuple[str, int]:
+    """Its name and bytes: codes and scales of MXFP4 and NVFP4, and the divisors of the latter's matrices."""
+    if name.endswith(("_blocks", "_scales", "_packed")):
+        return "U8", 1
+    if name.endswith("_global_scale"):
+        return "F32", 4
+    return ("F8_E4M3", 1) if name.endswith("_scale") else ("BF16", 2)
 
 
 def contents(name: str, shape: Shape, first: int, numbers: RandomNumbers) -> Iterator[bytes | memoryview]:
     """The bytes of a tensor whose numbers are `first` and those after it."""
     count = math.prod(shape)
-    if name.endswith("_blocks"):
+    if name.endswith(("_blocks", "_packed")):
         yield from numbers.codes(first, count)
     elif name.endswith("_scales"):
         yield bytes([127 + round(math.log2(1 / FP4_SIZE / math.sqrt(shape[2] * BLOCK)))]) * count
+    elif name.endswith("_global_scale"):
+        yield struct.pack("<f", NVFP4_DIVISOR)
+    elif name.endswith("_scale"):
+        yield bytes([7 + round(math.log2(NVFP4_DIVISOR / FP4_SIZE / math.sqrt(shape[1] * NVFP4_BLOCK))) << 3]) * count
     elif name.endswith(("bias", "sinks")):
         yield bytes(2 * count)
     elif len(shape) == 1:
@@ -455,9 +495,10 @@ def write(path: Path, options: argparse.Namespace) -> int:
     header: dict[str, object] = {}
     end = 0
     for name, shape in found.items():
-        begin, end = end, end + math.prod(shape) * (1 if is_mxfp4(name) else 2)
+        kind, size = type_of(name)
+        begin, end = end, end + math.prod(shape) * size
         header[name] = {
-            "dtype": "U8" if is_mxfp4(name) else "BF16",
+            "dtype": kind,
             "shape": shape,
             "data_offsets": [begin, end],
         }
@@ -472,8 +513,8 @@ def write(path: Path, options: argparse.Namespace) -> int:
                 file.write(piece)
             if len(shape) > 1:
                 first += math.prod(shape)
-            if not name.endswith("_scales"):
-                total += math.prod(shape) * (2 if name.endswith("_blocks") else 1)
+            if not name.endswith(("_scales", "_scale")):
+                total += math.prod(shape) * (2 if name.endswith(("_blocks", "_packed")) else 1)
     return total
 
 

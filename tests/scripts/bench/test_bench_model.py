@@ -95,6 +95,25 @@ class BenchModel(unittest.TestCase):
             # Projections with biases, sinks, router, experts and norms of each layer.
             self.assertEqual(len(list(file.keys())), 2 + 2 * (8 + 1 + 2 + 6 + 2))
 
+    def test_matrices_of_layers_may_be_nvfp4(self) -> None:
+        main([str(self.folder / "a"), *SMALL, "--ffn", "32", "--nvfp4"])
+        config = json.loads((self.folder / "a" / "config.json").read_text())
+        self.assertEqual(config["quantization_config"]["format"], "nvfp4-pack-quantized")
+        with safe_open(self.folder / "a" / "model.safetensors", "numpy") as file:
+            down = "model.layers.1.mlp.down_proj.weight"
+            packed = file.get_tensor(f"{down}_packed")
+            self.assertEqual(packed.shape, (16, 16))
+            self.assertEqual(file.get_slice(f"{down}_scale").get_shape(), [16, 2])
+            divisor = file.get_tensor(f"{down}_global_scale")
+            # An E4M3 of 0x40 is 2; 4096 / 2.93 / √32 is near 2⁸.
+            numbers = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])[packed & 7] * 2.0**8 / divisor
+            size = np.sqrt(np.mean(numbers**2) * 32)
+            self.assertTrue(2**-0.6 < size < 2**0.6, size)
+            # Embedding and last norm; seven matrices of three tensors and two norms of each layer.
+            self.assertEqual(len(list(file.keys())), 2 + 2 * (7 * 3 + 2))
+        with self.assertRaises(UserError):
+            main([str(self.folder / "b"), *SMALL, "--ffn", "24", "--nvfp4"])
+
     def test_experts_of_llama_4_lie_inputs_first(self) -> None:
         shape = [*SMALL, "--experts", "3", "--experts-per-token", "1", "--llama-4"]
         main([str(self.folder / "a"), *shape])
