@@ -57,8 +57,8 @@ enum class AttentionFrom { nothing, result };
 /// k and v are the stored numbers. In fp8 these are codes times their scales.
 ///
 /// Row t sees key s of its own item when key position ≤ query position and the window reaches it.
-/// Positions are global. Neither rows nor runs need be in order. Backends may refuse chunks
-/// (refuse_chunks).
+/// Positions are global. Neither rows nor runs need be in order.
+///
 /// Rows that are in no item are not written. The op polls the stream between tiles.
 struct AttentionArgs {
   /// [rows, num_heads, head_dim], dense; fp32 or Backend::query_type. Both give the same bits.

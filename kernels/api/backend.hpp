@@ -112,7 +112,7 @@ class Backend {
   virtual void row_need(const RowNeedArgs& args, device::Stream& stream) = 0;
   virtual void gated_activation(const GatedActivationArgs& args, device::Stream& stream) = 0;
   virtual void xielu(const XieluArgs& args, device::Stream& stream) = 0;
-  /// Throws Unsupported where the backend has no such op, as that of GPUs.
+  /// Throws Unsupported where the backend has no such op.
   virtual void soft_cap(const SoftCapArgs& args, device::Stream& stream);
   /// Tells whether gated_linear takes these arguments, and gains by it.
   virtual bool takes_gated_linear(const GatedLinearArgs&) const { return false; }

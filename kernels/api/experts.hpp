@@ -32,7 +32,7 @@ enum class Weighed : uint8_t {
 ///     y[t, :] = Σ_j weights[t, j] · f_e(x[t, :])        e = chosen[t, j]
 ///
 /// With Weighed::inputs the terms are f_e(weights[t, j] · x[t, :]). Weights multiply gate · x and
-/// up · x then, in fp32. Backends may refuse it (refuse_weighed_inputs).
+/// up · x then, in fp32; where a library multiplies rows of bf16, they multiply x, rounded again.
 ///
 /// The sum is over the experts that are here: some neighbours of all experts. The others belong to
 /// other ranks and add nothing. The three products of an expert are those of LinearArgs, but x is

@@ -31,7 +31,7 @@ inline constexpr float gelu_slope = 1.5957691216057308f, gelu_cube = 0.044715f;
 /// or `up` if it has their type.
 struct GatedActivationArgs {
   /// [rows, ffn] fp32, or on backends with rounds_products() both bf16, and then `out`, too. `gate`
-  /// may be [rows, 1], fp32, the same for all columns; backends may refuse that (refuse_row_gates).
+  /// may be [rows, 1], fp32, the same for all columns.
   TensorView gate, up;
   TensorView out;  ///< [rows, ffn] fp32 or Backend::operand_type, written, rounded once
   Activation activation = Activation::silu;

@@ -51,7 +51,7 @@ struct RouteArgs {
   Routing routing = Routing::of_all;
   TensorView bias = {};         ///< [experts] fp32, or absent; of Routing::sigmoid
   SigmoidRouting sigmoid = {};  ///< groups ≤ most_expert_groups divide experts, by 2 or more each
-  TensorView scales = {};       ///< [experts] fp32, or absent; not on GPUs (refuse_expert_scales)
+  TensorView scales = {};       ///< [experts] fp32, or absent
 };
 
 }  // namespace pecia::kernels

@@ -35,10 +35,6 @@ void validate(const AddArgs& args) {
   check_shape("y", args.y, {args.x.rows(), args.x.size(1)});
 }
 
-void refuse_scaled_sum(const AddArgs& args, std::string_view backend) {
-  if (args.scale != 1) fail<Unsupported>("the backend {} adds without a scale", backend);
-}
-
 void validate(const SoftCapArgs& args) {
   check_rank("x", args.x, 2);
   check_fp32("x", args.x);
@@ -92,11 +88,6 @@ void validate(const GatedActivationArgs& args) {
   const int64_t columns = args.up.size(1);
   check_shape("gate", args.gate, {args.up.rows(), args.gate.size(1) == 1 ? 1 : columns});
   check_shape("out", args.out, {args.up.rows(), columns});
-}
-
-void refuse_row_gates(const GatedActivationArgs& args, std::string_view backend) {
-  if (args.gate.size(1) == 1 && args.up.size(1) != 1)
-    fail<Unsupported>("the backend {} has no gates of whole rows; use backend: cpu", backend);
 }
 
 void validate(const XieluArgs& args) {

@@ -60,14 +60,6 @@ void refuse_rounded(const AttentionArgs& args, std::string_view backend);
 void refuse_rounded_products(const TensorView& products, std::string_view backend);
 /// Throws Unsupported for values that are shorter than keys, on behalf of a backend that takes none.
 void refuse_short_values(const AttentionArgs& args, std::string_view backend);
-/// Throws Unsupported for chunks, on behalf of a backend whose windows all slide.
-void refuse_chunks(Window window, std::string_view backend);
-/// Throws Unsupported for rotations within heads and for scales, on behalf of a backend that rotates
-/// the beginnings of heads alone.
-void refuse_inner_rotation(const RopeArgs& args, std::string_view backend);
-/// Throw Unsupported where a sum, or weights of experts, have scales that the backend lacks.
-void refuse_scaled_sum(const AddArgs& args, std::string_view backend);
-void refuse_expert_scales(const RouteArgs& args, std::string_view backend);
 /// Throws Unsupported for results that are continued, on behalf of a backend without
 /// continues_attention().
 void refuse_continued(const AttentionArgs& args, std::string_view backend);
@@ -82,15 +74,11 @@ void validate(const KeptOrderArgs& args);
 void validate(const PickRowsArgs& args);
 void validate(const RowNeedArgs& args);
 void validate(const GatedActivationArgs& args);
-/// Throws Unsupported for a gate of whole rows, on behalf of a backend that has none.
-void refuse_row_gates(const GatedActivationArgs& args, std::string_view backend);
 void validate(const XieluArgs& args);
 void validate(const SoftCapArgs& args);
 void validate(const GatedLinearArgs& args);
 void validate(const RouteArgs& args);
 void validate(const ExpertsArgs& args);
-/// Throws Unsupported for weights of inputs, on behalf of a backend that weighs results alone.
-void refuse_weighed_inputs(const ExpertsArgs& args, std::string_view backend);
 void validate(const SamplingArgs& args);
 void validate(const LogProbsArgs& args);
 void validate(const ShortlistArgs& args);

@@ -161,16 +161,6 @@ void validate(const RouteArgs& args) {
               "{} of {} experts, of {} of {} groups", k, experts, kept, groups);
 }
 
-void refuse_weighed_inputs(const ExpertsArgs& args, std::string_view backend) {
-  if (args.weighed == Weighed::inputs)
-    fail<Unsupported>("the backend {} weighs no inputs of experts; use backend: cpu", backend);
-}
-
-void refuse_expert_scales(const RouteArgs& args, std::string_view backend) {
-  if (args.scales)
-    fail<Unsupported>("the backend {} weighs experts without scales of their own", backend);
-}
-
 void validate(const ExpertsArgs& args) {
   check_rank("x", args.x, 2);
   check_rank("chosen", args.chosen, 2);

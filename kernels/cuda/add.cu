@@ -12,9 +12,9 @@ void add_of(const AddArgs& args, device::Stream& stream) {
   const auto x = matrix<const T>(args.x);
   const auto y = matrix<float>(args.y);
   if (aligned_to<4>(args.x) && aligned_to<4>(args.y))
-    launch(stream, grid_of_rows(y.rows, y.columns / 4), add_kernel<4, T>, x, y);
+    launch(stream, grid_of_rows(y.rows, y.columns / 4), add_kernel<4, T>, x, y, args.scale);
   else
-    launch(stream, grid_of_rows(y.rows, y.columns), add_kernel<1, T>, x, y);
+    launch(stream, grid_of_rows(y.rows, y.columns), add_kernel<1, T>, x, y, args.scale);
 }
 
 }  // namespace

@@ -38,10 +38,7 @@ class CudaBackend : public Backend {
   bool rounds_products() const override { return true; }
   bool gains_by_fewer_ops() const override { return true; }
 
-  void add(const AddArgs& args, device::Stream& stream) override {
-    refuse_scaled_sum(args, name());
-    run(cuda::add, args, stream);
-  }
+  void add(const AddArgs& args, device::Stream& stream) override { run(cuda::add, args, stream); }
   void mask_tokens(const MaskTokensArgs& args, device::Stream& stream) override {
     run(cuda::mask_tokens, args, stream);
   }
@@ -67,7 +64,6 @@ class CudaBackend : public Backend {
     run(cuda::rms_norm, args, stream);
   }
   void rope(const RopeArgs& args, device::Stream& stream) override {
-    refuse_inner_rotation(args, name());
     run(cuda::rope, args, stream);
   }
   void rope_tables(const RopeTablesArgs& args, device::Stream& stream) override {
@@ -83,12 +79,10 @@ class CudaBackend : public Backend {
     refuse_merged(args, name());
     refuse_continued(args, name());
     refuse_short_values(args, name());
-    refuse_chunks(args.window, name());
     refuse_other_queries(args, query_type(args.kv_dtype, args.q.size(2)), name());
     run(cuda::attention, args, stream);
   }
   void column_sums(const ColumnSumsArgs& args, device::Stream& stream) override {
-    refuse_chunks(args.window, name());
     run(cuda::column_sums, args, stream);
   }
   void merge(const MergeArgs& args, device::Stream& stream) override {
@@ -107,11 +101,13 @@ class CudaBackend : public Backend {
     run(cuda::row_need, args, stream);
   }
   void gated_activation(const GatedActivationArgs& args, device::Stream& stream) override {
-    refuse_row_gates(args, name());
     run(cuda::gated_activation, args, stream);
   }
   void xielu(const XieluArgs& args, device::Stream& stream) override {
     run(cuda::xielu, args, stream);
+  }
+  void soft_cap(const SoftCapArgs& args, device::Stream& stream) override {
+    run(cuda::soft_cap, args, stream);
   }
   bool takes_gated_linear(const GatedLinearArgs& args) const override {
     return cuda::takes_gated_linear(args);
@@ -124,11 +120,9 @@ class CudaBackend : public Backend {
     cuda::gated_linear(args, context_, stream);
   }
   void route(const RouteArgs& args, device::Stream& stream) override {
-    refuse_expert_scales(args, name());
     run(cuda::route, args, stream);
   }
   void experts(const ExpertsArgs& args, device::Stream& stream) override {
-    refuse_weighed_inputs(args, name());
     run(cuda::experts, args, stream);
   }
   void sample(const SamplingArgs& args, device::Stream& stream) override {

@@ -21,8 +21,8 @@ void column_sums(const ColumnSumsArgs& args, Context& context, device::Stream& s
                                    .num_heads = args.q.size(1),
                                    .num_kv_heads = args.num_kv_heads,
                                    .head_dim = args.q.size(2),
-                                   .window = args.window.tokens,
                                    .sums_stride = args.sums.row_stride(),
+                                   .window = args.window,
                                    .scale = args.scale,
                                    .sums = args.sums.as<float>()};
   const Grid grid = {.x = (args.run.num_keys + fma_keys - 1) / fma_keys,

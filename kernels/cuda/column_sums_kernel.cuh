@@ -11,7 +11,8 @@ struct ColumnSumsParams {
   KeyRun run;
   const void* k;
   const float* k_scales;
-  int64_t rows, num_heads, num_kv_heads, head_dim, window, sums_stride;
+  int64_t rows, num_heads, num_kv_heads, head_dim, sums_stride;
+  KernelWindow window;
   float scale;
   float* sums;
 };
@@ -62,7 +63,7 @@ __global__ void column_sums_kernel(ColumnSumsParams params) {
     float sums[column_heads] = {};
     if (lane < count)
       for (int64_t row = warp; row < params.rows; row += column_warps) {
-        if (!sees(params.query_positions[row], position, params.window)) continue;
+        if (!sight_of(params.query_positions[row], params.window).has(position)) continue;
         const int64_t of_row = row * params.num_heads + head;
         float dots[column_heads] = {};
         multiply_heads<Count>(keys + lane * stride, params.q + of_row * dim, heads, dim, dots);

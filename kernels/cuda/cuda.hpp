@@ -106,6 +106,7 @@ void route(const RouteArgs& args, Context& context, device::Stream& stream);
 void experts(const ExpertsArgs& args, Context& context, device::Stream& stream);
 void gated_activation(const GatedActivationArgs& args, Context& context, device::Stream& stream);
 void xielu(const XieluArgs& args, Context& context, device::Stream& stream);
+void soft_cap(const SoftCapArgs& args, Context& context, device::Stream& stream);
 bool takes_gated_linear(const GatedLinearArgs& args);
 void gated_linear(const GatedLinearArgs& args, Context& context, device::Stream& stream);
 void sample(const SamplingArgs& args, Context& context, device::Stream& stream);

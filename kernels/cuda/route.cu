@@ -66,9 +66,10 @@ __device__ __forceinline__ uint32_t kept_groups(const Keys& keys, const float* l
   return kept;
 }
 
-/// A warp chooses for one row: k times the best one that comes after the one before.
+/// A warp chooses for one row: k times the best one that comes after the one before. `scales` may be
+/// null.
 __global__ void route_kernel(Matrix<const float> logits, Matrix<int32_t> chosen,
-                             Matrix<float> weights, Keys keys) {
+                             Matrix<float> weights, Keys keys, const float* scales) {
   wait_for_earlier_kernels();
   let_next_kernel_begin();
   const int lane = threadIdx.x % warp_size;
@@ -112,8 +113,12 @@ __global__ void route_kernel(Matrix<const float> logits, Matrix<int32_t> chosen,
   sum = warp_sum(sum);
   if (scored) sum = keys.sigmoid.normed ? sum + 1e-20 : 1.0;
   const double factor = keys.sigmoid.scale / sum;
-  for (int64_t j = lane; j < k; j += warp_size)
-    weights.row(row)[j] = broken > 0 ? nanf("") : static_cast<float>(share(best[j]) * factor);
+  for (int64_t j = lane; j < k; j += warp_size) {
+    const auto weight = static_cast<float>(share(best[j]) * factor);
+    weights.row(row)[j] = broken > 0          ? nanf("")
+                          : scales != nullptr ? weight * scales[best[j]]
+                                              : weight;
+  }
 }
 
 }  // namespace
@@ -125,7 +130,8 @@ void route(const RouteArgs& args, Context&, device::Stream& stream) {
       {.x = (rows + rows_per_block - 1) / rows_per_block, .threads = rows_per_block * warp_size},
       route_kernel, matrix<const float>(args.logits), matrix<int32_t>(args.chosen),
       matrix<float>(args.weights),
-      Keys{args.routing, args.bias ? args.bias.as<const float>() : nullptr, args.sigmoid});
+      Keys{args.routing, args.bias ? args.bias.as<const float>() : nullptr, args.sigmoid},
+      args.scales ? args.scales.as<const float>() : nullptr);
 }
 
 }  // namespace pecia::kernels::cuda

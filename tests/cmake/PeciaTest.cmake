@@ -14,6 +14,7 @@ set(PECIA_RUN_ENVIRONMENT PECIA_PROGRAM=$<TARGET_FILE:pecia> PECIA_SOURCE=${PROJ
 set(PECIA_TIME_LIMITS
   slurm.results 900 slurm.drains 900 slurm.failures 900 slurm.chain 900 slurm.wall_time 600
   runs.stopping 600 test_kernels_emulated 500 runs.faults 400 test_modes.ranks_8 500 test_layout_modes.ranks_8 500
+  test_modes.emulated 500
   scripts.base 400 scripts.books 400 scripts.report 400 scripts.setup 600)
 
 # pecia_limit(TEST): sets its time limit; five times as much with sanitizers.

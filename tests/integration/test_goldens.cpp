@@ -32,13 +32,6 @@ std::vector<std::string> golden_names() {
   return names;
 }
 
-/// What runs refuse on GPUs (resources.cpp).
-bool is_for_cpus(const model::ModelConfig& config) {
-  const bool experts = config.experts && (config.experts->shared_gate ||
-                                          config.experts->weighed == kernels::Weighed::inputs);
-  return config.latent || config.widest_window().chunked() || experts;
-}
-
 struct Golden : testing::TestWithParam<std::tuple<std::string, int64_t>> {};
 
 TEST_P(Golden, IsMet) {
@@ -51,12 +44,8 @@ TEST_P(Golden, IsMet) {
                                       static_cast<int32_t>(cases[i]["greedy"].size())));
   ReplicaSettings settings;
   const bool on_gpus = settings.place == TestPlace::emulated_staged;
-  if (on_gpus && is_for_cpus(model::read_config(folder)))
-    GTEST_SKIP() << "latents, chunks, weighed inputs and gates of shared experts are for CPUs";
-  if (on_gpus && model::read_config(folder).norms_values)
-    GTEST_SKIP() << "layers with heads of their own are for CPUs";
-  if (settings.place == TestPlace::emulated_staged && !takes_fp32_on_gpus(name) &&
-      !model::read_config(folder).experts)
+  if (on_gpus && model::read_config(folder).latent) GTEST_SKIP() << "latents are for CPUs";
+  if (on_gpus && !takes_fp32_on_gpus(name) && !model::read_config(folder).experts)
     GTEST_SKIP() << "test_narrow_goldens has this family";
   settings.max_batch_tokens = max_batch_tokens;
   settings.logprobs = -1;

@@ -15,7 +15,8 @@ using namespace kernels;
 using namespace kernels::cuda;
 
 struct Problem {
-  int64_t group = 1, num_kv_heads = 1, window = 0;
+  int64_t group = 1, num_kv_heads = 1;
+  Window window = {};
   RowInvariant row_invariant = RowInvariant::no;
   std::vector<int64_t> query_positions;
   std::vector<AttentionItem> items;
@@ -81,7 +82,7 @@ void expect_every_seen_pair_once(const Problem& p, const PlanLimits& limits) {
             const KeyPlace place = place_of(keys, key, p.runs.data());
             const int64_t position = p.runs[place.run].position_of(place.key);
             EXPECT_TRUE(range.min <= position && position <= range.max);
-            if (sees(p.query_positions[row.row], position, p.window))
+            if (p.window.sees(p.query_positions[row.row], position))
               ++times[{row.row, row.head, place.run, place.key}];
           }
         }
@@ -99,7 +100,7 @@ void expect_every_seen_pair_once(const Problem& p, const PlanLimits& limits) {
         EXPECT_EQ((written[{row, head}]), 1) << "row " << row;
         for (int64_t r = item.first_run; r < item.first_run + item.num_runs; ++r)
           for (int64_t key = 0; key < p.runs[r].num_keys; ++key) {
-            const bool seen = sees(p.query_positions[row], p.runs[r].position_of(key), p.window);
+            const bool seen = p.window.sees(p.query_positions[row], p.runs[r].position_of(key));
             const auto found = times.find({row, head, r, key});
             ASSERT_EQ(found == times.end() ? 0 : found->second, seen ? 1 : 0)
                 << "row " << row << ", head " << head << ", run " << r << ", key " << key;
@@ -109,7 +110,7 @@ void expect_every_seen_pair_once(const Problem& p, const PlanLimits& limits) {
 
 TEST(AttentionPlan, MeetsEverySeenPairOnceAndWritesEveryRowOnce) {
   for (const int64_t group : {1, 3, 8})
-    for (const int64_t window : {0, 50})
+    for (const Window window : {Window(), Window(50), Window::chunks_of(50)})
       for (const int64_t rows : {1, 2, 7, 130})
         for (const int64_t blocks : {1, 8, 100}) {
           Problem p = Problem::sequence(rows, {100, 100, 101, 164, 700});
@@ -207,6 +208,7 @@ TEST(AttentionPlan, OfRandomRunsMeetsEverySeenPairOnce) {
     p.group = draw(1, 4);
     p.num_kv_heads = draw(1, 2);
     p.window = draw(0, 1) * draw(1, 300);
+    if (round % 3 == 0) p.window = Window::chunks_of(p.window.tokens);
     p.row_invariant = draw(0, 1) == 1 ? RowInvariant::yes : RowInvariant::no;
     for (int64_t item = draw(1, 3); item > 0; --item) {
       const auto first_row = static_cast<int64_t>(p.query_positions.size());

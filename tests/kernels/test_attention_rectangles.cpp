@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "kernels/cuda/attention/attention_rectangles.hpp"
-#include "kernels/cuda/attention/visibility.hpp"
 #include "tests/kernels/key_runs.hpp"
 
 namespace pecia::test {
@@ -21,7 +20,7 @@ constexpr RectangleLimits take_all = {1, 0, int64_t{1} << 30};
 struct MaskedItem {
   std::vector<int64_t> query_positions, key_positions;
   std::vector<int64_t> ends;  ///< of the runs
-  int64_t window = 0;
+  Window window = {};
   bool gaps = false;
   std::vector<KeyRun> runs = {};
 
@@ -58,7 +57,7 @@ struct MaskedItem {
   bool sees_anything() const {
     for (const int64_t query : query_positions)
       for (const int64_t key : key_positions)
-        if (sees(query, key, window)) return true;
+        if (window.sees(query, key)) return true;
     return false;
   }
 
@@ -74,7 +73,7 @@ std::vector<int64_t> positions(const std::vector<std::pair<int64_t, int64_t>>& r
   return all;
 }
 
-bool sees_in_mask(const Rectangle& r, int64_t i, int64_t j, int64_t window) {
+bool sees_in_mask(const Rectangle& r, int64_t i, int64_t j, Window window) {
   const int64_t diagonal = i + r.num_keys - r.num_rows;
   switch (r.mask) {
     case Mask::full:
@@ -82,7 +81,7 @@ bool sees_in_mask(const Rectangle& r, int64_t i, int64_t j, int64_t window) {
     case Mask::causal:
       return j <= diagonal;
     case Mask::band:
-      return j <= diagonal && j > diagonal - window;
+      return j <= diagonal && j > diagonal - window.tokens && !window.chunked();
     case Mask::mirror:
       return j >= i;
   }
@@ -137,10 +136,10 @@ void expect_every_seen_pair_once(MaskedItem p, const RectangleLimits& limits = t
   for (int64_t row = 0; row < p.num_rows(); ++row) {
     EXPECT_GT(folded[row], 0) << "row " << row;
     for (size_t key = 0; key < p.key_positions.size(); ++key) {
-      const bool seen = sees(p.query_positions[row], p.key_positions[key], p.window);
+      const bool seen = p.window.sees(p.query_positions[row], p.key_positions[key]);
       const auto found = times.find({row, static_cast<int64_t>(key)});
       ASSERT_EQ(found == times.end() ? 0 : found->second, seen ? 1 : 0)
-          << "row " << row << ", key " << key << ", window " << p.window;
+          << "row " << row << ", key " << key << ", window " << p.window.tokens;
     }
   }
 }
@@ -148,14 +147,16 @@ void expect_every_seen_pair_once(MaskedItem p, const RectangleLimits& limits = t
 TEST(AttentionRectangles, OfEveryPairOfRangesAndWindowHaveEverySeenPairOnce) {
   for (int64_t first_query = 0; first_query <= 26; ++first_query)
     for (const int64_t rows : {1, 2, 5, 12})
-      for (const int64_t window : {0, 1, 2, 4, 7, 20})
+      for (const Window window : {Window(), Window(1), Window(2), Window(4), Window(7), Window(20),
+                                  Window::chunks_of(1), Window::chunks_of(4), Window::chunks_of(7),
+                                  Window::chunks_of(12), Window::chunks_of(100)})
         expect_every_seen_pair_once(
             {positions({{first_query, first_query + rows}}), positions({{10, 17}}), {7}, window});
 }
 
 TEST(AttentionRectangles, OfJumpingPositionsHaveEverySeenPairOnce) {
   for (const bool gaps : {false, true})
-    for (const int64_t window : {0, 3, 9}) {
+    for (const Window window : {Window(), Window(3), Window(9), Window::chunks_of(9)}) {
       expect_every_seen_pair_once({positions({{4, 9}, {20, 26}}),
                                    positions({{0, 4}, {26, 30}, {4, 9}, {15, 26}}),
                                    {4, 4, 9, 24},
@@ -213,8 +214,18 @@ TEST(AttentionRectangles, OfALongPrefixInPiecesAreOne) {
   EXPECT_EQ(apart.cut()[0].rectangles[2].folds, (std::vector<FoldRows>{{0, 4, Fold::merge}}));
 }
 
+/// What each chunk has is a triangle of its own, without the keys before.
+TEST(AttentionRectangles, OfChunksAreCausal) {
+  EXPECT_EQ(
+      summary(MaskedItem{positions({{15, 35}}), positions({{0, 35}}), {35}, Window::chunks_of(10)}
+                  .cut()),
+      (std::vector<Summary>{{0, 5, 0, 10, 10, Mask::causal},
+                            {5, 10, 0, 20, 10, Mask::causal},
+                            {15, 5, 0, 30, 5, Mask::causal}}));
+}
+
 TEST(AttentionRectangles, HaveNoMoreKeysThanAllowed) {
-  for (const int64_t window : {0, 5, 30})
+  for (const Window window : {Window(), Window(5), Window(30), Window::chunks_of(30)})
     for (const bool gaps : {false, true})
       for (const std::vector<int64_t>& ends : {std::vector<int64_t>{80}, {30, 33, 80}}) {
         MaskedItem p{positions({{40, 80}}), positions({{0, 80}}), ends};

@@ -19,8 +19,8 @@ struct Problem {
   Tensor q, k, scales, lse;
   std::vector<int64_t> query_positions;
 
-  Problem(int64_t heads, int64_t kv_heads, int64_t dim, int64_t rows, int64_t keys, int64_t seen,
-          DType type)
+  Problem(int64_t heads, int64_t kv_heads, int64_t dim, int64_t rows, int64_t keys,
+          kernels::Window seen, DType type)
       : num_heads(heads),
         num_kv_heads(kv_heads),
         head_dim(dim),
@@ -133,6 +133,15 @@ TEST_P(ColumnSums, AgreeWithTheReferenceForAnyPartOfTheKeys) {
                               of.sums(oracle, begin, keys - begin), tolerance(of)))
             << dim << ", " << window << ", " << keys;
       }
+}
+
+TEST_P(ColumnSums, InChunksAgreeWithTheReference) {
+  Device oracle = make_device("reference");
+  for (const int64_t chunk : {1, 20, 100}) {
+    Problem of(4, 2, 24, 50, 130, kernels::Window::chunks_of(chunk), dtype_);
+    EXPECT_TRUE(all_close(of.sums(device_, 10, 120), of.sums(oracle, 10, 120), tolerance(of)))
+        << chunk;
+  }
 }
 
 /// More heads in a group than are summed at once, and some that are no multiple of it.

@@ -28,6 +28,7 @@ class ExpertsByLibrary : public testing::Test {
     Activation activation = Activation::silu;
     RowInvariant row_invariant = RowInvariant::no;
     int64_t width = hidden;
+    kernels::Weighed weighed = kernels::Weighed::outputs;
   };
   struct Layer {
     explicit Layer(const Case& of)
@@ -55,8 +56,8 @@ class ExpertsByLibrary : public testing::Test {
                            .gate_scales = matrices[3 * e].scales(),
                            .up_scales = matrices[3 * e + 1].scales(),
                            .down_scales = matrices[3 * e + 2].scales(),
-                           .gate_bias = biases[3 * e].view(),
-                           .up_bias = biases[3 * e + 1].view(),
+                           .gate_bias = bias_of(of, biases[3 * e]),
+                           .up_bias = bias_of(of, biases[3 * e + 1]),
                            .down_bias = biases[3 * e + 2].view(),
                            .gate_factor = matrices[3 * e].factor(),
                            .up_factor = matrices[3 * e + 1].factor(),
@@ -67,7 +68,11 @@ class ExpertsByLibrary : public testing::Test {
               .experts = experts,
               .y = y.view(),
               .activation = of.activation,
+              .weighed = of.weighed,
               .row_invariant = of.row_invariant};
+    }
+    static TensorView bias_of(const Case& of, Tensor& bias) {
+      return of.weighed == kernels::Weighed::inputs ? TensorView() : bias.view();
     }
     Tensor x, y;
     std::vector<QuantizedMatrix> matrices;
@@ -116,6 +121,12 @@ TEST_F(ExpertsByLibrary, HaveEveryActivationAndEveryType) {
   EXPECT_EQ(calls_of(of_nvfp4), 0) << "rows of 24 bytes";
   of_nvfp4.width = 64;
   EXPECT_EQ(calls_of(of_nvfp4), 3);
+}
+
+TEST_F(ExpertsByLibrary, GetRowsTimesTheirWeightsWhereInputsAreWeighed) {
+  constexpr auto inputs = kernels::Weighed::inputs;
+  EXPECT_EQ(calls_of({40, DType::bf16, Activation::silu, RowInvariant::no, hidden, inputs}), 3);
+  EXPECT_EQ(calls_of({320, DType::mxfp4, Activation::silu, RowInvariant::no, hidden, inputs}), 3);
 }
 
 TEST_F(ExpertsByLibrary, AreWidenedSomeAtATime) {

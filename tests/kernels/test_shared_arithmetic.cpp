@@ -18,22 +18,35 @@ using namespace kernels::cuda;
 using kernels::RopePairs;
 
 TEST(Visibility, OfTilesIsCertainWhereItSaysSo) {
-  for (int64_t window : {0, 1, 3, 6})
+  using kernels::Window;
+  for (const Window window : {Window(), Window(1), Window(3), Window(6), Window::chunks_of(1),
+                              Window::chunks_of(3), Window::chunks_of(5)})
     for (int64_t query = 0; query < 12; ++query)
       for (int64_t key = 0; key < 12; ++key)
         for (const int64_t queries : {1, 4})
           for (const int64_t keys : {1, 5}) {
             int64_t seen = 0;
             for (int64_t q = query; q < query + queries; ++q)
-              for (int64_t k = key; k < key + keys; ++k) seen += sees(q, k, window);
+              for (int64_t k = key; k < key + keys; ++k) seen += window.sees(q, k);
             const TileVisibility found =
                 tile_visibility({query, query + queries - 1}, {key, key + keys - 1}, window);
             const auto expected = seen == 0                ? TileVisibility::none
                                   : seen == queries * keys ? TileVisibility::all
                                                            : TileVisibility::some;
-            EXPECT_EQ(found, expected) << query << " + " << queries << ", " << key << " + " << keys
-                                       << ", window " << window;
+            EXPECT_EQ(found, expected)
+                << query << " + " << queries << ", " << key << " + " << keys
+                << (window.chunked() ? ", chunks of " : ", window ") << window.tokens;
           }
+}
+
+TEST(Visibility, OfAKeyIsTheWindows) {
+  using kernels::Window;
+  for (const Window window :
+       {Window(), Window(1), Window(4), Window::chunks_of(1), Window::chunks_of(4)})
+    for (int64_t query = 0; query < 12; ++query)
+      for (int64_t key = 0; key < 14; ++key)
+        EXPECT_EQ(sight_of(query, window).has(key), window.sees(query, key))
+            << query << ", " << key;
 }
 
 TEST(OnlineSoftmax, ExponentsOfNothingAreZeroNotNaN) {

@@ -13,7 +13,7 @@
 namespace pecia::kernels::cuda {
 namespace {
 
-constexpr int64_t max_head_dim = 256;
+constexpr int64_t max_head_dim = 512;
 constexpr int wide_warps = 4, narrow_warps = 4;
 
 /// As that kernel copies keys.
@@ -102,8 +102,10 @@ void run_fma(const Launch& with) {
     launch(with.stream, grid, attention_fma_kernel<T, 2>, with.params);
   else if (head_dim <= 4 * warp_size)
     launch(with.stream, grid, attention_fma_kernel<T, 4>, with.params);
-  else
+  else if (head_dim <= 8 * warp_size)
     launch(with.stream, grid, attention_fma_kernel<T, 8>, with.params);
+  else
+    launch(with.stream, grid, attention_fma_kernel<T, 16>, with.params);
 }
 
 void run(const Launch& with, DType dtype, bool on_tensor_cores, int64_t wide_rows) {
@@ -164,7 +166,7 @@ void attention_by_own_kernels(const AttentionArgs& args, bool lasts, Context& co
                             .num_heads = args.q.size(1),
                             .num_kv_heads = args.num_kv_heads,
                             .head_dim = head_dim,
-                            .window = args.window.tokens,
+                            .window = args.window,
                             .scale = args.scale,
                             .q_is_rounded = args.q.dtype() != DType::fp32,
                             .out_type = out_type_of(args.out.dtype())};

@@ -65,14 +65,13 @@ __global__ void attention_fma_kernel(AttentionParams params) {
         params, (row.row * params.num_heads + row.head) * dim + i % dim);
   }
 
-  int64_t positions[fma_rows_per_warp];
+  Sight sights[fma_rows_per_warp];
   float maximum[fma_rows_per_warp], sum[fma_rows_per_warp], out[fma_rows_per_warp][Slots];
 #pragma unroll
   for (int r = 0; r < fma_rows_per_warp; ++r) {
     const int index = warp * fma_rows_per_warp + r;
-    positions[r] = index < tile.num_packed
-                       ? params.query_positions[unpack(tile, kv_head, group, index).row]
-                       : 0;
+    const int64_t row = unpack(tile, kv_head, group, index < tile.num_packed ? index : 0).row;
+    sights[r] = sight_of(params.query_positions[row], params.window);
     maximum[r] = minus_infinity;
     sum[r] = 0;
 #pragma unroll
@@ -98,8 +97,7 @@ __global__ void attention_fma_kernel(AttentionParams params) {
       for (int r = 0; r < fma_rows_per_warp; ++r) {
         const int index = warp * fma_rows_per_warp + r;
         float score = minus_infinity;
-        if (index < tile.num_packed && lane < count &&
-            sees(positions[r], position, params.window)) {
+        if (index < tile.num_packed && lane < count && sights[r].has(position)) {
           float dot = 0;
           for (int i = 0; i < dim; ++i)
             dot = fmaf(queries[index * dim + i], keys[lane * stride + i], dot);

@@ -271,6 +271,11 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
 
       const bool masked = key_tile.num_keys < keys_per_tile || walk.seen != TileVisibility::all;
       const int64_t* const key_positions = positions_in<Block>(tile_data);
+      Sight sights[2] = {};
+      if (masked)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          sights[half] = sight_of(positions[half], params.window);
 #pragma unroll
       for (int block = 0; block < 2 * key_steps; ++block)
 #pragma unroll
@@ -279,8 +284,7 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
           scores[block][e] = multiply(scores[block][e], factor_to_log2);
           if constexpr (Block::scaled) scores[block][e] = multiply(scores[block][e], k_scales[key]);
           if (!masked) continue;
-          if (key >= key_tile.num_keys ||
-              !sees(positions[e / 2], key_positions[key], params.window))
+          if (key >= key_tile.num_keys || !sights[e / 2].has(key_positions[key]))
             scores[block][e] = minus_infinity;
         }
 

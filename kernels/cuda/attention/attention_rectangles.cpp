@@ -2,6 +2,7 @@
 #include "kernels/cuda/attention/attention_rectangles.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace pecia::kernels::cuda {
 namespace {
@@ -26,14 +27,16 @@ struct KeySpan {
 /// More would be rectangles too small to be worth a call.
 constexpr size_t max_row_spans = 64, max_span_pairs = size_t{1} << 16;
 
-/// Of an item, in the order of its rows. Cut where positions jump, and after max_rows.
+/// Of an item, in the order of its rows. Cut where positions jump, where a chunk ends that rows see
+/// together, and after max_rows.
 std::vector<RowSpan> consecutive_rows(const AttentionArgs& args, const AttentionItem& item,
                                       int64_t max_rows) {
   std::vector<RowSpan> spans;
   for (int64_t row = item.first_row; row < item.first_row + item.num_rows; ++row) {
     const int64_t position = args.query_positions[row];
     if (spans.empty() || spans.back().positions.end != position ||
-        spans.back().positions.size() == max_rows) {
+        spans.back().positions.size() == max_rows ||
+        (args.window.chunked() && args.window.first_seen(position) == position)) {
       if (spans.size() == max_row_spans) return {};
       spans.push_back({row, {position, position}});
     }
@@ -85,13 +88,24 @@ std::vector<KeySpan> consecutive_keys(const AttentionArgs& args, const Attention
   return spans;
 }
 
-/// Finds the rectangles of some rows, one span of keys after the other.
+/// Finds the rectangles of some rows, one span of keys after the other. Rows of one chunk see its
+/// keys up to their own, as if there were no others and no window.
 class Cutter {
  public:
-  Cutter(const RowSpan& rows, int64_t window, const Memory& memory, int64_t max_keys)
-      : rows_(rows), window_(window), memory_(memory), max_keys_(max_keys) {}
+  Cutter(const RowSpan& rows, Window window, const Memory& memory, int64_t max_keys)
+      : rows_(rows),
+        first_seen_(window.chunked() ? window.first_seen(rows.positions.begin)
+                                     : std::numeric_limits<int64_t>::min()),
+        window_(window.chunked() ? 0 : window.tokens),
+        memory_(memory),
+        max_keys_(max_keys) {}
 
-  void add(const KeySpan& keys) {
+  void add(KeySpan keys) {
+    if (first_seen_ >= keys.positions.end) return;
+    if (first_seen_ > keys.positions.begin) {
+      keys.first_key += first_seen_ - keys.positions.begin;
+      keys.positions.begin = first_seen_;
+    }
     const Positions q = rows_.positions, k = keys.positions;
     // Rows among the keys' positions see the keys up to their own.
     const Positions among = {std::max(q.begin, k.begin), std::min(q.end, k.end)};
@@ -172,6 +186,7 @@ class Cutter {
   }
 
   const RowSpan& rows_;
+  int64_t first_seen_;  ///< of the chunk
   int64_t window_;
   const Memory& memory_;
   int64_t max_keys_;
@@ -216,7 +231,7 @@ std::optional<std::vector<RectangleRows>> cut_rectangles(const AttentionArgs& ar
 
   std::vector<RectangleRows> all;
   for (const RowSpan& rows : row_spans) {
-    Cutter cutter(rows, args.window.tokens, memory, limits.max_keys);
+    Cutter cutter(rows, args.window, memory, limits.max_keys);
     for (const KeySpan& keys : key_spans) cutter.add(keys);
     all.push_back(std::move(cutter).result());
   }

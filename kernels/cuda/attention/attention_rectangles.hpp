@@ -13,7 +13,7 @@
 /// The ring of context parallelism needs the first two of these. A rank's own chunks are causal,
 /// the late chunk sees all of the early one, and visiting keys are seen by all rows or by none.
 /// With a window, rows see a band of the keys around them, and the mirror of the keys at its far
-/// end.
+/// end. Rows are cut where chunks end (kernels::Window): within a chunk all is full or causal.
 
 #include <limits>
 #include <optional>

@@ -90,7 +90,7 @@ struct VisibleWalk {
 
 /// Returns the walk at the first tile of `keys` keys, from here on, of which a query may see one.
 PECIA_HD VisibleWalk to_visible(const QueryTile& tile, KeyWalk walk, const KeyRun* runs,
-                                int64_t window, int keys = keys_per_tile) {
+                                const KernelWindow& window, int keys = keys_per_tile) {
   auto seen = TileVisibility::none;
   while (walk.left > 0 &&
          (seen = tile_visibility(tile.positions, positions_of(walk.tile(keys), runs), window)) ==
@@ -135,7 +135,8 @@ struct AttentionParams {
   /// Counts the blocks that have written their partials, [partial tiles, num_kv_heads]. It is zero
   /// before and after a kernel.
   int32_t* arrived;
-  int64_t num_heads, num_kv_heads, head_dim, window;
+  int64_t num_heads, num_kv_heads, head_dim;
+  KernelWindow window;
   float scale;
   bool q_is_rounded;  ///< to the type of products (ProductOf the keys' type); else it is fp32
   OutType out_type;

@@ -44,7 +44,7 @@ class Check {
       fill(*scales, DType::fp32, scaled ? num_kv_heads * num_keys : 0, 0.5f, 1);
   }
 
-  Result attend(int64_t window) {
+  Result attend(Window window) {
     const TensorView out = out_.tensor(DType::fp32, {num_rows, num_heads, head_dim_});
     const TensorView lse = lse_.tensor(DType::fp32, {num_rows, num_heads});
     attention({.q = {q_.data(), DType::fp32, {num_rows, num_heads, head_dim_}},
@@ -115,14 +115,15 @@ void check(Context& context, DType dtype, int64_t head_dim) {
   // between the kernels, by half a unit u each. Kernels in fp32 do not round queries, which shifts
   // scores of up to 4 by as much of them, and weights by that. fp16 has u of 2⁻¹⁰, bf16 2⁻⁷.
   const double tolerance = 5 * (dtype == DType::fp16 ? 0x1p-11 : 0x1p-8);
-  for (const int64_t window : {0, 130}) {
+  for (const Window window : {Window(), Window(130), Window::chunks_of(130)}) {
     const Result by_wgmma = problem.attend(window);
     const AttendByWgmma attend = std::exchange(context.wgmma.attend, nullptr);
     const Result expected = problem.attend(window);
     context.wgmma.attend = attend;
     if (const double difference = greatest_difference(by_wgmma, expected); difference > tolerance)
-      fail<SystemError>("heads of {} and keys of {} differ by {:.3g}, more than {:.3g}, window {}",
-                        head_dim, name_of(dtype), difference, tolerance, window);
+      fail<SystemError>("heads of {} and keys of {} differ by {:.3g}, more than {:.3g}, {} {}",
+                        head_dim, name_of(dtype), difference, tolerance,
+                        window.chunked() ? "chunks of" : "window", window.tokens);
   }
 }
 

@@ -39,8 +39,8 @@ struct WgmmaBlock {
   static constexpr int codes_at = values_at + stages * Tile::bytes;
   static constexpr int code_bytes = scaled ? Tile::elements : 0;
   static constexpr int notes_at = codes_at + 2 * code_bytes;
-  static constexpr int positions_at = notes_at + notes * sizeof(Note);  ///< of the rows
-  static constexpr int bytes = positions_at + rows * sizeof(int64_t);
+  static constexpr int sights_at = notes_at + notes * sizeof(Note);  ///< of the rows
+  static constexpr int bytes = sights_at + rows * sizeof(Sight);
   static constexpr int shared_bytes = bytes + Tile::alignment;  ///< the block aligns it itself
 
   static constexpr int chunk = 16 / sizeof(T);  ///< elements that are copied at once
@@ -71,8 +71,8 @@ struct WgmmaAttention {
     return reinterpret_cast<Note*>(shared + Block::notes_at)[tile % Block::notes];
   }
 
-  __device__ __forceinline__ int64_t* row_positions() const {
-    return reinterpret_cast<int64_t*>(shared + Block::positions_at);
+  __device__ __forceinline__ Sight* row_sights() const {
+    return reinterpret_cast<Sight*>(shared + Block::sights_at);
   }
 
   /// Writes the note of the next tile that a row may see, and returns the walk after it. A thread for
@@ -204,15 +204,17 @@ struct WgmmaAttention {
   /// How many notes are ahead of the tile whose values are being added.
   static constexpr int notes_ahead = Block::scaled ? 4 : 3;
 
-  /// Writes the tile's queries, rounded, in the order of packed rows, and their positions. Beyond its
+  /// Writes the tile's queries, rounded, in the order of packed rows, and what they see. Beyond its
   /// rows they are zeros.
   __device__ __forceinline__ void write_queries(const QueryTile& tile, int kv_head) const {
     constexpr int chunks = Columns / 8;
     const int64_t group = params.num_heads / params.num_kv_heads;
     if (const int index = threadIdx.x; index < Block::rows)
-      row_positions()[index] = index < tile.num_packed
-                                   ? params.query_positions[unpack(tile, kv_head, group, index).row]
-                                   : 0;
+      row_sights()[index] =
+          index < tile.num_packed
+              ? sight_of(params.query_positions[unpack(tile, kv_head, group, index).row],
+                         params.window)
+              : Sight{};
     for (int i = threadIdx.x; i < Block::rows * chunks; i += Block::threads) {
       const int index = i / chunks, column = i % chunks * 8;
       Packed<uint32_t, 4> pairs = {};
@@ -265,10 +267,9 @@ struct SoftmaxRows {
 
 /// Turns scores of a tile into weights, relative to the greatest score so far, and returns in `factor`
 /// by what the results over earlier tiles are to be multiplied. Scales and masks come first.
-/// `row_positions` are those of the warp's rows.
+/// `row_sights` are those of the warp's rows.
 template <bool Scaled, int Keys>
-__device__ __forceinline__ void weigh(const TileNote<Keys>& note, int lane,
-                                      const int64_t* row_positions, int64_t window,
+__device__ __forceinline__ void weigh(const TileNote<Keys>& note, int lane, const Sight* row_sights,
                                       float factor_to_log2, SoftmaxRows& rows,
                                       float (&scores)[Keys / 2], float (&factor)[2]) {
   if constexpr (Scaled) {
@@ -277,18 +278,15 @@ __device__ __forceinline__ void weigh(const TileNote<Keys>& note, int lane,
       scores[i] = multiply(scores[i], note.k_scales[8 * (i / 4) + d_place(lane, i % 4).column]);
   }
   if (note.masked) {
-    // What `sees` says, without branches.
-    int64_t last[2], before_first[2];
+    // What Sight::has says, without branches.
+    Sight sights[2];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      last[half] = row_positions[d_place(lane, 2 * half).row];
-      before_first[half] = window > 0 ? last[half] - window : std::numeric_limits<int64_t>::min();
-    }
+    for (int half = 0; half < 2; ++half) sights[half] = row_sights[d_place(lane, 2 * half).row];
 #pragma unroll
     for (int i = 0; i < Keys / 2; ++i) {
       const int64_t key = note.positions[8 * (i / 4) + d_place(lane, i % 4).column];
-      const int half = i % 4 / 2;
-      const bool unseen = (key > last[half]) | (key <= before_first[half]);
+      const Sight& sight = sights[i % 4 / 2];
+      const bool unseen = (key > sight.last) | (key < sight.first);
       scores[i] = unseen ? minus_infinity : scores[i];
     }
   }
@@ -359,8 +357,8 @@ __global__ void __launch_bounds__(WgmmaBlock<T, Columns>::threads, 1)
   uint32_t weights[Block::keys / 16][4];
   const float factor_to_log2 = params.scale * log2_e;
   const auto soften = [&](const typename Block::Note& note) {
-    weigh<Block::scaled, Block::keys>(note, lane, block.row_positions() + 16 * warp, params.window,
-                                      factor_to_log2, rows, scores, factor);
+    weigh<Block::scaled, Block::keys>(note, lane, block.row_sights() + 16 * warp, factor_to_log2,
+                                      rows, scores, factor);
   };
   // Elements of d, two products side by side, are where the next product wants its a.
   const auto pack_weights = [&](const typename Block::Note& note) {

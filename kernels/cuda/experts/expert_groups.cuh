@@ -80,4 +80,10 @@ static __global__ void group_pairs_kernel(const int32_t* chosen, int64_t pairs, 
   }
 }
 
+/// What multiplies gate · x and up · x of a pair: its weight, where inputs are weighed. `weights` has
+/// one for each pair, or is null.
+__device__ __forceinline__ float input_factor(const float* weights, int64_t pair) {
+  return weights != nullptr ? weights[pair] : 1.0f;
+}
+
 }  // namespace pecia::kernels::cuda

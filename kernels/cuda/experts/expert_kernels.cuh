@@ -20,13 +20,13 @@ __device__ __forceinline__ void copy_words(const T* from, T* to) {
   __syncthreads();
 }
 
-/// out[i, :] = activation(gate_e · x, up_e · x) of the row and the expert of pair order[i]. Grid:
-/// (columns of out / (8 · Tiles), rounded up; groups of at most 16 pairs).
+/// out[i, :] = activation(gate_e · x, up_e · x) of the row and the expert of pair order[i], both
+/// times input_factor. Grid: (columns of out / (8 · Tiles), rounded up; groups of at most 16 pairs).
 template <typename Codes, bool Aligned, int Tiles, int Blocks>
 __global__ void __launch_bounds__(coded_threads, Blocks)
     expert_gate_kernel(Matrix<const Bf16> x, int64_t k, const GateAndUp* experts,
-                       const ExpertGroup* groups, const int32_t* order, Activation activation,
-                       Matrix<Bf16> out) {
+                       const ExpertGroup* groups, const int32_t* order, const float* weights,
+                       Activation activation, Matrix<Bf16> out) {
   __shared__ CodedSums<2 * Tiles> sums;
   __shared__ GateAndUp expert;
   wait_for_earlier_kernels();
@@ -37,12 +37,14 @@ __global__ void __launch_bounds__(coded_threads, Blocks)
   const auto row_of_x = [&](int t) -> const Bf16* {
     return t < rows ? x.row(order[group.begin + t] / k) : nullptr;
   };
-  multiply_gated<Codes, Tiles, Aligned>(row_of_x, expert, int64_t{blockIdx.x} * 8 * Tiles,
-                                        activation, sums, [&](int t, int64_t column, float value) {
-                                          if (t < rows)
-                                            out.row(group.begin + t)[column] =
-                                                rounded_to<Bf16>(value);
-                                        });
+  const auto factor_of = [&](int t) {
+    return t < rows ? input_factor(weights, order[group.begin + t]) : 1.0f;
+  };
+  multiply_gated<Codes, Tiles, Aligned>(
+      row_of_x, factor_of, expert, int64_t{blockIdx.x} * 8 * Tiles, activation, sums,
+      [&](int t, int64_t column, float value) {
+        if (t < rows) out.row(group.begin + t)[column] = rounded_to<Bf16>(value);
+      });
 }
 
 /// out[p, :] = down_e · activated[i, :] of the expert of pair p = order[i]. Grid: (columns of out /

@@ -18,10 +18,11 @@ struct ExpertMatrixTable {
   PECIA_HD const QuantizedMatrix& of(int32_t expert) const { return first[expert * step]; }
 };
 
-/// to[places[p], :] = x[p / k, :] for each pair p that has a place. So x is read once and written k
-/// times. Rows are aligned to 16 bytes. Grid x is the row of x, and grid y cuts it into pieces.
+/// to[places[p], :] = x[p / k, :] for each pair p that has a place, times input_factor and rounded
+/// where `weights` is not null. So x is read once and written k times. Rows are aligned to 16 bytes.
+/// Grid x is the row of x, and grid y cuts it into pieces.
 static __global__ void place_rows_kernel(Matrix<const Bf16> x, const int32_t* places, int64_t k,
-                                         Matrix<Bf16> to) {
+                                         const float* weights, Matrix<Bf16> to) {
   using Numbers = Packed<Bf16, run_numbers>;
   wait_for_earlier_kernels();
   let_next_kernel_begin();
@@ -29,8 +30,18 @@ static __global__ void place_rows_kernel(Matrix<const Bf16> x, const int32_t* pl
   const int32_t* const own = places + row * k;
   for (int64_t i = first_column<run_numbers>(); i < x.columns; i += column_step<run_numbers>()) {
     const auto numbers = *reinterpret_cast<const Numbers*>(x.row(row) + i);
-    for (int64_t j = 0; j < k; ++j)
-      if (own[j] >= 0) *reinterpret_cast<Numbers*>(to.row(own[j]) + i) = numbers;
+    for (int64_t j = 0; j < k; ++j) {
+      if (own[j] < 0) continue;
+      if (weights == nullptr) {
+        *reinterpret_cast<Numbers*>(to.row(own[j]) + i) = numbers;
+        continue;
+      }
+      float values[run_numbers];
+      load<run_numbers>(x.row(row) + i, values);
+#pragma unroll
+      for (int c = 0; c < run_numbers; ++c) values[c] *= weights[row * k + j];
+      store<run_numbers>(values, to.row(own[j]) + i);
+    }
   }
 }
 

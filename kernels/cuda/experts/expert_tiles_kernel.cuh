@@ -144,15 +144,15 @@ __device__ __forceinline__ Place place_of_warp() {
           16 * Block::column_pairs * (warp % Block::warps_n)};
 }
 
-/// out[i, :] = activation(gate_e · x, up_e · x) of the row and the expert of pair order[i]. Half of a
-/// warp's columns are of gate, the others the same of up. x, `out` and the matrices have rows at
+/// out[i, :] = activation(gate_e · x, up_e · x) of the row and the expert of pair order[i], both
+/// times input_factor. Half of a warp's columns are of gate, the others the same of up. x, `out` and the matrices have rows at
 /// multiples of 16 bytes, and multiples of 8 columns. Grid: (columns of out / (Block::columns / 2),
 /// rounded up; groups of at most Block::rows pairs). Shared memory: Block::shared_bytes.
 template <typename Codes, typename Block>
 __global__ void __launch_bounds__(Block::threads, 256 / Block::threads)
     expert_gate_tiles_kernel(Matrix<const Bf16> x, int64_t k, const GateAndUp* experts,
-                             const ExpertGroup* groups, const int32_t* order, Activation activation,
-                             Matrix<Bf16> out) {
+                             const ExpertGroup* groups, const int32_t* order, const float* weights,
+                             Activation activation, Matrix<Bf16> out) {
   constexpr int of_warp = 8 * Block::column_pairs;  // columns of out
   wait_for_earlier_kernels();
   const ExpertGroup group = groups[blockIdx.y];
@@ -203,9 +203,11 @@ __global__ void __launch_bounds__(Block::threads, 256 / Block::threads)
       float gates[4], ups[4];
       load<4>(own + row * stride + own_column, gates);
       load<4>(own + row * stride + of_warp + own_column, ups);
+      const float factor = input_factor(weights, order[group.begin + t]);
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        gates[i] = activated(gates[i] + gate_bias[i], ups[i] + up_bias[i], activation);
+        gates[i] = activated(factor * (gates[i] + gate_bias[i]), factor * (ups[i] + up_bias[i]),
+                             activation);
       store<4>(gates, out.row(group.begin + t) + column);
     }
     __syncwarp();

@@ -4,6 +4,7 @@
 /// that chose their expert, and a row's bits depend on nothing else.
 
 #include "kernels/cuda/cuda.hpp"
+#include "kernels/cuda/experts/expert_groups.cuh"
 #include "kernels/cuda/experts/grouped_experts.hpp"
 #include "kernels/cuda/experts/next_place.cuh"
 #include "kernels/cuda/linear/operand.hpp"
@@ -46,11 +47,12 @@ __device__ __forceinline__ float warp_dot(const A* a, const B* b, int64_t count,
   return warp_sum(sum);
 }
 
-/// A warp computes one element of activated [rows · k, ffn]. Grid: (rows · k, ffn / warps_per_block,
-/// rounded up).
+/// A warp computes one element of activated [rows · k, ffn]. `weights` are of inputs (input_factor).
+/// Grid: (rows · k, ffn / warps_per_block, rounded up).
 template <typename X, typename W>
 __global__ void activated_kernel(Matrix<const X> x, const int32_t* chosen, int64_t k,
-                                 ExpertTable<W> experts, Matrix<float> out, Activation activation) {
+                                 const float* weights, ExpertTable<W> experts, Matrix<float> out,
+                                 Activation activation) {
   const int64_t pair = blockIdx.x;
   const int64_t column = int64_t{blockIdx.y} * warps_per_block + threadIdx.x / warp_size;
   if (column >= out.columns) return;  // a whole warp
@@ -62,10 +64,12 @@ __global__ void activated_kernel(Matrix<const X> x, const int32_t* chosen, int64
                      warp_dot(row, expert.gate + column * expert.gate_stride, x.columns, lane);
   const float up = bias_at(expert.up_bias, column) +
                    warp_dot(row, expert.up + column * expert.up_stride, x.columns, lane);
-  if (lane == 0) out.row(pair)[column] = activated(gate, up, activation);
+  const float factor = input_factor(weights, pair);
+  if (lane == 0) out.row(pair)[column] = activated(factor * gate, factor * up, activation);
 }
 
-/// A warp computes one element of y. Grid: (rows, hidden / warps_per_block, rounded up).
+/// A warp computes one element of y. `weights` are of results, or null. Grid: (rows, hidden /
+/// warps_per_block, rounded up).
 template <typename W>
 __global__ void weighted_sum_kernel(Matrix<const float> activated, const int32_t* chosen,
                                     const float* weights, int64_t k, ExpertTable<W> experts,
@@ -85,7 +89,8 @@ __global__ void weighted_sum_kernel(Matrix<const float> activated, const int32_t
     const float product =
         warp_dot(activated.row(row * k + place), expert.down + column * expert.down_stride,
                  activated.columns, lane);
-    sum += weights[row * k + place] * (product + bias_at(expert.down_bias, column));
+    const float weight = weights != nullptr ? weights[row * k + place] : 1.0f;
+    sum += weight * (product + bias_at(expert.down_bias, column));
   }
   if (lane == 0) y.row(row)[column] = sum;
 }
@@ -140,6 +145,8 @@ void experts(const ExpertsArgs& args, Context& context, device::Stream& stream) 
   const auto activated =
       matrix<float>(context.products.tensor(DType::fp32, {pairs, first.gate.rows()}));
   const auto y = matrix<float>(args.y);
+  const auto* const weights = args.weights.as<const float>();
+  const bool of_inputs = args.weighed == Weighed::inputs;
   const auto run = [&](auto weight_type) {
     with_stored_type(args.x.dtype(), [&](auto x_type) {
       using W = decltype(weight_type);
@@ -147,11 +154,12 @@ void experts(const ExpertsArgs& args, Context& context, device::Stream& stream) 
       const ExpertTable<W> table{send_experts<W>(args, context, stream), args.first_expert,
                                  std::ssize(args.experts)};
       launch(stream, grid_of_warps(pairs, activated.columns), activated_kernel<X, W>,
-             matrix<const X>(args.x), chosen, k, table, activated, args.activation);
+             matrix<const X>(args.x), chosen, k, of_inputs ? weights : nullptr, table, activated,
+             args.activation);
       launch(
           stream, grid_of_warps(args.x.rows(), y.columns), weighted_sum_kernel<W>,
           Matrix<const float>{activated.data, activated.rows, activated.columns, activated.stride},
-          chosen, args.weights.as<const float>(), k, table, y);
+          chosen, of_inputs ? nullptr : weights, k, table, y);
     });
   };
   if (first.gate.dtype() == DType::fp16)

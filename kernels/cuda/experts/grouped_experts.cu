@@ -174,6 +174,11 @@ class GroupedExperts {
                  static_cast<int32_t>(rows_of_group), first_group, groups, order, places);
     return {pairs, groups, first_group, order, places};
   }
+  bool weighs_inputs() const { return args_.weighed == Weighed::inputs; }
+  /// As the kernels of gate and up take them.
+  const float* of_inputs(const Rows& rows) const {
+    return weighs_inputs() ? rows.weights : nullptr;
+  }
   TensorView room_for_activated(const Pairs& pairs) const {
     const int64_t padded = (ffn_ + 7) / 8 * 8;
     return context_.activated.tensor(DType::bf16, {pairs.count, padded}).slice_columns(0, ffn_);
@@ -198,7 +203,7 @@ class GroupedExperts {
       launch_early(
           stream_, grid(ffn_, gate_tiles),
           expert_gate_kernel<Codes, decltype(aligned)::value, gate_tiles, blocks_of<Codes>>,
-          matrix<const Bf16>(rows.x), k_, tables_.gates, pairs.groups, pairs.order,
+          matrix<const Bf16>(rows.x), k_, tables_.gates, pairs.groups, pairs.order, of_inputs(rows),
           args_.activation, matrix<Bf16>(activated));
     });
     const bool down_one_scale = has_one_scale(args_, &Expert::down_scales);
@@ -228,7 +233,7 @@ class GroupedExperts {
     with_rows_at_chunks(first_.gate.dtype(), [&](auto codes) {
       launch_early(stream_, grid(ffn_, Block::columns / 2),
                    expert_gate_tiles_kernel<decltype(codes), Block>, matrix<const Bf16>(rows.x), k_,
-                   tables_.gates, pairs.groups, pairs.order, args_.activation,
+                   tables_.gates, pairs.groups, pairs.order, of_inputs(rows), args_.activation,
                    matrix<Bf16>(activated));
     });
     with_rows_at_chunks(first_.down.dtype(), [&](auto codes) {
@@ -244,7 +249,8 @@ class GroupedExperts {
     const Pairs pairs = group(rows, rows.x.rows() * k_ + 1);  // all of an expert's
     const TensorView placed = room_for_products(pairs, DType::bf16);
     launch_early(stream_, grid_of_rows(rows.x.rows(), hidden_ / run_numbers), place_rows_kernel,
-                 matrix<const Bf16>(rows.x), pairs.places, k_, matrix<Bf16>(placed));
+                 matrix<const Bf16>(rows.x), pairs.places, k_, of_inputs(rows),
+                 matrix<Bf16>(placed));
     const TensorView activated = room_for_activated(pairs);
     const auto* const gates = reinterpret_cast<const QuantizedMatrix*>(tables_.gates);
     static_assert(sizeof(GateAndUp) == 2 * sizeof(QuantizedMatrix));
@@ -314,7 +320,8 @@ class GroupedExperts {
       Grid grid = grid_of_rows(rows.x.rows(), hidden_ / at_once);
       grid.shared_bytes = 2 * k_ * size_of(DType::fp32);
       launch_early(stream_, grid, kernel, matrix<const T>(products), places, rows.chosen,
-                   rows.weights, k_, args_.first_expert, count_, matrix<float>(rows.y));
+                   weighs_inputs() ? nullptr : rows.weights, k_, args_.first_expert, count_,
+                   matrix<float>(rows.y));
     };
     aligned_to<4>(rows.y) ? run(sum_pairs_kernel<4, T>, 4) : run(sum_pairs_kernel<1, T>, 1);
   }

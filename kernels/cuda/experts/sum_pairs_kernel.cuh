@@ -5,9 +5,9 @@
 namespace pecia::kernels::cuda {
 
 /// y[t, :] = Σ_j weights[t, j] · products[t · k + j, :] over the experts that are here, `count` from
-/// number `first` on, in the order of their numbers. Row `rows[p]` of the products is that of pair p,
-/// or row p where `rows` is null. Grid x is the row, and grid y cuts it into pieces. Shared memory: k
-/// int32 and k floats.
+/// number `first` on, in the order of their numbers, with weights of 1 where `weights` is null. Row
+/// `rows[p]` of the products is that of pair p, or row p where `rows` is null. Grid x is the row, and
+/// grid y cuts it into pieces. Shared memory: k int32 and k floats.
 template <int Count, typename T>
 __global__ void sum_pairs_kernel(Matrix<const T> products, const int32_t* rows,
                                  const int32_t* chosen, const float* weights, int64_t k,
@@ -28,7 +28,7 @@ __global__ void sum_pairs_kernel(Matrix<const T> products, const int32_t* rows,
     for (int64_t i = 0; i < k; ++i) before += is_here(own[i]) && own[i] < own[j];
     const int64_t pair = row * k + j;
     places[before] = rows != nullptr ? rows[pair] : static_cast<int32_t>(pair);
-    factors[before] = weights[row * k + j];
+    factors[before] = weights != nullptr ? weights[pair] : 1.0f;
     atomicAdd(&here, 1);
   }
   __syncthreads();

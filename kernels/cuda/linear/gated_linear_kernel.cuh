@@ -19,11 +19,11 @@ __global__ void __launch_bounds__(coded_threads, Blocks)
   const auto row_of_x = [&](int t) -> const Bf16* {
     return first_row + t < x.rows ? x.row(first_row + t) : nullptr;
   };
-  multiply_gated<Codes, 1, Aligned>(row_of_x, weights, first_column, activation, sums,
-                                    [&](int t, int64_t column, float value) {
-                                      if (first_row + t < x.rows)
-                                        out.row(first_row + t)[column] = rounded_to<Bf16>(value);
-                                    });
+  multiply_gated<Codes, 1, Aligned>(
+      row_of_x, [](int) { return 1.0f; }, weights, first_column, activation, sums,
+      [&](int t, int64_t column, float value) {
+        if (first_row + t < x.rows) out.row(first_row + t)[column] = rounded_to<Bf16>(value);
+      });
 }
 
 }  // namespace pecia::kernels::cuda

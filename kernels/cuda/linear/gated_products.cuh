@@ -20,13 +20,16 @@ struct GateAndUp {
   QuantizedMatrix gate, up;
 };
 
-/// Computes activation(gate · x, up · x) for 16 rows of x and 8 · Tiles columns from `first_column`
-/// on. `row_of_x` is as multiply_codes wants it. `write(t, column, value)` is called once for each
-/// row and each column before the matrices' last. Threads may read `sums` when this returns.
-template <typename Codes, int Tiles, bool Aligned, typename RowOfX, typename Write>
-__device__ __forceinline__ void multiply_gated(const RowOfX& row_of_x, const GateAndUp& weights,
-                                               int64_t first_column, Activation activation,
-                                               CodedSums<2 * Tiles>& sums, const Write& write) {
+/// Computes activation(factor · gate · x, factor · up · x) for 16 rows of x, whose factors are
+/// factor_of(t), and 8 · Tiles columns from `first_column` on. `row_of_x` is as multiply_codes wants
+/// it. `write(t, column, value)` is called once for each row and each column before the matrices'
+/// last. Threads may read `sums` when this returns.
+template <typename Codes, int Tiles, bool Aligned, typename RowOfX, typename FactorOf,
+          typename Write>
+__device__ __forceinline__ void multiply_gated(const RowOfX& row_of_x, const FactorOf& factor_of,
+                                               const GateAndUp& weights, int64_t first_column,
+                                               Activation activation, CodedSums<2 * Tiles>& sums,
+                                               const Write& write) {
   constexpr int columns = 8 * Tiles;
   const auto tile_of = [&](int tile) {
     const QuantizedMatrix& matrix = tile < Tiles ? weights.gate : weights.up;
@@ -41,8 +44,10 @@ __device__ __forceinline__ void multiply_gated(const RowOfX& row_of_x, const Gat
       return coded_sum<Codes, 2 * Tiles>(sums, t, of, index, tile_of(of)) +
              bias_at(matrix.bias, column);
     };
+    const float factor = factor_of(t);
     write(t, column,
-          activated(product(tile, weights.gate), product(tile + Tiles, weights.up), activation));
+          activated(factor * product(tile, weights.gate),
+                    factor * product(tile + Tiles, weights.up), activation));
   }
 }
 

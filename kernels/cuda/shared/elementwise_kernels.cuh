@@ -48,13 +48,19 @@ __device__ __forceinline__ float activated(float gate, float up, Activation acti
   return gate / (1.0f + expf(-slope)) * up;
 }
 
+/// A gate of one column is the same for all columns.
 template <int Count, typename In, typename Out>
 __global__ void gated_activation_kernel(Matrix<const In> gate, Matrix<const In> up, Matrix<Out> out,
                                         Activation activation) {
   const int64_t row = blockIdx.x;
   for (int64_t i = first_column<Count>(); i < out.columns; i += column_step<Count>()) {
     float gates[Count], ups[Count];
-    load<Count>(gate.row(row) + i, gates);
+    if (gate.columns == 1) {
+#pragma unroll
+      for (int j = 0; j < Count; ++j) gates[j] = widen(*gate.row(row));
+    } else {
+      load<Count>(gate.row(row) + i, gates);
+    }
     load<Count>(up.row(row) + i, ups);
 #pragma unroll
     for (int j = 0; j < Count; ++j) gates[j] = activated(gates[j], ups[j], activation);
@@ -63,15 +69,28 @@ __global__ void gated_activation_kernel(Matrix<const In> gate, Matrix<const In> 
 }
 
 template <int Count, typename T>
-__global__ void add_kernel(Matrix<const T> x, Matrix<float> y) {
+__global__ void add_kernel(Matrix<const T> x, Matrix<float> y, float scale) {
   const int64_t row = blockIdx.x;
   for (int64_t i = first_column<Count>(); i < y.columns; i += column_step<Count>()) {
     float added[Count], sum[Count];
     load<Count>(x.row(row) + i, added);
     load<Count>(y.row(row) + i, sum);
 #pragma unroll
-    for (int j = 0; j < Count; ++j) sum[j] += added[j];
+    for (int j = 0; j < Count; ++j) sum[j] = (sum[j] + added[j]) * scale;
     store<Count>(sum, y.row(row) + i);
+  }
+}
+
+/// See SoftCapArgs.
+template <int Count>
+__global__ void soft_cap_kernel(Matrix<float> x, float cap) {
+  const int64_t row = blockIdx.x;
+  for (int64_t i = first_column<Count>(); i < x.columns; i += column_step<Count>()) {
+    float values[Count];
+    load<Count>(x.row(row) + i, values);
+#pragma unroll
+    for (int j = 0; j < Count; ++j) values[j] = cap * tanhf(values[j] / cap);
+    store<Count>(values, x.row(row) + i);
   }
 }
 
@@ -131,28 +150,57 @@ __global__ void kv_store_kernel(Matrix<const float> x, int64_t head_dim, const i
   }
 }
 
+/// What rope kernels read besides x.
+struct RopeHeads {
+  int64_t heads, head_dim, first;  ///< first: where a head's rotated elements begin
+  RopePairs pairs;
+  int32_t unused = 0;
+  Matrix<const float> cos, sin;
+  const float* scale;  ///< of each row, or null
+
+  __device__ __forceinline__ float scale_of(int64_t row) const {
+    return scale != nullptr ? scale[row] : 1.0f;
+  }
+};
+
 /// Columns here are (head, angle): a thread turns `Count` pairs at a time. Several at a time are
 /// pairs of halves, whose number in a head `Count` divides. `out` may be x.
 template <int Count, typename Out>
-__global__ void rope_kernel(Matrix<const float> x, int64_t heads, int64_t head_dim,
-                            Matrix<const float> cos, Matrix<const float> sin, RopePairs pairs,
-                            Matrix<Out> out) {
+__global__ void rope_kernel(Matrix<const float> x, RopeHeads with, Matrix<Out> out) {
   const int64_t row = blockIdx.x;
-  const int half = static_cast<int>(cos.columns);
-  for (int64_t i = first_column<Count>(); i < heads * half; i += column_step<Count>()) {
+  const int half = static_cast<int>(with.cos.columns);
+  const float scale = with.scale_of(row);
+  for (int64_t i = first_column<Count>(); i < with.heads * half; i += column_step<Count>()) {
     const int head = static_cast<int>(i) / half, angle = static_cast<int>(i) % half;
-    const RopePair pair = rope_pair(pairs, angle, half);
-    const float* const from = x.row(row) + head * head_dim;
-    Out* const to = out.row(row) + head * head_dim;
+    const RopePair pair = rope_pair(with.pairs, angle, half);
+    const float* const from = x.row(row) + head * with.head_dim + with.first;
+    Out* const to = out.row(row) + head * with.head_dim + with.first;
     float c[Count], s[Count], a[Count], b[Count];
-    load<Count>(cos.row(row) + angle, c);
-    load<Count>(sin.row(row) + angle, s);
+    load<Count>(with.cos.row(row) + angle, c);
+    load<Count>(with.sin.row(row) + angle, s);
     load<Count>(from + pair.first, a);
     load<Count>(from + pair.second, b);
 #pragma unroll
-    for (int j = 0; j < Count; ++j) turn(a[j], b[j], c[j], s[j]);
+    for (int j = 0; j < Count; ++j) {
+      turn(a[j], b[j], c[j], s[j]);
+      a[j] *= scale, b[j] *= scale;
+    }
     store<Count>(a, to + pair.first);
     store<Count>(b, to + pair.second);
+  }
+}
+
+/// The elements of heads that rope_kernel leaves: columns here are (head, one of these).
+template <typename Out>
+__global__ void rope_rest_kernel(Matrix<const float> x, RopeHeads with, Matrix<Out> out) {
+  const int64_t row = blockIdx.x, rotated = 2 * with.cos.columns, rest = with.head_dim - rotated;
+  const float scale = with.scale_of(row);
+  for (int64_t i = first_column<1>(); i < with.heads * rest; i += column_step<1>()) {
+    const int64_t index = i % rest;
+    const int64_t element =
+        i / rest * with.head_dim + (index < with.first ? index : index + rotated);
+    const float value[1] = {x.row(row)[element] * scale};
+    store<1>(value, out.row(row) + element);
   }
 }
 

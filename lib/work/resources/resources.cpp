@@ -96,32 +96,14 @@ void refuse_with_latents(const job::Job& job, const model::ModelConfig& config, 
   if (gpus) refuse("computing on GPUs", "use backend: cpu");
 }
 
-/// Throws Unsupported for what the kernels of GPUs lack.
-void refuse_on_gpus(const model::ModelConfig& config) {
-  const auto refuse = [&](bool has, std::string_view what) {
-    if (has)
-      fail<Unsupported>("computing on GPUs with {} of {} is not in this version; use backend: cpu",
-                        what, name_of(config.family));
-  };
-  refuse(config.widest_window().chunked(), "the attention in chunks");
-  if (!config.experts) return;
-  refuse(config.experts->weighed == kernels::Weighed::inputs, "the weights of experts' inputs");
-  refuse(config.experts->shared_gate, "the gate of the shared expert");
-}
-
-/// The same of layers that have heads, feed-forwards or embeddings of their own.
-void refuse_with_own_layers(const job::Job& job, const model::ModelConfig& config, bool gpus) {
-  const auto refuse = [&](std::string_view what, std::string_view instead) {
-    fail<Unsupported>("{} with {} is not in this version; {}", what, name_of(config.family),
-                      instead);
-  };
-  const bool own_keys = config.full_heads || config.sharing_layers > 0;
-  if (own_keys && job.attention.sparse == job::Sparse::csa)
-    refuse("attention.sparse: csa, whose levels need layers with the same heads,",
-           "leave attention.sparse out");
-  const bool own_ops = own_keys || config.norms_values || config.scales_layers ||
-                       config.logit_cap > 0 || config.dense_beside_experts;
-  if (own_ops && gpus) refuse("computing on GPUs", "use backend: cpu");
+/// Throws Unsupported where layers that have heads of their own lack what the job asks for.
+void refuse_with_own_heads(const job::Job& job, const model::ModelConfig& config) {
+  if ((config.full_heads || config.sharing_layers > 0) && job.attention.sparse == job::Sparse::csa)
+    fail<Unsupported>(
+        "attention.sparse: csa, whose levels need layers with the same heads, with {} is not in "
+        "this "
+        "version; leave attention.sparse out",
+        name_of(config.family));
 }
 
 }  // namespace
@@ -172,8 +154,7 @@ bool may_become_elastic(const job::Job& job, const model::ModelConfig& config,
 void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num_ranks,
                   Resources& resources) {
   refuse_with_latents(job, config, resources.gpus);
-  if (resources.gpus) refuse_on_gpus(config);
-  refuse_with_own_layers(job, config, resources.gpus);
+  refuse_with_own_heads(job, config);
   resolve_degrees(job.parallel, num_ranks, resources);
   resources.ep = job.parallel.ep.value_or(1);
   resources.sparse = sparse_setting(job.attention);

@@ -60,6 +60,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "rms_norm_kernel<(256|32), 4": ("loads of 128 bits",),
     "rope_kernel<4": ("loads of 128 bits",),
     "scale_products_kernel<4": ("loads of 128 bits", "stores of 128 bits"),
+    "soft_cap_kernel<4": ("loads of 128 bits", "stores of 128 bits"),
     "sum_rows_kernel<4, float": ("loads of 128 bits", "stores of 128 bits"),
     "widen_codes_kernel<": ("stores of 128 bits",),
     "widen_codes_kernel<.*, true>": ("loads of 128 bits",),
