@@ -49,11 +49,6 @@ void validate(const RopeArgs& args) {
   check_shape("scale", args.scale, {args.x.rows()});
 }
 
-void refuse_inner_rotation(const RopeArgs& args, std::string_view backend) {
-  if (args.first != 0 || args.scale)
-    fail<Unsupported>("the backend {} rotates the beginnings of heads, without a scale", backend);
-}
-
 void validate(const RopeTablesArgs& args) {
   check_rank("cos", args.cos, 2);
   const int64_t rows = args.cos.rows(), pairs = args.cos.size(1);
@@ -193,12 +188,6 @@ void refuse_rounded(const AttentionArgs& args, std::string_view backend) {
   if (args.out.dtype() != DType::fp32)
     fail<Unsupported>("the backend {} writes results of attention in fp32, not in {}", backend,
                       name_of(args.out.dtype()));
-}
-
-void refuse_short_values(const AttentionArgs& args, std::string_view backend) {
-  if (args.out.size(2) != args.q.size(2))
-    fail<Unsupported>("the backend {} takes no values of {} elements with keys of {}", backend,
-                      args.out.size(2), args.q.size(2));
 }
 
 void refuse_chunks(Window window, std::string_view backend) {

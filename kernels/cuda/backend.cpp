@@ -51,6 +51,9 @@ class CudaBackend : public Backend {
   void linear(const LinearArgs& args, device::Stream& stream) override {
     run(cuda::linear, args, stream);
   }
+  void head_linear(const HeadLinearArgs& args, device::Stream& stream) override {
+    run(cuda::head_linear, args, stream);
+  }
   void quantize_rows(const QuantizeRowsArgs& args, device::Stream& stream) override {
     run(cuda::quantize_rows, args, stream);
   }
@@ -67,7 +70,6 @@ class CudaBackend : public Backend {
     run(cuda::rms_norm, args, stream);
   }
   void rope(const RopeArgs& args, device::Stream& stream) override {
-    refuse_inner_rotation(args, name());
     run(cuda::rope, args, stream);
   }
   void rope_tables(const RopeTablesArgs& args, device::Stream& stream) override {
@@ -82,7 +84,6 @@ class CudaBackend : public Backend {
   void attention(const AttentionArgs& args, device::Stream& stream) override {
     refuse_merged(args, name());
     refuse_continued(args, name());
-    refuse_short_values(args, name());
     refuse_chunks(args.window, name());
     refuse_other_queries(args, query_type(args.kv_dtype, args.q.size(2)), name());
     run(cuda::attention, args, stream);

@@ -36,7 +36,7 @@ std::vector<std::string> golden_names() {
 bool is_for_cpus(const model::ModelConfig& config) {
   const bool experts = config.experts && (config.experts->shared_gate ||
                                           config.experts->weighed == kernels::Weighed::inputs);
-  return config.latent || config.widest_window().chunked() || experts;
+  return config.widest_window().chunked() || experts;
 }
 
 struct Golden : testing::TestWithParam<std::tuple<std::string, int64_t>> {};
@@ -52,7 +52,7 @@ TEST_P(Golden, IsMet) {
   ReplicaSettings settings;
   const bool on_gpus = settings.place == TestPlace::emulated_staged;
   if (on_gpus && is_for_cpus(model::read_config(folder)))
-    GTEST_SKIP() << "latents, chunks, weighed inputs and gates of shared experts are for CPUs";
+    GTEST_SKIP() << "chunks, weighed inputs and gates of shared experts are for CPUs";
   if (on_gpus && model::read_config(folder).norms_values)
     GTEST_SKIP() << "layers with heads of their own are for CPUs";
   if (settings.place == TestPlace::emulated_staged && !takes_fp32_on_gpus(name) &&

@@ -132,27 +132,44 @@ __global__ void kv_store_kernel(Matrix<const float> x, int64_t head_dim, const i
 }
 
 /// Columns here are (head, angle): a thread turns `Count` pairs at a time. Several at a time are
-/// pairs of halves, whose number in a head `Count` divides. `out` may be x.
+/// pairs of halves, whose number in a head `Count` divides. Turned elements begin at `first` of a
+/// head, and are multiplied by their row's number in `scale` where it is not null. `out` may be x.
 template <int Count, typename Out>
-__global__ void rope_kernel(Matrix<const float> x, int64_t heads, int64_t head_dim,
+__global__ void rope_kernel(Matrix<const float> x, int64_t heads, int64_t head_dim, int64_t first,
                             Matrix<const float> cos, Matrix<const float> sin, RopePairs pairs,
-                            Matrix<Out> out) {
+                            const float* scale, Matrix<Out> out) {
   const int64_t row = blockIdx.x;
   const int half = static_cast<int>(cos.columns);
   for (int64_t i = first_column<Count>(); i < heads * half; i += column_step<Count>()) {
     const int head = static_cast<int>(i) / half, angle = static_cast<int>(i) % half;
     const RopePair pair = rope_pair(pairs, angle, half);
-    const float* const from = x.row(row) + head * head_dim;
-    Out* const to = out.row(row) + head * head_dim;
+    const float* const from = x.row(row) + head * head_dim + first;
+    Out* const to = out.row(row) + head * head_dim + first;
     float c[Count], s[Count], a[Count], b[Count];
     load<Count>(cos.row(row) + angle, c);
     load<Count>(sin.row(row) + angle, s);
     load<Count>(from + pair.first, a);
     load<Count>(from + pair.second, b);
 #pragma unroll
-    for (int j = 0; j < Count; ++j) turn(a[j], b[j], c[j], s[j]);
+    for (int j = 0; j < Count; ++j) {
+      turn(a[j], b[j], c[j], s[j]);
+      if (scale != nullptr) a[j] *= scale[row], b[j] *= scale[row];
+    }
     store<Count>(a, to + pair.first);
     store<Count>(b, to + pair.second);
+  }
+}
+
+/// to = from · scale of each row's group of `group` rows, or = from where `scale` is null. `to` may be
+/// `from`.
+template <typename To>
+__global__ void scale_rows_kernel(Matrix<const float> from, const float* scale, int64_t group,
+                                  Matrix<To> to) {
+  const int64_t row = blockIdx.x;
+  const float factor = scale == nullptr ? 1.0f : scale[row / group];
+  for (int64_t i = first_column<1>(); i < to.columns; i += column_step<1>()) {
+    const float value[1] = {from.row(row)[i] * factor};
+    store<1>(value, to.row(row) + i);
   }
 }
 
