@@ -72,9 +72,8 @@ struct AttentionArgs {
   float scale;           ///< usually 1/sqrt(head_dim)
   Window window = {};
   /// [rows, num_heads, value_dim], dense, written, with value_dim ≤ head_dim: a value is the first
-  /// value_dim of the head_dim numbers that are stored for it. Backends may refuse value_dim <
-  /// head_dim (refuse_short_values). fp32, or on backends with gains_by_fewer_ops()
-  /// bf16 or fp16, rounded once to the bits of a result in fp32 that is rounded afterwards.
+  /// value_dim of the head_dim numbers that are stored for it. fp32, or on backends with
+  /// gains_by_fewer_ops() bf16 or fp16, rounded once to the bits of a result in fp32 that is rounded afterwards.
   TensorView out;
   TensorView lse;  ///< [rows, num_heads] fp32, dense, written
   /// With `yes`, a row's bits follow only from its query, its position and the keys of its item, in

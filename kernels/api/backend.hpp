@@ -21,6 +21,7 @@
 #include "kernels/api/experts.hpp"
 #include "kernels/api/gated_activation.hpp"
 #include "kernels/api/gated_linear.hpp"
+#include "kernels/api/head_linear.hpp"
 #include "kernels/api/kept_order.hpp"
 #include "kernels/api/kv_store.hpp"
 #include "kernels/api/linear.hpp"
@@ -91,6 +92,8 @@ class Backend {
 
   virtual void embedding(const EmbeddingArgs& args, device::Stream& stream) = 0;
   virtual void linear(const LinearArgs& args, device::Stream& stream) = 0;
+  /// By default one `linear` for each head.
+  virtual void head_linear(const HeadLinearArgs& args, device::Stream& stream);
   virtual void quantize_rows(const QuantizeRowsArgs& args, device::Stream& stream) = 0;
   virtual void add(const AddArgs& args, device::Stream& stream) = 0;
   virtual void mask_tokens(const MaskTokensArgs& args, device::Stream& stream) = 0;

@@ -14,6 +14,7 @@
 #include "kernels/api/experts.hpp"
 #include "kernels/api/gated_activation.hpp"
 #include "kernels/api/gated_linear.hpp"
+#include "kernels/api/head_linear.hpp"
 #include "kernels/api/kept_order.hpp"
 #include "kernels/api/kv_store.hpp"
 #include "kernels/api/linear.hpp"
@@ -41,6 +42,7 @@ namespace pecia::kernels {
 void validate(const EmbeddingArgs& args);
 void validate(const SumRowsArgs& args);
 void validate(const LinearArgs& args);
+void validate(const HeadLinearArgs& args);
 void validate(const PanelsArgs& args);
 void validate(const QuantizeRowsArgs& args);
 void validate(const AddArgs& args);
@@ -58,8 +60,6 @@ void refuse_rounded(const AttentionArgs& args, std::string_view backend);
 /// Throws Unsupported for products of a narrow type, on behalf of a backend without
 /// rounds_products().
 void refuse_rounded_products(const TensorView& products, std::string_view backend);
-/// Throws Unsupported for values that are shorter than keys, on behalf of a backend that takes none.
-void refuse_short_values(const AttentionArgs& args, std::string_view backend);
 /// Throws Unsupported for results that are continued, on behalf of a backend without
 /// continues_attention().
 void refuse_continued(const AttentionArgs& args, std::string_view backend);

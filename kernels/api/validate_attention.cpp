@@ -190,10 +190,6 @@ void refuse_rounded(const AttentionArgs& args, std::string_view backend) {
                       name_of(args.out.dtype()));
 }
 
-void refuse_short_values(const AttentionArgs& args, std::string_view backend) {
-  if (args.out.size(2) != args.q.size(2))
-    fail<Unsupported>("the backend {} takes no values of {} elements with keys of {}", backend,
-                      args.out.size(2), args.q.size(2));
 }
 
 void refuse_continued(const AttentionArgs& args, std::string_view backend) {

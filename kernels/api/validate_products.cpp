@@ -90,6 +90,25 @@ void validate(const LinearArgs& args) {
   check_bias("bias", args.bias, args.weight.rows());
 }
 
+void validate(const HeadLinearArgs& args) {
+  check_rank("x", args.x, 2);
+  check_rank("weight", args.weight, 2);
+  check_rank("y", args.y, 2);
+  check_float("weight", args.weight.dtype());
+  PECIA_CHECK(args.heads >= 1, "{} heads", args.heads);
+  check_shape("weight", args.weight, {args.heads * args.out(), args.in()});
+  validate(linear_of_head(args, 0));
+  const int64_t rows = args.y.rows();
+  const bool beside =
+      args.y_step >= args.out() &&
+      (rows <= 1 || (args.heads - 1) * args.y_step + args.out() <= args.y.row_stride());
+  const bool behind = args.y_step >= (rows - 1) * args.y.row_stride() + args.out();
+  PECIA_CHECK(args.heads == 1 || rows == 0 || beside || behind,
+              "{} heads of {} rows of {} numbers, {} apart, overlap", args.heads, rows, args.out(),
+              args.y_step);
+  PECIA_CHECK(args.x_step >= 0, "heads of x {} apart", args.x_step);
+}
+
 void refuse_rounded_products(const TensorView& products, std::string_view backend) {
   if (products.dtype() != DType::fp32)
     fail<Unsupported>("the backend {} has products in fp32, not in {}", backend,

@@ -37,6 +37,14 @@ class CpuBackend : public Backend {
     refuse_rounded_products(args.y, name());
     multiply(args, stream);
   }
+  /// By products of bf16 head by head, whose panels are found by their matrix.
+  void head_linear(const HeadLinearArgs& args, device::Stream& stream) override {
+    validate(args);
+    if (by_bf16(linear_of_head(args, 0)) != nullptr) return Backend::head_linear(args, stream);
+    refuse_rounded_products(args.y, name());
+    packed_rows_.forget();
+    cpu::head_linear(args, stream, workspace_, most_few_of_fp32());
+  }
   /// Many rows and two matrices with panels, where the kernel packs rows.
   bool takes_gated_linear(const GatedLinearArgs& args) const override {
     return gated_kernel(args) != nullptr;
@@ -178,13 +186,18 @@ class CpuBackend : public Backend {
 
  private:
   void multiply(const LinearArgs& args, device::Stream& stream) {
-    const cpu::Bf16Kernel* const kernel = kernel_for(args.x.rows(), args.row_invariant);
-    if (kernel != nullptr && of_bf16(args.weight.dtype()))
+    if (const cpu::Bf16Kernel* const kernel = by_bf16(args))
       return cpu::linear_bf16(*kernel, args, panels_, packed_rows_, stream, workspace_,
                               kernels_.most_few);
     packed_rows_.forget();
-    cpu::linear(args, stream, workspace_,
-                kernels_.most_few.value_or(usual_most_few(MatmulKind::fp32)));
+    cpu::linear(args, stream, workspace_, most_few_of_fp32());
+  }
+  int64_t most_few_of_fp32() const {
+    return kernels_.most_few.value_or(usual_most_few(MatmulKind::fp32));
+  }
+  /// Null: products of fp32.
+  const cpu::Bf16Kernel* by_bf16(const LinearArgs& args) const {
+    return of_bf16(args.weight.dtype()) ? kernel_for(args.x.rows(), args.row_invariant) : nullptr;
   }
   /// Null: products of fp32.
   const cpu::Bf16Kernel* kernel_for(int64_t rows, RowInvariant row_invariant) const {

@@ -26,6 +26,9 @@ void embedding(const EmbeddingArgs& args, const device::Stream& stream);
 /// Weights of fp32 or 16 bits are read in place for up to `most_few` rows, otherwise packed.
 void linear(const LinearArgs& args, const device::Stream& stream, Workspace& workspace,
             int64_t most_few);
+/// All heads share the threads.
+void head_linear(const HeadLinearArgs& args, const device::Stream& stream, Workspace& workspace,
+                 int64_t most_few);
 /// Computes `linear` for weights of bf16, int8 or int4. x may be bf16, too. Many rows are multiplied
 /// by the kernel. Weights of bf16 are read from `weights` where they are there. Otherwise they are
 /// read in place for up to `most_few` rows, and packed for more. Rows become `rows` where the kernel

@@ -48,6 +48,9 @@ class CudaBackend : public Backend {
   void linear(const LinearArgs& args, device::Stream& stream) override {
     run(cuda::linear, args, stream);
   }
+  void head_linear(const HeadLinearArgs& args, device::Stream& stream) override {
+    run(cuda::head_linear, args, stream);
+  }
   void quantize_rows(const QuantizeRowsArgs& args, device::Stream& stream) override {
     run(cuda::quantize_rows, args, stream);
   }
@@ -78,7 +81,6 @@ class CudaBackend : public Backend {
   void attention(const AttentionArgs& args, device::Stream& stream) override {
     refuse_merged(args, name());
     refuse_continued(args, name());
-    refuse_short_values(args, name());
     refuse_other_queries(args, query_type(args.kv_dtype, args.q.size(2)), name());
     run(cuda::attention, args, stream);
   }

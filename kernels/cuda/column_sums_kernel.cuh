@@ -51,7 +51,7 @@ __global__ void column_sums_kernel(ColumnSumsParams params) {
   const int count = static_cast<int>(min(int64_t{fma_keys}, params.run.num_keys - first));
   float* const keys = reinterpret_cast<float*>(dynamic_shared());  // [fma_keys, stride]
   widen_rows<T>(params.k, params.k_scales,
-                params.run.offset + kv_head * params.run.head_stride + first * dim, count, dim,
+                params.run.offset + kv_head * params.run.head_stride + first * dim, count, dim, dim,
                 stride, keys);
   __syncthreads();
 

@@ -86,6 +86,7 @@ void add(const AddArgs& args, Context& context, device::Stream& stream);
 void mask_tokens(const MaskTokensArgs& args, Context& context, device::Stream& stream);
 void embedding(const EmbeddingArgs& args, Context& context, device::Stream& stream);
 void linear(const LinearArgs& args, Context& context, device::Stream& stream);
+void head_linear(const HeadLinearArgs& args, Context& context, device::Stream& stream);
 void quantize_rows(const QuantizeRowsArgs& args, Context& context, device::Stream& stream);
 void cast(const CastArgs& args, Context& context, device::Stream& stream);
 void square_sums(const SquareSumsArgs& args, Context& context, device::Stream& stream);

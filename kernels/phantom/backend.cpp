@@ -94,6 +94,16 @@ class PhantomBackend : public Backend {
           args.weight.dense() ? 0 : args.weight.row_elements() * size_of(args.weight.dtype())},
          stream);
   }
+  void head_linear(const HeadLinearArgs& args, device::Stream& stream) override {
+    validate(args);
+    const int64_t heads_of_x = args.x_step == 0 ? 1 : args.heads;
+    tell({"head_linear", args.weight.dtype(), args.x.rows(),
+          2 * static_cast<double>(args.x.rows()) * static_cast<double>(args.weight.elements()),
+          heads_of_x * bytes_of(args.x) + bytes_of(args.weight), args.heads * bytes_of(args.y),
+          operands_of(args.x.dtype(), args.weight.dtype(), args.row_invariant),
+          static_cast<double>(args.in()), args.heads * args.out()},
+         stream);
+  }
   void quantize_rows(const QuantizeRowsArgs& args, device::Stream& stream) override {
     validate(args);
     tell({"quantize_rows", args.codes.dtype(), args.x.rows(), 0, bytes_of(args.x),

@@ -37,7 +37,8 @@ struct OpWork {
 
 /// Whether the op multiplies rows with weights.
 inline bool multiplies_weights(const OpWork& op) {
-  return op.name == "linear" || op.name == "gated_linear" || op.name == "experts";
+  return op.name == "linear" || op.name == "head_linear" || op.name == "gated_linear" ||
+         op.name == "experts";
 }
 
 /// Checks arguments as the other backends do and tells `on_op` of every call; nothing is computed.

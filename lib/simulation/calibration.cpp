@@ -97,10 +97,10 @@ struct Line {
 };
 
 OpWork op_of(const Line& line) {
-  // Names live as long as the program, and the cost model asks for these three.
+  // Names live as long as the program, and the cost model asks for these.
   const std::string name = line.text("op");
   OpWork op{};
-  constexpr std::string_view products[] = {"linear", "gated_linear", "experts"};
+  constexpr std::string_view products[] = {"linear", "head_linear", "gated_linear", "experts"};
   const auto* const product = std::ranges::find(products, name);
   op.name = product != std::end(products) ? *product : "other";
   const std::string operands = line.text("operands");

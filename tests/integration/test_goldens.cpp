@@ -44,7 +44,6 @@ TEST_P(Golden, IsMet) {
                                       static_cast<int32_t>(cases[i]["greedy"].size())));
   ReplicaSettings settings;
   const bool on_gpus = settings.place == TestPlace::emulated_staged;
-  if (on_gpus && model::read_config(folder).latent) GTEST_SKIP() << "latents are for CPUs";
   if (on_gpus && !takes_fp32_on_gpus(name) && !model::read_config(folder).experts)
     GTEST_SKIP() << "test_narrow_goldens has this family";
   settings.max_batch_tokens = max_batch_tokens;

@@ -56,6 +56,29 @@ TEST(RankSteps, AreGraphsThatComeAgainAndGiveTheSameBits) {
   }
 }
 
+/// Products of heads, rotations within heads and attention to latents stand in graphs like other work.
+TEST(RankSteps, OfLatentsAreGraphsThatGiveTheSameBits) {
+  const auto all = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+  if (all->size() > 2) GTEST_SKIP() << "two ranks have every kind of mode";
+  for (const DType cached : {DType::fp32, DType::bf16}) {
+    ReplicaSettings settings;
+    settings.tp = all->size();
+    settings.kv_dtype = cached;
+    device::GraphCounts one_by_one, as_graphs;
+    settings.place = TestPlace::emulated_staged;
+    settings.graphs = &one_by_one;
+    const std::vector requests = {greedy_request(0, random_tokens(40, 96, 1), 12),
+                                  greedy_request(1, random_tokens(5, 96, 2), 12)};
+    const auto wanted = run_requests(*all, golden("deepseek3-groups"), requests, settings);
+    settings.place = TestPlace::emulated_nccl;
+    settings.graphs = &as_graphs;
+    expect_same_bits(run_requests(*all, golden("deepseek3-groups"), requests, settings), wanted);
+    EXPECT_GT(as_graphs.launched, 2 * as_graphs.made) << as_graphs.made;
+    EXPECT_EQ(as_graphs.joint, all->size() > 1 ? as_graphs.launched : 0);
+    EXPECT_EQ(as_graphs.why_not_joint, "");
+  }
+}
+
 /// Keys that go from server to server by relays, too.
 TEST(RankSteps, HaveKeysByRelaysInTheirGraphs) {
   const auto all = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));

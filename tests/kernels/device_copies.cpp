@@ -31,6 +31,13 @@ class Copies {
         return {data, view.dtype(), {view.size(0), view.size(1), view.size(2)}};
     }
   }
+  /// The same of a matrix of which there is one for each head, `step` elements apart.
+  TensorView in_heads(const TensorView& first, int64_t heads, int64_t step) {
+    const int64_t bytes = bytes_of(first) + (heads - 1) * step * size_of(first.dtype());
+    return TensorView(on_device(first.data(), bytes), first.dtype(),
+                      {first.rows(), first.row_stride()})
+        .slice_columns(0, first.size(1));
+  }
   void* on_device(const void* host, int64_t bytes) {
     for (const Copy& copy : copies_)
       if (copy.host == host && copy.bytes == bytes) return copy.buffer.data();
@@ -120,6 +127,13 @@ class BackendOnCopies : public Backend {
       there.x = copies.in(there.x), there.weight = copies.in(there.weight);
       there.bias = copies.in(there.bias), there.y = copies.in(there.y);
       there.weight_scales = copies.in(there.weight_scales);
+    });
+  }
+  void head_linear(const HeadLinearArgs& args, device::Stream&) override {
+    run(&Backend::head_linear, args, [](Copies& copies, HeadLinearArgs& there) {
+      there.x = copies.in_heads(there.x, there.heads, there.x_step);
+      there.y = copies.in_heads(there.y, there.heads, there.y_step);
+      there.weight = copies.in(there.weight);
     });
   }
   void quantize_rows(const QuantizeRowsArgs& args, device::Stream&) override {

@@ -76,6 +76,21 @@ class Latents {
     return {out.values(), lse.values()};
   }
 
+  /// Rows [first, first + count) alone, with their bits.
+  LatentResult attend_invariant(Device& device, int64_t first, int64_t count) {
+    Tensor out = outputs(shape_.value_dim), lse = log_sums();
+    AttentionArgs args = args_of(out, lse);
+    const std::vector<AttentionItem> item = {{first, count, 0, 2}};
+    args.items = item;
+    args.row_invariant = kernels::RowInvariant::yes;
+    device.backend->attention(args, device.stream);
+    const auto part = [&](const std::vector<float>& all, int64_t width) {
+      const auto begin = all.begin() + first * shape_.heads * width;
+      return std::vector<float>(begin, begin + count * shape_.heads * width);
+    };
+    return {part(out.values(), shape_.value_dim), part(lse.values(), 1)};
+  }
+
   /// Both runs as leaves of a tree, where the backend merges results.
   LatentResult attend_merged(Device& device) {
     Tensor out = outputs(shape_.value_dim), lse = log_sums();
@@ -118,10 +133,12 @@ class Latents {
 };
 
 /// Few rows and strips of rows, several blocks of keys, widths that vectors and tiles do not divide,
-/// and the widths of DeepSeek-V3.
+/// and the widths of DeepSeek-V3 and Mistral Small 4: a tile of 16 packed rows or less, several of 64
+/// that end within a tile, and enough keys for several blocks, whose last tile is not full.
 constexpr LatentShape latent_shapes[] = {
-    {1, 8, 4, 1, 1},     {2, 12, 7, 3, 70},      {5, 40, 32, 2, 300},   {8, 40, 32, 33, 140},
-    {16, 33, 1, 9, 257}, {16, 576, 512, 3, 150}, {3, 128, 128, 40, 140}};
+    {1, 8, 4, 1, 1},       {2, 12, 7, 3, 70},      {5, 40, 32, 2, 300},    {8, 40, 32, 33, 140},
+    {16, 33, 1, 9, 257},   {16, 576, 512, 3, 150}, {3, 128, 128, 40, 140}, {7, 576, 512, 2, 77},
+    {24, 320, 256, 3, 97}, {3, 320, 256, 1, 1300}};
 
 PECIA_OP_TEST_OF(LatentAttention, kv_types);
 
@@ -133,26 +150,17 @@ void expect_close(const LatentResult& actual, const LatentResult& expected, cons
   EXPECT_TRUE(all_close(actual.lse, expected.lse, tolerance, 0x1p-22));
 }
 
-bool refuses_short_values(const Device& device) {
-  return device.backend->name() == "cuda";
-}
-
 TEST_P(LatentAttention, EqualsAttentionToCopiesOfTheKeys) {
   Device oracle = make_device("reference");
   for (const LatentShape& shape : latent_shapes) {
     SCOPED_TRACE(testing::Message() << shape.heads << " heads of " << shape.key_dim << " and "
                                     << shape.value_dim << ", " << shape.rows << " rows");
     Latents latents(shape, dtype_);
-    if (refuses_short_values(device_) && shape.value_dim < shape.key_dim) {
-      EXPECT_THROW(latents.attend(device_), Unsupported);
-      continue;
-    }
     expect_close(latents.attend(device_), latents.attend_with_copies(oracle), device_, dtype_);
   }
 }
 
 TEST_P(LatentAttention, ContinuesAndMergesResults) {
-  if (refuses_short_values(device_)) return;
   for (const LatentShape& shape : latent_shapes) {
     Latents latents(shape, dtype_);
     const LatentResult at_once = latents.attend(device_);
@@ -163,8 +171,66 @@ TEST_P(LatentAttention, ContinuesAndMergesResults) {
   }
 }
 
+TEST_P(LatentAttention, KeepsTheBitsOfARowThatStandsAlone) {
+  if (std::get<0>(GetParam()) == "reference") return;
+  for (const LatentShape& shape :
+       {LatentShape{8, 40, 32, 20, 90}, LatentShape{16, 320, 256, 6, 90}}) {
+    Latents latents(shape, dtype_);
+    const LatentResult all = latents.attend_invariant(device_, 0, shape.rows);
+    const int64_t row = shape.rows - 2;
+    const LatentResult one = latents.attend_invariant(device_, row, 1);
+    const auto same = [&](const std::vector<float>& alone, const std::vector<float>& together) {
+      const auto width = std::ssize(alone);
+      EXPECT_EQ(alone, std::vector<float>(together.begin() + row * width,
+                                          together.begin() + (row + 1) * width));
+    };
+    same(one.out, all.out);
+    same(one.lse, all.lse);
+  }
+}
+
+/// Expanded latents: each head has keys and values of its own, whose vectors are equally far apart, and
+/// values are shorter. What follows them in their vectors is NaN.
+TEST_P(LatentAttention, OfHeadsOfTheirOwnReadsTheBeginningsOfValues) {
+  Device oracle = make_device("reference");
+  constexpr int64_t heads = 3, rows = 37, keys = 101;
+  for (const auto& [key_dim, value_dim] : {std::pair{192, 128}, {12, 7}, {128, 128}}) {
+    SCOPED_TRACE(testing::Message() << key_dim << " and " << value_dim);
+    Tensor q = Tensor::random({rows, heads, key_dim}, DType::fp32, 1);
+    Tensor k = Tensor::random({heads, keys, key_dim}, dtype_, 2);
+    std::vector<float> values = Tensor::random({heads, keys, key_dim}, dtype_, 3).values();
+    for (int64_t i = 0; i < std::ssize(values); ++i)
+      if (i % key_dim >= value_dim) values[i] = std::numeric_limits<float>::quiet_NaN();
+    Tensor v({heads, keys, key_dim}, dtype_, values);
+    Tensor scales = Tensor::filled({heads, keys}, 0.75f);
+    std::vector<int64_t> positions(rows);
+    std::iota(positions.begin(), positions.end(), keys - rows);
+    const int64_t head_stride = keys * key_dim, cut = 40;
+    const std::vector<KeyRun> runs = {{0, head_stride, cut, 0},
+                                      {cut * key_dim, head_stride, keys - cut, cut}};
+    const std::vector<AttentionItem> items = {{0, rows, 0, 2}};
+    const float* const of_keys = dtype_ == DType::fp8 ? scales.view().as<float>() : nullptr;
+    const auto attend = [&](Device& device) {
+      Tensor out = Tensor::filled({rows, heads, value_dim}, 55.0f);
+      Tensor lse = Tensor::filled({rows, heads}, 55.0f);
+      device.backend->attention({.q = q.view(),
+                                 .query_positions = positions,
+                                 .items = items,
+                                 .runs = runs,
+                                 .keys = {k.view().data(), v.view().data(), of_keys, of_keys},
+                                 .kv_dtype = dtype_,
+                                 .num_kv_heads = heads,
+                                 .scale = 1 / std::sqrt(static_cast<float>(key_dim)),
+                                 .out = out.view(),
+                                 .lse = lse.view()},
+                                device.stream);
+      return LatentResult{out.values(), lse.values()};
+    };
+    expect_close(attend(device_), attend(oracle), device_, dtype_);
+  }
+}
+
 TEST_P(LatentAttention, RefusesValuesThatAreLongerThanKeys) {
-  if (refuses_short_values(device_)) return;
   Latents latents({2, 8, 9, 1, 3}, dtype_);
   EXPECT_THROW(latents.attend(device_), InvalidArgument);
 }

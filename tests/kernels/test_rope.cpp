@@ -122,6 +122,11 @@ TEST_P(Rope, RotatesWithinHeadsAndScalesThem) {
       kernels::RopeArgs scaled = inner;
       scaled.scale = scale.view();
       Tensor copy = x;
+      const DType narrow = device_.backend->operand_type(DType::bf16);
+      Tensor elsewhere({rows, heads, width}, narrow, std::vector<float>(expected.size(), 55.0f));
+      kernels::RopeArgs scaled_elsewhere = scaled;
+      scaled_elsewhere.out = elsewhere.view();
+      device_.backend->rope(scaled_elsewhere, device_.stream);
       device_.backend->rope(inner, device_.stream);
       EXPECT_TRUE(all_close(x.values(), expected, 1e-6));
       scaled.x = scaled.out = copy.view();
@@ -129,6 +134,7 @@ TEST_P(Rope, RotatesWithinHeadsAndScalesThem) {
       for (int64_t i = 0; i < rows * heads * width; ++i)
         expected[i] *= scale.values()[i / (heads * width)];
       EXPECT_TRUE(all_close(copy.values(), expected, 4e-6));
+      EXPECT_EQ(elsewhere.values(), Tensor({rows, heads, width}, narrow, copy.values()).values());
     }
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "lib/model/layers/latent_mixer.hpp"
+#include "tests/kernels/emulator/backend.hpp"
 #include "tests/model/checkpoint_file.hpp"
 #include "tests/support/owned_compute.hpp"
 
@@ -163,13 +164,19 @@ class Expanded {
 
 struct LatentMixerTest
     : testing::TestWithParam<
-          std::tuple<int64_t, kernels::RopePairs, kernels::RowInvariant, DType, bool>> {};
+          std::tuple<int64_t, kernels::RopePairs, kernels::RowInvariant, DType, std::string>> {};
+
+/// "cpu", whose attention goes on with results, "reference", whose results are merged, or "emulated",
+/// the CUDA backend's code.
+std::unique_ptr<kernels::Backend> make_backend(const std::string& name, device::Device& device) {
+  if (name == "emulated") return test::make_emulated_backend(device);
+  return name == "cpu" ? kernels::make_cpu_backend() : kernels::make_reference_backend();
+}
 
 /// A prompt's chunk, which is expanded, then one row and the rest, which see rows before them in the
-/// cache and are absorbed. Keys are expanded two at a time, on a backend that goes on with a result and
-/// on one whose parts are merged.
+/// cache and are absorbed. Keys are expanded two at a time.
 TEST_P(LatentMixerTest, EqualsKeysAndValuesOfEveryHead) {
-  const auto [q_rank, pairs, row_invariant, cached, merges] = GetParam();
+  const auto [q_rank, pairs, row_invariant, cached, backend] = GetParam();
   const ModelConfig config = config_of(q_rank, pairs);
   const test::CheckpointFile file = file_of(config);
   test::TempFolder folder;
@@ -180,9 +187,10 @@ TEST_P(LatentMixerTest, EqualsKeysAndValuesOfEveryHead) {
 
   const auto alone = comm::make_null_communicator();
   const auto groups = attention::make_replica_groups(*alone, 1, 1);
-  test::CpuCompute compute(
-      1, merges ? kernels::make_reference_backend() : kernels::make_cpu_backend());
-  ASSERT_NE(compute.backend->continues_attention(), merges);
+  auto device = device::make_host_device(1);
+  auto ops = make_backend(backend, *device);
+  ASSERT_EQ(ops->continues_attention(), backend == "cpu");
+  test::OwnedCompute compute(std::move(device), std::move(ops));
   attention::KvCache cache({1, 1, config.head_dim, cached, config.values_in_keys()}, rows,
                            *compute.device);
   const parallel::LatentHead head{sizes.kv_rank, sizes.nope_dim, sizes.rope_dim, sizes.value_dim};
@@ -225,7 +233,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Combine(testing::Values(0, 5),
                      testing::Values(kernels::RopePairs::halves, kernels::RopePairs::interleaved),
                      testing::Values(kernels::RowInvariant::no, kernels::RowInvariant::yes),
-                     testing::Values(DType::fp32, DType::bf16), testing::Bool()));
+                     testing::Values(DType::fp32, DType::bf16),
+                     testing::Values("cpu", "reference", "emulated")));
 
 /// Rank r of two has head r or heads 2r and 2r + 1, each K transposed.
 TEST(LatentWeights, OfAPartAreThoseOfItsHeads) {

@@ -40,6 +40,30 @@ Case linear(const Model& model, int64_t rows, int64_t out, int64_t in, DType dty
           splits > 0};
 }
 
+Case head_linear(int64_t rows, int64_t heads, int64_t out, int64_t in) {
+  const DType dtype = DType::bf16;
+  return {"head_linear",
+          fmt::format("{} rows × {} heads of {}×{} {}", rows, heads, out, in, name_of(dtype)),
+          2.0 * static_cast<double>(rows * heads) * static_cast<double>(out * in),
+          bytes_of({heads * out, in}, dtype) + bytes_of({rows, heads * in}) +
+              bytes_of({rows, heads * out}),
+          [=](const Place& place) {
+            const Tensor x(place, DType::fp32, {rows, heads * in});
+            const Tensor y(place, DType::fp32, {rows, heads * out});
+            const Tensor weight(place, dtype, {heads * out, in});
+            return [=] {
+              const TensorView all_x = x, all_y = y;
+              place.backend.head_linear({.heads = heads,
+                                         .x = all_x.slice_columns(0, in),
+                                         .x_step = in,
+                                         .weight = weight,
+                                         .y = all_y.slice_columns(0, out),
+                                         .y_step = out},
+                                        place.stream);
+            };
+          }};
+}
+
 Case quantize_rows(const Model& model, int64_t rows, int64_t columns) {
   return {"quantize_rows", fmt::format("{} × {} fp32, {}", rows, columns, model.name), 0,
           bytes_of({rows, columns}) + bytes_of({rows, columns}, DType::fp8),

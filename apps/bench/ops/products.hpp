@@ -15,5 +15,7 @@ Case quantize_rows(const Model& model, int64_t rows, int64_t columns);
 
 /// Compare with one product of twice as many columns, and with gated_activation.
 Case gated_linear(const Model& model, int64_t rows, DType dtype);
+/// fp32 rows, bf16 matrices: latents of DeepSeek-V3 have 128 heads of 512 × 128 and 128 × 512.
+Case head_linear(int64_t rows, int64_t heads, int64_t out, int64_t in);
 
 }  // namespace pecia::bench::ops

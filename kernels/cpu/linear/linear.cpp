@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <functional>
+#include <vector>
+
 #include "kernels/cpu/cpu.hpp"
 #include "kernels/cpu/linear/linear_splits.hpp"
 #include "kernels/cpu/linear/linear_tiles.hpp"
@@ -137,15 +140,28 @@ void multiply_many(const LinearArgs& args, const Piece& piece, const Target& tar
   }
 }
 
-/// The first `out` columns of y by `dot`, in tasks of whole multiples of `unit` columns.
-void few(const LinearArgs& args, const device::Stream& stream, Workspace& workspace, int64_t out,
+/// Products of one shape, whose tensors are in different places.
+struct Products {
+  int64_t count;
+  std::function<LinearArgs(int64_t)> at;
+};
+
+/// The first `out` columns of each y by `dot`, in tasks of whole multiples of `unit` columns.
+void few(const Products& products, const device::Stream& stream, Workspace& workspace, int64_t out,
          int64_t unit, void (*dot)(const DotArgs&)) {
-  const int64_t rows = args.x.rows();
-  const int64_t grain = columns_of_few(out, args.x.size(1), stream.num_threads(), unit);
-  const int64_t number_elements = elements_of_numbers(args, args.x.size(1));
-  workspace.reserve_threads(stream.num_threads(), Carver::bytes_of<float>(number_elements) +
-                                                      split_scratch_bytes(args, rows, max_columns));
-  for_each_task(stream, (out + grain - 1) / grain, [&](int64_t task, const Worker& worker) {
+  const LinearArgs first = products.at(0);
+  const int64_t rows = first.x.rows(), depth = first.x.size(1);
+  const int64_t most = (out + unit - 1) / unit * unit;
+  const int64_t grain =
+      std::min(most, columns_of_few(out * products.count, depth, stream.num_threads(), unit));
+  const int64_t tasks = (out + grain - 1) / grain;
+  const int64_t number_elements = elements_of_numbers(first, depth);
+  workspace.reserve_threads(
+      stream.num_threads(),
+      Carver::bytes_of<float>(number_elements) + split_scratch_bytes(first, rows, max_columns));
+  for_each_task(stream, products.count * tasks, [&](int64_t number, const Worker& worker) {
+    const LinearArgs args = products.at(number / tasks);
+    const int64_t task = number % tasks;
     Carver scratch = workspace.of_thread(worker.thread);
     auto* const numbers = scratch.take<float>(number_elements);
     const auto multiply = [&](const Piece& piece, const Target& target) {
@@ -159,38 +175,53 @@ void few(const LinearArgs& args, const device::Stream& stream, Workspace& worksp
   });
 }
 
-/// The rows where tiles read them well: as they are, or copied.
-TensorView rows_for_tiles(const TensorView& x, const device::Stream& stream, Workspace& workspace) {
-  if (!share_a_set(x.row_stride(), sizeof(float))) return x;
-  const int64_t rows = x.rows(), depth = x.size(1), stride = stride_of_tiles(depth, sizeof(float));
-  workspace.reserve_shared(Carver::bytes_of<float>(rows * stride));
-  auto* const to = workspace.shared().take<float>(rows * stride);
-  for_each_range(stream, rows, rows_per_task(depth), [&](int64_t begin, int64_t end) {
+/// The rows of each product where tiles read them well: as they are, or copied.
+std::vector<TensorView> rows_for_tiles(const Products& products, const device::Stream& stream,
+                                       Workspace& workspace) {
+  std::vector<TensorView> all;
+  for (int64_t i = 0; i < products.count; ++i) all.push_back(products.at(i).x);
+  const int64_t rows = all[0].rows(), depth = all[0].size(1);
+  if (!share_a_set(all[0].row_stride(), sizeof(float))) return all;
+  const bool alike = all.front().data() == all.back().data();
+  const int64_t copies = alike ? 1 : products.count;
+  const int64_t stride = stride_of_tiles(depth, sizeof(float));
+  workspace.reserve_shared(Carver::bytes_of<float>(copies * rows * stride));
+  auto* const to = workspace.shared().take<float>(copies * rows * stride);
+  for_each_range(stream, copies * rows, rows_per_task(depth), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
-      std::copy_n(static_cast<const float*>(x.row(row)), depth, to + row * stride);
+      std::copy_n(static_cast<const float*>(all[row / rows].row(row % rows)), depth,
+                  to + row * stride);
   });
-  return TensorView(to, DType::fp32, {rows, stride}).slice_columns(0, depth);
+  const TensorView copied(to, DType::fp32, {copies * rows, stride});
+  for (int64_t i = 0; i < products.count; ++i)
+    all[i] = copied.slice_rows(alike ? 0 : i * rows, rows).slice_columns(0, depth);
+  return all;
 }
 
-/// Columns [first, …) of y, from packed weights.
-void many(const LinearArgs& of_rows, const device::Stream& stream, Workspace& workspace,
+/// Columns [first, …) of each y, from packed weights.
+void many(const Products& products, const device::Stream& stream, Workspace& workspace,
           int64_t first) {
-  LinearArgs args = of_rows;
-  args.x = rows_for_tiles(args.x, stream, workspace);
-  const int64_t rows = args.x.rows(), out = args.y.size(1);
-  const LinearTile most{args.splits == 1 ? rows : std::min(rows, most_split_rows), max_columns};
-  const LinearTile tile =
-      choose_tile(rows, out - first, stream.num_threads(), most, panel_columns());
+  const std::vector<TensorView> x = rows_for_tiles(products, stream, workspace);
+  const LinearArgs one = products.at(0);
+  const int64_t rows = one.x.rows(), out = one.y.size(1);
+  const LinearTile most{one.splits == 1 ? rows : std::min(rows, most_split_rows), max_columns};
+  const auto threads_of_product =
+      static_cast<int>((stream.num_threads() + products.count - 1) / products.count);
+  const LinearTile tile = choose_tile(rows, out - first, threads_of_product, most, panel_columns());
   const int64_t row_tiles = (rows + tile.rows - 1) / tile.rows;
   const int64_t column_tiles = (out - first + tile.columns - 1) / tile.columns;
   constexpr int64_t packed_elements = max_depth * max_columns;
-  const int64_t number_elements = elements_of_numbers(args, max_depth);
+  const int64_t number_elements = elements_of_numbers(one, max_depth);
   workspace.reserve_threads(stream.num_threads(),
                             Carver::bytes_of<float>(packed_elements) +
                                 Carver::bytes_of<float>(number_elements) +
-                                split_scratch_bytes(args, tile.rows, tile.columns));
+                                split_scratch_bytes(one, tile.rows, tile.columns));
 
-  for_each_task(stream, row_tiles * column_tiles, [&](int64_t task, const Worker& worker) {
+  const int64_t tiles = row_tiles * column_tiles;
+  for_each_task(stream, products.count * tiles, [&](int64_t number, const Worker& worker) {
+    LinearArgs args = products.at(number / tiles);
+    args.x = x[number / tiles];
+    const int64_t task = number % tiles;
     const int64_t row = task % row_tiles * tile.rows;
     const int64_t column = first + task / row_tiles * tile.columns;
     Carver scratch = workspace.of_thread(worker.thread);
@@ -207,18 +238,18 @@ void many(const LinearArgs& of_rows, const device::Stream& stream, Workspace& wo
 
 /// Every split of an element is one chain of fused multiply-adds in order of depth, whichever way
 /// is taken.
-void row_invariant(const LinearArgs& args, const device::Stream& stream, Workspace& workspace) {
+void row_invariant(const Products& products, const device::Stream& stream, Workspace& workspace) {
+  const LinearArgs args = products.at(0);
   const int64_t out = args.y.size(1), unit = panel_columns();
   const int64_t whole =
       args.x.rows() <= most_ordered_rows(args.weight.dtype()) ? out / unit * unit : 0;
-  if (whole > 0) few(args, stream, workspace, whole, unit, ordered_dot_rows);
-  if (whole < out) many(args, stream, workspace, whole);
+  if (whole > 0) few(products, stream, workspace, whole, unit, ordered_dot_rows);
+  if (whole < out) many(products, stream, workspace, whole);
 }
 
-}  // namespace
-
-void linear(const LinearArgs& args, const device::Stream& stream, Workspace& workspace,
-            int64_t most_few) {
+void multiply(const Products& products, const device::Stream& stream, Workspace& workspace,
+              int64_t most_few) {
+  const LinearArgs args = products.at(0);
   const DType type = args.weight.dtype();
   if (args.x.dtype() != DType::fp32 || type == DType::fp8)
     fail<Unsupported>(
@@ -228,11 +259,24 @@ void linear(const LinearArgs& args, const device::Stream& stream, Workspace& wor
   require_row_invariant(args);
   if (args.x.rows() == 0 || args.y.size(1) == 0) return;
   if (args.row_invariant == RowInvariant::yes)
-    row_invariant(args, stream, workspace);
+    row_invariant(products, stream, workspace);
   else if (args.x.rows() <= most_few)
-    few(args, stream, workspace, args.y.size(1), 8, dot_rows);
+    few(products, stream, workspace, args.y.size(1), 8, dot_rows);
   else
-    many(args, stream, workspace, 0);
+    many(products, stream, workspace, 0);
+}
+
+}  // namespace
+
+void linear(const LinearArgs& args, const device::Stream& stream, Workspace& workspace,
+            int64_t most_few) {
+  multiply({1, [&](int64_t) { return args; }}, stream, workspace, most_few);
+}
+
+void head_linear(const HeadLinearArgs& args, const device::Stream& stream, Workspace& workspace,
+                 int64_t most_few) {
+  multiply({args.heads, [&](int64_t head) { return linear_of_head(args, head); }}, stream,
+           workspace, most_few);
 }
 
 }  // namespace pecia::kernels::cpu

@@ -17,9 +17,10 @@ bool suits_library(const AttentionArgs& args) {
   const auto aligned = [](const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; };
   for (const KeyRun& run : args.runs)
     if (run.num_keys > 0 && (run.offset % 8 != 0 || run.head_stride % 8 != 0)) return false;
-  return args.kv_dtype != DType::fp32 && args.q.size(2) % 8 == 0 &&
-         args.q.size(2) <= widest_library_heads && aligned(args.q.data()) &&
-         aligned(args.out.data()) && aligned(args.keys.k) && aligned(args.keys.v);
+  return args.kv_dtype != DType::fp32 && args.out.size(2) == args.q.size(2) &&
+         args.q.size(2) % 8 == 0 && args.q.size(2) <= widest_library_heads &&
+         aligned(args.q.data()) && aligned(args.out.data()) && aligned(args.keys.k) &&
+         aligned(args.keys.v);
 }
 
 /// The type of keys that the library gets. Those of fp8 are widened for it: it takes one scale for

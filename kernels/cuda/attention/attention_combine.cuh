@@ -41,14 +41,14 @@ __device__ __forceinline__ void combine_partials(const AttentionParams& params,
     const PackedRow row = unpack(tile.first_row, tile.first_packed + index, kv_head,
                                  params.num_heads / params.num_kv_heads);
     const OutputRow to = whole_row(params, row.row, row.head);
-    for (int64_t first_column = 0; first_column < params.head_dim;
+    for (int64_t first_column = 0; first_column < params.value_dim;
          first_column += Count * warp_size) {
       const int64_t column = first_column + Count * lane;
-      const bool exists = column < params.head_dim;
+      const bool exists = column < params.value_dim;
       const float* from =
-          params.partial_out + (first_row + index) * params.head_dim + (exists ? column : 0);
+          params.partial_out + (first_row + index) * params.value_dim + (exists ? column : 0);
       float values[partials_at_once][Count];
-      load_partials<Count>(tile.num_partials, from, stride * params.head_dim, values);
+      load_partials<Count>(tile.num_partials, from, stride * params.value_dim, values);
 
       const float own_lse = lse_of(lane);
       float maximum = own_lse;
@@ -74,8 +74,8 @@ __device__ __forceinline__ void combine_partials(const AttentionParams& params,
         }
         first += partials_at_once;
         if (first >= tile.num_partials) break;
-        from += partials_at_once * stride * params.head_dim;
-        load_partials<Count>(tile.num_partials - first, from, stride * params.head_dim, values);
+        from += partials_at_once * stride * params.value_dim;
+        load_partials<Count>(tile.num_partials - first, from, stride * params.value_dim, values);
       }
 #pragma unroll
       for (int i = 0; i < Count; ++i)
@@ -113,7 +113,7 @@ __device__ __forceinline__ void combine_if_last(const AttentionParams& params,
   __syncthreads();
   if (!is_last) return;
   __threadfence();
-  if (params.head_dim % 4 == 0)
+  if (params.value_dim % 4 == 0)
     combine_partials<4>(params, whole, kv_head, tile_rows);
   else
     combine_partials<1>(params, whole, kv_head, tile_rows);

@@ -18,14 +18,16 @@ inline int64_t fma_shared_bytes(int64_t head_dim) {
          (fma_tile_rows * head_dim + fma_keys * (head_dim | 1));
 }
 
-/// Widens keys or values of one head, [count, dim], from element `offset` on, to numbers.
+/// Widens keys or values of one head from element `offset` on, [count, dim], to numbers: the first
+/// `width` of each.
 template <typename T>
 __device__ __forceinline__ void widen_rows(const void* vectors, const float* scales, int64_t offset,
-                                           int count, int dim, int stride, float* to) {
-  for (int i = threadIdx.x; i < count * dim; i += blockDim.x) {
-    float value = widen(static_cast<const T*>(vectors)[offset + i]);
-    if constexpr (std::is_same_v<T, Fp8>) value *= scales[offset / dim + i / dim];
-    to[i / dim * stride + i % dim] = value;
+                                           int count, int dim, int width, int stride, float* to) {
+  for (int i = threadIdx.x; i < count * width; i += blockDim.x) {
+    const int row = i / width, column = i % width;
+    float value = widen(static_cast<const T*>(vectors)[offset + row * dim + column]);
+    if constexpr (std::is_same_v<T, Fp8>) value *= scales[offset / dim + row];
+    to[row * stride + column] = value;
   }
 }
 
@@ -33,19 +35,21 @@ __device__ __forceinline__ void widen_rows(const void* vectors, const float* sca
 template <typename T>
 __device__ __forceinline__ void widen_keys(const void* vectors, const float* scales,
                                            const KeyRun* runs, const KeyTile& tile, int kv_head,
-                                           int begin, int count, int dim, int stride, float* to) {
+                                           int begin, int count, int dim, int width, int stride,
+                                           float* to) {
   for (int done = 0; done < count;) {
     const KeyPlace place = place_of(tile, begin + done, runs);
     const KeyRun run = runs[place.run];
     const int part = static_cast<int>(min(int64_t{count} - done, run.num_keys - place.key));
     widen_rows<T>(vectors, scales, run.offset + kv_head * run.head_stride + place.key * dim, part,
-                  dim, stride, to + done * stride);
+                  dim, width, stride, to + done * stride);
     done += part;
   }
 }
 
-/// Attention in fp32 throughout, for any head_dim up to 32 · Slots and any stored type. It does
-/// what the tensor cores' kernel does not take. The softmax is online, with exponents to the base
+/// Attention in fp32 throughout, for any value_dim up to 32 · Slots and any stored type. It does
+/// what the tensor cores' kernels do not take. Values that are the beginnings of their keys are read
+/// with these. The softmax is online, with exponents to the base
 /// e. A row's bits follow from its own query and keys, tile by tile: keys that it does not see
 /// multiply by 1 and add 0. A block has fma_warps warps.
 /// Grid: (query tiles, KV heads). Shared memory: fma_shared_bytes.
@@ -55,6 +59,7 @@ __global__ void attention_fma_kernel(AttentionParams params) {
   if (tile.num_packed == 0) return;
   const int kv_head = blockIdx.y, warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
   const int dim = static_cast<int>(params.head_dim), stride = dim | 1;
+  const int width = static_cast<int>(params.value_dim);
   const int64_t group = params.num_heads / params.num_kv_heads;
   float* const queries = reinterpret_cast<float*>(dynamic_shared());  // [tile rows, dim]
   float* const keys = queries + fma_tile_rows * dim;                  // [fma_keys, stride]
@@ -90,7 +95,7 @@ __global__ void attention_fma_kernel(AttentionParams params) {
 
       __syncthreads();
       widen_keys<T>(params.keys.k, params.keys.k_scales, params.runs, key_tile, kv_head, begin,
-                    count, dim, stride, keys);
+                    count, dim, dim, stride, keys);
       __syncthreads();
       float weight[fma_rows_per_warp];
 #pragma unroll
@@ -113,17 +118,19 @@ __global__ void attention_fma_kernel(AttentionParams params) {
         for (int s = 0; s < Slots; ++s) out[r][s] *= factor;
       }
 
-      __syncthreads();
-      widen_keys<T>(params.keys.v, params.keys.v_scales, params.runs, key_tile, kv_head, begin,
-                    count, dim, stride, keys);
-      __syncthreads();
+      if (!params.keys.values_in_keys()) {
+        __syncthreads();
+        widen_keys<T>(params.keys.v, params.keys.v_scales, params.runs, key_tile, kv_head, begin,
+                      count, dim, width, stride, keys);
+        __syncthreads();
+      }
       for (int key = 0; key < count; ++key)
 #pragma unroll
         for (int r = 0; r < fma_rows_per_warp; ++r) {
           const float share = __shfl_sync(all_lanes, weight[r], key);
 #pragma unroll
           for (int s = 0; s < Slots; ++s)
-            if (const int i = lane + s * warp_size; i < dim && share != 0)
+            if (const int i = lane + s * warp_size; i < width && share != 0)
               out[r][s] = fmaf(share, keys[key * stride + i], out[r][s]);
         }
     }
@@ -137,7 +144,8 @@ __global__ void attention_fma_kernel(AttentionParams params) {
     const bool empty = sum[r] == 0;
 #pragma unroll
     for (int s = 0; s < Slots; ++s)
-      if (const int i = lane + s * warp_size; i < dim) to.put(i, empty ? 0.0f : out[r][s] / sum[r]);
+      if (const int i = lane + s * warp_size; i < width)
+        to.put(i, empty ? 0.0f : out[r][s] / sum[r]);
     if (lane == 0) *to.lse = empty ? minus_infinity : maximum[r] + logf(sum[r]);
   }
   combine_if_last(params, params.query_tiles[blockIdx.x], kv_head, fma_tile_rows);

@@ -11,36 +11,38 @@ namespace pecia::kernels::cuda {
 
 /// The block of attention on tensor cores. It has WarpsM · WarpsN warps, each with 16 packed rows
 /// and 1/WarpsN of a tile's keys. One of the two is 1: many rows share all keys, or few rows divide
-/// them.
-template <typename T, int HeadDim, int WarpsM, int WarpsN>
+/// them. Values have ValueDim numbers, in vectors of HeadDim.
+template <typename T, int HeadDim, int WarpsM, int WarpsN, int ValueDim = HeadDim>
 struct MmaBlock {
   static constexpr bool scaled = std::is_same_v<T, Fp8>;
   static_assert(HeadDim % (scaled ? 32 : 16) == 0 && (WarpsM == 1 || WarpsN == 1));
+  static_assert(ValueDim <= HeadDim && ValueDim % (scaled ? 32 : 16) == 0);
   static constexpr int threads = warp_size * WarpsM * WarpsN;
   static constexpr int tile_rows = 16 * WarpsM;
   static constexpr int warp_keys = keys_per_tile / WarpsN;
   /// Elements that are copied at once, 16 bytes.
   static constexpr int chunk = 16 / sizeof(T);
   /// Elements between rows of keys in shared memory: eight rows at one column are in eight
-  /// different groups of banks, as HeadDim / chunk + 1 is odd for 64, 80, 96 and 128.
-  static constexpr int stride = HeadDim + chunk;
-  static constexpr int tile_elements = keys_per_tile * stride;
+  /// different groups of banks, as HeadDim / chunk + 1 is odd for 64, 80, 96, 128 and 192.
+  static constexpr int stride = HeadDim + chunk, value_stride = ValueDim + chunk;
+  static constexpr int key_elements = keys_per_tile * stride;
+  static constexpr int tile_elements = key_elements + keys_per_tile * value_stride;
   /// A stage has keys and values, then in fp8 the scales of both, then positions. If the tile is in
   /// several runs, the places of its keys follow.
   static constexpr int positions_at =
-      2 * tile_elements * sizeof(T) + (scaled ? 2 * keys_per_tile * sizeof(float) : 0);
+      tile_elements * sizeof(T) + (scaled ? 2 * keys_per_tile * sizeof(float) : 0);
   static constexpr int stage_bytes = positions_at + 2 * keys_per_tile * sizeof(int64_t);
   static constexpr int stages = 2;
   static constexpr int shared_bytes = stages * stage_bytes;
   /// Few rows: the warps' results, of which four rows are in different banks, maxima and sums.
-  static constexpr int result_stride = HeadDim + 8;
+  static constexpr int result_stride = ValueDim + 8;
   static_assert(WarpsN == 1 || WarpsN * 16 * (result_stride + 2) * 4 <= shared_bytes);
 };
 
-/// Begins the copies of a tile's keys, then values, [keys_per_tile, stride] each, then their
-/// scales. Zeros follow the last key, as 0 · NaN would spoil the sums. `element_of` says where a
+/// Begins the copies of a tile's keys, [keys_per_tile, stride], then values, [keys_per_tile,
+/// value_stride], then their scales. Zeros follow the last key, as 0 · NaN would spoil the sums. `element_of` says where a
 /// key of the tile and its value begin.
-template <typename T, int HeadDim, typename Block, typename ElementOf>
+template <typename T, int HeadDim, int ValueDim, typename Block, typename ElementOf>
 __device__ __forceinline__ void copy_keys(const StoredKeys& from, int num_keys, T* stage,
                                           const ElementOf& element_of) {
   constexpr int chunks = HeadDim / Block::chunk;
@@ -55,12 +57,13 @@ __device__ __forceinline__ void copy_keys(const StoredKeys& from, int num_keys, 
     const int key = i / chunks, column = i % chunks * Block::chunk;
     const bool exists = key < num_keys;
     const int64_t element = exists ? element_of(key) + column : element_of(0);
-    T* const to = stage + key * Block::stride + column;
-    copy_16_async(to, k + element, exists);
-    copy_16_async(to + Block::tile_elements, v + element, exists);
+    copy_16_async(stage + key * Block::stride + column, k + element, exists);
+    if (ValueDim == HeadDim || column < ValueDim)
+      copy_16_async(stage + Block::key_elements + key * Block::value_stride + column, v + element,
+                    exists);
   }
   if constexpr (Block::scaled) {
-    float* const scales = reinterpret_cast<float*>(stage + 2 * Block::tile_elements);
+    float* const scales = reinterpret_cast<float*>(stage + Block::tile_elements);
     for (int i = threadIdx.x; i < 2 * keys_per_tile; i += Block::threads) {
       const int key = i % keys_per_tile;
       const bool exists = key < num_keys;
@@ -78,15 +81,16 @@ __device__ __forceinline__ auto* positions_in(T* stage) {
 }
 
 /// Does copy_keys for a tile, and writes the positions of its keys.
-template <typename T, int HeadDim, typename Block>
+template <typename T, int HeadDim, int ValueDim, typename Block>
 __device__ __forceinline__ void copy_tile(const AttentionParams& params, const KeyTile& tile,
                                           int kv_head, T* stage) {
   const KeyRun run = params.runs[tile.run];
   int64_t* const positions = positions_in<Block>(stage);
   if (tile.within(run)) {
     const int64_t first = run.offset + kv_head * run.head_stride + tile.first_key * HeadDim;
-    copy_keys<T, HeadDim, Block>(params.keys, tile.num_keys, stage,
-                                 [first](int key) { return first + int64_t{key} * HeadDim; });
+    copy_keys<T, HeadDim, ValueDim, Block>(params.keys, tile.num_keys, stage, [first](int key) {
+      return first + int64_t{key} * HeadDim;
+    });
     for (int key = threadIdx.x; key < tile.num_keys; key += Block::threads)
       positions[key] = run.position_of(tile.first_key + key);
     return;
@@ -100,8 +104,8 @@ __device__ __forceinline__ void copy_tile(const AttentionParams& params, const K
     elements[key] = its.offset + kv_head * its.head_stride + place.key * HeadDim;
   }
   __syncthreads();
-  copy_keys<T, HeadDim, Block>(params.keys, tile.num_keys, stage,
-                               [elements](int key) { return elements[key]; });
+  copy_keys<T, HeadDim, ValueDim, Block>(params.keys, tile.num_keys, stage,
+                                         [elements](int key) { return elements[key]; });
 }
 
 /// Computes the warp's scores, q · k of its 16 rows and keys. They are [2 · key_steps] products
@@ -148,8 +152,8 @@ __device__ __forceinline__ void add_values(const uint32_t (&weights)[4], const T
 #pragma unroll
     for (int block = 0; block < DepthSteps; block += 2) {
       uint32_t codes[4];
-      load_matrices_transposed(codes,
-                               values + place.row * Block::stride + 16 * block + place.column);
+      load_matrices_transposed(
+          codes, values + place.row * Block::value_stride + 16 * block + place.column);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const uint32_t first = codes[2 * i], second = codes[2 * i + 1];
@@ -162,14 +166,15 @@ __device__ __forceinline__ void add_values(const uint32_t (&weights)[4], const T
     for (int block = 0; block < DepthSteps; ++block) {
       const Place place = b_row_by_rows(lane);
       uint32_t b[4];
-      load_matrices_transposed(b, values + place.row * Block::stride + 16 * block + place.column);
+      load_matrices_transposed(
+          b, values + place.row * Block::value_stride + 16 * block + place.column);
       mma_16x8x16<T>(out[2 * block], weights, b[0], b[1]);
       mma_16x8x16<T>(out[2 * block + 1], weights, b[2], b[3]);
     }
   }
 }
 
-/// Returns the column of head_dim that element `e` of out[block] belongs to.
+/// Returns the column of value_dim that element `e` of out[block] belongs to.
 template <typename Block>
 __device__ __forceinline__ int out_column(int lane, int block, int e) {
   if constexpr (Block::scaled) return 16 * (block / 2) + fp8_column(lane, e, block % 2);
@@ -194,12 +199,13 @@ __device__ __forceinline__ int out_column(int lane, int block, int e) {
 /// Grid: (query tiles, KV heads), or of few rows query tiles · KV heads, heads first. There, plans
 /// have room for more tiles (PlanRoom), whose blocks end at once: with tiles first, half of the
 /// multiprocessors got only those.
-template <typename T, int HeadDim, int WarpsM, int WarpsN>
+template <typename T, int HeadDim, int WarpsM, int WarpsN, int ValueDim = HeadDim>
 __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
     attention_mma_kernel(AttentionParams params) {
-  using Block = MmaBlock<T, HeadDim, WarpsM, WarpsN>;
+  using Block = MmaBlock<T, HeadDim, WarpsM, WarpsN, ValueDim>;
   using Product = ProductOf<T>;
   constexpr int depth_steps = HeadDim / 16, key_steps = Block::warp_keys / 16;
+  constexpr int value_steps = ValueDim / 16;
   constexpr int stage_elements = Block::stage_bytes / sizeof(T);
   constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 
@@ -235,7 +241,8 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
     const int depth = Block::scaled ? fp8_depth(lane, reg) : a_place(lane, reg).column;
     return first_element[reg % 2] + 16 * (i / 4) + depth;
   });
-  if (walk.at.left > 0) copy_tile<T, HeadDim, Block>(params, walk.at.tile(), kv_head, shared);
+  if (walk.at.left > 0)
+    copy_tile<T, HeadDim, ValueDim, Block>(params, walk.at.tile(), kv_head, shared);
   commit_copies();
   uint32_t queries[depth_steps][4];
 #pragma unroll
@@ -243,7 +250,7 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
     queries[i / 4][i % 4] = exists[i % 2] ? pairs.template get<Product>(params, i) : 0;
 
   float maximum[2] = {minus_infinity, minus_infinity}, sum[2] = {0, 0};
-  float out[2 * depth_steps][4] = {};
+  float out[2 * value_steps][4] = {};
   const float factor_to_log2 = params.scale * log2_e;
 
   for (int stage = 0; walk.at.left > 0; stage ^= 1) {
@@ -251,8 +258,8 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
     after.advance(params.runs);
     const VisibleWalk next = to_visible(tile, after, params.runs, params.window);
     if (next.at.left > 0)
-      copy_tile<T, HeadDim, Block>(params, next.at.tile(), kv_head,
-                                   shared + (stage ^ 1) * stage_elements);
+      copy_tile<T, HeadDim, ValueDim, Block>(params, next.at.tile(), kv_head,
+                                             shared + (stage ^ 1) * stage_elements);
     commit_copies();
     wait_for_copies<1>();
     __syncthreads();
@@ -261,9 +268,9 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
       const KeyTile key_tile = walk.at.tile();
       const T* const tile_data = shared + stage * stage_elements;
       const T* const keys = tile_data + warp_key * Block::stride;
-      const T* const values = keys + Block::tile_elements;
+      const T* const values = tile_data + Block::key_elements + warp_key * Block::value_stride;
       const float* const k_scales =
-          reinterpret_cast<const float*>(tile_data + 2 * Block::tile_elements);
+          reinterpret_cast<const float*>(tile_data + Block::tile_elements);
       const float* const v_scales = k_scales + keys_per_tile;
 
       float scores[2 * key_steps][4] = {};
@@ -300,7 +307,7 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
         maximum[half] = raised;
         sum[half] = multiply(sum[half], factor);
 #pragma unroll
-        for (int block = 0; block < 2 * depth_steps; ++block) {
+        for (int block = 0; block < 2 * value_steps; ++block) {
           out[block][2 * half] *= factor;
           out[block][2 * half + 1] *= factor;
         }
@@ -328,7 +335,8 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
         const uint32_t weights[4] = {pack<Product>(low[0], low[1]), pack<Product>(low[2], low[3]),
                                      pack<Product>(high[0], high[1]),
                                      pack<Product>(high[2], high[3])};
-        add_values<T, Block, depth_steps>(weights, values + 16 * step * Block::stride, lane, out);
+        add_values<T, Block, value_steps>(weights, values + 16 * step * Block::value_stride, lane,
+                                          out);
       }
     }
     __syncthreads();
@@ -348,7 +356,7 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
       const OutputRow to = output_row(params, tile, kv_head, index, Block::tile_rows);
       const bool empty = sum[half] == 0;
 #pragma unroll
-      for (int block = 0; block < 2 * depth_steps; ++block)
+      for (int block = 0; block < 2 * value_steps; ++block)
 #pragma unroll
         for (int e = 2 * half; e < 2 * half + 2; ++e)
           to.put(out_column<Block>(lane, block, e),
@@ -368,15 +376,15 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
       const int index = d_place(lane, 2 * half).row, row = 16 * warp + index;
       if (index >= tile.num_packed) continue;
 #pragma unroll
-      for (int block = 0; block < 2 * depth_steps; ++block)
+      for (int block = 0; block < 2 * value_steps; ++block)
 #pragma unroll
         for (int e = 2 * half; e < 2 * half + 2; ++e)
           outs[row * Block::result_stride + out_column<Block>(lane, block, e)] = out[block][e];
       if (lane % 4 == 0) maxima[row] = maximum[half], sums[row] = sum[half];
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < tile.num_packed * HeadDim; i += Block::threads) {
-      const int index = i / HeadDim, column = i % HeadDim;
+    for (int i = threadIdx.x; i < tile.num_packed * ValueDim; i += Block::threads) {
+      const int index = i / ValueDim, column = i % ValueDim;
       float raised = minus_infinity;
 #pragma unroll
       for (int w = 0; w < WarpsN; ++w) raised = fmaxf(raised, maxima[16 * w + index]);

@@ -26,7 +26,7 @@ __device__ __forceinline__ OutputRow whole_row(const AttentionParams& params, in
                                                int64_t head) {
   const int64_t index = row * params.num_heads + head;
   const int64_t element_bytes = params.out_type == OutType::fp32 ? 4 : 2;
-  return {static_cast<char*>(params.out) + index * params.head_dim * element_bytes,
+  return {static_cast<char*>(params.out) + index * params.value_dim * element_bytes,
           params.lse + index, params.out_type};
 }
 
@@ -35,7 +35,7 @@ __device__ __forceinline__ OutputRow output_row(const AttentionParams& params,
                                                 int tile_rows) {
   if (tile.partial >= 0) {
     const int64_t row = (tile.partial * params.num_kv_heads + kv_head) * tile_rows + index;
-    return {params.partial_out + row * params.head_dim, params.partial_lse + row, OutType::fp32};
+    return {params.partial_out + row * params.value_dim, params.partial_lse + row, OutType::fp32};
   }
   const PackedRow row = unpack(tile, kv_head, params.num_heads / params.num_kv_heads, index);
   return whole_row(params, row.row, row.head);

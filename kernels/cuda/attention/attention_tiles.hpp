@@ -128,15 +128,16 @@ struct AttentionParams {
   StoredKeys keys;
   const QueryTile* query_tiles;
   const PartialTile* partial_tiles;
-  void* out;   ///< [rows, num_heads, head_dim]
+  void* out;   ///< [rows, num_heads, value_dim]
   float* lse;  ///< [rows, num_heads]
-  /// [partials, num_kv_heads, tile rows, head_dim]. The lse has no head_dim.
+  /// [partials, num_kv_heads, tile rows, value_dim]. The lse has no value_dim.
   float *partial_out, *partial_lse;
   /// Counts the blocks that have written their partials, [partial tiles, num_kv_heads]. It is zero
   /// before and after a kernel.
   int32_t* arrived;
   int64_t num_heads, num_kv_heads, head_dim;
   KernelWindow window;
+  int64_t value_dim;  ///< a value is the first value_dim of its head_dim numbers
   float scale;
   bool q_is_rounded;  ///< to the type of products (ProductOf the keys' type); else it is fp32
   OutType out_type;

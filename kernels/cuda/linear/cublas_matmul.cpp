@@ -32,10 +32,11 @@ cudaDataType_t type_of(DType dtype) {
 }
 
 /// Greatest power of two up to 256 that divides the address and, so that each row has it, the
-/// stride.
-uint32_t alignment_of(const TensorView& view) {
+/// stride and, of several matrices, their step.
+uint32_t alignment_of(const TensorView& view, int64_t step) {
   const uint64_t both = reinterpret_cast<uint64_t>(view.data()) |
-                        static_cast<uint64_t>(view.row_stride() * size_of(view.dtype())) | 256;
+                        static_cast<uint64_t>(view.row_stride() * size_of(view.dtype())) |
+                        static_cast<uint64_t>(step * size_of(view.dtype())) | 256;
   return static_cast<uint32_t>(both & (~both + 1));
 }
 
@@ -73,12 +74,22 @@ void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attr
       cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value));
 }
 
+template <typename T>
+void set(const Layout& layout, cublasLtMatrixLayoutAttribute_t attribute, T value) {
+  PECIA_CUBLAS_CHECK(
+      cublasLtMatrixLayoutSetAttribute(layout.get(), attribute, &value, sizeof value));
+}
+
 /// cuBLAS counts by columns: a row-major view is its transpose there.
-Layout transpose_of(const TensorView& view) {
+Layout transpose_of(const TensorView& view, int64_t count, int64_t step) {
   Layout layout;
   const int64_t stride = std::max(view.row_stride(), view.size(1));
   PECIA_CUBLAS_CHECK(cublasLtMatrixLayoutCreate(layout.address(), type_of(view.dtype()),
                                                 view.size(1), view.rows(), stride));
+  if (count > 1) {
+    set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(count));
+    set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, step);
+  }
   return layout;
 }
 
@@ -89,8 +100,9 @@ struct Product {
 };
 
 /// All that the choice of an algorithm depends on.
-using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, uint32_t, uint32_t,
-                       uint32_t, DType, DType, bool, bool, bool>;
+using Key =
+    std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, uint32_t, uint32_t, uint32_t,
+               DType, DType, bool, bool, bool, int64_t, int64_t, int64_t, int64_t>;
 
 /// Older libraries, also beside a program that was built with a newer one, know no scales of rows.
 constexpr size_t first_version_with_row_scales = 120900;
@@ -161,14 +173,18 @@ class CublasMatmul : public Matmul {
                      args.x.row_stride(),
                      args.weight.row_stride(),
                      args.y.row_stride(),
-                     alignment_of(args.x),
-                     alignment_of(args.weight),
-                     alignment_of(args.y),
+                     alignment_of(args.x, args.x_step),
+                     alignment_of(args.weight, args.weight_step),
+                     alignment_of(args.y, args.y_step),
                      args.weight.dtype(),
                      args.y.dtype(),
                      has_bias,
                      adds,
-                     args.x_scales != nullptr};
+                     args.x_scales != nullptr,
+                     args.count,
+                     args.x_step,
+                     args.weight_step,
+                     args.y_step};
     const auto known = products_.find(key);
     if (known != products_.end()) return known->second;
     if (products_.size() >= most_products) products_.clear();
@@ -194,17 +210,18 @@ class CublasMatmul : public Matmul {
     // 14336, and products take four fifths of the time (H100, apps/results/h100.md).
     if (args.weight.dtype() == DType::fp8)
       set(product.operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
-    product.weight = transpose_of(args.weight);
-    product.x = transpose_of(args.x);
-    product.y = transpose_of(args.y);
+    product.weight = transpose_of(args.weight, args.count, args.weight_step);
+    product.x = transpose_of(args.x, args.count, args.x_step);
+    product.y = transpose_of(args.y, args.count, args.y_step);
 
     Preference preference;
     PECIA_CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(preference.address()));
     set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, size_t{workspace_bytes});
-    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(args.weight));
-    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(args.x));
-    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(args.y));
-    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(args.y));
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+        alignment_of(args.weight, args.weight_step));
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(args.x, args.x_step));
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(args.y, args.y_step));
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(args.y, args.y_step));
     std::array<cublasLtMatmulHeuristicResult_t, 8> candidates;
     int count = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(

@@ -19,10 +19,14 @@ struct MatmulArgs {
   Accumulate accumulate;
   const float* x_scales = nullptr;       ///< [rows], for fp8; null: no scales
   const float* weight_scales = nullptr;  ///< [out], for fp8; null: no scales
+  /// Several products of this shape, without bias and scales. The operands of each begin so many
+  /// elements after those of the one before.
+  int64_t count = 1;
+  int64_t x_step = 0, weight_step = 0, y_step = 0;
 };
 
 /// Returns all that a product's work follows from, without padding.
-inline std::array<int64_t, 15> work_of(const MatmulArgs& args) {
+inline std::array<int64_t, 19> work_of(const MatmulArgs& args) {
   const auto at = [](const void* data) {
     return static_cast<int64_t>(reinterpret_cast<intptr_t>(data));
   };
@@ -40,7 +44,11 @@ inline std::array<int64_t, 15> work_of(const MatmulArgs& args) {
           at(args.bias),
           at(args.x_scales),
           at(args.weight_scales),
-          args.accumulate == Accumulate::yes};
+          args.accumulate == Accumulate::yes,
+          args.count,
+          args.x_step,
+          args.weight_step,
+          args.y_step};
 }
 
 /// Products of matrices in device memory, with sums in fp32. fp32 operands are multiplied as fp32.

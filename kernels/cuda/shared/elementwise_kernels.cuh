@@ -164,7 +164,8 @@ struct RopeHeads {
 };
 
 /// Columns here are (head, angle): a thread turns `Count` pairs at a time. Several at a time are
-/// pairs of halves, whose number in a head `Count` divides. `out` may be x.
+/// pairs of halves, whose number in a head `Count` divides. Turned elements begin at `first` of a
+/// head, and are multiplied by their row's number in `scale` where it is not null. `out` may be x.
 template <int Count, typename Out>
 __global__ void rope_kernel(Matrix<const float> x, RopeHeads with, Matrix<Out> out) {
   const int64_t row = blockIdx.x;

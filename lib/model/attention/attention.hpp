@@ -81,7 +81,7 @@ class Attention {
   /// the cache's type is neither fp32 nor bf16.
   bool expands_latents() const { return expands_latents_; }
   /// Says who makes the heads of the layers that follow, not more than `most_bytes` at a time.
-  void expand_with(LatentExpander& expander, int64_t most_bytes = most_expanded_bytes) {
+  void expand_with(LatentExpander& expander, int64_t most_bytes) {
     const int64_t first = held_heads(groups_.place, heads_.num_heads, heads_.num_kv_heads).q.begin;
     steps_.expand_with({&expander, first, most_bytes});
   }

@@ -75,6 +75,7 @@ void AttentionSteps::begin_pass(comm::Communicator& ring,
                                 const std::optional<parallel::LatentHead>& expanded) {
   ring_ = &ring;
   expanded_ = expanded;
+  tiles_.clear();
   messages_.begin_pass(ring);
   while (std::ssize(home_) < ring.size())
     away_.emplace_back(compute_), home_.emplace_back(compute_),
@@ -196,40 +197,63 @@ void AttentionSteps::attend_stored(int64_t layer, const AttentionCall& call, con
 void AttentionSteps::attend_expanded(int64_t layer, const AttentionCall& call, const TensorView& q,
                                      const kernels::StoredKeys& keys, const Partial& to,
                                      kernels::AttentionFrom from) {
-  const int64_t token_bytes = 2 * num_heads_ * query_dim() * size_of(cache_.shape().dtype);
-  const auto tiles = latent_tiles(call.positions, call.items, call.runs, head_dim(),
-                                  std::max<int64_t>(1, expansion_.most_bytes / token_bytes));
-  int64_t tokens = 0;
-  for (const LatentTile& tile : tiles) tokens += tile.tokens;
-  const auto flops = call.flops.find(windows_[layer]);
-  for (const LatentTile& tile : tiles) {
-    // A tile that goes on has the rows of one item.
-    const int64_t begin = tile.begins ? 0 : tile.items.front().first_row;
-    const int64_t rows = tile.begins ? q.rows() : tile.items.front().num_rows;
-    AttentionCall part;
-    part.positions.assign(call.positions.begin() + begin, call.positions.begin() + begin + rows);
-    part.items = tile.items;
-    if (!tile.begins) part.items.front().first_row = 0;
-    if (flops != call.flops.end() && tokens > 0)
-      part.flops[flops->first] =
-          flops->second * static_cast<double>(tile.tokens) / static_cast<double>(tokens);
-    const StoredHeads made = expand(tile, keys.k, part.runs);
-    const TensorView queries = q.slice_rows(begin, rows);
-    const Partial into{to.out.slice_rows(begin, rows), to.lse.slice_rows(begin, rows)};
-    if (tile.begins || compute_.backend.continues_attention()) {
-      attend_stored(layer, part, queries, made, into,
-                    tile.begins ? from : kernels::AttentionFrom::result);
+  for (const ExpandedTile& tile : tiles_of(call)) {
+    const StoredHeads made = expand(tile.latents, keys.k);
+    const auto rows = static_cast<int64_t>(tile.call.positions.size());
+    const TensorView queries = q.slice_rows(tile.first_row, rows);
+    const Partial into{to.out.slice_rows(tile.first_row, rows),
+                       to.lse.slice_rows(tile.first_row, rows)};
+    const bool begins = tile.latents.begins;
+    if (begins || compute_.backend.continues_attention()) {
+      attend_stored(layer, tile.call, queries, made, into,
+                    begins ? from : kernels::AttentionFrom::result);
     } else {
       const Partial more = partial(tile_part_, rows);  // `to` may be part_
-      attend_stored(layer, part, queries, made, more, kernels::AttentionFrom::nothing);
+      attend_stored(layer, tile.call, queries, made, more, kernels::AttentionFrom::nothing);
       merge(more, into);
     }
   }
 }
 
-/// Makes the tile's keys and values, and says which runs they are.
-AttentionSteps::StoredHeads AttentionSteps::expand(const LatentTile& tile, const void* latents,
-                                                   std::vector<kernels::KeyRun>& runs) {
+/// All layers of a pass have the same calls, and in a step their arrays must stay.
+const std::vector<AttentionSteps::ExpandedTile>& AttentionSteps::tiles_of(
+    const AttentionCall& call) {
+  const auto [found, is_new] = tiles_.try_emplace(&call);
+  if (!is_new) return found->second;
+  const int64_t width = query_dim();
+  const int64_t token_bytes = 2 * num_heads_ * width * size_of(cache_.shape().dtype);
+  std::vector<LatentTile> tiles =
+      latent_tiles(call.positions, call.items, call.runs, head_dim(),
+                   std::max<int64_t>(1, expansion_.most_bytes / token_bytes));
+  int64_t tokens = 0;
+  for (const LatentTile& tile : tiles) tokens += tile.tokens;
+  for (LatentTile& latents : tiles) {
+    // A tile that goes on has the rows of one item.
+    ExpandedTile& tile = found->second.emplace_back();
+    tile.first_row = latents.begins ? 0 : latents.items.front().first_row;
+    const int64_t rows =
+        latents.begins ? std::ssize(call.positions) : latents.items.front().num_rows;
+    const auto first = call.positions.begin() + tile.first_row;
+    tile.call.positions.assign(first, first + rows);
+    tile.call.items = latents.items;
+    if (!latents.begins) tile.call.items.front().first_row = 0;
+    for (const auto& [window, flops] : call.flops)
+      if (tokens > 0)
+        tile.call.flops[window] =
+            flops * static_cast<double>(latents.tokens) / static_cast<double>(tokens);
+    int64_t token = 0;
+    for (const kernels::KeyRun& run : latents.runs) {
+      tile.call.runs.push_back(
+          {token * width, latents.tokens * width, run.num_keys, run.position, run.stride});
+      token += run.num_keys;
+    }
+    tile.latents = std::move(latents);
+  }
+  return found->second;
+}
+
+/// Makes the tile's keys and values.
+AttentionSteps::StoredHeads AttentionSteps::expand(const LatentTile& tile, const void* latents) {
   const DType dtype = cache_.shape().dtype;
   const int64_t row_bytes = head_dim() * size_of(dtype);
   const int64_t width = query_dim();
@@ -243,7 +267,6 @@ AttentionSteps::StoredHeads AttentionSteps::expand(const LatentTile& tile, const
   for (const kernels::KeyRun& run : tile.runs) {
     const auto* const from = static_cast<const std::byte*>(latents) + run.offset * size_of(dtype);
     compute_.device.copy(together.row(token), from, run.num_keys * row_bytes, compute_.stream);
-    runs.push_back({token * width, tile.tokens * width, run.num_keys, run.position, run.stride});
     token += run.num_keys;
   }
   PECIA_CHECK(expansion_.expander != nullptr, "latents of a pass that nobody expands");

@@ -185,8 +185,15 @@ class AttentionSteps {
   void attend_expanded(int64_t layer, const AttentionCall& call, const TensorView& q,
                        const kernels::StoredKeys& keys, const Partial& to,
                        kernels::AttentionFrom from);
-  StoredHeads expand(const LatentTile& tile, const void* latents,
-                     std::vector<kernels::KeyRun>& runs);
+  /// A part of a call: the keys that are made at a time.
+  struct ExpandedTile {
+    LatentTile latents;
+    int64_t first_row = 0;  ///< among those of the call
+    AttentionCall call;     ///< of its rows and of the keys that are made
+  };
+  /// Valid for the pass.
+  const std::vector<ExpandedTile>& tiles_of(const AttentionCall& call);
+  StoredHeads expand(const LatentTile& tile, const void* latents);
 
   comm::Communicator* ring_ = nullptr;
   Compute compute_;
@@ -207,7 +214,8 @@ class AttentionSteps {
   Buffers tile_part_;  ///< likewise, of a tile
   std::optional<parallel::LatentHead> expanded_;  ///< in this pass
   Expansion expansion_;
-  device::Buffer latents_, expanded_k_, expanded_v_;  ///< of a tile
+  std::map<const AttentionCall*, std::vector<ExpandedTile>> tiles_;  ///< of the pass's calls
+  device::Buffer latents_, expanded_k_, expanded_v_;                 ///< of a tile
   device::Buffer lse_;
   std::vector<Buffers> away_, home_;     ///< by rank
   std::vector<device::Buffer> leaving_;  ///< by rank: results as they travel

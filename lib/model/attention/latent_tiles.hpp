@@ -27,8 +27,10 @@ class LatentExpander {
                       const TensorView& v) = 0;
 };
 
-/// The most bytes of keys and values that are made at a time.
-inline constexpr int64_t most_expanded_bytes = int64_t{32} << 20;
+/// The most bytes of keys and values that are made at a time. GPUs want long products; not measured.
+constexpr int64_t most_expanded_bytes(bool on_gpus) {
+  return int64_t{on_gpus ? 256 : 32} << 20;
+}
 
 struct LatentTile {
   std::vector<kernels::AttentionItem> items;  ///< of the call, with the tile's runs

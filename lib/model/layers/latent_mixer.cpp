@@ -22,10 +22,12 @@ TensorView of_each_head(const TensorView& heads, int64_t first, int64_t count) {
 }  // namespace
 
 LatentMixer::LatentMixer(const ModelConfig& config, const attention::Compute& compute,
-                         Products& products, TensorParallel& tensor, int64_t most_bytes)
+                         Products& products, TensorParallel& tensor,
+                         std::optional<int64_t> most_bytes)
     : latent_(*config.latent),
       num_heads_(config.num_heads),
-      most_bytes_(most_bytes),
+      most_bytes_(most_bytes.value_or(
+          attention::most_expanded_bytes(compute.backend.gains_by_fewer_ops()))),
       pairs_(config.rope.pairs),
       compute_(compute),
       products_(products),
@@ -120,28 +122,48 @@ void LatentMixer::expand(const TensorView& latents, parallel::HeadRange heads, c
   const DType held = weights.head_keys.parts.front().weight.dtype();
   const bool is_operand = c.dtype() == compute_.backend.operand_type(held);
   const TensorView x = is_operand ? c : compute_.as_type(c, DType::fp32, wide_buffer_);
+  const bool writes_type =
+      k.dtype() == DType::fp32 ||
+      (compute_.backend.rounds_products() && k.dtype() == compute_.backend.operand_type(held));
   kernels::SameX same_x = kernels::SameX::no;
-  const auto multiply = [&](const LinearWeight& all, int64_t head, const TensorView& to) {
-    const int64_t rows = to.size(1);
-    const LinearWeight own = slice_rows(all, (first + head) * rows, rows);
-    PECIA_CHECK(own.parts.size() == 1, "a head's matrix in {} parts", own.parts.size());
-    const TensorView weight = own.parts.front().weight;
-    const bool rounds = to.dtype() != DType::fp32;
-    const TensorView y = rounds ? head_buffer_.tensor(DType::fp32, {tokens, weight.rows()}) : to;
-    compute_.backend.linear({.x = x, .weight = weight, .y = y, .same_x = same_x}, compute_.stream);
-    if (rounds) compute_.copy(y, to);
-    same_x = kernels::SameX::yes;
+  // Columns [0, rows of a matrix) of [heads · tokens, width], from head `head` on.
+  const auto multiply = [&](const LinearWeight& all, int64_t head, int64_t count, int64_t rows,
+                            const TensorView& to) {
+    for_each_matrix_of_heads(
+        slice_rows(all, (first + head) * rows, count * rows), rows,
+        [&](const TensorView& matrices, int64_t done, int64_t some) {
+          const TensorView own =
+              to.slice_rows((head + done) * tokens, tokens).slice_columns(0, rows);
+          const TensorView y = writes_type ? own : head_buffer_.tensor(DType::fp32, {tokens, rows});
+          compute_.backend.head_linear({.heads = some,
+                                        .x = x,
+                                        .x_step = 0,
+                                        .weight = matrices,
+                                        .y = y,
+                                        .y_step = tokens * to.size(1),
+                                        .same_x = same_x},
+                                       compute_.stream);
+          if (!writes_type) compute_.copy(y, own);
+          same_x = kernels::SameX::yes;
+        });
   };
-  for (int64_t head = 0; head < heads.size(); ++head) {
-    const auto of_head = [&](const TensorView& all) {
-      return all.reshape({heads.size() * tokens, all.size(2)}).slice_rows(head * tokens, tokens);
-    };
-    const TensorView to = of_head(k);
-    multiply(weights.head_keys, head, to.slice_columns(0, latent_.nope_dim));
-    multiply(weights.value_up, head, of_head(v).slice_columns(0, latent_.value_dim));
-    compute_.copy(latents.slice_columns(latent_.kv_rank, latent_.rope_dim),
-                  to.slice_columns(latent_.nope_dim, latent_.rope_dim));
+  const auto rows_of = [&](const TensorView& all) {
+    return all.reshape({heads.size() * tokens, all.size(2)});
+  };
+  const int64_t at_once = writes_type ? heads.size() : 1;  // rounded while a cache has them
+  for (int64_t head = 0; head < heads.size(); head += at_once) {
+    multiply(weights.head_keys, head, at_once, latent_.nope_dim, rows_of(k));
+    multiply(weights.value_up, head, at_once, latent_.value_dim, rows_of(v));
   }
+  const TensorView rotated = latents.slice_columns(latent_.kv_rank, latent_.rope_dim);
+  rotated_copies_.clear();
+  for (int64_t head = 0; head < heads.size(); ++head)
+    rotated_copies_.push_back({rotated,
+                               {},
+                               rows_of(k)
+                                   .slice_rows(head * tokens, tokens)
+                                   .slice_columns(latent_.nope_dim, latent_.rope_dim)});
+  compute_.backend.pick_rows({rotated_copies_}, compute_.stream);
 }
 
 void LatentMixer::project_output(int block, const TensorView& hidden,

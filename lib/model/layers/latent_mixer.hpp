@@ -29,9 +29,10 @@ namespace pecia::model {
 
 class LatentMixer : public Mixer, private attention::LatentExpander {
  public:
-  /// All references outlive this object. `most_bytes`: of keys and values that are expanded at a time.
+  /// All references outlive this object. `most_bytes`: of keys and values that are expanded at a time;
+  /// absent: attention::most_expanded_bytes.
   LatentMixer(const ModelConfig& config, const attention::Compute& compute, Products& products,
-              TensorParallel& tensor, int64_t most_bytes = attention::most_expanded_bytes);
+              TensorParallel& tensor, std::optional<int64_t> most_bytes = {});
 
   void begin(int64_t layer, const AttentionWeights& weights, int64_t num_rows,
              attention::Attention& attention) override;
@@ -57,6 +58,8 @@ class LatentMixer : public Mixer, private attention::LatentExpander {
   TensorParallel& tensor_;
   device::Buffer key_buffer_, down_buffer_, normed_buffer_, query_buffer_, attending_buffer_,
       mixed_buffer_, value_buffer_, wide_buffer_, head_buffer_;
+
+  std::vector<kernels::PickedRows> rotated_copies_;  ///< of a tile, for each head
 
   // State of the current layer.
   const AttentionWeights* weights_ = nullptr;

@@ -96,15 +96,17 @@ void Products::linear_of_heads(const char* name, const TensorView& x, const Line
   const ScopedSpan span(compute_.recorder, name, Kind::compute, weight.bytes(),
                         2.0 * static_cast<double>(rows * heads) * static_cast<double>(in * out));
   const int64_t x_dim = x.size(1) / heads, y_dim = y.size(1) / heads;
-  for (int64_t head = 0; head < heads; ++head) {
-    const LinearWeight own = slice_rows(weight, head * out, out);
-    PECIA_CHECK(own.parts.size() == 1, "a head's matrix in {} parts", own.parts.size());
-    compute_.backend.linear({.x = x.slice_columns(head * x_dim, in),
-                             .weight = own.parts.front().weight,
-                             .y = y.slice_columns(head * y_dim, out),
-                             .row_invariant = row_invariant_},
-                            compute_.stream);
-  }
+  for_each_matrix_of_heads(weight, out,
+                           [&](const TensorView& matrices, int64_t head, int64_t count) {
+                             compute_.backend.head_linear({.heads = count,
+                                                           .x = x.slice_columns(head * x_dim, in),
+                                                           .x_step = x_dim,
+                                                           .weight = matrices,
+                                                           .y = y.slice_columns(head * y_dim, out),
+                                                           .y_step = y_dim,
+                                                           .row_invariant = row_invariant_},
+                                                          compute_.stream);
+                           });
 }
 
 bool Products::gated(const TensorView& x, const GatedFfnWeights& weights,

@@ -44,6 +44,20 @@ struct LinearWeight {
 /// blocks of rows.
 LinearWeight slice_rows(const LinearWeight& weight, int64_t begin, int64_t count);
 
+/// Calls visit(matrices, first head, heads) for each block of a weight that has a matrix of `rows` rows
+/// for each head: the matrices of the block's heads, one after the other.
+template <typename Visit>
+void for_each_matrix_of_heads(const LinearWeight& weight, int64_t rows, const Visit& visit) {
+  int64_t head = 0;
+  for (const LinearWeight::Part& part : weight.parts) {
+    const int64_t heads = part.weight.rows() / rows;
+    PECIA_CHECK(heads * rows == part.weight.rows(), "matrices of {} rows in {}", rows,
+                part.weight.rows());
+    visit(part.weight, head, heads);
+    head += heads;
+  }
+}
+
 /// Several projections as one, whose outputs follow each other. Absent unless each is one dense
 /// matrix of the same type, depth and factor, and each begins where the one before ends, as do their
 /// biases and their scales if they have them.

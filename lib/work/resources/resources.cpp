@@ -84,16 +84,13 @@ void settle_micro_head_parallel(Resources& resources) {
 }
 
 /// Throws Unsupported where latent attention lacks what the job asks for.
-void refuse_with_latents(const job::Job& job, const model::ModelConfig& config, bool gpus) {
-  if (!config.latent) return;
-  const auto refuse = [&](std::string_view what, std::string_view instead) {
-    fail<Unsupported>("{} with the latent attention of {} is not in this version; {}", what,
-                      name_of(config.family), instead);
-  };
-  if (job.attention.sparse == job::Sparse::csa)
-    refuse("attention.sparse: csa, whose levels send keys and values of heads,",
-           "leave attention.sparse out");
-  if (gpus) refuse("computing on GPUs", "use backend: cpu");
+void refuse_with_latents(const job::Job& job, const model::ModelConfig& config) {
+  if (config.latent && job.attention.sparse == job::Sparse::csa)
+    fail<Unsupported>(
+        "attention.sparse: csa, whose levels send keys and values of heads, with the latent "
+        "attention "
+        "of {} is not in this version; leave attention.sparse out",
+        name_of(config.family));
 }
 
 /// Throws Unsupported where layers that have heads of their own lack what the job asks for.
@@ -153,7 +150,7 @@ bool may_become_elastic(const job::Job& job, const model::ModelConfig& config,
 
 void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num_ranks,
                   Resources& resources) {
-  refuse_with_latents(job, config, resources.gpus);
+  refuse_with_latents(job, config);
   refuse_with_own_heads(job, config);
   resolve_degrees(job.parallel, num_ranks, resources);
   resources.ep = job.parallel.ep.value_or(1);
@@ -299,7 +296,7 @@ int64_t resolve_batch_tokens(const job::Job& job, const model::ModelConfig& conf
   int64_t bytes = activation_bytes(gpus);
   if (widens_keys) bytes -= kernels::library_key_bytes;
   if (gpus) bytes -= gpu_bytes_of_experts(job, config);
-  if (config.latent) bytes -= attention::most_expanded_bytes;
+  if (config.latent) bytes -= attention::most_expanded_bytes(gpus);
   const int64_t rows = bytes / row_bytes;
   const int ranks =
       job.reproducible == parallel::Reproducible::layout ? 1 : row_ranks;  // cuts show in the bits

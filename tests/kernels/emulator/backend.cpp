@@ -29,11 +29,30 @@ class PlainMatmul : public kernels::cuda::Matmul {
                     (args.y.dtype() == DType::bf16 && narrow && args.bias == nullptr &&
                      args.accumulate == kernels::Accumulate::no),
                 "products of {} into {}", name_of(args.x.dtype()), name_of(args.y.dtype()));
+    PECIA_CHECK(args.count == 1 || (args.bias == nullptr && args.x_scales == nullptr),
+                "{} products with a bias or scales", args.count);
     submit(
-        stream, [args] { multiply(args); }, kernels::cuda::work_of(args));
+        stream,
+        [args] {
+          for (int64_t i = 0; i < args.count; ++i) multiply(product(args, i));
+        },
+        kernels::cuda::work_of(args));
   }
 
  private:
+  static TensorView moved(const TensorView& matrix, int64_t elements) {
+    const auto* const data = static_cast<const char*>(matrix.data());
+    return TensorView(data + elements * size_of(matrix.dtype()), matrix.dtype(),
+                      {matrix.rows(), std::max(matrix.row_stride(), matrix.size(1))})
+        .slice_columns(0, matrix.size(1));
+  }
+  static kernels::cuda::MatmulArgs product(kernels::cuda::MatmulArgs args, int64_t index) {
+    if (args.count == 1) return args;
+    args.x = moved(args.x, index * args.x_step);
+    args.weight = moved(args.weight, index * args.weight_step);
+    args.y = moved(args.y, index * args.y_step);
+    return args;
+  }
   static void multiply(const kernels::cuda::MatmulArgs& args) {
     for (int64_t t = 0; t < args.y.rows(); ++t)
       for (int64_t o = 0; o < args.y.size(1); ++o) {
