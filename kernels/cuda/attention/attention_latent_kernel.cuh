@@ -203,6 +203,10 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsM == 1 ? 2 : 1
     const typename Block::Stage& keys = shared.stages[stage];
     const int num_keys = walk.at.tile(Block::keys).num_keys;
     const bool masked = num_keys < Block::keys || walk.seen != TileVisibility::all;
+    Sight sights[2] = {};
+    if (masked)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) sights[half] = sight_of(positions[half], params.window);
     float scores[key_blocks][4] = {};
     if (has_rows) {
       multiply_latents<Block, KeyDim>(shared.queries[warp_row], keys.keys[warp_key], lane, scores);
@@ -215,8 +219,7 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsM == 1 ? 2 : 1
           float& score = scores[block][e];
           score = multiply(score, factor_to_log2);
           if constexpr (Block::scaled) score = multiply(score, keys.scales[key]);
-          if (masked &&
-              (key >= num_keys || !sees(positions[e / 2], keys.positions[key], params.window)))
+          if (masked && (key >= num_keys || !sights[e / 2].has(keys.positions[key])))
             score = minus_infinity;
           greatest[e / 2] = fmaxf(greatest[e / 2], score);
         }
