@@ -292,6 +292,9 @@ int64_t resolve_batch_tokens(const job::Job& job, const model::ModelConfig& conf
       model::Model::activation_bytes_per_row(config, rounds_gates ? DType::bf16 : DType::fp32);
   if (gpus)
     row_bytes += kernels::library_bytes_per_row(config.num_heads, config.widest_heads().dim);
+  if (gpus && config.latent)  // of products of heads, rounded
+    row_bytes += config.num_heads * size_of(DType::bf16) *
+                 std::max(config.latent->query_dim(), config.latent->kv_rank);
   const bool widens_keys = gpus && job.kv.dtype == job::Precision::fp8;
   int64_t bytes = activation_bytes(gpus);
   if (widens_keys) bytes -= kernels::library_key_bytes;
