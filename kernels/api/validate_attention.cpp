@@ -190,8 +190,6 @@ void refuse_rounded(const AttentionArgs& args, std::string_view backend) {
                       name_of(args.out.dtype()));
 }
 
-}
-
 void refuse_continued(const AttentionArgs& args, std::string_view backend) {
   if (args.from != AttentionFrom::nothing)
     fail<Unsupported>("the backend {} continues no results of attention", backend);
