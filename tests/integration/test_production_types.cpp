@@ -117,8 +117,8 @@ void add_nvfp4(std::vector<NamedTensor>& to, const std::string& name, int64_t ou
   to.push_back({name + ".weight_scale", "F8_E4M3", {out, in / 16}, scales});
   // Codes have a deviation of 2.9, and scales one of 1.2.
   const double step = (0.9 + 0.01 * static_cast<double>(seed)) / std::sqrt(double(in)) / 2.9 / 1.2;
-  to.push_back(
-      float_tensor(name + ".weight_scale_2", DType::fp32, {1}, {static_cast<float>(step)}));
+  const std::vector<float> factor = {static_cast<float>(step)};
+  to.push_back(float_tensor(name + ".weight_scale_2", DType::fp32, {1}, factor));
 }
 
 /// Adds the matrix NAME.weight, in bf16 or as codes of the same deviation.
