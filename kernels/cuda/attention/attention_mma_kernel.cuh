@@ -195,12 +195,13 @@ __device__ __forceinline__ int out_column(int lane, int block, int e) {
 /// while the other is used. Keys, values and their strides are aligned to 16 bytes. The steps are
 /// one function, because their fragments stay in registers from step to step; what dividing it
 /// costs has to be timed on a GPU first.
-/// A multiprocessor has room for three blocks of few rows, or two of many, by their registers.
+/// A multiprocessor has room for three blocks of few rows, or two of many or of keys of 192 elements,
+/// by their registers.
 /// Grid: (query tiles, KV heads), or of few rows query tiles · KV heads, heads first. There, plans
 /// have room for more tiles (PlanRoom), whose blocks end at once: with tiles first, half of the
 /// multiprocessors got only those.
 template <typename T, int HeadDim, int WarpsM, int WarpsN, int ValueDim = HeadDim>
-__global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
+__global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 && HeadDim <= 128 ? 3 : 2)
     attention_mma_kernel(AttentionParams params) {
   using Block = MmaBlock<T, HeadDim, WarpsM, WarpsN, ValueDim>;
   using Product = ProductOf<T>;
