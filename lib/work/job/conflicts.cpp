@@ -61,11 +61,6 @@ std::string in_words(const nlohmann::ordered_json& value) {
 /// The first that holds is told.
 const Conflict conflicts[] = {
     // Answers with a shape.
-    {On::any, [](const Job& job) { return shapes_of(job) > 0 && !grammar::why_none().empty(); },
-     [](const Job&) {
-       return fmt::format("generation.schema, regex and choice: {}", grammar::why_none());
-     },
-     nullptr},
     {On::any, [](const Job& job) { return shapes_of(job) > 1; },
      PECIA_WHY("generation has several of schema, regex and choice"), "use one of them"},
     {On::any, [](const Job& job) { return shapes_of(job) > 0 && job.generation.ignore_eos; },
@@ -82,6 +77,11 @@ const Conflict conflicts[] = {
                           name_of(job.produce));
      },
      "leave these out, or use produce: text"},
+    {On::any, [](const Job& job) { return shapes_of(job) > 0 && !grammar::why_none().empty(); },
+     [](const Job&) {
+       return fmt::format("generation.schema, regex and choice: {}", grammar::why_none());
+     },
+     nullptr},
 
     // Types on GPUs.
     {On::gpus, [](const Job& job) { return is_integer(job.model.dtype); },
