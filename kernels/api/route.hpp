@@ -13,8 +13,8 @@ enum class Routing {
 
 /// What Routing::sigmoid has beside. Source: DeepSeek-V3 §2.1.2.
 struct SigmoidRouting {
-  /// Experts lie in so many groups of equal size, and a row takes experts of so many of them only:
-  /// of those whose two best c have the largest sums; of equal ones the first.
+  /// Experts lie in `groups` groups of equal size, and a row takes experts of `kept_groups` of them
+  /// only: the groups whose two best c have the largest sums; of equal ones the first.
   int groups = 1, kept_groups = 1;
   bool normed = true;  ///< weights are divided by their sum + 1e-20
   float scale = 1;     ///< what then multiplies them

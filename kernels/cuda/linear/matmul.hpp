@@ -19,8 +19,8 @@ struct MatmulArgs {
   Accumulate accumulate;
   const float* x_scales = nullptr;       ///< [rows], for fp8; null: no scales
   const float* weight_scales = nullptr;  ///< [out], for fp8; null: no scales
-  /// Several products of this shape, without bias and scales. The operands of each begin so many
-  /// elements after those of the one before.
+  /// Several products of this shape, without bias and scales. Each operand begins its step, in
+  /// elements, behind the same operand of the product before.
   int64_t count = 1;
   int64_t x_step = 0, weight_step = 0, y_step = 0;
 };

@@ -23,7 +23,7 @@ PROGRAM = "make-bench-model"
 CONTEXT = 1 << 20  # position limit of the configuration; no cost hangs on it
 ONE = b"\x80\x3f"  # 1 in bf16
 BLOCK = 32  # numbers of MXFP4 that share a scale
-NVFP4_BLOCK = 16  # those of NVFP4
+NVFP4_BLOCK = 16  # numbers of NVFP4 that share a scale
 NVFP4_DIVISOR = 4096.0  # of all numbers of a matrix
 FP4_SIZE = 2.93  # root of the mean square of its 16 numbers
 
