@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,7 +21,7 @@
 
 namespace pecia::model {
 
-/// Families read from checkpoints. All are decoders whose layers are attention
+/// Families read from checkpoints. All are decoders whose layers are attention or a recurrence,
 /// and either a gated FFN, an FFN without a gate, or a mixture of gated ones.
 enum class Family {
   llama,
@@ -91,10 +92,14 @@ struct RopeConfig {
 /// How a layer rotates q and k: not at all, by ModelConfig::rope, or by its local_rope.
 enum class Rotation : uint8_t { none, main, local };
 
-/// What a layer has after its attention.
+/// What mixes the rows of a layer.
+enum class MixerKind : uint8_t { attention, recurrence, none };
+
+/// What a layer has after its mixer.
 enum class FeedForward : uint8_t {
-  dense,   ///< one FFN
-  experts  ///< a router, several gated FFNs of which each token takes some, and perhaps one for all
+  dense,    ///< one FFN
+  experts,  ///< a router, several gated FFNs of which each token takes some, and perhaps one for all
+  none
 };
 
 /// KV heads of a layer.
@@ -113,8 +118,9 @@ struct SecondEmbedding {
   bool operator==(const SecondEmbedding&) const = default;
 };
 
-/// What differs between layers. Each is attention and then a feed-forward.
+/// What differs between layers. Each is a mixer and then a feed-forward, or one of both.
 struct LayerConfig {
+  MixerKind mixer = MixerKind::attention;
   kernels::Window window = {};  ///< of the attention
   Rotation rotation = Rotation::main;
   FeedForward feed_forward = FeedForward::dense;
@@ -161,6 +167,30 @@ struct LatentConfig {
   int64_t key_dim() const { return kv_rank + rope_dim; }
 };
 
+/// A linear recurrence, of layers that have MixerKind::recurrence (kernels/api/recurrence.hpp): a
+/// gated delta net, or Mamba-2. What is projected of x are q and k of key_heads, and v, z, a and b
+/// of heads (Mamba-2: C and B of its groups, x, z and Δ; it has no b):
+///
+///     q, k, v  ← silu(conv(q), …)     each channel with its last conv_rows rows
+///     q, k     ← q / (|q| √key_dim), k / |k|                                     delta net
+///     decay    = −exp(A) · softplus(a + bias),  strength = sigmoid(b)            delta net
+///     strength = softplus(a + bias) in step_limits,  decay = −exp(A) · strength  Mamba-2
+///     y        = norm_of_each_head(out) · silu(z)                                delta net
+///     y        = norm_of_each_group((out + D v) · silu(z))                       Mamba-2
+struct RecurrentConfig {
+  bool corrects = true;  ///< a gated delta net; else Mamba-2
+  int64_t key_heads = 0, key_dim = 0;
+  int64_t heads = 0, value_dim = 0;  ///< heads is a multiple of key_heads
+  int64_t conv_rows = 0;             ///< that a channel's convolution sees, its own among them
+  bool conv_bias = false;
+  double least_step = 0, most_step = std::numeric_limits<double>::infinity();  ///< Mamba-2
+
+  int64_t keys() const { return key_heads * key_dim; }
+  int64_t values() const { return heads * value_dim; }
+  /// What the convolution has of a row: q, k and v.
+  int64_t channels() const { return 2 * keys() + values(); }
+};
+
 /// Multiplies the query at position p by 1 + scale · ln(1 + ⌊(p + 1) / floor⌋).
 struct QueryTemperature {
   double scale = 0;
@@ -191,6 +221,7 @@ struct ModelConfig {
   bool scales_layers = false;  ///< each layer has a number that multiplies hidden states after it
   double logit_cap = 0;        ///< logits become cap · tanh(logits / cap); 0: they stay
   std::optional<LatentConfig> latent;
+  std::optional<RecurrentConfig> recurrent;  ///< of layers that have MixerKind::recurrence
   /// Context length that the model claims: max_position_embeddings, multiplied by the factor of
   /// linear and dynamic scaling; with yarn at least factor × original length. With Qwen2.5-1M's
   /// dual_chunk_attention_config it is only the length within which that equals plain attention.

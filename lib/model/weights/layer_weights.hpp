@@ -44,6 +44,21 @@ struct AttentionWeights {
   bool has_keys = true, has_values = true;   ///< false: there is no k, and no v (ModelConfig)
 };
 
+/// The weights of the mixer where it is a recurrence (RecurrentConfig). Part `index` of `count` has
+/// the heads and key heads of head_shard, as attention has query heads and KV heads.
+struct RecurrentWeights {
+  LinearWeight q, k, v, z;  ///< key_heads × key_dim and heads × value_dim rows in head order
+  LinearWeight a;           ///< [heads, hidden]: what makes the decay; Mamba-2: Δ
+  LinearWeight b;           ///< [heads, hidden]: what makes the strength; empty: Mamba-2 has none
+  LinearWeight o;           ///< [hidden, heads × value_dim]
+  TensorView q_conv, k_conv, v_conv;  ///< [channels, conv_rows] fp32: of the rows of q, k and v
+  TensorView q_conv_bias, k_conv_bias, v_conv_bias;  ///< [channels] fp32, or absent
+  TensorView rate;                                   ///< [heads] fp32: −exp(A)
+  TensorView step_bias;                              ///< [heads] fp32: added to a
+  TensorView skip;  ///< [heads] fp32: D; absent: the delta net has none
+  TensorView norm;  ///< [value_dim] of each head; Mamba-2: [heads × value_dim]
+};
+
 /// The weights of the feed-forward: down · (activation(gate · x) ∘ up · x), or down · xielu(up · x)
 /// without a gate.
 struct GatedFfnWeights {
