@@ -90,7 +90,7 @@ void SchedulerState::drop(ActiveSequence& sequence) {
   std::vector<int32_t> tokens = std::exchange(cached, {});
   if (sequence.again) tokens = std::move(sequence.again->tokens);
   if (!sequence.is_branch()) sequence.origin->computed_s = 0;
-  sequence.restore_end = 0;
+  if (!tokens.empty()) sequence.restore_end = 0;  // else it still begins with what was saved
   remove(sequence.id);
   std::erase_if(news.turns, [&](const auto& told) { return told.sequence == sequence.id; });
   plan_rereading(sequence, std::move(tokens));

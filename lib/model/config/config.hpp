@@ -120,10 +120,10 @@ struct SecondEmbedding {
 
 /// What differs between layers. Each is a mixer and then a feed-forward, or one of both.
 struct LayerConfig {
-  MixerKind mixer = MixerKind::attention;
   kernels::Window window = {};  ///< of the attention
   Rotation rotation = Rotation::main;
   FeedForward feed_forward = FeedForward::dense;
+  MixerKind mixer = MixerKind::attention;
 
   bool operator==(const LayerConfig&) const = default;
 };
