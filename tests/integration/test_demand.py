@@ -138,8 +138,9 @@ def stop_and_go_on(test: RunTest, job: Path, before: int, after: int) -> int:
     test.end(launch, DRAINED)
     kv = test.report(job)["kv"]
     begun = sum(tokens > 0 for tokens in test.results(job)["output_tokens"])
-    # Requests in the cache, those that have yielded, and prompts that are read.
-    test.assertGreaterEqual(kv["kept_requests"] + kv["not_worth_keeping"], begun - test.done(job))
+    # Requests in the cache, those that are parked, and prompts that are read; not what was forgotten.
+    found = kv["kept_requests"] + kv["not_worth_keeping"] + kv["demand"]["forgotten"]
+    test.assertGreaterEqual(found, begun - test.done(job))
     test.run_job(job, after)
     test.assertEqual(test.report(job)["kv"]["restored_requests"], kv["kept_requests"])
     return kv["kept_requests"]
@@ -237,14 +238,24 @@ class ElasticDemandTest(RunTest):
                 self.assert_same_answers(self.results(elastic), self.results(alone), range(3))
 
     def test_what_is_parked_when_a_run_stops_is_kept(self) -> None:
-        reference = self.reference()
+        def job(name: str, parallel: dict[str, Any], **kv: Any) -> Path:
+            sections = {key: value for key, value in SECTIONS.items() if key != "reproducible"}
+            # So long that the run is stopped before its end.
+            sections["generation"] = {**SECTIONS["generation"], "max_new_tokens": 200}
+            return self.write_job(requests(), name, parallel=parallel, kv=kv, **sections)
+
+        reserve = job("reserve-long", {}, admission="reserve")
+        self.run_job(reserve, 1)
+        reference = self.results(reserve)
         for before, after, parallel in (
             (2, 3, {"cp": "elastic"}),
             (3, 1, {"cp": "elastic", "scheduler": "loongserve"}),
             (3, 2, APART),
         ):
             with self.subTest(before=before, after=after, parallel=parallel):
-                stopped = self.job(f"stopped-{before}-{after}", parallel, park="host")
+                name = f"stopped-{before}-{after}"
+                memory = 400 * TOKEN_BYTES
+                stopped = job(name, parallel, admission="demand", memory=memory, park="host")
                 stop_and_go_on(self, stopped, before, after)
                 self.assert_same_answers(self.results(stopped), reference, range(12))
 
