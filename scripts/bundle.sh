@@ -99,8 +99,8 @@ if [[ -n $cuda_major ]]; then
 fi
 
 cp -r "$root/tests/goldens" "$bundle/goldens"
-(cd "$root/scripts" && cp --parents pecia_tools/{,bench/,gpu/}__init__.py pecia_tools/command.py pecia_tools/bench/model.py \
-  pecia_tools/gpu/{sdpa,goldens,table}.py "$bundle")
+(cd "$root/scripts" && cp --parents pecia_tools/{,bench/,gpu/}__init__.py pecia_tools/command.py \
+  pecia_tools/bench/model{,_*}.py pecia_tools/gpu/{sdpa,goldens,table}.py "$bundle")
 install -m 755 "$root/tests/support/own_hostid.sh" "$root/scripts/pecia_tools/gpu/bundle_run.sh" "$bundle"
 mv "$bundle/bundle_run.sh" "$bundle/run"
 install -m 755 "$root/scripts/gpu-check.sh" "$bundle/gpu-check.sh"

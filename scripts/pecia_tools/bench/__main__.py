@@ -15,6 +15,7 @@ NAMES = {
     "accuracy": "the loss of number formats and other settings, in nats per token of a text",
     "auto": "the layout that `auto` chooses against every legal layout",
     "csa": "sparse attention by levels beside a dense ring and Ulysses",
+    "drift": "hybrids over a long text beside float64",
     "elastic": "elastic teams of two ranks beside every static grid",
     "foresight": "predictions of `pecia plan` beside what is measured",
     "growth": "how time and memory grow with a prompt's length and with ranks",

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 import h5py
 import numpy as np
@@ -251,7 +251,7 @@ class Work:
         return path
 
 
-def bench_model(name: str, **shape: int) -> Path:
+def bench_model(name: str, **shape: Union[int, str]) -> Path:
     folder = ROOT / "models" / name
     model.main([str(folder), *(f"--{key.replace('_', '-')}={value}" for key, value in shape.items())])
     return folder

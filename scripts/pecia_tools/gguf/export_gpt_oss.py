@@ -17,6 +17,7 @@ from safetensors import safe_open
 from ..command import UserError, temporary_file
 from ..model_folder import read_json
 from .export import write_config
+from .export_parts import kv_heads
 
 Kind = GGMLQuantizationType
 BLOCK = 32  # numbers of MXFP4 that share a scale
@@ -46,7 +47,7 @@ def export_gpt_oss(folder: Path, path: Path) -> None:
         raise UserError(f"{folder}: rope_scaling is {scaling}, not yarn")
     with temporary_file(path) as temporary, ExitStack() as stack:
         writer = GGUFWriter(temporary, "gpt-oss")
-        write_config(writer, config)
+        write_config(writer, config, kv_heads(config), config["intermediate_size"])
         writer.add_expert_count(config["num_local_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
         writer.add_expert_feed_forward_length(config["intermediate_size"])

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a GGUF file holds of each family that llama.cpp is measured with: its tensors, and what its header says."""
+"""What a GGUF file holds of families whose layers all attend: tensors, and what the header says beside the sizes that
+all families have."""
 
 from __future__ import annotations
 
@@ -10,7 +11,6 @@ from typing import Any
 import numpy as np
 from gguf import ExpertGatingFuncType, GGUFWriter, RopeScalingType
 
-from ..command import UserError
 from .weights import LAYER, TOP
 
 Config = dict[str, Any]
@@ -45,32 +45,18 @@ class Part:
     is_stack: bool = False
 
 
-@dataclass(frozen=True)
-class Form:
-    architecture: str  # as llama.cpp calls it
-    layer: Callable[[Config, int], Iterator[Part]]  # names without "blk.N." and "model.layers.N."
-    describe: Callable[[GGUFWriter, Config], None] = lambda writer, config: None
-    problem: Callable[[Config], str] = lambda config: ""  # why not, or ""
-
-
-def parts_of(config: Config) -> Iterator[Part]:
-    """All tensors of the file."""
-    for top, source in TOP.items():
-        if top != "output" or not config.get("tie_word_embeddings"):
-            yield Part(f"{top}.weight", [f"{source}.weight"])
-    form = FORMS[config["model_type"]]
-    for layer in range(config["num_hidden_layers"]):
-        for part in form.layer(config, layer):
-            sources = [f"model.layers.{layer}.{source}" for source in part.sources]
-            yield Part(f"blk.{layer}.{part.name}", sources, part.make, part.is_stack)
-
-
 def kv_heads(config: Config) -> int:
     return int(config.get("num_key_value_heads") or config["num_attention_heads"])
 
 
 def head_dim(config: Config) -> int:
     return int(config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
+
+
+def of_rotation(config: Config, key: str, default: float) -> float:
+    """transformers 5 has it in rope_parameters, and 4 had it at the top."""
+    inner = config.get("rope_parameters") or {}
+    return float(inner[key] if key in inner else config.get(key, default))
 
 
 def pairs_from_halves(weight: Values, num_heads: int) -> Values:
@@ -82,6 +68,12 @@ def pairs_from_halves(weight: Values, num_heads: int) -> Values:
 def weights_of(names: dict[str, str]) -> Iterator[Part]:
     for part, source in names.items():
         yield Part(f"{part}.weight", [f"{source}.weight"])
+
+
+def top_names(config: Config, names: dict[str, str] = TOP) -> dict[str, str]:
+    """Of what is outside layers."""
+    tied = config.get("tie_word_embeddings")
+    return {top: source for top, source in names.items() if top != "output" or not tied}
 
 
 def gated(part: str, source: str) -> dict[str, str]:
@@ -203,32 +195,3 @@ def problem_of_shared(config: Config) -> str:
         if config["first_k_dense_replace"] >= config["num_hidden_layers"]
         else ""
     )
-
-
-FORMS = {
-    "llama": Form("llama", plain_layer),
-    "qwen3_moe": Form("qwen3moe", mixture_layer, describe_mixture, problem_of_mixture),
-    "glm4_moe": Form("glm4moe", sigmoid_layer, describe_shared, problem_of_shared),
-    "deepseek_v3": Form("deepseek2", latent_layer, describe_latents, problem_of_shared),
-    "mistral4": Form("mistral4", latent_layer, describe_latents, problem_of_shared),
-}  # by model_type
-
-
-def unsupported(config: Config) -> str:
-    """Why the file could not say it, or ""."""
-    model_type = config.get("model_type")
-    if model_type not in FORMS:
-        return f"model_type is '{model_type}'"
-    scaling = config.get("rope_scaling") or {}
-    if scaling.get("rope_type", scaling.get("type", "default")) != "default":
-        return f"rope_scaling is {scaling}"
-    for key in ("mlp_bias",) if model_type == "glm4_moe" else ("attention_bias", "mlp_bias"):
-        if config.get(key):
-            return f"{key} is true"
-    return FORMS[model_type].problem(config)
-
-
-def check_supported(config: Config, where: object) -> None:
-    problem = unsupported(config)
-    if problem:
-        raise UserError(f"{where}: {problem}; GGUF files are made of {', '.join(FORMS)}")
