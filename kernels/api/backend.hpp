@@ -16,6 +16,7 @@
 #include "kernels/api/add.hpp"
 #include "kernels/api/attention.hpp"
 #include "kernels/api/cast.hpp"
+#include "kernels/api/causal_conv.hpp"
 #include "kernels/api/column_sums.hpp"
 #include "kernels/api/embedding.hpp"
 #include "kernels/api/experts.hpp"
@@ -31,6 +32,8 @@
 #include "kernels/api/panels.hpp"
 #include "kernels/api/pick_rows.hpp"
 #include "kernels/api/quantize_rows.hpp"
+#include "kernels/api/recurrence.hpp"
+#include "kernels/api/recurrence_gates.hpp"
 #include "kernels/api/rms_norm.hpp"
 #include "kernels/api/rope.hpp"
 #include "kernels/api/rope_tables.hpp"
@@ -117,6 +120,9 @@ class Backend {
   virtual void xielu(const XieluArgs& args, device::Stream& stream) = 0;
   /// Throws Unsupported where the backend has no such op.
   virtual void soft_cap(const SoftCapArgs& args, device::Stream& stream);
+  virtual void causal_conv(const CausalConvArgs& args, device::Stream& stream) = 0;
+  virtual void recurrence_gates(const RecurrenceGatesArgs& args, device::Stream& stream) = 0;
+  virtual void recurrence(const RecurrenceArgs& args, device::Stream& stream) = 0;
   /// Tells whether gated_linear takes these arguments, and gains by it.
   virtual bool takes_gated_linear(const GatedLinearArgs&) const { return false; }
   /// Throws Unsupported without takes_gated_linear(args).

@@ -13,8 +13,8 @@ namespace pecia::kernels {
 
 /// The matrices of one expert, as LinearArgs takes weights, their scales and their factors.
 struct Expert {
-  TensorView gate, up;                                            ///< [ffn, hidden]
-  TensorView down;                                                ///< [hidden, ffn]
+  TensorView gate, up;  ///< [ffn, hidden]; may be the same
+  TensorView down;      ///< [hidden, ffn]
   TensorView gate_scales = {}, up_scales = {}, down_scales = {};  ///< of codes
   TensorView gate_bias = {}, up_bias = {}, down_bias = {};        ///< or absent
   float gate_factor = 1, up_factor = 1, down_factor = 1;          ///< LinearArgs::weight_factor

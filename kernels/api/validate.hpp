@@ -9,6 +9,7 @@
 #include "kernels/api/add.hpp"
 #include "kernels/api/attention.hpp"
 #include "kernels/api/cast.hpp"
+#include "kernels/api/causal_conv.hpp"
 #include "kernels/api/column_sums.hpp"
 #include "kernels/api/embedding.hpp"
 #include "kernels/api/experts.hpp"
@@ -24,6 +25,8 @@
 #include "kernels/api/panels.hpp"
 #include "kernels/api/pick_rows.hpp"
 #include "kernels/api/quantize_rows.hpp"
+#include "kernels/api/recurrence.hpp"
+#include "kernels/api/recurrence_gates.hpp"
 #include "kernels/api/rms_norm.hpp"
 #include "kernels/api/rope.hpp"
 #include "kernels/api/rope_tables.hpp"
@@ -75,6 +78,9 @@ void validate(const PickRowsArgs& args);
 void validate(const RowNeedArgs& args);
 void validate(const GatedActivationArgs& args);
 void validate(const XieluArgs& args);
+void validate(const CausalConvArgs& args);
+void validate(const RecurrenceGatesArgs& args);
+void validate(const RecurrenceArgs& args);
 void validate(const SoftCapArgs& args);
 void validate(const GatedLinearArgs& args);
 void validate(const RouteArgs& args);

@@ -160,6 +160,18 @@ class CpuBackend : public Backend {
     takes(args.out);
     cpu::xielu(args, stream);
   }
+  void causal_conv(const CausalConvArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::causal_conv(args, stream);
+  }
+  void recurrence_gates(const RecurrenceGatesArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::recurrence_gates(args, stream);
+  }
+  void recurrence(const RecurrenceArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::recurrence(args, stream, workspace_);
+  }
   void route(const RouteArgs& args, device::Stream& stream) override {
     validate(args);
     cpu::route(args, stream);

@@ -64,6 +64,9 @@ void gated_activation(const GatedActivationArgs& args, const device::Stream& str
 void gated_activation_of_rows(const GatedActivationArgs& args, int64_t begin, int64_t end);
 void xielu(const XieluArgs& args, const device::Stream& stream);
 void soft_cap(const SoftCapArgs& args, const device::Stream& stream);
+void causal_conv(const CausalConvArgs& args, const device::Stream& stream);
+void recurrence_gates(const RecurrenceGatesArgs& args, const device::Stream& stream);
+void recurrence(const RecurrenceArgs& args, const device::Stream& stream, Workspace& workspace);
 void route(const RouteArgs& args, const device::Stream& stream);
 void sample(const SamplingArgs& args, const device::Stream& stream, Workspace& workspace);
 void log_probs(const LogProbsArgs& args, const device::Stream& stream, Workspace& workspace);

@@ -112,11 +112,17 @@ void Experts::add_expert(const ExpertsArgs& args, const Expert& expert,
             .weight_factor = factor});
   };
   const TensorView x = gathered(args, rows, stream, x_);
+  const bool are_one = expert.gate.data() == expert.up.data() &&
+                       expert.gate_bias.data() == expert.up_bias.data();
   const TensorView gate = gate_.tensor(DType::fp32, {count, expert.gate.rows()});
-  const TensorView up = up_.tensor(DType::fp32, {count, expert.up.rows()});
+  const TensorView up = are_one ? gate : up_.tensor(DType::fp32, {count, expert.up.rows()});
   multiply(x, expert.gate, expert.gate_scales, expert.gate_factor, expert.gate_bias, gate);
-  multiply(x, expert.up, expert.up_scales, expert.up_factor, expert.up_bias, up, SameX::yes);
-  if (args.weighed == Weighed::inputs) weigh_rows(gate, rows, stream), weigh_rows(up, rows, stream);
+  if (!are_one)
+    multiply(x, expert.up, expert.up_scales, expert.up_factor, expert.up_bias, up, SameX::yes);
+  if (args.weighed == Weighed::inputs) {
+    weigh_rows(gate, rows, stream);
+    if (!are_one) weigh_rows(up, rows, stream);
+  }
   const TensorView activated =
       operand == DType::fp32 ? gate : activated_.tensor(operand, {count, gate.size(1)});
   gated_activation({gate, up, activated, args.activation}, stream);

@@ -21,6 +21,10 @@ using Kind = Activation::Kind;
 
 template <Kind kind, class D, class V = hn::Vec<D>>
 HWY_INLINE V gated(D d, V gate, V up, const Activation& activation) {
+  if constexpr (kind == Kind::relu) {
+    const V zero = hn::Zero(d);
+    return hn::Mul(hn::IfThenElse(hn::Lt(gate, zero), zero, gate), up);  // Max may lose NaN
+  }
   V slope = gate;
   if constexpr (kind == Kind::clamped) {
     const V limit = hn::Set(d, activation.limit), low = hn::Set(d, -activation.limit);
@@ -99,6 +103,8 @@ void GateRows(const GatedActivationArgs& args, int64_t begin, int64_t end) {
       return gate_rows<Kind::clamped>(args, begin, end);
     case Kind::sigmoid:
       return gate_rows<Kind::sigmoid>(args, begin, end);
+    case Kind::relu:
+      return gate_rows<Kind::relu>(args, begin, end);
   }
 }
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/recurrence.hpp"
-
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cpu/cpu.hpp"
 #include "kernels/cpu/shared/parallel.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -32,15 +31,15 @@ class Columns {
   Columns(const RecurrenceArgs& args, int64_t head, int64_t first, float* tile)
       : args_(args),
         head_(head),
-        key_head_(head * args.k.size(1) / args.states.size(1)),
+        key_head_(head * args.key_heads() / args.heads()),
         first_(first),
-        count_(std::min(width, args.states.size(3) - first)),
+        count_(std::min(width, args.value_dim() - first)),
         tile_(tile) {}
 
   void run(const RecurrentRows& item) {
     if (item.num_rows == 0) return;
     float* state = static_cast<float*>(args_.states.row(item.state)) +
-                   head_ * key_dim() * args_.states.size(3) + first_;
+                   head_ * key_dim() * args_.value_dim() + first_;
     load(state);
     const int64_t end = item.first_row + item.num_rows;
     if constexpr (corrects) read_first(key(item.first_row));
@@ -50,7 +49,7 @@ class Columns {
   }
 
  private:
-  int64_t key_dim() const { return args_.states.size(2); }
+  int64_t key_dim() const { return args_.key_dim(); }
   const float* key(int64_t row) const {
     return static_cast<const float*>(args_.k.row(row)) + key_head_ * key_dim();
   }
@@ -60,14 +59,14 @@ class Columns {
 
   void load(const float* state) {
     for (int64_t i = 0; i < key_dim(); ++i) {
-      const float* row = state + i * args_.states.size(3);
+      const float* row = state + i * args_.value_dim();
       std::copy_n(row, count_, tile_ + i * width);
       std::fill(tile_ + i * width + count_, tile_ + (i + 1) * width, 0.0f);
     }
   }
   void store(float* state) const {
     for (int64_t i = 0; i < key_dim(); ++i)
-      std::copy_n(tile_ + i * width, count_, state + i * args_.states.size(3));
+      std::copy_n(tile_ + i * width, count_, state + i * args_.value_dim());
   }
 
   HWY_INLINE void read_first(const float* k) {
@@ -85,33 +84,36 @@ class Columns {
     const V strength = hn::Set(d, of(args_.strength, row, head_));
     HWY_ALIGN float values[width] = {};
     if (args_.v)
-      std::copy_n(
-          static_cast<const float*>(args_.v.row(row)) + head_ * args_.states.size(3) + first_,
-          count_, values);
-    V changes[vectors];
+      std::copy_n(static_cast<const float*>(args_.v.row(row)) + head_ * args_.value_dim() + first_,
+                  count_, values);
+    V changes[vectors], results[vectors];
     for (int n = 0; n < vectors; ++n) {
       V value = hn::Load(d, values + n * lanes);
       if constexpr (corrects)
         value = hn::NegMulAdd(hn::Set(d, decay), hn::Load(d, read_ + n * lanes), value);
       changes[n] = hn::Mul(strength, value);
+      results[n] = args_.skip ? hn::Mul(hn::Set(d, args_.skip.template as<float>()[head_]),
+                                        hn::Load(d, values + n * lanes))
+                              : hn::Zero(d);
     }
     const float* k = key(row);
     const float* q =
         args_.out ? static_cast<const float*>(args_.q.row(row)) + key_head_ * key_dim() : k;
     if (corrects && next != nullptr)
-      pass<true>(decay, k, q, next, changes);
+      pass<true>(decay, k, q, next, changes, results);
     else
-      pass<false>(decay, k, q, k, changes);
+      pass<false>(decay, k, q, k, changes, results);
     if (args_.out)
       std::copy_n(result_, count_,
-                  static_cast<float*>(args_.out.row(row)) + head_ * args_.states.size(3) + first_);
+                  static_cast<float*>(args_.out.row(row)) + head_ * args_.value_dim() + first_);
   }
 
+  /// Adds what the query reads to `results`.
   template <bool reads>
   HWY_INLINE void pass(float decay, const float* k, const float* q, const float* next,
-                       const V* changes) {
-    V results[vectors], sums[vectors];
-    for (int n = 0; n < vectors; ++n) results[n] = sums[n] = hn::Zero(d);
+                       const V* changes, V* results) {
+    V sums[vectors];
+    for (V& sum : sums) sum = hn::Zero(d);
     const V kept = hn::Set(d, decay);
     for (int64_t i = 0; i < key_dim(); ++i) {
       const V key = hn::Set(d, k[i]), query = hn::Set(d, q[i]), coming = hn::Set(d, next[i]);
@@ -162,11 +164,11 @@ namespace pecia::kernels::cpu {
 HWY_EXPORT(BlockWidth);
 HWY_EXPORT(RunColumns);
 
-void recurrence(const RecurrenceArgs& args, Workspace& workspace, const device::Stream& stream) {
+void recurrence(const RecurrenceArgs& args, const device::Stream& stream, Workspace& workspace) {
   const int64_t width = HWY_DYNAMIC_DISPATCH(BlockWidth)();
-  const int64_t blocks = (args.states.size(3) + width - 1) / width;
-  const int64_t of_item = args.states.size(1) * blocks;
-  const int64_t tile = args.states.size(2) * width;
+  const int64_t blocks = (args.value_dim() + width - 1) / width;
+  const int64_t of_item = args.heads() * blocks;
+  const int64_t tile = args.key_dim() * width;
   workspace.reserve_threads(stream.num_threads(), Carver::bytes_of<float>(tile));
   for_each_task(stream, static_cast<int64_t>(args.items.size()) * of_item,
                 [&](int64_t task, const Worker& worker) {

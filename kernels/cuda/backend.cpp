@@ -111,6 +111,15 @@ class CudaBackend : public Backend {
   void soft_cap(const SoftCapArgs& args, device::Stream& stream) override {
     run(cuda::soft_cap, args, stream);
   }
+  void causal_conv(const CausalConvArgs& args, device::Stream& stream) override {
+    run(cuda::causal_conv, args, stream);
+  }
+  void recurrence_gates(const RecurrenceGatesArgs& args, device::Stream& stream) override {
+    run(cuda::recurrence_gates, args, stream);
+  }
+  void recurrence(const RecurrenceArgs& args, device::Stream& stream) override {
+    run(cuda::recurrence, args, stream);
+  }
   bool takes_gated_linear(const GatedLinearArgs& args) const override {
     return cuda::takes_gated_linear(args);
   }

@@ -56,6 +56,17 @@ double visible_pairs(const AttentionArgs& args, const AttentionItem& item) {
   return pairs;
 }
 
+struct RowsOfItems {
+  int64_t rows, items;  ///< that have rows
+};
+
+template <typename Item>
+RowsOfItems rows_of(std::span<const Item> items) {
+  RowsOfItems sum{0, 0};
+  for (const Item& item : items) sum.rows += item.num_rows, sum.items += item.num_rows > 0 ? 1 : 0;
+  return sum;
+}
+
 class PhantomBackend : public Backend {
  public:
   PhantomBackend(std::function<void(const OpWork&)> on_op, BackendTraits traits)
@@ -290,6 +301,41 @@ class PhantomBackend : public Backend {
   void xielu(const XieluArgs& args, device::Stream& stream) override {
     validate(args);
     tell({"xielu", args.x.dtype(), args.x.rows(), 0, bytes_of(args.x), bytes_of(args.out)}, stream);
+  }
+  void causal_conv(const CausalConvArgs& args, device::Stream& stream) override {
+    validate(args);
+    const auto [rows, touched] = rows_of(args.items);
+    const int64_t row_bytes = args.x.size(1) * size_of(DType::fp32);
+    const int64_t tails = touched * args.kept_rows() * row_bytes;
+    tell({"causal_conv", DType::fp32, rows, 0,
+          rows * row_bytes + bytes_of(args.weight) + bytes_of(args.bias) + tails,
+          rows * row_bytes + tails},
+         stream);
+  }
+  void recurrence_gates(const RecurrenceGatesArgs& args, device::Stream& stream) override {
+    validate(args);
+    tell({"recurrence_gates", args.a.dtype(), args.a.rows(), 0,
+          bytes_of(args.a) + bytes_of(args.b) + bytes_of(args.rate) + bytes_of(args.bias),
+          bytes_of(args.decay) + bytes_of(args.strength)},
+         stream);
+  }
+  /// A row takes each element of a state three times: it is read by the key where it is corrected, it
+  /// changes, and it is read by the query.
+  void recurrence(const RecurrenceArgs& args, device::Stream& stream) override {
+    validate(args);
+    const auto [rows, touched] = rows_of(args.items);
+    const int64_t of_state = args.states.row_elements();
+    const int64_t states = touched * of_state * size_of(DType::fp32);
+    const int times = 1 + (args.corrects ? 1 : 0) + (args.out ? 1 : 0);
+    const int64_t row_elements = (args.out ? 2 : 1) * args.k.row_elements() +
+                                 (args.v ? args.v.row_elements() : 0) + 2 * args.heads();
+    tell({"recurrence", DType::fp32, rows,
+          2.0 * times * static_cast<double>(rows) * static_cast<double>(of_state),
+          states + rows * row_elements * size_of(DType::fp32) + bytes_of(args.skip),
+          states + bytes_of(args.out), DType::fp32, static_cast<double>(args.key_dim()),
+          args.heads() * args.value_dim(),
+          touched > 0 ? static_cast<double>(rows) / static_cast<double>(touched) : 0},
+         stream);
   }
   void route(const RouteArgs& args, device::Stream& stream) override {
     validate(args);

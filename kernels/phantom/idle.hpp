@@ -31,6 +31,9 @@ class IdleBackend : public Backend {
   void row_need(const RowNeedArgs&, device::Stream&) override {}
   void gated_activation(const GatedActivationArgs&, device::Stream&) override {}
   void xielu(const XieluArgs&, device::Stream&) override {}
+  void causal_conv(const CausalConvArgs&, device::Stream&) override {}
+  void recurrence_gates(const RecurrenceGatesArgs&, device::Stream&) override {}
+  void recurrence(const RecurrenceArgs&, device::Stream&) override {}
   void route(const RouteArgs&, device::Stream&) override {}
   void experts(const ExpertsArgs&, device::Stream&) override {}
   void sample(const SamplingArgs&, device::Stream&) override {}

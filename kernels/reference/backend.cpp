@@ -83,6 +83,15 @@ class ReferenceBackend : public Backend {
   void xielu(const XieluArgs& args, device::Stream& stream) override {
     run(reference::xielu, args, stream);
   }
+  void causal_conv(const CausalConvArgs& args, device::Stream& stream) override {
+    run(reference::causal_conv, args, stream);
+  }
+  void recurrence_gates(const RecurrenceGatesArgs& args, device::Stream& stream) override {
+    run(reference::recurrence_gates, args, stream);
+  }
+  void recurrence(const RecurrenceArgs& args, device::Stream& stream) override {
+    run(reference::recurrence, args, stream);
+  }
   void route(const RouteArgs& args, device::Stream& stream) override {
     run(reference::route, args, stream);
   }

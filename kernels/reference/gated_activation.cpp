@@ -24,6 +24,8 @@ double activated(double gate, double up, Activation activation) {
     }
     case Activation::Kind::sigmoid:
       return up / (1 + std::exp(-gate));
+    case Activation::Kind::relu:
+      return (gate < 0 ? 0 : gate) * up;
   }
   fail<InvalidArgument>("activation of number {}", static_cast<int>(activation.kind));
 }

@@ -141,10 +141,12 @@ TakenSeconds taken_of(const std::vector<OpWork>& ops, double seconds) {
   return taken;
 }
 
-/// Whether a run has such an op: neither other ways to attention nor products of `layout` alone.
-bool is_of_runs(const Line& line) {
+/// Whether an op tells of a factor: neither other ways to attention, nor products of `layout` alone,
+/// nor recurrences, which are no products and wait for no memory.
+bool tells_of_a_factor(const Line& line) {
   const bool row_invariant = line.values.value("row_invariant", false);
-  return !row_invariant && line.text("op").find('(') == std::string::npos;
+  const std::string op = line.text("op");
+  return !row_invariant && op.find('(') == std::string::npos && op != "recurrence";
 }
 
 }  // namespace
@@ -217,7 +219,7 @@ std::vector<Observation> timed_ops(const std::filesystem::path& file, bool gpu) 
                          line.text("backend"), backend);
       continue;
     }
-    if (!is_of_runs(line)) continue;
+    if (!tells_of_a_factor(line)) continue;
     const double seconds = line.number("median_s");
     if (seconds == 0) line.refuse("median_s", "number above 0");
     if (!line.values.contains("work") || !line.values["work"].is_array() ||

@@ -27,8 +27,10 @@ class Copies {
       case 2:
         return TensorView(data, view.dtype(), {view.rows(), view.row_stride()})
             .slice_columns(0, view.size(1));
-      default:  // no op takes a higher rank, and the tests' are dense
+      case 3:  // the tests' are dense
         return {data, view.dtype(), {view.size(0), view.size(1), view.size(2)}};
+      default:
+        return {data, view.dtype(), {view.size(0), view.size(1), view.size(2), view.size(3)}};
     }
   }
   /// The same of a matrix of which there is one for each head, `step` elements apart.
@@ -224,6 +226,30 @@ class BackendOnCopies : public Backend {
   void xielu(const XieluArgs& args, device::Stream&) override {
     run(&Backend::xielu, args, [](Copies& copies, XieluArgs& there) {
       there.x = copies.in(there.x), there.out = copies.in(there.out);
+    });
+  }
+  void soft_cap(const SoftCapArgs& args, device::Stream&) override {
+    run(&Backend::soft_cap, args,
+        [](Copies& copies, SoftCapArgs& there) { there.x = copies.in(there.x); });
+  }
+  void causal_conv(const CausalConvArgs& args, device::Stream&) override {
+    run(&Backend::causal_conv, args, [](Copies& copies, CausalConvArgs& there) {
+      for (TensorView* view : {&there.x, &there.weight, &there.bias, &there.tails, &there.out})
+        *view = copies.in(*view);
+    });
+  }
+  void recurrence_gates(const RecurrenceGatesArgs& args, device::Stream&) override {
+    run(&Backend::recurrence_gates, args, [](Copies& copies, RecurrenceGatesArgs& there) {
+      for (TensorView* view :
+           {&there.a, &there.b, &there.rate, &there.bias, &there.decay, &there.strength})
+        *view = copies.in(*view);
+    });
+  }
+  void recurrence(const RecurrenceArgs& args, device::Stream&) override {
+    run(&Backend::recurrence, args, [](Copies& copies, RecurrenceArgs& there) {
+      for (TensorView* view : {&there.q, &there.k, &there.v, &there.decay, &there.strength,
+                               &there.states, &there.out, &there.skip})
+        *view = copies.in(*view);
     });
   }
   bool takes_gated_linear(const GatedLinearArgs& args) const override {

@@ -85,12 +85,22 @@ TEST_P(GatedActivation, OfAWholeRowIsTheSameForAllColumns) {
   }
 }
 
+/// As feed-forwards without a gate have it.
+TEST_P(GatedActivation, OfReluSquaresWhatIsAboveZero) {
+  Tensor up({1, 6}, DType::fp32, {2, 0.5f, 0, -0.5f, -3, NAN});
+  device_.backend->gated_activation({up.view(), up.view(), up.view(), kernels::Activation::relu},
+                                    device_.stream);
+  const std::vector<float> found = up.values();
+  EXPECT_TRUE(all_close(std::span(found).first(5), std::vector<float>{4, 0.25f, 0, 0, 0}, 0, 0));
+  EXPECT_TRUE(std::isnan(found[5]));
+}
+
 TEST_P(GatedActivation, OthersAgreeWithTheReference) {
   Device oracle = make_device("reference");
   using kernels::Activation;
   for (const Activation& activation :
        {Activation::gelu_tanh, Activation::clamped,
-        Activation{Activation::Kind::clamped, 1.25f, 0.5f}, Activation::sigmoid})
+        Activation{Activation::Kind::clamped, 1.25f, 0.5f}, Activation::sigmoid, Activation::relu})
     for (const int64_t width : {1, 7, 17, 600}) {
       Tensor gate = Tensor::random({9, width}, DType::fp32, 1), out = gate;
       Tensor up = Tensor::random({9, width}, DType::fp32, 2);

@@ -373,6 +373,21 @@ class SeparateBackend : public kernels::Backend {
   void xielu(const kernels::XieluArgs& args, device::Stream& stream) override {
     own(stream).enqueue([this, args] { cpu_->xielu(args, cpu_stream_); });
   }
+  void causal_conv(const kernels::CausalConvArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, later = args, items = kept(args.items)]() mutable {
+      later.items = items;
+      cpu_->causal_conv(later, cpu_stream_);
+    });
+  }
+  void recurrence_gates(const kernels::RecurrenceGatesArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, args] { cpu_->recurrence_gates(args, cpu_stream_); });
+  }
+  void recurrence(const kernels::RecurrenceArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, later = args, items = kept(args.items)]() mutable {
+      later.items = items;
+      cpu_->recurrence(later, cpu_stream_);
+    });
+  }
   void route(const kernels::RouteArgs& args, device::Stream& stream) override {
     own(stream).enqueue([this, args] { cpu_->route(args, cpu_stream_); });
   }

@@ -5,6 +5,7 @@
 #include "apps/bench/ops/experts.hpp"
 #include "apps/bench/ops/levels.hpp"
 #include "apps/bench/ops/products.hpp"
+#include "apps/bench/ops/recurrence.hpp"
 #include "apps/bench/ops/rows.hpp"
 
 namespace pecia::bench::ops {
@@ -74,6 +75,13 @@ std::vector<Case> all_cases() {
       gated_activation(smol, 2048),
       gated_activation(llama, 512),
       xielu(llama, 512),
+      causal_conv(delta_net, 1, 2048),
+      causal_conv(delta_net, 16, 1),
+      recurrence_gates(delta_net, 2048),
+      recurrence(delta_net, 1, 512),
+      recurrence(delta_net, 16, 1),
+      recurrence(mamba, 1, 512),
+      recurrence(mamba, 16, 1),
       add(smol, 2048),
       add(llama, 512),
       cast(smol, 2048),
@@ -166,6 +174,14 @@ std::vector<Case> large_cases() {
       gated_activation(llama, 8192),
       gated_activation(llama, 8192, DType::bf16),
       xielu(llama, 8192),
+      causal_conv(delta_net, 1, 8192),
+      causal_conv(delta_net, 64, 1),
+      recurrence_gates(delta_net, 8192),
+      recurrence(delta_net, 1, 8192),
+      recurrence(delta_net, 16, 512),
+      recurrence(delta_net, 64, 1),
+      recurrence(mamba, 1, 8192),
+      recurrence(mamba, 64, 1),
       sample(llama, 16, "greedy", {}),
       sample(llama, 16, "temperature 0.8, top_p 0.95", {.temperature = 0.8f, .top_p = 0.95f}),
   };

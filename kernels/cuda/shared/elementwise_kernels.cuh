@@ -34,6 +34,7 @@ __global__ void convert_kernel(Matrix<const From> from, Matrix<To> to) {
 
 /// See Activation.
 __device__ __forceinline__ float activated(float gate, float up, Activation activation) {
+  if (activation.kind == Activation::Kind::relu) return (gate < 0 ? 0.0f : gate) * up;
   float slope = gate;
   if (activation.kind == Activation::Kind::gelu_tanh) {
     slope = gelu_slope * (gate + gelu_cube * gate * gate * gate);

@@ -28,6 +28,8 @@ double activated(Activation activation, double gate, double up) {
       return gate / (1 + std::exp(-activation.slope * gate)) * (1 + up);
     case Activation::Kind::sigmoid:
       return up / (1 + std::exp(-gate));
+    case Activation::Kind::relu:
+      return (gate < 0 ? 0 : gate) * up;
   }
   return NAN;
 }
