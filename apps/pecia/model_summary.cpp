@@ -36,8 +36,32 @@ std::string rotation_words(const ModelConfig& config, model::Rotation rotation) 
   return "";
 }
 
-/// Layers that are alike: their numbers, window, rotation and feed-forward, in the order of their
-/// first layers.
+std::string_view mixer_word(model::MixerKind mixer) {
+  switch (mixer) {
+    case model::MixerKind::attention:
+      return "attention";
+    case model::MixerKind::recurrence:
+      return "recurrence";
+    case model::MixerKind::none:
+      break;
+  }
+  return "none";
+}
+
+std::string_view feed_forward_word(model::FeedForward feed_forward) {
+  switch (feed_forward) {
+    case model::FeedForward::dense:
+      return "dense";
+    case model::FeedForward::experts:
+      return "experts";
+    case model::FeedForward::none:
+      break;
+  }
+  return "none";
+}
+
+/// Layers that are alike: their numbers, mixer, window, rotation and feed-forward, in the order of
+/// their first layers.
 nlohmann::ordered_json kinds_of_layers(const ModelConfig& config) {
   auto kinds = nlohmann::ordered_json::array();
   std::vector<model::LayerConfig> seen;
@@ -48,11 +72,11 @@ nlohmann::ordered_json kinds_of_layers(const ModelConfig& config) {
     if (found == seen.end()) {
       seen.push_back(own);
       kinds.push_back({{"layers", nlohmann::json::array()},
+                       {"mixer", mixer_word(own.mixer)},
                        {"window", own.window.chunked() ? 0 : own.window.tokens},
                        {"chunk", own.window.chunked() ? own.window.tokens : 0},
                        {"rotation", rotation_words(config, own.rotation)},
-                       {"feed_forward",
-                        own.feed_forward == model::FeedForward::experts ? "experts" : "dense"}});
+                       {"feed_forward", feed_forward_word(own.feed_forward)}});
     }
     kinds[kind]["layers"].push_back(layer);
   }
@@ -86,6 +110,8 @@ std::string_view activation_word(const kernels::Activation& activation) {
       return "clamped swiglu";
     case kernels::Activation::Kind::sigmoid:
       return "sigmoid";
+    case kernels::Activation::Kind::relu:
+      return "squared relu";
   }
   return "";
 }
@@ -128,6 +154,20 @@ nlohmann::ordered_json json_of_latents(const ModelConfig& config) {
           {"nope_dim", latent.nope_dim},
           {"rope_dim", latent.rope_dim},
           {"value_dim", latent.value_dim}};
+}
+
+/// Null where all layers have attention.
+nlohmann::ordered_json json_of_recurrence(const ModelConfig& config) {
+  if (!config.recurrent) return nullptr;
+  const model::RecurrentConfig& recurrent = *config.recurrent;
+  return {{"kind", recurrent.corrects ? "gated delta net" : "Mamba-2"},
+          {"key_heads", recurrent.key_heads},
+          {"key_dim", recurrent.key_dim},
+          {"heads", recurrent.heads},
+          {"value_dim", recurrent.value_dim},
+          {"conv_rows", recurrent.conv_rows},
+          {"layers", config.num_layers(model::MixerKind::recurrence)},
+          {"state_bytes", config.state_bytes()}};
 }
 
 /// Null where layers without a window have the heads of the others.
@@ -189,6 +229,7 @@ nlohmann::ordered_json summarize_model(const std::filesystem::path& folder) {
           {"head_dim", config.head_dim},
           {"full_heads", json_of_full_heads(config)},
           {"latents", json_of_latents(config)},
+          {"recurrence", json_of_recurrence(config)},
           {"norms", norm_words(config)},
           {"layers", config.layers},
           {"layers_sharing_keys", config.sharing_layers},
@@ -224,6 +265,16 @@ std::string model_text(const nlohmann::ordered_json& summary) {
         size("kv_rank"), size("rope_dim"), size("nope_dim"), size("rope_dim"), size("value_dim"),
         size("q_rank") > 0 ? fmt::format("; queries made of {}", size("q_rank")) : "");
   }
+  const auto& recurrence = summary["recurrence"];
+  if (!recurrence.is_null()) {
+    const auto size = [&](const char* key) { return recurrence[key].get<int64_t>(); };
+    text += fmt::format(
+        "  recurrence ({}): {} heads of {} over {} key heads of {}, convolutions of {} rows; "
+        "{} of a sequence in {} layers\n",
+        recurrence["kind"].get<std::string>(), size("heads"), size("value_dim"), size("key_heads"),
+        size("key_dim"), size("conv_rows"), report::format_bytes(size("state_bytes")),
+        size("layers"));
+  }
   if (const auto& full = summary["full_heads"]; !full.is_null())
     text += fmt::format(
         "  layers without a window: {} KV heads of {}{}\n", full["num_kv_heads"].get<int64_t>(),
@@ -254,11 +305,14 @@ std::string model_text(const nlohmann::ordered_json& summary) {
   for (const auto& kind : summary["kinds_of_layers"]) {
     const auto window = kind["window"].get<int64_t>(), chunk = kind["chunk"].get<int64_t>();
     const auto layers = kind["layers"].get<std::vector<int64_t>>();
-    text += fmt::format("  {} × {}, {}{}{}\n", layers.size(),
-                        window > 0  ? fmt::format("a window of {}", window)
-                        : chunk > 0 ? fmt::format("chunks of {}", chunk)
-                                    : "all tokens",
-                        kind["rotation"].get<std::string>(),
+    const auto mixer = kind["mixer"].get<std::string>();
+    const bool attends = mixer == "attention";
+    text += fmt::format("  {} × {}{}{}{}\n", layers.size(),
+                        !attends     ? mixer
+                        : window > 0 ? fmt::format("a window of {}", window)
+                        : chunk > 0  ? fmt::format("chunks of {}", chunk)
+                                     : "all tokens",
+                        attends ? ", " + kind["rotation"].get<std::string>() : "",
                         mixture ? ", " + kind["feed_forward"].get<std::string>() : "",
                         std::ssize(layers) == number("layers")
                             ? ""

@@ -119,17 +119,20 @@ RankMemory rank_memory(const Scenario& scenario, const resources::Resources& res
   const int64_t aside =
       resources.gpus ? std::max(resources::activation_bytes(true), needs.work_bytes) : 0;
   const int64_t left = std::max<int64_t>(0, room_bytes - memory.weight_bytes - aside);
+  resources::Resources settled = resources;
+  settled.states = resources::most_states(scenario.config, nullptr, resources);
+  const int64_t state_bytes = resources::state_memory_of_rank(scenario.config, settled);
   const int64_t kv_room =
-      scenario.job.kv.memory.value_or(static_cast<int64_t>(0.8 * static_cast<double>(left)));
+      scenario.job.kv.memory.value_or(static_cast<int64_t>(0.8 * static_cast<double>(left))) -
+      state_bytes;
   const bool is_layout = scenario.is_layout();
   for (size_t i = 0; i < batch.cached().size() && std::cmp_less(i, resources.max_sequences); ++i)
     memory.kv_wanted += slots_of(batch.cached()[i], resources, is_layout);
-  const resources::KvSlots slots =
-      resources::kv_slots(scenario.job, scenario.config, resources, kv_room, memory.kv_wanted);
-  resources::Resources settled = resources;
+  const resources::KvSlots slots = resources::kv_slots(
+      scenario.job, scenario.config, resources, std::max<int64_t>(0, kv_room), memory.kv_wanted);
   slots.write_to(settled);
   memory.kv_tokens = slots.tokens, memory.kv_recent_tokens = slots.recent_tokens;
-  memory.kv_bytes = resources::kv_memory_of_rank(scenario.config, settled);
+  memory.kv_bytes = resources::kv_memory_of_rank(scenario.config, settled) + state_bytes;
   memory.free_bytes = room_bytes - memory.weight_bytes - memory.kv_bytes - memory.work_bytes;
 
   const int64_t longest = slots_of(batch.longest_sequence(), resources, is_layout);

@@ -54,6 +54,20 @@ TEST(Work, APrefillIsTheSumOfItsParts) {
                  head_flops_per_row(config)));
 }
 
+TEST(Work, LayersWithAStateDoNotAttend) {
+  model::ModelConfig config = small_model();
+  const double attended = attention_flops(config, 0, 6), multiplied = layer_flops_per_token(config);
+  config.recurrent = {.key_heads = 1, .key_dim = 3, .heads = 2, .value_dim = 3, .conv_rows = 4};
+  config.pattern[1].mixer = model::MixerKind::recurrence;
+  EXPECT_EQ(attention_flops(config, 0, 6), 4 * 2 * 3 * (6 * 7 / 2)) << "the layer without a window";
+  EXPECT_LT(attention_flops(config, 0, 6), attended);
+  // In place of q, k, v and o: q and k 3×5, v, z and o 6×5, a and b 2×5.
+  const double matrices = 2 * (2 * 15 + 3 * 30 + 2 * 10 - (2 * 30 + 2 * 15));
+  EXPECT_EQ(layer_flops_per_token(config),
+            multiplied + matrices + config.recurrence_flops_per_token());
+  EXPECT_GT(config.recurrence_flops_per_token(), 0);
+}
+
 TEST(SequencesThatFit, FillTheRoomAndNoMore) {
   const std::vector<int64_t> bytes = {3, 4, 2};
   EXPECT_EQ(sequences_that_fit(bytes, 9), 3);
@@ -101,6 +115,13 @@ TEST(Work, ADecodeStepReadsMatricesOnceOnEachRankThatHasARow) {
   const double int4_rows = 2 * (64 + 32 + 2 * 48), int8_rows = 2 * (2 * 32 + 32);
   EXPECT_EQ(decode_bytes(config, weights, 1, 50, DType::bf16, 1, model::Quantize::int4),
             int4_rows * 72 + 2 * (2 * 32 * 32 + 32 * 48) + 4 * int8_rows + head / 4 + 4 * 96 + kv);
+
+  // One layer keeps a state of 2 heads in place of keys and values.
+  model::ModelConfig hybrid = config;
+  hybrid.recurrent = {.key_heads = 1, .key_dim = 3, .heads = 2, .value_dim = 3, .conv_rows = 4};
+  hybrid.pattern[1].mixer = model::MixerKind::recurrence;
+  const double state = 4 * (2 * 3 * 3 + 3 * (2 * 3 + 6));
+  EXPECT_EQ(decode_bytes(hybrid, weights, 3, 50, DType::bf16, 1), matrices + 3 * (kv / 2 + state));
 }
 
 TEST(Spread, IsOfTheMiddleAndTheEnds) {

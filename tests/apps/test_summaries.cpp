@@ -100,6 +100,26 @@ TEST_F(Summaries, OfAMixtureSayHowManyParametersATokenMeets) {
     EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
 }
 
+TEST_F(Summaries, OfAHybridSayWhatASequenceKeeps) {
+  std::ofstream(folder_ / "config.json") << R"({"model_type": "qwen3_5_text", "vocab_size": 1000,
+      "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "head_dim": 16,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "linear_num_key_heads": 2,
+      "linear_key_head_dim": 8, "linear_num_value_heads": 4, "linear_value_head_dim": 16,
+      "max_position_embeddings": 4096, "torch_dtype": "bfloat16"})";
+  const auto summary = summarize_model(folder_);
+  const int64_t of_layer = 4 * 8 * 16 + 3 * (2 * 2 * 8 + 4 * 16);  // of fp32
+  EXPECT_EQ(summary["recurrence"]["state_bytes"], 3 * 4 * of_layer);
+  EXPECT_EQ(summary["kv_bytes_per_token"]["bf16"], 2 * 2 * 16 * 2);
+  EXPECT_EQ(summary["kinds_of_layers"][0]["mixer"], "recurrence");
+  EXPECT_EQ(summary["kinds_of_layers"][1]["layers"], (std::vector<int>{3}));
+  const std::string text = model_text(summary);
+  for (const char* words :
+       {"recurrence (gated delta net): 4 heads of 16 over 2 key heads of 8, convolutions of 4 rows",
+        "of a sequence in 3 layers", "3 × recurrence: layers 0 1 2",
+        "1 × all tokens, base 10000: layers 3", "gates of attention"})
+    EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
+}
+
 TEST(Percentile, IsTheNearestRank) {
   std::vector<int64_t> hundred(100);
   std::iota(hundred.begin(), hundred.end(), 1);

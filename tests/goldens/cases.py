@@ -24,11 +24,21 @@ class Case:
     mxfp4: bool = False  # experts are stored so
     prefix: str = ""  # what names begin with where a model has other parts, too
     transformers: int = 4  # the major version that makes it
+    renamed: tuple[tuple[str, str], ...] = ()  # parts of transformers' names, and those of files
 
     def stored_name(self, name: str) -> str:
         """Of a model with other parts: its names follow the prefix, or take the place of "model."."""
-        inner = name.removeprefix("model.") if self.prefix.startswith("model.") else name
-        return self.prefix + inner
+        for part, of_file in self.renamed:
+            name = name.replace(part, of_file)
+        if not self.prefix.startswith("model."):
+            return self.prefix + name
+        return name if name.startswith("lm_head.") else self.prefix + name.removeprefix("model.")
+
+    def own_name(self, name: str) -> str:
+        """Transformers' name of a renamed tensor."""
+        for part, of_file in self.renamed:
+            name = name.replace(of_file, part)
+        return name
 
     @property
     def oracle_config(self) -> Config:
@@ -40,6 +50,8 @@ MODEL_TYPES |= {"gemma4": "gemma4_text"}
 MODEL_TYPES |= {"glm4moe": "glm4_moe", "minimaxm2": "minimax_m2"}
 MODEL_TYPES |= {"deepseekv3": "deepseek_v3", "glm4moelite": "glm4_moe_lite"}
 MODEL_TYPES |= {"llama4": "llama4_text", "qwen2moe": "qwen2_moe"}
+MODEL_TYPES |= {"qwen3next": "qwen3_next", "nemotronh": "nemotron_h"}
+MODEL_TYPES |= {"qwen3_5": "qwen3_5_text", "qwen3_5moe": "qwen3_5_moe_text"}
 
 
 def config_of(architecture: str, **keys: Any) -> Config:
@@ -148,6 +160,85 @@ def qwen3moe(**keys: Any) -> Config:
         rope_theta=1000000.0,
     )
     return config_of("Qwen3MoeForCausalLM", **{**own, **keys})
+
+
+LINEAR = "linear_attention"
+
+
+def delta_net(architecture: str, **keys: Any) -> Config:
+    """Two key heads of 12 numbers for eight heads of 8, and half of each attention head rotated."""
+    own = dict(
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        head_dim=8,
+        attention_bias=False,
+        partial_rotary_factor=0.5,
+        linear_num_key_heads=2,
+        linear_key_head_dim=12,
+        linear_num_value_heads=8,
+        linear_value_head_dim=8,
+        linear_conv_kernel_dim=4,
+    )
+    return config_of(architecture, **{**own, **keys})
+
+
+def in_keys_of_5(config: Config, **keys: Any) -> Config:
+    """With the axes of images that a text's tokens have alike."""
+    moved = ("rope_theta", "partial_rotary_factor", "torch_dtype")
+    rope = dict(
+        rope_type="default",
+        rope_theta=config["rope_theta"],
+        partial_rotary_factor=config["partial_rotary_factor"],
+        mrope_section=[1, 1, 0],
+        mrope_interleaved=True,
+    )
+    kept = {key: value for key, value in config.items() if key not in moved}
+    return {**kept, "dtype": "bfloat16", "rope_parameters": rope, **keys}
+
+
+QWEN35_DENSE: Config = dict(
+    num_hidden_layers=5,
+    layer_types=[LINEAR, FULL, LINEAR, LINEAR, FULL],
+    linear_conv_kernel_dim=3,
+    rope_theta=100.0,  # so that another base shows in so few rotated numbers
+    tie_word_embeddings=True,
+)
+QWEN35_PART: Config = dict(
+    num_hidden_layers=3, layer_types=[LINEAR, LINEAR, FULL], rope_theta=100.0
+)
+QWEN35_MOE: Config = dict(
+    num_hidden_layers=4,
+    rope_theta=100.0,
+    moe_intermediate_size=24,
+    shared_expert_intermediate_size=40,
+    num_experts=6,
+    num_experts_per_tok=2,
+)
+
+
+def granitehybrid(**keys: Any) -> Config:
+    """Mamba-2 with eight heads of 8 over two groups of 12."""
+    own = dict(
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        layer_types=["mamba", "mamba", "attention", "mamba"],
+        num_hidden_layers=4,
+        attention_multiplier=0.5,
+        embedding_multiplier=6.0,
+        residual_multiplier=0.6,
+        logits_scaling=0.5,
+        mamba_n_heads=8,
+        mamba_d_head=8,
+        mamba_d_state=12,
+        mamba_n_groups=2,
+        mamba_d_conv=4,
+        mamba_expand=2,
+        mamba_conv_bias=True,
+        mamba_proj_bias=False,
+        position_embedding_type="nope",
+        shared_intermediate_size=40,
+    )
+    return config_of("GraniteMoeHybridForCausalLM", **{**own, **keys})
 
 
 def gptoss(**keys: Any) -> Config:
@@ -841,6 +932,116 @@ CASES = (
         seed=6,
         prefix="model.language_model.",
         transformers=5,
+    ),
+    # Three delta nets and attention. Projections by key head, and a tensor for drafts.
+    Case(
+        "qwen3next-delta",
+        delta_net(
+            "Qwen3NextForCausalLM",
+            num_hidden_layers=4,
+            moe_intermediate_size=24,
+            shared_expert_intermediate_size=40,
+            num_experts=6,
+            num_experts_per_tok=2,
+            norm_topk_prob=True,
+            decoder_sparse_step=1,
+            mlp_only_layers=[1],
+            full_attention_interval=4,
+        ),
+        transformers=5,
+    ),
+    Case(
+        "qwen35-tied",
+        in_keys_of_5(delta_net("Qwen3_5ForCausalLM", **QWEN35_DENSE)),
+        oracle=delta_net("Qwen3_5ForCausalLM", **QWEN35_DENSE),
+        transformers=5,
+    ),
+    # The text part of a model that also sees and drafts.
+    Case(
+        "qwen35-text-part",
+        {
+            "architectures": ["Qwen3_5ForConditionalGeneration"],
+            "model_type": "qwen3_5",
+            "text_config": in_keys_of_5(
+                delta_net("Qwen3_5ForCausalLM", architectures=ABSENT, **QWEN35_PART)
+            ),
+            "tie_word_embeddings": False,
+            "vision_config": {"model_type": "qwen3_5_vision"},
+        },
+        oracle=delta_net("Qwen3_5ForCausalLM", **QWEN35_PART),
+        prefix="model.language_model.",
+        transformers=5,
+    ),
+    Case(
+        "qwen35moe-stacked",
+        in_keys_of_5(delta_net("Qwen3_5MoeForCausalLM", **QWEN35_MOE)),
+        oracle=delta_net("Qwen3_5MoeForCausalLM", **QWEN35_MOE),
+        transformers=5,
+    ),
+    # Experts in two tensors a layer, under names of their own.
+    Case(
+        "granitehybrid-experts",
+        granitehybrid(intermediate_size=24, num_local_experts=4, num_experts_per_tok=2),
+        transformers=5,
+        renamed=(
+            ("router.weight", "router.layer.weight"),
+            ("experts.gate_up_proj", "input_linear.weight"),
+            ("experts.down_proj", "output_linear.weight"),
+        ),
+    ),
+    # No experts, one group, and attention that rotates; infinity as transformers 4 writes it.
+    Case(
+        "granitehybrid-dense",
+        granitehybrid(
+            layer_types=["mamba", "attention", "mamba"],
+            num_hidden_layers=3,
+            mamba_n_groups=1,
+            mamba_d_head="auto",
+            num_local_experts=0,
+            num_experts_per_tok=0,
+            position_embedding_type="rope",
+            time_step_limit=[0.0, float("inf")],
+        ),
+        transformers=5,
+    ),
+    # Each layer is one block: Mamba-2, attention, a feed-forward or experts without gates.
+    Case(
+        "nemotronh-blocks",
+        config_of(
+            "NemotronHForCausalLM",
+            num_hidden_layers=ABSENT,
+            hidden_act=ABSENT,
+            rms_norm_eps=ABSENT,
+            rope_theta=ABSENT,
+            layer_norm_epsilon=1e-3,
+            hybrid_override_pattern="M*E-ME",
+            num_attention_heads=8,
+            num_key_value_heads=4,
+            head_dim=8,
+            attention_bias=False,
+            mlp_bias=False,
+            use_bias=False,
+            mlp_hidden_act="relu2",
+            mamba_hidden_act="silu",
+            mamba_num_heads=8,
+            mamba_head_dim=8,
+            n_groups=2,
+            ssm_state_size=12,
+            conv_kernel=4,
+            use_conv_bias=True,
+            time_step_limit=[0.0, float("inf")],
+            n_routed_experts=6,
+            n_shared_experts=1,
+            num_experts_per_tok=2,
+            moe_intermediate_size=24,
+            moe_shared_expert_intermediate_size=40,
+            n_group=1,
+            topk_group=1,
+            norm_topk_prob=True,
+            routed_scaling_factor=1.5,
+        ),
+        transformers=5,
+        renamed=(("model.", "backbone."),),
     ),
     # InternLM2 is Llama with other tensor names and q, k and v in one tensor.
     Case("internlm2", internlm2(bias=False, rope_scaling=None), oracle=llama()),

@@ -42,6 +42,12 @@ def random_numbers(case: Case, *what: int) -> np.random.Generator:
     return np.random.default_rng((zlib.crc32(case.name.encode()), case.seed, *what))
 
 
+def adds_one(case: Case, name: str) -> bool:
+    """Whether the norm's stored weight is what is added to 1."""
+    of_delta_net = "linear_conv_kernel_dim" in case.oracle_config and "linear_attn" not in name
+    return "gemma3" in case.name or of_delta_net
+
+
 def random_weights(case: Case) -> Tensors:
     """Under transformers' names; so wide that a wrong norm, bias, rotation or head shows."""
     rng = random_numbers(case)
@@ -51,14 +57,20 @@ def random_weights(case: Case) -> Tensors:
     constants = {name: buffer for name, buffer in model.named_buffers() if name in stored}
     for name, parameter in sorted([*model.named_parameters(), *constants.items()]):
         noise = torch.from_numpy(rng.standard_normal(tuple(parameter.shape), dtype=np.float32))
-        if "norm" in name:  # Gemma stores what is added to 1
-            noise = (0 if "gemma3" in case.name else 1) + 0.2 * noise
+        if "norm" in name:
+            noise = (0 if adds_one(case, name) else 1) + 0.2 * noise
             if name.endswith("q_norm.weight") and case.name == "gemma4-shared-keys":
                 noise = 0.25 * noise  # six layers of its sharp attention make rounding large
         elif name.endswith(("layer_scalar", "router.scale", "per_expert_scale")):
             noise = 0.7 + 0.2 * noise
         elif name.endswith("bias"):
             noise = 0.3 * noise
+        elif name.endswith("A_log"):  # so that states last for some ten tokens and more
+            noise = -2.5 + 0.8 * noise
+        elif name.endswith(".D"):
+            pass
+        elif "conv1d" in name:
+            noise = noise * (1.3 / parameter.shape[2] ** 0.5)
         elif name.endswith(("alpha_p", "alpha_n")):
             pass  # of xIELU; their softplus counts
         elif name.endswith("act_fn.beta"):
@@ -144,24 +156,30 @@ def golden_record(case: Case, weights: Tensors, length: int) -> dict[str, Any]:
     raise SystemExit(f"{case.name}: no good prompt of {length} tokens; give the case another seed")
 
 
+def other_parts(case: Case) -> Tensors:
+    """Tensors of what a model has beside its text, which readers leave alone."""
+    if not case.prefix:
+        return {}
+    names = ["vision_tower.vision_model.post_layernorm", "multi_modal_projector.mm_soft_emb_norm"]
+    if "linear_conv_kernel_dim" in case.oracle_config:
+        names = ["model.visual.merger.norm", "mtp.norm"]
+    return {f"{name}.weight": torch.ones(8) for name in names}
+
+
 def make(case: Case) -> None:
     folder = HERE / case.name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     weights = random_weights(case)
+    packed = weights
     if case.config["model_type"] == "internlm2":
-        save_weights(folder, internlm2.pack(weights, case.config), case.shards)
+        packed = internlm2.pack(weights, case.config)
     elif fused_experts.has_fused(case.config):
-        save_weights(folder, fused_experts.pack(weights, case.config), case.shards)
+        packed = fused_experts.pack(weights, case.config)
     elif case.mxfp4:
-        save_weights(folder, mxfp4.pack(weights), case.shards)
-    elif case.prefix:
-        stored = {case.stored_name(name): tensor for name, tensor in weights.items()}
-        stored["vision_tower.vision_model.post_layernorm.weight"] = torch.ones(8)
-        stored["multi_modal_projector.mm_soft_emb_norm.weight"] = torch.ones(8)
-        save_weights(folder, stored, case.shards)
-    else:
-        save_weights(folder, weights, case.shards)
+        packed = mxfp4.pack(weights)
+    stored = {case.stored_name(name): tensor for name, tensor in packed.items()}
+    save_weights(folder, stored | other_parts(case), case.shards)
     write_json(folder / "config.json", case.config)
     eos = list(case.eos) if isinstance(case.eos, tuple) else case.eos
     write_json(folder / "generation_config.json", {"bos_token_id": 1, "eos_token_id": eos})

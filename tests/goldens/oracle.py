@@ -53,6 +53,7 @@ def log_softmax(logits: torch.Tensor) -> torch.Tensor:
 
 
 ROUTERS = (".mlp.gate", ".block_sparse_moe.gate", ".mlp.router", ".feed_forward.router", ".router.proj")
+ROUTERS += (".block_sparse_moe.router", ".mixer.gate")
 
 
 def watched_routers(model: PreTrainedModel) -> list[float]:

@@ -76,13 +76,14 @@ def read_weights(case: Case, folder: Path) -> Tensors:
     if case.config["model_type"] == "internlm2":
         return internlm2.unpack(stored, case.config)
     if fused_experts.has_fused(case.config):
-        return fused_experts.unpack(stored, case.config)
+        own = {case.own_name(name): tensor for name, tensor in stored.items()}
+        return fused_experts.unpack(own, case.config)
     if case.mxfp4:
         return mxfp4.unpack(stored)
-    if case.prefix:
+    if case.prefix or case.renamed:
         names = oracle.new_model(case.oracle_config).state_dict()
-        own = {name: case.stored_name(name) for name in names}
-        return {name: stored[n] for name, n in own.items() if n in stored}
+        of_files = {name: case.stored_name(name) for name in names}
+        return {name: stored[n] for name, n in of_files.items() if n in stored}
     return stored
 
 

@@ -36,8 +36,9 @@ def models(case: Case, weights: Tensors) -> Iterator[tuple[str, Config, Tensors]
 
 
 def wrong_keys(config: Config) -> Iterator[tuple[str, Config]]:
-    yield "rms_norm_eps 1e-6", {"rms_norm_eps": 1e-6}
-    if "rope_theta" in config:
+    eps = "layer_norm_epsilon" if "layer_norm_epsilon" in config else "rms_norm_eps"
+    yield f"{eps} 1e-6", {eps: 1e-6}
+    if "rope_theta" in config and rotates(config):
         yield "rope_theta doubled", {"rope_theta": 2 * config["rope_theta"]}
     lists = "short_factor" in (config.get("rope_scaling") or {})  # one factor for each pair
     if "partial_rotary_factor" in config and not lists:
@@ -53,6 +54,10 @@ def wrong_keys(config: Config) -> Iterator[tuple[str, Config]]:
     yield from wrong_routers(config)
     if config["model_type"] == "gemma4_text":
         yield from wrong_rotations(config)
+
+
+def rotates(config: Config) -> bool:
+    return config["model_type"] != "nemotron_h" and config.get("position_embedding_type") != "nope"
 
 
 def wrong_rotations(config: Config) -> Iterator[tuple[str, Config]]:
@@ -96,7 +101,7 @@ def wrong_multipliers(config: Config) -> Iterator[tuple[str, Config]]:
 
 def wrong_routers(config: Config) -> Iterator[tuple[str, Config]]:
     key = "top_k_experts" if "top_k_experts" in config else "num_experts_per_tok"
-    if key not in config:
+    if not config.get(key):
         return
     taken = config[key]
     yield "one expert more", {key: taken + 1}
@@ -193,6 +198,7 @@ def wrong_weights(config: Config, weights: Tensors) -> Iterator[tuple[str, Tenso
         ".attention_layernorm",
         ".feedforward_layernorm",
         "model.norm",
+        "model.norm_f",
         "q_norm",
         "k_norm",
         "q_a_layernorm",
@@ -234,11 +240,13 @@ def wrong_weights(config: Config, weights: Tensors) -> Iterator[tuple[str, Tenso
         yield "no gates of attention", {name: torch.zeros_like(x) for name, x in gates.items()}
     routers = named("mlp.gate.", weights) | named("block_sparse_moe.gate.", weights)
     routers |= named("mlp.router.gate.", weights) | named("feed_forward.router.", weights)
+    routers |= named("block_sparse_moe.router.", weights) | named("mixer.gate.weight", weights)
     if routers:
         yield "experts reversed", {name: x.flip(0) for name, x in routers.items()}
     if exchanged := with_gate_and_up_exchanged(weights, config["model_type"] == "gpt_oss"):
         yield "gate and up exchanged", exchanged
     yield from wrong_xielu(weights)
+    yield from wrong_recurrences(config, weights)
     if "kv_lora_rank" in config:
         yield "all keys above all values", with_keys_above_values(config, weights)
         return
@@ -253,7 +261,7 @@ def wrong_weights(config: Config, weights: Tensors) -> Iterator[tuple[str, Tenso
     rotated = keys | named("q_proj", weights) | named("q_norm", weights) | named("k_norm", weights)
     order = other_pairs(config)
     exchanged = {name: heads(x)[:, order].flatten(0, 1) for name, x in rotated.items()}
-    if exchanged:
+    if exchanged and rotates(config):
         yield "rotated halves and neighbours exchanged", exchanged
 
 
@@ -272,6 +280,49 @@ def wrong_xielu(weights: Tensors) -> Iterator[tuple[str, Tensors]]:
     for constant, other in (("alpha_p", 0.0), ("alpha_n", 0.0), ("beta", 0.5), ("eps", -1e-6)):
         if found := named(f"act_fn.{constant}", weights):
             yield f"{constant} {other}", {n: torch.full_like(x, other) for n, x in found.items()}
+
+
+def wrong_recurrences(config: Config, weights: Tensors) -> Iterator[tuple[str, Tensors]]:
+    for what, part, read in (
+        ("no decay", ".A_log", lambda x: torch.full_like(x, -30.0)),
+        ("decays of other heads", ".A_log", lambda x: x.flip(0)),
+        ("no bias of steps", ".dt_bias", torch.zeros_like),
+        ("convolution backwards", ".conv1d.weight", lambda x: x.flip(2)),
+        ("no bias of the convolution", ".conv1d.bias", torch.zeros_like),
+        ("nothing skips the recurrence", ".D", torch.zeros_like),
+        ("norm of ones after the recurrence", "linear_attn.norm.", torch.ones_like),
+        ("1 added to that norm", "linear_attn.norm.", lambda x: x + 1),
+        ("norm of ones after the recurrence", "mamba.norm.", torch.ones_like),
+        ("norm of ones after the recurrence", "mixer.norm.", torch.ones_like),
+    ):
+        if found := named(part, weights):
+            yield what, {name: read(tensor) for name, tensor in found.items()}
+    if exchanged := with_rows_in_turn(config, weights):
+        yield "rows of all heads in turn for rows by head", exchanged
+
+
+def with_rows_in_turn(config: Config, weights: Tensors) -> Tensors:
+    """Of a reader who takes queries and gates, and packs by key head, for all of the first, and so on."""
+    if "linear_conv_kernel_dim" not in config:
+        return {}
+    read: Tensors = {}
+    for name, tensor in named("self_attn.q_proj.", weights).items():
+        queries, gates = tensor.chunk(2)
+        heads = config["num_attention_heads"]
+        read[name] = torch.stack(
+            [queries.unflatten(0, (heads, -1)), gates.unflatten(0, (heads, -1))], 1
+        )
+        read[name] = read[name].flatten(0, 2)
+    key_heads, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    keys, values = config["linear_key_head_dim"], config["linear_value_head_dim"]
+    sizes = [key_heads * keys] * 2 + [heads * values] * 2
+    for name, tensor in named("in_proj_qkvz.", weights).items():
+        parts = [part.unflatten(0, (key_heads, -1)) for part in tensor.split(sizes)]
+        read[name] = torch.cat(parts, 1).flatten(0, 1)
+    for name, tensor in named("in_proj_ba.", weights).items():
+        parts = [part.unflatten(0, (key_heads, -1)) for part in tensor.chunk(2)]
+        read[name] = torch.cat(parts, 1).flatten(0, 1)
+    return read
 
 
 def named(part: str, weights: Tensors) -> Tensors:

@@ -132,7 +132,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "apertus-xielu", "glm4moe-groups", "minimaxm2-allheads", "afmoe-gates",
                     "deepseek3-groups", "glm4moelite-direct", "mistral4-temperature",
                     "llama4-chunks", "qwen2moe-shared-gate", "gemma4-keys-as-values",
-                    "gemma4-shared-keys", "gemma4-mixture"),
+                    "gemma4-shared-keys", "gemma4-mixture", "qwen3next-delta", "qwen35-tied",
+                    "granitehybrid-experts", "nemotronh-blocks"),
     name_of_model);
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include "lib/model/layers/layer_gather.hpp"
 #include "lib/model/weights/tensor_parallel.hpp"
 #include "lib/ranks/comm/mpi_communicator.hpp"
-#include "tests/model/small_checkpoints.hpp"
+#include "tests/model/hybrid_checkpoints.hpp"
 #include "tests/support/owned_compute.hpp"
 
 namespace pecia::model {
@@ -59,6 +59,51 @@ TEST(LayerGather, GivesWholeLayers) {
             << role_of(kind).name << " of layer " << index;
       }
       EXPECT_EQ(first(gathered.ffn_norm), first(wanted.ffn_norm));
+    }
+  }
+}
+
+/// Four ranks share two key heads.
+TEST(LayerGather, GivesWholeRecurrences) {
+  const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+  for (const std::string type : {"qwen3_next", "granitemoehybrid"}) {
+    ModelConfig config = hybrid_model(type);
+    config.ffn = 8;  // four ranks have equal parts
+    CheckpointFile file = hybrid_file(type);
+    for (auto& [name, tensor] : file.tensors) {
+      const bool is_pack = name.find("input_linear") != std::string::npos;
+      if (name.ends_with("mlp.gate_proj.weight") || name.ends_with("mlp.up_proj.weight") || is_pack)
+        file.add(name, {is_pack ? 16 : 8, 4}, 6);
+      if (name.ends_with("down_proj.weight") || name.ends_with("output_linear.weight"))
+        file.add(name, {4, 8}, 7);
+    }
+    Weights whole = load(config, file);
+    const Weights part = load(config, file, {}, {world->size(), world->rank()});
+    const auto groups = attention::make_replica_groups(*world, 1, world->size());
+    test::CpuCompute compute;
+    LayerGather gather(config, part, groups, compute);
+    gather.begin_pass();
+    for (int64_t index = 0; index < config.layers; ++index) {
+      LayerWeights gathered = gather.layer(index);
+      std::vector<std::vector<float>> wanted;
+      whole.layers[index].for_each_matrix(
+          [&](MatrixKind, LinearWeight& matrix) { wanted.push_back(values_of(matrix)); });
+      size_t next = 0;
+      gathered.for_each_matrix([&](MatrixKind kind, LinearWeight& matrix) {
+        EXPECT_EQ(joined(matrix), wanted[next++]) << role_of(kind).name << " of " << type;
+      });
+      if (!gathered.recurrent) continue;
+      const auto vectors = gathered.recurrent->vectors();
+      const auto of_whole = whole.layers[index].recurrent->vectors();
+      for (size_t i = 0; i < vectors.size(); ++i) {
+        ASSERT_EQ(static_cast<bool>(*vectors[i]), static_cast<bool>(*of_whole[i]));
+        if (!*vectors[i]) continue;
+        EXPECT_EQ((std::vector<float>{vectors[i]->as<float>(),
+                                      vectors[i]->as<float>() + vectors[i]->elements()}),
+                  (std::vector<float>{of_whole[i]->as<float>(),
+                                      of_whole[i]->as<float>() + of_whole[i]->elements()}))
+            << i << " of " << type;
+      }
     }
   }
 }

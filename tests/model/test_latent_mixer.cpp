@@ -213,7 +213,7 @@ TEST_P(LatentMixerTest, EqualsKeysAndValuesOfEveryHead) {
     const RotationTables keys{part(turns.cos, 1), part(turns.sin, 1)};
     RotationTables queries = keys;
     queries.scale = part(turns.scale, 1).reshape({count});
-    mixer.begin(0, weights.layers[0].attention, count, attention);
+    mixer.begin(0, weights.layers[0], count, attention);
     mixer.project(0, {part(x, hidden), keys, queries}, attention);
     mixer.mix(0, attention);
     mixer.project_output(0, part(found, hidden), {});

@@ -44,6 +44,11 @@ TEST(ModelPresets, HaveAsManyParametersAsTheirNamesSay) {
                                                {"gemma-4-31b", 30.7},
                                                {"gemma-4-26b-a4b", 25.2},
                                                {"gemma-4-e4b", 7.47},
+                                               {"qwen3-next-80b-a3b", 79.7},
+                                               {"qwen3.5-9b", 8.95},
+                                               {"qwen3.5-27b", 26.9},
+                                               {"granite-4.0-h-tiny", 6.94},
+                                               {"nemotron-3-nano-30b-a3b", 31.6},
                                                // 109 and 402 with the parts that read images.
                                                {"llama-4-scout", 107.8},
                                                {"llama-4-maverick", 400.7}};

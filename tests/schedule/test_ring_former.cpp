@@ -119,6 +119,23 @@ TEST(RingFormer, LetsAnswersGoBeforeALongPromptWhereRequestsWaitLeast) {
       << "it is late";
 }
 
+TEST(RingFormer, LeavesAnswersWhereTheirStatesAre) {
+  schedule::SchedulerLimits limits = small_limits(2);
+  limits.has_states = true;
+  SchedulerState state(limits);
+  RingFormer former(state.limits);
+  EXPECT_EQ(state.needs.of_generated(7), 7) << "on whichever rank it is";
+  for (int64_t row = 0; row < 3; ++row) answering(state, row);
+  for (int step = 0; step < 3; ++step) {
+    const auto plan = former.form(state, {}, {}, 0);
+    ASSERT_TRUE(plan);
+    std::vector<int32_t> owners;
+    for (const schedule::PlanItem& item : plan->items) owners.push_back(item.rows.owner);
+    EXPECT_EQ(owners, (std::vector<int32_t>{0, 1, 0})) << "step " << step;
+    for (ActiveSequence& sequence : state.active) sequence.in_pass = 0, sequence.unfed = {5};
+  }
+}
+
 TEST(RingFormer, ReadsASaveBeforeItComputes) {
   SchedulerState state(small_limits(2));
   RingFormer former(state.limits);

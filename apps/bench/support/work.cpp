@@ -40,13 +40,15 @@ double head_flops_per_row(const model::ModelConfig& config) {
 }
 
 double layer_flops_per_token(const model::ModelConfig& config) {
-  return config.flops_per_token() - head_flops_per_row(config);
+  return config.flops_per_token() - head_flops_per_row(config) +
+         config.recurrence_flops_per_token();
 }
 
 double attention_flops(const model::ModelConfig& config, int64_t first, int64_t count) {
   const bool expands = config.latent && count > 1;  // prompts (ranks/parallel/latent_rule.hpp)
   double flops = 0;
   for (int64_t layer = 0; layer < config.layers; ++layer) {
+    if (config.mixer(layer) != model::MixerKind::attention) continue;
     const int64_t of_head = expands         ? config.latent->query_dim() + config.latent->value_dim
                             : config.latent ? config.head_dim + config.value_dim()
                                             : 2 * config.heads(layer).dim;
@@ -94,14 +96,15 @@ double decode_bytes(const model::ModelConfig& config, const model::Weights& weig
       matrices += static_cast<double>(bytes_of(matrix, type_of_matrix(quantize, kind))) *
                   (of_experts ? touched : 1);
     });
-  int64_t keys = 0;  // bytes
+  int64_t kept = config.state_bytes();  // of a sequence: states, and keys and values
   for (int64_t layer = 0; layer < config.layers; ++layer) {
+    if (config.mixer(layer) != model::MixerKind::attention) continue;
     const auto [kv_heads, head_dim] = config.heads(layer);
-    keys += visible(cached, config.pattern[layer].window) * (config.latent ? 1 : 2) * kv_heads *
+    kept += visible(cached, config.pattern[layer].window) * (config.latent ? 1 : 2) * kv_heads *
             vector_bytes(kv_dtype, head_dim);
   }
   return matrices * static_cast<double>(std::min<int64_t>(batch, ranks)) +
-         static_cast<double>(batch) * static_cast<double>(keys);
+         static_cast<double>(batch) * static_cast<double>(kept);
 }
 
 }  // namespace pecia::bench

@@ -11,12 +11,12 @@
 
 namespace pecia::bench {
 
-/// FLOPs of the matrices, 2 for each parameter: of all layers for one token, and of the head for
-/// one row.
+/// FLOPs of all layers for one token, without attention: 2 for each parameter of the matrices, and
+/// those of recurrences row by row. And FLOPs of the head for one row.
 double layer_flops_per_token(const model::ModelConfig& config);
 double head_flops_per_row(const model::ModelConfig& config);
 
-/// FLOPs of attention in all layers (scores and values, 4 · Hq · D for each pair). The new tokens
+/// FLOPs of attention in all layers that attend (scores and values, 4 · Hq · D for each pair). The new tokens
 /// are at positions [first, first + count); each sees itself and all tokens before it, or those in
 /// its layer's window.
 double attention_flops(const model::ModelConfig& config, int64_t first, int64_t count);
@@ -29,8 +29,9 @@ double prefill_flops(const model::ModelConfig& config, int64_t tokens, int64_t c
 double decode_flops(const model::ModelConfig& config, int64_t batch, int64_t cached);
 
 /// Bytes that this step has to read: the matrices once on each rank that has a row (at most
-/// `ranks`), of experts those that its rows touch if they choose at random, and keys and values of
-/// all visible tokens once. `quantize`: the rounding of the matrices at load.
+/// `ranks`), of experts those that its rows touch if they choose at random, and once the states of
+/// recurrences, and keys and values of all visible tokens. `quantize`: the rounding of the matrices
+/// at load.
 double decode_bytes(const model::ModelConfig& config, const model::Weights& weights, int64_t batch,
                     int64_t cached, DType kv_dtype, int ranks,
                     model::Quantize quantize = model::Quantize::nothing);

@@ -33,6 +33,9 @@ RankNeeds needs_of_rank(int rank, const job::Job& job, const model::ModelConfig&
   Replica::Settings settings = Replica::settings_of(job, resources);
   settings.kv_tokens = kv_tokens, settings.kv_recent_tokens = 0;
   settings.prompt_logprobs = 0;
+  settings.states = sequences + 2, settings.states_may_be_any = true;
+  const int64_t state_bytes =
+      settings.states * config.state_bytes(int64_t{resources.sp} * resources.tp);
   PhantomRank phantom(config,
                       {.ranks = resources.cp * resources.sp * resources.tp,
                        .rank = rank,
@@ -45,7 +48,7 @@ RankNeeds needs_of_rank(int rank, const job::Job& job, const model::ModelConfig&
                        .replica = std::move(settings)});
   const int64_t before = phantom.peak_bytes();
   RankNeeds needs;
-  needs.weight_bytes = before - phantom.replica().cache().bytes();
+  needs.weight_bytes = before - phantom.replica().cache().bytes() - state_bytes;
   const auto windows = [&] { return phantom.replica().attention().window_totals(); };
   const auto run = [&](const schedule::Plan& plan, int64_t& sent,
                        attention::WindowTotals& in_windows) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lib/model/attention/device_clock.hpp"
+#include "lib/model/layers/recurrent_mixer.hpp"
 
 namespace pecia::execute {
 namespace {
@@ -24,7 +25,7 @@ attention::KvShape kv_shape(const model::ModelConfig& config, const parallel::Bl
 std::vector<attention::LayerKeys> layer_keys(const model::ModelConfig& config,
                                              const parallel::BlockPlace& place) {
   std::vector<attention::LayerKeys> each;
-  if (!config.full_heads && config.sharing_layers == 0) return each;
+  if (!config.full_heads && config.sharing_layers == 0 && !config.recurrent) return each;
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     const auto [count, dim] = config.heads(layer);
     each.push_back({held_kv_heads(config, place, count), dim, config.keys_of(layer)});
@@ -55,6 +56,16 @@ attention::RecentLayers recent_layers(const model::ModelConfig& config,
   recent.margin = attention::RecentSlots::margin;
   recent.capacity = settings.kv_recent_tokens;
   return recent;
+}
+
+std::unique_ptr<recurrence::RecurrentStates> make_states(const model::ModelConfig& config,
+                                                         const parallel::BlockPlace& place,
+                                                         const Replica::Settings& settings,
+                                                         device::Device& device) {
+  if (!config.recurrent) return nullptr;
+  return std::make_unique<recurrence::RecurrentStates>(
+      model::RecurrentMixer::state_shape(config, place), settings.states,
+      settings.states_may_be_any, device);
 }
 
 kernels::RowInvariant row_invariant(const Replica::Settings& settings) {
@@ -130,6 +141,8 @@ Replica::Settings Replica::settings_of(const job::Job& job, const resources::Res
           .kv_dtype = resources.kv_dtype,
           .kv_tokens = resources.kv_tokens,
           .kv_recent_tokens = resources.kv_recent_tokens,
+          .states = resources.states,
+          .states_may_be_any = false,
           .logprobs = job.generation.logprobs,
           .prompt_logprobs = job.generation.prompt_logprobs,
           .layout_invariant = job.reproducible == parallel::Reproducible::layout,
@@ -154,7 +167,8 @@ Replica::Replica(comm::Communicator& ranks, std::unique_ptr<comm::Communicator> 
                  row_invariant(settings), settings.sparse),
       kv_files_(groups_, head_counts(config), config.windows(), attention_, cache_, compute),
       parking_(attention_.ledger(), cache_, compute_, settings.parking),
-      model_(config, weights, groups_, compute, row_invariant(settings)),
+      states_(make_states(config, groups_.place, settings, compute.device)),
+      model_(config, weights, groups_, compute, row_invariant(settings), states_.get()),
       pass_runner_({groups_.cp_index, groups_.cp, config.vocab, settings.logprobs,
                     settings.prompt_logprobs, settings.layout_invariant, settings.grammars},
                    transfers(tensors_, ranks), model_, attention_, kv_files_, parking_, compute_) {

@@ -22,6 +22,10 @@ class Replica {
     /// keep all tokens. It goes with neither layout_invariant nor sparse, and with teams of all
     /// instances.
     int64_t kv_recent_tokens = 0;
+    /// Sequences whose states of recurrent layers this rank has room for, and whether a sequence may
+    /// begin with a state that nobody has made: where nobody reads what passes give.
+    int64_t states = 256;
+    bool states_may_be_any = true;
     int logprobs = 0, prompt_logprobs = 0;         ///< as in job files
     std::vector<comm::RackServerGpu> places = {};  ///< by rank of the replica; empty: on one server
     bool layout_invariant = false;  ///< bits depend on neither cp, sp and tp nor the batch
@@ -100,6 +104,7 @@ class Replica {
   attention::Attention attention_;
   attention::KvFiles kv_files_;
   attention::KvParking parking_;
+  std::unique_ptr<recurrence::RecurrentStates> states_;  ///< null without recurrent layers
   model::Model model_;
   PassRunner pass_runner_;
   std::function<void()> move_transfers_ = [] {};

@@ -105,13 +105,14 @@ struct ActiveSequence {
   int64_t reread =
       0;             ///< tokens of the answer that have slots in `base`, since they were read again
   int64_t room = 0;  ///< tokens of the answer that have slots; an earlier start's are not counted
-  int64_t decoded = 0;                      ///< of these that are cached
-  bool came_back = false;                   ///< it has yielded, and is back
-  bool is_between_turns = false;            ///< its next turn has no slots yet
-  int64_t deal_limit = 0;                   ///< most generated tokens on any one rank
-  std::vector<int64_t> dealt;               ///< generated tokens by rank
-  int64_t deal_shift = 0;                   ///< shift in dealing generated tokens to virtual ranks
-  double ttft_begin_s = 0;                  ///< from when ttft_s counts
+  int64_t decoded = 0;            ///< of these that are cached
+  bool came_back = false;         ///< it has yielded, and is back
+  bool is_between_turns = false;  ///< its next turn has no slots yet
+  int64_t deal_limit = 0;         ///< most generated tokens on any one rank
+  std::vector<int64_t> dealt;     ///< generated tokens by rank
+  int32_t home = -1;        ///< the rank that computes all of them, where one does; −1: not yet
+  int64_t deal_shift = 0;   ///< shift in dealing generated tokens to virtual ranks
+  double ttft_begin_s = 0;  ///< from when ttft_s counts
   std::optional<double> answer_s;           ///< when the answer's first token came
   std::optional<double> token_s;            ///< when its last token came, if this start made it
   bool has_waited = false;                  ///< for a pass with prompts since then

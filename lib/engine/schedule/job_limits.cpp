@@ -29,8 +29,9 @@ double query_bytes_per_row(const model::ModelConfig& config,
   return (on_wire * elements + sizeof(float) * log_sums) / (resources.sp * resources.tp);
 }
 
-bool on_demand(const job::Job& job) {
-  return job.kv.admission.value_or(job::KvAdmission::demand) == job::KvAdmission::demand;
+bool on_demand(const job::Job& job, const model::ModelConfig& config) {
+  return !config.recurrent &&
+         job.kv.admission.value_or(job::KvAdmission::demand) == job::KvAdmission::demand;
 }
 
 SchedulerLimits limits_of(const job::Job& job, const model::ModelConfig& config,
@@ -45,7 +46,7 @@ SchedulerLimits limits_of(const job::Job& job, const model::ModelConfig& config,
           .answering = resources.answering,
           .fixed_parts = resources.fixed_parts,
           .kv_tokens = resources.kv_tokens,
-          .on_demand = on_demand(job),
+          .on_demand = on_demand(job, config),
           .max_sequences = resources.max_sequences,
           .max_batch_tokens = resources.max_batch_tokens,
           .max_positions = config.max_positions,
@@ -63,7 +64,8 @@ SchedulerLimits limits_of(const job::Job& job, const model::ModelConfig& config,
           .ring = resources.ring,
           .ring_shape = ring_shape(config, resources),
           .levels_from = resources.levels_from(),
-          .layout_invariant = job.reproducible == parallel::Reproducible::layout};
+          .layout_invariant = job.reproducible == parallel::Reproducible::layout,
+          .has_states = config.recurrent.has_value()};
 }
 
 }  // namespace pecia::schedule

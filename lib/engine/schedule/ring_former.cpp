@@ -14,13 +14,27 @@ namespace {
 
 using parallel::AttentionExchange;
 
-/// Chooses the rank that computes a sequence's next token. It is a rank with the fewest `rows` of
+/// The first of the ranks that compute the answers of fewest sequences.
+int32_t least_taken(const SchedulerState& state) {
+  std::vector<int64_t> sequences(state.limits.ring_size);
+  for (const ActiveSequence& of : state.active)
+    if (of.home >= 0) ++sequences[of.home];
+  return static_cast<int32_t>(std::ranges::min_element(sequences) - sequences.begin());
+}
+
+/// Chooses the rank that computes a sequence's next token. Where the sequence has a state, one rank
+/// computes all of them. Else it is a rank with the fewest `rows` of
 /// this pass, and among these one with the fewest tokens of the sequence. Equal ranks take turns,
 /// moving on by one with every step (Context Parallelism …, §3.6), so that no rank's memory fills
 /// up first. For virtual ranks the choice follows from the position, so the batch does not affect
 /// it.
 int32_t deal(const SchedulerState& state, ActiveSequence& sequence, std::vector<int64_t>& rows,
              int64_t step) {
+  if (state.limits.has_states && !state.limits.layout_invariant) {
+    if (sequence.home < 0) sequence.home = least_taken(state);
+    ++sequence.dealt[sequence.home];
+    return sequence.home;
+  }
   if (state.limits.layout_invariant)
     return parallel::generated_owner(
         state.map.length(sequence.id),

@@ -107,6 +107,9 @@ struct SchedulerLimits {
   /// Chunks of prompts with at least this number of new tokens are attended by levels.
   std::optional<int64_t> levels_from = {};
   bool layout_invariant = false;  ///< passes are cut for parallel::layout_ranks
+  /// The model has recurrent layers: one rank of the ring computes all tokens of a sequence's answers,
+  /// so that its state stays there. With layout_invariant they are dealt nevertheless.
+  bool has_states = false;
   std::optional<TimeLimit> time = {};
   /// How long passes of teams take; where teams do not change, all instances are one. Absent, where
   /// they do: a prompt is read by as many instances as have nothing else to do.

@@ -17,7 +17,8 @@ SlotNeeds::SlotNeeds(const SchedulerLimits& limits)
       batch_(limits.max_batch_tokens),
       ranks_(limits.elastic ? 1 : limits.ring_size),
       virtual_ranks_(limits.layout_invariant ? parallel::layout_ranks : ranks_),
-      layout_invariant_(limits.layout_invariant) {}
+      layout_invariant_(limits.layout_invariant),
+      answers_stay_(limits.has_states && !limits.layout_invariant) {}
 
 /// Slots for tokens that are prefilled in chunks. Under prefill_first each chunk has
 /// max_batch_tokens, and the last one is shorter.
@@ -50,6 +51,7 @@ int64_t SlotNeeds::of_feed(int64_t stem_end, int64_t tokens) const {
 }
 
 int64_t SlotNeeds::of_generated(int64_t tokens) const {
+  if (answers_stay_) return tokens;
   return virtual_ranks_ / ranks_ * ((tokens + virtual_ranks_ - 1) / virtual_ranks_);
 }
 

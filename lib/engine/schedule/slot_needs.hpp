@@ -24,7 +24,8 @@ class SlotNeeds {
   int64_t of_prefix(const batch::Request& request) const;
   /// Of the branch that begins with this turn, beside the shared prefix.
   int64_t of_branch(const batch::Request& request, size_t turn) const;
-  /// Of the tokens that are still to be generated, if no rank gets more than its share.
+  /// Of the tokens that are still to be generated, if no rank gets more than its share, or where they
+  /// stay on one rank.
   int64_t of_answer(const batch::Turn& turn) const;
   /// Of this number of generated tokens.
   int64_t of_generated(int64_t tokens) const;
@@ -53,6 +54,7 @@ class SlotNeeds {
   /// an equal number. Where teams change, slots are counted in all, as of one rank.
   int ranks_, virtual_ranks_;
   bool layout_invariant_;
+  bool answers_stay_;  ///< all tokens of an answer are on one rank
 };
 
 }  // namespace pecia::schedule

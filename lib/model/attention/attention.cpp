@@ -71,7 +71,7 @@ Attention::Attention(const ReplicaGroups& groups, HeadCounts heads,
     PECIA_CHECK(cache.shape(layer).num_kv_heads == held,
                 "a cache of {} KV heads for a shard of {} in layer {}",
                 cache.shape(layer).num_kv_heads, held, layer);
-    shares_keys_ = shares_keys_ || !cache.is_stored(layer);
+    shares_keys_ = shares_keys_ || cache.attends_other(layer);
   }
   for (size_t kind = 0; kind < cache.kinds().size(); ++kind)
     placed_rows_.push_back({compute.buffer(), compute.buffer()});

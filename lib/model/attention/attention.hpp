@@ -99,6 +99,9 @@ class Attention {
     return pass_.slots(retention);
   }
   const parallel::ShardedRows& rows() const { return rows_; }
+  /// The rows of the pass by sequence, and the ring of its team, which mixers without keys use.
+  const PassRows& pass() const { return pass_; }
+  comm::Communicator& ring() const { return team_ring_ ? *team_ring_ : *groups_.ring; }
 
   /// Tells whether run_fresh may take the place of start_keys and run in this pass: nothing is
   /// exchanged, and all rows are stored as they come, keys and values alike, each layer's in itself.

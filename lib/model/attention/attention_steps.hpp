@@ -35,11 +35,6 @@ struct AttentionCall {
   int merged = 1;                           ///< AttentionArgs::merged
 };
 
-inline std::span<std::byte> bytes_of(const TensorView& tensor) {
-  return {static_cast<std::byte*>(tensor.data()),
-          static_cast<size_t>(tensor.elements() * size_of(tensor.dtype()))};
-}
-
 class AttentionSteps {
  public:
   struct Buffers {

@@ -14,6 +14,12 @@
 
 namespace pecia::attention {
 
+/// The memory of a dense tensor.
+inline std::span<std::byte> bytes_of(const TensorView& tensor) {
+  return {static_cast<std::byte*>(tensor.data()),
+          static_cast<size_t>(tensor.elements() * size_of(tensor.dtype()))};
+}
+
 struct Compute {
   device::Device& device;
   device::Stream& stream;  ///< stream of `device`; does ops, copies and transfers in order

@@ -80,6 +80,7 @@ void KvCache::find_kinds() {
   }
   for (int64_t layer = 0; layer < layers(); ++layer) {
     const int64_t from = source(layer);
+    if (from == LayerKeys::none) continue;
     PECIA_CHECK(from >= 0 && from <= layer && source(from) == from && kind(from) == kind(layer),
                 "layer {} attends the keys of layer {}", layer, from);
   }

@@ -45,7 +45,10 @@ struct KvShape {
 /// The keys and values that a layer attends, where layers are not alike.
 struct LayerKeys {
   int64_t num_kv_heads = 0, head_dim = 0;
-  int64_t source = 0;  ///< the layer that stores them: itself, or an earlier one of the same kind
+  /// The layer that stores them: itself, or an earlier one of the same kind; none: it attends nothing.
+  int64_t source = 0;
+
+  static constexpr int64_t none = -1;
 };
 
 /// Which tokens a layer keeps of each sequence.
@@ -110,6 +113,10 @@ class KvCache {
   /// The layer that stores what this layer attends.
   int64_t source(int64_t layer) const { return each_.empty() ? layer : each_.at(layer).source; }
   bool is_stored(int64_t layer) const { return source(layer) == layer; }
+  /// Whether this layer attends what another one stores.
+  bool attends_other(int64_t layer) const {
+    return source(layer) != layer && source(layer) != LayerKeys::none;
+  }
   /// Whether a later layer attends what this layer stores.
   bool is_shared(int64_t layer) const;
   /// Bytes of a token in all layers together, if all of them have it.

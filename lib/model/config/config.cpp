@@ -4,15 +4,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
 
-#include "lib/base/core/fp8_vector.hpp"
 #include "lib/files/checkpoint/safetensors.hpp"
 #include "lib/files/disk/sha256.hpp"
 #include "lib/model/config/config_experts.hpp"
 #include "lib/model/config/config_json.hpp"
 #include "lib/model/config/config_layers.hpp"
 #include "lib/model/config/config_own_layers.hpp"
+#include "lib/model/config/config_recurrent.hpp"
 #include "lib/model/config/config_rope.hpp"
 #include "lib/model/config/family.hpp"
 
@@ -72,13 +71,14 @@ void refuse_unimplemented(const JsonSection& file, const FamilyTraits& traits) {
     return std::ranges::find(keys, key) != keys.end() ||
            (traits.windows == WindowRule::chunks && key == "attention_chunk_size");
   };
-  constexpr std::array<Option, 23> options = {{
+  constexpr std::array<Option, 24> options = {{
       {"attn_logit_softcapping", 0, "capped attention scores"},
       {"final_logit_softcapping", 0, "capped logits", &FamilyTraits::caps_logits},
       {"num_experts", 0, "such a mixture of experts", &FamilyTraits::has_experts},
       {"num_local_experts", 0, "such a mixture of experts", &FamilyTraits::has_experts},
       {"n_routed_experts", 0, "such a mixture of experts"},
       {"moe_layer_freq", 1, "another pattern of experts"},
+      {"moe_latent_size", 0, "experts of latents"},
       {"moe_intermediate_size", 0, "such a mixture of experts", &FamilyTraits::has_experts},
       {"shared_expert_intermediate_size", 0, "an expert that all tokens share"},
       {"n_shared_experts", 0, "an expert that all tokens share"},
@@ -123,11 +123,13 @@ void refuse_unimplemented(const JsonSection& file, const FamilyTraits& traits) {
 
 void refuse_other_activations(const JsonSection& file, const FamilyTraits& traits) {
   using Names = std::array<std::string_view, 2>;
-  const bool silu = traits.activation != kernels::Activation::gelu_tanh;
-  const Names known = traits.names.xielu != "" ? Names{"xielu", "xielu"}
-                      : silu                   ? Names{"silu", "swish"}
-                                               : Names{"gelu_pytorch_tanh", "gelu_pytorch_tanh"};
-  for (const std::string_view key : {"hidden_act", "hidden_activation"}) {
+  const kernels::Activation activation = traits.activation;
+  const Names known = traits.names.xielu != ""                  ? Names{"xielu", "xielu"}
+                      : activation == kernels::Activation::relu ? Names{"relu2", "relu2"}
+                      : activation == kernels::Activation::gelu_tanh
+                          ? Names{"gelu_pytorch_tanh", "gelu_pytorch_tanh"}
+                          : Names{"silu", "swish"};
+  for (const std::string_view key : {"hidden_act", "hidden_activation", "mlp_hidden_act"}) {
     const auto name = file.text(key);
     if (name && *name != known[0] && *name != known[1])
       file.refuse<Unsupported>(key, fmt::format("and only {} is implemented for {}; use a model "
@@ -178,7 +180,9 @@ void read_sizes(const JsonSection& file, const FamilyTraits& traits, ModelConfig
   config.ffn = traits.dense_ffn_key.empty()
                    ? file.required_integer("intermediate_size", 1, max_ffn_columns)
                    : size_of(file, traits.dense_ffn_key, max_ffn_columns, traits.dense_ffn);
-  config.layers = file.required_integer("num_hidden_layers", 1, max_model_layers);
+  config.layers = traits.recurrent && traits.recurrent->one_block
+                      ? count_blocks(file, traits)
+                      : file.required_integer("num_hidden_layers", 1, max_model_layers);
   config.num_heads = size_of(file, "num_attention_heads", max_heads, traits.num_heads);
   const bool absent = !file.names("num_key_value_heads") && traits.num_kv_heads > 0;
   config.num_kv_heads = file.integer("num_key_value_heads", 1, max_heads)
@@ -214,7 +218,7 @@ void read_biases(const JsonSection& file, const FamilyTraits& traits, ModelConfi
 }
 
 void read_norms(const JsonSection& file, const FamilyTraits& traits, ModelConfig& config) {
-  config.rms_norm_eps = file.number("rms_norm_eps", 0.0, 1.0).value_or(traits.rms_norm_eps);
+  config.rms_norm_eps = file.number(traits.eps_key, 0.0, 1.0).value_or(traits.rms_norm_eps);
   const bool norms_heads =
       traits.qk_norm_key.empty() || file.flag(traits.qk_norm_key).value_or(traits.qk_norm_default);
   config.qk_norm = norms_heads ? traits.qk_norm : QkNorm::none;
@@ -292,61 +296,6 @@ std::optional<DType> read_stored_dtype(const JsonSection& file) {
   return {};
 }
 
-/// The same in the attention of a layer with latents.
-int64_t latent_elements(const ModelConfig& config) {
-  if (!config.latent) return 0;
-  const LatentConfig& latent = *config.latent;
-  const int64_t query_width = config.num_heads * latent.query_dim();
-  const int64_t queries = latent.q_rank > 0 ? latent.q_rank * (config.hidden + query_width)
-                                            : config.hidden * query_width;
-  const int64_t up = config.num_heads * (latent.nope_dim + latent.value_dim) * latent.kv_rank;
-  return queries + config.hidden * latent.key_dim() + up +
-         config.num_heads * latent.value_dim * config.hidden;
-}
-
-/// The same of heads that have queries, keys and values.
-int64_t head_elements(const ModelConfig& config, int64_t layer) {
-  if (config.latent) return 0;
-  const auto [count, dim] = config.heads(layer);
-  const int64_t of_queries = config.attention_gate ? 3 : 2;
-  const int64_t of_keys = config.has_keys(layer) + config.has_values(layer);
-  return config.hidden * dim * (of_queries * config.num_heads + of_keys * count);
-}
-
-/// Number of elements in the layers' matrices, with `experts` experts of each layer that has some.
-int64_t matrix_elements(const ModelConfig& config, int64_t experts) {
-  int64_t elements = config.layers * latent_elements(config);
-  for (int64_t layer = 0; layer < config.layers; ++layer) {
-    elements += head_elements(config, layer) + 2 * config.hidden * config.second.width;
-    if (config.has_dense_ffn(layer))
-      elements += config.hidden * config.matrices_of_dense_ffn() * config.ffn_of(layer);
-  }
-  if (config.experts)
-    elements += config.num_layers(FeedForward::experts) * config.hidden *
-                (config.experts->count + experts * 3 * config.experts->ffn +
-                 3 * config.experts->shared_ffn + (config.experts->shared_gate ? 1 : 0));
-  return elements;
-}
-
-/// What second embeddings have beside the layers: the table is read by row, the projection whole.
-int64_t second_projection(const ModelConfig& config) {
-  return config.layers * config.second.width * config.hidden;
-}
-
-/// Biases of routers and of `experts` experts.
-int64_t expert_bias_elements(const ModelConfig& config, int64_t experts) {
-  if (!config.experts) return 0;
-  int64_t elements = config.experts->choice_bias ? config.experts->count : 0;
-  if (config.expert_bias)
-    elements += config.experts->count + experts * (2 * config.experts->ffn + config.hidden);
-  return config.num_layers(FeedForward::experts) * elements;
-}
-
-/// The same with the experts that a token takes.
-int64_t active_elements(const ModelConfig& config) {
-  return matrix_elements(config, config.experts ? config.experts->per_token : 0);
-}
-
 /// What the file says of a language model. A model with other parts has it in text_config, and some
 /// keys beside that.
 JsonSection of_language_model(const JsonSection& file) {
@@ -379,9 +328,10 @@ ModelConfig config_of(const JsonSection& all, const FilesBeside& beside) {
   read_sizes(file, traits, config);
   config.activation = read_activation(file, traits);
   config.xielu = !traits.names.xielu.empty();
+  config.ffn_has_gate = traits.ffn_has_gate;
   config.expert_bias = traits.expert_bias;
   config.attention_sinks = traits.attention_sinks;
-  config.attention_gate = !traits.names.attention_gate.empty();
+  config.attention_gate = traits.gate_in_queries || !traits.names.attention_gate.empty();
   if (!traits.draft_layers_key.empty())
     config.draft_layers = file.integer(traits.draft_layers_key, 0, max_model_layers).value_or(0);
   if (traits.always_scaled && !file.find("rope_scaling") && !file.find("rope_parameters"))
@@ -393,6 +343,7 @@ ModelConfig config_of(const JsonSection& all, const FilesBeside& beside) {
   config.max_positions =
       size_of(file, "max_position_embeddings", max_model_positions, traits.max_positions);
   config.pattern = read_pattern(file, traits, config.layers, config.max_positions);
+  read_recurrent(file, traits, config);
   read_own_layers(file, traits, config);
   read_experts(file, traits, config);
   read_rope(file, traits, config);
@@ -413,6 +364,10 @@ ModelConfig config_of(const JsonSection& all, const FilesBeside& beside) {
     file.refuse<Unsupported>("quantization_config",
                              "and codes of layers with heads of their own are not implemented; use "
                              "a checkpoint in bf16, with model.dtype to round it");
+  if (config.recurrent && config.quantization)
+    file.refuse<Unsupported>("quantization_config",
+                             "and codes of models with recurrent layers are not implemented; use a "
+                             "checkpoint in bf16, with model.dtype to round it");
   config.stop_token_ids = read_stop_tokens(file, traits, beside.generation, config.vocab);
   return config;
 }
@@ -441,131 +396,6 @@ ModelConfig parse_config(const std::string& text, const std::string& name) {
   sha256.update(text);
   config.sha256 = sha256.hex();
   return config;
-}
-
-std::vector<kernels::Window> ModelConfig::windows() const {
-  std::vector<kernels::Window> windows;
-  for (const LayerConfig& layer : pattern) windows.push_back(layer.window);
-  return windows;
-}
-
-kernels::Window ModelConfig::widest_window() const {
-  kernels::Window widest;
-  for (const LayerConfig& layer : pattern) widest = std::max(widest, layer.window);
-  return widest;
-}
-
-int64_t ModelConfig::layers_with_window() const {
-  return std::ranges::count_if(
-      pattern, [](const LayerConfig& layer) { return static_cast<bool>(layer.window); });
-}
-
-std::vector<int64_t> ModelConfig::kv_heads_of_layers() const {
-  std::vector<int64_t> counts;
-  if (full_heads)
-    for (int64_t layer = 0; layer < layers; ++layer) counts.push_back(heads(layer).count);
-  return counts;
-}
-
-int64_t ModelConfig::keys_of(int64_t layer) const {
-  if (has_keys(layer)) return layer;
-  int64_t from = layers - sharing_layers - 1;
-  while (from > 0 && pattern[from].window != pattern[layer].window) --from;
-  return from;
-}
-
-double ModelConfig::prompt_flops_per_pair() const {
-  if (!latent) return attention_flops_per_pair();
-  return 2.0 * static_cast<double>(num_heads * (query_dim() + output_dim()) * layers);
-}
-
-double ModelConfig::attention_flops_per_pair() const {
-  if (!full_heads) return 2.0 * static_cast<double>(num_heads * (head_dim + value_dim()) * layers);
-  int64_t numbers = 0;
-  for (int64_t layer = 0; layer < layers; ++layer) numbers += 2 * heads(layer).dim;
-  return 2.0 * static_cast<double>(num_heads * numbers);
-}
-
-int64_t ModelConfig::num_layers(FeedForward feed_forward) const {
-  if (!experts) return feed_forward == FeedForward::dense ? layers : 0;
-  if (dense_beside_experts) return layers;
-  return std::ranges::count(pattern, feed_forward, &LayerConfig::feed_forward);
-}
-
-int64_t ModelConfig::common_ffn() const {
-  if (!experts) return ffn;
-  return std::gcd(ffn_of_all_tokens(), num_layers(FeedForward::experts) > 0 ? experts->ffn : 0);
-}
-
-int64_t ModelConfig::ffn_of_all_tokens() const {
-  return std::gcd(num_layers(FeedForward::dense) > 0 ? ffn : 0,
-                  num_layers(FeedForward::experts) > 0 ? experts->shared_ffn : 0);
-}
-
-int64_t ModelConfig::parameters() const {
-  int64_t all_layers = 0;  // biases and norms
-  for (int64_t layer = 0; layer < layers; ++layer) {
-    const auto [kv_heads, dim] = heads(layer);
-    const int64_t query_width = num_heads * dim, kv_width = kv_heads * dim;
-    if (norm_before) all_layers += 2 * hidden;
-    if (norm_after) all_layers += 2 * hidden;
-    if (latent)
-      all_layers += latent->q_rank + latent->kv_rank +  // norms
-                    (attention_bias ? latent->q_rank + latent->key_dim() : 0);
-    else if (attention_bias)
-      all_layers += query_width + 2 * kv_width;
-    if (attention_output_bias) all_layers += hidden;
-    if (mlp_bias) all_layers += 2 * ffn + hidden;
-    if (attention_sinks) all_layers += num_heads;
-    if (xielu) all_layers += 2;  // its curvatures
-    if (qk_norm == QkNorm::each_head) all_layers += (has_keys(layer) ? 2 : 1) * dim;
-    if (qk_norm == QkNorm::all_heads) all_layers += query_width + kv_width;
-    if (second.width > 0) all_layers += hidden;
-    if (scales_layers) all_layers += 1;
-    if (dense_beside_experts) all_layers += 4 * hidden + experts->count;
-  }
-  if (second.width > 0) all_layers += second_projection(*this) + second.width;
-  const int64_t all = experts ? experts->count : 0;
-  return matrix_elements(*this, all) + expert_bias_elements(*this, all) + all_layers + hidden +
-         vocab * layers * second.width + (tied_embeddings ? 1 : 2) * vocab * hidden;
-}
-
-int64_t ModelConfig::active_parameters() const {
-  const int64_t all = experts ? experts->count : 0, taken = experts ? experts->per_token : 0;
-  return parameters() - matrix_elements(*this, all) - expert_bias_elements(*this, all) +
-         active_elements(*this) + expert_bias_elements(*this, taken);
-}
-
-double ModelConfig::flops_per_token() const {
-  return 2.0 * (static_cast<double>(active_elements(*this) + second_projection(*this)) +
-                static_cast<double>(vocab) * static_cast<double>(hidden));
-}
-
-namespace {
-
-/// What a rank caches of a token in layers that `counts` names.
-template <typename Counts>
-int64_t cached_bytes(const ModelConfig& config, DType dtype, int64_t ranks, const Counts& counts) {
-  int64_t bytes = 0;
-  for (int64_t layer = 0; layer < config.layers; ++layer) {
-    if (!config.has_keys(layer) || !counts(layer)) continue;
-    const auto [heads, dim] = config.heads(layer);
-    bytes +=
-        (config.latent ? 1 : 2) * std::max<int64_t>(1, heads / ranks) * vector_bytes(dtype, dim);
-  }
-  return bytes;
-}
-
-}  // namespace
-
-int64_t ModelConfig::kv_bytes_per_token(DType dtype, int64_t ranks) const {
-  return cached_bytes(*this, dtype, ranks, [](int64_t) { return true; });
-}
-
-int64_t ModelConfig::window_bytes_per_token(DType dtype, int64_t ranks) const {
-  if (pattern.empty()) return 0;
-  return cached_bytes(*this, dtype, ranks,
-                      [this](int64_t layer) { return pattern[layer].window > 0; });
 }
 
 }  // namespace pecia::model

@@ -51,7 +51,12 @@ enum class Family {
   mistral4,
   llama4_text,
   qwen2_moe,
-  gemma4
+  gemma4,
+  qwen3_next,
+  qwen3_5,
+  qwen3_5_moe,
+  granitemoehybrid,
+  nemotron_h
 };
 
 std::string_view name_of(Family family);
@@ -189,6 +194,11 @@ struct RecurrentConfig {
   int64_t values() const { return heads * value_dim; }
   /// What the convolution has of a row: q, k and v.
   int64_t channels() const { return 2 * keys() + values(); }
+  /// Numbers of a layer beside its matrices: of the convolution, of each head and of the norm.
+  int64_t vectors() const {
+    return channels() * (conv_rows + (conv_bias ? 1 : 0)) + heads * (corrects ? 2 : 3) +
+           (corrects ? value_dim : values());
+  }
 };
 
 /// Multiplies the query at position p by 1 + scale · ln(1 + ⌊(p + 1) / floor⌋).
@@ -242,6 +252,8 @@ struct ModelConfig {
   double norm_weight_offset = 0;  ///< what is added to stored weights of norms, in fp32
   kernels::Activation activation = kernels::Activation::silu;
   bool xielu = false;  ///< dense feed-forwards have no gate: down · xielu(up · x)
+  /// False: feed-forwards and experts have none: down · activation(up · x, up · x).
+  bool ffn_has_gate = true;
   std::optional<float> attention_scale;  ///< what multiplies scores; absent: head_dim^-½
   double embedding_scale = 1;            ///< what multiplies embeddings, but not a tied head
   double residual_scale = 1;             ///< what multiplies what a block adds
@@ -261,15 +273,23 @@ struct ModelConfig {
   /// Of layers without a window if there are some: those by which long sequences are attended.
   KvHeads widest_heads() const { return full_heads.value_or(KvHeads{num_kv_heads, head_dim}); }
   std::vector<int64_t> kv_heads_of_layers() const;  ///< by layer; empty: all have num_kv_heads
-  /// The layer whose keys and values this layer attends: itself, or one before it.
+  MixerKind mixer(int64_t layer) const {
+    return recurrent ? pattern[layer].mixer : MixerKind::attention;
+  }
+  int64_t num_layers(MixerKind mixer) const;  ///< how many layers have such a mixer
+  /// The layer whose keys and values this layer attends: itself, or one before it; −1: it attends
+  /// none.
   int64_t keys_of(int64_t layer) const;
   bool has_keys(int64_t layer) const {
-    return sharing_layers == 0 || layer < layers - sharing_layers;
+    return mixer(layer) == MixerKind::attention && !shares_keys(layer);
+  }
+  bool shares_keys(int64_t layer) const {
+    return sharing_layers > 0 && layer >= layers - sharing_layers;
   }
   bool has_values(int64_t layer) const {
     return has_keys(layer) && !(keys_give_values && pattern[layer].window == 0);
   }
-  int64_t ffn_of(int64_t layer) const { return has_keys(layer) ? ffn : sharing_ffn; }
+  int64_t ffn_of(int64_t layer) const { return shares_keys(layer) ? sharing_ffn : ffn; }
   /// Numbers of a head as it is projected, as attention gives it, and as o takes it.
   int64_t query_dim(int64_t layer = 0) const {
     return latent ? latent->query_dim() : heads(layer).dim;
@@ -288,7 +308,7 @@ struct ModelConfig {
   kernels::Window widest_window() const;         ///< none: there is none
   int64_t layers_with_window() const;
   FeedForward feed_forward(int64_t layer) const {
-    return experts ? pattern[layer].feed_forward : FeedForward::dense;
+    return experts || recurrent ? pattern[layer].feed_forward : FeedForward::dense;
   }
   /// How many layers have such a feed-forward; those with dense_beside_experts have both.
   int64_t num_layers(FeedForward feed_forward) const;
@@ -305,12 +325,18 @@ struct ModelConfig {
   int64_t parameters() const;  ///< counts tied embeddings once
   /// The parameters that a token meets: of the experts, those that it takes.
   int64_t active_parameters() const;
-  int64_t matrices_of_dense_ffn() const { return xielu ? 2 : 3; }
+  int64_t matrices_of_ffn() const { return xielu || !ffn_has_gate ? 2 : 3; }  ///< or of an expert
   double flops_per_token() const;  ///< 2 × weights of the layers and the head that a token meets
   /// Bytes that all layers cache of a token, or layers with a window, on one of this number of ranks,
   /// over which each layer's KV heads are cut, or which share one.
   int64_t kv_bytes_per_token(DType dtype, int64_t ranks = 1) const;
   int64_t window_bytes_per_token(DType dtype, int64_t ranks = 1) const;
+  /// Bytes that a sequence's states in all recurrent layers take, on one of this number of ranks: the
+  /// matrices of its heads, and the last rows of q, k and v before the convolution. All are fp32.
+  int64_t state_bytes(int64_t ranks = 1) const;
+  /// FLOPs of a row in all recurrent layers beside the products: the convolution, and reading and
+  /// writing the matrix of each head.
+  double recurrence_flops_per_token() const;
 };
 
 /// What yarn multiplies attention by: 0.1 · mscale · ln(factor) + 1, or 1 where it does not stretch.

@@ -117,6 +117,12 @@ std::vector<bool> read_dense(const JsonSection& file, const FamilyTraits& traits
 void read_experts(const JsonSection& file, const FamilyTraits& traits, ModelConfig& config) {
   if (!traits.has_experts) return;
   if (!traits.experts_flag.empty() && !file.flag(traits.experts_flag).value_or(false)) return;
+  const bool are_listed = traits.recurrent && traits.recurrent->one_block;
+  const auto has_some = [&] {
+    return std::ranges::count(config.pattern, FeedForward::experts, &LayerConfig::feed_forward) > 0;
+  };
+  if (are_listed && !has_some()) return;
+  if (traits.experts_optional && file.integer(traits.expert_count_key, 0, max_experts) == 0) return;
   const std::string_view taken =
       traits.per_token_key.empty() ? "num_experts_per_tok" : traits.per_token_key;
   ExpertsConfig experts;
@@ -151,6 +157,7 @@ void read_experts(const JsonSection& file, const FamilyTraits& traits, ModelConf
                             experts.shared_ffn, max_ffn_columns));
   config.experts = experts;
   config.dense_beside_experts = traits.dense_beside_experts;
+  if (are_listed) return;
   const std::vector<bool> dense = read_dense(file, traits, config.layers);
   for (int64_t layer = 0; layer < config.layers; ++layer)
     config.pattern[layer].feed_forward = dense[layer] ? FeedForward::dense : FeedForward::experts;

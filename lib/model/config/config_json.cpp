@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/model/config/config_json.hpp"
 
+#include <algorithm>
+#include <array>
+#include <limits>
+
 #include "lib/base/core/json.hpp"
 #include "lib/files/disk/mapped_file.hpp"
 #include "lib/files/disk/strict_json.hpp"
@@ -11,6 +15,36 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t max_file_bytes = 10'000'000;
+
+/// The text with what Python writes for numbers that JSON lacks as transformers 5 writes them.
+///
+///     [0.0, Infinity]     [0.0, {"__float__": "Infinity"}]
+std::string with_named_numbers(std::string_view text) {
+  constexpr std::array<std::string_view, 3> words = {"-Infinity", "Infinity", "NaN"};
+  std::string strict;
+  strict.reserve(text.size());
+  bool in_string = false;
+  for (size_t i = 0; i < text.size();) {
+    const auto* const word = std::ranges::find_if(
+        words, [&](std::string_view each) { return text.substr(i).starts_with(each); });
+    if (!in_string && word != words.end()) {
+      strict += fmt::format(R"({{"__float__": "{}"}})", *word);
+      i += word->size();
+      continue;
+    }
+    if (text[i] == '"') in_string = !in_string;
+    if (text[i] == '\\' && in_string && i + 1 < text.size()) strict += text[i++];
+    strict += text[i++];
+  }
+  return strict;
+}
+
+/// A JSON number, or infinity as with_named_numbers writes it.
+std::optional<double> number_of(const json& value) {
+  if (value.is_number()) return value.get<double>();
+  if (value == json{{"__float__", "Infinity"}}) return std::numeric_limits<double>::infinity();
+  return {};
+}
 
 bool is_integer_within(const json& value, int64_t min, int64_t max) {
   if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
@@ -33,7 +67,7 @@ JsonSection JsonSection::read(const std::filesystem::path& file) {
 }
 
 JsonSection JsonSection::parse(std::string_view text, const std::filesystem::path& file) {
-  json object = io::parse_strict_json(file, text);
+  json object = io::parse_strict_json(file, with_named_numbers(text));
   if (!object.is_object())
     fail<InputError>("{}: holds a JSON {}, not an object; download it again", file.string(),
                      object.type_name());
@@ -84,9 +118,10 @@ std::optional<int64_t> JsonSection::integer(std::string_view key, int64_t min, i
 std::optional<double> JsonSection::number(std::string_view key, double min, double max) const {
   const json* value = find(key);
   if (!value) return {};
-  if (!value->is_number() || !(value->get<double>() >= min && value->get<double>() <= max))
+  const std::optional<double> number = number_of(*value);
+  if (!number || !(*number >= min && *number <= max))
     refuse(key, fmt::format("but must be a number of {} … {}; correct it", min, max));
-  return value->get<double>();
+  return number;
 }
 
 std::optional<bool> JsonSection::flag(std::string_view key) const {
@@ -129,9 +164,10 @@ std::optional<std::vector<double>> JsonSection::numbers(std::string_view key, do
   if (!value) return {};
   std::vector<double> all;
   for (const json& entry : value->is_array() ? *value : json::array({*value})) {
-    if (!entry.is_number() || !(entry.get<double>() >= min && entry.get<double>() <= max))
+    const std::optional<double> number = number_of(entry);
+    if (!number || !(*number >= min && *number <= max))
       refuse(key, fmt::format("but must be one or more numbers of {} … {}; correct it", min, max));
-    all.push_back(entry.get<double>());
+    all.push_back(*number);
   }
   return all;
 }

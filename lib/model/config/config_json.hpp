@@ -26,6 +26,7 @@ class JsonSection {
   static JsonSection parse(std::string_view text, const std::filesystem::path& file);
 
   std::optional<int64_t> integer(std::string_view key, int64_t min, int64_t max) const;
+  /// Infinity may be written as Python and transformers 5 do: Infinity, {"__float__": "Infinity"}.
   std::optional<double> number(std::string_view key, double min, double max) const;
   std::optional<bool> flag(std::string_view key) const;
   std::optional<std::string> text(std::string_view key) const;

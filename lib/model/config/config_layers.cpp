@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "lib/model/config/config_recurrent.hpp"
+
 namespace pecia::model {
 namespace {
 
@@ -143,8 +145,8 @@ std::vector<LayerConfig> pattern_of_chunks(const JsonSection& file, const Family
     if (chunked && !chunk)
       file.refuse("attention_chunk_size",
                   fmt::format("but layer {} is attended in chunks; give their length", layer));
-    pattern[layer] = {chunked ? chunk : kernels::Window{},
-                      rotated[layer] ? Rotation::main : Rotation::none};
+    pattern[layer] = {.window = chunked ? chunk : kernels::Window{},
+                      .rotation = rotated[layer] ? Rotation::main : Rotation::none};
   }
   return pattern;
 }
@@ -154,6 +156,7 @@ std::vector<LayerConfig> pattern_of_chunks(const JsonSection& file, const Family
 std::vector<LayerConfig> read_pattern(const JsonSection& file, const FamilyTraits& traits,
                                       int64_t layers, int64_t max_positions) {
   const int64_t window = read_window(file, traits, max_positions);
+  if (traits.recurrent) return read_mixers(file, traits, layers);
   if (traits.rotates_windows_only && window == 0)
     file.refuse("sliding_window",
                 "but only layers with a window rotate in this model type; give it");
@@ -167,9 +170,10 @@ std::vector<LayerConfig> read_pattern(const JsonSection& file, const FamilyTrait
   for (int64_t layer = 0; layer < layers; ++layer) {
     const bool local = traits.local_rope && windows[layer] > 0;
     const bool rotates = rotated[layer] && (windows[layer] > 0 || !traits.rotates_windows_only);
-    pattern[layer] = {windows[layer], !rotates ? Rotation::none
-                                      : local  ? Rotation::local
-                                               : Rotation::main};
+    pattern[layer] = {.window = windows[layer],
+                      .rotation = !rotates ? Rotation::none
+                                  : local  ? Rotation::local
+                                           : Rotation::main};
   }
   return pattern;
 }

@@ -69,6 +69,8 @@ void refuse_unknown_keys(const JsonSection& rope, const RopeKind& kind,
     constexpr std::array<std::string_view, 2> of_temperature = {temperature_key,
                                                                 "max_position_embeddings"};
     if (traits.query_temperature && among(of_temperature)) continue;
+    constexpr std::array<std::string_view, 2> of_axes = {"mrope_section", "mrope_interleaved"};
+    if (traits.image_axes && among(of_axes)) continue;
     rope.refuse<Unsupported>(
         key, fmt::format("and is not implemented with rope type {}; remove it if it is a leftover",
                          kind.name));

@@ -10,17 +10,23 @@
 namespace pecia::model {
 
 std::span<const FamilyTraits> all_families() {
-  static const std::array all = {
-      families::llama(),      families::mistral(),     families::ministral(),
-      families::ministral3(), families::qwen2(),       families::qwen3(),
-      families::glm(),        families::internlm2(),   families::granite(),
-      families::smollm3(),    families::phi3(),        families::olmo2(),
-      families::olmo3(),      families::gemma3(),      families::qwen3_moe(),
-      families::mixtral(),    families::olmoe(),       families::gpt_oss(),
-      families::apertus(),    families::glm4_moe(),    families::minimax_m2(),
-      families::afmoe(),      families::deepseek_v3(), families::glm4_moe_lite(),
-      families::mistral4(),   families::llama4_text(), families::qwen2_moe(),
-      families::gemma4()};
+  static const std::array all = {families::llama(),       families::mistral(),
+                                 families::ministral(),   families::ministral3(),
+                                 families::qwen2(),       families::qwen3(),
+                                 families::glm(),         families::internlm2(),
+                                 families::granite(),     families::smollm3(),
+                                 families::phi3(),        families::olmo2(),
+                                 families::olmo3(),       families::gemma3(),
+                                 families::qwen3_moe(),   families::mixtral(),
+                                 families::olmoe(),       families::gpt_oss(),
+                                 families::apertus(),     families::glm4_moe(),
+                                 families::minimax_m2(),  families::afmoe(),
+                                 families::deepseek_v3(), families::glm4_moe_lite(),
+                                 families::mistral4(),    families::llama4_text(),
+                                 families::qwen2_moe(),   families::gemma4(),
+                                 families::qwen3_next(),  families::qwen3_5(),
+                                 families::qwen3_5_moe(), families::granitemoehybrid(),
+                                 families::nemotron_h()};
   return all;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 /// What a family is (families/ has one file for each).
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,6 +35,20 @@ struct KnownValue {
   std::string_view key, value;
 };
 
+/// Recurrent layers of a family: the keys of config.json that give the sizes of RecurrentConfig, with
+/// the values of keys that are absent, and which layers they are (config_recurrent.hpp).
+struct RecurrentTraits {
+  RecurrentConfig usual;
+  std::string_view key_heads, key_dim, heads, value_dim, conv_rows;
+  std::string_view conv_bias = "", step_limit = "";  ///< empty: not configurable
+  /// The key whose value times the hidden size all heads have together, so that the size of a head may
+  /// be "auto"; empty: there is none.
+  std::string_view expansion = "";
+  int64_t usual_expansion = 0;
+  int64_t full_period = 0;  ///< without a list, each such layer attends; 0: none does
+  bool one_block = false;   ///< each layer is a mixer or a feed-forward
+};
+
 struct FamilyTraits {
   Family family;
   std::string_view model_type;
@@ -56,13 +71,19 @@ struct FamilyTraits {
   bool bias_on_output;         ///< the key also enables a bias on the attention's output projection
   bool mlp_bias_configurable;  ///< mlp_bias is respected
   QkNorm qk_norm = QkNorm::none;
+  std::string_view eps_key = "rms_norm_eps";
   std::string_view qk_norm_key = "";  ///< key that enables these norms
   bool qk_norm_default = false;       ///< when that key is absent
   double norm_weight_offset = 0;
   kernels::Activation activation = kernels::Activation::silu;
+  bool ffn_has_gate = true;  ///< as in ModelConfig
   kernels::RopePairs pairs;
   bool partial_rotation;                 ///< partial_rotary_factor is respected
   std::string_view rotary_dim_key = "";  ///< key that gives the rotated dimensions of a head
+  bool rotates = true;                   ///< false: no layer does
+  std::string_view rotation_key = "";    ///< key that must be "rope" for layers to rotate
+  /// The file may divide the pairs among axes of images. Those of a text's tokens are alike.
+  bool image_axes = false;
   WindowRule windows;
   int64_t window_default;            ///< the window or chunk when the key is absent (null: none)
   int64_t full_period = 0;           ///< by_type, without a list: each such layer is full
@@ -97,6 +118,7 @@ struct FamilyTraits {
   bool scales_embeddings = false;    ///< by sqrt(hidden)
   std::string_view scales_key = "";  ///< key that enables that; empty: not configurable
   bool has_experts = false;
+  bool experts_optional = false;                   ///< a count of 0 means that all layers are dense
   int64_t num_experts = 0, experts_per_token = 0;  ///< when config.json omits them
   std::string_view expert_count_key = "";          ///< empty: num_experts or num_local_experts
   std::string_view expert_ffn_key = "";            ///< empty: the key is intermediate_size
@@ -128,8 +150,11 @@ struct FamilyTraits {
   bool dense_beside_experts = false;     ///< ModelConfig::dense_beside_experts
   bool is_latent = false;                ///< ModelConfig::latent
   LatentConfig latent = {};              ///< sizes that config.json may omit
+  std::optional<RecurrentTraits> recurrent = {};
+  bool gate_in_queries = false;  ///< q has for each head its query, and then its gate of attention
   bool expert_bias = false, attention_sinks = false;
   std::string_view draft_layers_key = "";     ///< ModelConfig::draft_layers
+  std::string_view draft_prefix = "";         ///< of tensors for drafts, which are not read
   std::vector<KnownValue> known_values = {};  ///< of keys that may be absent
   bool always_scaled = false;                 ///< the file must say how rope is scaled
   /// model_type of checkpoints that hold such a model, in `text_config`, beside other parts.

@@ -36,10 +36,17 @@ FamilyTraits mistral4();
 FamilyTraits llama4_text();
 FamilyTraits qwen2_moe();
 FamilyTraits gemma4();
+FamilyTraits qwen3_next();
+FamilyTraits qwen3_5();
+FamilyTraits qwen3_5_moe();
+FamilyTraits granitemoehybrid();
+FamilyTraits nemotron_h();
 
 /// What routers of sigmoids and shared experts have in common: keys of config.json, and names of
 /// tensors under "mlp".
 void add_sigmoid_experts(FamilyTraits& traits);
+/// What Qwen's families with gated delta nets have in common, but for the names of packed matrices.
+void add_delta_net(FamilyTraits& traits);
 /// The names of the tensors of latent attention.
 void add_latent_names(WeightNames& names);
 

@@ -33,8 +33,9 @@ AttentionMixer::AttentionMixer(const ModelConfig& config, const attention::Compu
       gate_buffer_(compute.buffer()),
       rotated_buffer_(compute.buffer()) {}
 
-void AttentionMixer::begin(int64_t layer, const AttentionWeights& weights, int64_t num_rows,
+void AttentionMixer::begin(int64_t layer, const LayerWeights& of_layer, int64_t num_rows,
                            attention::Attention& attention) {
+  const AttentionWeights& weights = of_layer.attention;
   attention.begin_layer(layer);
   head_dim_ = config_.heads(layer).dim;
   fresh_.reset();

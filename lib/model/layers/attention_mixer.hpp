@@ -15,7 +15,7 @@ class AttentionMixer : public Mixer {
   AttentionMixer(const ModelConfig& config, const attention::Compute& compute, Products& products,
                  TensorParallel& tensor);
 
-  void begin(int64_t layer, const AttentionWeights& weights, int64_t num_rows,
+  void begin(int64_t layer, const LayerWeights& weights, int64_t num_rows,
              attention::Attention& attention) override;
   void project(int block, const Input& input, attention::Attention& attention) override;
   void mix(int64_t layer, attention::Attention& attention) override;

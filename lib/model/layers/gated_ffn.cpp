@@ -39,7 +39,10 @@ TensorView GatedFfn::activate(const GatedFfnWeights& weights, const TensorView& 
     return narrow_out;
   const DType product = weights.row_gate ? DType::fp32 : products_.result_type(rows.rows());
   TensorView gate, up;
-  if (const auto both = products_.joined({&weights.gate, &weights.up})) {
+  if (!weights.has_gate) {
+    gate = up = up_.tensor(product, {rows.rows(), width});
+    products_.linear("up_proj", rows, weights.up, up);
+  } else if (const auto both = products_.joined({&weights.gate, &weights.up})) {
     const TensorView products = gate_.tensor(product, {rows.rows(), 2 * width});
     gate = products.slice_columns(0, width), up = products.slice_columns(width, width);
     products_.linear("gate_up_proj", rows, *both, products);

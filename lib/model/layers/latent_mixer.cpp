@@ -42,8 +42,9 @@ LatentMixer::LatentMixer(const ModelConfig& config, const attention::Compute& co
       wide_buffer_(compute.buffer()),
       head_buffer_(compute.buffer()) {}
 
-void LatentMixer::begin(int64_t layer, const AttentionWeights& weights, int64_t num_rows,
+void LatentMixer::begin(int64_t layer, const LayerWeights& of_layer, int64_t num_rows,
                         attention::Attention& attention) {
+  const AttentionWeights& weights = of_layer.attention;
   attention.begin_layer(layer);
   weights_ = &weights;
   expanded_ = attention.expands_latents();

@@ -34,7 +34,7 @@ class LatentMixer : public Mixer, private attention::LatentExpander {
   LatentMixer(const ModelConfig& config, const attention::Compute& compute, Products& products,
               TensorParallel& tensor, std::optional<int64_t> most_bytes = {});
 
-  void begin(int64_t layer, const AttentionWeights& weights, int64_t num_rows,
+  void begin(int64_t layer, const LayerWeights& weights, int64_t num_rows,
              attention::Attention& attention) override;
   void project(int block, const Input& input, attention::Attention& attention) override;
   void mix(int64_t layer, attention::Attention& attention) override;

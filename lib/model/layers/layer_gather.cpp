@@ -16,6 +16,12 @@ int64_t aligned(int64_t bytes) {
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
+/// A tensor of fp32 as wide as `like`.
+TensorView with_rows(const TensorView& like, const std::byte* data, int64_t rows) {
+  return like.rank() == 1 ? TensorView(data, DType::fp32, {rows})
+                          : TensorView(data, DType::fp32, {rows, like.size(1)});
+}
+
 /// Whether ranks hold parts of matrices of this kind. Experts that are dealt out stay where they are.
 bool is_cut(MatrixKind kind, parallel::WeightCut cut) {
   const CutUnit unit = role_of(kind).unit;
@@ -31,16 +37,17 @@ LayerGather::LayerGather(const ModelConfig& config, const WeightViews& weights,
       group_(*groups.tp),
       collectives_(group_.make_collectives(groups.tp_labels, comm::SumOrder::any)),
       compute_(compute),
-      slots_{{compute.buffer(), nullptr}, {compute.buffer(), nullptr}} {
+      slots_{{compute.buffer(), compute.buffer(), nullptr},
+             {compute.buffer(), compute.buffer(), nullptr}} {
   PECIA_CHECK(weights.part.count == group_.size(), "weights cut in {} for {} ranks",
               weights.part.count, group_.size());
 }
 
 /// The pieces of this rank's part. They are the same on every rank of the group, because all parts
 /// have equal shapes.
-std::vector<LayerGather::Piece> LayerGather::pieces(int64_t index, int64_t& block_bytes) const {
-  std::vector<Piece> pieces;
-  block_bytes = 0;
+LayerGather::Layout LayerGather::layout_of(int64_t index) const {
+  Layout layout;
+  int64_t& block_bytes = layout.block_bytes;
   weights_.layers[index].for_each_matrix([&](MatrixKind kind, const LinearWeight& weight) {
     if (!is_cut(kind, weights_.part)) return;
     const LinearWeight::Part& first = weight.parts.front();
@@ -53,15 +60,19 @@ std::vector<LayerGather::Piece> LayerGather::pieces(int64_t index, int64_t& bloc
         piece.bias_offset + (has_bias ? aligned(piece.rows * size_of(DType::fp32)) : 0);
     block_bytes =
         piece.scales_offset + aligned(piece.rows * piece.row_scales * size_of(scale_type(dtype)));
-    pieces.push_back(piece);
+    layout.matrices.push_back(piece);
   });
-  return pieces;
+  if (!weights_.layers[index].recurrent) return layout;
+  RecurrentWeights recurrent = *weights_.layers[index].recurrent;
+  recurrent.for_each_cut_vector([&](CutUnit, const TensorView& vector) {
+    layout.vectors.push_back({vector, block_bytes});
+    block_bytes += aligned(vector.elements() * size_of(DType::fp32));
+  });
+  return layout;
 }
 
 int64_t LayerGather::bytes_sent(int64_t index) const {
-  int64_t block_bytes = 0;
-  pieces(index, block_bytes);
-  return block_bytes * (group_.size() - 1);
+  return layout_of(index).block_bytes * (group_.size() - 1);
 }
 
 /// Packs a bias as fp32; zeros if this rank's part has none.
@@ -74,8 +85,10 @@ void LayerGather::pack_bias(const TensorView& bias, const TensorView& to) const 
                              compute_.stream);
 }
 
-void LayerGather::pack(const std::vector<Piece>& pieces, std::byte* to) const {
-  for (const Piece& piece : pieces) {
+void LayerGather::pack(const Layout& layout, std::byte* to) const {
+  for (const VectorPiece& piece : layout.vectors)
+    compute_.copy(piece.held, with_rows(piece.held, to + piece.offset, piece.held.rows()));
+  for (const Piece& piece : layout.matrices) {
     const LinearWeight::Part packed = part_at(piece, to);
     int64_t row = 0;
     for (const LinearWeight::Part& part : piece.held->parts) {
@@ -90,8 +103,8 @@ void LayerGather::pack(const std::vector<Piece>& pieces, std::byte* to) const {
 
 void LayerGather::start(int64_t index) {
   if (index >= config_.layers) return;
-  int64_t block_bytes = 0;
-  const std::vector<Piece> layout = pieces(index, block_bytes);
+  const Layout layout = layout_of(index);
+  const int64_t block_bytes = layout.block_bytes;
   Slot& slot = slots_[index % 2];
   slot.memory.reserve(block_bytes * group_.size());
   std::vector<std::span<std::byte>> blocks;
@@ -121,6 +134,35 @@ LinearWeight::Part LayerGather::part_at(const Piece& piece, std::byte* block) {
   return part;
 }
 
+/// Copies each rank's rows behind those of the ranks before it, which may share a key head.
+void LayerGather::join_vectors(const Layout& layout, Slot& slot, RecurrentWeights& whole) {
+  int64_t bytes = 0;
+  const auto bytes_of = [&](const TensorView& held, CutUnit unit) {
+    const int64_t rows = unit_part(config_, unit, {}).size();
+    return aligned(rows * held.row_elements() * size_of(DType::fp32));
+  };
+  whole.for_each_cut_vector(
+      [&](CutUnit unit, const TensorView& held) { bytes += bytes_of(held, unit); });
+  slot.vectors.reserve(bytes);
+  auto* to = slot.vectors.as<std::byte>();
+  auto piece = layout.vectors.begin();
+  whole.for_each_cut_vector([&](CutUnit unit, TensorView& vector) {
+    const TensorView held = vector;
+    vector = with_rows(held, to, unit_part(config_, unit, {}).size());
+    to += bytes_of(held, unit);
+    int64_t gathered = 0;
+    for (int rank = 0; rank < group_.size(); ++rank) {
+      const parallel::RowRange part = unit_part(config_, unit, {group_.size(), rank});
+      if (part.begin < gathered) continue;
+      gathered = part.end;
+      const auto* const block = slot.memory.as<std::byte>() + rank * layout.block_bytes;
+      compute_.copy(with_rows(held, block + piece->offset, part.size()),
+                    vector.slice_rows(part.begin, part.size()));
+    }
+    ++piece;
+  });
+}
+
 LayerWeights LayerGather::layer(int64_t index) {
   start(index + 1);
   Slot& slot = slots_[index % 2];
@@ -128,10 +170,11 @@ LayerWeights LayerGather::layer(int64_t index) {
     const ScopedSpan span(compute_.recorder, "gather_weights", Kind::comm, bytes_sent(index));
     slot.transfer->wait();
   }
-  int64_t block_bytes = 0;
   LayerWeights whole = weights_.layers[index];  // supplies what is not cut
-  const std::vector<Piece> layout = pieces(index, block_bytes);
-  auto piece = layout.begin();
+  const Layout layout = layout_of(index);
+  const int64_t block_bytes = layout.block_bytes;
+  if (whole.recurrent) join_vectors(layout, slot, *whole.recurrent);
+  auto piece = layout.matrices.begin();
   whole.for_each_matrix([&](MatrixKind kind, LinearWeight& matrix) {
     if (!is_cut(kind, weights_.part)) return;
     const MatrixRole& role = role_of(kind);

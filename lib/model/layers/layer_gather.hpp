@@ -43,14 +43,25 @@ class LayerGather {
     int64_t offset, bias_offset, scales_offset;
     int64_t row_scales = 0;
   };
+  /// The same of a vector of a recurrence, or of a small matrix of such, in fp32.
+  struct VectorPiece {
+    TensorView held;
+    int64_t offset;
+  };
+  struct Layout {
+    std::vector<Piece> matrices;
+    std::vector<VectorPiece> vectors;
+    int64_t block_bytes = 0;
+  };
   struct Slot {
-    device::Buffer memory;
+    device::Buffer memory, vectors;
     std::unique_ptr<comm::Transfer> transfer;
   };
 
-  std::vector<Piece> pieces(int64_t index, int64_t& block_bytes) const;
+  Layout layout_of(int64_t index) const;
   void start(int64_t index);
-  void pack(const std::vector<Piece>& pieces, std::byte* to) const;
+  void pack(const Layout& layout, std::byte* to) const;
+  void join_vectors(const Layout& layout, Slot& slot, RecurrentWeights& whole);
   void pack_bias(const TensorView& bias, const TensorView& to) const;
   static LinearWeight::Part part_at(const Piece& piece, std::byte* block);
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The mixer of a layer: computes queries and keys of the rows, attends to all keys of their
-/// sequences, and projects the result.
+/// The mixer of a layer: projects the rows, lets each see the rows of its sequence that stand before
+/// it, and projects the result.
 ///
-///     AttentionMixer   q, k and v by head
-///     LatentMixer      latents (ModelConfig::latent)
+///     AttentionMixer   attention with q, k and v by head
+///     LatentMixer      attention to latents (ModelConfig::latent)
+///     RecurrentMixer   a linear recurrence (ModelConfig::recurrent)
 
 #include "lib/model/attention/attention.hpp"
 #include "lib/model/layers/layer_rotations.hpp"
@@ -26,10 +27,12 @@ class Mixer {
     RotationTables keys, queries;  ///< of the layer
   };
 
+  /// Begins a pass, which `attention` has begun.
+  virtual void begin_pass(attention::Attention& /*attention*/) {}
   /// Collective over the replica. Call these for each layer, in this order: begin; project for
   /// every block; mix; project_output for every block. `num_rows` counts the rows of all blocks.
   /// Implementations of `begin` begin the layer of `attention`, too.
-  virtual void begin(int64_t layer, const AttentionWeights& weights, int64_t num_rows,
+  virtual void begin(int64_t layer, const LayerWeights& weights, int64_t num_rows,
                      attention::Attention& attention) = 0;
   virtual void project(int block, const Input& input, attention::Attention& attention) = 0;
   virtual void mix(int64_t layer, attention::Attention& attention) = 0;

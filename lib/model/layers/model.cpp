@@ -10,6 +10,7 @@
 #include "lib/base/core/error.hpp"
 #include "lib/model/layers/attention_mixer.hpp"
 #include "lib/model/layers/latent_mixer.hpp"
+#include "lib/model/layers/recurrent_mixer.hpp"
 
 namespace pecia::model {
 
@@ -24,8 +25,19 @@ std::unique_ptr<Mixer> make_mixer(const ModelConfig& config, const attention::Co
   return std::make_unique<AttentionMixer>(config, compute, products, tensor);
 }
 
-/// Elements of a row that the mixer holds: queries, keys, values, and what attention gives.
-int64_t mixer_elements(const ModelConfig& config) {
+std::unique_ptr<Mixer> make_recurrent_mixer(const ModelConfig& config, const WeightViews& weights,
+                                            const attention::ReplicaGroups& groups,
+                                            const attention::Compute& compute, Products& products,
+                                            TensorParallel& tensor,
+                                            recurrence::RecurrentStates* states) {
+  if (!config.recurrent) return nullptr;
+  PECIA_CHECK(states != nullptr, "recurrent layers without memory for their states");
+  return std::make_unique<RecurrentMixer>(config, weights, groups, compute, products, tensor,
+                                          *states);
+}
+
+/// Elements of a row that attention holds: queries, keys, values, and what it gives.
+int64_t attention_elements(const ModelConfig& config) {
   const int64_t heads = config.num_heads;
   if (config.latent) {
     const int64_t partial = heads * config.value_dim();  // the ring's partial output
@@ -41,6 +53,12 @@ int64_t mixer_elements(const ModelConfig& config) {
                   elements(config.widest_heads()));
 }
 
+int64_t mixer_elements(const ModelConfig& config) {
+  const int64_t attention = attention_elements(config);
+  return config.recurrent ? std::max(attention, RecurrentMixer::elements_per_row(*config.recurrent))
+                          : attention;
+}
+
 /// The same of a second embedding.
 int64_t second_elements(const ModelConfig& config) {
   const int64_t width = config.second.width;
@@ -51,7 +69,7 @@ int64_t second_elements(const ModelConfig& config) {
 
 Model::Model(const ModelConfig& config, const WeightViews& weights,
              const attention::ReplicaGroups& groups, const attention::Compute& compute,
-             kernels::RowInvariant row_invariant)
+             kernels::RowInvariant row_invariant, recurrence::RecurrentStates* states)
     : config_(config),
       weights_(weights),
       compute_(compute),
@@ -60,6 +78,8 @@ Model::Model(const ModelConfig& config, const WeightViews& weights,
       gather_(config, weights, groups, compute),
       products_(config, weights, compute, row_invariant, groups.tp->size()),
       mixer_(make_mixer(config, compute, products_, tensor_)),
+      recurrent_mixer_(
+          make_recurrent_mixer(config, weights, groups, compute, products_, tensor_, states)),
       ffn_(config, compute, products_, tensor_),
       mixture_(config, groups, compute, products_, tensor_, ffn_),
       norms_(norms_of(weights)),
@@ -89,13 +109,17 @@ std::vector<Model::LayerNorms> Model::norms_of(const WeightViews& weights) {
   for (const LayerWeights& layer : weights.layers) {
     const size_t number = norms.size();
     LayerNorms& of = norms.emplace_back();
+    const bool mixes = layer.has_attention || layer.recurrent;
     of.mixer = norm(layer.attention_norm);
-    of.mixer.begins = static_cast<int64_t>(number);
-    before = fmt::format("attention of layer {}", number);
+    if (mixes)
+      before =
+          fmt::format("{} of layer {}", layer.recurrent ? "the recurrence" : "attention", number);
     of.after_mixer = norm(layer.post_attention_norm);
     of.feed_forward = norm(layer.ffn_norm);
-    before = fmt::format("the FFN of layer {}", number);
+    if (layer.has_ffn || !layer.mixture.router.parts.empty())
+      before = fmt::format("the FFN of layer {}", number);
     of.after_feed_forward = norm(layer.post_ffn_norm);
+    (mixes ? of.mixer : of.feed_forward).begins = static_cast<int64_t>(number);
   }
   return norms;
 }
@@ -107,7 +131,7 @@ int64_t Model::activation_bytes_per_row(const ModelConfig& config, DType gated) 
   // Hidden states, normed rows, products to be summed; and again for the experts beside a dense
   // feed-forward.
   const int64_t rows = (config.dense_beside_experts ? 6 : 3) * config.hidden;
-  const int64_t before_down = config.matrices_of_dense_ffn() - 1;
+  const int64_t before_down = config.matrices_of_ffn() - 1;
   const int64_t of_ffn = gated == DType::fp32 || before_down == 1
                              ? before_down * size_of(DType::fp32)
                              : 3 * size_of(gated);  // gate, up and their activation
@@ -150,7 +174,8 @@ void Model::forward(const Rows& rows, attention::Attention& attention) {
   // passes that stay on the stream are held back as a step. All ranks decide alike, since they
   // agree on the transfers in it.
   constexpr int64_t most_rows_of_a_step = 256;
-  const bool as_step = stays_on_stream_ && attention.may_be_step() &&
+  const bool states_travel = recurrent_mixer_ && attention.ring().size() > 1;
+  const bool as_step = stays_on_stream_ && attention.may_be_step() && !states_travel &&
                        !mixture_.waits_for_device() && attention.most_rows() <= most_rows_of_a_step;
   std::optional<report::ScopedGroup> ops;  // device time marks between the ops would cut a step up
   if (as_step || !compute_.recorder.keeps_ops()) ops.emplace(compute_.recorder, "layers");
@@ -158,6 +183,7 @@ void Model::forward(const Rows& rows, attention::Attention& attention) {
   if (as_step) step.emplace(compute_.backend, compute_.stream);
   compute_.device.zero(pass.marks.data(), pass.marks.rows() * size_of(DType::int32),
                        compute_.stream);
+  if (recurrent_mixer_) recurrent_mixer_->begin_pass(attention);
   rotations_.make(std::span(attention.positions()).subspan(linear.begin, linear.size()),
                   std::span(rows.rope_lengths).subspan(linear.begin, linear.size()));
   if (config_.second.width > 0) embed_second(rows, pass.second);
@@ -165,7 +191,7 @@ void Model::forward(const Rows& rows, attention::Attention& attention) {
   embed(rows, weights_.embedding,
         static_cast<float>(config_.embedding_scale / config_.residual_scale), pass.hidden);
   for (int block = 0; block < tensor_.num_blocks(); ++block)
-    advance(block, nullptr, mixer_norm(0), pass);
+    advance(block, nullptr, first_norm(0), pass);
   for (int64_t index = 0; index < config_.layers; ++index) {
     compute_.recorder.set_layer(static_cast<int32_t>(index));
     if (gathered)
@@ -284,8 +310,9 @@ Model::Outputs Model::own_outputs(std::span<const int64_t> rows) {
   return outputs;
 }
 
-const Model::Norm* Model::mixer_norm(int64_t layer) const {
-  return layer < config_.layers ? &norms_[layer].mixer : nullptr;
+const Model::Norm* Model::first_norm(int64_t layer) const {
+  if (layer == config_.layers) return nullptr;
+  return mixes(layer) ? &norms_[layer].mixer : &norms_[layer].feed_forward;
 }
 
 const std::string& Model::place_of(int32_t mark) const {
@@ -316,6 +343,15 @@ TensorView Model::normed(int block, const PassTensors& pass) {
 }
 
 void Model::layer(int64_t index, const LayerWeights& weights, const PassTensors& pass) {
+  if (mixes(index)) mix(index, weights, pass);
+  if (!feeds(index)) return;
+  if (config_.dense_beside_experts)
+    feed_forwards(index, weights, pass);
+  else
+    feed_forward(index, weights, pass);
+}
+
+void Model::mix(int64_t index, const LayerWeights& weights, const PassTensors& pass) {
   const int blocks = tensor_.num_blocks();
   const auto block_of = [&](const RotationTables& all, int block) {
     if (!all.cos) return RotationTables{};
@@ -326,30 +362,28 @@ void Model::layer(int64_t index, const LayerWeights& weights, const PassTensors&
   const RotationTables of_keys = rotations_.of(rotation);
   const RotationTables of_queries = rotations_.of_queries(rotation);
   const LayerNorms& norms = norms_[index];
-  // Only attention needs all rows at once. The stages before and after it go block by block.
-  mixer_->begin(index, weights.attention, pass.normed.rows(), pass.attention);
+  const Norm* const next = feeds(index) ? &norms.feed_forward : first_norm(index + 1);
+  Mixer& mixer = config_.mixer(index) == MixerKind::recurrence ? *recurrent_mixer_ : *mixer_;
+  // Only the mixing needs all rows at once. The stages before and after it go block by block.
+  mixer.begin(index, weights, pass.normed.rows(), pass.attention);
   for (int block = 0; block < blocks; ++block) {
-    advance(block, mixer_norm(index), nullptr, pass);
-    mixer_->project(block,
-                    {normed(block, pass), block_of(of_keys, block), block_of(of_queries, block)},
-                    pass.attention);
+    advance(block, first_norm(index), nullptr, pass);
+    mixer.project(block,
+                  {normed(block, pass), block_of(of_keys, block), block_of(of_queries, block)},
+                  pass.attention);
   }
-  mixer_->mix(index, pass.attention);
+  mixer.mix(index, pass.attention);
   for (int block = 0; block < blocks; ++block) {
-    advance(block, nullptr, &norms.feed_forward, pass);
-    mixer_->project_output(block, tensor_.own_of(pass.hidden, block),
-                           change_by(norms.after_mixer, block, pass));
+    advance(block, nullptr, next, pass);
+    mixer.project_output(block, tensor_.own_of(pass.hidden, block),
+                         change_by(norms.after_mixer, block, pass));
   }
-  if (config_.dense_beside_experts)
-    feed_forwards(index, weights, pass);
-  else
-    feed_forward(index, weights, pass);
 }
 
 void Model::feed_forward(int64_t index, const LayerWeights& weights, const PassTensors& pass) {
   const LayerNorms& norms = norms_[index];
   for (int block = 0; block < tensor_.num_blocks(); ++block) {
-    advance(block, &norms.feed_forward, mixer_norm(index + 1), pass);
+    advance(block, &norms.feed_forward, first_norm(index + 1), pass);
     TensorParallel::Change change = change_by(norms.after_feed_forward, block, pass);
     if (config_.second.width == 0) change.scale = weights.scale;  // else finish_layer
     const TensorView rows = normed(block, pass), hidden = tensor_.own_of(pass.hidden, block);
@@ -375,7 +409,7 @@ void Model::feed_forwards(int64_t index, const LayerWeights& weights, const Pass
     ffn_.run(weights.ffn, block, normed(block, pass), tensor_.own_of(dense, block), {norm});
   }
   for (int block = 0; block < tensor_.num_blocks(); ++block) {
-    advance(block, nullptr, mixer_norm(index + 1), pass);
+    advance(block, nullptr, first_norm(index + 1), pass);
     tensor_.wait_sum(block);
     TensorParallel::Change change = change_by(norms.after_feed_forward, block, pass);
     change.apply = [this, weight = mixture.after, of_dense = tensor_.own_of(dense, block),

@@ -11,6 +11,7 @@
 #include "lib/model/layers/layer_gather.hpp"
 #include "lib/model/layers/mixer.hpp"
 #include "lib/model/layers/mixture.hpp"
+#include "lib/model/recurrence/recurrent_states.hpp"
 
 namespace pecia::model {
 
@@ -23,10 +24,12 @@ struct Rows {
 class Model {
  public:
   /// All references outlive this object. `weights` is cut over the TP ranks of `groups` and lies in
-  /// device memory. `row_invariant` holds for all products with weights.
+  /// device memory. `row_invariant` holds for all products with weights. `states`: of recurrent
+  /// layers, for the heads that `weights` has; null: there are none.
   Model(const ModelConfig& config, const WeightViews& weights,
         const attention::ReplicaGroups& groups, const attention::Compute& compute,
-        kernels::RowInvariant row_invariant = kernels::RowInvariant::no);
+        kernels::RowInvariant row_invariant = kernels::RowInvariant::no,
+        recurrence::RecurrentStates* states = nullptr);
 
   /// Collective over the replica: runs the layers of the pass that `attention` has begun.
   void forward(const Rows& rows, attention::Attention& attention);
@@ -118,7 +121,7 @@ class Model {
     TensorView weight;
     int32_t mark;        ///< mark of rows that this norm is the first to find broken; 0: none yet
     std::string before;  ///< the part of the model that precedes the norm
-    /// Of a norm before a mixer: the layer that it begins. It finishes the one before.
+    /// Of a norm before the first block of a layer: the layer. It finishes the one before.
     std::optional<int64_t> begins = {};
   };
   /// The norms of a layer: before its mixer and its feed-forward, of the hidden states, and after
@@ -127,11 +130,14 @@ class Model {
     Norm mixer, after_mixer, feed_forward, after_feed_forward;
   };
   static std::vector<LayerNorms> norms_of(const WeightViews& weights);
-  /// The norm before the mixer of a layer; null after the last one.
-  const Norm* mixer_norm(int64_t layer) const;
+  /// The norm before the first block of a layer; null after the last one.
+  const Norm* first_norm(int64_t layer) const;
   /// The part of the model whose output the norm with this mark was the first to find broken.
   const std::string& place_of(int32_t mark) const;
+  bool mixes(int64_t layer) const { return config_.mixer(layer) != MixerKind::none; }
+  bool feeds(int64_t layer) const { return config_.feed_forward(layer) != FeedForward::none; }
   void layer(int64_t index, const LayerWeights& weights, const PassTensors& pass);
+  void mix(int64_t index, const LayerWeights& weights, const PassTensors& pass);
   void feed_forward(int64_t index, const LayerWeights& weights, const PassTensors& pass);
   void feed_forwards(int64_t index, const LayerWeights& weights, const PassTensors& pass);
   TensorView gathered_norm(device::Buffer& buffer, int block, const TensorView& weight,
@@ -150,7 +156,7 @@ class Model {
   TensorParallel tensor_;
   LayerGather gather_;
   Products products_;
-  std::unique_ptr<Mixer> mixer_;
+  std::unique_ptr<Mixer> mixer_, recurrent_mixer_;  ///< the latter null without recurrent layers
   GatedFfn ffn_;
   Mixture mixture_;
   std::vector<LayerNorms> norms_;

@@ -31,8 +31,8 @@ DType operand_of(const WeightViews& weights, const kernels::Backend& backend) {
 
 /// Part `index` of `count` equal parts of an expert's columns that lie in one block.
 kernels::Expert part_of_expert(const GatedFfnWeights& expert, size_t block, int index, int count) {
-  const LinearWeight::Part &gate = expert.gate.parts[block], &up = expert.up.parts[block],
-                           &down = expert.down.parts[block];
+  const LinearWeight::Part &up = expert.up.parts[block], &down = expert.down.parts[block];
+  const LinearWeight::Part& gate = expert.has_gate ? expert.gate.parts[block] : up;
   if (count == 1)
     return {gate.weight, up.weight, down.weight, gate.scales, up.scales, down.scales,
             gate.bias,   up.bias,   down.bias,   gate.factor, up.factor, down.factor};
@@ -179,7 +179,7 @@ std::vector<Products::MixturePart> Products::parts_of(std::span<const GatedFfnWe
 void Products::experts(const kernels::ExpertsArgs& args, std::span<const GatedFfnWeights> weights,
                        const SharedExpert& shared, Accumulate accumulate, int splits) {
   const auto [pairs, touched] = work_of(args, std::ssize(weights));
-  const int64_t columns = weights.front().gate.out();
+  const int64_t columns = weights.front().up.out();
   const int64_t bytes =
       weights.front().gate.bytes() + weights.front().up.bytes() + weights.front().down.bytes();
   const double of_shared = shared.down == nullptr ? 0

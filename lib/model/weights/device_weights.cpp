@@ -118,7 +118,9 @@ std::optional<DType> type_of_matrix(Quantize quantize, MatrixKind kind) {
   const bool of_heads =
       kind == MatrixKind::key_up || kind == MatrixKind::value_up || kind == MatrixKind::head_keys;
   const bool of_second = kind == MatrixKind::second_gate || kind == MatrixKind::second_up;
-  if (kind == MatrixKind::router || kind == MatrixKind::shared_row_gate || of_heads || of_second)
+  const bool of_decay = kind == MatrixKind::recurrent_a || kind == MatrixKind::recurrent_b;
+  if (kind == MatrixKind::router || kind == MatrixKind::shared_row_gate || of_heads || of_second ||
+      of_decay)
     return {};
   switch (quantize) {
     case Quantize::nothing:
@@ -130,6 +132,7 @@ std::optional<DType> type_of_matrix(Quantize quantize, MatrixKind kind) {
     case Quantize::int4: {
       const bool suffers = kind == MatrixKind::k || kind == MatrixKind::kv_down ||
                            kind == MatrixKind::v || kind == MatrixKind::down ||
+                           kind == MatrixKind::recurrent_k || kind == MatrixKind::recurrent_v ||
                            kind == MatrixKind::expert_down || kind == MatrixKind::shared_down ||
                            kind == MatrixKind::head;
       return suffers ? DType::int8 : DType::int4;

@@ -13,8 +13,9 @@
 namespace pecia::model {
 
 /// Which matrices are converted to codes with scales (QuantizeRowsArgs) during the upload, except
-/// those that are codes already. Each rank converts the rows it holds. Experts are converted like dense matrices. Embedding, norms,
-/// biases and routers are never converted.
+/// those that are codes already. Each rank converts the rows it holds. Experts are converted like
+/// dense matrices, and q, k, v, z and o of a recurrence like those of attention, z like q. Embedding,
+/// norms, biases, routers, and a and b of a recurrence are never converted.
 enum class Quantize {
   nothing,
   fp8,   ///< the layers' matrices

@@ -29,6 +29,13 @@ const LinearWeight& LayerWeights::matrix(MatrixKind kind) const {
     case MatrixKind::value_up:
     case MatrixKind::head_keys:
     case MatrixKind::attention_gate:
+    case MatrixKind::recurrent_q:
+    case MatrixKind::recurrent_k:
+    case MatrixKind::recurrent_v:
+    case MatrixKind::recurrent_z:
+    case MatrixKind::recurrent_a:
+    case MatrixKind::recurrent_b:
+    case MatrixKind::recurrent_o:
     case MatrixKind::router:
     case MatrixKind::expert_gate:
     case MatrixKind::expert_up:
@@ -58,6 +65,11 @@ LayerWeights cut_layer(const LayerWeights& layer, const ModelConfig& config, int
   }
   part.for_each_matrix([&](MatrixKind kind, LinearWeight& matrix) {
     if (!matrix.parts.empty()) matrix = cut_matrix(matrix, kind, config, index, held, cut);
+  });
+  if (!part.recurrent) return part;
+  part.recurrent->for_each_cut_vector([&](CutUnit unit, TensorView& vector) {
+    const parallel::RowRange inner = unit_part(config, unit, cut);
+    vector = vector.slice_rows(inner.begin - unit_part(config, unit, held).begin, inner.size());
   });
   return part;
 }

@@ -7,6 +7,8 @@
 ///
 /// A family has the norms before the two blocks, the norms after them, or both.
 ///
+/// A layer may have one of both blocks alone.
+///
 /// When weights are cut in `count` parts, part `index` has the query heads and KV heads of
 /// head_shard and the same part of the FFN's columns. It holds the rows of q, k, v, gate and up
 /// that produce them, and the columns of o and down that consume them (matrix_role.hpp). Each expert
@@ -42,27 +44,72 @@ struct AttentionWeights {
   std::optional<LatentWeights> latent = {};  ///< in place of k and v; q has query_dim rows a head
   std::optional<LinearWeight> gate = {};     ///< rows as q
   bool has_keys = true, has_values = true;   ///< false: there is no k, and no v (ModelConfig)
+
+  template <typename F>
+  void for_each_matrix(const F& f) {
+    if (latent && latent->q_down) f(MatrixKind::q_down, *latent->q_down);
+    f(MatrixKind::q, q);
+    if (latent) {
+      f(MatrixKind::kv_down, latent->kv_down), f(MatrixKind::key_up, latent->key_up);
+      f(MatrixKind::value_up, latent->value_up), f(MatrixKind::head_keys, latent->head_keys);
+    } else {
+      if (has_keys) f(MatrixKind::k, k);
+      if (has_values) f(MatrixKind::v, v);
+    }
+    if (gate) f(MatrixKind::attention_gate, *gate);
+    f(MatrixKind::o, o);
+  }
 };
 
 /// The weights of the mixer where it is a recurrence (RecurrentConfig). Part `index` of `count` has
 /// the heads and key heads of head_shard, as attention has query heads and KV heads.
 struct RecurrentWeights {
+  bool corrects = true;     ///< RecurrentConfig::corrects
   LinearWeight q, k, v, z;  ///< key_heads × key_dim and heads × value_dim rows in head order
   LinearWeight a;           ///< [heads, hidden]: what makes the decay; Mamba-2: Δ
-  LinearWeight b;           ///< [heads, hidden]: what makes the strength; empty: Mamba-2 has none
+  LinearWeight b;           ///< [heads, hidden]: what makes the strength; Mamba-2 has none
   LinearWeight o;           ///< [hidden, heads × value_dim]
   TensorView q_conv, k_conv, v_conv;  ///< [channels, conv_rows] fp32: of the rows of q, k and v
   TensorView q_conv_bias, k_conv_bias, v_conv_bias;  ///< [channels] fp32, or absent
   TensorView rate;                                   ///< [heads] fp32: −exp(A)
   TensorView step_bias;                              ///< [heads] fp32: added to a
   TensorView skip;  ///< [heads] fp32: D; absent: the delta net has none
-  TensorView norm;  ///< [value_dim] of each head; Mamba-2: [heads × value_dim]
+  TensorView norm;  ///< fp32 [value_dim] of each head; Mamba-2: [heads × value_dim]
+
+  template <typename F>
+  void for_each_matrix(const F& f) {
+    if (corrects) {
+      f(MatrixKind::recurrent_q, q), f(MatrixKind::recurrent_k, k), f(MatrixKind::recurrent_v, v);
+      f(MatrixKind::recurrent_z, z), f(MatrixKind::recurrent_b, b);
+    } else {  // in the order in which they are one tensor
+      f(MatrixKind::recurrent_z, z), f(MatrixKind::recurrent_v, v);
+      f(MatrixKind::recurrent_k, k), f(MatrixKind::recurrent_q, q);
+    }
+    f(MatrixKind::recurrent_a, a), f(MatrixKind::recurrent_o, o);
+  }
+  /// Calls f(unit, vector) for every vector that is cut. The others are whole on every rank.
+  template <typename F>
+  void for_each_cut_vector(const F& f) {
+    const auto visit = [&](CutUnit unit, std::initializer_list<TensorView*> vectors) {
+      for (TensorView* vector : vectors)
+        if (*vector) f(unit, *vector);
+    };
+    visit(CutUnit::recurrent_keys, {&q_conv, &k_conv, &q_conv_bias, &k_conv_bias});
+    visit(CutUnit::recurrent_values, {&v_conv, &v_conv_bias});
+    visit(CutUnit::recurrent_heads, {&rate, &step_bias, &skip});
+    if (!corrects) visit(CutUnit::recurrent_values, {&norm});
+  }
+  std::array<TensorView*, 10> vectors() {
+    return {&q_conv,      &k_conv, &v_conv,    &q_conv_bias, &k_conv_bias,
+            &v_conv_bias, &rate,   &step_bias, &skip,        &norm};
+  }
 };
 
-/// The weights of the feed-forward: down · (activation(gate · x) ∘ up · x), or down · xielu(up · x)
-/// without a gate.
+/// The weights of the feed-forward: down · (activation(gate · x) ∘ up · x). Without a gate it is
+/// down · xielu(up · x), or up · x is in its place, too.
 struct GatedFfnWeights {
   LinearWeight gate, up, down;
+  bool has_gate = true;
   std::optional<kernels::XieluCurve> xielu = {};  ///< in place of a gate; whole on every rank
   /// [1, hidden]: sigmoid(row_gate · x) multiplies the result; whole on every rank.
   std::optional<LinearWeight> row_gate = {};
@@ -88,8 +135,11 @@ struct SecondWeights {
 struct LayerWeights {
   TensorView attention_norm, ffn_norm;            ///< [hidden], or absent
   TensorView post_attention_norm, post_ffn_norm;  ///< [hidden], or absent
+  bool has_attention = true;                      ///< false: `attention` is empty
   AttentionWeights attention;
-  GatedFfnWeights ffn;     ///< empty if the feed-forward is a mixture
+  std::optional<RecurrentWeights> recurrent = {};  ///< in its place
+  bool has_ffn = true;                             ///< false: `ffn` is empty
+  GatedFfnWeights ffn;
   MixtureWeights mixture;  ///< empty if the feed-forward is dense alone
   std::optional<SecondWeights> second = {};
   float scale = 1;  ///< multiplies hidden states after the layer
@@ -103,42 +153,33 @@ struct LayerWeights {
     return all;
   }
   /// Vectors that are made or widened, and stay as they are.
-  std::array<TensorView*, 4> made() {
-    return {&attention.v_norm, &mixture.choice_bias, &mixture.expert_scales, &mixture.router_norm};
+  std::vector<TensorView*> made() {
+    std::vector<TensorView*> all = {&attention.v_norm, &mixture.choice_bias, &mixture.expert_scales,
+                                    &mixture.router_norm};
+    if (recurrent)
+      for (TensorView* vector : recurrent->vectors()) all.push_back(vector);
+    return all;
   }
 
   /// Calls f(kind, matrix) for every matrix, in the order in which the layer uses them.
   template <typename F>
   void for_each_matrix(const F& f) {
-    if (attention.latent && attention.latent->q_down)
-      f(MatrixKind::q_down, *attention.latent->q_down);
-    f(MatrixKind::q, attention.q);
-    if (attention.latent) {
-      f(MatrixKind::kv_down, attention.latent->kv_down);
-      f(MatrixKind::key_up, attention.latent->key_up);
-      f(MatrixKind::value_up, attention.latent->value_up);
-      f(MatrixKind::head_keys, attention.latent->head_keys);
-    } else {
-      if (attention.has_keys) f(MatrixKind::k, attention.k);
-      if (attention.has_values) f(MatrixKind::v, attention.v);
-    }
-    if (attention.gate) f(MatrixKind::attention_gate, *attention.gate);
-    f(MatrixKind::o, attention.o);
+    if (has_attention) attention.for_each_matrix(f);
+    if (recurrent) recurrent->for_each_matrix(f);
     if (second) f(MatrixKind::second_gate, second->gate), f(MatrixKind::second_up, second->up);
-    const bool has_experts = !mixture.router.parts.empty();
-    if (!has_experts || mixture.before) {
-      if (!ffn.xielu) f(MatrixKind::gate, ffn.gate);
+    if (has_ffn) {
+      if (ffn.has_gate) f(MatrixKind::gate, ffn.gate);
       f(MatrixKind::up, ffn.up), f(MatrixKind::down, ffn.down);
     }
-    if (!has_experts) return;
+    if (mixture.router.parts.empty()) return;
     f(MatrixKind::router, mixture.router);
     for (GatedFfnWeights& expert : mixture.experts) {
-      f(MatrixKind::expert_gate, expert.gate), f(MatrixKind::expert_up, expert.up);
-      f(MatrixKind::expert_down, expert.down);
+      if (expert.has_gate) f(MatrixKind::expert_gate, expert.gate);
+      f(MatrixKind::expert_up, expert.up), f(MatrixKind::expert_down, expert.down);
     }
     if (!mixture.shared) return;
-    f(MatrixKind::shared_gate, mixture.shared->gate), f(MatrixKind::shared_up, mixture.shared->up);
-    f(MatrixKind::shared_down, mixture.shared->down);
+    if (mixture.shared->has_gate) f(MatrixKind::shared_gate, mixture.shared->gate);
+    f(MatrixKind::shared_up, mixture.shared->up), f(MatrixKind::shared_down, mixture.shared->down);
     if (mixture.shared->row_gate) f(MatrixKind::shared_row_gate, *mixture.shared->row_gate);
   }
   template <typename F>

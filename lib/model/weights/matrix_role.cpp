@@ -41,6 +41,13 @@ const MatrixRole& role_of(MatrixKind kind) {
       {"head_keys", CutUnit::nope_heads, Side::outputs, nullptr, kv_rank},
       {"attention gate", CutUnit::query_heads, Side::outputs, nullptr},
       {"o", CutUnit::output_heads, Side::inputs, &ModelConfig::attention_output_bias},
+      {"recurrent q", CutUnit::recurrent_keys, Side::outputs, nullptr},
+      {"recurrent k", CutUnit::recurrent_keys, Side::outputs, nullptr},
+      {"recurrent v", CutUnit::recurrent_values, Side::outputs, nullptr},
+      {"recurrent z", CutUnit::recurrent_values, Side::outputs, nullptr},
+      {"recurrent a", CutUnit::recurrent_heads, Side::outputs, nullptr},
+      {"recurrent b", CutUnit::recurrent_heads, Side::outputs, nullptr},
+      {"recurrent o", CutUnit::recurrent_values, Side::inputs, nullptr},
       {"gate", CutUnit::ffn, Side::outputs, &ModelConfig::mlp_bias},
       {"up", CutUnit::ffn, Side::outputs, &ModelConfig::mlp_bias},
       {"down", CutUnit::ffn, Side::inputs, &ModelConfig::mlp_bias},
@@ -66,36 +73,49 @@ bool MatrixRole::has_bias(const ModelConfig& config) const {
 
 int64_t num_matrices(const ModelConfig& config, MatrixKind kind, int64_t layer) {
   const bool has_experts = config.feed_forward(layer) == FeedForward::experts;
-  const bool has_dense = config.has_dense_ffn(layer);
+  const bool has_dense = config.has_dense_ffn(layer), has_gate = config.matrices_of_ffn() == 3;
+  const bool attends = config.mixer(layer) == MixerKind::attention;
+  const bool recurs = config.mixer(layer) == MixerKind::recurrence;
   switch (kind) {
     case MatrixKind::q:
     case MatrixKind::o:
-      return 1;
+      return attends ? 1 : 0;
     case MatrixKind::k:
       return !config.latent && config.has_keys(layer) ? 1 : 0;
     case MatrixKind::v:
       return !config.latent && config.has_values(layer) ? 1 : 0;
     case MatrixKind::q_down:
-      return config.latent && config.latent->q_rank > 0 ? 1 : 0;
+      return attends && config.latent && config.latent->q_rank > 0 ? 1 : 0;
     case MatrixKind::kv_down:
     case MatrixKind::key_up:
     case MatrixKind::value_up:
     case MatrixKind::head_keys:
-      return config.latent ? 1 : 0;
+      return attends && config.latent ? 1 : 0;
     case MatrixKind::attention_gate:
-      return config.attention_gate ? 1 : 0;
+      return attends && config.attention_gate ? 1 : 0;
+    case MatrixKind::recurrent_q:
+    case MatrixKind::recurrent_k:
+    case MatrixKind::recurrent_v:
+    case MatrixKind::recurrent_z:
+    case MatrixKind::recurrent_a:
+    case MatrixKind::recurrent_o:
+      return recurs ? 1 : 0;
+    case MatrixKind::recurrent_b:
+      return recurs && config.recurrent->corrects ? 1 : 0;
     case MatrixKind::gate:
-      return has_dense && !config.xielu ? 1 : 0;
+      return has_dense && has_gate ? 1 : 0;
     case MatrixKind::up:
     case MatrixKind::down:
       return has_dense ? 1 : 0;
     case MatrixKind::router:
       return has_experts ? 1 : 0;
     case MatrixKind::expert_gate:
+      return has_experts && has_gate ? config.experts->count : 0;
     case MatrixKind::expert_up:
     case MatrixKind::expert_down:
       return has_experts ? config.experts->count : 0;
     case MatrixKind::shared_gate:
+      return has_experts && has_gate && config.experts->shared_ffn > 0 ? 1 : 0;
     case MatrixKind::shared_up:
     case MatrixKind::shared_down:
       return has_experts && config.experts->shared_ffn > 0 ? 1 : 0;
@@ -133,6 +153,13 @@ RowRange unit_part(const ModelConfig& config, CutUnit unit, WeightCut cut, int64
   const auto shard = [&] {
     return parallel::head_shard(config.num_heads, config.heads(layer).count, cut.count, cut.index);
   };
+  const auto recurrence = [&] {
+    PECIA_CHECK(config.recurrent, "a model without recurrent layers");
+    return *config.recurrent;
+  };
+  const auto recurrent_shard = [&] {
+    return parallel::head_shard(recurrence().heads, recurrence().key_heads, cut.count, cut.index);
+  };
   const auto experts = [&] {
     PECIA_CHECK(config.experts, "a model without experts");
     return *config.experts;
@@ -148,6 +175,12 @@ RowRange unit_part(const ModelConfig& config, CutUnit unit, WeightCut cut, int64
       return of_heads(shard().q, config.output_dim(layer));
     case CutUnit::kv_heads:
       return of_heads(shard().kv, config.heads(layer).dim);
+    case CutUnit::recurrent_keys:
+      return of_heads(recurrent_shard().kv, recurrence().key_dim);
+    case CutUnit::recurrent_values:
+      return of_heads(recurrent_shard().q, recurrence().value_dim);
+    case CutUnit::recurrent_heads:
+      return of_heads(recurrent_shard().q, 1);
     case CutUnit::query_latents:
       return {0, config.latent.value().q_rank};
     case CutUnit::key_latents:

@@ -24,6 +24,13 @@ enum class MatrixKind : uint8_t {
   head_keys,  ///< with latents: K_h of each head, [nope_dim, kv_rank], from which keys are expanded
   attention_gate,
   o,
+  recurrent_q,  ///< of RecurrentWeights, as are:
+  recurrent_k,
+  recurrent_v,
+  recurrent_z,
+  recurrent_a,
+  recurrent_b,
+  recurrent_o,
   gate,
   up,
   down,
@@ -47,8 +54,9 @@ inline constexpr std::array layer_kinds{MatrixKind::q,   MatrixKind::k,    Matri
 inline constexpr size_t num_matrix_kinds = static_cast<size_t>(MatrixKind::head) + 1;
 
 /// The unit that is divided over ranks: elements of the query heads as they are projected, as
-/// attention attends latents, without their rotated part, or as they are put out; of the KV heads, of
-/// a dense feed-forward's width, of each expert's width, of the shared expert's, or of the vocabulary.
+/// attention attends latents, without their rotated part, or as they are put out; of the KV heads; of
+/// a recurrence's key heads and heads, or these heads themselves; of a dense feed-forward's width, of
+/// each expert's width, of the shared expert's, or of the vocabulary.
 /// Every rank has the whole router, all of what latents are made of, and the row that gates the shared
 /// expert. Experts that are dealt out (WeightCut) are not divided. The shared expert is cut as dense
 /// feed-forwards are also then: ranks with the same rows add their results anyway, so its parts cost no
@@ -59,6 +67,9 @@ enum class CutUnit : uint8_t {
   nope_heads,
   output_heads,
   kv_heads,
+  recurrent_keys,
+  recurrent_values,
+  recurrent_heads,
   ffn,
   expert_ffn,
   shared_ffn,
@@ -98,8 +109,8 @@ const MatrixRole& role_of(MatrixKind kind);
 int64_t num_matrices(const ModelConfig& config, MatrixKind kind);
 int64_t num_matrices(const ModelConfig& config, MatrixKind kind, int64_t layer);
 
-/// The range of the unit's elements that belongs to a cut. Parts of KV heads overlap when several
-/// ranks share a head. `layer`: where layers differ in the unit.
+/// The range of the unit's elements that belongs to a cut. Parts of KV heads and of key heads overlap
+/// when several ranks share a head. `layer`: where layers differ in the unit.
 parallel::RowRange unit_part(const ModelConfig& config, CutUnit unit, parallel::WeightCut cut,
                              int64_t layer = 0);
 

@@ -72,66 +72,89 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
       first_row += width_of(kind);
     }
   };
+  const auto attention = [&](AttentionWeights& own) {
+    if (config.norms_without_weights(index))
+      own.q_norm = own.k_norm = vector(config.head_dim, DType::fp32);
+    if (config.qk_norm == QkNorm::each_head || config.qk_norm == QkNorm::all_heads) {
+      const bool all = config.qk_norm == QkNorm::all_heads;
+      const auto [kv_heads, dim] = config.heads(index);
+      own.q_norm = norm((all ? config.num_heads : 1) * dim);
+      if (config.has_keys(index)) own.k_norm = norm((all ? kv_heads : 1) * dim);
+    }
+    own.has_keys = config.has_keys(index), own.has_values = config.has_values(index);
+    if (config.norms_values && own.has_keys)
+      own.v_norm = vector(config.heads(index).dim, DType::fp32);
+    if (config.attention_sinks) own.sinks = vector(config.num_heads, stored);
+    if (config.attention_gate) own.gate.emplace();
+    if (config.latent) {
+      LatentWeights& latent = own.latent.emplace();
+      if (config.latent->q_rank > 0) {
+        own.q_norm = norm(config.latent->q_rank);
+        latent.q_down.emplace();
+      }
+      own.k_norm = norm(config.latent->kv_rank);
+    } else if (own.has_values) {
+      projections({{MatrixKind::q, &own.q}, {MatrixKind::k, &own.k}, {MatrixKind::v, &own.v}});
+    } else if (own.has_keys) {
+      projections({{MatrixKind::q, &own.q}, {MatrixKind::k, &own.k}});
+    }
+  };
+  const auto recurrence = [&](RecurrentWeights& own) {  // as Residence::recurrence makes it
+    const RecurrentConfig& sizes = config.recurrent.value();
+    const auto part_of = [&](CutUnit unit) { return unit_part(config, unit, cut, index).size(); };
+    const int64_t keys = part_of(CutUnit::recurrent_keys);
+    const int64_t values = part_of(CutUnit::recurrent_values);
+    const int64_t heads = part_of(CutUnit::recurrent_heads);
+    own.corrects = sizes.corrects;
+    own.q_conv = block(keys, sizes.conv_rows, DType::fp32);
+    own.k_conv = block(keys, sizes.conv_rows, DType::fp32);
+    own.v_conv = block(values, sizes.conv_rows, DType::fp32);
+    if (sizes.conv_bias) {
+      own.q_conv_bias = vector(keys, DType::fp32), own.k_conv_bias = vector(keys, DType::fp32);
+      own.v_conv_bias = vector(values, DType::fp32);
+    }
+    own.rate = vector(heads, DType::fp32), own.step_bias = vector(heads, DType::fp32);
+    if (!sizes.corrects) own.skip = vector(heads, DType::fp32);
+    own.norm = vector(sizes.corrects ? sizes.value_dim : values, DType::fp32);
+  };
+  const bool has_gate = config.matrices_of_ffn() == 3;
+  const auto mixture = [&](MixtureWeights& own) {
+    own.router = matrix(MatrixKind::router);
+    own.experts.resize(experts_of(config, cut).size());
+    for (GatedFfnWeights& expert : own.experts) expert.has_gate = has_gate;
+    if (config.experts->choice_bias) own.choice_bias = vector(config.experts->count, DType::fp32);
+    if (config.dense_beside_experts) {
+      own.expert_scales = vector(config.experts->count, DType::fp32);
+      own.router_norm = vector(config.hidden, DType::fp32);
+      for (TensorView* of : {&own.before, &own.after_dense, &own.after}) *of = norm(config.hidden);
+    }
+    if (config.experts->shared_ffn == 0) return;
+    GatedFfnWeights& shared = own.shared.emplace();
+    shared.has_gate = has_gate;
+    if (has_gate)
+      projections({{MatrixKind::shared_gate, &shared.gate}, {MatrixKind::shared_up, &shared.up}});
+    if (config.experts->shared_gate) shared.row_gate.emplace();
+  };
   const int64_t vocab = unit_part(config, CutUnit::vocab, cut).size();
   embedding = block(vocab, config.hidden, stored);
   for (; index < config.layers; ++index) {
     LayerWeights& layer = layers.emplace_back();
-    if (config.norm_before) layer.attention_norm = norm(config.hidden);
-    if (config.norm_before) layer.ffn_norm = norm(config.hidden);
-    if (config.norm_after) layer.post_attention_norm = norm(config.hidden);
-    if (config.norm_after) layer.post_ffn_norm = norm(config.hidden);
-    if (config.norms_without_weights(index))
-      layer.attention.q_norm = layer.attention.k_norm = vector(config.head_dim, DType::fp32);
-    if (config.qk_norm == QkNorm::each_head || config.qk_norm == QkNorm::all_heads) {
-      const bool all = config.qk_norm == QkNorm::all_heads;
-      const auto [kv_heads, dim] = config.heads(index);
-      layer.attention.q_norm = norm((all ? config.num_heads : 1) * dim);
-      if (config.has_keys(index)) layer.attention.k_norm = norm((all ? kv_heads : 1) * dim);
-    }
-    layer.attention.has_keys = config.has_keys(index);
-    layer.attention.has_values = config.has_values(index);
-    if (config.norms_values && config.has_keys(index))
-      layer.attention.v_norm = vector(config.heads(index).dim, DType::fp32);
+    const MixerKind mixer = config.mixer(index);
+    const FeedForward feed_forward = config.feed_forward(index);
+    const bool mixes = mixer != MixerKind::none, feeds = feed_forward != FeedForward::none;
+    if (config.norm_before && mixes) layer.attention_norm = norm(config.hidden);
+    if (config.norm_before && feeds) layer.ffn_norm = norm(config.hidden);
+    if (config.norm_after && mixes) layer.post_attention_norm = norm(config.hidden);
+    if (config.norm_after && feeds) layer.post_ffn_norm = norm(config.hidden);
+    layer.has_attention = mixer == MixerKind::attention;
+    layer.has_ffn = config.has_dense_ffn(index);
+    if (layer.has_attention) attention(layer.attention);
+    if (mixer == MixerKind::recurrence) recurrence(layer.recurrent.emplace());
     if (config.second.width > 0) layer.second.emplace().norm = norm(config.hidden);
-    if (config.attention_sinks) layer.attention.sinks = vector(config.num_heads, stored);
-    if (config.feed_forward(index) == FeedForward::experts) {
-      layer.mixture.router = matrix(MatrixKind::router);
-      layer.mixture.experts.resize(experts_of(config, cut).size());
-      if (config.experts->choice_bias)
-        layer.mixture.choice_bias = vector(config.experts->count, DType::fp32);
-      if (config.dense_beside_experts) {
-        layer.mixture.expert_scales = vector(config.experts->count, DType::fp32);
-        layer.mixture.router_norm = vector(config.hidden, DType::fp32);
-        for (TensorView* of :
-             {&layer.mixture.before, &layer.mixture.after_dense, &layer.mixture.after})
-          *of = norm(config.hidden);
-      }
-      if (config.experts->shared_ffn > 0) {
-        GatedFfnWeights& shared = layer.mixture.shared.emplace();
-        projections({{MatrixKind::shared_gate, &shared.gate}, {MatrixKind::shared_up, &shared.up}});
-        if (config.experts->shared_gate) shared.row_gate.emplace();
-      }
-    }
-    if (config.attention_gate) layer.attention.gate.emplace();
-    if (config.latent) {
-      LatentWeights& latent = layer.attention.latent.emplace();
-      if (config.latent->q_rank > 0) {
-        layer.attention.q_norm = norm(config.latent->q_rank);
-        latent.q_down.emplace();
-      }
-      layer.attention.k_norm = norm(config.latent->kv_rank);
-    } else {
-      AttentionWeights& own = layer.attention;
-      if (own.has_values)
-        projections({{MatrixKind::q, &own.q}, {MatrixKind::k, &own.k}, {MatrixKind::v, &own.v}});
-      else if (own.has_keys)
-        projections({{MatrixKind::q, &own.q}, {MatrixKind::k, &own.k}});
-      else
-        own.q = matrix(MatrixKind::q);
-    }
-    if (config.xielu)
-      layer.ffn.xielu.emplace();
-    else if (config.has_dense_ffn(index))
+    if (feed_forward == FeedForward::experts) mixture(layer.mixture);
+    layer.ffn.has_gate = has_gate;
+    if (config.xielu) layer.ffn.xielu.emplace();
+    if (layer.has_ffn && has_gate)
       projections({{MatrixKind::gate, &layer.ffn.gate}, {MatrixKind::up, &layer.ffn.up}});
     layer.for_each_matrix([&](MatrixKind kind, LinearWeight& of_layer) {
       if (kind != MatrixKind::router && of_layer.parts.empty()) of_layer = matrix(kind);

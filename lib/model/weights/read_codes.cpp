@@ -22,7 +22,14 @@ std::string_view module_of(const WeightNames& names, MatrixKind kind) {
     case MatrixKind::key_up:
     case MatrixKind::value_up:
     case MatrixKind::head_keys:
-      break;  // config.cpp refuses latents that are made by codes
+    case MatrixKind::recurrent_q:
+    case MatrixKind::recurrent_k:
+    case MatrixKind::recurrent_v:
+    case MatrixKind::recurrent_z:
+    case MatrixKind::recurrent_a:
+    case MatrixKind::recurrent_b:
+    case MatrixKind::recurrent_o:
+      break;  // config.cpp refuses codes of latents and of recurrent layers
     case MatrixKind::attention_gate:
       return names.attention_gate;
     case MatrixKind::o:

@@ -55,11 +55,40 @@ TensorView Residence::ones(int64_t size) {
 TensorView Residence::wide(const TensorView& stored, double factor) {
   if (!stored || (stored.dtype() == DType::fp32 && factor == 1)) return vector(stored);
   device::Buffer& buffer = converted.emplace_back(stored.elements() * size_of(DType::fp32));
-  const TensorView made(buffer.data(), DType::fp32, {stored.elements()});
+  const TensorView made =
+      stored.rank() == 1 ? TensorView(buffer.data(), DType::fp32, {stored.elements()})
+                         : TensorView(buffer.data(), DType::fp32, {stored.size(0), stored.size(1)});
   for (int64_t i = 0; i < stored.elements(); ++i)
     made.as<float>()[i] =
         static_cast<float>(factor * double{load_as_float(stored.data(), stored.dtype(), i)});
   return vector(made);
+}
+
+LinearWeight Residence::joined_blocks(const LinearWeight& stored) {
+  if (stored.parts.size() == 1) return linear(stored);
+  const DType type = dtype_.value_or(stored.parts.front().weight.dtype());
+  device::Buffer& buffer = converted.emplace_back(stored.out() * stored.in() * size_of(type));
+  const TensorView all(buffer.data(), type, {stored.out(), stored.in()});
+  int64_t row = 0;
+  for (const LinearWeight::Part& part : stored.parts) {
+    PECIA_CHECK(!part.bias, "a bias of {} blocks of rows", stored.parts.size());
+    const TensorView rows = all.slice_rows(row, part.weight.rows());
+    convert(part.weight, rows, pool_);
+    if (const auto index = first_not_finite(rows, 0, rows.elements(), pool_))
+      refuse_value(part.weight, *index);
+    row += part.weight.rows();
+  }
+  return {{{vector(all), TensorView()}}};
+}
+
+/// exp(A) is taken in fp32, as transformers does.
+void Residence::recurrence(RecurrentWeights& weights) {
+  const TensorView stored = weights.rate;
+  device::Buffer& buffer = converted.emplace_back(stored.elements() * size_of(DType::fp32));
+  weights.rate = TensorView(buffer.data(), DType::fp32, {stored.elements()});
+  for (int64_t head = 0; head < stored.elements(); ++head)
+    weights.rate.as<float>()[head] = -std::exp(load_as_float(stored.data(), stored.dtype(), head));
+  for (TensorView* of : weights.vectors()) *of = wide(*of);
 }
 
 LinearWeight Residence::linear(const LinearWeight& stored) {
@@ -85,7 +114,12 @@ LayerWeights Residence::layer(const LayerWeights& stored, const ModelConfig& con
     layer.attention.v_norm = ones(config.heads(index).dim);
   if (config.norms_without_weights(index))
     layer.attention.q_norm = layer.attention.k_norm = ones(config.heads(index).dim);
-  layer.for_each_matrix([&](MatrixKind, LinearWeight& matrix) { matrix = linear(matrix); });
+  if (layer.recurrent) recurrence(*layer.recurrent);
+  // Rows that a file has by key head, or by head with its gate; others of blocks stay as they are.
+  const bool joins = layer.recurrent || config.attention_gate;
+  layer.for_each_matrix([&](MatrixKind, LinearWeight& matrix) {
+    matrix = joins ? joined_blocks(matrix) : linear(matrix);
+  });
   return layer;
 }
 

@@ -26,7 +26,7 @@ class Residence {
   TensorView vector(const TensorView& stored);
   /// The weight of a norm, with the offset and divided by `divisor`; in fp32 where these change it.
   TensorView norm(const TensorView& stored, double divisor = 1);
-  /// A vector in fp32, times `factor`.
+  /// A vector, or a small matrix of such vectors, in fp32, times `factor`.
   TensorView wide(const TensorView& stored, double factor = 1);
   TensorView ones(int64_t size);
   /// With the vectors that are made for it (LayerWeights::made).
@@ -37,6 +37,9 @@ class Residence {
 
  private:
   LinearWeight linear(const LinearWeight& stored);
+  /// A matrix of blocks of rows as one.
+  LinearWeight joined_blocks(const LinearWeight& stored);
+  void recurrence(RecurrentWeights& weights);
   [[noreturn]] void refuse_value(const TensorView& stored, int64_t index) const;
 
   const io::Checkpoint& checkpoint_;

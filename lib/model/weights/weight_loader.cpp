@@ -32,6 +32,10 @@ WeightLoader::WeightLoader(const io::Checkpoint& checkpoint)
       head_ = "language_model.lm_head.";
       return;
     }
+    if (name.starts_with("backbone.")) {  // Nemotron-H
+      model_ = "backbone.";
+      return;
+    }
     if (name.starts_with("model.language_model.")) {
       model_ = "model.language_model.";
       return;
@@ -105,11 +109,14 @@ void WeightLoader::ignore(const std::string& name) {
 }
 
 void WeightLoader::ignore_layers(int64_t first, int64_t count) {
-  for (int64_t layer = first; layer < first + count; ++layer) {
-    const std::string prefix = stored_name(layer_name(layer, ""));
-    for (const std::string& name : checkpoint_.names())
-      if (name.starts_with(prefix)) ignored_.insert(name);
-  }
+  for (int64_t layer = first; layer < first + count; ++layer)
+    ignore_prefix(stored_name(layer_name(layer, "")));
+}
+
+void WeightLoader::ignore_prefix(std::string_view prefix) {
+  if (prefix.empty()) return;
+  for (const std::string& name : checkpoint_.names())
+    if (name.starts_with(prefix)) ignored_.insert(name);
 }
 
 TensorView WeightLoader::mxfp4_codes(const std::string& name,
@@ -138,7 +145,7 @@ TensorView WeightLoader::vector(const std::string& name, int64_t size) {
 
 void WeightLoader::refuse_left_over(int64_t layers) const {
   std::vector<std::string> left_over = checkpoint_.names();
-  const bool has_other_parts = model_.size() > model_prefix.size();
+  const bool has_other_parts = model_.find("language_model") != std::string::npos;
   std::erase_if(left_over, [&](const std::string& name) {
     return used.contains(name) || ignored_.contains(name) || is_harmless(name) ||
            (has_other_parts && is_of_images(name));

@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "lib/files/checkpoint/safetensors.hpp"
 
@@ -37,6 +38,8 @@ class WeightLoader {
   void ignore(const std::string& name);
   /// Nor are the tensors of `count` layers, from layer `first` on.
   void ignore_layers(int64_t first, int64_t count);
+  /// Nor are tensors whose stored names begin so; with an empty prefix none.
+  void ignore_prefix(std::string_view prefix);
   /// Codes of mxfp4, or their scales (codes.hpp).
   TensorView mxfp4_codes(const std::string& name, std::initializer_list<int64_t> shape);
   TensorView mxfp4_scales_of(const std::string& name, std::initializer_list<int64_t> shape);

@@ -14,9 +14,10 @@ bool is_harmless(std::string_view name) {
 
 bool is_of_images(std::string_view name) {
   if (name.starts_with("model.")) name.remove_prefix(6);
-  return name.starts_with("vision_tower.") || name.starts_with("vision_model.") ||
-         name.starts_with("multi_modal_projector.") || name.starts_with("audio_tower.") ||
-         name.starts_with("embed_vision.") || name.starts_with("embed_audio.");
+  return name.starts_with("visual.") || name.starts_with("vision_tower.") ||
+         name.starts_with("vision_model.") || name.starts_with("multi_modal_projector.") ||
+         name.starts_with("audio_tower.") || name.starts_with("embed_vision.") ||
+         name.starts_with("embed_audio.");
 }
 
 }  // namespace pecia::model

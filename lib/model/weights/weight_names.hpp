@@ -8,6 +8,16 @@
 
 namespace pecia::model {
 
+/// Names of a recurrence (RecurrentWeights), as those of WeightNames. Matrices are packed in one of
+/// three ways; the names of the others are empty.
+struct RecurrentNames {
+  std::string_view qkv = "", z = "", b = "", a = "";  ///< rows of qkv: all of q, all of k, all of v
+  std::string_view qkvz = "", ba = "";  ///< by key head, with the parts of its heads in each
+  std::string_view zvkqa = "";          ///< all of z, all of v, …
+  std::string_view conv = "", norm = "", o = "";
+  std::string_view rate = "", step_bias = "", skip = "";  ///< with the whole names
+};
+
 /// Names without the prefix "model.layers.N." and the suffix ".weight" or ".bias". If a family
 /// packs projections into one tensor, the pack has the name and the projections' own names are
 /// empty.
@@ -32,9 +42,11 @@ struct WeightNames {
   std::string_view choice_bias = "";     ///< of the router, with the whole name; empty: none
   std::string_view expert_gate = "", expert_up = "", expert_down = "";  ///< {} is the expert
   /// All experts of a layer, [experts, 2 · ffn, hidden] with the rows of gate above those of up, and
-  /// [experts, hidden, ffn]; with the whole names. Empty: each has tensors of its own.
+  /// [experts, hidden, ffn]; with the whole names. Where they are empty or there is no such tensor, each
+  /// expert has tensors of its own.
   std::string_view experts_gate_up = "", experts_down = "";
   std::string_view shared_gate = "", shared_up = "", shared_down = "";  ///< empty: none
+  std::string_view shared_gate_up = "";   ///< rows of gate above rows of up
   std::string_view shared_row_gate = "";  ///< ExpertsConfig::shared_gate
   /// Of ModelConfig::dense_beside_experts: norms, and with the whole names the scales of the
   /// router's norm and of the experts' weights.
@@ -44,6 +56,7 @@ struct WeightNames {
   /// Of SecondEmbedding: full names, and then names in a layer.
   std::string_view second_embedding = "", second_projection = "", second_projection_norm = "";
   std::string_view second_gate = "", second_up = "", second_norm = "";
+  RecurrentNames recurrent = {};
 };
 
 /// "model.layers.LAYER.NAME"

@@ -11,6 +11,7 @@
 #include "lib/model/weights/latent_weights.hpp"
 #include "lib/model/weights/packed_experts.hpp"
 #include "lib/model/weights/read_codes.hpp"
+#include "lib/model/weights/recurrent_weights.hpp"
 #include "lib/model/weights/residence.hpp"
 #include "lib/model/weights/weight_loader.hpp"
 #include "lib/model/weights/weight_names.hpp"
@@ -39,12 +40,23 @@ class LayerReader {
         layer_(layer) {}
 
   LayerWeights read() {
-    return {.attention_norm = norm(names_.attention_norm, config_.hidden),
-            .ffn_norm = norm(names_.ffn_norm, config_.hidden),
-            .post_attention_norm = norm(names_.post_attention_norm, config_.hidden),
-            .post_ffn_norm = norm(names_.post_ffn_norm, config_.hidden),
-            .attention = attention(),
-            .ffn = config_.has_dense_ffn(layer_) ? gated_ffn() : GatedFfnWeights{},
+    const MixerKind mixer = config_.mixer(layer_);
+    const bool attends = mixer == MixerKind::attention, recurs = mixer == MixerKind::recurrence;
+    const bool has_ffn = config_.has_dense_ffn(layer_);
+    const auto norm_of = [&](std::string_view name, bool has_block) {
+      return has_block ? norm(name, config_.hidden) : TensorView();
+    };
+    const bool mixes = attends || recurs, feeds = has_ffn || has_experts();
+    return {.attention_norm = norm_of(names_.attention_norm, mixes),
+            .ffn_norm = norm_of(names_.ffn_norm, feeds),
+            .post_attention_norm = norm_of(names_.post_attention_norm, mixes),
+            .post_ffn_norm = norm_of(names_.post_ffn_norm, feeds),
+            .has_attention = attends,
+            .attention = attends ? attention() : AttentionWeights{},
+            .recurrent = recurs ? std::optional(read_recurrent_weights(config_, loader_, layer_))
+                                : std::nullopt,
+            .has_ffn = has_ffn,
+            .ffn = has_ffn ? gated_ffn() : GatedFfnWeights{},
             .mixture = has_experts() ? mixture() : MixtureWeights{},
             .second = second(),
             .scale = scale()};
@@ -52,6 +64,7 @@ class LayerReader {
 
  private:
   bool has_experts() const { return config_.feed_forward(layer_) == FeedForward::experts; }
+  bool has_gate() const { return config_.matrices_of_ffn() == 3; }
 
   AttentionWeights attention() {
     AttentionWeights weights;
@@ -73,16 +86,31 @@ class LayerReader {
     if (config_.attention_sinks)
       weights.sinks = loader_.vector(layer_name(layer_, names_.sinks), config_.num_heads);
     if (names_.qkv.empty()) {
-      weights.q = matrix(names_.q, MatrixKind::q);
+      if (traits_of(config_.family).gate_in_queries)
+        read_gated_queries(weights);
+      else
+        weights.q = matrix(names_.q, MatrixKind::q);
       if (weights.has_keys) weights.k = matrix(names_.k, MatrixKind::k);
       if (weights.has_values) weights.v = matrix(names_.v, MatrixKind::v);
     } else {
       read_packed_qkv(weights);
     }
-    if (config_.attention_gate)
+    if (!names_.attention_gate.empty())
       weights.gate = matrix(names_.attention_gate, MatrixKind::attention_gate);
     weights.o = matrix(names_.o, MatrixKind::o);
     return weights;
+  }
+
+  /// For each head the rows of its query, then those of its gate.
+  void read_gated_queries(AttentionWeights& weights) {
+    const int64_t dim = config_.heads(layer_).dim;
+    const LinearWeight all =
+        linear(names_.q, 2 * config_.num_heads * dim, config_.hidden, config_.attention_bias);
+    LinearWeight& gate = weights.gate.emplace();
+    for (int64_t head = 0; head < config_.num_heads; ++head) {
+      weights.q.parts.push_back(slice_rows(all, 2 * head * dim, dim).parts.front());
+      gate.parts.push_back(slice_rows(all, (2 * head + 1) * dim, dim).parts.front());
+    }
   }
 
   /// Without what read_latent_up reads.
@@ -100,20 +128,23 @@ class LayerReader {
 
   GatedFfnWeights gated_ffn() {
     GatedFfnWeights weights;
-    if (config_.xielu) {
-      weights.xielu = xielu();
-      weights.up = matrix(names_.up, MatrixKind::up);
-    } else if (names_.gate_up.empty()) {
-      weights.gate = matrix(names_.gate, MatrixKind::gate);
+    if (config_.xielu) weights.xielu = xielu();
+    weights.has_gate = has_gate();
+    if (names_.gate_up.empty()) {
+      if (weights.has_gate) weights.gate = matrix(names_.gate, MatrixKind::gate);
       weights.up = matrix(names_.up, MatrixKind::up);
     } else {
-      const LinearWeight both =
-          linear(names_.gate_up, 2 * config_.ffn, config_.hidden, config_.mlp_bias);
-      weights.gate = slice_rows(both, 0, config_.ffn);
-      weights.up = slice_rows(both, config_.ffn, config_.ffn);
+      read_gate_up(names_.gate_up, config_.ffn, config_.mlp_bias, weights);
     }
     weights.down = matrix(names_.down, MatrixKind::down);
     return weights;
+  }
+
+  /// The rows of gate stand above those of up.
+  void read_gate_up(std::string_view name, int64_t ffn, bool has_bias, GatedFfnWeights& weights) {
+    const LinearWeight both = linear(name, 2 * ffn, config_.hidden, has_bias);
+    weights.gate = slice_rows(both, 0, ffn);
+    weights.up = slice_rows(both, ffn, ffn);
   }
 
   /// The curvatures are stored as what softplus makes them of. The one below zero is stored without
@@ -164,14 +195,12 @@ class LayerReader {
       weights.choice_bias =
           loader_.vector(layer_name(layer_, names_.choice_bias), config_.experts->count);
     if (config_.dense_beside_experts) read_beside_dense(weights);
-    if (config_.experts->shared_ffn > 0)
-      weights.shared = GatedFfnWeights{matrix(names_.shared_gate, MatrixKind::shared_gate),
-                                       matrix(names_.shared_up, MatrixKind::shared_up),
-                                       matrix(names_.shared_down, MatrixKind::shared_down)};
-    if (config_.experts->shared_gate)
-      weights.shared->row_gate = matrix(names_.shared_row_gate, MatrixKind::shared_row_gate);
+    if (config_.experts->shared_ffn > 0) weights.shared = shared_expert();
     if (traits_of(config_.family).packed_experts) return weights;
-    if (!names_.experts_down.empty()) {
+    const bool are_stacked =
+        !names_.experts_down.empty() &&
+        (names_.expert_down.empty() || loader_.contains(layer_name(layer_, names_.experts_down)));
+    if (are_stacked) {
       weights.experts = stacked_experts();
       return weights;
     }
@@ -179,10 +208,27 @@ class LayerReader {
       const auto of_expert = [&](std::string_view name, MatrixKind kind) {
         return matrix(fmt::format(fmt::runtime(name), expert), kind);
       };
-      weights.experts.push_back({of_expert(names_.expert_gate, MatrixKind::expert_gate),
-                                 of_expert(names_.expert_up, MatrixKind::expert_up),
-                                 of_expert(names_.expert_down, MatrixKind::expert_down)});
+      GatedFfnWeights& own = weights.experts.emplace_back();
+      own.has_gate = has_gate();
+      if (own.has_gate) own.gate = of_expert(names_.expert_gate, MatrixKind::expert_gate);
+      own.up = of_expert(names_.expert_up, MatrixKind::expert_up);
+      own.down = of_expert(names_.expert_down, MatrixKind::expert_down);
     }
+    return weights;
+  }
+
+  GatedFfnWeights shared_expert() {
+    GatedFfnWeights weights;
+    weights.has_gate = has_gate();
+    if (names_.shared_gate_up.empty()) {
+      if (weights.has_gate) weights.gate = matrix(names_.shared_gate, MatrixKind::shared_gate);
+      weights.up = matrix(names_.shared_up, MatrixKind::shared_up);
+    } else {
+      read_gate_up(names_.shared_gate_up, config_.experts->shared_ffn, false, weights);
+    }
+    weights.down = matrix(names_.shared_down, MatrixKind::shared_down);
+    if (config_.experts->shared_gate)
+      weights.row_gate = matrix(names_.shared_row_gate, MatrixKind::shared_row_gate);
     return weights;
   }
 
@@ -295,6 +341,14 @@ std::string types_text(DType layers, const std::vector<DType>& experts) {
   return fmt::format("{} with experts of {}", first, fmt::join(names, " and "));
 }
 
+DType WeightViews::matrix_type() const {
+  std::optional<DType> first;
+  layers.front().for_each_matrix([&](MatrixKind, const LinearWeight& matrix) {
+    if (!first) first = matrix.parts.front().weight.dtype();
+  });
+  return first.value();
+}
+
 std::string types_text(const WeightViews& weights) {
   std::vector<DType> experts;
   for (const LayerWeights& layer : weights.layers)
@@ -346,7 +400,7 @@ Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::opti
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     LayerWeights own =
         cut_layer(LayerReader(config, loader, layer).read(), config, layer, WeightCut{}, cut);
-    if (config.latent)
+    if (own.attention.latent)
       read_latent_up(config, loader, layer, cut, pool, residence.converted, *own.attention.latent);
     if (traits_of(config.family).packed_experts && !own.mixture.router.parts.empty())
       own.mixture.experts =
@@ -356,6 +410,7 @@ Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::opti
     layers.push_back(residence.layer(own, config, layer));
   }
   loader.ignore_layers(config.layers, config.draft_layers);
+  loader.ignore_prefix(traits_of(config.family).draft_prefix);
   loader.refuse_left_over(config.layers);
 
   used_.assign(loader.used.begin(), loader.used.end());

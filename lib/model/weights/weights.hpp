@@ -31,7 +31,7 @@ struct WeightViews {
 
   bool has_head() const { return !head.parts.empty(); }
   /// The type of the layers' first matrix, which represents all of them in reports and choices.
-  DType matrix_type() const { return layers.front().attention.q.parts.front().weight.dtype(); }
+  DType matrix_type() const;
 };
 
 /// The types of the layers' matrices in words: "bf16", or "bf16 with experts of mxfp4".

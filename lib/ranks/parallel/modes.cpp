@@ -71,6 +71,17 @@ bool shares_evenly(int64_t heads, int64_t ranks) {
   return heads % ranks == 0 || ranks % heads == 0;
 }
 
+/// What ranks that share the heads of recurrent layers ask of them.
+std::optional<std::string> recurrent_problem(int64_t ranks, const ModelShape& model) {
+  const int64_t heads = model.recurrent_heads, keys = model.recurrent_key_heads;
+  if (heads % ranks != 0)
+    return fmt::format("does not divide the {} heads of recurrent layers", heads);
+  if (keys > 0 && keys % ranks != 0 && ranks % keys != 0)
+    return fmt::format("neither divides the {} key heads of recurrent layers nor is a multiple",
+                       keys);
+  return {};
+}
+
 /// What ranks that share the query heads ask of the KV heads of each kind of layer.
 std::optional<std::string> kv_problem(int64_t ranks, const ModelShape& model) {
   for (const int64_t heads : {model.num_kv_heads, model.full_kv_heads})
@@ -95,6 +106,7 @@ std::optional<std::string> tp_problem(int tp, const ModelShape& model, Reproduci
   if (model.num_heads % tp != 0)
     return fmt::format("does not divide the {} query heads", model.num_heads);
   if (auto problem = kv_problem(tp, model)) return problem;
+  if (auto problem = recurrent_problem(tp, model)) return problem;
   if (model.ffn % tp != 0) return fmt::format("does not divide the FFN's {} columns", model.ffn);
   return split_problem(tp, model, reproducible);
 }
@@ -103,6 +115,7 @@ std::optional<std::string> tp_problem(int tp, const ModelShape& model, Reproduci
 std::optional<std::string> head_problem(int64_t ranks, const ModelShape& model) {
   if (model.num_heads % ranks != 0)
     return fmt::format("does not divide the {} query heads", model.num_heads);
+  if (auto problem = recurrent_problem(ranks, model)) return problem;
   return kv_problem(ranks, model);
 }
 
@@ -181,6 +194,13 @@ std::optional<Refusal> elastic_refusal(const Setting& setting) {
                                name_of(*setting.decode)),
                    "decode auto or broadcast_q"};
   return {};
+}
+
+/// States of recurrent layers go round the ring of all instances.
+std::optional<Refusal> recurrence_refusal(const Setting& setting, const ModelShape& model) {
+  if (model.recurrent_heads == 0 || !setting.elastic) return {};
+  return Refusal{"parallel.cp", "parallel.cp elastic with recurrent layers is not in this version",
+                 "cp auto"};
 }
 
 std::optional<Refusal> tp_refusal(const Setting& setting, const ModelShape& model) {
@@ -368,6 +388,7 @@ std::optional<Refusal> refusal(const Setting& setting, const ModelShape& whole) 
 
   if (auto refused = gather_threshold_refusal(setting)) return refused;
   if (auto refused = elastic_refusal(setting)) return refused;
+  if (auto refused = recurrence_refusal(setting, model)) return refused;
 
   std::vector<DecodeMode> decode = row.decode;
   const auto no_shift =

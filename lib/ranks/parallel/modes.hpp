@@ -72,6 +72,8 @@ struct ModelShape {
   /// Elements of the matrices of a layer's attention that ranks of TP cut; 0: q, k, v and o of
   /// these heads.
   int64_t attention_weights = 0;
+  /// Of recurrent layers, whose states go from rank to rank of the ring; 0: there are none.
+  int64_t recurrent_heads = 0, recurrent_key_heads = 0;
 };
 
 /// A row of the table. It says which degrees are above 1 and which are 1. For such degrees, every

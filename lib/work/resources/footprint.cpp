@@ -40,6 +40,9 @@ WeightFootprint weight_footprint(const job::Job& job, const model::ModelConfig& 
   const int64_t wider = size_of(DType::fp32) - size_of(plain);  // Residence makes fp32 of these
   if (config.experts && config.experts->choice_bias)
     found.bytes += config.num_layers(model::FeedForward::experts) * config.experts->count * wider;
+  if (config.recurrent)
+    found.bytes +=
+        config.num_layers(model::MixerKind::recurrence) * config.recurrent->vectors() * wider;
   if (config.dense_beside_experts)
     found.bytes += config.layers * (config.hidden + config.experts->count) * wider;
   const model::MatrixRole& head_keys = model::role_of(model::MatrixKind::head_keys);

@@ -103,6 +103,22 @@ void refuse_with_own_heads(const job::Job& job, const model::ModelConfig& config
         name_of(config.family));
 }
 
+/// Throws Unsupported where recurrent layers lack what the job asks for.
+void refuse_with_recurrence(const job::Job& job, const model::ModelConfig& config) {
+  if (!config.recurrent) return;
+  const auto refuse = [&](std::string_view what, std::string_view instead) {
+    fail<Unsupported>("{} with the recurrent layers of {} is not in this version; {}", what,
+                      name_of(config.family), instead);
+  };
+  if (config.num_layers(model::MixerKind::attention) == 0)
+    refuse("a model without any layer of attention", "take one that has some");
+  if (job.attention.sparse == job::Sparse::csa)
+    refuse("attention.sparse: csa", "leave attention.sparse out");
+  if (job.kv.admission == job::KvAdmission::demand)
+    refuse("kv.admission: demand", "use kv.admission: auto or reserve");
+  if (!job.kv.save.folder.empty()) refuse("kv.save", "use kv.save: auto or off");
+}
+
 }  // namespace
 
 std::vector<comm::RackServerGpu> Resources::level_places(
@@ -152,6 +168,7 @@ void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num
                   Resources& resources) {
   refuse_with_latents(job, config);
   refuse_with_own_heads(job, config);
+  refuse_with_recurrence(job, config);
   resolve_degrees(job.parallel, num_ranks, resources);
   resources.ep = job.parallel.ep.value_or(1);
   resources.sparse = sparse_setting(job.attention);
@@ -232,8 +249,10 @@ parallel::ModelShape shape_of(const model::ModelConfig& config) {
           .all_ffn = all_ffn / std::max<int64_t>(1, config.layers),
           .experts = config.num_layers(FeedForward::experts) > 0 ? config.experts->count : 0,
           .dense_ffn = config.ffn_of_all_tokens(),
-          .ffn_matrices = config.experts ? 3 : config.matrices_of_dense_ffn(),
-          .attention_weights = cut_elements_of_attention(config)};
+          .ffn_matrices = config.matrices_of_ffn(),
+          .attention_weights = cut_elements_of_attention(config),
+          .recurrent_heads = config.recurrent ? config.recurrent->heads : 0,
+          .recurrent_key_heads = config.recurrent ? config.recurrent->key_heads : 0};
 }
 
 DType dtype_of(job::Precision precision) {
@@ -470,16 +489,54 @@ int64_t kv_memory_of_rank(const model::ModelConfig& config, const Resources& res
   return resources.kv_tokens * (per_token - of_windows) + resources.kv_recent_tokens * of_windows;
 }
 
+int64_t most_states(const model::ModelConfig& config, const batch::Inputs* inputs,
+                    const Resources& resources) {
+  if (!config.recurrent) return 0;
+  const bool shares =
+      inputs != nullptr &&
+      (inputs->shared_tokens() > 0 ||
+       std::ranges::any_of(inputs->requests(), [&](const batch::InputRequest& request) {
+         return inputs->followup(request) == io::Followup::fork;
+       }));
+  return (shares ? 2 : 1) * resources.max_sequences;
+}
+
+int64_t state_memory_of_rank(const model::ModelConfig& config, const Resources& resources) {
+  return resources.states * config.state_bytes(int64_t{resources.sp} * resources.tp);
+}
+
 int64_t reserved_bytes(int64_t free_bytes, bool gpus) {
   const int64_t fifth = free_bytes / 5;
   return gpus ? std::min(fifth, int64_t{2} << 30) : fifth;
 }
 
+namespace {
+
+int64_t kv_memory(const job::Job& job, const Resources& resources, int64_t free_bytes) {
+  return job.kv.memory.value_or(free_bytes - reserved_bytes(free_bytes, resources.gpus));
+}
+
+/// As many sequences as auto has taken, but not so many that their states take more than half of the
+/// memory for keys and states.
+int64_t sequences_with_states(const job::Job& job, const model::ModelConfig& config,
+                              const batch::Inputs* inputs, const Resources& resources,
+                              int64_t free_bytes) {
+  if (!config.recurrent || job.batch.max_sequences) return resources.max_sequences;
+  Resources one = resources;
+  one.max_sequences = 1;
+  one.states = most_states(config, inputs, one);
+  const int64_t each = state_memory_of_rank(config, one);
+  const int64_t half = kv_memory(job, resources, free_bytes) / 2;
+  return std::clamp<int64_t>(half / each, 1, resources.max_sequences);
+}
+
+}  // namespace
+
 KvSlots resolve_kv_slots(const job::Job& job, const model::ModelConfig& config,
                          const batch::Inputs* inputs, const Resources& resources,
                          int64_t free_bytes) {
-  const int64_t memory =
-      job.kv.memory.value_or(free_bytes - reserved_bytes(free_bytes, resources.gpus));
+  const int64_t states = state_memory_of_rank(config, resources);
+  const int64_t memory = kv_memory(job, resources, free_bytes) - states;
   // The slots that the largest requests of a full batch use together.
   int64_t most = 1;
   if (inputs != nullptr) {
@@ -494,8 +551,12 @@ KvSlots resolve_kv_slots(const job::Job& job, const model::ModelConfig& config,
   const KvSlots slots = kv_slots(job, config, resources, memory, most);
   if (slots.tokens < 1)
     fail<InputError>(
-        "kv.memory of {} bytes on a rank holds no token of {} bytes; raise it, or free memory",
-        memory, kv_bytes_of_rank(config, resources));
+        "kv.memory of {} bytes on a rank holds no token of {} bytes{}; raise it, or free memory",
+        memory + states, kv_bytes_of_rank(config, resources),
+        states > 0 ? fmt::format(" beside {} bytes for the states of {} sequences: lower "
+                                 "batch.max_sequences",
+                                 states, resources.states)
+                   : "");
   return slots;
 }
 
@@ -514,6 +575,7 @@ void Memory::write_to(Resources& resources) const {
   resources.kv_dtype = kv_dtype;
   resources.max_batch_tokens = max_batch_tokens;
   resources.max_sequences = max_sequences;
+  resources.states = states;
   kv.write_to(resources);
 }
 
@@ -527,7 +589,9 @@ Memory settle_memory(const job::Job& job, const model::ModelConfig& config,
   settled.max_batch_tokens = resolve_batch_tokens(
       job, config, parallel::row_ranks(pass, resources.prefill), resources.gpus);
   settled.max_sequences = resolve_max_sequences(job, config, inputs, settled);
-  return {settled.kv_dtype, settled.max_batch_tokens, settled.max_sequences,
+  settled.max_sequences = sequences_with_states(job, config, inputs, settled, facts.free_bytes);
+  settled.states = most_states(config, inputs, settled);
+  return {settled.kv_dtype, settled.max_batch_tokens, settled.max_sequences, settled.states,
           resolve_kv_slots(job, config, inputs, settled, facts.free_bytes)};
 }
 

@@ -45,6 +45,8 @@ struct Resources {
   int64_t kv_recent_tokens = 0;
   int64_t max_sequences = 1;
   int64_t max_batch_tokens = 1;
+  /// Sequences whose states of recurrent layers each rank has room for; 0: there are no such layers.
+  int64_t states = 0;
 
   parallel::Degrees degrees() const { return {cp, sp, tp, ep}; }
   /// Instances that a sequence's tokens are shared out to in equal parts.
@@ -149,6 +151,14 @@ struct BatchWork {
 int64_t sequences_for(const BatchWork& work, const model::ModelConfig& config,
                       const Resources& resources);
 
+/// Sequences whose states of recurrent layers a rank has at a time, at most: those that run, and the
+/// beginnings that forks share. 0: the model has no such layers. `inputs` (null: no forks).
+/// `resources`: with max_sequences.
+int64_t most_states(const model::ModelConfig& config, const batch::Inputs* inputs,
+                    const Resources& resources);
+/// Bytes of these states on a rank, beside its KV slots.
+int64_t state_memory_of_rank(const model::ModelConfig& config, const Resources& resources);
+
 /// Upper bound on the KV slots that the request needs on each rank; if elastic, on all instances
 /// together.
 int64_t most_slots(const job::Job& job, const batch::Inputs& inputs,
@@ -206,6 +216,7 @@ struct MemoryFacts {
 struct Memory {
   DType kv_dtype = DType::fp32;
   int64_t max_batch_tokens = 1, max_sequences = 1;
+  int64_t states = 0;
   KvSlots kv;
 
   void write_to(Resources& resources) const;

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The states of recurrent layers in a pass, as one rank sees them (ranks/parallel/state_route.hpp):
+/// which of its rows go through which state in which round, and what comes from other ranks before.
+
+#include "lib/model/attention/compute.hpp"
+#include "lib/model/attention/pass_rows.hpp"
+#include "lib/model/recurrence/recurrent_states.hpp"
+#include "lib/ranks/parallel/state_route.hpp"
+
+namespace pecia::recurrence {
+
+/// Rows of one sequence here, and its slot.
+struct StateRows {
+  int64_t first_row = 0, num_rows = 0;
+  int64_t slot = 0;
+};
+
+class StatePass {
+ public:
+  /// All references outlive this object.
+  StatePass(const attention::Compute& compute, RecurrentStates& states)
+      : compute_(compute), states_(states) {}
+
+  /// Begins a pass: gives its sequences slots, and takes them from sequences that have gone on
+  /// elsewhere or have ended. `rows` and `ring`, the ring of the pass's team, outlive the pass. Throws
+  /// InvalidArgument where a sequence's state is on a rank outside of the ring.
+  void begin(const attention::PassRows& rows, comm::Communicator& ring);
+
+  int num_rounds() const { return static_cast<int>(rounds_.size()); }
+  /// This rank's rows in a round. No two have the same slot.
+  const std::vector<StateRows>& rows(int round) const { return own_[round]; }
+
+  /// Begins a recurrent layer, counted among these: states that begin here are zero, or what their
+  /// parents have.
+  void begin_layer(int64_t layer);
+  /// Collective over the ring: the tails, or the matrices, that this rank's rows of the round need
+  /// come from the ranks that have them. Call it for the rounds in their order, when the rows of the
+  /// rounds before have gone through.
+  void bring_tails(int round);
+  void bring_matrices(int round);
+
+  RecurrentStates& states() const { return states_; }
+  TensorView matrices() const { return states_.matrices(layer_); }
+  TensorView tails() const { return states_.tails(layer_); }
+
+ private:
+  enum class What : uint8_t { tails, matrices };
+  /// Where a sequence of the pass begins.
+  struct Origin {
+    int rank = parallel::StateStep::nowhere;  ///< in the ring
+    parallel::SequenceId sequence = 0;        ///< itself, or its parent
+  };
+  Origin origin_of(const parallel::PassSequence& rows) const;
+  void take_slots();
+  void find_rows();
+  void bring(What what, int round);
+  TensorView state(What what, parallel::SequenceId sequence) const;
+
+  attention::Compute compute_;
+  RecurrentStates& states_;
+
+  // The pass.
+  const attention::PassRows* pass_ = nullptr;
+  comm::Communicator* ring_ = nullptr;
+  std::vector<Origin> origins_;  ///< by sequence of the pass
+  parallel::StateRounds rounds_;
+  std::vector<std::vector<StateRows>> own_;  ///< by round
+  int64_t layer_ = 0;
+};
+
+}  // namespace pecia::recurrence
