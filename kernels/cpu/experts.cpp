@@ -112,8 +112,8 @@ void Experts::add_expert(const ExpertsArgs& args, const Expert& expert,
             .weight_factor = factor});
   };
   const TensorView x = gathered(args, rows, stream, x_);
-  const bool are_one = expert.gate.data() == expert.up.data() &&
-                       expert.gate_bias.data() == expert.up_bias.data();
+  const bool are_one =
+      expert.gate.data() == expert.up.data() && expert.gate_bias.data() == expert.up_bias.data();
   const TensorView gate = gate_.tensor(DType::fp32, {count, expert.gate.rows()});
   const TensorView up = are_one ? gate : up_.tensor(DType::fp32, {count, expert.up.rows()});
   multiply(x, expert.gate, expert.gate_scales, expert.gate_factor, expert.gate_bias, gate);

@@ -134,7 +134,7 @@ LinearWeight::Part LayerGather::part_at(const Piece& piece, std::byte* block) {
   return part;
 }
 
-/// Copies each rank's rows behind those of the ranks before it, which may share a key head.
+/// Copies the ranks' rows one after the other. Neighbouring ranks may share a key head.
 void LayerGather::join_vectors(const Layout& layout, Slot& slot, RecurrentWeights& whole) {
   int64_t bytes = 0;
   const auto bytes_of = [&](const TensorView& held, CutUnit unit) {

@@ -36,7 +36,7 @@ StatePass::Origin StatePass::origin_of(const PassSequence& rows) const {
   return {*rank, begins ? *parent : rows.sequence};
 }
 
-/// States stay on the rank that has computed the last row, also those of parents.
+/// States stay on the rank that has computed the last row, parents' states, too.
 void StatePass::take_slots() {
   std::set<SequenceId> here, leaving;
   for (const auto& round : rounds_)

@@ -8,7 +8,7 @@
 
 namespace pecia::model {
 
-/// Names of a recurrence (RecurrentWeights), as those of WeightNames. Matrices are packed in one of
+/// Names of a recurrence (RecurrentWeights), in the form of WeightNames. Matrices are packed in one of
 /// three ways; the names of the others are empty.
 struct RecurrentNames {
   std::string_view qkv = "", z = "", b = "", a = "";  ///< rows of qkv: all of q, all of k, all of v

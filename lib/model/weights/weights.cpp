@@ -101,7 +101,7 @@ class LayerReader {
     return weights;
   }
 
-  /// For each head the rows of its query, then those of its gate.
+  /// For each head the rows of its query, then the rows of its gate.
   void read_gated_queries(AttentionWeights& weights) {
     const int64_t dim = config_.heads(layer_).dim;
     const LinearWeight all =
@@ -140,7 +140,7 @@ class LayerReader {
     return weights;
   }
 
-  /// The rows of gate stand above those of up.
+  /// The rows of gate stand above the rows of up.
   void read_gate_up(std::string_view name, int64_t ffn, bool has_bias, GatedFfnWeights& weights) {
     const LinearWeight both = linear(name, 2 * ffn, config_.hidden, has_bias);
     weights.gate = slice_rows(both, 0, ffn);

@@ -31,7 +31,7 @@ std::vector<Segment> segments_of(const PassSequence& rows, const Team& team);
 struct StateStep {
   static constexpr int nowhere = -1;
 
-  size_t sequence = 0;  ///< index among those of the pass
+  size_t sequence = 0;  ///< index among the sequences of the pass
   Segment segment;
   int from = nowhere;  ///< the rank that has the state before; nowhere: it is zero
 
