@@ -63,14 +63,12 @@ void say_first_lines(const RunFacts& facts, const Setup& setup, const RunInputs&
     const auto warning = record_start(job.output, start, has_answers, job.reproducible);
     if (warning) log.warn("{}", *warning);
   });
-  if (is_root && job.kv.save.on && !keeps_kv(job, setup.config))
-    log.info("kv.save: nothing is kept, as {}",
-             setup.config.recurrent ? "states of recurrent layers are not saved in this version"
-                                    : "generation.prompt_logprobs has every prompt computed");
+  if (is_root && job.kv.save.on && !keeps_kv(job))
+    log.info("kv.save: nothing is kept, as generation.prompt_logprobs has every prompt computed");
   if (is_root && setup.resources.kv_recent_tokens > 0)
     log.info("layers with a window keep recent tokens alone, in {} slots on each rank",
              setup.resources.kv_recent_tokens);
-  if (is_root && keeps_kv(job, setup.config)) {
+  if (is_root && keeps_kv(job)) {
     const auto line = execute::keeping_line(setup.config, *inputs.inputs, setup.resources,
                                             product_flops / setup.resources.dp);
     if (!line.empty()) log.info(line);

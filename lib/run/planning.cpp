@@ -186,13 +186,11 @@ void Planning::plan(const PlanningInputs& from, const RunBegin& begin,
                  execute::estimated_times(setup_.config, setup_.resources, from.weights.held(),
                                           resources::code_use(job, setup_.config, setup_.resources),
                                           from.product_flops));
-  schedule::SchedulerLimits limits =
-      settle::scheduler_limits(job, setup_.config, setup_.resources, from.measured,
-                               schedule::TimeLimit{.end_s = start_s,
-                                                   .times = times,
-                                                   .keeps_kv = keeps_kv(job, setup_.config),
-                                                   .assumed = !stated},
-                               from.inputs.detokenizer);
+  schedule::SchedulerLimits limits = settle::scheduler_limits(
+      job, setup_.config, setup_.resources, from.measured,
+      schedule::TimeLimit{
+          .end_s = start_s, .times = times, .keeps_kv = keeps_kv(job), .assumed = !stated},
+      from.inputs.detokenizer);
   limits.grammars = from.inputs.grammars;
   limits.earlier_answers = earlier_answers(results);
   limits.forced_yields = forced_yields();
@@ -200,7 +198,7 @@ void Planning::plan(const PlanningInputs& from, const RunBegin& begin,
   limits.parking_s = from.parking.token_s;
   if (limits.team_times) begin_as_kept(job.output, from.start, *limits.team_times);
   scheduler_.emplace(limits);
-  if (keeps_kv(job, setup_.config)) saves_.emplace(kv_settings(setup_, results, inputs), results);
+  if (keeps_kv(job)) saves_.emplace(kv_settings(setup_, results, inputs), results);
   if (setup_.resources.dp > 1)
     journal_.emplace(batch::journal_folder(job.output), setup_.ranks.dp, results);
   if (is_root) {

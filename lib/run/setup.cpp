@@ -165,8 +165,8 @@ void set_up_round(const job::Job& round, std::optional<double> end_s, Setup& set
   setup.tuned = settle::settle_tuned(setup.config, setup.ranks, setup.resources, setup.job);
 }
 
-bool keeps_kv(const job::Job& job, const model::ModelConfig& config) {
-  return job.kv.save.on && !config.recurrent && job.generation.prompt_logprobs == 0;
+bool keeps_kv(const job::Job& job) {
+  return job.kv.save.on && job.generation.prompt_logprobs == 0;
 }
 
 }  // namespace pecia::run

@@ -49,7 +49,7 @@ class KvSavesTest : public testing::Test {
   KvSaves saves(const std::string& identity = "same", double seconds = 10) {
     return {{.folder = folder_ / "kv",
              .identity = identity,
-             .bytes = bytes,
+             .bytes = bytes_,
              .seconds = seconds,
              .warn = [this](const std::string& text) { warnings_ += text + "\n"; }},
             *results_};
@@ -84,6 +84,12 @@ class KvSavesTest : public testing::Test {
                                     0,
                                     4,
                                     {{plan->save.begin, plan->save.end - plan->save.begin, 1}}});
+      if (bytes_.states.any()) {
+        const std::string states = fmt::format("{}-0-states.h5", plan->save.end);
+        std::ofstream(std::filesystem::path(plan->save.folder) / states) << "states";
+        outcome.kv.parts.push_back(
+            {states, plan->save.stamp, 0, 4, {{plan->save.end - 1, 1, 1}}, io::KvLayers::states});
+      }
       saves.commit(*plan, {outcome}, totals);
     }
     return totals;
@@ -99,6 +105,7 @@ class KvSavesTest : public testing::Test {
   std::filesystem::path save() const { return folder_ / "kv" / "00000000-a_b"; }
 
   TempFolder folder_;
+  KvBytes bytes_ = bytes;
   std::optional<io::ResultsFile> results_;
   schedule::SchedulerLimits limits_;
   std::vector<Plan> plans_;
@@ -140,6 +147,32 @@ TEST_F(KvSavesTest, GoesOnWithAnEarlierSave) {
   ASSERT_EQ(save_now->parts.size(), 2u);
   EXPECT_EQ(save_now->bytes, 50 * 512);
   EXPECT_TRUE(std::filesystem::exists(save() / "0-0.h5"));
+}
+
+/// Of states the last ones alone are kept, and they are used after as many tokens, or not at all.
+TEST_F(KvSavesTest, HaveTheStatesAfterAllTheirTokens) {
+  bytes_.states = {2, 4, 2, 8, 8, 3};
+  bytes_.state_of_rank = bytes_.state_of_all = 5000;
+  limits_.has_states = true;
+  KvSaves first = saves();
+  keep(first, some_request(), 3, 1);
+  KvSaves second = saves();
+  keep(second, some_request(), 5, 1);
+  const auto save_now = io::read_kv_save(save());
+  EXPECT_EQ(save_now->least, 50);
+  EXPECT_EQ(save_now->states, bytes_.states);
+  std::vector<std::string> files;
+  for (const io::KvPart& part : save_now->parts) files.push_back(part.file);
+  EXPECT_EQ(files, (std::vector<std::string>{"0-0.h5", "30-0.h5", "50-0-states.h5"}));
+  EXPECT_FALSE(std::filesystem::exists(save() / "30-0-states.h5"));
+  EXPECT_EQ(found(some_request()), 50);
+  Request ends_there = some_request();
+  ends_there.turns[0].tokens.resize(50);
+  EXPECT_EQ(found(ends_there), 0);
+  EXPECT_NE(warnings_.find("states are those after 50 tokens, and the last of these gives the "
+                           "answer; the prompt is read again"),
+            std::string::npos)
+      << warnings_;
 }
 
 TEST_F(KvSavesTest, ThatFailLeaveWhatWasThere) {
@@ -234,6 +267,11 @@ TEST(KvRule, SaysFromWhichLengthOn) {
   KvBytes shared = bytes;
   shared.ring_size = 4;
   EXPECT_EQ(execute::shortest_worth_keeping(0.006, 0.25, shared, rates), 1);
+  KvBytes with_state = bytes;
+  with_state.state_of_rank = 1000;  // 2 s
+  EXPECT_EQ(execute::shortest_worth_keeping(2, 0, with_state, rates), 3) << "0.976 s each";
+  EXPECT_EQ(execute::shortest_worth_keeping(0.024, 1, with_state, rates), 2) << "n² > n + 2";
+  EXPECT_EQ(execute::shortest_worth_keeping(1, 0, with_state, rates), std::nullopt);
 }
 
 }  // namespace

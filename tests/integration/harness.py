@@ -334,6 +334,27 @@ class RunTest(unittest.TestCase):
         self.assertEqual(launch.out.read_text(), "", "a run prints nothing on stdout")
         return launch.words()
 
+    def stop_in_the_prompt(self, job: Path, ranks: int, *options: str) -> str:
+        """What the run said, which was asked to stop while it read a long prompt, after row 0 was done."""
+        launch = self.start(job, ranks, *options, together=True)
+        wait_for("all ranks", lambda: len(launch.ranks()) == max(ranks, 1))
+        wait_for_state(self.output(job) / "results.h5", 0, DONE)
+        self.compute_for(launch, 0.2)
+        launch.signal_ranks(signal.SIGTERM)
+        return self.end(launch, DRAINED)
+
+    def compute_for(self, launch: Launch, seconds: float) -> None:
+        begin = self.seconds_computed(launch)
+        wait_for(
+            f"{seconds} s of work",
+            lambda: self.seconds_computed(launch) > begin + seconds,
+        )
+
+    def seconds_computed(self, launch: Launch) -> float:
+        """CPU time of the first rank."""
+        fields = Path(f"/proc/{launch.known_ranks[0]}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def assert_same_answers(self, found: Results, expected: Results, rows: Sequence[int]) -> None:
         """Same tokens; log-probabilities of fp32 sums in another order (a batch, a rank count), whose
         error is some units of 6e-8 times the layers' few hundred terms."""

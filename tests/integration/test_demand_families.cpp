@@ -78,6 +78,7 @@ TEST_P(DemandFamilies, GiveTheBitsOfReservedMemory) {
   limits.layout_invariant = true;
   limits.ring_size = all->size();
   limits.max_batch_tokens = settings.max_batch_tokens;
+  limits.has_states = model::read_config(folder).recurrent.has_value();
   const schedule::Scheduler counting(limits);
   int64_t least = 0, whole = 0;
   for (const Request& request : requests) {
@@ -110,7 +111,9 @@ INSTANTIATE_TEST_SUITE_P(
                     "gptoss-bf16", "apertus-xielu", "glm4moe-groups", "minimaxm2-allheads",
                     "afmoe-gates", "deepseek3-groups", "glm4moelite-direct", "mistral4-temperature",
                     "llama4-chunks", "qwen2moe-shared-gate", "gemma4-keys-as-values",
-                    "gemma4-shared-keys", "gemma4-mixture"),
+                    "gemma4-shared-keys", "gemma4-mixture", "qwen3next-delta", "qwen35-tied",
+                    "qwen35moe-stacked", "granitehybrid-dense", "granitehybrid-experts",
+                    "nemotronh-blocks"),
     name_of_model);
 
 }  // namespace

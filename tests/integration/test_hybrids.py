@@ -1,20 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of models with recurrent layers, whose states go from rank to rank and are kept nowhere."""
+"""Runs of models with recurrent layers, whose states go from rank to rank and are kept beside the keys."""
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import signal
+import struct
 import unittest
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import DONE, DRAINED, REFUSED, SOURCE, RunTest, random_requests, wait_for
+import numpy as np
+
+from harness import (
+    DONE,
+    DRAINED,
+    FAILED,
+    REFUSED,
+    SOME_FAILED,
+    SOURCE,
+    VOCAB,
+    Request,
+    RunTest,
+    random_requests,
+    wait_for,
+)
+from test_demand import stop_and_go_on
 
 HYBRIDS = ("qwen3next-delta", "qwen35-text-part", "granitehybrid-experts", "nemotronh-blocks")
 SECTIONS: dict[str, Any] = {
     "generation": {"max_new_tokens": 8, "ignore_eos": True, "logprobs": 1},
     "batch": {"max_sequences": 4, "max_batch_tokens": 32},
+}
+FP32 = {"dtype": "fp32"}  # a narrower one rounds differently where sums have another order
+LENGTH = 3_500  # tokens of a long prompt; seconds of work in small passes
+LONG: dict[str, Any] = {
+    "generation": {"max_new_tokens": 6, "ignore_eos": True, "logprobs": 1},
+    # One after the other, so that the short answer is done before the long prompt is begun.
+    "batch": {"max_sequences": 1, "order": "fcfs", "max_batch_tokens": 4},
+    "limits": {"grace": "40s"},
+    "reproducible": "layout",
 }
 
 
@@ -58,7 +86,8 @@ class HybridTest(RunTest):
                         self.assert_same_bits(job, alone)
 
     def test_a_stopped_and_a_killed_run_go_on_on_other_ranks(self) -> None:
-        long = {"generation": {**SECTIONS["generation"], "max_new_tokens": 300}, "reproducible": "layout"}
+        generation = {**SECTIONS["generation"], "max_new_tokens": 300}
+        long: dict[str, Any] = {"generation": generation, "reproducible": "layout", "kv": FP32}
         alone = self.job(HYBRIDS[0], "alone", **long)
         self.run_job(alone, 1)
         job = self.job(HYBRIDS[0], "stopped", **long)
@@ -71,18 +100,218 @@ class HybridTest(RunTest):
                 launch.kill()
                 continue
             launch.signal_ranks(number)
-            words = self.end(launch, DRAINED)
-            self.assertIn("states of recurrent layers are not saved", words)
+            self.end(launch, DRAINED)
         self.run_job(job, 4)
         # What an earlier start has answered is read with the prompt.
         self.assert_same_answers(self.results(job), self.results(alone), self.results(alone).rows(DONE))
 
+    def test_yields_change_no_bit(self) -> None:
+        os.environ["PECIA_FORCE_YIELDS"] = "3"
+        self.addCleanup(os.environ.pop, "PECIA_FORCE_YIELDS", None)
+        generation = {**SECTIONS["generation"], "max_new_tokens": 30}
+        layout: dict[str, Any] = {"generation": generation, "reproducible": "layout"}
+        for hybrid in (HYBRIDS[0], HYBRIDS[3]):
+            for followup in ("chain", "fork"):
+                reserve = self.job(hybrid, f"reserve-{followup}", followup, kv={"admission": "reserve"}, **layout)
+                self.run_job(reserve, 1)
+                for ranks, park, parallel in (
+                    (1, "host", {}),
+                    (2, "disk", {"cp": 2}),
+                    (2, "off", {"cp": 2}),
+                    (4, "host", {"cp": 2, "tp": 2}),
+                ):
+                    with self.subTest(hybrid=hybrid, followup=followup, park=park, parallel=parallel):
+                        kv = {"admission": "demand", "park": park}
+                        name = f"{park}-{ranks}-{followup}"
+                        job = self.job(hybrid, name, followup, kv=kv, parallel=parallel, **layout)
+                        self.run_job(job, ranks)
+                        demand = self.report(job)["kv"]["demand"]
+                        self.assertGreater(demand["forgotten" if park == "off" else "parked"], 0)
+                        self.assert_same_bits(job, reserve)
+
+    def test_what_is_parked_when_a_run_stops_is_kept(self) -> None:
+        os.environ["PECIA_FORCE_YIELDS"] = "3"
+        self.addCleanup(os.environ.pop, "PECIA_FORCE_YIELDS", None)
+        long = {"generation": {**SECTIONS["generation"], "max_new_tokens": 300}, "reproducible": "layout"}
+        reserve = self.job(HYBRIDS[0], "reserve-long", kv={**FP32, "admission": "reserve"}, **long)
+        self.run_job(reserve, 1)
+        for before, after, park in ((2, 4, "host"), (4, 1, "disk")):
+            with self.subTest(before=before, after=after, park=park):
+                stopped = self.job(HYBRIDS[0], f"stopped-{before}", kv={**FP32, "park": park}, **long)
+                self.assertGreater(stop_and_go_on(self, stopped, before, after), 0)
+                rows = self.results(reserve).rows(DONE)
+                self.assert_same_answers(self.results(stopped), self.results(reserve), rows)
+
+    def long_prompt(self, hybrid: str, name: str, **sections: Any) -> Path:
+        """A short prompt, and then one that is read in many passes."""
+        short, long = random_requests(2, 20, 40, seed=5)
+        long.turns = [(long.turns[0] * LENGTH)[:LENGTH]]
+        model = {"path": str(SOURCE / "tests" / "goldens" / hybrid)}
+        return self.write_job([short, long], f"{hybrid}-{name}", model=model, **{**LONG, **sections})
+
+    def test_a_prompt_goes_on_from_its_state_on_other_ranks(self) -> None:
+        for hybrid, before, after in (
+            (HYBRIDS[0], (2, {"cp": 2}), (4, {"cp": 2, "tp": 2})),
+            (HYBRIDS[0], (2, {"tp": 2}), (1, {})),
+            (HYBRIDS[2], (1, {}), (2, {"sp": 2})),
+            (HYBRIDS[3], (4, {"cp": 4}), (2, {"cp": 2})),
+        ):
+            with self.subTest(hybrid=hybrid, before=before, after=after):
+                whole = self.long_prompt(hybrid, "whole", kv={"save": "off"})
+                self.run_job(whole, 1, "--fresh")
+                job = self.long_prompt(hybrid, f"from-{before[0]}", parallel=before[1])
+                self.stop_in_the_prompt(job, before[0])
+                kept = self.report(job)["kv"]["kept_tokens"]
+                self.assertGreater(kept, 0)
+                save = json.loads((self.save_of(job) / "save.json").read_text())["save"]
+                self.assertEqual((save["tokens"], save["least"]), (kept, kept))
+                self.go_on(job, after)
+                self.assertEqual(self.report(job)["kv"]["restored_tokens"], kept)
+                self.assertEqual(self.report(job)["counts"]["prompt_tokens"], LENGTH - kept)
+                self.assert_same_bits(job, whole)
+                shutil.rmtree(self.output(job))
+
+    def go_on(self, job: Path, ranks_and_modes: tuple[int, dict[str, int]]) -> str:
+        """Runs to the end, cut in another way than before."""
+        ranks, modes = ranks_and_modes
+        asked = json.loads(job.read_text())
+        job.write_text(json.dumps({**asked, "parallel": modes}))
+        return self.run_job(job, ranks)
+
+    def save_of(self, job: Path) -> Path:
+        return self.output(job) / "kv" / "00000001-request-1"
+
+    def test_a_damaged_state_is_made_again(self) -> None:
+        whole = self.long_prompt(HYBRIDS[0], "whole", kv={"save": "off"})
+        self.run_job(whole, 1)
+        job = self.long_prompt(HYBRIDS[0], "job", parallel={"tp": 2})
+        self.stop_in_the_prompt(job, 2)
+        kept = self.folder / "kept"
+        shutil.copytree(self.save_of(job), kept)
+        results = (self.output(job) / "results.h5").read_bytes()
+        files = sorted(path.name for path in kept.glob("*-states.h5"))
+        self.assertEqual(len(files), 2, "each rank writes its heads")
+
+        def change(path: Path) -> None:
+            content = bytearray(path.read_bytes())
+            state = np.frombuffer(content, np.uint8)
+            state[len(state) // 2 :] ^= 4
+            path.write_bytes(content)
+
+        for name, damage in (("changed", change), ("gone", Path.unlink)):
+            with self.subTest(name):
+                shutil.rmtree(self.save_of(job), ignore_errors=True)
+                shutil.copytree(kept, self.save_of(job))
+                (self.output(job) / "results.h5").write_bytes(results)
+                damage(self.save_of(job) / files[1])
+                words = self.run_job(job, 2)
+                self.assertIn(files[1], words)
+                self.assertIn("the prompt is read again from position 0 on", words)
+                self.assertEqual(self.report(job)["kv"]["restored_tokens"], 0)
+                self.assertEqual(self.report(job)["counts"]["prompt_tokens"], LENGTH)
+                self.assert_same_bits(job, whole)
+
+    def test_branches_begin_with_the_state_of_a_saved_prefix(self) -> None:
+        def job(name: str, **sections: Any) -> Path:
+            prefix, *questions = random_requests(5, 20, 40, seed=8)
+            turns = [(prefix.turns[0] * LENGTH)[:2000], *(each.turns[0] for each in questions)]
+            document = Request("document", turns, max_new_tokens=[0, 4, 200, 200, 200])
+            model = {"path": str(SOURCE / "tests" / "goldens" / HYBRIDS[0]), "compute": "fp32"}
+            long = {key: value for key, value in LONG.items() if key != "reproducible"}
+            return self.write_job([document], name, "fork", model=model, **{**long, **sections})
+
+        whole = job("whole", kv={**FP32, "save": "off"})
+        self.run_job(whole, 1)
+        stopped = job("stopped", kv=FP32, parallel={"cp": 2})
+        launch = self.start(stopped, 2, together=True)
+        wait_for("an answer", lambda: self.done(stopped) > 1)
+        launch.ranks()
+        launch.signal_ranks(signal.SIGTERM)
+        self.end(launch, DRAINED)
+        self.assertEqual(self.report(stopped)["kv"]["kept_tokens"], 2000)
+        self.go_on(stopped, (1, {}))
+        self.assertEqual(self.report(stopped)["kv"]["restored_tokens"], 2000)
+        self.assert_same_answers(self.results(stopped), self.results(whole), self.results(whole).rows(DONE))
+
+    def test_a_later_turn_goes_on_from_the_state(self) -> None:
+        """As if all had been one prompt."""
+        first, second = ([int(token) for token in each.turns[0]] for each in random_requests(2, 20, 40, seed=3))
+        for hybrid in HYBRIDS:
+            with self.subTest(hybrid=hybrid):
+                model = {"path": str(SOURCE / "tests" / "goldens" / hybrid), "compute": "fp32"}
+                sections = {**SECTIONS, "model": model, "kv": FP32}
+                turns = self.write_job([Request("turns", [first, second])], f"{hybrid}-turns", **sections)
+                self.run_job(turns, 2)
+                found = self.results(turns)
+                prompt = first + [int(token) for token in found.tokens(0)] + second
+                alone = self.write_job([Request("alone", [prompt])], f"{hybrid}-alone", **sections)
+                self.run_job(alone, 1)
+                self.assertEqual(found.tokens(1), self.results(alone).tokens(0))
+                np.testing.assert_allclose(
+                    found.slots(1, "token_logprob"), self.results(alone).slots(0, "token_logprob"), rtol=0, atol=1e-4
+                )
+
+    def overflowing_model(self) -> tuple[Path, int]:
+        """The values of the first layer's recurrence overflow for one token, which is never generated: dimension 0 of
+        the embedding tells it from the others. Returns the model and the token."""
+        folder, bad = self.folder / "model", VOCAB - 1
+        shutil.copytree(SOURCE / "tests" / "goldens" / HYBRIDS[0], folder)
+        path = folder / "model.safetensors"
+        data = bytearray(path.read_bytes())
+        header_end = 8 + struct.unpack("<Q", data[:8])[0]
+        header = json.loads(data[8:header_end])
+
+        def tensor(name: str) -> np.ndarray:
+            begin, end = (header_end + at for at in header[name]["data_offsets"])
+            view = np.frombuffer(data, dtype=np.uint16, count=(end - begin) // 2, offset=begin)
+            return view.reshape(header[name]["shape"])
+
+        def bf16(value: float) -> int:
+            return int(np.float32(value).view(np.uint32)) >> 16
+
+        head = tensor("lm_head.weight")
+        head[bad] = head[bad - 1]  # of equal logits the lowest token is taken
+        embedding = tensor("model.embed_tokens.weight")
+        embedding[:, 0] = 0
+        embedding[bad, 0] = bf16(4)
+        projection = tensor("model.layers.0.linear_attn.in_proj_qkvz.weight")
+        config = json.loads((folder / "config.json").read_text())
+        value = projection[2 * config["linear_key_head_dim"]]  # behind q and k of the first key head
+        value[:] = 0
+        value[0] = bf16(3e38)
+        path.write_bytes(data)
+        return folder, bad
+
+    def test_a_state_without_numbers_names_the_layer_and_the_request(self) -> None:
+        """The token is far before the end of its prompt, so the state alone has what it did. The next request has the
+        slot of that state."""
+        model, bad = self.overflowing_model()
+        draw = np.random.default_rng(5)
+        prompts = [draw.integers(3, VOCAB - 1, size=size).tolist() for size in (40, 30, 23)]
+
+        def job(name: str, token: int, **parallel: Any) -> Path:
+            prompts[1][10] = token
+            requests = [Request(f"request-{index}", [prompt]) for index, prompt in enumerate(prompts)]
+            batch = {"max_sequences": 1, "order": "fcfs", "max_batch_tokens": 8}
+            of_model = {"path": str(model), "compute": "fp32"}
+            sections = {**SECTIONS, "model": of_model, "kv": FP32, "batch": batch}
+            return self.write_job(requests, name, parallel=parallel, **sections)
+
+        good = job("good", 3)
+        self.run_job(good, 1)
+        for ranks, parallel in ((1, {}), (2, {"cp": 2}), (2, {"tp": 2})):
+            with self.subTest(ranks=ranks, parallel=parallel):
+                broken = job(f"bad-{ranks}-" + "-".join(parallel), bad, **parallel)
+                self.run_job(broken, ranks, expect=SOME_FAILED)
+                found = self.results(broken)
+                self.assertEqual(found.rows(FAILED), [1])
+                self.assertIn("came from the recurrence of layer 0:", found["error"][1].decode())
+                self.assert_same_answers(found, self.results(good), [0, 2])
+
     def test_what_is_not_there_is_refused_by_name(self) -> None:
         for key, sections in (
-            ("kv.admission", {"kv": {"admission": "demand"}}),
             ("parallel.cp", {"parallel": {"cp": "elastic"}}),
             ("attention.sparse", {"attention": {"sparse": "csa"}}),
-            ("kv.save", {"kv": {"save": "kept"}}),
         ):
             with self.subTest(key=key):
                 words = self.run_job(self.job(HYBRIDS[0], **sections), 2, expect=REFUSED)

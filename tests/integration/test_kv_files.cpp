@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "lib/engine/execute/replica.hpp"
+#include "lib/model/layers/recurrent_mixer.hpp"
 #include "lib/model/weights/device_weights.hpp"
 #include "lib/ranks/comm/mpi_communicator.hpp"
 #include "lib/ranks/comm/of_first.hpp"
@@ -82,6 +83,8 @@ class Machine {
                                              .kv_dtype = layout.dtype,
                                              .kv_tokens = 6000,
                                              .kv_recent_tokens = layout.recent ? 2048 + 512 : 0,
+                                             .states = 2,
+                                             .states_may_be_any = false,
                                              .layout_invariant = layout.invariant});
   }
 
@@ -116,12 +119,14 @@ class Machine {
     plan.save = {sequence, begin, end, folder.string(), "text", 40 + begin, 60};
     const schedule::Outcome mine = rank_->execute(plan);
     EXPECT_EQ(mine.kv.error, "");
+    std::erase_if(save.parts, [](const io::KvPart& part) { return are_states(part.layers); });
     for (const auto& bytes : replica_.all_gather(to_bytes(mine)))
       for (const io::KvPart& part : from_bytes<schedule::Outcome>(bytes).kv.parts)
         save.parts.push_back(part);
     save.tokens = end;
     const model::KvHeads heads = config_.widest_heads();
-    save.layers = config_.layers - config_.sharing_layers;
+    save.layers = config_.num_layers(model::MixerKind::attention) - config_.sharing_layers;
+    if (config_.recurrent) save.states = model::RecurrentMixer::saved_states(config_);
     save.kv_heads = heads.count;
     save.head_dim = heads.dim;
     save.dtype = layout_.dtype;
@@ -485,6 +490,49 @@ TEST_F(KvFiles, OfRecentTokensAreVerifiedBeforeTheFirstIsRead) {
   flip_a_bit();
   if (reader) {
     EXPECT_THROW(reader->feed(least_of_2048 - 500, folder), SystemError);
+  }
+}
+
+/// Any ranks go on from the states that others have written: after all saved tokens.
+TEST_F(KvFiles, OfStatesLetAnAnswerGoOn) {
+  for (const char* model : {"qwen3next-delta", "granitehybrid-experts"}) {
+    std::vector<Layout> all;
+    for (Layout layout : layouts(DType::fp32)) {
+      layout.other = model;
+      if (layout.sp * layout.tp <= 4) all.push_back(layout);
+    }
+    for (const Layout& from : all) {
+      const auto folder = fresh_folder();
+      double straight = 0;
+      on(from, [&](Machine& machine) {
+        io::KvSave save;
+        machine.feed(300);
+        machine.save(folder, 0, machine.length(), save);
+        machine.feed(101);
+        machine.save(folder, 300, machine.length(), save);
+        straight = machine.logprob(machine.feed(50, {}, true));
+      });
+      for (const Layout& to : all) {
+        double again = 0;
+        on(to, [&](Machine& machine) {
+          EXPECT_EQ(machine.feed(250, folder).kv.error, "");
+          EXPECT_EQ(machine.feed(151, folder).kv.error, "");
+          again = machine.logprob(machine.feed(50, {}, true));
+        });
+        if (world_->rank() != 0) continue;
+        EXPECT_LT(straight, 0);
+        EXPECT_NEAR(again, straight, 1e-4) << text_of(from) << " for " << text_of(to);
+      }
+      const auto save = io::read_kv_save(folder);
+      ASSERT_TRUE(save.has_value());
+      world_->barrier();
+      const auto damaged = folder / save->parts.back().file;
+      if (world_->rank() == 0) resize_file(damaged, file_size(damaged) / 2);
+      world_->barrier();
+      on(all.front(), [&](Machine& machine) {
+        EXPECT_EQ(machine.feed(250, folder).kv.done, 0) << "no later pass could be computed";
+      });
+    }
   }
 }
 

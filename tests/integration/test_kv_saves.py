@@ -12,16 +12,13 @@ from pathlib import Path
 from typing import Any, Optional
 
 from harness import (
-    DONE,
     DRAINED,
     MODEL,
-    Launch,
     Request,
     Results,
     RunTest,
     random_requests,
     wait_for,
-    wait_for_state,
 )
 
 LENGTH = 8_000  # tokens of the long prompt; seconds of work in small passes
@@ -53,27 +50,6 @@ class KvSaveTest(RunTest):
 
     def kv(self, job: Path) -> dict[str, Any]:
         return self.report(job)["kv"]
-
-    def stop_in_the_prompt(self, job: Path, ranks: int, *options: str) -> str:
-        """What the run said, which was asked to stop while it read the long prompt."""
-        launch = self.start(job, ranks, *options, together=True)
-        wait_for("all ranks", lambda: len(launch.ranks()) == max(ranks, 1))
-        wait_for_state(self.output(job) / "results.h5", 0, DONE)
-        self.compute_for(launch, 0.2)
-        launch.signal_ranks(signal.SIGTERM)
-        return self.end(launch, DRAINED)
-
-    def compute_for(self, launch: Launch, seconds: float) -> None:
-        begin = self.seconds_computed(launch)
-        wait_for(
-            f"{seconds} s of work",
-            lambda: self.seconds_computed(launch) > begin + seconds,
-        )
-
-    def seconds_computed(self, launch: Launch) -> float:
-        """CPU time of the first rank."""
-        fields = Path(f"/proc/{launch.known_ranks[0]}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def reference(self) -> Results:
         return self.once("reference", self.without_saves)

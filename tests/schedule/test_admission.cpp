@@ -53,6 +53,26 @@ TEST(Admission, KeepsSlotsBackForOneBranchAtATime) {
   EXPECT_FALSE(beside->on_credit);
 }
 
+/// The beginning of each fork has a state until its last branch has ended.
+TEST(Admission, BeginsAsManyForksAsThereIsRoomForStates) {
+  for (const bool has_states : {true, false}) {
+    schedule::SchedulerLimits limits = small_limits();
+    limits.max_sequences = 1;
+    limits.has_states = has_states;
+    SchedulerState state(limits);
+    const Admission admission(state.limits);
+    const auto fork = state_of(fork_of(30, {10, 30}));
+    Room left = state.room();
+    const auto grant = admission.request(state, *fork, left);
+    ASSERT_TRUE(grant);
+    state.begin(fork, grant->reserved, grant->credit);
+    state.end(state.active.begin());  // the prefix was read
+    EXPECT_EQ(state.forks_under_way(), 1);
+    EXPECT_NE(admission.request(state, *state_of(fork_of(30, {10})), left).has_value(), has_states);
+    EXPECT_TRUE(admission.request(state, *state_of(ask(1, 30, 5)), left));
+  }
+}
+
 TEST(Admission, WhereTeamsChangeGivesARequestTheFewestInstances) {
   SchedulerState state(teams_of(3, 100));
   const Admission admission(state.limits);

@@ -158,6 +158,19 @@ TEST(Demand, ParksWhatFits) {
   EXPECT_EQ(state.demand.forgotten, 0);
 }
 
+TEST(Demand, CountsStatesWithTheKeysThatAreParked) {
+  SchedulerLimits limits = demanding(60);
+  limits.state_tokens = 7;
+  limits.parking_tokens = 36;
+  EXPECT_EQ(with_one_that_yields(limits).demand.forgotten, 1);
+  limits.parking_tokens = 37;
+  const SchedulerState state = with_one_that_yields(limits);
+  EXPECT_EQ(state.news.parked, (std::vector<int64_t>{1}));
+  EXPECT_EQ(state.moving_tokens, 37);
+  EXPECT_EQ(state.demand.parked_tokens, 30);
+  EXPECT_EQ(state.map.num_parked(), 1);
+}
+
 TEST(Demand, ForgetsWhatIsReadSoonerThanItsKeysAreBack) {
   SchedulerLimits limits = demanding(60);
   limits.pass_times = second_passes();

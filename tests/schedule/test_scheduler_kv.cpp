@@ -65,6 +65,29 @@ TEST(SavedKv, IsReadInWholeUnitsAndThePromptGoesOnInItsChunks) {
   EXPECT_EQ(with(37, 29), "r10 r10 10 7s") << "where bits would show another cut";
 }
 
+/// A state is that after all saved tokens.
+TEST(SavedKv, WithAStateIsReadWholeOrNotAtAll) {
+  SchedulerLimits limits = ten_tokens();
+  limits.has_states = true;
+  const auto with = [&](Request request, int64_t saved) {
+    request.saved = {"save", saved, batch::Turn::no_row, saved};
+    return passes(serve(limits, {request}).plans);
+  };
+  EXPECT_EQ(with(ask(0, 37, 1), 30), "r10 r10 r10 7s");
+  EXPECT_EQ(with(ask(0, 37, 1), 29), "r10 r10 r9 1 7s");
+  EXPECT_EQ(with(ask(0, 37, 1), 36), "r10 r10 r10 r6 1s");
+  EXPECT_EQ(with(ask(0, 37, 1), 37), "10 10 10 7s") << "the last token gives the answer";
+  limits.layout_invariant = true;
+  EXPECT_EQ(with(ask(0, 37, 1), 29), "r10 r10 r9 1 7s");
+  limits.layout_invariant = false;
+  Request fork = ask(0, 20, 0);
+  fork.followup = io::Followup::fork;
+  fork.turns.push_back(ask(1, 5, 1).turns.front());
+  EXPECT_EQ(with(fork, 20), "r10 r10 5s") << "its branches begin with the state after the prefix";
+  fork.turns.front().max_new_tokens = 3;
+  EXPECT_EQ(with(fork, 20).substr(0, 6), "10 10s") << "its answer begins there, too";
+}
+
 TEST(SavedKv, ThatIsDamagedIsComputed) {
   const SchedulerLimits limits = ten_tokens();
   Request request = ask(0, 37, 1, 30);

@@ -12,6 +12,7 @@
 #include "lib/base/report/format.hpp"
 #include "lib/files/disk/sha256.hpp"
 #include "lib/model/attention/recent_slots.hpp"
+#include "lib/model/layers/recurrent_mixer.hpp"
 
 namespace pecia::execute {
 namespace {
@@ -96,7 +97,7 @@ int64_t KvBytes::of_windows() const {
 
 int64_t KvBytes::all(int64_t tokens) const {
   const int64_t kept = recent_tokens > 0 ? std::min(tokens, recent_tokens) : tokens;
-  return of_others() * tokens + of_windows() * kept;
+  return of_others() * tokens + of_windows() * kept + state_of_all;
 }
 
 double KvBytes::share(int64_t tokens) const {
@@ -108,23 +109,31 @@ double KvBytes::share(int64_t tokens) const {
 
 std::optional<int64_t> shortest_worth_keeping(double linear_s, double quadratic_s,
                                               const KvBytes& bytes, const KvRates& rates) {
-  // linear · n + quadratic · n² > keeping · n
-  const double excess_s = keeping_s(bytes, 1, rates) - linear_s;
-  if (excess_s <= 0) return 1;
-  const double tokens = excess_s / quadratic_s;
+  // linear · n + quadratic · n² > keeping · n + state
+  const double state_s = keeping_s(bytes, 0, rates);
+  const double excess_s = keeping_s(bytes, 1, rates) - state_s - linear_s;
+  if (excess_s <= 0 && state_s == 0) return 1;
+  const double root = std::sqrt(excess_s * excess_s + 4 * quadratic_s * state_s);
+  const double tokens =
+      excess_s > 0 ? (excess_s + root) / (2 * quadratic_s) : 2 * state_s / (root - excess_s);
   if (!(tokens < 1e15)) return {};
   return static_cast<int64_t>(std::ceil(tokens));
 }
 
 KvBytes kv_bytes(const model::ModelConfig& config, const resources::Resources& resources) {
   const model::KvHeads heads = config.widest_heads();
-  KvBytes bytes{config.layers - config.sharing_layers,
+  KvBytes bytes{config.num_layers(model::MixerKind::attention) - config.sharing_layers,
                 heads.count,
                 heads.dim,
                 resources.kv_dtype,
                 resources::kv_bytes_of_rank(config, resources),
                 resources.shares()};
   if (config.values_in_keys() > 0) bytes.sides = 1;
+  if (config.recurrent) {
+    bytes.states = model::RecurrentMixer::saved_states(config);
+    bytes.state_of_rank = config.state_bytes(int64_t{resources.sp} * resources.tp);
+    bytes.state_of_all = config.state_bytes();
+  }
   const bool recent = resources.kv_recent_tokens > 0;
   if (!recent && !config.full_heads) return bytes;
   bytes.window_layers = config.layers_with_window();
@@ -178,6 +187,10 @@ void KvSaves::find(batch::Request& request) {
     if (save->tokens > std::ssize(known) ||
         sha256_of(std::span(known).first(save->tokens)) != save->tokens_sha256)
       return reread("kept for other tokens");
+    if (save->states.any() && save->tokens == std::ssize(known) && !needs_no_last_output(request))
+      return reread(fmt::format(
+          "its states are those after {} tokens, and the last of these gives the answer",
+          save->tokens));
     request.saved = {folder.string(), save->tokens, row, save->least};
     saves_.insert_or_assign(row, std::move(*save));
   } catch (const InputError& error) {
@@ -258,6 +271,7 @@ void KvSaves::make(const schedule::KeepableKv& kept, schedule::Plan& plan) {
 
   const std::string& request_id = results_.layout().turns.at(kept.row).request_id;
   io::KvSave save = continues ? earlier->second : io::KvSave{};
+  std::erase_if(save.parts, [](const io::KvPart& part) { return are_states(part.layers); });
   save.identity = settings_.identity;
   save.request_id = request_id;
   save.row = kept.row;
@@ -275,6 +289,10 @@ void KvSaves::make(const schedule::KeepableKv& kept, schedule::Plan& plan) {
   if (settings_.bytes.recent_tokens > 0) {
     save.recent_from = std::max<int64_t>(0, settings_.bytes.recent.first_kept(end));
     save.least = std::max<int64_t>(0, end - attention::RecentSlots::margin);
+  }
+  if (settings_.bytes.states.any()) {
+    save.states = settings_.bytes.states;
+    save.least = end;
   }
   plan.save = {kept.sequence,
                kept.begin,

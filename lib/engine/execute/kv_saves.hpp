@@ -36,10 +36,14 @@ struct KvBytes {
   int64_t sides = 2;                    ///< keys and values; 1: keys alone, which have the values
   attention::RecentLayers recent = {};  ///< what layers that keep recent tokens keep
   io::KvHeads window_heads = {};        ///< of the layers with a window, where they are others
+  io::KvStates states = {};             ///< of a sequence, beside its tokens
+  int64_t state_of_rank = 0;            ///< bytes of these on a rank that has some of them
+  int64_t state_of_all = 0;             ///< and of all ranks together
 
   /// Bytes of `tokens` tokens of a sequence: `each` on each rank, `all` everything written.
   double each(int64_t tokens) const {
-    return share(tokens) * static_cast<double>(tokens * of_rank) / static_cast<double>(ring_size);
+    return static_cast<double>(state_of_rank) +
+           share(tokens) * static_cast<double>(tokens * of_rank) / static_cast<double>(ring_size);
   }
   int64_t all(int64_t tokens) const;
   /// The share of `tokens` tokens in all layers that is kept.

@@ -10,12 +10,14 @@ namespace pecia::execute {
 
 PassRunner::PassRunner(const Settings& settings, comm::Communicator& replica, model::Model& model,
                        attention::Attention& attention, const attention::KvFiles& kv_files,
-                       attention::KvParking& parking, const attention::Compute& compute)
+                       const recurrence::StateFiles* state_files, attention::KvParking& parking,
+                       const attention::Compute& compute)
     : settings_(settings),
       replica_(replica),
       model_(model),
       attention_(attention),
       kv_files_(kv_files),
+      state_files_(state_files),
       parking_(parking),
       compute_(compute),
       logits_(compute.buffer()),

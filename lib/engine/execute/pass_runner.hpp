@@ -11,6 +11,7 @@
 #include "lib/model/attention/kv_files.hpp"
 #include "lib/model/attention/kv_parking.hpp"
 #include "lib/model/layers/model.hpp"
+#include "lib/model/recurrence/state_files.hpp"
 
 namespace pecia::execute {
 
@@ -26,9 +27,11 @@ class PassRunner {
   };
 
   /// All references outlive this object. `replica`: the ranks that execute the same plans.
+  /// `state_files`: null without recurrent layers.
   PassRunner(const Settings& settings, comm::Communicator& replica, model::Model& model,
              attention::Attention& attention, const attention::KvFiles& kv_files,
-             attention::KvParking& parking, const attention::Compute& compute);
+             const recurrence::StateFiles* state_files, attention::KvParking& parking,
+             const attention::Compute& compute);
 
   /// Collective over the replica: every rank executes the same plan. On a GPU `meanwhile` is called
   /// once the work of the layers is enqueued, before the host waits for tokens. Elsewhere, and where
@@ -113,12 +116,13 @@ class PassRunner {
   model::Model& model_;
   attention::Attention& attention_;
   const attention::KvFiles& kv_files_;
+  const recurrence::StateFiles* state_files_;
   attention::KvParking& parking_;
   attention::Compute compute_;
   std::unordered_map<int64_t, schedule::TurnStart> turns_;
   std::unordered_map<int64_t, History> histories_;
   std::optional<std::pair<std::string, io::KvSave>> restored_;  ///< the last save read, by folder
-  bool restores_recent_ = false;  ///< it has recent tokens alone in layers with a window
+  bool restores_whole_ = false;  ///< no pass in its middle could be computed instead
   std::string team_;  ///< of the pass, for messages: "instance 4 in team 1 of …"; "": all instances
   double unreported_park_s_ = 0;  ///< in which keys left the cache as others came
   device::Buffer logits_, candidates_;

@@ -82,17 +82,22 @@ schedule::KvOutcome PassRunner::save(const schedule::KvSaveOrder& order) {
   schedule::KvOutcome outcome;
   try {
     if (!order.reserved.empty()) make_room_for(order);
-    outcome.parts = kv_files_.save(
-        {order.sequence, order.begin, order.end, order.folder, order.request_id, order.stamp},
-        go_on);
+    const attention::KvSaveTarget target{order.sequence, order.begin,      order.end,
+                                         order.folder,   order.request_id, order.stamp};
+    outcome.parts = kv_files_.save(target, go_on);
+    for (const io::KvPart& part : outcome.parts)
+      outcome.bytes += part.tokens() * kv_files_.bytes_per_token(part.layers);
+    if (state_files_ != nullptr)
+      for (io::KvPart& part : state_files_->save(target, go_on)) {
+        outcome.bytes += state_files_->bytes(part);
+        outcome.parts.push_back(std::move(part));
+      }
     outcome.done = 1;
   } catch (const DeviceLost&) {
     throw;
   } catch (const SystemError& error) {
     outcome.error = error.what();
   }
-  for (const io::KvPart& part : outcome.parts)
-    outcome.bytes += part.tokens() * kv_files_.bytes_per_token(part.layers);
   outcome.seconds = seconds_since(begin);
   return outcome;
 }
@@ -123,8 +128,10 @@ schedule::KvOutcome PassRunner::restore(const schedule::Plan& plan) {
       if (!found) fail<InputError>("{} is no save any more", plan.restore);
       restored_.emplace(plan.restore, std::move(*found));
     }
-    restores_recent_ = restored_->second.recent_from > 0;
-    kv_files_.restore(plan.restore, restored_->second, rows.first, rows.count);
+    const io::KvSave& save = restored_->second;
+    restores_whole_ = save.recent_from > 0 || save.states.any();
+    kv_files_.restore(plan.restore, save, rows.first, rows.count);
+    if (state_files_ != nullptr) state_files_->restore(plan.restore, save, rows);
   } catch (const DeviceLost&) {
     throw;
   } catch (const InputError& error) {
@@ -134,10 +141,10 @@ schedule::KvOutcome PassRunner::restore(const schedule::Plan& plan) {
   }
   if (!outcome.error.empty()) restored_.reset();
   outcome.done = all_ranks_of(plan, outcome.error.empty()) ? 1 : 0;
-  if (outcome.done == 0 && rows.first > 0 && restores_recent_)
+  if (outcome.done == 0 && rows.first > 0 && restores_whole_)
     fail<SystemError>(
-        "{} was whole when its first tokens were read, and it is no more{}{}. Layers with a window "
-        "have nothing to go on from: remove this folder and start again",
+        "{} was whole when its first tokens were read, and it is no more{}{}. Layers with a "
+        "window, or with states, have nothing to go on from: remove this folder and start again",
         plan.restore, outcome.error.empty() ? "" : ": ", outcome.error);
   outcome.bytes = static_cast<int64_t>(attention_.slots().size()) *
                   kv_files_.bytes_per_token(io::KvLayers::all);

@@ -166,12 +166,21 @@ Replica::Replica(comm::Communicator& ranks, std::unique_ptr<comm::Communicator> 
       attention_(groups_, head_counts(config), config.windows(), compute, cache_,
                  row_invariant(settings), settings.sparse),
       kv_files_(groups_, head_counts(config), config.windows(), attention_, cache_, compute),
-      parking_(attention_.ledger(), cache_, compute_, settings.parking),
       states_(make_states(config, groups_.place, settings, compute.device)),
+      snapshots_(states_ ? std::make_unique<recurrence::StateSnapshots>(
+                               *states_, attention_.ledger(), compute_)
+                         : nullptr),
+      parking_(attention_.ledger(), cache_, compute_, settings.parking, snapshots_.get()),
+      state_files_(snapshots_ ? std::make_unique<recurrence::StateFiles>(
+                                    model::RecurrentMixer::state_part(config, groups_.place,
+                                                                      groups_.cp_index),
+                                    *snapshots_, compute_)
+                              : nullptr),
       model_(config, weights, groups_, compute, row_invariant(settings), states_.get()),
       pass_runner_({groups_.cp_index, groups_.cp, config.vocab, settings.logprobs,
                     settings.prompt_logprobs, settings.layout_invariant, settings.grammars},
-                   transfers(tensors_, ranks), model_, attention_, kv_files_, parking_, compute_) {
+                   transfers(tensors_, ranks), model_, attention_, kv_files_, state_files_.get(),
+                   parking_, compute_) {
   if (config.attention_sinks) {
     std::vector<TensorView> sinks;
     for (const model::LayerWeights& layer : weights.layers) sinks.push_back(layer.attention.sinks);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "lib/engine/execute/pass_runner.hpp"
+#include "lib/model/recurrence/state_snapshots.hpp"
 #include "lib/work/job/job.hpp"
 #include "lib/work/resources/resources.hpp"
 
@@ -103,8 +104,10 @@ class Replica {
   attention::KvCache cache_;
   attention::Attention attention_;
   attention::KvFiles kv_files_;
+  std::unique_ptr<recurrence::RecurrentStates> states_;    ///< null without recurrent layers
+  std::unique_ptr<recurrence::StateSnapshots> snapshots_;  ///< likewise
   attention::KvParking parking_;
-  std::unique_ptr<recurrence::RecurrentStates> states_;  ///< null without recurrent layers
+  std::unique_ptr<recurrence::StateFiles> state_files_;  ///< likewise
   model::Model model_;
   PassRunner pass_runner_;
   std::function<void()> move_transfers_ = [] {};

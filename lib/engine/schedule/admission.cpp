@@ -91,6 +91,10 @@ int64_t Admission::to_begin(const SchedulerState& state, const batch::Request& r
 
 std::optional<Grant> Admission::request(const SchedulerState& state, const RequestState& request,
                                         Room& left) const {
+  // There is room for the states of max_sequences beginnings beside those that run.
+  if (state.limits.has_states && request.is_fork() &&
+      state.forks_under_way() >= state.limits.max_sequences)
+    return {};
   const auto reading = reads_apart(state, request.request)
                            ? std::optional(state.needs.of_beginning(request.request))
                            : std::nullopt;

@@ -19,8 +19,10 @@ constexpr double never = std::numeric_limits<double>::infinity();
 bool can_be_parked(const SchedulerState& state, int64_t sequence) {
   if (state.limits.parking_tokens == 0) return false;  // also where there are no keys yet
   const parallel::KvMap& map = state.map;
+  const int64_t states = state.limits.state_tokens * (map.num_parked() + 1);
   for (int instance = 0; instance < map.instances(); ++instance)
-    if (map.held_by(sequence, instance) > state.limits.parking_tokens - map.total_parked(instance))
+    if (map.held_by(sequence, instance) + states >
+        state.limits.parking_tokens - map.total_parked(instance))
       return false;
   return true;
 }
@@ -60,10 +62,7 @@ struct Way {
 Way way_of(const SchedulerState& state, int64_t sequence, const std::vector<TokenRun>& runs) {
   const int64_t own = state.own_tokens(sequence);
   const auto read_s = seconds_to_read(state, state.map.length(sequence) - own, runs);
-  // Where teams change an instance may have all of them.
-  const double park_s =
-      2 *
-      state.times.parking_s(state.limits.elastic ? std::ranges::max(state.held(sequence)) : own);
+  const double park_s = 2 * state.times.parking_s(state.moved_by(sequence));
   if (state.limits.elastic && own == 0) return {true, 0};
   const bool parks = !state.news.adds(sequence) && can_be_parked(state, sequence);
   if (parks && (!read_s || park_s <= *read_s)) return {false, park_s};

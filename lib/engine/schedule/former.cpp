@@ -107,6 +107,11 @@ void add_targets(const SchedulerState& state, const ActiveSequence& sequence,
 
 }  // namespace
 
+int64_t Former::tokens_of_chunk(const SchedulerLimits& limits, const ActiveSequence& sequence,
+                                int64_t batch) {
+  return chunk_tokens(limits, sequence, batch, limits.batch_tokens(), false);
+}
+
 void Former::read(Pass& pass, const Selection& prompts, const Reading& reading) {
   const SchedulerLimits& limits = pass.state.limits;
   parallel::RingLoad riders;

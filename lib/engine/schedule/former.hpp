@@ -66,6 +66,9 @@ class Former {
   /// the prompt.
   virtual void place(Pass& pass, ActiveSequence& sequence, PlanItem& chunk, bool last) = 0;
 
+  /// Tokens of the prompt's next chunk, as it would be read in passes of `batch` tokens.
+  static int64_t tokens_of_chunk(const SchedulerLimits& limits, const ActiveSequence& sequence,
+                                 int64_t batch);
   /// The sequence's next tokens to read, `owner` as in PassSequence.
   PlanItem chunk_of(const SchedulerState& state, const ActiveSequence& sequence, int64_t count,
                     int32_t owner) const;

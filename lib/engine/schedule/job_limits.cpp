@@ -29,10 +29,21 @@ double query_bytes_per_row(const model::ModelConfig& config,
   return (on_wire * elements + sizeof(float) * log_sums) / (resources.sp * resources.tp);
 }
 
-bool on_demand(const job::Job& job, const model::ModelConfig& config) {
-  return !config.recurrent &&
-         job.kv.admission.value_or(job::KvAdmission::demand) == job::KvAdmission::demand;
+bool on_demand(const job::Job& job) {
+  return job.kv.admission.value_or(job::KvAdmission::demand) == job::KvAdmission::demand;
 }
+
+namespace {
+
+/// Tokens whose keys and values take as much memory of a rank as a state; 0: there are no states.
+int64_t state_tokens(const model::ModelConfig& config, const resources::Resources& resources) {
+  if (!config.recurrent) return 0;
+  const int64_t state = config.state_bytes(int64_t{resources.sp} * resources.tp);
+  const int64_t token = resources::kv_bytes_of_rank(config, resources);
+  return (state + token - 1) / token;
+}
+
+}  // namespace
 
 SchedulerLimits limits_of(const job::Job& job, const model::ModelConfig& config,
                           const resources::Resources& resources) {
@@ -46,7 +57,7 @@ SchedulerLimits limits_of(const job::Job& job, const model::ModelConfig& config,
           .answering = resources.answering,
           .fixed_parts = resources.fixed_parts,
           .kv_tokens = resources.kv_tokens,
-          .on_demand = on_demand(job, config),
+          .on_demand = on_demand(job),
           .max_sequences = resources.max_sequences,
           .max_batch_tokens = resources.max_batch_tokens,
           .max_positions = config.max_positions,
@@ -65,7 +76,8 @@ SchedulerLimits limits_of(const job::Job& job, const model::ModelConfig& config,
           .ring_shape = ring_shape(config, resources),
           .levels_from = resources.levels_from(),
           .layout_invariant = job.reproducible == parallel::Reproducible::layout,
-          .has_states = config.recurrent.has_value()};
+          .has_states = config.recurrent.has_value(),
+          .state_tokens = state_tokens(config, resources)};
 }
 
 }  // namespace pecia::schedule

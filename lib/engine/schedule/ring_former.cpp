@@ -84,11 +84,11 @@ bool RingFormer::restore_next(Pass& pass) {
       active, [](const ActiveSequence& sequence) { return sequence.fed < sequence.restore_end; });
   if (found == active.end()) return false;
   const SchedulerLimits& limits = pass.state.limits;
-  const int64_t unit = limits.restore_unit();
-  const int64_t whole = std::max(limits.batch_tokens() / unit, int64_t{1}) * unit;
+  int64_t count = std::min(found->restore_end - found->fed, limits.restored_tokens());
+  if (limits.has_states && limits.layout_invariant)
+    count = std::min(count, tokens_of_chunk(limits, *found, limits.max_batch_tokens));
   if (limits.ring_size > 1) pass.team().ring = limits.ring.value_or(AttentionExchange::pass_kv);
-  restore(pass, *found, std::min(found->restore_end - found->fed, whole),
-          parallel::PassSequence::balanced);
+  restore(pass, *found, count, parallel::PassSequence::balanced);
   return true;
 }
 

@@ -110,6 +110,8 @@ struct SchedulerLimits {
   /// The model has recurrent layers: one rank of the ring computes all tokens of a sequence's answers,
   /// so that its state stays there. With layout_invariant they are dealt nevertheless.
   bool has_states = false;
+  /// What a sequence's state takes where it is parked, in tokens.
+  int64_t state_tokens = 0;
   std::optional<TimeLimit> time = {};
   /// How long passes of teams take; where teams do not change, all instances are one. Absent, where
   /// they do: a prompt is read by as many instances as have nothing else to do.
@@ -155,8 +157,17 @@ struct SchedulerLimits {
   }
   /// Restored tokens end at a multiple of this. They are shared out like a chunk of whole units:
   /// every rank gets two pieces of each unit, so restoring takes the same slots as computing. Where
-  /// results must be the same in any batch, a prompt is always cut at the same tokens.
-  int64_t restore_unit() const { return layout_invariant ? max_batch_tokens : chunk_unit(); }
+  /// results must be the same in any batch, a prompt is always cut at the same tokens. A state is
+  /// that after all saved tokens, so these end anywhere, and take the slots of one cut more.
+  int64_t restore_unit() const {
+    if (has_states) return 1;
+    return layout_invariant ? max_batch_tokens : chunk_unit();
+  }
+  /// Most tokens of a pass that restores.
+  int64_t restored_tokens() const {
+    if (layout_invariant) return max_batch_tokens;
+    return std::max(batch_tokens() / chunk_unit(), int64_t{1}) * chunk_unit();
+  }
   /// Throws InvalidArgument where the limits contradict each other.
   void verify() const;
 

@@ -218,7 +218,7 @@ bool SchedulerState::park_keys(int64_t sequence, int64_t row) {
   std::erase_if(news.grown, is_it);
   if (std::erase_if(news.returned, is_it) > 0) {
     demand.returned_tokens -= own_tokens(sequence);
-    moving_tokens -= own_tokens(sequence);
+    moving_tokens -= moved_by(sequence);
     yields.take_return_back(sequence);
     return false;
   }
@@ -227,7 +227,7 @@ bool SchedulerState::park_keys(int64_t sequence, int64_t row) {
   ++demand.parked;
   if (limits.elastic) return true;  // it is counted when its instances hear of it
   demand.parked_tokens += own_tokens(sequence);
-  moving_tokens += own_tokens(sequence);
+  moving_tokens += moved_by(sequence);
   return true;
 }
 
@@ -241,7 +241,7 @@ void SchedulerState::bring_keys_back(int64_t sequence, int64_t row, const Slots&
   if (limits.elastic) return;  // likewise
   news.returned.push_back({sequence, reserved});
   demand.returned_tokens += own_tokens(sequence);
-  moving_tokens += own_tokens(sequence);
+  moving_tokens += moved_by(sequence);
 }
 
 namespace {
@@ -431,6 +431,11 @@ int64_t SchedulerState::own_tokens(int64_t sequence) const {
   return map.length(sequence) - (parent ? map.length(*parent) : 0);
 }
 
+int64_t SchedulerState::moved_by(int64_t sequence) const {
+  const int64_t own = limits.elastic ? std::ranges::max(held(sequence)) : own_tokens(sequence);
+  return own == 0 ? 0 : own + limits.state_tokens;
+}
+
 std::vector<int32_t> SchedulerState::instances_of(int64_t sequence) const {
   std::vector<int32_t> own;
   const std::vector<int> holders = map.holders(sequence);
@@ -438,6 +443,15 @@ std::vector<int32_t> SchedulerState::instances_of(int64_t sequence) const {
     if (map.reserved(sequence, instance) > 0 || std::ranges::count(holders, instance) > 0)
       own.push_back(instance);
   return own;
+}
+
+int64_t SchedulerState::forks_under_way() const {
+  std::set<const RequestState*> found;
+  for (const auto* const sequences : {&active, &parked})
+    for (const ActiveSequence& sequence : *sequences)
+      if (sequence.origin->is_fork()) found.insert(sequence.origin.get());
+  for (const auto& fork : forks) found.insert(fork.get());
+  return std::ssize(found);
 }
 
 std::vector<size_t> SchedulerState::followers(const ActiveSequence& sequence) const {

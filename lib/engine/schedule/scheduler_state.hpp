@@ -158,6 +158,9 @@ struct SchedulerState {
   int64_t length(const ActiveSequence& sequence) const;
   /// Cached or parked tokens of the sequence, without those that it begins with.
   int64_t own_tokens(int64_t sequence) const;
+  /// Tokens that move when the sequence is parked or comes back, with what its state counts for.
+  /// Where teams change, on the instance that has most of them.
+  int64_t moved_by(int64_t sequence) const;
   /// Instances with slots of the sequence, or with tokens that it begins with, in ascending order.
   std::vector<int32_t> instances_of(int64_t sequence) const;
   /// Whether log-probabilities of the turn's own tokens are wanted.
@@ -165,6 +168,8 @@ struct SchedulerState {
     return !turn.finished && turn.continuation < 0 &&
            (limits.prompt_logprobs != 0 || weighs_itself(turn));
   }
+  /// Counts the forks that have begun and not ended.
+  int64_t forks_under_way() const;
   /// Turns of which this holds, and whose first token comes right after the prompt of the sequence's
   /// turn.
   std::vector<size_t> followers(const ActiveSequence& sequence) const;

@@ -18,7 +18,8 @@ SlotNeeds::SlotNeeds(const SchedulerLimits& limits)
       ranks_(limits.elastic ? 1 : limits.ring_size),
       virtual_ranks_(limits.layout_invariant ? parallel::layout_ranks : ranks_),
       layout_invariant_(limits.layout_invariant),
-      answers_stay_(limits.has_states && !limits.layout_invariant) {}
+      answers_stay_(limits.has_states && !limits.layout_invariant),
+      cut_slots_(limits.has_states && !limits.elastic ? 2 * virtual_ranks_ / ranks_ : 0) {}
 
 /// Slots for tokens that are prefilled in chunks. Under prefill_first each chunk has
 /// max_batch_tokens, and the last one is shorter.
@@ -44,10 +45,10 @@ int64_t SlotNeeds::of_feed(int64_t tokens) const {
 }
 
 /// Of `tokens` that a turn reads. Where the layout must not matter, the end of a fork's first turn
-/// has chunks of its own.
+/// has chunks of its own. A cut gives each rank up to two tokens more than its share.
 int64_t SlotNeeds::of_feed(int64_t stem_end, int64_t tokens) const {
   const int64_t prefix_end = layout_invariant_ ? std::min(stem_end, tokens) : 0;
-  return of_feed(prefix_end) + of_feed(tokens - prefix_end);
+  return of_feed(prefix_end) + of_feed(tokens - prefix_end) + cut_slots_;
 }
 
 int64_t SlotNeeds::of_generated(int64_t tokens) const {
@@ -106,7 +107,7 @@ int64_t SlotNeeds::of_later_turn(const batch::Turn& turn, int64_t unfed) const {
 }
 
 int64_t SlotNeeds::of_prefix(const batch::Request& request) const {
-  return of_feed(first_tokens(request));
+  return of_feed(0, first_tokens(request));
 }
 
 int64_t SlotNeeds::of_branch(const batch::Request& request, size_t turn) const {

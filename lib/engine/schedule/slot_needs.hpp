@@ -55,6 +55,7 @@ class SlotNeeds {
   int ranks_, virtual_ranks_;
   bool layout_invariant_;
   bool answers_stay_;  ///< all tokens of an answer are on one rank
+  int64_t cut_slots_;  ///< of a cut where a state is restored
 };
 
 }  // namespace pecia::schedule

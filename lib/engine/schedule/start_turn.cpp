@@ -88,10 +88,13 @@ void set_feed(ActiveSequence& sequence, const SchedulerState& state) {
   }
   sequence.fed = sequence.restore_end = 0;
   const batch::SavedKv& saved = sequence.request().saved;
-  // The last known token is always fed: its output is not in the cache.
+  // The last known token is always fed, since its output is not in the cache, but for one that only
+  // makes a state.
+  const bool all = state.limits.has_states && needs_no_last_output(sequence.request());
+  const int64_t most = std::ssize(sequence.feed) - (all ? 0 : 1);
   if (state.map.length(sequence.id) == 0 && !sequence.is_branch())
-    sequence.restore_end = std::min<int64_t>(saved.tokens, std::ssize(sequence.feed) - 1) /
-                           state.limits.restore_unit() * state.limits.restore_unit();
+    sequence.restore_end =
+        std::min(saved.tokens, most) / state.limits.restore_unit() * state.limits.restore_unit();
   if (sequence.restore_end < saved.least || needs_all_outputs(sequence.request()))
     sequence.restore_end = 0;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// A file with keys and values of some tokens of one sequence, schema "pecia.kv/1". It holds what
-/// one rank had of a request when its run had to stop.
+/// one rank had of a request when its run had to stop. Files of states have this form, too
+/// (KvStates).
 ///
 ///     /k, /v              [layers, heads, tokens, head_dim]   the cache's own bits: float32 for
 ///                         fp32, else unsigned integers of the element's size. There is no /v where

@@ -20,7 +20,8 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* save_schema = "pecia.kv-save/2";
-constexpr std::array<std::string_view, 3> layers_words{"all", "without_window", "with_window"};
+constexpr std::array<std::string_view, 5> layers_words{"all", "without_window", "with_window",
+                                                       "states", "state_tails"};
 constexpr std::array dtypes = {DType::fp32, DType::bf16, DType::fp16, DType::fp8};
 
 Json to_json(const KvPart& part) {
@@ -58,6 +59,18 @@ KvPart part_of(const Json& json) {
   return part;
 }
 
+Json to_json(const KvStates& states) {
+  return {{"layers", states.layers},       {"heads", states.heads},
+          {"key_heads", states.key_heads}, {"key_dim", states.key_dim},
+          {"value_dim", states.value_dim}, {"tail_rows", states.tail_rows}};
+}
+
+KvStates states_of(const Json& json) {
+  const auto number = [&](const char* key) { return json.at(key).get<int64_t>(); };
+  return {number("layers"),  number("heads"),     number("key_heads"),
+          number("key_dim"), number("value_dim"), number("tail_rows")};
+}
+
 DType dtype_named(const std::string& name) {
   const auto found = std::find_if(dtypes.begin(), dtypes.end(),
                                   [&](DType dtype) { return name_of(dtype) == name; });
@@ -73,31 +86,57 @@ int64_t KvPart::tokens() const {
   return count;
 }
 
-int64_t KvSave::layers_of(const KvPart& part) const {
-  return part.layers == KvLayers::all              ? layers
-         : part.layers == KvLayers::without_window ? layers - window_layers
-                                                   : window_layers;
+int64_t KvSave::layers_of(KvLayers which) const {
+  switch (which) {
+    case KvLayers::all:
+      return layers;
+    case KvLayers::without_window:
+      return layers - window_layers;
+    case KvLayers::with_window:
+      return window_layers;
+    case KvLayers::states:
+    case KvLayers::state_tails:
+      break;
+  }
+  return states.layers;
+}
+
+KvHeads KvSave::heads_of(KvLayers which) const {
+  if (which == KvLayers::states) return {states.heads, states.value_dim};
+  if (which == KvLayers::state_tails) return {states.key_heads, states.key_dim};
+  const bool others = which == KvLayers::with_window && window_heads.count > 0;
+  return others ? window_heads : KvHeads{kv_heads, head_dim};
+}
+
+KvFileShape KvSave::shape_of(const KvPart& part) const {
+  const int64_t of_layers = layers_of(part.layers), heads = part.head_end - part.head_begin;
+  const int64_t dim = heads_of(part.layers).dim;
+  if (!are_states(part.layers)) return {of_layers, heads, part.tokens(), dim, dtype, sides};
+  const int64_t rows =
+      part.layers == KvLayers::states ? states.key_dim + states.tail_rows : 2 * states.tail_rows;
+  return {of_layers, heads, rows, dim, DType::fp32, 1};
 }
 
 void write_kv_save(const fs::path& folder, const KvSave& save) {
   Json parts = Json::array();
   for (const KvPart& part : save.parts) parts.push_back(to_json(part));
-  const Json body{{"identity", save.identity},
-                  {"request_id", save.request_id},
-                  {"row", save.row},
-                  {"tokens", save.tokens},
-                  {"tokens_sha256", save.tokens_sha256},
-                  {"layers", save.layers},
-                  {"kv_heads", save.kv_heads},
-                  {"head_dim", save.head_dim},
-                  {"dtype", std::string(name_of(save.dtype))},
-                  {"sides", save.sides},
-                  {"window_layers", save.window_layers},
-                  {"recent_from", save.recent_from},
-                  {"least", save.least},
-                  {"window_heads", {save.window_heads.count, save.window_heads.dim}},
-                  {"bytes", save.bytes},
-                  {"parts", parts}};
+  Json body{{"identity", save.identity},
+            {"request_id", save.request_id},
+            {"row", save.row},
+            {"tokens", save.tokens},
+            {"tokens_sha256", save.tokens_sha256},
+            {"layers", save.layers},
+            {"kv_heads", save.kv_heads},
+            {"head_dim", save.head_dim},
+            {"dtype", std::string(name_of(save.dtype))},
+            {"sides", save.sides},
+            {"window_layers", save.window_layers},
+            {"recent_from", save.recent_from},
+            {"least", save.least},
+            {"window_heads", {save.window_heads.count, save.window_heads.dim}},
+            {"bytes", save.bytes},
+            {"parts", parts}};
+  if (save.states.any()) body["states"] = to_json(save.states);
   sync_folder(folder);  // makes the files' names durable before save.json names them
   report::write_atomically(
       folder / kv_save_file,
@@ -137,6 +176,7 @@ std::optional<KvSave> read_kv_save(const fs::path& folder) {
     const auto heads = body.value("window_heads", std::vector<int64_t>{0, 0});
     if (heads.size() != 2) fail<InputError>("window_heads of {} numbers", heads.size());
     save.window_heads = {heads[0], heads[1]};
+    if (body.contains("states")) save.states = states_of(body.at("states"));
     save.bytes = body.at("bytes").get<int64_t>();
     for (const Json& part : body.at("parts")) save.parts.push_back(part_of(part));
     return save;

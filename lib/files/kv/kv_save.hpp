@@ -15,8 +15,9 @@
 namespace pecia::io {
 
 /// The layers that a file has. Where layers with a window keep recent tokens alone, or have heads of
-/// their own, they and the other layers have files of their own.
-enum class KvLayers : uint8_t { all, without_window, with_window };
+/// their own, they and the other layers have files of their own. A file of states has no keys, but
+/// what KvStates says.
+enum class KvLayers : uint8_t { all, without_window, with_window, states, state_tails };
 
 /// KV heads of a layer, in the whole model.
 struct KvHeads {
@@ -24,7 +25,21 @@ struct KvHeads {
   bool operator==(const KvHeads&) const = default;
 };
 
-/// One file, with some KV heads of some positions.
+/// The states of recurrent layers, in the whole model; zeros: there are none. A state is that after
+/// all tokens of the save. Its files are like those of keys alone in fp32: heads are those of the
+/// recurrence, and in place of tokens stand rows.
+///
+///     states       of a head: its matrix, [key_dim, value_dim], then [tail_rows, value_dim]: the
+///                  last rows of v before the convolution
+///     state_tails  of a key head: the last rows of q, and then of k, [tail_rows, key_dim] each
+struct KvStates {
+  int64_t layers = 0, heads = 0, key_heads = 0, key_dim = 0, value_dim = 0, tail_rows = 0;
+  bool operator==(const KvStates&) const = default;
+
+  bool any() const { return layers > 0; }
+};
+
+/// One file, with some heads of some positions. Of states these are the last position alone.
 struct KvPart {
   std::string file;  ///< name of the file in the folder
   int64_t stamp = 0;
@@ -54,20 +69,21 @@ struct KvSave {
   /// its window there. 0: all layers are in one file, and have all tokens.
   int64_t window_layers = 0, recent_from = 0, least = 0;
   KvHeads window_heads = {};  ///< of these layers, where they are others; zeros: they are not
+  KvStates states = {};       ///< with them, `least` is all tokens
   int64_t bytes = 0;          ///< sum over all files
   std::vector<KvPart> parts;
 
-  int64_t layers_of(const KvPart& part) const;
-  KvHeads heads_of(KvLayers which) const {
-    return which == KvLayers::with_window && window_heads.count > 0 ? window_heads
-                                                                    : KvHeads{kv_heads, head_dim};
-  }
-  KvFileShape shape_of(const KvPart& part) const {
-    return {layers_of(part), part.head_end - part.head_begin,
-            part.tokens(),   heads_of(part.layers).dim,
-            dtype,           sides};
-  }
+  KvHeads heads_of(KvLayers which) const;
+  KvFileShape shape_of(const KvPart& part) const;
+
+ private:
+  int64_t layers_of(KvLayers which) const;
 };
+
+/// Whether files of these layers have states.
+inline bool are_states(KvLayers which) {
+  return which == KvLayers::states || which == KvLayers::state_tails;
+}
 
 inline constexpr const char* kv_save_file = "save.json";
 

@@ -81,6 +81,10 @@ std::vector<Match> matches_of(const io::KvPart& part, int64_t first,
   return matches;
 }
 
+int64_t place_of(const std::vector<int64_t>& layers, int64_t layer) {
+  return std::ranges::find(layers, layer) - layers.begin();
+}
+
 /// Reads all blocks of these heads in these layers. Throws InputError where a file is damaged.
 void verify(const std::filesystem::path& folder, const io::KvSave& save, KvLayers layers,
             parallel::HeadRange heads, const HostTokens& block, const Compute& compute) {
@@ -152,6 +156,7 @@ void KvFiles::check(const io::KvSave& save, const std::filesystem::path& folder)
   }
   if (!same) fail<InputError>("{} holds keys and values of another model or type", folder.string());
   for (const io::KvPart& part : save.parts) {
+    if (are_states(part.layers)) continue;
     bool sound = part.head_begin >= 0 && part.head_begin <= part.head_end &&
                  part.head_end <= save.heads_of(part.layers).count;
     for (const io::KvPositions& range : part.positions)
@@ -240,7 +245,7 @@ std::optional<io::KvPart> KvFiles::save(KvLayers layers, const HeldTokens& held,
 void KvFiles::restore(const std::filesystem::path& folder, const io::KvSave& save, int64_t first,
                       int64_t count) const {
   check(save, folder);
-  if (first == 0 && save.recent_from > 0)
+  if (first == 0 && (save.recent_from > 0 || save.states.any()))
     for (const KvLayers layers : {KvLayers::without_window, KvLayers::with_window}) {
       const std::vector<int64_t> of = layers_of(layers);
       if (of.empty()) continue;
@@ -306,12 +311,14 @@ void KvFiles::restore(KvLayers layers, const std::filesystem::path& folder, cons
     if (cache.dtype == DType::fp8) rows.scales.as<float>()[row] = block.scales.as<float>()[token];
   };
   const io::KvFileShape sides{.sides = sides_of(cache)};
+  const std::vector<int64_t> all = layers_of(KvLayers::all);
   for (const KvSide side : sides.sides_stored())
     for (int64_t layer = 0; layer < std::ssize(restored); ++layer)
       for (int64_t head = heads.begin; head < heads.end; ++head) {
         for (const Wanted& file : wanted) {
           if (head < file.part.head_begin || head >= file.part.head_end) continue;
-          const int64_t of_file = file.part.layers == KvLayers::all ? restored[layer] : layer;
+          const int64_t of_file =
+              file.part.layers == KvLayers::all ? place_of(all, restored[layer]) : layer;
           int64_t read = -1;
           for (const Match& match : file.matches) {
             const int64_t at = match.token / io::kv_block_tokens;

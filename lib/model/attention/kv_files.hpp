@@ -46,8 +46,9 @@ class KvFiles {
   /// others store, nothing is in a save.
   ///
   /// Where layers with a window have recent tokens alone in the save, their other rows become
-  /// zeros. So a pass in the middle of what is restored could not be computed instead. The first
-  /// one, which begins at 0, therefore reads all files once and verifies them.
+  /// zeros. So a pass in the middle of what is restored could not be computed instead, nor where the
+  /// save has states. The first one, which begins at 0, therefore reads all files once and verifies
+  /// them.
   void restore(const std::filesystem::path& folder, const io::KvSave& save, int64_t first,
                int64_t count) const;
 

@@ -71,19 +71,26 @@ io::File KvParking::make_file(int64_t bytes) const {
 int64_t KvParking::park(parallel::SequenceId sequence) {
   const Slots slots = slots_of(sequence);
   Parked parked;
-  parked.bytes = bytes_of(slots);
+  parked.beside = beside_ == nullptr ? 0 : beside_->bytes(sequence);
+  parked.bytes = bytes_of(slots) + parked.beside;
   if (parked.bytes <= places_.host_bytes - host_bytes_)
     parked.memory.reserve(parked.bytes);
   else
     parked.file = make_file(parked.bytes);
   int64_t at = 0;
-  copy(CopyDirection::from_cache, slots, [&](std::span<const std::byte> bytes) {
+  const auto take = [&](std::span<const std::byte> bytes) {
     if (parked.file)
       parked.file->write_at(at, bytes);
     else if (!bytes.empty())
       std::memcpy(parked.memory.as<std::byte>() + at, bytes.data(), bytes.size());
     at += std::ssize(bytes);
-  });
+  };
+  copy(CopyDirection::from_cache, slots, take);
+  if (parked.beside > 0) {
+    std::vector<std::byte> beside(parked.beside);
+    beside_->copy_out(sequence, beside);
+    take(beside);
+  }
   PECIA_CHECK(at == parked.bytes, "{} of {} bytes of sequence {} are parked", at, parked.bytes,
               sequence);
   ledger_.park(sequence);
@@ -98,13 +105,19 @@ int64_t KvParking::bring_back(parallel::SequenceId sequence, const std::vector<i
   const Parked& parked = found->second;
   ledger_.bring_back(sequence, reserved);
   int64_t at = 0;
-  copy(CopyDirection::to_cache, slots_of(sequence), [&](std::span<std::byte> bytes) {
+  const auto give = [&](std::span<std::byte> bytes) {
     if (parked.file)
       parked.file->read_at(at, bytes);
     else if (!bytes.empty())
       std::memcpy(bytes.data(), parked.memory.as<std::byte>() + at, bytes.size());
     at += std::ssize(bytes);
-  });
+  };
+  copy(CopyDirection::to_cache, slots_of(sequence), give);
+  if (parked.beside > 0) {
+    std::vector<std::byte> beside(parked.beside);
+    give(beside);
+    beside_->copy_in(sequence, beside);
+  }
   PECIA_CHECK(at == parked.bytes, "{} of {} bytes of sequence {} came back", at, parked.bytes,
               sequence);
   forget(sequence);

@@ -2,7 +2,7 @@
 #pragma once
 /// Where a rank keeps keys and values of sequences that have yielded (schedule/demand.hpp): memory
 /// of the host, and beyond what there is of it, files without a name. They come back to the cache bit by
-/// bit. Nothing of them outlives the process.
+/// bit, and so does what the rank has beside them. Nothing of them outlives the process.
 
 #include <filesystem>
 #include <limits>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lib/files/disk/file.hpp"
+#include "lib/model/attention/beside_keys.hpp"
 #include "lib/model/attention/host_tokens.hpp"
 #include "lib/model/attention/kv_ledger.hpp"
 
@@ -22,9 +23,14 @@ struct ParkingPlaces {
 
 class KvParking {
  public:
-  /// All references must outlive this object.
-  KvParking(KvLedger& ledger, KvCache& cache, const Compute& compute, ParkingPlaces places)
-      : ledger_(ledger), cache_(cache), compute_(compute), places_(std::move(places)) {}
+  /// All references must outlive this object. `beside` (null: nothing) moves with the keys.
+  KvParking(KvLedger& ledger, KvCache& cache, const Compute& compute, ParkingPlaces places,
+            BesideKeys* beside = nullptr)
+      : ledger_(ledger),
+        cache_(cache),
+        compute_(compute),
+        places_(std::move(places)),
+        beside_(beside) {}
 
   /// Takes a sequence's keys and values out of the cache and gives its slots back. Returns the bytes
   /// that moved. Throws SystemError, naming the folder and the bytes, where there is no room.
@@ -41,6 +47,7 @@ class KvParking {
     device::Buffer memory;
     std::optional<io::File> file;
     int64_t bytes = 0;
+    int64_t beside = 0;  ///< of these, what is not keys and values
   };
   /// Slots of a sequence's tokens on this rank, in layers that keep all tokens and in the others.
   struct Slots {
@@ -56,6 +63,7 @@ class KvParking {
   KvCache& cache_;
   const Compute& compute_;
   ParkingPlaces places_;
+  BesideKeys* beside_;
   int64_t host_bytes_ = 0;
   std::unordered_map<parallel::SequenceId, Parked> parked_;
 };

@@ -89,6 +89,29 @@ recurrence::StateShape RecurrentMixer::state_shape(const ModelConfig& config,
           2 * part(CutUnit::recurrent_keys) + part(CutUnit::recurrent_values)};
 }
 
+io::KvStates RecurrentMixer::saved_states(const ModelConfig& config) {
+  const RecurrentConfig& recurrent = *config.recurrent;
+  return {config.num_layers(MixerKind::recurrence),
+          recurrent.heads,
+          recurrent.key_heads,
+          recurrent.key_dim,
+          recurrent.value_dim,
+          recurrent.conv_rows - 1};
+}
+
+recurrence::StatePart RecurrentMixer::state_part(const ModelConfig& config,
+                                                 const parallel::BlockPlace& place, int cp_index) {
+  const RecurrentConfig& recurrent = *config.recurrent;
+  const int shards = place.sp * place.tp;
+  const int mine = parallel::kv_shard(place.sp, place.sp_index, place.tp_index);
+  const auto shard = [&](int index) {
+    return parallel::head_shard(recurrent.heads, recurrent.key_heads, shards, index);
+  };
+  return {saved_states(config), shard(mine).q, shard(mine).kv,
+          mine == 0 || shard(mine - 1).kv != shard(mine).kv,
+          (cp_index * place.sp + place.sp_index) * place.tp + place.tp_index};
+}
+
 int64_t RecurrentMixer::elements_per_row(const RecurrentConfig& config) {
   return 2 * config.channels() + 3 * config.values() + 4 * config.heads;
 }

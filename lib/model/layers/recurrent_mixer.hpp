@@ -15,6 +15,7 @@
 #include "lib/model/layers/mixer.hpp"
 #include "lib/model/layers/products.hpp"
 #include "lib/model/recurrence/channel_exchange.hpp"
+#include "lib/model/recurrence/state_files.hpp"
 #include "lib/model/recurrence/state_pass.hpp"
 #include "lib/model/weights/weights.hpp"
 
@@ -30,6 +31,11 @@ class RecurrentMixer : public Mixer {
   /// What the rank at this place keeps of a sequence: a part of the heads for each rank of SP × TP.
   static recurrence::StateShape state_shape(const ModelConfig& config,
                                             const parallel::BlockPlace& place);
+  /// The states of the whole model, as files have them.
+  static io::KvStates saved_states(const ModelConfig& config);
+  /// What a rank writes of a state to files. `cp_index`: its block.
+  static recurrence::StatePart state_part(const ModelConfig& config,
+                                          const parallel::BlockPlace& place, int cp_index);
   /// Elements of a row that the mixer holds.
   static int64_t elements_per_row(const RecurrentConfig& config);
 

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "lib/base/core/error.hpp"
+#include "lib/model/recurrence/state_snapshots.hpp"
 
 namespace pecia::recurrence {
 
@@ -45,11 +46,9 @@ void StatePass::take_slots() {
         here.insert(pass_->sequences()[step.sequence].sequence);
   for (const Origin& origin : origins_)
     if (origin.rank == pass_->index()) leaving.insert(origin.sequence);
-  const parallel::KvMap& map = pass_->ledger().map();
   states_.release_unless([&](SequenceId sequence) {
-    if (here.contains(sequence) || leaving.contains(sequence)) return true;
-    if (!map.contains(sequence) || map.length(sequence) == 0) return false;
-    return computed_at(map, sequence, map.length(sequence) - 1) == pass_->ledger().instance();
+    return here.contains(sequence) || leaving.contains(sequence) ||
+           goes_on_here(pass_->ledger(), sequence);
   });
   for (const SequenceId sequence : here) states_.take(sequence);
   if (!states_.may_be_any()) return;

@@ -255,6 +255,7 @@ void KvMap::park(SequenceId sequence) {
 }
 
 void KvMap::count_parked(SequenceId sequence, int64_t sign) {
+  num_parked_ += sign;
   for (int instance = 0; instance < instances_; ++instance)
     total_parked_[instance] += sign * held_by(sequence, instance);
 }

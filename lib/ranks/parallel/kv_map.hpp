@@ -158,6 +158,8 @@ class KvMap {
   int64_t total_reserved(int instance) const { return total_reserved_.at(instance); }
   /// Counts the tokens of parked sequences that an instance holds.
   int64_t total_parked(int instance) const { return total_parked_.at(instance); }
+  /// Counts the parked sequences.
+  int64_t num_parked() const { return num_parked_; }
 
  private:
   struct Held {
@@ -186,6 +188,7 @@ class KvMap {
   int instances_, virtual_ranks_;
   std::vector<int64_t> total_reserved_;  ///< by instance
   std::vector<int64_t> total_parked_;    ///< likewise
+  int64_t num_parked_ = 0;
   std::unordered_map<SequenceId, Sequence> sequences_;
 };
 

@@ -68,6 +68,14 @@ int64_t score_begin(const Turn& turn, int32_t continuation);
 /// probabilities of the continuations among each other.
 std::vector<double> scores_of(const Turn& turn, std::span<const float> logprobs);
 
+/// Whether nothing is wanted of the output of the last token that the request reads first: a fork's
+/// first turn whose answer is under way, or that has none.
+inline bool needs_no_last_output(const Request& request) {
+  const Turn& first = request.turns.front();
+  const bool answers = first.max_new_tokens > 0 && first.answer.tokens.empty();
+  return is_fork(request) && (first.finished || (first.produce == io::Produce::text && !answers));
+}
+
 /// Prompt tokens that a request begins with.
 inline int64_t first_tokens(const Request& request) {
   return static_cast<int64_t>(request.turns.front().tokens.size());

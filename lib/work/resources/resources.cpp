@@ -114,9 +114,6 @@ void refuse_with_recurrence(const job::Job& job, const model::ModelConfig& confi
     refuse("a model without any layer of attention", "take one that has some");
   if (job.attention.sparse == job::Sparse::csa)
     refuse("attention.sparse: csa", "leave attention.sparse out");
-  if (job.kv.admission == job::KvAdmission::demand)
-    refuse("kv.admission: demand", "use kv.admission: auto or reserve");
-  if (!job.kv.save.folder.empty()) refuse("kv.save", "use kv.save: auto or off");
 }
 
 }  // namespace
@@ -496,7 +493,8 @@ int64_t most_states(const model::ModelConfig& config, const batch::Inputs* input
       inputs != nullptr &&
       (inputs->shared_tokens() > 0 ||
        std::ranges::any_of(inputs->requests(), [&](const batch::InputRequest& request) {
-         return inputs->followup(request) == io::Followup::fork;
+         return inputs->followup(request) == io::Followup::fork ||
+                inputs->longest_continuation(request, 0) > 0;
        }));
   return (shares ? 2 : 1) * resources.max_sequences;
 }

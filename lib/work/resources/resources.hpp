@@ -152,8 +152,8 @@ int64_t sequences_for(const BatchWork& work, const model::ModelConfig& config,
                       const Resources& resources);
 
 /// Sequences whose states of recurrent layers a rank has at a time, at most: those that run, and the
-/// beginnings that forks share. 0: the model has no such layers. `inputs` (null: no forks).
-/// `resources`: with max_sequences.
+/// beginnings that forks share, of which there are no more (SchedulerState::forks_under_way). 0: the
+/// model has no such layers. `inputs` (null: no forks). `resources`: with max_sequences.
 int64_t most_states(const model::ModelConfig& config, const batch::Inputs* inputs,
                     const Resources& resources);
 /// Bytes of these states on a rank, beside its KV slots.
