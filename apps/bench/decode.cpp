@@ -190,6 +190,7 @@ class Decode : ModelBench {
     ReplicaSettings settings = settings_;
     settings.masters = static_cast<int>(one.masters);
     settings.resources.kv_tokens = slots_of(settings, one.lengths, all_steps());
+    settings.make_room_for_states(config_, one.batch());
     Replica replica(world_, model_, settings);
     const std::string rule = by_rule(replica, one.batch());
     const auto sequences = filled(replica, one, all_steps(), options_.model.seed);
@@ -297,6 +298,7 @@ class Decode : ModelBench {
     const Feed feed = [&](comm::Communicator& ring, const LoadedModel& model, ReplicaSettings of) {
       const int64_t per_pass = &ring == &world_ ? one.batch() : 1;
       of.resources.kv_tokens = slots_of(of, one.lengths, check_steps);
+      of.make_room_for_states(config_, one.batch());
       Replica replica(ring, model, of);
       const auto sequences = filled(replica, one, check_steps, options_.model.seed);
       std::vector<float> logprobs;

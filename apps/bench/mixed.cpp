@@ -58,11 +58,12 @@ class Mixed : ModelBench {
   int64_t all_steps() const { return 2 * int64_t{session_.options.runs + 1}; }
 
   /// Settings with room for the case, and for its prompts in one pass.
-  static ReplicaSettings with_room(ReplicaSettings settings, const MixedCase& one, int64_t steps) {
+  ReplicaSettings with_room(ReplicaSettings settings, const MixedCase& one, int64_t steps) const {
     resources::Resources& of = settings.resources;
     of.max_batch_tokens = std::max(of.max_batch_tokens, one.prompts * one.prompt_tokens);
     of.kv_tokens = one.batch * Replica::slots(settings, one.context, steps) +
                    one.prompts * Replica::slots(settings, one.prompt_tokens, 0);
+    settings.make_room_for_states(config_, one.batch + one.prompts);
     return settings;
   }
 

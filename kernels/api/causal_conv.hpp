@@ -3,16 +3,10 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/api/state_rows.hpp"
 #include "lib/base/core/tensor_view.hpp"
 
 namespace pecia::kernels {
-
-/// Rows of one sequence, in their order.
-struct ConvRows {
-  int64_t first_row;
-  int64_t num_rows;
-  int64_t tail;  ///< index in CausalConvArgs::tails; no two items of a call have the same
-};
 
 /// Taps that a convolution may have.
 inline constexpr int64_t least_conv_taps = 2, most_conv_taps = 8;
@@ -31,7 +25,7 @@ struct CausalConvArgs {
   TensorView x;       ///< [rows, channels] fp32
   TensorView weight;  ///< [channels, taps] fp32, dense
   TensorView bias;    ///< [channels] fp32, or absent: zero
-  std::span<const ConvRows> items;
+  std::span<const StateRows> items;
   /// [tails · (taps − 1), channels] fp32, read and written. It may be a range of the columns of a
   /// wider tensor, as may x and out.
   TensorView tails;

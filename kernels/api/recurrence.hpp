@@ -3,16 +3,10 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/api/state_rows.hpp"
 #include "lib/base/core/tensor_view.hpp"
 
 namespace pecia::kernels {
-
-/// Rows of one sequence, in their order.
-struct RecurrentRows {
-  int64_t first_row;
-  int64_t num_rows;
-  int64_t state;  ///< index in RecurrenceArgs::states; no two items of a call have the same
-};
 
 /// A linear recurrence over rows of sequences. Each head has a state S [key_dim, value_dim], which
 /// for each row decays, takes the row in, and is read:
@@ -39,7 +33,7 @@ struct RecurrenceArgs {
   TensorView decay;     ///< [rows, heads] fp32, 0 or less: natural logarithms
   TensorView strength;  ///< [rows, heads] fp32
   bool corrects;
-  std::span<const RecurrentRows> items;
+  std::span<const StateRows> items;
   /// [states, heads, key_dim, value_dim] fp32, read and written. Axis 0 may be strided.
   TensorView states;
   TensorView out;        ///< [rows, heads, value_dim] fp32, written; absent: only the states matter

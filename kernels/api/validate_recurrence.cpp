@@ -52,8 +52,8 @@ void validate(const CausalConvArgs& args) {
               taps - 1);
   check_matrix("out", args.out, rows, channels);
   PECIA_CHECK(args.out.data() != args.x.data() || rows == 0, "a convolution in place");
-  for (const ConvRows& item : args.items)
-    check_item(item.first_row, item.num_rows, rows, "tail", item.tail,
+  for (const StateRows& item : args.items)
+    check_item(item.first_row, item.num_rows, rows, "tail", item.state,
                args.tails.rows() / (taps - 1));
 }
 
@@ -86,7 +86,7 @@ void validate(const RecurrenceArgs& args) {
   check_matrix("decay", args.decay, rows, heads);
   check_matrix("strength", args.strength, rows, heads);
   if (args.skip) check_vector("skip", args.skip, heads);
-  for (const RecurrentRows& item : args.items)
+  for (const StateRows& item : args.items)
     check_item(item.first_row, item.num_rows, rows, "state", item.state, args.states.rows());
 }
 

@@ -26,7 +26,7 @@ class ConvStrip {
   /// Channels of a task: enough to read some lines of memory at once.
   static constexpr int64_t width = 128;
 
-  ConvStrip(const CausalConvArgs& args, const ConvRows& item, int64_t first)
+  ConvStrip(const CausalConvArgs& args, const StateRows& item, int64_t first)
       : args_(args),
         item_(item),
         first_(first),
@@ -56,7 +56,7 @@ class ConvStrip {
 
  private:
   float* tail_row(int64_t j) const {
-    return static_cast<float*>(args_.tails.row(item_.tail * kept_ + j)) + first_;
+    return static_cast<float*>(args_.tails.row(item_.state * kept_ + j)) + first_;
   }
   /// Those before the first row are in the tail.
   const float* row(int64_t t) const {
@@ -87,7 +87,7 @@ class ConvStrip {
   }
 
   const CausalConvArgs& args_;
-  const ConvRows& item_;
+  const StateRows& item_;
   int64_t first_, count_, kept_;
   HWY_ALIGN float weights_[most_conv_taps][width] = {};
   HWY_ALIGN float bias_[width] = {};
@@ -97,7 +97,7 @@ int64_t StripWidth() {
   return ConvStrip::width;
 }
 
-void ConvolveStrip(const CausalConvArgs& args, const ConvRows& item, int64_t first) {
+void ConvolveStrip(const CausalConvArgs& args, const StateRows& item, int64_t first) {
   ConvStrip(args, item, first).run();
 }
 

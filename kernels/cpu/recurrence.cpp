@@ -36,7 +36,7 @@ class Columns {
         count_(std::min(width, args.value_dim() - first)),
         tile_(tile) {}
 
-  void run(const RecurrentRows& item) {
+  void run(const StateRows& item) {
     if (item.num_rows == 0) return;
     float* state = static_cast<float*>(args_.states.row(item.state)) +
                    head_ * key_dim() * args_.value_dim() + first_;
@@ -139,7 +139,7 @@ class Columns {
 };
 
 template <bool corrects>
-HWY_INLINE void run_columns(const RecurrenceArgs& args, const RecurrentRows& item, int64_t head,
+HWY_INLINE void run_columns(const RecurrenceArgs& args, const StateRows& item, int64_t head,
                             int64_t block, float* tile) {
   Columns<corrects>(args, head, block * Columns<corrects>::width, tile).run(item);
 }
@@ -148,7 +148,7 @@ int64_t BlockWidth() {
   return Columns<true>::width;
 }
 
-void RunColumns(const RecurrenceArgs& args, const RecurrentRows& item, int64_t head, int64_t block,
+void RunColumns(const RecurrenceArgs& args, const StateRows& item, int64_t head, int64_t block,
                 float* tile) {
   if (args.corrects)
     run_columns<true>(args, item, head, block, tile);

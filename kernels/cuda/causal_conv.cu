@@ -9,11 +9,11 @@ namespace pecia::kernels::cuda {
 namespace {
 
 template <int Count>
-void convolve(const CausalConvArgs& args, const ConvRows* items, device::Stream& stream) {
+void convolve(const CausalConvArgs& args, const StateRows* items, device::Stream& stream) {
   constexpr int threads = 128;
   constexpr int64_t most_blocks_of_item = 32;  // the short items beside a long one have as many
   int64_t most_rows = 0;
-  for (const ConvRows& item : args.items) most_rows = std::max(most_rows, item.num_rows);
+  for (const StateRows& item : args.items) most_rows = std::max(most_rows, item.num_rows);
   const auto x = matrix<const float>(args.x);
   const int64_t blocks = (x.columns + Count * threads - 1) / (Count * threads);
   launch_early(
@@ -30,7 +30,7 @@ void convolve(const CausalConvArgs& args, const ConvRows* items, device::Stream&
 
 void causal_conv(const CausalConvArgs& args, Context& context, device::Stream& stream) {
   if (args.x.elements() == 0) return;
-  const ConvRows* const items = context.staging.send_array(args.items, stream);
+  const StateRows* const items = context.staging.send_array(args.items, stream);
   if (aligned_to<4>(args.x) && aligned_to<4>(args.tails) && aligned_to<4>(args.out))
     convolve<4>(args, items, stream);
   else

@@ -24,13 +24,13 @@ __device__ __forceinline__ void store_channels(const float (&from)[Count], float
 /// Grid x: items × blocks of channels; grid y cuts the rows of an item.
 template <int Count>
 __global__ void causal_conv_kernel(Matrix<const float> x, const float* weight, int64_t taps,
-                                   const float* bias, const ConvRows* items, Matrix<float> tails,
+                                   const float* bias, const StateRows* items, Matrix<float> tails,
                                    Matrix<float> out) {
   wait_for_earlier_kernels();
   let_next_kernel_begin();
   const int64_t block_channels = Count * int64_t{blockDim.x};
   const int64_t blocks = (x.columns + block_channels - 1) / block_channels;
-  const ConvRows item = items[blockIdx.x / blocks];
+  const StateRows item = items[blockIdx.x / blocks];
   const int64_t first = blockIdx.x % blocks * block_channels + Count * threadIdx.x;
   const int64_t share = max(least_conv_rows, (item.num_rows + gridDim.y - 1) / gridDim.y);
   const int64_t begin = blockIdx.y * share, end = min(begin + share, item.num_rows);
@@ -38,7 +38,7 @@ __global__ void causal_conv_kernel(Matrix<const float> x, const float* weight, i
 
   const int64_t kept = taps - 1;
   const auto row = [&](int64_t t) -> const float* {
-    return (t >= 0 ? x.row(item.first_row + t) : tails.row((item.tail + 1) * kept + t)) + first;
+    return (t >= 0 ? x.row(item.first_row + t) : tails.row((item.state + 1) * kept + t)) + first;
   };
   float weights[most_conv_taps][Count], biases[Count], values[Count];
 #pragma unroll
@@ -66,7 +66,7 @@ __global__ void causal_conv_kernel(Matrix<const float> x, const float* weight, i
   if (begin > 0) return;
   for (int64_t j = 0; j < kept; ++j) {
     load<Count>(row(item.num_rows - kept + j), values);
-    store_channels(values, tails.row(item.tail * kept + j) + first);
+    store_channels(values, tails.row(item.state * kept + j) + first);
   }
 }
 

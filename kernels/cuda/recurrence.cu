@@ -11,7 +11,7 @@ Matrix<const float> matrix_or_none(const TensorView& view) {
 }
 
 template <int Keys, bool Vectors>
-void recur(const RecurrenceArgs& args, const RecurrentRows* items, device::Stream& stream) {
+void recur(const RecurrenceArgs& args, const StateRows* items, device::Stream& stream) {
   const Recurrent there{.q = matrix_or_none(args.q),
                         .k = matrix<const float>(args.k),
                         .v = matrix_or_none(args.v),
@@ -35,7 +35,7 @@ void recur(const RecurrenceArgs& args, const RecurrentRows* items, device::Strea
 }
 
 template <int Keys>
-void recur_with(const RecurrenceArgs& args, const RecurrentRows* items, device::Stream& stream) {
+void recur_with(const RecurrenceArgs& args, const StateRows* items, device::Stream& stream) {
   if (args.value_dim() % columns_of_lane == 0 && aligned_to<columns_of_lane>(args.states))
     recur<Keys, true>(args, items, stream);
   else
@@ -51,7 +51,7 @@ void recurrence(const RecurrenceArgs& args, Context& context, device::Stream& st
         "a recurrence with keys of {} elements on a GPU, whose kernels have up to {}: run it with "
         "backend: cpu",
         args.key_dim(), most * lanes_of_column);
-  const RecurrentRows* const items = context.staging.send_array(args.items, stream);
+  const StateRows* const items = context.staging.send_array(args.items, stream);
   if (args.key_dim() <= few * lanes_of_column)
     recur_with<few>(args, items, stream);
   else

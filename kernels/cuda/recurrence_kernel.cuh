@@ -98,10 +98,10 @@ struct LaneOfState {
 /// Grid: items × heads × slices of 32 columns. Shared memory: two chunks.
 template <bool Corrects, int Keys, bool Vectors>
 __global__ void __launch_bounds__(recurrence_threads)
-    recurrence_kernel(Recurrent args, const RecurrentRows* items) {
+    recurrence_kernel(Recurrent args, const StateRows* items) {
   wait_for_earlier_kernels();
   const int64_t slices = (args.value_dim + recurrence_columns - 1) / recurrence_columns;
-  const RecurrentRows item = items[blockIdx.x / (args.heads * slices)];
+  const StateRows item = items[blockIdx.x / (args.heads * slices)];
   if (item.num_rows == 0) return;
   const int64_t head = blockIdx.x / slices % args.heads;
   const int64_t first_column = blockIdx.x % slices * recurrence_columns;

@@ -34,7 +34,7 @@ void take_in(const RecurrenceArgs& args, int64_t row, int64_t head, float* state
 
 void recurrence(const RecurrenceArgs& args) {
   const int64_t elements = args.key_dim() * args.value_dim();
-  for (const RecurrentRows& item : args.items)
+  for (const StateRows& item : args.items)
     for (int64_t head = 0; head < args.heads(); ++head)
       for (int64_t row = item.first_row; row < item.first_row + item.num_rows; ++row)
         take_in(args, row, head, row_of(args.states, item.state) + head * elements);

@@ -40,7 +40,7 @@ RunResults open_results(const Setup& setup, const LoadedWeights& weights, const 
     results.file.emplace(results.output->results_path());
     if (results.output->continues())
       results.earlier_starts = report::read_starts(job.output / "progress.json");
-    if (keeps_kv(job))
+    if (keeps_kv(setup))
       execute::sweep_kv_saves(execute::make_kv_folder(job.output, job.kv.save.folder),
                               *results.file, options.fresh);
     if (!board.empty()) watch::WatchBoard::remove_others(board);

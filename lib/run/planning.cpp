@@ -10,9 +10,11 @@
 
 #include "lib/base/core/counted.hpp"
 #include "lib/base/core/escaped.hpp"
+#include "lib/base/core/random.hpp"
 #include "lib/base/report/format.hpp"
 #include "lib/engine/execute/arrivals.hpp"
 #include "lib/engine/execute/estimated_times.hpp"
+#include "lib/engine/schedule/active_sequence.hpp"
 #include "lib/ranks/comm/agree.hpp"
 #include "lib/settle/scheduler_limits.hpp"
 #include "lib/work/batch/identity.hpp"
@@ -117,6 +119,36 @@ std::optional<uint64_t> forced_yields() {
   return std::strtoull(seed, nullptr, 10);
 }
 
+/// Spoils drafts by a seed, for tests: makes one up, or changes a token of it, or leaves it as it is.
+schedule::DraftLimits::Change spoiling(uint64_t seed, int64_t vocab) {
+  return [seed, vocab](const schedule::ActiveSequence& sequence, int64_t most,
+                       std::vector<int32_t>& draft) {
+    const uint64_t key = mix(mix(seed, static_cast<uint64_t>(sequence.id)),
+                             static_cast<uint64_t>(sequence.text->size()));
+    uint64_t drawn = 0;
+    const auto below = [&](int64_t end) {
+      return static_cast<int64_t>(uniform(key, drawn++) * static_cast<double>(end));
+    };
+    const auto any_token = [&] { return static_cast<int32_t>(below(vocab)); };
+    if (draft.empty() || below(4) == 0) {
+      draft.resize(1 + below(most));
+      std::ranges::generate(draft, any_token);
+    } else if (below(2) == 0) {
+      draft[below(std::ssize(draft))] = any_token();
+    }
+  };
+}
+
+schedule::DraftLimits draft_limits(const job::Job& job, const model::ModelConfig& config) {
+  constexpr int64_t most_by_price = 16;
+  schedule::DraftLimits limits;
+  if (const auto& drafts = job.generation.drafts)
+    limits = {drafts->value_or(most_by_price), !drafts->has_value()};
+  if (const char* const seed = std::getenv("PECIA_SPOIL_DRAFTS"))
+    limits.change = spoiling(std::strtoull(seed, nullptr, 10), config.vocab);
+  return limits;
+}
+
 std::optional<Stop::Clock::time_point> drain_at(const RunBegin& begin,
                                                 std::optional<double> drain_s) {
   if (!drain_s) return {};
@@ -189,16 +221,17 @@ void Planning::plan(const PlanningInputs& from, const RunBegin& begin,
   schedule::SchedulerLimits limits = settle::scheduler_limits(
       job, setup_.config, setup_.resources, from.measured,
       schedule::TimeLimit{
-          .end_s = start_s, .times = times, .keeps_kv = keeps_kv(job), .assumed = !stated},
+          .end_s = start_s, .times = times, .keeps_kv = keeps_kv(setup_), .assumed = !stated},
       from.inputs.detokenizer);
   limits.grammars = from.inputs.grammars;
   limits.earlier_answers = earlier_answers(results);
   limits.forced_yields = forced_yields();
+  limits.drafts = draft_limits(job, setup_.config);
   limits.parking_tokens = from.parking.tokens;
   limits.parking_s = from.parking.token_s;
   if (limits.team_times) begin_as_kept(job.output, from.start, *limits.team_times);
   scheduler_.emplace(limits);
-  if (keeps_kv(job)) saves_.emplace(kv_settings(setup_, results, inputs), results);
+  if (keeps_kv(setup_)) saves_.emplace(kv_settings(setup_, results, inputs), results);
   if (setup_.resources.dp > 1)
     journal_.emplace(batch::journal_folder(job.output), setup_.ranks.dp, results);
   if (is_root) {

@@ -156,7 +156,7 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
       batch::count_turns(setup.is_root() ? &*results.file : nullptr, world);
   if (setup.is_root()) {
     planning.progress().finish(left);
-    if (keeps_kv(setup.job)) execute::sweep_kv_saves(setup.job.output / "kv", *results.file, false);
+    if (keeps_kv(setup)) execute::sweep_kv_saves(setup.job.output / "kv", *results.file, false);
     keep_times(setup.job.output, start, planning.scheduler().times(),
                planning.scheduler().team_times());
   }

@@ -239,6 +239,11 @@ void add_totals(const std::vector<RankFacts>& ranks, job::Arrivals arrivals,
     kv.kept_bytes += totals.kept_bytes;
     kv.keep_s = std::max(kv.keep_s, totals.keep_s);
     kv.not_worth_keeping += totals.not_worth_keeping;
+    if (report.drafts) {
+      report.drafts->passes += totals.drafts.passes;
+      report.drafts->tried += totals.drafts.tried;
+      report.drafts->accepted += totals.drafts.accepted;
+    }
     if (kv.demand) {
       kv.demand->most_at_once = std::max(kv.demand->most_at_once, totals.demand.most_at_once);
       kv.demand->blocks += totals.demand.blocks;
@@ -363,7 +368,8 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
                   .weight_bytes = facts.weight_bytes,
                   .max_sequences = resources.max_sequences,
                   .max_batch_tokens = resources.max_batch_tokens};
-  if (schedule::on_demand(facts.job)) report.kv.demand.emplace();
+  if (schedule::on_demand(facts.job, facts.config, resources)) report.kv.demand.emplace();
+  if (facts.job.generation.drafts) report.drafts.emplace();
   report.tbt_goal_s = facts.job.batch.objective.tbt_s;
   if (resources.elastic)
     report.elastic =

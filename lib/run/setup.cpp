@@ -165,8 +165,9 @@ void set_up_round(const job::Job& round, std::optional<double> end_s, Setup& set
   setup.tuned = settle::settle_tuned(setup.config, setup.ranks, setup.resources, setup.job);
 }
 
-bool keeps_kv(const job::Job& job) {
-  return job.kv.save.on && job.generation.prompt_logprobs == 0;
+bool keeps_kv(const Setup& setup) {
+  const bool states_of_teams = setup.config.recurrent && setup.resources.elastic;
+  return setup.job.kv.save.on && setup.job.generation.prompt_logprobs == 0 && !states_of_teams;
 }
 
 }  // namespace pecia::run

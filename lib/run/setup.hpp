@@ -57,6 +57,6 @@ void set_up_round(const job::Job& round, std::optional<double> end_s, Setup& set
 
 /// Whether requests' keys and values are kept for a later start. This is useful only where the job
 /// asks for no log-probabilities of prompts.
-bool keeps_kv(const job::Job& job);
+bool keeps_kv(const Setup& setup);
 
 }  // namespace pecia::run

@@ -35,7 +35,8 @@ schedule::TeamCosts team_costs(const model::ModelConfig& config,
           .kv_bytes_per_token = static_cast<double>(resources::kv_bytes_of_rank(config, resources)),
           .query_bytes_per_row = schedule::query_bytes_per_row(config, resources),
           .layers = static_cast<int>(config.layers),
-          .hides_keys = resources.gpus};
+          .hides_keys = resources.gpus,
+          .state_bytes = static_cast<double>(config.state_bytes(resources.sp * resources.tp))};
 }
 
 schedule::SchedulerLimits scheduler_limits(const job::Job& job, const model::ModelConfig& config,

@@ -101,7 +101,8 @@ schedule::TeamCosts costs_of(const Scenario& scenario, const resources::Resource
           .kv_bytes_per_token = static_cast<double>(resources::kv_bytes_of_rank(config, resources)),
           .query_bytes_per_row = schedule::query_bytes_per_row(config, resources),
           .layers = static_cast<int>(config.layers),
-          .hides_keys = cluster.rank.gpu};
+          .hides_keys = cluster.rank.gpu,
+          .state_bytes = static_cast<double>(config.state_bytes(resources.sp * resources.tp))};
 }
 
 PassRates between(const PassRates& from, const PassRates& to, double way) {

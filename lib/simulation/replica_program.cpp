@@ -58,8 +58,10 @@ Recording recording_of(const Scenario& scenario, const Resources& resources, sch
   constexpr int64_t any_memory = std::numeric_limits<int64_t>::max();
   const int64_t kv_tokens = reserved_slots(pass, resources.cp);
   const int64_t recent = resources.kv_recent_tokens > 0 ? recent_slots(kv_tokens, pass) : 0;
-  return {
-      settings_of(scenario, resources, rank, kv_tokens, any_memory, recent), {}, std::move(pass)};
+  execute::PhantomSettings settings =
+      settings_of(scenario, resources, rank, kv_tokens, any_memory, recent);
+  settings.replica.states = std::ssize(pass.added);
+  return {std::move(settings), {}, std::move(pass)};
 }
 
 /// B/s of a link in long messages of collectives, for those that share it.
@@ -157,6 +159,7 @@ schedule::Plan prefill_of_team(const execute::TrialPasses& passes, int64_t token
   if (cached > 0) {
     state.held.resize(passes.instances);
     state.held.front() = {{0, cached, 1}};
+    state.state_holder = 0;
   }
   schedule::PlanItem& item = plan.items.front();
   item.rows.first = cached;
@@ -179,6 +182,8 @@ schedule::Plan decode_step_of_team(const execute::TrialPasses& passes, int maste
     item.rows.owner = static_cast<int32_t>(item.rows.sequence % masters);
     item.rows.virtual_ranks = 0;
   }
+  for (size_t i = 0; i < plan.items.size(); ++i)
+    plan.added[i].state.state_holder = plan.items[i].rows.owner;
   return plan;
 }
 
@@ -201,6 +206,7 @@ execute::PhantomSettings settings_of(const Scenario& scenario, const Resources& 
                       .kv_dtype = resources.kv_dtype,
                       .kv_tokens = kv_tokens,
                       .kv_recent_tokens = kv_recent_tokens,
+                      .states_may_be_any = true,
                       .logprobs = job.generation.logprobs,
                       .prompt_logprobs = 0,
                       .places = scenario.cluster.places(ranks_of(resources)),

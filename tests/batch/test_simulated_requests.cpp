@@ -45,12 +45,11 @@ std::vector<Rows> passes_of_run(const Inputs& inputs, const job::Job& job, bool 
   while (const auto plan = scheduler.next(0)) {
     passes.push_back(rows_of(*plan));
     schedule::Outcome outcome;
-    for (size_t i = 0; i < plan->items.size(); ++i)
-      if (plan->items[i].sampled_index >= 0) {
-        outcome.sampled.which.push_back(static_cast<int32_t>(i));
-        outcome.sampled.tokens.push_back(1);
-        outcome.sampled.logprobs.push_back(0);
-      }
+    for (size_t sample = 0; sample < plan->samples().size(); ++sample) {
+      outcome.sampled.which.push_back(static_cast<int32_t>(sample));
+      outcome.sampled.tokens.push_back(1);
+      outcome.sampled.logprobs.push_back(0);
+    }
     scheduler.commit(*plan, {outcome}, 0);
   }
   sharing = scheduler.sharing();

@@ -70,17 +70,17 @@ TEST(PhantomRank, OfALargeGridSendsWhatThePapersSay) {
     EXPECT_EQ(groups.ring->traffic().bytes, config.layers * (cp - 1) * own * 2 *
                                                 (config.num_kv_heads / tp) * config.head_dim * 2);
     // Megatron: two sums a layer and one of the embedding, each a reduce-scatter and an all-gather,
-    // of which (N − 1) / N travel.
-    const int64_t sums = 2 * config.layers + 1, bytes = wire ? 4 : 2;
+    // of which (N − 1) / N travel. Nobody asks for a row's output, so the last layer has no sums.
+    const int64_t sums = 2 * (config.layers - 1) + 1, bytes = wire ? 4 : 2;
     EXPECT_EQ(groups.tp->traffic().bytes, sums * 2 * (own * config.hidden * bytes) * (tp - 1) / tp);
     EXPECT_EQ(groups.sp->traffic().bytes, 0);
 
     // 2 FLOPs for each weight and row; 4 · D for each pair and head, of half of all pairs.
-    const double products = 2.0 * own * config.layers *
-                            (2.0 * config.hidden * config.hidden +
-                             2.0 * config.hidden * config.num_kv_heads * config.head_dim +
-                             3.0 * config.hidden * config.ffn) /
-                            tp;
+    const double layer = 2.0 * config.hidden * config.hidden +
+                         2.0 * config.hidden * config.num_kv_heads * config.head_dim +
+                         3.0 * config.hidden * config.ffn;
+    const double products =
+        own * (2.0 * config.layers * layer - config.flops_after_mixers()) / tp;
     const double pairs = 0.5 * tokens * (tokens + 1.0);
     const double attention =
         4.0 * pairs / cp * config.layers * config.num_heads / tp * config.head_dim;
@@ -102,7 +102,9 @@ model::ModelConfig mixture() {
 
 TEST(PhantomRank, CountsTheExpertsThatTokensTake) {
   const model::ModelConfig config = mixture();
-  const double layer_products = config.flops_per_token() - 2.0 * config.vocab * config.hidden;
+  // Nobody asks for a row's output, so all rows end after the last layer's attention.
+  const double layer_products = config.flops_per_token() - 2.0 * config.vocab * config.hidden -
+                                config.flops_after_mixers();
   for (const int tp : {1, 4}) {
     PhantomSettings settings = gpu_of(1, tp, 0, 8192);
     settings.quantize = model::Quantize::nothing;
@@ -115,7 +117,7 @@ TEST(PhantomRank, CountsTheExpertsThatTokensTake) {
     phantom.execute(prefill(1, tokens, 8192, AttentionExchange::pass_kv));
     const double attention =
         4.0 * 0.5 * tokens * (tokens + 1.0) * config.layers * config.num_heads * config.head_dim;
-    const double router = 2.0 * config.layers * config.hidden * 128;  // whole on every rank
+    const double router = 2.0 * (config.layers - 1) * config.hidden * 128;  // whole on every rank
     const double expected = ((layer_products - router) * tokens + attention) / tp + router * tokens;
     EXPECT_NEAR(phantom.work().flops / expected, 1, 0.001);
   }
@@ -148,7 +150,8 @@ TEST(PhantomRank, SendsEachRowOnceToTheRanksOfItsExperts) {
   const double taken = 1 - std::pow(0.75, 8);
   const double row_bytes = (2.0 + 2.0) * config.hidden;  // there, and sums back
   const double choices = 8.0 * 8;
-  const double wanted = config.layers * tokens * (ranks - 1) * (taken * row_bytes + choices);
+  const int64_t layers = config.layers - 1;  // as nobody asks for a row's output
+  const double wanted = layers * tokens * (ranks - 1) * (taken * row_bytes + choices);
   EXPECT_NEAR(sent / wanted, 1, 0.02);
   EXPECT_NEAR(flops / (config.flops_per_token() * tokens), 0, 0.001) << "no row is left out";
 }

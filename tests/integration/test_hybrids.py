@@ -31,11 +31,13 @@ from harness import (
 from test_demand import stop_and_go_on
 
 HYBRIDS = ("qwen3next-delta", "qwen35-text-part", "granitehybrid-experts", "nemotronh-blocks")
+# What is narrower rounds differently where sums have another order.
+FP32 = {"dtype": "fp32"}
+ALL_FP32: dict[str, Any] = {"model": {"compute": "fp32"}, "kv": FP32}
 SECTIONS: dict[str, Any] = {
     "generation": {"max_new_tokens": 8, "ignore_eos": True, "logprobs": 1},
     "batch": {"max_sequences": 4, "max_batch_tokens": 32},
 }
-FP32 = {"dtype": "fp32"}  # a narrower one rounds differently where sums have another order
 LENGTH = 3_500  # tokens of a long prompt; seconds of work in small passes
 LONG: dict[str, Any] = {
     "generation": {"max_new_tokens": 6, "ignore_eos": True, "logprobs": 1},
@@ -50,7 +52,7 @@ class HybridTest(RunTest):
     def job(self, hybrid: str, name: str = "job", followup: str = "chain", **sections: Any) -> Path:
         turns = 1 if followup == "fork" else 3
         requests = random_requests(9, 5, 70, seed=4, every_second_turn=turns)
-        model = {"path": str(SOURCE / "tests" / "goldens" / hybrid)}
+        model = {"path": str(SOURCE / "tests" / "goldens" / hybrid), **sections.pop("model", {})}
         return self.write_job(requests, f"{hybrid}-{name}", followup, model=model, **{**SECTIONS, **sections})
 
     def assert_same_bits(self, job: Path, reference: Path) -> None:
@@ -308,9 +310,56 @@ class HybridTest(RunTest):
                 self.assertIn("came from the recurrence of layer 0:", found["error"][1].decode())
                 self.assert_same_answers(found, self.results(good), [0, 2])
 
+    def test_states_go_with_teams_that_change(self) -> None:
+        for hybrid in HYBRIDS:
+            for followup in ("chain", "fork"):
+                alone = self.job(hybrid, f"alone-{followup}", followup, **ALL_FP32)
+                self.run_job(alone, 1)
+                wanted = self.results(alone)
+                for ranks, parallel, policy in (
+                    (2, {}, "prefill_first"),
+                    (3, {}, "chunked"),
+                    (3, {"scheduler": "loongserve"}, "prefill_first"),
+                    (4, {}, "prefill_first"),
+                    (4, {"tp": 2}, "chunked"),
+                ):
+                    with self.subTest(hybrid=hybrid, followup=followup, ranks=ranks, parallel=parallel):
+                        job = self.job(
+                            hybrid,
+                            f"elastic-{followup}",
+                            followup,
+                            **ALL_FP32,
+                            parallel={"cp": "elastic", **parallel},
+                            batch={**SECTIONS["batch"], "policy": policy},
+                        )
+                        self.run_job(job, ranks, "--fresh")
+                        found = self.results(job)
+                        self.assert_same_answers(found, wanted, wanted.rows(DONE))
+                        self.assertTrue(all(b"elastic:" in mode for mode in found["mode"]), set(found["mode"]))
+
+    def test_teams_are_killed_and_go_on_on_other_ranks(self) -> None:
+        long = {**ALL_FP32, "generation": {**SECTIONS["generation"], "max_new_tokens": 300}}
+        alone = self.job(HYBRIDS[0], "alone-long", **long)
+        self.run_job(alone, 1)
+        wanted = self.results(alone)
+        job = self.job(HYBRIDS[0], "elastic-long", parallel={"cp": "elastic"}, **long)
+        launch = self.start(job, 4, together=True)
+        wait_for("an answer", lambda: self.done(job) > 0)
+        launch.ranks()
+        launch.kill()
+        before = self.results(job)
+        self.run_job(job, 2)
+        found = self.results(job)
+        for row in before.rows(DONE):
+            self.assertEqual(found.row_bytes(row), before.row_bytes(row))
+        self.assert_same_answers(found, wanted, wanted.rows(DONE))
+
     def test_what_is_not_there_is_refused_by_name(self) -> None:
+        elastic = {"parallel": {"cp": "elastic"}}
         for key, sections in (
-            ("parallel.cp", {"parallel": {"cp": "elastic"}}),
+            ("kv.admission", {"kv": {"admission": "demand"}, **elastic}),
+            ("kv.save", {"kv": {"save": "kept"}, **elastic}),
+            ("parallel.phases", {"parallel": {"phases": "apart"}}),
             ("attention.sparse", {"attention": {"sparse": "csa"}}),
         ):
             with self.subTest(key=key):

@@ -27,7 +27,7 @@ from harness import (
 
 ROUNDS = int(os.environ.get("PECIA_TEST_ROUNDS", "4"))
 REPLICAS = 3
-HEAD = "pecia.journal/3\n"
+HEAD = "pecia.journal/4\n"
 HEAD_BYTES = len(HEAD) + 65
 GENERATION = {"max_new_tokens": 24, "ignore_eos": True}
 

@@ -75,6 +75,7 @@ class ColumnsTest(RunTest):
             "text_bytes": (i8, (turns,)),
             "settings": (i4, (turns,)),
             "yields": (i4, (turns,)),
+            "draft_accepted": (i4, (turns,)),
         }
         expected |= {f"{name}_tokens": (i4, (turns,)) for name in ("prompt", "cached", "output")}
         seconds = ("queue", "ttft", "decode", "prefill_compute", "prefill_comm", "decode_compute")

@@ -228,13 +228,14 @@ class ShapeTest(RunTest):
             ("chunked", 2, {"batch": {"policy": "chunked", "max_batch_tokens": 16}}),
             ("the same bits", 2, {"reproducible": "layout", "batch": {"max_batch_tokens": 16}}),
             ("teams", 2, {"parallel": {"cp": "elastic"}}),
+            ("drafts", 2, {"generation": {"drafts": 8}}),
             ("replicas", 2, {"parallel": {"dp": 2}}),
         )
         for name, ranks, sections in cases:
             with self.subTest(name):
                 generation = {"max_new_tokens": 200, **sections.pop("generation", {})}
                 expected = wanted
-                if generation.keys() - {"max_new_tokens"}:
+                if generation.keys() - {"max_new_tokens", "drafts"}:
                     expected = self.job("like", shape, generation=generation)
                     self.run_job(expected, 1)
                 job = self.job("job", shape, generation=generation, **sections)

@@ -22,11 +22,15 @@ constexpr int64_t vocab = 96;
 // Of log-probabilities: the project's bound for another order of fp32 sums.
 constexpr double tolerance = 1e-4;
 
+enum class Keys { stay, move };
+
 /// Gives a plan's items to random teams of the replica. Each instance has room for all tokens.
 class DealsPlans {
  public:
-  DealsPlans(int instances, std::vector<parallel::Sharding> shardings, uint64_t seed)
-      : map_(instances), random_(instances, seed), shardings_(std::move(shardings)) {}
+  /// `keys` that move: instances of a team keep keys of others, and take them over from others.
+  DealsPlans(int instances, std::vector<parallel::Sharding> shardings, uint64_t seed,
+             Keys keys = Keys::stay)
+      : map_(instances), random_(instances, seed), shardings_(std::move(shardings)), keys_(keys) {}
 
   void operator()(schedule::Plan& plan) {
     for (const int64_t sequence : plan.removed) map_.remove(sequence);
@@ -35,7 +39,14 @@ class DealsPlans {
       const bool child = added.state.parent != schedule::NewSequence::no_parent;
       map_.add(added.sequence, added.state.reserved,
                child ? std::optional(added.state.parent) : std::nullopt);
+      reserved_[added.sequence] = added.state.reserved;
     }
+    for (schedule::ResizedSequence& grown : plan.grown) {
+      for (int64_t& slots : grown.reserved) slots *= map_.instances();
+      reserved_[grown.sequence] = grown.reserved;
+      resize(grown);
+    }
+    let_grow_again(plan);
     std::map<parallel::SequenceId, size_t> item_of;
     std::vector<parallel::PassSequence> rows;
     for (size_t i = 0; i < plan.items.size(); ++i) {
@@ -44,13 +55,22 @@ class DealsPlans {
       rows.push_back({of_item.sequence, of_item.first, of_item.count});
     }
     plan.teams.clear();
-    for (auto& [team, placed, placements] : random_.place(map_, rows)) {
+    std::vector<parallel::TeamPass> passes = random_.place(map_, rows);
+    if (keys_ == Keys::move) random_.keep_some(map_, passes);
+    for (parallel::TeamPass& pass : passes) {
+      parallel::Team& team = pass.team;
       team.sharding = shardings_[random_.number(0, std::ssize(shardings_) - 1)];
-      for (const parallel::PassSequence& sequence : placed) {
-        map_.append(sequence, team);
+      for (const parallel::PassSequence& sequence : pass.rows) {
+        const parallel::Placement* const kept = pass.placement(sequence.sequence);
+        map_.append(sequence, team, kept);
         schedule::PlanItem& item = plan.items[item_of.at(sequence.sequence)];
         item.rows = sequence;
         item.team = static_cast<int32_t>(plan.teams.size());
+        if (kept == nullptr) continue;
+        item.kept = kept->shares, item.gathers = kept->gathers;
+        const int last = row_owner(sequence, team.workers(), sequence.first + sequence.count - 1);
+        states_moved += map_.state_holder(sequence.sequence) != team.instances[last];
+        if (kept->gathers != 0) gathered_.push_back(sequence.sequence);
       }
       side_by_side += plan.teams.size() == 1 ? 1 : 0;
       holders += team.holders;
@@ -58,12 +78,28 @@ class DealsPlans {
     }
   }
 
-  int side_by_side = 0, holders = 0;
+  int side_by_side = 0, holders = 0, states_moved = 0;
 
  private:
+  void resize(const schedule::ResizedSequence& to) {
+    for (int instance = 0; instance < map_.instances(); ++instance)
+      map_.set_reserved(to.sequence, instance, to.reserved[instance]);
+  }
+  /// Gives sequences slots again on the instances that their keys have left.
+  void let_grow_again(schedule::Plan& plan) {
+    for (const int64_t sequence : std::exchange(gathered_, {})) {
+      if (!map_.contains(sequence)) continue;
+      plan.grown.push_back({sequence, reserved_.at(sequence)});
+      resize(plan.grown.back());
+    }
+  }
+
   parallel::KvMap map_;
   RandomTeams random_;
   std::vector<parallel::Sharding> shardings_;
+  Keys keys_;
+  std::map<int64_t, std::vector<int64_t>> reserved_;  ///< by sequence
+  std::vector<int64_t> gathered_;                     ///< by the plan before
 };
 
 /// Of several lengths, one with penalties; a chain and a fork.
@@ -246,6 +282,42 @@ TEST_P(ElasticFamilies, AnswerAsOneRankDoes) {
   expect_answers(run_requests(*world, model, requests, settings), wanted);
 }
 
+/// Models with recurrent layers: states go on with teams that know nothing of those before, through
+/// segments of any length, also shorter than the tail of a convolution, and leave with keys.
+class HybridTeams : public testing::TestWithParam<std::string> {};
+
+TEST_P(HybridTeams, AnswerAsOneRankDoesWhereverKeysAre) {
+  using parallel::Sharding;
+  const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(200));
+  const std::filesystem::path model = golden(GetParam());
+  const int64_t words = model::read_config(model).vocab;
+  ReplicaSettings settings;
+  settings.max_batch_tokens = 24;
+  settings.max_sequences = 5;
+  settings.logprobs = 2;
+  settings.prompt_logprobs = 1;
+  const auto wanted = run_alone(*world, model, make_requests(words), settings);
+  int moved = 0;  // states, with keys
+  for (const auto& [sp, tp, seeds] :
+       {std::tuple(1, 1, 8), std::tuple(2, 1, 1), std::tuple(1, 2, 1)})
+    for (int seed = 0; seed < seeds; ++seed) {
+      if (world->size() % (sp * tp) != 0) continue;
+      SCOPED_TRACE(fmt::format("SP {} × TP {}, seed {}", sp, tp, seed));
+      settings.sp = sp, settings.tp = tp;
+      DealsPlans deal(world->size() / (sp * tp), {Sharding::base}, static_cast<uint64_t>(seed),
+                      Keys::move);
+      settings.change_plan = [&](schedule::Plan& plan) { deal(plan); };
+      expect_answers(run_requests(*world, model, make_requests(words), settings), wanted);
+      moved += deal.states_moved;
+    }
+  if (world->size() > 1) EXPECT_GT(moved, 5);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HybridTeams,
+                         testing::Values("qwen3next-delta", "qwen35-tied", "granitehybrid-experts",
+                                         "nemotronh-blocks"),
+                         name_of_model);
+
 /// Rows travel to experts inside each instance.
 TEST(Teams, WhoseExpertsAreDealtOutAnswerAsOneRankDoes) {
   const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(200));
@@ -278,7 +350,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "gptoss-bf16", "glm4moe-groups", "minimaxm2-allheads", "afmoe-gates",
                     "deepseek3-groups", "glm4moelite-direct", "mistral4-temperature",
                     "llama4-chunks", "qwen2moe-shared-gate", "gemma4-keys-as-values",
-                    "gemma4-shared-keys", "gemma4-mixture"),
+                    "gemma4-shared-keys", "gemma4-mixture", "qwen3next-delta", "qwen35-tied",
+                    "granitehybrid-experts", "granitehybrid-dense", "nemotronh-blocks"),
     name_of_model);
 
 }  // namespace

@@ -332,8 +332,10 @@ INSTANTIATE_TEST_SUITE_P(
             "job.yaml:4: generation is a list; it is a section with the keys max_new_tokens, "
             "temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, "
             "frequency_penalty, seed, stop_token_ids, stop, ignore_eos, schema, regex, choice, "
-            "logprobs, "
-            "prompt_logprobs"},
+            "drafts, logprobs, prompt_logprobs"},
+        Bad{"generation: {drafts: 0}",
+            "job.yaml:4: generation.drafts is 0; it may be off | auto | a whole number from 1 to "
+            "64"},
         Bad{"parallel: {dp: 0}",
             "job.yaml:4: parallel.dp is 0; it may be auto | a whole number from 1 to 1048576"},
         Bad{"parallel: {ring: pass_v}",

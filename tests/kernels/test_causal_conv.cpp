@@ -8,7 +8,7 @@ namespace pecia::test {
 namespace {
 
 using kernels::CausalConvArgs;
-using kernels::ConvRows;
+using kernels::StateRows;
 
 class CausalConv : public testing::TestWithParam<std::string> {
  protected:
@@ -32,7 +32,7 @@ struct Convolved {
         tails(Tensor::random({of_tails * (taps - 1), channels}, DType::fp32, 4, 5)),
         out(Tensor::filled({rows, channels}, 0, 1)) {}
 
-  CausalConvArgs args(std::span<const ConvRows> items, bool with_bias = true) {
+  CausalConvArgs args(std::span<const StateRows> items, bool with_bias = true) {
     return {.x = x.view(),
             .weight = weight.view(),
             .bias = with_bias ? bias.view() : TensorView(),
@@ -50,15 +50,15 @@ struct Expected {
 };
 
 /// The header's formula on copies of what `of` has now.
-Expected convolved(const Convolved& of, std::span<const ConvRows> items, bool with_bias) {
+Expected convolved(const Convolved& of, std::span<const StateRows> items, bool with_bias) {
   const std::vector<float> x = of.x.values(), weight = of.weight.values(), bias = of.bias.values();
   const int64_t kept = of.taps - 1;
   Expected expected{of.out.values(), of.tails.values()};
-  for (const ConvRows& item : items)
+  for (const StateRows& item : items)
     for (int64_t c = 0; c < of.channels; ++c) {
       std::vector<double> seen;
       for (int64_t j = 0; j < kept; ++j)
-        seen.push_back(expected.tails[(item.tail * kept + j) * of.channels + c]);
+        seen.push_back(expected.tails[(item.state * kept + j) * of.channels + c]);
       for (int64_t t = 0; t < item.num_rows; ++t)
         seen.push_back(x[(item.first_row + t) * of.channels + c]);
       for (int64_t t = 0; t < item.num_rows; ++t) {
@@ -67,7 +67,7 @@ Expected convolved(const Convolved& of, std::span<const ConvRows> items, bool wi
         expected.out[(item.first_row + t) * of.channels + c] = static_cast<float>(silu(sum));
       }
       for (int64_t j = 0; j < kept; ++j)
-        expected.tails[(item.tail * kept + j) * of.channels + c] =
+        expected.tails[(item.state * kept + j) * of.channels + c] =
             static_cast<float>(seen[item.num_rows + j]);
     }
   return expected;
@@ -78,7 +78,7 @@ TEST_P(CausalConv, SeesTheRowsBeforeInTheTail) {
   Tensor x({2, 2}, DType::fp32, {1, -1, 3, -2}), weight({2, 2}, DType::fp32, {2, 1, 0.5f, 1});
   Tensor bias({2}, DType::fp32, {0.5f, 0}), tails({2, 2}, DType::fp32, {7, 7, 10, 4});
   Tensor out = Tensor::filled({2, 2}, 0);
-  const std::vector<ConvRows> items{{0, 2, 1}};
+  const std::vector<StateRows> items{{0, 2, 1}};
   device_.backend->causal_conv(
       {x.view(), weight.view(), bias.view(), items, tails.view(), out.view()}, device_.stream);
   const std::vector<double> sums{21.5, 1, 5.5, -2.5};
@@ -93,7 +93,8 @@ TEST_P(CausalConv, OfRaggedItems) {
     for (const int64_t channels : {1, 4, 7, 16, 33, 260}) {
       Convolved of(60, channels, taps, 7);
       // One without rows, some shorter than a tail, and one of more rows than a block has.
-      const std::vector<ConvRows> items{{40, 1, 6}, {0, 37, 2}, {37, 0, 1}, {41, 2, 0}, {44, 9, 3}};
+      const std::vector<StateRows> items{
+          {40, 1, 6}, {0, 37, 2}, {37, 0, 1}, {41, 2, 0}, {44, 9, 3}};
       for (const bool with_bias : {true, false}) {
         const Expected expected = convolved(of, items, with_bias);
         device_.backend->causal_conv(of.args(items, with_bias), device_.stream);
@@ -107,15 +108,15 @@ TEST_P(CausalConv, OfRaggedItems) {
 }
 
 TEST_P(CausalConv, HasTheSameBitsInPassesOfAnyLength) {
-  const std::vector<ConvRows> all{{0, 70, 1}, {70, 5, 0}};
+  const std::vector<StateRows> all{{0, 70, 1}, {70, 5, 0}};
   Convolved whole(75, 21, 4, 2);
   device_.backend->causal_conv(whole.args(all), device_.stream);
   for (const int64_t length : {1, 2, 3, 33}) {
     Convolved pieces(75, 21, 4, 2);
-    for (const ConvRows& item : all)
+    for (const StateRows& item : all)
       for (int64_t done = 0; done < item.num_rows; done += length) {
-        const std::vector<ConvRows> piece{
-            {item.first_row + done, std::min(length, item.num_rows - done), item.tail}};
+        const std::vector<StateRows> piece{
+            {item.first_row + done, std::min(length, item.num_rows - done), item.state}};
         device_.backend->causal_conv(pieces.args(piece), device_.stream);
       }
     EXPECT_TRUE(same_bits(pieces.out, whole.out)) << length;
@@ -124,7 +125,7 @@ TEST_P(CausalConv, HasTheSameBitsInPassesOfAnyLength) {
 }
 
 TEST_P(CausalConv, TakesColumnsOfWiderTensors) {
-  const std::vector<ConvRows> items{{0, 6, 0}};
+  const std::vector<StateRows> items{{0, 6, 0}};
   Convolved wide(6, 40, 4, 1), alone(6, 40, 4, 1);
   device_.backend->causal_conv(alone.args(items), device_.stream);
   CausalConvArgs args = wide.args(items);
@@ -149,7 +150,7 @@ TEST_P(CausalConv, KeepsNaNInItsSequenceAndChannel) {
   std::vector<float> values = of.x.values();
   values[5 * 9 + 3] = std::numeric_limits<float>::quiet_NaN();  // row 5, of the first item
   of.x = Tensor({12, 9}, DType::fp32, values);
-  const std::vector<ConvRows> items{{0, 7, 0}, {7, 5, 1}};
+  const std::vector<StateRows> items{{0, 7, 0}, {7, 5, 1}};
   device_.backend->causal_conv(of.args(items), device_.stream);
   const auto out = of.out.values(), tails = of.tails.values();
   for (int64_t i = 0; i < 12 * 9; ++i) {
@@ -162,15 +163,15 @@ TEST_P(CausalConv, KeepsNaNInItsSequenceAndChannel) {
 TEST_P(CausalConv, OfNoRowsDoesNothing) {
   Convolved of(0, 5, 4, 2);
   const std::vector<float> before = of.tails.values();
-  const std::vector<ConvRows> items{{0, 0, 1}};
+  const std::vector<StateRows> items{{0, 0, 1}};
   device_.backend->causal_conv(of.args(items), device_.stream);
   device_.backend->causal_conv(of.args({}), device_.stream);
   EXPECT_EQ(of.tails.values(), before);
 }
 
 TEST_P(CausalConv, RefusesWhatContradictsItsHeader) {
-  const auto refused = [&](Convolved of, const ConvRows& item) {
-    const std::vector<ConvRows> items{item};
+  const auto refused = [&](Convolved of, const StateRows& item) {
+    const std::vector<StateRows> items{item};
     EXPECT_THROW(device_.backend->causal_conv(of.args(items), device_.stream), InvalidArgument);
   };
   refused(Convolved(4, 5, 1, 0), {0, 4, 0});

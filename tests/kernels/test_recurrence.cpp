@@ -8,7 +8,7 @@ namespace pecia::test {
 namespace {
 
 using kernels::RecurrenceArgs;
-using kernels::RecurrentRows;
+using kernels::StateRows;
 
 class Recurrence : public testing::TestWithParam<std::string> {
  protected:
@@ -52,7 +52,7 @@ struct Rows {
     return {shape, DType::fp32, values};
   }
 
-  RecurrenceArgs args(std::span<const RecurrentRows> items) {
+  RecurrenceArgs args(std::span<const StateRows> items) {
     return {.q = q.view(),
             .k = k.view(),
             .v = v.view(),
@@ -74,13 +74,13 @@ struct Recurred {
 };
 
 /// The header's formula, with states that are never rounded.
-Recurred recurred(const Sizes& sizes, const Rows& rows, std::span<const RecurrentRows> items) {
+Recurred recurred(const Sizes& sizes, const Rows& rows, std::span<const StateRows> items) {
   const auto q = rows.q.values(), k = rows.k.values(), v = rows.v.values();
   const auto decay = rows.decay.values(), strength = rows.strength.values();
   const auto skip = rows.skip.values();
   Recurred result{rows.states.values(), rows.out.values()};
   const int64_t heads = sizes.heads, key_dim = sizes.key_dim, value_dim = sizes.value_dim;
-  for (const RecurrentRows& item : items)
+  for (const StateRows& item : items)
     for (int64_t head = 0; head < heads; ++head)
       for (int64_t j = 0; j < value_dim; ++j) {
         float* const column = &result.states[(item.state * heads + head) * key_dim * value_dim + j];
@@ -111,7 +111,7 @@ TEST_P(Recurrence, DecaysThenCorrectsThenIsRead) {
     Tensor v({2, 1, 2}, DType::fp32, {10, 20, 30, 40}), skip({1}, DType::fp32, {2});
     Tensor decay({2, 1}, DType::fp32, {half, 0}), strength({2, 1}, DType::fp32, {0.5f, 1});
     Tensor states({1, 1, 2, 2}, DType::fp32, {1, 2, 3, 4}), out = Tensor::filled({2, 1, 2}, 0);
-    const std::vector<RecurrentRows> items{{0, 2, 0}};
+    const std::vector<StateRows> items{{0, 2, 0}};
     run({q.view(), k.view(), v.view(), decay.view(), strength.view(), corrects, items,
          states.view(), out.view(), skip.view()});
     // Row 0: S = [[½, 1], [1½, 2]], then its second row takes in half of v, or of v less itself.
@@ -135,7 +135,7 @@ TEST_P(Recurrence, AgreesWithDouble) {
                                                  {9, 1, 2, 256, 64, 3},
                                                  {40, 1, 2, 128, 128, 3}}) {
       const int64_t last = sizes.rows - 7;
-      const std::vector<RecurrentRows> items{{0, 1, 2}, {1, 6, 0}, {7, last, 1}};
+      const std::vector<StateRows> items{{0, 1, 2}, {1, 6, 0}, {7, last, 1}};
       Rows rows(sizes, corrects);
       const Recurred expected = recurred(sizes, rows, items);
       run(rows.args(items));
@@ -153,7 +153,7 @@ TEST_P(Recurrence, AgreesWithDouble) {
 TEST_P(Recurrence, OfNoRowsLeavesTheStates) {
   const Sizes sizes{0, 1, 2, 4, 6, 2};
   Rows rows(sizes, true), before(sizes, true);
-  const std::vector<RecurrentRows> items{{0, 0, 1}};
+  const std::vector<StateRows> items{{0, 0, 1}};
   run(rows.args(items));
   run(rows.args({}));
   EXPECT_TRUE(same_bits(rows.states, before.states));
@@ -162,7 +162,7 @@ TEST_P(Recurrence, OfNoRowsLeavesTheStates) {
 /// Heads of q, k, v and out are columns of wider tensors.
 TEST_P(Recurrence, TakesColumnsOfWiderTensors) {
   const Sizes sizes{5, 2, 4, 12, 20, 2};
-  const std::vector<RecurrentRows> items{{0, 5, 1}};
+  const std::vector<StateRows> items{{0, 5, 1}};
   Rows rows(sizes, true), same(sizes, true);
   run(rows.args(items));
   const auto widened = [&](const Tensor& x, int64_t width) {
@@ -182,14 +182,14 @@ TEST_P(Recurrence, HasTheSameBitsInPassesOfAnyLength) {
   const Sizes sizes{23, 2, 4, 24, 40, 2};
   for (const bool corrects : {false, true}) {
     Rows whole(sizes, corrects);
-    const std::vector<RecurrentRows> all{{0, 20, 1}, {20, 3, 0}};
+    const std::vector<StateRows> all{{0, 20, 1}, {20, 3, 0}};
     run(whole.args(all));
     for (const int64_t length : {1, 2, 7, 19}) {
       Rows pieces(sizes, corrects);
-      for (const RecurrentRows& item : all)
+      for (const StateRows& item : all)
         for (int64_t done = 0; done < item.num_rows; done += length) {
           const int64_t count = std::min(length, item.num_rows - done);
-          const std::vector<RecurrentRows> piece{{item.first_row + done, count, item.state}};
+          const std::vector<StateRows> piece{{item.first_row + done, count, item.state}};
           run(pieces.args(piece));
         }
       EXPECT_TRUE(same_bits(pieces.out, whole.out)) << length;
@@ -201,7 +201,7 @@ TEST_P(Recurrence, HasTheSameBitsInPassesOfAnyLength) {
 /// A segment is the map S → M S + U of each head: U from a state of zero, M from the identity.
 TEST_P(Recurrence, OfASegmentIsAffine) {
   const Sizes sizes{12, 1, 2, 16, 24, 1};
-  const std::vector<RecurrentRows> item{{0, 12, 0}};
+  const std::vector<StateRows> item{{0, 12, 0}};
   for (const bool corrects : {false, true}) {
     Rows rows(sizes, corrects), alone(sizes, corrects);
     const std::vector<float> before = rows.states.values();
@@ -235,7 +235,7 @@ TEST_P(Recurrence, KeepsNaNInItsColumnAlone) {
   std::vector<float> values = rows.v.values();
   values[20 + 5] = std::numeric_limits<float>::quiet_NaN();  // row 1, column 5
   rows.v = Tensor({3, 1, 20}, DType::fp32, values);
-  const std::vector<RecurrentRows> item{{0, 3, 0}};
+  const std::vector<StateRows> item{{0, 3, 0}};
   run(rows.args(item));
   const std::vector<float> out = rows.out.values();
   for (int64_t row = 0; row < 3; ++row)
@@ -246,8 +246,8 @@ TEST_P(Recurrence, KeepsNaNInItsColumnAlone) {
 TEST_P(Recurrence, RefusesWhatContradictsItsHeader) {
   const Sizes sizes{4, 1, 2, 4, 6, 2};
   Rows rows(sizes, true);
-  const auto refused = [&](const RecurrentRows& item, const TensorView& out) {
-    const std::vector<RecurrentRows> items{item};
+  const auto refused = [&](const StateRows& item, const TensorView& out) {
+    const std::vector<StateRows> items{item};
     RecurrenceArgs args = rows.args(items);
     args.out = out;
     EXPECT_THROW(run(args), InvalidArgument);

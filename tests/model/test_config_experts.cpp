@@ -232,6 +232,7 @@ TEST(Parameters, CountSharedExpertsDenseLayersBiasesAndGates) {
   EXPECT_EQ(glm.active_parameters(), glm.parameters() - 3 * 4 * expert);
   EXPECT_EQ(glm.flops_per_token(),
             2.0 * (4 * 64 * (2 * 64 + 2 * 32) + dense + 3 * (6 * 64 + 4 * expert) + 100 * 64));
+  EXPECT_EQ(glm.flops_after_mixers(), 2.0 * (64 * 64 + 6 * 64 + 4 * expert));
   const ModelConfig afmoe = mixture("afmoe", R"({"head_dim": 16, "num_shared_experts": 0})");
   EXPECT_EQ(afmoe.parameters(), 4 * (attention + 64 * 64 + 2 * 16 + 2 * 64) + dense +
                                     3 * (64 * 64 + 64 + 64 * expert) + rest);

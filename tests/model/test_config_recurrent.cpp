@@ -112,6 +112,7 @@ TEST(Qwen35, CountsAttentionInItsLayersAlone) {
                                      4 * (ffn + 2 * 64) + 64 + 2 * 100 * 64);
   EXPECT_EQ(config.active_parameters(), config.parameters());
   EXPECT_EQ(config.flops_per_token(), 2.0 * (3 * recurrent + attention + 4 * ffn + 100 * 64));
+  EXPECT_EQ(config.flops_after_mixers(), 2.0 * (64 * 4 * 32 + ffn));
   const int64_t state = 8 * 24 * 16, tail = 2 * channels;
   EXPECT_EQ(config.state_bytes(), 3 * 4 * (state + tail));
   EXPECT_EQ(config.state_bytes(2), 3 * 4 * (state + tail) / 2);

@@ -7,6 +7,7 @@
 
 #include "lib/model/layers/model.hpp"
 #include "lib/model/weights/weights.hpp"
+#include "tests/support/compare.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/owned_compute.hpp"
 
@@ -24,10 +25,11 @@ class ModelTest : public testing::Test {
         stored_(config_, io::Checkpoint(test::golden("llama-gqa-fp32")), DType::fp32),
         weights_(stored_) {}
 
-  void forward() {
+  void forward(std::vector<int64_t> wanted = {0, 1, 2, 3, 4}) {
     attention_.ledger().add(0, std::vector<int64_t>{count}, std::nullopt);
     attention_.begin_pass({{parallel::team_of_all(1), {{0, 0, count}}}}, 0);
-    model_.forward({{7, 3, 9, 3, 8}, std::vector<int64_t>(count, count)}, attention_);
+    model_.forward({{7, 3, 9, 3, 8}, std::vector<int64_t>(count, count), std::move(wanted)},
+                   attention_);
   }
 
   /// Lets a copy take the weight's place whose element at `row` and column 0 is infinite.
@@ -83,6 +85,26 @@ TEST_F(ModelTest, GivesTheOutputsThatAreAskedForInTheirOrder) {
   EXPECT_EQ(broken(), std::vector<std::string>(count));
 }
 
+TEST_F(ModelTest, GivesTheSameOutputsWhereOtherRowsEndAfterTheLastMixer) {
+  const std::vector<int64_t> some{1, 3};
+  const auto outputs_of = [&](std::vector<int64_t> wanted) {
+    forward(std::move(wanted));
+    const TensorView hidden = model_.outputs(some).hidden;
+    attention_.ledger().remove(0);
+    return std::vector<float>(hidden.as<float>(), hidden.as<float>() + hidden.elements());
+  };
+  const std::vector<float> of_all = outputs_of({0, 1, 2, 3, 4}), of_some = outputs_of(some);
+  EXPECT_TRUE(test::all_close(of_some, of_all, 1e-6, 1e-6));
+  EXPECT_EQ(model_.broken_at(some).size(), 2u);
+  EXPECT_THROW(model_.outputs(std::vector<int64_t>{2}), InvalidArgument);
+  EXPECT_THROW(model_.broken_at(std::vector<int64_t>{4}), InvalidArgument);
+}
+
+TEST_F(ModelTest, MayHaveNoRowsAfterTheLastMixer) {
+  forward({});
+  EXPECT_EQ(model_.outputs({}).hidden.rows(), 0);
+}
+
 TEST_F(ModelTest, NamesTheEmbeddingWhereItIsBroken) {
   damage(weights_.embedding, 9);
   forward();
@@ -105,10 +127,18 @@ TEST_F(ModelTest, NamesTheFeedForwardWhereItIsBroken) {
   EXPECT_EQ(broken(), std::vector<std::string>(count, "the FFN of layer 0"));
 }
 
+TEST_F(ModelTest, NamesWhereItIsBrokenWhereOtherRowsEnd) {
+  damage(only_part(weights_.layers[0].ffn.down), 3);
+  damage(only_part(weights_.layers[1].ffn.down), 3);
+  forward({2, 4});
+  for (const Model::BrokenPlace& place : model_.broken_at(std::vector<int64_t>{4, 2}))
+    EXPECT_EQ(place.name, "the FFN of layer 0");
+}
+
 TEST_F(ModelTest, RefusesRowsThatThePassDoesNotHave) {
   attention_.ledger().add(0, std::vector<int64_t>{count}, std::nullopt);
   attention_.begin_pass({{parallel::team_of_all(1), {{0, 0, count}}}}, 0);
-  EXPECT_THROW(model_.forward({{7, 3}, {2, 2}}, attention_), InvalidArgument);
+  EXPECT_THROW(model_.forward({{7, 3}, {2, 2}, {}}, attention_), InvalidArgument);
 }
 
 }  // namespace

@@ -33,6 +33,24 @@ TEST(KvMap, FollowsPrefillInChunksAndDealtDecode) {
   EXPECT_EQ(map.ranges(7, 1), (std::vector<StridedRange>{{2, 4, 1}, {9, 2, 2}}));
 }
 
+TEST(KvMap, IsShortenedOnEveryRank) {
+  OneTeamMap map(2);
+  map.add(7, 8);
+  map.append({7, 0, 2, 0});
+  map.append({7, 2, 3, 1});
+  EXPECT_EQ(map.state_holder(7), 1);
+  map.shorten(7, 3);
+  EXPECT_EQ(map.length(7), 3);
+  EXPECT_EQ(positions(map, 7, 1), (std::vector<int64_t>{2}));
+  map.shorten(7, 2);
+  EXPECT_EQ(map.ranges(7, 1), (std::vector<StridedRange>{}));
+  EXPECT_EQ(map.state_holder(7), 0) << "rank 1 keeps nothing of it";
+  map.verify();
+  map.append({7, 2, 1, 1});
+  EXPECT_EQ(positions(map, 7, 1), (std::vector<int64_t>{2}));
+  EXPECT_THROW(map.shorten(7, 4), InvalidArgument);
+}
+
 TEST(KvMap, LongDealtDecodeStaysOneRange) {
   OneTeamMap map(4);
   map.add(1, 1000);

@@ -48,6 +48,36 @@ TEST(Sharding, OfTwoTimesTwoRanksIsWhatItsNameSays) {
   EXPECT_EQ(weight_cut(Sharding::gathered, {2, 2, 1, 1}), (WeightCut{1, 0}));
 }
 
+TEST(Sharding, OfSomeRowsLeavesThemWhereTheyAre) {
+  using Rows = std::vector<RowRange>;
+  const ShardedRows all{{4, 12}, {{4, 8}, {8, 12}}, {{4, 6}, {10, 12}}};
+  const std::vector<int64_t> some{1, 5, 8, 10, 11};
+  const ShardedRows part = all.part_of(some);
+  EXPECT_EQ(part.linear, (RowRange{1, 5}));
+  EXPECT_EQ(part.blocks, (Rows{{1, 2}, {2, 5}}));
+  EXPECT_EQ(part.own, (Rows{{1, 2}, {3, 5}}));
+  EXPECT_EQ(all.part_of({}).own, (Rows{{0, 0}, {0, 0}}));
+  EXPECT_EQ(places_in(all.own, some), (Rows{{1, 4}}));  // 5, 10 and 11 lie side by side
+  EXPECT_EQ(places_in({&all.linear, 1}, some), (Rows{{1, 2}, {4, 5}, {6, 8}}));
+  EXPECT_TRUE(places_in(all.own, {}).empty());
+  // What places_in copies is what own_index finds then.
+  for (const Sharding sharding : {Sharding::base, Sharding::sp_tp, Sharding::shift})
+    for (int rank = 0; rank < 4; ++rank) {
+      const ShardedRows rows = sharded_rows(sharding, {2, 2, rank / 2, rank % 2}, 1100);
+      std::vector<int64_t> wanted, copied;
+      for (int64_t row = 3; row < 1100; row += 1 + row % 7) wanted.push_back(row);
+      for (const RowRange& places : places_in(rows.own, wanted))
+        for (int64_t place = places.begin; place < places.end; ++place) copied.push_back(place);
+      int64_t next = 0;
+      for (int64_t i = 0; i < std::ssize(wanted); ++i)
+        if (const int64_t index = rows.own_index(wanted[i]); index >= 0) {
+          EXPECT_EQ(copied.at(next), index);
+          EXPECT_EQ(rows.part_of(wanted).own_index(i), next++);
+        }
+      EXPECT_EQ(std::ssize(copied), next);
+    }
+}
+
 TEST(RowBlocks, AreOfFullSizeOrTwoOrOne) {
   using Rows = std::vector<RowRange>;
   EXPECT_EQ(row_blocks({0, 1100}, 2), (Rows{{0, 550}, {550, 1100}}));

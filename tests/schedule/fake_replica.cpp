@@ -93,6 +93,10 @@ void append(LogProbs& found, size_t which, std::span<const int32_t> history, int
 FakeReplica::FakeReplica(const SchedulerLimits& limits) : limits_(limits), map_(limits.ring_size) {}
 
 void FakeReplica::begin(const Plan& plan) {
+  for (const auto& [sequence, length] : plan.shortened) {
+    map_.shorten(sequence, length);
+    tokens_.at(sequence).resize(length);
+  }
   for (const int64_t sequence : plan.removed) {
     map_.remove(sequence);
     tokens_.erase(sequence);
@@ -141,8 +145,8 @@ std::vector<Outcome> FakeReplica::execute(const Plan& plan) {
   PECIA_CHECK(plan.restore.empty() || (plan.items.size() == 1 && plan.targets.empty() &&
                                        plan.items.front().sampled_index < 0),
               "a pass that is restored and asks for something");
-  for (size_t i = 0; i < plan.items.size(); ++i) {
-    const auto& item = plan.items[i];
+  size_t sample = 0;
+  for (const auto& item : plan.items) {
     // All rows of a sequence are rotated by the same length, which no row is beyond.
     const int64_t longest = longest_.try_emplace(item.rows.sequence, item.longest).first->second;
     PECIA_CHECK(item.longest == longest && longest >= item.rows.first + item.rows.count,
@@ -150,15 +154,17 @@ std::vector<Outcome> FakeReplica::execute(const Plan& plan) {
     if (item.sampled_index < 0) continue;
     const auto& tokens = tokens_.at(item.rows.sequence);
     const auto& turn = turns_.at(item.rows.sequence);
-    PECIA_CHECK(turn.answer_begin + item.sampled_index == static_cast<int64_t>(tokens.size()) &&
+    PECIA_CHECK(turn.answer_begin + item.sampled_index == item.first_sampled() + 1 &&
                     item.prompt_end == turn.answer_begin,
                 "token {} of an answer from {} on is sampled after {}", item.sampled_index,
-                turn.answer_begin, tokens.size());
-    const int owner =
-        row_owner(item.rows, limits_.ring_size, item.rows.first + item.rows.count - 1);
-    LogProbs& found = outcomes[owner].sampled;
-    found.tokens.push_back(next_token(tokens, turn.random_key));
-    append(found, i, tokens, found.tokens.back(), limits_.logprobs, limits_.vocab);
+                turn.answer_begin, item.first_sampled() + 1);
+    for (int64_t position = item.first_sampled(); position < item.rows.first + item.rows.count;
+         ++position) {
+      const auto before = std::span(tokens).first(position + 1);
+      LogProbs& found = outcomes[row_owner(item.rows, limits_.ring_size, position)].sampled;
+      found.tokens.push_back(next_token(before, turn.random_key));
+      append(found, sample++, before, found.tokens.back(), limits_.logprobs, limits_.vocab);
+    }
   }
   for (size_t i = 0; i < plan.targets.size(); ++i) {
     const auto& target = plan.targets[i];

@@ -168,8 +168,8 @@ class FakeInstances {
     const auto owner = [&](const schedule::PlanItem& item, int64_t position) {
       return row_owner(item.rows, team.workers(), position);
     };
-    for (size_t i = 0; i < plan.items.size(); ++i) {
-      const schedule::PlanItem& item = plan.items[i];
+    size_t sample = 0;
+    for (const schedule::PlanItem& item : plan.items) {
       if (item.sampled_index < 0) continue;
       const auto& tokens = tokens_.at(item.rows.sequence);
       const int index = owner(item, item.rows.first + item.rows.count - 1);
@@ -187,7 +187,7 @@ class FakeInstances {
       }
       schedule::LogProbs& found = outcomes[index].sampled;
       found.tokens.push_back(next_token(tokens, turn.random_key));
-      append(found, i, tokens, found.tokens.back(), limits_.logprobs, limits_.vocab);
+      append(found, sample++, tokens, found.tokens.back(), limits_.logprobs, limits_.vocab);
     }
     for (size_t i = 0; i < plan.targets.size(); ++i) {
       const auto& target = plan.targets[i];

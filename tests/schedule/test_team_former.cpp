@@ -98,6 +98,27 @@ TEST(TeamFormer, TellsInstancesOnlyWhatTheyDoNotKnow) {
   EXPECT_EQ(plan->removed, (std::vector<int64_t>{0}));
 }
 
+TEST(TeamFormer, LetsAnAnswerStayWhereItsStateIs) {
+  for (const bool has_states : {false, true}) {
+    schedule::SchedulerLimits limits = teams_of(2, 1000);
+    limits.has_states = has_states;
+    SchedulerState state(limits);
+    TeamFormer former(state.limits);
+    const ActiveSequence& sequence = answering(state, 0, {0, 1});
+    const auto plan = former.form(state, {}, {}, 0);
+    ASSERT_TRUE(plan);
+    const int32_t owner = plan->items.front().rows.owner;
+    EXPECT_EQ(plan->teams.front().instances.at(owner), has_states ? 0 : 1) << "1 has more room";
+    end_pass(state, *plan);
+    if (!has_states) continue;
+    state.map.set_reserved(sequence.id, 0, state.map.held(sequence.id, 0));
+    const auto next = former.form(state, {}, {}, 0);
+    ASSERT_TRUE(next);
+    EXPECT_EQ(next->teams.front().instances.at(next->items.front().rows.owner), 1);
+    EXPECT_EQ(state.map.state_holder(sequence.id), 1) << "0 is full";
+  }
+}
+
 TEST(TeamFormer, DecodesNothingThatWouldNotEndInTime) {
   SchedulerState state(teams_of(1, 1000));
   TeamFormer former(state.limits);

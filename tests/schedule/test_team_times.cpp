@@ -28,6 +28,19 @@ TEST(ExpectedRates, AreThoseComputedByHand) {
   EXPECT_DOUBLE_EQ(decode.pair_s, 5e-9);
 }
 
+TEST(ExpectedRates, HaveAStateGoThroughThePassesOfPrompts) {
+  TeamCosts recurrent = costs;
+  recurrent.state_bytes = 5e6;
+  const PassRates of{2e-2, 1e-4, 4e-8};
+  EXPECT_DOUBLE_EQ(expected_rates(of, recurrent, 4, PassKind::prefill).pass_s,
+                   expected_rates(of, costs, 4, PassKind::prefill).pass_s + 6 * 5e-3);
+  EXPECT_EQ(expected_rates(of, recurrent, 4, PassKind::decode).pass_s,
+            expected_rates(of, costs, 4, PassKind::decode).pass_s);
+  EXPECT_DOUBLE_EQ(TeamTimes(one_instance(), recurrent, 2).state_s(), 5e-3);
+  recurrent.state_bytes = -1;
+  EXPECT_THROW(TeamTimes(one_instance(), recurrent, 2), InvalidArgument);
+}
+
 TEST(ExpectedRates, OfOneInstanceHaveNothingAdded) {
   const PassRates alone = expected_rates({2e-2, 1e-4, 0}, costs, 1, PassKind::prefill);
   EXPECT_EQ(alone.pass_s, 2e-2);

@@ -192,6 +192,7 @@ std::map<int64_t, batch::Finished> run_requests(comm::Communicator& comm,
   limits.levels_from = settings.levels_from;
   limits.block = settings.block;
   limits.forced_yields = settings.forced_yields;
+  limits.drafts = settings.drafts;
   limits.parking_tokens = settings.parking_tokens;
   if (limits.kv_tokens == 0) {
     const schedule::Scheduler counting(limits);
@@ -272,12 +273,13 @@ struct Travelling {
            prompt_top_logprobs, vectors, scores, score_logprobs, prompt_tokens, cached_tokens,
            truncated_tokens, finish_reason, text_bytes, error, queue_s, ttft_s, decode_s,
            prefill_compute_s, prefill_comm_s, decode_compute_s, decode_comm_s, mode, replica,
-           yields] = finished.result;
+           yields, draft_accepted] = finished.result;
     const auto all = [&](auto&... members) { (archive(members), ...); };
     all(tokens, token_logprobs, top_tokens, top_logprobs, prompt_logprobs, prompt_top_tokens,
         prompt_top_logprobs, vectors, scores, score_logprobs, prompt_tokens, cached_tokens,
         truncated_tokens, finish_reason, text_bytes, error, queue_s, ttft_s, decode_s,
-        prefill_compute_s, prefill_comm_s, decode_compute_s, decode_comm_s, mode, replica, yields);
+        prefill_compute_s, prefill_comm_s, decode_compute_s, decode_comm_s, mode, replica, yields,
+        draft_accepted);
   }
 };
 

@@ -59,6 +59,7 @@ struct ReplicaSettings {
   job::KvAdmission admission = job::KvAdmission::demand;
   int64_t block = 128;                         ///< schedule::SchedulerLimits::block
   std::optional<uint64_t> forced_yields = {};  ///< likewise
+  schedule::DraftLimits drafts = {};           ///< likewise
   int64_t parking_tokens = schedule::SchedulerLimits{}.parking_tokens;  ///< likewise
   attention::ParkingPlaces parking = {};     ///< execute::Replica::Settings::parking
   schedule::DemandCounts* demand = nullptr;  ///< set at the end

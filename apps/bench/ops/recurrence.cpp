@@ -6,9 +6,8 @@
 namespace pecia::bench::ops {
 namespace {
 
-template <typename Item>
-std::vector<Item> items_of(int64_t sequences, int64_t rows) {
-  std::vector<Item> items;
+std::vector<kernels::StateRows> items_of(int64_t sequences, int64_t rows) {
+  std::vector<kernels::StateRows> items;
   for (int64_t i = 0; i < sequences; ++i) items.push_back({i * rows, rows, i});
   return items;
 }
@@ -29,7 +28,7 @@ Case causal_conv(const RecurrentLayer& layer, int64_t sequences, int64_t rows) {
             const Tensor out(place, DType::fp32, {sequences * rows, channels});
             const Tensor tails(place, DType::fp32, {sequences * kept, channels});
             const Tensor weight(place, DType::fp32, {channels, taps});
-            return [=, items = items_of<kernels::ConvRows>(sequences, rows)] {
+            return [=, items = items_of(sequences, rows)] {
               place.backend.causal_conv({x, weight, {}, items, tails, out}, place.stream);
             };
           }};
@@ -71,7 +70,7 @@ Case recurrence(const RecurrentLayer& layer, int64_t sequences, int64_t rows) {
             const Tensor strength(place, DType::fp32, {all, heads}, positive);
             const Tensor states(place, DType::fp32, {sequences, heads, key_dim, value_dim});
             const Tensor out(place, DType::fp32, {all, heads, value_dim});
-            return [=, items = items_of<kernels::RecurrentRows>(sequences, rows)] {
+            return [=, items = items_of(sequences, rows)] {
               place.backend.recurrence({q, k, v, decay, strength, corrects, items, states, out},
                                        place.stream);
             };

@@ -88,6 +88,7 @@ ReplicaSettings replica_settings(const ModelOptions& options, const LoadedModel&
       resources::resolve_batch_tokens(settings.job, model.config, ranks, resources.gpus);
   resources.kv_dtype = resources::resolve_kv_dtype(settings.job, model.weights.matrix_type(),
                                                    model.weights.embedding.dtype());
+  settings.make_room_for_states(model.config, 1);
   return settings;
 }
 

@@ -88,6 +88,13 @@ std::unique_ptr<model::ShiftPanels> packed_for_shift(const model::WeightViews& w
       *place.stream);
 }
 
+/// As a run's, but sequences are filled without a pass: then their states may be any.
+execute::Replica::Settings rank_settings(const ReplicaSettings& settings) {
+  execute::Replica::Settings of = execute::Replica::settings_of(settings.job, settings.resources);
+  of.states_may_be_any = of.states > 0;
+  return of;
+}
+
 execute::PhantomSettings phantom_settings(const ReplicaSettings& settings,
                                           const comm::Communicator& ring, DType weights,
                                           const kernels::BackendTraits& traits) {
@@ -97,7 +104,7 @@ execute::PhantomSettings phantom_settings(const ReplicaSettings& settings,
           .quantize = resources::quantize_of(settings.job),
           .memory_bytes = std::numeric_limits<int64_t>::max(),
           .traits = traits,
-          .replica = execute::Replica::settings_of(settings.job, settings.resources)};
+          .replica = rank_settings(settings)};
 }
 
 }  // namespace
@@ -134,13 +141,16 @@ Replica::Replica(comm::Communicator& ring, const LoadedModel& model,
       shift_panels_(panels_ ? packed_for_shift(weights(), model.config, settings, place_, ring)
                             : nullptr),
       rank_(ring, resources::tensor_group(settings.job, ring, place_), model.config, weights(),
-            {*place_.device, *place_.stream, *place_.backend, recorder_},
-            execute::Replica::settings_of(settings.job, settings.resources)),
+            {*place_.device, *place_.stream, *place_.backend, recorder_}, rank_settings(settings)),
       phantom_(model.config, phantom_settings(settings, ring, stored_weights().matrix_type(),
                                               kernels::traits_of(*place_.backend))) {}
 
 int ReplicaSettings::virtual_ranks() const {
   return job.reproducible == parallel::Reproducible::layout ? parallel::layout_ranks : 0;
+}
+
+void ReplicaSettings::make_room_for_states(const model::ModelConfig& config, int64_t sequences) {
+  resources.states = config.recurrent ? sequences + 1 : 0;
 }
 
 ReplicaSettings ReplicaSettings::of_one_rank() const {

@@ -43,6 +43,8 @@ struct ReplicaSettings {
 
   /// The virtual ranks that all instances together play; 0 without reproducible: layout.
   int virtual_ranks() const;
+  /// Lets this number of sequences have states of recurrent layers, and a further one begin.
+  void make_room_for_states(const model::ModelConfig& config, int64_t sequences);
   /// The same for one rank alone.
   ReplicaSettings of_one_rank() const;
 };

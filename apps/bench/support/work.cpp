@@ -59,7 +59,8 @@ double attention_flops(const model::ModelConfig& config, int64_t first, int64_t 
 }
 
 double prefill_flops(const model::ModelConfig& config, int64_t tokens, int64_t cached) {
-  return static_cast<double>(tokens) * layer_flops_per_token(config) +
+  return static_cast<double>(tokens) * layer_flops_per_token(config) -
+         static_cast<double>(tokens - 1) * config.flops_after_mixers() +
          attention_flops(config, cached, tokens) + head_flops_per_row(config);
 }
 

@@ -22,7 +22,7 @@ double head_flops_per_row(const model::ModelConfig& config);
 double attention_flops(const model::ModelConfig& config, int64_t first, int64_t count);
 
 /// FLOPs of a whole prompt through all layers after `cached` tokens, and of its last token's
-/// logits.
+/// logits. What follows the last mixer is for that token alone.
 double prefill_flops(const model::ModelConfig& config, int64_t tokens, int64_t cached);
 
 /// FLOPs of one new token for each of `batch` sequences that have `cached` tokens in the cache.

@@ -279,6 +279,10 @@ std::string peak_text(const PeakReport& peak, const UsedPeak& used) {
                 rate_text(std::max(peak.start.best, peak.end ? peak.end->best : 0), "FLOP/s")));
 }
 
+Json json_of(const DraftReport& drafts) {
+  return {{"passes", drafts.passes}, {"tried", drafts.tried}, {"accepted", drafts.accepted}};
+}
+
 Json json_of(const KvReport& kv) {
   Json demand;
   if (kv.demand)
@@ -394,6 +398,7 @@ Json to_json(const RunReport& report) {
       {"windows", report.windows ? json_of(*report.windows) : Json()},
       {"counts", json_of(report.counts)},
       {"kv", json_of(report.kv)},
+      {"drafts", report.drafts ? json_of(*report.drafts) : Json()},
       {"seconds", report.seconds},
       {"cores", report.cores},
       {"gpus", report.gpus},

@@ -104,6 +104,12 @@ struct Counts {
 /// "3 prompts truncated, 2 answers cut at max_new_tokens": what a run left out; "" if nothing was.
 std::string cut_text(const Counts& counts);
 
+/// What became of tokens that were drafted from texts, in this start of the run.
+struct DraftReport {
+  int64_t passes = 0;               ///< times that an answer had drafted tokens in a pass
+  int64_t tried = 0, accepted = 0;  ///< drafted tokens
+};
+
 /// Keys and values that this start of the run restored from an earlier one, and kept for a later
 /// one.
 struct KvReport {
@@ -205,8 +211,9 @@ struct RunReport {
 
   Counts counts;
   KvReport kv;
-  double seconds = 0;                   ///< wall time of this start of the run
-  std::optional<Startup> startup = {};  ///< of rank 0, up to the first pass
+  std::optional<DraftReport> drafts = {};  ///< absent: generation.drafts is off
+  double seconds = 0;                      ///< wall time of this start of the run
+  std::optional<Startup> startup = {};     ///< of rank 0, up to the first pass
   double began_unix_s = 0;
   int64_t cores = 0;  ///< cores of all ranks together
   int64_t gpus = 0;   ///< 0: the run computes on the cores

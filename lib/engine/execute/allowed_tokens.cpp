@@ -11,17 +11,25 @@
 namespace pecia::execute {
 
 void AllowedTokens::begin(int64_t sequence, std::unique_ptr<grammar::Matcher> matcher) {
-  answers_[sequence] = {std::move(matcher), 0, 0, {}};
+  answers_[sequence] = {std::move(matcher)};
 }
 
 void AllowedTokens::find(const Wanted& wanted) {
   Answer& answer = answers_.at(wanted.sequence);
+  const auto known = wanted.answer.first(wanted.answer.size() - wanted.drafted);
   // A token that does not fit ends the answer on the planning rank, which looks at it as well.
-  while (answer.accepted < std::ssize(wanted.answer) &&
-         answer.matcher->accept(wanted.answer[answer.accepted]))
+  while (answer.accepted < std::ssize(known) && answer.matcher->accept(known[answer.accepted]))
     ++answer.accepted;
-  answer.words.resize(grammar::words_of(vocab_));
-  answer.count = answer.matcher->allow(answer.words);
+  answer.next.assign(wanted.drafted + 1, {});
+  int32_t ahead = 0;
+  for (bool fits = true; fits;) {
+    Tokens& next = answer.next[ahead];
+    next.words.resize(grammar::words_of(vocab_));
+    next.count = answer.matcher->allow(next.words);
+    fits = ahead < wanted.drafted && answer.matcher->accept(wanted.answer[known.size() + ahead]);
+    ahead += fits;
+  }
+  answer.matcher->take_back(ahead);
 }
 
 void AllowedTokens::start(std::vector<Wanted> wanted, const attention::Compute& compute) {
@@ -52,17 +60,15 @@ void AllowedTokens::wait(const attention::Compute& compute) {
     if (failure) std::rethrow_exception(failure);
 }
 
-void AllowedTokens::restrict(const TensorView& logits, std::span<const int64_t> sequences,
+void AllowedTokens::restrict(const TensorView& logits, std::span<const Place> places,
                              int64_t first_token, const attention::Compute& compute) {
-  const auto is_restricted = [&](int64_t sequence) {
-    return has(sequence) && answers_.at(sequence).count > 0;
-  };
-  if (std::ranges::none_of(sequences, is_restricted)) return;
+  const auto is_restricted = [&](Place place) { return has(place.sequence) && count(place) > 0; };
+  if (std::ranges::none_of(places, is_restricted)) return;
   const int64_t words = grammar::words_of(vocab_);
-  words_of_rows_.assign(sequences.size() * words, ~uint32_t{0});
-  for (size_t row = 0; row < sequences.size(); ++row)
-    if (is_restricted(sequences[row]))
-      std::ranges::copy(answers_.at(sequences[row]).words,
+  words_of_rows_.assign(places.size() * words, ~uint32_t{0});
+  for (size_t row = 0; row < places.size(); ++row)
+    if (is_restricted(places[row]))
+      std::ranges::copy(answers_.at(places[row].sequence).next[places[row].ahead].words,
                         words_of_rows_.begin() + static_cast<int64_t>(row) * words);
   compute.backend.mask_tokens({logits, first_token, words_of_rows_}, compute.stream);
 }

@@ -28,29 +28,38 @@ class AllowedTokens {
   void forget(int64_t sequence) { answers_.erase(sequence); }
   bool has(int64_t sequence) const { return answers_.contains(sequence); }
 
-  /// The answer of a sequence, for which a next token is to be found.
+  /// A token of an answer, after this number of drafted tokens.
+  struct Place {
+    int64_t sequence = 0;
+    int32_t ahead = 0;
+  };
+  /// The answer of a sequence, for which next tokens are to be found.
   struct Wanted {
     int64_t sequence = 0;
     std::span<const int32_t> answer;  ///< all its tokens so far; must stay until `wait`
+    int32_t drafted = 0;              ///< the last of these, which may be no part of the answer
   };
   /// Starts to find the next tokens of these answers, each of another sequence.
   void start(std::vector<Wanted> wanted, const attention::Compute& compute);
   /// Ends when they are found.
   void wait(const attention::Compute& compute);
 
-  /// How many tokens may come next. 0: none fits the answer, and nothing is kept from it.
-  int64_t count(int64_t sequence) const { return answers_.at(sequence).count; }
-  /// Sets the logits of all other tokens to −infinity. Row i of `logits` is of `sequences[i]`, with
+  /// How many tokens may come there. 0: none fits the answer, and nothing is kept from it.
+  int64_t count(Place place) const { return answers_.at(place.sequence).next[place.ahead].count; }
+  /// Sets the logits of all other tokens to −infinity. Row i of `logits` is for `places[i]`, with
   /// the logits of the tokens from `first_token` on; rows of answers without a shape stay as they are.
-  void restrict(const TensorView& logits, std::span<const int64_t> sequences, int64_t first_token,
+  void restrict(const TensorView& logits, std::span<const Place> places, int64_t first_token,
                 const attention::Compute& compute);
 
  private:
+  struct Tokens {
+    int64_t count = 0;
+    std::vector<uint32_t> words = {};  ///< a bit for each token that may come
+  };
   struct Answer {
     std::unique_ptr<grammar::Matcher> matcher;
-    int64_t accepted = 0;  ///< tokens of the answer that the matcher has taken in
-    int64_t count = 0;
-    std::vector<uint32_t> words;  ///< a bit for each token that may come
+    int64_t accepted = 0;           ///< tokens of the answer that the matcher has taken in
+    std::vector<Tokens> next = {};  ///< after each number of drafted tokens
   };
   void find(const Wanted& wanted);
 

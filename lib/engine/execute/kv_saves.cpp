@@ -232,6 +232,7 @@ std::optional<schedule::Plan> KvSaves::next(const schedule::Scheduler& scheduler
     }
     schedule::Plan plan;
     plan.number = no_pass;
+    plan.shortened = scheduler.shortened();
     try {
       make(kept, plan);
     } catch (const SystemError& error) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/engine/execute/pass_runner.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -63,6 +64,15 @@ void PassRunner::forget(int64_t sequence) {
   allowed_.forget(sequence);
 }
 
+/// Drops drafted tokens that are no part of the answer, unless a plan that saves has said so before.
+void PassRunner::shorten(int64_t sequence, int64_t length) {
+  const parallel::KvMap& map = attention_.ledger().map();
+  if (!map.contains(sequence) || map.length(sequence) <= length) return;
+  attention_.ledger().shorten(sequence, length);
+  if (const auto history = histories_.find(sequence); history != histories_.end())
+    history->second.tokens.resize(length);
+}
+
 /// Makes room for keys that others compute, and lets them come.
 void PassRunner::receive(const schedule::Receiving& receiving) {
   attention_.ledger().settle();
@@ -75,6 +85,7 @@ void PassRunner::receive(const schedule::Receiving& receiving) {
 schedule::Outcome PassRunner::execute(const schedule::Plan& plan,
                                       const std::function<void()>& meanwhile) {
   schedule::Outcome outcome;
+  for (const auto& [sequence, length] : plan.shortened) shorten(sequence, length);
   if (plan.saves()) {
     outcome.kv = save(plan.save);
     return outcome;
@@ -123,15 +134,19 @@ void PassRunner::compute(const schedule::Plan& plan, int32_t own, schedule::Outc
   // The rows of this rank's block, and those among them that are sampled or have targets.
   model::Rows rows;
   Asked sampled, targets, pooled;
+  samples_ = plan.samples();
+  int32_t next_sample = 0;                                // of the item
   std::map<std::pair<int32_t, int64_t>, int64_t> row_at;  // (item, position) → row
   for (size_t i = 0; i < plan.items.size(); ++i) {
     const schedule::PlanItem& item = plan.items[i];
+    const int32_t first_sample =
+        std::exchange(next_sample, next_sample + static_cast<int32_t>(item.samples()));
     if (item.team != own) continue;
     for (const auto& range : rows_of(item.rows, team, index))
       for (int64_t position = range.begin; position < range.end; ++position) {
         const auto row = static_cast<int64_t>(rows.tokens.size());
-        if (item.sampled_index >= 0 && position + 1 == item.rows.first + item.rows.count)
-          sampled.add(static_cast<int32_t>(i), row);
+        if (item.samples() > 0 && position >= item.first_sampled())
+          sampled.add(first_sample + static_cast<int32_t>(position - item.first_sampled()), row);
         if (!plan.targets.empty() || !plan.pools.empty())
           row_at[{static_cast<int32_t>(i), position}] = row;
         rows.tokens.push_back(item.tokens[position - item.rows.first]);
@@ -149,6 +164,8 @@ void PassRunner::compute(const schedule::Plan& plan, int32_t own, schedule::Outc
       pooled.add(static_cast<int32_t>(i), row->second);
   }
 
+  const AllAsked asked{sampled, targets, pooled};
+  rows.wanted = asked.rows();
   start_finding_tokens(plan, sampled);
   model_.forward(rows, attention_);
   if (meanwhile && compute_.device.info().is_gpu()) meanwhile();
@@ -160,8 +177,17 @@ void PassRunner::compute(const schedule::Plan& plan, int32_t own, schedule::Outc
   outcome.sampled = sample(plan, sampled);
   outcome.targets = score(plan, targets);
   outcome.pooled = pool(pooled);
-  find_broken(plan, {sampled, targets, pooled}, outcome);
+  find_broken(plan, asked, outcome);
   compute_.recorder.take_times();
+}
+
+std::vector<int64_t> PassRunner::AllAsked::rows() const {
+  std::vector<int64_t> rows;
+  for (const Asked* const of : {&sampled, &targets, &pooled})
+    rows.insert(rows.end(), of->rows.begin(), of->rows.end());
+  std::ranges::sort(rows);
+  rows.erase(std::ranges::unique(rows).begin(), rows.end());
+  return rows;
 }
 
 /// Finds the part of the model to blame for items without a next token, and for those whose vectors or
@@ -171,7 +197,8 @@ void PassRunner::find_broken(const schedule::Plan& plan, const AllAsked& all,
                              schedule::Outcome& outcome) {
   std::set<int32_t> failed;  // items
   for (size_t i = 0; i < outcome.sampled.which.size(); ++i)
-    if (outcome.sampled.tokens[i] == kernels::no_token) failed.insert(outcome.sampled.which[i]);
+    if (outcome.sampled.tokens[i] == kernels::no_token)
+      failed.insert(samples_[outcome.sampled.which[i]].item);
   for (size_t i = 0; i < outcome.targets.which.size(); ++i)
     if (std::isnan(outcome.targets.logprobs[i]))
       failed.insert(plan.targets[outcome.targets.which[i]].item);
@@ -182,7 +209,7 @@ void PassRunner::find_broken(const schedule::Plan& plan, const AllAsked& all,
     if ((may_be_elsewhere && model_.rows_are_cut()) || failed.contains(item)) asked.add(item, row);
   };
   for (size_t i = 0; i < all.sampled.which.size(); ++i)
-    add(all.sampled.which[i], all.sampled.rows[i], true);
+    add(samples_[all.sampled.which[i]].item, all.sampled.rows[i], true);
   for (size_t i = 0; i < all.targets.which.size(); ++i)
     add(plan.targets[all.targets.which[i]].item, all.targets.rows[i], true);
   for (size_t i = 0; i < all.pooled.which.size(); ++i)  // summed where they are

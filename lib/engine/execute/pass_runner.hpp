@@ -46,21 +46,23 @@ class PassRunner {
   };
   /// Rows of this rank's block that are sampled, have targets or are in pools.
   struct Asked {
-    std::vector<int32_t> which;  ///< items, targets or pools of the plan
+    std::vector<int32_t> which;  ///< samples, targets or pools of the plan
     std::vector<int64_t> rows;
 
-    void add(int32_t item, int64_t row) {
-      which.push_back(item);
+    void add(int32_t index, int64_t row) {
+      which.push_back(index);
       rows.push_back(row);
     }
   };
   struct AllAsked {
     const Asked &sampled, &targets, &pooled;
+
+    std::vector<int64_t> rows() const;  ///< each once, ascending
   };
   /// A tile of the rows asked about. The ranks that hold parts of the vocabulary compute its logits
   /// together; then each has a share of the rows.
   struct Tile {
-    std::span<const int32_t> all;  ///< items or targets of the plan
+    std::span<const int32_t> all;  ///< samples or targets of the plan
     parallel::RowRange mine;       ///< this rank's share of `all`
     schedule::LogProbs& found;     ///< has room for `mine`
   };
@@ -69,6 +71,7 @@ class PassRunner {
   void make_room_for(const schedule::KvSaveOrder& order);
   double begin(const schedule::Plan& plan);
   void forget(int64_t sequence);
+  void shorten(int64_t sequence, int64_t length);
   void receive(const schedule::Receiving& receiving);
 
   // pass_runner_kv.cpp
@@ -101,9 +104,10 @@ class PassRunner {
   std::optional<ShortlistShape> short_shape(const kernels::SamplingParams& params,
                                             int64_t num_top) const;
   void start_finding_tokens(const schedule::Plan& plan, const Asked& sampled);
-  void restrict(const schedule::Plan& plan, std::span<const int32_t> items,
+  AllowedTokens::Place place_of(const schedule::Plan& plan, int32_t sample) const;
+  void restrict(const schedule::Plan& plan, std::span<const int32_t> samples,
                 const TensorView& logits, int64_t first_token);
-  kernels::SamplingRow sampling_row(const schedule::Plan& plan, int32_t item) const;
+  kernels::SamplingRow sampling_row(const schedule::Plan& plan, int32_t sample) const;
   TensorView whole_logits(const TensorView& hidden, const Tile& tile);
   std::vector<Shortlists> shortlists(const TensorView& hidden, const ShortlistShape& shape,
                                      std::span<const kernels::SamplingRow> rows,
@@ -122,7 +126,8 @@ class PassRunner {
   std::unordered_map<int64_t, schedule::TurnStart> turns_;
   std::unordered_map<int64_t, History> histories_;
   std::optional<std::pair<std::string, io::KvSave>> restored_;  ///< the last save read, by folder
-  bool restores_whole_ = false;  ///< no pass in its middle could be computed instead
+  bool restores_whole_ = false;            ///< no pass in its middle could be computed instead
+  std::vector<schedule::Sample> samples_;  ///< of the pass
   std::string team_;  ///< of the pass, for messages: "instance 4 in team 1 of …"; "": all instances
   double unreported_park_s_ = 0;  ///< in which keys left the cache as others came
   device::Buffer logits_, candidates_;

@@ -107,45 +107,55 @@ std::optional<ShortlistShape> PassRunner::short_shape(const kernels::SamplingPar
   return shortlist_shape(params, num_top, settings_.vocab, model_.vocab_parts());
 }
 
-kernels::SamplingRow PassRunner::sampling_row(const schedule::Plan& plan, int32_t item) const {
+AllowedTokens::Place PassRunner::place_of(const schedule::Plan& plan, int32_t sample) const {
+  return {plan.items[samples_[sample].item].rows.sequence, samples_[sample].ahead};
+}
+
+kernels::SamplingRow PassRunner::sampling_row(const schedule::Plan& plan, int32_t sample) const {
+  const auto [item, ahead] = samples_[sample];
   const schedule::PlanItem& of = plan.items[item];
   const schedule::TurnStart& turn = turns_.at(of.rows.sequence);
-  kernels::SamplingRow row{turn.params,
-                           uniform(turn.random_key, static_cast<uint64_t>(of.sampled_index)),
-                           {},
-                           {},
-                           turn.bias};
+  kernels::SamplingRow row{
+      turn.params,
+      uniform(turn.random_key, static_cast<uint64_t>(of.sampled_index + ahead)),
+      {},
+      {},
+      turn.bias};
   if (const auto history = histories_.find(of.rows.sequence); history != histories_.end()) {
-    const std::span<const int32_t> tokens = history->second.tokens;
+    const auto later = static_cast<size_t>(of.drafted - ahead);
+    const std::span<const int32_t> tokens =
+        std::span(history->second.tokens).first(history->second.tokens.size() - later);
     row.prompt = tokens.first(turn.answer_begin);
     row.output = tokens.subspan(turn.answer_begin);
   }
   // Rounding may draw the last token of all, so only those that may come are drawn from.
-  const int64_t sequence = of.rows.sequence;
-  if (const int64_t most = allowed_.has(sequence) ? allowed_.count(sequence) : 0;
+  const AllowedTokens::Place place = place_of(plan, sample);
+  if (const int64_t most = allowed_.has(place.sequence) ? allowed_.count(place) : 0;
       most > 0 && (row.params.top_k == 0 || row.params.top_k > most))
     row.params.top_k = static_cast<int32_t>(most);
   return row;
 }
 
-/// Starts to find which tokens may come next in those answers that have a shape.
+/// Starts to find which tokens may come in those answers that have a shape, at the sampled places.
 void PassRunner::start_finding_tokens(const schedule::Plan& plan, const Asked& sampled) {
   std::vector<AllowedTokens::Wanted> wanted;
-  for (const int32_t item : sampled.which) {
-    const int64_t sequence = plan.items[item].rows.sequence;
-    if (!allowed_.has(sequence)) continue;
+  for (const int32_t sample : sampled.which) {
+    const schedule::PlanItem& item = plan.items[samples_[sample].item];
+    const int64_t sequence = item.rows.sequence;
+    const bool is_wanted = !wanted.empty() && wanted.back().sequence == sequence;
+    if (is_wanted || !allowed_.has(sequence)) continue;
     const std::span<const int32_t> tokens = histories_.at(sequence).tokens;
-    wanted.push_back({sequence, tokens.subspan(turns_.at(sequence).answer_begin)});
+    wanted.push_back({sequence, tokens.subspan(turns_.at(sequence).answer_begin), item.drafted});
   }
   allowed_.start(std::move(wanted), compute_);
 }
 
-/// Leaves the items' logits of only those tokens that may come next.
-void PassRunner::restrict(const schedule::Plan& plan, std::span<const int32_t> items,
+/// Leaves the samples' logits of only those tokens that may come there.
+void PassRunner::restrict(const schedule::Plan& plan, std::span<const int32_t> samples,
                           const TensorView& logits, int64_t first_token) {
-  std::vector<int64_t> sequences;
-  for (const int32_t item : items) sequences.push_back(plan.items[item].rows.sequence);
-  allowed_.restrict(logits, sequences, first_token, compute_);
+  std::vector<AllowedTokens::Place> places;
+  for (const int32_t sample : samples) places.push_back(place_of(plan, sample));
+  allowed_.restrict(logits, places, first_token, compute_);
 }
 
 schedule::LogProbs PassRunner::sample(const schedule::Plan& plan, const Asked& asked) {
@@ -167,7 +177,7 @@ schedule::LogProbs PassRunner::sample_whole(const schedule::Plan& plan, const As
     const TensorView logits = whole_logits(hidden, tile);
     restrict(plan, tile.found.which, logits, 0);
     std::vector<kernels::SamplingRow> rows;
-    for (const int32_t item : tile.found.which) rows.push_back(sampling_row(plan, item));
+    for (const int32_t sample : tile.found.which) rows.push_back(sampling_row(plan, sample));
     const ScopedSpan span(compute_.recorder, "sample", Kind::compute);
     compute_.backend.sample({.logits = logits,
                              .rows = rows,
@@ -185,7 +195,7 @@ schedule::LogProbs PassRunner::sample_short(const schedule::Plan& plan, const As
                                             const ShortlistShape& shape) {
   const auto evaluate = [&](const TensorView& hidden, const Tile& tile) {
     std::vector<kernels::SamplingRow> rows;
-    for (const int32_t item : tile.all) rows.push_back(sampling_row(plan, item));
+    for (const int32_t sample : tile.all) rows.push_back(sampling_row(plan, sample));
     const auto parts = shortlists(hidden, shape, rows, {}, [&](const TensorView& logits) {
       restrict(plan, tile.all, logits, model_.vocab_range().begin);
     });

@@ -16,6 +16,7 @@ void record(PlanSource& from, std::vector<batch::Finished> finished,
   }
   totals.sharing = from.scheduler.sharing();
   totals.demand = from.scheduler.demand();
+  totals.drafts = from.scheduler.draft_counts();
   totals.answer_quantiles = from.scheduler.lengths().quantiles();
   if (updates.empty()) return;
   if (from.journal != nullptr)

@@ -81,6 +81,12 @@ parallel::SentPerToken sent_per_token(const model::ModelConfig& config, int sp, 
   };
   const TrialPasses in_base = passes_in(parallel::Sharding::base);
   const TrialPasses in_shift = passes_in(parallel::Sharding::shift);
+  // As in decode steps, all rows go through the last layer: their outputs are asked for.
+  const auto feed = [tokens](const TrialPasses& passes, int64_t sequence) {
+    schedule::Plan plan = passes.feed(sequence, 1, tokens);
+    plan.pools.push_back({.item = 0, .vector = 0, .begin = 0, .end = tokens});
+    return plan;
+  };
   int64_t base = 0, both = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     PhantomRank phantom(config, {.ranks = ranks,
@@ -89,11 +95,12 @@ parallel::SentPerToken sent_per_token(const model::ModelConfig& config, int sp, 
                                  .replica = {.sp = sp,
                                              .tp = tp,
                                              .kv_tokens = 2 * in_base.slots(tokens + 1),
+                                             .states = 2,
                                              .ep = ep,
                                              .wire = wire}});
-    phantom.execute(in_base.feed(0, 1, tokens));
+    phantom.execute(feed(in_base, 0));
     base += phantom.sent().in_layers;
-    phantom.execute(in_shift.feed(1, 1, tokens));
+    phantom.execute(feed(in_shift, 1));
     both += phantom.sent().in_layers;
   }
   const auto all = static_cast<double>(config.layers * ranks * tokens);

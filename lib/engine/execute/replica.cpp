@@ -142,7 +142,6 @@ Replica::Settings Replica::settings_of(const job::Job& job, const resources::Res
           .kv_tokens = resources.kv_tokens,
           .kv_recent_tokens = resources.kv_recent_tokens,
           .states = resources.states,
-          .states_may_be_any = false,
           .logprobs = job.generation.logprobs,
           .prompt_logprobs = job.generation.prompt_logprobs,
           .layout_invariant = job.reproducible == parallel::Reproducible::layout,

@@ -25,8 +25,8 @@ class Replica {
     int64_t kv_recent_tokens = 0;
     /// Sequences whose states of recurrent layers this rank has room for, and whether a sequence may
     /// begin with a state that nobody has made: where nobody reads what passes give.
-    int64_t states = 256;
-    bool states_may_be_any = true;
+    int64_t states = 0;
+    bool states_may_be_any = false;
     int logprobs = 0, prompt_logprobs = 0;         ///< as in job files
     std::vector<comm::RackServerGpu> places = {};  ///< by rank of the replica; empty: on one server
     bool layout_invariant = false;  ///< bits depend on neither cp, sp and tp nor the batch

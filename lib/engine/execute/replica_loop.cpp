@@ -166,10 +166,15 @@ execute::ReplicaTotals run_replica(comm::Communicator& ranks, Replica& replica,
     const double end = clock.seconds();
     if (plan.saves() || !plan.restore.empty()) plans->saves->commit(plan, outcomes, totals);
     if (plan.saves()) continue;
-    plans->scheduler.commit(plan, outcomes, end);
+    std::vector<int64_t> answered = plans->scheduler.commit(plan, outcomes, end);
     if (outcomes.front().kv.done == 0) plan.restore.clear();  // reading failed, so it was computed
     // The shards are balanced, so all ranks compute about as much as this one.
-    counter.count(plan, {begin, end, (flops_of(recorder) - flops) * ranks.size()}, totals);
+    counter.count(plan,
+                  {.begin_s = begin,
+                   .end_s = end,
+                   .flops = (flops_of(recorder) - flops) * ranks.size(),
+                   .answered = std::move(answered)},
+                  totals);
     unwritten.add(plans->scheduler.take_finished());
     if (!replica.computes_beside_host()) unwritten.write();
     plans->observer.ended(totals);

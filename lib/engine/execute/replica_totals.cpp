@@ -111,15 +111,20 @@ void PassCounter::count(const schedule::Plan& plan, const PassCost& cost, Replic
   totals.prefill_flops += prefill * cost.flops;
   totals.decode_flops += decode * cost.flops;
   totals.prompt_tokens += tokens.prompt;
-  for (const schedule::PlanItem& item : plan.items) {
-    if (item.sampled_index < 0) continue;
-    ++totals.output_tokens;
+  for (size_t i = 0; i < plan.items.size(); ++i) {
+    const schedule::PlanItem& item = plan.items[i];
+    const int64_t answered = item.sampled_index < 0  ? 0
+                             : cost.answered.empty() ? 1
+                                                     : cost.answered[i];
+    if (answered == 0) continue;
+    totals.output_tokens += answered;
     if (item.sampled_index == 0) {
       ++totals.first_tokens;
       totals.shared_first_tokens += shared;
     }
     const auto [last, first] = last_token_.try_emplace(item.rows.sequence, cost.end_s);
     if (!first) totals.tbt_s.push_back(cost.end_s - last->second);
+    totals.tbt_s.insert(totals.tbt_s.end(), answered - 1, 0.0);
     last->second = cost.end_s;
   }
 }

@@ -9,6 +9,7 @@
 
 #include "lib/engine/execute/team_timeline.hpp"
 #include "lib/engine/schedule/demand_counts.hpp"
+#include "lib/engine/schedule/draft_counts.hpp"
 #include "lib/engine/schedule/plan.hpp"
 #include "lib/files/results/results.hpp"
 #include "lib/work/batch/request.hpp"
@@ -74,6 +75,7 @@ struct ReplicaTotals {
   int64_t not_worth_keeping = 0;  ///< requests that are cheaper to read again
   batch::Sharing sharing;
   schedule::DemandCounts demand;                 ///< of memory on demand
+  schedule::DraftCounts drafts;                  ///< of tokens drafted from texts
   double park_s = 0;                             ///< moving keys out of the cache and back
   std::array<int64_t, 3> answer_quantiles = {};  ///< AnswerLengths::quantiles
   ElasticTotals elastic;                         ///< empty unless teams change
@@ -93,6 +95,7 @@ struct ReplicaTotals {
     archive(vectors), archive(scores), archive(score_tokens);
     sharing.visit(archive);
     demand.visit(archive);
+    drafts.visit(archive);
     archive(park_s);
     for (int64_t& tokens : answer_quantiles) archive(tokens);
     elastic.visit(archive);
@@ -120,6 +123,8 @@ struct PassCost {
   double begin_s = 0, end_s = 0;
   double flops = 0;  ///< work of all the replica's ranks
   double share = 1;  ///< of the replica's instances that were in the pass; its time counts so much
+  /// By item, the tokens that its answer got; empty: one where one was sampled.
+  std::vector<int64_t> answered = {};
 };
 
 /// Adds passes to the totals.
@@ -127,7 +132,7 @@ class PassCounter {
  public:
   /// Counts tokens by kind. Time and FLOPs of a mixed pass are divided between prefill and decode
   /// by their shares of its new tokens. The time between two output tokens of a turn runs from the
-  /// end of one pass to the end of the other.
+  /// end of one pass to the end of the other; tokens of one pass come together.
   void count(const schedule::Plan& plan, const PassCost& cost, ReplicaTotals& totals);
 
  private:

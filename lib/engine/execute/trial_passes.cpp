@@ -27,6 +27,8 @@ schedule::Plan TrialPasses::step(int64_t first, int64_t count, int64_t tokens, b
   for (int64_t i = first; i < first + count; ++i) {
     if (are_new) {
       plan.added.push_back(new_sequence(i, tokens, slots_read(tokens) + slots(virtual_ranks)));
+      if (virtual_ranks == instances)
+        plan.added.back().state.state_holder = static_cast<int32_t>(i % instances);
       plan.turns.push_back({i, {}, 0, tokens});
     }
     plan.items.push_back(

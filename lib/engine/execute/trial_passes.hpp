@@ -27,7 +27,7 @@ struct TrialPasses {
                       bool sampled = true) const;
 
   /// A step of the sequences [first, first + count), which have `tokens` tokens each. They are known
-  /// from a pass before, or new.
+  /// from a pass before, or new. States of new ones are where their rows are, but for virtual ranks.
   schedule::Plan step(int64_t first, int64_t count, int64_t tokens, bool are_new = false) const;
 
   /// Slots that suffice on each rank for tokens that are dealt to all instances.

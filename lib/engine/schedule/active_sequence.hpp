@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "lib/engine/drafts/suffix_index.hpp"
 #include "lib/engine/schedule/hidden_sum.hpp"
 #include "lib/engine/schedule/stop_strings.hpp"
 #include "lib/engine/schedule/token_run.hpp"
@@ -82,8 +83,10 @@ struct ActiveSequence {
   int64_t copy = -1;
   int32_t leaves = -1;  ///< the instance from which its keys move with its next token
   std::vector<int32_t>
-      own_cached;              ///< a branch's own cached tokens, where keeps_tokens or on demand
+      own_cached;  ///< a branch's own cached tokens, where keeps_tokens, on demand or with drafts
   std::vector<TokenRun> runs;  ///< of its own cached tokens, as first computed, where on demand
+  std::unique_ptr<drafts::SuffixIndex> text;  ///< from which its tokens are drafted; null: not yet
+  int64_t draft_match = 0;                    ///< of what is drafted in its pass (drafts::Draft)
   std::optional<Rereading> again;  ///< it was forgotten, and has this to read before it goes on
 
   // Tokens to compute.
@@ -110,9 +113,9 @@ struct ActiveSequence {
   bool is_between_turns = false;  ///< its next turn has no slots yet
   int64_t deal_limit = 0;         ///< most generated tokens on any one rank
   std::vector<int64_t> dealt;     ///< generated tokens by rank
-  int32_t home = -1;        ///< the rank that computes all of them, where one does; −1: not yet
-  int64_t deal_shift = 0;   ///< shift in dealing generated tokens to virtual ranks
-  double ttft_begin_s = 0;  ///< from when ttft_s counts
+  int32_t home = -1;       ///< where it has a state, the rank that computes them now; −1: not yet
+  int64_t deal_shift = 0;  ///< shift in dealing generated tokens to virtual ranks
+  double ttft_begin_s = 0;                  ///< from when ttft_s counts
   std::optional<double> answer_s;           ///< when the answer's first token came
   std::optional<double> token_s;            ///< when its last token came, if this start made it
   bool has_waited = false;                  ///< for a pass with prompts since then

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "lib/base/core/random.hpp"
+#include "lib/engine/schedule/instruction.hpp"
 
 namespace pecia::schedule {
 namespace {
@@ -17,14 +17,10 @@ constexpr size_t most_classes = 4096;
 }  // namespace
 
 std::array<AnswerLengths::Class, 3> AnswerLengths::classes_of(const batch::Turn& turn) {
-  constexpr ptrdiff_t telling_tokens = 24;
   const auto bits =
       static_cast<int32_t>(std::bit_width(static_cast<uint64_t>(turn.tokens.size()))) +
       (turn.shared_tokens > 0 ? 64 : 0);
-  uint64_t hash = 0;
-  const auto end = turn.tokens.end();
-  for (auto token = end - std::min(telling_tokens, std::ssize(turn.tokens)); token != end; ++token)
-    hash = mix(hash, static_cast<uint64_t>(*token));
+  const uint64_t hash = instruction_of(turn.tokens);
   const int32_t most = turn.max_new_tokens;
   return {{{most, bits, static_cast<int64_t>(hash >> 1)}, {most, bits}, {most}}};
 }

@@ -138,23 +138,33 @@ void take_pooled(const Plan& plan, const std::vector<Outcome>& outcomes,
     }
 }
 
-/// Stores the log-probabilities of sampled tokens. Returns the tokens, by item.
-std::vector<std::optional<int32_t>> take_sampled(const SchedulerState& state,
-                                                 const std::vector<Outcome>& outcomes,
-                                                 const std::vector<Item>& items) {
-  std::vector<std::optional<int32_t>> sampled(items.size());
-  const int64_t width = batch::top_width(state.limits.logprobs, state.limits.vocab);
+/// A sampled token, as a rank has it.
+struct Sampled {
+  const LogProbs* of = nullptr;
+  int64_t row = 0;
+
+  int32_t token() const { return of->tokens[row]; }
+};
+
+/// The tokens that were sampled for each item.
+std::vector<std::vector<Sampled>> sampled_of(const Plan& plan,
+                                             const std::vector<Outcome>& outcomes) {
+  const std::vector<Sample> samples = plan.samples();
+  std::vector<std::vector<Sampled>> sampled;
+  for (const PlanItem& item : plan.items) sampled.emplace_back(item.samples());
   for (const Outcome& outcome : outcomes)
     for (size_t i = 0; i < outcome.sampled.which.size(); ++i) {
-      const int32_t item = outcome.sampled.which[i];
-      const auto row = static_cast<int64_t>(i);
-      io::TurnResult& result = items[item]->result;
-      sampled[item] = outcome.sampled.tokens[i];
-      result.token_logprobs.push_back(outcome.sampled.logprobs[i]);
-      append_row(outcome.sampled.top_tokens, row, width, result.top_tokens);
-      append_row(outcome.sampled.top_logprobs, row, width, result.top_logprobs);
+      const auto [item, ahead] = samples.at(outcome.sampled.which[i]);
+      sampled[item][ahead] = {&outcome.sampled, static_cast<int64_t>(i)};
     }
   return sampled;
+}
+
+void store_logprobs(const SchedulerState& state, const Sampled& sampled, io::TurnResult& result) {
+  const int64_t width = batch::top_width(state.limits.logprobs, state.limits.vocab);
+  result.token_logprobs.push_back(sampled.of->logprobs[sampled.row]);
+  append_row(sampled.of->top_tokens, sampled.row, width, result.top_tokens);
+  append_row(sampled.of->top_logprobs, sampled.row, width, result.top_logprobs);
 }
 
 bool stops(const SchedulerLimits& limits, const batch::Turn& turn, int32_t token) {
@@ -244,6 +254,7 @@ void finish_product(SchedulerState& state, ActiveSequence& sequence) {
   state.finished.push_back({owner.row, io::TurnState::done, std::move(result)});
 }
 
+/// The turn's answer is complete, or its prompt has been read and that was all.
 void finish_turn(SchedulerState& state, ActiveSequence& sequence, io::FinishReason reason,
                  double now) {
   batch::Turn& turn = sequence.current();
@@ -259,6 +270,8 @@ void finish_turn(SchedulerState& state, ActiveSequence& sequence, io::FinishReas
   if (!sequence.is_branch()) sequence.origin->ready_s = now;
   if (sequence.max_new_tokens > 0 && sequence.samples)
     state.lengths.add(turn, std::ssize(sequence.result.tokens), sequence.max_new_tokens);
+  if (state.limits.drafts.on() && sequence.samples)
+    state.drafter.add_answer(turn, sequence.result.tokens);
   const bool unanswered = sequence.is_prefix && !sequence.samples && turn.max_new_tokens > 0;
   if (!turn.finished &&
       unanswered) {  // an earlier start began the answer; a branch goes on with it
@@ -278,7 +291,15 @@ void finish_turn(SchedulerState& state, ActiveSequence& sequence, io::FinishReas
   if (state.limits.on_demand) state.end_answer(sequence);
 }
 
-void answered(SchedulerState& state, ActiveSequence& sequence, int32_t token, double now) {
+/// How an answer ends.
+struct Ending {
+  io::FinishReason reason = io::FinishReason::stop;
+  std::string failure = {};  ///< why the turn failed; "": it did not
+};
+
+/// The answer has this token next. Returns how it ends; absent: it goes on.
+std::optional<Ending> answered(const SchedulerState& state, ActiveSequence& sequence, int32_t token,
+                               double now) {
   io::TurnResult& result = sequence.result;
   if (result.tokens.empty()) result.ttft_s = static_cast<float>(now - sequence.ttft_begin_s);
   if (!sequence.answer_s) sequence.answer_s = now;
@@ -295,25 +316,18 @@ void answered(SchedulerState& state, ActiveSequence& sequence, int32_t token, do
     const bool fits = sequence.shape->accept(token);
     const bool ends = stopped || result.text_bytes >= 0 || full;
     if (!fits || (ends && !sequence.shape->is_complete()))
-      return fail_turn(
-          state, sequence,
+      return Ending{
+          io::FinishReason::failed,
           fmt::format("after {} tokens the answer {}", result.tokens.size(),
                       !fits ? "cannot go on in its shape with this model's tokens"
                       : result.text_bytes >= 0
                           ? "ended at a stop text, before its shape was complete"
                           : "was as long as it may be, and its shape was not complete; raise "
-                            "max_new_tokens, then --retry-failed"),
-          now);
+                            "max_new_tokens, then --retry-failed")};
   }
-  if (stopped || result.text_bytes >= 0) {
-    finish_turn(state, sequence, io::FinishReason::stop, now);
-  } else if (full) {
-    finish_turn(state, sequence, io::FinishReason::length, now);
-  } else if (sequence.is_prefix) {  // the answer goes on in a branch
-    sequence.current().answer = std::move(result);
-    sequence.begun = false;
-    sequence.origin->prefix_answered_s = sequence.origin->ready_s = now;
-  }
+  if (stopped || result.text_bytes >= 0) return Ending{io::FinishReason::stop};
+  if (full) return Ending{io::FinishReason::length};
+  return {};
 }
 
 std::string text_of_broken(const std::vector<Outcome>& outcomes, size_t item, size_t tokens) {
@@ -321,6 +335,54 @@ std::string text_of_broken(const std::vector<Outcome>& outcomes, size_t item, si
       "the logits after {} tokens of the answer hold NaN or infinity, which came from {}: try "
       "kv.dtype fp32 or model.dtype fp32 in another output folder",
       tokens, source_of_broken(outcomes, static_cast<int32_t>(item)));
+}
+
+/// The tokens that an answer gets in a pass.
+struct Answered {
+  int64_t tokens = 0;
+  std::optional<Ending> ending = {};
+};
+
+/// Takes in what was sampled for item `i`: a token and, as long as they are those that were drafted, the
+/// next ones. Drops the other drafted tokens.
+Answered take_sampled(SchedulerState& state, const Plan& plan, size_t i,
+                      std::span<const Sampled> sampled, const std::vector<Outcome>& outcomes,
+                      ActiveSequence& sequence, double now) {
+  const PlanItem& item = plan.items[i];
+  Answered answer;
+  for (bool goes_on = true; goes_on;) {
+    const Sampled& next = sampled[answer.tokens];
+    PECIA_CHECK(next.of != nullptr, "token {} of sequence {} was not sampled",
+                item.sampled_index + answer.tokens, sequence.id);
+    if (next.token() == kernels::no_token) {
+      answer.ending = {io::FinishReason::failed,
+                       text_of_broken(outcomes, i, sequence.result.tokens.size())};
+      break;
+    }
+    store_logprobs(state, next, sequence.result);
+    answer.ending = answered(state, sequence, next.token(), now);
+    const int64_t drafted = item.first_sampled() + ++answer.tokens - item.rows.first;
+    goes_on = !answer.ending && answer.tokens < std::ssize(sampled) &&
+              item.tokens[drafted] == next.token();
+  }
+  if (item.drafted == 0) return answer;
+  const int64_t accepted = std::max<int64_t>(0, answer.tokens - 1);
+  sequence.result.draft_accepted += static_cast<int32_t>(accepted);
+  state.draft_counts += {1, item.drafted, accepted};
+  state.drafter.add_outcome(sequence, item.drafted, accepted);
+  state.drop_drafted(sequence, item, item.drafted - accepted);
+  return answer;
+}
+
+/// Goes on with the sequence's turn, or ends it.
+void conclude(SchedulerState& state, ActiveSequence& sequence, const std::optional<Ending>& ending,
+              double now) {
+  if (ending && !ending->failure.empty()) return fail_turn(state, sequence, ending->failure, now);
+  if (ending) return finish_turn(state, sequence, ending->reason, now);
+  if (!sequence.is_prefix) return;
+  sequence.current().answer = std::move(sequence.result);  // the answer goes on in a branch
+  sequence.begun = false;
+  sequence.origin->prefix_answered_s = sequence.origin->ready_s = now;
 }
 
 /// Counts the pass's time in the results of its turns, and the seconds that keys took to compute.
@@ -362,8 +424,8 @@ void leave_batch(SchedulerState& state, ActiveSequence& sequence) {
 
 }  // namespace
 
-void commit(SchedulerState& state, const Plan& plan, const std::vector<Outcome>& outcomes,
-            double now) {
+std::vector<int64_t> commit(SchedulerState& state, const Plan& plan,
+                            const std::vector<Outcome>& outcomes, double now) {
   const std::vector<Item> items = sequences_of(plan, state.active);
   const bool restored = !plan.restore.empty() && outcomes.front().kv.done != 0;
   const PassUnderWay& pass = state.under_way.at(plan.number);
@@ -374,10 +436,11 @@ void commit(SchedulerState& state, const Plan& plan, const std::vector<Outcome>&
     for (const int32_t instance : team.instances) state.doing[instance] = Doing::nothing;
   take_targets(state, plan, outcomes, items);
   take_pooled(plan, outcomes, items);
-  const auto sampled = take_sampled(state, outcomes, items);
+  const std::vector<std::vector<Sampled>> sampled = sampled_of(plan, outcomes);
   count_seconds(plan, outcomes, items);
   const bool unread = !plan.restore.empty() &&
                       std::ranges::any_of(outcomes, [](const auto& of) { return of.kv.done == 0; });
+  std::vector<int64_t> given(plan.items.size());
   for (size_t i = 0; i < plan.items.size(); ++i) {
     ActiveSequence& sequence = *items[i];
     if (unread) {  // its tokens are computed
@@ -394,12 +457,10 @@ void commit(SchedulerState& state, const Plan& plan, const std::vector<Outcome>&
     if (sequence.feeding()) continue;
     leave_batch(state, sequence);
     if (sequence.copy >= 0) state.go_on_as_copy(sequence);
-    PECIA_CHECK(sampled[i].has_value() == (plan.items[i].sampled_index >= 0),
-                "sequence {} was {}sampled", sequence.id, sampled[i] ? "" : "not ");
-    if (sampled[i] == kernels::no_token) {
-      fail_turn(state, sequence, text_of_broken(outcomes, i, sequence.result.tokens.size()), now);
-    } else if (sampled[i]) {
-      answered(state, sequence, *sampled[i], now);
+    if (!sampled[i].empty()) {
+      const Answered answer = take_sampled(state, plan, i, sampled[i], outcomes, sequence, now);
+      given[i] = answer.tokens;
+      conclude(state, sequence, answer.ending, now);
     } else if (const std::string why = make_product(state, sequence, now); !why.empty()) {
       fail_turn(state, sequence, why, now);
     } else {
@@ -408,6 +469,7 @@ void commit(SchedulerState& state, const Plan& plan, const std::vector<Outcome>&
     const bool last = sequence.is_prefix || sequence.turn == sequence.end;
     if (!sequence.begun && last) state.end(items[i]);
   }
+  return given;
 }
 
 }  // namespace pecia::schedule

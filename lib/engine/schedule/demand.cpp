@@ -167,6 +167,13 @@ bool is_idle(const SchedulerState& state, const RequestState& fork) {
          });
 }
 
+/// Room with which each rank has slots for the tokens that it holds of an answer. Drafts give some ranks
+/// more than their share.
+int64_t least_room(const SchedulerState& state, const ActiveSequence& sequence) {
+  if (state.limits.layout_invariant || sequence.dealt.empty()) return 0;
+  return (std::ranges::max(sequence.dealt) - 1) * state.limits.ring_size + 1;
+}
+
 }  // namespace
 
 int64_t Demand::first_room(const SchedulerState& state, const batch::Request& request,
@@ -289,7 +296,8 @@ int64_t Demand::room_to_return(const SchedulerState& state, const ActiveSequence
   const int64_t given = std::ssize(sequence.result.tokens);
   const int64_t likely = state.lengths.likely(sequence.current(), given) - given;
   const int64_t blocks = std::max<int64_t>(1, (likely + block_ - 1) / block_);
-  return std::min(sequence.decoded + blocks * block_, sequence.longest_room());
+  const int64_t room = std::max(sequence.decoded + blocks * block_, least_room(state, sequence));
+  return std::min(room, sequence.longest_room());
 }
 
 void Demand::bring_back(SchedulerState& state) const {

@@ -117,7 +117,7 @@ void Former::read(Pass& pass, const Selection& prompts, const Reading& reading) 
   parallel::RingLoad riders;
   for (const PlanItem& item : pass.plan.items) riders.add(item.rows.count, item.rows.first);
   const size_t num_riders = pass.plan.items.size();
-  int64_t room = reading.most - static_cast<int64_t>(num_riders);
+  int64_t room = reading.most - count_rows(pass.plan);
   std::optional<TokenPace> pace;
   if (limits.tbt_s) pace.emplace(pass.state, pass.plan, pass.now, pass.busy_until);
   for (ActiveSequence* const prompt : prompts) {
@@ -193,7 +193,7 @@ void Former::restore(Pass& pass, ActiveSequence& sequence, int64_t count, int32_
 void Former::add(Pass& pass, ActiveSequence& sequence, PlanItem item) {
   if (!sequence.feeding()) {
     sequence.has_waited = false;
-    if (!sequence.again) ++sequence.decoded;
+    if (!sequence.again) sequence.decoded += item.rows.count;
   }
   pass.state.cache(sequence, item, pass.team());
   pass.plan.items.push_back(std::move(item));

@@ -62,8 +62,10 @@ std::optional<KeyMove> move_from(const SchedulerState& state, ActiveSequence& se
   if (!to) return {};
   KeyMove move{&sequence, from, *to, more, 0};
   if (state.times.teams)
-    move.seconds = state.times.teams->travel_s(
-        2, static_cast<double>(map.length(sequence.id)));  // all of its keys go round
+    move.seconds =
+        state.times.teams->travel_s(
+            2, static_cast<double>(map.length(sequence.id))) +  // all of its keys go round
+        state.times.teams->state_s();
   return move;
 }
 

@@ -56,6 +56,14 @@ std::vector<parallel::KeyCopy> Receiving::copies_to(int instance) const {
   return here;
 }
 
+std::vector<Sample> Plan::samples() const {
+  std::vector<Sample> all;
+  for (size_t i = 0; i < items.size(); ++i)
+    for (int32_t ahead = 0; ahead < items[i].samples(); ++ahead)
+      all.push_back({static_cast<int32_t>(i), ahead});
+  return all;
+}
+
 std::vector<parallel::TeamPass> Plan::passes() const {
   std::vector<parallel::TeamPass> all;
   for (const parallel::Team& team : teams) all.push_back({team, {}});
@@ -66,6 +74,12 @@ std::vector<parallel::TeamPass> Plan::passes() const {
       pass.placements.push_back({item.rows.sequence, item.kept, item.gathers});
   }
   return all;
+}
+
+int64_t count_rows(const Plan& plan) {
+  int64_t rows = 0;
+  for (const PlanItem& item : plan.items) rows += item.rows.count;
+  return rows;
 }
 
 std::pair<PassWork, PassWork> work_of(const Plan& plan) {
@@ -96,10 +110,12 @@ bool moves_between(const Plan& plan) {
 double expected_seconds(const Plan& plan, const TeamTimes& times) {
   const auto [prompts, answers] = busiest_work(plan);
   const int degree = plan.teams.front().size();
-  const double moved = moves_between(plan) ? answers.cached : 0;  // all keys go round the ring
+  // All keys go round the ring, and the states leave with them.
+  const double moves_s =
+      moves_between(plan) ? times.travel_s(degree, answers.cached) + answers.rows * times.state_s()
+                          : 0;
   const double computed_s = times.seconds(degree, PassKind::prefill, prompts) +
-                            times.seconds(degree, PassKind::decode, answers) +
-                            times.travel_s(degree, moved);
+                            times.seconds(degree, PassKind::decode, answers) + moves_s;
   return std::max(computed_s, times.travel_s(times.degrees(), tokens_leaving(plan)));
 }
 

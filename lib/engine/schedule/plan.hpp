@@ -47,6 +47,12 @@ struct ResizedSequence {
   }
 };
 
+/// A sequence that ends before this position from now on: the tokens after it were drafted.
+struct ShortenedSequence {
+  int64_t sequence = 0;
+  int64_t length = 0;
+};
+
 /// Where teams change: a sequence that an instance has no more. Others may have it again by then.
 struct LeftInstance {
   int64_t sequence = 0;
@@ -76,18 +82,31 @@ struct PlanItem {
   std::vector<int32_t> tokens;  ///< token ids, [rows.count]
   int64_t prompt_end = 0;       ///< position where the turn's prompt ends
   int64_t sampled_index =
-      -1;            ///< index in the answer of the token sampled after the last row; −1: none is
+      -1;            ///< index in the answer of the first token that is sampled; −1: none is
   int32_t team = 0;  ///< of the plan's: who works on it
   /// Who keeps its keys and values, as in parallel::Placement; empty: they stay with its rows.
   std::vector<parallel::KeptShare> kept = {};
   uint8_t gathers = 0;  ///< as in parallel::Placement
   int64_t longest = 0;  ///< the most positions that the request may come to
+  /// The last of its tokens, which may be the answer's next ones. A token is sampled after the row
+  /// before them, and after each of theirs.
+  int32_t drafted = 0;
+
+  int64_t samples() const { return sampled_index < 0 ? 0 : drafted + 1; }
+  /// Position of the first row after which a token is sampled.
+  int64_t first_sampled() const { return rows.first + rows.count - 1 - drafted; }
 
   template <typename A>
   void visit(A& archive) {
-    archive(rows), archive(tokens), archive(prompt_end), archive(longest);
+    archive(rows), archive(tokens), archive(prompt_end), archive(longest), archive(drafted);
     archive(sampled_index), archive(team), archive(kept), archive(gathers);
   }
+};
+
+/// A token that is sampled.
+struct Sample {
+  int32_t item = 0;
+  int32_t ahead = 0;  ///< drafted tokens of the item before it
 };
 
 /// Asks for the log-probability of `token` after the row at `position` of item `item`.
@@ -132,7 +151,8 @@ struct Receiving {
   }
 };
 
-/// Keys and values to write while the run drains. A plan that saves does nothing else.
+/// Keys and values to write while the run drains. A plan that saves does nothing else, but that
+/// sequences are shortened first.
 struct KvSaveOrder {
   int64_t sequence = 0;
   int64_t begin = 0, end = 0;  ///< positions
@@ -160,7 +180,8 @@ struct Plan {
   /// Who works in this iteration, side by side; an instance in none of them waits for the next
   /// plan.
   std::vector<parallel::Team> teams;
-  std::vector<int64_t> removed;    ///< sequences whose KV is freed first, by ranks that know them
+  std::vector<ShortenedSequence> shortened;  ///< first of all
+  std::vector<int64_t> removed;    ///< sequences whose KV is freed next, by ranks that know them
   std::vector<LeftInstance> left;  ///< then, likewise
   /// Then, in this order: sequences whose keys leave the cache, those whose keys come back to it
   /// where they are parked, and those that get more slots.
@@ -181,7 +202,7 @@ struct Plan {
   void visit(A& archive) {
     archive(number), archive(last), archive(wait_s);
     visit_all(archive, teams);
-    archive(removed), archive(left), archive(parked);
+    archive(shortened), archive(removed), archive(left), archive(parked);
     visit_all(archive, returned);
     visit_all(archive, grown);
     visit_all(archive, added);
@@ -197,10 +218,14 @@ struct Plan {
     return !parked.empty() || !returned.empty() ||
            std::ranges::any_of(left, [](const LeftInstance& of) { return of.parks != 0; });
   }
+  /// The tokens that are sampled, in the order of the items and of their answers.
+  std::vector<Sample> samples() const;
   /// What each team works on, in the order of the items.
   std::vector<parallel::TeamPass> passes() const;
 };
 
+/// The rows of all its items.
+int64_t count_rows(const Plan& plan);
 /// The plan's work: first of its prompts, then of its output tokens.
 std::pair<PassWork, PassWork> work_of(const Plan& plan);
 /// The same on the busiest instance of the plan's only team, as TeamTimes wants it. Its rows are
@@ -215,7 +240,7 @@ double expected_seconds(const Plan& plan, const TeamTimes& times);
 
 /// Log-probabilities in the form of the results: the K most likely tokens, or the whole vocabulary.
 struct LogProbs {
-  std::vector<int32_t> which;       ///< indices in the plan: items (sampled), or targets
+  std::vector<int32_t> which;       ///< indices in the plan: of samples(), or of targets
   std::vector<int32_t> tokens;      ///< [which] sampled; empty for targets
   std::vector<float> logprobs;      ///< [which]
   std::vector<int32_t> top_tokens;  ///< [which, K]

@@ -14,26 +14,26 @@ namespace {
 
 using parallel::AttentionExchange;
 
-/// The first of the ranks that compute the answers of fewest sequences.
-int32_t least_taken(const SchedulerState& state) {
-  std::vector<int64_t> sequences(state.limits.ring_size);
+/// The first of the ranks with room for the sequence that compute the answers of fewest sequences.
+int32_t least_taken(const SchedulerState& state, const ActiveSequence& sequence) {
+  std::vector<std::pair<bool, int64_t>> cost;  // by rank: whether it is full; sequences
+  for (const int64_t dealt : sequence.dealt) cost.emplace_back(dealt == sequence.deal_limit, 0);
   for (const ActiveSequence& of : state.active)
-    if (of.home >= 0) ++sequences[of.home];
-  return static_cast<int32_t>(std::ranges::min_element(sequences) - sequences.begin());
+    if (of.home >= 0) ++cost[of.home].second;
+  return static_cast<int32_t>(std::ranges::min_element(cost) - cost.begin());
 }
 
 /// Chooses the rank that computes a sequence's next token. Where the sequence has a state, one rank
-/// computes all of them. Else it is a rank with the fewest `rows` of
-/// this pass, and among these one with the fewest tokens of the sequence. Equal ranks take turns,
-/// moving on by one with every step (Context Parallelism …, §3.6), so that no rank's memory fills
-/// up first. For virtual ranks the choice follows from the position, so the batch does not affect
-/// it.
-int32_t deal(const SchedulerState& state, ActiveSequence& sequence, std::vector<int64_t>& rows,
-             int64_t step) {
+/// computes them until its share is full, and then another, so that the state seldom travels. Else it
+/// is a rank with the fewest `rows` of this pass, and among these one with the fewest tokens of the
+/// sequence. Equal ranks take turns, moving on by one with every step (Context Parallelism …, §3.6),
+/// so that no rank's memory fills up first. For virtual ranks the choice follows from the position,
+/// so the batch does not affect it.
+int32_t deal(const SchedulerState& state, const ActiveSequence& sequence,
+             const std::vector<int64_t>& rows, int64_t step) {
   if (state.limits.has_states && !state.limits.layout_invariant) {
-    if (sequence.home < 0) sequence.home = least_taken(state);
-    ++sequence.dealt[sequence.home];
-    return sequence.home;
+    const bool stays = sequence.home >= 0 && sequence.dealt[sequence.home] != sequence.deal_limit;
+    return stays ? sequence.home : least_taken(state, sequence);
   }
   if (state.limits.layout_invariant)
     return parallel::generated_owner(
@@ -50,15 +50,56 @@ int32_t deal(const SchedulerState& state, ActiveSequence& sequence, std::vector<
     const auto rank = static_cast<int32_t>((step + next) % ranks);
     if (cost(rank) < cost(owner)) owner = rank;
   }
-  ++sequence.dealt[owner];
-  ++rows[owner];
   return owner;
+}
+
+/// Tokens that the next pass may draft of the sequence's answer, whose next token `owner` computes: as
+/// many as may still be generated and have slots there, and fit in the pass.
+int64_t most_drafted(const SchedulerState& state, const ActiveSequence& sequence, int32_t owner,
+                     int64_t spare) {
+  if (sequence.again) return 0;
+  const int64_t left = sequence.max_new_tokens - std::ssize(sequence.result.tokens);
+  int64_t slots = sequence.room - sequence.decoded;
+  if (!state.limits.layout_invariant)
+    slots = std::min(slots, sequence.deal_limit - sequence.dealt[owner]);
+  return std::min({left - 1, slots - 1, spare, state.limits.drafts.most});
+}
+
+/// A token of each of these answers, without drafts.
+PassWork next_tokens(const SchedulerState& state, const Selection& decoding) {
+  PassWork work{.passes = 1};
+  for (const ActiveSequence* const sequence : decoding) {
+    ++work.rows;
+    work.pairs += static_cast<double>(state.map.length(sequence->id) + 1);
+  }
+  return work;
+}
+
+/// What drafted tokens of the sequence cost in a pass of these next tokens; absent: they are tried
+/// whatever they cost.
+std::optional<DraftPrice> price_of(const SchedulerState& state, const ActiveSequence& sequence,
+                                   const PassWork& tokens) {
+  if (!state.limits.drafts.by_price) return {};
+  const RateFit& times = state.times.passes->decode;
+  const PassWork row{.rows = 1, .pairs = static_cast<double>(state.map.length(sequence.id) + 1)};
+  return DraftPrice{times.seconds(tokens) / tokens.rows, times.seconds(row)};
+}
+
+/// Adds up to `most` drafted tokens to the item, which has the next token of the sequence, one of
+/// `tokens`.
+void add_draft(SchedulerState& state, ActiveSequence& sequence, int64_t most,
+               const PassWork& tokens, PlanItem& item) {
+  const drafts::Draft draft =
+      state.drafter.draft(sequence, most, price_of(state, sequence, tokens));
+  item.tokens.insert(item.tokens.end(), draft.tokens.begin(), draft.tokens.end());
+  item.drafted = static_cast<int32_t>(draft.tokens.size());
+  item.rows.count += item.drafted;
 }
 
 }  // namespace
 
 RingFormer::RingFormer(const SchedulerLimits& limits)
-    : Former(limits.layout_invariant ? parallel::layout_ranks : limits.ring_size) {}
+    : Former(limits.layout_invariant ? parallel::layout_ranks : 0) {}
 
 std::optional<Plan> RingFormer::form(SchedulerState& state, const Selection& prompts,
                                      const PassBudget& budget, double now) {
@@ -74,6 +115,7 @@ std::optional<Plan> RingFormer::form(SchedulerState& state, const Selection& pro
   pass.plan.parked = std::move(news.parked);
   pass.plan.returned = std::move(news.returned);
   pass.plan.grown = std::move(news.grown);
+  pass.plan.shortened = std::move(news.shortened);
   return std::move(pass.plan);
 }
 
@@ -98,7 +140,7 @@ Former::Reading RingFormer::reading(const Pass& pass, const Selection& prompts) 
   const bool is_short = limits.waits_least() && !limits.layout_invariant && !limits.levels_from;
   if (!is_short || prompts.empty()) return {batch, most, false, limits.waits_least()};
   const int64_t tokens = short_pass_tokens(pass.state, limits.ring_size, *prompts.front());
-  return {batch, std::min(most, tokens + std::ssize(pass.plan.items)), true, true};
+  return {batch, std::min(most, tokens + count_rows(pass.plan)), true, true};
 }
 
 /// Plans rows to compute; false: none would end in time.
@@ -120,16 +162,34 @@ bool RingFormer::compute(Pass& pass, const Selection& all) {
   return true;
 }
 
-/// Plans one token of every prefilled sequence; none when time is too short.
+/// Plans one token of every prefilled sequence, and what is drafted after it; none when time is too
+/// short.
 void RingFormer::decode(Pass& pass) const {
   if (!pass.budget.decodes) return;
   SchedulerState& state = pass.state;
-  pass.team().ring =
-      state.limits.ring_size > 1 ? state.limits.modes.decode_ring : AttentionExchange::pass_kv;
-  std::vector<int64_t> rows(state.limits.ring_size);
+  const SchedulerLimits& limits = state.limits;
+  pass.team().ring = limits.ring_size > 1 ? limits.modes.decode_ring : AttentionExchange::pass_kv;
+  Selection decoding;
   for (ActiveSequence& sequence : state.active)
-    if (sequence.can_decode() && sequence.has_room())
-      add(pass, sequence, token_of(state, sequence, deal(state, sequence, rows, pass.plan.number)));
+    if (sequence.can_decode() && sequence.has_room()) decoding.push_back(&sequence);
+  const PassWork tokens = next_tokens(state, decoding);
+  std::vector<int64_t> rows(limits.ring_size);
+  const bool chunked = limits.policy == job::Policy::chunked;
+  int64_t spare = limits.batch_tokens() / (chunked ? 2 : 1) - std::ssize(decoding);
+  for (ActiveSequence* const each : decoding) {
+    ActiveSequence& sequence = *each;
+    const int32_t owner = deal(state, sequence, rows, pass.plan.number);
+    PlanItem item = token_of(state, sequence, owner);
+    const int64_t most = most_drafted(state, sequence, owner, spare);
+    if (most > 0) add_draft(state, sequence, most, tokens, item);
+    spare -= item.drafted;
+    if (limits.has_states && !limits.layout_invariant) sequence.home = owner;
+    if (!limits.layout_invariant) {
+      sequence.dealt[owner] += item.rows.count;
+      rows[owner] += item.rows.count;
+    }
+    add(pass, sequence, std::move(item));
+  }
 }
 
 /// Decides by rule B what travels for the chunk, unless that is fixed.

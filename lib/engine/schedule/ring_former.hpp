@@ -6,7 +6,8 @@
 /// chunked (Sarathi): every sequence that decodes rides in every pass as one token, and chunks of
 /// prompts fill the rest of max_batch_tokens, in the order in which their requests began. Riders
 /// never exceed max_batch_tokens (vLLM leaves that to its users), since each of them was in the pass
-/// before. A prompt without room waits until enough answers have ended.
+/// before. A prompt without room waits until enough answers have ended. Drafted tokens take half of
+/// max_batch_tokens at most.
 ///
 /// With batch.objective: ttft passes are short, and answers may go before a long prompt, as where
 /// teams change. Where results depend on the cuts of a prompt, passes have their whole length.

@@ -240,11 +240,13 @@ bool Scheduler::begin_branch(const std::shared_ptr<RequestState>& fork) {
   return grant.has_value();
 }
 
-void Scheduler::commit(const Plan& plan, const std::vector<Outcome>& outcomes, double now) {
-  schedule::commit(state_, plan, outcomes, now);
+std::vector<int64_t> Scheduler::commit(const Plan& plan, const std::vector<Outcome>& outcomes,
+                                       double now) {
+  std::vector<int64_t> given = schedule::commit(state_, plan, outcomes, now);
 #ifndef NDEBUG
   verify();
 #endif
+  return given;
 }
 
 std::vector<batch::Finished> Scheduler::take_finished() {

@@ -97,6 +97,9 @@ class Scheduler {
   const std::vector<Decision>& decisions() const { return former_->decisions(); }
   /// What left the cache, came back or moved since the last call, in this order. Call it when a plan
   /// has come.
+  const DraftCounts& draft_counts() const { return state_.draft_counts; }
+  /// Sequences that have been shortened since the last plan.
+  const std::vector<ShortenedSequence>& shortened() const { return state_.news.shortened; }
   std::vector<Yield> take_yields() { return state_.yields.take(); }
   const OutOfCache& outside() const { return state_.yields.outside(); }
   /// How often a team that decodes has grown.
@@ -109,7 +112,7 @@ class Scheduler {
 
   /// Takes in the `outcomes` of all ranks of the plan's teams. The pass lasted from the plan's `now`
   /// to this `now`. Builds without NDEBUG also `verify` what is known.
-  void commit(const Plan& plan, const std::vector<Outcome>& outcomes, double now);
+  std::vector<int64_t> commit(const Plan& plan, const std::vector<Outcome>& outcomes, double now);
   /// Throws InvalidArgument where what is known of sequences and slots contradicts itself.
   void verify() const { state_.verify(); }
   /// The turns that have finished or failed since the last call.

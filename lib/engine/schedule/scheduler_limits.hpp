@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -40,6 +41,21 @@ struct EarlierAnswer {
 /// How many instances a sequence may have.
 struct InstanceCount {
   int least = 1, most = 1;
+};
+
+struct ActiveSequence;
+
+/// Whether tokens of answers are drafted from texts (drafter.hpp), in passes of one team.
+struct DraftLimits {
+  /// Changes what is drafted for a sequence, `most` tokens at most.
+  using Change = std::function<void(const ActiveSequence& sequence, int64_t most,
+                                    std::vector<int32_t>& draft)>;
+
+  int64_t most = 0;       ///< of an answer in a pass; 0: none are
+  bool by_price = false;  ///< as many as are expected to pay; needs the times of passes
+  Change change = {};     ///< for tests, which spoil drafts
+
+  bool on() const { return most > 0; }
 };
 
 struct SchedulerLimits {
@@ -81,6 +97,7 @@ struct SchedulerLimits {
   std::optional<PassTimes> pass_times = {};
   /// Parks sequences in passes that this seed chooses, wherever they could be. For tests.
   std::optional<uint64_t> forced_yields = {};
+  DraftLimits drafts = {};
   int64_t max_sequences = 1;  ///< most sequences running at a time
   /// Most new tokens of a pass with prompts, all ranks together; where teams change, for each
   /// instance of the team.
@@ -107,8 +124,8 @@ struct SchedulerLimits {
   /// Chunks of prompts with at least this number of new tokens are attended by levels.
   std::optional<int64_t> levels_from = {};
   bool layout_invariant = false;  ///< passes are cut for parallel::layout_ranks
-  /// The model has recurrent layers: one rank of the ring computes all tokens of a sequence's answers,
-  /// so that its state stays there. With layout_invariant they are dealt nevertheless.
+  /// The model has recurrent layers: one rank computes the tokens of an answer as long as it has room,
+  /// so that the state stays there. With layout_invariant they are dealt nevertheless.
   bool has_states = false;
   /// What a sequence's state takes where it is parked, in tokens.
   int64_t state_tokens = 0;

@@ -21,7 +21,8 @@ SchedulerState::SchedulerState(SchedulerLimits given)
       times(limits),
       map(limits.ring_size),
       kept_back(limits.ring_size),
-      doing(limits.ring_size, Doing::nothing) {
+      doing(limits.ring_size, Doing::nothing),
+      drafter(limits) {
   limits.verify();
   for (const auto& [max_new_tokens, tokens] : limits.earlier_answers)
     lengths.add_earlier(max_new_tokens, tokens);
@@ -267,10 +268,27 @@ void SchedulerState::cache(ActiveSequence& sequence, const PlanItem& item,
   if (item.gathers != 0) sequence.instances = instances_of(sequence.id);
   sequence.in_pass = item.rows.count;
   if (limits.on_demand && !sequence.again) note_run(sequence, item);
-  if (sequence.is_branch() && !limits.on_demand && !keeps_tokens(sequence.request())) return;
-  std::vector<int32_t>& cached =
-      sequence.is_branch() ? sequence.own_cached : sequence.origin->cached;
-  cached.insert(cached.end(), item.tokens.begin(), item.tokens.end());
+  if (std::vector<int32_t>* const known = known_tokens(sequence))
+    known->insert(known->end(), item.tokens.begin(), item.tokens.end());
+}
+
+/// Where the sequence's own cached tokens are known; null: nowhere.
+std::vector<int32_t>* SchedulerState::known_tokens(ActiveSequence& sequence) const {
+  if (!sequence.is_branch()) return &sequence.origin->cached;
+  const bool known = limits.on_demand || limits.drafts.on() || keeps_tokens(sequence.request());
+  return known ? &sequence.own_cached : nullptr;
+}
+
+void SchedulerState::drop_drafted(ActiveSequence& sequence, const PlanItem& item, int64_t tokens) {
+  if (tokens == 0) return;
+  const int64_t length = map.length(sequence.id) - tokens;
+  map.shorten(sequence.id, length);
+  news.shortened.push_back({sequence.id, length});
+  sequence.decoded -= tokens;
+  if (!limits.layout_invariant) sequence.dealt[item.rows.owner] -= tokens;
+  if (limits.on_demand) sequence.runs.back().tokens -= tokens;
+  std::vector<int32_t>& known = *known_tokens(sequence);
+  known.resize(known.size() - tokens);
 }
 
 void SchedulerState::end(std::list<ActiveSequence>::iterator sequence) {
@@ -317,6 +335,7 @@ void SchedulerState::remove(int64_t sequence) {
   std::erase(news.parked, sequence);
   std::erase_if(news.returned, is_it);
   std::erase_if(news.grown, is_it);
+  std::erase_if(news.shortened, is_it);
   if (std::erase_if(news.added, is_it) == 0) return news.removed.push_back(sequence);
   std::erase_if(news.turns, is_it);
 }

@@ -15,6 +15,8 @@
 #include "lib/engine/schedule/active_sequence.hpp"
 #include "lib/engine/schedule/answer_lengths.hpp"
 #include "lib/engine/schedule/demand_counts.hpp"
+#include "lib/engine/schedule/draft_counts.hpp"
+#include "lib/engine/schedule/drafter.hpp"
 #include "lib/engine/schedule/elastic_place.hpp"
 #include "lib/engine/schedule/known_times.hpp"
 #include "lib/engine/schedule/plan.hpp"
@@ -32,6 +34,7 @@ struct News {
   std::vector<int64_t> removed;  ///< sequences that ended
   std::vector<int64_t> parked;
   std::vector<ResizedSequence> returned, grown;
+  std::vector<ShortenedSequence> shortened;
 
   bool adds(int64_t sequence) const {
     return std::ranges::count(added, sequence, &NewSequence::sequence) > 0;
@@ -78,6 +81,8 @@ struct SchedulerState {
   int64_t moving_tokens = 0;
   int64_t forced_pass = -1;  ///< the last one before which a sequence was made to yield for tests
   AnswerLengths lengths;
+  Drafter drafter;
+  DraftCounts draft_counts;
   DemandCounts demand;
   YieldJournal yields;
   std::vector<batch::Finished> finished;  ///< turns whose results nobody has taken yet
@@ -127,6 +132,8 @@ struct SchedulerState {
   void start_turn(ActiveSequence& sequence);
   /// Notes the item's tokens as cached, which holds when the pass has run.
   void cache(ActiveSequence& sequence, const PlanItem& item, const parallel::Team& team);
+  /// Drops the last `tokens` of the item, which were drafted and are no part of the answer.
+  void drop_drafted(ActiveSequence& sequence, const PlanItem& item, int64_t tokens);
   /// The sequence takes part in no more passes. Frees its slots, and the prefix's with a fork's last
   /// branch; lets a prefix's branches begin.
   void end(std::list<ActiveSequence>::iterator sequence);
@@ -175,6 +182,7 @@ struct SchedulerState {
   std::vector<size_t> followers(const ActiveSequence& sequence) const;
 
  private:
+  std::vector<int32_t>* known_tokens(ActiveSequence& sequence) const;
   void activate(ActiveSequence sequence, const Slots& reserved, int64_t room,
                 const Slots& reading = {});
   void keep_back(RequestState& fork, const Slots& slots);
@@ -199,8 +207,9 @@ struct SchedulerState {
 /// `slots` less `taken`, by instance.
 Slots without(Slots slots, const Slots& taken);
 
-/// Takes in the `outcomes` of all ranks of the plan's teams at `now`.
-void commit(SchedulerState& state, const Plan& plan, const std::vector<Outcome>& outcomes,
-            double now);
+/// Takes in the `outcomes` of all ranks of the plan's teams at `now`. Returns by item how many tokens
+/// its answer got.
+std::vector<int64_t> commit(SchedulerState& state, const Plan& plan,
+                            const std::vector<Outcome>& outcomes, double now);
 
 }  // namespace pecia::schedule

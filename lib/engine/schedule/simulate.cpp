@@ -45,11 +45,10 @@ using Answers = std::unordered_map<int64_t, Answer*>;  ///< of their present tur
 
 Outcome outcome_of(const Plan& plan, const Answers& answers) {
   Outcome outcome;
-  for (size_t i = 0; i < plan.items.size(); ++i) {
-    const PlanItem& item = plan.items[i];
+  for (const PlanItem& item : plan.items) {
     if (item.sampled_index < 0) continue;
     const bool last = item.sampled_index + 1 == answers.at(item.rows.sequence)->tokens;
-    outcome.sampled.which.push_back(static_cast<int32_t>(i));
+    outcome.sampled.which.push_back(static_cast<int32_t>(outcome.sampled.which.size()));
     outcome.sampled.tokens.push_back(last ? last_token : any_token);
     outcome.sampled.logprobs.push_back(0);
   }

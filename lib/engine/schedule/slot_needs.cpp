@@ -18,7 +18,6 @@ SlotNeeds::SlotNeeds(const SchedulerLimits& limits)
       ranks_(limits.elastic ? 1 : limits.ring_size),
       virtual_ranks_(limits.layout_invariant ? parallel::layout_ranks : ranks_),
       layout_invariant_(limits.layout_invariant),
-      answers_stay_(limits.has_states && !limits.layout_invariant),
       cut_slots_(limits.has_states && !limits.elastic ? 2 * virtual_ranks_ / ranks_ : 0) {}
 
 /// Slots for tokens that are prefilled in chunks. Under prefill_first each chunk has
@@ -52,7 +51,6 @@ int64_t SlotNeeds::of_feed(int64_t stem_end, int64_t tokens) const {
 }
 
 int64_t SlotNeeds::of_generated(int64_t tokens) const {
-  if (answers_stay_) return tokens;
   return virtual_ranks_ / ranks_ * ((tokens + virtual_ranks_ - 1) / virtual_ranks_);
 }
 

@@ -54,7 +54,6 @@ class SlotNeeds {
   /// an equal number. Where teams change, slots are counted in all, as of one rank.
   int ranks_, virtual_ranks_;
   bool layout_invariant_;
-  bool answers_stay_;  ///< all tokens of an answer are on one rank
   int64_t cut_slots_;  ///< of a cut where a state is restored
 };
 

@@ -18,7 +18,8 @@ using parallel::AttentionExchange;
 
 /// The instance that computes the sequence's next token and keeps it: one with room, and among these
 /// the one with the fewest rows so far, and then with the most room. `rows` are those of the masters
-/// so far. When these are `most`, another one is taken only if none of them has room.
+/// so far. When these are `most`, another one is taken only if none of them has room. A sequence with
+/// a state stays where that is as long as there is room.
 int32_t master_of(const SchedulerState& state, const ActiveSequence& sequence,
                   const std::map<int32_t, int64_t>& rows, size_t most) {
   std::optional<int32_t> chosen;
@@ -27,6 +28,7 @@ int32_t master_of(const SchedulerState& state, const ActiveSequence& sequence,
     const int64_t room =
         state.map.reserved(sequence.id, instance) - state.map.held(sequence.id, instance);
     if (room == 0) continue;
+    if (state.limits.has_states && instance == state.map.state_holder(sequence.id)) return instance;
     const auto found = rows.find(instance);
     const bool new_one = found == rows.end();
     const std::tuple cost(new_one && rows.size() >= most, new_one ? int64_t{0} : found->second,

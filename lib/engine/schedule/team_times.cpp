@@ -37,17 +37,19 @@ PassRates expected_rates(const PassRates& alone, const TeamCosts& costs, int deg
   PECIA_CHECK(degree >= 1, "a team of {} instances", degree);
   if (degree == 1) return alone;
   const double others = degree - 1;
-  double messages = 0, row_bytes = 0;
+  double messages = 0, row_bytes = 0, pass_bytes = 0;
   switch (kind) {
     case PassKind::prefill:
       messages = others, row_bytes = others * costs.kv_bytes_per_token;
+      pass_bytes = 2 * others * costs.state_bytes;
       break;
     case PassKind::decode:
       messages = 2, row_bytes = others * costs.query_bytes_per_row;
       break;
   }
   constexpr PassRates least{1e-6, 1e-8, 1e-14};  // seconds, below those of any machine of 2026
-  return {std::max(alone.pass_s, least.pass_s) + costs.layers * messages * costs.message_s,
+  return {std::max(alone.pass_s, least.pass_s) + costs.layers * messages * costs.message_s +
+              pass_bytes / costs.bytes_per_second,
           std::max(alone.row_s, least.row_s) + row_bytes / costs.bytes_per_second,
           std::max(alone.pair_s, least.pair_s)};
 }
@@ -55,10 +57,11 @@ PassRates expected_rates(const PassRates& alone, const TeamCosts& costs, int deg
 TeamTimes::TeamTimes(const PassTimes& alone, const TeamCosts& costs, int degrees) : costs_(costs) {
   PECIA_CHECK(degrees >= 1, "teams of up to {} instances", degrees);
   PECIA_CHECK(costs.bytes_per_second > 0 && is_amount(costs.message_s) && costs.layers >= 0 &&
-                  is_amount(costs.kv_bytes_per_token) && is_amount(costs.query_bytes_per_row),
-              "{} s a message, {} B/s, {} B a token, {} B a row, {} layers", costs.message_s,
-              costs.bytes_per_second, costs.kv_bytes_per_token, costs.query_bytes_per_row,
-              costs.layers);
+                  is_amount(costs.kv_bytes_per_token) && is_amount(costs.query_bytes_per_row) &&
+                  is_amount(costs.state_bytes),
+              "{} s a message, {} B/s, {} B a token, {} B a row, {} layers, {} B a state",
+              costs.message_s, costs.bytes_per_second, costs.kv_bytes_per_token,
+              costs.query_bytes_per_row, costs.layers, costs.state_bytes);
   fits_.resize(degrees);
   fits_[0] = {alone.prefill, alone.decode};
 }

@@ -26,15 +26,18 @@ struct TeamCosts {
   /// Whether keys of cached tokens travel while attention takes place, as between GPUs. CPUs that
   /// compute send little meanwhile.
   bool hides_keys = false;
+  double state_bytes = 0;  ///< of a sequence, in all recurrent layers together
 };
 
 /// Returns the rates that a team's passes are expected to have, from the rates of one instance.
 ///
 /// A prefill pass has a ring of d − 1 steps in each layer, and the keys and values of the busiest
-/// instance's r rows travel in each step. A decode pass has two exchanges in each layer: a master's
+/// instance's r rows travel in each step. The state of a prompt goes through its 2d chunks, which are
+/// on d instances, one after the other. A decode pass has two exchanges in each layer: a master's
 /// queries go to d − 1 holders, and the partial outputs return to the master.
 ///
 ///     prefill   pass_s + layers·(d−1)·message_s    row_s + (d−1)·kv_bytes_per_token / bytes_per_second
+///                 + 2·(d−1)·state_bytes / bytes_per_second
 ///     decode    pass_s + layers·2·message_s        row_s + (d−1)·query_bytes_per_row / bytes_per_second
 ///
 /// Travel of these bytes counts in full, as if nothing hid it. A rate that was fitted to zero begins with a
@@ -84,6 +87,8 @@ class TeamTimes {
   /// Seconds in which the keys of `cached` tokens go round a team's ring. Nothing that hides them
   /// counts.
   double travel_s(int degree, double cached) const;
+  /// Seconds in which a sequence's state goes to another instance.
+  double state_s() const { return costs_.state_bytes / costs_.bytes_per_second; }
 
   /// Seconds to read `tokens` of a prompt after `cached` ones, in passes of at most
   /// `tokens_per_pass` tokens of the whole team.

@@ -35,6 +35,8 @@ class Matcher {
 
   /// Takes in the answer's next token. Returns false if it does not fit; then nothing changes.
   virtual bool accept(int32_t token) = 0;
+  /// Takes the last `tokens` that were accepted back.
+  virtual void take_back(int64_t tokens) = 0;
   /// Sets bit t % 32 of words[t / 32] for each token t that may come next, and clears all others.
   /// Stop tokens may come where the answer is complete. Returns how many tokens may come.
   virtual int64_t allow(std::span<uint32_t> words) = 0;

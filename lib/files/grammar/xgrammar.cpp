@@ -24,6 +24,8 @@ class XMatcher : public Matcher {
     return !matcher_.IsTerminated() && matcher_.AcceptToken(token);
   }
 
+  void take_back(int64_t tokens) override { matcher_.Rollback(static_cast<int>(tokens)); }
+
   int64_t allow(std::span<uint32_t> words) override {
     int64_t count = words_of(vocab_);
     PECIA_CHECK(std::ssize(words) == count, "{} words for {} tokens", words.size(), vocab_);

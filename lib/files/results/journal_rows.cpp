@@ -13,7 +13,7 @@
 namespace pecia::io {
 namespace {
 
-constexpr std::string_view journal_schema = "pecia.journal/3\n";
+constexpr std::string_view journal_schema = "pecia.journal/4\n";
 constexpr int64_t length_bytes = sizeof(int64_t), frame_bytes = length_bytes + sizeof(uint32_t);
 
 template <typename A>
@@ -25,6 +25,7 @@ void visit_row(A& archive, TurnResult& row) {
   archive(row.error), archive(row.queue_s), archive(row.ttft_s), archive(row.decode_s);
   archive(row.prefill_compute_s), archive(row.prefill_comm_s), archive(row.decode_compute_s);
   archive(row.decode_comm_s), archive(row.mode), archive(row.replica), archive(row.yields);
+  archive(row.draft_accepted);
   archive(row.vectors), archive(row.scores), archive(row.score_logprobs);
 }
 

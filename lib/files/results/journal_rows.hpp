@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The bytes of a journal, schema "pecia.journal/3": a head that names the results, then rows.
+/// The bytes of a journal, schema "pecia.journal/4": a head that names the results, then rows.
 ///
 /// A row is the number of bytes of its body (int64), the CRC-32 of that number and of the body
 /// (uint32), and the body: turn, state, and the members of TurnResult in the order of `visit_row`,

@@ -130,6 +130,7 @@ void ResultsFile::Impl::write_row(const TurnUpdate& update) const {
   columns.put_text("/mode", turn, result.mode);
   columns.put("/replica", turn, result.replica);
   if (columns.has("/yields")) columns.put("/yields", turn, result.yields);
+  if (columns.has("/draft_accepted")) columns.put("/draft_accepted", turn, result.draft_accepted);
 }
 
 void ResultsFile::Impl::write_prompt(const TurnUpdate& update) const {
@@ -271,6 +272,7 @@ TurnResult ResultsFile::read(int64_t turn) const {
   result.mode = in.get_text("/mode", turn);
   result.replica = in.get<int32_t>("/replica", turn);
   if (in.has("/yields")) result.yields = in.get<int32_t>("/yields", turn);
+  if (in.has("/draft_accepted")) result.draft_accepted = in.get<int32_t>("/draft_accepted", turn);
   impl_->read_products(turn, result);
   return result;
 }

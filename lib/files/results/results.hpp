@@ -79,7 +79,8 @@ struct TurnResult {
   float prefill_compute_s = 0, prefill_comm_s = 0, decode_compute_s = 0, decode_comm_s = 0;
   std::string mode;  ///< at most 64 bytes
   int32_t replica = 0;
-  int32_t yields = 0;  ///< how often its keys left the cache so that others could grow
+  int32_t yields = 0;          ///< how often its keys left the cache so that others could grow
+  int32_t draft_accepted = 0;  ///< tokens of the answer that had been drafted
 };
 
 /// One row to write.

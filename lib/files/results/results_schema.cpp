@@ -124,6 +124,7 @@ std::vector<ResultsDataset> results_datasets(const ResultsLayout& layout) {
       {"/text_bytes", int64, {num_turns}, 8, true},
       {"/settings", int32, {num_turns}, 4, true},
       {"/yields", int32, {num_turns}, 4, true},
+      {"/draft_accepted", int32, {num_turns}, 4, true},
   };
   const int64_t slots = slot_offsets(layout).back();
   datasets.push_back({"/tokens", int32, {slots}, 4});

@@ -53,6 +53,11 @@ void KvLedger::append(const parallel::PassSequence& rows, const parallel::Team& 
     left_.push_back(rows.sequence);
 }
 
+void KvLedger::shorten(parallel::SequenceId sequence, int64_t length) {
+  map_.shorten(sequence, length);
+  if (recent_) recent_->shorten(map_, sequence);
+}
+
 void KvLedger::settle() {
   for (const parallel::SequenceId sequence : left_) cache_.resize(sequence, 0);
   left_.clear();

@@ -36,6 +36,8 @@ class KvLedger {
   /// slots until `settle`, since they travel from there.
   void append(const parallel::PassSequence& rows, const parallel::Team& team,
               const parallel::Placement* placement = nullptr);
+  /// Does KvMap::shorten. Call it before the `settle` that follows the pass of these tokens.
+  void shorten(parallel::SequenceId sequence, int64_t length);
   /// Gives back the slots of tokens that have left, and the slots of tokens that layers with a
   /// window read no more. Call it when the pass has run. Builds without NDEBUG also `verify`.
   void settle();

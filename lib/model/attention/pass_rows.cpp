@@ -52,6 +52,7 @@ void PassRows::plan(KvLedger& ledger) {
   index_ = team().index_of(ledger.instance()).value();
   positions_.resize(size());
   for (const PassSequence& sequence : sequences()) {
+    state_origins_.push_back(state_origin(ledger.map(), sequence));
     const int64_t before = count();
     for (int rank = 0; rank < size(); ++rank)
       SequenceRows{sequence.sequence, rows_of(sequence, team(), rank)}.append_to(positions_[rank]);

@@ -11,6 +11,7 @@
 
 #include "lib/model/attention/kv_ledger.hpp"
 #include "lib/ranks/parallel/halo.hpp"
+#include "lib/ranks/parallel/state_route.hpp"
 
 namespace pecia::attention {
 
@@ -89,6 +90,9 @@ class PassRows {
   const std::vector<parallel::TravellingTokens>* placed(parallel::SequenceId sequence) const;
   bool places_any() const { return !placed_.empty(); }
 
+  /// By sequence of the pass: who has the states of recurrent layers before it.
+  const std::vector<parallel::StateOrigin>& state_origins() const { return state_origins_; }
+
   const KvLedger& ledger() const { return *ledger_; }
 
  private:
@@ -104,6 +108,7 @@ class PassRows {
   std::vector<parallel::RowRange> stored_;
   std::vector<parallel::SequenceId> key_sequences_;
   std::map<parallel::SequenceId, std::vector<parallel::TravellingTokens>> placed_;
+  std::vector<parallel::StateOrigin> state_origins_;
 };
 
 }  // namespace pecia::attention

@@ -94,6 +94,13 @@ void RecentSlots::forget(const parallel::KvMap& map, SequenceId sequence) {
   }
 }
 
+void RecentSlots::shorten(const parallel::KvMap& map, SequenceId sequence) {
+  Sequence& shorter = of(sequence);
+  const int64_t tokens = map.held(sequence, instance_) - shorter.evicted[instance_];
+  for (; std::ssize(shorter.blocks) > (tokens + block - 1) / block; shorter.blocks.pop_back())
+    pool_.give_back({{shorter.blocks.back(), shorter.blocks.back() + 1}});
+}
+
 void RecentSlots::remove(SequenceId sequence) {
   const auto found = sequences_.find(sequence);
   if (found == sequences_.end()) return;

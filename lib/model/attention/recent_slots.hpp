@@ -44,6 +44,8 @@ class RecentSlots {
   /// next row stands at the end of what the map has of the sequence.
   void forget(const parallel::KvMap& map, parallel::SequenceId sequence);
   void remove(parallel::SequenceId sequence);
+  /// Gives back the blocks after the tokens that the map has of the sequence.
+  void shorten(const parallel::KvMap& map, parallel::SequenceId sequence);
   /// Takes slots for the tokens of a sequence that later rows see, where it has none.
   void take_again(const parallel::KvMap& map, parallel::SequenceId sequence);
 

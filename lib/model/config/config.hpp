@@ -327,6 +327,8 @@ struct ModelConfig {
   int64_t active_parameters() const;
   int64_t matrices_of_ffn() const { return xielu || !ffn_has_gate ? 2 : 3; }  ///< or of an expert
   double flops_per_token() const;  ///< 2 × weights of the layers and the head that a token meets
+  /// The part of them that follows the last mixer: its output's product and what comes after it.
+  double flops_after_mixers() const;
   /// Bytes that all layers cache of a token, or layers with a window, on one of this number of ranks,
   /// over which each layer's KV heads are cut, or which share one.
   int64_t kv_bytes_per_token(DType dtype, int64_t ranks = 1) const;

@@ -48,19 +48,23 @@ int64_t mixer_elements_of(const ModelConfig& config, int64_t layer) {
   return 0;
 }
 
-/// Number of elements in the layers' matrices, with `experts` experts of each layer that has some.
+/// Number of elements in the matrices that follow a layer's mixer, with `experts` experts where it has
+/// some.
+int64_t feed_forward_elements(const ModelConfig& config, int64_t layer, int64_t experts) {
+  const int64_t matrices = config.matrices_of_ffn();
+  int64_t columns = 2 * config.second.width;
+  if (config.has_dense_ffn(layer)) columns += matrices * config.ffn_of(layer);
+  if (config.dense_beside_experts || config.feed_forward(layer) == FeedForward::experts)
+    columns += config.experts->count + matrices * experts * config.experts->ffn +
+               matrices * config.experts->shared_ffn + (config.experts->shared_gate ? 1 : 0);
+  return config.hidden * columns;
+}
+
+/// The same of all layers, with their mixers.
 int64_t matrix_elements(const ModelConfig& config, int64_t experts) {
   int64_t elements = 0;
-  for (int64_t layer = 0; layer < config.layers; ++layer) {
-    elements += mixer_elements_of(config, layer) + 2 * config.hidden * config.second.width;
-    if (config.has_dense_ffn(layer))
-      elements += config.hidden * config.matrices_of_ffn() * config.ffn_of(layer);
-  }
-  if (config.experts)
-    elements += config.num_layers(FeedForward::experts) * config.hidden *
-                (config.experts->count + experts * config.matrices_of_ffn() * config.experts->ffn +
-                 config.matrices_of_ffn() * config.experts->shared_ffn +
-                 (config.experts->shared_gate ? 1 : 0));
+  for (int64_t layer = 0; layer < config.layers; ++layer)
+    elements += mixer_elements_of(config, layer) + feed_forward_elements(config, layer, experts);
   return elements;
 }
 
@@ -238,6 +242,18 @@ double ModelConfig::recurrence_flops_per_token() const {
   const int64_t of_layer = of_each * recurrent->values() * recurrent->key_dim +
                            2 * recurrent->conv_rows * recurrent->channels();
   return static_cast<double>(num_layers(MixerKind::recurrence) * of_layer);
+}
+
+double ModelConfig::flops_after_mixers() const {
+  int64_t layer = layers - 1;
+  while (layer > 0 && mixer(layer) == MixerKind::none) --layer;
+  const int64_t mixed = mixer(layer) == MixerKind::recurrence ? recurrent->values()
+                        : latent                              ? num_heads * latent->value_dim
+                                                              : num_heads * heads(layer).dim;
+  int64_t elements = hidden * mixed;
+  for (; layer < layers; ++layer)
+    elements += feed_forward_elements(*this, layer, experts ? experts->per_token : 0);
+  return 2.0 * static_cast<double>(elements);
 }
 
 int64_t ModelConfig::window_bytes_per_token(DType dtype, int64_t ranks) const {

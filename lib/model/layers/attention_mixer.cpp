@@ -31,7 +31,8 @@ AttentionMixer::AttentionMixer(const ModelConfig& config, const attention::Compu
       mixed_buffer_(compute.buffer()),
       squares_buffer_(compute.buffer()),
       gate_buffer_(compute.buffer()),
-      rotated_buffer_(compute.buffer()) {}
+      rotated_buffer_(compute.buffer()),
+      kept_(compute) {}
 
 void AttentionMixer::begin(int64_t layer, const LayerWeights& of_layer, int64_t num_rows,
                            attention::Attention& attention) {
@@ -216,6 +217,10 @@ void AttentionMixer::project(int block, const Input& input, attention::Attention
 void AttentionMixer::mix(int64_t layer, attention::Attention& attention) {
   if (fresh_) return attention.run_fresh(layer, *fresh_, mixed_);
   attention.run(layer, queries_, mixed_);
+}
+
+void AttentionMixer::keep(std::span<const parallel::RowRange> places) {
+  kept_.keep(places, {&mixed_, &gate_});
 }
 
 void AttentionMixer::project_output(int block, const TensorView& hidden,

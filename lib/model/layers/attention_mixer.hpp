@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "lib/model/layers/kept_rows.hpp"
 #include "lib/model/layers/mixer.hpp"
 #include "lib/model/layers/products.hpp"
 
@@ -19,6 +20,7 @@ class AttentionMixer : public Mixer {
              attention::Attention& attention) override;
   void project(int block, const Input& input, attention::Attention& attention) override;
   void mix(int64_t layer, attention::Attention& attention) override;
+  void keep(std::span<const parallel::RowRange> places) override;
   /// Gates what the heads gave if the layer has a gate.
   void project_output(int block, const TensorView& hidden,
                       const TensorParallel::Change& change) override;
@@ -48,6 +50,7 @@ class AttentionMixer : public Mixer {
   device::Buffer q_buffer_, k_buffer_, v_buffer_, all_buffer_, mixed_buffer_, squares_buffer_,
       gate_buffer_;
   device::Buffer rotated_buffer_;
+  KeptRows kept_;
 
   // State of the current layer.
   const AttentionWeights* weights_ = nullptr;

@@ -40,7 +40,8 @@ LatentMixer::LatentMixer(const ModelConfig& config, const attention::Compute& co
       mixed_buffer_(compute.buffer()),
       value_buffer_(compute.buffer()),
       wide_buffer_(compute.buffer()),
-      head_buffer_(compute.buffer()) {}
+      head_buffer_(compute.buffer()),
+      kept_(compute) {}
 
 void LatentMixer::begin(int64_t layer, const LayerWeights& of_layer, int64_t num_rows,
                         attention::Attention& attention) {
@@ -165,6 +166,10 @@ void LatentMixer::expand(const TensorView& latents, parallel::HeadRange heads, c
                                    .slice_rows(head * tokens, tokens)
                                    .slice_columns(latent_.nope_dim, latent_.rope_dim)});
   compute_.backend.pick_rows({rotated_copies_}, compute_.stream);
+}
+
+void LatentMixer::keep(std::span<const parallel::RowRange> places) {
+  kept_.keep(places, {&mixed_});
 }
 
 void LatentMixer::project_output(int block, const TensorView& hidden,

@@ -22,6 +22,7 @@
 /// Heads are cut over ranks, what tokens keep is not: every rank of TP computes it, and Ulysses
 /// brings it to each of its ranks, as one KV head for all.
 
+#include "lib/model/layers/kept_rows.hpp"
 #include "lib/model/layers/mixer.hpp"
 #include "lib/model/layers/products.hpp"
 
@@ -38,6 +39,7 @@ class LatentMixer : public Mixer, private attention::LatentExpander {
              attention::Attention& attention) override;
   void project(int block, const Input& input, attention::Attention& attention) override;
   void mix(int64_t layer, attention::Attention& attention) override;
+  void keep(std::span<const parallel::RowRange> places) override;
   void project_output(int block, const TensorView& hidden,
                       const TensorParallel::Change& change) override;
 
@@ -58,6 +60,7 @@ class LatentMixer : public Mixer, private attention::LatentExpander {
   TensorParallel& tensor_;
   device::Buffer key_buffer_, down_buffer_, normed_buffer_, query_buffer_, attending_buffer_,
       mixed_buffer_, value_buffer_, wide_buffer_, head_buffer_;
+  KeptRows kept_;
 
   std::vector<kernels::PickedRows> rotated_copies_;  ///< of a tile, for each head
 

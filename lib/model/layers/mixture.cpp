@@ -35,6 +35,10 @@ void Mixture::begin_pass(parallel::Sharding sharding, int64_t num_rows) {
   exchange_.begin_pass(of_block ? *groups_.block : *groups_.sp, std::move(held));
 }
 
+void Mixture::go_on_with(std::span<const int64_t> some) {
+  for (parallel::ShardedRows& rows : rows_of_peers_) rows = rows.part_of(some);
+}
+
 void Mixture::choose(const MixtureWeights& weights, const TensorView& rows) {
   const ExpertsConfig& experts = config_.experts.value();
   const TensorView logits = logits_.tensor(DType::fp32, {rows.rows(), experts.count});

@@ -26,6 +26,8 @@ class Mixture {
 
   /// Begins a pass of `num_rows` rows, which `tensor` has begun.
   void begin_pass(parallel::Sharding sharding, int64_t num_rows);
+  /// See TensorParallel::go_on_with.
+  void go_on_with(std::span<const int64_t> some);
 
   /// Whether the host waits for the device in each layer of the pass.
   bool waits_for_device() const { return rows_of_peers_.size() > 1; }

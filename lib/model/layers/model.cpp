@@ -94,7 +94,8 @@ Model::Model(const ModelConfig& config, const WeightViews& weights,
       second_up_(compute.buffer()),
       dense_(compute.buffer()),
       expert_rows_(compute.buffer()),
-      routed_rows_(compute.buffer()) {
+      routed_rows_(compute.buffer()),
+      kept_(compute) {
   const parallel::WeightCut cut = weight_cut(parallel::Sharding::shift, groups.place);
   if (cut == weights.part) return;
   for (int64_t layer = 0; layer < config.layers; ++layer)
@@ -161,7 +162,7 @@ void Model::forward(const Rows& rows, attention::Attention& attention) {
   if (gathered) gather_.begin_pass();
 
   const parallel::RowRange linear = tensor_.rows().linear;
-  const PassTensors pass{
+  PassTensors pass{
       attention, hidden_.tensor(DType::fp32, {tensor_.rows().num_own(), config_.hidden}),
       marks_.tensor(DType::int32, {tensor_.rows().num_own()}),
       normed_.tensor(operand_type(), {linear.size(), config_.hidden}),
@@ -181,6 +182,10 @@ void Model::forward(const Rows& rows, attention::Attention& attention) {
   if (as_step || !compute_.recorder.keeps_ops()) ops.emplace(compute_.recorder, "layers");
   std::optional<kernels::Step> step;
   if (as_step) step.emplace(compute_.backend, compute_.stream);
+  // A GPU replays a recorded step for passes of the same shapes, whichever rows are wanted.
+  const bool recorded = as_step && compute_.backend.gains_by_fewer_ops();
+  const bool some_end = !recorded && std::ssize(rows.wanted) < count;
+  if (some_end) pass.wanted = &rows.wanted;
   compute_.device.zero(pass.marks.data(), pass.marks.rows() * size_of(DType::int32),
                        compute_.stream);
   if (recurrent_mixer_) recurrent_mixer_->begin_pass(attention);
@@ -203,6 +208,9 @@ void Model::forward(const Rows& rows, attention::Attention& attention) {
     tensor_.wait_sum(block);
     finish_layer(config_.layers - 1, block, pass);
   }
+  last_hidden_ = pass.hidden, last_marks_ = pass.marks;
+  went_on_.reset();
+  if (some_end) went_on_ = rows.wanted;
   if (step) step->end();
   compute_.recorder.set_layer(-1);
 }
@@ -267,37 +275,36 @@ void Model::finish_layer(int64_t index, int block, const PassTensors& pass) {
 Model::Outputs Model::outputs(std::span<const int64_t> rows) {
   Outputs outputs;
   std::vector<int64_t> counts;
-  std::vector<int32_t> own;  // indices of rows in hidden_
+  std::vector<int32_t> own;  // indices of rows in last_hidden_
   for (const parallel::ShardedRows& theirs : tensor_.vocab_rows()) {
     counts.push_back(0);
     for (size_t i = 0; i < rows.size(); ++i) {
-      if (theirs.own_index(rows[i]) < 0) continue;
+      if (theirs.own_index(number_of(rows[i])) < 0) continue;
       ++counts.back();
       outputs.which.push_back(static_cast<int64_t>(i));
     }
   }
   for (const int64_t row : rows)
-    if (const int64_t index = tensor_.rows().own_index(row); index >= 0)
+    if (const int64_t index = tensor_.rows().own_index(number_of(row)); index >= 0)
       own.push_back(static_cast<int32_t>(index));
   outputs.hidden = tensor_.gather_outputs(normed_rows(own), counts);
   return outputs;
 }
 
-/// The final norm of rows of hidden_.
+/// The final norm of rows of the last hidden states.
 TensorView Model::normed_rows(const std::vector<int32_t>& own) {
   const auto count = static_cast<int64_t>(own.size());
-  const TensorView hidden = hidden_.tensor(DType::fp32, {tensor_.rows().num_own(), config_.hidden});
   const TensorView output = output_.tensor(DType::fp32, {count, config_.hidden});
-  compute_.backend.embedding({hidden, own, output, 0}, compute_.stream);  // gathers rows of hidden
+  compute_.backend.embedding({last_hidden_, own, output, 0}, compute_.stream);  // gathers rows
   products_.norm_hidden(output, weights_.final_norm, output);
   return output;
 }
 
 Model::Outputs Model::own_outputs(std::span<const int64_t> rows) {
   Outputs outputs;
-  std::vector<int32_t> own;  // indices of rows in hidden_
+  std::vector<int32_t> own;  // indices of rows in last_hidden_
   for (size_t i = 0; i < rows.size(); ++i)
-    if (const int64_t index = tensor_.rows().own_index(rows[i]); index >= 0) {
+    if (const int64_t index = tensor_.rows().own_index(number_of(rows[i])); index >= 0) {
       outputs.which.push_back(static_cast<int64_t>(i));
       own.push_back(static_cast<int32_t>(index));
     }
@@ -326,11 +333,12 @@ const std::string& Model::place_of(int32_t mark) const {
 std::vector<Model::BrokenPlace> Model::broken_at(std::span<const int64_t> rows) {
   const int64_t own = tensor_.rows().num_own();
   std::vector<int32_t> marks(own);
-  compute_.device.copy(marks.data(), marks_.data(), own * size_of(DType::int32), compute_.stream);
+  compute_.device.copy(marks.data(), last_marks_.data(), own * size_of(DType::int32),
+                       compute_.stream);
   compute_.stream.synchronize();
   std::vector<BrokenPlace> places;
   for (const int64_t row : rows) {
-    const int64_t index = tensor_.rows().own_index(row);
+    const int64_t index = tensor_.rows().own_index(number_of(row));
     const int32_t mark = index < 0 ? 0 : marks[index];
     places.push_back({mark, mark == 0 ? "" : place_of(mark)});
   }
@@ -342,7 +350,30 @@ TensorView Model::normed(int block, const PassTensors& pass) {
   return tensor_.block_of(pass.normed, block);
 }
 
-void Model::layer(int64_t index, const LayerWeights& weights, const PassTensors& pass) {
+int64_t Model::number_of(int64_t row) const {
+  if (!went_on_) return row;
+  const auto found = std::ranges::lower_bound(*went_on_, row);
+  PECIA_CHECK(found != went_on_->end() && *found == row, "row {} was not wanted", row);
+  return found - went_on_->begin();
+}
+
+int64_t Model::last_mixed() const {
+  int64_t layer = config_.layers - 1;
+  while (layer > 0 && !mixes(layer)) --layer;
+  return layer;
+}
+
+/// What other rows have made of the last layer that mixes, its keys, is in the cache.
+void Model::go_on_with_wanted(Mixer& mixer, PassTensors& pass) {
+  const parallel::ShardedRows& rows = tensor_.rows();
+  mixer.keep(places_in(std::span(&rows.linear, 1), *pass.wanted));
+  kept_.keep(places_in(rows.own, *pass.wanted), {&pass.hidden, &pass.marks, &pass.second});
+  tensor_.go_on_with(*pass.wanted);
+  mixture_.go_on_with(*pass.wanted);
+  pass.normed = pass.normed.slice_rows(0, tensor_.rows().linear.size());
+}
+
+void Model::layer(int64_t index, const LayerWeights& weights, PassTensors& pass) {
   if (mixes(index)) mix(index, weights, pass);
   if (!feeds(index)) return;
   if (config_.dense_beside_experts)
@@ -351,7 +382,7 @@ void Model::layer(int64_t index, const LayerWeights& weights, const PassTensors&
     feed_forward(index, weights, pass);
 }
 
-void Model::mix(int64_t index, const LayerWeights& weights, const PassTensors& pass) {
+void Model::mix(int64_t index, const LayerWeights& weights, PassTensors& pass) {
   const int blocks = tensor_.num_blocks();
   const auto block_of = [&](const RotationTables& all, int block) {
     if (!all.cos) return RotationTables{};
@@ -373,6 +404,7 @@ void Model::mix(int64_t index, const LayerWeights& weights, const PassTensors& p
                   pass.attention);
   }
   mixer.mix(index, pass.attention);
+  if (pass.wanted != nullptr && index == last_mixed()) go_on_with_wanted(mixer, pass);
   for (int block = 0; block < blocks; ++block) {
     advance(block, nullptr, next, pass);
     mixer.project_output(block, tensor_.own_of(pass.hidden, block),

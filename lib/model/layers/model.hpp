@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lib/model/layers/gated_ffn.hpp"
+#include "lib/model/layers/kept_rows.hpp"
 #include "lib/model/layers/layer_gather.hpp"
 #include "lib/model/layers/mixer.hpp"
 #include "lib/model/layers/mixture.hpp"
@@ -19,6 +20,9 @@ namespace pecia::model {
 struct Rows {
   std::vector<int32_t> tokens;
   std::vector<int64_t> rope_lengths;  ///< see rope_length
+  /// Rows whose outputs are asked for after the pass, ascending; every rank of the block has the same.
+  /// What follows the last mixer is computed of these alone, but in small passes of GPUs.
+  std::vector<int64_t> wanted;
 };
 
 class Model {
@@ -40,8 +44,8 @@ class Model {
     std::vector<int64_t> which;  ///< indices into the requested rows
     TensorView hidden;           ///< output of the final norm, [which, hidden] fp32
   };
-  /// Collective over the block: the outputs of some of its rows in the last pass. `rows` may have
-  /// any order, and every rank requests the same ones. Valid until the next call.
+  /// Collective over the block: the outputs of some of the wanted rows of the last pass. `rows` may
+  /// have any order, and every rank requests the same ones. Valid until the next call.
   Outputs outputs(std::span<const int64_t> rows);
   /// The same without a message: each of the rows is on one rank of the block. `rows` may name one
   /// several times. Valid until the next call of either.
@@ -52,8 +56,8 @@ class Model {
     int32_t order = 0;  ///< among the parts, in the order of the pass; 0: there were none
     std::string name;
   };
-  /// For each of some rows of the block in the last pass. There is no place if there were none before
-  /// the final norm, or if the row belongs to another rank. Waits for the stream.
+  /// For each of some wanted rows of the block in the last pass. There is no place if there were none
+  /// before the final norm, or if the row belongs to another rank. Waits for the stream.
   std::vector<BrokenPlace> broken_at(std::span<const int64_t> rows);
 
   /// Whether the ranks that compute logits together have different rows of the block.
@@ -107,6 +111,8 @@ class Model {
     TensorView marks;   ///< [own rows] int32: see kernels::RmsNormArgs
     TensorView normed;  ///< [linear rows, hidden] operand_type: next product's input, by block
     TensorView second;  ///< [own rows, layers · width] of SecondEmbedding, or absent
+    /// The rows that go on after the last mixer; null: all.
+    const std::vector<int64_t>* wanted = nullptr;
   };
 
   /// Looks the rows up in a table of the vocabulary, times `scale`.
@@ -136,8 +142,12 @@ class Model {
   const std::string& place_of(int32_t mark) const;
   bool mixes(int64_t layer) const { return config_.mixer(layer) != MixerKind::none; }
   bool feeds(int64_t layer) const { return config_.feed_forward(layer) != FeedForward::none; }
-  void layer(int64_t index, const LayerWeights& weights, const PassTensors& pass);
-  void mix(int64_t index, const LayerWeights& weights, const PassTensors& pass);
+  int64_t last_mixed() const;
+  void layer(int64_t index, const LayerWeights& weights, PassTensors& pass);
+  void mix(int64_t index, const LayerWeights& weights, PassTensors& pass);
+  void go_on_with_wanted(Mixer& mixer, PassTensors& pass);
+  /// The number of a wanted row among those that went on.
+  int64_t number_of(int64_t row) const;
   void feed_forward(int64_t index, const LayerWeights& weights, const PassTensors& pass);
   void feed_forwards(int64_t index, const LayerWeights& weights, const PassTensors& pass);
   TensorView gathered_norm(device::Buffer& buffer, int block, const TensorView& weight,
@@ -165,6 +175,11 @@ class Model {
   device::Buffer marks_, hidden_, normed_, output_, logits_;
   device::Buffer second_, second_gate_, second_up_;   ///< of SecondEmbedding
   device::Buffer dense_, expert_rows_, routed_rows_;  ///< of feed-forwards beside each other
+  KeptRows kept_;
+
+  // The end of the last pass.
+  std::optional<std::vector<int64_t>> went_on_;  ///< rows after the last mixer; absent: all
+  TensorView last_hidden_, last_marks_;          ///< of the own rows that went on
 };
 
 }  // namespace pecia::model

@@ -11,6 +11,7 @@
 namespace pecia::model {
 
 using kernels::Accumulate;
+using kernels::StateRows;
 using report::Kind;
 using report::ScopedSpan;
 
@@ -20,6 +21,12 @@ constexpr double l2_eps = 1e-6;  // added to the sum of squares of a head
 
 TensorView heads_of(const TensorView& rows, int64_t dim) {
   return rows.reshape({rows.rows(), rows.size(1) / dim, dim});
+}
+
+int64_t rows_of(const std::vector<StateRows>& items) {
+  int64_t rows = 0;
+  for (const StateRows& item : items) rows += item.num_rows;
+  return rows;
 }
 
 TensorView each_head_of(const TensorView& rows, int64_t dim) {
@@ -54,7 +61,8 @@ RecurrentMixer::RecurrentMixer(const ModelConfig& config, const WeightViews& wei
       strength_buffer_(compute.buffer()),
       through_buffer_(compute.buffer()),
       mixed_buffer_(compute.buffer()),
-      squares_buffer_(compute.buffer()) {
+      squares_buffer_(compute.buffer()),
+      kept_(compute) {
   const parallel::WeightCut cut = weight_cut(parallel::Sharding::shift, groups.place);
   for (int64_t layer = 0, number = 0; layer < config.layers; ++layer) {
     const bool recurs = config.mixer(layer) == MixerKind::recurrence;
@@ -119,13 +127,6 @@ int64_t RecurrentMixer::elements_per_row(const RecurrentConfig& config) {
 void RecurrentMixer::begin_pass(attention::Attention& attention) {
   begin_exchange(attention.sharding(), std::ssize(attention.positions()));
   states_.begin(attention.pass(), attention.ring());
-  rounds_.assign(states_.num_rounds(), {});
-  for (int round = 0; round < states_.num_rounds(); ++round)
-    for (const recurrence::StateRows& own : states_.rows(round)) {
-      rounds_[round].rows += own.num_rows;
-      rounds_[round].convolved.push_back({own.first_row, own.num_rows, own.slot});
-      rounds_[round].recurrent.push_back({own.first_row, own.num_rows, own.slot});
-    }
 }
 
 /// Rows are cut over SP, or over SP × TP where weights are gathered. In the shift configuration every
@@ -208,15 +209,15 @@ void RecurrentMixer::convolve(const recurrence::Projected& rows) {
   const int64_t keys = q_.size(1), values = v_.size(1);
   for (int round = 0; round < states_.num_rounds(); ++round) {
     states_.bring_tails(round);
-    const Round& own = rounds_[round];
-    if (own.rows == 0) continue;
+    const std::vector<StateRows>& own = states_.rows(round);
+    if (own.empty()) continue;
     const ScopedSpan span(compute_.recorder, "causal_conv", Kind::compute, 0,
-                          2.0 * static_cast<double>(own.rows * (2 * keys + values)) *
+                          2.0 * static_cast<double>(rows_of(own) * (2 * keys + values)) *
                               static_cast<double>(recurrent_.conv_rows));
     const auto part = [&](const TensorView& x, int64_t first, const TensorView& weight,
                           const TensorView& bias, const TensorView& out) {
       compute_.backend.causal_conv(
-          {x, weight, bias, own.convolved, states_.tails().slice_columns(first, x.size(1)), out},
+          {x, weight, bias, own, states_.tails().slice_columns(first, x.size(1)), out},
           compute_.stream);
     };
     part(rows.q, 0, here_->q_conv, here_->q_conv_bias, q_);
@@ -253,19 +254,20 @@ void RecurrentMixer::go_through() {
   const int64_t elements = v_.size(1) * recurrent_.key_dim;  // of the matrices of all heads
   for (int round = 0; round < states_.num_rounds(); ++round) {
     states_.bring_matrices(round);
-    const Round& own = rounds_[round];
-    if (own.rows == 0) continue;
+    const std::vector<StateRows>& own = states_.rows(round);
+    if (own.empty()) continue;
     const double flops = recurrent_.corrects ? 8 : 6;  // of a row and an element
-    const ScopedSpan span(compute_.recorder, "recurrence", Kind::compute,
-                          2 * std::ssize(own.recurrent) * elements * size_of(DType::fp32),
-                          flops * static_cast<double>(own.rows) * static_cast<double>(elements));
+    const ScopedSpan span(
+        compute_.recorder, "recurrence", Kind::compute,
+        2 * std::ssize(own) * elements * size_of(DType::fp32),
+        flops * static_cast<double>(rows_of(own)) * static_cast<double>(elements));
     compute_.backend.recurrence({.q = q_,
                                  .k = k_,
                                  .v = v_,
                                  .decay = decay_,
                                  .strength = strength_,
                                  .corrects = recurrent_.corrects,
-                                 .items = own.recurrent,
+                                 .items = own,
                                  .states = states_.matrices(),
                                  .out = through_,
                                  .skip = here_->skip},
@@ -311,6 +313,10 @@ void RecurrentMixer::norm_groups(const TensorView& y) {
                               compute_.stream);
     head += count;
   }
+}
+
+void RecurrentMixer::keep(std::span<const parallel::RowRange> places) {
+  kept_.keep(places, {&mixed_});
 }
 
 void RecurrentMixer::project_output(int block, const TensorView& hidden,

@@ -12,6 +12,7 @@
 /// Convolutions go that way before, each as soon as the rows before it are there. TP and SP cut the
 /// heads, with the key heads that they read: ranks of SP exchange them (recurrence/channel_exchange.hpp).
 
+#include "lib/model/layers/kept_rows.hpp"
 #include "lib/model/layers/mixer.hpp"
 #include "lib/model/layers/products.hpp"
 #include "lib/model/recurrence/channel_exchange.hpp"
@@ -44,6 +45,7 @@ class RecurrentMixer : public Mixer {
              attention::Attention& attention) override;
   void project(int block, const Input& input, attention::Attention& attention) override;
   void mix(int64_t layer, attention::Attention& attention) override;
+  void keep(std::span<const parallel::RowRange> places) override;
   void project_output(int block, const TensorView& hidden,
                       const TensorParallel::Change& change) override;
 
@@ -80,14 +82,8 @@ class RecurrentMixer : public Mixer {
   Constant query_norm_, key_norm_;
   device::Buffer raw_buffer_, q_buffer_, k_buffer_, v_buffer_, z_buffer_, a_buffer_, b_buffer_,
       decay_buffer_, strength_buffer_, through_buffer_, mixed_buffer_, squares_buffer_;
+  KeptRows kept_;
 
-  /// This rank's rows of a round of the pass, as ops take them.
-  struct Round {
-    int64_t rows = 0;
-    std::vector<kernels::ConvRows> convolved = {};
-    std::vector<kernels::RecurrentRows> recurrent = {};
-  };
-  std::vector<Round> rounds_;
   bool exchanges_ = false;  ///< ranks of SP have other rows
 
   // State of the current layer. First of the rows and heads that this rank projects:

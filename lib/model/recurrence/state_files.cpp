@@ -74,7 +74,8 @@ std::vector<io::KvPart> StateFiles::save(const attention::KvSaveTarget& target,
   std::vector<float> state(bytes / size_of(DType::fp32));
   snapshots_.copy_out(target.sequence, std::as_writable_bytes(std::span(state)));
   const SnapshotPlaces places(snapshots_.shape(), part_.key_heads.size());
-  const io::KvSave described{.states = part_.whole};
+  io::KvSave described;
+  described.states = part_.whole;
   std::vector<io::KvPart> parts;
   const auto write = [&](KvLayers which, HeadRange heads) {
     const char* const of = which == KvLayers::states ? "states" : "state-tails";
@@ -109,7 +110,9 @@ std::vector<io::KvPart> StateFiles::save(const attention::KvSaveTarget& target,
 }
 
 int64_t StateFiles::bytes(const io::KvPart& part) const {
-  const io::KvFileShape shape = io::KvSave{.states = part_.whole}.shape_of(part);
+  io::KvSave described;
+  described.states = part_.whole;
+  const io::KvFileShape shape = described.shape_of(part);
   return shape.layers * shape.heads * shape.tokens * shape.vector_bytes();
 }
 

@@ -9,43 +9,42 @@
 
 namespace pecia::recurrence {
 
-using parallel::PassSequence;
 using parallel::SequenceId;
 using parallel::StateStep;
 
 void StatePass::begin(const attention::PassRows& rows, comm::Communicator& ring) {
   pass_ = &rows;
   ring_ = &ring;
-  origins_.clear();
-  for (const PassSequence& sequence : rows.sequences()) origins_.push_back(origin_of(sequence));
-  rounds_ = state_rounds(rows.sequences(), rows.team(), [&](const PassSequence& sequence) {
-    return origins_[&sequence - rows.sequences().data()].rank;
-  });
+  ends_.clear();
+  const parallel::KvMap& map = rows.ledger().map();
+  for (size_t i = 0; i < rows.sequences().size(); ++i) {
+    const SequenceId sequence = rows.sequences()[i].sequence;
+    const int32_t before = rows.state_origins()[i].instance;
+    ends_.push_back({before == StateStep::nowhere ? before : place_of(before, sequence),
+                     place_of(map.state_holder(sequence), sequence)});
+  }
+  rounds_ = state_rounds(rows.sequences(), rows.team(), ends_);
   take_slots();
   find_rows();
 }
 
-StatePass::Origin StatePass::origin_of(const PassSequence& rows) const {
-  if (rows.first == 0) return {};
-  const parallel::KvMap& map = pass_->ledger().map();
-  const int instance = computed_at(map, rows.sequence, rows.first - 1);
-  const auto rank = pass_->team().index_of(instance);
-  PECIA_CHECK(rank, "the state of sequence {} is on instance {}, which is not in the team",
-              rows.sequence, instance);
-  const auto parent = map.parent(rows.sequence);
-  const bool begins = parent && map.length(*parent) == rows.first;
-  return {*rank, begins ? *parent : rows.sequence};
+/// The place in the ring of an instance that has the sequence's state.
+int StatePass::place_of(int32_t instance, SequenceId sequence) const {
+  const auto place = pass_->team().index_of(instance);
+  PECIA_CHECK(place, "instance {} has the state of sequence {}, whose team is {}", instance,
+              sequence, pass_->team().text());
+  return *place;
 }
 
-/// States stay on the rank that has computed the last row, parents' states, too.
+/// Parents' states stay, too.
 void StatePass::take_slots() {
   std::set<SequenceId> here, leaving;
   for (const auto& round : rounds_)
     for (const StateStep& step : round)
       if (step.segment.rank == pass_->index())
         here.insert(pass_->sequences()[step.sequence].sequence);
-  for (const Origin& origin : origins_)
-    if (origin.rank == pass_->index()) leaving.insert(origin.sequence);
+  for (size_t i = 0; i < ends_.size(); ++i)
+    if (ends_[i].from == pass_->index()) leaving.insert(pass_->state_origins()[i].sequence);
   states_.release_unless([&](SequenceId sequence) {
     return here.contains(sequence) || leaving.contains(sequence) ||
            goes_on_here(pass_->ledger(), sequence);
@@ -65,8 +64,8 @@ void StatePass::find_rows() {
   }
   for (size_t round = 0; round < rounds_.size(); ++round)
     for (const StateStep& step : rounds_[round]) {
-      if (step.segment.rank != pass_->index()) continue;
       const int64_t count = step.segment.rows.size();
+      if (step.segment.rank != pass_->index() || count == 0) continue;
       own_[round].push_back({next_row[step.sequence], count,
                              states_.slot(pass_->sequences()[step.sequence].sequence)});
       next_row[step.sequence] += count;
@@ -84,12 +83,13 @@ void StatePass::begin_layer(int64_t layer) {
   for (const StateStep& step : rounds_.front()) {
     if (step.segment.rank != pass_->index() || step.travels()) continue;
     const SequenceId sequence = pass_->sequences()[step.sequence].sequence;
-    const Origin& origin = origins_[step.sequence];
-    if (origin.sequence == sequence && origin.rank != StateStep::nowhere) continue;
+    const parallel::StateOrigin& origin = pass_->state_origins()[step.sequence];
+    const bool begins = step.from == StateStep::nowhere;
+    if (origin.sequence == sequence && !begins) continue;
     for (const What what : {What::tails, What::matrices}) {
       const TensorView own = state(what, sequence);
       const int64_t bytes = own.elements() * size_of(DType::fp32);
-      if (origin.rank == StateStep::nowhere)
+      if (begins)
         compute_.device.zero(own.data(), bytes, compute_.stream);
       else
         compute_.device.copy(own.data(), state(what, origin.sequence).data(), bytes,
@@ -115,7 +115,7 @@ void StatePass::bring(What what, int round) {
     if (!step.travels()) continue;
     const SequenceId sequence = pass_->sequences()[step.sequence].sequence;
     if (step.from == pass_->index()) {
-      const SequenceId of = round == 0 ? origins_[step.sequence].sequence : sequence;
+      const SequenceId of = round == 0 ? pass_->state_origins()[step.sequence].sequence : sequence;
       exchange.sends.push_back({attention::bytes_of(state(what, of)), step.segment.rank});
       bytes += static_cast<int64_t>(exchange.sends.back().bytes.size());
     }

@@ -3,18 +3,13 @@
 /// The states of recurrent layers in a pass, as one rank sees them (ranks/parallel/state_route.hpp):
 /// which of its rows go through which state in which round, and what comes from other ranks before.
 
+#include "kernels/api/state_rows.hpp"
 #include "lib/model/attention/compute.hpp"
 #include "lib/model/attention/pass_rows.hpp"
 #include "lib/model/recurrence/recurrent_states.hpp"
 #include "lib/ranks/parallel/state_route.hpp"
 
 namespace pecia::recurrence {
-
-/// Rows of one sequence here, and its slot.
-struct StateRows {
-  int64_t first_row = 0, num_rows = 0;
-  int64_t slot = 0;
-};
 
 class StatePass {
  public:
@@ -24,12 +19,12 @@ class StatePass {
 
   /// Begins a pass: gives its sequences slots, and takes them from sequences that have gone on
   /// elsewhere or have ended. `rows` and `ring`, the ring of the pass's team, outlive the pass. Throws
-  /// InvalidArgument where a sequence's state is on a rank outside of the ring.
+  /// InvalidArgument where an instance outside of the team has a sequence's state.
   void begin(const attention::PassRows& rows, comm::Communicator& ring);
 
   int num_rounds() const { return static_cast<int>(rounds_.size()); }
-  /// This rank's rows in a round. No two have the same slot.
-  const std::vector<StateRows>& rows(int round) const { return own_[round]; }
+  /// This rank's rows in a round, with slots of RecurrentStates.
+  const std::vector<kernels::StateRows>& rows(int round) const { return own_[round]; }
 
   /// Begins a recurrent layer, counted among these: states that begin here are zero, or what their
   /// parents have.
@@ -46,12 +41,7 @@ class StatePass {
 
  private:
   enum class What : uint8_t { tails, matrices };
-  /// Where a sequence of the pass begins.
-  struct Origin {
-    int rank = parallel::StateStep::nowhere;  ///< in the ring
-    parallel::SequenceId sequence = 0;        ///< itself, or its parent
-  };
-  Origin origin_of(const parallel::PassSequence& rows) const;
+  int place_of(int32_t instance, parallel::SequenceId sequence) const;
   void take_slots();
   void find_rows();
   void bring(What what, int round);
@@ -63,9 +53,9 @@ class StatePass {
   // The pass.
   const attention::PassRows* pass_ = nullptr;
   comm::Communicator* ring_ = nullptr;
-  std::vector<Origin> origins_;  ///< by sequence of the pass
+  std::vector<parallel::StateEnds> ends_;  ///< by sequence of the pass
   parallel::StateRounds rounds_;
-  std::vector<std::vector<StateRows>> own_;  ///< by round
+  std::vector<std::vector<kernels::StateRows>> own_;  ///< by round
   int64_t layer_ = 0;
 };
 

@@ -2,7 +2,6 @@
 #include "lib/model/recurrence/state_snapshots.hpp"
 
 #include "lib/base/core/error.hpp"
-#include "lib/ranks/parallel/state_route.hpp"
 
 namespace pecia::recurrence {
 
@@ -29,7 +28,7 @@ bool goes_on_here(const attention::KvLedger& ledger, SequenceId sequence) {
   const auto parent = map.parent(sequence);
   const int64_t length = map.length(sequence);
   return length > (parent ? map.length(*parent) : 0) &&
-         computed_at(map, sequence, length - 1) == ledger.instance();
+         map.state_holder(sequence) == ledger.instance();
 }
 
 int64_t StateSnapshots::bytes(SequenceId sequence) const {

@@ -69,6 +69,13 @@ void TensorParallel::begin_pass(Sharding sharding, int64_t num_rows) {
         sharded_rows(sharding, {place.sp, place.tp, place.sp_index, tp_index}, num_rows));
 }
 
+void TensorParallel::go_on_with(std::span<const int64_t> some) {
+  for (const UnderWay& sum : sums_) PECIA_CHECK(!sum.transfer && !sum.sum, "a sum is under way");
+  for (const UnderWay& gather : gathers_) PECIA_CHECK(!gather.transfer, "a gather is under way");
+  rows_ = rows_.part_of(some);
+  for (parallel::ShardedRows& rows : vocab_rows_) rows = rows.part_of(some);
+}
+
 bool TensorParallel::rows_differ() const {
   return sharding_ == Sharding::sp_tp || sharding_ == Sharding::gathered;
 }

@@ -14,6 +14,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "lib/model/attention/compute.hpp"
@@ -41,6 +42,10 @@ class TensorParallel {
                  kernels::RowInvariant row_invariant);
 
   void begin_pass(parallel::Sharding sharding, int64_t num_rows);
+  /// Only `some` of the pass's rows go on, ascending, and are numbered anew
+  /// (parallel::ShardedRows::part_of). All ranks of the block name the same rows, and no sum or gather
+  /// is under way.
+  void go_on_with(std::span<const int64_t> some);
 
   /// The part of each layer's weights that this rank multiplies by, and the part of the vocabulary
   /// that it holds. The vocabulary is cut in every pass.

@@ -144,6 +144,7 @@ void KvMap::add(SequenceId sequence, const std::vector<int64_t>& reserved,
     ++at(*parent).children;
     added.parent = parent;
     added.length = at(*parent).length;
+    added.state_holder = at(*parent).state_holder;
   }
   sequences_.emplace(sequence, std::move(added));
   for (int instance = 0; instance < instances_; ++instance)
@@ -180,6 +181,9 @@ void KvMap::append(const PassSequence& rows, const Team& team, const Placement* 
     for (const int holder : holders(rows.sequence))
       PECIA_CHECK(team.index_of(holder), "instance {} holds keys of sequence {}, whose team is {}",
                   holder, rows.sequence, team.text());
+  if (rows.count > 0)
+    sequence.state_holder =
+        team.instances[row_owner(rows, team.workers(), rows.first + rows.count - 1)];
   if (placement != nullptr) return place(sequence, rows, team, *placement);
   for (int index = 0; index < team.workers(); ++index) {
     const int instance = team.instances[index];
@@ -225,12 +229,43 @@ void KvMap::place(Sequence& sequence, const PassSequence& rows, const Team& team
                 held.tokens, share.instance, sequence.reserved[share.instance]);
   }
   sequence.length += rows.count;
-  if (placement.gathers == 0) return;
-  for (int instance = 0; instance < instances_; ++instance) {
-    if (placement.has_share(instance)) continue;
-    sequence.parts[instance] = {};
-    total_reserved_[instance] -= std::exchange(sequence.reserved[instance], 0);
+  if (placement.gathers != 0)
+    for (int instance = 0; instance < instances_; ++instance) {
+      if (placement.has_share(instance)) continue;
+      sequence.parts[instance] = {};
+      total_reserved_[instance] -= std::exchange(sequence.reserved[instance], 0);
+    }
+  if (sequence.parts[sequence.state_holder].tokens == 0)
+    sequence.state_holder = most_held(rows.sequence);
+}
+
+/// The first of the instances that hold most of the sequence's own tokens.
+int32_t KvMap::most_held(SequenceId sequence) const {
+  int32_t most = 0;
+  for (int32_t instance = 1; instance < instances_; ++instance)
+    if (held_by(sequence, instance) > held_by(sequence, most)) most = instance;
+  return most;
+}
+
+void KvMap::shorten(SequenceId sequence, int64_t length) {
+  Sequence& shorter = at(sequence);
+  PECIA_CHECK(!shorter.parked && shorter.children == 0,
+              "sequence {} is parked or has children, and cannot be shortened", sequence);
+  const int64_t parents = shorter.parent ? at(*shorter.parent).length : 0;
+  PECIA_CHECK(parents <= length && length <= shorter.length,
+              "sequence {} of {} tokens, {} of its parent's, is shortened to {}", sequence,
+              shorter.length, parents, length);
+  for (Held& held : shorter.parts) {
+    for (StridedRange& range : held.ranges) {
+      range.count = indices_between(range, range.begin, length).count;
+      if (range.count == 1) range.stride = 1;
+    }
+    std::erase_if(held.ranges, [](const StridedRange& range) { return range.count == 0; });
+    held.tokens = tokens_of(held.ranges);
   }
+  shorter.length = length;
+  if (length > parents && held_by(sequence, shorter.state_holder) == 0)
+    shorter.state_holder = most_held(sequence);
 }
 
 void KvMap::set_reserved(SequenceId sequence, int instance, int64_t tokens) {
@@ -277,8 +312,11 @@ void KvMap::bring_back(SequenceId sequence, const std::vector<int64_t>& reserved
 
 SequenceState KvMap::state(SequenceId sequence) const {
   const Sequence& known = at(sequence);
-  SequenceState state{
-      known.parent.value_or(SequenceState::no_parent), known.length, known.reserved, {}};
+  SequenceState state{known.parent.value_or(SequenceState::no_parent),
+                      known.length,
+                      known.reserved,
+                      {},
+                      known.state_holder};
   for (const Held& part : known.parts) state.held.push_back(part.ranges);
   return state;
 }
@@ -293,7 +331,7 @@ void KvMap::set_state(SequenceId sequence, const SequenceState& state) {
                   state.reserved.size() == known.reserved.size() &&
                   known.parent.value_or(SequenceState::no_parent) == state.parent,
               "a state of sequence {} does not fit", sequence);
-  known.length = state.length;
+  known.length = state.length, known.state_holder = state.state_holder;
   for (size_t part = 0; part < known.parts.size(); ++part)
     known.parts[part] = {tokens_of(state.held[part]), state.held[part]};
   if (virtual_ranks_ > 1) return;
@@ -312,6 +350,9 @@ void KvMap::verify() const {
               "the totals of what is reserved or parked are not those of the sequences");
   for (const auto& [id, sequence] : sequences_) {
     const int64_t first = sequence.parent ? length(*sequence.parent) : 0;
+    PECIA_CHECK(sequence.length == first || held_by(id, sequence.state_holder) > 0,
+                "instance {} has the state of sequence {}, and holds no keys of it",
+                sequence.state_holder, id);
     std::vector<bool> held(sequence.length - first);
     for (int instance = 0; instance < instances_; ++instance) {
       int64_t tokens = 0;

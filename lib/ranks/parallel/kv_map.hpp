@@ -42,16 +42,18 @@ int64_t count_seen(GlobalRange rows, const std::vector<StridedRange>& keys, kern
 /// by virtual rank of an instance what is held.
 struct SequenceState {
   static constexpr SequenceId no_parent = -1;
+  static constexpr int32_t nobody = -1;
 
   SequenceId parent = no_parent;
   int64_t length = 0;
   std::vector<int64_t> reserved;
   /// Of each instance, and of each virtual rank in it; empty: the sequence begins now.
   std::vector<std::vector<StridedRange>> held;
+  int32_t state_holder = nobody;  ///< KvMap::state_holder
 
   template <typename A>
   void visit(A& archive) {
-    archive(parent), archive(length), archive(reserved);
+    archive(parent), archive(length), archive(reserved), archive(state_holder);
     auto instances = static_cast<int64_t>(held.size());
     archive(instances);
     held.resize(static_cast<size_t>(instances));
@@ -110,6 +112,9 @@ class KvMap {
   /// Call it before `append`.
   std::vector<TravellingTokens> travelling(const PassSequence& rows, const Team& team) const;
 
+  /// Drops the tokens of a sequence from position `length` on, which are its own. Its slots stay.
+  void shorten(SequenceId sequence, int64_t length);
+
   /// Changes what a sequence may hold on an instance, in equal parts for its virtual ranks. Throws
   /// InvalidArgument if it holds more.
   void set_reserved(SequenceId sequence, int instance, int64_t tokens);
@@ -149,9 +154,15 @@ class KvMap {
   /// Returns the instances that hold keys which a query of `sequence` sees, in ascending order.
   std::vector<int> holders(SequenceId sequence) const;
 
+  /// Returns the instance that has the states of recurrent layers after the sequence's last token:
+  /// the one that has computed it, or, where that keeps no keys of the sequence, the one that keeps
+  /// most. So a team with all holders of keys has the state, too. A sequence without tokens of its
+  /// own begins with its parent's state; without a parent it is SequenceState::nobody.
+  int32_t state_holder(SequenceId sequence) const { return at(sequence).state_holder; }
+
   /// Throws InvalidArgument unless each token of each sequence is held once, its parent's tokens by
-  /// the parent, no instance holds more than is reserved there, and the totals are those of all
-  /// sequences.
+  /// the parent, no instance holds more than is reserved there, the holder of a state holds keys, and
+  /// the totals are those of all sequences.
   void verify() const;
 
   /// Counts the tokens that all sequences together reserve on an instance.
@@ -170,6 +181,7 @@ class KvMap {
     std::optional<SequenceId> parent;
     int64_t length = 0;
     int64_t children = 0;
+    int32_t state_holder = SequenceState::nobody;
     bool parked = false;
     std::vector<int64_t> reserved;  ///< by instance
     std::vector<Held> parts;        ///< by instance, then by virtual rank
@@ -177,6 +189,7 @@ class KvMap {
   void count_parked(SequenceId sequence, int64_t sign);
   void place(Sequence& sequence, const PassSequence& rows, const Team& team,
              const Placement& placement);
+  int32_t most_held(SequenceId sequence) const;
   const Sequence& at(SequenceId sequence) const;
   Sequence& at(SequenceId sequence) {
     return const_cast<Sequence&>(static_cast<const KvMap*>(this)->at(sequence));

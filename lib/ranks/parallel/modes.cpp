@@ -196,13 +196,6 @@ std::optional<Refusal> elastic_refusal(const Setting& setting) {
   return {};
 }
 
-/// States of recurrent layers go round the ring of all instances.
-std::optional<Refusal> recurrence_refusal(const Setting& setting, const ModelShape& model) {
-  if (model.recurrent_heads == 0 || !setting.elastic) return {};
-  return Refusal{"parallel.cp", "parallel.cp elastic with recurrent layers is not in this version",
-                 "cp auto"};
-}
-
 std::optional<Refusal> tp_refusal(const Setting& setting, const ModelShape& model) {
   const Degrees& degrees = setting.degrees;
   const auto problem = tp_problem(degrees.tp, model, setting.reproducible);
@@ -388,7 +381,6 @@ std::optional<Refusal> refusal(const Setting& setting, const ModelShape& whole) 
 
   if (auto refused = gather_threshold_refusal(setting)) return refused;
   if (auto refused = elastic_refusal(setting)) return refused;
-  if (auto refused = recurrence_refusal(setting, model)) return refused;
 
   std::vector<DecodeMode> decode = row.decode;
   const auto no_shift =

@@ -11,7 +11,11 @@ namespace pecia::parallel {
 std::vector<GlobalRange> rows_of(const PassSequence& sequence, int num_ranks, int rank) {
   std::vector<GlobalRange> rows;
   const auto add = [&](int64_t begin, int64_t end) {
-    if (begin < end) rows.push_back({sequence.first + begin, sequence.first + end});
+    if (begin >= end) return;
+    if (!rows.empty() && rows.back().end == sequence.first + begin)
+      rows.back().end = sequence.first + end;
+    else
+      rows.push_back({sequence.first + begin, sequence.first + end});
   };
   const int virtual_ranks = sequence.virtual_ranks > 0 ? sequence.virtual_ranks : num_ranks;
   if (sequence.owner == PassSequence::balanced) {
@@ -22,6 +26,10 @@ std::vector<GlobalRange> rows_of(const PassSequence& sequence, int num_ranks, in
                 virtual_ranks, num_ranks);
     const RowRange part = row_part({0, sequence.count}, num_ranks, rank);
     add(part.begin, part.end);
+  } else if (sequence.virtual_ranks > 0 && sequence.count > 1) {
+    for (int64_t row = 0; row < sequence.count; ++row)
+      if (player_of(owner_after(sequence.owner, row), virtual_ranks, num_ranks) == rank)
+        add(row, row + 1);
   } else if (player_of(sequence.owner, virtual_ranks, num_ranks) == rank) {
     add(0, sequence.count);
   }

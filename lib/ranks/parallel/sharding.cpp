@@ -42,6 +42,34 @@ int64_t ShardedRows::own_index(int64_t row) const {
   return -1;
 }
 
+ShardedRows ShardedRows::part_of(std::span<const int64_t> some) const {
+  const auto before = [&](int64_t row) {
+    return std::ranges::lower_bound(some, row) - some.begin();
+  };
+  const auto among = [&](const RowRange& rows) {
+    return RowRange{before(rows.begin), before(rows.end)};
+  };
+  ShardedRows part{among(linear), {}, {}};
+  for (const RowRange& block : blocks) part.blocks.push_back(among(block));
+  for (const RowRange& of_block : own) part.own.push_back(among(of_block));
+  return part;
+}
+
+std::vector<RowRange> places_in(std::span<const RowRange> ranges, std::span<const int64_t> some) {
+  std::vector<RowRange> places;
+  int64_t before = 0;
+  for (const RowRange& range : ranges) {
+    for (auto row = std::ranges::lower_bound(some, range.begin);
+         row != some.end() && *row < range.end; ++row) {
+      const int64_t place = before + *row - range.begin;
+      if (places.empty() || places.back().end != place) places.push_back({place, place});
+      ++places.back().end;
+    }
+    before += range.size();
+  }
+  return places;
+}
+
 ShardedRows sharded_rows(Sharding sharding, const BlockPlace& place, int64_t num_rows) {
   const RowRange all{0, num_rows};
   ShardedRows rows;

@@ -7,6 +7,7 @@
 /// and may be empty.
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace pecia::parallel {
@@ -79,9 +80,21 @@ struct ShardedRows {
   /// Returns the place of `row` among the own rows, one block after the other. It is −1 if another
   /// rank has the row.
   int64_t own_index(int64_t row) const;
+
+  /// The rank's part of `some` of the rows, ascending, which are numbered anew: row i is some[i].
+  /// Rows stay on their ranks and in their blocks.
+  ///
+  ///     own [0,4), [4,8)     of rows 3, 4, 6     own [0,1), [1,3)
+  ShardedRows part_of(std::span<const int64_t> some) const;
 };
 
 ShardedRows sharded_rows(Sharding sharding, const BlockPlace& place, int64_t num_rows);
+
+/// Where those of `some` rows, ascending, that are in `ranges` lie in memory that has one range after
+/// the other.
+///
+///     rows 3, 4, 6, 9 of ranges [0,4), [6,8)     [3,5)
+std::vector<RowRange> places_in(std::span<const RowRange> ranges, std::span<const int64_t> some);
 
 /// The number of parts into which a layer's weights are cut, and the part that the rank multiplies
 /// by. Experts are cut as dense weights are, or they are dealt out whole (expert_routes.hpp).

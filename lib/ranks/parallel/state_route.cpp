@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "lib/base/core/error.hpp"
 #include "lib/ranks/parallel/kv_map.hpp"
 
 namespace pecia::parallel {
@@ -23,28 +22,30 @@ std::vector<Segment> segments_of(const PassSequence& rows, const Team& team) {
   return joined;
 }
 
+StateOrigin state_origin(const KvMap& map, const PassSequence& rows) {
+  const auto parent = map.parent(rows.sequence);
+  const bool begins = parent && map.length(*parent) == rows.first;
+  return {map.state_holder(rows.sequence), begins ? *parent : rows.sequence};
+}
+
 StateRounds state_rounds(std::span<const PassSequence> pass, const Team& team,
-                         const std::function<int(const PassSequence&)>& holder) {
+                         std::span<const StateEnds> ends) {
   StateRounds rounds;
   for (size_t sequence = 0; sequence < pass.size(); ++sequence) {
-    int from = holder(pass[sequence]);
+    if (pass[sequence].count == 0) continue;
+    int from = ends[sequence].from;
     size_t round = 0;
-    for (const Segment& segment : segments_of(pass[sequence], team)) {
+    std::vector<Segment> segments = segments_of(pass[sequence], team);
+    const Segment last = segments.back();
+    if (const int to = ends[sequence].to; to != last.rank)
+      segments.push_back({to, {last.rows.end, last.rows.end}});
+    for (const Segment& segment : segments) {
       if (round == rounds.size()) rounds.emplace_back();
       rounds[round++].push_back({sequence, segment, from});
       from = segment.rank;
     }
   }
   return rounds;
-}
-
-int computed_at(const KvMap& map, SequenceId sequence, int64_t position) {
-  for (const SequenceId member : map.lineage(sequence))
-    for (int instance = 0; instance < map.instances(); ++instance)
-      for (int played = 0; played < map.virtual_ranks(); ++played)
-        for (const StridedRange& range : map.ranges(member, instance, played))
-          if (indices_between(range, position, position + 1).count > 0) return instance;
-  fail<InvalidArgument>("nobody has computed the token at {} of sequence {}", position, sequence);
 }
 
 }  // namespace pecia::parallel

@@ -3,9 +3,11 @@
 /// How the states of recurrent layers go through a pass. A state goes through its sequence's rows in
 /// the order of their positions, from rank to rank, and stays where the last row is. So each row
 /// sees the same numbers on any number of ranks, and what travels does not depend on lengths.
-/// Nothing here communicates.
+///
+/// Where teams change, the pass in which keys of the sequence leave that rank takes the state on to
+/// one that keeps some (KvMap::state_holder). So the state is always on a rank of the next team,
+/// which has all holders of keys, and never travels between teams. Nothing here communicates.
 
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -32,22 +34,30 @@ struct StateStep {
   static constexpr int nowhere = -1;
 
   size_t sequence = 0;  ///< index among the sequences of the pass
-  Segment segment;
-  int from = nowhere;  ///< the rank that has the state before; nowhere: it is zero
+  Segment segment;      ///< without rows where the state only moves to the rank
+  int from = nowhere;   ///< the rank that has the state before; nowhere: it is zero
 
   bool travels() const { return from != nowhere && from != segment.rank; }
 };
 
+/// The state with which a sequence goes on in a pass.
+struct StateOrigin {
+  int32_t instance = StateStep::nowhere;  ///< that has it; nowhere: it is zero
+  SequenceId sequence = 0;                ///< whose it is: its own, or its parent's
+};
+
+/// The map does not have the rows yet.
+StateOrigin state_origin(const KvMap& map, const PassSequence& rows);
+
+/// Where a sequence's state is before a pass, and after it: places in the ring.
+struct StateEnds {
+  int from = StateStep::nowhere, to = 0;
+};
+
 /// The first segments of all sequences of a pass, then the second ones, and so on: every rank does
-/// the steps of a round at once. `holder` is the place in the ring of the rank that has a sequence's
-/// state, or StateStep::nowhere.
+/// the steps of a round at once. `ends`: by sequence of the pass.
 using StateRounds = std::vector<std::vector<StateStep>>;
 StateRounds state_rounds(std::span<const PassSequence> pass, const Team& team,
-                         const std::function<int(const PassSequence&)>& holder);
-
-/// The instance that has computed the token at a position of the sequence, which may be its
-/// parent's, and so has the state after it until the sequence goes on. Tokens stay where they are
-/// computed: no pass of the sequence has placed any. Throws InvalidArgument if nobody has.
-int computed_at(const KvMap& map, SequenceId sequence, int64_t position);
+                         std::span<const StateEnds> ends);
 
 }  // namespace pecia::parallel

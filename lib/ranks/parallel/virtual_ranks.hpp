@@ -60,4 +60,10 @@ constexpr int32_t generated_owner(int64_t position, int64_t shift) {
   return (lane & 1) << 2 | (lane & 2) | lane >> 2;
 }
 
+/// Returns the virtual rank that owns the token `later` places after one that `owner` owns.
+constexpr int32_t owner_after(int32_t owner, int64_t later) {
+  return generated_owner(later,
+                         generated_owner(owner, 0));  // which turns a lane into its owner and back
+}
+
 }  // namespace pecia::parallel

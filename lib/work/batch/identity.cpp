@@ -98,6 +98,7 @@ std::string identity(const job::Job& job, const model::ModelConfig& config,
       id["generation"][key] = value;
   // The schema itself counts, wherever its file lies.
   id["generation"].erase("schema");
+  id["generation"].erase("drafts");  // they change no text
   if (const std::string shape = job::answer_shape(job); !shape.empty())
     id["generation"]["shape"] = shape;
   if (job.reproducible ==

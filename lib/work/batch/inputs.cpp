@@ -430,10 +430,8 @@ int64_t Inputs::max_slots(const InputRequest& request, int ring_size,
     // Where the layout must not matter, the end of a fork's first turn is a chunk by itself.
     const int64_t chunks = fed / max_batch_tokens + (request.stem_end_tokens > 0 ? 2 : 1) +
                            std::ssize(this->prompt(request).turns[turn].continuations);
-    const int64_t stays = config_.recurrent ? answer : 0;       // on the rank that has the state
     const int64_t cuts = chunks + (config_.recurrent ? 1 : 0);  // also where a state is restored
-    // 1: both parts of an answer are rounded.
-    slots += (fed - stays) / ring_size + stays + 2 * (cuts + 1) + 1;
+    slots += fed / ring_size + 2 * (cuts + 1) + 1;  // 1: both parts of an answer are rounded
   }
   return slots;
 }

@@ -196,6 +196,9 @@ struct Job {
     std::optional<std::filesystem::path> schema;  ///< of JSON
     std::optional<std::string> regex;
     std::vector<std::string> choice;
+    /// Tokens of an answer that a pass tries at once, drafted from texts: at most this number, or as
+    /// many as pay (auto); absent: none.
+    std::optional<std::optional<int32_t>> drafts;
     int32_t logprobs = 0, prompt_logprobs = 0;  ///< −1: the whole vocabulary
   } generation;
 

@@ -244,6 +244,12 @@ std::vector<Field> make_schema() {
             "Regular expression of every answer."),
       field("generation.choice", PECIA_MEMBER(generation.choice), texts(),
             "Texts of which every answer is one."),
+      field("generation.drafts", PECIA_MEMBER(generation.drafts), off_or(auto_or(whole32(1, 64))),
+            "Tokens of an answer that a pass tries at once, as they came after the same tokens "
+            "before: "
+            "in the prompt, the answer, or other answers to its instruction; auto: as many as pay. "
+            "The text "
+            "stays the same."),
       field("generation.logprobs", PECIA_MEMBER(generation.logprobs), whole32(-1),
             "Top log-probabilities kept per output token; -1: the whole vocabulary."),
       field("generation.prompt_logprobs", PECIA_MEMBER(generation.prompt_logprobs), whole32(-1),

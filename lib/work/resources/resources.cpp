@@ -114,6 +114,21 @@ void refuse_with_recurrence(const job::Job& job, const model::ModelConfig& confi
     refuse("a model without any layer of attention", "take one that has some");
   if (job.attention.sparse == job::Sparse::csa)
     refuse("attention.sparse: csa", "leave attention.sparse out");
+  if (job.generation.drafts) refuse("generation.drafts", "use drafts: off");
+  if (job.parallel.phases == job::Phases::apart)
+    refuse("parallel.phases: apart", "use phases: auto or together");
+}
+
+/// What a job asks for that states lack where teams change, and what to do instead.
+struct Lack {
+  std::string_view what, instead;
+};
+std::optional<Lack> lack_of_teams(const job::Job& job, const model::ModelConfig& config) {
+  if (!config.recurrent) return {};
+  if (job.kv.admission == job::KvAdmission::demand)
+    return Lack{"kv.admission: demand", "use kv.admission: auto or reserve"};
+  if (!job.kv.save.folder.empty()) return Lack{"kv.save", "use kv.save: auto or off"};
+  return {};
 }
 
 }  // namespace
@@ -132,7 +147,8 @@ std::vector<comm::RackServerGpu> Resources::level_places(
 bool may_be_apart(const job::Job& job, const model::ModelConfig& config,
                   const Resources& resources) {
   const job::Job::Parallel& parallel = job.parallel;
-  if (resources.cp == 1 || resources.sparse || parallel.scheduler == job::TeamScheduler::loongserve)
+  if (job.generation.drafts || resources.cp == 1 || resources.sparse || config.recurrent ||
+      parallel.scheduler == job::TeamScheduler::loongserve)
     return false;
   const parallel::Setting setting{.degrees = resources.degrees(),
                                   .prefill = parallel.prefill,
@@ -147,7 +163,8 @@ bool may_be_apart(const job::Job& job, const model::ModelConfig& config,
 bool may_become_elastic(const job::Job& job, const model::ModelConfig& config,
                         const Resources& resources) {
   const job::Job::Parallel& parallel = job.parallel;
-  if (parallel.cp.degree || resources.elastic || resources.cp == 1 || resources.sparse)
+  if (job.generation.drafts || parallel.cp.degree || resources.elastic || resources.cp == 1 ||
+      resources.sparse || lack_of_teams(job, config))
     return false;
   if (parallel.prefill || parallel.ring || parallel.decode || parallel.shift_threshold)
     return false;
@@ -167,6 +184,10 @@ void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num
   refuse_with_own_heads(job, config);
   refuse_with_recurrence(job, config);
   resolve_degrees(job.parallel, num_ranks, resources);
+  if (const auto lack = lack_of_teams(job, config); lack && resources.elastic)
+    fail<Unsupported>(
+        "{} with parallel.cp: elastic and the recurrent layers of {} is not in this version; {}",
+        lack->what, name_of(config.family), lack->instead);
   resources.ep = job.parallel.ep.value_or(1);
   resources.sparse = sparse_setting(job.attention);
   std::optional<parallel::PrefillMode> prefill = job.parallel.prefill;

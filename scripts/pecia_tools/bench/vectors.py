@@ -108,6 +108,7 @@ class Bench:
         job = self.work.job(
             f"pecia-{dtype}",
             model={"path": str(self.options.model.resolve()), "compute": dtype},
+            kv={"dtype": dtype},
             input=[str(self.work.folder / "texts.h5")],
             output=str(output),
             produce="vector",

@@ -35,11 +35,17 @@ def main() -> None:
 
     options = parse()
     torch.set_num_threads(options.threads)
-    arguments = {"dtype": getattr(torch, options.dtype), "attn_implementation": "sdpa"}
-    transformer = models.Transformer(str(options.model), model_args=arguments)
+    # A model that has a chat template would see each text as a message, with the template's tokens around it.
+    text_alone = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
+    transformer = models.Transformer(
+        str(options.model),
+        model_kwargs={"dtype": getattr(torch, options.dtype), "attn_implementation": "sdpa"},
+        modality_config=text_alone,
+        module_output_name="token_embeddings",
+    )
     if transformer.tokenizer.pad_token is None:
         transformer.tokenizer.pad_token = transformer.tokenizer.eos_token
-    pooling = models.Pooling(transformer.get_word_embedding_dimension(), pooling_mode="mean")
+    pooling = models.Pooling(transformer.get_embedding_dimension(), pooling_mode="mean")
     model = SentenceTransformer(modules=[transformer, pooling, models.Normalize()], device="cpu")
     texts = json.loads(options.texts.read_text("utf-8"))
     versions = {

@@ -242,6 +242,7 @@ def what_ran(run: RunFolder) -> list[tuple[str, str]]:
             ("Chosen because", modes.get("why")),
             ("KV cache", _kv_text(modes)),
             ("Memory on demand", _demand_text(report.document)),
+            ("Drafts", _drafts_text(report.document)),
             ("Attention of prompts", modes.get("attention_library")),
             ("Experts of prompts", modes.get("expert_library")),
             ("Threads", _if_known(modes.get("threads"), "{} per rank")),
@@ -305,6 +306,13 @@ def _demand_text(document: dict[str, Any]) -> Optional[str]:
     if demand.get("forgotten"):
         text += f"; forgotten {demand['forgotten']} times, {count(demand['reread_tokens'])} tokens read again"
     return text
+
+
+def _drafts_text(document: dict[str, Any]) -> Optional[str]:
+    drafts = document.get("drafts")
+    if not drafts:
+        return None
+    return f"{count(drafts['tried'])} tokens tried, {count(drafts['accepted'])} accepted"
 
 
 def _processor_text(machine: dict[str, Any]) -> Optional[str]:

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/engine/schedule/drafter.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "lib/engine/schedule/instruction.hpp"
+
+namespace pecia::schedule {
+namespace {
+
+/// Adds the tokens of the sequence that its index does not have.
+void catch_up(ActiveSequence& sequence) {
+  if (!sequence.text) sequence.text = std::make_unique<drafts::SuffixIndex>();
+  int64_t known = sequence.text->size();
+  for (const std::vector<int32_t>* const part :
+       {&sequence.origin->cached, &sequence.own_cached, &sequence.unfed}) {
+    const int64_t skipped = std::min(known, std::ssize(*part));
+    sequence.text->add(std::span(*part).subspan(skipped));
+    known -= skipped;
+  }
+}
+
+/// The first tokens of the draft that fit the answer's shape.
+void keep_to_shape(grammar::Matcher& shape, std::vector<int32_t>& tokens) {
+  int64_t fitting = 0;
+  while (fitting < std::ssize(tokens) && shape.accept(tokens[fitting])) ++fitting;
+  shape.take_back(fitting);
+  tokens.resize(fitting);
+}
+
+}  // namespace
+
+drafts::Draft Drafter::draft(ActiveSequence& sequence, int64_t most,
+                             const std::optional<DraftPrice>& price) {
+  if (most <= 0) return {};
+  catch_up(sequence);
+  const drafts::SuffixIndex& text = *sequence.text;
+  drafts::Draft draft = text.continuation(text.end(), most);
+  if (const Answers* const answers = answers_to(sequence.current())) {
+    drafts::Draft other = answers->index.continuation(text.end(), most);
+    if (other.match > draft.match) draft = std::move(other);
+  }
+  if (limits_.change) limits_.change(sequence, most, draft.tokens);
+  if (price) {
+    const auto tokens = std::ssize(draft.tokens);
+    draft.tokens.resize(price->worth(acceptance_.rate(draft.match), tokens));
+  }
+  if (sequence.shape) keep_to_shape(*sequence.shape, draft.tokens);
+  sequence.draft_match = draft.match;
+  return draft;
+}
+
+/// The answers to the turn's instruction, if there are any; they are the last used then.
+Drafter::Answers* Drafter::answers_to(const batch::Turn& turn) {
+  const auto found =
+      std::ranges::find(answers_, instruction_of(turn.tokens), &Answers::instruction);
+  if (found == answers_.end()) return nullptr;
+  answers_.splice(answers_.begin(), answers_, found);
+  return &answers_.front();
+}
+
+void Drafter::add_answer(const batch::Turn& turn, std::span<const int32_t> answer) {
+  Answers* answers = answers_to(turn);
+  if (answers == nullptr) {
+    if (answers_.size() == most_instructions) answers_.pop_back();
+    answers = &answers_.emplace_front(Answers{instruction_of(turn.tokens)});
+  }
+  answers->index.add(answer);
+}
+
+}  // namespace pecia::schedule
