@@ -13,6 +13,7 @@
 #include "lib/model/attention/recent_slots.hpp"
 #include "lib/model/config/config.hpp"
 #include "lib/ranks/comm/mpi_communicator.hpp"
+#include "lib/ranks/parallel/virtual_ranks.hpp"
 #include "lib/work/resources/resources.hpp"
 #include "tests/support/full_matrix.hpp"
 #include "tests/support/goldens.hpp"
@@ -103,6 +104,7 @@ TEST_P(DraftModes, AnswerAsOneRankWithoutThem) {
 }
 
 TEST_P(DraftBits, AreThoseOfOneTokenAtATime) {
+  if (!parallel::can_play_layout(all->size())) GTEST_SKIP() << "other numbers of ranks try it";
   const auto requests = requests_of(90);
   ReplicaSettings settings;
   settings.layout_invariant = true;
