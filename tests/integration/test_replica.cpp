@@ -59,6 +59,7 @@ class Machine {
     }
     plan.items.push_back(
         {{0, length_, count, owner}, random_tokens(count, 96, 7), int64_t{1} << 20, -1});
+    ask_for_outputs(plan);
     execute(plan);
     length_ += count;
   }
@@ -79,6 +80,7 @@ class Machine {
                             3,
                             0});
     }
+    ask_for_outputs(plan);
     const schedule::LogProbs sampled = execute(plan).sampled;
     std::map<int32_t, std::pair<int32_t, float>> found;
     for (size_t i = 0; i < sampled.which.size(); ++i)
@@ -143,6 +145,13 @@ class Machine {
   execute::Replica& replica() { return replica_; }
 
  private:
+  /// Of all rows, so that all go through the whole last layer.
+  static void ask_for_outputs(schedule::Plan& plan) {
+    for (size_t i = 0; i < plan.items.size(); ++i) {
+      const parallel::PassSequence& rows = plan.items[i].rows;
+      plan.pools.push_back({static_cast<int32_t>(i), 0, rows.first, rows.first + rows.count});
+    }
+  }
   /// Whatever the test is about, a phantom of this rank sends what the rank does.
   schedule::Outcome execute(const schedule::Plan& plan) {
     schedule::Outcome outcome = replica_.execute(plan);
