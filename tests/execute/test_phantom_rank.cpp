@@ -79,8 +79,7 @@ TEST(PhantomRank, OfALargeGridSendsWhatThePapersSay) {
     const double layer = 2.0 * config.hidden * config.hidden +
                          2.0 * config.hidden * config.num_kv_heads * config.head_dim +
                          3.0 * config.hidden * config.ffn;
-    const double products =
-        own * (2.0 * config.layers * layer - config.flops_after_mixers()) / tp;
+    const double products = own * (2.0 * config.layers * layer - config.flops_after_mixers()) / tp;
     const double pairs = 0.5 * tokens * (tokens + 1.0);
     const double attention =
         4.0 * pairs / cp * config.layers * config.num_heads / tp * config.head_dim;
@@ -103,8 +102,8 @@ model::ModelConfig mixture() {
 TEST(PhantomRank, CountsTheExpertsThatTokensTake) {
   const model::ModelConfig config = mixture();
   // Nobody asks for a row's output, so all rows end after the last layer's attention.
-  const double layer_products = config.flops_per_token() - 2.0 * config.vocab * config.hidden -
-                                config.flops_after_mixers();
+  const double layer_products =
+      config.flops_per_token() - 2.0 * config.vocab * config.hidden - config.flops_after_mixers();
   for (const int tp : {1, 4}) {
     PhantomSettings settings = gpu_of(1, tp, 0, 8192);
     settings.quantize = model::Quantize::nothing;

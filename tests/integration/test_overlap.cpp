@@ -44,6 +44,7 @@ WorkClock prefill(int sp, int tp, Sharding sharding, int64_t tokens) {
                          {}}});
   plan.turns.push_back({0, {}, 0, 1 << 20});
   plan.items.push_back({{0, 0, tokens}, random_tokens(tokens, 96, 7), int64_t{1} << 20, -1});
+  plan.pools.push_back({0, 0, 0, tokens});  // so all rows go through the whole last layer
   clock = {};
   replica.execute(plan);
   return clock;
