@@ -52,7 +52,7 @@ struct DraftLimits {
                                     std::vector<int32_t>& draft)>;
 
   int64_t most = 0;       ///< of an answer in a pass; 0: none are
-  bool by_price = false;  ///< as many as are expected to pay; needs the times of passes
+  bool by_price = false;  ///< the number that should pay; needs the times of passes
   Change change = {};     ///< for tests, which spoil drafts
 
   bool on() const { return most > 0; }

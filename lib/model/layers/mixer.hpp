@@ -36,7 +36,7 @@ class Mixer {
                      attention::Attention& attention) = 0;
   virtual void project(int block, const Input& input, attention::Attention& attention) = 0;
   virtual void mix(int64_t layer, attention::Attention& attention) = 0;
-  /// Between mix and project_output: only rows at these places among those of all blocks go on.
+  /// Between mix and project_output: of the rows of all blocks only the ones at these places go on.
   virtual void keep(std::span<const parallel::RowRange> places) = 0;
   /// Starts adding the output of the block's rows to `hidden` (TensorParallel::add_product, which
   /// also says what `change` is).

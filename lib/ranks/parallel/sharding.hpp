@@ -90,8 +90,8 @@ struct ShardedRows {
 
 ShardedRows sharded_rows(Sharding sharding, const BlockPlace& place, int64_t num_rows);
 
-/// Where those of `some` rows, ascending, that are in `ranges` lie in memory that has one range after
-/// the other.
+/// Where `some` rows, ascending, lie in memory that has one range after the other. Rows that are in no
+/// range are left out.
 ///
 ///     rows 3, 4, 6, 9 of ranges [0,4), [6,8)     [3,5)
 std::vector<RowRange> places_in(std::span<const RowRange> ranges, std::span<const int64_t> some);
