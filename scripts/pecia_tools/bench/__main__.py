@@ -15,6 +15,7 @@ NAMES = {
     "accuracy": "the loss of number formats and other settings, in nats per token of a text",
     "auto": "the layout that `auto` chooses against every legal layout",
     "csa": "sparse attention by levels beside a dense ring and Ulysses",
+    "drafts": "drafts from texts, beside prompt lookup of transformers and llama.cpp",
     "drift": "hybrids over a long text beside float64",
     "elastic": "elastic teams of two ranks beside every static grid",
     "foresight": "predictions of `pecia plan` beside what is measured",
