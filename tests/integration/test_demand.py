@@ -161,7 +161,8 @@ class ElasticDemandTest(RunTest):
 
     def job(self, name: str, parallel: dict[str, Any], **kv: Any) -> Path:
         sections = {key: value for key, value in SECTIONS.items() if key != "reproducible"}
-        kv = {"admission": "demand", "memory": 250 * TOKEN_BYTES, **kv}
+        memory = 250 * TOKEN_BYTES // parallel.get("tp", 1)  # of a rank; an instance has 250 tokens
+        kv = {"admission": "demand", "memory": memory, **kv}
         return self.write_job(requests(), name, parallel=parallel, kv=kv, **sections)
 
     def reference(self) -> Any:

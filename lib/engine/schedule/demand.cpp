@@ -273,17 +273,19 @@ void Demand::grow(SchedulerState& state) const {
 }
 
 /// Lets a sequence yield that could, in every other pass, unless one reads its tokens again: else
-/// nothing but that might ever be done.
+/// nothing but that might ever be done. Never the first one, so that an answer ends.
 void Demand::force_yield(SchedulerState& state) const {
   if (!forced_yields_ || state.active.size() < 2 || state.forced_pass == state.next_pass) return;
   if (std::ranges::any_of(state.active, [](const auto& of) { return of.again.has_value(); }))
     return;
+  std::vector<std::list<ActiveSequence>::iterator> could;
+  for (auto at = std::next(state.active.begin()); at != state.active.end(); ++at)
+    if (may_yield(state, *at)) could.push_back(at);
+  if (could.empty()) return;  // all others are in passes
   const uint64_t drawn = mix(*forced_yields_, static_cast<uint64_t>(state.next_pass));
   state.forced_pass = state.next_pass;
   if (drawn % 2 == 0) return;
-  const auto chosen = std::next(
-      state.active.begin(), 1 + static_cast<ptrdiff_t>((drawn >> 8) % (state.active.size() - 1)));
-  if (!may_yield(state, *chosen)) return;
+  const auto chosen = could[(drawn >> 8) % could.size()];
   if (const auto move = (drawn >> 40) % 2 == 0 ? cheapest_move(state, *chosen) : std::nullopt)
     state.move(*move->sequence, move->from, move->to, move->more);
   else

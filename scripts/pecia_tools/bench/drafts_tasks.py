@@ -32,9 +32,10 @@ def quotation(passage: str) -> Body:
 
 
 def extraction(passage: str) -> Body:
-    text = {"type": "string", "maxLength": 120}
-    item = {"type": "object", "properties": {"who": text, "quote": text}, "required": ["who", "quote"]}
-    schema = {"type": "array", "items": item, "minItems": 3, "maxItems": 6}
+    # So short that the answer is whole before it is cut.
+    fields = {"who": {"type": "string", "maxLength": 30}, "quote": {"type": "string", "maxLength": 100}}
+    item = {"type": "object", "properties": fields, "required": list(fields)}
+    schema = {"type": "array", "items": item, "minItems": 2, "maxItems": 3}
     shape = {"type": "json_schema", "json_schema": {"name": "people", "schema": schema}}
     ask = "List the people of this text as JSON, each with a sentence about them, copied word for word."
     return {**_asked(f"{passage}\n\n{ask}"), "response_format": shape}
