@@ -67,6 +67,12 @@ RowsOfItems rows_of(std::span<const Item> items) {
   return sum;
 }
 
+int64_t most_rows(std::span<const StateRows> items) {
+  int64_t most = 0;
+  for (const StateRows& item : items) most = std::max(most, item.num_rows);
+  return most;
+}
+
 class PhantomBackend : public Backend {
  public:
   PhantomBackend(std::function<void(const OpWork&)> on_op, BackendTraits traits)
@@ -334,7 +340,8 @@ class PhantomBackend : public Backend {
           states + rows * row_elements * size_of(DType::fp32) + bytes_of(args.skip),
           states + bytes_of(args.out), DType::fp32, static_cast<double>(args.key_dim()),
           args.heads() * args.value_dim(),
-          touched > 0 ? static_cast<double>(rows) / static_cast<double>(touched) : 0},
+          touched > 0 ? static_cast<double>(rows) / static_cast<double>(touched) : 0, 0,
+          most_rows(args.items)},
          stream);
   }
   void route(const RouteArgs& args, device::Stream& stream) override {

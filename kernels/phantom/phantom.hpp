@@ -31,6 +31,9 @@ struct OpWork {
   double item_rows = 0;
   /// Of a product whose weights are a column slice: bytes of one of its rows, which lie apart; else 0.
   int64_t piece_bytes = 0;
+  /// Of a recurrence: the most rows of a sequence, which are taken in one after the other. Heads and
+  /// sequences go side by side.
+  int64_t serial_rows = 0;
 
   bool operator==(const OpWork&) const = default;
 };

@@ -64,10 +64,7 @@ void say_first_lines(const RunFacts& facts, const Setup& setup, const RunInputs&
     if (warning) log.warn("{}", *warning);
   });
   if (is_root && job.kv.save.on && !keeps_kv(setup))
-    log.info("kv.save: nothing is kept, as {}",
-             job.generation.prompt_logprobs != 0
-                 ? "generation.prompt_logprobs has every prompt computed"
-                 : "states of recurrent layers are not saved where teams change");
+    log.info("kv.save: nothing is kept, as generation.prompt_logprobs has every prompt computed");
   if (is_root && setup.resources.kv_recent_tokens > 0)
     log.info("layers with a window keep recent tokens alone, in {} slots on each rank",
              setup.resources.kv_recent_tokens);

@@ -43,8 +43,7 @@ Parking parking_of_rank(const Setup& setup, const attention::Compute& compute) {
   comm::Communicator& world = setup.world();
   Parking parking;
   parking.places.host_bytes = 0;
-  if (!schedule::on_demand(setup.job, setup.config, setup.resources) || park == job::KvPark::off)
-    return parking;
+  if (!schedule::on_demand(setup.job) || park == job::KvPark::off) return parking;
   const int64_t token_bytes = resources::kv_bytes_of_rank(setup.config, setup.resources);
   int64_t most_bytes = 0, rate = static_cast<int64_t>(execute::KvRates::assumed);
   const int64_t free_bytes = resources::free_host_bytes(world);

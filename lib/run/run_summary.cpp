@@ -368,7 +368,7 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
                   .weight_bytes = facts.weight_bytes,
                   .max_sequences = resources.max_sequences,
                   .max_batch_tokens = resources.max_batch_tokens};
-  if (schedule::on_demand(facts.job, facts.config, resources)) report.kv.demand.emplace();
+  if (schedule::on_demand(facts.job)) report.kv.demand.emplace();
   if (facts.job.generation.drafts) report.drafts.emplace();
   report.tbt_goal_s = facts.job.batch.objective.tbt_s;
   if (resources.elastic)

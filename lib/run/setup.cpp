@@ -166,8 +166,7 @@ void set_up_round(const job::Job& round, std::optional<double> end_s, Setup& set
 }
 
 bool keeps_kv(const Setup& setup) {
-  const bool states_of_teams = setup.config.recurrent && setup.resources.elastic;
-  return setup.job.kv.save.on && setup.job.generation.prompt_logprobs == 0 && !states_of_teams;
+  return setup.job.kv.save.on && setup.job.generation.prompt_logprobs == 0;
 }
 
 }  // namespace pecia::run

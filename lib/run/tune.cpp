@@ -134,11 +134,12 @@ Frame frame_of(const TuneOptions& options, comm::Communicator& world) {
     fail<InputError>(
         "tune needs two or more ranks that share a prompt, by parallel.cp, sp or tp: levels join "
         "their parts; start more ranks, or use a smaller dp");
-  if (tune::sparse_layers(setup.config.layers) == 0)
+  const int64_t layers = setup.config.num_layers(model::MixerKind::attention);
+  if (tune::sparse_layers(layers) == 0)
     fail<InputError>(
-        "tune: the model has {} layers, and sparse attention drops nothing in the first and the "
-        "last one; there is nothing to tune",
-        setup.config.layers);
+        "tune: the model has {} layers of attention, and sparse attention drops nothing in the "
+        "first and the last one; there is nothing to tune",
+        layers);
   if (setup.job.attention.first_tokens)
     fail<InputError>("tune measures with attention.first_tokens: auto; leave that key out");
   Frame frame;
@@ -167,7 +168,7 @@ Frame frame_of(const TuneOptions& options, comm::Communicator& world) {
       resources::kv_footprint(setup.job, setup.config, nullptr, resources).dtype;
   frame.resources.wire = resources::wire_of(
       setup.job, setup.place.backend->operand_type(resources::held_dtype(setup.job, setup.config)));
-  facts.facts.layers = setup.config.layers;
+  facts.facts.layers = layers;
   facts.facts.pass_tokens = batch_tokens_of(setup);
   facts.facts.shape = schedule::ring_shape(setup.config, frame.resources);
   if (resources.cp == 1) facts.facts.shape.num_heads *= resources.tp;

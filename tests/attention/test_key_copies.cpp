@@ -7,6 +7,7 @@
 
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "lib/base/core/random.hpp"
 #include "lib/model/attention/key_copies.hpp"
@@ -18,12 +19,46 @@ namespace {
 
 constexpr int64_t layers = 3, heads = 2, head_dim = 8;
 
+/// What a rank has of sequences beside keys: bytes that follow from what was read.
+class FakeBeside : public BesideKeys {
+ public:
+  static constexpr int64_t size = 37;
+  static std::byte value(int64_t of, int64_t i) {
+    return static_cast<std::byte>((of * 29 + i) & 0xff);
+  }
+
+  int64_t bytes(parallel::SequenceId) const override { return size; }
+  void copy_out(parallel::SequenceId sequence, std::span<std::byte> to) const override {
+    for (int64_t i = 0; i < size; ++i) to[i] = value(sequence, i);
+  }
+  int64_t expect(parallel::SequenceId sequence) override {
+    expected.insert(sequence);
+    return size;
+  }
+  void copy_in(parallel::SequenceId sequence, std::span<const std::byte> from) override {
+    EXPECT_TRUE(expected.contains(sequence));
+    came[sequence].assign(from.begin(), from.end());
+  }
+  int64_t wrong(int64_t copy, int64_t of) const {
+    const std::vector<std::byte>& found = came.at(copy);
+    int64_t wrong = std::ssize(found) == size ? 0 : 1;
+    for (size_t i = 0; i < found.size(); ++i)
+      wrong += found[i] != value(of, static_cast<int64_t>(i));
+    return wrong;
+  }
+
+  std::set<parallel::SequenceId> expected;
+  std::map<parallel::SequenceId, std::vector<std::byte>> came;
+};
+
 /// A rank with its cache. The map of the whole replica decides what goes where.
 struct Rank {
   Rank(comm::Communicator& world, DType dtype, int64_t most_bytes)
       : cache({layers, heads, head_dim, dtype}, 4000, compute.device),
         ledger(cache, world.size(), world.rank()),
-        copies(compute, cache, ledger, &world, most_bytes) {}
+        copies(compute, cache, ledger, &world, most_bytes) {
+    copies.set_beside(&beside);
+  }
 
   /// What the cache has, or should have, of a token. `of`: the sequence that was read.
   template <typename Body>
@@ -72,6 +107,7 @@ struct Rank {
   Compute compute = owned;
   KvCache cache;
   KvLedger ledger;
+  FakeBeside beside;
   KeyCopies copies;
 };
 
@@ -97,7 +133,7 @@ TEST(KeyCopies, ArriveBitByBitWheneverEitherSideGetsToIt) {
       const parallel::Team team{reading, 0, parallel::AttentionExchange::pass_kv, {}};
       parallel::KvMap map(size);  // of rank 0 of the replica
       const int64_t bytes_before = world->traffic().bytes;
-      int64_t tokens_sent = 0;
+      int64_t tokens_sent = 0, beside_sent = 0;
       for (int64_t pair = 0; pair < 24; pair += 4) {  // two prompts, which are read together
         std::map<int64_t, int64_t> tokens;            // by sequence
         for (const int64_t sequence : {pair, pair + 2}) {
@@ -125,11 +161,14 @@ TEST(KeyCopies, ArriveBitByBitWheneverEitherSideGetsToIt) {
               shares.push_back({i, i + 1 == size ? rest : draw(0, rest)});
               rest -= shares.back().tokens;
             }
-            for (auto& each : parallel::key_copies(map, sequence, sequence + 1, first, shares)) {
+            const bool ends = left(sequence) == 0;
+            for (auto& each :
+                 parallel::key_copies(map, sequence, sequence + 1, first, shares, ends)) {
               map.append(each.rows(), each.team());
               for (const auto& source : each.sources)
                 for (const auto& range : source.positions)
                   tokens_sent += source.instance == own ? range.count : 0;
+              beside_sent += each.state_from == own ? FakeBeside::size : 0;
               copies.push_back(std::move(each));
             }
           }
@@ -139,6 +178,7 @@ TEST(KeyCopies, ArriveBitByBitWheneverEitherSideGetsToIt) {
               for (const int64_t sequence : {pair, pair + 2}) rank.fill(sequence, layer);
               rank.copies.send(layer);
             }
+            rank.copies.send_beside();
           } else {
             rank.copies.receive(copies);
           }
@@ -154,11 +194,14 @@ TEST(KeyCopies, ArriveBitByBitWheneverEitherSideGetsToIt) {
         }
       }
       rank.copies.finish();
-      if (!reads)
-        for (int64_t copy = 1; copy < 24; copy += 2)
-          EXPECT_EQ(rank.wrong(copy, copy - 1), 0) << "bytes of copy " << copy;
+      for (int64_t copy = 1; copy < 24 && !reads; copy += 2)
+        EXPECT_EQ(rank.wrong(copy, copy - 1), 0) << "bytes of copy " << copy;
+      for (const int64_t copy : rank.beside.expected)
+        EXPECT_EQ(rank.beside.wrong(copy, copy - 1), 0) << "beside the keys of copy " << copy;
+      for (int64_t copy = 1; copy < 24; copy += 2)
+        EXPECT_EQ(rank.beside.expected.contains(copy), !reads && map.state_holder(copy) == own);
       EXPECT_EQ(world->traffic().bytes - bytes_before,
-                tokens_sent * rank.cache.shape().bytes_per_token());
+                tokens_sent * rank.cache.shape().bytes_per_token() + beside_sent);
       sent += tokens_sent;
       world->barrier();
     }

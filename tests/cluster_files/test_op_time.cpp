@@ -73,6 +73,21 @@ TEST(OpTime, OfAttentionGoesByTheRowsThatReadTheSameKeys) {
   EXPECT_DOUBLE_EQ(op_seconds(steps, made), 1e9 / (1e11 * 0.1) + 1e-6);
 }
 
+TEST(OpTime, OfARecurrenceIsNeverShorterThanItsRowsOneAfterTheOther) {
+  kernels::OpWork op{"recurrence", DType::fp32, 2000, 1e9, 0, 0, DType::fp32, 128, 4096};
+  op.serial_rows = 1000;
+  Cluster made = cluster();
+  EXPECT_DOUBLE_EQ(op_seconds(op, made), 1e9 / (1e11 * 0.25) + 1e-6) << "as attention";
+  made.efficiency.recurrence = Efficiency{0.5};
+  EXPECT_DOUBLE_EQ(op_seconds(op, made), 1e9 / (1e11 * 0.5) + 1e-6);
+  made.overhead.recurrent_row_us = 30;
+  EXPECT_DOUBLE_EQ(op_seconds(op, made), 1000 * 30e-6 + 1e-6);
+  op.flops /= 100;  // fewer heads
+  EXPECT_DOUBLE_EQ(op_seconds(op, made), 1000 * 30e-6 + 1e-6);
+  op.serial_rows = 1;  // 1000 sequences
+  EXPECT_DOUBLE_EQ(op_seconds(op, made), 1e7 / 5e10 + 1e-6);
+}
+
 TEST(OpTime, OfAttentionReadsKeysAtTheirOwnRate) {
   Cluster made = cluster();
   made.efficiency.stream = {0.1};

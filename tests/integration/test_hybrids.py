@@ -19,7 +19,6 @@ from harness import (
     DONE,
     DRAINED,
     FAILED,
-    REFUSED,
     SOME_FAILED,
     SOURCE,
     VOCAB,
@@ -48,7 +47,7 @@ LONG: dict[str, Any] = {
 }
 
 
-class HybridTest(RunTest):
+class HybridRuns(RunTest):
     def job(self, hybrid: str, name: str = "job", followup: str = "chain", **sections: Any) -> Path:
         turns = 1 if followup == "fork" else 3
         requests = random_requests(9, 5, 70, seed=4, every_second_turn=turns)
@@ -65,6 +64,25 @@ class HybridTest(RunTest):
                 found.slots(row, "token_logprob").tobytes(), expected.slots(row, "token_logprob").tobytes()
             )
 
+    def long_prompt(self, hybrid: str, name: str, **sections: Any) -> Path:
+        """A short prompt, and then one that is read in many passes."""
+        short, long = random_requests(2, 20, 40, seed=5)
+        long.turns = [(long.turns[0] * LENGTH)[:LENGTH]]
+        model = {"path": str(SOURCE / "tests" / "goldens" / hybrid), **sections.pop("model", {})}
+        return self.write_job([short, long], f"{hybrid}-{name}", model=model, **{**LONG, **sections})
+
+    def go_on(self, job: Path, ranks_and_modes: tuple[int, dict[str, Any]]) -> str:
+        """Runs to the end, cut in another way than before."""
+        ranks, modes = ranks_and_modes
+        asked = json.loads(job.read_text())
+        job.write_text(json.dumps({**asked, "parallel": modes}))
+        return self.run_job(job, ranks)
+
+    def save_of(self, job: Path) -> Path:
+        return self.output(job) / "kv" / "00000001-request-1"
+
+
+class HybridTest(HybridRuns):
     def test_bits_depend_neither_on_ranks_nor_on_the_batch(self) -> None:
         for hybrid in HYBRIDS:
             for followup in ("chain", "fork"):
@@ -144,13 +162,6 @@ class HybridTest(RunTest):
                 rows = self.results(reserve).rows(DONE)
                 self.assert_same_answers(self.results(stopped), self.results(reserve), rows)
 
-    def long_prompt(self, hybrid: str, name: str, **sections: Any) -> Path:
-        """A short prompt, and then one that is read in many passes."""
-        short, long = random_requests(2, 20, 40, seed=5)
-        long.turns = [(long.turns[0] * LENGTH)[:LENGTH]]
-        model = {"path": str(SOURCE / "tests" / "goldens" / hybrid)}
-        return self.write_job([short, long], f"{hybrid}-{name}", model=model, **{**LONG, **sections})
-
     def test_a_prompt_goes_on_from_its_state_on_other_ranks(self) -> None:
         for hybrid, before, after in (
             (HYBRIDS[0], (2, {"cp": 2}), (4, {"cp": 2, "tp": 2})),
@@ -172,16 +183,6 @@ class HybridTest(RunTest):
                 self.assertEqual(self.report(job)["counts"]["prompt_tokens"], LENGTH - kept)
                 self.assert_same_bits(job, whole)
                 shutil.rmtree(self.output(job))
-
-    def go_on(self, job: Path, ranks_and_modes: tuple[int, dict[str, int]]) -> str:
-        """Runs to the end, cut in another way than before."""
-        ranks, modes = ranks_and_modes
-        asked = json.loads(job.read_text())
-        job.write_text(json.dumps({**asked, "parallel": modes}))
-        return self.run_job(job, ranks)
-
-    def save_of(self, job: Path) -> Path:
-        return self.output(job) / "kv" / "00000001-request-1"
 
     def test_a_damaged_state_is_made_again(self) -> None:
         whole = self.long_prompt(HYBRIDS[0], "whole", kv={"save": "off"})
@@ -353,19 +354,6 @@ class HybridTest(RunTest):
         for row in before.rows(DONE):
             self.assertEqual(found.row_bytes(row), before.row_bytes(row))
         self.assert_same_answers(found, wanted, wanted.rows(DONE))
-
-    def test_what_is_not_there_is_refused_by_name(self) -> None:
-        elastic = {"parallel": {"cp": "elastic"}}
-        for key, sections in (
-            ("kv.admission", {"kv": {"admission": "demand"}, **elastic}),
-            ("kv.save", {"kv": {"save": "kept"}, **elastic}),
-            ("parallel.phases", {"parallel": {"phases": "apart"}}),
-            ("attention.sparse", {"attention": {"sparse": "csa"}}),
-        ):
-            with self.subTest(key=key):
-                words = self.run_job(self.job(HYBRIDS[0], **sections), 2, expect=REFUSED)
-                self.assertIn(key, words)
-                self.assertIn("recurrent layers", words)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,8 @@ TEST(DescribedCluster, IsAFileOfThisMachine) {
   EXPECT_EQ(shares.copy.curves.size(), 1u) << "bytes";
   ASSERT_TRUE(shares.stream);
   ASSERT_TRUE(shares.weights && shares.pieces);
+  ASSERT_TRUE(shares.recurrence);
+  EXPECT_GT(cluster.overhead.recurrent_row_us, 0);
   EXPECT_EQ(shares.weights->curves.size(), 1u) << "bytes";
   EXPECT_EQ(shares.pieces->curves.size(), 1u) << "bytes";
   EXPECT_TRUE(world->size() > 1 || cluster.overhead.exchange_us == 0);

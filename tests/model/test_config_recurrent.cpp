@@ -113,6 +113,8 @@ TEST(Qwen35, CountsAttentionInItsLayersAlone) {
   EXPECT_EQ(config.active_parameters(), config.parameters());
   EXPECT_EQ(config.flops_per_token(), 2.0 * (3 * recurrent + attention + 4 * ffn + 100 * 64));
   EXPECT_EQ(config.flops_after_mixers(), 2.0 * (64 * 4 * 32 + ffn));
+  EXPECT_EQ(config.last_mixing_layer(), 3);
+  EXPECT_EQ(config.common_heads(), 4) << "4 and 8";
   const int64_t state = 8 * 24 * 16, tail = 2 * channels;
   EXPECT_EQ(config.state_bytes(), 3 * 4 * (state + tail));
   EXPECT_EQ(config.state_bytes(2), 3 * 4 * (state + tail) / 2);
@@ -227,6 +229,7 @@ TEST(NemotronH, IsReadInWordsToo) {
     EXPECT_EQ(config.pattern, nemotron("ME*-M").pattern);
   }
   EXPECT_FALSE(nemotron("M*-M").experts);
+  EXPECT_EQ(nemotron("M*-M--").last_mixing_layer(), 3);
   EXPECT_EQ(nemotron("M*", R"({"layer_norm_epsilon": 0.25})").rms_norm_eps, 0.25);
 }
 

@@ -34,7 +34,13 @@ TEST(KeyCopy, AChunkIsDealtInTheOrderOfPositions) {
   ASSERT_EQ(copies[1].sources.size(), 2u);  // positions 3 … 7
   EXPECT_EQ(copies[1].sources[0].positions, (std::vector<StridedRange>{{6, 2, 1}}));
   EXPECT_EQ(copies[1].sources[1].positions, (std::vector<StridedRange>{{3, 3, 1}}));
+  const auto with_state = key_copies(map, 7, 8, 0, {{2, 3}, {3, 5}}, true);
+  EXPECT_EQ(copies[0].state_from, SequenceState::nobody);
+  EXPECT_EQ(copies[1].state_from, SequenceState::nobody) << "the prompt goes on";
+  EXPECT_EQ(with_state[0].state_from, SequenceState::nobody);
+  EXPECT_EQ(with_state[1].state_from, 0) << "0 has computed the last token";
   for (const KeyCopy& copy : copies) map.append(copy.rows(), copy.team());
+  EXPECT_EQ(map.state_holder(8), 3);
   EXPECT_EQ(map.ranges(8, 2), (std::vector<StridedRange>{{0, 3, 1}}));
   EXPECT_EQ(map.ranges(8, 3), (std::vector<StridedRange>{{3, 5, 1}}));
   map.verify();

@@ -76,6 +76,24 @@ TEST(StateSnapshots, AreParkedWithKeys) {
     EXPECT_EQ(place.state(sequence), counted_from(static_cast<float>(1000 * sequence)));
 }
 
+/// A state that comes from another rank may do so within a pass, when others go on elsewhere.
+TEST(StateSnapshots, ThatAreExpectedTakeNothingFromAPass) {
+  StatePlace place(sizes);
+  for (const int64_t sequence : {1, 2, 3}) {
+    place.begin(sequence, 3);
+    place.fill(sequence, static_cast<float>(1000 * sequence));
+  }
+  place.begin(4, 3);
+  EXPECT_EQ(place.snapshots.expect(4), sizes.bytes());
+  place.read(1, 1, 0);  // a pass in which a state goes elsewhere
+  place.fill(4, 4000);
+  EXPECT_TRUE(place.states.contains(1)) << "the pass still sends it";
+  EXPECT_EQ(place.state(4), counted_from(4000));
+  place.begin(5, 3);
+  EXPECT_EQ(place.snapshots.expect(5), sizes.bytes());
+  EXPECT_FALSE(place.states.contains(1)) << "between passes its slot is free";
+}
+
 TEST(StateSnapshots, OfOtherRanksAreNotParkedHere) {
   StatePlace place(sizes);
   place.begin(1, 3);

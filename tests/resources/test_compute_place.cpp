@@ -119,6 +119,10 @@ TEST(Fp8Weights, NeedWidthsThatTensorCoresTake) {
   config.pattern[0].feed_forward = model::FeedForward::experts;
   EXPECT_NO_THROW(require_fp8_widths(config, resources)) << "experts have any width";
   resources.sp = 1;
+  config.recurrent = {.key_heads = 2, .key_dim = 16, .heads = 4, .value_dim = 24};
+  test::expect_error<InputError>([&] { require_fp8_widths(config, resources); },
+                                 {"the value dimension of recurrent layers is 24"});
+  config.recurrent.reset();
   config.head_dim = 24;
   test::expect_error<InputError>([&] { require_fp8_widths(config, resources); },
                                  {"head_dim is 24"});

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lib/base/core/error.hpp"
+#include "lib/ranks/parallel/state_route.hpp"
 #include "tests/schedule/fake_replica.hpp"
 
 namespace pecia::test {
@@ -26,7 +27,7 @@ class FakeInstance {
     leave(plan.left);
     check_room();
     for (const auto& [sequence, reserved] : plan.returned)
-      if (map_.contains(sequence) && map_.is_parked(sequence)) map_.bring_back(sequence, reserved);
+      if (map_.contains(sequence) && map_.is_parked(sequence)) bring_back(sequence, reserved);
     for (const schedule::NewSequence& added : plan.added) {
       map_.set_state(added.sequence, added.state);
       if (added.keeps_tokens != 0) {
@@ -41,9 +42,14 @@ class FakeInstance {
     const std::vector<parallel::TeamPass> passes = plan.passes();
     check_teams(passes, limits_.ring_size);
     const parallel::Team& team = plan.teams.front();
-    for (const parallel::PassSequence& rows : passes.front().rows)
+    for (const parallel::PassSequence& rows : passes.front().rows) {
+      const parallel::StateOrigin origin = state_origin(map_, rows);
       map_.append(rows, team, passes.front().placement(rows.sequence));
+      if (limits_.has_states) move_state(rows, origin, team);
+    }
     map_.verify();
+    std::erase_if(states_, [this](const auto& state) { return !goes_on_here(state.first); });
+    PECIA_CHECK(std::ssize(states_) <= 2 * limits_.max_sequences, "{} states", states_.size());
     schedule::Outcome outcome;
     for (size_t i = 0; i < plan.items.size(); ++i) {
       const schedule::PlanItem& item = plan.items[i];
@@ -60,14 +66,18 @@ class FakeInstance {
     for (const schedule::NewSequence& added : receiving.added_at(index_))
       map_.set_state(added.sequence, added.state);
     check_room();
-    for (const parallel::KeyCopy& copy : receiving.copies_to(index_))
+    for (const parallel::KeyCopy& copy : receiving.copies_to(index_)) {
       map_.append(copy.rows(), copy.team());
+      if (copy.instance == index_ && copy.state_from != parallel::SequenceState::nobody)
+        states_[copy.to] = copy.first + copy.count;
+    }
     map_.verify();
   }
 
   /// Requires that the instance has what it is to send in the pass that it has executed.
   void send(const std::vector<parallel::KeyCopy>& copies) const {
-    for (const parallel::KeyCopy& copy : copies)
+    for (const parallel::KeyCopy& copy : copies) {
+      if (copy.state_from == index_) check_state(copy.of, copy.first + copy.count);
       for (const parallel::KeySource& source : copy.sources) {
         if (source.instance != index_) continue;
         std::vector<parallel::StridedRange> held;
@@ -77,6 +87,7 @@ class FakeInstance {
         PECIA_CHECK(held == source.positions, "instance {} does not have what it is to send",
                     index_);
       }
+    }
   }
 
   bool has_turn(int64_t sequence) const { return turns_.contains(sequence); }
@@ -91,12 +102,48 @@ class FakeInstance {
     for (const schedule::LeftInstance& of : left)
       if (of.instance == index_ && of.parks == 0) forget(of.sequence);
     for (const schedule::LeftInstance& of : left)
-      if (of.instance == index_ && of.parks != 0) map_.park(of.sequence);
+      if (of.instance == index_ && of.parks != 0) park(of.sequence);
+  }
+  void park(int64_t sequence) {
+    if (goes_on_here(sequence) && states_.contains(sequence))
+      parked_states_[sequence] = states_.extract(sequence).mapped();
+    map_.park(sequence);
+  }
+  void bring_back(int64_t sequence, const std::vector<int64_t>& reserved) {
+    map_.bring_back(sequence, reserved);
+    if (parked_states_.contains(sequence))
+      states_[sequence] = parked_states_.extract(sequence).mapped();
+  }
+  /// As recurrence::goes_on_here.
+  bool goes_on_here(int64_t sequence) const {
+    if (!map_.contains(sequence) || map_.is_parked(sequence)) return false;
+    const auto parent = map_.parent(sequence);
+    return map_.length(sequence) > (parent ? map_.length(*parent) : 0) &&
+           map_.state_holder(sequence) == index_;
+  }
+  void check_state(int64_t sequence, int64_t tokens) const {
+    const auto found = states_.find(sequence);
+    PECIA_CHECK(found != states_.end() && found->second == tokens,
+                "instance {} does not have the state of sequence {} after {} tokens", index_,
+                sequence, tokens);
+  }
+  /// The map has the rows.
+  void move_state(const parallel::PassSequence& rows, const parallel::StateOrigin& origin,
+                  const parallel::Team& team) {
+    if (origin.instance == parallel::StateStep::nowhere)
+      PECIA_CHECK(rows.first == 0, "nobody has the state of sequence {}", rows.sequence);
+    else
+      PECIA_CHECK(team.index_of(origin.instance), "the state of sequence {} is outside of {}",
+                  rows.sequence, team.text());
+    if (origin.instance == index_) check_state(origin.sequence, rows.first);
+    if (map_.state_holder(rows.sequence) == index_)
+      states_[rows.sequence] = rows.first + rows.count;
   }
   void forget(int64_t sequence) {
     if (!map_.contains(sequence)) return;
     map_.remove(sequence);
     histories_.erase(sequence), turns_.erase(sequence);
+    states_.erase(sequence), parked_states_.erase(sequence);
   }
   void check_room() const {
     PECIA_CHECK(map_.total_reserved(index_) <= limits_.kv_tokens, "{} slots reserved of {}",
@@ -108,6 +155,7 @@ class FakeInstance {
   parallel::KvMap map_;
   std::map<int64_t, std::vector<int32_t>> histories_;
   std::map<int64_t, schedule::TurnStart> turns_;
+  std::map<int64_t, int64_t> states_, parked_states_;  ///< tokens after which they are, by sequence
 };
 
 /// All instances. They know the tokens of every sequence, as a model would by its keys.

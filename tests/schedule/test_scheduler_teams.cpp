@@ -141,6 +141,7 @@ TEST(SchedulerTeams, AnswerWhatEachRequestAsksWhateverEndsFirst) {
         if (draw.one_in(4)) turn.params.repetition_penalty = 1.1f;
     SchedulerLimits limits = random_teams(draw, requests);
     limits.on_demand = false;
+    limits.has_states = attempt % 2 == 1;
     if (limits.ring_size > 1 && draw.one_in(3)) set_apart(limits, draw);
     const int64_t least = least_slots(limits, requests);
     limits.kv_tokens = least + draw(0, 1) * draw(0, least * limits.ring_size);
@@ -176,6 +177,8 @@ TEST(SchedulerTeams, AnswerWithMemoryOnDemand) {
         if (draw.one_in(4)) turn.params.repetition_penalty = 1.1f;
     SchedulerLimits limits = random_teams(draw, requests);
     limits.on_demand = true;
+    limits.has_states = attempt % 2 == 1;
+    if (limits.has_states) limits.state_tokens = 3;
     limits.max_sequences = draw.of<int64_t>({2, 5, 64});
     limits.max_instances = draw.of<int>({1, 2, 1 << 20});
     if (limits.ring_size > 1 && draw.one_in(3)) set_apart(limits, draw);

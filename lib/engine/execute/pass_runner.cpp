@@ -97,6 +97,9 @@ schedule::Outcome PassRunner::execute(const schedule::Plan& plan,
   const report::Totals before = compute_.recorder.totals();
   for (const schedule::PlanItem& item : plan.items)
     attention_.copies().wait_for(item.rows.sequence);
+  for (const schedule::NewSequence& added : plan.added)
+    if (added.state.parent != schedule::NewSequence::no_parent)
+      attention_.copies().wait_for(added.state.parent);
   compute_.recorder.set_pass(plan.number);
   outcome.park_s = begin(plan);
   const std::vector<parallel::TeamPass> passes = plan.passes();
@@ -168,6 +171,7 @@ void PassRunner::compute(const schedule::Plan& plan, int32_t own, schedule::Outc
   rows.wanted = asked.rows();
   start_finding_tokens(plan, sampled);
   model_.forward(rows, attention_);
+  attention_.copies().send_beside();
   if (meanwhile && compute_.device.info().is_gpu()) meanwhile();
   compute_.recorder.take_times();  // meanwhile a GPU still computes
   {

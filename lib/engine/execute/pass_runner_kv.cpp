@@ -81,6 +81,7 @@ schedule::KvOutcome PassRunner::save(const schedule::KvSaveOrder& order) {
   };
   schedule::KvOutcome outcome;
   try {
+    attention_.copies().wait_for(order.sequence);
     if (!order.reserved.empty()) make_room_for(order);
     const attention::KvSaveTarget target{order.sequence, order.begin,      order.end,
                                          order.folder,   order.request_id, order.stamp};

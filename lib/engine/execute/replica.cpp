@@ -180,6 +180,7 @@ Replica::Replica(comm::Communicator& ranks, std::unique_ptr<comm::Communicator> 
                     settings.prompt_logprobs, settings.layout_invariant, settings.grammars},
                    transfers(tensors_, ranks), model_, attention_, kv_files_, state_files_.get(),
                    parking_, compute_) {
+  attention_.copies().set_beside(snapshots_.get());
   if (config.attention_sinks) {
     std::vector<TensorView> sinks;
     for (const model::LayerWeights& layer : weights.layers) sinks.push_back(layer.attention.sinks);

@@ -29,9 +29,7 @@ double query_bytes_per_row(const model::ModelConfig& config,
   return (on_wire * elements + sizeof(float) * log_sums) / (resources.sp * resources.tp);
 }
 
-bool on_demand(const job::Job& job, const model::ModelConfig& config,
-               const resources::Resources& resources) {
-  if (config.recurrent && resources.elastic) return false;
+bool on_demand(const job::Job& job) {
   return job.kv.admission.value_or(job::KvAdmission::demand) == job::KvAdmission::demand;
 }
 
@@ -59,7 +57,7 @@ SchedulerLimits limits_of(const job::Job& job, const model::ModelConfig& config,
           .answering = resources.answering,
           .fixed_parts = resources.fixed_parts,
           .kv_tokens = resources.kv_tokens,
-          .on_demand = on_demand(job, config, resources),
+          .on_demand = on_demand(job),
           .max_sequences = resources.max_sequences,
           .max_batch_tokens = resources.max_batch_tokens,
           .max_positions = config.max_positions,

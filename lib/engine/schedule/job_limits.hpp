@@ -16,10 +16,8 @@ parallel::RingShape ring_shape(const model::ModelConfig& config,
 /// head, all layers together, on a rank of SP × TP.
 double query_bytes_per_row(const model::ModelConfig& config, const resources::Resources& resources);
 
-/// Whether sequences get memory as they grow (kv.admission). Those with states do not where teams
-/// change.
-bool on_demand(const job::Job& job, const model::ModelConfig& config,
-               const resources::Resources& resources);
+/// Whether sequences get memory as they grow (kv.admission).
+bool on_demand(const job::Job& job);
 
 /// What job, model and resources say of the limits. Rates, times, tokenizer and grammars are left to
 /// the caller.

@@ -279,8 +279,10 @@ void TeamFormer::send_keys(Pass& pass, const Selection& prompts) {
     for (size_t i = 0; i < places.size(); ++i) shares.push_back({places[i], tokens[i]});
     Receiving& receiving = pass.plan.receiving;
     told_.introduce_copy(pass.state, copy, places, receiving);
+    const bool ends = (*found)->fed + chunk.rows.count == std::ssize((*found)->feed);
     for (parallel::KeyCopy& part :
-         parallel::key_copies(map, chunk.rows.sequence, copy, chunk.rows.first, shares)) {
+         parallel::key_copies(map, chunk.rows.sequence, copy, chunk.rows.first, shares,
+                              pass.state.limits.has_states && ends)) {
       map.append(part.rows(), part.team());
       receiving.copies.push_back(std::move(part));
     }

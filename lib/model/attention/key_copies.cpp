@@ -30,9 +30,10 @@ void append_ranges(std::vector<parallel::SlotRange>& to,
 }  // namespace
 
 void KeyCopies::begin_pass(const std::vector<parallel::KeyCopy>& copies) {
-  leaving_.clear();
+  leaving_.clear(), leaving_beside_.clear();
   const int own = ledger_.instance();
   for (const parallel::KeyCopy& copy : copies) {
+    if (copy.state_from == own) leaving_beside_[copy.instance].push_back(copy.of);
     if (std::ranges::count(copy.sources, own, &parallel::KeySource::instance) == 0) continue;
     PECIA_CHECK(group_ != nullptr, "keys of sequence {} are to be copied, without a group for it",
                 copy.of);
@@ -50,26 +51,57 @@ void KeyCopies::send(int64_t layer) {
   if (!cache_.is_stored(layer)) return;
   for (const auto& [to, tokens] : leaving_) {
     const int64_t bytes = bytes_of(tokens, layer);
-    std::deque<Sent>& sent = sent_[to];
-    int64_t under_way = bytes;
-    for (const Sent& message : sent) under_way += message.bytes.bytes();
-    while (!sent.empty() && (under_way > most_bytes_ || sent.front().transfer->test())) {
-      const report::ScopedSpan span(compute_.recorder, "wait_for_sent_keys", report::Kind::comm);
-      sent.front().transfer->wait();
-      under_way -= sent.front().bytes.bytes();
-      free_.push_back(std::move(sent.front().bytes));
-      sent.pop_front();
-    }
-    Sent message{take_buffer(bytes), nullptr};
+    device::Buffer message = make_room(to, bytes);
     {
       const report::ScopedSpan span(compute_.recorder, "pack_copied_keys", report::Kind::compute,
                                     bytes);
-      copy(Direction::from_cache, layer, tokens.slots, message.bytes.as<std::byte>());
+      copy(Direction::from_cache, layer, tokens.slots, message.as<std::byte>());
     }
-    message.transfer = group_->start_send_receive(
-        {message.bytes.as<std::byte>(), static_cast<size_t>(bytes)}, to, {}, to);
-    sent.push_back(std::move(message));
+    start(to, std::move(message), bytes);
   }
+}
+
+void KeyCopies::send_beside() {
+  for (const auto& [to, sequences] : leaving_beside_) {
+    PECIA_CHECK(group_ != nullptr && beside_ != nullptr, "{} states are to be copied to rank {}",
+                sequences.size(), to);
+    int64_t bytes = 0;
+    for (const parallel::SequenceId sequence : sequences) bytes += beside_->bytes(sequence);
+    device::Buffer message = make_room(to, bytes);
+    {
+      const report::ScopedSpan span(compute_.recorder, "pack_copied_states", report::Kind::compute,
+                                    bytes);
+      std::byte* at = message.as<std::byte>();
+      for (const parallel::SequenceId sequence : sequences) {
+        const auto each = static_cast<size_t>(beside_->bytes(sequence));
+        beside_->copy_out(sequence, {at, each});
+        at += each;
+      }
+    }
+    start(to, std::move(message), bytes);
+  }
+}
+
+/// A buffer for the next message to a rank. Waits until those before leave room for it.
+device::Buffer KeyCopies::make_room(int to, int64_t bytes) {
+  std::deque<Sent>& sent = sent_[to];
+  int64_t under_way = bytes;
+  for (const Sent& message : sent) under_way += message.bytes.bytes();
+  while (!sent.empty() && (under_way > most_bytes_ || sent.front().transfer->test())) {
+    const report::ScopedSpan span(compute_.recorder, "wait_for_sent_keys", report::Kind::comm);
+    sent.front().transfer->wait();
+    under_way -= sent.front().bytes.bytes();
+    free_.push_back(std::move(sent.front().bytes));
+    sent.pop_front();
+  }
+  return take_buffer(bytes);
+}
+
+void KeyCopies::start(int to, device::Buffer message, int64_t bytes) {
+  Sent sent{std::move(message), nullptr};
+  sent.transfer = group_->start_send_receive(
+      {sent.bytes.as<std::byte>(), static_cast<size_t>(bytes)}, to, {}, to);
+  sent_[to].push_back(std::move(sent));
 }
 
 void KeyCopies::receive(const std::vector<parallel::KeyCopy>& copies) {
@@ -91,6 +123,11 @@ void KeyCopies::receive(const std::vector<parallel::KeyCopy>& copies) {
       }
     }
     ledger_.append(copy.rows(), copy.team());
+    if (copy.instance != own || copy.state_from == parallel::SequenceState::nobody) continue;
+    PECIA_CHECK(beside_ != nullptr, "a state of sequence {} is to come", copy.of);
+    Coming& of = coming[copy.state_from];
+    of.sequences.push_back(copy.to), of.beside.push_back(copy.to);
+    of.beside_bytes = beside_->expect(copy.to);
   }
   for (auto& [from, of] : coming) sources_[from].coming.push_back(std::move(of));
   progress();
@@ -100,17 +137,20 @@ void KeyCopies::receive(const std::vector<parallel::KeyCopy>& copies) {
 void KeyCopies::ask(int from, Source& source) {
   while (source.asked < source.coming.size()) {
     const Coming& next = source.coming[source.asked];
-    const int64_t bytes = bytes_of(next.tokens, source.layer);
+    const int64_t layer = next_message(next, source.layer);
+    if (layer > cache_.layers()) {
+      source.layer = before_first;
+      ++source.asked;
+      continue;
+    }
+    const int64_t bytes = bytes_of(next, layer);
     if (!source.messages.empty() && source.bytes + bytes > most_bytes_) return;
-    Message message{&next, source.layer, take_buffer(bytes), nullptr};
+    Message message{&next, layer, take_buffer(bytes), nullptr};
     message.transfer = group_->start_send_receive(
         {}, from, {message.bytes.as<std::byte>(), static_cast<size_t>(bytes)}, from);
     source.messages.push_back(std::move(message));
     source.bytes += bytes;
-    source.layer = next_stored(source.layer + 1);
-    if (source.layer < cache_.layers()) continue;
-    source.layer = 0;
-    ++source.asked;
+    source.layer = layer;
   }
 }
 
@@ -119,16 +159,24 @@ void KeyCopies::take_in(int from, Source& source) {
   Message message = std::move(source.messages.front());
   source.messages.pop_front();
   message.transfer->wait();
-  const int64_t bytes = bytes_of(message.of->tokens, message.layer);
-  {
+  const Coming& of = *message.of;
+  const int64_t bytes = bytes_of(of, message.layer);
+  if (message.layer == cache_.layers()) {
+    const report::ScopedSpan span(compute_.recorder, "take_in_copied_states", report::Kind::phase,
+                                  bytes);
+    std::byte* at = message.bytes.as<std::byte>();
+    for (const parallel::SequenceId sequence : of.beside) {
+      beside_->copy_in(sequence, {at, static_cast<size_t>(of.beside_bytes)});
+      at += of.beside_bytes;
+    }
+  } else {
     const report::ScopedSpan span(compute_.recorder, "take_in_copied_keys", report::Kind::phase,
                                   bytes);
-    copy(Direction::to_cache, message.layer, message.of->tokens.slots,
-         message.bytes.as<std::byte>());
+    copy(Direction::to_cache, message.layer, of.tokens.slots, message.bytes.as<std::byte>());
   }
   source.bytes -= bytes;
   free_.push_back(std::move(message.bytes));
-  if (next_stored(message.layer + 1) == cache_.layers()) {
+  if (next_message(of, message.layer) > cache_.layers()) {
     source.coming.pop_front();
     --source.asked;
   }
@@ -165,6 +213,19 @@ void KeyCopies::finish() {
 
 int64_t KeyCopies::bytes_of(const Tokens& tokens, int64_t layer) const {
   return tokens.count * cache_.shape(layer).layer_bytes_per_token();
+}
+
+int64_t KeyCopies::bytes_of(const Coming& coming, int64_t layer) const {
+  return layer < cache_.layers() ? bytes_of(coming.tokens, layer)
+                                 : coming.beside_bytes * std::ssize(coming.beside);
+}
+
+/// The message after that of a layer: of the next one that stores keys, then of what is beside keys,
+/// which counts as a layer behind the last one. Beyond that there is none.
+int64_t KeyCopies::next_message(const Coming& coming, int64_t layer) const {
+  if (layer == cache_.layers()) return layer + 1;
+  const int64_t next = coming.tokens.count > 0 ? next_stored(layer + 1) : cache_.layers();
+  return next == cache_.layers() && coming.beside.empty() ? next + 1 : next;
 }
 
 /// The first layer from this one on that stores keys; the number of layers if there is none.

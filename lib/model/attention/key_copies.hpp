@@ -3,7 +3,8 @@
 /// Sends the keys of prompts to the instances that answer them (ranks/parallel/key_copy.hpp), while
 /// both sides compute. The rank that holds a layer's keys sends them as soon as the layer has run. The
 /// other one takes them into its cache between two pieces of an op, or at the latest when a pass needs
-/// them. Not more than `most_bytes`, or one message, are under way between two ranks on each side.
+/// them. What ranks have beside keys (beside_keys.hpp) follows after the layers of a prompt's last
+/// pass. Not more than `most_bytes`, or one message, are under way between two ranks on each side.
 
 #include <algorithm>
 #include <deque>
@@ -11,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "lib/model/attention/beside_keys.hpp"
 #include "lib/model/attention/compute.hpp"
 #include "lib/model/attention/kv_ledger.hpp"
 #include "lib/ranks/comm/communicator.hpp"
@@ -23,17 +25,22 @@ class KeyCopies {
   /// `group`: the ranks that hold the same heads, by instance, in which nothing else is sent; null:
   /// there are no copies. All references outlive this object. A message has what goes from one rank to
   /// another after a layer of a pass, of all copies in turn: K, its scales in fp8, V and its scales,
-  /// each [num_kv_heads, tokens].
+  /// each [num_kv_heads, tokens]. A last message has what is beside keys, of all copies in turn.
   KeyCopies(const Compute& compute, KvCache& cache, KvLedger& ledger, comm::Communicator* group,
             int64_t most_bytes = int64_t{256} << 20)
       : compute_(compute), cache_(cache), ledger_(ledger), group_(group), most_bytes_(most_bytes) {}
 
+  /// What moves with keys (null: nothing), which must outlive this object.
+  void set_beside(BesideKeys* beside) { beside_ = beside; }
+
   /// Begins a pass that sends these copies, once the ledger has its tokens.
   void begin_pass(const std::vector<parallel::KeyCopy>& copies);
   /// Whether this rank sends keys in the pass.
-  bool sends() const { return !leaving_.empty(); }
+  bool sends() const { return !leaving_.empty() || !leaving_beside_.empty(); }
   /// Sends a layer's keys, which the cache has when the stream's work is done.
   void send(int64_t layer);
+  /// Sends what is beside keys, after all layers.
+  void send_beside();
 
   /// Adds the tokens of the copies to the ledger, and takes in those of this instance as they come.
   /// Every rank that is sent keys gets the copies in the order of the passes that send them.
@@ -46,6 +53,7 @@ class KeyCopies {
   void finish();
 
  private:
+  static constexpr int64_t before_first = -1;
   /// Slots of the tokens that travel, in the order in which they do.
   struct Tokens {
     std::vector<parallel::SlotRange> slots;
@@ -59,6 +67,8 @@ class KeyCopies {
   struct Coming {
     std::vector<parallel::SequenceId> sequences;
     Tokens tokens;
+    std::vector<parallel::SequenceId> beside;  ///< whose bytes beside keys come, too
+    int64_t beside_bytes = 0;                  ///< of each of these
 
     bool has(parallel::SequenceId sequence) const {
       return std::ranges::count(sequences, sequence) > 0;
@@ -67,21 +77,25 @@ class KeyCopies {
   /// A message that is under way to this rank.
   struct Message {
     const Coming* of;
-    int64_t layer;
+    int64_t layer;  ///< KvCache::layers(): what is beside keys
     device::Buffer bytes;
     std::unique_ptr<comm::Transfer> transfer;
   };
   /// What comes from one rank, in the order in which it is sent.
   struct Source {
     std::deque<Coming> coming;     ///< the first of it is the first that is not all there
-    size_t asked = 0;              ///< of `coming`: the one whose layers are asked for next
-    int64_t layer = 0;             ///< of it
+    size_t asked = 0;              ///< of `coming`: the one whose messages are asked for next
+    int64_t layer = before_first;  ///< the last message of it that was asked for
     std::deque<Message> messages;  ///< under way
     int64_t bytes = 0;             ///< of these
   };
 
   int64_t bytes_of(const Tokens& tokens, int64_t layer) const;
+  int64_t bytes_of(const Coming& coming, int64_t layer) const;
   int64_t next_stored(int64_t layer) const;
+  int64_t next_message(const Coming& coming, int64_t layer) const;
+  device::Buffer make_room(int to, int64_t bytes);
+  void start(int to, device::Buffer message, int64_t bytes);
   device::Buffer take_buffer(int64_t bytes);
   void ask(int from, Source& source);
   void take_in(int from, Source& source);
@@ -94,10 +108,12 @@ class KeyCopies {
   KvLedger& ledger_;
   comm::Communicator* group_;
   int64_t most_bytes_;
-  std::map<int, Tokens> leaving_;         ///< by rank: in each layer of the pass
-  std::map<int, std::deque<Sent>> sent_;  ///< by rank
-  std::map<int, Source> sources_;         ///< likewise
-  std::vector<device::Buffer> free_;      ///< buffers of messages that are through
+  BesideKeys* beside_ = nullptr;
+  std::map<int, Tokens> leaving_;  ///< by rank: in each layer of the pass
+  std::map<int, std::vector<parallel::SequenceId>> leaving_beside_;  ///< by rank: after the layers
+  std::map<int, std::deque<Sent>> sent_;                             ///< by rank
+  std::map<int, Source> sources_;                                    ///< likewise
+  std::vector<device::Buffer> free_;  ///< buffers of messages that are through
 };
 
 }  // namespace pecia::attention

@@ -42,6 +42,8 @@ LevelAttention::LevelAttention(const Compute& compute, KvCache& cache, Attention
       lists_(compute, cache.shape().num_kv_heads, !keeps_borders()),
       inner_lists_(compute, cache.shape().num_kv_heads, !keeps_borders()),
       any_(compute.buffer()) {
+  for (int64_t layer = 0; layer < cache.layers(); ++layer)
+    places_.push_back(cache.is_stored(layer) ? num_attended_++ : -1);
   if (levels_.count() == 1) setting_.rule.drop = 0;  // there is nothing to drop from
   if (ranks.heads != nullptr)
     other_heads_.emplace(compute, *ranks.heads, ranks.kv_holders, shape_.links);
@@ -99,7 +101,7 @@ void LevelAttention::plan_pass() {
 }
 
 bool LevelAttention::drops(int64_t layer) const {
-  return setting_.rule.drop > 0 && layer > 0 && layer + 1 < cache_.shape().layers &&
+  return setting_.rule.drop > 0 && places_[layer] > 0 && places_[layer] + 1 < num_attended_ &&
          importance_.known() && (!keeps_borders() || need_.known());
 }
 

@@ -44,7 +44,7 @@ class LevelAttention : public AttentionPath {
   static constexpr int64_t border = 32;  ///< rows that are always kept at a part's ends
 
   /// All references must outlive this object. `ranks`: of all passes; this one is `rank` of them. The
-  /// first and the last of the cache's layers drop nothing.
+  /// first and the last of the layers that the cache stores drop nothing.
   LevelAttention(const Compute& compute, KvCache& cache, AttentionSteps& steps,
                  const LevelRanks& ranks, int rank, const parallel::SparseSetting& setting);
 
@@ -85,7 +85,7 @@ class LevelAttention : public AttentionPath {
   bool drops(int64_t layer) const;
   /// Whether the layer says what the next one keeps.
   bool weighs(int64_t layer) const {
-    return setting_.rule.drop > 0 && layer + 2 < cache_.shape().layers;
+    return setting_.rule.drop > 0 && places_[layer] + 2 < num_attended_;
   }
   const LevelPassPlan& plan_of(int64_t layer) const {
     return drops(layer) ? sparse_ : weighs(layer) ? weighing_ : dense_;
@@ -107,6 +107,8 @@ class LevelAttention : public AttentionPath {
   parallel::Levels levels_;
   parallel::SparseSetting setting_;
   int rank_;
+  std::vector<int64_t> places_;  ///< of layers among those that the cache stores
+  int64_t num_attended_ = 0;     ///< of these
   CountedShape shape_;
   std::optional<OtherHeads> other_heads_;  ///< absent: the ranks have parts of the tokens
   TokenImportance importance_;

@@ -300,6 +300,10 @@ struct ModelConfig {
   }
   /// Above 0: values are the beginnings of keys, of this length (attention::KvShape).
   int64_t values_in_keys() const { return latent ? latent->kv_rank : 0; }
+  /// The last layer that mixes rows; the first one where none does.
+  int64_t last_mixing_layer() const;
+  /// What the query heads and the heads of recurrent layers have in common.
+  int64_t common_heads() const;
   /// FLOPs of a query row and a key that it sees, in all layers; with latents absorbed.
   double attention_flops_per_pair() const;
   /// The same of long prompts, whose latents are expanded (ranks/parallel/latent_rule.hpp).

@@ -158,6 +158,16 @@ int64_t ModelConfig::keys_of(int64_t layer) const {
   return from;
 }
 
+int64_t ModelConfig::last_mixing_layer() const {
+  int64_t layer = layers - 1;
+  while (layer > 0 && mixer(layer) == MixerKind::none) --layer;
+  return layer;
+}
+
+int64_t ModelConfig::common_heads() const {
+  return std::gcd(num_heads, recurrent ? recurrent->heads : 0);
+}
+
 double ModelConfig::prompt_flops_per_pair() const {
   if (!latent) return attention_flops_per_pair();
   return 2.0 * static_cast<double>(num_heads * (query_dim() + output_dim()) *
@@ -245,8 +255,7 @@ double ModelConfig::recurrence_flops_per_token() const {
 }
 
 double ModelConfig::flops_after_mixers() const {
-  int64_t layer = layers - 1;
-  while (layer > 0 && mixer(layer) == MixerKind::none) --layer;
+  int64_t layer = last_mixing_layer();
   const int64_t mixed = mixer(layer) == MixerKind::recurrence ? recurrent->values()
                         : latent                              ? num_heads * latent->value_dim
                                                               : num_heads * heads(layer).dim;

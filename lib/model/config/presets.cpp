@@ -36,6 +36,21 @@ constexpr std::string_view llama_3_1_405b =
     "original_max_position_embeddings": 8192},
     "torch_dtype": "bfloat16", "eos_token_id": [128001, 128008, 128009]})";
 
+/// What the gated delta nets of Qwen have in common. Source: config.json of
+/// Qwen/Qwen3-Next-80B-A3B-Instruct, Qwen/Qwen3.5-9B and Qwen/Qwen3.5-27B on Hugging Face.
+#define PECIA_QWEN_DELTA_NET                                                       \
+  R"(, "head_dim": 256, "full_attention_interval": 4, "linear_num_key_heads": 16)" \
+  R"(, "linear_key_head_dim": 128, "linear_value_head_dim": 128)"                  \
+  R"(, "linear_conv_kernel_dim": 4, "partial_rotary_factor": 0.25)"                \
+  R"(, "rope_theta": 10000000.0, "max_position_embeddings": 262144)"               \
+  R"(, "rms_norm_eps": 1e-6, "torch_dtype": "bfloat16"})"
+
+/// Layers of Granite 4. Source: config.json of ibm-granite/granite-4.0-h-tiny on Hugging Face.
+#define PECIA_MAMBA_4 R"("mamba", "mamba", "mamba", "mamba")"
+#define PECIA_MAMBA_5 PECIA_MAMBA_4 R"(, "mamba")"
+#define PECIA_ATTENTION_AND_MAMBA_4 R"("attention", )" PECIA_MAMBA_4
+#define PECIA_ATTENTION_AND_MAMBA_9 PECIA_ATTENTION_AND_MAMBA_4 ", " PECIA_MAMBA_5
+
 constexpr std::array presets{
     Preset{"llama-2-7b",
            R"({"model_type": "llama", "vocab_size": 32000, "hidden_size": 4096,
@@ -233,45 +248,32 @@ constexpr std::array presets{
            R"({"model_type": "qwen3_next", "vocab_size": 151936, "hidden_size": 2048,
            "intermediate_size": 5120, "moe_intermediate_size": 512,
            "shared_expert_intermediate_size": 512, "num_hidden_layers": 48,
-           "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256,
-           "full_attention_interval": 4, "linear_num_key_heads": 16, "linear_key_head_dim": 128,
-           "linear_num_value_heads": 32, "linear_value_head_dim": 128,
-           "linear_conv_kernel_dim": 4, "num_experts": 512, "num_experts_per_tok": 10,
-           "norm_topk_prob": true, "partial_rotary_factor": 0.25, "rope_theta": 10000000.0,
-           "max_position_embeddings": 262144, "rms_norm_eps": 1e-6, "torch_dtype": "bfloat16",
-           "eos_token_id": 151645})"},
+           "num_attention_heads": 16, "num_key_value_heads": 2, "num_experts": 512,
+           "num_experts_per_tok": 10, "norm_topk_prob": true, "linear_num_value_heads": 32,
+           "eos_token_id": 151645)" PECIA_QWEN_DELTA_NET},
     Preset{"qwen3.5-9b",
            R"({"model_type": "qwen3_5_text", "vocab_size": 248320, "hidden_size": 4096,
            "intermediate_size": 12288, "num_hidden_layers": 32, "num_attention_heads": 16,
-           "num_key_value_heads": 4, "head_dim": 256, "full_attention_interval": 4,
-           "linear_num_key_heads": 16, "linear_key_head_dim": 128, "linear_num_value_heads": 32,
-           "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4,
-           "partial_rotary_factor": 0.25, "rope_theta": 10000000.0,
-           "max_position_embeddings": 262144, "rms_norm_eps": 1e-6, "torch_dtype": "bfloat16",
-           "eos_token_id": 248044})"},
+           "num_key_value_heads": 4, "linear_num_value_heads": 32,
+           "eos_token_id": 248044)" PECIA_QWEN_DELTA_NET},
     Preset{"qwen3.5-27b",
            R"({"model_type": "qwen3_5_text", "vocab_size": 248320, "hidden_size": 5120,
            "intermediate_size": 17408, "num_hidden_layers": 64, "num_attention_heads": 24,
-           "num_key_value_heads": 4, "head_dim": 256, "full_attention_interval": 4,
-           "linear_num_key_heads": 16, "linear_key_head_dim": 128, "linear_num_value_heads": 48,
-           "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4,
-           "partial_rotary_factor": 0.25, "rope_theta": 10000000.0,
-           "max_position_embeddings": 262144, "rms_norm_eps": 1e-6, "torch_dtype": "bfloat16",
-           "eos_token_id": 248044})"},
+           "num_key_value_heads": 4, "linear_num_value_heads": 48,
+           "eos_token_id": 248044)" PECIA_QWEN_DELTA_NET},
     Preset{"granite-4.0-h-tiny",
            R"({"model_type": "granitemoehybrid", "vocab_size": 100352, "hidden_size": 1536,
            "intermediate_size": 512, "shared_intermediate_size": 1024, "num_hidden_layers": 40,
-           "layer_types": ["mamba", "mamba", "mamba", "mamba", "mamba", "attention",
-           "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba",
-           "attention", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba",
-           "mamba", "attention", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba",
-           "mamba", "mamba", "attention", "mamba", "mamba", "mamba", "mamba"],
+           "layer_types": [)" PECIA_MAMBA_5 "," PECIA_ATTENTION_AND_MAMBA_9
+           "," PECIA_ATTENTION_AND_MAMBA_9 "," PECIA_ATTENTION_AND_MAMBA_9
+           "," PECIA_ATTENTION_AND_MAMBA_4 R"(],
            "num_attention_heads": 12, "num_key_value_heads": 4, "num_local_experts": 64,
            "num_experts_per_tok": 6, "mamba_n_heads": 48, "mamba_d_head": 64,
            "mamba_d_state": 128, "mamba_n_groups": 1, "mamba_expand": 2, "mamba_d_conv": 4,
            "mamba_conv_bias": true, "position_embedding_type": "nope",
            "tie_word_embeddings": true, "max_position_embeddings": 131072,
            "rms_norm_eps": 1e-5, "torch_dtype": "bfloat16", "eos_token_id": 100257})"},
+    // Source: config.json of nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16 on Hugging Face.
     Preset{"nemotron-3-nano-30b-a3b",
            R"({"model_type": "nemotron_h", "vocab_size": 131072, "hidden_size": 2688,
            "intermediate_size": 1856, "moe_intermediate_size": 1856,
@@ -291,6 +293,12 @@ constexpr std::array presets{
            "rope_theta": 100000.0, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
            "eos_token_id": 2})"},
 };
+
+#undef PECIA_QWEN_DELTA_NET
+#undef PECIA_MAMBA_4
+#undef PECIA_MAMBA_5
+#undef PECIA_ATTENTION_AND_MAMBA_4
+#undef PECIA_ATTENTION_AND_MAMBA_9
 
 }  // namespace
 

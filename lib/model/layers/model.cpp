@@ -357,12 +357,6 @@ int64_t Model::number_of(int64_t row) const {
   return found - went_on_->begin();
 }
 
-int64_t Model::last_mixed() const {
-  int64_t layer = config_.layers - 1;
-  while (layer > 0 && !mixes(layer)) --layer;
-  return layer;
-}
-
 /// What other rows have made of the last layer that mixes, its keys, is in the cache.
 void Model::go_on_with_wanted(Mixer& mixer, PassTensors& pass) {
   const parallel::ShardedRows& rows = tensor_.rows();
@@ -404,7 +398,8 @@ void Model::mix(int64_t index, const LayerWeights& weights, PassTensors& pass) {
                   pass.attention);
   }
   mixer.mix(index, pass.attention);
-  if (pass.wanted != nullptr && index == last_mixed()) go_on_with_wanted(mixer, pass);
+  if (pass.wanted != nullptr && index == config_.last_mixing_layer())
+    go_on_with_wanted(mixer, pass);
   for (int block = 0; block < blocks; ++block) {
     advance(block, nullptr, next, pass);
     mixer.project_output(block, tensor_.own_of(pass.hidden, block),

@@ -142,7 +142,6 @@ class Model {
   const std::string& place_of(int32_t mark) const;
   bool mixes(int64_t layer) const { return config_.mixer(layer) != MixerKind::none; }
   bool feeds(int64_t layer) const { return config_.feed_forward(layer) != FeedForward::none; }
-  int64_t last_mixed() const;
   void layer(int64_t index, const LayerWeights& weights, PassTensors& pass);
   void mix(int64_t index, const LayerWeights& weights, PassTensors& pass);
   void go_on_with_wanted(Mixer& mixer, PassTensors& pass);

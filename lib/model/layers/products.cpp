@@ -55,7 +55,7 @@ Products::Products(const ModelConfig& config, const WeightViews& weights,
     : compute_(compute),
       row_invariant_(row_invariant),
       splits_(row_invariant == kernels::RowInvariant::yes
-                  ? parallel::layout_splits(config.num_heads, config.common_ffn())
+                  ? parallel::layout_splits(config.common_heads(), config.common_ffn())
                   : 1),
       norm_eps_(static_cast<float>(config.rms_norm_eps)),
       hidden_eps_(static_cast<float>(config.rms_norm_eps /

@@ -122,8 +122,8 @@ void StatePass::bring(What what, int round) {
     if (step.segment.rank == pass_->index())
       exchange.receives.push_back({attention::bytes_of(state(what, sequence)), step.from});
   }
+  // Ranks without a message take part, since all count the same operations of the ring.
   const comm::Operation operation{name, ring_->next_operation()};
-  if (exchange.sends.empty() && exchange.receives.empty()) return;
   compute_.wait(*ring_->start_exchange(exchange, operation), name, bytes);
 }
 

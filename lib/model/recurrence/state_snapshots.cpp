@@ -47,11 +47,17 @@ void StateSnapshots::copy_out(SequenceId sequence, std::span<std::byte> to) cons
   compute_.stream.synchronize();
 }
 
+int64_t StateSnapshots::expect(SequenceId sequence) {
+  if (!states_.contains(sequence))  // a pass that is under way may need what goes on elsewhere
+    states_.release_unless([&](SequenceId of) { return goes_on_here(ledger_, of); });
+  states_.take(sequence);
+  return shape().bytes();
+}
+
 void StateSnapshots::copy_in(SequenceId sequence, std::span<const std::byte> from) {
   PECIA_CHECK(std::ssize(from) == shape().bytes(), "{} bytes are a state of sequence {}, not {}",
               shape().bytes(), sequence, from.size());
-  states_.release_unless([&](SequenceId of) { return goes_on_here(ledger_, of); });
-  states_.take(sequence);
+  expect(sequence);
   each_part(states_, states_.slot(sequence), [&](const TensorView& part, int64_t at) {
     compute_.device.copy(part.data(), from.data() + at, part.elements() * size_of(DType::fp32),
                          compute_.stream);

@@ -26,7 +26,8 @@ class StateSnapshots : public attention::BesideKeys {
 
   int64_t bytes(parallel::SequenceId sequence) const override;
   void copy_out(parallel::SequenceId sequence, std::span<std::byte> to) const override;
-  /// Gives the sequence a slot if it has none.
+  int64_t expect(parallel::SequenceId sequence) override;
+  /// Gives the sequence a slot if it has none: then no pass is under way.
   void copy_in(parallel::SequenceId sequence, std::span<const std::byte> from) override;
 
  private:

@@ -24,7 +24,7 @@ CodeUse codes_kept(const ModelConfig& config, int cut_ranks, bool layout, int ep
     return {.kept = true, .row_parts = cut_ranks, .whole_experts = ep > 1, .stored_fp8 = gpus};
   if (config.quantization && !has_invariant_products(config.quantization->form))
     return {.kept = false};
-  const int splits = parallel::layout_splits(config.num_heads, config.common_ffn());
+  const int splits = parallel::layout_splits(config.common_heads(), config.common_ffn());
   return {.kept = true, .row_parts = std::max(cut_ranks, splits)};
 }
 

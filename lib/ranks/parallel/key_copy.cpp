@@ -26,7 +26,7 @@ PassSequence KeyCopy::rows() const {
 }
 
 std::vector<KeyCopy> key_copies(const KvMap& map, SequenceId of, SequenceId to, int64_t first,
-                                const std::vector<KeptShare>& shares) {
+                                const std::vector<KeptShare>& shares, bool with_state) {
   PECIA_CHECK(map.length(to) == first, "copy {} of sequence {} has {} tokens, {} come before", to,
               of, map.length(to), first);
   std::vector<int32_t> places;
@@ -35,7 +35,7 @@ std::vector<KeyCopy> key_copies(const KvMap& map, SequenceId of, SequenceId to, 
   std::vector<KeyCopy> copies;
   for (const KeptShare& share : shares) {
     if (share.tokens == 0) continue;
-    KeyCopy copy{of, to, share.instance, first, share.tokens, places, {}};
+    KeyCopy copy{of, to, share.instance, first, share.tokens, places, {}, SequenceState::nobody};
     int64_t found = 0;
     for (int instance = 0; instance < map.instances(); ++instance) {
       KeySource source{instance, {}};
@@ -51,6 +51,7 @@ std::vector<KeyCopy> key_copies(const KvMap& map, SequenceId of, SequenceId to, 
     first += share.tokens;
     copies.push_back(std::move(copy));
   }
+  if (with_state && !copies.empty()) copies.back().state_from = map.state_holder(of);
   return copies;
 }
 

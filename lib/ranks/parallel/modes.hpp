@@ -69,7 +69,7 @@ struct ModelShape {
   /// where experts are dealt out; 0: there are none.
   int64_t dense_ffn = 0;
   int64_t ffn_matrices = 3;  ///< of a feed-forward: gate, up and down, or two without a gate
-  /// Elements of the matrices of a layer's attention that ranks of TP cut; 0: q, k, v and o of
+  /// Elements of the matrices of a layer's mixer that ranks of TP cut; 0: q, k, v and o of
   /// these heads.
   int64_t attention_weights = 0;
   /// Of recurrent layers, whose states go from rank to rank of the ring; 0: there are none.

@@ -65,7 +65,7 @@ void describe_rank(comm::Communicator& world, const attention::Compute& compute,
   std::vector<RatesBySize> products;
   std::vector<cluster_files::Slice> attention;
   RatesBySize copies, stream, weights, pieces;
-  double op_s = 0, exchange_s = 0;
+  double op_s = 0, exchange_s = 0, recurrence = 0, recurrent_row_s = 0;
   OpRates::Shared computing, memory_waits;
   for (int round = 0; round < rounds; ++round) {
     op_s = on_gpu ? rates.smallest_op_in_step() : rates.smallest_op();
@@ -73,6 +73,8 @@ void describe_rank(comm::Communicator& world, const attention::Compute& compute,
     attention = rates.attention();
     copies = rates.elementwise();
     stream = rates.stream();
+    recurrence = rates.recurrence();
+    recurrent_row_s = rates.recurrent_row_s();
     weights = rates.weights();
     if (on_gpu) continue;
     pieces = rates.pieces();
@@ -99,13 +101,15 @@ void describe_rank(comm::Communicator& world, const attention::Compute& compute,
   for (cluster_files::Slice& slice : attention)
     for (auto& [rows, share] : slice.rows.points) share = share_of(share, flops);
   cluster.efficiency.attention = {lasting, {}, std::move(attention)};
+  cluster.efficiency.recurrence = {share_of(recurrence, cluster.rank.flops[DType::fp32])};
   cluster.efficiency.copy = shares_of({copies}, memory, memory_lasts);
   cluster.efficiency.stream = shares_of({stream}, memory, memory_lasts);
   cluster.efficiency.weights = shares_of({weights}, weights.most(), 1);
   for (auto& [bytes, share] : pieces.curve.points) share = share_of(share, 1);
   if (!on_gpu) cluster.efficiency.pieces = {1, {std::move(pieces.curve)}};
   const double step_s = on_gpu ? std::max(0.0, rates.op_and_wait() - op_s) : 0;
-  cluster.overhead = {rounded(1e6 * op_s), rounded(1e6 * step_s), 1e6 * exchange_s};
+  cluster.overhead = {rounded(1e6 * op_s), rounded(1e6 * step_s), 1e6 * exchange_s,
+                      rounded(1e6 * recurrent_row_s)};
   if (on_gpu) return;
   // Last, while what was touched before is still held.
   const double most_bytes = std::min(0x1p30, 0x1p30 * cluster.rank.memory_gib / 16);

@@ -69,6 +69,20 @@ std::vector<cluster_files::Slice> OpRates::attention() {
   return slices;
 }
 
+double OpRates::recurrence() {
+  constexpr int64_t rows = 512, heads = 32, value_dim = 128;
+  const double seconds =
+      best({'r', heads}, [&] { return timer_.recurrence(rows, heads, value_dim); });
+  return 6.0 * static_cast<double>(rows * heads * value_dim * OpTimer::recurrent_key_dim) /
+         beside_op(seconds);
+}
+
+double OpRates::recurrent_row_s() {
+  constexpr int64_t rows = 512, few_columns = 16;
+  const double seconds = best({'r', 1}, [&] { return timer_.recurrence(rows, 1, few_columns); });
+  return beside_op(seconds) / static_cast<double>(rows);
+}
+
 RatesBySize OpRates::stream() {
   const AttentionShape& heads = sizes_.stream;
   const int64_t per_key = 2 * heads.num_kv_heads * heads.head_dim * size_of(heads.kv_dtype);

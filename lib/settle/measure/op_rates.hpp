@@ -32,6 +32,10 @@ class OpRates {
   /// FLOP/s by rows, for some depths. Queries see all tokens before the new ones and half of these,
   /// as in a prompt; so few keys go with few rows.
   std::vector<cluster_files::Slice> attention();
+  /// FLOP/s of a recurrence of many heads.
+  double recurrence();
+  /// Seconds of a row in a recurrence of a few columns, which one core takes in.
+  double recurrent_row_s();
   /// B/s of keys and values that no cache holds, by their bytes: one query computes little.
   RatesBySize stream();
   /// B/s of products of one row, by the bytes of their weights.

@@ -299,6 +299,28 @@ double OpTimer::attention(const AttentionShape& shape, int64_t rows, int64_t cac
   return best_seconds({attend, rows <= most_rows_of_step});
 }
 
+double OpTimer::recurrence(int64_t rows, int64_t heads, int64_t value_dim) const {
+  auto buffers = compute_.buffers(5);
+  const TensorView keys = zeroed(buffers[0], rows, heads * recurrent_key_dim);
+  const TensorView values = zeroed(buffers[1], rows, heads * value_dim);
+  const TensorView gates = zeroed(buffers[2], rows, heads);
+  const TensorView states = zeroed(buffers[3], heads * recurrent_key_dim, value_dim);
+  const TensorView out = zeroed(buffers[4], rows, heads * value_dim);
+  const std::vector<kernels::StateRows> items = {{0, rows, 0}};
+  const TensorView k = keys.reshape({rows, heads, recurrent_key_dim});
+  const kernels::RecurrenceArgs args{k,
+                                     k,
+                                     values.reshape({rows, heads, value_dim}),
+                                     gates,
+                                     gates,
+                                     true,
+                                     items,
+                                     states.reshape({1, heads, recurrent_key_dim, value_dim}),
+                                     out.reshape({rows, heads, value_dim})};
+  const auto give = [&](int64_t) { compute_.backend.recurrence(args, compute_.stream); };
+  return best_seconds({give, rows <= most_rows_of_step});
+}
+
 double OpTimer::elementwise(int64_t bytes) const {
   constexpr int64_t most_columns = 1024;
   const int64_t elements = bytes / (3 * size_of(DType::fp32));

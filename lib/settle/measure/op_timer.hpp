@@ -48,6 +48,8 @@ class WeightPages {
 /// host knows that its last op has ended. Numbers are random, since zeros take less power.
 class OpTimer {
  public:
+  static constexpr int64_t recurrent_key_dim = 128;
+
   /// `cache_bytes`: of the caches of this rank's threads, or more than the GPU caches. Weights, keys
   /// and activations have four times as many each. `world` outlives this object.
   OpTimer(comm::Communicator& world, const attention::Compute& compute, int64_t cache_bytes);
@@ -58,6 +60,9 @@ class OpTimer {
   /// `rows` queries after `cached` tokens, each of which sees all before it, each time with other
   /// keys.
   double attention(const AttentionShape& shape, int64_t rows, int64_t cached) const;
+  /// A gated delta rule over `rows` rows of one sequence: heads with keys of 128 elements, and values of
+  /// `value_dim`.
+  double recurrence(int64_t rows, int64_t heads, int64_t value_dim) const;
   /// The gated activation, on which passes spend most of the time that is neither for products nor
   /// for attention. It reads two tensors and writes one, `bytes` in all. Each time they are others,
   /// which were used as many bytes ago as the caches hold.

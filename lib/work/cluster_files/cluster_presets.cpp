@@ -2,6 +2,10 @@
 /// The machines of the papers, and others that are common, as cluster files. Peaks and links are what
 /// the papers or the makers say. Shares are fitted where a comment says so; the others are guesses
 /// until a run has measured them.
+///
+/// Of recurrences nothing is measured: figures are arithmetic. A warp gives some 200 instructions for a
+/// row of a delta net, of which 96 are its products (so 0.45 of fp32's peak at most), and with what it
+/// waits for, some 340 cycles pass: 0.2 µs at 1.7 GHz, 0.25 µs at 1.4 GHz.
 
 #include <algorithm>
 #include <array>
@@ -32,10 +36,11 @@ efficiency:
   gemm: 0.43  # of fp8 and bf16 peaks together; fitted by pecia-bench simulation
   # The others are those of the paper's op times, at 2.5 and 10 % of new tokens, and its 540 TFLOP/s.
   attention: {rows: [[800, 0.633], [3200, 0.652], [32000, 0.675]]}
+  recurrence: 0.45
   copy: 0.8
   send: {bytes: [[3.28e6, 0.395], [1.31e7, 0.482], [1.64e7, 0.523]]}
   collective: {bytes: [[3.28e6, 0.47], [1.31e7, 0.77]]}
-overhead: {op_us: 4, step_us: 500}
+overhead: {op_us: 4, step_us: 500, recurrent_row_us: 0.2}
 )"},
     Preset{"h100-gti", R"(# Context Parallelism …, §4: the same GPUs, 100 Gb/s TCP per GPU
 ranks_per_server: 8
@@ -49,10 +54,11 @@ links:
 efficiency:
   gemm: 0.43
   attention: {rows: [[800, 0.633], [3200, 0.652], [32000, 0.675]]}
+  recurrence: 0.45
   copy: 0.8
   send: 0.24  # 3 GB/s achieved by each rank
   collective: 0.8
-overhead: {op_us: 4, step_us: 500}
+overhead: {op_us: 4, step_us: 500, recurrent_row_us: 0.2}
 )"},
     Preset{"a100-p4d", R"(# AWS p4d.24xlarge: 8 × A100-40GB, 400 Gb/s per server
 ranks_per_server: 8
@@ -66,10 +72,11 @@ links:
 efficiency:
   gemm: 0.65
   attention: 0.55
+  recurrence: 0.45
   copy: 0.8
   send: 0.7
   collective: 0.7
-overhead: {op_us: 5, step_us: 500}
+overhead: {op_us: 5, step_us: 500, recurrent_row_us: 0.25}
 )"},
     Preset{
         "a100-80gb",
@@ -86,10 +93,11 @@ links:
 efficiency:
   gemm: 0.65
   attention: 0.55
+  recurrence: 0.45
   copy: 0.8
   send: 0.7
   collective: 0.7
-overhead: {op_us: 5, step_us: 500}
+overhead: {op_us: 5, step_us: 500, recurrent_row_us: 0.25}
 )"},
     Preset{"h100-nvswitch", R"(# 8 × H100-80GB behind NVSwitch, 400 Gb/s per GPU between servers
 # One GPU described itself (apps/results/h100.md); links were not measured.
@@ -114,12 +122,13 @@ efficiency:
       - [1024, [[1, 0.00135], [16, 0.0067], [64, 0.0267], [256, 0.24], [1024, 0.409]]]
       - [4096, [[1, 0.00527], [16, 0.026], [64, 0.0992], [256, 0.376], [1024, 0.68], [4096, 0.716]]]
       - [16384, [[1, 0.0105], [16, 0.0822], [64, 0.147], [256, 0.429], [1024, 0.83], [4096, 0.826]]]
+  recurrence: 0.45
   copy: {bytes: [[49152, 0.0731], [393216, 0.202], [3145728, 0.664], [25165824, 0.903], [201326592, 1]]}
   stream: {bytes: [[1048576, 0.0441], [8388608, 0.178], [33554432, 0.621], [134217728, 0.654]]}
   weights: {bytes: [[2097152, 0.192], [8388608, 0.631], [33554432, 1]]}
   send: 0.7
   collective: 0.7
-overhead: {op_us: 2.08, step_us: 26.4}
+overhead: {op_us: 2.08, step_us: 26.4, recurrent_row_us: 0.2}
 )"},
     Preset{"h200-nvswitch", R"(# 8 × H200 behind NVSwitch, 400 Gb/s per GPU between servers
 # Shares of one GPU's peaks were measured (apps/results/h100.md), links were not. fp8 is what products reach, over gemm.
@@ -134,11 +143,12 @@ links:
 efficiency:
   gemm: 0.72
   attention: 0.63
+  recurrence: 0.45
   copy: 0.78
   stream: 0.72
   send: 0.7
   collective: 0.7
-overhead: {op_us: 3, step_us: 100}
+overhead: {op_us: 3, step_us: 100, recurrent_row_us: 0.2}
 )"},
     Preset{
         "gh200",
@@ -156,11 +166,12 @@ links:
 efficiency:
   gemm: 0.72
   attention: 0.63
+  recurrence: 0.45
   copy: 0.78
   stream: 0.72
   send: 0.7
   collective: 0.7
-overhead: {op_us: 3, step_us: 100}
+overhead: {op_us: 3, step_us: 100, recurrent_row_us: 0.2}
 )"},
     Preset{"a800-4x200", R"(# LoongServe, §7: 8 × A800-80GB, four 200 Gb/s adapters per server
 ranks_per_server: 8
@@ -174,10 +185,11 @@ links:
 efficiency:
   gemm: 0.65
   attention: 0.55
+  recurrence: 0.45
   copy: 0.8
   send: 0.7
   collective: 0.7
-overhead: {op_us: 5, step_us: 500}
+overhead: {op_us: 5, step_us: 500, recurrent_row_us: 0.25}
 )"},
 };
 

@@ -72,7 +72,9 @@ OpParts parts_of(const kernels::OpWork& op, const Cluster& cluster) {
   if (op.flops == 0) return {0, memory_seconds(bytes, shares.copy, cluster)};
   const bool attends = !kernels::multiplies_weights(op);
   const double peak = peak_of(op.operands, cluster.rank), rows = rows_of(op);
-  const Efficiency& share = attends ? shares.attention : shares.gemm;
+  const Efficiency& share = op.serial_rows > 0 && shares.recurrence ? *shares.recurrence
+                            : attends                               ? shares.attention
+                                                                    : shares.gemm;
   if (!attends && shares.weights && waits_for_weights(rows, share)) {
     const double reading = reading_seconds(op, bytes, cluster);
     return {reading, reading};
@@ -80,8 +82,10 @@ OpParts parts_of(const kernels::OpWork& op, const Cluster& cluster) {
   const double computing =
       op.flops /
       (peak * share.of({.rows = rows, .depth = op.depth, .width = static_cast<double>(op.width)}));
+  const double walking =
+      1e-6 * cluster.overhead.recurrent_row_us * static_cast<double>(op.serial_rows);
   const Efficiency& moving = attends && shares.stream ? *shares.stream : shares.copy;
-  return {computing, memory_seconds(bytes, moving, cluster)};
+  return {std::max(computing, walking), memory_seconds(bytes, moving, cluster)};
 }
 
 double op_seconds(const kernels::OpWork& op, const Cluster& cluster, double others) {

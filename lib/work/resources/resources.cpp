@@ -12,6 +12,7 @@
 #include "lib/model/layers/model.hpp"
 #include "lib/ranks/cluster/machine.hpp"
 #include "lib/ranks/parallel/virtual_ranks.hpp"
+#include "lib/work/resources/layer_refusals.hpp"
 #include "lib/work/resources/sequences_at_once.hpp"
 
 namespace pecia::resources {
@@ -83,54 +84,6 @@ void settle_micro_head_parallel(Resources& resources) {
   micro = 1;
 }
 
-/// Throws Unsupported where latent attention lacks what the job asks for.
-void refuse_with_latents(const job::Job& job, const model::ModelConfig& config) {
-  if (config.latent && job.attention.sparse == job::Sparse::csa)
-    fail<Unsupported>(
-        "attention.sparse: csa, whose levels send keys and values of heads, with the latent "
-        "attention "
-        "of {} is not in this version; leave attention.sparse out",
-        name_of(config.family));
-}
-
-/// Throws Unsupported where layers that have heads of their own lack what the job asks for.
-void refuse_with_own_heads(const job::Job& job, const model::ModelConfig& config) {
-  if ((config.full_heads || config.sharing_layers > 0) && job.attention.sparse == job::Sparse::csa)
-    fail<Unsupported>(
-        "attention.sparse: csa, whose levels need layers with the same heads, with {} is not in "
-        "this "
-        "version; leave attention.sparse out",
-        name_of(config.family));
-}
-
-/// Throws Unsupported where recurrent layers lack what the job asks for.
-void refuse_with_recurrence(const job::Job& job, const model::ModelConfig& config) {
-  if (!config.recurrent) return;
-  const auto refuse = [&](std::string_view what, std::string_view instead) {
-    fail<Unsupported>("{} with the recurrent layers of {} is not in this version; {}", what,
-                      name_of(config.family), instead);
-  };
-  if (config.num_layers(model::MixerKind::attention) == 0)
-    refuse("a model without any layer of attention", "take one that has some");
-  if (job.attention.sparse == job::Sparse::csa)
-    refuse("attention.sparse: csa", "leave attention.sparse out");
-  if (job.generation.drafts) refuse("generation.drafts", "use drafts: off");
-  if (job.parallel.phases == job::Phases::apart)
-    refuse("parallel.phases: apart", "use phases: auto or together");
-}
-
-/// What a job asks for that states lack where teams change, and what to do instead.
-struct Lack {
-  std::string_view what, instead;
-};
-std::optional<Lack> lack_of_teams(const job::Job& job, const model::ModelConfig& config) {
-  if (!config.recurrent) return {};
-  if (job.kv.admission == job::KvAdmission::demand)
-    return Lack{"kv.admission: demand", "use kv.admission: auto or reserve"};
-  if (!job.kv.save.folder.empty()) return Lack{"kv.save", "use kv.save: auto or off"};
-  return {};
-}
-
 }  // namespace
 
 std::vector<comm::RackServerGpu> Resources::level_places(
@@ -147,7 +100,7 @@ std::vector<comm::RackServerGpu> Resources::level_places(
 bool may_be_apart(const job::Job& job, const model::ModelConfig& config,
                   const Resources& resources) {
   const job::Job::Parallel& parallel = job.parallel;
-  if (job.generation.drafts || resources.cp == 1 || resources.sparse || config.recurrent ||
+  if (job.generation.drafts || resources.cp == 1 || resources.sparse ||
       parallel.scheduler == job::TeamScheduler::loongserve)
     return false;
   const parallel::Setting setting{.degrees = resources.degrees(),
@@ -164,7 +117,7 @@ bool may_become_elastic(const job::Job& job, const model::ModelConfig& config,
                         const Resources& resources) {
   const job::Job::Parallel& parallel = job.parallel;
   if (job.generation.drafts || parallel.cp.degree || resources.elastic || resources.cp == 1 ||
-      resources.sparse || lack_of_teams(job, config))
+      resources.sparse)
     return false;
   if (parallel.prefill || parallel.ring || parallel.decode || parallel.shift_threshold)
     return false;
@@ -180,14 +133,8 @@ bool may_become_elastic(const job::Job& job, const model::ModelConfig& config,
 
 void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num_ranks,
                   Resources& resources) {
-  refuse_with_latents(job, config);
-  refuse_with_own_heads(job, config);
-  refuse_with_recurrence(job, config);
+  refuse_with_layers(job, config);
   resolve_degrees(job.parallel, num_ranks, resources);
-  if (const auto lack = lack_of_teams(job, config); lack && resources.elastic)
-    fail<Unsupported>(
-        "{} with parallel.cp: elastic and the recurrent layers of {} is not in this version; {}",
-        lack->what, name_of(config.family), lack->instead);
   resources.ep = job.parallel.ep.value_or(1);
   resources.sparse = sparse_setting(job.attention);
   std::optional<parallel::PrefillMode> prefill = job.parallel.prefill;
@@ -232,13 +179,16 @@ void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num
 
 namespace {
 
-/// What ranks of TP cut of an average layer's attention; 0: q, k, v and o of heads that are alike.
-int64_t cut_elements_of_attention(const model::ModelConfig& config) {
+/// What ranks of TP cut of an average layer's mixer; 0: q, k, v and o of heads that are alike.
+int64_t cut_elements_of_mixers(const model::ModelConfig& config) {
   using enum model::MatrixKind;
-  if (!config.latent && !config.full_heads && config.sharing_layers == 0) return 0;
+  if (!config.latent && !config.full_heads && !config.recurrent && config.sharing_layers == 0)
+    return 0;
   int64_t elements = 0;
   for (int64_t layer = 0; layer < config.layers; ++layer)
-    for (const model::MatrixKind kind : {q, k, v, key_up, value_up, head_keys, o})
+    for (const model::MatrixKind kind :
+         {q, k, v, key_up, value_up, head_keys, o, recurrent_q, recurrent_k, recurrent_v,
+          recurrent_z, recurrent_a, recurrent_b, recurrent_o})
       if (num_matrices(config, kind, layer) > 0)
         elements +=
             model::role_of(kind).out(config, layer) * model::role_of(kind).in(config, layer);
@@ -268,7 +218,7 @@ parallel::ModelShape shape_of(const model::ModelConfig& config) {
           .experts = config.num_layers(FeedForward::experts) > 0 ? config.experts->count : 0,
           .dense_ffn = config.ffn_of_all_tokens(),
           .ffn_matrices = config.matrices_of_ffn(),
-          .attention_weights = cut_elements_of_attention(config),
+          .attention_weights = cut_elements_of_mixers(config),
           .recurrent_heads = config.recurrent ? config.recurrent->heads : 0,
           .recurrent_key_heads = config.recurrent ? config.recurrent->key_heads : 0};
 }
@@ -389,6 +339,10 @@ void require_fp8_widths(const model::ModelConfig& config, const Resources& resou
   };
   require(config.hidden, "hidden_size");
   require(config.head_dim, "head_dim");
+  if (config.recurrent) {
+    require(config.recurrent->key_dim, "the key dimension of recurrent layers");
+    require(config.recurrent->value_dim, "the value dimension of recurrent layers");
+  }
   if (config.num_layers(model::FeedForward::dense) == 0) return;  // experts have any width
   for (const int parts : {resources.tp, resources.sp * resources.tp})
     for (int part = 0; part < parts; ++part)
