@@ -285,6 +285,23 @@ std::string rank_text(const simulation::RankPlan& rank, const PlanReport& plan) 
   return text + fmt::format("\n  {}: {}", counted(rank.ranks, "rank"), outcome_text(rank.grid));
 }
 
+/// What a step would have by how many drafted tokens are right.
+std::string drafts_text(const PlanReport& plan) {
+  const auto most = simulation::most_drafted(plan.job);
+  if (!most) return "";
+  std::string text = fmt::format(
+      "  drafts: up to {} a step; what they save is not foreseen, so times are those without. A "
+      "step has",
+      counted(*most, "token"));
+  std::string_view before = " ";
+  for (const double accepted : simulation::drafts_accepted) {
+    text += fmt::format("{}{:.1f} tokens if {:.0f} %", before,
+                        simulation::tokens_of_a_step(*most, accepted), 100 * accepted);
+    before = ", ";
+  }
+  return text + " of the drafted ones are right\n";
+}
+
 }  // namespace
 
 std::string outcome_text(const simulation::GridOutcome& outcome) {
@@ -311,8 +328,8 @@ std::string batch_text(const simulation::BatchReport& batch) {
 }
 
 std::string plan_text(const PlanReport& plan) {
-  const std::string beginning =
-      model_text(plan) + scaling_text(plan) + prompts_text(plan) + backend_text(plan);
+  const std::string beginning = model_text(plan) + scaling_text(plan) + prompts_text(plan) +
+                                backend_text(plan) + drafts_text(plan);
   if (!plan.sweep) return beginning + rank_text(*plan.rank, plan);
   return beginning +
          fmt::format("  weights: {} {}; KV: {}, {} per token\n", plan.weights.types,

@@ -140,10 +140,9 @@ schedule::DraftLimits::Change spoiling(uint64_t seed, int64_t vocab) {
 }
 
 schedule::DraftLimits draft_limits(const job::Job& job, const model::ModelConfig& config) {
-  constexpr int64_t most_by_price = 16;
   schedule::DraftLimits limits;
   if (const auto& drafts = job.generation.drafts)
-    limits = {drafts->value_or(most_by_price), !drafts->has_value()};
+    limits = {drafts->value_or(schedule::DraftLimits::most_by_price), !drafts->has_value()};
   if (const char* const seed = std::getenv("PECIA_SPOIL_DRAFTS"))
     limits.change = spoiling(std::strtoull(seed, nullptr, 10), config.vocab);
   return limits;

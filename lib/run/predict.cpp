@@ -150,6 +150,7 @@ Prediction foreseen(const PredictionInputs& from, const cluster_files::Cluster& 
   });
   if (const auto ttft = report::percentiles(simulation.ttft_s); ttft && !forks)
     predicted.ttft_p50_s = ttft->p50;
+  if (setup.job.generation.drafts) predicted.without = "what drafts save";
   return predicted;
 }
 
@@ -190,12 +191,15 @@ std::string prediction_line(const Prediction& predicted) {
   std::string line = fmt::format("foreseen: {}", report::format_duration(predicted.seconds));
   for (const Prediction::Phase& phase : predicted.phases)
     line += fmt::format(", {} {} tok/s", phase.name, report::format_count(phase.tokens_per_s));
-  return line + fmt::format(", if answers have their full length; by {}", predicted.by);
+  line += ", if answers have their full length";
+  if (!predicted.without.empty()) line += fmt::format(", without {}", predicted.without);
+  return line + fmt::format("; by {}", predicted.by);
 }
 
 void keep_deviation(const report::RunReport& report, const std::string& what, spdlog::logger& log) {
   const auto path = measure::deviations_path();
   if (!path || !report.predicted || !report.predicted->none.empty()) return;
+  if (report.drafts && report.drafts->tokens.accepted > 0) return;  // nobody foresaw what they save
   const auto off = [](double foreseen, double measured) { return foreseen / measured - 1; };
   measure::Deviation deviation{report.began_unix_s,
                                what,

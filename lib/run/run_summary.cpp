@@ -211,6 +211,32 @@ batch::Sharing sharing_of(const std::vector<RankFacts>& ranks) {
   return all;
 }
 
+/// Replicas run side by side, so the run is shorter by what one of them saves.
+report::DraftReport drafts_of(const std::vector<RankFacts>& ranks, int replicas) {
+  schedule::DraftCounts counts;
+  for (const RankFacts& rank : ranks) counts += rank.totals.drafts;
+  const auto tokens_of = [](const schedule::DraftedTokens& of) {
+    return report::DraftReport::Tokens{of.tried, of.accepted};
+  };
+  report::DraftReport drafts{.passes = counts.passes,
+                             .tokens = tokens_of(counts.tokens),
+                             .computed_again = counts.again,
+                             .saved_s = {},
+                             .by_match = {},
+                             .by_instruction = {}};
+  if (counts.priced > 0) drafts.saved_s = counts.saved_s / replicas;
+  for (size_t match = 0; match < counts.by_match.size(); ++match)
+    if (counts.by_match[match].tried > 0)
+      drafts.by_match.push_back(
+          {schedule::DraftAcceptance::longest_of(match), tokens_of(counts.by_match[match])});
+  for (const schedule::InstructionDrafts& of : counts.by_instruction) {
+    const bool is_rest = of.row == schedule::InstructionDrafts::others;
+    drafts.by_instruction.push_back(
+        {is_rest ? std::nullopt : std::optional(of.row), tokens_of(of.tokens)});
+  }
+  return drafts;
+}
+
 void add_totals(const std::vector<RankFacts>& ranks, job::Arrivals arrivals,
                 report::RunReport& report) {
   report::PhaseReport prefill{"prefill"}, decode{"decode"};
@@ -239,11 +265,6 @@ void add_totals(const std::vector<RankFacts>& ranks, job::Arrivals arrivals,
     kv.kept_bytes += totals.kept_bytes;
     kv.keep_s = std::max(kv.keep_s, totals.keep_s);
     kv.not_worth_keeping += totals.not_worth_keeping;
-    if (report.drafts) {
-      report.drafts->passes += totals.drafts.passes;
-      report.drafts->tried += totals.drafts.tried;
-      report.drafts->accepted += totals.drafts.accepted;
-    }
     if (kv.demand) {
       kv.demand->most_at_once = std::max(kv.demand->most_at_once, totals.demand.most_at_once);
       kv.demand->blocks += totals.demand.blocks;
@@ -369,7 +390,7 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
                   .max_sequences = resources.max_sequences,
                   .max_batch_tokens = resources.max_batch_tokens};
   if (schedule::on_demand(facts.job)) report.kv.demand.emplace();
-  if (facts.job.generation.drafts) report.drafts.emplace();
+  if (facts.job.generation.drafts) report.drafts = drafts_of(ranks, resources.dp);
   report.tbt_goal_s = facts.job.batch.objective.tbt_s;
   if (resources.elastic)
     report.elastic =

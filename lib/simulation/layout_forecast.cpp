@@ -120,7 +120,7 @@ RankMemory rank_memory(const Scenario& scenario, const resources::Resources& res
       resources.gpus ? std::max(resources::activation_bytes(true), needs.work_bytes) : 0;
   const int64_t left = std::max<int64_t>(0, room_bytes - memory.weight_bytes - aside);
   resources::Resources settled = resources;
-  settled.states = resources::most_states(scenario.config, nullptr, resources);
+  settled.states = resources::most_states(scenario.job, scenario.config, nullptr, resources);
   const int64_t state_bytes = resources::state_memory_of_rank(scenario.config, settled);
   const int64_t kv_room =
       scenario.job.kv.memory.value_or(static_cast<int64_t>(0.8 * static_cast<double>(left))) -

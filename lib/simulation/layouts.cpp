@@ -55,8 +55,10 @@ bool is_implemented(job::Job job, const job::Job::Parallel& layout) try {
 }
 
 /// Whether it is open if the instances of a replica are one ring, or teams that change.
-bool leaves_teams_open(const job::Job& job, const KeptDegrees& kept) {
+bool leaves_teams_open(const job::Job& job, const KeptDegrees& kept,
+                       const parallel::ModelShape& model) {
   const job::Job::Parallel& parallel = job.parallel;
+  if (job.generation.drafts && model.recurrent_heads > 0) return false;  // lack_of_teams
   return !kept.cp && !parallel.cp.degree && !parallel.cp.elastic && !parallel.prefill &&
          !parallel.ring && !parallel.decode && !parallel.shift_threshold &&
          job.attention.sparse == job::Sparse::off;
@@ -70,7 +72,7 @@ std::vector<job::Job::Parallel> layouts_of(int ranks, const job::Job& job, const
   const job::Job::Parallel& parallel = job.parallel;
   const int most_instances = std::max(parallel.elastic.min, parallel.elastic.max.value_or(1));
   const bool by_levels = job.attention.sparse == job::Sparse::csa;
-  const std::vector<bool> elastic = leaves_teams_open(job, kept)
+  const std::vector<bool> elastic = leaves_teams_open(job, kept, model)
                                         ? std::vector{false, true}
                                         : std::vector<bool>{parallel.cp.elastic};
   const bool any_implemented = is_implemented(job, parallel);

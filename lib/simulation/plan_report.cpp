@@ -9,6 +9,7 @@
 
 #include "lib/base/core/error.hpp"
 #include "lib/base/core/json.hpp"
+#include "lib/engine/schedule/scheduler_limits.hpp"
 #include "lib/work/resources/prefix_sharing.hpp"
 
 namespace pecia::simulation {
@@ -308,6 +309,18 @@ std::string PlanReport::over_length() const {
   return parse_json<OrderedJson>(to_json(job))["limits"]["over_length"];
 }
 
+std::optional<int64_t> most_drafted(const job::Job& job) {
+  const auto& drafts = job.generation.drafts;
+  if (!drafts) return {};
+  return drafts->value_or(schedule::DraftLimits::most_by_price);
+}
+
+double tokens_of_a_step(int64_t drafted, double accepted) {
+  double tokens = 1, right = 1;
+  for (int64_t i = 0; i < drafted; ++i) tokens += right *= accepted;
+  return tokens;
+}
+
 OrderedJson to_json(const PlanReport& report) {
   const resources::WeightFootprint& weights = report.weights;
   OrderedJson json{
@@ -321,6 +334,15 @@ OrderedJson to_json(const PlanReport& report) {
        {{"dtype", weights.types}, {"assumed", weights.assumed}, {"bytes", weights.bytes}}},
       {"kv",
        {{"dtype", name_of(report.kv.dtype)}, {"bytes_per_token", report.kv.bytes_per_token}}}};
+  if (const auto most = most_drafted(report.job)) {
+    json["drafts"] = {
+        {"most", *most},
+        {"foreseen", nullptr},
+        {"note", "no one foresees which drafted tokens are right: times are those without drafts"}};
+    for (const double accepted : drafts_accepted)
+      json["drafts"]["tokens_of_a_step"].push_back(
+          {{"accepted", accepted}, {"tokens", tokens_of_a_step(*most, accepted)}});
+  }
   if (report.sweep) {
     json["cluster"] = cluster_json(*report.cluster);
     json["calibration"] = calibration_json(*report.cluster);

@@ -3,6 +3,7 @@
 /// What `pecia plan` knows about a job without its weights, as values; `to_json` has the keys of its
 /// --json. With a described cluster it also has the layouts that a sweep compared.
 
+#include <array>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -93,5 +94,13 @@ struct PlanReport {
   std::string over_length() const;
 };
 nlohmann::ordered_json to_json(const PlanReport& report);
+
+/// The most tokens of an answer that a pass drafts; absent: generation.drafts is off.
+std::optional<int64_t> most_drafted(const job::Job& job);
+/// Shares of drafted tokens that may be right, of which plans tell what a step then has.
+constexpr std::array<double, 3> drafts_accepted = {0.3, 0.6, 0.9};
+/// Expected tokens of an answer from a step with this number of drafted tokens, each of which is right
+/// with probability `accepted` where those before it were.
+double tokens_of_a_step(int64_t drafted, double accepted);
 
 }  // namespace pecia::simulation

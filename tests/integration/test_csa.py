@@ -4,6 +4,7 @@ fails on the way; what a run reports of its mode; and that a run goes on with th
 
 from __future__ import annotations
 
+import os
 import signal
 import unittest
 from pathlib import Path
@@ -90,6 +91,28 @@ class CsaTest(RunTest):
                 self.assertEqual(by_levels[row], tokens >= LEAST_ROWS * parts, f"row {row}")
         self.assertIn(True, by_levels)
         self.assertIn(False, by_levels)
+
+    def test_drafts_change_no_text(self) -> None:
+        alone = self.write("alone", generation={"max_new_tokens": 40})
+        self.run_job(alone, 1)
+        wanted = self.results(alone)
+        for spoiled in (False, True):
+            if spoiled:
+                os.environ["PECIA_SPOIL_DRAFTS"] = "4"
+                self.addCleanup(os.environ.pop, "PECIA_SPOIL_DRAFTS", None)
+            for ranks, parallel in (
+                (2, {"cp": 2}),
+                (3, {"cp": 3}),
+                (2, {"tp": 2, "prefill": "tp"}),
+                (4, {"cp": 2, "tp": 2}),
+            ):
+                with self.subTest(parallel=parallel, spoiled=spoiled):
+                    job = self.write("drafts", parallel=parallel, attention=CSA,
+                                     generation={"max_new_tokens": 40, "drafts": 6})
+                    self.run_job(job, ranks, "--fresh")
+                    found = self.results(job)
+                    self.assert_same_answers(found, wanted, wanted.rows(DONE))
+                    self.assertGreater(sum(found["draft_accepted"]), 30)
 
     def test_a_share_is_dropped(self) -> None:
         # A model of two layers, the first and the last, drops nothing; with nested, near keys count again.

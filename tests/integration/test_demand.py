@@ -233,10 +233,15 @@ class ElasticDemandTest(RunTest):
                     parallel={"cp": "elastic", "scheduler": scheduler},
                     kv={"memory": 150 * TOKEN_BYTES},  # an answer has more tokens
                 )
-                self.run_job(elastic, ranks)
-                if scheduler == "greedy":  # a dealt batch may begin on several ranks
-                    self.assertGreater(self.report(elastic)["kv"]["demand"]["scale_ups"], 0)
-                self.assert_same_answers(self.results(elastic), self.results(alone), range(3))
+                grown = 0
+                for _ in range(5):  # by the times of passes, an answer may begin on several ranks
+                    self.run_job(elastic, ranks, "--fresh")
+                    self.assert_same_answers(self.results(elastic), self.results(alone), range(3))
+                    grown += self.report(elastic)["kv"]["demand"]["scale_ups"]
+                    if grown or scheduler == "loongserve":  # which deals whole batches
+                        break
+                if scheduler == "greedy":
+                    self.assertGreater(grown, 0)
 
     def test_what_is_parked_when_a_run_stops_is_kept(self) -> None:
         def job(name: str, parallel: dict[str, Any], **kv: Any) -> Path:

@@ -29,7 +29,7 @@ using Results = std::map<int64_t, batch::Finished>;
 constexpr int64_t vocab = 96;  // at least, of every checkpoint used here
 
 /// Chains, forks and single turns with every way of sampling.
-std::vector<Request> requests_of(int64_t longest) {
+std::vector<Request> requests_of(int64_t longest, uint64_t seed = 11) {
   std::vector<Request> requests;
   int64_t row = 0;
   for (const int64_t length : {int64_t{3}, int64_t{40}, longest})
@@ -42,7 +42,7 @@ std::vector<Request> requests_of(int64_t longest) {
   for (Request& request : requests)
     for (batch::Turn& turn : request.turns) {
       kernels::SamplingParams& params = turn.params;
-      turn.random_key = static_cast<uint64_t>(turn.row) + 11;
+      turn.random_key = static_cast<uint64_t>(turn.row) + seed;
       if (turn.row % 3 == 1) params.temperature = 0.8F;
       if (turn.row % 4 == 1) params.top_k = 20;
       if (turn.row % 4 == 2) params.repetition_penalty = 1.3F;
@@ -80,6 +80,7 @@ struct Drafts : testing::TestWithParam<std::string> {
   std::filesystem::path model = golden(GetParam());
 };
 struct DraftModes : Drafts {};
+struct DraftTeams : Drafts {};
 struct DraftBits : Drafts {};
 
 TEST_P(DraftModes, AnswerAsOneRankWithoutThem) {
@@ -125,12 +126,74 @@ TEST_P(DraftBits, AreThoseOfOneTokenAtATime) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, DraftModes,
+/// Teams change, and sequences yield, move and grow between passes that drop drafted tokens.
+TEST_P(DraftTeams, AnswerAsOneRankWithoutThem) {
+  const auto requests = requests_of(90, 40);  // with 11 two likely tokens are a near tie
+  ReplicaSettings settings;
+  settings.logprobs = 2;
+  const Results wanted = run_alone(*all, model, requests, settings);
+  settings.elastic = true;
+  settings.drafts = drafts_of(wanted);
+  int64_t number = 0;
+  for (const auto& forced : {std::optional<uint64_t>(), std::optional<uint64_t>(5)})
+    for (const int tp : {1, 2}) {
+      if (all->size() % tp != 0) continue;
+      SCOPED_TRACE(fmt::format("TP {}{}", tp, forced ? ", with yields" : ""));
+      settings.tp = tp;
+      settings.policy = number++ % 2 == 0 ? job::Policy::prefill_first : job::Policy::chunked;
+      settings.max_batch_tokens = 64;
+      settings.forced_yields = forced;
+      settings.block = forced ? 4 : 128;
+      const int64_t instances = all->size() / tp;  // an answer has slots on several
+      settings.kv_tokens = forced ? (130 + instances - 1) / instances + 20 : 0;
+      schedule::DemandCounts demand;
+      settings.demand = &demand;
+      const Results found = run_requests(*all, model, requests, settings);
+      expect_same_answers(found, wanted);
+      EXPECT_GT(accepted_in(found), 30);
+      if (forced) {
+        EXPECT_GT(demand.parked + demand.moved, 0);
+      }
+    }
+}
+
+/// Prompts are attended by levels, with nothing dropped; answers see all keys.
+TEST(DraftsOfLevels, AnswerAsOneRankWithoutThem) {
+  const auto all = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(200));
+  const auto model = golden("llama-gqa-fp32");
+  const auto requests = requests_of(200);
+  ReplicaSettings settings;
+  settings.max_batch_tokens = 250;
+  settings.logprobs = 2;
+  const Results wanted = run_alone(*all, model, requests, settings);
+  if (all->size() == 1) GTEST_SKIP() << "levels are of several ranks";
+  settings.levels_from = 24;
+  settings.sparse = {{parallel::Geometry::disjoint, 0}, {}, {}};
+  settings.modes.decode_ring = parallel::AttentionExchange::broadcast_q;
+  settings.drafts = drafts_of(wanted);
+  int by_levels = 0;
+  settings.on_plan = [&](const schedule::Plan& plan) {
+    by_levels += plan.teams.front().ring == parallel::AttentionExchange::levels;
+  };
+  const Results found = run_requests(*all, model, requests, settings);
+  expect_same_answers(found, wanted);
+  EXPECT_GT(accepted_in(found), 30);
+  EXPECT_GT(by_levels, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, DraftTeams,
                          testing::Values("llama-gqa-fp32", "gemma3-windows", "deepseek3-groups"),
+                         name_of_model);
+INSTANTIATE_TEST_SUITE_P(Families, DraftModes,
+                         testing::Values("llama-gqa-fp32", "gemma3-windows", "deepseek3-groups",
+                                         "qwen3next-delta", "nemotronh-blocks"),
                          name_of_model);
 INSTANTIATE_TEST_SUITE_P(Families, DraftBits,
                          testing::Values("llama-gqa-fp32", "mistral-window16",
-                                         "qwen3moe-norm-dense", "gemma4-shared-keys"),
+                                         "qwen3moe-norm-dense", "gemma4-shared-keys",
+                                         "qwen3next-delta", "qwen35-tied", "qwen35moe-stacked",
+                                         "granitehybrid-dense", "granitehybrid-experts",
+                                         "nemotronh-blocks"),
                          name_of_model);
 
 /// Layers that keep recent tokens, whose windows end among those that were drafted.

@@ -11,7 +11,7 @@ import struct
 import unittest
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -48,6 +48,10 @@ LONG: dict[str, Any] = {
 
 
 class HybridRuns(RunTest):
+    # States carry the rounding of all tokens before. Over texts of some hundred tokens log-probabilities were up to
+    # 5.9e-4 from float64 (apps/results/epyc-zen3-2cores.md), so two runs are within twice that.
+    logprob_tolerance: ClassVar[float] = 1.2e-3
+
     def job(self, hybrid: str, name: str = "job", followup: str = "chain", **sections: Any) -> Path:
         turns = 1 if followup == "fork" else 3
         requests = random_requests(9, 5, 70, seed=4, every_second_turn=turns)

@@ -229,6 +229,7 @@ class ShapeTest(RunTest):
             ("the same bits", 2, {"reproducible": "layout", "batch": {"max_batch_tokens": 16}}),
             ("teams", 2, {"parallel": {"cp": "elastic"}}),
             ("drafts", 2, {"generation": {"drafts": 8}}),
+            ("drafts of teams", 2, {"generation": {"drafts": 8}, "parallel": {"cp": "elastic"}}),
             ("replicas", 2, {"parallel": {"dp": 2}}),
         )
         for name, ranks, sections in cases:

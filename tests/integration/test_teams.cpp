@@ -310,7 +310,9 @@ TEST_P(HybridTeams, AnswerAsOneRankDoesWhereverKeysAre) {
       expect_answers(run_requests(*world, model, make_requests(words), settings), wanted);
       moved += deal.states_moved;
     }
-  if (world->size() > 1) EXPECT_GT(moved, 5);
+  if (world->size() > 1) {
+    EXPECT_GT(moved, 5);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, HybridTeams,

@@ -14,8 +14,8 @@ inline bool operator==(const TurnResult& a, const TurnResult& b) {
                     r.prompt_top_tokens, r.prompt_top_logprobs, r.prompt_tokens, r.cached_tokens,
                     r.truncated_tokens, r.finish_reason, r.error, r.queue_s, r.ttft_s, r.decode_s,
                     r.prefill_compute_s, r.prefill_comm_s, r.decode_compute_s, r.decode_comm_s,
-                    r.mode, r.replica, r.yields, r.text_bytes, r.vectors, r.scores,
-                    r.score_logprobs);
+                    r.mode, r.replica, r.yields, r.draft_accepted, r.text_bytes, r.vectors,
+                    r.scores, r.score_logprobs);
   };
   return fields(a) == fields(b);
 }
@@ -78,6 +78,7 @@ inline io::TurnResult sample_result(const io::ResultsLayout& layout, int64_t tur
   result.mode = "ring/pass_kv+pass_q";
   result.replica = id % 4;
   result.yields = id % 3;
+  result.draft_accepted = 2 * id + 1;
   return result;
 }
 

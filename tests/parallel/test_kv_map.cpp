@@ -51,6 +51,22 @@ TEST(KvMap, IsShortenedOnEveryRank) {
   EXPECT_THROW(map.shorten(7, 4), InvalidArgument);
 }
 
+/// Rows of another rank than the one that had the state are taken back.
+TEST(KvMap, TakesTheStateBackWithTokens) {
+  OneTeamMap map(3);
+  map.add(7, 20);
+  map.append({7, 0, 6});
+  const int32_t before = map.state_holder(7);
+  map.append({7, 6, 1, 1});
+  map.append({7, 7, 3, 2});
+  EXPECT_EQ(map.state_holder(7), 2);
+  map.shorten(7, 7);
+  EXPECT_EQ(map.state_holder(7), 1);
+  map.shorten(7, 6);
+  EXPECT_EQ(map.state_holder(7), before);
+  map.verify();
+}
+
 TEST(KvMap, LongDealtDecodeStaysOneRange) {
   OneTeamMap map(4);
   map.add(1, 1000);

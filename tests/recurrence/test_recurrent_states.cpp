@@ -30,6 +30,32 @@ TEST(RecurrentStates, GivesEachSequenceASlotOfItsOwn) {
   EXPECT_EQ(states.slot(10), freed);
 }
 
+TEST(RecurrentStates, GoesBackToWhatIsKept) {
+  const auto device = device::make_host_device(1);
+  RecurrentStates states(shape, 3, false, *device);
+  states.take(7), states.take(8);
+  const int64_t before = states.slot(7);
+  states.keep(7, 20);
+  EXPECT_FALSE(states.contains(7));
+  EXPECT_THROW(states.keep(7, 20), InvalidArgument) << "once";
+  states.take(7);
+  EXPECT_NE(states.slot(7), before);
+  EXPECT_EQ(states.kept_slot(7), before);
+  EXPECT_THROW(states.take(9), InvalidArgument) << "what is kept has a slot";
+  EXPECT_THROW(states.go_back(7, 19), InvalidArgument);
+  states.go_back(7, 20);
+  EXPECT_EQ(states.slot(7), before);
+  EXPECT_FALSE(states.keeps(7));
+  states.go_back(8, 5);  // nothing is kept
+  states.keep(8, 5);
+  states.go_back(8, 5);  // before it had a slot again
+  states.keep(8, 5);
+  states.drop_kept_unless([](int64_t) { return false; });
+  EXPECT_FALSE(states.keeps(8) || states.contains(8));
+  states.take(9), states.take(10);
+  EXPECT_THROW(states.take(11), InvalidArgument);
+}
+
 TEST(RecurrentStates, KeepsLayersAndSlotsApart) {
   const auto device = device::make_host_device(1);
   RecurrentStates states(shape, 3, false, *device);

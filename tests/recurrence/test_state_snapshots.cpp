@@ -76,6 +76,51 @@ TEST(StateSnapshots, AreParkedWithKeys) {
     EXPECT_EQ(place.state(sequence), counted_from(static_cast<float>(1000 * sequence)));
 }
 
+/// A sequence whose drafted tokens were dropped is parked with the state before them.
+TEST(StateSnapshots, AreThoseBeforeTokensThatWereDropped) {
+  StatePlace place(sizes);
+  place.begin(1, 3);
+  place.fill(1, 1000);
+  place.states.keep(1, 3);
+  place.ledger.append({1, 3, 4, 1, 0}, parallel::team_of_all(2));
+  place.ledger.settle();
+  place.fill(1, 2000);
+  place.ledger.shorten(1, 3);
+  place.snapshots.go_back(1, 3);
+  EXPECT_EQ(place.state(1), counted_from(1000));
+  place.parking.park(1);
+  place.parking.bring_back(1, {100, 100});
+  EXPECT_EQ(place.state(1), counted_from(1000));
+  // Rank 0 computes drafted tokens; the state comes back to where it was.
+  place.states.keep(1, 3);
+  place.ledger.append({1, 3, 2, 0, 0}, parallel::team_of_all(2));
+  EXPECT_FALSE(goes_on_here(place.ledger, 1));
+  place.ledger.settle();
+  place.ledger.shorten(1, 3);
+  place.snapshots.go_back(1, 3);
+  EXPECT_TRUE(goes_on_here(place.ledger, 1));
+  EXPECT_EQ(place.state(1), counted_from(1000));
+}
+
+/// What is kept goes with the sequence that has it.
+TEST(StateSnapshots, OfDraftsAreForgottenWithTheirSequences) {
+  StatePlace place(sizes);
+  for (const int64_t number : {1, 2}) {
+    place.begin(number, 3);
+    place.fill(number, 0);
+    place.states.keep(number, 3);
+    place.fill(number, 0);
+  }
+  place.parking.park(1);
+  place.ledger.remove(2);
+  for (const int64_t number : {3, 4, 5}) {
+    place.begin(number, 3);
+    place.fill(number, 0);
+  }
+  EXPECT_FALSE(place.states.keeps(1) || place.states.keeps(2));
+  place.parking.bring_back(1, {100, 100});
+}
+
 /// A state that comes from another rank may do so within a pass, when others go on elsewhere.
 TEST(StateSnapshots, ThatAreExpectedTakeNothingFromAPass) {
   StatePlace place(sizes);

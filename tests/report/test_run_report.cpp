@@ -101,6 +101,26 @@ TEST(RunReport, SaysNullForWhatIsNotKnown) {
   EXPECT_TRUE(prefill.at("share_of_peak").is_null());
 }
 
+TEST(RunReport, SaysWhatDraftsSaved) {
+  RunReport report = books();
+  EXPECT_TRUE(json(to_json(report)).at("drafts").is_null());
+  report.drafts = DraftReport{.passes = 3,
+                              .tokens = {10, 6},
+                              .computed_again = 2,
+                              .saved_s = {},
+                              .by_match = {{2, {4, 1}}, {{}, {6, 5}}},
+                              .by_instruction = {{7, {10, 6}}}};
+  json drafts = json(to_json(report)).at("drafts");
+  EXPECT_TRUE(drafts.at("saved_s").is_null()) << "no pass times were known";
+  EXPECT_EQ(drafts.at("tried"), 10);
+  EXPECT_EQ(drafts.at("computed_again"), 2);
+  EXPECT_EQ(drafts.at("by_match")[0], json::parse(R"({"up_to": 2, "tried": 4, "accepted": 1})"));
+  EXPECT_TRUE(drafts.at("by_match")[1].at("up_to").is_null());
+  EXPECT_EQ(drafts.at("by_instruction")[0].at("row"), 7);
+  report.drafts->saved_s = 1.5;
+  EXPECT_EQ(json(to_json(report)).at("drafts").at("saved_s"), 1.5);
+}
+
 TEST(RunReport, IsWrittenAsValidJsonWhateverTheErrorsSay) {
   const test::TempFolder folder;
   write_report(folder / "runs/report.json", books());

@@ -265,6 +265,21 @@ TEST(BatchTokens, GrowWithTheRanksThatShareRows) {
   EXPECT_EQ(resolve_batch_tokens(job, small_model(), 4), 17);
 }
 
+/// A sequence that runs has two states with drafts.
+TEST(States, AreTwiceAsManyWithDrafts) {
+  model::ModelConfig config = small_model();
+  config.recurrent = {.key_heads = 1, .key_dim = 16, .heads = 2, .value_dim = 16, .conv_rows = 4};
+  config.pattern.resize(config.layers);
+  config.pattern[1].mixer = model::MixerKind::recurrence;
+  Resources resources;
+  resources.max_sequences = 5;
+  job::Job job;
+  EXPECT_EQ(most_states(job, config, nullptr, resources), 5);
+  job.generation.drafts.emplace(8);
+  EXPECT_EQ(most_states(job, config, nullptr, resources), 10);
+  EXPECT_EQ(most_states(job, small_model(), nullptr, resources), 0);
+}
+
 TEST(KvTokens, AreWhatTheMemoryHolds) {
   job::Job job;
   job.kv.memory = 1 << 20;

@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "lib/base/core/random.hpp"
+#include "lib/ranks/parallel/state_route.hpp"
 #include "tests/schedule/journal_replay.hpp"
 #include "tests/support/temp_folder.hpp"
 
@@ -96,11 +97,13 @@ void FakeReplica::begin(const Plan& plan) {
   for (const auto& [sequence, length] : plan.shortened) {
     map_.shorten(sequence, length);
     tokens_.at(sequence).resize(length);
+    if (limits_.has_states) go_back(sequence, length);
   }
   for (const int64_t sequence : plan.removed) {
     map_.remove(sequence);
     tokens_.erase(sequence);
     turns_.erase(sequence);
+    states_.erase(sequence), kept_.erase(sequence);
   }
   for (const int64_t sequence : plan.parked) map_.park(sequence);
   for (const auto& [sequence, reserved] : plan.returned) map_.bring_back(sequence, reserved);
@@ -122,13 +125,41 @@ void FakeReplica::begin(const Plan& plan) {
   for (const auto& turn : plan.turns) turns_[turn.sequence] = turn;
 }
 
+/// A sequence without tokens of its own goes on with its parent's state.
+void FakeReplica::go_back(int64_t sequence, int64_t length) {
+  const auto parent = map_.parent(sequence);
+  if (parent && map_.length(*parent) == length) {
+    states_.erase(sequence);
+    return;
+  }
+  states_.at(sequence) = kept_.at(sequence);
+  const State found{length, map_.state_holder(sequence)};
+  PECIA_CHECK(states_.at(sequence) == found, "sequence {} has a state after {} tokens, not {}",
+              sequence, states_.at(sequence).length, length);
+}
+
+/// Checks that the state is that before the rows, where the map says.
+void FakeReplica::cache(const schedule::PlanItem& item, const parallel::Team& team) {
+  if (!limits_.has_states) return map_.append(item.rows, team);
+  const int64_t sequence = item.rows.sequence;
+  kept_.erase(sequence);
+  if (const auto state = states_.find(sequence); state != states_.end()) {
+    const State found{item.rows.first, map_.state_holder(sequence)};
+    PECIA_CHECK(state->second == found, "the state of sequence {} is after {} tokens, not {}",
+                sequence, state->second.length, item.rows.first);
+    if (parallel::may_be_shortened(item.rows)) kept_[sequence] = found;
+  }
+  map_.append(item.rows, team);
+  states_[sequence] = {item.rows.first + item.rows.count, map_.state_holder(sequence)};
+}
+
 std::vector<Outcome> FakeReplica::execute(const Plan& plan) {
   begin(plan);
   PECIA_CHECK(!plan.items.empty(), "an empty pass");
   PECIA_CHECK(static_cast<int64_t>(plan.items.size()) <= limits_.max_sequences,
               "{} sequences in a pass", plan.items.size());
   for (const auto& item : plan.items) {
-    map_.append(item.rows, plan.teams.at(item.team));
+    cache(item, plan.teams.at(item.team));
     auto& tokens = tokens_.at(item.rows.sequence);
     PECIA_CHECK(static_cast<int64_t>(item.tokens.size()) == item.rows.count,
                 "{} tokens for {} rows", item.tokens.size(), item.rows.count);

@@ -43,12 +43,22 @@ class FakeReplica {
   std::vector<schedule::Outcome> execute(const schedule::Plan& plan);
 
  private:
+  /// The state of recurrent layers: after so many tokens, on an instance.
+  struct State {
+    int64_t length = 0;
+    int32_t holder = 0;
+    bool operator==(const State&) const = default;
+  };
   void begin(const schedule::Plan& plan);
+  void go_back(int64_t sequence, int64_t length);
+  void cache(const schedule::PlanItem& item, const parallel::Team& team);
 
   schedule::SchedulerLimits limits_;
   parallel::KvMap map_;
   std::map<int64_t, std::vector<int32_t>> tokens_;  ///< by sequence
   std::map<int64_t, schedule::TurnStart> turns_;
+  /// By sequence with tokens of its own; and what is kept of a sequence while it may be shortened.
+  std::map<int64_t, State> states_, kept_;
   std::map<int64_t, int64_t> longest_;  ///< by sequence
 };
 

@@ -23,6 +23,7 @@ class FakeInstance {
 
   /// Throws InvalidArgument where a Worker could not execute the plan.
   schedule::Outcome execute(const schedule::Plan& plan) {
+    shorten(plan.shortened);
     for (const int64_t sequence : plan.removed) forget(sequence);
     leave(plan.left);
     check_room();
@@ -61,7 +62,9 @@ class FakeInstance {
   }
 
   /// Does what a rank does whose instance gets keys of others.
-  void receive(const schedule::Receiving& receiving) {
+  void receive(const schedule::Plan& plan) {
+    const schedule::Receiving& receiving = plan.receiving;
+    shorten(plan.shortened);
     leave(receiving.left);
     for (const schedule::NewSequence& added : receiving.added_at(index_))
       map_.set_state(added.sequence, added.state);
@@ -98,6 +101,14 @@ class FakeInstance {
   }
 
  private:
+  void shorten(const std::vector<schedule::ShortenedSequence>& shortened) {
+    for (const auto& [sequence, length] : shortened) {
+      if (!map_.contains(sequence) || map_.length(sequence) <= length) continue;
+      map_.shorten(sequence, length);
+      if (const auto kept = histories_.find(sequence); kept != histories_.end())
+        kept->second.resize(length);
+    }
+  }
   void leave(const std::vector<schedule::LeftInstance>& left) {
     for (const schedule::LeftInstance& of : left)
       if (of.instance == index_ && of.parks == 0) forget(of.sequence);
@@ -168,6 +179,8 @@ class FakeInstances {
   /// Gives the plan to those that receive keys. An instance in a pass takes it after that.
   void send(const schedule::Plan& plan) {
     for (const int32_t instance : plan.teams.front().instances) deferred_[instance];
+    for (const auto& [sequence, length] : plan.shortened)
+      if (auto& tokens = tokens_.at(sequence); std::ssize(tokens) > length) tokens.resize(length);
     for (const parallel::KeyCopy& copy : plan.receiving.copies) {
       const auto chunk = std::ranges::find(plan.items, copy.of,
                                            [](const auto& item) { return item.rows.sequence; });
@@ -178,9 +191,9 @@ class FakeInstances {
     for (const int32_t instance : plan.receiving.instances) {
       const auto busy = deferred_.find(instance);
       if (busy == deferred_.end())
-        instances_.at(instance).receive(plan.receiving);
+        instances_.at(instance).receive(plan);
       else
-        busy->second.push_back(plan.receiving);
+        busy->second.push_back(plan);
     }
   }
 
@@ -203,7 +216,7 @@ class FakeInstances {
       outcomes.push_back(instances_.at(instance).execute(plan));
       instances_.at(instance).send(plan.receiving.copies);
       if (const auto deferred = deferred_.extract(instance))
-        for (const schedule::Receiving& receiving : deferred.mapped())
+        for (const schedule::Plan& receiving : deferred.mapped())
           instances_.at(instance).receive(receiving);
     }
     for (const schedule::PlanItem& item : plan.items) {
@@ -224,18 +237,22 @@ class FakeInstances {
       const FakeInstance& master = instances_.at(team.instances[index]);
       PECIA_CHECK(master.has_turn(item.rows.sequence), "instance {} does not know the turn", index);
       const schedule::TurnStart& turn = master.turn(item.rows.sequence);
-      PECIA_CHECK(turn.answer_begin + item.sampled_index == std::ssize(tokens) &&
+      PECIA_CHECK(turn.answer_begin + item.sampled_index == item.first_sampled() + 1 &&
                       item.prompt_end == turn.answer_begin,
                   "token {} of an answer from {} on is sampled after {}", item.sampled_index,
-                  turn.answer_begin, tokens.size());
+                  turn.answer_begin, item.first_sampled() + 1);
       if (turn.params.repetition_penalty != 1.0f) {
         const auto* history = master.history(item.rows.sequence);
         PECIA_CHECK(history != nullptr && *history == tokens, "a master does not know the tokens");
         ++penalized;
       }
       schedule::LogProbs& found = outcomes[index].sampled;
-      found.tokens.push_back(next_token(tokens, turn.random_key));
-      append(found, sample++, tokens, found.tokens.back(), limits_.logprobs, limits_.vocab);
+      for (int64_t after = item.first_sampled(); after < std::ssize(tokens); ++after) {
+        const auto before = std::span(tokens).first(after + 1);
+        PECIA_CHECK(item.drafted == 0 || owner(item, after) == index, "two masters have rows");
+        found.tokens.push_back(next_token(before, turn.random_key));
+        append(found, sample++, before, found.tokens.back(), limits_.logprobs, limits_.vocab);
+      }
     }
     for (size_t i = 0; i < plan.targets.size(); ++i) {
       const auto& target = plan.targets[i];
@@ -254,7 +271,7 @@ class FakeInstances {
   std::vector<FakeInstance> instances_;
   std::map<int64_t, std::vector<int32_t>> tokens_;
   /// By instance in a pass: what it has to receive after that.
-  std::map<int32_t, std::vector<schedule::Receiving>> deferred_;
+  std::map<int32_t, std::vector<schedule::Plan>> deferred_;
 };
 
 /// A millisecond for each pass and each row.

@@ -93,6 +93,19 @@ TEST(Masters, AreOneForAFewRowsAndMoreForMany) {
   }
 }
 
+/// All rows of an answer are on one master.
+TEST(Masters, AreAtMostTheAnswers) {
+  const TeamTimes times = machine(8);
+  EXPECT_GE(masters(times, 8, 512, 100000).count, 7);
+  const Masters two = masters(times, 8, 512, 100000, 2);
+  EXPECT_EQ(two.count, 2);
+  EXPECT_DOUBLE_EQ(two.seconds, times.decode_s(8, 2, 512, 100000));
+  EXPECT_EQ(two.most_s, two.seconds);
+  EXPECT_EQ(grown_team(times, 1, 4, 400, 100000).degree, 4);
+  EXPECT_EQ(grown_team(times, 1, 4, 400, 100000, 2).masters, 2);
+  EXPECT_EQ(grown_team(times, 1, 4, 400, 100000, 1).degree, 1) << "nobody could share the rows";
+}
+
 TEST(GrownTeam, GrowsWhereRowsCostMoreThanMessages) {
   const TeamTimes times = machine(4);
   // A pass takes 10 ms and a row 0.1 ms.

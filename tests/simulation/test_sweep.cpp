@@ -8,6 +8,7 @@
 #include "lib/base/core/error.hpp"
 #include "lib/engine/execute/rank_needs.hpp"
 #include "lib/simulation/batch_end.hpp"
+#include "lib/simulation/plan_report.hpp"
 #include "lib/simulation/request_latency.hpp"
 #include "lib/simulation/sweep.hpp"
 #include "tests/simulation/small_job.hpp"
@@ -24,6 +25,18 @@ std::map<int, double> best_ends(const Sweep& found) {
   for (const LayoutForecast& plan : found.plans)
     if (plan.end) ends.try_emplace(plan.ranks, plan.end->end_s);
   return ends;
+}
+
+TEST(PlannedDrafts, HaveTheTokensThatAShareOfRightOnesGives) {
+  job::Job job;
+  EXPECT_FALSE(most_drafted(job));
+  job.generation.drafts.emplace();
+  EXPECT_EQ(most_drafted(job), 16);
+  job.generation.drafts.emplace(3);
+  EXPECT_EQ(most_drafted(job), 3);
+  EXPECT_DOUBLE_EQ(tokens_of_a_step(3, 0.5), 1 + 0.5 + 0.25 + 0.125);
+  EXPECT_DOUBLE_EQ(tokens_of_a_step(3, 1), 4);
+  EXPECT_DOUBLE_EQ(tokens_of_a_step(3, 0), 1);
 }
 
 TEST(Mix, AddsUpToTheWork) {

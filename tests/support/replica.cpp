@@ -182,7 +182,7 @@ std::map<int64_t, batch::Finished> run_requests(comm::Communicator& comm,
   resources.kv_recent_tokens = settings.kv_recent_tokens;
   resources.max_sequences = settings.max_sequences;
   resources.max_batch_tokens = settings.max_batch_tokens;
-  if (config.recurrent) resources.states = 2 * settings.max_sequences;
+  if (config.recurrent) resources.states = (settings.drafts.on() ? 3 : 2) * settings.max_sequences;
   schedule::SchedulerLimits limits = schedule::limits_of(job, config, resources);
   limits.max_positions = int64_t{1} << 20;  // the oracle has no limit either
   limits.modes = settings.modes;

@@ -103,6 +103,7 @@ Json json_of(const Prediction& predicted) {
   for (const Prediction::Phase& phase : predicted.phases)
     json["phases"][phase.name] = {{"seconds", phase.seconds}, {"tokens_per_s", phase.tokens_per_s}};
   if (predicted.ttft_p50_s) json["ttft_s"] = {{"p50", *predicted.ttft_p50_s}};
+  if (!predicted.without.empty()) json["without"] = predicted.without;
   json["by"] = predicted.by;
   json["ranks"] = predicted.ranks;
   return json;
@@ -280,7 +281,26 @@ std::string peak_text(const PeakReport& peak, const UsedPeak& used) {
 }
 
 Json json_of(const DraftReport& drafts) {
-  return {{"passes", drafts.passes}, {"tried", drafts.tried}, {"accepted", drafts.accepted}};
+  const auto tokens_of = [](const DraftReport::Tokens& tokens) {
+    return Json{{"tried", tokens.tried}, {"accepted", tokens.accepted}};
+  };
+  Json found = tokens_of(drafts.tokens);
+  found["passes"] = drafts.passes;
+  found["computed_again"] = drafts.computed_again;
+  found["saved_s"] = drafts.saved_s ? Json(*drafts.saved_s) : Json();
+  found["saved_s_note"] =
+      "an estimate: what measured passes without drafts would have taken for the tokens of passes "
+      "with drafts, less what these took; of passes of answers alone, where both are known";
+  found["by_match"] = found["by_instruction"] = Json::array();
+  for (const DraftReport::Match& match : drafts.by_match) {
+    found["by_match"].push_back(tokens_of(match.tokens));
+    found["by_match"].back()["up_to"] = match.up_to ? Json(*match.up_to) : Json();
+  }
+  for (const DraftReport::Instruction& instruction : drafts.by_instruction) {
+    found["by_instruction"].push_back(tokens_of(instruction.tokens));
+    found["by_instruction"].back()["row"] = instruction.row ? Json(*instruction.row) : Json();
+  }
+  return found;
 }
 
 Json json_of(const KvReport& kv) {

@@ -106,8 +106,25 @@ std::string cut_text(const Counts& counts);
 
 /// What became of tokens that were drafted from texts, in this start of the run.
 struct DraftReport {
-  int64_t passes = 0;               ///< times that an answer had drafted tokens in a pass
-  int64_t tried = 0, accepted = 0;  ///< drafted tokens
+  struct Tokens {
+    int64_t tried = 0, accepted = 0;
+  };
+  /// By how many tokens before the draft had stood in the text from which it came.
+  struct Match {
+    std::optional<int64_t> up_to;  ///< absent: longer ones
+    Tokens tokens;
+  };
+  struct Instruction {
+    std::optional<int64_t> row;  ///< the first of its answers; absent: of all other instructions
+    Tokens tokens;
+  };
+  int64_t passes = 0;  ///< times that an answer had drafted tokens in a pass
+  Tokens tokens;
+  int64_t computed_again = 0;  ///< rows, since states of recurrent layers went back
+  /// As estimated from measured passes without drafts; absent: there were none.
+  std::optional<double> saved_s;
+  std::vector<Match> by_match;
+  std::vector<Instruction> by_instruction;
 };
 
 /// Keys and values that this start of the run restored from an earlier one, and kept for a later
@@ -192,8 +209,9 @@ struct Prediction {
   };
   std::vector<Phase> phases = {};
   std::optional<double> ttft_p50_s = {};
-  std::string by = {};     ///< what it rests on
-  std::string ranks = {};  ///< the key of ranks like these (measure::ranks_key)
+  std::string without = {};  ///< what it leaves out; "": nothing that is known of
+  std::string by = {};       ///< what it rests on
+  std::string ranks = {};    ///< the key of ranks like these (measure::ranks_key)
 };
 
 struct RunReport {

@@ -11,6 +11,7 @@ namespace pecia::execute {
 
 PassRunner::PassRunner(const Settings& settings, comm::Communicator& replica, model::Model& model,
                        attention::Attention& attention, const attention::KvFiles& kv_files,
+                       recurrence::StateSnapshots* snapshots,
                        const recurrence::StateFiles* state_files, attention::KvParking& parking,
                        const attention::Compute& compute)
     : settings_(settings),
@@ -18,6 +19,7 @@ PassRunner::PassRunner(const Settings& settings, comm::Communicator& replica, mo
       model_(model),
       attention_(attention),
       kv_files_(kv_files),
+      snapshots_(snapshots),
       state_files_(state_files),
       parking_(parking),
       compute_(compute),
@@ -69,8 +71,21 @@ void PassRunner::shorten(int64_t sequence, int64_t length) {
   const parallel::KvMap& map = attention_.ledger().map();
   if (!map.contains(sequence) || map.length(sequence) <= length) return;
   attention_.ledger().shorten(sequence, length);
+  if (snapshots_ != nullptr) snapshots_->go_back(sequence, length);
   if (const auto history = histories_.find(sequence); history != histories_.end())
     history->second.tokens.resize(length);
+}
+
+/// Waits for keys that others compute of the plan's sequences, and of those that they begin with.
+void PassRunner::wait_for_copies(const schedule::Plan& plan) {
+  attention::KeyCopies& copies = attention_.copies();
+  const parallel::KvMap& map = attention_.ledger().map();
+  for (const schedule::NewSequence& added : plan.added) copies.wait_for(added.state.parent);
+  for (const schedule::PlanItem& item : plan.items) {
+    copies.wait_for(item.rows.sequence);
+    if (!map.contains(item.rows.sequence)) continue;
+    if (const auto parent = map.parent(item.rows.sequence)) copies.wait_for(*parent);
+  }
 }
 
 /// Makes room for keys that others compute, and lets them come.
@@ -95,11 +110,7 @@ schedule::Outcome PassRunner::execute(const schedule::Plan& plan,
     return outcome;
   }
   const report::Totals before = compute_.recorder.totals();
-  for (const schedule::PlanItem& item : plan.items)
-    attention_.copies().wait_for(item.rows.sequence);
-  for (const schedule::NewSequence& added : plan.added)
-    if (added.state.parent != schedule::NewSequence::no_parent)
-      attention_.copies().wait_for(added.state.parent);
+  wait_for_copies(plan);
   compute_.recorder.set_pass(plan.number);
   outcome.park_s = begin(plan);
   const std::vector<parallel::TeamPass> passes = plan.passes();

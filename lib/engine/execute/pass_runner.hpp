@@ -27,11 +27,11 @@ class PassRunner {
   };
 
   /// All references outlive this object. `replica`: the ranks that execute the same plans.
-  /// `state_files`: null without recurrent layers.
+  /// `snapshots`, `state_files`: null without recurrent layers.
   PassRunner(const Settings& settings, comm::Communicator& replica, model::Model& model,
              attention::Attention& attention, const attention::KvFiles& kv_files,
-             const recurrence::StateFiles* state_files, attention::KvParking& parking,
-             const attention::Compute& compute);
+             recurrence::StateSnapshots* snapshots, const recurrence::StateFiles* state_files,
+             attention::KvParking& parking, const attention::Compute& compute);
 
   /// Collective over the replica: every rank executes the same plan. On a GPU `meanwhile` is called
   /// once the work of the layers is enqueued, before the host waits for tokens. Elsewhere, and where
@@ -72,6 +72,7 @@ class PassRunner {
   double begin(const schedule::Plan& plan);
   void forget(int64_t sequence);
   void shorten(int64_t sequence, int64_t length);
+  void wait_for_copies(const schedule::Plan& plan);
   void receive(const schedule::Receiving& receiving);
 
   // pass_runner_kv.cpp
@@ -120,6 +121,7 @@ class PassRunner {
   model::Model& model_;
   attention::Attention& attention_;
   const attention::KvFiles& kv_files_;
+  recurrence::StateSnapshots* snapshots_;
   const recurrence::StateFiles* state_files_;
   attention::KvParking& parking_;
   attention::Compute compute_;

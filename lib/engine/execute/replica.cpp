@@ -178,8 +178,8 @@ Replica::Replica(comm::Communicator& ranks, std::unique_ptr<comm::Communicator> 
       model_(config, weights, groups_, compute, row_invariant(settings), states_.get()),
       pass_runner_({groups_.cp_index, groups_.cp, config.vocab, settings.logprobs,
                     settings.prompt_logprobs, settings.layout_invariant, settings.grammars},
-                   transfers(tensors_, ranks), model_, attention_, kv_files_, state_files_.get(),
-                   parking_, compute_) {
+                   transfers(tensors_, ranks), model_, attention_, kv_files_, snapshots_.get(),
+                   state_files_.get(), parking_, compute_) {
   attention_.copies().set_beside(snapshots_.get());
   if (config.attention_sinks) {
     std::vector<TensorView> sinks;

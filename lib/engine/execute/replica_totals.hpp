@@ -16,7 +16,7 @@
 
 namespace pecia::execute {
 
-/// Passes and new tokens of teams with the same number of instances.
+/// Passes and new tokens of teams with the same number of instances. Drafted tokens are among them.
 struct TeamTotals {
   int64_t prefill_passes = 0, prefill_tokens = 0;
   int64_t decode_passes = 0, decode_tokens = 0;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <utility>
 
 #include "lib/engine/execute/pass_reply.hpp"
 #include "lib/engine/execute/yield_notes.hpp"
@@ -244,14 +245,15 @@ class Lead {
       plans_.saves->commit(pass.plan, outcomes, totals_);
     if (pass.plan.saves()) return;
     totals_.park_s += std::ranges::max(outcomes, {}, &schedule::Outcome::park_s).park_s;
-    plans_.scheduler.commit(pass.plan, outcomes, end);
+    std::vector<int64_t> answered = plans_.scheduler.commit(pass.plan, outcomes, end);
     if (outcomes.front().kv.done == 0)
       pass.plan.restore.clear();  // reading failed, so it was computed
     size_t instances = 0;
     for (const parallel::Team& team : pass.plan.teams) instances += team.instances.size();
     counter_.count(pass.plan,
                    {pass.begin_s, end, pass.flops,
-                    static_cast<double>(instances) / static_cast<double>(replica_.groups().cp)},
+                    static_cast<double>(instances) / static_cast<double>(replica_.groups().cp),
+                    std::move(answered)},
                    totals_);
     if (pass.plan.restore.empty())
       execute::count_team(pass.plan, pass.begin_s, end, pass.expected_s, totals_.elastic);

@@ -42,7 +42,9 @@ struct RequestState {
   bool prefix_again = false;                     ///< which was forgotten, and is read again now
   std::optional<double> prefix_answered_s = {};  ///< when that gave its first token, if it goes on
   int64_t active_branches = 0;
-  size_t next_branch = 0;    ///< turn of the next branch to begin
+  size_t next_branch = 0;  ///< turn of the next branch to begin
+  /// Of the prefix, from which its branches draft; null: not yet.
+  std::unique_ptr<drafts::SuffixIndex> text = {};
   Slots credit = {};         ///< slots for one branch at a time, so that a prefix never waits
   Slots kept_back = {};      ///< slots of `credit` that no branch uses now
   bool credit_used = false;  ///< an active branch uses the credit
@@ -85,12 +87,17 @@ struct ActiveSequence {
   std::vector<int32_t>
       own_cached;  ///< a branch's own cached tokens, where keeps_tokens, on demand or with drafts
   std::vector<TokenRun> runs;  ///< of its own cached tokens, as first computed, where on demand
-  std::unique_ptr<drafts::SuffixIndex> text;  ///< from which its tokens are drafted; null: not yet
-  int64_t draft_match = 0;                    ///< of what is drafted in its pass (drafts::Draft)
+  /// From which its tokens are drafted: its own text, of a branch after a prefix's last tokens; null:
+  /// not yet.
+  std::unique_ptr<drafts::SuffixIndex> text;
+  int64_t draft_match = 0;         ///< of what is drafted in its pass (drafts::Draft)
   std::optional<Rereading> again;  ///< it was forgotten, and has this to read before it goes on
 
   // Tokens to compute.
   std::vector<int32_t> unfed;  ///< known tokens that are not cached, from position map.length on
+  /// The first of these, which are computed again: they were in a pass with drafted tokens that were
+  /// dropped, and the state of recurrent layers went back to before it.
+  int64_t replays = 0;
   /// Tokens that the turn's prefill computes: the turn's own, or `joined` if others come with them.
   std::span<const int32_t> feed;
   std::vector<int32_t> joined;
@@ -145,9 +152,11 @@ struct ActiveSequence {
   /// Whether the turn's prompt has been read.
   bool has_read() const { return begun && fed == std::ssize(feed); }
   /// Whether it could have its next token in a pass now.
-  bool can_decode() const { return (begun || again) && in_pass == 0 && !feeding(); }
+  bool can_decode() const { return (begun || again || replays > 0) && in_pass == 0 && !feeding(); }
+  /// Whether its turn has ended, and some of its tokens are to be computed again. They have slots.
+  bool ends_turn_again() const { return !begun && !again && replays > 0; }
   /// Whether there is a slot for its next token.
-  bool has_room() const { return again || decoded < room; }
+  bool has_room() const { return again || ends_turn_again() || decoded + replays < room; }
   /// The most tokens of the turn's answer that `room` may be for.
   int64_t longest_room() const {
     return std::max<int64_t>(

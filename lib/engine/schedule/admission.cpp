@@ -72,10 +72,11 @@ int64_t Admission::room_of(const SchedulerState& state, const batch::Request& re
 /// The slots with which a branch begins, where on demand.
 int64_t Admission::of_branch(const SchedulerState& state, const batch::Request& request,
                              size_t turn) const {
+  const int64_t beginning = state.needs.of_branch_beginning(request, turn);
+  if (beginning == 0) return 0;  // the only token of its answer comes from the prefix
   const std::span turns(request.turns);
   const auto own = turns.subspan(turn, end_of_branch(request, turn) - turn);
-  return state.needs.of_branch_beginning(request, turn) +
-         state.needs.of_generated(room_of(state, request, own));
+  return beginning + state.needs.of_generated(room_of(state, request, own));
 }
 
 int64_t Admission::to_begin(const SchedulerState& state, const batch::Request& request) const {

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 
 #include "lib/base/core/error.hpp"
+#include "lib/engine/schedule/instruction.hpp"
 #include "lib/engine/schedule/scheduler_state.hpp"
 
 namespace pecia::schedule {
@@ -349,6 +351,7 @@ Answered take_sampled(SchedulerState& state, const Plan& plan, size_t i,
                       std::span<const Sampled> sampled, const std::vector<Outcome>& outcomes,
                       ActiveSequence& sequence, double now) {
   const PlanItem& item = plan.items[i];
+  state.draft_counts.again += std::exchange(sequence.replays, 0);
   Answered answer;
   for (bool goes_on = true; goes_on;) {
     const Sampled& next = sampled[answer.tokens];
@@ -368,10 +371,24 @@ Answered take_sampled(SchedulerState& state, const Plan& plan, size_t i,
   if (item.drafted == 0) return answer;
   const int64_t accepted = std::max<int64_t>(0, answer.tokens - 1);
   sequence.result.draft_accepted += static_cast<int32_t>(accepted);
-  state.draft_counts += {1, item.drafted, accepted};
+  const batch::Turn& turn = sequence.current();
+  state.draft_counts.add({item.drafted, accepted}, sequence.draft_match,
+                         instruction_of(turn.tokens), turn.row);
   state.drafter.add_outcome(sequence, item.drafted, accepted);
   state.drop_drafted(sequence, item, item.drafted - accepted);
   return answer;
+}
+
+/// Counts the seconds that drafts have saved in a pass that took `seconds` and gave the answers `tokens`:
+/// those that passes without drafts would have taken for them, less these.
+void count_saved(SchedulerState& state, const Plan& plan, int64_t tokens, double seconds) {
+  if (std::ranges::none_of(plan.items, [](const PlanItem& item) { return item.drafted > 0; }))
+    return;
+  const auto without_s = state.times.seconds_without_drafts(plan);
+  if (!without_s) return;
+  const double passes = static_cast<double>(tokens) / static_cast<double>(plan.items.size());
+  ++state.draft_counts.priced;
+  state.draft_counts.saved_s += passes * *without_s - seconds;
 }
 
 /// Goes on with the sequence's turn, or ends it.
@@ -429,8 +446,9 @@ std::vector<int64_t> commit(SchedulerState& state, const Plan& plan,
   const std::vector<Item> items = sequences_of(plan, state.active);
   const bool restored = !plan.restore.empty() && outcomes.front().kv.done != 0;
   const PassUnderWay& pass = state.under_way.at(plan.number);
+  const double seconds = now - pass.begin_s;
   if (pass.moved_tokens > 0) state.times.add_parking(pass.moved_tokens, outcomes);
-  if (!plan.moves_keys()) state.times.add(plan, restored, now - pass.begin_s);
+  if (!plan.moves_keys()) state.times.add(plan, restored, seconds);
   state.under_way.erase(plan.number);
   for (const parallel::Team& team : plan.teams)
     for (const int32_t instance : team.instances) state.doing[instance] = Doing::nothing;
@@ -455,6 +473,11 @@ std::vector<int64_t> commit(SchedulerState& state, const Plan& plan,
     }
     if (sequence.feeding()) sequence.fed += plan.items[i].rows.count;
     if (sequence.feeding()) continue;
+    if (sequence.replays > 0 && sampled[i].empty()) {
+      state.has_replayed(sequence, plan.items[i].rows.count);
+      state.draft_counts.again += plan.items[i].rows.count;
+      continue;
+    }
     leave_batch(state, sequence);
     if (sequence.copy >= 0) state.go_on_as_copy(sequence);
     if (!sampled[i].empty()) {
@@ -469,6 +492,7 @@ std::vector<int64_t> commit(SchedulerState& state, const Plan& plan,
     const bool last = sequence.is_prefix || sequence.turn == sequence.end;
     if (!sequence.begun && last) state.end(items[i]);
   }
+  count_saved(state, plan, std::accumulate(given.begin(), given.end(), int64_t{0}), seconds);
   return given;
 }
 

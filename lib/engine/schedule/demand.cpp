@@ -298,7 +298,8 @@ int64_t Demand::room_to_return(const SchedulerState& state, const ActiveSequence
   const int64_t given = std::ssize(sequence.result.tokens);
   const int64_t likely = state.lengths.likely(sequence.current(), given) - given;
   const int64_t blocks = std::max<int64_t>(1, (likely + block_ - 1) / block_);
-  const int64_t room = std::max(sequence.decoded + blocks * block_, least_room(state, sequence));
+  const int64_t room =
+      std::max(sequence.decoded + sequence.replays + blocks * block_, least_room(state, sequence));
   return std::min(room, sequence.longest_room());
 }
 

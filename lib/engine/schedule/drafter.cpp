@@ -9,14 +9,35 @@
 namespace pecia::schedule {
 namespace {
 
+/// The index of the prefix that a branch begins with; null: the sequence is no branch.
+const drafts::SuffixIndex* prefix_of(const ActiveSequence& sequence) {
+  return sequence.is_branch() ? sequence.origin->text.get() : nullptr;
+}
+
+/// The index of a branch begins with the last tokens of its prefix, so that matches go on there.
+void begin_index(ActiveSequence& sequence) {
+  sequence.text = std::make_unique<drafts::SuffixIndex>();
+  if (!sequence.is_branch()) return;
+  RequestState& origin = *sequence.origin;
+  if (!origin.text) {
+    origin.text = std::make_unique<drafts::SuffixIndex>();
+    origin.text->add(origin.cached);
+  }
+  sequence.text->add(origin.text->end());
+}
+
 /// Adds the tokens of the sequence that its index does not have.
 void catch_up(ActiveSequence& sequence) {
-  if (!sequence.text) sequence.text = std::make_unique<drafts::SuffixIndex>();
+  if (!sequence.text) begin_index(sequence);
   int64_t known = sequence.text->size();
-  for (const std::vector<int32_t>* const part :
-       {&sequence.origin->cached, &sequence.own_cached, &sequence.unfed}) {
-    const int64_t skipped = std::min(known, std::ssize(*part));
-    sequence.text->add(std::span(*part).subspan(skipped));
+  const drafts::SuffixIndex* const prefix = prefix_of(sequence);
+  if (prefix != nullptr) known -= std::ssize(prefix->end());
+  const std::vector<int32_t>& cached =
+      prefix == nullptr ? sequence.origin->cached : sequence.own_cached;
+  for (const std::span<const int32_t> part :
+       {std::span<const int32_t>(cached), std::span<const int32_t>(sequence.unfed)}) {
+    const int64_t skipped = std::min(known, std::ssize(part));
+    sequence.text->add(part.subspan(skipped));
     known -= skipped;
   }
 }
@@ -31,21 +52,19 @@ void keep_to_shape(grammar::Matcher& shape, std::vector<int32_t>& tokens) {
 
 }  // namespace
 
-drafts::Draft Drafter::draft(ActiveSequence& sequence, int64_t most,
-                             const std::optional<DraftPrice>& price) {
+drafts::Draft Drafter::draft(ActiveSequence& sequence, int64_t most) {
   if (most <= 0) return {};
   catch_up(sequence);
   const drafts::SuffixIndex& text = *sequence.text;
   drafts::Draft draft = text.continuation(text.end(), most);
-  if (const Answers* const answers = answers_to(sequence.current())) {
-    drafts::Draft other = answers->index.continuation(text.end(), most);
+  const auto take_longer = [&](drafts::Draft other) {
     if (other.match > draft.match) draft = std::move(other);
-  }
+  };
+  if (const drafts::SuffixIndex* const prefix = prefix_of(sequence))
+    take_longer(prefix->continuation(text.end(), most));
+  if (const Answers* const answers = answers_to(sequence.current()))
+    take_longer(answers->index.continuation(text.end(), most));
   if (limits_.change) limits_.change(sequence, most, draft.tokens);
-  if (price) {
-    const auto tokens = std::ssize(draft.tokens);
-    draft.tokens.resize(price->worth(acceptance_.rate(draft.match), tokens));
-  }
   if (sequence.shape) keep_to_shape(*sequence.shape, draft.tokens);
   sequence.draft_match = draft.match;
   return draft;

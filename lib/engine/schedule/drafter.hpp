@@ -9,7 +9,7 @@
 
 #include "lib/engine/drafts/answer_index.hpp"
 #include "lib/engine/schedule/active_sequence.hpp"
-#include "lib/engine/schedule/draft_price.hpp"
+#include "lib/engine/schedule/draft_acceptance.hpp"
 #include "lib/engine/schedule/scheduler_limits.hpp"
 
 namespace pecia::schedule {
@@ -23,11 +23,13 @@ class Drafter {
   explicit Drafter(const SchedulerLimits& limits) : limits_(limits.drafts) {}
 
   /// Up to `most` tokens that may follow those of a sequence which decodes. Reads what is new of its
-  /// text: at most drafts::SuffixIndex::bytes_per_token of memory for each token of the sequence, and of
-  /// the prefix that it begins with.
-  /// `price`: no more of them than pay.
-  drafts::Draft draft(ActiveSequence& sequence, int64_t most,
-                      const std::optional<DraftPrice>& price);
+  /// text: at most drafts::SuffixIndex::bytes_per_token of memory for each token of the sequence.
+  /// Branches share the index of their prefix.
+  drafts::Draft draft(ActiveSequence& sequence, int64_t most);
+  /// Expected share of the tokens of its last draft that are right, of those whose predecessors were.
+  double rate(const ActiveSequence& sequence) const {
+    return acceptance_.rate(sequence.draft_match);
+  }
   /// Takes in that the first `accepted` of `tried` drafted tokens of the sequence's pass were right.
   void add_outcome(const ActiveSequence& sequence, int64_t tried, int64_t accepted) {
     acceptance_.add(sequence.draft_match, tried, accepted);

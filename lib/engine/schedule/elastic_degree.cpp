@@ -28,9 +28,10 @@ ChosenDegree reading_degree(const TeamTimes& times, const PromptLeft& prompt) {
   return best;
 }
 
-Masters masters(const TeamTimes& times, int degree, int64_t rows, int64_t context_pairs) {
+Masters masters(const TeamTimes& times, int degree, int64_t rows, int64_t context_pairs,
+                std::optional<int64_t> answers) {
   constexpr double tolerance = 0.02;
-  const int most = static_cast<int>(std::clamp<int64_t>(rows, 1, degree));
+  const int most = static_cast<int>(std::clamp<int64_t>(answers.value_or(rows), 1, degree));
   const auto seconds = [&](int count) {
     return times.decode_s(degree, count, rows, context_pairs);
   };
@@ -41,15 +42,15 @@ Masters masters(const TeamTimes& times, int degree, int64_t rows, int64_t contex
 }
 
 GrownTeam grown_team(const TeamTimes& times, int degree, int candidates, int64_t rows,
-                     int64_t context_pairs) {
+                     int64_t context_pairs, std::optional<int64_t> answers) {
   constexpr double least_gain = 0.25;
   PECIA_CHECK(1 <= degree && degree <= candidates, "a team of {} that grows to {}", degree,
               candidates);
-  const Masters before = masters(times, degree, rows, context_pairs);
+  const Masters before = masters(times, degree, rows, context_pairs, answers);
   const GrownTeam same{degree, before.count, before.seconds, before.seconds};
   GrownTeam best = same;
   for (int grown = degree + 1; grown <= candidates; ++grown) {
-    const int64_t most = std::clamp<int64_t>(rows, 1, grown);
+    const int64_t most = std::clamp<int64_t>(answers.value_or(rows), 1, grown);
     // What is held stays where it is, so its pairs are no fewer on these instances.
     const PassWork busiest{1, static_cast<double>((rows + most - 1) / most),
                            static_cast<double>(context_pairs) / degree};

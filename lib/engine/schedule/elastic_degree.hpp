@@ -10,6 +10,7 @@
 /// request has begun on its instances already, and instances that have nothing else to do join them.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "lib/engine/schedule/team_times.hpp"
@@ -58,7 +59,10 @@ struct Masters {
 /// the least. More masters always mean fewer rows for each, and the rates do not count what else
 /// they bring (each reads the weights and sends queries to all). So the margin keeps one master
 /// where a batch is very small. Throws InvalidArgument as decode_s does.
-Masters masters(const TeamTimes& times, int degree, int64_t rows, int64_t context_pairs);
+/// `answers`: where some answers have several rows, how many answers there are, since all rows of one
+/// are on one master.
+Masters masters(const TeamTimes& times, int degree, int64_t rows, int64_t context_pairs,
+                std::optional<int64_t> answers = {});
 
 struct GrownTeam {
   int degree = 1;
@@ -73,9 +77,9 @@ struct GrownTeam {
 /// with the least time, of equal ones the least, if that saves a quarter of the time; else the team
 /// stays as it is. A team that has grown cannot shrink while its answers go on, and times of degrees
 /// that were never measured are estimates, so less would be no safe gain. Throws InvalidArgument
-/// unless 1 ≤ degree ≤ candidates ≤ times.degrees().
+/// unless 1 ≤ degree ≤ candidates ≤ times.degrees(). `answers` as for masters().
 GrownTeam grown_team(const TeamTimes& times, int degree, int candidates, int64_t rows,
-                     int64_t context_pairs);
+                     int64_t context_pairs, std::optional<int64_t> answers = {});
 
 /// An answer that is about to begin, and the others on the instances that hold its prompt.
 struct AnswersAhead {

@@ -83,12 +83,27 @@ void SchedulerState::forget(std::list<ActiveSequence>::iterator sequence) {
   parked.splice(later, active, sequence);
 }
 
+/// What the sequence would compute again in any case is read with the rest.
+void SchedulerState::read_replays_again(ActiveSequence& sequence, std::vector<int32_t>& tokens) {
+  if (sequence.replays == 0) return;
+  const auto end = sequence.unfed.begin() + sequence.replays;
+  tokens.insert(tokens.end(), sequence.unfed.begin(), end);
+  sequence.unfed.erase(sequence.unfed.begin(), end);
+  std::vector<TokenRun>& runs = sequence.runs;
+  if (runs.empty() || !runs.back().generated || runs.back().prompt_end != sequence.answer_begin)
+    runs.push_back({0, true, sequence.answer_begin, 0, sequence.deal_shift});
+  runs.back().tokens += sequence.replays;
+  if (sequence.begun) sequence.decoded += sequence.replays;
+  sequence.replays = 0;
+}
+
 /// Takes what the sequence has in the cache or parked from it.
 void SchedulerState::drop(ActiveSequence& sequence) {
   std::vector<int32_t>& cached =
       sequence.is_branch() ? sequence.own_cached : sequence.origin->cached;
   std::vector<int32_t> tokens = std::exchange(cached, {});
   if (sequence.again) tokens = std::move(sequence.again->tokens);
+  read_replays_again(sequence, tokens);
   if (!sequence.is_branch()) sequence.origin->computed_s = 0;
   if (!tokens.empty()) sequence.restore_end = 0;  // else it still begins with what was saved
   remove(sequence.id);

@@ -170,16 +170,18 @@ PlanItem Former::chunk_of(const SchedulerState& state, const ActiveSequence& seq
 }
 
 PlanItem Former::token_of(const SchedulerState& state, const ActiveSequence& sequence,
-                          int32_t owner) const {
+                          int32_t owner, int64_t most) const {
   if (sequence.again) return chunk_of(state, sequence, 1, owner);
-  PECIA_CHECK(sequence.unfed.size() == 1, "sequence {} has {} tokens to decode", sequence.id,
-              sequence.unfed.size());
+  PECIA_CHECK(std::ssize(sequence.unfed) == sequence.replays + 1,
+              "sequence {} has {} tokens to decode, {} of them again", sequence.id,
+              sequence.unfed.size(), sequence.replays);
+  const int64_t count = std::min(most, sequence.replays + (sequence.begun ? 1 : 0));
   PlanItem item;
-  item.rows = {sequence.id, state.map.length(sequence.id), 1, owner, virtual_ranks_};
-  item.tokens = sequence.unfed;
+  item.rows = {sequence.id, state.map.length(sequence.id), count, owner, virtual_ranks_};
+  item.tokens.assign(sequence.unfed.begin(), sequence.unfed.begin() + count);
   item.prompt_end = sequence.answer_begin;
   item.longest = sequence.origin->longest;
-  item.sampled_index = std::ssize(sequence.result.tokens);
+  if (count > sequence.replays) item.sampled_index = std::ssize(sequence.result.tokens);
   return item;
 }
 

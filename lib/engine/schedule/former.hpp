@@ -3,6 +3,7 @@
 /// Forms passes: which rows of which sequences, on which instances. Once a pass is formed, the state
 /// has its tokens as cached, where sequences have slots now, what instances do, and no more news.
 
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -72,9 +73,11 @@ class Former {
   /// The sequence's next tokens to read, `owner` as in PassSequence.
   PlanItem chunk_of(const SchedulerState& state, const ActiveSequence& sequence, int64_t count,
                     int32_t owner) const;
-  /// The sequence's next token of its answer, on the team's instance at the place `owner`.
-  PlanItem token_of(const SchedulerState& state, const ActiveSequence& sequence,
-                    int32_t owner) const;
+  /// The sequence's next token of its answer, on the team's instance at the place `owner`, after the
+  /// tokens that it computes again. Where these are `most` or more, or the turn has ended, the item has
+  /// no other, and nothing is sampled.
+  PlanItem token_of(const SchedulerState& state, const ActiveSequence& sequence, int32_t owner,
+                    int64_t most = std::numeric_limits<int64_t>::max()) const;
   /// Makes the pass read the sequence's next `count` tokens from its save. If the save is damaged,
   /// they are computed as the plan says.
   void restore(Pass& pass, ActiveSequence& sequence, int64_t count, int32_t owner);

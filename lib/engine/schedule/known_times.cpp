@@ -9,7 +9,9 @@ KnownTimes::KnownTimes(const SchedulerLimits& limits)
     : passes(limits.time ? std::optional(limits.time->times) : limits.pass_times),
       teams(limits.team_times),
       teams_change_(limits.elastic),
-      token_parking_s_(limits.parking_s / (limits.elastic ? 1 : limits.ring_size)) {}
+      token_parking_s_(limits.parking_s / (limits.elastic ? 1 : limits.ring_size)) {
+  if (passes && !limits.elastic) answer_passes.emplace(passes->decode.rates());
+}
 
 void KnownTimes::add_parking(int64_t tokens, const std::vector<Outcome>& outcomes) {
   moved_tokens_ += tokens;
@@ -28,6 +30,7 @@ void KnownTimes::add(const Plan& plan, bool restored, double seconds) {
     const auto [prompts, answers] = work_of(plan);
     const double workers = teams_change_ ? plan.teams.front().workers() : 1;
     passes->add(prompts.shared(workers), answers.shared(workers), seconds);
+    if (answer_passes && prompts.rows == 0) answer_passes->add(answers, seconds);
   }
   if (!teams || restored) return;
   const auto [prompts, answers] = busiest_work(plan);
@@ -57,6 +60,19 @@ std::optional<double> KnownTimes::expected_seconds(const Plan& plan) const {
   }
   if (!passes || !known(passes->prefill.measured(), passes->decode.measured())) return {};
   return passes->prefill.seconds(prompts) + passes->decode.seconds(answers);
+}
+
+std::optional<double> KnownTimes::seconds_without_drafts(const Plan& plan) const {
+  if (!answer_passes) return {};
+  if (work_of(plan).first.rows > 0) return {};
+  PassWork tokens{.passes = 1};
+  for (const PlanItem& item : plan.items) {
+    if (item.samples() == 0) return {};  // it computes rows again
+    ++tokens.rows;
+    tokens.pairs += static_cast<double>(item.first_sampled() + 1);
+  }
+  if (!answer_passes->knows(tokens.rows)) return {};
+  return answer_passes->seconds(tokens);
 }
 
 }  // namespace pecia::schedule

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "lib/engine/schedule/plan.hpp"
+#include "lib/engine/schedule/row_times.hpp"
 #include "lib/engine/schedule/scheduler_limits.hpp"
 
 namespace pecia::schedule {
@@ -25,8 +26,13 @@ class KnownTimes {
   /// Seconds of the plan by the measured rates; absent until passes of its kinds were measured.
   std::optional<double> expected_seconds(const Plan& plan) const;
 
+  /// Seconds of the answers' next tokens in a pass of their own, without what the plan drafts of them;
+  /// absent: such passes were not measured (RowTimes::knows), or teams change.
+  std::optional<double> seconds_without_drafts(const Plan& plan) const;
+
   std::optional<PassTimes> passes;  ///< of one instance where teams change; absent: nobody knows
   std::optional<TeamTimes> teams;
+  std::optional<RowTimes> answer_passes;  ///< of passes of answers alone; absent where teams change
 
  private:
   bool teams_change_;

@@ -2,9 +2,11 @@
 #include "lib/engine/schedule/ring_former.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 #include <utility>
 
+#include "lib/engine/schedule/pass_drafts.hpp"
 #include "lib/engine/schedule/team_readers.hpp"
 #include "lib/engine/schedule/token_pace.hpp"
 #include "lib/ranks/parallel/virtual_ranks.hpp"
@@ -32,7 +34,9 @@ int32_t least_taken(const SchedulerState& state, const ActiveSequence& sequence)
 int32_t deal(const SchedulerState& state, const ActiveSequence& sequence,
              const std::vector<int64_t>& rows, int64_t step) {
   if (state.limits.has_states && !state.limits.layout_invariant) {
-    const bool stays = sequence.home >= 0 && sequence.dealt[sequence.home] != sequence.deal_limit;
+    // What a turn that has ended computes again has its slots where it was.
+    const bool stays = sequence.home >= 0 && (sequence.ends_turn_again() ||
+                                              sequence.dealt[sequence.home] != sequence.deal_limit);
     return stays ? sequence.home : least_taken(state, sequence);
   }
   if (state.limits.layout_invariant)
@@ -53,46 +57,58 @@ int32_t deal(const SchedulerState& state, const ActiveSequence& sequence,
   return owner;
 }
 
-/// Tokens that the next pass may draft of the sequence's answer, whose next token `owner` computes: as
-/// many as may still be generated and have slots there, and fit in the pass.
-int64_t most_drafted(const SchedulerState& state, const ActiveSequence& sequence, int32_t owner,
-                     int64_t spare) {
-  if (sequence.again) return 0;
-  const int64_t left = sequence.max_new_tokens - std::ssize(sequence.result.tokens);
-  int64_t slots = sequence.room - sequence.decoded;
-  if (!state.limits.layout_invariant)
-    slots = std::min(slots, sequence.deal_limit - sequence.dealt[owner]);
-  return std::min({left - 1, slots - 1, spare, state.limits.drafts.most});
+/// Slots for further tokens of the sequence's answer on their owner.
+int64_t slots_of_answer(const SchedulerState& state, const ActiveSequence& sequence,
+                        int32_t owner) {
+  if (state.limits.layout_invariant || sequence.ends_turn_again())
+    return std::numeric_limits<int64_t>::max();
+  return sequence.deal_limit - sequence.dealt[owner];
 }
 
-/// A token of each of these answers, without drafts.
-PassWork next_tokens(const SchedulerState& state, const Selection& decoding) {
-  PassWork work{.passes = 1};
-  for (const ActiveSequence* const sequence : decoding) {
-    ++work.rows;
-    work.pairs += static_cast<double>(state.map.length(sequence->id) + 1);
+/// Tokens that may be drafted after the item, which has the next token of the sequence's answer: that
+/// have slots beside it on its rank.
+int64_t most_drafted(const SchedulerState& state, const ActiveSequence& sequence,
+                     const PlanItem& item) {
+  if (item.samples() == 0) return 0;
+  const int64_t slots =
+      std::min(sequence.room - sequence.decoded, slots_of_answer(state, sequence, item.rows.owner));
+  return slots - item.rows.count;
+}
+
+/// Tokens that sequences compute again in this pass or a later one.
+int64_t count_replays(const SchedulerState& state) {
+  int64_t replays = 0;
+  for (const ActiveSequence& sequence : state.active) replays += sequence.replays;
+  return replays;
+}
+
+/// The answers of the pass, and the most that each may draft wherever its tokens are computed.
+std::vector<Draftable> draftable(const Selection& decoding) {
+  std::vector<Draftable> answers;
+  for (ActiveSequence* const sequence : decoding) {
+    const int64_t left = sequence->max_new_tokens - std::ssize(sequence->result.tokens);
+    const bool drafts = sequence->begun && !sequence->again;
+    const int64_t most = std::min(left, sequence->room - sequence->decoded) - 1;
+    answers.push_back({sequence, drafts ? most : 0});
   }
-  return work;
+  return answers;
 }
 
-/// What drafted tokens of the sequence cost in a pass of these next tokens; absent: they are tried
-/// whatever they cost.
-std::optional<DraftPrice> price_of(const SchedulerState& state, const ActiveSequence& sequence,
-                                   const PassWork& tokens) {
-  if (!state.limits.drafts.by_price) return {};
-  const RateFit& times = state.times.passes->decode;
-  const PassWork row{.rows = 1, .pairs = static_cast<double>(state.map.length(sequence.id) + 1)};
-  return DraftPrice{times.seconds(tokens) / tokens.rows, times.seconds(row)};
+/// Drafts of these answers. By price there are none where passes without drafts were not measured.
+PassDrafts drafts_of(SchedulerState& state, const Selection& decoding, int64_t spare) {
+  if (!state.limits.drafts.on()) return {};
+  const std::vector<Draftable> answers = draftable(decoding);
+  if (!state.limits.drafts.by_price) return draft_for_pass(state, answers, spare, {});
+  const RowTimes& times = *state.times.answer_passes;
+  if (!times.knows(static_cast<double>(answers.size()))) return {};
+  return draft_for_pass(state, answers, spare,
+                        [&](const PassWork& work) { return times.seconds(work); });
 }
 
-/// Adds up to `most` drafted tokens to the item, which has the next token of the sequence, one of
-/// `tokens`.
-void add_draft(SchedulerState& state, ActiveSequence& sequence, int64_t most,
-               const PassWork& tokens, PlanItem& item) {
-  const drafts::Draft draft =
-      state.drafter.draft(sequence, most, price_of(state, sequence, tokens));
-  item.tokens.insert(item.tokens.end(), draft.tokens.begin(), draft.tokens.end());
-  item.drafted = static_cast<int32_t>(draft.tokens.size());
+/// Adds the drafted tokens to the item, which has the next token of the answer.
+void add_draft(std::span<const int32_t> drafted, PlanItem& item) {
+  item.tokens.insert(item.tokens.end(), drafted.begin(), drafted.end());
+  item.drafted = static_cast<int32_t>(drafted.size());
   item.rows.count += item.drafted;
 }
 
@@ -172,17 +188,17 @@ void RingFormer::decode(Pass& pass) const {
   Selection decoding;
   for (ActiveSequence& sequence : state.active)
     if (sequence.can_decode() && sequence.has_room()) decoding.push_back(&sequence);
-  const PassWork tokens = next_tokens(state, decoding);
   std::vector<int64_t> rows(limits.ring_size);
   const bool chunked = limits.policy == job::Policy::chunked;
-  int64_t spare = limits.batch_tokens() / (chunked ? 2 : 1) - std::ssize(decoding);
+  // Rows that are computed again after drafts come to no more than the drafts.
+  const int64_t spare =
+      limits.batch_tokens() / (chunked ? 2 : 1) - std::ssize(decoding) - count_replays(state);
+  const PassDrafts drafts = drafts_of(state, decoding, spare);
   for (ActiveSequence* const each : decoding) {
     ActiveSequence& sequence = *each;
     const int32_t owner = deal(state, sequence, rows, pass.plan.number);
-    PlanItem item = token_of(state, sequence, owner);
-    const int64_t most = most_drafted(state, sequence, owner, spare);
-    if (most > 0) add_draft(state, sequence, most, tokens, item);
-    spare -= item.drafted;
+    PlanItem item = token_of(state, sequence, owner, slots_of_answer(state, sequence, owner));
+    add_draft(first_of(drafts, sequence, most_drafted(state, sequence, item)), item);
     if (limits.has_states && !limits.layout_invariant) sequence.home = owner;
     if (!limits.layout_invariant) {
       sequence.dealt[owner] += item.rows.count;

@@ -118,7 +118,8 @@ void Scheduler::begin_turns(double now) {
     begin_requests(now);
     std::vector<int64_t> beginning;
     for (const ActiveSequence& sequence : state_.active)
-      if (!sequence.begun && !sequence.again) beginning.push_back(sequence.id);
+      if (!sequence.begun && !sequence.again && sequence.replays == 0)
+        beginning.push_back(sequence.id);
     for (const int64_t id : beginning) {
       const auto sequence = std::ranges::find(state_.active, id, &ActiveSequence::id);
       if (sequence == state_.active.end()) continue;  // it has yielded

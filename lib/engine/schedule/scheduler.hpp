@@ -98,8 +98,8 @@ class Scheduler {
   /// What left the cache, came back or moved since the last call, in this order. Call it when a plan
   /// has come.
   const DraftCounts& draft_counts() const { return state_.draft_counts; }
-  /// Sequences that have been shortened since the last plan.
-  const std::vector<ShortenedSequence>& shortened() const { return state_.news.shortened; }
+  /// Sequences of which ranks may have drafted tokens that are no part of them.
+  std::vector<ShortenedSequence> shortened() const { return state_.shortened(); }
   std::vector<Yield> take_yields() { return state_.yields.take(); }
   const OutOfCache& outside() const { return state_.yields.outside(); }
   /// How often a team that decodes has grown.

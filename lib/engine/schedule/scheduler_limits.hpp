@@ -51,6 +51,8 @@ struct DraftLimits {
   using Change = std::function<void(const ActiveSequence& sequence, int64_t most,
                                     std::vector<int32_t>& draft)>;
 
+  static constexpr int64_t most_by_price = 16;
+
   int64_t most = 0;       ///< of an answer in a pass; 0: none are
   bool by_price = false;  ///< the number that should pay; needs the times of passes
   Change change = {};     ///< for tests, which spoil drafts

@@ -139,9 +139,11 @@ void SchedulerState::tell_of_turn(const ActiveSequence& sequence) {
 }
 
 void SchedulerState::end_answer(ActiveSequence& sequence) const {
-  sequence.base += limits.elastic || limits.layout_invariant || sequence.dealt.empty()
-                       ? needs.of_generated(sequence.decoded)
-                       : std::ranges::max(sequence.dealt);
+  std::vector<int64_t> dealt = sequence.dealt;
+  if (sequence.replays > 0 && sequence.home >= 0) dealt[sequence.home] += sequence.replays;
+  sequence.base += limits.elastic || limits.layout_invariant || dealt.empty()
+                       ? needs.of_generated(sequence.decoded + sequence.replays)
+                       : std::ranges::max(dealt);
   sequence.room = sequence.decoded = sequence.reread = 0;
   sequence.is_between_turns = true;
 }
@@ -281,14 +283,25 @@ std::vector<int32_t>* SchedulerState::known_tokens(ActiveSequence& sequence) con
 
 void SchedulerState::drop_drafted(ActiveSequence& sequence, const PlanItem& item, int64_t tokens) {
   if (tokens == 0) return;
-  const int64_t length = map.length(sequence.id) - tokens;
+  const int64_t dropped = limits.has_states ? item.rows.count : tokens;
+  sequence.replays = dropped - tokens;
+  sequence.unfed.insert(sequence.unfed.begin(), item.tokens.begin(),
+                        item.tokens.begin() + sequence.replays);
+  const int64_t length = map.length(sequence.id) - dropped;
   map.shorten(sequence.id, length);
   news.shortened.push_back({sequence.id, length});
-  sequence.decoded -= tokens;
-  if (!limits.layout_invariant) sequence.dealt[item.rows.owner] -= tokens;
-  if (limits.on_demand) sequence.runs.back().tokens -= tokens;
+  sequence.decoded -= dropped;
+  if (!limits.layout_invariant && !limits.elastic) sequence.dealt[item.rows.owner] -= dropped;
+  if (limits.on_demand) sequence.runs.back().tokens -= dropped;
+  if (limits.on_demand && sequence.runs.back().tokens == 0) sequence.runs.pop_back();
   std::vector<int32_t>& known = *known_tokens(sequence);
-  known.resize(known.size() - tokens);
+  known.resize(known.size() - dropped);
+}
+
+void SchedulerState::has_replayed(ActiveSequence& sequence, int64_t tokens) {
+  sequence.unfed.erase(sequence.unfed.begin(), sequence.unfed.begin() + tokens);
+  sequence.replays -= tokens;
+  if (!sequence.begun) sequence.decoded = 0;  // of a turn that has ended
 }
 
 void SchedulerState::end(std::list<ActiveSequence>::iterator sequence) {
@@ -462,6 +475,16 @@ std::vector<int32_t> SchedulerState::instances_of(int64_t sequence) const {
     if (map.reserved(sequence, instance) > 0 || std::ranges::count(holders, instance) > 0)
       own.push_back(instance);
   return own;
+}
+
+std::vector<ShortenedSequence> SchedulerState::shortened() const {
+  if (!limits.elastic || !limits.drafts.on()) return news.shortened;
+  std::vector<ShortenedSequence> all;
+  for (const auto* const sequences : {&active, &parked})
+    for (const ActiveSequence& sequence : *sequences)
+      if (!sequence.is_prefix && map.contains(sequence.id))
+        all.push_back({sequence.id, map.length(sequence.id)});
+  return all;
 }
 
 int64_t SchedulerState::forks_under_way() const {

@@ -132,8 +132,11 @@ struct SchedulerState {
   void start_turn(ActiveSequence& sequence);
   /// Notes the item's tokens as cached, which holds when the pass has run.
   void cache(ActiveSequence& sequence, const PlanItem& item, const parallel::Team& team);
-  /// Drops the last `tokens` of the item, which were drafted and are no part of the answer.
+  /// Drops the last `tokens` of the item, which were drafted and are no part of the answer. Where the
+  /// sequence has a state, that goes back to before the item, and the item's other tokens replay.
   void drop_drafted(ActiveSequence& sequence, const PlanItem& item, int64_t tokens);
+  /// Takes in that a pass has computed the first of the sequence's `replays` again, and nothing else.
+  static void has_replayed(ActiveSequence& sequence, int64_t tokens);
   /// The sequence takes part in no more passes. Frees its slots, and the prefix's with a fork's last
   /// branch; lets a prefix's branches begin.
   void end(std::list<ActiveSequence>::iterator sequence);
@@ -175,6 +178,9 @@ struct SchedulerState {
     return !turn.finished && turn.continuation < 0 &&
            (limits.prompt_logprobs != 0 || weighs_itself(turn));
   }
+  /// Sequences of which ranks may have drafted tokens that are no part of them. Where teams change,
+  /// ranks hear with the next pass of a sequence.
+  std::vector<ShortenedSequence> shortened() const;
   /// Counts the forks that have begun and not ended.
   int64_t forks_under_way() const;
   /// Turns of which this holds, and whose first token comes right after the prompt of the sequence's
@@ -196,6 +202,7 @@ struct SchedulerState {
   static void leave_team(ActiveSequence& sequence);
   void tell_of_turn(const ActiveSequence& sequence);
   void drop(ActiveSequence& sequence);
+  static void read_replays_again(ActiveSequence& sequence, std::vector<int32_t>& tokens);
   void bring_forgotten_back(std::list<ActiveSequence>::iterator sequence, const Slots& reserved);
   void plan_rereading(ActiveSequence& sequence, std::vector<int32_t> tokens) const;
   void remove(int64_t sequence);

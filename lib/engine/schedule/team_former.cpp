@@ -91,6 +91,7 @@ std::optional<Plan> TeamFormer::form(SchedulerState& state, const Selection& pro
   // Instances hear of sequences when they join a team.
   const News news = std::exchange(state.news, {});
   for (const int64_t ended : news.removed) told_.forget(ended);
+  for (const auto& [shortened, length] : news.shortened) told_.shorten(shortened);
   for (const int64_t parked : news.parked) told_.park(state, parked);
   for (const ActiveSequence& sequence : state.active)
     if (sequence.changed) told_.leave(sequence);
@@ -291,23 +292,35 @@ void TeamFormer::send_keys(Pass& pass, const Selection& prompts) {
 
 /// Lets all sequences that decode on these instances alone ride in the pass.
 void TeamFormer::ride(Pass& pass, const std::vector<int32_t>& instances) {
+  SchedulerState& state = pass.state;
+  Selection riders;
+  for (ActiveSequence& sequence : state.active)
+    if (makes_token(sequence) && std::ranges::includes(instances, sequence.instances))
+      riders.push_back(&sequence);
+  const PassDrafts drafts = draft_for_team(state, riders, static_cast<int>(instances.size()),
+                                           state.limits.batch_tokens() / 2 - std::ssize(riders));
   std::map<int32_t, int64_t> rows;
-  for (ActiveSequence& sequence : pass.state.active) {
-    if (!makes_token(sequence) || !std::ranges::includes(instances, sequence.instances)) continue;
-    const int32_t master = master_of(pass.state, sequence, rows, instances.size());
-    ++rows[master];
-    add_token(pass, sequence, master);
+  for (ActiveSequence* const sequence : riders) {
+    const int32_t master = master_of(state, *sequence, rows, instances.size());
+    const std::vector<int32_t> drafted = drafted_on(state, drafts, *sequence, master);
+    rows[master] += 1 + std::ssize(drafted);
+    add_token(pass, *sequence, master, drafted);
   }
 }
 
-/// Plans the sequence's next token, on an instance of the plan's team.
-void TeamFormer::add_token(Pass& pass, ActiveSequence& sequence, int32_t master) {
+/// Plans the sequence's next token and what is drafted after it, on an instance of the plan's team.
+void TeamFormer::add_token(Pass& pass, ActiveSequence& sequence, int32_t master,
+                           const std::vector<int32_t>& drafted) {
   told_.introduce(pass.state, sequence, pass.plan);
-  add(pass, sequence,
-      token_of(pass.state, sequence, static_cast<int32_t>(pass.team().index_of(master).value())));
+  PlanItem item =
+      token_of(pass.state, sequence, static_cast<int32_t>(pass.team().index_of(master).value()));
+  item.tokens.insert(item.tokens.end(), drafted.begin(), drafted.end());
+  item.drafted = static_cast<int32_t>(drafted.size());
+  item.rows.count += item.drafted;
+  add(pass, sequence, std::move(item));
 }
 
-/// Plans one token of a connected set of sequences. Instances that a waiting prompt needs are left
+/// Plans one token of a connected set of sequences, and what is drafted after it. Instances that a waiting prompt needs are left
 /// out, unless one of its others reads a prompt now: they meet as soon as the steps under way have
 /// ended.
 bool TeamFormer::make_tokens(Pass& pass, const Selection& prompts, const std::set<int32_t>& called,
@@ -327,14 +340,21 @@ bool TeamFormer::make_tokens(Pass& pass, const Selection& prompts, const std::se
   Selection ready = ready_to_decode(state, blocked);
   if (ready.empty()) return false;
   std::set<int32_t> team = keep_connected(ready);
-  if (may_grow) scale_ups_ += grow(state, ready, team, decisions_);
-  const size_t most = most_masters(state, ready, team.size());
+  const PassDrafts drafts = draft_for_team(state, ready, static_cast<int>(team.size()),
+                                           state.limits.batch_tokens() - std::ssize(ready));
+  if (may_grow) scale_ups_ += grow(state, ready, drafts, team, decisions_);
+  const size_t most = most_masters(state, ready, drafts, team.size());
+  struct Dealt {
+    ActiveSequence* sequence;
+    int32_t master;
+    std::vector<int32_t> drafted;
+  };
   std::map<int32_t, int64_t> rows;  // by master
-  std::vector<std::pair<ActiveSequence*, int32_t>> dealt;
+  std::vector<Dealt> dealt;
   for (ActiveSequence* sequence : ready) {
     const int32_t master = master_of(state, *sequence, rows, most);
-    ++rows[master];
-    dealt.emplace_back(sequence, master);
+    dealt.push_back({sequence, master, drafted_on(state, drafts, *sequence, master)});
+    rows[master] += 1 + std::ssize(dealt.back().drafted);
   }
   const AttentionExchange sent = team.size() == 1
                                      ? AttentionExchange::pass_kv
@@ -343,7 +363,7 @@ bool TeamFormer::make_tokens(Pass& pass, const Selection& prompts, const std::se
   for (const auto& [master, count] : rows) pass.team().instances.push_back(master);
   for (const int32_t instance : team)
     if (!rows.contains(instance)) pass.team().instances.push_back(instance);
-  for (const auto& [sequence, master] : dealt) add_token(pass, *sequence, master);
+  for (const auto& [sequence, master, drafted] : dealt) add_token(pass, *sequence, master, drafted);
   for (const int32_t instance : team) state.doing[instance] = Doing::answers;
   set_sharding(pass, false);
   return true;
@@ -351,15 +371,14 @@ bool TeamFormer::make_tokens(Pass& pass, const Selection& prompts, const std::se
 
 /// How many instances of a team of this size are to compute the sequences' next tokens.
 size_t TeamFormer::most_masters(const SchedulerState& state, const Selection& ready,
-                                size_t degree) {
+                                const PassDrafts& drafts, size_t degree) {
   if (degree == 1 || !state.times.teams) return degree;
-  int64_t context = 0;
-  for (const ActiveSequence* sequence : ready) context += state.map.length(sequence->id);
+  const auto [rows, pairs] = rows_with(state, drafts, ready);
   const Masters chosen =
-      masters(*state.times.teams, static_cast<int>(degree), std::ssize(ready), context);
+      masters(*state.times.teams, static_cast<int>(degree), rows, pairs, std::ssize(ready));
   decisions_.push_back({"elastic_masters",
                         {{"instances", static_cast<double>(degree)},
-                         {"rows", static_cast<double>(ready.size())},
+                         {"rows", static_cast<double>(rows)},
                          {"masters", chosen.count},
                          {"seconds", chosen.seconds},
                          {"one_s", chosen.one_s},

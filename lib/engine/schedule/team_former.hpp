@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lib/engine/schedule/former.hpp"
+#include "lib/engine/schedule/team_drafts.hpp"
 #include "lib/engine/schedule/team_readers.hpp"
 #include "lib/engine/schedule/told_sequences.hpp"
 
@@ -30,8 +31,10 @@ class TeamFormer : public Former {
   void ride(Pass& pass, const std::vector<int32_t>& instances);
   bool make_tokens(Pass& pass, const Selection& prompts, const std::set<int32_t>& called,
                    bool may_grow);
-  size_t most_masters(const SchedulerState& state, const Selection& ready, size_t degree);
-  void add_token(Pass& pass, ActiveSequence& sequence, int32_t master);
+  size_t most_masters(const SchedulerState& state, const Selection& ready, const PassDrafts& drafts,
+                      size_t degree);
+  void add_token(Pass& pass, ActiveSequence& sequence, int32_t master,
+                 const std::vector<int32_t>& drafted);
   Exchange exchange_of(const SchedulerState&, const parallel::PassSequence&,
                        parallel::RingLoad) const override {
     return {parallel::AttentionExchange::pass_kv};

@@ -74,8 +74,8 @@ bool answers_together(const SchedulerState& state, const ActiveSequence& sequenc
 
 }  // namespace
 
-bool grow(SchedulerState& state, const Selection& ready, std::set<int32_t>& team,
-          std::vector<Decision>& decisions) {
+bool grow(SchedulerState& state, const Selection& ready, const PassDrafts& drafts,
+          std::set<int32_t>& team, std::vector<Decision>& decisions) {
   if (!state.times.teams || !state.forks.empty()) return false;
   const Room used = state.room();
   std::vector<int32_t> idle;
@@ -84,12 +84,11 @@ bool grow(SchedulerState& state, const Selection& ready, std::set<int32_t>& team
         state.limits.same_part(instance, *team.begin()) &&
         std::ssize(team) + std::ssize(idle) < state.limits.max_instances)
       idle.push_back(instance);
-  int64_t context = 0;
-  for (const ActiveSequence* sequence : ready) context += state.map.length(sequence->id);
+  const auto [rows, pairs] = rows_with(state, drafts, ready);
   const auto degree = static_cast<int>(team.size());
   const GrownTeam grown =
-      grown_team(*state.times.teams, degree, degree + static_cast<int>(idle.size()),
-                 std::ssize(ready), context);
+      grown_team(*state.times.teams, degree, degree + static_cast<int>(idle.size()), rows, pairs,
+                 std::ssize(ready));
   if (grown.degree == degree) return false;
   decisions.push_back({"elastic_growth",
                        {{"instances", degree},

@@ -12,15 +12,16 @@
 
 #include "lib/engine/schedule/decision.hpp"
 #include "lib/engine/schedule/scheduler_state.hpp"
+#include "lib/engine/schedule/team_drafts.hpp"
 
 namespace pecia::schedule {
 
 /// Lets the team that makes these sequences' tokens have further instances, where these have no work
 /// (scale-up). Some of the sequences then have their free slots there, and so their next tokens.
-/// Branches of forks stay, as their slots are promised to the branches after them. Returns whether
-/// the team has grown.
-bool grow(SchedulerState& state, const Selection& ready, std::set<int32_t>& team,
-          std::vector<Decision>& decisions);
+/// Branches of forks stay, as their slots are promised to the branches after them. Drafted tokens are
+/// rows like others. Returns whether the team has grown.
+bool grow(SchedulerState& state, const Selection& ready, const PassDrafts& drafts,
+          std::set<int32_t>& team, std::vector<Decision>& decisions);
 
 /// Lets instances that help to read a prompt keep an even share of it, where the answer is made
 /// sooner by all of them together. Returns whether it is.

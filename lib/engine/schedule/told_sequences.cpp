@@ -17,6 +17,7 @@ void ToldSequences::introduce(const SchedulerState& state, ActiveSequence& seque
     const bool itself = id == sequence.id;
     Told& told = told_of(id);
     bring_back(state, id, plan);
+    for (const int32_t instance : team) tell_length(state, id, instance, plan);
     if (itself && std::exchange(sequence.changed, false)) told.now.assign(unheard_.size(), false);
     const bool known =
         std::ranges::all_of(team, [&](int32_t instance) { return told.now[instance]; });
@@ -75,6 +76,14 @@ void ToldSequences::park(const SchedulerState& state, int64_t sequence) {
   }
 }
 
+void ToldSequences::shorten(int64_t sequence) {
+  const auto found = told_.find(sequence);
+  if (found == told_.end()) return;
+  Told& told = found->second;
+  for (size_t instance = 0; instance < unheard_.size(); ++instance)
+    told.longer[instance] = told.longer[instance] || told.now[instance];
+}
+
 void ToldSequences::leave(const ActiveSequence& sequence) {
   const auto found = told_.find(sequence.id);
   if (found == told_.end()) return;
@@ -85,13 +94,14 @@ void ToldSequences::leave(const ActiveSequence& sequence) {
       continue;
     unheard_[instance][sequence.id] = Leaves::forgotten;
     told.ever[instance] = told.now[instance] = told.parked[instance] = false;
+    told.longer[instance] = false;
   }
 }
 
 ToldSequences::Told& ToldSequences::told_of(int64_t sequence) {
   Told& told = told_[sequence];
   told.ever.resize(unheard_.size()), told.now.resize(unheard_.size());
-  told.parked.resize(unheard_.size());
+  told.parked.resize(unheard_.size()), told.longer.resize(unheard_.size());
   return told;
 }
 
@@ -103,7 +113,7 @@ void ToldSequences::bring_back(const SchedulerState& state, int64_t sequence, Pl
   for (const int32_t instance : plan.teams.front().instances) {
     const auto unheard = unheard_[instance].find(sequence);
     if (unheard != unheard_[instance].end() && unheard->second == Leaves::parked) {
-      tell_that_it_parks(state, sequence, instance, plan.left);
+      tell_that_it_parks(state, sequence, instance, plan, plan.left);
       unheard_[instance].erase(unheard);
     }
     if (!told.parked[instance]) continue;
@@ -115,8 +125,20 @@ void ToldSequences::bring_back(const SchedulerState& state, int64_t sequence, Pl
   if (returns) plan.returned.push_back({sequence, state.reserved(sequence)});
 }
 
+/// Tells the instance where the sequence ends, if it has tokens after that.
+void ToldSequences::tell_length(const SchedulerState& state, int64_t sequence, int32_t instance,
+                                Plan& plan) {
+  Told& told = told_of(sequence);
+  if (!told.longer[instance]) return;
+  told.longer[instance] = false;
+  if (std::ranges::count(plan.shortened, sequence, &ShortenedSequence::sequence) == 0)
+    plan.shortened.push_back({sequence, state.map.length(sequence)});
+}
+
 void ToldSequences::tell_that_it_parks(const SchedulerState& state, int64_t sequence,
-                                       int32_t instance, std::vector<LeftInstance>& left) {
+                                       int32_t instance, Plan& plan,
+                                       std::vector<LeftInstance>& left) {
+  tell_length(state, sequence, instance, plan);
   left.push_back({sequence, instance, 1});
   told_of(sequence).parked[instance] = true;
   const int64_t tokens = state.map.held_by(sequence, instance);
@@ -128,7 +150,7 @@ void ToldSequences::tell_what_left(const SchedulerState& state, Plan& plan) {
   for (const int32_t instance : plan.teams.front().instances)
     for (const auto& [sequence, leaves] : std::exchange(unheard_[instance], {}))
       if (leaves == Leaves::parked)
-        tell_that_it_parks(state, sequence, instance, plan.left);
+        tell_that_it_parks(state, sequence, instance, plan, plan.left);
       else if (told_.contains(sequence))  // it has begun again
         plan.left.push_back({sequence, instance, 0});
       else
@@ -138,7 +160,7 @@ void ToldSequences::tell_what_left(const SchedulerState& state, Plan& plan) {
   for (const int32_t instance : receiving.instances)
     for (const auto& [sequence, leaves] : std::exchange(unheard_[instance], {}))
       if (leaves == Leaves::parked)
-        tell_that_it_parks(state, sequence, instance, receiving.left);
+        tell_that_it_parks(state, sequence, instance, plan, receiving.left);
       else
         receiving.left.push_back({sequence, instance, 0});
 }

@@ -28,6 +28,8 @@ class ToldSequences {
   /// Notes that a sequence is parked, for the instances that know it: those that hold keys park
   /// them. The others forget it, unless they know sequences that begin with it.
   void park(const SchedulerState& state, int64_t sequence);
+  /// Notes that the sequence's last pass had drafted tokens that are no part of it.
+  void shorten(int64_t sequence);
   /// Notes that instances which know the sequence are none of its own any more.
   void leave(const ActiveSequence& sequence);
   /// Tells the plan's team what its instances have to forget or to park, children before their
@@ -45,12 +47,14 @@ class ToldSequences {
  private:
   enum class Leaves : uint8_t { forgotten, parked };
   struct Told {
-    /// By instance: it was told of it; it has its present state; it has its keys parked.
-    std::vector<bool> ever, now, parked;
+    /// By instance: it was told of it; it has its present state; it has its keys parked; it has drafted
+    /// tokens that are no part of it.
+    std::vector<bool> ever, now, parked, longer;
   };
   Told& told_of(int64_t sequence);
+  void tell_length(const SchedulerState& state, int64_t sequence, int32_t instance, Plan& plan);
   void tell_that_it_parks(const SchedulerState& state, int64_t sequence, int32_t instance,
-                          std::vector<LeftInstance>& left);
+                          Plan& plan, std::vector<LeftInstance>& left);
   void bring_back(const SchedulerState& state, int64_t sequence, Plan& plan);
 
   std::map<int64_t, Told> told_;  ///< by sequence

@@ -47,6 +47,37 @@ void RecurrentStates::release_unless(const std::function<bool(parallel::Sequence
   });
 }
 
+void RecurrentStates::keep(parallel::SequenceId sequence, int64_t length) {
+  PECIA_CHECK(!keeps(sequence), "a state of sequence {} is kept already", sequence);
+  kept_[sequence] = {slot(sequence), length};
+  slots_.erase(sequence);
+}
+
+int64_t RecurrentStates::kept_slot(parallel::SequenceId sequence) const {
+  const auto found = kept_.find(sequence);
+  PECIA_CHECK(found != kept_.end(), "no state of sequence {} is kept", sequence);
+  return found->second.slot;
+}
+
+void RecurrentStates::go_back(parallel::SequenceId sequence, int64_t length) {
+  if (!keeps(sequence)) return;
+  const Kept kept = kept_.at(sequence);
+  PECIA_CHECK(kept.length == length,
+              "sequence {} goes back to {} tokens, its state after {} is kept", sequence, length,
+              kept.length);
+  kept_.erase(sequence);
+  if (contains(sequence)) free_.push_back(slot(sequence));
+  slots_[sequence] = kept.slot;
+}
+
+void RecurrentStates::drop_kept_unless(const std::function<bool(parallel::SequenceId)>& still) {
+  std::erase_if(kept_, [&](const auto& of) {
+    if (still(of.first)) return false;
+    free_.push_back(of.second.slot);
+    return true;
+  });
+}
+
 TensorView RecurrentStates::at(int64_t element, std::initializer_list<int64_t> shape) const {
   return {static_cast<void*>(memory_.as<std::byte>() + element * size_of(DType::fp32)), DType::fp32,
           shape};

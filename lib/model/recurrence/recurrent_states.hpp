@@ -2,7 +2,7 @@
 #pragma once
 /// A rank's memory of recurrent layers. A sequence has a slot, which does not grow with it: in each
 /// of these layers the matrices of the rank's heads, and the tail, which are the last rows of what
-/// the convolution sees. All are fp32.
+/// the convolution sees. All are fp32. While tokens of it may be taken back, it has a second slot.
 
 #include <functional>
 #include <map>
@@ -48,6 +48,18 @@ class RecurrentStates {
   void take(parallel::SequenceId sequence);
   void release_unless(const std::function<bool(parallel::SequenceId)>& keep);
 
+  /// Keeps the sequence's state, which is that after its first `length` tokens, while further tokens
+  /// make another one: the sequence has no slot from now on, and may take one. It must have none kept.
+  void keep(parallel::SequenceId sequence, int64_t length);
+  bool keeps(parallel::SequenceId sequence) const { return kept_.contains(sequence); }
+  /// The slot of what is kept. Throws InvalidArgument where nothing is.
+  int64_t kept_slot(parallel::SequenceId sequence) const;
+  /// The sequence ends after `length` tokens again: where its state was kept, this is its state, and
+  /// what came later is lost. Throws InvalidArgument where another length was kept.
+  void go_back(parallel::SequenceId sequence, int64_t length);
+  /// Frees the slots of what is kept of other sequences.
+  void drop_kept_unless(const std::function<bool(parallel::SequenceId)>& still);
+
   /// Of a recurrent layer, counted among these: [capacity, heads, key_dim, value_dim].
   TensorView matrices(int64_t layer) const;
   /// [capacity · tail_rows, channels]
@@ -61,12 +73,16 @@ class RecurrentStates {
   }
 
  private:
+  struct Kept {
+    int64_t slot = 0, length = 0;
+  };
   TensorView at(int64_t element, std::initializer_list<int64_t> shape) const;
 
   StateShape shape_;
   bool may_be_any_;
   int64_t capacity_;
   std::map<parallel::SequenceId, int64_t> slots_;
+  std::map<parallel::SequenceId, Kept> kept_;  ///< states before tokens that may be taken back
   std::vector<int64_t> free_;
   device::Buffer memory_;  ///< the matrices of all layers, then their tails
 };

@@ -38,6 +38,9 @@ int StatePass::place_of(int32_t instance, SequenceId sequence) const {
 
 /// Parents' states stay, too.
 void StatePass::take_slots() {
+  drop_kept(states_, pass_->ledger(), [&](SequenceId sequence) {
+    return std::ranges::count(pass_->sequences(), sequence, &parallel::PassSequence::sequence) > 0;
+  });
   std::set<SequenceId> here, leaving;
   for (const auto& round : rounds_)
     for (const StateStep& step : round)
@@ -49,9 +52,27 @@ void StatePass::take_slots() {
     return here.contains(sequence) || leaving.contains(sequence) ||
            goes_on_here(pass_->ledger(), sequence);
   });
+  if (states_.may_be_any())
+    for (const SequenceId sequence : leaving) states_.take(sequence);
+  keep_states();
   for (const SequenceId sequence : here) states_.take(sequence);
-  if (!states_.may_be_any()) return;
-  for (const SequenceId sequence : leaving) states_.take(sequence);
+}
+
+/// A branch's first rows need nothing kept: its parent's state stays.
+void StatePass::keep_states() {
+  kept_.assign(ends_.size(), false);
+  for (size_t i = 0; i < ends_.size(); ++i) {
+    const parallel::PassSequence& rows = pass_->sequences()[i];
+    if (!parallel::may_be_shortened(rows) || ends_[i].from != pass_->index()) continue;
+    if (pass_->state_origins()[i].sequence != rows.sequence) continue;
+    states_.keep(rows.sequence, rows.first);
+    kept_[i] = true;
+  }
+}
+
+int64_t StatePass::origin_slot(size_t index) const {
+  const SequenceId sequence = pass_->state_origins()[index].sequence;
+  return kept_[index] ? states_.kept_slot(sequence) : states_.slot(sequence);
 }
 
 void StatePass::find_rows() {
@@ -72,8 +93,7 @@ void StatePass::find_rows() {
     }
 }
 
-TensorView StatePass::state(What what, SequenceId sequence) const {
-  const int64_t slot = states_.slot(sequence);
+TensorView StatePass::in_slot(What what, int64_t slot) const {
   return what == What::tails ? states_.tail(layer_, slot) : states_.matrices(layer_, slot);
 }
 
@@ -83,16 +103,15 @@ void StatePass::begin_layer(int64_t layer) {
   for (const StateStep& step : rounds_.front()) {
     if (step.segment.rank != pass_->index() || step.travels()) continue;
     const SequenceId sequence = pass_->sequences()[step.sequence].sequence;
-    const parallel::StateOrigin& origin = pass_->state_origins()[step.sequence];
     const bool begins = step.from == StateStep::nowhere;
-    if (origin.sequence == sequence && !begins) continue;
+    if (!begins && origin_slot(step.sequence) == states_.slot(sequence)) continue;
     for (const What what : {What::tails, What::matrices}) {
       const TensorView own = state(what, sequence);
       const int64_t bytes = own.elements() * size_of(DType::fp32);
       if (begins)
         compute_.device.zero(own.data(), bytes, compute_.stream);
       else
-        compute_.device.copy(own.data(), state(what, origin.sequence).data(), bytes,
+        compute_.device.copy(own.data(), in_slot(what, origin_slot(step.sequence)).data(), bytes,
                              compute_.stream);
     }
   }
@@ -115,8 +134,8 @@ void StatePass::bring(What what, int round) {
     if (!step.travels()) continue;
     const SequenceId sequence = pass_->sequences()[step.sequence].sequence;
     if (step.from == pass_->index()) {
-      const SequenceId of = round == 0 ? pass_->state_origins()[step.sequence].sequence : sequence;
-      exchange.sends.push_back({attention::bytes_of(state(what, of)), step.segment.rank});
+      const int64_t slot = round == 0 ? origin_slot(step.sequence) : states_.slot(sequence);
+      exchange.sends.push_back({attention::bytes_of(in_slot(what, slot)), step.segment.rank});
       bytes += static_cast<int64_t>(exchange.sends.back().bytes.size());
     }
     if (step.segment.rank == pass_->index())

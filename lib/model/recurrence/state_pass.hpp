@@ -2,6 +2,9 @@
 #pragma once
 /// The states of recurrent layers in a pass, as one rank sees them (ranks/parallel/state_route.hpp):
 /// which of its rows go through which state in which round, and what comes from other ranks before.
+///
+/// Rows of an answer after its next token were drafted, and may be taken back. The rank that has the
+/// sequence's state before such a pass keeps it until the sequence's next pass.
 
 #include "kernels/api/state_rows.hpp"
 #include "lib/model/attention/compute.hpp"
@@ -27,7 +30,7 @@ class StatePass {
   const std::vector<kernels::StateRows>& rows(int round) const { return own_[round]; }
 
   /// Begins a recurrent layer, counted among these: states that begin here are zero, or what their
-  /// parents have.
+  /// parents have, or what is kept.
   void begin_layer(int64_t layer);
   /// Collective over the ring: the tails, or the matrices, that this rank's rows of the round need
   /// come from the ranks that have them. Call it for the rounds in their order, when the rows of the
@@ -45,7 +48,13 @@ class StatePass {
   void take_slots();
   void find_rows();
   void bring(What what, int round);
-  TensorView state(What what, parallel::SequenceId sequence) const;
+  void keep_states();
+  /// The slot with which a sequence of the pass begins, on the rank that has it.
+  int64_t origin_slot(size_t index) const;
+  TensorView in_slot(What what, int64_t slot) const;
+  TensorView state(What what, parallel::SequenceId sequence) const {
+    return in_slot(what, states_.slot(sequence));
+  }
 
   attention::Compute compute_;
   RecurrentStates& states_;
@@ -54,6 +63,7 @@ class StatePass {
   const attention::PassRows* pass_ = nullptr;
   comm::Communicator* ring_ = nullptr;
   std::vector<parallel::StateEnds> ends_;  ///< by sequence of the pass
+  std::vector<bool> kept_;                 ///< likewise: this rank keeps the state before the pass
   parallel::StateRounds rounds_;
   std::vector<std::vector<kernels::StateRows>> own_;  ///< by round
   int64_t layer_ = 0;

@@ -31,6 +31,14 @@ bool goes_on_here(const attention::KvLedger& ledger, SequenceId sequence) {
          map.state_holder(sequence) == ledger.instance();
 }
 
+void drop_kept(RecurrentStates& states, const attention::KvLedger& ledger,
+               const std::function<bool(SequenceId)>& ends) {
+  const parallel::KvMap& map = ledger.map();
+  states.drop_kept_unless([&](SequenceId sequence) {
+    return map.contains(sequence) && !map.is_parked(sequence) && !(ends && ends(sequence));
+  });
+}
+
 int64_t StateSnapshots::bytes(SequenceId sequence) const {
   const bool has = goes_on_here(ledger_, sequence) && states_.contains(sequence);
   return has ? shape().bytes() : 0;
@@ -57,6 +65,7 @@ int64_t StateSnapshots::expect(SequenceId sequence) {
 void StateSnapshots::copy_in(SequenceId sequence, std::span<const std::byte> from) {
   PECIA_CHECK(std::ssize(from) == shape().bytes(), "{} bytes are a state of sequence {}, not {}",
               shape().bytes(), sequence, from.size());
+  drop_kept(states_, ledger_);
   expect(sequence);
   each_part(states_, states_.slot(sequence), [&](const TensorView& part, int64_t at) {
     compute_.device.copy(part.data(), from.data() + at, part.elements() * size_of(DType::fp32),

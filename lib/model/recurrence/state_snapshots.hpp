@@ -14,6 +14,11 @@ namespace pecia::recurrence {
 /// was computed. Not while the sequence is parked, nor before a branch has tokens of its own.
 bool goes_on_here(const attention::KvLedger& ledger, parallel::SequenceId sequence);
 
+/// Frees states that are kept of sequences which have ended or are parked, and of those that `ends`
+/// tells.
+void drop_kept(RecurrentStates& states, const attention::KvLedger& ledger,
+               const std::function<bool(parallel::SequenceId)>& ends = {});
+
 class StateSnapshots : public attention::BesideKeys {
  public:
   /// All references outlive this object.
@@ -29,6 +34,9 @@ class StateSnapshots : public attention::BesideKeys {
   int64_t expect(parallel::SequenceId sequence) override;
   /// Gives the sequence a slot if it has none: then no pass is under way.
   void copy_in(parallel::SequenceId sequence, std::span<const std::byte> from) override;
+
+  /// To be called when the ledger has shortened the sequence: its state is that after `length` tokens.
+  void go_back(parallel::SequenceId sequence, int64_t length) { states_.go_back(sequence, length); }
 
  private:
   RecurrentStates& states_;

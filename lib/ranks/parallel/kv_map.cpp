@@ -264,8 +264,22 @@ void KvMap::shorten(SequenceId sequence, int64_t length) {
     held.tokens = tokens_of(held.ranges);
   }
   shorter.length = length;
-  if (length > parents && held_by(sequence, shorter.state_holder) == 0)
-    shorter.state_holder = most_held(sequence);
+  if (length == parents)
+    shorter.state_holder =
+        shorter.parent ? at(*shorter.parent).state_holder : SequenceState::nobody;
+  else
+    shorter.state_holder = holder_of(sequence, length - 1);
+}
+
+/// The instance that holds this token of the sequence's own.
+int32_t KvMap::holder_of(SequenceId sequence, int64_t position) const {
+  for (int32_t instance = 0; instance < instances_; ++instance)
+    for (int part = 0; part < virtual_ranks_; ++part)
+      for (const StridedRange& range : ranges(sequence, instance, part)) {
+        const IndexRun found = indices_between(range, position, position + 1);
+        if (found.count > 0) return instance;
+      }
+  PECIA_CHECK(false, "nobody holds token {} of sequence {}", position, sequence);
 }
 
 void KvMap::set_reserved(SequenceId sequence, int instance, int64_t tokens) {

@@ -112,7 +112,8 @@ class KvMap {
   /// Call it before `append`.
   std::vector<TravellingTokens> travelling(const PassSequence& rows, const Team& team) const;
 
-  /// Drops the tokens of a sequence from position `length` on, which are its own. Its slots stay.
+  /// Drops the tokens of a sequence from position `length` on, which are its own. Its slots stay. Its
+  /// state is where the last token is that stays, as tokens stay where they were computed.
   void shorten(SequenceId sequence, int64_t length);
 
   /// Changes what a sequence may hold on an instance, in equal parts for its virtual ranks. Throws
@@ -190,6 +191,7 @@ class KvMap {
   void place(Sequence& sequence, const PassSequence& rows, const Team& team,
              const Placement& placement);
   int32_t most_held(SequenceId sequence) const;
+  int32_t holder_of(SequenceId sequence, int64_t position) const;
   const Sequence& at(SequenceId sequence) const;
   Sequence& at(SequenceId sequence) {
     return const_cast<Sequence&>(static_cast<const KvMap*>(this)->at(sequence));

@@ -29,6 +29,12 @@ struct Segment {
 ///     first 10, 8 tokens, balanced on 2 ranks     0: [10,12)  1: [12,16)  0: [16,18)
 std::vector<Segment> segments_of(const PassSequence& rows, const Team& team);
 
+/// Whether the map may be shortened to where these rows begin: after an answer's next token they were
+/// drafted. The state before them is kept so long.
+inline bool may_be_shortened(const PassSequence& rows) {
+  return !rows.is_shared() && rows.count > 1;
+}
+
 /// A state that goes through a segment.
 struct StateStep {
   static constexpr int nowhere = -1;

@@ -207,19 +207,6 @@ const Conflict conflicts[] = {
                "sequences by what else runs"),
      "use cp: auto, or reproducible: run"},
 
-    // Drafts.
-    {On::any,
-     [](const Job& job) {
-       return job.generation.drafts && (job.parallel.cp.elastic || is_apart(job) || is_csa(job));
-     },
-     [](const Job& job) {
-       return fmt::format("generation.drafts with {} is not in this version",
-                          is_csa(job)     ? "attention.sparse: csa"
-                          : is_apart(job) ? "parallel.phases: apart"
-                                          : "parallel.cp: elastic");
-     },
-     "use drafts: off, or leave the other out"},
-
     // Sparse attention.
     {On::any,
      [](const Job& job) {

@@ -35,7 +35,13 @@ void refuse_with_recurrence(const job::Job& job, const model::ModelConfig& confi
   };
   if (config.num_layers(model::MixerKind::attention) == 0)
     refuse("a model without any layer of attention", "take one that has some");
-  if (job.generation.drafts) refuse("generation.drafts", "use drafts: off");
+  if (!job.generation.drafts) return;
+  const auto refuse_drafts = [&](std::string_view with) {
+    refuse(fmt::format("generation.drafts and {}", with), "use drafts: off");
+  };
+  if (job.parallel.cp.elastic) refuse_drafts("parallel.cp: elastic");
+  if (job.parallel.phases == job::Phases::apart) refuse_drafts("parallel.phases: apart");
+  if (job.attention.sparse == job::Sparse::csa) refuse_drafts("attention.sparse: csa");
 }
 
 }  // namespace

@@ -100,7 +100,7 @@ std::vector<comm::RackServerGpu> Resources::level_places(
 bool may_be_apart(const job::Job& job, const model::ModelConfig& config,
                   const Resources& resources) {
   const job::Job::Parallel& parallel = job.parallel;
-  if (job.generation.drafts || resources.cp == 1 || resources.sparse ||
+  if ((job.generation.drafts && config.recurrent) || resources.cp == 1 || resources.sparse ||
       parallel.scheduler == job::TeamScheduler::loongserve)
     return false;
   const parallel::Setting setting{.degrees = resources.degrees(),
@@ -116,8 +116,8 @@ bool may_be_apart(const job::Job& job, const model::ModelConfig& config,
 bool may_become_elastic(const job::Job& job, const model::ModelConfig& config,
                         const Resources& resources) {
   const job::Job::Parallel& parallel = job.parallel;
-  if (job.generation.drafts || parallel.cp.degree || resources.elastic || resources.cp == 1 ||
-      resources.sparse)
+  if ((job.generation.drafts && config.recurrent) || parallel.cp.degree || resources.elastic ||
+      resources.cp == 1 || resources.sparse)
     return false;
   if (parallel.prefill || parallel.ring || parallel.decode || parallel.shift_threshold)
     return false;
@@ -461,8 +461,8 @@ int64_t kv_memory_of_rank(const model::ModelConfig& config, const Resources& res
   return resources.kv_tokens * (per_token - of_windows) + resources.kv_recent_tokens * of_windows;
 }
 
-int64_t most_states(const model::ModelConfig& config, const batch::Inputs* inputs,
-                    const Resources& resources) {
+int64_t most_states(const job::Job& job, const model::ModelConfig& config,
+                    const batch::Inputs* inputs, const Resources& resources) {
   if (!config.recurrent) return 0;
   const bool shares =
       inputs != nullptr &&
@@ -471,7 +471,7 @@ int64_t most_states(const model::ModelConfig& config, const batch::Inputs* input
          return inputs->followup(request) == io::Followup::fork ||
                 inputs->longest_continuation(request, 0) > 0;
        }));
-  return (shares ? 2 : 1) * resources.max_sequences;
+  return (1 + (shares ? 1 : 0) + (job.generation.drafts ? 1 : 0)) * resources.max_sequences;
 }
 
 int64_t state_memory_of_rank(const model::ModelConfig& config, const Resources& resources) {
@@ -497,7 +497,7 @@ int64_t sequences_with_states(const job::Job& job, const model::ModelConfig& con
   if (!config.recurrent || job.batch.max_sequences) return resources.max_sequences;
   Resources one = resources;
   one.max_sequences = 1;
-  one.states = most_states(config, inputs, one);
+  one.states = most_states(job, config, inputs, one);
   const int64_t each = state_memory_of_rank(config, one);
   const int64_t half = kv_memory(job, resources, free_bytes) / 2;
   return std::clamp<int64_t>(half / each, 1, resources.max_sequences);
@@ -526,7 +526,7 @@ KvSlots resolve_kv_slots(const job::Job& job, const model::ModelConfig& config,
     fail<InputError>(
         "kv.memory of {} bytes on a rank holds no token of {} bytes{}; raise it, or free memory",
         memory + states, kv_bytes_of_rank(config, resources),
-        states > 0 ? fmt::format(" beside {} bytes for the states of {} sequences: lower "
+        states > 0 ? fmt::format(" beside {} bytes for {} states of recurrent layers: lower "
                                  "batch.max_sequences",
                                  states, resources.states)
                    : "");
@@ -563,7 +563,7 @@ Memory settle_memory(const job::Job& job, const model::ModelConfig& config,
       job, config, parallel::row_ranks(pass, resources.prefill), resources.gpus);
   settled.max_sequences = resolve_max_sequences(job, config, inputs, settled);
   settled.max_sequences = sequences_with_states(job, config, inputs, settled, facts.free_bytes);
-  settled.states = most_states(config, inputs, settled);
+  settled.states = most_states(job, config, inputs, settled);
   return {settled.kv_dtype, settled.max_batch_tokens, settled.max_sequences, settled.states,
           resolve_kv_slots(job, config, inputs, settled, facts.free_bytes)};
 }

@@ -45,7 +45,7 @@ struct Resources {
   int64_t kv_recent_tokens = 0;
   int64_t max_sequences = 1;
   int64_t max_batch_tokens = 1;
-  /// Sequences whose states of recurrent layers each rank has room for; 0: there are no such layers.
+  /// States of recurrent layers that each rank has room for (most_states); 0: there are no such layers.
   int64_t states = 0;
 
   parallel::Degrees degrees() const { return {cp, sp, tp, ep}; }
@@ -151,11 +151,12 @@ struct BatchWork {
 int64_t sequences_for(const BatchWork& work, const model::ModelConfig& config,
                       const Resources& resources);
 
-/// Sequences whose states of recurrent layers a rank has at a time, at most: those that run, and the
-/// beginnings that forks share, of which there are no more (SchedulerState::forks_under_way). 0: the
-/// model has no such layers. `inputs` (null: no forks). `resources`: with max_sequences.
-int64_t most_states(const model::ModelConfig& config, const batch::Inputs* inputs,
-                    const Resources& resources);
+/// States of recurrent layers that a rank has at a time, at most: of sequences that run, and of the
+/// beginnings that forks share, of which there are no more (SchedulerState::forks_under_way). With
+/// drafts, a sequence that runs may have the state before its last pass as well. 0: the model has no
+/// such layers. `inputs` (null: no forks). `resources`: with max_sequences.
+int64_t most_states(const job::Job& job, const model::ModelConfig& config,
+                    const batch::Inputs* inputs, const Resources& resources);
 /// Bytes of these states on a rank, beside its KV slots.
 int64_t state_memory_of_rank(const model::ModelConfig& config, const Resources& resources);
 

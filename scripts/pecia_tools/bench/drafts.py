@@ -189,7 +189,16 @@ class Bench:
                 lines.unlink(missing_ok=True)
                 command: list[object] = [python, "-m", "pecia_tools.bench.drafts_process", peer, model, *more]
                 command += ["--prompts", prompts, "--new", options.new, "--drafts", ",".join(map(str, PEER_DRAFTS))]
-                command += ["--context", CONTEXT, "--threads", options.threads, "--json", lines]
+                command += [
+                    "--end",
+                    *end_tokens(options.model),
+                    "--context",
+                    CONTEXT,
+                    "--threads",
+                    options.threads,
+                    "--json",
+                    lines,
+                ]
                 peers.start(command, self.work.folder / "peer.log", peer, **environment)
                 for line in read(lines):
                     made = [len(each) - 1 for each in line.pop("answers")]
@@ -197,6 +206,12 @@ class Bench:
                     found.append(line)
                     append(self.work.json, [{**self.about(), **line}])
         return found
+
+
+def end_tokens(model: Path) -> list[int]:
+    """That end an answer, by the model's config.json."""
+    found = json.loads((model / "config.json").read_text("utf-8"))["eos_token_id"]
+    return found if isinstance(found, list) else [found]
 
 
 def tokens_of(shard: Path) -> list[list[int]]:

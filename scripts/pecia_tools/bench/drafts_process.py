@@ -40,7 +40,9 @@ class Transformers:
         ids = self.torch.tensor([prompt])
         lookup = {"prompt_lookup_num_tokens": draft} if draft else {}
         mask = self.torch.ones_like(ids)
-        found = self.model.generate(ids, attention_mask=mask, max_new_tokens=new, do_sample=False, **lookup)
+        found = self.model.generate(
+            ids, attention_mask=mask, max_new_tokens=new, do_sample=False, eos_token_id=self.options.end, **lookup
+        )
         ended = time.perf_counter()
         return found[0, len(prompt) :].tolist(), ended - self.calls[0], len(self.calls) - 1
 
@@ -68,6 +70,7 @@ class LlamaCpp:
                 n_threads_batch=threads,
                 n_gpu_layers=0,
                 draft_model=lookup,
+                logits_all=lookup is not None,  # else it has no room for those of drafted tokens
                 flash_attn=True,
                 verbose=False,
             )
@@ -84,7 +87,6 @@ class LlamaCpp:
     def answer(self, prompt: list[int], new: int, draft: int) -> tuple[list[int], float, int]:
         model = self.model(draft)
         model.reset()
-        end = model.token_eos()
         tokens: list[int] = []
         begun = ended = 0.0
         for token in model.generate(prompt, temp=0.0, repeat_penalty=1.0, reset=True):
@@ -92,7 +94,7 @@ class LlamaCpp:
             if not tokens:
                 begun, self.calls = ended, 0
             tokens.append(int(token))
-            if token == end or len(tokens) == new:
+            if token in self.options.end or len(tokens) == new:
                 break
         return tokens, ended - begun, self.calls
 
@@ -105,6 +107,7 @@ def parse() -> argparse.Namespace:
         one.add_argument("model", type=Path)
         one.add_argument("--prompts", type=Path, required=True)
         one.add_argument("--new", type=int, required=True)
+        one.add_argument("--end", type=int, nargs="+", required=True, help="tokens that end an answer")
         one.add_argument("--drafts", required=True, help="10,2")
         one.add_argument("--context", type=int, required=True)
         one.add_argument("--threads", type=int, required=True)

@@ -312,7 +312,34 @@ def _drafts_text(document: dict[str, Any]) -> Optional[str]:
     drafts = document.get("drafts")
     if not drafts:
         return None
-    return f"{count(drafts['tried'])} tokens tried, {count(drafts['accepted'])} accepted"
+    text = f"{count(drafts['tried'])} tokens tried, {count(drafts['accepted'])} accepted"
+    if drafts.get("computed_again"):
+        text += f", {count(drafts['computed_again'])} rows computed again"
+    if drafts.get("saved_s") is not None:
+        word = "saved" if drafts["saved_s"] >= 0 else "lost"
+        text += f"; about {duration(abs(drafts['saved_s']))} {word}, estimated from pass times"
+    for name, shares in (
+        ("by match", [(_match_text(of), of) for of in drafts.get("by_match") or []]),
+        ("by instruction", [(_row_text(of), of) for of in drafts.get("by_instruction") or []]),
+    ):
+        parts = [f"{what} {_accepted_text(of)}" for what, of in shares]
+        if len(parts) > 1:
+            text += f"; {name}: {', '.join(parts)}"
+    return text
+
+
+def _match_text(drafts: dict[str, Any]) -> str:
+    up_to = drafts["up_to"]
+    return "longer" if up_to is None else f"up to {up_to} tokens"
+
+
+def _row_text(drafts: dict[str, Any]) -> str:
+    row = drafts["row"]
+    return "others" if row is None else f"as row {row}"
+
+
+def _accepted_text(drafts: dict[str, Any]) -> str:
+    return f"{100 * drafts['accepted'] / max(1, drafts['tried']):.0f} %"
 
 
 def _processor_text(machine: dict[str, Any]) -> Optional[str]:

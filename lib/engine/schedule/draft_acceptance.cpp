@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/engine/schedule/draft_price.hpp"
+#include "lib/engine/schedule/draft_acceptance.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -26,14 +26,6 @@ double DraftAcceptance::rate(int64_t match) const {
   const size_t place = class_of(match);
   const Counted& of = counted_[place];
   return (of.right + before * expected[place]) / (of.judged + before);
-}
-
-int64_t DraftPrice::worth(double rate, int64_t most) const {
-  constexpr double least_gain = 1.1;  // times what fits may be wrong
-  int64_t tokens = 0;
-  for (double right = rate; tokens < most && right * token_s > least_gain * row_s; right *= rate)
-    ++tokens;
-  return tokens;
 }
 
 }  // namespace pecia::schedule

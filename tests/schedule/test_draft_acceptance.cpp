@@ -1,19 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/engine/schedule/draft_price.hpp"
+#include "lib/engine/schedule/draft_acceptance.hpp"
 
 namespace pecia::schedule {
 namespace {
-
-TEST(DraftPrice, TriesTokensThatAreWorthARow) {
-  const DraftPrice price{.token_s = 10e-3, .row_s = 1e-3};
-  EXPECT_EQ(price.worth(0.5, 16), 3);
-  EXPECT_EQ(price.worth(0.5, 2), 2);
-  EXPECT_EQ(price.worth(1, 16), 16);
-  EXPECT_EQ(price.worth(0.1, 16), 0);
-  EXPECT_EQ((DraftPrice{.token_s = 1e-3, .row_s = 1e-3}).worth(1, 16), 0) << "no gain is sure";
-}
 
 TEST(DraftAcceptance, ExpectsMoreOfLongerMatches) {
   const DraftAcceptance acceptance;
