@@ -26,7 +26,7 @@ class Transformers:
 
         torch.set_num_threads(options.threads)
         torch.set_grad_enabled(False)
-        self.torch = torch
+        self.torch, self.options = torch, options
         self.model = transformers.AutoModelForCausalLM.from_pretrained(
             options.model, dtype=getattr(torch, options.dtype), attn_implementation="sdpa"
         ).eval()
