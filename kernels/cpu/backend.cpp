@@ -57,7 +57,7 @@ class CpuBackend : public Backend {
                              workspace_);
   }
   int64_t panel_bytes(const TensorView& matrix) const override {
-    const bool by_bf16 = operand_type(matrix.dtype()) == DType::bf16;
+    const bool by_bf16 = kernels_.few != nullptr || kernels_.many != nullptr;
     return by_bf16 && matrix.dtype() == DType::bf16 ? cpu::WeightPanels::bytes_of(matrix) : 0;
   }
   void make_panels(const PanelsArgs& args, device::Stream& stream) override {

@@ -276,6 +276,30 @@ TEST_P(Panels, AreReadInPlaceOfTheMatrix) {
   expect_same({x.view(), beside.view(), {}, {}, Accumulate::no, RowInvariant::yes}, "beside");
 }
 
+/// Few rows, by bf16, read the panels, and more, by fp32, the matrix.
+TEST(PanelsOfFewRows, AreNotReadByProductsOfFp32) {
+  using kernels::MatmulKind;
+  if (!kernels::cpu_has_bf16_products()) GTEST_SKIP() << "this CPU has no products of bf16";
+  Device device = make_device("cpu");
+  Device fp32 = make_device("cpu");
+  device.backend = kernels::make_cpu_backend({MatmulKind::bf16, MatmulKind::fp32, 8});
+  fp32.backend = kernels::make_cpu_backend({MatmulKind::fp32, MatmulKind::fp32, 8});
+  Tensor x = Tensor::random({9, 64}, DType::fp32, 1),
+         matrix = Tensor::random({96, 64}, DType::bf16, 2);
+  const int64_t bytes = device.backend->panel_bytes(matrix.view());
+  ASSERT_GT(bytes, 0);
+  const device::Buffer zeros(bytes);
+  std::memset(zeros.data(), 0, bytes);
+  device.backend->use_panels(matrix.view(), zeros.data());
+  const auto product = [&](Device& by, int64_t rows) {
+    Tensor y = Tensor::filled({rows, 96}, 7);
+    by.backend->linear({x.view().slice_rows(0, rows), matrix.view(), {}, y.view()}, by.stream);
+    return y.values();
+  };
+  EXPECT_EQ(product(device, 8), std::vector<float>(8 * 96, 0));
+  EXPECT_EQ(product(device, 9), product(fp32, 9));
+}
+
 TEST_P(Panels, OfOtherTypesAreRefused) {
   Tensor matrix = Tensor::random({32, 32}, DType::fp32, 1);
   EXPECT_EQ(panelled_.backend->panel_bytes(matrix.view()), 0);
