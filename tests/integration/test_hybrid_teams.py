@@ -12,7 +12,7 @@ from typing import Any
 
 from harness import DONE, wait_for
 from test_demand import stop_and_go_on
-from test_hybrids import ALL_FP32, FP32, HYBRIDS, SECTIONS, HybridRuns
+from test_hybrids import ALL_FP32, DENSE, FP32, HYBRIDS, SECTIONS, HybridRuns
 
 APART = {"cp": 2, "phases": "apart"}
 ELASTIC_APART = {"cp": "elastic", "phases": "apart"}
@@ -60,7 +60,7 @@ class MovingHybridTest(HybridRuns):
 
     def test_what_teams_leave_goes_on_on_other_ranks(self) -> None:
         self.force_yields()
-        whole = self.long_job(HYBRIDS[0], "whole", tokens=200, kv={**FP32, "admission": "reserve"})
+        whole = self.long_job(DENSE, "whole", tokens=200, kv={**FP32, "admission": "reserve"})
         self.run_job(whole, 1)
         wanted = self.results(whole)
         kept = 0
@@ -71,19 +71,19 @@ class MovingHybridTest(HybridRuns):
         ):
             with self.subTest(before=before, after=after, parallel=parallel):
                 kv = {**FP32, "admission": "demand", "park": park}
-                job = self.long_job(HYBRIDS[0], f"stopped-{before}-{after}", tokens=200, kv=kv, parallel=parallel)
+                job = self.long_job(DENSE, f"stopped-{before}-{after}", tokens=200, kv=kv, parallel=parallel)
                 kept += stop_and_go_on(self, job, before, after)
                 self.assert_same_answers(self.results(job), wanted, wanted.rows(DONE))
         self.assertGreater(kept, 0)
 
     def test_kills_lose_nothing(self) -> None:
         self.force_yields()
-        whole = self.long_job(HYBRIDS[0], "whole", tokens=60, kv={**FP32, "admission": "reserve"})
+        whole = self.long_job(DENSE, "whole", tokens=60, kv={**FP32, "admission": "reserve"})
         self.run_job(whole, 1)
         wanted = self.results(whole)
         for ranks, parallel in ((3, {"cp": "elastic"}), (2, APART)):
             with self.subTest(ranks=ranks, parallel=parallel):
-                job = self.long_job(HYBRIDS[0], f"killed-{ranks}", tokens=60, parallel=parallel)
+                job = self.long_job(DENSE, f"killed-{ranks}", tokens=60, parallel=parallel)
                 launch = self.start(job, ranks, together=True)
                 wait_for("an answer", partial(self.has_answer, job))
                 launch.ranks()
