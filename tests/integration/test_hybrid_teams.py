@@ -104,9 +104,10 @@ class MovingHybridTest(HybridRuns):
         ):
             with self.subTest(before=before, after=after):
                 long = {**ALL_FP32, "reproducible": "run"}
-                whole = self.long_prompt(HYBRIDS[0], "whole", **{**long, "kv": {**FP32, "save": "off"}})
+                # One prompt may be over before the signal comes.
+                whole = self.long_prompt(HYBRIDS[0], "whole", 12, **{**long, "kv": {**FP32, "save": "off"}})
                 self.run_job(whole, 1, "--fresh")
-                job = self.long_prompt(HYBRIDS[0], "job", **long, parallel=before[1])
+                job = self.long_prompt(HYBRIDS[0], "job", 12, **long, parallel=before[1])
                 self.stop_in_the_prompt(job, before[0])
                 kept = self.report(job)["kv"]["kept_tokens"]
                 self.assertGreater(kept, 0)

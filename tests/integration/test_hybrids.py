@@ -70,12 +70,13 @@ class HybridRuns(RunTest):
                 found.slots(row, "token_logprob").tobytes(), expected.slots(row, "token_logprob").tobytes()
             )
 
-    def long_prompt(self, hybrid: str, name: str, **sections: Any) -> Path:
-        """A short prompt, and then one that is read in many passes."""
-        short, long = random_requests(2, 20, 40, seed=5)
-        long.turns = [(long.turns[0] * LENGTH)[:LENGTH]]
+    def long_prompt(self, hybrid: str, name: str, count: int = 1, **sections: Any) -> Path:
+        """A short prompt, and then some that are read in many passes."""
+        short, *long = random_requests(1 + count, 20, 40, seed=5)
+        for request in long:
+            request.turns = [(request.turns[0] * LENGTH)[:LENGTH]]
         model = {"path": str(SOURCE / "tests" / "goldens" / hybrid), **sections.pop("model", {})}
-        return self.write_job([short, long], f"{hybrid}-{name}", model=model, **{**LONG, **sections})
+        return self.write_job([short, *long], f"{hybrid}-{name}", model=model, **{**LONG, **sections})
 
     def go_on(self, job: Path, ranks_and_modes: tuple[int, dict[str, Any]]) -> str:
         """Runs to the end, cut in another way than before."""
