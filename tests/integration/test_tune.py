@@ -196,7 +196,7 @@ class TuneTest(RunTest):
             (["--drops", "0"], RANKS, r"--drops has no share above 0"),
             (["--drops", "0.5"], RANKS, r"3 prompts with 1 settings are 3 samples"),
             (["--set", "attention.levels=3"], RANKS, r"attention\.levels: 3 is nothing to tune"),
-            (["--set", f"model.path={MODEL}"], RANKS, r"the model has 2 layers, and"),
+            (["--set", f"model.path={MODEL}"], RANKS, r"the model has 2 layers of attention, and"),
             (["--set", "batch.max_batch_tokens=200"], RANKS, r"chunks of 256 tokens"),
         ):
             with self.subTest(why=why):
