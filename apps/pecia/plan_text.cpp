@@ -290,7 +290,7 @@ std::string drafts_text(const PlanReport& plan) {
   const auto most = simulation::most_drafted(plan.job);
   if (!most) return "";
   std::string text = fmt::format(
-      "  drafts: up to {} a step; what they save is not foreseen, so times are those without. A "
+      "  drafts: up to {} a step; what they save is not foreseen, so times are without drafts. A "
       "step has",
       counted(*most, "token"));
   std::string_view before = " ";

@@ -58,7 +58,7 @@ bool is_implemented(job::Job job, const job::Job::Parallel& layout) try {
 bool leaves_teams_open(const job::Job& job, const KeptDegrees& kept,
                        const parallel::ModelShape& model) {
   const job::Job::Parallel& parallel = job.parallel;
-  if (job.generation.drafts && model.recurrent_heads > 0) return false;  // lack_of_teams
+  if (resources::drafts_with_states(job, model.recurrent_heads > 0)) return false;
   return !kept.cp && !parallel.cp.degree && !parallel.cp.elastic && !parallel.prefill &&
          !parallel.ring && !parallel.decode && !parallel.shift_threshold &&
          job.attention.sparse == job::Sparse::off;

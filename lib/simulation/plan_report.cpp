@@ -338,7 +338,7 @@ OrderedJson to_json(const PlanReport& report) {
     json["drafts"] = {
         {"most", *most},
         {"foreseen", nullptr},
-        {"note", "no one foresees which drafted tokens are right: times are those without drafts"}};
+        {"note", "no one foresees which drafted tokens are right: times are without drafts"}};
     for (const double accepted : drafts_accepted)
       json["drafts"]["tokens_of_a_step"].push_back(
           {{"accepted", accepted}, {"tokens", tokens_of_a_step(*most, accepted)}});

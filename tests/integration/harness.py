@@ -370,6 +370,15 @@ class RunTest(unittest.TestCase):
                 equal_nan=False,
             )
 
+    def assert_same_bits(self, found: Results, expected: Results) -> None:
+        """The same requests are done, with the same tokens and the bits of their log-probabilities."""
+        rows = expected.rows(DONE)
+        self.assertEqual(found.rows(DONE), rows)
+        for row in rows:
+            self.assertEqual(found.tokens(row), expected.tokens(row), f"tokens of row {row}")
+            bits, wanted = (of.slots(row, "token_logprob").tobytes() for of in (found, expected))
+            self.assertEqual(bits, wanted, f"log-probabilities of row {row}")
+
 
 def one_ring(job: Path, ranks: int, options: Sequence[str]) -> list[str]:
     """Options that state what cp: auto leaves open. On a model as tiny as the tests' it would be

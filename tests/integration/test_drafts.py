@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import unittest
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from harness import (
     random_requests,
     wait_for,
 )
+from test_demand import has_done
 
 COUNT = 12
 GENERATION: dict[str, Any] = {"max_new_tokens": 60, "ignore_eos": True, "logprobs": 1}
@@ -38,6 +40,24 @@ def requests() -> list[Request]:
     """Every prompt twice, so that the first answer helps with the second; some have another turn."""
     half = random_requests(COUNT // 2, 20, 60, seed=9)
     return half + [Request(f"again-{number}", of.turns) for number, of in enumerate(half)]
+
+
+def kill_and_stop(
+    test: RunTest,
+    job: Path,
+    ranks: int,
+    after: Sequence[tuple[signal.Signals, int]] = ((signal.SIGKILL, 2), (signal.SIGTERM, 5)),
+) -> None:
+    """Ends the job's starts one after the other, each by a signal once this number of answers is done."""
+    for number, enough in after:
+        launch = test.start(job, ranks, together=True)
+        wait_for(f"{enough} answers", partial(has_done, test, job, enough))
+        launch.ranks()
+        launch.signal_ranks(number)
+        if number == signal.SIGTERM:
+            test.end(launch, DRAINED)
+        else:
+            launch.kill()
 
 
 class DraftsTest(RunTest):
@@ -60,20 +80,6 @@ class DraftsTest(RunTest):
             return self.results(job)
 
         return self.once((sampling, *sections), alone)
-
-    def has_done(self, job: Path, enough: int) -> bool:
-        return self.done(job) >= enough
-
-    def kill_and_stop(self, job: Path, ranks: int) -> None:
-        for number, enough in ((signal.SIGKILL, 2), (signal.SIGTERM, 5)):
-            launch = self.start(job, ranks, together=True)
-            wait_for(f"{enough} answers", partial(self.has_done, job, enough))
-            launch.ranks()
-            launch.signal_ranks(number)
-            if number == signal.SIGTERM:
-                self.end(launch, DRAINED)
-            else:
-                launch.kill()
 
     def spoil(self) -> None:
         self.set_variable("PECIA_SPOIL_DRAFTS", "4")
@@ -103,7 +109,7 @@ class DraftsTest(RunTest):
         for ranks in (1, 2, 4):
             with self.subTest(ranks=ranks):
                 job = self.job(f"killed-{ranks}", 6, SAMPLING["few"], reproducible="layout")
-                self.kill_and_stop(job, ranks)
+                kill_and_stop(self, job, ranks)
                 self.run_job(job, ranks, "--set", "generation.drafts=off")
                 found = self.results(job)
                 self.assertEqual(found.rows(DONE), list(range(COUNT)))
@@ -149,7 +155,7 @@ class DraftsTest(RunTest):
         for number, parallel in enumerate(({"cp": "elastic"}, {"phases": "apart"})):
             with self.subTest(parallel=parallel):
                 job = self.job(f"killed-teams-{number}", 6, SAMPLING["long"], parallel=parallel, kv={"save": "auto"})
-                self.kill_and_stop(job, 3)
+                kill_and_stop(self, job, 3)
                 kept = self.report(job)["kv"]["kept_requests"]
                 self.run_job(job, 3 - number)
                 self.assertEqual(self.report(job)["kv"]["restored_requests"], kept)
@@ -184,15 +190,6 @@ class DraftsOfStatesTest(RunTest):
                 **sections,
             },
         )
-
-    def assert_same_bits(self, found: Results, expected: Results) -> None:
-        rows = expected.rows(DONE)
-        self.assertEqual(found.rows(DONE), rows)
-        for row in rows:
-            self.assertEqual(found.tokens(row), expected.tokens(row))
-            self.assertEqual(
-                found.slots(row, "token_logprob").tobytes(), expected.slots(row, "token_logprob").tobytes()
-            )
 
     def without(self, hybrid: str, followup: str) -> Results:
         def alone() -> Results:
@@ -258,21 +255,10 @@ class DraftsOfStatesTest(RunTest):
             with self.subTest(ranks=ranks):
                 job = self.job(HYBRIDS[0], f"killed-{ranks}", "chain", 6, **long)
                 self.lengthen(job, generation)
-                for number, enough in ((signal.SIGTERM, 1), (signal.SIGKILL, 4)):
-                    launch = self.start(job, ranks, together=True)
-                    wait_for(f"{enough} answers", partial(self.has_done, job, enough))
-                    launch.ranks()
-                    launch.signal_ranks(number)
-                    if number == signal.SIGTERM:
-                        self.end(launch, DRAINED)
-                    else:
-                        launch.kill()
+                kill_and_stop(self, job, ranks, ((signal.SIGTERM, 1), (signal.SIGKILL, 4)))
                 self.run_job(job, ranks)
                 wanted = self.results(alone)
                 self.assert_same_answers(self.results(job), wanted, wanted.rows(DONE))
-
-    def has_done(self, job: Path, enough: int) -> bool:
-        return self.done(job) >= enough
 
     def lengthen(self, job: Path, generation: dict[str, Any]) -> None:
         asked = json.loads(job.read_text())

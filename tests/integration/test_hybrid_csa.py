@@ -48,7 +48,7 @@ class SparseHybridTest(HybridRuns):
                     self.assertTrue(any(mode.endswith(b"+csa") for mode in found["mode"]), set(found["mode"]))
 
     def repeated(self, times: int) -> Path:
-        """The model whose layers are those of a golden one, several times."""
+        """A model that has the layers of a golden one several times."""
         golden, folder = SOURCE / "tests" / "goldens" / HYBRIDS[2], self.folder / "repeated"
         shutil.copytree(golden, folder)
         data = (golden / "model.safetensors").read_bytes()

@@ -60,16 +60,6 @@ class HybridRuns(RunTest):
         model = {"path": str(SOURCE / "tests" / "goldens" / hybrid), **sections.pop("model", {})}
         return self.write_job(requests, f"{hybrid}-{name}", followup, model=model, **{**SECTIONS, **sections})
 
-    def assert_same_bits(self, job: Path, reference: Path) -> None:
-        found, expected = self.results(job), self.results(reference)
-        rows = expected.rows(DONE)
-        self.assertEqual(found.rows(DONE), rows)
-        for row in rows:
-            self.assertEqual(found.tokens(row), expected.tokens(row))
-            self.assertEqual(
-                found.slots(row, "token_logprob").tobytes(), expected.slots(row, "token_logprob").tobytes()
-            )
-
     def long_prompt(self, hybrid: str, name: str, count: int = 1, **sections: Any) -> Path:
         """A short prompt, and then some that are read in many passes."""
         short, *long = random_requests(1 + count, 20, 40, seed=5)
@@ -110,7 +100,7 @@ class HybridTest(HybridRuns):
                             batch=batch,
                         )
                         self.run_job(job, ranks, "--fresh")
-                        self.assert_same_bits(job, alone)
+                        self.assert_same_bits(self.results(job), self.results(alone))
 
     def test_a_stopped_and_a_killed_run_go_on_on_other_ranks(self) -> None:
         generation = {**SECTIONS["generation"], "max_new_tokens": 300}
@@ -154,7 +144,7 @@ class HybridTest(HybridRuns):
                         self.run_job(job, ranks)
                         demand = self.report(job)["kv"]["demand"]
                         self.assertGreater(demand["forgotten" if park == "off" else "parked"], 0)
-                        self.assert_same_bits(job, reserve)
+                        self.assert_same_bits(self.results(job), self.results(reserve))
 
     def test_what_is_parked_when_a_run_stops_is_kept(self) -> None:
         os.environ["PECIA_FORCE_YIELDS"] = "3"
@@ -188,7 +178,7 @@ class HybridTest(HybridRuns):
                 self.go_on(job, after)
                 self.assertEqual(self.report(job)["kv"]["restored_tokens"], kept)
                 self.assertEqual(self.report(job)["counts"]["prompt_tokens"], LENGTH - kept)
-                self.assert_same_bits(job, whole)
+                self.assert_same_bits(self.results(job), self.results(whole))
                 shutil.rmtree(self.output(job))
 
     def test_a_damaged_state_is_made_again(self) -> None:
@@ -219,7 +209,7 @@ class HybridTest(HybridRuns):
                 self.assertIn("the prompt is read again from position 0 on", words)
                 self.assertEqual(self.report(job)["kv"]["restored_tokens"], 0)
                 self.assertEqual(self.report(job)["counts"]["prompt_tokens"], LENGTH)
-                self.assert_same_bits(job, whole)
+                self.assert_same_bits(self.results(job), self.results(whole))
 
     def test_branches_begin_with_the_state_of_a_saved_prefix(self) -> None:
         def job(name: str, **sections: Any) -> Path:

@@ -43,7 +43,7 @@ class FakeReplica {
   std::vector<schedule::Outcome> execute(const schedule::Plan& plan);
 
  private:
-  /// The state of recurrent layers: after so many tokens, on an instance.
+  /// The state of recurrent layers: how many tokens it has taken in, and the instance that has it.
   struct State {
     int64_t length = 0;
     int32_t holder = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How many drafted tokens a pass tries: as many as give most tokens a second.
+/// How many drafted tokens a pass tries: the number that gives most tokens a second.
 
 #include <cstdint>
 #include <functional>
@@ -14,13 +14,12 @@ namespace pecia::schedule {
 /// A draft that the pass may try.
 struct DraftOffer {
   int64_t tokens = 0;
-  double rate =
-      0;  ///< expected share of its tokens that are right, of those whose predecessors were
+  double rate = 0;   ///< how likely a token of it is right, where all before it were
   double pairs = 0;  ///< tokens that a row of it attends to
 };
 
 /// Of each offer, how many of its first tokens are worth a row in a pass that else does `without` and
-/// gives a token for each of its rows: likelier tokens first, as many as give most tokens a second by
+/// gives a token for each of its rows: likelier tokens first, and the number that gives most tokens a second by
 /// `seconds` of a pass, and none unless that is 5 % more than without.
 ///
 ///     a pass with one row takes 10 ms, with each further row 1 ms more; of drafted tokens half are right

@@ -10,7 +10,8 @@ KnownTimes::KnownTimes(const SchedulerLimits& limits)
       teams(limits.team_times),
       teams_change_(limits.elastic),
       token_parking_s_(limits.parking_s / (limits.elastic ? 1 : limits.ring_size)) {
-  if (passes && !limits.elastic) answer_passes.emplace(passes->decode.rates());
+  if (passes && limits.drafts.on() && !limits.elastic)
+    answer_passes.emplace(passes->decode.rates());
 }
 
 void KnownTimes::add_parking(int64_t tokens, const std::vector<Outcome>& outcomes) {

@@ -32,7 +32,8 @@ class KnownTimes {
 
   std::optional<PassTimes> passes;  ///< of one instance where teams change; absent: nobody knows
   std::optional<TeamTimes> teams;
-  std::optional<RowTimes> answer_passes;  ///< of passes of answers alone; absent where teams change
+  std::optional<RowTimes>
+      answer_passes;  ///< of passes of answers alone, with drafts; absent where teams change
 
  private:
   bool teams_change_;

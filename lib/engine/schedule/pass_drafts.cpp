@@ -12,6 +12,16 @@ double pairs_of_row(const SchedulerState& state, const ActiveSequence& sequence)
   return static_cast<double>(state.map.length(sequence.id) + 1);
 }
 
+/// A token of each of these answers, without drafts.
+PassWork next_tokens(const SchedulerState& state, const std::vector<Draftable>& answers) {
+  PassWork work{.passes = 1};
+  for (const auto& [sequence, most] : answers) {
+    ++work.rows;
+    work.pairs += pairs_of_row(state, *sequence);
+  }
+  return work;
+}
+
 /// Cuts the drafts to what should pay.
 void keep_what_pays(const SchedulerState& state, const std::vector<Draftable>& answers,
                     const std::function<double(const PassWork&)>& seconds, PassDrafts& drafts) {
@@ -30,13 +40,10 @@ void keep_what_pays(const SchedulerState& state, const std::vector<Draftable>& a
 
 }  // namespace
 
-PassWork next_tokens(const SchedulerState& state, const std::vector<Draftable>& answers) {
-  PassWork work{.passes = 1};
-  for (const auto& [sequence, most] : answers) {
-    ++work.rows;
-    work.pairs += pairs_of_row(state, *sequence);
-  }
-  return work;
+int64_t most_after_next(const ActiveSequence& sequence) {
+  if (!sequence.begun || sequence.again) return 0;
+  const int64_t left = sequence.max_new_tokens - std::ssize(sequence.result.tokens);
+  return std::min(left, sequence.room - sequence.decoded) - 1;
 }
 
 PassDrafts draft_for_pass(SchedulerState& state, const std::vector<Draftable>& answers,
@@ -61,6 +68,12 @@ std::vector<int32_t> first_of(const PassDrafts& drafts, const ActiveSequence& se
   if (found == drafts.end()) return {};
   const int64_t count = std::clamp<int64_t>(most, 0, std::ssize(found->second));
   return {found->second.begin(), found->second.begin() + count};
+}
+
+void add_draft(std::span<const int32_t> drafted, PlanItem& item) {
+  item.tokens.insert(item.tokens.end(), drafted.begin(), drafted.end());
+  item.drafted = static_cast<int32_t>(drafted.size());
+  item.rows.count += item.drafted;
 }
 
 }  // namespace pecia::schedule

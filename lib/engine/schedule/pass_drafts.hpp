@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "lib/engine/schedule/scheduler_state.hpp"
@@ -20,8 +21,9 @@ struct Draftable {
   int64_t most = 0;
 };
 
-/// A token of each of these answers, without drafts. Their pairs are those of all instances together.
-PassWork next_tokens(const SchedulerState& state, const std::vector<Draftable>& answers);
+/// The most tokens that may be drafted of the sequence's answer after its next one, wherever they are
+/// computed.
+int64_t most_after_next(const ActiveSequence& sequence);
 
 /// Drafts all of these answers, `spare` tokens at most. With DraftLimits::by_price as many tokens are
 /// tried as should give most tokens a second (draft_choice.hpp) by `seconds` of a pass.
@@ -31,5 +33,7 @@ PassDrafts draft_for_pass(SchedulerState& state, const std::vector<Draftable>& a
 /// Tokens of the sequence's draft, the first `most` of it.
 std::vector<int32_t> first_of(const PassDrafts& drafts, const ActiveSequence& sequence,
                               int64_t most);
+/// Adds drafted tokens to an item that has the next token of the answer.
+void add_draft(std::span<const int32_t> drafted, PlanItem& item);
 
 }  // namespace pecia::schedule

@@ -82,34 +82,17 @@ int64_t count_replays(const SchedulerState& state) {
   return replays;
 }
 
-/// The answers of the pass, and the most that each may draft wherever its tokens are computed.
-std::vector<Draftable> draftable(const Selection& decoding) {
-  std::vector<Draftable> answers;
-  for (ActiveSequence* const sequence : decoding) {
-    const int64_t left = sequence->max_new_tokens - std::ssize(sequence->result.tokens);
-    const bool drafts = sequence->begun && !sequence->again;
-    const int64_t most = std::min(left, sequence->room - sequence->decoded) - 1;
-    answers.push_back({sequence, drafts ? most : 0});
-  }
-  return answers;
-}
-
 /// Drafts of these answers. By price there are none where passes without drafts were not measured.
 PassDrafts drafts_of(SchedulerState& state, const Selection& decoding, int64_t spare) {
   if (!state.limits.drafts.on()) return {};
-  const std::vector<Draftable> answers = draftable(decoding);
+  std::vector<Draftable> answers;
+  for (ActiveSequence* const sequence : decoding)
+    answers.push_back({sequence, most_after_next(*sequence)});
   if (!state.limits.drafts.by_price) return draft_for_pass(state, answers, spare, {});
   const RowTimes& times = *state.times.answer_passes;
   if (!times.knows(static_cast<double>(answers.size()))) return {};
   return draft_for_pass(state, answers, spare,
                         [&](const PassWork& work) { return times.seconds(work); });
-}
-
-/// Adds the drafted tokens to the item, which has the next token of the answer.
-void add_draft(std::span<const int32_t> drafted, PlanItem& item) {
-  item.tokens.insert(item.tokens.end(), drafted.begin(), drafted.end());
-  item.drafted = static_cast<int32_t>(drafted.size());
-  item.rows.count += item.drafted;
 }
 
 }  // namespace

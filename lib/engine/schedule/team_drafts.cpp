@@ -12,14 +12,12 @@ int64_t room_on(const SchedulerState& state, const ActiveSequence& sequence, int
   return state.map.reserved(sequence.id, instance) - state.map.held(sequence.id, instance);
 }
 
-/// Tokens that may be drafted of the sequence's answer after its next one.
+/// Tokens that may be drafted of the sequence's answer after its next one, on some instance.
 int64_t most_for_team(const SchedulerState& state, const ActiveSequence& sequence) {
-  if (sequence.again) return 0;
   int64_t room = 0;
   for (int32_t instance = 0; instance < state.limits.ring_size; ++instance)
     room = std::max(room, room_on(state, sequence, instance));
-  const int64_t left = sequence.max_new_tokens - std::ssize(sequence.result.tokens);
-  return std::min({left, room, sequence.room - sequence.decoded}) - 1;
+  return std::min(most_after_next(sequence), room - 1);
 }
 
 /// Seconds of a pass of answers by a team of `degree` instances, `answers` of them on as many masters

@@ -314,15 +314,13 @@ void TeamFormer::add_token(Pass& pass, ActiveSequence& sequence, int32_t master,
   told_.introduce(pass.state, sequence, pass.plan);
   PlanItem item =
       token_of(pass.state, sequence, static_cast<int32_t>(pass.team().index_of(master).value()));
-  item.tokens.insert(item.tokens.end(), drafted.begin(), drafted.end());
-  item.drafted = static_cast<int32_t>(drafted.size());
-  item.rows.count += item.drafted;
+  add_draft(drafted, item);
   add(pass, sequence, std::move(item));
 }
 
-/// Plans one token of a connected set of sequences, and what is drafted after it. Instances that a waiting prompt needs are left
-/// out, unless one of its others reads a prompt now: they meet as soon as the steps under way have
-/// ended.
+/// Plans one token of a connected set of sequences, and what is drafted after it. Instances that a
+/// waiting prompt needs are left out, unless one of its others reads a prompt now: they meet as soon as
+/// the steps under way have ended.
 bool TeamFormer::make_tokens(Pass& pass, const Selection& prompts, const std::set<int32_t>& called,
                              bool may_grow) {
   if (!pass.budget.decodes) return false;

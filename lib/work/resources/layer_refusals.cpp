@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "lib/base/core/error.hpp"
+#include "lib/work/resources/resources.hpp"
 
 namespace pecia::resources {
 namespace {
@@ -35,7 +36,7 @@ void refuse_with_recurrence(const job::Job& job, const model::ModelConfig& confi
   };
   if (config.num_layers(model::MixerKind::attention) == 0)
     refuse("a model without any layer of attention", "take one that has some");
-  if (!job.generation.drafts) return;
+  if (!drafts_with_states(job, true)) return;
   const auto refuse_drafts = [&](std::string_view with) {
     refuse(fmt::format("generation.drafts and {}", with), "use drafts: off");
   };

@@ -70,7 +70,7 @@ class LlamaCpp:
                 n_threads_batch=threads,
                 n_gpu_layers=0,
                 draft_model=lookup,
-                logits_all=lookup is not None,  # else it has no room for those of drafted tokens
+                logits_all=lookup is not None,  # else there is room for one token of a pass alone
                 flash_attn=True,
                 verbose=False,
             )
