@@ -17,7 +17,8 @@ def configuration(options: argparse.Namespace) -> dict[str, object]:
     if is_hybrid(options):
         return dense | hybrid_configuration(options)
     if options.kv_rank:
-        return dense | latent_configuration(options)
+        # No head_dim: it means something else in each of these families, and transformers computes it.
+        return {key: value for key, value in dense.items() if key != "head_dim"} | latent_configuration(options)
     if options.full_head_dim:
         return dense | own_heads_configuration(options)
     if not options.experts:

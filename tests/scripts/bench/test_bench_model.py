@@ -169,6 +169,7 @@ class BenchModel(unittest.TestCase):
         main([str(self.folder / "a"), *SMALL, *latent, "--experts", "3"])
         config = json.loads((self.folder / "a" / "config.json").read_text())
         self.assertEqual((config["model_type"], config["v_head_dim"]), ("mistral4", 6))
+        self.assertNotIn("head_dim", config)  # transformers would take it for its own, which differs by family
         with safe_open(self.folder / "a" / "model.safetensors", "numpy") as file:
             experts = file.get_tensor("model.layers.1.mlp.experts.gate_up_proj").astype(np.float32)
             self.assertEqual(experts.shape, (3, 48, 16))
