@@ -5,7 +5,8 @@ Packs --questions requests about 32,000 characters of the GPL, each with the who
 them with batch.prefix_sharing on, and the first --alone of them with it off, on one rank with all cores. Prints the
 seconds of a question in both, start included, how many times as fast it is, and how many of the answers alone are the
 same. Products and keys are fp32, so that answers do not depend on what else is in a batch, except where two tokens are
-nearly equally likely. Needs models/SmolLM2-135M-Instruct (scripts/quickstart.sh). PECIA_PROGRAM names another program.
+nearly equally likely. Needs the model, by default the one that scripts/quickstart.sh gets. PECIA_PROGRAM names another
+program.
 """
 
 from __future__ import annotations
@@ -44,6 +45,12 @@ def main(arguments: list[str]) -> int:
     parser = bench_parser("questions", __doc__, "--questions 20 --alone 4", rounds=0)
     parser.add_argument("--questions", type=positive, default=100, help="default: %(default)s")
     parser.add_argument("--alone", type=positive, default=8, help="default: %(default)s")
+    parser.add_argument(
+        "--model",
+        type=Path,
+        default=MODEL,
+        help="a Hugging Face folder with a tokenizer (default: SmolLM2-135M-Instruct)",
+    )
     options = parser.parse_args(arguments)
     work = Work("questions", options.json)
     document = TEXT.read_text(encoding="utf-8")[:32000]
@@ -51,10 +58,10 @@ def main(arguments: list[str]) -> int:
     for name, count in (("all", options.questions), ("alone", options.alone)):
         lines, shard, output = (work.folder / f"{name}{suffix}" for suffix in (".jsonl", ".h5", ""))
         lines.write_text(requests(document, count), encoding="utf-8")
-        pack.main(["--model", str(MODEL), "--output", str(shard), str(lines)])
+        pack.main(["--model", str(options.model), "--output", str(shard), str(lines)])
         job = work.job(
             name,
-            model={"path": str(MODEL), "compute": "fp32"},
+            model={"path": str(options.model), "compute": "fp32"},
             input=[str(shard)],
             output=str(output),
             kv={"dtype": "fp32"},
