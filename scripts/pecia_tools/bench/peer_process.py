@@ -47,7 +47,8 @@ class Transformers:
         self.torch = torch
         config = json.loads((options.model / "config.json").read_text("utf-8"))
         attention = "eager" if config["model_type"] in WITHOUT_SDPA else "sdpa"
-        self.model = transformers.AutoModelForCausalLM.from_pretrained(
+        # The class by its name: AutoModelForCausalLM has none for the text parts of some models with images.
+        self.model = getattr(transformers, config["architectures"][0]).from_pretrained(
             options.model, dtype=getattr(torch, options.dtype), attn_implementation=attention
         ).eval()
         self.versions = {
