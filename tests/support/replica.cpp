@@ -148,13 +148,13 @@ std::map<int64_t, batch::Finished> run_requests(comm::Communicator& comm,
                                                 const ReplicaSettings& settings) {
   const model::ModelConfig config = model::read_config(folder);
   const Parts& parts = parts_of(settings.place);
+  const bool as_stored =
+      parts.kernels == Parts::cpu || settings.layout_invariant || settings.as_stored;
   const model::Weights weights(
       config, io::Checkpoint(folder),
-      parts.kernels == Parts::cpu || settings.layout_invariant || settings.as_stored
-          ? std::nullopt
-          : std::optional(DType::fp32),
+      as_stored && !settings.in_fp32 ? std::nullopt : std::optional(DType::fp32),
       execute::Replica::weight_cut(comm.rank(), settings.sp, settings.tp, settings.ep),
-      (parts.kernels == Parts::cpu || settings.as_stored) && !settings.widened
+      (parts.kernels == Parts::cpu || settings.as_stored) && !settings.widened && !settings.in_fp32
           ? model::codes_kept(config, settings.sp * settings.tp, settings.layout_invariant,
                               settings.ep, parts.kernels != Parts::cpu)
           : model::CodeUse{.kept = false});

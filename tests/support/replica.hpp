@@ -88,6 +88,7 @@ struct ReplicaSettings {
   TestPlace place = place_of_tests();
   bool as_stored = false;
   bool widened = false;  ///< matrices that the checkpoint has as codes become numbers
+  bool in_fp32 = false;  ///< all weights do, of fp32
   /// Counts the calls of the emulated kernels' attention library, which then exists.
   SdpaCalls* sdpa = nullptr;
 };
