@@ -424,7 +424,7 @@ TEST_F(KvFiles, OfRecentTokensLetAnAnswerGoOn) {
   const int most = world_->size() >= 4 ? 4 : world_->size();
   for (const Layout& writer : {Layout{1}, Layout{most}, most % 2 == 0 ? Layout{most, 2} : Layout{1},
                                most % 2 == 0 ? Layout{most, 1, 2} : Layout{1}})
-    for (const auto [writes_recent, chunks] :
+    for (const auto& [writes_recent, chunks] :
          {std::pair(true, false), {false, false}, {true, true}, {false, true}}) {
       const auto folder = fresh_folder();
       double straight = 0;
