@@ -55,10 +55,8 @@ bool is_implemented(job::Job job, const job::Job::Parallel& layout) try {
 }
 
 /// Whether it is open if the instances of a replica are one ring, or teams that change.
-bool leaves_teams_open(const job::Job& job, const KeptDegrees& kept,
-                       const parallel::ModelShape& model) {
+bool leaves_teams_open(const job::Job& job, const KeptDegrees& kept) {
   const job::Job::Parallel& parallel = job.parallel;
-  if (resources::drafts_with_states(job, model.recurrent_heads > 0)) return false;
   return !kept.cp && !parallel.cp.degree && !parallel.cp.elastic && !parallel.prefill &&
          !parallel.ring && !parallel.decode && !parallel.shift_threshold &&
          job.attention.sparse == job::Sparse::off;
@@ -72,7 +70,7 @@ std::vector<job::Job::Parallel> layouts_of(int ranks, const job::Job& job, const
   const job::Job::Parallel& parallel = job.parallel;
   const int most_instances = std::max(parallel.elastic.min, parallel.elastic.max.value_or(1));
   const bool by_levels = job.attention.sparse == job::Sparse::csa;
-  const std::vector<bool> elastic = leaves_teams_open(job, kept, model)
+  const std::vector<bool> elastic = leaves_teams_open(job, kept)
                                         ? std::vector{false, true}
                                         : std::vector<bool>{parallel.cp.elastic};
   const bool any_implemented = is_implemented(job, parallel);

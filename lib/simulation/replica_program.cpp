@@ -37,12 +37,14 @@ double attention_flops(const Scenario& scenario, const Resources& resources) {
   return op.flops / cluster_files::op_seconds(op, scenario.cluster);
 }
 
-/// Slots that the sequences that begin in a pass reserve on a rank of the instance with most.
+/// Slots that the sequences that begin in a pass, and copies of these, reserve on a rank of the instance
+/// with most.
 int64_t reserved_slots(const schedule::Plan& pass, int instances) {
   std::vector<int64_t> slots(instances);
-  for (const schedule::NewSequence& added : pass.added)
-    for (int instance = 0; instance < instances; ++instance)
-      slots[instance] += added.state.reserved.at(instance);
+  for (const auto* const beginning : {&pass.added, &pass.receiving.added})
+    for (const schedule::NewSequence& added : *beginning)
+      for (int instance = 0; instance < instances; ++instance)
+        slots[instance] += added.state.reserved.at(instance);
   return std::ranges::max(slots);
 }
 
@@ -60,7 +62,7 @@ Recording recording_of(const Scenario& scenario, const Resources& resources, sch
   const int64_t recent = resources.kv_recent_tokens > 0 ? recent_slots(kv_tokens, pass) : 0;
   execute::PhantomSettings settings =
       settings_of(scenario, resources, rank, kv_tokens, any_memory, recent);
-  settings.replica.states = std::ssize(pass.added);
+  settings.replica.states = std::ssize(pass.added) + std::ssize(pass.receiving.added);
   return {std::move(settings), {}, std::move(pass)};
 }
 
@@ -214,6 +216,7 @@ execute::PhantomSettings settings_of(const Scenario& scenario, const Resources& 
                       .sparse = settled_levels(scenario, resources),
                       .ep = resources.ep,
                       .wire = resources.wire,
+                      .copies_keys = resources.answering > 0,
                       .link_costs = link_costs(scenario.cluster, ranks_of(resources))}};
 }
 

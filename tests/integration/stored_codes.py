@@ -273,6 +273,99 @@ def write_model(
     return plain
 
 
+HYBRID_LAYERS = "M*E-"
+LATENT = 128
+MAMBA = {"mamba_num_heads": 8, "mamba_head_dim": 16, "n_groups": 2, "ssm_state_size": 16, "conv_kernel": 4}
+HYBRID_CONFIG: dict[str, Any] = {
+    "architectures": ["NemotronHForCausalLM"],
+    "model_type": "nemotron_h",
+    "hidden_size": HIDDEN,
+    "intermediate_size": FFN,
+    "hybrid_override_pattern": HYBRID_LAYERS,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KV_HEADS,
+    "head_dim": HEAD_DIM,
+    "vocab_size": VOCAB,
+    "max_position_embeddings": 512,
+    "layer_norm_epsilon": 1e-5,
+    "mlp_hidden_act": "relu2",
+    "tie_word_embeddings": False,
+    "torch_dtype": "float16",
+    "n_routed_experts": EXPERTS,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": EXPERT_FFN,
+    "moe_shared_expert_intermediate_size": EXPERT_FFN,
+    "moe_latent_size": LATENT,
+    **MAMBA,
+}
+
+
+def write_hybrid(
+    folder: Path, plain_folder: Path, form: Form, quantization: dict[str, Any], codes_of_mamba: bool = False
+) -> None:
+    """A model with a layer of Mamba-2, which stays numbers unless asked otherwise, one of attention, experts that
+    work on latents, and a feed-forward, all in a form; and the same model as numbers."""
+    draw = np.random.default_rng(7)
+    tensors: dict[str, Any] = {}
+    plain: dict[str, np.ndarray] = {}
+
+    def add(name: str, values: np.ndarray, dtype: type = np.float16) -> None:
+        tensors[name] = values.astype(dtype)
+        plain[name] = tensors[name].astype(np.float32)
+
+    def add_codes(module: str, out: int, inputs: int) -> None:
+        made, values = form(draw, out, inputs)
+        tensors.update({f"{module}.{end}": tensor for end, tensor in made.items()})
+        plain[f"{module}.weight"] = values.astype(np.float32)
+
+    add("backbone.embeddings.weight", draw.normal(0, 1, (VOCAB, HIDDEN)))
+    add("lm_head.weight", draw.normal(0, 0.2, (VOCAB, HIDDEN)))
+    add("backbone.norm_f.weight", draw.uniform(0.5, 1.5, HIDDEN))
+    heads = MAMBA["mamba_num_heads"]
+    inner, of_groups = heads * MAMBA["mamba_head_dim"], MAMBA["n_groups"] * MAMBA["ssm_state_size"]
+    for layer, kind in enumerate(HYBRID_LAYERS):
+        prefix = f"backbone.layers.{layer}."
+        add(f"{prefix}norm.weight", draw.uniform(0.5, 1.5, HIDDEN))
+        mixer = f"{prefix}mixer."
+        if kind == "M":
+            channels = inner + 2 * of_groups
+            for module, out, inputs in (("in_proj", inner + channels + heads, HIDDEN), ("out_proj", HIDDEN, inner)):
+                if codes_of_mamba:
+                    add_codes(mixer + module, out, inputs)
+                else:
+                    add(f"{mixer}{module}.weight", draw.normal(0, 1, (out, inputs)) / np.sqrt(inputs))
+            add(f"{mixer}conv1d.weight", draw.normal(0, 0.6, (channels, 1, MAMBA["conv_kernel"])))
+            add(f"{mixer}conv1d.bias", draw.normal(0, 0.3, channels))
+            add(f"{mixer}norm.weight", draw.uniform(0.5, 1.5, inner))
+            for vector in ("A_log", "D", "dt_bias"):
+                add(mixer + vector, draw.normal(-1, 0.5, heads), np.float32)
+        elif kind == "*":
+            add_codes(f"{mixer}q_proj", HEADS * HEAD_DIM, HIDDEN)
+            add_codes(f"{mixer}k_proj", KV_HEADS * HEAD_DIM, HIDDEN)
+            add_codes(f"{mixer}v_proj", KV_HEADS * HEAD_DIM, HIDDEN)
+            add_codes(f"{mixer}o_proj", HIDDEN, HEADS * HEAD_DIM)
+        elif kind == "E":
+            add(f"{mixer}gate.weight", draw.normal(0, 1, (EXPERTS, HIDDEN)) / np.sqrt(HIDDEN))
+            add(f"{mixer}gate.e_score_correction_bias", draw.normal(0, 0.3, EXPERTS), np.float32)
+            add_codes(f"{mixer}fc1_latent_proj", LATENT, HIDDEN)
+            add_codes(f"{mixer}fc2_latent_proj", HIDDEN, LATENT)
+            for expert in range(EXPERTS):
+                add_codes(f"{mixer}experts.{expert}.up_proj", EXPERT_FFN, LATENT)
+                add_codes(f"{mixer}experts.{expert}.down_proj", LATENT, EXPERT_FFN)
+            add_codes(f"{mixer}shared_experts.up_proj", EXPERT_FFN, HIDDEN)
+            add_codes(f"{mixer}shared_experts.down_proj", HIDDEN, EXPERT_FFN)
+        else:
+            add_codes(f"{mixer}up_proj", FFN, HIDDEN)
+            add_codes(f"{mixer}down_proj", HIDDEN, FFN)
+    for where, stored, config in (
+        (folder, tensors, {**HYBRID_CONFIG, "quantization_config": quantization}),
+        (plain_folder, plain, {**HYBRID_CONFIG, "torch_dtype": "float32"}),
+    ):
+        where.mkdir(parents=True)
+        write_safetensors(where / "model.safetensors", stored)
+        (where / "config.json").write_text(json.dumps(config))
+
+
 def write_config(folder: Path, dtype: str, quantization: dict[str, Any] | None, mixture: bool = False) -> None:
     config: dict[str, Any] = {
         "architectures": ["LlamaForCausalLM"],

@@ -289,23 +289,34 @@ class HybridTest(HybridRuns):
         draw = np.random.default_rng(5)
         prompts = [draw.integers(3, VOCAB - 1, size=size).tolist() for size in (40, 30, 23)]
 
-        def job(name: str, token: int, **parallel: Any) -> Path:
+        one_by_one = {"max_sequences": 1, "order": "fcfs", "max_batch_tokens": 8}
+        in_one_pass = {"max_sequences": 3, "max_batch_tokens": 128}
+
+        def job(name: str, token: int, batch: dict[str, Any], **parallel: Any) -> Path:
             prompts[1][10] = token
             requests = [Request(f"request-{index}", [prompt]) for index, prompt in enumerate(prompts)]
-            batch = {"max_sequences": 1, "order": "fcfs", "max_batch_tokens": 8}
             of_model = {"path": str(model), "compute": "fp32"}
             sections = {**SECTIONS, "model": of_model, "kv": FP32, "batch": batch}
             return self.write_job(requests, name, parallel=parallel, **sections)
 
-        good = job("good", 3)
+        good = job("good", 3, one_by_one)
         self.run_job(good, 1)
-        for ranks, parallel in ((1, {}), (2, {"cp": 2}), (2, {"tp": 2})):
-            with self.subTest(ranks=ranks, parallel=parallel):
-                broken = job(f"bad-{ranks}-" + "-".join(parallel), bad, **parallel)
-                self.run_job(broken, ranks, expect=SOME_FAILED)
+        for ranks, parallel, batch in (
+            (1, {}, one_by_one),
+            (2, {"cp": 2}, one_by_one),
+            (2, {"tp": 2}, one_by_one),
+            (1, {}, in_one_pass),
+            (2, {"cp": 2}, in_one_pass),
+            (2, {"sp": 2}, in_one_pass),
+            (3, {"cp": "elastic"}, in_one_pass),
+            (2, {"cp": 2, "phases": "apart"}, in_one_pass),
+        ):
+            with self.subTest(ranks=ranks, parallel=parallel, batch=batch):
+                broken = job("bad", bad, batch, **parallel)
+                self.run_job(broken, ranks, "--fresh", expect=SOME_FAILED)
                 found = self.results(broken)
                 self.assertEqual(found.rows(FAILED), [1])
-                self.assertIn("came from the recurrence of layer 0:", found["error"][1].decode())
+                self.assertIn("came from the recurrence of layer 0", found["error"][1].decode())
                 self.assert_same_answers(found, self.results(good), [0, 2])
 
     def test_states_go_with_teams_that_change(self) -> None:

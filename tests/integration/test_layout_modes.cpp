@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "deepseek3-groups", "glm4moelite-direct", "mistral4-temperature",
                     "llama4-chunks", "qwen2moe-shared-gate", "gemma4-keys-as-values",
                     "gemma4-shared-keys", "gemma4-mixture", "qwen3next-delta", "qwen35-tied",
-                    "granitehybrid-experts", "nemotronh-blocks"),
+                    "granitehybrid-experts", "nemotronh-blocks", "nemotronh-latents"),
     name_of_model);
 
 }  // namespace

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import unittest
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from harness import (
     PARTIAL,
     PROGRAM,
     SOME_FAILED,
+    SOURCE,
     Request,
     Results,
     RunTest,
@@ -350,6 +351,65 @@ class PrefixSharingTest(RunTest):
         self.run_job(job, 2, "--set", "batch.max_batch_tokens=1024")
         self.assertGreater(self.report(job)["kv"]["restored_tokens"], 0)
         self.assert_all_as(job, wanted)
+
+
+class HybridPrefixSharingTest(RunTest):
+    """Models with recurrent layers: a branch begins with the state that its beginning has at the border of a block."""
+
+    # As in test_hybrids: states carry the rounding of all tokens before.
+    logprob_tolerance: ClassVar[float] = 1.2e-3
+
+    def job(self, name: str, requests: list[Request], shares: bool, **sections: Any) -> Path:
+        model = {"path": str(SOURCE / "tests" / "goldens" / "qwen35-text-part"), "compute": "fp32"}
+        generation = {"max_new_tokens": 3, "ignore_eos": True, "logprobs": 1}
+        batch = {"max_batch_tokens": 128, "max_sequences": 8, "prefix_sharing": shares}
+        kv = {"dtype": "fp32"}
+        return self.write_job(requests, name, model=model, generation=generation, batch=batch, kv=kv, **sections)
+
+    def test_fifty_questions_read_their_document_once(self) -> None:
+        document = random_requests(1, 800, 800, seed=3)[0].turns[0]
+        requests = random_requests(50, 20, 30, seed=4, every_second_turn=5)
+        for request in requests:
+            request.turns[0] = document + request.turns[0]
+        alone = self.job("alone", requests, shares=False)
+        self.run_job(alone, 1)
+        wanted = self.results(alone)
+        apart = self.report(alone)["counts"]["prompt_tokens"]
+        for ranks, parallel in (
+            (1, {}),
+            (2, {"cp": 2}),
+            (2, {"tp": 2}),
+            (3, {"cp": "elastic"}),
+            (3, {"cp": "elastic", "phases": "apart"}),
+        ):
+            with self.subTest(ranks=ranks, parallel=parallel):
+                job = self.job("shared", requests, shares=True, parallel=parallel)
+                self.run_job(job, ranks, "--fresh")
+                self.assert_same_answers(self.results(job), wanted, wanted.rows(DONE))
+                parts = self.report(job)["prefix_sharing"]["prefixes"]
+                computed = self.report(job)["counts"]["prompt_tokens"]
+                self.assertEqual(computed, apart - (50 - parts) * 800)
+                if parts == 1:
+                    self.assertGreater(apart, 15 * computed)
+
+    def test_groups_may_share_a_part_and_have_different_lengths(self) -> None:
+        """Two documents that begin alike, with many questions each: two groups, of which each has its own beginning."""
+        common, first, second = (each.turns[0] for each in random_requests(3, 160, 160, seed=5))
+        requests = random_requests(20, 20, 30, seed=6)
+        for number, request in enumerate(requests):
+            longer = first if number % 2 == 0 else second + second
+            request.turns[0] = common + longer + request.turns[0]
+        alone = self.job("alone", requests, shares=False)
+        self.run_job(alone, 1)
+        wanted = self.results(alone)
+        for ranks, parallel in ((1, {}), (2, {"cp": 2}), (2, {"cp": "elastic"})):
+            with self.subTest(ranks=ranks, parallel=parallel):
+                job = self.job("shared", requests, shares=True, parallel=parallel)
+                self.run_job(job, ranks, "--fresh")
+                self.assert_same_answers(self.results(job), wanted, wanted.rows(DONE))
+                sharing = self.report(job)["prefix_sharing"]
+                self.assertEqual(sharing["shared_tokens"], 10 * 320 + 10 * 480)
+                self.assertGreaterEqual(sharing["prefixes"], 2)
 
 
 if __name__ == "__main__":

@@ -190,6 +190,30 @@ class StoredCodesTest(RunTest):
                     self.assertEqual("widened" in said, widened)
                     self.expect_close(self.logprobs(job), wanted)
 
+    def test_a_hybrid_gives_the_answers_of_its_numbers(self) -> None:
+        """Attention, feed-forwards and experts of latents are codes; recurrent layers are numbers."""
+        for name in ("nvfp4-modelopt", "nvfp4", "awq-32"):
+            form, config, held = KEPT[name]
+            forms.write_hybrid(self.folder / name, self.folder / f"{name}-plain", form, config)
+            wanted_job = self.job_of(self.folder / f"{name}-plain", f"{name}-wanted")
+            self.run_job(wanted_job, 1)
+            wanted = self.logprobs(wanted_job)
+            for layout in ({}, {"cp": 2}, {"tp": 2}, {"sp": 2}, {"tp": 2, "ep": 2}):
+                with self.subTest(form=name, layout=layout):
+                    words = "-".join(f"{key}-{value}" for key, value in layout.items())
+                    job = self.job_of(self.folder / name, f"{name}-{words}", **layout)
+                    ranks = layout.get("tp", 1) * layout.get("sp", 1) * layout.get("cp", 1)
+                    said = self.run_job(job, ranks)
+                    self.assertNotIn("widened", said)
+                    self.assertIn(held, self.report(job)["model"]["weights"])
+                    self.expect_close(self.logprobs(job), wanted, 3e-4)
+
+    def test_codes_of_recurrent_layers_are_refused_by_name(self) -> None:
+        form, config, _ = KEPT["nvfp4-modelopt"]
+        forms.write_hybrid(self.folder / "model", self.folder / "plain", form, config, codes_of_mamba=True)
+        said = self.run_job(self.job_of(self.folder / "model", "job"), 1, expect=REFUSED)
+        self.assertIn("layers.0.mixer.in_proj' is stored as codes", said)
+
     def test_what_no_product_takes_is_widened_and_said(self) -> None:
         for name, (form, config, why) in WIDENED.items():
             with self.subTest(form=name):

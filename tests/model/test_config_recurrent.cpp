@@ -221,6 +221,17 @@ TEST(NemotronH, HasLayersOfOneBlock) {
                                      5 * 64 + 64 + 2 * 100 * 64);
 }
 
+TEST(NemotronH, MayHaveExpertsOfLatents) {
+  const ModelConfig wide = nemotron("M*E");
+  const ModelConfig config = nemotron("M*E", R"({"moe_latent_size": 16})");
+  EXPECT_EQ(wide.experts->latent, 0);
+  EXPECT_EQ(config.experts->latent, 16);
+  // Hidden states have 64 numbers, and each of 8 experts 24 columns; a token takes two of them.
+  EXPECT_EQ(config.parameters() - wide.parameters(), 2 * 64 * 16 - 8 * 2 * 24 * (64 - 16));
+  EXPECT_EQ(config.active_parameters() - wide.active_parameters(),
+            2 * 64 * 16 - 2 * 2 * 24 * (64 - 16));
+}
+
 TEST(NemotronH, IsReadInWordsToo) {
   for (const char* key : {"layer_types", "layers_block_type"}) {
     const ModelConfig config = hybrid(
@@ -249,7 +260,7 @@ TEST(NemotronH, RefusesOtherLayersAndOptions) {
   EXPECT_THAT(refusal_of<InputError>("nemotron_h", "{}"),
               HasSubstr("hybrid_override_pattern is missing"));
   for (const char* keys :
-       {R"({"moe_latent_size": 32})", R"({"mlp_hidden_act": "silu"})", R"({"use_bias": true})",
+       {R"({"moe_latent_size": 0})", R"({"mlp_hidden_act": "silu"})", R"({"use_bias": true})",
         R"({"mlp_bias": true})", R"({"mamba_hidden_act": "gelu"})"})
     EXPECT_NE(refused("M*E", keys), "accepted") << keys;
 }

@@ -67,6 +67,22 @@ TEST(KvMap, TakesTheStateBackWithTokens) {
   map.verify();
 }
 
+/// A prompt's last rows are computed by instance 0, and instance 1 keeps its last tokens.
+TEST(KvMap, TakesTheStateBackToWhereItWasAndNotToTheLastKey) {
+  KvMap map(2);
+  const Team both{{0, 1}, 0, AttentionExchange::pass_kv, {}};
+  map.add(7, {20, 20});
+  const Placement placement{7, {{0, 2}, {1, 6}}};
+  map.append({7, 0, 8}, both, &placement);
+  ASSERT_EQ(map.state_holder(7), 0);
+  ASSERT_EQ(std::ranges::count(positions(map, 7, 1), 7), 1);
+  map.append({7, 8, 3, 1}, both);
+  EXPECT_EQ(map.state_holder(7), 1);
+  map.shorten(7, 8);
+  EXPECT_EQ(map.state_holder(7), 0);
+  map.verify();
+}
+
 TEST(KvMap, LongDealtDecodeStaysOneRange) {
   OneTeamMap map(4);
   map.add(1, 1000);

@@ -23,7 +23,7 @@ class FakeInstance {
 
   /// Throws InvalidArgument where a Worker could not execute the plan.
   schedule::Outcome execute(const schedule::Plan& plan) {
-    shorten(plan.shortened);
+    shorten(plan.shortened_at(index_));
     for (const int64_t sequence : plan.removed) forget(sequence);
     leave(plan.left);
     check_room();
@@ -50,7 +50,9 @@ class FakeInstance {
     }
     map_.verify();
     std::erase_if(states_, [this](const auto& state) { return !goes_on_here(state.first); });
-    PECIA_CHECK(std::ssize(states_) <= 2 * limits_.max_sequences, "{} states", states_.size());
+    const int64_t most = (limits_.drafts.on() ? 3 : 2) * limits_.max_sequences;
+    PECIA_CHECK(std::ssize(states_) + std::ssize(kept_states_) <= most, "{} states and {} kept",
+                states_.size(), kept_states_.size());
     schedule::Outcome outcome;
     for (size_t i = 0; i < plan.items.size(); ++i) {
       const schedule::PlanItem& item = plan.items[i];
@@ -64,7 +66,7 @@ class FakeInstance {
   /// Does what a rank does whose instance gets keys of others.
   void receive(const schedule::Plan& plan) {
     const schedule::Receiving& receiving = plan.receiving;
-    shorten(plan.shortened);
+    shorten(plan.shortened_at(index_));
     leave(receiving.left);
     for (const schedule::NewSequence& added : receiving.added_at(index_))
       map_.set_state(added.sequence, added.state);
@@ -105,9 +107,20 @@ class FakeInstance {
     for (const auto& [sequence, length] : shortened) {
       if (!map_.contains(sequence) || map_.length(sequence) <= length) continue;
       map_.shorten(sequence, length);
+      go_back(sequence, length);
       if (const auto kept = histories_.find(sequence); kept != histories_.end())
         kept->second.resize(length);
     }
+  }
+  /// Where its state was kept, it has that again.
+  void go_back(int64_t sequence, int64_t length) {
+    const auto kept = kept_states_.extract(sequence);
+    if (!kept) return;
+    PECIA_CHECK(
+        kept.mapped() == length && goes_on_here(sequence),
+        "instance {} has kept the state of sequence {} after {} tokens, which goes back to {}",
+        index_, sequence, kept.mapped(), length);
+    states_[sequence] = length;
   }
   void leave(const std::vector<schedule::LeftInstance>& left) {
     for (const schedule::LeftInstance& of : left)
@@ -146,7 +159,12 @@ class FakeInstance {
     else
       PECIA_CHECK(team.index_of(origin.instance), "the state of sequence {} is outside of {}",
                   rows.sequence, team.text());
-    if (origin.instance == index_) check_state(origin.sequence, rows.first);
+    kept_states_.erase(rows.sequence);
+    if (origin.instance == index_) {
+      check_state(origin.sequence, rows.first);
+      if (parallel::may_be_shortened(rows) && origin.sequence == rows.sequence)
+        kept_states_[rows.sequence] = rows.first;
+    }
     if (map_.state_holder(rows.sequence) == index_)
       states_[rows.sequence] = rows.first + rows.count;
   }
@@ -154,7 +172,7 @@ class FakeInstance {
     if (!map_.contains(sequence)) return;
     map_.remove(sequence);
     histories_.erase(sequence), turns_.erase(sequence);
-    states_.erase(sequence), parked_states_.erase(sequence);
+    states_.erase(sequence), parked_states_.erase(sequence), kept_states_.erase(sequence);
   }
   void check_room() const {
     PECIA_CHECK(map_.total_reserved(index_) <= limits_.kv_tokens, "{} slots reserved of {}",
@@ -166,7 +184,8 @@ class FakeInstance {
   parallel::KvMap map_;
   std::map<int64_t, std::vector<int32_t>> histories_;
   std::map<int64_t, schedule::TurnStart> turns_;
-  std::map<int64_t, int64_t> states_, parked_states_;  ///< tokens after which they are, by sequence
+  /// Tokens after which states are, by sequence; kept_states_: before rows that may be taken back.
+  std::map<int64_t, int64_t> states_, parked_states_, kept_states_;
 };
 
 /// All instances. They know the tokens of every sequence, as a model would by its keys.

@@ -96,5 +96,44 @@ TEST(Plan, GivesEachTeamItsItemsInOrder) {
   EXPECT_EQ(passes[1].rows[1].sequence, 2);
 }
 
+/// Sequence 7 was forgotten, and has been read again by other instances: instance 2 hears of both at once.
+TEST(Plan, ShortensNothingThatAnInstanceForgets) {
+  Plan plan;
+  plan.teams = {{{0, 1, 2}}};
+  plan.shortened = {{7, 32}, {8, 40}};
+  plan.left = {{7, 2, 0}, {8, 1, 1}};
+  const auto sequences = [&](int instance) {
+    std::vector<int64_t> found;
+    for (const ShortenedSequence& of : plan.shortened_at(instance)) found.push_back(of.sequence);
+    return found;
+  };
+  EXPECT_EQ(sequences(0), (std::vector<int64_t>{7, 8}));
+  EXPECT_EQ(sequences(1), (std::vector<int64_t>{7, 8})) << "what is parked is shortened first";
+  EXPECT_EQ(sequences(2), (std::vector<int64_t>{8}));
+  plan.receiving = {{3}, {{8, 3, 0}}, {}, {}};
+  EXPECT_EQ(sequences(3), (std::vector<int64_t>{7}));
+}
+
+/// Keys of 1000 B a token and states of 1e6 B over a link of 1e6 B/s, and passes that take no time.
+TEST(Plan, TakesAsLongAsKeysAndStatesNeedToLeave) {
+  const PassTimes alone{RateFit({1e-6, 1e-8, 1e-14}), RateFit({1e-6, 1e-8, 1e-14})};
+  const TeamTimes times(
+      alone, {.bytes_per_second = 1e6, .kv_bytes_per_token = 1000, .layers = 1, .state_bytes = 1e6},
+      3);
+  Plan plan;
+  plan.teams = {{{0, 1}}};
+  plan.items.push_back({{7, 0, 500}, std::vector<int32_t>(500), 500});
+  const auto copy_to = [](int32_t instance, int64_t tokens) {
+    return parallel::KeyCopy{7, 8, instance, 0, tokens, {2}, {{0, {{0, tokens, 1}}}}};
+  };
+  EXPECT_LT(expected_seconds(plan, times), 3) << "its own keys and state go round the ring";
+  plan.receiving.copies = {copy_to(2, 3000), copy_to(2, 1000)};
+  EXPECT_NEAR(expected_seconds(plan, times), 4, 1e-9);
+  plan.receiving.copies.back().state_from = 0;
+  EXPECT_NEAR(expected_seconds(plan, times), 5, 1e-9);
+  plan.receiving.copies.back().state_from = 1;
+  EXPECT_NEAR(expected_seconds(plan, times), 4, 1e-9) << "another instance sends it";
+}
+
 }  // namespace
 }  // namespace pecia::schedule

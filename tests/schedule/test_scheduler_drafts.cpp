@@ -121,13 +121,14 @@ std::vector<batch::Request> random_requests_with_penalties(Draw& draw) {
 }
 
 /// Greedy and loongserve, whole and in chunks, with and without phases apart.
-TEST(Drafts, ChangeNoAnswerWhereTeamsChange) {
+void change_no_answer_where_teams_change(bool has_states) {
   ServedByTeams all, apart;
   for (uint64_t seed = 0; seed < 400; ++seed) {
     SCOPED_TRACE(seed);
     Draw draw(seed + 20261201);
     const auto requests = random_requests_with_penalties(draw);
     auto limits = random_teams(draw, requests);
+    limits.has_states = has_states;
     limits.on_demand = false;
     limits.forced_yields.reset();
     limits.drafts = drafts_of(draw.of<int64_t>({1, 2, 7, 30}), seed);
@@ -144,16 +145,30 @@ TEST(Drafts, ChangeNoAnswerWhereTeamsChange) {
   EXPECT_GT(all.penalized, 300);
   EXPECT_GT(apart.drafts.tokens.accepted, 300);
   EXPECT_GT(apart.copies, 100);
+  for (const ServedByTeams* const served : {&all, &apart})
+    EXPECT_TRUE(has_states ? served->drafts.again > 200 : served->drafts.again == 0)
+        << served->drafts.again;
+}
+
+TEST(Drafts, ChangeNoAnswerWhereTeamsChange) {
+  change_no_answer_where_teams_change(false);
+}
+
+/// FakeInstance checks that each pass of a sequence finds the state after the tokens before it.
+TEST(Drafts, ChangeNoAnswerOfStatesWhereTeamsChange) {
+  change_no_answer_where_teams_change(true);
 }
 
 /// Sequences yield, keys move and teams grow by memory between passes that drop drafted tokens.
-TEST(Drafts, ChangeNoAnswerOfTeamsWithMemoryOnDemand) {
+void change_no_answer_of_teams_with_memory_on_demand(bool has_states) {
   ServedByTeams all, apart;
   for (uint64_t seed = 0; seed < 600; ++seed) {
     SCOPED_TRACE(seed);
     Draw draw(seed + 20261202);
     const auto requests = random_requests_with_penalties(draw);
     auto limits = random_teams(draw, requests);
+    limits.has_states = has_states;
+    if (has_states) limits.state_tokens = 3;
     limits.on_demand = true;
     limits.max_sequences = draw.of<int64_t>({2, 5, 64});
     limits.max_instances = draw.of<int>({1, 2, 1 << 20});
@@ -176,6 +191,15 @@ TEST(Drafts, ChangeNoAnswerOfTeamsWithMemoryOnDemand) {
   EXPECT_GT(apart.drafts.tokens.accepted, 300);
   EXPECT_GT(apart.demand.parked, 100);
   EXPECT_GT(apart.demand.forgotten, 100);
+  if (has_states) EXPECT_GT(all.drafts.again, 200);
+}
+
+TEST(Drafts, ChangeNoAnswerOfTeamsWithMemoryOnDemand) {
+  change_no_answer_of_teams_with_memory_on_demand(false);
+}
+
+TEST(Drafts, ChangeNoAnswerOfStatesOfTeamsWithMemoryOnDemand) {
+  change_no_answer_of_teams_with_memory_on_demand(true);
 }
 
 schedule::SchedulerLimits room_for(int64_t tokens) {

@@ -219,6 +219,68 @@ TEST(ForeseenTraffic, IsThatOfLevelsWithTensorParallelismAlone) {
   EXPECT_GT(expect_traffic_of_a_request(*comm, {}, resources), 0);
 }
 
+/// A prompt that all instances but the last read, whose keys go to the last one. `ends`: its state, too.
+schedule::Plan read_for_the_last(int instances, int64_t tokens, bool ends) {
+  parallel::KvMap map(instances);
+  std::vector<int64_t> reading(instances, tokens), answering(instances);
+  std::swap(reading.back(), answering.back());
+  map.add(0, reading);
+  map.add(1, answering);
+  schedule::Plan plan;
+  const int32_t last = instances - 1;
+  parallel::Team& team = plan.teams.emplace_back();
+  for (int32_t instance = 0; instance < last; ++instance) team.instances.push_back(instance);
+  plan.added = {{0, map.state(0)}};
+  plan.receiving = {{last}, {}, {{1, map.state(1)}}, {}};
+  schedule::PlanItem& item = plan.items.emplace_back();
+  item.rows = {0, 0, tokens};
+  item.tokens.resize(tokens);
+  item.prompt_end = item.longest = tokens;
+  map.append(item.rows, team);
+  plan.receiving.copies = parallel::key_copies(map, 0, 1, 0, {{last, tokens}}, ends);
+  return plan;
+}
+
+TEST(ForeseenTraffic, IsThatOfKeysAndStatesThatGoToThoseWhoAnswer) {
+  const auto comm = world();
+  if (comm->size() == 1) GTEST_SKIP() << "there is nobody else to answer";
+  const std::filesystem::path model = golden("qwen35-tied");
+  const model::ModelConfig config = model::read_config(model);
+  resources::Resources resources = simulation::ring_of(comm->size(), 600);
+  resources.elastic = true, resources.answering = 1, resources.wire = DType::fp32;
+  const cluster_files::Cluster cluster = simulation::small_cluster();
+  const job::Job job;
+  const simulation::Scenario scenario{job, config, cluster, DType::fp32};
+  const model::Weights weights(config, io::Checkpoint(model), {},
+                               execute::Replica::weight_cut(comm->rank(), 1, 1, 1));
+  std::array<double, 2> sent{};
+  for (const bool ends : {false, true}) {
+    const schedule::Plan plan = read_for_the_last(comm->size(), 50, ends);
+    int64_t foreseen = 0;
+    const Program program = simulation::programs_of(scenario, resources, plan).at(comm->rank());
+    for (const simulation::Section& section : program)
+      for (const simulation::Step& step : section.steps)
+        if (const auto* start = std::get_if<comm::PhantomStart>(&step.what))
+          for (const comm::PhantomMessage& message : start->sends)
+            foreseen += section.times * message.bytes;
+    CpuCompute compute;
+    auto settings = simulation::settings_of(scenario, resources, comm->rank(), 400, 0).replica;
+    settings.states = 2, settings.states_may_be_any = false;
+    execute::Replica replica(*comm, config, weights, compute, settings);
+    const comm::Traffic before = attention::traffic_of(replica.groups());
+    replica.execute(plan);
+    replica.finish_copies();
+    const comm::Traffic after = attention::traffic_of(replica.groups());
+    int64_t found = 0;
+    for (size_t level = 0; level < comm::num_link_levels; ++level)
+      found += after.bytes_by_level[level] - before.bytes_by_level[level];
+    EXPECT_EQ(foreseen, found);
+    sent[ends ? 1 : 0] = comm->all_reduce_sum(static_cast<double>(found));
+  }
+  EXPECT_GT(sent[0], 0);
+  EXPECT_EQ(sent[1] - sent[0], static_cast<double>(config.state_bytes()));
+}
+
 TEST(ForeseenTraffic, IsThatOfTheSameBitsEverywhere) {
   const auto comm = world();
   job::Job job;

@@ -7,6 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "lib/engine/execute/awaited_copies.hpp"
+
 namespace pecia::execute {
 
 PassRunner::PassRunner(const Settings& settings, comm::Communicator& replica, model::Model& model,
@@ -76,18 +78,6 @@ void PassRunner::shorten(int64_t sequence, int64_t length) {
     history->second.tokens.resize(length);
 }
 
-/// Waits for keys that others compute of the plan's sequences, and of those that they begin with.
-void PassRunner::wait_for_copies(const schedule::Plan& plan) {
-  attention::KeyCopies& copies = attention_.copies();
-  const parallel::KvMap& map = attention_.ledger().map();
-  for (const schedule::NewSequence& added : plan.added) copies.wait_for(added.state.parent);
-  for (const schedule::PlanItem& item : plan.items) {
-    copies.wait_for(item.rows.sequence);
-    if (!map.contains(item.rows.sequence)) continue;
-    if (const auto parent = map.parent(item.rows.sequence)) copies.wait_for(*parent);
-  }
-}
-
 /// Makes room for keys that others compute, and lets them come.
 void PassRunner::receive(const schedule::Receiving& receiving) {
   attention_.ledger().settle();
@@ -100,7 +90,8 @@ void PassRunner::receive(const schedule::Receiving& receiving) {
 schedule::Outcome PassRunner::execute(const schedule::Plan& plan,
                                       const std::function<void()>& meanwhile) {
   schedule::Outcome outcome;
-  for (const auto& [sequence, length] : plan.shortened) shorten(sequence, length);
+  for (const auto& [sequence, length] : plan.shortened_at(settings_.instance))
+    shorten(sequence, length);
   if (plan.saves()) {
     outcome.kv = save(plan.save);
     return outcome;
@@ -110,7 +101,8 @@ schedule::Outcome PassRunner::execute(const schedule::Plan& plan,
     return outcome;
   }
   const report::Totals before = compute_.recorder.totals();
-  wait_for_copies(plan);
+  for (const int64_t sequence : awaited_copies(plan, attention_.ledger().map()))
+    attention_.copies().wait_for(sequence);
   compute_.recorder.set_pass(plan.number);
   outcome.park_s = begin(plan);
   const std::vector<parallel::TeamPass> passes = plan.passes();

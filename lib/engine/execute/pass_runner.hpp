@@ -72,7 +72,6 @@ class PassRunner {
   double begin(const schedule::Plan& plan);
   void forget(int64_t sequence);
   void shorten(int64_t sequence, int64_t length);
-  void wait_for_copies(const schedule::Plan& plan);
   void receive(const schedule::Receiving& receiving);
 
   // pass_runner_kv.cpp

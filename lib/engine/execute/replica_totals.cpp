@@ -68,7 +68,8 @@ ElasticTotals& ElasticTotals::operator+=(const ElasticTotals& other) {
 }
 
 void count_team(const schedule::Plan& plan, double begin_s, double end_s,
-                std::optional<double> expected_s, ElasticTotals& totals) {
+                std::optional<double> expected_s, const std::vector<int64_t>& answered,
+                ElasticTotals& totals) {
   totals.timeline.add(plan, begin_s, end_s);
   const parallel::Team& team = plan.teams.front();
   const auto degree = static_cast<size_t>(team.size());
@@ -86,7 +87,8 @@ void count_team(const schedule::Plan& plan, double begin_s, double end_s,
   }
   totals.shrinks += moves_between(plan);
   of_degree.prefill_tokens += tokens.prompt;
-  of_degree.decode_tokens += tokens.decode;
+  for (size_t i = 0; i < plan.items.size(); ++i)
+    if (!is_prompt(plan.items[i])) of_degree.decode_tokens += answered.at(i);
   for (const schedule::PlanItem& item : plan.items) {
     const bool last_chunk = item.rows.first + item.rows.count == item.prompt_end;
     totals.scale_downs += is_prompt(item) && last_chunk && !item.kept.empty() &&

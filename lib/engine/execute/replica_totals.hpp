@@ -16,11 +16,12 @@
 
 namespace pecia::execute {
 
-/// Passes and new tokens of teams with the same number of instances. Drafted tokens are among them.
+/// Passes and new tokens of teams with the same number of instances.
 struct TeamTotals {
   int64_t prefill_passes = 0, prefill_tokens = 0;
-  int64_t decode_passes = 0, decode_tokens = 0;
-  int64_t masters = 0;  ///< of the decode passes together
+  int64_t decode_passes = 0;
+  int64_t decode_tokens = 0;  ///< that answers got after a turn's first, which prefill makes
+  int64_t masters = 0;        ///< of the decode passes together
 
   TeamTotals& operator+=(const TeamTotals& other);
   bool operator==(const TeamTotals&) const = default;
@@ -49,9 +50,10 @@ struct ElasticTotals {
 
 /// Counts a pass of one team, from its begin to its end on the passes' clock. A pass that reads
 /// prompts and decodes counts as prefill. `expected_s`: how long it was expected to last; absent
-/// where nothing like it had been measured.
+/// where nothing like it had been measured. `answered`: by item, the tokens that its answer got.
 void count_team(const schedule::Plan& plan, double begin_s, double end_s,
-                std::optional<double> expected_s, ElasticTotals& totals);
+                std::optional<double> expected_s, const std::vector<int64_t>& answered,
+                ElasticTotals& totals);
 
 struct ReplicaTotals {
   int64_t done = 0, failed = 0;

@@ -245,18 +245,18 @@ class Lead {
       plans_.saves->commit(pass.plan, outcomes, totals_);
     if (pass.plan.saves()) return;
     totals_.park_s += std::ranges::max(outcomes, {}, &schedule::Outcome::park_s).park_s;
-    std::vector<int64_t> answered = plans_.scheduler.commit(pass.plan, outcomes, end);
+    const std::vector<int64_t> answered = plans_.scheduler.commit(pass.plan, outcomes, end);
     if (outcomes.front().kv.done == 0)
       pass.plan.restore.clear();  // reading failed, so it was computed
     size_t instances = 0;
     for (const parallel::Team& team : pass.plan.teams) instances += team.instances.size();
-    counter_.count(pass.plan,
-                   {pass.begin_s, end, pass.flops,
-                    static_cast<double>(instances) / static_cast<double>(replica_.groups().cp),
-                    std::move(answered)},
-                   totals_);
+    counter_.count(
+        pass.plan,
+        {pass.begin_s, end, pass.flops,
+         static_cast<double>(instances) / static_cast<double>(replica_.groups().cp), answered},
+        totals_);
     if (pass.plan.restore.empty())
-      execute::count_team(pass.plan, pass.begin_s, end, pass.expected_s, totals_.elastic);
+      execute::count_team(pass.plan, pass.begin_s, end, pass.expected_s, answered, totals_.elastic);
     totals_.elastic.scale_ups = plans_.scheduler.scale_ups();
     record(plans_, plans_.scheduler.take_finished(), totals_);
   }

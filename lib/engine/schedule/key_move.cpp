@@ -45,7 +45,7 @@ std::optional<KeyMove> move_from(const SchedulerState& state, ActiveSequence& se
   const bool ready =
       sequence.begun && sequence.can_decode() && sequence.leaves < 0 && !sequence.origin->is_fork();
   const bool holds = map.held(sequence.id, from) > 0;
-  const int64_t room = sequence.room - sequence.decoded + more;
+  const int64_t room = sequence.room - sequence.decoded - sequence.replays + more;
   if (!ready || !holds || room <= 0) return {};
   const Slots free = state.free_slots();
   const auto degree = std::ssize(sequence.instances);

@@ -43,7 +43,7 @@ void keep_what_pays(const SchedulerState& state, const std::vector<Draftable>& a
 int64_t most_after_next(const ActiveSequence& sequence) {
   if (!sequence.begun || sequence.again) return 0;
   const int64_t left = sequence.max_new_tokens - std::ssize(sequence.result.tokens);
-  return std::min(left, sequence.room - sequence.decoded) - 1;
+  return std::min(left, sequence.room - sequence.decoded - sequence.replays) - 1;
 }
 
 PassDrafts draft_for_pass(SchedulerState& state, const std::vector<Draftable>& answers,
@@ -68,6 +68,12 @@ std::vector<int32_t> first_of(const PassDrafts& drafts, const ActiveSequence& se
   if (found == drafts.end()) return {};
   const int64_t count = std::clamp<int64_t>(most, 0, std::ssize(found->second));
   return {found->second.begin(), found->second.begin() + count};
+}
+
+int64_t count_replays(const Selection& answers) {
+  int64_t replays = 0;
+  for (const ActiveSequence* const sequence : answers) replays += sequence->replays;
+  return replays;
 }
 
 void add_draft(std::span<const int32_t> drafted, PlanItem& item) {

@@ -22,7 +22,7 @@ struct Draftable {
 };
 
 /// The most tokens that may be drafted of the sequence's answer after its next one, wherever they are
-/// computed.
+/// computed. What it computes again comes before these.
 int64_t most_after_next(const ActiveSequence& sequence);
 
 /// Drafts all of these answers, `spare` tokens at most. With DraftLimits::by_price as many tokens are
@@ -33,6 +33,8 @@ PassDrafts draft_for_pass(SchedulerState& state, const std::vector<Draftable>& a
 /// Tokens of the sequence's draft, the first `most` of it.
 std::vector<int32_t> first_of(const PassDrafts& drafts, const ActiveSequence& sequence,
                               int64_t most);
+/// The tokens that these answers compute again.
+int64_t count_replays(const Selection& answers);
 /// Adds drafted tokens to an item that has the next token of the answer.
 void add_draft(std::span<const int32_t> drafted, PlanItem& item);
 

@@ -28,15 +28,21 @@ PassWork busiest(const std::vector<parallel::PassSequence>& rows, const parallel
   return work;
 }
 
-/// Tokens whose keys the busiest instance sends to instances that will answer, while it computes.
-double tokens_leaving(const Plan& plan) {
-  std::map<int32_t, int64_t> leaving;  // by instance
-  int64_t most = 0;
-  for (const parallel::KeyCopy& copy : plan.receiving.copies)
+/// Seconds in which the busiest instance sends keys and states to instances that will answer, while it
+/// computes.
+double leaving_s(const Plan& plan, const TeamTimes& times) {
+  std::map<int32_t, double> leaving;  // by instance
+  for (const parallel::KeyCopy& copy : plan.receiving.copies) {
     for (const parallel::KeySource& source : copy.sources)
       for (const parallel::StridedRange& positions : source.positions)
-        most = std::max(most, leaving[source.instance] += positions.count);
-  return static_cast<double>(most);
+        leaving[source.instance] +=
+            times.travel_s(times.degrees(), static_cast<double>(positions.count));
+    if (copy.state_from != parallel::SequenceState::nobody)
+      leaving[copy.state_from] += times.state_s();
+  }
+  double most = 0;
+  for (const auto& [instance, seconds] : leaving) most = std::max(most, seconds);
+  return most;
 }
 
 }  // namespace
@@ -52,6 +58,17 @@ std::vector<parallel::KeyCopy> Receiving::copies_to(int instance) const {
   std::vector<parallel::KeyCopy> here;
   std::ranges::copy_if(copies, std::back_inserter(here), [&](const parallel::KeyCopy& of) {
     return std::ranges::count(of.places, instance) > 0;
+  });
+  return here;
+}
+
+std::vector<ShortenedSequence> Plan::shortened_at(int instance) const {
+  const std::vector<LeftInstance>& leaving = receiving.has(instance) ? receiving.left : left;
+  std::vector<ShortenedSequence> here;
+  std::ranges::copy_if(shortened, std::back_inserter(here), [&](const ShortenedSequence& of) {
+    return std::ranges::none_of(leaving, [&](const LeftInstance& leaves) {
+      return leaves.sequence == of.sequence && leaves.instance == instance && leaves.parks == 0;
+    });
   });
   return here;
 }
@@ -116,7 +133,7 @@ double expected_seconds(const Plan& plan, const TeamTimes& times) {
                           : 0;
   const double computed_s = times.seconds(degree, PassKind::prefill, prompts) +
                             times.seconds(degree, PassKind::decode, answers) + moves_s;
-  return std::max(computed_s, times.travel_s(times.degrees(), tokens_leaving(plan)));
+  return std::max(computed_s, leaving_s(plan, times));
 }
 
 void LogProbs::append(const LogProbs& other) {

@@ -218,6 +218,9 @@ struct Plan {
     return !parked.empty() || !returned.empty() ||
            std::ranges::any_of(left, [](const LeftInstance& of) { return of.parks != 0; });
   }
+  /// What an instance has to shorten. Of a sequence that it forgets with this plan, it may have tokens from
+  /// before that began again elsewhere.
+  std::vector<ShortenedSequence> shortened_at(int instance) const;
   /// The tokens that are sampled, in the order of the items and of their answers.
   std::vector<Sample> samples() const;
   /// What each team works on, in the order of the items.

@@ -75,13 +75,6 @@ int64_t most_drafted(const SchedulerState& state, const ActiveSequence& sequence
   return slots - item.rows.count;
 }
 
-/// Tokens that sequences compute again in this pass or a later one.
-int64_t count_replays(const SchedulerState& state) {
-  int64_t replays = 0;
-  for (const ActiveSequence& sequence : state.active) replays += sequence.replays;
-  return replays;
-}
-
 /// Drafts of these answers. By price there are none where passes without drafts were not measured.
 PassDrafts drafts_of(SchedulerState& state, const Selection& decoding, int64_t spare) {
   if (!state.limits.drafts.on()) return {};
@@ -175,7 +168,7 @@ void RingFormer::decode(Pass& pass) const {
   const bool chunked = limits.policy == job::Policy::chunked;
   // Rows that are computed again after drafts come to no more than the drafts.
   const int64_t spare =
-      limits.batch_tokens() / (chunked ? 2 : 1) - std::ssize(decoding) - count_replays(state);
+      limits.batch_tokens() / (chunked ? 2 : 1) - std::ssize(decoding) - count_replays(decoding);
   const PassDrafts drafts = drafts_of(state, decoding, spare);
   for (ActiveSequence* const each : decoding) {
     ActiveSequence& sequence = *each;

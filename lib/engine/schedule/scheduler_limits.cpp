@@ -28,8 +28,6 @@ void SchedulerLimits::verify() const {
   PECIA_CHECK(
       !apart() || (elastic && scheduler == job::TeamScheduler::greedy),
       "instances that answer, without teams that change, or with requests dealt in batches");
-  PECIA_CHECK(!drafts.on() || !elastic || !has_states,
-              "drafts where teams change, with recurrent layers");
   PECIA_CHECK(!drafts.by_price || time || pass_times || (elastic && team_times),
               "drafts by price, without times of passes");
   PECIA_CHECK(block >= 1, "blocks of {} tokens", block);

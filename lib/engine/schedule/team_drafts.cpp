@@ -7,17 +7,12 @@
 namespace pecia::schedule {
 namespace {
 
-/// Free slots of the sequence on an instance.
-int64_t room_on(const SchedulerState& state, const ActiveSequence& sequence, int32_t instance) {
-  return state.map.reserved(sequence.id, instance) - state.map.held(sequence.id, instance);
-}
-
 /// Tokens that may be drafted of the sequence's answer after its next one, on some instance.
 int64_t most_for_team(const SchedulerState& state, const ActiveSequence& sequence) {
   int64_t room = 0;
   for (int32_t instance = 0; instance < state.limits.ring_size; ++instance)
     room = std::max(room, room_on(state, sequence, instance));
-  return std::min(most_after_next(sequence), room - 1);
+  return std::min(most_after_next(sequence), room - sequence.replays - 1);
 }
 
 /// Seconds of a pass of answers by a team of `degree` instances, `answers` of them on as many masters
@@ -29,6 +24,10 @@ double team_seconds(const KnownTimes& times, int degree, int64_t answers, const 
 }
 
 }  // namespace
+
+int64_t room_on(const SchedulerState& state, const ActiveSequence& sequence, int32_t instance) {
+  return state.map.reserved(sequence.id, instance) - state.map.held(sequence.id, instance);
+}
 
 PassDrafts draft_for_team(SchedulerState& state, const Selection& ready, int degree,
                           int64_t spare) {
@@ -43,7 +42,7 @@ PassDrafts draft_for_team(SchedulerState& state, const Selection& ready, int deg
 
 std::vector<int32_t> drafted_on(const SchedulerState& state, const PassDrafts& drafts,
                                 const ActiveSequence& sequence, int32_t instance) {
-  return first_of(drafts, sequence, room_on(state, sequence, instance) - 1);
+  return first_of(drafts, sequence, room_on(state, sequence, instance) - sequence.replays - 1);
 }
 
 DraftedRows rows_with(const SchedulerState& state, const PassDrafts& drafts,
@@ -51,7 +50,8 @@ DraftedRows rows_with(const SchedulerState& state, const PassDrafts& drafts,
   DraftedRows all;
   for (const ActiveSequence* sequence : ready) {
     const auto found = drafts.find(sequence->id);
-    const int64_t rows = found == drafts.end() ? 1 : 1 + std::ssize(found->second);
+    const int64_t drafted = found == drafts.end() ? 0 : std::ssize(found->second);
+    const int64_t rows = sequence->replays + 1 + drafted;
     all.rows += rows;
     all.pairs += rows * state.map.length(sequence->id);
   }

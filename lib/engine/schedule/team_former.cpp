@@ -19,16 +19,17 @@ using parallel::AttentionExchange;
 /// The instance that computes the sequence's next token and keeps it: one with room, and among these
 /// the one with the fewest rows so far, and then with the most room. `rows` are those of the masters
 /// so far. When these are `most`, another one is taken only if none of them has room. A sequence with
-/// a state stays where that is as long as there is room.
+/// a state stays where that is as long as there is room, also for what it computes again.
 int32_t master_of(const SchedulerState& state, const ActiveSequence& sequence,
                   const std::map<int32_t, int64_t>& rows, size_t most) {
   std::optional<int32_t> chosen;
   std::tuple<bool, int64_t, int64_t> least;
   for (int instance = 0; instance < state.limits.ring_size; ++instance) {
-    const int64_t room =
-        state.map.reserved(sequence.id, instance) - state.map.held(sequence.id, instance);
+    const int64_t room = room_on(state, sequence, instance);
     if (room == 0) continue;
-    if (state.limits.has_states && instance == state.map.state_holder(sequence.id)) return instance;
+    const bool has_state =
+        state.limits.has_states && instance == state.map.state_holder(sequence.id);
+    if (has_state && room > sequence.replays) return instance;
     const auto found = rows.find(instance);
     const bool new_one = found == rows.end();
     const std::tuple cost(new_one && rows.size() >= most, new_one ? int64_t{0} : found->second,
@@ -135,7 +136,7 @@ bool TeamFormer::restore_next(Pass& pass) {
   parallel::Team& team = pass.team();
   team = {found->instances, 0, AttentionExchange::pass_kv, {}};
   const int32_t keeper = master_of(state, *found, {}, 1);
-  const int64_t room = state.map.reserved(found->id, keeper) - state.map.held(found->id, keeper);
+  const int64_t room = room_on(state, *found, keeper);
   told_.introduce(state, *found, pass.plan);
   restore(pass, *found,
           std::min({found->restore_end - found->fed, state.limits.batch_tokens(), room}),
@@ -168,14 +169,13 @@ bool TeamFormer::move_keys(Pass& pass, std::set<int32_t>& called) {
     for (ActiveSequence* sequence : sequences) {
       Slots room(state.limits.ring_size);
       for (const int32_t instance : sequence->instances)
-        if (instance != left)
-          room[instance] =
-              state.map.reserved(sequence->id, instance) - state.map.held(sequence->id, instance);
-      const Slots shares = shares_by_free_slots(state.map.held(sequence->id, left) + 1, room);
+        if (instance != left) room[instance] = room_on(state, *sequence, instance);
       const auto keeper = static_cast<int32_t>(std::ranges::max_element(room) - room.begin());
       told_.introduce(state, *sequence, pass.plan);
       PlanItem item =
           token_of(state, *sequence, static_cast<int32_t>(pass.team().index_of(keeper).value()));
+      const Slots shares =
+          shares_by_free_slots(state.map.held(sequence->id, left) + item.rows.count, room);
       for (const int32_t instance : sequence->instances)
         if (instance != left) item.kept.push_back({instance, shares[instance]});
       item.gathers = 1;
@@ -297,23 +297,26 @@ void TeamFormer::ride(Pass& pass, const std::vector<int32_t>& instances) {
   for (ActiveSequence& sequence : state.active)
     if (makes_token(sequence) && std::ranges::includes(instances, sequence.instances))
       riders.push_back(&sequence);
-  const PassDrafts drafts = draft_for_team(state, riders, static_cast<int>(instances.size()),
-                                           state.limits.batch_tokens() / 2 - std::ssize(riders));
+  const PassDrafts drafts =
+      draft_for_team(state, riders, static_cast<int>(instances.size()),
+                     state.limits.batch_tokens() / 2 - std::ssize(riders) - count_replays(riders));
   std::map<int32_t, int64_t> rows;
   for (ActiveSequence* const sequence : riders) {
     const int32_t master = master_of(state, *sequence, rows, instances.size());
     const std::vector<int32_t> drafted = drafted_on(state, drafts, *sequence, master);
-    rows[master] += 1 + std::ssize(drafted);
+    rows[master] += sequence->replays + 1 + std::ssize(drafted);
     add_token(pass, *sequence, master, drafted);
   }
 }
 
-/// Plans the sequence's next token and what is drafted after it, on an instance of the plan's team.
+/// Plans the sequence's next token, what it computes again before that and what is drafted after it, on
+/// an instance of the plan's team. Where there are not slots for all, it computes again what has some.
 void TeamFormer::add_token(Pass& pass, ActiveSequence& sequence, int32_t master,
                            const std::vector<int32_t>& drafted) {
   told_.introduce(pass.state, sequence, pass.plan);
   PlanItem item =
-      token_of(pass.state, sequence, static_cast<int32_t>(pass.team().index_of(master).value()));
+      token_of(pass.state, sequence, static_cast<int32_t>(pass.team().index_of(master).value()),
+               room_on(pass.state, sequence, master));
   add_draft(drafted, item);
   add(pass, sequence, std::move(item));
 }
@@ -338,8 +341,9 @@ bool TeamFormer::make_tokens(Pass& pass, const Selection& prompts, const std::se
   Selection ready = ready_to_decode(state, blocked);
   if (ready.empty()) return false;
   std::set<int32_t> team = keep_connected(ready);
-  const PassDrafts drafts = draft_for_team(state, ready, static_cast<int>(team.size()),
-                                           state.limits.batch_tokens() - std::ssize(ready));
+  const PassDrafts drafts =
+      draft_for_team(state, ready, static_cast<int>(team.size()),
+                     state.limits.batch_tokens() - std::ssize(ready) - count_replays(ready));
   if (may_grow) scale_ups_ += grow(state, ready, drafts, team, decisions_);
   const size_t most = most_masters(state, ready, drafts, team.size());
   struct Dealt {
@@ -352,7 +356,7 @@ bool TeamFormer::make_tokens(Pass& pass, const Selection& prompts, const std::se
   for (ActiveSequence* sequence : ready) {
     const int32_t master = master_of(state, *sequence, rows, most);
     dealt.push_back({sequence, master, drafted_on(state, drafts, *sequence, master)});
-    rows[master] += 1 + std::ssize(dealt.back().drafted);
+    rows[master] += sequence->replays + 1 + std::ssize(dealt.back().drafted);
   }
   const AttentionExchange sent = team.size() == 1
                                      ? AttentionExchange::pass_kv

@@ -78,7 +78,7 @@ void refuse_unimplemented(const JsonSection& file, const FamilyTraits& traits) {
       {"num_local_experts", 0, "such a mixture of experts", &FamilyTraits::has_experts},
       {"n_routed_experts", 0, "such a mixture of experts"},
       {"moe_layer_freq", 1, "another pattern of experts"},
-      {"moe_latent_size", 0, "experts of latents"},
+      {"moe_latent_size", 0, "experts of latents", &FamilyTraits::expert_latents},
       {"moe_intermediate_size", 0, "such a mixture of experts", &FamilyTraits::has_experts},
       {"shared_expert_intermediate_size", 0, "an expert that all tokens share"},
       {"n_shared_experts", 0, "an expert that all tokens share"},
@@ -364,10 +364,14 @@ ModelConfig config_of(const JsonSection& all, const FilesBeside& beside) {
     file.refuse<Unsupported>("quantization_config",
                              "and codes of layers with heads of their own are not implemented; use "
                              "a checkpoint in bf16, with model.dtype to round it");
-  if (config.recurrent && config.quantization)
-    file.refuse<Unsupported>("quantization_config",
-                             "and codes of models with recurrent layers are not implemented; use a "
-                             "checkpoint in bf16, with model.dtype to round it");
+  // Rows of these are read in turn, and codes only as whole matrices.
+  const bool splits_rows = traits.gate_in_queries || !traits.names.shared_gate_up.empty();
+  if (config.recurrent && config.quantization && splits_rows)
+    file.refuse<Unsupported>(
+        "quantization_config",
+        fmt::format("and codes of {}, whose matrices have rows of several projections, are not "
+                    "implemented; use a checkpoint in bf16, with model.dtype to round it",
+                    traits.model_type));
   config.stop_token_ids = read_stop_tokens(file, traits, beside.generation, config.vocab);
   return config;
 }

@@ -152,6 +152,9 @@ struct ExpertsConfig {
   kernels::Weighed weighed = kernels::Weighed::outputs;
   int64_t shared_ffn = 0;    ///< columns of the shared expert, which every token takes; 0: none
   bool shared_gate = false;  ///< sigmoid(g · x) multiplies its result, with one row g
+  /// Experts, but for the shared one, work on latents of this width, which a matrix makes of x, and
+  /// another one multiplies their sum; 0: they work on x. The router sees x. Source: Nemotron 3.
+  int64_t latent = 0;
 };
 
 /// Latent attention (MLA). A token has one row for all heads: latents c [kv_rank], normed, and a

@@ -54,10 +54,13 @@ int64_t feed_forward_elements(const ModelConfig& config, int64_t layer, int64_t 
   const int64_t matrices = config.matrices_of_ffn();
   int64_t columns = 2 * config.second.width;
   if (config.has_dense_ffn(layer)) columns += matrices * config.ffn_of(layer);
-  if (config.dense_beside_experts || config.feed_forward(layer) == FeedForward::experts)
-    columns += config.experts->count + matrices * experts * config.experts->ffn +
-               matrices * config.experts->shared_ffn + (config.experts->shared_gate ? 1 : 0);
-  return config.hidden * columns;
+  if (!config.dense_beside_experts && config.feed_forward(layer) != FeedForward::experts)
+    return config.hidden * columns;
+  const ExpertsConfig& mixture = config.experts.value();
+  columns += mixture.count + matrices * mixture.shared_ffn + (mixture.shared_gate ? 1 : 0) +
+             2 * mixture.latent;
+  const int64_t width = mixture.latent > 0 ? mixture.latent : config.hidden;
+  return config.hidden * columns + width * matrices * experts * mixture.ffn;
 }
 
 /// The same of all layers, with their mixers.

@@ -150,6 +150,8 @@ void read_experts(const JsonSection& file, const FamilyTraits& traits, ModelConf
   if (!traits.shared_ffn_key.empty())
     experts.shared_ffn =
         file.integer(traits.shared_ffn_key, 0, max_ffn_columns).value_or(traits.shared_ffn);
+  if (traits.expert_latents)
+    experts.latent = file.integer("moe_latent_size", 1, max_ffn_columns).value_or(0);
   experts.shared_gate = experts.shared_ffn > 0 && !traits.names.shared_row_gate.empty();
   if (experts.shared_ffn > max_ffn_columns)
     file.refuse(traits.shared_count_key,

@@ -143,6 +143,7 @@ struct FamilyTraits {
   std::string_view dense_ffn_key = "";   ///< columns of dense layers; empty: intermediate_size
   int64_t dense_ffn = 0;                 ///< when that key is absent
   bool weighs_expert_inputs = false;     ///< ExpertsConfig::weighed
+  bool expert_latents = false;           ///< moe_latent_size is respected
   bool packed_experts = false;           ///< see packed_experts.hpp
   bool gate_up_rows_alternate = false;   ///< of these; they may be MXFP4
   std::string_view experts_flag = "";    ///< key that enables experts; empty: always

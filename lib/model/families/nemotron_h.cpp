@@ -8,10 +8,10 @@ FamilyTraits nemotron_h() {
   traits.family = Family::nemotron_h;
   traits.model_type = "nemotron_h";
   traits.architectures = {"NemotronHForCausalLM"};
-  traits.examples = "Nemotron-H, Nemotron Nano 2, Nemotron 3 Nano";
+  traits.examples = "Nemotron-H, Nemotron Nano 2, Nemotron 3";
   traits.beyond =
       "layers of one block: Mamba-2, attention without rotation, a feed-forward without a gate "
-      "(squared ReLU), or a mixture of such experts as in `glm4_moe`";
+      "(squared ReLU), or a mixture of such experts as in `glm4_moe`, which may work on latents";
   traits.head_dim = 128;
   traits.num_heads = 32;
   traits.num_kv_heads = 8;
@@ -22,6 +22,7 @@ FamilyTraits nemotron_h() {
   traits.activation = kernels::Activation::relu;
   traits.ffn_has_gate = false;
   add_sigmoid_experts(traits);
+  traits.expert_latents = true;
   traits.num_experts = 8;
   traits.experts_per_token = 2;
   traits.shared_ffn_key = "moe_shared_expert_intermediate_size";  // however many they are
@@ -61,6 +62,8 @@ FamilyTraits nemotron_h() {
   names.down = "mixer.down_proj";
   names.router = "mixer.gate";
   names.choice_bias = "mixer.gate.e_score_correction_bias";
+  names.to_latents = "mixer.fc1_latent_proj";
+  names.from_latents = "mixer.fc2_latent_proj";
   names.expert_gate = names.shared_gate = "";
   names.expert_up = "mixer.experts.{}.up_proj";
   names.expert_down = "mixer.experts.{}.down_proj";

@@ -20,7 +20,9 @@ Mixture::Mixture(const ModelConfig& config, const attention::ReplicaGroups& grou
       logits_(compute.buffer()),
       chosen_(compute.buffer()),
       weights_(compute.buffer()),
-      sums_(compute.buffer()) {}
+      sums_(compute.buffer()),
+      latents_(compute.buffer()),
+      latent_sums_(compute.buffer()) {}
 
 void Mixture::begin_pass(parallel::Sharding sharding, int64_t num_rows) {
   rows_of_peers_.clear();
@@ -51,9 +53,18 @@ void Mixture::choose(const MixtureWeights& weights, const TensorView& rows) {
                          compute_.stream);
 }
 
+/// What experts see of the rows.
+TensorView Mixture::inputs(const MixtureWeights& weights, const TensorView& rows) {
+  if (!weights.to_latents) return rows;
+  const TensorView latents =
+      latents_.tensor(products_.result_type(rows.rows()), {rows.rows(), weights.to_latents->out()});
+  products_.linear("to_latents", rows, *weights.to_latents, latents);
+  return latents;
+}
+
 void Mixture::multiply(const MixtureWeights& weights, const ExpertExchange::Arrived& rows,
-                       const Products::SharedExpert& shared, const TensorView& to,
-                       Accumulate accumulate) {
+                       const LinearWeight* from_latents, const Products::SharedExpert& shared,
+                       const TensorView& to, Accumulate accumulate) {
   const int64_t count = config_.experts.value().count;
   const parallel::WeightCut cut = tensor_.cut();
   kernels::ExpertsArgs args{.x = rows.rows,
@@ -67,7 +78,8 @@ void Mixture::multiply(const MixtureWeights& weights, const ExpertExchange::Arri
                             .count = count};
   if (waits_for_device()) args.pairs = rows.pairs;
   const int parts = cut.deals_experts() ? 1 : cut.count;
-  products_.experts(args, weights.experts, shared, accumulate, products_.splits_of_part(parts));
+  products_.experts(args, weights.experts, from_latents, shared, accumulate,
+                    products_.splits_of_part(parts));
 }
 
 void Mixture::multiply_with_peers(const MixtureWeights& weights, int block, const TensorView& rows,
@@ -75,10 +87,17 @@ void Mixture::multiply_with_peers(const MixtureWeights& weights, int block, cons
   std::vector<int64_t> counts;
   for (const parallel::ShardedRows& of_peer : rows_of_peers_)
     counts.push_back(of_peer.blocks[block].size());
-  const auto arrived = exchange_.send(rows, chosen_of_rows_, weights_of_rows_, counts);
-  const TensorView sums = sums_.tensor(DType::fp32, {arrived.rows.rows(), to.size(1)});
-  multiply(weights, arrived, {}, sums, Accumulate::no);
-  exchange_.bring_back(sums, to, accumulate);
+  const TensorView own = inputs(weights, rows);
+  const auto arrived = exchange_.send(own, chosen_of_rows_, weights_of_rows_, counts);
+  const TensorView sums = sums_.tensor(DType::fp32, {arrived.rows.rows(), own.size(1)});
+  multiply(weights, arrived, nullptr, {}, sums, Accumulate::no);
+  if (weights.from_latents) {
+    const TensorView latents = latent_sums_.tensor(DType::fp32, {rows.rows(), own.size(1)});
+    exchange_.bring_back(sums, latents, Accumulate::no);
+    products_.linear("from_latents", latents, *weights.from_latents, to, accumulate);
+  } else {
+    exchange_.bring_back(sums, to, accumulate);
+  }
   if (weights.shared)  // of the own rows
     products_.linear("down_proj", ffn_.activate(*weights.shared, rows), weights.shared->down, to,
                      Accumulate::yes);
@@ -92,7 +111,9 @@ void Mixture::run(const MixtureWeights& weights, int block, const TensorView& ro
     if (waits_for_device()) return multiply_with_peers(weights, block, rows, to, accumulate);
     Products::SharedExpert shared;
     if (weights.shared) shared = {ffn_.activate(*weights.shared, rows), &weights.shared->down};
-    multiply(weights, {rows, chosen_of_rows_, weights_of_rows_}, shared, to, accumulate);
+    const LinearWeight* const back = weights.from_latents ? &*weights.from_latents : nullptr;
+    multiply(weights, {inputs(weights, rows), chosen_of_rows_, weights_of_rows_}, back, shared, to,
+             accumulate);
   };
   tensor_.add_product(block, hidden, product, change);
 }

@@ -5,7 +5,9 @@
 ///
 ///     Σ_e w_e · down_e · (activation(gate_e · x) ∘ up_e · x)          w = weights by kernels::route
 ///
-/// or with w_e · x in place of x and 1 in place of w_e (ExpertsConfig::weighed).
+/// or with w_e · x in place of x and 1 in place of w_e (ExpertsConfig::weighed). With
+/// ExpertsConfig::latent, x here are latents that to_latents makes of the row, and from_latents
+/// multiplies the sum; latents travel to experts that are dealt out, and back.
 /// A rank has a part of each expert, or some experts whole (ranks/parallel/expert_routes.hpp). Where
 /// there is a shared expert, every row takes it with weight 1, at the rank that has the row
 /// (CutUnit::shared_ffn).
@@ -43,9 +45,10 @@ class Mixture {
  private:
   void choose(const MixtureWeights& weights, const TensorView& rows);
   /// `shared`: the part of the shared expert that is added; none in place of an absent one.
+  TensorView inputs(const MixtureWeights& weights, const TensorView& rows);
   void multiply(const MixtureWeights& weights, const ExpertExchange::Arrived& rows,
-                const Products::SharedExpert& shared, const TensorView& to,
-                kernels::Accumulate accumulate);
+                const LinearWeight* from_latents, const Products::SharedExpert& shared,
+                const TensorView& to, kernels::Accumulate accumulate);
   void multiply_with_peers(const MixtureWeights& weights, int block, const TensorView& rows,
                            const TensorView& to, kernels::Accumulate accumulate);
 
@@ -56,7 +59,7 @@ class Mixture {
   TensorParallel& tensor_;
   GatedFfn& ffn_;
   ExpertExchange exchange_;
-  device::Buffer logits_, chosen_, weights_, sums_;
+  device::Buffer logits_, chosen_, weights_, sums_, latents_, latent_sums_;
   TensorView chosen_of_rows_, weights_of_rows_;
   std::vector<parallel::ShardedRows> rows_of_peers_;  ///< of the pass; one or none: none travel
 };

@@ -63,7 +63,8 @@ Products::Products(const ModelConfig& config, const WeightViews& weights,
       head_dim_(config.head_dim),
       operand_(operand_of(weights, compute.backend)),
       part_sums_(compute.buffers(ranks)),
-      expert_sums_(compute.buffers(ranks * splits_)) {}
+      expert_sums_(compute.buffers(ranks * splits_)),
+      latent_sums_(compute.buffer()) {}
 
 void Products::multiply(const char* name, const TensorView& x, const LinearWeight& weight,
                         const TensorView& y, Accumulate accumulate, int splits,
@@ -177,38 +178,50 @@ std::vector<Products::MixturePart> Products::parts_of(std::span<const GatedFfnWe
 }
 
 void Products::experts(const kernels::ExpertsArgs& args, std::span<const GatedFfnWeights> weights,
-                       const SharedExpert& shared, Accumulate accumulate, int splits) {
+                       const LinearWeight* from_latents, const SharedExpert& shared,
+                       Accumulate accumulate, int splits) {
   const auto [pairs, touched] = work_of(args, std::ssize(weights));
   const int64_t columns = weights.front().up.out();
   const int64_t bytes =
       weights.front().gate.bytes() + weights.front().up.bytes() + weights.front().down.bytes();
-  const double of_shared = shared.down == nullptr ? 0
-                                                  : 2.0 * static_cast<double>(args.x.rows()) *
-                                                        static_cast<double>(shared.down->in()) *
-                                                        static_cast<double>(args.y.size(1));
+  int64_t beside_bytes = 0;
+  double beside = 0;  // FLOPs of matrices that all rows take
+  for (const LinearWeight* const of_all : {shared.down, from_latents})
+    if (of_all != nullptr) {
+      beside_bytes += of_all->bytes();
+      beside += 2.0 * static_cast<double>(args.x.rows()) * static_cast<double>(of_all->in()) *
+                static_cast<double>(args.y.size(1));
+    }
   const ScopedSpan span(
       compute_.recorder, "experts", Kind::compute,
-      static_cast<int64_t>(touched * static_cast<double>(bytes)) +
-          (shared.down == nullptr ? 0 : shared.down->bytes()),
-      6 * pairs * static_cast<double>(columns) * static_cast<double>(args.x.size(1)) + of_shared);
+      static_cast<int64_t>(touched * static_cast<double>(bytes)) + beside_bytes,
+      6 * pairs * static_cast<double>(columns) * static_cast<double>(args.x.size(1)) + beside);
   const auto ranks = static_cast<int>(weights.front().down.parts.size());
   const auto parts = parts_of(weights, shared, share_of_splits(splits, ranks));
   const bool adds = accumulate == Accumulate::yes;
   kernels::ExpertsArgs whole = args;
   whole.row_invariant = row_invariant_;
   if (adds) whole.y = expert_sums_.back().tensor(DType::fp32, {args.y.rows(), args.y.size(1)});
-  sum_experts(whole, parts, 0);
+  sum_experts(whole, parts, from_latents, 0);
   if (adds) compute_.backend.add({whole.y, args.y}, compute_.stream);
 }
 
 /// The sums of parts are added in the order in which ranks would add them.
 void Products::sum_experts(const kernels::ExpertsArgs& args, std::span<const MixturePart> parts,
-                           size_t depth) {
+                           const LinearWeight* from_latents, size_t depth) {
   kernels::ExpertsArgs own = args;
   if (parts.size() == 1) {
     const MixturePart& part = parts.front();
     own.experts = part.experts;
+    if (from_latents != nullptr)
+      own.y = latent_sums_.tensor(DType::fp32, {args.y.rows(), from_latents->in()});
     compute_.backend.experts(own, compute_.stream);
+    if (from_latents != nullptr) {
+      const LinearWeight::Part& all = from_latents->parts.front();
+      compute_.backend.linear({own.y, all.weight, all.bias, args.y, Accumulate::no, row_invariant_,
+                               1, all.scales, kernels::SameX::no, all.factor},
+                              compute_.stream);
+    }
     if (const LinearWeight::Part& down = part.shared_down; down.weight)
       compute_.backend.linear({part.activated, down.weight, down.bias, args.y, Accumulate::yes,
                                row_invariant_, 1, down.scales, kernels::SameX::no, down.factor},
@@ -217,9 +230,9 @@ void Products::sum_experts(const kernels::ExpertsArgs& args, std::span<const Mix
   }
   const size_t left = std::bit_floor(parts.size() - 1);
   const TensorView right = expert_sums_[depth].tensor(DType::fp32, {args.y.rows(), args.y.size(1)});
-  sum_experts(args, parts.first(left), depth + 1);
+  sum_experts(args, parts.first(left), from_latents, depth + 1);
   own.y = right;
-  sum_experts(own, parts.subspan(left), depth + 1);
+  sum_experts(own, parts.subspan(left), from_latents, depth + 1);
   compute_.backend.add({right, args.y}, compute_.stream);
 }
 

@@ -42,11 +42,13 @@ class Products {
     const LinearWeight* down = nullptr;  ///< null: there is none
   };
   /// kernels::experts by `weights`, which `args` lacks, and the shared expert; added to args.y if
-  /// `accumulate` says so. The experts' columns are cut into `splits` parts. Each part's results are
+  /// `accumulate` says so. `from_latents` (null: none) multiplies what the experts but the shared one
+  /// make, which has its width. The experts' columns are cut into `splits` parts. Each part's results are
   /// summed over a row's experts, the shared one last, and then the parts are added as
   /// LinearArgs::splits are.
   void experts(const kernels::ExpertsArgs& args, std::span<const GatedFfnWeights> weights,
-               const SharedExpert& shared, kernels::Accumulate accumulate, int splits);
+               const LinearWeight* from_latents, const SharedExpert& shared,
+               kernels::Accumulate accumulate, int splits);
 
   /// Multiplies each head by a matrix of its own, weight [heads · out, in], with in ≤ x_dim and
   /// out ≤ y_dim: reads the first `in` numbers of each head in x [rows, heads · x_dim], and writes
@@ -116,7 +118,7 @@ class Products {
   static std::vector<MixturePart> parts_of(std::span<const GatedFfnWeights> experts,
                                            const SharedExpert& shared, int splits);
   void sum_experts(const kernels::ExpertsArgs& args, std::span<const MixturePart> parts,
-                   size_t depth);
+                   const LinearWeight* from_latents, size_t depth);
   static int share_of_splits(int whole, int parts) { return std::max(1, whole / parts); }
 
   attention::Compute compute_;
@@ -127,6 +129,7 @@ class Products {
   DType operand_;
   std::vector<device::Buffer> part_sums_;    ///< by recursion depth
   std::vector<device::Buffer> expert_sums_;  ///< of parts of experts, by recursion depth
+  device::Buffer latent_sums_;               ///< of a part of experts, in their latents
 };
 
 }  // namespace pecia::model

@@ -56,6 +56,7 @@ void StateSnapshots::copy_out(SequenceId sequence, std::span<std::byte> to) cons
 }
 
 int64_t StateSnapshots::expect(SequenceId sequence) {
+  drop_kept(states_, ledger_);
   if (!states_.contains(sequence))  // a pass that is under way may need what goes on elsewhere
     states_.release_unless([&](SequenceId of) { return goes_on_here(ledger_, of); });
   states_.take(sequence);

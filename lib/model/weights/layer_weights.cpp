@@ -37,6 +37,8 @@ const LinearWeight& LayerWeights::matrix(MatrixKind kind) const {
     case MatrixKind::recurrent_b:
     case MatrixKind::recurrent_o:
     case MatrixKind::router:
+    case MatrixKind::to_latents:
+    case MatrixKind::from_latents:
     case MatrixKind::expert_gate:
     case MatrixKind::expert_up:
     case MatrixKind::expert_down:

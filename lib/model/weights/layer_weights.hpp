@@ -118,7 +118,9 @@ struct GatedFfnWeights {
 /// The weights of a mixture: logits of the experts are router · x, and each expert is a gated FFN.
 struct MixtureWeights {
   LinearWeight router;
-  std::vector<GatedFfnWeights> experts;        ///< all, or those that are dealt out to the rank
+  std::vector<GatedFfnWeights> experts;  ///< all, or those that are dealt out to the rank
+  /// Where experts work on latents: [latent, hidden] and [hidden, latent], whole on every rank.
+  std::optional<LinearWeight> to_latents = {}, from_latents = {};
   std::optional<GatedFfnWeights> shared = {};  ///< the expert that every row takes, with weight 1
   TensorView choice_bias = {};                 ///< RouteArgs::bias, whole on every rank, or absent
   /// With ModelConfig::dense_beside_experts: RouteArgs::scales, and the norms [hidden] of what the
@@ -173,10 +175,12 @@ struct LayerWeights {
     }
     if (mixture.router.parts.empty()) return;
     f(MatrixKind::router, mixture.router);
+    if (mixture.to_latents) f(MatrixKind::to_latents, *mixture.to_latents);
     for (GatedFfnWeights& expert : mixture.experts) {
       if (expert.has_gate) f(MatrixKind::expert_gate, expert.gate);
       f(MatrixKind::expert_up, expert.up), f(MatrixKind::expert_down, expert.down);
     }
+    if (mixture.from_latents) f(MatrixKind::from_latents, *mixture.from_latents);
     if (!mixture.shared) return;
     if (mixture.shared->has_gate) f(MatrixKind::shared_gate, mixture.shared->gate);
     f(MatrixKind::shared_up, mixture.shared->up), f(MatrixKind::shared_down, mixture.shared->down);

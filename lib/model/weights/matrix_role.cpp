@@ -25,6 +25,9 @@ int64_t nope_dim(const ModelConfig& config) {
 int64_t kv_rank(const ModelConfig& config) {
   return config.latent.value().kv_rank;
 }
+int64_t expert_inputs(const ModelConfig& config) {
+  return config.experts && config.experts->latent > 0 ? config.experts->latent : config.hidden;
+}
 
 }  // namespace
 
@@ -52,9 +55,11 @@ const MatrixRole& role_of(MatrixKind kind) {
       {"up", CutUnit::ffn, Side::outputs, &ModelConfig::mlp_bias},
       {"down", CutUnit::ffn, Side::inputs, &ModelConfig::mlp_bias},
       {"router", CutUnit::experts, Side::outputs, &ModelConfig::expert_bias},
-      {"expert gate", CutUnit::expert_ffn, Side::outputs, &ModelConfig::expert_bias},
-      {"expert up", CutUnit::expert_ffn, Side::outputs, &ModelConfig::expert_bias},
-      {"expert down", CutUnit::expert_ffn, Side::inputs, &ModelConfig::expert_bias},
+      {"to experts' latents", CutUnit::expert_latents, Side::outputs, nullptr},
+      {"from experts' latents", CutUnit::expert_latents, Side::inputs, nullptr},
+      {"expert gate", CutUnit::expert_ffn, Side::outputs, &ModelConfig::expert_bias, expert_inputs},
+      {"expert up", CutUnit::expert_ffn, Side::outputs, &ModelConfig::expert_bias, expert_inputs},
+      {"expert down", CutUnit::expert_ffn, Side::inputs, &ModelConfig::expert_bias, expert_inputs},
       {"shared gate", CutUnit::shared_ffn, Side::outputs, nullptr},
       {"shared up", CutUnit::shared_ffn, Side::outputs, nullptr},
       {"shared down", CutUnit::shared_ffn, Side::inputs, nullptr},
@@ -109,6 +114,9 @@ int64_t num_matrices(const ModelConfig& config, MatrixKind kind, int64_t layer) 
       return has_dense ? 1 : 0;
     case MatrixKind::router:
       return has_experts ? 1 : 0;
+    case MatrixKind::to_latents:
+    case MatrixKind::from_latents:
+      return has_experts && config.experts->latent > 0 ? 1 : 0;
     case MatrixKind::expert_gate:
       return has_experts && has_gate ? config.experts->count : 0;
     case MatrixKind::expert_up:
@@ -196,6 +204,8 @@ RowRange unit_part(const ModelConfig& config, CutUnit unit, WeightCut cut, int64
       return {0, experts().count};
     case CutUnit::one_row:
       return {0, 1};
+    case CutUnit::expert_latents:
+      return {0, experts().latent};
     case CutUnit::second:
       return {0, config.second.width};
     case CutUnit::vocab:

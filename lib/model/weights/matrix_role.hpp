@@ -35,6 +35,8 @@ enum class MatrixKind : uint8_t {
   up,
   down,
   router,
+  to_latents,    ///< of ExpertsConfig::latent: hidden → latents
+  from_latents,  ///< and back
   expert_gate,
   expert_up,
   expert_down,
@@ -57,8 +59,8 @@ inline constexpr size_t num_matrix_kinds = static_cast<size_t>(MatrixKind::head)
 /// attention attends latents, without their rotated part, or as they are put out; of the KV heads; of
 /// a recurrence's key heads and heads, or these heads themselves; of a dense feed-forward's width, of
 /// each expert's width, of the shared expert's, or of the vocabulary.
-/// Every rank has the whole router, all of what latents are made of, and the row that gates the shared
-/// expert. Experts that are dealt out (WeightCut) are not divided. The shared expert is cut as dense
+/// Every rank has the whole router, all of what latents are made of, also those of experts, and the row
+/// that gates the shared expert. Experts that are dealt out (WeightCut) are not divided. The shared expert is cut as dense
 /// feed-forwards are also then: ranks with the same rows add their results anyway, so its parts cost no
 /// message, and ranks with other rows have it whole.
 enum class CutUnit : uint8_t {
@@ -78,6 +80,7 @@ enum class CutUnit : uint8_t {
   query_latents,
   key_latents,
   one_row,
+  expert_latents,
   second
 };
 

@@ -120,6 +120,7 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
   const bool has_gate = config.matrices_of_ffn() == 3;
   const auto mixture = [&](MixtureWeights& own) {
     own.router = matrix(MatrixKind::router);
+    if (config.experts->latent > 0) own.to_latents.emplace(), own.from_latents.emplace();
     own.experts.resize(experts_of(config, cut).size());
     for (GatedFfnWeights& expert : own.experts) expert.has_gate = has_gate;
     if (config.experts->choice_bias) own.choice_bias = vector(config.experts->count, DType::fp32);

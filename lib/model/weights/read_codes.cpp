@@ -29,7 +29,7 @@ std::string_view module_of(const WeightNames& names, MatrixKind kind) {
     case MatrixKind::recurrent_a:
     case MatrixKind::recurrent_b:
     case MatrixKind::recurrent_o:
-      break;  // config.cpp refuses codes of latents and of recurrent layers
+      break;  // config.cpp refuses codes of latents, and those of recurrences are never codes
     case MatrixKind::attention_gate:
       return names.attention_gate;
     case MatrixKind::o:
@@ -42,6 +42,10 @@ std::string_view module_of(const WeightNames& names, MatrixKind kind) {
       return names.down;
     case MatrixKind::router:
       return names.router;
+    case MatrixKind::to_latents:
+      return names.to_latents;
+    case MatrixKind::from_latents:
+      return names.from_latents;
     case MatrixKind::expert_gate:
       return names.expert_gate;
     case MatrixKind::expert_up:
@@ -88,7 +92,7 @@ void pass_over_expert(const ModelConfig& config, WeightLoader& loader, int64_t l
   for (const MatrixKind kind :
        {MatrixKind::expert_gate, MatrixKind::expert_up, MatrixKind::expert_down}) {
     const std::string name = stored_name(config, layer, kind, expert);
-    if (loader.has_numbers(name + ".weight")) continue;
+    if (num_matrices(config, kind, layer) == 0 || loader.has_numbers(name + ".weight")) continue;
     const MatrixRole& role = role_of(kind);
     const int64_t out = role.out(config);
     const QuantizedMatrix stored(loader, name, out, role.in(config), *config.quantization);

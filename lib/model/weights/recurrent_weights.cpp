@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/model/weights/recurrent_weights.hpp"
 
+#include "lib/base/core/error.hpp"
 #include "lib/model/config/family.hpp"
 #include "lib/model/weights/weight_names.hpp"
 
@@ -28,6 +29,7 @@ class RecurrentReader {
   RecurrentReader(const ModelConfig& config, WeightLoader& loader, int64_t layer)
       : sizes_(config.recurrent.value()),
         hidden_(config.hidden),
+        is_quantized_(config.quantization.has_value()),
         names_(traits_of(config.family).names.recurrent),
         loader_(loader),
         layer_(layer) {}
@@ -56,8 +58,15 @@ class RecurrentReader {
   std::string full_name(std::string_view name, const char* suffix) const {
     return layer_name(layer_, std::string(name) + suffix);
   }
+  /// Throws Unsupported where the checkpoint has codes.
   LinearWeight matrix(std::string_view name, int64_t rows, int64_t columns) {
-    return {{{loader_.matrix(full_name(name, ".weight"), rows, columns), TensorView()}}};
+    const std::string weight = full_name(name, ".weight");
+    if (is_quantized_ && !loader_.has_numbers(weight))
+      fail<Unsupported>(
+          "{}: '{}' is stored as codes, and those of recurrent layers are not implemented; use a "
+          "checkpoint that leaves these layers in bf16",
+          loader_.folder(), layer_name(layer_, name));
+    return {{{loader_.matrix(weight, rows, columns), TensorView()}}};
   }
 
   void read_by_key_head(RecurrentWeights& weights) {
@@ -117,6 +126,7 @@ class RecurrentReader {
 
   const RecurrentConfig& sizes_;
   int64_t hidden_;
+  bool is_quantized_;
   const RecurrentNames& names_;
   WeightLoader& loader_;
   int64_t layer_;

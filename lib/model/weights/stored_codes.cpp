@@ -30,7 +30,9 @@ CodeUse codes_kept(const ModelConfig& config, int cut_ranks, bool layout, int ep
 
 bool is_stored_as_codes(const ModelConfig& config, MatrixKind kind) {
   using enum MatrixKind;
-  if (!config.quantization || kind == router || kind == shared_row_gate || kind == head)
+  const bool of_recurrence = kind >= recurrent_q && kind <= recurrent_o;
+  if (!config.quantization || kind == router || kind == shared_row_gate || kind == head ||
+      of_recurrence)
     return false;
   return config.quantization->form != StoredForm::mxfp4 ||
          role_of(kind).unit == CutUnit::expert_ffn;
@@ -42,7 +44,8 @@ std::optional<DType> resident_code(const ModelConfig& config, MatrixKind kind, c
   if (code == DType::fp8 && !use.stored_fp8) return {};
   const MatrixRole& role = role_of(kind);
   const bool is_whole = use.whole_experts && role.unit == CutUnit::expert_ffn;
-  const bool rows_are_cut = role.side == MatrixRole::Side::inputs && use.row_parts > 1 && !is_whole;
+  const bool rows_are_cut = role.side == MatrixRole::Side::inputs && use.row_parts > 1 &&
+                            !is_whole && !is_whole_everywhere(role.unit);
   if (code && rows_are_cut &&
       role.in(config) % (use.row_parts * uncut(*config.quantization, *code)) != 0)
     return {};

@@ -45,6 +45,7 @@ struct WeightNames {
   /// [experts, hidden, ffn]; with the whole names. Where they are empty or there is no such tensor, each
   /// expert has tensors of its own.
   std::string_view experts_gate_up = "", experts_down = "";
+  std::string_view to_latents = "", from_latents = "";  ///< of ExpertsConfig::latent
   std::string_view shared_gate = "", shared_up = "", shared_down = "";  ///< empty: none
   std::string_view shared_gate_up = "";   ///< rows of gate above rows of up
   std::string_view shared_row_gate = "";  ///< ExpertsConfig::shared_gate

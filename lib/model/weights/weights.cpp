@@ -195,6 +195,10 @@ class LayerReader {
       weights.choice_bias =
           loader_.vector(layer_name(layer_, names_.choice_bias), config_.experts->count);
     if (config_.dense_beside_experts) read_beside_dense(weights);
+    if (config_.experts->latent > 0) {
+      weights.to_latents = matrix(names_.to_latents, MatrixKind::to_latents);
+      weights.from_latents = matrix(names_.from_latents, MatrixKind::from_latents);
+    }
     if (config_.experts->shared_ffn > 0) weights.shared = shared_expert();
     if (traits_of(config_.family).packed_experts) return weights;
     const bool are_stacked =

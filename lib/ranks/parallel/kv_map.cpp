@@ -181,6 +181,7 @@ void KvMap::append(const PassSequence& rows, const Team& team, const Placement* 
     for (const int holder : holders(rows.sequence))
       PECIA_CHECK(team.index_of(holder), "instance {} holds keys of sequence {}, whose team is {}",
                   holder, rows.sequence, team.text());
+  sequence.length_before = sequence.length, sequence.holder_before = sequence.state_holder;
   if (rows.count > 0)
     sequence.state_holder =
         team.instances[row_owner(rows, team.workers(), rows.first + rows.count - 1)];
@@ -264,7 +265,9 @@ void KvMap::shorten(SequenceId sequence, int64_t length) {
     held.tokens = tokens_of(held.ranges);
   }
   shorter.length = length;
-  if (length == parents)
+  if (length == shorter.length_before)
+    shorter.state_holder = shorter.holder_before;
+  else if (length == parents)
     shorter.state_holder =
         shorter.parent ? at(*shorter.parent).state_holder : SequenceState::nobody;
   else
@@ -345,7 +348,8 @@ void KvMap::set_state(SequenceId sequence, const SequenceState& state) {
                   state.reserved.size() == known.reserved.size() &&
                   known.parent.value_or(SequenceState::no_parent) == state.parent,
               "a state of sequence {} does not fit", sequence);
-  known.length = state.length, known.state_holder = state.state_holder;
+  known.length = known.length_before = state.length;
+  known.state_holder = known.holder_before = state.state_holder;
   for (size_t part = 0; part < known.parts.size(); ++part)
     known.parts[part] = {tokens_of(state.held[part]), state.held[part]};
   if (virtual_ranks_ > 1) return;

@@ -112,8 +112,9 @@ class KvMap {
   /// Call it before `append`.
   std::vector<TravellingTokens> travelling(const PassSequence& rows, const Team& team) const;
 
-  /// Drops the tokens of a sequence from position `length` on, which are its own. Its slots stay. Its
-  /// state is where the last token is that stays, as tokens stay where they were computed.
+  /// Drops the tokens of a sequence from position `length` on, which are its own. Its slots stay. Where
+  /// these are the rows of its last pass, its state is where it was before. Else it is where the last
+  /// token is that stays, as tokens then stay where they were computed.
   void shorten(SequenceId sequence, int64_t length);
 
   /// Changes what a sequence may hold on an instance, in equal parts for its virtual ranks. Throws
@@ -183,6 +184,8 @@ class KvMap {
     int64_t length = 0;
     int64_t children = 0;
     int32_t state_holder = SequenceState::nobody;
+    int64_t length_before = 0;                      ///< its last rows
+    int32_t holder_before = SequenceState::nobody;  ///< of its state
     bool parked = false;
     std::vector<int64_t> reserved;  ///< by instance
     std::vector<Held> parts;        ///< by instance, then by virtual rank

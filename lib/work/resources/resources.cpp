@@ -100,8 +100,7 @@ std::vector<comm::RackServerGpu> Resources::level_places(
 bool may_be_apart(const job::Job& job, const model::ModelConfig& config,
                   const Resources& resources) {
   const job::Job::Parallel& parallel = job.parallel;
-  if (drafts_with_states(job, config.recurrent.has_value()) || resources.cp == 1 ||
-      resources.sparse || parallel.scheduler == job::TeamScheduler::loongserve)
+  if (resources.cp == 1 || resources.sparse || parallel.scheduler == job::TeamScheduler::loongserve)
     return false;
   const parallel::Setting setting{.degrees = resources.degrees(),
                                   .prefill = parallel.prefill,
@@ -116,8 +115,7 @@ bool may_be_apart(const job::Job& job, const model::ModelConfig& config,
 bool may_become_elastic(const job::Job& job, const model::ModelConfig& config,
                         const Resources& resources) {
   const job::Job::Parallel& parallel = job.parallel;
-  if (drafts_with_states(job, config.recurrent.has_value()) || parallel.cp.degree ||
-      resources.elastic || resources.cp == 1 || resources.sparse)
+  if (parallel.cp.degree || resources.elastic || resources.cp == 1 || resources.sparse)
     return false;
   if (parallel.prefill || parallel.ring || parallel.decode || parallel.shift_threshold)
     return false;

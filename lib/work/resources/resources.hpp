@@ -114,12 +114,6 @@ int64_t kv_bytes_of_rank(const model::ModelConfig& config, const Resources& reso
 /// How the job's model.dtype rounds the layers' matrices at load.
 model::Quantize quantize_of(const job::Job& job);
 
-/// Whether answers of a model with recurrent layers are drafted. Teams that change, and instances that
-/// answer apart from those that read, do not do that; nor do levels.
-inline bool drafts_with_states(const job::Job& job, bool recurrent) {
-  return recurrent && job.generation.drafts.has_value();
-}
-
 /// What becomes of matrices that the checkpoint stores as codes. They stay codes, unless model.dtype
 /// names a type of numbers. `cut_ranks`: sp · tp. `gpus`: every rank computes on a GPU.
 model::CodeUse code_use(const job::Job& job, const model::ModelConfig& config, int cut_ranks,
