@@ -123,6 +123,11 @@ class Backend {
   virtual void causal_conv(const CausalConvArgs& args, device::Stream& stream) = 0;
   virtual void recurrence_gates(const RecurrenceGatesArgs& args, device::Stream& stream) = 0;
   virtual void recurrence(const RecurrenceArgs& args, device::Stream& stream) = 0;
+  /// How long recurrences with these heads take on the stream, by arithmetic. By default not known.
+  virtual RecurrencePace recurrence_pace(int64_t /*key_dim*/, int64_t /*value_dim*/,
+                                         const device::Stream& /*stream*/) const {
+    return {};
+  }
   /// Tells whether gated_linear takes these arguments, and gains by it.
   virtual bool takes_gated_linear(const GatedLinearArgs&) const { return false; }
   /// Throws Unsupported without takes_gated_linear(args).

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/api/gpu_traits.hpp"
 
+#include <algorithm>
+
 #include "lib/base/core/codes.hpp"
 
 namespace pecia::kernels {
@@ -39,12 +41,30 @@ bool gpu_takes_gated_linear(const GatedLinearArgs& args) {
          args.out.dtype() == DType::bf16 && args.x.rows() <= most_rows;
 }
 
+bool gpu_takes_chunks(const RecurrenceArgs& args) {
+  constexpr int64_t most_keys = 128;
+  int64_t most_rows = 0;
+  for (const StateRows& item : args.items) most_rows = std::max(most_rows, item.num_rows);
+  return args.row_invariant == RowInvariant::no && args.v && args.out &&
+         args.key_dim() <= most_keys && args.key_dim() % 4 == 0 && most_rows >= gpu_chunk_rows;
+}
+
+double gpu_chunk_flops(int64_t heads, int64_t key_heads, int64_t key_dim, int64_t value_dim,
+                       bool corrects) {
+  const auto keys = static_cast<double>(key_dim), values = static_cast<double>(value_dim);
+  const double reads = corrects ? 2 : 1, earlier = 0.5 * gpu_chunk_rows;
+  return 2 *
+         (static_cast<double>(heads) * ((1 + reads) * keys * values + reads * earlier * values) +
+          static_cast<double>(key_heads) * reads * earlier * keys);
+}
+
 BackendTraits gpu_traits() {
   return {.operand_type = gpu_operand_type,
           .query_type = gpu_query_type,
           .rounds_products = true,
           .gains_by_fewer_ops = true,
-          .takes_gated_linear = gpu_takes_gated_linear};
+          .takes_gated_linear = gpu_takes_gated_linear,
+          .takes_chunks = gpu_takes_chunks};
 }
 
 }  // namespace pecia::kernels

@@ -31,6 +31,20 @@ bool gpu_multiplies_codes(DType type, const TensorView& scales);
 /// codes are read again for each tile.
 bool gpu_takes_gated_linear(const GatedLinearArgs& args);
 
+/// Rows of a recurrence that are taken in together.
+inline constexpr int64_t gpu_chunk_rows = 64;
+
+/// Tells whether GPUs with enough shared memory take rows in together: where bits may depend on it, keys
+/// have at most 128 elements, a multiple of 4, and some sequence fills a chunk. Fewer rows take about as
+/// long one after the other.
+bool gpu_takes_chunks(const RecurrenceArgs& args);
+
+/// FLOPs of a row that is taken in with others, each product counted once: for a head over key_dim ×
+/// value_dim with the state and for it, and over value_dim with the earlier rows of its chunk; for a key
+/// head over key_dim with these.
+double gpu_chunk_flops(int64_t heads, int64_t key_heads, int64_t key_dim, int64_t value_dim,
+                       bool corrects);
+
 BackendTraits gpu_traits();
 
 }  // namespace pecia::kernels

@@ -18,6 +18,11 @@ struct BackendTraits {
   /// Backend::takes_gated_linear; absent: no
   std::function<bool(const GatedLinearArgs&)> takes_gated_linear = {};
 
+  /// Whether `recurrence` takes these rows in together; absent: no
+  std::function<bool(const RecurrenceArgs&)> takes_chunks = {};
+  /// Backend::recurrence_pace; absent: not known
+  std::function<RecurrencePace(int64_t, int64_t)> recurrence_pace = {};
+
   DType operands_of(DType weights) const {
     return operand_type ? operand_type(weights) : DType::fp32;
   }

@@ -168,6 +168,10 @@ class CpuBackend : public Backend {
     validate(args);
     cpu::recurrence_gates(args, stream);
   }
+  RecurrencePace recurrence_pace(int64_t key_dim, int64_t value_dim,
+                                 const device::Stream& stream) const override {
+    return cpu::recurrence_pace(key_dim, value_dim, stream.num_threads());
+  }
   void recurrence(const RecurrenceArgs& args, device::Stream& stream) override {
     validate(args);
     cpu::recurrence(args, stream, workspace_);

@@ -67,6 +67,7 @@ void soft_cap(const SoftCapArgs& args, const device::Stream& stream);
 void causal_conv(const CausalConvArgs& args, const device::Stream& stream);
 void recurrence_gates(const RecurrenceGatesArgs& args, const device::Stream& stream);
 void recurrence(const RecurrenceArgs& args, const device::Stream& stream, Workspace& workspace);
+RecurrencePace recurrence_pace(int64_t key_dim, int64_t value_dim, int num_threads);
 void route(const RouteArgs& args, const device::Stream& stream);
 void sample(const SamplingArgs& args, const device::Stream& stream, Workspace& workspace);
 void log_probs(const LogProbsArgs& args, const device::Stream& stream, Workspace& workspace);

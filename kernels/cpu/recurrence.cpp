@@ -148,6 +148,12 @@ int64_t BlockWidth() {
   return Columns<true>::width;
 }
 
+/// Vectors of a block.
+int64_t BlockVectors() {
+  constexpr hn::ScalableTag<float> d;
+  return Columns<true>::width / hn::MaxLanes(d);
+}
+
 void RunColumns(const RecurrenceArgs& args, const StateRows& item, int64_t head, int64_t block,
                 float* tile) {
   if (args.corrects)
@@ -162,6 +168,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace pecia::kernels::cpu {
 HWY_EXPORT(BlockWidth);
+HWY_EXPORT(BlockVectors);
 HWY_EXPORT(RunColumns);
 
 void recurrence(const RecurrenceArgs& args, const device::Stream& stream, Workspace& workspace) {
@@ -177,6 +184,15 @@ void recurrence(const RecurrenceArgs& args, const device::Stream& stream, Worksp
                   (args, args.items[task / of_item], part / blocks, part % blocks,
                    workspace.of_thread(worker.thread).take<float>(tile));
                 });
+}
+
+/// Four operations for each vector of a block and a row, two in a cycle.
+RecurrencePace recurrence_pace(int64_t key_dim, int64_t value_dim, int num_threads) {
+  constexpr double usual_hz = 2.5e9;
+  const int64_t width = HWY_DYNAMIC_DISPATCH(BlockWidth)();
+  const int64_t blocks = (value_dim + width - 1) / width;
+  const auto cycles = static_cast<double>(2 * key_dim * HWY_DYNAMIC_DISPATCH(BlockVectors)());
+  return {cycles / usual_hz, static_cast<double>(num_threads) / static_cast<double>(blocks)};
 }
 
 }  // namespace pecia::kernels::cpu

@@ -117,6 +117,15 @@ class CudaBackend : public Backend {
   void recurrence_gates(const RecurrenceGatesArgs& args, device::Stream& stream) override {
     run(cuda::recurrence_gates, args, stream);
   }
+  /// By the arithmetic of kernels/cuda.md for 9.0. Multiprocessors take heads in side by side.
+  RecurrencePace recurrence_pace(int64_t /*key_dim*/, int64_t value_dim,
+                                 const device::Stream& /*stream*/) const override {
+    constexpr double row_s = 0.06e-6;
+    constexpr int64_t columns_at_once = 32;  // on a multiprocessor
+    const int64_t slices = (value_dim + columns_at_once - 1) / columns_at_once;
+    return {row_s, static_cast<double>(context_.device.info().multiprocessors) /
+                       static_cast<double>(slices)};
+  }
   void recurrence(const RecurrenceArgs& args, device::Stream& stream) override {
     run(cuda::recurrence, args, stream);
   }

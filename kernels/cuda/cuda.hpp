@@ -74,8 +74,9 @@ struct Context {
   device::Buffer rounded_q{device, device::Memory::device};  ///< for the library, like the next two
   device::Buffer part_out{device, device::Memory::device};
   device::Buffer part_lse{device, device::Memory::device};
-  device::Buffer statistics{device, device::Memory::device};  ///< statistics of the logits' rows
-  device::Buffer scores{device, device::Memory::device};      ///< for sampling, like the next ones
+  device::Buffer chunk_parts{device, device::Memory::device};  ///< ChunkParts of a recurrence
+  device::Buffer statistics{device, device::Memory::device};   ///< statistics of the logits' rows
+  device::Buffer scores{device, device::Memory::device};       ///< for sampling, like the next ones
   device::Buffer ranked{device, device::Memory::device};
   device::Buffer counts{device, device::Memory::device};
   device::Buffer answers{device, device::Memory::device};

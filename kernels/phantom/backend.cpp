@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "kernels/api/gpu_traits.hpp"
 #include "kernels/api/key_runs.hpp"
 #include "kernels/api/validate.hpp"
 #include "kernels/phantom/phantom.hpp"
@@ -325,6 +326,10 @@ class PhantomBackend : public Backend {
           bytes_of(args.decay) + bytes_of(args.strength)},
          stream);
   }
+  RecurrencePace recurrence_pace(int64_t key_dim, int64_t value_dim,
+                                 const device::Stream& /*stream*/) const override {
+    return traits_.recurrence_pace ? traits_.recurrence_pace(key_dim, value_dim) : RecurrencePace();
+  }
   /// A row takes each element of a state three times: it is read by the key where it is corrected, it
   /// changes, and it is read by the query.
   void recurrence(const RecurrenceArgs& args, device::Stream& stream) override {
@@ -335,13 +340,18 @@ class PhantomBackend : public Backend {
     const int times = 1 + (args.corrects ? 1 : 0) + (args.out ? 1 : 0);
     const int64_t row_elements = (args.out ? 2 : 1) * args.k.row_elements() +
                                  (args.v ? args.v.row_elements() : 0) + 2 * args.heads();
-    tell({"recurrence", DType::fp32, rows,
-          2.0 * times * static_cast<double>(rows) * static_cast<double>(of_state),
+    const bool chunks = traits_.takes_chunks && traits_.takes_chunks(args);
+    const double flops =
+        chunks ? static_cast<double>(rows) * gpu_chunk_flops(args.heads(), args.key_heads(),
+                                                             args.key_dim(), args.value_dim(),
+                                                             args.corrects)
+               : 2.0 * times * static_cast<double>(rows) * static_cast<double>(of_state);
+    tell({"recurrence", DType::fp32, rows, flops,
           states + rows * row_elements * size_of(DType::fp32) + bytes_of(args.skip),
-          states + bytes_of(args.out), DType::fp32, static_cast<double>(args.key_dim()),
-          args.heads() * args.value_dim(),
+          states + bytes_of(args.out), chunks ? args.products : DType::fp32,
+          static_cast<double>(args.key_dim()), args.heads() * args.value_dim(),
           touched > 0 ? static_cast<double>(rows) / static_cast<double>(touched) : 0, 0,
-          most_rows(args.items)},
+          most_rows(args.items), chunks ? gpu_chunk_rows : 0},
          stream);
   }
   void route(const RouteArgs& args, device::Stream& stream) override {

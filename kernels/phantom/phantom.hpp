@@ -34,6 +34,9 @@ struct OpWork {
   /// Of a recurrence: the most rows of a sequence, which are taken in one after the other. Heads and
   /// sequences go side by side.
   int64_t serial_rows = 0;
+  /// Of a recurrence: rows of a sequence that are taken in together; 0: one. FLOPs and operands are then
+  /// those of the products in chunks, each counted once.
+  int64_t chunk_rows = 0;
 
   bool operator==(const OpWork&) const = default;
 };

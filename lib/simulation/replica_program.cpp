@@ -78,6 +78,28 @@ DType bf16_operands(DType weights) {
   return weights != DType::fp32 ? DType::bf16 : DType::fp32;
 }
 
+/// Of a delta net. As many heads go side by side as have the recurrence's FLOP/s together when one head
+/// takes its time for a row; on GPUs that take rows in together, for a part of a chunk.
+kernels::RecurrencePace pace_of(const cluster_files::Cluster& cluster, int64_t key_dim,
+                                int64_t value_dim) {
+  constexpr int64_t rows = 4096, heads = 4096;  // so many that FLOP/s count
+  const bool chunks = cluster.overhead.recurrent_chunk_us > 0;
+  kernels::OpWork many{"recurrence", DType::fp32, rows};
+  many.item_rows = rows, many.serial_rows = 1;
+  many.depth = static_cast<double>(key_dim), many.width = heads * value_dim;
+  const double of_row =
+      chunks ? kernels::gpu_chunk_flops(heads, heads, key_dim, value_dim, true)
+             : 6.0 * static_cast<double>(heads) * static_cast<double>(key_dim * value_dim);
+  many.flops = rows * of_row;
+  if (chunks) many.operands = DType::bf16, many.chunk_rows = kernels::gpu_chunk_rows;
+  const double head_row_s = cluster_files::parts_of(many, cluster).computing / rows / heads;
+  const double row_s =
+      1e-6 * (chunks ? cluster.overhead.recurrent_chunk_us / kernels::gpu_chunk_rows
+                     : cluster.overhead.recurrent_row_us);
+  return row_s == 0 ? kernels::RecurrencePace{head_row_s, 1}
+                    : kernels::RecurrencePace{row_s, row_s / head_row_s};
+}
+
 }  // namespace
 
 kernels::BackendTraits traits_of(const cluster_files::Cluster& cluster, const job::Job& job) {
@@ -86,6 +108,7 @@ kernels::BackendTraits traits_of(const cluster_files::Cluster& cluster, const jo
   kernels::BackendTraits traits;
   if (cluster.rank.gpu) {
     traits = kernels::gpu_traits();
+    if (cluster.overhead.recurrent_chunk_us == 0) traits.takes_chunks = {};
   } else {
     const auto cpu = kernels::make_cpu_backend();
     traits.continues_attention = cpu->continues_attention();
@@ -93,6 +116,9 @@ kernels::BackendTraits traits_of(const cluster_files::Cluster& cluster, const jo
     traits.operand_type = bf16_operands;
     traits.query_type = [](DType keys, int64_t) { return bf16_operands(keys); };
   }
+  traits.recurrence_pace = [cluster](int64_t key_dim, int64_t value_dim) {
+    return pace_of(cluster, key_dim, value_dim);
+  };
   if (!in_bf16) traits.operand_type = {}, traits.query_type = {};
   return traits;
 }

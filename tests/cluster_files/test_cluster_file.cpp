@@ -82,8 +82,9 @@ TEST(ClusterFile, MayHaveSlicesAndRatesOfWaitingServers) {
       replaced(small, "attention: 0.4",
                "attention: {rows_at_depth: [[16, [[1, 0.1], [4, 0.2]]], [64, [[1, "
                "0.3]]]]}\n  stream: {bytes: [[1024, 0.2]]}\n  pieces: 0.7\n  weights: 0.6\n"
-               "  recurrence: 0.3");
-  text = replaced(text, "step_us: 100}", "step_us: 100, recurrent_row_us: 0.4}");
+               "  recurrence: 0.3\n  recurrence_chunks: 0.2");
+  text = replaced(text, "step_us: 100}",
+                  "step_us: 100, recurrent_row_us: 0.4, recurrent_chunk_us: 3}");
   text = replaced(text, "memory_gib: 12",
                   "memory_gib: 12\n  alone: 1.5\n  alone_flops: 1.25\n  program_gib: 0.25\n"
                   "  first_touch_gbs: 0.5");
@@ -95,7 +96,9 @@ TEST(ClusterFile, MayHaveSlicesAndRatesOfWaitingServers) {
   EXPECT_EQ(cluster.efficiency.pieces, Efficiency{0.7});
   EXPECT_EQ(cluster.efficiency.weights, Efficiency{0.6});
   EXPECT_EQ(cluster.efficiency.recurrence, Efficiency{0.3});
+  EXPECT_EQ(cluster.efficiency.recurrence_chunks, Efficiency{0.2});
   EXPECT_EQ(cluster.overhead.recurrent_row_us, 0.4);
+  EXPECT_EQ(cluster.overhead.recurrent_chunk_us, 3);
   ASSERT_EQ(cluster.efficiency.attention.slices.size(), 2u);
   EXPECT_DOUBLE_EQ(cluster.efficiency.attention.of({.rows = 2, .depth = 16}), 0.15);
   EXPECT_DOUBLE_EQ(cluster.efficiency.stream->of({.bytes = 5}), 0.2);

@@ -88,6 +88,21 @@ TEST(OpTime, OfARecurrenceIsNeverShorterThanItsRowsOneAfterTheOther) {
   EXPECT_DOUBLE_EQ(op_seconds(op, made), 1e7 / 5e10 + 1e-6);
 }
 
+TEST(OpTime, OfARecurrenceInChunksIsNeverShorterThanItsChunksOneAfterTheOther) {
+  kernels::OpWork op{"recurrence", DType::fp32, 2000, 1e9, 0, 0, DType::bf16, 128, 4096};
+  op.serial_rows = 1000, op.chunk_rows = 64;
+  Cluster made = cluster();
+  made.rank.flops[DType::bf16] = 1e12;
+  made.overhead.recurrent_row_us = 1e6;  // of rows one after the other
+  EXPECT_DOUBLE_EQ(op_seconds(op, made), 1e9 / (1e12 * 0.25) + 1e-6) << "as attention";
+  made.efficiency.recurrence_chunks = Efficiency{0.1};
+  EXPECT_DOUBLE_EQ(op_seconds(op, made), 1e9 / (1e12 * 0.1) + 1e-6);
+  made.overhead.recurrent_chunk_us = 1000;
+  EXPECT_DOUBLE_EQ(op_seconds(op, made), 16 * 1e-3 + 1e-6);
+  op.operands = DType::fp32;  // three products
+  EXPECT_DOUBLE_EQ(op_seconds(op, made), 3 * 16 * 1e-3 + 1e-6);
+}
+
 TEST(OpTime, OfAttentionReadsKeysAtTheirOwnRate) {
   Cluster made = cluster();
   made.efficiency.stream = {0.1};

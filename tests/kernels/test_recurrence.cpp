@@ -62,10 +62,14 @@ struct Rows {
             .items = items,
             .states = states.view(),
             .out = out.view(),
-            .skip = corrects ? TensorView() : skip.view()};
+            .skip = corrects ? TensorView() : skip.view(),
+            .row_invariant = row_invariant,
+            .products = products};
   }
 
   bool corrects;
+  kernels::RowInvariant row_invariant = kernels::RowInvariant::no;
+  DType products = DType::fp32;
   Tensor q, k, v, decay, strength, states, skip, out;
 };
 
@@ -150,6 +154,86 @@ TEST_P(Recurrence, AgreesWithDouble) {
     }
 }
 
+/// Rows that are taken in together: full chunks and ragged ones, of several sequences with states of
+/// their own, one of them without rows. Products of three numbers of TF32 are within 2^-21 of their
+/// size, and those of one within 2^-10; a row's own sums have the length of its keys and of a chunk.
+TEST_P(Recurrence, OfManyRowsAgreesWithDouble) {
+  for (const bool corrects : {false, true})
+    for (const Sizes& sizes : std::vector<Sizes>{{64, 1, 1, 4, 1, 4},
+                                                 {230, 2, 4, 20, 40, 4},
+                                                 {150, 1, 2, 128, 72, 4},
+                                                 {150, 2, 2, 68, 32, 4}})
+      for (const DType products : {DType::fp32, DType::bf16}) {
+        const int64_t rest = sizes.rows - 64;
+        std::vector<StateRows> items{{0, 64, 2}, {0, 0, 3}};
+        if (rest > 5) items.push_back({64, 5, 0}), items.push_back({69, rest - 5, 1});
+        Rows rows(sizes, corrects);
+        rows.products = products;
+        const Recurred expected = recurred(sizes, rows, items);
+        run(rows.args(items));
+        const double rounding = products == DType::fp32 ? 0 : 0x1p-10;
+        const double error =
+            static_cast<double>(std::max<int64_t>(64, rest)) * sum_tolerance(sizes.key_dim) +
+            8 * rounding;
+        EXPECT_TRUE(all_close(rows.states.values(), expected.states, error, 1e-6 + rounding))
+            << sizes.key_dim << " × " << sizes.value_dim << (corrects ? ", corrected" : "");
+        EXPECT_TRUE(all_close(rows.out.values(), expected.out, error, 1e-6 + rounding))
+            << sizes.key_dim << " × " << sizes.value_dim << (corrects ? ", corrected" : "");
+      }
+}
+
+/// Decays that leave nothing of a state, next to ones that keep almost all of it: no difference of them
+/// may overflow, and none may lose the digits of the small ones.
+TEST_P(Recurrence, TakesDecaysOfAnySize) {
+  const Sizes sizes{140, 1, 2, 32, 32, 1};
+  const std::vector<StateRows> items{{0, 140, 0}};
+  for (const bool corrects : {false, true}) {
+    Rows rows(sizes, corrects);
+    std::vector<float> decays(2 * sizes.rows);
+    for (size_t i = 0; i < decays.size(); ++i) {
+      constexpr float of_row[] = {-1e-4f, -1e5f, -3e-3f, -80.0f, -1e-3f, -1e-5f, -700.0f};
+      const size_t row = i / 2;
+      decays[i] = row < 70 ? of_row[row % 7] : row < 90 ? -90.0f : -1e-3f;
+    }
+    decays[2 * 20] = -std::numeric_limits<float>::infinity();
+    rows.decay = Tensor({sizes.rows, 2}, DType::fp32, decays);
+    const Recurred expected = recurred(sizes, rows, items);
+    run(rows.args(items));
+    EXPECT_TRUE(all_close(rows.states.values(), expected.states, 2e-5, 1e-5));
+    EXPECT_TRUE(all_close(rows.out.values(), expected.out, 2e-5, 1e-5));
+  }
+}
+
+/// Keys that are all the same, and strengths of one: each row takes away what the one before wrote, and
+/// the inverse of a chunk has large entries unless it is right.
+TEST_P(Recurrence, CorrectsRowsOfTheSameKey) {
+  const Sizes sizes{130, 1, 1, 16, 16, 1};
+  const std::vector<StateRows> items{{0, 130, 0}};
+  Rows rows(sizes, true);
+  rows.k = Tensor::filled(std::vector<int64_t>{sizes.rows, 1, 16}, 0.25f);
+  rows.strength = Tensor::filled({sizes.rows, 1}, 1);
+  rows.decay = Tensor::filled({sizes.rows, 1}, 0);
+  const Recurred expected = recurred(sizes, rows, items);
+  run(rows.args(items));
+  EXPECT_TRUE(all_close(rows.states.values(), expected.states, 2e-5, 1e-5));
+  EXPECT_TRUE(all_close(rows.out.values(), expected.out, 2e-5, 1e-5));
+}
+
+/// As long as drift would show.
+TEST_P(Recurrence, OfThousandsOfRowsAgreesWithDouble) {
+  const Sizes sizes{4096, 1, 1, 16, 16, 1};
+  const std::vector<StateRows> items{{0, 4096, 0}};
+  for (const bool corrects : {false, true}) {
+    Rows rows(sizes, corrects);
+    rows.decay = Rows::between({sizes.rows, 1}, -0.01f, 0, 4);
+    const Recurred expected = recurred(sizes, rows, items);
+    run(rows.args(items));
+    const double error = 4096 * sum_tolerance(sizes.key_dim) / 8;
+    EXPECT_TRUE(all_close(rows.states.values(), expected.states, error, 1e-5));
+    EXPECT_TRUE(all_close(rows.out.values(), expected.out, error, 1e-5));
+  }
+}
+
 TEST_P(Recurrence, OfNoRowsLeavesTheStates) {
   const Sizes sizes{0, 1, 2, 4, 6, 2};
   Rows rows(sizes, true), before(sizes, true);
@@ -179,13 +263,15 @@ TEST_P(Recurrence, TakesColumnsOfWiderTensors) {
 }
 
 TEST_P(Recurrence, HasTheSameBitsInPassesOfAnyLength) {
-  const Sizes sizes{23, 2, 4, 24, 40, 2};
+  const Sizes sizes{93, 2, 4, 24, 40, 2};
   for (const bool corrects : {false, true}) {
     Rows whole(sizes, corrects);
-    const std::vector<StateRows> all{{0, 20, 1}, {20, 3, 0}};
+    whole.row_invariant = kernels::RowInvariant::yes;
+    const std::vector<StateRows> all{{0, 90, 1}, {90, 3, 0}};
     run(whole.args(all));
-    for (const int64_t length : {1, 2, 7, 19}) {
+    for (const int64_t length : {1, 7, 70}) {
       Rows pieces(sizes, corrects);
+      pieces.row_invariant = kernels::RowInvariant::yes;
       for (const StateRows& item : all)
         for (int64_t done = 0; done < item.num_rows; done += length) {
           const int64_t count = std::min(length, item.num_rows - done);

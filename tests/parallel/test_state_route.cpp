@@ -90,6 +90,101 @@ TEST(StateRoute, IsAChainThroughAllRowsWhateverTheirCut) {
   }
 }
 
+TEST(StateRoute, GroupsOfHeadsHaveTheirKeyHeads) {
+  EXPECT_TRUE(may_group(32, 16, 1) && may_group(32, 16, 4) && may_group(32, 16, 32));
+  EXPECT_FALSE(may_group(32, 16, 3) || may_group(6, 2, 3) || may_group(32, 16, 64));
+  EXPECT_TRUE(may_group(128, 1, 8) && may_group(6, 2, 6));
+  EXPECT_EQ(head_group(32, 16, 4, 3), (HeadGroup{24, 8, 12, 4}));
+  EXPECT_EQ(head_group(32, 16, 32, 5), (HeadGroup{5, 1, 2, 1}));
+  EXPECT_EQ(head_group(128, 1, 8, 2), (HeadGroup{32, 16, 0, 1}));
+  EXPECT_THROW(head_group(32, 16, 3, 0), InvalidArgument);
+}
+
+StateRounds balanced_rounds(int ranks, int64_t rows) {
+  const std::vector<PassSequence> pass{{1, 0, rows}};
+  return state_rounds(pass, team_of_all(ranks), std::vector<StateEnds>{{StateStep::nowhere, 0}});
+}
+
+TEST(StateRoute, WalksInGroups) {
+  using Steps = std::vector<WalkStep>;
+  EXPECT_THAT(walk_order(balanced_rounds(2, 40), 2),
+              ElementsAre(Steps{{0, 0}}, Steps{{1, 0}}, Steps{{0, 1}}, Steps{{1, 1}, {2, 0}},
+                          Steps{{2, 1}}));
+  EXPECT_THAT(walk_order(balanced_rounds(2, 40), 1),
+              ElementsAre(Steps{{0, 0}}, Steps{{1, 0}}, Steps{{2, 0}}));
+}
+
+/// When each step has ended, if ranks do theirs in this order, wait for the state, and need a second
+/// for `rows_of_second` rows.
+double walk_seconds(const StateRounds& rounds, int groups, double rows_of_second) {
+  std::map<int, double> free;
+  std::map<int, double> arrived;  // by group
+  double last = 0;
+  for (const auto& steps : walk_order(rounds, groups))
+    for (const WalkStep& step : steps)
+      for (const StateStep& each : rounds[step.round]) {
+        double& rank = free[each.segment.rank];
+        double& state = arrived[step.group];
+        rank = state = std::max(rank, state) +
+                       static_cast<double>(each.segment.rows.size()) / rows_of_second / groups;
+        last = std::max(last, rank);
+      }
+  return last;
+}
+
+/// T/N · (1 + (N − 1)/G) for a way of T = 1 s, whatever G; and 1 s with one group.
+TEST(StateRoute, EndsInTheLeastTimeThatGroupsCanReach) {
+  for (const int ranks : {1, 2, 3, 5, 8})
+    for (const int groups : {1, 2, 3, 8, 16}) {
+      constexpr int64_t rows = 2 * 2 * 3 * 5 * 8;
+      const double expected =
+          ranks == 1 ? 1.0 : std::min(1.0, (1.0 + double(ranks - 1) / groups) / ranks);
+      EXPECT_NEAR(walk_seconds(balanced_rounds(ranks, rows), groups, rows), expected,
+                  groups == 1 ? 1e-9 : 0.5 / (groups * ranks))
+          << ranks << " ranks, " << groups << " groups";
+    }
+}
+
+/// Every step once; a rank that does its steps in this order finds what it needs done before.
+TEST(StateRoute, WalksThroughEachRoundBeforeTheNext) {
+  std::mt19937 random(7);
+  const auto draw = [&](int64_t least, int64_t most) {
+    return std::uniform_int_distribution<int64_t>(least, most)(random);
+  };
+  for (int trial = 0; trial < 300; ++trial) {
+    const auto ranks = static_cast<int>(draw(1, 6)), groups = static_cast<int>(draw(1, 5));
+    std::vector<PassSequence> pass;
+    std::vector<StateEnds> ends;
+    for (int64_t count = draw(1, 4); count > 0; --count) {
+      pass.push_back({count, draw(0, 40), draw(1, 90),
+                      draw(0, 1) == 0 ? PassSequence::balanced : PassSequence::contiguous});
+      ends.push_back({StateStep::nowhere, static_cast<int>(draw(0, ranks - 1))});
+    }
+    const StateRounds rounds = state_rounds(pass, team_of_all(ranks), ends);
+    std::map<int, int> next;  // round by group
+    for (const auto& steps : walk_order(rounds, groups)) {
+      std::map<int, int> seen;
+      for (const WalkStep& step : steps) {
+        EXPECT_EQ(step.round, next[step.group]++);
+        EXPECT_EQ(seen[step.group]++, 0) << "twice at once";
+      }
+    }
+    for (int group = 0; group < groups; ++group) EXPECT_EQ(next[group], std::ssize(rounds));
+  }
+}
+
+TEST(StateRoute, ChoosesGroupsByWhatTheyGain) {
+  const StateRounds rounds = balanced_rounds(4, 4096);
+  const WalkCosts costs{1e-6, 4, 20e-6};
+  EXPECT_EQ(head_groups(balanced_rounds(1, 4096), 32, 16, costs), 1) << "nobody waits";
+  EXPECT_EQ(head_groups(rounds, 32, 16, {0, 1, 20e-6}), 1) << "nothing is known";
+  EXPECT_EQ(head_groups(rounds, 32, 16, {1e-6, 64, 20e-6}), 1)
+      << "a row takes as long with fewer heads";
+  EXPECT_EQ(head_groups(rounds, 32, 16, costs), 8) << "smaller groups would not be faster";
+  EXPECT_EQ(head_groups(rounds, 32, 16, {1e-6, 4, 1}), 1) << "messages take too long";
+  EXPECT_EQ(head_groups(rounds, 32, 16, {1e-6, 1, 1e-9}), 32);
+}
+
 TEST(StateRoute, BeginsWhereTheLastTokenWasComputed) {
   OneTeamMap map(2);
   map.add(7, 20);

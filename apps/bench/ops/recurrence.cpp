@@ -71,8 +71,9 @@ Case recurrence(const RecurrentLayer& layer, int64_t sequences, int64_t rows) {
             const Tensor states(place, DType::fp32, {sequences, heads, key_dim, value_dim});
             const Tensor out(place, DType::fp32, {all, heads, value_dim});
             return [=, items = items_of(sequences, rows)] {
-              place.backend.recurrence({q, k, v, decay, strength, corrects, items, states, out},
-                                       place.stream);
+              kernels::RecurrenceArgs args{q, k, v, decay, strength, corrects, items, states, out};
+              args.products = place.backend.operand_type(DType::bf16);
+              place.backend.recurrence(args, place.stream);
             };
           }};
 }

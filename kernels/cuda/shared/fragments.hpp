@@ -27,6 +27,15 @@ PECIA_HD Place d_place(int lane, int element) {
   return {lane / 4 + 8 * (element / 2), 2 * (lane % 4) + element % 2};
 }
 
+/// Return the same places in a product of TF32, d[16×8] += a[16×8] · b[8×8] (mma.m16n8k8), whose
+/// registers hold one element. d is as above.
+PECIA_HD Place a_place_of_tf32(int lane, int reg) {
+  return {lane / 4 + 8 * (reg % 2), lane % 4 + 4 * (reg / 2)};
+}
+PECIA_HD Place b_place_of_tf32(int lane, int reg) {
+  return {lane % 4 + 4 * reg, lane / 4};
+}
+
 /// Returns the row of shared memory that a lane names when it loads the `a` registers of a matrix
 /// stored by rows. It is 8 elements from `column` of the matrix's `row`.
 PECIA_HD Place a_row(int lane) {

@@ -92,6 +92,24 @@ __device__ __forceinline__ void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/// Returns x rounded to TF32: 10 bits after the point, halves away from zero.
+__device__ __forceinline__ float to_tf32(float x) {
+  uint32_t rounded;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(x));
+  return __uint_as_float(rounded);
+}
+
+/// d += a · b of 16×8 by 8×8 numbers of TF32. fragments.hpp says which lane holds what.
+__device__ __forceinline__ void mma_16x8x8(float (&d)[4], const float (&a)[4],
+                                           const float (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
+        "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
+}
+
 /// Loads four 8×8 matrices of 2-byte elements from shared memory. Lane l gives the address of row
 /// l % 8 of matrix l / 8. The row has 16 bytes and is aligned to 16.
 __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], const void* row) {

@@ -29,11 +29,12 @@ std::unique_ptr<Mixer> make_recurrent_mixer(const ModelConfig& config, const Wei
                                             const attention::ReplicaGroups& groups,
                                             const attention::Compute& compute, Products& products,
                                             TensorParallel& tensor,
-                                            recurrence::RecurrentStates* states) {
+                                            recurrence::RecurrentStates* states,
+                                            kernels::RowInvariant row_invariant) {
   if (!config.recurrent) return nullptr;
   PECIA_CHECK(states != nullptr, "recurrent layers without memory for their states");
   return std::make_unique<RecurrentMixer>(config, weights, groups, compute, products, tensor,
-                                          *states);
+                                          *states, row_invariant);
 }
 
 /// Elements of a row that attention holds: queries, keys, values, and what it gives.
@@ -78,8 +79,8 @@ Model::Model(const ModelConfig& config, const WeightViews& weights,
       gather_(config, weights, groups, compute),
       products_(config, weights, compute, row_invariant, groups.tp->size()),
       mixer_(make_mixer(config, compute, products_, tensor_)),
-      recurrent_mixer_(
-          make_recurrent_mixer(config, weights, groups, compute, products_, tensor_, states)),
+      recurrent_mixer_(make_recurrent_mixer(config, weights, groups, compute, products_, tensor_,
+                                            states, row_invariant)),
       ffn_(config, compute, products_, tensor_),
       mixture_(config, groups, compute, products_, tensor_, ffn_),
       norms_(norms_of(weights)),

@@ -2,6 +2,7 @@
 #include "lib/model/layers/recurrent_mixer.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -33,19 +34,36 @@ TensorView each_head_of(const TensorView& rows, int64_t dim) {
   return rows.reshape({rows.rows() * rows.size(1) / dim, dim});
 }
 
+/// The same on all ranks of the ring: those of the slowest. Collective over it.
+parallel::WalkCosts walk_costs(const RecurrentConfig& config,
+                               const attention::ReplicaGroups& groups,
+                               const attention::Compute& compute) {
+  constexpr double usual_step_s = 30e-6;  // a message of MPI and an op's start
+  const kernels::RecurrencePace pace =
+      compute.backend.recurrence_pace(config.key_dim, config.value_dim, compute.stream);
+  const auto most = [&](double value, double unit) {
+    return unit * static_cast<double>(groups.ring->all_reduce_max(std::llround(value / unit)));
+  };
+  const double exchange_s = groups.link_costs.exchange_s;
+  return {most(pace.row_s, 1e-12), 1 / most(1 / pace.heads_at_once, 1e-6),
+          exchange_s > 0 ? exchange_s : usual_step_s};
+}
+
 }  // namespace
 
 RecurrentMixer::RecurrentMixer(const ModelConfig& config, const WeightViews& weights,
                                const attention::ReplicaGroups& groups,
                                const attention::Compute& compute, Products& products,
-                               TensorParallel& tensor, recurrence::RecurrentStates& states)
+                               TensorParallel& tensor, recurrence::RecurrentStates& states,
+                               kernels::RowInvariant row_invariant)
     : config_(config),
       recurrent_(*config.recurrent),
       compute_(compute),
       products_(products),
       tensor_(tensor),
       groups_(groups),
-      states_(compute, states),
+      row_invariant_(row_invariant),
+      states_(compute, walk_costs(*config.recurrent, groups, compute), states),
       exchange_(compute, groups.wire),
       // |x| = √(key_dim · mean of squares); queries are divided by √key_dim, too.
       query_norm_(constant(1.0f / static_cast<float>(recurrent_.key_dim))),
@@ -207,6 +225,7 @@ void RecurrentMixer::mix(int64_t /*layer*/, attention::Attention& /*attention*/)
 
 void RecurrentMixer::convolve(const recurrence::Projected& rows) {
   const int64_t keys = q_.size(1), values = v_.size(1);
+  states_.exchange_tails(std::array{rows.q, rows.k, rows.v});
   for (int round = 0; round < states_.num_rounds(); ++round) {
     states_.bring_tails(round);
     const std::vector<StateRows>& own = states_.rows(round);
@@ -251,28 +270,46 @@ void RecurrentMixer::make_gates(const recurrence::Projected& rows) {
 }
 
 void RecurrentMixer::go_through() {
-  const int64_t elements = v_.size(1) * recurrent_.key_dim;  // of the matrices of all heads
-  for (int round = 0; round < states_.num_rounds(); ++round) {
-    states_.bring_matrices(round);
-    const std::vector<StateRows>& own = states_.rows(round);
-    if (own.empty()) continue;
-    const double flops = recurrent_.corrects ? 8 : 6;  // of a row and an element
-    const ScopedSpan span(
-        compute_.recorder, "recurrence", Kind::compute,
-        2 * std::ssize(own) * elements * size_of(DType::fp32),
-        flops * static_cast<double>(rows_of(own)) * static_cast<double>(elements));
-    compute_.backend.recurrence({.q = q_,
-                                 .k = k_,
-                                 .v = v_,
-                                 .decay = decay_,
-                                 .strength = strength_,
-                                 .corrects = recurrent_.corrects,
-                                 .items = own,
-                                 .states = states_.matrices(),
-                                 .out = through_,
-                                 .skip = here_->skip},
-                                compute_.stream);
-  }
+  states_.walk([this](int round, const parallel::HeadGroup& heads) { take_in(round, heads); });
+}
+
+void RecurrentMixer::take_in(int round, const parallel::HeadGroup& heads) {
+  const std::vector<StateRows>& own = states_.rows(round);
+  if (own.empty()) return;
+  const auto columns = [](const TensorView& all, int64_t first, int64_t count, int64_t width) {
+    return all.slice_columns(first * width, count * width);
+  };
+  const auto of_keys = [&](const TensorView& all) {
+    return columns(all, heads.first_key_head, heads.key_heads, recurrent_.key_dim);
+  };
+  const auto of_heads = [&](const TensorView& all, int64_t width) {
+    return columns(all, heads.first_head, heads.heads, width);
+  };
+  const int64_t elements = heads.heads * recurrent_.value_dim * recurrent_.key_dim;
+  const double flops = recurrent_.corrects ? 8 : 6;  // of a row and an element
+  const ScopedSpan span(compute_.recorder, "recurrence", Kind::compute,
+                        2 * std::ssize(own) * elements * size_of(DType::fp32),
+                        flops * static_cast<double>(rows_of(own)) * static_cast<double>(elements));
+  const auto recur = [&](std::span<const StateRows> items, const TensorView& matrices) {
+    compute_.backend.recurrence(
+        {.q = of_keys(q_),
+         .k = of_keys(k_),
+         .v = of_heads(v_, recurrent_.value_dim),
+         .decay = of_heads(decay_, 1),
+         .strength = of_heads(strength_, 1),
+         .corrects = recurrent_.corrects,
+         .items = items,
+         .states = matrices,
+         .out = of_heads(through_, recurrent_.value_dim),
+         .skip = here_->skip ? here_->skip.slice_rows(heads.first_head, heads.heads) : TensorView(),
+         .row_invariant = row_invariant_,
+         .products = compute_.backend.operand_type(weights_->q.parts.front().weight.dtype())},
+        compute_.stream);
+  };
+  if (states_.num_groups() == 1) return recur(own, states_.matrices());
+  // A range of the heads of several slots is no view.
+  for (size_t i = 0; i < own.size(); ++i)
+    recur(states_.alone(round, i), states_.matrices(round, i, heads));
 }
 
 void RecurrentMixer::gate_and_norm() {

@@ -8,9 +8,10 @@
 ///     y        = q · state                  then norm and gate, and o
 ///
 /// A sequence's state goes through its rows in the order of their positions, from rank to rank of the
-/// ring (recurrence/state_pass.hpp). So bits depend neither on the ring nor on how prompts are cut.
-/// Convolutions go that way before, each as soon as the rows before it are there. TP and SP cut the
-/// heads, with the key heads that they read: ranks of SP exchange them (recurrence/channel_exchange.hpp).
+/// ring (recurrence/state_pass.hpp), in groups of heads where that makes ranks work at the same time. So
+/// bits depend neither on the ring nor on how prompts are cut, where the backend takes rows in one by
+/// one: the CPU's does, a GPU's with RowInvariant::yes. Convolutions run before, beside each other where
+/// segments are longer than tails. TP and SP cut the heads, with the key heads that they read: ranks of SP exchange them (recurrence/channel_exchange.hpp).
 
 #include "lib/model/layers/kept_rows.hpp"
 #include "lib/model/layers/mixer.hpp"
@@ -24,10 +25,11 @@ namespace pecia::model {
 
 class RecurrentMixer : public Mixer {
  public:
-  /// All references outlive this object.
+  /// All references outlive this object. Collective over the ring.
   RecurrentMixer(const ModelConfig& config, const WeightViews& weights,
                  const attention::ReplicaGroups& groups, const attention::Compute& compute,
-                 Products& products, TensorParallel& tensor, recurrence::RecurrentStates& states);
+                 Products& products, TensorParallel& tensor, recurrence::RecurrentStates& states,
+                 kernels::RowInvariant row_invariant);
 
   /// What the rank at this place keeps of a sequence: a part of the heads for each rank of SP × TP.
   static recurrence::StateShape state_shape(const ModelConfig& config,
@@ -64,6 +66,7 @@ class RecurrentMixer : public Mixer {
   void norm_heads();
   void make_gates(const recurrence::Projected& rows);
   void go_through();
+  void take_in(int round, const parallel::HeadGroup& heads);
   void gate_and_norm();
   void norm_groups(const TensorView& y);
 
@@ -73,6 +76,7 @@ class RecurrentMixer : public Mixer {
   Products& products_;
   TensorParallel& tensor_;
   const attention::ReplicaGroups& groups_;
+  kernels::RowInvariant row_invariant_;
   recurrence::StatePass states_;
   recurrence::ChannelExchange exchange_;
   /// By layer, of the heads whose states are here: what the recurrence takes beside rows. Empty for

@@ -66,4 +66,49 @@ using StateRounds = std::vector<std::vector<StateStep>>;
 StateRounds state_rounds(std::span<const PassSequence> pass, const Team& team,
                          std::span<const StateEnds> ends);
 
+/// Heads of a recurrence whose states go through a pass together, and the key heads that they read.
+/// Heads do not depend on each other. So a rank sends the states of one group on while it computes
+/// the next group, and ranks work at the same time.
+struct HeadGroup {
+  int64_t first_head = 0, heads = 0, first_key_head = 0, key_heads = 0;
+  bool operator==(const HeadGroup&) const = default;
+};
+
+/// Whether heads can be cut into so many equal groups that each reads key heads of its own, or a part
+/// of one key head's heads.
+bool may_group(int64_t heads, int64_t key_heads, int64_t groups);
+/// The group's heads, where they may be grouped so.
+HeadGroup head_group(int64_t heads, int64_t key_heads, int64_t groups, int64_t group);
+
+/// A group's part of a round.
+struct WalkStep {
+  int round = 0, group = 0;
+  bool operator==(const WalkStep&) const = default;
+};
+
+/// All parts of all rounds in the order in which every rank takes them, so that no rank waits for
+/// another that waits for it. The transfers before the steps of one entry start together. A step follows
+/// those of its group in the rounds before. With rows in equal parts no rank has two steps of an entry.
+///
+///     balanced on 2 ranks, 2 groups         rank 0         rank 1
+///     (round 0, group 0)                    (0, 0)
+///     (1, 0)                                               (1, 0), two segments
+///     (0, 1)                                (0, 1)
+///     (2, 0) (1, 1)                         (2, 0)         (1, 1)
+///     (2, 1)                                (2, 1)
+std::vector<std::vector<WalkStep>> walk_order(const StateRounds& rounds, int groups);
+
+/// What a state's way through a pass takes. The same on all ranks of the ring.
+struct WalkCosts {
+  double row_s = 0;          ///< of a row and up to heads_at_once heads; 0: not known
+  double heads_at_once = 1;  ///< more heads take so much longer
+  double step_s = 0;         ///< of a round and a group beside: the op's start and a message
+};
+
+/// The number of groups with which a pass ends first; 1 where nothing is known or gained. With G groups
+/// whose steps take as long as their rows and heads, N ranks and a balanced order, a way of T seconds
+/// takes T/N · (1 + (N − 1)/G).
+int head_groups(const StateRounds& rounds, int64_t heads, int64_t key_heads,
+                const WalkCosts& costs);
+
 }  // namespace pecia::parallel

@@ -308,15 +308,16 @@ double OpTimer::recurrence(int64_t rows, int64_t heads, int64_t value_dim) const
   const TensorView out = zeroed(buffers[4], rows, heads * value_dim);
   const std::vector<kernels::StateRows> items = {{0, rows, 0}};
   const TensorView k = keys.reshape({rows, heads, recurrent_key_dim});
-  const kernels::RecurrenceArgs args{k,
-                                     k,
-                                     values.reshape({rows, heads, value_dim}),
-                                     gates,
-                                     gates,
-                                     true,
-                                     items,
-                                     states.reshape({1, heads, recurrent_key_dim, value_dim}),
-                                     out.reshape({rows, heads, value_dim})};
+  kernels::RecurrenceArgs args{k,
+                               k,
+                               values.reshape({rows, heads, value_dim}),
+                               gates,
+                               gates,
+                               true,
+                               items,
+                               states.reshape({1, heads, recurrent_key_dim, value_dim}),
+                               out.reshape({rows, heads, value_dim})};
+  args.row_invariant = kernels::RowInvariant::yes;  // one row after the other, on GPUs, too
   const auto give = [&](int64_t) { compute_.backend.recurrence(args, compute_.stream); };
   return best_seconds({give, rows <= most_rows_of_step});
 }

@@ -67,13 +67,18 @@ struct Cluster {
     /// Of the FLOP/s of fp32, for a delta net; absent: as attention. (With rows of 512 a core of a Zen 3
     /// reached 0.38, and 0.26 with Mamba-2, whose rows take as long and count two thirds of the FLOPs.)
     std::optional<Efficiency> recurrence = {};
+    /// Of the FLOP/s of bf16, for recurrences in chunks whose products round to TF32 once; with operands
+    /// of fp32 a third of it. Absent: as attention.
+    std::optional<Efficiency> recurrence_chunks = {};
     bool operator==(const Shares&) const = default;
   } efficiency;
   /// What work takes beside: for each op or copy, for each pass, and for each step of a collective:
   /// starting and finding its messages, and waiting for ranks that had the slower moment. And what
-  /// a recurrence takes for a row of a sequence, where a head's columns have a core for themselves.
+  /// a recurrence takes for a row of a sequence, where a head's columns have a core for themselves; for
+  /// a chunk of rows likewise, and with operands of fp32 three times as long. Where that is 0, ranks
+  /// have no recurrences in chunks.
   struct Overhead {
-    double op_us = 0, step_us = 0, exchange_us = 0, recurrent_row_us = 0;
+    double op_us = 0, step_us = 0, exchange_us = 0, recurrent_row_us = 0, recurrent_chunk_us = 0;
     bool operator==(const Overhead&) const = default;
   } overhead;
 
@@ -89,9 +94,10 @@ struct Cluster {
 /// Reads a cluster file (YAML). Each key is required, so that no figure is hidden, but for the
 /// optional ones: rank.alone and alone_flops (1), rank.program_gib and first_touch_gbs (0),
 /// efficiency.stream (as copy), efficiency.pieces (1), efficiency.weights (none),
-/// efficiency.recurrence (as attention), overhead.exchange_us and recurrent_row_us (0). Throws InputError naming the line and the key: no file, not YAML, an
-/// unknown key (with the nearest known one), a key that is missing, a rate that is zero or negative, a
-/// share outside (0, 1], sizes of a curve that do not ascend.
+/// efficiency.recurrence and recurrence_chunks (as attention), overhead.exchange_us, recurrent_row_us and
+/// recurrent_chunk_us (0). Throws InputError naming the line and the key: no file, not YAML, an unknown key
+/// (with the nearest known one), a key that is missing, a rate that is zero or negative, a share outside
+/// (0, 1], sizes of a curve that do not ascend.
 Cluster read_cluster(const std::filesystem::path& file);
 /// The same of a file's text; `name` stands for it in errors.
 Cluster parse_cluster(const std::string& text, const std::string& name);

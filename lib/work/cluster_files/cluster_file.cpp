@@ -252,8 +252,9 @@ Cluster parse_cluster(const std::string& file_text, const std::string& name) {
     cluster.links[level] =
         link_of(links.in(comm::link_level_names[level], {"gbs", "us", "shared"}));
 
-  Section shares = file.in("efficiency", {"gemm", "attention", "recurrence", "copy", "stream",
-                                          "weights", "pieces", "send", "collective"});
+  Section shares =
+      file.in("efficiency", {"gemm", "attention", "recurrence", "recurrence_chunks", "copy",
+                             "stream", "weights", "pieces", "send", "collective"});
   const auto over = [](std::vector<Axis> over_axes) {
     return [over_axes](YamlNode& node, const std::string& key) {
       return efficiency_of(node, key, over_axes);
@@ -270,13 +271,16 @@ Cluster parse_cluster(const std::string& file_text, const std::string& name) {
        {std::pair{"pieces", &cluster.efficiency.pieces}, {"weights", &cluster.efficiency.weights}})
     if (shares.find(key) != nullptr) *share = shares.get(key, of_bytes);
 
-  if (shares.find("recurrence") != nullptr)
-    cluster.efficiency.recurrence = shares.get("recurrence", of_work);
+  for (const auto& [key, share] : {std::pair{"recurrence", &cluster.efficiency.recurrence},
+                                   {"recurrence_chunks", &cluster.efficiency.recurrence_chunks}})
+    if (shares.find(key) != nullptr) *share = shares.get(key, of_work);
 
-  Section overhead = file.in("overhead", {"op_us", "step_us", "exchange_us", "recurrent_row_us"});
+  Section overhead = file.in(
+      "overhead", {"op_us", "step_us", "exchange_us", "recurrent_row_us", "recurrent_chunk_us"});
   cluster.overhead = {overhead.get("op_us", time), overhead.get("step_us", time)};
   for (const auto& [key, us] : {std::pair{"exchange_us", &cluster.overhead.exchange_us},
-                                {"recurrent_row_us", &cluster.overhead.recurrent_row_us}})
+                                {"recurrent_row_us", &cluster.overhead.recurrent_row_us},
+                                {"recurrent_chunk_us", &cluster.overhead.recurrent_chunk_us}})
     if (overhead.find(key) != nullptr) *us = overhead.get(key, time);
   return cluster;
 }
@@ -319,14 +323,16 @@ std::string to_yaml(const Cluster& cluster) {
   return yaml + fmt::format(
                     "efficiency:  # shares of these peaks: numbers, or curves of [size, share]\n"
                     "  gemm: {}\n  attention: {}\n  copy: {}\n  stream: {}\n  send: {}\n"
-                    "  collective: {}\n{}{}{}"
-                    "overhead: {{op_us: {}, step_us: {}, exchange_us: {}, recurrent_row_us: {}}}\n",
+                    "  collective: {}\n{}{}{}{}"
+                    "overhead: {{op_us: {}, step_us: {}, exchange_us: {}, recurrent_row_us: {},"
+                    " recurrent_chunk_us: {}}}\n",
                     text_of(shares.gemm), text_of(shares.attention), text_of(shares.copy),
                     text_of(shares.stream.value_or(shares.copy)), text_of(shares.send),
                     text_of(shares.collective), line_of("pieces", shares.pieces),
                     line_of("weights", shares.weights), line_of("recurrence", shares.recurrence),
-                    cluster.overhead.op_us, cluster.overhead.step_us, cluster.overhead.exchange_us,
-                    cluster.overhead.recurrent_row_us);
+                    line_of("recurrence_chunks", shares.recurrence_chunks), cluster.overhead.op_us,
+                    cluster.overhead.step_us, cluster.overhead.exchange_us,
+                    cluster.overhead.recurrent_row_us, cluster.overhead.recurrent_chunk_us);
 }
 
 }  // namespace pecia::cluster_files

@@ -5,7 +5,9 @@
 ///
 /// Of recurrences nothing is measured: figures are arithmetic. A warp gives some 200 instructions for a
 /// row of a delta net, of which 96 are its products (so 0.45 of fp32's peak at most), and with what it
-/// waits for, some 340 cycles pass: 0.2 µs at 1.7 GHz, 0.25 µs at 1.4 GHz.
+/// waits for, some 340 cycles pass: 0.2 µs at 1.7 GHz, 0.25 µs at 1.4 GHz. A chunk of 64 rows has 256 products
+/// m16n8k8 of TF32 for each warp, one in some 6 cycles, and waits for memory and other warps some 700
+/// more: 1.4 µs at 1.7 GHz. The parts of chunks, and launches, make it 2 µs (kernels/cuda.md).
 
 #include <algorithm>
 #include <array>
@@ -37,10 +39,11 @@ efficiency:
   # The others are those of the paper's op times, at 2.5 and 10 % of new tokens, and its 540 TFLOP/s.
   attention: {rows: [[800, 0.633], [3200, 0.652], [32000, 0.675]]}
   recurrence: 0.45
+  recurrence_chunks: 0.15  # arithmetic, not measured
   copy: 0.8
   send: {bytes: [[3.28e6, 0.395], [1.31e7, 0.482], [1.64e7, 0.523]]}
   collective: {bytes: [[3.28e6, 0.47], [1.31e7, 0.77]]}
-overhead: {op_us: 4, step_us: 500, recurrent_row_us: 0.2}
+overhead: {op_us: 4, step_us: 500, recurrent_row_us: 0.2, recurrent_chunk_us: 2}
 )"},
     Preset{"h100-gti", R"(# Context Parallelism …, §4: the same GPUs, 100 Gb/s TCP per GPU
 ranks_per_server: 8
@@ -55,10 +58,11 @@ efficiency:
   gemm: 0.43
   attention: {rows: [[800, 0.633], [3200, 0.652], [32000, 0.675]]}
   recurrence: 0.45
+  recurrence_chunks: 0.15  # arithmetic, not measured
   copy: 0.8
   send: 0.24  # 3 GB/s achieved by each rank
   collective: 0.8
-overhead: {op_us: 4, step_us: 500, recurrent_row_us: 0.2}
+overhead: {op_us: 4, step_us: 500, recurrent_row_us: 0.2, recurrent_chunk_us: 2}
 )"},
     Preset{"a100-p4d", R"(# AWS p4d.24xlarge: 8 × A100-40GB, 400 Gb/s per server
 ranks_per_server: 8
@@ -123,12 +127,13 @@ efficiency:
       - [4096, [[1, 0.00527], [16, 0.026], [64, 0.0992], [256, 0.376], [1024, 0.68], [4096, 0.716]]]
       - [16384, [[1, 0.0105], [16, 0.0822], [64, 0.147], [256, 0.429], [1024, 0.83], [4096, 0.826]]]
   recurrence: 0.45
+  recurrence_chunks: 0.15  # arithmetic, not measured
   copy: {bytes: [[49152, 0.0731], [393216, 0.202], [3145728, 0.664], [25165824, 0.903], [201326592, 1]]}
   stream: {bytes: [[1048576, 0.0441], [8388608, 0.178], [33554432, 0.621], [134217728, 0.654]]}
   weights: {bytes: [[2097152, 0.192], [8388608, 0.631], [33554432, 1]]}
   send: 0.7
   collective: 0.7
-overhead: {op_us: 2.08, step_us: 26.4, recurrent_row_us: 0.2}
+overhead: {op_us: 2.08, step_us: 26.4, recurrent_row_us: 0.2, recurrent_chunk_us: 2}
 )"},
     Preset{"h200-nvswitch", R"(# 8 × H200 behind NVSwitch, 400 Gb/s per GPU between servers
 # Shares of one GPU's peaks were measured (apps/results/h100.md), links were not. fp8 is what products reach, over gemm.
@@ -144,11 +149,12 @@ efficiency:
   gemm: 0.72
   attention: 0.63
   recurrence: 0.45
+  recurrence_chunks: 0.15  # arithmetic, not measured
   copy: 0.78
   stream: 0.72
   send: 0.7
   collective: 0.7
-overhead: {op_us: 3, step_us: 100, recurrent_row_us: 0.2}
+overhead: {op_us: 3, step_us: 100, recurrent_row_us: 0.2, recurrent_chunk_us: 2}
 )"},
     Preset{
         "gh200",
@@ -167,11 +173,12 @@ efficiency:
   gemm: 0.72
   attention: 0.63
   recurrence: 0.45
+  recurrence_chunks: 0.15  # arithmetic, not measured
   copy: 0.78
   stream: 0.72
   send: 0.7
   collective: 0.7
-overhead: {op_us: 3, step_us: 100, recurrent_row_us: 0.2}
+overhead: {op_us: 3, step_us: 100, recurrent_row_us: 0.2, recurrent_chunk_us: 2}
 )"},
     Preset{"a800-4x200", R"(# LoongServe, §7: 8 × A800-80GB, four 200 Gb/s adapters per server
 ranks_per_server: 8

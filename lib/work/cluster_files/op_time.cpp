@@ -64,11 +64,27 @@ double reading_seconds(const kernels::OpWork& op, double bytes, const Cluster& c
   return std::max(reading, computing);
 }
 
+/// Of a recurrence: its products, and its longest sequence's chunks one after the other.
+OpParts parts_in_chunks(const kernels::OpWork& op, const Cluster& cluster) {
+  const auto& shares = cluster.efficiency;
+  const auto bytes = static_cast<double>(op.bytes_read + op.bytes_written);
+  const double products = op.operands == DType::fp32 ? 3 : 1;  // for one
+  const double share =
+      shares.recurrence_chunks.value_or(shares.attention)
+          .of({.rows = rows_of(op), .depth = op.depth, .width = static_cast<double>(op.width)});
+  const double computing = products * op.flops / (peak_of(DType::bf16, cluster.rank) * share);
+  const int64_t chunks = (op.serial_rows + op.chunk_rows - 1) / op.chunk_rows;
+  const double walking =
+      products * 1e-6 * cluster.overhead.recurrent_chunk_us * static_cast<double>(chunks);
+  return {std::max(computing, walking), memory_seconds(bytes, shares.copy, cluster)};
+}
+
 }  // namespace
 
 OpParts parts_of(const kernels::OpWork& op, const Cluster& cluster) {
   const auto& shares = cluster.efficiency;
   const auto bytes = static_cast<double>(op.bytes_read + op.bytes_written);
+  if (op.chunk_rows > 0) return parts_in_chunks(op, cluster);
   if (op.flops == 0) return {0, memory_seconds(bytes, shares.copy, cluster)};
   const bool attends = !kernels::multiplies_weights(op);
   const double peak = peak_of(op.operands, cluster.rank), rows = rows_of(op);

@@ -19,7 +19,7 @@ OpParts parts_of(const kernels::OpWork& op, const Cluster& cluster);
 ///     max(FLOPs / (peak · share of its size), bytes / (memory_gbs · share of stream or copy)) + op_us
 ///
 /// A recurrence has a share of its own, and takes at least recurrent_row_us for each of the rows of a
-/// sequence, however few its heads are.
+/// sequence, however few its heads are. In chunks it takes at least recurrent_chunk_us for each chunk.
 /// Where the cluster has shares of `weights`, a product that waits for them takes their bytes at the
 /// rate of so few rows: bytes / (peak · share of its rows / rows · share of its bytes).
 /// The peak is that of the operands' type. Operands of a type without a peak are widened, from fp8

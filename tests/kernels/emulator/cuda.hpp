@@ -10,6 +10,7 @@
 /// barriers, and rounding of the approximate instructions.
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -181,6 +182,33 @@ void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1
   for (int i = 0; i < 4; ++i) {
     const int row = i < 2 ? g : g + 8, column = 2 * t + (i & 1);
     for (int k = 0; k < 16; ++k) d[i] += shared.a[row][k] * shared.b[k][column];
+  }
+  test::emulator::warp_barrier();
+}
+
+inline float to_tf32(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  if ((bits & 0x7f800000u) == 0x7f800000u) return x;
+  return std::bit_cast<float>((bits + 0x1000u) & 0xffffe000u);
+}
+
+/// By the tables of the PTX ISA (mma.m16n8k8, .tf32).
+inline void mma_16x8x8(float (&d)[4], const float (&a)[4], const float (&b)[2]) {
+  struct Operands {
+    float a[16][8], b[8][8];
+  };
+  auto& shared = *static_cast<Operands*>(test::emulator::warp_memory());
+  const int lane = test::emulator::lane(), g = lane / 4, t = lane % 4;
+  for (int i = 0; i < 4; ++i) {
+    if (to_tf32(a[i]) != a[i] && a[i] == a[i])
+      ::pecia::fail<::pecia::InvalidArgument>("{} is no number of TF32", a[i]);
+    shared.a[i % 2 == 0 ? g : g + 8][i < 2 ? t : t + 4] = a[i];
+  }
+  for (int i = 0; i < 2; ++i) shared.b[t + 4 * i][g] = b[i];
+  test::emulator::warp_barrier();
+  for (int i = 0; i < 4; ++i) {
+    const int row = i < 2 ? g : g + 8, column = 2 * t + (i & 1);
+    for (int k = 0; k < 8; ++k) d[i] += shared.a[row][k] * shared.b[k][column];
   }
   test::emulator::warp_barrier();
 }
