@@ -213,10 +213,11 @@ int fewest_ranks(const job::Job::Parallel& parallel) {
   int product = 1;
   const int dp = parallel.dp.value_or(1), cp = parallel.cp.degree.value_or(1);
   const int sp = parallel.sp.value_or(1), tp = parallel.tp.value_or(1);
-  for (const int degree : {dp, cp, sp, tp})
+  for (const int degree : {dp, parallel.pp, cp, sp, tp})
     if (__builtin_mul_overflow(product, degree, &product) || product > max_ranks)
-      fail<InputError>("parallel.dp {} × cp {} × sp {} × tp {} is more than {} ranks; lower one",
-                       dp, cp, sp, tp, max_ranks);
+      fail<InputError>(
+          "parallel.dp {} × pp {} × cp {} × sp {} × tp {} is more than {} ranks; lower one", dp,
+          parallel.pp, cp, sp, tp, max_ranks);
   return product;
 }
 

@@ -35,7 +35,7 @@ struct TopologyOptions {
 cluster::GridShape shape_for(const TopologyOptions& options, const job::Job& job, int ranks) {
   cluster::GridShape shape{options.dp.value_or(job.parallel.dp.value_or(1)), 1,
                            options.sp.value_or(job.parallel.sp.value_or(1)),
-                           options.tp.value_or(job.parallel.tp.value_or(1))};
+                           options.tp.value_or(job.parallel.tp.value_or(1)), job.parallel.pp};
   const std::optional<int> cp = options.cp ? options.cp : job.parallel.cp.degree;
   shape.cp = cp.value_or(static_cast<int>(std::max<int64_t>(1, ranks / shape.ranks())));
   return shape;
@@ -104,18 +104,21 @@ void print_table(const cluster::GridShape& shape, const Counts& counts,
     place_width = std::max(place_width, row["place"].get_ref<const std::string&>().size());
     any_gpu = any_gpu || !row["gpu"].get_ref<const std::string&>().empty();
   }
-  fmt::print("DP {} × CP {} × SP {} × TP {}, ranks: {}, servers: {}, racks: {}\n", shape.dp,
-             shape.cp, shape.sp, shape.tp, rows.size(), counts.servers,
+  const bool stages = shape.pp > 1;
+  fmt::print("DP {}{} × CP {} × SP {} × TP {}, ranks: {}, servers: {}, racks: {}\n", shape.dp,
+             stages ? fmt::format(" × PP {}", shape.pp) : "", shape.cp, shape.sp, shape.tp,
+             rows.size(), counts.servers,
              counts.racks > 0 ? std::to_string(counts.racks) : "not known");
-  fmt::print("{:>5}  {:<{}}  {:<{}}  {:>5}  {:>3} {:>3} {:>3} {:>3}  {}\n", "rank", "host",
-             host_width, "rack:server:gpu", place_width, "local", "dp", "cp", "sp", "tp",
-             any_gpu ? "cores, GPU" : "cores");
+  fmt::print("{:>5}  {:<{}}  {:<{}}  {:>5}  {:>3}{} {:>3} {:>3} {:>3}  {}\n", "rank", "host",
+             host_width, "rack:server:gpu", place_width, "local", "dp", stages ? "  pp" : "", "cp",
+             "sp", "tp", any_gpu ? "cores, GPU" : "cores");
   for (const auto& row : rows)
-    fmt::print("{:>5}  {:<{}}  {:<{}}  {:>5}  {:>3} {:>3} {:>3} {:>3}  {}{}\n",
+    fmt::print("{:>5}  {:<{}}  {:<{}}  {:>5}  {:>3}{} {:>3} {:>3} {:>3}  {}{}\n",
                row["rank"].get<int>(), row["host"].get<std::string>(), host_width,
                row["place"].get<std::string>(), place_width, row["local_rank"].get<int>(),
-               row["dp"].get<int>(), row["cp"].get<int>(), row["sp"].get<int>(),
-               row["tp"].get<int>(), ranges(row["cores"].get<std::vector<int>>()),
+               row["dp"].get<int>(), stages ? fmt::format(" {:>3}", row["pp"].get<int>()) : "",
+               row["cp"].get<int>(), row["sp"].get<int>(), row["tp"].get<int>(),
+               ranges(row["cores"].get<std::vector<int>>()),
                any_gpu ? ", " + row["gpu"].get<std::string>() : "");
 }
 
@@ -136,6 +139,7 @@ int topology_command(const TopologyOptions& options, comm::Communicator& world) 
                                         {"cores", cluster::cpu_facts().cores},
                                         {"gpu", gpu_text(mine.device)},
                                         {"dp", at.dp},
+                                        {"pp", at.pp},
                                         {"cp", at.cp},
                                         {"sp", at.sp},
                                         {"tp", at.tp}});
@@ -146,11 +150,15 @@ int topology_command(const TopologyOptions& options, comm::Communicator& world) 
   const cluster::GridShape& shape = grid.shape();
   const Counts counts = counts_of(places);
   if (options.json) {
-    nlohmann::ordered_json map{
-        {"grid", {{"dp", shape.dp}, {"cp", shape.cp}, {"sp", shape.sp}, {"tp", shape.tp}}},
-        {"servers", counts.servers},
-        {"racks", counts.racks},
-        {"ranks", rows}};
+    nlohmann::ordered_json map{{"grid",
+                                {{"dp", shape.dp},
+                                 {"pp", shape.pp},
+                                 {"cp", shape.cp},
+                                 {"sp", shape.sp},
+                                 {"tp", shape.tp}}},
+                               {"servers", counts.servers},
+                               {"racks", counts.racks},
+                               {"ranks", rows}};
     if (options.measure) map["links"] = links;
     fmt::print("{}\n", json_text(map, 2));
     return 0;

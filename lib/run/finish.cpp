@@ -79,7 +79,8 @@ void write_report(const Ended& ended, const execute::Replica& replica, report::R
   comm::Communicator& ordered = *setup.ranks.ordered;
   auto report = gather_report(ordered, ended.facts, replica, recorder, ended.totals, ended.seconds);
   if (setup.job.report.trace != job::Trace::off)
-    write_traces(ordered, setup.job.output / "trace", setup.ranks.dp, recorder);
+    write_traces(ordered, setup.job.output / "trace", setup.ranks.dp, setup.stage_index(),
+                 recorder);
   if (!report) return;
   add_gpu_facts(setup, *report);
   report->modes.expected = setup.layout.expected;

@@ -56,10 +56,12 @@ model::Weights read_weights(const Setup& setup, const Hosts& hosts,
       return spread ? spread->in_memory(file) : file;
     };
     weights.emplace(setup.config, io::Checkpoint(job.model.path, place), resident, cut, pool,
-                    resources::code_use(setup.job, setup.config, setup.resources));
+                    resources::code_use(setup.job, setup.config, setup.resources),
+                    setup.stage.stage);
   });
+  const auto of_stage = hosts.ranks->split(setup.ranks.stage, hosts.ranks->rank());
   comm::together(setup.world(),
-                 [&] { weights->check_finite(hosts.ranks->rank(), hosts.ranks->size(), pool); });
+                 [&] { weights->check_finite(of_stage->rank(), of_stage->size(), pool); });
   return std::move(*weights);
 }
 
@@ -102,8 +104,7 @@ void pack_for_shift(const Setup& setup, const Hosts& hosts, LoadedWeights& weigh
       execute::Replica::weight_cut(setup.ranks.replica->rank(), resources.sp, resources.tp,
                                    resources.ep, parallel::Sharding::shift);
   kernels::Backend& backend = *setup.place.backend;
-  const auto matrices =
-      model::ShiftPanels::matrices_of(weights.views(), setup.config, cut, backend);
+  const auto matrices = model::ShiftPanels::matrices_of(weights.views(), setup.stage, cut, backend);
   const auto of_rank = static_cast<double>(model::ShiftPanels::bytes_of(matrices, backend));
   const auto room = 0.5 * static_cast<double>(cluster::memory_facts().available_bytes);
   const bool fits = hosts.ranks->all_reduce_sum(of_rank) <= room;
@@ -129,7 +130,8 @@ void pack(const Setup& setup, const Hosts& hosts, LoadedWeights& weights) {
   });
   const bool is_mapped = weights.stored.converted_bytes() == 0 && !weights.own &&
                          setup.job.model.load == job::Load::mapped;
-  const auto parts = hosts.ranks->split(weights.views().part.index, hosts.ranks->rank());
+  const auto of_stage = hosts.ranks->split(setup.ranks.stage, hosts.ranks->rank());
+  const auto parts = of_stage->split(weights.views().part.index, of_stage->rank());
   const auto of_host = static_cast<double>(parts->rank() == 0 ? bytes : 0);
   const auto room = 0.5 * static_cast<double>(cluster::memory_facts().available_bytes);
   const bool fits = hosts.ranks->all_reduce_sum(of_host) <= room;
@@ -137,7 +139,7 @@ void pack(const Setup& setup, const Hosts& hosts, LoadedWeights& weights) {
   if (world.all_reduce_max(static_cast<int64_t>(!packs)) > 0) return;
 
   weights.panels = std::make_unique<model::SharedPanels>(
-      *hosts.ranks, weights.views(), *place.backend, *place.stream,
+      *of_stage, weights.views(), *place.backend, *place.stream,
       [&] { weights.stored.checkpoint().release_pages(); });
   const auto begin = std::chrono::steady_clock::now();
   pack_for_shift(setup, hosts, weights);

@@ -159,7 +159,7 @@ ReplicaPart part_of(const Setup& setup) {
   return {.replicas = setup.resources.dp,
           .replica = setup.ranks.dp,
           .ranks = setup.ranks.replica->size(),
-          .layers = setup.config.layers};
+          .layers = setup.stage.layers};
 }
 
 /// Waits until all replicas have finished, however long. Their work may be uneven, so no limit for

@@ -29,6 +29,7 @@ std::string why_not(const PredictionInputs& from) {
   const resources::Resources& resources = from.setup.resources;
   if (resources.gpus && from.setup.job.gpu_sharing != job::GpuSharing::no)
     return "passes of ranks that may share a GPU are not foreseen";
+  if (resources.pp > 1) return "passes through several stages are not foreseen in this version";
   if (from.setup.ranks.replica->size() > most_ranks)
     return fmt::format(
         "replicas of more than {} ranks are not foreseen at a start; pecia plan does", most_ranks);
@@ -122,7 +123,7 @@ Prediction foreseen(const PredictionInputs& from, const cluster_files::Cluster& 
   simulation::PassCosts costs({.job = setup.job,
                                .config = setup.config,
                                .cluster = cluster,
-                               .weights = from.weights.views().embedding.dtype(),
+                               .weights = from.weights.views().plain_type(),
                                .kv = resources.kv_dtype,
                                .traits = kernels::traits_of(compute.backend)});
   resources.shift_threshold = from.measured.shift_threshold;

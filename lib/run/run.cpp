@@ -8,6 +8,7 @@
 #include "lib/engine/execute/replica.hpp"
 #include "lib/engine/execute/team_loop.hpp"
 #include "lib/ranks/comm/agree.hpp"
+#include "lib/ranks/comm/of_first.hpp"
 #include "lib/run/energy.hpp"
 #include "lib/run/finish.hpp"
 #include "lib/run/first_lines.hpp"
@@ -47,6 +48,21 @@ execute::Replica::Settings settings_of_rank(const Setup& setup, const RunInputs&
   return settings;
 }
 
+/// The types of matrices and of tensors that are not codes, on the rank that speaks for all: stages may
+/// have others. Collective.
+struct HeldTypes {
+  DType matrices = DType::fp32, plain = DType::fp32;
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(matrices), archive(plain);
+  }
+};
+HeldTypes types_of(const Setup& setup, const LoadedWeights& weights) {
+  return comm::of_first(*setup.ranks.ordered,
+                        HeldTypes{weights.held(), weights.views().plain_type()});
+}
+
 /// What the rounds of a run have in common.
 struct Run {
   Setup& setup;
@@ -79,15 +95,15 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
   cluster::EnergyMeter meter(metered_by(setup));
   begin_phase("read_inputs");
   RunInputs inputs = read_inputs(setup);
+  const bool needs_head = inputs.get() != nullptr && inputs.get()->needs_head();
+  const bool some_needs_head = world.all_reduce_max(needs_head ? 1 : 0) > 0;
   comm::together(world, [&] {
-    if (inputs.get() != nullptr && inputs.get()->needs_head())
-      require_head(run.weights.views(), setup.job);
+    if (some_needs_head && setup.stage.stage.ends()) require_head(run.weights.views(), setup.job);
   });
   share_prefixes(setup, inputs);
-  const DType held = run.weights.held();
-  const settle::Facts known{
-      setup.config, setup.ranks, setup.place, held, run.weights.views().embedding.dtype(),
-      inputs.get(), setup.kept,  setup.tuned};
+  const HeldTypes types = types_of(setup, run.weights);
+  const settle::Facts known{setup.config, setup.ranks,  setup.place, types.matrices,
+                            types.plain,  inputs.get(), setup.kept,  setup.tuned};
   setup.resources = settle::with_memory(known, setup.job, std::move(setup.resources));
 
   begin_phase("measure");
@@ -97,7 +113,8 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
                                    recorder};
   settle::Rates rates;
   // Expected times of passes are computed from the speed of our own products.
-  rates.product_flops = world.all_reduce_sum(measure::measure_product_flops(compute, held));
+  rates.product_flops =
+      world.all_reduce_sum(measure::measure_product_flops(compute, types.matrices));
   comm::Communicator& ranks = *setup.ranks.replica;
   auto tensors = resources::tensor_group(setup.job, ranks, setup.place);
   rates.ring =
@@ -108,7 +125,7 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
   const parallel::LinkCosts link_costs =
       settle::link_costs(known, tensors ? *tensors : ranks, compute, setup.resources);
   const Parking parking = parking_of_rank(setup, compute);
-  execute::Replica replica(ranks, std::move(tensors), setup.config, run.weights.views(), compute,
+  execute::Replica replica(ranks, std::move(tensors), setup.stage, run.weights.views(), compute,
                            settings_of_rank(setup, inputs, link_costs, parking));
   if (!replica.tensors_by().empty() && ranks.size() > 1)
     setup.log->info("tensors travel by {}", replica.tensors_by());
@@ -124,7 +141,8 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
   begin_phase("measure_peak");
   std::optional<report::PeakReport> peak;
   if (setup.job.report.peak == job::Peak::measured)
-    peak = measure::peak_of_ranks(world, compute, held, setup.resources.threads.cache_bytes);
+    peak =
+        measure::peak_of_ranks(world, compute, types.matrices, setup.resources.threads.cache_bytes);
   const RunFacts facts = facts_of(setup, run.weights);
   const Start start = start_of(setup.resources, facts.compute);
   say_first_lines(facts, setup, inputs, results, start, rates.product_flops);
@@ -144,7 +162,7 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
 
   const auto stop_requested = [&] { return planning.stop().reason() != StopReason::none; };
   const execute::ReplicaTotals totals =
-      setup.resources.elastic
+      setup.resources.elastic || setup.resources.pp > 1
           ? execute::run_teams(ranks, replica, recorder, planning.plans(), stop_requested,
                                [&] { planning.poll(); })
           : execute::run_replica(ranks, replica, recorder, planning.plans(), stop_requested);
@@ -163,7 +181,7 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
   const double seconds = begin.seconds_since();
   const std::optional<report::EnergyReport> energy = energy_of_run(setup.world(), meter.used());
   recorder.wait_for_times();
-  keep_peak(setup, compute, held, peak);
+  keep_peak(setup, compute, types.matrices, peak);
   write_report({setup, facts, begin, startup, totals, left, reason, peak, energy,
                 results.earlier_starts, seconds, predicted},
                replica, recorder);
@@ -187,7 +205,7 @@ int retry_failed_turns(Run& run, const RunBegin& begin, int code) {
     report::Startup startup("read_job", report::unix_time());
     const job::Job same = setup.asked;
     set_up_round(same, left_s, setup);
-    run.board = watch_ranks(run.watch, setup.job, setup.world(), *setup.log);
+    run.board = watch_ranks(run.watch, setup.job, setup.world(), *setup.log, setup.stage_index());
     code = run_round(run, begin_of_retry, startup);
   }
   setup.options = as_asked;
@@ -218,7 +236,7 @@ int run_further_rounds(Run& run, const RunBegin& begin, int code) {
     const RunBegin begin_of_round;
     report::Startup startup("read_job", report::unix_time());
     set_up_round(job_of_round(setup.asked, setup.options, *next.line, world), left_s(), setup);
-    run.board = watch_ranks(run.watch, setup.job, world, *setup.log);
+    run.board = watch_ranks(run.watch, setup.job, world, *setup.log, setup.stage_index());
     code = run_round(run, begin_of_round, startup);
     code = retry_failed_turns(run, begin_of_round, code);
     worst = std::max(worst, code);
@@ -233,7 +251,8 @@ int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& 
   DrainSignals signals;  // first, so that a signal at startup also drains
   startup.begin("read_job");
   Setup setup = set_up(options, world);
-  std::filesystem::path board = watch_ranks(watch, setup.job, world, *setup.log);
+  std::filesystem::path board =
+      watch_ranks(watch, setup.job, world, *setup.log, setup.stage_index());
 
   startup.begin("load_weights");
   watch.activity()->phase = "load_weights";

@@ -27,7 +27,7 @@ struct RankFacts {
   std::string host, cpu;
   double compute_s = 0, comm_s = 0, idle_s = 0;
   int64_t peak_rss_bytes = 0, memory_bytes = 0;
-  static constexpr std::array<const char*, 4> groups{"ring", "sp", "tp", "block"};
+  static constexpr std::array<const char*, 5> groups{"ring", "sp", "tp", "block", "stages"};
   std::array<comm::Traffic, groups.size()> traffic;
   attention::SparseTotals sparse;
   attention::WindowTotals windows;
@@ -90,10 +90,12 @@ std::string threads_text(const resources::Threads& threads) {
 /// ": DP 2 × CP 4 · prefill ring pass_kv, decode pass_q"; ": DP 2 · single"; " · single".
 std::string grid_text(const resources::Resources& resources) {
   const std::string replica = to_string(resources.degrees());
-  std::string grid = resources.dp > 1 ? fmt::format("DP {}", resources.dp) : "";
-  if (!grid.empty() && !replica.empty()) grid += " × ";
-  grid += replica;
-  const std::string before = grid.empty() ? " · " : fmt::format(": {} · ", grid);
+  std::vector<std::string> degrees;
+  if (resources.dp > 1) degrees.push_back(fmt::format("DP {}", resources.dp));
+  if (resources.pp > 1) degrees.push_back(fmt::format("PP {}", resources.pp));
+  if (!replica.empty()) degrees.push_back(replica);
+  const std::string before =
+      degrees.empty() ? " · " : fmt::format(": {} · ", fmt::join(degrees, " × "));
   if (replica.empty()) return before + "single";
   const std::string_view ring = ring_text(resources);
   return fmt::format(
@@ -126,7 +128,7 @@ RankFacts own_facts(const execute::Replica& replica, const report::Recorder& rec
   comm::Traffic between_instances = groups.ring->traffic();
   if (groups.copies) between_instances += groups.copies->traffic();
   facts.traffic = {between_instances, groups.sp->traffic(), groups.tp->traffic(),
-                   groups.block->traffic()};
+                   groups.block->traffic(), groups.line ? groups.line->traffic() : comm::Traffic{}};
   facts.sparse = replica.attention().sparse_totals();
   facts.windows = replica.attention().window_totals();
   for (const report::Stage& stage : recorder.stages())
@@ -369,6 +371,7 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
   for (const auto& place : facts.places) report.topology.push_back(comm::to_string(place));
   report.grid = {resources.dp, resources.cp, resources.sp, resources.tp};
   if (facts.config.experts) report.grid.ep = resources.ep;
+  if (resources.pp > 1) report.grid.pp = resources.pp;
   report.modes = {.mode = resources::mode_name(resources),
                   .prefill = std::string(name_of(resources.prefill)),
                   .ring = std::string(ring_text(resources)),
@@ -381,7 +384,7 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
                   .attention_library = facts.attention_library,
                   .expert_library = facts.expert_library,
                   .kv_dtype = std::string(name_of(resources.kv_dtype)),
-                  .wire = resources.wire && resources.degrees().ranks() > 1
+                  .wire = resources.wire && resources.replica_ranks() > 1
                               ? std::string(name_of(*resources.wire))
                               : "",
                   .kv_tokens_per_rank = resources.kv_tokens,
@@ -417,10 +420,11 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
 }
 
 void write_traces(comm::Communicator& ordered, const std::filesystem::path& folder, int replica,
-                  const report::Recorder& recorder) {
+                  std::optional<int> stage, const report::Recorder& recorder) {
   ordered.barrier();
   const int64_t now = recorder.now_ns();
-  const report::Track track{replica, ordered.rank(), cluster::host_name(),
+  const report::Track track{replica, ordered.rank(),
+                            cluster::host_name() + (stage ? fmt::format(", stage {}", *stage) : ""),
                             ordered.all_reduce_max(now) - now};
   refuse_foreign_link(folder);
   std::filesystem::create_directories(folder);

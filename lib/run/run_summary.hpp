@@ -55,9 +55,9 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
                                                const execute::ReplicaTotals& totals,
                                                double seconds);
 
-/// Writes folder/trace: each rank writes its spans, and rank 0 may merge them into one file.
-/// Collective over `ordered`.
+/// Writes folder/trace: each rank writes its spans, and rank 0 may merge them into one file. `stage`: of
+/// the rank, where there are several. Collective over `ordered`.
 void write_traces(comm::Communicator& ordered, const std::filesystem::path& folder, int replica,
-                  const report::Recorder& recorder);
+                  std::optional<int> stage, const report::Recorder& recorder);
 
 }  // namespace pecia::run

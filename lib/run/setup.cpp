@@ -11,6 +11,7 @@
 #include "lib/base/core/build_info.hpp"
 #include "lib/base/report/log.hpp"
 #include "lib/files/results/results.hpp"
+#include "lib/model/config/stage.hpp"
 #include "lib/ranks/cluster/machine.hpp"
 #include "lib/ranks/comm/agree.hpp"
 #include "lib/ranks/comm/of_first.hpp"
@@ -126,6 +127,7 @@ Setup set_up(const RunOptions& options, comm::Communicator& world) {
     before.resources.reasons.add_first("the layout of the first round");
   }
   settle::Ranks ranks = settle::make_ranks(places, resources, world);
+  model::ModelConfig stage = model::stage_of(config, resources.pp, ranks.stage);
   auto tuned = settle::settle_tuned(config, ranks, resources, job);
   auto log = report::make_logger(ranks.ordered->rank(), world.size());
   model::Fingerprint model = same_model(job, world);  // after all that costs no read of weights
@@ -138,6 +140,7 @@ Setup set_up(const RunOptions& options, comm::Communicator& world) {
           asked,
           std::move(job),
           std::move(config),
+          std::move(stage),
           std::move(model),
           std::move(resources),
           std::move(tuned),

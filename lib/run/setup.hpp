@@ -28,7 +28,8 @@ struct Setup {
   job::Job asked;  ///< as its author has it
   /// With the layout that was chosen. The order of its inputs changes when they are read.
   job::Job job;
-  model::ModelConfig config;
+  model::ModelConfig config;       ///< of the whole model
+  model::ModelConfig stage;        ///< of the layers of this rank's stage
   model::Fingerprint model;        ///< of the folder, the same on all ranks
   resources::Resources resources;  ///< memory and measured choices are settled later
   std::optional<tune::TunedQuestion> tuned;
@@ -45,6 +46,10 @@ struct Setup {
   comm::Communicator& world() const { return ranks.world; }
   bool is_root() const { return ranks.is_root(); }
   bool planning() const { return ranks.planning(); }
+  /// The rank's stage; absent where there is one.
+  std::optional<int> stage_index() const {
+    return resources.pp > 1 ? std::optional(ranks.stage) : std::nullopt;
+  }
 };
 
 /// Collective over `world`; fails on all ranks together.

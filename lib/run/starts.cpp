@@ -74,10 +74,11 @@ Json read_starts(const std::filesystem::path& path) {
 }  // namespace
 
 Start start_of(const resources::Resources& resources, DType products) {
-  return {
-      fmt::format("dp {}, cp {}, sp {}, tp {}, {}, {}", resources.dp, resources.cp, resources.sp,
-                  resources.tp, resources::mode_name(resources), resources.gpus ? "GPUs" : "CPUs"),
-      products, resources.kv_dtype};
+  return {fmt::format("dp {}{}, cp {}, sp {}, tp {}, {}, {}", resources.dp,
+                      resources.pp > 1 ? fmt::format(", pp {}", resources.pp) : "", resources.cp,
+                      resources.sp, resources.tp, resources::mode_name(resources),
+                      resources.gpus ? "GPUs" : "CPUs"),
+          products, resources.kv_dtype};
 }
 
 std::optional<std::string> record_start(const std::filesystem::path& folder, const Start& start,

@@ -11,7 +11,8 @@
 namespace pecia::run {
 
 std::filesystem::path watch_ranks(watch::Watch& watch, const job::Job& job,
-                                  comm::Communicator& world, spdlog::logger& log) {
+                                  comm::Communicator& world, spdlog::logger& log,
+                                  std::optional<int> stage) {
   if (world.size() == 1) return {};
   std::string made, why = "not all ranks reach the output folder";
   if (world.rank() == 0) try {
@@ -32,7 +33,7 @@ std::filesystem::path watch_ranks(watch::Watch& watch, const job::Job& job,
     return {};
   }
   watch.begin(std::move(board), std::chrono::duration<double>(job.limits.silence_s),
-              &DrainSignals::received);
+              &DrainSignals::received, stage);
   return folder;
 }
 

@@ -13,8 +13,10 @@
 namespace pecia::run {
 
 /// Makes a board in the output folder and starts `watch`. Returns the board's folder, or "" where
-/// nobody watches: on one rank, or where no board can be made, of which rank 0 warns. Collective.
+/// nobody watches: on one rank, or where no board can be made, of which rank 0 warns. `stage`: of this
+/// rank, where there are several. Collective.
 std::filesystem::path watch_ranks(watch::Watch& watch, const job::Job& job,
-                                  comm::Communicator& world, spdlog::logger& log);
+                                  comm::Communicator& world, spdlog::logger& log,
+                                  std::optional<int> stage);
 
 }  // namespace pecia::run

@@ -67,7 +67,8 @@ job::Job job_of(const Json& report, const std::string& name) {
   };
   for (const char* degree : {"dp", "sp", "tp"})
     set(fmt::format("parallel.{}", degree).c_str(), grid[degree].dump());
-  if (grid.contains("ep")) set("parallel.ep", grid["ep"].dump());
+  for (const char* degree : {"ep", "pp"})
+    if (grid.contains(degree)) set(fmt::format("parallel.{}", degree).c_str(), grid[degree].dump());
   set("parallel.cp", report["elastic"].is_null() ? grid["cp"].dump() : "elastic");
   if (modes["prefill"] != "single") {
     set("parallel.prefill", modes["prefill"].get<std::string>());
@@ -121,7 +122,8 @@ simulation::WorkSeconds foreseen(FinishedRun& run, const cluster_files::Cluster&
                                .kv = kv.dtype,
                                .traits = simulation::traits_of(cluster, run.job)});
   job::Job::Parallel layout = run.job.parallel;
-  if (!layout.cp.degree) layout.cp.degree = run.ranks / (*layout.dp * *layout.sp * *layout.tp);
+  if (!layout.cp.degree)
+    layout.cp.degree = run.ranks / (*layout.dp * layout.pp * *layout.sp * *layout.tp);
   const auto plan = simulation::forecast(costs, *run.batches, layout, run.ranks, run.batch_tokens);
   if (!plan.end)
     fail<InputError>("a run that was made does not fit the cluster: {}; correct its memory_gib",

@@ -138,7 +138,7 @@ LayoutChoice shared(const LayoutChoice& choice, comm::Communicator& world) {
 LayoutChoice choose_layout(const LayoutQuestion& question, comm::Communicator& world) {
   const job::Job::Parallel& parallel = question.job.parallel;
   const int ranks = world.size();
-  if (ranks == 1) return {};
+  if (ranks == 1 || parallel.pp > 1) return {};  // layouts with stages are not compared
   if (const auto kept = measure::kept_layout(question.kept, ranks)) {
     if (kept->empty()) return {};
     const auto layout = ChosenLayout::of_settings(question.job, *kept);

@@ -18,6 +18,7 @@ struct Ranks {
   std::unique_ptr<comm::Communicator> replica;  ///< the ranks of this rank's replica
   std::vector<comm::RackServerGpu> places;      ///< by rank of `ordered`
   int dp = 0;                                   ///< index of this rank's replica
+  int stage = 0;                                ///< and of its stage
 
   /// Whether this is the one rank that opens the results and speaks for the run.
   bool is_root() const { return ordered->rank() == 0; }

@@ -142,7 +142,7 @@ PassLengths lengths_of(const Batch& batch, const resources::Resources& resources
   int64_t prompts = (work.requests + resources.dp - 1) / resources.dp;
   // On many ranks, a pass of millions of rows says no more of a row than one of fewer.
   constexpr int64_t most_rows = 1 << 19;
-  if (resources.dp * resources.degrees().ranks() > all_played_ranks)
+  if (resources.dp * resources.replica_ranks() > all_played_ranks)
     prompts = std::min(prompts, std::max<int64_t>(2, most_rows / batch.mean_prompt()));
   return {batch.longest_prompt(), prompts, sequences, batch.mean_context(), batch.mean_prompt()};
 }
@@ -206,6 +206,9 @@ double end_lower_bound_s(const Batch& batch, const resources::Resources& resourc
     all.answers.passes =
         std::max(all.answers.passes, all.held / static_cast<double>(resources.kv_tokens));
   all.answers.rows = std::max(all.answers.rows, all.answers.passes);
+  // Stages work beside each other, also on chunks of one prompt.
+  if (resources.pp > 1)
+    return seconds_of(all.prompts, all.answers) / (int64_t{resources.dp} * resources.pp);
   return std::max({longest_s, seconds_of(all.prompts, all.answers) / resources.dp,
                    fullest_replica_s(std::move(shares_s), resources.dp)});
 }
@@ -226,7 +229,7 @@ double first_token_lower_bound_s(const Batch& batch, const resources::Resources&
     });
     sum_s += least_s;
   }
-  return sum_s / static_cast<double>(batch.requests().size());
+  return sum_s / static_cast<double>(batch.requests().size() * resources.pp);
 }
 
 }  // namespace pecia::simulation

@@ -74,7 +74,7 @@ job::Job::Parallel layout_by_rule(const Scenario& scenario, int ranks) {
   // Levels take ranks of SP for ranks of CP; the job's grid has them where they were.
   layout.sp = resources.sparse ? layout.sp.value_or(1) : resources.sp;
   layout.dp = resources.dp, layout.tp = resources.tp, layout.ep = resources.ep;
-  layout.cp.degree = ranks / (resources.dp * *layout.sp * resources.tp);
+  layout.cp.degree = ranks / (resources.dp * resources.pp * *layout.sp * resources.tp);
   if (resources.degrees().ranks() == 1) return layout;
   if (!layout.prefill) layout.gather_threshold = resources.gather_threshold;
   if (!layout.prefill) layout.prefill = resources.prefill;
@@ -106,9 +106,9 @@ std::optional<Choice> choose(PassCosts& costs, Batches& batches, int ranks) {
 std::string layout_text(const LayoutForecast& plan) {
   const resources::Resources& resources = plan.resources;
   std::string text;
-  for (const auto& [name, degree] :
-       {std::pair("dp", resources.dp), std::pair("cp", resources.cp), std::pair("sp", resources.sp),
-        std::pair("tp", resources.tp), std::pair("ep", resources.ep)})
+  for (const auto& [name, degree] : {std::pair("dp", resources.dp), std::pair("pp", resources.pp),
+                                     std::pair("cp", resources.cp), std::pair("sp", resources.sp),
+                                     std::pair("tp", resources.tp), std::pair("ep", resources.ep)})
     if (degree > 1) text += fmt::format("{}{} {}", text.empty() ? "" : " × ", name, degree);
   return fmt::format("{}{}{}", text, text.empty() ? "" : ", ", resources::mode_name(resources));
 }

@@ -37,8 +37,23 @@ resources::Resources of_batch(resources::Resources resources, const Batch& batch
   return resources;
 }
 
+/// What some rank of a stage needs at most, of each.
+execute::RankNeeds needs_of_stages(const Scenario& scenario,
+                                   const resources::Resources& resources) {
+  execute::RankNeeds most;
+  for (int stage = 0; stage < resources.pp; ++stage) {
+    const execute::RankNeeds needs =
+        execute::needs_of_rank(stage * static_cast<int>(resources.degrees().ranks()), scenario.job,
+                               scenario.config, resources, scenario.weights, scenario.traits);
+    most.weight_bytes = std::max(most.weight_bytes, needs.weight_bytes);
+    most.work_bytes = std::max(most.work_bytes, needs.work_bytes);
+  }
+  return most;
+}
+
 /// What the first rank needs. Where all layers are alike, three of them say what all of them do.
 execute::RankNeeds needs_of(const Scenario& scenario, const resources::Resources& resources) {
+  if (resources.pp > 1) return needs_of_stages(scenario, resources);
   const auto of_layers = [&](int64_t layers) {
     model::ModelConfig config = scenario.config;
     config.layers = layers;

@@ -13,9 +13,13 @@ bool is_kept(const std::optional<T>& wanted, const T& value) {
   return !wanted || *wanted == value;
 }
 
-/// The grids of `ranks` ranks with the degrees that are kept, more replicas first.
-std::vector<std::pair<int, parallel::Degrees>> grids_of(int ranks, const KeptDegrees& kept) {
+/// The grids of `ranks` ranks with the degrees that are kept, more replicas first. Each replica has
+/// `stages` stages of such degrees.
+std::vector<std::pair<int, parallel::Degrees>> grids_of(int ranks, int stages,
+                                                        const KeptDegrees& kept) {
   std::vector<std::pair<int, parallel::Degrees>> grids;
+  if (ranks % stages != 0) return grids;
+  ranks /= stages;
   for (int dp = ranks; dp >= 1; --dp) {
     if (ranks % dp != 0 || !is_kept(kept.dp, dp)) continue;
     for (const parallel::Degrees& degrees : parallel::grids_of(ranks / dp))
@@ -57,8 +61,8 @@ bool is_implemented(job::Job job, const job::Job::Parallel& layout) try {
 /// Whether it is open if the instances of a replica are one ring, or teams that change.
 bool leaves_teams_open(const job::Job& job, const KeptDegrees& kept) {
   const job::Job::Parallel& parallel = job.parallel;
-  return !kept.cp && !parallel.cp.degree && !parallel.cp.elastic && !parallel.prefill &&
-         !parallel.ring && !parallel.decode && !parallel.shift_threshold &&
+  return !kept.cp && parallel.pp == 1 && !parallel.cp.degree && !parallel.cp.elastic &&
+         !parallel.prefill && !parallel.ring && !parallel.decode && !parallel.shift_threshold &&
          job.attention.sparse == job::Sparse::off;
 }
 
@@ -75,7 +79,7 @@ std::vector<job::Job::Parallel> layouts_of(int ranks, const job::Job& job, const
                                         : std::vector<bool>{parallel.cp.elastic};
   const bool any_implemented = is_implemented(job, parallel);
   std::vector<job::Job::Parallel> layouts;
-  for (const auto& [dp, degrees] : grids_of(ranks, kept)) {
+  for (const auto& [dp, degrees] : grids_of(ranks, parallel.pp, kept)) {
     if (by_levels && degrees.sp > 1 && !kept.sp) continue;
     if (parallel.cp.elastic && most_instances > degrees.cp && degrees.cp > 1) continue;
     if (parallel.phases == job::Phases::apart && degrees.cp <= parallel.answering.value_or(1))
@@ -109,14 +113,14 @@ std::vector<job::Job::Parallel> layouts_of(int ranks, const job::Job& job, const
 
 std::string why_no_layout(int ranks, const job::Job& job, const KeptDegrees& kept,
                           const parallel::ModelShape& model) {
-  const auto grids = grids_of(ranks, kept);
+  const auto grids = grids_of(ranks, job.parallel.pp, kept);
   for (const auto& [dp, degrees] : grids) {
     const parallel::Degrees dealt{degrees.cp, degrees.sp, degrees.tp, kept.ep.value_or(1)};
     if (const auto refused = parallel::refusal(setting_of(dealt, job, job.parallel), model))
       return refused->text();
   }
   PECIA_CHECK(grids.empty(), "a legal grid of {} ranks has no layout", ranks);
-  std::string given;
+  std::string given = job.parallel.pp > 1 ? fmt::format("pp {}", job.parallel.pp) : "";
   for (const auto& [name, degree] :
        {std::pair("dp", kept.dp), std::pair("cp", kept.cp), std::pair("sp", kept.sp),
         std::pair("tp", kept.tp), std::pair("ep", kept.ep)})

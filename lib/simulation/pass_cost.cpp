@@ -131,6 +131,7 @@ resources::Resources resources_of(const Scenario& scenario, const PassShape& sha
   resources::Resources resources;
   resources.cp = shape.degrees.cp, resources.sp = shape.degrees.sp, resources.tp = shape.degrees.tp;
   resources.ep = shape.degrees.ep;
+  resources.pp = shape.stages;
   resources.kv_dtype = scenario.kv;
   resources.wire = wire_of(scenario);
   resources.sparse = shape.levels;
@@ -222,7 +223,7 @@ const PassCost& PassCosts::replayed(const PassShape& shape) {
 
 double PassCosts::replay_effort(const PassShape& shape) {
   if (replayed_.has(shape)) return 0;
-  const auto ranks = static_cast<double>(shape.degrees.ranks());
+  const auto ranks = static_cast<double>(shape.ranks());
   const auto rows = static_cast<double>(shape.sequences * shape.tokens);
   const auto places = static_cast<double>(shape.sequences * shape.degrees.cp);
   // Measured on a core of Zen 5: a rank is recorded in half a millisecond, a row in 10 ns, and an
@@ -242,6 +243,8 @@ PassCost PassCosts::find_of_rank(const PassShape& shape, OfRank of_rank) const {
   const int rank = shape.degrees.sp * shape.degrees.tp - 1;
   const Program program = program_of(scenario_, resources, std::move(plan), rank);
   PassCost cost = of_rank(program, rank, scenario_.cluster);
+  // The first stage's rank tells of one stage, and all take about as long.
+  if (shape.stages > 1) cost.add(PassCost(cost), shape.stages - 1);
   cost.work = work;
   return cost;
 }
@@ -257,7 +260,7 @@ PassCost PassCosts::replay_all(const PassShape& shape) const {
   cost.work = work;
   cost.sent_bytes = {};
   cost.messages = static_cast<double>(result.messages);
-  for (int rank = 0; rank < shape.degrees.ranks(); ++rank) {
+  for (int rank = 0; rank < shape.ranks(); ++rank) {
     const auto sent = rank_lower_bound(programs[rank], rank, scenario_.cluster).sent_bytes;
     for (size_t level = 0; level < sent.size(); ++level) cost.sent_bytes[level] += sent[level];
   }

@@ -19,7 +19,8 @@ namespace pecia::simulation {
 /// A pass of a replica's instances: `sequences` sequences, each with `cached` tokens already.
 struct PassShape {
   schedule::PassKind kind = schedule::PassKind::prefill;
-  parallel::Degrees degrees;
+  parallel::Degrees degrees;  ///< of a stage
+  int stages = 1;             ///< through which the pass goes, one after the other
   parallel::AttentionExchange ring = parallel::AttentionExchange::pass_kv;
   parallel::Sharding sharding = parallel::Sharding::base;
   int64_t sequences = 1;
@@ -32,8 +33,9 @@ struct PassShape {
   std::optional<parallel::SparseSetting> levels = {};
   std::optional<int64_t> tokens_per_pass = {};  ///< as in execute::TrialPasses
 
+  int64_t ranks() const { return stages * degrees.ranks(); }
   auto key() const {
-    return std::tuple(kind, degrees.cp, degrees.sp, degrees.tp, degrees.ep, ring, sharding,
+    return std::tuple(kind, stages, degrees.cp, degrees.sp, degrees.tp, degrees.ep, ring, sharding,
                       sequences, tokens, cached, masters, levels ? levels->micro.value_or(1) : 0,
                       tokens_per_pass);
   }

@@ -130,6 +130,7 @@ OrderedJson parallel_json(const LayoutForecast& layout) {
                    {"prefill", word(parallel.prefill)},
                    {"ring", word(parallel.ring)},
                    {"decode", word(parallel.decode)}};
+  if (parallel.pp > 1) json["pp"] = parallel.pp;
   if (parallel.shift_threshold) json["shift_threshold"] = *parallel.shift_threshold;
   if (layout.resources.gather_threshold)
     json["gather_threshold"] = *layout.resources.gather_threshold;
@@ -247,6 +248,7 @@ OrderedJson to_json(const GridOutcome& outcome) {
   if (!outcome.refused.empty()) return {{"refused", outcome.refused}};
   const resources::Resources& resources = outcome.resources;
   return {{"dp", resources.dp},
+          {"pp", resources.pp},
           {"cp", resources.cp},
           {"sp", resources.sp},
           {"tp", resources.tp},

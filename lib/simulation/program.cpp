@@ -5,6 +5,9 @@
 #include <cstring>
 #include <optional>
 
+#include "lib/model/config/stage.hpp"
+#include "lib/ranks/parallel/stages.hpp"
+
 namespace pecia::simulation {
 namespace {
 
@@ -64,16 +67,17 @@ Program record_each(const model::ModelConfig& config, const Recording& recording
   return scribe.take();
 }
 
-/// The program of `layers` layers from that of `recorded` ones; absent where the second and the
-/// third are not alike.
-std::optional<Program> unfolded(Program program, int64_t recorded, int64_t layers) {
-  const auto first = std::ranges::find(program, 1, &Section::layer);
+/// The program of `layers` layers from that of `recorded` ones, of which the first has the number
+/// `begin`; absent where the second and the third are not alike.
+std::optional<Program> unfolded(Program program, int32_t begin, int64_t recorded, int64_t layers) {
+  const auto first = std::ranges::find(program, begin + 1, &Section::layer);
   if (std::distance(first, program.end()) < recorded - 1) return {};
   const auto second = std::next(first), third = std::next(second);
-  if (second->layer != 2 || third->layer != 3 || !(first->steps == second->steps)) return {};
+  if (second->layer != begin + 2 || third->layer != begin + 3 || !(first->steps == second->steps))
+    return {};
   first->times = layers - recorded + 2;
   for (auto later = third; later != program.end(); ++later)
-    if (later->layer > 0) later->layer += static_cast<int32_t>(layers - recorded);
+    if (later->layer > begin) later->layer += static_cast<int32_t>(layers - recorded);
   program.erase(second);
   return program;
 }
@@ -93,16 +97,22 @@ int64_t num_steps(const Program& program) {
 
 Program record(const model::ModelConfig& config, const Recording& recording, Layers layers) {
   const int64_t recorded = folded_layers(recording);
-  if (layers == Layers::folded && config.layers > recorded) {
-    model::ModelConfig few = config;
+  const execute::PhantomSettings& rank = recording.rank;
+  const int stages = rank.replica.stages;
+  const model::ModelConfig own =
+      model::stage_of(config, stages, parallel::stage_place(rank.rank, rank.ranks, stages).stage);
+  if (layers == Layers::folded && own.layers > recorded) {
+    model::ModelConfig few = own;
     few.layers = recorded;
     few.pattern.resize(recorded);
-    const auto& pattern = config.pattern;
+    few.stage.end = few.stage.begin + recorded;
+    const auto& pattern = own.pattern;
+    const auto begin = static_cast<int32_t>(own.stage.begin);
     if (std::ranges::count(pattern, pattern.front()) == std::ssize(pattern))
-      if (auto program = unfolded(record_each(few, recording), recorded, config.layers))
+      if (auto program = unfolded(record_each(few, recording), begin, recorded, own.layers))
         return std::move(*program);
   }
-  return record_each(config, recording);
+  return record_each(own, recording);
 }
 
 }  // namespace pecia::simulation

@@ -92,7 +92,7 @@ PassRates fitted(const std::vector<PassCost>& costs) {
 /// What teams that change send, over the links between all instances.
 schedule::TeamCosts costs_of(const Scenario& scenario, const resources::Resources& resources) {
   const model::ModelConfig& config = scenario.config;
-  const auto ranks = static_cast<int>(resources.degrees().ranks());
+  const auto ranks = resources.replica_ranks();
   if (ranks == 1) return {.bytes_per_second = 1};  // nothing is sent
   const cluster_files::Cluster& cluster = scenario.cluster;
   const comm::LinkLevel level = comm::link_level(cluster.place(0), cluster.place(ranks - 1));
@@ -116,6 +116,7 @@ ReplicaPasses::ReplicaPasses(PassCosts& costs, const resources::Resources& resou
                              Fidelity fidelity)
     : costs_(costs), resources_(resources), fidelity_(fidelity) {
   base_.degrees = resources.degrees();
+  base_.stages = resources.pp;
   base_.levels = settled_levels(costs.scenario(), resources_);
   if (resources.levels_from()) base_.tokens_per_pass = resources.max_batch_tokens;
 }

@@ -20,7 +20,7 @@ namespace {
 using resources::Resources;
 
 int ranks_of(const Resources& resources) {
-  return static_cast<int>(resources.degrees().ranks());
+  return resources.replica_ranks();
 }
 
 /// FLOP/s of attention where a rank's rows see as many keys as the rank has rows.
@@ -229,7 +229,8 @@ execute::PhantomSettings settings_of(const Scenario& scenario, const Resources& 
           .device = {scenario.cluster.rank.name, 0, 1, "", ""},
           .memory_bytes = memory_bytes,
           .traits = scenario.traits,
-          .replica = {.sp = resources.sp,
+          .replica = {.stages = resources.pp,
+                      .sp = resources.sp,
                       .tp = resources.tp,
                       .kv_dtype = resources.kv_dtype,
                       .kv_tokens = kv_tokens,

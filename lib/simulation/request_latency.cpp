@@ -6,6 +6,8 @@
 #include <optional>
 
 #include "lib/base/core/error.hpp"
+#include "lib/engine/schedule/job_limits.hpp"
+#include "lib/engine/schedule/pipeline.hpp"
 
 namespace pecia::simulation {
 namespace {
@@ -53,6 +55,35 @@ RequestLatency prompt_latency(const ReplicaPasses& passes, int degree, const Req
   return {sum.seconds, 0, sum.times};
 }
 
+/// A prompt's chunks one behind the other through stages: each takes the time of the slowest stage, and
+/// the last one goes through the others as well.
+RequestLatency staged_latency(const ReplicaPasses& passes, const schedule::SchedulerLimits& limits,
+                              const RequestShape& shape) {
+  schedule::PipelinedPrompt prompt{shape.cached_tokens, shape.prompt_tokens, 0};
+  const schedule::ChunkRule rule = schedule::chunk_rule(limits, true);
+  std::vector<std::pair<int64_t, int64_t>> chunks;  // begin, tokens
+  while (prompt.planned < prompt.count) {
+    const int64_t tokens = schedule::chunk_of_equal_work(prompt, rule);
+    chunks.emplace_back(prompt.planned, tokens);
+    prompt.planned += tokens;
+  }
+  const auto cost_of = [&](int64_t chunk) -> const PassCost& {
+    const auto [begin, tokens] = chunks[chunk];
+    return passes.cost(passes.prefill(limits.ring_size, 1, tokens, shape.cached_tokens + begin));
+  };
+  const double slowest = std::ranges::max(schedule::shares_of_stages(limits.stage_work, 0, 1, 0));
+  PassCost sum;
+  const std::vector<int64_t> played = spread(std::ssize(chunks));
+  const std::vector<double> weights = weights_of(played);
+  for (size_t i = 0; i < played.size(); ++i) sum.add(cost_of(played[i]), weights[i] * slowest);
+  sum.add(cost_of(std::ssize(chunks) - 1), 1 - slowest);
+  return {sum.seconds, 0, sum.times};
+}
+
+schedule::SchedulerLimits limits_of(const PassCosts& costs, const resources::Resources& resources) {
+  return schedule::limits_of(costs.scenario().job, costs.scenario().config, resources);
+}
+
 /// A step in the middle of the answer. Of a team that changes, one instance makes it.
 PassShape step_of(const ReplicaPasses& passes, int degree, const RequestShape& shape) {
   const int64_t middle = shape.cached_tokens + shape.prompt_tokens + shape.new_tokens / 2;
@@ -94,7 +125,9 @@ RequestLatency request_latency(PassCosts& costs, const resources::Resources& res
   const ReplicaPasses passes(costs, resources, fidelity);
   std::optional<RequestLatency> best;
   for (const int degree : passes.degrees()) {
-    RequestLatency latency = prompt_latency(passes, degree, shape);
+    RequestLatency latency = resources.pp > 1
+                                 ? staged_latency(passes, limits_of(costs, resources), shape)
+                                 : prompt_latency(passes, degree, shape);
     latency.tbt_s = passes.cost(step_of(passes, degree, shape)).seconds;
     if (!best) best = latency;
     const double tbt_s = std::min(best->tbt_s, latency.tbt_s);  // an answer has a team of its own

@@ -48,6 +48,32 @@ schedule::Plan prefill(int cp, int64_t tokens, int64_t slots, AttentionExchange 
   return plan;
 }
 
+/// Each of four stages has a quarter of the keys, and weights that one rank has no room for.
+TEST(PhantomRank, OfAStageHoldsItsLayersAndSendsItsRows) {
+  const model::ModelConfig config = llama_405b();
+  constexpr int stages = 4, tp = 2;
+  constexpr int64_t tokens = 4096;
+  int64_t keys = 0, weights = 0;
+  for (int stage = 0; stage < stages; ++stage) {
+    PhantomSettings settings = gpu_of(1, tp, stage * tp, tokens);
+    settings.ranks = stages * tp;
+    settings.replica.stages = stages;
+    PhantomRank phantom(config, settings);
+    keys += phantom.replica().cache().bytes();
+    weights += phantom.peak_bytes() - phantom.replica().cache().bytes();
+    phantom.execute(prefill(1, tokens, tokens, AttentionExchange::pass_kv));
+    EXPECT_EQ(phantom.replica().groups().line->traffic().bytes,
+              stage < stages - 1 ? tokens * config.hidden * 2 : 0);
+  }
+  const int64_t parameters = config.parameters() / tp;
+  EXPECT_EQ(keys, tokens * config.kv_bytes_per_token(DType::bf16, tp));
+  EXPECT_NEAR(static_cast<double>(weights), static_cast<double>(parameters),
+              0.03 * static_cast<double>(parameters))
+      << "a byte each, but for the embedding and scales";
+  PhantomSettings whole = gpu_of(1, tp, 0, tokens);
+  EXPECT_THROW(PhantomRank(config, whole), SystemError) << "one rank's memory";
+}
+
 /// 128 000 tokens on 128 GPUs (Context Parallelism …, §4).
 TEST(PhantomRank, OfALargeGridSendsWhatThePapersSay) {
   const model::ModelConfig config = llama_405b();

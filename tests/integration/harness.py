@@ -390,7 +390,7 @@ def one_ring(job: Path, ranks: int, options: Sequence[str]) -> list[str]:
     if ranks < 2 or any("parallel." in option for option in options):
         return []
     stated = parallel.keys() & {"cp", "prefill", "ring", "decode", "shift_threshold"}
-    others = [parallel.get(name, 1) for name in ("dp", "sp", "tp")]
+    others = [parallel.get(name, 1) for name in ("dp", "pp", "sp", "tp")]
     product = math.prod(others) if all(isinstance(degree, int) for degree in others) else 0
     if stated or product == 0 or ranks % product != 0:
         return []

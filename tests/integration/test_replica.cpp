@@ -10,8 +10,10 @@
 #include <tuple>
 
 #include "lib/engine/execute/phantom_rank.hpp"
+#include "lib/model/config/stage.hpp"
 #include "lib/ranks/comm/mpi_communicator.hpp"
 #include "lib/ranks/parallel/heads.hpp"
+#include "lib/ranks/parallel/stages.hpp"
 #include "tests/support/block_formulas.hpp"
 #include "tests/support/deep_model.hpp"
 #include "tests/support/goldens.hpp"
@@ -37,15 +39,19 @@ class Machine {
   /// The same of another model.
   Machine(comm::Communicator& world, const std::filesystem::path& model,
           const execute::Replica::Settings& settings)
-      : config_(model::read_config(model)),
-        weights_(config_, io::Checkpoint(model), {},
-                 execute::Replica::weight_cut(world.rank(), settings.sp, settings.tp, settings.ep)),
+      : whole_(model::read_config(model)),
+        config_(model::stage_of(
+            whole_, settings.stages,
+            parallel::stage_place(world.rank(), world.size(), settings.stages).stage)),
+        weights_(whole_, io::Checkpoint(model), {},
+                 execute::Replica::weight_cut(world.rank(), settings.sp, settings.tp, settings.ep),
+                 {}, config_.stage),
         replica_(world, config_, weights_, compute_, settings),
-        phantom_(config_, {.ranks = world.size(),
-                           .rank = world.rank(),
-                           .weights = DType::fp32,
-                           .memory_bytes = int64_t{1} << 30,
-                           .replica = settings}) {}
+        phantom_(whole_, {.ranks = world.size(),
+                          .rank = world.rank(),
+                          .weights = DType::fp32,
+                          .memory_bytes = int64_t{1} << 30,
+                          .replica = settings}) {}
 
   /// Feeds the next `count` tokens of sequence 0; nothing is sampled.
   void feed(int64_t count, AttentionExchange ring, Sharding sharding,
@@ -164,16 +170,45 @@ class Machine {
       EXPECT_EQ(phantom.bytes, real.bytes);
       EXPECT_EQ(phantom.bytes_by_level, real.bytes_by_level);
     }
+    if (here.line) {
+      EXPECT_EQ(there.line->traffic().messages, here.line->traffic().messages);
+      EXPECT_EQ(there.line->traffic().bytes, here.line->traffic().bytes);
+    }
+    EXPECT_EQ(phantom_.replica().cache().bytes(), replica_.cache().bytes());
     return outcome;
   }
 
-  model::ModelConfig config_;
+  model::ModelConfig whole_, config_;  ///< of the model, and of the rank's stage
   model::Weights weights_;
   CpuCompute compute_;
   execute::Replica replica_;
   execute::PhantomRank phantom_;
   int64_t length_ = 0, number_ = 0, next_sequence_ = 1;
 };
+
+/// Rows of each kind of pass, in each of the stages.
+TEST(Stages, SendTheirRowsToTheSamePlaceInTheNextOne) {
+  const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+  for (int stages = 2; stages <= std::min(4, world->size()); ++stages) {
+    if (world->size() % stages != 0) continue;
+    const int of_stage = world->size() / stages;
+    for (const int tp : {1, of_stage}) {
+      SCOPED_TRACE(fmt::format("PP {} × TP {}", stages, tp));
+      Machine machine(*world, golden("llama4-chunks"),
+                      {.stages = stages, .tp = tp, .kv_tokens = 5000});
+      const attention::ReplicaGroups& groups = machine.replica().groups();
+      const bool sends = groups.stage < stages - 1;
+      const int64_t row = machine.config().hidden * 4;
+      machine.feed(24, AttentionExchange::pass_kv, Sharding::base);
+      EXPECT_EQ(groups.line->traffic().bytes, sends ? 24 / groups.cp * row : 0);
+      EXPECT_EQ(groups.line->traffic().messages, sends ? 1 : 0);
+      machine.feed(1, AttentionExchange::pass_q, Sharding::base, 0);
+      const bool owns = groups.cp_index == 0;
+      EXPECT_EQ(groups.line->traffic().messages, sends ? 1 + owns : 0);
+      machine.replica().finish_copies();
+    }
+  }
+}
 
 std::unique_ptr<comm::Communicator> world() {
   return comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));

@@ -7,6 +7,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <deque>
 #include <fstream>
 #include <numeric>
 
@@ -232,12 +233,29 @@ Served serve(const SchedulerLimits& limits, std::vector<Request> requests, int64
     for (size_t i = 0; i < requests.size(); ++i)
       if (arrivals[i] == pass) scheduler.add(requests[i], now);
   };
+  struct UnderWay {
+    Plan plan;
+    std::vector<Outcome> outcomes;
+  };
+  std::deque<UnderWay> under_way;  // where plans overlap
+  const auto commit = [&] {
+    const auto [plan, outcomes] = std::move(under_way.front());
+    under_way.pop_front();
+    now += 1 + static_cast<double>(plan.number % 3);
+    scheduler.commit(plan, outcomes, now);
+    scheduler.verify();
+    take();
+  };
   const int64_t last_arrival =
       arrivals.empty() ? 0 : *std::max_element(arrivals.begin(), arrivals.end());
   for (int64_t pass = 0; static_cast<int64_t>(served.plans.size()) < max_passes; ++pass) {
     add_arrived(pass);
     take();
-    const auto plan = scheduler.next(now);
+    auto plan = scheduler.next(now);
+    for (; !plan && !under_way.empty(); plan = scheduler.next(now)) {
+      commit();
+      ++served.waits;
+    }
     PECIA_CHECK(scheduler.running() <= limits.max_sequences, "{} sequences run",
                 scheduler.running());
     take();
@@ -251,11 +269,11 @@ Served serve(const SchedulerLimits& limits, std::vector<Request> requests, int64
     served.plans.push_back(*plan);
     served.chunk_rings.push_back(scheduler.chunk_rings());
     PECIA_CHECK(plan->number < most_passes, "{} passes and no end", plan->number);
-    now += 1 + static_cast<double>(plan->number % 3);
-    scheduler.commit(*plan, replica.execute(*plan), now);
-    scheduler.verify();
-    take();
+    under_way.push_back({*plan, replica.execute(*plan)});
+    served.most_under_way = std::max(served.most_under_way, std::ssize(under_way));
+    if (!limits.overlaps()) commit();
   }
+  while (!under_way.empty()) commit();
   served.partial = scheduler.partial();
   served.keepable = scheduler.keepable();
   return served;

@@ -71,6 +71,8 @@ struct Served {
   std::vector<schedule::Plan> plans;
   batch::Sharing sharing;
   std::vector<std::vector<schedule::ChunkRing>> chunk_rings;  ///< by plan
+  int64_t most_under_way = 0;                                 ///< plans at a time
+  int64_t waits = 0;  ///< how often no plan could be made before one ended
 };
 
 /// Runs the requests to their end, or for `max_passes` passes. Throws if a plan is wrong, if a row

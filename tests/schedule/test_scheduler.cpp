@@ -27,6 +27,19 @@ TEST_P(EveryWorkload, GivesEachTurnItsOwnAnswer) {
   expect_same(serve(limits, requests).rows, expected(limits, requests));
 }
 
+TEST_P(EveryWorkload, GivesEachTurnItsOwnAnswerInStages) {
+  Draw draw(GetParam());
+  const auto requests = random_requests(draw);
+  auto limits = random_limits(draw, requests);
+  limits.stages = static_cast<int>(draw(2, 5));
+  limits.objective = job::Objective::throughput;
+  limits.tbt_s.reset();
+  limits.pair_work = draw.one_in(2) ? 0.01 : 0;
+  const Served served = serve(limits, requests);
+  expect_same(served.rows, expected(limits, requests));
+  EXPECT_LE(served.most_under_way, limits.stages + 1);
+}
+
 TEST_P(EveryWorkload, FillsBatchesWithinTheirLimit) {
   Draw draw(GetParam());
   const auto requests = random_requests(draw);

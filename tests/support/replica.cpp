@@ -8,11 +8,13 @@
 #include "lib/base/device/cuda_device.hpp"
 #include "lib/engine/execute/replica.hpp"
 #include "lib/engine/schedule/job_limits.hpp"
+#include "lib/model/config/stage.hpp"
 #include "lib/ranks/comm/communicator_over.hpp"
 #include "lib/ranks/comm/mpi_environment.hpp"
 #include "lib/ranks/comm/nccl_communicator.hpp"
 #include "lib/ranks/comm/of_first.hpp"
 #include "lib/ranks/comm/staged_communicator.hpp"
+#include "lib/ranks/parallel/stages.hpp"
 #include "lib/work/resources/compute_place.hpp"
 #include "tests/kernels/emulator/backend.hpp"
 #include "tests/kernels/emulator/plain_sdpa.hpp"
@@ -146,18 +148,22 @@ std::map<int64_t, batch::Finished> run_requests(comm::Communicator& comm,
                                                 const std::filesystem::path& folder,
                                                 std::vector<batch::Request> requests,
                                                 const ReplicaSettings& settings) {
-  const model::ModelConfig config = model::read_config(folder);
+  const model::ModelConfig whole = model::read_config(folder);
+  const model::ModelConfig config =
+      model::stage_of(whole, settings.stages,
+                      parallel::stage_place(comm.rank(), comm.size(), settings.stages).stage);
   const Parts& parts = parts_of(settings.place);
   const bool as_stored =
       parts.kernels == Parts::cpu || settings.layout_invariant || settings.as_stored;
   const model::Weights weights(
-      config, io::Checkpoint(folder),
+      whole, io::Checkpoint(folder),
       as_stored && !settings.in_fp32 ? std::nullopt : std::optional(DType::fp32),
       execute::Replica::weight_cut(comm.rank(), settings.sp, settings.tp, settings.ep),
       (parts.kernels == Parts::cpu || settings.as_stored) && !settings.widened && !settings.in_fp32
-          ? model::codes_kept(config, settings.sp * settings.tp, settings.layout_invariant,
+          ? model::codes_kept(whole, settings.sp * settings.tp, settings.layout_invariant,
                               settings.ep, parts.kernels != Parts::cpu)
-          : model::CodeUse{.kept = false});
+          : model::CodeUse{.kept = false},
+      config.stage);
   const resources::ComputePlace place =
       make_place(parts, comm.rank(), settings.products, settings.sdpa);
   std::optional<model::DeviceWeights> there;
@@ -172,7 +178,8 @@ std::map<int64_t, batch::Finished> run_requests(comm::Communicator& comm,
   if (settings.layout_invariant) job.reproducible = parallel::Reproducible::layout;
   resources::Resources resources;
   resources.sp = settings.sp, resources.tp = settings.tp, resources.ep = settings.ep;
-  resources.cp = comm.size() / (settings.sp * settings.tp);
+  resources.pp = settings.stages;
+  resources.cp = comm.size() / (settings.stages * settings.sp * settings.tp);
   resources.elastic = settings.elastic, resources.max_instances = resources.cp;
   resources.ring = settings.ring;
   resources.sparse = settings.sparse;
@@ -183,7 +190,7 @@ std::map<int64_t, batch::Finished> run_requests(comm::Communicator& comm,
   resources.max_sequences = settings.max_sequences;
   resources.max_batch_tokens = settings.max_batch_tokens;
   if (config.recurrent) resources.states = (settings.drafts.on() ? 3 : 2) * settings.max_sequences;
-  schedule::SchedulerLimits limits = schedule::limits_of(job, config, resources);
+  schedule::SchedulerLimits limits = schedule::limits_of(job, whole, resources);
   limits.max_positions = int64_t{1} << 20;  // the oracle has no limit either
   limits.modes = settings.modes;
   limits.normalizes_vectors = settings.normalizes_vectors;
@@ -225,7 +232,7 @@ std::map<int64_t, batch::Finished> run_requests(comm::Communicator& comm,
   const int instance = rank.groups().cp_index, block = settings.sp * settings.tp;
   for (;;) {
     std::vector<schedule::Plan> plans;  // side by side; one plan where teams do not change
-    while (settings.elastic || plans.empty()) {
+    while (settings.elastic || settings.stages > 1 || plans.empty()) {
       auto plan = scheduler.next(now);
       if (!plan) break;
       if (settings.change_plan) settings.change_plan(*plan);
@@ -233,19 +240,24 @@ std::map<int64_t, batch::Finished> run_requests(comm::Communicator& comm,
       plans.push_back(std::move(*plan));
     }
     if (plans.empty()) break;
-    schedule::Outcome mine;
+    std::vector<schedule::Outcome> mine;  // of elastic teams one, else by plan
     for (const schedule::Plan& plan : plans)
-      if (!settings.elastic || plan.teams.front().index_of(instance)) mine = rank.execute(plan);
+      if (!settings.elastic || plan.teams.front().index_of(instance))
+        mine.push_back(rank.execute(plan));
+    if (settings.elastic) mine.resize(1);
     if (parts.device == Parts::separate)
       settle(*place.device);  // a GPU would not stop while its host waits for others
-    const auto gathered = comm.all_gather(to_bytes(mine));
+    std::vector<std::vector<std::vector<std::byte>>> gathered;
+    for (const schedule::Outcome& outcome : mine)
+      gathered.push_back(comm.all_gather(to_bytes(outcome)));
     ++now;
-    for (const schedule::Plan& plan : plans) {
+    for (size_t i = 0; i < plans.size(); ++i) {
       std::vector<schedule::Outcome> outcomes;
       for (int from = 0; from < comm.size(); ++from)
-        if (!settings.elastic || plan.teams.front().index_of(from / block))
-          outcomes.push_back(from_bytes<schedule::Outcome>(gathered[from]));
-      scheduler.commit(plan, outcomes, now);
+        if (!settings.elastic || plans[i].teams.front().index_of(from / block))
+          outcomes.push_back(
+              from_bytes<schedule::Outcome>(gathered[settings.elastic ? 0 : i][from]));
+      scheduler.commit(plans[i], outcomes, now);
     }
     take();
   }

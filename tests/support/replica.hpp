@@ -44,7 +44,8 @@ enum class TestPlace {
 TestPlace place_of_tests();
 
 struct ReplicaSettings {
-  int sp = 1, tp = 1;    ///< cp is what is left of the ranks
+  int stages = 1;        ///< of layers
+  int sp = 1, tp = 1;    ///< cp is what is left of a stage's ranks
   int ep = 1;            ///< 1, or sp · tp
   bool elastic = false;  ///< teams change; passes of an iteration run side by side
   parallel::PassModes modes;

@@ -65,6 +65,7 @@ Json json_of(const MachineReport& machine) {
 Json json_of(const GridReport& grid) {
   Json json{{"dp", grid.dp}, {"cp", grid.cp}, {"sp", grid.sp}, {"tp", grid.tp}};
   if (grid.ep) json["ep"] = *grid.ep;
+  if (grid.pp) json["pp"] = *grid.pp;
   return json;
 }
 

@@ -173,6 +173,7 @@ struct MachineReport {
 struct GridReport {
   int dp = 1, cp = 1, sp = 1, tp = 1;
   std::optional<int> ep = {};  ///< absent: the model has no experts
+  std::optional<int> pp = {};  ///< absent: one stage
 };
 
 /// What became of the graphs of a GPU's work (device::GraphCounts).

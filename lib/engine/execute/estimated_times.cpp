@@ -11,7 +11,8 @@ schedule::PassTimes estimated_times(const model::ModelConfig& config,
   const double cpu_bandwidth = 8e9, gpu_bandwidth = 2e12;  // bytes per second of a rank
   const double prefill_share = 0.4, attention_share = 0.2, decode_share = 0.2;  // of the peak
   const int ring = resources.shares();  // elastic: one instance
-  const double ranks = static_cast<double>(ring) * resources.sp * resources.tp;
+  // Of all stages, each of which has a part of the weights: passes go through them behind each other.
+  const double ranks = static_cast<double>(ring) * resources.sp * resources.tp * resources.pp;
   const double flops = peak_flops / resources.dp * ring / resources.cp;
   const double bandwidth = ranks * (resources.gpus ? gpu_bandwidth : cpu_bandwidth);
   // Each rank of a ring reads all weights; each rank of sp and tp reads a part.

@@ -172,18 +172,20 @@ void PassRunner::compute(const schedule::Plan& plan, int32_t own, schedule::Outc
 
   const AllAsked asked{sampled, targets, pooled};
   rows.wanted = asked.rows();
-  start_finding_tokens(plan, sampled);
+  if (model_.ends()) start_finding_tokens(plan, sampled);
   model_.forward(rows, attention_);
   attention_.copies().send_beside();
   if (meanwhile && compute_.device.info().is_gpu()) meanwhile();
   compute_.recorder.take_times();  // meanwhile a GPU still computes
-  {
-    const report::ScopedSpan span(compute_.recorder, "allowed_tokens", report::Kind::compute);
-    allowed_.wait(compute_);
+  if (model_.ends()) {
+    {
+      const report::ScopedSpan span(compute_.recorder, "allowed_tokens", report::Kind::compute);
+      allowed_.wait(compute_);
+    }
+    outcome.sampled = sample(plan, sampled);
+    outcome.targets = score(plan, targets);
+    outcome.pooled = pool(pooled);
   }
-  outcome.sampled = sample(plan, sampled);
-  outcome.targets = score(plan, targets);
-  outcome.pooled = pool(pooled);
   find_broken(plan, asked, outcome);
   compute_.recorder.take_times();
 }
@@ -198,8 +200,8 @@ std::vector<int64_t> PassRunner::AllAsked::rows() const {
 }
 
 /// Finds the part of the model to blame for items without a next token, and for those whose vectors or
-/// log-probabilities are no numbers. A rank that does not know yet which items these are reports on
-/// all its rows.
+/// log-probabilities are no numbers. A rank that does not know yet which items these are, because others
+/// sample, reports on all its rows.
 void PassRunner::find_broken(const schedule::Plan& plan, const AllAsked& all,
                              schedule::Outcome& outcome) {
   std::set<int32_t> failed;  // items
@@ -213,7 +215,8 @@ void PassRunner::find_broken(const schedule::Plan& plan, const AllAsked& all,
     if (of.sum.broken()) failed.insert(plan.pools[of.pool].item);
   Asked asked;
   const auto add = [&](int32_t item, int64_t row, bool may_be_elsewhere) {
-    if ((may_be_elsewhere && model_.rows_are_cut()) || failed.contains(item)) asked.add(item, row);
+    const bool is_elsewhere = !model_.ends() || (may_be_elsewhere && model_.rows_are_cut());
+    if (is_elsewhere || failed.contains(item)) asked.add(item, row);
   };
   for (size_t i = 0; i < all.sampled.which.size(); ++i)
     add(samples_[all.sampled.which[i]].item, all.sampled.rows[i], true);

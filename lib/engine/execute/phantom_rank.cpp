@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/engine/execute/phantom_rank.hpp"
 
+#include "lib/model/config/stage.hpp"
+#include "lib/ranks/parallel/stages.hpp"
+
 namespace pecia::execute {
 namespace {
 
@@ -11,10 +14,19 @@ model::CodeUse codes_of(const model::ModelConfig& config, const PhantomSettings&
                            settings.gpus);
 }
 
+model::ModelConfig stage_of_rank(const model::ModelConfig& config,
+                                 const PhantomSettings& settings) {
+  if (config.stage.count > 1) return config;
+  const int stages = settings.replica.stages;
+  return model::stage_of(config, stages,
+                         parallel::stage_place(settings.rank, settings.ranks, stages).stage);
+}
+
 }  // namespace
 
 PhantomRank::PhantomRank(const model::ModelConfig& config, const PhantomSettings& settings)
-    : watcher_(settings.watcher),
+    : config_(stage_of_rank(config, settings)),
+      watcher_(settings.watcher),
       device_(settings.device, settings.memory_bytes),
       stream_(device_.make_stream()),
       backend_(kernels::make_phantom_backend(
@@ -27,11 +39,11 @@ PhantomRank::PhantomRank(const model::ModelConfig& config, const PhantomSettings
           },
           settings.traits)),
       ranks_(comm::make_phantom_communicator(settings.rank, settings.ranks, this)),
-      weights_(config, settings.weights,
+      weights_(config_, settings.weights,
                Replica::weight_cut(settings.rank, settings.replica.sp, settings.replica.tp,
                                    settings.replica.ep),
-               device_, settings.quantize, codes_of(config, settings), !settings.gpus),
-      replica_(*ranks_, config, weights_, {device_, *stream_, *backend_, recorder_},
+               device_, settings.quantize, codes_of(config_, settings), !settings.gpus),
+      replica_(*ranks_, config_, weights_, {device_, *stream_, *backend_, recorder_},
                settings.replica) {
   recorder_.publish_to(activity_);
   if (watcher_ != nullptr) device_.on_copy([this](int64_t bytes) { watcher_->copied(bytes); });

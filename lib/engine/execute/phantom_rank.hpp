@@ -20,7 +20,7 @@ class PhantomWatcher : public comm::PhantomListener {
 
 struct PhantomSettings {
   int ranks = 1,
-      rank = 0;  ///< in the replica; replica.sp and replica.tp say how ranks are laid out
+      rank = 0;  ///< in the replica; replica.stages, sp and tp say how ranks are laid out
   DType weights = DType::bf16;  ///< type of tensors that are not codes
   model::Quantize quantize = model::Quantize::nothing;
   bool keeps_codes = true;  ///< model::CodeUse::kept
@@ -42,11 +42,13 @@ struct SentBytes {
 
 class PhantomRank : private comm::PhantomListener {
  public:
-  /// `config` outlives this object. Throws SystemError where weights, keys and values need more
+  /// `config`: of the whole model, or of the rank's stage. Throws SystemError where weights, keys and values need more
   /// memory than the device has; execute throws it where a pass does.
   PhantomRank(const model::ModelConfig& config, const PhantomSettings& settings);
 
   Replica& replica() { return replica_; }
+  /// Of the rank's stage.
+  const model::ModelConfig& config() const { return config_; }
   schedule::Outcome execute(const schedule::Plan& plan) { return replica_.execute(plan); }
 
   /// What this rank has sent in all its groups so far.
@@ -61,6 +63,7 @@ class PhantomRank : private comm::PhantomListener {
   int64_t peak_bytes() const { return device_.peak_bytes(); }
 
  private:
+  const model::ModelConfig config_;
   int64_t started(const comm::PhantomStart& start) override;
   void waited(int64_t number) override;
 

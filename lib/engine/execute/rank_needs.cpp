@@ -34,10 +34,9 @@ RankNeeds needs_of_rank(int rank, const job::Job& job, const model::ModelConfig&
   settings.kv_tokens = kv_tokens, settings.kv_recent_tokens = 0;
   settings.prompt_logprobs = 0;
   settings.states = sequences + 2, settings.states_may_be_any = true;
-  const int64_t state_bytes =
-      settings.states * config.state_bytes(int64_t{resources.sp} * resources.tp);
+  const int64_t states = settings.states;
   PhantomRank phantom(config,
-                      {.ranks = resources.cp * resources.sp * resources.tp,
+                      {.ranks = resources.replica_ranks(),
                        .rank = rank,
                        .weights = weights,
                        .quantize = resources::quantize_of(job),
@@ -47,6 +46,8 @@ RankNeeds needs_of_rank(int rank, const job::Job& job, const model::ModelConfig&
                        .traits = traits,
                        .replica = std::move(settings)});
   const int64_t before = phantom.peak_bytes();
+  const int64_t state_bytes =
+      states * phantom.config().state_bytes(int64_t{resources.sp} * resources.tp);
   RankNeeds needs;
   needs.weight_bytes = before - phantom.replica().cache().bytes() - state_bytes;
   const auto windows = [&] { return phantom.replica().attention().window_totals(); };

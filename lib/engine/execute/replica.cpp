@@ -58,6 +58,16 @@ attention::RecentLayers recent_layers(const model::ModelConfig& config,
   return recent;
 }
 
+attention::OtherStages other_stages(const model::ModelConfig& config,
+                                    const Replica::Settings& settings) {
+  if (settings.stages == 1) return {};
+  const auto layers_of = [](const model::StoringLayers& of) {
+    return attention::OtherStages::Layers{of.without_window, of.with_window};
+  };
+  return {layers_of(config.stage.before), layers_of(config.stage.after),
+          config.full_heads || settings.kv_recent_tokens > 0};
+}
+
 std::unique_ptr<recurrence::RecurrentStates> make_states(const model::ModelConfig& config,
                                                          const parallel::BlockPlace& place,
                                                          const Replica::Settings& settings,
@@ -105,8 +115,9 @@ std::string settle_sums(comm::Communicator& group, const parallel::LinkCosts& co
 /// Collective over `ranks`.
 attention::ReplicaGroups groups_of(comm::Communicator& ranks, const Replica::Settings& settings,
                                    DType wire) {
-  auto groups = attention::make_replica_groups(ranks, settings.sp, settings.tp, settings.places,
-                                               settings.ep, wire, settings.copies_keys);
+  auto groups =
+      attention::make_replica_groups(ranks, settings.sp, settings.tp, settings.places, settings.ep,
+                                     wire, settings.copies_keys, settings.stages);
   groups.link_costs = settings.link_costs;
   settle_routes(*groups.tp, settings.link_costs, groups.tp_labels);
   settle_routes(*groups.block, settings.link_costs, groups.block_labels);
@@ -136,7 +147,8 @@ comm::Communicator& transfers(const std::unique_ptr<comm::Communicator>& tensors
 }  // namespace
 
 Replica::Settings Replica::settings_of(const job::Job& job, const resources::Resources& resources) {
-  return {.sp = resources.sp,
+  return {.stages = resources.pp,
+          .sp = resources.sp,
           .tp = resources.tp,
           .kv_dtype = resources.kv_dtype,
           .kv_tokens = resources.kv_tokens,
@@ -164,15 +176,17 @@ Replica::Replica(comm::Communicator& ranks, std::unique_ptr<comm::Communicator> 
              recent_layers(config, settings), layer_keys(config, groups_.place)),
       attention_(groups_, head_counts(config), config.windows(), compute, cache_,
                  row_invariant(settings), settings.sparse),
-      kv_files_(groups_, head_counts(config), config.windows(), attention_, cache_, compute),
+      kv_files_(groups_, head_counts(config), config.windows(), attention_, cache_, compute,
+                other_stages(config, settings)),
       states_(make_states(config, groups_.place, settings, compute.device)),
       snapshots_(states_ ? std::make_unique<recurrence::StateSnapshots>(
                                *states_, attention_.ledger(), compute_)
                          : nullptr),
       parking_(attention_.ledger(), cache_, compute_, settings.parking, snapshots_.get()),
       state_files_(snapshots_ ? std::make_unique<recurrence::StateFiles>(
-                                    model::RecurrentMixer::state_part(config, groups_.place,
-                                                                      groups_.cp_index),
+                                    model::RecurrentMixer::state_part(
+                                        config, groups_.place,
+                                        groups_.stage * groups_.cp + groups_.cp_index),
                                     *snapshots_, compute_)
                               : nullptr),
       model_(config, weights, groups_, compute, row_invariant(settings), states_.get()),

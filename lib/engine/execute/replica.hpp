@@ -16,7 +16,8 @@ namespace pecia::execute {
 class Replica {
  public:
   struct Settings {
-    int sp = 1, tp = 1;  ///< cp takes the rest of the replica's ranks
+    int stages = 1;      ///< of layers; the replica's ranks are cut into these first
+    int sp = 1, tp = 1;  ///< cp takes the rest of a stage's ranks
     DType kv_dtype = DType::fp32;
     int64_t kv_tokens = 0;  ///< slots on this rank
     /// Slots on this rank in layers with a sliding window, which keep recent tokens alone; 0: they
@@ -47,8 +48,9 @@ class Replica {
   /// places and grammars are left to the caller.
   static Settings settings_of(const job::Job& job, const resources::Resources& resources);
 
-  /// `ranks`: the ranks that run a request together, in the order of ProcessGrid. `weights`: cut
-  /// over TP, in the memory where `compute` is. All references outlive this object. Collective over
+  /// `ranks`: the ranks that run a request together, in the order of ProcessGrid. `config`: of the
+  /// rank's stage (model::stage_of). `weights`: of the stage, cut over TP, in the memory where
+  /// `compute` is. All references outlive this object. Collective over
   /// `ranks`.
   Replica(comm::Communicator& ranks, const model::ModelConfig& config,
           const model::WeightViews& weights, const attention::Compute& compute,
@@ -90,8 +92,12 @@ class Replica {
   const attention::ReplicaGroups& groups() const { return groups_; }
   /// Takes in keys that have come for sequences which others read. Call it while nothing is executed.
   void progress() { attention_.copies().progress(); }
-  /// Waits until all keys that are to come or to leave have done so. All ranks do, after the last plan.
-  void finish_copies() { attention_.copies().finish(); }
+  /// Waits until all keys that are to come or to leave have done so, and rows that go to the next
+  /// stage. All ranks do, after the last plan.
+  void finish_copies() {
+    attention_.copies().finish();
+    model_.finish_sends();
+  }
   attention::KvCache& cache() { return cache_; }
   attention::Attention& attention() { return attention_; }
   const attention::Attention& attention() const { return attention_; }

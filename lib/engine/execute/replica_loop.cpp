@@ -126,7 +126,10 @@ execute::ReplicaTotals run_replica(comm::Communicator& ranks, Replica& replica,
       ranks.broadcast(bytes, root);
     }
     if (plans == nullptr) plan = from_bytes<schedule::Plan>(bytes);
-    if (plan.last != 0) return totals;
+    if (plan.last != 0) {
+      replica.finish_copies();
+      return totals;
+    }
     if (plan.wait_s > 0) {
       const ScopedSpan span(recorder, "wait_for_arrivals", Kind::idle);
       wait(plan.wait_s, clock, ranks);

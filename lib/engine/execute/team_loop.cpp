@@ -191,9 +191,11 @@ class Lead {
     const attention::ReplicaGroups& groups = replica_.groups();
     const int block = groups.place.sp * groups.place.tp;
     const auto add_ranks = [&](const std::vector<int32_t>& instances, std::vector<int>& ranks) {
-      for (const int32_t instance : instances)
-        for (int rank = instance * block; rank < (instance + 1) * block; ++rank)
-          ranks.push_back(rank);
+      for (int stage = 0; stage < groups.stages; ++stage)
+        for (const int32_t instance : instances) {
+          const int first = (stage * groups.cp + instance) * block;
+          for (int rank = first; rank < first + block; ++rank) ranks.push_back(rank);
+        }
     };
     for (const parallel::Team& team : plan.teams) add_ranks(team.instances, under_way.awaited);
     std::vector<int> all = under_way.awaited;
@@ -255,7 +257,7 @@ class Lead {
         {pass.begin_s, end, pass.flops,
          static_cast<double>(instances) / static_cast<double>(replica_.groups().cp), answered},
         totals_);
-    if (pass.plan.restore.empty())
+    if (pass.plan.restore.empty() && replica_.groups().stages == 1)
       execute::count_team(pass.plan, pass.begin_s, end, pass.expected_s, answered, totals_.elastic);
     totals_.elastic.scale_ups = plans_.scheduler.scale_ups();
     record(plans_, plans_.scheduler.take_finished(), totals_);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The loop of a replica whose instances work in teams that change (`parallel.cp: elastic`). A pass
-/// concerns the ranks of its team alone, and several passes are under way at a time. Rank 0 sends
-/// each team its next plan as soon as its instances have answered. While rank 0 computes, it does so
+/// The loop of a replica in which several passes are under way at a time. Where instances work in teams
+/// that change (`parallel.cp: elastic`), a pass concerns the ranks of its team alone, and rank 0 sends
+/// each team its next plan as soon as its instances have answered. In stages (`parallel.pp`) all ranks
+/// run every plan, in the same order, and rank 0 sends plans ahead. While rank 0 computes, it does so
 /// between two pieces of an op. Source: LoongServe (global manager).
 
 #include "lib/engine/execute/plan_source.hpp"

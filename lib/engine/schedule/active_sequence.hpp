@@ -101,8 +101,9 @@ struct ActiveSequence {
   /// Tokens that the turn's prefill computes: the turn's own, or `joined` if others come with them.
   std::span<const int32_t> feed;
   std::vector<int32_t> joined;
-  int64_t in_pass = 0;       ///< its rows in a pass that is not committed
-  int64_t fed = 0;           ///< tokens of `feed` that are cached
+  int64_t in_pass = 0;  ///< its rows in passes that are not committed
+  /// Tokens of `feed` that are cached; where plans overlap, also those that are planned.
+  int64_t fed = 0;
   int64_t restore_end = 0;   ///< the first tokens of `feed` are read from a save up to here
   int64_t prompt_begin = 0;  ///< position of the turn's first own token
   int64_t answer_begin = 0;  ///< position of the answer's first token
@@ -149,7 +150,7 @@ struct ActiveSequence {
   bool feeding() const { return unread() > 0; }
   /// The instances that read it: where its prompt was dealt to some, these, or else its own.
   const std::vector<int32_t>& needed() const { return readers.empty() ? instances : readers; }
-  /// Whether the turn's prompt has been read.
+  /// Whether the turn's prompt has been read; where plans overlap, or is in passes up to its end.
   bool has_read() const { return begun && fed == std::ssize(feed); }
   /// Whether it could have its next token in a pass now.
   bool can_decode() const { return (begun || again || replays > 0) && in_pass == 0 && !feeding(); }

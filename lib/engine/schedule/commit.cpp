@@ -32,7 +32,7 @@ void append_row(const std::vector<T>& from, int64_t row, int64_t width, std::vec
     to.insert(to.end(), from.begin() + row * width, from.begin() + (row + 1) * width);
 }
 
-/// The sequences of the plan's items. They are in no pass any more.
+/// The sequences of the plan's items. They are not in this pass any more.
 std::vector<Item> sequences_of(const Plan& plan, std::list<ActiveSequence>& active) {
   std::vector<Item> items;
   // Most items come in the order of the sequences, so each is looked for after the one before it.
@@ -45,7 +45,7 @@ std::vector<Item> sequences_of(const Plan& plan, std::list<ActiveSequence>& acti
     if (found == active.end()) found = std::find_if(active.begin(), at, is_of_item);
     PECIA_CHECK(found != active.end() && is_of_item(*found), "sequence {} is not running",
                 item.rows.sequence);
-    found->in_pass = 0;
+    found->in_pass -= item.rows.count;
     items.push_back(found);
     at = std::next(found);
   }
@@ -416,7 +416,7 @@ void count_seconds(const Plan& plan, const std::vector<Outcome>& outcomes,
   for (size_t i = 0; i < items.size(); ++i) {
     ActiveSequence& sequence = *items[i];
     io::TurnResult& result = sequence.result;
-    const bool feeds = sequence.feeding();
+    const bool feeds = plan.items[i].rows.is_shared();
     (feeds ? result.prefill_compute_s : result.decode_compute_s) += static_cast<float>(compute_s);
     (feeds ? result.prefill_comm_s : result.decode_comm_s) += static_cast<float>(comm_s);
     if (!sequence.is_branch())
@@ -446,7 +446,11 @@ std::vector<int64_t> commit(SchedulerState& state, const Plan& plan,
   const std::vector<Item> items = sequences_of(plan, state.active);
   const bool restored = !plan.restore.empty() && outcomes.front().kv.done != 0;
   const PassUnderWay& pass = state.under_way.at(plan.number);
-  const double seconds = now - pass.begin_s;
+  // Where plans overlap, a pass takes as long as the stages need until the next one ends.
+  const double seconds =
+      now - (state.limits.overlaps()
+                 ? std::max(pass.begin_s, std::exchange(state.last_commit_s, now))
+                 : pass.begin_s);
   if (pass.moved_tokens > 0) state.times.add_parking(pass.moved_tokens, outcomes);
   if (!plan.moves_keys()) state.times.add(plan, restored, seconds);
   state.under_way.erase(plan.number);
@@ -471,8 +475,8 @@ std::vector<int64_t> commit(SchedulerState& state, const Plan& plan,
         state.active.erase(items[i]);
       continue;
     }
-    if (sequence.feeding()) sequence.fed += plan.items[i].rows.count;
-    if (sequence.feeding()) continue;
+    if (sequence.feeding() && !state.limits.overlaps()) sequence.fed += plan.items[i].rows.count;
+    if (sequence.feeding() || sequence.in_pass > 0) continue;  // the prompt goes on
     if (sequence.replays > 0 && sampled[i].empty()) {
       state.has_replayed(sequence, plan.items[i].rows.count);
       state.draft_counts.again += plan.items[i].rows.count;

@@ -2,6 +2,7 @@
 #include "lib/engine/schedule/job_limits.hpp"
 
 #include "lib/base/core/fp8_vector.hpp"
+#include "lib/model/config/stage.hpp"
 
 namespace pecia::schedule {
 
@@ -38,9 +39,22 @@ namespace {
 /// Tokens whose keys and values take as much memory of a rank as a state; 0: there are no states.
 int64_t state_tokens(const model::ModelConfig& config, const resources::Resources& resources) {
   if (!config.recurrent) return 0;
-  const int64_t state = config.state_bytes(int64_t{resources.sp} * resources.tp);
+  resources::Resources one = resources;
+  one.states = 1;
+  const int64_t state = resources::state_memory_of_rank(config, one);
   const int64_t token = resources::kv_bytes_of_rank(config, resources);
   return (state + token - 1) / token;
+}
+
+std::vector<double> stage_work(const model::ModelConfig& config, int stages) {
+  std::vector<double> work;
+  if (stages == 1) return work;
+  for (const parallel::RowRange& layers : model::layers_of_stages(config, stages)) {
+    double& of_stage = work.emplace_back(0);
+    for (int64_t layer = layers.begin; layer < layers.end; ++layer)
+      of_stage += config.flops_of_layer(layer);
+  }
+  return work;
 }
 
 }  // namespace
@@ -48,6 +62,11 @@ int64_t state_tokens(const model::ModelConfig& config, const resources::Resource
 SchedulerLimits limits_of(const job::Job& job, const model::ModelConfig& config,
                           const resources::Resources& resources) {
   return {.ring_size = resources.cp,
+          .stages = resources.pp,
+          .row_work = config.flops_per_token(),
+          .pair_work = config.prompt_flops_per_pair(),
+          .stage_work = stage_work(config, resources.pp),
+          .head_work = config.flops_of_head(),
           .elastic = resources.elastic,
           .objective = resources.objective,
           .tbt_s = job.batch.objective.tbt_s,

@@ -27,8 +27,10 @@ size_t Order::place(const SchedulerState& state, const RequestState& request) co
 
 Selection Order::prompts(SchedulerState& state) const {
   Selection prompts;
+  const bool overlaps = state.limits.overlaps();
   for (ActiveSequence& sequence : state.active)
-    if ((sequence.begun || sequence.again) && sequence.in_pass == 0 && sequence.feeding())
+    if ((sequence.begun || sequence.again) && sequence.feeding() &&
+        (sequence.in_pass == 0 || (overlaps && !sequence.again)))
       prompts.push_back(&sequence);
   const auto due = [](const ActiveSequence* prompt) { return prompt->origin->due_s(); };
   if (by_time_) std::ranges::stable_sort(prompts, {}, due);

@@ -71,7 +71,8 @@ RemainingWork remaining_of(const SchedulerState& state, const ActiveSequence& se
   RemainingWork work;
   const int64_t again = sequence.again ? sequence.again->left() : 0;
   const int64_t unread = again + std::ssize(sequence.feed) - sequence.fed;
-  const int64_t left = unread - (sequence.feeding() ? sequence.in_pass : 0);
+  const bool counts_pass = sequence.feeding() && (sequence.again || !state.limits.overlaps());
+  const int64_t left = unread - (counts_pass ? sequence.in_pass : 0);
   const int64_t cached = state.length(sequence);
   if (left > 0) work.prompts = reading(state, cached, left);
   if (sequence.samples)

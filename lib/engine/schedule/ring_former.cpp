@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lib/engine/schedule/pass_drafts.hpp"
+#include "lib/engine/schedule/pipeline.hpp"
 #include "lib/engine/schedule/team_readers.hpp"
 #include "lib/engine/schedule/token_pace.hpp"
 #include "lib/ranks/parallel/virtual_ranks.hpp"
@@ -100,6 +101,7 @@ std::optional<Plan> RingFormer::form(SchedulerState& state, const Selection& pro
   pass.plan.number = state.next_pass;
   pass.plan.teams = {parallel::team_of_all(state.limits.ring_size)};
   if (!restore_next(pass) && !compute(pass, prompts)) return {};
+  if (state.limits.overlaps()) note_planned(pass);
   News news = std::exchange(state.news, {});
   pass.plan.added = std::move(news.added);
   pass.plan.turns = std::move(news.turns);
@@ -109,6 +111,16 @@ std::optional<Plan> RingFormer::form(SchedulerState& state, const Selection& pro
   pass.plan.grown = std::move(news.grown);
   pass.plan.shortened = std::move(news.shortened);
   return std::move(pass.plan);
+}
+
+/// The pass's chunks of prompts count as read, so that the next pass goes on after them.
+void RingFormer::note_planned(Pass& pass) {
+  for (const PlanItem& item : pass.plan.items) {
+    if (!item.rows.is_shared()) continue;
+    ActiveSequence& sequence =
+        *std::ranges::find(pass.state.active, item.rows.sequence, &ActiveSequence::id);
+    if (!sequence.again) sequence.fed += item.rows.count;
+  }
 }
 
 /// Plans a pass that reads the next chunk of the first sequence with saved keys and values.
@@ -129,6 +141,22 @@ bool RingFormer::restore_next(Pass& pass) {
 Former::Reading RingFormer::reading(const Pass& pass, const Selection& prompts) const {
   const SchedulerLimits& limits = pass.state.limits;
   const int64_t batch = limits.max_batch_tokens, most = limits.batch_tokens();
+  // Cuts after whole units take no slots beyond those of cuts at multiples of a batch.
+  const bool in_chunks = limits.overlaps() && !limits.layout_invariant && !prompts.empty() &&
+                         limits.policy == job::Policy::prefill_first && !prompts.front()->again &&
+                         batch >= limits.chunk_unit();
+  if (in_chunks) {
+    const ActiveSequence& first = *prompts.front();
+    const bool alone = prompts.size() == 1 && pass.state.waiting.empty();
+    const int64_t tokens =
+        chunk_of_equal_work({.first = pass.state.map.length(first.id) - first.fed,
+                             .count = std::ssize(first.feed),
+                             .planned = first.fed},
+                            chunk_rule(limits, alone));
+    // Prompts that end in the pass leave room for others.
+    const bool ends = tokens >= first.unread();
+    return {batch, ends && !alone ? most : std::min(most, tokens + count_rows(pass.plan)), true};
+  }
   const bool is_short = limits.waits_least() && !limits.layout_invariant && !limits.levels_from;
   if (!is_short || prompts.empty()) return {batch, most, false, limits.waits_least()};
   const int64_t tokens = short_pass_tokens(pass.state, limits.ring_size, *prompts.front());
@@ -164,6 +192,13 @@ void RingFormer::decode(Pass& pass) const {
   Selection decoding;
   for (ActiveSequence& sequence : state.active)
     if (sequence.can_decode() && sequence.has_room()) decoding.push_back(&sequence);
+  if (limits.overlaps()) {
+    if (std::ssize(state.under_way) >= limits.stages) return;  // one group for each stage
+    const int64_t answers =
+        std::ranges::count_if(state.active, [](const ActiveSequence& of) { return !of.feeding(); });
+    const auto group = static_cast<size_t>(answers_of_group(answers, limits.stages));
+    decoding.resize(std::min(decoding.size(), group));
+  }
   std::vector<int64_t> rows(limits.ring_size);
   const bool chunked = limits.policy == job::Policy::chunked;
   // Rows that are computed again after drafts come to no more than the drafts.

@@ -9,6 +9,9 @@
 /// before. A prompt without room waits until enough answers have ended. Drafted tokens take half of
 /// max_batch_tokens at most.
 ///
+/// In stages (parallel.pp) several passes are under way (pipeline.hpp): prompts go in chunks of equal
+/// work, and answers in groups.
+///
 /// With batch.objective: ttft passes are short, and answers may go before a long prompt, as where
 /// teams change. Where results depend on the cuts of a prompt, passes have their whole length.
 
@@ -27,6 +30,7 @@ class RingFormer : public Former {
   bool restore_next(Pass& pass);
   bool compute(Pass& pass, const Selection& all);
   Reading reading(const Pass& pass, const Selection& prompts) const;
+  static void note_planned(Pass& pass);
   void decode(Pass& pass) const;
   Exchange exchange_of(const SchedulerState& state, const parallel::PassSequence& chunk,
                        parallel::RingLoad riders) const override;

@@ -78,6 +78,8 @@ void Scheduler::forget_assumed_end_once_over(double now) {
 
 std::optional<Plan> Scheduler::next(double now) {
   if (out_of_time_) return {};
+  const bool all_at_work = std::ssize(state_.under_way) >= state_.limits.plans_at_once();
+  if (!state_.limits.elastic && all_at_work) return {};
   reconsider(now);
   admission_.demand().grow(state_);
   do begin_turns(now);

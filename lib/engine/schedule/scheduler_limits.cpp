@@ -28,6 +28,9 @@ void SchedulerLimits::verify() const {
   PECIA_CHECK(
       !apart() || (elastic && scheduler == job::TeamScheduler::greedy),
       "instances that answer, without teams that change, or with requests dealt in batches");
+  PECIA_CHECK(stages >= 1 && (!overlaps() || (!elastic && !waits_least() && !tbt_s)),
+              "{} stages, with teams that change or an order by times", stages);
+  PECIA_CHECK(row_work > 0 && pair_work >= 0, "work of {} and {}", row_work, pair_work);
   PECIA_CHECK(!drafts.by_price || time || pass_times || (elastic && team_times),
               "drafts by price, without times of passes");
   PECIA_CHECK(block >= 1, "blocks of {} tokens", block);

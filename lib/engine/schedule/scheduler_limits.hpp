@@ -61,7 +61,16 @@ struct DraftLimits {
 };
 
 struct SchedulerLimits {
-  int ring_size = 1;  ///< instances of the replica
+  int ring_size = 1;  ///< instances of the replica, or of each of its stages
+  /// Stages of layers (parallel.pp). Every stage runs every plan, one after the other, so several plans
+  /// are under way at a time (pipeline.hpp). Not with teams that change.
+  int stages = 1;
+  /// Work of a row, and of a row with a key that it sees, in the same unit: of all layers.
+  double row_work = 1, pair_work = 0;
+  /// Work of a row in each stage's layers, and of a row whose output is asked for in the head: for
+  /// simulations. Empty with one stage.
+  std::vector<double> stage_work = {};
+  double head_work = 0;
   /// Every sequence has instances of its own, and teams form and change from pass to pass
   /// (`parallel.cp: elastic`). Else all instances are one team.
   bool elastic = false;
@@ -136,6 +145,11 @@ struct SchedulerLimits {
   /// they do: a prompt is read by as many instances as have nothing else to do.
   std::optional<TeamTimes> team_times = {};
 
+  /// Whether plans are made before the plans before them have ended.
+  bool overlaps() const { return stages > 1; }
+  /// Plans under way at most where teams do not change: one for each stage, and one that waits for the
+  /// first.
+  int64_t plans_at_once() const { return overlaps() ? stages + 1 : 1; }
   /// Whether requests are to wait least for their first token.
   bool waits_least() const { return objective == job::Objective::ttft; }
   /// Whether decisions follow from team_times.

@@ -268,7 +268,7 @@ void SchedulerState::cache(ActiveSequence& sequence, const PlanItem& item,
   const parallel::Placement placement{item.rows.sequence, item.kept, item.gathers};
   map.append(item.rows, team, item.kept.empty() ? nullptr : &placement);
   if (item.gathers != 0) sequence.instances = instances_of(sequence.id);
-  sequence.in_pass = item.rows.count;
+  sequence.in_pass += item.rows.count;
   if (limits.on_demand && !sequence.again) note_run(sequence, item);
   if (std::vector<int32_t>* const known = known_tokens(sequence))
     known->insert(known->end(), item.tokens.begin(), item.tokens.end());

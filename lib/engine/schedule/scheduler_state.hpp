@@ -73,6 +73,7 @@ struct SchedulerState {
 
   int64_t next_pass = 0;
   std::map<int64_t, PassUnderWay> under_way;
+  double last_commit_s = 0;  ///< where plans overlap: when the pass before ended
   std::vector<Doing> doing;  ///< by instance
   News news;
 

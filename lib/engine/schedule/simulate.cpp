@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "lib/base/core/error.hpp"
+#include "lib/engine/schedule/pipeline.hpp"
 #include "lib/engine/schedule/scheduler.hpp"
 
 namespace pecia::schedule {
@@ -67,6 +68,8 @@ struct Replica {
   Scheduler scheduler;
   std::vector<UnderWay> under_way;  ///< a heap
   Answers answers;
+  std::vector<double>
+      stage_free_s;      ///< when each stage has done what was planned, where plans overlap
   bool refuses = false;  ///< has no room for the next request, until its scheduler does something
   bool idle = false;     ///< had nothing to begin, and nothing has been added since
   double prefill_s = 0, decode_s = 0;
@@ -82,6 +85,10 @@ class Play {
   Play(const SchedulerLimits& limits, const PassSeconds& seconds,
        const std::vector<SimulatedRequest>& requests, int replicas, const Around& around)
       : elastic_(limits.elastic),
+        stage_work_(limits.stage_work),
+        head_work_(limits.head_work),
+        plans_at_once_(limits.elastic ? std::numeric_limits<int64_t>::max()
+                                      : limits.plans_at_once()),
         ring_size_(limits.ring_size),
         parking_s_(limits.parking_s),
         tbt_s_(limits.tbt_s.value_or(-1)),
@@ -89,7 +96,10 @@ class Play {
         requests_(requests),
         around_(around),
         open_(replicas) {
-    for (int i = 0; i < replicas; ++i) replicas_.emplace_back(limits);
+    for (int i = 0; i < replicas; ++i) {
+      replicas_.emplace_back(limits);
+      replicas_.back().stage_free_s.resize(stage_work_.size());
+    }
     constexpr double never = std::numeric_limits<double>::quiet_NaN();
     result_.prompts.resize(ring_size_), result_.answers.resize(ring_size_);
     result_.ttft_s.assign(requests.size(), never);
@@ -163,7 +173,8 @@ class Play {
       for (size_t index = 0; index < replicas_.size(); ++index) {
         Replica& replica = replicas_[index];
         deal();
-        if (!elastic_ && (replica.idle || !replica.under_way.empty())) continue;
+        const bool at_work = std::ssize(replica.under_way) >= plans_at_once_;
+        if (!elastic_ && (replica.idle || at_work)) continue;
         std::optional<Plan> plan;
         call(Call::next, [&] { plan = replica.scheduler.next(now_); });
         set_refuses(replica, false);
@@ -181,16 +192,33 @@ class Play {
         const double moved = static_cast<double>(replica.scheduler.moved_tokens(*plan)) /
                              (elastic_ ? 1 : ring_size_);  // dealt evenly to all ranks
         const double seconds = seconds_(*plan) + parking_s_ * moved;
-        result_.busy_s += seconds * static_cast<double>(degree) / ring_size_;
+        const auto stages = static_cast<double>(std::max<size_t>(1, stage_work_.size()));
+        result_.busy_s += seconds * static_cast<double>(degree) / ring_size_ / stages;
         const bool reads = std::ranges::any_of(
             plan->items, [](const PlanItem& item) { return item.rows.is_shared(); });
-        (reads ? replica.prefill_s : replica.decode_s) += seconds;
+        (reads ? replica.prefill_s : replica.decode_s) += seconds / stages;
         ends_.erase({replica.first_end_s(), index});
-        replica.under_way.push_back({now_ + seconds, std::move(*plan)});
+        const double end_s = end_of(replica, *plan, seconds);
+        replica.under_way.push_back({end_s, std::move(*plan)});
         std::push_heap(replica.under_way.begin(), replica.under_way.end(), std::greater<>());
         ends_.insert({replica.first_end_s(), index});
       }
     }
+  }
+
+  /// When a pass ends that begins now and takes this long by itself. In stages it goes through each
+  /// behind the pass before it.
+  double end_of(Replica& replica, const Plan& plan, double seconds) const {
+    if (stage_work_.empty()) return now_ + seconds;
+    int64_t outputs = 0;
+    for (const PlanItem& item : plan.items) outputs += item.samples();
+    const std::vector<double> shares =
+        shares_of_stages(stage_work_, head_work_, count_rows(plan), outputs);
+    double at = now_;
+    for (size_t stage = 0; stage < shares.size(); ++stage)
+      at = replica.stage_free_s[stage] =
+          std::max(at, replica.stage_free_s[stage]) + shares[stage] * seconds;
+    return at;
   }
 
   void set_refuses(Replica& replica, bool refuses) {
@@ -212,6 +240,7 @@ class Play {
         count_token(*replica.answers.at(item.rows.sequence), item.sampled_index == 0);
     call(Call::commit, [&] { replica.scheduler.commit(ended.plan, outcomes, now_); });
     set_refuses(replica, false);
+    replica.idle = false;
     take_finished(replica);
   }
 
@@ -241,6 +270,9 @@ class Play {
   }
 
   bool elastic_;
+  std::vector<double> stage_work_;
+  double head_work_;
+  int64_t plans_at_once_;  ///< of a replica
   int ring_size_;
   double parking_s_, tbt_s_;
   const PassSeconds& seconds_;

@@ -28,12 +28,14 @@ Json to_json(const KvPart& part) {
   Json positions = Json::array();
   for (const KvPositions& range : part.positions)
     positions.push_back({range.begin, range.count, range.stride});
-  return {{"file", part.file},
-          {"stamp", part.stamp},
-          {"head_begin", part.head_begin},
-          {"head_end", part.head_end},
-          {"layers", std::string(layers_words.at(static_cast<size_t>(part.layers)))},
-          {"positions", positions}};
+  Json json{{"file", part.file},
+            {"stamp", part.stamp},
+            {"head_begin", part.head_begin},
+            {"head_end", part.head_end},
+            {"layers", std::string(layers_words.at(static_cast<size_t>(part.layers)))},
+            {"positions", positions}};
+  if (part.layer_end > 0) json["layer_range"] = {part.layer_begin, part.layer_end};
+  return json;
 }
 
 /// Formats JSON in which a request id may be any bytes.
@@ -53,6 +55,10 @@ KvPart part_of(const Json& json) {
   const auto found = std::ranges::find(layers_words, word);
   if (found == layers_words.end()) fail<InputError>("layers are '{}'", word);
   part.layers = static_cast<KvLayers>(found - layers_words.begin());
+  if (json.contains("layer_range")) {
+    part.layer_begin = json.at("layer_range").at(0).get<int64_t>();
+    part.layer_end = json.at("layer_range").at(1).get<int64_t>();
+  }
   for (const Json& range : json.at("positions"))
     part.positions.push_back(
         {range.at(0).get<int64_t>(), range.at(1).get<int64_t>(), range.at(2).get<int64_t>()});
@@ -108,8 +114,21 @@ KvHeads KvSave::heads_of(KvLayers which) const {
   return others ? window_heads : KvHeads{kv_heads, head_dim};
 }
 
+KvSave::LayerRange KvSave::range_of(const KvPart& part) const {
+  if (part.layer_end == 0) return {0, layers_of(part.layers)};
+  return {part.layer_begin, part.layer_end};
+}
+
+bool KvSave::has_place_for(const KvPart& part) const {
+  const LayerRange range = range_of(part);
+  return part.head_begin >= 0 && part.head_begin <= part.head_end &&
+         part.head_end <= heads_of(part.layers).count && range.begin >= 0 &&
+         range.begin <= range.end && range.end <= layers_of(part.layers);
+}
+
 KvFileShape KvSave::shape_of(const KvPart& part) const {
-  const int64_t of_layers = layers_of(part.layers), heads = part.head_end - part.head_begin;
+  const int64_t of_layers = range_of(part).end - range_of(part).begin;
+  const int64_t heads = part.head_end - part.head_begin;
   const int64_t dim = heads_of(part.layers).dim;
   if (!are_states(part.layers)) return {of_layers, heads, part.tokens(), dim, dtype, sides};
   const int64_t rows =

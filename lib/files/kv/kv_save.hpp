@@ -46,12 +46,14 @@ struct KvPart {
   int64_t head_begin = 0, head_end = 0;
   std::vector<KvPositions> positions;  ///< in the order of the file's tokens
   KvLayers layers = KvLayers::all;
+  /// Of these layers of the model, those that the file has: of a stage; 0 and 0: all.
+  int64_t layer_begin = 0, layer_end = 0;
 
   int64_t tokens() const;
   template <typename A>
   void visit(A& archive) {
     archive(file), archive(stamp), archive(head_begin), archive(head_end), archive(positions),
-        archive(layers);
+        archive(layers), archive(layer_begin), archive(layer_end);
   }
 };
 
@@ -75,6 +77,13 @@ struct KvSave {
 
   KvHeads heads_of(KvLayers which) const;
   KvFileShape shape_of(const KvPart& part) const;
+  /// Of the part's kind of layers, those that its file has.
+  struct LayerRange {
+    int64_t begin = 0, end = 0;
+  };
+  LayerRange range_of(const KvPart& part) const;
+  /// Whether the part's heads and layers are in the model.
+  bool has_place_for(const KvPart& part) const;
 
  private:
   int64_t layers_of(KvLayers which) const;

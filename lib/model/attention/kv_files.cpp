@@ -110,13 +110,14 @@ void verify(const std::filesystem::path& folder, const io::KvSave& save, KvLayer
 
 KvFiles::KvFiles(const ReplicaGroups& groups, HeadCounts heads,
                  std::vector<kernels::Window> windows, const Attention& attention, KvCache& cache,
-                 const Compute& compute)
+                 const Compute& compute, const OtherStages& others)
     : groups_(groups),
       heads_(heads),
       windows_(std::move(windows)),
       attention_(attention),
       cache_(cache),
-      compute_(compute) {}
+      compute_(compute),
+      others_(others) {}
 
 std::vector<int64_t> KvFiles::layers_of(KvLayers layers) const {
   std::vector<int64_t> found;
@@ -140,11 +141,14 @@ parallel::HeadRange KvFiles::heads_of(int64_t layer) const {
 
 /// Whether layers with a window and the others have files of their own.
 bool KvFiles::has_files_by_window() const {
-  return cache_.recent().any() || cache_.kinds().size() > 1;
+  return others_.by_window || cache_.recent().any() || cache_.kinds().size() > 1;
 }
 
 void KvFiles::check(const io::KvSave& save, const std::filesystem::path& folder) const {
-  const auto count = [&](KvLayers layers) { return std::ssize(layers_of(layers)); };
+  const auto count = [&](KvLayers layers) {
+    return others_.before.count(layers) + std::ssize(layers_of(layers)) +
+           others_.after.count(layers);
+  };
   const bool by_window = save.window_layers != 0;
   bool same = save.layers == count(KvLayers::all) && save.dtype == cache_.shape().dtype &&
               save.sides == sides_of(cache_.shape()) &&
@@ -157,8 +161,7 @@ void KvFiles::check(const io::KvSave& save, const std::filesystem::path& folder)
   if (!same) fail<InputError>("{} holds keys and values of another model or type", folder.string());
   for (const io::KvPart& part : save.parts) {
     if (are_states(part.layers)) continue;
-    bool sound = part.head_begin >= 0 && part.head_begin <= part.head_end &&
-                 part.head_end <= save.heads_of(part.layers).count;
+    bool sound = save.has_place_for(part);
     for (const io::KvPositions& range : part.positions)
       sound = sound && range.begin >= 0 && range.count > 0 && range.stride > 0 &&
               range.count <= save.tokens && range.stride <= save.tokens &&
@@ -209,7 +212,8 @@ std::optional<io::KvPart> KvFiles::save(KvLayers layers, const HeldTokens& held,
   Chosen chosen = choose(held, begin, target.end);
   if (chosen.slots.empty()) return {};
   const parallel::BlockPlace& place = groups_.place;
-  const int rank = (groups_.cp_index * place.sp + place.sp_index) * place.tp + place.tp_index;
+  const int instance = groups_.stage * groups_.cp + groups_.cp_index;
+  const int rank = (instance * place.sp + place.sp_index) * place.tp + place.tp_index;
   const std::vector<int64_t> cached = layers_of(layers);
   const parallel::HeadRange heads = heads_of(cached.front());
   const char* const of = layers == KvLayers::with_window ? "-recent" : "";
@@ -219,6 +223,9 @@ std::optional<io::KvPart> KvFiles::save(KvLayers layers, const HeldTokens& held,
                   heads.end,
                   std::move(chosen.positions),
                   layers};
+  if (groups_.stages > 1)
+    part.layer_begin = others_.before.count(layers),
+    part.layer_end = part.layer_begin + std::ssize(cached);
 
   const KvShape& cache = cache_.shape(cached.front());
   const int64_t tokens = chosen.tokens;
@@ -278,8 +285,21 @@ void KvFiles::restore(KvLayers layers, const std::filesystem::path& folder, cons
       std::ranges::count_if(positions, [&](int64_t position) { return position >= from; });
 
   const parallel::HeadRange heads = heads_of(restored.front());
+  const std::vector<int64_t> all = layers_of(KvLayers::all);
+  // The layer's place in a file, or outside of it.
+  const auto in_file = [&](const io::KvPart& part, int64_t layer) {
+    const bool has_all = part.layers == KvLayers::all;
+    return (has_all ? others_.before.count(KvLayers::all) + place_of(all, restored[layer])
+                    : others_.before.count(layers) + layer) -
+           save.range_of(part).begin;
+  };
+  const auto has_layer = [&](const io::KvPart& part, int64_t layer) {
+    const io::KvSave::LayerRange range = save.range_of(part);
+    const int64_t at = in_file(part, layer);
+    return 0 <= at && at < range.end - range.begin;
+  };
   std::vector<Wanted> wanted;
-  std::vector<int64_t> found(heads.size());  // of these rows, by head
+  std::vector<int64_t> found(heads.size() * std::ssize(restored));  // of these rows, by head, layer
   for (const io::KvPart& part : save.parts) {
     if (part.head_end <= heads.begin || part.head_begin >= heads.end) continue;
     if (part.layers != layers && part.layers != KvLayers::all) continue;
@@ -289,7 +309,9 @@ void KvFiles::restore(KvLayers layers, const std::filesystem::path& folder, cons
         matches, [&](const Match& match) { return positions[match.row] >= from; });
     for (int64_t head = std::max(part.head_begin, heads.begin);
          head < std::min(part.head_end, heads.end); ++head)
-      found[head - heads.begin] += among;
+      for (int64_t layer = 0; layer < std::ssize(restored); ++layer)
+        if (has_layer(part, layer))
+          found[(head - heads.begin) * std::ssize(restored) + layer] += among;
     wanted.push_back({part, io::KvFileReader(folder / part.file, save.shape_of(part), part.stamp),
                       std::move(matches)});
   }
@@ -311,14 +333,13 @@ void KvFiles::restore(KvLayers layers, const std::filesystem::path& folder, cons
     if (cache.dtype == DType::fp8) rows.scales.as<float>()[row] = block.scales.as<float>()[token];
   };
   const io::KvFileShape sides{.sides = sides_of(cache)};
-  const std::vector<int64_t> all = layers_of(KvLayers::all);
   for (const KvSide side : sides.sides_stored())
     for (int64_t layer = 0; layer < std::ssize(restored); ++layer)
       for (int64_t head = heads.begin; head < heads.end; ++head) {
         for (const Wanted& file : wanted) {
           if (head < file.part.head_begin || head >= file.part.head_end) continue;
-          const int64_t of_file =
-              file.part.layers == KvLayers::all ? place_of(all, restored[layer]) : layer;
+          if (!has_layer(file.part, layer)) continue;
+          const int64_t of_file = in_file(file.part, layer);
           int64_t read = -1;
           for (const Match& match : file.matches) {
             const int64_t at = match.token / io::kv_block_tokens;

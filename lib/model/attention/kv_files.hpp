@@ -22,11 +22,28 @@ struct KvSaveTarget {
   int64_t stamp = 0;  ///< stamp of the save
 };
 
+/// What a stage's files depend on beside its own layers: how many layers of the stages before and after
+/// it store keys, and whether layers with a window have files of their own in some stage.
+struct OtherStages {
+  struct Layers {
+    int64_t without_window = 0, with_window = 0;
+
+    int64_t count(io::KvLayers layers) const {
+      return (layers == io::KvLayers::with_window ? 0 : without_window) +
+             (layers == io::KvLayers::without_window ? 0 : with_window);
+    }
+  };
+  Layers before = {}, after = {};
+  bool by_window = false;
+};
+
 class KvFiles {
  public:
   /// All references must outlive this object. `windows` has each layer's sliding window, 0 for none.
+  /// `others`: beside this rank's stage.
   KvFiles(const ReplicaGroups& groups, HeadCounts heads, std::vector<kernels::Window> windows,
-          const Attention& attention, KvCache& cache, const Compute& compute);
+          const Attention& attention, KvCache& cache, const Compute& compute,
+          const OtherStages& others = {});
 
   /// Counts the bytes of a token in these layers on this rank.
   int64_t bytes_per_token(io::KvLayers layers) const;
@@ -70,6 +87,7 @@ class KvFiles {
   const Attention& attention_;
   KvCache& cache_;
   Compute compute_;
+  OtherStages others_;
 };
 
 }  // namespace pecia::attention

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "lib/base/core/error.hpp"
+#include "lib/ranks/parallel/stages.hpp"
 
 namespace pecia::attention {
 
@@ -29,23 +30,26 @@ void require_same_wire(comm::Communicator& replica, DType wire) {
 
 ReplicaGroups make_replica_groups(comm::Communicator& replica, int sp, int tp,
                                   std::span<const comm::RackServerGpu> places, int ep, DType wire,
-                                  bool copies) {
-  const int block = sp * tp, rank = replica.rank(), size = replica.size();
+                                  bool copies, int stages) {
+  const parallel::StagePlace stage = parallel::stage_place(replica.rank(), replica.size(), stages);
+  const int block = sp * tp, rank = stage.rank, size = stage.ranks;
   PECIA_CHECK(sp >= 1 && tp >= 1 && size % block == 0, "{} ranks in blocks of SP {} × TP {}", size,
               sp, tp);
   PECIA_CHECK(ep == 1 || ep == block, "experts over {} of the {} ranks of a block", ep, block);
-  PECIA_CHECK(places.empty() || static_cast<int>(places.size()) == size, "{} places for {} ranks",
-              places.size(), size);
+  PECIA_CHECK(places.empty() || std::ssize(places) == replica.size(), "{} places for {} ranks",
+              places.size(), replica.size());
   require_same_wire(replica, wire);
   ReplicaGroups groups;
   groups.wire = wire;
+  groups.stages = stages, groups.stage = stage.stage;
   groups.cp = size / block;
   groups.cp_index = rank / block;
   groups.place = {sp, tp, rank % block / tp, rank % tp, ep};
   const int cp_index = groups.cp_index, sp_index = groups.place.sp_index,
             tp_index = groups.place.tp_index;
   std::vector<int> ring, of_sp, of_tp, of_block;  // ranks of the replica
-  const auto rank_at = [&](int cp, int i, int j) { return (cp * sp + i) * tp + j; };
+  const int first = stage.stage * stage.ranks;    // of the stage
+  const auto rank_at = [&](int cp, int i, int j) { return first + (cp * sp + i) * tp + j; };
   for (int cp = 0; cp < groups.cp; ++cp) ring.push_back(rank_at(cp, sp_index, tp_index));
   for (int i = 0; i < sp; ++i) of_sp.push_back(rank_at(cp_index, i, tp_index));
   for (int j = 0; j < tp; ++j) {
@@ -56,6 +60,9 @@ ReplicaGroups make_replica_groups(comm::Communicator& replica, int sp, int tp,
   groups.sp = replica.part(of_sp);
   groups.tp = replica.part(of_tp);
   groups.block = replica.part(of_block);
+  std::vector<int> line;
+  for (int other = 0; stages > 1 && other < stages; ++other) line.push_back(stage.rank_in(other));
+  if (stages > 1) groups.line = replica.part(line);
   if (copies) {
     std::vector<int> all(groups.ring->size());
     std::iota(all.begin(), all.end(), 0);
@@ -86,6 +93,7 @@ ReplicaGroups make_replica_groups(comm::Communicator& replica, int sp, int tp,
   groups.tp->set_places(in_tp);
   groups.block->set_places(in_block);
   if (groups.copies) groups.copies->set_places(in_ring);
+  if (groups.line) groups.line->set_places(places_of(line));
   return groups;
 }
 
@@ -101,6 +109,7 @@ comm::Traffic traffic_of(const ReplicaGroups& groups) {
   for (const auto* group : {&groups.ring, &groups.sp, &groups.tp, &groups.block})
     sum += (*group)->traffic();
   if (groups.copies) sum += groups.copies->traffic();
+  if (groups.line) sum += groups.line->traffic();
   return sum;
 }
 

@@ -15,12 +15,15 @@
 namespace pecia::attention {
 
 struct ReplicaGroups {
+  int stages = 1, stage = 0;  ///< the groups below but `line` are within the rank's stage
   int cp = 1, cp_index = 0;
   parallel::BlockPlace place;                 ///< place in the SP × TP block
   std::unique_ptr<comm::Communicator> ring;   ///< ranks of the same sp and tp, by cp
   std::unique_ptr<comm::Communicator> sp;     ///< ranks of the same cp and tp, by sp
   std::unique_ptr<comm::Communicator> tp;     ///< ranks of the same cp and sp, by tp
   std::unique_ptr<comm::Communicator> block;  ///< ranks of the same cp, by parallel::kv_shard
+  /// Ranks of the same cp, sp and tp in all stages, by stage; null with one stage.
+  std::unique_ptr<comm::Communicator> line;
   /// The ranks of `ring` once more, for keys that travel beside passes (key_copies.hpp); null where
   /// none do. Where the ring's transfers are on a device's stream, these take the way through the host.
   std::unique_ptr<comm::Communicator> copies;
@@ -33,14 +36,14 @@ struct ReplicaGroups {
   std::string sums_by;             ///< how sums of decode steps travel, for the log; "": no choice
 };
 
-/// Makes the groups of rank (cp_index · sp + sp_index) · tp + tp_index of `replica`, which has
-/// cp · sp · tp ranks. `places` has an entry for each rank of the replica. If it is empty, all
+/// Makes the groups of rank ((stage · cp + cp_index) · sp + sp_index) · tp + tp_index of `replica`,
+/// which has stages · cp · sp · tp ranks. `places` has an entry for each rank of the replica. If it is empty, all
 /// ranks count as being on one server. Experts are dealt out over `ep` ranks, 1 or sp · tp. `copies`:
 /// makes that group. The call is collective over `replica`. Throws InputError if the ranks give
 /// different wires.
 ReplicaGroups make_replica_groups(comm::Communicator& replica, int sp, int tp,
                                   std::span<const comm::RackServerGpu> places = {}, int ep = 1,
-                                  DType wire = DType::fp32, bool copies = false);
+                                  DType wire = DType::fp32, bool copies = false, int stages = 1);
 
 /// Tells whether the host waits for no transfer between ops. Either the transfers are on the
 /// stream, or the rank is alone.

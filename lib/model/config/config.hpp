@@ -210,6 +210,21 @@ struct QueryTemperature {
   int64_t floor = 1;
 };
 
+/// How many layers store something of each token or sequence: keys, or a state.
+struct StoringLayers {
+  int64_t without_window = 0, with_window = 0, recurrent = 0;
+};
+
+/// The stage of a pipeline that has the layers of a configuration (stage.hpp).
+struct ModelStage {
+  int index = 0, count = 1;
+  int64_t begin = 0, end = 0;  ///< its layers in the whole model; of one stage alone 0 and 0: all
+  StoringLayers before = {}, after = {};  ///< of the stages before and after it
+
+  bool embeds() const { return index == 0; }        ///< has the embedding
+  bool ends() const { return index == count - 1; }  ///< has the final norm and the head
+};
+
 struct ModelConfig {
   Family family = Family::llama;
   int64_t vocab = 0, hidden = 0, layers = 0;
@@ -261,6 +276,7 @@ struct ModelConfig {
   double embedding_scale = 1;            ///< what multiplies embeddings, but not a tied head
   double residual_scale = 1;             ///< what multiplies what a block adds
   double logits_divisor = 1;
+  ModelStage stage = {};  ///< whose layers these are
   /// Layers after the last one whose tensors a checkpoint may hold, for drafts; they are not read.
   int64_t draft_layers = 0;
   std::optional<DType> stored_dtype;  ///< type in config.json; the tensors' own types decide
@@ -334,6 +350,8 @@ struct ModelConfig {
   int64_t active_parameters() const;
   int64_t matrices_of_ffn() const { return xielu || !ffn_has_gate ? 2 : 3; }  ///< or of an expert
   double flops_per_token() const;  ///< 2 × weights of the layers and the head that a token meets
+  double flops_of_layer(int64_t layer) const;  ///< the same of one layer, with its recurrence
+  double flops_of_head() const;                ///< and of the head
   /// The part of them that follows the last mixer: its output's product and what comes after it.
   double flops_after_mixers() const;
   /// Bytes that all layers cache of a token, or layers with a window, on one of this number of ranks,

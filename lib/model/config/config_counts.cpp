@@ -218,8 +218,11 @@ int64_t ModelConfig::parameters() const {
   }
   if (second.width > 0) all_layers += second_projection(*this) + second.width;
   const int64_t all = experts ? experts->count : 0;
-  return matrix_elements(*this, all) + expert_bias_elements(*this, all) + all_layers + hidden +
-         vocab * layers * second.width + (tied_embeddings ? 1 : 2) * vocab * hidden;
+  const int64_t of_ends = stage.ends() ? hidden : 0;  // the final norm
+  const bool is_one = tied_embeddings && stage.embeds() && stage.ends();
+  const int64_t of_vocab = is_one ? 1 : (stage.embeds() ? 1 : 0) + (stage.ends() ? 1 : 0);
+  return matrix_elements(*this, all) + expert_bias_elements(*this, all) + all_layers + of_ends +
+         vocab * layers * second.width + of_vocab * vocab * hidden;
 }
 
 int64_t ModelConfig::active_parameters() const {
@@ -229,8 +232,22 @@ int64_t ModelConfig::active_parameters() const {
 }
 
 double ModelConfig::flops_per_token() const {
-  return 2.0 * (static_cast<double>(active_elements(*this) + second_projection(*this)) +
-                static_cast<double>(vocab) * static_cast<double>(hidden));
+  return 2.0 * static_cast<double>(active_elements(*this) + second_projection(*this)) +
+         (stage.ends() ? flops_of_head() : 0);
+}
+
+double ModelConfig::flops_of_layer(int64_t layer) const {
+  const int64_t elements = mixer_elements_of(*this, layer) +
+                           feed_forward_elements(*this, layer, experts ? experts->per_token : 0);
+  const bool recurs = mixer(layer) == MixerKind::recurrence;
+  return 2.0 * static_cast<double>(elements) +
+         (recurs ? recurrence_flops_per_token() /
+                       static_cast<double>(num_layers(MixerKind::recurrence))
+                 : 0);
+}
+
+double ModelConfig::flops_of_head() const {
+  return 2.0 * static_cast<double>(vocab) * static_cast<double>(hidden);
 }
 
 int64_t ModelConfig::kv_bytes_per_token(DType dtype, int64_t ranks) const {

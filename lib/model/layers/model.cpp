@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lib/base/core/error.hpp"
+#include "lib/model/config/stage.hpp"
 #include "lib/model/layers/attention_mixer.hpp"
 #include "lib/model/layers/latent_mixer.hpp"
 #include "lib/model/layers/recurrent_mixer.hpp"
@@ -83,7 +84,7 @@ Model::Model(const ModelConfig& config, const WeightViews& weights,
                                             states, row_invariant)),
       ffn_(config, compute, products_, tensor_),
       mixture_(config, groups, compute, products_, tensor_, ffn_),
-      norms_(norms_of(weights)),
+      norms_(norms_of(weights, config.stage)),
       stays_on_stream_(attention::stays_on_stream(groups)),
       marks_(compute.buffer()),
       hidden_(compute.buffer()),
@@ -96,32 +97,40 @@ Model::Model(const ModelConfig& config, const WeightViews& weights,
       dense_(compute.buffer()),
       expert_rows_(compute.buffer()),
       routed_rows_(compute.buffer()),
-      kept_(compute) {
+      kept_(compute),
+      link_(groups, compute) {
+  PECIA_CHECK(config.stage.count == groups.stages && config.stage.index == groups.stage,
+              "the model of stage {} of {} on a rank of stage {} of {}", config.stage.index,
+              config.stage.count, groups.stage, groups.stages);
   const parallel::WeightCut cut = weight_cut(parallel::Sharding::shift, groups.place);
   if (cut == weights.part) return;
   for (int64_t layer = 0; layer < config.layers; ++layer)
     shifted_.push_back(cut_layer(weights.layers[layer], config, layer, weights.part, cut));
 }
 
-std::vector<Model::LayerNorms> Model::norms_of(const WeightViews& weights) {
+/// Marks and layers are numbered in the whole model.
+std::vector<Model::LayerNorms> Model::norms_of(const WeightViews& weights,
+                                               const ModelStage& stage) {
+  constexpr int norms_of_layer = 4;
+  const std::string of_stage = stage.count > 1 ? ", " + to_text(stage) : "";
   std::vector<LayerNorms> norms;
-  std::string before = "the embedding";
-  int32_t mark = 0;
+  std::string before = stage.embeds() ? "the embedding" : "the stage before " + to_text(stage);
+  auto mark = static_cast<int32_t>(norms_of_layer * stage.begin);
   const auto norm = [&](const TensorView& weight) { return Norm{weight, ++mark, before, {}}; };
   for (const LayerWeights& layer : weights.layers) {
-    const size_t number = norms.size();
+    const auto number = std::ssize(norms);
     LayerNorms& of = norms.emplace_back();
     const bool mixes = layer.has_attention || layer.recurrent;
     of.mixer = norm(layer.attention_norm);
     if (mixes)
-      before =
-          fmt::format("{} of layer {}", layer.recurrent ? "the recurrence" : "attention", number);
+      before = fmt::format("{} of layer {}{}", layer.recurrent ? "the recurrence" : "attention",
+                           stage.begin + number, of_stage);
     of.after_mixer = norm(layer.post_attention_norm);
     of.feed_forward = norm(layer.ffn_norm);
     if (layer.has_ffn || !layer.mixture.router.parts.empty())
-      before = fmt::format("the FFN of layer {}", number);
+      before = fmt::format("the FFN of layer {}{}", stage.begin + number, of_stage);
     of.after_feed_forward = norm(layer.post_ffn_norm);
-    (mixes ? of.mixer : of.feed_forward).begins = static_cast<int64_t>(number);
+    (mixes ? of.mixer : of.feed_forward).begins = number;
   }
   return norms;
 }
@@ -172,6 +181,8 @@ void Model::forward(const Rows& rows, attention::Attention& attention) {
                            {tensor_.rows().num_own(), config_.layers * config_.second.width})
           : TensorView()};
 
+  if (!config_.stage.embeds()) link_.receive(pass.hidden);
+
   // When the host waits for transfers, work that is held back would begin late. So only small
   // passes that stay on the stream are held back as a step. All ranks decide alike, since they
   // agree on the transfers in it.
@@ -185,7 +196,8 @@ void Model::forward(const Rows& rows, attention::Attention& attention) {
   if (as_step) step.emplace(compute_.backend, compute_.stream);
   // A GPU replays a recorded step for passes of the same shapes, whichever rows are wanted.
   const bool recorded = as_step && compute_.backend.gains_by_fewer_ops();
-  const bool some_end = !recorded && std::ssize(rows.wanted) < count;
+  const bool some_end =
+      !recorded && ends() && mixes(config_.last_mixing_layer()) && std::ssize(rows.wanted) < count;
   if (some_end) pass.wanted = &rows.wanted;
   compute_.device.zero(pass.marks.data(), pass.marks.rows() * size_of(DType::int32),
                        compute_.stream);
@@ -194,12 +206,13 @@ void Model::forward(const Rows& rows, attention::Attention& attention) {
                   std::span(rows.rope_lengths).subspan(linear.begin, linear.size()));
   if (config_.second.width > 0) embed_second(rows, pass.second);
   // Hidden states are held divided by the residual scale: then what blocks add needs no factor.
-  embed(rows, weights_.embedding,
-        static_cast<float>(config_.embedding_scale / config_.residual_scale), pass.hidden);
+  if (config_.stage.embeds())
+    embed(rows, weights_.embedding,
+          static_cast<float>(config_.embedding_scale / config_.residual_scale), pass.hidden);
   for (int block = 0; block < tensor_.num_blocks(); ++block)
     advance(block, nullptr, first_norm(0), pass);
   for (int64_t index = 0; index < config_.layers; ++index) {
-    compute_.recorder.set_layer(static_cast<int32_t>(index));
+    compute_.recorder.set_layer(static_cast<int32_t>(config_.stage.begin + index));
     if (gathered)
       layer(index, gather_.layer(index), pass);
     else
@@ -214,6 +227,7 @@ void Model::forward(const Rows& rows, attention::Attention& attention) {
   if (some_end) went_on_ = rows.wanted;
   if (step) step->end();
   compute_.recorder.set_layer(-1);
+  if (!ends()) link_.send(pass.hidden);
 }
 
 void Model::embed(const Rows& rows, const TensorView& table, float scale, const TensorView& out) {

@@ -12,6 +12,7 @@
 #include "lib/model/layers/layer_gather.hpp"
 #include "lib/model/layers/mixer.hpp"
 #include "lib/model/layers/mixture.hpp"
+#include "lib/model/layers/stage_link.hpp"
 #include "lib/model/recurrence/recurrent_states.hpp"
 
 namespace pecia::model {
@@ -35,8 +36,13 @@ class Model {
         kernels::RowInvariant row_invariant = kernels::RowInvariant::no,
         recurrence::RecurrentStates* states = nullptr);
 
-  /// Collective over the replica: runs the layers of the pass that `attention` has begun.
+  /// Collective over the stage: runs the layers of the pass that `attention` has begun. Rows come
+  /// from the stage before, and go to the next one, where there are these.
   void forward(const Rows& rows, attention::Attention& attention);
+  /// Whether rows end here, so that there are outputs: in the last stage.
+  bool ends() const { return config_.stage.ends(); }
+  /// Waits until all rows have gone to the next stage.
+  void finish_sends() { link_.finish(); }
 
   /// Rows whose next-token logits this rank computes together with the ranks that hold the rest of
   /// the vocabulary.
@@ -135,7 +141,7 @@ class Model {
   struct LayerNorms {
     Norm mixer, after_mixer, feed_forward, after_feed_forward;
   };
-  static std::vector<LayerNorms> norms_of(const WeightViews& weights);
+  static std::vector<LayerNorms> norms_of(const WeightViews& weights, const ModelStage& stage);
   /// The norm before the first block of a layer; null after the last one.
   const Norm* first_norm(int64_t layer) const;
   /// The part of the model whose output the norm with this mark was the first to find broken.
@@ -175,6 +181,7 @@ class Model {
   device::Buffer second_, second_gate_, second_up_;   ///< of SecondEmbedding
   device::Buffer dense_, expert_rows_, routed_rows_;  ///< of feed-forwards beside each other
   KeptRows kept_;
+  StageLink link_;
 
   // The end of the last pass.
   std::optional<std::vector<int64_t>> went_on_;  ///< rows after the last mixer; absent: all

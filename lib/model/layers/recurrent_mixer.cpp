@@ -117,7 +117,8 @@ recurrence::StateShape RecurrentMixer::state_shape(const ModelConfig& config,
 
 io::KvStates RecurrentMixer::saved_states(const ModelConfig& config) {
   const RecurrentConfig& recurrent = *config.recurrent;
-  return {config.num_layers(MixerKind::recurrence),
+  const ModelStage& stage = config.stage;
+  return {stage.before.recurrent + config.num_layers(MixerKind::recurrence) + stage.after.recurrent,
           recurrent.heads,
           recurrent.key_heads,
           recurrent.key_dim,
@@ -126,16 +127,19 @@ io::KvStates RecurrentMixer::saved_states(const ModelConfig& config) {
 }
 
 recurrence::StatePart RecurrentMixer::state_part(const ModelConfig& config,
-                                                 const parallel::BlockPlace& place, int cp_index) {
+                                                 const parallel::BlockPlace& place, int instance) {
   const RecurrentConfig& recurrent = *config.recurrent;
   const int shards = place.sp * place.tp;
   const int mine = parallel::kv_shard(place.sp, place.sp_index, place.tp_index);
   const auto shard = [&](int index) {
     return parallel::head_shard(recurrent.heads, recurrent.key_heads, shards, index);
   };
-  return {saved_states(config), shard(mine).q, shard(mine).kv,
+  return {saved_states(config),
+          shard(mine).q,
+          shard(mine).kv,
           mine == 0 || shard(mine - 1).kv != shard(mine).kv,
-          (cp_index * place.sp + place.sp_index) * place.tp + place.tp_index};
+          (instance * place.sp + place.sp_index) * place.tp + place.tp_index,
+          config.stage.before.recurrent};
 }
 
 int64_t RecurrentMixer::elements_per_row(const RecurrentConfig& config) {

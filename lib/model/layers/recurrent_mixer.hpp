@@ -36,9 +36,9 @@ class RecurrentMixer : public Mixer {
                                             const parallel::BlockPlace& place);
   /// The states of the whole model, as files have them.
   static io::KvStates saved_states(const ModelConfig& config);
-  /// What a rank writes of a state to files. `cp_index`: its block.
+  /// What a rank writes of a state to files. `instance`: its block, among those of all stages.
   static recurrence::StatePart state_part(const ModelConfig& config,
-                                          const parallel::BlockPlace& place, int cp_index);
+                                          const parallel::BlockPlace& place, int instance);
   /// Elements of a row that the mixer holds.
   static int64_t elements_per_row(const RecurrentConfig& config);
 

@@ -85,6 +85,8 @@ std::vector<io::KvPart> StateFiles::save(const attention::KvSaveTarget& target,
                     heads.end,
                     {{target.end - 1, 1, 1}},
                     which};
+    if (const int64_t layers = snapshots_.shape().layers; layers < part_.whole.layers)
+      part.layer_begin = part_.first_layer, part.layer_end = part_.first_layer + layers;
     const io::KvFileShape shape = described.shape_of(part);
     if (shape.tokens == 0) return;
     io::KvFileWriter writer(target.folder / part.file, shape, target.stamp, target.request_id,
@@ -131,9 +133,8 @@ void StateFiles::check(const std::filesystem::path& folder, const io::KvSave& sa
     fail<InputError>("{} holds states of another model", folder.string());
   for (const io::KvPart& part : save.parts) {
     if (!are_states(part.layers)) continue;
-    const bool sound = part.head_begin >= 0 && part.head_begin <= part.head_end &&
-                       part.head_end <= save.heads_of(part.layers).count;
-    if (!sound) fail<InputError>("{}: the description of {} is wrong", folder.string(), part.file);
+    if (!save.has_place_for(part))
+      fail<InputError>("{}: the description of {} is wrong", folder.string(), part.file);
     if (part.positions != std::vector<io::KvPositions>{{save.tokens - 1, 1, 1}})
       fail<InputError>("{} is the state after other tokens than the first {}",
                        (folder / part.file).string(), save.tokens);
@@ -147,12 +148,15 @@ std::vector<float> StateFiles::read(const std::filesystem::path& folder,
   std::vector<float> state(places.elements());
   for (const auto& [which, own] : {std::pair(KvLayers::states, part_.heads),
                                    std::pair(KvLayers::state_tails, part_.key_heads)}) {
-    std::vector<bool> found(own.size());
+    const int64_t layers = snapshots_.shape().layers;
+    std::vector<bool> found(own.size() * layers);  // by head, layer
     const int64_t width = places.width(which);
     for (const io::KvPart& part : save.parts) {
       const HeadRange heads{std::max(part.head_begin, own.begin), std::min(part.head_end, own.end)};
       if (part.layers != which || heads.size() <= 0) continue;
       const io::KvFileShape shape = save.shape_of(part);
+      const int64_t first = save.range_of(part).begin - part_.first_layer;  // of the rank's layers
+      if (first >= layers || first + shape.layers <= 0) continue;
       const io::KvFileReader reader(folder / part.file, shape, part.stamp);
       std::vector<float> rows(shape.tokens * width);
       const HeadRange of_file{heads.begin - part.head_begin, heads.end - part.head_begin};
@@ -162,11 +166,12 @@ std::vector<float> StateFiles::read(const std::filesystem::path& folder,
         reader.read(at, std::as_writable_bytes(block), {});
         compute_.stream.poll();
         if (at.block + 1 < shape.blocks()) return;
-        const int64_t head = at.head + part.head_begin - own.begin;
-        each_row(places.rows(which, at.layer, head), [&](int64_t to, int64_t row) {
+        const int64_t head = at.head + part.head_begin - own.begin, layer = first + at.layer;
+        if (layer < 0 || layer >= layers) return;
+        each_row(places.rows(which, layer, head), [&](int64_t to, int64_t row) {
           std::copy_n(rows.begin() + row * width, width, state.begin() + to);
         });
-        found[head] = true;
+        found[head * layers + layer] = true;
       });
     }
     const bool is_empty = which == KvLayers::state_tails && save.states.tail_rows == 0;
@@ -174,7 +179,7 @@ std::vector<float> StateFiles::read(const std::filesystem::path& folder,
     if (lacks != found.end() && !is_empty)
       fail<InputError>("{} has no {} of head {}", folder.string(),
                        which == KvLayers::states ? "states" : "tails of states",
-                       own.begin + (lacks - found.begin()));
+                       own.begin + (lacks - found.begin()) / layers);
   }
   return state;
 }

@@ -19,6 +19,7 @@ struct StatePart {
   parallel::HeadRange heads, key_heads;
   bool writes_key_heads = true;  ///< false: another rank that has the same does
   int rank = 0;                  ///< in the replica
+  int64_t first_layer = 0;       ///< of its stage, among the model's recurrent layers
 };
 
 class StateFiles {

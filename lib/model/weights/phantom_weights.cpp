@@ -137,7 +137,7 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
     if (config.experts->shared_gate) shared.row_gate.emplace();
   };
   const int64_t vocab = unit_part(config, CutUnit::vocab, cut).size();
-  embedding = block(vocab, config.hidden, stored);
+  if (config.stage.embeds()) embedding = block(vocab, config.hidden, stored);
   for (; index < config.layers; ++index) {
     LayerWeights& layer = layers.emplace_back();
     const MixerKind mixer = config.mixer(index);
@@ -167,9 +167,10 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
     second_projection.parts.push_back({block(width, config.hidden, stored), TensorView()});
     second_norm = norm(config.second.width);
   }
+  if (!config.stage.ends()) return;
   final_norm =
       config.logits_divisor == 1 ? norm(config.hidden) : vector(config.hidden, DType::fp32);
-  if (config.tied_embeddings && !type_of_matrix(quantize, MatrixKind::head))
+  if (config.tied_embeddings && !type_of_matrix(quantize, MatrixKind::head) && embedding)
     head.parts.push_back({embedding, TensorView()});
   else
     head = matrix(MatrixKind::head);

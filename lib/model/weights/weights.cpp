@@ -353,6 +353,17 @@ DType WeightViews::matrix_type() const {
   return first.value();
 }
 
+DType WeightViews::plain_type() const {
+  if (embedding) return embedding.dtype();
+  if (has_head() && !is_code(head.parts.front().weight.dtype()))
+    return head.parts.front().weight.dtype();
+  const LayerWeights& first = layers.front();
+  for (const TensorView& norm :
+       {first.attention_norm, first.ffn_norm, first.post_attention_norm, first.post_ffn_norm})
+    if (norm) return norm.dtype();
+  fail<InvalidArgument>("layers without a norm");
+}
+
 std::string types_text(const WeightViews& weights) {
   std::vector<DType> experts;
   for (const LayerWeights& layer : weights.layers)
@@ -364,12 +375,13 @@ std::string types_text(const WeightViews& weights) {
 }
 
 Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype,
-                 WeightCut cut, const CodeUse& codes)
+                 WeightCut cut, const CodeUse& codes, const ModelStage& stage)
     : Weights(config, std::move(checkpoint), dtype, cut, *std::make_unique<device::ThreadPool>(1),
-              codes) {}
+              codes, stage) {}
 
 Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype,
-                 WeightCut cut, device::ThreadPool& pool, const CodeUse& codes)
+                 WeightCut cut, device::ThreadPool& pool, const CodeUse& codes,
+                 const ModelStage& stage)
     : checkpoint_(std::move(checkpoint)) {
   part = cut;
   CodeUse use = codes;
@@ -382,11 +394,14 @@ Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::opti
     return residence.matrix(matrix.slice_rows(rows.begin, rows.size()));
   };
   if (config.tied_embeddings) {
-    embedding = of_vocab(tied_matrix(config, loader));
-    head.parts.push_back({embedding, TensorView()});
+    const TensorView both =
+        stage.embeds() || stage.ends() ? of_vocab(tied_matrix(config, loader)) : TensorView();
+    if (stage.embeds()) embedding = both;
+    if (stage.ends()) head.parts.push_back({both, TensorView()});
   } else {
-    embedding = of_vocab(loader.matrix(weight(names.embedding), config.vocab, config.hidden));
-    if (loader.contains(weight(names.head)))
+    if (stage.embeds())
+      embedding = of_vocab(loader.matrix(weight(names.embedding), config.vocab, config.hidden));
+    if (stage.ends() && loader.contains(weight(names.head)))
       head.parts.push_back(
           {of_vocab(loader.matrix(weight(names.head), config.vocab, config.hidden)), TensorView()});
   }
@@ -399,9 +414,11 @@ Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::opti
     second_norm =
         residence.norm(loader.vector(weight(names.second_projection_norm), config.second.width));
   }
-  final_norm =
-      residence.norm(loader.vector(weight(names.final_norm), config.hidden), config.logits_divisor);
-  for (int64_t layer = 0; layer < config.layers; ++layer) {
+  if (stage.ends())
+    final_norm = residence.norm(loader.vector(weight(names.final_norm), config.hidden),
+                                config.logits_divisor);
+  const int64_t end = stage.count == 1 ? config.layers : stage.end;
+  for (int64_t layer = stage.begin; layer < end; ++layer) {
     LayerWeights own =
         cut_layer(LayerReader(config, loader, layer).read(), config, layer, WeightCut{}, cut);
     if (own.attention.latent)
@@ -412,6 +429,12 @@ Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::opti
     else if (config.quantization)
       read_codes(config, loader, layer, cut, use, dtype, pool, residence.converted, own);
     layers.push_back(residence.layer(own, config, layer));
+  }
+  if (stage.count > 1) {
+    loader.ignore_layers(0, stage.begin);
+    loader.ignore_layers(end, config.layers - end);
+    for (const std::string_view name : {names.embedding, names.head, names.final_norm})
+      loader.ignore(weight(name));
   }
   loader.ignore_layers(config.layers, config.draft_layers);
   loader.ignore_prefix(traits_of(config.family).draft_prefix);

@@ -18,10 +18,11 @@ namespace pecia::model {
 /// Views of weights in any memory, either whole or one part of every matrix. They are valid while
 /// the owner of the memory lives.
 struct WeightViews {
-  TensorView embedding;  ///< [unit_part of the vocabulary, hidden]
-  std::vector<LayerWeights> layers;
-  TensorView final_norm;  ///< [hidden]; divided by ModelConfig::logits_divisor
-  LinearWeight head;      ///< like embedding; the same matrix when tied; no parts: there is none
+  TensorView embedding;              ///< [unit_part of the vocabulary, hidden]; of the first stage
+  std::vector<LayerWeights> layers;  ///< of the stage
+  TensorView final_norm;  ///< [hidden]; divided by ModelConfig::logits_divisor; of the last stage
+  /// Like embedding, of the last stage; the same matrix when tied; no parts: there is none.
+  LinearWeight head;
   /// Of SecondEmbedding: [unit_part of the vocabulary, layers · width], and whole on every rank
   /// [layers · width, hidden] and [width].
   TensorView second_embedding = {};
@@ -30,6 +31,9 @@ struct WeightViews {
   parallel::WeightCut part;
 
   bool has_head() const { return !head.parts.empty(); }
+  /// The type of the embedding, or, in stages without it, of the head or of the layers' first norm,
+  /// as tensors that are not codes are held.
+  DType plain_type() const;
   /// The type of the layers' first matrix, which represents all of them in reports and choices.
   DType matrix_type() const;
 };
@@ -48,17 +52,19 @@ class Weights : public WeightViews {
   /// Biases always stay as stored, and so do weights of norms unless the model changes them
   /// (Residence). `cut` is the part of every matrix that is resident; pages of the rest are never
   /// touched. The pool's threads do the conversion. Matrices stored as codes stay codes as `codes`
-  /// says, if `dtype` is absent.
+  /// says, if `dtype` is absent. `config` is of the whole model; of several stages only the tensors of
+  /// `stage` are used, and others need not be right.
   ///
   /// Throws InputError naming file and tensor when a tensor other than an untied head (has_head) is
   /// missing, or one is misshaped, unknown (except
   /// harmless ones such as rotary_emb.inv_freq), of a type that is not a float, or not
   /// representable in `dtype`, and when two tied embeddings differ.
   Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype,
-          parallel::WeightCut cut, device::ThreadPool& pool, const CodeUse& codes = {});
+          parallel::WeightCut cut, device::ThreadPool& pool, const CodeUse& codes = {},
+          const ModelStage& stage = {});
   /// Does the same on the calling thread alone.
   Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype,
-          parallel::WeightCut cut = {}, const CodeUse& codes = {});
+          parallel::WeightCut cut = {}, const CodeUse& codes = {}, const ModelStage& stage = {});
 
   /// Bytes of the views in use, mapped or converted, and bytes of the converted copies alone.
   int64_t resident_bytes() const { return resident_bytes_; }

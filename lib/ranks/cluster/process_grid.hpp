@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Assigns ranks to the DP × CP × SP × TP grid. The result is a pure function of the ranks' places,
+/// Assigns ranks to the DP × PP × CP × SP × TP grid. The result is a pure function of the ranks' places,
 /// so the launcher's numbering does not matter.
 ///
 /// Ranks are sorted by place, with each replica in as few racks as possible (grid_order.hpp). TP is
-/// numbered innermost, on the closest ranks, then SP, CP, DP:
+/// numbered innermost, on the closest ranks, then SP, CP, PP, DP:
 ///
-///     index = ((dp · CP + cp) · SP + sp) · TP + tp
+///     index = (((dp · PP + pp) · CP + cp) · SP + sp) · TP + tp
 ///
 /// Two racks with two servers of two ranks each, DP 2 × CP 2 × SP 1 × TP 2:
 ///
@@ -24,17 +24,18 @@
 
 namespace pecia::cluster {
 
-enum class Axis { dp, cp, sp, tp };
+enum class Axis { dp, pp, cp, sp, tp };
 
 struct GridShape {
   int dp = 1, cp = 1, sp = 1, tp = 1;
+  int pp = 1;  ///< stages of layers
 
-  int64_t ranks() const { return int64_t{dp} * cp * sp * tp; }
+  int64_t ranks() const { return int64_t{dp} * pp * cp * sp * tp; }
   bool operator==(const GridShape&) const = default;
 };
 
 struct GridCoordinates {
-  int dp = 0, cp = 0, sp = 0, tp = 0;
+  int dp = 0, cp = 0, sp = 0, tp = 0, pp = 0;
   bool operator==(const GridCoordinates&) const = default;
 };
 

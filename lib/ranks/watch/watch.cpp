@@ -39,8 +39,9 @@ void Watch::end_thread() {
 }
 
 void Watch::begin(std::unique_ptr<WatchBoard> board, Seconds silence,
-                  std::function<bool()> asked_to_stop) {
+                  std::function<bool()> asked_to_stop, std::optional<int> stage) {
   end_thread();
+  stage_ = stage;
   board_ = std::move(board);
   beats_ = -1, silent_rounds_ = 0;
   silence_ = silence;
@@ -57,7 +58,8 @@ void Watch::begin(std::unique_ptr<WatchBoard> board, Seconds silence,
 
 void Watch::watch(const std::stop_token& stop) {
   constexpr Seconds nap(0.1);  // launchers leave a second between SIGTERM and SIGKILL
-  const std::string host = cluster::host_name();
+  std::string host = cluster::host_name();
+  if (stage_) host += fmt::format(", stage {}", *stage_);
   std::mutex mutex;
   std::condition_variable_any stopped;  // only the stop request notifies it
   bool asked = false;

@@ -36,9 +36,10 @@ class Watch {
 
   /// Begins to watch, and leaves an earlier board. Every rank calls this after all ranks have made
   /// their board. `asked_to_stop` returns whether a launcher wants the process to end, which happens
-  /// shortly after another process has died. It is called from the watch's thread.
+  /// shortly after another process has died. It is called from the watch's thread. `stage`: of the
+  /// rank, for messages; absent where there is one.
   void begin(std::unique_ptr<WatchBoard> board, std::chrono::duration<double> silence,
-             std::function<bool()> asked_to_stop);
+             std::function<bool()> asked_to_stop, std::optional<int> stage = {});
 
   /// Whether this rank is the one that should report why the run ends; absent before `begin`.
   std::optional<bool> first_to_speak();
@@ -59,6 +60,7 @@ class Watch {
   std::unique_ptr<WatchBoard> board_;
   std::chrono::duration<double> silence_{}, round_{};
   std::function<bool()> asked_to_stop_;
+  std::optional<int> stage_;
   int ward_ = 0;
   int64_t beats_ = -1, silent_rounds_ = 0;
   std::jthread thread_;  ///< last member, because it uses all of the above

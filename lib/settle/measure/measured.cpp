@@ -12,7 +12,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json degrees_of(const resources::Resources& resources) {
-  return {{"cp", resources.cp}, {"sp", resources.sp}, {"tp", resources.tp}, {"ep", resources.ep}};
+  Json degrees{
+      {"cp", resources.cp}, {"sp", resources.sp}, {"tp", resources.tp}, {"ep", resources.ep}};
+  if (resources.pp > 1) degrees["pp"] = resources.pp;
+  return degrees;
 }
 
 }  // namespace
@@ -28,7 +31,7 @@ std::string to_json(const Measured& measured, const resources::Resources& resour
              {measured.links.across_s_per_byte, measured.links.inside_s_per_byte,
               measured.links.exchange_s, measured.links.racks_s_per_byte}}};
   if (!measured.products.empty()) json["products"] = measured.products;
-  json["layout"] = {{"ranks", resources.dp * resources.degrees().ranks()},
+  json["layout"] = {{"ranks", resources.dp * resources.replica_ranks()},
                     {"settings", measured.layout}};
   if (measured.shift_threshold) json["shift_threshold"] = *measured.shift_threshold;
   return json_text(json);
@@ -90,8 +93,9 @@ parallel::RingRates measure_ring(const model::ModelConfig& config,
                                  comm::Communicator& replica, const attention::Compute& compute,
                                  spdlog::logger& log) {
   if (resources.cp == 1 || (resources.ring && !resources.elastic && !resources.sparse)) return {};
-  const int block = resources.sp * resources.tp, rank = replica.rank();
-  const auto ring = replica.split(rank % block, rank / block);
+  const int block = resources.sp * resources.tp, in_stage = resources.cp * block;
+  const int rank = replica.rank(), stage = rank / in_stage;
+  const auto ring = replica.split(stage * block + rank % block, rank % in_stage / block);
   return calibrate(world, *ring, compute,
                    attention_shape(config, resources.degrees(), resources.kv_dtype), log);
 }

@@ -207,6 +207,30 @@ const Conflict conflicts[] = {
                "sequences by what else runs"),
      "use cp: auto, or reproducible: run"},
 
+    // Stages.
+    {On::any, [](const Job& job) { return job.parallel.pp > 1 && job.parallel.cp.elastic; },
+     PECIA_WHY("parallel.pp above 1 with cp: elastic is not in this version: all stages run the "
+               "same plans on the same instances"),
+     "use cp: auto, or pp: 1"},
+    {On::any, [](const Job& job) { return job.parallel.pp > 1 && is_apart(job); },
+     PECIA_WHY("parallel.pp above 1 with phases: apart is not in this version: all stages run the "
+               "same plans on the same instances"),
+     "use phases: together, or pp: 1"},
+    {On::any, [](const Job& job) { return job.parallel.pp > 1 && is_csa(job); },
+     PECIA_WHY(
+         "attention.sparse: csa with parallel.pp above 1 is not in this version: what a layer "
+         "weighs is for the next one, which may be in another stage"),
+     "use pp: 1, or sparse: off"},
+
+    {On::any,
+     [](const Job& job) {
+       return job.parallel.pp > 1 && (job.batch.objective.objective == Objective::ttft ||
+                                      job.batch.objective.tbt_s.has_value());
+     },
+     PECIA_WHY("parallel.pp above 1 with batch.objective: ttft or {tbt: …} is not in this version: "
+               "passes under way are not waited for"),
+     "use objective: throughput, or pp: 1"},
+
     // Sparse attention.
     {On::any,
      [](const Job& job) {

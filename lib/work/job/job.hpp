@@ -160,6 +160,7 @@ struct Job {
 
   struct Parallel {
     std::optional<int> dp = 1;
+    int pp = 1;  ///< stages of layers
     CpSetting cp = {};
     ElasticRange elastic = {};
     std::optional<TeamScheduler> scheduler = {};

@@ -130,6 +130,9 @@ std::vector<Field> make_schema() {
       field("parallel.dp", PECIA_MEMBER(parallel.dp), auto_or(whole32(1, max_degree)),
             "Replicas, each running requests of its own; auto, of dp, sp and tp: the grid in which "
             "the batch should end first, by what pecia topology measured with these ranks."),
+      field("parallel.pp", PECIA_MEMBER(parallel.pp), whole32(1, max_degree),
+            "Stages of a pipeline: each has a part of the layers, their weights and their keys "
+            "alone, on cp × sp × tp ranks of its own."),
       field("parallel.cp", PECIA_MEMBER(parallel.cp), cp_setting(max_degree),
             "Ranks that share a sequence's tokens; auto: all ranks that dp, sp and tp leave, or "
             "elastic where no mode is named and the batch should end 5 % sooner; elastic: as many "

@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <utility>
 
 #include "kernels/api/gpu_traits.hpp"
 #include "lib/base/core/codes.hpp"
 #include "lib/model/attention/latent_tiles.hpp"
 #include "lib/model/attention/recent_slots.hpp"
+#include "lib/model/config/stage.hpp"
 #include "lib/model/layers/model.hpp"
 #include "lib/ranks/cluster/machine.hpp"
 #include "lib/ranks/parallel/virtual_ranks.hpp"
@@ -44,7 +46,8 @@ void resolve_phases(const job::Job::Parallel& parallel, Resources& resources) {
 /// what the given ones leave, and the others are 1.
 void resolve_degrees(const job::Job::Parallel& parallel, int num_ranks, Resources& resources) {
   // Each factor may be a million; beyond the number of ranks the exact product does not matter.
-  int64_t ranks = 1;
+  resources.pp = parallel.pp;
+  int64_t ranks = parallel.pp;
   int* filling = nullptr;
   const auto take = [&](const std::optional<int>& degree, int& into) {
     into = degree.value_or(1);
@@ -59,9 +62,10 @@ void resolve_degrees(const job::Job::Parallel& parallel, int num_ranks, Resource
   }
   if (ranks != num_ranks)
     fail<InputError>(
-        "parallel.dp {} × cp {} × sp {} × tp {} is not the number of ranks, {}: use cp auto and "
-        "dp, sp and tp whose product divides {}, or start {} ranks",
-        resources.dp, resources.cp, resources.sp, resources.tp, num_ranks, num_ranks,
+        "parallel.dp {}{} × cp {} × sp {} × tp {} is not the number of ranks, {}: use cp auto and "
+        "dp, {}sp and tp whose product divides {}, or start {} ranks",
+        resources.dp, resources.pp > 1 ? fmt::format(" × pp {}", resources.pp) : "", resources.cp,
+        resources.sp, resources.tp, num_ranks, resources.pp > 1 ? "pp, " : "", num_ranks,
         ranks == INT64_MAX ? "that many" : std::to_string(ranks));
   resolve_phases(parallel, resources);
   resources.max_instances = parallel.elastic.max.value_or(resources.cp);
@@ -100,7 +104,8 @@ std::vector<comm::RackServerGpu> Resources::level_places(
 bool may_be_apart(const job::Job& job, const model::ModelConfig& config,
                   const Resources& resources) {
   const job::Job::Parallel& parallel = job.parallel;
-  if (resources.cp == 1 || resources.sparse || parallel.scheduler == job::TeamScheduler::loongserve)
+  if (resources.cp == 1 || resources.pp > 1 || resources.sparse ||
+      parallel.scheduler == job::TeamScheduler::loongserve)
     return false;
   const parallel::Setting setting{.degrees = resources.degrees(),
                                   .prefill = parallel.prefill,
@@ -115,7 +120,8 @@ bool may_be_apart(const job::Job& job, const model::ModelConfig& config,
 bool may_become_elastic(const job::Job& job, const model::ModelConfig& config,
                         const Resources& resources) {
   const job::Job::Parallel& parallel = job.parallel;
-  if (parallel.cp.degree || resources.elastic || resources.cp == 1 || resources.sparse)
+  if (parallel.cp.degree || resources.elastic || resources.cp == 1 || resources.pp > 1 ||
+      resources.sparse)
     return false;
   if (parallel.prefill || parallel.ring || parallel.decode || parallel.shift_threshold)
     return false;
@@ -133,6 +139,7 @@ void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num
                   Resources& resources) {
   refuse_with_layers(job, config);
   resolve_degrees(job.parallel, num_ranks, resources);
+  model::layers_of_stages(config, resources.pp);  // refuses stages that the layers do not allow
   resources.ep = job.parallel.ep.value_or(1);
   resources.sparse = sparse_setting(job.attention);
   std::optional<parallel::PrefillMode> prefill = job.parallel.prefill;
@@ -142,7 +149,8 @@ void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num
         prefill == parallel::PrefillMode::ulysses || prefill == parallel::PrefillMode::usp;
     if (resources.cp > 1 && exchanges_heads) prefill.reset();  // the heads that levels exchange
   }
-  const bool replays = job.batch.arrivals == job::Arrivals::replay;
+  // Passes in stages are not ordered by time.
+  const bool replays = job.batch.arrivals == job::Arrivals::replay && resources.pp == 1;
   resources.objective = job.batch.objective.objective.value_or(
       replays ? job::Objective::ttft : job::Objective::throughput);
   const bool deals = resources.objective == job::Objective::ttft &&
@@ -352,8 +360,24 @@ int64_t free_host_bytes(comm::Communicator& world) {
   return cluster::memory_facts().available_bytes / world.split_by_host()->size();
 }
 
+namespace {
+
+/// The most that some stage has of this.
+int64_t most_of_stages(const model::ModelConfig& config, const Resources& resources,
+                       const std::function<int64_t(const model::ModelConfig&)>& bytes) {
+  if (resources.pp == 1 || config.stage.count > 1) return bytes(config);
+  int64_t most = 0;
+  for (int stage = 0; stage < resources.pp; ++stage)
+    most = std::max(most, bytes(model::stage_of(config, resources.pp, stage)));
+  return most;
+}
+
+}  // namespace
+
 int64_t kv_bytes_of_rank(const model::ModelConfig& config, const Resources& resources) {
-  return config.kv_bytes_per_token(resources.kv_dtype, int64_t{resources.sp} * resources.tp);
+  return most_of_stages(config, resources, [&](const model::ModelConfig& stage) {
+    return stage.kv_bytes_per_token(resources.kv_dtype, int64_t{resources.sp} * resources.tp);
+  });
 }
 
 int64_t sequences_for(const BatchWork& work, const model::ModelConfig& config,
@@ -406,14 +430,21 @@ namespace {
 /// Of the layers with a window; the bytes are of a token on a rank that holds it.
 struct WindowLayers {
   int64_t widest = 0;  ///< 0: there are none
-  int64_t bytes = 0;
+  int64_t bytes = 0;   ///< of the stage that has most, as are:
+  int64_t others = 0;  ///< those of the other layers
 };
 
 WindowLayers window_layers(const model::ModelConfig& config, const Resources& resources) {
   WindowLayers found;
   found.widest = config.widest_window().tokens;
-  found.bytes =
-      config.window_bytes_per_token(resources.kv_dtype, int64_t{resources.sp} * resources.tp);
+  const int64_t ranks = int64_t{resources.sp} * resources.tp;
+  const auto of_windows = [&](const model::ModelConfig& stage) {
+    return stage.window_bytes_per_token(resources.kv_dtype, ranks);
+  };
+  found.bytes = most_of_stages(config, resources, of_windows);
+  found.others = most_of_stages(config, resources, [&](const model::ModelConfig& stage) {
+    return stage.kv_bytes_per_token(resources.kv_dtype, ranks) - of_windows(stage);
+  });
   return found;
 }
 
@@ -442,7 +473,7 @@ KvSlots kv_slots(const job::Job& job, const model::ModelConfig& config, const Re
   const WindowLayers windows = window_layers(config, resources);
   if (windows.widest == 0 || !may_keep_recent_alone(job, resources)) return all;
   const int64_t recent = enough_recent_slots(windows.widest, resources);
-  const int64_t others = per_token - windows.bytes;
+  const int64_t others = windows.others;
   const int64_t wider = memory / windows.bytes < recent ? 0
                         : others == 0                   ? wanted
                                       : (memory - recent * windows.bytes) / others;
@@ -455,8 +486,10 @@ KvSlots kv_slots(const job::Job& job, const model::ModelConfig& config, const Re
 int64_t kv_memory_of_rank(const model::ModelConfig& config, const Resources& resources) {
   const int64_t per_token = kv_bytes_of_rank(config, resources);
   if (resources.kv_recent_tokens == 0) return resources.kv_tokens * per_token;
-  const int64_t of_windows = window_layers(config, resources).bytes;
-  return resources.kv_tokens * (per_token - of_windows) + resources.kv_recent_tokens * of_windows;
+  return most_of_stages(config, resources, [&](const model::ModelConfig& stage) {
+    const WindowLayers windows = window_layers(stage, resources);
+    return resources.kv_tokens * windows.others + resources.kv_recent_tokens * windows.bytes;
+  });
 }
 
 int64_t most_states(const job::Job& job, const model::ModelConfig& config,
@@ -473,7 +506,9 @@ int64_t most_states(const job::Job& job, const model::ModelConfig& config,
 }
 
 int64_t state_memory_of_rank(const model::ModelConfig& config, const Resources& resources) {
-  return resources.states * config.state_bytes(int64_t{resources.sp} * resources.tp);
+  return resources.states * most_of_stages(config, resources, [&](const model::ModelConfig& stage) {
+           return stage.state_bytes(int64_t{resources.sp} * resources.tp);
+         });
 }
 
 int64_t reserved_bytes(int64_t free_bytes, bool gpus) {

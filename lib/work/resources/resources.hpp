@@ -19,6 +19,7 @@ namespace pecia::resources {
 
 struct Resources {
   int dp = 1, cp = 1, sp = 1, tp = 1, ep = 1;
+  int pp = 1;                                ///< stages of layers, each of cp · sp · tp ranks
   bool elastic = false;                      ///< teams of the cp instances change from pass to pass
   int min_instances = 1, max_instances = 1;  ///< of a request, if elastic
   /// Of the cp instances the last ones, this number, answer, and the others read for them
@@ -48,7 +49,8 @@ struct Resources {
   /// States of recurrent layers that each rank has room for (most_states); 0: there are no such layers.
   int64_t states = 0;
 
-  parallel::Degrees degrees() const { return {cp, sp, tp, ep}; }
+  parallel::Degrees degrees() const { return {cp, sp, tp, ep}; }  ///< of a stage
+  int replica_ranks() const { return pp * cp * sp * tp; }
   /// Instances that a sequence's tokens are shared out to in equal parts.
   int shares() const { return elastic ? 1 : cp; }
   /// New tokens of a pass of `instances` instances, at most.
@@ -66,7 +68,7 @@ struct Resources {
   }
 };
 
-/// Resolves degrees and modes, before any weight is read. dp × cp × sp × tp is the number of ranks,
+/// Resolves degrees and modes, before any weight is read. dp × pp × cp × sp × tp is the number of ranks,
 /// and parallel::mode_table has the pair of modes for these degrees and this model. With sparse
 /// attention the ranks of sp have parts of the tokens, as those of cp, and count as such. With tp
 /// alone, levels have one micro-partition, as nothing travels for them. Throws
@@ -108,7 +110,8 @@ int64_t activation_bytes(bool gpus);
 int64_t resolve_batch_tokens(const job::Job& job, const model::ModelConfig& config, int row_ranks,
                              bool gpus = false);
 
-/// Bytes of a cached token on a rank that holds it: the rank's share of the KV heads, all layers.
+/// Bytes of a cached token on a rank that holds it: the rank's share of the KV heads, all layers of the
+/// stage that caches most.
 int64_t kv_bytes_of_rank(const model::ModelConfig& config, const Resources& resources);
 
 /// How the job's model.dtype rounds the layers' matrices at load.
