@@ -136,7 +136,7 @@ def render(path: Path, document: dict[str, Any], found: Sequence[Section]) -> st
     inside = sum(abs(row["error"]) <= 0.1 for row in asserted)
     compared = sum(row["error"] is not None for row in rows)
     cards = [
-        Card(str(len(document["papers"])), "papers", f"{plural(len(rows), 'figure')}, {compared} beside published ones"),
+        Card(str(len(document["papers"])), "papers", f"{plural(len(rows), 'figure')}, {compared} beside published"),
         Card(f"{inside} of {len(asserted)}", "within 10 %", "of those asserted and not fitted"),
         Card(f"{off:.0%}", "the largest error", "of these"),
     ]
