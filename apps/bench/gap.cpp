@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Compares the schedulers of elastic teams with one who knows all requests beforehand: on small
 /// traces with the best of all ways to read the prompts, on large ones with bounds that no schedule
-/// falls below. Machine and passes are a model (schedule/a800_service.hpp), and nothing is computed.
+/// falls below. Machine and passes are a model (lib/simulation/papers/a800_service.hpp), and nothing is computed.
 ///
 /// A small trace has five prompts of 500 to 200 000 tokens, evenly over the logarithm of the length,
 /// for four instances; they come at such a rate that four instances are busy for a half, or for nine
@@ -13,12 +13,14 @@
 #include <random>
 
 #include "apps/bench/commands.hpp"
-#include "apps/bench/schedule/a800_service.hpp"
 #include "apps/bench/schedule/oracle.hpp"
 #include "apps/bench/support/results.hpp"
+#include "lib/simulation/papers/a800_service.hpp"
 
 namespace pecia::bench {
 namespace {
+
+using simulation::papers::limits_of, simulation::papers::ServiceGrid, simulation::papers::times_of;
 
 struct GapOptions {
   int64_t traces = 200, prompts = 5, requests = 300;

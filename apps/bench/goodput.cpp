@@ -11,38 +11,29 @@
 /// independently of each other. So it shows ratios between grids of this program, and is no
 /// measurement of any machine.
 
+#include "lib/simulation/papers/goodput.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <random>
+#include <limits>
 
 #include "apps/bench/commands.hpp"
-#include "apps/bench/schedule/a800_service.hpp"
 #include "apps/bench/support/results.hpp"
 
 namespace pecia::bench {
 namespace {
+
+using simulation::papers::goodput, simulation::papers::latencies_alone,
+    simulation::papers::makespan, simulation::papers::num_gpus, simulation::papers::requests_of,
+    simulation::papers::serve, simulation::papers::Served, simulation::papers::ServiceGrid,
+    simulation::papers::Workload, simulation::papers::workloads;
 
 struct GoodputOptions {
   int64_t requests = 300;
   std::vector<std::string> workloads = {"ShareGPT", "L-Eval", "LV-Eval", "mixed"};
   double share = 0.9, slack = 25;
 };
-
-struct Lengths {
-  double least, most;
-};
-
-struct Workload {
-  const char* name;
-  std::vector<Lengths> kinds;
-  int times = 1;  ///< as many requests, so that a trace lasts long beside the slack of its requests
-};
-
-const std::array<Workload, 4> workloads{{{"ShareGPT", {{4, 2300}}, 10},
-                                         {"L-Eval", {{2700, 210000}}},
-                                         {"LV-Eval", {{15000, 497000}}},
-                                         {"mixed", {{4, 2300}, {2700, 210000}, {15000, 497000}}}}};
 
 constexpr auto loongserve = job::TeamScheduler::loongserve;
 const std::array<ServiceGrid, 12> grids{
@@ -61,83 +52,6 @@ const std::array<ServiceGrid, 12> grids{
      {"DP 8 × TP 2", 8, 1, 2},
      {"DP 2 × CP 4 × TP 2", 2, 4, 2},
      {"CP 8 × TP 2", 1, 8, 2}}};
-
-/// Requests with gaps of mean 1 between them.
-std::vector<schedule::SimulatedRequest> requests_of(const Workload& workload, int64_t count) {
-  constexpr uint64_t seed = 20261123;
-  std::mt19937_64 random(seed);
-  const auto uniform = [&] { return (static_cast<double>(random() >> 11) + 0.5) * 0x1p-53; };
-  std::vector<schedule::SimulatedRequest> requests(count);
-  double arrival_s = 0;
-  for (schedule::SimulatedRequest& request : requests) {
-    const auto [least, most] = workload.kinds[random() % workload.kinds.size()];
-    request.turns = {{static_cast<int64_t>(least * std::pow(most / least, uniform())),
-                      static_cast<int64_t>(20 + random() % 300)}};
-    request.arrival_s = arrival_s -= std::log(uniform());
-  }
-  return requests;
-}
-
-/// Each request's latency on a grid where nothing else runs.
-std::vector<double> latencies_alone(const ServiceGrid& grid,
-                                    std::vector<schedule::SimulatedRequest> requests) {
-  std::vector<double> latencies;
-  const schedule::TeamTimes times = times_of(grid);
-  for (schedule::SimulatedRequest& request : requests) {
-    request.arrival_s = 0;
-    latencies.push_back(simulate(limits_of(grid), times, {request}).latency_s.front());
-  }
-  return latencies;
-}
-
-struct Served {
-  double share = 0;    ///< of the requests, within the slack
-  double refused = 0;  ///< share of the requests that the grid has no memory for
-  double mean_ttft_s = 0;
-};
-
-Served serve(const ServiceGrid& grid, std::vector<schedule::SimulatedRequest> requests, double rate,
-             const std::vector<double>& alone_s, double slack) {
-  for (schedule::SimulatedRequest& request : requests) *request.arrival_s /= rate;
-  const schedule::Simulation found =
-      simulate(limits_of(grid), times_of(grid), requests, grid.replicas);
-  Served served;
-  double answered = 0;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    if (std::isnan(found.latency_s[i])) continue;
-    served.share += found.latency_s[i] <= slack * alone_s[i];
-    served.mean_ttft_s += found.ttft_s[i];
-    ++answered;
-  }
-  const auto count = static_cast<double>(requests.size());
-  served.share /= count;
-  served.refused = static_cast<double>(found.refused) / count;
-  served.mean_ttft_s /= std::max(answered, 1.0);
-  return served;
-}
-
-/// Seconds until all requests are answered that are there from the start, the longest first.
-double makespan(const ServiceGrid& grid, std::vector<schedule::SimulatedRequest> requests) {
-  for (schedule::SimulatedRequest& request : requests) request.arrival_s.reset();
-  std::ranges::stable_sort(requests, std::ranges::greater(),
-                           [](const auto& request) { return request.turns.front().prompt_tokens; });
-  return simulate(limits_of(grid, job::Objective::throughput), times_of(grid), requests,
-                  grid.replicas)
-      .seconds;
-}
-
-/// The highest rate at which enough requests are served, within 2 %; 0: none is high enough.
-double goodput(const std::function<Served(double rate)>& at, double share) {
-  constexpr double least = 0.01, most = 1000, steps_apart = 1.02;
-  if (at(least).share < share) return 0;
-  double good = least, bad = 2 * least;
-  while (bad < most && at(bad).share >= share) good = bad, bad *= 2;
-  while (bad / good > steps_apart) {
-    const double middle = std::sqrt(good * bad);
-    (at(middle).share >= share ? good : bad) = middle;
-  }
-  return good;
-}
 
 void run_goodput(const Session& session, const GoodputOptions& options) {
   session.require_one_rank("it plays all GPUs itself");

@@ -3,7 +3,7 @@
 /// tokens, and what it costs to keep the latter short. It compares answers that wait for whole
 /// prompts, prompts in chunks beside them, both with batch.objective: {tbt: t}, and prompts that
 /// others read (parallel.phases: apart), in teams that change and in static grids. The schedulers are the real ones; machine and passes are a model
-/// (schedule/a800_service.hpp), and nothing is computed.
+/// (lib/simulation/papers/a800_service.hpp), and nothing is computed.
 ///
 /// Requests come from a trace (JSONL as Mooncake's: timestamp in ms, input_length, output_length),
 /// or of mixed lengths that come in bursts: gaps between them have a gamma distribution.
@@ -15,13 +15,16 @@
 #include <random>
 
 #include "apps/bench/commands.hpp"
-#include "apps/bench/schedule/a800_service.hpp"
 #include "apps/bench/support/results.hpp"
 #include "lib/base/core/error.hpp"
 #include "lib/base/core/json.hpp"
+#include "lib/simulation/papers/a800_service.hpp"
 
 namespace pecia::bench {
 namespace {
+
+using simulation::papers::limits_of, simulation::papers::num_gpus, simulation::papers::ServiceGrid,
+    simulation::papers::times_of;
 
 struct PaceOptions {
   std::filesystem::path trace;

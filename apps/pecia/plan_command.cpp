@@ -7,12 +7,14 @@
 
 #include "apps/command_line/options.hpp"
 #include "apps/pecia/command.hpp"
+#include "apps/pecia/papers_text.hpp"
 #include "apps/pecia/plan_job.hpp"
 #include "apps/pecia/plan_text.hpp"
 #include "lib/base/core/error.hpp"
 #include "lib/base/core/json.hpp"
 #include "lib/model/config/presets.hpp"
 #include "lib/ranks/parallel/modes_text.hpp"
+#include "lib/simulation/papers/papers.hpp"
 #include "lib/work/cluster_files/cluster.hpp"
 #include "lib/work/cluster_files/gpu_servers.hpp"
 #include "lib/work/job/job_model.hpp"
@@ -23,7 +25,7 @@ namespace {
 
 struct PlanOptions : PlanQuestion {
   std::string backend;  ///< in place of the job's; empty: the job's
-  bool modes = false, json = false;
+  bool modes = false, json = false, papers = false, check = false;
 };
 
 int ranks_of(const job::Job::Parallel& parallel, int ranks) {
@@ -120,7 +122,24 @@ void check_ranks(const PlanOptions& options) {
   }
 }
 
+/// Nothing else that plans take may be given.
+int plan_of_papers(const PlanOptions& options) {
+  if (!options.job_file.empty() || !options.model.empty() || options.on_cluster() ||
+      options.modes || !options.ranks.empty() || !options.requests.empty() ||
+      !options.overrides.empty())
+    fail<InputError>(
+        "plan --papers has the papers' own models and machines; leave all but --json and --check "
+        "out");
+  const std::vector<simulation::papers::Paper> papers = simulation::papers::all_papers();
+  fmt::print("{}", options.json ? json_text(to_json(papers), 2) + "\n" : papers_text(papers));
+  if (!options.check) return 0;
+  const std::vector<std::string> found = wrong(papers);
+  for (const std::string& each : found) fmt::print(stderr, "pecia: {}\n", each);
+  return found.empty() ? 0 : 1;
+}
+
 int plan_command(PlanOptions options) {
+  if (options.papers) return plan_of_papers(options);
   check_ranks(options);
   if (!options.backend.empty()) options.overrides.push_back("backend=" + options.backend);
   if (!options.modes) {
@@ -159,6 +178,8 @@ void add_plan(CLI::App& app, Context& context) {
           "pecia plan --model llama-3.3-70b --ranks 8,16 --gpu a100-80gb --per-node 4 --request "
           "100000:500x200",
           "pecia plan --cluster this.yaml --calibrate runs/books --cluster-file fitted.yaml",
+          "pecia plan --papers --check                      # published figures beside foreseen "
+          "ones",
       }),
       [options, &context] {
         context.chosen = [options, &context] {
@@ -242,6 +263,14 @@ void add_plan(CLI::App& app, Context& context) {
        .into = &options->modes,
        .help = "The legality table, or with a job what is legal for its model on its ranks",
        .excludes = "--model"});
+  add({.name = "--papers",
+       .into = &options->papers,
+       .help = "Figures of the papers that the modes come from, beside those foreseen here",
+       .excludes = "--modes"});
+  add({.name = "--check",
+       .into = &options->check,
+       .help = "Ends with status 1 where a figure is off by more than the table says it may be",
+       .needs = "--papers"});
   add({.name = "--json", .into = &options->json, .help = "JSON instead of text"});
 }
 

@@ -102,8 +102,7 @@ Setup set_up(const RunOptions& options, comm::Communicator& world) {
   model::ModelConfig config = same_config(job, world);
   comm::together(world, [&] {
     resources::resolve_grid(job, config, world.size(), resources);
-    if (resources::quantize_of(job) == model::Quantize::fp8)
-      resources::require_fp8_widths(config, resources);
+    if (job::is_fp8(job.model.dtype)) resources::require_fp8_widths(config, resources);
   });
   comm::together(world, [&] { resources.threads = resources::threads_of_rank(world); });
   std::string kept = kept_measurement(job, options.fresh, world);

@@ -49,16 +49,17 @@ const Network::Route& Network::route(int from, int to) {
   const int per_rack = per_server * cluster_.servers_per_rack;
   const auto pass = [&](LinkLevel level) {
     const cluster_files::Link& link = cluster_.links[static_cast<size_t>(level)];
-    const int sharing = cluster_.sharing(level);
+    const int sharing = cluster_.sharing(level) / link.adapters;
     // Who has the port, the level, and the direction make a key.
     const auto key = [&](int rank, int direction) {
       return (int64_t{rank / sharing} * comm::num_link_levels + static_cast<int64_t>(level)) * 2 +
              direction;
     };
+    const double gbs = link.gbs / link.adapters;
     route.latency = 1e-6 * link.us;
-    route.ports.push_back(port(key(from, 0), link.gbs));
+    route.ports.push_back(port(key(from, 0), gbs));
     if (level != LinkLevel::server || !link.shared)  // one bus has both directions
-      route.ports.push_back(port(key(to, 1), link.gbs));
+      route.ports.push_back(port(key(to, 1), gbs));
   };
   if (from / per_server == to / per_server) {
     pass(LinkLevel::server);

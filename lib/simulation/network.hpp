@@ -5,7 +5,8 @@
 /// deterministic.
 ///
 ///     level server     each rank has a port out and one in; shared: a server has one for all
-///     level rack       the same, for what leaves the server
+///     level rack       the same, for what leaves the server; shared: each of its adapters has one for
+///                      equal numbers of its ranks
 ///     level system     each rank has a port out and one in; shared: a rack has; and beside these the
 ///                      ports of level rack
 ///

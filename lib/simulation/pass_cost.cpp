@@ -26,7 +26,8 @@ class Walk {
       : rank_(rank), cluster_(cluster), working_(alike ? 1 : 0) {
     for (size_t level = 0; level < rates_.size(); ++level)
       rates_[level] = 1e9 * cluster.links[level].gbs /
-                      (alike ? cluster.sharing(static_cast<comm::LinkLevel>(level)) : 1);
+                      (alike ? cluster.sharing(static_cast<comm::LinkLevel>(level))
+                             : cluster.links[level].adapters);
     // What leaves a rack leaves its server as well.
     double& system = rates_[static_cast<size_t>(comm::LinkLevel::system)];
     if (alike) system = std::min(system, rates_[static_cast<size_t>(comm::LinkLevel::rack)]);
@@ -66,22 +67,26 @@ class Walk {
     const double begin = follows ? std::max(now_, sent_.back().done_s) : now_;
     ByLevel out{}, in{};
     cost_.messages += static_cast<double>(start.sends.size());
+    const int peers = num_remote_peers(start, rank_, cluster_);
     for (const comm::PhantomMessage& message : start.sends) {
       const size_t level = level_to(message.peer);
       cost_.sent_bytes[level] += static_cast<double>(message.bytes);
-      out[level] += on_link(message.bytes, start.in_series);
+      out[level] += on_link(message.bytes, start.in_series, level, peers);
     }
-    for (const comm::PhantomMessage& message : start.receives)
-      in[level_to(message.peer)] += on_link(message.bytes, start.in_series);
+    for (const comm::PhantomMessage& message : start.receives) {
+      const size_t level = level_to(message.peer);
+      in[level] += fastest_on_link(message.bytes, start.in_series, level);
+    }
     Sent sent{begin, 0};
     for (size_t level = 0; level < out.size(); ++level) {
       const double bytes = std::max(out[level], in[level]);
-      const double latency_us =
-          cluster_.links[level].us + (start.in_series ? 0 : cluster_.overhead.exchange_us);
-      const double done_s = begin + 1e-6 * latency_us + bytes / rates_[level];
+      const double latency_s =
+          cluster_.latency_s(static_cast<comm::LinkLevel>(level), start.in_series);
+      const double done_s = begin + latency_s + bytes / rates_[level];
       if (bytes > 0 && done_s > sent.done_s) sent = {done_s, level};
     }
     sent_.push_back(sent);
+    if (cluster_.rank.in_order && !start.in_series) take(Wait{1});
   }
 
   void take(const Wait& wait) {
@@ -93,20 +98,20 @@ class Walk {
   }
 
   /// A message's bytes, and those that the link could have moved beside.
-  double on_link(int64_t bytes, bool in_series) const {
-    const auto& shares = cluster_.efficiency;
+  double on_link(int64_t bytes, bool in_series, size_t level, int peers) const {
     const auto size = static_cast<double>(bytes);
-    return size / (in_series ? shares.send : shares.collective).of({.bytes = size});
+    return size /
+           cluster_.share_of_message(size, in_series, static_cast<comm::LinkLevel>(level), peers);
   }
 
-  /// As comm::link_level of the cluster's places.
+  /// The same of a message that comes: to how many others its sender sends is not known.
+  double fastest_on_link(int64_t bytes, bool in_series, size_t level) const {
+    constexpr int several = 2;
+    return std::min(on_link(bytes, in_series, level, 1), on_link(bytes, in_series, level, several));
+  }
+
   size_t level_to(int peer) const {
-    const int per_server = cluster_.ranks_per_server;
-    const int per_rack = per_server * cluster_.servers_per_rack;
-    const auto level = rank_ / per_server == peer / per_server ? comm::LinkLevel::server
-                       : rank_ / per_rack == peer / per_rack   ? comm::LinkLevel::rack
-                                                               : comm::LinkLevel::system;
-    return static_cast<size_t>(level);
+    return static_cast<size_t>(cluster_.level_between(rank_, peer));
   }
 
   int rank_;
@@ -152,6 +157,17 @@ schedule::Plan plan_of(const Scenario& scenario, const resources::Resources& res
                     : decode_step_of_team(passes, shape.masters, shape.sequences, shape.cached);
   return prefills ? passes.feed(0, shape.sequences, shape.tokens, shape.cached)
                   : passes.step(0, shape.sequences, shape.cached, true);
+}
+
+/// What the host does in each layer of a prompt's pass on several servers.
+void add_layers(const Scenario& scenario, const PassShape& shape, PassCost& cost) {
+  const cluster_files::Cluster& cluster = scenario.cluster;
+  if (shape.kind != PassKind::prefill || shape.degrees.ranks() <= cluster.ranks_per_server) return;
+  const double seconds =
+      1e-6 * cluster.overhead.layer_us * static_cast<double>(scenario.config.layers);
+  cost.seconds += seconds;
+  cost.times.other_s += seconds;
+  cost.times.end_s += seconds;
 }
 
 schedule::PassWork work_of(const PassShape& shape, const schedule::Plan& plan) {
@@ -243,6 +259,7 @@ PassCost PassCosts::find_of_rank(const PassShape& shape, OfRank of_rank) const {
   const int rank = shape.degrees.sp * shape.degrees.tp - 1;
   const Program program = program_of(scenario_, resources, std::move(plan), rank);
   PassCost cost = of_rank(program, rank, scenario_.cluster);
+  add_layers(scenario_, shape, cost);
   // The first stage's rank tells of one stage, and all take about as long.
   if (shape.stages > 1) cost.add(PassCost(cost), shape.stages - 1);
   cost.work = work;
@@ -266,6 +283,7 @@ PassCost PassCosts::replay_all(const PassShape& shape) const {
   }
   cost.seconds = result.seconds;
   cost.times = result.busiest();
+  add_layers(scenario_, shape, cost);
   const double own_s = std::accumulate(cost.waiting_s.begin(), cost.waiting_s.end(), 0.0);
   if (own_s > 0)
     for (double& waits : cost.waiting_s) waits *= cost.times.exposed_comm_s / own_s;

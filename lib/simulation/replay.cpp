@@ -149,6 +149,11 @@ class Replay {
       } else if (const auto* start = std::get_if<PhantomStart>(&step->what)) {
         if (rank.now > begin) return push_ready(index);
         begin_messages(index, *start);
+        if (cluster_.rank.in_order && !start->in_series && !rank.started.back().done()) {
+          rank.waits_for = std::ssize(rank.started) - 1;
+          rank.waits_since = rank.now;
+          return;
+        }
       } else {
         const auto number =
             static_cast<int64_t>(rank.started.size()) - std::get<Wait>(step->what).starts_ago;
@@ -267,13 +272,21 @@ class Replay {
                 "a message from rank {} to rank {} has {} bytes on one side and {} on the other",
                 match.from, match.to, side.bytes, there.bytes);
     const auto bytes = static_cast<double>(side.bytes);
-    const auto& shares = cluster_.efficiency;
-    const double share = (in_series ? shares.send : shares.collective).of({.bytes = bytes});
-    const double more_s = in_series ? 0 : 1e-6 * cluster_.overhead.exchange_us;
+    const comm::LinkLevel level = cluster_.level_between(match.from, match.to);
+    const Side& sent = side.rank == match.from ? side : there;
+    const double share =
+        cluster_.share_of_message(bytes, in_series, level, peers_of(sent, level, in_series));
+    const double more_s = cluster_.latency_s(level, in_series) - cluster_.latency_s(level, true);
     const int64_t message = network_.send(now, match.from, match.to, bytes, share, more_s);
     PECIA_CHECK(message == static_cast<int64_t>(sides_.size()), "message {} of {}", message,
                 sides_.size());
     sides_.push_back({side, there});
+  }
+
+  /// Ranks of other servers to which the sender sends at once.
+  int peers_of(const Side& sent, comm::LinkLevel level, bool in_series) const {
+    if (in_series || level == comm::LinkLevel::server || !cluster_.efficiency.one_peer) return 1;
+    return num_remote_peers(*ranks_[sent.rank].started[sent.number].start, sent.rank, cluster_);
   }
 
   void arrived(double now, int64_t message) {
@@ -329,6 +342,15 @@ int64_t nanoseconds(double seconds) {
 }
 
 }  // namespace
+
+int num_remote_peers(const PhantomStart& start, int rank, const cluster_files::Cluster& cluster) {
+  std::vector<int> peers;
+  for (const PhantomMessage& message : start.sends)
+    if (cluster.level_between(rank, message.peer) != comm::LinkLevel::server)
+      peers.push_back(message.peer);
+  std::ranges::sort(peers);
+  return static_cast<int>(std::ranges::distance(peers.begin(), std::ranges::unique(peers).begin()));
+}
 
 const RankTimes& ReplayResult::busiest() const {
   return *std::ranges::min_element(ranks, {}, &RankTimes::exposed_comm_s);

@@ -5,7 +5,8 @@
 /// or rank is needed.
 ///
 /// Messages move when both sides have started them. The exchanges of a collective follow each other
-/// by themselves, as they do where ranks poll or a GPU's stream holds them. What adds up partial
+/// by themselves, as they do where ranks poll or a GPU's stream holds them, or keep the rank from
+/// going on where the cluster says so (RankPeaks::in_order). What adds up partial
 /// sums takes no time of its own; the share of collectives has it. Ops are faster
 /// while other ranks of the server wait for messages, as far as the cluster says so
 /// (RankPeaks::alone, alone_flops): what the others do at the op's begin counts.
@@ -51,6 +52,10 @@ struct Moment {
 };
 /// Is shown all moments, those of one rank in their order. Every layer is played for it.
 using OnMoment = std::function<void(const Moment& moment)>;
+
+/// The number of ranks of other servers to which `rank` sends in what it starts.
+int num_remote_peers(const comm::PhantomStart& start, int rank,
+                     const cluster_files::Cluster& cluster);
 
 /// `programs` are those of the ranks 0 … N−1 of a replica, which fill the cluster's servers in this
 /// order. Throws InvalidArgument where ranks wait for messages that nobody sends, naming one of them

@@ -136,13 +136,12 @@ parallel::LinkCosts link_costs(const cluster_files::Cluster& cluster, int ranks)
   const auto s_per_byte = [&](comm::LinkLevel level) {
     return cluster.sharing(level) / collective_rate(cluster, level);
   };
-  const double latency_us = cluster.links[static_cast<size_t>(comm::LinkLevel::server)].us;
   const auto places = cluster.places(ranks);
   const bool has_racks =
       parallel::shape_of(comm::server_of_rank(places), comm::rack_of_rank(places)).has_racks();
   const comm::LinkLevel widest = comm::link_level(places.front(), places.back());
   return {s_per_byte(has_racks ? comm::LinkLevel::rack : widest),
-          s_per_byte(comm::LinkLevel::server), 1e-6 * (latency_us + cluster.overhead.exchange_us),
+          s_per_byte(comm::LinkLevel::server), cluster.latency_s(comm::LinkLevel::server, false),
           has_racks ? s_per_byte(comm::LinkLevel::system) : 0};
 }
 

@@ -40,6 +40,12 @@ std::vector<int64_t> spread(int64_t count) {
   return some;
 }
 
+/// What the host does for the request before its first pass.
+double host_seconds(const Scenario& scenario, const RequestShape& shape) {
+  return 1e-6 * scenario.cluster.overhead.context_token_us *
+         static_cast<double>(shape.prompt_tokens + shape.cached_tokens);
+}
+
 /// The whole chunks of a prompt that a team reads, and its rest.
 RequestLatency prompt_latency(const ReplicaPasses& passes, int degree, const RequestShape& shape) {
   const int64_t chunk = std::min(passes.batch_tokens(degree), shape.prompt_tokens);
@@ -128,6 +134,7 @@ RequestLatency request_latency(PassCosts& costs, const resources::Resources& res
     RequestLatency latency = resources.pp > 1
                                  ? staged_latency(passes, limits_of(costs, resources), shape)
                                  : prompt_latency(passes, degree, shape);
+    latency.ttft_s += host_seconds(costs.scenario(), shape);
     latency.tbt_s = passes.cost(step_of(passes, degree, shape)).seconds;
     if (!best) best = latency;
     const double tbt_s = std::min(best->tbt_s, latency.tbt_s);  // an answer has a team of its own

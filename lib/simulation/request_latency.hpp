@@ -23,8 +23,9 @@ struct RequestShape {
 RequestShape parse_shape(std::string_view text, std::string_view of = {});
 
 struct RequestLatency {
-  double ttft_s = 0;  ///< all passes of the prompt
-  double tbt_s = 0;   ///< a step in the middle of the answer
+  double ttft_s =
+      0;             ///< what the host does before (context_token_us), and all passes of the prompt
+  double tbt_s = 0;  ///< a step in the middle of the answer
   RankTimes prefill;  ///< of the busiest rank in each pass, all passes
 };
 

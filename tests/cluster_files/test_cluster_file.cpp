@@ -116,6 +116,45 @@ TEST(ClusterFile, MayHaveSlicesAndRatesOfWaitingServers) {
               HasSubstr("rank.first_touch_gbs is -1; it must be a number of 1e9 B/s, or 0 where"));
 }
 
+TEST(ClusterFile, MayDescribeCollectivesBetweenServers) {
+  std::string text =
+      replaced(small, "rack: {gbs: 1.5, us: 20, shared: false}",
+               "rack: {gbs: 1.5, us: 20, shared: true, adapters: 2, exchange_us: 40}");
+  text = replaced(text, "collective: 0.7", "collective: 0.7\n  one_peer: {bytes: [[100, 0.2]]}");
+  text = replaced(text, "step_us: 100}",
+                  "step_us: 100, exchange_us: 3, context_token_us: 5, layer_us: 7}");
+  text = replaced(text, "memory_gib: 12", "memory_gib: 12\n  in_order: true");
+  const Cluster cluster = parse_cluster(text, "c.yaml");
+  EXPECT_EQ(cluster.links[1], (Link{1.5, 20, true, 2, 40}));
+  EXPECT_EQ(cluster.overhead.context_token_us, 5);
+  EXPECT_EQ(cluster.overhead.layer_us, 7);
+  EXPECT_TRUE(cluster.rank.in_order);
+  EXPECT_FALSE(parse_cluster(small, "c.yaml").rank.in_order);
+  EXPECT_EQ(parse_cluster(to_yaml(cluster), "written"), cluster);
+  using comm::LinkLevel;
+  EXPECT_DOUBLE_EQ(cluster.latency_s(LinkLevel::rack, true), 20e-6);
+  EXPECT_DOUBLE_EQ(cluster.latency_s(LinkLevel::rack, false), 60e-6);
+  EXPECT_DOUBLE_EQ(cluster.latency_s(LinkLevel::system, false), 53e-6) << "as overhead says";
+  EXPECT_DOUBLE_EQ(cluster.share_of_message(100, false, LinkLevel::rack, 1), 0.2);
+  EXPECT_DOUBLE_EQ(cluster.share_of_message(100, false, LinkLevel::rack, 2), 0.7);
+  EXPECT_DOUBLE_EQ(cluster.share_of_message(100, false, LinkLevel::server, 1), 0.7);
+  EXPECT_DOUBLE_EQ(cluster.share_of_message(4096, true, LinkLevel::rack, 1), 0.1) << "as send";
+  EXPECT_EQ(cluster.level_between(0, 1), LinkLevel::server);
+  EXPECT_EQ(cluster.level_between(1, 2), LinkLevel::rack);
+  EXPECT_EQ(cluster.level_between(5, 6), LinkLevel::system);
+
+  EXPECT_THAT(refusal(replaced(text, "adapters: 2", "adapters: 0")),
+              HasSubstr("links.rack.adapters is 0"));
+  EXPECT_THAT(refusal(replaced(text, "adapters: 2", "adapters: 4")),
+              HasSubstr("does not divide the 2 ranks of a server"));
+  EXPECT_THAT(refusal(replaced(text, "shared: true, adapters", "shared: false, adapters")),
+              HasSubstr("the link is not shared, so each rank has one of its own"));
+  EXPECT_THAT(refusal(replaced(text, "exchange_us: 40", "exchange_us: -1")),
+              HasSubstr("links.rack.exchange_us is -1"));
+  EXPECT_THAT(refusal(replaced(small, "server: {gbs: 5,", "server: {adapters: 2, gbs: 5,")),
+              HasSubstr("unknown key links.server.adapters"));
+}
+
 TEST(ClusterFile, ThatIsWrongIsRefusedWithTheLineAndTheKey) {
   const auto changed = [](const char* from, const char* to) {
     return refusal(replaced(small, from, to));

@@ -173,6 +173,21 @@ TEST(ParseJob, TakesWhatSparseAttentionDrops) {
   EXPECT_EQ(attention("drop", "{file: auto}").drop, (DropSetting{0, "auto"}));
 }
 
+TEST(ParseJob, TakesWeightsOfFp8InFeedForwardAlone) {
+  const auto dtype = [](const std::string& written) {
+    return parse_job("model: {path: m, dtype: " + written + "}\ninput: [p.h5]\noutput: o\n",
+                     "job.yaml")
+        .model.dtype;
+  };
+  EXPECT_EQ(dtype("{ffn: fp8}"), Precision::fp8_ffn);
+  EXPECT_EQ(dtype("fp8"), Precision::fp8);
+  EXPECT_TRUE(is_fp8(dtype("{ffn: fp8}")));
+  EXPECT_FALSE(is_fp8(dtype("auto")));
+  EXPECT_EQ(name_of(Precision::fp8_ffn), "{ffn: fp8}");
+  for (const char* wrong : {"{ffn: bf16}", "{attention: fp8}", "{ffn: fp8, head: fp8}", "[fp8]"})
+    EXPECT_THROW(dtype(wrong), InputError) << wrong;
+}
+
 TEST(ParseJob, TakesWhatSparseAttentionIsChosenFor) {
   EXPECT_EQ(attention("objective", "off").objective, AttentionGoal());
   EXPECT_EQ(attention("objective", "{loss: 0.0}").objective, (AttentionGoal{0.0, {}}));

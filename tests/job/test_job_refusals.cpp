@@ -43,6 +43,8 @@ INSTANTIATE_TEST_SUITE_P(
                "preset cuda"},
         Absent{"model.dtype=fp8",
                "model.dtype: fp8 is for GPUs in this version; use dtype: bf16, or backend: cuda"},
+        Absent{"model.dtype={ffn: fp8}",
+               "model.dtype: fp8 is for GPUs in this version; use dtype: bf16, or backend: cuda"},
         Absent{"model.compute=fp8",
                "model.compute: fp8 multiplies weights of that type alone; use model.dtype: fp8, or "
                "compute: auto"}));

@@ -108,6 +108,26 @@ TEST_F(OnDevice, TiedWeightsAreThereOnce) {
   EXPECT_EQ(there.embedding.data(), there.head.parts.front().weight.data());
 }
 
+TEST(TypeOfMatrix, OfFeedForwardAloneIsFp8) {
+  using enum MatrixKind;
+  for (const MatrixKind kind :
+       {gate, up, down, expert_gate, expert_up, expert_down, shared_gate, shared_up, shared_down})
+    EXPECT_EQ(type_of_matrix(Quantize::fp8_ffn, kind), DType::fp8) << role_of(kind).name;
+  for (const MatrixKind kind : {q, k, v, o, head, router, recurrent_q, second_up})
+    EXPECT_EQ(type_of_matrix(Quantize::fp8_ffn, kind), std::nullopt) << role_of(kind).name;
+}
+
+TEST_F(OnDevice, FeedForwardAloneIsRounded) {
+  const ModelConfig config = small_model(Family::llama);
+  const Weights host = load(config, llama_file(), DType::bf16, {1, 0});
+  const DeviceWeights there(host, *device, *stream, *backend, Quantize::fp8_ffn);
+  EXPECT_EQ(there.bytes(), DeviceWeights::bytes_of(host, Quantize::fp8_ffn));
+  for (const LayerWeights& layer : there.layers) {
+    EXPECT_EQ(layer.ffn.down.parts.front().weight.dtype(), DType::fp8);
+    EXPECT_EQ(layer.attention.o.parts.front().weight.dtype(), DType::bf16);
+  }
+}
+
 TEST_F(OnDevice, MatricesOfLayersAreRoundedOnTheWay) {
   for (const Family family : {Family::llama, Family::glm, Family::internlm2}) {
     ModelConfig config = small_model(family);

@@ -74,6 +74,13 @@ TEST(Network, GivesRanksOfAServerOneLinkWhereItIsShared) {
               ElementsAre(DoubleNear(1.00001, 1e-9), DoubleNear(1.00001, 1e-9)));
   EXPECT_THAT(arrivals(cluster(true), both),
               ElementsAre(DoubleNear(2.00001, 1e-9), DoubleNear(2.00001, 1e-9)));
+  // Two adapters: each message has its own, with half of the rate, also where it is alone.
+  cluster_files::Cluster with_adapters = cluster(true);
+  with_adapters.links[1].adapters = 2;
+  EXPECT_THAT(arrivals(with_adapters, both),
+              ElementsAre(DoubleNear(2.00001, 1e-9), DoubleNear(2.00001, 1e-9)));
+  EXPECT_NEAR(arrivals(cluster(true), {both[0]})[0], 1.00001, 1e-9);
+  EXPECT_NEAR(arrivals(with_adapters, {both[0]})[0], 2.00001, 1e-9);
   // Within a server, a shared link is one bus for both directions.
   const std::vector<Message> exchange{{0, 0, 1, 1e9}, {0, 1, 0, 1e9}};
   EXPECT_NEAR(arrivals(cluster(false), exchange)[0], 0.1, 1e-5);

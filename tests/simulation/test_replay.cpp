@@ -121,6 +121,60 @@ TEST(Replay, AddsTheOverheadOfStepsOfCollectives) {
   EXPECT_DOUBLE_EQ(replay({sends(1), sends(0)}, cluster).seconds, message);
 }
 
+TEST(Replay, AddsTheOverheadOfALinksExchangesWhereItHasOne) {
+  cluster_files::Cluster cluster = slow_cluster();
+  cluster.ranks_per_server = 1, cluster.servers_per_rack = 8;
+  const auto exchanges = [](int peer) {
+    return program({exchange(0, peer, 1'000'000'000), wait(1)});
+  };
+  const double before = replay({exchanges(1), exchanges(0)}, cluster).seconds;
+  cluster.overhead.exchange_us = 1e6;
+  EXPECT_DOUBLE_EQ(replay({exchanges(1), exchanges(0)}, cluster).seconds, before + 1);
+  cluster.links[1].exchange_us = 3e6;  // between servers
+  EXPECT_DOUBLE_EQ(replay({exchanges(1), exchanges(0)}, cluster).seconds, before + 3);
+  cluster.ranks_per_server = 2;
+  EXPECT_DOUBLE_EQ(replay({exchanges(1), exchanges(0)}, cluster).seconds, before + 1);
+}
+
+/// Three ranks in servers of their own. Rank 0 sends to one or to both of the others.
+TEST(Replay, GivesAMessageToOnePeerAloneItsShare) {
+  cluster_files::Cluster cluster = slow_cluster();
+  cluster.ranks_per_server = 1, cluster.servers_per_rack = 8;
+  const auto seconds = [&](bool both) {
+    const auto to = [](int peer) { return comm::PhantomMessage{1'000'000'000, peer}; };
+    const auto other = [&](int rank) {
+      comm::PhantomStart start{.group = 2};
+      if (rank == 1 || both) start.receives = {to(0)};
+      return program({{"", start}, wait(1)});
+    };
+    comm::PhantomStart start{.group = 2, .sends = {to(1)}};
+    if (both) start.sends.push_back(to(2));
+    return replay({program({{"", start}, wait(1)}), other(1), other(2)}, cluster).seconds;
+  };
+  EXPECT_DOUBLE_EQ(seconds(false), 1 + 1);
+  EXPECT_DOUBLE_EQ(seconds(true), 1 + 2);
+  cluster.efficiency.one_peer = cluster_files::Efficiency{0.5};
+  EXPECT_DOUBLE_EQ(seconds(false), 1 + 2);
+  EXPECT_DOUBLE_EQ(seconds(true), 1 + 2);
+  cluster.ranks_per_server = 8;  // within a server collectives have their own share
+  EXPECT_DOUBLE_EQ(seconds(false), 1 + 1);
+}
+
+/// An exchange of 2 s under an op of 3 s, or before it; messages of a series always move beside ops.
+TEST(Replay, PlaysCollectivesInOrderWithOpsWhereTheClusterSaysSo) {
+  cluster_files::Cluster cluster = slow_cluster();
+  const auto seconds = [&](auto message) {
+    const auto of = [&](int peer) { return program({message(peer), op(3), wait(1), op(1)}, 3); };
+    return replay({of(1), of(0)}, cluster).seconds;
+  };
+  const auto exchanges = [](int peer) { return exchange(0, peer, 1'000'000'000); };
+  const auto sends = [](int peer) { return send_receive(peer, peer, 1'000'000'000); };
+  EXPECT_DOUBLE_EQ(seconds(exchanges), 3 * 4);
+  cluster.rank.in_order = true;
+  EXPECT_DOUBLE_EQ(seconds(exchanges), 3 * 6);
+  EXPECT_DOUBLE_EQ(seconds(sends), 3 * 4);
+}
+
 TEST(Replay, ReadsFasterWhileOthersOfTheServerWait) {
   // Rank 0 reads for 6 s, or for 2 s alone, and then sends; rank 1 waits for it. The third rank of
   // the server belongs to another replica, which works.

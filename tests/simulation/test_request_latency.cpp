@@ -34,6 +34,21 @@ TEST(RequestShape, IsReadAsTheCommandWritesIt) {
     EXPECT_THROW(parse_shape(wrong), InputError) << wrong;
 }
 
+TEST(RequestLatency, BeginsWithTheHostsWorkForEachTokenOfTheContext) {
+  const model::ModelConfig config = small_model(6);
+  cluster_files::Cluster cluster = small_cluster();
+  const job::Job job;
+  const auto latency = [&] {
+    PassCosts costs({job, config, cluster, DType::fp32, DType::fp32});
+    return request_latency(costs, ring_of(2, 4096), {200, 100, 9});
+  };
+  const RequestLatency before = latency();
+  cluster.overhead.context_token_us = 1000;
+  const RequestLatency after = latency();
+  EXPECT_NEAR(after.ttft_s, before.ttft_s + 0.3, 1e-9);
+  EXPECT_EQ(after.tbt_s, before.tbt_s);
+}
+
 TEST(RequestLatency, OfOneChunkIsThatOfItsPass) {
   const Grid grid{"pass_kv", 2};
   const RequestLatency time = time_of(ring_of(2, 4096), {200, 100, 9});

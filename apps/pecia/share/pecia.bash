@@ -57,7 +57,7 @@ _pecia() {
         --cluster-file) :; return ;;
         --trace) _pecia_files; return ;;
       esac
-      if [[ $word == -* ]]; then _pecia_words space '-h --help --set --backend --ranks --model --cluster --gpu --per-node --request --requests --calibrate --cluster-file --trace --modes --json'
+      if [[ $word == -* ]]; then _pecia_words space '-h --help --set --backend --ranks --model --cluster --gpu --per-node --request --requests --calibrate --cluster-file --trace --modes --papers --check --json'
       else _pecia_files yaml yml json; fi ;;
     inspect)
       case $previous in

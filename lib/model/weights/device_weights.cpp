@@ -127,6 +127,12 @@ std::optional<DType> type_of_matrix(Quantize quantize, MatrixKind kind) {
       break;
     case Quantize::fp8:
       return kind == MatrixKind::head ? std::nullopt : std::optional(DType::fp8);
+    case Quantize::fp8_ffn: {
+      const CutUnit unit = role_of(kind).unit;
+      const bool feeds =
+          unit == CutUnit::ffn || unit == CutUnit::expert_ffn || unit == CutUnit::shared_ffn;
+      return feeds ? std::optional(DType::fp8) : std::nullopt;
+    }
     case Quantize::int8:
       return DType::int8;
     case Quantize::int4: {

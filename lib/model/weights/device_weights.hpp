@@ -18,9 +18,10 @@ namespace pecia::model {
 /// norms, biases, routers, and a and b of a recurrence are never converted.
 enum class Quantize {
   nothing,
-  fp8,   ///< the layers' matrices
-  int8,  ///< the layers' matrices and the head
-  int4   ///< q, o, gate and up; k, v, down and the head, which suffer most, become int8
+  fp8,      ///< the layers' matrices
+  fp8_ffn,  ///< matrices of feed-forward and of experts
+  int8,     ///< the layers' matrices and the head
+  int4      ///< q, o, gate and up; k, v, down and the head, which suffer most, become int8
 };
 
 /// The code type of a kind of matrix; absent if it is not converted.

@@ -32,6 +32,9 @@ struct RankPeaks {
   /// 1e9 B/s of memory that a rank writes for the first time, while all ranks do; 0: no time is
   /// counted for it.
   double first_touch_gbs = 0;
+  /// Collectives and ops follow each other, as on one stream: no op hides a sum, a gather or an
+  /// all-to-all. Messages of rings move beside ops all the same.
+  bool in_order = false;
 
   bool operator==(const RankPeaks&) const = default;
 };
@@ -42,6 +45,11 @@ struct Link {
   double gbs = 0;  ///< 1e9 B/s for each rank, or for those that share it, in each direction
   double us = 0;   ///< from the start of a message until its first byte arrives
   bool shared = false;
+  /// Of a link that the ranks of a server share: the adapters that it is made of. Equal numbers of
+  /// ranks use each, so no message has more than its adapter's part of the rate.
+  int adapters = 1;
+  /// µs of each exchange of a collective, beside those of a message; absent: overhead.exchange_us.
+  std::optional<double> exchange_us = {};
 
   bool operator==(const Link&) const = default;
 };
@@ -70,15 +78,23 @@ struct Cluster {
     /// Of the FLOP/s of bf16, for recurrences in chunks whose products round to TF32 once; with operands
     /// of fp32 a third of it. Absent: as attention.
     std::optional<Efficiency> recurrence_chunks = {};
+    /// Of a link's gbs between servers, for messages of collectives whose sender has one peer there at
+    /// a time, as in rings and trees: one connection does not fill an adapter. Absent: as collective.
+    std::optional<Efficiency> one_peer = {};
     bool operator==(const Shares&) const = default;
   } efficiency;
   /// What work takes beside: for each op or copy, for each pass, and for each step of a collective:
   /// starting and finding its messages, and waiting for ranks that had the slower moment. And what
   /// a recurrence takes for a row of a sequence, where a head's columns have a core for themselves; for
   /// a chunk of rows likewise, and with operands of fp32 three times as long. Where that is 0, ranks
-  /// have no recurrences in chunks.
+  /// have no recurrences in chunks. `context_token_us` is what the host does for each token of a
+  /// request's context, cached or not, before its first pass: text to tokens, and tables of positions
+  /// and slots. `layer_us` is what each layer of a pass with prompts takes on ranks of several servers,
+  /// beside its ops and messages: the host begins what is different for every prompt. Steps of answers
+  /// are the same each time.
   struct Overhead {
-    double op_us = 0, step_us = 0, exchange_us = 0, recurrent_row_us = 0, recurrent_chunk_us = 0;
+    double op_us = 0, step_us = 0, exchange_us = 0, recurrent_row_us = 0, recurrent_chunk_us = 0,
+           context_token_us = 0, layer_us = 0;
     bool operator==(const Overhead&) const = default;
   } overhead;
 
@@ -88,16 +104,24 @@ struct Cluster {
   comm::RackServerGpu place(int number) const;
   /// Ranks that share a level's rate: 1 where it is not shared.
   int sharing(comm::LinkLevel level) const;
+  /// Seconds of a message until its first byte arrives, of one in a series or of a collective's exchange.
+  double latency_s(comm::LinkLevel level, bool in_series) const;
+  /// The level of messages between two ranks.
+  comm::LinkLevel level_between(int a, int b) const;
+  /// The share of a link that a message achieves alone. `peers`: ranks of other servers to which its
+  /// sender sends at this time.
+  double share_of_message(double bytes, bool in_series, comm::LinkLevel level, int peers) const;
   std::vector<comm::RackServerGpu> places(int ranks) const;
 };
 
 /// Reads a cluster file (YAML). Each key is required, so that no figure is hidden, but for the
 /// optional ones: rank.alone and alone_flops (1), rank.program_gib and first_touch_gbs (0),
 /// efficiency.stream (as copy), efficiency.pieces (1), efficiency.weights (none),
-/// efficiency.recurrence and recurrence_chunks (as attention), overhead.exchange_us, recurrent_row_us and
-/// recurrent_chunk_us (0). Throws InputError naming the line and the key: no file, not YAML, an unknown key
-/// (with the nearest known one), a key that is missing, a rate that is zero or negative, a share outside
-/// (0, 1], sizes of a curve that do not ascend.
+/// efficiency.recurrence and recurrence_chunks (as attention), efficiency.one_peer (as collective),
+/// adapters (1) and exchange_us (as overhead's) of a link, rank.in_order (false), overhead.exchange_us,
+/// recurrent_row_us, recurrent_chunk_us, context_token_us and layer_us (0). Throws InputError naming the
+/// line and the key: no file, not YAML, an unknown key (with the nearest known one), a key that is
+/// missing, a rate that is zero or negative, a share outside (0, 1], sizes of a curve that do not ascend.
 Cluster read_cluster(const std::filesystem::path& file);
 /// The same of a file's text; `name` stands for it in errors.
 Cluster parse_cluster(const std::string& text, const std::string& name);

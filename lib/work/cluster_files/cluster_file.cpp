@@ -190,6 +190,8 @@ RankPeaks rank_of(Section section) {
     rank.first_touch_gbs = number(*touch, section.name("first_touch_gbs"),
                                   "a number of 1e9 B/s, or 0 where it takes no time",
                                   [](double gbs) { return gbs >= 0; });
+  if (const YamlNode* in_order = section.find("in_order"))
+    rank.in_order = flag(*in_order, section.name("in_order"));
   Section flops = section.in("flops", {"fp32", "bf16", "fp8"});
   for (const DType type : {DType::fp32, DType::bf16, DType::fp8}) {
     const std::string name(name_of(type));
@@ -199,8 +201,20 @@ RankPeaks rank_of(Section section) {
   return rank;
 }
 
-Link link_of(Section section) {
-  return {section.get("gbs", rate), section.get("us", time), section.get("shared", flag)};
+Link link_of(Section section, int ranks_per_server) {
+  Link link{section.get("gbs", rate), section.get("us", time), section.get("shared", flag)};
+  if (const YamlNode* adapters = section.find("adapters")) {
+    link.adapters = count(*adapters, section.name("adapters"));
+    if (!link.shared && link.adapters > 1)
+      fail<InputError>("{}: {} is {}, but the link is not shared, so each rank has one of its own",
+                       adapters->where, section.name("adapters"), link.adapters);
+    if (ranks_per_server % link.adapters != 0)
+      fail<InputError>("{}: {} is {}, which does not divide the {} ranks of a server",
+                       adapters->where, section.name("adapters"), link.adapters, ranks_per_server);
+  }
+  if (const YamlNode* us = section.find("exchange_us"))
+    link.exchange_us = time(*us, section.name("exchange_us"));
+  return link;
 }
 
 std::string text_of(const Curve& curve) {
@@ -245,16 +259,20 @@ Cluster parse_cluster(const std::string& file_text, const std::string& name) {
   cluster.servers_per_rack = file.get("servers_per_rack", count);
   cluster.rank =
       rank_of(file.in("rank", {"name", "backend", "flops", "memory_gbs", "memory_gib", "alone",
-                               "alone_flops", "program_gib", "first_touch_gbs"}));
+                               "alone_flops", "program_gib", "first_touch_gbs", "in_order"}));
 
   Section links = file.in("links", {comm::link_level_names.begin(), comm::link_level_names.end()});
-  for (int level = 0; level < comm::num_link_levels; ++level)
-    cluster.links[level] =
-        link_of(links.in(comm::link_level_names[level], {"gbs", "us", "shared"}));
+  for (int level = 0; level < comm::num_link_levels; ++level) {
+    // The network's adapters are those of a server, and count where what leaves it is shared.
+    std::vector<std::string> known{"gbs", "us", "shared", "exchange_us"};
+    if (level == static_cast<int>(comm::LinkLevel::rack)) known.emplace_back("adapters");
+    cluster.links[level] = link_of(links.in(comm::link_level_names[level], std::move(known)),
+                                   cluster.ranks_per_server);
+  }
 
   Section shares =
       file.in("efficiency", {"gemm", "attention", "recurrence", "recurrence_chunks", "copy",
-                             "stream", "weights", "pieces", "send", "collective"});
+                             "stream", "weights", "pieces", "send", "collective", "one_peer"});
   const auto over = [](std::vector<Axis> over_axes) {
     return [over_axes](YamlNode& node, const std::string& key) {
       return efficiency_of(node, key, over_axes);
@@ -267,20 +285,23 @@ Cluster parse_cluster(const std::string& file_text, const std::string& name) {
   cluster.efficiency.stream =
       shares.find("stream") != nullptr ? shares.get("stream", of_bytes) : cluster.efficiency.copy;
 
-  for (const auto& [key, share] :
-       {std::pair{"pieces", &cluster.efficiency.pieces}, {"weights", &cluster.efficiency.weights}})
+  for (const auto& [key, share] : {std::pair{"pieces", &cluster.efficiency.pieces},
+                                   {"weights", &cluster.efficiency.weights},
+                                   {"one_peer", &cluster.efficiency.one_peer}})
     if (shares.find(key) != nullptr) *share = shares.get(key, of_bytes);
 
   for (const auto& [key, share] : {std::pair{"recurrence", &cluster.efficiency.recurrence},
                                    {"recurrence_chunks", &cluster.efficiency.recurrence_chunks}})
     if (shares.find(key) != nullptr) *share = shares.get(key, of_work);
 
-  Section overhead = file.in(
-      "overhead", {"op_us", "step_us", "exchange_us", "recurrent_row_us", "recurrent_chunk_us"});
+  Section overhead = file.in("overhead", {"op_us", "step_us", "exchange_us", "recurrent_row_us",
+                                          "recurrent_chunk_us", "context_token_us", "layer_us"});
   cluster.overhead = {overhead.get("op_us", time), overhead.get("step_us", time)};
   for (const auto& [key, us] : {std::pair{"exchange_us", &cluster.overhead.exchange_us},
                                 {"recurrent_row_us", &cluster.overhead.recurrent_row_us},
-                                {"recurrent_chunk_us", &cluster.overhead.recurrent_chunk_us}})
+                                {"recurrent_chunk_us", &cluster.overhead.recurrent_chunk_us},
+                                {"context_token_us", &cluster.overhead.context_token_us},
+                                {"layer_us", &cluster.overhead.layer_us}})
     if (overhead.find(key) != nullptr) *us = overhead.get(key, time);
   return cluster;
 }
@@ -309,30 +330,35 @@ std::string to_yaml(const Cluster& cluster) {
   std::string yaml = fmt::format(
       "ranks_per_server: {}\nservers_per_rack: {}\n"
       "rank: {{name: {}, backend: {}, flops: {{{}}}, memory_gbs: {}, memory_gib: {}, alone: {},"
-      " alone_flops: {}, program_gib: {}, first_touch_gbs: {}}}\n"
+      " alone_flops: {}, program_gib: {}, first_touch_gbs: {}{}}}\n"
       "links:  # gbs: 1e9 B/s per rank and direction, or per server or rack where it is shared\n",
       cluster.ranks_per_server, cluster.servers_per_rack, quoted(rank.name),
       rank.gpu ? "cuda" : "cpu", fmt::join(flops, ", "), rank.memory_gbs, rank.memory_gib,
-      rank.alone, rank.alone_flops, rank.program_gib, rank.first_touch_gbs);
+      rank.alone, rank.alone_flops, rank.program_gib, rank.first_touch_gbs,
+      rank.in_order ? ", in_order: true" : "");
   for (int level = 0; level < comm::num_link_levels; ++level) {
     const Link& link = cluster.links[level];
-    yaml += fmt::format("  {}: {{gbs: {}, us: {}, shared: {}}}\n", comm::link_level_names[level],
-                        link.gbs, link.us, link.shared);
+    yaml += fmt::format(
+        "  {}: {{gbs: {}, us: {}, shared: {}{}{}}}\n", comm::link_level_names[level], link.gbs,
+        link.us, link.shared, link.adapters > 1 ? fmt::format(", adapters: {}", link.adapters) : "",
+        link.exchange_us ? fmt::format(", exchange_us: {}", *link.exchange_us) : "");
   }
   const Cluster::Shares& shares = cluster.efficiency;
   return yaml + fmt::format(
                     "efficiency:  # shares of these peaks: numbers, or curves of [size, share]\n"
                     "  gemm: {}\n  attention: {}\n  copy: {}\n  stream: {}\n  send: {}\n"
-                    "  collective: {}\n{}{}{}{}"
-                    "overhead: {{op_us: {}, step_us: {}, exchange_us: {}, recurrent_row_us: {},"
-                    " recurrent_chunk_us: {}}}\n",
+                    "  collective: {}\n{}{}{}{}{}"
+                    "overhead: {{op_us: {}, step_us: {}, exchange_us: {}, recurrent_row_us: {}, "
+                    "recurrent_chunk_us: {}, context_token_us: {}, layer_us: {}}}\n",
                     text_of(shares.gemm), text_of(shares.attention), text_of(shares.copy),
                     text_of(shares.stream.value_or(shares.copy)), text_of(shares.send),
-                    text_of(shares.collective), line_of("pieces", shares.pieces),
-                    line_of("weights", shares.weights), line_of("recurrence", shares.recurrence),
+                    text_of(shares.collective), line_of("one_peer", shares.one_peer),
+                    line_of("pieces", shares.pieces), line_of("weights", shares.weights),
+                    line_of("recurrence", shares.recurrence),
                     line_of("recurrence_chunks", shares.recurrence_chunks), cluster.overhead.op_us,
                     cluster.overhead.step_us, cluster.overhead.exchange_us,
-                    cluster.overhead.recurrent_row_us, cluster.overhead.recurrent_chunk_us);
+                    cluster.overhead.recurrent_row_us, cluster.overhead.recurrent_chunk_us,
+                    cluster.overhead.context_token_us, cluster.overhead.layer_us);
 }
 
 }  // namespace pecia::cluster_files

@@ -32,17 +32,19 @@ rank:
   {name: H100-96GB, backend: cuda, flops: {fp32: 5e13, bf16: 8e14, fp8: 1.6e15}, memory_gbs: 2400, memory_gib: 89.4}
 links:
   server: {gbs: 450, us: 3, shared: false}
-  rack: {gbs: 50, us: 8, shared: false}
-  system: {gbs: 50, us: 10, shared: false}
+  # A decode step's messages and its all-to-all on two hosts took 32.3 and 81.1 µs.
+  rack: {gbs: 50, us: 32, shared: false, exchange_us: 41}
+  system: {gbs: 50, us: 34, shared: false, exchange_us: 41}
 efficiency:
-  gemm: 0.43  # of fp8 and bf16 peaks together; fitted by pecia-bench simulation
+  gemm: 0.64  # of the peaks of fp8 (feed-forward) and bf16; fitted by pecia plan --papers
   # The others are those of the paper's op times, at 2.5 and 10 % of new tokens, and its 540 TFLOP/s.
   attention: {rows: [[800, 0.633], [3200, 0.652], [32000, 0.675]]}
   recurrence: 0.45
   recurrence_chunks: 0.15  # arithmetic, not measured
   copy: 0.8
-  send: {bytes: [[3.28e6, 0.395], [1.31e7, 0.482], [1.64e7, 0.523]]}
-  collective: {bytes: [[3.28e6, 0.47], [1.31e7, 0.77]]}
+  send: {bytes: [[3.28e6, 0.49], [1.31e7, 0.512], [1.64e7, 0.55]]}
+  collective: {bytes: [[3.28e6, 0.56], [1.31e7, 0.828]]}
+  one_peer: {bytes: [[3.28e6, 0.49], [1.31e7, 0.512], [1.64e7, 0.55]]}  # as send
 overhead: {op_us: 4, step_us: 500, recurrent_row_us: 0.2, recurrent_chunk_us: 2}
 )"},
     Preset{"h100-gti", R"(# Context Parallelism …, §4: the same GPUs, 100 Gb/s TCP per GPU
@@ -55,23 +57,24 @@ links:
   rack: {gbs: 12.5, us: 30, shared: false}
   system: {gbs: 12.5, us: 40, shared: false}
 efficiency:
-  gemm: 0.43
+  gemm: 0.64
   attention: {rows: [[800, 0.633], [3200, 0.652], [32000, 0.675]]}
   recurrence: 0.45
   recurrence_chunks: 0.15  # arithmetic, not measured
   copy: 0.8
   send: 0.24  # 3 GB/s achieved by each rank
   collective: 0.8
+  one_peer: 0.24
 overhead: {op_us: 4, step_us: 500, recurrent_row_us: 0.2, recurrent_chunk_us: 2}
 )"},
-    Preset{"a100-p4d", R"(# AWS p4d.24xlarge: 8 × A100-40GB, 400 Gb/s per server
+    Preset{"a100-p4d", R"(# AWS p4d.24xlarge: 8 × A100-40GB, four adapters of 100 Gb/s per server
 ranks_per_server: 8
 servers_per_rack: 16
 rank:
   {name: A100-40GB, backend: cuda, flops: {fp32: 1.95e13, bf16: 3.12e14}, memory_gbs: 1555, memory_gib: 37.25}
 links:
   server: {gbs: 300, us: 3, shared: false}
-  rack: {gbs: 50, us: 15, shared: true}
+  rack: {gbs: 50, us: 15, shared: true, adapters: 4}
   system: {gbs: 50, us: 20, shared: false}
 efficiency:
   gemm: 0.65
@@ -187,7 +190,7 @@ rank:
   {name: A800-80GB, backend: cuda, flops: {fp32: 1.95e13, bf16: 3.12e14}, memory_gbs: 2039, memory_gib: 74.5}
 links:
   server: {gbs: 200, us: 3, shared: false}
-  rack: {gbs: 100, us: 10, shared: true}
+  rack: {gbs: 100, us: 10, shared: true, adapters: 4}
   system: {gbs: 100, us: 12, shared: false}
 efficiency:
   gemm: 0.65

@@ -72,6 +72,7 @@ GpuServers gpu_servers(const std::string& name, std::optional<int> per_server) {
     Link& link = cluster.links[static_cast<size_t>(level)];
     link.gbs = gpu.network_gbs;
     link.shared = false;
+    link.adapters = 1;
   }
   const double server_gbs = cluster.links[static_cast<size_t>(comm::LinkLevel::server)].gbs;
   std::string assumed = fmt::format(

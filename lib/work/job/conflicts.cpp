@@ -89,7 +89,7 @@ const Conflict conflicts[] = {
        return fmt::format("model.dtype: {} is for CPUs in this version", name_of(*job.model.dtype));
      },
      "use dtype: fp8 or bf16, or backend: cpu"},
-    {On::gpus, [](const Job& job) { return is_layout(job) && job.model.dtype == Precision::fp8; },
+    {On::gpus, [](const Job& job) { return is_layout(job) && is_fp8(job.model.dtype); },
      PECIA_WHY("reproducible: layout with model.dtype: fp8 is not in this version: a rank rounds "
                "its part of a row by that part's own maximum"),
      "use dtype: bf16, or reproducible: run"},
@@ -100,9 +100,7 @@ const Conflict conflicts[] = {
      PECIA_WHY("model.compute: fp32 on GPUs multiplies weights of that type alone in this version"),
      "use model.dtype: fp32, or compute: auto"},
     {On::gpus,
-     [](const Job& job) {
-       return job.model.compute == Precision::bf16 && job.model.dtype == Precision::fp8;
-     },
+     [](const Job& job) { return job.model.compute == Precision::bf16 && is_fp8(job.model.dtype); },
      PECIA_WHY("model.compute: bf16 does not multiply weights of fp8 in this version"),
      "use compute: auto, or model.dtype: bf16"},
 
@@ -132,7 +130,7 @@ const Conflict conflicts[] = {
      },
      PECIA_WHY("model.compute: bf16 multiplies weights of bf16, int8 and int4 alone on CPUs"),
      "use model.dtype: bf16, or compute: auto"},
-    {On::cpus, [](const Job& job) { return job.model.dtype == Precision::fp8; },
+    {On::cpus, [](const Job& job) { return is_fp8(job.model.dtype); },
      PECIA_WHY("model.dtype: fp8 is for GPUs in this version"),
      "use dtype: bf16, or backend: cuda"},
 
@@ -329,7 +327,7 @@ void refuse_attention_keys_without_csa(const Job& job) {
 void refuse_on_gpus(const Job& job, int compute_capability) {
   refuse_first(job, On::gpus);
   constexpr int first_with_fp8 = 89;
-  if (job.model.dtype == Precision::fp8 && compute_capability < first_with_fp8)
+  if (is_fp8(job.model.dtype) && compute_capability < first_with_fp8)
     fail<Unsupported>(
         "model.dtype: fp8 needs GPUs of compute capability 8.9 or newer, this one has {}.{}; use "
         "dtype: bf16",

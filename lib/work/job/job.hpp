@@ -23,7 +23,12 @@
 
 namespace pecia::job {
 
-enum class Precision { fp32, bf16, fp16, fp8, int8, int4 };
+/// `fp8_ffn`: fp8 in feed-forward layers alone, written {ffn: fp8}.
+enum class Precision { fp32, bf16, fp16, fp8, int8, int4, fp8_ffn };
+
+inline bool is_fp8(std::optional<Precision> value) {
+  return value == Precision::fp8 || value == Precision::fp8_ffn;
+}
 enum class BackendKind { cpu, cuda };
 
 /// Whether several ranks may use one GPU, and how they exchange then: by way of their hosts, or by

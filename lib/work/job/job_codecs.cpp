@@ -284,6 +284,23 @@ Codec<AttentionGoal> attention_goal() {
           read, write};
 }
 
+Codec<Precision> weight_precision(const Words<Precision>& words) {
+  const Codec<Precision> plain = word(words);
+  const auto read = [plain](const YamlNode& node) -> std::optional<Precision> {
+    if (node.kind != YamlNode::Kind::map) return plain.read(node);
+    if (node.children.size() != 1) return std::nullopt;
+    const YamlNode& child = node.children[0];
+    const bool is_fp8 = child.kind == YamlNode::Kind::scalar && child.text == "fp8";
+    if (child.key != "ffn" || !is_fp8) return std::nullopt;
+    return Precision::fp8_ffn;
+  };
+  const auto write = [plain](Precision value) -> nlohmann::ordered_json {
+    if (value == Precision::fp8_ffn) return {{"ffn", "fp8"}};
+    return plain.write(value);
+  };
+  return {plain.allowed + " | {ffn: fp8}", read, write};
+}
+
 Codec<BatchGoal> batch_goal() {
   constexpr double shortest_s = 0.001;
   const Codec<double> time = duration(shortest_s);

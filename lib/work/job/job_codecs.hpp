@@ -81,6 +81,9 @@ Codec<E> word(Words<E> words) {
   return {allowed, read, write};
 }
 
+/// One of `words`, or {ffn: fp8}.
+Codec<Precision> weight_precision(const Words<Precision>& words);
+
 /// Takes `auto`, which becomes the absent optional, and whatever `codec` takes.
 template <typename T>
 Codec<std::optional<T>> auto_or(Codec<T> codec) {

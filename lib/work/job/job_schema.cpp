@@ -83,10 +83,12 @@ std::vector<Field> make_schema() {
   return {
       field("model.path", PECIA_MEMBER(model.path), path(),
             "Hugging Face folder: config.json, *.safetensors.", "models/NAME"),
-      field("model.dtype", PECIA_MEMBER(model.dtype), auto_or(word(precisions)),
-            "Resident weights; auto: as stored. Rounded at load: fp8 (GPUs; the layers' matrices), "
-            "int8 (CPUs; those and the head, a scale for each row) and int4 (CPUs; q, o, gate and "
-            "up, scales for each 128 numbers; the others in int8)."),
+      field(
+          "model.dtype", PECIA_MEMBER(model.dtype), auto_or(weight_precision(precisions)),
+          "Resident weights; auto: as stored. Rounded at load: fp8 (GPUs; the layers' matrices, or "
+          "with {ffn: fp8} those of feed-forward and experts), "
+          "int8 (CPUs; those and the head, a scale for each row) and int4 (CPUs; q, o, gate and "
+          "up, scales for each 128 numbers; the others in int8)."),
       field("model.compute", PECIA_MEMBER(model.compute),
             auto_or(word(only({Precision::fp32, Precision::bf16, Precision::fp8}))),
             "Matrix products; auto: the resident dtype where the hardware multiplies it natively, "
@@ -415,7 +417,7 @@ std::string nearest_key(std::string_view unknown) {
 }
 
 std::string_view name_of(Precision value) {
-  return name_in(precisions, value);
+  return value == Precision::fp8_ffn ? "{ffn: fp8}" : name_in(precisions, value);
 }
 std::string_view name_of(BackendKind value) {
   return name_in(backends, value);

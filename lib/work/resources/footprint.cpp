@@ -55,7 +55,9 @@ WeightFootprint weight_footprint(const job::Job& job, const model::ModelConfig& 
       found.bytes += head_keys.out(config, layer) * head_keys.in(config, layer) * size_of(plain);
   }
   const DType of_layers = resident_type(config, model::MatrixKind::q, plain, quantize, codes);
-  found.types = quantize != model::Quantize::nothing
+  found.types = quantize == model::Quantize::fp8_ffn
+                    ? fmt::format("{} with feed-forward of fp8", name_of(plain))
+                : quantize != model::Quantize::nothing
                     ? std::string(name_of(dtype_of(*job.model.dtype)))
                     : model::types_text(of_layers, of_experts);
   if (const auto head = type_of_matrix(quantize, model::MatrixKind::head)) {

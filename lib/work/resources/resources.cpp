@@ -238,6 +238,7 @@ DType dtype_of(job::Precision precision) {
     case job::Precision::fp16:
       return DType::fp16;
     case job::Precision::fp8:
+    case job::Precision::fp8_ffn:
       return DType::fp8;
     case job::Precision::int8:
       return DType::int8;
@@ -303,6 +304,7 @@ int64_t resolve_batch_tokens(const job::Job& job, const model::ModelConfig& conf
 
 model::Quantize quantize_of(const job::Job& job) {
   if (job.model.dtype == job::Precision::fp8) return model::Quantize::fp8;
+  if (job.model.dtype == job::Precision::fp8_ffn) return model::Quantize::fp8_ffn;
   if (job.model.dtype == job::Precision::int8) return model::Quantize::int8;
   if (job.model.dtype == job::Precision::int4) return model::Quantize::int4;
   return model::Quantize::nothing;

@@ -27,7 +27,8 @@ def make_parser() -> argparse.ArgumentParser:
         "run",
         type=Path,
         metavar="RUN_DIR",
-        help="a run folder, the `output` of its job file; a tuned.json; or what pecia plan --cluster --json wrote",
+        help="a run folder, the `output` of its job file; a tuned.json; or what pecia plan --cluster --json or "
+        "pecia plan --papers --json wrote",
     )
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE",
@@ -54,15 +55,18 @@ def main(arguments: list[str]) -> int:
     options = make_parser().parse_args(arguments)
     from . import page as report_page
     from . import (
+        papers_page,
         plan_page,
         tuned_page,  # they draw: --help does without
     )
 
     if options.run.is_file():
         document = read_document(options.run)
-        is_plan = str(document.get("schema")).startswith("pecia.plan/")
-        page = plan_page if is_plan else tuned_page
-        (plan_page.check_plan if is_plan else tuned_page.check_tuned)(options.run, document)
+        page, check = {
+            "pecia.plan": (plan_page, plan_page.check_plan),
+            "pecia.papers": (papers_page, papers_page.check_papers),
+        }.get(str(document.get("schema")).split("/")[0], (tuned_page, tuned_page.check_tuned))
+        check(options.run, document)
         found = page.sections(document)
         text = page.render(options.run, document, found)
         path = options.output or options.run.with_suffix(".html")

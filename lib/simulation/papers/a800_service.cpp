@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "apps/bench/schedule/a800_service.hpp"
+#include "lib/simulation/papers/a800_service.hpp"
 
-namespace pecia::bench {
+namespace pecia::simulation::papers {
 namespace {
 
 // Llama-2-7B in bf16 on A800s.
@@ -51,8 +51,9 @@ schedule::SchedulerLimits limits_of(const ServiceGrid& grid, job::Objective obje
   limits.modes.decode_ring = parallel::AttentionExchange::broadcast_q;
   limits.objective = objective;
   limits.scheduler = grid.scheduler;
+  limits.parts = grid.parts;
   limits.team_times = times_of(grid);
   return limits;
 }
 
-}  // namespace pecia::bench
+}  // namespace pecia::simulation::papers

@@ -6,7 +6,7 @@
 
 #include "lib/engine/schedule/simulate.hpp"
 
-namespace pecia::bench {
+namespace pecia::simulation::papers {
 
 constexpr int num_gpus = 16;
 
@@ -18,6 +18,7 @@ struct ServiceGrid {
   job::Policy policy = job::Policy::prefill_first;
   job::TeamScheduler scheduler = job::TeamScheduler::greedy;
   int answering = 0;  ///< instances that answer what the others read; 0: all do both
+  schedule::ElasticParts parts = {};
 };
 
 /// How long passes take.
@@ -26,4 +27,4 @@ schedule::TeamTimes times_of(const ServiceGrid& grid);
 schedule::SchedulerLimits limits_of(const ServiceGrid& grid,
                                     job::Objective objective = job::Objective::ttft);
 
-}  // namespace pecia::bench
+}  // namespace pecia::simulation::papers
