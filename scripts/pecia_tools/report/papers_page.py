@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator
 
 from ..command import UserError
 from .numbers import plural
@@ -62,6 +63,8 @@ def figure_of(paper: dict[str, Any], plot: dict[str, Any]) -> Figure:
         axis.set_xscale("log")
     if plot["log_y"]:
         axis.set_yscale("log")
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     places = sorted({row["plot"]["x"] for rows in lines.values() for row in rows})
     axis.set_xticks(places, [f"{place:g}" for place in places], rotation=0 if len(places) < 8 else 45)
     axis.minorticks_off()

@@ -79,6 +79,11 @@ class PapersPageTest(ScriptTest):
         self.assertEqual(list(published.get_xdata()), [100, 200, 500])
         self.assertEqual(len(axis.collections), 1, "a range is a bar")
 
+    def test_logarithmic_axes_have_plain_numbers(self) -> None:
+        paper = papers()["papers"][0]
+        (axis,) = figure_of(paper, {**paper["plots"][0], "log_y": True}).axes
+        self.assertEqual(axis.yaxis.get_major_formatter()(20, 0), "20")
+
     def test_refuses_a_file_without_papers(self) -> None:
         self.write({"schema": "pecia.papers/1", "papers": []})
         with self.assertRaisesRegex(UserError, "pecia plan --papers --json"):
