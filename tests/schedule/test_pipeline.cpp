@@ -65,7 +65,9 @@ TEST(ChunkOfEqualWork, KeepsToItsLimits) {
       EXPECT_GE(chunk, 32);
       EXPECT_EQ(chunk % rule.unit, 0);
     }
-    if (count == 5000) EXPECT_EQ(chunks.back(), 32);
+    if (count == 5000) {
+      EXPECT_EQ(chunks.back(), 32);
+    }
   }
   ChunkRule odd = rule;
   odd.most = 23;  // fewer than the least: whole units of these
