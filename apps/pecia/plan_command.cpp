@@ -59,30 +59,34 @@ int modes_of_job(const PlanOptions& options) {
   const job::Job job = job::read_job(options.job_file, options.overrides);
   const model::ModelConfig config = job::read_model_config(job);
   const int ranks = ranks_of(job.parallel, only_ranks(options)), dp = job.parallel.dp.value_or(1);
-  if (ranks % dp != 0)
+  const int pp = job.parallel.pp;
+  if (ranks % (int64_t{dp} * pp) != 0)
     fail<InputError>(
-        "parallel.dp {} does not divide {} ranks: use a dp that does, or other --ranks", dp, ranks);
+        "parallel.dp {}{} does not divide {} ranks: use {} that does, or other --ranks", dp,
+        pp > 1 ? fmt::format(" × pp {}", pp) : "", ranks, pp > 1 ? "degrees" : "a dp");
+  const int of_stage = ranks / dp / pp;
   const parallel::ModelShape shape = resources::shape_of(config);
   const simulation::GridOutcome outcome = simulation::grid_outcome(job, config, ranks, false);
   if (options.json) {
-    fmt::print("{}\n",
-               json_text(nlohmann::ordered_json{{"model",
-                                                 {{"path", job.model.path.string()},
-                                                  {"num_heads", shape.num_heads},
-                                                  {"num_kv_heads", shape.num_kv_heads},
-                                                  {"ffn", shape.ffn}}},
-                                                {"ranks", ranks},
-                                                {"dp", dp},
-                                                {"job", to_json(outcome)},
-                                                {"modes", parallel::modes_json(ranks / dp, shape,
-                                                                               job.reproducible)}},
-                         2));
+    fmt::print("{}\n", json_text(
+                           nlohmann::ordered_json{
+                               {"model",
+                                {{"path", job.model.path.string()},
+                                 {"num_heads", shape.num_heads},
+                                 {"num_kv_heads", shape.num_kv_heads},
+                                 {"ffn", shape.ffn}}},
+                               {"ranks", ranks},
+                               {"dp", dp},
+                               {"pp", pp},
+                               {"job", to_json(outcome)},
+                               {"modes", parallel::modes_json(of_stage, shape, job.reproducible)}},
+                           2));
     return 0;
   }
   fmt::print("{}: {} query heads, {} KV heads, {} FFN columns · {} ranks, DP {}{}\n{}{}",
              job.model.path.string(), shape.num_heads, shape.num_kv_heads, shape.ffn, ranks, dp,
              job.reproducible == parallel::Reproducible::layout ? " · reproducible: layout" : "",
-             parallel::modes_text(ranks / dp, shape, job.reproducible), outcome_text(outcome));
+             parallel::modes_text(of_stage, shape, job.reproducible), outcome_text(outcome));
   return 0;
 }
 

@@ -29,7 +29,6 @@ std::string why_not(const PredictionInputs& from) {
   const resources::Resources& resources = from.setup.resources;
   if (resources.gpus && from.setup.job.gpu_sharing != job::GpuSharing::no)
     return "passes of ranks that may share a GPU are not foreseen";
-  if (resources.pp > 1) return "passes through several stages are not foreseen in this version";
   if (from.setup.ranks.replica->size() > most_ranks)
     return fmt::format(
         "replicas of more than {} ranks are not foreseen at a start; pecia plan does", most_ranks);

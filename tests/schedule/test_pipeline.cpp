@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <vector>
 
 #include "lib/base/core/error.hpp"
@@ -59,7 +60,14 @@ TEST(ChunkOfEqualWork, KeepsToItsLimits) {
     std::vector<int64_t> chunks = chunks_of({0, count, 0}, rule);
     EXPECT_LE(std::ranges::max(chunks), 96);
     chunks.pop_back();
-    for (const int64_t chunk : chunks) EXPECT_EQ(chunk, 32);
+    EXPECT_TRUE(std::ranges::is_sorted(chunks, std::greater()));
+    for (const int64_t chunk : chunks) {
+      EXPECT_GE(chunk, 32);
+      EXPECT_EQ(chunk % rule.unit, 0);
+    }
+    if (count == 5000) {
+      EXPECT_EQ(chunks.back(), 32);
+    }
   }
   ChunkRule odd = rule;
   odd.most = 23;  // fewer than the least: whole units of these
