@@ -2,8 +2,9 @@
 /// Simulates a service whose answers have to come steadily: times to the first token and between
 /// tokens, and what it costs to keep the latter short. It compares answers that wait for whole
 /// prompts, prompts in chunks beside them, both with batch.objective: {tbt: t}, and prompts that
-/// others read (parallel.phases: apart), in teams that change and in static grids. The schedulers are the real ones; machine and passes are a model
-/// (lib/simulation/papers/a800_service.hpp), and nothing is computed.
+/// others read (parallel.phases: apart), in teams that change and in static grids. The schedulers are
+/// the real ones; machine and passes are a model (lib/simulation/papers/a800_service.hpp), and nothing
+/// is computed.
 ///
 /// Requests come from a trace (JSONL as Mooncake's: timestamp in ms, input_length, output_length),
 /// or of mixed lengths that come in bursts: gaps between them have a gamma distribution.

@@ -82,6 +82,7 @@ struct Drafts : testing::TestWithParam<std::string> {
 struct DraftModes : Drafts {};
 struct DraftTeams : Drafts {};
 struct DraftBits : Drafts {};
+struct DraftStages : Drafts {};
 
 TEST_P(DraftModes, AnswerAsOneRankWithoutThem) {
   const auto requests = requests_of(90);
@@ -124,6 +125,27 @@ TEST_P(DraftBits, AreThoseOfOneTokenAtATime) {
       expect_same_bits(found, wanted);
       EXPECT_GT(accepted_in(found), 30);
     }
+}
+
+/// Groups of answers are in different stages, and sequences yield between their passes.
+TEST_P(DraftStages, KeepTheBitsOfOneTokenAtATime) {
+  if (all->size() % 2 != 0) GTEST_SKIP() << "two stages have even numbers of ranks";
+  const auto requests = requests_of(90);
+  ReplicaSettings settings;
+  settings.layout_invariant = true;
+  settings.max_batch_tokens = 64;
+  settings.logprobs = -1;
+  settings.block = 4;
+  const Results wanted = run_alone(*all, model, requests, settings);
+  settings.stages = 2;
+  settings.drafts = drafts_of(wanted);
+  for (const auto& forced : {std::optional<uint64_t>(), std::optional<uint64_t>(5)}) {
+    SCOPED_TRACE(forced ? "with yields" : "without yields");
+    settings.forced_yields = forced;
+    const Results found = run_requests(*all, model, requests, settings);
+    expect_same_bits(found, wanted);
+    EXPECT_GT(accepted_in(found), 30);
+  }
 }
 
 /// Teams change, and sequences yield, move and grow between passes that drop drafted tokens.
@@ -181,6 +203,8 @@ TEST(DraftsOfLevels, AnswerAsOneRankWithoutThem) {
   EXPECT_GT(by_levels, 1);
 }
 
+INSTANTIATE_TEST_SUITE_P(Families, DraftStages,
+                         testing::Values("llama-gqa-fp32", "qwen3next-delta"), name_of_model);
 INSTANTIATE_TEST_SUITE_P(Families, DraftTeams,
                          testing::Values("llama-gqa-fp32", "gemma3-windows", "deepseek3-groups"),
                          name_of_model);

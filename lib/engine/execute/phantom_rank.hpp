@@ -42,8 +42,8 @@ struct SentBytes {
 
 class PhantomRank : private comm::PhantomListener {
  public:
-  /// `config`: of the whole model, or of the rank's stage. Throws SystemError where weights, keys and values need more
-  /// memory than the device has; execute throws it where a pass does.
+  /// `config`: of the whole model, or of the rank's stage. Throws SystemError where weights, keys and
+  /// values need more memory than the device has; execute throws it where a pass does.
   PhantomRank(const model::ModelConfig& config, const PhantomSettings& settings);
 
   Replica& replica() { return replica_; }

@@ -37,10 +37,10 @@ struct ReplicaGroups {
 };
 
 /// Makes the groups of rank ((stage · cp + cp_index) · sp + sp_index) · tp + tp_index of `replica`,
-/// which has stages · cp · sp · tp ranks. `places` has an entry for each rank of the replica. If it is empty, all
-/// ranks count as being on one server. Experts are dealt out over `ep` ranks, 1 or sp · tp. `copies`:
-/// makes that group. The call is collective over `replica`. Throws InputError if the ranks give
-/// different wires.
+/// which has stages · cp · sp · tp ranks. `places` has an entry for each rank of the replica. If it is
+/// empty, all ranks count as being on one server. Experts are dealt out over `ep` ranks, 1 or sp · tp.
+/// `copies`: makes that group. The call is collective over `replica`. Throws InputError if the ranks
+/// give different wires.
 ReplicaGroups make_replica_groups(comm::Communicator& replica, int sp, int tp,
                                   std::span<const comm::RackServerGpu> places = {}, int ep = 1,
                                   DType wire = DType::fp32, bool copies = false, int stages = 1);

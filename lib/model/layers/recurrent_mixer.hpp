@@ -11,7 +11,8 @@
 /// ring (recurrence/state_pass.hpp), in groups of heads where that makes ranks work at the same time. So
 /// bits depend neither on the ring nor on how prompts are cut, where the backend takes rows in one by
 /// one: the CPU's does, a GPU's with RowInvariant::yes. Convolutions run before, beside each other where
-/// segments are longer than tails. TP and SP cut the heads, with the key heads that they read: ranks of SP exchange them (recurrence/channel_exchange.hpp).
+/// segments are longer than tails. TP and SP cut the heads, with the key heads that they read: ranks of
+/// SP exchange them (recurrence/channel_exchange.hpp).
 
 #include "lib/model/layers/kept_rows.hpp"
 #include "lib/model/layers/mixer.hpp"

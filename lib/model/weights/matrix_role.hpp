@@ -60,9 +60,9 @@ inline constexpr size_t num_matrix_kinds = static_cast<size_t>(MatrixKind::head)
 /// a recurrence's key heads and heads, or these heads themselves; of a dense feed-forward's width, of
 /// each expert's width, of the shared expert's, or of the vocabulary.
 /// Every rank has the whole router, all of what latents are made of, also those of experts, and the row
-/// that gates the shared expert. Experts that are dealt out (WeightCut) are not divided. The shared expert is cut as dense
-/// feed-forwards are also then: ranks with the same rows add their results anyway, so its parts cost no
-/// message, and ranks with other rows have it whole.
+/// that gates the shared expert. Experts that are dealt out (WeightCut) are not divided. The shared
+/// expert is cut as dense feed-forwards are also then: ranks with the same rows add their results anyway,
+/// so its parts cost no message, and ranks with other rows have it whole.
 enum class CutUnit : uint8_t {
   query_heads,
   latent_heads,

@@ -180,6 +180,9 @@ void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num
   resources.shift_threshold = job.parallel.shift_threshold;
   resources.gather_threshold = choice.gather_threshold;
   resources.reasons = choice.reasons;
+  if (resources.pp > 1 && job.batch.arrivals == job::Arrivals::replay &&
+      !job.batch.objective.objective)
+    resources.reasons.add("objective throughput: passes in stages do not go by time");
   if (resources.cp == 1 && resources.levels_from()) settle_micro_head_parallel(resources);
 }
 
