@@ -105,14 +105,19 @@ TEST_P(DraftModes, AnswerAsOneRankWithoutThem) {
   }
 }
 
-TEST_P(DraftBits, AreThoseOfOneTokenAtATime) {
-  if (!parallel::can_play_layout(all->size())) GTEST_SKIP() << "other numbers of ranks try it";
-  const auto requests = requests_of(90);
+ReplicaSettings settings_of_bits() {
   ReplicaSettings settings;
   settings.layout_invariant = true;
   settings.max_batch_tokens = 64;
   settings.logprobs = -1;
   settings.block = 4;
+  return settings;
+}
+
+TEST_P(DraftBits, AreThoseOfOneTokenAtATime) {
+  if (!parallel::can_play_layout(all->size())) GTEST_SKIP() << "other numbers of ranks try it";
+  const auto requests = requests_of(90);
+  ReplicaSettings settings = settings_of_bits();
   const Results wanted = run_alone(*all, model, requests, settings);
   settings.drafts = drafts_of(wanted);
   for (const auto& forced : {std::optional<uint64_t>(), std::optional<uint64_t>(5)})
@@ -131,11 +136,7 @@ TEST_P(DraftBits, AreThoseOfOneTokenAtATime) {
 TEST_P(DraftStages, KeepTheBitsOfOneTokenAtATime) {
   if (all->size() % 2 != 0) GTEST_SKIP() << "two stages have even numbers of ranks";
   const auto requests = requests_of(90);
-  ReplicaSettings settings;
-  settings.layout_invariant = true;
-  settings.max_batch_tokens = 64;
-  settings.logprobs = -1;
-  settings.block = 4;
+  ReplicaSettings settings = settings_of_bits();
   const Results wanted = run_alone(*all, model, requests, settings);
   settings.stages = 2;
   settings.drafts = drafts_of(wanted);
