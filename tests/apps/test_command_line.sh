@@ -111,7 +111,7 @@ expect 2 - 'h5' "${needs[@]}" --set input=[p.h5]
 foresee=("$pecia" plan --model llama-3-8b --cluster h100-gtt)
 expect 0 '^    2000 tokens after 500 cached: first token after .* ms (products .* per token$' - \
   "${foresee[@]}" --ranks 2 --request 2000+500:9
-grep -q '^    overhead: {op_us: 4, step_us: 500, exchange_us: 0, recurrent_row_us: 0.2}$' "$folder/out" || complain "the cluster's figures are hidden"
+grep -q '^    overhead: {op_us: 4, step_us: 500, exchange_us: 0, recurrent_row_us: 0.2, recurrent_chunk_us: 2, context_token_us: 0, layer_us: 0}$' "$folder/out" || complain "the cluster's figures are hidden"
 expect 0 '^       8  CP 8 .* ms ' - \
   "$pecia" plan --model qwen3.5-9b --cluster h100-gtt --ranks 8 --set parallel.cp=8 --request 4096:1
 expect 0 '^  does not fit on 1 rank: the model needs 131.4 GiB .*; would fit: --ranks 2$' - \

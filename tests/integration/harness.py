@@ -341,7 +341,7 @@ class RunTest(unittest.TestCase):
         launch = self.start(job, ranks, *options, together=True)
         wait_for("all ranks", lambda: len(launch.ranks()) == max(ranks, 1))
         wait_for_state(self.output(job) / "results.h5", 0, DONE)
-        self.compute_for(launch, 0.2)
+        self.compute_for(launch, 0.1)
         launch.signal_ranks(signal.SIGTERM)
         return self.end(launch, DRAINED)
 

@@ -23,15 +23,6 @@ using nlohmann::json;
 // Of log-probabilities: the project's bound. transformers' own two ways differ by 6e-6 here.
 constexpr double tolerance = 1e-4;
 
-std::vector<std::string> golden_names() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(goldens_folder()))
-    if (std::filesystem::exists(entry.path() / "golden.json"))
-      names.push_back(entry.path().filename());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 struct Golden : testing::TestWithParam<std::tuple<std::string, int64_t>> {};
 
 TEST_P(Golden, IsMet) {

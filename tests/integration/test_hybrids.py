@@ -43,7 +43,7 @@ LENGTH = 3_500  # tokens of a long prompt; seconds of work in small passes
 LONG: dict[str, Any] = {
     "generation": {"max_new_tokens": 6, "ignore_eos": True, "logprobs": 1},
     # One after the other, so that the short answer is done before the long prompt is begun.
-    "batch": {"max_sequences": 1, "order": "fcfs", "max_batch_tokens": 4},
+    "batch": {"max_sequences": 1, "order": "fcfs", "max_batch_tokens": 2},
     "limits": {"grace": "40s"},
     "reproducible": "layout",
 }

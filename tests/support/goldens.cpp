@@ -11,6 +11,15 @@ std::filesystem::path goldens_folder() {
   return folder != nullptr ? folder : PECIA_GOLDENS;
 }
 
+std::vector<std::string> golden_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(goldens_folder()))
+    if (std::filesystem::exists(entry.path() / "golden.json"))
+      names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 std::string name_of_model(const testing::TestParamInfo<std::string>& model) {
   std::string name = model.param;
   std::replace(name.begin(), name.end(), '-', '_');

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace pecia::test {
 
@@ -14,6 +15,9 @@ std::filesystem::path goldens_folder();
 inline std::filesystem::path golden(const std::string& name) {
   return goldens_folder() / name;
 }
+
+/// The names of all its checkpoints that have expected answers, in order.
+std::vector<std::string> golden_names();
 
 /// "llama-gqa" → "llama_gqa", as GoogleTest wants names of parameters.
 std::string name_of_model(const testing::TestParamInfo<std::string>& model);
