@@ -132,7 +132,7 @@ TEST_P(DraftBits, AreThoseOfOneTokenAtATime) {
     }
 }
 
-/// Groups of answers are in different stages, and sequences yield between their passes.
+/// Groups of answers are in different stages.
 TEST_P(DraftStages, KeepTheBitsOfOneTokenAtATime) {
   if (all->size() % 2 != 0) GTEST_SKIP() << "two stages have even numbers of ranks";
   const auto requests = requests_of(90);
@@ -140,13 +140,9 @@ TEST_P(DraftStages, KeepTheBitsOfOneTokenAtATime) {
   const Results wanted = run_alone(*all, model, requests, settings);
   settings.stages = 2;
   settings.drafts = drafts_of(wanted);
-  for (const auto& forced : {std::optional<uint64_t>(), std::optional<uint64_t>(5)}) {
-    SCOPED_TRACE(forced ? "with yields" : "without yields");
-    settings.forced_yields = forced;
-    const Results found = run_requests(*all, model, requests, settings);
-    expect_same_bits(found, wanted);
-    EXPECT_GT(accepted_in(found), 30);
-  }
+  const Results found = run_requests(*all, model, requests, settings);
+  expect_same_bits(found, wanted);
+  EXPECT_GT(accepted_in(found), 30);
 }
 
 /// Teams change, and sequences yield, move and grow between passes that drop drafted tokens.
@@ -209,8 +205,8 @@ std::vector<std::string> families(std::vector<std::string> some) {
   return full_matrix() ? golden_names() : some;
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, DraftStages,
-                         testing::Values("llama-gqa-fp32", "qwen35-tied"), name_of_model);
+INSTANTIATE_TEST_SUITE_P(Families, DraftStages, testing::Values("llama-gqa-fp32", "qwen35-tied"),
+                         name_of_model);
 INSTANTIATE_TEST_SUITE_P(Families, DraftTeams,
                          testing::ValuesIn(families({"llama-gqa-fp32", "gemma3-windows",
                                                      "deepseek3-groups"})),
