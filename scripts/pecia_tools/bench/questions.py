@@ -52,16 +52,17 @@ def main(arguments: list[str]) -> int:
         help="a Hugging Face folder with a tokenizer (default: SmolLM2-135M-Instruct)",
     )
     options = parser.parse_args(arguments)
+    model = options.model.resolve()
     work = Work("questions", options.json)
     document = TEXT.read_text(encoding="utf-8")[:32000]
     found, reports = {}, {}
     for name, count in (("all", options.questions), ("alone", options.alone)):
         lines, shard, output = (work.folder / f"{name}{suffix}" for suffix in (".jsonl", ".h5", ""))
         lines.write_text(requests(document, count), encoding="utf-8")
-        pack.main(["--model", str(options.model), "--output", str(shard), str(lines)])
+        pack.main(["--model", str(model), "--output", str(shard), str(lines)])
         job = work.job(
             name,
-            model={"path": str(options.model), "compute": "fp32"},
+            model={"path": str(model), "compute": "fp32"},
             input=[str(shard)],
             output=str(output),
             kv={"dtype": "fp32"},
