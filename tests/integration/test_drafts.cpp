@@ -132,7 +132,7 @@ TEST_P(DraftBits, AreThoseOfOneTokenAtATime) {
     }
 }
 
-/// Groups of answers are in different stages.
+/// Groups of answers are in different stages, and sequences yield between their passes.
 TEST_P(DraftStages, KeepTheBitsOfOneTokenAtATime) {
   if (all->size() % 2 != 0) GTEST_SKIP() << "two stages have even numbers of ranks";
   const auto requests = requests_of(90);
@@ -140,9 +140,13 @@ TEST_P(DraftStages, KeepTheBitsOfOneTokenAtATime) {
   const Results wanted = run_alone(*all, model, requests, settings);
   settings.stages = 2;
   settings.drafts = drafts_of(wanted);
-  const Results found = run_requests(*all, model, requests, settings);
-  expect_same_bits(found, wanted);
-  EXPECT_GT(accepted_in(found), 30);
+  for (const auto& forced : {std::optional<uint64_t>(), std::optional<uint64_t>(5)}) {
+    SCOPED_TRACE(forced ? "with yields" : "without yields");
+    settings.forced_yields = forced;
+    const Results found = run_requests(*all, model, requests, settings);
+    expect_same_bits(found, wanted);
+    EXPECT_GT(accepted_in(found), 30);
+  }
 }
 
 /// Teams change, and sequences yield, move and grow between passes that drop drafted tokens.

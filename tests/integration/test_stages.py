@@ -145,17 +145,15 @@ class StageTest(RunTest):
                 self.assert_same_answers(self.results(job), wanted, wanted.rows(DONE))
 
     def test_what_is_not_there_is_refused_by_name(self) -> None:
-        sections: dict[str, Any]
-        for parallel, sections, words in (
+        for parallel, batch, words in (
             ({"pp": 2, "cp": "elastic"}, {}, "parallel.pp above 1 with cp: elastic"),
             ({"pp": 2, "cp": 2, "phases": "apart"}, {}, "phases: apart"),
-            ({"pp": 2}, {"batch": {"objective": "ttft"}}, "batch.objective: ttft"),
-            ({"pp": 2}, {"kv": {"admission": "demand"}}, "kv.admission: demand with parallel.pp"),
+            ({"pp": 2}, {"objective": "ttft"}, "batch.objective: ttft"),
             ({"pp": 5}, {}, "use pp 4 or less"),
             ({"pp": 3, "cp": 2}, {}, "parallel.dp 1 × pp 3 × cp 2"),
         ):
-            with self.subTest(parallel=parallel, **sections):
-                job = self.new_job("refused", parallel=parallel, **sections)
+            with self.subTest(parallel=parallel):
+                job = self.new_job("refused", parallel=parallel, batch=batch)
                 ranks = 5 if parallel["pp"] == 5 else 4
                 self.assertIn(words, self.run_job(job, ranks, "--fresh", expect=REFUSED))
 

@@ -54,8 +54,9 @@ std::vector<Request> random_requests(Draw& draw) {
   return requests;
 }
 
-SchedulerLimits random_limits(Draw& draw, const std::vector<Request>& requests) {
+SchedulerLimits random_limits(Draw& draw, const std::vector<Request>& requests, int stages) {
   SchedulerLimits limits;
+  limits.stages = stages;
   limits.ring_size = draw.of<int>({1, 2, 3, 8});
   limits.max_sequences = draw.of<int64_t>({1, 2, 5, 64});
   limits.max_batch_tokens = draw.of<int64_t>({1, 3, 16, 50, 1000});

@@ -37,7 +37,8 @@ batch::Request ask(int64_t row, int64_t tokens, int32_t new_tokens, int64_t save
 std::vector<batch::Request> random_requests(Draw& draw);
 
 /// Memory is often just what the largest request needs.
-schedule::SchedulerLimits random_limits(Draw& draw, const std::vector<batch::Request>& requests);
+schedule::SchedulerLimits random_limits(Draw& draw, const std::vector<batch::Request>& requests,
+                                        int stages = 1);
 
 /// What a pass with prompts may have.
 int64_t batch_tokens(const schedule::SchedulerLimits& limits);

@@ -8,6 +8,8 @@
 
 #include "lib/base/core/error.hpp"
 #include "lib/engine/schedule/pipeline.hpp"
+#include "lib/engine/schedule/slot_needs.hpp"
+#include "lib/ranks/parallel/ring.hpp"
 
 namespace pecia::schedule {
 namespace {
@@ -75,6 +77,22 @@ TEST(ChunkOfEqualWork, KeepsToItsLimits) {
   odd.most = 3;  // fewer than a unit
   EXPECT_THAT(chunks_of({0, 8, 0}, odd), ElementsAre(3, 3, 2));
   EXPECT_THROW(chunk_of_equal_work({0, 10, 0}, {.row_work = 0}), InvalidArgument);
+}
+
+/// 69 tokens in chunks of 48 and 21 take 36 slots on the second of two ranks, and 35 in chunks of 64.
+TEST(SlotsOfStages, AreEnoughForCutsAfterAnyUnit) {
+  SchedulerLimits limits;
+  limits.ring_size = 2, limits.stages = 2, limits.max_batch_tokens = 64;
+  const SlotNeeds needs(limits);
+  const auto owned = [&](int64_t tokens, int rank) {
+    const auto [early, late] = parallel::owned_chunks(tokens, limits.ring_size, rank);
+    return early.size() + late.size();
+  };
+  for (int64_t tokens = 1; tokens <= 200; ++tokens)
+    for (int64_t cut = 0; cut < tokens; cut += limits.chunk_unit())
+      for (int rank = 0; rank < limits.ring_size; ++rank)
+        EXPECT_LE(owned(cut, rank) + owned(tokens - cut, rank), needs.of_later_turn({}, tokens))
+            << tokens << " tokens, cut at " << cut << ", rank " << rank;
 }
 
 TEST(AnswersOfGroup, IsAShareForEachStage) {

@@ -30,8 +30,7 @@ TEST_P(EveryWorkload, GivesEachTurnItsOwnAnswer) {
 TEST_P(EveryWorkload, GivesEachTurnItsOwnAnswerInStages) {
   Draw draw(GetParam());
   const auto requests = random_requests(draw);
-  auto limits = random_limits(draw, requests);
-  limits.stages = static_cast<int>(draw(2, 5));
+  auto limits = random_limits(draw, requests, static_cast<int>(draw(2, 5)));
   limits.objective = job::Objective::throughput;
   limits.tbt_s.reset();
   limits.pair_work = draw.one_in(2) ? 0.01 : 0;

@@ -174,7 +174,7 @@ std::map<int64_t, batch::Finished> run_requests(comm::Communicator& comm,
   job.generation.logprobs = settings.logprobs;
   job.generation.prompt_logprobs = settings.prompt_logprobs;
   job.batch.policy = settings.policy;
-  job.kv.admission = settings.stages > 1 ? job::KvAdmission::reserve : settings.admission;
+  job.kv.admission = settings.admission;
   if (settings.layout_invariant) job.reproducible = parallel::Reproducible::layout;
   resources::Resources resources;
   resources.sp = settings.sp, resources.tp = settings.tp, resources.ep = settings.ep;

@@ -31,10 +31,8 @@ int64_t chunk_tokens(const SchedulerLimits& limits, const ActiveSequence& sequen
   const int64_t unread_end = fed + sequence.unread();
   const int64_t end = fed < prefix_end ? std::min(prefix_end, unread_end) : unread_end;
   const int64_t left = end - fed, unit = limits.chunk_unit();
-  if (limits.policy == job::Policy::chunked)
-    return left <= room ? left : std::max<int64_t>(0, room / unit * unit);
+  if (limits.cuts_in_units()) return left <= room ? left : std::max<int64_t>(0, room / unit * unit);
   if (cut && limits.elastic) return std::min(left, room);
-  if (cut && limits.overlaps()) return left <= room ? left : room / unit * unit;
   const int64_t count = std::min(left, batch - (fed - begin) % batch);
   if (count <= room) return count;
   return cut ? std::max<int64_t>(0, room / unit * unit) : 0;

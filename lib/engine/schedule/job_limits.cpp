@@ -31,9 +31,7 @@ double query_bytes_per_row(const model::ModelConfig& config,
 }
 
 bool on_demand(const job::Job& job) {
-  const auto by_default =
-      job.parallel.pp > 1 ? job::KvAdmission::reserve : job::KvAdmission::demand;
-  return job.kv.admission.value_or(by_default) == job::KvAdmission::demand;
+  return job.kv.admission.value_or(job::KvAdmission::demand) == job::KvAdmission::demand;
 }
 
 namespace {

@@ -141,10 +141,8 @@ bool RingFormer::restore_next(Pass& pass) {
 Former::Reading RingFormer::reading(const Pass& pass, const Selection& prompts) const {
   const SchedulerLimits& limits = pass.state.limits;
   const int64_t batch = limits.max_batch_tokens, most = limits.batch_tokens();
-  // Cuts after whole units take no slots beyond those of cuts at multiples of a batch.
-  const bool in_chunks = limits.overlaps() && !limits.layout_invariant && !prompts.empty() &&
-                         limits.policy == job::Policy::prefill_first && !prompts.front()->again &&
-                         batch >= limits.chunk_unit();
+  const bool in_chunks = limits.overlaps() && limits.cuts_in_units() && !prompts.empty() &&
+                         limits.policy == job::Policy::prefill_first && !prompts.front()->again;
   if (in_chunks) {
     const ActiveSequence& first = *prompts.front();
     const bool alone = prompts.size() == 1 && pass.state.waiting.empty();

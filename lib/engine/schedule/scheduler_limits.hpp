@@ -176,6 +176,12 @@ struct SchedulerLimits {
   /// Under chunked, all chunks of a prompt but the last are multiples of this many tokens, so that
   /// each rank owns an equal share of them.
   int64_t chunk_unit() const { return 2 * int64_t{ring_size}; }
+  /// Whether prompts are cut after any whole unit, as the pass has room, and not at multiples of
+  /// max_batch_tokens: then the cuts are not known before.
+  bool cuts_in_units() const {
+    const bool by_work = overlaps() && !layout_invariant && max_batch_tokens >= chunk_unit();
+    return policy == job::Policy::chunked || by_work;
+  }
   /// Most new tokens of a pass with prompts; of each instance where teams change. Under chunked it
   /// is at least one unit, so that every pass makes progress.
   int64_t batch_tokens() const {

@@ -10,9 +10,9 @@
 namespace pecia::schedule {
 
 SlotNeeds::SlotNeeds(const SchedulerLimits& limits)
-    : cut_(limits.elastic                          ? Cut::nowhere
-           : limits.policy == job::Policy::chunked ? Cut::in_units
-                                                   : Cut::in_batches),
+    : cut_(limits.elastic           ? Cut::nowhere
+           : limits.cuts_in_units() ? Cut::in_units
+                                    : Cut::in_batches),
       unit_(limits.chunk_unit()),
       batch_(limits.max_batch_tokens),
       ranks_(limits.elastic ? 1 : limits.ring_size),
@@ -23,12 +23,12 @@ SlotNeeds::SlotNeeds(const SchedulerLimits& limits)
 /// Slots for tokens that are prefilled in chunks. Under prefill_first each chunk has
 /// max_batch_tokens, and the last one is shorter.
 ///
-/// Under chunked the lengths of the chunks are not known yet. Let U = 2N be their unit, tokens =
-/// a·U + r with 0 ≤ r < U, and let the last chunk have b·U + r of them (b ≤ a). The chunks before
-/// it are multiples of U, of which every rank owns two tokens in U: 2·(a − b). The last chunk is
-/// cut into U pieces of b tokens (r = 0) or of at most b + 1. A rank owns two pieces: at most 2·b,
-/// or 2·(b + 1). The sum is 2·a (r = 0) or 2·(a + 1) whatever b and the chunks are: 2·⌈tokens / U⌉.
-/// It is also never more than all tokens.
+/// Under chunked, and in stages, the lengths of the chunks are not known yet. Let U = 2N be their
+/// unit, tokens = a·U + r with 0 ≤ r < U, and let the last chunk have b·U + r of them (b ≤ a). The
+/// chunks before it are multiples of U, of which every rank owns two tokens in U: 2·(a − b). The
+/// last chunk is cut into U pieces of b tokens (r = 0) or of at most b + 1. A rank owns two pieces:
+/// at most 2·b, or 2·(b + 1). The sum is 2·a (r = 0) or 2·(a + 1) whatever b and the chunks are:
+/// 2·⌈tokens / U⌉. It is also never more than all tokens.
 int64_t SlotNeeds::of_feed(int64_t tokens) const {
   switch (cut_) {
     case Cut::nowhere:

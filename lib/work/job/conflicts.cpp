@@ -228,11 +228,6 @@ const Conflict conflicts[] = {
      PECIA_WHY("parallel.pp above 1 with batch.objective: ttft or {tbt: …} is not in this version: "
                "passes under way are not waited for"),
      "use objective: throughput, or pp: 1"},
-    {On::any,
-     [](const Job& job) { return job.parallel.pp > 1 && job.kv.admission == KvAdmission::demand; },
-     PECIA_WHY("kv.admission: demand with parallel.pp above 1 is not in this version: what a later "
-               "turn needs may be missing while passes are under way"),
-     "use admission: auto, which reserves, or pp: 1"},
 
     // Sparse attention.
     {On::any,
