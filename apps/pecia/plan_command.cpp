@@ -59,7 +59,7 @@ int modes_of_job(const PlanOptions& options) {
   const job::Job job = job::read_job(options.job_file, options.overrides);
   const model::ModelConfig config = job::read_model_config(job);
   const int ranks = ranks_of(job.parallel, only_ranks(options)), dp = job.parallel.dp.value_or(1);
-  const int pp = job.parallel.pp;
+  const int pp = job.parallel.pp.value_or(1);
   if (ranks % (int64_t{dp} * pp) != 0)
     fail<InputError>(
         "parallel.dp {}{} does not divide {} ranks: use {} that does, or other --ranks", dp,

@@ -131,8 +131,12 @@ simulation::KeptDegrees kept_degrees(const PlanQuestion& question, const job::Jo
   const auto kept = [&](const char* key, std::optional<int> degree) {
     return named.contains(key) ? degree : std::nullopt;
   };
-  return {kept("parallel.dp", parallel.dp), parallel.cp.degree, kept("parallel.sp", parallel.sp),
-          kept("parallel.tp", parallel.tp), parallel.ep};
+  return {kept("parallel.dp", parallel.dp),
+          parallel.pp,
+          parallel.cp.degree,
+          kept("parallel.sp", parallel.sp),
+          kept("parallel.tp", parallel.tp),
+          parallel.ep};
 }
 
 /// The asked requests, or those of the inputs.
@@ -213,11 +217,12 @@ int fewest_ranks(const job::Job::Parallel& parallel) {
   int product = 1;
   const int dp = parallel.dp.value_or(1), cp = parallel.cp.degree.value_or(1);
   const int sp = parallel.sp.value_or(1), tp = parallel.tp.value_or(1);
-  for (const int degree : {dp, parallel.pp, cp, sp, tp})
+  const int pp = parallel.pp.value_or(1);
+  for (const int degree : {dp, pp, cp, sp, tp})
     if (__builtin_mul_overflow(product, degree, &product) || product > max_ranks)
       fail<InputError>(
-          "parallel.dp {} × pp {} × cp {} × sp {} × tp {} is more than {} ranks; lower one", dp,
-          parallel.pp, cp, sp, tp, max_ranks);
+          "parallel.dp {} × pp {} × cp {} × sp {} × tp {} is more than {} ranks; lower one", dp, pp,
+          cp, sp, tp, max_ranks);
   return product;
 }
 

@@ -140,7 +140,7 @@ std::string grid_text(const PlannedLayout& plan) {
   const job::Job::Parallel& parallel = plan.parallel;
   std::string text;
   for (const auto& [name, degree] :
-       {std::pair("DP", *parallel.dp), std::pair("PP", parallel.pp),
+       {std::pair("DP", *parallel.dp), std::pair("PP", *parallel.pp),
         std::pair("CP", *parallel.cp.degree), std::pair("SP", *parallel.sp),
         std::pair("TP", *parallel.tp), std::pair("EP", plan.resources.ep)})
     if (degree != 1) text += fmt::format("{}{} {}", text.empty() ? "" : " × ", name, degree);
@@ -155,7 +155,7 @@ std::string job_line(const PlannedLayout& plan) {
     words.push_back(fmt::format("{}: {}", key, value));
   };
   add("dp", *parallel.dp);
-  if (parallel.pp > 1) add("pp", parallel.pp);
+  if (*parallel.pp > 1) add("pp", *parallel.pp);
   add("cp", plan.resources.elastic ? "elastic" : std::to_string(*parallel.cp.degree));
   add("sp", *parallel.sp), add("tp", *parallel.tp);
   if (plan.resources.ep != 1) add("ep", plan.resources.ep);

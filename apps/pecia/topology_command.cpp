@@ -35,7 +35,8 @@ struct TopologyOptions {
 cluster::GridShape shape_for(const TopologyOptions& options, const job::Job& job, int ranks) {
   cluster::GridShape shape{options.dp.value_or(job.parallel.dp.value_or(1)), 1,
                            options.sp.value_or(job.parallel.sp.value_or(1)),
-                           options.tp.value_or(job.parallel.tp.value_or(1)), job.parallel.pp};
+                           options.tp.value_or(job.parallel.tp.value_or(1)),
+                           job.parallel.pp.value_or(1)};
   const std::optional<int> cp = options.cp ? options.cp : job.parallel.cp.degree;
   shape.cp = cp.value_or(static_cast<int>(std::max<int64_t>(1, ranks / shape.ranks())));
   return shape;

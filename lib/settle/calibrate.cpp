@@ -123,7 +123,7 @@ simulation::WorkSeconds foreseen(FinishedRun& run, const cluster_files::Cluster&
                                .traits = simulation::traits_of(cluster, run.job)});
   job::Job::Parallel layout = run.job.parallel;
   if (!layout.cp.degree)
-    layout.cp.degree = run.ranks / (*layout.dp * layout.pp * *layout.sp * *layout.tp);
+    layout.cp.degree = run.ranks / (*layout.dp * *layout.pp * *layout.sp * *layout.tp);
   const auto plan = simulation::forecast(costs, *run.batches, layout, run.ranks, run.batch_tokens);
   if (!plan.end)
     fail<InputError>("a run that was made does not fit the cluster: {}; correct its memory_gib",

@@ -17,6 +17,7 @@ std::vector<std::string> ChosenLayout::to_settings() const {
   };
   set("parallel.dp", *parallel.dp), set("parallel.sp", *parallel.sp);
   set("parallel.tp", *parallel.tp);
+  if (*parallel.pp > 1) set("parallel.pp", *parallel.pp);
   if (parallel.ep.value_or(1) > 1) set("parallel.ep", *parallel.ep);
   if (parallel.cp.elastic)
     set("parallel.cp", "elastic");

@@ -45,6 +45,7 @@ std::vector<size_t> part_of(const std::vector<schedule::SimulatedRequest>& all, 
 Json json_of(const simulation::LayoutForecast& plan, simulation::Aim aim) {
   const resources::Resources& resources = plan.resources;
   Json json{{"dp", resources.dp},
+            {"pp", resources.pp},
             {"cp", resources.cp},
             {"sp", resources.sp},
             {"tp", resources.tp},
@@ -107,10 +108,11 @@ LayoutChoice foreseen_on(const cluster_files::Cluster& cluster, const LayoutQues
 bool keeps_what_is_given(const job::Job& job, const ChosenLayout& layout) {
   const auto keeps = [](const auto& given, const auto& then) { return !given || given == then; };
   const job::Job::Parallel &given = job.parallel, &then = layout.parallel;
-  return keeps(given.dp, then.dp) && keeps(given.sp, then.sp) && keeps(given.tp, then.tp) &&
-         keeps(given.ep, then.ep) && keeps(given.cp.degree, then.cp.degree) &&
-         (!given.cp.elastic || then.cp.elastic) && keeps(given.prefill, then.prefill) &&
-         keeps(given.decode, then.decode) && keeps(given.shift_threshold, then.shift_threshold) &&
+  return keeps(given.dp, then.dp) && keeps(given.pp, then.pp) && keeps(given.sp, then.sp) &&
+         keeps(given.tp, then.tp) && keeps(given.ep, then.ep) &&
+         keeps(given.cp.degree, then.cp.degree) && (!given.cp.elastic || then.cp.elastic) &&
+         keeps(given.prefill, then.prefill) && keeps(given.decode, then.decode) &&
+         keeps(given.shift_threshold, then.shift_threshold) &&
          keeps(given.gather_threshold, then.gather_threshold) &&
          (!layout.max_batch_tokens || keeps(job.batch.max_batch_tokens, layout.max_batch_tokens));
 }
@@ -138,19 +140,18 @@ LayoutChoice shared(const LayoutChoice& choice, comm::Communicator& world) {
 LayoutChoice choose_layout(const LayoutQuestion& question, comm::Communicator& world) {
   const job::Job::Parallel& parallel = question.job.parallel;
   const int ranks = world.size();
-  if (ranks == 1 || parallel.pp > 1) return {};  // layouts with stages are not compared
+  if (ranks == 1) return {};
   if (const auto kept = measure::kept_layout(question.kept, ranks)) {
     if (kept->empty()) return {};
     const auto layout = ChosenLayout::of_settings(question.job, *kept);
     if (keeps_what_is_given(question.job, layout))
       return {layout, "the layout in which this run began", {}};
   }
-  const size_t layouts =
-      simulation::layouts_of(ranks, question.job, simulation::kept_degrees(parallel),
-                             resources::shape_of(question.config))
-          .size();
+  const size_t layouts = simulation::layouts_of(ranks, question.job,
+                                                simulation::kept_degrees(parallel), question.config)
+                             .size();
   if (layouts <= 1) return {};
-  const bool grid_is_open = !parallel.dp || !parallel.sp || !parallel.tp;
+  const bool grid_is_open = !parallel.dp || !parallel.pp || !parallel.sp || !parallel.tp;
   const auto by_rule = [&](const char* why) {
     return LayoutChoice{{}, grid_is_open ? fmt::format("the grid is by rule: {}", why) : "", {}};
   };

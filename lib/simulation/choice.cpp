@@ -63,7 +63,7 @@ void choose_shifts(PassCosts& costs, Batches& batches, Choice& choice) {
 }  // namespace
 
 KeptDegrees kept_degrees(const job::Job::Parallel& parallel) {
-  return {parallel.dp, parallel.cp.degree, parallel.sp, parallel.tp, parallel.ep};
+  return {parallel.dp, parallel.pp, parallel.cp.degree, parallel.sp, parallel.tp, parallel.ep};
 }
 
 job::Job::Parallel layout_by_rule(const Scenario& scenario, int ranks) {
@@ -73,7 +73,8 @@ job::Job::Parallel layout_by_rule(const Scenario& scenario, int ranks) {
   job::Job::Parallel layout = scenario.job.parallel;
   // Levels take ranks of SP for ranks of CP; the job's grid has them where they were.
   layout.sp = resources.sparse ? layout.sp.value_or(1) : resources.sp;
-  layout.dp = resources.dp, layout.tp = resources.tp, layout.ep = resources.ep;
+  layout.dp = resources.dp, layout.pp = resources.pp, layout.tp = resources.tp,
+  layout.ep = resources.ep;
   layout.cp.degree = ranks / (resources.dp * resources.pp * *layout.sp * resources.tp);
   if (resources.degrees().ranks() == 1) return layout;
   if (!layout.prefill) layout.gather_threshold = resources.gather_threshold;
@@ -92,7 +93,7 @@ std::optional<Choice> choose(PassCosts& costs, Batches& batches, int ranks) {
   if (!found.plans.front().end) return {};
   choice.counts = found.counts;
   choice.by_rule = forecast(costs, batches, layout_by_rule(costs.scenario(), ranks), ranks);
-  const bool is_open = !job.parallel.dp || !job.parallel.sp || !job.parallel.tp;
+  const bool is_open = !job.parallel.dp || !job.parallel.pp || !job.parallel.sp || !job.parallel.tp;
   const bool gains = is_open || is_better(found.plans.front(), choice.by_rule, choice.aim);
   choice.chosen = gains ? found.plans.front() : choice.by_rule;
   for (LayoutForecast& plan : found.plans)

@@ -265,7 +265,7 @@ std::string limit_of(const LayoutForecast& layout) {
 bool fits_somewhere(const Scenario& scenario, Batches& batches, const KeptDegrees& kept,
                     int ranks) {
   for (const job::Job::Parallel& parallel :
-       layouts_of(ranks, scenario.job, kept, resources::shape_of(scenario.config))) {
+       layouts_of(ranks, scenario.job, kept, scenario.config)) {
     const auto resources = layout_resources(scenario, parallel, ranks, batches);
     if (!rank_memory(scenario, resources, batches.of(scenario.job, resources)).why_not) return true;
   }

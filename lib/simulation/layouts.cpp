@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "lib/base/core/error.hpp"
+#include "lib/model/config/stage.hpp"
+#include "lib/work/resources/resources.hpp"
 
 namespace pecia::simulation {
 namespace {
@@ -13,20 +15,24 @@ bool is_kept(const std::optional<T>& wanted, const T& value) {
   return !wanted || *wanted == value;
 }
 
-/// The grids of `ranks` ranks with the degrees that are kept, more replicas first. Each replica has
-/// `stages` stages of such degrees.
-std::vector<std::pair<int, parallel::Degrees>> grids_of(int ranks, int stages,
-                                                        const KeptDegrees& kept) {
-  std::vector<std::pair<int, parallel::Degrees>> grids;
-  if (ranks % stages != 0) return grids;
-  ranks /= stages;
-  for (int dp = ranks; dp >= 1; --dp) {
-    if (ranks % dp != 0 || !is_kept(kept.dp, dp)) continue;
-    for (const parallel::Degrees& degrees : parallel::grids_of(ranks / dp))
-      if (is_kept(kept.cp, degrees.cp) && is_kept(kept.sp, degrees.sp) &&
-          is_kept(kept.tp, degrees.tp))
-        grids.emplace_back(dp, degrees);
-  }
+struct Grid {
+  int dp, pp;
+  parallel::Degrees degrees;  ///< of a stage
+};
+
+/// The grids of `ranks` ranks with the degrees that are kept. A pp that is kept may be more than the
+/// model allows.
+std::vector<Grid> grids_of(int ranks, const KeptDegrees& kept, const model::ModelConfig& config) {
+  std::vector<Grid> grids;
+  const int most = kept.pp.value_or(std::min(ranks, model::most_stages(config)));
+  for (int pp = kept.pp.value_or(1); pp <= most; ++pp)
+    for (int dp = ranks / pp; dp >= 1; --dp) {
+      if (ranks % (int64_t{pp} * dp) != 0 || !is_kept(kept.dp, dp)) continue;
+      for (const parallel::Degrees& degrees : parallel::grids_of(ranks / pp / dp))
+        if (is_kept(kept.cp, degrees.cp) && is_kept(kept.sp, degrees.sp) &&
+            is_kept(kept.tp, degrees.tp))
+          grids.push_back({dp, pp, degrees});
+    }
   return grids;
 }
 
@@ -61,7 +67,7 @@ bool is_implemented(job::Job job, const job::Job::Parallel& layout) try {
 /// Whether it is open if the instances of a replica are one ring, or teams that change.
 bool leaves_teams_open(const job::Job& job, const KeptDegrees& kept) {
   const job::Job::Parallel& parallel = job.parallel;
-  return !kept.cp && parallel.pp == 1 && !parallel.cp.degree && !parallel.cp.elastic &&
+  return !kept.cp && kept.pp.value_or(1) == 1 && !parallel.cp.degree && !parallel.cp.elastic &&
          !parallel.prefill && !parallel.ring && !parallel.decode && !parallel.shift_threshold &&
          job.attention.sparse == job::Sparse::off;
 }
@@ -69,9 +75,10 @@ bool leaves_teams_open(const job::Job& job, const KeptDegrees& kept) {
 }  // namespace
 
 std::vector<job::Job::Parallel> layouts_of(int ranks, const job::Job& job, const KeptDegrees& kept,
-                                           const parallel::ModelShape& model) {
+                                           const model::ModelConfig& config) {
   PECIA_CHECK(ranks >= 1, "{} ranks", ranks);
   const job::Job::Parallel& parallel = job.parallel;
+  const parallel::ModelShape model = resources::shape_of(config);
   const int most_instances = std::max(parallel.elastic.min, parallel.elastic.max.value_or(1));
   const bool by_levels = job.attention.sparse == job::Sparse::csa;
   const std::vector<bool> elastic = leaves_teams_open(job, kept)
@@ -79,7 +86,7 @@ std::vector<job::Job::Parallel> layouts_of(int ranks, const job::Job& job, const
                                         : std::vector<bool>{parallel.cp.elastic};
   const bool any_implemented = is_implemented(job, parallel);
   std::vector<job::Job::Parallel> layouts;
-  for (const auto& [dp, degrees] : grids_of(ranks, parallel.pp, kept)) {
+  for (const auto& [dp, pp, degrees] : grids_of(ranks, kept, config)) {
     if (by_levels && degrees.sp > 1 && !kept.sp) continue;
     if (parallel.cp.elastic && most_instances > degrees.cp && degrees.cp > 1) continue;
     if (parallel.phases == job::Phases::apart && degrees.cp <= parallel.answering.value_or(1))
@@ -91,11 +98,12 @@ std::vector<job::Job::Parallel> layouts_of(int ranks, const job::Job& job, const
       for (const parallel::DecodeMode decode : row.decode) {
         if (!is_kept(parallel.prefill, prefill) || !is_kept(parallel.decode, decode)) continue;
         job::Job::Parallel layout = parallel;
-        layout.dp = dp, layout.sp = degrees.sp, layout.tp = degrees.tp;
+        layout.dp = dp, layout.pp = pp, layout.sp = degrees.sp, layout.tp = degrees.tp;
         if (degrees.ranks() > 1) layout.prefill = prefill, layout.decode = decode;
         for (const int ep : eps_of(cut, kept, model))
           for (const bool teams : elastic) {
             if (teams && degrees.cp == 1 && elastic.size() > 1) continue;  // it is the other one
+            if (teams && pp > 1 && elastic.size() > 1) continue;           // it is refused
             layout.cp = {degrees.cp, teams && degrees.cp > 1};
             layout.ep = ep;
             const parallel::Degrees dealt{cut.cp, cut.sp, cut.tp, ep};
@@ -112,15 +120,16 @@ std::vector<job::Job::Parallel> layouts_of(int ranks, const job::Job& job, const
 }
 
 std::string why_no_layout(int ranks, const job::Job& job, const KeptDegrees& kept,
-                          const parallel::ModelShape& model) {
-  const auto grids = grids_of(ranks, job.parallel.pp, kept);
-  for (const auto& [dp, degrees] : grids) {
+                          const model::ModelConfig& config) {
+  const parallel::ModelShape model = resources::shape_of(config);
+  const auto grids = grids_of(ranks, kept, config);
+  for (const auto& [dp, pp, degrees] : grids) {
     const parallel::Degrees dealt{degrees.cp, degrees.sp, degrees.tp, kept.ep.value_or(1)};
     if (const auto refused = parallel::refusal(setting_of(dealt, job, job.parallel), model))
       return refused->text();
   }
   PECIA_CHECK(grids.empty(), "a legal grid of {} ranks has no layout", ranks);
-  std::string given = job.parallel.pp > 1 ? fmt::format("pp {}", job.parallel.pp) : "";
+  std::string given = kept.pp.value_or(1) > 1 ? fmt::format("pp {}", *kept.pp) : "";
   for (const auto& [name, degree] :
        {std::pair("dp", kept.dp), std::pair("cp", kept.cp), std::pair("sp", kept.sp),
         std::pair("tp", kept.tp), std::pair("ep", kept.ep)})

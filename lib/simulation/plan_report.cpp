@@ -130,7 +130,7 @@ OrderedJson parallel_json(const LayoutForecast& layout) {
                    {"prefill", word(parallel.prefill)},
                    {"ring", word(parallel.ring)},
                    {"decode", word(parallel.decode)}};
-  if (parallel.pp > 1) json["pp"] = parallel.pp;
+  if (*parallel.pp > 1) json["pp"] = *parallel.pp;
   if (parallel.shift_threshold) json["shift_threshold"] = *parallel.shift_threshold;
   if (layout.resources.gather_threshold)
     json["gather_threshold"] = *layout.resources.gather_threshold;

@@ -69,9 +69,9 @@ class Search {
 
   std::vector<job::Job::Parallel> legal(int ranks) const {
     const job::Job& job = scenario().job;
-    const auto shape = resources::shape_of(scenario().config);
-    auto layouts = layouts_of(ranks, job, question_.kept, shape);
-    if (layouts.empty()) fail<InputError>("{}", why_no_layout(ranks, job, question_.kept, shape));
+    const model::ModelConfig& config = scenario().config;
+    auto layouts = layouts_of(ranks, job, question_.kept, config);
+    if (layouts.empty()) fail<InputError>("{}", why_no_layout(ranks, job, question_.kept, config));
     return layouts;
   }
 

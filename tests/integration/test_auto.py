@@ -96,6 +96,25 @@ class AutoTest(RunTest):
         self.run_job(modes, 2, "--fresh")
         self.assertIsNone(self.report(modes)["modes"]["expected"])
 
+    def test_stages_are_compared_where_they_are_open(self) -> None:
+        requests = random_requests(6, 20, 100, seed=97)
+        self.measured_before()
+        job = self.write_job(requests, generation=GENERATION, parallel={**OPEN, "pp": "auto"})
+        self.run_here(job, 2)
+        expected = self.report(job)["modes"]["expected"]
+        self.assertEqual(expected["chosen"]["pp"], self.report(job)["grid"].get("pp", 1))
+        compared = [expected["chosen"], *expected["alternatives"]]
+        self.assertIn(2, [layout["pp"] for layout in compared])
+
+        # It is the only degree that is open, so it takes all ranks.
+        ones = dict.fromkeys(OPEN, 1)
+        only = self.write_job(
+            requests, "only", generation=GENERATION, parallel={**ones, "pp": "auto"}
+        )
+        self.run_here(only, 2)
+        self.assertEqual(self.report(only)["grid"]["pp"], 2)
+        self.assert_same_answers(self.results(job), self.results(only), range(6))
+
     def test_counts_what_requests_that_begin_alike_share(self) -> None:
         book = random_requests(1, 1600, 1600, seed=95)[0].turns[0]
         requests = random_requests(16, 10, 20, seed=96)

@@ -14,7 +14,7 @@ Choice choice_of(const SmallJob& small, std::vector<schedule::SimulatedRequest> 
                  int ranks) {
   PassCosts costs(small.scenario());
   Batches batches(std::move(requests), small.config);
-  return *choose(costs, batches, ranks);
+  return choose(costs, batches, ranks).value();
 }
 
 SmallJob open_grid() {
@@ -41,6 +41,23 @@ TEST(Choice, DividesTheOneLongRequest) {
     if (other.parallel.dp == 4) {
       EXPECT_GT(other.end->end_s, choice.chosen.end->end_s);
     }
+}
+
+/// A rank has no room for all weights (1.1 MB) beside its work and keys. TP sends over slow links what
+/// all layers add up.
+TEST(Choice, TakesStagesWhereTheJobLeavesThemOpenAndLinksAreSlow) {
+  SmallJob small = open_grid();
+  for (cluster_files::Link& link : small.cluster.links) link = {0.003, 50, false};
+  small.cluster.rank.memory_gib = 1.75e6 / 0x1p30;
+  small.job.kv.memory = 400'000;
+  const auto requests = requests_of(std::vector<int64_t>(16, 200), 5);
+  const Choice without = choice_of(small, requests, 4);
+  EXPECT_GT(without.chosen.resources.sp * without.chosen.resources.tp, 1);
+  small.job.parallel.pp = std::nullopt;
+  const Choice choice = choice_of(small, requests, 4);
+  EXPECT_GT(choice.chosen.resources.pp, 1);
+  EXPECT_LT(choice.chosen.end->end_s, 0.95 * without.chosen.end->end_s);
+  EXPECT_THAT(choice_text(choice), HasSubstr("pp "));
 }
 
 /// A difference that foresight cannot tell leaves the rule's modes on a grid that the job gives.

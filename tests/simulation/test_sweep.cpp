@@ -4,6 +4,7 @@
 
 #include <map>
 #include <random>
+#include <set>
 
 #include "lib/base/core/error.hpp"
 #include "lib/engine/execute/rank_needs.hpp"
@@ -169,7 +170,7 @@ TEST(Sweep, CoversTeamsThatChangeLevelsAndTheSameBits) {
 TEST(Layouts, AreAllLegalGridsOfTheRanks) {
   const SmallJob small;
   const auto shape = resources::shape_of(small.config);
-  const auto all = layouts_of(4, small.job, {}, shape);
+  const auto all = layouts_of(4, small.job, {}, small.config);
   EXPECT_EQ(all.front().dp, 4);
   for (const job::Job::Parallel& each : all)
     EXPECT_EQ(*each.dp * *each.cp.degree * *each.sp * *each.tp, 4);
@@ -181,10 +182,9 @@ TEST(Layouts, AreAllLegalGridsOfTheRanks) {
 
 TEST(Layouts, HaveTeamsThatChangeWhereTheJobLeavesThemOpen) {
   const SmallJob small;
-  const auto shape = resources::shape_of(small.config);
   const auto elastic = [&](const job::Job& job, const KeptDegrees& kept) {
     std::vector<int> degrees;
-    for (const job::Job::Parallel& each : layouts_of(4, job, kept, shape))
+    for (const job::Job::Parallel& each : layouts_of(4, job, kept, small.config))
       if (each.cp.elastic) degrees.push_back(*each.cp.degree);
     return degrees;
   };
@@ -202,24 +202,44 @@ TEST(Layouts, LeaveOutWhatThisVersionRefuses) {
   SmallJob small;
   small.job.backend = job::BackendKind::cpu;
   small.job.model.dtype = job::Precision::int4;
-  const auto all = layouts_of(4, small.job, {}, resources::shape_of(small.config));
+  const auto all = layouts_of(4, small.job, {}, small.config);
   EXPECT_FALSE(all.empty());
   for (const job::Job::Parallel& each : all) EXPECT_EQ(*each.sp * *each.tp, 1);
 }
 
+TEST(Layouts, HaveStagesWhereTheJobLeavesThemOpen) {
+  SmallJob small;
+  const auto stages = [&](const KeptDegrees& kept) {
+    std::set<int> found;
+    for (const job::Job::Parallel& each : layouts_of(8, small.job, kept, small.config)) {
+      found.insert(*each.pp);
+      EXPECT_EQ(*each.dp * *each.pp * *each.cp.degree * *each.sp * *each.tp, 8);
+      if (*each.pp > 1) {
+        EXPECT_FALSE(each.cp.elastic);
+      }
+    }
+    return found;
+  };
+  EXPECT_EQ(stages({}), (std::set{1}));
+  EXPECT_EQ(stages({.pp = {}}), (std::set{1, 2, 4}));  // of 6 layers
+  EXPECT_EQ(stages({.pp = {}, .tp = 4}), (std::set{1, 2}));
+  EXPECT_EQ(stages({.pp = 4}), (std::set{4}));
+  small.job.batch.objective.objective = job::Objective::ttft;
+  EXPECT_EQ(stages({.pp = {}}), (std::set{1}));
+}
+
 TEST(Layouts, KeepWhatTheJobGives) {
   const SmallJob small;
-  const auto shape = resources::shape_of(small.config);
-  for (const job::Job::Parallel& each : layouts_of(8, small.job, {.tp = 2}, shape))
+  for (const job::Job::Parallel& each : layouts_of(8, small.job, {.tp = 2}, small.config))
     EXPECT_EQ(each.tp, 2);
   job::Job ring = small.job;
   ring.parallel.prefill = parallel::PrefillMode::ring;
-  for (const job::Job::Parallel& each : layouts_of(8, ring, {}, shape)) {
+  for (const job::Job::Parallel& each : layouts_of(8, ring, {}, small.config)) {
     EXPECT_GT(*each.cp.degree, 1);
     EXPECT_EQ(each.prefill, ring.parallel.prefill);
   }
-  EXPECT_TRUE(layouts_of(8, ring, {.cp = 1}, shape).empty());
-  EXPECT_TRUE(layouts_of(6, small.job, {.dp = 4}, shape).empty());
+  EXPECT_TRUE(layouts_of(8, ring, {.cp = 1}, small.config).empty());
+  EXPECT_TRUE(layouts_of(6, small.job, {.dp = 4}, small.config).empty());
 }
 
 TEST(Sweep, PruningKeepsTheBest) {
@@ -428,8 +448,7 @@ TEST(RankMemory, IsThatOfAllLayers) {
   SmallJob small;
   small.cluster.rank.program_gib = 0.125;
   Batches batches(requests_of({500, 300}, 4), small.config);
-  for (const job::Job::Parallel& parallel :
-       layouts_of(4, small.job, {}, resources::shape_of(small.config))) {
+  for (const job::Job::Parallel& parallel : layouts_of(4, small.job, {}, small.config)) {
     auto resources = layout_resources(small.scenario(), parallel, 4, batches);
     const RankMemory memory = rank_memory(small.scenario(), resources, batches.alone());
     // No pass has more than the batch's prompts, and no step more than its answers.
@@ -498,14 +517,13 @@ TEST(Sweep, RefusesRanksThatNoGridFits) {
 
 TEST(Layouts, SayWhyThereIsNone) {
   const SmallJob small;
-  const auto shape = resources::shape_of(small.config);
-  EXPECT_THAT(why_no_layout(3, small.job, {.tp = 3}, shape),
+  EXPECT_THAT(why_no_layout(3, small.job, {.tp = 3}, small.config),
               HasSubstr("parallel.tp 3 does not divide the 8 query heads"));
-  EXPECT_THAT(why_no_layout(6, small.job, {.dp = 4}, shape),
+  EXPECT_THAT(why_no_layout(6, small.job, {.dp = 4}, small.config),
               HasSubstr("no grid of 6 ranks has parallel.dp 4"));
   job::Job ring = small.job;
   ring.parallel.prefill = parallel::PrefillMode::ring;
-  EXPECT_THAT(why_no_layout(8, ring, {.cp = 1}, shape),
+  EXPECT_THAT(why_no_layout(8, ring, {.cp = 1}, small.config),
               HasSubstr("parallel.prefill ring needs cp above 1"));
 }
 

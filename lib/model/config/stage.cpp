@@ -54,14 +54,19 @@ std::vector<RowRange> layers_of_stages(const ModelConfig& config, int stages) {
         "version; use pp 1",
         stages, name_of(config.family));
   if (auto found = cut_into(config, stages)) return *found;
-  int most = static_cast<int>(std::min<int64_t>(stages - 1, config.layers));
-  while (most > 1 && !cut_into(config, most)) --most;
   fail<InputError>(
       "parallel.pp: {} stages of a model with {} layers: each stage needs a layer with keys{}{}; "
       "use pp {} or less",
       stages, config.layers, config.recurrent ? " and a recurrent layer" : "",
       config.sharing_layers > 0 ? ", and layers that share keys are in one stage with these" : "",
-      most);
+      most_stages(config));
+}
+
+int most_stages(const ModelConfig& config) {
+  if (config.second.width > 0) return 1;
+  int most = static_cast<int>(config.layers);
+  while (most > 1 && !cut_into(config, most)) --most;
+  return most;
 }
 
 ModelConfig stage_of(const ModelConfig& config, int stages, int index) {

@@ -17,6 +17,10 @@ namespace pecia::model {
 /// the most stages that are possible where the layers do not allow this number.
 std::vector<parallel::RowRange> layers_of_stages(const ModelConfig& config, int stages);
 
+/// The most stages that the layers of a model allow; any number up to it is possible. 1 for a model
+/// with a second embedding.
+int most_stages(const ModelConfig& config);
+
 /// The configuration of one of these stages. Its layers count from 0; ModelConfig::stage says which
 /// they are in the model. With one stage it is `config`.
 ModelConfig stage_of(const ModelConfig& config, int stages, int index);

@@ -165,7 +165,7 @@ struct Job {
 
   struct Parallel {
     std::optional<int> dp = 1;
-    int pp = 1;  ///< stages of layers
+    std::optional<int> pp = 1;  ///< stages of layers; absent: to be chosen
     CpSetting cp = {};
     ElasticRange elastic = {};
     std::optional<TeamScheduler> scheduler = {};

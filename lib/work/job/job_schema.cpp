@@ -132,12 +132,13 @@ std::vector<Field> make_schema() {
       field("parallel.dp", PECIA_MEMBER(parallel.dp), auto_or(whole32(1, max_degree)),
             "Replicas, each running requests of its own; auto, of dp, sp and tp: the grid in which "
             "the batch should end first, by what pecia topology measured with these ranks."),
-      field("parallel.pp", PECIA_MEMBER(parallel.pp), whole32(1, max_degree),
+      field("parallel.pp", PECIA_MEMBER(parallel.pp), auto_or(whole32(1, max_degree)),
             "Stages of a pipeline: each has a part of the layers, their weights and their keys "
-            "alone, on cp × sp × tp ranks of its own."),
+            "alone, on cp × sp × tp ranks of its own; auto: chosen with dp, sp and tp."),
       field("parallel.cp", PECIA_MEMBER(parallel.cp), cp_setting(max_degree),
             "Ranks that share a sequence's tokens; auto: all ranks that dp, sp and tp leave, or "
-            "elastic where no mode is named and the batch should end 5 % sooner; elastic: as many "
+            "elastic where no mode is named and the batch should end 5 % sooner; elastic: as "
+            "many "
             "of them as each request needs, changing from pass to pass."),
       field("parallel.elastic", PECIA_MEMBER(parallel.elastic), elastic_range(max_degree),
             "With cp elastic, instances (SP × TP blocks) of a request; auto: all."),

@@ -42,12 +42,11 @@ void resolve_phases(const job::Job::Parallel& parallel, Resources& resources) {
         resources.cp == 1 ? "use cp 2 or more, or phases: together" : "use answering: auto");
 }
 
-/// Sets the degrees so that they fill the ranks. The first of cp, dp, tp and sp that is auto takes
+/// Sets the degrees so that they fill the ranks. The first of cp, dp, tp, sp and pp that is auto takes
 /// what the given ones leave, and the others are 1.
 void resolve_degrees(const job::Job::Parallel& parallel, int num_ranks, Resources& resources) {
   // Each factor may be a million; beyond the number of ranks the exact product does not matter.
-  resources.pp = parallel.pp;
-  int64_t ranks = parallel.pp;
+  int64_t ranks = 1;
   int* filling = nullptr;
   const auto take = [&](const std::optional<int>& degree, int& into) {
     into = degree.value_or(1);
@@ -56,6 +55,7 @@ void resolve_degrees(const job::Job::Parallel& parallel, int num_ranks, Resource
   };
   take(parallel.cp.degree, resources.cp), take(parallel.dp, resources.dp);
   take(parallel.tp, resources.tp), take(parallel.sp, resources.sp);
+  take(parallel.pp, resources.pp);
   if (filling != nullptr) {
     *filling = static_cast<int>(std::max<int64_t>(1, num_ranks / ranks));
     ranks *= *filling;
