@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -36,6 +37,23 @@ ALL_DONE, FAILURE, REFUSED, SOME_FAILED, DRAINED = 0, 1, 2, 3, 75
 
 # Whether tests take all cases (label long) in place of a covering part of them.
 ALL_CASES = "PECIA_FULL_MATRIX" in os.environ
+
+
+def covering(*axes: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """All combinations of a value of each axis, where tests take all cases; else few of them, in which every two values
+    of different axes meet."""
+    combinations = list(itertools.product(*(range(len(axis)) for axis in axes)))
+    if not ALL_CASES:
+        pairs = {each: set(itertools.combinations(enumerate(each), 2)) for each in combinations}
+        open_pairs = set().union(*pairs.values())
+        chosen = []
+        while open_pairs:
+            chosen.append(max(combinations, key=lambda each: len(pairs[each] & open_pairs)))
+            open_pairs -= pairs[chosen[-1]]
+        combinations = sorted(chosen)
+    return [tuple(axis[place] for axis, place in zip(axes, each)) for each in combinations]
+
+
 LIMIT_S = 120.0  # of one run; they take a second or two, and longer beside other tests
 MARK = "PECIA_TEST_JOB"
 # When a rank has ended with another code than 0, mpirun waits two seconds before it kills the others, even if all have

@@ -94,8 +94,7 @@ TEST_P(DraftModes, AnswerAsOneRankWithoutThem) {
        parallel::legal_modes(all->size(), resources::shape_of(model::read_config(model)))) {
     SCOPED_TRACE(fmt::format("{}, {} + {}", to_string(pair.degrees),
                              parallel::name_of(pair.prefill), parallel::name_of(pair.decode)));
-    settings.sp = pair.degrees.sp, settings.tp = pair.degrees.tp, settings.ep = pair.degrees.ep;
-    settings.modes = parallel::pass_modes(pair, 6, std::nullopt);
+    set_modes(settings, pair);
     settings.policy = number % 2 == 0 ? job::Policy::prefill_first : job::Policy::chunked;
     settings.max_batch_tokens = number++ % 3 == 0 ? 4096 : 64;
     settings.drafts = drafts_of(wanted);

@@ -105,10 +105,7 @@ class Fp8 : public testing::TestWithParam<std::string> {
       if (!has_widths(config, pair.degrees)) continue;
       SCOPED_TRACE(fmt::format("{}, {} + {}", parallel::to_string(pair.degrees),
                                parallel::name_of(pair.prefill), parallel::name_of(pair.decode)));
-      settings.sp = pair.degrees.sp;
-      settings.tp = pair.degrees.tp;
-      settings.ep = pair.degrees.ep;
-      settings.modes = parallel::pass_modes(pair, 6);
+      set_modes(settings, pair);
       settings.ring = number % 2 == 0 ? AttentionExchange::pass_kv : AttentionExchange::pass_q;
       settings.place = place(++number);
       const Results found = run_requests(*all_, model, make_requests(), settings);

@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import DONE, wait_for
+from harness import DONE, covering, wait_for
 from test_demand import stop_and_go_on
-from test_hybrids import ALL_FP32, DENSE, FP32, HYBRIDS, SECTIONS, HybridRuns
+from test_hybrids import ALL_FP32, DENSE, FOLLOWUPS, FP32, HYBRIDS, SECTIONS, HybridRuns
 
 APART = {"cp": 2, "phases": "apart"}
 ELASTIC_APART = {"cp": "elastic", "phases": "apart"}
@@ -117,24 +117,21 @@ class MovingHybridTest(HybridRuns):
                 shutil.rmtree(self.output(job))
 
     def test_states_go_to_those_who_answer(self) -> None:
-        for hybrid in HYBRIDS:
-            for followup in ("chain", "fork"):
-                alone = self.job(hybrid, f"alone-{followup}", followup, **ALL_FP32)
-                self.run_job(alone, 1)
-                wanted = self.results(alone)
-                for ranks, parallel in (
-                    (2, APART),
-                    (3, {**APART, "cp": 3, "answering": 2}),
-                    (4, {**ELASTIC_APART, "answering": 2}),
-                    (4, {**APART, "tp": 2}),
-                    (4, {**APART, "sp": 2}),
-                ):
-                    with self.subTest(hybrid=hybrid, followup=followup, ranks=ranks, parallel=parallel):
-                        job = self.job(hybrid, f"apart-{followup}", followup, **ALL_FP32, parallel=parallel)
-                        self.run_job(job, ranks, "--fresh")
-                        found = self.results(job)
-                        self.assert_same_answers(found, wanted, wanted.rows(DONE))
-                        self.assertTrue(any(b"apart:" in mode for mode in found["mode"]), set(found["mode"]))
+        layouts = (
+            (2, APART),
+            (3, {**APART, "cp": 3, "answering": 2}),
+            (4, {**ELASTIC_APART, "answering": 2}),
+            (4, {**APART, "tp": 2}),
+            (4, {**APART, "sp": 2}),
+        )
+        for hybrid, followup, (ranks, parallel) in covering(HYBRIDS, FOLLOWUPS, layouts):
+            with self.subTest(hybrid=hybrid, followup=followup, ranks=ranks, parallel=parallel):
+                wanted = self.alone(hybrid, followup, **ALL_FP32)
+                job = self.job(hybrid, f"apart-{followup}", followup, **ALL_FP32, parallel=parallel)
+                self.run_job(job, ranks, "--fresh")
+                found = self.results(job)
+                self.assert_same_answers(found, wanted, wanted.rows(DONE))
+                self.assertTrue(any(b"apart:" in mode for mode in found["mode"]), set(found["mode"]))
 
 
 if __name__ == "__main__":

@@ -23,12 +23,15 @@ from harness import (
     SOURCE,
     VOCAB,
     Request,
+    Results,
     RunTest,
+    covering,
     random_requests,
     wait_for,
 )
 from test_demand import stop_and_go_on
 
+FOLLOWUPS = ("chain", "fork")
 HYBRIDS = ("qwen3next-delta", "qwen35-text-part", "granitehybrid-experts", "nemotronh-blocks")
 # For long answers beside other ranks': where sums round otherwise, a row may choose other experts, if there are any.
 DENSE = "qwen35-text-part"
@@ -60,6 +63,15 @@ class HybridRuns(RunTest):
         model = {"path": str(SOURCE / "tests" / "goldens" / hybrid), **sections.pop("model", {})}
         return self.write_job(requests, f"{hybrid}-{name}", followup, model=model, **{**SECTIONS, **sections})
 
+    def alone(self, hybrid: str, followup: str, **sections: Any) -> Results:
+        """The results of one rank, which runs once in a test for each hybrid and kind of turns."""
+        name = f"alone-{followup}"
+        job = self.folder / f"{hybrid}-{name}.yaml"
+        if not job.exists():
+            job = self.job(hybrid, name, followup, **sections)
+            self.run_job(job, 1)
+        return self.results(job)
+
     def long_prompt(self, hybrid: str, name: str, count: int = 1, **sections: Any) -> Path:
         """A short prompt, and then some that are read in many passes."""
         short, *long = random_requests(1 + count, 20, 40, seed=5)
@@ -81,26 +93,18 @@ class HybridRuns(RunTest):
 
 class HybridTest(HybridRuns):
     def test_bits_depend_neither_on_ranks_nor_on_the_batch(self) -> None:
-        for hybrid in HYBRIDS:
-            for followup in ("chain", "fork"):
-                alone = self.job(hybrid, f"alone-{followup}", followup, reproducible="layout")
-                self.run_job(alone, 1)
-                for ranks, parallel, batch in (
-                    (2, {"cp": 2}, {"max_sequences": 4, "max_batch_tokens": 32}),
-                    (2, {"sp": 2}, {"max_sequences": 9, "max_batch_tokens": 32}),
-                    (4, {"cp": 2, "tp": 2}, {"max_sequences": 2, "max_batch_tokens": 32}),
-                ):
-                    with self.subTest(hybrid=hybrid, followup=followup, parallel=parallel):
-                        job = self.job(
-                            hybrid,
-                            f"{followup}-{ranks}",
-                            followup,
-                            reproducible="layout",
-                            parallel=parallel,
-                            batch=batch,
-                        )
-                        self.run_job(job, ranks, "--fresh")
-                        self.assert_same_bits(self.results(job), self.results(alone))
+        layouts = (
+            (2, {"cp": 2}, {"max_sequences": 4, "max_batch_tokens": 32}),
+            (2, {"sp": 2}, {"max_sequences": 9, "max_batch_tokens": 32}),
+            (4, {"cp": 2, "tp": 2}, {"max_sequences": 2, "max_batch_tokens": 32}),
+        )
+        for hybrid, followup, (ranks, parallel, batch) in covering(HYBRIDS, FOLLOWUPS, layouts):
+            with self.subTest(hybrid=hybrid, followup=followup, parallel=parallel):
+                alone = self.alone(hybrid, followup, reproducible="layout")
+                sections = {"reproducible": "layout", "parallel": parallel, "batch": batch}
+                job = self.job(hybrid, f"{followup}-{ranks}", followup, **sections)
+                self.run_job(job, ranks, "--fresh")
+                self.assert_same_bits(self.results(job), alone)
 
     def test_a_stopped_and_a_killed_run_go_on_on_other_ranks(self) -> None:
         generation = {**SECTIONS["generation"], "max_new_tokens": 300}
@@ -127,24 +131,21 @@ class HybridTest(HybridRuns):
         self.addCleanup(os.environ.pop, "PECIA_FORCE_YIELDS", None)
         generation = {**SECTIONS["generation"], "max_new_tokens": 30}
         layout: dict[str, Any] = {"generation": generation, "reproducible": "layout"}
-        for hybrid in (HYBRIDS[0], HYBRIDS[3]):
-            for followup in ("chain", "fork"):
-                reserve = self.job(hybrid, f"reserve-{followup}", followup, kv={"admission": "reserve"}, **layout)
-                self.run_job(reserve, 1)
-                for ranks, park, parallel in (
-                    (1, "host", {}),
-                    (2, "disk", {"cp": 2}),
-                    (2, "off", {"cp": 2}),
-                    (4, "host", {"cp": 2, "tp": 2}),
-                ):
-                    with self.subTest(hybrid=hybrid, followup=followup, park=park, parallel=parallel):
-                        kv = {"admission": "demand", "park": park}
-                        name = f"{park}-{ranks}-{followup}"
-                        job = self.job(hybrid, name, followup, kv=kv, parallel=parallel, **layout)
-                        self.run_job(job, ranks)
-                        demand = self.report(job)["kv"]["demand"]
-                        self.assertGreater(demand["forgotten" if park == "off" else "parked"], 0)
-                        self.assert_same_bits(self.results(job), self.results(reserve))
+        layouts = (
+            (1, "host", {}),
+            (2, "disk", {"cp": 2}),
+            (2, "off", {"cp": 2}),
+            (4, "host", {"cp": 2, "tp": 2}),
+        )
+        for hybrid, followup, (ranks, park, parallel) in covering((HYBRIDS[0], HYBRIDS[3]), FOLLOWUPS, layouts):
+            with self.subTest(hybrid=hybrid, followup=followup, park=park, parallel=parallel):
+                reserve = self.alone(hybrid, followup, kv={"admission": "reserve"}, **layout)
+                kv = {"admission": "demand", "park": park}
+                job = self.job(hybrid, f"{park}-{ranks}-{followup}", followup, kv=kv, parallel=parallel, **layout)
+                self.run_job(job, ranks)
+                demand = self.report(job)["kv"]["demand"]
+                self.assertGreater(demand["forgotten" if park == "off" else "parked"], 0)
+                self.assert_same_bits(self.results(job), reserve)
 
     def test_what_is_parked_when_a_run_stops_is_kept(self) -> None:
         os.environ["PECIA_FORCE_YIELDS"] = "3"
@@ -320,31 +321,28 @@ class HybridTest(HybridRuns):
                 self.assert_same_answers(found, self.results(good), [0, 2])
 
     def test_states_go_with_teams_that_change(self) -> None:
-        for hybrid in HYBRIDS:
-            for followup in ("chain", "fork"):
-                alone = self.job(hybrid, f"alone-{followup}", followup, **ALL_FP32)
-                self.run_job(alone, 1)
-                wanted = self.results(alone)
-                for ranks, parallel, policy in (
-                    (2, {}, "prefill_first"),
-                    (3, {}, "chunked"),
-                    (3, {"scheduler": "loongserve"}, "prefill_first"),
-                    (4, {}, "prefill_first"),
-                    (4, {"tp": 2}, "chunked"),
-                ):
-                    with self.subTest(hybrid=hybrid, followup=followup, ranks=ranks, parallel=parallel):
-                        job = self.job(
-                            hybrid,
-                            f"elastic-{followup}",
-                            followup,
-                            **ALL_FP32,
-                            parallel={"cp": "elastic", **parallel},
-                            batch={**SECTIONS["batch"], "policy": policy},
-                        )
-                        self.run_job(job, ranks, "--fresh")
-                        found = self.results(job)
-                        self.assert_same_answers(found, wanted, wanted.rows(DONE))
-                        self.assertTrue(all(b"elastic:" in mode for mode in found["mode"]), set(found["mode"]))
+        teams = (
+            (2, {}, "prefill_first"),
+            (3, {}, "chunked"),
+            (3, {"scheduler": "loongserve"}, "prefill_first"),
+            (4, {}, "prefill_first"),
+            (4, {"tp": 2}, "chunked"),
+        )
+        for hybrid, followup, (ranks, parallel, policy) in covering(HYBRIDS, FOLLOWUPS, teams):
+            with self.subTest(hybrid=hybrid, followup=followup, ranks=ranks, parallel=parallel):
+                wanted = self.alone(hybrid, followup, **ALL_FP32)
+                job = self.job(
+                    hybrid,
+                    f"elastic-{followup}",
+                    followup,
+                    **ALL_FP32,
+                    parallel={"cp": "elastic", **parallel},
+                    batch={**SECTIONS["batch"], "policy": policy},
+                )
+                self.run_job(job, ranks, "--fresh")
+                found = self.results(job)
+                self.assert_same_answers(found, wanted, wanted.rows(DONE))
+                self.assertTrue(all(b"elastic:" in mode for mode in found["mode"]), set(found["mode"]))
 
     def test_teams_are_killed_and_go_on_on_other_ranks(self) -> None:
         long = {**ALL_FP32, "generation": {**SECTIONS["generation"], "max_new_tokens": 300}}

@@ -106,9 +106,7 @@ TEST_P(EveryModel, GivesTheSameBitsInEveryMode) {
     const bool backwards = i / 2 % 2 == 1;
     const size_t way = i % ways.size();
     ReplicaSettings settings = ways[way];
-    settings.sp = pair.degrees.sp;
-    settings.tp = pair.degrees.tp;
-    settings.modes = parallel::pass_modes(pair, shift_threshold);
+    set_modes(settings, pair, shift_threshold);
     settings.ring = i / 3 % 2 == 0 ? AttentionExchange::pass_q : AttentionExchange::pass_kv;
     settings.places = two_servers(all->size(), i % 5 < 2);
     settings.max_sequences = backwards ? 3 : 64;

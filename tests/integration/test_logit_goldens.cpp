@@ -45,10 +45,7 @@ std::vector<float> log_softmax(const std::vector<double>& logits) {
 
 ReplicaSettings settings_of(const parallel::ModePair& pair, parallel::AttentionExchange ring) {
   ReplicaSettings settings;
-  settings.sp = pair.degrees.sp;
-  settings.tp = pair.degrees.tp;
-  settings.ep = pair.degrees.ep;
-  settings.modes = parallel::pass_modes(pair, 6);
+  set_modes(settings, pair);
   settings.ring = ring;
   settings.max_batch_tokens = 512;
   settings.logprobs = -1;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
+#include <array>
 #include <set>
 
 #include "lib/model/config/config.hpp"
@@ -26,35 +27,27 @@ using Results = std::map<int64_t, batch::Finished>;
 
 constexpr int64_t vocab = 96;  // at least, of every checkpoint used here
 
-struct Variant {
-  std::string name;
-  ReplicaSettings settings;
-};
-
 /// Every legal pair of modes on every grid of `ranks` ranks, with every policy, ring and size of
 /// pass. Of these two for each pair of modes in turn, or all in the full matrix.
-std::vector<Variant> variants_of(const model::ModelConfig& config, int ranks) {
-  std::vector<Variant> variants;
+std::vector<ModeVariant> variants_of(const model::ModelConfig& config, int ranks) {
+  std::vector<ModeVariant> variants;
   size_t number = 0;
   for (const parallel::ModePair& pair : parallel::legal_modes(ranks, resources::shape_of(config))) {
-    std::vector<Variant> of_pair;
+    std::vector<ModeVariant> of_pair;
     for (const int64_t max_batch_tokens : {4096, 23})
       for (const auto policy : {job::Policy::prefill_first, job::Policy::chunked})
         for (const AttentionExchange ring :
              {AttentionExchange::pass_kv, AttentionExchange::pass_q}) {
           if (pair.degrees.cp == 1 && ring == AttentionExchange::pass_q) continue;
-          Variant variant{
+          ModeVariant variant{
               fmt::format("{}, {} + {}, {}, {} tokens a pass, {}", to_string(pair.degrees),
                           parallel::name_of(pair.prefill), parallel::name_of(pair.decode),
                           parallel::name_of(ring), max_batch_tokens,
                           policy == job::Policy::chunked ? "chunked" : "prefill first"),
               {}};
           ReplicaSettings& settings = variant.settings;
-          settings.sp = pair.degrees.sp;
-          settings.tp = pair.degrees.tp;
-          settings.ep = pair.degrees.ep;
-          settings.modes = parallel::pass_modes(
-              pair, 6, of_pair.size() % 2 == 0 ? std::nullopt : std::optional<int64_t>(41));
+          set_modes(settings, pair, 6,
+                    of_pair.size() % 2 == 0 ? std::nullopt : std::optional<int64_t>(41));
           settings.ring = ring;
           settings.policy = policy;
           settings.max_batch_tokens = max_batch_tokens;
@@ -76,39 +69,23 @@ std::vector<Variant> variants_of(const model::ModelConfig& config, int ranks) {
   return variants;
 }
 
-/// Lengths around where rings and blocks cut them, finishing at different times; a chain and a fork
-/// whose turns see cached tokens. A function of the seed.
-std::vector<Request> requests_for(int ranks, uint64_t seed) {
-  std::vector<Request> requests;
-  int64_t row = 0;
-  for (const int64_t length : {1, 2, 2 * ranks - 1, 2 * ranks + 1, 37, 150}) {
-    requests.push_back(
-        greedy_request(row, random_tokens(length, vocab, seed + static_cast<uint64_t>(row)),
-                       static_cast<int32_t>(3 + row % 3 * 4)));
-    ++row;
-  }
-  for (const io::Followup followup : {io::Followup::chain, io::Followup::fork}) {
-    const int64_t lengths[] = {40, 3, 9};
-    requests.push_back(greedy_turns(followup, row, lengths, vocab, seed, 5));
-  }
-  requests.back().turns.front().max_new_tokens = 0;
-  return requests;
+/// Lengths around where rings and blocks cut them.
+std::vector<Request> requests_for(int64_t ranks, uint64_t seed) {
+  return ragged_requests(std::array<int64_t, 6>{1, 2, 2 * ranks - 1, 2 * ranks + 1, 37, 150}, vocab,
+                         seed);
 }
 
 /// One of each grid and way to prefill.
-std::vector<Variant> variants_of_prefill(const model::ModelConfig& config, int ranks) {
-  std::vector<Variant> variants;
+std::vector<ModeVariant> variants_of_prefill(const model::ModelConfig& config, int ranks) {
+  std::vector<ModeVariant> variants;
   std::set<std::string> names;
   for (const parallel::ModePair& pair : parallel::legal_modes(ranks, resources::shape_of(config))) {
-    Variant variant{fmt::format("{}, {}", to_string(pair.degrees), parallel::name_of(pair.prefill)),
-                    {}};
+    ModeVariant variant{
+        fmt::format("{}, {}", to_string(pair.degrees), parallel::name_of(pair.prefill)), {}};
     if (!names.insert(variant.name).second) continue;
-    variant.settings.sp = pair.degrees.sp;
-    variant.settings.tp = pair.degrees.tp;
-    variant.settings.ep = pair.degrees.ep;
-    variant.settings.modes = parallel::pass_modes(pair, 6);
+    set_modes(variant.settings, pair);
     if (parallel::gathers_weights(pair.degrees, pair.prefill)) {
-      Variant mixed = variant;
+      ModeVariant mixed = variant;
       mixed.name += ", sp_tp below 41 tokens";
       mixed.settings.modes = parallel::pass_modes(pair, 6, 41);
       variants.push_back(mixed);
@@ -129,7 +106,7 @@ struct EveryModel : testing::TestWithParam<std::string> {};
 TEST_P(EveryModel, AnswersInEveryModeAsOneRank) {
   const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(200));
   const int ranks = world->size();
-  std::vector<Variant> variants =
+  std::vector<ModeVariant> variants =
       cases_of(GetParam(), ranks, variants_of(model::read_config(golden(GetParam())), ranks));
   if (variants.empty()) GTEST_SKIP() << "other families have these modes";
   ReplicaSettings settings;
@@ -142,7 +119,7 @@ TEST_P(EveryModel, AnswersInEveryModeAsOneRank) {
     requests = requests_for(ranks, seed += 100);
     wanted = run_alone(*world, golden(GetParam()), requests, settings);
   } while (near_tie(wanted, settings.logprobs));
-  for (Variant& variant : variants) {
+  for (ModeVariant& variant : variants) {
     SCOPED_TRACE(variant.name);
     variant.settings.logprobs = settings.logprobs;
     variant.settings.prompt_logprobs = settings.prompt_logprobs;
@@ -157,7 +134,7 @@ struct LongPasses : testing::TestWithParam<std::string> {};
 TEST_P(LongPasses, GiveInEveryModeWhatOneRankGives) {
   const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(200));
   const int ranks = world->size();
-  std::vector<Variant> variants = cases_of(
+  std::vector<ModeVariant> variants = cases_of(
       GetParam(), ranks, variants_of_prefill(model::read_config(golden(GetParam())), ranks));
   if (variants.empty()) GTEST_SKIP() << "other families have these modes";
   std::vector<Request> requests;
@@ -166,7 +143,7 @@ TEST_P(LongPasses, GiveInEveryModeWhatOneRankGives) {
   ReplicaSettings settings;
   settings.prompt_logprobs = 1;
   const Results wanted = run_alone(*world, golden(GetParam()), requests, settings);
-  for (Variant& variant : variants) {
+  for (ModeVariant& variant : variants) {
     SCOPED_TRACE(variant.name);
     variant.settings.prompt_logprobs = settings.prompt_logprobs;
     const Results found = run_requests(*world, golden(GetParam()), requests, variant.settings);

@@ -275,10 +275,7 @@ class OfProduction : public testing::Test {
       SCOPED_TRACE(fmt::format("{}, {} + {}", parallel::to_string(pair.degrees),
                                parallel::name_of(pair.prefill), parallel::name_of(pair.decode)));
       ReplicaSettings settings = of_production();
-      settings.sp = pair.degrees.sp;
-      settings.tp = pair.degrees.tp;
-      settings.ep = pair.degrees.ep;
-      settings.modes = parallel::pass_modes(pair, 6);
+      set_modes(settings, pair);
       settings.ring = number++ % 2 == 0 ? parallel::AttentionExchange::pass_kv
                                         : parallel::AttentionExchange::pass_q;
       if (settings.place == TestPlace::emulated_staged && number % 2 == 0)
@@ -592,10 +589,7 @@ TEST_F(OfProduction, ExpertsOfMxfp4GiveWhatTheirNumbersGive) {
     if (pair.degrees.cp > 1) continue;  // whose rounding is another
     ReplicaSettings settings = of_production();
     settings.sdpa = nullptr;
-    settings.sp = pair.degrees.sp;
-    settings.tp = pair.degrees.tp;
-    settings.ep = pair.degrees.ep;
-    settings.modes = parallel::pass_modes(pair, 6);
+    set_modes(settings, pair);
     const Results found = run(*all_, settings);
     const double off = prediction_difference(found, wanted, config.vocab);
     EXPECT_LE(off, tolerance);

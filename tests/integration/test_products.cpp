@@ -226,9 +226,7 @@ TEST_P(EveryModel, GivesInEveryModeWhatOneRankGives) {
   int way = 0;
   for (const parallel::ModePair& pair : parallel::legal_modes(comm->size(), shape)) {
     ReplicaSettings settings = alone;
-    settings.sp = pair.degrees.sp;
-    settings.tp = pair.degrees.tp;
-    settings.modes = parallel::pass_modes(pair, 6);
+    set_modes(settings, pair);
     settings.max_batch_tokens = way % 2 == 0 ? 64 : 4096;
     settings.policy = way % 3 == 0 ? job::Policy::chunked : job::Policy::prefill_first;
     settings.admission = way % 4 < 2 ? job::KvAdmission::demand : job::KvAdmission::reserve;
@@ -267,9 +265,7 @@ TEST_P(EveryModel, HasOneHashOnEveryLayout) {
   for (const auto& [row, of] : wanted) ASSERT_EQ(of.state, io::TurnState::done) << of.result.error;
   for (const parallel::ModePair& pair :
        parallel::legal_modes(comm->size(), shape, parallel::Reproducible::layout)) {
-    settings.sp = pair.degrees.sp;
-    settings.tp = pair.degrees.tp;
-    settings.modes = parallel::pass_modes(pair, 6);
+    set_modes(settings, pair);
     SCOPED_TRACE(fmt::format("{}, {} + {}", parallel::to_string(pair.degrees),
                              parallel::name_of(pair.prefill), parallel::name_of(pair.decode)));
     const Results found = run_requests(*comm, model, products(), settings);

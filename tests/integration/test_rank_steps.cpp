@@ -35,10 +35,7 @@ TEST(RankSteps, AreGraphsThatComeAgainAndGiveTheSameBits) {
     SCOPED_TRACE(fmt::format("{}, {} + {}", parallel::to_string(pair.degrees),
                              parallel::name_of(pair.prefill), parallel::name_of(pair.decode)));
     ReplicaSettings settings;
-    settings.sp = pair.degrees.sp;
-    settings.tp = pair.degrees.tp;
-    settings.ep = pair.degrees.ep;
-    settings.modes = parallel::pass_modes(pair, 6);
+    set_modes(settings, pair);
     settings.ring = parallel::AttentionExchange::pass_q;
     device::GraphCounts one_by_one, as_graphs;
     settings.place = on_gpus ? TestPlace::cuda_staged : TestPlace::emulated_staged;

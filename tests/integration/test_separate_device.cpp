@@ -73,10 +73,7 @@ TEST_P(EveryModel, GivesTheBitsOfTheHostInEveryMode) {
   if (modes.empty()) GTEST_SKIP() << "other families have these modes";
   for (const auto& [reproducible, pair, number] : modes) {
     ReplicaSettings settings;
-    settings.sp = pair.degrees.sp;
-    settings.tp = pair.degrees.tp;
-    settings.ep = pair.degrees.ep;
-    settings.modes = parallel::pass_modes(pair, shift_threshold);
+    set_modes(settings, pair, shift_threshold);
     settings.ring = number % 2 == 0 ? AttentionExchange::pass_q : AttentionExchange::pass_kv;
     settings.max_batch_tokens = number % 3 == 0 ? 64 : 4096;
     settings.layout_invariant = reproducible == Reproducible::layout;

@@ -76,10 +76,7 @@ TEST_P(EveryModel, AnswersInEveryModeWhatARequestAloneGets) {
        parallel::legal_modes(world->size(), resources::shape_of(config)))
     for (const auto policy : {job::Policy::prefill_first, job::Policy::chunked}) {
       ReplicaSettings of = settings;
-      of.sp = pair.degrees.sp;
-      of.tp = pair.degrees.tp;
-      of.ep = pair.degrees.ep;
-      of.modes = parallel::pass_modes(pair, 6);
+      set_modes(of, pair);
       of.ring = policy == job::Policy::chunked ? parallel::AttentionExchange::pass_q
                                                : parallel::AttentionExchange::pass_kv;
       of.policy = policy;

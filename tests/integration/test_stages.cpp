@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
+#include <array>
+
 #include "lib/model/config/stage.hpp"
 #include "lib/ranks/comm/mpi_communicator.hpp"
 #include "lib/work/resources/resources.hpp"
@@ -24,11 +26,6 @@ using Results = std::map<int64_t, batch::Finished>;
 
 constexpr int64_t vocab = 96;  // at least, of every checkpoint used here
 
-struct Variant {
-  std::string name;
-  ReplicaSettings settings;
-};
-
 bool may_have_stages(const model::ModelConfig& config, int stages) {
   try {
     model::layers_of_stages(config, stages);
@@ -40,8 +37,8 @@ bool may_have_stages(const model::ModelConfig& config, int stages) {
 
 /// Every number of stages above 1 that divides the ranks, with every legal pair of modes on every grid
 /// of a stage, and policies, rings and sizes of passes in turn.
-std::vector<Variant> variants_of(const model::ModelConfig& config, int ranks, bool layout) {
-  std::vector<Variant> variants;
+std::vector<ModeVariant> variants_of(const model::ModelConfig& config, int ranks, bool layout) {
+  std::vector<ModeVariant> variants;
   for (int stages = 2; stages <= ranks; ++stages) {
     if (ranks % stages != 0 || !may_have_stages(config, stages)) continue;
     const auto reproducible = layout ? parallel::Reproducible::layout : parallel::Reproducible::run;
@@ -52,16 +49,14 @@ std::vector<Variant> variants_of(const model::ModelConfig& config, int ranks, bo
       const AttentionExchange ring = number % 3 == 1 && pair.degrees.cp > 1 && !layout
                                          ? AttentionExchange::pass_q
                                          : AttentionExchange::pass_kv;
-      Variant variant{fmt::format("PP {} × {}, {} + {}, {}, {}", stages, to_string(pair.degrees),
-                                  parallel::name_of(pair.prefill), parallel::name_of(pair.decode),
-                                  parallel::name_of(ring), chunked ? "chunked" : "prefill first"),
-                      {}};
+      ModeVariant variant{
+          fmt::format("PP {} × {}, {} + {}, {}, {}", stages, to_string(pair.degrees),
+                      parallel::name_of(pair.prefill), parallel::name_of(pair.decode),
+                      parallel::name_of(ring), chunked ? "chunked" : "prefill first"),
+          {}};
       ReplicaSettings& settings = variant.settings;
       settings.stages = stages;
-      settings.sp = pair.degrees.sp;
-      settings.tp = pair.degrees.tp;
-      settings.ep = pair.degrees.ep;
-      settings.modes = parallel::pass_modes(pair, 6);
+      set_modes(settings, pair);
       settings.ring = ring;
       if (chunked) settings.policy = job::Policy::chunked;
       settings.max_batch_tokens = number % 4 < 2 ? 23 : 4096;
@@ -73,22 +68,9 @@ std::vector<Variant> variants_of(const model::ModelConfig& config, int ranks, bo
   return variants;
 }
 
-/// Lengths around where passes are cut, finishing at different times; a chain and a fork.
+/// Lengths around where passes are cut.
 std::vector<Request> requests_of(uint64_t seed) {
-  std::vector<Request> requests;
-  int64_t row = 0;
-  for (const int64_t length : {1, 2, 7, 37, 150}) {
-    requests.push_back(
-        greedy_request(row, random_tokens(length, vocab, seed + static_cast<uint64_t>(row)),
-                       static_cast<int32_t>(3 + row % 3 * 4)));
-    ++row;
-  }
-  for (const io::Followup followup : {io::Followup::chain, io::Followup::fork}) {
-    const int64_t lengths[] = {40, 3, 9};
-    requests.push_back(greedy_turns(followup, row, lengths, vocab, seed, 5));
-  }
-  requests.back().turns.front().max_new_tokens = 0;
-  return requests;
+  return ragged_requests(std::array<int64_t, 5>{1, 2, 7, 37, 150}, vocab, seed);
 }
 
 struct Stages : testing::TestWithParam<std::string> {
@@ -98,8 +80,8 @@ struct Stages : testing::TestWithParam<std::string> {
   const model::ModelConfig config = model::read_config(model);
 
   /// Two of a family that does not take every mode, on two to four ranks.
-  std::vector<Variant> variants(bool layout) const {
-    const std::vector<Variant> all = variants_of(config, world->size(), layout);
+  std::vector<ModeVariant> variants(bool layout) const {
+    const std::vector<ModeVariant> all = variants_of(config, world->size(), layout);
     if (takes_every_mode(GetParam()) || all.size() <= 2) return all;
     const size_t number = number_of(GetParam());
     return {all[number % all.size()], all[(number + all.size() / 2) % all.size()]};
@@ -107,7 +89,7 @@ struct Stages : testing::TestWithParam<std::string> {
 };
 
 TEST_P(Stages, AnswerAsOneRank) {
-  std::vector<Variant> variants = this->variants(false);
+  std::vector<ModeVariant> variants = this->variants(false);
   if (variants.empty()) GTEST_SKIP() << "its layers do not allow such stages";
   ReplicaSettings settings;
   settings.logprobs = 3;
@@ -119,7 +101,7 @@ TEST_P(Stages, AnswerAsOneRank) {
     requests = requests_of(seed += 100);
     wanted = run_alone(*world, model, requests, settings);
   } while (near_tie(wanted, settings.logprobs));
-  for (Variant& variant : variants) {
+  for (ModeVariant& variant : variants) {
     SCOPED_TRACE(variant.name);
     variant.settings.logprobs = settings.logprobs;
     variant.settings.prompt_logprobs = settings.prompt_logprobs;
@@ -128,11 +110,11 @@ TEST_P(Stages, AnswerAsOneRank) {
 }
 
 TEST_P(Stages, GiveTheSameBitsWithLayout) {
-  std::vector<Variant> variants = this->variants(true);
+  std::vector<ModeVariant> variants = this->variants(true);
   if (variants.empty()) GTEST_SKIP() << "its layers do not allow such stages";
   const std::vector<Request> requests = requests_of(7);
   std::map<int64_t, Results> wanted;  // by tokens of a pass
-  for (Variant& variant : variants) {
+  for (ModeVariant& variant : variants) {
     SCOPED_TRACE(variant.name);
     ReplicaSettings& settings = variant.settings;
     settings.layout_invariant = true;

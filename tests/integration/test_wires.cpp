@@ -89,8 +89,7 @@ TEST_P(Wires, OfBf16PredictInEveryModeWhatOneRankPredicts) {
     SCOPED_TRACE(fmt::format("{}, {} + {}", to_string(pair.degrees),
                              parallel::name_of(pair.prefill), parallel::name_of(pair.decode)));
     ReplicaSettings of_mode = settings();
-    of_mode.sp = pair.degrees.sp, of_mode.tp = pair.degrees.tp, of_mode.ep = pair.degrees.ep;
-    of_mode.modes = parallel::pass_modes(pair, 6);
+    set_modes(of_mode, pair);
     of_mode.ring = AttentionExchange::pass_q;  // keys travel in the cache's type, which is fp32
     if (number++ % 2 == 1) of_mode.max_batch_tokens = 23;
     expect_near_one_rank(of_mode);

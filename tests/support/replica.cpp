@@ -44,6 +44,32 @@ batch::Request greedy_turns(io::Followup followup, int64_t& row, std::span<const
   return request;
 }
 
+std::vector<batch::Request> ragged_requests(std::span<const int64_t> lengths, int64_t vocab,
+                                            uint64_t seed) {
+  std::vector<batch::Request> requests;
+  int64_t row = 0;
+  for (const int64_t length : lengths) {
+    auto tokens = random_tokens(length, vocab, seed + static_cast<uint64_t>(row));
+    requests.push_back(
+        greedy_request(row, std::move(tokens), static_cast<int32_t>(3 + row % 3 * 4)));
+    ++row;
+  }
+  for (const io::Followup followup : {io::Followup::chain, io::Followup::fork}) {
+    const int64_t of_turns[] = {40, 3, 9};
+    requests.push_back(greedy_turns(followup, row, of_turns, vocab, seed, 5));
+  }
+  requests.back().turns.front().max_new_tokens = 0;
+  return requests;
+}
+
+void set_modes(ReplicaSettings& settings, const parallel::ModePair& pair,
+               std::optional<int64_t> shift_threshold, std::optional<int64_t> gather_threshold) {
+  settings.sp = pair.degrees.sp;
+  settings.tp = pair.degrees.tp;
+  settings.ep = pair.degrees.ep;
+  settings.modes = parallel::pass_modes(pair, shift_threshold, gather_threshold);
+}
+
 namespace {
 
 /// What a place is made of.

@@ -94,6 +94,18 @@ struct ReplicaSettings {
   SdpaCalls* sdpa = nullptr;
 };
 
+/// A layout of the ranks, with a name for messages.
+struct ModeVariant {
+  std::string name;
+  ReplicaSettings settings;
+};
+
+/// Takes the degrees and the modes of the pair. The thresholds have a meaning as in
+/// parallel::pass_modes.
+void set_modes(ReplicaSettings& settings, const parallel::ModePair& pair,
+               std::optional<int64_t> shift_threshold = 6,
+               std::optional<int64_t> gather_threshold = {});
+
 /// One turn, no sampling parameters: `tokens` in, `new_tokens` greedy tokens out, row `row`.
 batch::Request greedy_request(int64_t row, std::vector<int32_t> tokens, int32_t new_tokens);
 
@@ -101,6 +113,11 @@ batch::Request greedy_request(int64_t row, std::vector<int32_t> tokens, int32_t 
 /// are random_tokens of `seed` + its row.
 batch::Request greedy_turns(io::Followup followup, int64_t& row, std::span<const int64_t> lengths,
                             int64_t vocab, uint64_t seed, int32_t new_tokens);
+
+/// Greedy requests of these lengths whose answers end at different times, then a chain, and a fork
+/// without an answer to its first turn. Rows count from 0; tokens are random_tokens of `seed` + row.
+std::vector<batch::Request> ragged_requests(std::span<const int64_t> lengths, int64_t vocab,
+                                            uint64_t seed);
 
 /// Runs the requests in their order with the checkpoint in `folder`; every rank of `comm` gives the
 /// same and gets the results by row. Throws where a rank throws.
