@@ -137,8 +137,7 @@ std::vector<Field> make_schema() {
             "alone, on cp × sp × tp ranks of its own; auto: chosen with dp, sp and tp."),
       field("parallel.cp", PECIA_MEMBER(parallel.cp), cp_setting(max_degree),
             "Ranks that share a sequence's tokens; auto: all ranks that dp, sp and tp leave, or "
-            "elastic where no mode is named and the batch should end 5 % sooner; elastic: as "
-            "many "
+            "elastic where no mode is named and the batch should end 5 % sooner; elastic: as many "
             "of them as each request needs, changing from pass to pass."),
       field("parallel.elastic", PECIA_MEMBER(parallel.elastic), elastic_range(max_degree),
             "With cp elastic, instances (SP × TP blocks) of a request; auto: all."),
