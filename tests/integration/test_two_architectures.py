@@ -10,7 +10,17 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from harness import DONE, DRAINED, EXECUTABLES, PROGRAM, Request, Results, RunTest, random_requests, wait_for
+from harness import (
+    DONE,
+    DRAINED,
+    EXECUTABLES,
+    PROGRAM,
+    Request,
+    Results,
+    RunTest,
+    random_requests,
+    wait_for,
+)
 
 NATIVE = Path(os.environ["PECIA_NATIVE_PROGRAM"])
 BOTH = {"x86-64": NATIVE, "aarch64": PROGRAM}
