@@ -12,6 +12,8 @@
 #     dev              what scripts/check.sh calls, and pre-commit
 #     cuda             the headers of cudnn-frontend and CUTLASS, and cuobjdump into build/cuda-tools (x86-64)
 #     grammar          the sources of XGrammar, for generation.schema
+#     aarch64          what builds and tests for aarch64 on another machine: Debian's cross compiler, qemu-user, and the
+#                      arm64 packages of Debian, unpacked into build/aarch64-sysroot
 #     peers            build/peers, what bench peers measures; peers-openvino: build/peers-openvino
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -184,6 +186,17 @@ get_xgrammar() {
   cp "$list" "$folder/unpacked"
 }
 
+# The cross compiler and qemu-user are packages of this machine; those of arm64 are unpacked and installed nowhere.
+get_aarch64() {
+  if ! is_known_system; then
+    echo "setup: the cross compiler and the arm64 packages are Debian's; on aarch64 itself scripts/setup.sh is enough" >&2
+    exit 2
+  fi
+  packages=(g++-aarch64-linux-gnu qemu-user)
+  install_packages
+  step "unpacking the packages for aarch64" "$root/scripts/cross/aarch64-sysroot.sh" "$root/build/aarch64-sysroot"
+}
+
 # make_peers NAME: an environment of its own. 6 GB each, most of it what torch is linked to; peers also takes some minutes
 # of compiling llama.cpp.
 make_peers() {
@@ -194,7 +207,7 @@ make_peers() {
 
 case "${1:-}" in
   "") install_packages ;;
-  python | books | report | test | dev | cuda | grammar | peers | peers-openvino) ;;
+  python | books | report | test | dev | cuda | aarch64 | grammar | peers | peers-openvino) ;;
   --version)
     sed -n 's/^VERSION = "\(.*\)".*/pecia-setup \1/p' "$root/scripts/pecia_tools/__init__.py"
     exit
@@ -204,7 +217,7 @@ case "${1:-}" in
     exit
     ;;
   *)
-    echo "setup: '$1' is nothing to set up. Call scripts/setup.sh, or with 'python', 'books', 'report', 'test', 'dev', 'cuda', 'grammar', 'peers' or 'peers-openvino'" >&2
+    echo "setup: '$1' is nothing to set up. Call scripts/setup.sh, or with 'python', 'books', 'report', 'test', 'dev', 'cuda', 'aarch64', 'grammar', 'peers' or 'peers-openvino'" >&2
     exit 2
     ;;
 esac
@@ -215,6 +228,7 @@ case "${1:-}" in
   test) for name in books report test; do install_requirements "requirements-$name"; done ;;
   dev) install_requirements requirements-dev ;;
   cuda) get_cudnn_frontend && get_cutlass && get_cuobjdump ;;
+  aarch64) get_aarch64 ;;
   grammar) get_xgrammar ;;
   peers | peers-openvino) make_peers "$1" ;;
 esac

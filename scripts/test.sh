@@ -27,7 +27,7 @@ differ() {
   fetched=$(git rev-parse --quiet --verify '@{upstream}' 2>/dev/null) || return 0
   ! git diff --quiet "$fetched" -- "$@" || [[ -n $(git ls-files --others --exclude-standard -- "$@") ]]
 }
-without=(long mutants)
+without=(long mutants aarch64)
 if [[ -z $all ]]; then
   fast=${#without[@]}
   differ kernels/api kernels/cuda tests/kernels tests/support || without+=(emulated)

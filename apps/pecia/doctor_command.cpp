@@ -58,7 +58,8 @@ Finding isa_finding() {
   try {
     return {"isa", true, std::string(name_of(isa())), ""};
   } catch (const InputError& error) {
-    return {"isa", false, error.what(), "run on an x86-64 CPU with AVX2; unset PECIA_MAX_ISA"};
+    return {"isa", false, error.what(),
+            "run on an x86-64 CPU with AVX2, or on aarch64; unset PECIA_MAX_ISA"};
   }
 }
 

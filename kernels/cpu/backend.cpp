@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/api/backend.hpp"
 
-#include <hwy/targets.h>
-
 #include "kernels/api/validate.hpp"
+#include "kernels/cpu/architecture.hpp"
 #include "kernels/cpu/cpu.hpp"
 #include "kernels/cpu/experts.hpp"
 #include "kernels/cpu/linear/linear_packed.hpp"
@@ -293,9 +292,9 @@ std::string why_no_products(MatmulKind products) {
     case MatmulKind::fp32:
       return "";
     case MatmulKind::bf16:
-      return cpu::has_native_bf16()
-                 ? ""
-                 : fmt::format("they need AVX512-BF16, and this process has {}", name_of(isa()));
+      return cpu::has_native_bf16() ? ""
+                                    : fmt::format("they need {}, and this process has {}",
+                                                  cpu::needed_for_bf16(), name_of(isa()));
     case MatmulKind::amx:
       return cpu::why_no_amx_products();
   }
@@ -307,11 +306,7 @@ bool cpu_has_bf16_products() {
 }
 
 std::unique_ptr<Backend> make_cpu_backend(const CpuProducts& products) {
-  if (isa() == Isa::avx2) hwy::DisableTargets(HWY_AVX3);
-  // Highway asks for more than AVX2 and FMA (BMI2, F16C, AES), which a virtual machine may hide.
-  if ((hwy::SupportedTargets() & (HWY_AVX2 | HWY_AVX3)) == 0)
-    fail<Unsupported>(
-        "the CPU backend needs AVX2 with FMA, BMI2, F16C, AES and PCLMULQDQ; this CPU hides one");
+  cpu::choose_vectors();
   for (const MatmulKind each : {products.few, products.many})
     if (const std::string why = why_no_products(each); !why.empty())
       fail<Unsupported>("this CPU has no products of {}: {}", name_of(each), why);

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Target check_headers: compiles each header of lib/ and kernels/ alone, twice in one source, so that each
-# includes what it uses and is guarded. Not headers of kernels/cuda, which need nvcc, nor *-inl.hpp, which
-# Highway compiles once per instruction set.
+# includes what it uses and is guarded. Not headers of kernels/cuda, which need nvcc, nor of another architecture, nor
+# *-inl.hpp, which Highway compiles once per instruction set.
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
      ${PROJECT_SOURCE_DIR}/lib/*.hpp ${PROJECT_SOURCE_DIR}/kernels/*.hpp)
-list(FILTER headers EXCLUDE REGEX "^kernels/cuda/|-inl\\.hpp$")
+set(other_architecture arm)
+if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+  set(other_architecture x86)
+endif()
+list(FILTER headers EXCLUDE REGEX "^kernels/cuda/|^kernels/cpu/${other_architecture}/|-inl\\.hpp$")
 
 set(sources "")
 foreach(header ${headers})

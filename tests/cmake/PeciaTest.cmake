@@ -68,7 +68,7 @@ function(pecia_add_test name)
   foreach(ranks ${ARG_RANKS})
     add_test(NAME ${name}.ranks_${ranks}
              COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} --bind-to none
-                     $<TARGET_FILE:${name}>)
+                     ${CMAKE_CROSSCOMPILING_EMULATOR} $<TARGET_FILE:${name}>)
     pecia_limit(${name}.ranks_${ranks})
     set_tests_properties(${name}.ranks_${ranks} PROPERTIES
       PROCESSORS ${ranks} LABELS "ranks_${ranks};${ARG_LABELS}"
@@ -82,7 +82,8 @@ function(pecia_add_full_matrix name)
   cmake_parse_arguments(ARG "" "" "RANKS" ${ARGN})
   foreach(ranks ${ARG_RANKS})
     add_test(NAME ${name}.all.ranks_${ranks}
-             COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} --bind-to none $<TARGET_FILE:${name}>)
+             COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} --bind-to none
+                     ${CMAKE_CROSSCOMPILING_EMULATOR} $<TARGET_FILE:${name}>)
     set_tests_properties(${name}.all.ranks_${ranks} PROPERTIES
       TIMEOUT 3600 PROCESSORS ${ranks} LABELS "ranks_${ranks};long"
       ENVIRONMENT "PECIA_FULL_MATRIX=1;OMP_NUM_THREADS=1;${PECIA_MPI_ENVIRONMENT}")

@@ -37,6 +37,13 @@ TEST(WhyNoAmx, AsksTheOperatingSystemLast) {
   EXPECT_EQ(asked, 1);
 }
 
+TEST(Isa, OfArmIsBelowAllOfX86) {
+  EXPECT_LT(Isa::neon, Isa::neon_bf16);
+  EXPECT_LT(Isa::neon_bf16, Isa::avx2) << "comparisons with what x86 has are false on Arm";
+  EXPECT_EQ(name_of(Isa::neon), "neon");
+  EXPECT_EQ(name_of(Isa::neon_bf16), "neon_bf16");
+}
+
 TEST(WhyNoAmx, IsThatOfThisProcess) {
   EXPECT_EQ(why_no_amx().empty(), isa() == Isa::amx_bf16);
   if (!cpu_has_amx()) {

@@ -26,6 +26,8 @@ import numpy as np
 
 MPIEXEC = os.environ["PECIA_MPIEXEC"]
 PROGRAM = Path(os.environ["PECIA_PROGRAM"])
+# What ranks execute: the program, or what emulates its processor.
+EXECUTABLES = {str(PROGRAM.resolve()), os.environ.get("PECIA_EMULATOR", "")}
 SOURCE = Path(os.environ["PECIA_SOURCE"])
 sys.path.insert(0, str(SOURCE / "scripts"))
 MODEL = SOURCE / "tests" / "goldens" / "llama-gqa-fp32"
@@ -218,7 +220,7 @@ class Launch:
         found = {}
         for process in self.processes():
             try:
-                if os.readlink(f"/proc/{process}/exe") != str(PROGRAM.resolve()):
+                if os.readlink(f"/proc/{process}/exe") not in EXECUTABLES:
                     continue
                 environment = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
             except OSError:
@@ -264,6 +266,7 @@ class RunTest(unittest.TestCase):
     """A temporary folder with prompts and job files, and runs of them."""
 
     _kept: ClassVar[dict[tuple[str, object], Results]] = {}
+    program: ClassVar[Path] = PROGRAM  # what start() runs
     # Of fp32 sums of another order: some units of 6e-8 times the layers' few hundred terms.
     logprob_tolerance: ClassVar[float] = 1e-4
 
@@ -328,7 +331,7 @@ class RunTest(unittest.TestCase):
         """`together`: all ranks leave with the same code (LEAVE_TOGETHER)."""
         if together:
             environment = {**LEAVE_TOGETHER, **(environment or {})}
-        command = [PROGRAM, "run", job, *options, *one_ring(job, ranks, options)]
+        command = [self.program, "run", job, *options, *one_ring(job, ranks, options)]
         if ranks > 0:
             command = [MPIEXEC, "-np", ranks, "--bind-to", "none", *command]
         return self.launch(command, environment, stdin)

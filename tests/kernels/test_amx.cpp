@@ -10,9 +10,9 @@
 #include "kernels/cpu/attention/attention_plan.hpp"
 #include "kernels/cpu/cpu.hpp"
 #include "kernels/cpu/products/amx_kernel.hpp"
-#include "kernels/cpu/products/amx_tiles.hpp"
 #include "kernels/cpu/products/tile_products.hpp"
 #include "kernels/cpu/products/twin_tiles.hpp"
+#include "kernels/cpu/x86/amx_tiles.hpp"
 #include "lib/base/core/isa.hpp"
 #include "tests/kernels/tensors.hpp"
 

@@ -92,7 +92,7 @@ std::vector<uint16_t> bf16_elements(int64_t count, uint64_t seed) {
 class FewRowsOfBf16 : public testing::Test {
  protected:
   void SetUp() override {
-    if (!has_native_bf16()) GTEST_SKIP() << "this CPU has no AVX512-BF16";
+    if (!has_native_bf16()) GTEST_SKIP() << "this CPU has no products of bf16";
   }
 
   /// c (+)= a · b, by panels.

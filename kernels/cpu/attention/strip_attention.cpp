@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/products/bf16_native.hpp"
-#include "kernels/cpu/products/bf16_vectors.hpp"
+#include "kernels/cpu/shared/prefetch.hpp"
 #include "lib/base/core/dtype.hpp"
 
 namespace pecia::kernels::cpu {

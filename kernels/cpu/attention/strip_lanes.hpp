@@ -16,7 +16,7 @@ struct Lanes {
   }
 };
 
-/// By AVX-512. Requires has_native_bf16().
+/// By the vectors of this architecture. Requires has_native_bf16().
 const Lanes& vector_lanes();
 /// In plain C++, with the same bits.
 const Lanes& plain_lanes();

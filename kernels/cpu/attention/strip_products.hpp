@@ -8,7 +8,7 @@
 
 namespace pecia::kernels::cpu {
 
-/// By vectors of AVX512-BF16. Requires has_native_bf16().
+/// By the vectors of this architecture. Requires has_native_bf16().
 struct VectorProducts {
   static constexpr void begin() {}
   static constexpr void end() {}

@@ -17,7 +17,7 @@ const std::string& why_no_amx_products();
 /// Requires why_no_amx_products() to be "".
 const Bf16Kernel& amx_kernel();
 
-/// Gives the same bits on any CPU with AVX512-BF16, slowly. It is for tests.
+/// Gives the same bits on any CPU with products of bf16, slowly. It is for tests.
 const Bf16Kernel& twin_kernel();
 
 /// Multiplies a small product by both kernels. Returns "" if the results are equal, or else where

@@ -63,7 +63,7 @@ class InThread {
   const Bf16Kernel& kernel_;
 };
 
-/// Vectors of AVX512-BF16. Requires has_native_bf16().
+/// By the vectors of this architecture: of AVX512-BF16, or by BFMMLA. Requires has_native_bf16().
 const Bf16Kernel& bf16_vectors();
 
 }  // namespace pecia::kernels::cpu

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Matrix products of one thread from operands of bf16, by the CPU's own instruction (AVX512-BF16),
-/// at twice the rate of fp32. Sums are fp32. Numbers below 2^-126 count as zero. All functions
+/// Matrix products of one thread from operands of bf16, by the CPU's own instruction
+/// (VDPBF16PS of AVX512-BF16 at twice the rate of fp32, BFMMLA of Arm at four times). Sums are fp32. Numbers below 2^-126 count as zero. All functions
 /// require has_native_bf16().
 
 #include <cstdint>

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/products/bf16_native.hpp"
 #include "lib/base/core/codes.hpp"
 
 namespace pecia::kernels::cpu {
@@ -37,6 +38,19 @@ const Mxfp4Numbers* mxfp4_numbers();
 /// The 16 numbers of a block of nvfp4, in bf16, for each scale.
 using Nvfp4Numbers = uint16_t[16];
 const Nvfp4Numbers* nvfp4_numbers();
+
+/// One row of each form, by the vectors of this architecture. `count` numbers are written, up to the
+/// next multiple of bf16_lanes. While codes are read, codes `ahead` bytes later are asked for.
+struct CodesToBf16 {
+  int64_t count, ahead;
+  uint16_t* to;
+
+  void of_int8(const int8_t* codes, float scale) const;
+  /// `scales`: step and least of each `shared_by` numbers.
+  void of_int4(const void* groups, const float* scales, int64_t shared_by) const;
+  void of_mxfp4(const uint8_t* blocks, const uint8_t* scales) const;
+  void of_nvfp4(const uint8_t* blocks, const uint8_t* scales, float factor) const;
+};
 
 /// Writes numbers [begin, begin + count) of `rows` rows, rounded to bf16. `begin` is a multiple of
 /// numbers_of(dtype). `to_stride` is a multiple of bf16_lanes with room for the count. Up to it, zeros or

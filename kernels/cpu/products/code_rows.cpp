@@ -120,21 +120,31 @@ void decode_int4(const uint16_t* words, const float* scales, int64_t shared_by, 
   }
 }
 
-/// Codes of FP4 in blocks of `kBlock`, each with a factor. The magnitudes lie in a table of eight; a
-/// code's highest bit is the sign.
+/// The magnitudes of codes of FP4, whose highest bit is the sign. They lie in a table of eight; where
+/// vectors are shorter, a code's exponent and fraction are those of a number of fp32 near 2^-127.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V fp4_magnitudes(D d, hn::Vec<hn::RebindToSigned<D>> codes) {
+  const hn::RebindToSigned<D> di;
+  const auto magnitude = hn::And(codes, hn::Set(di, 7));
+  if constexpr (hn::MaxLanes(D()) >= 8) {
+    alignas(64) static constexpr float magnitudes[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6,
+                                                       0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    return hn::TableLookupLanes(hn::Load(d, magnitudes), hn::IndicesFromVec(d, magnitude));
+  } else {
+    return hn::Mul(hn::BitCast(d, hn::ShiftLeft<22>(magnitude)), hn::Set(d, 0x1p126f));
+  }
+}
+
+/// Codes of FP4 in blocks of `kBlock`, each with a factor.
 template <int64_t kBlock, typename FactorOf>
 void decode_fp4(const uint8_t* blocks, int64_t count, const FactorOf& factor_of, float* numbers) {
   constexpr int64_t block_bytes = kBlock / 2;
-  alignas(64) static constexpr float magnitudes[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6,
-                                                     0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
   const hn::CappedTag<float, block_bytes> d;
   const hn::Rebind<int32_t, decltype(d)> di;
   const hn::Rebind<uint8_t, decltype(d)> d8;
-  const auto table = hn::Load(d, magnitudes);
   const auto number = [&](auto codes, auto factor) {
-    const auto index = hn::IndicesFromVec(d, hn::And(codes, hn::Set(di, 7)));
     const auto sign = hn::ShiftLeft<28>(hn::And(codes, hn::Set(di, 8)));
-    return hn::Mul(hn::Or(hn::TableLookupLanes(table, index), hn::BitCast(d, sign)), factor);
+    return hn::Mul(hn::Or(fp4_magnitudes(d, codes), hn::BitCast(d, sign)), factor);
   };
   for (int64_t i = 0; i < count; i += kBlock, blocks += block_bytes) {
     const auto factor = hn::Set(d, factor_of(i / kBlock));

@@ -77,6 +77,11 @@ class PackedRows {
   device::Buffer buffer_;
 };
 
+/// Packs one piece of one square of x, by the vectors of this architecture. Requires
+/// has_native_bf16().
+void pack_square(const TensorView& x, const RowBlocks& blocks, int64_t block, int64_t piece,
+                 int64_t square, uint16_t* to);
+
 /// Writes rows × columns of sums [32, 32] to y. `streamed`: past the caches, where y allows it; then
 /// the thread calls end_of_streamed() before others read y.
 void write_square(const float* sums, int64_t rows, int64_t columns, float* y, int64_t stride,

@@ -29,7 +29,7 @@ void multiply(int sum, int a, int b);
 }  // namespace twin
 
 /// Does what AmxTiles does. Each thread has tiles of its own. Throws InvalidArgument where a thread
-/// uses tiles without `begin`, begins twice or ends twice. Requires AVX2 with FMA.
+/// uses tiles without `begin`, begins twice or ends twice. Requires FMA.
 struct TwinTiles {
   static void begin() { twin::begin(); }
   static void end() { twin::end(); }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
@@ -12,6 +13,8 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 namespace pecia {
@@ -22,6 +25,14 @@ struct Found {
   std::string why_no_amx;
 };
 
+#if defined(__x86_64__)
+constexpr Isa isas[] = {Isa::avx2, Isa::avx512, Isa::avx512_bf16, Isa::amx_bf16};
+constexpr std::string_view names_of_isas = "avx2, avx512, avx512_bf16 or amx_bf16";
+#else
+constexpr Isa isas[] = {Isa::neon, Isa::neon_bf16};
+constexpr std::string_view names_of_isas = "neon or neon_bf16";
+#endif
+
 const char* cap_of_environment() {
   const char* cap = std::getenv("PECIA_MAX_ISA");
   return cap != nullptr && *cap != '\0' ? cap : nullptr;
@@ -29,10 +40,10 @@ const char* cap_of_environment() {
 
 Isa most_allowed() {
   const char* cap = cap_of_environment();
-  if (cap == nullptr) return Isa::amx_bf16;
+  if (cap == nullptr) return *std::rbegin(isas);
   for (const Isa known : isas)
     if (name_of(known) == cap) return known;
-  fail<InputError>("PECIA_MAX_ISA is '{}'; it may be avx2, avx512, avx512_bf16 or amx_bf16", cap);
+  fail<InputError>("PECIA_MAX_ISA is '{}'; it may be {}", cap, names_of_isas);
 }
 
 #if defined(__x86_64__)
@@ -67,9 +78,32 @@ Found find() {
   std::string why_not = why_no_amx(AmxFacts{cpu_has_amx(), vectors, allowed, ask_for_tiles});
   return {why_not.empty() ? Isa::amx_bf16 : std::min(allowed, vectors), std::move(why_not)};
 }
+#elif defined(__aarch64__)
+Found find() {
+  constexpr unsigned long bf16 = 1ul << 14;  // HWCAP2_BF16
+  const bool has_bf16 = (getauxval(AT_HWCAP2) & bf16) != 0;
+  return {std::min(most_allowed(), has_bf16 ? Isa::neon_bf16 : Isa::neon),
+          "this CPU does not have it"};
+}
+
+/// The numbers of MIDR_EL1, which Linux shows to programs where it sets HWCAP_CPUID.
+std::string brand_of(unsigned implementer, unsigned part) {
+  constexpr struct {
+    unsigned implementer, part;
+    const char* name;
+  } known[] = {{0x41, 0xd07, "Arm Cortex-A57"},  {0x41, 0xd08, "Arm Cortex-A72"},
+               {0x41, 0xd0c, "Arm Neoverse N1"}, {0x41, 0xd40, "Arm Neoverse V1"},
+               {0x41, 0xd49, "Arm Neoverse N2"}, {0x41, 0xd4f, "Arm Neoverse V2"},
+               {0x41, 0xd84, "Arm Neoverse V3"}, {0x41, 0xd8e, "Arm Neoverse N3"},
+               {0x46, 0x001, "Fujitsu A64FX"},   {0x48, 0xd01, "HiSilicon TaiShan v110"},
+               {0xc0, 0xac3, "Ampere-1"},        {0xc0, 0xac4, "Ampere-1A"}};
+  for (const auto& each : known)
+    if (each.implementer == implementer && each.part == part) return each.name;
+  return fmt::format("aarch64 CPU of implementer {:#x}, part {:#x}", implementer, part);
+}
 #else
 Found find() {
-  fail<Unsupported>("the CPU backend is written for x86-64");
+  fail<Unsupported>("the CPU backend is written for x86-64 and aarch64");
 }
 #endif
 
@@ -82,6 +116,10 @@ const Found& found() {
 
 std::string_view name_of(Isa isa) {
   switch (isa) {
+    case Isa::neon:
+      return "neon";
+    case Isa::neon_bf16:
+      return "neon_bf16";
     case Isa::avx2:
       return "avx2";
     case Isa::avx512:
@@ -137,8 +175,22 @@ std::string cpu_brand() {
   const std::string brand(begin, strnlen(begin, sizeof text));
   const size_t start = brand.find_first_not_of(' ');
   return start == std::string::npos ? "unnamed CPU" : brand.substr(start);
+#elif defined(__aarch64__)
+  constexpr unsigned long shows_numbers = 1ul << 11;  // HWCAP_CPUID
+  if ((getauxval(AT_HWCAP) & shows_numbers) == 0) return "unnamed CPU";
+  uint64_t midr = 0;
+  asm("mrs %0, midr_el1" : "=r"(midr));
+  return brand_of(midr >> 24 & 0xff, midr >> 4 & 0xfff);
 #else
   return "unnamed CPU";
+#endif
+}
+
+void pause_core() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb");  // waits some 40 cycles, where `yield` waits for none on most cores
 #endif
 }
 

@@ -8,18 +8,18 @@
 
 namespace pecia {
 
-/// Each has all before it. amx_bf16: tiles of bf16 beside the vectors of avx512_bf16.
-enum class Isa { avx2, avx512, avx512_bf16, amx_bf16 };
-
-inline constexpr Isa isas[] = {Isa::avx2, Isa::avx512, Isa::avx512_bf16, Isa::amx_bf16};
+/// Each has all before it of its architecture, and every one of x86-64 comes after those of aarch64.
+/// neon_bf16: products and conversions of bf16 (FEAT_BF16). amx_bf16: tiles of bf16 beside the
+/// vectors of avx512_bf16.
+enum class Isa { neon, neon_bf16, avx2, avx512, avx512_bf16, amx_bf16 };
 
 std::string_view name_of(Isa isa);
 
 /// The best instruction set of this CPU, limited by the environment variable PECIA_MAX_ISA (avx2,
-/// avx512, avx512_bf16, amx_bf16). Throws InputError for another value of the variable, and
-/// Unsupported on a CPU without AVX2. The answer is found once; every later call returns the same.
-/// Where the CPU has AMX and nothing caps it, the first call asks the operating system for the
-/// permission to use tiles, which holds for the whole process.
+/// avx512, avx512_bf16, amx_bf16; on aarch64 neon, neon_bf16). Throws InputError for another value of
+/// the variable, and Unsupported on an x86-64 CPU without AVX2. The answer is found once; every later
+/// call returns the same. Where the CPU has AMX and nothing caps it, the first call asks the operating
+/// system for the permission to use tiles, which holds for the whole process.
 Isa isa();
 
 /// Whether PECIA_MAX_ISA is set.
@@ -44,7 +44,11 @@ std::string why_no_amx(const AmxFacts& facts);
 /// Tells whether this CPU has AMX with bf16, used or not.
 bool cpu_has_amx();
 
-/// The CPU's name of itself, such as "AMD EPYC 9654 96-Core Processor".
+/// The CPU's name of itself, such as "AMD EPYC 9654 96-Core Processor", or "Arm Neoverse V2" by the
+/// numbers of its identification.
 std::string cpu_brand();
+
+/// Tells the core that this thread waits in a loop.
+void pause_core();
 
 }  // namespace pecia

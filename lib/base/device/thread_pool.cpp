@@ -8,15 +8,10 @@
 #include <memory>
 
 #include "lib/base/core/error.hpp"
+#include "lib/base/core/isa.hpp"
 
 namespace pecia::device {
 namespace {
-
-void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
 
 void stay_on(pthread_t thread, int cpu) {
   const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(CPU_ALLOC(cpu + 1),
@@ -61,7 +56,7 @@ void ThreadPool::run(const std::function<void(int)>& body, const std::function<v
   for (int tries = 0; busy_.load() > 0; ++tries) {
     waiting();
     if (tries < spins)
-      pause();
+      pause_core();
     else
       ::sched_yield();  // a worker may want this core
   }
@@ -70,7 +65,7 @@ void ThreadPool::run(const std::function<void(int)>& body, const std::function<v
 void ThreadPool::work(int thread) {
   constexpr int spins = 2000;  // some 40 µs
   for (uint32_t seen = 0;;) {
-    for (int tries = 0; tries < spins && round_.load() == seen; ++tries) pause();
+    for (int tries = 0; tries < spins && round_.load() == seen; ++tries) pause_core();
     round_.wait(seen);
     seen = round_.load();
     if (ending_) return;

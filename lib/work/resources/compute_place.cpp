@@ -55,7 +55,8 @@ kernels::MatmulKind fixed_products(const job::Job& job, comm::Communicator& worl
              amx = everywhere(kernels::MatmulKind::amx);
   if (job.model.compute == job::Precision::bf16 && !bf16)
     fail<Unsupported>(
-        "model.compute: bf16 needs CPUs with AVX512-BF16, and not every rank has one; use compute: "
+        "model.compute: bf16 needs CPUs with AVX512-BF16, or BF16 of Arm, and not every rank has "
+        "one; use compute: "
         "fp32");
   if (job.model.compute == job::Precision::fp32) return kernels::MatmulKind::fp32;
   if (amx) return kernels::MatmulKind::amx;

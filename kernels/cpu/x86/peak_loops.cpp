@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "kernels/cpu/products/amx_tiles.hpp"
+#include "kernels/cpu/x86/amx_tiles.hpp"
 #include "lib/base/core/dtype.hpp"
 #include "lib/base/core/error.hpp"
 #include "lib/base/core/isa.hpp"

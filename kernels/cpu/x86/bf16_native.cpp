@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/products/bf16_vectors.hpp"
+#include "kernels/cpu/x86/vectors.hpp"
 #include "lib/base/core/dtype.hpp"
 #include "lib/base/core/isa.hpp"
 

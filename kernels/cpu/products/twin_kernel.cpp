@@ -1,33 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/products/amx_kernel.hpp"
-
 #include <vector>
 
 #include "kernels/cpu/attention/strip.hpp"
-#include "kernels/cpu/products/amx_tiles.hpp"
-#include "kernels/cpu/products/tile_products.hpp"
+#include "kernels/cpu/products/amx_kernel.hpp"
+#include "kernels/cpu/products/tile_kernel.hpp"
 #include "kernels/cpu/products/twin_tiles.hpp"
 #include "lib/base/core/dtype.hpp"
 #include "lib/base/core/error.hpp"
-#include "lib/base/core/isa.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {
-
-template <class Tiles>
-Bf16Kernel kernel_of(const char* instructions, const StripKernel& strips) {
-  return {.instructions = instructions,
-          .tile_rows = square,
-          .depth_unit = tile_depth,
-          .pack = pack_bf16_tiles,
-          .multiply = gemm_tiles<Tiles>,
-          .bits_of_few_rows = false,
-          .sums_splits = false,
-          .strips = &strips,
-          .multiply_square = multiply_packed_square<Tiles>,
-          .begin = Tiles::begin,
-          .end = Tiles::end};
-}
 
 /// Sizes with whole squares of tiles, and with parts of them in every direction.
 constexpr int64_t rows = 40, columns = 41, depth = 70;
@@ -58,13 +40,6 @@ std::vector<float> product_by(const Bf16Kernel& kernel) {
   return c;
 }
 
-std::string find_fault() {
-  const std::string found = difference(amx_kernel(), twin_kernel());
-  if (found.empty()) return "";
-  return fmt::format("AMX of this CPU, {}, multiplies wrongly and is not used: {}", cpu_brand(),
-                     found);
-}
-
 }  // namespace
 
 std::string difference(const Bf16Kernel& kernel, const Bf16Kernel& twin) {
@@ -76,19 +51,9 @@ std::string difference(const Bf16Kernel& kernel, const Bf16Kernel& twin) {
   return "";
 }
 
-const std::string& why_no_amx_products() {
-  static const std::string why = isa() < Isa::amx_bf16 ? why_no_amx() : find_fault();
-  return why;
-}
-
-const Bf16Kernel& amx_kernel() {
-  static const Bf16Kernel kernel = kernel_of<AmxTiles>("AMX TDPBF16PS", amx_strips());
-  return kernel;
-}
-
 const Bf16Kernel& twin_kernel() {
   static const Bf16Kernel kernel =
-      kernel_of<TwinTiles>("AMX TDPBF16PS in plain C++", twin_strips());
+      tile_kernel_of<TwinTiles>("AMX TDPBF16PS in plain C++", twin_strips());
   return kernel;
 }
 

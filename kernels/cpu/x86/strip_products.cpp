@@ -3,7 +3,7 @@
 
 #include <immintrin.h>
 
-#include "kernels/cpu/products/bf16_vectors.hpp"
+#include "kernels/cpu/x86/vectors.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/attention/strip.hpp"
 #include "kernels/cpu/products/bf16_kernels.hpp"
-#include "kernels/cpu/products/bf16_vectors.hpp"
+#include "kernels/cpu/x86/vectors.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {

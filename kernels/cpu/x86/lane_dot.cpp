@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/products/lane_dot.hpp"
 
-#include "kernels/cpu/products/bf16_vectors.hpp"
+#include "kernels/cpu/x86/vectors.hpp"
 #include "lib/base/core/codes.hpp"
 
 namespace pecia::kernels::cpu {

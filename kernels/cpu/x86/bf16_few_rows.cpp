@@ -2,7 +2,7 @@
 #include "kernels/cpu/products/bf16_few_rows.hpp"
 
 #include "kernels/cpu/products/bf16_kernels.hpp"
-#include "kernels/cpu/products/bf16_vectors.hpp"
+#include "kernels/cpu/x86/vectors.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {

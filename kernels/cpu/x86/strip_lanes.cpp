@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/attention/strip_lanes.hpp"
+
 #include <immintrin.h>
 
 #include <algorithm>
 
-#include "kernels/cpu/attention/strip_lanes.hpp"
-#include "kernels/cpu/attention/weigher.hpp"
-#include "kernels/cpu/products/bf16_vectors.hpp"
+#include "kernels/cpu/x86/vectors.hpp"
+#include "kernels/cpu/x86/weigher.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {

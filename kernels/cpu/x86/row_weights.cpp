@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/cpu/attention/weigher.hpp"
-#include "kernels/cpu/products/bf16_vectors.hpp"
+#include "kernels/cpu/x86/vectors.hpp"
+#include "kernels/cpu/x86/weigher.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {

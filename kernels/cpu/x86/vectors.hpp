@@ -8,6 +8,9 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/cpu/products/bf16_native.hpp"
+#include "kernels/cpu/shared/prefetch.hpp"
+
 // Highway 1.0 names neither the instruction nor a target that has it.
 #define PECIA_BF16_CODE __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
 
@@ -16,8 +19,6 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
 namespace pecia::kernels::cpu {
-
-constexpr int64_t bf16_lanes = 32;
 
 PECIA_BF16_CODE inline __m512bh load_pairs(const uint16_t* from) {
   return (__m512bh)_mm512_loadu_si512(from);
@@ -57,23 +58,6 @@ class PairsOfRows {
  private:
   __m512i low_, high_;
 };
-
-/// Begins to bring the line `ahead` bytes after `from` into the second cache. The line need not
-/// exist. Rows that are read once are asked for while the rows before them are multiplied, because
-/// the processor's own guesses end with a page. (Zen 4 has no room for them in the first cache: a
-/// step of four sequences of 8192 tokens takes 59 ms there against 45 ms.)
-inline void ask_for(const void* from, int64_t ahead) {
-  _mm_prefetch(reinterpret_cast<const char*>(reinterpret_cast<intptr_t>(from) + ahead),
-               _MM_HINT_T1);
-}
-
-/// Returns how many bytes to ask ahead by if the rows after these are read next, in whole rows that
-/// begin `row_bytes` apart. The first `read_bytes` of each are read; so shorter ones are asked for
-/// from further away.
-inline int64_t bytes_ahead(int64_t row_bytes, int64_t read_bytes) {
-  constexpr int64_t enough = 8192;
-  return read_bytes > 0 ? (enough + read_bytes - 1) / read_bytes * row_bytes : 0;
-}
 
 /// The 16 numbers of a group of int4, by step and least, twice over. Where words of codes are the
 /// indices, five bits count, of which the highest belongs to another code.
